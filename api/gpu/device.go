@@ -1,0 +1,76 @@
+package gpu
+
+import "slices"
+
+// Device is one thing that a claim can be given: a use of one GPU.
+type Device struct {
+	// GPU is the GPU's name.
+	GPU string `json:"gpu"`
+	Use
+}
+
+// Offer is what the administrator lets a node offer.
+type Offer struct {
+	// Shapes are the shapes offered.
+	Shapes []Shape
+	// Profiles are the names of the MIG profiles offered; empty offers all.
+	Profiles []string
+	// Shares is how many claims one GPU serves in a shared shape.
+	Shares int
+}
+
+// Devices returns every device that the node offers, GPU by GPU in order of index, per GPU in the
+// order that a first-fit scheduler should try: smallest profile first, within a profile the placement
+// of least loss, then the shared shapes, then the whole GPU, then the monitor. The result depends only
+// on the arguments.
+func (n Node) Devices(offer Offer) []Device {
+	var devices []Device
+	for _, g := range n.GPUs {
+		for _, use := range g.Uses(offer) {
+			devices = append(devices, Device{GPU: g.Name(), Use: use})
+		}
+	}
+	return devices
+}
+
+// Uses returns the uses of one GPU that the offer allows and the hardware can serve without a reset:
+// a GPU whose MIG mode cannot change without one offers the shapes of its current mode only.
+func (g GPU) Uses(offer Offer) []Use {
+	var uses []Use
+	for _, shape := range []Shape{MIG, TimeShare, MPS, Whole, VFIO, Monitor} {
+		switch {
+		case !slices.Contains(offer.Shapes, shape) || !g.serves(shape):
+		case shape == MIG:
+			uses = append(uses, g.placements(offer.Profiles)...)
+		default:
+			uses = append(uses, Use{Shape: shape})
+		}
+	}
+	return uses
+}
+
+func (g GPU) serves(shape Shape) bool {
+	switch shape {
+	case MIG:
+		return g.Geometry != nil && (g.TogglesMIG() || g.Mode == ModeEnabled)
+	case Whole, TimeShare, MPS, VFIO:
+		return g.TogglesMIG() || g.Mode != ModeEnabled
+	case Monitor:
+		return true
+	case None:
+	}
+	return false
+}
+
+func (g GPU) placements(allowed []string) []Use {
+	var uses []Use
+	for _, p := range g.Geometry.Profiles() {
+		if len(allowed) > 0 && !slices.Contains(allowed, p.Name) {
+			continue
+		}
+		for _, placement := range g.Geometry.ByLoss(p.ID) {
+			uses = append(uses, Use{Shape: MIG, Placement: placement})
+		}
+	}
+	return uses
+}

@@ -1,0 +1,27 @@
+package gpu
+
+// Mode is the MIG mode of a GPU as the hardware answers it.
+type Mode int
+
+// The MIG modes.
+const (
+	// ModeUnsupported is a GPU without MIG.
+	ModeUnsupported Mode = iota
+	// ModeDisabled is a MIG-capable GPU with MIG off.
+	ModeDisabled
+	// ModeEnabled is a GPU with MIG on.
+	ModeEnabled
+)
+
+// String returns the mode for messages.
+func (m Mode) String() string {
+	switch m {
+	case ModeUnsupported:
+		return "unsupported"
+	case ModeDisabled:
+		return "disabled"
+	case ModeEnabled:
+		return "enabled"
+	}
+	return "unknown"
+}

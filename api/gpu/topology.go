@@ -1,0 +1,59 @@
+package gpu
+
+// Link is how two GPUs of a node reach each other: over NVLink, or the lowest common ancestor on
+// PCIe (nvmlDeviceGetTopologyCommonAncestor). Larger is closer.
+type Link int
+
+// The PCIe relations in ascending order of closeness. LinkNVLink+n stands for n NVLinks.
+const (
+	// LinkUnknown is the relation to a GPU that does not answer.
+	LinkUnknown Link = iota
+	// LinkSystem crosses NUMA nodes (SYS).
+	LinkSystem
+	// LinkNode stays in one NUMA node (NODE).
+	LinkNode
+	// LinkHostBridge crosses one host bridge (PHB).
+	LinkHostBridge
+	// LinkMultiSwitch crosses several PCIe switches (PXB).
+	LinkMultiSwitch
+	// LinkSwitch crosses one PCIe switch, or the two share a board (PIX, PSB).
+	LinkSwitch
+	// LinkSelf is the GPU itself.
+	LinkSelf
+	// LinkNVLink is the base of the NVLink relations.
+	LinkNVLink
+)
+
+// MaxNVLinks is the largest number of NVLinks between two GPUs that the model tells apart.
+const MaxNVLinks = 18
+
+// NVLinks returns the relation of two GPUs joined by n NVLinks, 1 to MaxNVLinks.
+func NVLinks(n int) Link { return LinkNVLink + Link(min(n, MaxNVLinks)) }
+
+// NVLinks returns the number of NVLinks of the relation; 0 over PCIe.
+func (l Link) NVLinks() int { return max(0, int(l-LinkNVLink)) }
+
+// Islands returns, per GPU of the node, the number of its NVLink island: the smallest position of a
+// GPU that it reaches over NVLinks, or -1 for a GPU without any.
+func (n Node) Islands() []int {
+	islands := make([]int, len(n.GPUs))
+	for i := range islands {
+		islands[i] = -1
+	}
+	for i := range n.GPUs {
+		if islands[i] < 0 {
+			n.flood(islands, i, i)
+		}
+	}
+	return islands
+}
+
+func (n Node) flood(islands []int, from, island int) {
+	for to, link := range n.GPUs[from].Links {
+		if link.NVLinks() == 0 || to >= len(islands) || islands[to] == island {
+			continue
+		}
+		islands[from], islands[to] = island, island
+		n.flood(islands, to, island)
+	}
+}
