@@ -1,0 +1,69 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Instances creates and destroys MIG devices. Implementations are safe for concurrent use; calls for
+// one GPU are serialized by the caller through the GPU's lock. Errors wrap gpu.ErrBusy,
+// gpu.ErrOccupied, gpu.ErrUnsupported or gpu.ErrLost where they apply.
+type Instances interface {
+	// List reads the instances of the GPU from the hardware, by start. A GPU instance without a
+	// compute instance is listed with CI NoCompute. A GPU with MIG off has none.
+	List(ctx context.Context, gpuName string) ([]gpu.Instance, error)
+	// Create creates the GPU instance at exactly the placement, without a compute instance.
+	Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error)
+	// Complete creates the compute instance that spans the GPU instance and returns the MIG device.
+	Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error)
+	// Destroy removes the compute instance, if any, and then the GPU instance. What is already gone
+	// is no error.
+	Destroy(ctx context.Context, i gpu.Instance) error
+}
+
+// Modes reads and sets the MIG mode. SetMode returns nil only when the mode is in effect.
+type Modes interface {
+	Mode(ctx context.Context, gpuName string) (gpu.Mode, error)
+	SetMode(ctx context.Context, gpuName string, m gpu.Mode) error
+}
+
+// TimeSlice sets the time-slice class of a GPU: Default, Short, Medium or Long.
+type TimeSlice interface {
+	Set(ctx context.Context, gpuUUID, interval string) error
+}
+
+// ErrNoRecord says that nothing is kept for the claim.
+var ErrNoRecord = errors.New("no record")
+
+// Records keeps one record per claim, durably: when Save returns, the record survives a power cut.
+// Implementations are safe for concurrent use by several processes; one claim's calls are serialized
+// by the claim's lock.
+type Records interface {
+	// Load returns ErrNoRecord when there is none.
+	Load(uid string) (Record, error)
+	Save(r Record) error
+	// Delete of a missing record is no error.
+	Delete(uid string) error
+	// List returns every readable record by UID.
+	List() ([]Record, error)
+}
+
+// Specs writes the CDI specs.
+type Specs interface {
+	// Write writes the claim's spec, replacing an older one, and returns per prepared device the CDI
+	// ids in the order in which they are handed to kubelet. Every host file that the spec names is
+	// checked; an error names the missing path.
+	Write(claimUID string, devices []Prepared) ([][]string, error)
+	// Remove of a missing spec is no error.
+	Remove(claimUID string) error
+	// List returns the claims that have a spec.
+	List() ([]string, error)
+}
+
+// Inventory answers what the node looks like: geometry, names and topology. What a GPU holds is read
+// through Instances when it is needed, never taken from here.
+type Inventory interface {
+	Node() gpu.Node
+}
