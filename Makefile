@@ -1,0 +1,128 @@
+# Tessera's targets; `make help` lists them. Everything built lands in bin/ or in $(CACHE).
+
+SHELL       := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS   += --no-print-directory
+
+GO    ?= go
+CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
+export TESSERA_CACHE := $(CACHE)
+
+MODULES      := . e2e/tools $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod))
+LINT_VERSION := $(shell sed -n 's|.*github.com/golangci/golangci-lint/v2 ||p' e2e/tools/go.mod)
+LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
+FUZZTIME     ?= 30s
+
+# Every package but the suites, which need root and a lab.
+PACKAGES = $$($(GO) list ./... | grep -v /e2e/suite)
+
+##@ Every day
+
+.PHONY: check
+check: ## vet, unit tests, import law: before every commit
+	$(GO) vet ./...
+	$(GO) test $(PACKAGES)
+
+.PHONY: test-unit
+test-unit: ## unit, property and integration tests and fuzz seeds; without root, those that need it say so
+	$(GO) test $(RACE) -timeout 20m $(PACKAGES)
+
+.PHONY: build
+build: ## the product's binaries, into bin/
+	mkdir -p bin
+	$(GO) build -trimpath -o bin/ ./cmd/...
+
+##@ Everything
+
+.PHONY: test
+test: ## everything: test-unit with -race, then the suites in a lab (root)
+	@$(MAKE) test-unit RACE=-race
+	@$(MAKE) test-lab
+
+.PHONY: test-lab
+test-lab: lab images ## the suites, in a real cluster with fake GPUs (root)
+	$(GO) test -timeout 30m -count=1 ./e2e/suite/... -args -ginkgo.v -ginkgo.no-color
+
+.PHONY: fuzz
+fuzz: ## fuzz every Fuzz function for FUZZTIME each
+	grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|^\./(.*)/[^/]*:func (Fuzz\w+)|\1 \2|' | sort | \
+	while read -r folder name; do \
+		echo "== $$name in $$folder, $(FUZZTIME)"; \
+		$(GO) test "./$$folder" -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' || exit 1; \
+	done
+
+.PHONY: verify
+verify: ## tidy, generate, format, vet, lint, import law, manifests; nothing may change
+	@$(MAKE) verify-tidy
+	@$(MAKE) verify-generate
+	@$(MAKE) verify-format
+	@$(MAKE) verify-lint
+	@$(MAKE) verify-laws
+
+.PHONY: verify-tidy
+verify-tidy:
+	@echo "== tidy"
+	for module in $(MODULES); do $(GO) -C "$$module" mod tidy -diff; done
+
+.PHONY: verify-generate
+verify-generate:
+	@echo "== generate"
+	state() { git diff HEAD --binary; git ls-files --others --exclude-standard -z | xargs -0r sha256sum; }; \
+	before=$$(state | sha256sum); \
+	$(GO) generate ./...; \
+	[ "$$before" = "$$(state | sha256sum)" ] || { echo "generated files were stale; they are new now: look at them and commit"; git status --short; exit 1; }
+
+.PHONY: verify-format
+verify-format:
+	@echo "== format and vet"
+	unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
+	[ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+
+.PHONY: verify-lint
+verify-lint: $(LINT)
+	@echo "== lint"
+	$(LINT) run ./...
+
+.PHONY: verify-laws
+verify-laws:
+	@echo "== import law, house rules, manifests"
+	$(GO) test -count=1 ./e2e/verify/...
+
+$(LINT):
+	@echo "building golangci-lint $(LINT_VERSION), once"
+	mkdir -p $(@D)
+	$(GO) -C e2e/tools build -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+##@ A cluster on this machine
+
+.PHONY: demo
+demo: ## a cluster with fake GPUs, Tessera in it, every example run and explained (root)
+	$(GO) run ./e2e/demo up
+
+.PHONY: demo-down
+demo-down: ## end the demo's cluster; twice is fine
+	$(GO) run ./e2e/demo down
+
+.PHONY: lab
+lab: ## what the lab needs: host packages and built Kubernetes binaries (root)
+	$(GO) run ./e2e/lab/cmd/lab setup
+
+.PHONY: images
+images: ## the container images, as OCI archives in the cache
+	$(GO) run ./deployments/images
+
+##@ Else
+
+.PHONY: generate
+generate: ## write the generated files
+	$(GO) generate ./...
+
+.PHONY: clean
+clean: ## remove what was built in the tree; the cache stays
+	rm -rf bin
+
+.PHONY: help
+help: ## this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
