@@ -48,7 +48,8 @@ var law = []row{
 	{"kubelet-plugin/mps", []string{"api/gpu", klog}},
 	{"kubelet-plugin/vfio", []string{"api/gpu", klog}},
 	{"kubelet-plugin/status", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go"}, kubernetesTypes...)},
-	{"kubelet-plugin/server", append([]string{"kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
+	{"kubelet-plugin/instance", []string{klog, errgroup, "golang.org/x/sys"}},
+	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 
 	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"scheduler-plugin/fit", []string{"api/gpu"}},

@@ -1,0 +1,126 @@
+package instance
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"k8s.io/klog/v2"
+)
+
+// Lead runs speak whenever this instance is the newest live one: at once if it is, and again whenever
+// the newer ones are gone. The context of speak is cancelled as soon as a newer one joins. Lead
+// returns nil when ctx ends and an error when speak fails by itself.
+func (i *Instance) Lead(ctx context.Context, speak func(context.Context) error) error {
+	changes, err := watch(i.dir)
+	if err != nil {
+		return err
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	stirred := make(chan struct{}, 1)
+	group.Go(func() error {
+		<-ctx.Done()
+		return changes.Close()
+	})
+	group.Go(func() error { return drain(ctx, changes, stirred) })
+	group.Go(func() error { return i.follow(ctx, stirred, speak) })
+	return group.Wait()
+}
+
+// follow starts and ends terms as the folder stirs.
+func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak func(context.Context) error) error {
+	logger := klog.FromContext(ctx)
+	var current *term
+	defer func() { current.end() }()
+	for {
+		leads, err := i.newest()
+		switch {
+		case err != nil:
+			return err
+		case leads && current == nil:
+			logger.Info("Speaking for the node: no newer agent runs", "number", i.number)
+			current = begin(ctx, speak)
+		case !leads && current != nil:
+			logger.Info("Standing back: a newer agent runs", "number", i.number)
+			current.end()
+			current = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-stirred:
+		case err := <-current.failed():
+			return err
+		}
+	}
+}
+
+// term is one stretch of time in which the instance leads.
+type term struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    chan error
+}
+
+func begin(ctx context.Context, speak func(context.Context) error) *term {
+	ctx, cancel := context.WithCancel(ctx)
+	t := &term{cancel: cancel, done: make(chan struct{}), err: make(chan error, 1)}
+	go func() {
+		defer close(t.done)
+		if err := speak(ctx); err != nil && ctx.Err() == nil {
+			t.err <- err
+		}
+	}()
+	return t
+}
+
+// failed delivers the error of a term that ended by itself. It works on nil.
+func (t *term) failed() <-chan error {
+	if t == nil {
+		return nil
+	}
+	return t.err
+}
+
+// end cancels the term and waits for it. It works on nil.
+func (t *term) end() {
+	if t == nil {
+		return
+	}
+	t.cancel()
+	<-t.done
+}
+
+// watch opens a stream of the folder's changes (inotify(7)). A file that is closed after writing
+// belongs to an instance that left or died: the kernel closes it for the dead.
+func watch(dir string) (*os.File, error) {
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	changes := os.NewFile(uintptr(fd), "inotify")
+	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MODIFY|unix.IN_CLOSE_WRITE|unix.IN_DELETE); err != nil {
+		_ = changes.Close()
+		return nil, fmt.Errorf("watch %s: %w", dir, err)
+	}
+	return changes, nil
+}
+
+// drain turns the changes into at most one pending stir.
+func drain(ctx context.Context, changes *os.File, stirred chan<- struct{}) error {
+	events := make([]byte, 4096)
+	for {
+		if _, err := changes.Read(events); err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("watch the agents of the node: %w", err)
+		}
+		select {
+		case stirred <- struct{}{}:
+		default:
+		}
+	}
+}
