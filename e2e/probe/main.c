@@ -1,0 +1,70 @@
+// probe: tell what this container was given.
+//
+//   probe [devices]                 the GPUs and MIG devices that the driver shows
+//   probe isolation [MAJORS MINORS] which device numbers can be opened; needs CAP_MKNOD
+//   probe vectoradd                 compute something with CUDA
+//
+// With --hold as the first argument it stays after the answer until it gets SIGTERM.
+#include "probe.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+void *library(const char *name) {
+	void *opened = dlopen(name, RTLD_NOW);
+	if (opened == NULL)
+		fprintf(stderr, "open %s: %s\n", name, dlerror());
+	return opened;
+}
+
+void *symbol(void *library, const char *name) {
+	void *found = dlsym(library, name);
+	if (found == NULL)
+		fprintf(stderr, "find %s: %s\n", name, dlerror());
+	return found;
+}
+
+void text(const char *s) {
+	putchar('"');
+	for (; *s != '\0'; s++) {
+		if (*s == '"' || *s == '\\')
+			putchar('\\');
+		if ((unsigned char)*s >= 0x20)
+			putchar(*s);
+	}
+	putchar('"');
+}
+
+static int answer(int argc, char **argv) {
+	if (argc == 0 || strcmp(argv[0], "devices") == 0)
+		return devices();
+	if (strcmp(argv[0], "isolation") == 0)
+		return isolation(argc - 1, argv + 1);
+	if (strcmp(argv[0], "vectoradd") == 0)
+		return vectoradd();
+	fprintf(stderr, "unknown question %s: must be one of devices, isolation, vectoradd\n", argv[0]);
+	return 2;
+}
+
+// hold waits for SIGTERM. As the first process of a container nothing but an explicit wait sees it.
+static void hold(void) {
+	sigset_t ends;
+	int got;
+	sigemptyset(&ends);
+	sigaddset(&ends, SIGTERM);
+	sigaddset(&ends, SIGINT);
+	sigprocmask(SIG_BLOCK, &ends, NULL);
+	sigwait(&ends, &got);
+}
+
+int main(int argc, char **argv) {
+	int stay = argc > 1 && strcmp(argv[1], "--hold") == 0;
+	int status = answer(argc - 1 - stay, argv + 1 + stay);
+	fflush(stdout);
+	if (stay && status == 0)
+		hold();
+	return status;
+}
