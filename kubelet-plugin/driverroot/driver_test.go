@@ -1,0 +1,342 @@
+package driverroot
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+)
+
+const version = "580.65.06"
+
+// host is a host in a temporary folder, seen by the code under test through a mount.
+type host struct {
+	t *testing.T
+	Roots
+}
+
+// newHost returns a host with a complete small driver installed at the root: libraries in a
+// multiarch folder that is also reached through a link, as distributions have it.
+func newHost(t *testing.T) host {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes device nodes")
+	}
+	top := t.TempDir()
+	h := host{t: t, Roots: Roots{
+		Host: top, Driver: "/", Dev: "/dev", Proc: filepath.Join(top, "proc"), Sys: filepath.Join(top, "sys"),
+	}}
+	h.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "+version+"  Release Build  (a@b)  Sun Jul 27 07:14:22 UTC 2025\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
+	h.write("/proc/devices", "Character devices:\n  1 mem\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n\nBlock devices:\n  7 loop\n121 virtblk\n")
+	h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n")
+	h.write("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n")
+	h.write("/proc/sys/kernel/random/boot_id", "3f0c9d1e-0000-4000-8000-000000000001\n")
+	h.node("nvidiactl", 120, 255)
+	h.node("nvidia-uvm", 121, 0)
+	h.node("nvidia-uvm-tools", 121, 1)
+	h.node("nvidia0", 120, 0)
+	for _, library := range []string{"libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so.", "libnvidia-allocator.so.", "vdpau/libvdpau_nvidia.so."} {
+		h.write("/usr/lib/x86_64-linux-gnu/"+library+version, "library")
+	}
+	h.link("usr/lib", "/lib")
+	h.link("libcuda.so."+version, "/usr/lib/x86_64-linux-gnu/libcuda.so.1")
+	h.link("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so."+version, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1")
+	h.link("../libnvidia-allocator.so."+version, "/usr/lib/x86_64-linux-gnu/gbm/nvidia-drm_gbm.so")
+	h.write("/usr/lib/x86_64-linux-gnu/libc.so.6", "not the driver's")
+	h.link("libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so")
+	h.write("/usr/bin/nvidia-smi", "program")
+	// Kernels write times in steps: a change must not fall into the step in which the folder was made.
+	past := time.Unix(1_700_000_000, 0)
+	if err := os.Chtimes(filepath.Join(top, "usr/lib/x86_64-linux-gnu"), past, past); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func (h host) write(path, text string) {
+	h.t.Helper()
+	path = filepath.Join(h.Host, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h host) link(target, path string) {
+	h.t.Helper()
+	path = filepath.Join(h.Host, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h host) node(name string, major, minor uint32) {
+	h.t.Helper()
+	path := filepath.Join(h.Host, h.Dev, name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h host) remove(path string) {
+	h.t.Helper()
+	if err := os.Remove(filepath.Join(h.Host, path)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h host) scan() Driver {
+	h.t.Helper()
+	driver, err := Scan(h.Roots)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return driver
+}
+
+// same returns a file with the same path on the host and in the container.
+func same(path string) File { return File{Host: path, Path: path} }
+
+func TestScan(t *testing.T) {
+	h := newHost(t)
+	lib := "/usr/lib/x86_64-linux-gnu/"
+	want := Driver{
+		Version: version,
+		Libraries: []File{
+			same(lib + "libcuda.so." + version),
+			same(lib + "libnvidia-allocator.so." + version),
+			same(lib + "libnvidia-ml.so." + version),
+			same(lib + "libnvidia-ptxjitcompiler.so." + version),
+			same(lib + "vdpau/libvdpau_nvidia.so." + version),
+		},
+		Links: []Link{
+			{Target: "../libnvidia-allocator.so." + version, Path: lib + "gbm/nvidia-drm_gbm.so"},
+			{Target: "libcuda.so.1", Path: lib + "libcuda.so"},
+			{Target: "libcuda.so." + version, Path: lib + "libcuda.so.1"},
+			{Target: "libnvidia-ml.so." + version, Path: lib + "libnvidia-ml.so.1"},
+		},
+		Folders:  []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/vdpau"},
+		Programs: []File{same("/usr/bin/nvidia-smi")},
+		Control: []Node{
+			{File: same("/dev/nvidiactl"), Major: 120, Minor: 255},
+			{File: same("/dev/nvidia-uvm"), Major: 121, Minor: 0},
+			{File: same("/dev/nvidia-uvm-tools"), Major: 121, Minor: 1},
+		},
+		Majors:       map[string]uint32{"mem": 1, "nvidia": 120, "nvidia-uvm": 121, "nvidia-caps": 122},
+		Capabilities: map[string]uint32{"config": 1, "monitor": 2, "gpu0/gi1/access": 12, "gpu0/gi1/ci0/access": 13},
+	}
+	if diff := cmp.Diff(want, h.scan()); diff != "" {
+		t.Errorf("Scan (-want +got):\n%s", diff)
+	}
+}
+
+func TestScanFindsWhatIsOptional(t *testing.T) {
+	h := newHost(t)
+	h.write("/lib/firmware/nvidia/"+version+"/gsp_ga10x.bin", "")
+	h.write("/lib/firmware/nvidia/"+version+"/notes.txt", "")
+	h.write("/etc/OpenCL/vendors/nvidia.icd", "")
+	h.write("/usr/share/vulkan/icd.d/nvidia_icd.json", "")
+	h.write("/usr/lib/xorg/modules/drivers/nvidia_drv.so", "")
+	h.write("/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2", "")
+	h.write("/run/nvidia-persistenced/socket", "")
+	h.write("/run/nvidia-fabricmanager/socket", "")
+	h.write("/tmp/nvidia-mps/control", "")
+	h.write("/etc/alternatives/smi", "program")
+	h.link("/etc/alternatives/smi", "/usr/local/bin/nvidia-debugdump")
+	h.node("nvidia-modeset", 120, 254)
+
+	d := h.scan()
+	got := map[string][]File{"firmware": d.Firmware, "settings": d.Settings, "sockets": d.Sockets, "programs": d.Programs}
+	want := map[string][]File{
+		"firmware": {same("/usr/lib/firmware/nvidia/" + version + "/gsp_ga10x.bin")},
+		"settings": {
+			same("/etc/OpenCL/vendors/nvidia.icd"),
+			{Host: "/usr/share/vulkan/icd.d/nvidia_icd.json", Path: "/etc/vulkan/icd.d/nvidia_icd.json"},
+		},
+		"sockets":  {same("/run/nvidia-persistenced/socket")},
+		"programs": {same("/usr/bin/nvidia-smi"), {Host: "/etc/alternatives/smi", Path: "/usr/local/bin/nvidia-debugdump"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Scan (-want +got):\n%s", diff)
+	}
+	for _, path := range []string{"/usr/lib/xorg/modules/drivers/nvidia_drv.so", "/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2"} {
+		if !contains(d.Libraries, path) {
+			t.Errorf("%s is not among the libraries", path)
+		}
+	}
+	if len(d.Control) != 4 || d.Control[3].Path != "/dev/nvidia-modeset" {
+		t.Errorf("control nodes: got %v, want nvidia-modeset as the fourth", d.Control)
+	}
+}
+
+// A driver container has a tree of its own: absolute links in it lead to its root, its libraries are
+// found in the container without the prefix, and its firmware folder may be the kernel's parameter.
+func TestScanOfADriverContainer(t *testing.T) {
+	h := newHost(t)
+	h.Driver = "/run/nvidia/driver"
+	root := h.Driver
+	h.write(root+"/usr/lib64/libcuda.so."+version, "")
+	h.write(root+"/usr/lib64/libnvidia-ml.so."+version, "")
+	h.link("/usr/lib64/libcuda.so."+version, root+"/usr/lib64/libcuda.so.1")
+	h.write(root+"/opt/firmware/nvidia/"+version+"/gsp_tu10x.bin", "")
+	h.write("/sys/module/firmware_class/parameters/path", root+"/opt/firmware\n")
+
+	d := h.scan()
+	want := Driver{
+		Version: version,
+		Libraries: []File{
+			{Host: root + "/usr/lib64/libcuda.so." + version, Path: "/usr/lib64/libcuda.so." + version},
+			{Host: root + "/usr/lib64/libnvidia-ml.so." + version, Path: "/usr/lib64/libnvidia-ml.so." + version},
+		},
+		Links: []Link{
+			{Target: "libcuda.so.1", Path: "/usr/lib64/libcuda.so"},
+			{Target: "libcuda.so." + version, Path: "/usr/lib64/libcuda.so.1"},
+		},
+		Folders: []string{"/usr/lib64"},
+		Firmware: []File{{
+			Host: root + "/opt/firmware/nvidia/" + version + "/gsp_tu10x.bin",
+			Path: "/opt/firmware/nvidia/" + version + "/gsp_tu10x.bin",
+		}},
+		Control: d.Control, Majors: d.Majors, Capabilities: d.Capabilities,
+	}
+	if diff := cmp.Diff(want, d); diff != "" {
+		t.Errorf("Scan (-want +got):\n%s", diff)
+	}
+}
+
+func TestScanNamesWhatIsMissing(t *testing.T) {
+	tests := map[string]struct {
+		breakIt func(host)
+		want    string
+	}{
+		"no driver":             {func(h host) { h.remove("/proc/driver/nvidia/version") }, "driver/nvidia/version"},
+		"no version":            {func(h host) { h.write("/proc/driver/nvidia/version", "NVRM version: none\n") }, "no version in"},
+		"another version":       {func(h host) { h.write("/proc/driver/nvidia/version", "NVRM version: x 575.51.03 y\n") }, "libcuda.so.575.51.03"},
+		"no NVML":               {func(h host) { h.remove("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version) }, "libnvidia-ml.so." + version},
+		"neither MIG nor tools": {func(h host) { h.remove("/proc/driver/nvidia-caps/mig-minors"); h.remove("/usr/bin/nvidia-smi") }, ""},
+		"no control node":       {func(h host) { h.remove("/dev/nvidiactl") }, "/dev/nvidiactl"},
+		"no uvm node":           {func(h host) { h.remove("/dev/nvidia-uvm") }, "/dev/nvidia-uvm"},
+		"a file for a node":     {func(h host) { h.remove("/dev/nvidia-uvm"); h.write("/dev/nvidia-uvm", "") }, "not a character device"},
+		"a node of yesterday":   {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("nvidia-uvm", 123, 0) }, "has major 123, the kernel's nvidia-uvm has 121"},
+		"module not loaded":     {func(h host) { h.write("/proc/devices", "Character devices:\n120 nvidia\n") }, "nvidia-uvm is not among"},
+		"unreadable minors":     {func(h host) { h.write("/proc/driver/nvidia-caps/mig-minors", "monitor two\n") }, `"monitor two"`},
+		"library leads nowhere": {func(h host) { h.link("gone", "/usr/lib/x86_64-linux-gnu/libnvidia-x.so."+version) }, "libnvidia-x.so." + version},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			test.breakIt(h)
+			_, err := Scan(h.Roots)
+			if test.want == "" {
+				if err != nil {
+					t.Errorf("Scan: %v, want none: what is missing is optional", err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Scan: got error %v, want one with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestNoDriverIsNotExist(t *testing.T) {
+	if _, err := Scan(Roots{Host: "/", Driver: "/", Proc: t.TempDir()}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("Scan: got %v, want fs.ErrNotExist", err)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for text, want := range map[string]string{
+		"NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n":           "535.104.05",
+		"GCC version:  gcc version 12.2.0\nNVRM version: NVIDIA UNIX Open Kernel Module for aarch64  595.45\n": "595.45",
+	} {
+		proc := t.TempDir()
+		h := host{t: t, Roots: Roots{Host: proc, Proc: proc}}
+		h.write("/driver/nvidia/version", text)
+		if got, err := h.version(); got != want || err != nil {
+			t.Errorf("version of %q: got %q, %v, want %q", text, got, err, want)
+		}
+	}
+}
+
+func TestGPUAndCapability(t *testing.T) {
+	h := newHost(t)
+	d := h.scan()
+	gpu, err := h.GPU(d, 0)
+	if diff := cmp.Diff(Node{File: same("/dev/nvidia0"), Major: 120, Minor: 0}, gpu); diff != "" || err != nil {
+		t.Errorf("GPU 0: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := h.GPU(d, 1); err == nil || !strings.Contains(err.Error(), "/dev/nvidia1") {
+		t.Errorf("GPU 1: got error %v, want one that names /dev/nvidia1", err)
+	}
+	capability, err := d.Capability("gpu0/gi1/access")
+	if diff := cmp.Diff(Node{File: same("/dev/nvidia-caps/nvidia-cap12"), Major: 122, Minor: 12}, capability); diff != "" || err != nil {
+		t.Errorf("capability: %v (-want +got):\n%s", err, diff)
+	}
+	if _, err := d.Capability("gpu0/gi9/access"); err == nil {
+		t.Error("capability of an unknown instance: got none, want an error")
+	}
+	if _, err := (Driver{Capabilities: d.Capabilities}).Capability("monitor"); err == nil {
+		t.Error("capability without its major: got none, want an error")
+	}
+}
+
+// Every change after which a spec must be made anew changes the fingerprint, and nothing else does.
+func TestFingerprint(t *testing.T) {
+	tests := map[string]struct {
+		change func(host)
+		same   bool
+	}{
+		"nothing": {func(host) {}, true},
+		"a log":   {func(h host) { h.write("/var/log/messages", "x") }, true},
+		"version": {func(h host) { h.write("/proc/driver/nvidia/version", "NVRM version: x 575.51.03 y\n") }, false},
+		"boot":    {func(h host) { h.write("/proc/sys/kernel/random/boot_id", "other\n") }, false},
+		"a library replaced": {func(h host) {
+			h.remove("/usr/lib/x86_64-linux-gnu/libcuda.so." + version)
+			h.write("/usr/lib/x86_64-linux-gnu/libcuda.so."+version, "new")
+		}, false},
+		"a node appears": {func(h host) { h.node("nvidia-modeset", 120, 254) }, false},
+		"a node changes": {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("nvidia-uvm", 123, 0) }, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			before, err := h.Fingerprint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			test.change(h)
+			after, err := h.Fingerprint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (before == after) != test.same {
+				t.Errorf("fingerprints %q and %q: equal %v, want %v", before, after, before == after, test.same)
+			}
+		})
+	}
+}
+
+func contains(files []File, path string) bool {
+	for _, f := range files {
+		if f.Path == path {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,56 @@
+package driverroot
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Fingerprint stands for everything that Scan would read. Two equal fingerprints of the same roots
+// mean that the Driver has not changed in between.
+type Fingerprint string
+
+// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and
+// the control nodes. A file that is replaced or added changes its folder's time. It takes a few dozen
+// system calls and may be called for every claim.
+func (r Roots) Fingerprint() (Fingerprint, error) {
+	version, err := r.version()
+	if err != nil {
+		return "", err
+	}
+	boot, err := os.ReadFile(filepath.Join(r.Proc, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("read the boot's id: %w", err)
+	}
+	root, err := r.driver()
+	if err != nil {
+		return "", err
+	}
+	var parts strings.Builder
+	fmt.Fprintf(&parts, "%s %s", version, strings.TrimSpace(string(boot)))
+	for _, folder := range libraryFolders {
+		if real, err := root.real(folder); err == nil {
+			stat := lstat(filepath.Join(root.seen, real))
+			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Mtim.Nano())
+		}
+	}
+	for _, c := range control {
+		if seen, err := r.See(filepath.Join(r.Dev, c.name)); err == nil {
+			stat := lstat(seen)
+			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Rdev)
+		}
+	}
+	return Fingerprint(parts.String()), nil
+}
+
+// lstat returns zeros for what is missing: its absence is part of a fingerprint.
+func lstat(path string) unix.Stat_t {
+	var stat unix.Stat_t
+	if err := unix.Lstat(path, &stat); err != nil {
+		return unix.Stat_t{}
+	}
+	return stat
+}

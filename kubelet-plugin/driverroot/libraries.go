@@ -1,0 +1,166 @@
+package driverroot
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// libraryFolders are where drivers install their libraries, in the order of preference.
+var libraryFolders = []string{
+	"/usr/lib64",
+	"/usr/lib/x86_64-linux-gnu",
+	"/usr/lib/aarch64-linux-gnu",
+	"/usr/lib/x86_64-linux-gnu/nvidia/current",
+	"/usr/lib/aarch64-linux-gnu/nvidia/current",
+	"/lib64",
+	"/lib/x86_64-linux-gnu",
+	"/lib/aarch64-linux-gnu",
+	"/lib/x86_64-linux-gnu/nvidia/current",
+	"/lib/aarch64-linux-gnu/nvidia/current",
+}
+
+// ownVersion are the libraries that come with the driver under version numbers of their own.
+var ownVersion = []string{
+	"libnvidia-nvvm70.so.*",
+	"libnvidia-egl-gbm.so.*.*",
+	"libnvidia-egl-wayland.so.*.*",
+	"libnvidia-egl-wayland2.so.*.*",
+	"libnvidia-egl-xcb.so.*.*",
+	"libnvidia-egl-xlib.so.*.*",
+}
+
+// xorgFolders hold the driver's modules of the X server: below a library folder, and the server's own.
+var (
+	xorgFolders       = []string{"nvidia/xorg", "xorg/modules/drivers", "xorg/modules/extensions", "xorg/modules/updates/drivers", "xorg/modules/updates/extensions"}
+	xorgServerFolders = []string{"/usr/lib", "/usr/lib64"}
+)
+
+// expected are links that programs rely on and that some installations leave out.
+var expected = []struct{ library, name, target string }{
+	{"libcuda.so.", "libcuda.so", "libcuda.so.1"},
+	{"libGLX_nvidia.so.", "libGLX_indirect.so.0", ""},
+	{"libnvidia-opticalflow.so.", "libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"},
+}
+
+// addLibraries finds every library of the driver's version, the libraries with versions of their own,
+// and the links beside them.
+func (d *Driver) addLibraries(root tree) error {
+	folders := root.folders(libraryFolders...)
+	var found []folder
+	for _, f := range folders {
+		for _, f := range append([]folder{f}, root.folders(path.Join(f.path, "vdpau"))...) {
+			files, err := root.match(f, append(ownVersion, "*.so."+d.Version)...)
+			if err != nil {
+				return err
+			}
+			if len(files) > 0 {
+				d.Libraries = append(d.Libraries, files...)
+				found = append(found, f)
+			}
+		}
+	}
+	for _, name := range []string{"libcuda.so.", "libnvidia-ml.so."} {
+		if _, ok := d.library(name); !ok {
+			return fmt.Errorf("%s%s: %w in the library folders under %s: the installed driver must be of the loaded module's version",
+				name, d.Version, os.ErrNotExist, root.host)
+		}
+	}
+	for _, f := range found {
+		d.Folders = append(d.Folders, f.path)
+	}
+	if err := d.addModules(root, found); err != nil {
+		return err
+	}
+	d.Libraries = distinct(d.Libraries, func(f File) string { return f.Path })
+	d.addLinks(root, found)
+	return nil
+}
+
+// addModules finds the modules of the X server, which stay where they are and are not libraries to link.
+func (d *Driver) addModules(root tree, libraries []folder) error {
+	var places []string
+	for _, f := range libraries {
+		places = append(places, f.path)
+	}
+	for _, f := range root.folders(join(append(places, xorgServerFolders...), xorgFolders...)...) {
+		files, err := root.match(f, "nvidia_drv.so", "libglxserver_nvidia.so."+d.Version)
+		if err != nil {
+			return err
+		}
+		d.Libraries = append(d.Libraries, files...)
+	}
+	return nil
+}
+
+// addLinks finds the links that lead to a library of the driver, in the folder of a library or in its
+// gbm folder, and adds the expected ones.
+func (d *Driver) addLinks(root tree, libraries []folder) {
+	for _, f := range libraries {
+		for _, f := range append([]folder{f}, root.folders(path.Join(f.path, "gbm"))...) {
+			for _, entry := range f.entries {
+				if link, ok := d.link(root, path.Join(f.path, entry.Name()), entry); ok {
+					d.Links = append(d.Links, link)
+				}
+			}
+		}
+	}
+	for _, e := range expected {
+		if library, ok := d.library(e.library); ok {
+			target := cmp.Or(e.target, path.Base(library.Path))
+			d.Links = append(d.Links, Link{Target: target, Path: path.Join(path.Dir(library.Path), e.name)})
+		}
+	}
+	d.Links = distinct(d.Links, func(l Link) string { return l.Path })
+}
+
+// link returns the entry as a link if it is one and ends at a library of the driver.
+func (d *Driver) link(root tree, at string, entry os.DirEntry) (Link, bool) {
+	if entry.Type()&os.ModeSymlink == 0 {
+		return Link{}, false
+	}
+	real, err := root.real(at)
+	if err != nil || !slices.ContainsFunc(d.Libraries, func(f File) bool { return f.Path == real }) {
+		return Link{}, false
+	}
+	target, err := os.Readlink(filepath.Join(root.seen, at))
+	if err != nil {
+		return Link{}, false
+	}
+	if path.IsAbs(target) {
+		if target, err = filepath.Rel(path.Dir(at), real); err != nil {
+			return Link{}, false
+		}
+	}
+	return Link{Target: target, Path: at}, true
+}
+
+// library returns the driver's own library with the name, which ends in ".so.".
+func (d *Driver) library(name string) (File, bool) {
+	i := slices.IndexFunc(d.Libraries, func(f File) bool { return path.Base(f.Path) == name+d.Version })
+	if i < 0 {
+		return File{}, false
+	}
+	return d.Libraries[i], true
+}
+
+// join returns every name below every folder.
+func join(folders []string, names ...string) []string {
+	var paths []string
+	for _, folder := range folders {
+		for _, name := range names {
+			paths = append(paths, path.Join(folder, name))
+		}
+	}
+	return paths
+}
+
+// distinct returns the items ordered by key, the first of every key.
+func distinct[T any](items []T, key func(T) string) []T {
+	slices.SortStableFunc(items, func(a, b T) int { return strings.Compare(key(a), key(b)) })
+	return slices.CompactFunc(items, func(a, b T) bool { return key(a) == key(b) })
+}
