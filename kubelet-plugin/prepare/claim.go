@@ -58,3 +58,10 @@ type Prepared struct {
 	// Instance is the live MIG device; nil for every other shape.
 	Instance *gpu.Instance
 }
+
+// Answer is one prepared device together with what kubelet hands to the container runtime.
+type Answer struct {
+	Prepared
+	// CDIDevices are the fully qualified CDI ids, the claim's own device first.
+	CDIDevices []string
+}
