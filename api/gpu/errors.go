@@ -15,4 +15,7 @@ var (
 	ErrUnsupported = errors.New("unsupported")
 	// ErrLost says that the GPU does not answer any more (NVML_ERROR_GPU_IS_LOST).
 	ErrLost = errors.New("lost")
+	// ErrNoDriver says that the node has no loaded driver, or that it was replaced since it was opened;
+	// opening it again may help (NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_LIB_RM_VERSION_MISMATCH).
+	ErrNoDriver = errors.New("no driver")
 )
