@@ -36,15 +36,23 @@ func (n Node) Devices(offer Offer) []Device {
 // Uses returns the uses of one GPU that the offer allows and the hardware can serve without a reset:
 // a GPU whose MIG mode cannot change without one offers the shapes of its current mode only.
 func (g GPU) Uses(offer Offer) []Use {
+	return slices.DeleteFunc(g.AllUses(), func(u Use) bool {
+		return !g.serves(u.Shape) || !g.offered(u, offer)
+	})
+}
+
+// AllUses returns every use that the GPU's hardware knows, whether or not the current MIG mode and
+// the administrator's offer allow it, in the order of Devices. It is the complete table of what a
+// device of this GPU can stand for.
+func (g GPU) AllUses() []Use {
 	var uses []Use
-	for _, shape := range []Shape{MIG, TimeShare, MPS, Whole, VFIO, Monitor} {
-		switch {
-		case !slices.Contains(offer.Shapes, shape) || !g.serves(shape):
-		case shape == MIG:
-			uses = append(uses, g.placements(offer.Profiles)...)
-		default:
-			uses = append(uses, Use{Shape: shape})
+	if g.Geometry != nil {
+		for _, p := range g.Geometry.preferred {
+			uses = append(uses, Use{Shape: MIG, Placement: p})
 		}
+	}
+	for _, shape := range []Shape{TimeShare, MPS, Whole, VFIO, Monitor} {
+		uses = append(uses, Use{Shape: shape})
 	}
 	return uses
 }
@@ -52,7 +60,7 @@ func (g GPU) Uses(offer Offer) []Use {
 func (g GPU) serves(shape Shape) bool {
 	switch shape {
 	case MIG:
-		return g.Geometry != nil && (g.TogglesMIG() || g.Mode == ModeEnabled)
+		return g.TogglesMIG() || g.Mode == ModeEnabled
 	case Whole, TimeShare, MPS, VFIO:
 		return g.TogglesMIG() || g.Mode != ModeEnabled
 	case Monitor:
@@ -62,15 +70,13 @@ func (g GPU) serves(shape Shape) bool {
 	return false
 }
 
-func (g GPU) placements(allowed []string) []Use {
-	var uses []Use
-	for _, p := range g.Geometry.Profiles() {
-		if len(allowed) > 0 && !slices.Contains(allowed, p.Name) {
-			continue
-		}
-		for _, placement := range g.Geometry.ByLoss(p.ID) {
-			uses = append(uses, Use{Shape: MIG, Placement: placement})
-		}
+func (g GPU) offered(u Use, offer Offer) bool {
+	if !slices.Contains(offer.Shapes, u.Shape) {
+		return false
 	}
-	return uses
+	if u.Shape != MIG || len(offer.Profiles) == 0 {
+		return true
+	}
+	profile, _ := g.Geometry.Profile(u.Placement.Profile)
+	return slices.Contains(offer.Profiles, profile.Name)
 }

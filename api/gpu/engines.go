@@ -8,9 +8,9 @@ type Engine int
 // The engine kinds in the order in which they are asked whether they bind.
 const (
 	OFA Engine = iota
-	JPEG
 	Decoder
 	Encoder
+	JPEG
 	Copy
 	engineKinds
 )
@@ -20,12 +20,12 @@ func (e Engine) String() string {
 	switch e {
 	case OFA:
 		return "ofa-engines"
-	case JPEG:
-		return "jpeg-engines"
 	case Decoder:
 		return "decoders"
 	case Encoder:
 		return "encoders"
+	case JPEG:
+		return "jpeg-engines"
 	case Copy:
 		return "copy-engines"
 	default:
@@ -73,46 +73,21 @@ func (e Engines) atLeast(other Engines) Engines {
 	return e.combine(other, func(a, b int) int { return max(a, b) })
 }
 
-// bindingEngines returns the kinds that can refuse a placement although its slices are free. A kind
-// is left out when the kinds before it already keep every packing within its capacity.
-func bindingEngines(g *Geometry) []Engine {
-	var binding []Engine
-	for kind := range engineKinds {
-		if exceeds(g, binding, kind, 0, Engines{}) {
-			binding = append(binding, kind)
-		}
-	}
-	return binding
-}
-
-// exceeds reports whether placements from the slice on can push the kind over its capacity while
-// the kinds that bind already stay within theirs.
-func exceeds(g *Geometry, binding []Engine, kind Engine, slice int, used Engines) bool {
-	if used.Count(kind) > g.capacity.Count(kind) {
-		return true
-	}
-	if slice >= g.slices {
-		return false
-	}
-	for _, p := range g.profiles {
-		for _, start := range p.Starts {
-			if start != slice {
-				continue
-			}
-			next := used.plus(p.Engines)
-			if within(next, g.capacity, binding) && exceeds(g, binding, kind, slice+p.Size, next) {
-				return true
-			}
-		}
-	}
-	return exceeds(g, binding, kind, slice+1, used)
-}
-
-func within(used, capacity Engines, kinds []Engine) bool {
+// only returns the counts of the kinds and zero for every other.
+func (e Engines) only(kinds []Engine) Engines {
+	var kept [engineKinds]int
 	for _, kind := range kinds {
-		if used.Count(kind) > capacity.Count(kind) {
-			return false
+		kept[kind] = e.Count(kind)
+	}
+	return fromCounts(kept)
+}
+
+// lacking returns the first of the kinds of which there are fewer than needed.
+func (e Engines) lacking(needed Engines, kinds []Engine) (Engine, bool) {
+	for _, kind := range kinds {
+		if needed.Count(kind) > e.Count(kind) {
+			return kind, true
 		}
 	}
-	return true
+	return 0, false
 }

@@ -16,6 +16,10 @@ type Geometry struct {
 	capacity Engines
 	binding  []Engine
 	profiles []Profile
+	// placements are the legal ones, profile by profile, by ascending start.
+	placements []Placement
+	// preferred are the same, within a profile by ascending loss.
+	preferred []Placement
 }
 
 // Profile is one kind of GPU instance that a geometry allows.
@@ -42,15 +46,15 @@ type Profile struct {
 }
 
 // NewGeometry checks the profiles and returns their geometry, with the profiles in order of size,
-// then compute slices, then id. The number of slices is what the longest legal placement reaches.
-// An error names the profile that is wrong: the model is built from what a driver says, and a
-// driver may be newer than this code.
+// then compute slices, then id. The number of slices is what the legal placements reach; a start
+// that is listed twice counts once. An error names the profile that is wrong: the model is built
+// from what a driver says, and a driver may be newer than this code.
 func NewGeometry(profiles []Profile) (*Geometry, error) {
 	g := &Geometry{profiles: slices.Clone(profiles)}
 	seen := map[int]bool{}
 	for i := range g.profiles {
 		p := &g.profiles[i]
-		p.Starts = slices.Sorted(slices.Values(p.Starts))
+		p.Starts = slices.Compact(slices.Sorted(slices.Values(p.Starts)))
 		if err := p.validate(); err != nil {
 			return nil, err
 		}
@@ -64,7 +68,13 @@ func NewGeometry(profiles []Profile) (*Geometry, error) {
 	slices.SortFunc(g.profiles, func(a, b Profile) int {
 		return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.ComputeSlices, b.ComputeSlices), cmp.Compare(a.ID, b.ID))
 	})
+	for _, p := range g.profiles {
+		for _, start := range p.Starts {
+			g.placements = append(g.placements, Placement{Profile: p.ID, Start: start, Size: p.Size})
+		}
+	}
 	g.binding = bindingEngines(g)
+	g.preferred = g.byLoss()
 	return g, nil
 }
 
@@ -116,28 +126,38 @@ func (g *Geometry) Profiles() []Profile {
 
 // Profile returns the profile with the id.
 func (g *Geometry) Profile(id int) (Profile, bool) {
-	if g == nil {
+	i := g.index(id)
+	if i < 0 {
 		return Profile{}, false
 	}
-	for _, p := range g.profiles {
-		if p.ID == id {
-			return p, true
-		}
+	return g.profiles[i], true
+}
+
+// index returns the position of the profile, or -1.
+func (g *Geometry) index(id int) int {
+	if g == nil {
+		return -1
 	}
-	return Profile{}, false
+	return slices.IndexFunc(g.profiles, func(p Profile) bool { return p.ID == id })
 }
 
 // Placements returns every legal placement of the profile, by ascending start.
 func (g *Geometry) Placements(id int) []Placement {
-	p, ok := g.Profile(id)
-	if !ok {
+	if g == nil {
 		return nil
 	}
-	placements := make([]Placement, len(p.Starts))
-	for i, start := range p.Starts {
-		placements[i] = Placement{Profile: p.ID, Start: start, Size: p.Size}
+	return of(id, g.placements)
+}
+
+// of returns the placements of the profile.
+func of(id int, placements []Placement) []Placement {
+	var own []Placement
+	for _, p := range placements {
+		if p.Profile == id {
+			own = append(own, p)
+		}
 	}
-	return placements
+	return own
 }
 
 // Legal returns the profile of the placement when the geometry allows it, and ErrUnsupported with

@@ -11,8 +11,12 @@ const MaxSlices = 16
 // Mask is a set of memory slices: bit i stands for memory slice i.
 type Mask uint16
 
-// SpanMask returns the mask of size slices from start on.
+// SpanMask returns the mask of size slices from start on. A span that is not within slices 0 to
+// MaxSlices-1 has no mask: it is empty, as that of a negative or a zero size.
 func SpanMask(start, size int) Mask {
+	if start < 0 || size < 0 || start+size > MaxSlices {
+		return 0
+	}
 	return Mask((1<<size - 1) << start)
 }
 
@@ -20,7 +24,7 @@ func SpanMask(start, size int) Mask {
 func (m Mask) Overlaps(other Mask) bool { return m&other != 0 }
 
 // Has reports whether the mask names the slice.
-func (m Mask) Has(slice int) bool { return m&(1<<slice) != 0 }
+func (m Mask) Has(slice int) bool { return SpanMask(slice, 1).Overlaps(m) }
 
 // String lists the slices, such as "[0 1 5]".
 func (m Mask) String() string {

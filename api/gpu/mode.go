@@ -1,5 +1,7 @@
 package gpu
 
+import "fmt"
+
 // Mode is the MIG mode of a GPU as the hardware answers it.
 type Mode int
 
@@ -24,4 +26,18 @@ func (m Mode) String() string {
 		return "enabled"
 	}
 	return "unknown"
+}
+
+// MarshalText writes the mode by its name.
+func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (m *Mode) UnmarshalText(text []byte) error {
+	for mode := ModeUnsupported; mode <= ModeEnabled; mode++ {
+		if mode.String() == string(text) {
+			*m = mode
+			return nil
+		}
+	}
+	return fmt.Errorf("MIG mode %q: must be one of unsupported, disabled, enabled", text)
 }

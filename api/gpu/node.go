@@ -69,7 +69,7 @@ func (g GPU) Name() string {
 }
 
 // TogglesMIG reports whether the MIG mode changes without a reset of the GPU: on Hopper and newer.
-func (g GPU) TogglesMIG() bool { return g.Geometry != nil && g.ComputeMajor >= 9 }
+func (g GPU) TogglesMIG() bool { return g.Geometry.Slices() > 0 && g.ComputeMajor >= 9 }
 
 // Find returns the GPU with the name.
 func (n Node) Find(name string) (GPU, error) {

@@ -2,8 +2,8 @@ package gpu
 
 import "fmt"
 
-// Occupancy is what one GPU holds: a value, so that trying and undoing are assignments. The
-// zero Occupancy belongs to no GPU; Geometry.Empty makes one.
+// Occupancy is what one GPU holds: a value, so that trying and undoing are assignments, and two that
+// hold the same are equal (==). The zero Occupancy belongs to no GPU; Geometry.Empty makes one.
 type Occupancy struct {
 	geometry *Geometry
 	shape    Shape
@@ -11,6 +11,8 @@ type Occupancy struct {
 	withheld Mask
 	engines  Engines
 	holders  int
+	// held has, at the first slice of each placement held, the position of its profile plus one.
+	held [MaxSlices]uint16
 }
 
 // Empty returns the occupancy of a GPU that holds nothing. It works on a nil Geometry.
@@ -26,15 +28,22 @@ func (o Occupancy) Taken() Mask { return o.taken }
 func (o Occupancy) Withheld() Mask { return o.withheld }
 
 // Free returns the memory slices that can still be taken by a MIG placement.
-func (o Occupancy) Free() Mask {
-	if o.shape != None && o.shape != MIG {
-		return 0
-	}
-	return o.all() &^ (o.taken | o.withheld)
-}
+func (o Occupancy) Free() Mask { return o.all() &^ (o.taken | o.withheld) }
 
 // Holders returns how many uses are held: instances, shares, or one for a whole GPU.
 func (o Occupancy) Holders() int { return o.holders }
+
+// Placements returns the placements that are held, by start.
+func (o Occupancy) Placements() []Placement {
+	var held []Placement
+	for start, position := range o.held {
+		if position > 0 {
+			profile := o.geometry.profiles[position-1]
+			held = append(held, Placement{Profile: profile.ID, Start: start, Size: profile.Size})
+		}
+	}
+	return held
+}
 
 // Withhold returns the occupancy with the slices kept from everybody, because something that is not
 // ours lives there or could not be destroyed. What is held already stays held.
@@ -47,81 +56,76 @@ func (o Occupancy) Withhold(m Mask) Occupancy {
 // or ErrUnsupported when the GPU can never hold the use; the receiver is unchanged. Taking a monitor
 // changes nothing.
 func (o Occupancy) Take(u Use) (Occupancy, error) {
-	switch u.Shape {
-	case MIG:
-		return o.takePlacement(u.Placement)
-	case Whole, TimeShare, MPS, VFIO:
-		return o.takeAll(u.Shape)
-	case Monitor:
-		return o, nil
-	case None:
-	}
-	return o, fmt.Errorf("take %v: %w", u, ErrUnsupported)
-}
-
-func (o Occupancy) takeAll(s Shape) (Occupancy, error) {
-	switch {
-	case o.withheld != 0:
-		return o, fmt.Errorf("take %v: memory slices %v are withheld: %w", s, o.withheld, ErrOccupied)
-	case o.shape == s && s.shared():
-		o.holders++
-		return o, nil
-	case o.shape != None:
-		return o, fmt.Errorf("take %v: the GPU is in use as %v: %w", s, o.shape, ErrOccupied)
-	}
-	o.shape, o.taken, o.holders = s, o.all(), 1
-	return o, nil
-}
-
-func (o Occupancy) takePlacement(p Placement) (Occupancy, error) {
-	profile, err := o.geometry.Legal(p)
+	cost, err := o.geometry.Cost(u)
 	if err != nil {
-		return o, err
+		return o, fmt.Errorf("take %w", err)
 	}
-	switch {
-	case o.shape != None && o.shape != MIG:
-		return o, fmt.Errorf("take %v: the GPU is in use as %v: %w", p, o.shape, ErrOccupied)
-	case p.Mask().Overlaps(o.withheld):
-		return o, fmt.Errorf("take %v: memory slices %v are withheld: %w", p, o.withheld&p.Mask(), ErrOccupied)
-	case p.Mask().Overlaps(o.taken):
-		return o, fmt.Errorf("take %v: memory slices %v are taken: %w", p, o.taken&p.Mask(), ErrOccupied)
+	if u.Shape == Monitor {
+		return o, nil
 	}
-	engines := o.engines.plus(profile.Engines)
-	for _, kind := range o.geometry.binding {
-		if engines.Count(kind) > o.geometry.capacity.Count(kind) {
-			return o, fmt.Errorf("take %v: needs %d %v, %d left: %w", p, profile.Engines.Count(kind), kind,
-				o.geometry.capacity.Count(kind)-o.engines.Count(kind), ErrOccupied)
-		}
+	if err := o.conflict(u.Shape, cost); err != nil {
+		return o, fmt.Errorf("take %v: %w", u, err)
 	}
-	o.shape, o.taken, o.engines, o.holders = MIG, o.taken|p.Mask(), engines, o.holders+1
+	if o.shape == None || u.Shape == MIG {
+		o.shape, o.taken, o.engines = u.Shape, o.taken|cost.Slices, o.engines.plus(cost.Engines)
+	}
+	if u.Shape == MIG {
+		o.held[u.Placement.Start] = o.position(u.Placement)
+	}
+	o.holders++
 	return o, nil
+}
+
+// conflict returns why a use of the shape at this cost cannot be added, nil when it can.
+func (o Occupancy) conflict(s Shape, cost Cost) error {
+	switch {
+	case cost.Slices.Overlaps(o.withheld):
+		return fmt.Errorf("memory slices %v are withheld: %w", cost.Slices&o.withheld, ErrOccupied)
+	case o.shape == s && s.shared():
+		return nil
+	case o.shape != None && (o.shape != MIG || s != MIG):
+		return fmt.Errorf("the GPU is in use as %v: %w", o.shape, ErrOccupied)
+	case cost.Slices.Overlaps(o.taken):
+		return fmt.Errorf("memory slices %v are taken: %w", cost.Slices&o.taken, ErrOccupied)
+	}
+	left := o.geometry.everything().Engines.minus(o.engines)
+	if kind, lacks := left.lacking(cost.Engines, o.geometry.BindingEngines()); lacks {
+		return fmt.Errorf("needs %d %v, %d left: %w", cost.Engines.Count(kind), kind, left.Count(kind), ErrOccupied)
+	}
+	return nil
 }
 
 // Release is the inverse of Take: it returns the occupancy without the use, and an error when the
-// use is not held.
+// use is not held; the receiver is unchanged.
 func (o Occupancy) Release(u Use) (Occupancy, error) {
 	if u.Shape == Monitor {
 		return o, nil
 	}
-	if u.Shape != o.shape || o.holders == 0 {
+	if u.Shape == None || u.Shape != o.shape {
 		return o, fmt.Errorf("release %v: not held, the GPU is %v", u, o.shape)
 	}
+	cost, err := o.geometry.Cost(u)
+	if err != nil {
+		return o, fmt.Errorf("release %w", err)
+	}
 	if u.Shape == MIG {
-		profile, err := o.geometry.Legal(u.Placement)
-		if err != nil {
-			return o, err
-		}
-		if o.taken&u.Placement.Mask() != u.Placement.Mask() {
+		if o.held[u.Placement.Start] != o.position(u.Placement) {
 			return o, fmt.Errorf("release %v: not held", u)
 		}
-		o.taken &^= u.Placement.Mask()
-		o.engines = o.engines.minus(profile.Engines)
+		o.held[u.Placement.Start] = 0
 	}
-	if o.holders--; o.holders == 0 {
-		o.shape, o.taken, o.engines = None, 0, Engines{}
+	o.holders--
+	if o.holders == 0 || u.Shape == MIG {
+		o.taken, o.engines = o.taken&^cost.Slices, o.engines.minus(cost.Engines)
+	}
+	if o.holders == 0 {
+		o.shape = None
 	}
 	return o, nil
 }
 
+// position returns the mark of a legal placement's profile in held.
+func (o Occupancy) position(p Placement) uint16 { return uint16(o.geometry.index(p.Profile) + 1) }
+
 // all returns the mask of every memory slice; a GPU without MIG counts as one slice.
-func (o Occupancy) all() Mask { return SpanMask(0, max(1, o.geometry.Slices())) }
+func (o Occupancy) all() Mask { return o.geometry.everything().Slices }

@@ -56,6 +56,23 @@ func ParseShape(name string) (Shape, error) {
 	return None, fmt.Errorf("shape %q: must be one of gpu, mig, timeshare, mps, vfio, monitor", name)
 }
 
+// MarshalText writes the shape by its name: numbers would change their meaning with the next shape.
+func (s Shape) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what MarshalText wrote.
+func (s *Shape) UnmarshalText(text []byte) error {
+	if string(text) == None.String() {
+		*s = None
+		return nil
+	}
+	parsed, err := ParseShape(string(text))
+	if err != nil {
+		return err
+	}
+	*s = parsed
+	return nil
+}
+
 // shared reports whether several claims may hold the shape on one GPU at the same time without
 // slices of their own.
 func (s Shape) shared() bool { return s == TimeShare || s == MPS }

@@ -27,14 +27,16 @@ const (
 // MaxNVLinks is the largest number of NVLinks between two GPUs that the model tells apart.
 const MaxNVLinks = 18
 
-// NVLinks returns the relation of two GPUs joined by n NVLinks, 1 to MaxNVLinks.
+// NVLinks returns the relation of two GPUs joined by n NVLinks, 1 to MaxNVLinks; more count as
+// MaxNVLinks.
 func NVLinks(n int) Link { return LinkNVLink + Link(min(n, MaxNVLinks)) }
 
 // NVLinks returns the number of NVLinks of the relation; 0 over PCIe.
 func (l Link) NVLinks() int { return max(0, int(l-LinkNVLink)) }
 
 // Islands returns, per GPU of the node, the number of its NVLink island: the smallest position of a
-// GPU that it reaches over NVLinks, or -1 for a GPU without any.
+// GPU that it reaches over NVLinks, itself included, or -1 for a GPU without any. A link that only
+// one of its ends reports counts.
 func (n Node) Islands() []int {
 	islands := make([]int, len(n.GPUs))
 	for i := range islands {
@@ -48,12 +50,25 @@ func (n Node) Islands() []int {
 	return islands
 }
 
+// flood gives every GPU that from reaches the number of the island, and from itself if it reaches
+// any.
 func (n Node) flood(islands []int, from, island int) {
-	for to, link := range n.GPUs[from].Links {
-		if link.NVLinks() == 0 || to >= len(islands) || islands[to] == island {
-			continue
+	for to := range n.GPUs {
+		if islands[to] != island && n.nvlinked(from, to) {
+			islands[from], islands[to] = island, island
+			n.flood(islands, to, island)
 		}
-		islands[from], islands[to] = island, island
-		n.flood(islands, to, island)
 	}
+}
+
+func (n Node) nvlinked(a, b int) bool {
+	return n.GPUs[a].Link(b).NVLinks() > 0 || n.GPUs[b].Link(a).NVLinks() > 0
+}
+
+// Link returns the relation to the GPU with the index; LinkUnknown when it was never read.
+func (g GPU) Link(index int) Link {
+	if index < 0 || index >= len(g.Links) {
+		return LinkUnknown
+	}
+	return g.Links[index]
 }
