@@ -1,0 +1,206 @@
+// Package cgroup makes and removes the control groups of a lab's machines, on hosts with cgroup v1, v2 or both.
+package cgroup
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Hierarchy is one mounted tree of control groups.
+type Hierarchy struct {
+	Path    string
+	Unified bool // cgroup v2
+	Cpuset  bool // v1: a new group takes no process before it is told its CPUs and memory nodes
+}
+
+// Hierarchies lists the hierarchies in the given mountinfo text (see proc(5)).
+func Hierarchies(mountinfo string) []Hierarchy {
+	var list []Hierarchy
+	scanner := bufio.NewScanner(strings.NewReader(mountinfo))
+	for scanner.Scan() {
+		before, after, found := strings.Cut(scanner.Text(), " - ")
+		left, right := strings.Fields(before), strings.Fields(after)
+		if !found || len(left) < 5 || len(right) < 3 {
+			continue
+		}
+		switch right[0] {
+		case "cgroup2":
+			list = append(list, Hierarchy{Path: left[4], Unified: true})
+		case "cgroup":
+			cpuset := slices.Contains(strings.Split(right[2], ","), "cpuset")
+			list = append(list, Hierarchy{Path: left[4], Cpuset: cpuset})
+		}
+	}
+	return list
+}
+
+// Tree is the groups of one name in every hierarchy of the host.
+type Tree struct {
+	hierarchies []Hierarchy
+	name        string
+}
+
+// Of returns the tree of that name, which need not exist. The name is a relative path.
+func Of(name string) (Tree, error) {
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return Tree{}, fmt.Errorf("find the control groups: %w", err)
+	}
+	return Tree{hierarchies: Hierarchies(string(mountinfo)), name: name}, nil
+}
+
+// Add makes the tree where it is missing and puts a process into it. Under v2 the process goes one level deeper, into "system":
+// a group with processes can hand no controllers to the groups of containers beside it.
+func (t Tree) Add(pid int) error {
+	for _, h := range t.hierarchies {
+		dir := filepath.Join(h.Path, t.name)
+		if h.Unified {
+			dir = filepath.Join(dir, "system")
+		}
+		if err := h.makeAll(dir); err != nil {
+			return fmt.Errorf("make control group: %w", err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return fmt.Errorf("enter control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// makeAll makes dir and its parents below the hierarchy's root, each ready to hold processes or further groups.
+func (h Hierarchy) makeAll(dir string) error {
+	relative, err := filepath.Rel(h.Path, dir)
+	if err != nil {
+		return err
+	}
+	parent := h.Path
+	for _, element := range strings.Split(relative, "/") {
+		if h.Unified {
+			h.delegate(parent)
+		}
+		child := filepath.Join(parent, element)
+		if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		if h.Cpuset {
+			if err := inherit(parent, child); err != nil {
+				return err
+			}
+		}
+		parent = child
+	}
+	return nil
+}
+
+// delegate hands the controllers that kubelet and runc use to the children of dir. Those that the host lacks or has bound to v1 are left out.
+func (h Hierarchy) delegate(dir string) {
+	for _, controller := range []string{"cpu", "cpuset", "io", "memory", "pids", "hugetlb"} {
+		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
+	}
+}
+
+// inherit copies the CPUs and memory nodes of a v1 cpuset group.
+func inherit(parent, child string) error {
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := os.ReadFile(filepath.Join(parent, file))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(child, file), value, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Remove ends every process in the tree and removes the tree. An absent tree is no error.
+func (t Tree) Remove(ctx context.Context) error {
+	for _, h := range t.hierarchies {
+		if err := remove(ctx, filepath.Join(h.Path, t.name)); err != nil {
+			return fmt.Errorf("remove control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// remove tries until the kernel lets go of the last process: an ended process stays in its group for a moment.
+func remove(ctx context.Context, dir string) error {
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		err := removeOnce(dir)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		case <-ticker.C:
+		}
+	}
+}
+
+// removeOnce kills what is in the groups and removes them, the deepest first.
+func removeOnce(dir string) error {
+	groups, err := below(dir)
+	if err != nil {
+		return err
+	}
+	var busy error
+	for _, group := range slices.Backward(groups) {
+		if err := kill(group); err != nil {
+			return err
+		}
+		if err := unix.Rmdir(group); err != nil && !errors.Is(err, unix.ENOENT) {
+			busy = fmt.Errorf("%s: %w", group, err)
+		}
+	}
+	return busy
+}
+
+// below lists dir and all groups in it, parents first.
+func below(dir string) ([]string, error) {
+	var groups []string
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err == nil && entry.IsDir() {
+			groups = append(groups, path)
+		}
+		return err
+	})
+	return groups, err
+}
+
+// kill ends the processes of one group. They are in it, hence the lab's: no number can be mistaken.
+func kill(group string) error {
+	text, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	for _, field := range strings.Fields(string(text)) {
+		pid, err := strconv.Atoi(field)
+		if err != nil {
+			return err
+		}
+		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,80 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+)
+
+// ErrNotRoot says that the lab was asked to work without root.
+var ErrNotRoot = errors.New("the lab needs root")
+
+// Touches says in words what a lab changes on the host, for whoever is asked to become root.
+func Touches(folder, cache string) string {
+	lines := []string{
+		"A lab needs root for network namespaces, mounts, control groups and containers. On this machine it will",
+		"  - install these packages, if missing: " + packageList(Missing()),
+		"  - keep built programs in " + cache,
+		"  - keep its state, logs and file systems below " + folder + " until `lab down`",
+		"  - add one network link with an address of a free private /24, and control groups named tessera-lab-*",
+		"It opens no port on the host's own addresses, changes no kernel setting, and `lab down` removes all but packages and cache.",
+	}
+	return strings.Join(lines, "\n")
+}
+
+func packageList(packages []string) string {
+	if len(packages) == 0 {
+		return "none is missing"
+	}
+	return strings.Join(packages, " ")
+}
+
+// Check tells whether a lab can run here: Linux, root, and everything installed.
+func Check(folder, cache string) error {
+	if err := CheckRoot(folder, cache); err != nil {
+		return err
+	}
+	if missing := Missing(); len(missing) > 0 {
+		return fmt.Errorf("missing on this machine: %s; run `lab setup`", strings.Join(missing, " "))
+	}
+	return nil
+}
+
+// CheckRoot refuses other systems than Linux, and other users than root with the reasons for it.
+func CheckRoot(folder, cache string) error {
+	if runtime.GOOS != "linux" {
+		return fmt.Errorf("a lab runs on Linux only, this is %s", runtime.GOOS)
+	}
+	if os.Geteuid() != 0 {
+		return fmt.Errorf("%w\n%s", ErrNotRoot, Touches(folder, cache))
+	}
+	return nil
+}
+
+// Install installs what is missing on Debian and Ubuntu, and names it elsewhere.
+func Install(ctx context.Context, progress io.Writer) error {
+	missing := Missing()
+	if len(missing) == 0 {
+		return nil
+	}
+	if _, err := exec.LookPath("apt-get"); err != nil {
+		return fmt.Errorf("this system has no apt-get: install by its own means what Debian calls %s", strings.Join(missing, " "))
+	}
+	fmt.Fprintf(progress, "installing %s\n", strings.Join(missing, " ")) //nolint:errcheck // progress is for the eye
+	for _, args := range [][]string{{"update", "-qq"}, append([]string{"install", "-y", "-qq", "--no-install-recommends"}, missing...)} {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+		if output, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("apt-get %s: %w\n%s", args[0], err, output)
+		}
+	}
+	if still := Missing(); len(still) > 0 {
+		return fmt.Errorf("still missing after the installation: %s", strings.Join(still, " "))
+	}
+	return nil
+}

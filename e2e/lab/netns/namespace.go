@@ -1,0 +1,100 @@
+// Package netns makes network namespaces that are held by a file of the lab, not by a global name, and the links between them.
+package netns
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Namespace is a network namespace by the path of the file that holds it. The zero value is the one we are in.
+type Namespace string
+
+// Make makes a fresh namespace held by a file at path.
+func Make(path string) (Namespace, error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", fmt.Errorf("make network namespace: %w", err)
+	}
+	if err := file.Close(); err != nil {
+		return "", fmt.Errorf("make network namespace: %w", err)
+	}
+	hold := func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			return err
+		}
+		return unix.Mount("/proc/thread-self/ns/net", path, "", unix.MS_BIND, "")
+	}
+	if err := onOwnThread(hold); err != nil {
+		return "", fmt.Errorf("make network namespace %s: %w", path, err)
+	}
+	return Namespace(path), nil
+}
+
+// Remove lets go of the namespace: it ends with its last process, and so do its links. An absent one is no error.
+func (n Namespace) Remove() error {
+	err := unix.Unmount(string(n), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: the file is there, nothing is mounted
+		return fmt.Errorf("remove network namespace %s: %w", n, err)
+	}
+	if err := os.Remove(string(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove network namespace: %w", err)
+	}
+	return nil
+}
+
+// Do runs the function on a thread inside the namespace; processes it starts are inside as well.
+func (n Namespace) Do(function func() error) error {
+	if n == "" {
+		return function()
+	}
+	file, err := os.Open(string(n))
+	if err != nil {
+		return fmt.Errorf("enter network namespace: %w", err)
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	return onOwnThread(func() error {
+		if err := unix.Setns(int(file.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", n, err)
+		}
+		return function()
+	})
+}
+
+// IP runs ip(8) inside the namespace; command is split at blanks.
+func (n Namespace) IP(ctx context.Context, command string) error {
+	_, err := n.Output(ctx, command)
+	return err
+}
+
+// Output is IP and returns what it printed.
+func (n Namespace) Output(ctx context.Context, command string) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	err := n.Do(func() error {
+		cmd := exec.CommandContext(ctx, "ip", strings.Fields(command)...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		return cmd.Run()
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ip %s: %w: %s", command, err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}
+
+// onOwnThread runs the function on a thread that ends with it, so that the thread's namespace is nobody else's.
+func onOwnThread(function func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
+		result <- function()
+	}()
+	return <-result
+}
