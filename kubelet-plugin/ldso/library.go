@@ -1,0 +1,222 @@
+package ldso
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ABI says for which programs a library is, in the words of the cache.
+type ABI uint32
+
+// The ABIs of the machines that Tessera runs on.
+const (
+	I386    ABI = 0x0003
+	X8664   ABI = 0x0303
+	X32     ABI = 0x0803
+	AArch64 ABI = 0x0a03
+)
+
+// Library is what the linker must know of a shared library.
+type Library struct {
+	// Name is the soname; empty when the library has none.
+	Name string
+	ABI  ABI
+}
+
+// ErrNotLibrary says that a file is no shared library of a machine that is known here.
+var ErrNotLibrary = errors.New("not a shared library")
+
+// Bounds far above those of any real library.
+const (
+	headSize     = 4096
+	maxSegments  = 256
+	maxDynamic   = 64 << 10
+	maxName      = 255
+	segmentSize  = 56
+	segmentSize3 = 32
+)
+
+// ReadLibrary reads the soname and the ABI of a library. It wraps ErrNotLibrary when the file is
+// something else or makes no sense.
+func ReadLibrary(file io.ReaderAt) (Library, error) {
+	head := make([]byte, headSize)
+	n, err := file.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return Library{}, err
+	}
+	image := image{file: file, head: head[:n]}
+	library, err := image.identify()
+	if err != nil {
+		return Library{}, err
+	}
+	library.Name, err = image.soname()
+	return library, err
+}
+
+// image is a file that claims to be a shared library. Both of our machines are little endian.
+type image struct {
+	file io.ReaderAt
+	// head is the start of the file; it nearly always holds the table of segments.
+	head []byte
+	wide bool
+	// loads are the segments that are mapped from the file, dynamic is the linker's own.
+	loads   []segment
+	dynamic segment
+}
+
+type segment struct{ offset, address, size uint64 }
+
+func wrong(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrNotLibrary, fmt.Sprintf(format, args...))
+}
+
+// at returns size bytes of the file.
+func (i *image) at(offset, size uint64) ([]byte, error) {
+	if end := offset + size; end >= offset && end <= uint64(len(i.head)) {
+		return i.head[offset:end], nil
+	}
+	if offset > 1<<62 {
+		return nil, wrong("offset %#x", offset)
+	}
+	data := make([]byte, size)
+	n, err := i.file.ReadAt(data, int64(offset))
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	return data[:n], nil
+}
+
+// identify reads the header and the segments.
+func (i *image) identify() (Library, error) {
+	h := i.head
+	if len(h) < 64 || !bytes.HasPrefix(h, []byte(elf.ELFMAG)) || elf.Data(h[elf.EI_DATA]) != elf.ELFDATA2LSB {
+		return Library{}, wrong("no ELF header")
+	}
+	if kind := elf.Type(binary.LittleEndian.Uint16(h[16:])); kind != elf.ET_DYN {
+		return Library{}, wrong("of type %v", kind)
+	}
+	class, machine := elf.Class(h[elf.EI_CLASS]), elf.Machine(binary.LittleEndian.Uint16(h[18:]))
+	i.wide = class == elf.ELFCLASS64
+	var abi ABI
+	switch {
+	case class == elf.ELFCLASS64 && machine == elf.EM_X86_64:
+		abi = X8664
+	case class == elf.ELFCLASS64 && machine == elf.EM_AARCH64:
+		abi = AArch64
+	case class == elf.ELFCLASS32 && machine == elf.EM_X86_64:
+		abi = X32
+	case class == elf.ELFCLASS32 && machine == elf.EM_386:
+		abi = I386
+	default:
+		return Library{}, wrong("of machine %v, %v", machine, class)
+	}
+	return Library{ABI: abi}, i.readSegments()
+}
+
+func (i *image) readSegments() error {
+	offset, size, count := uint64(binary.LittleEndian.Uint32(i.head[28:])), uint64(segmentSize3), i.head[44:]
+	if i.wide {
+		offset, size, count = binary.LittleEndian.Uint64(i.head[32:]), segmentSize, i.head[56:]
+	}
+	segments := uint64(binary.LittleEndian.Uint16(count))
+	if segments > maxSegments {
+		return wrong("%d segments", segments)
+	}
+	table, err := i.at(offset, segments*size)
+	if err != nil {
+		return err
+	}
+	if uint64(len(table)) < segments*size {
+		return wrong("the table of segments is cut off")
+	}
+	for ; len(table) > 0; table = table[size:] {
+		switch elf.ProgType(binary.LittleEndian.Uint32(table)) {
+		case elf.PT_LOAD:
+			i.loads = append(i.loads, i.segment(table))
+		case elf.PT_DYNAMIC:
+			i.dynamic = i.segment(table)
+		}
+	}
+	if i.dynamic.size == 0 || i.dynamic.size > maxDynamic {
+		return wrong("a dynamic segment of %d bytes", i.dynamic.size)
+	}
+	return nil
+}
+
+func (i *image) segment(header []byte) segment {
+	if i.wide {
+		return segment{
+			offset:  binary.LittleEndian.Uint64(header[8:]),
+			address: binary.LittleEndian.Uint64(header[16:]),
+			size:    binary.LittleEndian.Uint64(header[32:]),
+		}
+	}
+	return segment{
+		offset:  uint64(binary.LittleEndian.Uint32(header[4:])),
+		address: uint64(binary.LittleEndian.Uint32(header[8:])),
+		size:    uint64(binary.LittleEndian.Uint32(header[16:])),
+	}
+}
+
+// soname returns the library's name, empty if it has none.
+func (i *image) soname() (string, error) {
+	dynamic, err := i.at(i.dynamic.offset, i.dynamic.size)
+	if err != nil {
+		return "", err
+	}
+	name, named, table := i.dynamicValues(dynamic)
+	if !named {
+		return "", nil
+	}
+	for _, load := range i.loads {
+		if table < load.address || table-load.address >= load.size {
+			continue
+		}
+		text, err := i.at(load.offset+table-load.address+name, maxName+1)
+		if err != nil {
+			return "", err
+		}
+		soname, _, ended := strings.Cut(string(text), "\x00")
+		if !ended || !Plain(soname) {
+			return "", wrong("its name is none")
+		}
+		return soname, nil
+	}
+	return "", wrong("its names are outside the file")
+}
+
+// dynamicValues returns the offset of the soname in the table of strings, whether there is one, and
+// the table's address.
+func (i *image) dynamicValues(dynamic []byte) (name uint64, named bool, table uint64) {
+	word := func(at int) uint64 { return uint64(binary.LittleEndian.Uint32(dynamic[at:])) }
+	size := 4
+	if i.wide {
+		word = func(at int) uint64 { return binary.LittleEndian.Uint64(dynamic[at:]) }
+		size = 8
+	}
+	for ; len(dynamic) >= 2*size; dynamic = dynamic[2*size:] {
+		switch elf.DynTag(word(0)) {
+		case elf.DT_NULL:
+			return name, named, table
+		case elf.DT_SONAME:
+			name, named = word(size), true
+		case elf.DT_STRTAB:
+			table = word(size)
+		}
+	}
+	return name, named, table
+}
+
+// Plain reports whether a name can be the name of a library in the cache: printable ASCII without a
+// slash, no longer than a file name.
+func Plain(name string) bool {
+	if name == "" || len(name) > maxName {
+		return false
+	}
+	return !strings.ContainsFunc(name, func(r rune) bool { return r <= ' ' || r > '~' || r == '/' })
+}
