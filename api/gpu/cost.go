@@ -23,7 +23,7 @@ func (g *Geometry) Cost(u Use) (Cost, error) {
 		}
 		return Cost{Slices: u.Placement.Mask(), Engines: profile.Engines.only(g.binding)}, nil
 	case Whole, TimeShare, MPS, VFIO:
-		return g.everything(), nil
+		return g.Total(), nil
 	case Monitor:
 		return Cost{}, nil
 	case None:
@@ -31,7 +31,7 @@ func (g *Geometry) Cost(u Use) (Cost, error) {
 	return Cost{}, fmt.Errorf("%v: %w", u, ErrUnsupported)
 }
 
-// everything is the cost of the whole GPU.
-func (g *Geometry) everything() Cost {
+// Total returns all that a GPU has, which is what a whole GPU costs. It works on a nil Geometry.
+func (g *Geometry) Total() Cost {
 	return Cost{Slices: SpanMask(0, max(1, g.Slices())), Engines: g.Capacity().only(g.BindingEngines())}
 }

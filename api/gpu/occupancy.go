@@ -81,14 +81,14 @@ func (o Occupancy) conflict(s Shape, cost Cost) error {
 	switch {
 	case cost.Slices.Overlaps(o.withheld):
 		return fmt.Errorf("memory slices %v are withheld: %w", cost.Slices&o.withheld, ErrOccupied)
-	case o.shape == s && s.shared():
+	case o.shape == s && s.Shared():
 		return nil
 	case o.shape != None && (o.shape != MIG || s != MIG):
 		return fmt.Errorf("the GPU is in use as %v: %w", o.shape, ErrOccupied)
 	case cost.Slices.Overlaps(o.taken):
 		return fmt.Errorf("memory slices %v are taken: %w", cost.Slices&o.taken, ErrOccupied)
 	}
-	left := o.geometry.everything().Engines.minus(o.engines)
+	left := o.geometry.Total().Engines.minus(o.engines)
 	if kind, lacks := left.lacking(cost.Engines, o.geometry.BindingEngines()); lacks {
 		return fmt.Errorf("needs %d %v, %d left: %w", cost.Engines.Count(kind), kind, left.Count(kind), ErrOccupied)
 	}
@@ -128,4 +128,4 @@ func (o Occupancy) Release(u Use) (Occupancy, error) {
 func (o Occupancy) position(p Placement) uint16 { return uint16(o.geometry.index(p.Profile) + 1) }
 
 // all returns the mask of every memory slice; a GPU without MIG counts as one slice.
-func (o Occupancy) all() Mask { return o.geometry.everything().Slices }
+func (o Occupancy) all() Mask { return o.geometry.Total().Slices }

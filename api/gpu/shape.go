@@ -73,9 +73,9 @@ func (s *Shape) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// shared reports whether several claims may hold the shape on one GPU at the same time without
+// Shared reports whether several claims may hold the shape on one GPU at the same time without
 // slices of their own.
-func (s Shape) shared() bool { return s == TimeShare || s == MPS }
+func (s Shape) Shared() bool { return s == TimeShare || s == MPS }
 
 // Use is one way to take a part of a GPU: a shape and, for MIG, the placement.
 type Use struct {

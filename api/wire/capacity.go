@@ -1,0 +1,101 @@
+package wire
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+const gi = 1 << 30
+
+// capacities collects the capacities of one device.
+type capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
+
+// capacity returns the capacities of a use of the GPU. A shared device carries only those with a
+// request policy and a default: the first share would take any other as a whole.
+func (s source) capacity(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
+	c := capacities{}
+	switch u.Shape {
+	case gpu.Whole, gpu.VFIO:
+		c.bytes(Memory, s.gpu.MemoryBytes)
+		if s.gpu.Multiprocessors > 0 {
+			c.count(Multiprocessors, s.gpu.Multiprocessors)
+		}
+		if s.gpu.Geometry != nil {
+			c.engines(s.gpu.Geometry.Capacity())
+		}
+	case gpu.MIG:
+		profile, _ := s.gpu.Geometry.Profile(u.Placement.Profile)
+		c.bytes(Memory, profile.MemoryBytes)
+		c.count(Multiprocessors, profile.Multiprocessors)
+		if s.complete(u.Shape) {
+			c.engines(profile.Engines)
+		}
+	case gpu.TimeShare, gpu.MPS:
+		c.share(s.gpu.MemoryBytes, s.options.Offer.Shares)
+		if u.Shape == gpu.MPS {
+			c.percent(Compute)
+		}
+	case gpu.None, gpu.Monitor:
+		return nil
+	}
+	return c
+}
+
+func (c capacities) bytes(name resourceapi.QualifiedName, n uint64) {
+	c[name] = resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(n), resource.BinarySI)}
+}
+
+func (c capacities) count(name resourceapi.QualifiedName, n int) {
+	c[name] = resourceapi.DeviceCapacity{Value: *quantity(int64(n))}
+}
+
+// engines adds every kind, also those of which there are none: an expression that reads a capacity
+// which a device lacks is an error, not a mismatch.
+func (c capacities) engines(e gpu.Engines) {
+	c.count(CopyEngines, e.Copy)
+	c.count(Decoders, e.Decoder)
+	c.count(Encoders, e.Encoder)
+	c.count(JPEGEngines, e.JPEG)
+	c.count(OFAEngines, e.OFA)
+}
+
+// share adds what claims take from a shared GPU: memory in steps of 1Gi, by default an equal part,
+// and one of the shares.
+func (c capacities) share(total uint64, shares int) {
+	memory := resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(total), resource.BinarySI)}
+	memory.RequestPolicy = &resourceapi.CapacityRequestPolicy{Default: new(memory.Value.DeepCopy())}
+	if total >= 2*gi {
+		part := max(1, int64(total)/int64(shares)/gi) * gi
+		memory.RequestPolicy.Default = resource.NewQuantity(part, resource.BinarySI)
+		memory.RequestPolicy.ValidRange = &resourceapi.CapacityRequestPolicyRange{
+			Min:  resource.NewQuantity(gi, resource.BinarySI),
+			Step: resource.NewQuantity(gi, resource.BinarySI),
+		}
+	}
+	c[Memory] = memory
+
+	// One step above the least must be within the total, so that a single share has none.
+	span := &resourceapi.CapacityRequestPolicyRange{Min: quantity(1)}
+	if shares > 1 {
+		span.Step = quantity(1)
+	}
+	c[Shares] = resourceapi.DeviceCapacity{
+		Value:         *quantity(int64(shares)),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{Default: quantity(1), ValidRange: span},
+	}
+}
+
+// percent adds a limit in percent of which 0, the default, means none.
+func (c capacities) percent(name resourceapi.QualifiedName) {
+	c[name] = resourceapi.DeviceCapacity{
+		Value: *quantity(100),
+		RequestPolicy: &resourceapi.CapacityRequestPolicy{
+			Default:    quantity(0),
+			ValidRange: &resourceapi.CapacityRequestPolicyRange{Min: quantity(0), Step: quantity(1)},
+		},
+	}
+}
+
+func quantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.DecimalSI) }

@@ -1,0 +1,26 @@
+package wire
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Decode returns the device that an allocation result names. The name is looked up among everything
+// the node's hardware knows, not only among what is offered now: a claim that was allocated before an
+// administrator narrowed the offer keeps its meaning. An error names pool and device.
+func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Options) (gpu.Device, error) {
+	if pool := PoolName(n.Name, o.Driver); result.Driver != o.Driver || result.Pool != pool {
+		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: this is pool %q, driver %q", result.Device, result.Pool, result.Driver, pool, o.Driver)
+	}
+	for _, g := range n.GPUs {
+		for _, use := range g.AllUses() {
+			if d := (gpu.Device{GPU: g.Name(), Use: use}); DeviceName(d) == result.Device {
+				return d, nil
+			}
+		}
+	}
+	return gpu.Device{}, fmt.Errorf("device %q of pool %q: no such device on node %s", result.Device, result.Pool, n.Name)
+}

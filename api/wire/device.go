@@ -1,0 +1,102 @@
+package wire
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// source is one GPU of a node with everything its devices tell about it.
+type source struct {
+	node    gpu.Node
+	gpu     gpu.GPU
+	island  int
+	options Options
+}
+
+// device returns the published form of one use of the GPU.
+func (s source) device(u gpu.Use) (resourceapi.Device, error) {
+	cost, err := s.gpu.Geometry.Cost(u)
+	if err != nil {
+		return resourceapi.Device{}, fmt.Errorf("encode %s: %w", s.gpu.Name(), err)
+	}
+	d := resourceapi.Device{
+		Name:             DeviceName(gpu.Device{GPU: s.gpu.Name(), Use: u}),
+		Attributes:       s.attributes(u),
+		Capacity:         s.capacity(u),
+		ConsumesCounters: s.consumption(cost),
+	}
+	if u.Shape.Shared() {
+		d.AllowMultipleAllocations = new(true)
+	}
+	return d, nil
+}
+
+func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.DeviceAttribute {
+	a := attributes{}
+	s.identity(a, u)
+	if s.complete(u.Shape) {
+		s.details(a)
+		if u.Shape != gpu.MIG && u.Shape != gpu.Monitor {
+			s.fabric(a)
+		}
+	}
+	return a
+}
+
+// complete reports whether devices of the shape carry all that is known about the GPU.
+func (s source) complete(shape gpu.Shape) bool { return s.options.Full || shape == gpu.Whole }
+
+// identity adds what every device carries: what it is and where it is.
+func (s source) identity(a attributes, u gpu.Use) {
+	a.text(Type, u.Shape.String())
+	a.text(ProductName, s.gpu.Product)
+	a.number(Index, s.gpu.Index)
+	a.text(PCIeRoot, s.gpu.PCIeRoot)
+	if s.gpu.NUMA >= 0 {
+		a.number(NUMANode, s.gpu.NUMA)
+	}
+	if u.Shape != gpu.MIG {
+		a.text(UUID, s.gpu.UUID)
+		return
+	}
+	profile, _ := s.gpu.Geometry.Profile(u.Placement.Profile)
+	a.text(ParentUUID, s.gpu.UUID)
+	a.text(Profile, profile.Name)
+	a.number(MIGProfileID, profile.ID)
+	a.number(MIGStart, u.Placement.Start)
+}
+
+// details adds what is the same for every use of the GPU.
+func (s source) details(a attributes) {
+	a.text(Brand, s.gpu.Brand)
+	a.text(Architecture, s.gpu.Architecture)
+	if s.gpu.ComputeMajor > 0 {
+		a.version(ComputeCapability, fmt.Sprintf("%d.%d", s.gpu.ComputeMajor, s.gpu.ComputeMinor))
+	}
+	a.version(DriverVersion, s.node.DriverVersion)
+	a.version(CUDADriverVersion, s.node.CUDAVersion)
+	a.text(PCIBusID, s.gpu.PCI)
+	a.number(Minor, s.gpu.Minor)
+	if s.gpu.ECC != nil {
+		a.text(ECCMode, eccMode(*s.gpu.ECC))
+	}
+}
+
+func eccMode(on bool) string {
+	if on {
+		return "Enabled"
+	}
+	return "Disabled"
+}
+
+// fabric adds how the GPU reaches others. MIG devices have no peer access.
+func (s source) fabric(a attributes) {
+	if s.island >= 0 {
+		a.number(LinkIsland, s.island)
+	}
+	a.text(Links, EncodeLinks(s.gpu, len(s.node.GPUs)))
+	a.text(Clique, s.gpu.Clique)
+}

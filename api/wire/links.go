@@ -1,0 +1,46 @@
+package wire
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// linkLetters has a letter per relation, in the order of gpu.Link: ? unknown, s SYS, n NODE, h PHB,
+// x PXB, p PIX, - self, then 1 to 9 and A to I for 1 to 18 NVLinks. There is no relation of zero
+// NVLinks, whose place holds a space.
+const linkLetters = "?snhxp- 123456789ABCDEFGHI"
+
+// EncodeLinks returns the attribute links of the GPU: one character per GPU of the node by index.
+// It is empty where nothing is known, and cut to what an attribute may have.
+func EncodeLinks(g gpu.GPU, gpus int) string {
+	if len(g.Links) == 0 {
+		return ""
+	}
+	var letters strings.Builder
+	for i := range gpus {
+		letters.WriteByte(linkLetter(g.Link(i)))
+	}
+	return cut(letters.String())
+}
+
+func linkLetter(link gpu.Link) byte {
+	if link < 0 || int(link) >= len(linkLetters) || link == gpu.LinkNVLink {
+		link = gpu.LinkUnknown
+	}
+	return linkLetters[link]
+}
+
+// DecodeLinks is the inverse of EncodeLinks.
+func DecodeLinks(letters string) ([]gpu.Link, error) {
+	links := make([]gpu.Link, len(letters))
+	for i := range letters {
+		link := strings.IndexByte(linkLetters, letters[i])
+		if link < 0 || letters[i] == ' ' {
+			return nil, fmt.Errorf("links %q: %q at %d is none of %s", letters, letters[i], i, linkLetters)
+		}
+		links[i] = gpu.Link(link)
+	}
+	return links, nil
+}

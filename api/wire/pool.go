@@ -1,0 +1,92 @@
+package wire
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Options decide what is published about a node.
+type Options struct {
+	// Driver is the name of the DRA driver.
+	Driver string
+	// Offer is what the node may offer.
+	Offer gpu.Offer
+	// Full publishes every attribute and capacity on every device; otherwise only a whole GPU carries
+	// them all, and the others what a claim needs to choose.
+	Full bool
+}
+
+// Pool is the content of all ResourceSlices of a node.
+type Pool struct {
+	Name string
+	// Slices are in order of preference: an allocator that takes the first fit reads them so.
+	Slices []Slice
+}
+
+// Slice is the content of one ResourceSlice: counter sets or devices, never both.
+type Slice struct {
+	SharedCounters []resourceapi.CounterSet
+	Devices        []resourceapi.Device
+}
+
+// Encode returns what is published about the node: a counter set per GPU, in slices of their own, then
+// the devices in the order of gpu.Node.Devices. A node without devices has one empty slice, which
+// tells a working driver from none. An error names what cannot be published; nothing is left out
+// silently.
+func Encode(n gpu.Node, o Options) (Pool, error) {
+	pool := Pool{Name: PoolName(n.Name, o.Driver)}
+	if err := check(pool.Name, n, o.Offer); err != nil {
+		return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
+	}
+	var sets []resourceapi.CounterSet
+	var devices []resourceapi.Device
+	for i, island := range n.Islands() {
+		s := source{node: n, gpu: n.GPUs[i], island: island, options: o}
+		sets = append(sets, s.counterSet())
+		for _, use := range s.gpu.Uses(o.Offer) {
+			d, err := s.device(use)
+			if err != nil {
+				return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
+			}
+			devices = append(devices, d)
+		}
+	}
+	for part := range slices.Chunk(sets, resourceapi.ResourceSliceMaxCounterSets) {
+		pool.Slices = append(pool.Slices, Slice{SharedCounters: part})
+	}
+	for part := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures) {
+		pool.Slices = append(pool.Slices, Slice{Devices: part})
+	}
+	if len(pool.Slices) == 0 {
+		pool.Slices = []Slice{{}}
+	}
+	return pool, nil
+}
+
+// check returns what the API server or an allocator would refuse the whole pool for.
+func check(pool string, n gpu.Node, offer gpu.Offer) error {
+	if problems := validation.IsDNS1123Subdomain(pool); len(problems) > 0 {
+		return fmt.Errorf("name: %s", strings.Join(problems, ", "))
+	}
+	if slices.ContainsFunc(offer.Shapes, gpu.Shape.Shared) && offer.Shares < 1 {
+		return fmt.Errorf("shares per GPU: %d, must be at least 1", offer.Shares)
+	}
+	seen := map[string]bool{}
+	for _, g := range n.GPUs {
+		name := g.Name()
+		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+			return fmt.Errorf("GPU %q: %s", name, strings.Join(problems, ", "))
+		}
+		if seen[name] {
+			return fmt.Errorf("two GPUs are called %s", name)
+		}
+		seen[name] = true
+	}
+	return nil
+}

@@ -1,0 +1,339 @@
+package wire_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/wire"
+)
+
+const driver = "gpu.tessera.dev"
+
+// everyShape is all that can be published.
+var everyShape = []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.VFIO, gpu.Monitor}
+
+// offering returns compact options for the shapes, with ten shares per GPU.
+func offering(shapes ...gpu.Shape) wire.Options {
+	return wire.Options{Driver: driver, Offer: gpu.Offer{Shapes: shapes, Shares: 10}}
+}
+
+func encode(tb testing.TB, n gpu.Node, o wire.Options) wire.Pool {
+	tb.Helper()
+	pool, err := wire.Encode(n, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pool
+}
+
+// devices returns the devices of the pool in order.
+func devices(pool wire.Pool) []resourceapi.Device {
+	var all []resourceapi.Device
+	for _, s := range pool.Slices {
+		all = append(all, s.Devices...)
+	}
+	return all
+}
+
+// published returns the pool as the ResourceSlices that an API server would hand out.
+func published(node string, pool wire.Pool) []*resourceapi.ResourceSlice {
+	var list []*resourceapi.ResourceSlice
+	for i, s := range pool.Slices {
+		list = append(list, &resourceapi.ResourceSlice{
+			TypeMeta: metav1.TypeMeta{APIVersion: "resource.k8s.io/v1", Kind: "ResourceSlice"},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:            fmt.Sprintf("%02x-%s-%s-x7k2p", i, driver, node),
+				GenerateName:    fmt.Sprintf("%02x-%s-%s-", i, driver, node),
+				UID:             types.UID("0b6f6a3c-4f5e-4a51-9d52-6d4b7c0f8a11"),
+				ResourceVersion: "123456",
+				Generation:      1,
+				OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node, UID: "5d1c3a52-8a1e-4f0e-9b0a-3a1f0c9f7e22", Controller: new(true)}},
+			},
+			Spec: resourceapi.ResourceSliceSpec{
+				Driver:         driver,
+				Pool:           resourceapi.ResourcePool{Name: pool.Name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+				NodeName:       &node,
+				SharedCounters: s.SharedCounters,
+				Devices:        s.Devices,
+			},
+		})
+	}
+	return list
+}
+
+// TestIdentity checks on every machine of the catalogue and on random nodes that a published device
+// decodes to the device it was made from, and that the API server would take the pool.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	machines, err := gputest.Machines()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range machines {
+		for _, full := range []bool{false, true} {
+			o := offering(everyShape...)
+			o.Full = full
+			identity(t, gputest.Node(t, m.Name), o)
+		}
+	}
+	t.Run("random", rapid.MakeCheck(func(t *rapid.T) {
+		n := anyNode(t)
+		identity(t, n, wire.Options{
+			Driver: rapid.SampledFrom([]string{driver, "gpu.nvidia.com"}).Draw(t, "driver"),
+			Full:   rapid.Bool().Draw(t, "full"),
+			Offer: gpu.Offer{
+				Shapes:   rapid.SliceOfDistinct(rapid.SampledFrom(everyShape), rapid.ID[gpu.Shape]).Draw(t, "shapes"),
+				Profiles: rapid.SampledFrom([][]string{nil, {"1g.10gb"}, {"1g.10gb", "3g.40gb"}, {"none"}}).Draw(t, "profiles"),
+				Shares:   rapid.IntRange(1, 200).Draw(t, "shares"),
+			},
+		})
+	}))
+}
+
+func identity(tb rapid.TB, n gpu.Node, o wire.Options) {
+	tb.Helper()
+	pool, err := wire.Encode(n, o)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if problems := reviewed(pool); len(problems) > 0 {
+		tb.Fatalf("%s: refused:\n%s", n.Name, strings.Join(problems, "\n"))
+	}
+	var decoded []gpu.Device
+	for _, d := range devices(pool) {
+		back, err := wire.Decode(resourceapi.DeviceRequestAllocationResult{Driver: o.Driver, Pool: pool.Name, Device: d.Name}, n, o)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		decoded = append(decoded, back)
+	}
+	if diff := cmp.Diff(n.Devices(o.Offer), decoded); diff != "" {
+		tb.Fatalf("devices (-offered +decoded):\n%s", diff)
+	}
+	again, err := wire.Encode(n, o)
+	if diff := cmp.Diff(pool, again); err != nil || diff != "" {
+		tb.Fatalf("encoded again: %v\n%s", err, diff)
+	}
+}
+
+// anyNode draws a node of known models in any state, with texts that no driver was tried with.
+func anyNode(t *rapid.T) gpu.Node {
+	text := rapid.String()
+	n := gpu.Node{
+		Name:          rapid.StringMatching(`[a-z0-9]([a-z0-9-]{0,40}[a-z0-9])?`).Draw(t, "name"),
+		DriverVersion: rapid.OneOf(rapid.StringMatching(`[0-9]{1,4}(\.[0-9]{1,3}){0,4}`), text).Draw(t, "driver version"),
+		CUDAVersion:   rapid.OneOf(rapid.StringMatching(`[0-9]{1,2}\.[0-9]`), text).Draw(t, "CUDA version"),
+	}
+	models, err := gputest.Models()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range rapid.IntRange(0, 17).Draw(t, "GPUs") {
+		model := rapid.SampledFrom(models).Draw(t, "model")
+		geometry, err := model.Geometry()
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := gpu.GPU{
+			PCI: fmt.Sprintf("%04X:%02x:00.0", rapid.IntRange(0, 0xfffff).Draw(t, "domain"), i), Index: i, Minor: i,
+			UUID: "GPU-" + text.Draw(t, "uuid"), Product: text.Draw(t, "product"), Brand: text.Draw(t, "brand"),
+			Architecture: model.Architecture, ComputeMajor: model.ComputeMajor, ComputeMinor: model.ComputeMinor,
+			MemoryBytes: rapid.Uint64Range(0, 1<<40).Draw(t, "memory"), Multiprocessors: rapid.IntRange(0, 200).Draw(t, "SMs"),
+			Geometry: geometry, Withheld: gpu.Mask(rapid.Uint16().Draw(t, "withheld")),
+			NUMA: rapid.IntRange(-1, 7).Draw(t, "NUMA"), PCIeRoot: text.Draw(t, "root"), Clique: text.Draw(t, "clique"),
+		}
+		if geometry != nil {
+			g.Mode = rapid.SampledFrom([]gpu.Mode{gpu.ModeDisabled, gpu.ModeEnabled}).Draw(t, "mode")
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "links") {
+			g.Links = append(g.Links, gpu.Link(rapid.IntRange(-1, 30).Draw(t, "link")))
+		}
+		n.GPUs = append(n.GPUs, g)
+	}
+	return n
+}
+
+func TestOrder(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for _, d := range devices(encode(t, gputest.Node(t, "h100x2"), offering(everyShape...))) {
+		if name, ok := strings.CutPrefix(d.Name, "gpu-0000-1b-00-0"); ok {
+			names = append(names, name)
+		}
+	}
+	want := []string{
+		"-mig-19-6", "-mig-19-4", "-mig-19-5", "-mig-19-0", "-mig-19-1", "-mig-19-2", "-mig-19-3",
+		"-mig-20-6", "-mig-20-4", "-mig-20-5", "-mig-20-0", "-mig-20-1", "-mig-20-2", "-mig-20-3",
+		"-mig-15-6", "-mig-15-4", "-mig-15-0", "-mig-15-2",
+		"-mig-14-4", "-mig-14-0", "-mig-14-2",
+		"-mig-9-4", "-mig-9-0", "-mig-5-0", "-mig-0-0",
+		"-timeshare", "-mps", "", "-vfio", "-monitor",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("devices of one H100, cheapest first (-want +got):\n%s", diff)
+	}
+}
+
+func TestSplit(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		machine string
+		shapes  []gpu.Shape
+		// want has, slice by slice, the number of counter sets and of devices.
+		want [][2]int
+	}{
+		{"t4x1", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{1, 0}, {0, 1}}},
+		{"h100x8", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{8, 0}, {0, 64}, {0, 64}, {0, 64}, {0, 16}}},
+		{"rtxpro6000x4", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{4, 0}, {0, 64}, {0, 60}}},
+		// 16 GPUs: 2 H100 and 2 B200 with 26 devices each, 2 RTX PRO with 31, of the four Ampere GPUs
+		// with MIG an A100 of 25 and an A30 of 13 carved and one of each whole, the rest without MIG.
+		{"mixed16", []gpu.Shape{gpu.Whole, gpu.MIG}, nil},
+		{"h100x2", nil, [][2]int{{2, 0}}},
+	}
+	for _, test := range tests {
+		node := gputest.Node(t, test.machine)
+		var got [][2]int
+		for _, s := range encode(t, node, offering(test.shapes...)).Slices {
+			got = append(got, [2]int{len(s.SharedCounters), len(s.Devices)})
+		}
+		if test.want == nil {
+			test.want = mixed(node)
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: counter sets and devices (-want +got):\n%s", test.machine, diff)
+		}
+	}
+	empty := encode(t, gpu.Node{Name: "bare"}, offering(gpu.Whole))
+	if diff := cmp.Diff(wire.Pool{Name: "bare-gpu.tessera.dev", Slices: []wire.Slice{{}}}, empty); diff != "" {
+		t.Errorf("node without GPUs (-want +got):\n%s", diff)
+	}
+}
+
+// mixed counts by hand what a mixed node must publish.
+func mixed(n gpu.Node) [][2]int {
+	total := 0
+	for _, g := range n.GPUs {
+		switch {
+		case g.Architecture == "Ampere" && g.Mode == gpu.ModeEnabled:
+			total += map[int]int{8: 25, 4: 13}[g.Geometry.Slices()]
+		case g.Architecture == "Ampere":
+			total++
+		default:
+			total += map[int]int{0: 1, 8: 26, 12: 31}[g.Geometry.Slices()]
+		}
+	}
+	var want [][2]int
+	for sets := len(n.GPUs); sets > 0; sets -= 8 {
+		want = append(want, [2]int{min(sets, 8), 0})
+	}
+	for ; total > 0; total -= 64 {
+		want = append(want, [2]int{0, min(total, 64)})
+	}
+	return want
+}
+
+// TestBudget holds the promise about the size of a node in the API server.
+func TestBudget(t *testing.T) {
+	t.Parallel()
+	node := gputest.Node(t, "h100x8")
+	tests := []struct {
+		name   string
+		full   bool
+		shapes []gpu.Shape
+		// kib is the limit in KiB.
+		kib float64
+	}{
+		{"compact, every shape and monitors", false, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, 160},
+		{"full, every shape and monitors", true, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, 260},
+		{"compact, whole and MIG", false, []gpu.Shape{gpu.Whole, gpu.MIG}, 160},
+		{"full, whole and MIG", true, []gpu.Shape{gpu.Whole, gpu.MIG}, 260},
+	}
+	for _, test := range tests {
+		o := offering(test.shapes...)
+		o.Full = test.full
+		total, count := 0, 0
+		for _, s := range published("ip-10-0-0-1.example.com", encode(t, node, o)) {
+			data, err := json.Marshal(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			total, count = total+len(data), count+len(s.Spec.Devices)
+		}
+		kib := float64(total) / 1024
+		t.Logf("8 x H100, %s: %d devices, %.1f KiB of %.0f", test.name, count, kib, test.kib)
+		if kib > test.kib {
+			t.Errorf("8 x H100, %s: %.1f KiB, at most %.0f", test.name, kib, test.kib)
+		}
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	t.Parallel()
+	twins := gputest.Node(t, "h100x2")
+	twins.GPUs[1].PCI = twins.GPUs[0].PCI
+	odd := gputest.Node(t, "t4x1")
+	odd.GPUs[0].PCI = "0000:3b:00.0/1"
+	nameless := gputest.Node(t, "t4x1")
+	nameless.Name = ""
+	tests := []struct {
+		name string
+		node gpu.Node
+		o    wire.Options
+		want string
+	}{
+		{"two GPUs of one name", twins, offering(gpu.Whole), `encode pool "node1-gpu.tessera.dev": two GPUs are called gpu-0000-1b-00-0`},
+		{"GPU name", odd, offering(gpu.Whole), `GPU "gpu-0000-3b-00-0/1": a lowercase`},
+		{"no node name", nameless, offering(gpu.Whole), `pool "-gpu.tessera.dev": name: a lowercase`},
+		{"no shares", gputest.Node(t, "t4x1"), wire.Options{Driver: driver, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.MPS}}}, "shares per GPU: 0, must be at least 1"},
+	}
+	for _, test := range tests {
+		if _, err := wire.Encode(test.node, test.o); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", test.name, err, test.want)
+		}
+	}
+}
+
+func TestDecodeRefuses(t *testing.T) {
+	t.Parallel()
+	node := gputest.Node(t, "t4x1")
+	pool := "node1-gpu.tessera.dev"
+	tests := map[string]struct {
+		result resourceapi.DeviceRequestAllocationResult
+		want   string
+	}{
+		"unknown device": {resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: pool, Device: "gpu-0000-ff-00-0"}, `device "gpu-0000-ff-00-0" of pool "node1-gpu.tessera.dev": no such device on node node1`},
+		"no MIG here":    {resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: pool, Device: "gpu-0000-00-1e-0-mig-19-0"}, "no such device on node node1"},
+		"other pool":     {resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: "node2-gpu.tessera.dev", Device: "gpu-0000-00-1e-0"}, `device "gpu-0000-00-1e-0" of pool "node2-gpu.tessera.dev"`},
+		"other driver":   {resourceapi.DeviceRequestAllocationResult{Driver: "dra.example.com", Pool: pool, Device: "gpu-0000-00-1e-0"}, `driver "dra.example.com"`},
+	}
+	for name, test := range tests {
+		d, err := wire.Decode(test.result, node, offering(gpu.Whole))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, %v, want %q", name, d, err, test.want)
+		}
+	}
+}
+
+// TestDecodeOutlivesOffer checks that narrowing the offer does not take the meaning from claims that
+// were allocated before.
+func TestDecodeOutlivesOffer(t *testing.T) {
+	t.Parallel()
+	node := gputest.Node(t, "h100x2")
+	wide := encode(t, node, offering(gpu.Whole, gpu.MIG))
+	for _, d := range devices(wide) {
+		if _, err := wire.Decode(resourceapi.DeviceRequestAllocationResult{Driver: driver, Pool: wide.Name, Device: d.Name}, node, offering(gpu.Whole)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
