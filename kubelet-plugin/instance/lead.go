@@ -112,10 +112,11 @@ func watch(dir string) (*os.File, error) {
 func drain(ctx context.Context, changes *os.File, stirred chan<- struct{}) error {
 	events := make([]byte, 4096)
 	for {
-		if _, err := changes.Read(events); err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		_, err := changes.Read(events)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
 			return fmt.Errorf("watch the agents of the node: %w", err)
 		}
 		select {

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// operation is what kubelet asked for; its text is part of the metrics' names.
+type operation string
+
+const (
+	preparing   operation = "prepare"
+	unpreparing operation = "unprepare"
+)
+
+// Metrics counts and times the calls of kubelet.
+type Metrics struct {
+	durations map[operation]*prometheus.HistogramVec
+	inFlight  *prometheus.GaugeVec
+	errors    *prometheus.CounterVec
+}
+
+// NewMetrics registers the metrics of the calls.
+func NewMetrics(registry prometheus.Registerer) *Metrics {
+	m := &Metrics{
+		durations: map[operation]*prometheus.HistogramVec{
+			preparing:   duration(preparing, "shape", "result"),
+			unpreparing: duration(unpreparing, "result"),
+		},
+		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tessera_claims_in_flight", Help: "Claims that are being prepared or unprepared now.",
+		}, []string{"operation"}),
+		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tessera_claim_errors_total", Help: "Claims that could not be prepared or unprepared, by reason.",
+		}, []string{"operation", "reason"}),
+	}
+	registry.MustRegister(m.durations[preparing], m.durations[unpreparing], m.inFlight, m.errors)
+	return m
+}
+
+func duration(op operation, labels ...string) *prometheus.HistogramVec {
+	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "tessera_" + string(op) + "_duration_seconds",
+		Help:    "How long it takes to " + string(op) + " one claim.",
+		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
+	}, labels)
+}
+
+// begin counts a call in; the returned function counts it out. The shape is empty where it is not
+// known.
+func (m *Metrics) begin(op operation) func(shape string, err error) {
+	start := time.Now()
+	m.inFlight.WithLabelValues(string(op)).Inc()
+	return func(shape string, err error) {
+		m.inFlight.WithLabelValues(string(op)).Dec()
+		result := "ok"
+		if err != nil {
+			result = "error"
+			m.errors.WithLabelValues(string(op), reason(err)).Inc()
+		}
+		labels := prometheus.Labels{"result": result}
+		if op == preparing {
+			labels["shape"] = shape
+		}
+		m.durations[op].With(labels).Observe(time.Since(start).Seconds())
+	}
+}
+
+// reasons are the causes that are told apart, the most telling first.
+var reasons = []struct {
+	is   error
+	name string
+}{
+	{errPanic, "panic"},
+	{context.DeadlineExceeded, "timeout"},
+	{context.Canceled, "cancelled"},
+	{gpu.ErrBusy, "busy"},
+	{gpu.ErrOccupied, "occupied"},
+	{gpu.ErrUnsupported, "unsupported"},
+	{gpu.ErrLost, "lost"},
+}
+
+func reason(err error) string {
+	for _, r := range reasons {
+		if errors.Is(err, r.is) {
+			return r.name
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,152 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+)
+
+// patience is how long one call may take. Kubelet gives up after 45 s and learns nothing; before
+// that it gets an error that says what was waited for.
+const patience = 40 * time.Second
+
+// errPanic marks a call that panicked.
+var errPanic = errors.New("bug in the agent")
+
+// plugin is the server as the helper calls it; a type of its own keeps the callbacks off Server.
+type plugin struct{ *Server }
+
+var _ kubeletplugin.DRAPlugin = (*plugin)(nil)
+
+// PrepareResourceClaims prepares the claims in parallel. Each gets its own result: one that fails
+// leaves the others alone.
+func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	return each(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
+		devices, err := p.prepare(ctx, claim)
+		return claim.UID, kubeletplugin.PrepareResult{Devices: devices, Err: err}
+	}), nil
+}
+
+// UnprepareResourceClaims takes the claims back in parallel, each with its own result.
+func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	return each(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
+		return claim.UID, p.unprepare(ctx, claim)
+	}), nil
+}
+
+// WatchHealthStatus says that health is not reported.
+func (p *plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
+func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
+	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
+	shape, finish := "", p.begin(ctx, preparing)
+	defer func() { finish(shape, err) }()
+	defer recovered(ctx, &err)
+
+	claim, err := p.Translate(object)
+	if err != nil {
+		return nil, err
+	}
+	shape = shapeOf(claim)
+	answers, err := p.Claims.Prepare(ctx, claim)
+	if err != nil {
+		return nil, err
+	}
+	return devicesOf(answers), nil
+}
+
+func (p *plugin) unprepare(ctx context.Context, object kubeletplugin.NamespacedObject) (err error) {
+	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
+	finish := p.begin(ctx, unpreparing)
+	defer func() { finish("", err) }()
+	defer recovered(ctx, &err)
+
+	return p.Claims.Unprepare(ctx, prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name})
+}
+
+// devicesOf is the answer in kubelet's words.
+func devicesOf(answers []prepare.Answer) []kubeletplugin.Device {
+	devices := make([]kubeletplugin.Device, 0, len(answers))
+	for _, answer := range answers {
+		device := kubeletplugin.Device{
+			Requests:     []string{answer.Request},
+			PoolName:     answer.Pool,
+			DeviceName:   answer.Device,
+			CDIDeviceIDs: answer.CDIDevices,
+		}
+		if answer.ShareID != "" {
+			device.ShareID = new(types.UID(answer.ShareID))
+		}
+		devices = append(devices, device)
+	}
+	return devices
+}
+
+// shapeOf is the metrics' word for what a claim asks: its shape, or mixed.
+func shapeOf(claim prepare.Claim) string {
+	shape := ""
+	for _, wanted := range claim.Wanted {
+		switch name := wanted.Use.Shape.String(); shape {
+		case "", name:
+			shape = name
+		default:
+			return "mixed"
+		}
+	}
+	return shape
+}
+
+// each calls do for every item at once, within the patience, and collects the results by UID.
+func each[Item, Result any](ctx context.Context, items []Item, do func(context.Context, Item) (types.UID, Result)) map[types.UID]Result {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	results := make(map[types.UID]Result, len(items))
+	var mutex sync.Mutex
+	var group sync.WaitGroup
+	for _, item := range items {
+		group.Go(func() {
+			uid, result := do(ctx, item)
+			mutex.Lock()
+			defer mutex.Unlock()
+			results[uid] = result
+		})
+	}
+	group.Wait()
+	return results
+}
+
+// begin counts a call in; the returned function counts it out and logs why it failed.
+func (p *plugin) begin(ctx context.Context, op operation) func(shape string, err error) {
+	finish := p.Metrics.begin(op)
+	return func(shape string, err error) {
+		finish(shape, err)
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "A claim failed", "op", op)
+		}
+	}
+}
+
+// recovered turns a panic of one claim into its error, so that it harms no other.
+func recovered(ctx context.Context, err *error) {
+	if cause := recover(); cause != nil {
+		*err = fmt.Errorf("%w: %v", errPanic, cause)
+		klog.FromContext(ctx).Error(*err, "Recovered from a panic", "stack", string(debug.Stack()))
+	}
+}
+
+// withClaim puts the claim into the context's logger.
+func withClaim(ctx context.Context, namespace, name string, uid types.UID) context.Context {
+	logger := klog.FromContext(ctx)
+	return klog.NewContext(ctx, klog.LoggerWithValues(logger, "claim", klog.KRef(namespace, name), "claimUID", uid))
+}

@@ -1,0 +1,20 @@
+package server
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"k8s.io/klog/v2"
+	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
+)
+
+// watchRegistration is a gRPC interceptor that learns from kubelet's own call whether the plugin was
+// accepted. The helper's RegistrationStatus tells the same, but is not safe to read concurrently.
+func (s *Server) watchRegistration(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	if status, ok := request.(*registerapi.RegistrationStatus); ok {
+		s.registered.Store(status.GetPluginRegistered())
+		klog.FromContext(ctx).Info("Kubelet answered the registration",
+			"registered", status.GetPluginRegistered(), "reason", status.GetError())
+	}
+	return handle(ctx, request)
+}

@@ -1,0 +1,108 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	"k8s.io/klog/v2"
+)
+
+// Config is what a Server needs. All fields but PodUID are required.
+type Config struct {
+	// Driver is the name of the DRA driver, Node that of the Kubernetes node.
+	Driver, Node string
+	// PodUID names the agent's pod, so that two agents may overlap. Empty means that there is only
+	// ever one.
+	PodUID string
+	// PluginDir holds the socket that serves claims, RegistryDir the one where kubelet finds it. Both
+	// exist and have the same path for kubelet.
+	PluginDir, RegistryDir string
+	// Client reads claims.
+	Client kubernetes.Interface
+	// Claims does the work.
+	Claims Claims
+	// Translate reads an allocated claim.
+	Translate Translate
+	// Metrics counts.
+	Metrics *Metrics
+}
+
+// Claims makes claims usable and takes them back. Implementations are safe for concurrent use, and
+// both calls may be repeated at any time.
+type Claims interface {
+	Prepare(ctx context.Context, claim prepare.Claim) ([]prepare.Answer, error)
+	Unprepare(ctx context.Context, claim prepare.Ref) error
+}
+
+// Translate reads from an allocated claim which devices of this driver it holds and how they are to
+// be prepared. Its error is shown to the claim's user.
+type Translate func(*resourceapi.ResourceClaim) (prepare.Claim, error)
+
+// verbosity is the log level from which requests and answers are logged in full.
+const verbosity = 6
+
+// Server is the agent as kubelet sees it.
+type Server struct {
+	Config
+	registered atomic.Bool
+	// fatal receives the first error after which the process cannot serve any more.
+	fatal chan error
+}
+
+// New returns a server that does nothing until Run.
+func New(config Config) *Server {
+	return &Server{Config: config, fatal: make(chan error, 1)}
+}
+
+// Run serves kubelet until ctx ends, then returns nil after the sockets are gone. It returns an error
+// when serving cannot start or breaks.
+func (s *Server) Run(ctx context.Context) error {
+	if err := removeStale(ctx, s.Driver, s.PluginDir, s.RegistryDir); err != nil {
+		return err
+	}
+	helper, err := kubeletplugin.Start(ctx, &plugin{s},
+		kubeletplugin.DriverName(s.Driver),
+		kubeletplugin.NodeName(s.Node),
+		kubeletplugin.KubeClient(s.Client),
+		kubeletplugin.PluginDataDirectoryPath(s.PluginDir),
+		kubeletplugin.RegistrarDirectoryPath(s.RegistryDir),
+		kubeletplugin.RollingUpdate(types.UID(s.PodUID)),
+		kubeletplugin.Serialize(false),
+		kubeletplugin.HealthService(false),
+		kubeletplugin.GRPCVerbosity(verbosity),
+		kubeletplugin.GRPCInterceptor(s.watchRegistration),
+	)
+	if err != nil {
+		return fmt.Errorf("serve kubelet: %w", err)
+	}
+	defer helper.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.fatal:
+		return err
+	}
+}
+
+// Registered reports whether kubelet accepted the plugin.
+func (s *Server) Registered() bool { return s.registered.Load() }
+
+// HandleError is called by the helper for what fails in the background. Recoverable errors are
+// logged, any other ends Run.
+func (p *plugin) HandleError(ctx context.Context, err error, msg string) {
+	if errors.Is(err, kubeletplugin.ErrRecoverable) {
+		klog.FromContext(ctx).Error(err, "Trouble in the background, retrying", "doing", msg)
+		return
+	}
+	select {
+	case p.fatal <- fmt.Errorf("serve kubelet: %s: %w", msg, err):
+	default:
+	}
+}
