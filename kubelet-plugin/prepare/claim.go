@@ -1,6 +1,11 @@
 package prepare
 
-import "github.com/tessera-gpu/tessera/api/gpu"
+import (
+	"fmt"
+	"regexp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
 
 // Claim is an allocated ResourceClaim as far as this driver is concerned: its identity and the
 // devices of ours that were allocated to it.
@@ -18,6 +23,16 @@ type Ref struct {
 
 // String returns namespace/name for messages.
 func (r Ref) String() string { return r.Namespace + "/" + r.Name }
+
+// uid is what may become the name of a file.
+var uid = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
+
+func (r Ref) validate() error {
+	if !uid.MatchString(r.UID) {
+		return fmt.Errorf("UID %q: must be letters, digits and dashes", r.UID)
+	}
+	return nil
+}
 
 // Result identifies one allocation result: what kubelet, the record, the CDI device and the claim's
 // status agree on.
@@ -39,6 +54,52 @@ type Wanted struct {
 	Admin bool
 	// Settings are the parameters in effect.
 	Settings Settings
+}
+
+// validate returns an error when the agent cannot prepare such a device, whatever the state of the
+// node.
+func (w Wanted) validate() error {
+	switch w.Use.Shape {
+	case gpu.Whole:
+		return nil
+	case gpu.MIG:
+		if w.Settings.TimeSlice != "" {
+			return fmt.Errorf("device %s: a MIG device has no time slices: %w", w.Device, gpu.ErrUnsupported)
+		}
+		return nil
+	case gpu.Monitor:
+		if !w.Admin {
+			return fmt.Errorf("device %s: a monitor is for claims with adminAccess only: %w", w.Device, gpu.ErrUnsupported)
+		}
+		return nil
+	case gpu.None, gpu.TimeShare, gpu.MPS, gpu.VFIO:
+	}
+	return fmt.Errorf("device %s: this agent does not prepare GPUs as %v: %w", w.Device, w.Use.Shape, gpu.ErrUnsupported)
+}
+
+// touches reports whether the device's GPU is read or changed when it is prepared: a device that only
+// watches a whole GPU leaves it alone.
+func (w Wanted) touches() bool { return !w.Admin || w.Use.Shape == gpu.MIG }
+
+// validate returns an error when the claim cannot be prepared, whatever the state of the node.
+func (c Claim) validate() error {
+	if err := c.Ref.validate(); err != nil {
+		return err
+	}
+	if len(c.Wanted) == 0 {
+		return fmt.Errorf("no device of this driver is allocated to it")
+	}
+	seen := map[Result]bool{}
+	for _, w := range c.Wanted {
+		if err := w.validate(); err != nil {
+			return err
+		}
+		if seen[w.Result] {
+			return fmt.Errorf("device %s of pool %s: allocated twice to request %s", w.Device, w.Pool, w.Request)
+		}
+		seen[w.Result] = true
+	}
+	return nil
 }
 
 // Settings are the parameters of one device after precedence, defaults and validation.

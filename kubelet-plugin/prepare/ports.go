@@ -34,17 +34,23 @@ type TimeSlice interface {
 	Set(ctx context.Context, gpuUUID, interval string) error
 }
 
-// ErrNoRecord says that nothing is kept for the claim.
-var ErrNoRecord = errors.New("no record")
+// The answers of Records.Load that are no failure.
+var (
+	// ErrNoRecord says that nothing is kept for the claim.
+	ErrNoRecord = errors.New("no record")
+	// ErrUnreadable says that a record was kept for the claim, could not be read and was set aside:
+	// the claim was ours, but what it held has to be found out anew.
+	ErrUnreadable = errors.New("unreadable record")
+)
 
-// Records keeps one record per claim, durably: when Save returns, the record survives a power cut.
-// Implementations are safe for concurrent use by several processes; one claim's calls are serialized
-// by the claim's lock.
+// Records keeps one record per claim, durably: when Save or Delete returns, what it did survives a
+// power cut. Implementations are safe for concurrent use by several processes; one claim's calls are
+// serialized by the claim's lock.
 type Records interface {
-	// Load returns ErrNoRecord when there is none.
+	// Load returns ErrNoRecord when there is none and ErrUnreadable when it had to be set aside.
 	Load(uid string) (Record, error)
 	Save(r Record) error
-	// Delete of a missing record is no error.
+	// Delete of a missing record is no error. What was set aside for the claim goes as well.
 	Delete(uid string) error
 	// List returns every readable record by UID.
 	List() ([]Record, error)
@@ -66,4 +72,17 @@ type Specs interface {
 // through Instances when it is needed, never taken from here.
 type Inventory interface {
 	Node() gpu.Node
+}
+
+// ErrNoClaim says that the API server does not have the claim any more.
+var ErrNoClaim = errors.New("no such claim")
+
+// Claims asks about claims outside the agent.
+type Claims interface {
+	// Held reports whether anybody may still use the claim: the API server has it with this UID, or
+	// kubelet knows a pod that uses it. In doubt it is held.
+	Held(ctx context.Context, claim Ref) (bool, error)
+	// Allocated returns the claim with its devices of ours as the API server has it; ErrNoClaim when
+	// it is gone or not allocated.
+	Allocated(ctx context.Context, claim Ref) (Claim, error)
 }

@@ -1,0 +1,199 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// execution performs the steps of one claim while its locks are held. It decides nothing: every step
+// does what it says or returns an error.
+type execution struct {
+	*Preparer
+	// record is the claim as it stands on disk, view what was read before the first step.
+	record Record
+	view   view
+	// live are the claim's instances that are known to exist; begun are the placements at which one
+	// may exist because its creation was begun.
+	live  map[place]gpu.Instance
+	begun map[place]bool
+	// answers are set by WriteSpec.
+	answers []Answer
+}
+
+// place is where an instance lies.
+type place struct {
+	gpu string
+	gpu.Placement
+}
+
+// deeds are what the kinds of steps do.
+var deeds = [...]func(*execution, context.Context, Step) error{
+	RecordPreparing:   (*execution).recordPreparing,
+	SetMode:           (*execution).setMode,
+	CreateInstance:    (*execution).createInstance,
+	CompleteInstance:  (*execution).completeInstance,
+	Verify:            (*execution).verify,
+	SetTimeSlice:      (*execution).setTimeSlice,
+	WriteSpec:         (*execution).writeSpec,
+	RecordReady:       (*execution).recordReady,
+	RecordUnpreparing: (*execution).recordUnpreparing,
+	RemoveSpec:        (*execution).removeSpec,
+	DestroyInstance:   (*execution).destroyInstance,
+	RestoreMode:       (*execution).restoreMode,
+	DeleteRecord:      (*execution).deleteRecord,
+}
+
+// open reads what concerns the record's claim and returns its execution.
+func (p *Preparer) open(ctx context.Context, r Record) (*execution, error) {
+	v, err := p.look(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	x := &execution{Preparer: p, record: r, view: v, live: map[place]gpu.Instance{}, begun: map[place]bool{}}
+	for _, g := range v.gpus {
+		for _, i := range g.Instances {
+			if r.made(i) {
+				x.live[place{i.GPU, i.Placement}] = i
+			}
+		}
+	}
+	return x, nil
+}
+
+// run performs the steps in order and stops at the first error, except that one instance which cannot
+// be destroyed does not keep the next from being. The record is never deleted after an error.
+func (x *execution) run(ctx context.Context, steps []Step) error {
+	logger := klog.FromContext(ctx)
+	logger.V(2).Info("Planned", "steps", steps)
+	var errs []error
+	for _, s := range steps {
+		if s.Kind == DeleteRecord && len(errs) > 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			errs = append(errs, fmt.Errorf("out of time before %v: %w", s, context.Cause(ctx)))
+			break
+		}
+		x.Observer(Before, x.record.Ref, s)
+		if err := deeds[s.Kind](x, ctx, s); err != nil {
+			errs = append(errs, err)
+			if s.Kind != DestroyInstance {
+				break
+			}
+			continue
+		}
+		x.Observer(After, x.record.Ref, s)
+		logger.V(4).Info("Done", "step", s)
+	}
+	return errors.Join(errs...)
+}
+
+// undo takes back what the record's claim holds.
+func (x *execution) undo(ctx context.Context) error {
+	steps, err := undo(x.record, x.view)
+	if err != nil {
+		return err
+	}
+	if err := x.run(ctx, steps); err != nil {
+		return err
+	}
+	return x.view.lost(x.record)
+}
+
+// rollback takes back what this execution made, after a step failed. The record is trimmed first to
+// what was begun: whatever else lies at a placement of the claim came from somebody else meanwhile.
+func (x *execution) rollback(ctx context.Context) error {
+	r := x.record
+	r.State, r.Wanted, r.Instances = Preparing, nil, nil
+	for _, w := range x.record.Wanted {
+		at := place{w.Use.GPU, w.Use.Placement}
+		instance, exists := x.live[at]
+		if w.Admin || w.Use.Shape != gpu.MIG || exists || x.begun[at] {
+			r.Wanted = append(r.Wanted, w)
+		}
+		if exists {
+			r.Instances = append(r.Instances, instance)
+		}
+	}
+	again, err := x.open(ctx, r)
+	if err == nil {
+		err = again.undo(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("undo: %w", err)
+	}
+	return nil
+}
+
+// The steps on the record and the spec.
+
+func (x *execution) recordPreparing(context.Context, Step) error { return x.save(Preparing) }
+
+func (x *execution) recordReady(ctx context.Context, _ Step) error {
+	x.record.Instances = nil
+	for _, w := range x.record.Wanted {
+		if instance, made := x.live[place{w.Use.GPU, w.Use.Placement}]; made && !w.Admin {
+			x.record.Instances = append(x.record.Instances, instance)
+		}
+	}
+	if err := x.save(Ready); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Prepared", "devices", len(x.record.Wanted))
+	return nil
+}
+
+func (x *execution) recordUnpreparing(context.Context, Step) error { return x.save(Unpreparing) }
+
+func (x *execution) deleteRecord(ctx context.Context, _ Step) error {
+	if err := x.Records.Delete(x.record.UID); err != nil {
+		return fmt.Errorf("delete the record: %w", err)
+	}
+	if x.record.State != unrecorded {
+		klog.FromContext(ctx).Info("Unprepared", "devices", len(x.record.Wanted))
+	}
+	return nil
+}
+
+func (x *execution) save(s State) error {
+	next := x.record
+	next.State = s
+	if err := x.Records.Save(next); err != nil {
+		return fmt.Errorf("record %s: %w", s, err)
+	}
+	x.record = next
+	return nil
+}
+
+func (x *execution) writeSpec(context.Context, Step) error {
+	devices := make([]Prepared, len(x.record.Wanted))
+	for i, w := range x.record.Wanted {
+		devices[i] = Prepared{Result: w.Result, Use: w.Use, Admin: w.Admin, GPU: x.view.on(w.Use.GPU).GPU}
+		devices[i].GPU.Instances = nil
+		if w.Use.Shape == gpu.MIG {
+			instance := x.live[place{w.Use.GPU, w.Use.Placement}]
+			devices[i].Instance = &instance
+		}
+	}
+	ids, err := x.Specs.Write(x.record.UID, devices)
+	if err != nil {
+		return fmt.Errorf("write the CDI spec: %w", err)
+	}
+	x.answers = make([]Answer, len(devices))
+	for i, device := range devices {
+		x.answers[i] = Answer{Prepared: device, CDIDevices: ids[i]}
+	}
+	return nil
+}
+
+func (x *execution) removeSpec(context.Context, Step) error {
+	if err := x.Specs.Remove(x.record.UID); err != nil {
+		return fmt.Errorf("remove the CDI spec: %w", err)
+	}
+	return nil
+}

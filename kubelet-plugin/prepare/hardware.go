@@ -1,0 +1,117 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// setMode changes the MIG mode. Turning MIG off takes idle instances with it, so the GPU is asked once
+// more whether it has any.
+func (x *execution) setMode(ctx context.Context, s Step) error {
+	if s.Mode == gpu.ModeDisabled {
+		there, err := x.Instances.List(ctx, s.GPU)
+		if err != nil {
+			return fmt.Errorf("read the instances of %s: %w", s.GPU, err)
+		}
+		if len(there) > 0 {
+			return fmt.Errorf("turn MIG off on %s: %w", s.GPU, &InTheWay{Instance: there[0]})
+		}
+	}
+	if err := x.Modes.SetMode(ctx, s.GPU, s.Mode); err != nil {
+		return fmt.Errorf("set the MIG mode of %s to %v: %w", s.GPU, s.Mode, err)
+	}
+	return nil
+}
+
+// restoreMode turns MIG off if it can. Whoever needs the whole GPU next turns it off himself, so a
+// refusal, as by a monitoring process that has the GPU open, is only told.
+func (x *execution) restoreMode(ctx context.Context, s Step) error {
+	if err := x.setMode(ctx, s); err != nil {
+		klog.FromContext(ctx).V(2).Info("Left MIG on", "gpu", s.GPU, "reason", err.Error())
+	}
+	return nil
+}
+
+func (x *execution) createInstance(ctx context.Context, s Step) error {
+	at := place{s.GPU, s.Placement}
+	x.begun[at] = true
+	instance, err := x.Instances.Create(ctx, s.GPU, s.Placement)
+	if err != nil {
+		// Refused because something lies there: that is not ours, and no rollback may touch it.
+		x.begun[at] = !errors.Is(err, gpu.ErrOccupied)
+		return fmt.Errorf("create %v on %s: %w", s.Placement, s.GPU, err)
+	}
+	x.live[at] = instance
+	return nil
+}
+
+func (x *execution) completeInstance(ctx context.Context, s Step) error {
+	at := place{s.GPU, s.Placement}
+	instance, err := x.Instances.Complete(ctx, x.live[at])
+	if err != nil {
+		return fmt.Errorf("complete %v on %s: %w", s.Placement, s.GPU, err)
+	}
+	x.live[at] = instance
+	return nil
+}
+
+func (x *execution) destroyInstance(ctx context.Context, s Step) error {
+	instance := x.live[place{s.GPU, s.Placement}]
+	if err := x.Instances.Destroy(ctx, instance); err != nil {
+		return fmt.Errorf("destroy %v: %w", instance, err)
+	}
+	return nil
+}
+
+func (x *execution) setTimeSlice(ctx context.Context, s Step) error {
+	if err := x.TimeSlice.Set(ctx, x.view.on(s.GPU).UUID, s.Interval); err != nil {
+		return fmt.Errorf("set the time slice of %s to %s: %w", s.GPU, s.Interval, err)
+	}
+	return nil
+}
+
+// verify reads the GPU again and compares it with what the claim was promised.
+func (x *execution) verify(ctx context.Context, s Step) error {
+	found := x.read(ctx, x.view.on(s.GPU))
+	if found.unread != nil {
+		return found.unread
+	}
+	x.view.put(found)
+	for _, w := range x.record.Wanted {
+		if w.Use.GPU != s.GPU || !w.touches() {
+			continue
+		}
+		if err := x.verifyDevice(w, found); err != nil {
+			return fmt.Errorf("device %s: %w", w.Device, err)
+		}
+	}
+	return nil
+}
+
+func (x *execution) verifyDevice(w Wanted, found reading) error {
+	if w.Use.Shape != gpu.MIG {
+		if found.Mode == gpu.ModeEnabled {
+			return fmt.Errorf("MIG was turned on for %s: it cannot be used as a whole", found.name)
+		}
+		return nil
+	}
+	instance, exists := found.at(w.Use.Placement)
+	if !exists {
+		return fmt.Errorf("%s has no instance of %v", found.name, w.Use.Placement)
+	}
+	at := place{w.Use.GPU, w.Use.Placement}
+	if made, known := x.live[at]; !w.Admin && (!known || made.GI != instance.GI || !x.record.made(instance)) {
+		return fmt.Errorf("%v (%s) is not the one that was made for the claim: somebody destroyed that", instance, instance.UUID)
+	}
+	x.live[at] = instance
+	profile, err := found.Geometry.Legal(w.Use.Placement)
+	if err != nil {
+		return err
+	}
+	return instance.Verify(profile, w.Use.Placement)
+}

@@ -1,0 +1,111 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// locks are the locks of claims and GPUs: a lock file for the processes of the node, with a fair
+// queue in front of it for the goroutines of this one. Whoever takes both takes the claim's first and
+// then the GPUs' in order of their names, so that nobody waits in a circle.
+type locks struct {
+	dir   string
+	queue queue
+}
+
+// lock is a lock that is held until release.
+type lock struct {
+	file  *os.File
+	leave func()
+}
+
+// heldError says who holds the lock that was waited for in vain.
+type heldError struct {
+	holder string
+	cause  error
+}
+
+// Error names the holder.
+func (e *heldError) Error() string { return fmt.Sprintf("held by %s: %v", e.holder, e.cause) }
+
+// Unwrap returns why the wait ended.
+func (e *heldError) Unwrap() error { return e.cause }
+
+// claim waits for the lock of the claim.
+func (l *locks) claim(ctx context.Context, claim Ref) (*lock, error) {
+	return l.take(ctx, claimLock(claim), claim)
+}
+
+// tryClaim takes the lock of the claim when nobody on the node holds it: a held lock is a live owner.
+func (l *locks) tryClaim(claim Ref) (held *lock, free bool, err error) {
+	name := claimLock(claim)
+	leave, ok := l.queue.tryEnter(name, owner(claim))
+	if !ok {
+		return nil, false, nil
+	}
+	file, err := lockFile(l.path(name), owner(claim))
+	if err != nil {
+		leave()
+		if errors.Is(err, errLocked) {
+			err = nil
+		}
+		return nil, false, err
+	}
+	return &lock{file: file, leave: leave}, true, nil
+}
+
+// gpus waits for the locks of the GPUs, whose names are in ascending order, and returns how to release
+// them all.
+func (l *locks) gpus(ctx context.Context, names []string, claim Ref) (release func(), err error) {
+	var held []*lock
+	release = func() {
+		for _, one := range held {
+			one.release()
+		}
+	}
+	for _, name := range names {
+		one, err := l.take(ctx, name, claim)
+		if err != nil {
+			release()
+			return nil, err
+		}
+		held = append(held, one)
+	}
+	return release, nil
+}
+
+func (l *locks) take(ctx context.Context, name string, claim Ref) (*lock, error) {
+	leave, err := l.queue.enter(ctx, name, owner(claim))
+	if err != nil {
+		return nil, fmt.Errorf("waiting for %s, %w", name, err)
+	}
+	file, err := waitForFile(ctx, l.path(name), owner(claim))
+	if err != nil {
+		leave()
+		return nil, fmt.Errorf("waiting for %s, %w", name, err)
+	}
+	return &lock{file: file, leave: leave}, nil
+}
+
+// release gives the lock back.
+func (h *lock) release() {
+	// Close of a file that was only locked has nothing to report.
+	_ = h.file.Close()
+	h.leave()
+}
+
+// end gives the lock back and removes its file. The file goes while the lock is held: whoever opened
+// it meanwhile sees that it is gone and opens a new one. A file that stays does no harm.
+func (h *lock) end() {
+	_ = os.Remove(h.file.Name())
+	h.release()
+}
+
+func (l *locks) path(name string) string { return filepath.Join(l.dir, name+".lock") }
+
+func claimLock(claim Ref) string { return "claim-" + claim.UID }
+
+func owner(claim Ref) string { return "claim " + claim.String() }

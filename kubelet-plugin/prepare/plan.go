@@ -1,0 +1,102 @@
+package prepare
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// plan returns what is left to do until the claim of the record is ready, in order, or the error that
+// says why it never will be as things stand. What the view shows to be done already is not in it, so
+// that planning again after a crash continues where the crash was. It is pure.
+func plan(r Record, v view) ([]Step, error) {
+	for _, g := range v.gpus {
+		if g.unread != nil {
+			return nil, g.unread
+		}
+	}
+	if r.State == Ready {
+		return confirm(r, v), nil
+	}
+	var steps []Step
+	if r.State != Preparing {
+		steps = append(steps, Step{Kind: RecordPreparing})
+	}
+	for _, g := range v.gpus {
+		if err := admit(r, v, g); err != nil {
+			return nil, err
+		}
+		carved, err := carve(r, g)
+		if err != nil {
+			return nil, err
+		}
+		steps = append(steps, carved...)
+	}
+	return append(steps, Step{Kind: WriteSpec}, Step{Kind: RecordReady}), nil
+}
+
+// confirm returns the steps that check a claim that is ready and write its spec again.
+func confirm(r Record, v view) []Step {
+	var steps []Step
+	for _, g := range v.gpus {
+		steps = append(steps, verify(r, g)...)
+	}
+	return append(steps, Step{Kind: WriteSpec})
+}
+
+// carve returns the steps that make the claim's devices on one GPU.
+func carve(r Record, g reading) ([]Step, error) {
+	steps, err := setMode(r, g)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range r.on(g.name) {
+		if w.Use.Shape != gpu.MIG {
+			continue
+		}
+		there, exists := g.at(w.Use.Placement)
+		if !exists {
+			steps = append(steps, Step{Kind: CreateInstance, GPU: g.name, Placement: w.Use.Placement})
+		}
+		if !exists || there.CI == gpu.NoCompute {
+			steps = append(steps, Step{Kind: CompleteInstance, GPU: g.name, Placement: w.Use.Placement})
+		}
+	}
+	steps = append(steps, verify(r, g)...)
+	for _, w := range r.on(g.name) {
+		if w.Settings.TimeSlice != "" {
+			steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: w.Settings.TimeSlice})
+		}
+	}
+	return steps, nil
+}
+
+// setMode returns the step that brings the GPU into the MIG mode that the claim needs, if it is not in
+// it. Without a reset only Hopper and newer change theirs.
+func setMode(r Record, g reading) ([]Step, error) {
+	held := r.on(g.name)
+	if len(held) == 0 || g.Geometry == nil {
+		return nil, nil
+	}
+	need := gpu.ModeDisabled
+	if held[0].Use.Shape == gpu.MIG {
+		need = gpu.ModeEnabled
+	}
+	switch {
+	case g.Mode == need:
+		return nil, nil
+	case !g.TogglesMIG():
+		return nil, fmt.Errorf("device %s: MIG is %v on %s (%s) and changes only with a reset of the GPU: %w",
+			held[0].Device, g.Mode, g.name, g.Product, gpu.ErrUnsupported)
+	}
+	return []Step{{Kind: SetMode, GPU: g.name, Mode: need}}, nil
+}
+
+// verify returns the step that verifies what the claim has on the GPU, unless it only watches it.
+func verify(r Record, g reading) []Step {
+	if !slices.Contains(r.touched(), g.name) {
+		return nil
+	}
+	return []Step{{Kind: Verify, GPU: g.name}}
+}

@@ -1,0 +1,231 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Config is what a Preparer works with. Everything is required unless it says otherwise.
+type Config struct {
+	Inventory Inventory
+	Instances Instances
+	Modes     Modes
+	// TimeSlice is nil on a node that cannot set time slices: a claim that wishes one is refused there.
+	TimeSlice TimeSlice
+	Records   Records
+	Specs     Specs
+	// Claims is nil where nobody can be asked: then only kubelet ends a claim, and one whose record
+	// could not be read keeps its instances until the next boot.
+	Claims Claims
+	// BootID names this boot of the machine. What an older record says about hardware is void.
+	BootID string
+	// LocksDir is the folder of the lock files, shared by all agents of the node. New creates it.
+	LocksDir string
+	// Observer is told about every step; it may be nil.
+	Observer Observer
+}
+
+// Preparer makes claims usable and takes them back. Its methods are safe for concurrent use, by
+// several goroutines and by several processes over the same folders and hardware. Every method may be
+// called again at any time: after a crash, an error or the end of its context, the next call carries
+// on.
+//
+// A method waits only for its claim and for the GPUs of its claim. When ctx ends, the error says what
+// was waited for and who holds it. Ports are called with the ctx of the method.
+type Preparer struct {
+	Config
+	locks locks
+}
+
+// New returns a Preparer over the folders and the hardware of the node.
+func New(c Config) (*Preparer, error) {
+	if c.BootID == "" {
+		return nil, errors.New("prepare claims: the boot id is not known")
+	}
+	if err := os.MkdirAll(c.LocksDir, 0o700); err != nil {
+		return nil, fmt.Errorf("prepare claims: %w", err)
+	}
+	if c.TimeSlice == nil {
+		c.TimeSlice = noTimeSlice{}
+	}
+	if c.Observer == nil {
+		c.Observer = func(When, Ref, Step) {}
+	}
+	return &Preparer{Config: c, locks: locks{dir: c.LocksDir}}, nil
+}
+
+// noTimeSlice stands in on a node that cannot set time slices: there every GPU has the default.
+type noTimeSlice struct{}
+
+func (noTimeSlice) Set(_ context.Context, gpuUUID, interval string) error {
+	if interval == defaultTimeSlice {
+		return nil
+	}
+	return fmt.Errorf("time slice %s on %s: %w", interval, gpuUUID, gpu.ErrUnsupported)
+}
+
+// Prepare makes every device of the claim usable, or none, and returns one answer per device in the
+// claim's order. For a claim that is ready it verifies the devices against the hardware, writes the
+// CDI spec again and returns the same answers, as often as it is called: pods share claims.
+//
+// An error wraps AlreadyHeld when another claim holds a device, InTheWay when an instance does that
+// Tessera did not make, or the error of the hardware. What this call had made by then is destroyed;
+// only when ctx ended it is left for the next call.
+func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
+	answers, err := p.prepare(ctx, c)
+	if err != nil {
+		return nil, fmt.Errorf("prepare claim %s: %w", c.Ref, err)
+	}
+	return answers, nil
+}
+
+func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	held, err := p.locks.claim(ctx, c.Ref)
+	if err != nil {
+		return nil, err
+	}
+	defer held.end()
+	kept, err := p.recall(c.Ref)
+	if err != nil {
+		return nil, err
+	}
+	want := Record{Ref: c.Ref, BootID: p.BootID, Wanted: c.Wanted}
+	release, err := p.locks.gpus(ctx, Record{Wanted: slices.Concat(kept.Wanted, c.Wanted)}.touched(), c.Ref)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	switch {
+	case kept.State == unrecorded, kept.State == damaged:
+		want.State = kept.State
+	case kept.State != Unpreparing && kept.BootID == p.BootID && kept.same(want):
+		want = kept
+	default:
+		// The record is of another boot, of another allocation, or on its way out.
+		if err := p.release(ctx, kept); err != nil {
+			return nil, err
+		}
+	}
+	return p.settle(ctx, want)
+}
+
+// Unprepare takes everything back that the claim was given and forgets it. A claim that is not known
+// is no error. After an error, usually gpu.ErrBusy because a process still uses the device, the claim
+// keeps its record and nobody else gets its devices. A GPU that is lost holds nobody up: Unprepare
+// succeeds, and Reconcile takes back what lies there once the GPU answers.
+func (p *Preparer) Unprepare(ctx context.Context, claim Ref) error {
+	err := p.unprepare(ctx, claim)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, gpu.ErrLost):
+		klog.FromContext(ctx).Error(err, "The claim keeps its record until the GPU is back or the machine boots")
+		return nil
+	}
+	return fmt.Errorf("unprepare claim %s: %w", claim, err)
+}
+
+func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
+	if err := claim.validate(); err != nil {
+		return err
+	}
+	held, err := p.locks.claim(ctx, claim)
+	if err != nil {
+		return err
+	}
+	defer held.end()
+	kept, err := p.recall(claim)
+	if err != nil {
+		return err
+	}
+	if kept.State == damaged {
+		return p.releaseDamaged(ctx, kept)
+	}
+	unlock, err := p.locks.gpus(ctx, kept.touched(), claim)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return p.release(ctx, kept)
+}
+
+// releaseDamaged takes a claim back whose record could not be read. What it holds is asked of the API
+// server; when the claim is gone there too, its instances stay as ones that nobody owns.
+func (p *Preparer) releaseDamaged(ctx context.Context, r Record) error {
+	claim, err := Claim{}, ErrNoClaim
+	if p.Claims != nil {
+		claim, err = p.Claims.Allocated(ctx, r.Ref)
+	}
+	switch {
+	case errors.Is(err, ErrNoClaim):
+		klog.FromContext(ctx).Error(err, "The record was unreadable and the claim is gone: its instances, if any, are left alone")
+		return p.Specs.Remove(r.UID)
+	case err != nil:
+		return fmt.Errorf("ask what the claim holds, its record was unreadable: %w", err)
+	}
+	r.Wanted = claim.Wanted
+	unlock, err := p.locks.gpus(ctx, r.touched(), r.Ref)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return p.release(ctx, r)
+}
+
+// recall returns what is kept for the claim: a record of state unrecorded when nothing is, damaged
+// when it could not be read.
+func (p *Preparer) recall(claim Ref) (Record, error) {
+	r, err := p.Records.Load(claim.UID)
+	switch {
+	case errors.Is(err, ErrNoRecord):
+		return Record{Ref: claim, State: unrecorded, BootID: p.BootID}, nil
+	case errors.Is(err, ErrUnreadable):
+		return Record{Ref: claim, State: damaged, BootID: p.BootID}, nil
+	case err != nil:
+		return Record{}, fmt.Errorf("read the record: %w", err)
+	}
+	return r, nil
+}
+
+// settle brings the claim of the record to readiness. The locks are held.
+func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
+	x, err := p.open(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	steps, err := plan(r, x.view)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.run(ctx, steps); err != nil {
+		if r.State != Ready && ctx.Err() == nil {
+			err = errors.Join(err, x.rollback(ctx))
+		}
+		return nil, err
+	}
+	return x.answers, nil
+}
+
+// release takes the claim of the record back until nothing is left of it. The locks are held. A record
+// of another boot is only forgotten.
+func (p *Preparer) release(ctx context.Context, r Record) error {
+	if r.State == unrecorded || r.BootID != p.BootID {
+		forget := &execution{Preparer: p, record: r}
+		return forget.run(ctx, []Step{{Kind: RemoveSpec}, {Kind: DeleteRecord}})
+	}
+	x, err := p.open(ctx, r)
+	if err != nil {
+		return err
+	}
+	return x.undo(ctx)
+}

@@ -1,0 +1,111 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/klog/v2"
+)
+
+// Reconcile brings every claim of the node in order that nobody is working on: it finishes taking back
+// what is on its way out, takes back what was never finished and so is in nobody's use, forgets
+// claims of another boot and claims that are not held any more (Config.Claims), verifies the claims
+// that are ready and writes their CDI specs again, and removes specs without a claim. Instances that
+// no record owns are not touched.
+//
+// It is called at the start of an agent, beside the calls of kubelet, and from time to time: that
+// retries what could not be destroyed. It returns what went wrong, claim by claim; one claim's trouble
+// does not keep the others from being settled.
+func (p *Preparer) Reconcile(ctx context.Context) error {
+	claims, err := p.known()
+	if err != nil {
+		return fmt.Errorf("reconcile: %w", err)
+	}
+	errs := make([]error, len(claims))
+	var group sync.WaitGroup
+	for i, claim := range claims {
+		group.Go(func() {
+			logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(claim.Namespace, claim.Name), "claimUID", claim.UID)
+			if err := p.reconcile(klog.NewContext(ctx, logger), claim); err != nil {
+				errs[i] = fmt.Errorf("reconcile claim %s (%s): %w", claim, claim.UID, err)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// known returns every claim that left a record or a spec on the node.
+func (p *Preparer) known() ([]Ref, error) {
+	records, err := p.Records.List()
+	if err != nil {
+		return nil, fmt.Errorf("list the records: %w", err)
+	}
+	specs, err := p.Specs.List()
+	if err != nil {
+		return nil, fmt.Errorf("list the CDI specs: %w", err)
+	}
+	var claims []Ref
+	recorded := map[string]bool{}
+	for _, r := range records {
+		claims = append(claims, r.Ref)
+		recorded[r.UID] = true
+	}
+	for _, uid := range specs {
+		if !recorded[uid] {
+			claims = append(claims, Ref{UID: uid})
+		}
+	}
+	return claims, nil
+}
+
+// reconcile brings one claim in order, unless somebody else is at work on it.
+func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
+	if err := claim.validate(); err != nil {
+		return err
+	}
+	held, free, err := p.locks.tryClaim(claim)
+	if err != nil || !free {
+		return err
+	}
+	defer held.end()
+	r, err := p.recall(claim)
+	if err != nil {
+		return err
+	}
+	if r.State == damaged {
+		// Its pods may run: only kubelet knows, and says so with its next call.
+		return nil
+	}
+	keep, err := p.keeps(ctx, r)
+	if err != nil {
+		return err
+	}
+	unlock, err := p.locks.gpus(ctx, r.touched(), r.Ref)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if keep {
+		_, err := p.settle(ctx, r)
+		return err
+	}
+	return p.release(ctx, r)
+}
+
+// keeps reports whether the claim stays as it is: it is ready, of this boot, and may be in use.
+func (p *Preparer) keeps(ctx context.Context, r Record) (bool, error) {
+	if r.State != Ready || r.BootID != p.BootID {
+		return false, nil
+	}
+	if p.Claims == nil {
+		return true, nil
+	}
+	held, err := p.Claims.Held(ctx, r.Ref)
+	if err != nil {
+		return false, fmt.Errorf("ask whether the claim is held: %w", err)
+	}
+	return held, nil
+}

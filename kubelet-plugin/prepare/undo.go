@@ -1,0 +1,69 @@
+package prepare
+
+import (
+	"errors"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// defaultTimeSlice is the time-slice class that a GPU has when no claim wishes another.
+const defaultTimeSlice = "Default"
+
+// undo returns what is left to do until nothing of the record's claim is left, in order. It is pure.
+// Where a GPU is lost the record stays: what lies there is taken back when the GPU answers again, or
+// forgotten after a reboot. An error says which GPU could not be read.
+func undo(r Record, v view) ([]Step, error) {
+	var steps []Step
+	if r.State != Unpreparing {
+		steps = append(steps, Step{Kind: RecordUnpreparing})
+	}
+	steps = append(steps, Step{Kind: RemoveSpec})
+	for _, g := range v.gpus {
+		switch {
+		case g.unread == nil:
+			steps = append(steps, giveBack(r, v, g)...)
+		case !errors.Is(g.unread, gpu.ErrLost):
+			return nil, g.unread
+		}
+	}
+	if v.lost(r) == nil {
+		steps = append(steps, Step{Kind: DeleteRecord})
+	}
+	return steps, nil
+}
+
+// giveBack returns the steps that take the claim's devices on one GPU back. Only what was made for the
+// claim is destroyed.
+func giveBack(r Record, v view, g reading) []Step {
+	var steps []Step
+	carved, remaining := false, len(g.Instances)
+	for _, w := range r.on(g.name) {
+		if w.Settings.TimeSlice != "" {
+			steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: defaultTimeSlice})
+		}
+		if w.Use.Shape != gpu.MIG {
+			continue
+		}
+		carved = true
+		if there, exists := g.at(w.Use.Placement); exists && r.made(there) {
+			steps = append(steps, Step{Kind: DestroyInstance, GPU: g.name, Placement: w.Use.Placement})
+			remaining--
+		}
+	}
+	if carved && remaining == 0 && g.TogglesMIG() && g.Mode == gpu.ModeEnabled && !needMIG(v.others, g.name) {
+		steps = append(steps, Step{Kind: RestoreMode, GPU: g.name, Mode: gpu.ModeDisabled})
+	}
+	return steps
+}
+
+// needMIG reports whether a record counts on MIG being on, whether its instance exists or not.
+func needMIG(records []Record, gpuName string) bool {
+	for _, r := range records {
+		for _, w := range r.on(gpuName) {
+			if w.Use.Shape == gpu.MIG {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package prepare
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// view is everything that a decision about one claim is made from, as it was read while the claim's
+// locks were held.
+type view struct {
+	// gpus are the claim's GPUs, by name in ascending order.
+	gpus []reading
+	// others are the records of all other claims of this boot.
+	others []Record
+}
+
+// reading is one GPU of a view. Its Mode and Instances are the hardware's answer where the claim
+// touches the GPU, and unknown where it only watches it.
+type reading struct {
+	gpu.GPU
+	name string
+	// unread is why the GPU could not be read; the embedded GPU says nothing then.
+	unread error
+}
+
+// on returns the reading of the GPU; every GPU that the claim names has one.
+func (v view) on(name string) reading {
+	for _, r := range v.gpus {
+		if r.name == name {
+			return r
+		}
+	}
+	return reading{name: name, unread: fmt.Errorf("GPU %s: not read", name)}
+}
+
+// put replaces the reading of a GPU by a newer one.
+func (v view) put(newer reading) {
+	for i, r := range v.gpus {
+		if r.name == newer.name {
+			v.gpus[i] = newer
+		}
+	}
+}
+
+// lost returns why a GPU cannot be read on which the claim left something.
+func (v view) lost(r Record) error {
+	for _, g := range v.gpus {
+		if g.unread != nil && r.marks(g.name) {
+			return g.unread
+		}
+	}
+	return nil
+}
+
+// at returns the instance that lies exactly at the placement.
+func (r reading) at(p gpu.Placement) (gpu.Instance, bool) {
+	i := slices.IndexFunc(r.Instances, func(i gpu.Instance) bool { return i.Placement == p })
+	if i < 0 {
+		return gpu.Instance{}, false
+	}
+	return r.Instances[i], true
+}
+
+// look reads what concerns the record's claim. A GPU that does not answer is a part of the view, not
+// an error.
+func (p *Preparer) look(ctx context.Context, r Record) (view, error) {
+	records, err := p.Records.List()
+	if err != nil {
+		return view{}, fmt.Errorf("list the records: %w", err)
+	}
+	var v view
+	for _, other := range records {
+		if other.UID != r.UID && other.BootID == p.BootID {
+			v.others = append(v.others, other)
+		}
+	}
+	node := p.Inventory.Node()
+	touched := r.touched()
+	for _, name := range r.gpus() {
+		reading := identify(node, name)
+		if reading.unread == nil && slices.Contains(touched, name) {
+			reading = p.read(ctx, reading)
+		}
+		v.gpus = append(v.gpus, reading)
+	}
+	return v, nil
+}
+
+// identify finds the GPU in the inventory. One that is not there is as lost as one that does not
+// answer.
+func identify(node gpu.Node, name string) reading {
+	found, err := node.Find(name)
+	switch {
+	case err != nil:
+		return reading{name: name, unread: fmt.Errorf("%w: %w", err, gpu.ErrLost)}
+	case found.Lost:
+		return reading{name: name, unread: fmt.Errorf("GPU %s does not answer: %w", name, gpu.ErrLost)}
+	}
+	found.Instances = nil
+	return reading{GPU: found, name: name}
+}
+
+// read asks the hardware for what changes: the MIG mode and the instances.
+func (p *Preparer) read(ctx context.Context, r reading) reading {
+	if r.Geometry == nil {
+		return r
+	}
+	var err error
+	if r.Mode, err = p.Modes.Mode(ctx, r.name); err != nil {
+		return reading{name: r.name, unread: fmt.Errorf("read the MIG mode of %s: %w", r.name, err)}
+	}
+	if r.Instances, err = p.Instances.List(ctx, r.name); err != nil {
+		return reading{name: r.name, unread: fmt.Errorf("read the instances of %s: %w", r.name, err)}
+	}
+	return r
+}
