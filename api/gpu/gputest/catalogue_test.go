@@ -24,7 +24,7 @@ func TestGeometry(t *testing.T) {
 		"b200-180":      {8, 25, []gpu.Engine{gpu.OFA}},
 		"gb200-186":     {8, 25, []gpu.Engine{gpu.OFA}},
 		"b300-270":      {8, 25, []gpu.Engine{gpu.OFA}},
-		"rtxpro6000-96": {12, 30, []gpu.Engine{gpu.OFA, gpu.JPEG}},
+		"rtxpro6000-96": {12, 30, []gpu.Engine{gpu.OFA, gpu.Decoder}},
 		"l40s-48":       {},
 		"t4-16":         {},
 		"v100-16":       {},

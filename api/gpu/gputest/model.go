@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -34,9 +35,9 @@ type Model struct {
 	MemoryMiB              uint64 `json:"memoryMiB"`
 	Multiprocessors        int    `json:"multiprocessors"`
 	CoresPerMultiprocessor int    `json:"coresPerMultiprocessor"`
-	// PCIDevice and PCISubsystem are hexadecimal device and vendor ids: 0x233010de.
-	PCIDevice    string `json:"pciDevice"`
-	PCISubsystem string `json:"pciSubsystem"`
+	// PCIDevice and PCISubsystem are device and vendor ids in one number: 0x233010de.
+	PCIDevice    PCIID `json:"pciDevice"`
+	PCISubsystem PCIID `json:"pciSubsystem"`
 	// NVLinks is the number of NVLinks that the GPU has, NVLinkVersion their generation.
 	NVLinks       int `json:"nvlinks"`
 	NVLinkVersion int `json:"nvlinkVersion"`
@@ -47,6 +48,16 @@ type Model struct {
 	Note string `json:"note"`
 	// Profiles are the MIG profiles; none on a model without MIG.
 	Profiles []Profile `json:"profiles"`
+}
+
+// PCIID is a device id and a vendor id, written in hexadecimal.
+type PCIID uint32
+
+// UnmarshalText reads a hexadecimal number such as 0x233010de.
+func (id *PCIID) UnmarshalText(text []byte) error {
+	number, err := strconv.ParseUint(string(text), 0, 32)
+	*id = PCIID(number)
+	return err
 }
 
 // Profile is a MIG profile of a model.

@@ -1,0 +1,117 @@
+/* Memory and its health. */
+#include "session.h"
+
+#define MIB (1ull << 20)
+
+static nvmlMemory_t memory_of(const struct target *target)
+{
+	unsigned long long total = target->model->memory_mib * MIB;
+
+	if (target->mig)
+		total = profile_by_id(target->model, target->state.instances[target->instance].profile)->memory_mib * MIB;
+	return (nvmlMemory_t){.total = total, .free = total};
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
+{
+	struct target target;
+
+	ENTER_DEVICE(&target, memory);
+	*memory = memory_of(&target);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *memory)
+{
+	struct target target;
+
+	ENTER_DEVICE(&target, memory);
+	if (memory->version != nvmlMemory_v2)
+		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+	nvmlMemory_t plain = memory_of(&target);
+	*memory = (nvmlMemory_v2_t){.version = nvmlMemory_v2, .total = plain.total, .free = plain.free};
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory)
+{
+	struct target target;
+
+	ENTER_DEVICE(&target, memory);
+	unsigned long long total = memory_of(&target).total;
+	*memory = (nvmlBAR1Memory_t){.bar1Total = total, .bar1Free = total};
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *current, nvmlEnableState_t *pending)
+{
+	struct target target;
+
+	ENTER_GPU(&target, current && pending);
+	*current = *pending = NVML_FEATURE_ENABLED;
+	return NVML_SUCCESS;
+}
+
+static unsigned long long ecc_errors(const struct target *target, nvmlMemoryErrorType_t type)
+{
+	return type == NVML_MEMORY_ERROR_TYPE_CORRECTED ? target->state.ecc_corrected : target->state.ecc_uncorrected;
+}
+
+nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
+					 unsigned long long *count)
+{
+	struct target target;
+
+	ENTER_GPU(&target, count && type < NVML_MEMORY_ERROR_TYPE_COUNT && counter < NVML_ECC_COUNTER_TYPE_COUNT);
+	*count = ecc_errors(&target, type);
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
+					     nvmlMemoryLocation_t location, unsigned long long *count)
+{
+	struct target target;
+
+	ENTER_GPU(&target, count && type < NVML_MEMORY_ERROR_TYPE_COUNT && counter < NVML_ECC_COUNTER_TYPE_COUNT &&
+			   location < NVML_MEMORY_LOCATION_COUNT);
+	*count = location == NVML_MEMORY_LOCATION_DRAM ? ecc_errors(&target, type) : 0;
+	return NVML_SUCCESS;
+}
+
+/* Rows are remapped from Ampere on; before, pages were retired. */
+static bool remaps_rows(const struct target *target) { return target->model->architecture >= NVML_DEVICE_ARCH_AMPERE; }
+
+nvmlReturn_t nvmlDeviceGetRemappedRows(nvmlDevice_t device, unsigned int *correctable, unsigned int *uncorrectable,
+				       unsigned int *pending, unsigned int *failed)
+{
+	struct target target;
+
+	ENTER_GPU(&target, correctable && uncorrectable && pending && failed);
+	if (!remaps_rows(&target))
+		return NVML_ERROR_NOT_SUPPORTED;
+	*correctable = target.state.remap_correctable;
+	*uncorrectable = target.state.remap_uncorrectable;
+	*pending = target.state.remap_pending;
+	*failed = target.state.remap_failed;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRowRemapperHistogram(nvmlDevice_t device, nvmlRowRemapperHistogramValues_t *values)
+{
+	struct target target;
+
+	ENTER_GPU(&target, values);
+	if (!remaps_rows(&target))
+		return NVML_ERROR_NOT_SUPPORTED;
+	*values = (nvmlRowRemapperHistogramValues_t){.max = 640};
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEnableState_t *pending)
+{
+	struct target target;
+
+	ENTER_GPU(&target, pending);
+	*pending = NVML_FEATURE_DISABLED;
+	return remaps_rows(&target) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}

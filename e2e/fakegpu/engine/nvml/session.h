@@ -1,0 +1,72 @@
+/* The ground of every NVML function: the session, injected faults, and what a handle means. */
+#pragma once
+#include <stdbool.h>
+
+#pragma GCC visibility push(default)
+#define NVML_NO_UNVERSIONED_FUNC_DEFS
+#include "nvml.h"
+#pragma GCC visibility pop
+
+#include "state.h"
+#include "view.h"
+
+#define TRY(call)                                 \
+	do {                                      \
+		nvmlReturn_t result_ = (call);    \
+		if (result_ != NVML_SUCCESS)      \
+			return result_;           \
+	} while (0)
+
+/* REQUIRE refuses what the caller passed. */
+#define REQUIRE(condition) TRY((condition) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT)
+
+/* ENTER begins every function that needs a session. */
+#define ENTER() TRY(enter(__func__))
+
+nvmlReturn_t enter(const char *function);
+
+/* called writes the call log and applies FAKE_NVML_FAIL; enter does it for everybody else. */
+nvmlReturn_t called(const char *function);
+
+/* write_text copies text to a caller's buffer. */
+nvmlReturn_t write_text(char *buffer, unsigned size, const char *text);
+
+/* pci_text writes the texts of an address from its numbers. */
+void pci_text(nvmlPciInfo_t *pci);
+
+/* A GPU, or a MIG device on it, as it is at the moment. */
+struct target {
+	unsigned gpu;
+	const struct gpu_part *part;
+	const struct model_part *model;
+	struct gpu_state state;
+	bool mig;
+	unsigned instance, compute; /* of a MIG device */
+};
+
+/* device_target resolves a handle; gpu_target refuses that of a MIG device. */
+nvmlReturn_t device_target(nvmlDevice_t device, struct target *target);
+nvmlReturn_t gpu_target(nvmlDevice_t device, struct target *target);
+nvmlReturn_t instance_target(nvmlGpuInstance_t handle, struct target *target);
+nvmlReturn_t compute_target(nvmlComputeInstance_t handle, struct target *target);
+
+nvmlDevice_t gpu_handle(unsigned gpu);
+nvmlDevice_t mig_handle(const struct target *target, unsigned instance, unsigned compute);
+nvmlGpuInstance_t instance_handle(const struct target *target, unsigned instance);
+nvmlComputeInstance_t compute_handle(const struct target *target, unsigned instance, unsigned compute);
+
+/* ENTER_GPU and ENTER_DEVICE begin the functions with a parameter "device": a GPU, or either kind. */
+#define ENTER_GPU(target, result) ENTER(); REQUIRE(result); TRY(gpu_target(device, target))
+#define ENTER_DEVICE(target, result) ENTER(); REQUIRE(result); TRY(device_target(device, target))
+
+/* The GPUs of this session, in order. */
+unsigned session_count(void);
+unsigned session_gpu(unsigned index);
+
+/* The profiles by id; NULL when the GPU has none such. */
+const struct profile_part *profile_by_id(const struct model_part *model, unsigned id);
+const struct compute_part *compute_by_id(const struct profile_part *profile, unsigned id);
+
+/* mig_name writes the name of a compute instance's profile, such as "MIG 1c.3g.40gb". */
+void mig_name(char *buffer, size_t size, const struct profile_part *profile, const struct compute_part *compute);
+void mig_uuid(char *buffer, size_t size, const struct compute *compute);

@@ -1,0 +1,27 @@
+/* Locks on ranges of the state file, and the futex. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include <time.h>
+
+/* The file's lock bytes lie far behind its end; the order is that of taking them. */
+enum {
+	LOCK_BUSY = 1 << 28,		/* + GPU */
+	LOCK_HOLDER = LOCK_BUSY + 256,	/* + GPU * 256 + instance * 16 + compute instance */
+	LOCK_STATE = LOCK_BUSY - 1,
+};
+
+/* The descriptor of the state file (state.c). */
+int state_fd(void);
+
+void lock_take(int fd, int64_t at);
+void lock_release(int fd, int64_t at);
+
+/* lock_share takes a lock that many may have; it works on a read-only descriptor. */
+bool lock_share(int fd, int64_t at);
+
+/* locked reports whether another descriptor has any lock in the range. */
+bool locked(int fd, int64_t from, int64_t count);
+
+/* futex_wait sleeps until woken, the deadline (CLOCK_MONOTONIC; none if NULL), or *word != seen. */
+void futex_wait(const uint32_t *word, uint32_t seen, const struct timespec *deadline);

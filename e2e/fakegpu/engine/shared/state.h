@@ -1,0 +1,63 @@
+/*
+ * The state of all fake GPUs of a machine: one mapped file, shared by every process that loads the
+ * library, on the host and in containers.
+ *
+ * Reading needs no lock: live_gpu() and live_head() copy what is current. Changing is
+ * state_begin(), write to what it returns, state_commit(); whoever dies in between has changed
+ * nothing, and its lock is released by the kernel.
+ */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <time.h>
+#include "layout.h"
+
+enum state_error {
+	STATE_OK,
+	STATE_MISSING,	/* there is no state file beside the library */
+	STATE_FOREIGN,	/* it is of another version */
+};
+
+/* What of the state is not per GPU. */
+struct live_head {
+	uint64_t serial;
+	uint32_t loads, loaded, cuda_version, create_ms, destroy_ms;
+	char driver_version[sizeof(((struct live *)0)->driver_version)];
+};
+
+/* state_open maps the state file that lies beside the library. */
+enum state_error state_open(void);
+void state_close(void);
+
+/* state_writable tells the host from a container: a container is given the file read-only. */
+bool state_writable(void);
+
+/* library_version is the driver version in the library's own file name. */
+const char *library_version(void);
+
+const struct hardware *hardware(void);
+void live_head(struct live_head *copy);
+void live_gpu(unsigned gpu, struct gpu_state *copy);
+
+/* live_fault copies the fault of a function; false when there is none. */
+bool live_fault(const char *function, struct fault *copy);
+
+/* state_begin waits for the right to change the state and returns a copy to write to. */
+struct live *state_begin(void);
+void state_commit(void);
+void state_abort(void);
+
+/* Events: the count so far, a copy of one, and a wait until the count differs from seen. */
+uint32_t event_count(void);
+bool event_copy(uint32_t number, struct event *copy);
+void event_wait(uint32_t seen, const struct timespec *deadline);
+
+/*
+ * Locks that end with the process. A GPU is busy while an instance on it is made or unmade; it is
+ * held by every CUDA context on it, of any process in any container.
+ */
+void gpu_busy_begin(unsigned gpu);
+void gpu_busy_end(unsigned gpu);
+bool holder_take(unsigned gpu, unsigned instance, unsigned compute);
+bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count);

@@ -1,0 +1,209 @@
+package fakegpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+)
+
+// The folders under dir, for the five roots of a node's configuration.
+const (
+	driverFolder = "driver"
+	procFolder   = "proc"
+	sysFolder    = "sys"
+)
+
+// DriverRoot is where the driver is: libraries, programs, firmware and, under dev, its device nodes.
+func DriverRoot(dir string) string { return filepath.Join(dir, driverFolder) }
+
+// DevRoot is what stands for / as far as device nodes go.
+func DevRoot(dir string) string { return filepath.Join(dir, driverFolder) }
+
+// ProcRoot is what stands for /proc.
+func ProcRoot(dir string) string { return filepath.Join(dir, procFolder) }
+
+// SysRoot is what stands for /sys.
+func SysRoot(dir string) string { return filepath.Join(dir, sysFolder) }
+
+// libraryFolder is where libraries are under the driver root.
+const libraryFolder = "usr/lib/x86_64-linux-gnu"
+
+// Library is the path of libnvidia-ml.so.1.
+func Library(dir string) string {
+	return filepath.Join(DriverRoot(dir), libraryFolder, "libnvidia-ml.so.1")
+}
+
+// SMI is the path of nvidia-smi.
+func SMI(dir string) string { return filepath.Join(DriverRoot(dir), "usr/bin/nvidia-smi") }
+
+func statePath(dir, version string) string {
+	return filepath.Join(DriverRoot(dir), libraryFolder, "libnvidia-fakestate.so."+version)
+}
+
+// Install lays the machine under dir, which must be empty or absent. It needs root, for the device
+// nodes.
+func Install(ctx context.Context, dir string, spec Spec) error {
+	if err := InstallDriver(ctx, dir, spec); err != nil {
+		return err
+	}
+	spec = spec.withDefaults()
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return err
+	}
+	if err := makeNodes(dir, len(machine.GPUs)); err != nil {
+		return fmt.Errorf("make device nodes under %s: %w", dir, err)
+	}
+	if err := writeProc(dir, spec, machine); err != nil {
+		return fmt.Errorf("write %s: %w", ProcRoot(dir), err)
+	}
+	if err := writeSys(dir, machine); err != nil {
+		return fmt.Errorf("write %s: %w", SysRoot(dir), err)
+	}
+	return nil
+}
+
+// InstallDriver lays only the driver's files and the GPUs' state under dir: all that NVML on the
+// host needs. It works without root.
+func InstallDriver(ctx context.Context, dir string, spec Spec) error {
+	spec = spec.withDefaults()
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return err
+	}
+	tables, err := hardwareOf(machine, spec.Node)
+	if err != nil {
+		return err
+	}
+	cuda, err := cudaVersion(spec.DriverVersion)
+	if err != nil {
+		return err
+	}
+	if err := writeDriver(ctx, dir, spec.DriverVersion); err != nil {
+		return err
+	}
+	l := live{Loads: 1, Loaded: 1, CUDAVersion: cuda}
+	copy(l.DriverVersion[:], spec.DriverVersion)
+	for i, slot := range machine.GPUs {
+		if slot.MIG {
+			l.GPUs[i].MIG, l.GPUs[i].PendingMIG = 1, 1
+		}
+	}
+	if err := createState(statePath(dir, spec.DriverVersion), tables, l); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	return spec.write(dir)
+}
+
+// writeDriver writes libraries, programs and firmware of a driver version.
+func writeDriver(ctx context.Context, dir, version string) error {
+	cache, err := DefaultCache()
+	if err != nil {
+		return err
+	}
+	engine, err := Build(ctx, cache)
+	if err != nil {
+		return err
+	}
+	for _, l := range engine.libraries(version) {
+		if err := l.install(filepath.Join(DriverRoot(dir), libraryFolder), version); err != nil {
+			return fmt.Errorf("install %s: %w", l.name, err)
+		}
+	}
+	if err := copyFile(engine.path("nvidia-smi"), SMI(dir), 0o755); err != nil {
+		return fmt.Errorf("install nvidia-smi: %w", err)
+	}
+	for _, firmware := range []string{"gsp_ga10x.bin", "gsp_tu10x.bin"} {
+		path := filepath.Join(DriverRoot(dir), "lib/firmware/nvidia", version, firmware)
+		if err := writeFile(path, "fake "+firmware+"\n"); err != nil {
+			return fmt.Errorf("install firmware: %w", err)
+		}
+	}
+	return nil
+}
+
+// installed is a library and the links that lead to it.
+type installed struct {
+	source string // the compiled file
+	name   string // libcuda.so
+	soname string // libcuda.so.1
+}
+
+func (e Engine) path(name string) string { return filepath.Join(e.folder, name) }
+
+func (e Engine) libraries(version string) []installed {
+	nvml := nvmlLibrary
+	if isOld(version) {
+		nvml = oldNVMLLibrary
+	}
+	list := []installed{
+		{e.path(nvml), "libnvidia-ml.so", "libnvidia-ml.so.1"},
+		{e.path("libcuda.so"), "libcuda.so", "libcuda.so.1"},
+	}
+	for _, c := range companions() {
+		list = append(list, installed{e.path(c.name), c.name, c.soname})
+	}
+	return list
+}
+
+func (l installed) install(folder, version string) error {
+	versioned := l.name + "." + version
+	return errors.Join(
+		copyFile(l.source, filepath.Join(folder, versioned), 0o755),
+		os.Symlink(versioned, filepath.Join(folder, l.soname)),
+		os.Symlink(l.soname, filepath.Join(folder, l.name)),
+	)
+}
+
+func copyFile(from, to string, mode os.FileMode) error {
+	data, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(to, data, mode)
+}
+
+// node is a character device.
+type node struct {
+	path         string
+	major, minor uint32
+	mode         uint32
+}
+
+// makeNodes makes the device nodes that a driver and nvidia-modprobe leave behind.
+func makeNodes(dir string, gpus int) error {
+	nodes := []node{
+		{"nvidiactl", majorGPU, 255, 0o666},
+		{"nvidia-modeset", majorGPU, 254, 0o666},
+		{"nvidia-uvm", majorUVM, 0, 0o666},
+		{"nvidia-uvm-tools", majorUVM, 1, 0o666},
+		{"nvidia-caps/nvidia-cap1", majorCaps, 1, 0o400},
+		{"nvidia-caps/nvidia-cap2", majorCaps, 2, 0o444},
+	}
+	for i := range gpus {
+		nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
+	}
+	dev := filepath.Join(DevRoot(dir), "dev")
+	if err := os.MkdirAll(filepath.Join(dev, "nvidia-caps"), 0o755); err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		path := filepath.Join(dev, n.path)
+		if err := unix.Mknod(path, unix.S_IFCHR, int(unix.Mkdev(n.major, n.minor))); err != nil {
+			return fmt.Errorf("mknod %s: %w", path, err)
+		}
+		if err := os.Chmod(path, os.FileMode(n.mode)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

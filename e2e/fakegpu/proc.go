@@ -1,0 +1,96 @@
+package fakegpu
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+)
+
+// The numbers of the driver's table of MIG capabilities: it lists every GPU instance and compute
+// instance that could ever be.
+const (
+	capabilityGPUs = 32
+	firstInstance  = 3 // after config and monitor
+)
+
+// writeProc writes what the kernel and the driver show under /proc.
+func writeProc(dir string, spec Spec, m gputest.Machine) error {
+	files := driverProc(spec, m)
+	files["devices"] = procDevices(spec.DriverVersion)
+	files["sys/kernel/osrelease"] = "6.8.0-79-generic\n"
+	files["sys/kernel/random/boot_id"] = newBootID()
+	return writeFiles(ProcRoot(dir), files)
+}
+
+func writeFiles(root string, files map[string]string) error {
+	for path, text := range files {
+		if err := writeFile(filepath.Join(root, path), text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// driverProc is what the loaded driver shows, by path under /proc.
+func driverProc(spec Spec, m gputest.Machine) map[string]string {
+	files := map[string]string{
+		"driver/nvidia/version":                       fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (fake)\n", spec.DriverVersion),
+		"driver/nvidia/params":                        "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
+		"driver/nvidia/capabilities/mig/config":       capabilityFile(1, 0o400),
+		"driver/nvidia/capabilities/mig/monitor":      capabilityFile(2, 0o444),
+		"driver/nvidia/capabilities/fabric-imex-mgmt": capabilityFile(capabilityMinor(capabilityGPUs, 0), 0o400),
+		"driver/nvidia-caps/mig-minors":               migMinors(),
+	}
+	for i, slot := range m.GPUs {
+		model, err := gputest.FindModel(slot.Model)
+		if err != nil {
+			continue // hardwareOf has refused it
+		}
+		files["driver/nvidia/gpus/"+slot.PCI+"/information"] = fmt.Sprintf(
+			"Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t 96.00.00.00.00\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"+
+				"DMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n",
+			model.Product, 64+i, gputest.UUID(spec.Node, i), slot.PCI, i, spec.DriverVersion)
+	}
+	return files
+}
+
+// capabilityMinor is the minor number of a GPU instance's capability; those of its compute instances
+// follow it.
+func capabilityMinor(gpu, instance int) int {
+	return firstInstance + gpu*maxInstances*(1+maxComputes) + instance*(1+maxComputes)
+}
+
+func capabilityFile(minor, mode int) string {
+	return fmt.Sprintf("DeviceFileMinor: %d\nDeviceFileMode: %d\nDeviceFileModify: 1\n", minor, mode)
+}
+
+func migMinors() string {
+	var b strings.Builder
+	b.WriteString("config 1\nmonitor 2\n")
+	for gpu := range capabilityGPUs {
+		for instance := range maxInstances {
+			minor := capabilityMinor(gpu, instance)
+			fmt.Fprintf(&b, "gpu%d/gi%d/access %d\n", gpu, instance, minor)
+			for compute := range maxComputes {
+				fmt.Fprintf(&b, "gpu%d/gi%d/ci%d/access %d\n", gpu, instance, compute, minor+1+compute)
+			}
+		}
+	}
+	return b.String()
+}
+
+// procDevices is /proc/devices; without a driver version, that of a machine without the driver.
+func procDevices(version string) string {
+	characters := "  1 mem\n  5 /dev/tty\n 10 misc\n"
+	if version != "" {
+		name := "nvidia"
+		if isOld(version) {
+			name = "nvidia-frontend"
+		}
+		characters += fmt.Sprintf("%d %s\n%d nvidia-uvm\n%d nvidia-caps\n%d nvidia-caps-imex-channels\n",
+			majorGPU, name, majorUVM, majorCaps, majorCaps+1)
+	}
+	return "Character devices:\n" + characters + "\nBlock devices:\n259 blkext\n"
+}

@@ -1,0 +1,79 @@
+package fakegpu
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+)
+
+// Spec says what Install lays down.
+type Spec struct {
+	// Node is the name of the node; the UUIDs of its GPUs follow from it. The default is node1.
+	Node string `json:"node"`
+	// Machine is a machine of the catalogue, such as h100x8.
+	Machine string `json:"machine"`
+	// DriverVersion defaults to the catalogue's. A version of branch 535 or older brings a library
+	// without the functions that are newer than it.
+	DriverVersion string `json:"driverVersion"`
+}
+
+func (s Spec) withDefaults() Spec {
+	if s.Node == "" {
+		s.Node = "node1"
+	}
+	if s.DriverVersion == "" {
+		s.DriverVersion = gputest.DriverVersion
+	}
+	return s
+}
+
+// specFile keeps the spec of an installed folder.
+const specFile = "spec.json"
+
+func (s Spec) write(dir string) error {
+	data, err := json.Marshal(s)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, specFile), append(data, '\n'), 0o644)
+}
+
+// ReadSpec returns what is installed under dir.
+func ReadSpec(dir string) (Spec, error) {
+	data, err := os.ReadFile(filepath.Join(dir, specFile))
+	if errors.Is(err, os.ErrNotExist) {
+		return Spec{}, fmt.Errorf("no fake machine under %s", dir)
+	}
+	if err != nil {
+		return Spec{}, err
+	}
+	var spec Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return Spec{}, fmt.Errorf("read %s: %w", filepath.Join(dir, specFile), err)
+	}
+	return spec, nil
+}
+
+// cudaVersion returns what a driver says for nvmlSystemGetCudaDriverVersion: 1000 × major + 10 × minor.
+func cudaVersion(driver string) (uint32, error) {
+	branch, _, _ := strings.Cut(driver, ".")
+	number, err := strconv.Atoi(branch)
+	if err != nil {
+		return 0, fmt.Errorf("driver version %q: must be like %s", driver, gputest.DriverVersion)
+	}
+	switch {
+	case number >= 580:
+		return 13000, nil
+	case number >= 570:
+		return 12080, nil
+	case number >= 550:
+		return 12040, nil
+	}
+	return 12020, nil
+}
