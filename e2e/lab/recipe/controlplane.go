@@ -32,7 +32,7 @@ func ControlPlane(cluster Cluster) machine.Spec {
 		Name:     ControlPlaneName,
 		Files:    files,
 		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")}, // it is the router between the nodes' pods
-		Path:     path("etcd", "kubernetes"),
+		Path:     Path(),
 		Services: []machine.Service{etcd(), apiServer(cluster), controllerManager(cluster), scheduler(cluster)},
 	}
 }

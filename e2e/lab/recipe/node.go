@@ -56,7 +56,7 @@ func Worker(cluster Cluster, node Node) (machine.Spec, error) {
 		Files:    network,
 		Masks:    kernelMasks(),
 		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")},
-		Path:     path("containerd", "kubernetes"),
+		Path:     Path(),
 		Services: []machine.Service{containerd(), imageImport(node), proxy(), kubeletService(node)},
 	}, nil
 }

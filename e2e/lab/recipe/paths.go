@@ -70,12 +70,9 @@ func (g Gates) flag() []string {
 	return []string{"--feature-gates=" + strings.Join(pairs, ",")}
 }
 
-// path is the PATH of a machine: the lab's own programs before the host's.
-func path(families ...string) string {
-	var dirs []string
-	for _, family := range families {
-		dirs = append(dirs, Binaries+"/"+family)
-	}
+// Path is the PATH inside every machine: the lab's own programs before the host's.
+func Path() string {
+	dirs := []string{Binaries + "/etcd", Binaries + "/containerd", Binaries + "/kubernetes"}
 	return strings.Join(append(dirs, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
 }
 

@@ -1,0 +1,113 @@
+package oci
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+)
+
+// annotations by which containerd names what it imports.
+const (
+	imageName = "io.containerd.image.name"
+	refName   = "org.opencontainers.image.ref.name"
+)
+
+// WriteArchive builds the images and writes them as one OCI layout in a tar file, which `ctr images import` and other tools read.
+// The file appears whole or not at all.
+func WriteArchive(target string, images ...Image) error {
+	index := v1.ImageIndex(empty.Index)
+	for _, image := range images {
+		built, err := image.Build()
+		if err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{
+			Add:        built,
+			Descriptor: v1.Descriptor{Annotations: map[string]string{imageName: image.Name, refName: image.Name}},
+		})
+	}
+	if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		return fmt.Errorf("write images to %s: %w", target, err)
+	}
+	folder, err := os.MkdirTemp(filepath.Dir(target), ".layout-")
+	if err != nil {
+		return fmt.Errorf("write images to %s: %w", target, err)
+	}
+	defer os.RemoveAll(folder) //nolint:errcheck // a leftover is harmless
+	if _, err := layout.Write(folder, index); err != nil {
+		return fmt.Errorf("write images to %s: %w", target, err)
+	}
+	if err := pack(folder, target); err != nil {
+		return fmt.Errorf("write images to %s: %w", target, err)
+	}
+	return nil
+}
+
+// pack writes the folder's files, sorted and without times, to a tar file.
+func pack(folder, target string) error {
+	file, err := os.CreateTemp(filepath.Dir(target), ".archive-")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(file.Name()) //nolint:errcheck // renamed when all went well
+	writer := tar.NewWriter(file)
+	err = errors.Join(packAll(writer, folder), writer.Close(), file.Chmod(0o644), file.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), target)
+}
+
+func packAll(writer *tar.Writer, folder string) error {
+	paths, err := filesBelow(folder)
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		if err := packFile(writer, folder, path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func packFile(writer *tar.Writer, folder, path string) error {
+	file, err := os.Open(filepath.Join(folder, path))
+	if err != nil {
+		return err
+	}
+	defer file.Close() //nolint:errcheck // opened for reading
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	header := &tar.Header{Name: filepath.ToSlash(path), Mode: 0o644, Size: info.Size(), Typeflag: tar.TypeReg, Format: tar.FormatPAX}
+	if err := writer.WriteHeader(header); err != nil {
+		return err
+	}
+	_, err = io.Copy(writer, file)
+	return err
+}
+
+// filesBelow lists the files of a folder in order.
+func filesBelow(folder string) ([]string, error) {
+	var paths []string
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		relative, err := filepath.Rel(folder, path)
+		paths = append(paths, relative)
+		return err
+	})
+	return paths, err // WalkDir goes in lexical order
+}

@@ -1,0 +1,152 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/tessera-gpu/tessera/e2e/lab/host"
+	"github.com/tessera-gpu/tessera/e2e/lab/machine"
+	"github.com/tessera-gpu/tessera/e2e/lab/pki"
+	"github.com/tessera-gpu/tessera/e2e/lab/recipe"
+)
+
+const (
+	readyTimeout = 3 * time.Minute // for a node to become Ready after its boot
+	readyPause   = 200 * time.Millisecond
+	bootIDFile   = "/proc/sys/kernel/random/boot_id"
+	gpuDisk      = "gpu" // folder of a node's disk
+)
+
+// makeNode makes the machine of node i with its disk, certificates and hardware. It does not boot it.
+func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
+	node, err := l.recipeNode(p, i)
+	if err != nil {
+		return err
+	}
+	spec, err := recipe.Worker(p.cluster, node)
+	if err != nil {
+		return err
+	}
+	files, err := p.credentials.node(node)
+	if err != nil {
+		return err
+	}
+	m := l.machine(node.Name)
+	if err := m.Make(); err != nil {
+		return err
+	}
+	spec.Files = append(spec.Files, files...)
+	spec.Mounts = append(binaryMounts(p.folders), machine.Mount{Source: l.images(), Target: recipe.Images})
+	for _, folder := range recipe.Persistent() {
+		spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), folder), Target: folder})
+	}
+	spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), gpuDisk), Target: GPUFolder})
+	for _, folder := range append(recipe.Persistent(), gpuDisk) {
+		if err := os.MkdirAll(filepath.Join(m.Disk(), folder), 0o755); err != nil {
+			return fmt.Errorf("make a folder on the disk: %w", err)
+		}
+	}
+	if gpu := l.state.Nodes[i].GPU; gpu != "" {
+		if err := l.hardware.Install(ctx, gpu, filepath.Join(m.Disk(), gpuDisk)); err != nil {
+			return fmt.Errorf("install GPUs %q: %w", gpu, err)
+		}
+	}
+	return l.saveSpec(spec)
+}
+
+func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
+	cni, err := host.CNI()
+	if err != nil {
+		return recipe.Node{}, err
+	}
+	spec := l.state.Nodes[i]
+	return recipe.Node{
+		Name: spec.Name, Labels: spec.Labels, Taints: spec.Taints,
+		Address: l.state.Plan.Node(i), Pods: l.state.Plan.Pods(i),
+		CNI: cni, Images: p.images,
+	}, nil
+}
+
+// boot starts the machine of node i, which must be down, and returns when the node is Ready. Every boot has an id of its own, which kubelet reports:
+// that tells the new boot's readiness from the old one's.
+func (l *Lab) boot(ctx context.Context, i int) error {
+	name := l.state.Nodes[i].Name
+	bootID := string(uuid.NewUUID())
+	if err := l.connect(ctx, i); err != nil {
+		return fmt.Errorf("connect %s: %w", name, err)
+	}
+	spec, err := l.loadSpec(name)
+	if err != nil {
+		return err
+	}
+	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
+	m := l.machine(name)
+	if err := m.Boot(ctx, l.guest(), spec); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	if err := m.Wait(ctx); err != nil {
+		return fmt.Errorf("wait for the services of %s: %w", name, err)
+	}
+	return l.awaitNode(ctx, name, bootID)
+}
+
+// awaitNode waits until the API server knows the node as Ready in this very boot. An API server that is away is waited for.
+func (l *Lab) awaitNode(ctx context.Context, name, bootID string) error {
+	last := "the node has not registered"
+	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
+		node, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			last = err.Error()
+			return false, nil
+		}
+		if node.Status.NodeInfo.BootID != bootID {
+			last = "kubelet has not reported this boot"
+			return false, nil
+		}
+		condition := readiness(node)
+		last = condition.Message
+		return condition.Status == corev1.ConditionTrue, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s to be ready: %w: %s", name, err, last)
+	}
+	return nil
+}
+
+func readiness(node *corev1.Node) corev1.NodeCondition {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition
+		}
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "kubelet has not reported"}
+}
+
+// admin is who the lab's user is.
+func admin() pki.Subject {
+	return pki.Subject{User: "tessera-lab-admin", Groups: []string{"system:masters"}}
+}
+
+// allowKubeletClient lets the API server read logs and run commands on the nodes.
+func (l *Lab) allowKubeletClient(ctx context.Context) error {
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: kubeletClient},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletClient}},
+	}
+	if _, err := l.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("let the API server reach the kubelets: %w", err)
+	}
+	return nil
+}
