@@ -1,39 +1,56 @@
 package nvml
 
 import (
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// failure returns nil for a success, and otherwise an error that names the call and says in NVML's
-// words what is wrong; it wraps the sentinel that a caller decides on, when there is one.
-func failure(call string, ret nvml.Return) error {
-	if ret == nvml.SUCCESS {
-		return nil
-	}
-	// The text is taken now: it comes from the library, which may be gone when the error is printed.
-	text := ret.Error()
-	if kind := sentinel(ret); kind != nil {
-		return fmt.Errorf("%s: %s (%d): %w", call, text, int(ret), kind)
-	}
-	return fmt.Errorf("%s: %s (%d)", call, text, int(ret))
+// callError is a call that NVML refused. It wraps the sentinel of api/gpu that a caller decides on,
+// when there is one.
+type callError struct {
+	call string
+	code nvml.Return
+	// text is copied when the call fails: go-nvml's own points into the library, which may be gone later.
+	text string
 }
 
-func sentinel(ret nvml.Return) error {
-	switch {
-	case ret == nvml.ERROR_IN_USE:
+func failure(call string, code nvml.Return) error {
+	if code == nvml.SUCCESS {
+		return nil
+	}
+	return &callError{call: call, code: code, text: strings.Clone(code.Error())}
+}
+
+// Error names the call and says in NVML's words what is wrong.
+func (e *callError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.call, e.text, int(e.code)) }
+
+// Unwrap returns the sentinel.
+func (e *callError) Unwrap() error { return sentinel(e.code) }
+
+func sentinel(code nvml.Return) error {
+	switch int(code) {
+	case int(nvml.ERROR_IN_USE):
 		return gpu.ErrBusy
-	case ret == nvml.ERROR_INSUFFICIENT_RESOURCES:
+	case int(nvml.ERROR_INSUFFICIENT_RESOURCES):
 		return gpu.ErrOccupied
-	case ret == nvml.ERROR_NOT_SUPPORTED || ret == nvml.ERROR_FUNCTION_NOT_FOUND:
+	case int(nvml.ERROR_NOT_SUPPORTED), int(nvml.ERROR_FUNCTION_NOT_FOUND):
 		return gpu.ErrUnsupported
-	case ret == nvml.ERROR_GPU_IS_LOST || ret == nvml.ERROR_RESET_REQUIRED:
+	case int(nvml.ERROR_GPU_IS_LOST), int(nvml.ERROR_RESET_REQUIRED):
 		return gpu.ErrLost
-	case ret == nvml.ERROR_UNINITIALIZED || ret == nvml.ERROR_DRIVER_NOT_LOADED || ret == nvml.ERROR_LIB_RM_VERSION_MISMATCH:
+	case int(nvml.ERROR_UNINITIALIZED), int(nvml.ERROR_DRIVER_NOT_LOADED), int(nvml.ERROR_LIB_RM_VERSION_MISMATCH):
 		return gpu.ErrNoDriver
 	}
 	return nil
+}
+
+// answered reports whether the error is a call that ended with one of the codes.
+func answered(err error, codes ...nvml.Return) bool {
+	var refused *callError
+	return errors.As(err, &refused) && slices.Contains(codes, refused.code)
 }

@@ -1,0 +1,110 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Create creates the GPU instance at exactly the placement, without a compute instance. After an
+// error there may be one all the same: List tells.
+func (s *Session) Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
+	return on(ctx, s, gpuName, fmt.Sprintf("create %v", p), func(f *facts) (gpu.Instance, error) { return f.create(p) })
+}
+
+func (f *facts) create(p gpu.Placement) (gpu.Instance, error) {
+	if _, err := f.gpu.Geometry.Legal(p); err != nil {
+		return gpu.Instance{}, err
+	}
+	// What is legal is a profile that the GPU told of; only its id goes into the call.
+	profile := nvml.GpuInstanceProfileInfo{Id: uint32(p.Profile)}
+	placement := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
+	gi, code := f.handle.CreateGpuInstanceWithPlacement(&profile, &placement)
+	if err := failure("nvmlDeviceCreateGpuInstanceWithPlacement", code); err != nil {
+		return gpu.Instance{}, err
+	}
+	return f.instance(gi)
+}
+
+// Complete creates the compute instance that has all of the GPU instance and returns the MIG device.
+// After an error there may be one all the same: List tells.
+func (s *Session) Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error) {
+	return on(ctx, s, i.GPU, fmt.Sprintf("complete %v", i.Placement), func(f *facts) (gpu.Instance, error) { return f.complete(i) })
+}
+
+func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
+	var a answers
+	gi := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
+	if a.err != nil {
+		return gpu.Instance{}, a.err
+	}
+	found, err := f.instance(gi)
+	if err != nil {
+		return gpu.Instance{}, err
+	}
+	if found.Placement != i.Placement {
+		return gpu.Instance{}, fmt.Errorf("GPU instance %d is another one now, with %v", i.GI, found.Placement)
+	}
+	fitting := computeProfiles(&a, gi)
+	if a.err != nil {
+		return gpu.Instance{}, a.err
+	}
+	all, err := spanning(fitting)
+	if err != nil {
+		return gpu.Instance{}, err
+	}
+	if _, code := gi.CreateComputeInstance(&all); code != nvml.SUCCESS {
+		return gpu.Instance{}, failure("nvmlGpuInstanceCreateComputeInstance", code)
+	}
+	return f.instance(gi)
+}
+
+// Destroy removes the compute instances of the instance and then the GPU instance. What is already
+// gone is no error, and neither is an id that belongs to another instance by now: ids are used
+// again, so the placement and, where it is known, the UUID must agree before anything is touched. An
+// error that wraps gpu.ErrBusy may leave the GPU instance without its compute instance.
+func (s *Session) Destroy(ctx context.Context, i gpu.Instance) error {
+	_, err := on(ctx, s, i.GPU, fmt.Sprintf("destroy gi%d/ci%d (%v)", i.GI, i.CI, i.Placement), func(f *facts) (done, error) {
+		return done{}, gone(f.destroy(i))
+	})
+	return err
+}
+
+func (f *facts) destroy(i gpu.Instance) error {
+	var a answers
+	if f.modes(&a).current != gpu.ModeEnabled {
+		return a.err
+	}
+	gi := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
+	if a.err != nil {
+		return a.err
+	}
+	found, err := f.instance(gi)
+	if err != nil {
+		return err
+	}
+	if found.Placement != i.Placement || (i.UUID != "" && found.UUID != "" && found.UUID != i.UUID) {
+		return nil
+	}
+	parts := computeInstances(&a, gi)
+	if a.err != nil {
+		return a.err
+	}
+	for _, part := range parts {
+		if err := gone(failure("nvmlComputeInstanceDestroy", part.handle.Destroy())); err != nil {
+			return err
+		}
+	}
+	return failure("nvmlGpuInstanceDestroy", gi.Destroy())
+}
+
+// gone returns nil when the error says that what was to be destroyed does not exist.
+func gone(err error) error {
+	if answered(err, nvml.ERROR_NOT_FOUND) {
+		return nil
+	}
+	return err
+}

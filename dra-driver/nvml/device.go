@@ -1,0 +1,145 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// device is one GPU of a connection. Its facts are nil until the GPU has answered.
+type device struct {
+	index int
+	facts atomic.Pointer[facts]
+}
+
+// facts are what does not change on a GPU while the connection lasts. They are read once: asking for
+// handles and profiles is what takes long on real hardware.
+type facts struct {
+	handle nvml.Device
+	// name is the GPU's name, kept because every call looks for it.
+	name string
+	// gpu holds what does not change; the other fields are zero.
+	gpu gpu.GPU
+	// profiles are the MIG profiles that the GPU knows.
+	profiles []rawProfile
+	// ports are the NVLinks by number.
+	ports []port
+}
+
+// facts returns what is known of the GPU, asking for it if that never succeeded. Callers follow each
+// other.
+func (s *Session) facts(ctx context.Context, d *device) (*facts, error) {
+	if known := d.facts.Load(); known != nil {
+		return known, nil
+	}
+	var a answers
+	handle := ask(&a, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return s.node.library.DeviceGetHandleByIndex(d.index) })
+	if a.err != nil {
+		return nil, a.err
+	}
+	g := identity(&a, handle)
+	g.Index = d.index
+	read := &facts{handle: handle, name: g.Name(), profiles: profiles(&a, handle), ports: ports(&a, handle)}
+	if a.err != nil {
+		return nil, a.err
+	}
+	var err error
+	if g.Geometry, err = s.models.geometry(read.profiles, g.MemoryBytes); err != nil {
+		klog.FromContext(ctx).Error(err, "MIG profiles not understood, the GPU counts as one without MIG", "gpu", read.name, "product", g.Product)
+	}
+	g.NUMA, g.PCIeRoot = s.sysfs.numa(g.PCI), s.sysfs.root(g.PCI)
+	read.gpu = g
+	d.facts.Store(read)
+	return read, nil
+}
+
+// identity asks what the GPU is.
+func identity(a *answers, d nvml.Device) gpu.GPU {
+	pci := ask(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
+	memory := ask(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
+	capability := ask(a, "nvmlDeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
+		major, minor, code := d.GetCudaComputeCapability()
+		return [2]int{major, minor}, code
+	})
+	brand, _ := askIfAny(a, "nvmlDeviceGetBrand", d.GetBrand)
+	architecture, _ := askIfAny(a, "nvmlDeviceGetArchitecture", d.GetArchitecture)
+	cores, _ := askIfAny(a, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	return gpu.GPU{
+		PCI:             address(pci),
+		UUID:            ask(a, "nvmlDeviceGetUUID", d.GetUUID),
+		Product:         ask(a, "nvmlDeviceGetName", d.GetName),
+		Brand:           brandName(brand),
+		Architecture:    architectureName(architecture),
+		ComputeMajor:    capability[0],
+		ComputeMinor:    capability[1],
+		MemoryBytes:     memory.Total,
+		Multiprocessors: multiprocessors(cores, capability[0], capability[1]),
+	}
+}
+
+// address returns the PCI address as sysfs writes it. NVML's own text has eight digits of domain and
+// no function.
+func address(pci nvml.PciInfo) string {
+	return fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
+}
+
+// profiles asks for every MIG profile that the header knows of; drivers answer with MIG off too. The
+// form that tells names is said to need MIG on, so it is asked for the name only.
+func profiles(a *answers, d nvml.Device) []rawProfile {
+	var known []rawProfile
+	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
+		info, has := askIfAny(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+			return d.GetGpuInstanceProfileInfo(enum)
+		})
+		if !has {
+			continue
+		}
+		named, _ := askIfAny(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
+			return d.GetGpuInstanceProfileInfoV(enum).V2()
+		})
+		placements, _ := askIfAny(a, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+			return d.GetGpuInstancePossiblePlacements(&info)
+		})
+		known = append(known, rawProfile{enum: enum, name: text(named.Name[:]), info: info, placements: placements})
+	}
+	return known
+}
+
+// multiprocessors returns the number of SMs of a whole GPU, which NVML tells only as a number of
+// cores; 0 for an architecture whose cores per SM are not known here.
+func multiprocessors(cores, major, minor int) int {
+	perSM := map[[2]int]int{
+		{6, 0}: 64, {6, 1}: 128, {7, 0}: 64, {7, 5}: 64,
+		{8, 0}: 64, {8, 6}: 128, {8, 7}: 128, {8, 9}: 128, {9, 0}: 128,
+		{10, 0}: 128, {10, 1}: 128, {10, 3}: 128, {11, 0}: 128, {12, 0}: 128, {12, 1}: 128,
+	}[[2]int{major, minor}]
+	if perSM == 0 {
+		return 0
+	}
+	return cores / perSM
+}
+
+func architectureName(a nvml.DeviceArchitecture) string {
+	return map[nvml.DeviceArchitecture]string{
+		nvml.DEVICE_ARCH_KEPLER: "Kepler", nvml.DEVICE_ARCH_MAXWELL: "Maxwell", nvml.DEVICE_ARCH_PASCAL: "Pascal",
+		nvml.DEVICE_ARCH_VOLTA: "Volta", nvml.DEVICE_ARCH_TURING: "Turing", nvml.DEVICE_ARCH_AMPERE: "Ampere",
+		nvml.DEVICE_ARCH_ADA: "Ada Lovelace", nvml.DEVICE_ARCH_HOPPER: "Hopper", nvml.DEVICE_ARCH_BLACKWELL: "Blackwell",
+		nvml.DEVICE_ARCH_RUBIN: "Rubin",
+	}[a]
+}
+
+func brandName(b nvml.BrandType) string {
+	return map[nvml.BrandType]string{
+		nvml.BRAND_QUADRO: "Quadro", nvml.BRAND_TESLA: "Tesla", nvml.BRAND_NVS: "NVS", nvml.BRAND_GRID: "Grid",
+		nvml.BRAND_GEFORCE: "GeForce", nvml.BRAND_TITAN: "Titan", nvml.BRAND_NVIDIA_VAPPS: "NvidiaVApps",
+		nvml.BRAND_NVIDIA_VPC: "NvidiaVPC", nvml.BRAND_NVIDIA_VCS: "NvidiaVCS", nvml.BRAND_NVIDIA_VWS: "NvidiaVWS",
+		nvml.BRAND_NVIDIA_CLOUD_GAMING: "NvidiaCloudGaming", nvml.BRAND_QUADRO_RTX: "QuadroRTX",
+		nvml.BRAND_NVIDIA_RTX: "NvidiaRTX", nvml.BRAND_NVIDIA: "Nvidia", nvml.BRAND_GEFORCE_RTX: "GeForceRTX",
+		nvml.BRAND_TITAN_RTX: "TitanRTX",
+	}[b]
+}

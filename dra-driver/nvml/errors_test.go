@@ -1,0 +1,67 @@
+package nvml
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+func TestFailure(t *testing.T) {
+	sentinels := []error{gpu.ErrBusy, gpu.ErrOccupied, gpu.ErrUnsupported, gpu.ErrLost, gpu.ErrNoDriver}
+	tests := map[nvml.Return]error{
+		nvml.ERROR_IN_USE:                  gpu.ErrBusy,
+		nvml.ERROR_INSUFFICIENT_RESOURCES:  gpu.ErrOccupied,
+		nvml.ERROR_NOT_SUPPORTED:           gpu.ErrUnsupported,
+		nvml.ERROR_FUNCTION_NOT_FOUND:      gpu.ErrUnsupported,
+		nvml.ERROR_GPU_IS_LOST:             gpu.ErrLost,
+		nvml.ERROR_RESET_REQUIRED:          gpu.ErrLost,
+		nvml.ERROR_UNINITIALIZED:           gpu.ErrNoDriver,
+		nvml.ERROR_DRIVER_NOT_LOADED:       gpu.ErrNoDriver,
+		nvml.ERROR_LIB_RM_VERSION_MISMATCH: gpu.ErrNoDriver,
+		nvml.ERROR_INVALID_ARGUMENT:        nil,
+		nvml.ERROR_NOT_FOUND:               nil,
+		nvml.ERROR_UNKNOWN:                 nil,
+	}
+	for code, want := range tests {
+		err := fmt.Errorf("create something: %w", failure("nvmlSomething", code))
+		for _, sentinel := range sentinels {
+			if got := errors.Is(err, sentinel); got != (sentinel == want) {
+				t.Errorf("%v: is %q: %t", err, sentinel, got)
+			}
+		}
+		if !answered(err, code) || answered(err, nvml.SUCCESS) {
+			t.Errorf("%v: does not tell its code", err)
+		}
+	}
+	if err := failure("nvmlSomething", nvml.SUCCESS); err != nil {
+		t.Errorf("success: got %v", err)
+	}
+	if got := failure("nvmlDeviceGetCount", nvml.ERROR_GPU_IS_LOST).Error(); !strings.HasPrefix(got, "nvmlDeviceGetCount: ") || !strings.HasSuffix(got, " (15)") {
+		t.Errorf("message: got %q, want the call, NVML's words and its code", got)
+	}
+}
+
+// What a GPU does not have is no failure, and hides none that came before it.
+func TestAnswers(t *testing.T) {
+	question := func(code nvml.Return) func() (int, nvml.Return) {
+		return func() (int, nvml.Return) { return 7, code }
+	}
+	var a answers
+	if got, has := askIfAny(&a, "nvmlOptional", question(nvml.ERROR_NOT_SUPPORTED)); has || got != 0 || a.err != nil {
+		t.Errorf("not supported: got %d, %t, %v", got, has, a.err)
+	}
+	if got, has := askIfAny(&a, "nvmlOptional", question(nvml.SUCCESS)); !has || got != 7 {
+		t.Errorf("supported: got %d, %t", got, has)
+	}
+	if got := ask(&a, "nvmlNeeded", question(nvml.ERROR_NOT_SUPPORTED)); got != 0 || !errors.Is(a.err, gpu.ErrUnsupported) {
+		t.Errorf("needed: got %d, %v", got, a.err)
+	}
+	if _, has := askIfAny(&a, "nvmlOptional", question(nvml.SUCCESS)); has || !answered(a.err, nvml.ERROR_NOT_SUPPORTED) {
+		t.Errorf("after a failure: got %t, %v", has, a.err)
+	}
+}

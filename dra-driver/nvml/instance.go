@@ -1,0 +1,134 @@
+package nvml
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// List reads the MIG devices of the GPU from the hardware, by start. A GPU instance without a compute
+// instance is listed with CI NoCompute. A GPU with MIG off has none.
+func (s *Session) List(ctx context.Context, gpuName string) ([]gpu.Instance, error) {
+	return on(ctx, s, gpuName, "list the MIG devices", (*facts).instances)
+}
+
+func (f *facts) instances() ([]gpu.Instance, error) {
+	var a answers
+	if f.modes(&a).current != gpu.ModeEnabled {
+		return nil, a.err
+	}
+	var all []gpu.Instance
+	for _, profile := range f.profiles {
+		handles, _ := askIfAny(&a, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+			return f.handle.GetGpuInstances(&profile.info)
+		})
+		for _, handle := range handles {
+			instance, err := f.instance(handle)
+			switch {
+			case answered(err, nvml.ERROR_NOT_FOUND):
+				// Destroyed since it was listed.
+			case err != nil:
+				return nil, err
+			default:
+				all = append(all, instance)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b gpu.Instance) int {
+		return cmp.Or(cmp.Compare(a.Placement.Start, b.Placement.Start), cmp.Compare(a.GI, b.GI))
+	})
+	return all, a.err
+}
+
+// instance reads one GPU instance. Of several compute instances, which Tessera never makes, it
+// tells the one with the lowest id.
+func (f *facts) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
+	var a answers
+	info := ask(&a, "nvmlGpuInstanceGetInfo", gi.GetInfo)
+	instance := gpu.Instance{
+		GPU:       f.name,
+		Placement: gpu.Placement{Profile: int(info.ProfileId), Start: int(info.Placement.Start), Size: int(info.Placement.Size)},
+		GI:        int(info.Id),
+		CI:        gpu.NoCompute,
+	}
+	parts := computeInstances(&a, gi)
+	if a.err != nil || len(parts) == 0 {
+		return instance, a.err
+	}
+	part := slices.MinFunc(parts, func(a, b computeInstance) int { return cmp.Compare(a.info.Id, b.info.Id) })
+	mig, err := f.migDevice(part.info, instance.GI)
+	if err != nil {
+		return instance, err
+	}
+	instance.CI = int(part.info.Id)
+	instance.UUID = ask(&a, "nvmlDeviceGetUUID of a MIG device", mig.GetUUID)
+	instance.Multiprocessors = int(ask(&a, "nvmlDeviceGetAttributes", mig.GetAttributes).MultiprocessorCount)
+	return instance, a.err
+}
+
+// computeInstance is a compute instance and what NVML says of it.
+type computeInstance struct {
+	handle nvml.ComputeInstance
+	info   nvml.ComputeInstanceInfo
+}
+
+// computeInstances asks for every compute instance of the GPU instance.
+func computeInstances(a *answers, gi nvml.GpuInstance) []computeInstance {
+	var all []computeInstance
+	for _, profile := range computeProfiles(a, gi) {
+		handles, _ := askIfAny(a, "nvmlGpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
+			return gi.GetComputeInstances(&profile)
+		})
+		for _, handle := range handles {
+			all = append(all, computeInstance{handle, ask(a, "nvmlComputeInstanceGetInfo", handle.GetInfo)})
+		}
+	}
+	return all
+}
+
+// computeProfiles asks which compute instances fit into the GPU instance.
+func computeProfiles(a *answers, gi nvml.GpuInstance) []nvml.ComputeInstanceProfileInfo {
+	var all []nvml.ComputeInstanceProfileInfo
+	for profile := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
+		info, has := askIfAny(a, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+			return gi.GetComputeInstanceProfileInfo(profile, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
+		})
+		if has {
+			all = append(all, info)
+		}
+	}
+	return all
+}
+
+// migDevice returns the MIG device of the compute instance. Drivers give its handle in the field that
+// the header calls the parent device; where one takes the header at its word, the MIG devices of the
+// GPU are searched.
+func (f *facts) migDevice(info nvml.ComputeInstanceInfo, gi int) (nvml.Device, error) {
+	if isMIG, code := info.Device.IsMigDeviceHandle(); code == nvml.SUCCESS && isMIG {
+		return info.Device, nil
+	}
+	var a answers
+	for index := range ask(&a, "nvmlDeviceGetMaxMigDeviceCount", f.handle.GetMaxMigDeviceCount) {
+		mig, code := f.handle.GetMigDeviceHandleByIndex(index)
+		if code == nvml.ERROR_NOT_FOUND {
+			continue
+		}
+		a.err = failure("nvmlDeviceGetMigDeviceHandleByIndex", code)
+		if a.err != nil {
+			break
+		}
+		if ask(&a, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId) == gi &&
+			ask(&a, "nvmlDeviceGetComputeInstanceId", mig.GetComputeInstanceId) == int(info.Id) && a.err == nil {
+			return mig, nil
+		}
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	return nil, fmt.Errorf("compute instance %d of GPU instance %d is not among the MIG devices of the GPU", info.Id, gi)
+}

@@ -1,0 +1,104 @@
+package nvml
+
+import (
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// port is one NVLink of a GPU: the PCI address at its other end.
+type port struct {
+	link   int
+	remote string
+}
+
+// pair are two GPUs by index, the smaller first.
+type pair struct{ a, b int }
+
+// wire is one NVLink that is up, from the GPU with the index to a PCI address.
+type wire struct {
+	from   int
+	remote string
+}
+
+// ports asks for the NVLinks that the GPU has, up or down, and where they lead. A link whose end has
+// no PCI address here leads to a switch of another machine.
+func ports(a *answers, d nvml.Device) []port {
+	var all []port
+	for link := range nvml.NVLINK_MAX_LINKS {
+		_, has := askIfAny(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) })
+		if !has {
+			continue
+		}
+		remote, known := askIfAny(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(link) })
+		p := port{link: link}
+		if known {
+			p.remote = address(remote)
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// up asks which of the GPU's NVLinks are up now.
+func (f *facts) up(a *answers) []wire {
+	var wires []wire
+	for _, p := range f.ports {
+		state, _ := askIfAny(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return f.handle.GetNvLinkState(p.link) })
+		if state == nvml.FEATURE_ENABLED {
+			wires = append(wires, wire{from: f.gpu.Index, remote: p.remote})
+		}
+	}
+	return wires
+}
+
+// matrix returns the relation of every two GPUs, given by PCI address in order of index: NVLinks
+// where there are any, else what the PCIe bus says. Links that end at a switch join all GPUs that
+// have such links, each two by as many as the lesser of them has. A GPU without an address is one
+// that never answered.
+func matrix(addresses []string, wires []wire, bus map[pair]gpu.Link) [][]gpu.Link {
+	index := map[string]int{}
+	for i, address := range addresses {
+		if address != "" {
+			index[address] = i
+		}
+	}
+	direct, switched := map[pair]int{}, make([]int, len(addresses))
+	for _, w := range wires {
+		if to, isGPU := index[w.remote]; isGPU {
+			direct[pair{w.from, to}]++
+		} else {
+			switched[w.from]++
+		}
+	}
+	links := make([][]gpu.Link, len(addresses))
+	for a := range addresses {
+		links[a] = make([]gpu.Link, len(addresses))
+		for b := range addresses {
+			links[a][b] = relation(a, b, direct[pair{a, b}]+min(switched[a], switched[b]), bus)
+		}
+	}
+	return links
+}
+
+func relation(a, b, nvlinks int, bus map[pair]gpu.Link) gpu.Link {
+	switch {
+	case a == b:
+		return gpu.LinkSelf
+	case nvlinks > 0:
+		return gpu.NVLinks(nvlinks)
+	}
+	return bus[pair{min(a, b), max(a, b)}]
+}
+
+// busLink turns NVML's common ancestor on PCIe into the model's relation.
+func busLink(level nvml.GpuTopologyLevel) gpu.Link {
+	return map[nvml.GpuTopologyLevel]gpu.Link{
+		nvml.TOPOLOGY_INTERNAL:   gpu.LinkSwitch,
+		nvml.TOPOLOGY_SINGLE:     gpu.LinkSwitch,
+		nvml.TOPOLOGY_MULTIPLE:   gpu.LinkMultiSwitch,
+		nvml.TOPOLOGY_HOSTBRIDGE: gpu.LinkHostBridge,
+		nvml.TOPOLOGY_NODE:       gpu.LinkNode,
+		nvml.TOPOLOGY_SYSTEM:     gpu.LinkSystem,
+	}[level]
+}

@@ -1,0 +1,93 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// modes are the MIG mode now and the one after the next reset.
+type modes struct{ current, pending gpu.Mode }
+
+func (f *facts) modes(a *answers) modes {
+	got, has := askIfAny(a, "nvmlDeviceGetMigMode", func() (modes, nvml.Return) {
+		current, pending, code := f.handle.GetMigMode()
+		return modes{modeOf(current), modeOf(pending)}, code
+	})
+	if !has {
+		return modes{gpu.ModeUnsupported, gpu.ModeUnsupported}
+	}
+	return got
+}
+
+func modeOf(number int) gpu.Mode {
+	if number == nvml.DEVICE_MIG_ENABLE {
+		return gpu.ModeEnabled
+	}
+	return gpu.ModeDisabled
+}
+
+func number(m gpu.Mode) int {
+	if m == gpu.ModeEnabled {
+		return nvml.DEVICE_MIG_ENABLE
+	}
+	return nvml.DEVICE_MIG_DISABLE
+}
+
+// Mode reads the MIG mode that is in effect on the GPU.
+func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
+	return on(ctx, s, gpuName, "read the MIG mode", func(f *facts) (gpu.Mode, error) {
+		var a answers
+		return f.modes(&a).current, a.err
+	})
+}
+
+// SetMode switches MIG on or off and returns nil only when that is in effect. It wraps gpu.ErrBusy
+// when a client of the GPU is in the way, and gpu.ErrUnsupported when the GPU would need a reset,
+// which is the case before Hopper and in some virtual machines: then nothing is left pending.
+func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
+	_, err := on(ctx, s, gpuName, fmt.Sprintf("set the MIG mode to %v", mode), func(f *facts) (done, error) {
+		return done{}, f.setMode(mode)
+	})
+	return err
+}
+
+func (f *facts) setMode(mode gpu.Mode) error {
+	var a answers
+	before := f.modes(&a)
+	switch {
+	case a.err != nil:
+		return a.err
+	case before.current == gpu.ModeUnsupported || mode == gpu.ModeUnsupported:
+		return fmt.Errorf("the GPU has no MIG: %w", gpu.ErrUnsupported)
+	case before.current == mode:
+		return nil
+	case !f.gpu.TogglesMIG():
+		return f.needsReset(mode)
+	}
+	activation, code := f.handle.SetMigMode(number(mode))
+	if err := failure("nvmlDeviceSetMigMode", code); err != nil {
+		return err
+	}
+	after := f.modes(&a)
+	if a.err != nil || after.current == mode {
+		return a.err
+	}
+	err := failure("activation by nvmlDeviceSetMigMode", activation)
+	if err == nil || activation == nvml.ERROR_RESET_REQUIRED {
+		err = f.needsReset(mode)
+	}
+	// The wish would come true at some later reset, behind everybody's back.
+	if _, code := f.handle.SetMigMode(number(before.pending)); code != nvml.SUCCESS {
+		return fmt.Errorf("%w; the mode stays pending: %w", err, failure("nvmlDeviceSetMigMode", code))
+	}
+	return err
+}
+
+func (f *facts) needsReset(mode gpu.Mode) error {
+	return fmt.Errorf("a reset of the GPU is needed: drain the node, set the mode (nvidia-smi -i %s -mig %d) and reboot: %w",
+		f.gpu.UUID, number(mode), gpu.ErrUnsupported)
+}

@@ -1,0 +1,162 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Read reads the node from the hardware, without its name and without deciding what is withheld. A
+// GPU that does not answer is no error: it is in the answer, marked lost, with what is known of it.
+// An error wraps gpu.ErrNoDriver, and then Reopen is what helps. Calls of Read follow each other.
+func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	if s.node == nil {
+		return gpu.Node{}, fmt.Errorf("read the GPUs: %w", gpu.ErrNoDriver)
+	}
+	read := gpu.Node{DriverVersion: s.node.driver, CUDAVersion: s.node.cuda}
+	var wires []wire
+	for _, d := range s.node.devices {
+		if err := ctx.Err(); err != nil {
+			return gpu.Node{}, err
+		}
+		g, up, err := s.state(ctx, d)
+		if err != nil {
+			return gpu.Node{}, fmt.Errorf("read GPU %d: %w", d.index, err)
+		}
+		read.GPUs = append(read.GPUs, g)
+		wires = append(wires, up...)
+	}
+	s.nameTheSilent(read.GPUs)
+	s.node.relate()
+	addresses := make([]string, len(read.GPUs))
+	for i, g := range read.GPUs {
+		addresses[i] = g.PCI
+	}
+	for i, links := range matrix(addresses, wires, s.node.relatedness) {
+		read.GPUs[i].Links = links
+	}
+	return read, nil
+}
+
+// state returns the GPU as it is now and its NVLinks that are up. A GPU whose answers fail twice is
+// lost; only a missing driver is an error.
+func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []wire, error) {
+	var err error
+	for range 2 {
+		var g gpu.GPU
+		var wires []wire
+		if g, wires, err = s.stateOnce(ctx, d); err == nil {
+			return g, wires, nil
+		}
+		if errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver) {
+			break
+		}
+	}
+	if errors.Is(err, gpu.ErrNoDriver) {
+		return gpu.GPU{}, nil, err
+	}
+	lost := gpu.GPU{Index: d.index}
+	if known := d.facts.Load(); known != nil {
+		lost = known.gpu
+	}
+	lost.Lost = true
+	klog.FromContext(ctx).V(2).Info("GPU does not answer", "index", d.index, "gpu", lost.Name(), "err", err)
+	return lost, nil, nil
+}
+
+func (s *Session) stateOnce(ctx context.Context, d *device) (gpu.GPU, []wire, error) {
+	known, err := s.facts(ctx, d)
+	if err != nil {
+		return gpu.GPU{}, nil, err
+	}
+	return known.now()
+}
+
+// now asks for everything of the GPU that can change.
+func (f *facts) now() (gpu.GPU, []wire, error) {
+	var a answers
+	g := f.gpu
+	g.Minor = ask(&a, "nvmlDeviceGetMinorNumber", f.handle.GetMinorNumber)
+	modes := f.modes(&a)
+	g.Mode, g.Pending = modes.current, modes.pending
+	g.ECC = ecc(&a, f.handle)
+	g.Clique = clique(&a, f.handle)
+	wires := f.up(&a)
+	if a.err != nil {
+		return gpu.GPU{}, nil, a.err
+	}
+	var err error
+	g.Instances, err = f.instances()
+	return g, wires, err
+}
+
+func ecc(a *answers, d nvml.Device) *bool {
+	state, has := askIfAny(a, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+		current, _, code := d.GetEccMode()
+		return current, code
+	})
+	if !has {
+		return nil
+	}
+	on := state == nvml.FEATURE_ENABLED
+	return &on
+}
+
+// clique returns clusterUUID.cliqueID once the fabric manager has joined the GPU to its NVLink
+// fabric.
+func clique(a *answers, d nvml.Device) string {
+	info, has := askIfAny(a, "nvmlDeviceGetGpuFabricInfoV", d.GetGpuFabricInfoV().V2)
+	joined := info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS
+	if !has || !joined || info.ClusterUuid == [16]uint8{} {
+		return ""
+	}
+	u := info.ClusterUuid
+	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16], info.CliqueId)
+}
+
+// nameTheSilent gives GPUs that never answered their PCI addresses, which are their names: NVML
+// numbers GPUs in order of address, so the addresses that nobody else has are theirs in that order.
+func (s *Session) nameTheSilent(gpus []gpu.GPU) {
+	free := s.sysfs.gpus()
+	silent := 0
+	for _, g := range gpus {
+		free = slices.DeleteFunc(free, func(address string) bool { return address == g.PCI })
+		if g.PCI == "" {
+			silent++
+		}
+	}
+	if silent != len(free) {
+		return
+	}
+	for i := range gpus {
+		if gpus[i].PCI == "" {
+			gpus[i].PCI, free = free[0], free[1:]
+		}
+	}
+}
+
+// relate completes what is known of how the GPUs reach each other on PCIe. What NVML does not answer
+// stays unknown and is asked again with the next Read.
+func (n *node) relate() {
+	for b, second := range n.devices {
+		for a, first := range n.devices[:b] {
+			x, y := first.facts.Load(), second.facts.Load()
+			if _, known := n.relatedness[pair{a, b}]; known || x == nil || y == nil {
+				continue
+			}
+			if level, code := x.handle.GetTopologyCommonAncestor(y.handle); code == nvml.SUCCESS {
+				n.relatedness[pair{a, b}] = busLink(level)
+			}
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package nvml
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Config says where a Session finds the driver and the hardware.
+type Config struct {
+	// Library returns the path of the driver's libnvidia-ml.so.1 as this process sees it, and an error
+	// while no driver is installed. It is asked every few seconds.
+	Library func() (string, error)
+	// SysRoot is where the host's sysfs is seen, such as /sys.
+	SysRoot string
+}
+
+// Session is the agent's connection to the driver. It is safe for concurrent use: calls run side by
+// side and only Reopen and Close wait for them. A process has at most one open session.
+//
+// While the session is closed, every method but Driver, Reopen and Close fails with an error that
+// wraps gpu.ErrNoDriver; so does a call that finds the driver gone or replaced, and then Reopen is
+// what helps. NVML calls cannot be interrupted: a context is looked at before the first of them.
+type Session struct {
+	library func() (string, error)
+	sysfs   sysfs
+
+	// mu is held for reading during every call and for writing while the connection changes.
+	mu   sync.RWMutex
+	node *node
+	// reading serializes Read, which completes what the connection knows.
+	reading sync.Mutex
+	// models outlives connections, so that equal GPUs share one geometry whatever happens.
+	models models
+}
+
+// node is what one connection knows of the machine.
+type node struct {
+	library     nvml.Interface
+	driver      string
+	cuda        string
+	devices     []*device
+	relatedness map[pair]gpu.Link
+}
+
+// New returns a closed session; Reopen opens it.
+func New(c Config) *Session {
+	return &Session{library: c.Library, sysfs: sysfs(c.SysRoot), models: models{}}
+}
+
+// Driver returns a fingerprint of the installed driver, which differs when another one was installed
+// or loaded; it is empty while there is none. It costs a few stat calls and needs no open session.
+func (s *Session) Driver() string {
+	path, err := s.library()
+	if err != nil {
+		return ""
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return ""
+	}
+	inode := uint64(0)
+	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+		inode = stat.Ino
+	}
+	return fmt.Sprintf("%s inode %d size %d of %d, module %s", path, inode, info.Size(), info.ModTime().UnixNano(), s.sysfs.module())
+}
+
+// Reopen ends the connection, if there is one, once the calls in progress are through, and connects
+// to the driver that is installed now. After an error the session is closed; one that wraps
+// gpu.ErrNoDriver says how many GPUs wait for a driver.
+func (s *Session) Reopen(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return fmt.Errorf("open the driver for %d NVIDIA GPUs on the PCI bus: %w", len(s.sysfs.gpus()), err)
+	}
+	return nil
+}
+
+// Close ends the connection once the calls in progress are through. Closing a closed session does
+// nothing.
+func (s *Session) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.close()
+}
+
+func (s *Session) close() {
+	if s.node != nil {
+		disconnect(s.node.library)
+		s.node = nil
+	}
+}
+
+func (s *Session) open(ctx context.Context) error {
+	path, err := s.library()
+	if err != nil {
+		return fmt.Errorf("%w: %w", gpu.ErrNoDriver, err)
+	}
+	// Another version has another file name behind the link, and the dynamic linker goes by names.
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return fmt.Errorf("%w: %w", gpu.ErrNoDriver, err)
+	}
+	library, err := connect(path)
+	if err != nil {
+		return err
+	}
+	if s.node, err = newNode(library); err != nil {
+		disconnect(library)
+		return err
+	}
+	for _, d := range s.node.devices {
+		if _, err := s.facts(ctx, d); err != nil {
+			klog.FromContext(ctx).V(2).Info("GPU does not answer, every Read asks again", "index", d.index, "err", err)
+		}
+	}
+	return nil
+}
+
+func newNode(library nvml.Interface) (*node, error) {
+	var a answers
+	n := &node{
+		library:     library,
+		driver:      ask(&a, "nvmlSystemGetDriverVersion", library.SystemGetDriverVersion),
+		cuda:        cudaVersion(ask(&a, "nvmlSystemGetCudaDriverVersion", library.SystemGetCudaDriverVersion_v2)),
+		relatedness: map[pair]gpu.Link{},
+	}
+	for index := range ask(&a, "nvmlDeviceGetCount", library.DeviceGetCount) {
+		n.devices = append(n.devices, &device{index: index})
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	return n, nil
+}
+
+// cudaVersion returns the text of NVML's number: 13000 is 13.0.
+func cudaVersion(number int) string { return fmt.Sprintf("%d.%d", number/1000, number%1000/10) }
+
+// done is the answer of an operation that only succeeds or fails.
+type done struct{}
+
+// on runs f with the GPU while the connection stays as it is. The error names what was tried and the
+// GPU.
+func on[T any](ctx context.Context, s *Session, gpuName, op string, f func(*facts) (T, error)) (T, error) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var answer T
+	err := ctx.Err()
+	if err == nil {
+		var known *facts
+		if known, err = s.find(gpuName); err == nil {
+			answer, err = f(known)
+		}
+	}
+	if err != nil {
+		return answer, fmt.Errorf("%s on %s: %w", op, gpuName, err)
+	}
+	return answer, nil
+}
+
+func (s *Session) find(gpuName string) (*facts, error) {
+	if s.node == nil {
+		return nil, gpu.ErrNoDriver
+	}
+	for _, d := range s.node.devices {
+		if known := d.facts.Load(); known != nil && known.name == gpuName {
+			return known, nil
+		}
+	}
+	return nil, fmt.Errorf("no such GPU answers on this node: %w", gpu.ErrLost)
+}
+
+// text returns the string in a fixed C array.
+func text(array []int8) string {
+	var b strings.Builder
+	for _, c := range array {
+		if c == 0 {
+			break
+		}
+		b.WriteByte(byte(c))
+	}
+	return b.String()
+}
