@@ -1,0 +1,182 @@
+package expect
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// Grant is one allocated device as the ResourceSlices describe it.
+type Grant struct {
+	Node, Driver, Pool, Device string
+	// Shape is the attribute type: gpu, mig, …; empty when no slice has the device any more.
+	Shape string
+	// UUID is the GPU's, or, for a MIG device, its own as far as the claim's status tells; Parent is the
+	// GPU's that carries a MIG device.
+	UUID, Parent string
+	// Profile and Multiprocessors describe a MIG device.
+	Profile         string
+	Multiprocessors int64
+	// Attributes are all attributes by their full name, as text.
+	Attributes map[string]string
+}
+
+// String returns pool and device, which identify it.
+func (g Grant) String() string { return g.Pool + "/" + g.Device }
+
+// grants returns the devices of each container. The claims are the pod's, by name.
+func grants(pod *corev1.Pod, claims map[string]*resourceapi.ResourceClaim, published []*resourceapi.ResourceSlice) map[string][]Grant {
+	given := map[string][]Grant{}
+	for container, uses := range claimUses(pod) {
+		for _, use := range uses {
+			claim := claims[use.claim]
+			if claim == nil || claim.Status.Allocation == nil {
+				continue
+			}
+			for _, result := range claim.Status.Allocation.Devices.Results {
+				if use.covers(result.Request) {
+					grant := describe(result, published)
+					grant.Node = pod.Spec.NodeName
+					grant.fill(claim.Status.Devices)
+					given[container] = append(given[container], grant)
+				}
+			}
+		}
+	}
+	return given
+}
+
+// use is a container's use of a claim, or of one request of it.
+type use struct{ claim, request string }
+
+// covers reports whether the use includes the request of a result, which is request or
+// request/subrequest.
+func (u use) covers(request string) bool {
+	return u.request == "" || u.request == request || strings.HasPrefix(request, u.request+"/")
+}
+
+// claimUses returns, by container, which claims it uses: those that it names, and the one that was made
+// for its extended resources.
+func claimUses(pod *corev1.Pod) map[string][]use {
+	uses := map[string][]use{}
+	names := claimNames(pod)
+	for _, container := range pod.Spec.Containers {
+		for _, named := range container.Resources.Claims {
+			uses[container.Name] = append(uses[container.Name], use{claim: names[named.Name], request: named.Request})
+		}
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		for _, mapping := range extended.RequestMappings {
+			uses[mapping.ContainerName] = append(uses[mapping.ContainerName], use{claim: extended.ResourceClaimName, request: mapping.RequestName})
+		}
+	}
+	return uses
+}
+
+// claimNames returns the claims' names by the pod's own names for them.
+func claimNames(pod *corev1.Pod) map[string]string {
+	names := map[string]string{}
+	for _, claim := range pod.Spec.ResourceClaims {
+		if claim.ResourceClaimName != nil {
+			names[claim.Name] = *claim.ResourceClaimName
+		}
+	}
+	for _, made := range pod.Status.ResourceClaimStatuses {
+		if made.ResourceClaimName != nil {
+			names[made.Name] = *made.ResourceClaimName
+		}
+	}
+	return names
+}
+
+// describe looks an allocated device up in the newest generation of its pool.
+func describe(result resourceapi.DeviceRequestAllocationResult, published []*resourceapi.ResourceSlice) Grant {
+	grant := Grant{Driver: result.Driver, Pool: result.Pool, Device: result.Device}
+	newest := int64(-1)
+	for _, slice := range published {
+		pool := slice.Spec.Pool
+		if slice.Spec.Driver != result.Driver || pool.Name != result.Pool || pool.Generation < newest {
+			continue
+		}
+		i := slices.IndexFunc(slice.Spec.Devices, func(d resourceapi.Device) bool { return d.Name == result.Device })
+		if i < 0 {
+			continue
+		}
+		newest = pool.Generation
+		grant.read(slice.Spec.Devices[i])
+	}
+	return grant
+}
+
+// read takes over what the slice says about the device.
+func (g *Grant) read(device resourceapi.Device) {
+	g.Attributes = map[string]string{}
+	for name, value := range device.Attributes {
+		g.Attributes[qualified(string(name), g.Driver)] = attributeText(value)
+	}
+	g.Shape = g.Attributes[qualified("type", g.Driver)]
+	g.UUID = g.Attributes[qualified("uuid", g.Driver)]
+	g.Parent = g.Attributes[qualified("parentUUID", g.Driver)]
+	g.Profile = g.Attributes[qualified("profile", g.Driver)]
+	for name, capacity := range device.Capacity {
+		if qualified(string(name), g.Driver) == qualified("multiprocessors", g.Driver) {
+			g.Multiprocessors = capacity.Value.Value()
+		}
+	}
+}
+
+// fill takes over the UUID that the agent reported for the device in the claim's status.
+func (g *Grant) fill(reported []resourceapi.AllocatedDeviceStatus) {
+	for _, status := range reported {
+		if status.Driver != g.Driver || status.Pool != g.Pool || status.Device != g.Device || status.Data == nil {
+			continue
+		}
+		var data struct {
+			UUID string `json:"uuid"`
+		}
+		if err := json.Unmarshal(status.Data.Raw, &data); err == nil && data.UUID != "" {
+			g.UUID = data.UUID
+		}
+	}
+}
+
+// qualified returns an attribute's full name: a bare name is of the driver's domain.
+func qualified(name, driver string) string {
+	if strings.Contains(name, "/") {
+		return name
+	}
+	return driver + "/" + name
+}
+
+func attributeText(a resourceapi.DeviceAttribute) string {
+	switch {
+	case a.StringValue != nil:
+		return *a.StringValue
+	case a.IntValue != nil:
+		return fmt.Sprint(*a.IntValue)
+	case a.BoolValue != nil:
+		return fmt.Sprint(*a.BoolValue)
+	case a.VersionValue != nil:
+		return *a.VersionValue
+	}
+	return ""
+}
+
+// podClaims returns the names of the pod's claims in the pod's order, the one for extended resources last.
+func podClaims(pod *corev1.Pod) []string {
+	names := claimNames(pod)
+	var claims []string
+	for _, claim := range pod.Spec.ResourceClaims {
+		if name := names[claim.Name]; name != "" {
+			claims = append(claims, name)
+		}
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		claims = append(claims, extended.ResourceClaimName)
+	}
+	return claims
+}

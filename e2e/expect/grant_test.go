@@ -1,0 +1,135 @@
+package expect
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+)
+
+func testSlice(generation int64, uuid string) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+		Driver: "gpu.tessera.dev",
+		Pool:   resourceapi.ResourcePool{Name: "node1-gpu.tessera.dev", Generation: generation},
+		Devices: []resourceapi.Device{
+			{Name: "gpu-a", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"type":                              {StringValue: ptr.To("gpu")},
+				"uuid":                              {StringValue: ptr.To(uuid)},
+				"index":                             {IntValue: ptr.To[int64](3)},
+				"driverVersion":                     {VersionValue: ptr.To("580.65.6")},
+				"resource.kubernetes.io/pciBusID":   {StringValue: ptr.To("0000:3b:00.0")},
+				"resource.kubernetes.io/standalone": {BoolValue: ptr.To(true)},
+			}},
+			{Name: "gpu-a-mig-19-3", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"gpu.tessera.dev/type": {StringValue: ptr.To("mig")},
+				"parentUUID":           {StringValue: ptr.To(uuid)},
+				"profile":              {StringValue: ptr.To("1g.10gb")},
+			}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
+				"multiprocessors": {Value: resource.MustParse("16")},
+			}},
+		},
+	}}
+}
+
+func testClaim(results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
+	for i := range results {
+		results[i].Driver, results[i].Pool = "gpu.tessera.dev", "node1-gpu.tessera.dev"
+	}
+	return &resourceapi.ResourceClaim{Status: resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: results}},
+		Devices: []resourceapi.AllocatedDeviceStatus{{
+			Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a-mig-19-3",
+			Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"MIG-1"}`)},
+		}},
+	}}
+}
+
+func TestGrants(t *testing.T) {
+	pod := &corev1.Pod{
+		Spec: corev1.PodSpec{
+			NodeName: "node1",
+			ResourceClaims: []corev1.PodResourceClaim{
+				{Name: "named", ResourceClaimName: ptr.To("shared")},
+				{Name: "made", ResourceClaimTemplateName: ptr.To("template")},
+				{Name: "late", ResourceClaimTemplateName: ptr.To("template")},
+			},
+			Containers: []corev1.Container{
+				{Name: "everything", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "named"}, {Name: "made"}, {Name: "late"}}}},
+				{Name: "one", Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "made", Request: "slice"}}}},
+				{Name: "extended"},
+				{Name: "none"},
+			},
+		},
+		Status: corev1.PodStatus{
+			ResourceClaimStatuses: []corev1.PodResourceClaimStatus{{Name: "made", ResourceClaimName: ptr.To("pod-made-1")}},
+			ExtendedResourceClaimStatus: &corev1.PodExtendedResourceClaimStatus{
+				ResourceClaimName: "extended-1",
+				RequestMappings:   []corev1.ContainerExtendedResourceRequest{{ContainerName: "extended", ResourceName: "nvidia.com/gpu", RequestName: "r0"}},
+			},
+		},
+	}
+	claims := map[string]*resourceapi.ResourceClaim{
+		"shared":     testClaim(resourceapi.DeviceRequestAllocationResult{Request: "gpu", Device: "gpu-a"}),
+		"pod-made-1": testClaim(resourceapi.DeviceRequestAllocationResult{Request: "slice/small", Device: "gpu-a-mig-19-3"}, resourceapi.DeviceRequestAllocationResult{Request: "slices", Device: "gone"}),
+		"extended-1": testClaim(resourceapi.DeviceRequestAllocationResult{Request: "r0", Device: "gpu-a"}, resourceapi.DeviceRequestAllocationResult{Request: "r1", Device: "gone"}),
+	}
+	published := []*resourceapi.ResourceSlice{testSlice(2, "GPU-new"), testSlice(1, "GPU-old")}
+
+	whole := Grant{
+		Node: "node1", Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a", Shape: "gpu", UUID: "GPU-new",
+		Attributes: map[string]string{
+			"gpu.tessera.dev/type": "gpu", "gpu.tessera.dev/uuid": "GPU-new", "gpu.tessera.dev/index": "3", "gpu.tessera.dev/driverVersion": "580.65.6",
+			"resource.kubernetes.io/pciBusID": "0000:3b:00.0", "resource.kubernetes.io/standalone": "true",
+		},
+	}
+	mig := Grant{
+		Node: "node1", Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a-mig-19-3", Shape: "mig",
+		UUID: "MIG-1", Parent: "GPU-new", Profile: "1g.10gb", Multiprocessors: 16,
+		Attributes: map[string]string{"gpu.tessera.dev/type": "mig", "gpu.tessera.dev/parentUUID": "GPU-new", "gpu.tessera.dev/profile": "1g.10gb"},
+	}
+	gone := Grant{Node: "node1", Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gone"}
+	want := map[string][]Grant{
+		"everything": {whole, mig, gone},
+		"one":        {mig},
+		"extended":   {whole},
+	}
+	if diff := cmp.Diff(want, grants(pod, claims, published)); diff != "" {
+		t.Errorf("grants (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"shared", "pod-made-1", "extended-1"}, podClaims(pod)); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+}
+
+func TestAsked(t *testing.T) {
+	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
+		Requests: []resourceapi.DeviceRequest{
+			{Name: "two", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.tessera.dev", Count: 2}},
+			{Name: "all", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.tessera.dev", AllocationMode: resourceapi.DeviceAllocationModeAll}},
+			{Name: "best", FirstAvailable: []resourceapi.DeviceSubRequest{
+				{Name: "big", DeviceClassName: "mig.tessera.dev", Selectors: []resourceapi.DeviceSelector{
+					{CEL: &resourceapi.CELDeviceSelector{Expression: "a ==\n  1"}}, {CEL: &resourceapi.CELDeviceSelector{Expression: "b"}},
+				}},
+				{Name: "small", DeviceClassName: "small.example.com", Count: 3},
+			}},
+		},
+		Constraints: []resourceapi.DeviceConstraint{
+			{MatchAttribute: ptr.To[resourceapi.FullyQualifiedName]("gpu.tessera.dev/linkIsland")},
+			{DistinctAttribute: ptr.To[resourceapi.FullyQualifiedName]("gpu.tessera.dev/uuid")},
+		},
+	}}}
+	want := []string{
+		"two: 2 × gpu.tessera.dev",
+		"all: all gpu.tessera.dev",
+		"best: 1 × mig.tessera.dev where a == 1 and b, else 3 × small.example.com",
+		"all with the same gpu.tessera.dev/linkIsland",
+		"each with another gpu.tessera.dev/uuid",
+	}
+	if diff := cmp.Diff(want, asked(claim)); diff != "" {
+		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}

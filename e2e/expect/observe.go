@@ -1,0 +1,170 @@
+package expect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// observe reads from the caches what the subject is now. The pods are those of the outcome, in its order.
+func (w *Watcher) observe(s Subject) (Outcome, []*corev1.Pod, error) {
+	if s.Kind == "Job" {
+		return w.observeJob(s)
+	}
+	pod, err := w.factory.Core().V1().Pods().Lister().Pods(s.Namespace).Get(s.Name)
+	if errors.IsNotFound(err) {
+		return Outcome{Subject: s, Phase: Pending, Explanation: "it does not exist"}, nil, nil
+	}
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	return w.outcome(s, podPhase(pod), pod)
+}
+
+func (w *Watcher) observeJob(s Subject) (Outcome, []*corev1.Pod, error) {
+	job, err := w.factory.Batch().V1().Jobs().Lister().Jobs(s.Namespace).Get(s.Name)
+	if errors.IsNotFound(err) {
+		return Outcome{Subject: s, Phase: Pending, Explanation: "it does not exist"}, nil, nil
+	}
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: job.Name})
+	pods, err := w.factory.Core().V1().Pods().Lister().Pods(s.Namespace).List(selector)
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	pods = slices.SortedFunc(slices.Values(pods), func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return w.outcome(s, jobPhase(job, pods), pods...)
+}
+
+func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome, []*corev1.Pod, error) {
+	o := Outcome{Subject: s, Phase: phase}
+	published, err := w.factory.Resource().V1().ResourceSlices().Lister().List(labels.Everything())
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	events, err := w.factory.Core().V1().Events().Lister().Events(s.Namespace).List(labels.Everything())
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	for _, pod := range pods {
+		claims := w.claimsOf(pod)
+		given := grants(pod, claims, published)
+		observed := Pod{Name: pod.Name, Node: pod.Spec.NodeName}
+		for _, name := range podClaims(pod) {
+			if claim := claims[name]; claim != nil {
+				observed.Asked = append(observed.Asked, asked(claim)...)
+			}
+		}
+		for _, container := range pod.Spec.Containers {
+			observed.Containers = append(observed.Containers, Container{Name: container.Name, Grants: given[container.Name]})
+		}
+		o.Pods = append(o.Pods, observed)
+		if o.Explanation == "" {
+			o.Explanation = explain(pod, events)
+		}
+	}
+	return o, pods, nil
+}
+
+// settled reports whether waiting longer cannot change what is to be said about the outcome.
+func (o Outcome) settled() bool {
+	switch o.Phase {
+	case Succeeded, Failed:
+		return true
+	case Running:
+		return o.Subject.Expectation.Phase != Succeeded
+	case Pending:
+		return o.Subject.Expectation.Phase == Pending && strings.Contains(o.Explanation, o.Subject.Expectation.Reason)
+	}
+	return false
+}
+
+func podPhase(pod *corev1.Pod) Phase {
+	running := len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
+	for _, status := range pod.Status.ContainerStatuses {
+		running = running && (status.State.Running != nil || status.State.Terminated != nil)
+	}
+	switch {
+	case pod.Status.Phase == corev1.PodSucceeded:
+		return Succeeded
+	case pod.Status.Phase == corev1.PodFailed:
+		return Failed
+	case pod.Status.Phase == corev1.PodRunning && running:
+		return Running
+	}
+	return Pending
+}
+
+func jobPhase(job *batchv1.Job, pods []*corev1.Pod) Phase {
+	for _, condition := range job.Status.Conditions {
+		if condition.Status != corev1.ConditionTrue {
+			continue
+		}
+		if condition.Type == batchv1.JobComplete {
+			return Succeeded
+		}
+		if condition.Type == batchv1.JobFailed {
+			return Failed
+		}
+	}
+	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return podPhase(p) != Pending }) {
+		return Running
+	}
+	return Pending
+}
+
+// explain returns the API server's word on why the pod is not further: the scheduler's message, what
+// a container waits for or died of, and the latest warning about the pod.
+func explain(pod *corev1.Pod, events []*corev1.Event) string {
+	var reasons []string
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
+			reasons = append(reasons, condition.Message)
+		}
+	}
+	for _, status := range pod.Status.ContainerStatuses {
+		if waiting := status.State.Waiting; waiting != nil && waiting.Message != "" {
+			reasons = append(reasons, fmt.Sprintf("container %s: %s: %s", status.Name, waiting.Reason, waiting.Message))
+		}
+		if ended := status.State.Terminated; ended != nil && ended.ExitCode != 0 {
+			reasons = append(reasons, fmt.Sprintf("container %s: %s with exit code %d %s", status.Name, ended.Reason, ended.ExitCode, ended.Message))
+		}
+	}
+	if warning := latestWarning(pod, events); warning != "" && pod.Status.Phase != corev1.PodSucceeded {
+		reasons = append(reasons, warning)
+	}
+	return strings.TrimSpace(strings.Join(reasons, "; "))
+}
+
+func latestWarning(pod *corev1.Pod, events []*corev1.Event) string {
+	var latest *corev1.Event
+	for _, event := range events {
+		if event.InvolvedObject.UID != pod.UID || event.Type != corev1.EventTypeWarning {
+			continue
+		}
+		if latest == nil || eventTime(latest).Before(eventTime(event)) {
+			latest = event
+		}
+	}
+	if latest == nil {
+		return ""
+	}
+	return latest.Reason + ": " + latest.Message
+}
+
+func eventTime(e *corev1.Event) *metav1.Time {
+	if e.LastTimestamp.IsZero() {
+		at := metav1.NewTime(e.EventTime.Time)
+		return &at
+	}
+	return &e.LastTimestamp
+}

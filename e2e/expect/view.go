@@ -1,0 +1,112 @@
+package expect
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// compareContainer returns what of one container is not as expected.
+func compareContainer(v View, c Container) []string {
+	var complaints []string
+	if v.Log != "" && !strings.Contains(c.Log, v.Log) {
+		complaints = append(complaints, fmt.Sprintf("expected %q in the log, it says %q", v.Log, lastLines(c.Log)))
+	}
+	seen, ok := c.Seen()
+	if !ok {
+		if v.counts() || v.Memory != nil {
+			complaints = append(complaints, fmt.Sprintf("no report of the probe in the log, it says %q", lastLines(c.Log)))
+		}
+		return complaints
+	}
+	complaints = append(complaints, view(v, seen)...)
+	return append(complaints, granted(c.Grants, seen)...)
+}
+
+// view holds what a container sees against what it should see.
+func view(v View, seen []Seen) []string {
+	var complaints []string
+	if v.counts() {
+		want := 0
+		if v.GPUs != nil {
+			want = *v.GPUs
+		}
+		var profiles []string
+		whole := 0
+		for _, s := range seen {
+			if s.Profile == "" {
+				whole++
+			} else {
+				profiles = append(profiles, s.Profile)
+			}
+		}
+		if whole != want {
+			complaints = append(complaints, fmt.Sprintf("expected to see %d whole GPUs, sees %d", want, whole))
+		}
+		if !matchAll(v.MIG, profiles) {
+			complaints = append(complaints, fmt.Sprintf("expected to see MIG devices %q, sees %q", v.MIG, profiles))
+		}
+	}
+	for _, s := range seen {
+		if v.Memory != nil && s.MemoryMiB<<20 < v.Memory.Value() {
+			complaints = append(complaints, fmt.Sprintf("expected devices with at least %s, sees %s", v.Memory, s))
+		}
+	}
+	return complaints
+}
+
+// matchAll reports whether patterns and names pair off, each pattern with one name. An exact name takes
+// its own first, so that a wildcard does not take it away.
+func matchAll(patterns, names []string) bool {
+	rest := slices.Clone(names)
+	exactFirst := slices.Clone(patterns)
+	slices.SortStableFunc(exactFirst, func(a, b string) int { return strings.Count(a, "*") - strings.Count(b, "*") })
+	for _, pattern := range exactFirst {
+		i := slices.IndexFunc(rest, func(name string) bool { ok, _ := path.Match(pattern, name); return ok })
+		if i < 0 {
+			return false
+		}
+		rest = slices.Delete(rest, i, i+1)
+	}
+	return len(rest) == 0
+}
+
+// granted holds what a container sees against what the API server says it was given: exactly that.
+func granted(grants []Grant, seen []Seen) []string {
+	rest := slices.Clone(seen)
+	var complaints []string
+	for _, grant := range grants {
+		i := slices.IndexFunc(rest, grant.is)
+		if i < 0 {
+			complaints = append(complaints, fmt.Sprintf("was given %s (%s), does not see it", grant, grant.identity()))
+			continue
+		}
+		rest = slices.Delete(rest, i, i+1)
+	}
+	for _, s := range rest {
+		complaints = append(complaints, fmt.Sprintf("sees %s, was not given it", s))
+	}
+	return complaints
+}
+
+// is reports whether the container's device is the one that was granted.
+func (g Grant) is(s Seen) bool {
+	if g.Shape == "mig" {
+		return s.Parent == g.Parent && s.Profile == g.Profile && s.Multiprocessors == g.Multiprocessors && (g.UUID == "" || s.UUID == g.UUID)
+	}
+	return s.Profile == "" && s.UUID == g.UUID
+}
+
+func (g Grant) identity() string {
+	if g.Shape == "mig" {
+		return strings.TrimSpace(fmt.Sprintf("%s with %d SM on %s %s", g.Profile, g.Multiprocessors, g.Parent, g.UUID))
+	}
+	return g.UUID
+}
+
+// lastLines returns the end of a log that a person still reads.
+func lastLines(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	return strings.Join(lines[max(0, len(lines)-3):], "\n")
+}

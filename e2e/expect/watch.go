@@ -1,0 +1,162 @@
+package expect
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Watcher follows pods, jobs, claims, slices and events of a cluster, so that nothing is polled and
+// a claim that lives only as long as its pod is still known afterwards. It is safe for concurrent use.
+type Watcher struct {
+	client  kubernetes.Interface
+	factory informers.SharedInformerFactory
+
+	mu sync.Mutex
+	// changed is closed, and replaced, at every event.
+	changed chan struct{}
+	// claims are the claims as they were last seen with an allocation.
+	claims map[types.NamespacedName]*resourceapi.ResourceClaim
+}
+
+// NewWatcher returns a Watcher that has seen the cluster once. It watches until ctx ends.
+func NewWatcher(ctx context.Context, client kubernetes.Interface) (*Watcher, error) {
+	w := &Watcher{
+		client:  client,
+		factory: informers.NewSharedInformerFactory(client, 0),
+		changed: make(chan struct{}),
+		claims:  map[types.NamespacedName]*resourceapi.ResourceClaim{},
+	}
+	var noted []cache.InformerSynced
+	for _, informer := range []cache.SharedIndexInformer{
+		w.factory.Core().V1().Pods().Informer(),
+		w.factory.Core().V1().Events().Informer(),
+		w.factory.Batch().V1().Jobs().Informer(),
+		w.factory.Resource().V1().ResourceClaims().Informer(),
+		w.factory.Resource().V1().ResourceSlices().Informer(),
+	} {
+		handler := cache.ResourceEventHandlerFuncs{
+			AddFunc:    w.note,
+			UpdateFunc: func(_, current any) { w.note(current) },
+			DeleteFunc: w.note,
+		}
+		registration, err := informer.AddEventHandler(handler)
+		if err != nil {
+			return nil, fmt.Errorf("watch the cluster: %w", err)
+		}
+		noted = append(noted, registration.HasSynced)
+	}
+	w.factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), noted...) {
+		return nil, fmt.Errorf("watch the cluster: %w", context.Cause(ctx))
+	}
+	return w, nil
+}
+
+// Await returns what has come of the subject as soon as it has settled: when it is what is expected, or
+// can never become so. When ctx ends before, it returns what the subject is then.
+func (w *Watcher) Await(ctx context.Context, s Subject) (Outcome, error) {
+	for {
+		changed := w.signal()
+		outcome, pods, err := w.observe(s)
+		if err != nil {
+			return Outcome{}, fmt.Errorf("observe %s: %w", s, err)
+		}
+		if outcome.settled() {
+			return outcome, w.readLogs(ctx, &outcome, pods)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return outcome, nil
+		}
+	}
+}
+
+// note remembers claims and wakes whoever waits.
+func (w *Watcher) note(object any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if claim, ok := object.(*resourceapi.ResourceClaim); ok {
+		key := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
+		if claim.Status.Allocation != nil || w.claims[key] == nil {
+			w.claims[key] = claim
+		}
+	}
+	close(w.changed)
+	w.changed = make(chan struct{})
+}
+
+// signal returns a channel that is closed at the next event.
+func (w *Watcher) signal() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.changed
+}
+
+// claimsOf returns the pod's claims by name.
+func (w *Watcher) claimsOf(pod *corev1.Pod) map[string]*resourceapi.ResourceClaim {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	claims := map[string]*resourceapi.ResourceClaim{}
+	for _, name := range podClaims(pod) {
+		if claim := w.claims[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; claim != nil {
+			claims[name] = claim
+		}
+	}
+	return claims
+}
+
+// readLogs reads the log of every container. A container that goes on running is read until it has said
+// what is expected of it.
+func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) error {
+	for p, pod := range pods {
+		for c := range o.Pods[p].Containers {
+			container := &o.Pods[p].Containers[c]
+			log, err := w.log(ctx, o, pod, container.Name)
+			if err != nil && o.Phase != Failed {
+				return fmt.Errorf("read the log of %s/%s, container %s: %w", pod.Namespace, pod.Name, container.Name, err)
+			}
+			container.Log = log
+		}
+	}
+	return nil
+}
+
+func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, container string) (string, error) {
+	if o.Phase == Pending {
+		return "", nil
+	}
+	options := &corev1.PodLogOptions{Container: container, Follow: o.Phase == Running}
+	stream, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer stream.Close()
+	var text strings.Builder
+	wanted := o.Subject.Expectation.of(container).Log
+	for lines := bufio.NewReader(stream); ; {
+		line, err := lines.ReadString('\n')
+		text.WriteString(line)
+		if errors.Is(err, io.EOF) {
+			return text.String(), nil
+		}
+		if err != nil {
+			return text.String(), err
+		}
+		if _, reported := ParseReport(line); options.Follow && (reported || wanted != "" && strings.Contains(line, wanted)) {
+			return text.String(), nil
+		}
+	}
+}
