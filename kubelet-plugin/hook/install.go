@@ -1,0 +1,81 @@
+package hook
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// program is the name of the installed program.
+const program = "tessera-hook"
+
+// Install copies the program at src into a folder of dir that is named after its content and returns
+// the program's path. The program appears whole or not at all and is never changed afterwards, so
+// that specs of running containers stay valid while newer ones name a newer program. It is called
+// before any spec names the path, by every start of the agent; several may call it at once. dir must
+// be on a file system that lets programs run.
+func Install(src, dir string) (string, error) {
+	content, err := os.ReadFile(src)
+	if err != nil {
+		return "", fmt.Errorf("install %s: %w", program, err)
+	}
+	sum := sha256.Sum256(content)
+	folder := filepath.Join(dir, hex.EncodeToString(sum[:8]))
+	path := filepath.Join(folder, program)
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return "", fmt.Errorf("install %s: %w", program, err)
+	}
+	if err := runnable(folder); err != nil {
+		return "", fmt.Errorf("install %s: %w", path, err)
+	}
+	if installed, err := os.ReadFile(path); err == nil && bytes.Equal(installed, content) {
+		return path, nil
+	}
+	if err := place(folder, path, content); err != nil {
+		return "", fmt.Errorf("install %s: %w", path, err)
+	}
+	return path, nil
+}
+
+// runnable returns an error for a folder of a file system from which nothing can be run.
+func runnable(folder string) error {
+	var system unix.Statfs_t
+	if err := unix.Statfs(folder, &system); err != nil {
+		return err
+	}
+	if system.Flags&unix.ST_NOEXEC != 0 {
+		return errors.New("the file system is mounted noexec: choose another folder")
+	}
+	return nil
+}
+
+// place writes the program durably and renames it to its path.
+func place(folder, path string, content []byte) error {
+	file, err := os.CreateTemp(folder, "."+program+"-*")
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	err = errors.Join(err, file.Chmod(0o755), file.Sync(), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
+	}
+	if err != nil {
+		if e := os.Remove(file.Name()); !errors.Is(e, fs.ErrNotExist) {
+			err = errors.Join(err, e)
+		}
+		return err
+	}
+	parent, err := os.Open(folder)
+	if err != nil {
+		return err
+	}
+	return errors.Join(parent.Sync(), parent.Close())
+}

@@ -1,0 +1,82 @@
+package hook
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+func TestInstall(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "plugin", "bin")
+	script := func(text string) string {
+		path := filepath.Join(t.TempDir(), "source")
+		if err := os.WriteFile(path, []byte("#!/bin/sh\necho "+text+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	one, two := script("one"), script("two")
+
+	// Several agents install at once while an upgrade is under way.
+	var installs sync.WaitGroup
+	for range 8 {
+		for _, src := range []string{one, two} {
+			installs.Go(func() {
+				if _, err := Install(src, dir); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	installs.Wait()
+	first, err := Install(one, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Install(two, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first == second {
+		t.Fatalf("two programs have one path %s: specs of the first would run the second", first)
+	}
+	for path, want := range map[string]string{first: "one", second: "two"} {
+		out, err := exec.CommandContext(t.Context(), path).Output()
+		if got := strings.TrimSpace(string(out)); got != want || err != nil {
+			t.Errorf("%s: got %q, %v, want %q", path, got, err, want)
+		}
+	}
+	if files := tree(t, dir); len(files) != 5 {
+		t.Errorf("after all installs: got %d files and folders, want the two programs in their folders: %v", len(files), files)
+	}
+}
+
+func TestInstallRepairs(t *testing.T) {
+	dir := t.TempDir()
+	src := filepath.Join(dir, "src")
+	if err := os.WriteFile(src, []byte("program"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	path, err := Install(src, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte("prog"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Install(src, dir); err != nil || again != path {
+		t.Errorf("Install: got %s, %v, want %s", again, err, path)
+	}
+	if text, err := os.ReadFile(path); string(text) != "program" || err != nil {
+		t.Errorf("the program: got %q, %v, want it whole", text, err)
+	}
+}
+
+func TestInstallOfNothing(t *testing.T) {
+	if _, err := Install(filepath.Join(t.TempDir(), "none"), t.TempDir()); err == nil {
+		t.Error("Install: got no error, want one")
+	}
+}

@@ -1,0 +1,153 @@
+package hook
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	paramsFolder = "/proc/driver/nvidia"
+	paramsPath   = paramsFolder + "/params"
+	maxParams    = 64 << 10
+)
+
+// disableDeviceNodeModification lets the driver's libraries in the container read that they shall not
+// make or change device nodes: it mounts a copy of the driver's parameters that says so over the
+// original. Roots without the driver's parameters, and those that say so already, stay as they are.
+func disableDeviceNodeModification(c container, _ options) error {
+	params, err := c.lookup(paramsPath)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer params.Close()
+	text, err := readHandle(params, maxParams)
+	if err != nil {
+		return err
+	}
+	masked, changed := withoutDeviceFiles(text)
+	if !changed {
+		return nil
+	}
+	folder, err := c.lookup(paramsFolder)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	err = overmount(folder, params, masked)
+	if errors.Is(err, unix.ENOSYS) {
+		c.warn("%v: this kernel is too old to hide the driver's parameters", err)
+		return nil
+	}
+	return err
+}
+
+// withoutDeviceFiles returns the parameters with the one for device nodes off, and whether it was on.
+func withoutDeviceFiles(params []byte) ([]byte, bool) {
+	const on, off = "ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0"
+	var masked bytes.Buffer
+	changed := false
+	for line := range bytes.Lines(params) {
+		if string(bytes.TrimSpace(line)) == on {
+			line, changed = []byte(off+"\n"), true
+		}
+		masked.Write(line)
+	}
+	return masked.Bytes(), changed
+}
+
+// overmount mounts a read-only file with the text over target, a file of procfs in the folder. The
+// mount is complete and read-only before it appears. Its file lies in a tmpfs of its own, which has
+// to be mounted somewhere while a part of it is taken out of it: on the folder, which is hidden for
+// that moment from nobody, as no process of the container runs yet.
+func overmount(folder, target *os.File, text []byte) error {
+	var system unix.Statfs_t
+	if err := unix.Fstatfs(int(target.Fd()), &system); err != nil {
+		return err
+	}
+	if system.Type != unix.PROC_SUPER_MAGIC {
+		return fmt.Errorf("mount over %s: it is not of procfs", target.Name())
+	}
+	scratch, err := tmpfs(len(text))
+	if err != nil {
+		return fmt.Errorf("make a tmpfs: %w", err)
+	}
+	defer unix.Close(scratch)
+	if err := writeAt(scratch, "params", text); err != nil {
+		return fmt.Errorf("write to a tmpfs: %w", err)
+	}
+	file, err := detach(scratch, "params", folder)
+	if err != nil {
+		return fmt.Errorf("take a file out of a tmpfs: %w", err)
+	}
+	defer unix.Close(file)
+	if err := attach(file, int(target.Fd())); err != nil {
+		return fmt.Errorf("mount over %s: %w", target.Name(), err)
+	}
+	return nil
+}
+
+const hardened = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
+
+// tmpfs returns a new tmpfs that is mounted nowhere, just large enough for a file of the size.
+func tmpfs(size int) (int, error) {
+	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(context)
+	for key, value := range map[string]string{"size": fmt.Sprint(size), "nr_inodes": "3", "mode": "0755"} {
+		if err := unix.FsconfigSetString(context, key, value); err != nil {
+			return -1, err
+		}
+	}
+	if err := unix.FsconfigCreate(context); err != nil {
+		return -1, err
+	}
+	return unix.Fsmount(context, unix.FSMOUNT_CLOEXEC, hardened)
+}
+
+func writeAt(folder int, name string, text []byte) error {
+	fd, err := unix.Openat(folder, name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_CLOEXEC, 0o444)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), name)
+	_, err = file.Write(text)
+	return errors.Join(err, file.Chmod(0o444), file.Close())
+}
+
+// detach returns a read-only mount of one file of the file system, mounted nowhere.
+func detach(system int, name string, place *os.File) (file int, err error) {
+	if err := attach(system, int(place.Fd())); err != nil {
+		return -1, err
+	}
+	defer func() {
+		if e := unix.Unmount(selfFD(system), unix.MNT_DETACH); e != nil && err == nil {
+			unix.Close(file)
+			file, err = -1, e
+		}
+	}()
+	file, err = unix.OpenTree(system, name, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
+	if err != nil {
+		return -1, err
+	}
+	attributes := unix.MountAttr{Attr_set: hardened | unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(file, "", unix.AT_EMPTY_PATH, &attributes); err != nil {
+		unix.Close(file)
+		return -1, err
+	}
+	return file, nil
+}
+
+// attach mounts what is mounted nowhere over the file or folder behind a handle.
+func attach(mount, place int) error {
+	return unix.MoveMount(mount, "", place, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
+}

@@ -1,0 +1,170 @@
+package hook
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+
+	pathrs "github.com/cyphar/filepath-securejoin/pathrs-lite"
+	"golang.org/x/sys/unix"
+)
+
+// root is a container's root file system. Every path is resolved inside it, by the kernel or element
+// by element on handles: absolute links and ".." lead to the root, never out of it, and nobody who
+// changes the tree in the meantime changes that.
+type root struct{ dir *os.File }
+
+func openRoot(path string) (root, error) {
+	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return root{}, fmt.Errorf("open the container's root: %w", err)
+	}
+	return root{dir: dir}, nil
+}
+
+func (r root) close() { r.dir.Close() }
+
+// lookup returns a handle that can be inspected but neither read nor written: looking up a device or
+// a pipe does nothing to it.
+func (r root) lookup(path string) (*os.File, error) {
+	return pathrs.OpenatInRoot(r.dir, path)
+}
+
+// folder opens a folder for listing and as the place of new files.
+func (r root) folder(path string) (*os.File, error) {
+	handle, err := r.lookup(path)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_DIRECTORY)
+}
+
+// makeFolder opens a folder after it made what is missing of it.
+func (r root) makeFolder(path string) (*os.File, error) {
+	dir, err := pathrs.MkdirAllHandle(r.dir, path, 0o755)
+	if err != nil {
+		return nil, fmt.Errorf("make folder %s: %w", path, err)
+	}
+	return dir, nil
+}
+
+// read returns the contents of a regular file of at most limit bytes.
+func (r root) read(path string, limit int64) ([]byte, error) {
+	handle, err := r.lookup(path)
+	if err != nil {
+		return nil, err
+	}
+	defer handle.Close()
+	return readHandle(handle, limit)
+}
+
+// readHandle returns the contents of the file behind a handle.
+func readHandle(handle *os.File, limit int64) ([]byte, error) {
+	fd, err := reopen(int(handle.Fd()))
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", handle.Name(), err)
+	}
+	file := os.NewFile(uintptr(fd), handle.Name())
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(text)) > limit {
+		return nil, fmt.Errorf("read %s: more than %d bytes", handle.Name(), limit)
+	}
+	return text, nil
+}
+
+// errSpecial says that something is not the regular file that it should be.
+var errSpecial = errors.New("not a regular file")
+
+// reopen returns a descriptor to read the regular file behind a handle. What a handle refers to
+// cannot be exchanged, so that what was inspected is what is opened.
+func reopen(handle int) (int, error) {
+	var stat unix.Stat_t
+	if err := unix.Fstat(handle, &stat); err != nil {
+		return -1, err
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return -1, errSpecial
+	}
+	return unix.Open(selfFD(handle), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+}
+
+// selfFD returns the path that leads to an open descriptor of this process, whatever it refers to.
+func selfFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
+
+// write puts a file of that content at the path, at once or not at all. A link there is replaced, not
+// followed. A file that has the content already is left alone, also where nothing can be written.
+func (r root) write(name string, content []byte) error {
+	if same, err := r.read(name, int64(len(content))); err == nil && bytes.Equal(same, content) {
+		return nil
+	}
+	folder, err := r.makeFolder(path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	err = replace(folder, path.Base(name), func(temporary string) error {
+		fd, err := unix.Openat(int(folder.Fd()), temporary, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o644)
+		if err != nil {
+			return err
+		}
+		file := os.NewFile(uintptr(fd), name)
+		_, err = file.Write(content)
+		// The process's umask must not hide the file from the container's users.
+		return errors.Join(err, file.Chmod(0o644), file.Close())
+	})
+	if err != nil {
+		return fmt.Errorf("write %s: %w", name, err)
+	}
+	return nil
+}
+
+// remove removes a file or a link; it is no error when there is none.
+func (r root) remove(name string) error {
+	folder, err := r.folder(path.Dir(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	if err := unix.Unlinkat(int(folder.Fd()), path.Base(name), 0); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	return nil
+}
+
+// replace makes something under a temporary name in the folder and renames it to name, over whatever
+// is there. Nothing is left behind when it fails.
+func replace(folder *os.File, name string, create func(temporary string) error) error {
+	temporary := ".tessera-" + rand.Text()
+	err := create(temporary)
+	if err == nil {
+		err = unix.Renameat(int(folder.Fd()), temporary, int(folder.Fd()), name)
+	}
+	if err != nil {
+		return errors.Join(err, ignore(unix.Unlinkat(int(folder.Fd()), temporary, 0), unix.ENOENT, unix.EROFS))
+	}
+	return nil
+}
+
+// ignore returns err unless it is one of the errors that are expected.
+func ignore(err error, expected ...error) error {
+	for _, e := range expected {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}
