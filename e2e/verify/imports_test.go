@@ -32,8 +32,8 @@ var law = []row{
 	{"api/gpu", nil},
 	{"api/gpu/gputest", []string{"api/gpu"}},
 	{"api/wire", append([]string{"api/gpu", "k8s.io/utils"}, kubernetesTypes...)},
-	{"api/v1alpha1", []string{"api/gpu", "k8s.io/apimachinery", "sigs.k8s.io/yaml"}},
-	{"api/params", []string{"api/gpu", "k8s.io/apimachinery", "sigs.k8s.io/yaml"}},
+	{"api/v1alpha1", []string{"api/gpu", "k8s.io/apimachinery", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
+	{"api/params", append([]string{"api/gpu", "sigs.k8s.io/json"}, kubernetesTypes...)},
 
 	{"dra-driver/nvml", []string{"api/gpu", nvml, klog, "golang.org/x/sys"}},
 	{"dra-driver/smi", []string{"api/gpu", klog}},

@@ -1,0 +1,168 @@
+package v1alpha1
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+const header = "apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\n"
+
+func TestLoad(t *testing.T) {
+	t.Parallel()
+	changed := func(change func(*NodeConfig)) NodeConfig {
+		c := NodeConfig{
+			TypeMeta: metav1.TypeMeta{APIVersion: "tessera.dev/v1alpha1", Kind: "NodeConfig"},
+			NodeConfigSpec: NodeConfigSpec{
+				Shapes: []Shape{"gpu", "mig"}, Shares: 10, DriverName: "gpu.tessera.dev", Attributes: "Compact",
+				Roots: Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
+			},
+		}
+		change(&c)
+		return c
+	}
+	tests := map[string]struct {
+		file string
+		want NodeConfig
+	}{
+		"nothing decided": {header, changed(func(*NodeConfig) {})},
+		"as JSON":         {`{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shares":3}`, changed(func(c *NodeConfig) { c.Shares = 3 })},
+		"comments around": {"# before\n---\n" + header + "\n---\n# after\n", changed(func(*NodeConfig) {})},
+		"one shape":       {header + "shapes: [mig]\n", changed(func(c *NodeConfig) { c.Shapes = []Shape{ShapeMIG} })},
+		"one root": {header + "roots: {driver: /run/nvidia/driver}\n", changed(func(c *NodeConfig) {
+			c.Roots.Driver = "/run/nvidia/driver"
+		})},
+		"profiles": {header + "profiles: [1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me]\n", changed(func(c *NodeConfig) {
+			c.Profiles = []string{"1g.10gb", "1g.10gb+me", "1g.24gb+me.all", "1g.24gb-me"}
+		})},
+		"another's name": {header + "driverName: gpu.nvidia.com\n", changed(func(c *NodeConfig) {
+			c.DriverName, c.Attributes = NVIDIADriverName, Full
+		})},
+		"another's name, compact": {header + "driverName: gpu.nvidia.com\nattributes: Compact\n", changed(func(c *NodeConfig) {
+			c.DriverName = NVIDIADriverName
+		})},
+		"everything": {header + "shapes: [gpu]\nshares: 1000\nprofiles: []\ndriverName: gpu.example.com\nattributes: Full\n" +
+			"roots: {host: /host, proc: /host/proc, sys: /host/sys, dev: /host, driver: /driver}\n", changed(func(c *NodeConfig) {
+			c.NodeConfigSpec = NodeConfigSpec{
+				Shapes: []Shape{ShapeGPU}, Shares: 1000, Profiles: []string{}, DriverName: "gpu.example.com", Attributes: Full,
+				Roots: Roots{Host: "/host", Proc: "/host/proc", Sys: "/host/sys", Dev: "/host", Driver: "/driver"},
+			}
+		})},
+	}
+	for name, test := range tests {
+		got, err := Load([]byte(test.file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestLoadRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ file, want string }{
+		"empty file":         {"", "the file is empty"},
+		"only comments":      {"# nothing\n", "the file is empty"},
+		"two documents":      {header + "---\n" + header, "more than one document"},
+		"not YAML":           {"a: [", "did not find"},
+		"a list":             {"- a\n", "cannot unmarshal array"},
+		"no type":            {"shares: 3\n", `apiVersion "", kind "": must be tessera.dev/v1alpha1, NodeConfig`},
+		"another kind":       {"apiVersion: v1\nkind: Pod\n", `apiVersion "v1", kind "Pod": must be`},
+		"later version":      {"apiVersion: tessera.dev/v1\nkind: NodeConfig\n", `apiVersion "tessera.dev/v1"`},
+		"unknown key":        {header + "shape: [gpu]\n", `unknown field "shape"`},
+		"unknown nested key": {header + "roots: {hosts: /}\n", `unknown field "roots.hosts"`},
+		"another case":       {header + "Shapes: [gpu]\n", `unknown field "Shapes"`},
+		"two unknown keys":   {header + "a: 1\nroots: {b: 2}\n", `unknown field "a", unknown field "roots.b"`},
+		"repeated key":       {header + "shares: 3\nshares: 4\n", `key "shares" already set`},
+		"repeated in JSON":   {`{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shares":3,"shares":4}`, `key "shares" already set`},
+		"wrong type":         {header + "shares: many\n", "shares of type int"},
+		"no shape":           {header + "shapes: []\n", "shapes: Required value: must name at least one of gpu, mig"},
+		"null shape":         {header + "shapes: null\n", "shapes: Required value"},
+		"unknown shape":      {header + "shapes: [gpu, slice]\n", `shapes[1]: Unsupported value: "slice": supported values: "gpu", "mig"`},
+		"not offered yet":    {header + "shapes: [timeshare]\n", `shapes[0]: Unsupported value: "timeshare": supported values: "gpu", "mig"`},
+		"shape twice":        {header + "shapes: [mig, mig]\n", `shapes[1]: Duplicate value: "mig"`},
+		"no shares":          {header + "shares: 0\n", "shares: Invalid value: 0: must be between 1 and 1000, inclusive"},
+		"too many shares":    {header + "shares: 1001\n", "shares: Invalid value: 1001"},
+		"profile id":         {header + "profiles: [\"19\"]\n", `profiles[0]: Invalid value: "19": must be the name of a MIG profile, such as 1g.10gb`},
+		"profile twice":      {header + "profiles: [1g.10gb, 1g.10gb]\n", `profiles[1]: Duplicate value: "1g.10gb"`},
+		"driver name":        {header + "driverName: GPU\n", `driverName: Invalid value: "GPU"`},
+		"long driver name":   {header + "driverName: " + strings.Repeat("a", 64) + "\n", "driverName: Too long: may not be more than 63 bytes"},
+		"no driver name":     {header + "driverName: \"\"\n", "driverName: Invalid value"},
+		"attribute set":      {header + "attributes: full\n", `attributes: Unsupported value: "full": supported values: "Compact", "Full"`},
+		"relative root":      {header + "roots: {host: host}\n", `roots.host: Invalid value: "host": must be an absolute path`},
+		"no root":            {header + "roots: {proc: \"\"}\n", "roots.proc: Invalid value"},
+		"root with dots":     {header + "roots: {driver: /run/../driver}\n", "roots.driver: Invalid value"},
+		"root with a slash":  {header + "roots: {dev: /host/}\n", "roots.dev: Invalid value"},
+		"two things wrong":   {header + "shares: 0\nattributes: All\n", "[shares: Invalid value: 0: must be between 1 and 1000, inclusive, attributes: Unsupported value"},
+	}
+	for name, test := range tests {
+		got, err := Load([]byte(test.file))
+		if err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %+v, %v, want %q", name, got, err, test.want)
+		}
+	}
+}
+
+func TestOffer(t *testing.T) {
+	t.Parallel()
+	c := Default()
+	c.Profiles = []string{"1g.10gb"}
+	got, err := c.Offer()
+	want := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}, Profiles: []string{"1g.10gb"}, Shares: 10}
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("offer: %v (-want +got):\n%s", err, diff)
+	}
+	c.Shapes = []Shape{"slice"}
+	if _, err := c.Offer(); err == nil {
+		t.Error("an unknown shape is offered")
+	}
+}
+
+// TestDefaultIsValid checks that what is written for a node without a file reads back as it was.
+func TestDefaultIsValid(t *testing.T) {
+	t.Parallel()
+	text, err := yaml.Marshal(Default())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := Load(text)
+	if diff := cmp.Diff(Default(), got); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}
+
+// FuzzLoad checks that no input makes Load panic, and that whatever it accepts is complete: it writes
+// and reads back as the same configuration.
+func FuzzLoad(f *testing.F) {
+	for _, seed := range []string{
+		"", header, header + "shapes: [mig]\nshares: 3\n", header + "roots: {host: /host}\n---\n", "{}", "null", "[]", "- a", "a: &a [*a]", "\x00", "%YAML 1.1\n---\n",
+		header + "driverName: gpu.nvidia.com\nprofiles: [1g.10gb+me]\n", `{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shapes":null}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Load(data)
+		if err != nil {
+			return
+		}
+		if _, err := c.Offer(); err != nil {
+			t.Errorf("accepted without an offer: %v", err)
+		}
+		text, err := yaml.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := Load(text)
+		if diff := cmp.Diff(c, again, cmp.Transformer("empty", func(list []string) []string { return append([]string{}, list...) })); err != nil || diff != "" {
+			t.Errorf("%v (-first +again):\n%s", err, diff)
+		}
+	})
+}

@@ -1,0 +1,134 @@
+package v1alpha1
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// The type of a NodeConfig file.
+const (
+	APIVersion     = "tessera.dev/v1alpha1"
+	NodeConfigKind = "NodeConfig"
+)
+
+// The names of drivers that mean something to Tessera.
+const (
+	// DriverName is the driver's own name.
+	DriverName = "gpu.tessera.dev"
+	// NVIDIADriverName is the name of NVIDIA's driver: with it, claims written for that driver work
+	// unchanged.
+	NVIDIADriverName = "gpu.nvidia.com"
+)
+
+// NodeConfig is the configuration of one node's agent.
+type NodeConfig struct {
+	metav1.TypeMeta `json:",inline"`
+	NodeConfigSpec  `json:",inline"`
+}
+
+// NodeConfigSpec is what an administrator decides for a node or a group of nodes.
+type NodeConfigSpec struct {
+	// Shapes are the ways in which GPUs are offered: gpu and mig, both by default. Each GPU is offered
+	// in all of them that its hardware allows; the first claim decides.
+	Shapes []Shape `json:"shapes,omitempty"`
+	// Shares is how many claims one GPU serves when it is shared, 1 to MaxShares, by default 10.
+	Shares int `json:"shares,omitempty"`
+	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb; empty, the default,
+	// offers all.
+	Profiles []string `json:"profiles,omitempty"`
+	// DriverName is the name of the DRA driver, by default gpu.tessera.dev.
+	DriverName string `json:"driverName,omitempty"`
+	// Attributes is how much MIG and shared devices tell about themselves. The default is Compact, and
+	// Full with the driver name gpu.nvidia.com, whose users may select by any attribute.
+	Attributes AttributeSet `json:"attributes,omitempty"`
+	// Roots are where the agent finds the host.
+	Roots Roots `json:"roots,omitempty"`
+}
+
+// Shape is a way to offer a GPU.
+type Shape string
+
+// The shapes that a node can offer.
+const (
+	// ShapeGPU offers whole GPUs.
+	ShapeGPU Shape = "gpu"
+	// ShapeMIG offers every placement of every MIG profile.
+	ShapeMIG Shape = "mig"
+)
+
+// AttributeSet is how much a device tells about itself.
+type AttributeSet string
+
+// The attribute sets.
+const (
+	// Compact gives a whole GPU every attribute, and other devices those that a claim chooses by.
+	Compact AttributeSet = "Compact"
+	// Full gives every device every attribute.
+	Full AttributeSet = "Full"
+)
+
+// Roots are absolute paths in the agent's mount namespace.
+type Roots struct {
+	// Host is the host's root, by default /.
+	Host string `json:"host,omitempty"`
+	// Proc and Sys are the host's /proc and /sys, by default these.
+	Proc string `json:"proc,omitempty"`
+	Sys  string `json:"sys,omitempty"`
+	// Dev is the folder whose dev holds the device nodes. Empty, the default, is decided at run time:
+	// the driver root where it has a dev, else the host root.
+	Dev string `json:"dev,omitempty"`
+	// Driver is the root of the driver installation. Empty, the default, is decided at run time:
+	// /run/nvidia/driver where a driver container provides one, else the host root.
+	Driver string `json:"driver,omitempty"`
+}
+
+// MaxShares is the largest number of shares per GPU.
+const MaxShares = 1000
+
+// Default returns the configuration of a node whose administrator decided nothing.
+func Default() NodeConfig {
+	c := preset()
+	c.complete()
+	return c
+}
+
+// preset returns the defaults that depend on nothing.
+func preset() NodeConfig {
+	return NodeConfig{
+		TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: NodeConfigKind},
+		NodeConfigSpec: NodeConfigSpec{
+			Shapes:     []Shape{ShapeGPU, ShapeMIG},
+			Shares:     10,
+			DriverName: DriverName,
+			Roots:      Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
+		},
+	}
+}
+
+// complete sets the defaults that depend on other fields.
+func (c *NodeConfigSpec) complete() {
+	if c.Attributes != "" {
+		return
+	}
+	c.Attributes = Compact
+	if c.DriverName == NVIDIADriverName {
+		c.Attributes = Full
+	}
+}
+
+// Offer returns what the node may offer in the terms of the model. A valid configuration has no
+// error.
+func (c NodeConfigSpec) Offer() (gpu.Offer, error) {
+	offer := gpu.Offer{Profiles: c.Profiles, Shares: c.Shares}
+	for _, name := range c.Shapes {
+		shape, err := gpu.ParseShape(string(name))
+		if err != nil {
+			return gpu.Offer{}, fmt.Errorf("read shapes: %w", err)
+		}
+		offer.Shapes = append(offer.Shapes, shape)
+	}
+	return offer, nil
+}

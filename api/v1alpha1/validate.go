@@ -1,0 +1,98 @@
+package v1alpha1
+
+import (
+	"path"
+	"regexp"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+)
+
+// maxDriverName is the API's limit for the name of a driver.
+const maxDriverName = 63
+
+// profileName is a MIG profile as drivers write it: 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me.
+var profileName = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z]+(\.[a-z]+)*)?$`)
+
+// validate returns every field that is wrong. The spec is complete.
+func (c NodeConfigSpec) validate() field.ErrorList {
+	var errs field.ErrorList
+	if len(c.Shapes) == 0 {
+		errs = append(errs, field.Required(field.NewPath("shapes"), "must name at least one of gpu, mig"))
+	}
+	errs = append(errs, each(field.NewPath("shapes"), c.Shapes, Shape.validate)...)
+	if c.Shares < 1 || c.Shares > MaxShares {
+		errs = append(errs, field.Invalid(field.NewPath("shares"), c.Shares, validation.InclusiveRangeError(1, MaxShares)))
+	}
+	errs = append(errs, each(field.NewPath("profiles"), c.Profiles, validateProfile)...)
+	errs = append(errs, validateDriverName(field.NewPath("driverName"), c.DriverName)...)
+	errs = append(errs, c.Attributes.validate(field.NewPath("attributes"))...)
+	return append(errs, c.Roots.validate(field.NewPath("roots"))...)
+}
+
+// each validates the elements of a list in which none may stand twice.
+func each[T comparable](at *field.Path, list []T, validate func(T, *field.Path) *field.Error) field.ErrorList {
+	var errs field.ErrorList
+	seen := map[T]bool{}
+	for i, element := range list {
+		if err := validate(element, at.Index(i)); err != nil {
+			errs = append(errs, err)
+		}
+		if seen[element] {
+			errs = append(errs, field.Duplicate(at.Index(i), element))
+		}
+		seen[element] = true
+	}
+	return errs
+}
+
+func (s Shape) validate(at *field.Path) *field.Error {
+	switch s {
+	case ShapeGPU, ShapeMIG:
+		return nil
+	}
+	return field.NotSupported(at, s, []Shape{ShapeGPU, ShapeMIG})
+}
+
+func validateProfile(name string, at *field.Path) *field.Error {
+	if profileName.MatchString(name) {
+		return nil
+	}
+	return field.Invalid(at, name, "must be the name of a MIG profile, such as 1g.10gb or 1g.10gb+me")
+}
+
+func validateDriverName(at *field.Path, name string) field.ErrorList {
+	var errs field.ErrorList
+	for _, problem := range validation.IsDNS1123Subdomain(name) {
+		errs = append(errs, field.Invalid(at, name, problem))
+	}
+	if len(name) > maxDriverName {
+		errs = append(errs, field.TooLong(at, name, maxDriverName))
+	}
+	return errs
+}
+
+func (a AttributeSet) validate(at *field.Path) field.ErrorList {
+	switch a {
+	case Compact, Full:
+		return nil
+	}
+	return field.ErrorList{field.NotSupported(at, a, []AttributeSet{Compact, Full})}
+}
+
+func (r Roots) validate(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, root := range []struct {
+		name, path string
+		optional   bool
+	}{
+		{"host", r.Host, false}, {"proc", r.Proc, false}, {"sys", r.Sys, false}, {"dev", r.Dev, true}, {"driver", r.Driver, true},
+	} {
+		switch {
+		case root.path == "" && root.optional:
+		case !path.IsAbs(root.path) || path.Clean(root.path) != root.path:
+			errs = append(errs, field.Invalid(at.Child(root.name), root.path, "must be an absolute path without .. and without a slash at the end"))
+		}
+	}
+	return errs
+}
