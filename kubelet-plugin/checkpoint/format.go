@@ -1,0 +1,103 @@
+package checkpoint
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// errDamaged says that the bytes are no record.
+var errDamaged = errors.New("damaged")
+
+// newerError says that the record is one of a newer agent and that this one must not touch it.
+type newerError struct{ version, readableBy int }
+
+func (e *newerError) Error() string {
+	return fmt.Sprintf("written in format %d, which agents of format %d and newer read, this one of format %d: upgrade the agent",
+		e.version, e.readableBy, formatV1)
+}
+
+// envelope is the file.
+type envelope struct {
+	Checksum string          `json:"checksum"`
+	Record   json.RawMessage `json:"record"`
+}
+
+// header is what every format has in common.
+type header struct {
+	Version    int `json:"version"`
+	ReadableBy int `json:"readableBy"`
+}
+
+// decode returns the record in a file. The error wraps errDamaged or is a newerError.
+func decode(data []byte) (prepare.Record, error) {
+	body, err := unwrap(data)
+	if err != nil {
+		return prepare.Record{}, err
+	}
+	if body == nil {
+		return decodeV0(data)
+	}
+	r, err := decodeV1(body)
+	var h header
+	if err != nil && json.Unmarshal(body, &h) == nil && h.Version > formatV1 {
+		// Whole, and yet not understood: its writer promised too much. It is no damage.
+		return prepare.Record{}, &newerError{version: h.Version, readableBy: h.Version}
+	}
+	return r, err
+}
+
+// unwrap returns the bytes of the record after their checksum and header; none for a file without an
+// envelope.
+func unwrap(data []byte) ([]byte, error) {
+	var file envelope
+	if err := json.Unmarshal(data, &file); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if file.Record == nil {
+		return nil, nil
+	}
+	if sum := checksum(file.Record); file.Checksum != sum {
+		return nil, fmt.Errorf("%w: its checksum is %s, the one of its bytes %s", errDamaged, file.Checksum, sum)
+	}
+	var h header
+	if err := json.Unmarshal(file.Record, &h); err != nil {
+		return nil, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if h.ReadableBy > formatV1 {
+		return nil, &newerError{version: h.Version, readableBy: h.ReadableBy}
+	}
+	return file.Record, nil
+}
+
+// encode returns the file for the record. What the file in its place has and this version does not
+// know is carried over; old is nil without one.
+func encode(r prepare.Record, old []byte) ([]byte, error) {
+	body, err := json.Marshal(encodeV1(r))
+	if err != nil {
+		return nil, err
+	}
+	before, err := unwrap(old)
+	var newer *newerError
+	switch {
+	case errors.As(err, &newer):
+		return nil, err
+	case err == nil && before != nil:
+		if body, err = carry(body, before); err != nil {
+			return nil, err
+		}
+	}
+	var file bytes.Buffer
+	fmt.Fprintf(&file, "{\"checksum\":%q,\"record\":%s}\n", checksum(body), body)
+	return file.Bytes(), nil
+}
+
+func checksum(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

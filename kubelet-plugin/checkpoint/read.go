@@ -1,0 +1,90 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// read returns the claim's record. A damaged one is set aside and reported (errDamaged); one of a
+// newer agent stays and is reported once (newerError).
+func (s *Store) read(uid string) (prepare.Record, error) {
+	path := s.path(uid)
+	file, err := os.Open(path)
+	if err != nil {
+		return prepare.Record{}, err
+	}
+	r, err := decodeFile(file, uid)
+	var newer *newerError
+	switch {
+	case errors.Is(err, errDamaged):
+		err = errors.Join(err, s.putAside(file, uid, err))
+	case errors.As(err, &newer):
+		if _, told := s.told.LoadOrStore(path, true); !told {
+			s.report(path, err)
+		}
+	}
+	return r, errors.Join(err, file.Close())
+}
+
+func decodeFile(file *os.File, uid string) (prepare.Record, error) {
+	data, err := io.ReadAll(file)
+	if err != nil {
+		return prepare.Record{}, err
+	}
+	r, err := decode(data)
+	if err == nil && r.UID != uid {
+		return prepare.Record{}, fmt.Errorf("%w: it is the record of claim %s", errDamaged, r.UID)
+	}
+	return r, err
+}
+
+// putAside renames the damaged file and reports it, unless another one has taken its place meanwhile.
+func (s *Store) putAside(file *os.File, uid string, why error) error {
+	damaged, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	there, err := os.Stat(s.path(uid))
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(damaged, there) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	before, err := s.setAside(uid)
+	if err != nil {
+		return err
+	}
+	path := fmt.Sprintf("%s%s%d", s.path(uid), aside, len(before)+1)
+	err = os.Rename(s.path(uid), path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		s.report(path, why)
+		err = syncFolder(s.dir)
+	}
+	return err
+}
+
+// setAside returns the paths of what was set aside for the claim.
+func (s *Store) setAside(uid string) ([]string, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), uid+suffix+aside) {
+			paths = append(paths, filepath.Join(s.dir, entry.Name()))
+		}
+	}
+	return paths, nil
+}

@@ -1,0 +1,143 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// suffix ends the name of a record, aside the one of a record that was set aside, before its number.
+const (
+	suffix = ".json"
+	aside  = ".unreadable-"
+)
+
+// Store keeps records in a folder. It is safe for concurrent use by several processes over the same
+// folder, as long as one claim's calls of Save and Delete are serialized. It implements
+// prepare.Records.
+type Store struct {
+	dir    string
+	report func(path string, err error)
+	// told are the paths of newer records that were reported.
+	told sync.Map
+	seen glance
+}
+
+// Open returns the store in the folder, which is created when it is missing. Every file that cannot
+// be read is reported, with where it lies now and why; report may be called by any call of the store.
+func Open(dir string, report func(path string, err error)) (*Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("open the records: %w", err)
+	}
+	return &Store{dir: dir, report: report}, nil
+}
+
+// Load returns the record of the claim, prepare.ErrNoRecord when there is none, or
+// prepare.ErrUnreadable when it had to be set aside, now or earlier.
+func (s *Store) Load(uid string) (prepare.Record, error) {
+	r, err := s.read(uid)
+	switch {
+	case err == nil:
+		return r, nil
+	case errors.Is(err, errDamaged):
+		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, prepare.ErrUnreadable)
+	case !errors.Is(err, fs.ErrNotExist):
+		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
+	}
+	before, err := s.setAside(uid)
+	switch {
+	case err != nil:
+		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
+	case len(before) > 0:
+		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, prepare.ErrUnreadable)
+	}
+	return prepare.Record{}, fmt.Errorf("claim %s: %w", uid, prepare.ErrNoRecord)
+}
+
+// Save writes the record and returns after it is on the disk.
+func (s *Store) Save(r prepare.Record) error {
+	old, err := os.ReadFile(s.path(r.UID))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("save the record of claim %s: %w", r.Ref, err)
+	}
+	data, err := encode(r, old)
+	if err == nil {
+		err = replace(s.path(r.UID), data)
+	}
+	if err != nil {
+		return fmt.Errorf("save the record of claim %s: %w", r.Ref, err)
+	}
+	return nil
+}
+
+// Delete removes the record with everything that was set aside for the claim, and returns after that
+// is on the disk. A missing record is no error.
+func (s *Store) Delete(uid string) error {
+	before, err := s.setAside(uid)
+	if err != nil {
+		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
+	}
+	// The record goes last: what was set aside must not outlive it and stand for it.
+	if err := remove(append(before, temporaryOf(s.path(uid)), s.path(uid))...); err != nil {
+		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
+	}
+	return nil
+}
+
+// List returns every readable record by UID. What cannot be read is set aside and reported.
+func (s *Store) List() ([]prepare.Record, error) {
+	found, err := s.survey()
+	if err != nil {
+		return nil, fmt.Errorf("list the records: %w", err)
+	}
+	var records []prepare.Record
+	for _, uid := range found.uids {
+		r, err := s.read(uid)
+		var newer *newerError
+		switch {
+		case err == nil:
+			records = append(records, r)
+		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errDamaged), errors.As(err, &newer):
+			// Gone meanwhile, or reported by read.
+		default:
+			return nil, fmt.Errorf("list the records: %w", err)
+		}
+	}
+	return records, nil
+}
+
+// contents are what the folder holds.
+type contents struct {
+	// uids are the claims that have a record, ascending.
+	uids []string
+	// aside reports that a record was set aside.
+	aside bool
+}
+
+func (s *Store) survey() (contents, error) {
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return contents{}, err
+	}
+	var found contents
+	for _, entry := range entries {
+		uid, is := strings.CutSuffix(entry.Name(), suffix)
+		switch {
+		case is && !strings.HasPrefix(uid, ".") && entry.Type().IsRegular():
+			found.uids = append(found.uids, uid)
+		case strings.Contains(entry.Name(), suffix+aside):
+			found.aside = true
+		}
+	}
+	slices.Sort(found.uids)
+	return found, nil
+}
+
+func (s *Store) path(uid string) string { return filepath.Join(s.dir, uid+suffix) }

@@ -1,0 +1,600 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+const trainer = "8c1f6c52-3a0e-4c5a-9a53-5d1a3e5b7f01"
+
+// complaints collects what a store reports.
+type complaints struct {
+	mutex sync.Mutex
+	paths []string
+}
+
+func (c *complaints) report(path string, _ error) {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	c.paths = append(c.paths, filepath.Base(path))
+}
+
+func open(t *testing.T, dir string) (*Store, *complaints) {
+	t.Helper()
+	heard := &complaints{}
+	s, err := Open(dir, heard.report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, heard
+}
+
+// put copies a stored file into the folder as the record of the claim.
+func put(t *testing.T, dir, stored, uid string) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", stored))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, uid, data)
+}
+
+func write(t *testing.T, dir, uid string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, uid+".json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func files(t *testing.T, dir string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+func whole(uid, gpuName string) prepare.Record {
+	return prepare.Record{
+		Ref: prepare.Ref{UID: uid, Namespace: "team", Name: "claim-" + uid}, State: prepare.Ready, BootID: "boot",
+		Wanted: []prepare.Wanted{{
+			Result: prepare.Result{Request: "gpu", Pool: "pool", Device: gpuName},
+			Use:    gpu.Device{GPU: gpuName, Use: gpu.Use{Shape: gpu.Whole}},
+		}},
+	}
+}
+
+func mig(uid, gpuName string, p gpu.Placement) prepare.Record {
+	r := whole(uid, gpuName)
+	r.Wanted[0].Use.Use = gpu.Use{Shape: gpu.MIG, Placement: p}
+	r.Instances = []gpu.Instance{{GPU: gpuName, Placement: p, GI: 1, UUID: "MIG-" + uid, Multiprocessors: 16}}
+	return r
+}
+
+func TestStore(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new", "claims")
+	s, heard := open(t, dir)
+	if _, err := s.Load("a"); !errors.Is(err, prepare.ErrNoRecord) {
+		t.Fatalf("load of nothing: %v, want ErrNoRecord", err)
+	}
+	a, b := whole("a", "gpu-0"), mig("a-b", "gpu-1", gpu.Placement{Profile: 19, Start: 3, Size: 1})
+	for _, r := range []prepare.Record{b, a} {
+		if err := s.Save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	again, _ := open(t, dir)
+	got, err := again.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]prepare.Record{a, b}, got); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	for _, uid := range []string{"a", "a", "a-b", "never"} {
+		if err := s.Delete(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := files(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if len(heard.paths) > 0 {
+		t.Errorf("reported %v", heard.paths)
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	t.Parallel()
+	text := rapid.StringN(0, 20, 60)
+	number := rapid.IntRange(-1, 1<<40)
+	placement := rapid.Custom(func(t *rapid.T) gpu.Placement {
+		start := rapid.IntRange(0, gpu.MaxSlices-1).Draw(t, "start")
+		return gpu.Placement{Profile: number.Draw(t, "profile"), Start: start, Size: rapid.IntRange(1, gpu.MaxSlices-start).Draw(t, "size")}
+	})
+	wanted := rapid.Custom(func(t *rapid.T) prepare.Wanted {
+		w := prepare.Wanted{
+			Result:   prepare.Result{Request: text.Draw(t, "request"), Pool: text.Draw(t, "pool"), Device: text.Draw(t, "device"), ShareID: text.Draw(t, "share")},
+			Use:      gpu.Device{GPU: text.Draw(t, "gpu"), Use: gpu.Use{Shape: gpu.Shape(rapid.IntRange(int(gpu.Whole), int(gpu.Monitor)).Draw(t, "shape"))}},
+			Admin:    rapid.Bool().Draw(t, "admin"),
+			Settings: prepare.Settings{TimeSlice: text.Draw(t, "timeSlice")},
+		}
+		if w.Use.Shape == gpu.MIG {
+			w.Use.Placement = placement.Draw(t, "placement")
+		}
+		return w
+	})
+	instance := rapid.Custom(func(t *rapid.T) gpu.Instance {
+		return gpu.Instance{
+			GPU: text.Draw(t, "gpu"), Placement: placement.Draw(t, "placement"), GI: number.Draw(t, "gi"),
+			CI: number.Draw(t, "ci"), UUID: text.Draw(t, "uuid"), Multiprocessors: number.Draw(t, "sms"),
+		}
+	})
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	rapid.Check(t, func(t *rapid.T) {
+		want := prepare.Record{
+			Ref:       prepare.Ref{UID: rapid.StringMatching(`[a-z0-9-]{1,36}`).Draw(t, "uid"), Namespace: text.Draw(t, "namespace"), Name: text.Draw(t, "name")},
+			State:     rapid.SampledFrom(states).Draw(t, "state"),
+			BootID:    text.Draw(t, "boot"),
+			Wanted:    rapid.SliceOfN(wanted, 0, 4).Draw(t, "wanted"),
+			Instances: rapid.SliceOfN(instance, 0, 4).Draw(t, "instances"),
+		}
+		if len(want.Wanted) == 0 {
+			want.Wanted = nil
+		}
+		if len(want.Instances) == 0 {
+			want.Instances = nil
+		}
+		if err := s.Save(want); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Load(want.UID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("record (-saved +loaded):\n%s", diff)
+		}
+	})
+}
+
+// TestStoredFiles reads files as older and newer agents wrote them.
+func TestStoredFiles(t *testing.T) {
+	t.Parallel()
+	slice := prepare.Wanted{
+		Result: prepare.Result{Request: "slice", Pool: "node1-gpu.tessera.dev", Device: "gpu-0000-3b-00-0-mig-19-3"},
+		Use:    gpu.Device{GPU: "gpu-0000-3b-00-0", Use: gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 19, Start: 3, Size: 1}}},
+	}
+	big := prepare.Wanted{
+		Result: prepare.Result{Request: "big", Pool: "node1-gpu.tessera.dev", Device: "gpu-0000-5d-00-0"},
+		Use:    gpu.Device{GPU: "gpu-0000-5d-00-0", Use: gpu.Use{Shape: gpu.Whole}},
+	}
+	long := big
+	long.Settings.TimeSlice = "Long"
+	watch := prepare.Wanted{
+		Result: prepare.Result{Request: "watch", Pool: "node1-gpu.tessera.dev", Device: "gpu-0000-86-00-0-monitor"},
+		Use:    gpu.Device{GPU: "gpu-0000-86-00-0", Use: gpu.Use{Shape: gpu.Monitor}},
+		Admin:  true,
+	}
+	oldest := prepare.Record{
+		Ref: prepare.Ref{UID: trainer, Namespace: "team-a", Name: "trainer"}, State: prepare.Ready,
+		BootID: "3f0c2c0e-7f4e-4d55-8a58-2f6f6b0e6a11", Wanted: []prepare.Wanted{slice, big},
+	}
+	current := oldest
+	current.Wanted = []prepare.Wanted{slice, long, watch}
+	current.Instances = []gpu.Instance{{
+		GPU: "gpu-0000-3b-00-0", Placement: gpu.Placement{Profile: 19, Start: 3, Size: 1},
+		GI: 9, UUID: "MIG-5e4e5cd9-8d4a-5f52-b5a2-4b5f4a5f6a3d", Multiprocessors: 16,
+	}}
+	for stored, want := range map[string]prepare.Record{"v0.json": oldest, "v1.json": current, "v2.json": current} {
+		t.Run(stored, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			put(t, dir, stored, trainer)
+			s, heard := open(t, dir)
+			got, err := s.Load(trainer)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("record (-want +got):\n%s", diff)
+			}
+			got.State = prepare.Unpreparing
+			if err := s.Save(got); err != nil {
+				t.Fatal(err)
+			}
+			if again, err := s.Load(trainer); err != nil || !cmp.Equal(again, got) {
+				t.Errorf("written again: %v, %s", err, cmp.Diff(got, again))
+			}
+			if len(heard.paths) > 0 {
+				t.Errorf("reported %v", heard.paths)
+			}
+		})
+	}
+}
+
+// TestUnknownFieldsSurvive lets this version change what a newer one wrote: the newer one finds its
+// own fields again, beside what was changed.
+func TestUnknownFieldsSurvive(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, "v2.json", trainer)
+	s, _ := open(t, dir)
+	r, err := s.Load(trainer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.State = prepare.Unpreparing
+	r.Wanted = r.Wanted[1:]
+	if err := s.Save(r); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := os.ReadFile(filepath.Join("testdata", "v2.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := record(t, stored)
+	want["state"] = "Unpreparing"
+	devices, ok := want["devices"].([]any)
+	if !ok {
+		t.Fatal("the stored file has no devices")
+	}
+	want["devices"] = devices[1:]
+	data, err := os.ReadFile(filepath.Join(dir, trainer+".json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, record(t, data)); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+}
+
+func record(t *testing.T, file []byte) map[string]any {
+	t.Helper()
+	body, err := unwrap(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	object, err := fields(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// TestNewerRecord checks that a record which is not for this version is left exactly as it is.
+func TestNewerRecord(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put(t, dir, "v3.json", trainer)
+	s, heard := open(t, dir)
+	if err := s.Save(whole("other", "gpu-1")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := s.Load(trainer)
+	if err == nil || errors.Is(err, prepare.ErrNoRecord) || errors.Is(err, prepare.ErrUnreadable) {
+		t.Errorf("load: %v, want an error of its own", err)
+	}
+	if err == nil || !strings.Contains(err.Error(), "upgrade the agent") {
+		t.Errorf("load: %v, want what to do", err)
+	}
+	if err := s.Save(whole(trainer, "gpu-0")); err == nil {
+		t.Error("it was overwritten")
+	}
+	for range 2 {
+		if records, err := s.List(); err != nil || len(records) != 1 {
+			t.Errorf("list: %d records, %v, want the other one", len(records), err)
+		}
+	}
+	if !s.Owned("gpu-7", gpu.Placement{Profile: 19, Size: 1}) {
+		t.Error("slices may be withheld although a record is not understood")
+	}
+	if diff := cmp.Diff([]string{trainer + ".json"}, heard.paths); diff != "" {
+		t.Errorf("reported (-want +got):\n%s", diff)
+	}
+	before, _ := os.ReadFile(filepath.Join("testdata", "v3.json"))
+	after, _ := os.ReadFile(filepath.Join(dir, trainer+".json"))
+	if diff := cmp.Diff(string(before), string(after)); diff != "" {
+		t.Errorf("the file changed:\n%s", diff)
+	}
+}
+
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string]string{
+		"empty":            "",
+		"zeroes":           "\x00\x00\x00\x00",
+		"half":             `{"checksum":"sha256:12`,
+		"no checksum":      `{"record":{"version":1,"uid":"a","state":"Prepared"}}`,
+		"another object":   `{}`,
+		"null":             `null`,
+		"unwrapped v1":     `{"version":1,"uid":"a","state":"Prepared"}`,
+		"v0 without state": `{"version":0,"uid":"a"}`,
+		"another claim":    `{"version":0,"uid":"b","phase":"Prepared"}`,
+		"negative span":    `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"mig","placement":[19,0,-1]}]}`,
+		"unknown shape":    `{"version":0,"uid":"a","phase":"Prepared","devices":[{"shape":"cube"}]}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			s, heard := open(t, dir)
+			if err := s.Save(whole("sound", "gpu-1")); err != nil {
+				t.Fatal(err)
+			}
+			write(t, dir, "a", []byte(data))
+			if records, err := s.List(); err != nil || len(records) != 1 {
+				t.Errorf("list: %d records, %v, want the sound one", len(records), err)
+			}
+			for range 2 {
+				if _, err := s.Load("a"); !errors.Is(err, prepare.ErrUnreadable) {
+					t.Errorf("load: %v, want ErrUnreadable", err)
+				}
+			}
+			if !s.Owned("gpu-7", gpu.Placement{Profile: 19, Size: 1}) {
+				t.Error("slices may be withheld although it is not known what the claim holds")
+			}
+			if diff := cmp.Diff([]string{"a.json.unreadable-1", "sound.json"}, files(t, dir)); diff != "" {
+				t.Errorf("files (-want +got):\n%s", diff)
+			}
+			if aside, _ := os.ReadFile(filepath.Join(dir, "a.json.unreadable-1")); string(aside) != data {
+				t.Errorf("set aside: %q, want it as it was", aside)
+			}
+			if diff := cmp.Diff([]string{"a.json.unreadable-1"}, heard.paths); diff != "" {
+				t.Errorf("reported (-want +got):\n%s", diff)
+			}
+
+			write(t, dir, "a", []byte(data))
+			if _, err := s.Load("a"); !errors.Is(err, prepare.ErrUnreadable) {
+				t.Errorf("load of a second one: %v, want ErrUnreadable", err)
+			}
+			if diff := cmp.Diff([]string{"a.json.unreadable-1", "a.json.unreadable-2"}, heard.paths); diff != "" {
+				t.Errorf("reported (-want +got):\n%s", diff)
+			}
+
+			if err := s.Save(whole("a", "gpu-0")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Load("a"); err != nil {
+				t.Errorf("load of the new one: %v", err)
+			}
+			if err := s.Delete("a"); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"sound.json"}, files(t, dir)); diff != "" {
+				t.Errorf("files after the claim's end (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestEveryBit turns every bit of a record's file around, and cuts the file at every byte: what is
+// read is the record or nothing.
+func TestEveryBit(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile(filepath.Join("testdata", "v1.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := decode(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check := func(what string, data []byte) {
+		if got, err := decode(data); err == nil && !cmp.Equal(want, got) {
+			t.Fatalf("%s: read as another record:\n%s", what, cmp.Diff(want, got))
+		}
+	}
+	for i := range data {
+		check(fmt.Sprintf("cut at %d", i), data[:i])
+		for bit := range 8 {
+			data[i] ^= 1 << bit
+			check(fmt.Sprintf("bit %d of byte %d", bit, i), data)
+			data[i] ^= 1 << bit
+		}
+	}
+}
+
+// TestPowerCut leaves what a crash before the rename leaves: the next content, half written.
+func TestPowerCut(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, heard := open(t, dir)
+	if err := s.Save(whole("a", "gpu-0")); err != nil {
+		t.Fatal(err)
+	}
+	for _, uid := range []string{"a", "b"} {
+		if err := os.WriteFile(temporaryOf(s.path(uid)), []byte(`{"check`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if records, err := s.List(); err != nil || len(records) != 1 {
+		t.Errorf("list: %d records, %v, want the old one", len(records), err)
+	}
+	if _, err := s.Load("b"); !errors.Is(err, prepare.ErrNoRecord) {
+		t.Errorf("load: %v, want ErrNoRecord", err)
+	}
+	if err := s.Save(whole("a", "gpu-1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete("b"); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a.json"}, files(t, dir)); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+	if len(heard.paths) > 0 {
+		t.Errorf("reported %v", heard.paths)
+	}
+}
+
+func TestOwned(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	other, _ := open(t, dir)
+	at := func(start, size int) gpu.Placement { return gpu.Placement{Profile: 19, Start: start, Size: size} }
+	watch := whole("watch", "gpu-2")
+	watch.Wanted[0].Admin = true
+	for _, r := range []prepare.Record{mig("a", "gpu-0", at(2, 2)), whole("b", "gpu-1"), watch} {
+		if err := other.Save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	tests := []struct {
+		gpu       string
+		placement gpu.Placement
+		want      bool
+	}{
+		{"gpu-0", at(2, 2), true},
+		{"gpu-0", at(3, 1), true},
+		{"gpu-0", at(0, 2), false},
+		{"gpu-0", at(4, 4), false},
+		{"gpu-1", at(7, 1), true},
+		{"gpu-2", at(0, 1), false},
+		{"gpu-3", at(2, 2), false},
+	}
+	for range 2 {
+		for _, test := range tests {
+			if got := s.Owned(test.gpu, test.placement); got != test.want {
+				t.Errorf("owned %s %v: %v, want %v", test.gpu, test.placement, got, test.want)
+			}
+		}
+	}
+	if err := other.Save(mig("a", "gpu-0", at(4, 4))); err != nil {
+		t.Fatal(err)
+	}
+	if s.Owned("gpu-0", at(2, 2)) || !s.Owned("gpu-0", at(4, 4)) {
+		t.Error("the record changed, the answer did not")
+	}
+	if err := other.Delete("a"); err != nil {
+		t.Fatal(err)
+	}
+	if s.Owned("gpu-0", at(4, 4)) {
+		t.Error("still owned after the claim's end")
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Owned("gpu-0", at(4, 4)) {
+		t.Error("not owned although the records cannot be read")
+	}
+}
+
+// TestTwoAgents lets two stores over one folder work on claims of their own and list all the time, as
+// two agents do during an upgrade.
+func TestTwoAgents(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var group sync.WaitGroup
+	for agent := range 2 {
+		s, heard := open(t, dir)
+		for claim := range 4 {
+			group.Go(func() {
+				uid := fmt.Sprintf("claim-%d-%d", agent, claim)
+				for range 10 {
+					for _, state := range states {
+						r := whole(uid, "gpu-0")
+						r.State = state
+						if err := s.Save(r); err != nil {
+							t.Error(err)
+						}
+						if got, err := s.Load(uid); err != nil || got.State != state {
+							t.Errorf("load: %v %v, want %v", got.State, err, state)
+						}
+						if _, err := s.List(); err != nil {
+							t.Error(err)
+						}
+						s.Owned("gpu-0", gpu.Placement{Size: 1})
+					}
+					if err := s.Delete(uid); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		defer func() {
+			if len(heard.paths) > 0 {
+				t.Errorf("reported %v", heard.paths)
+			}
+		}()
+	}
+	group.Wait()
+	if left := files(t, dir); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestFolderGone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Save(whole("a", "gpu-0")); err == nil {
+		t.Error("save succeeded")
+	}
+	if _, err := s.Load("a"); err == nil || errors.Is(err, prepare.ErrNoRecord) {
+		t.Errorf("load: %v, want an error that is not ErrNoRecord", err)
+	}
+	if _, err := s.List(); err == nil {
+		t.Error("list succeeded")
+	}
+	if err := s.Delete("a"); err == nil {
+		t.Error("delete succeeded")
+	}
+	if _, err := Open("/dev/null/claims", nil); err == nil {
+		t.Error("open below a file succeeded")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, stored := range []string{"v0.json", "v1.json", "v2.json", "v3.json"} {
+		data, err := os.ReadFile(filepath.Join("testdata", stored))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		if body, err := unwrap(data); err == nil && body != nil {
+			f.Add([]byte(body))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		// As a file, and as a record whose checksum is right.
+		for _, file := range [][]byte{data, fmt.Appendf(nil, `{"checksum":%q,"record":%s}`, checksum(data), data)} {
+			r, err := decode(file)
+			if err != nil {
+				continue
+			}
+			for _, w := range r.Wanted {
+				r.Holds(w.Use.GPU, w.Use.Placement)
+			}
+			again, err := encode(r, file)
+			if err != nil {
+				t.Fatalf("what was read cannot be written: %v", err)
+			}
+			got, err := decode(again)
+			if err != nil || !cmp.Equal(r, got) {
+				t.Fatalf("written and read again: %v\n%s", err, cmp.Diff(r, got))
+			}
+		}
+	})
+}

@@ -1,0 +1,148 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// formatV1 is the format that this package writes. No field is ever left out when it is written: that
+// is how merge knows which ones are unknown.
+const formatV1 = 1
+
+type recordV1 struct {
+	header
+	UID       string       `json:"uid"`
+	Namespace string       `json:"namespace"`
+	Name      string       `json:"name"`
+	State     string       `json:"state"`
+	BootID    string       `json:"bootID"`
+	Devices   []deviceV1   `json:"devices"`
+	Instances []instanceV1 `json:"instances"`
+}
+
+type deviceV1 struct {
+	Request string `json:"request"`
+	Pool    string `json:"pool"`
+	Device  string `json:"device"`
+	ShareID string `json:"shareID"`
+	GPU     string `json:"gpu"`
+	// Shape is the published name of the shape (gpu.Shape).
+	Shape string `json:"shape"`
+	// Placement is null but for MIG devices.
+	Placement *placementV1 `json:"placement"`
+	Admin     bool         `json:"admin"`
+	TimeSlice string       `json:"timeSlice"`
+}
+
+type placementV1 struct {
+	Profile int `json:"profile"`
+	Start   int `json:"start"`
+	Size    int `json:"size"`
+}
+
+type instanceV1 struct {
+	GPU             string      `json:"gpu"`
+	Placement       placementV1 `json:"placement"`
+	GI              int         `json:"gi"`
+	CI              int         `json:"ci"`
+	UUID            string      `json:"uuid"`
+	Multiprocessors int         `json:"multiprocessors"`
+}
+
+// states are those that every format knows.
+var states = []prepare.State{prepare.Preparing, prepare.Ready, prepare.Unpreparing}
+
+func encodeV1(r prepare.Record) recordV1 {
+	v := recordV1{
+		header: header{Version: formatV1, ReadableBy: formatV1},
+		UID:    r.UID, Namespace: r.Namespace, Name: r.Name,
+		State: string(r.State), BootID: r.BootID,
+		Devices: []deviceV1{}, Instances: []instanceV1{},
+	}
+	for _, w := range r.Wanted {
+		d := deviceV1{
+			Request: w.Request, Pool: w.Pool, Device: w.Device, ShareID: w.ShareID,
+			GPU: w.Use.GPU, Shape: w.Use.Shape.String(),
+			Admin: w.Admin, TimeSlice: w.Settings.TimeSlice,
+		}
+		if w.Use.Shape == gpu.MIG {
+			p := placementV1(w.Use.Placement)
+			d.Placement = &p
+		}
+		v.Devices = append(v.Devices, d)
+	}
+	for _, i := range r.Instances {
+		v.Instances = append(v.Instances, instanceV1{
+			GPU: i.GPU, Placement: placementV1(i.Placement),
+			GI: i.GI, CI: i.CI, UUID: i.UUID, Multiprocessors: i.Multiprocessors,
+		})
+	}
+	return v
+}
+
+func decodeV1(body []byte) (prepare.Record, error) {
+	var v recordV1
+	if err := json.Unmarshal(body, &v); err != nil {
+		return prepare.Record{}, fmt.Errorf("%w: %w", errDamaged, err)
+	}
+	if v.Version < formatV1 {
+		return prepare.Record{}, fmt.Errorf("%w: it says format %d", errDamaged, v.Version)
+	}
+	return v.record()
+}
+
+func (v recordV1) record() (prepare.Record, error) {
+	r := prepare.Record{
+		Ref:    prepare.Ref{UID: v.UID, Namespace: v.Namespace, Name: v.Name},
+		State:  prepare.State(v.State),
+		BootID: v.BootID,
+	}
+	if r.UID == "" || !slices.Contains(states, r.State) {
+		return prepare.Record{}, fmt.Errorf("%w: claim %q in state %q", errDamaged, v.UID, v.State)
+	}
+	for _, d := range v.Devices {
+		w, err := d.wanted()
+		if err != nil {
+			return prepare.Record{}, err
+		}
+		r.Wanted = append(r.Wanted, w)
+	}
+	for _, i := range v.Instances {
+		r.Instances = append(r.Instances, gpu.Instance{
+			GPU: i.GPU, Placement: gpu.Placement(i.Placement),
+			GI: i.GI, CI: i.CI, UUID: i.UUID, Multiprocessors: i.Multiprocessors,
+		})
+	}
+	return r, nil
+}
+
+func (d deviceV1) wanted() (prepare.Wanted, error) {
+	shape, err := gpu.ParseShape(d.Shape)
+	if err != nil {
+		return prepare.Wanted{}, fmt.Errorf("%w: device %s: %w", errDamaged, d.Device, err)
+	}
+	w := prepare.Wanted{
+		Result:   prepare.Result{Request: d.Request, Pool: d.Pool, Device: d.Device, ShareID: d.ShareID},
+		Use:      gpu.Device{GPU: d.GPU, Use: gpu.Use{Shape: shape}},
+		Admin:    d.Admin,
+		Settings: prepare.Settings{TimeSlice: d.TimeSlice},
+	}
+	if shape != gpu.MIG {
+		return w, nil
+	}
+	if d.Placement == nil || !d.Placement.valid() {
+		return prepare.Wanted{}, fmt.Errorf("%w: device %s: no placement", errDamaged, d.Device)
+	}
+	w.Use.Placement = gpu.Placement(*d.Placement)
+	return w, nil
+}
+
+// valid reports whether the placement can be drawn at all; whether a GPU allows it is its geometry's
+// affair.
+func (p placementV1) valid() bool {
+	return p.Start >= 0 && p.Start < gpu.MaxSlices && p.Size > 0 && p.Size <= gpu.MaxSlices-p.Start
+}
