@@ -1,0 +1,360 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+)
+
+// machine is a driver and the records of a node, changed by the test while the inventory runs.
+type machine struct {
+	mu        sync.Mutex
+	driver    string
+	node      gpu.Node
+	held      []gpu.Device
+	reopenErr error
+	readErr   error
+	heldErr   error
+	// afterHeld is run once, when the records were read.
+	afterHeld func(*machine)
+	reads     int
+	reopens   int
+}
+
+func (m *machine) Driver() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.driver
+}
+
+func (m *machine) Reopen(context.Context) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reopens++
+	if m.driver == "" {
+		return gpu.ErrNoDriver
+	}
+	return m.reopenErr
+}
+
+func (m *machine) Read(context.Context) (gpu.Node, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.reads++
+	node := m.node
+	node.GPUs = slices.Clone(node.GPUs)
+	return node, m.readErr
+}
+
+func (m *machine) Held() ([]gpu.Device, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	held, err := slices.Clone(m.held), m.heldErr
+	if m.afterHeld != nil {
+		m.afterHeld(m)
+		m.afterHeld = nil
+	}
+	return held, err
+}
+
+// change changes the machine under the running inventory.
+func (m *machine) change(f func(*machine)) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	f(m)
+}
+
+// pass lets the time of the bubble pass.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// start runs an inventory of the machine in a bubble whose clock the test moves.
+func start(t *testing.T, m *machine, test func(t *testing.T, i *Inventory)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		i := New(ctx, Config{Node: "node1", Hardware: m, Records: m})
+		var done sync.WaitGroup
+		done.Go(func() {
+			if err := i.Run(ctx); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+		test(t, i)
+		cancel()
+		done.Wait()
+	})
+}
+
+// h100s is a working machine with two H100.
+func h100s(t *testing.T) *machine {
+	t.Helper()
+	node := gputest.Node(t, "h100x2")
+	node.Name = ""
+	return &machine{driver: "580", node: node}
+}
+
+// instance makes an instance of a 1g profile on a GPU of the machine.
+func (m *machine) instance(index, start int) gpu.Instance {
+	i := gpu.Instance{
+		GPU: m.node.GPUs[index].Name(), Placement: gpu.Placement{Profile: 19, Start: start, Size: 1},
+		GI: 7 + start, CI: 0, UUID: "MIG-" + string(rune('a'+start)), Multiprocessors: 16,
+	}
+	m.node.GPUs = slices.Clone(m.node.GPUs)
+	g := &m.node.GPUs[index]
+	g.Instances = append(slices.Clone(g.Instances), i)
+	return i
+}
+
+func isClosed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+func TestReadsBeforeItRuns(t *testing.T) {
+	m := h100s(t)
+	got, known, _ := New(t.Context(), Config{Node: "node1", Hardware: m, Records: m}).Watch()
+	want := gputest.Node(t, "h100x2")
+	if diff := cmp.Diff(want.GPUs[1].UUID, got.GPUs[1].UUID); diff != "" || got.Name != "node1" || !known {
+		t.Errorf("got node %q, known %t (-want +got):\n%s", got.Name, known, diff)
+	}
+}
+
+func TestDriverComesGoesAndChanges(t *testing.T) {
+	m := h100s(t)
+	m.driver = ""
+	start(t, m, func(t *testing.T, i *Inventory) {
+		pass(time.Hour)
+		node, known, outdated := i.Watch()
+		if !known || len(node.GPUs) != 0 || isClosed(outdated) || m.reads != 0 {
+			t.Fatalf("without a driver: known %t, %d GPUs, %d reads", known, len(node.GPUs), m.reads)
+		}
+
+		m.change(func(m *machine) { m.driver = "580" })
+		pass(5 * time.Second)
+		if node := i.Node(); len(node.GPUs) != 2 || node.GPUs[0].Lost || !isClosed(outdated) {
+			t.Errorf("5 s after the driver came: %+v", node)
+		}
+
+		reopens := m.reopens
+		m.change(func(m *machine) { m.driver, m.node.DriverVersion = "590", "590.48.01" })
+		pass(5 * time.Second)
+		if node := i.Node(); node.DriverVersion != "590.48.01" || m.reopens != reopens+1 {
+			t.Errorf("5 s after the driver changed: version %s, opened %d times", node.DriverVersion, m.reopens-reopens)
+		}
+
+		m.change(func(m *machine) { m.driver = "" })
+		pass(5 * time.Second)
+		if node := i.Node(); len(node.GPUs) != 2 || !node.GPUs[0].Lost || !node.GPUs[1].Lost {
+			t.Errorf("5 s after the driver went: want two lost GPUs, got %+v", node)
+		}
+
+		m.change(func(m *machine) { m.driver = "590" })
+		pass(5 * time.Second)
+		if node := i.Node(); node.GPUs[0].Lost {
+			t.Error("5 s after the driver came back: GPU 0 is still lost")
+		}
+	})
+}
+
+// The library stays where it is, but the kernel module is another one.
+func TestConnectionGoesStale(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		m.change(func(m *machine) { m.readErr = errors.Join(errors.New("version mismatch"), gpu.ErrNoDriver) })
+		pass(10 * time.Second)
+		if !i.Node().GPUs[0].Lost {
+			t.Error("while the connection is stale: GPU 0 is not lost")
+		}
+		m.change(func(m *machine) { m.readErr = nil })
+		pass(2 * time.Second)
+		if i.Node().GPUs[0].Lost {
+			t.Error("2 s after it can be opened again: GPU 0 is still lost")
+		}
+	})
+}
+
+func TestErrorsKeepThePicture(t *testing.T) {
+	tests := map[string]func(*machine){
+		"hardware": func(m *machine) { m.readErr = errors.New("unknown error") },
+		"records":  func(m *machine) { m.heldErr = errors.New("input/output error") },
+	}
+	for name, fail := range tests {
+		t.Run(name, func(t *testing.T) {
+			m := h100s(t)
+			start(t, m, func(t *testing.T, i *Inventory) {
+				_, _, outdated := i.Watch()
+				m.change(fail)
+				m.change(func(m *machine) { m.node.GPUs = nil })
+				pass(time.Minute)
+				if node := i.Node(); len(node.GPUs) != 2 || isClosed(outdated) {
+					t.Errorf("after a minute of errors: %d GPUs, changed %t", len(node.GPUs), isClosed(outdated))
+				}
+			})
+		})
+		t.Run(name+" at the start", func(t *testing.T) {
+			m := h100s(t)
+			fail(m)
+			start(t, m, func(t *testing.T, i *Inventory) {
+				if _, known, _ := i.Watch(); known {
+					t.Error("nothing was read and yet the node is known")
+				}
+				m.change(func(m *machine) { m.readErr, m.heldErr = nil, nil })
+				pass(10 * time.Second)
+				if node, known, _ := i.Watch(); !known || len(node.GPUs) != 2 {
+					t.Errorf("after the error: known %t, %d GPUs", known, len(node.GPUs))
+				}
+			})
+		})
+	}
+	t.Run("opening at the start", func(t *testing.T) {
+		m := h100s(t)
+		m.reopenErr = errors.New("unknown error")
+		start(t, m, func(t *testing.T, i *Inventory) {
+			if _, known, _ := i.Watch(); known {
+				t.Error("the driver could not be opened and yet the node is known")
+			}
+			m.change(func(m *machine) { m.reopenErr = nil })
+			pass(2 * time.Second)
+			if node, known, _ := i.Watch(); !known || len(node.GPUs) != 2 {
+				t.Errorf("2 s after the error: known %t, %d GPUs", known, len(node.GPUs))
+			}
+		})
+	})
+}
+
+func TestLostGPU(t *testing.T) {
+	m := h100s(t)
+	m.instance(1, 3)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		want := i.Node().GPUs[1]
+		want.Lost = true
+		m.change(func(m *machine) { m.node.GPUs[1] = gpu.GPU{PCI: m.node.GPUs[1].PCI, Index: 1, Lost: true} })
+		pass(10 * time.Second)
+		got := i.Node().GPUs[1]
+		if diff := cmp.Diff(want, got, cmp.Comparer(func(a, b *gpu.Geometry) bool { return a == b })); diff != "" {
+			t.Errorf("a lost GPU is shown as it last was (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestUnknownInstance(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		var ours, admins gpu.Instance
+		m.change(func(m *machine) {
+			ours = m.instance(0, 0)
+			m.held = []gpu.Device{{GPU: ours.GPU, Use: gpu.Use{Shape: gpu.MIG, Placement: ours.Placement}}}
+		})
+		i.Refresh()
+		synctest.Wait()
+		if node := i.Node(); len(node.GPUs[0].Instances) != 1 || node.GPUs[0].Withheld != 0 || len(i.Unknown()) != 0 {
+			t.Errorf("our instance: %+v, unknown %v", node.GPUs[0], i.Unknown())
+		}
+
+		m.change(func(m *machine) { admins = m.instance(0, 4) })
+		pass(10 * time.Second)
+		if got := i.Node().GPUs[0].Withheld; got != gpu.SpanMask(4, 1) {
+			t.Errorf("with an instance of an administrator: slices %v are withheld", got)
+		}
+		if diff := cmp.Diff([]gpu.Instance{admins}, i.Unknown()); diff != "" {
+			t.Errorf("unknown (-want +got):\n%s", diff)
+		}
+		if i.Node().GPUs[1].Withheld != 0 {
+			t.Error("the other GPU lost slices too")
+		}
+
+		_, _, outdated := i.Watch()
+		pass(time.Hour)
+		if isClosed(outdated) {
+			t.Error("nothing changed in an hour and yet there is news")
+		}
+
+		m.change(func(m *machine) { m.node.GPUs[0].Instances = []gpu.Instance{ours} })
+		pass(10 * time.Second)
+		if i.Node().GPUs[0].Withheld != 0 || len(i.Unknown()) != 0 {
+			t.Errorf("after it went: slices %v are withheld, unknown %v", i.Node().GPUs[0].Withheld, i.Unknown())
+		}
+	})
+}
+
+// An instance that is destroyed, with its record, between the two halves of a look was ours.
+func TestReleasedWhileLooking(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		m.change(func(m *machine) {
+			m.instance(0, 0)
+			m.afterHeld = func(m *machine) { m.node.GPUs[0].Instances = nil }
+		})
+		_, _, outdated := i.Watch()
+		i.Refresh()
+		synctest.Wait()
+		if isClosed(outdated) || len(i.Unknown()) != 0 {
+			t.Errorf("an instance of ours was taken for a stranger: %v", i.Unknown())
+		}
+	})
+}
+
+func TestRefreshesCountOnce(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		synctest.Wait()
+		before := m.reads
+		m.change(func(*machine) { // the hardware is busy
+			for range 100 {
+				i.Refresh()
+			}
+		})
+		synctest.Wait()
+		if got := m.reads - before; got < 1 || got > 2 {
+			t.Errorf("100 refreshes read the hardware %d times", got)
+		}
+	})
+}
+
+func TestWithheld(t *testing.T) {
+	g := gputest.Node(t, "h100x2").GPUs[0]
+	at := func(profile, start, size int) gpu.Placement {
+		return gpu.Placement{Profile: profile, Start: start, Size: size}
+	}
+	stranger := func(gpuName string, p gpu.Placement) gpu.Instance { return gpu.Instance{GPU: gpuName, Placement: p} }
+	holds := func(gpuName string, u gpu.Use) gpu.Device { return gpu.Device{GPU: gpuName, Use: u} }
+	mig := func(p gpu.Placement) gpu.Use { return gpu.Use{Shape: gpu.MIG, Placement: p} }
+	tests := map[string]struct {
+		strangers []gpu.Instance
+		held      []gpu.Device
+		want      gpu.Mask
+	}{
+		"nothing":                      {},
+		"a stranger":                   {[]gpu.Instance{stranger(g.Name(), at(9, 4, 4))}, nil, gpu.SpanMask(4, 4)},
+		"on another GPU":               {[]gpu.Instance{stranger("gpu-other", at(9, 4, 4))}, nil, 0},
+		"a claim holds a slice of it":  {[]gpu.Instance{stranger(g.Name(), at(9, 4, 4))}, []gpu.Device{holds(g.Name(), mig(at(14, 4, 2)))}, gpu.SpanMask(6, 2)},
+		"a claim holds the whole GPU":  {[]gpu.Instance{stranger(g.Name(), at(9, 4, 4))}, []gpu.Device{holds(g.Name(), gpu.Use{Shape: gpu.Whole})}, 0},
+		"a claim holds another GPU":    {[]gpu.Instance{stranger(g.Name(), at(9, 4, 4))}, []gpu.Device{holds("gpu-other", gpu.Use{Shape: gpu.Whole})}, gpu.SpanMask(4, 4)},
+		"a claim that only watches it": {[]gpu.Instance{stranger(g.Name(), at(9, 4, 4))}, []gpu.Device{holds(g.Name(), gpu.Use{Shape: gpu.Monitor})}, gpu.SpanMask(4, 4)},
+		"a claim for a profile of another driver": {[]gpu.Instance{stranger(g.Name(), at(9, 4, 4))},
+			[]gpu.Device{holds(g.Name(), mig(at(99, 4, 4)))}, gpu.SpanMask(4, 4)},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := withheld(g, test.strangers, test.held); got != test.want {
+				t.Errorf("got slices %v, want %v", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,95 @@
+package inventory
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// update opens the driver if it is not open, reads the hardware and puts out what it finds.
+func (i *Inventory) update(ctx context.Context) {
+	last := i.current.Load()
+	next := picture{known: true}
+	err := i.open(ctx)
+	if err == nil {
+		next.node, next.unknown, err = i.settle(ctx, last)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return
+	case i.driver == "" || errors.Is(err, gpu.ErrNoDriver):
+		i.driver = ""
+		next = last.lost()
+		next.known = last.known || errors.Is(err, gpu.ErrNoDriver)
+	case err != nil:
+		next = *last
+	}
+	i.tell(ctx, err)
+	i.put(ctx, last, next)
+}
+
+// open connects to the driver that is installed now, unless it is connected. The fingerprint is taken
+// first: what changes while the driver opens is found by the next look.
+func (i *Inventory) open(ctx context.Context) error {
+	if i.driver != "" {
+		return nil
+	}
+	driver := i.config.Hardware.Driver()
+	if err := i.config.Hardware.Reopen(ctx); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("Opened the driver", "node", i.config.Node, "driver", driver)
+	i.driver = driver
+	return nil
+}
+
+// lost returns the picture with every GPU lost. They stay in it: they may be allocated.
+func (p *picture) lost() picture {
+	node := p.node
+	node.GPUs = slices.Clone(node.GPUs)
+	for n := range node.GPUs {
+		node.GPUs[n].Lost = true
+	}
+	return picture{node: node, unknown: p.unknown, known: p.known}
+}
+
+// put makes next the current picture if it says anything new.
+func (i *Inventory) put(ctx context.Context, last *picture, next picture) {
+	next.outdated = last.outdated
+	if reflect.DeepEqual(*last, next) {
+		return
+	}
+	logger := klog.FromContext(ctx)
+	for _, g := range next.node.GPUs {
+		if before, err := last.node.Find(g.Name()); g.Lost != (err == nil && before.Lost) {
+			logger.Info("GPU stopped or began to answer", "gpu", g.Name(), "lost", g.Lost)
+		}
+	}
+	for _, u := range without(next.unknown, last.unknown) {
+		logger.Info("Instance was not made by Tessera, its memory slices are withheld", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
+	}
+	for _, u := range without(last.unknown, next.unknown) {
+		logger.Info("Instance that was not made by Tessera is gone", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
+	}
+	logger.V(2).Info("Node changed", "node", next.node.Name, "gpus", len(next.node.GPUs), "driverVersion", next.node.DriverVersion)
+	next.outdated = make(chan struct{})
+	i.current.Store(&next)
+	close(last.outdated)
+}
+
+// tell logs an error that differs from the last one: a node may be without a driver for days.
+func (i *Inventory) tell(ctx context.Context, err error) {
+	trouble := ""
+	if err != nil {
+		trouble = err.Error()
+	}
+	if trouble != "" && trouble != i.trouble {
+		klog.FromContext(ctx).Info("Hardware not read, waiting for it", "node", i.config.Node, "reason", trouble)
+	}
+	i.trouble = trouble
+}

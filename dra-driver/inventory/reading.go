@@ -1,0 +1,95 @@
+package inventory
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// reading is the hardware at one moment and, read just after it, what claims hold.
+type reading struct {
+	node gpu.Node
+	held []gpu.Device
+}
+
+// look reads the hardware and then the records. In this order an instance that is being made is never
+// a stranger: its record came first. GPUs that do not answer are shown as they last were.
+func (i *Inventory) look(ctx context.Context, last gpu.Node) (reading, error) {
+	node, err := i.config.Hardware.Read(ctx)
+	if err != nil {
+		return reading{}, err
+	}
+	node.Name = i.config.Node
+	for n, g := range node.GPUs {
+		if known, err := last.Find(g.Name()); g.Lost && err == nil {
+			known.Lost = true
+			node.GPUs[n] = known
+		}
+	}
+	held, err := i.config.Records.Held()
+	if err != nil {
+		return reading{}, fmt.Errorf("read what claims hold: %w", err)
+	}
+	return reading{node, held}, nil
+}
+
+// settle looks at the node and decides what is withheld on it. An instance whose record goes between
+// the two halves of a look is a stranger to it, so a stranger that is new counts only when a second
+// look finds it as well.
+func (i *Inventory) settle(ctx context.Context, last *picture) (gpu.Node, []gpu.Instance, error) {
+	r, err := i.look(ctx, last.node)
+	if err != nil {
+		return gpu.Node{}, nil, err
+	}
+	strangers := r.strangers()
+	if len(without(strangers, last.unknown)) > 0 {
+		if r, err = i.look(ctx, last.node); err != nil {
+			return gpu.Node{}, nil, err
+		}
+		again := r.strangers()
+		strangers = without(again, without(again, strangers))
+	}
+	for n, g := range r.node.GPUs {
+		r.node.GPUs[n].Withheld = withheld(g, strangers, r.held)
+	}
+	return r.node, strangers, nil
+}
+
+// strangers returns the instances that no record owns.
+func (r reading) strangers() []gpu.Instance {
+	var found []gpu.Instance
+	for _, g := range r.node.GPUs {
+		for _, i := range g.Instances {
+			own := gpu.Device{GPU: i.GPU, Use: gpu.Use{Shape: gpu.MIG, Placement: i.Placement}}
+			if !slices.Contains(r.held, own) {
+				found = append(found, i)
+			}
+		}
+	}
+	return found
+}
+
+// withheld returns the memory slices of the GPU that nobody may take: those of the strangers, but
+// never one that a claim holds. A counter that is lowered under a live allocation turns negative, and
+// the scheduler then refuses the whole node.
+func withheld(g gpu.GPU, strangers []gpu.Instance, held []gpu.Device) gpu.Mask {
+	var mask gpu.Mask
+	for _, i := range strangers {
+		if i.GPU == g.Name() {
+			mask |= i.Placement.Mask()
+		}
+	}
+	for _, d := range held {
+		if cost, err := g.Geometry.Cost(d.Use); err == nil && d.GPU == g.Name() {
+			mask &^= cost.Slices
+		}
+	}
+	return mask
+}
+
+// without returns the instances that are not among the others.
+func without(instances, others []gpu.Instance) []gpu.Instance {
+	return slices.DeleteFunc(slices.Clone(instances), func(i gpu.Instance) bool { return slices.Contains(others, i) })
+}
