@@ -12,7 +12,7 @@ import (
 // Create creates the GPU instance at exactly the placement, without a compute instance. After an
 // error there may be one all the same: List tells.
 func (s *Session) Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
-	return on(ctx, s, gpuName, fmt.Sprintf("create %v", p), func(f *facts) (gpu.Instance, error) { return f.create(p) })
+	return on(ctx, s, gpuName, func(f *facts) (gpu.Instance, error) { return f.create(p) })
 }
 
 func (f *facts) create(p gpu.Placement) (gpu.Instance, error) {
@@ -32,7 +32,7 @@ func (f *facts) create(p gpu.Placement) (gpu.Instance, error) {
 // Complete creates the compute instance that has all of the GPU instance and returns the MIG device.
 // After an error there may be one all the same: List tells.
 func (s *Session) Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error) {
-	return on(ctx, s, i.GPU, fmt.Sprintf("complete %v", i.Placement), func(f *facts) (gpu.Instance, error) { return f.complete(i) })
+	return on(ctx, s, i.GPU, func(f *facts) (gpu.Instance, error) { return f.complete(i) })
 }
 
 func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
@@ -67,7 +67,7 @@ func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
 // again, so the placement and, where it is known, the UUID must agree before anything is touched. An
 // error that wraps gpu.ErrBusy may leave the GPU instance without its compute instance.
 func (s *Session) Destroy(ctx context.Context, i gpu.Instance) error {
-	_, err := on(ctx, s, i.GPU, fmt.Sprintf("destroy gi%d/ci%d (%v)", i.GI, i.CI, i.Placement), func(f *facts) (done, error) {
+	_, err := on(ctx, s, i.GPU, func(f *facts) (done, error) {
 		return done{}, gone(f.destroy(i))
 	})
 	return err

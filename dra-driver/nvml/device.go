@@ -52,6 +52,9 @@ func (s *Session) facts(ctx context.Context, d *device) (*facts, error) {
 	if g.Geometry, err = s.models.geometry(read.profiles, g.MemoryBytes); err != nil {
 		klog.FromContext(ctx).Error(err, "MIG profiles not understood, the GPU counts as one without MIG", "gpu", read.name, "product", g.Product)
 	}
+	if g.Multiprocessors == 0 {
+		g.Multiprocessors = largest(g)
+	}
 	g.NUMA, g.PCIeRoot = s.sysfs.numa(g.PCI), s.sysfs.root(g.PCI)
 	read.gpu = g
 	d.facts.Store(read)
@@ -122,6 +125,20 @@ func multiprocessors(cores, major, minor int) int {
 		return 0
 	}
 	return cores / perSM
+}
+
+// largest returns the SMs of the largest MIG profile, for a GPU that does not tell its cores because
+// MIG is on. That profile has all SMs on the GPUs that switch MIG on and off as they are used, where
+// the number must not come and go with it; on an A100 it has fewer, so there the number stays unknown.
+func largest(g gpu.GPU) int {
+	if !g.TogglesMIG() {
+		return 0
+	}
+	most := 0
+	for _, p := range g.Geometry.Profiles() {
+		most = max(most, p.Multiprocessors)
+	}
+	return most
 }
 
 func architectureName(a nvml.DeviceArchitecture) string {

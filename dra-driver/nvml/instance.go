@@ -14,7 +14,7 @@ import (
 // List reads the MIG devices of the GPU from the hardware, by start. A GPU instance without a compute
 // instance is listed with CI NoCompute. A GPU with MIG off has none.
 func (s *Session) List(ctx context.Context, gpuName string) ([]gpu.Instance, error) {
-	return on(ctx, s, gpuName, "list the MIG devices", (*facts).instances)
+	return on(ctx, s, gpuName, (*facts).instances)
 }
 
 func (f *facts) instances() ([]gpu.Instance, error) {

@@ -39,7 +39,7 @@ func number(m gpu.Mode) int {
 
 // Mode reads the MIG mode that is in effect on the GPU.
 func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
-	return on(ctx, s, gpuName, "read the MIG mode", func(f *facts) (gpu.Mode, error) {
+	return on(ctx, s, gpuName, func(f *facts) (gpu.Mode, error) {
 		var a answers
 		return f.modes(&a).current, a.err
 	})
@@ -49,7 +49,7 @@ func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
 // when a client of the GPU is in the way, and gpu.ErrUnsupported when the GPU would need a reset,
 // which is the case before Hopper and in some virtual machines: then nothing is left pending.
 func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
-	_, err := on(ctx, s, gpuName, fmt.Sprintf("set the MIG mode to %v", mode), func(f *facts) (done, error) {
+	_, err := on(ctx, s, gpuName, func(f *facts) (done, error) {
 		return done{}, f.setMode(mode)
 	})
 	return err

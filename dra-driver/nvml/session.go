@@ -154,23 +154,20 @@ func cudaVersion(number int) string { return fmt.Sprintf("%d.%d", number/1000, n
 // done is the answer of an operation that only succeeds or fails.
 type done struct{}
 
-// on runs f with the GPU while the connection stays as it is. The error names what was tried and the
-// GPU.
-func on[T any](ctx context.Context, s *Session, gpuName, op string, f func(*facts) (T, error)) (T, error) {
+// on runs f with the GPU while the connection stays as it is. The caller knows what it asked of which
+// GPU, so the error says neither.
+func on[T any](ctx context.Context, s *Session, gpuName string, f func(*facts) (T, error)) (T, error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var answer T
-	err := ctx.Err()
-	if err == nil {
-		var known *facts
-		if known, err = s.find(gpuName); err == nil {
-			answer, err = f(known)
-		}
+	var none T
+	if err := ctx.Err(); err != nil {
+		return none, err
 	}
+	known, err := s.find(gpuName)
 	if err != nil {
-		return answer, fmt.Errorf("%s on %s: %w", op, gpuName, err)
+		return none, err
 	}
-	return answer, nil
+	return f(known)
 }
 
 func (s *Session) find(gpuName string) (*facts, error) {
@@ -182,7 +179,7 @@ func (s *Session) find(gpuName string) (*facts, error) {
 			return known, nil
 		}
 	}
-	return nil, fmt.Errorf("no such GPU answers on this node: %w", gpu.ErrLost)
+	return nil, fmt.Errorf("no such GPU answers: %w", gpu.ErrLost)
 }
 
 // text returns the string in a fixed C array.
