@@ -79,7 +79,11 @@ func (d Driver) Capability(name string) (Node, error) {
 // node returns a device node of the host after it was checked to be one of the driver: a node that
 // outlived a reload of its module has a number that belongs to nobody or to somebody else.
 func (r Roots) node(name string, majors map[string]uint32, drivers []string) (Node, error) {
-	host := filepath.Join(r.Dev, name)
+	dev, err := r.dev()
+	if err != nil {
+		return Node{}, err
+	}
+	host := filepath.Join(dev, name)
 	seen, err := r.See(host)
 	if err != nil {
 		return Node{}, err

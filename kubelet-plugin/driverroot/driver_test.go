@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,17 +31,17 @@ func newHost(t *testing.T) host {
 	}
 	top := t.TempDir()
 	h := host{t: t, Roots: Roots{
-		Host: top, Driver: "/", Dev: "/dev", Proc: filepath.Join(top, "proc"), Sys: filepath.Join(top, "sys"),
+		Host: top, Proc: filepath.Join(top, "proc"), Sys: filepath.Join(top, "sys"),
 	}}
 	h.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "+version+"  Release Build  (a@b)  Sun Jul 27 07:14:22 UTC 2025\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
 	h.write("/proc/devices", "Character devices:\n  1 mem\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n\nBlock devices:\n  7 loop\n121 virtblk\n")
 	h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n")
 	h.write("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n")
 	h.write("/proc/sys/kernel/random/boot_id", "3f0c9d1e-0000-4000-8000-000000000001\n")
-	h.node("nvidiactl", 120, 255)
-	h.node("nvidia-uvm", 121, 0)
-	h.node("nvidia-uvm-tools", 121, 1)
-	h.node("nvidia0", 120, 0)
+	h.node("/dev/nvidiactl", 120, 255)
+	h.node("/dev/nvidia-uvm", 121, 0)
+	h.node("/dev/nvidia-uvm-tools", 121, 1)
+	h.node("/dev/nvidia0", 120, 0)
 	for _, library := range []string{"libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so.", "libnvidia-allocator.so.", "vdpau/libvdpau_nvidia.so."} {
 		h.write("/usr/lib/x86_64-linux-gnu/"+library+version, "library")
 	}
@@ -81,9 +82,9 @@ func (h host) link(target, path string) {
 	}
 }
 
-func (h host) node(name string, major, minor uint32) {
+func (h host) node(path string, major, minor uint32) {
 	h.t.Helper()
-	path := filepath.Join(h.Host, h.Dev, name)
+	path = filepath.Join(h.Host, path)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		h.t.Fatal(err)
 	}
@@ -157,7 +158,7 @@ func TestScanFindsWhatIsOptional(t *testing.T) {
 	h.write("/tmp/nvidia-mps/control", "")
 	h.write("/etc/alternatives/smi", "program")
 	h.link("/etc/alternatives/smi", "/usr/local/bin/nvidia-debugdump")
-	h.node("nvidia-modeset", 120, 254)
+	h.node("/dev/nvidia-modeset", 120, 254)
 
 	d := h.scan()
 	got := map[string][]File{"firmware": d.Firmware, "settings": d.Settings, "sockets": d.Sockets, "programs": d.Programs}
@@ -187,11 +188,11 @@ func TestScanFindsWhatIsOptional(t *testing.T) {
 // found in the container without the prefix, and its firmware folder may be the kernel's parameter.
 func TestScanOfADriverContainer(t *testing.T) {
 	h := newHost(t)
-	h.Driver = "/run/nvidia/driver"
-	root := h.Driver
+	root := "/run/nvidia/driver"
 	h.write(root+"/usr/lib64/libcuda.so."+version, "")
 	h.write(root+"/usr/lib64/libnvidia-ml.so."+version, "")
 	h.link("/usr/lib64/libcuda.so."+version, root+"/usr/lib64/libcuda.so.1")
+	h.link("/usr/lib64/libnvidia-ml.so."+version, root+"/usr/lib64/libnvidia-ml.so.1")
 	h.write(root+"/opt/firmware/nvidia/"+version+"/gsp_tu10x.bin", "")
 	h.write("/sys/module/firmware_class/parameters/path", root+"/opt/firmware\n")
 
@@ -205,6 +206,7 @@ func TestScanOfADriverContainer(t *testing.T) {
 		Links: []Link{
 			{Target: "libcuda.so.1", Path: "/usr/lib64/libcuda.so"},
 			{Target: "libcuda.so." + version, Path: "/usr/lib64/libcuda.so.1"},
+			{Target: "libnvidia-ml.so." + version, Path: "/usr/lib64/libnvidia-ml.so.1"},
 		},
 		Folders: []string{"/usr/lib64"},
 		Firmware: []File{{
@@ -231,7 +233,7 @@ func TestScanNamesWhatIsMissing(t *testing.T) {
 		"no control node":       {func(h host) { h.remove("/dev/nvidiactl") }, "/dev/nvidiactl"},
 		"no uvm node":           {func(h host) { h.remove("/dev/nvidia-uvm") }, "/dev/nvidia-uvm"},
 		"a file for a node":     {func(h host) { h.remove("/dev/nvidia-uvm"); h.write("/dev/nvidia-uvm", "") }, "not a character device"},
-		"a node of yesterday":   {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("nvidia-uvm", 123, 0) }, "has major 123, the kernel's nvidia-uvm has 121"},
+		"a node of yesterday":   {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("/dev/nvidia-uvm", 123, 0) }, "has major 123, the kernel's nvidia-uvm has 121"},
 		"module not loaded":     {func(h host) { h.write("/proc/devices", "Character devices:\n120 nvidia\n") }, "nvidia-uvm is not among"},
 		"unreadable minors":     {func(h host) { h.write("/proc/driver/nvidia-caps/mig-minors", "monitor two\n") }, `"monitor two"`},
 		"library leads nowhere": {func(h host) { h.link("gone", "/usr/lib/x86_64-linux-gnu/libnvidia-x.so."+version) }, "libnvidia-x.so." + version},
@@ -255,7 +257,7 @@ func TestScanNamesWhatIsMissing(t *testing.T) {
 }
 
 func TestNoDriverIsNotExist(t *testing.T) {
-	if _, err := Scan(Roots{Host: "/", Driver: "/", Proc: t.TempDir()}); !errors.Is(err, fs.ErrNotExist) {
+	if _, err := Scan(Roots{Host: "/", Proc: t.TempDir()}); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("Scan: got %v, want fs.ErrNotExist", err)
 	}
 }
@@ -296,6 +298,69 @@ func TestGPUAndCapability(t *testing.T) {
 	}
 }
 
+// The roots may be set, as paths that this process sees or as the host's own, and are found otherwise.
+func TestRoots(t *testing.T) {
+	const container = "/run/nvidia/driver"
+	tests := map[string]struct {
+		prepare     func(*host)
+		library     string
+		controlNode string
+	}{
+		"on the host": {func(*host) {}, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+		"an empty driver container": {func(h *host) { h.write(container+"/etc/os-release", "") },
+			"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+		"a driver container": {func(h *host) { h.container(container) }, container + "/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+		"with nodes of its own": {func(h *host) { h.container(container); h.nodes(container) },
+			container + "/usr/lib64/libnvidia-ml.so." + version, container + "/dev/nvidiactl"},
+		"set, as seen": {func(h *host) {
+			h.container("/opt/nvidia")
+			h.nodes("/opt/x")
+			h.Driver = h.Host + "/opt/nvidia"
+			h.Dev = h.Host + "/opt/x"
+		},
+			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/opt/x/dev/nvidiactl"},
+		"set, as the host's": {func(h *host) { h.container("/opt/nvidia"); h.Driver = "/opt/nvidia" },
+			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+		"through a link": {func(h *host) {
+			h.container("/opt/nvidia")
+			h.link("/opt/nvidia", "/opt/current")
+			h.Driver = h.Host + "/opt/current"
+		},
+			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			test.prepare(&h)
+			library, err := h.Library()
+			if want := h.Host + test.library; library != want || err != nil {
+				t.Errorf("Library: got %s, %v, want %s", library, err, want)
+			}
+			d := h.scan()
+			if got := d.Control[0].Host; got != test.controlNode {
+				t.Errorf("nvidiactl: got %s, want %s", got, test.controlNode)
+			}
+			if !slices.ContainsFunc(d.Libraries, func(f File) bool { return f.Host == test.library }) {
+				t.Errorf("libraries: got %v, want %s among them", d.Libraries, test.library)
+			}
+		})
+	}
+}
+
+// container lays a driver without device nodes below the path.
+func (h host) container(path string) {
+	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
+		h.write(path+"/usr/lib64/"+name+"."+version, "")
+		h.link("/usr/lib64/"+name+"."+version, path+"/usr/lib64/"+name+".1")
+	}
+}
+
+// nodes makes the control nodes below the path as well.
+func (h host) nodes(path string) {
+	h.node(path+"/dev/nvidiactl", 120, 255)
+	h.node(path+"/dev/nvidia-uvm", 121, 0)
+}
+
 // Every change after which a spec must be made anew changes the fingerprint, and nothing else does.
 func TestFingerprint(t *testing.T) {
 	tests := map[string]struct {
@@ -310,8 +375,8 @@ func TestFingerprint(t *testing.T) {
 			h.remove("/usr/lib/x86_64-linux-gnu/libcuda.so." + version)
 			h.write("/usr/lib/x86_64-linux-gnu/libcuda.so."+version, "new")
 		}, false},
-		"a node appears": {func(h host) { h.node("nvidia-modeset", 120, 254) }, false},
-		"a node changes": {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("nvidia-uvm", 123, 0) }, false},
+		"a node appears": {func(h host) { h.node("/dev/nvidia-modeset", 120, 254) }, false},
+		"a node changes": {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("/dev/nvidia-uvm", 123, 0) }, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -69,7 +69,7 @@ func (d *Driver) addFiles(root tree, roots Roots) error {
 			d.Sockets = append(d.Sockets, file)
 		}
 	}
-	folders, err := roots.firmwareFolders()
+	folders, err := roots.firmwareFolders(root)
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (d *Driver) addFiles(root tree, roots Roots) error {
 
 // firmwareFolders returns where the kernel looks for firmware, in its order: the folder set as its
 // parameter, if any, then the standard ones.
-func (r Roots) firmwareFolders() ([]string, error) {
+func (r Roots) firmwareFolders(root tree) ([]string, error) {
 	release, err := os.ReadFile(filepath.Join(r.Proc, "sys/kernel/osrelease"))
 	if err != nil {
 		return nil, fmt.Errorf("read the kernel's release: %w", err)
@@ -101,7 +101,7 @@ func (r Roots) firmwareFolders() ([]string, error) {
 	// The parameter is absent where the kernel was built without it.
 	if text, err := os.ReadFile(filepath.Join(r.Sys, "module/firmware_class/parameters/path")); err == nil {
 		if set := strings.TrimSpace(string(text)); set != "" {
-			folders = append([]string{strings.TrimPrefix(set, strings.TrimSuffix(r.Driver, "/"))}, folders...)
+			folders = append([]string{strings.TrimPrefix(set, strings.TrimSuffix(root.host, "/"))}, folders...)
 		}
 	}
 	return folders, nil

@@ -30,15 +30,19 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 		return "", err
 	}
 	var parts strings.Builder
-	fmt.Fprintf(&parts, "%s %s", version, strings.TrimSpace(string(boot)))
+	fmt.Fprintf(&parts, "%s %s %s", version, strings.TrimSpace(string(boot)), root.host)
 	for _, folder := range libraryFolders {
 		if real, err := root.real(folder); err == nil {
 			stat := lstat(filepath.Join(root.seen, real))
 			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Mtim.Nano())
 		}
 	}
+	dev, err := r.dev()
+	if err != nil {
+		return "", err
+	}
 	for _, c := range control {
-		if seen, err := r.See(filepath.Join(r.Dev, c.name)); err == nil {
+		if seen, err := r.See(filepath.Join(dev, c.name)); err == nil {
 			stat := lstat(seen)
 			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Rdev)
 		}

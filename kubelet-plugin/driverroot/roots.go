@@ -2,6 +2,7 @@ package driverroot
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -10,19 +11,23 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
-// Roots say where the parts of the host are found.
+// Roots say where this process sees the parts of the host: absolute paths in its own mount namespace.
 type Roots struct {
-	// Host is where this process sees the host's file system: "/", or a mount such as "/host".
+	// Host is the host's root: "/", or a mount such as "/host".
 	Host string
-	// Driver is the host path of the tree in which the driver is installed: "/", or
-	// "/run/nvidia/driver" for a driver in a container.
-	Driver string
-	// Dev is the host path of the folder that holds nvidiactl, nvidia0 and so on: "/dev".
-	Dev string
-	// Proc and Sys are the procfs and the sysfs as this process sees them: "/proc", "/sys".
+	// Proc and Sys are the host's procfs and sysfs.
 	Proc string
 	Sys  string
+	// Driver is the root of the driver's file tree. When it is empty, it is decided at every look:
+	// run/nvidia/driver where a driver container has its libraries there, else the host's root.
+	Driver string
+	// Dev is the folder whose dev holds the device nodes. When it is empty, it is decided at every
+	// look: the driver's root where it has a dev, else the host's.
+	Dev string
 }
+
+// containerDriver is where a driver container shows its root on the host.
+const containerDriver = "/run/nvidia/driver"
 
 // See returns the path under which this process sees a host path. Links on the way are followed as
 // the host follows them. The last element need not exist.
@@ -34,6 +39,28 @@ func (r Roots) See(hostPath string) (string, error) {
 	return seen, nil
 }
 
+// Library returns the path under which this process sees the driver's libnvidia-ml.so.1, with every
+// link resolved; an error while there is none. It may be called every few seconds.
+func (r Roots) Library() (string, error) {
+	root, err := r.driver()
+	if err != nil {
+		return "", err
+	}
+	library, ok := root.first(libraryFolders, "libnvidia-ml.so.1")
+	if !ok {
+		return "", fmt.Errorf("libnvidia-ml.so.1: %w in the library folders under %s", fs.ErrNotExist, root.host)
+	}
+	return r.See(library.Host)
+}
+
+// onHost returns the host path of what this process sees at the path.
+func (r Roots) onHost(path string) string {
+	if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.Host, "/")); ok && (rest == "" || rest[0] == '/') {
+		return filepath.Join("/", rest)
+	}
+	return path
+}
+
 // tree is the driver's file tree. Absolute links in it lead to its own root, as they do for the
 // programs of a driver container; a tree at "/" is the host itself.
 type tree struct {
@@ -42,15 +69,43 @@ type tree struct {
 	host string
 }
 
+// driver returns the tree of the driver.
 func (r Roots) driver() (tree, error) {
-	seen, err := r.See(r.Driver)
+	if r.Driver != "" {
+		return r.tree(r.onHost(r.Driver))
+	}
+	if t, err := r.tree(containerDriver); err == nil {
+		if _, ok := t.first(libraryFolders, "libnvidia-ml.so.1"); ok {
+			return t, nil
+		}
+	}
+	return r.tree("/")
+}
+
+func (r Roots) tree(hostPath string) (tree, error) {
+	seen, err := r.See(hostPath)
 	if err != nil {
 		return tree{}, err
 	}
 	if _, err := os.Stat(seen); err != nil {
-		return tree{}, fmt.Errorf("read driver root %s: %w", r.Driver, err)
+		return tree{}, fmt.Errorf("read driver root %s: %w", hostPath, err)
 	}
-	return tree{seen: seen, host: filepath.Join("/", strings.TrimPrefix(seen, filepath.Clean(r.Host)))}, nil
+	return tree{seen: seen, host: r.onHost(seen)}, nil
+}
+
+// dev returns the host path of the folder with the device nodes.
+func (r Roots) dev() (string, error) {
+	if r.Dev != "" {
+		return filepath.Join(r.onHost(r.Dev), "dev"), nil
+	}
+	root, err := r.driver()
+	if err != nil {
+		return "", err
+	}
+	if _, err := root.real("/dev"); err == nil {
+		return filepath.Join(root.host, "dev"), nil
+	}
+	return "/dev", nil
 }
 
 // real returns the path, inside the tree, of what path leads to once every link is followed. It
