@@ -42,8 +42,12 @@ func Library(dir string) string {
 // SMI is the path of nvidia-smi.
 func SMI(dir string) string { return filepath.Join(DriverRoot(dir), "usr/bin/nvidia-smi") }
 
+// stateFileName makes the state look like one of the driver's libraries: whoever mounts those into a
+// container mounts it too.
+func stateFileName(version string) string { return "libnvidia-fakestate.so." + version }
+
 func statePath(dir, version string) string {
-	return filepath.Join(DriverRoot(dir), libraryFolder, "libnvidia-fakestate.so."+version)
+	return filepath.Join(DriverRoot(dir), libraryFolder, stateFileName(version))
 }
 
 // Install lays the machine under dir, which must be empty or absent. It needs root, for the device
@@ -85,7 +89,7 @@ func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := writeDriver(ctx, dir, spec.DriverVersion); err != nil {
+	if err := writeDriver(ctx, DriverRoot(dir), spec.DriverVersion); err != nil {
 		return err
 	}
 	l := live{Loads: 1, Loaded: 1, CUDAVersion: cuda}
@@ -101,8 +105,8 @@ func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	return spec.write(dir)
 }
 
-// writeDriver writes libraries, programs and firmware of a driver version.
-func writeDriver(ctx context.Context, dir, version string) error {
+// writeDriver writes libraries, programs and firmware of a driver version under a root.
+func writeDriver(ctx context.Context, root, version string) error {
 	cache, err := DefaultCache()
 	if err != nil {
 		return err
@@ -112,15 +116,15 @@ func writeDriver(ctx context.Context, dir, version string) error {
 		return err
 	}
 	for _, l := range engine.libraries(version) {
-		if err := l.install(filepath.Join(DriverRoot(dir), libraryFolder), version); err != nil {
+		if err := l.install(filepath.Join(root, libraryFolder), version); err != nil {
 			return fmt.Errorf("install %s: %w", l.name, err)
 		}
 	}
-	if err := copyFile(engine.path("nvidia-smi"), SMI(dir), 0o755); err != nil {
+	if err := copyFile(engine.path("nvidia-smi"), filepath.Join(root, "usr/bin/nvidia-smi"), 0o755); err != nil {
 		return fmt.Errorf("install nvidia-smi: %w", err)
 	}
 	for _, firmware := range []string{"gsp_ga10x.bin", "gsp_tu10x.bin"} {
-		path := filepath.Join(DriverRoot(dir), "lib/firmware/nvidia", version, firmware)
+		path := filepath.Join(root, "lib/firmware/nvidia", version, firmware)
 		if err := writeFile(path, "fake "+firmware+"\n"); err != nil {
 			return fmt.Errorf("install firmware: %w", err)
 		}

@@ -17,25 +17,20 @@ const (
 
 // writeProc writes what the kernel and the driver show under /proc.
 func writeProc(dir string, spec Spec, m gputest.Machine) error {
-	files := driverProc(spec, m)
-	files["devices"] = procDevices(spec.DriverVersion)
-	files["sys/kernel/osrelease"] = "6.8.0-79-generic\n"
-	files["sys/kernel/random/boot_id"] = newBootID()
-	return writeFiles(ProcRoot(dir), files)
-}
-
-func writeFiles(root string, files map[string]string) error {
-	for path, text := range files {
-		if err := writeFile(filepath.Join(root, path), text); err != nil {
-			return err
-		}
+	err := writeFiles(ProcRoot(dir), map[string]string{
+		"sys/kernel/osrelease":      "6.8.0-79-generic\n",
+		"sys/kernel/random/boot_id": newBootID(),
+	})
+	if err != nil {
+		return err
 	}
-	return nil
+	return writeDriverProc(dir, spec, m)
 }
 
-// driverProc is what the loaded driver shows, by path under /proc.
-func driverProc(spec Spec, m gputest.Machine) map[string]string {
+// writeDriverProc writes what the loaded driver shows.
+func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 	files := map[string]string{
+		"devices":                                     procDevices(spec.DriverVersion),
 		"driver/nvidia/version":                       fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (fake)\n", spec.DriverVersion),
 		"driver/nvidia/params":                        "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
 		"driver/nvidia/capabilities/mig/config":       capabilityFile(1, 0o400),
@@ -46,14 +41,24 @@ func driverProc(spec Spec, m gputest.Machine) map[string]string {
 	for i, slot := range m.GPUs {
 		model, err := gputest.FindModel(slot.Model)
 		if err != nil {
-			continue // hardwareOf has refused it
+			return err
 		}
 		files["driver/nvidia/gpus/"+slot.PCI+"/information"] = fmt.Sprintf(
 			"Model: \t\t %s\nIRQ:   \t\t %d\nGPU UUID: \t %s\nVideo BIOS: \t 96.00.00.00.00\nBus Type: \t PCIe\nDMA Size: \t 52 bits\n"+
 				"DMA Mask: \t 0xfffffffffffff\nBus Location: \t %s\nDevice Minor: \t %d\nGPU Firmware: \t %s\nGPU Excluded:\t No\n",
 			model.Product, 64+i, gputest.UUID(spec.Node, i), slot.PCI, i, spec.DriverVersion)
 	}
-	return files
+	return writeFiles(ProcRoot(dir), files)
+}
+
+// writeFiles writes texts by their path under root.
+func writeFiles(root string, files map[string]string) error {
+	for path, text := range files {
+		if err := writeFile(filepath.Join(root, path), text); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // capabilityMinor is the minor number of a GPU instance's capability; those of its compute instances

@@ -1,12 +1,18 @@
-/* Modes of a whole GPU: MIG, compute, persistence, and what runs on it. */
-#include "session.h"
+/* Modes of a whole GPU: MIG, compute, persistence, time slice; and its reset. */
+#include "mig.h"
+#include "private.h"
 
 #include <string.h>
 
-static nvmlReturn_t mig_capable(const struct target *target)
+static bool partitioned(const struct gpu_state *state)
 {
-	return target->model->profile_count ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
+	for (unsigned i = 0; i < MAX_INSTANCES; i++)
+		if (state->instances[i].used)
+			return true;
+	return false;
 }
+
+static bool gpu_held(unsigned gpu) { return held(gpu, 0, 0, 256); }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
@@ -17,4 +23,124 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 	*current = target.state.mig;
 	*pending = target.state.pending_mig;
 	return NVML_SUCCESS;
+}
+
+/*
+ * change_mig makes the mode pending, and current where that needs no reset and nobody is on the
+ * GPU. With instances on it, MIG cannot even be asked to end.
+ */
+static nvmlReturn_t change_mig(const struct target *target, struct gpu_state *state, unsigned mode, nvmlReturn_t *activation)
+{
+	*activation = NVML_SUCCESS;
+	if (mode != state->mig && partitioned(state)) {
+		*activation = NVML_ERROR_IN_USE;
+		return NVML_ERROR_IN_USE;
+	}
+	state->pending_mig = mode;
+	if (mode == state->mig)
+		return NVML_SUCCESS;
+	if (gpu_held(target->gpu))
+		*activation = NVML_ERROR_IN_USE;
+	else if (target->model->mig_needs_reset)
+		*activation = NVML_ERROR_RESET_REQUIRED;
+	else
+		state->mig = mode;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlReturn_t *activation)
+{
+	struct target target;
+
+	ENTER_GPU(&target, activation && mode <= NVML_DEVICE_MIG_ENABLE);
+	TRY(mig_capable(&target));
+	TRY(privileged());
+	gpu_busy_begin(target.gpu);
+	struct live *live = state_begin();
+	nvmlReturn_t result = change_mig(&target, &live->gpus[target.gpu], mode, activation);
+	result == NVML_SUCCESS ? state_commit() : state_abort();
+	gpu_busy_end(target.gpu);
+	return result;
+}
+
+nvmlReturn_t fakegpuReset(nvmlDevice_t device)
+{
+	struct target target;
+
+	ENTER_GPU(&target, true);
+	TRY(privileged());
+	if (gpu_held(target.gpu))
+		return NVML_ERROR_IN_USE;
+	gpu_busy_begin(target.gpu);
+	struct live *live = state_begin();
+	struct gpu_state *state = &live->gpus[target.gpu];
+	memset(state->instances, 0, sizeof state->instances);
+	state->mig = state->pending_mig;
+	state->remap_pending = 0;
+	state_commit();
+	gpu_busy_end(target.gpu);
+	return NVML_SUCCESS;
+}
+
+/* set changes one number of a GPU's state. */
+static nvmlReturn_t set(unsigned gpu, size_t offset, uint32_t value)
+{
+	TRY(privileged());
+	struct live *live = state_begin();
+	*(uint32_t *)((char *)&live->gpus[gpu] + offset) = value;
+	state_commit();
+	return NVML_SUCCESS;
+}
+
+#define SET(gpu, field, value) set(gpu, offsetof(struct gpu_state, field), value)
+
+nvmlReturn_t fakegpuSetTimeSlice(nvmlDevice_t device, unsigned interval)
+{
+	struct target target;
+
+	ENTER_GPU(&target, interval <= 3);
+	return target.state.mig ? NVML_ERROR_NOT_SUPPORTED : SET(target.gpu, time_slice, interval);
+}
+
+nvmlReturn_t fakegpuGetTimeSlice(nvmlDevice_t device, unsigned *interval)
+{
+	struct target target;
+
+	ENTER_GPU(&target, interval);
+	*interval = target.state.time_slice;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeMode(nvmlDevice_t device, nvmlComputeMode_t *mode)
+{
+	struct target target;
+
+	ENTER_DEVICE(&target, mode);
+	*mode = target.state.compute_mode;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mode)
+{
+	struct target target;
+
+	ENTER_DEVICE(&target, mode < NVML_COMPUTEMODE_COUNT);
+	return SET(target.gpu, compute_mode, mode);
+}
+
+nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
+{
+	struct target target;
+
+	ENTER_GPU(&target, mode);
+	*mode = target.state.persistence;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t mode)
+{
+	struct target target;
+
+	ENTER_GPU(&target, mode <= NVML_FEATURE_ENABLED);
+	return SET(target.gpu, persistence, mode);
 }

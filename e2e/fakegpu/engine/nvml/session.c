@@ -82,19 +82,21 @@ nvmlReturn_t nvmlShutdown(void)
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t enter(const char *function)
+nvmlReturn_t session_alive(void)
 {
 	struct live_head head;
 
+	live_head(&head);
+	return head.loaded && head.loads == session.loads ? NVML_SUCCESS : NVML_ERROR_DRIVER_NOT_LOADED;
+}
+
+nvmlReturn_t enter(const char *function)
+{
 	TRY(called(function));
 	if (!session.references)
 		return NVML_ERROR_UNINITIALIZED;
 	TRY(fault_apply(function));
-	live_head(&head);
-	bool ending = !strcmp(function, "nvmlShutdown");
-	if (!ending && (!head.loaded || head.loads != session.loads))
-		return NVML_ERROR_DRIVER_NOT_LOADED;
-	return NVML_SUCCESS;
+	return strcmp(function, "nvmlShutdown") ? session_alive() : NVML_SUCCESS;
 }
 
 nvmlReturn_t stub(const char *function);

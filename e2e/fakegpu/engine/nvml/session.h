@@ -25,6 +25,9 @@
 
 nvmlReturn_t enter(const char *function);
 
+/* session_alive ends a session whose driver was unloaded. */
+nvmlReturn_t session_alive(void);
+
 /* called writes the call log and applies FAKE_NVML_FAIL; enter does it for everybody else. */
 nvmlReturn_t called(const char *function);
 

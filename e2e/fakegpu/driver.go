@@ -1,0 +1,140 @@
+package fakegpu
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+)
+
+// move is a folder that a driver fills, and where it is while the driver is removed.
+type move struct {
+	place, removed string
+}
+
+// moves are the folders of the driver; the one with the libraries comes last, because whoever waits
+// for a driver looks for those.
+func moves(dir string) []move {
+	removed := removedFolder(dir)
+	return []move{
+		{filepath.Join(ProcRoot(dir), "driver/nvidia"), filepath.Join(removed, "nvidia")},
+		{filepath.Join(ProcRoot(dir), "driver/nvidia-caps"), filepath.Join(removed, "nvidia-caps")},
+		{filepath.Join(DevRoot(dir), "dev"), filepath.Join(removed, "dev")},
+		{filepath.Join(DriverRoot(dir), "lib"), filepath.Join(removed, "lib")},
+		{filepath.Join(DriverRoot(dir), "usr"), filepath.Join(removed, "usr")},
+	}
+}
+
+// removedFolder keeps what RemoveDriver took away.
+func removedFolder(dir string) string { return filepath.Join(dir, "removed") }
+
+// RemoveDriver unloads the driver and takes its files away: the driver root stays, empty. Sessions
+// that were open end with NVML_ERROR_DRIVER_NOT_LOADED. RestoreDriver undoes it.
+func RemoveDriver(dir string) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	if err := reload(statePath(dir, spec.DriverVersion), func(l *live) { l.Loaded = 0 }); err != nil {
+		return fmt.Errorf("unload the driver: %w", err)
+	}
+	if err := os.Mkdir(removedFolder(dir), 0o755); err != nil {
+		return err
+	}
+	for _, m := range moves(dir) {
+		if err := rename(m.place, m.removed); err != nil {
+			return err
+		}
+	}
+	return writeFile(filepath.Join(ProcRoot(dir), "devices"), procDevices(""))
+}
+
+// RestoreDriver loads the driver again and brings back what RemoveDriver took away.
+func RestoreDriver(dir string) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	state := filepath.Join(removedFolder(dir), libraryFolder, stateFileName(spec.DriverVersion))
+	if err := reload(state, func(l *live) { l.Loaded = 1 }); err != nil {
+		return fmt.Errorf("load the driver: %w", err)
+	}
+	if err := writeFile(filepath.Join(ProcRoot(dir), "devices"), procDevices(spec.DriverVersion)); err != nil {
+		return err
+	}
+	for _, m := range moves(dir) {
+		if err := rename(m.removed, m.place); err != nil {
+			return err
+		}
+	}
+	return os.Remove(removedFolder(dir))
+}
+
+// rename moves a folder, if there is one: a machine of InstallDriver has only some of them.
+func rename(from, to string) error {
+	err := os.Rename(from, to)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// SetDriverVersion unloads the driver, puts another version in its place and loads that. The state
+// file stays the same file under its new name, so that containers keep what they were given.
+func SetDriverVersion(ctx context.Context, dir, version string) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return err
+	}
+	cuda, err := cudaVersion(version)
+	if err != nil {
+		return err
+	}
+	next := filepath.Join(dir, "next")
+	if err := writeDriver(ctx, next, version); err != nil {
+		return err
+	}
+	old := statePath(dir, spec.DriverVersion)
+	if err := reload(old, func(l *live) { l.Loaded = 0 }); err != nil {
+		return fmt.Errorf("unload the driver: %w", err)
+	}
+	if err := replaceDriver(dir, next, old, version); err != nil {
+		return fmt.Errorf("replace the driver: %w", err)
+	}
+	spec.DriverVersion = version
+	if err := spec.write(dir); err != nil {
+		return err
+	}
+	if err := writeDriverProc(dir, spec, machine); err != nil {
+		return err
+	}
+	return reload(statePath(dir, version), func(l *live) {
+		l.Loaded, l.CUDAVersion, l.DriverVersion = 1, cuda, text32{}
+		copy(l.DriverVersion[:], version)
+	})
+}
+
+// replaceDriver moves the state file into the new driver's folders, and those into the driver root.
+func replaceDriver(dir, next, state, version string) error {
+	err := os.Rename(state, filepath.Join(next, libraryFolder, stateFileName(version)))
+	if err != nil {
+		return err
+	}
+	for _, folder := range []string{"lib", "usr"} {
+		place := filepath.Join(DriverRoot(dir), folder)
+		if err := os.RemoveAll(place); err != nil {
+			return err
+		}
+		if err := os.Rename(filepath.Join(next, folder), place); err != nil {
+			return err
+		}
+	}
+	return os.Remove(next)
+}

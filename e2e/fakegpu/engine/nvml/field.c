@@ -1,0 +1,44 @@
+/* Numbers that are asked for by field id. */
+#include "mig.h"
+
+/* read_field fills one value; its own return code says whether there is such a field. */
+static void read_field(const struct target *target, nvmlFieldValue_t *field)
+{
+	field->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;
+	field->nvmlReturn = NVML_SUCCESS;
+	switch (field->fieldId) {
+	case NVML_FI_DEV_NVLINK_LINK_COUNT:
+		field->value.uiVal = target->model->link_max;
+		break;
+	case NVML_FI_DEV_IS_RESETLESS_MIG_SUPPORTED:
+		field->value.uiVal = target->model->profile_count && !target->model->mig_needs_reset;
+		break;
+	case NVML_FI_DEV_IS_MIG_MODE_INDEPENDENT_MIG_QUERY_CAPABLE:
+		field->value.uiVal = target->model->profile_count > 0;
+		break;
+	case NVML_FI_DEV_REMAPPED_COR:
+		field->value.uiVal = target->state.remap_correctable;
+		break;
+	case NVML_FI_DEV_REMAPPED_UNC:
+		field->value.uiVal = target->state.remap_uncorrectable;
+		break;
+	case NVML_FI_DEV_REMAPPED_PENDING:
+		field->value.uiVal = target->state.remap_pending;
+		break;
+	case NVML_FI_DEV_REMAPPED_FAILURE:
+		field->value.uiVal = target->state.remap_failed;
+		break;
+	default:
+		field->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;
+	}
+}
+
+nvmlReturn_t nvmlDeviceGetFieldValues(nvmlDevice_t device, int count, nvmlFieldValue_t *values)
+{
+	struct target target;
+
+	ENTER_GPU(&target, values && count > 0);
+	for (int i = 0; i < count; i++)
+		read_field(&target, &values[i]);
+	return NVML_SUCCESS;
+}

@@ -1,0 +1,228 @@
+package fakegpu
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+)
+
+// Whole stands for the instance or compute instance of an event that concerns the whole GPU.
+const Whole = -1
+
+// Place is where on a machine something happens: a GPU by index, and on it a GPU instance and a
+// compute instance by id, or Whole.
+type Place struct {
+	GPU, Instance, Compute int
+}
+
+// On is the place of a whole GPU.
+func On(gpu int) Place { return Place{GPU: gpu, Instance: Whole, Compute: Whole} }
+
+// Event bits of NVML (nvmlEventType*).
+const (
+	eventSingleBitECC = 0x1
+	eventDoubleBitECC = 0x2
+	eventXID          = 0x8
+)
+
+// XID reports an XID error.
+func XID(dir string, at Place, code int) error {
+	return post(dir, at, eventXID, uint64(code))
+}
+
+// ECC counts memory errors and reports them.
+func ECC(dir string, gpu int, corrected, uncorrected uint64) error {
+	err := changeGPU(dir, gpu, func(g *gpuState) {
+		g.ECCCorrected += corrected
+		g.ECCUncorrected += uncorrected
+	})
+	if err == nil && corrected > 0 {
+		err = post(dir, On(gpu), eventSingleBitECC, 0)
+	}
+	if err == nil && uncorrected > 0 {
+		err = post(dir, On(gpu), eventDoubleBitECC, 0)
+	}
+	return err
+}
+
+// Remapping is what the row remapper of a GPU has done.
+type Remapping struct {
+	Correctable, Uncorrectable uint32
+	// Pending says that a reset would remap a row, Failed that one could not be remapped.
+	Pending, Failed bool
+}
+
+// Remap sets what the row remapper says.
+func Remap(dir string, gpu int, r Remapping) error {
+	return changeGPU(dir, gpu, func(g *gpuState) {
+		g.RemapCorrectable, g.RemapUncorrectable = r.Correctable, r.Uncorrectable
+		g.RemapPending, g.RemapFailed = flag(r.Pending), flag(r.Failed)
+	})
+}
+
+func flag(on bool) uint32 {
+	if on {
+		return 1
+	}
+	return 0
+}
+
+// xidFallenOff is the XID of a GPU that has fallen off the bus.
+const xidFallenOff = 79
+
+// Lose lets a GPU fall off the bus: it reports XID 79, and every call for it is answered with
+// NVML_ERROR_GPU_IS_LOST until Reset.
+func Lose(dir string, gpu int) error {
+	if err := changeGPU(dir, gpu, func(g *gpuState) { g.Lost = 1 }); err != nil {
+		return err
+	}
+	return XID(dir, On(gpu), xidFallenOff)
+}
+
+// LinkDown takes an NVLink of a GPU down.
+func LinkDown(dir string, gpu, link int) error {
+	if link < 0 || link >= maxNVLinks {
+		return fmt.Errorf("take NVLink %d down: must be 0 to %d", link, maxNVLinks-1)
+	}
+	return changeGPU(dir, gpu, func(g *gpuState) { g.LinksDown |= 1 << link })
+}
+
+// Forever is the count of a fault that does not wear off.
+const Forever = math.MaxUint32
+
+// Fail lets the next count calls of an NVML function return the code; Forever all of them. Processes
+// in containers see only faults that stay forever: they cannot count.
+func Fail(dir, function string, code, count uint32) error {
+	return changeFault(dir, function, func(f *fault) { f.Code, f.Count = code, count })
+}
+
+// Slow lets every call of an NVML function take so much longer; 0 ends it.
+func Slow(dir, function string, by time.Duration) error {
+	return changeFault(dir, function, func(f *fault) { f.DelayMS = uint32(by.Milliseconds()) })
+}
+
+// Latency sets how long it takes to make and to destroy a GPU instance; on hardware, about a second.
+func Latency(dir string, create, destroy time.Duration) error {
+	return changeLive(dir, func(l *live) error {
+		l.CreateMS, l.DestroyMS = uint32(create.Milliseconds()), uint32(destroy.Milliseconds())
+		return nil
+	})
+}
+
+// Reset ends all that was injected; instances and modes stay.
+func Reset(dir string) error {
+	return changeLive(dir, func(l *live) error {
+		l.Faults, l.FaultCount = [maxFaults]fault{}, 0
+		l.CreateMS, l.DestroyMS = 0, 0
+		for i := range l.GPUs {
+			g := &l.GPUs[i]
+			*g = gpuState{MIG: g.MIG, PendingMIG: g.PendingMIG, TimeSlice: g.TimeSlice,
+				ComputeMode: g.ComputeMode, Persistence: g.Persistence, Instances: g.Instances}
+		}
+		return nil
+	})
+}
+
+func changeFault(dir, function string, f func(*fault)) error {
+	if err := checkFunction(dir, function); err != nil {
+		return err
+	}
+	return changeLive(dir, func(l *live) error {
+		var name text64
+		copy(name[:], function)
+		for i := range l.FaultCount {
+			if l.Faults[i].Function == name {
+				f(&l.Faults[i])
+				return nil
+			}
+		}
+		if l.FaultCount == maxFaults {
+			return fmt.Errorf("more than %d functions with faults: reset first", maxFaults)
+		}
+		l.Faults[l.FaultCount].Function = name
+		f(&l.Faults[l.FaultCount])
+		l.FaultCount++
+		return nil
+	})
+}
+
+// checkFunction refuses names that the installed library does not have.
+func checkFunction(dir, function string) error {
+	names, err := exported(Library(dir))
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(names, function) {
+		return fmt.Errorf("%s: no such function in %s", function, Library(dir))
+	}
+	return nil
+}
+
+// exported returns the functions that a library has, sorted.
+func exported(library string) ([]string, error) {
+	file, err := elf.Open(library)
+	if err != nil {
+		return nil, fmt.Errorf("read the symbols of %s: %w", library, err)
+	}
+	defer file.Close()
+	symbols, err := file.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("read the symbols of %s: %w", library, err)
+	}
+	var names []string
+	for _, s := range symbols {
+		if s.Section != elf.SHN_UNDEF && elf.ST_TYPE(s.Info) == elf.STT_FUNC {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func post(dir string, at Place, kind, data uint64) error {
+	return withState(dir, func(s *session) error {
+		if err := s.checkGPU(at.GPU); err != nil {
+			return err
+		}
+		return s.post(event{Type: kind, Data: data, GPU: uint32(at.GPU), Instance: uint32(at.Instance), Compute: uint32(at.Compute)})
+	})
+}
+
+func changeGPU(dir string, gpu int, f func(*gpuState)) error {
+	return withState(dir, func(s *session) error {
+		if err := s.checkGPU(gpu); err != nil {
+			return err
+		}
+		return s.change(func(l *live) error {
+			f(&l.GPUs[gpu])
+			return nil
+		})
+	})
+}
+
+func changeLive(dir string, f func(*live) error) error {
+	return withState(dir, func(s *session) error { return s.change(f) })
+}
+
+// withState runs f with the state of the installed machine.
+func withState(dir string, f func(*session) error) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	s, err := openState(statePath(dir, spec.DriverVersion))
+	if err != nil {
+		return err
+	}
+	return errors.Join(f(s), s.Close())
+}
+
+func (s *session) checkGPU(gpu int) error {
+	if count := int(s.state().Hardware.GPUCount); gpu < 0 || gpu >= count {
+		return fmt.Errorf("GPU %d: the machine has 0 to %d", gpu, count-1)
+	}
+	return nil
+}
