@@ -56,7 +56,7 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 		}
 	}
 	if gpu := l.state.Nodes[i].GPU; gpu != "" {
-		if err := l.hardware.Install(ctx, gpu, filepath.Join(m.Disk(), gpuDisk)); err != nil {
+		if err := l.hardware.Install(ctx, l.state.Nodes[i].Name, gpu, filepath.Join(m.Disk(), gpuDisk)); err != nil {
 			return fmt.Errorf("install GPUs %q: %w", gpu, err)
 		}
 	}

@@ -23,8 +23,8 @@ const Base = "/run/tessera-lab"
 // Hardware builds the GPUs of a node. The lab gives each node with a GPU spec a folder that outlives reboots, on a file system that takes device
 // nodes; the node sees it at GPUFolder, the host at Node.GPUFolder.
 type Hardware interface {
-	// Install fills the empty folder as the spec says, once in the life of a node, before its first boot.
-	Install(ctx context.Context, spec, folder string) error
+	// Install fills the empty folder of the named node as the spec says, once in the life of a node, before its first boot.
+	Install(ctx context.Context, node, spec, folder string) error
 	// Reboot does to the hardware what a power cycle does. The node is down meanwhile.
 	Reboot(ctx context.Context, folder string) error
 }
