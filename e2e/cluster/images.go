@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/tessera-gpu/tessera/deployments/images/bundle"
+	"github.com/tessera-gpu/tessera/deployments/images/oci"
+	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+)
+
+// ProbeImage holds the probe, the program of the examples.
+const ProbeImage = "localhost/tessera/probe:dev"
+
+// Images builds the product's images and the tests' from the repository and returns the archives.
+func Images(ctx context.Context, progress io.Writer) ([]string, error) {
+	fmt.Fprintln(progress, "building the images") //nolint:errcheck // progress is for the eye
+	root, err := source()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(cache, "images")
+	programs, err := bundle.Programs{}.Complete(ctx, root, folder)
+	if err != nil {
+		return nil, err
+	}
+	archives, err := bundle.Write(ctx, folder, programs)
+	if err != nil {
+		return nil, fmt.Errorf("build the images: %w", err)
+	}
+	probe, err := probeImage(ctx, folder)
+	if err != nil {
+		return nil, fmt.Errorf("build the probe's image: %w", err)
+	}
+	return append(archives, probe), nil
+}
+
+// probeImage compiles the probe, linked to the C library and nothing else.
+func probeImage(ctx context.Context, folder string) (string, error) {
+	dir, err := source("e2e", "probe")
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(folder, "probe")
+	args := append([]string{"-O2", "-Wall", "-Werror", "-o", program}, files...)
+	if output, err := exec.CommandContext(ctx, "gcc", append(args, "-ldl")...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile the probe: %w\n%s", err, output)
+	}
+	base, err := bundle.NewBase(ctx)
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(folder, "probe.tar")
+	return archive, oci.WriteArchive(archive, base.Image(ProbeImage, oci.File{Path: "/usr/bin/probe", Source: program}))
+}

@@ -1,0 +1,86 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/lab"
+)
+
+// Manifests returns what deployments/kustomization.yaml lists, in its order, with the roots of the node
+// configuration pointing at the fake GPUs.
+func Manifests() ([]*unstructured.Unstructured, error) {
+	folder, err := source("deployments")
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	var kustomization struct{ Resources []string }
+	if err := yaml.Unmarshal(text, &kustomization); err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	var list []*unstructured.Unstructured
+	for _, file := range kustomization.Resources {
+		text, err := os.ReadFile(filepath.Join(folder, file))
+		if err != nil {
+			return nil, fmt.Errorf("read the manifests: %w", err)
+		}
+		objects, err := Decode(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		list = append(list, objects...)
+	}
+	return list, pointAtFakeGPUs(list)
+}
+
+// configName and configKey are where the node configuration stands.
+const (
+	configName = "tessera-node-config"
+	configKey  = "node.yaml"
+)
+
+func pointAtFakeGPUs(list []*unstructured.Unstructured) error {
+	for _, object := range list {
+		if object.GetKind() != "ConfigMap" || object.GetName() != configName {
+			continue
+		}
+		text, _, err := unstructured.NestedString(object.Object, "data", configKey)
+		if err != nil {
+			return fmt.Errorf("read the node configuration: %w", err)
+		}
+		if text, err = withRoots(text); err != nil {
+			return fmt.Errorf("read the node configuration: %w", err)
+		}
+		return unstructured.SetNestedField(object.Object, text, "data", configKey)
+	}
+	return fmt.Errorf("no ConfigMap %s in deployments/", configName)
+}
+
+// withRoots keeps what the configuration says and adds the roots of the fake host tree, as the node
+// sees them.
+func withRoots(text string) (string, error) {
+	config := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		return "", err
+	}
+	roots, ok := config["roots"].(map[string]any)
+	if !ok {
+		roots = map[string]any{}
+	}
+	roots["driver"] = fakegpu.DriverRoot(lab.GPUFolder)
+	roots["dev"] = fakegpu.DevRoot(lab.GPUFolder)
+	roots["proc"] = fakegpu.ProcRoot(lab.GPUFolder)
+	roots["sys"] = fakegpu.SysRoot(lab.GPUFolder)
+	config["roots"] = roots
+	out, err := yaml.Marshal(config)
+	return string(out), err
+}
