@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -65,22 +66,22 @@ func pointAtFakeGPUs(list []*unstructured.Unstructured) error {
 	return fmt.Errorf("no ConfigMap %s in deployments/", configName)
 }
 
-// withRoots keeps what the configuration says and adds the roots of the fake host tree, as the node
-// sees them.
+// withRoots keeps what the configuration says and adds the roots of the fake host tree, as the agent
+// sees them below the host's root.
 func withRoots(text string) (string, error) {
-	config := map[string]any{}
+	var config map[string]any
 	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
 		return "", err
 	}
 	roots, ok := config["roots"].(map[string]any)
 	if !ok {
-		roots = map[string]any{}
+		return "", errors.New("roots.host is not set")
 	}
-	roots["driver"] = fakegpu.DriverRoot(lab.GPUFolder)
-	roots["dev"] = fakegpu.DevRoot(lab.GPUFolder)
-	roots["proc"] = fakegpu.ProcRoot(lab.GPUFolder)
-	roots["sys"] = fakegpu.SysRoot(lab.GPUFolder)
-	config["roots"] = roots
+	seen := filepath.Join(fmt.Sprint(roots["host"]), lab.GPUFolder)
+	roots["driver"] = fakegpu.DriverRoot(seen)
+	roots["dev"] = fakegpu.DevRoot(seen)
+	roots["proc"] = fakegpu.ProcRoot(seen)
+	roots["sys"] = fakegpu.SysRoot(seen)
 	out, err := yaml.Marshal(config)
 	return string(out), err
 }

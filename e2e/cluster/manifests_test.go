@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// The only difference between what is shipped and what runs in a lab are the roots.
+func TestManifestsPointAtFakeGPUs(t *testing.T) {
+	list, err := Manifests()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range list {
+		if object.GetKind() != "ConfigMap" {
+			continue
+		}
+		text, _, err := unstructured.NestedString(object.Object, "data", configKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var config struct{ Roots map[string]string }
+		if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+			t.Fatal(err)
+		}
+		want := map[string]string{
+			"host": "/host", "driver": "/host/run/fakegpu/driver", "dev": "/host/run/fakegpu/driver",
+			"proc": "/host/run/fakegpu/proc", "sys": "/host/run/fakegpu/sys",
+		}
+		if diff := cmp.Diff(want, config.Roots); diff != "" {
+			t.Errorf("roots (-want +got):\n%s", diff)
+		}
+		return
+	}
+	t.Error("no ConfigMap among the manifests")
+}
