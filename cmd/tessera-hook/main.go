@@ -11,7 +11,7 @@ import (
 
 func main() {
 	if err := hook.Run(os.Args[1:], os.Stdin, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "tessera-hook:", err)
+		fmt.Fprintf(os.Stderr, "%s: %v\n", hook.Program, err)
 		os.Exit(1)
 	}
 }

@@ -43,8 +43,11 @@ func (d *Driver) addDevices(roots Roots) (err error) {
 	if d.Capabilities, err = roots.capabilities(); err != nil {
 		return err
 	}
+	if d.Dev, err = roots.dev(); err != nil {
+		return err
+	}
 	for _, c := range control {
-		node, err := roots.node(c.name, d.Majors, c.drivers)
+		node, err := d.node(roots, c.name, c.drivers)
 		switch {
 		case err == nil:
 			d.Control = append(d.Control, node)
@@ -58,7 +61,7 @@ func (d *Driver) addDevices(roots Roots) (err error) {
 // GPU returns the device node of the GPU with the minor number as the host has it now. An error names
 // the path of what is missing or wrong.
 func (r Roots) GPU(driver Driver, minor int) (Node, error) {
-	return r.node("nvidia"+strconv.Itoa(minor), driver.Majors, frontend)
+	return driver.node(r, "nvidia"+strconv.Itoa(minor), frontend)
 }
 
 // Capability returns the node that opens a MIG capability, by the kernel's name for it. It need not
@@ -78,13 +81,9 @@ func (d Driver) Capability(name string) (Node, error) {
 
 // node returns a device node of the host after it was checked to be one of the driver: a node that
 // outlived a reload of its module has a number that belongs to nobody or to somebody else.
-func (r Roots) node(name string, majors map[string]uint32, drivers []string) (Node, error) {
-	dev, err := r.dev()
-	if err != nil {
-		return Node{}, err
-	}
-	host := filepath.Join(dev, name)
-	seen, err := r.See(host)
+func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
+	host := filepath.Join(d.Dev, name)
+	seen, err := roots.See(host)
 	if err != nil {
 		return Node{}, err
 	}
@@ -100,11 +99,11 @@ func (r Roots) node(name string, majors map[string]uint32, drivers []string) (No
 		Major: unix.Major(stat.Rdev),
 		Minor: unix.Minor(stat.Rdev),
 	}
-	i := slices.IndexFunc(drivers, func(d string) bool { _, ok := majors[d]; return ok })
+	i := slices.IndexFunc(drivers, func(driver string) bool { _, ok := d.Majors[driver]; return ok })
 	if i < 0 {
 		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, drivers[len(drivers)-1])
 	}
-	if want := majors[drivers[i]]; node.Major != want {
+	if want := d.Majors[drivers[i]]; node.Major != want {
 		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: make the node anew", host, node.Major, drivers[i], want)
 	}
 	return node, nil

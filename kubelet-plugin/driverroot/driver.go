@@ -1,7 +1,9 @@
 package driverroot
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,7 +27,9 @@ type Driver struct {
 	Settings []File
 	// Sockets are the sockets that a container may talk to. The fabric manager's is never one.
 	Sockets []File
-	// Control are the device nodes that every container with a GPU needs.
+	// Dev is the host path of the folder with the device nodes, Control are those that every container
+	// with a GPU needs.
+	Dev     string
 	Control []Node
 	// Majors are the character devices by name, as the kernel lists them.
 	Majors map[string]uint32
@@ -50,8 +54,11 @@ type Link struct {
 	Path string
 }
 
+// ErrNotLoaded says that the node has no loaded driver.
+var ErrNotLoaded = errors.New("no driver is loaded")
+
 // Scan reads the driver. What every container needs and is not there is an error that names the path;
-// an error that wraps fs.ErrNotExist for the version file means that no driver is loaded.
+// it wraps ErrNotLoaded when there is no driver at all.
 func Scan(roots Roots) (Driver, error) {
 	version, err := roots.version()
 	if err != nil {
@@ -81,7 +88,10 @@ var versionNumber = regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`)
 func (r Roots) version() (string, error) {
 	path := filepath.Join(r.Proc, "driver/nvidia/version")
 	text, err := os.ReadFile(path)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", fmt.Errorf("%w: %w", ErrNotLoaded, err)
+	case err != nil:
 		return "", fmt.Errorf("read the loaded driver's version: %w", err)
 	}
 	for line := range strings.Lines(string(text)) {

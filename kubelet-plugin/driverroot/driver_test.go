@@ -2,7 +2,6 @@ package driverroot
 
 import (
 	"errors"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,6 +131,7 @@ func TestScan(t *testing.T) {
 		},
 		Folders:  []string{"/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/vdpau"},
 		Programs: []File{same("/usr/bin/nvidia-smi")},
+		Dev:      "/dev",
 		Control: []Node{
 			{File: same("/dev/nvidiactl"), Major: 120, Minor: 255},
 			{File: same("/dev/nvidia-uvm"), Major: 121, Minor: 0},
@@ -213,7 +213,7 @@ func TestScanOfADriverContainer(t *testing.T) {
 			Host: root + "/opt/firmware/nvidia/" + version + "/gsp_tu10x.bin",
 			Path: "/opt/firmware/nvidia/" + version + "/gsp_tu10x.bin",
 		}},
-		Control: d.Control, Majors: d.Majors, Capabilities: d.Capabilities,
+		Dev: "/dev", Control: d.Control, Majors: d.Majors, Capabilities: d.Capabilities,
 	}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("Scan (-want +got):\n%s", diff)
@@ -256,9 +256,13 @@ func TestScanNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-func TestNoDriverIsNotExist(t *testing.T) {
-	if _, err := Scan(Roots{Host: "/", Proc: t.TempDir()}); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("Scan: got %v, want fs.ErrNotExist", err)
+func TestNoDriver(t *testing.T) {
+	roots := Roots{Host: "/", Proc: t.TempDir()}
+	if _, err := Scan(roots); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("Scan: got %v, want ErrNotLoaded", err)
+	}
+	if _, err := roots.Fingerprint(); !errors.Is(err, ErrNotLoaded) {
+		t.Errorf("Fingerprint: got %v, want ErrNotLoaded", err)
 	}
 }
 

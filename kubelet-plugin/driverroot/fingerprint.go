@@ -15,7 +15,7 @@ type Fingerprint string
 
 // Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and
 // the control nodes. A file that is replaced or added changes its folder's time. It takes a few dozen
-// system calls and may be called for every claim.
+// system calls and may be called for every claim. The error wraps ErrNotLoaded when there is no driver.
 func (r Roots) Fingerprint() (Fingerprint, error) {
 	version, err := r.version()
 	if err != nil {

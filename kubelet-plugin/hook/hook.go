@@ -53,7 +53,7 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 	}
 	name := args[0]
 	warn := func(format string, args ...any) {
-		fmt.Fprintf(log, "tessera-hook: %s: warning: %s\n", name, fmt.Sprintf(format, args...))
+		fmt.Fprintf(log, "%s: %s: warning: %s\n", Program, name, fmt.Sprintf(format, args...))
 	}
 	perform, known := hooks[name]
 	if !known {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// program is the name of the installed program.
-const program = "tessera-hook"
+// Program is the name of the program that runs the hooks.
+const Program = "tessera-hook"
 
 // Install copies the program at src into a folder of dir that is named after its content and returns
 // the program's path. The program appears whole or not at all and is never changed afterwards, so
@@ -24,13 +24,13 @@ const program = "tessera-hook"
 func Install(src, dir string) (string, error) {
 	content, err := os.ReadFile(src)
 	if err != nil {
-		return "", fmt.Errorf("install %s: %w", program, err)
+		return "", fmt.Errorf("install %s: %w", Program, err)
 	}
 	sum := sha256.Sum256(content)
 	folder := filepath.Join(dir, hex.EncodeToString(sum[:8]))
-	path := filepath.Join(folder, program)
+	path := filepath.Join(folder, Program)
 	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return "", fmt.Errorf("install %s: %w", program, err)
+		return "", fmt.Errorf("install %s: %w", Program, err)
 	}
 	if err := runnable(folder); err != nil {
 		return "", fmt.Errorf("install %s: %w", path, err)
@@ -58,7 +58,7 @@ func runnable(folder string) error {
 
 // place writes the program durably and renames it to its path.
 func place(folder, path string, content []byte) error {
-	file, err := os.CreateTemp(folder, "."+program+"-*")
+	file, err := os.CreateTemp(folder, "."+Program+"-*")
 	if err != nil {
 		return err
 	}

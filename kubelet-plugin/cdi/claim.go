@@ -1,0 +1,103 @@
+package cdi
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// grant is a prepared device together with the device node of its GPU.
+type grant struct {
+	prepare.Prepared
+	gpu driverroot.Node
+}
+
+// claim returns the spec of a claim: one device per grant, in their order, and for each the ids that
+// give it to a container. The device's own id comes first: kubelet knows a device by its first id.
+func claim(uid string, driver driverroot.Driver, grants []grant) (*cdispec.Spec, [][]string, error) {
+	spec := cdispec.Spec{Kind: vendor + "/" + claimClass}
+	var ids [][]string
+	for i, g := range grants {
+		name := uid + "-" + strconv.Itoa(i) + "-" + g.Device
+		if err := parser.ValidateDeviceName(name); err != nil {
+			return nil, nil, fmt.Errorf("name device %s: %w", g.Device, err)
+		}
+		nodes, err := nodes(driver, g)
+		if err != nil {
+			return nil, nil, fmt.Errorf("give device %s: %w", g.Device, err)
+		}
+		spec.Devices = append(spec.Devices, cdispec.Device{
+			Name:           name,
+			ContainerEdits: cdispec.ContainerEdits{DeviceNodes: nodes},
+		})
+		ids = append(ids, []string{
+			parser.QualifiedName(vendor, claimClass, name),
+			parser.QualifiedName(vendor, commonClass, commonDevice),
+		})
+	}
+	versioned, err := versioned(spec)
+	return versioned, ids, err
+}
+
+// nodes returns the device nodes of one device: its GPU's and, for a part of it, the capabilities
+// that open exactly that part.
+func nodes(driver driverroot.Driver, g grant) ([]*cdispec.DeviceNode, error) {
+	nodes := []*cdispec.DeviceNode{hostNode(g.gpu)}
+	names, err := capabilities(driver, g.Prepared)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		capability, err := driver.Capability(name)
+		if err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, capabilityNode(capability))
+	}
+	return nodes, nil
+}
+
+// capabilities returns the MIG capabilities that a device needs besides its GPU.
+func capabilities(driver driverroot.Driver, p prepare.Prepared) ([]string, error) {
+	switch p.Use.Shape {
+	case gpu.Whole, gpu.TimeShare, gpu.MPS:
+		return nil, nil
+	case gpu.MIG:
+		if p.Instance == nil || p.Instance.CI == gpu.NoCompute {
+			return nil, fmt.Errorf("%v on %s has no instance", p.Use.Placement, p.Use.GPU)
+		}
+		instance := fmt.Sprintf("gpu%d/gi%d", p.GPU.Minor, p.Instance.GI)
+		return []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, p.Instance.CI)}, nil
+	case gpu.Monitor:
+		if _, mig := driver.Capabilities[monitor]; !mig {
+			return nil, nil
+		}
+		return []string{monitor}, nil
+	case gpu.None, gpu.VFIO:
+	}
+	return nil, fmt.Errorf("use %s as %v: %w", p.Use.GPU, p.Use.Shape, gpu.ErrUnsupported)
+}
+
+// monitor is the capability to watch every MIG device without using one.
+const monitor = "monitor"
+
+// capabilityNode returns a node that is described in full: the runtime makes it also where the host
+// has none, and lets the container read it, which is all that the driver asks for.
+func capabilityNode(node driverroot.Node) *cdispec.DeviceNode {
+	readable := os.FileMode(0o444)
+	return &cdispec.DeviceNode{
+		Path:        node.Path,
+		Type:        "c",
+		Major:       int64(node.Major),
+		Minor:       int64(node.Minor),
+		FileMode:    &readable,
+		Permissions: "r",
+	}
+}

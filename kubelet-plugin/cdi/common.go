@@ -1,0 +1,91 @@
+package cdi
+
+import (
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
+)
+
+// The names of CDI devices: vendor/class=device. They do not follow the name of the DRA driver, which
+// an administrator may choose.
+const (
+	vendor      = "gpu.tessera.dev"
+	commonClass = "common"
+	claimClass  = "claim"
+	// commonDevice is the one device of the common spec.
+	commonDevice = "driver"
+)
+
+// common returns the spec of the driver. program is the host path of the hook program.
+//
+// NVIDIA_VISIBLE_DEVICES tells an NVIDIA container runtime that may stand below to add nothing. It is
+// an edit of the device, as a device must have one.
+func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
+	var edits cdispec.ContainerEdits
+	for _, node := range driver.Control {
+		edits.DeviceNodes = append(edits.DeviceNodes, hostNode(node))
+	}
+	for _, files := range [][]driverroot.File{driver.Libraries, driver.Programs, driver.Firmware, driver.Settings} {
+		for _, file := range files {
+			edits.Mounts = append(edits.Mounts, mount(file, "ro", "nosuid", "nodev", "rbind", "rprivate"))
+		}
+	}
+	for _, socket := range driver.Sockets {
+		edits.Mounts = append(edits.Mounts, mount(socket, "nosuid", "nodev", "noexec", "rbind", "rprivate"))
+	}
+	edits.Hooks = hooks(driver, program)
+	return versioned(cdispec.Spec{
+		Kind:           vendor + "/" + commonClass,
+		ContainerEdits: edits,
+		Devices: []cdispec.Device{{
+			Name:           commonDevice,
+			ContainerEdits: cdispec.ContainerEdits{Env: []string{"NVIDIA_VISIBLE_DEVICES=void"}},
+		}},
+	})
+}
+
+// hooks returns the hooks in the order in which they must run: links before the cache that is made
+// from them, and compatibility libraries before the cache that prefers them.
+func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
+	run := func(name string, args ...string) *cdispec.Hook {
+		return &cdispec.Hook{
+			HookName: "createContainer",
+			Path:     program,
+			Args:     append([]string{hook.Program, name}, args...),
+		}
+	}
+	var links, folders []string
+	for _, link := range driver.Links {
+		links = append(links, "--link", link.Target+"::"+link.Path)
+	}
+	for _, folder := range driver.Folders {
+		folders = append(folders, "--folder", folder)
+	}
+	return []*cdispec.Hook{
+		run(hook.CreateSymlinks, links...),
+		run(hook.EnableCUDACompat, "--host-driver-version", driver.Version),
+		run(hook.UpdateLDCache, folders...),
+		run(hook.DisableDeviceNodeModification),
+	}
+}
+
+// hostNode returns a node whose numbers the runtime takes from the host when a container is made.
+func hostNode(node driverroot.Node) *cdispec.DeviceNode {
+	return &cdispec.DeviceNode{Path: node.Path, HostPath: node.Host}
+}
+
+func mount(file driverroot.File, options ...string) *cdispec.Mount {
+	return &cdispec.Mount{HostPath: file.Host, ContainerPath: file.Path, Options: options}
+}
+
+// versioned returns the spec with the oldest version that has all it uses: runtimes refuse versions
+// that are newer than they are.
+func versioned(spec cdispec.Spec) (*cdispec.Spec, error) {
+	version, err := cdispec.MinimumRequiredVersion(&spec)
+	if err != nil {
+		return nil, err
+	}
+	spec.Version = version
+	return &spec, nil
+}

@@ -1,0 +1,388 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+const version = "580.65.06"
+
+// host is a host with a driver and GPUs in a temporary folder, which stands for its root.
+type host struct {
+	t testing.TB
+	Config
+}
+
+func newHost(t testing.TB) *host {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: makes device nodes")
+	}
+	top := t.TempDir()
+	h := &host{t: t, Config: Config{
+		Dir:   filepath.Join(top, "var/run/cdi"),
+		Roots: driverroot.Roots{Host: top, Proc: top + "/proc", Sys: top + "/sys"},
+		Hook:  "/opt/tessera/tessera-hook",
+		Leads: func() bool { return true },
+	}}
+	h.write("/proc/devices", "Character devices:\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n")
+	h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu1/gi13/access 255\ngpu1/gi13/ci0/access 256\n")
+	h.write("/proc/sys/kernel/osrelease", "6.1.0\n")
+	h.write("/proc/sys/kernel/random/boot_id", "3f0c9d1e\n")
+	h.write(h.Hook, "")
+	h.node("nvidiactl", 120, 255)
+	h.node("nvidia-uvm", 121, 0)
+	h.node("nvidia0", 120, 0)
+	h.node("nvidia1", 120, 1)
+	h.install(version)
+	return h
+}
+
+// install lays the libraries of a driver version and loads its module.
+func (h *host) install(version string) {
+	h.write("/usr/lib64/libcuda.so."+version, "")
+	h.write("/usr/lib64/libnvidia-ml.so."+version, "")
+	h.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX x86_64 Kernel Module  "+version+"  Sat\n")
+}
+
+func (h *host) write(path, text string) {
+	h.t.Helper()
+	path = filepath.Join(h.Roots.Host, path)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) node(name string, major, minor uint32) {
+	h.t.Helper()
+	path := filepath.Join(h.Roots.Host, "dev", name)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := unix.Mknod(path, unix.S_IFCHR|0o666, int(unix.Mkdev(major, minor))); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) remove(path string) {
+	h.t.Helper()
+	if err := os.Remove(filepath.Join(h.Roots.Host, path)); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+func (h *host) files() []string {
+	h.t.Helper()
+	entries, err := os.ReadDir(h.Dir)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var names []string
+	for _, entry := range entries {
+		names = append(names, entry.Name())
+	}
+	return names
+}
+
+func (h *host) common() string {
+	h.t.Helper()
+	text, err := os.ReadFile(filepath.Join(h.Dir, commonFile))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return string(text)
+}
+
+// whole is a prepared whole GPU.
+func whole(minor int) prepare.Prepared {
+	return prepare.Prepared{
+		Result: prepare.Result{Request: "r", Pool: "p", Device: fmt.Sprintf("gpu-%d", minor)},
+		Use:    gpu.Device{GPU: "gpu-x", Use: gpu.Use{Shape: gpu.Whole}},
+		GPU:    gpu.GPU{Minor: minor},
+	}
+}
+
+func slice() prepare.Prepared {
+	p := whole(1)
+	p.Device, p.Use.Shape, p.Instance = "mig-0", gpu.MIG, &gpu.Instance{GI: 13, CI: 0}
+	return p
+}
+
+// inject gives a container the devices as a runtime does.
+func (h *host) inject(ids ...string) *oci.Spec {
+	h.t.Helper()
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(h.Dir), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	for path, errs := range cache.GetErrors() {
+		h.t.Errorf("%s: %v", path, errors.Join(errs...))
+	}
+	container := &oci.Spec{Process: &oci.Process{}, Linux: &oci.Linux{}}
+	if unresolved, err := cache.InjectDevices(container, ids...); err != nil {
+		h.t.Fatalf("inject: %v %v", unresolved, err)
+	}
+	return container
+}
+
+// A container with two claims has the nodes of both and everything that is common once.
+func TestTwoClaimsInOneContainer(t *testing.T) {
+	h := newHost(t)
+	// The library looks for nodes at their host paths: here those of the machine that runs the test.
+	h.Roots = driverroot.Roots{Host: "/", Proc: h.Roots.Proc, Sys: h.Roots.Sys, Driver: h.Roots.Host, Dev: h.Roots.Host}
+	h.Hook = filepath.Join(h.Roots.Driver, h.Hook)
+	specs := New(h.Config)
+	first, err := specs.Write("claim-a", []prepare.Prepared{whole(0)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := specs.Write("claim-b", []prepare.Prepared{slice()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	container := h.inject(slices.Concat(first[0], second[0])...)
+
+	var nodes []string
+	for _, d := range container.Linux.Devices {
+		nodes = append(nodes, fmt.Sprintf("%s %s %d:%d", d.Path, d.Type, d.Major, d.Minor))
+	}
+	slices.Sort(nodes)
+	want := []string{
+		"/dev/nvidia-caps/nvidia-cap255 c 122:255",
+		"/dev/nvidia-caps/nvidia-cap256 c 122:256",
+		"/dev/nvidia-uvm c 121:0",
+		"/dev/nvidia0 c 120:0",
+		"/dev/nvidia1 c 120:1",
+		"/dev/nvidiactl c 120:255",
+	}
+	if diff := cmp.Diff(want, nodes); diff != "" {
+		t.Errorf("nodes (-want +got):\n%s", diff)
+	}
+	var granted []string
+	for _, d := range container.Linux.Resources.Devices {
+		granted = append(granted, fmt.Sprintf("%d:%d %s", *d.Major, *d.Minor, d.Access))
+	}
+	slices.Sort(granted)
+	want = []string{"120:0 rwm", "120:1 rwm", "120:255 rwm", "121:0 rwm", "122:255 r", "122:256 r"}
+	if diff := cmp.Diff(want, granted); diff != "" {
+		t.Errorf("cgroup (-want +got):\n%s", diff)
+	}
+	if got := len(container.Hooks.CreateContainer); got != 4 {
+		t.Errorf("hooks: got %d, want each of the four once", got)
+	}
+	if !slices.Contains(container.Process.Env, "NVIDIA_VISIBLE_DEVICES=void") {
+		t.Errorf("environment: got %q", container.Process.Env)
+	}
+	if got := len(container.Mounts); got != 2 {
+		t.Errorf("mounts: got %d, want the two libraries", got)
+	}
+}
+
+func TestWriteListRemove(t *testing.T) {
+	h := newHost(t)
+	specs := New(h.Config)
+	if claims, err := specs.List(); err != nil || len(claims) != 0 {
+		t.Errorf("List before anything: got %v, %v", claims, err)
+	}
+	for _, uid := range []string{"a", "b"} {
+		for range 2 {
+			if _, err := specs.Write(uid, []prepare.Prepared{whole(0)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := specs.Remove("a"); err != nil {
+		t.Fatal(err)
+	}
+	if err := specs.Remove("a"); err != nil {
+		t.Errorf("Remove of a missing spec: %v", err)
+	}
+	claims, err := specs.List()
+	if diff := cmp.Diff([]string{"b"}, claims); diff != "" || err != nil {
+		t.Errorf("List: %v (-want +got):\n%s", err, diff)
+	}
+	if diff := cmp.Diff([]string{"tessera-claim-b.json", "tessera-common.json"}, h.files()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+// What is missing is named, and a claim without it gets no spec.
+func TestWriteNamesWhatIsMissing(t *testing.T) {
+	tests := map[string]struct {
+		breakIt func(*host)
+		device  prepare.Prepared
+		want    string
+	}{
+		"the GPU":        {func(h *host) { h.remove("/dev/nvidia0") }, whole(0), "/dev/nvidia0"},
+		"another GPU":    {func(*host) {}, whole(7), "/dev/nvidia7"},
+		"a control node": {func(h *host) { h.remove("/dev/nvidia-uvm") }, whole(0), "/dev/nvidia-uvm"},
+		"a library":      {func(h *host) { h.remove("/usr/lib64/libcuda.so." + version) }, whole(0), "libcuda.so." + version},
+		"the hook":       {func(h *host) { h.remove(h.Hook) }, whole(0), "/opt/tessera/tessera-hook"},
+		"the instance":   {func(h *host) { h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\n") }, slice(), "gpu1/gi13/access"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			h := newHost(t)
+			test.breakIt(h)
+			specs := New(h.Config)
+			_, err := specs.Write("a", []prepare.Prepared{test.device})
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Write: got error %v, want one with %q", err, test.want)
+			}
+			if claims, err := specs.List(); err != nil || len(claims) != 0 {
+				t.Errorf("List: got %v, %v, want no claim", claims, err)
+			}
+		})
+	}
+}
+
+func TestNoDriver(t *testing.T) {
+	h := newHost(t)
+	h.remove("/proc/driver/nvidia/version")
+	specs := New(h.Config)
+	if err := specs.Refresh(); !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("Refresh: got %v, want gpu.ErrNoDriver", err)
+	}
+	h.install(version)
+	if err := specs.Refresh(); err != nil {
+		t.Errorf("Refresh with a driver: %v", err)
+	}
+}
+
+// The common spec follows the driver, is made again when it is lost, and is otherwise left alone.
+func TestTheCommonSpecFollowsTheDriver(t *testing.T) {
+	h := newHost(t)
+	specs := New(h.Config)
+	write := func() {
+		t.Helper()
+		if _, err := specs.Write("a", []prepare.Prepared{whole(0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	if !strings.Contains(h.common(), version) {
+		t.Fatalf("the common spec does not name the driver %s", version)
+	}
+
+	marked := []byte("not written again")
+	if err := os.WriteFile(filepath.Join(h.Dir, commonFile), marked, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	write()
+	if got := h.common(); got != string(marked) {
+		t.Error("the common spec was written although nothing changed")
+	}
+	if err := specs.Refresh(); err != nil || !strings.Contains(h.common(), version) {
+		t.Errorf("Refresh: %v, want the common spec as it should be", err)
+	}
+
+	h.remove("/var/run/cdi/" + commonFile)
+	write()
+	if !strings.Contains(h.common(), version) {
+		t.Error("the lost common spec was not written again")
+	}
+
+	h.install("590.10.01")
+	write()
+	if got := h.common(); !strings.Contains(got, "libcuda.so.590.10.01") || strings.Contains(got, version) {
+		t.Errorf("after the driver changed the common spec is %s", got)
+	}
+}
+
+// Of two agents only the leading one writes the common spec; the other waits until there is one.
+func TestOnlyTheLeaderWritesTheCommonSpec(t *testing.T) {
+	h := newHost(t)
+	h.Leads = func() bool { return false }
+	follower := New(h.Config)
+	if _, err := follower.Write("a", []prepare.Prepared{whole(0)}); err == nil {
+		t.Fatal("Write without a common spec: got no error, want one")
+	}
+	h.Leads = func() bool { return true }
+	if err := New(h.Config).Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	before := h.common()
+	h.install("590.10.01")
+	if _, err := follower.Write("a", []prepare.Prepared{whole(0)}); err != nil {
+		t.Errorf("Write beside the leader: %v", err)
+	}
+	if err := follower.Refresh(); err != nil {
+		t.Errorf("Refresh beside the leader: %v", err)
+	}
+	if h.common() != before {
+		t.Error("the follower wrote the common spec")
+	}
+}
+
+func TestLeftoversAreSweptUp(t *testing.T) {
+	h := newHost(t)
+	h.write("/var/run/cdi/tessera-1.tmp", "old")
+	h.write("/var/run/cdi/tessera-2.tmp", "being written")
+	h.write("/var/run/cdi/other.tmp", "another's")
+	past := time.Now().Add(-time.Hour)
+	for _, name := range []string{"tessera-1.tmp", "other.tmp"} {
+		if err := os.Chtimes(filepath.Join(h.Dir, name), past, past); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := New(h.Config).Refresh(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"other.tmp", "tessera-2.tmp", "tessera-common.json"}, h.files()); diff != "" {
+		t.Errorf("files (-want +got):\n%s", diff)
+	}
+}
+
+func TestConcurrentClaims(t *testing.T) {
+	h := newHost(t)
+	specs := New(h.Config)
+	var writes sync.WaitGroup
+	for i := range 56 {
+		writes.Go(func() {
+			if _, err := specs.Write(fmt.Sprintf("claim-%d", i), []prepare.Prepared{slice()}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	writes.Wait()
+	if claims, err := specs.List(); len(claims) != 56 || err != nil {
+		t.Errorf("List: got %d claims, %v, want 56", len(claims), err)
+	}
+	if got := len(h.files()); got != 57 {
+		t.Errorf("files: got %d, want 57: %v", got, h.files())
+	}
+}
+
+// The cost of one claim's spec over its life.
+func BenchmarkWriteRemove(b *testing.B) {
+	h := newHost(b)
+	specs := New(h.Config)
+	devices := []prepare.Prepared{slice()}
+	for b.Loop() {
+		if _, err := specs.Write("a", devices); err != nil {
+			b.Fatal(err)
+		}
+		if err := specs.Remove("a"); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
