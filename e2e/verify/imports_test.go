@@ -43,7 +43,7 @@ var law = []row{
 	{"kubelet-plugin/prepare", append([]string{"api", klog, errgroup, "golang.org/x/sys"}, kubernetesTypes...)},
 	{"kubelet-plugin/checkpoint", []string{"api/gpu", "kubelet-plugin/prepare", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/driverroot", []string{klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
-	{"kubelet-plugin/cdi", []string{"api/gpu", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
+	{"kubelet-plugin/cdi", []string{"api/gpu", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
 	{"kubelet-plugin/hook", []string{"kubelet-plugin/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/ldso", nil},
 	{"kubelet-plugin/mps", []string{"api/gpu", klog}},
