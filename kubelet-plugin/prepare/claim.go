@@ -5,6 +5,7 @@ import (
 	"regexp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 )
 
 // Claim is an allocated ResourceClaim as far as this driver is concerned: its identity and the
@@ -103,10 +104,7 @@ func (c Claim) validate() error {
 }
 
 // Settings are the parameters of one device after precedence, defaults and validation.
-type Settings struct {
-	// TimeSlice is the wished time-slice class; empty leaves the GPU as it is.
-	TimeSlice string
-}
+type Settings = params.Settings
 
 // Prepared is one device as it was made ready: what the CDI spec and the answer to kubelet are made
 // from.
