@@ -21,6 +21,8 @@ type Grant struct {
 	// Profile and Multiprocessors describe a MIG device.
 	Profile         string
 	Multiprocessors int64
+	// Memory is in bytes.
+	Memory int64
 	// Attributes are all attributes by their full name, as text.
 	Attributes map[string]string
 }
@@ -123,8 +125,11 @@ func (g *Grant) read(device resourceapi.Device) {
 	g.Parent = g.Attributes[qualified("parentUUID", g.Driver)]
 	g.Profile = g.Attributes[qualified("profile", g.Driver)]
 	for name, capacity := range device.Capacity {
-		if qualified(string(name), g.Driver) == qualified("multiprocessors", g.Driver) {
+		switch qualified(string(name), g.Driver) {
+		case qualified("multiprocessors", g.Driver):
 			g.Multiprocessors = capacity.Value.Value()
+		case qualified("memory", g.Driver):
+			g.Memory = capacity.Value.Value()
 		}
 	}
 }

@@ -29,7 +29,8 @@ func testSlice(generation int64, uuid string) *resourceapi.ResourceSlice {
 				"parentUUID":           {StringValue: ptr.To(uuid)},
 				"profile":              {StringValue: ptr.To("1g.10gb")},
 			}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
-				"multiprocessors": {Value: resource.MustParse("16")},
+				"multiprocessors":        {Value: resource.MustParse("16")},
+				"gpu.tessera.dev/memory": {Value: resource.MustParse("9984Mi")},
 			}},
 		},
 	}}
@@ -88,7 +89,7 @@ func TestGrants(t *testing.T) {
 	}
 	mig := Grant{
 		Node: "node1", Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a-mig-19-3", Shape: "mig",
-		UUID: "MIG-1", Parent: "GPU-new", Profile: "1g.10gb", Multiprocessors: 16,
+		UUID: "MIG-1", Parent: "GPU-new", Profile: "1g.10gb", Multiprocessors: 16, Memory: 9984 << 20,
 		Attributes: map[string]string{"gpu.tessera.dev/type": "mig", "gpu.tessera.dev/parentUUID": "GPU-new", "gpu.tessera.dev/profile": "1g.10gb"},
 	}
 	gone := Grant{Node: "node1", Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gone"}
@@ -131,5 +132,34 @@ func TestAsked(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, asked(claim)); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)
+	}
+}
+
+func TestForesee(t *testing.T) {
+	devices := []Grant{
+		Describe("gpu.tessera.dev", "p", testSlice(1, "GPU-a").Spec.Devices[0]),
+		Describe("gpu.tessera.dev", "p", testSlice(1, "GPU-a").Spec.Devices[1]),
+	}
+	tests := map[string]struct {
+		text string
+		want int
+	}{
+		"between them":     {"containers: {a: {gpus: 1}, b: {mig: [1g.10gb]}}", 0},
+		"in one":           {"gpus: 1\nmig: ['1g.*']", 0},
+		"too few":          {"gpus: 2\nmig: [1g.10gb]", 1},
+		"another profile":  {"gpus: 1\nmig: [2g.20gb]", 1},
+		"a log says least": {"log: Test PASSED", 0},
+		"no common value":  {"gpus: 1\nmig: ['*']\nmatch: [gpu.tessera.dev/type]", 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			e, err := Parse(test.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := e.Foresee(devices); len(got) != test.want {
+				t.Errorf("complaints: got %q, want %d", got, test.want)
+			}
+		})
 	}
 }

@@ -4,14 +4,16 @@
 //   probe isolation [MAJORS MINORS] which device numbers can be opened; needs CAP_MKNOD
 //   probe vectoradd                 compute something with CUDA
 //
-// With --hold as the first argument it stays after the answer until it gets SIGTERM.
+// With --stay SECONDS in front it stays that long after the answer, or until SIGTERM, and so keeps what it
+// was given.
 #include "probe.h"
 
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
+#include <time.h>
 
 void *library(const char *name) {
 	void *opened = dlopen(name, RTLD_NOW);
@@ -49,22 +51,24 @@ static int answer(int argc, char **argv) {
 	return 2;
 }
 
-// hold waits for SIGTERM. As the first process of a container nothing but an explicit wait sees it.
-static void hold(void) {
+// stay waits for SIGTERM, at most so many seconds. As the first process of a container nothing but an
+// explicit wait sees the signal.
+static void stay(long seconds) {
+	const struct timespec most = {.tv_sec = seconds};
 	sigset_t ends;
-	int got;
 	sigemptyset(&ends);
 	sigaddset(&ends, SIGTERM);
 	sigaddset(&ends, SIGINT);
 	sigprocmask(SIG_BLOCK, &ends, NULL);
-	sigwait(&ends, &got);
+	sigtimedwait(&ends, NULL, &most);
 }
 
 int main(int argc, char **argv) {
-	int stay = argc > 1 && strcmp(argv[1], "--hold") == 0;
-	int status = answer(argc - 1 - stay, argv + 1 + stay);
+	int staying = argc > 2 && strcmp(argv[1], "--stay") == 0;
+	int skip = staying ? 3 : 1;
+	int status = answer(argc - skip, argv + skip);
 	fflush(stdout);
-	if (stay && status == 0)
-		hold();
+	if (staying && status == 0)
+		stay(strtol(argv[2], NULL, 10));
 	return status;
 }

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/e2e/expect"
+)
+
+// renderExamples lists the examples with what their pods are expected to see.
+func renderExamples(examples []expect.Example) string {
+	var text strings.Builder
+	text.WriteString("<!-- Generated from the manifests by e2e/generate; do not edit. -->\n# Examples\n\n")
+	text.WriteString("One manifest per feature. The annotation `tessera.dev/expect` on each pod and job says what must come of it;\n")
+	text.WriteString("`make demo` and the end-to-end suites run all of them and hold them to it.\n\n")
+	text.WriteString("| manifest | shows | expected |\n|---|---|---|\n")
+	for _, example := range examples {
+		var expected []string
+		for _, subject := range example.Subjects {
+			line := subject.Name + " " + summary(subject.Expectation)
+			if !slices.Contains(expected, line) {
+				expected = append(expected, line)
+			}
+		}
+		fmt.Fprintf(&text, "| [%s](%s) | %s | %s |\n", example.File, example.File, example.Title, strings.Join(expected, "; "))
+	}
+	return text.String()
+}
+
+// summary says an expectation in words.
+func summary(e expect.Expectation) string {
+	if e.Phase == expect.Pending {
+		return fmt.Sprintf("stays Pending: “%s”", e.Reason)
+	}
+	var parts []string
+	if view := viewText(e.View); view != "" {
+		parts = append(parts, view)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Containers)) {
+		parts = append(parts, name+" "+viewText(e.Containers[name]))
+	}
+	switch e.Devices {
+	case expect.Same:
+		parts = append(parts, "all the same")
+	case expect.Distinct:
+		parts = append(parts, "each its own")
+	case "":
+	}
+	if e.SameAs != "" {
+		parts = append(parts, "the same as "+e.SameAs)
+	}
+	for _, attribute := range e.Match {
+		parts = append(parts, "with one "+attribute)
+	}
+	if e.Over > 0 {
+		parts = append(parts, fmt.Sprintf("in turns on %d devices", e.Over))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func viewText(v expect.View) string {
+	var parts []string
+	if v.GPUs != nil {
+		parts = append(parts, fmt.Sprintf("sees %d GPU", *v.GPUs))
+	}
+	for _, profile := range v.MIG {
+		if profile == "*" {
+			profile = "any profile"
+		}
+		parts = append(parts, "sees MIG "+profile)
+	}
+	if v.Memory != nil {
+		parts = append(parts, "at least "+v.Memory.String())
+	}
+	if v.Log != "" {
+		parts = append(parts, fmt.Sprintf("prints “%s”", v.Log))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,180 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	celgo "github.com/google/cel-go/cel"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/cel/environment"
+)
+
+const agentAccount = "system:serviceaccount:tessera-system:tessera-node"
+
+func slice(driver string, node *string) *resourceapi.ResourceSlice {
+	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: node}}
+}
+
+// TestAgentWritesItsOwnSlicesOnly evaluates the admission policy as the API server does.
+func TestAgentWritesItsOwnSlicesOnly(t *testing.T) {
+	objects := manifests(t, "deployments")
+	policy := one[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects)
+	binding := one[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects)
+	if binding.Spec.PolicyName != policy.Name {
+		t.Errorf("the binding is for %s, want %s", binding.Spec.PolicyName, policy.Name)
+	}
+	account := one[*corev1.ServiceAccount](t, objects)
+	if got := "system:serviceaccount:" + account.Namespace + ":" + account.Name; got != agentAccount {
+		t.Errorf("the agent is %s, the test asks as %s", got, agentAccount)
+	}
+	judge := compile(t, policy)
+
+	own, other := "node1", "node2"
+	agent := &user.DefaultInfo{Name: agentAccount, Extra: map[string][]string{"authentication.kubernetes.io/node-name": {own}}}
+	unbound := &user.DefaultInfo{Name: agentAccount}
+	admin := &user.DefaultInfo{Name: "admin"}
+	mine, theirs := slice("gpu.tessera.dev", &own), slice("gpu.tessera.dev", &other)
+
+	tests := map[string]struct {
+		who              user.Info
+		operation        admission.Operation
+		object, previous *resourceapi.ResourceSlice
+		// want is a part of the refusal; empty when the write passes.
+		want string
+	}{
+		"creates its own":            {agent, admission.Create, mine, nil, ""},
+		"updates its own":            {agent, admission.Update, mine, mine, ""},
+		"deletes its own":            {agent, admission.Delete, nil, mine, ""},
+		"creates another node's":     {agent, admission.Create, theirs, nil, "the agent on node node1 may not write the ResourceSlice of node node2: set spec.nodeName to node1"},
+		"updates another node's":     {agent, admission.Update, theirs, theirs, "may not write the ResourceSlice of node node2"},
+		"deletes another node's":     {agent, admission.Delete, nil, theirs, "may not write the ResourceSlice of node node2"},
+		"creates one for all nodes":  {agent, admission.Create, slice("gpu.tessera.dev", nil), nil, "may not write the ResourceSlice of all nodes"},
+		"creates another driver's":   {agent, admission.Create, slice("gpu.nvidia.com", &own), nil, "may not write ResourceSlices of driver gpu.nvidia.com: its driver is gpu.tessera.dev"},
+		"deletes another driver's":   {agent, admission.Delete, nil, slice("gpu.nvidia.com", &own), "may not write ResourceSlices of driver gpu.nvidia.com"},
+		"has a token of no node":     {unbound, admission.Create, mine, nil, "is not bound to a pod on a node"},
+		"an administrator may":       {admin, admission.Create, theirs, nil, ""},
+		"an administrator may clean": {admin, admission.Delete, nil, theirs, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := strings.Join(judge(t, test.who, test.operation, test.object, test.previous), "\n")
+			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("refusal: got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// verdict returns the messages of the validations that refuse a write.
+type verdict func(t *testing.T, who user.Info, operation admission.Operation, object, previous *resourceapi.ResourceSlice) []string
+
+// expression is one of a policy's for the compiler.
+type expression struct {
+	name, text string
+	result     *celgo.Type
+}
+
+func (e expression) GetName() string            { return e.name }
+func (e expression) GetExpression() string      { return e.text }
+func (e expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{e.result} }
+
+// compile prepares a policy with the API server's own compiler.
+func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) verdict {
+	t.Helper()
+	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range policy.Spec.Variables {
+		result := compiler.CompileAndStoreVariable(expression{v.Name, v.Expression, celgo.AnyType}, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		if result.Error != nil {
+			t.Fatalf("variable %s: %v", v.Name, result.Error)
+		}
+	}
+	var conditions, validations, messages []cel.ExpressionAccessor
+	for _, c := range policy.Spec.MatchConditions {
+		conditions = append(conditions, expression{c.Name, c.Expression, celgo.BoolType})
+	}
+	for _, v := range policy.Spec.Validations {
+		validations = append(validations, expression{v.Expression, v.Expression, celgo.BoolType})
+		message := v.MessageExpression
+		if message == "" {
+			message = strconv.Quote(v.Message)
+		}
+		messages = append(messages, expression{message, message, celgo.StringType})
+	}
+	evaluate := func(list []cel.ExpressionAccessor) func(*testing.T, *admission.VersionedAttributes) []any {
+		compiled := compiler.CompileCondition(list, cel.OptionalVariableDeclarations{}, environment.StoredExpressions)
+		if errs := compiled.CompilationErrors(); len(errs) > 0 {
+			t.Fatalf("compile the policy: %v", errs)
+		}
+		return func(t *testing.T, write *admission.VersionedAttributes) []any { return results(t, compiled, write) }
+	}
+	matches, passes, says := evaluate(conditions), evaluate(validations), evaluate(messages)
+	return func(t *testing.T, who user.Info, operation admission.Operation, object, previous *resourceapi.ResourceSlice) []string {
+		t.Helper()
+		write := attributes(who, operation, object, previous)
+		if slices.Contains(matches(t, write), any(false)) {
+			return nil
+		}
+		var refusals []string
+		said := says(t, write)
+		for i, passed := range passes(t, write) {
+			if passed != true {
+				refusals = append(refusals, fmt.Sprint(said[i]))
+			}
+		}
+		return refusals
+	}
+}
+
+// results evaluates expressions for one write. An expression that fails refuses the write, so its error
+// is its result.
+func results(t *testing.T, compiled cel.ConditionEvaluator, write *admission.VersionedAttributes) []any {
+	t.Helper()
+	request := cel.CreateAdmissionRequest(write.Attributes, metav1.GroupVersionResource(resources), metav1.GroupVersionKind(write.VersionedKind))
+	evaluated, _, err := compiled.ForInput(t.Context(), write, request, cel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values []any
+	for _, e := range evaluated {
+		if e.Error != nil {
+			values = append(values, e.Error)
+			continue
+		}
+		values = append(values, e.EvalResult.Value())
+	}
+	return values
+}
+
+var resources = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
+
+// attributes describes the write to the policy.
+func attributes(who user.Info, operation admission.Operation, object, previous *resourceapi.ResourceSlice) *admission.VersionedAttributes {
+	kind := resourceapi.SchemeGroupVersion.WithKind("ResourceSlice")
+	var current, old runtime.Object
+	if object != nil { // a nil pointer in an interface is not nil
+		current = object
+	}
+	if previous != nil {
+		old = previous
+	}
+	return &admission.VersionedAttributes{
+		Attributes:         admission.NewAttributesRecord(current, old, kind, "", "s", resources, "", operation, nil, false, who),
+		VersionedObject:    admission.NewLazyObject(current),
+		VersionedOldObject: admission.NewLazyObject(old),
+		VersionedKind:      kind,
+	}
+}

@@ -1,0 +1,195 @@
+package verify
+
+import (
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/dynamic-resource-allocation/structured"
+
+	"github.com/tessera-gpu/tessera/e2e/expect"
+)
+
+// cluster is what the default lab publishes, and what of it is allocated.
+type cluster struct {
+	nodes     []*corev1.Node
+	published []*resourceapi.ResourceSlice
+	classes   classes
+	taken     sets.Set[structured.DeviceID]
+}
+
+func newCluster(t *testing.T, classes classes) *cluster {
+	t.Helper()
+	c := &cluster{classes: classes, taken: sets.New[structured.DeviceID]()}
+	for i, machine := range []string{"h100x8", "a30x4l40sx4"} {
+		node, slices := labNode(t, fmt.Sprintf("node%d", i+1), machine)
+		c.nodes = append(c.nodes, node)
+		c.published = append(c.published, slices...)
+	}
+	return c
+}
+
+// allocate gives the claims, together, devices of one node as kube-scheduler would, and keeps them taken.
+// It returns nothing when no node can serve them.
+func (c *cluster) allocate(t *testing.T, claims []*resourceapi.ResourceClaim) []expect.Grant {
+	t.Helper()
+	features := structured.Features{AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true}
+	state := structured.AllocatedState{AllocatedDevices: c.taken.Clone(), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()}
+	allocator, err := structured.NewAllocator(t.Context(), features, state, c.classes, c.published, compiled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range c.nodes {
+		results, err := allocator.Allocate(t.Context(), node, claims)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var devices []expect.Grant
+		for _, result := range results {
+			for _, device := range result.Devices.Results {
+				c.taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
+				devices = append(devices, c.device(t, device))
+			}
+		}
+		if len(devices) > 0 {
+			return devices
+		}
+	}
+	return nil
+}
+
+func (c *cluster) device(t *testing.T, result resourceapi.DeviceRequestAllocationResult) expect.Grant {
+	t.Helper()
+	for _, slice := range c.published {
+		for _, device := range slice.Spec.Devices {
+			if slice.Spec.Pool.Name == result.Pool && device.Name == result.Device {
+				return expect.Describe(result.Driver, result.Pool, device)
+			}
+		}
+	}
+	t.Fatalf("%s/%s was allocated and is not published", result.Pool, result.Device)
+	return expect.Grant{}
+}
+
+// TestExamplesCanBeServed allocates every example on an empty default lab, with the allocator that
+// kube-scheduler uses, and holds the devices to the expectation in the manifest.
+func TestExamplesCanBeServed(t *testing.T) {
+	examples, err := expect.Load(os.DirFS(filepath.Join(root(t), "deployments", "examples")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	shipped := find[*resourceapi.DeviceClass](manifests(t, "deployments"))
+	objects := manifests(t, path.Join("deployments", "examples"))
+	for _, example := range examples {
+		t.Run(example.File, func(t *testing.T) {
+			own := map[string][]runtime.Object{example.File: objects[example.File]}
+			known := newClasses(append(find[*resourceapi.DeviceClass](own), shipped...))
+			for _, subject := range example.Subjects {
+				serve(t, newCluster(t, known), own, subject)
+			}
+		})
+	}
+}
+
+// serve allocates a pod of the subject, or as many pods as its expectation speaks of.
+func serve(t *testing.T, c *cluster, own map[string][]runtime.Object, subject expect.Subject) {
+	t.Helper()
+	spec := podSpec(t, own, subject)
+	pods := max(subject.Expectation.Over, 1)
+	for range pods {
+		devices := c.allocate(t, claimsOf(t, c, own, spec))
+		if len(devices) == 0 {
+			t.Fatalf("%s: no node of the default lab can serve it", subject)
+		}
+		for _, complaint := range subject.Expectation.Foresee(devices) {
+			t.Errorf("%s: %s", subject, complaint)
+		}
+	}
+	if subject.Expectation.Over > 0 {
+		if extra := c.allocate(t, claimsOf(t, c, own, spec)); len(extra) > 0 {
+			t.Errorf("%s: one pod more than %d got a device too: %s", subject, pods, extra[0])
+		}
+	}
+}
+
+func podSpec(t *testing.T, own map[string][]runtime.Object, subject expect.Subject) corev1.PodSpec {
+	t.Helper()
+	for _, pod := range find[*corev1.Pod](own) {
+		if subject.Kind == "Pod" && pod.Name == subject.Name {
+			return pod.Spec
+		}
+	}
+	for _, job := range find[*batchv1.Job](own) {
+		if subject.Kind == "Job" && job.Name == subject.Name {
+			return job.Spec.Template.Spec
+		}
+	}
+	t.Fatalf("%s: not in its manifest", subject)
+	return corev1.PodSpec{}
+}
+
+// claimsOf returns the claims that a pod of the spec would have.
+func claimsOf(t *testing.T, c *cluster, own map[string][]runtime.Object, spec corev1.PodSpec) []*resourceapi.ResourceClaim {
+	t.Helper()
+	var claims []*resourceapi.ResourceClaim
+	add := func(name string, spec resourceapi.ResourceClaimSpec) {
+		complete := spec.DeepCopy()
+		for i := range complete.Devices.Requests {
+			defaults(&complete.Devices.Requests[i])
+		}
+		claims = append(claims, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name)}, Spec: *complete})
+	}
+	for _, wanted := range spec.ResourceClaims {
+		for _, template := range find[*resourceapi.ResourceClaimTemplate](own) {
+			if wanted.ResourceClaimTemplateName != nil && template.Name == *wanted.ResourceClaimTemplateName {
+				add(template.Name, template.Spec.Spec)
+			}
+		}
+		for _, claim := range find[*resourceapi.ResourceClaim](own) {
+			if wanted.ResourceClaimName != nil && claim.Name == *wanted.ResourceClaimName {
+				add(claim.Name, claim.Spec)
+			}
+		}
+	}
+	for _, container := range spec.Containers {
+		for name, count := range container.Resources.Limits {
+			for _, class := range c.classes {
+				if extended := class.Spec.ExtendedResourceName; extended != nil && *extended == string(name) {
+					request := resourceapi.DeviceRequest{Name: "extended", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class.Name, Count: count.Value()}}
+					add("extended", resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}})
+				}
+			}
+		}
+	}
+	if len(claims) == 0 {
+		t.Fatal("the pod claims nothing that its manifest or a class provides")
+	}
+	return claims
+}
+
+// defaults fills in what the API server would.
+func defaults(request *resourceapi.DeviceRequest) {
+	fill := func(mode *resourceapi.DeviceAllocationMode, count *int64) {
+		if *mode == "" {
+			*mode = resourceapi.DeviceAllocationModeExactCount
+		}
+		if *mode == resourceapi.DeviceAllocationModeExactCount && *count == 0 {
+			*count = 1
+		}
+	}
+	if request.Exactly != nil {
+		fill(&request.Exactly.AllocationMode, &request.Exactly.Count)
+	}
+	for i := range request.FirstAvailable {
+		fill(&request.FirstAvailable[i].AllocationMode, &request.FirstAvailable[i].Count)
+	}
+}
