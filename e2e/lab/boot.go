@@ -124,6 +124,21 @@ func (l *Lab) awaitNode(ctx context.Context, name, bootID string) error {
 	return nil
 }
 
+// awaitAccount waits until the controllers have made the account that pods have by default: before, every pod is refused.
+func (l *Lab) awaitAccount(ctx context.Context) error {
+	var last error
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
+	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
+		_, last = l.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the default service account: %w: %w", err, last)
+	}
+	return nil
+}
+
 func readiness(node *corev1.Node) corev1.NodeCondition {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {

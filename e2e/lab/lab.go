@@ -30,7 +30,7 @@ type Lab struct {
 	client   kubernetes.Interface
 }
 
-// Start builds what is missing and brings a lab up; it returns when every node is Ready. It needs root. After an error what stands keeps standing, so that
+// Start builds what is missing and brings a lab up; it returns when every node is Ready and pods can be made. It needs root. After an error what stands keeps standing, so that
 // its logs can be read: Down removes it.
 func Start(ctx context.Context, config Config) (*Lab, error) {
 	config, err := config.complete()
@@ -51,6 +51,9 @@ func Start(ctx context.Context, config Config) (*Lab, error) {
 	}
 	l.say("control plane is ready after %s", since(began))
 	if err := l.startNodes(ctx, plan); err != nil {
+		return nil, fmt.Errorf("%w; logs are below %s", err, l.folder)
+	}
+	if err := l.awaitAccount(ctx); err != nil {
 		return nil, fmt.Errorf("%w; logs are below %s", err, l.folder)
 	}
 	l.say("%d nodes are ready after %s", len(config.Nodes), since(began))

@@ -1,8 +1,6 @@
-// Package cgroup makes and removes the control groups of a lab's machines, on hosts with cgroup v1, v2 or both.
 package cgroup
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -17,34 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hierarchy is one mounted tree of control groups.
-type Hierarchy struct {
-	Path    string
-	Unified bool // cgroup v2
-	Cpuset  bool // v1: a new group takes no process before it is told its CPUs and memory nodes
-}
-
-// Hierarchies lists the hierarchies in the given mountinfo text (see proc(5)).
-func Hierarchies(mountinfo string) []Hierarchy {
-	var list []Hierarchy
-	scanner := bufio.NewScanner(strings.NewReader(mountinfo))
-	for scanner.Scan() {
-		before, after, found := strings.Cut(scanner.Text(), " - ")
-		left, right := strings.Fields(before), strings.Fields(after)
-		if !found || len(left) < 5 || len(right) < 3 {
-			continue
-		}
-		switch right[0] {
-		case "cgroup2":
-			list = append(list, Hierarchy{Path: left[4], Unified: true})
-		case "cgroup":
-			cpuset := slices.Contains(strings.Split(right[2], ","), "cpuset")
-			list = append(list, Hierarchy{Path: left[4], Cpuset: cpuset})
-		}
-	}
-	return list
-}
-
 // Tree is the groups of one name in every hierarchy of the host.
 type Tree struct {
 	hierarchies []Hierarchy
@@ -53,21 +23,22 @@ type Tree struct {
 
 // Of returns the tree of that name, which need not exist. The name is a relative path.
 func Of(name string) (Tree, error) {
-	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return Tree{}, fmt.Errorf("find the control groups: %w", err)
-	}
-	return Tree{hierarchies: Hierarchies(string(mountinfo)), name: name}, nil
+	hierarchies, err := mounted()
+	return Tree{hierarchies: hierarchies, name: name}, err
 }
 
-// Add makes the tree where it is missing and puts a process into it. Under v2 the process goes one level deeper, into "system":
-// a group with processes can hand no controllers to the groups of containers beside it.
+func mounted() ([]Hierarchy, error) {
+	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, fmt.Errorf("find the control groups: %w", err)
+	}
+	return Hierarchies(string(mountinfo)), nil
+}
+
+// Add makes the tree where it is missing and puts a process into it.
 func (t Tree) Add(pid int) error {
 	for _, h := range t.hierarchies {
 		dir := filepath.Join(h.Path, t.name)
-		if h.Unified {
-			dir = filepath.Join(dir, "system")
-		}
 		if err := h.makeAll(dir); err != nil {
 			return fmt.Errorf("make control group: %w", err)
 		}
@@ -87,13 +58,13 @@ func (h Hierarchy) makeAll(dir string) error {
 	parent := h.Path
 	for _, element := range strings.Split(relative, "/") {
 		if h.Unified {
-			h.delegate(parent)
+			delegate(parent)
 		}
 		child := filepath.Join(parent, element)
 		if err := os.Mkdir(child, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if h.Cpuset {
+		if h.cpuset() {
 			if err := inherit(parent, child); err != nil {
 				return err
 			}
@@ -101,13 +72,6 @@ func (h Hierarchy) makeAll(dir string) error {
 		parent = child
 	}
 	return nil
-}
-
-// delegate hands the controllers that kubelet and runc use to the children of dir. Those that the host lacks or has bound to v1 are left out.
-func (h Hierarchy) delegate(dir string) {
-	for _, controller := range []string{"cpu", "cpuset", "io", "memory", "pids", "hugetlb"} {
-		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)
-	}
 }
 
 // inherit copies the CPUs and memory nodes of a v1 cpuset group.

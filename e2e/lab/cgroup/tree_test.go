@@ -21,12 +21,12 @@ func TestHierarchies(t *testing.T) {
 			"31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n" +
 				"32 31 0:29 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n" +
 				"34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n" +
-				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n" +
+				"40 31 0:37 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,xattr,release_agent=/lib/x,name=systemd\n" +
 				"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n",
 			[]Hierarchy{
-				{Path: "/sys/fs/cgroup/cpu,cpuacct"},
-				{Path: "/sys/fs/cgroup/cpuset", Cpuset: true},
-				{Path: "/sys/fs/cgroup/systemd"},
+				{Path: "/sys/fs/cgroup/cpu,cpuacct", Options: []string{"cpu", "cpuacct"}},
+				{Path: "/sys/fs/cgroup/cpuset", Options: []string{"cpuset"}},
+				{Path: "/sys/fs/cgroup/systemd", Options: []string{"none", "name=systemd"}},
 				{Path: "/sys/fs/cgroup/unified", Unified: true},
 			},
 		},

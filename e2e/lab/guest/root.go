@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/tessera-gpu/tessera/e2e/lab/cgroup"
 	"github.com/tessera-gpu/tessera/e2e/lab/machine"
 )
 
@@ -22,15 +23,21 @@ func enterRoot(folder string, spec machine.Spec) error {
 		return err
 	}
 	root := filepath.Join(folder, machine.RootFolder)
+	groups, err := cgroup.Host()
+	if err != nil {
+		return err
+	}
 	steps := []func() error{
 		func() error { return mountLayers(root, filepath.Join(folder, machine.DiskFolder)) },
 		func() error { return mountKernel(root) },
+		func() error { return groups.Mount(root) },
 		func() error { return makeDevices(filepath.Join(root, "dev")) },
 		func() error { return bindAll(root, spec.Mounts) },
 		func() error { return writeAll(root, spec.Files) },
 		func() error { return pivot(root) },
 		func() error { return maskAll(spec.Masks) },
 		func() error { return setAll(spec.Settings) },
+		groups.Settle,
 		func() error { return mount("", "/", "", unix.MS_REC|unix.MS_SHARED, "") }, // as on any host: volumes may propagate
 	}
 	for _, step := range steps {

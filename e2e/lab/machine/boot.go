@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/tessera-gpu/tessera/e2e/lab/cgroup"
 )
@@ -26,8 +27,10 @@ func (m Machine) Boot(ctx context.Context, guest string, spec Spec) error {
 		return fmt.Errorf("boot %s: %w", spec.Name, err)
 	}
 	defer launch.close()
+	stop := context.AfterFunc(ctx, func() { _ = launch.ready.SetReadDeadline(time.Unix(1, 0)) }) // ends the wait for the guest's answer
+	defer stop()
 	if err := m.handOver(launch, spec); err != nil {
-		return errors.Join(fmt.Errorf("boot %s: %w", spec.Name, err), m.Kill(ctx))
+		return errors.Join(fmt.Errorf("boot %s: %w", spec.Name, err), m.Kill(context.WithoutCancel(ctx)))
 	}
 	return nil
 }

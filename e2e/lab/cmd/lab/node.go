@@ -7,11 +7,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
 // hardware is what builds the GPUs of this lab's nodes.
-func hardware() lab.Hardware { return nil }
+func hardware() lab.Hardware { return cluster.Hardware{} }
 
 // parseNode reads NAME or NAME=GPU-SPEC.
 func parseNode(text string) lab.NodeSpec {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
@@ -30,10 +31,19 @@ func newUp(p *place) *cobra.Command {
 			return nil
 		},
 	}
-	cmd.Flags().StringSliceVar(&nodes, "nodes", []string{"node1", "node2"}, "nodes, each NAME or NAME=GPU-SPEC")
+	cmd.Flags().StringSliceVar(&nodes, "nodes", defaultNodes(), "nodes, each NAME or NAME=GPU-SPEC")
 	cmd.Flags().StringSliceVar(&images, "images", nil, "archives of images that every node has from the start")
 	cmd.Flags().BoolVar(&audit, "audit", false, "let the API server log every request")
 	return cmd
+}
+
+// defaultNodes are those of the demo and the suites.
+func defaultNodes() []string {
+	var texts []string
+	for _, node := range cluster.Nodes() {
+		texts = append(texts, node.Name+"="+node.GPU)
+	}
+	return texts
 }
 
 func newDown(p *place) *cobra.Command {
