@@ -1,0 +1,121 @@
+// Package bundle builds the images of the product and of its tests as archives for `ctr images import`.
+package bundle
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/deployments/images/oci"
+	"github.com/tessera-gpu/tessera/deployments/images/userland"
+)
+
+// The names of the images on a node.
+const (
+	NodeImage     = "localhost/tessera/node:dev"     // the agent, as deployments/daemonset.yaml names it
+	UserlandImage = "localhost/tessera/userland:dev" // the C library and a shell
+	StaticImage   = "localhost/tessera/static:dev"   // a shell without any C library
+)
+
+// Base is what images with dynamically linked programs stand on: the C library and a shell.
+type Base struct {
+	Layers [][]oci.File
+	Labels map[string]string
+}
+
+// NewBase reads the base from the host.
+func NewBase(ctx context.Context) (Base, error) {
+	glibc, err := userland.HostGlibc(ctx)
+	if err != nil {
+		return Base{}, err
+	}
+	shell, err := userland.Busybox(ctx)
+	if err != nil {
+		return Base{}, err
+	}
+	return Base{Layers: [][]oci.File{glibc.Files, shell}, Labels: map[string]string{userland.LibcLabel: glibc.Version}}, nil
+}
+
+// Image returns a recipe of an image of that name: the base and one layer of the given files.
+func (b Base) Image(name string, files ...oci.File) oci.Image {
+	image := oci.Image{Name: name, Architecture: runtime.GOARCH, Layers: slices.Clone(b.Layers), Labels: maps.Clone(b.Labels), Env: []string{searchPath}}
+	if len(files) > 0 {
+		image.Layers = append(image.Layers, files)
+	}
+	return image
+}
+
+const searchPath = "PATH=/usr/local/bin:/usr/bin"
+
+// Static returns a recipe of an image without a C library.
+func Static(ctx context.Context) (oci.Image, error) {
+	shell, err := userland.Busybox(ctx)
+	return oci.Image{Name: StaticImage, Architecture: runtime.GOARCH, Layers: [][]oci.File{shell}, Env: []string{searchPath}}, err
+}
+
+// Programs are the host's paths of what goes into the agent's image.
+type Programs struct {
+	Node string // tessera-node, linked against the C library
+	Hook string // tessera-hook, static
+}
+
+// Complete compiles what has no path yet from the repository at source into a folder.
+func (p Programs) Complete(ctx context.Context, source, folder string) (Programs, error) {
+	if p.Node == "" {
+		p.Node = filepath.Join(folder, "tessera-node")
+		if err := compile(ctx, source, "./cmd/tessera-node", p.Node, "CGO_ENABLED=1"); err != nil { // NVML is reached by dlopen
+			return Programs{}, err
+		}
+	}
+	if p.Hook == "" {
+		p.Hook = filepath.Join(folder, "tessera-hook")
+		if err := compile(ctx, source, "./cmd/tessera-hook", p.Hook, "CGO_ENABLED=0"); err != nil {
+			return Programs{}, err
+		}
+	}
+	return p, nil
+}
+
+func compile(ctx context.Context, source, pkg, out, cgo string) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-o", out, pkg)
+	cmd.Dir = source
+	cmd.Env = append(os.Environ(), cgo)
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", pkg, err, output)
+	}
+	return nil
+}
+
+// Write builds all images and writes one archive each into a folder; it returns their paths, the agent's first.
+func Write(ctx context.Context, folder string, programs Programs) ([]string, error) {
+	base, err := NewBase(ctx)
+	if err != nil {
+		return nil, err
+	}
+	static, err := Static(ctx)
+	if err != nil {
+		return nil, err
+	}
+	agent := base.Image(NodeImage,
+		oci.File{Path: "/usr/bin/tessera-node", Source: programs.Node},
+		oci.File{Path: "/usr/bin/tessera-hook", Source: programs.Hook},
+	)
+	agent.Entrypoint = []string{"/usr/bin/tessera-node"}
+	var archives []string
+	for _, entry := range []struct {
+		file  string
+		image oci.Image
+	}{{"node.tar", agent}, {"userland.tar", base.Image(UserlandImage)}, {"static.tar", static}} {
+		archive := filepath.Join(folder, entry.file)
+		if err := oci.WriteArchive(archive, entry.image); err != nil {
+			return nil, err
+		}
+		archives = append(archives, archive)
+	}
+	return archives, nil
+}
