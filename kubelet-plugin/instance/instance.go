@@ -59,6 +59,12 @@ func (i *Instance) Close() error {
 	return errors.Join(os.Remove(i.file.Name()), i.file.Close())
 }
 
+// Leads reports whether this instance is the newest live one. In doubt it is not.
+func (i *Instance) Leads() bool {
+	newest, err := i.newest()
+	return err == nil && newest
+}
+
 // newest reports whether no live instance joined after this one.
 func (i *Instance) newest() (bool, error) {
 	others, err := living(i.dir)

@@ -8,11 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
 // patience is how long one call may take. Kubelet gives up after 45 s and learns nothing; before

@@ -6,12 +6,13 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
 // Config is what a Server needs. All fields but PodUID are required.

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/dra-driver/inventory"
+	"github.com/tessera-gpu/tessera/dra-driver/nvml"
+	"github.com/tessera-gpu/tessera/dra-driver/publish"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/instance"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
+)
+
+// The folders of the driver's data. They are the same for every agent of the node.
+const (
+	claimsFolder    = "claims"
+	locksFolder     = "locks"
+	instancesFolder = "instances"
+	hooksFolder     = "hooks"
+)
+
+// withoutPod is the name of an agent that runs in no pod; there is only one.
+const withoutPod = "agent"
+
+// The joints: who stands behind the ports that the components declare.
+var (
+	_ prepare.Instances  = (*nvml.Session)(nil)
+	_ prepare.Modes      = (*nvml.Session)(nil)
+	_ prepare.Records    = (*checkpoint.Store)(nil)
+	_ prepare.Specs      = (*cdi.Specs)(nil)
+	_ prepare.Inventory  = (*inventory.Inventory)(nil)
+	_ prepare.Claims     = (*server.Reader)(nil)
+	_ inventory.Hardware = (*nvml.Session)(nil)
+	_ inventory.Records  = holdings{}
+	_ publish.Inventory  = (*inventory.Inventory)(nil)
+	_ server.Claims      = (*prepare.Preparer)(nil)
+)
+
+// agent is the parts of a running agent.
+type agent struct {
+	instance  *instance.Instance
+	session   *nvml.Session
+	inventory *inventory.Inventory
+	specs     *cdi.Specs
+	preparer  *prepare.Preparer
+	publisher *publish.Publisher
+	server    *server.Server
+	endpoint  endpoint
+}
+
+// assemble builds the parts and joins them. The agent counts as running from here on: an older one on
+// the same node stands back.
+func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *agent, err error) {
+	options, err := c.wire()
+	if err != nil {
+		return nil, err
+	}
+	boot, err := bootID(c.Roots.Proc)
+	if err != nil {
+		return nil, err
+	}
+	program, err := hook.Install(c.hook, filepath.Join(c.data(), hooksFolder))
+	if err != nil {
+		return nil, err
+	}
+	records, err := checkpoint.Open(filepath.Join(c.data(), claimsFolder), reporter(ctx))
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{session: nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})}
+	if a.instance, err = instance.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
+		return nil, err
+	}
+	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.session, Records: holdings{records}})
+	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
+	reader := server.NewReader(c.DriverName, client, a.inventory)
+	a.preparer, err = prepare.New(prepare.Config{
+		Inventory: a.inventory, Instances: a.session, Modes: a.session, Records: records, Specs: a.specs, Claims: reader,
+		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: observer(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options})
+	registry := prometheus.NewRegistry()
+	a.server = server.New(server.Config{
+		Driver: c.DriverName, Node: c.node, PodUID: c.podUID, PluginDir: c.data(), RegistryDir: c.registry,
+		Client: client, Claims: a.preparer, Translate: reader.Read, Metrics: server.NewMetrics(registry),
+	})
+	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
+	measure(registry, a, records)
+	return a, nil
+}
+
+// lead speaks for the node while no newer agent runs: the common CDI spec and the slices are this
+// agent's.
+func (a *agent) lead(ctx context.Context) error {
+	return a.instance.Lead(ctx, func(ctx context.Context) error {
+		a.refresh(ctx)
+		return a.publisher.Run(ctx)
+	})
+}
+
+// reconcilePeriod is how often claims are looked after without a reason: what could not be destroyed
+// is tried again.
+const reconcilePeriod = time.Minute
+
+// upkeep brings claims in order at the start, from time to time, and when another driver was loaded;
+// then the common spec is made anew, too.
+func (a *agent) upkeep(ctx context.Context) error {
+	tick := time.NewTicker(reconcilePeriod)
+	defer tick.Stop()
+	node, _, outdated := a.inventory.Watch()
+	driver := node.DriverVersion
+	for {
+		if err := a.preparer.Reconcile(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Claims are not in order yet, trying again", "after", reconcilePeriod)
+		}
+		for changed := false; !changed; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				changed = true
+			case <-outdated:
+				node, _, outdated = a.inventory.Watch()
+				changed = driver != node.DriverVersion
+				driver = node.DriverVersion
+			}
+		}
+		a.refresh(ctx)
+	}
+}
+
+// refresh makes the common CDI spec anew. Without a driver there is nothing to make it from.
+func (a *agent) refresh(ctx context.Context) {
+	if err := a.specs.Refresh(); err != nil {
+		klog.FromContext(ctx).Info("The common CDI spec is not up to date", "reason", err.Error())
+	}
+}
+
+// ready returns why kubelet or the scheduler cannot use the agent yet.
+func (a *agent) ready(ctx context.Context) error {
+	if !a.server.Registered() {
+		return errors.New("kubelet has not registered the plugin yet")
+	}
+	return a.publisher.Accepted(ctx)
+}
+
+func (a *agent) close(ctx context.Context) {
+	a.session.Close()
+	if err := a.instance.Close(); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not leave the agents of the node")
+	}
+}
+
+// bootID returns what the kernel calls this boot of the machine.
+func bootID(proc string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))
+	if err != nil {
+		return "", fmt.Errorf("read the boot's id: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// reporter tells the log about records that cannot be read.
+func reporter(ctx context.Context) func(path string, err error) {
+	return func(path string, err error) {
+		klog.FromContext(ctx).Error(err, "A record cannot be read and was set aside", "file", path)
+	}
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+)
+
+// command returns the command line. Without a verb the agent runs.
+func command() *cobra.Command {
+	c := defaults()
+	root := &cobra.Command{
+		Use:           "tessera-node",
+		Short:         "The node agent of Tessera",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := c.load()
+			if err != nil {
+				return err
+			}
+			return run(cmd.Context(), c)
+		},
+	}
+	logging := flag.NewFlagSet("", flag.ContinueOnError)
+	klog.InitFlags(logging)
+	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
+	c.addFlags(root.PersistentFlags())
+	root.AddCommand(readyCommand(&c), gatherCommand(&c), versionCommand())
+	return root
+}
+
+func readyCommand(c *config) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ready",
+		Short: "Ask the running agent whether kubelet knows it and its devices are published",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return askReady(cmd.Context(), c.address) },
+	}
+}
+
+func gatherCommand(c *config) *cobra.Command {
+	return &cobra.Command{
+		Use:   "gatherinfo",
+		Short: "Print the hardware of this machine as JSON; needs a driver, but no cluster",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := c.load()
+			if err != nil {
+				return err
+			}
+			facts, err := gather(cmd.Context(), c)
+			if err != nil {
+				return err
+			}
+			encoder := json.NewEncoder(cmd.OutOrStdout())
+			encoder.SetIndent("", "  ")
+			return encoder.Encode(facts)
+		},
+	}
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version())
+			return err
+		},
+	}
+}
+
+// version returns what the Go toolchain recorded when it built the program.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return fmt.Sprintf("%s %s", info.Main.Version, info.GoVersion)
+}

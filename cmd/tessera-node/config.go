@@ -1,0 +1,89 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+)
+
+// config is everything that is decided before the agent starts.
+type config struct {
+	// NodeConfig is the administrator's file.
+	v1alpha1.NodeConfig
+	// file is the path of that file; empty takes the defaults.
+	file string
+	// node and podUID say who the agent is. Without a pod there is no second agent to overlap with.
+	node, podUID string
+	kubeconfig   string
+	// plugins is the folder under which the driver keeps its sockets, records and locks; registry is
+	// where kubelet looks for plugins, cdi where the container runtime looks for specs.
+	plugins, registry, cdi string
+	// address is where metrics and readiness are served.
+	address string
+	// hook is the CDI hook's program in the image.
+	hook string
+}
+
+func defaults() config {
+	return config{
+		node: os.Getenv("NODE_NAME"), podUID: os.Getenv("POD_UID"),
+		plugins: "/var/lib/kubelet/plugins", registry: "/var/lib/kubelet/plugins_registry", cdi: "/var/run/cdi",
+		address: ":8080", hook: "/usr/bin/tessera-hook",
+	}
+}
+
+func (c *config) addFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&c.file, "config", c.file, "path of a NodeConfig file")
+	flags.StringVar(&c.node, "node-name", c.node, "name of the Kubernetes node, by default $NODE_NAME")
+	flags.StringVar(&c.podUID, "pod-uid", c.podUID, "UID of the agent's pod, by default $POD_UID")
+	flags.StringVar(&c.kubeconfig, "kubeconfig", c.kubeconfig, "path of a kubeconfig; without one the pod's service account is used")
+	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
+	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
+	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
+	flags.StringVar(&c.address, "metrics-address", c.address, "address of metrics and readiness: host:port, or unix: and a path")
+	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which is installed on the host")
+}
+
+// load returns the configuration with the file read and everything validated.
+func (c config) load() (config, error) {
+	c.NodeConfig = v1alpha1.Default()
+	if c.file != "" {
+		text, err := os.ReadFile(c.file)
+		if err != nil {
+			return config{}, fmt.Errorf("read the configuration: %w", err)
+		}
+		if c.NodeConfig, err = v1alpha1.Load(text); err != nil {
+			return config{}, fmt.Errorf("read the configuration %s: %w", c.file, err)
+		}
+	}
+	var errs []error
+	for _, folder := range []struct{ flag, path string }{
+		{"plugin-dir", c.plugins}, {"registry-dir", c.registry}, {"cdi-dir", c.cdi},
+	} {
+		if !filepath.IsAbs(folder.path) {
+			errs = append(errs, fmt.Errorf("--%s %q: must be an absolute path", folder.flag, folder.path))
+		}
+	}
+	return c, errors.Join(errs...)
+}
+
+// data is the folder of everything that the driver keeps on the node.
+func (c config) data() string { return filepath.Join(c.plugins, c.DriverName) }
+
+// roots are where the host is seen.
+func (c config) roots() driverroot.Roots {
+	return driverroot.Roots{Host: c.Roots.Host, Proc: c.Roots.Proc, Sys: c.Roots.Sys, Driver: c.Roots.Driver, Dev: c.Roots.Dev}
+}
+
+// wire returns what is published.
+func (c config) wire() (wire.Options, error) {
+	offer, err := c.Offer()
+	return wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full}, err
+}

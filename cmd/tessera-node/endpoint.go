@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+)
+
+// unixScheme marks an address as the path of a socket.
+const unixScheme = "unix:"
+
+// network splits an address into what net.Listen and net.Dial take.
+func network(address string) (string, string) {
+	if path, ok := strings.CutPrefix(address, unixScheme); ok {
+		return "unix", path
+	}
+	return "tcp", address
+}
+
+// endpoint answers /metrics and /readyz.
+type endpoint struct {
+	address string
+	metrics prometheus.Gatherer
+	// ready returns why the agent is not ready, nil when it is.
+	ready func(context.Context) error
+}
+
+// Run serves until ctx ends.
+func (e endpoint) Run(ctx context.Context) error {
+	var config net.ListenConfig
+	kind, address := network(e.address)
+	if kind == "unix" {
+		// What an agent that was killed left behind.
+		if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("serve metrics: %w", err)
+		}
+	}
+	listener, err := config.Listen(ctx, kind, address)
+	if err != nil {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(e.metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
+		if err := e.ready(r.Context()); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		}
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		<-ctx.Done()
+		return server.Close()
+	})
+	group.Go(func() error {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			return fmt.Errorf("serve metrics: %w", err)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+// askReady asks the agent that serves at the address whether it is ready; the error is its answer.
+func askReady(ctx context.Context, address string) error {
+	kind, target := network(address)
+	var dialer net.Dialer
+	client := http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dialer.DialContext(ctx, kind, target)
+		},
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent/readyz", nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the agent: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	answer, err := io.ReadAll(io.LimitReader(response.Body, 4096))
+	if err != nil {
+		return fmt.Errorf("ask the agent: %w", err)
+	}
+	return fmt.Errorf("not ready: %s", strings.TrimSpace(string(answer)))
+}

@@ -1,0 +1,31 @@
+package main
+
+import (
+	"context"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/dra-driver/nvml"
+)
+
+// facts is a machine's hardware as a fixture for tests.
+type facts struct {
+	// Tessera is the version that gathered.
+	Tessera string `json:"tessera"`
+	// Node is the model of the machine, with the geometry of every GPU.
+	Node gpu.Node `json:"node"`
+}
+
+// gather reads the hardware as the agent does, and changes nothing.
+func gather(ctx context.Context, c config) (facts, error) {
+	session := nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})
+	defer session.Close()
+	if err := session.Reopen(ctx); err != nil {
+		return facts{}, err
+	}
+	node, err := session.Read(ctx)
+	if err != nil {
+		return facts{}, err
+	}
+	node.Name = c.node
+	return facts{Tessera: version(), Node: node}, nil
+}

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+)
+
+// run is the agent: it returns nil after ctx has ended, and an error when it cannot start or serve.
+func run(ctx context.Context, c config) error {
+	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", c.node))
+	client, err := connect(c.kubeconfig)
+	if err != nil {
+		return err
+	}
+	a, err := assemble(ctx, c, client)
+	if err != nil {
+		return err
+	}
+	defer a.close(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, part := range []func(context.Context) error{
+		a.inventory.Run, a.server.Run, a.endpoint.Run, a.lead, a.upkeep,
+	} {
+		group.Go(func() error { return part(ctx) })
+	}
+	return group.Wait()
+}
+
+// connect returns a client of the API server, without a rate limit: kubelet's limit of pods is enough
+// of one, and the default makes 56 claims take nine seconds.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	access.QPS = -1
+	access.UserAgent = "tessera-node"
+	access.ContentType = "application/vnd.kubernetes.protobuf"
+	access.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(access)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	return client, nil
+}

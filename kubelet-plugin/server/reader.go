@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tessera-gpu/tessera/api/params"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// forgotten is how long a claim must be gone from the API server before the node lets go of it without
+// being told. Kubelet takes back a claim within minutes after its last pod, also of pods that were
+// deleted by force and still end; what it has not taken back by then it does not know any more.
+const forgotten = 10 * time.Minute
+
+// Reader reads claims as the API server has them. It implements prepare.Claims and is safe for
+// concurrent use.
+type Reader struct {
+	driver    string
+	client    kubernetes.Interface
+	inventory prepare.Inventory
+
+	mutex sync.Mutex
+	// gone are the claims that the API server did not have when last asked, by UID, with when that
+	// began.
+	gone map[string]time.Time
+}
+
+// NewReader returns a reader of claims for the driver. The inventory tells what the names of devices
+// stand for.
+func NewReader(driver string, client kubernetes.Interface, inventory prepare.Inventory) *Reader {
+	return &Reader{driver: driver, client: client, inventory: inventory, gone: map[string]time.Time{}}
+}
+
+// Read returns the devices of this driver that an allocated claim holds, and how they are to be
+// prepared. Its error is for the claim's user.
+func (r *Reader) Read(object *resourceapi.ResourceClaim) (prepare.Claim, error) {
+	claim := prepare.Claim{Ref: prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}}
+	node, configs := r.inventory.Node(), params.Configs(object)
+	for _, result := range object.Status.Allocation.Devices.Results {
+		if result.Driver != r.driver {
+			continue
+		}
+		use, err := wire.Decode(result, node, wire.Options{Driver: r.driver})
+		if err != nil {
+			return prepare.Claim{}, fmt.Errorf("read claim %s: %w", claim.Ref, err)
+		}
+		settings, err := params.Resolve(configs, r.driver, result.Request, use.Shape)
+		if err != nil {
+			return prepare.Claim{}, fmt.Errorf("read claim %s: %w", claim.Ref, err)
+		}
+		wanted := prepare.Wanted{
+			Result:   prepare.Result{Request: result.Request, Pool: result.Pool, Device: result.Device},
+			Use:      use,
+			Admin:    result.AdminAccess != nil && *result.AdminAccess,
+			Settings: prepare.Settings{TimeSlice: settings.TimeSlice},
+		}
+		if result.ShareID != nil {
+			wanted.ShareID = string(*result.ShareID)
+		}
+		claim.Wanted = append(claim.Wanted, wanted)
+	}
+	return claim, nil
+}
+
+// Allocated asks the API server for the claim: prepare.ErrNoClaim when it is gone, was replaced or is
+// not allocated.
+func (r *Reader) Allocated(ctx context.Context, ref prepare.Ref) (prepare.Claim, error) {
+	object, err := r.object(ctx, ref)
+	if err != nil {
+		return prepare.Claim{}, err
+	}
+	return r.Read(object)
+}
+
+// Held reports whether the claim may still be in use: true until the API server has been without it
+// for some time.
+func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
+	_, err := r.object(ctx, ref)
+	gone := errors.Is(err, prepare.ErrNoClaim)
+	if err != nil && !gone {
+		return true, err
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if !gone {
+		delete(r.gone, ref.UID)
+		return true, nil
+	}
+	// Kubelet takes most of them back before it is asked again.
+	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return time.Since(since) > 2*forgotten })
+	since, known := r.gone[ref.UID]
+	if !known {
+		since = time.Now()
+		r.gone[ref.UID] = since
+	}
+	return time.Since(since) < forgotten, nil
+}
+
+// object gets the claim if it is allocated.
+func (r *Reader) object(ctx context.Context, ref prepare.Ref) (*resourceapi.ResourceClaim, error) {
+	object, err := r.client.ResourceV1().ResourceClaims(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("get claim %s: %w", ref, prepare.ErrNoClaim)
+	case err != nil:
+		return nil, fmt.Errorf("get claim %s: %w", ref, err)
+	case string(object.UID) != ref.UID, object.Status.Allocation == nil:
+		return nil, fmt.Errorf("get claim %s: %w", ref, prepare.ErrNoClaim)
+	}
+	return object, nil
+}
