@@ -77,7 +77,7 @@ func granted(grants []Grant, seen []Seen) []string {
 	rest := slices.Clone(seen)
 	var complaints []string
 	for _, grant := range grants {
-		i := slices.IndexFunc(rest, grant.is)
+		i := slices.IndexFunc(rest, grant.Is)
 		if i < 0 {
 			complaints = append(complaints, fmt.Sprintf("was given %s (%s), does not see it", grant, grant.identity()))
 			continue
@@ -90,8 +90,8 @@ func granted(grants []Grant, seen []Seen) []string {
 	return complaints
 }
 
-// is reports whether the container's device is the one that was granted.
-func (g Grant) is(s Seen) bool {
+// Is reports whether the container's device is the one that was granted.
+func (g Grant) Is(s Seen) bool {
 	if g.Shape == "mig" {
 		return s.Parent == g.Parent && s.Profile == g.Profile && s.Multiprocessors == g.Multiprocessors && (g.UUID == "" || s.UUID == g.UUID)
 	}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/e2e/expect"
+)
+
+const twoGPUs = `{"gpus":[{"uuid":"GPU-b","name":"H100","memoryMiB":81559,"mig":false,"instances":[]},` +
+	`{"uuid":"GPU-a","name":"H100","memoryMiB":81559,"mig":true,"instances":[` +
+	`{"uuid":"MIG-1","name":"H100 MIG 1g.10gb","memoryMiB":9984,"multiprocessors":16,"gpuInstance":9,"computeInstance":0}]}],"cuda":1}`
+
+func TestPrint(t *testing.T) {
+	slice := expect.Grant{Device: "gpu-a-mig-19-3", Shape: "mig", Parent: "GPU-a", Profile: "1g.10gb", Multiprocessors: 16}
+	r := result{
+		example:    expect.Example{File: "x.yaml", Title: "A title"},
+		complaints: []string{"pod default/other: expected Succeeded, is Failed"},
+		outcomes: []expect.Outcome{
+			{Pods: []expect.Pod{{
+				Name: "one", Node: "node1", Asked: []string{"slice: 1 × mig.tessera.dev"},
+				Containers: []expect.Container{
+					{Name: "a", Log: twoGPUs, Grants: []expect.Grant{slice}},
+					{Name: "b", Log: "adding\nTest PASSED\n", Grants: []expect.Grant{slice}},
+				},
+			}}},
+			{Pods: []expect.Pod{{Name: "other", Node: "node2", Asked: []string{"slice: 1 × mig.tessera.dev"}, Containers: []expect.Container{{Name: "c"}}}}},
+		},
+	}
+	want := `
+A title (x.yaml): NOT AS PROMISED
+  asked  slice: 1 × mig.tessera.dev
+  POD    NODE   GOT             SEES
+  one/a  node1  gpu-a-mig-19-3  H100 MIG 1g.10gb, 16 SM, 9984 MiB, MIG-1
+                -               H100, 81559 MiB, GPU-b
+  one/b  node1  gpu-a-mig-19-3  Test PASSED
+  other  node2  -               
+  NOT AS PROMISED: pod default/other: expected Succeeded, is Failed
+`
+	var got strings.Builder
+	r.print(&got)
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("printed (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/expect"
+	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/lab/host"
+)
+
+// patience is how long the examples may take together.
+const patience = 5 * time.Minute
+
+// up leaves a cluster standing in the folder, whatever comes of the examples.
+func up(ctx context.Context, folder string) error {
+	began := time.Now()
+	programs, err := prepare(ctx, folder)
+	if err != nil {
+		return err
+	}
+	examples, err := readExamples()
+	if err != nil {
+		return err
+	}
+	c, err := cluster.Up(ctx, cluster.Config{Folder: folder, Progress: os.Stdout})
+	if err != nil {
+		return fmt.Errorf("%w\n`make demo-down` removes what stands", err)
+	}
+	fmt.Printf("running %d examples\n", len(examples))
+	failed, err := runExamples(ctx, c, examples)
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n%d examples, %d as promised, after %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
+	fmt.Println("\nThe cluster goes on running. Use it:")
+	fmt.Printf("  export KUBECONFIG=%s PATH=%s:$PATH\n", c.Kubeconfig(), programs)
+	fmt.Println("  kubectl get resourceslices,pods")
+	fmt.Println("End it:\n  make demo-down")
+	if failed > 0 {
+		return fmt.Errorf("%d of %d examples did not come out as they promise; the reasons stand above", failed, len(examples))
+	}
+	return nil
+}
+
+// prepare says what will happen to this machine, installs what is missing and builds the cluster's
+// programs. It returns the folder with kubectl.
+func prepare(ctx context.Context, folder string) (string, error) {
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return "", err
+	}
+	if err := host.CheckRoot(folder, cache); err != nil {
+		return "", err
+	}
+	fmt.Println(host.Touches(folder, cache))
+	if err := host.Install(ctx, os.Stdout); err != nil {
+		return "", err
+	}
+	source, err := binaries.Source()
+	if err != nil {
+		return "", err
+	}
+	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "lab", "modules"), Cache: cache, Progress: os.Stdout}
+	folders, err := builder.Build(ctx)
+	return folders["kubernetes"], err
+}
+
+func readExamples() ([]expect.Example, error) {
+	source, err := binaries.Source()
+	if err != nil {
+		return nil, err
+	}
+	examples, err := expect.Load(os.DirFS(filepath.Join(source, "deployments", "examples")))
+	if err == nil && len(examples) == 0 {
+		err = fmt.Errorf("no example in deployments/examples: %w", fs.ErrNotExist)
+	}
+	return examples, err
+}
+
+// result is what came of one example.
+type result struct {
+	example    expect.Example
+	outcomes   []expect.Outcome
+	complaints []string
+}
+
+// runExamples applies all examples at once and prints each as soon as it has settled. It returns how many
+// did not come out as promised.
+func runExamples(ctx context.Context, c *cluster.Cluster, examples []expect.Example) (failed int, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the examples take too long"))
+	defer cancel()
+	watcher, err := expect.NewWatcher(ctx, c.Client)
+	if err != nil {
+		return 0, err
+	}
+	results := make(chan result, len(examples))
+	group, ctx := errgroup.WithContext(ctx)
+	for _, example := range examples {
+		group.Go(func() error {
+			r, err := runExample(ctx, c, watcher, example)
+			if err == nil {
+				results <- r
+			}
+			return err
+		})
+	}
+	go func() {
+		err = group.Wait()
+		close(results)
+	}()
+	for r := range results {
+		r.print(os.Stdout)
+		if len(r.complaints) > 0 {
+			failed++
+		}
+	}
+	return failed, err
+}
+
+func runExample(ctx context.Context, c *cluster.Cluster, watcher *expect.Watcher, example expect.Example) (result, error) {
+	r := result{example: example, outcomes: make([]expect.Outcome, len(example.Subjects))}
+	if err := c.Apply(ctx, example.Objects...); err != nil {
+		return r, fmt.Errorf("%s: %w", example.File, err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for i, subject := range example.Subjects {
+		group.Go(func() (err error) {
+			r.outcomes[i], err = watcher.Await(ctx, subject)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return r, fmt.Errorf("%s: %w", example.File, err)
+	}
+	for _, outcome := range r.outcomes {
+		for _, complaint := range expect.Compare(outcome, r.outcomes) {
+			r.complaints = append(r.complaints, fmt.Sprintf("%s: %s", outcome.Subject, complaint))
+		}
+	}
+	return r, nil
+}
