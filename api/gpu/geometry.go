@@ -84,7 +84,7 @@ func (p *Profile) validate() error {
 		return fmt.Errorf("profile id %d: no name", p.ID)
 	case p.Size < 1 || len(p.Starts) == 0:
 		return fmt.Errorf("profile %q (id %d): no legal placement", p.Name, p.ID)
-	case p.Starts[0] < 0 || p.Starts[len(p.Starts)-1]+p.Size > MaxSlices:
+	case p.Starts[0] < 0 || p.Size > MaxSlices || p.Starts[len(p.Starts)-1] > MaxSlices-p.Size:
 		return fmt.Errorf("profile %q (id %d): placement outside memory slices 0..%d", p.Name, p.ID, MaxSlices-1)
 	}
 	return nil

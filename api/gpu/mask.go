@@ -14,7 +14,7 @@ type Mask uint16
 // SpanMask returns the mask of size slices from start on. A span that is not within slices 0 to
 // MaxSlices-1 has no mask: it is empty, as that of a negative or a zero size.
 func SpanMask(start, size int) Mask {
-	if start < 0 || size < 0 || start+size > MaxSlices {
+	if start < 0 || size < 0 || size > MaxSlices || start > MaxSlices-size {
 		return 0
 	}
 	return Mask((1<<size - 1) << start)

@@ -1,0 +1,115 @@
+package gpu_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// linked returns a node of GPUs between which the pairs have one NVLink, reported by the first of
+// the pair only when half is set.
+func linked(gpus int, half bool, pairs ...[2]int) gpu.Node {
+	n := gpu.Node{GPUs: make([]gpu.GPU, gpus)}
+	for i := range n.GPUs {
+		n.GPUs[i].Links = make([]gpu.Link, gpus)
+		for j := range n.GPUs {
+			n.GPUs[i].Links[j] = gpu.LinkSystem
+		}
+		n.GPUs[i].Links[i] = gpu.LinkSelf
+	}
+	for _, p := range pairs {
+		n.GPUs[p[0]].Links[p[1]] = gpu.NVLinks(1)
+		if !half {
+			n.GPUs[p[1]].Links[p[0]] = gpu.NVLinks(1)
+		}
+	}
+	return n
+}
+
+func TestIslands(t *testing.T) {
+	t.Parallel()
+	lost := linked(3, false, [2]int{0, 1})
+	lost.GPUs[1].Links = nil
+	long := linked(2, false)
+	long.GPUs[0].Links = append(long.GPUs[0].Links, gpu.NVLinks(4))
+	tests := map[string]struct {
+		node gpu.Node
+		want []int
+	}{
+		"no GPU":                       {gpu.Node{}, []int{}},
+		"one GPU":                      {linked(1, false), []int{-1}},
+		"nothing known":                {gpu.Node{GPUs: make([]gpu.GPU, 2)}, []int{-1, -1}},
+		"a pair":                       {linked(3, false, [2]int{1, 2}), []int{-1, 1, 1}},
+		"a chain":                      {linked(5, false, [2]int{4, 1}, [2]int{1, 3}, [2]int{3, 0}), []int{0, 0, -1, 0, 0}},
+		"two islands":                  {linked(5, false, [2]int{0, 3}, [2]int{1, 4}), []int{0, 1, -1, 0, 1}},
+		"a ring":                       {linked(4, false, [2]int{0, 1}, [2]int{1, 2}, [2]int{2, 3}, [2]int{3, 0}), []int{0, 0, 0, 0}},
+		"a link that one end reports":  {linked(3, true, [2]int{2, 0}), []int{0, -1, 0}},
+		"a GPU that is not read":       {lost, []int{0, 0, -1}},
+		"a link to a GPU not there":    {long, []int{-1, -1}},
+		"two links, reported by halfs": {linked(3, true, [2]int{2, 1}, [2]int{1, 0}), []int{0, 0, 0}},
+	}
+	for name, test := range tests {
+		if diff := cmp.Diff(test.want, test.node.Islands()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestIslandsProperties compares with the transitive closure of the links.
+func TestIslandsProperties(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		gpus := rapid.IntRange(1, 16).Draw(t, "GPUs")
+		n := linked(gpus, rapid.Bool().Draw(t, "half"))
+		reach := make([][]bool, gpus)
+		for i := range reach {
+			reach[i] = make([]bool, gpus)
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "links") {
+			a, b := rapid.IntRange(0, gpus-1).Draw(t, "a"), rapid.IntRange(0, gpus-1).Draw(t, "b")
+			if a == b {
+				continue
+			}
+			n.GPUs[a].Links[b] = gpu.NVLinks(rapid.IntRange(1, 18).Draw(t, "n"))
+			reach[a][b], reach[b][a] = true, true
+		}
+		for k := range gpus {
+			for i := range gpus {
+				for j := range gpus {
+					reach[i][j] = reach[i][j] || reach[i][k] && reach[k][j]
+				}
+			}
+		}
+		for i, got := range n.Islands() {
+			want := -1
+			for j := gpus - 1; j >= 0; j-- {
+				if reach[i][j] {
+					want = j
+				}
+			}
+			if got != want {
+				t.Fatalf("GPU %d is on island %d, want %d", i, got, want)
+			}
+		}
+	})
+}
+
+func TestNVLinks(t *testing.T) {
+	t.Parallel()
+	for n := 1; n <= gpu.MaxNVLinks; n++ {
+		if got := gpu.NVLinks(n).NVLinks(); got != n {
+			t.Errorf("%d NVLinks are %d", n, got)
+		}
+	}
+	if gpu.NVLinks(40) != gpu.NVLinks(gpu.MaxNVLinks) {
+		t.Error("more NVLinks than the model tells apart are not the most")
+	}
+	for _, l := range []gpu.Link{gpu.LinkUnknown, gpu.LinkSystem, gpu.LinkNode, gpu.LinkHostBridge, gpu.LinkMultiSwitch, gpu.LinkSwitch, gpu.LinkSelf} {
+		if l.NVLinks() != 0 || l >= gpu.NVLinks(1) {
+			t.Errorf("relation %d over PCIe counts as NVLinks", l)
+		}
+	}
+}
