@@ -1,0 +1,378 @@
+package prepare
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+)
+
+// world is everything that outlives a process: the hardware, the records, the specs and the locks.
+type world struct {
+	*machine
+	node    gpu.Node
+	records *cabinet
+	specs   *shelf
+	locks   string
+	boot    int
+	// on is the GPU that somebody left with MIG on.
+	on string
+}
+
+// leaveOn turns MIG on and leaves it so.
+func (w *world) leaveOn(index int) {
+	w.on = w.node.GPUs[index].Name()
+	w.gpus[w.on].Mode = gpu.ModeEnabled
+}
+
+// nodes are the nodes by machine: reading the catalogue takes longer than a test's case.
+var nodes sync.Map
+
+func nodeOf(tb testing.TB, machine string) gpu.Node {
+	tb.Helper()
+	node, known := nodes.Load(machine)
+	if !known {
+		node, _ = nodes.LoadOrStore(machine, gputest.Node(tb, machine))
+	}
+	return node.(gpu.Node)
+}
+
+func newWorld(tb testing.TB, name string) *world {
+	tb.Helper()
+	node := nodeOf(tb, name)
+	m := newMachine(node)
+	return &world{
+		machine: m, node: node, boot: 1, locks: tb.TempDir(),
+		records: &cabinet{m: m, kept: map[string]Record{}, unreadable: map[string]bool{}},
+		specs:   &shelf{m: m, kept: map[string][]Prepared{}},
+	}
+}
+
+// Node implements Inventory. The MIG modes and instances that it tells are those of the start.
+func (w *world) Node() gpu.Node { return w.node }
+
+// process starts an agent over the world.
+func (w *world) process(tb testing.TB, observe Observer) *Preparer {
+	tb.Helper()
+	p, err := New(Config{
+		Inventory: w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
+		Records: w.records, Specs: w.specs,
+		BootID: fmt.Sprintf("boot-%d", w.boot), LocksDir: w.locks, Observer: observe,
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return p
+}
+
+func (w *world) reboot() {
+	w.machine.reboot()
+	w.boot++
+	w.specs.kept = map[string][]Prepared{}
+}
+
+// cabinet keeps records in memory.
+type cabinet struct {
+	m          *machine
+	mutex      sync.Mutex
+	kept       map[string]Record
+	unreadable map[string]bool
+	writes     int
+	// forget drops a save that says it succeeded.
+	forget func(r Record) bool
+}
+
+func (c *cabinet) call(call string, do func()) error {
+	c.m.mutex.Lock()
+	defer c.m.mutex.Unlock()
+	if err := c.m.inject(c.m.before, call); err != nil {
+		return err
+	}
+	c.mutex.Lock()
+	do()
+	c.mutex.Unlock()
+	return c.m.inject(c.m.after, call)
+}
+
+// Load implements Records.
+func (c *cabinet) Load(uid string) (r Record, err error) {
+	known, unreadable := false, false
+	err = c.call("load", func() {
+		r, known = c.kept[uid]
+		unreadable = c.unreadable[uid]
+	})
+	switch {
+	case err != nil:
+		return Record{}, err
+	case known:
+		return copied(r), nil
+	case unreadable:
+		return Record{}, fmt.Errorf("claim %s: %w", uid, ErrUnreadable)
+	}
+	return Record{}, fmt.Errorf("claim %s: %w", uid, ErrNoRecord)
+}
+
+// Save implements Records.
+func (c *cabinet) Save(r Record) error {
+	return c.call("save "+string(r.State), func() {
+		c.writes++
+		if c.forget == nil || !c.forget(r) {
+			c.kept[r.UID] = copied(r)
+		}
+	})
+}
+
+// Delete implements Records.
+func (c *cabinet) Delete(uid string) error {
+	return c.call("delete", func() {
+		c.writes++
+		delete(c.kept, uid)
+		delete(c.unreadable, uid)
+	})
+}
+
+// List implements Records.
+func (c *cabinet) List() (all []Record, err error) {
+	err = c.call("list-records", func() { all = c.all() })
+	return all, err
+}
+
+func (c *cabinet) all() []Record {
+	var all []Record
+	for _, uid := range slices.Sorted(maps.Keys(c.kept)) {
+		all = append(all, copied(c.kept[uid]))
+	}
+	return all
+}
+
+// snapshot returns every record.
+func (c *cabinet) snapshot() []Record {
+	c.mutex.Lock()
+	defer c.mutex.Unlock()
+	return c.all()
+}
+
+func copied(r Record) Record {
+	r.Wanted, r.Instances = slices.Clone(r.Wanted), slices.Clone(r.Instances)
+	return r
+}
+
+// shelf keeps CDI specs in memory.
+type shelf struct {
+	m     *machine
+	mutex sync.Mutex
+	kept  map[string][]Prepared
+}
+
+func (s *shelf) call(call string, do func()) error {
+	s.m.mutex.Lock()
+	defer s.m.mutex.Unlock()
+	if err := s.m.inject(s.m.before, call); err != nil {
+		return err
+	}
+	s.mutex.Lock()
+	do()
+	s.mutex.Unlock()
+	return s.m.inject(s.m.after, call)
+}
+
+// Write implements Specs.
+func (s *shelf) Write(uid string, devices []Prepared) ([][]string, error) {
+	ids := make([][]string, len(devices))
+	for i, d := range devices {
+		ids[i] = []string{"claim/" + uid + "-" + d.Device, "common"}
+	}
+	return ids, s.call("write", func() { s.kept[uid] = slices.Clone(devices) })
+}
+
+// Remove implements Specs.
+func (s *shelf) Remove(uid string) error {
+	return s.call("remove", func() { delete(s.kept, uid) })
+}
+
+// List implements Specs.
+func (s *shelf) List() (uids []string, err error) {
+	err = s.call("list-specs", func() { uids = slices.Sorted(maps.Keys(s.kept)) })
+	return uids, err
+}
+
+// Claims of the tests.
+
+func ref(name string) Ref { return Ref{UID: "uid-" + name, Namespace: "team", Name: name} }
+
+func (w *world) wanted(index int, use gpu.Use) Wanted {
+	name := w.node.GPUs[index].Name()
+	device := name
+	if use.Shape == gpu.MIG {
+		device = fmt.Sprintf("%s-mig-%d-%d", name, use.Placement.Profile, use.Placement.Start)
+	}
+	return Wanted{
+		Result: Result{Request: "request-" + device, Pool: "pool", Device: device},
+		Use:    gpu.Device{GPU: name, Use: use},
+	}
+}
+
+func (w *world) whole(index int) Wanted { return w.wanted(index, gpu.Use{Shape: gpu.Whole}) }
+
+// slice is the MIG device of the profile at the start, on a GPU with a geometry that has it.
+func (w *world) slice(index, profile, start int) Wanted {
+	size := 1
+	if p, ok := w.node.GPUs[index].Geometry.Profile(profile); ok {
+		size = p.Size
+	}
+	return w.wanted(index, gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: profile, Start: start, Size: size}})
+}
+
+func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), Wanted: wanted} }
+
+// Rules.
+
+// faults names everything that is wrong with the world, whatever crashed before: what was done to it
+// and must not be, instances that nobody owns, claims that say they are ready and are not.
+func (w *world) faults() []string {
+	faults := slices.Clone(w.sins)
+	records := w.records.snapshot()
+	for _, i := range w.instances() {
+		owners := 0
+		for _, r := range records {
+			if r.Owns(i.GPU, i.Placement) {
+				owners++
+			}
+		}
+		switch {
+		case w.foreign[i.UUID]:
+		case owners == 0:
+			faults = append(faults, fmt.Sprintf("%v: leaked, no record owns it", i))
+		case owners > 1:
+			faults = append(faults, fmt.Sprintf("%v: %d records own it", i, owners))
+		}
+	}
+	for _, r := range records {
+		if r.State == Ready {
+			faults = append(faults, w.ready(r)...)
+		}
+	}
+	return faults
+}
+
+// ready names what is wrong with a claim that says it is ready.
+func (w *world) ready(r Record) []string {
+	var faults []string
+	spec := w.specs.kept[r.UID]
+	if len(spec) != len(r.Wanted) {
+		return []string{fmt.Sprintf("claim %s is ready, its spec has %d devices of %d", r.Ref, len(spec), len(r.Wanted))}
+	}
+	for i, want := range r.Wanted {
+		c := w.gpus[want.Use.GPU]
+		switch {
+		case want.Use.Shape == gpu.MIG:
+			profile, err := c.Geometry.Legal(want.Use.Placement)
+			if err != nil || spec[i].Instance == nil {
+				faults = append(faults, fmt.Sprintf("claim %s: %s is not what was asked", r.Ref, want.Device))
+				continue
+			}
+			there := slices.Contains(c.Instances, *spec[i].Instance)
+			if err := spec[i].Instance.Verify(profile, want.Use.Placement); err != nil || !there {
+				faults = append(faults, fmt.Sprintf("claim %s: spec names %v, on the hardware: %v, %v", r.Ref, spec[i].Instance, there, err))
+			}
+		case want.Use.Shape == gpu.Whole && !want.Admin:
+			if len(c.Instances) > 0 || c.Mode == gpu.ModeEnabled {
+				faults = append(faults, fmt.Sprintf("claim %s: holds %s, which has MIG %v with %v", r.Ref, want.Device, c.Mode, c.Instances))
+			}
+			if wish := cmp.Or(want.Settings.TimeSlice, defaultTimeSlice); c.interval != wish {
+				faults = append(faults, fmt.Sprintf("claim %s: time slice of %s is %s", r.Ref, want.Device, c.interval))
+			}
+		}
+	}
+	return faults
+}
+
+// litter names what is left after the last claim ended, besides what others made.
+func (w *world) litter() []string {
+	litter := w.faults()
+	for _, r := range w.records.snapshot() {
+		litter = append(litter, fmt.Sprintf("record of %s: %s", r.Ref, r.State))
+	}
+	for _, i := range w.instances() {
+		if !w.foreign[i.UUID] {
+			litter = append(litter, fmt.Sprintf("%v", i))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(w.gpus)) {
+		c := w.gpus[name]
+		if name != w.on && c.TogglesMIG() && c.Mode == gpu.ModeEnabled && len(c.Instances) == 0 {
+			litter = append(litter, name+": MIG is on, for nobody")
+		}
+		if c.interval != defaultTimeSlice {
+			litter = append(litter, name+": time slice "+c.interval)
+		}
+	}
+	locks, err := filepath.Glob(filepath.Join(w.locks, "claim-*"))
+	for _, path := range locks {
+		litter = append(litter, "lock file "+filepath.Base(path))
+	}
+	if err != nil || len(w.specs.kept) > 0 {
+		litter = append(litter, fmt.Sprintf("specs %v, %v", w.specs.kept, err))
+	}
+	return litter
+}
+
+// killed is what a process panics with when it is killed.
+type killed struct{}
+
+// survive runs an agent's call until it ends or is killed.
+func survive(call func() error) (err error, dead bool) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			if _, ok := cause.(killed); !ok {
+				panic(cause)
+			}
+			err, dead = errors.New("killed"), true
+		}
+	}()
+	return call(), false
+}
+
+// quiet is the test's context with a logger that says nothing.
+func quiet(tb testing.TB) context.Context { return klog.NewContext(tb.Context(), klog.Logger{}) }
+
+func openFiles(tb testing.TB) int {
+	tb.Helper()
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return len(entries)
+}
+
+func lines(steps []Step) []string {
+	var all []string
+	for _, s := range steps {
+		all = append(all, s.String())
+	}
+	return all
+}
+
+func has(err error, parts ...string) bool {
+	if err == nil {
+		return false
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			return false
+		}
+	}
+	return true
+}
