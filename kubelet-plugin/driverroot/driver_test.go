@@ -152,6 +152,8 @@ func TestScanFindsWhatIsOptional(t *testing.T) {
 	h.write("/etc/OpenCL/vendors/nvidia.icd", "")
 	h.write("/usr/share/vulkan/icd.d/nvidia_icd.json", "")
 	h.write("/usr/lib/xorg/modules/drivers/nvidia_drv.so", "")
+	h.write("/usr/lib/xorg/modules/extensions/libglxserver_nvidia.so."+version, "")
+	h.link("libglxserver_nvidia.so."+version, "/usr/lib/xorg/modules/extensions/libglxserver_nvidia.so")
 	h.write("/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2", "")
 	h.write("/run/nvidia-persistenced/socket", "")
 	h.write("/run/nvidia-fabricmanager/socket", "")
@@ -175,9 +177,16 @@ func TestScanFindsWhatIsOptional(t *testing.T) {
 		t.Errorf("Scan (-want +got):\n%s", diff)
 	}
 	for _, path := range []string{"/usr/lib/xorg/modules/drivers/nvidia_drv.so", "/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1.1.2"} {
-		if !contains(d.Libraries, path) {
+		if !slices.ContainsFunc(d.Libraries, func(f File) bool { return f.Path == path }) {
 			t.Errorf("%s is not among the libraries", path)
 		}
+	}
+	glx := Link{Target: "libglxserver_nvidia.so." + version, Path: "/usr/lib/xorg/modules/extensions/libglxserver_nvidia.so"}
+	if !slices.Contains(d.Links, glx) {
+		t.Errorf("%v is not among the links %v", glx, d.Links)
+	}
+	if len(d.Folders) != 2 {
+		t.Errorf("folders: got %q, want those of libraries alone", d.Folders)
 	}
 	if len(d.Control) != 4 || d.Control[3].Path != "/dev/nvidia-modeset" {
 		t.Errorf("control nodes: got %v, want nvidia-modeset as the fourth", d.Control)
@@ -399,13 +408,4 @@ func TestFingerprint(t *testing.T) {
 			}
 		})
 	}
-}
-
-func contains(files []File, path string) bool {
-	for _, f := range files {
-		if f.Path == path {
-			return true
-		}
-	}
-	return false
 }

@@ -32,8 +32,8 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 	var parts strings.Builder
 	fmt.Fprintf(&parts, "%s %s %s", version, strings.TrimSpace(string(boot)), root.host)
 	for _, folder := range libraryFolders {
-		if real, err := root.real(folder); err == nil {
-			stat := lstat(filepath.Join(root.seen, real))
+		if resolved, err := root.resolve(folder); err == nil {
+			stat := lstat(filepath.Join(root.seen, resolved))
 			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Mtim.Nano())
 		}
 	}

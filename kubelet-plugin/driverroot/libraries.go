@@ -73,34 +73,39 @@ func (d *Driver) addLibraries(root tree) error {
 	for _, f := range found {
 		d.Folders = append(d.Folders, f.path)
 	}
-	if err := d.addModules(root, found); err != nil {
+	modules, err := d.addModules(root, found)
+	if err != nil {
 		return err
 	}
 	d.Libraries = distinct(d.Libraries, func(f File) string { return f.Path })
-	d.addLinks(root, found)
+	d.addLinks(root, append(found, modules...))
 	return nil
 }
 
-// addModules finds the modules of the X server, which stay where they are and are not libraries to link.
-func (d *Driver) addModules(root tree, libraries []folder) error {
+// addModules finds the modules of the X server and returns their folders, in which no linker looks.
+func (d *Driver) addModules(root tree, libraries []folder) ([]folder, error) {
 	var places []string
 	for _, f := range libraries {
 		places = append(places, f.path)
 	}
+	var found []folder
 	for _, f := range root.folders(join(append(places, xorgServerFolders...), xorgFolders...)...) {
 		files, err := root.match(f, "nvidia_drv.so", "libglxserver_nvidia.so."+d.Version)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		d.Libraries = append(d.Libraries, files...)
+		if len(files) > 0 {
+			d.Libraries = append(d.Libraries, files...)
+			found = append(found, f)
+		}
 	}
-	return nil
+	return found, nil
 }
 
 // addLinks finds the links that lead to a library of the driver, in the folder of a library or in its
 // gbm folder, and adds the expected ones.
-func (d *Driver) addLinks(root tree, libraries []folder) {
-	for _, f := range libraries {
+func (d *Driver) addLinks(root tree, folders []folder) {
+	for _, f := range folders {
 		for _, f := range append([]folder{f}, root.folders(path.Join(f.path, "gbm"))...) {
 			for _, entry := range f.entries {
 				if link, ok := d.link(root, path.Join(f.path, entry.Name()), entry); ok {
@@ -123,8 +128,8 @@ func (d *Driver) link(root tree, at string, entry os.DirEntry) (Link, bool) {
 	if entry.Type()&os.ModeSymlink == 0 {
 		return Link{}, false
 	}
-	real, err := root.real(at)
-	if err != nil || !slices.ContainsFunc(d.Libraries, func(f File) bool { return f.Path == real }) {
+	library, err := root.resolve(at)
+	if err != nil || !slices.ContainsFunc(d.Libraries, func(f File) bool { return f.Path == library }) {
 		return Link{}, false
 	}
 	target, err := os.Readlink(filepath.Join(root.seen, at))
@@ -132,7 +137,7 @@ func (d *Driver) link(root tree, at string, entry os.DirEntry) (Link, bool) {
 		return Link{}, false
 	}
 	if path.IsAbs(target) {
-		if target, err = filepath.Rel(path.Dir(at), real); err != nil {
+		if target, err = filepath.Rel(path.Dir(at), library); err != nil {
 			return Link{}, false
 		}
 	}

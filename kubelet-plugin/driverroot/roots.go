@@ -102,15 +102,15 @@ func (r Roots) dev() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := root.real("/dev"); err == nil {
+	if _, err := root.resolve("/dev"); err == nil {
 		return filepath.Join(root.host, "dev"), nil
 	}
 	return "/dev", nil
 }
 
-// real returns the path, inside the tree, of what path leads to once every link is followed. It
+// resolve returns the path, inside the tree, of what path leads to once every link is followed. It
 // wraps fs.ErrNotExist when that is nothing.
-func (t tree) real(path string) (string, error) {
+func (t tree) resolve(path string) (string, error) {
 	seen, err := securejoin.SecureJoin(t.seen, path)
 	if err != nil {
 		return "", fmt.Errorf("resolve %s under %s: %w", path, t.host, err)
@@ -123,11 +123,11 @@ func (t tree) real(path string) (string, error) {
 
 // file returns the file that the path leads to, to be found in a container under the same path.
 func (t tree) file(path string) (File, error) {
-	real, err := t.real(path)
+	resolved, err := t.resolve(path)
 	if err != nil {
 		return File{}, err
 	}
-	return File{Host: filepath.Join(t.host, real), Path: path}, nil
+	return File{Host: filepath.Join(t.host, resolved), Path: path}, nil
 }
 
 // first returns the file below the first of the folders that has it, if any has.
@@ -150,15 +150,15 @@ type folder struct {
 func (t tree) folders(paths ...string) []folder {
 	var found []folder
 	for _, path := range paths {
-		real, err := t.real(path)
-		if err != nil || slices.ContainsFunc(found, func(f folder) bool { return f.path == real }) {
+		resolved, err := t.resolve(path)
+		if err != nil || slices.ContainsFunc(found, func(f folder) bool { return f.path == resolved }) {
 			continue
 		}
-		entries, err := os.ReadDir(filepath.Join(t.seen, real))
+		entries, err := os.ReadDir(filepath.Join(t.seen, resolved))
 		if err != nil {
 			continue
 		}
-		found = append(found, folder{path: real, entries: entries})
+		found = append(found, folder{path: resolved, entries: entries})
 	}
 	return found
 }
@@ -175,11 +175,11 @@ func (t tree) match(f folder, patterns ...string) ([]File, error) {
 		if entry.IsDir() || !slices.ContainsFunc(patterns, matches) {
 			continue
 		}
-		real, err := t.real(filepath.Join(f.path, entry.Name()))
+		resolved, err := t.resolve(filepath.Join(f.path, entry.Name()))
 		if err != nil {
 			return nil, fmt.Errorf("follow %s: %w", filepath.Join(t.host, f.path, entry.Name()), err)
 		}
-		files = append(files, File{Host: filepath.Join(t.host, real), Path: real})
+		files = append(files, File{Host: filepath.Join(t.host, resolved), Path: resolved})
 	}
 	return files, nil
 }

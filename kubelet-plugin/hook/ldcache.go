@@ -182,7 +182,7 @@ func (c *confReader) read(file string, depth int) error {
 			c.folders = append(c.folders, line.Folder)
 			continue
 		}
-		if err := c.include(path.Join(path.Dir(file), "/"), line.Include, depth); err != nil {
+		if err := c.include(path.Dir(file), line.Include, depth); err != nil {
 			return err
 		}
 	}
@@ -195,8 +195,8 @@ func (c *confReader) include(from, pattern string, depth int) error {
 	if !path.IsAbs(pattern) {
 		pattern = path.Join(from, pattern)
 	}
-	folder, err := c.folder(path.Dir(pattern))
-	if err != nil {
+	folder, ok := c.existing(path.Dir(pattern))
+	if !ok {
 		return nil
 	}
 	defer folder.Close()

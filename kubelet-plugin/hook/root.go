@@ -46,6 +46,12 @@ func (r root) folder(path string) (*os.File, error) {
 	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
+// existing opens a folder that is there; like ldconfig, it takes one that cannot be opened for missing.
+func (r root) existing(path string) (*os.File, bool) {
+	folder, err := r.folder(path)
+	return folder, err == nil
+}
+
 // makeFolder opens a folder after it made what is missing of it.
 func (r root) makeFolder(path string) (*os.File, error) {
 	dir, err := pathrs.MkdirAllHandle(r.dir, path, 0o755)

@@ -62,8 +62,8 @@ func (r root) libraries(folders []string) ([]ldso.Entry, error) {
 // scan adds the libraries of a folder and, unless it is one itself, of its variants for processors
 // with more than the basic instructions.
 func (s *scanner) scan(path, hwcap string) error {
-	dir, err := s.folder(path)
-	if err != nil {
+	dir, ok := s.existing(path)
+	if !ok {
 		return nil
 	}
 	defer dir.Close()
@@ -88,8 +88,8 @@ func (s *scanner) scan(path, hwcap string) error {
 }
 
 func (s *scanner) scanHwcaps(folder string) error {
-	dir, err := s.folder(folder)
-	if err != nil {
+	dir, ok := s.existing(folder)
+	if !ok {
 		return nil
 	}
 	defer dir.Close()

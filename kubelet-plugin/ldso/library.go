@@ -100,22 +100,26 @@ func (i *image) identify() (Library, error) {
 	if kind := elf.Type(binary.LittleEndian.Uint16(h[16:])); kind != elf.ET_DYN {
 		return Library{}, wrong("of type %v", kind)
 	}
-	class, machine := elf.Class(h[elf.EI_CLASS]), elf.Machine(binary.LittleEndian.Uint16(h[18:]))
-	i.wide = class == elf.ELFCLASS64
-	var abi ABI
-	switch {
-	case class == elf.ELFCLASS64 && machine == elf.EM_X86_64:
-		abi = X8664
-	case class == elf.ELFCLASS64 && machine == elf.EM_AARCH64:
-		abi = AArch64
-	case class == elf.ELFCLASS32 && machine == elf.EM_X86_64:
-		abi = X32
-	case class == elf.ELFCLASS32 && machine == elf.EM_386:
-		abi = I386
-	default:
-		return Library{}, wrong("of machine %v, %v", machine, class)
+	target := target{elf.Class(h[elf.EI_CLASS]), elf.Machine(binary.LittleEndian.Uint16(h[18:]))}
+	abi, known := abis[target]
+	if !known {
+		return Library{}, wrong("of machine %v, %v", target.machine, target.class)
 	}
+	i.wide = target.class == elf.ELFCLASS64
 	return Library{ABI: abi}, i.readSegments()
+}
+
+// target is what a file is compiled for.
+type target struct {
+	class   elf.Class
+	machine elf.Machine
+}
+
+var abis = map[target]ABI{
+	{elf.ELFCLASS64, elf.EM_X86_64}:  X8664,
+	{elf.ELFCLASS64, elf.EM_AARCH64}: AArch64,
+	{elf.ELFCLASS32, elf.EM_X86_64}:  X32,
+	{elf.ELFCLASS32, elf.EM_386}:     I386,
 }
 
 func (i *image) readSegments() error {
@@ -135,10 +139,10 @@ func (i *image) readSegments() error {
 		return wrong("the table of segments is cut off")
 	}
 	for ; len(table) > 0; table = table[size:] {
-		switch elf.ProgType(binary.LittleEndian.Uint32(table)) {
-		case elf.PT_LOAD:
+		switch binary.LittleEndian.Uint32(table) {
+		case uint32(elf.PT_LOAD):
 			i.loads = append(i.loads, i.segment(table))
-		case elf.PT_DYNAMIC:
+		case uint32(elf.PT_DYNAMIC):
 			i.dynamic = i.segment(table)
 		}
 	}
@@ -200,12 +204,12 @@ func (i *image) dynamicValues(dynamic []byte) (name uint64, named bool, table ui
 		size = 8
 	}
 	for ; len(dynamic) >= 2*size; dynamic = dynamic[2*size:] {
-		switch elf.DynTag(word(0)) {
-		case elf.DT_NULL:
+		switch word(0) {
+		case uint64(elf.DT_NULL):
 			return name, named, table
-		case elf.DT_SONAME:
+		case uint64(elf.DT_SONAME):
 			name, named = word(size), true
-		case elf.DT_STRTAB:
+		case uint64(elf.DT_STRTAB):
 			table = word(size)
 		}
 	}
