@@ -1,0 +1,142 @@
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/dynamic-resource-allocation/resourceslice"
+
+	"github.com/tessera-gpu/tessera/api/wire"
+)
+
+// Accepted returns nil when the API server has the node's slices, and otherwise why not: the agent is
+// not ready. While Run runs, that means exactly what the inventory shows now, and nothing is asked of
+// the API server. Otherwise another agent publishes, and it is enough that the pool is whole; each
+// call then lists the node's slices.
+func (p *Publisher) Accepted(ctx context.Context) error {
+	p.mu.Lock()
+	s := p.state
+	p.mu.Unlock()
+	switch {
+	case !s.running:
+		return p.whole(ctx)
+	case s.unencodable != nil:
+		return s.unencodable
+	case s.dropped != nil:
+		return s.dropped
+	case s.unwritten != nil:
+		return s.unwritten
+	case s.asked == 0 || s.accepted != s.asked:
+		return errPending
+	}
+	return nil
+}
+
+// whole returns nil when the API server has every slice of the pool's last generation.
+func (p *Publisher) whole(ctx context.Context) error {
+	selector := fields.Set{
+		resourceapi.ResourceSliceSelectorDriver:   p.config.Options.Driver,
+		resourceapi.ResourceSliceSelectorNodeName: p.config.Node,
+	}
+	list, err := p.config.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
+	if err != nil {
+		return fmt.Errorf("list the node's slices: %w", err)
+	}
+	if !complete(list.Items, wire.PoolName(p.config.Node, p.config.Options.Driver)) {
+		return errPending
+	}
+	return nil
+}
+
+// complete reports whether all slices of the pool's highest generation are there.
+func complete(slices []resourceapi.ResourceSlice, pool string) bool {
+	var last resourceapi.ResourcePool
+	var count int64
+	for _, s := range slices {
+		switch {
+		case s.Spec.Pool.Name != pool || s.Spec.Pool.Generation < last.Generation:
+		case s.Spec.Pool.Generation > last.Generation || count == 0:
+			last, count = s.Spec.Pool, 1
+		default:
+			count++
+		}
+	}
+	return count > 0 && count == last.ResourceSliceCount
+}
+
+func (p *Publisher) begin() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state = state{running: true}
+}
+
+func (p *Publisher) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state = state{}
+}
+
+func (p *Publisher) encoded(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.unencodable = err
+}
+
+func (p *Publisher) unwritten(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.unwritten = err
+	var dropped *resourceslice.DroppedFieldsError
+	if errors.As(err, &dropped) {
+		p.state.dropped = err
+	}
+}
+
+// ask gives the controller something new; what the controller takes up from then on is that.
+func (p *Publisher) ask(give func()) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.asked++
+	p.state.dropped = nil
+	give()
+}
+
+// newQueue returns a queue that repeats failures after 5 s at most: by default that grows to a quarter
+// of an hour.
+func newQueue() workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second))
+}
+
+// queue watches the controller work: it takes a pool up with Get, and with Forget says that it is
+// done with it. What it could not write it reports in between.
+type queue struct {
+	workqueue.TypedRateLimitingInterface[string]
+	publisher *Publisher
+	// taken is what was asked when the pool at work was taken up; only the controller's one worker
+	// touches it.
+	taken int
+}
+
+func (q *queue) Get() (string, bool) {
+	pool, shutdown := q.TypedRateLimitingInterface.Get()
+	q.publisher.mu.Lock()
+	defer q.publisher.mu.Unlock()
+	q.taken = q.publisher.state.asked
+	q.publisher.state.unwritten = nil
+	return pool, shutdown
+}
+
+func (q *queue) Forget(pool string) {
+	q.TypedRateLimitingInterface.Forget(pool)
+	q.publisher.mu.Lock()
+	defer q.publisher.mu.Unlock()
+	if q.publisher.state.unwritten == nil {
+		q.publisher.state.accepted = q.taken
+	}
+}
