@@ -196,7 +196,7 @@ func (t target) compile(ctx context.Context, work, out string) error {
 }
 
 func commonFlags() []string {
-	return []string{"-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-deprecated-declarations", "-I.", "-Ishared"}
+	return []string{"-std=gnu11", "-O2", "-Wno-deprecated-declarations", "-I.", "-Ishared"}
 }
 
 // writeFile writes a file and the folders above it.

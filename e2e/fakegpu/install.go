@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
@@ -174,40 +172,4 @@ func copyFile(from, to string, mode os.FileMode) error {
 		return err
 	}
 	return os.WriteFile(to, data, mode)
-}
-
-// node is a character device.
-type node struct {
-	path         string
-	major, minor uint32
-	mode         uint32
-}
-
-// makeNodes makes the device nodes that a driver and nvidia-modprobe leave behind.
-func makeNodes(dir string, gpus int) error {
-	nodes := []node{
-		{"nvidiactl", majorGPU, 255, 0o666},
-		{"nvidia-modeset", majorGPU, 254, 0o666},
-		{"nvidia-uvm", majorUVM, 0, 0o666},
-		{"nvidia-uvm-tools", majorUVM, 1, 0o666},
-		{"nvidia-caps/nvidia-cap1", majorCaps, 1, 0o400},
-		{"nvidia-caps/nvidia-cap2", majorCaps, 2, 0o444},
-	}
-	for i := range gpus {
-		nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
-	}
-	dev := filepath.Join(DevRoot(dir), "dev")
-	if err := os.MkdirAll(filepath.Join(dev, "nvidia-caps"), 0o755); err != nil {
-		return err
-	}
-	for _, n := range nodes {
-		path := filepath.Join(dev, n.path)
-		if err := unix.Mknod(path, unix.S_IFCHR, int(unix.Mkdev(n.major, n.minor))); err != nil {
-			return fmt.Errorf("mknod %s: %w", path, err)
-		}
-		if err := os.Chmod(path, os.FileMode(n.mode)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

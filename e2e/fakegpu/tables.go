@@ -10,14 +10,6 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// Majors of the device nodes: local numbers that no driver is ever given, so that on a machine with
-// real GPUs nothing real is opened (NVIDIA's own is 195).
-const (
-	majorGPU  = 120
-	majorUVM  = 121
-	majorCaps = 122
-)
-
 // cpusPerNUMANode is how many CPUs a NUMA node of the machine claims to have.
 const cpusPerNUMANode = 32
 

@@ -19,26 +19,31 @@ static struct {
 	int fd;
 	bool writable;
 	struct state_file *map;
-	char version[64];
 } state = {.fd = -1};
+
+/* Where the library was when it was loaded: a driver that replaces it later is not its own. */
+static struct {
+	char state_path[PATH_MAX + 128];
+	char version[64];
+} home;
 
 static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
 
-/* state_path writes the path of the state file: the library's own, with another name before ".so." */
-static bool state_path(char *path, size_t size)
+/* The state file lies beside the library and has the same version behind ".so." */
+__attribute__((constructor)) static void find_home(void)
 {
 	Dl_info info;
 	char real[PATH_MAX];
 
-	if (!dladdr((void *)state_open, &info) || !realpath(info.dli_fname, real))
-		return false;
+	if (!dladdr((void *)find_home, &info) || !realpath(info.dli_fname, real))
+		return;
 	char *name = strrchr(real, '/');
 	char *version = name ? strstr(name, ".so.") : NULL;
 	if (!version)
-		return false;
-	snprintf(state.version, sizeof state.version, "%s", version + strlen(".so."));
+		return;
+	snprintf(home.version, sizeof home.version, "%s", version + strlen(".so."));
 	*name = 0;
-	return snprintf(path, size, "%s/libnvidia-fakestate.so.%s", real, state.version) < (int)size;
+	snprintf(home.state_path, sizeof home.state_path, "%s/libnvidia-fakestate.so.%s", real, home.version);
 }
 
 static bool valid(const struct state_file *map, off_t size)
@@ -49,15 +54,12 @@ static bool valid(const struct state_file *map, off_t size)
 
 enum state_error state_open(void)
 {
-	char path[PATH_MAX + 64];
 	struct stat st;
 
-	if (!state_path(path, sizeof path))
-		return STATE_MISSING;
-	int fd = open(path, O_RDWR | O_CLOEXEC);
+	int fd = open(home.state_path, O_RDWR | O_CLOEXEC);
 	bool writable = fd >= 0;
 	if (!writable)
-		fd = open(path, O_RDONLY | O_CLOEXEC);
+		fd = open(home.state_path, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return STATE_MISSING;
 	if (fstat(fd, &st) || st.st_size < (off_t)sizeof(struct state_file)) {
@@ -86,7 +88,7 @@ void state_close(void)
 }
 
 bool state_writable(void) { return state.writable; }
-const char *library_version(void) { return state.version; }
+const char *library_version(void) { return home.version; }
 const struct hardware *hardware(void) { return &state.map->hardware; }
 int state_fd(void) { return state.fd; }
 
