@@ -1,0 +1,140 @@
+package suite
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strconv"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/lab"
+)
+
+// Where the agent keeps things on a node.
+const (
+	pluginData = "/var/lib/kubelet/plugins/gpu.tessera.dev"
+	recordsDir = pluginData + "/claims"
+	cdiDir     = "/var/run/cdi"
+)
+
+// ledger is everything on a node that a claim can leave behind.
+type ledger struct {
+	// Instances are the MIG devices, counted from the hardware's own state.
+	Instances []string
+	// Records and Specs are the files of claims.
+	Records, Specs []string
+}
+
+// count reads the ledger of a node.
+func count(ctx context.Context, node *lab.Node) ledger {
+	GinkgoHelper()
+	l := ledger{Records: files(ctx, node, recordsDir), Specs: claimSpecs(files(ctx, node, cdiDir))}
+	for _, g := range hardware(node).GPUs {
+		for _, i := range g.Instances {
+			l.Instances = append(l.Instances, fmt.Sprintf("%d/%s@%d", g.Index, i.Name, i.Start))
+		}
+	}
+	return l
+}
+
+// empty reports whether nothing is left.
+func (l ledger) empty() bool { return len(l.Instances)+len(l.Records)+len(l.Specs) == 0 }
+
+// hardware returns the state of a node's GPUs, read without NVML.
+func hardware(node *lab.Node) fakegpu.State {
+	GinkgoHelper()
+	state, err := fakegpu.Read(node.GPUFolder())
+	Expect(err).NotTo(HaveOccurred())
+	return state
+}
+
+func files(ctx context.Context, node *lab.Node, folder string) []string {
+	GinkgoHelper()
+	out, err := node.Exec(ctx, "find", folder, "-maxdepth", "1", "-type", "f", "-name", "*.json*")
+	Expect(err).NotTo(HaveOccurred())
+	var names []string
+	for line := range strings.Lines(string(out)) {
+		names = append(names, path.Base(strings.TrimSpace(line)))
+	}
+	return names
+}
+
+// claimSpecs keeps the specs of claims: the common one stays.
+func claimSpecs(names []string) []string {
+	var specs []string
+	for _, name := range names {
+		if strings.Contains(name, "claim") {
+			specs = append(specs, name)
+		}
+	}
+	return specs
+}
+
+// nothingLeft expects every node to hold nothing of any claim.
+func nothingLeft(ctx context.Context) {
+	GinkgoHelper()
+	for _, node := range c.Nodes() {
+		Eventually(ctx, func(ctx context.Context) ledger { return count(ctx, node) }).Should(
+			Satisfy(ledger.empty), "on %s", node.Name())
+	}
+}
+
+// node returns a node by name.
+func node(name string) *lab.Node {
+	GinkgoHelper()
+	n, err := c.Node(name)
+	Expect(err).NotTo(HaveOccurred())
+	return n
+}
+
+// agent returns the running agent of a node.
+func agent(ctx context.Context, node string) corev1.Pod {
+	GinkgoHelper()
+	var found corev1.Pod
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		g.Expect(err).NotTo(HaveOccurred())
+		var ready []corev1.Pod
+		for _, pod := range pods.Items {
+			if pod.DeletionTimestamp == nil && isReady(pod) {
+				ready = append(ready, pod)
+			}
+		}
+		g.Expect(ready).To(HaveLen(1))
+		found = ready[0]
+	}).Should(Succeed())
+	return found
+}
+
+func isReady(pod corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// metric reads an unlabelled metric of a node's agent.
+func metric(ctx context.Context, node *lab.Node, name string) float64 {
+	GinkgoHelper()
+	pod := agent(ctx, node.Name())
+	out, err := node.Exec(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+pod.Status.PodIP+":8080/metrics")
+	Expect(err).NotTo(HaveOccurred())
+	for line := range strings.Lines(string(out)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			number, err := strconv.ParseFloat(strings.TrimSpace(value), 64)
+			Expect(err).NotTo(HaveOccurred())
+			return number
+		}
+	}
+	Fail("no metric " + name)
+	return 0
+}

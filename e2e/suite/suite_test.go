@@ -1,0 +1,44 @@
+package suite
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/lab"
+)
+
+// c is the cluster that all specs share. Specs leave it as they found it.
+var c *cluster.Cluster
+
+// folder is where the suite's lab stands; the demo's is another one, so both can.
+var folder = filepath.Join(lab.Base, "suite")
+
+func TestSuite(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
+	}
+	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(90 * time.Second)
+	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
+	RunSpecs(t, "Tessera in a lab")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
+	var err error
+	c, err = cluster.Up(ctx, cluster.Config{Folder: folder, Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+}, NodeTimeout(25*time.Minute))
+
+var _ = AfterSuite(func(ctx context.Context) {
+	if os.Getenv("TESSERA_KEEP_LAB") == "" {
+		Expect(lab.Down(ctx, folder)).To(Succeed())
+	}
+}, NodeTimeout(2*time.Minute))
