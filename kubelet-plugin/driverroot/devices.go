@@ -89,7 +89,7 @@ func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
 	}
 	var stat unix.Stat_t
 	if err := unix.Lstat(seen, &stat); err != nil {
-		return Node{}, fmt.Errorf("stat device node %s: %w", host, err)
+		return Node{}, fmt.Errorf("stat device node %s: %w: nvidia-modprobe makes it", host, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return Node{}, fmt.Errorf("device node %s: not a character device", host)

@@ -175,6 +175,7 @@ func TestTheCacheIsLdconfigs(t *testing.T) {
 	needRoot(t, "runs ldconfig on another root")
 	b := newBundle(t)
 	lib := "/usr/lib/x86_64-linux-gnu"
+	b.write("/etc/debian_version", "12.0\n")
 	b.write("/etc/ld.so.conf", "/opt/a\ninclude /etc/ld.so.conf.d/*.conf\n/opt/b\n")
 	b.write("/etc/ld.so.conf.d/2.conf", "/opt/two/ # with a slash\n")
 	b.write("/etc/ld.so.conf.d/1.conf", "/opt/one\n/opt/nowhere\n")
@@ -271,6 +272,29 @@ func TestMusl(t *testing.T) {
 				t.Errorf("search path: got %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// The driver lies where its host's distribution has it. The image may be of another one, whose ldconfig
+// must be told of the folder; its own folders need no mention.
+func TestDistributions(t *testing.T) {
+	for _, test := range []struct {
+		image, folder string
+		added         bool
+	}{
+		{"debian", "/usr/lib/x86_64-linux-gnu", false},
+		{"debian", "/usr/lib64", true},
+		{"fedora", "/usr/lib/x86_64-linux-gnu", true},
+		{"fedora", "/usr/lib64", false},
+	} {
+		b := newBundle(t)
+		b.folder(test.folder)
+		b.write("/etc/"+test.image+"_version", "12\n")
+		b.run(UpdateLDCache, "--folder", test.folder)
+		_, err := os.Lstat(filepath.Join(b.root, driverDropIn))
+		if added := err == nil; added != test.added {
+			t.Errorf("%s in an image of %s: added %v, want %v", test.folder, test.image, added, test.added)
+		}
 	}
 }
 

@@ -1,15 +1,11 @@
 package hook
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"path"
 	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -128,119 +124,4 @@ func (s *scanner) add(l listing, hwcap string) {
 		}
 		s.entries = append(s.entries, ldso.Entry{Name: key, Path: path.Join(l.folder, name), ABI: c.abi, Hwcap: hwcap})
 	}
-}
-
-// candidate is a file that could serve the programs that ask for key.
-type candidate struct {
-	key  string
-	name string
-	abi  ldso.ABI
-	link bool
-}
-
-// candidateOf returns what a file or a link serves. A link whose name is neither the library's own
-// nor, without the version, the one for compilers counts as a file.
-func candidateOf(name string, library ldso.Library, link bool) candidate {
-	soname := cmp.Or(library.Name, name)
-	if link && (name == soname || strings.HasSuffix(name, ".so") && strings.HasPrefix(soname, name)) {
-		return candidate{key: name, name: name, abi: library.ABI, link: true}
-	}
-	return candidate{key: soname, name: name, abi: library.ABI}
-}
-
-// prefer keeps of two candidates for one key the one that ldconfig takes: a file rather than a link,
-// then the higher version.
-func prefer(found map[string]candidate, c candidate) map[string]candidate {
-	other, ok := found[c.key]
-	if !ok || other.link && !c.link || other.link == c.link && ldso.CompareNames(c.name, other.name) > 0 {
-		found[c.key] = c
-	}
-	return found
-}
-
-// listing is what a folder has of libraries: files with what they are, and links with their texts.
-type listing struct {
-	folder string
-	files  map[string]ldso.Library
-	links  map[string]string
-}
-
-func (l listing) has(name string) bool {
-	_, file := l.files[name]
-	_, link := l.links[name]
-	return file || link
-}
-
-// list looks at the entries of a folder. What is neither a library nor a link is left out.
-func (r root) list(dir *os.File, folder string, names []string) listing {
-	l := listing{folder: folder, files: map[string]ldso.Library{}, links: map[string]string{}}
-	for _, name := range names {
-		handle, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-		if err != nil {
-			continue
-		}
-		library, err := readLibrary(handle)
-		switch {
-		case err == nil:
-			l.files[name] = library
-		case errors.Is(err, errSpecial):
-			if target, err := readLink(handle); err == nil {
-				l.links[name] = target
-			}
-		}
-		unix.Close(handle)
-	}
-	return l
-}
-
-// follow returns the library that a link leads to. Links inside the folder, nearly all there are,
-// need no look at the files.
-func (r root) follow(l listing, name string) (ldso.Library, bool) {
-	for target, hops := l.links[name], 0; hops < 8 && l.has(target); hops++ {
-		if library, ok := l.files[target]; ok {
-			return library, true
-		}
-		target = l.links[target]
-	}
-	handle, err := r.lookup(path.Join(l.folder, name))
-	if err != nil {
-		return ldso.Library{}, false
-	}
-	defer handle.Close()
-	library, err := readLibrary(int(handle.Fd()))
-	return library, err == nil
-}
-
-// readLink returns the text of the link behind a handle.
-func readLink(handle int) (string, error) {
-	text := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(handle, "", text)
-	if err != nil {
-		return "", err
-	}
-	return string(text[:n]), nil
-}
-
-func readLibrary(handle int) (ldso.Library, error) {
-	fd, err := reopen(handle)
-	if err != nil {
-		return ldso.Library{}, err
-	}
-	defer unix.Close(fd)
-	return ldso.ReadLibrary(descriptor(fd))
-}
-
-// descriptor reads from an open file without the cost of an os.File.
-type descriptor int
-
-// ReadAt implements io.ReaderAt.
-func (d descriptor) ReadAt(p []byte, offset int64) (int, error) {
-	n, err := unix.Pread(int(d), p, offset)
-	if err != nil {
-		return 0, err
-	}
-	if n < len(p) {
-		return n, io.EOF
-	}
-	return n, nil
 }

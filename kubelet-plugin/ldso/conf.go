@@ -43,11 +43,12 @@ func parseFolder(line string) (string, bool) {
 	return "/", true
 }
 
-// DefaultFolders returns the folders that linkers search without being told, of every distribution and
-// machine: a root has those of its own, and the others do no harm.
-func DefaultFolders() []string {
+// DefaultFolders returns the folders that a linker searches without being told, as glibc has them.
+func DefaultFolders() []string { return []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib"} }
+
+// MultiarchFolders returns the same of Debian and what is made from it, on every machine.
+func MultiarchFolders() []string {
 	return []string{
-		"/lib64", "/usr/lib64",
 		"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
 		"/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu",
 		"/lib", "/usr/lib",

@@ -7,13 +7,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
 // Every library of this machine has the name that the standard library reads from it.
 func TestReadLibraryAgreesWithDebugELF(t *testing.T) {
 	compared := 0
-	for _, folder := range DefaultFolders() {
+	for _, folder := range slices.Concat(DefaultFolders(), MultiarchFolders()) {
 		paths, err := filepath.Glob(filepath.Join(folder, "lib*.so*"))
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,98 @@
+package hook
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+)
+
+// Bounds far above what images have; an image that exceeds them gets an error.
+const (
+	maxConf      = 64 << 10
+	maxConfFiles = 256
+	maxConfDepth = 8
+)
+
+// configured returns the folders that the root's ld.so.conf and the files it includes list, in order.
+func (r root) configured() ([]string, error) {
+	reader := confReader{root: r}
+	err := reader.read(confPath, 0)
+	return reader.folders, err
+}
+
+// conf returns the folders listed in one file; none if there is none.
+func (r root) conf(file string) ([]string, error) {
+	text, err := r.read(file, maxConf)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var folders []string
+	for _, line := range ldso.ParseConf(string(text)) {
+		if line.Folder != "" {
+			folders = append(folders, line.Folder)
+		}
+	}
+	return folders, err
+}
+
+// confReader collects the folders of a file and of those that it includes.
+type confReader struct {
+	root
+	folders []string
+	files   int
+}
+
+// read adds a file's folders. A file that is missing or no regular file adds nothing, as for ldconfig.
+func (c *confReader) read(file string, depth int) error {
+	if c.files++; c.files > maxConfFiles || depth > maxConfDepth {
+		return fmt.Errorf("read %s: more than %d files, or %d deep in each other", confPath, maxConfFiles, maxConfDepth)
+	}
+	text, err := c.root.read(file, maxConf)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, errSpecial) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", file, err)
+	}
+	for _, line := range ldso.ParseConf(string(text)) {
+		if line.Folder != "" {
+			c.folders = append(c.folders, line.Folder)
+			continue
+		}
+		if err := c.include(path.Dir(file), line.Include, depth); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// include reads the files that a pattern matches, by name. Only the last element may be a pattern; a
+// relative one counts from the folder of the file that has it.
+func (c *confReader) include(from, pattern string, depth int) error {
+	if !path.IsAbs(pattern) {
+		pattern = path.Join(from, pattern)
+	}
+	folder, ok := c.existing(path.Dir(pattern))
+	if !ok {
+		return nil
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return fmt.Errorf("list %s: %w", path.Dir(pattern), err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if ok, err := path.Match(path.Base(pattern), name); err != nil || !ok {
+			continue
+		}
+		if err := c.read(path.Join(path.Dir(pattern), name), depth+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
