@@ -92,7 +92,7 @@ func (s scenario) try(t *testing.T) *trial {
 	r := &trial{world: newWorld(t, s.machine), t: t, scenario: s}
 	if s.intruders != nil {
 		for _, w := range s.intruders(r.world) {
-			if _, err := r.intrude(w.Use.GPU, w.Use.Placement); err != nil {
+			if _, err := r.intrude(w); err != nil {
 				t.Fatal(err)
 			}
 		}

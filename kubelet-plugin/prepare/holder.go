@@ -17,9 +17,9 @@ type AlreadyHeld struct {
 	Releasing bool
 }
 
-// Error names the holder.
+// Error names the holder and what it holds.
 func (e *AlreadyHeld) Error() string {
-	text := fmt.Sprintf("%s: %v is held by claim %s", e.GPU, e.Use, e.Claim)
+	text := fmt.Sprintf("held by claim %s as %v", e.Claim, e.Use)
 	if e.Releasing {
 		text += ", being released"
 	}

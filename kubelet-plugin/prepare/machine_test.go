@@ -220,14 +220,19 @@ func (m *machine) Set(_ context.Context, gpuUUID, interval string) error {
 }
 
 // intrude makes an instance as an administrator does, behind the agent's back.
-func (m *machine) intrude(gpuName string, p gpu.Placement) (gpu.Instance, error) {
+func (m *machine) intrude(want Wanted) (gpu.Instance, error) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	c := m.gpus[gpuName]
+	return m.intrudeNow(want)
+}
+
+// intrudeNow is intrude for a hook, which is called with the mutex held.
+func (m *machine) intrudeNow(want Wanted) (gpu.Instance, error) {
+	c := m.gpus[want.Use.GPU]
 	if c.TogglesMIG() && c.Mode == gpu.ModeDisabled && len(c.Instances) == 0 {
 		c.Mode = gpu.ModeEnabled
 	}
-	made, err := m.create(c, p)
+	made, err := m.create(c, want.Use.Placement)
 	if err != nil {
 		return made, err
 	}

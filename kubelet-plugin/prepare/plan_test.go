@@ -1,0 +1,553 @@
+package prepare
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// The GPUs of h100x2 and the first of a30x4l40sx4 (MIG on), its third (MIG off) and fifth (no MIG).
+const (
+	h0 = "gpu-0000-1b-00-0"
+	h1 = "gpu-0000-43-00-0"
+	a0 = "gpu-0000-17-00-0"
+)
+
+// seen is the view of the record's GPUs in the world, with the records of others.
+func seen(t *testing.T, w *world, r Record, others ...Record) view {
+	t.Helper()
+	v, err := w.process(t, nil).look(quiet(t), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.others = others
+	return v
+}
+
+// with makes a record of the claim.
+func with(state State, c Claim) Record {
+	return Record{Ref: c.Ref, State: state, BootID: "boot-1", Wanted: c.Wanted}
+}
+
+// carved puts an instance on the hardware as Tessera leaves it, complete or not.
+func carved(t *testing.T, w *world, want Wanted, complete bool) gpu.Instance {
+	t.Helper()
+	c := w.gpus[want.Use.GPU]
+	if c.TogglesMIG() {
+		c.Mode = gpu.ModeEnabled
+	}
+	i, err := w.create(c, want.Use.Placement)
+	if err == nil && complete {
+		i, err = w.complete(c, i)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return i
+}
+
+func TestPlan(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		machine string
+		setup   func(t *testing.T, w *world) (Record, []Record)
+		want    []string
+	}{
+		"whole GPU": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.whole(0))), nil
+			},
+			want: []string{"record-preparing", "verify " + h0, "write-spec", "record-prepared"},
+		},
+		"whole GPU with MIG left on": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				w.leaveOn(0)
+				return with(unrecorded, claim("a", w.whole(0))), nil
+			},
+			want: []string{"record-preparing", "set-mode " + h0 + " disabled", "verify " + h0, "write-spec", "record-prepared"},
+		},
+		"time slice": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				c := claim("a", w.whole(0))
+				c.Wanted[0].Settings.TimeSlice = "Short"
+				return with(unrecorded, c), nil
+			},
+			want: []string{"record-preparing", "verify " + h0, "set-timeslice " + h0 + " Short", "write-spec", "record-prepared"},
+		},
+		"first slice": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{
+				"record-preparing", "set-mode " + h0 + " enabled",
+				"create-instance " + h0 + " profile 19 at slices 3-3", "complete-instance " + h0 + " profile 19 at slices 3-3",
+				"verify " + h0, "write-spec", "record-prepared",
+			},
+		},
+		"GPUs in order of their names, devices in the claim's": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 6), true)
+				return with(unrecorded, claim("a", w.whole(1), w.slice(0, 9, 0), w.slice(0, 14, 4))), []Record{with(Ready, claim("b", w.slice(0, 19, 6)))}
+			},
+			want: []string{
+				"record-preparing",
+				"create-instance " + h0 + " profile 9 at slices 0-3", "complete-instance " + h0 + " profile 9 at slices 0-3",
+				"create-instance " + h0 + " profile 14 at slices 4-5", "complete-instance " + h0 + " profile 14 at slices 4-5",
+				"verify " + h0, "verify " + h1, "write-spec", "record-prepared",
+			},
+		},
+		"Ampere with MIG on": {
+			machine: "a30x4l40sx4",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 14, 2))), nil
+			},
+			want: []string{
+				"record-preparing", "create-instance " + a0 + " profile 14 at slices 2-2", "complete-instance " + a0 + " profile 14 at slices 2-2",
+				"verify " + a0, "write-spec", "record-prepared",
+			},
+		},
+		"after a crash before the creation": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{
+				"set-mode " + h0 + " enabled", "create-instance " + h0 + " profile 19 at slices 3-3",
+				"complete-instance " + h0 + " profile 19 at slices 3-3", "verify " + h0, "write-spec", "record-prepared",
+			},
+		},
+		"after a crash between GPU and compute instance": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), false)
+				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"complete-instance " + h0 + " profile 19 at slices 3-3", "verify " + h0, "write-spec", "record-prepared"},
+		},
+		"after a crash before the last record": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"verify " + h0, "write-spec", "record-prepared"},
+		},
+		"its record was unreadable": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(damaged, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"record-preparing", "verify " + h0, "write-spec", "record-prepared"},
+		},
+		"ready": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(Ready, claim("a", w.slice(0, 19, 3), w.whole(1))), nil
+			},
+			want: []string{"verify " + h0, "verify " + h1, "write-spec"},
+		},
+		"monitor": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				c := claim("a", w.wanted(0, gpu.Use{Shape: gpu.Monitor}))
+				c.Wanted[0].Admin = true
+				return with(unrecorded, c), []Record{with(Ready, claim("b", w.whole(0)))}
+			},
+			want: []string{"record-preparing", "write-spec", "record-prepared"},
+		},
+		"admin access to a neighbour's slice": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				c := claim("a", w.slice(0, 19, 3))
+				c.Wanted[0].Admin = true
+				return with(unrecorded, c), []Record{with(Ready, claim("b", w.slice(0, 19, 3)))}
+			},
+			want: []string{"record-preparing", "verify " + h0, "write-spec", "record-prepared"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.machine)
+			r, others := test.setup(t, w)
+			steps, err := plan(r, seen(t, w, r, others...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, lines(steps)); diff != "" {
+				t.Errorf("plan (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPlanRefuses(t *testing.T) {
+	t.Parallel()
+	held := func(name string) error { return &AlreadyHeld{Claim: ref(name)} }
+	tests := map[string]struct {
+		machine string
+		setup   func(t *testing.T, w *world) (Record, []Record)
+		// is must be in the error's chain; a holder is compared by its claim.
+		is   error
+		says []string
+	}{
+		"whole against whole": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.whole(0))), []Record{with(Ready, claim("b", w.whole(0)))}
+			},
+			is: held("b"), says: []string{"device " + h0 + ": held by claim team/b as gpu"},
+		},
+		"whole against a slice": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.whole(0))), []Record{with(Preparing, claim("b", w.slice(0, 19, 6)))}
+			},
+			is: held("b"), says: []string{"held by claim team/b as profile 19 at slices 6-6"},
+		},
+		"slice against whole, being released": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(Unpreparing, claim("b", w.whole(0)))}
+			},
+			is: held("b"), says: []string{"held by claim team/b as gpu, being released"},
+		},
+		"overlapping slices": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 19, 0), w.slice(0, 14, 4))),
+					[]Record{with(Ready, claim("b", w.slice(0, 19, 1))), with(Ready, claim("c", w.slice(0, 19, 5)))}
+			},
+			is: held("c"), says: []string{"device " + h0 + "-mig-14-4: held by claim team/c as profile 19 at slices 5-5"},
+		},
+		"an engine that there is once": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 20, 0))), []Record{with(Ready, claim("b", w.slice(0, 19, 3))), with(Ready, claim("c", w.slice(0, 20, 5)))}
+			},
+			is: held("c"),
+		},
+		"two devices of one claim": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 9, 0), w.slice(0, 19, 2))), nil
+			},
+			is: held("a"),
+		},
+		"whole, although the holders already clash": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(Ready, claim("b", w.slice(0, 19, 0))), with(Ready, claim("c", w.whole(0)))}
+			},
+			is: held("c"),
+		},
+		"an administrator's instance at the very placement": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(unrecorded, claim("a", w.slice(0, 19, 3))), nil
+			},
+			is: &InTheWay{}, says: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not made by Tessera"},
+		},
+		"an administrator's instance that overlaps": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 9, 0), true)
+				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+			},
+			is: &InTheWay{},
+		},
+		"an administrator's instance under a whole GPU": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(unrecorded, claim("a", w.whole(0))), nil
+			},
+			is: &InTheWay{},
+		},
+		"another instance where the neighbour's was": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(unrecorded, claim("a", w.slice(0, 19, 3))), []Record{with(Unpreparing, claim("b", w.slice(0, 19, 3)))}
+			},
+			is: held("b"),
+		},
+		"Ampere with MIG off": {
+			machine: "a30x4l40sx4",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(2, 14, 0))), nil
+			},
+			is: gpu.ErrUnsupported, says: []string{"MIG is disabled", "NVIDIA A30", "reset"},
+		},
+		"Ampere with MIG on, as a whole": {
+			machine: "a30x4l40sx4",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.whole(0))), nil
+			},
+			is: gpu.ErrUnsupported, says: []string{"MIG is enabled"},
+		},
+		"a slice of a GPU without MIG": {
+			machine: "a30x4l40sx4",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(4, 19, 0))), nil
+			},
+			is: gpu.ErrUnsupported,
+		},
+		"a placement that the geometry does not have": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(unrecorded, claim("a", w.slice(0, 9, 2))), nil
+			},
+			is: gpu.ErrUnsupported, says: []string{"3g.40gb"},
+		},
+		"a lost GPU": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				w.gpus[h0].lost = true
+				return with(unrecorded, claim("a", w.whole(1), w.whole(0))), nil
+			},
+			is: gpu.ErrLost,
+		},
+		"a GPU that the node does not have": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				c := claim("a", w.whole(0))
+				c.Wanted[0].Use.GPU = "gpu-ffff-00-00-0"
+				return with(Ready, c), nil
+			},
+			is: gpu.ErrLost, says: []string{"gpu-ffff-00-00-0", "node1"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.machine)
+			r, others := test.setup(t, w)
+			steps, err := plan(r, seen(t, w, r, others...))
+			var byClaim, want *AlreadyHeld
+			var inTheWay *InTheWay
+			switch {
+			case errors.As(test.is, &want):
+				if !errors.As(err, &byClaim) || byClaim.Claim != want.Claim || !errors.Is(err, gpu.ErrOccupied) {
+					t.Errorf("plan: %v %v, want held by %s", lines(steps), err, want.Claim)
+				}
+			case errors.As(test.is, &inTheWay):
+				if !errors.As(err, &inTheWay) || !errors.Is(err, gpu.ErrOccupied) {
+					t.Errorf("plan: %v %v, want an instance in the way", lines(steps), err)
+				}
+			case !errors.Is(err, test.is):
+				t.Errorf("plan: %v %v, want %v", lines(steps), err, test.is)
+			}
+			if !has(err, test.says...) {
+				t.Errorf("plan: %v, want it to say %q", err, test.says)
+			}
+		})
+	}
+}
+
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		machine string
+		setup   func(t *testing.T, w *world) (Record, []Record)
+		want    []string
+	}{
+		"whole GPU": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(Ready, claim("a", w.whole(0))), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
+		},
+		"whole GPU that is lost": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				w.gpus[h0].lost = true
+				return with(Ready, claim("a", w.whole(0))), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
+		},
+		"time slice": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				c := claim("a", w.whole(0))
+				c.Wanted[0].Settings.TimeSlice = "Short"
+				return with(Unpreparing, c), nil
+			},
+			want: []string{"remove-spec", "set-timeslice " + h0 + " Default", "delete-record"},
+		},
+		"last slice": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(Ready, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "restore-mode " + h0 + " disabled", "delete-record"},
+		},
+		"last slice on Ampere": {
+			machine: "a30x4l40sx4",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 14, 1), true)
+				return with(Ready, claim("a", w.slice(0, 14, 1))), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + a0 + " profile 14 at slices 1-1", "delete-record"},
+		},
+		"slice beside a neighbour's": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				carved(t, w, w.slice(0, 19, 5), true)
+				return with(Ready, claim("a", w.slice(0, 19, 3))), []Record{with(Ready, claim("b", w.slice(0, 19, 5)))}
+			},
+			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
+		},
+		"slice beside a neighbour's that is not created yet": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				return with(Ready, claim("a", w.slice(0, 19, 3))), []Record{with(Preparing, claim("b", w.slice(0, 19, 5)))}
+			},
+			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
+		},
+		"slice beside an administrator's": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				carved(t, w, w.slice(0, 9, 4), true)
+				return with(Ready, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
+		},
+		"an administrator's instance where the claim's was": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				i := carved(t, w, w.slice(0, 19, 3), true)
+				r := with(Ready, claim("a", w.slice(0, 19, 3)))
+				i.UUID = "MIG-of-the-claim"
+				r.Instances = []gpu.Instance{i}
+				return r, nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
+		},
+		"the compute instance is gone already": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				i := carved(t, w, w.slice(0, 19, 3), false)
+				r := with(Unpreparing, claim("a", w.slice(0, 19, 3)))
+				i.CI, i.UUID = 0, "MIG-of-the-claim"
+				r.Instances = []gpu.Instance{i}
+				return r, nil
+			},
+			want: []string{"remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "restore-mode " + h0 + " disabled", "delete-record"},
+		},
+		"everything is gone already": {
+			machine: "h100x2",
+			setup: func(_ *testing.T, w *world) (Record, []Record) {
+				return with(Unpreparing, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"remove-spec", "delete-record"},
+		},
+		"slices, one on a lost GPU": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				w.gpus[h1].lost = true
+				return with(Ready, claim("a", w.slice(1, 19, 0), w.slice(0, 19, 3))), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "restore-mode " + h0 + " disabled"},
+		},
+		"admin access to a neighbour's slice": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), true)
+				c := claim("a", w.slice(0, 19, 3))
+				c.Wanted[0].Admin = true
+				return with(Ready, c), nil
+			},
+			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, test.machine)
+			r, others := test.setup(t, w)
+			steps, err := undo(r, seen(t, w, r, others...))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, lines(steps)); diff != "" {
+				t.Errorf("undo (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUndoWaitsForAnAnswer checks that a GPU which fails to answer, but is not lost, keeps the claim.
+func TestUndoWaitsForAnAnswer(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	r := with(Ready, claim("a", w.slice(0, 19, 3)))
+	broken := errors.New("broken")
+	v := view{gpus: []reading{{name: h0, unread: broken}}}
+	if steps, err := undo(r, v); !errors.Is(err, broken) {
+		t.Errorf("undo: %v %v, want the reason", lines(steps), err)
+	}
+}
+
+// TestPlanNamesNothingTwice lets the kills, which go over steps, reach each step exactly once.
+func TestPlanNamesNothingTwice(t *testing.T) {
+	t.Parallel()
+	for name, s := range scenarios {
+		w := s.try(t).world
+		r := with(unrecorded, s.claim(w))
+		p := w.process(t, nil)
+		v, err := p.look(quiet(t), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		steps, err := plan(r, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := map[Step]bool{}
+		for _, s := range steps {
+			if seen[s] {
+				t.Errorf("%s: %v twice", name, s)
+			}
+			seen[s] = true
+		}
+	}
+}
+
+func TestStepKinds(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	for k := RecordPreparing; k <= DeleteRecord; k++ {
+		if names[k.String()] || k.String() == "" || deeds[k] == nil {
+			t.Errorf("kind %d: %q, has a deed: %v", k, k, deeds[k] != nil)
+		}
+		names[k.String()] = true
+	}
+	if got := Kind(99).String(); got != "kind-99" {
+		t.Errorf("unknown kind: %q", got)
+	}
+	if len(deeds) != int(DeleteRecord)+1 || len(kindNames) != len(deeds) {
+		t.Error("a kind without a row")
+	}
+	if got := fmt.Sprint([]Step{{Kind: RestoreMode, GPU: "g", Mode: gpu.ModeDisabled}, {Kind: WriteSpec}}); got != "[restore-mode g disabled write-spec]" {
+		t.Errorf("a plan prints as %s", got)
+	}
+}

@@ -1,0 +1,559 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+func mustPrepare(t *testing.T, p *Preparer, c Claim) []Answer {
+	t.Helper()
+	answers, err := p.Prepare(quiet(t), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answers
+}
+
+func mustUnprepare(t *testing.T, p *Preparer, c Claim) {
+	t.Helper()
+	if err := p.Unprepare(quiet(t), c.Ref); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sound fails the test for everything that is wrong with the world.
+func sound(t *testing.T, w *world) {
+	t.Helper()
+	for _, fault := range w.faults() {
+		t.Error(fault)
+	}
+}
+
+// clean fails the test for everything that is left.
+func clean(t *testing.T, w *world) {
+	t.Helper()
+	for _, left := range w.litter() {
+		t.Error("left behind: " + left)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	c := claim("a", w.whole(1), w.slice(0, 9, 4))
+	got := mustPrepare(t, p, c)
+	instances := w.instances()
+	if len(instances) != 1 {
+		t.Fatalf("instances: %v, want one", instances)
+	}
+	parent := w.node.GPUs[0]
+	parent.Mode = gpu.ModeEnabled
+	want := []Answer{
+		{
+			Prepared:   Prepared{Result: c.Wanted[0].Result, Use: c.Wanted[0].Use, GPU: w.node.GPUs[1]},
+			CDIDevices: []string{"claim/uid-a-" + h1, "common"},
+		},
+		{
+			Prepared:   Prepared{Result: c.Wanted[1].Result, Use: c.Wanted[1].Use, GPU: parent, Instance: &instances[0]},
+			CDIDevices: []string{"claim/uid-a-" + h0 + "-mig-9-4", "common"},
+		},
+	}
+	same := cmp.Comparer(func(a, b *gpu.Geometry) bool { return a == b })
+	if diff := cmp.Diff(want, got, same); diff != "" {
+		t.Errorf("answers (-want +got):\n%s", diff)
+	}
+	again := mustPrepare(t, w.process(t, nil), c)
+	if diff := cmp.Diff(want, again, same); diff != "" {
+		t.Errorf("answers to the second pod (-want +got):\n%s", diff)
+	}
+	mustUnprepare(t, p, c)
+	mustUnprepare(t, p, c)
+	clean(t, w)
+	if w.records.writes != 5 {
+		t.Errorf("%d writes of records: want four in a claim's life, and one delete of nothing", w.records.writes)
+	}
+}
+
+func TestBadClaims(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	sliced := claim("a", w.slice(0, 19, 0))
+	sliced.Wanted[0].Settings.TimeSlice = "Short"
+	tests := map[string]struct {
+		claim Claim
+		is    error
+		says  string
+	}{
+		"path as UID":            {Claim{Ref: Ref{UID: "../../etc/passwd"}, Wanted: []Wanted{w.whole(0)}}, nil, "UID"},
+		"no UID":                 {Claim{Wanted: []Wanted{w.whole(0)}}, nil, "UID"},
+		"no device":              {claim("a"), nil, "no device"},
+		"device twice":           {claim("a", w.whole(0), w.whole(0)), nil, "twice"},
+		"monitor without admin":  {claim("a", w.wanted(0, gpu.Use{Shape: gpu.Monitor})), gpu.ErrUnsupported, "adminAccess"},
+		"shape of another agent": {claim("a", w.wanted(0, gpu.Use{Shape: gpu.MPS})), gpu.ErrUnsupported, "mps"},
+		"no shape":               {claim("a", w.wanted(0, gpu.Use{})), gpu.ErrUnsupported, "idle"},
+		"slice of a slice":       {sliced, gpu.ErrUnsupported, "time slice"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := p.Prepare(quiet(t), test.claim)
+			if !has(err, test.says, test.claim.Ref.String()) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("prepare: %v, want it to say %q and be %v", err, test.says, test.is)
+			}
+			if w.records.writes > 0 {
+				t.Error("a record was written")
+			}
+		})
+	}
+	if err := p.Unprepare(quiet(t), Ref{UID: "a/b"}); !has(err, "UID") {
+		t.Errorf("unprepare: %v, want it to refuse the UID", err)
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	if _, err := New(Config{LocksDir: t.TempDir()}); !has(err, "boot id") {
+		t.Errorf("without a boot id: %v", err)
+	}
+	if _, err := New(Config{BootID: "boot", LocksDir: "/dev/null/locks"}); err == nil {
+		t.Error("a folder of locks below a file")
+	}
+}
+
+func TestNodeWithoutTimeSlices(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	p.TimeSlice = noTimeSlice{}
+	c := claim("a", w.whole(0))
+	c.Wanted[0].Settings.TimeSlice = "Long"
+	if _, err := p.Prepare(quiet(t), c); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("prepare: %v, want unsupported", err)
+	}
+	clean(t, w)
+}
+
+// TestVanishedInstance takes a ready claim's instance away: that is said, and nothing is made in its
+// place, because the claim's pods hold the old one.
+func TestVanishedInstance(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]bool{"gone": false, "replaced": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "h100x2")
+			p := w.process(t, nil)
+			c := claim("a", w.slice(0, 19, 3))
+			mustPrepare(t, p, c)
+			w.gpus[h0].Instances = nil
+			if replace {
+				if _, err := w.intrude(c.Wanted[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := p.Prepare(quiet(t), c); !has(err, "claim team/a", c.Wanted[0].Device, "profile 19 at slices 3-3") {
+				t.Errorf("prepare: %v, want it to name the device", err)
+			}
+			if err := p.Reconcile(quiet(t)); !has(err, "reconcile claim team/a (uid-a)") {
+				t.Errorf("reconcile: %v, want it to name the claim", err)
+			}
+			if got := w.records.kept["uid-a"].State; got != Ready {
+				t.Errorf("record: %s, want it as it was", got)
+			}
+			mustUnprepare(t, p, c)
+			if got := len(w.instances()); replace != (got == 1) {
+				t.Errorf("%d instances after unprepare", got)
+			}
+			clean(t, w)
+		})
+	}
+}
+
+func TestMIGTurnedOnUnderAWholeGPU(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	c := claim("a", w.whole(0))
+	mustPrepare(t, p, c)
+	w.leaveOn(0)
+	if _, err := p.Prepare(quiet(t), c); !has(err, "MIG was turned on", h0) {
+		t.Errorf("prepare: %v, want it to say that MIG is on", err)
+	}
+	mustUnprepare(t, p, c)
+	clean(t, w)
+}
+
+// TestAnotherAllocation prepares a claim that got other devices without an Unprepare in between.
+func TestAnotherAllocation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	mustPrepare(t, p, claim("a", w.slice(0, 19, 3)))
+	mustPrepare(t, p, claim("a", w.slice(1, 9, 0), w.slice(1, 9, 4)))
+	sound(t, w)
+	if got := w.instances(); len(got) != 2 || got[0].GPU != h1 {
+		t.Errorf("instances: %v, want the new ones only", got)
+	}
+	if got := w.gpus[h0].Mode; got != gpu.ModeDisabled {
+		t.Errorf("MIG on the GPU that was given up: %v", got)
+	}
+	mustUnprepare(t, p, claim("a"))
+	clean(t, w)
+}
+
+// TestNewerAgentReadsTheSameClaimDifferently checks that a claim which is ready stays as it was made.
+func TestNewerAgentReadsTheSameClaimDifferently(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	c := claim("a", w.slice(0, 19, 3), w.whole(1))
+	first := mustPrepare(t, w.process(t, nil), c)
+	c.Wanted = []Wanted{w.whole(1), w.slice(0, 19, 3)}
+	c.Wanted[0].Settings.TimeSlice = "Short"
+	second := mustPrepare(t, w.process(t, nil), c)
+	if *first[0].Instance != *second[0].Instance {
+		t.Errorf("instance: %v, before %v", second[0].Instance, first[0].Instance)
+	}
+	sound(t, w)
+}
+
+func TestBusyInstance(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	c := claim("a", w.slice(0, 19, 0), w.slice(0, 19, 1))
+	answers := mustPrepare(t, p, c)
+	w.busy[answers[0].Instance.UUID] = true
+	if err := p.Unprepare(quiet(t), c.Ref); !errors.Is(err, gpu.ErrBusy) || !has(err, "claim team/a", answers[0].Instance.String()) {
+		t.Errorf("unprepare: %v, want the instance that is busy", err)
+	}
+	if got := w.instances(); len(got) != 1 {
+		t.Errorf("instances: %v, want the busy one only", got)
+	}
+	mustPrepare(t, p, claim("neighbour", w.slice(0, 19, 2)))
+	mustPrepare(t, p, claim("far", w.whole(1)))
+	_, err := p.Prepare(quiet(t), claim("next", w.slice(0, 19, 0)))
+	if !has(err, "held by claim team/a as profile 19 at slices 0-0, being released") {
+		t.Errorf("prepare: %v, want the holder", err)
+	}
+	if _, err := p.Prepare(quiet(t), c); !errors.Is(err, gpu.ErrBusy) {
+		t.Errorf("prepare of the same claim: %v, want it to wait for its end", err)
+	}
+	if err := p.Reconcile(quiet(t)); !errors.Is(err, gpu.ErrBusy) {
+		t.Errorf("reconcile: %v, want the instance that is busy", err)
+	}
+	sound(t, w)
+	w.busy = map[string]bool{}
+	if err := p.Reconcile(quiet(t)); err != nil {
+		t.Error(err)
+	}
+	mustPrepare(t, p, claim("next", w.slice(0, 19, 0)))
+	sound(t, w)
+	for _, name := range []string{"neighbour", "far", "next"} {
+		mustUnprepare(t, p, claim(name))
+	}
+	clean(t, w)
+}
+
+func TestLostGPU(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	c := claim("a", w.slice(0, 19, 0), w.slice(1, 19, 0))
+	mustPrepare(t, p, c)
+	w.gpus[h0].lost = true
+	if err := p.Unprepare(quiet(t), c.Ref); err != nil {
+		t.Errorf("unprepare: %v: a lost GPU must not hold up the pod's end", err)
+	}
+	if got := w.instances(); len(got) != 1 || got[0].GPU != h0 {
+		t.Errorf("instances: %v, want the one that cannot be reached", got)
+	}
+	if got := w.records.kept["uid-a"].State; got != Unpreparing {
+		t.Errorf("record: %q, want Unpreparing", got)
+	}
+	if _, err := p.Prepare(quiet(t), claim("a", w.slice(1, 19, 0))); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("prepare: %v, want it to wait: the record is all that is known of the instance", err)
+	}
+	w.gpus[h0].lost = false
+	if err := p.Reconcile(quiet(t)); err != nil {
+		t.Error(err)
+	}
+	clean(t, w)
+}
+
+// TestIntruderDuringPrepare lets an administrator be faster, at every moment of the call: the instance
+// is left alone, and the claim leaves nothing.
+func TestIntruderDuringPrepare(t *testing.T) {
+	t.Parallel()
+	for _, moment := range []string{"save Preparing", "mode " + h0, "create " + h0} {
+		t.Run(moment, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, "h100x2")
+			c := claim("a", w.slice(0, 19, 0), w.slice(0, 9, 4))
+			if moment != "save Preparing" {
+				mustPrepare(t, w.process(t, nil), claim("b", w.slice(0, 19, 1)))
+			}
+			done := false
+			w.before = func(call string) error {
+				if call == moment && !done {
+					done = true
+					if _, err := w.intrudeNow(c.Wanted[1]); err != nil {
+						t.Error(err)
+					}
+				}
+				return nil
+			}
+			_, err := w.process(t, nil).Prepare(quiet(t), c)
+			if !errors.Is(err, gpu.ErrOccupied) {
+				t.Errorf("prepare: %v, want occupied", err)
+			}
+			w.before = nil
+			sound(t, w)
+			if _, kept := w.records.kept[c.UID]; kept {
+				t.Error("the claim kept a record")
+			}
+			if _, err := w.process(t, nil).Prepare(quiet(t), c); !has(err, "not made by Tessera") {
+				t.Errorf("prepare again: %v, want the intruder", err)
+			}
+			foreign := slices.DeleteFunc(w.instances(), func(i gpu.Instance) bool { return !w.foreign[i.UUID] })
+			if len(foreign) != 1 {
+				t.Errorf("instances of others: %v, want the intruder", foreign)
+			}
+		})
+	}
+}
+
+// TestIntruderBeforeMIGIsTurnedOff makes an instance after the plan saw none.
+func TestIntruderBeforeMIGIsTurnedOff(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	w.leaveOn(0)
+	w.before = func(call string) error {
+		if call == "save Preparing" {
+			if _, err := w.intrudeNow(w.slice(0, 19, 0)); err != nil {
+				t.Error(err)
+			}
+		}
+		return nil
+	}
+	if _, err := w.process(t, nil).Prepare(quiet(t), claim("a", w.whole(0))); !has(err, "turn MIG off on "+h0, "not made by Tessera") {
+		t.Errorf("prepare: %v, want the intruder", err)
+	}
+	w.before = nil
+	if got := len(w.instances()); got != 1 {
+		t.Errorf("%d instances, want the intruder", got)
+	}
+	clean(t, w)
+}
+
+// TestOutOfTime ends the context in the middle: what was made stays for the next call, which makes
+// nothing twice.
+func TestOutOfTime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	c := claim("a", w.slice(0, 19, 3))
+	ctx, cancel := context.WithCancelCause(quiet(t))
+	gone := errors.New("kubelet hung up")
+	p := w.process(t, func(when When, _ Ref, s Step) {
+		if when == After && s.Kind == CreateInstance {
+			cancel(gone)
+		}
+	})
+	_, err := p.Prepare(ctx, c)
+	if !errors.Is(err, gone) || !has(err, "out of time before complete-instance "+h0) {
+		t.Errorf("prepare: %v, want the step that was next and why", err)
+	}
+	before := w.instances()
+	if len(before) != 1 || w.records.kept[c.UID].State != Preparing {
+		t.Fatalf("instances %v, record %q: want what was made", before, w.records.kept[c.UID].State)
+	}
+	answers := mustPrepare(t, w.process(t, nil), c)
+	if got := answers[0].Instance; got.GI != before[0].GI || len(w.instances()) != 1 {
+		t.Errorf("instance %v, want %v completed", got, before[0])
+	}
+	mustUnprepare(t, p, c)
+	clean(t, w)
+}
+
+// outside is the API server and kubelet, as far as they are asked.
+type outside struct {
+	held   map[string]bool
+	claims map[string]Claim
+	err    error
+}
+
+func (o outside) Held(_ context.Context, r Ref) (bool, error) { return o.held[r.UID], o.err }
+
+func (o outside) Allocated(_ context.Context, r Ref) (Claim, error) {
+	c, ok := o.claims[r.UID]
+	if !ok && o.err == nil {
+		return Claim{}, ErrNoClaim
+	}
+	return c, o.err
+}
+
+func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
+	setup := func(t *testing.T) (*world, Claim) {
+		w := newWorld(t, "h100x2")
+		c := claim("a", w.slice(0, 19, 3))
+		mustPrepare(t, w.process(t, nil), c)
+		delete(w.records.kept, c.UID)
+		w.records.unreadable[c.UID] = true
+		return w, c
+	}
+	t.Run("prepared again", func(t *testing.T) {
+		t.Parallel()
+		w, c := setup(t)
+		before := w.instances()
+		if err := w.process(t, nil).Reconcile(quiet(t)); err != nil {
+			t.Error(err)
+		}
+		if len(w.specs.kept) != 1 {
+			t.Error("reconcile removed the spec of a claim that may run")
+		}
+		mustPrepare(t, w.process(t, nil), c)
+		if diff := cmp.Diff(before, w.instances()); diff != "" {
+			t.Errorf("instances (-before +after):\n%s", diff)
+		}
+		sound(t, w)
+		mustUnprepare(t, w.process(t, nil), c)
+		clean(t, w)
+	})
+	t.Run("unprepared, the API server knows it", func(t *testing.T) {
+		t.Parallel()
+		w, c := setup(t)
+		p := w.process(t, nil)
+		p.Claims = outside{err: errors.New("no answer")}
+		if err := p.Unprepare(quiet(t), c.Ref); !has(err, "no answer") {
+			t.Errorf("unprepare without an answer: %v, want it to be tried again", err)
+		}
+		p.Claims = outside{claims: map[string]Claim{c.UID: c}}
+		mustUnprepare(t, p, c)
+		clean(t, w)
+	})
+	for name, claims := range map[string]Claims{"unprepared, nobody knows it": outside{}, "unprepared, nobody to ask": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, c := setup(t)
+			p := w.process(t, nil)
+			p.Claims = claims
+			mustUnprepare(t, p, c)
+			if got := len(w.instances()); got != 1 {
+				t.Errorf("%d instances: an instance was destroyed on a guess", got)
+			}
+			if len(w.specs.kept) > 0 {
+				t.Error("the spec is left")
+			}
+		})
+	}
+}
+
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	for _, c := range []Claim{claim("kept", w.slice(0, 19, 0)), claim("stale", w.slice(0, 19, 1)), claim("other", w.whole(1))} {
+		mustPrepare(t, p, c)
+	}
+	if _, err := w.intrude(w.slice(0, 9, 4)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.specs.Write("uid-orphan", nil); err != nil {
+		t.Fatal(err)
+	}
+	delete(w.specs.kept, "uid-kept")
+
+	p.Claims = outside{err: errors.New("no answer")}
+	if err := p.Reconcile(quiet(t)); !has(err, "claim team/kept", "claim team/stale", "claim team/other", "no answer") {
+		t.Errorf("reconcile without an answer: %v, want every claim named", err)
+	}
+	if len(w.records.kept) != 3 {
+		t.Error("a claim was taken back although nobody said that it is not held")
+	}
+	p.Claims = outside{held: map[string]bool{"uid-kept": true, "uid-other": true}}
+	if err := p.Reconcile(quiet(t)); err != nil {
+		t.Error(err)
+	}
+	sound(t, w)
+	var left []string
+	for _, r := range w.records.snapshot() {
+		left = append(left, r.Name)
+	}
+	if diff := cmp.Diff([]string{"kept", "other"}, left); diff != "" {
+		t.Errorf("claims (-want +got):\n%s", diff)
+	}
+	if _, there := w.specs.kept["uid-orphan"]; there || len(w.specs.kept) != 2 {
+		t.Errorf("specs: %v, want those of the claims", w.specs.kept)
+	}
+	p.Claims = nil
+	for _, name := range []string{"kept", "other"} {
+		mustUnprepare(t, p, claim(name))
+	}
+	clean(t, w)
+}
+
+func TestReconcileCannotList(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"list-records", "list-specs"} {
+		w := newWorld(t, "h100x2")
+		w.before = func(c string) error {
+			if c == call {
+				return errors.New("broken")
+			}
+			return nil
+		}
+		if err := w.process(t, nil).Reconcile(quiet(t)); !has(err, "reconcile", "broken") {
+			t.Errorf("%s: %v", call, err)
+		}
+	}
+}
+
+// TestReconcileLeavesTheLivingAlone reconciles while an agent, this one or another, is in the middle of
+// preparing.
+func TestReconcileLeavesTheLivingAlone(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	other := w.process(t, nil)
+	var p *Preparer
+	reconciled := 0
+	p = w.process(t, func(when When, claim Ref, s Step) {
+		if claim.Name != "a" {
+			t.Errorf("%s %v for claim %s", when, s, claim)
+		}
+		for _, agent := range []*Preparer{p, other} {
+			reconciled++
+			if err := agent.Reconcile(quiet(t)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	c := claim("a", w.slice(0, 19, 3))
+	mustPrepare(t, p, c)
+	mustUnprepare(t, p, c)
+	if reconciled == 0 {
+		t.Error("nothing was reconciled")
+	}
+	clean(t, w)
+}
+
+func TestDoubleAllocation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	mustPrepare(t, p, claim("b", w.whole(0)))
+	_, err := p.Prepare(quiet(t), claim("a", w.whole(0)))
+	want := "prepare claim team/a: device " + h0 + ": held by claim team/b as gpu"
+	if err == nil || err.Error() != want {
+		t.Errorf("error: %v, want %s", err, want)
+	}
+	var held *AlreadyHeld
+	if !errors.As(err, &held) || held.Claim != ref("b") || held.Releasing {
+		t.Errorf("error: %#v, want it to carry the holder", held)
+	}
+}
