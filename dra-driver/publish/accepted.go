@@ -136,7 +136,5 @@ func (q *queue) Forget(pool string) {
 	q.TypedRateLimitingInterface.Forget(pool)
 	q.publisher.mu.Lock()
 	defer q.publisher.mu.Unlock()
-	if q.publisher.state.unwritten == nil {
-		q.publisher.state.accepted = q.taken
-	}
+	q.publisher.state.accepted = q.taken
 }

@@ -61,6 +61,8 @@ type server struct {
 	// refuse, when set, is the answer to every write; drop is applied to what is written.
 	refuse error
 	drop   func(*resourceapi.ResourceSlice)
+	// slow is how long a write takes.
+	slow time.Duration
 }
 
 func newServer() *server {
@@ -70,6 +72,10 @@ func newServer() *server {
 }
 
 func (s *server) react(action clienttesting.Action) (bool, runtime.Object, error) {
+	switch action.GetVerb() {
+	case "create", "update", "delete":
+		<-time.After(s.delay())
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch action.GetVerb() {
@@ -97,6 +103,12 @@ func (s *server) react(action clienttesting.Action) (bool, runtime.Object, error
 		s.drop(slice)
 	}
 	return false, nil, nil
+}
+
+func (s *server) delay() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.slow
 }
 
 // taken returns the writes since it was last called.
@@ -165,7 +177,7 @@ func (s *stage) run(t *testing.T) {
 func perform(t *testing.T, test func(t *testing.T, s *stage)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{server: newServer(), shown: &shown{outdated: make(chan struct{})}}
+		s := &stage{server: newServer(), shown: &shown{node: gpu.Node{Name: nodeName}, outdated: make(chan struct{})}}
 		s.publisher = New(Config{
 			Node: nodeName, Client: s.server, Inventory: s.shown,
 			Options: wire.Options{Driver: driverName, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}}},
@@ -228,6 +240,9 @@ func TestPublishesOnlyChanges(t *testing.T) {
 			pass(time.Minute)
 		}
 		s.expect(t, "after 100 snapshots that say the same", true)
+		if asked := s.publisher.state.asked; asked != 1 {
+			t.Errorf("the controller was troubled %d times by 100 snapshots that say the same", asked-1)
+		}
 
 		node := gputest.Node(t, "h100x2")
 		node.GPUs[1].Withheld = gpu.SpanMask(0, 4)
@@ -274,6 +289,27 @@ func TestServerIsAway(t *testing.T) {
 		s.behave(func(s *server) { s.refuse = nil })
 		pass(6 * time.Second)
 		s.expect(t, "6 s after it is back", true, "create", "create")
+	})
+}
+
+func TestServerIsSlow(t *testing.T) {
+	perform(t, func(t *testing.T, s *stage) {
+		node := gputest.Node(t, "h100x2")
+		s.shown.set(node)
+		pass(2 * time.Second)
+		s.expect(t, "at first", true, "create", "create")
+
+		s.behave(func(s *server) { s.slow = time.Minute })
+		changed := gputest.Node(t, "h100x2")
+		changed.GPUs[1].Withheld = gpu.SpanMask(0, 4)
+		s.shown.set(changed)
+		pass(59 * time.Second)
+		s.expect(t, "while the first change is being written", false)
+		s.shown.set(node)
+		pass(2 * time.Second)
+		s.expect(t, "when that is written, but not the second change", false, "update")
+		pass(time.Minute)
+		s.expect(t, "when both are written", true, "update")
 	})
 }
 
