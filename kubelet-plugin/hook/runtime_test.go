@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -106,6 +108,63 @@ func TestRunc(t *testing.T) {
 		t.Fatalf("without hooks: got %v %q, want that the driver is not found", err, out)
 	}
 	b.configure(built(t), library, "/ask", "libcuda.so.1")
+	if out, err := b.start(); err != nil || out != "driver from "+driverFolder+"/libcuda.so.1" {
+		t.Errorf("with hooks: got %v %q, want the driver", err, out)
+	}
+}
+
+// mapUsers puts the container into a user namespace and gives its root to the users in it.
+func (b bundle) mapUsers() {
+	b.t.Helper()
+	const first = 100000
+	path := filepath.Join(b.path, "config.json")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var config struct {
+		Rest  map[string]any `json:"-"`
+		Linux struct {
+			Namespaces  []map[string]string `json:"namespaces"`
+			UIDMappings []map[string]int    `json:"uidMappings"`
+			GIDMappings []map[string]int    `json:"gidMappings"`
+		} `json:"linux"`
+	}
+	if err := errors.Join(json.Unmarshal(text, &config), json.Unmarshal(text, &config.Rest)); err != nil {
+		b.t.Fatal(err)
+	}
+	users := []map[string]int{{"containerID": 0, "hostID": first, "size": 65536}}
+	config.Linux.Namespaces = append(config.Linux.Namespaces, map[string]string{"type": "user"})
+	config.Linux.UIDMappings, config.Linux.GIDMappings = users, users
+	config.Rest["linux"] = config.Linux
+	if text, err = json.Marshal(config.Rest); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(path, text, 0o644), os.Chmod(path, 0o644)); err != nil {
+		b.t.Fatal(err)
+	}
+	err = filepath.WalkDir(b.root, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, first, first))
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// In a pod with users of its own the hooks run without any privilege on the host.
+func TestRuncUserNamespace(t *testing.T) {
+	b := newContainer(t)
+	b.glibc()
+	program, library := built(t), hostLibrary(t)
+	for _, path := range []string{b.path, program, library} {
+		for ; path != os.TempDir(); path = filepath.Dir(path) {
+			if err := os.Chmod(path, 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.configure(program, library, "/ask", "libcuda.so.1")
+	b.mapUsers()
 	if out, err := b.start(); err != nil || out != "driver from "+driverFolder+"/libcuda.so.1" {
 		t.Errorf("with hooks: got %v %q, want the driver", err, out)
 	}
