@@ -30,21 +30,20 @@ type Grant struct {
 // String returns pool and device, which identify it.
 func (g Grant) String() string { return g.Pool + "/" + g.Device }
 
-// grants returns the devices of each container. The claims are the pod's, by name.
-func grants(pod *corev1.Pod, claims map[string]*resourceapi.ResourceClaim, published []*resourceapi.ResourceSlice) map[string][]Grant {
+// podClaim is one claim of a pod: the pod's own name for it, and the claim, which is nil until it exists.
+type podClaim struct {
+	name  string
+	claim *resourceapi.ResourceClaim
+}
+
+// grants returns the devices of each container.
+func grants(pod *corev1.Pod, claims []podClaim, published []*resourceapi.ResourceSlice) map[string][]Grant {
 	given := map[string][]Grant{}
 	for container, uses := range claimUses(pod) {
 		for _, use := range uses {
-			claim := claims[use.claim]
-			if claim == nil || claim.Status.Allocation == nil {
-				continue
-			}
-			for _, result := range claim.Status.Allocation.Devices.Results {
-				if use.covers(result.Request) {
-					grant := describe(result, published)
-					grant.Node = pod.Spec.NodeName
-					grant.fill(claim.Status.Devices)
-					given[container] = append(given[container], grant)
+			for _, claim := range claims {
+				if claim.name == use.claim {
+					given[container] = append(given[container], use.grants(claim.claim, pod.Spec.NodeName, published)...)
 				}
 			}
 		}
@@ -61,38 +60,42 @@ func (u use) covers(request string) bool {
 	return u.request == "" || u.request == request || strings.HasPrefix(request, u.request+"/")
 }
 
-// claimUses returns, by container, which claims it uses: those that it names, and the one that was made
-// for its extended resources.
+// grants returns what the use gets of the claim.
+func (u use) grants(claim *resourceapi.ResourceClaim, node string, published []*resourceapi.ResourceSlice) []Grant {
+	if claim == nil || claim.Status.Allocation == nil {
+		return nil
+	}
+	var given []Grant
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		if u.covers(result.Request) {
+			grant := describe(result, published)
+			grant.Node = node
+			grant.fill(claim.Status.Devices)
+			given = append(given, grant)
+		}
+	}
+	return given
+}
+
+// extendedClaim stands for the pod's name of the claim that was made for its extended resources, which
+// has none.
+const extendedClaim = ""
+
+// claimUses returns, by container, which of the pod's claims it uses: those that it names, and the one
+// that was made for its extended resources.
 func claimUses(pod *corev1.Pod) map[string][]use {
 	uses := map[string][]use{}
-	names := claimNames(pod)
 	for _, container := range pod.Spec.Containers {
 		for _, named := range container.Resources.Claims {
-			uses[container.Name] = append(uses[container.Name], use{claim: names[named.Name], request: named.Request})
+			uses[container.Name] = append(uses[container.Name], use{claim: named.Name, request: named.Request})
 		}
 	}
 	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
 		for _, mapping := range extended.RequestMappings {
-			uses[mapping.ContainerName] = append(uses[mapping.ContainerName], use{claim: extended.ResourceClaimName, request: mapping.RequestName})
+			uses[mapping.ContainerName] = append(uses[mapping.ContainerName], use{claim: extendedClaim, request: mapping.RequestName})
 		}
 	}
 	return uses
-}
-
-// claimNames returns the claims' names by the pod's own names for them.
-func claimNames(pod *corev1.Pod) map[string]string {
-	names := map[string]string{}
-	for _, claim := range pod.Spec.ResourceClaims {
-		if claim.ResourceClaimName != nil {
-			names[claim.Name] = *claim.ResourceClaimName
-		}
-	}
-	for _, made := range pod.Status.ResourceClaimStatuses {
-		if made.ResourceClaimName != nil {
-			names[made.Name] = *made.ResourceClaimName
-		}
-	}
-	return names
 }
 
 // describe looks an allocated device up in the newest generation of its pool.
@@ -169,19 +172,4 @@ func attributeText(a resourceapi.DeviceAttribute) string {
 		return *a.VersionValue
 	}
 	return ""
-}
-
-// podClaims returns the names of the pod's claims in the pod's order, the one for extended resources last.
-func podClaims(pod *corev1.Pod) []string {
-	names := claimNames(pod)
-	var claims []string
-	for _, claim := range pod.Spec.ResourceClaims {
-		if name := names[claim.Name]; name != "" {
-			claims = append(claims, name)
-		}
-	}
-	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
-		claims = append(claims, extended.ResourceClaimName)
-	}
-	return claims
 }

@@ -3,6 +3,7 @@ package expect
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -59,9 +60,9 @@ func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome,
 		claims := w.claimsOf(pod)
 		given := grants(pod, claims, published)
 		observed := Pod{Name: pod.Name, Node: pod.Spec.NodeName}
-		for _, name := range podClaims(pod) {
-			if claim := claims[name]; claim != nil {
-				observed.Asked = append(observed.Asked, asked(claim)...)
+		for _, c := range claims {
+			if c.claim != nil {
+				observed.Asked = append(observed.Asked, asked(c.claim)...)
 			}
 		}
 		for _, container := range pod.Spec.Containers {
@@ -123,7 +124,7 @@ func jobPhase(job *batchv1.Job, pods []*corev1.Pod) Phase {
 }
 
 // explain returns the API server's word on why the pod is not further: the scheduler's message, what
-// a container waits for or died of, and the latest warning about the pod.
+// a container waits for or died of, and the warnings about the pod.
 func explain(pod *corev1.Pod, events []*corev1.Event) string {
 	var reasons []string
 	for _, condition := range pod.Status.Conditions {
@@ -139,26 +140,28 @@ func explain(pod *corev1.Pod, events []*corev1.Event) string {
 			reasons = append(reasons, fmt.Sprintf("container %s: %s with exit code %d %s", status.Name, ended.Reason, ended.ExitCode, ended.Message))
 		}
 	}
-	if warning := latestWarning(pod, events); warning != "" && pod.Status.Phase != corev1.PodSucceeded {
-		reasons = append(reasons, warning)
+	if pod.Status.Phase != corev1.PodSucceeded {
+		reasons = append(reasons, warnings(pod, events)...)
 	}
 	return strings.TrimSpace(strings.Join(reasons, "; "))
 }
 
-func latestWarning(pod *corev1.Pod, events []*corev1.Event) string {
-	var latest *corev1.Event
+// warnings returns the latest warning about the pod of each kind.
+func warnings(pod *corev1.Pod, events []*corev1.Event) []string {
+	latest := map[string]*corev1.Event{}
 	for _, event := range events {
 		if event.InvolvedObject.UID != pod.UID || event.Type != corev1.EventTypeWarning {
 			continue
 		}
-		if latest == nil || eventTime(latest).Before(eventTime(event)) {
-			latest = event
+		if known := latest[event.Reason]; known == nil || eventTime(known).Before(eventTime(event)) {
+			latest[event.Reason] = event
 		}
 	}
-	if latest == nil {
-		return ""
+	var texts []string
+	for _, reason := range slices.Sorted(maps.Keys(latest)) {
+		texts = append(texts, reason+": "+latest[reason].Message)
 	}
-	return latest.Reason + ": " + latest.Message
+	return texts
 }
 
 func eventTime(e *corev1.Event) *metav1.Time {

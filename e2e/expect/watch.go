@@ -26,8 +26,17 @@ type Watcher struct {
 	mu sync.Mutex
 	// changed is closed, and replaced, at every event.
 	changed chan struct{}
-	// claims are the claims as they were last seen with an allocation.
+	// claims are the claims as they were last seen with an allocation. Those that were made for a pod are
+	// kept by the pod and its name for them: when a pod of a job ends, its claim may be made once more
+	// under another name, never allocated.
 	claims map[types.NamespacedName]*resourceapi.ResourceClaim
+	made   map[madeFor]*resourceapi.ResourceClaim
+}
+
+// madeFor is a pod's UID and its own name for a claim.
+type madeFor struct {
+	pod  types.UID
+	name string
 }
 
 // NewWatcher returns a Watcher that has seen the cluster once. It watches until ctx ends.
@@ -37,6 +46,7 @@ func NewWatcher(ctx context.Context, client kubernetes.Interface) (*Watcher, err
 		factory: informers.NewSharedInformerFactory(client, 0),
 		changed: make(chan struct{}),
 		claims:  map[types.NamespacedName]*resourceapi.ResourceClaim{},
+		made:    map[madeFor]*resourceapi.ResourceClaim{},
 	}
 	var noted []cache.InformerSynced
 	for _, informer := range []cache.SharedIndexInformer{
@@ -89,9 +99,11 @@ func (w *Watcher) note(object any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if claim, ok := object.(*resourceapi.ResourceClaim); ok {
-		key := types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}
-		if claim.Status.Allocation != nil || w.claims[key] == nil {
-			w.claims[key] = claim
+		keep(w.claims, types.NamespacedName{Namespace: claim.Namespace, Name: claim.Name}, claim)
+		if name, made := claim.Annotations[resourceapi.PodResourceClaimAnnotation]; made {
+			for _, owner := range claim.OwnerReferences {
+				keep(w.made, madeFor{owner.UID, name}, claim)
+			}
 		}
 	}
 	close(w.changed)
@@ -105,15 +117,28 @@ func (w *Watcher) signal() <-chan struct{} {
 	return w.changed
 }
 
-// claimsOf returns the pod's claims by name.
-func (w *Watcher) claimsOf(pod *corev1.Pod) map[string]*resourceapi.ResourceClaim {
+// keep stores the claim unless that would forget an allocation.
+func keep[K comparable](claims map[K]*resourceapi.ResourceClaim, key K, claim *resourceapi.ResourceClaim) {
+	if claim.Status.Allocation != nil || claims[key] == nil {
+		claims[key] = claim
+	}
+}
+
+// claimsOf returns the pod's claims in the pod's order, the one for its extended resources last.
+func (w *Watcher) claimsOf(pod *corev1.Pod) []podClaim {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	claims := map[string]*resourceapi.ResourceClaim{}
-	for _, name := range podClaims(pod) {
-		if claim := w.claims[types.NamespacedName{Namespace: pod.Namespace, Name: name}]; claim != nil {
-			claims[name] = claim
+	var claims []podClaim
+	for _, c := range pod.Spec.ResourceClaims {
+		claim := w.made[madeFor{pod.UID, c.Name}]
+		if c.ResourceClaimName != nil {
+			claim = w.claims[types.NamespacedName{Namespace: pod.Namespace, Name: *c.ResourceClaimName}]
 		}
+		claims = append(claims, podClaim{c.Name, claim})
+	}
+	if extended := pod.Status.ExtendedResourceClaimStatus; extended != nil {
+		claim := w.claims[types.NamespacedName{Namespace: pod.Namespace, Name: extended.ResourceClaimName}]
+		claims = append(claims, podClaim{extendedClaim, claim})
 	}
 	return claims
 }

@@ -113,6 +113,33 @@ func TestAwaitPod(t *testing.T) {
 	}
 }
 
+// TestClaimMadeAgain: when a pod of a job ends, its claim may be made a second time, under another name.
+func TestClaimMadeAgain(t *testing.T) {
+	pod := testPod("x", nil)
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: ptr.To("template")}}
+	claim := testClaim(resourceapi.DeviceRequestAllocationResult{Request: "gpu", Device: "gpu-a"})
+	claim.ObjectMeta = metav1.ObjectMeta{
+		Namespace: "default", Name: "x-gpu-1", OwnerReferences: []metav1.OwnerReference{{UID: pod.UID}},
+		Annotations: map[string]string{resourceapi.PodResourceClaimAnnotation: "gpu"},
+	}
+	client := fake.NewClientset(pod, claim, testSlice(1, "GPU-a"))
+	w := newWatcher(t, client)
+	again := &resourceapi.ResourceClaim{ObjectMeta: *claim.ObjectMeta.DeepCopy()}
+	again.Name = "x-gpu-2"
+	if _, err := client.ResourceV1().ResourceClaims("default").Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	o := await(t, w, subject(t, "Pod", "x", "log: "+fakeLog), func() {
+		update(t, client, pod, func(s *corev1.PodStatus) {
+			s.Phase = corev1.PodSucceeded
+			s.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: ptr.To("x-gpu-2")}}
+		})
+	})
+	if len(o.Pods) != 1 || len(o.Pods[0].Grants()) != 1 || o.Pods[0].Grants()[0].UUID != "GPU-a" {
+		t.Errorf("pods: got %+v, want one with GPU-a", o.Pods)
+	}
+}
+
 func TestAwaitRunning(t *testing.T) {
 	pod := testPod("x", nil)
 	client := fake.NewClientset(pod)
