@@ -12,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"github.com/sirupsen/logrus"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
@@ -107,7 +106,6 @@ func generateTheirs(t *testing.T, dir string) []string {
 	generator, err := nvcdi.New(
 		nvcdi.WithLogger(log),
 		nvcdi.WithMode(nvcdi.ModeNvml),
-		nvcdi.WithNvmlLib(nvml.New(nvml.WithLibraryPath(fakegpu.Library(dir)))),
 		nvcdi.WithDriverRoot(fakegpu.DriverRoot(dir)),
 		nvcdi.WithDevRoot(fakegpu.DevRoot(dir)),
 		nvcdi.WithNVIDIACDIHookPath(hook),

@@ -124,10 +124,17 @@ func TestReadLibrary(t *testing.T) {
 func FuzzReadLibrary(f *testing.F) {
 	f.Add(library(elf.ELFCLASS64, elf.EM_X86_64, "liba.so.1"))
 	f.Add(library(elf.ELFCLASS32, elf.EM_386, "liba.so.1"))
+	if self, err := os.ReadFile("/lib64/ld-linux-x86-64.so.2"); err == nil {
+		f.Add(self)
+	}
 	f.Fuzz(func(t *testing.T, file []byte) {
 		library, err := ReadLibrary(bytes.NewReader(file))
 		if err == nil && library.Name != "" && !Plain(library.Name) {
 			t.Errorf("ReadLibrary: got the name %q", library.Name)
+		}
+		section, found, err := ReadSection(bytes.NewReader(file), ".shstrtab")
+		if len(section.Data) > len(file) || found && err != nil {
+			t.Errorf("ReadSection: got %d bytes of %d, %v", len(section.Data), len(file), err)
 		}
 	})
 }
