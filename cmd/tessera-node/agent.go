@@ -88,10 +88,10 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.session, Records: holdings{records}})
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
-	a.preparer, err = prepare.New(prepare.Config{
+	a.preparer, err = prepare.New(seam(prepare.Config{
 		Inventory: a.inventory, Instances: a.session, Modes: a.session, Records: records, Specs: a.specs, Claims: reader,
-		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: observer(),
-	})
+		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder),
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -64,8 +64,8 @@ func (w *world) build(ctx context.Context, dir string) error {
 	}
 	w.agent, w.crashing, w.hook = filepath.Join(dir, "tessera-node"), filepath.Join(dir, "tessera-node-crashing"), filepath.Join(dir, "tessera-hook")
 	for _, args := range [][]string{
-		{"-o", w.agent, "./cmd/tessera-node"},
-		{"-tags=crashtest", "-o", w.crashing, "./cmd/tessera-node"},
+		{"-tags=grpcnotrace", "-o", w.agent, "./cmd/tessera-node"},
+		{"-tags=grpcnotrace,crashtest", "-o", w.crashing, "./cmd/tessera-node"},
 		{"-o", w.hook, "./cmd/tessera-hook"},
 	} {
 		cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)

@@ -103,6 +103,40 @@ func (n *node) truth() fakegpu.State {
 	return state
 }
 
+// files returns what matches the patterns below the folder.
+func (n *node) files(folder string, patterns ...string) []string {
+	n.t.Helper()
+	var found []string
+	for _, pattern := range patterns {
+		matches, err := filepath.Glob(filepath.Join(folder, pattern))
+		n.must(err)
+		found = append(found, matches...)
+	}
+	return found
+}
+
+// record returns the text of the claim's record.
+func (n *node) record(uid string) string {
+	n.t.Helper()
+	text, err := os.ReadFile(filepath.Join(n.data(), "claims", uid+".json"))
+	n.must(err)
+	return string(text)
+}
+
+// leftovers names everything on the node that belongs to a claim.
+func (n *node) leftovers() []string {
+	n.t.Helper()
+	return append(placements(n.truth()), n.files(n.dir, "p/*/claims/*", "cdi/tessera-claim-*")...)
+}
+
+// isClean checks that nothing of any claim is left.
+func (n *node) isClean() {
+	n.t.Helper()
+	if left := n.leftovers(); len(left) > 0 {
+		n.t.Errorf("left on the node: %q", left)
+	}
+}
+
 // agent is one running agent of a node.
 type agent struct {
 	*process

@@ -1,0 +1,49 @@
+package agent
+
+import (
+	"os"
+	"slices"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+)
+
+// container is what a runtime makes of CDI devices.
+type container struct{ oci.Spec }
+
+// container injects the devices into an empty container, as containerd does with the ids that kubelet
+// hands it.
+func (n *node) container(devices []*drapb.Device) container {
+	n.t.Helper()
+	var ids []string
+	for _, device := range devices {
+		ids = append(ids, device.GetCdiDeviceIds()...)
+	}
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(n.cdi()), cdiapi.WithAutoRefresh(false))
+	n.must(err)
+	var c container
+	unresolved, err := cache.InjectDevices(&c.Spec, ids...)
+	if err != nil {
+		n.t.Fatalf("inject %v: %v, unresolved %v, spec errors %v", ids, err, unresolved, cache.GetErrors())
+	}
+	return c
+}
+
+// nodes returns the device nodes in the container, sorted.
+func (c container) nodes() []string {
+	var paths []string
+	for _, device := range c.Linux.Devices {
+		paths = append(paths, device.Path)
+	}
+	slices.Sort(paths)
+	return paths
+}
+
+// mounts reports whether a host file is mounted at the path.
+func (c container) mounts(path string) bool {
+	return slices.ContainsFunc(c.Mounts, func(m oci.Mount) bool {
+		_, err := os.Stat(m.Source)
+		return m.Destination == path && err == nil
+	})
+}
