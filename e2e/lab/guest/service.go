@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -14,7 +15,6 @@ import (
 
 const (
 	restartPause = time.Second            // between the end of a service and its next start
-	stopGrace    = 10 * time.Second       // between SIGTERM and SIGKILL
 	probePause   = 100 * time.Millisecond // between two looks at a service that is starting
 )
 
@@ -120,7 +120,7 @@ func (s *service) stop(ctx context.Context) {
 		s.reaper.signal(p, unix.SIGTERM)
 		select {
 		case <-p.done:
-		case <-time.After(stopGrace):
+		case <-time.After(cmp.Or(s.Grace, machine.DefaultGrace)):
 			s.reaper.signal(p, unix.SIGKILL)
 		}
 	}

@@ -2,7 +2,10 @@
 // What happens inside one is the work of package guest; both speak through the types of this package.
 package machine
 
-import "io/fs"
+import (
+	"io/fs"
+	"time"
+)
 
 // Spec is everything the guest must know to boot: it is handed over once, at boot, and never read again.
 type Spec struct {
@@ -43,7 +46,12 @@ type Service struct {
 	Needs []string `json:"needs,omitempty"`
 	// Ready tells when others may rely on this service.
 	Ready Probe `json:"ready"`
+	// Grace is how long the service may take to end before it is killed; DefaultGrace when zero.
+	Grace time.Duration `json:"grace,omitempty"`
 }
+
+// DefaultGrace is the grace of most services.
+const DefaultGrace = 10 * time.Second
 
 // Probe is how the guest sees that a service is ready. Exactly one field is set.
 type Probe struct {

@@ -2,6 +2,7 @@ package recipe
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tessera-gpu/tessera/e2e/lab/address"
 	"github.com/tessera-gpu/tessera/e2e/lab/machine"
@@ -74,6 +75,7 @@ func apiServer(cluster Cluster) machine.Service {
 		Args:  append(args, cluster.Gates.flag()...),
 		Needs: []string{Etcd},
 		Ready: machine.Probe{URL: Server(cluster.Plan) + "/readyz"},
+		Grace: 2 * time.Second, // it would wait a minute for its watchers to leave
 	}
 }
 
