@@ -60,6 +60,9 @@ type Wanted struct {
 // validate returns an error when the agent cannot prepare such a device, whatever the state of the
 // node.
 func (w Wanted) validate() error {
+	if w.Settings.MPS != (params.MPSSettings{}) {
+		return fmt.Errorf("device %s: this agent runs no MPS daemons: %w", w.Device, gpu.ErrUnsupported)
+	}
 	switch w.Use.Shape {
 	case gpu.Whole:
 		return nil

@@ -87,11 +87,14 @@ func TestBadClaims(t *testing.T) {
 	p := w.process(t, nil)
 	sliced := claim("a", w.slice(0, 19, 0))
 	sliced.Wanted[0].Settings.TimeSlice = "Short"
+	private := claim("a", w.whole(0))
+	private.Wanted[0].Settings.MPS.Private = true
 	tests := map[string]struct {
 		claim Claim
 		is    error
 		says  string
 	}{
+		"MPS daemon of its own":  {private, gpu.ErrUnsupported, "no MPS daemons"},
 		"path as UID":            {Claim{Ref: Ref{UID: "../../etc/passwd"}, Wanted: []Wanted{w.whole(0)}}, nil, "UID"},
 		"no UID":                 {Claim{Wanted: []Wanted{w.whole(0)}}, nil, "UID"},
 		"no device":              {claim("a"), nil, "no device"},

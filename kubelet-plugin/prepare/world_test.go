@@ -51,10 +51,13 @@ func nodeOf(tb testing.TB, machine string) gpu.Node {
 
 func newWorld(tb testing.TB, name string) *world {
 	tb.Helper()
-	node := nodeOf(tb, name)
+	return emptyWorld(nodeOf(tb, name), tb.TempDir())
+}
+
+func emptyWorld(node gpu.Node, locks string) *world {
 	m := newMachine(node)
 	return &world{
-		machine: m, node: node, boot: 1, locks: tb.TempDir(),
+		machine: m, node: node, boot: 1, locks: locks,
 		records: &cabinet{m: m, kept: map[string]Record{}, unreadable: map[string]bool{}},
 		specs:   &shelf{m: m, kept: map[string][]Prepared{}},
 	}
@@ -69,13 +72,15 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	p, err := New(Config{
 		Inventory: w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
 		Records: w.records, Specs: w.specs,
-		BootID: fmt.Sprintf("boot-%d", w.boot), LocksDir: w.locks, Observer: observe,
+		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,
 	})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	return p
 }
+
+func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boot) }
 
 func (w *world) reboot() {
 	w.machine.reboot()
@@ -243,7 +248,7 @@ func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), W
 // and must not be, instances that nobody owns, claims that say they are ready and are not.
 func (w *world) faults() []string {
 	faults := slices.Clone(w.sins)
-	records := w.records.snapshot()
+	records := slices.DeleteFunc(w.records.snapshot(), func(r Record) bool { return r.BootID != w.bootID() })
 	for _, i := range w.instances() {
 		owners := 0
 		for _, r := range records {

@@ -1,0 +1,219 @@
+package prepare
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// holderDir tells a copy of the test binary to hold a lock in the folder until it is killed.
+const holderDir = "TESSERA_TEST_LOCKS"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(holderDir); dir != "" {
+		os.Exit(holdUntilKilled(dir))
+	}
+	os.Exit(m.Run())
+}
+
+func holdUntilKilled(dir string) int {
+	l := locks{dir: dir}
+	for _, take := range []func() error{
+		func() error { _, err := l.claim(context.Background(), ref("dead")); return err },
+		func() error { _, err := l.gpus(context.Background(), []string{"gpu-0"}, ref("dead")); return err },
+	} {
+		if err := take(); err != nil {
+			fmt.Println(err)
+			return 1
+		}
+	}
+	fmt.Println("held")
+	select {}
+}
+
+// TestKilledHolder kills a process that holds a claim's and a GPU's lock, and takes both.
+func TestKilledHolder(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	command := exec.CommandContext(t.Context(), os.Args[0])
+	command.Env = append(os.Environ(), holderDir+"="+dir)
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
+		t.Fatalf("the holder says %q, %v", line, err)
+	}
+	l := locks{dir: dir}
+	if _, free, err := l.tryClaim(ref("dead")); free || err != nil {
+		t.Fatalf("the claim's lock while its holder lives: %v, %v", free, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	_, err = l.gpus(ctx, []string{"gpu-0"}, ref("a"))
+	if !has(err, "waiting for gpu-0, held by claim team/dead in another process") || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("waiting: %v, want the holder", err)
+	}
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Wait(); err == nil {
+		t.Fatal("the holder ended by itself")
+	}
+	one, free, err := l.tryClaim(ref("dead"))
+	if !free || err != nil {
+		t.Fatalf("the claim's lock after its holder's death: %v, %v", free, err)
+	}
+	one.end()
+	release, err := l.gpus(t.Context(), []string{"gpu-0"}, ref("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+}
+
+// TestLockExcludes lets goroutines of several processes fight for one claim's lock, whose file comes
+// and goes: two of them never hold it together.
+func TestLockExcludes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	var inside atomic.Int32
+	var group sync.WaitGroup
+	for range 3 {
+		process := &locks{dir: dir}
+		for range 3 {
+			group.Go(func() {
+				for range 50 {
+					one, err := process.claim(t.Context(), ref("a"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("%d hold the lock", n)
+					}
+					inside.Add(-1)
+					one.end()
+				}
+			})
+		}
+	}
+	group.Wait()
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestQueueIsFair lets goroutines line up one after the other: they get their turns in that order.
+func TestQueueIsFair(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var q queue
+		first, err := q.enter(t.Context(), "gpu-0", "first")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, free := q.tryEnter("gpu-0", "hasty"); free {
+			t.Fatal("two have the turn")
+		}
+		var order []int
+		for i := range 5 {
+			go func() {
+				leave, err := q.enter(t.Context(), "gpu-0", "next")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				leave()
+			}()
+			synctest.Wait()
+		}
+		first()
+		synctest.Wait()
+		if diff := cmp.Diff([]int{0, 1, 2, 3, 4}, order); diff != "" {
+			t.Errorf("order (-want +got):\n%s", diff)
+		}
+		if leave, free := q.tryEnter("gpu-0", "last"); !free {
+			t.Error("nobody is there, and the turn is taken")
+		} else {
+			leave()
+		}
+		if len(q.lines) != 0 {
+			t.Errorf("lines in which nobody stands: %v", q.lines)
+		}
+	})
+}
+
+// TestQueueForgetsWhoLeaves lets a waiter give up, and the one behind it get its turn.
+func TestQueueForgetsWhoLeaves(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var q queue
+		first, err := q.enter(t.Context(), "gpu-0", "claim team/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		served := false
+		go func() {
+			leave, err := q.enter(t.Context(), "gpu-0", "claim team/c")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			served = true
+			leave()
+		}()
+		_, err = q.enter(ctx, "gpu-0", "claim team/b")
+		if !errors.Is(err, context.DeadlineExceeded) || !has(err, "held by claim team/a") {
+			t.Errorf("waiting: %v, want the holder and the deadline", err)
+		}
+		if served {
+			t.Error("served while the turn was taken")
+		}
+		first()
+		synctest.Wait()
+		if !served {
+			t.Error("the one behind whoever gave up was never served")
+		}
+	})
+}
+
+func TestLocksReleaseWhatTheyTook(t *testing.T) {
+	t.Parallel()
+	l := locks{dir: t.TempDir()}
+	if err := os.Mkdir(l.path("gpu-1"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	before := openFiles(t)
+	if _, err := l.gpus(t.Context(), []string{"gpu-0", "gpu-1"}, ref("a")); !has(err, "gpu-1") {
+		t.Errorf("a lock that is a folder: %v", err)
+	}
+	release, err := l.gpus(t.Context(), []string{"gpu-0"}, ref("b"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	release()
+	if after := openFiles(t); after > before {
+		t.Logf("open files: %d, before %d (other tests run beside this one)", after, before)
+	}
+	if len(l.queue.lines) != 0 {
+		t.Errorf("still in line: %v", l.queue.lines)
+	}
+}
