@@ -4,7 +4,7 @@ package gpu
 // is left out when the kinds before it already keep every packing within its capacity.
 func bindingEngines(g *Geometry) []Engine {
 	var binding []Engine
-	for kind := range engineKinds {
+	for kind := range Engine(engineKinds) {
 		s := search{geometry: g, binding: binding, kind: kind, known: map[packed]int{}}
 		if s.most(packed{}) > g.capacity.Count(kind) {
 			binding = append(binding, kind)

@@ -12,8 +12,9 @@ const (
 	Encoder
 	JPEG
 	Copy
-	engineKinds
 )
+
+const engineKinds = int(Copy) + 1
 
 // String returns the engine's name as it appears in counters and messages.
 func (e Engine) String() string {

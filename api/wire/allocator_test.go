@@ -61,7 +61,7 @@ type scheduler struct {
 	next int
 }
 
-func newScheduler(t rapid.TB, ctx context.Context, n gpu.Node, o wire.Options) *scheduler {
+func newScheduler(ctx context.Context, t rapid.TB, n gpu.Node, o wire.Options) *scheduler {
 	t.Helper()
 	pool, err := wire.Encode(n, o)
 	if err != nil {
@@ -182,7 +182,7 @@ func (s *scheduler) release(claim int) { delete(s.held, claim) }
 func TestSevenSlicesFit(t *testing.T) {
 	t.Parallel()
 	node := gputest.Node(t, "h100x2")
-	s := newScheduler(t, t.Context(), node, offering(gpu.Whole, gpu.MIG))
+	s := newScheduler(t.Context(), t, node, offering(gpu.Whole, gpu.MIG))
 	g := node.GPUs[1]
 	var claims, starts []int
 	for range 7 {
@@ -213,7 +213,7 @@ func TestShapesExcludeEachOther(t *testing.T) {
 		g := node.GPUs[0]
 		shapes := []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS}
 		for _, first := range shapes {
-			s := newScheduler(t, t.Context(), node, offering(append(shapes, gpu.Monitor)...))
+			s := newScheduler(t.Context(), t, node, offering(append(shapes, gpu.Monitor)...))
 			claim, ok := s.allocate(on(g, first))
 			if want := first != gpu.MIG || g.Geometry != nil; ok != want {
 				t.Fatalf("%s: first %v: %v", machine, first, ok)
@@ -253,7 +253,7 @@ func TestSharesRunOut(t *testing.T) {
 		{"more than the GPU", gpu.TimeShare, map[resourceapi.QualifiedName]resource.Quantity{wire.Memory: resource.MustParse("81Gi")}, 0},
 	}
 	for _, test := range tests {
-		s := newScheduler(t, t.Context(), node, offering(gpu.TimeShare, gpu.MPS))
+		s := newScheduler(t.Context(), t, node, offering(gpu.TimeShare, gpu.MPS))
 		r := on(g, test.shape)
 		r.capacity = test.capacity
 		got := 0
@@ -277,7 +277,7 @@ func TestWithheldSlicesRefuse(t *testing.T) {
 	if diff := cmp.Diff(devices(encode(t, free, o)), devices(encode(t, node, o))); diff != "" {
 		t.Errorf("a withheld slice changed the devices (-free +withheld):\n%s", diff)
 	}
-	s := newScheduler(t, t.Context(), node, o)
+	s := newScheduler(t.Context(), t, node, o)
 	g := node.GPUs[0]
 	s.mustNot(on(g, gpu.Whole))
 	s.mustNot(profile(g, "7g.80gb"))
@@ -304,7 +304,7 @@ func TestCountersAgreeWithTheModel(t *testing.T) {
 				g.Withheld = gpu.Mask(rapid.Uint16().Draw(t, "withheld"))
 			}
 			o := offering(gpu.Whole, gpu.MIG)
-			s := newScheduler(t, ctx, n, o)
+			s := newScheduler(ctx, t, n, o)
 			uses := g.Uses(o.Offer)
 			occupancy := g.Geometry.Empty().Withhold(g.Withheld)
 			holders := map[int]gpu.Use{}
