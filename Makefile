@@ -9,7 +9,7 @@ GO    ?= go
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/tools $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod))
+MODULES      := . e2e/tools e2e/oracle $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod))
 LINT_VERSION := $(shell sed -n 's|.*github.com/golangci/golangci-lint/v2 ||p' e2e/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 FUZZTIME     ?= 30s
@@ -27,6 +27,7 @@ check: ## vet, unit tests, import law: before every commit
 .PHONY: test-unit
 test-unit: ## unit, property and integration tests and fuzz seeds; without root, those that need it say so
 	$(GO) test $(RACE) -timeout 20m $(PACKAGES)
+	$(GO) -C e2e/oracle test ./...
 
 .PHONY: build
 build: ## the product's binaries, into bin/
