@@ -64,6 +64,11 @@ bool holder_take(unsigned gpu, unsigned instance, unsigned compute)
 	return lock_share(state_fd(), holder(gpu, instance, compute));
 }
 
+void holder_release(unsigned gpu, unsigned instance, unsigned compute)
+{
+	lock_release(state_fd(), holder(gpu, instance, compute));
+}
+
 bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count)
 {
 	return locked(state_fd(), holder(gpu, instance, compute), count);

@@ -60,4 +60,5 @@ void event_wait(uint32_t seen, const struct timespec *deadline);
 void gpu_busy_begin(unsigned gpu);
 void gpu_busy_end(unsigned gpu);
 bool holder_take(unsigned gpu, unsigned instance, unsigned compute);
+void holder_release(unsigned gpu, unsigned instance, unsigned compute);
 bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count);

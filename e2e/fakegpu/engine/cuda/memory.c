@@ -1,0 +1,119 @@
+/* Device memory: memory of the process, counted against what the device has. */
+#define _GNU_SOURCE
+#include "cuda.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+static struct block {
+	struct block *next;
+	CUdevice device;
+	void *memory;
+	size_t size;
+} *blocks;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static size_t used(CUdevice device)
+{
+	size_t sum = 0;
+
+	for (struct block *b = blocks; b; b = b->next)
+		if (b->device == device)
+			sum += b->size;
+	return sum;
+}
+
+static CUresult reserve(CUdevice number, const struct device *d, size_t size, struct block **made)
+{
+	if (size > d->memory - used(number))
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	*made = malloc(sizeof **made);
+	if (memory == MAP_FAILED || !*made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	**made = (struct block){.next = blocks, .device = number, .memory = memory, .size = size};
+	blocks = *made;
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
+{
+	CUdevice number;
+	struct device *d;
+	struct block *made;
+
+	REQUIRE(pointer && size);
+	TRY(context_current(&number));
+	TRY(device_get(number, &d));
+	pthread_mutex_lock(&lock);
+	CUresult result = reserve(number, d, size, &made);
+	pthread_mutex_unlock(&lock);
+	if (result == CUDA_SUCCESS)
+		*pointer = (CUdeviceptr)(uintptr_t)made->memory;
+	return result;
+}
+
+EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
+{
+	struct block *found = NULL;
+
+	pthread_mutex_lock(&lock);
+	for (struct block **at = &blocks; *at && !found; at = &(*at)->next)
+		if ((CUdeviceptr)(uintptr_t)(*at)->memory == pointer) {
+			found = *at;
+			*at = found->next;
+			break;
+		}
+	pthread_mutex_unlock(&lock);
+	REQUIRE(found);
+	munmap(found->memory, found->size);
+	free(found);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	CUdevice number;
+	struct device *d;
+
+	REQUIRE(free_bytes && total);
+	TRY(context_current(&number));
+	TRY(device_get(number, &d));
+	pthread_mutex_lock(&lock);
+	*free_bytes = d->memory - used(number);
+	pthread_mutex_unlock(&lock);
+	*total = d->memory;
+	return CUDA_SUCCESS;
+}
+
+CUresult memory_inside(CUdeviceptr at, size_t size)
+{
+	bool inside = false;
+
+	pthread_mutex_lock(&lock);
+	for (struct block *b = blocks; b && !inside; b = b->next) {
+		CUdeviceptr begin = (CUdeviceptr)(uintptr_t)b->memory;
+		inside = at >= begin && size <= b->size && at - begin <= b->size - size;
+	}
+	pthread_mutex_unlock(&lock);
+	return inside ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
+{
+	REQUIRE(from);
+	TRY(memory_inside(to, size));
+	memcpy((void *)(uintptr_t)to, from, size);
+	return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size)
+{
+	REQUIRE(to);
+	TRY(memory_inside(from, size));
+	memcpy(to, (const void *)(uintptr_t)from, size);
+	return CUDA_SUCCESS;
+}

@@ -1,0 +1,94 @@
+/* MIG as a command, and the modes of a GPU. */
+#include "smi.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+void command_mig(struct arguments *arguments)
+{
+	struct gpus all = select_gpus(option(arguments, "-i", "--id")), gpus = {0};
+	unsigned current, pending;
+
+	for (unsigned i = 0; i < all.count; i++)
+		if (nv.nvmlDeviceGetMigMode(all.list[i], &current, &pending) == NVML_SUCCESS)
+			gpus.list[gpus.count++] = all.list[i];
+	if (!gpus.count)
+		fail(NVML_ERROR_NOT_SUPPORTED, "No MIG-supported devices found.\n");
+	if (!mig_lists(arguments, gpus))
+		mig_changes(arguments, gpus);
+}
+
+void command_mig_mode(struct gpus gpus, const char *mode)
+{
+	bool on = !strcmp(mode, "1") || !strcasecmp(mode, "ENABLED");
+	const char *verb = on ? "Enable" : "Disable";
+
+	for (unsigned i = 0; i < gpus.count; i++) {
+		nvmlReturn_t activation, code = nv.nvmlDeviceSetMigMode(gpus.list[i], on, &activation);
+		const char *bus = bus_id(gpus.list[i]);
+		if (code != NVML_SUCCESS)
+			fail(code, "Unable to %s MIG Mode for GPU %s: %s\n", on ? "enable" : "disable", bus, nv.nvmlErrorString(code));
+		if (activation != NVML_SUCCESS)
+			printf("Warning: MIG mode is in pending %s state for GPU %s:%s\n"
+			       "Reboot the system or try nvidia-smi --gpu-reset to make MIG mode effective on GPU %s\n",
+			       on ? "enable" : "disable", bus, nv.nvmlErrorString(activation), bus);
+		else
+			printf("%sd MIG Mode for GPU %s\n", verb, bus);
+	}
+	puts("All done.");
+}
+
+void command_reset(struct gpus gpus)
+{
+	for (unsigned i = 0; i < gpus.count; i++) {
+		nvmlReturn_t code = nv.fakegpuReset(gpus.list[i]);
+		if (code != NVML_SUCCESS)
+			fail(code, "GPU Reset couldn't run because GPU %s is the primary GPU or in use: %s\n", bus_id(gpus.list[i]),
+			     nv.nvmlErrorString(code));
+		printf("GPU %s was successfully reset.\n", bus_id(gpus.list[i]));
+	}
+	puts("All done.");
+}
+
+static const char *const slices[] = {"DEFAULT", "SHORT", "MEDIUM", "LONG"};
+
+static unsigned parse_slice(const char *text)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (!strcasecmp(text, slices[i]) || (text[0] == (char)('0' + i) && !text[1]))
+			return i;
+	fail(NVML_ERROR_INVALID_ARGUMENT, "\"%s\" is not a valid time slice: must be 0 to 3.\n", text);
+}
+
+static void list_policies(struct gpus gpus)
+{
+	puts("+--------------------------------------+\n| GPU compute policies:                |\n"
+	     "| GPU     Name             Value       |\n|======================================|");
+	for (unsigned i = 0; i < gpus.count; i++) {
+		unsigned slice;
+		check(nv.fakegpuGetTimeSlice(gpus.list[i], &slice), "Failed to get the time slice");
+		printf("| %3u     %-16s %-11s |\n", index_of(gpus.list[i]), "timeslice", slices[slice]);
+	}
+	puts("+--------------------------------------+");
+}
+
+void command_policy(struct arguments *arguments)
+{
+	struct gpus gpus = select_gpus(option(arguments, "-i", "--id"));
+	const char *slice = option(arguments, "", "--set-timeslice");
+	bool list = flag(arguments, "-l", "--list");
+
+	none_left(arguments);
+	for (unsigned i = 0; slice && i < gpus.count; i++) {
+		nvmlReturn_t code = nv.fakegpuSetTimeSlice(gpus.list[i], parse_slice(slice));
+		if (code != NVML_SUCCESS)
+			fail(code, "Failed to set timeslice for GPU %s: %s\n", bus_id(gpus.list[i]), nv.nvmlErrorString(code));
+		printf("Successfully set timeslice policy for GPU %s to %s\n", bus_id(gpus.list[i]), slices[parse_slice(slice)]);
+	}
+	if (list)
+		list_policies(gpus);
+	else if (!slice)
+		fail(NVML_ERROR_INVALID_ARGUMENT, "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n");
+}
