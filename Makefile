@@ -14,20 +14,21 @@ LINT_VERSION := $(shell sed -n 's|.*github.com/golangci/golangci-lint/v2 ||p' e2
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 FUZZTIME     ?= 30s
 
-# Every package but the suites, which need root and a lab.
-PACKAGES = $$($(GO) list ./... | grep -v /e2e/suite)
+# What needs root and the lab's programs stands apart: the agent's own tests, and the suites.
+AGENT := ./e2e/agent/...
+SUITE := ./e2e/suite/...
+UNIT   = $$($(GO) list ./... | grep -v -e /e2e/agent -e /e2e/suite)
 
 ##@ Every day
 
 .PHONY: check
 check: ## vet, unit tests, import law: before every commit
 	$(GO) vet ./...
-	$(GO) test $(PACKAGES)
+	$(GO) test $(UNIT)
 
 .PHONY: test-unit
-test-unit: ## unit, property and integration tests and fuzz seeds; without root, those that need it say so
-	$(GO) test $(RACE) -timeout 20m $(PACKAGES)
-	$(GO) -C e2e/oracle test ./...
+test-unit: ## unit and property tests and fuzz seeds; without root, those that need it say so
+	$(GO) test $(RACE) -timeout 20m $(UNIT)
 
 .PHONY: build
 build: ## the product's binaries, into bin/
@@ -37,13 +38,18 @@ build: ## the product's binaries, into bin/
 ##@ Everything
 
 .PHONY: test
-test: ## everything: test-unit with -race, then the suites in a lab (root)
+test: ## everything: test-unit and test-agent with -race, then test-lab (root)
 	@$(MAKE) test-unit RACE=-race
+	@$(MAKE) test-agent RACE=-race
 	@$(MAKE) test-lab
 
+.PHONY: test-agent
+test-agent: lab ## the real agent with a client in kubelet's place: crashes, concurrency, bad input (root)
+	$(GO) test $(RACE) -timeout 20m -count=1 $(AGENT)
+
 .PHONY: test-lab
-test-lab: lab images ## the suites, in a real cluster with fake GPUs (root)
-	$(GO) test -timeout 30m -count=1 ./e2e/suite/... -args -ginkgo.v -ginkgo.no-color
+test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
+	$(GO) test -timeout 30m -count=1 $(SUITE) -args -ginkgo.v -ginkgo.no-color
 
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
