@@ -48,7 +48,7 @@ func statePath(dir, version string) string {
 	return filepath.Join(DriverRoot(dir), libraryFolder, stateFileName(version))
 }
 
-// Install lays the machine under dir, which must be empty or absent. It needs root, for the device
+// Install lays the machine under dir, which must not have one yet. It needs root, for the device
 // nodes.
 func Install(ctx context.Context, dir string, spec Spec) error {
 	if err := InstallDriver(ctx, dir, spec); err != nil {
@@ -74,6 +74,9 @@ func Install(ctx context.Context, dir string, spec Spec) error {
 // InstallDriver lays only the driver's files and the GPUs' state under dir: all that NVML on the
 // host needs. It works without root.
 func InstallDriver(ctx context.Context, dir string, spec Spec) error {
+	if _, err := ReadSpec(dir); err == nil {
+		return fmt.Errorf("install %s under %s: there is a machine already", spec.Machine, dir)
+	}
 	spec = spec.withDefaults()
 	machine, err := gputest.FindMachine(spec.Machine)
 	if err != nil {

@@ -3,6 +3,7 @@ package fakegpu
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -12,39 +13,53 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// seen is what NVML shows in a container.
+// seen is what NVML shows in a container, and the devices that CUDA finds, or its error.
 type seen struct {
 	Init nvml.Return
 	GPUs []string
 	MIGs []string
+	CUDA string
 }
+
+// What CUDA says without any device, and when nvidia-uvm is missing.
+const (
+	noDevice     = "cuInit: error 100"
+	cudaTrouble  = "cuInit: error 999"
+	cudaVariable = "FAKEGPU_TEST_CUDA"
+)
 
 // TestContainerView mounts the driver read-only, as container runtimes do, gives the container some
 // device nodes, and compares what NVML shows with what was given.
 func TestContainerView(t *testing.T) {
 	first, second := gputest.UUID("node1", 0), gputest.UUID("node1", 1)
-	control := node{"nvidiactl", majorGPU, 255, 0o666}
+	control, uvm := node{"nvidiactl", majorGPU, 255, 0o666}, node{"nvidia-uvm", majorUVM, 0, 0o666}
 	gpu0, gpu1 := node{"nvidia0", majorGPU, 0, 0o666}, node{"nvidia1", majorGPU, 1, 0o666}
 	// GPU 1 has a 3g at 4 with id 2 and, in it, compute instances 0 and 1.
 	gi, ci0, ci1 := capability(capabilityMinor(1, 2)), capability(capabilityMinor(1, 2)+1), capability(capabilityMinor(1, 2)+2)
 	wrong := node{"nvidia1", majorGPU, 9, 0o666}
+	const h100 = "NVIDIA H100 80GB HBM3 "
 	tests := map[string]struct {
 		given []node
 		nodev bool
 		want  seen
 	}{
-		"nothing":              {want: seen{Init: nvml.ERROR_DRIVER_NOT_LOADED}},
-		"no control node":      {given: []node{gpu0, gpu1}, want: seen{Init: nvml.ERROR_DRIVER_NOT_LOADED}},
-		"no GPU":               {given: []node{control}},
-		"one GPU":              {given: []node{control, gpu0}, want: seen{GPUs: []string{first}}},
-		"the other GPU":        {given: []node{control, gpu1}, want: seen{GPUs: []string{second}}},
-		"both GPUs":            {given: []node{control, gpu0, gpu1}, want: seen{GPUs: []string{first, second}}},
-		"another minor number": {given: []node{control, wrong}},
-		"a MIG device":         {given: []node{control, gpu1, gi, ci1}, want: seen{GPUs: []string{second}, MIGs: []string{"gi2/ci1"}}},
-		"two MIG devices":      {given: []node{control, gpu1, gi, ci0, ci1}, want: seen{GPUs: []string{second}, MIGs: []string{"gi2/ci0", "gi2/ci1"}}},
-		"no instance node":     {given: []node{control, gpu1, ci0}, want: seen{GPUs: []string{second}}},
-		"no compute node":      {given: []node{control, gpu1, gi}, want: seen{GPUs: []string{second}}},
-		"nodes that are shut":  {given: []node{control, gpu0}, nodev: true, want: seen{Init: nvml.ERROR_DRIVER_NOT_LOADED}},
+		"nothing":              {want: seen{Init: nvml.ERROR_DRIVER_NOT_LOADED, CUDA: noDevice}},
+		"no control node":      {given: []node{uvm, gpu0, gpu1}, want: seen{Init: nvml.ERROR_DRIVER_NOT_LOADED, CUDA: noDevice}},
+		"no memory node":       {given: []node{control, gpu0}, want: seen{GPUs: []string{first}, CUDA: cudaTrouble}},
+		"no GPU":               {given: []node{control, uvm}, want: seen{CUDA: noDevice}},
+		"one GPU":              {given: []node{control, uvm, gpu0}, want: seen{GPUs: []string{first}, CUDA: h100 + short(first)}},
+		"the GPU with MIG":     {given: []node{control, uvm, gpu1}, want: seen{GPUs: []string{second}, CUDA: noDevice}},
+		"both GPUs":            {given: []node{control, uvm, gpu0, gpu1}, want: seen{GPUs: []string{first, second}, CUDA: h100 + short(first)}},
+		"another minor number": {given: []node{control, uvm, wrong}, want: seen{CUDA: noDevice}},
+		"a MIG device": {given: []node{control, uvm, gpu1, gi, ci1},
+			want: seen{GPUs: []string{second}, MIGs: []string{"gi2/ci1"}, CUDA: h100 + "MIG 1c.3g.40gb"}},
+		"two MIG devices": {given: []node{control, uvm, gpu1, gi, ci0, ci1},
+			want: seen{GPUs: []string{second}, MIGs: []string{"gi2/ci0", "gi2/ci1"}, CUDA: h100 + "MIG 1c.3g.40gb"}},
+		"a GPU and a MIG device": {given: []node{control, uvm, gpu0, gpu1, gi, ci0},
+			want: seen{GPUs: []string{first, second}, MIGs: []string{"gi2/ci0"}, CUDA: h100 + "MIG 1c.3g.40gb"}},
+		"no instance node":    {given: []node{control, uvm, gpu1, ci0}, want: seen{GPUs: []string{second}, CUDA: noDevice}},
+		"no compute node":     {given: []node{control, uvm, gpu1, gi}, want: seen{GPUs: []string{second}, CUDA: noDevice}},
+		"nodes that are shut": {given: []node{control, uvm, gpu0}, nodev: true, want: seen{Init: nvml.ERROR_DRIVER_NOT_LOADED, CUDA: noDevice}},
 	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
@@ -56,7 +71,7 @@ func TestContainerView(t *testing.T) {
 				for _, n := range test.given {
 					must(t, n.make(dev))
 				}
-				runContainer(t, dir, "FAKE_NVML_DEV="+dev)
+				runContainer(t, dir, "FAKE_NVML_DEV="+dev, cudaVariable+"="+cudaClient(t))
 				return
 			}
 			if os.Getenv(roleVariable) == "partition" {
@@ -67,7 +82,15 @@ func TestContainerView(t *testing.T) {
 			if test.nodev {
 				must(t, readOnly(os.Getenv("FAKE_NVML_DEV"), unix.MS_NODEV))
 			}
-			if diff := cmp.Diff(test.want, look(t, dir)); diff != "" {
+			got := look(t, dir)
+			lines := cuda(t, os.Getenv(cudaVariable), dir, os.Environ())
+			if got.CUDA = lines[0]; len(got.MIGs) > 0 {
+				got.CUDA = got.CUDA[:strings.LastIndex(got.CUDA, " ")] // the UUID is another each time
+			}
+			if len(lines) != 1 {
+				t.Errorf("CUDA shows %v, never more than one here", lines)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("seen (-want +got):\n%s", diff)
 			}
 		})

@@ -108,16 +108,20 @@ static void create_instances(struct gpus gpus, const char *wanted, bool with_com
 static void create_computes(struct gpus gpus, const char *wanted, const char *instances)
 {
 	nvmlGpuInstance_t handle;
+	unsigned found = 0;
 
 	for (unsigned g = 0; g < gpus.count; g++)
 		for (unsigned id = 0; id < MOST_INSTANCES; id++) {
 			if (nv.nvmlDeviceGetGpuInstanceById(gpus.list[g], id, &handle) != NVML_SUCCESS || !listed(instances, id))
 				continue;
+			found++;
 			char *copy = strdup(wanted), *rest = copy, *one;
 			while ((one = strsep(&rest, ",")))
 				check(create_compute(index_of(gpus.list[g]), handle, *one ? one : NULL), "Failed to create compute instances");
 			free(copy);
 		}
+	if (!found)
+		fail(NVML_ERROR_NOT_FOUND, "No GPU instances found: Not Found\n");
 }
 
 static unsigned destroy_computes_of(unsigned gpu, nvmlGpuInstance_t instance, unsigned id, const char *computes)

@@ -1,0 +1,21 @@
+// Command fakegpu makes a machine with fake NVIDIA GPUs under a folder and does to it what happens
+// to machines: errors, lost GPUs, slow drivers, reboots, other drivers.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
+	defer stop()
+	if err := root(ctx).Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "fakegpu:", err)
+		os.Exit(1)
+	}
+}

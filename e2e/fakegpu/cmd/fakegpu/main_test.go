@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+)
+
+func run(t *testing.T, dir, line string) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	command := root(t.Context())
+	command.SetOut(&out)
+	command.SetArgs(append([]string{"--dir", dir}, strings.Fields(line)...))
+	err := command.Execute()
+	return out.String(), err
+}
+
+// TestCommands runs every command on a machine and looks at the state afterwards.
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "machine")
+	if err := fakegpu.InstallDriver(t.Context(), dir, fakegpu.Spec{Machine: "h100x2"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"machines", "xid 79 --gpu 1", "xid 31 --gi 7 --ci 0", "ecc --corrected 3 --uncorrected 1", "remap --pending --uncorrectable 2",
+		"link-down --link 4", "latency --create 1s --destroy 1ms", "reset",
+		"fail nvmlDeviceGetName 999 2", "fail nvmlDeviceGetUUID 15", "slow nvmlDeviceGetName 20ms", "lost --gpu 1",
+		"driver remove", "driver restore", "driver set 570.10", "reboot",
+	} {
+		if _, err := run(t, dir, line); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+	out, err := run(t, dir, "state")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got fakegpu.State
+	if err := json.Unmarshal([]byte(out), &got); err != nil {
+		t.Fatal(err)
+	}
+	want := []fakegpu.Fault{{Function: "nvmlDeviceGetName", Code: 999, Count: 2, DelayMS: 20}, {Function: "nvmlDeviceGetUUID", Code: 15, Count: fakegpu.Forever}}
+	if diff := cmp.Diff(want, got.Faults); diff != "" {
+		t.Errorf("faults (-want +got):\n%s", diff)
+	}
+	if got.DriverVersion != "570.10" || !got.DriverLoaded || !got.GPUs[1].Lost || got.GPUs[0].Lost {
+		t.Errorf("state: %+v", got)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "machine")
+	if err := fakegpu.InstallDriver(t.Context(), dir, fakegpu.Spec{Machine: "t4x1"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"init --machine h100x3", "init --driver-version latest", "xid many", "xid 79 --gpu 1", "lost --gpu -1", "link-down --link 18",
+		"fail nvmlGetName 1", "fail nvmlDeviceGetName one", "slow nvmlDeviceGetName soon", "driver set latest", "state extra",
+	} {
+		if out, err := run(t, dir, line); err == nil {
+			t.Errorf("%s was accepted: %s", line, out)
+		}
+	}
+	if _, err := run(t, t.TempDir(), "state"); err == nil {
+		t.Error("the state of an empty folder was read")
+	}
+}
