@@ -159,6 +159,9 @@ func (l *Lab) startNodes(ctx context.Context, p *preparation) error {
 // Folder is where the lab stands.
 func (l *Lab) Folder() string { return l.folder }
 
+// ID is part of every name that the lab uses on the host.
+func (l *Lab) ID() string { return l.state.ID }
+
 // Kubeconfig is the path of a kubeconfig with all rights.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.folder, "kubeconfig") }
 

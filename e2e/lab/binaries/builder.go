@@ -42,6 +42,23 @@ func (b Builder) Build(ctx context.Context) (Folders, error) {
 	return folders, nil
 }
 
+// Ready tells whether everything is in the cache already.
+func (b Builder) Ready(ctx context.Context) (bool, error) {
+	for _, family := range Families() {
+		p, err := family.pin(ctx, b.Modules)
+		if err != nil {
+			return false, err
+		}
+		if !built(b.folder(p)) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// folder is where a family is kept.
+func (b Builder) folder(p pinned) string { return filepath.Join(b.Cache, "bin", p.key) }
+
 // Compile builds one main package of the module in source to the file out, every time: Go's own cache makes that quick.
 func Compile(ctx context.Context, source, pkg, out string) error {
 	if _, err := goCommand(ctx, source, "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg); err != nil {
@@ -52,7 +69,7 @@ func Compile(ctx context.Context, source, pkg, out string) error {
 
 // ensure returns the folder of the family, which it builds when there is none yet.
 func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
-	folder := filepath.Join(b.Cache, "bin", p.key)
+	folder := b.folder(p)
 	if built(folder) {
 		return folder, nil
 	}
