@@ -20,14 +20,22 @@ func ask[T any](a *answers, call string, question func() (T, nvml.Return)) T {
 	return answer
 }
 
-// askIfAny is ask for what not every GPU and driver has; that it has none is no failure. Drivers say
-// so in two ways: not supported, and for an index that they never heard of, invalid argument.
-func askIfAny[T any](a *answers, call string, question func() (T, nvml.Return)) (answer T, has bool) {
+// askIfAny is ask for what not every GPU and driver has; that it has none is no failure.
+func askIfAny[T any](a *answers, call string, question func() (T, nvml.Return)) (T, bool) {
+	return askUnless(a, call, question, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND)
+}
+
+// askAt is askIfAny for one of a numbered list, which a driver may know less of than this code.
+func askAt[T any](a *answers, call string, question func() (T, nvml.Return)) (T, bool) {
+	return askUnless(a, call, question, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT)
+}
+
+func askUnless[T any](a *answers, call string, question func() (T, nvml.Return), excused ...nvml.Return) (answer T, has bool) {
 	if a.err != nil {
 		return answer, false
 	}
 	answer = ask(a, call, question)
-	if answered(a.err, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT) {
+	if answered(a.err, excused...) {
 		a.err = nil
 		return answer, false
 	}

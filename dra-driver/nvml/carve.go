@@ -67,9 +67,7 @@ func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
 // again, so the placement and, where it is known, the UUID must agree before anything is touched. An
 // error that wraps gpu.ErrBusy may leave the GPU instance without its compute instance.
 func (s *Session) Destroy(ctx context.Context, i gpu.Instance) error {
-	_, err := on(ctx, s, i.GPU, func(f *facts) (done, error) {
-		return done{}, gone(f.destroy(i))
-	})
+	_, err := on(ctx, s, i.GPU, func(f *facts) (done, error) { return done{}, f.destroy(i) })
 	return err
 }
 
@@ -79,7 +77,10 @@ func (f *facts) destroy(i gpu.Instance) error {
 		return a.err
 	}
 	gi := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
-	if a.err != nil {
+	switch {
+	case answered(a.err, nvml.ERROR_NOT_FOUND):
+		return nil
+	case a.err != nil:
 		return a.err
 	}
 	found, err := f.instance(gi)
@@ -94,17 +95,9 @@ func (f *facts) destroy(i gpu.Instance) error {
 		return a.err
 	}
 	for _, part := range parts {
-		if err := gone(failure("nvmlComputeInstanceDestroy", part.handle.Destroy())); err != nil {
+		if err := failure("nvmlComputeInstanceDestroy", part.handle.Destroy()); err != nil {
 			return err
 		}
 	}
 	return failure("nvmlGpuInstanceDestroy", gi.Destroy())
-}
-
-// gone returns nil when the error says that what was to be destroyed does not exist.
-func gone(err error) error {
-	if answered(err, nvml.ERROR_NOT_FOUND) {
-		return nil
-	}
-	return err
 }

@@ -96,13 +96,13 @@ func address(pci nvml.PciInfo) string {
 func profiles(a *answers, d nvml.Device) []rawProfile {
 	var known []rawProfile
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		info, has := askIfAny(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		info, has := askAt(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 			return d.GetGpuInstanceProfileInfo(enum)
 		})
-		if !has {
+		if !has || info.InstanceCount == 0 {
 			continue
 		}
-		named, _ := askIfAny(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
+		named, _ := askAt(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
 			return d.GetGpuInstanceProfileInfoV(enum).V2()
 		})
 		placements, _ := askIfAny(a, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {

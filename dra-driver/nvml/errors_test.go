@@ -55,8 +55,15 @@ func TestAnswers(t *testing.T) {
 	if got, has := askIfAny(&a, "nvmlOptional", question(nvml.ERROR_NOT_SUPPORTED)); has || got != 0 || a.err != nil {
 		t.Errorf("not supported: got %d, %t, %v", got, has, a.err)
 	}
+	if got, has := askAt(&a, "nvmlNumbered", question(nvml.ERROR_INVALID_ARGUMENT)); has || got != 0 || a.err != nil {
+		t.Errorf("no such number: got %d, %t, %v", got, has, a.err)
+	}
 	if got, has := askIfAny(&a, "nvmlOptional", question(nvml.SUCCESS)); !has || got != 7 {
 		t.Errorf("supported: got %d, %t", got, has)
+	}
+	wrong := answers{}
+	if _, has := askIfAny(&wrong, "nvmlOptional", question(nvml.ERROR_INVALID_ARGUMENT)); has || wrong.err == nil {
+		t.Error("an invalid argument was taken for a missing feature")
 	}
 	if got := ask(&a, "nvmlNeeded", question(nvml.ERROR_NOT_SUPPORTED)); got != 0 || !errors.Is(a.err, gpu.ErrUnsupported) {
 		t.Errorf("needed: got %d, %v", got, a.err)

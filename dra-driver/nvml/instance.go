@@ -17,32 +17,45 @@ func (s *Session) List(ctx context.Context, gpuName string) ([]gpu.Instance, err
 	return on(ctx, s, gpuName, (*facts).instances)
 }
 
+// instances reads the MIG devices by start. When one of them is destroyed between being listed and
+// being asked, its handle is refused, and the list is read anew: what is left out must be gone.
 func (f *facts) instances() ([]gpu.Instance, error) {
+	var list []gpu.Instance
+	var err error
+	for range 3 {
+		list, err = f.instancesOnce()
+		if !answered(err, nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT) {
+			break
+		}
+	}
+	return list, err
+}
+
+func (f *facts) instancesOnce() ([]gpu.Instance, error) {
 	var a answers
 	if f.modes(&a).current != gpu.ModeEnabled {
 		return nil, a.err
 	}
 	var all []gpu.Instance
 	for _, profile := range f.profiles {
-		handles, _ := askIfAny(&a, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+		handles := ask(&a, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
 			return f.handle.GetGpuInstances(&profile.info)
 		})
 		for _, handle := range handles {
 			instance, err := f.instance(handle)
-			switch {
-			case answered(err, nvml.ERROR_NOT_FOUND):
-				// Destroyed since it was listed.
-			case err != nil:
+			if err != nil {
 				return nil, err
-			default:
-				all = append(all, instance)
 			}
+			all = append(all, instance)
 		}
+	}
+	if a.err != nil {
+		return nil, a.err
 	}
 	slices.SortFunc(all, func(a, b gpu.Instance) int {
 		return cmp.Or(cmp.Compare(a.Placement.Start, b.Placement.Start), cmp.Compare(a.GI, b.GI))
 	})
-	return all, a.err
+	return all, nil
 }
 
 // instance reads one GPU instance. Of several compute instances, which Tessera never makes, it
@@ -81,7 +94,7 @@ type computeInstance struct {
 func computeInstances(a *answers, gi nvml.GpuInstance) []computeInstance {
 	var all []computeInstance
 	for _, profile := range computeProfiles(a, gi) {
-		handles, _ := askIfAny(a, "nvmlGpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
+		handles := ask(a, "nvmlGpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
 			return gi.GetComputeInstances(&profile)
 		})
 		for _, handle := range handles {
@@ -95,10 +108,10 @@ func computeInstances(a *answers, gi nvml.GpuInstance) []computeInstance {
 func computeProfiles(a *answers, gi nvml.GpuInstance) []nvml.ComputeInstanceProfileInfo {
 	var all []nvml.ComputeInstanceProfileInfo
 	for profile := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		info, has := askIfAny(a, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+		info, has := askAt(a, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
 			return gi.GetComputeInstanceProfileInfo(profile, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		})
-		if has {
+		if has && info.InstanceCount > 0 {
 			all = append(all, info)
 		}
 	}

@@ -26,11 +26,11 @@ type wire struct {
 func ports(a *answers, d nvml.Device) []port {
 	var all []port
 	for link := range nvml.NVLINK_MAX_LINKS {
-		_, has := askIfAny(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) })
+		_, has := askAt(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) })
 		if !has {
 			continue
 		}
-		remote, known := askIfAny(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(link) })
+		remote, known := askAt(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(link) })
 		p := port{link: link}
 		if known {
 			p.remote = address(remote)

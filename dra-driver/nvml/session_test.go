@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -103,4 +105,195 @@ func TestClosedSession(t *testing.T) {
 		}
 	}
 	s.Close()
+}
+
+// The driver comes, changes and goes under the session, which says so and can be reopened each time.
+func TestDriverChanges(t *testing.T) {
+	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
+	want := gputest.Node(t, "h100x2")
+	check := func(version string) {
+		t.Helper()
+		if err := s.Reopen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		node, err := s.Read(t.Context())
+		if err != nil || node.DriverVersion != version || len(node.GPUs) != len(want.GPUs) || node.GPUs[1].UUID != want.GPUs[1].UUID {
+			t.Fatalf("driver %s: got %+v, %v", version, node, err)
+		}
+		if _, err := s.List(t.Context(), want.GPUs[0].Name()); err != nil {
+			t.Errorf("driver %s: List: %v", version, err)
+		}
+	}
+	stale := func(when string) {
+		t.Helper()
+		if _, err := s.Read(t.Context()); !errors.Is(err, gpu.ErrNoDriver) {
+			t.Errorf("%s: Read says %v, want no driver", when, err)
+		}
+		if _, err := s.List(t.Context(), want.GPUs[0].Name()); !errors.Is(err, gpu.ErrNoDriver) {
+			t.Errorf("%s: List says %v, want no driver", when, err)
+		}
+	}
+	fingerprints := map[string]bool{s.Driver(): true}
+	check(gputest.DriverVersion)
+	for _, version := range []string{"590.48.01", "535.183.06", "580.65.06"} {
+		if err := fakegpu.SetDriverVersion(t.Context(), dir, version); err != nil {
+			t.Fatal(err)
+		}
+		if driver := s.Driver(); driver == "" || fingerprints[driver] {
+			t.Errorf("driver %s has the fingerprint of another: %q", version, driver)
+		}
+		fingerprints[s.Driver()] = true
+		stale("after the change to " + version)
+		check(version)
+	}
+	if err := fakegpu.RemoveDriver(dir); err != nil {
+		t.Fatal(err)
+	}
+	stale("after the driver went")
+	err := s.Reopen(t.Context())
+	if s.Driver() != "" || !errors.Is(err, gpu.ErrNoDriver) || !strings.Contains(err.Error(), "2 NVIDIA GPUs") {
+		t.Errorf("without a driver: fingerprint %q, Reopen says %v", s.Driver(), err)
+	}
+	stale("without a driver")
+	if err := fakegpu.RestoreDriver(dir); err != nil {
+		t.Fatal(err)
+	}
+	check(gputest.DriverVersion)
+}
+
+// The oldest supported driver lacks many functions; the node looks the same through it.
+func TestOldDriver(t *testing.T) {
+	s, _ := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := gputest.Node(t, "h100x2")
+	if diff := cmp.Diff(want.GPUs, got.GPUs, sameGeometry); diff != "" {
+		t.Errorf("Read (-want +got):\n%s", diff)
+	}
+	g := partitionable(t, s)[0]
+	carveAndDestroy(t, s, g, g.Geometry.Profiles()[0], g.Geometry.Placements(g.Geometry.Profiles()[0].ID)[0])
+}
+
+// Drivers may keep the names of profiles to themselves while MIG is off.
+func TestProfilesWithoutNames(t *testing.T) {
+	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
+	if err := fakegpu.Fail(dir, "nvmlDeviceGetGpuInstanceProfileInfoV", uint32(nvml.ERROR_NOT_SUPPORTED), fakegpu.Forever); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Reopen(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(gputest.Node(t, "h100x2").GPUs, got.GPUs, sameGeometry); diff != "" {
+		t.Errorf("Read (-want +got):\n%s", diff)
+	}
+}
+
+func TestLostGPU(t *testing.T) {
+	want := gputest.Node(t, "h100x2").GPUs
+	t.Run("while the session is open", func(t *testing.T) {
+		s, dir := open(t, "h100x2")
+		if err := fakegpu.Lose(dir, 1); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Read(t.Context())
+		if err != nil || got.GPUs[0].Lost || !got.GPUs[1].Lost || got.GPUs[1].UUID != want[1].UUID {
+			t.Errorf("got %+v, %v, want the second GPU lost", got.GPUs, err)
+		}
+		if _, err := s.List(t.Context(), want[1].Name()); !errors.Is(err, gpu.ErrLost) {
+			t.Errorf("List: got %v, want lost", err)
+		}
+		if err := fakegpu.Reset(dir); err != nil {
+			t.Fatal(err)
+		}
+		if got, err = s.Read(t.Context()); err != nil || got.GPUs[1].Lost {
+			t.Errorf("after the reset: got %+v, %v", got.GPUs, err)
+		}
+	})
+	t.Run("since before the session", func(t *testing.T) {
+		s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
+		if err := fakegpu.Lose(dir, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Reopen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.Read(t.Context())
+		if err != nil || !got.GPUs[0].Lost || got.GPUs[0].Name() != want[0].Name() || got.GPUs[1].Lost || got.GPUs[1].Index != 1 {
+			t.Errorf("got %+v, %v, want the first GPU lost under its name", got.GPUs, err)
+		}
+		if err := fakegpu.Reset(dir); err != nil {
+			t.Fatal(err)
+		}
+		got, err = s.Read(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got.GPUs, sameGeometry); diff != "" {
+			t.Errorf("after the reset (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLinkDown(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	for _, link := range []int{0, 17} {
+		if err := fakegpu.LinkDown(dir, 1, link); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := s.Read(t.Context())
+	if err != nil || got.GPUs[0].Links[1] != gpu.NVLinks(16) || got.GPUs[1].Links[0] != gpu.NVLinks(16) {
+		t.Errorf("two of 18 links are down: got %v and %v, %v", got.GPUs[0].Links, got.GPUs[1].Links, err)
+	}
+}
+
+// A call that fails once changes nothing of what is read, at the opening or after it.
+func TestEveryCallOfAReadFailsOnce(t *testing.T) {
+	s, dir := open(t, "a30x4l40sx4")
+	carve(t, s, partitionable(t, s)[0].Name(), at(14, 1, 1))
+	want, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	functions := called(t, func() {
+		if err := s.Reopen(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Read(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if len(functions) < 20 {
+		t.Fatalf("the log of a clean run has only %v", functions)
+	}
+	for _, function := range functions {
+		if err := fakegpu.Fail(dir, function, uint32(nvml.ERROR_UNKNOWN), 1); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Read(t.Context()); err != nil || cmp.Diff(want, got, sameGeometry) != "" {
+			t.Errorf("%s fails in Read: %v (-want +got):\n%s", function, err, cmp.Diff(want, got, sameGeometry))
+		}
+		err := s.Reopen(t.Context())
+		if err != nil {
+			err = s.Reopen(t.Context())
+		}
+		if err != nil {
+			t.Errorf("%s fails in Reopen: not open after a second one: %v", function, err)
+		}
+		if got, err := s.Read(t.Context()); err != nil || cmp.Diff(want, got, sameGeometry) != "" {
+			t.Errorf("%s fails in Reopen, and Read says %v (-want +got):\n%s", function, err, cmp.Diff(want, got, sameGeometry))
+		}
+		if err := fakegpu.Reset(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

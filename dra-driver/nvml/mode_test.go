@@ -1,0 +1,142 @@
+package nvml
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"github.com/NVIDIA/go-nvml/pkg/nvml/mock"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+)
+
+func TestSetMode(t *testing.T) {
+	s, _ := open(t, "mixed16")
+	node, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range node.GPUs {
+		for _, mode := range []gpu.Mode{gpu.ModeEnabled, gpu.ModeDisabled} {
+			err := s.SetMode(t.Context(), g.Name(), mode)
+			switch {
+			case g.TogglesMIG() || g.Mode == mode:
+				if err != nil {
+					t.Errorf("%s: set %v: %v", g.Product, mode, err)
+				}
+			case !errors.Is(err, gpu.ErrUnsupported):
+				t.Errorf("%s: set %v: got %v, want unsupported", g.Product, mode, err)
+			}
+			got, err := s.Mode(t.Context(), g.Name())
+			want := g.Mode
+			if g.TogglesMIG() {
+				want = mode
+			}
+			if err != nil || got != want {
+				t.Errorf("%s: after setting %v: got %v, %v, want %v", g.Product, mode, got, err, want)
+			}
+		}
+	}
+	after, err := s.Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range after.GPUs {
+		if g.Pending != g.Mode {
+			t.Errorf("%s: the mode is %v, and %v stays pending", g.Product, g.Mode, g.Pending)
+		}
+	}
+}
+
+func TestSetModeWithInstances(t *testing.T) {
+	s, _ := open(t, "h100x2")
+	g := partitionable(t, s)[0]
+	made := carve(t, s, g.Name(), at(19, 0, 1))
+	if err := s.SetMode(t.Context(), g.Name(), gpu.ModeDisabled); !errors.Is(err, gpu.ErrBusy) {
+		t.Errorf("got %v, want busy", err)
+	}
+	if left := list(t, s, g.Name()); len(left) != 1 || left[0] != made {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// switchboard is a GPU whose MIG mode is accepted but does not become active.
+type switchboard struct {
+	mock.Device
+	current, pending int
+	activation       nvml.Return
+	sets             int
+	// refuseFrom is the number of the first call that is refused.
+	refuseFrom int
+}
+
+func newSwitchboard(activation nvml.Return) *switchboard {
+	s := &switchboard{activation: activation, refuseFrom: 99}
+	s.GetMigModeFunc = func() (int, int, nvml.Return) { return s.current, s.pending, nvml.SUCCESS }
+	s.SetMigModeFunc = func(mode int) (nvml.Return, nvml.Return) {
+		if s.sets++; s.sets >= s.refuseFrom {
+			return nvml.SUCCESS, nvml.ERROR_NO_PERMISSION
+		}
+		s.pending = mode
+		if mode == s.current {
+			return nvml.SUCCESS, nvml.SUCCESS
+		}
+		return s.activation, nvml.SUCCESS
+	}
+	return s
+}
+
+// The call succeeds, and yet the mode is not in effect: the second of its answers says why.
+func TestSetModeLooksAtTheActivation(t *testing.T) {
+	tests := map[string]struct {
+		activation nvml.Return
+		want       error
+	}{
+		"a client is in the way":      {nvml.ERROR_IN_USE, gpu.ErrBusy},
+		"a virtual machine":           {nvml.ERROR_RESET_REQUIRED, gpu.ErrUnsupported},
+		"pending without any reason":  {nvml.SUCCESS, gpu.ErrUnsupported},
+		"lost when it was to come up": {nvml.ERROR_GPU_IS_LOST, gpu.ErrLost},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := newSwitchboard(test.activation)
+			f := &facts{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
+			if err := f.setMode(gpu.ModeEnabled); !errors.Is(err, test.want) {
+				t.Errorf("got %v, want %v", err, test.want)
+			}
+			if d.pending != nvml.DEVICE_MIG_DISABLE {
+				t.Error("the mode stays pending for the next reset")
+			}
+		})
+	}
+	t.Run("what is pending cannot be taken back", func(t *testing.T) {
+		d := newSwitchboard(nvml.ERROR_IN_USE)
+		d.refuseFrom = 2
+		f := &facts{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
+		err := f.setMode(gpu.ModeEnabled)
+		if !errors.Is(err, gpu.ErrBusy) || !answered(err, nvml.ERROR_IN_USE) {
+			t.Errorf("got %v, want busy, and that the mode stays pending", err)
+		}
+	})
+	t.Run("an administrator's pending mode is left alone", func(t *testing.T) {
+		d := newSwitchboard(nvml.SUCCESS)
+		d.pending = nvml.DEVICE_MIG_ENABLE
+		f := &facts{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
+		if err := f.setMode(gpu.ModeDisabled); err != nil || d.sets != 0 {
+			t.Errorf("got %v after %d calls, want nothing to do", err, d.sets)
+		}
+	})
+}
+
+func TestSetModeRefused(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	name := gputest.Node(t, "h100x2").GPUs[0].Name()
+	if err := fakegpu.Fail(dir, "nvmlDeviceSetMigMode", uint32(nvml.ERROR_NO_PERMISSION), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetMode(t.Context(), name, gpu.ModeEnabled); !answered(err, nvml.ERROR_NO_PERMISSION) {
+		t.Errorf("got %v, want no permission", err)
+	}
+}
