@@ -1,7 +1,6 @@
 package hook
 
 import (
-	"errors"
 	"io"
 	"os"
 	"path"
@@ -27,19 +26,18 @@ func (l listing) has(name string) bool {
 // list looks at the entries of a folder. What is neither a library nor a link is left out.
 func (r root) list(dir *os.File, folder string, names []string) listing {
 	l := listing{folder: folder, files: map[string]ldso.Library{}, links: map[string]string{}}
+	target := make([]byte, unix.PathMax)
 	for _, name := range names {
+		if n, err := unix.Readlinkat(int(dir.Fd()), name, target); err == nil {
+			l.links[name] = string(target[:n])
+			continue
+		}
 		handle, err := unix.Openat(int(dir.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		if err != nil {
 			continue
 		}
-		library, err := readLibrary(handle)
-		switch {
-		case err == nil:
+		if library, err := readLibrary(handle); err == nil {
 			l.files[name] = library
-		case errors.Is(err, errSpecial):
-			if target, err := readLink(handle); err == nil {
-				l.links[name] = target
-			}
 		}
 		unix.Close(handle)
 	}
@@ -62,16 +60,6 @@ func (r root) follow(l listing, name string) (ldso.Library, bool) {
 	defer handle.Close()
 	library, err := readLibrary(int(handle.Fd()))
 	return library, err == nil
-}
-
-// readLink returns the text of the link behind a handle.
-func readLink(handle int) (string, error) {
-	text := make([]byte, unix.PathMax)
-	n, err := unix.Readlinkat(handle, "", text)
-	if err != nil {
-		return "", err
-	}
-	return string(text[:n]), nil
 }
 
 func readLibrary(handle int) (ldso.Library, error) {

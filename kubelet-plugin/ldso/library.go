@@ -33,7 +33,7 @@ var ErrNotLibrary = errors.New("not a shared library")
 
 // Bounds far above those of any real library.
 const (
-	headSize     = 4096
+	headSize     = 1024
 	maxSegments  = 256
 	maxDynamic   = 64 << 10
 	maxName      = 255
