@@ -10,7 +10,7 @@ CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
 MODULES      := . e2e/tools e2e/oracle $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod))
-LINT_VERSION := $(shell sed -n 's|.*github.com/golangci/golangci-lint/v2 ||p' e2e/tools/go.mod)
+LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 FUZZTIME     ?= 30s
 
