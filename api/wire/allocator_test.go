@@ -308,7 +308,7 @@ func TestCountersAgreeWithTheModel(t *testing.T) {
 			uses := g.Uses(o.Offer)
 			occupancy := g.Geometry.Empty().Withhold(g.Withheld)
 			holders := map[int]gpu.Use{}
-			for range 12 {
+			for range 8 {
 				if len(holders) > 0 && rapid.IntRange(0, 3).Draw(t, "release") == 0 {
 					claim := rapid.SampledFrom(sets.List(sets.KeySet(holders))).Draw(t, "claim")
 					s.release(claim)
