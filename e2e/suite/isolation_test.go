@@ -33,11 +33,19 @@ func (r room) tried(ctx context.Context, name string) doors {
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		text, err := r.log(ctx, name)
 		g.Expect(err).NotTo(HaveOccurred())
-		_, answer, found := strings.Cut(text, `{"granted":`)
-		g.Expect(found).To(BeTrue(), text)
-		g.Expect(json.Unmarshal([]byte(strings.TrimSpace(`{"granted":`+answer)), &d)).To(Succeed())
+		g.Expect(json.Unmarshal([]byte(line(text, `{"granted":`)), &d)).To(Succeed(), text)
 	}).Should(Succeed())
 	return d
+}
+
+// line returns the first line of the text that begins so.
+func line(text, prefix string) string {
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, prefix) {
+			return line
+		}
+	}
+	return ""
 }
 
 // opens returns the single device numbers that were granted.
@@ -128,7 +136,7 @@ func physical(on *lab.Node, uuid string) gpu.GPU {
 
 // prober is a pod that may make any device node and tells which it can open.
 func prober(name string, claims ...string) *corev1.Pod {
-	pod := podOf(name, stayScript("probe", "probe isolation"), claims...)
+	pod := podOf(name, []string{"sh", "-c", "probe isolation && exec probe --stay 3600"}, claims...)
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
 		Capabilities: &corev1.Capabilities{Add: []corev1.Capability{"MKNOD"}},
 	}
@@ -179,7 +187,7 @@ var _ = Describe("Isolation", func() {
 	It("grants nothing to a container without a claim", func(ctx context.Context) {
 		r := newRoom(ctx)
 		pod := prober("none")
-		pod.Spec.Containers[0].Command = stayScript("probe isolation")
+		pod.Spec.Containers[0].Command = stay("isolation")
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: c.Nodes()[0].Name()}
 		r.create(ctx, pod)
 		r.running(ctx, "none")

@@ -34,7 +34,7 @@ var _ = Describe("One H100", func() {
 			r.hold(ctx, fmt.Sprintf("slice-%d", i), slice)
 		}
 		r.claim(ctx, "eighth", slice)
-		r.create(ctx, podOf("eighth", stayScript("true"), "eighth"))
+		r.create(ctx, podOf("eighth", stay(), "eighth"))
 		r.pending(ctx, "eighth")
 
 		r.release(ctx, "slice-3")
@@ -65,7 +65,7 @@ var _ = Describe("One H100", func() {
 			r := newRoom(ctx)
 			r.hold(ctx, "first", order[0])
 			r.claim(ctx, "second", order[1])
-			r.create(ctx, podOf("second", stayScript("true"), "second"))
+			r.create(ctx, podOf("second", stay(), "second"))
 			r.pending(ctx, "second")
 			r.release(ctx, "first")
 			r.running(ctx, "second")
@@ -79,7 +79,7 @@ var _ = Describe("One H100", func() {
 		for i := range 14 {
 			name := fmt.Sprintf("slice-%d", i)
 			r.claim(ctx, name, request("slice", migClass, onParent(on[i%2].UUID), profile(oneSlice)))
-			r.create(ctx, podOf(name, stayScript("probe"), name))
+			r.create(ctx, podOf(name, stay(), name))
 		}
 		seen := map[string]string{}
 		for i := range 14 {

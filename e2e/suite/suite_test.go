@@ -25,6 +25,7 @@ func TestSuite(t *testing.T) {
 		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
 	}
 	RegisterFailHandler(Fail)
+	EnforceDefaultTimeoutsWhenUsingContexts()
 	SetDefaultEventuallyTimeout(90 * time.Second)
 	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
 	RunSpecs(t, "Tessera in a lab")

@@ -96,9 +96,10 @@ func (r room) claim(ctx context.Context, name string, requests ...resourceapi.De
 	return claim
 }
 
-// stayScript runs the probe's questions and then stays until it is told to end.
-func stayScript(questions ...string) []string {
-	return []string{"sh", "-c", strings.Join(questions, " && ") + " && exec probe --stay 3600"}
+// stay answers a question of the probe, which devices there are when none is named, and keeps the
+// container until it is told to end.
+func stay(question ...string) []string {
+	return append([]string{"probe", "--stay", "3600"}, question...)
 }
 
 // podOf returns a pod that uses claims of the same namespace, by name.
@@ -129,7 +130,7 @@ func (r room) create(ctx context.Context, pod *corev1.Pod) {
 func (r room) hold(ctx context.Context, name string, requests ...resourceapi.DeviceRequest) *corev1.Pod {
 	GinkgoHelper()
 	r.claim(ctx, name, requests...)
-	r.create(ctx, podOf(name, stayScript("true"), name))
+	r.create(ctx, podOf(name, stay(), name))
 	return r.running(ctx, name)
 }
 
