@@ -2,6 +2,7 @@ package fakegpu
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 	"testing"
 
@@ -82,10 +83,10 @@ func identityOf(t *testing.T, d nvml.Device) gpuIdentity {
 	pci, ret := d.GetPciInfo()
 	succeed(t, "GetPciInfo", ret)
 	id.PCI = fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
-	if node, ret := d.GetNumaNodeId(); ret == nvml.SUCCESS {
-		id.NUMA = node
+	if nodes, ret := d.GetMemoryAffinity(1, nvml.AFFINITY_SCOPE_NODE); ret == nvml.SUCCESS {
+		id.NUMA = bits.TrailingZeros(nodes[0])
 	} else {
-		expect(t, "GetNumaNodeId", ret, nvml.ERROR_NOT_SUPPORTED)
+		expect(t, "GetMemoryAffinity", ret, nvml.ERROR_NOT_SUPPORTED)
 		id.NUMA = -1
 	}
 	id.MIG = migMode(t, d)
@@ -229,7 +230,7 @@ func TestHandles(t *testing.T) {
 }
 
 func TestUninitialized(t *testing.T) {
-	withNVML(t, Spec{Machine: "t4x1"}, func(t *testing.T, dir string, lib nvml.Interface) {
+	withNVML(t, Spec{Machine: "t4x1"}, func(t *testing.T, _ string, lib nvml.Interface) {
 		succeed(t, "Init again", lib.Init())
 		succeed(t, "Shutdown", lib.Shutdown())
 		_, ret := lib.DeviceGetCount()

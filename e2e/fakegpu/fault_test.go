@@ -173,10 +173,10 @@ func TestEvents(t *testing.T) {
 		must(t, XID(dir, Place{GPU: 1, Instance: 7, Compute: 0}, 63))
 		must(t, ECC(dir, 1, 0, 1))
 		must(t, Lose(dir, 0))
-		const any = 0xFFFFFFFF
+		const whole = 0xFFFFFFFF
 		want := map[string][]string{
-			"one":   {event5(1, nvml.EventTypeXidCriticalError, 63, 7, 0), event5(0, nvml.EventTypeXidCriticalError, 79, any, any)},
-			"other": {event5(1, nvml.EventTypeXidCriticalError, 63, 7, 0), event5(1, nvml.EventTypeDoubleBitEccError, 0, any, any)},
+			"one":   {event5(1, nvml.EventTypeXidCriticalError, 63, 7, 0), event5(0, nvml.EventTypeXidCriticalError, 79, whole, whole)},
+			"other": {event5(1, nvml.EventTypeXidCriticalError, 63, 7, 0), event5(1, nvml.EventTypeDoubleBitEccError, 0, whole, whole)},
 		}
 		second := gpuAt(t, lib, 1)
 		for which, set := range map[string]nvml.EventSet{"one": one, "other": other} {

@@ -139,6 +139,7 @@ func topologyLevel(link gpu.Link) uint32 {
 		return 30
 	case gpu.LinkNode:
 		return 40
+	case gpu.LinkSystem, gpu.LinkUnknown, gpu.LinkNVLink:
 	}
 	return 50
 }

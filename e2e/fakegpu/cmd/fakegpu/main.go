@@ -14,7 +14,7 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, unix.SIGTERM)
 	defer stop()
-	if err := root(ctx).Execute(); err != nil {
+	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "fakegpu:", err)
 		os.Exit(1)
 	}

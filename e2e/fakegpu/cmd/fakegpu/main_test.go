@@ -15,10 +15,10 @@ import (
 func run(t *testing.T, dir, line string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
-	command := root(t.Context())
+	command := root()
 	command.SetOut(&out)
 	command.SetArgs(append([]string{"--dir", dir}, strings.Fields(line)...))
-	err := command.Execute()
+	err := command.ExecuteContext(t.Context())
 	return out.String(), err
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 
@@ -12,7 +11,7 @@ import (
 )
 
 // root is the command line; every command works on the folder of the flag --dir.
-func root(ctx context.Context) *cobra.Command {
+func root() *cobra.Command {
 	var dir string
 	command := &cobra.Command{
 		Use:           "fakegpu",
@@ -20,7 +19,6 @@ func root(ctx context.Context) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	command.SetContext(ctx)
 	command.PersistentFlags().StringVar(&dir, "dir", "/run/fakegpu", "folder of the machine")
 	command.AddCommand(
 		initialize(&dir), machines(), state(&dir), reboot(&dir), driver(&dir),

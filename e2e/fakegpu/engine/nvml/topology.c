@@ -164,17 +164,6 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int l
 	return NVML_SUCCESS;
 }
 
-nvmlReturn_t nvmlDeviceGetNumaNodeId(nvmlDevice_t device, unsigned int *node)
-{
-	struct target target;
-
-	ENTER_GPU(&target, node);
-	if (target.part->numa < 0)
-		return NVML_ERROR_NOT_SUPPORTED;
-	*node = target.part->numa;
-	return NVML_SUCCESS;
-}
-
 nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int size, unsigned long *nodes,
 					 nvmlAffinityScope_t scope)
 {
@@ -182,8 +171,10 @@ nvmlReturn_t nvmlDeviceGetMemoryAffinity(nvmlDevice_t device, unsigned int size,
 
 	(void)scope;
 	ENTER_GPU(&target, nodes && size);
+	if (target.part->numa < 0)
+		return NVML_ERROR_NOT_SUPPORTED;
 	memset(nodes, 0, size * sizeof *nodes);
-	nodes[0] = 1ul << (target.part->numa < 0 ? 0 : target.part->numa);
+	nodes[0] = 1ul << target.part->numa;
 	return NVML_SUCCESS;
 }
 
