@@ -57,7 +57,12 @@ func (g GPU) AllUses() []Use {
 	return uses
 }
 
+// serves reports whether the hardware can serve the shape without a reset. Of a GPU that was lost
+// before it was ever read, nothing is known, and nothing can be promised.
 func (g GPU) serves(shape Shape) bool {
+	if g.UUID == "" {
+		return false
+	}
 	switch shape {
 	case MIG:
 		return g.TogglesMIG() || g.Mode == ModeEnabled

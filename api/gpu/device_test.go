@@ -51,9 +51,17 @@ func TestModes(t *testing.T) {
 			}
 		}
 	}
-	bare := gpu.GPU{ComputeMajor: 9, Mode: gpu.ModeEnabled}
+	bare := gpu.GPU{UUID: "GPU-1", ComputeMajor: 9, Mode: gpu.ModeEnabled}
 	if diff := cmp.Diff([]gpu.Use{whole(gpu.Monitor)}, bare.Uses(gpu.Offer{Shapes: everyShape})); diff != "" {
 		t.Errorf("a GPU with MIG on, of which no profile is known (-want +got):\n%s", diff)
+	}
+	silent := gpu.GPU{PCI: "0000:1b:00.0", Lost: true}
+	if got := silent.Uses(gpu.Offer{Shapes: everyShape}); len(got) != 0 {
+		t.Errorf("a GPU that was never read is offered as %v", got)
+	}
+	never := gpu.GPU{PCI: "0000:01:00.0", Lost: true}
+	if uses := never.Uses(gpu.Offer{Shapes: everyShape}); len(uses) > 0 {
+		t.Errorf("a GPU that was lost before it was read is offered as %v", uses)
 	}
 }
 

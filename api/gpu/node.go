@@ -58,7 +58,8 @@ type GPU struct {
 	Links []Link `json:"links,omitempty"`
 	// Clique is clusterUUID.cliqueID of the NVLink fabric; empty without one.
 	Clique string `json:"clique,omitempty"`
-	// Lost reports that the GPU does not answer any more; the fields above are the last known ones.
+	// Lost reports that the GPU does not answer any more; the fields above are the last known ones. One
+	// that never answered has no UUID.
 	Lost bool `json:"lost,omitempty"`
 }
 
