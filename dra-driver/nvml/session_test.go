@@ -1,11 +1,14 @@
 package nvml
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
@@ -294,6 +297,86 @@ func TestEveryCallOfAReadFailsOnce(t *testing.T) {
 		}
 		if err := fakegpu.Reset(dir); err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Calls in progress end before the connection changes under them, and the next ones use the new one.
+func TestReopenUnderLoad(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	gpus := partitionable(t, s)
+	node := gputest.Node(t, "h100x2")
+	if err := s.SetMode(t.Context(), node.GPUs[1].Name(), gpu.ModeEnabled); err != nil {
+		t.Fatal(err)
+	}
+	if err := fakegpu.Latency(dir, time.Millisecond, time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	var load sync.WaitGroup
+	for _, g := range node.GPUs {
+		load.Go(func() {
+			for round := range 30 {
+				p := gpus[0].Geometry.Placements(19)[round%7]
+				made, err := s.Create(t.Context(), g.Name(), p)
+				if err == nil {
+					made, err = s.Complete(t.Context(), made)
+				}
+				if err == nil {
+					err = s.Destroy(t.Context(), made)
+				}
+				if err != nil {
+					t.Errorf("%s, round %d: %v", g.Name(), round, err)
+				}
+			}
+		})
+	}
+	load.Go(func() {
+		for range 30 {
+			if _, err := s.Read(t.Context()); err != nil {
+				t.Errorf("Read: %v", err)
+			}
+		}
+	})
+	for range 10 {
+		if err := s.Reopen(t.Context()); err != nil {
+			t.Errorf("Reopen: %v", err)
+		}
+	}
+	load.Wait()
+	for _, g := range node.GPUs {
+		if left := list(t, s, g.Name()); len(left) != 0 {
+			t.Errorf("%v is left", left)
+		}
+	}
+}
+
+func TestCancelledContext(t *testing.T) {
+	s, _ := open(t, "h100x2")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, read := s.Read(ctx)
+	_, created := s.Create(ctx, gputest.Node(t, "h100x2").GPUs[0].Name(), at(19, 0, 1))
+	for what, err := range map[string]error{"Read": read, "Create": created, "Reopen": s.Reopen(ctx)} {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want the context's error", what, err)
+		}
+	}
+}
+
+// BenchmarkRead is what the periodic look at the hardware costs the agent itself.
+func BenchmarkRead(b *testing.B) {
+	dir := b.TempDir()
+	if err := fakegpu.InstallDriver(b.Context(), dir, fakegpu.Spec{Node: nodeName, Machine: "h100x8"}); err != nil {
+		b.Fatal(err)
+	}
+	s := New(Config{Library: func() (string, error) { return found(fakegpu.Library(dir)) }, SysRoot: dir})
+	defer s.Close()
+	if err := s.Reopen(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := s.Read(b.Context()); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
