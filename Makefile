@@ -29,6 +29,7 @@ check: ## vet, unit tests, import law: before every commit
 .PHONY: test-unit
 test-unit: ## unit and property tests and fuzz seeds; without root, those that need it say so
 	$(GO) test $(RACE) -timeout 20m $(UNIT)
+	$(GO) -C e2e/oracle test ./...
 
 .PHONY: build
 build: ## the product's binaries, into bin/
@@ -86,11 +87,13 @@ verify-format:
 	unformatted=$$(gofmt -l $$(git ls-files --cached --others --exclude-standard '*.go')); \
 	[ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
+	$(GO) vet -tags crashtest ./cmd/...
+	$(GO) -C e2e/oracle vet ./...
 
 .PHONY: verify-lint
 verify-lint: $(LINT)
 	@echo "== lint"
-	$(LINT) run ./...
+	$(LINT) run --allow-parallel-runners ./...
 
 .PHONY: verify-laws
 verify-laws:
