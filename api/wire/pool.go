@@ -35,21 +35,24 @@ type Slice struct {
 	Devices        []resourceapi.Device
 }
 
-// Encode returns what is published about the node: a counter set per GPU, in slices of their own, then
-// the devices in the order of gpu.Node.Devices. A node without devices has one empty slice, which
-// tells a working driver from none. An error names what cannot be published; nothing is left out
-// silently.
+// Encode returns what is published about the node: a counter set per GPU that is offered, in slices of
+// their own, then the devices in the order of gpu.Node.Devices. A node without devices has one empty
+// slice, which tells a working driver from none. An error names what cannot be published; nothing is
+// left out silently.
 func Encode(n gpu.Node, o Options) (Pool, error) {
 	pool := Pool{Name: PoolName(n.Name, o.Driver)}
-	if err := check(pool.Name, n, o.Offer); err != nil {
+	if err := check(pool.Name, n.Devices(o.Offer), o.Offer); err != nil {
 		return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
 	}
 	var sets []resourceapi.CounterSet
 	var devices []resourceapi.Device
 	for i, island := range n.Islands() {
 		s := source{node: n, gpu: n.GPUs[i], island: island, options: o}
-		sets = append(sets, s.counterSet())
-		for _, use := range s.gpu.Uses(o.Offer) {
+		uses := s.gpu.Uses(o.Offer)
+		if len(uses) > 0 {
+			sets = append(sets, s.counterSet())
+		}
+		for _, use := range uses {
 			d, err := s.device(use)
 			if err != nil {
 				return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
@@ -70,23 +73,22 @@ func Encode(n gpu.Node, o Options) (Pool, error) {
 }
 
 // check returns what the API server or an allocator would refuse the whole pool for.
-func check(pool string, n gpu.Node, offer gpu.Offer) error {
+func check(pool string, devices []gpu.Device, offer gpu.Offer) error {
 	if problems := validation.IsDNS1123Subdomain(pool); len(problems) > 0 {
 		return fmt.Errorf("name: %s", strings.Join(problems, ", "))
 	}
 	if slices.ContainsFunc(offer.Shapes, gpu.Shape.Shared) && offer.Shares < 1 {
 		return fmt.Errorf("shares per GPU: %d, must be at least 1", offer.Shares)
 	}
-	seen := map[string]bool{}
-	for _, g := range n.GPUs {
-		name := g.Name()
-		if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-			return fmt.Errorf("GPU %q: %s", name, strings.Join(problems, ", "))
+	seen := map[gpu.Device]bool{}
+	for _, d := range devices {
+		if problems := validation.IsDNS1123Label(DeviceName(d)); len(problems) > 0 {
+			return fmt.Errorf("device %q: %s", DeviceName(d), strings.Join(problems, ", "))
 		}
-		if seen[name] {
-			return fmt.Errorf("two GPUs are called %s", name)
+		if seen[d] {
+			return fmt.Errorf("two GPUs are called %s", d.GPU)
 		}
-		seen[name] = true
+		seen[d] = true
 	}
 	return nil
 }

@@ -200,7 +200,7 @@ func TestSplit(t *testing.T) {
 		// 16 GPUs: 2 H100 and 2 B200 with 26 devices each, 2 RTX PRO with 31, of the four Ampere GPUs
 		// with MIG an A100 of 25 and an A30 of 13 carved and one of each whole, the rest without MIG.
 		{"mixed16", []gpu.Shape{gpu.Whole, gpu.MIG}, nil},
-		{"h100x2", nil, [][2]int{{2, 0}}},
+		{"h100x2", nil, [][2]int{{0, 0}}},
 	}
 	for _, test := range tests {
 		node := gputest.Node(t, test.machine)
@@ -214,6 +214,15 @@ func TestSplit(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s: counter sets and devices (-want +got):\n%s", test.machine, diff)
 		}
+	}
+	lost := gputest.Node(t, "h100x2")
+	lost.GPUs = append(lost.GPUs, gpu.GPU{Index: 2, Lost: true}, gpu.GPU{Index: 3, Lost: true})
+	pool := encode(t, lost, offering(gpu.Whole))
+	if sets, count := len(pool.Slices[0].SharedCounters), len(devices(pool)); sets != 2 || count != 2 {
+		t.Errorf("beside two GPUs that were never read: %d counter sets, %d devices", sets, count)
+	}
+	if links := *devices(pool)[0].Attributes[wire.Links].StringValue; links != "-I??" {
+		t.Errorf("beside two GPUs that were never read: links %q", links)
 	}
 	empty := encode(t, gpu.Node{Name: "bare"}, offering(gpu.Whole))
 	if diff := cmp.Diff(wire.Pool{Name: "bare-gpu.tessera.dev", Slices: []wire.Slice{{}}}, empty); diff != "" {
@@ -294,7 +303,7 @@ func TestEncodeRefuses(t *testing.T) {
 		want string
 	}{
 		{"two GPUs of one name", twins, offering(gpu.Whole), `encode pool "node1-gpu.tessera.dev": two GPUs are called gpu-0000-1b-00-0`},
-		{"GPU name", odd, offering(gpu.Whole), `GPU "gpu-0000-3b-00-0/1": a lowercase`},
+		{"GPU name", odd, offering(gpu.Whole), `device "gpu-0000-3b-00-0/1": a lowercase`},
 		{"no node name", nameless, offering(gpu.Whole), `pool "-gpu.tessera.dev": name: a lowercase`},
 		{"no shares", gputest.Node(t, "t4x1"), wire.Options{Driver: driver, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.MPS}}}, "shares per GPU: 0, must be at least 1"},
 	}
