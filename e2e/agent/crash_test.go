@@ -1,14 +1,17 @@
 package agent
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
@@ -58,6 +61,9 @@ func (s *stage) snapshot() snapshot {
 	}
 	for _, path := range s.files(s.dir, "p/*/claims/*", "cdi/tessera-claim-*") {
 		text, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the agent works on
+		}
 		s.must(err)
 		shot.Files[filepath.Base(path)] = string(text)
 	}
@@ -72,7 +78,7 @@ func (s *stage) victim() *drapb.Claim {
 	return s.claim(fmt.Sprintf("victim-%d", s.cases), []gpu.Device{s.slice(0, 9, 4), s.slice(1, 14, 2)})
 }
 
-// whole returns why the victim is not what it was promised; nil when it is.
+// promised returns why the victim is not what it was promised; nil when it is.
 func (s *stage) promised(devices []*drapb.Device) error {
 	got := placements(s.truth())
 	want := []string{"GPU 0: 19 at 0", "GPU 0: 9 at 4", "GPU 1: 14 at 2"}
@@ -94,11 +100,39 @@ func (s *stage) restored() error {
 	return nil
 }
 
-// ending is what kubelet does with the claim after the agent came back.
+// ending is what happens to the claim after the agent came back; every claim is taken back at last.
 type ending struct {
 	name string
-	// retries is false when the pod was deleted meanwhile: kubelet then only takes the claim back.
-	retries bool
+	then func(*stage, *kubelet, *drapb.Claim) error
+}
+
+func endings() []ending {
+	return []ending{
+		{"prepared again", (*stage).again},
+		{"given up", func(*stage, *kubelet, *drapb.Claim) error { return nil }},
+		{"left alone", (*stage).alone},
+	}
+}
+
+// again prepares the claim as kubelet does when it got no answer.
+func (s *stage) again(k *kubelet, claim *drapb.Claim) error {
+	devices, err := k.prepare(claim)
+	if err != nil {
+		return fmt.Errorf("prepare after the crash: %w", err)
+	}
+	return s.promised(devices)
+}
+
+// alone waits until the agent has by itself taken back what was not finished.
+func (s *stage) alone(_ *kubelet, claim *drapb.Claim) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	defer cancel()
+	return poll(ctx, func(context.Context) error {
+		if _, err := os.Stat(s.recordOf(claim.GetUid())); err == nil && strings.Contains(s.record(claim.GetUid()), `"state":"Prepared"`) {
+			return nil
+		}
+		return s.restored()
+	})
 }
 
 // crash lets the agent die at the moment and returns what is wrong after it came back.
@@ -121,14 +155,8 @@ func (s *stage) crash(moment string, end ending, environment ...string) error {
 	a = s.start(shared.agent, "heir")
 	defer a.kill()
 	k = a.connect()
-	if end.retries {
-		devices, err := k.prepare(claim)
-		if err != nil {
-			return fmt.Errorf("prepare after the crash: %w", err)
-		}
-		if err := s.promised(devices); err != nil {
-			return err
-		}
+	if err := end.then(s, k, claim); err != nil {
+		return err
 	}
 	if err := k.unprepare(claim); err != nil {
 		return fmt.Errorf("unprepare after the crash: %w", err)
@@ -208,9 +236,9 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	var cases []death
 	for _, moment := range moments {
-		cases = append(cases,
-			death{moment, ending{"prepared again", true}},
-			death{moment, ending{"given up", false}})
+		for _, end := range endings() {
+			cases = append(cases, death{moment, end})
+		}
 	}
 	table(t, cases, func(s *stage, d death) error { return s.crash(d.moment, d.ending) })
 }
@@ -223,7 +251,7 @@ func TestTheTableNoticesALostRecord(t *testing.T) {
 	if created < 0 {
 		t.Fatalf("no instance is created in %q", moments)
 	}
-	err := s.crash(moments[created], ending{"given up", false}, "TESSERA_TEST_FORGET=yes")
+	err := s.crash(moments[created], endings()[1], "TESSERA_TEST_FORGET=yes")
 	if err == nil || !strings.Contains(err.Error(), "left behind") {
 		t.Errorf("without the first record the case ends with: %v", err)
 	}

@@ -57,7 +57,7 @@ func emptyNode(t *testing.T, machine string) *node {
 	n.hardware.Name = n.name
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(n.log()); t.Failed() && err == nil {
-			t.Logf("log of the agent on %s:\n%s", n.name, tail(string(log), 60))
+			t.Logf("log of the agent on %s:\n%s", n.name, tail(string(log), 25))
 		}
 		_ = os.RemoveAll(dir)
 	})
@@ -115,10 +115,13 @@ func (n *node) files(folder string, patterns ...string) []string {
 	return found
 }
 
+// recordOf returns the path of the claim's record.
+func (n *node) recordOf(uid string) string { return filepath.Join(n.data(), "claims", uid+".json") }
+
 // record returns the text of the claim's record.
 func (n *node) record(uid string) string {
 	n.t.Helper()
-	text, err := os.ReadFile(filepath.Join(n.data(), "claims", uid+".json"))
+	text, err := os.ReadFile(n.recordOf(uid))
 	n.must(err)
 	return string(text)
 }

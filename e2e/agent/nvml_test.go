@@ -1,0 +1,87 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+)
+
+// NVML's codes of failure.
+const (
+	errorUnknown = 999
+	errorInUse   = 19
+)
+
+// fault is a case of the table of failing calls: one call of NVML fails once.
+type fault struct {
+	number int
+	name   string
+	code   int
+}
+
+func (f fault) String() string {
+	return fmt.Sprintf("call %d, %s, fails with %d", f.number, f.name, f.code)
+}
+
+// calls returns the calls of a clean run, from the start of an agent to the end of a claim.
+func (s *stage) calls() []string {
+	s.t.Helper()
+	log := filepath.Join(s.dir, "calls")
+	if err := s.fail("FAKE_NVML_LOG=" + log); err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := os.ReadFile(log)
+	s.must(err)
+	return strings.Fields(string(text))
+}
+
+// fail lets a claim live in an agent of the environment, asking again after an error as kubelet does,
+// and returns what is wrong.
+func (s *stage) fail(environment ...string) error {
+	s.t.Helper()
+	a := s.start(shared.agent, "agent", environment...)
+	defer a.kill()
+	k, claim := a.connect(), s.victim()
+	ctx, cancel := context.WithTimeout(s.t.Context(), callLimit)
+	defer cancel()
+	var devices []*drapb.Device
+	if err := poll(ctx, func(context.Context) (err error) {
+		devices, err = k.prepare(claim)
+		return err
+	}); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err := s.promised(devices); err != nil {
+		return err
+	}
+	if err := poll(ctx, func(context.Context) error { return k.unprepare(claim) }); err != nil {
+		return fmt.Errorf("unprepare: %w", err)
+	}
+	return s.restored()
+}
+
+func TestEveryNVMLCallFailsOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute or two")
+	}
+	calls := newStage(t).calls()
+	if !slices.Contains(calls, "nvmlGpuInstanceDestroy") || !slices.Contains(calls, "nvmlInit_v2") && !slices.Contains(calls, "nvmlInitWithFlags") {
+		t.Errorf("a clean run makes the calls %q", calls)
+	}
+	var cases []fault
+	for i, call := range calls {
+		cases = append(cases, fault{i + 1, call, errorUnknown})
+		if strings.HasSuffix(call, "Destroy") {
+			cases = append(cases, fault{i + 1, call, errorInUse})
+		}
+	}
+	table(t, cases, func(s *stage, f fault) error {
+		return s.fail(fmt.Sprintf("FAKE_NVML_FAIL=%d:%d", f.number, f.code))
+	})
+}
