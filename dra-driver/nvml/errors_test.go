@@ -30,7 +30,7 @@ func TestFailure(t *testing.T) {
 	for code, want := range tests {
 		err := fmt.Errorf("create something: %w", failure("nvmlSomething", code))
 		for _, sentinel := range sentinels {
-			if got := errors.Is(err, sentinel); got != (sentinel == want) {
+			if got := errors.Is(err, sentinel); got != errors.Is(want, sentinel) {
 				t.Errorf("%v: is %q: %t", err, sentinel, got)
 			}
 		}
