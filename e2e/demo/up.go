@@ -13,6 +13,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/expect"
+	"github.com/tessera-gpu/tessera/e2e/lab"
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
 	"github.com/tessera-gpu/tessera/e2e/lab/host"
 )
@@ -23,6 +24,9 @@ const patience = 5 * time.Minute
 // up leaves a cluster standing in the folder, whatever comes of the examples.
 func up(ctx context.Context, folder string) error {
 	began := time.Now()
+	if _, err := os.Stat(folder); err == nil {
+		return fmt.Errorf("%w: `make demo-down`", lab.ErrExists)
+	}
 	programs, err := prepare(ctx, folder)
 	if err != nil {
 		return err
@@ -33,7 +37,7 @@ func up(ctx context.Context, folder string) error {
 	}
 	c, err := cluster.Up(ctx, cluster.Config{Folder: folder, Progress: os.Stdout})
 	if err != nil {
-		return fmt.Errorf("%w\n`make demo-down` removes what stands", err)
+		return fmt.Errorf("%w\nlook around, then `make demo-down`", err)
 	}
 	fmt.Printf("running %d examples\n", len(examples))
 	failed, err := runExamples(ctx, c, examples)
