@@ -15,7 +15,7 @@ func Reboot(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := reload(statePath(dir, spec.DriverVersion), func(l *live) { l.Loaded = 1 }); err != nil {
+	if err := reload(findState(dir, spec), func(*live) {}); err != nil {
 		return fmt.Errorf("reboot %s: %w", dir, err)
 	}
 	return writeFile(filepath.Join(ProcRoot(dir), "sys/kernel/random/boot_id"), newBootID())

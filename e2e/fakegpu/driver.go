@@ -31,6 +31,15 @@ func moves(dir string) []move {
 // removedFolder keeps what RemoveDriver took away.
 func removedFolder(dir string) string { return filepath.Join(dir, "removed") }
 
+// findState returns where the state file is: with the driver, also while that is removed.
+func findState(dir string, spec Spec) string {
+	removed := filepath.Join(removedFolder(dir), libraryFolder, stateFileName(spec.DriverVersion))
+	if _, err := os.Stat(removed); err == nil {
+		return removed
+	}
+	return statePath(dir, spec.DriverVersion)
+}
+
 // RemoveDriver unloads the driver and takes its files away: the driver root stays, empty. Sessions
 // that were open end with NVML_ERROR_DRIVER_NOT_LOADED. RestoreDriver undoes it.
 func RemoveDriver(dir string) error {
@@ -38,7 +47,7 @@ func RemoveDriver(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := reload(statePath(dir, spec.DriverVersion), func(l *live) { l.Loaded = 0 }); err != nil {
+	if err := reload(findState(dir, spec), func(l *live) { l.Loaded = 0 }); err != nil {
 		return fmt.Errorf("unload the driver: %w", err)
 	}
 	if err := os.Mkdir(removedFolder(dir), 0o755); err != nil {
@@ -58,8 +67,7 @@ func RestoreDriver(dir string) error {
 	if err != nil {
 		return err
 	}
-	state := filepath.Join(removedFolder(dir), libraryFolder, stateFileName(spec.DriverVersion))
-	if err := reload(state, func(l *live) { l.Loaded = 1 }); err != nil {
+	if err := reload(findState(dir, spec), func(l *live) { l.Loaded = 1 }); err != nil {
 		return fmt.Errorf("load the driver: %w", err)
 	}
 	if err := writeFile(filepath.Join(ProcRoot(dir), "devices"), procDevices(spec.DriverVersion)); err != nil {

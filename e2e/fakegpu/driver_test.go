@@ -83,6 +83,10 @@ func TestDriverComesAndGoes(t *testing.T) {
 	must(t, RemoveDriver(dir))
 	_, ret := lib.DeviceGetCount()
 	expect(t, "the session of the driver that is gone", ret, nvml.ERROR_DRIVER_NOT_LOADED)
+	must(t, Reboot(dir))
+	if state, err := Read(dir); err != nil || state.DriverLoaded {
+		t.Errorf("after a reboot without the driver: %+v, %v", state, err)
+	}
 	succeed(t, "Shutdown", lib.Shutdown())
 }
 

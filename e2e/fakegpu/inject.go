@@ -213,7 +213,7 @@ func withState(dir string, f func(*session) error) error {
 	if err != nil {
 		return err
 	}
-	s, err := openState(statePath(dir, spec.DriverVersion))
+	s, err := openState(findState(dir, spec))
 	if err != nil {
 		return err
 	}
