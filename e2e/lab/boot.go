@@ -90,6 +90,7 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	}
 	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
 	m := l.machine(name)
+	began := time.Now().Truncate(time.Second) // heartbeats are told in whole seconds
 	if err := m.Boot(ctx, l.guest(), spec); err != nil {
 		return err
 	}
@@ -98,25 +99,30 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	if err := m.Wait(ctx); err != nil {
 		return fmt.Errorf("wait for the services of %s: %w", name, err)
 	}
-	return l.awaitNode(ctx, name, bootID)
+	return l.awaitNode(ctx, name, func(node *corev1.Node) string {
+		ready := readiness(node)
+		switch {
+		case node.Status.NodeInfo.BootID != bootID, ready.LastHeartbeatTime.Time.Before(began):
+			return "kubelet has not reported this boot"
+		case ready.Status != corev1.ConditionTrue:
+			return ready.Message
+		default:
+			return ""
+		}
+	})
 }
 
-// awaitNode waits until the API server knows the node as Ready in this very boot. An API server that is away is waited for.
-func (l *Lab) awaitNode(ctx context.Context, name, bootID string) error {
+// awaitNode waits until the API server's view of the node has no flaw left. An API server that is away is waited for.
+func (l *Lab) awaitNode(ctx context.Context, name string, flaw func(*corev1.Node) string) error {
 	last := "the node has not registered"
 	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
 		node, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			last = err.Error()
-			return false, nil
+			return false, nil //nolint:nilerr // it is waited for
 		}
-		if node.Status.NodeInfo.BootID != bootID {
-			last = "kubelet has not reported this boot"
-			return false, nil
-		}
-		condition := readiness(node)
-		last = condition.Message
-		return condition.Status == corev1.ConditionTrue, nil
+		last = flaw(node)
+		return last == "", nil
 	})
 	if err != nil {
 		return fmt.Errorf("wait for %s to be ready: %w: %s", name, err, last)

@@ -51,7 +51,7 @@ func (l *Lab) layNetwork(ctx context.Context) error {
 	plan, link := l.state.Plan, l.state.hostLink()
 	return runIP(ctx,
 		in(inside, "link set lo up"),
-		in(inside, "link add %s type bridge", bridge),
+		in(inside, "link add %s address %s type bridge", bridge, address.MAC(plan.ControlPlane())),
 		in(inside, "address add %s/%d dev %s", plan.ControlPlane(), plan.Nodes().Bits(), bridge),
 		in(inside, "link set %s up", bridge),
 		in(host, "link add %s type veth peer name %s netns %s", link, hostPort, inside),
@@ -80,6 +80,7 @@ func (l *Lab) connect(ctx context.Context, i int) error {
 		in(inside, "link set %s master %s up", bridgePort(i), bridge),
 		in(inside, "route replace %s via %s", plan.Pods(i), plan.Node(i)),
 		in(node, "link set lo up"),
+		in(node, "link set %s address %s", nodeDevice, address.MAC(plan.Node(i))),
 		in(node, "address add %s/%d dev %s", plan.Node(i), plan.Nodes().Bits(), nodeDevice),
 		in(node, "link set %s up", nodeDevice),
 		in(node, "route add default via %s", plan.ControlPlane()),

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 )
 
@@ -53,6 +54,13 @@ func (p Plan) Host() netip.Addr { return p.at(0, 254) }
 
 // Node is the address of node i, 0 <= i < MaxNodes.
 func (p Plan) Node(i int) netip.Addr { return p.at(0, 10+i) }
+
+// MAC is the link address that belongs to an IPv4 address: locally administered, and the same after every boot. Were it drawn anew, neighbours would
+// send to the old one until their memory of it fades, which takes up to a minute; a bridge left to itself even takes a new one whenever a port comes or goes.
+func MAC(addr netip.Addr) net.HardwareAddr {
+	a := addr.As4()
+	return net.HardwareAddr{0x02, 0, a[0], a[1], a[2], a[3]}
+}
 
 func (p Plan) at(third, fourth int) netip.Addr {
 	a := p.Network.Addr().As4()

@@ -68,6 +68,12 @@ func TestPartsOfAPlanAreDisjoint(t *testing.T) {
 	}
 }
 
+func TestMACFollowsTheAddress(t *testing.T) {
+	if got, want := MAC(netip.MustParseAddr("10.64.0.11")).String(), "02:00:0a:40:00:0b"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 func TestTakenReadsRoutes(t *testing.T) {
 	routes := `[{"dst":"default","gateway":"192.0.2.1"},{"dst":"192.0.2.0/24"},{"type":"local","dst":"127.0.0.1"},{"type":"broadcast","dst":"192.0.2.255"}]`
 	got, err := Taken([]byte(routes))

@@ -181,8 +181,9 @@ func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 		"evictionHard": map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
 		},
-		"registerWithTaints": node.Taints,
-		"featureGates":       cluster.Gates,
+		"nodeStatusUpdateFrequency": "1s", // a node that is ready says so at once, not after ten seconds
+		"registerWithTaints":        node.Taints,
+		"featureGates":              cluster.Gates,
 	}, "", "  ")
 	return machine.File{Path: kubeletConfig, Content: text, Mode: 0o644}, err
 }
