@@ -141,6 +141,21 @@ func TestListIsByStart(t *testing.T) {
 	}
 }
 
+// A handle that turns stale in the middle of List must not hide what is there.
+func TestListWhileOthersDestroy(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	g := partitionable(t, s)[0]
+	want := []gpu.Instance{carve(t, s, g.Name(), at(19, 0, 1)), carve(t, s, g.Name(), at(19, 1, 1))}
+	for _, code := range []nvml.Return{nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_FOUND} {
+		if err := fakegpu.Fail(dir, "nvmlGpuInstanceGetInfo", uint32(code), 1); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, list(t, s, g.Name())); diff != "" {
+			t.Errorf("List (-want +got):\n%s", diff)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	g := partitionable(t, s)[0]
@@ -245,8 +260,14 @@ func TestDestroySparesOthers(t *testing.T) {
 		if p == old.Placement && other.GI == old.GI && other.UUID == old.UUID {
 			t.Fatalf("the new instance is the old one: %+v", other)
 		}
-		if err := s.Destroy(t.Context(), old); err != nil {
-			t.Errorf("Destroy of what is gone: %v", err)
+		gone := []gpu.Instance{old}
+		if p != old.Placement {
+			gone = append(gone, gpu.Instance{GPU: old.GPU, Placement: old.Placement, GI: other.GI, CI: gpu.NoCompute})
+		}
+		for _, i := range gone {
+			if err := s.Destroy(t.Context(), i); err != nil {
+				t.Errorf("Destroy of what is gone: %v", err)
+			}
 		}
 		if left := list(t, s, g.Name()); !slices.Contains(left, other) {
 			t.Errorf("%v was destroyed in the name of %v", other, old)

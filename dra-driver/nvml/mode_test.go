@@ -120,6 +120,13 @@ func TestSetModeLooksAtTheActivation(t *testing.T) {
 			t.Errorf("got %v, want busy, and that the mode stays pending", err)
 		}
 	})
+	t.Run("before Hopper nothing is tried", func(t *testing.T) {
+		d := newSwitchboard(nvml.SUCCESS)
+		f := &facts{handle: d, gpu: gputest.Node(t, "a100x8").GPUs[0]}
+		if err := f.setMode(gpu.ModeEnabled); !errors.Is(err, gpu.ErrUnsupported) || d.sets != 0 {
+			t.Errorf("got %v after %d calls, want unsupported after none", err, d.sets)
+		}
+	})
 	t.Run("an administrator's pending mode is left alone", func(t *testing.T) {
 		d := newSwitchboard(nvml.SUCCESS)
 		d.pending = nvml.DEVICE_MIG_ENABLE
