@@ -45,7 +45,7 @@ var (
 	_ prepare.Inventory  = (*inventory.Inventory)(nil)
 	_ prepare.Claims     = (*server.Reader)(nil)
 	_ inventory.Hardware = (*nvml.Session)(nil)
-	_ inventory.Records  = holdings{}
+	_ inventory.Records  = (*checkpoint.Store)(nil)
 	_ publish.Inventory  = (*inventory.Inventory)(nil)
 	_ server.Claims      = (*prepare.Preparer)(nil)
 )
@@ -85,7 +85,7 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	if a.instance, err = instance.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
 		return nil, err
 	}
-	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.session, Records: holdings{records}})
+	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.session, Records: records})
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
 	a.preparer, err = prepare.New(seam(prepare.Config{

@@ -25,8 +25,9 @@ type Hardware interface {
 // Records are what the node keeps about claims: only they know which instances are ours.
 type Records interface {
 	// Held returns everything that some claim's record holds, from before it is carved until after it
-	// is destroyed; what a claim only watches (admin access) is not held.
-	Held() ([]gpu.Device, error)
+	// is destroyed; what a claim only watches (admin access) is not held. all is false while a record
+	// cannot be read: then there may be more, and nothing is withheld.
+	Held() (held []gpu.Device, all bool, err error)
 }
 
 // Config is what an Inventory works with.

@@ -24,6 +24,8 @@ type machine struct {
 	reopenErr error
 	readErr   error
 	heldErr   error
+	// unreadable reports that a record cannot be read.
+	unreadable bool
 	// afterHeld is run once, when the records were read.
 	afterHeld func(*machine)
 	reads     int
@@ -55,7 +57,7 @@ func (m *machine) Read(context.Context) (gpu.Node, error) {
 	return node, m.readErr
 }
 
-func (m *machine) Held() ([]gpu.Device, error) {
+func (m *machine) Held() ([]gpu.Device, bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	held, err := slices.Clone(m.held), m.heldErr
@@ -63,7 +65,7 @@ func (m *machine) Held() ([]gpu.Device, error) {
 		m.afterHeld(m)
 		m.afterHeld = nil
 	}
-	return held, err
+	return held, !m.unreadable, err
 }
 
 // change changes the machine under the running inventory.
@@ -279,6 +281,14 @@ func TestUnknownInstance(t *testing.T) {
 			t.Error("the other GPU lost slices too")
 		}
 
+		m.change(func(m *machine) { m.unreadable = true })
+		pass(10 * time.Second)
+		if got := i.Node().GPUs[0].Withheld; got != 0 || len(i.Unknown()) != 1 {
+			t.Errorf("while a record cannot be read: slices %v are withheld, unknown %v: it may be a claim's", got, i.Unknown())
+		}
+		m.change(func(m *machine) { m.unreadable = false })
+		pass(10 * time.Second)
+
 		_, _, outdated := i.Watch()
 		pass(time.Hour)
 		if isClosed(outdated) {
@@ -352,7 +362,7 @@ func TestWithheld(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := withheld(g, test.strangers, test.held); got != test.want {
+			if got := (reading{held: test.held, all: true}).withheld(g, test.strangers); got != test.want {
 				t.Errorf("got slices %v, want %v", got, test.want)
 			}
 		})

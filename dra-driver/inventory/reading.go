@@ -12,6 +12,8 @@ import (
 type reading struct {
 	node gpu.Node
 	held []gpu.Device
+	// all reports that nothing else is held.
+	all bool
 }
 
 // look reads the hardware and then the records. In this order an instance that is being made is never
@@ -28,11 +30,11 @@ func (i *Inventory) look(ctx context.Context, last gpu.Node) (reading, error) {
 			node.GPUs[n] = known
 		}
 	}
-	held, err := i.config.Records.Held()
+	held, all, err := i.config.Records.Held()
 	if err != nil {
 		return reading{}, fmt.Errorf("read what claims hold: %w", err)
 	}
-	return reading{node, held}, nil
+	return reading{node, held, all}, nil
 }
 
 // settle looks at the node and decides what is withheld on it. An instance whose record goes between
@@ -52,7 +54,7 @@ func (i *Inventory) settle(ctx context.Context, last *picture) (gpu.Node, []gpu.
 		strangers = without(again, without(again, strangers))
 	}
 	for n, g := range r.node.GPUs {
-		r.node.GPUs[n].Withheld = withheld(g, strangers, r.held)
+		r.node.GPUs[n].Withheld = r.withheld(g, strangers)
 	}
 	return r.node, strangers, nil
 }
@@ -72,16 +74,19 @@ func (r reading) strangers() []gpu.Instance {
 }
 
 // withheld returns the memory slices of the GPU that nobody may take: those of the strangers, but
-// never one that a claim holds. A counter that is lowered under a live allocation turns negative, and
-// the scheduler then refuses the whole node.
-func withheld(g gpu.GPU, strangers []gpu.Instance, held []gpu.Device) gpu.Mask {
+// never one that a claim holds or may hold. A counter that is lowered under a live allocation turns
+// negative, and the scheduler then refuses the whole node.
+func (r reading) withheld(g gpu.GPU, strangers []gpu.Instance) gpu.Mask {
 	var mask gpu.Mask
+	if !r.all {
+		return mask
+	}
 	for _, i := range strangers {
 		if i.GPU == g.Name() {
 			mask |= i.Placement.Mask()
 		}
 	}
-	for _, d := range held {
+	for _, d := range r.held {
 		if cost, err := g.Geometry.Cost(d.Use); err == nil && d.GPU == g.Name() {
 			mask &^= cost.Slices
 		}

@@ -20,6 +20,6 @@
 // # What cannot be read
 //
 // A file that is damaged is renamed to <claim uid>.json.unreadable-<n> and reported, once; the agent
-// works on, and prepare.ErrUnreadable tells that the claim was ours. A record of a newer format that
+// works on, and prepare.Unreadable tells that the claim was ours, and its name if that can be made out. A record of a newer format that
 // says we cannot read it is no damage: it stays in its place, is reported, and its claim is refused.
 package checkpoint

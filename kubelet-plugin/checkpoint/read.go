@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -72,6 +73,23 @@ func (s *Store) putAside(file *os.File, uid string, why error) error {
 		err = syncFolder(s.dir)
 	}
 	return err
+}
+
+// salvage makes out what claim the newest of the damaged files is of. Nothing in it can be trusted, so
+// that whoever uses the name checks that it is the name of a claim with the UID.
+func salvage(paths []string, uid string) prepare.Ref {
+	data, err := os.ReadFile(paths[len(paths)-1])
+	var file struct {
+		Record struct {
+			UID       string `json:"uid"`
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+		} `json:"record"`
+	}
+	if err != nil || json.Unmarshal(data, &file) != nil || file.Record.UID != uid {
+		return prepare.Ref{UID: uid}
+	}
+	return prepare.Ref(file.Record)
 }
 
 // setAside returns the paths of what was set aside for the claim.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -27,7 +28,6 @@ type Store struct {
 	report func(path string, err error)
 	// told are the paths of newer records that were reported.
 	told sync.Map
-	seen glance
 }
 
 // Open returns the store in the folder, which is created when it is missing. Every file that cannot
@@ -39,16 +39,14 @@ func Open(dir string, report func(path string, err error)) (*Store, error) {
 	return &Store{dir: dir, report: report}, nil
 }
 
-// Load returns the record of the claim, prepare.ErrNoRecord when there is none, or
-// prepare.ErrUnreadable when it had to be set aside, now or earlier.
+// Load returns the record of the claim, prepare.ErrNoRecord when there is none, or prepare.Unreadable
+// when it had to be set aside, now or earlier.
 func (s *Store) Load(uid string) (prepare.Record, error) {
 	r, err := s.read(uid)
 	switch {
 	case err == nil:
 		return r, nil
-	case errors.Is(err, errDamaged):
-		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, prepare.ErrUnreadable)
-	case !errors.Is(err, fs.ErrNotExist):
+	case !errors.Is(err, errDamaged) && !errors.Is(err, fs.ErrNotExist):
 		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
 	}
 	before, err := s.setAside(uid)
@@ -56,7 +54,7 @@ func (s *Store) Load(uid string) (prepare.Record, error) {
 	case err != nil:
 		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
 	case len(before) > 0:
-		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, prepare.ErrUnreadable)
+		return prepare.Record{}, &prepare.Unreadable{Claim: salvage(before, uid)}
 	}
 	return prepare.Record{}, fmt.Errorf("claim %s: %w", uid, prepare.ErrNoRecord)
 }
@@ -93,24 +91,44 @@ func (s *Store) Delete(uid string) error {
 
 // List returns every readable record by UID. What cannot be read is set aside and reported.
 func (s *Store) List() ([]prepare.Record, error) {
+	records, _, err := s.list()
+	return records, err
+}
+
+// Held returns everything that the records hold: what a claim only watches (admin access) it does not
+// hold. all is false while there is a record that cannot be read, so that there may be more.
+func (s *Store) Held() (held []gpu.Device, all bool, err error) {
+	records, all, err := s.list()
+	for _, r := range records {
+		for _, w := range r.Wanted {
+			if !w.Admin {
+				held = append(held, w.Use)
+			}
+		}
+	}
+	return held, all, err
+}
+
+// list returns every readable record by UID, and whether there is none that is not.
+func (s *Store) list() (records []prepare.Record, all bool, err error) {
 	found, err := s.survey()
 	if err != nil {
-		return nil, fmt.Errorf("list the records: %w", err)
+		return nil, false, fmt.Errorf("list the records: %w", err)
 	}
-	var records []prepare.Record
+	all = !found.aside
 	for _, uid := range found.uids {
 		r, err := s.read(uid)
 		var newer *newerError
 		switch {
 		case err == nil:
 			records = append(records, r)
-		case errors.Is(err, fs.ErrNotExist), errors.Is(err, errDamaged), errors.As(err, &newer):
-			// Gone meanwhile, or reported by read.
-		default:
-			return nil, fmt.Errorf("list the records: %w", err)
+		case errors.Is(err, errDamaged), errors.As(err, &newer):
+			all = false
+		case !errors.Is(err, fs.ErrNotExist):
+			return nil, false, fmt.Errorf("list the records: %w", err)
 		}
 	}
-	return records, nil
+	return records, all, nil
 }
 
 // contents are what the folder holds.

@@ -290,7 +290,7 @@ func TestNewerRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.Load(trainer)
-	if err == nil || errors.Is(err, prepare.ErrNoRecord) || errors.Is(err, prepare.ErrUnreadable) {
+	if err == nil || errors.Is(err, prepare.ErrNoRecord) || unreadable(err) {
 		t.Errorf("load: %v, want an error of its own", err)
 	}
 	if err == nil || !strings.Contains(err.Error(), "upgrade the agent") {
@@ -304,8 +304,8 @@ func TestNewerRecord(t *testing.T) {
 			t.Errorf("list: %d records, %v, want the other one", len(records), err)
 		}
 	}
-	if !s.Owned("gpu-7", gpu.Placement{Profile: 19, Size: 1}) {
-		t.Error("slices may be withheld although a record is not understood")
+	if _, all, err := s.Held(); all || err != nil {
+		t.Errorf("held: all %v, %v, although a record is not understood", all, err)
 	}
 	if diff := cmp.Diff([]string{trainer + ".json"}, heard.paths); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
@@ -315,6 +315,11 @@ func TestNewerRecord(t *testing.T) {
 	if diff := cmp.Diff(string(before), string(after)); diff != "" {
 		t.Errorf("the file changed:\n%s", diff)
 	}
+}
+
+func unreadable(err error) bool {
+	var unreadable *prepare.Unreadable
+	return errors.As(err, &unreadable)
 }
 
 func TestDamagedRecord(t *testing.T) {
@@ -344,12 +349,9 @@ func TestDamagedRecord(t *testing.T) {
 				t.Errorf("list: %d records, %v, want the sound one", len(records), err)
 			}
 			for range 2 {
-				if _, err := s.Load("a"); !errors.Is(err, prepare.ErrUnreadable) {
-					t.Errorf("load: %v, want ErrUnreadable", err)
+				if _, err := s.Load("a"); !unreadable(err) {
+					t.Errorf("load: %v, want Unreadable", err)
 				}
-			}
-			if !s.Owned("gpu-7", gpu.Placement{Profile: 19, Size: 1}) {
-				t.Error("slices may be withheld although it is not known what the claim holds")
 			}
 			if diff := cmp.Diff([]string{"a.json.unreadable-1", "sound.json"}, files(t, dir)); diff != "" {
 				t.Errorf("files (-want +got):\n%s", diff)
@@ -362,8 +364,8 @@ func TestDamagedRecord(t *testing.T) {
 			}
 
 			write(t, dir, "a", []byte(data))
-			if _, err := s.Load("a"); !errors.Is(err, prepare.ErrUnreadable) {
-				t.Errorf("load of a second one: %v, want ErrUnreadable", err)
+			if _, err := s.Load("a"); !unreadable(err) {
+				t.Errorf("load of a second one: %v, want Unreadable", err)
 			}
 			if diff := cmp.Diff([]string{"a.json.unreadable-1", "a.json.unreadable-2"}, heard.paths); diff != "" {
 				t.Errorf("reported (-want +got):\n%s", diff)
@@ -382,6 +384,36 @@ func TestDamagedRecord(t *testing.T) {
 				t.Errorf("files after the claim's end (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSalvage makes out the claim's name from a record that is damaged elsewhere.
+func TestSalvage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	if err := s.Save(whole("a", "gpu-0")); err != nil {
+		t.Fatal(err)
+	}
+	sound, err := os.ReadFile(s.path("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	named, nameless := prepare.Ref{UID: "a", Namespace: "team", Name: "claim-a"}, prepare.Ref{UID: "a"}
+	for _, test := range []struct {
+		data string
+		want prepare.Ref
+	}{
+		{strings.Replace(string(sound), "Prepared", "Preqared", 1), named},
+		{string(sound[:len(sound)-2]), nameless},
+		{strings.Replace(string(sound), `"uid":"a"`, `"uid":"b"`, 1), nameless},
+	} {
+		write(t, dir, "a", []byte(test.data))
+		_, err := s.Load("a")
+		var unreadable *prepare.Unreadable
+		if !errors.As(err, &unreadable) || unreadable.Claim != test.want {
+			t.Errorf("load of %s: %v, want the claim %+v", test.data, err, test.want)
+		}
 	}
 }
 
@@ -445,56 +477,29 @@ func TestPowerCut(t *testing.T) {
 	}
 }
 
-func TestOwned(t *testing.T) {
+func TestHeld(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	s, _ := open(t, dir)
-	other, _ := open(t, dir)
-	at := func(start, size int) gpu.Placement { return gpu.Placement{Profile: 19, Start: start, Size: size} }
 	watch := whole("watch", "gpu-2")
 	watch.Wanted[0].Admin = true
-	for _, r := range []prepare.Record{mig("a", "gpu-0", at(2, 2)), whole("b", "gpu-1"), watch} {
-		if err := other.Save(r); err != nil {
+	at := gpu.Placement{Profile: 14, Start: 2, Size: 2}
+	for _, r := range []prepare.Record{mig("a", "gpu-0", at), whole("b", "gpu-1"), watch} {
+		if err := s.Save(r); err != nil {
 			t.Fatal(err)
 		}
 	}
-	tests := []struct {
-		gpu       string
-		placement gpu.Placement
-		want      bool
-	}{
-		{"gpu-0", at(2, 2), true},
-		{"gpu-0", at(3, 1), true},
-		{"gpu-0", at(0, 2), false},
-		{"gpu-0", at(4, 4), false},
-		{"gpu-1", at(7, 1), true},
-		{"gpu-2", at(0, 1), false},
-		{"gpu-3", at(2, 2), false},
+	want := []gpu.Device{{GPU: "gpu-0", Use: gpu.Use{Shape: gpu.MIG, Placement: at}}, {GPU: "gpu-1", Use: gpu.Use{Shape: gpu.Whole}}}
+	held, all, err := s.Held()
+	if diff := cmp.Diff(want, held); diff != "" || !all || err != nil {
+		t.Errorf("held: all %v, %v (-want +got):\n%s", all, err, diff)
 	}
+	write(t, dir, "a", []byte("damaged"))
 	for range 2 {
-		for _, test := range tests {
-			if got := s.Owned(test.gpu, test.placement); got != test.want {
-				t.Errorf("owned %s %v: %v, want %v", test.gpu, test.placement, got, test.want)
-			}
+		held, all, err = s.Held()
+		if diff := cmp.Diff(want[1:], held); diff != "" || all || err != nil {
+			t.Errorf("held beside a damaged record: all %v, %v (-want +got):\n%s", all, err, diff)
 		}
-	}
-	if err := other.Save(mig("a", "gpu-0", at(4, 4))); err != nil {
-		t.Fatal(err)
-	}
-	if s.Owned("gpu-0", at(2, 2)) || !s.Owned("gpu-0", at(4, 4)) {
-		t.Error("the record changed, the answer did not")
-	}
-	if err := other.Delete("a"); err != nil {
-		t.Fatal(err)
-	}
-	if s.Owned("gpu-0", at(4, 4)) {
-		t.Error("still owned after the claim's end")
-	}
-	if err := os.RemoveAll(dir); err != nil {
-		t.Fatal(err)
-	}
-	if !s.Owned("gpu-0", at(4, 4)) {
-		t.Error("not owned although the records cannot be read")
 	}
 }
 
@@ -522,7 +527,9 @@ func TestTwoAgents(t *testing.T) {
 						if _, err := s.List(); err != nil {
 							t.Error(err)
 						}
-						s.Owned("gpu-0", gpu.Placement{Size: 1})
+						if _, all, err := s.Held(); !all || err != nil {
+							t.Errorf("held: all %v, %v", all, err)
+						}
 					}
 					if err := s.Delete(uid); err != nil {
 						t.Error(err)
@@ -585,7 +592,7 @@ func FuzzDecode(f *testing.F) {
 				continue
 			}
 			for _, w := range r.Wanted {
-				r.Holds(w.Use.GPU, w.Use.Placement)
+				w.Use.Placement.Mask()
 			}
 			again, err := encode(r, file)
 			if err != nil {

@@ -203,7 +203,9 @@ var aftermaths = map[string]func(r *trial){
 		r.wants("")
 	},
 	"reconciled": func(r *trial) {
-		settled := r.state() == Ready
+		_, damaged := r.records.unreadable[r.claim(r.world).UID]
+		_, specified := r.specs.kept[r.claim(r.world).UID]
+		settled := r.state() == Ready || r.state() == "" && damaged && specified
 		r.must("reconcile", r.process(r.t, nil).Reconcile(quiet(r.t)))
 		if settled {
 			r.wants(Ready)
@@ -302,6 +304,15 @@ func TestKillAtEveryStep(t *testing.T) {
 			report(t, tried, faults)
 		})
 	}
+}
+
+// TestKillAfterDamage damages the record of a claim that is ready, or is being made so, before the agent
+// is killed.
+func TestKillAfterDamage(t *testing.T) {
+	t.Parallel()
+	s := scenarios["slice beside neighbours"]
+	tried, faults := s.crashes(t, func(w *world) { w.damage(s.claim(w)) }, nil)
+	report(t, tried, faults)
 }
 
 // TestKillTwice kills the agent that follows a killed one, too.
@@ -437,11 +448,7 @@ func TestEventsAreThePlan(t *testing.T) {
 	r := s.try(t)
 	p := r.process(t, nil)
 	record := Record{Ref: ref("a"), BootID: p.BootID, Wanted: s.claim(r.world).Wanted}
-	v, err := p.look(quiet(t), record)
-	if err != nil {
-		t.Fatal(err)
-	}
-	steps, err := plan(record, v)
+	steps, err := plan(record, p.look(quiet(t), record, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

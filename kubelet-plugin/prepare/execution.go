@@ -48,21 +48,21 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 	DeleteRecord:      (*execution).deleteRecord,
 }
 
-// open reads what concerns the record's claim and returns its execution.
-func (p *Preparer) open(ctx context.Context, r Record) (*execution, error) {
-	v, err := p.look(ctx, r)
-	if err != nil {
-		return nil, err
+// open reads the GPUs of the record's claim and returns its execution. Without the records of others
+// it can neither admit nor undo.
+func (p *Preparer) open(ctx context.Context, r Record, others []Record) *execution {
+	x := &execution{
+		Preparer: p, record: r, view: p.look(ctx, r, others),
+		live: map[place]gpu.Instance{}, begun: map[place]bool{},
 	}
-	x := &execution{Preparer: p, record: r, view: v, live: map[place]gpu.Instance{}, begun: map[place]bool{}}
-	for _, g := range v.gpus {
+	for _, g := range x.view.gpus {
 		for _, i := range g.Instances {
 			if r.made(i) {
 				x.live[place{i.GPU, i.Placement}] = i
 			}
 		}
 	}
-	return x, nil
+	return x
 }
 
 // run performs the steps in order and stops at the first error, except that one instance which cannot
@@ -120,11 +120,7 @@ func (x *execution) rollback(ctx context.Context) error {
 			r.Instances = append(r.Instances, instance)
 		}
 	}
-	again, err := x.open(ctx, r)
-	if err == nil {
-		err = again.undo(ctx)
-	}
-	if err != nil {
+	if err := x.open(ctx, r, x.view.others).undo(ctx); err != nil {
 		return fmt.Errorf("undo: %w", err)
 	}
 	return nil

@@ -17,16 +17,23 @@ func plan(r Record, v view) ([]Step, error) {
 		}
 	}
 	if r.State == Ready {
-		return confirm(r, v), nil
+		return append(confirm(r, v), Step{Kind: WriteSpec}), nil
+	}
+	for _, g := range v.gpus {
+		if err := admit(r, v, g); err != nil {
+			return nil, err
+		}
+	}
+	if r.State == damaged && exists(r, v) {
+		// As far as can be seen the claim was ready and its pods run: nothing is made, so nothing can
+		// go wrong that would have to be undone.
+		return append(confirm(r, v), Step{Kind: WriteSpec}, Step{Kind: RecordReady}), nil
 	}
 	var steps []Step
 	if r.State != Preparing {
 		steps = append(steps, Step{Kind: RecordPreparing})
 	}
 	for _, g := range v.gpus {
-		if err := admit(r, v, g); err != nil {
-			return nil, err
-		}
 		carved, err := carve(r, g)
 		if err != nil {
 			return nil, err
@@ -36,13 +43,26 @@ func plan(r Record, v view) ([]Step, error) {
 	return append(steps, Step{Kind: WriteSpec}, Step{Kind: RecordReady}), nil
 }
 
-// confirm returns the steps that check a claim that is ready and write its spec again.
+// exists reports whether every instance of the claim is there and complete.
+func exists(r Record, v view) bool {
+	for _, g := range v.gpus {
+		for _, w := range r.on(g.name) {
+			there, found := g.at(w.Use.Placement)
+			if w.Use.Shape == gpu.MIG && (!found || there.CI == gpu.NoCompute) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// confirm returns the steps that check what the claim has.
 func confirm(r Record, v view) []Step {
 	var steps []Step
 	for _, g := range v.gpus {
 		steps = append(steps, verify(r, g)...)
 	}
-	return append(steps, Step{Kind: WriteSpec})
+	return steps
 }
 
 // carve returns the steps that make the claim's devices on one GPU.

@@ -20,12 +20,7 @@ const (
 // seen is the view of the record's GPUs in the world, with the records of others.
 func seen(t *testing.T, w *world, r Record, others ...Record) view {
 	t.Helper()
-	v, err := w.process(t, nil).look(quiet(t), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.others = others
-	return v
+	return w.process(t, nil).look(quiet(t), r, others)
 }
 
 // with makes a record of the claim.
@@ -147,7 +142,15 @@ func TestPlan(t *testing.T) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				return with(damaged, claim("a", w.slice(0, 19, 3))), nil
 			},
-			want: []string{"record-preparing", "verify " + h0, "write-spec", "record-prepared"},
+			want: []string{"verify " + h0, "write-spec", "record-prepared"},
+		},
+		"its record was unreadable, and it was not ready": {
+			machine: "h100x2",
+			setup: func(t *testing.T, w *world) (Record, []Record) {
+				carved(t, w, w.slice(0, 19, 3), false)
+				return with(damaged, claim("a", w.slice(0, 19, 3))), nil
+			},
+			want: []string{"record-preparing", "complete-instance " + h0 + " profile 19 at slices 3-3", "verify " + h0, "write-spec", "record-prepared"},
 		},
 		"ready": {
 			machine: "h100x2",
@@ -513,12 +516,7 @@ func TestPlanNamesNothingTwice(t *testing.T) {
 	for name, s := range scenarios {
 		w := s.try(t).world
 		r := with(unrecorded, s.claim(w))
-		p := w.process(t, nil)
-		v, err := p.look(quiet(t), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps, err := plan(r, v)
+		steps, err := plan(r, w.process(t, nil).look(quiet(t), r, w.records.snapshot()))
 		if err != nil {
 			t.Fatal(err)
 		}

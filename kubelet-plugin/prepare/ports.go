@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
@@ -34,20 +35,27 @@ type TimeSlice interface {
 	Set(ctx context.Context, gpuUUID, interval string) error
 }
 
-// The answers of Records.Load that are no failure.
-var (
-	// ErrNoRecord says that nothing is kept for the claim.
-	ErrNoRecord = errors.New("no record")
-	// ErrUnreadable says that a record was kept for the claim, could not be read and was set aside:
-	// the claim was ours, but what it held has to be found out anew.
-	ErrUnreadable = errors.New("unreadable record")
-)
+// ErrNoRecord says that nothing is kept for the claim.
+var ErrNoRecord = errors.New("no record")
+
+// Unreadable says that a record was kept for the claim, could not be read and was set aside: the claim
+// was ours, but what it holds has to be found out anew.
+type Unreadable struct {
+	// Claim is the claim as far as it could be made out; its UID is certain.
+	Claim Ref
+}
+
+// Error names the claim.
+func (e *Unreadable) Error() string {
+	return fmt.Sprintf("the record of claim %s (%s) is unreadable", e.Claim, e.Claim.UID)
+}
 
 // Records keeps one record per claim, durably: when Save or Delete returns, what it did survives a
 // power cut. Implementations are safe for concurrent use by several processes; one claim's calls are
 // serialized by the claim's lock.
 type Records interface {
-	// Load returns ErrNoRecord when there is none and ErrUnreadable when it had to be set aside.
+	// Load returns ErrNoRecord when there is none and Unreadable when it had to be set aside, now or
+	// earlier.
 	Load(uid string) (Record, error)
 	Save(r Record) error
 	// Delete of a missing record is no error. What was set aside for the claim goes as well.
@@ -77,7 +85,7 @@ type Inventory interface {
 // ErrNoClaim says that the API server does not have the claim any more.
 var ErrNoClaim = errors.New("no such claim")
 
-// Claims asks about claims outside the agent.
+// Claims asks about claims outside the agent; both know a claim by all of its Ref.
 type Claims interface {
 	// Held reports whether anybody may still use the claim: the API server has it with this UID, or
 	// kubelet knows a pod that uses it. In doubt it is held.

@@ -21,9 +21,7 @@ type Config struct {
 	TimeSlice TimeSlice
 	Records   Records
 	Specs     Specs
-	// Claims is nil where nobody can be asked: then only kubelet ends a claim, and one whose record
-	// could not be read keeps its instances until the next boot.
-	Claims Claims
+	Claims    Claims
 	// BootID names this boot of the machine. What an older record says about hardware is void.
 	BootID string
 	// LocksDir is the folder of the lock files, shared by all agents of the node. New creates it.
@@ -149,7 +147,14 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
 		return err
 	}
 	if kept.State == damaged {
-		return p.releaseDamaged(ctx, kept)
+		kept, err = p.restore(ctx, Record{Ref: claim, State: damaged, BootID: p.BootID})
+		switch {
+		case errors.Is(err, ErrNoClaim):
+			klog.FromContext(ctx).Error(err, "The claim is gone and its record was unreadable: what it held stays")
+			return p.forget(ctx, kept)
+		case err != nil:
+			return err
+		}
 	}
 	unlock, err := p.locks.gpus(ctx, kept.touched(), claim)
 	if err != nil {
@@ -159,56 +164,52 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
 	return p.release(ctx, kept)
 }
 
-// releaseDamaged takes a claim back whose record could not be read. What it holds is asked of the API
-// server; when the claim is gone there too, its instances stay as ones that nobody owns.
-func (p *Preparer) releaseDamaged(ctx context.Context, r Record) error {
-	claim, err := Claim{}, ErrNoClaim
-	if p.Claims != nil {
-		claim, err = p.Claims.Allocated(ctx, r.Ref)
-	}
-	switch {
-	case errors.Is(err, ErrNoClaim):
-		klog.FromContext(ctx).Error(err, "The record was unreadable and the claim is gone: its instances, if any, are left alone")
-		return p.Specs.Remove(r.UID)
-	case err != nil:
-		return fmt.Errorf("ask what the claim holds, its record was unreadable: %w", err)
-	}
-	r.Wanted = claim.Wanted
-	unlock, err := p.locks.gpus(ctx, r.touched(), r.Ref)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	return p.release(ctx, r)
-}
-
 // recall returns what is kept for the claim: a record of state unrecorded when nothing is, damaged
 // when it could not be read.
 func (p *Preparer) recall(claim Ref) (Record, error) {
 	r, err := p.Records.Load(claim.UID)
+	var unreadable *Unreadable
 	switch {
 	case errors.Is(err, ErrNoRecord):
 		return Record{Ref: claim, State: unrecorded, BootID: p.BootID}, nil
-	case errors.Is(err, ErrUnreadable):
-		return Record{Ref: claim, State: damaged, BootID: p.BootID}, nil
+	case errors.As(err, &unreadable):
+		return Record{Ref: unreadable.Claim, State: damaged, BootID: p.BootID}, nil
 	case err != nil:
 		return Record{}, fmt.Errorf("read the record: %w", err)
 	}
 	return r, nil
 }
 
-// settle brings the claim of the record to readiness. The locks are held.
-func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
-	x, err := p.open(ctx, r)
-	if err != nil {
-		return nil, err
+// restore asks the API server what a claim holds whose record could not be read.
+func (p *Preparer) restore(ctx context.Context, r Record) (Record, error) {
+	claim, err := Claim{}, ErrNoClaim
+	if r.Name != "" {
+		claim, err = p.Claims.Allocated(ctx, r.Ref)
 	}
+	if err != nil {
+		return r, fmt.Errorf("ask what the claim holds, because its record is unreadable: %w", err)
+	}
+	r.Wanted = claim.Wanted
+	return r, nil
+}
+
+// settle brings the claim of the record to readiness. The locks are held. What was begun and went
+// wrong is undone; a claim that was ready stays as it is.
+func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
+	var others []Record
+	if r.State != Ready {
+		var err error
+		if others, err = p.others(r); err != nil {
+			return nil, err
+		}
+	}
+	x := p.open(ctx, r, others)
 	steps, err := plan(r, x.view)
 	if err != nil {
 		return nil, err
 	}
 	if err := x.run(ctx, steps); err != nil {
-		if r.State != Ready && ctx.Err() == nil {
+		if x.record.State == Preparing && ctx.Err() == nil {
 			err = errors.Join(err, x.rollback(ctx))
 		}
 		return nil, err
@@ -220,12 +221,17 @@ func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
 // of another boot is only forgotten.
 func (p *Preparer) release(ctx context.Context, r Record) error {
 	if r.State == unrecorded || r.BootID != p.BootID {
-		forget := &execution{Preparer: p, record: r}
-		return forget.run(ctx, []Step{{Kind: RemoveSpec}, {Kind: DeleteRecord}})
+		return p.forget(ctx, r)
 	}
-	x, err := p.open(ctx, r)
+	others, err := p.others(r)
 	if err != nil {
 		return err
 	}
-	return x.undo(ctx)
+	return p.open(ctx, r, others).undo(ctx)
+}
+
+// forget drops what is kept for the claim and leaves the hardware alone.
+func (p *Preparer) forget(ctx context.Context, r Record) error {
+	x := &execution{Preparer: p, record: r}
+	return x.run(ctx, []Step{{Kind: RemoveSpec}, {Kind: DeleteRecord}})
 }

@@ -383,77 +383,121 @@ func TestOutOfTime(t *testing.T) {
 	clean(t, w)
 }
 
-// outside is the API server and kubelet, as far as they are asked.
-type outside struct {
-	held   map[string]bool
-	claims map[string]Claim
-	err    error
+// damagedClaim is a claim that is ready and whose record cannot be read.
+func damagedClaim(t *testing.T) (*world, Claim) {
+	t.Helper()
+	w := newWorld(t, "h100x2")
+	c := claim("a", w.slice(0, 19, 3), w.whole(1))
+	mustPrepare(t, w.process(t, nil), c)
+	w.damage(c)
+	return w, c
 }
 
-func (o outside) Held(_ context.Context, r Ref) (bool, error) { return o.held[r.UID], o.err }
-
-func (o outside) Allocated(_ context.Context, r Ref) (Claim, error) {
-	c, ok := o.claims[r.UID]
-	if !ok && o.err == nil {
-		return Claim{}, ErrNoClaim
-	}
-	return c, o.err
-}
-
+// TestUnreadableRecord makes the record again, whoever comes first: kubelet or the reconcile. What the
+// claim holds is not touched.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()
-	setup := func(t *testing.T) (*world, Claim) {
-		w := newWorld(t, "h100x2")
-		c := claim("a", w.slice(0, 19, 3))
-		mustPrepare(t, w.process(t, nil), c)
-		delete(w.records.kept, c.UID)
-		w.records.unreadable[c.UID] = true
-		return w, c
+	for name, come := range map[string]func(p *Preparer, c Claim) error{
+		"prepared again": func(p *Preparer, c Claim) error { _, err := p.Prepare(quiet(t), c); return err },
+		"reconciled":     func(p *Preparer, _ Claim) error { return p.Reconcile(quiet(t)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, c := damagedClaim(t)
+			before := w.instances()
+			if err := come(w.process(t, nil), c); err != nil {
+				t.Fatal(err)
+			}
+			if got := w.records.kept[c.UID]; got.State != Ready || !cmp.Equal(got.Instances, before) {
+				t.Errorf("record: %s with %v, want Prepared with %v", got.State, got.Instances, before)
+			}
+			if diff := cmp.Diff(before, w.instances()); diff != "" {
+				t.Errorf("instances (-before +after):\n%s", diff)
+			}
+			sound(t, w)
+			mustUnprepare(t, w.process(t, nil), c)
+			clean(t, w)
+		})
 	}
-	t.Run("prepared again", func(t *testing.T) {
+	t.Run("unprepared", func(t *testing.T) {
 		t.Parallel()
-		w, c := setup(t)
-		before := w.instances()
-		if err := w.process(t, nil).Reconcile(quiet(t)); err != nil {
-			t.Error(err)
-		}
-		if len(w.specs.kept) != 1 {
-			t.Error("reconcile removed the spec of a claim that may run")
-		}
-		mustPrepare(t, w.process(t, nil), c)
-		if diff := cmp.Diff(before, w.instances()); diff != "" {
-			t.Errorf("instances (-before +after):\n%s", diff)
-		}
-		sound(t, w)
-		mustUnprepare(t, w.process(t, nil), c)
-		clean(t, w)
-	})
-	t.Run("unprepared, the API server knows it", func(t *testing.T) {
-		t.Parallel()
-		w, c := setup(t)
+		w, c := damagedClaim(t)
 		p := w.process(t, nil)
 		p.Claims = outside{err: errors.New("no answer")}
 		if err := p.Unprepare(quiet(t), c.Ref); !has(err, "no answer") {
 			t.Errorf("unprepare without an answer: %v, want it to be tried again", err)
 		}
-		p.Claims = outside{claims: map[string]Claim{c.UID: c}}
+		p.Claims = w.api
 		mustUnprepare(t, p, c)
 		clean(t, w)
 	})
-	for name, claims := range map[string]Claims{"unprepared, nobody knows it": outside{}, "unprepared, nobody to ask": nil} {
-		t.Run(name, func(t *testing.T) {
+}
+
+// TestUnreadableRecordOfNobody has no one who knows what the claim holds: nothing is destroyed on a
+// guess.
+func TestUnreadableRecordOfNobody(t *testing.T) {
+	t.Parallel()
+	w, c := damagedClaim(t)
+	p := w.process(t, nil)
+	for name, salvaged := range map[string]Ref{"no name": {UID: c.UID}, "damaged name": {UID: c.UID, Namespace: "team", Name: "q"}} {
+		w.records.unreadable[c.UID] = salvaged
+		if err := p.Reconcile(quiet(t)); err != nil {
+			t.Errorf("%s: reconcile: %v", name, err)
+		}
+		if len(w.specs.kept) != 1 || len(w.records.unreadable) != 1 {
+			t.Errorf("%s: the claim's pods may run, and it was forgotten", name)
+		}
+	}
+	delete(w.api.claims, c.UID)
+	mustUnprepare(t, p, c)
+	if got := len(w.instances()); got != 1 {
+		t.Errorf("%d instances: an instance was destroyed on a guess", got)
+	}
+	if len(w.specs.kept) > 0 || len(w.records.unreadable) > 0 {
+		t.Error("kubelet ended the claim, and something is kept for it")
+	}
+}
+
+// TestUnreadableRecordAndTrouble fails to make the record again: the claim's instances stay, because
+// its pods may run.
+func TestUnreadableRecordAndTrouble(t *testing.T) {
+	t.Parallel()
+	for _, call := range []string{"write", "save Prepared", "mode " + h0} {
+		t.Run(call, func(t *testing.T) {
 			t.Parallel()
-			w, c := setup(t)
-			p := w.process(t, nil)
-			p.Claims = claims
-			mustUnprepare(t, p, c)
-			if got := len(w.instances()); got != 1 {
-				t.Errorf("%d instances: an instance was destroyed on a guess", got)
+			w, c := damagedClaim(t)
+			before := w.instances()
+			w.before = func(made string) error {
+				if made == call {
+					return errors.New("broken")
+				}
+				return nil
 			}
-			if len(w.specs.kept) > 0 {
-				t.Error("the spec is left")
+			if _, err := w.process(t, nil).Prepare(quiet(t), c); !has(err, "broken") {
+				t.Errorf("prepare: %v, want the trouble", err)
 			}
+			w.before = nil
+			if diff := cmp.Diff(before, w.instances()); diff != "" {
+				t.Errorf("instances (-before +after):\n%s", diff)
+			}
+			mustPrepare(t, w.process(t, nil), c)
+			sound(t, w)
 		})
+	}
+}
+
+// TestUnreadableRecordDoesNotWinARace keeps a device from a claim whose record is unreadable when
+// another claim was given it meanwhile.
+func TestUnreadableRecordDoesNotWinARace(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	c := claim("a", w.whole(0))
+	mustPrepare(t, p, c)
+	w.damage(c)
+	mustPrepare(t, p, claim("b", w.whole(0)))
+	if _, err := p.Prepare(quiet(t), c); !has(err, "held by claim team/b as gpu") {
+		t.Errorf("prepare: %v, want the holder", err)
 	}
 }
 
@@ -479,7 +523,7 @@ func TestReconcile(t *testing.T) {
 	if len(w.records.kept) != 3 {
 		t.Error("a claim was taken back although nobody said that it is not held")
 	}
-	p.Claims = outside{held: map[string]bool{"uid-kept": true, "uid-other": true}}
+	p.Claims = outside{gone: map[string]bool{"uid-stale": true}}
 	if err := p.Reconcile(quiet(t)); err != nil {
 		t.Error(err)
 	}
@@ -494,7 +538,6 @@ func TestReconcile(t *testing.T) {
 	if _, there := w.specs.kept["uid-orphan"]; there || len(w.specs.kept) != 2 {
 		t.Errorf("specs: %v, want those of the claims", w.specs.kept)
 	}
-	p.Claims = nil
 	for _, name := range []string{"kept", "other"} {
 		mustUnprepare(t, p, claim(name))
 	}

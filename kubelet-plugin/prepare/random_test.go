@@ -152,8 +152,10 @@ func (w *walk) reconcile(t *rapid.T) {
 func (w *walk) intrude(t *rapid.T) {
 	want := w.slice(rapid.IntRange(0, 1).Draw(t, "gpu"), 19, rapid.IntRange(0, 6).Draw(t, "start"))
 	for _, r := range w.records.snapshot() {
-		if r.Holds(want.Use.GPU, want.Use.Placement) {
-			return
+		for _, held := range r.on(want.Use.GPU) {
+			if held.Use.Shape != gpu.MIG || held.Use.Placement.Mask().Overlaps(want.Use.Placement.Mask()) {
+				return
+			}
 		}
 	}
 	// What does not fit is refused by the hardware.

@@ -11,9 +11,9 @@ import (
 
 // Reconcile brings every claim of the node in order that nobody is working on: it finishes taking back
 // what is on its way out, takes back what was never finished and so is in nobody's use, forgets
-// claims of another boot and claims that are not held any more (Config.Claims), verifies the claims
-// that are ready and writes their CDI specs again, and removes specs without a claim. Instances that
-// no record owns are not touched.
+// claims of another boot and takes back those that are not held any more (Config.Claims), verifies the
+// claims that are ready and writes their CDI specs again, writes records again that could not be read,
+// and removes specs without a claim. Instances that no record owns are not touched.
 //
 // It is called at the start of an agent, beside the calls of kubelet, and from time to time: that
 // retries what could not be destroyed. It returns what went wrong, claim by claim; one claim's trouble
@@ -75,11 +75,16 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err != nil {
 		return err
 	}
+	keep := true
 	if r.State == damaged {
-		// Its pods may run: only kubelet knows, and says so with its next call.
-		return nil
+		// A claim that is not found may only have a damaged name, and its pods may run: kubelet knows
+		// the name and says it with its next call.
+		if r, err = p.restore(ctx, r); errors.Is(err, ErrNoClaim) {
+			return nil
+		}
+	} else {
+		keep, err = p.keeps(ctx, r)
 	}
-	keep, err := p.keeps(ctx, r)
 	if err != nil {
 		return err
 	}
@@ -99,9 +104,6 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 func (p *Preparer) keeps(ctx context.Context, r Record) (bool, error) {
 	if r.State != Ready || r.BootID != p.BootID {
 		return false, nil
-	}
-	if p.Claims == nil {
-		return true, nil
 	}
 	held, err := p.Claims.Held(ctx, r.Ref)
 	if err != nil {

@@ -48,13 +48,6 @@ func (r Record) Owns(gpuName string, p gpu.Placement) bool {
 	})
 }
 
-// Holds reports whether the claim holds memory slices of the placement on the GPU.
-func (r Record) Holds(gpuName string, p gpu.Placement) bool {
-	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool {
-		return w.Use.Shape != gpu.MIG || w.Use.Placement.Mask().Overlaps(p.Mask())
-	})
-}
-
 // on returns the devices that the claim holds on the GPU. Devices with admin access are not held.
 func (r Record) on(gpuName string) []Wanted {
 	var held []Wanted

@@ -64,19 +64,10 @@ func (r reading) at(p gpu.Placement) (gpu.Instance, bool) {
 	return r.Instances[i], true
 }
 
-// look reads what concerns the record's claim. A GPU that does not answer is a part of the view, not
-// an error.
-func (p *Preparer) look(ctx context.Context, r Record) (view, error) {
-	records, err := p.Records.List()
-	if err != nil {
-		return view{}, fmt.Errorf("list the records: %w", err)
-	}
-	var v view
-	for _, other := range records {
-		if other.UID != r.UID && other.BootID == p.BootID {
-			v.others = append(v.others, other)
-		}
-	}
+// look reads the GPUs of the record's claim. One that does not answer is a part of the view, not an
+// error.
+func (p *Preparer) look(ctx context.Context, r Record, others []Record) view {
+	v := view{others: others}
 	node := p.Inventory.Node()
 	touched := r.touched()
 	for _, name := range r.gpus() {
@@ -86,7 +77,18 @@ func (p *Preparer) look(ctx context.Context, r Record) (view, error) {
 		}
 		v.gpus = append(v.gpus, reading)
 	}
-	return v, nil
+	return v
+}
+
+// others returns the records of all other claims of this boot.
+func (p *Preparer) others(r Record) ([]Record, error) {
+	records, err := p.Records.List()
+	if err != nil {
+		return nil, fmt.Errorf("list the records: %w", err)
+	}
+	return slices.DeleteFunc(records, func(other Record) bool {
+		return other.UID == r.UID || other.BootID != p.BootID
+	}), nil
 }
 
 // identify finds the GPU in the inventory. One that is not there is as lost as one that does not

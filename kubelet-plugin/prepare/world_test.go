@@ -25,6 +25,7 @@ type world struct {
 	node    gpu.Node
 	records *cabinet
 	specs   *shelf
+	api     outside
 	locks   string
 	boot    int
 	// on is the GPU that somebody left with MIG on.
@@ -58,8 +59,9 @@ func emptyWorld(node gpu.Node, locks string) *world {
 	m := newMachine(node)
 	return &world{
 		machine: m, node: node, boot: 1, locks: locks,
-		records: &cabinet{m: m, kept: map[string]Record{}, unreadable: map[string]bool{}},
+		records: &cabinet{m: m, kept: map[string]Record{}, unreadable: map[string]Ref{}},
 		specs:   &shelf{m: m, kept: map[string][]Prepared{}},
+		api:     outside{claims: map[string]Claim{}},
 	}
 }
 
@@ -71,7 +73,7 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	tb.Helper()
 	p, err := New(Config{
 		Inventory: w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
-		Records: w.records, Specs: w.specs,
+		Records: w.records, Specs: w.specs, Claims: w.api,
 		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,
 	})
 	if err != nil {
@@ -93,7 +95,7 @@ type cabinet struct {
 	m          *machine
 	mutex      sync.Mutex
 	kept       map[string]Record
-	unreadable map[string]bool
+	unreadable map[string]Ref
 	writes     int
 	// forget drops a save that says it succeeded.
 	forget func(r Record) bool
@@ -113,10 +115,10 @@ func (c *cabinet) call(call string, do func()) error {
 
 // Load implements Records.
 func (c *cabinet) Load(uid string) (r Record, err error) {
-	known, unreadable := false, false
+	known, unreadable, salvaged := false, false, Ref{}
 	err = c.call("load", func() {
 		r, known = c.kept[uid]
-		unreadable = c.unreadable[uid]
+		salvaged, unreadable = c.unreadable[uid]
 	})
 	switch {
 	case err != nil:
@@ -124,7 +126,7 @@ func (c *cabinet) Load(uid string) (r Record, err error) {
 	case known:
 		return copied(r), nil
 	case unreadable:
-		return Record{}, fmt.Errorf("claim %s: %w", uid, ErrUnreadable)
+		return Record{}, fmt.Errorf("load: %w", &Unreadable{Claim: salvaged})
 	}
 	return Record{}, fmt.Errorf("claim %s: %w", uid, ErrNoRecord)
 }
@@ -213,6 +215,34 @@ func (s *shelf) List() (uids []string, err error) {
 	return uids, err
 }
 
+// outside is the API server and kubelet, as far as they are asked.
+type outside struct {
+	// claims are those that are allocated, by UID; gone are those that nobody holds any more.
+	claims map[string]Claim
+	gone   map[string]bool
+	err    error
+}
+
+// Held implements Claims.
+func (o outside) Held(_ context.Context, r Ref) (bool, error) { return !o.gone[r.UID], o.err }
+
+// Allocated implements Claims.
+func (o outside) Allocated(_ context.Context, r Ref) (Claim, error) {
+	c, known := o.claims[r.UID]
+	if o.err == nil && (!known || c.Ref != r) {
+		return Claim{}, ErrNoClaim
+	}
+	return c, o.err
+}
+
+// damage makes the claim's record unreadable, as the checkpoint does that finds it so. The API server
+// knows the claim.
+func (w *world) damage(c Claim) {
+	delete(w.records.kept, c.UID)
+	w.records.unreadable[c.UID] = c.Ref
+	w.api.claims[c.UID] = c
+}
+
 // Claims of the tests.
 
 func ref(name string) Ref { return Ref{UID: "uid-" + name, Namespace: "team", Name: name} }
@@ -249,6 +279,14 @@ func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), W
 func (w *world) faults() []string {
 	faults := slices.Clone(w.sins)
 	records := slices.DeleteFunc(w.records.snapshot(), func(r Record) bool { return r.BootID != w.bootID() })
+	damaged := func(i gpu.Instance) bool {
+		for uid := range w.records.unreadable {
+			if with(Ready, w.api.claims[uid]).Owns(i.GPU, i.Placement) {
+				return true
+			}
+		}
+		return false
+	}
 	for _, i := range w.instances() {
 		owners := 0
 		for _, r := range records {
@@ -258,6 +296,7 @@ func (w *world) faults() []string {
 		}
 		switch {
 		case w.foreign[i.UUID]:
+		case owners == 0 && damaged(i):
 		case owners == 0:
 			faults = append(faults, fmt.Sprintf("%v: leaked, no record owns it", i))
 		case owners > 1:
