@@ -107,15 +107,18 @@ func runIP(ctx context.Context, commands ...ipCommand) error {
 	return nil
 }
 
-// dropLink removes a link if it is there.
+// dropLink removes a link if it is there. A link whose other end has just died may vanish by itself meanwhile.
 func dropLink(ctx context.Context, namespace netns.Namespace, link string) error {
-	if namespace.IP(ctx, "link show "+link) != nil {
-		return nil
-	}
-	if err := namespace.IP(ctx, "link delete "+link); err != nil && namespace.IP(ctx, "link show "+link) == nil {
+	there, err := namespace.HasLink(ctx, link)
+	if err != nil || !there {
 		return err
 	}
-	return nil
+	failed := namespace.IP(ctx, "link delete "+link)
+	there, err = namespace.HasLink(ctx, link)
+	if err != nil || !there {
+		return err
+	}
+	return failed
 }
 
 // lockHostNetwork takes a lock on the host's network namespace itself, so that no file is left behind.

@@ -4,6 +4,7 @@ package netns
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -87,6 +88,26 @@ func (n Namespace) Output(ctx context.Context, command string) ([]byte, error) {
 		return nil, fmt.Errorf("ip %s: %w: %s", command, err, strings.TrimSpace(stderr.String()))
 	}
 	return stdout.Bytes(), nil
+}
+
+// HasLink tells whether there is a link of that name.
+func (n Namespace) HasLink(ctx context.Context, name string) (bool, error) {
+	output, err := n.Output(ctx, "-json link show")
+	if err != nil {
+		return false, err
+	}
+	var links []struct {
+		Name string `json:"ifname"`
+	}
+	if err := json.Unmarshal(output, &links); err != nil {
+		return false, fmt.Errorf("list the links: %w", err)
+	}
+	for _, link := range links {
+		if link.Name == name {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // onOwnThread runs the function on a thread that ends with it, so that the thread's namespace is nobody else's.

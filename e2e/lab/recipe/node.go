@@ -81,7 +81,8 @@ func containerd() machine.Service {
 	}
 }
 
-// containerdFile: CDI is on by default. restrict_oom_score_adj keeps containers starting where the lab lacks CAP_SYS_RESOURCE.
+// containerdFile: CDI is on by default. restrict_oom_score_adj keeps containers starting where the lab lacks CAP_SYS_RESOURCE. An AppArmor profile
+// would be loaded into the host's kernel and stay there.
 func containerdFile(node Node) string {
 	return fmt.Sprintf(`version = 3
 root = "/var/lib/containerd"
@@ -92,6 +93,7 @@ state = "/run/containerd"
   sandbox = %q
 [plugins.'io.containerd.cri.v1.runtime']
   restrict_oom_score_adj = true
+  disable_apparmor = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%q]
 `, containerdSocket, PauseImage, node.CNI)
