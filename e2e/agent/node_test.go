@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -209,6 +211,38 @@ func (a *agent) waitReady() {
 	})
 }
 
+// metric waits until the agent's metrics have the line.
+func (a *agent) metric(line string) {
+	a.node.t.Helper()
+	a.node.eventually("metric", func(ctx context.Context) error {
+		response, err := a.get(ctx, "/metrics")
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		text, err := io.ReadAll(response.Body)
+		if err != nil || !slices.Contains(strings.Split(string(text), "\n"), line) {
+			return fmt.Errorf("no line %q: %v", line, err)
+		}
+		return nil
+	})
+}
+
+// memory returns the resident memory of the agent in KiB.
+func (a *agent) memory() int {
+	a.node.t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	a.node.must(err)
+	for line := range strings.Lines(string(text)) {
+		var size int
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &size); err == nil {
+			return size
+		}
+	}
+	a.node.t.Fatal("no VmRSS")
+	return 0
+}
+
 // eventually waits until check succeeds.
 func (n *node) eventually(what string, check func(context.Context) error) {
 	n.t.Helper()
@@ -222,4 +256,15 @@ func (n *node) eventually(what string, check func(context.Context) error) {
 func tail(text string, lines int) string {
 	all := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}
+
+// eventuallyFile waits until a file matches the pattern.
+func (n *node) eventuallyFile(what, pattern string) {
+	n.t.Helper()
+	n.eventually(what, func(context.Context) error {
+		if found, err := filepath.Glob(pattern); err != nil || len(found) == 0 {
+			return fmt.Errorf("no file %s", pattern)
+		}
+		return nil
+	})
 }

@@ -1,0 +1,166 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+)
+
+// together runs do for every claim at once and fails the test with each error.
+func (n *node) together(claims []*drapb.Claim, do func(*drapb.Claim) error) {
+	n.t.Helper()
+	var group sync.WaitGroup
+	for _, claim := range claims {
+		group.Go(func() {
+			if err := do(claim); err != nil {
+				n.t.Errorf("%s: %v", claim.GetName(), err)
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestFiftySixSlicesAtOnce(t *testing.T) {
+	n := newNode(t, "h100x8")
+	a, k := n.run()
+	var claims []*drapb.Claim
+	var want []string
+	for g := range 8 {
+		for start := range 7 {
+			claims = append(claims, n.claim(fmt.Sprintf("slice-%d-%d", g, start), []gpu.Device{n.slice(g, 19, start)}))
+			want = append(want, fmt.Sprintf("GPU %d: 19 at %d", g, start))
+		}
+	}
+	prepare := func(claim *drapb.Claim) error { _, err := k.prepare(claim); return err }
+
+	begin := time.Now()
+	n.together(claims, prepare)
+	t.Logf("56 slices prepared in %v", time.Since(begin))
+	if diff := cmp.Diff(want, placements(n.truth())); diff != "" {
+		t.Errorf("instances (-want +got):\n%s", diff)
+	}
+	n.together(claims, prepare)
+	if size := a.memory(); size > 60<<10 {
+		t.Errorf("the agent holds %d KiB, at most 60 MiB", size)
+	}
+	begin = time.Now()
+	n.together(claims, k.unprepare)
+	t.Logf("56 slices unprepared in %v", time.Since(begin))
+	n.isClean()
+}
+
+func TestASlowGPUDelaysNoOther(t *testing.T) {
+	n := newNode(t, "h100x2")
+	_, k := n.run()
+	slow := n.claim("slow", []gpu.Device{n.slice(0, 19, 0)})
+	k.mustPrepare(slow)
+	n.must(fakegpu.Latency(n.machine(), 0, 3*time.Second))
+
+	done := make(chan error, 1)
+	go func() { done <- k.unprepare(slow) }()
+	n.eventually("the destroy begins", func(context.Context) error {
+		if text, err := os.ReadFile(n.recordOf(slow.GetUid())); err != nil || !strings.Contains(string(text), "Unpreparing") {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	claim := n.claim("other", []gpu.Device{n.slice(1, 19, 0)})
+	k.mustPrepare(claim)
+	select {
+	case err := <-done:
+		t.Errorf("the claim on GPU 1 waited for GPU 0, which ended with: %v", err)
+	default:
+	}
+	if err := <-done; err != nil {
+		t.Errorf("unprepare: %v", err)
+	}
+	n.must(fakegpu.Latency(n.machine(), 0, 0))
+	k.mustUnprepare(claim)
+	n.isClean()
+}
+
+func TestTwoAgentsOverlap(t *testing.T) {
+	n := newNode(t, "h100x2")
+	n.configure("profiles: [1g.10gb]\n")
+	older := n.start(shared.agent, "older")
+	first := older.connect()
+	older.waitReady()
+	const few = 2*7 + 2
+	n.publishes("the older agent's devices", devices(few))
+
+	n.configure("")
+	newer := n.start(shared.agent, "newer")
+	second := newer.connect()
+	newer.waitReady()
+	n.publishes("the newer agent's devices", devices(n.offered()))
+
+	// Either may be asked for any claim, also both for one at the same time.
+	var claims []*drapb.Claim
+	for start := range 7 {
+		claims = append(claims, n.claim(fmt.Sprint("slice-", start), []gpu.Device{n.slice(0, 19, start)}))
+	}
+	var mutex sync.Mutex
+	answers := map[string][]string{}
+	n.together(slices.Concat(claims, claims, claims), func(claim *drapb.Claim) error {
+		for _, k := range []*kubelet{first, second} {
+			devices, err := k.prepare(claim)
+			if err != nil {
+				return err
+			}
+			mutex.Lock()
+			answers[claim.GetUid()] = append(answers[claim.GetUid()], fmt.Sprint(devices))
+			mutex.Unlock()
+		}
+		return nil
+	})
+	for uid, given := range answers {
+		if len(slices.Compact(slices.Sorted(slices.Values(given)))) != 1 {
+			t.Errorf("claim %s got different answers: %q", uid, given)
+		}
+	}
+	if got := len(placements(n.truth())); got != len(claims) {
+		t.Errorf("%d instances, want %d", got, len(claims))
+	}
+	n.together(slices.Concat(claims, claims), func(claim *drapb.Claim) error {
+		return errors.Join(first.unprepare(claim), second.unprepare(claim))
+	})
+	n.isClean()
+
+	newer.kill()
+	n.publishes("the older agent's devices after the newer died", devices(few))
+	claim := n.claim("after", []gpu.Device{n.whole(0)})
+	n.container(first.mustPrepare(claim))
+	first.mustUnprepare(claim)
+}
+
+// TestUpgrade replaces the agent as an upgrade does; the one that goes last must not take
+// anything back.
+func TestUpgrade(t *testing.T) {
+	n := newNode(t, "h100x2")
+	older := n.start(shared.agent, "older")
+	k := older.connect()
+	claim := n.claim("lasting", []gpu.Device{n.slice(0, 9, 0)})
+	devices := k.mustPrepare(claim)
+	newer := n.start(shared.agent, "newer")
+	k = newer.connect()
+	older.terminate()
+	newer.waitReady()
+	n.container(devices)
+	if again := k.mustPrepare(claim); fmt.Sprint(again) != fmt.Sprint(devices) {
+		t.Errorf("the newer agent answers %v, want %v", again, devices)
+	}
+	k.mustUnprepare(claim)
+	n.isClean()
+}

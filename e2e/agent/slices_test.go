@@ -1,0 +1,196 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+)
+
+// published is the node's pool as the API server has it.
+type published struct {
+	devices  []resourceapi.Device
+	counters map[string]map[string]resourceapi.Counter
+}
+
+func (n *node) selector() metav1.ListOptions {
+	return metav1.ListOptions{FieldSelector: fields.Set{
+		resourceapi.ResourceSliceSelectorNodeName: n.name, resourceapi.ResourceSliceSelectorDriver: driver,
+	}.String()}
+}
+
+// pool reads the node's pool; an error while it is not whole.
+func (n *node) pool(ctx context.Context) (published, error) {
+	list, err := shared.client.ResourceV1().ResourceSlices().List(ctx, n.selector())
+	if err != nil {
+		return published{}, err
+	}
+	p := published{counters: map[string]map[string]resourceapi.Counter{}}
+	if len(list.Items) == 0 {
+		return p, fmt.Errorf("%s has no slices", n.name)
+	}
+	for _, s := range list.Items {
+		if pool := s.Spec.Pool; pool.ResourceSliceCount != int64(len(list.Items)) || pool.Generation != list.Items[0].Spec.Pool.Generation {
+			return p, fmt.Errorf("%d of %d slices, generation %d", len(list.Items), pool.ResourceSliceCount, pool.Generation)
+		}
+		p.devices = append(p.devices, s.Spec.Devices...)
+		for _, set := range s.Spec.SharedCounters {
+			p.counters[set.Name] = set.Counters
+		}
+	}
+	return p, nil
+}
+
+// publishes waits until the pool is as wanted; the check says what is not.
+func (n *node) publishes(what string, check func(published) error) {
+	n.t.Helper()
+	n.eventually(what, func(ctx context.Context) error {
+		p, err := n.pool(ctx)
+		if err != nil {
+			return err
+		}
+		return check(p)
+	})
+}
+
+// devices returns a check for the number of published devices.
+func devices(want int) func(published) error {
+	return func(p published) error {
+		if len(p.devices) != want {
+			return fmt.Errorf("%d devices, want %d", len(p.devices), want)
+		}
+		return nil
+	}
+}
+
+// offered is how many devices the machine offers as the configuration has it by default.
+func (n *node) offered() int {
+	return len(n.hardware.Devices(gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}}))
+}
+
+func TestMachines(t *testing.T) {
+	for _, machine := range []string{"t4x1", "mixed16", "a30x4l40sx4"} {
+		t.Run(machine, func(t *testing.T) {
+			n := newNode(t, machine)
+			a, k := n.run()
+			a.waitReady()
+			n.publishes("every device", devices(n.offered()))
+			for i, g := range n.hardware.GPUs {
+				use := n.hardware.Devices(gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}})
+				use = slices.DeleteFunc(use, func(d gpu.Device) bool { return d.GPU != g.Name() })
+				claim := n.claim(fmt.Sprint("first-", i), use[:1])
+				n.container(k.mustPrepare(claim))
+				k.mustUnprepare(claim)
+			}
+			n.isClean()
+		})
+	}
+}
+
+func TestSlicesComeBackAfterKubeletsRestart(t *testing.T) {
+	n := newNode(t, "h100x2")
+	a, _ := n.run()
+	a.waitReady()
+	n.publishes("every device", devices(n.offered()))
+	// What kubelet does when it starts.
+	err := shared.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, n.selector())
+	n.must(err)
+	begin := time.Now()
+	n.publishes("every device again", devices(n.offered()))
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("slices came back after %v", took)
+	}
+}
+
+func TestNoGPU(t *testing.T) {
+	n := emptyNode(t, "h100x2")
+	for path, text := range map[string]string{
+		filepath.Join(fakegpu.ProcRoot(n.machine()), "sys/kernel/random/boot_id"): "5b1c1b5e-0000-4000-8000-000000000001\n",
+		filepath.Join(fakegpu.DriverRoot(n.machine()), "etc/os-release"):          "",
+		filepath.Join(fakegpu.SysRoot(n.machine()), "bus/pci/drivers_autoprobe"):  "1\n",
+	} {
+		n.must(os.MkdirAll(filepath.Dir(path), 0o755))
+		n.must(os.WriteFile(path, []byte(text), 0o644))
+	}
+	a, _ := n.run()
+	a.waitReady()
+	n.publishes("no device", devices(0))
+	a.metric("tessera_gpus 0")
+	a.terminate()
+}
+
+func TestDriverComesLater(t *testing.T) {
+	n := newNode(t, "h100x2")
+	n.must(fakegpu.RemoveDriver(n.machine()))
+	a, k := n.run()
+	a.waitReady()
+	n.publishes("no device", devices(0))
+	claim := n.claim("early", []gpu.Device{n.whole(0)})
+	if _, err := k.prepare(claim); err == nil || !strings.Contains(err.Error(), "no such device") {
+		t.Errorf("prepare without a driver: %v", err)
+	}
+	k.mustUnprepare(claim)
+
+	n.must(fakegpu.RestoreDriver(n.machine()))
+	begin := time.Now()
+	n.publishes("the driver's devices without a restart", devices(n.offered()))
+	if took := time.Since(begin); took > 6*time.Second {
+		t.Errorf("devices appeared after %v", took)
+	}
+	n.container(k.mustPrepare(claim))
+	k.mustUnprepare(claim)
+	n.isClean()
+}
+
+func TestDriverVersionChanges(t *testing.T) {
+	const next = "580.82.07"
+	n := newNode(t, "h100x2")
+	a, k := n.run()
+	a.waitReady()
+	running := n.claim("running", []gpu.Device{n.whole(1)})
+	before := k.mustPrepare(running)
+	n.must(fakegpu.SetDriverVersion(t.Context(), n.machine(), next))
+	n.publishes("the new version", func(p published) error {
+		for _, d := range p.devices {
+			if d.Name == wire.DeviceName(n.whole(0)) && d.Attributes[wire.DriverVersion].VersionValue != nil &&
+				*d.Attributes[wire.DriverVersion].VersionValue == "580.82.7" {
+				return nil
+			}
+		}
+		return fmt.Errorf("GPU 0 does not say %s", next)
+	})
+	n.eventually("a container that starts again gets the new libraries", func(context.Context) error {
+		if !n.container(before).mounts("/usr/lib/x86_64-linux-gnu/libcuda.so." + next) {
+			return fmt.Errorf("libcuda.so.%s is not mounted", next)
+		}
+		return nil
+	})
+	claim := n.claim("later", []gpu.Device{n.slice(0, 19, 0)})
+	n.container(k.mustPrepare(claim))
+	k.mustUnprepare(claim)
+	k.mustUnprepare(running)
+	n.isClean()
+}
+
+// withheld returns a check that the counter of a memory slice has the value.
+func withheld(n *node, index, slice int, want string) func(published) error {
+	return func(p published) error {
+		counter, ok := p.counters[n.hardware.GPUs[index].Name()][fmt.Sprintf("memory-slice-%d", slice)]
+		if !ok || counter.Value.String() != want {
+			return fmt.Errorf("memory slice %d of GPU %d: %v, want %s", slice, index, counter.Value.String(), want)
+		}
+		return nil
+	}
+}
