@@ -34,7 +34,7 @@ test-unit: ## unit and property tests and fuzz seeds; without root, those that n
 .PHONY: build
 build: ## the product's binaries, into bin/
 	mkdir -p bin
-	$(GO) build -trimpath -o bin/ ./cmd/...
+	$(GO) build -trimpath -tags grpcnotrace -o bin/ ./cmd/...
 
 ##@ Everything
 
