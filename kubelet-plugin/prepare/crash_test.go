@@ -159,7 +159,7 @@ func (r *trial) kill(do operation, number int) {
 			panic(killed{})
 		}
 	})
-	err, dead := survive(func() error { return do(r, p) })
+	dead, err := survive(func() error { return do(r, p) })
 	if !dead {
 		r.faults = append(r.faults, fmt.Sprintf("was to be killed at event %d: %v", number, err))
 	}

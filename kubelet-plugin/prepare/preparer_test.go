@@ -107,7 +107,7 @@ func TestBadClaims(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.Prepare(quiet(t), test.claim)
-			if !has(err, test.says, test.claim.Ref.String()) || test.is != nil && !errors.Is(err, test.is) {
+			if !has(err, test.says, test.claim.String()) || test.is != nil && !errors.Is(err, test.is) {
 				t.Errorf("prepare: %v, want it to say %q and be %v", err, test.says, test.is)
 			}
 			if w.records.writes > 0 {

@@ -46,7 +46,7 @@ var mishaps = rapid.Custom(func(t *rapid.T) mishap {
 var errMishap = errors.New("mishap")
 
 // call runs an agent's call under the mishap and reports whether the mishap came.
-func (w *walk) call(m mishap, do func(ctx context.Context, p *Preparer) error) (err error, came bool) {
+func (w *walk) call(m mishap, do func(ctx context.Context, p *Preparer) error) (came bool, err error) {
 	ctx, cancel := context.WithCancelCause(quiet(w.t))
 	defer cancel(nil)
 	event := -1
@@ -76,11 +76,11 @@ func (w *walk) call(m mishap, do func(ctx context.Context, p *Preparer) error) (
 	}
 	w.before, w.after = fail(false), fail(true)
 	defer func() { w.before, w.after = nil, nil }()
-	err, dead := survive(func() error { return do(ctx, p) })
+	dead, err := survive(func() error { return do(ctx, p) })
 	if dead {
-		return nil, true
+		return true, nil
 	}
-	return err, came
+	return came, err
 }
 
 // apart runs an action on one claim and checks that no other claim notices.
@@ -108,7 +108,7 @@ func (w *walk) prepare(t *rapid.T) {
 	m := mishaps.Draw(t, "during prepare")
 	w.apart(t, c.UID, func() {
 		var answers []Answer
-		err, came := w.call(m, func(ctx context.Context, p *Preparer) (err error) {
+		came, err := w.call(m, func(ctx context.Context, p *Preparer) (err error) {
 			answers, err = p.Prepare(ctx, c)
 			return err
 		})
@@ -126,7 +126,7 @@ func (w *walk) unprepare(t *rapid.T) {
 	c := rapid.SampledFrom(w.claims).Draw(t, "claim")
 	m := mishaps.Draw(t, "during unprepare")
 	w.apart(t, c.UID, func() {
-		err, came := w.call(m, func(ctx context.Context, p *Preparer) error { return p.Unprepare(ctx, c.Ref) })
+		came, err := w.call(m, func(ctx context.Context, p *Preparer) error { return p.Unprepare(ctx, c.Ref) })
 		if err != nil && !came && !errors.Is(err, gpu.ErrBusy) {
 			t.Errorf("claim %s: %v", c.Ref, err)
 		}

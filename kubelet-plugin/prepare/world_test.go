@@ -377,16 +377,16 @@ func (w *world) litter() []string {
 type killed struct{}
 
 // survive runs an agent's call until it ends or is killed.
-func survive(call func() error) (err error, dead bool) {
+func survive(call func() error) (dead bool, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			if _, ok := cause.(killed); !ok {
 				panic(cause)
 			}
-			err, dead = errors.New("killed"), true
+			dead, err = true, errors.New("killed")
 		}
 	}()
-	return call(), false
+	return false, call()
 }
 
 // quiet is the test's context with a logger that says nothing.
