@@ -63,7 +63,7 @@ func (r *Reader) Read(object *resourceapi.ResourceClaim) (prepare.Claim, error) 
 			Result:   prepare.Result{Request: result.Request, Pool: result.Pool, Device: result.Device},
 			Use:      use,
 			Admin:    result.AdminAccess != nil && *result.AdminAccess,
-			Settings: prepare.Settings{TimeSlice: settings.TimeSlice},
+			Settings: settings,
 		}
 		if result.ShareID != nil {
 			wanted.ShareID = string(*result.ShareID)
