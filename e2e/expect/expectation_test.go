@@ -60,15 +60,3 @@ func TestParse(t *testing.T) {
 		})
 	}
 }
-
-func FuzzParse(f *testing.F) {
-	f.Add("gpus: 1\nmig: [1g.10gb]\nmemory: 19Gi")
-	f.Add("phase: Pending\nreason: full")
-	f.Add("containers: {a: {log: x}}")
-	f.Fuzz(func(t *testing.T, text string) {
-		e, err := Parse(text)
-		if err == nil && e.Phase != Pending && e.empty() && len(e.Containers) == 0 {
-			t.Errorf("%q expects nothing and was accepted", text)
-		}
-	})
-}
