@@ -318,10 +318,15 @@ func TestKillAfterDamage(t *testing.T) {
 // TestKillTwice kills the agent that follows a killed one, too.
 func TestKillTwice(t *testing.T) {
 	t.Parallel()
-	tried, faults := scenarios["slice beside neighbours"].crashes(t, func(*world) {}, map[string]operation{
-		"prepare": prepareIt, "unprepare": unprepareIt, "reconcile": reconcileIt,
-	})
-	report(t, tried, faults)
+	for _, name := range []string{"slice beside neighbours", "slices and a whole GPU"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tried, faults := scenarios[name].crashes(t, func(*world) {}, map[string]operation{
+				"prepare": prepareIt, "unprepare": unprepareIt, "reconcile": reconcileIt,
+			})
+			report(t, tried, faults)
+		})
+	}
 }
 
 func report(t *testing.T, tried int, faults []string) {

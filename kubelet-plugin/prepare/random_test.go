@@ -208,7 +208,7 @@ func (w *walk) end(t *rapid.T) {
 // fail, busy and lost GPUs, an administrator at work and reboots.
 func TestRandomHistory(t *testing.T) {
 	t.Parallel()
-	locks := t.TempDir()
+	locks := memoryDir(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		w := &walk{world: emptyWorld(nodeOf(t, "h100x2"), locks), t: t}
 		timed := claim("timed", w.whole(1))
