@@ -14,10 +14,10 @@ LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/tools/go.mod
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 FUZZTIME     ?= 30s
 
-# What needs root and the lab's programs stands apart: the agent's own tests, and the suites.
-AGENT := ./e2e/agent/...
-SUITE := ./e2e/suite/...
-UNIT   = $$($(GO) list ./... | grep -v -e /e2e/agent -e /e2e/suite)
+# What needs root and the lab's programs stands apart from what runs anywhere.
+INTEGRATION := ./e2e/agent ./e2e/lab
+SUITE       := ./e2e/suite
+UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE)))
 
 ##@ Every day
 
@@ -39,14 +39,14 @@ build: ## the product's binaries, into bin/
 ##@ Everything
 
 .PHONY: test
-test: ## everything: test-unit and test-agent with -race, then test-lab (root)
+test: ## everything: test-unit and test-integration with -race, then test-lab (root)
 	@$(MAKE) test-unit RACE=-race
-	@$(MAKE) test-agent RACE=-race
+	@$(MAKE) test-integration RACE=-race
 	@$(MAKE) test-lab
 
-.PHONY: test-agent
-test-agent: lab ## the real agent with a client in kubelet's place: crashes, concurrency, bad input (root)
-	$(GO) test $(RACE) -timeout 20m -count=1 $(AGENT)
+.PHONY: test-integration
+test-integration: lab ## the real agent with a client in kubelet's place, and the lab itself (root)
+	$(GO) test $(RACE) -timeout 20m -count=1 $(INTEGRATION)
 
 .PHONY: test-lab
 test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
@@ -54,7 +54,7 @@ test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
 
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
-	grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|^\./(.*)/[^/]*:func (Fuzz\w+)|\1 \2|' | sort | \
+	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|^\./(.*)/[^/]*:func (Fuzz\w+)|\1 \2|' | sort | \
 	while read -r folder name; do \
 		echo "== $$name in $$folder, $(FUZZTIME)"; \
 		$(GO) test "./$$folder" -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' || exit 1; \
