@@ -210,6 +210,25 @@ func TestAnotherAllocation(t *testing.T) {
 	clean(t, w)
 }
 
+// TestAnotherBootHoldsNothing calls the agent after a boot before anything was reconciled.
+func TestAnotherBootHoldsNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	mustPrepare(t, w.process(t, nil), claim("a", w.slice(0, 19, 3)))
+	mustPrepare(t, w.process(t, nil), claim("b", w.slice(0, 19, 4)))
+	w.reboot()
+	p := w.process(t, nil)
+	mustPrepare(t, p, claim("next", w.whole(0)))
+	if _, err := p.Prepare(quiet(t), claim("a", w.slice(0, 19, 3))); !has(err, "held by claim team/next") {
+		t.Errorf("prepare: %v, want the holder", err)
+	}
+	mustUnprepare(t, p, claim("a"))
+	mustUnprepare(t, p, claim("b"))
+	sound(t, w)
+	mustUnprepare(t, p, claim("next"))
+	clean(t, w)
+}
+
 // TestNewerAgentReadsTheSameClaimDifferently checks that a claim which is ready stays as it was made.
 func TestNewerAgentReadsTheSameClaimDifferently(t *testing.T) {
 	t.Parallel()
