@@ -221,10 +221,10 @@ func (a *agent) metric(line string) {
 		}
 		defer response.Body.Close()
 		text, err := io.ReadAll(response.Body)
-		if err != nil || !slices.Contains(strings.Split(string(text), "\n"), line) {
-			return fmt.Errorf("no line %q: %v", line, err)
+		if !slices.Contains(strings.Split(string(text), "\n"), line) {
+			err = errors.Join(err, fmt.Errorf("no line %q", line))
 		}
-		return nil
+		return err
 	})
 }
 

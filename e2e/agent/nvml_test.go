@@ -48,10 +48,8 @@ func (s *stage) fail(environment ...string) error {
 	a := s.start(shared.agent, "agent", environment...)
 	defer a.kill()
 	k, claim := a.connect(), s.victim()
-	ctx, cancel := context.WithTimeout(s.t.Context(), callLimit)
-	defer cancel()
 	var devices []*drapb.Device
-	if err := poll(ctx, func(context.Context) (err error) {
+	if err := s.retry(func() (err error) {
 		devices, err = k.prepare(claim)
 		return err
 	}); err != nil {
@@ -60,10 +58,17 @@ func (s *stage) fail(environment ...string) error {
 	if err := s.promised(devices); err != nil {
 		return err
 	}
-	if err := poll(ctx, func(context.Context) error { return k.unprepare(claim) }); err != nil {
+	if err := s.retry(func() error { return k.unprepare(claim) }); err != nil {
 		return fmt.Errorf("unprepare: %w", err)
 	}
 	return s.restored()
+}
+
+// retry repeats a call until it succeeds.
+func (s *stage) retry(call func() error) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), callLimit)
+	defer cancel()
+	return poll(ctx, func(context.Context) error { return call() })
 }
 
 func TestEveryNVMLCallFailsOnce(t *testing.T) {

@@ -111,12 +111,8 @@ func watch(dir string) (*os.File, error) {
 // drain turns the changes into at most one pending stir.
 func drain(ctx context.Context, changes *os.File, stirred chan<- struct{}) error {
 	events := make([]byte, 4096)
-	for {
-		_, err := changes.Read(events)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
+	for ctx.Err() == nil {
+		if _, err := changes.Read(events); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("watch the agents of the node: %w", err)
 		}
 		select {
@@ -124,4 +120,5 @@ func drain(ctx context.Context, changes *os.File, stirred chan<- struct{}) error
 		default:
 		}
 	}
+	return nil
 }
