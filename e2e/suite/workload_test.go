@@ -86,14 +86,26 @@ func request(name, class string, selectors ...string) resourceapi.DeviceRequest 
 }
 
 // claim creates a claim.
-func (r room) claim(ctx context.Context, name string, requests ...resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
+func (r room) claim(ctx context.Context, name string, requests ...resourceapi.DeviceRequest) {
 	GinkgoHelper()
-	claim, err := c.Client.ResourceV1().ResourceClaims(string(r)).Create(ctx, &resourceapi.ResourceClaim{
+	Expect(r.tryClaim(ctx, name, requests...)).To(Succeed())
+}
+
+func (r room) tryClaim(ctx context.Context, name string, requests ...resourceapi.DeviceRequest) error {
+	return r.make(ctx, claimOf(name, requests...))
+}
+
+func claimOf(name string, requests ...resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
+	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: requests}},
-	}, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	return claim
+	}
+}
+
+// make creates a claim as it is.
+func (r room) make(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	_, err := c.Client.ResourceV1().ResourceClaims(string(r)).Create(ctx, claim, metav1.CreateOptions{})
+	return err
 }
 
 // stay answers a question of the probe, which devices there are when none is named, and keeps the
@@ -122,8 +134,12 @@ func podOf(name string, command []string, claims ...string) *corev1.Pod {
 
 func (r room) create(ctx context.Context, pod *corev1.Pod) {
 	GinkgoHelper()
+	Expect(r.tryCreate(ctx, pod)).To(Succeed())
+}
+
+func (r room) tryCreate(ctx context.Context, pod *corev1.Pod) error {
 	_, err := c.Client.CoreV1().Pods(string(r)).Create(ctx, pod, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	return err
 }
 
 // hold creates a claim and a pod of the same name that keeps it, and returns when the pod runs.
