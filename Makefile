@@ -39,7 +39,7 @@ build: ## the product's binaries, into bin/
 ##@ Everything
 
 .PHONY: test
-test: ## everything: test-unit and test-integration with -race, then test-lab (root)
+test: lab ## everything: test-unit and test-integration with -race, then test-lab (root)
 	@$(MAKE) test-unit RACE=-race
 	@$(MAKE) test-integration RACE=-race
 	@$(MAKE) test-lab
@@ -94,6 +94,7 @@ verify-format:
 verify-lint: $(LINT)
 	@echo "== lint"
 	$(LINT) run --allow-parallel-runners ./...
+	cd e2e/oracle && $(LINT) run --allow-parallel-runners --config ../../.golangci.yml ./...
 
 .PHONY: verify-laws
 verify-laws:
