@@ -105,11 +105,11 @@ func (x *execution) undo(ctx context.Context) error {
 	return x.view.lost(x.record)
 }
 
-// rollback takes back what this execution made, after a step failed. The record is trimmed first to
-// what was begun: whatever else lies at a placement of the claim came from somebody else meanwhile.
+// rollback takes back what this execution made, after a step of a claim that is Preparing failed. The
+// record is trimmed first to what was begun: whatever else lies at a placement of the claim came from somebody else meanwhile.
 func (x *execution) rollback(ctx context.Context) error {
 	r := x.record
-	r.State, r.Wanted, r.Instances = Preparing, nil, nil
+	r.Wanted, r.Instances = nil, nil
 	for _, w := range x.record.Wanted {
 		at := place{w.Use.GPU, w.Use.Placement}
 		instance, exists := x.live[at]

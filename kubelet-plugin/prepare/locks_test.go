@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -116,6 +117,37 @@ func TestLockExcludes(t *testing.T) {
 	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+}
+
+// TestRemovedLockFile lets three processes fight for a lock whose file every holder removes, without a
+// pause between their tries: whoever locks a file that is gone by then does not hold the lock.
+func TestRemovedLockFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(memoryDir(t), "claim.lock")
+	var inside atomic.Int32
+	var group sync.WaitGroup
+	for range 3 {
+		group.Go(func() {
+			for held := 0; held < 2000; {
+				file, err := lockFile(path, "claim team/a")
+				if errors.Is(err, errLocked) {
+					continue
+				}
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				held++
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d hold the lock", n)
+				}
+				runtime.Gosched()
+				inside.Add(-1)
+				(&lock{file: file, leave: func() {}}).end()
+			}
+		})
+	}
+	group.Wait()
 }
 
 // TestQueueIsFair lets goroutines line up one after the other: they get their turns in that order.

@@ -360,6 +360,30 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
+// TestFitsBesideAllTogether has three claims of which any two fit: no GPU of the catalogue is like that,
+// but a geometry may be.
+func TestFitsBesideAllTogether(t *testing.T) {
+	t.Parallel()
+	geometry, err := gpu.NewGeometry([]gpu.Profile{
+		{ID: 1, Name: "1g", Size: 1, Starts: []int{0, 1, 2, 3}, Engines: gpu.Engines{JPEG: 1}},
+		{ID: 4, Name: "4g", Size: 4, Starts: []int{0}, Engines: gpu.Engines{JPEG: 2}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	use := func(start int) gpu.Use {
+		return gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 1, Start: start, Size: 1}}
+	}
+	held := []holder{{use: use(0), refusal: &AlreadyHeld{Claim: ref("b")}}}
+	if err := fits(geometry, held, use(2)); err != nil {
+		t.Errorf("beside one: %v", err)
+	}
+	held = append(held, holder{use: use(1), refusal: &AlreadyHeld{Claim: ref("c")}})
+	if err := fits(geometry, held, use(2)); !errors.Is(err, gpu.ErrOccupied) || !has(err, "jpeg-engines") {
+		t.Errorf("beside two: %v, want the engines that are missing", err)
+	}
+}
+
 func TestUndo(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -229,6 +229,33 @@ func TestAnotherBootHoldsNothing(t *testing.T) {
 	clean(t, w)
 }
 
+// TestRecordOfAnotherBootDestroysNothing finds another's instance where the last boot's would lie.
+func TestRecordOfAnotherBootDestroysNothing(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(p *Preparer, c Claim) error{
+		"reconcile": func(p *Preparer, _ Claim) error { return p.Reconcile(quiet(t)) },
+		"unprepare": func(p *Preparer, c Claim) error { return p.Unprepare(quiet(t), c.Ref) },
+	} {
+		for _, state := range []State{Preparing, Ready, Unpreparing} {
+			w := newWorld(t, "h100x2")
+			c := claim("a", w.slice(0, 19, 3))
+			r := with(state, c)
+			r.BootID = "boot-0"
+			w.records.kept[c.UID] = r
+			if _, err := w.intrude(c.Wanted[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := end(w.process(t, nil), c); err != nil {
+				t.Errorf("%s of %s: %v", name, state, err)
+			}
+			if got := len(w.instances()); got != 1 {
+				t.Errorf("%s of %s: %d instances, want the other's", name, state, got)
+			}
+			clean(t, w)
+		}
+	}
+}
+
 // TestNewerAgentReadsTheSameClaimDifferently checks that a claim which is ready stays as it was made.
 func TestNewerAgentReadsTheSameClaimDifferently(t *testing.T) {
 	t.Parallel()
