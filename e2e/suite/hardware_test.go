@@ -118,6 +118,7 @@ var _ = Describe("An instance that an administrator made", func() {
 		r.claim(ctx, "over", slice)
 		r.create(ctx, podOf("over", stay(), "over"))
 		r.pending(ctx, "over")
+		r.release(ctx, "over")
 		crash(ctx, on)
 		r.release(ctx, "beside")
 		Expect(hardware(on).GPUs[0].Instances).To(Equal(made))
