@@ -5,6 +5,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	batchv1 "k8s.io/api/batch/v1"
@@ -97,6 +98,24 @@ func TestExamplesCanBeServed(t *testing.T) {
 				serve(t, newCluster(t, known), own, subject)
 			}
 		})
+	}
+}
+
+// TestFirstClaimCanBeServed holds the claim that the README offers for copying to the same standard.
+func TestFirstClaimCanBeServed(t *testing.T) {
+	readme, err := os.ReadFile(filepath.Join(root(t), "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(readme), "```yaml\n")
+	manifest, _, found := strings.Cut(rest, "```\n")
+	if !found {
+		t.Fatal("the README shows no manifest")
+	}
+	own := map[string][]runtime.Object{"README.md": decode(t, "README.md", manifest)}
+	c := newCluster(t, newClasses(find[*resourceapi.DeviceClass](manifests(t, "deployments"))))
+	if len(c.allocate(t, claimsOf(t, c, own, one[*corev1.Pod](t, own).Spec))) != 1 {
+		t.Error("the claim in the README got no device")
 	}
 }
 

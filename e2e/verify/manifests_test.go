@@ -26,32 +26,37 @@ import (
 // is an error.
 func manifests(t *testing.T, folder string) map[string][]runtime.Object {
 	t.Helper()
-	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
 	objects := map[string][]runtime.Object{}
 	files(t, func(file, text string) {
-		if path.Dir(file) != folder || path.Base(file) == "kustomization.yaml" {
-			return
-		}
-		documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
-		for {
-			var document runtime.RawExtension
-			err := documents.Decode(&document)
-			if errors.Is(err, io.EOF) {
-				return
-			}
-			if err != nil {
-				t.Errorf("%s: %v", file, err)
-				return
-			}
-			object, _, err := decoder.Decode(document.Raw, nil, nil)
-			if err != nil {
-				t.Errorf("%s: %v", file, err)
-				continue
-			}
-			objects[path.Base(file)] = append(objects[path.Base(file)], object)
+		if path.Dir(file) == folder && path.Base(file) != "kustomization.yaml" {
+			objects[path.Base(file)] = decode(t, file, text)
 		}
 	}, ".yaml")
 	return objects
+}
+
+// decode returns the objects of one manifest.
+func decode(t *testing.T, file, text string) []runtime.Object {
+	t.Helper()
+	decoder := serializer.NewCodecFactory(scheme.Scheme, serializer.EnableStrict).UniversalDeserializer()
+	documents := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096)
+	var objects []runtime.Object
+	for {
+		var document runtime.RawExtension
+		err := documents.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return objects
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		object, _, err := decoder.Decode(document.Raw, nil, nil)
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		objects = append(objects, object)
+	}
 }
 
 // find returns the objects of one type.
