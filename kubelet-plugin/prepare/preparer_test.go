@@ -569,6 +569,7 @@ func TestReconcile(t *testing.T) {
 	if len(w.records.kept) != 3 {
 		t.Error("a claim was taken back although nobody said that it is not held")
 	}
+	sound(t, w)
 	p.Claims = outside{gone: map[string]bool{"uid-stale": true}}
 	if err := p.Reconcile(quiet(t)); err != nil {
 		t.Error(err)

@@ -75,39 +75,42 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err != nil {
 		return err
 	}
-	keep := true
 	if r.State == damaged {
-		// A claim that is not found may only have a damaged name, and its pods may run: kubelet knows
-		// the name and says it with its next call.
-		if r, err = p.restore(ctx, r); errors.Is(err, ErrNoClaim) {
+		r, err = p.restore(ctx, r)
+		switch {
+		case errors.Is(err, ErrNoClaim):
+			// It may only be its name that is damaged, and its pods may run: kubelet knows the name and
+			// says it with its next call.
 			return nil
+		case err != nil:
+			return err
 		}
-	} else {
-		keep, err = p.keeps(ctx, r)
 	}
-	if err != nil {
-		return err
-	}
+	keep, doubt := p.keeps(ctx, r)
 	unlock, err := p.locks.gpus(ctx, r.touched(), r.Ref)
 	if err != nil {
-		return err
+		return errors.Join(doubt, err)
 	}
 	defer unlock()
 	if keep {
 		_, err := p.settle(ctx, r)
-		return err
+		return errors.Join(doubt, err)
 	}
 	return p.release(ctx, r)
 }
 
-// keeps reports whether the claim stays as it is: it is ready, of this boot, and may be in use.
+// keeps reports whether the claim stays as it is: it is ready, or was before its record was damaged,
+// in this boot, and may be in use. In doubt, which is the error, it stays.
 func (p *Preparer) keeps(ctx context.Context, r Record) (bool, error) {
-	if r.State != Ready || r.BootID != p.BootID {
+	switch {
+	case r.State == damaged:
+		return true, nil
+	case r.State != Ready, r.BootID != p.BootID:
 		return false, nil
 	}
 	held, err := p.Claims.Held(ctx, r.Ref)
 	if err != nil {
-		return false, fmt.Errorf("ask whether the claim is held: %w", err)
+		return true, fmt.Errorf("ask whether the claim is held: %w", err)
 	}
 	return held, nil
 }

@@ -408,15 +408,6 @@ func survive(call func() error) (dead bool, err error) {
 // quiet is the test's context with a logger that says nothing.
 func quiet(tb testing.TB) context.Context { return klog.NewContext(tb.Context(), klog.Logger{}) }
 
-func openFiles(tb testing.TB) int {
-	tb.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return len(entries)
-}
-
 func lines(steps []Step) []string {
 	var all []string
 	for _, s := range steps {
