@@ -184,7 +184,7 @@ func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 			"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
 		},
 		"syncFrequency":             "10s", // a pod whose claim could not be prepared is tried again this often, not each minute
-		"nodeStatusUpdateFrequency": "1s", // a node that is ready says so at once, not after ten seconds
+		"nodeStatusUpdateFrequency": "1s",  // a node that is ready says so at once, not after ten seconds
 		"registerWithTaints":        node.Taints,
 		"featureGates":              cluster.Gates,
 	}, "", "  ")
