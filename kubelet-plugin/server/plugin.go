@@ -31,6 +31,8 @@ var _ kubeletplugin.DRAPlugin = (*plugin)(nil)
 // PrepareResourceClaims prepares the claims in parallel. Each gets its own result: one that fails
 // leaves the others alone.
 func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
+	p.begun.Add(1)
+	defer p.ended.Add(1)
 	return each(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
 		devices, err := p.prepare(ctx, claim)
 		return claim.UID, kubeletplugin.PrepareResult{Devices: devices, Err: err}
@@ -39,6 +41,8 @@ func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 
 // UnprepareResourceClaims takes the claims back in parallel, each with its own result.
 func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
+	p.begun.Add(1)
+	defer p.ended.Add(1)
 	return each(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
 		return claim.UID, p.unprepare(ctx, claim)
 	}), nil

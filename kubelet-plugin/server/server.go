@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
+	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -53,6 +56,8 @@ const verbosity = 6
 type Server struct {
 	Config
 	registered atomic.Bool
+	// begun and ended count calls.
+	begun, ended atomic.Int64
 	// fatal receives the first error after which the process cannot serve any more.
 	fatal chan error
 }
@@ -62,13 +67,14 @@ func New(config Config) *Server {
 	return &Server{Config: config, fatal: make(chan error, 1)}
 }
 
-// Run serves kubelet until ctx ends, then returns nil after the sockets are gone. It returns an error
-// when serving cannot start or breaks.
+// Run serves kubelet until ctx ends. Then calls in progress come to their end, within limits, and it
+// returns nil after the sockets are gone. It returns an error when serving cannot start or breaks.
 func (s *Server) Run(ctx context.Context) error {
 	if err := removeStale(ctx, s.Driver, s.PluginDir, s.RegistryDir); err != nil {
 		return err
 	}
-	helper, err := kubeletplugin.Start(ctx, &plugin{s},
+	// The helper would cut off calls at once when its context ends.
+	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), &plugin{s},
 		kubeletplugin.DriverName(s.Driver),
 		kubeletplugin.NodeName(s.Node),
 		kubeletplugin.KubeClient(s.Client),
@@ -86,10 +92,47 @@ func (s *Server) Run(ctx context.Context) error {
 	defer helper.Stop()
 	select {
 	case <-ctx.Done():
+		s.drain(ctx)
 		return nil
 	case err := <-s.fatal:
 		return err
 	}
+}
+
+// When the server ends, it serves until nothing was called for the time of quiet, at most for the time of
+// farewell, which is less than kubelet grants a pod to end by itself.
+const (
+	quiet    = 500 * time.Millisecond
+	farewell = 20 * time.Second
+)
+
+// drain takes the registration away, so that kubelet calls another agent if there is one, and waits
+// until kubelet has got its last answer.
+func (s *Server) drain(ctx context.Context) {
+	if err := os.Remove(s.registration()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		klog.FromContext(ctx).Error(err, "Kubelet may still call this agent while it ends")
+	}
+	end := time.After(farewell)
+	for {
+		ended, begun := s.ended.Load(), s.begun.Load()
+		select {
+		case <-time.After(quiet):
+		case <-end:
+			klog.FromContext(ctx).Info("Ending with calls in progress", "after", farewell)
+			return
+		}
+		if ended == begun && begun == s.begun.Load() {
+			return
+		}
+	}
+}
+
+// registration is the path of the socket where kubelet finds the plugin.
+func (s *Server) registration() string {
+	if s.PodUID == "" {
+		return filepath.Join(s.RegistryDir, s.Driver+"-reg.sock")
+	}
+	return filepath.Join(s.RegistryDir, kubeletplugin.RollingUpdateRegistrarSocketFile(s.RegistryDir, s.Driver, types.UID(s.PodUID)))
 }
 
 // Registered reports whether kubelet accepted the plugin.

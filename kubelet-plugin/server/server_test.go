@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,7 +22,7 @@ import (
 	"google.golang.org/protobuf/testing/protocmp"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
@@ -90,7 +91,7 @@ func folder(t *testing.T) string {
 
 func config(t *testing.T, names ...string) Config {
 	t.Helper()
-	var objects []runtime.Object
+	var objects []k8sruntime.Object
 	for _, name := range names {
 		objects = append(objects, claim(name))
 	}
@@ -208,6 +209,42 @@ func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
 	defer cancel()
 	if _, err := kubelet.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: requests(names...)}); err != nil {
 		t.Errorf("four claims that wait for each other: %v", err)
+	}
+}
+
+func TestACallInProgressComesToItsEnd(t *testing.T) {
+	c := config(t, "a")
+	barrier := &sync.WaitGroup{}
+	barrier.Add(2)
+	c.Claims = claims{barrier: barrier}
+	s := New(c)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	kubelet := drapb.NewDRAPluginClient(dial(t, waitForSocket(t, s.PluginDir, "dra*.sock")))
+	called := make(chan error, 1)
+	go func() {
+		_, err := kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: requests("a")})
+		called <- err
+	}()
+	for testutil.ToFloat64(s.Metrics.inFlight.WithLabelValues("prepare")) != 1 {
+		runtime.Gosched()
+	}
+	cancel()
+	select {
+	case err := <-ended:
+		t.Errorf("the server ended below a call: %v", err)
+	case <-time.After(2 * quiet):
+	}
+	if left, err := filepath.Glob(filepath.Join(s.RegistryDir, "*")); len(left) != 0 || err != nil {
+		t.Errorf("kubelet still finds %q, %v", left, err)
+	}
+	barrier.Done()
+	if err := <-called; err != nil {
+		t.Errorf("the call: %v", err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("Run: %v", err)
 	}
 }
 

@@ -1,0 +1,139 @@
+package server
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+const driver = "gpu.tessera.dev"
+
+type inventory gpu.Node
+
+func (i inventory) Node() gpu.Node { return gpu.Node(i) }
+
+// allocated is a claim that holds the devices, and one of another driver.
+func allocated(name string, node gpu.Node, devices ...gpu.Device) *resourceapi.ResourceClaim {
+	c := claim(name)
+	results := []resourceapi.DeviceRequestAllocationResult{{Request: "nic", Driver: "nic.example.com", Pool: "x", Device: "y"}}
+	for _, d := range devices {
+		results = append(results, resourceapi.DeviceRequestAllocationResult{
+			Request: "gpu", Driver: driver, Pool: wire.PoolName(node.Name, driver), Device: wire.DeviceName(d),
+		})
+	}
+	c.Status.Allocation.Devices.Results = results
+	return c
+}
+
+func TestRead(t *testing.T) {
+	node := gputest.Node(t, "h100x2")
+	whole := gpu.Device{GPU: node.GPUs[1].Name(), Use: gpu.Use{Shape: gpu.Whole}}
+	slice := gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.MIG, Placement: node.GPUs[0].Geometry.Placements(19)[3]}}
+	object := allocated("a", node, whole, slice)
+	object.Status.Allocation.Devices.Results[2].AdminAccess = new(true)
+	object.Status.Allocation.Devices.Results[2].ShareID = new(types.UID("share"))
+
+	got, err := NewReader(driver, nil, inventory(node)).Read(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := prepare.Claim{
+		Ref: prepare.Ref{UID: "uid-a", Namespace: "ns", Name: "a"},
+		Wanted: []prepare.Wanted{
+			{Result: prepare.Result{Request: "gpu", Pool: wire.PoolName(node.Name, driver), Device: wire.DeviceName(whole)}, Use: whole},
+			{Result: prepare.Result{Request: "gpu", Pool: wire.PoolName(node.Name, driver), Device: wire.DeviceName(slice), ShareID: "share"}, Use: slice, Admin: true},
+		},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Read (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	node := gputest.Node(t, "h100x2")
+	whole := gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.Whole}}
+	tests := map[string]struct {
+		change func(*resourceapi.ResourceClaim)
+		want   string
+	}{
+		"an unknown device": {func(c *resourceapi.ResourceClaim) { c.Status.Allocation.Devices.Results[1].Device = "gpu-9" }, `"gpu-9"`},
+		"bad parameters": {func(c *resourceapi.ResourceClaim) {
+			c.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
+				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: k8sruntime.RawExtension{Raw: []byte("{}")}},
+			}}}
+		}, "must be gpu.tessera.dev/v1alpha1"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			object := allocated("a", node, whole)
+			test.change(object)
+			_, err := NewReader(driver, nil, inventory(node)).Read(object)
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "ns/a") {
+				t.Errorf("Read: %v, want an error with %q and the claim's name", err, test.want)
+			}
+		})
+	}
+}
+
+func TestAllocated(t *testing.T) {
+	node := gputest.Node(t, "h100x2")
+	idle := claim("idle")
+	idle.Status.Allocation = nil
+	reader := NewReader(driver, fake.NewClientset(allocated("a", node), idle), inventory(node))
+	for name, test := range map[string]struct {
+		ref  prepare.Ref
+		want error
+	}{
+		"allocated":     {prepare.Ref{UID: "uid-a", Namespace: "ns", Name: "a"}, nil},
+		"replaced":      {prepare.Ref{UID: "uid-older", Namespace: "ns", Name: "a"}, prepare.ErrNoClaim},
+		"gone":          {prepare.Ref{UID: "uid-b", Namespace: "ns", Name: "b"}, prepare.ErrNoClaim},
+		"not allocated": {prepare.Ref{UID: "uid-idle", Namespace: "ns", Name: "idle"}, prepare.ErrNoClaim},
+	} {
+		if got, err := reader.Allocated(t.Context(), test.ref); !errors.Is(err, test.want) || err == nil && got.Ref != test.ref {
+			t.Errorf("%s: %v, %v, want %v", name, got, err, test.want)
+		}
+	}
+}
+
+func TestHeldUntilForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		node := gputest.Node(t, "h100x2")
+		client := fake.NewClientset(allocated("here", node))
+		reader := NewReader(driver, client, inventory(node))
+		held := func(name string) bool {
+			t.Helper()
+			held, err := reader.Held(t.Context(), prepare.Ref{UID: "uid-" + name, Namespace: "ns", Name: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return held
+		}
+		if !held("gone") || !held("here") {
+			t.Error("a claim is let go of at first sight")
+		}
+		<-time.After(forgotten - time.Second)
+		if !held("gone") {
+			t.Error("a claim is let go of before its time")
+		}
+		<-time.After(time.Second)
+		if held("gone") {
+			t.Error("a claim that is gone for long is still held")
+		}
+		if !held("here") {
+			t.Error("a claim that the API server has is let go of")
+		}
+	})
+}
