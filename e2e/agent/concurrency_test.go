@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -145,22 +146,52 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	first.mustUnprepare(claim)
 }
 
-// TestUpgrade replaces the agent as an upgrade does; the one that goes last must not take
-// anything back.
+// TestUpgrade replaces the agent again and again, as an upgrade does, while claims come and go: no call
+// fails, and what is prepared stays.
 func TestUpgrade(t *testing.T) {
 	n := newNode(t, "h100x2")
-	older := n.start(shared.agent, "older")
-	k := older.connect()
-	claim := n.claim("lasting", []gpu.Device{n.slice(0, 9, 0)})
-	devices := k.mustPrepare(claim)
-	newer := n.start(shared.agent, "newer")
-	k = newer.connect()
-	older.terminate()
-	newer.waitReady()
-	n.container(devices)
-	if again := k.mustPrepare(claim); fmt.Sprint(again) != fmt.Sprint(devices) {
-		t.Errorf("the newer agent answers %v, want %v", again, devices)
+	current := n.start(shared.agent, "agent-0")
+	k := current.connect()
+	lasting := n.claim("lasting", []gpu.Device{n.slice(0, 9, 0)})
+	given := k.mustPrepare(lasting)
+
+	var connected atomic.Pointer[kubelet]
+	connected.Store(k)
+	ended, calls := make(chan struct{}), 0
+	var group sync.WaitGroup
+	group.Go(func() {
+		claim := n.claim("churning", []gpu.Device{n.slice(1, 19, 0)})
+		for ; ; calls++ {
+			select {
+			case <-ended:
+				return
+			default:
+			}
+			k := connected.Load() // kubelet calls the plugin that registered last
+			if _, err := k.prepare(claim); err != nil {
+				t.Errorf("prepare, call %d: %v", calls, err)
+			}
+			if err := k.unprepare(claim); err != nil {
+				t.Errorf("unprepare, call %d: %v", calls, err)
+			}
+		}
+	})
+	for i := range 3 {
+		next := n.start(shared.agent, fmt.Sprintf("agent-%d", i+1))
+		connected.Store(next.connect())
+		next.waitReady()
+		current.terminate()
+		current = next
 	}
-	k.mustUnprepare(claim)
+	close(ended)
+	group.Wait()
+	if calls == 0 {
+		t.Error("no call was made")
+	}
+	n.container(given)
+	if again := connected.Load().mustPrepare(lasting); fmt.Sprint(again) != fmt.Sprint(given) {
+		t.Errorf("the last agent answers %v, want %v", again, given)
+	}
+	connected.Load().mustUnprepare(lasting)
 	n.isClean()
 }

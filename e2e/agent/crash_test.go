@@ -70,23 +70,38 @@ func (s *stage) snapshot() snapshot {
 	return shot
 }
 
-// victim makes the claim of the next case: a slice beside the neighbour's and one on a GPU of which
-// MIG is off.
-func (s *stage) victim() *drapb.Claim {
+// victim is a claim that is in the middle of its life when the agent dies.
+type victim struct {
+	name    string
+	devices func(*stage) []gpu.Device
+	// carved are the instances that it is promised.
+	carved []string
+}
+
+// victims are a claim with a slice beside the neighbour's and one on a GPU of which MIG is off, and a
+// claim of a whole GPU.
+func victims() []victim {
+	return []victim{
+		{"slices", func(s *stage) []gpu.Device { return []gpu.Device{s.slice(0, 9, 4), s.slice(1, 14, 2)} }, []string{"GPU 0: 9 at 4", "GPU 1: 14 at 2"}},
+		{"whole", func(s *stage) []gpu.Device { return []gpu.Device{s.whole(1)} }, nil},
+	}
+}
+
+// claimOf makes the claim of the next case.
+func (s *stage) claimOf(v victim) *drapb.Claim {
 	s.t.Helper()
 	s.cases++
-	return s.claim(fmt.Sprintf("victim-%d", s.cases), []gpu.Device{s.slice(0, 9, 4), s.slice(1, 14, 2)})
+	return s.claim(fmt.Sprintf("%s-%d", v.name, s.cases), v.devices(s))
 }
 
 // promised returns why the victim is not what it was promised; nil when it is.
-func (s *stage) promised(devices []*drapb.Device) error {
-	got := placements(s.truth())
-	want := []string{"GPU 0: 19 at 0", "GPU 0: 9 at 4", "GPU 1: 14 at 2"}
-	if diff := cmp.Diff(want, got); diff != "" {
+func (s *stage) promised(v victim, devices []*drapb.Device) error {
+	want := sorted(append([]string{"GPU 0: 19 at 0"}, v.carved...))
+	if diff := cmp.Diff(want, placements(s.truth())); diff != "" {
 		return fmt.Errorf("prepared, but the instances are (-want +got):\n%s", diff)
 	}
-	if len(devices) != 2 {
-		return fmt.Errorf("prepared with %d devices, want 2", len(devices))
+	if got, want := len(devices), len(v.devices(s)); got != want {
+		return fmt.Errorf("prepared with %d devices, want %d", got, want)
 	}
 	s.container(devices)
 	return nil
@@ -103,59 +118,103 @@ func (s *stage) restored() error {
 // ending is what happens to the claim after the agent came back; every claim is taken back at last.
 type ending struct {
 	name string
-	then func(*stage, *kubelet, *drapb.Claim) error
+	then func(*stage, *kubelet, victim, *drapb.Claim) error
 }
 
 func endings() []ending {
-	return []ending{
-		{"prepared again", (*stage).again},
-		{"given up", func(*stage, *kubelet, *drapb.Claim) error { return nil }},
-		{"left alone", (*stage).alone},
-	}
+	return []ending{{"prepared again", (*stage).again}, {"given up", (*stage).giveUp}, {"left alone", (*stage).leaveAlone}}
 }
 
 // again prepares the claim as kubelet does when it got no answer.
-func (s *stage) again(k *kubelet, claim *drapb.Claim) error {
+func (s *stage) again(k *kubelet, v victim, claim *drapb.Claim) error {
 	devices, err := k.prepare(claim)
 	if err != nil {
 		return fmt.Errorf("prepare after the crash: %w", err)
 	}
-	return s.promised(devices)
+	return s.promised(v, devices)
 }
 
-// alone waits until the agent has by itself taken back what was not finished.
-func (s *stage) alone(_ *kubelet, claim *drapb.Claim) error {
+// giveUp is a pod that was deleted meanwhile: kubelet only takes the claim back.
+func (s *stage) giveUp(*kubelet, victim, *drapb.Claim) error { return nil }
+
+// leaveAlone waits until the agent has by itself taken back what was not finished.
+func (s *stage) leaveAlone(_ *kubelet, _ victim, claim *drapb.Claim) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
 	defer cancel()
 	return poll(ctx, func(context.Context) error {
-		if _, err := os.Stat(s.recordOf(claim.GetUid())); err == nil && strings.Contains(s.record(claim.GetUid()), `"state":"Prepared"`) {
+		if text, err := os.ReadFile(s.recordOf(claim.GetUid())); err == nil && strings.Contains(string(text), `"state":"Prepared"`) {
 			return nil
 		}
 		return s.restored()
 	})
 }
 
-// crash lets the agent die at the moment and returns what is wrong after it came back.
-func (s *stage) crash(moment string, end ending, environment ...string) error {
+// dying starts an agent that dies at the moment of the claim's life; without a moment it only writes
+// the steps down.
+func (s *stage) dying(claim *drapb.Claim, moment string, environment ...string) *agent {
 	s.t.Helper()
-	claim := s.victim()
-	moment += " of " + claim.GetNamespace() + "/" + claim.GetName()
-	environment = append(environment, "TESSERA_TEST_STEPS="+filepath.Join(s.dir, "steps"), "TESSERA_TEST_KILL="+moment)
-	a := s.start(shared.crashing, "dying", environment...)
-	k := a.connect()
-	if _, err := k.prepare(claim); err == nil {
-		err = k.unprepare(claim)
-		if err == nil {
-			a.kill()
-			return errors.New("lived through its death")
+	_ = os.Remove(s.steps())
+	fatal := moment + s.of(claim)
+	return s.start(shared.crashing, "dying", append(environment, "TESSERA_TEST_STEPS="+s.steps(), "TESSERA_TEST_KILL="+fatal)...)
+}
+
+func (s *stage) steps() string { return filepath.Join(s.dir, "steps") }
+
+// of ends the moments of the claim.
+func (s *stage) of(claim *drapb.Claim) string {
+	return " of " + claim.GetNamespace() + "/" + claim.GetName()
+}
+
+// moments returns the moments of the claim that were written down.
+func (s *stage) moments(claim *drapb.Claim) []string {
+	s.t.Helper()
+	text, err := os.ReadFile(s.steps())
+	s.must(err)
+	var moments []string
+	for line := range strings.Lines(string(text)) {
+		if moment, ours := strings.CutSuffix(strings.TrimSpace(line), s.of(claim)); ours {
+			moments = append(moments, moment)
 		}
 	}
-	<-a.ended
+	return moments
+}
 
-	a = s.start(shared.agent, "heir")
+// errLived says that an agent did not come to the moment of its death.
+var errLived = errors.New("lived through its death")
+
+// die lets an agent die at the moment while kubelet prepares the claim or takes it back.
+func (s *stage) die(claim *drapb.Claim, moment string, environment ...string) error {
+	s.t.Helper()
+	a := s.dying(claim, moment, environment...)
+	k := a.connect()
+	if _, err := k.prepare(claim); err == nil && k.unprepare(claim) == nil {
+		a.kill()
+		return errLived
+	}
+	<-a.ended
+	return nil
+}
+
+// dieAlone lets an agent die at the moment while it brings the claim in order by itself.
+func (s *stage) dieAlone(claim *drapb.Claim, moment string) error {
+	s.t.Helper()
+	a := s.dying(claim, moment)
+	select {
+	case <-a.ended:
+		return nil
+	case <-time.After(10 * time.Second):
+		a.kill()
+		return errLived
+	}
+}
+
+// live lets the agent come back, ends the claim and returns what is wrong.
+func (s *stage) live(v victim, claim *drapb.Claim, end ending) error {
+	s.t.Helper()
+	a := s.start(shared.agent, "heir")
 	defer a.kill()
-	k = a.connect()
-	if err := end.then(s, k, claim); err != nil {
+	k := a.connect()
+	if err := end.then(s, k, v, claim); err != nil {
 		return err
 	}
 	if err := k.unprepare(claim); err != nil {
@@ -164,94 +223,138 @@ func (s *stage) crash(moment string, end ending, environment ...string) error {
 	return s.restored()
 }
 
-// cleanRun returns the moments of the victim's life without a crash.
-func (s *stage) cleanRun() []string {
+// life returns the moments of the victim's life without a crash.
+func (s *stage) life(v victim) []string {
 	s.t.Helper()
-	steps := filepath.Join(s.dir, "steps")
-	a := s.start(shared.crashing, "clean", "TESSERA_TEST_STEPS="+steps)
+	claim := s.claimOf(v)
+	a := s.dying(claim, "")
 	k := a.connect()
-	claim := s.victim()
-	s.must(s.promised(k.mustPrepare(claim)))
+	s.must(s.promised(v, k.mustPrepare(claim)))
 	k.mustUnprepare(claim)
 	a.kill()
 	s.must(s.restored())
-	text, err := os.ReadFile(steps)
-	s.must(err)
-	var moments []string
-	for line := range strings.Lines(string(text)) {
-		if moment, ours := strings.CutSuffix(strings.TrimSpace(line), " of default/"+claim.GetName()); ours {
-			moments = append(moments, moment)
-		}
-	}
-	return moments
+	return s.moments(claim)
 }
 
-// score counts the cases of a table.
-type score struct{ tried, survived atomic.Int32 }
+// undoing returns the moments in which an agent takes the victim back that an agent left which died at
+// the moment.
+func (s *stage) undoing(v victim, moment string) []string {
+	s.t.Helper()
+	claim := s.claimOf(v)
+	s.must(s.die(claim, moment))
+	a := s.dying(claim, "")
+	s.must(s.leaveAlone(nil, v, claim))
+	a.kill()
+	return s.moments(claim)
+}
 
 // table runs the cases on several stages at once. A stage that a case left in disorder is replaced.
 func table[Case fmt.Stringer](t *testing.T, cases []Case, try func(*stage, Case) error) {
 	const workers = 3
-	var score score
+	var tried, survived atomic.Int32
+	waiting := make(chan Case, len(cases))
+	for _, c := range cases {
+		waiting <- c
+	}
+	close(waiting)
 	t.Run("table", func(t *testing.T) {
 		for worker := range workers {
 			t.Run(fmt.Sprint(worker), func(t *testing.T) {
 				t.Parallel()
 				var s *stage
-				for i := worker; i < len(cases); i += workers {
+				for c := range waiting {
 					if s == nil {
 						s = newStage(t)
 					}
-					score.tried.Add(1)
-					if err := try(s, cases[i]); err != nil {
-						t.Errorf("%v: %v", cases[i], err)
+					tried.Add(1)
+					if err := try(s, c); err != nil {
+						t.Errorf("%v: %v", c, err)
 						s = nil
 						continue
 					}
-					score.survived.Add(1)
+					survived.Add(1)
 				}
 			})
 		}
 	})
-	t.Logf("%d cases tried, %d survived", score.tried.Load(), score.survived.Load())
+	t.Logf("%d cases tried, %d survived", tried.Load(), survived.Load())
 }
 
-// death is a case of the table of crashes.
+// death is a case of the tables of crashes.
 type death struct {
-	moment string
+	victim
+	// moments are those at which one agent after the other dies.
+	moments []string
 	ending
 }
 
-func (d death) String() string { return "killed " + d.moment + ", then " + d.name }
+func (d death) String() string {
+	return fmt.Sprintf("%s killed %s, then %s", d.victim.name, strings.Join(d.moments, ", then "), d.ending.name)
+}
+
+func (d death) play(s *stage) error {
+	claim := s.claimOf(d.victim)
+	if err := s.die(claim, d.moments[0]); err != nil {
+		return err
+	}
+	for _, moment := range d.moments[1:] {
+		if err := s.dieAlone(claim, moment); err != nil {
+			return err
+		}
+	}
+	return s.live(d.victim, claim, d.ending)
+}
 
 func TestKilledAtEveryStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	moments := newStage(t).cleanRun()
-	for _, must := range []string{"before record-preparing", "after record-prepared", "before delete-record"} {
-		if !slices.Contains(moments, must) {
-			t.Errorf("no moment %q in a clean run: %q", must, moments)
+	s := newStage(t)
+	var cases []death
+	for _, v := range victims() {
+		moments := s.life(v)
+		for _, must := range []string{"before record-preparing", "after record-prepared", "before delete-record"} {
+			if !slices.Contains(moments, must) {
+				t.Errorf("no moment %q in a clean run: %q", must, moments)
+			}
 		}
+		for _, moment := range moments {
+			for _, end := range endings() {
+				cases = append(cases, death{v, []string{moment}, end})
+			}
+		}
+	}
+	table(t, cases, func(s *stage, d death) error { return d.play(s) })
+}
+
+// carved is the moment after which the most of a claim is made that is not finished.
+const carved = "before record-prepared"
+
+// TestKilledAgainWhileItRecovers kills the agent that comes back, too.
+func TestKilledAgainWhileItRecovers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute")
+	}
+	v := victims()[0]
+	moments := newStage(t).undoing(v, carved)
+	if !slices.ContainsFunc(moments, func(m string) bool { return strings.HasPrefix(m, "after destroy-instance") }) {
+		t.Errorf("nothing is taken back: %q", moments)
 	}
 	var cases []death
 	for _, moment := range moments {
 		for _, end := range endings() {
-			cases = append(cases, death{moment, end})
+			cases = append(cases, death{v, []string{carved, moment}, end})
 		}
 	}
-	table(t, cases, func(s *stage, d death) error { return s.crash(d.moment, d.ending) })
+	table(t, cases, func(s *stage, d death) error { return d.play(s) })
 }
 
 // TestTheTableNoticesALostRecord takes away the record that is written before the first side effect.
 func TestTheTableNoticesALostRecord(t *testing.T) {
-	s := newStage(t)
-	moments := s.cleanRun()
-	created := slices.IndexFunc(moments, func(m string) bool { return strings.HasPrefix(m, "after create-instance") })
-	if created < 0 {
-		t.Fatalf("no instance is created in %q", moments)
-	}
-	err := s.crash(moments[created], endings()[1], "TESSERA_TEST_FORGET=yes")
+	s, v := newStage(t), victims()[0]
+	claim := s.claimOf(v)
+	s.must(s.die(claim, carved, "TESSERA_TEST_FORGET=yes"))
+	err := s.live(v, claim, endings()[1])
 	if err == nil || !strings.Contains(err.Error(), "left behind") {
 		t.Errorf("without the first record the case ends with: %v", err)
 	}

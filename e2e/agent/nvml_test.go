@@ -47,7 +47,8 @@ func (s *stage) fail(environment ...string) error {
 	s.t.Helper()
 	a := s.start(shared.agent, "agent", environment...)
 	defer a.kill()
-	k, claim := a.connect(), s.victim()
+	k, v := a.connect(), victims()[0]
+	claim := s.claimOf(v)
 	var devices []*drapb.Device
 	if err := s.retry(func() (err error) {
 		devices, err = k.prepare(claim)
@@ -55,7 +56,7 @@ func (s *stage) fail(environment ...string) error {
 	}); err != nil {
 		return fmt.Errorf("prepare: %w", err)
 	}
-	if err := s.promised(devices); err != nil {
+	if err := s.promised(v, devices); err != nil {
 		return err
 	}
 	if err := s.retry(func() error { return k.unprepare(claim) }); err != nil {
