@@ -69,7 +69,7 @@ var _ = Describe("An agent's identity", func() {
 		write := func(node string) error {
 			const format = `{"status":{"devices":[{"driver":%q,"pool":%q,"device":%q,"data":{"writer":%q}}]}}`
 			status := fmt.Appendf(nil, format, result.Driver, result.Pool, result.Device, node)
-			_, err := agentOf(ctx, node).ResourceV1().ResourceClaims(string(r)).Patch(ctx, "mine", types.MergePatchType, status, metav1.PatchOptions{}, "status")
+			_, err := agentOf(ctx, node).ResourceV1().ResourceClaims(r.namespace).Patch(ctx, "mine", types.MergePatchType, status, metav1.PatchOptions{}, "status")
 			return err
 		}
 		Expect(write("node1")).To(Succeed())

@@ -90,7 +90,7 @@ var _ = Describe("Two allocations of one device, written by hand", func() {
 				r.running(ctx, "holder")
 			}
 		}
-		r.refused(ctx, "intruder", string(r)+"/holder")
+		r.refused(ctx, "intruder", r.namespace+"/holder")
 		r.release(ctx, "holder")
 		r.running(ctx, "intruder")
 	})
@@ -116,13 +116,13 @@ func wholeDevice(ctx context.Context, on *lab.Node) resourceapi.DeviceRequestAll
 // same name on the node.
 func (r room) bind(ctx context.Context, on *lab.Node, name string, device resourceapi.DeviceRequestAllocationResult) {
 	GinkgoHelper()
-	claims := c.Client.ResourceV1().ResourceClaims(string(r))
+	claims := r.Client.ResourceV1().ResourceClaims(r.namespace)
 	claim := claimOf(name, request("gpu", wholeClass))
 	claim.Finalizers = []string{resourceapi.Finalizer}
 	Expect(r.make(ctx, claim)).To(Succeed())
 	pod := podOf(name, stay(), name)
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "suite/by-hand"}}
-	pod, err := c.Client.CoreV1().Pods(string(r)).Create(ctx, pod, metav1.CreateOptions{})
+	pod, err := r.Client.CoreV1().Pods(r.namespace).Create(ctx, pod, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 
 	claim, err = claims.Get(ctx, name, metav1.GetOptions{})
@@ -138,9 +138,9 @@ func (r room) bind(ctx context.Context, on *lab.Node, name string, device resour
 	Expect(err).NotTo(HaveOccurred())
 
 	pod.Spec.SchedulingGates = nil
-	_, err = c.Client.CoreV1().Pods(string(r)).Update(ctx, pod, metav1.UpdateOptions{})
+	_, err = r.Client.CoreV1().Pods(r.namespace).Update(ctx, pod, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(c.Client.CoreV1().Pods(string(r)).Bind(ctx, &corev1.Binding{
+	Expect(r.Client.CoreV1().Pods(r.namespace).Bind(ctx, &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: name}, Target: corev1.ObjectReference{Kind: "Node", Name: on.Name()},
 	}, metav1.CreateOptions{})).To(Succeed())
 }

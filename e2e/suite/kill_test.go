@@ -69,13 +69,13 @@ var _ = Describe("The agent, killed", func() {
 		r.hold(ctx, "mine", request("slice", migClass, onParent(first()), profile(twoSlices)))
 
 		killedInside(ctx, on, function, "Unpreparing", func() {
-			Expect(c.Client.CoreV1().Pods(string(r)).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
+			Expect(r.Client.CoreV1().Pods(r.namespace).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
 		})
 
 		Eventually(ctx, func(ctx context.Context) []string { return count(ctx, on).Instances }).Should(HaveLen(1))
 		Expect(container(r.running(ctx, "neighbour"))).To(Equal(neighbour))
 		r.release(ctx, "neighbour")
-		Expect(c.Client.ResourceV1().ResourceClaims(string(r)).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
+		Expect(r.Client.ResourceV1().ResourceClaims(r.namespace).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
 		nothingLeft(ctx)
 	},
 		Entry("in the destruction of the compute instance", "nvmlComputeInstanceDestroy"),

@@ -32,7 +32,7 @@ func slicesOf(ctx context.Context, on *lab.Node) []resourceapi.ResourceSlice {
 // allocated returns the devices of a claim as they are published.
 func (r room) allocated(ctx context.Context, claim string) []published {
 	GinkgoHelper()
-	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+	list, err := r.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	var devices []published
 	for _, result := range r.results(ctx, claim) {

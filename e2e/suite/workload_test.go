@@ -32,30 +32,39 @@ const (
 )
 
 // room is a namespace of one spec. It is gone, and with it every claim, before the next spec begins.
-type room string
+type room struct {
+	*cluster.Cluster
+	namespace string
+}
 
+// newRoom makes a room in the cluster that all specs share.
 func newRoom(ctx context.Context) room {
+	GinkgoHelper()
+	return newRoomIn(ctx, c)
+}
+
+func newRoomIn(ctx context.Context, c *cluster.Cluster) room {
 	GinkgoHelper()
 	namespace, err := c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "spec-"},
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	r := room(namespace.Name)
+	r := room{Cluster: c, namespace: namespace.Name}
 	DeferCleanup(r.clear)
 	return r
 }
 
 func (r room) clear(ctx context.Context) {
 	GinkgoHelper()
-	namespaces := c.Client.CoreV1().Namespaces()
-	Expect(namespaces.Delete(ctx, string(r), metav1.DeleteOptions{})).To(Succeed())
+	namespaces := r.Client.CoreV1().Namespaces()
+	Expect(namespaces.Delete(ctx, r.namespace, metav1.DeleteOptions{})).To(Succeed())
 	Eventually(ctx, func(ctx context.Context) bool {
-		_, err := namespaces.Get(ctx, string(r), metav1.GetOptions{})
+		_, err := namespaces.Get(ctx, r.namespace, metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
-	}).Should(BeTrue(), "namespace %s must go", r)
+	}).Should(BeTrue(), "namespace %s must go", r.namespace)
 }
 
-// onNode selects the devices of a node by its product.
+// The selectors of devices by product.
 const (
 	onH100 = `device.attributes['gpu.tessera.dev'].productName.startsWith('NVIDIA H100')`
 	onA30  = `device.attributes['gpu.tessera.dev'].productName.startsWith('NVIDIA A30')`
@@ -104,7 +113,7 @@ func claimOf(name string, requests ...resourceapi.DeviceRequest) *resourceapi.Re
 
 // make creates a claim as it is.
 func (r room) make(ctx context.Context, claim *resourceapi.ResourceClaim) error {
-	_, err := c.Client.ResourceV1().ResourceClaims(string(r)).Create(ctx, claim, metav1.CreateOptions{})
+	_, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Create(ctx, claim, metav1.CreateOptions{})
 	return err
 }
 
@@ -138,7 +147,7 @@ func (r room) create(ctx context.Context, pod *corev1.Pod) {
 }
 
 func (r room) tryCreate(ctx context.Context, pod *corev1.Pod) error {
-	_, err := c.Client.CoreV1().Pods(string(r)).Create(ctx, pod, metav1.CreateOptions{})
+	_, err := r.Client.CoreV1().Pods(r.namespace).Create(ctx, pod, metav1.CreateOptions{})
 	return err
 }
 
@@ -157,7 +166,7 @@ func (r room) release(ctx context.Context, name string) {
 }
 
 func (r room) letGo(ctx context.Context, name string) error {
-	pods, claims := c.Client.CoreV1().Pods(string(r)), c.Client.ResourceV1().ResourceClaims(string(r))
+	pods, claims := r.Client.CoreV1().Pods(r.namespace), r.Client.ResourceV1().ResourceClaims(r.namespace)
 	if err := pods.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
@@ -174,7 +183,7 @@ func (r room) letGo(ctx context.Context, name string) error {
 }
 
 func (r room) pod(ctx context.Context, name string) (*corev1.Pod, error) {
-	return c.Client.CoreV1().Pods(string(r)).Get(ctx, name, metav1.GetOptions{})
+	return r.Client.CoreV1().Pods(r.namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
 // running returns the pod once it runs.
@@ -206,7 +215,7 @@ func (r room) reach(ctx context.Context, name string, phase corev1.PodPhase) *co
 
 // why returns the events of a pod, for messages.
 func (r room) why(ctx context.Context, name string) string {
-	events, err := c.Client.CoreV1().Events(string(r)).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	events, err := r.Client.CoreV1().Events(r.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
 		return err.Error()
 	}
@@ -218,7 +227,7 @@ func (r room) why(ctx context.Context, name string) string {
 }
 
 func (r room) log(ctx context.Context, name string) (string, error) {
-	stream, err := c.Client.CoreV1().Pods(string(r)).GetLogs(name, &corev1.PodLogOptions{}).Stream(ctx)
+	stream, err := r.Client.CoreV1().Pods(r.namespace).GetLogs(name, &corev1.PodLogOptions{}).Stream(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -258,7 +267,7 @@ func (r room) refused(ctx context.Context, name, text string) {
 // results returns the allocation of a claim.
 func (r room) results(ctx context.Context, name string) []resourceapi.DeviceRequestAllocationResult {
 	GinkgoHelper()
-	claim, err := c.Client.ResourceV1().ResourceClaims(string(r)).Get(ctx, name, metav1.GetOptions{})
+	claim, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, name, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(claim.Status.Allocation).NotTo(BeNil())
 	return claim.Status.Allocation.Devices.Results
