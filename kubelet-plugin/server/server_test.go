@@ -142,7 +142,8 @@ func waitForSocket(t *testing.T, dir, pattern string) string {
 
 func dial(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
-	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,31 +7,45 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
+	"time"
 
 	"k8s.io/klog/v2"
 )
 
+// secondLook is how long after the first refusal a socket is tried again: one that another agent has
+// just made refuses until it listens.
+const secondLook = 100 * time.Millisecond
+
 // removeStale removes the sockets of earlier agents of this driver that nobody listens on any more.
 // An agent that was killed cannot remove its own, and kubelet keeps dialling what it finds.
 func removeStale(ctx context.Context, driver, pluginDir, registryDir string) error {
+	var sockets []string
 	for _, pattern := range []string{
 		filepath.Join(pluginDir, "dra*.sock"),
 		filepath.Join(registryDir, driver+"-*reg.sock"),
 	} {
-		sockets, err := filepath.Glob(pattern)
+		found, err := filepath.Glob(pattern)
 		if err != nil {
 			return fmt.Errorf("look for stale sockets: %w", err)
 		}
-		for _, socket := range sockets {
-			if !refuses(ctx, socket) {
-				continue
-			}
-			if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
-				return fmt.Errorf("remove stale socket: %w", err)
-			}
-			klog.FromContext(ctx).Info("Removed a socket that nobody listens on", "socket", socket)
+		sockets = append(sockets, found...)
+	}
+	answers := func(socket string) bool { return !refuses(ctx, socket) }
+	if sockets = slices.DeleteFunc(sockets, answers); len(sockets) == 0 {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-time.After(secondLook):
+	}
+	for _, socket := range slices.DeleteFunc(sockets, answers) {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return fmt.Errorf("remove stale socket: %w", err)
 		}
+		klog.FromContext(ctx).Info("Removed a socket that nobody listens on", "socket", socket)
 	}
 	return nil
 }
