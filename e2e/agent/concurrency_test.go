@@ -53,7 +53,7 @@ func TestFiftySixSlicesAtOnce(t *testing.T) {
 		t.Errorf("instances (-want +got):\n%s", diff)
 	}
 	n.together(claims, prepare)
-	if size := a.memory(); size > 60<<10 {
+	if size := a.memory(); size > 60<<10 && !raced {
 		t.Errorf("the agent holds %d KiB, at most 60 MiB", size)
 	}
 	begin = time.Now()

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -211,7 +212,7 @@ func (s *stage) dieAlone(claim *drapb.Claim, moment string) error {
 // live lets the agent come back, ends the claim and returns what is wrong.
 func (s *stage) live(v victim, claim *drapb.Claim, end ending) error {
 	s.t.Helper()
-	a := s.start(shared.agent, "heir")
+	a := s.start(shared.product, "heir")
 	defer a.kill()
 	k := a.connect()
 	if err := end.then(s, k, v, claim); err != nil {
@@ -250,7 +251,7 @@ func (s *stage) undoing(v victim, moment string) []string {
 
 // table runs the cases on several stages at once. A stage that a case left in disorder is replaced.
 func table[Case fmt.Stringer](t *testing.T, cases []Case, try func(*stage, Case) error) {
-	const workers = 3
+	workers := runtime.GOMAXPROCS(0)
 	var tried, survived atomic.Int32
 	waiting := make(chan Case, len(cases))
 	for _, c := range cases {

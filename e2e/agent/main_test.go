@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -15,8 +16,9 @@ import (
 // world is what all tests share.
 type world struct {
 	*plane
-	// agent is the product, crashing the same program with the seam for crashes, hook the CDI hook.
-	agent, crashing, hook string
+	// product is the agent as it is shipped, agent the same with the race detector when the tests have
+	// it, crashing the same with the seam for crashes. hook is the CDI hook.
+	product, agent, crashing, hook string
 }
 
 // shared is set before the first test.
@@ -62,17 +64,24 @@ func (w *world) build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	w.agent, w.crashing, w.hook = filepath.Join(dir, "tessera-node"), filepath.Join(dir, "tessera-node-crashing"), filepath.Join(dir, "tessera-hook")
-	for _, args := range [][]string{
-		{"-tags=grpcnotrace", "-o", w.agent, "./cmd/tessera-node"},
-		{"-tags=grpcnotrace,crashtest", "-o", w.crashing, "./cmd/tessera-node"},
-		{"-o", w.hook, "./cmd/tessera-hook"},
-	} {
-		cmd := exec.CommandContext(ctx, "go", append([]string{"build"}, args...)...)
+	build := func(name string, args ...string) string {
+		path := filepath.Join(dir, name)
+		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", path}, args...)...)
 		cmd.Dir = source
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build: %w\n%s", err, out)
+		if out, failed := cmd.CombinedOutput(); failed != nil {
+			err = errors.Join(err, fmt.Errorf("build %s: %w\n%s", name, failed, out))
 		}
+		return path
+	}
+	w.product = build("tessera-node", "-tags=grpcnotrace", "./cmd/tessera-node")
+	w.crashing = build("tessera-node-crashing", "-tags=grpcnotrace,crashtest", "./cmd/tessera-node")
+	w.hook = build("tessera-hook", "./cmd/tessera-hook")
+	w.agent = w.product
+	if raced {
+		w.agent = build("tessera-node-raced", "-race", "-tags=grpcnotrace", "./cmd/tessera-node")
+	}
+	if err != nil {
+		return err
 	}
 	cache, err := fakegpu.DefaultCache()
 	if err != nil {

@@ -156,7 +156,7 @@ func (n *node) start(program, uid string, environment ...string) *agent {
 	cmd := exec.Command(program, "--config="+n.config(), "--kubeconfig="+shared.kubeconfig, "--node-name="+n.name, "--pod-uid="+uid,
 		"--plugin-dir="+n.plugins(), "--registry-dir="+n.registry(), "--cdi-dir="+n.cdi(), "--hook="+shared.hook,
 		"--metrics-address=unix:"+a.socket(), "-v=4")
-	cmd.Env = append(os.Environ(), environment...)
+	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1"), environment...)
 	var err error
 	a.process, err = start(n.log(), cmd)
 	n.must(err)

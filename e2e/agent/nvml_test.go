@@ -45,7 +45,7 @@ func (s *stage) calls() []string {
 // and returns what is wrong.
 func (s *stage) fail(environment ...string) error {
 	s.t.Helper()
-	a := s.start(shared.agent, "agent", environment...)
+	a := s.start(shared.product, "agent", environment...)
 	defer a.kill()
 	k, v := a.connect(), victims()[0]
 	claim := s.claimOf(v)
