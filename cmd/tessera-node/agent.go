@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/dra-driver/inventory"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
@@ -102,7 +103,7 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 		Client: client, Claims: a.preparer, Translate: reader.Read, Metrics: server.NewMetrics(registry),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
-	measure(registry, a, records)
+	measure(registry, a, records, options)
 	return a, nil
 }
 
@@ -148,8 +149,8 @@ func (a *agent) upkeep(ctx context.Context) error {
 
 // refresh makes the common CDI spec anew. Without a driver there is nothing to make it from.
 func (a *agent) refresh(ctx context.Context) {
-	if err := a.specs.Refresh(); err != nil {
-		klog.FromContext(ctx).Info("The common CDI spec is not up to date", "reason", err.Error())
+	if err := a.specs.Refresh(); err != nil && !errors.Is(err, gpu.ErrNoDriver) {
+		klog.FromContext(ctx).Error(err, "The common CDI spec is not up to date")
 	}
 }
 

@@ -1,14 +1,17 @@
 package main
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
 // measure registers what is counted when somebody asks.
-func measure(registry prometheus.Registerer, a *agent, records prepare.Records) {
+func measure(registry prometheus.Registerer, a *agent, records prepare.Records, options wire.Options) {
 	gauge := func(name, help string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -30,6 +33,16 @@ func measure(registry prometheus.Registerer, a *agent, records prepare.Records) 
 			}
 		}
 		return float64(answering)
+	})
+	gauge("tessera_slices_published", "ResourceSlices of the node that the API server has accepted from this agent; 0 while another one leads.", func() float64 {
+		if !a.instance.Leads() || a.publisher.Accepted(context.Background()) != nil {
+			return 0
+		}
+		pool, err := wire.Encode(a.inventory.Node(), options)
+		if err != nil {
+			return 0
+		}
+		return float64(len(pool.Slices))
 	})
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

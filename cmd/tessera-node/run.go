@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"golang.org/x/sync/errgroup"
@@ -12,6 +13,9 @@ import (
 
 // run is the agent: it returns nil after ctx has ended, and an error when it cannot start or serve.
 func run(ctx context.Context, c config) error {
+	if c.node == "" {
+		return errors.New("--node-name, or NODE_NAME in the environment: must be the name of the Kubernetes node")
+	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", c.node))
 	client, err := connect(c.kubeconfig)
 	if err != nil {
