@@ -33,6 +33,8 @@ type node struct {
 	t    *testing.T
 	name string
 	dir  string
+	// kubeconfig is how the agent finds the API server.
+	kubeconfig string
 	// hardware is the machine as the catalogue has it.
 	hardware gpu.Node
 }
@@ -55,7 +57,7 @@ func emptyNode(t *testing.T, machine string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, name: fmt.Sprintf("node-%d", nodes.Add(1)), dir: dir, hardware: gputest.Node(t, machine)}
+	n := &node{t: t, name: fmt.Sprintf("node-%d", nodes.Add(1)), dir: dir, kubeconfig: shared.kubeconfig, hardware: gputest.Node(t, machine)}
 	n.hardware.Name = n.name
 	t.Cleanup(func() {
 		if log, err := os.ReadFile(n.log()); t.Failed() && err == nil {
@@ -153,7 +155,7 @@ type agent struct {
 func (n *node) start(program, uid string, environment ...string) *agent {
 	n.t.Helper()
 	a := &agent{node: n, uid: uid}
-	cmd := exec.Command(program, "--config="+n.config(), "--kubeconfig="+shared.kubeconfig, "--node-name="+n.name, "--pod-uid="+uid,
+	cmd := exec.Command(program, "--config="+n.config(), "--kubeconfig="+n.kubeconfig, "--node-name="+n.name, "--pod-uid="+uid,
 		"--plugin-dir="+n.plugins(), "--registry-dir="+n.registry(), "--cdi-dir="+n.cdi(), "--hook="+shared.hook,
 		"--metrics-address=unix:"+a.socket(), "-v=4")
 	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1"), environment...)

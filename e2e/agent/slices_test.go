@@ -13,6 +13,9 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/tools/clientcmd"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -104,6 +107,7 @@ func TestSlicesComeBackAfterKubeletsRestart(t *testing.T) {
 	a, _ := n.run()
 	a.waitReady()
 	n.publishes("every device", devices(n.offered()))
+	a.metric("tessera_slices_published 2")
 	// What kubelet does when it starts.
 	err := shared.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, n.selector())
 	n.must(err)
@@ -129,6 +133,51 @@ func TestNoGPU(t *testing.T) {
 	n.publishes("no device", devices(0))
 	a.metric("tessera_gpus 0")
 	a.terminate()
+}
+
+// TestAPIServerAway starts an agent that cannot reach the API server: what is prepared stays, and can be
+// taken back.
+func TestAPIServerAway(t *testing.T) {
+	n := newNode(t, "h100x2")
+	a, k := n.run()
+	claim, later := n.claim("early", []gpu.Device{n.slice(0, 19, 0)}), n.claim("late", []gpu.Device{n.whole(1)})
+	k.mustPrepare(claim)
+	a.kill()
+	config, err := clientcmd.LoadFromFile(shared.kubeconfig)
+	n.must(err)
+	ports, err := freePorts(1)
+	n.must(err)
+	for _, cluster := range config.Clusters {
+		cluster.Server = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
+	}
+	n.kubeconfig = filepath.Join(n.dir, "away")
+	n.must(clientcmd.WriteToFile(*config, n.kubeconfig))
+
+	a, k = n.run()
+	if _, err := k.prepare(later); err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("prepare without an API server: %v", err)
+	}
+	n.container([]*drapb.Device{{CdiDeviceIds: n.spec(claim)}})
+	k.mustUnprepare(claim)
+	n.isClean()
+	a.kill()
+}
+
+// spec returns the ids of the devices in the claim's CDI spec.
+func (n *node) spec(claim *drapb.Claim) []string {
+	n.t.Helper()
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(n.cdi()), cdiapi.WithAutoRefresh(false))
+	n.must(err)
+	var ids []string
+	for _, id := range cache.ListDevices() {
+		if strings.Contains(id, claim.GetUid()) {
+			ids = append(ids, id)
+		}
+	}
+	if len(ids) == 0 {
+		n.t.Errorf("claim %s has no CDI device", claim.GetName())
+	}
+	return ids
 }
 
 func TestDriverComesLater(t *testing.T) {
