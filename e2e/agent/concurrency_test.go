@@ -146,8 +146,8 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	first.mustUnprepare(claim)
 }
 
-// TestUpgrade replaces the agent again and again, as an upgrade does, while claims come and go: no call
-// fails, and what is prepared stays.
+// TestUpgrade replaces the agent again and again, as upgrades do, while claims come and go; one of the
+// older agents is killed. No call fails, and what is prepared stays.
 func TestUpgrade(t *testing.T) {
 	n := newNode(t, "h100x2")
 	current := n.start(shared.agent, "agent-0")
@@ -180,7 +180,11 @@ func TestUpgrade(t *testing.T) {
 		next := n.start(shared.agent, fmt.Sprintf("agent-%d", i+1))
 		connected.Store(next.connect())
 		next.waitReady()
-		current.terminate()
+		if i == 1 {
+			current.kill()
+		} else {
+			current.terminate()
+		}
 		current = next
 	}
 	close(ended)
