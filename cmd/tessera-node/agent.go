@@ -103,7 +103,7 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 		Client: client, Claims: a.preparer, Translate: reader.Read, Metrics: server.NewMetrics(registry),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
-	measure(registry, a, records, options)
+	measure(ctx, registry, a, records, options)
 	return a, nil
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// measure registers what is counted when somebody asks.
-func measure(registry prometheus.Registerer, a *agent, records prepare.Records, options wire.Options) {
+// measure registers what is counted when somebody asks, as long as ctx lives.
+func measure(ctx context.Context, registry prometheus.Registerer, a *agent, records prepare.Records, options wire.Options) {
 	gauge := func(name, help string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
@@ -35,7 +35,7 @@ func measure(registry prometheus.Registerer, a *agent, records prepare.Records, 
 		return float64(answering)
 	})
 	gauge("tessera_slices_published", "ResourceSlices of the node that the API server has accepted from this agent; 0 while another one leads.", func() float64 {
-		if !a.instance.Leads() || a.publisher.Accepted(context.Background()) != nil {
+		if !a.instance.Leads() || a.publisher.Accepted(ctx) != nil {
 			return 0
 		}
 		pool, err := wire.Encode(a.inventory.Node(), options)
