@@ -157,11 +157,12 @@ func TestUpgrade(t *testing.T) {
 
 	var connected atomic.Pointer[kubelet]
 	connected.Store(k)
-	ended, calls := make(chan struct{}), 0
+	ended := make(chan struct{})
+	var calls atomic.Int64
 	var group sync.WaitGroup
 	group.Go(func() {
 		claim := n.claim("churning", []gpu.Device{n.slice(1, 19, 0)})
-		for ; ; calls++ {
+		for ; ; calls.Add(1) {
 			select {
 			case <-ended:
 				return
@@ -169,10 +170,10 @@ func TestUpgrade(t *testing.T) {
 			}
 			k := connected.Load() // kubelet calls the plugin that registered last
 			if _, err := k.prepare(claim); err != nil {
-				t.Errorf("prepare, call %d: %v", calls, err)
+				t.Errorf("prepare, call %d: %v", calls.Load(), err)
 			}
 			if err := k.unprepare(claim); err != nil {
-				t.Errorf("unprepare, call %d: %v", calls, err)
+				t.Errorf("unprepare, call %d: %v", calls.Load(), err)
 			}
 		}
 	})
@@ -180,6 +181,13 @@ func TestUpgrade(t *testing.T) {
 		next := n.start(shared.agent, fmt.Sprintf("agent-%d", i+1))
 		connected.Store(next.connect())
 		next.waitReady()
+		before := calls.Load()
+		n.eventually("kubelet calls the new agent", func(context.Context) error {
+			if now := calls.Load(); now < before+2 {
+				return fmt.Errorf("%d calls", now-before)
+			}
+			return nil
+		})
 		if i == 1 {
 			current.kill()
 		} else {
@@ -189,9 +197,6 @@ func TestUpgrade(t *testing.T) {
 	}
 	close(ended)
 	group.Wait()
-	if calls == 0 {
-		t.Error("no call was made")
-	}
 	n.container(given)
 	if again := connected.Load().mustPrepare(lasting); fmt.Sprint(again) != fmt.Sprint(given) {
 		t.Errorf("the last agent answers %v, want %v", again, given)
