@@ -26,6 +26,7 @@ var _ = Describe("A single-node cluster with a T4", func() {
 				Name: "only", GPU: "t4x1",
 				Taints: []corev1.Taint{{Key: controlPlane, Effect: corev1.TaintEffectNoSchedule}},
 			}},
+			Images:   images,
 			Progress: GinkgoWriter,
 		})
 		Expect(err).NotTo(HaveOccurred())

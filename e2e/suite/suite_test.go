@@ -17,6 +17,9 @@ import (
 // c is the cluster that all specs share. Specs leave it as they found it.
 var c *cluster.Cluster
 
+// images are the archives that every lab of the suites gets, built once.
+var images []string
+
 // folder is where the suite's lab stands; the demo's is another one, so both can.
 var folder = filepath.Join(lab.Base, "suite")
 
@@ -34,7 +37,9 @@ func TestSuite(t *testing.T) {
 var _ = BeforeSuite(func(ctx context.Context) {
 	Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
 	var err error
-	c, err = cluster.Up(ctx, cluster.Config{Folder: folder, Progress: GinkgoWriter})
+	images, err = cluster.Images(ctx, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	c, err = cluster.Up(ctx, cluster.Config{Folder: folder, Images: images, Progress: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 }, NodeTimeout(25*time.Minute))
 
