@@ -11,12 +11,20 @@ type Occupancy struct {
 	withheld Mask
 	engines  Engines
 	holders  int
+	// total is what there is to share out, shared what is.
+	total, shared Share
 	// held has, at the first slice of each placement held, the position of its profile plus one.
 	held [MaxSlices]uint16
 }
 
-// Empty returns the occupancy of a GPU that holds nothing. It works on a nil Geometry.
+// Empty returns the occupancy of a GPU that holds nothing and whose shares nobody counts. It works on a
+// nil Geometry.
 func (g *Geometry) Empty() Occupancy { return Occupancy{geometry: g} }
+
+// Empty returns the occupancy of the GPU when it holds nothing and may be shared by so many claims.
+func (g GPU) Empty(shares int) Occupancy {
+	return Occupancy{geometry: g.Geometry, total: Share{MemoryBytes: g.MemoryBytes, Shares: shares, Compute: 100}}
+}
 
 // Shape returns the current shape; None when nothing is held.
 func (o Occupancy) Shape() Shape { return o.shape }
@@ -45,6 +53,9 @@ func (o Occupancy) Placements() []Placement {
 	return held
 }
 
+// Shared returns what the holders of a shared shape have taken together.
+func (o Occupancy) Shared() Share { return o.shared }
+
 // Withhold returns the occupancy with the slices kept from everybody, because something that is not
 // ours lives there or could not be destroyed. What is held already stays held.
 func (o Occupancy) Withhold(m Mask) Occupancy {
@@ -63,7 +74,7 @@ func (o Occupancy) Take(u Use) (Occupancy, error) {
 	if u.Shape == Monitor {
 		return o, nil
 	}
-	if err := o.conflict(u.Shape, cost); err != nil {
+	if err := o.conflict(u, cost); err != nil {
 		return o, fmt.Errorf("take %v: %w", u, err)
 	}
 	if o.shape == None || u.Shape == MIG {
@@ -73,18 +84,19 @@ func (o Occupancy) Take(u Use) (Occupancy, error) {
 		o.held[u.Placement.Start] = o.position(u.Placement)
 	}
 	o.holders++
+	o.shared = o.shared.plus(u.Share)
 	return o, nil
 }
 
-// conflict returns why a use of the shape at this cost cannot be added, nil when it can.
-func (o Occupancy) conflict(s Shape, cost Cost) error {
+// conflict returns why a use at this cost cannot be added, nil when it can.
+func (o Occupancy) conflict(u Use, cost Cost) error {
 	switch {
 	case cost.Slices.Overlaps(o.withheld):
 		return fmt.Errorf("memory slices %v are withheld: %w", cost.Slices&o.withheld, ErrOccupied)
-	case o.shape == s && s.Shared():
-		return nil
-	case o.shape != None && (o.shape != MIG || s != MIG):
+	case o.shape != None && (o.shape != u.Shape || u.Shape != MIG && !u.Shape.Shared()):
 		return fmt.Errorf("the GPU is in use as %v: %w", o.shape, ErrOccupied)
+	case u.Shape.Shared():
+		return u.Share.lacks(o.shared, o.total)
 	case cost.Slices.Overlaps(o.taken):
 		return fmt.Errorf("memory slices %v are taken: %w", cost.Slices&o.taken, ErrOccupied)
 	}
@@ -101,7 +113,7 @@ func (o Occupancy) Release(u Use) (Occupancy, error) {
 	if u.Shape == Monitor {
 		return o, nil
 	}
-	if u.Shape == None || u.Shape != o.shape {
+	if u.Shape == None || u.Shape != o.shape || !u.Share.within(o.shared) {
 		return o, fmt.Errorf("release %v: not held, the GPU is %v", u, o.shape)
 	}
 	cost, err := o.geometry.Cost(u)
@@ -115,6 +127,7 @@ func (o Occupancy) Release(u Use) (Occupancy, error) {
 		o.held[u.Placement.Start] = 0
 	}
 	o.holders--
+	o.shared = o.shared.minus(u.Share)
 	if o.holders == 0 || u.Shape == MIG {
 		o.taken, o.engines = o.taken&^cost.Slices, o.engines.minus(cost.Engines)
 	}

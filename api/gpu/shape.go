@@ -77,10 +77,12 @@ func (s *Shape) UnmarshalText(text []byte) error {
 // slices of their own.
 func (s Shape) Shared() bool { return s == TimeShare || s == MPS }
 
-// Use is one way to take a part of a GPU: a shape and, for MIG, the placement.
+// Use is one way to take a part of a GPU: a shape and, for MIG, the placement, for a shared shape the
+// share.
 type Use struct {
 	Shape     Shape     `json:"shape"`
 	Placement Placement `json:"placement,omitzero"`
+	Share     Share     `json:"share,omitzero"`
 }
 
 // String returns the use for messages.
