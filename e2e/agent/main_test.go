@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // world is what all tests share.
 type world struct {
-	*plane
+	plane      *harness.Plane
+	client     kubernetes.Interface
+	kubeconfig string
 	// product is the agent as it is shipped, agent the same with the race detector when the tests have
 	// it, crashing the same with the seam for crashes. hook is the CDI hook.
 	product, agent, crashing, hook string
@@ -34,8 +36,8 @@ func TestMain(m *testing.M) {
 }
 
 func runTests(m *testing.M) (int, error) {
-	if os.Getuid() != 0 {
-		fmt.Println("skipped: the fake host has device nodes, which only root can make")
+	if err := harness.CheckRoot(); err != nil {
+		fmt.Println("skipped:", err)
 		return 0, nil
 	}
 	dir, err := os.MkdirTemp("", "agent")
@@ -47,30 +49,24 @@ func runTests(m *testing.M) (int, error) {
 	if err := shared.build(ctx, dir); err != nil {
 		return 0, err
 	}
-	programs, err := clusterPrograms(ctx)
+	programs, err := harness.ClusterPrograms(ctx)
 	if err != nil {
 		return 0, err
 	}
-	if shared.plane, err = startPlane(dir, programs); err != nil {
+	if shared.plane, err = harness.StartPlane(ctx, dir, programs); err != nil {
 		return 0, err
 	}
-	defer shared.stop()
+	defer shared.plane.Stop()
+	shared.client, shared.kubeconfig = shared.plane.Client, shared.plane.Kubeconfig
 	return m.Run(), nil
 }
 
 // build builds the programs from the tree that is tested.
 func (w *world) build(ctx context.Context, dir string) error {
-	source, err := binaries.Source()
-	if err != nil {
-		return err
-	}
+	var err error
 	build := func(name string, args ...string) string {
 		path := filepath.Join(dir, name)
-		cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", path}, args...)...)
-		cmd.Dir = source
-		if out, failed := cmd.CombinedOutput(); failed != nil {
-			err = errors.Join(err, fmt.Errorf("build %s: %w\n%s", name, failed, out))
-		}
+		err = errors.Join(err, harness.Build(ctx, path, args...))
 		return path
 	}
 	w.product = build("tessera-node", "-tags=grpcnotrace", "./cmd/tessera-node")
@@ -83,23 +79,5 @@ func (w *world) build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	cache, err := fakegpu.DefaultCache()
-	if err != nil {
-		return err
-	}
-	_, err = fakegpu.Build(ctx, cache)
-	return err
-}
-
-// clusterPrograms returns the folders of etcd and of Kubernetes' programs.
-func clusterPrograms(ctx context.Context) (binaries.Folders, error) {
-	source, err := binaries.Source()
-	if err != nil {
-		return nil, err
-	}
-	cache, err := binaries.DefaultCache()
-	if err != nil {
-		return nil, err
-	}
-	return binaries.Builder{Modules: filepath.Join(source, "e2e", "lab", "modules"), Cache: cache, Progress: os.Stderr}.Build(ctx)
+	return harness.BuildDriver(ctx)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -13,24 +12,25 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
-const driver = v1alpha1.DriverName
+const driver = harness.Driver
 
-// node is a host made of files, with a Node of the same name on the API server.
+// poll repeats try until it succeeds or ctx ends.
+func poll(ctx context.Context, try func(context.Context) error) error {
+	return harness.Poll(ctx, try)
+}
+
+// node is a host of the harness within a test.
 type node struct {
 	t    *testing.T
+	host *harness.Host
 	name string
 	dir  string
 	// kubeconfig is how the agent finds the API server.
@@ -46,7 +46,7 @@ var nodes atomic.Int32
 func newNode(t *testing.T, machine string) *node {
 	t.Helper()
 	n := emptyNode(t, machine)
-	n.must(fakegpu.Install(t.Context(), n.machine(), fakegpu.Spec{Node: n.name, Machine: machine}))
+	n.must(n.host.Install(t.Context(), machine))
 	return n
 }
 
@@ -57,21 +57,16 @@ func emptyNode(t *testing.T, machine string) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := &node{t: t, name: fmt.Sprintf("node-%d", nodes.Add(1)), dir: dir, kubeconfig: shared.kubeconfig, hardware: gputest.Node(t, machine)}
-	n.hardware.Name = n.name
+	n := &node{t: t, name: fmt.Sprintf("node-%d", nodes.Add(1)), dir: dir, kubeconfig: shared.kubeconfig}
 	t.Cleanup(func() {
-		if log, err := os.ReadFile(n.log()); t.Failed() && err == nil {
+		if log, err := os.ReadFile(filepath.Join(dir, "agent.log")); t.Failed() && err == nil {
 			t.Logf("log of the agent on %s:\n%s", n.name, tail(string(log), 25))
 		}
 		_ = os.RemoveAll(dir)
 	})
-	for _, folder := range []string{n.plugins(), n.data(), n.registry(), n.cdi()} {
-		n.must(os.MkdirAll(folder, 0o755))
-	}
-	n.configure("")
-	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name}}
-	_, err = shared.client.CoreV1().Nodes().Create(t.Context(), object, metav1.CreateOptions{})
+	n.host, err = harness.NewHost(t.Context(), shared.plane, dir, n.name, machine)
 	n.must(err)
+	n.hardware = n.host.Hardware
 	return n
 }
 
@@ -82,21 +77,15 @@ func (n *node) must(err error) {
 	}
 }
 
-func (n *node) machine() string  { return filepath.Join(n.dir, "m") }
-func (n *node) plugins() string  { return filepath.Join(n.dir, "p") }
-func (n *node) data() string     { return filepath.Join(n.plugins(), driver) }
-func (n *node) registry() string { return filepath.Join(n.dir, "r") }
-func (n *node) cdi() string      { return filepath.Join(n.dir, "cdi") }
-func (n *node) log() string      { return filepath.Join(n.dir, "agent.log") }
-func (n *node) config() string   { return filepath.Join(n.dir, "node.yaml") }
+func (n *node) machine() string { return n.host.Machine() }
+func (n *node) data() string    { return n.host.Data() }
+func (n *node) cdi() string     { return n.host.CDI() }
+func (n *node) config() string  { return n.host.Config() }
 
 // configure writes the NodeConfig: the roots, and more lines.
 func (n *node) configure(more string) {
 	n.t.Helper()
-	m := n.machine()
-	text := fmt.Sprintf("apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: /, proc: %s, sys: %s, driver: %s, dev: %s}\n%s",
-		fakegpu.ProcRoot(m), fakegpu.SysRoot(m), fakegpu.DriverRoot(m), fakegpu.DevRoot(m), more)
-	n.must(os.WriteFile(n.config(), []byte(text), 0o600))
+	n.must(n.host.Configure(more))
 }
 
 // truth reads what the hardware holds, without the agent and without NVML.
@@ -146,25 +135,30 @@ func (n *node) isClean() {
 
 // agent is one running agent of a node.
 type agent struct {
-	*process
+	*harness.Agent
 	node *node
 	uid  string
+	cmd  *exec.Cmd
+	// ended is closed when the process is gone.
+	ended <-chan struct{}
 }
 
 // start starts the agent of the pod and returns at once. The environment has name=value.
 func (n *node) start(program, uid string, environment ...string) *agent {
 	n.t.Helper()
-	a := &agent{node: n, uid: uid}
-	cmd := exec.Command(program, "--config="+n.config(), "--kubeconfig="+n.kubeconfig, "--node-name="+n.name, "--pod-uid="+uid,
-		"--plugin-dir="+n.plugins(), "--registry-dir="+n.registry(), "--cdi-dir="+n.cdi(), "--hook="+shared.hook,
-		"--metrics-address=unix:"+a.socket(), "-v=4")
-	cmd.Env = append(append(os.Environ(), "GORACE=halt_on_error=1"), environment...)
-	var err error
-	a.process, err = start(n.log(), cmd)
+	n.host.Kubeconfig = n.kubeconfig
+	started, err := n.host.Start(harness.Launch{
+		Program: program, Hook: shared.hook, UID: uid, Verbosity: 4,
+		Environment: append([]string{"GORACE=halt_on_error=1"}, environment...),
+	})
 	n.must(err)
+	a := &agent{Agent: started, node: n, uid: uid, cmd: started.Cmd, ended: started.Ended}
 	n.t.Cleanup(a.kill)
 	return a
 }
+
+// kill ends the agent as a crash does and waits until it is gone.
+func (a *agent) kill() { a.Kill() }
 
 // run starts the product and waits until kubelet is connected to it.
 func (n *node) run(environment ...string) (*agent, *kubelet) {
@@ -176,41 +170,22 @@ func (n *node) run(environment ...string) (*agent, *kubelet) {
 // terminate ends the agent as kubelet ends a pod.
 func (a *agent) terminate() {
 	a.node.t.Helper()
-	a.node.must(a.cmd.Process.Signal(syscall.SIGTERM))
-	<-a.ended
-	if state := a.cmd.ProcessState; !state.Success() {
-		a.node.t.Errorf("agent ended with %v", state)
+	if err := a.Terminate(); err != nil {
+		a.node.t.Error(err)
 	}
 }
 
-func (a *agent) socket() string { return filepath.Join(a.node.dir, a.uid+".http") }
+func (a *agent) socket() string { return a.Socket() }
 
 // get asks the agent's HTTP endpoint.
 func (a *agent) get(ctx context.Context, path string) (*http.Response, error) {
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", a.socket())
-	}}}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	return client.Do(request)
+	return a.Request(ctx, path)
 }
 
 // waitReady waits until the agent says that it is ready.
 func (a *agent) waitReady() {
 	a.node.t.Helper()
-	a.node.eventually("the agent is ready", func(ctx context.Context) error {
-		response, err := a.get(ctx, "/readyz")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		if response.StatusCode != http.StatusOK {
-			return errors.New(response.Status)
-		}
-		return nil
-	})
+	a.node.eventually("the agent is ready", a.Ready)
 }
 
 // metric waits until the agent's metrics have the line.
@@ -233,16 +208,9 @@ func (a *agent) metric(line string) {
 // memory returns the resident memory of the agent in KiB.
 func (a *agent) memory() int {
 	a.node.t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", a.cmd.Process.Pid))
+	size, err := a.Memory()
 	a.node.must(err)
-	for line := range strings.Lines(string(text)) {
-		var size int
-		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &size); err == nil {
-			return size
-		}
-	}
-	a.node.t.Fatal("no VmRSS")
-	return 0
+	return size
 }
 
 // eventually waits until check succeeds.

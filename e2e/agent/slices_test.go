@@ -12,7 +12,6 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/clientcmd"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
@@ -20,6 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // published is the node's pool as the API server has it.
@@ -28,26 +28,16 @@ type published struct {
 	counters map[string]map[string]resourceapi.Counter
 }
 
-func (n *node) selector() metav1.ListOptions {
-	return metav1.ListOptions{FieldSelector: fields.Set{
-		resourceapi.ResourceSliceSelectorNodeName: n.name, resourceapi.ResourceSliceSelectorDriver: driver,
-	}.String()}
-}
+func (n *node) selector() metav1.ListOptions { return n.host.Selector() }
 
 // pool reads the node's pool; an error while it is not whole.
 func (n *node) pool(ctx context.Context) (published, error) {
-	list, err := shared.client.ResourceV1().ResourceSlices().List(ctx, n.selector())
-	if err != nil {
-		return published{}, err
-	}
 	p := published{counters: map[string]map[string]resourceapi.Counter{}}
-	if len(list.Items) == 0 {
-		return p, fmt.Errorf("%s has no slices", n.name)
+	slices, err := n.host.Pool(ctx)
+	if err != nil {
+		return p, err
 	}
-	for _, s := range list.Items {
-		if pool := s.Spec.Pool; pool.ResourceSliceCount != int64(len(list.Items)) || pool.Generation != list.Items[0].Spec.Pool.Generation {
-			return p, fmt.Errorf("%d of %d slices, generation %d", len(list.Items), pool.ResourceSliceCount, pool.Generation)
-		}
+	for _, s := range slices {
 		p.devices = append(p.devices, s.Spec.Devices...)
 		for _, set := range s.Spec.SharedCounters {
 			p.counters[set.Name] = set.Counters
@@ -145,7 +135,7 @@ func TestAPIServerAway(t *testing.T) {
 	a.kill()
 	config, err := clientcmd.LoadFromFile(shared.kubeconfig)
 	n.must(err)
-	ports, err := freePorts(1)
+	ports, err := harness.FreePorts(1)
 	n.must(err)
 	for _, cluster := range config.Clusters {
 		cluster.Server = fmt.Sprintf("https://127.0.0.1:%d", ports[0])

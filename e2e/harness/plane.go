@@ -1,4 +1,4 @@
-package agent
+package harness
 
 import (
 	"context"
@@ -23,23 +23,28 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
 )
 
-// plane is an API server on loopback without any node or controller.
-type plane struct {
-	client     kubernetes.Interface
-	kubeconfig string
-	processes  []*process
+// startLimit is how long the API server may take until it answers.
+const startLimit = time.Minute
+
+// Plane is an API server on loopback without any node or controller.
+type Plane struct {
+	// Client is an administrator without a rate limit.
+	Client kubernetes.Interface
+	// Kubeconfig is the path of the same access as a file.
+	Kubeconfig string
+	processes  []*Process
 }
 
-// startPlane starts etcd and the API server in dir and waits until it answers.
-func startPlane(dir string, programs binaries.Folders) (_ *plane, err error) {
-	ports, err := freePorts(3)
+// StartPlane starts etcd and the API server in dir and waits until it answers. Stop ends them.
+func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *Plane, err error) {
+	ports, err := FreePorts(3)
 	if err != nil {
 		return nil, err
 	}
-	p := &plane{kubeconfig: filepath.Join(dir, "kubeconfig")}
+	p := &Plane{Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	defer func() {
 		if err != nil {
-			p.stop()
+			p.Stop()
 		}
 	}()
 	token, key, tokens := rand.Text(), filepath.Join(dir, "key.pem"), filepath.Join(dir, "tokens.csv")
@@ -59,11 +64,11 @@ func startPlane(dir string, programs binaries.Folders) (_ *plane, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.connect(fmt.Sprintf("https://127.0.0.1:%d", ports[2]), filepath.Join(dir, "certificates", "apiserver.crt"), token)
+	return p, p.connect(ctx, fmt.Sprintf("https://127.0.0.1:%d", ports[2]), filepath.Join(dir, "certificates", "apiserver.crt"), token)
 }
 
-func (p *plane) start(dir, binary string, args ...string) error {
-	process, err := start(filepath.Join(dir, filepath.Base(binary)+".log"), exec.Command(binary, args...))
+func (p *Plane) start(dir, binary string, args ...string) error {
+	process, err := Start(filepath.Join(dir, filepath.Base(binary)+".log"), exec.Command(binary, args...))
 	if err != nil {
 		return err
 	}
@@ -71,46 +76,56 @@ func (p *plane) start(dir, binary string, args ...string) error {
 	return nil
 }
 
-func (p *plane) stop() {
+// Stop ends the processes as crashes do.
+func (p *Plane) Stop() {
 	for _, process := range p.processes {
-		process.kill()
+		process.Kill()
 	}
 }
 
-func (p *plane) connect(server, authority, token string) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+func (p *Plane) connect(ctx context.Context, server, authority, token string) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["plane"] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: authority}
 	config.AuthInfos["admin"] = &clientcmdapi.AuthInfo{Token: token}
 	config.Contexts["plane"] = &clientcmdapi.Context{Cluster: "plane", AuthInfo: "admin"}
 	config.CurrentContext = "plane"
-	if err := clientcmd.WriteToFile(*config, p.kubeconfig); err != nil {
+	if err := clientcmd.WriteToFile(*config, p.Kubeconfig); err != nil {
 		return err
 	}
-	return poll(ctx, func(ctx context.Context) error {
-		access, err := clientcmd.BuildConfigFromFlags("", p.kubeconfig)
+	return Poll(ctx, func(ctx context.Context) error {
+		for _, process := range p.processes {
+			if err := process.Alive(); err != nil {
+				return err
+			}
+		}
+		access, err := clientcmd.BuildConfigFromFlags("", p.Kubeconfig)
 		if err != nil {
 			return err
 		}
 		access.QPS = -1
-		if p.client, err = kubernetes.NewForConfig(rest.AddUserAgent(access, "agent-test")); err != nil {
+		if p.Client, err = kubernetes.NewForConfig(rest.AddUserAgent(access, "harness")); err != nil {
 			return err
 		}
-		_, err = p.client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+		_, err = p.Client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
 		return err
 	})
 }
 
-func freePorts(n int) ([]int, error) {
+// FreePorts returns ports of loopback on which nobody listens at the moment.
+func FreePorts(n int) ([]int, error) {
 	var ports []int
 	for range n {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			return nil, err
 		}
-		defer listener.Close()
-		address, _ := listener.Addr().(*net.TCPAddr)
+		defer listener.Close() //nolint:errcheck // it only held the port
+		address, ok := listener.Addr().(*net.TCPAddr)
+		if !ok {
+			return nil, fmt.Errorf("listen on loopback: got the address %v", listener.Addr())
+		}
 		ports = append(ports, address.Port)
 	}
 	return ports, nil

@@ -1,0 +1,88 @@
+package harness
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+)
+
+// Agent is one running agent of a host.
+type Agent struct {
+	*Process
+	host *Host
+	// UID is the one of the agent's pod.
+	UID string
+}
+
+// Launch says which program runs as an agent, and how.
+type Launch struct {
+	// Program is tessera-node, Hook tessera-hook.
+	Program, Hook string
+	// UID is the one of the pod.
+	UID string
+	// Environment has name=value, beside the caller's own.
+	Environment []string
+	// Verbosity is the one of the log.
+	Verbosity int
+}
+
+// Start starts an agent and returns at once.
+func (h *Host) Start(l Launch) (*Agent, error) {
+	a := &Agent{host: h, UID: l.UID}
+	cmd := exec.Command(l.Program, "--config="+h.Config(), "--kubeconfig="+h.Kubeconfig, "--node-name="+h.Name, "--pod-uid="+l.UID,
+		"--plugin-dir="+h.Records, "--registry-dir="+h.Registry(), "--cdi-dir="+h.CDI(), "--hook="+l.Hook,
+		"--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
+	cmd.Env = append(os.Environ(), l.Environment...)
+	var err error
+	a.Process, err = Start(h.Log(), cmd)
+	return a, err
+}
+
+// Socket is where the agent answers HTTP.
+func (a *Agent) Socket() string { return filepath.Join(a.host.Dir, a.UID+".http") }
+
+// Request asks the agent's HTTP endpoint.
+func (a *Agent) Request(ctx context.Context, path string) (*http.Response, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", a.Socket())
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	return client.Do(request)
+}
+
+// Ready returns why the agent is not ready.
+func (a *Agent) Ready(ctx context.Context) error {
+	response, err := a.Request(ctx, "/readyz")
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close() //nolint:errcheck // nothing was read
+	if response.StatusCode != http.StatusOK {
+		return errors.New(response.Status)
+	}
+	return nil
+}
+
+// Memory returns the resident memory of the process in KiB.
+func (p *Process) Memory() (int, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range bytes.Lines(text) {
+		var size int
+		if _, err := fmt.Sscanf(string(line), "VmRSS: %d kB", &size); err == nil {
+			return size, nil
+		}
+	}
+	return 0, errors.New("no VmRSS")
+}

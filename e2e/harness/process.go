@@ -1,0 +1,87 @@
+package harness
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Process is a started command. Its end is waited for once, in the background.
+type Process struct {
+	Cmd *exec.Cmd
+	// Ended is closed when the process is gone.
+	Ended <-chan struct{}
+}
+
+// Start starts the command with its output appended to the log. It dies with the caller's process.
+func Start(log string, cmd *exec.Cmd) (*Process, error) {
+	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close() //nolint:errcheck // the child has its own
+	cmd.Stdout, cmd.Stderr = file, file
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", filepath.Base(cmd.Path), err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait()
+	}()
+	return &Process{Cmd: cmd, Ended: ended}, nil
+}
+
+// Kill ends the process as a crash does and waits until it is gone. Twice is fine.
+func (p *Process) Kill() {
+	_ = p.Cmd.Process.Kill()
+	<-p.Ended
+}
+
+// Terminate ends the process as kubelet ends a pod and waits until it is gone. An error says that it
+// did not end well.
+func (p *Process) Terminate() error {
+	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("terminate %s: %w", filepath.Base(p.Cmd.Path), err)
+	}
+	<-p.Ended
+	if state := p.Cmd.ProcessState; !state.Success() {
+		return fmt.Errorf("%s ended with %v", filepath.Base(p.Cmd.Path), state)
+	}
+	return nil
+}
+
+// Alive returns an error when the process is gone.
+func (p *Process) Alive() error {
+	select {
+	case <-p.Ended:
+		return fmt.Errorf("%s ended: %v", filepath.Base(p.Cmd.Path), p.Cmd.ProcessState)
+	default:
+		return nil
+	}
+}
+
+// pollPause is how long Poll waits between two tries.
+const pollPause = 5 * time.Millisecond
+
+// Poll repeats try until it succeeds or ctx ends; then its last error tells why.
+func Poll(ctx context.Context, try func(context.Context) error) error {
+	tick := time.NewTicker(pollPause)
+	defer tick.Stop()
+	for {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
