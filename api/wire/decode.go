@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Decode returns the device that an allocation result names. The name is looked up among everything
+// Decode returns the device that an allocation result names, with what the claim takes of a shared one. The name is looked up among everything
 // the node's hardware knows, not only among what is offered now: a claim that was allocated before an
 // administrator narrowed the offer keeps its meaning. An error names pool and device.
 func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Options) (gpu.Device, error) {
@@ -18,9 +18,31 @@ func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Opti
 	for _, g := range n.GPUs {
 		for _, use := range g.AllUses() {
 			if d := (gpu.Device{GPU: g.Name(), Use: use}); DeviceName(d) == result.Device {
+				d.Share = share(result, use.Shape, o.Driver)
 				return d, nil
 			}
 		}
 	}
 	return gpu.Device{}, fmt.Errorf("device %q of pool %q: no such device on node %s", result.Device, result.Pool, n.Name)
+}
+
+// share returns what the result consumes of a shared device. An allocator states every capacity; a claim
+// holds a share also where none is stated.
+func share(result resourceapi.DeviceRequestAllocationResult, shape gpu.Shape, driver string) gpu.Share {
+	if !shape.Shared() {
+		return gpu.Share{}
+	}
+	consumed := func(name resourceapi.QualifiedName) int64 {
+		for _, known := range []resourceapi.QualifiedName{name, resourceapi.QualifiedName(driver) + "/" + name} {
+			if q, stated := result.ConsumedCapacity[known]; stated {
+				return max(0, q.Value())
+			}
+		}
+		return 0
+	}
+	return gpu.Share{
+		MemoryBytes: uint64(consumed(Memory)),
+		Shares:      max(1, int(consumed(Shares))),
+		Compute:     int(consumed(Compute)),
+	}
 }

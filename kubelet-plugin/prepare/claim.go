@@ -55,30 +55,36 @@ type Wanted struct {
 	Admin bool
 	// Settings are the parameters in effect.
 	Settings Settings
+	// Interval is the time-slice class that the GPU has for the device, decided when it is prepared and
+	// kept with it; empty where nobody wished one. It differs from the wish of the Settings where
+	// another claim of the GPU wished first.
+	Interval string
 }
 
 // validate returns an error when the agent cannot prepare such a device, whatever the state of the
 // node.
 func (w Wanted) validate() error {
-	if w.Settings.MPS != (params.MPSSettings{}) {
-		return fmt.Errorf("device %s: this agent runs no MPS daemons: %w", w.Device, gpu.ErrUnsupported)
-	}
-	switch w.Use.Shape {
-	case gpu.Whole:
-		return nil
-	case gpu.MIG:
-		if w.Settings.TimeSlice != "" {
-			return fmt.Errorf("device %s: a MIG device has no time slices: %w", w.Device, gpu.ErrUnsupported)
+	shape := w.Use.Shape
+	switch shape {
+	case gpu.Whole, gpu.MIG, gpu.TimeShare:
+	case gpu.MPS:
+		if w.Admin {
+			return fmt.Errorf("device %s: a daemon has no place for an administrator: claim a monitor device: %w", w.Device, gpu.ErrUnsupported)
 		}
-		return nil
 	case gpu.Monitor:
 		if !w.Admin {
 			return fmt.Errorf("device %s: a monitor is for claims with adminAccess only: %w", w.Device, gpu.ErrUnsupported)
 		}
-		return nil
-	case gpu.None, gpu.TimeShare, gpu.MPS, gpu.VFIO:
+	case gpu.None, gpu.VFIO:
+		return fmt.Errorf("device %s: this agent does not prepare GPUs as %v: %w", w.Device, shape, gpu.ErrUnsupported)
 	}
-	return fmt.Errorf("device %s: this agent does not prepare GPUs as %v: %w", w.Device, w.Use.Shape, gpu.ErrUnsupported)
+	if w.Settings.TimeSlice != "" && shape != gpu.Whole && shape != gpu.TimeShare {
+		return fmt.Errorf("device %s: a device of type %v has no time slices: %w", w.Device, shape, gpu.ErrUnsupported)
+	}
+	if w.Settings.MPS.Private && shape != gpu.Whole && shape != gpu.MIG {
+		return fmt.Errorf("device %s: a device of type %v has no MPS daemon of its own: %w", w.Device, shape, gpu.ErrUnsupported)
+	}
+	return nil
 }
 
 // touches reports whether the device's GPU is read or changed when it is prepared: a device that only
@@ -119,6 +125,25 @@ type Prepared struct {
 	GPU gpu.GPU
 	// Instance is the live MIG device; nil for every other shape.
 	Instance *gpu.Instance
+	// Watched are the instances that existed when a monitor was prepared; nil for every other shape.
+	Watched []gpu.Instance
+	// Settings are the parameters that were wished, Interval the time-slice class in effect, empty where
+	// nobody wished one.
+	Settings Settings
+	Interval string
+	// Daemon is the MPS daemon that serves the device; nil without one.
+	Daemon *Client
+}
+
+// Client is how a device's containers use an MPS daemon.
+type Client struct {
+	// Name is the daemon's, Folders are how it is reached.
+	Name    string
+	Folders DaemonFolders
+	// ActiveThreadPercentage and PinnedMemoryBytes are the limits of this claim's containers; 0 is none.
+	// They are at most those of the daemon.
+	ActiveThreadPercentage int
+	PinnedMemoryBytes      int64
 }
 
 // Answer is one prepared device together with what kubelet hands to the container runtime.

@@ -68,6 +68,53 @@ var scenarios = map[string]scenario{
 		machine: "a30x4l40sx4",
 		claim:   func(w *world) Claim { return claim("a", w.slice(0, 14, 0), w.slice(1, 5, 2)) },
 	},
+	"time share": {
+		machine: "h100x2",
+		claim:   func(w *world) Claim { return claim("a", w.share(0, gpu.TimeShare, 10, 0)) },
+	},
+	"time share that wishes an interval": {
+		machine:   "h100x2",
+		intruders: func(w *world) []Wanted { w.leaveOn(0); return nil },
+		claim:     func(w *world) Claim { return claim("a", w.share(0, gpu.TimeShare, 10, 0).timed("Short")) },
+	},
+	"time share beside one with another interval": {
+		machine: "a30x4l40sx4",
+		neighbours: func(w *world) []Claim {
+			return []Claim{claim("b", w.share(4, gpu.TimeShare, 10, 0).timed("Long")), claim("c", w.share(4, gpu.TimeShare, 5, 0))}
+		},
+		claim: func(w *world) Claim { return claim("a", w.share(4, gpu.TimeShare, 10, 0).timed("Short")) },
+	},
+	"first MPS share": {
+		machine: "h100x2",
+		claim:   func(w *world) Claim { return claim("a", w.share(0, gpu.MPS, 20, 25)) },
+	},
+	"MPS share beside others": {
+		machine: "h100x2",
+		neighbours: func(w *world) []Claim {
+			return []Claim{claim("b", w.share(0, gpu.MPS, 40, 50)), claim("c", w.share(0, gpu.MPS, 10, 0))}
+		},
+		claim: func(w *world) Claim { return claim("a", w.share(0, gpu.MPS, 20, 25)) },
+	},
+	"two shares of one GPU and a share of another": {
+		machine: "h100x2",
+		claim: func(w *world) Claim {
+			first, second := w.share(0, gpu.MPS, 20, 25), w.share(0, gpu.MPS, 20, 25)
+			second.ShareID = "second"
+			return claim("a", first, second, w.share(1, gpu.TimeShare, 1, 0))
+		},
+	},
+	"whole GPUs with one daemon": {
+		machine: "h100x2",
+		claim: func(w *world) Claim {
+			return claim("a", w.whole(0).served(50), w.whole(1).served(50))
+		},
+	},
+	"slices with daemons of their own": {
+		machine: "h100x2",
+		claim: func(w *world) Claim {
+			return claim("a", w.slice(0, 19, 0).served(0), w.slice(0, 14, 2).served(30))
+		},
+	},
 	"watching a neighbour": {
 		machine:    "h100x2",
 		neighbours: func(w *world) []Claim { return []Claim{claim("b", w.slice(0, 19, 0))} },
@@ -139,7 +186,7 @@ func reconcileIt(r *trial, p *Preparer) error {
 			return err
 		}
 	}
-	return nil
+	return p.sweep(quiet(r.t))
 }
 
 // events runs the operation and returns what the observer was told: before and after every step.

@@ -1,6 +1,14 @@
 package prepare
 
-import "context"
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
 
 // Daemon is an MPS control daemon as it must run.
 type Daemon struct {
@@ -35,4 +43,116 @@ type Daemons interface {
 	Release(ctx context.Context, name string) error
 	// List returns the daemons of the node with Name, GPU and ClaimUID.
 	List(ctx context.Context) ([]Daemon, error)
+}
+
+// noDaemons stands in on a node that cannot run daemons.
+type noDaemons struct{}
+
+func (noDaemons) Ensure(context.Context, Daemon) (DaemonFolders, error) {
+	return DaemonFolders{}, fmt.Errorf("this agent runs no MPS daemons: %w", gpu.ErrUnsupported)
+}
+func (noDaemons) Release(context.Context, string) error  { return nil }
+func (noDaemons) List(context.Context) ([]Daemon, error) { return nil, nil }
+
+// exclusive reports whether only an MPS daemon may use the device's GPU. A MIG device has no compute
+// mode.
+func (w Wanted) exclusive() bool {
+	return !w.Admin && (w.Use.Shape == gpu.MPS || w.Use.Shape == gpu.Whole && w.Settings.MPS.Private)
+}
+
+// limits returns what a client of the device's daemon may take; 0 is no limit.
+func (w Wanted) limits() (activeThreadPercentage int, pinnedMemoryBytes int64) {
+	if w.Use.Shape == gpu.MPS {
+		return w.Use.Share.Compute, int64(w.Use.Share.MemoryBytes)
+	}
+	return w.Settings.MPS.ActiveThreadPercentage, w.Settings.MPS.PinnedMemoryBytes
+}
+
+// exclusive reports whether the claim's daemon must have the GPU to itself.
+func (r Record) exclusive(gpuName string) bool {
+	return slices.ContainsFunc(r.on(gpuName), Wanted.exclusive)
+}
+
+// daemonOf returns the name of the daemon that serves the device at the position; empty without one.
+// GPUs that are shared through MPS have one daemon each. A claim's own daemon serves all its whole GPUs
+// that have the same limits, since a process uses one daemon only; a daemon of MIG serves one device,
+// as MPS demands.
+func (r Record) daemonOf(i int) string {
+	w := r.Wanted[i]
+	switch {
+	case w.Admin:
+		return ""
+	case w.Use.Shape == gpu.MPS:
+		return "mps-" + w.Use.GPU
+	case !w.Settings.MPS.Private:
+		return ""
+	case w.Use.Shape == gpu.Whole:
+		i = slices.IndexFunc(r.Wanted, func(first Wanted) bool {
+			return first.Use.Shape == gpu.Whole && !first.Admin && first.Settings.MPS == w.Settings.MPS
+		})
+	}
+	return "mps-" + r.UID + "-" + strconv.Itoa(i)
+}
+
+// daemons returns the names of the daemons that serve the claim, in the order of its devices.
+func (r Record) daemons() []string {
+	var names []string
+	for i := range r.Wanted {
+		if name := r.daemonOf(i); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// uses reports whether the daemon serves a device of the claim.
+func (r Record) uses(daemon string) bool { return slices.Contains(r.daemons(), daemon) }
+
+// needDaemon reports whether the daemon serves one of the claims that are not on their way out.
+func needDaemon(records []Record, name string) bool {
+	return slices.ContainsFunc(living(records), func(r Record) bool { return r.uses(name) })
+}
+
+// daemon describes the claim's daemon of the name. What it must bound every client to is the largest
+// limit of the claims that it serves; a claim without a limit lifts it for all, and only the
+// environment of their containers holds the others to theirs.
+func (x *execution) daemon(name string) Daemon {
+	d := Daemon{Name: name}
+	var visible []string
+	for i, w := range x.record.Wanted {
+		switch {
+		case x.record.daemonOf(i) != name:
+			continue
+		case w.Use.Shape == gpu.MIG:
+			visible = append(visible, x.live[place{w.Use.GPU, w.Use.Placement}].UUID)
+		default:
+			visible = append(visible, x.view.on(w.Use.GPU).UUID)
+		}
+		if w.Use.Shape == gpu.MPS {
+			d.GPU = w.Use.GPU
+		} else {
+			d.ClaimUID = x.record.UID
+		}
+		d.ActiveThreadPercentage, d.PinnedMemoryBytes = w.limits()
+	}
+	slices.Sort(visible)
+	d.Visible = strings.Join(slices.Compact(visible), ",")
+	for _, r := range append(living(x.view.others), x.record) {
+		for i, w := range r.Wanted {
+			if r.daemonOf(i) == name {
+				percentage, memory := w.limits()
+				d.ActiveThreadPercentage = looser(d.ActiveThreadPercentage, percentage)
+				d.PinnedMemoryBytes = looser(d.PinnedMemoryBytes, memory)
+			}
+		}
+	}
+	return d
+}
+
+// looser returns the limit that binds less; 0 is no limit.
+func looser[T int | int64](a, b T) T {
+	if a == 0 || b == 0 {
+		return 0
+	}
+	return max(a, b)
 }

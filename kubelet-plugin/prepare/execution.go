@@ -21,6 +21,8 @@ type execution struct {
 	// may exist because its creation was begun.
 	live  map[place]gpu.Instance
 	begun map[place]bool
+	// clients are how the claim's devices use their daemons, by the daemon's name; set by EnsureDaemon.
+	clients map[string]DaemonFolders
 	// answers are set by WriteSpec.
 	answers []Answer
 }
@@ -39,10 +41,13 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 	CompleteInstance:  (*execution).completeInstance,
 	Verify:            (*execution).verify,
 	SetTimeSlice:      (*execution).setTimeSlice,
+	SetComputeMode:    (*execution).setComputeMode,
+	EnsureDaemon:      (*execution).ensureDaemon,
 	WriteSpec:         (*execution).writeSpec,
 	RecordReady:       (*execution).recordReady,
 	RecordUnpreparing: (*execution).recordUnpreparing,
 	RemoveSpec:        (*execution).removeSpec,
+	ReleaseDaemon:     (*execution).releaseDaemon,
 	DestroyInstance:   (*execution).destroyInstance,
 	RestoreMode:       (*execution).restoreMode,
 	DeleteRecord:      (*execution).deleteRecord,
@@ -53,7 +58,7 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 func (p *Preparer) open(ctx context.Context, r Record, others []Record) *execution {
 	x := &execution{
 		Preparer: p, record: r, view: p.look(ctx, r, others),
-		live: map[place]gpu.Instance{}, begun: map[place]bool{},
+		live: map[place]gpu.Instance{}, begun: map[place]bool{}, clients: map[string]DaemonFolders{},
 	}
 	for _, g := range x.view.gpus {
 		for _, i := range g.Instances {
@@ -168,13 +173,8 @@ func (x *execution) save(s State) error {
 
 func (x *execution) writeSpec(context.Context, Step) error {
 	devices := make([]Prepared, len(x.record.Wanted))
-	for i, w := range x.record.Wanted {
-		devices[i] = Prepared{Result: w.Result, Use: w.Use, Admin: w.Admin, GPU: x.view.on(w.Use.GPU).GPU}
-		devices[i].GPU.Instances = nil
-		if w.Use.Shape == gpu.MIG {
-			instance := x.live[place{w.Use.GPU, w.Use.Placement}]
-			devices[i].Instance = &instance
-		}
+	for i := range x.record.Wanted {
+		devices[i] = x.prepared(i)
 	}
 	ids, err := x.Specs.Write(x.record.UID, devices)
 	if err != nil {
@@ -185,6 +185,29 @@ func (x *execution) writeSpec(context.Context, Step) error {
 		x.answers[i] = Answer{Prepared: device, CDIDevices: ids[i]}
 	}
 	return nil
+}
+
+// prepared returns the device at the position as it was made ready.
+func (x *execution) prepared(i int) Prepared {
+	w := x.record.Wanted[i]
+	p := Prepared{
+		Result: w.Result, Use: w.Use, Admin: w.Admin, GPU: x.view.on(w.Use.GPU).GPU,
+		Settings: w.Settings, Interval: w.Interval,
+	}
+	switch w.Use.Shape {
+	case gpu.MIG:
+		instance := x.live[place{w.Use.GPU, w.Use.Placement}]
+		p.Instance = &instance
+	case gpu.Monitor:
+		p.Watched = p.GPU.Instances
+	case gpu.None, gpu.Whole, gpu.TimeShare, gpu.MPS, gpu.VFIO:
+	}
+	p.GPU.Instances = nil
+	if name := x.record.daemonOf(i); name != "" {
+		p.Daemon = &Client{Name: name, Folders: x.clients[name]}
+		p.Daemon.ActiveThreadPercentage, p.Daemon.PinnedMemoryBytes = w.limits()
+	}
+	return p
 }
 
 func (x *execution) removeSpec(context.Context, Step) error {

@@ -75,6 +75,29 @@ func (x *execution) setTimeSlice(ctx context.Context, s Step) error {
 	return nil
 }
 
+func (x *execution) setComputeMode(ctx context.Context, s Step) error {
+	if err := x.Modes.SetComputeMode(ctx, s.GPU, s.Compute); err != nil {
+		return fmt.Errorf("set the compute mode of %s to %v: %w", s.GPU, s.Compute, err)
+	}
+	return nil
+}
+
+func (x *execution) ensureDaemon(ctx context.Context, s Step) error {
+	folders, err := x.Daemons.Ensure(ctx, x.daemon(s.Daemon))
+	if err != nil {
+		return fmt.Errorf("run MPS daemon %s: %w", s.Daemon, err)
+	}
+	x.clients[s.Daemon] = folders
+	return nil
+}
+
+func (x *execution) releaseDaemon(ctx context.Context, s Step) error {
+	if err := x.Daemons.Release(ctx, s.Daemon); err != nil {
+		return fmt.Errorf("end MPS daemon %s: %w", s.Daemon, err)
+	}
+	return nil
+}
+
 // verify reads the GPU again and compares it with what the claim was promised.
 func (x *execution) verify(ctx context.Context, s Step) error {
 	found := x.read(ctx, x.view.on(s.GPU))

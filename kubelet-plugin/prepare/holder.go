@@ -81,7 +81,7 @@ func owned(records []Record, i gpu.Instance) bool {
 func admit(r Record, v view, g reading) error {
 	held := holders(r, v, g)
 	for _, w := range r.on(g.name) {
-		if err := fits(g.Geometry, held, w.Use.Use); err != nil {
+		if err := fits(g.Empty(v.shares), held, w.Use.Use); err != nil {
 			return fmt.Errorf("device %s: %w", w.Device, err)
 		}
 		held = append(held, holder{use: w.Use.Use, refusal: &AlreadyHeld{GPU: g.name, Use: w.Use.Use, Claim: r.Ref}})
@@ -89,15 +89,15 @@ func admit(r Record, v view, g reading) error {
 	return nil
 }
 
-// fits returns nil when the use fits beside each holder and beside all of them, the refusal of the
+// fits returns nil when the use fits on the empty GPU beside each holder and beside all of them, the refusal of the
 // first holder that excludes it, or what the occupancy says.
-func fits(geometry *gpu.Geometry, held []holder, use gpu.Use) error {
-	if _, err := geometry.Empty().Take(use); err != nil {
+func fits(empty gpu.Occupancy, held []holder, use gpu.Use) error {
+	if _, err := empty.Take(use); err != nil {
 		return err
 	}
-	all := geometry.Empty()
+	all := empty
 	for _, h := range held {
-		if _, err := hold(geometry.Empty(), h.use).Take(use); err != nil {
+		if _, err := hold(empty, h.use).Take(use); err != nil {
 			return h.refusal
 		}
 		all = hold(all, h.use)

@@ -15,6 +15,7 @@ import (
 // down what a caller may never do.
 type machine struct {
 	mutex sync.Mutex
+	fleet *fleet
 	gpus  map[string]*card
 	// serial makes UUIDs, which are never used again.
 	serial int
@@ -33,6 +34,7 @@ type card struct {
 	gpu.GPU
 	lost     bool
 	interval string
+	compute  gpu.ComputeMode
 	// working is the call that changes the card now.
 	working string
 }
@@ -42,6 +44,7 @@ func newMachine(node gpu.Node) *machine {
 	for _, g := range node.GPUs {
 		m.gpus[g.Name()] = &card{GPU: g, interval: defaultTimeSlice}
 	}
+	m.fleet = &fleet{m: m, daemons: map[string]*daemon{}}
 	return m
 }
 
@@ -173,6 +176,9 @@ func (m *machine) Destroy(_ context.Context, i gpu.Instance) error {
 			return errors.New("another instance has the id")
 		case m.busy[c.Instances[at].UUID]:
 			return gpu.ErrBusy
+		case m.fleet.serves(c.Instances[at].UUID):
+			m.sin("destroy %v under its MPS daemon", c.Instances[at])
+			return gpu.ErrBusy
 		case m.foreign[c.Instances[at].UUID]:
 			m.sin("destroy %v, which is not ours", c.Instances[at])
 		}
@@ -219,6 +225,17 @@ func (m *machine) Set(_ context.Context, gpuUUID, interval string) error {
 	return fmt.Errorf("GPU %s: %w", gpuUUID, gpu.ErrLost)
 }
 
+// SetComputeMode implements Modes.
+func (m *machine) SetComputeMode(_ context.Context, gpuName string, mode gpu.ComputeMode) error {
+	return m.call("compute-mode", gpuName, true, func(c *card) error {
+		if c.Mode == gpu.ModeEnabled {
+			return gpu.ErrUnsupported
+		}
+		c.compute = mode
+		return nil
+	})
+}
+
 // intrude makes an instance as an administrator does, behind the agent's back.
 func (m *machine) intrude(want Wanted) (gpu.Instance, error) {
 	m.mutex.Lock()
@@ -247,12 +264,13 @@ func (m *machine) reboot() {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	for _, c := range m.gpus {
-		c.Instances, c.interval, c.lost = nil, defaultTimeSlice, false
+		c.Instances, c.interval, c.compute, c.lost = nil, defaultTimeSlice, gpu.ComputeDefault, false
 		if c.TogglesMIG() {
 			c.Mode = gpu.ModeDisabled
 		}
 	}
 	m.foreign, m.busy = map[string]bool{}, map[string]bool{}
+	m.fleet.reboot()
 }
 
 // instances returns everything that exists, by GPU and start.

@@ -17,7 +17,7 @@ func plan(r Record, v view) ([]Step, error) {
 		}
 	}
 	if r.State == Ready {
-		return append(confirm(r, v), Step{Kind: WriteSpec}), nil
+		return slices.Concat(confirm(r, v), serve(r), []Step{{Kind: WriteSpec}}), nil
 	}
 	for _, g := range v.gpus {
 		if err := admit(r, v, g); err != nil {
@@ -27,7 +27,7 @@ func plan(r Record, v view) ([]Step, error) {
 	if r.State == damaged && exists(r, v) {
 		// As far as can be seen the claim was ready and its pods run: nothing is made, so nothing can
 		// go wrong that would have to be undone.
-		return append(confirm(r, v), Step{Kind: WriteSpec}, Step{Kind: RecordReady}), nil
+		return slices.Concat(confirm(r, v), serve(r), []Step{{Kind: WriteSpec}, {Kind: RecordReady}}), nil
 	}
 	var steps []Step
 	if r.State != Preparing {
@@ -40,7 +40,7 @@ func plan(r Record, v view) ([]Step, error) {
 		}
 		steps = append(steps, carved...)
 	}
-	return append(steps, Step{Kind: WriteSpec}, Step{Kind: RecordReady}), nil
+	return slices.Concat(steps, serve(r), []Step{{Kind: WriteSpec}, {Kind: RecordReady}}), nil
 }
 
 // exists reports whether every instance of the claim is there and complete.
@@ -84,12 +84,28 @@ func carve(r Record, g reading) ([]Step, error) {
 		}
 	}
 	steps = append(steps, verify(r, g)...)
-	for _, w := range r.on(g.name) {
-		if w.Settings.TimeSlice != "" {
-			steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: w.Settings.TimeSlice})
-		}
+	return append(steps, share(r, g)...), nil
+}
+
+// share returns the steps that set how the containers of a GPU share it.
+func share(r Record, g reading) []Step {
+	var steps []Step
+	if interval := r.interval(g.name); interval != "" {
+		steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: interval})
 	}
-	return steps, nil
+	if r.exclusive(g.name) {
+		steps = append(steps, Step{Kind: SetComputeMode, GPU: g.name, Compute: gpu.ComputeExclusive})
+	}
+	return steps
+}
+
+// serve returns the steps after which MPS daemons serve the claim's devices.
+func serve(r Record) []Step {
+	var steps []Step
+	for _, name := range r.daemons() {
+		steps = append(steps, Step{Kind: EnsureDaemon, Daemon: name})
+	}
+	return steps
 }
 
 // setMode returns the step that brings the GPU into the MIG mode that the claim needs, if it is not in

@@ -71,7 +71,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.whole(0))
-				c.Wanted[0].Settings.TimeSlice = "Short"
+				c.Wanted[0].Settings.TimeSlice, c.Wanted[0].Interval = "Short", "Short"
 				return with(unrecorded, c), nil
 			},
 			want: []string{"record-preparing", "verify " + h0, "set-timeslice " + h0 + " Short", "write-spec", "record-prepared"},
@@ -375,11 +375,11 @@ func TestFitsBesideAllTogether(t *testing.T) {
 		return gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 1, Start: start, Size: 1}}
 	}
 	held := []holder{{use: use(0), refusal: &AlreadyHeld{Claim: ref("b")}}}
-	if err := fits(geometry, held, use(2)); err != nil {
+	if err := fits(geometry.Empty(), held, use(2)); err != nil {
 		t.Errorf("beside one: %v", err)
 	}
 	held = append(held, holder{use: use(1), refusal: &AlreadyHeld{Claim: ref("c")}})
-	if err := fits(geometry, held, use(2)); !errors.Is(err, gpu.ErrOccupied) || !has(err, "jpeg-engines") {
+	if err := fits(geometry.Empty(), held, use(2)); !errors.Is(err, gpu.ErrOccupied) || !has(err, "jpeg-engines") {
 		t.Errorf("beside two: %v, want the engines that are missing", err)
 	}
 }
@@ -410,7 +410,7 @@ func TestUndo(t *testing.T) {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.whole(0))
-				c.Wanted[0].Settings.TimeSlice = "Short"
+				c.Wanted[0].Settings.TimeSlice, c.Wanted[0].Interval = "Short", "Short"
 				return with(Unpreparing, c), nil
 			},
 			want: []string{"remove-spec", "set-timeslice " + h0 + " Default", "delete-record"},

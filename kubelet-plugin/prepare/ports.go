@@ -24,10 +24,12 @@ type Instances interface {
 	Destroy(ctx context.Context, i gpu.Instance) error
 }
 
-// Modes reads and sets the MIG mode. SetMode returns nil only when the mode is in effect.
+// Modes reads and sets the MIG mode and the compute mode. SetMode returns nil only when the mode is in effect.
 type Modes interface {
 	Mode(ctx context.Context, gpuName string) (gpu.Mode, error)
 	SetMode(ctx context.Context, gpuName string, m gpu.Mode) error
+	// SetComputeMode says who may use a GPU that has MIG off.
+	SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error
 }
 
 // TimeSlice sets the time-slice class of a GPU: Default, Short, Medium or Long.

@@ -19,9 +19,13 @@ type Config struct {
 	Modes     Modes
 	// TimeSlice is nil on a node that cannot set time slices: a claim that wishes one is refused there.
 	TimeSlice TimeSlice
-	Records   Records
-	Specs     Specs
-	Claims    Claims
+	// Daemons is nil on a node that cannot run MPS daemons: a claim that needs one is refused there.
+	Daemons Daemons
+	// Shares is how many claims one GPU serves in a shared shape.
+	Shares  int
+	Records Records
+	Specs   Specs
+	Claims  Claims
 	// BootID names this boot of the machine. What an older record says about hardware is void.
 	BootID string
 	// LocksDir is the folder of the lock files, shared by all agents of the node. New creates it.
@@ -52,6 +56,9 @@ func New(c Config) (*Preparer, error) {
 	}
 	if c.TimeSlice == nil {
 		c.TimeSlice = noTimeSlice{}
+	}
+	if c.Daemons == nil {
+		c.Daemons = noDaemons{}
 	}
 	if c.Observer == nil {
 		c.Observer = func(When, Ref, Step) {}
@@ -197,14 +204,15 @@ func (p *Preparer) restore(ctx context.Context, r Record) (Record, error) {
 // wrong is undone; a claim that was ready stays as it is.
 func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
 	var others []Record
-	if r.State != Ready {
+	if r.State != Ready || len(r.daemons()) > 0 {
 		var err error
 		if others, err = p.others(r); err != nil {
 			return nil, err
 		}
 	}
 	x := p.open(ctx, r, others)
-	steps, err := plan(r, x.view)
+	x.record = decideIntervals(r, others)
+	steps, err := plan(x.record, x.view)
 	if err != nil {
 		return nil, err
 	}

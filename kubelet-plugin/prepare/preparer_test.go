@@ -85,24 +85,25 @@ func TestBadClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
-	sliced := claim("a", w.slice(0, 19, 0))
-	sliced.Wanted[0].Settings.TimeSlice = "Short"
-	private := claim("a", w.whole(0))
-	private.Wanted[0].Settings.MPS.Private = true
+	watching := w.share(0, gpu.MPS, 1, 0)
+	watching.Admin = true
 	tests := map[string]struct {
 		claim Claim
 		is    error
 		says  string
 	}{
-		"MPS daemon of its own":  {private, gpu.ErrUnsupported, "no MPS daemons"},
+		"daemon of a share":      {claim("a", w.share(0, gpu.TimeShare, 1, 0).served(10)), gpu.ErrUnsupported, "MPS daemon"},
+		"daemon of a daemon":     {claim("a", w.share(0, gpu.MPS, 1, 0).served(10)), gpu.ErrUnsupported, "MPS daemon"},
+		"time slice under MPS":   {claim("a", w.share(0, gpu.MPS, 1, 0).timed("Short")), gpu.ErrUnsupported, "time slice"},
+		"administrator's share":  {claim("a", watching), gpu.ErrUnsupported, "monitor"},
 		"path as UID":            {Claim{Ref: Ref{UID: "../../etc/passwd"}, Wanted: []Wanted{w.whole(0)}}, nil, "UID"},
 		"no UID":                 {Claim{Wanted: []Wanted{w.whole(0)}}, nil, "UID"},
 		"no device":              {claim("a"), nil, "no device"},
 		"device twice":           {claim("a", w.whole(0), w.whole(0)), nil, "twice"},
 		"monitor without admin":  {claim("a", w.wanted(0, gpu.Use{Shape: gpu.Monitor})), gpu.ErrUnsupported, "adminAccess"},
-		"shape of another agent": {claim("a", w.wanted(0, gpu.Use{Shape: gpu.MPS})), gpu.ErrUnsupported, "mps"},
+		"shape of another agent": {claim("a", w.wanted(0, gpu.Use{Shape: gpu.VFIO})), gpu.ErrUnsupported, "vfio"},
 		"no shape":               {claim("a", w.wanted(0, gpu.Use{})), gpu.ErrUnsupported, "idle"},
-		"slice of a slice":       {sliced, gpu.ErrUnsupported, "time slice"},
+		"slice of a slice":       {claim("a", w.slice(0, 19, 0).timed("Short")), gpu.ErrUnsupported, "time slice"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 // what is on its way out, takes back what was never finished and so is in nobody's use, forgets
 // claims of another boot and takes back those that are not held any more (Config.Claims), verifies the
 // claims that are ready and writes their CDI specs again, writes records again that could not be read,
-// and removes specs without a claim. Instances that no record owns are not touched.
+// and removes specs and MPS daemons without a claim. Instances that no record owns are not touched.
 //
 // It is called at the start of an agent, beside the calls of kubelet, and from time to time: that
 // retries what could not be destroyed. It returns what went wrong, claim by claim; one claim's trouble
@@ -34,7 +34,7 @@ func (p *Preparer) Reconcile(ctx context.Context) error {
 		})
 	}
 	group.Wait()
-	return errors.Join(errs...)
+	return errors.Join(append(errs, p.sweep(ctx))...)
 }
 
 // known returns every claim that left a record or a spec on the node.

@@ -85,7 +85,7 @@ func gpuNames(wanted []Wanted) []string {
 // marks reports whether the claim changes the GPU in a way that has to be taken back.
 func (r Record) marks(gpuName string) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool {
-		return w.Use.Shape == gpu.MIG || w.Settings.TimeSlice != ""
+		return w.Use.Shape == gpu.MIG || w.Interval != "" || w.exclusive()
 	})
 }
 

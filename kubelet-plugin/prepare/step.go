@@ -23,6 +23,10 @@ const (
 	Verify
 	// SetTimeSlice sets the time-slice class of a GPU.
 	SetTimeSlice
+	// SetComputeMode sets who may use a GPU.
+	SetComputeMode
+	// EnsureDaemon makes an MPS daemon serve the claim.
+	EnsureDaemon
 	// WriteSpec writes the claim's CDI spec.
 	WriteSpec
 	// RecordReady writes that the claim is usable.
@@ -32,6 +36,8 @@ const (
 	RecordUnpreparing
 	// RemoveSpec removes the claim's CDI spec.
 	RemoveSpec
+	// ReleaseDaemon ends an MPS daemon that served nobody else.
+	ReleaseDaemon
 	// DestroyInstance destroys a MIG device of the claim.
 	DestroyInstance
 	// RestoreMode turns MIG off after the last instance, where that needs no reset.
@@ -47,10 +53,13 @@ var kindNames = [...]string{
 	CompleteInstance:  "complete-instance",
 	Verify:            "verify",
 	SetTimeSlice:      "set-timeslice",
+	SetComputeMode:    "set-compute-mode",
+	EnsureDaemon:      "ensure-daemon",
 	WriteSpec:         "write-spec",
 	RecordReady:       "record-prepared",
 	RecordUnpreparing: "record-unpreparing",
 	RemoveSpec:        "remove-spec",
+	ReleaseDaemon:     "release-daemon",
 	DestroyInstance:   "destroy-instance",
 	RestoreMode:       "restore-mode",
 	DeleteRecord:      "delete-record",
@@ -76,6 +85,10 @@ type Step struct {
 	Mode gpu.Mode
 	// Interval is set in SetTimeSlice.
 	Interval string
+	// Compute is set in SetComputeMode.
+	Compute gpu.ComputeMode
+	// Daemon is the daemon's name in EnsureDaemon and ReleaseDaemon.
+	Daemon string
 }
 
 // String returns the step in one line, such as
@@ -90,6 +103,10 @@ func (s Step) String() string {
 		text += " " + s.Placement.String()
 	case s.Interval != "":
 		text += " " + s.Interval
+	case s.Daemon != "":
+		text += " " + s.Daemon
+	case s.Kind == SetComputeMode:
+		text += " " + s.Compute.String()
 	case s.Kind == SetMode || s.Kind == RestoreMode:
 		text += " " + s.Mode.String()
 	}

@@ -2,12 +2,10 @@ package prepare
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
-
-// defaultTimeSlice is the time-slice class that a GPU has when no claim wishes another.
-const defaultTimeSlice = "Default"
 
 // undo returns what is left to do until nothing of the record's claim is left, in order. It is pure.
 // Where a GPU is lost the record stays: what lies there is taken back when the GPU answers again, or
@@ -18,6 +16,11 @@ func undo(r Record, v view) ([]Step, error) {
 		steps = append(steps, Step{Kind: RecordUnpreparing})
 	}
 	steps = append(steps, Step{Kind: RemoveSpec})
+	for _, name := range r.daemons() {
+		if !needDaemon(v.others, name) {
+			steps = append(steps, Step{Kind: ReleaseDaemon, Daemon: name})
+		}
+	}
 	for _, g := range v.gpus {
 		switch {
 		case g.unread == nil:
@@ -35,12 +38,9 @@ func undo(r Record, v view) ([]Step, error) {
 // giveBack returns the steps that take the claim's devices on one GPU back. Only what was made for the
 // claim is destroyed.
 func giveBack(r Record, v view, g reading) []Step {
-	var steps []Step
+	steps := unshare(r, v, g)
 	carved, remaining := false, len(g.Instances)
 	for _, w := range r.on(g.name) {
-		if w.Settings.TimeSlice != "" {
-			steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: defaultTimeSlice})
-		}
 		if w.Use.Shape != gpu.MIG {
 			continue
 		}
@@ -52,6 +52,20 @@ func giveBack(r Record, v view, g reading) []Step {
 	}
 	if carved && remaining == 0 && g.TogglesMIG() && g.Mode == gpu.ModeEnabled && !needMIG(v.others, g.name) {
 		steps = append(steps, Step{Kind: RestoreMode, GPU: g.name, Mode: gpu.ModeDisabled})
+	}
+	return steps
+}
+
+// unshare returns the steps that give a GPU its own ways back when the last claim is gone that changed
+// them.
+func unshare(r Record, v view, g reading) []Step {
+	var steps []Step
+	others := living(v.others)
+	if r.interval(g.name) != "" && interval(others, g.name) == "" {
+		steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: defaultTimeSlice})
+	}
+	if r.exclusive(g.name) && !slices.ContainsFunc(others, func(o Record) bool { return o.exclusive(g.name) }) {
+		steps = append(steps, Step{Kind: SetComputeMode, GPU: g.name, Compute: gpu.ComputeDefault})
 	}
 	return steps
 }

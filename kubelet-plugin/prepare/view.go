@@ -15,10 +15,12 @@ type view struct {
 	gpus []reading
 	// others are the records of all other claims of this boot.
 	others []Record
+	// shares is how many claims one GPU serves in a shared shape.
+	shares int
 }
 
 // reading is one GPU of a view. Its Mode and Instances are the hardware's answer where the claim
-// touches the GPU, and unknown where it only watches it.
+// touches the GPU or monitors it, and unknown where an administrator's claim only has it too.
 type reading struct {
 	gpu.GPU
 	name string
@@ -67,12 +69,14 @@ func (r reading) at(p gpu.Placement) (gpu.Instance, bool) {
 // look reads the GPUs of the record's claim. One that does not answer is a part of the view, not an
 // error.
 func (p *Preparer) look(ctx context.Context, r Record, others []Record) view {
-	v := view{others: others}
+	v := view{others: others, shares: p.Shares}
 	node := p.Inventory.Node()
-	touched := r.touched()
+	seen := gpuNames(slices.DeleteFunc(slices.Clone(r.Wanted), func(w Wanted) bool {
+		return !w.touches() && w.Use.Shape != gpu.Monitor
+	}))
 	for _, name := range r.gpus() {
 		reading := identify(node, name)
-		if reading.unread == nil && slices.Contains(touched, name) {
+		if reading.unread == nil && slices.Contains(seen, name) {
 			reading = p.read(ctx, reading)
 		}
 		v.gpus = append(v.gpus, reading)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/params"
 )
 
 // world is everything that outlives a process: the hardware, the records, the specs and the locks.
@@ -89,6 +90,7 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	tb.Helper()
 	p, err := New(Config{
 		Inventory: w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
+		Daemons: w.machine.fleet, Shares: sharesOfGPU,
 		Records: w.records, Specs: w.specs, Claims: w.api,
 		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,
 	})
@@ -97,6 +99,9 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	}
 	return p
 }
+
+// sharesOfGPU is how many claims share a GPU in the tests.
+const sharesOfGPU = 3
 
 func (w *world) bootID() string { return fmt.Sprintf("boot-%d", w.boot) }
 
@@ -286,6 +291,24 @@ func (w *world) slice(index, profile, start int) Wanted {
 	return w.wanted(index, gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: profile, Start: start, Size: size}})
 }
 
+// share is a share of the GPU in the shape, with so many GiB.
+func (w *world) share(index int, shape gpu.Shape, memory, compute int) Wanted {
+	shared := w.wanted(index, gpu.Use{Shape: shape, Share: gpu.Share{MemoryBytes: uint64(memory) << 30, Shares: 1, Compute: compute}})
+	shared.Device += "-" + shape.String()
+	return shared
+}
+
+// timed is the device with a wish for a time slice, served with one for a daemon.
+func (wanted Wanted) timed(interval string) Wanted {
+	wanted.Settings.TimeSlice = interval
+	return wanted
+}
+
+func (wanted Wanted) served(percentage int) Wanted {
+	wanted.Settings.MPS = params.MPSSettings{Private: true, ActiveThreadPercentage: percentage}
+	return wanted
+}
+
 func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), Wanted: wanted} }
 
 // Rules.
@@ -324,7 +347,40 @@ func (w *world) faults() []string {
 			faults = append(faults, w.ready(r)...)
 		}
 	}
+	return append(faults, w.shared(records)...)
+}
+
+// shared names what is wrong with what claims share: a GPU in two shapes or with more handed out than it
+// has, and daemons that run for nobody.
+func (w *world) shared(records []Record) []string {
+	var faults []string
+	for _, g := range w.node.GPUs {
+		held := g.Empty(sharesOfGPU)
+		for _, r := range records {
+			for _, wanted := range r.on(g.Name()) {
+				next, err := held.Take(wanted.Use.Use)
+				if err != nil && r.State == Ready {
+					faults = append(faults, fmt.Sprintf("%s of claim %s: %v", wanted.Device, r.Ref, err))
+				}
+				held = next
+			}
+		}
+	}
+	for name, d := range w.fleet.daemons {
+		if d.alive && !slices.ContainsFunc(records, func(r Record) bool { return r.uses(name) }) && !w.damagedUses(name) {
+			faults = append(faults, "daemon "+name+": runs for nobody")
+		}
+	}
 	return faults
+}
+
+func (w *world) damagedUses(daemon string) bool {
+	for uid := range w.records.unreadable {
+		if with(Ready, w.api.claims[uid]).uses(daemon) {
+			return true
+		}
+	}
+	return false
 }
 
 // ready names what is wrong with a claim that says it is ready.
@@ -354,9 +410,44 @@ func (w *world) ready(r Record) []string {
 			if wish := cmp.Or(want.Settings.TimeSlice, defaultTimeSlice); c.interval != wish {
 				faults = append(faults, fmt.Sprintf("claim %s: time slice of %s is %s", r.Ref, want.Device, c.interval))
 			}
+		case want.Use.Shape.Shared():
+			if len(c.Instances) > 0 || c.Mode == gpu.ModeEnabled || want.Interval != "" && c.interval != want.Interval {
+				faults = append(faults, fmt.Sprintf("claim %s: shares %s, which has MIG %v and time slice %s", r.Ref, want.Device, c.Mode, c.interval))
+			}
 		}
+		faults = append(faults, w.served(r, i)...)
 	}
 	return faults
+}
+
+// served names what is wrong with the daemon of a device of a claim that is ready.
+func (w *world) served(r Record, i int) []string {
+	want, spec := r.Wanted[i], w.specs.kept[r.UID][i]
+	name, c := r.daemonOf(i), w.gpus[want.Use.GPU]
+	if exclusive := c.compute == gpu.ComputeExclusive; !want.Admin && exclusive != want.exclusive() {
+		return []string{fmt.Sprintf("claim %s: compute mode of %s is %v", r.Ref, want.Device, c.compute)}
+	}
+	if name == "" {
+		if spec.Daemon != nil {
+			return []string{fmt.Sprintf("claim %s: %s has a daemon that nobody asked for", r.Ref, want.Device)}
+		}
+		return nil
+	}
+	d, known := w.fleet.daemons[name]
+	percentage, memory := want.limits()
+	switch uuid := c.UUID; {
+	case !known || !d.alive:
+		return []string{fmt.Sprintf("claim %s: daemon %s does not run", r.Ref, name)}
+	case spec.Daemon == nil || spec.Daemon.Name != name || spec.Daemon.Folders.Pipe == "":
+		return []string{fmt.Sprintf("claim %s: spec of %s has daemon %v", r.Ref, want.Device, spec.Daemon)}
+	case spec.Daemon.ActiveThreadPercentage != percentage || spec.Daemon.PinnedMemoryBytes != memory:
+		return []string{fmt.Sprintf("claim %s: spec of %s has limits %v", r.Ref, want.Device, spec.Daemon)}
+	case want.Use.Shape == gpu.MIG && !strings.Contains(d.Visible, spec.Instance.UUID), want.Use.Shape != gpu.MIG && !strings.Contains(d.Visible, uuid):
+		return []string{fmt.Sprintf("claim %s: daemon %s serves %s", r.Ref, name, d.Visible)}
+	case looser(d.ActiveThreadPercentage, percentage) != d.ActiveThreadPercentage || looser(d.PinnedMemoryBytes, memory) != d.PinnedMemoryBytes:
+		return []string{fmt.Sprintf("claim %s: daemon %s allows less than the claim has: %v", r.Ref, name, d)}
+	}
+	return nil
 }
 
 // litter names what is left after the last claim ended, besides what others made.
@@ -378,6 +469,12 @@ func (w *world) litter() []string {
 		if c.interval != defaultTimeSlice {
 			litter = append(litter, name+": time slice "+c.interval)
 		}
+		if c.compute != gpu.ComputeDefault {
+			litter = append(litter, name+": compute mode "+c.compute.String())
+		}
+	}
+	for name, d := range w.fleet.daemons {
+		litter = append(litter, fmt.Sprintf("daemon %s, alive: %v", name, d.alive))
 	}
 	locks, err := filepath.Glob(filepath.Join(w.locks, "claim-*"))
 	for _, path := range locks {

@@ -1,0 +1,250 @@
+package wire
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// published is a device as a slice has it.
+type published struct {
+	resourceapi.Device
+	driver string
+}
+
+// attribute returns the attribute; a name in the driver's own domain may stand with it or without.
+func (d published) attribute(name resourceapi.QualifiedName) resourceapi.DeviceAttribute {
+	if a, ok := d.Attributes[name]; ok {
+		return a
+	}
+	return d.Attributes[resourceapi.QualifiedName(d.driver)+"/"+name]
+}
+
+func (d published) text(name resourceapi.QualifiedName) string {
+	if value := d.attribute(name).StringValue; value != nil {
+		return *value
+	}
+	return ""
+}
+
+func (d published) version(name resourceapi.QualifiedName) string {
+	if value := d.attribute(name).VersionValue; value != nil {
+		return *value
+	}
+	return ""
+}
+
+// number returns the attribute, or otherwise when the device has none.
+func (d published) number(name resourceapi.QualifiedName, otherwise int) int {
+	if value := d.attribute(name).IntValue; value != nil {
+		return int(*value)
+	}
+	return otherwise
+}
+
+// capacity returns the capacity; 0 when the device has none.
+func (d published) capacity(name resourceapi.QualifiedName) int64 {
+	c, ok := d.Capacity[name]
+	if !ok {
+		c = d.Capacity[resourceapi.QualifiedName(d.driver)+"/"+name]
+	}
+	return max(0, c.Value.Value())
+}
+
+// uuid returns the UUID of the GPU.
+func (d published) uuid() string { return cmp.Or(d.text(ParentUUID), d.text(UUID)) }
+
+// set returns the name of the counter set that the device consumes from; none for a monitor. An error
+// says why this is no device of Encode.
+func (d published) set() (string, error) {
+	shape, err := gpu.ParseShape(d.text(Type))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("attribute %s: %w", Type, err)
+	case d.uuid() == "":
+		return "", fmt.Errorf("attributes %s and %s: none is set", UUID, ParentUUID)
+	case shape == gpu.Monitor && len(d.ConsumesCounters) == 0:
+		return "", nil
+	case len(d.ConsumesCounters) != 1:
+		return "", fmt.Errorf("consumes from %d counter sets, not from the one of its GPU", len(d.ConsumesCounters))
+	}
+	return d.ConsumesCounters[0].CounterSet, nil
+}
+
+// use returns what the device stands for. The size of a placement is the number of memory slices that
+// it consumes.
+func (d published) use() (gpu.Use, error) {
+	shape, err := gpu.ParseShape(d.text(Type))
+	if err != nil || shape != gpu.MIG {
+		return gpu.Use{Shape: shape}, err
+	}
+	p := gpu.Placement{Profile: d.number(MIGProfileID, -1), Start: d.number(MIGStart, -1), Size: d.cost().Slices.Count()}
+	if p.Profile < 0 || p.Start < 0 {
+		return gpu.Use{}, fmt.Errorf("attributes %s and %s: must both be set", MIGProfileID, MIGStart)
+	}
+	return gpu.Use{Shape: gpu.MIG, Placement: p}, nil
+}
+
+// cost returns what the device consumes.
+func (d published) cost() gpu.Cost {
+	var cost gpu.Cost
+	for _, consumed := range d.ConsumesCounters {
+		cost, _ = costOf(consumed.Counters)
+	}
+	return cost
+}
+
+// costOf returns the counters in the terms of the model, and the memory slices among them that count 0.
+func costOf(counters map[string]resourceapi.Counter) (cost gpu.Cost, empty gpu.Mask) {
+	for slice := range gpu.MaxSlices {
+		if c, ok := counters[sliceCounter(slice)]; ok {
+			cost.Slices |= gpu.SpanMask(slice, 1)
+			if c.Value.Sign() <= 0 {
+				empty |= gpu.SpanMask(slice, 1)
+			}
+		}
+	}
+	count := func(kind gpu.Engine) int {
+		c := counters[kind.String()]
+		return int(max(0, c.Value.Value()))
+	}
+	cost.Engines = gpu.Engines{
+		OFA: count(gpu.OFA), JPEG: count(gpu.JPEG), Decoder: count(gpu.Decoder), Encoder: count(gpu.Encoder), Copy: count(gpu.Copy),
+	}
+	return cost, empty
+}
+
+// engines returns the capacities in engines, or what is consumed of those that bind where a device
+// does not tell them.
+func (d published) engines() gpu.Engines {
+	if _, tells := d.Capacity[CopyEngines]; !tells {
+		return d.cost().Engines
+	}
+	count := func(name resourceapi.QualifiedName) int { return int(d.capacity(name)) }
+	return gpu.Engines{
+		OFA: count(OFAEngines), JPEG: count(JPEGEngines), Decoder: count(Decoders), Encoder: count(Encoders), Copy: count(CopyEngines),
+	}
+}
+
+// profile returns the MIG profile of the device, with its one start. The number of compute slices is
+// what a profile's name begins with.
+func (d published) profile(p gpu.Placement) gpu.Profile {
+	name := d.text(Profile)
+	before, _, _ := strings.Cut(name, "g.")
+	computeSlices, err := strconv.Atoi(before)
+	if err != nil {
+		computeSlices = 0
+	}
+	return gpu.Profile{
+		ID: p.Profile, Name: name, ComputeSlices: computeSlices, Size: p.Size, Starts: []int{p.Start},
+		Multiprocessors: int(d.capacity(Multiprocessors)), MemoryBytes: uint64(d.capacity(Memory)), Engines: d.engines(),
+	}
+}
+
+// tell adds what the device tells about its GPU.
+func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
+	g.UUID = d.uuid()
+	g.Index = d.number(Index, g.Index)
+	g.Minor = d.number(Minor, g.Minor)
+	g.NUMA = d.number(NUMANode, g.NUMA)
+	for _, known := range []struct {
+		field *string
+		name  resourceapi.QualifiedName
+	}{
+		{&g.Product, ProductName}, {&g.Brand, Brand}, {&g.Architecture, Architecture},
+		{&g.PCI, PCIBusID}, {&g.PCIeRoot, PCIeRoot}, {&g.Clique, Clique},
+	} {
+		*known.field = cmp.Or(d.text(known.name), *known.field)
+	}
+	if mode := d.text(ECCMode); mode != "" {
+		g.ECC = new(mode == eccMode(true))
+	}
+	if links, err := DecodeLinks(d.text(Links)); err == nil && len(links) > 0 {
+		g.Links = links
+	}
+	var patch int
+	// A version that is none leaves zeros, as one that is absent does.
+	_, _ = fmt.Sscanf(d.version(ComputeCapability), "%d.%d.%d", &g.ComputeMajor, &g.ComputeMinor, &patch)
+	if shape != gpu.MIG && shape != gpu.Monitor {
+		g.MemoryBytes = max(g.MemoryBytes, uint64(d.capacity(Memory)))
+		g.Multiprocessors = max(g.Multiprocessors, int(d.capacity(Multiprocessors)))
+	}
+}
+
+// readGPU reads the devices of one GPU. counters is its counter set, nil when it is not published.
+func readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []StrangeDevice) {
+	g := PublishedGPU{Name: name, GPU: gpu.GPU{NUMA: -1}}
+	var strange []StrangeDevice
+	var profiles profiles
+	uses := map[string]gpu.Use{}
+	for _, d := range devices {
+		use, err := d.use()
+		if err == nil && use.Shape != gpu.Monitor && counters == nil {
+			err = fmt.Errorf("counter set %q: not published", name)
+		}
+		if err == nil && use.Shape == gpu.MIG {
+			err = profiles.add(d.profile(use.Placement))
+		}
+		if err != nil {
+			strange = append(strange, StrangeDevice{d.Name, err})
+			continue
+		}
+		uses[d.Name] = use
+		d.tell(&g.GPU, use.Shape)
+		if use.Shape.Shared() {
+			g.Shares = max(g.Shares, int(d.capacity(Shares)))
+		}
+	}
+	total, withheld := costOf(counters)
+	geometry, err := gpu.OfferedGeometry(profiles, total)
+	g.GPU.Geometry, g.GPU.Withheld = geometry, withheld
+	for _, d := range devices {
+		use, ok := uses[d.Name]
+		if !ok {
+			continue
+		}
+		if err := errors.Join(err, costs(geometry, use, d)); err != nil {
+			strange = append(strange, StrangeDevice{d.Name, err})
+			continue
+		}
+		g.Devices = append(g.Devices, PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints})
+	}
+	return g, strange
+}
+
+// costs returns an error when the device does not consume what its use costs.
+func costs(geometry *gpu.Geometry, use gpu.Use, d published) error {
+	cost, err := geometry.Cost(use)
+	if err != nil {
+		return err
+	}
+	if consumed := d.cost(); consumed != cost {
+		return fmt.Errorf("consumes memory slices %v and engines %+v, its use as %v costs %v and %+v", consumed.Slices, consumed.Engines, use, cost.Slices, cost.Engines)
+	}
+	return nil
+}
+
+// profiles collects MIG profiles from placements.
+type profiles []gpu.Profile
+
+// add adds a profile with one start, or the start to the profile that is known.
+func (all *profiles) add(p gpu.Profile) error {
+	for i, known := range *all {
+		if known.ID != p.ID {
+			continue
+		}
+		if known.Size != p.Size || known.Name != p.Name || known.Engines != p.Engines {
+			return fmt.Errorf("profile %d is %q of %d memory slices here and %q of %d elsewhere", p.ID, p.Name, p.Size, known.Name, known.Size)
+		}
+		(*all)[i].Starts = append(known.Starts, p.Starts...)
+		return nil
+	}
+	*all = append(*all, p)
+	return nil
+}

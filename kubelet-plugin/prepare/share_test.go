@@ -1,0 +1,179 @@
+package prepare
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// TestIntervalBelongsToTheGPU walks through wishes for the time slice of one GPU: the first decides, a
+// different one is told what is in effect, and the last to go restores the default.
+func TestIntervalBelongsToTheGPU(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "t4x1")
+	p := w.process(t, nil)
+	card := w.gpus[w.node.GPUs[0].Name()]
+	claims := map[string]Claim{
+		"any":    claim("any", w.share(0, gpu.TimeShare, 1, 0)),
+		"long":   claim("long", w.share(0, gpu.TimeShare, 1, 0).timed("Long")),
+		"medium": claim("medium", w.share(0, gpu.TimeShare, 1, 0).timed("Medium")),
+		"short":  claim("short", w.share(0, gpu.TimeShare, 1, 0).timed("Short")),
+	}
+	for _, step := range []struct {
+		prepare, unprepare string
+		// told is the interval of the answer, has that of the GPU afterwards.
+		told, has string
+	}{
+		{prepare: "any", told: "", has: "Default"},
+		{prepare: "long", told: "Long", has: "Long"},
+		{prepare: "short", told: "Long", has: "Long"},
+		{prepare: "long", told: "Long", has: "Long"},
+		{unprepare: "long", has: "Long"},
+		{prepare: "medium", told: "Long", has: "Long"},
+		{unprepare: "short", has: "Long"},
+		{unprepare: "medium", has: "Default"},
+		{prepare: "short", told: "Short", has: "Short"},
+		{unprepare: "short", has: "Default"},
+		{unprepare: "any", has: "Default"},
+	} {
+		if step.prepare != "" {
+			answers := mustPrepare(t, p, claims[step.prepare])
+			if got := answers[0].Interval; got != step.told {
+				t.Errorf("%+v: told %q", step, got)
+			}
+			if wish := claims[step.prepare].Wanted[0].Settings; answers[0].Settings != wish {
+				t.Errorf("%+v: the answer says the wish was %v", step, answers[0].Settings)
+			}
+		} else if err := p.Unprepare(quiet(t), claims[step.unprepare].Ref); err != nil {
+			t.Fatal(err)
+		}
+		if card.interval != step.has {
+			t.Errorf("%+v: the GPU has %s", step, card.interval)
+		}
+	}
+	clean(t, w)
+}
+
+// TestSharesAreCounted hands out shares as an allocator may that knows nothing of another one.
+func TestSharesAreCounted(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	mustPrepare(t, p, claim("half", w.share(0, gpu.MPS, 40, 50)))
+	mustPrepare(t, p, claim("quarter", w.share(0, gpu.MPS, 20, 25)))
+	for name, test := range map[string]struct {
+		wanted Wanted
+		says   []string
+	}{
+		"more memory than is left":  {w.share(0, gpu.MPS, 30, 0), []string{"memory", "shared out"}},
+		"more compute than is left": {w.share(0, gpu.MPS, 1, 30), []string{"multiprocessors", "75 of 100"}},
+		"another way of sharing":    {w.share(0, gpu.TimeShare, 1, 0), []string{"held by claim team/half as mps"}},
+		"the whole GPU":             {w.whole(0), []string{"held by claim team/half as mps"}},
+		"a slice":                   {w.slice(0, 19, 0), []string{"held by claim team/half as mps"}},
+	} {
+		if _, err := p.Prepare(quiet(t), claim("late", test.wanted)); !errors.Is(err, gpu.ErrOccupied) || !has(err, test.says...) {
+			t.Errorf("%s: %v, want it to say %q", name, err, test.says)
+		}
+	}
+	mustPrepare(t, p, claim("rest", w.share(0, gpu.MPS, 10, 25)))
+	if _, err := p.Prepare(quiet(t), claim("fourth", w.share(0, gpu.MPS, 1, 0))); !has(err, "3 of 3 are held") {
+		t.Errorf("a fourth share: %v", err)
+	}
+	for _, name := range []string{"half", "quarter", "rest"} {
+		if err := p.Unprepare(quiet(t), ref(name)); err != nil {
+			t.Error(err)
+		}
+	}
+	mustPrepare(t, p, claim("whole", w.whole(0)))
+	if err := p.Unprepare(quiet(t), ref("whole")); err != nil {
+		t.Error(err)
+	}
+	clean(t, w)
+}
+
+// TestDaemonBounds follows the limits of a shared daemon as claims come: it bounds every client to the
+// largest limit, and to none when one claim has none.
+func TestDaemonBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	name := "mps-" + w.node.GPUs[0].Name()
+	for _, step := range []struct {
+		claim      Claim
+		percentage int
+		memory     int64
+	}{
+		{claim("a", w.share(0, gpu.MPS, 10, 25)), 25, 10 << 30},
+		{claim("b", w.share(0, gpu.MPS, 20, 20)), 25, 20 << 30},
+		{claim("c", w.share(0, gpu.MPS, 5, 0)), 0, 20 << 30},
+	} {
+		answers := mustPrepare(t, p, step.claim)
+		got := w.fleet.daemons[name].Daemon
+		want := Daemon{
+			Name: name, GPU: w.node.GPUs[0].Name(), Visible: w.node.GPUs[0].UUID,
+			ActiveThreadPercentage: step.percentage, PinnedMemoryBytes: step.memory,
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("claim %s: daemon (-want +got):\n%s", step.claim.Ref, diff)
+		}
+		share := step.claim.Wanted[0].Use.Share
+		client := Client{Name: name, Folders: DaemonFolders{Pipe: "/run/" + name + "/pipe", Shm: "/run/" + name + "/shm"},
+			ActiveThreadPercentage: share.Compute, PinnedMemoryBytes: int64(share.MemoryBytes)}
+		if diff := cmp.Diff(&client, answers[0].Daemon); diff != "" {
+			t.Errorf("claim %s: client (-want +got):\n%s", step.claim.Ref, diff)
+		}
+	}
+}
+
+// TestPrivateDaemons shows which devices of a claim share a daemon: whole GPUs with the same limits do.
+func TestPrivateDaemons(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "a30x4l40sx4")
+	r := with(Ready, claim("a",
+		w.slice(0, 14, 0).served(10), w.whole(4).served(20), w.slice(1, 14, 0).served(10),
+		w.whole(5).served(30), w.whole(6).served(20), w.whole(7)))
+	want := []string{"mps-uid-a-0", "mps-uid-a-1", "mps-uid-a-2", "mps-uid-a-3"}
+	if diff := cmp.Diff(want, r.daemons()); diff != "" {
+		t.Errorf("daemons (-want +got):\n%s", diff)
+	}
+	if got := r.daemonOf(4); got != want[1] {
+		t.Errorf("GPU with the limits of another: %s", got)
+	}
+	mustPrepare(t, w.process(t, nil), Claim{Ref: r.Ref, Wanted: r.Wanted})
+	uuids := []string{w.node.GPUs[4].UUID, w.node.GPUs[6].UUID}
+	slices.Sort(uuids)
+	if got := w.fleet.daemons[want[1]].Visible; got != uuids[0]+","+uuids[1] {
+		t.Errorf("%s serves %s, want %q", want[1], got, uuids)
+	}
+}
+
+// TestSweep ends what serves nobody, and nothing else.
+func TestSweep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "h100x2")
+	p := w.process(t, nil)
+	shared, private, damaged := claim("a", w.share(0, gpu.MPS, 10, 0)), claim("b", w.slice(1, 19, 0).served(10)), claim("c", w.slice(1, 19, 1).served(10))
+	for _, c := range []Claim{shared, private, damaged} {
+		mustPrepare(t, p, c)
+	}
+	w.damage(damaged)
+	w.fleet.daemons["mps-lost"] = &daemon{Daemon: Daemon{Name: "mps-lost", ClaimUID: "uid-lost"}, alive: true}
+	w.fleet.daemons["mps-other"] = &daemon{Daemon: Daemon{Name: "mps-other", GPU: w.node.GPUs[1].Name()}, alive: true}
+	if err := p.sweep(quiet(t)); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.fleet.daemons) != 3 || w.fleet.daemons["mps-lost"] != nil || w.fleet.daemons["mps-other"] != nil {
+		t.Errorf("daemons after the sweep: %v", w.fleet.daemons)
+	}
+	w.reboot()
+	if err := w.process(t, nil).Reconcile(quiet(t)); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.fleet.daemons) > 1 {
+		t.Errorf("daemons after a boot: %v, want at most that of the claim whose record is damaged", w.fleet.daemons)
+	}
+}
