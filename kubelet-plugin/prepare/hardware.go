@@ -85,7 +85,7 @@ func (x *execution) setComputeMode(ctx context.Context, s Step) error {
 func (x *execution) ensureDaemon(ctx context.Context, s Step) error {
 	folders, err := x.Daemons.Ensure(ctx, x.daemon(s.Daemon))
 	if err != nil {
-		return fmt.Errorf("run MPS daemon %s: %w", s.Daemon, err)
+		return &DaemonFailed{Name: s.Daemon, Cause: err}
 	}
 	x.clients[s.Daemon] = folders
 	return nil

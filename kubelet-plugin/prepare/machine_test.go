@@ -217,6 +217,9 @@ func (m *machine) Set(_ context.Context, gpuUUID, interval string) error {
 	for name, c := range m.gpus {
 		if c.UUID == gpuUUID {
 			return m.call("time-slice", name, true, func(c *card) error {
+				if c.Mode == gpu.ModeEnabled {
+					return gpu.ErrUnsupported
+				}
 				c.interval = interval
 				return nil
 			})

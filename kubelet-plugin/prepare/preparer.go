@@ -32,6 +32,9 @@ type Config struct {
 	LocksDir string
 	// Observer is told about every step; it may be nil.
 	Observer Observer
+	// Settled is told about every claim that Reconcile found ready, with what Prepare would answer; it
+	// may be nil.
+	Settled func(claim Ref, answers []Answer)
 }
 
 // Preparer makes claims usable and takes them back. Its methods are safe for concurrent use, by
@@ -62,6 +65,9 @@ func New(c Config) (*Preparer, error) {
 	}
 	if c.Observer == nil {
 		c.Observer = func(When, Ref, Step) {}
+	}
+	if c.Settled == nil {
+		c.Settled = func(Ref, []Answer) {}
 	}
 	return &Preparer{Config: c, locks: locks{dir: c.LocksDir}}, nil
 }

@@ -93,7 +93,10 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	}
 	defer unlock()
 	if keep {
-		_, err := p.settle(ctx, r)
+		answers, err := p.settle(ctx, r)
+		if err == nil {
+			p.Settled(r.Ref, answers)
+		}
 		return errors.Join(doubt, err)
 	}
 	return p.release(ctx, r)

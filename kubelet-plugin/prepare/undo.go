@@ -57,8 +57,12 @@ func giveBack(r Record, v view, g reading) []Step {
 }
 
 // unshare returns the steps that give a GPU its own ways back when the last claim is gone that changed
-// them.
+// them. With MIG on there is nothing to give back and nothing that could be set: the claim
+// was taken back before MIG was turned off for it.
 func unshare(r Record, v view, g reading) []Step {
+	if g.Mode == gpu.ModeEnabled {
+		return nil
+	}
 	var steps []Step
 	others := living(v.others)
 	if r.interval(g.name) != "" && interval(others, g.name) == "" {
