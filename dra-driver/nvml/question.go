@@ -1,0 +1,168 @@
+package nvml
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// question is one call of NVML that measures.
+type question struct {
+	call string
+	ask  func(nvml.Device) (gpu.Telemetry, nvml.Return)
+}
+
+// The units in which NVML answers, in base units.
+const (
+	percent = 0.01
+	milli   = 0.001
+	mega    = 1e6
+)
+
+// questions are what a GPU is asked.
+func questions() []question {
+	all := append(partQuestions(),
+		question{"nvmlDeviceGetUtilizationRates", utilization},
+		single("nvmlDeviceGetTemperature", gpu.Temperature, 1, func(d nvml.Device) (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }),
+		single("nvmlDeviceGetPowerUsage", gpu.Power, milli, nvml.Device.GetPowerUsage),
+		single("nvmlDeviceGetEnforcedPowerLimit", gpu.PowerLimit, milli, nvml.Device.GetEnforcedPowerLimit),
+		single("nvmlDeviceGetTotalEnergyConsumption", gpu.Energy, milli, nvml.Device.GetTotalEnergyConsumption),
+		single("nvmlDeviceGetClockInfo", gpu.ProcessorClock, mega, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(nvml.CLOCK_SM) }),
+		single("nvmlDeviceGetClockInfo", gpu.MemoryClock, mega, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(nvml.CLOCK_MEM) }),
+		question{"nvmlDeviceGetCurrentClocksEventReasons", limits},
+		errorsOf(gpu.CorrectedErrors, nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC),
+		errorsOf(gpu.LifetimeCorrectedErrors, nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC),
+		errorsOf(gpu.LifetimeUncorrectedErrors, nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC),
+		question{"nvmlDeviceGetRemappedRows", remapped},
+		retired(gpu.RetiredSingleBit, nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
+		retired(gpu.RetiredDoubleBit, nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
+		single("nvmlDeviceGetRetiredPagesPendingStatus", gpu.RetirePending, 1, nvml.Device.GetRetiredPagesPendingStatus),
+		single("nvmlDeviceGetPcieReplayCounter", gpu.PCIeReplays, 1, nvml.Device.GetPcieReplayCounter),
+		question{"nvmlDeviceGetFieldValues", fields},
+	)
+	return all
+}
+
+// partQuestions are what a MIG device is asked as well. Of ECC errors it knows only those since the
+// driver was loaded that were not corrected, and the GPU around it then does not.
+func partQuestions() []question {
+	return []question{
+		{"nvmlDeviceGetMemoryInfo_v2", memory},
+		errorsOf(gpu.UncorrectedErrors, nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC),
+	}
+}
+
+// single is a question with one number for an answer, in the unit.
+func single[N ~int | ~int32 | ~uint32 | ~uint64](call string, q gpu.Quantity, unit float64, get func(nvml.Device) (N, nvml.Return)) question {
+	return question{call, func(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+		value, code := get(d)
+		return gpu.Telemetry{q: float64(value) * unit}, code
+	}}
+}
+
+func utilization(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+	rates, code := d.GetUtilizationRates()
+	return gpu.Telemetry{gpu.Utilization: float64(rates.Gpu) * percent, gpu.MemoryUtilization: float64(rates.Memory) * percent}, code
+}
+
+// memory asks for the form that does not count the driver's own memory as used; older drivers have
+// only the other.
+func memory(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+	info, code := d.GetMemoryInfo_v2()
+	if code == nvml.SUCCESS {
+		return gpu.Telemetry{gpu.MemoryUsed: float64(info.Used), gpu.MemoryTotal: float64(info.Total)}, code
+	}
+	plain, code := d.GetMemoryInfo()
+	return gpu.Telemetry{gpu.MemoryUsed: float64(plain.Used), gpu.MemoryTotal: float64(plain.Total)}, code
+}
+
+// limits asks by the call's newer name and then by its older one.
+func limits(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+	reasons, code := d.GetCurrentClocksEventReasons()
+	if code == nvml.ERROR_FUNCTION_NOT_FOUND {
+		reasons, code = d.GetCurrentClocksThrottleReasons()
+	}
+	t := gpu.Telemetry{}
+	for q, bit := range map[gpu.Quantity]uint64{
+		gpu.LimitedBySetting: nvml.ClocksEventReasonApplicationsClocksSetting,
+		gpu.LimitedByPower:   nvml.ClocksEventReasonSwPowerCap,
+		gpu.LimitedByPeers:   nvml.ClocksEventReasonSyncBoost,
+		gpu.LimitedByHeat:    nvml.ClocksEventReasonSwThermalSlowdown,
+		gpu.Braked:           nvml.ClocksThrottleReasonHwSlowdown,
+		gpu.BrakedByHeat:     nvml.ClocksThrottleReasonHwThermalSlowdown,
+		gpu.BrakedBySupply:   nvml.ClocksThrottleReasonHwPowerBrakeSlowdown,
+	} {
+		t[q] = truth(reasons&bit != 0)
+	}
+	return t, code
+}
+
+func errorsOf(q gpu.Quantity, kind nvml.MemoryErrorType, since nvml.EccCounterType) question {
+	return single("nvmlDeviceGetTotalEccErrors", q, 1, func(d nvml.Device) (uint64, nvml.Return) { return d.GetTotalEccErrors(kind, since) })
+}
+
+func remapped(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+	corrected, uncorrected, pending, failed, code := d.GetRemappedRows()
+	return gpu.Telemetry{
+		gpu.RemappedCorrected: float64(corrected), gpu.RemappedUncorrected: float64(uncorrected),
+		gpu.RemapPending: truth(pending), gpu.RemapFailed: truth(failed),
+	}, code
+}
+
+func retired(q gpu.Quantity, cause nvml.PageRetirementCause) question {
+	return single("nvmlDeviceGetRetiredPages", q, 1, func(d nvml.Device) (int, nvml.Return) {
+		pages, code := d.GetRetiredPages(cause)
+		return len(pages), code
+	})
+}
+
+// fields asks for what is known by number only. Each has a code of its own.
+func fields(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+	values := []nvml.FieldValue{
+		{FieldId: nvml.FI_DEV_MEMORY_TEMP},
+		{FieldId: nvml.FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL},
+		{FieldId: nvml.FI_DEV_NVLINK_CRC_DATA_ERROR_COUNT_TOTAL},
+		{FieldId: nvml.FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL},
+		{FieldId: nvml.FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL},
+	}
+	quantities := []gpu.Quantity{gpu.MemoryTemperature, gpu.LinkFlitErrors, gpu.LinkDataErrors, gpu.LinkReplays, gpu.LinkRecoveries}
+	code := d.GetFieldValues(values)
+	t := gpu.Telemetry{}
+	for i, v := range values {
+		if number, is := numberIn(v); is && nvml.Return(v.NvmlReturn) == nvml.SUCCESS {
+			t[quantities[i]] = number
+		}
+	}
+	return t, code
+}
+
+// numberIn returns the number in a field, whose bytes are those of a C union.
+func numberIn(v nvml.FieldValue) (float64, bool) {
+	short, long := binary.NativeEndian.Uint32(v.Value[:4]), binary.NativeEndian.Uint64(v.Value[:])
+	switch nvml.ValueType(v.ValueType) {
+	case nvml.VALUE_TYPE_DOUBLE:
+		return math.Float64frombits(long), true
+	case nvml.VALUE_TYPE_UNSIGNED_INT:
+		return float64(short), true
+	case nvml.VALUE_TYPE_UNSIGNED_LONG, nvml.VALUE_TYPE_UNSIGNED_LONG_LONG:
+		return float64(long), true
+	case nvml.VALUE_TYPE_SIGNED_LONG_LONG:
+		return float64(int64(long)), true
+	case nvml.VALUE_TYPE_SIGNED_INT:
+		return float64(int32(short)), true
+	case nvml.VALUE_TYPE_UNSIGNED_SHORT:
+		return float64(binary.NativeEndian.Uint16(v.Value[:2])), true
+	case nvml.VALUE_TYPE_COUNT:
+	}
+	return 0, false
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
