@@ -45,6 +45,18 @@ type Daemons interface {
 	List(ctx context.Context) ([]Daemon, error)
 }
 
+// DaemonFailed says that an MPS daemon does not run as a claim needs it. It wraps the cause.
+type DaemonFailed struct {
+	Name  string
+	Cause error
+}
+
+// Error names the daemon and the cause.
+func (e *DaemonFailed) Error() string { return fmt.Sprintf("run MPS daemon %s: %v", e.Name, e.Cause) }
+
+// Unwrap returns the cause.
+func (e *DaemonFailed) Unwrap() error { return e.Cause }
+
 // noDaemons stands in on a node that cannot run daemons.
 type noDaemons struct{}
 
