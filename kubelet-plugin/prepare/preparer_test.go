@@ -3,6 +3,7 @@ package prepare
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -572,8 +573,26 @@ func TestReconcile(t *testing.T) {
 	}
 	sound(t, w)
 	p.Claims = outside{gone: map[string]bool{"uid-stale": true}}
+	settled := make(chan string, 9)
+	p.Settled = func(claim Ref, answers []Answer) {
+		settled <- fmt.Sprintf("%s %s %v", claim.Name, answers[0].Device, answers[0].CDIDevices)
+	}
 	if err := p.Reconcile(quiet(t)); err != nil {
 		t.Error(err)
+	}
+	close(settled)
+	var told []string
+	for s := range settled {
+		told = append(told, s)
+	}
+	slices.Sort(told)
+	slice, whole := w.slice(0, 19, 0).Device, w.whole(1).Device
+	want := []string{
+		"kept " + slice + " [claim/uid-kept-" + slice + " common]",
+		"other " + whole + " [claim/uid-other-" + whole + " common]",
+	}
+	if diff := cmp.Diff(want, told); diff != "" {
+		t.Errorf("settled (-want +got):\n%s", diff)
 	}
 	sound(t, w)
 	var left []string
