@@ -33,7 +33,7 @@ var law = []row{
 	{"api/gpu/gputest", []string{"api/gpu"}},
 	{"api/wire", append([]string{"api/gpu", "k8s.io/utils"}, kubernetesTypes...)},
 	{"api/v1alpha1", []string{"api/gpu", "k8s.io/apimachinery", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
-	{"api/params", append([]string{"api/gpu", "sigs.k8s.io/json"}, kubernetesTypes...)},
+	{"api/params", append([]string{"api/gpu", "api/v1alpha1", "sigs.k8s.io/json"}, kubernetesTypes...)},
 
 	{"dra-driver/nvml", []string{"api/gpu", nvml, klog, "golang.org/x/sys"}},
 	{"dra-driver/smi", []string{"api/gpu", klog}},
@@ -41,14 +41,14 @@ var law = []row{
 	{"dra-driver/publish", append([]string{"api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation/resourceslice"}, kubernetesTypes...)},
 
 	{"kubelet-plugin/prepare", append([]string{"api", klog, errgroup, "golang.org/x/sys"}, kubernetesTypes...)},
-	{"kubelet-plugin/checkpoint", []string{"api/gpu", "kubelet-plugin/prepare", klog, "golang.org/x/sys"}},
+	{"kubelet-plugin/checkpoint", []string{"api/gpu", "api/params", "kubelet-plugin/prepare", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/driverroot", []string{klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/cdi", []string{"api/gpu", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
 	{"kubelet-plugin/hook", []string{"kubelet-plugin/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/ldso", nil},
 	{"kubelet-plugin/mps", []string{"api/gpu", klog}},
 	{"kubelet-plugin/vfio", []string{"api/gpu", klog}},
-	{"kubelet-plugin/status", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go"}, kubernetesTypes...)},
+	{"kubelet-plugin/status", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 	{"kubelet-plugin/instance", []string{klog, errgroup, "golang.org/x/sys"}},
 	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 

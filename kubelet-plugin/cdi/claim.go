@@ -29,14 +29,12 @@ func claim(uid string, driver driverroot.Driver, grants []grant) (*cdispec.Spec,
 		if err := parser.ValidateDeviceName(name); err != nil {
 			return nil, nil, fmt.Errorf("name device %s: %w", g.Device, err)
 		}
-		nodes, err := nodes(driver, g)
-		if err != nil {
+		edits := client(g.Prepared)
+		var err error
+		if edits.DeviceNodes, err = nodes(driver, g); err != nil {
 			return nil, nil, fmt.Errorf("give device %s: %w", g.Device, err)
 		}
-		spec.Devices = append(spec.Devices, cdispec.Device{
-			Name:           name,
-			ContainerEdits: cdispec.ContainerEdits{DeviceNodes: nodes},
-		})
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: name, ContainerEdits: edits})
 		ids = append(ids, []string{
 			parser.QualifiedName(vendor, claimClass, name),
 			parser.QualifiedName(vendor, commonClass, commonDevice),
@@ -73,16 +71,27 @@ func capabilities(driver driverroot.Driver, p prepare.Prepared) ([]string, error
 		if p.Instance == nil || p.Instance.CI == gpu.NoCompute {
 			return nil, fmt.Errorf("%v on %s has no instance", p.Use.Placement, p.Use.GPU)
 		}
-		instance := fmt.Sprintf("gpu%d/gi%d", p.GPU.Minor, p.Instance.GI)
-		return []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, p.Instance.CI)}, nil
+		return access(p.GPU, *p.Instance), nil
 	case gpu.Monitor:
 		if _, mig := driver.Capabilities[monitor]; !mig {
 			return nil, nil
 		}
-		return []string{monitor}, nil
+		names := []string{monitor}
+		for _, instance := range p.Watched {
+			if instance.CI != gpu.NoCompute {
+				names = append(names, access(p.GPU, instance)...)
+			}
+		}
+		return names, nil
 	case gpu.None, gpu.VFIO:
 	}
 	return nil, fmt.Errorf("use %s as %v: %w", p.Use.GPU, p.Use.Shape, gpu.ErrUnsupported)
+}
+
+// access returns the capabilities that open one MIG device.
+func access(g gpu.GPU, i gpu.Instance) []string {
+	instance := fmt.Sprintf("gpu%d/gi%d", g.Minor, i.GI)
+	return []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, i.CI)}
 }
 
 // monitor is the capability to watch every MIG device without using one.

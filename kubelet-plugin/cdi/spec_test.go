@@ -60,9 +60,18 @@ func grants() []grant {
 	mig := device("gpu-0000-3b-00-0-mig-1g-10gb-6", gpu.MIG)
 	mig.Instance = &gpu.Instance{GPU: parent.Name(), GI: 13, CI: 0, UUID: "MIG-1"}
 	monitor := device("gpu-0000-3b-00-0-monitor", gpu.Monitor)
-	monitor.Admin = true
+	monitor.Admin, monitor.Watched = true, []gpu.Instance{*mig.Instance, {GI: 14, CI: gpu.NoCompute}}
+	share, private := device("gpu-0000-3b-00-0-mps", gpu.MPS), device("gpu-0000-3b-00-0-whole", gpu.Whole)
+	share.Daemon = &prepare.Client{
+		Name: "mps-gpu-0000-3b-00-0", ActiveThreadPercentage: 25, PinnedMemoryBytes: 20 << 30,
+		Folders: prepare.DaemonFolders{Pipe: "/run/tessera/mps/mps-gpu-0000-3b-00-0/pipe", Shm: "/var/lib/kubelet/pods/1/volumes/kubernetes.io~empty-dir/shm"},
+	}
+	private.Daemon = &prepare.Client{
+		Name: "mps-0f5e-4", ActiveThreadPercentage: 50, PinnedMemoryBytes: 1 << 30,
+		Folders: prepare.DaemonFolders{Pipe: "/run/tessera/mps/mps-0f5e-4/pipe", Shm: "/var/lib/kubelet/pods/2/volumes/kubernetes.io~empty-dir/shm"},
+	}
 	var grants []grant
-	for _, p := range []prepare.Prepared{device("gpu-0000-3b-00-0", gpu.Whole), mig, monitor} {
+	for _, p := range []prepare.Prepared{device("gpu-0000-3b-00-0", gpu.Whole), mig, monitor, share, private, device("gpu-0000-3b-00-0-timeshare", gpu.TimeShare)} {
 		grants = append(grants, grant{Prepared: p, gpu: driverroot.Node{
 			File: driverroot.File{Host: "/run/nvidia/driver/dev/nvidia1", Path: "/dev/nvidia1"}, Major: 120, Minor: 1,
 		}})
@@ -110,6 +119,9 @@ func TestClaim(t *testing.T) {
 		{"gpu.tessera.dev/claim=" + uid + "-0-gpu-0000-3b-00-0", "gpu.tessera.dev/common=driver"},
 		{"gpu.tessera.dev/claim=" + uid + "-1-gpu-0000-3b-00-0-mig-1g-10gb-6", "gpu.tessera.dev/common=driver"},
 		{"gpu.tessera.dev/claim=" + uid + "-2-gpu-0000-3b-00-0-monitor", "gpu.tessera.dev/common=driver"},
+		{"gpu.tessera.dev/claim=" + uid + "-3-gpu-0000-3b-00-0-mps", "gpu.tessera.dev/common=driver"},
+		{"gpu.tessera.dev/claim=" + uid + "-4-gpu-0000-3b-00-0-whole", "gpu.tessera.dev/common=driver"},
+		{"gpu.tessera.dev/claim=" + uid + "-5-gpu-0000-3b-00-0-timeshare", "gpu.tessera.dev/common=driver"},
 	}
 	if diff := cmp.Diff(want, ids); diff != "" {
 		t.Errorf("ids (-want +got):\n%s", diff)

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -135,6 +136,13 @@ func TestRoundTrip(t *testing.T) {
 			Use:      gpu.Device{GPU: text.Draw(t, "gpu"), Use: gpu.Use{Shape: gpu.Shape(rapid.IntRange(int(gpu.Whole), int(gpu.Monitor)).Draw(t, "shape"))}},
 			Admin:    rapid.Bool().Draw(t, "admin"),
 			Settings: prepare.Settings{TimeSlice: text.Draw(t, "timeSlice")},
+			Interval: text.Draw(t, "interval"),
+		}
+		if w.Use.Shape.Shared() {
+			w.Use.Share = gpu.Share{MemoryBytes: rapid.Uint64().Draw(t, "memory"), Shares: number.Draw(t, "shares"), Compute: number.Draw(t, "compute")}
+		}
+		if rapid.Bool().Draw(t, "private") {
+			w.Settings.MPS = params.MPSSettings{Private: true, ActiveThreadPercentage: number.Draw(t, "percentage"), PinnedMemoryBytes: rapid.Int64().Draw(t, "pinned")}
 		}
 		if w.Use.Shape == gpu.MIG {
 			w.Use.Placement = placement.Draw(t, "placement")

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -35,7 +36,24 @@ type deviceV1 struct {
 	// Placement is null but for MIG devices.
 	Placement *placementV1 `json:"placement"`
 	Admin     bool         `json:"admin"`
-	TimeSlice string       `json:"timeSlice"`
+	// TimeSlice is the class that was wished, Interval the one in effect.
+	TimeSlice string `json:"timeSlice"`
+	Interval  string `json:"interval"`
+	// Share is null but for shared devices, MPS but for those with a daemon of the claim's own. Agents
+	// that do not know the two neither write such records nor make such devices.
+	Share *shareV1 `json:"share"`
+	MPS   *mpsV1   `json:"mps"`
+}
+
+type shareV1 struct {
+	MemoryBytes uint64 `json:"memoryBytes"`
+	Shares      int    `json:"shares"`
+	Compute     int    `json:"compute"`
+}
+
+type mpsV1 struct {
+	ActiveThreadPercentage int   `json:"activeThreadPercentage"`
+	PinnedMemoryBytes      int64 `json:"pinnedMemoryBytes"`
 }
 
 type placementV1 struct {
@@ -64,16 +82,7 @@ func encodeV1(r prepare.Record) recordV1 {
 		Devices: []deviceV1{}, Instances: []instanceV1{},
 	}
 	for _, w := range r.Wanted {
-		d := deviceV1{
-			Request: w.Request, Pool: w.Pool, Device: w.Device, ShareID: w.ShareID,
-			GPU: w.Use.GPU, Shape: w.Use.Shape.String(),
-			Admin: w.Admin, TimeSlice: w.Settings.TimeSlice,
-		}
-		if w.Use.Shape == gpu.MIG {
-			p := placementV1(w.Use.Placement)
-			d.Placement = &p
-		}
-		v.Devices = append(v.Devices, d)
+		v.Devices = append(v.Devices, encodeDevice(w))
 	}
 	for _, i := range r.Instances {
 		v.Instances = append(v.Instances, instanceV1{
@@ -82,6 +91,26 @@ func encodeV1(r prepare.Record) recordV1 {
 		})
 	}
 	return v
+}
+
+func encodeDevice(w prepare.Wanted) deviceV1 {
+	d := deviceV1{
+		Request: w.Request, Pool: w.Pool, Device: w.Device, ShareID: w.ShareID,
+		GPU: w.Use.GPU, Shape: w.Use.Shape.String(),
+		Admin: w.Admin, TimeSlice: w.Settings.TimeSlice, Interval: w.Interval,
+	}
+	if w.Use.Shape == gpu.MIG {
+		p := placementV1(w.Use.Placement)
+		d.Placement = &p
+	}
+	if w.Use.Share != (gpu.Share{}) {
+		s := shareV1(w.Use.Share)
+		d.Share = &s
+	}
+	if mps := w.Settings.MPS; mps.Private {
+		d.MPS = &mpsV1{ActiveThreadPercentage: mps.ActiveThreadPercentage, PinnedMemoryBytes: mps.PinnedMemoryBytes}
+	}
+	return d
 }
 
 func decodeV1(body []byte) (prepare.Record, error) {
@@ -130,6 +159,16 @@ func (d deviceV1) wanted() (prepare.Wanted, error) {
 		Use:      gpu.Device{GPU: d.GPU, Use: gpu.Use{Shape: shape}},
 		Admin:    d.Admin,
 		Settings: prepare.Settings{TimeSlice: d.TimeSlice},
+		Interval: d.Interval,
+	}
+	if d.Share != nil {
+		w.Use.Share = gpu.Share(*d.Share)
+	}
+	if d.MPS != nil {
+		w.Settings.MPS = params.MPSSettings{
+			Private:                true,
+			ActiveThreadPercentage: d.MPS.ActiveThreadPercentage, PinnedMemoryBytes: d.MPS.PinnedMemoryBytes,
+		}
 	}
 	if shape != gpu.MIG {
 		return w, nil
