@@ -49,6 +49,7 @@ func restarted(g gpuState, keepsMIG bool) gpuState {
 	next := gpuState{
 		Lost: g.Lost, LinksDown: g.LinksDown,
 		RemapCorrectable: g.RemapCorrectable, RemapUncorrectable: g.RemapUncorrectable, RemapFailed: g.RemapFailed,
+		Sensors: idle(),
 	}
 	if keepsMIG {
 		next.MIG, next.PendingMIG = g.PendingMIG, g.PendingMIG

@@ -93,8 +93,20 @@ func LinkDown(dir string, gpu, link int) error {
 // Forever is the count of a fault that does not wear off.
 const Forever = math.MaxUint32
 
-// Fail lets the next count calls of an NVML function return the code; Forever all of them. Processes
-// in containers see only faults that stay forever: they cannot count.
+// SetTimeSlice is what nvidia-smi does to set a time slice, as a function to Fail or Slow.
+const SetTimeSlice = "nvidia-smi:set-timeslice"
+
+// functionOf returns the function of the library that stands behind a name; only what nvidia-smi does
+// without NVML has a name of its own.
+func functionOf(name string) string {
+	if name == SetTimeSlice {
+		return "fakegpuSetTimeSlice"
+	}
+	return name
+}
+
+// Fail lets the next count calls of an NVML function, or of SetTimeSlice, return the code; Forever all
+// of them. Processes in containers see only faults that stay forever: they cannot count.
 func Fail(dir, function string, code, count uint32) error {
 	return changeFault(dir, function, func(f *fault) { f.Code, f.Count = code, count })
 }
@@ -120,13 +132,14 @@ func Reset(dir string) error {
 		for i := range l.GPUs {
 			g := &l.GPUs[i]
 			*g = gpuState{MIG: g.MIG, PendingMIG: g.PendingMIG, TimeSlice: g.TimeSlice,
-				ComputeMode: g.ComputeMode, Persistence: g.Persistence, Instances: g.Instances}
+				ComputeMode: g.ComputeMode, Persistence: g.Persistence, Instances: g.Instances, Sensors: idle()}
 		}
 		return nil
 	})
 }
 
 func changeFault(dir, function string, f func(*fault)) error {
+	function = functionOf(function)
 	if err := checkFunction(dir, function); err != nil {
 		return err
 	}

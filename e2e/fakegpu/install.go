@@ -96,6 +96,7 @@ func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	l := live{Loads: 1, Loaded: 1, CUDAVersion: cuda}
 	copy(l.DriverVersion[:], spec.DriverVersion)
 	for i, slot := range machine.GPUs {
+		l.GPUs[i].Sensors = idle()
 		if slot.MIG {
 			l.GPUs[i].MIG, l.GPUs[i].PendingMIG = 1, 1
 		}

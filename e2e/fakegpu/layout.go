@@ -15,6 +15,7 @@ const (
 	maxNVLinks   = 18
 	maxFaults    = 16
 	maxEvents    = 256
+	maxProcesses = 32
 	cpuWords     = 8
 )
 
@@ -28,6 +29,7 @@ func limits() []limit {
 	return []limit{
 		{"MAX_GPUS", maxGPUs}, {"MAX_INSTANCES", maxInstances}, {"MAX_COMPUTES", maxComputes},
 		{"MAX_NVLINKS", maxNVLinks}, {"MAX_FAULTS", maxFaults}, {"MAX_EVENTS", maxEvents}, {"CPU_WORDS", cpuWords},
+		{"MAX_PROCESSES", maxProcesses},
 	}
 }
 
@@ -145,9 +147,30 @@ type gpuState struct {
 	TimeSlice, ComputeMode, Persistence  uint32
 	Lost, LinksDown                      uint32
 	RemapCorrectable, RemapUncorrectable uint32
-	RemapPending, RemapFailed, Unused    uint32
+	RemapPending, RemapFailed            uint32
+	ProcessCount                         uint32
 	ECCCorrected, ECCUncorrected         uint64
-	Instances                            [maxInstances]instance
+	Sensors                              sensors
+	// LinkErrors are the corrupted flow control digits that each NVLink has received.
+	LinkErrors [maxNVLinks]uint64
+	Processes  [maxProcesses]process
+	Instances  [maxInstances]instance
+}
+
+// sensors are Readings as they lie in the file.
+type sensors struct {
+	EnergyMJ, ClockReasons         uint64
+	GPUUse, MemoryUse              uint32 // percent
+	EncoderUse, DecoderUse         uint32
+	Celsius, MilliWatt             uint32
+	ClockSM, ClockMemory           uint32 // MHz
+	RetiredSingle, RetiredMultiple uint32
+}
+
+// process is one that computes on the GPU; Instance and Compute are NVML's, all bits set for none.
+type process struct {
+	Bytes                          uint64
+	PID, Instance, Compute, Unused uint32
 }
 
 // instance is a GPU instance; its position in the array is its id.

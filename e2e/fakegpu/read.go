@@ -17,15 +17,27 @@ type State struct {
 
 // GPUState is what one GPU holds.
 type GPUState struct {
-	Index      int        `json:"index"`
-	UUID       string     `json:"uuid"`
-	Product    string     `json:"product"`
-	MIG        bool       `json:"mig"`
-	PendingMIG bool       `json:"pendingMIG"`
-	TimeSlice  int        `json:"timeSlice,omitempty"`
-	Lost       bool       `json:"lost,omitempty"`
-	Instances  []Instance `json:"instances,omitempty"`
+	Index      int    `json:"index"`
+	UUID       string `json:"uuid"`
+	Product    string `json:"product"`
+	MIG        bool   `json:"mig"`
+	PendingMIG bool   `json:"pendingMIG"`
+	// TimeSlice is the class that nvidia-smi set: 0 default, 1 short, 2 medium, 3 long.
+	TimeSlice   int         `json:"timeSlice,omitempty"`
+	ComputeMode ComputeMode `json:"computeMode,omitempty"`
+	Lost        bool        `json:"lost,omitempty"`
+	Instances   []Instance  `json:"instances,omitempty"`
 }
+
+// ComputeMode says who may use a GPU (nvmlComputeMode_t).
+type ComputeMode int
+
+// The compute modes that a driver accepts.
+const (
+	ComputeDefault          ComputeMode = 0
+	ComputeProhibited       ComputeMode = 2
+	ComputeExclusiveProcess ComputeMode = 3
+)
 
 // Instance is a GPU instance.
 type Instance struct {
@@ -81,7 +93,8 @@ func gpuReport(i int, h *hardware, g *gpuState) GPUState {
 	model := &h.Models[h.GPUs[i].Model]
 	report := GPUState{
 		Index: i, UUID: text(h.GPUs[i].UUID[:]), Product: text(model.Product[:]),
-		MIG: g.MIG != 0, PendingMIG: g.PendingMIG != 0, TimeSlice: int(g.TimeSlice), Lost: g.Lost != 0,
+		MIG: g.MIG != 0, PendingMIG: g.PendingMIG != 0, TimeSlice: int(g.TimeSlice),
+		ComputeMode: ComputeMode(g.ComputeMode), Lost: g.Lost != 0,
 	}
 	for id, instance := range g.Instances {
 		if instance.Used != 0 {

@@ -23,10 +23,14 @@ func xid(dir *string) *cobra.Command {
 			return fakegpu.XID(*dir, at, code)
 		},
 	}
+	placeFlags(command, &at)
+	return command
+}
+
+func placeFlags(command *cobra.Command, at *fakegpu.Place) {
 	gpuFlag(command, &at.GPU)
 	command.Flags().IntVar(&at.Instance, "gi", fakegpu.Whole, "GPU instance id; -1 for the whole GPU")
 	command.Flags().IntVar(&at.Compute, "ci", fakegpu.Whole, "compute instance id; -1 for the whole GPU instance")
-	return command
 }
 
 func gpuFlag(command *cobra.Command, gpu *int) {

@@ -32,6 +32,9 @@ func TestCommands(t *testing.T) {
 	for _, line := range []string{
 		"machines", "xid 79 --gpu 1", "xid 31 --gi 7 --ci 0", "ecc --corrected 3 --uncorrected 1", "remap --pending --uncorrectable 2",
 		"link-down --link 4", "latency --create 1s --destroy 1ms", "reset",
+		"sense --utilization 90 --power 300000 --energy 5", "link-errors --link 3 --count 4",
+		"process start 12 --memory 1024", "process end 12", "process start 13 --gpu 1 --gi 2 --ci 0",
+		"fail nvidia-smi:set-timeslice 4 1", "reset",
 		"fail nvmlDeviceGetName 999 2", "fail nvmlDeviceGetUUID 15", "slow nvmlDeviceGetName 20ms", "lost --gpu 1",
 		"driver remove", "driver restore", "driver set 570.10", "reboot",
 	} {
@@ -65,6 +68,7 @@ func TestRefusals(t *testing.T) {
 	for _, line := range []string{
 		"init --machine h100x3", "init --driver-version latest", "xid many", "xid 79 --gpu 1", "lost --gpu -1", "link-down --link 18",
 		"fail nvmlGetName 1", "fail nvmlDeviceGetName one", "slow nvmlDeviceGetName soon", "driver set latest", "state extra",
+		"sense --utilization 101", "link-errors --link 18", "process start self", "process end 12",
 	} {
 		if out, err := run(t, dir, line); err == nil {
 			t.Errorf("%s was accepted: %s", line, out)

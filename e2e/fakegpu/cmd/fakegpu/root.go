@@ -23,6 +23,7 @@ func root() *cobra.Command {
 	command.AddCommand(
 		initialize(&dir), machines(), state(&dir), reboot(&dir), driver(&dir),
 		xid(&dir), ecc(&dir), remap(&dir), lost(&dir), linkDown(&dir),
+		sense(&dir), linkErrors(&dir), process(&dir),
 		fail(&dir), slow(&dir), latency(&dir), reset(&dir),
 	)
 	return command

@@ -1,6 +1,21 @@
 /* Numbers that are asked for by field id. */
 #include "mig.h"
 
+static unsigned long long link_errors(const struct target *target)
+{
+	unsigned long long sum = 0;
+
+	for (unsigned link = 0; link < target->model->link_max; link++)
+		sum += target->state.link_errors[link];
+	return sum;
+}
+
+static void wide(nvmlFieldValue_t *field, unsigned long long value)
+{
+	field->valueType = NVML_VALUE_TYPE_UNSIGNED_LONG_LONG;
+	field->value.ullVal = value;
+}
+
 /* read_field fills one value; its own return code says whether there is such a field. */
 static void read_field(const struct target *target, nvmlFieldValue_t *field)
 {
@@ -27,6 +42,15 @@ static void read_field(const struct target *target, nvmlFieldValue_t *field)
 		break;
 	case NVML_FI_DEV_REMAPPED_FAILURE:
 		field->value.uiVal = target->state.remap_failed;
+		break;
+	case NVML_FI_DEV_POWER_INSTANT:
+		field->value.uiVal = target->state.sensors.milli_watt;
+		break;
+	case NVML_FI_DEV_TOTAL_ENERGY_CONSUMPTION:
+		wide(field, target->state.sensors.energy_mj);
+		break;
+	case NVML_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL:
+		wide(field, link_errors(target));
 		break;
 	default:
 		field->nvmlReturn = NVML_ERROR_NOT_SUPPORTED;

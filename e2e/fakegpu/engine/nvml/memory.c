@@ -3,13 +3,27 @@
 
 #define MIB (1ull << 20)
 
+/* memory_used is what the processes on the GPU use, or on the GPU instance: it is one memory for all its
+ * compute instances. */
+static unsigned long long memory_used(const struct target *target)
+{
+	unsigned long long sum = 0;
+
+	for (unsigned i = 0; i < target->state.process_count; i++)
+		if (!target->mig || target->state.processes[i].instance == target->instance)
+			sum += target->state.processes[i].bytes;
+	return sum;
+}
+
 static nvmlMemory_t memory_of(const struct target *target)
 {
 	unsigned long long total = target->model->memory_mib * MIB;
 
 	if (target->mig)
 		total = profile_by_id(target->model, target->state.instances[target->instance].profile)->memory_mib * MIB;
-	return (nvmlMemory_t){.total = total, .free = total};
+	unsigned long long used = memory_used(target);
+	used = used < total ? used : total;
+	return (nvmlMemory_t){.total = total, .free = total - used, .used = used};
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memory)
@@ -29,7 +43,8 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
 	if (memory->version != nvmlMemory_v2)
 		return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 	nvmlMemory_t plain = memory_of(&target);
-	*memory = (nvmlMemory_v2_t){.version = nvmlMemory_v2, .total = plain.total, .free = plain.free};
+	*memory = (nvmlMemory_v2_t){.version = nvmlMemory_v2, .total = plain.total, .free = plain.free,
+				    .used = plain.used};
 	return NVML_SUCCESS;
 }
 
@@ -114,4 +129,42 @@ nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEna
 	ENTER_GPU(&target, pending);
 	*pending = NVML_FEATURE_DISABLED;
 	return remaps_rows(&target) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
+}
+
+/* retired_pages lists pages that have been retired for a cause, at addresses of no meaning. */
+static nvmlReturn_t retired_pages(const char *function, nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned *count,
+				  unsigned long long *addresses, struct target *target)
+{
+	TRY(enter(function));
+	REQUIRE(count && (addresses || !*count) && cause < NVML_PAGE_RETIREMENT_CAUSE_COUNT);
+	TRY(gpu_target(device, target));
+	if (remaps_rows(target))
+		return NVML_ERROR_NOT_SUPPORTED;
+	unsigned room = *count;
+	*count = cause == NVML_PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR ? target->state.sensors.retired_multiple
+									  : target->state.sensors.retired_single;
+	if (*count > room)
+		return NVML_ERROR_INSUFFICIENT_SIZE;
+	for (unsigned i = 0; i < *count; i++)
+		addresses[i] = (cause * 4096ull + i) << 12;
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetRetiredPages(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count,
+				       unsigned long long *addresses)
+{
+	struct target target;
+
+	return retired_pages(__func__, device, cause, count, addresses, &target);
+}
+
+nvmlReturn_t nvmlDeviceGetRetiredPages_v2(nvmlDevice_t device, nvmlPageRetirementCause_t cause, unsigned int *count,
+					  unsigned long long *addresses, unsigned long long *timestamps)
+{
+	struct target target;
+
+	TRY(retired_pages(__func__, device, cause, count, addresses, &target));
+	for (unsigned i = 0; i < *count; i++)
+		timestamps[i] = 0;
+	return NVML_SUCCESS;
 }

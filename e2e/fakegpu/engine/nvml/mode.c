@@ -25,6 +25,14 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 	return NVML_SUCCESS;
 }
 
+/* mig_now makes a MIG mode current. With MIG on, the compute mode is the default and stays so. */
+static void mig_now(struct gpu_state *state, unsigned mode)
+{
+	state->mig = mode;
+	if (mode)
+		state->compute_mode = NVML_COMPUTEMODE_DEFAULT;
+}
+
 /*
  * change_mig makes the mode pending, and current where that needs no reset and nobody is on the
  * GPU. With instances on it, MIG cannot even be asked to end.
@@ -44,7 +52,7 @@ static nvmlReturn_t change_mig(const struct target *target, struct gpu_state *st
 	else if (target->model->mig_needs_reset)
 		*activation = NVML_ERROR_RESET_REQUIRED;
 	else
-		state->mig = mode;
+		mig_now(state, mode);
 	return NVML_SUCCESS;
 }
 
@@ -75,7 +83,7 @@ nvmlReturn_t fakegpuReset(nvmlDevice_t device)
 	struct live *live = state_begin();
 	struct gpu_state *state = &live->gpus[target.gpu];
 	memset(state->instances, 0, sizeof state->instances);
-	state->mig = state->pending_mig;
+	mig_now(state, state->pending_mig);
 	state->remap_pending = 0;
 	state_commit();
 	gpu_busy_end(target.gpu);
@@ -125,6 +133,8 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mod
 	struct target target;
 
 	ENTER_DEVICE(&target, mode < NVML_COMPUTEMODE_COUNT);
+	if (target.state.mig || mode == NVML_COMPUTEMODE_EXCLUSIVE_THREAD)
+		return NVML_ERROR_NOT_SUPPORTED;
 	return SET(target.gpu, compute_mode, mode);
 }
 

@@ -1,5 +1,65 @@
-/* Processes on a GPU: the fake knows that a GPU is held, not by whom, and lists none. */
+/*
+ * Processes on a GPU: those that somebody named. Who really holds a GPU is known by its locks, which
+ * do not tell who it is. A container sees none: the numbers mean nothing there.
+ */
 #include "session.h"
+
+static bool listed(const struct target *target, const struct process *process)
+{
+	return state_writable() && (!target->mig || (process->instance == target->instance && process->compute == target->compute));
+}
+
+/* begin resolves the device and counts what there is to list; the caller's count becomes that. */
+static nvmlReturn_t begin(const char *function, nvmlDevice_t device, unsigned *count, const void *list, struct target *target)
+{
+	unsigned room, found = 0;
+
+	TRY(enter(function));
+	REQUIRE(count && (list || !*count));
+	TRY(device_target(device, target));
+	room = *count;
+	for (unsigned i = 0; i < target->state.process_count; i++)
+		found += listed(target, &target->state.processes[i]);
+	*count = found;
+	return found > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v1_t *list)
+{
+	struct target target;
+
+	TRY(begin(__func__, device, count, list, &target));
+	for (unsigned i = 0; i < target.state.process_count; i++) {
+		const struct process *p = &target.state.processes[i];
+		if (listed(&target, p))
+			*list++ = (nvmlProcessInfo_v1_t){.pid = p->pid, .usedGpuMemory = p->bytes};
+	}
+	return NVML_SUCCESS;
+}
+
+static nvmlReturn_t compute_list(const char *function, nvmlDevice_t device, unsigned *count, nvmlProcessInfo_v2_t *list)
+{
+	struct target target;
+
+	TRY(begin(function, device, count, list, &target));
+	for (unsigned i = 0; i < target.state.process_count; i++) {
+		const struct process *p = &target.state.processes[i];
+		if (listed(&target, p))
+			*list++ = (nvmlProcessInfo_v2_t){.pid = p->pid, .usedGpuMemory = p->bytes, .gpuInstanceId = p->instance,
+							 .computeInstanceId = p->compute};
+	}
+	return NVML_SUCCESS;
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v2(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_v2_t *list)
+{
+	return compute_list(__func__, device, count, list);
+}
+
+nvmlReturn_t nvmlDeviceGetComputeRunningProcesses_v3(nvmlDevice_t device, unsigned int *count, nvmlProcessInfo_t *list)
+{
+	return compute_list(__func__, device, count, list);
+}
 
 #define EMPTY_LIST(name, type)                                                  \
 	nvmlReturn_t name(nvmlDevice_t device, unsigned int *count, type *list) \
@@ -12,9 +72,6 @@
 		return NVML_SUCCESS;                                            \
 	}
 
-EMPTY_LIST(nvmlDeviceGetComputeRunningProcesses, nvmlProcessInfo_v1_t)
-EMPTY_LIST(nvmlDeviceGetComputeRunningProcesses_v2, nvmlProcessInfo_v2_t)
-EMPTY_LIST(nvmlDeviceGetComputeRunningProcesses_v3, nvmlProcessInfo_t)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses, nvmlProcessInfo_v1_t)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v2, nvmlProcessInfo_v2_t)
 EMPTY_LIST(nvmlDeviceGetGraphicsRunningProcesses_v3, nvmlProcessInfo_t)

@@ -160,7 +160,7 @@ nvmlReturn_t nvmlDeviceGetNvLinkErrorCounter(nvmlDevice_t device, unsigned int l
 	ENTER();
 	REQUIRE(value && counter < NVML_NVLINK_ERROR_COUNT);
 	TRY(link_target(device, link, &target));
-	*value = 0;
+	*value = counter == NVML_NVLINK_ERROR_DL_CRC_FLIT ? target.state.link_errors[link] : 0;
 	return NVML_SUCCESS;
 }
 

@@ -40,6 +40,38 @@ void command_mig_mode(struct gpus gpus, const char *mode)
 	puts("All done.");
 }
 
+/* The modes by their numbers; the second was given up and is refused by the driver. */
+static const char *const compute_modes[] = {"DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"};
+
+static unsigned parse_compute_mode(const char *text)
+{
+	for (unsigned i = 0; i < 4; i++)
+		if (!strcasecmp(text, compute_modes[i]) || (text[0] == (char)('0' + i) && !text[1]))
+			return i;
+	fail(NVML_ERROR_INVALID_ARGUMENT, "\"%s\" is not a valid compute mode: must be 0 (DEFAULT), 2 (PROHIBITED) or "
+					  "3 (EXCLUSIVE_PROCESS).\n", text);
+}
+
+void command_compute_mode(struct gpus gpus, const char *text)
+{
+	unsigned mode = parse_compute_mode(text);
+
+	for (unsigned i = 0; i < gpus.count; i++) {
+		nvmlComputeMode_t current;
+		nvmlReturn_t code = nv.nvmlDeviceGetComputeMode(gpus.list[i], &current);
+		if (code == NVML_SUCCESS && current == mode) {
+			printf("Compute mode is already set to %s for GPU %s.\n", compute_modes[mode], bus_id(gpus.list[i]));
+			continue;
+		}
+		if (code == NVML_SUCCESS)
+			code = nv.nvmlDeviceSetComputeMode(gpus.list[i], mode);
+		if (code != NVML_SUCCESS)
+			fail(code, "Unable to set the compute mode for GPU %s: %s\n", bus_id(gpus.list[i]), nv.nvmlErrorString(code));
+		printf("Set compute mode to %s for GPU %s.\n", compute_modes[mode], bus_id(gpus.list[i]));
+	}
+	puts("All done.");
+}
+
 void command_reset(struct gpus gpus)
 {
 	for (unsigned i = 0; i < gpus.count; i++) {
@@ -77,18 +109,19 @@ static void list_policies(struct gpus gpus)
 void command_policy(struct arguments *arguments)
 {
 	struct gpus gpus = select_gpus(option(arguments, "-i", "--id"));
-	const char *slice = option(arguments, "", "--set-timeslice");
+	const char *text = option(arguments, "", "--set-timeslice");
+	unsigned slice = text ? parse_slice(text) : 0;
 	bool list = flag(arguments, "-l", "--list");
 
 	none_left(arguments);
-	for (unsigned i = 0; slice && i < gpus.count; i++) {
-		nvmlReturn_t code = nv.fakegpuSetTimeSlice(gpus.list[i], parse_slice(slice));
+	for (unsigned i = 0; text && i < gpus.count; i++) {
+		nvmlReturn_t code = nv.fakegpuSetTimeSlice(gpus.list[i], slice);
 		if (code != NVML_SUCCESS)
 			fail(code, "Failed to set timeslice for GPU %s: %s\n", bus_id(gpus.list[i]), nv.nvmlErrorString(code));
-		printf("Successfully set timeslice policy for GPU %s to %s\n", bus_id(gpus.list[i]), slices[parse_slice(slice)]);
+		printf("Successfully set timeslice policy for GPU %s to %s\n", bus_id(gpus.list[i]), slices[slice]);
 	}
 	if (list)
 		list_policies(gpus);
-	else if (!slice)
+	else if (!text)
 		fail(NVML_ERROR_INVALID_ARGUMENT, "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n");
 }

@@ -14,7 +14,7 @@
 	X(nvmlDeviceGetHandleByPciBusId_v2) X(nvmlDeviceGetIndex) X(nvmlDeviceGetName) X(nvmlDeviceGetUUID)    \
 	X(nvmlDeviceGetSerial) X(nvmlDeviceGetMinorNumber) X(nvmlDeviceGetPciInfo_v3) X(nvmlDeviceGetBrand)    \
 	X(nvmlDeviceGetMemoryInfo) X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetPersistenceMode)       \
-	X(nvmlDeviceGetComputeMode) X(nvmlDeviceGetEccMode) X(nvmlDeviceGetMigMode) X(nvmlDeviceSetMigMode)    \
+	X(nvmlDeviceGetComputeMode) X(nvmlDeviceSetComputeMode) X(nvmlDeviceGetEccMode) X(nvmlDeviceGetMigMode) X(nvmlDeviceSetMigMode)    \
 	X(nvmlDeviceGetMigDeviceHandleByIndex) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId) \
 	X(nvmlDeviceGetMaxMigDeviceCount) X(nvmlDeviceGetGpuInstanceProfileInfoV)                              \
 	X(nvmlDeviceGetGpuInstancePossiblePlacements_v2) X(nvmlDeviceGetGpuInstanceRemainingCapacity)          \
@@ -66,6 +66,7 @@ void command_fields(struct gpus gpus, const char *fields, const char *format);
 void command_overview(struct gpus gpus);
 void command_mig(struct arguments *arguments);
 void command_mig_mode(struct gpus gpus, const char *mode);
+void command_compute_mode(struct gpus gpus, const char *mode);
 void command_reset(struct gpus gpus);
 void command_policy(struct arguments *arguments);
 bool mig_lists(struct arguments *arguments, struct gpus gpus);
