@@ -91,3 +91,27 @@ func (f *facts) needsReset(mode gpu.Mode) error {
 	return fmt.Errorf("a reset of the GPU is needed: drain the node, set the mode (nvidia-smi -i %s -mig %d) and reboot: %w",
 		f.gpu.UUID, number(mode), gpu.ErrUnsupported)
 }
+
+// SetComputeMode sets who may use a GPU, and returns nil only when that is in effect. It needs the
+// rights of root, and lasts until it is set again or the driver is reloaded. Processes that are on the
+// GPU already stay. It wraps gpu.ErrUnsupported while the GPU is in MIG mode, where the mode is always
+// the default (nvmlDeviceSetComputeMode); asking for the default there succeeds.
+func (s *Session) SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error {
+	_, err := on(ctx, s, gpuName, func(f *facts) (done, error) {
+		return done{}, f.setComputeMode(m)
+	})
+	return err
+}
+
+func (f *facts) setComputeMode(m gpu.ComputeMode) error {
+	wanted := nvml.COMPUTEMODE_DEFAULT
+	if m == gpu.ComputeExclusive {
+		wanted = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
+	}
+	var a answers
+	now := ask(&a, "nvmlDeviceGetComputeMode", f.handle.GetComputeMode)
+	if a.err != nil || now == wanted {
+		return a.err
+	}
+	return failure("nvmlDeviceSetComputeMode", f.handle.SetComputeMode(wanted))
+}

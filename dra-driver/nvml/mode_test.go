@@ -147,3 +147,42 @@ func TestSetModeRefused(t *testing.T) {
 		t.Errorf("got %v, want no permission", err)
 	}
 }
+
+func TestSetComputeMode(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	name := gputest.Node(t, "h100x2").GPUs[1].Name()
+	set := func(m gpu.ComputeMode, want fakegpu.ComputeMode) {
+		t.Helper()
+		if err := s.SetComputeMode(t.Context(), name, m); err != nil {
+			t.Errorf("set %v: %v", m, err)
+		}
+		state, err := fakegpu.Read(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if state.GPUs[1].ComputeMode != want || state.GPUs[0].ComputeMode != fakegpu.ComputeDefault {
+			t.Errorf("after %v: got %+v", m, state.GPUs)
+		}
+	}
+	set(gpu.ComputeExclusive, fakegpu.ComputeExclusiveProcess)
+	set(gpu.ComputeExclusive, fakegpu.ComputeExclusiveProcess)
+	if err := fakegpu.Fail(dir, "nvmlDeviceSetComputeMode", uint32(nvml.ERROR_NO_PERMISSION), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.SetComputeMode(t.Context(), name, gpu.ComputeDefault); !answered(err, nvml.ERROR_NO_PERMISSION) {
+		t.Errorf("got %v, want no permission", err)
+	}
+	set(gpu.ComputeDefault, fakegpu.ComputeDefault)
+
+	set(gpu.ComputeExclusive, fakegpu.ComputeExclusiveProcess)
+	if err := s.SetMode(t.Context(), name, gpu.ModeEnabled); err != nil {
+		t.Fatal(err)
+	}
+	set(gpu.ComputeDefault, fakegpu.ComputeDefault) // which it is in MIG mode
+	if err := s.SetComputeMode(t.Context(), name, gpu.ComputeExclusive); !errors.Is(err, gpu.ErrUnsupported) {
+		t.Errorf("in MIG mode: got %v, want unsupported", err)
+	}
+	if err := s.SetComputeMode(t.Context(), "gpu-of-another-node", gpu.ComputeExclusive); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("a GPU that is not there: got %v, want lost", err)
+	}
+}
