@@ -2,18 +2,20 @@ package params
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// The types that can stand in an opaque configuration.
+// Tessera's own types.
 const (
 	APIVersion    = "gpu.tessera.dev/v1alpha1"
 	GPUConfigKind = "GPUConfig"
 	MIGConfigKind = "MIGConfig"
 )
 
-// Config is one decoded entry: a *GPUConfig or a *MIGConfig, complete and valid.
+// Config is one decoded entry, complete and valid: a *GPUConfig, *MIGConfig, *NVIDIAGPUConfig or
+// *NVIDIAMIGConfig.
 type Config interface {
 	// kind returns the name of the type for messages.
 	kind() string
@@ -21,8 +23,8 @@ type Config interface {
 	serves(gpu.Shape) bool
 	// normalize sets the defaults.
 	normalize()
-	// validate returns what is wrong, nil when nothing is.
-	validate() error
+	// wishes returns where the entry asks for a time slice and for an MPS daemon, nil where it does not.
+	wishes() (timeSlice, mps *field.Path)
 	// apply replaces in the settings what the entry says and leaves the rest.
 	apply(*Settings)
 }
@@ -66,22 +68,36 @@ type MPS struct {
 	// means no limit.
 	ActiveThreadPercentage *int `json:"activeThreadPercentage,omitempty"`
 	// PinnedMemoryLimit is the device memory that a client may pin, such as 4Gi; absent means no limit.
-	PinnedMemoryLimit string `json:"pinnedMemoryLimit,omitempty"`
+	PinnedMemoryLimit *Memory `json:"pinnedMemoryLimit,omitempty"`
 }
 
 func (*GPUConfig) kind() string { return GPUConfigKind }
 func (*MIGConfig) kind() string { return MIGConfigKind }
 
-func (*GPUConfig) serves(s gpu.Shape) bool {
-	return s == gpu.Whole || s.Shared()
-}
-
+func (*GPUConfig) serves(s gpu.Shape) bool { return s == gpu.Whole || s.Shared() }
 func (*MIGConfig) serves(s gpu.Shape) bool { return s == gpu.MIG }
 
-func (c *GPUConfig) normalize() {
-	if c.TimeSlicing != nil && c.TimeSlicing.Interval == "" {
-		c.TimeSlicing.Interval = Default
+func (c *GPUConfig) normalize() { c.TimeSlicing.normalize() }
+func (*MIGConfig) normalize()   {}
+
+func (t *TimeSlicing) normalize() {
+	if t != nil && t.Interval == "" {
+		t.Interval = Default
 	}
 }
 
-func (*MIGConfig) normalize() {}
+func (c *GPUConfig) wishes() (timeSlice, mps *field.Path) {
+	if c.TimeSlicing != nil {
+		timeSlice = field.NewPath("timeSlicing")
+	}
+	return timeSlice, c.MPS.wish()
+}
+
+func (c *MIGConfig) wishes() (timeSlice, mps *field.Path) { return nil, c.MPS.wish() }
+
+func (m *MPS) wish() *field.Path {
+	if m == nil {
+		return nil
+	}
+	return field.NewPath("mps")
+}

@@ -1,6 +1,10 @@
 package params
 
 import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,6 +18,13 @@ import (
 func of(kind, fields string) string {
 	return `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"` + kind + `"` + fields + `}`
 }
+
+// nvidia returns parameters of NVIDIA's kind with the fields, which start with a comma.
+func nvidia(kind, fields string) string {
+	return `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"` + kind + `"` + fields + `}`
+}
+
+const nvidiaDriver = "gpu.nvidia.com"
 
 func TestDecode(t *testing.T) {
 	t.Parallel()
@@ -30,52 +41,211 @@ func TestDecode(t *testing.T) {
 		"null interval":           {of("GPUConfig", `,"timeSlicing":{"interval":null}`), &GPUConfig{TypeMeta: gpuConfig, TimeSlicing: &TimeSlicing{Interval: Default}}},
 		"long time slices":        {of("GPUConfig", `,"timeSlicing":{"interval":"Long"}`), &GPUConfig{TypeMeta: gpuConfig, TimeSlicing: &TimeSlicing{Interval: Long}}},
 		"empty MPS":               {of("MIGConfig", `,"mps":{}`), &MIGConfig{TypeMeta: migConfig, MPS: &MPS{}}},
-		"MPS with limits":         {of("MIGConfig", `,"mps":{"activeThreadPercentage":50,"pinnedMemoryLimit":"4Gi"}`), &MIGConfig{TypeMeta: migConfig, MPS: &MPS{ActiveThreadPercentage: new(50), PinnedMemoryLimit: "4Gi"}}},
-		"MPS limits at their end": {of("GPUConfig", `,"mps":{"activeThreadPercentage":100,"pinnedMemoryLimit":"1048576"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{ActiveThreadPercentage: new(100), PinnedMemoryLimit: "1048576"}}},
+		"MPS with limits":         {of("MIGConfig", `,"mps":{"activeThreadPercentage":50,"pinnedMemoryLimit":"4Gi"}`), &MIGConfig{TypeMeta: migConfig, MPS: &MPS{ActiveThreadPercentage: new(50), PinnedMemoryLimit: new(Memory(4 << 30))}}},
+		"MPS limits at their end": {of("GPUConfig", `,"mps":{"activeThreadPercentage":100,"pinnedMemoryLimit":"1048576"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{ActiveThreadPercentage: new(100), PinnedMemoryLimit: new(Memory(1 << 20))}}},
+		"a fraction of memory":    {of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"1.5Gi"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{PinnedMemoryLimit: new(Memory(3 << 29))}}},
+		"thousands of bytes":      {of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"2000k"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{PinnedMemoryLimit: new(Memory(2_000_000))}}},
+		"a number of bytes":       {of("GPUConfig", `,"mps":{"pinnedMemoryLimit":1048577}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{PinnedMemoryLimit: new(Memory(1<<20 + 1))}}},
+		"all memory there is":     {of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"1024Ti"}`), &GPUConfig{TypeMeta: gpuConfig, MPS: &MPS{PinnedMemoryLimit: new(Memory(1 << 50))}}},
 	}
 	for name, test := range tests {
-		got, err := Decode([]byte(test.raw))
-		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
-			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
+		for _, driver := range []string{driver, nvidiaDriver, "gpu.example.com"} {
+			got, err := Decode(driver, []byte(test.raw))
+			if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+				t.Errorf("%s, %s: %v (-want +got):\n%s", name, driver, err, diff)
+			}
+		}
+	}
+}
+
+// TestNVIDIAKinds checks that NVIDIA's kinds mean what they mean to NVIDIA's driver.
+func TestNVIDIAKinds(t *testing.T) {
+	t.Parallel()
+	mps := func(s MPSSettings) Settings { s.Private = true; return Settings{MPS: s} }
+	tests := map[string]struct {
+		raw  string
+		want Settings
+	}{
+		"nothing asked":               {nvidia("GpuConfig", ""), Settings{}},
+		"null sharing":                {nvidia("GpuConfig", `,"sharing":null`), Settings{}},
+		"time-slicing, nothing more":  {nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing"}`), Settings{TimeSlice: "Default"}},
+		"null time-slicing":           {nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":null,"mpsConfig":null}`), Settings{TimeSlice: "Default"}},
+		"empty time-slicing":          {nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{}}`), Settings{TimeSlice: "Default"}},
+		"long time slices":            {nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{"interval":"Long"}}`), Settings{TimeSlice: "Long"}},
+		"MPS, nothing more":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS"}`), mps(MPSSettings{})},
+		"empty MPS":                   {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{}}`), mps(MPSSettings{})},
+		"MPS with limits":             {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":50,"defaultPinnedDeviceMemoryLimit":"10Gi"}}`), mps(MPSSettings{ActiveThreadPercentage: 50, PinnedMemoryBytes: 10 << 30})},
+		"zero percent is no limit":    {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":0}}`), mps(MPSSettings{})},
+		"a number of bytes":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPinnedDeviceMemoryLimit":1073741824}}`), mps(MPSSettings{PinnedMemoryBytes: 1 << 30})},
+		"several users":               {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":true}}`), mps(MPSSettings{MultiUser: true})},
+		"not several users":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":false}}`), mps(MPSSettings{})},
+		"null limits per device":      {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":null}}`), mps(MPSSettings{})},
+		"nothing asked of a MIG":      {nvidia("MigDeviceConfig", ""), Settings{}},
+		"time-slicing is no-op there": {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing"}`), Settings{}},
+		"MPS on a MIG":                {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":10}}`), mps(MPSSettings{ActiveThreadPercentage: 10})},
+	}
+	for name, test := range tests {
+		config, err := Decode(nvidiaDriver, []byte(test.raw))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := Settings{TimeSlice: "Short", MPS: MPSSettings{Private: true, ActiveThreadPercentage: 77}} // of an earlier entry
+		config.apply(&got)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		if config, err := Decode(driver, []byte(test.raw)); err == nil || !strings.Contains(err.Error(), "is only for the driver name gpu.nvidia.com: with gpu.tessera.dev use GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1") {
+			t.Errorf("%s, with our own driver name: %v, %v", name, config, err)
 		}
 	}
 }
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	types := `must be gpu.tessera.dev/v1alpha1 and one of GPUConfig, MIGConfig`
+	const (
+		types    = `must be one of GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1; GpuConfig, MigDeviceConfig of resource.nvidia.com/v1beta1`
+		memory   = `must be an amount of memory from 1Mi to 1Pi, such as 512Mi or 4Gi`
+		interval = `must be one of Default, Short, Medium, Long`
+	)
+	mps := func(fields string) string { return of("MIGConfig", `,"mps":{`+fields+`}`) }
+	strategy := func(fields string) string { return nvidia("GpuConfig", `,"sharing":{"strategy":`+fields+`}`) }
+	limit := func(value string) string { return mps(`"pinnedMemoryLimit":` + value) }
 	tests := map[string]struct{ raw, want string }{
-		"nothing":              {"", "unexpected end of JSON input"},
-		"null":                 {"null", `apiVersion "", kind "": ` + types},
-		"empty":                {"{}", `apiVersion "", kind "": ` + types},
-		"a list":               {"[]", "cannot unmarshal array"},
-		"cut off":              {`{"apiVersion":`, "unexpected end of JSON input"},
-		"two objects":          {of("GPUConfig", "") + "{}", "invalid character '{' after top-level value"},
-		"unknown kind":         {of("VGPUConfig", ""), `kind "VGPUConfig": ` + types},
-		"kind of another case": {of("GpuConfig", ""), `kind "GpuConfig": ` + types},
-		"another version":      {`{"apiVersion":"gpu.tessera.dev/v1","kind":"GPUConfig"}`, `apiVersion "gpu.tessera.dev/v1", kind "GPUConfig": ` + types},
-		"unknown field":        {of("GPUConfig", `,"timeslicing":{}`), `GPUConfig: unknown field "timeslicing"`},
-		"unknown nested field": {of("GPUConfig", `,"timeSlicing":{"intervall":"Long"}`), `GPUConfig: unknown field "timeSlicing.intervall"`},
-		"repeated field":       {of("GPUConfig", `,"mps":{},"mps":{}`), `GPUConfig: duplicate field "mps"`},
-		"field of the other":   {of("MIGConfig", `,"timeSlicing":{}`), `MIGConfig: unknown field "timeSlicing"`},
-		"unknown interval":     {of("GPUConfig", `,"timeSlicing":{"interval":"long"}`), `timeSlicing.interval: Unsupported value: "long": supported values: "Default", "Short", "Medium", "Long"`},
-		"interval of numbers":  {of("GPUConfig", `,"timeSlicing":{"interval":3}`), "timeSlicing.interval of type"},
-		"list for an object":   {of("GPUConfig", `,"timeSlicing":[]`), "timeSlicing of type"},
-		"no percent":           {of("GPUConfig", `,"mps":{"activeThreadPercentage":0}`), "mps.activeThreadPercentage: Invalid value: 0: must be between 1 and 100, inclusive"},
-		"too many percent":     {of("MIGConfig", `,"mps":{"activeThreadPercentage":101}`), "mps.activeThreadPercentage: Invalid value: 101"},
-		"half a percent":       {of("MIGConfig", `,"mps":{"activeThreadPercentage":0.5}`), "mps.activeThreadPercentage of type int"},
-		"percent in words":     {of("MIGConfig", `,"mps":{"activeThreadPercentage":"50"}`), "mps.activeThreadPercentage of type int"},
-		"memory as a number":   {of("MIGConfig", `,"mps":{"pinnedMemoryLimit":4096}`), "mps.pinnedMemoryLimit of type string"},
-		"little memory":        {of("MIGConfig", `,"mps":{"pinnedMemoryLimit":"1048575"}`), `mps.pinnedMemoryLimit: Invalid value: "1048575": must be a size of at least 1Mi, such as 512Mi or 4Gi`},
-		"less than no memory":  {of("MIGConfig", `,"mps":{"pinnedMemoryLimit":"-4Gi"}`), `mps.pinnedMemoryLimit: Invalid value: "-4Gi"`},
-		"more than all memory": {of("MIGConfig", `,"mps":{"pinnedMemoryLimit":"999999999999999Ti"}`), "mps.pinnedMemoryLimit: Invalid value"},
-		"a minute of CPU":      {of("MIGConfig", `,"mps":{"pinnedMemoryLimit":"1e-99999999"}`), `mps.pinnedMemoryLimit: Invalid value: "1e-99999999"`},
-		"two things wrong":     {of("GPUConfig", `,"mps":{"activeThreadPercentage":0},"timeSlicing":{"interval":"No"}`), "[mps.activeThreadPercentage: Invalid value: 0: must be between 1 and 100, inclusive, timeSlicing.interval: Unsupported"},
+		"nothing":                   {"", "unexpected end of JSON input"},
+		"null":                      {"null", `apiVersion "", kind "": ` + types},
+		"empty":                     {"{}", `apiVersion "", kind "": ` + types},
+		"a list":                    {"[]", "cannot unmarshal array"},
+		"cut off":                   {`{"apiVersion":`, "unexpected end of JSON input"},
+		"two objects":               {of("GPUConfig", "") + "{}", "invalid character '{' after top-level value"},
+		"unknown kind":              {of("VGPUConfig", ""), `kind "VGPUConfig": ` + types},
+		"kind of another case":      {of("GpuConfig", ""), `kind "GpuConfig": ` + types},
+		"NVIDIA's with our version": {of("MigDeviceConfig", ""), types},
+		"ours with NVIDIA's":        {nvidia("GPUConfig", ""), types},
+		"kind of numbers":           {`{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":3}`, "kind of type int64: " + types},
+		"another version":           {`{"apiVersion":"gpu.tessera.dev/v1","kind":"GPUConfig"}`, `apiVersion "gpu.tessera.dev/v1", kind "GPUConfig": ` + types},
+		"unknown field":             {of("GPUConfig", `,"timeslicing":{}`), `GPUConfig: timeslicing: Forbidden: unknown field: the fields are timeSlicing, mps`},
+		"unknown nested field":      {of("GPUConfig", `,"timeSlicing":{"intervall":"Long"}`), `GPUConfig: timeSlicing.intervall: Forbidden: unknown field: the fields are interval`},
+		"field with a newline":      {of("GPUConfig", `,"a\nb":{}`), `GPUConfig: a\nb: Forbidden: unknown field`},
+		"repeated field":            {of("GPUConfig", `,"mps":{},"mps":{}`), `GPUConfig: duplicate field "mps"`},
+		"repeated deep inside":      {mps(`"pinnedMemoryLimit":"1Gi","pinnedMemoryLimit":"2Gi"`), `duplicate field "mps.pinnedMemoryLimit"`},
+		"field of the other":        {of("MIGConfig", `,"timeSlicing":{}`), `MIGConfig: timeSlicing: Forbidden: unknown field: the fields are mps`},
+		"unknown interval":          {of("GPUConfig", `,"timeSlicing":{"interval":"long"}`), `timeSlicing.interval: Invalid value: "long": ` + interval},
+		"empty interval":            {of("GPUConfig", `,"timeSlicing":{"interval":""}`), `timeSlicing.interval: Invalid value: "": ` + interval},
+		"interval of numbers":       {of("GPUConfig", `,"timeSlicing":{"interval":3}`), "timeSlicing.interval: Invalid value: 3: " + interval},
+		"list for an object":        {of("GPUConfig", `,"timeSlicing":[]`), "timeSlicing: Invalid value: \"[]interface {}\": must be an object"},
+		"no percent":                {of("GPUConfig", `,"mps":{"activeThreadPercentage":0}`), "mps.activeThreadPercentage: Invalid value: 0: must be a whole number from 1 to 100"},
+		"too many percent":          {mps(`"activeThreadPercentage":101`), "mps.activeThreadPercentage: Invalid value: 101"},
+		"half a percent":            {mps(`"activeThreadPercentage":0.5`), "mps.activeThreadPercentage: Invalid value: 0.5"},
+		"a whole fraction":          {mps(`"activeThreadPercentage":50.0`), "mps.activeThreadPercentage: Invalid value: 50"},
+		"percent in words":          {mps(`"activeThreadPercentage":"50"`), `mps.activeThreadPercentage: Invalid value: "50"`},
+		"more than an int":          {mps(`"activeThreadPercentage":18446744073709551666`), `mps.activeThreadPercentage: Invalid value: 1.8446744073709552e+19`},
+		"a truth for memory":        {limit("true"), "mps.pinnedMemoryLimit: Invalid value: true: " + memory},
+		"empty memory":              {limit(`""`), `mps.pinnedMemoryLimit: Invalid value: "": ` + memory},
+		"little memory":             {limit(`"1048575"`), `mps.pinnedMemoryLimit: Invalid value: "1048575": ` + memory},
+		"a little less":             {limit(`"1048575.9"`), `mps.pinnedMemoryLimit: Invalid value: "1048575.9"`},
+		"too few bytes":             {limit(`1048575`), `mps.pinnedMemoryLimit: Invalid value: 1048575: ` + memory},
+		"half of a byte":            {limit(`1048576.5`), `mps.pinnedMemoryLimit: Invalid value: 1.0485765e+06`},
+		"less than no memory":       {limit(`"-4Gi"`), `mps.pinnedMemoryLimit: Invalid value: "-4Gi"`},
+		"more than all memory":      {limit(`"999999999999999Ti"`), "mps.pinnedMemoryLimit: Invalid value"},
+		"more than a pebibyte":      {limit(`"1024.001Ti"`), "mps.pinnedMemoryLimit: Invalid value"},
+		"a unit of nobody":          {limit(`"4K"`), `mps.pinnedMemoryLimit: Invalid value: "4K"`},
+		"a minute of CPU":           {limit(`"1e-99999999"`), `mps.pinnedMemoryLimit: Invalid value: "1e-99999999"`},
+		"two things wrong":          {of("GPUConfig", `,"mps":{"activeThreadPercentage":0},"timeSlicing":{"interval":"No"}`), `[timeSlicing.interval: Invalid value: "No": ` + interval + `, mps.activeThreadPercentage: Invalid`},
+
+		"NVIDIA: no strategy":           {nvidia("GpuConfig", `,"sharing":{}`), "sharing.strategy: Required value: must be one of TimeSlicing, MPS"},
+		"NVIDIA: null strategy":         {strategy("null"), "sharing.strategy: Required value"},
+		"NVIDIA: unknown strategy":      {strategy(`"Fabric"`), `sharing.strategy: Invalid value: "Fabric": must be one of TimeSlicing, MPS`},
+		"NVIDIA: empty sharing":         {nvidia("GpuConfig", `,"sharing":"MPS"`), "sharing: Invalid value"},
+		"NVIDIA: unknown interval":      {strategy(`"TimeSlicing","timeSlicingConfig":{"interval":"long"}`), `sharing.timeSlicingConfig.interval: Invalid value: "long": ` + interval},
+		"NVIDIA: MPS when time-slicing": {strategy(`"TimeSlicing","mpsConfig":{}`), "sharing.mpsConfig: Forbidden: is only for strategy MPS"},
+		"NVIDIA: time-slicing with MPS": {strategy(`"MPS","timeSlicingConfig":{}`), "sharing.timeSlicingConfig: Forbidden: is only for strategy TimeSlicing"},
+		"NVIDIA: too many percent":      {strategy(`"MPS","mpsConfig":{"defaultActiveThreadPercentage":101}`), "sharing.mpsConfig.defaultActiveThreadPercentage: Invalid value: 101: must be a whole number from 0 to 100"},
+		"NVIDIA: too little memory":     {strategy(`"MPS","mpsConfig":{"defaultPinnedDeviceMemoryLimit":"1Ki"}`), "sharing.mpsConfig.defaultPinnedDeviceMemoryLimit: Invalid value: \"1Ki\": " + memory},
+		"NVIDIA: limits per device":     {strategy(`"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":{"0":"5Gi"}}`), "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit: Forbidden: is not offered: all devices of one MPS daemon have one limit: set defaultPinnedDeviceMemoryLimit"},
+		"NVIDIA: users in words":        {strategy(`"MPS","mpsConfig":{"multiUser":"yes"}`), "sharing.mpsConfig.multiUser: Invalid value: \"yes\": must be true or false"},
+		"NVIDIA: time slices on MIG":    {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{}}`), "sharing.timeSlicingConfig: Forbidden: unknown field: the fields are strategy, mpsConfig"},
+		"NVIDIA: another version":       {`{"apiVersion":"resource.nvidia.com/v1","kind":"GpuConfig"}`, types},
 	}
 	for name, test := range tests {
-		got, err := Decode([]byte(test.raw))
+		got, err := Decode(nvidiaDriver, []byte(test.raw))
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, %v, want %q", name, got, err, test.want)
+		}
+	}
+}
+
+// TestKindsAreTheTypes checks that the schemas and the Go types have the same fields.
+func TestKindsAreTheTypes(t *testing.T) {
+	t.Parallel()
+	for _, kind := range Kinds() {
+		config, err := blank(kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := append([]Field{{Name: "apiVersion", Type: Choice}, {Name: "kind", Type: Choice}}, kind.Fields...)
+		if diff := cmp.Diff(shape(fields), shapeOf(reflect.TypeOf(config))); diff != "" {
+			t.Errorf("%s (-schema +type):\n%s", kind.Name, diff)
+		}
+	}
+}
+
+// shape returns the fields of an object by name, each with its own or with its type.
+func shape(fields []Field) map[string]any {
+	names := map[string]any{}
+	for _, f := range fields {
+		switch f.Type {
+		case Object:
+			names[f.Name] = shape(f.Fields)
+		case Refused:
+		default:
+			names[f.Name] = f.Type.String()
+		}
+	}
+	return names
+}
+
+func shapeOf(typ reflect.Type) any {
+	switch typ.Kind() {
+	case reflect.Pointer:
+		return shapeOf(typ.Elem())
+	case reflect.Struct:
+		names := map[string]any{}
+		for i := range typ.NumField() {
+			field := typ.Field(i)
+			if field.Anonymous {
+				maps.Copy(names, shapeOf(field.Type).(map[string]any))
+				continue
+			}
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			names[name] = shapeOf(field.Type)
+		}
+		return names
+	case reflect.Int:
+		return "integer"
+	case reflect.Bool:
+		return "boolean"
+	}
+	return "string"
+}
+
+// TestReference checks that every field is described: what the documentation prints.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	rows := Reference()
+	if len(rows) != 24 {
+		t.Errorf("%d rows, want 24", len(rows))
+	}
+	want := Row{
+		APIVersion: APIVersion, Kind: GPUConfigKind, Name: "mps.activeThreadPercentage", Type: "integer", Unit: "percent",
+		Default: "no limit", Allowed: "must be a whole number from 1 to 100", Effect: "the part of the multiprocessors that each client may use",
+	}
+	if !slices.Contains(rows, want) {
+		t.Errorf("no row %+v", want)
+	}
+	for _, row := range rows {
+		if row.Name == "" || row.Type == "" || row.Allowed == "" || row.Effect == "" {
+			t.Errorf("incomplete: %+v", row)
 		}
 	}
 }
@@ -87,30 +257,53 @@ func FuzzDecode(f *testing.F) {
 		of("GPUConfig", `,"timeSlicing":{}`), of("GPUConfig", `,"timeSlicing":null,"mps":{}`), of("GPUConfig", `,"timeSlicing":{"interval":"Short"}`),
 		of("MIGConfig", `,"mps":{"activeThreadPercentage":50,"pinnedMemoryLimit":"4Gi"}`), of("MIGConfig", `,"mps":{"pinnedMemoryLimit":"1e-99999999"}`),
 		of("GPUConfig", `,"x":`+strings.Repeat("[", 5000)),
+		nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{}}`), nvidia("GpuConfig", `,"sharing":{}`),
+		nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPinnedDeviceMemoryLimit":1.5e9,"multiUser":true,"defaultPerDevicePinnedMemoryLimit":{"0":"1Gi"}}}`),
+		nvidia("MigDeviceConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":0}}`),
 	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		config, err := Decode(raw)
+		config, err := Decode(nvidiaDriver, raw)
 		if err != nil {
 			return
 		}
 		var s Settings
 		config.apply(&s)
-		if s.TimeSlice != "" && Interval(s.TimeSlice).validate(nil) != nil {
-			t.Errorf("interval %q", s.TimeSlice)
-		}
-		if p := s.MPS.ActiveThreadPercentage; p < 0 || p > 100 {
-			t.Errorf("%d percent", p)
-		}
-		if n := s.MPS.PinnedMemoryBytes; n != 0 && n < leastPinned {
-			t.Errorf("%d bytes", n)
-		}
-		if s.MPS != (MPSSettings{}) && !s.MPS.Private {
-			t.Errorf("limits without a daemon: %+v", s.MPS)
-		}
+		valid(t, s)
 		if config.serves(gpu.Monitor) || config.serves(gpu.VFIO) || config.serves(gpu.None) {
 			t.Errorf("%s serves a device without parameters", config.kind())
 		}
+		// What is accepted means the same when it is written again.
+		again, err := json.Marshal(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err = Decode(nvidiaDriver, again)
+		if err != nil {
+			t.Fatalf("%s: %v", again, err)
+		}
+		var second Settings
+		config.apply(&second)
+		if s != second {
+			t.Errorf("%+v, then %+v", s, second)
+		}
 	})
+}
+
+// valid checks settings that come out.
+func valid(t *testing.T, s Settings) {
+	t.Helper()
+	if !slices.Contains([]string{"", "Default", "Short", "Medium", "Long"}, s.TimeSlice) {
+		t.Errorf("interval %q", s.TimeSlice)
+	}
+	if p := s.MPS.ActiveThreadPercentage; p < 0 || p > 100 {
+		t.Errorf("%d percent", p)
+	}
+	if n := s.MPS.PinnedMemoryBytes; n != 0 && (n < leastPinned || n > mostPinned) {
+		t.Errorf("%d bytes", n)
+	}
+	if s.MPS != (MPSSettings{}) && !s.MPS.Private {
+		t.Errorf("limits without a daemon: %+v", s.MPS)
+	}
 }

@@ -39,7 +39,8 @@ func Configs(claim *resourceapi.ResourceClaim) []resourceapi.DeviceAllocationCon
 //
 // An entry that names no request, or the request of which the device's is an alternative, applies to
 // the devices that its kind is for. A claim's entry that names exactly this request must be for its
-// shape.
+// shape. An entry that asks for what its kind knows and the device's shape cannot do is an error,
+// wherever it stands: better refused than silently without effect.
 func Resolve(configs []resourceapi.DeviceAllocationConfiguration, driver, request string, shape gpu.Shape) (Settings, error) {
 	var settings Settings
 	for _, from := range []struct {
@@ -63,19 +64,20 @@ func Resolve(configs []resourceapi.DeviceAllocationConfiguration, driver, reques
 			}
 		}
 	}
-	if err := settings.offered(); err != nil {
-		return Settings{}, fmt.Errorf("parameters of request %q: %w", request, err)
-	}
 	return settings, nil
 }
 
 // apply adds one entry to the settings.
 func apply(settings *Settings, entry resourceapi.DeviceAllocationConfiguration, request string, shape gpu.Shape) error {
-	config, err := Decode(entry.Opaque.Parameters.Raw)
+	config, err := Decode(entry.Opaque.Driver, entry.Opaque.Parameters.Raw)
 	if err != nil {
 		return err
 	}
 	if config.serves(shape) {
+		timeSlice, mps := config.wishes()
+		if err := refusals(shape, timeSlice, mps).ToAggregate(); err != nil {
+			return fmt.Errorf("%s on a device of type %v: %w", config.kind(), shape, err)
+		}
 		config.apply(settings)
 		return nil
 	}

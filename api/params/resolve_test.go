@@ -66,12 +66,15 @@ func TestResolve(t *testing.T) {
 		"GPU parameters for all choices":         {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a/small", gpu.MIG, ""},
 		"GPU parameters of the class of a slice": {[]resourceapi.DeviceAllocationConfiguration{fromClass(sliced, "a")}, "a", gpu.MIG, ""},
 
-		"time slicing":               {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.Whole, `parameters of request "a": timeSlicing: Forbidden: not offered by this version of Tessera`},
-		"time slicing of the class":  {[]resourceapi.DeviceAllocationConfiguration{fromClass(sliced)}, "a", gpu.Whole, "timeSlicing: Forbidden"},
-		"MPS":                        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.Whole, "mps: Forbidden: not offered"},
-		"MPS on a slice":             {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("MIGConfig", `,"mps":{"activeThreadPercentage":50}`), "a")}, "a", gpu.MIG, "mps: Forbidden: not offered"},
-		"wrong before not offered":   {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"timeSlicing":{"interval":"x"}`))}, "a", gpu.Whole, "supported values"},
-		"asked of the other devices": {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.MIG, ""},
+		"time slicing under MPS":          {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced, "a")}, "a", gpu.MPS, `claim config 0 for request "a": GPUConfig on a device of type mps: timeSlicing: Forbidden: the clients of a GPU`},
+		"time slicing under MPS, for all": {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.MPS, "timeSlicing: Forbidden"},
+		"time slicing of an MPS class":    {[]resourceapi.DeviceAllocationConfiguration{fromClass(sliced)}, "a", gpu.MPS, `DeviceClass config 0 for request "a": GPUConfig on a device of type mps: timeSlicing`},
+		"own MPS under the GPU's":         {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.MPS, "mps: Forbidden: the MPS daemon of a device of type mps is the GPU's own"},
+		"both under MPS":                  {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{},"timeSlicing":{}`))}, "a", gpu.MPS, "[timeSlicing: Forbidden"},
+		"own MPS beside others":           {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.TimeShare, "mps: Forbidden: an MPS daemon of the claim's own needs the whole GPU"},
+		"nothing asked under MPS":         {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a", gpu.MPS, ""},
+		"asked of the other devices":      {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.MIG, ""},
+		"MIG parameters under MPS":        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("MIGConfig", `,"mps":{}`))}, "a", gpu.MPS, ""},
 	}
 	for name, test := range tests {
 		got, err := Resolve(test.configs, driver, test.request, test.shape)
@@ -84,30 +87,44 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestPrecedence checks the merge itself, on settings that Resolve does not hand out yet.
+// TestPrecedence checks what comes out of several entries.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	interval := func(i Interval) string { return of("GPUConfig", `,"timeSlicing":{"interval":"`+string(i)+`"}`) }
+	sharing := func(text string) string { return nvidia("GpuConfig", `,"sharing":{"strategy":`+text+`}`) }
+	private := func(s MPSSettings) MPSSettings { s.Private = true; return s }
 	tests := map[string]struct {
-		entries []string
-		want    Settings
+		class, claim []string
+		shape        gpu.Shape
+		want         Settings
 	}{
-		"nothing":           {nil, Settings{}},
-		"the later wins":    {[]string{interval(Short), interval(Long)}, Settings{TimeSlice: "Long"}},
-		"what is left out":  {[]string{interval(Short), of("GPUConfig", "")}, Settings{TimeSlice: "Short"}},
-		"part by part":      {[]string{interval(Short), of("GPUConfig", `,"mps":{"activeThreadPercentage":20}`)}, Settings{TimeSlice: "Short", MPS: MPSSettings{Private: true, ActiveThreadPercentage: 20}}},
-		"a part as a whole": {[]string{of("GPUConfig", `,"mps":{"activeThreadPercentage":20}`), of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"2Gi"}`)}, Settings{MPS: MPSSettings{Private: true, PinnedMemoryBytes: 2 << 30}}},
-		"the default":       {[]string{of("GPUConfig", `,"timeSlicing":{}`)}, Settings{TimeSlice: "Default"}},
+		"nothing":             {nil, nil, gpu.Whole, Settings{}},
+		"the default":         {nil, []string{of("GPUConfig", `,"timeSlicing":{}`)}, gpu.Whole, Settings{TimeSlice: "Default"}},
+		"the claim wins":      {[]string{interval(Short)}, []string{interval(Long)}, gpu.Whole, Settings{TimeSlice: "Long"}},
+		"the later wins":      {nil, []string{interval(Short), interval(Medium)}, gpu.TimeShare, Settings{TimeSlice: "Medium"}},
+		"what is left out":    {[]string{interval(Short)}, []string{of("GPUConfig", "")}, gpu.Whole, Settings{TimeSlice: "Short"}},
+		"part by part":        {[]string{interval(Short)}, []string{of("GPUConfig", `,"mps":{"activeThreadPercentage":20}`)}, gpu.Whole, Settings{TimeSlice: "Short", MPS: private(MPSSettings{ActiveThreadPercentage: 20})}},
+		"a part as a whole":   {[]string{of("GPUConfig", `,"mps":{"activeThreadPercentage":20}`)}, []string{of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"2Gi"}`)}, gpu.Whole, Settings{MPS: private(MPSSettings{PinnedMemoryBytes: 2 << 30})}},
+		"each kind its shape": {[]string{interval(Short)}, []string{of("MIGConfig", `,"mps":{}`)}, gpu.MIG, Settings{MPS: private(MPSSettings{})}},
+		"NVIDIA's as a whole": {[]string{sharing(`"MPS"`)}, []string{sharing(`"TimeSlicing"`)}, gpu.Whole, Settings{TimeSlice: "Default"}},
+		"NVIDIA's, set back":  {[]string{sharing(`"MPS"`)}, []string{nvidia("GpuConfig", "")}, gpu.Whole, Settings{}},
+		"ours over NVIDIA's":  {[]string{sharing(`"MPS"`)}, []string{interval(Long)}, gpu.Whole, Settings{TimeSlice: "Long", MPS: private(MPSSettings{})}},
+		"NVIDIA's on a slice": {nil, []string{sharing(`"TimeSlicing"`), nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing"}`)}, gpu.MIG, Settings{}},
 	}
 	for name, test := range tests {
-		var got Settings
-		for _, raw := range test.entries {
-			if err := apply(&got, fromClaim(raw), "a", gpu.Whole); err != nil {
-				t.Fatal(err)
-			}
+		var configs []resourceapi.DeviceAllocationConfiguration
+		for _, raw := range test.claim {
+			configs = append(configs, fromClaim(raw))
 		}
-		if diff := cmp.Diff(test.want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
+		for _, raw := range test.class {
+			configs = append(configs, fromClass(raw, "a"))
+		}
+		for i := range configs {
+			configs[i].Opaque.Driver = nvidiaDriver
+		}
+		got, err := Resolve(configs, nvidiaDriver, "a", test.shape)
+		if diff := cmp.Diff(test.want, got); err != nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
 }
@@ -150,19 +167,35 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// FuzzResolve checks that no combination of entries makes Resolve panic, and that in this version it
-// never hands out settings that nobody honours.
+// FuzzResolve checks that no combination of entries makes Resolve panic, and that every device gets
+// settings that its shape can have.
 func FuzzResolve(f *testing.F) {
-	for _, raw := range []string{"", "null", "{}", of("GPUConfig", ""), of("MIGConfig", `,"mps":{}`), of("GPUConfig", `,"timeSlicing":{}`)} {
+	for _, raw := range []string{
+		"", "null", "{}", of("GPUConfig", ""), of("MIGConfig", `,"mps":{}`), of("GPUConfig", `,"timeSlicing":{}`), of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"4Gi"}`),
+		nvidia("GpuConfig", `,"sharing":{"strategy":"MPS"}`), nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing"}`),
+	} {
 		for shape := gpu.None; shape <= gpu.Monitor; shape++ {
 			f.Add([]byte(raw), []byte(of("GPUConfig", "")), "a", "a/b", int(shape))
 		}
 	}
-	f.Fuzz(func(t *testing.T, class, claim []byte, named, request string, shape int) {
+	f.Fuzz(func(t *testing.T, class, claim []byte, named, request string, number int) {
 		configs := []resourceapi.DeviceAllocationConfiguration{fromClass(string(class)), fromClaim(string(claim), named), {}}
-		got, err := Resolve(configs, driver, request, gpu.Shape(shape))
-		if got != (Settings{}) {
-			t.Errorf("%+v, %v", got, err)
+		for i := range configs {
+			if configs[i].Opaque != nil {
+				configs[i].Opaque.Driver = nvidiaDriver
+			}
+		}
+		shape := gpu.Shape(number)
+		got, err := Resolve(configs, nvidiaDriver, request, shape)
+		if err != nil && got != (Settings{}) {
+			t.Errorf("%+v together with %v", got, err)
+		}
+		valid(t, got)
+		if got.TimeSlice != "" && shape != gpu.Whole && shape != gpu.TimeShare {
+			t.Errorf("time slices on a device of type %v", shape)
+		}
+		if got.MPS.Private && shape != gpu.Whole && shape != gpu.MIG {
+			t.Errorf("a private daemon on a device of type %v", shape)
 		}
 	})
 }

@@ -1,6 +1,11 @@
 package params
 
-import "k8s.io/apimachinery/pkg/util/validation/field"
+import (
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/json"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
 
 // Settings are the parameters of one device after precedence, defaults and validation. The zero value
 // leaves everything as it is. Settings are comparable.
@@ -13,12 +18,29 @@ type Settings struct {
 
 // MPSSettings are the limits of an MPS daemon.
 type MPSSettings struct {
-	// Private asks for a daemon of the claim's own; without it the limits are zero.
+	// Private asks for a daemon of the claim's own; without it everything else is zero.
 	Private bool
 	// ActiveThreadPercentage is 1 to 100, or 0 for no limit.
 	ActiveThreadPercentage int
 	// PinnedMemoryBytes is a number of bytes, or 0 for no limit.
 	PinnedMemoryBytes int64
+	// MultiUser asks for one server for the clients of all users; without it the users take turns.
+	MultiUser bool
+}
+
+// Memory is an amount of memory in bytes.
+type Memory int64
+
+// UnmarshalJSON reads a text such as 4Gi or a whole number of bytes. What Kind.validate has not passed
+// becomes 0.
+func (m *Memory) UnmarshalJSON(raw []byte) error {
+	var value any
+	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &value); err != nil {
+		return err
+	}
+	n, _ := bytesOf(value)
+	*m = Memory(n)
+	return nil
 }
 
 func (c *GPUConfig) apply(s *Settings) {
@@ -35,22 +57,35 @@ func (m *MPS) apply(s *Settings) {
 		return
 	}
 	s.MPS = MPSSettings{Private: true}
-	if m.ActiveThreadPercentage != nil {
-		s.MPS.ActiveThreadPercentage = *m.ActiveThreadPercentage
-	}
-	s.MPS.PinnedMemoryBytes, _ = memorySize(m.PinnedMemoryLimit)
+	s.MPS.limit(m.ActiveThreadPercentage, m.PinnedMemoryLimit)
 }
 
-// offered returns an error for settings that the types know and this version cannot honour: better
-// refused than silently without effect.
-func (s Settings) offered() error {
-	const reason = "not offered by this version of Tessera"
+// limit sets the limits that are not nil.
+func (s *MPSSettings) limit(percentage *int, memory *Memory) {
+	if percentage != nil {
+		s.ActiveThreadPercentage = *percentage
+	}
+	if memory != nil {
+		s.PinnedMemoryBytes = int64(*memory)
+	}
+}
+
+// refusals returns why a device of the shape cannot have what is wished at the paths, nil for what is
+// not wished.
+func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if s.TimeSlice != "" {
-		errs = append(errs, field.Forbidden(field.NewPath("timeSlicing"), reason))
+	refuse := func(wish *field.Path, reason string) {
+		if wish != nil {
+			errs = append(errs, field.Forbidden(wish, reason))
+		}
 	}
-	if s.MPS.Private {
-		errs = append(errs, field.Forbidden(field.NewPath("mps"), reason))
+	switch shape {
+	case gpu.MPS:
+		refuse(timeSlice, "the clients of a GPU that is shared under MPS do not take turns: remove it, or request a device of type timeshare or gpu")
+		refuse(mps, "the MPS daemon of a device of type mps is the GPU's own: remove it, and limit the claim by capacity.requests of its request")
+	case gpu.TimeShare:
+		refuse(mps, "an MPS daemon of the claim's own needs the whole GPU: request a device of type gpu, or one of type mps to share a GPU under MPS")
+	case gpu.Whole, gpu.MIG, gpu.None, gpu.VFIO, gpu.Monitor:
 	}
-	return errs.ToAggregate()
+	return errs
 }

@@ -1,66 +1,100 @@
 package params
 
 import (
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// leastPinned is the smallest limit that MPS can keep: it counts in megabytes.
-const leastPinned = 1 << 20
+// sizeText is SizePattern.
+var sizeText = regexp.MustCompile(SizePattern)
 
-// sizeText is what a size of memory may look like. It is checked before the text becomes a quantity:
-// parsing a quantity with a large negative exponent takes a minute of CPU.
-var sizeText = regexp.MustCompile(`^[1-9][0-9]{0,14}([KMGT]i?)?$`)
-
-func (c *GPUConfig) validate() error {
-	errs := c.MPS.validate(field.NewPath("mps"))
-	if c.TimeSlicing != nil {
-		errs = append(errs, c.TimeSlicing.Interval.validate(field.NewPath("timeSlicing", "interval"))...)
-	}
-	return errs.ToAggregate()
+// validate returns what is wrong with parameters of the kind. They are as decoded from JSON, whole
+// numbers as int64.
+func (k Kind) validate(value map[string]any) field.ErrorList {
+	value = maps.Clone(value)
+	delete(value, "apiVersion")
+	delete(value, "kind")
+	return validateObject(nil, k.Fields, value)
 }
 
-func (c *MIGConfig) validate() error {
-	return c.MPS.validate(field.NewPath("mps")).ToAggregate()
-}
-
-func (i Interval) validate(at *field.Path) field.ErrorList {
-	switch i {
-	case Default, Short, Medium, Long:
-		return nil
-	}
-	return field.ErrorList{field.NotSupported(at, i, []Interval{Default, Short, Medium, Long})}
-}
-
-func (m *MPS) validate(at *field.Path) field.ErrorList {
-	if m == nil {
-		return nil
-	}
+func validateObject(at *field.Path, fields []Field, value map[string]any) field.ErrorList {
 	var errs field.ErrorList
-	if p := m.ActiveThreadPercentage; p != nil && (*p < 1 || *p > 100) {
-		errs = append(errs, field.Invalid(at.Child("activeThreadPercentage"), *p, validation.InclusiveRangeError(1, 100)))
+	for _, name := range slices.Sorted(maps.Keys(value)) {
+		if !slices.ContainsFunc(fields, func(f Field) bool { return f.Name == name }) {
+			quoted := strconv.Quote(name)
+			errs = append(errs, field.Forbidden(at.Child(quoted[1:len(quoted)-1]), "unknown field: "+Known(fields)))
+		}
 	}
-	if n, ok := memorySize(m.PinnedMemoryLimit); !ok || n != 0 && n < leastPinned {
-		errs = append(errs, field.Invalid(at.Child("pinnedMemoryLimit"), m.PinnedMemoryLimit, "must be a size of at least 1Mi, such as 512Mi or 4Gi"))
+	for _, f := range fields {
+		here := at.Child(f.Name)
+		switch v := value[f.Name]; {
+		case v == nil && f.Required:
+			errs = append(errs, field.Required(here, f.Demand()))
+		case v == nil:
+		case f.When != nil && value[f.When.Field] != f.When.Value:
+			errs = append(errs, field.Forbidden(here, f.When.Demand()))
+		default:
+			errs = append(errs, f.validate(here, v)...)
+		}
 	}
 	return errs
 }
 
-// memorySize returns the number of bytes that the text stands for; an empty text is 0. It is false
-// for what is no size.
-func memorySize(text string) (int64, bool) {
-	if text == "" {
-		return 0, true
+// validate checks a value that is there.
+func (f Field) validate(at *field.Path, value any) field.ErrorList {
+	switch f.Type {
+	case Object:
+		if object, ok := value.(map[string]any); ok {
+			return validateObject(at, f.Fields, object)
+		}
+		value = fmt.Sprintf("%T", value)
+	case Choice:
+		if text, ok := value.(string); ok && slices.Contains(f.Values, text) {
+			return nil
+		}
+	case Number:
+		if n, ok := value.(int64); ok && n >= f.Least && n <= f.Most {
+			return nil
+		}
+	case Truth:
+		if _, ok := value.(bool); ok {
+			return nil
+		}
+	case Size:
+		if n, ok := bytesOf(value); ok && n >= f.Least && n <= f.Most {
+			return nil
+		}
+	case Refused:
+		return field.ErrorList{field.Forbidden(at, f.Demand())}
 	}
-	if !sizeText.MatchString(text) {
-		return 0, false
+	return field.ErrorList{field.Invalid(at, value, f.Demand())}
+}
+
+// bytesOf returns the amount of memory that a text or a whole number stands for. It is false for what
+// is none, and for what no int64 holds.
+func bytesOf(value any) (int64, bool) {
+	switch v := value.(type) {
+	case int64:
+		return v, true
+	case string:
+		if !sizeText.MatchString(v) {
+			return 0, false
+		}
+		q, err := resource.ParseQuantity(v)
+		if err != nil || q.CmpInt64(mostPinned) > 0 {
+			return 0, false
+		}
+		n := q.Value()
+		if q.CmpInt64(n) < 0 { // Value rounds up
+			n--
+		}
+		return n, true
 	}
-	q, err := resource.ParseQuantity(text)
-	if err != nil {
-		return 0, false
-	}
-	return q.AsInt64()
+	return 0, false
 }

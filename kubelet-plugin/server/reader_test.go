@@ -74,7 +74,7 @@ func TestReadRefuses(t *testing.T) {
 			c.Spec.Devices.Config = []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{
 				Opaque: &resourceapi.OpaqueDeviceConfiguration{Driver: driver, Parameters: k8sruntime.RawExtension{Raw: []byte("{}")}},
 			}}}
-		}, "must be gpu.tessera.dev/v1alpha1"},
+		}, "must be one of GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

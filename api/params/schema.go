@@ -1,0 +1,206 @@
+package params
+
+import (
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// Kind is the schema of one type of parameters. The checks of Decode, the admission policy and the
+// reference in the documentation are made from it.
+type Kind struct {
+	APIVersion, Name string
+	// Driver is the only driver name with which the kind is accepted; empty for every one.
+	Driver string
+	// For is what the kind is for, in words.
+	For string
+	// Fields are those besides apiVersion and kind.
+	Fields []Field
+}
+
+// Field is one field of a Kind or of an object in it. A field that is null is absent.
+type Field struct {
+	Name string
+	Type Type
+	// Values are the texts that a Choice may be.
+	Values []string
+	// Least and Most are the bounds of a Number, and of a Size in bytes; both are allowed values.
+	Least, Most int64
+	// Fields are those of an Object.
+	Fields []Field
+	// Required fields stand wherever their object does.
+	Required bool
+	// When is the value that the field's object must have for the field to be allowed.
+	When *Condition
+	// Unit is what a Number counts, Default what holds when the field is absent, Effect what it does.
+	Unit, Default, Effect string
+}
+
+// Condition is a field beside another one, and its value.
+type Condition struct{ Field, Value string }
+
+// Type is what a field may hold.
+type Type int
+
+// The types.
+const (
+	// Object holds fields.
+	Object Type = iota
+	// Choice is one of several texts.
+	Choice
+	// Number is a whole number.
+	Number
+	// Truth is true or false.
+	Truth
+	// Size is an amount of memory: a text such as 512Mi, or a whole number of bytes.
+	Size
+	// Refused is a field that is known and never accepted; Effect says what to do instead.
+	Refused
+)
+
+// String returns the type for people.
+func (t Type) String() string {
+	switch t {
+	case Object:
+		return "object"
+	case Choice, Size:
+		return "string"
+	case Number:
+		return "integer"
+	case Truth:
+		return "boolean"
+	case Refused:
+		return "none"
+	}
+	return fmt.Sprintf("type-%d", int(t))
+}
+
+// Limits of an amount of memory: MPS counts in megabytes, and no GPU has a pebibyte.
+const (
+	leastPinned = 1 << 20
+	mostPinned  = 1 << 50
+)
+
+// SizePattern is what the text of a Size looks like, as a regular expression. It is checked before the
+// text becomes a quantity: parsing a quantity with a large negative exponent takes a minute of CPU.
+const SizePattern = `^[0-9]{1,15}([.][0-9]{1,3})?(k|M|G|T|Ki|Mi|Gi|Ti)?$`
+
+// Demand says what the field must be: the end of every message about it.
+func (f Field) Demand() string {
+	switch f.Type {
+	case Object:
+		return "must be an object"
+	case Choice:
+		return "must be one of " + strings.Join(f.Values, ", ")
+	case Number:
+		return fmt.Sprintf("must be a whole number from %d to %d", f.Least, f.Most)
+	case Truth:
+		return "must be true or false"
+	case Size:
+		return fmt.Sprintf("must be an amount of memory from %s to %s, such as 512Mi or 4Gi", amount(f.Least), amount(f.Most))
+	case Refused:
+		return "is not offered: " + f.Effect
+	}
+	return "must be " + f.Type.String()
+}
+
+// Known says which fields an object may have: the end of the message about an unknown one.
+func Known(fields []Field) string {
+	if len(fields) == 0 {
+		return "there are no fields here"
+	}
+	names := make([]string, 0, len(fields))
+	for _, f := range fields {
+		names = append(names, f.Name)
+	}
+	return "the fields are " + strings.Join(names, ", ")
+}
+
+// Demand says where the field may stand.
+func (c Condition) Demand() string { return fmt.Sprintf("is only for %s %s", c.Field, c.Value) }
+
+func amount(bytes int64) string {
+	return resource.NewQuantity(bytes, resource.BinarySI).String()
+}
+
+// Kinds returns the schemas of everything that can stand in an opaque configuration.
+func Kinds() []Kind {
+	interval := Field{
+		Name: "interval", Type: Choice, Values: []string{string(Default), string(Short), string(Medium), string(Long)}, Default: string(Default),
+		Effect: "how long one context runs on the GPU before the next one's turn",
+	}
+	timeSlicing := Field{
+		Name: "timeSlicing", Type: Object, Fields: []Field{interval},
+		Effect: "sets the GPU's time slice; the first claim of a shared GPU decides, the last one's end restores the default",
+	}
+	return []Kind{
+		{APIVersion: APIVersion, Name: GPUConfigKind, For: "GPUs given as a whole or shared", Fields: []Field{timeSlicing, ownMPS()}},
+		{APIVersion: APIVersion, Name: MIGConfigKind, For: "MIG devices", Fields: []Field{ownMPS()}},
+		{
+			APIVersion: NVIDIAAPIVersion, Name: NVIDIAGPUConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "GPUs given as a whole or shared",
+			Fields: []Field{sharing(
+				Field{
+					Name: "timeSlicingConfig", Type: Object, Fields: []Field{interval}, When: &Condition{"strategy", TimeSlicingStrategy},
+					Effect: "sets the GPU's time slice",
+				},
+				nvidiaMPS(),
+			)},
+		},
+		{
+			APIVersion: NVIDIAAPIVersion, Name: NVIDIAMIGConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "MIG devices",
+			Fields: []Field{sharing(nvidiaMPS())},
+		},
+	}
+}
+
+func ownMPS() Field {
+	return Field{
+		Name: "mps", Type: Object, Effect: "runs an MPS daemon of the claim's own for its containers",
+		Fields: []Field{
+			{
+				Name: "activeThreadPercentage", Type: Number, Least: 1, Most: 100, Unit: "percent", Default: "no limit",
+				Effect: "the part of the multiprocessors that each client may use",
+			},
+			{
+				Name: "pinnedMemoryLimit", Type: Size, Least: leastPinned, Most: mostPinned, Unit: "bytes", Default: "no limit",
+				Effect: "the device memory that each client may allocate on each device",
+			},
+		},
+	}
+}
+
+// sharing is the one field of NVIDIA's kinds.
+func sharing(configs ...Field) Field {
+	strategy := Field{
+		Name: "strategy", Type: Choice, Values: []string{TimeSlicingStrategy, MPSStrategy}, Required: true,
+		Effect: "whether containers take turns or run side by side under an MPS daemon; TimeSlicing has no effect on a MIG device",
+	}
+	return Field{
+		Name: "sharing", Type: Object, Default: "nothing is set", Effect: "how containers share the device",
+		Fields: append([]Field{strategy}, configs...),
+	}
+}
+
+func nvidiaMPS() Field {
+	return Field{
+		Name: "mpsConfig", Type: Object, When: &Condition{"strategy", MPSStrategy}, Effect: "limits what the clients of the claim's MPS daemon take",
+		Fields: []Field{
+			{
+				Name: "defaultActiveThreadPercentage", Type: Number, Least: 0, Most: 100, Unit: "percent", Default: "no limit, as 0",
+				Effect: "the part of the multiprocessors that each client may use",
+			},
+			{
+				Name: "defaultPinnedDeviceMemoryLimit", Type: Size, Least: leastPinned, Most: mostPinned, Unit: "bytes", Default: "no limit",
+				Effect: "the device memory that each client may allocate on each device",
+			},
+			{
+				Name: "defaultPerDevicePinnedMemoryLimit", Type: Refused,
+				Effect: "all devices of one MPS daemon have one limit: set defaultPinnedDeviceMemoryLimit",
+			},
+			{Name: "multiUser", Type: Truth, Default: "false", Effect: "lets clients of several users run under the daemon at the same time"},
+		},
+	}
+}
