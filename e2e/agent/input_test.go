@@ -44,10 +44,10 @@ func TestBadInput(t *testing.T) {
 		change change
 		want   string // in the error; empty is success
 	}{
-		{"unknown field", parameters(driver, prefix+`"GPUConfig","timeslicing":{}}`), `unknown field "timeslicing"`},
+		{"unknown field", parameters(driver, prefix+`"GPUConfig","timeslicing":{}}`), "timeslicing: Forbidden: unknown field"},
 		{"unknown kind", parameters(driver, prefix+`"VGPUConfig"}`), `"VGPUConfig"`},
 		{"wrong type", parameters(driver, prefix+`"GPUConfig","timeSlicing":7}`), "timeSlicing"},
-		{"empty object", parameters(driver, `{}`), "must be gpu.tessera.dev/v1alpha1"},
+		{"empty object", parameters(driver, `{}`), "must be one of GPUConfig, MIGConfig of gpu.tessera.dev/v1alpha1"},
 		{"another driver's", parameters("gpu.example.com", `{"anything":true}`), ""},
 		{"for another type of device", func(c *resourceapi.ResourceClaim) {
 			parameters(driver, prefix+`"GPUConfig"}`)(c)
