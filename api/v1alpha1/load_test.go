@@ -19,7 +19,7 @@ func TestLoad(t *testing.T) {
 		c := NodeConfig{
 			TypeMeta: metav1.TypeMeta{APIVersion: "tessera.dev/v1alpha1", Kind: "NodeConfig"},
 			NodeConfigSpec: NodeConfigSpec{
-				Shapes: []Shape{"gpu", "mig"}, Shares: 10, DriverName: "gpu.tessera.dev", Attributes: "Compact",
+				Shapes: []Shape{"gpu", "mig", "timeshare", "mps", "monitor"}, Shares: 10, DriverName: "gpu.tessera.dev", Attributes: "Compact",
 				Roots: Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
 			},
 		}
@@ -84,10 +84,10 @@ func TestLoadRefuses(t *testing.T) {
 		"repeated key":       {header + "shares: 3\nshares: 4\n", `key "shares" already set`},
 		"repeated in JSON":   {`{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shares":3,"shares":4}`, `key "shares" already set`},
 		"wrong type":         {header + "shares: many\n", "shares of type int"},
-		"no shape":           {header + "shapes: []\n", "shapes: Required value: must name at least one of gpu, mig"},
+		"no shape":           {header + "shapes: []\n", "shapes: Required value: must name at least one of [gpu mig timeshare mps monitor]"},
 		"null shape":         {header + "shapes: null\n", "shapes: Required value"},
 		"unknown shape":      {header + "shapes: [gpu, slice]\n", `shapes[1]: Unsupported value: "slice": supported values: "gpu", "mig"`},
-		"not offered yet":    {header + "shapes: [timeshare]\n", `shapes[0]: Unsupported value: "timeshare": supported values: "gpu", "mig"`},
+		"not offered yet":    {header + "shapes: [vfio]\n", `shapes[0]: Unsupported value: "vfio": supported values: "gpu", "mig", "timeshare", "mps", "monitor"`},
 		"shape twice":        {header + "shapes: [mig, mig]\n", `shapes[1]: Duplicate value: "mig"`},
 		"no shares":          {header + "shares: 0\n", "shares: Invalid value: 0: must be between 1 and 1000, inclusive"},
 		"too many shares":    {header + "shares: 1001\n", "shares: Invalid value: 1001"},
@@ -116,7 +116,7 @@ func TestOffer(t *testing.T) {
 	c := Default()
 	c.Profiles = []string{"1g.10gb"}
 	got, err := c.Offer()
-	want := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}, Profiles: []string{"1g.10gb"}, Shares: 10}
+	want := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Profiles: []string{"1g.10gb"}, Shares: 10}
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("offer: %v (-want +got):\n%s", err, diff)
 	}

@@ -31,10 +31,11 @@ type NodeConfig struct {
 
 // NodeConfigSpec is what an administrator decides for a node or a group of nodes.
 type NodeConfigSpec struct {
-	// Shapes are the ways in which GPUs are offered: gpu and mig, both by default. Each GPU is offered
-	// in all of them that its hardware allows; the first claim decides.
+	// Shapes are the ways in which GPUs are offered: gpu, mig, timeshare, mps and monitor, all by
+	// default. Each GPU is offered in all of them that its hardware allows; the first claim decides.
 	Shapes []Shape `json:"shapes,omitempty"`
-	// Shares is how many claims one GPU serves when it is shared, 1 to MaxShares, by default 10.
+	// Shares is how many claims one GPU serves in the shape timeshare or mps, 1 to MaxShares, by default
+	// 10. A claim that states no memory gets an equal part.
 	Shares int `json:"shares,omitempty"`
 	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb; empty, the default,
 	// offers all.
@@ -57,7 +58,16 @@ const (
 	ShapeGPU Shape = "gpu"
 	// ShapeMIG offers every placement of every MIG profile.
 	ShapeMIG Shape = "mig"
+	// ShapeTimeShare offers GPUs whose claims take turns.
+	ShapeTimeShare Shape = "timeshare"
+	// ShapeMPS offers GPUs whose claims run side by side under an MPS daemon.
+	ShapeMPS Shape = "mps"
+	// ShapeMonitor offers a view of every GPU to claims with adminAccess, whoever uses the GPU.
+	ShapeMonitor Shape = "monitor"
 )
+
+// shapes are all of them.
+func shapes() []Shape { return []Shape{ShapeGPU, ShapeMIG, ShapeTimeShare, ShapeMPS, ShapeMonitor} }
 
 // AttributeSet is how much a device tells about itself.
 type AttributeSet string
@@ -100,7 +110,7 @@ func preset() NodeConfig {
 	return NodeConfig{
 		TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: NodeConfigKind},
 		NodeConfigSpec: NodeConfigSpec{
-			Shapes:     []Shape{ShapeGPU, ShapeMIG},
+			Shapes:     shapes(),
 			Shares:     10,
 			DriverName: DriverName,
 			Roots:      Roots{Host: "/", Proc: "/proc", Sys: "/sys"},

@@ -1,8 +1,10 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"path"
 	"regexp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -18,7 +20,7 @@ var profileName = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z]+(\.
 func (c NodeConfigSpec) validate() field.ErrorList {
 	var errs field.ErrorList
 	if len(c.Shapes) == 0 {
-		errs = append(errs, field.Required(field.NewPath("shapes"), "must name at least one of gpu, mig"))
+		errs = append(errs, field.Required(field.NewPath("shapes"), fmt.Sprintf("must name at least one of %v", shapes())))
 	}
 	errs = append(errs, each(field.NewPath("shapes"), c.Shapes, Shape.validate)...)
 	if c.Shares < 1 || c.Shares > MaxShares {
@@ -47,11 +49,10 @@ func each[T comparable](at *field.Path, list []T, validate func(T, *field.Path) 
 }
 
 func (s Shape) validate(at *field.Path) *field.Error {
-	switch s {
-	case ShapeGPU, ShapeMIG:
+	if slices.Contains(shapes(), s) {
 		return nil
 	}
-	return field.NotSupported(at, s, []Shape{ShapeGPU, ShapeMIG})
+	return field.NotSupported(at, s, shapes())
 }
 
 func validateProfile(name string, at *field.Path) *field.Error {
