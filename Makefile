@@ -124,6 +124,19 @@ lab: ## what the lab needs: host packages and built Kubernetes binaries (root)
 images: ## the container images, as OCI archives in the cache
 	$(GO) run ./deployments/images
 
+##@ Benchmarks
+
+# BENCHFLAGS goes to the program; `make bench-node BENCHFLAGS=-help` lists what it takes.
+.PHONY: bench
+bench: ## every bench, one after the other, on a machine that does nothing else (root)
+	@$(MAKE) bench-node
+	@$(MAKE) bench-publish
+	@$(MAKE) bench-hook
+
+.PHONY: bench-node
+bench-node: ## the agent's latency, memory, idle cost, upgrade (root)
+	$(GO) run ./e2e/bench/node $(BENCHFLAGS)
+
 ##@ Else
 
 .PHONY: generate

@@ -1,7 +1,6 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +43,11 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 	return a, err
 }
 
+// Registration is the socket where kubelet finds the agent.
+func (a *Agent) Registration() string {
+	return filepath.Join(a.host.Registry(), fmt.Sprintf("%s-%s-reg.sock", Driver, a.UID))
+}
+
 // Socket is where the agent answers HTTP.
 func (a *Agent) Socket() string { return filepath.Join(a.host.Dir, a.UID+".http") }
 
@@ -70,19 +74,4 @@ func (a *Agent) Ready(ctx context.Context) error {
 		return errors.New(response.Status)
 	}
 	return nil
-}
-
-// Memory returns the resident memory of the process in KiB.
-func (p *Process) Memory() (int, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range bytes.Lines(text) {
-		var size int
-		if _, err := fmt.Sscanf(string(line), "VmRSS: %d kB", &size); err == nil {
-			return size, nil
-		}
-	}
-	return 0, errors.New("no VmRSS")
 }

@@ -85,3 +85,9 @@ func (h *Host) Configure(more string) error {
 		fakegpu.ProcRoot(m), fakegpu.SysRoot(m), fakegpu.DriverRoot(m), fakegpu.DevRoot(m), more)
 	return os.WriteFile(h.Config(), []byte(text), 0o600)
 }
+
+// KeepRecords moves kubelet's folder of plugins below the folder. No agent runs yet.
+func (h *Host) KeepRecords(folder string) error {
+	h.Records = filepath.Join(folder, "p")
+	return os.MkdirAll(h.Data(), 0o755)
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"time"
 
 	"google.golang.org/grpc"
@@ -27,7 +26,7 @@ func (a *Agent) Register(ctx context.Context) (*Kubelet, error) {
 	if err := a.Alive(); err != nil {
 		return nil, err
 	}
-	return Register(ctx, filepath.Join(a.host.Registry(), fmt.Sprintf("%s-%s-reg.sock", Driver, a.UID)))
+	return Register(ctx, a.Registration())
 }
 
 // Register does once what kubelet does when it finds the registration socket.

@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
+	"github.com/tessera-gpu/tessera/e2e/harness"
+)
+
+// warmUp is how many calls are made before those that count.
+const warmUp = 20
+
+// subject is a claim whose life is measured.
+type subject struct {
+	name    string
+	device  func(*harness.Host) (gpu.Device, error)
+	changes []harness.Change
+	// goal is the longest time at the 99th percentile, in milliseconds.
+	goal float64
+	// beside is a claim that exists all the time, so that the first share of a GPU is not what counts.
+	beside bool
+}
+
+// subjects are the rows on records in memory.
+func subjects() []subject {
+	shared := func(shape gpu.Shape) func(*harness.Host) (gpu.Device, error) {
+		return func(h *harness.Host) (gpu.Device, error) {
+			return gpu.Device{GPU: h.Hardware.GPUs[2].Name(), Use: gpu.Use{Shape: shape}}, nil
+		}
+	}
+	return []subject{
+		{name: "whole GPU", device: func(h *harness.Host) (gpu.Device, error) { return h.Whole(0), nil }, goal: 5},
+		{name: "MIG slice", device: func(h *harness.Host) (gpu.Device, error) { return h.Slice(1, 19, 0) }, goal: 10},
+		{name: "time share", device: shared(gpu.TimeShare), changes: []harness.Change{aShare}, beside: true},
+	}
+}
+
+// aShare lets the claim consume 8 GiB of the shared device.
+func aShare(claim *resourceapi.ResourceClaim) {
+	if claim.Status.Allocation == nil {
+		return
+	}
+	for i := range claim.Status.Allocation.Devices.Results {
+		result := &claim.Status.Allocation.Devices.Results[i]
+		share := types.UID(fmt.Sprintf("5b1c1b5e-0000-4000-8000-%012d", time.Now().UnixNano()%1e12))
+		result.ShareID = &share
+		result.ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{
+			harness.Driver + "/" + wire.Memory: resource.MustParse("8Gi"), harness.Driver + "/" + wire.Shares: resource.MustParse("1"),
+		}
+	}
+}
+
+// latency measures the life of single claims, one after the other.
+func (b *bench) latency(ctx context.Context) error {
+	floor, err := b.floorLatency(ctx)
+	if err != nil {
+		return err
+	}
+	h, p, k, err := b.run(ctx, ours)
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	defer k.Close()
+	for _, s := range subjects() {
+		samples, err := b.lives(ctx, h, k, s)
+		switch {
+		case errors.Is(err, errRefused):
+			b.Note("%s: not measured: %v", s.name, err)
+			continue
+		case err != nil:
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		b.rows(s.name+", Prepare + Unprepare", samples, floor, s.goal)
+	}
+	return nil
+}
+
+// latencyOnDisk is the whole GPU with records where temporary files are.
+func (b *bench) latencyOnDisk(ctx context.Context) error {
+	memory, err := scratch.InMemory(b.folder.Disk)
+	if err != nil {
+		return err
+	}
+	if memory {
+		b.Note("records on disk: not measured, as %s is in memory; set TMPDIR", b.folder.Disk)
+		return nil
+	}
+	h, err := b.host(ctx)
+	if err != nil {
+		return err
+	}
+	if err := h.KeepRecords(b.folder.Disk); err != nil {
+		return err
+	}
+	p, k, err := b.runOn(ctx, ours, h)
+	if err != nil {
+		return err
+	}
+	defer p.Kill()
+	defer k.Close()
+	s := subjects()[0]
+	samples, err := b.lives(ctx, h, k, s)
+	if err != nil {
+		return fmt.Errorf("%s, records on disk: %w", s.name, err)
+	}
+	b.rows(s.name+", records on disk", samples, nil, 0)
+	return nil
+}
+
+func (b *bench) rows(name string, samples, floor report.Samples, goal float64) {
+	middle := report.Figure(name+", p50", report.Milliseconds(samples.Median()), "ms")
+	most := report.Figure(name+", p99", report.Milliseconds(samples.Quantile(0.99)), "ms")
+	if len(floor) > 0 {
+		middle = middle.Beside(peer, report.Milliseconds(floor.Median()))
+		most = most.Beside(peer, report.Milliseconds(floor.Quantile(0.99)))
+	}
+	if goal > 0 {
+		most = most.AtMost(goal)
+	}
+	b.Add(middle, most)
+}
+
+// floorLatency is the same life with the plugin that does nothing.
+func (b *bench) floorLatency(ctx context.Context) (report.Samples, error) {
+	h, p, k, err := b.run(ctx, theirs)
+	if err != nil {
+		return nil, err
+	}
+	defer p.Kill()
+	defer k.Close()
+	return b.lives(ctx, h, k, subjects()[0])
+}
+
+// errRefused says that the agent cannot prepare such a claim at all.
+var errRefused = errors.New("the agent refuses it")
+
+// lives prepares a claim and takes it back, again and again.
+func (b *bench) lives(ctx context.Context, h *harness.Host, k *harness.Kubelet, s subject) (report.Samples, error) {
+	b.Doing("%s, %d times", s.name, b.rounds)
+	device, err := s.device(h)
+	if err != nil {
+		return nil, err
+	}
+	if s.beside {
+		claim, err := h.Claim(ctx, "beside-"+device.Shape.String(), []gpu.Device{device}, s.changes...)
+		if err != nil {
+			return nil, err
+		}
+		if _, err := k.Prepare(ctx, claim); err != nil {
+			return nil, refused(ctx, err)
+		}
+		defer func() { _ = k.Unprepare(context.WithoutCancel(ctx), claim) }()
+	}
+	claim, err := h.Claim(ctx, "life-"+device.Shape.String(), []gpu.Device{device}, s.changes...)
+	if err != nil {
+		return nil, err
+	}
+	var samples report.Samples
+	for i := range b.rounds + warmUp {
+		took, err := life(ctx, k, claim)
+		if err != nil {
+			return nil, err
+		}
+		if i >= warmUp {
+			samples = append(samples, took)
+		}
+	}
+	return samples, nil
+}
+
+// refused tells the end of the run from the agent's refusal.
+func refused(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errRefused, err)
+}
+
+// life is one.
+func life(ctx context.Context, k *harness.Kubelet, claim *drapb.Claim) (time.Duration, error) {
+	begin := time.Now()
+	if _, err := k.Prepare(ctx, claim); err != nil {
+		return 0, fmt.Errorf("prepare: %w", err)
+	}
+	if err := k.Unprepare(ctx, claim); err != nil {
+		return 0, fmt.Errorf("unprepare: %w", err)
+	}
+	return time.Since(begin), nil
+}

@@ -1,0 +1,87 @@
+// Command node measures the node agent: the real program on a fake host, called over its socket as
+// kubelet does, with a real API server. The fake driver has no latency, so every figure is our own
+// cost. Beside ours stand the figures of a plugin that does nothing, built on the same helper: what
+// the protocol itself costs in the same run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
+	"github.com/tessera-gpu/tessera/e2e/harness"
+)
+
+// peer is the name of the baseline.
+const peer = "no-op plugin"
+
+// options are how long the run takes.
+type options struct {
+	rounds, waves, restarts, upgrades int
+	idle                              time.Duration
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == floorCommand {
+		os.Exit(floor(os.Args[2:]))
+	}
+	var o options
+	flag.IntVar(&o.rounds, "rounds", 1000, "Prepare and Unprepare this often per row")
+	flag.IntVar(&o.waves, "waves", 7, "prepare 56 slices at once this often")
+	flag.IntVar(&o.restarts, "restarts", 5, "start the agent, and delete its slices, this often")
+	flag.IntVar(&o.upgrades, "upgrades", 3, "upgrade the agent this often")
+	flag.DurationVar(&o.idle, "idle", time.Minute, "watch the idle agent this long")
+	flag.Parse()
+	os.Exit(report.Main("node", func(ctx context.Context, r *report.Report) error { return measure(ctx, r, o) }))
+}
+
+// measure runs everything, from the start of an API server to its end.
+func measure(ctx context.Context, r *report.Report, o options) (err error) {
+	if err := harness.CheckRoot(); err != nil {
+		return err
+	}
+	folder, err := scratch.New()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	b := &bench{Report: r, options: o, folder: folder}
+	if err := b.build(ctx); err != nil {
+		return err
+	}
+	programs, err := harness.ClusterPrograms(ctx)
+	if err != nil {
+		return err
+	}
+	dir, err := folder.Sub("plane")
+	if err != nil {
+		return err
+	}
+	r.Doing("starting an API server")
+	if b.plane, err = harness.StartPlane(ctx, dir, programs); err != nil {
+		return err
+	}
+	defer b.plane.Stop()
+	for _, part := range []func(context.Context) error{b.latency, b.latencyOnDisk, b.wave, b.idleness, b.publishing, b.upgrade} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// build builds what is measured, as it is shipped.
+func (b *bench) build(ctx context.Context) error {
+	b.Doing("building the agent")
+	b.agent, b.hook = filepath.Join(b.folder.Disk, "tessera-node"), filepath.Join(b.folder.Disk, "tessera-hook")
+	return errors.Join(
+		harness.Build(ctx, b.agent, "-trimpath", "-tags=grpcnotrace", "./cmd/tessera-node"),
+		harness.Build(ctx, b.hook, "-trimpath", "./cmd/tessera-hook"),
+		harness.BuildDriver(ctx),
+	)
+}

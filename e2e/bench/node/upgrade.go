@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/e2e/harness"
+)
+
+// watcher is kubelet's watcher of plugins: it connects to what appears in the folder of registrations
+// and forgets what disappears from it.
+type watcher struct {
+	folder string
+	mu     sync.Mutex
+	// connected are the plugins by their sockets, in order of registration.
+	connected []connected
+	// without is how long no plugin was connected since the first one was.
+	without time.Duration
+}
+
+type connected struct {
+	socket string
+	*harness.Kubelet
+}
+
+// watchPause is how often the folder is looked at; kubelet hears of changes at once.
+const watchPause = time.Millisecond
+
+// run watches until ctx ends.
+func (w *watcher) run(ctx context.Context) error {
+	tick := time.NewTicker(watchPause)
+	defer tick.Stop()
+	defer w.keep(nil)
+	last := time.Now()
+	for seen := false; ; {
+		sockets, err := filepath.Glob(filepath.Join(w.folder, "*-reg.sock"))
+		if err != nil {
+			return err
+		}
+		w.keep(sockets)
+		for _, socket := range sockets {
+			w.connect(ctx, socket)
+		}
+		_, live := w.current()
+		now := time.Now()
+		if seen && !live {
+			w.without += now.Sub(last)
+		}
+		seen, last = seen || live, now
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// keep forgets the plugins whose sockets are gone.
+func (w *watcher) keep(sockets []string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.connected = slices.DeleteFunc(w.connected, func(c connected) bool {
+		gone := !slices.Contains(sockets, c.socket)
+		if gone {
+			// Calls in progress come to their end first, as with kubelet.
+			time.AfterFunc(harness.CallLimit, c.Close)
+		}
+		return gone
+	})
+}
+
+// connect registers the plugin of the socket, if it is new and answers.
+func (w *watcher) connect(ctx context.Context, socket string) {
+	w.mu.Lock()
+	known := slices.ContainsFunc(w.connected, func(c connected) bool { return c.socket == socket })
+	w.mu.Unlock()
+	if known {
+		return
+	}
+	if k, err := harness.Register(ctx, socket); err == nil {
+		w.mu.Lock()
+		w.connected = append(w.connected, connected{socket, k})
+		w.mu.Unlock()
+	}
+}
+
+// current is the plugin that kubelet calls: the last that registered.
+func (w *watcher) current() (*harness.Kubelet, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.connected) == 0 {
+		return nil, false
+	}
+	return w.connected[len(w.connected)-1].Kubelet, true
+}
+
+// upgraded is what kubelet saw of upgrades.
+type upgraded struct {
+	// without is how long no plugin was connected, calls how many Prepares and Unprepares there were
+	// and failed how many of them failed.
+	without       time.Duration
+	calls, failed int64
+}
+
+// upgrade replaces the agent under load as its DaemonSet does, and the plugin that does nothing as
+// DaemonSets do that end the old pod first.
+func (b *bench) upgrade(ctx context.Context) error {
+	mine, err := b.underLoad(ctx, ours, overlapping())
+	if err != nil {
+		return fmt.Errorf("upgrade: %w", err)
+	}
+	floor, err := b.underLoad(ctx, theirs, replacing())
+	if err != nil {
+		return fmt.Errorf("upgrade the %s: %w", peer, err)
+	}
+	const without = peer + " without overlap"
+	b.Add(
+		report.Figure(fmt.Sprintf("no plugin connected during %d upgrades", b.upgrades), mine.without.Seconds(), "s").AtMost(0).Beside(without, floor.without.Seconds()),
+		report.Figure(fmt.Sprintf("calls that failed during %d upgrades", b.upgrades), float64(mine.failed), "calls").AtMost(0).Beside(without, float64(floor.failed)),
+	)
+	b.Note("upgrades: %d calls to the agent, %d to the %s", mine.calls, floor.calls, without)
+	return nil
+}
+
+// strategy is how a DaemonSet replaces its pod.
+type strategy struct {
+	// uid returns the UID by which the i-th pod tells its sockets from those of others; empty when all
+	// have the same.
+	uid func(i int) string
+	// next replaces a plugin by one of the same kind and returns the new one.
+	next func(ctx context.Context, b *bench, h *harness.Host, which kind, old plugin, uid string) (plugin, error)
+}
+
+func overlapping() strategy {
+	return strategy{uid: func(i int) string { return fmt.Sprintf("pod-%d", i) }, next: overlap}
+}
+
+func replacing() strategy {
+	return strategy{uid: func(int) string { return "" }, next: replace}
+}
+
+// overlap starts the new one and ends the old when the new is ready, as maxSurge does.
+func overlap(ctx context.Context, b *bench, h *harness.Host, which kind, old plugin, uid string) (plugin, error) {
+	next, err := which(b, h, uid)
+	if err != nil {
+		return old, err
+	}
+	return next, errors.Join(b.await(ctx, h, "the new agent to be ready", next.ready), terminate(h, old))
+}
+
+// terminate ends a plugin as kubelet ends a pod; an error shows what the plugin said last.
+func terminate(h *harness.Host, p plugin) error {
+	if err := p.Terminate(); err != nil {
+		return fmt.Errorf("%w\n%s", err, tail(h.Log()))
+	}
+	return nil
+}
+
+// replace ends the old one first, as maxUnavailable does.
+func replace(_ context.Context, b *bench, h *harness.Host, which kind, old plugin, uid string) (plugin, error) {
+	if err := terminate(h, old); err != nil {
+		return old, err
+	}
+	return which(b, h, uid)
+}
+
+func (b *bench) underLoad(ctx context.Context, which kind, how strategy) (seen upgraded, err error) {
+	h, err := b.host(ctx)
+	if err != nil {
+		return upgraded{}, err
+	}
+	b.Doing("upgrading it under load, %d times", b.upgrades)
+	w := &watcher{folder: h.Registry()}
+	ctx, end := context.WithCancel(ctx)
+	var watching errgroup.Group
+	watching.Go(func() error { return w.run(ctx) })
+	defer func() {
+		end()
+		err = errors.Join(err, watching.Wait())
+		seen.without = w.without
+	}()
+	p, err := which(b, h, how.uid(0))
+	if err != nil {
+		return upgraded{}, err
+	}
+	defer func() { p.Kill() }()
+	if err := b.await(ctx, h, "kubelet's connection", w.live); err != nil {
+		return upgraded{}, err
+	}
+	load, err := b.startLoad(ctx, h, w)
+	if err != nil {
+		return upgraded{}, err
+	}
+	for i := range b.upgrades {
+		p, err = how.next(ctx, b, h, which, p, how.uid(i+1))
+		if err == nil {
+			err = load.more(ctx)
+		}
+		if err != nil {
+			break
+		}
+	}
+	seen.calls, seen.failed = load.stop()
+	return seen, err
+}
+
+// live returns an error while no plugin is connected.
+func (w *watcher) live(context.Context) error {
+	if _, ok := w.current(); !ok {
+		return errors.New("no plugin is connected")
+	}
+	return nil
+}
+
+// load are claims that come and go without a pause.
+type load struct {
+	calls, failed atomic.Int64
+	ended         chan struct{}
+	group         errgroup.Group
+}
+
+// startLoad begins with a whole GPU and a slice.
+func (b *bench) startLoad(ctx context.Context, h *harness.Host, w *watcher) (*load, error) {
+	l := &load{ended: make(chan struct{})}
+	slice, err := h.Slice(1, smallest, 0)
+	if err != nil {
+		return nil, err
+	}
+	for name, device := range map[string]gpu.Device{"whole": h.Whole(0), "slice": slice} {
+		claim, err := h.Claim(ctx, "load-"+name, []gpu.Device{device})
+		if err != nil {
+			return nil, err
+		}
+		l.group.Go(func() error { l.churn(ctx, w, claim); return nil })
+	}
+	return l, nil
+}
+
+func (l *load) churn(ctx context.Context, w *watcher, claim *drapb.Claim) {
+	for {
+		for _, call := range []func(*harness.Kubelet) error{
+			func(k *harness.Kubelet) error { _, err := k.Prepare(ctx, claim); return err },
+			func(k *harness.Kubelet) error { return k.Unprepare(ctx, claim) },
+		} {
+			l.call(w, call)
+		}
+		select {
+		case <-l.ended:
+			return
+		case <-ctx.Done():
+			return
+		default:
+		}
+	}
+}
+
+func (l *load) call(w *watcher, call func(*harness.Kubelet) error) {
+	k, connected := w.current()
+	l.calls.Add(1)
+	if !connected || call(k) != nil {
+		l.failed.Add(1)
+		time.Sleep(watchPause) // kubelet waits much longer before it tries again
+	}
+}
+
+// more waits until the load has made calls that began after now.
+func (l *load) more(ctx context.Context) error {
+	before := l.calls.Load()
+	return harness.Poll(ctx, func(context.Context) error {
+		if now := l.calls.Load(); now < before+4 {
+			return fmt.Errorf("%d calls", now-before)
+		}
+		return nil
+	})
+}
+
+// stop ends the load and returns what it counted.
+func (l *load) stop() (calls, failed int64) {
+	close(l.ended)
+	_ = l.group.Wait()
+	return l.calls.Load(), l.failed.Load()
+}
