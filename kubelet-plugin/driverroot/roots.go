@@ -41,16 +41,24 @@ func (r Roots) See(hostPath string) (string, error) {
 
 // Library returns the path under which this process sees the driver's libnvidia-ml.so.1, with every
 // link resolved; an error while there is none. It may be called every few seconds.
-func (r Roots) Library() (string, error) {
+func (r Roots) Library() (string, error) { return r.find(libraryFolders, "libnvidia-ml.so.1") }
+
+// Program returns the path under which this process sees one of the driver's programs, such as
+// nvidia-smi; an error while there is none.
+func (r Roots) Program(name string) (string, error) { return r.find(programFolders, name) }
+
+// find returns the path under which this process sees the file in the first of the driver's folders
+// that has it.
+func (r Roots) find(folders []string, name string) (string, error) {
 	root, err := r.driver()
 	if err != nil {
 		return "", err
 	}
-	library, ok := root.first(libraryFolders, "libnvidia-ml.so.1")
+	file, ok := root.first(folders, name)
 	if !ok {
-		return "", fmt.Errorf("libnvidia-ml.so.1: %w in the library folders under %s", fs.ErrNotExist, root.host)
+		return "", fmt.Errorf("%s: %w in %s under %s", name, fs.ErrNotExist, strings.Join(folders, ", "), root.host)
 	}
-	return r.See(library.Host)
+	return r.See(file.Host)
 }
 
 // onHost returns the host path of what this process sees at the path.

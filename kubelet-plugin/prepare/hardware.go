@@ -68,8 +68,10 @@ func (x *execution) destroyInstance(ctx context.Context, s Step) error {
 	return nil
 }
 
+// setTimeSlice sets the time-slice class. A GPU without time slices has the default.
 func (x *execution) setTimeSlice(ctx context.Context, s Step) error {
-	if err := x.TimeSlice.Set(ctx, x.view.on(s.GPU).UUID, s.Interval); err != nil {
+	err := x.TimeSlice.Set(ctx, x.view.on(s.GPU).UUID, s.Interval)
+	if err != nil && (s.Interval != defaultTimeSlice || !errors.Is(err, gpu.ErrUnsupported)) {
 		return fmt.Errorf("set the time slice of %s to %s: %w", s.GPU, s.Interval, err)
 	}
 	return nil
