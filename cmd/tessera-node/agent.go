@@ -18,12 +18,14 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/inventory"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
+	"github.com/tessera-gpu/tessera/dra-driver/smi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/instance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/telemetry"
 )
 
 // The folders of the driver's data. They are the same for every agent of the node.
@@ -41,6 +43,7 @@ const withoutPod = "agent"
 var (
 	_ prepare.Instances  = (*nvml.Session)(nil)
 	_ prepare.Modes      = (*nvml.Session)(nil)
+	_ prepare.TimeSlice  = (*smi.Tool)(nil)
 	_ prepare.Records    = (*checkpoint.Store)(nil)
 	_ prepare.Specs      = (*cdi.Specs)(nil)
 	_ prepare.Inventory  = (*inventory.Inventory)(nil)
@@ -49,6 +52,7 @@ var (
 	_ inventory.Records  = (*checkpoint.Store)(nil)
 	_ publish.Inventory  = (*inventory.Inventory)(nil)
 	_ server.Claims      = (*prepare.Preparer)(nil)
+	_ telemetry.Hardware = (*nvml.Session)(nil)
 )
 
 // agent is the parts of a running agent.
@@ -89,21 +93,26 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.session, Records: records})
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
+	registry := prometheus.NewRegistry()
 	a.preparer, err = prepare.New(seam(prepare.Config{
-		Inventory: a.inventory, Instances: a.session, Modes: a.session, Records: records, Specs: a.specs, Claims: reader,
-		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder),
+		Inventory: a.inventory, Instances: a.session, Modes: a.session, TimeSlice: smi.New(c.nvidiaSMI), Shares: c.Shares,
+		Records: records, Specs: a.specs, Claims: reader,
+		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe,
 	}))
 	if err != nil {
 		return nil, err
 	}
 	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options})
-	registry := prometheus.NewRegistry()
 	a.server = server.New(server.Config{
 		Driver: c.DriverName, Node: c.node, PodUID: c.podUID, PluginDir: c.data(), RegistryDir: c.registry,
 		Client: client, Claims: a.preparer, Translate: reader.Read, Metrics: server.NewMetrics(registry),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
 	measure(ctx, registry, a, records, options)
+	registry.MustRegister(telemetry.New(ctx, telemetry.Config{
+		Node: c.node, Hardware: a.session, Inventory: a.inventory, Records: records,
+		Pods: telemetry.Kubelet{Socket: c.podResources, Driver: c.DriverName},
+	}))
 	return a, nil
 }
 

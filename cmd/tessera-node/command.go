@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -77,11 +78,25 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// version returns what the Go toolchain recorded when it built the program.
-func version() string {
+// build is what the Go toolchain recorded when it built the program; its parts may be empty.
+type build struct{ version, revision, toolchain string }
+
+func buildInfo() build {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return "unknown"
+		return build{version: "unknown"}
 	}
-	return fmt.Sprintf("%s %s", info.Main.Version, info.GoVersion)
+	b := build{version: info.Main.Version, toolchain: info.GoVersion}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			b.revision = setting.Value
+		}
+	}
+	return b
+}
+
+// version returns the program's version for people.
+func version() string {
+	b := buildInfo()
+	return strings.TrimSpace(b.version + " " + b.toolchain)
 }

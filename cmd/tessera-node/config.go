@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/dra-driver/smi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 )
 
@@ -25,6 +26,8 @@ type config struct {
 	// plugins is the folder under which the driver keeps its sockets, records and locks; registry is
 	// where kubelet looks for plugins, cdi where the container runtime looks for specs.
 	plugins, registry, cdi string
+	// podResources is kubelet's socket that tells which pods use which claims.
+	podResources string
 	// address is where metrics and readiness are served.
 	address string
 	// hook is the CDI hook's program in the image.
@@ -35,7 +38,8 @@ func defaults() config {
 	return config{
 		node: os.Getenv("NODE_NAME"), podUID: os.Getenv("POD_UID"),
 		plugins: "/var/lib/kubelet/plugins", registry: "/var/lib/kubelet/plugins_registry", cdi: "/var/run/cdi",
-		address: ":8080", hook: "/usr/bin/tessera-hook",
+		podResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
+		address:      ":8080", hook: "/usr/bin/tessera-hook",
 	}
 }
 
@@ -47,6 +51,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
 	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
 	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
+	flags.StringVar(&c.podResources, "pod-resources", c.podResources, "kubelet's socket that tells which pods use which claims, for metrics")
 	flags.StringVar(&c.address, "metrics-address", c.address, "address of metrics and readiness: host:port, or unix: and a path")
 	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which is installed on the host")
 }
@@ -80,6 +85,16 @@ func (c config) data() string { return filepath.Join(c.plugins, c.DriverName) }
 // roots are where the host is seen.
 func (c config) roots() driverroot.Roots {
 	return driverroot.Roots{Host: c.Roots.Host, Proc: c.Roots.Proc, Sys: c.Roots.Sys, Driver: c.Roots.Driver, Dev: c.Roots.Dev}
+}
+
+// nvidiaSMI returns the driver's nvidia-smi as it is now.
+func (c config) nvidiaSMI() (smi.Program, error) {
+	path, err := c.roots().Program("nvidia-smi")
+	if err != nil {
+		return smi.Program{}, err
+	}
+	library, err := c.roots().Library()
+	return smi.Program{Path: path, Library: library}, err
 }
 
 // wire returns what is published.

@@ -44,5 +44,10 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 		}
 		return float64(len(pool.Slices))
 	})
+	build := buildInfo()
+	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "tessera_build_info", Help: "The agent that answers, always 1.",
+		ConstLabels: prometheus.Labels{"version": build.version, "revision": build.revision, "goversion": build.toolchain},
+	}, func() float64 { return 1 }))
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 }

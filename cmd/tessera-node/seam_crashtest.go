@@ -26,7 +26,8 @@ const (
 // seam lets a test watch every step, end the process as a power cut would, and break a promise.
 func seam(c prepare.Config) prepare.Config {
 	if path := os.Getenv(stepsVariable); path != "" {
-		c.Observer = executioner{steps: path, fatal: os.Getenv(killVariable), writing: &sync.Mutex{}}.observe
+		e := executioner{steps: path, fatal: os.Getenv(killVariable), writing: &sync.Mutex{}, before: c.Observer}
+		c.Observer = e.observe
 	}
 	if os.Getenv(forgetVariable) != "" {
 		c.Records = forgetful{c.Records}
@@ -38,9 +39,11 @@ func seam(c prepare.Config) prepare.Config {
 type executioner struct {
 	steps, fatal string
 	writing      *sync.Mutex
+	before       prepare.Observer
 }
 
 func (e executioner) observe(when prepare.When, claim prepare.Ref, step prepare.Step) {
+	e.before(when, claim, step)
 	e.writing.Lock()
 	defer e.writing.Unlock()
 	line := fmt.Sprintf("%s %v of %v", when, step, claim)

@@ -49,6 +49,7 @@ var law = []row{
 	{"kubelet-plugin/mps", []string{"api/gpu", klog}},
 	{"kubelet-plugin/vfio", []string{"api/gpu", klog}},
 	{"kubelet-plugin/status", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
+	{"kubelet-plugin/telemetry", []string{"api/gpu", "kubelet-plugin/prepare", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}},
 	{"kubelet-plugin/instance", []string{klog, errgroup, "golang.org/x/sys"}},
 	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 

@@ -1,0 +1,132 @@
+package telemetry
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// device is a GPU or a MIG device as its series name it.
+type device struct {
+	gpu, uuid, product, shape, profile string
+	// part says that it is a MIG device.
+	part bool
+	holder
+	// held is what claims hold of it.
+	held []holding
+}
+
+// card is a GPU with its MIG devices.
+type card struct {
+	device
+	gpu.GPU
+	occupancy gpu.Occupancy
+	// parts are the MIG devices by UUID.
+	parts map[string]device
+}
+
+// cards returns the node's GPUs with what is held of them. One without an address has no name; it has
+// never answered and is left out. It is pure.
+func cards(node gpu.Node, held []holding) []card {
+	var all []card
+	for _, g := range node.GPUs {
+		if g.PCI != "" {
+			all = append(all, cardOf(g, held))
+		}
+	}
+	return all
+}
+
+func cardOf(g gpu.GPU, held []holding) card {
+	c := card{
+		GPU: g, occupancy: g.Empty(0), parts: map[string]device{},
+		device: device{gpu: g.Name(), uuid: g.UUID, product: g.Product},
+	}
+	var holders []holder
+	for _, h := range held {
+		if h.use.GPU != c.gpu {
+			continue
+		}
+		// What does not fit is two records' quarrel, and not for metrics to settle.
+		if next, err := c.occupancy.Take(h.use.Use); err == nil {
+			c.occupancy = next
+		}
+		if h.use.Shape == gpu.MIG {
+			c.part(h.uuid, h.use.Placement, h)
+			continue
+		}
+		c.held = append(c.held, h)
+		holders = append(holders, h.holders...)
+	}
+	for _, i := range g.Instances {
+		if _, known := c.parts[i.UUID]; !known {
+			c.part(i.UUID, i.Placement)
+		}
+	}
+	c.occupancy = c.occupancy.Withhold(g.Withheld)
+	c.holder = common(holders)
+	shape := c.occupancy.Shape()
+	if shape == gpu.None && len(g.Instances) > 0 {
+		shape = gpu.MIG
+	}
+	c.shape = shape.String()
+	return c
+}
+
+// part adds the MIG device at the placement, held by at most one claim.
+func (c *card) part(uuid string, p gpu.Placement, held ...holding) {
+	if uuid == "" {
+		return
+	}
+	profile, _ := c.Geometry.Profile(p.Profile)
+	d := device{gpu: c.gpu, uuid: uuid, product: c.Product, shape: gpu.MIG.String(), profile: profile.Name, part: true, held: held}
+	for _, h := range held {
+		d.holder = common(h.holders)
+	}
+	c.parts[uuid] = d
+}
+
+// all returns the GPU and its MIG devices, these by UUID.
+func (c *card) all() []device {
+	all := []device{c.device}
+	for _, d := range c.parts {
+		all = append(all, d)
+	}
+	slices.SortFunc(all[1:], func(a, b device) int { return strings.Compare(a.uuid, b.uuid) })
+	return all
+}
+
+// room returns how many more MIG devices of each profile fit now, by the profile's name. None do on a
+// GPU that would need a reset first.
+func (c *card) room() map[string]int {
+	carvable := len(c.Uses(gpu.Offer{Shapes: []gpu.Shape{gpu.MIG}})) > 0
+	room := map[string]int{}
+	for _, profile := range c.Geometry.Profiles() {
+		room[profile.Name] = 0
+		left := c.occupancy
+		// Spans of one length are packed best from the first slice on.
+		for _, p := range c.Geometry.Placements(profile.ID) {
+			if next, err := left.Take(gpu.Use{Shape: gpu.MIG, Placement: p}); err == nil && carvable {
+				left = next
+				room[profile.Name]++
+			}
+		}
+	}
+	return room
+}
+
+// promised returns the device memory that the claim was promised with the device.
+func (c *card) promised(h holding) uint64 {
+	switch h.use.Shape {
+	case gpu.MIG:
+		profile, _ := c.Geometry.Profile(h.use.Placement.Profile)
+		return profile.MemoryBytes
+	case gpu.TimeShare, gpu.MPS:
+		return h.use.Share.MemoryBytes
+	case gpu.Whole, gpu.VFIO:
+		return c.MemoryBytes
+	case gpu.None, gpu.Monitor:
+	}
+	return 0
+}

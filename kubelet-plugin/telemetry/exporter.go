@@ -1,0 +1,215 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// Hardware measures GPUs.
+type Hardware interface {
+	// Measure reads one GPU. What cannot be read is left out, and the error says why; one that wraps
+	// gpu.ErrLost or gpu.ErrNoDriver means that the GPU does not answer. It may hang.
+	Measure(ctx context.Context, gpuName string) (gpu.Measurement, error)
+}
+
+// Inventory shows the node.
+type Inventory interface {
+	Node() gpu.Node
+}
+
+// Records are what the node keeps about claims.
+type Records interface {
+	List() ([]prepare.Record, error)
+}
+
+// Pods knows the containers that use claims.
+type Pods interface {
+	Containers(ctx context.Context) ([]Container, error)
+}
+
+// Config is what an Exporter works with. Everything is required unless it says otherwise.
+type Config struct {
+	// Node is the name of the Kubernetes node.
+	Node      string
+	Hardware  Hardware
+	Inventory Inventory
+	Records   Records
+	Pods      Pods
+	// Fresh is how long a reading is good for further scrapes; 1 s by default.
+	Fresh time.Duration
+	// Patience is how long a GPU and kubelet may take to answer; 3 s by default, less than Prometheus
+	// waits for a scrape. One that hangs holds up one scrape so long and then none.
+	Patience time.Duration
+}
+
+// Exporter is a prometheus.Collector. It is safe for concurrent use; nothing happens between scrapes.
+type Exporter struct {
+	config    Config
+	measure   func(gpuName string) func() (gpu.Measurement, error)
+	pods      latest[[]Container]
+	measured  []measured
+	facts     facts
+	failures  *prometheus.CounterVec
+	durations prometheus.Histogram
+
+	mu sync.Mutex
+	// readings are the GPUs' by name.
+	readings map[string]*latest[gpu.Measurement]
+	// known is kubelet's last good answer.
+	known answer[[]Container]
+}
+
+// The sources of what may fail; hardware is counted by GPU.
+const (
+	ofHardware = "hardware"
+	ofKubelet  = "kubelet"
+	ofRecords  = "records"
+)
+
+// New returns an exporter that asks as long as ctx lives.
+func New(ctx context.Context, c Config) *Exporter {
+	if c.Fresh == 0 {
+		c.Fresh = time.Second
+	}
+	if c.Patience == 0 {
+		c.Patience = 3 * time.Second
+	}
+	d := describer{c.Node}
+	e := &Exporter{
+		config: c, measured: d.measured(), facts: d.facts(), readings: map[string]*latest[gpu.Measurement]{},
+		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tessera_telemetry_errors_total", Help: "Questions to a GPU, to kubelet or to the records that were not answered, or not in time.",
+			ConstLabels: prometheus.Labels{"node": c.Node},
+		}, []string{"source", "gpu", "reason"}),
+		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tessera_telemetry_duration_seconds", Help: "How long it takes to read one GPU.",
+			ConstLabels: prometheus.Labels{"node": c.Node}, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
+		}),
+	}
+	e.measure = func(gpuName string) func() (gpu.Measurement, error) {
+		return func() (gpu.Measurement, error) {
+			begin := time.Now()
+			defer func() { e.durations.Observe(time.Since(begin).Seconds()) }()
+			return c.Hardware.Measure(ctx, gpuName)
+		}
+	}
+	e.pods = latest[[]Container]{fresh: c.Fresh, patience: c.Patience, ask: func() ([]Container, error) {
+		limited, cancel := context.WithTimeout(ctx, c.Patience)
+		defer cancel()
+		return c.Pods.Containers(limited)
+	}}
+	for _, source := range []string{ofKubelet, ofRecords} {
+		e.failures.WithLabelValues(source, "", reason(nil))
+	}
+	return e
+}
+
+// Describe implements prometheus.Collector.
+func (e *Exporter) Describe(out chan<- *prometheus.Desc) {
+	for _, m := range e.measured {
+		out <- m.gpu
+		out <- m.part
+	}
+	f := e.facts
+	for _, desc := range []*prometheus.Desc{f.info, f.up, f.claims, f.slices, f.room, f.promised, f.pod, f.mappingAge} {
+		out <- desc
+	}
+	e.failures.Describe(out)
+	e.durations.Describe(out)
+}
+
+// Collect implements prometheus.Collector.
+func (e *Exporter) Collect(out chan<- prometheus.Metric) {
+	node := e.config.Inventory.Node()
+	readings := e.read(node)
+	records, err := e.config.Records.List()
+	e.count(ofRecords, "", err)
+	pods := e.mapping()
+	s := sink{out}
+	if !pods.at.IsZero() {
+		s.gauge(e.facts.mappingAge, time.Since(pods.at).Seconds())
+	}
+	for _, c := range cards(node, holdings(records, pods.value)) {
+		e.describe(s, node, c)
+		reading := readings[c.device.gpu]
+		e.count(ofHardware, c.device.gpu, reading.err)
+		answered := !c.Lost && !silent(reading.err)
+		s.gauge(e.facts.up, truth(answered), c.device.gpu, c.uuid, c.product)
+		if answered {
+			e.tell(s, c, reading.value)
+		}
+	}
+	e.failures.Collect(out)
+	e.durations.Collect(out)
+}
+
+// read returns the readings of all GPUs by name; those that are late have errLate. A GPU that is known
+// to be lost is not asked.
+func (e *Exporter) read(node gpu.Node) map[string]answer[gpu.Measurement] {
+	e.mu.Lock()
+	asked := map[string]*latest[gpu.Measurement]{}
+	for _, g := range node.GPUs {
+		name := g.Name()
+		if e.readings[name] == nil {
+			e.readings[name] = &latest[gpu.Measurement]{fresh: e.config.Fresh, patience: e.config.Patience, ask: e.measure(name)}
+		}
+		if !g.Lost {
+			asked[name] = e.readings[name]
+		}
+	}
+	e.mu.Unlock()
+	for _, reading := range asked {
+		reading.open()
+	}
+	all := map[string]answer[gpu.Measurement]{}
+	for name, reading := range asked {
+		all[name] = reading.get()
+	}
+	return all
+}
+
+// mapping returns kubelet's answer, or its last good one: while kubelet does not answer, pods do not
+// come and go, and claims that go are gone from the records.
+func (e *Exporter) mapping() answer[[]Container] {
+	now := e.pods.get()
+	e.count(ofKubelet, "", now.err)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now.err == nil {
+		e.known = now
+	}
+	return e.known
+}
+
+// count counts a failure; without one it only shows that there are none.
+func (e *Exporter) count(source, gpuName string, err error) {
+	counter := e.failures.WithLabelValues(source, gpuName, reason(err))
+	if err != nil {
+		counter.Inc()
+	}
+}
+
+// silent reports whether the error says that a GPU does not answer.
+func silent(err error) bool {
+	return errors.Is(err, errLate) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver)
+}
+
+// reason is the metrics' word for an error.
+func reason(err error) string {
+	switch {
+	case errors.Is(err, errLate), errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, gpu.ErrLost):
+		return "lost"
+	case errors.Is(err, gpu.ErrNoDriver):
+		return "no_driver"
+	}
+	return "error"
+}

@@ -1,0 +1,95 @@
+package telemetry
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// sink is where series go.
+type sink struct{ out chan<- prometheus.Metric }
+
+func (s sink) put(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
+	for i, label := range labels {
+		labels[i] = valid(label)
+	}
+	metric, err := prometheus.NewConstMetric(desc, kind, value, labels...)
+	if err != nil {
+		metric = prometheus.NewInvalidMetric(desc, err)
+	}
+	s.out <- metric
+}
+
+func (s sink) gauge(desc *prometheus.Desc, value float64, labels ...string) {
+	s.put(desc, prometheus.GaugeValue, value, labels...)
+}
+
+// describe tells what is known of a GPU without asking it.
+func (e *Exporter) describe(s sink, node gpu.Node, c card) {
+	name, uuid, product := c.device.gpu, c.uuid, c.product
+	s.gauge(e.facts.info, 1, name, uuid, product, c.Architecture, node.DriverVersion, node.CUDAVersion)
+	s.gauge(e.facts.claims, float64(c.occupancy.Holders()), name, uuid, product, c.shape)
+	if c.Geometry.Slices() > 0 {
+		s.gauge(e.facts.slices, float64(c.occupancy.Free().Count()), name, uuid, product, "free")
+		s.gauge(e.facts.slices, float64(c.occupancy.Taken().Count()), name, uuid, product, "held")
+		s.gauge(e.facts.slices, float64(c.occupancy.Withheld().Count()), name, uuid, product, "withheld")
+		room := c.room()
+		for _, profile := range slices.Sorted(maps.Keys(room)) {
+			s.gauge(e.facts.room, float64(room[profile]), name, uuid, product, profile)
+		}
+	}
+	for _, d := range c.all() {
+		e.holders(s, c, d)
+	}
+}
+
+// holders tells who uses a device and what they were promised.
+func (e *Exporter) holders(s sink, c card, d device) {
+	type owner struct{ namespace, claim string }
+	promised := map[owner]uint64{}
+	var owners []owner
+	var users []holder
+	for _, h := range d.held {
+		o := owner{h.claim.Namespace, h.claim.Name}
+		if !slices.Contains(owners, o) {
+			owners = append(owners, o)
+		}
+		promised[o] += c.promised(h)
+		users = append(users, h.holders...)
+	}
+	for _, o := range owners {
+		if promised[o] > 0 {
+			s.gauge(e.facts.promised, float64(promised[o]), d.gpu, d.uuid, d.product, d.shape, d.profile, o.namespace, o.claim)
+		}
+	}
+	for _, u := range byPod(users) {
+		s.gauge(e.facts.pod, 1, d.gpu, d.uuid, d.shape, d.profile, u.namespace, u.pod, u.container, u.claim)
+	}
+}
+
+// tell tells what a GPU and its MIG devices measured. One that nothing else knows of was made or
+// destroyed just now and is left out.
+func (e *Exporter) tell(s sink, c card, m gpu.Measurement) {
+	for _, d := range c.all() {
+		telemetry := m.GPU
+		if d.part {
+			telemetry = m.Instances[d.uuid]
+		}
+		for _, q := range e.measured {
+			if value, has := telemetry[q.quantity]; has {
+				desc, labels := q.labels(d)
+				s.put(desc, q.kind, value, labels...)
+			}
+		}
+	}
+}
+
+func truth(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
+}
