@@ -205,7 +205,7 @@ func (b *bench) underLoad(ctx context.Context, which kind, how strategy) (seen u
 	for i := range b.upgrades {
 		p, err = how.next(ctx, b, h, which, p, how.uid(i+1))
 		if err == nil {
-			err = load.more(ctx)
+			err = b.await(ctx, h, "calls to the new one", load.more())
 		}
 		if err != nil {
 			break
@@ -265,24 +265,30 @@ func (l *load) churn(ctx context.Context, w *watcher, claim *drapb.Claim) {
 	}
 }
 
+// retryPause is how long a failed call waits for the next; kubelet waits longer.
+const retryPause = 100 * time.Millisecond
+
 func (l *load) call(w *watcher, call func(*harness.Kubelet) error) {
 	k, connected := w.current()
 	l.calls.Add(1)
 	if !connected || call(k) != nil {
 		l.failed.Add(1)
-		time.Sleep(watchPause) // kubelet waits much longer before it tries again
+		time.Sleep(retryPause)
 	}
 }
 
-// more waits until the load has made calls that began after now.
-func (l *load) more(ctx context.Context) error {
-	before := l.calls.Load()
-	return harness.Poll(ctx, func(context.Context) error {
-		if now := l.calls.Load(); now < before+4 {
-			return fmt.Errorf("%d calls", now-before)
+// succeeded is how many calls did.
+func (l *load) succeeded() int64 { return l.calls.Load() - l.failed.Load() }
+
+// more returns an error until the load has made more calls that succeeded.
+func (l *load) more() func(context.Context) error {
+	before := l.succeeded()
+	return func(context.Context) error {
+		if now := l.succeeded(); now < before+10 {
+			return fmt.Errorf("%d calls succeeded", now-before)
 		}
 		return nil
-	})
+	}
 }
 
 // stop ends the load and returns what it counted.
