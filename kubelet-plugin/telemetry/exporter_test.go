@@ -1,0 +1,254 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// scene is a node with everything that an exporter asks.
+type scene struct {
+	mu       sync.Mutex
+	node     gpu.Node
+	records  []prepare.Record
+	pods     []Container
+	podsErr  error
+	measured map[string]gpu.Measurement
+	errs     map[string]error
+	hangs    map[string]bool
+}
+
+func (s *scene) Node() gpu.Node                                  { return s.node }
+func (s *scene) List() ([]prepare.Record, error)                 { return s.records, nil }
+func (s *scene) Containers(context.Context) ([]Container, error) { return s.pods, s.podsErr }
+
+func (s *scene) Measure(ctx context.Context, name string) (gpu.Measurement, error) {
+	s.mu.Lock()
+	hangs := s.hangs[name]
+	s.mu.Unlock()
+	if hangs {
+		<-ctx.Done()
+	}
+	return s.measured[name], s.errs[name]
+}
+
+// newScene is a node of two H100: on the first two claims share time, in the second a claim that two
+// containers of a pod use holds a slice, and a stranger lives there.
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	s := &scene{node: gputest.Node(t, "h100x2"), measured: map[string]gpu.Measurement{}, errs: map[string]error{}, hangs: map[string]bool{}}
+	first, second := s.node.GPUs[0].Name(), s.node.GPUs[1].Name()
+	small := s.node.GPUs[1].Geometry.Placements(19)
+	mine := gpu.Instance{GPU: second, Placement: small[0], UUID: "MIG-1"}
+	stranger := gpu.Instance{GPU: second, Placement: small[3], UUID: "MIG-2"}
+	s.node.GPUs[1].Mode, s.node.GPUs[1].Instances = gpu.ModeEnabled, []gpu.Instance{mine, stranger}
+	s.node.GPUs[1].Withheld = stranger.Placement.Mask()
+
+	share := func(uid, id string, bytes uint64) prepare.Record {
+		return prepare.Record{Ref: prepare.Ref{UID: uid, Namespace: "team", Name: uid}, State: prepare.Ready, Wanted: []prepare.Wanted{{
+			Result: prepare.Result{Request: "r", Pool: "p", Device: "shared", ShareID: id},
+			Use:    gpu.Device{GPU: first, Use: gpu.Use{Shape: gpu.TimeShare, Share: gpu.Share{MemoryBytes: bytes, Shares: 1}}},
+		}}}
+	}
+	s.records = []prepare.Record{
+		share("one", "s1", 10<<30), share("two", "s2", 20<<30),
+		{
+			Ref: prepare.Ref{UID: "sliced", Namespace: "other", Name: "sliced"}, State: prepare.Ready, Instances: []gpu.Instance{mine},
+			Wanted: []prepare.Wanted{
+				{Result: prepare.Result{Request: "r", Pool: "p", Device: "slice"}, Use: gpu.Device{GPU: second, Use: gpu.Use{Shape: gpu.MIG, Placement: small[0]}}},
+				{Result: prepare.Result{Request: "m", Pool: "p", Device: "monitor"}, Admin: true, Use: gpu.Device{GPU: first, Use: gpu.Use{Shape: gpu.Monitor}}},
+			},
+		},
+	}
+	s.pods = []Container{
+		{"team", "a", "main", "one", "p", "shared", "s1"}, {"team", "b", "main", "two", "p", "shared", "s2"},
+		{"other", "c", "main", "sliced", "p", "slice", ""}, {"other", "c", "side", "sliced", "p", "slice", ""},
+	}
+	s.measured[first] = gpu.Measurement{GPU: gpu.Telemetry{gpu.Utilization: 0.5, gpu.MemoryUsed: 7, gpu.RemapFailed: 0}}
+	s.measured[second] = gpu.Measurement{
+		GPU:       gpu.Telemetry{gpu.MemoryUsed: 9, gpu.UncorrectedErrors: 2},
+		Instances: map[string]gpu.Telemetry{"MIG-1": {gpu.MemoryUsed: 3}, "MIG-2": {gpu.MemoryUsed: 4}, "MIG-just-made": {gpu.MemoryUsed: 5}},
+	}
+	return s
+}
+
+// exporter returns an exporter of the scene, whose registry checks the series against what Describe
+// says.
+func (s *scene) exporter(ctx context.Context) *prometheus.Registry {
+	registry := prometheus.NewPedanticRegistry()
+	registry.MustRegister(New(ctx, Config{Node: "n", Hardware: s, Inventory: s, Records: s, Pods: s}))
+	return registry
+}
+
+// compare checks the series of the metrics; want has GPU0, UUID0 and so on for the GPUs' names.
+func (s *scene) compare(t *testing.T, registry *prometheus.Registry, want string, metrics ...string) {
+	t.Helper()
+	var replace []string
+	for i, g := range s.node.GPUs {
+		replace = append(replace, fmt.Sprintf("GPU%d", i), g.Name(), fmt.Sprintf("UUID%d", i), g.UUID)
+	}
+	want = strings.NewReplacer(append(replace, "PRODUCT", s.node.GPUs[0].Product)...).Replace(want)
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), metrics...); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestExporter(t *testing.T) {
+	s := newScene(t)
+	s.compare(t, s.exporter(t.Context()), `
+# HELP tessera_gpu_utilization_ratio Part of the driver's last sample, up to a second, in which a kernel ran; none while the GPU is carved into MIG devices.
+# TYPE tessera_gpu_utilization_ratio gauge
+tessera_gpu_utilization_ratio{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 0.5
+# HELP tessera_gpu_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
+# TYPE tessera_gpu_memory_used_bytes gauge
+tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 7
+tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",shape="mig",uuid="UUID1"} 9
+# HELP tessera_gpu_ecc_errors_total ECC errors of memory since the driver was loaded.
+# TYPE tessera_gpu_ecc_errors_total counter
+tessera_gpu_ecc_errors_total{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",severity="uncorrected",shape="mig",uuid="UUID1"} 2
+# HELP tessera_slice_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
+# TYPE tessera_slice_memory_used_bytes gauge
+tessera_slice_memory_used_bytes{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 3
+tessera_slice_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 4
+# HELP tessera_device_pod_info A pod that uses a GPU or a MIG device, one series for each pod, for joins on uuid.
+# TYPE tessera_device_pod_info gauge
+tessera_device_pod_info{claim="one",container="main",gpu="GPU0",namespace="team",node="n",pod="a",profile="",shape="timeshare",uuid="UUID0"} 1
+tessera_device_pod_info{claim="two",container="main",gpu="GPU0",namespace="team",node="n",pod="b",profile="",shape="timeshare",uuid="UUID0"} 1
+tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
+# HELP tessera_claim_memory_bytes Device memory that the claim was promised with the device, in bytes.
+# TYPE tessera_claim_memory_bytes gauge
+tessera_claim_memory_bytes{claim="one",gpu="GPU0",namespace="team",node="n",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} 1.073741824e+10
+tessera_claim_memory_bytes{claim="two",gpu="GPU0",namespace="team",node="n",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} 2.147483648e+10
+tessera_claim_memory_bytes{claim="sliced",gpu="GPU1",namespace="other",node="n",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1.0468982784e+10
+# HELP tessera_gpu_claims Devices of claims on the GPU; the label shape says as what they use it.
+# TYPE tessera_gpu_claims gauge
+tessera_gpu_claims{gpu="GPU0",node="n",product="PRODUCT",shape="timeshare",uuid="UUID0"} 2
+tessera_gpu_claims{gpu="GPU1",node="n",product="PRODUCT",shape="mig",uuid="UUID1"} 1
+# HELP tessera_gpu_memory_slices Memory slices of a GPU that can be carved: free, held by claims, or withheld because something else lives there.
+# TYPE tessera_gpu_memory_slices gauge
+tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="free",uuid="UUID0"} 0
+tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="held",uuid="UUID0"} 8
+tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="withheld",uuid="UUID0"} 0
+tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="free",uuid="UUID1"} 6
+tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="held",uuid="UUID1"} 1
+tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="withheld",uuid="UUID1"} 1
+`, "tessera_gpu_utilization_ratio", "tessera_gpu_memory_used_bytes", "tessera_gpu_ecc_errors_total", "tessera_slice_memory_used_bytes",
+		"tessera_device_pod_info", "tessera_claim_memory_bytes", "tessera_gpu_claims", "tessera_gpu_memory_slices")
+}
+
+const upText = `
+# HELP tessera_gpu_up Whether the GPU answered the last time that it was asked.
+# TYPE tessera_gpu_up gauge
+tessera_gpu_up{gpu="GPU0",node="n",product="PRODUCT",uuid="UUID0"} %d
+tessera_gpu_up{gpu="GPU1",node="n",product="PRODUCT",uuid="UUID1"} %d
+`
+
+const errorText = `
+# HELP tessera_telemetry_errors_total Questions to a GPU, to kubelet or to the records that were not answered, or not in time.
+# TYPE tessera_telemetry_errors_total counter
+`
+
+// A GPU that hangs has no series, costs one scrape its patience and the others nothing.
+func TestGPUThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.hangs[s.node.GPUs[0].Name()] = true
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		registry := s.exporter(ctx)
+		begin := time.Now()
+		s.compare(t, registry, fmt.Sprintf(upText, 0, 1), "tessera_gpu_up")
+		if took := time.Since(begin); took != 3*time.Second {
+			t.Errorf("the first scrape took %v, want 3s", took)
+		}
+		begin = time.Now()
+		s.compare(t, registry, fmt.Sprintf(upText, 0, 1)+errorText+`
+tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
+tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="records"} 0
+tessera_telemetry_errors_total{gpu="GPU0",node="n",reason="timeout",source="hardware"} 2
+tessera_telemetry_errors_total{gpu="GPU1",node="n",reason="error",source="hardware"} 0
+`, "tessera_gpu_up", "tessera_telemetry_errors_total")
+		if took := time.Since(begin); took != 0 {
+			t.Errorf("the second scrape took %v, want no wait", took)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
+func TestGPUWithTrouble(t *testing.T) {
+	s := newScene(t)
+	s.errs[s.node.GPUs[0].Name()] = errors.New("a sensor is broken")
+	s.errs[s.node.GPUs[1].Name()] = fmt.Errorf("gone: %w", gpu.ErrLost)
+	registry := s.exporter(t.Context())
+	s.compare(t, registry, fmt.Sprintf(upText, 1, 0)+`
+# HELP tessera_gpu_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
+# TYPE tessera_gpu_memory_used_bytes gauge
+tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 7
+`+errorText+`
+tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
+tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="records"} 0
+tessera_telemetry_errors_total{gpu="GPU0",node="n",reason="error",source="hardware"} 1
+tessera_telemetry_errors_total{gpu="GPU1",node="n",reason="lost",source="hardware"} 1
+`, "tessera_gpu_up", "tessera_gpu_memory_used_bytes", "tessera_telemetry_errors_total")
+}
+
+// While kubelet does not answer, what it said last counts, and its age shows.
+func TestKubeletAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.records = s.records[2:]
+		registry := s.exporter(t.Context())
+		const info = `
+# HELP tessera_device_pod_info A pod that uses a GPU or a MIG device, one series for each pod, for joins on uuid.
+# TYPE tessera_device_pod_info gauge
+tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
+# HELP tessera_pod_mapping_age_seconds Time since kubelet last told which pods use which claims, in seconds.
+# TYPE tessera_pod_mapping_age_seconds gauge
+`
+		s.compare(t, registry, info+`tessera_pod_mapping_age_seconds{node="n"} 0
+`, "tessera_device_pod_info", "tessera_pod_mapping_age_seconds")
+		s.pods, s.podsErr = nil, errors.New("connection refused")
+		<-time.After(time.Minute)
+		s.compare(t, registry, info+`tessera_pod_mapping_age_seconds{node="n"} 60
+`, "tessera_device_pod_info", "tessera_pod_mapping_age_seconds")
+		s.records = nil
+		s.compare(t, registry, "", "tessera_device_pod_info")
+	})
+}
+
+// Every quantity is shown, once, and names and texts are as Prometheus asks.
+func TestTable(t *testing.T) {
+	shown := map[gpu.Quantity]bool{}
+	for _, s := range table() {
+		if shown[s.quantity] {
+			t.Errorf("%s is shown twice", s.quantity)
+		}
+		shown[s.quantity] = true
+	}
+	s := newScene(t)
+	all := gpu.Telemetry{}
+	for q := range shown {
+		all[q] = 1
+	}
+	s.measured[s.node.GPUs[0].Name()] = gpu.Measurement{GPU: all}
+	problems, err := testutil.GatherAndLint(s.exporter(t.Context()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+}
