@@ -36,6 +36,16 @@ build: ## the product's binaries, into bin/
 	mkdir -p bin
 	$(GO) build -trimpath -tags grpcnotrace -o bin/ ./cmd/...
 
+PREFIX ?= /usr/local
+
+.PHONY: install
+install: ## the CLI into PREFIX/bin, by default below /usr/local, as tessera and as kubectl's plugin
+	mkdir -p bin
+	$(GO) build -trimpath -o bin/tessera ./cmd/tessera
+	install -d '$(DESTDIR)$(PREFIX)/bin'
+	install -m 0755 bin/tessera '$(DESTDIR)$(PREFIX)/bin/tessera'
+	ln -sf tessera '$(DESTDIR)$(PREFIX)/bin/kubectl-tessera'
+
 ##@ Everything
 
 .PHONY: test
@@ -126,7 +136,8 @@ images: ## the container images, as OCI archives in the cache
 
 ##@ Benchmarks
 
-# BENCHFLAGS goes to the program; `make bench-node BENCHFLAGS=-help` lists what it takes.
+# The programs are built and then run, not `go run`: that would not pass a SIGTERM on, and a bench takes
+# everything back when it is ended. BENCHFLAGS=-help lists what a program takes.
 .PHONY: bench
 bench: ## every bench, one after the other, on a machine that does nothing else (root)
 	@$(MAKE) bench-node
@@ -134,8 +145,19 @@ bench: ## every bench, one after the other, on a machine that does nothing else 
 	@$(MAKE) bench-hook
 
 .PHONY: bench-node
-bench-node: ## the agent's latency, memory, idle cost, upgrade (root)
-	$(GO) run ./e2e/bench/node $(BENCHFLAGS)
+bench-node: lab ## the agent: latency, memory, idle cost, restarts, upgrades (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/node
+	bin/bench/node $(BENCHFLAGS)
+
+.PHONY: bench-publish
+bench-publish: lab ## what is published: sizes, time, memory of the API server (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/publish
+	bin/bench/publish $(BENCHFLAGS)
+
+.PHONY: bench-hook
+bench-hook: lab ## what CDI adds to the start of a container (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/hook
+	bin/bench/hook $(BENCHFLAGS)
 
 ##@ Else
 

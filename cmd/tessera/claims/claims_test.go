@@ -1,0 +1,183 @@
+package claims
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func TestOutput(t *testing.T) {
+	tests := []struct {
+		file      string
+		namespace string
+		answer    output.Flags
+	}{
+		{"everyday.txt", "demo", output.Flags{Format: output.Text, Color: "auto"}},
+		{"everyday-wide.txt", "", output.Flags{Format: output.Wide, Color: "auto"}},
+		{"everyday-color.txt", "demo", output.Flags{Format: output.Text, Color: "always"}},
+		{"everyday.json", "demo", output.Flags{Format: output.JSON, Color: "auto"}},
+	}
+	for _, test := range tests {
+		s := clustertest.Everyday(t)
+		foreign := s.Claim("foreign", "nic.example.com")
+		foreign.Namespace = "demo"
+		var out, errOut bytes.Buffer
+		if err := run(t.Context(), s.Cluster(), request{namespace: test.namespace, answer: test.answer, out: &out, errOut: &errOut}); err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join("testdata", test.file)
+		if *update {
+			if err := os.WriteFile(path, out.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" || errOut.Len() > 0 {
+			t.Errorf("%s: beside it %q (-want +got):\n%s", path, errOut.String(), diff)
+		}
+	}
+}
+
+// TestStates has a claim in each state and what a user reads about it.
+func TestStates(t *testing.T) {
+	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: "Prepared"}
+	tests := map[string]struct {
+		build func(s *clustertest.Scene, node gpu.Node)
+		state State
+		// reason is a part of it.
+		reason string
+	}{
+		"nobody wants it": {func(s *clustertest.Scene, _ gpu.Node) { s.Claim("c", "gpu.tessera.dev") }, Pending, "no pod uses it"},
+		"new pod": {func(s *clustertest.Scene, _ gpu.Node) {
+			s.Pod("p", "", corev1.PodPending, s.Claim("c", "gpu.tessera.dev"))
+		}, Pending, "waits for the scheduler"},
+		"no room": {func(s *clustertest.Scene, _ gpu.Node) {
+			p := s.Pod("p", "", corev1.PodPending, s.Claim("c", "gpu.tessera.dev"))
+			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available:\n1 cannot allocate all claims."}}
+		}, Pending, "0/1 nodes are available: 1 cannot allocate all claims."},
+		"first available": {func(s *clustertest.Scene, _ gpu.Node) {
+			c := s.Claim("c", "x")
+			c.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "g", FirstAvailable: []resourceapi.DeviceSubRequest{{Name: "a", DeviceClassName: "gpu.tessera.dev"}}}}
+		}, Pending, "no pod uses it"},
+		"extended resource": {func(s *clustertest.Scene, node gpu.Node) {
+			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			p := s.Pod("p", "n", corev1.PodRunning, c)
+			p.Spec.ResourceClaims = nil
+			p.Status.ExtendedResourceClaimStatus = &corev1.PodExtendedResourceClaimStatus{ResourceClaimName: "c"}
+		}, InUse, ""},
+		"from a template": {func(s *clustertest.Scene, node gpu.Node) {
+			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			p := s.Pod("p", "n", corev1.PodRunning, c)
+			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("t")}}
+			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: new("c")}}
+		}, InUse, ""},
+		"nobody uses it": {func(s *clustertest.Scene, node gpu.Node) {
+			s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+		}, Allocated, "reserved for no pod"},
+		"on its way": {func(s *clustertest.Scene, node gpu.Node) {
+			p := s.Pod("p", "n", corev1.PodPending, s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole})))
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
+		}, Preparing, "ContainerCreating"},
+		"prepared": {func(s *clustertest.Scene, node gpu.Node) {
+			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			p := s.Pod("p", "n", corev1.PodPending, c)
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: "no such image"}}}}
+			clustertest.Report(c, 0, "GPU-1", ready)
+		}, Ready, "ErrImagePull: no such image"},
+		"one of two prepared": {func(s *clustertest.Scene, node gpu.Node) {
+			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}), clustertest.Result(node, 1, gpu.Use{Shape: gpu.Whole}))
+			s.Pod("p", "n", corev1.PodPending, c)
+			clustertest.Report(c, 0, "GPU-1", ready)
+		}, Preparing, ""},
+		"refused": {func(s *clustertest.Scene, node gpu.Node) {
+			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			s.Pod("p", "n", corev1.PodPending, c)
+			clustertest.Report(c, 0, "", metav1.Condition{Status: metav1.ConditionFalse, Reason: "Refused", Message: "the GPU is lost"})
+		}, Failed, "Refused: the GPU is lost"},
+		"going": {func(s *clustertest.Scene, node gpu.Node) {
+			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			s.Pod("p", "n", corev1.PodRunning, c)
+			c.DeletionTimestamp = &metav1.Time{}
+			c.Finalizers = []string{"resource.kubernetes.io/delete-protection"}
+		}, Deleting, "waits for its pods to end"},
+	}
+	for name, test := range tests {
+		s := clustertest.New(t)
+		s.Class("gpu.tessera.dev")
+		test.build(s, s.Node("n", "h100x2", nil))
+		list, err := Load(t.Context(), s.Cluster(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != 1 {
+			t.Errorf("%s: %d claims", name, len(list.Items))
+			continue
+		}
+		if got := list.Items[0]; got.State != test.state || !strings.Contains(got.Reason, test.reason) || test.reason == "" && got.Reason != "" {
+			t.Errorf("%s: %s because %q, want %s because %q", name, got.State, got.Reason, test.state, test.reason)
+		}
+	}
+}
+
+func TestNothing(t *testing.T) {
+	for namespace, want := range map[string]string{"": "No claims on GPUs found.\n", "demo": "No claims on GPUs found in demo; -A lists those of all namespaces.\n"} {
+		var out, errOut bytes.Buffer
+		r := request{namespace: namespace, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut}
+		if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil || out.Len() > 0 || errOut.String() != want {
+			t.Errorf("%q: %v, out %q, err %q", namespace, err, out.String(), errOut.String())
+		}
+	}
+}
+
+// TestForbidden takes rights away: without claims or pods there is no answer, without the rest one that
+// says what is missing.
+func TestForbidden(t *testing.T) {
+	tests := map[string]struct{ err, problem, has string }{
+		"resourceclaims": {err: "list the ResourceClaims in demo: "},
+		"pods":           {err: "list the pods in demo: "},
+		"deviceclasses":  {problem: "Claims without devices are listed whatever they are on: list the DeviceClasses: ", has: "foreign"},
+		"resourceslices": {problem: "What the devices are is missing: list the ResourceSlices: ", has: "gpu-0000-52-00-0-mig-19-0"},
+	}
+	for resource, test := range tests {
+		s := clustertest.Everyday(t)
+		s.Claim("foreign", "nic.example.com")
+		c := s.Cluster()
+		c.Client.(*fake.Clientset).PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no"))
+		})
+		var out, errOut bytes.Buffer
+		err := run(t.Context(), c, request{namespace: "demo", answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut})
+		if test.err != "" {
+			if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Your user may not do this") {
+				t.Errorf("%s: %v", resource, err)
+			}
+			continue
+		}
+		if err != nil || !strings.HasPrefix(errOut.String(), test.problem) || !strings.Contains(out.String(), test.has) {
+			t.Errorf("%s: %v\n%s\n%s", resource, err, errOut.String(), out.String())
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
+	"github.com/tessera-gpu/tessera/cmd/tessera/version"
+)
+
+// pluginPrefix begins the file names of kubectl's plugins.
+const pluginPrefix = "kubectl-"
+
+// command returns the command line of the program that was called by the name. As a plugin it calls
+// itself as kubectl's users do.
+func command(program string) *cobra.Command {
+	var flags cluster.Flags
+	root := &cobra.Command{
+		Use:           "tessera",
+		Short:         "NVIDIA GPUs on Kubernetes: what there is, who uses it, and why something waits",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Annotations:   map[string]string{},
+	}
+	name := strings.TrimSuffix(filepath.Base(program), ".exe")
+	if plugin, is := strings.CutPrefix(name, pluginPrefix); is {
+		root.Annotations[cobra.CommandDisplayNameAnnotation] = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
+	}
+	flags.Add(root.PersistentFlags())
+	root.AddCommand(gpus.Command(&flags), claims.Command(&flags), version.Command(&flags))
+	return root
+}

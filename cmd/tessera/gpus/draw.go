@@ -1,0 +1,265 @@
+package gpus
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+)
+
+// Detail is how much Draw tells.
+type Detail int
+
+// The details.
+const (
+	// Brief tells who uses what.
+	Brief Detail = iota
+	// Full adds addresses, UUIDs and claims.
+	Full
+)
+
+// indent is what stands before the pictures and lines of a GPU.
+const indent = "    "
+
+// Draw draws the list, node by node.
+func Draw(s *output.Screen, list List, detail Detail) {
+	for start := 0; start < len(list.Items); {
+		first := list.Items[start]
+		end := start
+		for end < len(list.Items) && list.Items[end].Node == first.Node && list.Items[end].Pool == first.Pool {
+			end++
+		}
+		if start > 0 {
+			s.Line()
+		}
+		drawNode(s, list.Items[start:end])
+		for _, g := range list.Items[start:end] {
+			drawGPU(s, g, detail)
+		}
+		start = end
+	}
+	if len(list.Problems) > 0 {
+		s.Line()
+	}
+	for _, problem := range list.Problems {
+		s.Text("! " + problem + "\n")
+	}
+}
+
+// drawNode draws what stands above the GPUs of a node.
+func drawNode(s *output.Screen, gpus []GPU) {
+	first := gpus[0]
+	parts := []output.Part{{Style: output.Bold, Text: first.Node}, {Text: "   " + tally(gpus, func(g GPU) string { return g.Product }, " x ")}}
+	parts = append(parts, output.Part{Text: "   " + tally(gpus, func(g GPU) string { return g.Shape }, " ")})
+	about := "   " + first.Driver
+	if first.DriverVersion != "" {
+		about += ", driver " + first.DriverVersion
+	}
+	if first.CUDAVersion != "" {
+		about += ", CUDA " + first.CUDAVersion
+	}
+	s.Line(append(parts, output.Part{Style: output.Dim, Text: about})...)
+}
+
+// tally counts GPUs by what they have in common, in order of first appearance.
+func tally(gpus []GPU, of func(GPU) string, between string) string {
+	var names []string
+	counts := map[string]int{}
+	for _, g := range gpus {
+		if counts[of(g)] == 0 {
+			names = append(names, of(g))
+		}
+		counts[of(g)]++
+	}
+	for i, name := range names {
+		names[i] = fmt.Sprintf("%d%s%s", counts[name], between, name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// drawGPU draws one GPU: its line, the picture of its parts, and who has which.
+func drawGPU(s *output.Screen, g GPU, detail Detail) {
+	line := []output.Part{
+		{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product},
+		{Text: "  " + size(g.MemoryBytes) + "  "}, {Style: styleOf(g.Shape), Text: g.Shape}, {Text: "  " + summary(g)},
+	}
+	if alone(g) && detail == Brief {
+		line = append(line, output.Part{Text: who(g.Holders[0])})
+		g.Holders = nil
+	}
+	if detail == Full {
+		line = append(line, output.Part{Style: output.Dim, Text: "  " + address(g)})
+	}
+	s.Line(line...)
+	if cells := cellsOf(g, s.Width-len(indent)); len(cells) > 0 {
+		s.Line(append([]output.Part{{Text: indent}}, strip(cells)...)...)
+	}
+	rows := holderRows(g, detail)
+	for i, h := range g.Holders {
+		drawHolder(s, rows[i], h)
+	}
+	for _, h := range g.Monitors {
+		s.Line(output.Part{Text: indent}, output.Part{Style: output.Dim, Text: "watched by " + who(h)})
+	}
+	for _, t := range g.Taints {
+		s.Line(output.Part{Text: indent}, output.Part{Style: output.Red, Text: "! tainted " + taintText(t)})
+	}
+}
+
+// alone reports that one claim has the whole GPU and there is no more to say about it.
+func alone(g GPU) bool {
+	return len(g.Holders) == 1 && g.Holders[0].Start == nil && g.Holders[0].Shares == 0 && g.Holders[0].Condition == ""
+}
+
+// summary says what is used and what is free.
+func summary(g GPU) string {
+	switch {
+	case g.Shared != nil:
+		text := fmt.Sprintf("%s of %s, %d of %d shares", size(g.Shared.UsedMemoryBytes), size(g.Shared.MemoryBytes), g.Shared.UsedShares, g.Shared.Shares)
+		if g.Shared.Compute > 0 {
+			text += fmt.Sprintf(", %d %% of the SMs promised", g.Shared.Compute)
+		}
+		return text
+	case g.Slices != nil && (g.Shape == gpu.MIG.String() || len(g.Slices.Withheld) > 0):
+		text := fmt.Sprintf("%d of %d slices used, %d free", len(g.Slices.Used), g.Slices.Total, len(g.Slices.Free))
+		if n := len(g.Slices.Withheld); n > 0 {
+			text += fmt.Sprintf(", %d withheld", n)
+		}
+		return text
+	case g.Shape == gpu.None.String():
+		return "free as " + strings.Join(slices.DeleteFunc(slices.Clone(g.Offers), func(name string) bool { return name == gpu.Monitor.String() }), ", ")
+	}
+	return ""
+}
+
+// address is how the GPU is found on its node.
+func address(g GPU) string {
+	text := g.Name + "  " + g.UUID
+	if g.PCI != "" {
+		text += "  " + g.PCI
+	}
+	if g.NUMA != nil {
+		text += fmt.Sprintf("  NUMA %d", *g.NUMA)
+	}
+	return text
+}
+
+// holderRows returns the columns of the holders, of equal width for all of them.
+func holderRows(g GPU, detail Detail) []string {
+	rows := make([][]string, len(g.Holders))
+	for i, h := range g.Holders {
+		rows[i] = []string{part(h), where(h), who(h)}
+		if detail == Full {
+			rows[i] = append(rows[i], "claim "+h.Claim.Namespace+"/"+h.Claim.Name, h.UUID)
+		}
+	}
+	lines := make([]string, len(rows))
+	for column := range 5 {
+		widest := 0
+		for _, row := range rows {
+			if column < len(row) {
+				widest = max(widest, len(row[column]))
+			}
+		}
+		for i, row := range rows {
+			if column < len(row) && widest > 0 {
+				lines[i] += fmt.Sprintf("%-*s  ", widest, row[column])
+			}
+		}
+	}
+	return lines
+}
+
+func drawHolder(s *output.Screen, row string, h Holder) {
+	parts := []output.Part{{Text: indent + row}}
+	if h.Condition != "" {
+		parts = append(parts, output.Part{Style: output.Red, Text: "! " + h.Condition})
+	}
+	s.Line(parts...)
+}
+
+// part says how much the holder has.
+func part(h Holder) string {
+	switch {
+	case h.Profile != "":
+		return h.Profile
+	case h.Shares > 0:
+		text := size(h.MemoryBytes)
+		if h.Compute > 0 {
+			text += fmt.Sprintf(", %d %%", h.Compute)
+		}
+		if h.Shares > 1 {
+			text += fmt.Sprintf(", %d shares", h.Shares)
+		}
+		return text
+	}
+	return "all"
+}
+
+// where says which memory slices a MIG instance has.
+func where(h Holder) string {
+	switch {
+	case h.Start == nil || h.Size == nil:
+		return ""
+	case *h.Size == 1:
+		return fmt.Sprintf("slice %d", *h.Start)
+	}
+	return fmt.Sprintf("slices %d-%d", *h.Start, *h.Start+*h.Size-1)
+}
+
+// mostPods is how many pods of one claim are named.
+const mostPods = 3
+
+// who names the pods; a claim without any by itself.
+func who(h Holder) string {
+	if len(h.Pods) == 0 {
+		return fmt.Sprintf("claim %s/%s, used by no pod", h.Claim.Namespace, h.Claim.Name)
+	}
+	var names []string
+	for _, p := range h.Pods[:min(len(h.Pods), mostPods)] {
+		name := h.Claim.Namespace + "/" + p.Name
+		if p.Phase != "" && p.Phase != "Running" {
+			name += " (" + p.Phase + ")"
+		}
+		names = append(names, name)
+	}
+	if more := len(h.Pods) - mostPods; more > 0 {
+		names = append(names, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(names, ", ")
+}
+
+func taintText(t Taint) string {
+	text := t.Key
+	if t.Value != "" {
+		text += "=" + t.Value
+	}
+	text += ":" + t.Effect
+	if len(t.Devices) > 0 {
+		text += " on " + strings.Join(t.Devices, ", ")
+	}
+	return text
+}
+
+func styleOf(shape string) output.Style {
+	return cmp.Or(map[string]output.Style{
+		gpu.None.String(): output.Dim, gpu.Whole.String(): output.Blue, gpu.MIG.String(): output.Green,
+		gpu.TimeShare.String(): output.Yellow, gpu.MPS.String(): output.Magenta, gpu.VFIO.String(): output.Cyan,
+	}[shape], output.Plain)
+}
+
+// size writes bytes as people call them: whole GiB, and MiB below one.
+func size(bytes uint64) string {
+	const mi, gi = 1 << 20, 1 << 30
+	switch {
+	case bytes == 0:
+		return "-"
+	case bytes < gi:
+		return fmt.Sprintf("%dMi", bytes/mi)
+	}
+	return fmt.Sprintf("%.0fGi", math.Round(float64(bytes)/gi))
+}

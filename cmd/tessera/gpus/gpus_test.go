@@ -1,0 +1,210 @@
+package gpus
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+func golden(t *testing.T, file string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", file)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(string(got), "\n")); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", path, diff)
+	}
+}
+
+// tainted puts a taint on every device of one GPU and on one device of another.
+func tainted(s *clustertest.Scene) {
+	for _, object := range s.Objects {
+		slice, ok := object.(*resourceapi.ResourceSlice)
+		if !ok {
+			continue
+		}
+		for i, d := range slice.Spec.Devices {
+			if uuid := d.Attributes["index"].IntValue; *uuid == 6 || strings.HasSuffix(d.Name, "-mig-0-0") && *uuid == 7 {
+				slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: "gpu.tessera.dev/unhealthy", Value: "xid-79", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+			}
+		}
+	}
+}
+
+func TestOutput(t *testing.T) {
+	tests := []struct {
+		file   string
+		scene  func(*clustertest.Scene)
+		answer output.Flags
+		nodes  []string
+	}{
+		{file: "everyday.txt"},
+		{file: "everyday-wide.txt", answer: output.Flags{Format: output.Wide}},
+		{file: "everyday.json", answer: output.Flags{Format: output.JSON}},
+		{file: "one-node.txt", nodes: []string{"gpu-b"}},
+		{file: "color.txt", answer: output.Flags{Color: "always"}},
+		{file: "tainted.txt", scene: tainted},
+		{file: "twice.txt", scene: func(s *clustertest.Scene) {
+			node := s.Node("gpu-c", "rtxpro6000x4", nil)
+			s.Claim("one", "mig.tessera.dev", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			s.Claim("two", "mig.tessera.dev", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
+			gone := clustertest.Result(node, 1, gpu.Use{Shape: gpu.VFIO})
+			s.Claim("three", "mig.tessera.dev", gone)
+		}, nodes: []string{"gpu-c"}},
+	}
+	for _, test := range tests {
+		t.Run(test.file, func(t *testing.T) {
+			s := clustertest.Everyday(t)
+			if test.scene != nil {
+				test.scene(s)
+			}
+			if test.answer.Format == "" {
+				test.answer.Format = output.Text
+			}
+			if test.answer.Color == "" {
+				test.answer.Color = "auto"
+			}
+			var out, errOut bytes.Buffer
+			if err := run(t.Context(), s.Cluster(), request{nodes: test.nodes, answer: test.answer, out: &out, errOut: &errOut}); err != nil {
+				t.Fatal(err)
+			}
+			if errOut.Len() > 0 {
+				t.Errorf("beside the answer: %s", errOut.String())
+			}
+			golden(t, test.file, out.Bytes())
+		})
+	}
+}
+
+// TestWidths draws the same cluster on narrow and wide terminals: no line is longer, and a picture never
+// loses a slice.
+func TestWidths(t *testing.T) {
+	c := clustertest.Everyday(t).Cluster()
+	list, err := Load(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, width := range []int{40, 60, 80, 200} {
+		var out bytes.Buffer
+		Draw(&output.Screen{Out: &out, Width: width, Cut: true}, list, Full)
+		for line := range strings.Lines(out.String()) {
+			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
+				t.Errorf("%d columns: %d in %q", width, n, line)
+			}
+		}
+		if !strings.Contains(out.String(), "|xxx") {
+			t.Errorf("%d columns: the withheld slice is missing:\n%s", width, out.String())
+		}
+	}
+}
+
+func TestEmpty(t *testing.T) {
+	var out, errOut bytes.Buffer
+	r := request{answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut}
+	if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 0 || !strings.Contains(errOut.String(), "No GPUs are published by gpu.tessera.dev or gpu.nvidia.com.\nLook at the agents: kubectl -n tessera-system get pods") {
+		t.Errorf("out %q, err %q", out.String(), errOut.String())
+	}
+	r.answer.Format = output.JSON
+	if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "empty.json", out.Bytes())
+}
+
+func TestErrors(t *testing.T) {
+	slices := schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceslices"}
+	tests := map[string]struct {
+		verb, resource string
+		err            error
+		nodes          []string
+		format         output.Format
+		want           []string
+	}{
+		"forbidden":    {"list", "resourceslices", apierrors.NewForbidden(slices, "", errors.New("no")), nil, "", []string{"list the ResourceSlices: ", "forbidden", "kubectl auth can-i --list"}},
+		"unauthorized": {"list", "resourceclaims", apierrors.NewUnauthorized("who are you"), nil, "", []string{"list the ResourceClaims of all namespaces", "log in again"}},
+		"no DRA":       {"list", "resourceslices", apierrors.NewNotFound(slices, ""), nil, "", []string{"does not serve what Tessera needs, resource.k8s.io/v1"}},
+		"no answer":    {"list", "resourceslices", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection refused")}, nil, "", []string{"connection refused", "--context, --kubeconfig"}},
+		"interrupted":  {"list", "resourceslices", context.Canceled, nil, "", []string{"interrupted"}},
+		"other node":   {"", "", nil, []string{"gpu-z"}, "", []string{`node "gpu-z" publishes no GPUs; these do: gpu-a, gpu-b`}},
+	}
+	for name, test := range tests {
+		c := clustertest.Everyday(t).Cluster()
+		refuse(t, c, test.verb, test.resource, test.err)
+		err := run(t.Context(), c, request{nodes: test.nodes, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}})
+		if err == nil {
+			t.Errorf("%s: no error", name)
+			continue
+		}
+		for _, want := range test.want {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: %q, want %q in it", name, err, want)
+			}
+		}
+	}
+	var out bytes.Buffer
+	c := clustertest.Everyday(t).Cluster()
+	refuse(t, c, "list", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
+	if err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out}); err != nil || !strings.Contains(out.String(), "The phases of pods are missing: list the pods of all namespaces") || !strings.Contains(out.String(), "demo/train-0") {
+		t.Errorf("without the right to list pods: %v\n%s", err, out.String())
+	}
+}
+
+// refuse lets requests of the kind fail.
+func refuse(t *testing.T, c *cluster.Cluster, verb, resource string, err error) {
+	t.Helper()
+	if err == nil {
+		return
+	}
+	client, ok := c.Client.(*fake.Clientset)
+	if !ok {
+		t.Fatalf("the client is a %T", c.Client)
+	}
+	client.PrependReactor(verb, resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, err })
+}
+
+func TestNoCluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("HOME", t.TempDir())
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	cmd := Command(&cluster.Flags{})
+	cmd.SetArgs([]string{})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no kubeconfig names one: use --kubeconfig") {
+		t.Errorf("without a kubeconfig: %v", err)
+	}
+	cmd.SetArgs([]string{"-o", "xml"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != `--output "xml": must be one of text, wide, json` {
+		t.Errorf("-o xml: %v", err)
+	}
+}
