@@ -159,6 +159,11 @@ bench-hook: lab ## what CDI adds to the start of a container (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/hook
 	bin/bench/hook $(BENCHFLAGS)
 
+.PHONY: push
+push: ## build the agent's image and push it: REGISTRY=registry.example.com/tessera [TAG=dev]
+	@[ -n "$(REGISTRY)" ] || { echo "name the registry: make push REGISTRY=registry.example.com/tessera TAG=v1"; exit 2; }
+	$(GO) run ./deployments/images -push $(REGISTRY) -tag $(or $(TAG),dev)
+
 ##@ Else
 
 .PHONY: generate

@@ -1,4 +1,4 @@
-// Command images builds the container images of the product and of its tests, without a container engine or a registry.
+// Command images builds the container images of the product and of its tests, without a container engine, and pushes the product's to a registry.
 package main
 
 import (
@@ -21,21 +21,18 @@ func main() {
 	}
 }
 
-// run prints the path of each archive.
+// run writes archives, or pushes where a registry is named.
 func run(ctx context.Context) error {
 	var programs bundle.Programs
 	var out string
+	to := bundle.Destination{Manifests: "deployments"}
 	flag.StringVar(&programs.Node, "node", "", "built tessera-node; built here when empty")
 	flag.StringVar(&programs.Hook, "hook", "", "built tessera-hook, static; built here when empty")
 	flag.StringVar(&out, "out", "", "folder of the archives (default $TESSERA_CACHE/images or ~/.cache/tessera/images)")
+	flag.StringVar(&to.Registry, "push", "", "registry and path, such as registry.example.com/tessera: push the product's images there instead of writing archives")
+	flag.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed")
+	flag.StringVar(&to.Overlay, "overlay", "bin/deploy", "folder of the kustomization that installs what was pushed")
 	flag.Parse()
-	if out == "" {
-		cache, err := cacheFolder()
-		if err != nil {
-			return err
-		}
-		out = filepath.Join(cache, "images")
-	}
 	folder, err := os.MkdirTemp("", "tessera-images-")
 	if err != nil {
 		return fmt.Errorf("make a folder for programs: %w", err)
@@ -43,6 +40,34 @@ func run(ctx context.Context) error {
 	defer os.RemoveAll(folder) //nolint:errcheck // a leftover is harmless
 	if programs, err = programs.Complete(ctx, ".", folder); err != nil {
 		return err
+	}
+	if to.Registry != "" {
+		return push(ctx, programs, to)
+	}
+	return write(ctx, programs, out)
+}
+
+// push prints what was pushed and what to do with it.
+func push(ctx context.Context, programs bundle.Programs, to bundle.Destination) error {
+	pushed, err := bundle.Push(ctx, programs, to)
+	if err != nil {
+		return err
+	}
+	for _, image := range pushed {
+		fmt.Println("pushed", image)
+	}
+	fmt.Printf("install it:\n  kubectl apply -k %s\n", to.Overlay)
+	return nil
+}
+
+// write prints the path of each archive.
+func write(ctx context.Context, programs bundle.Programs, out string) error {
+	if out == "" {
+		cache, err := cacheFolder()
+		if err != nil {
+			return err
+		}
+		out = filepath.Join(cache, "images")
 	}
 	archives, err := bundle.Write(ctx, out, programs)
 	for _, archive := range archives {

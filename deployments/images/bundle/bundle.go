@@ -92,6 +92,16 @@ func compile(ctx context.Context, source, pkg, out, cgo string) error {
 	return nil
 }
 
+// Node returns a recipe of the agent's image.
+func (b Base) Node(programs Programs) oci.Image {
+	agent := b.Image(NodeImage,
+		oci.File{Path: "/usr/bin/tessera-node", Source: programs.Node},
+		oci.File{Path: "/usr/bin/tessera-hook", Source: programs.Hook},
+	)
+	agent.Entrypoint = []string{"/usr/bin/tessera-node"}
+	return agent
+}
+
 // Write builds all images and writes one archive each into a folder; it returns their paths, the agent's first.
 func Write(ctx context.Context, folder string, programs Programs) ([]string, error) {
 	base, err := NewBase(ctx)
@@ -102,11 +112,7 @@ func Write(ctx context.Context, folder string, programs Programs) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	agent := base.Image(NodeImage,
-		oci.File{Path: "/usr/bin/tessera-node", Source: programs.Node},
-		oci.File{Path: "/usr/bin/tessera-hook", Source: programs.Hook},
-	)
-	agent.Entrypoint = []string{"/usr/bin/tessera-node"}
+	agent := base.Node(programs)
 	var archives []string
 	for _, entry := range []struct {
 		file  string

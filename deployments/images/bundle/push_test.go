@@ -1,0 +1,52 @@
+package bundle
+
+import (
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	"sigs.k8s.io/yaml"
+)
+
+// TestPush pushes the agent's image and reads the overlay that installs it.
+func TestPush(t *testing.T) {
+	needDebian(t)
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	dir := t.TempDir()
+	program := filepath.Join(dir, "program")
+	if err := os.WriteFile(program, []byte("program"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	to := Destination{
+		Registry: strings.TrimPrefix(server.URL, "http://") + "/tessera/", Tag: "v1",
+		Overlay: filepath.Join(dir, "bin", "deploy"), Manifests: filepath.Join(dir, "deployments"),
+	}
+	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program}, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(to.Overlay, "kustomization.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var overlay struct {
+		Resources []string
+		Images    []struct{ Name, NewName, Digest string }
+	}
+	if err := yaml.Unmarshal(text, &overlay); err != nil {
+		t.Fatal(err)
+	}
+	if len(overlay.Resources) != 1 || overlay.Resources[0] != "../../deployments" || len(overlay.Images) != 1 {
+		t.Fatalf("overlay: %+v", overlay)
+	}
+	image := overlay.Images[0]
+	if image.Name+":dev" != NodeImage || len(pushed) != 1 || image.NewName+"@"+image.Digest != pushed[0] {
+		t.Errorf("overlay installs %+v, pushed was %v", image, pushed)
+	}
+}
