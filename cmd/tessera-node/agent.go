@@ -111,7 +111,7 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	measure(ctx, registry, a, records, options)
 	registry.MustRegister(telemetry.New(ctx, telemetry.Config{
 		Node: c.node, Hardware: a.session, Inventory: a.inventory, Records: records,
-		Pods: telemetry.Kubelet{Socket: c.podResources, Driver: c.DriverName},
+		Pods: telemetry.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
 	}))
 	return a, nil
 }

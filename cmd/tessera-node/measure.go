@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -9,6 +10,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
+
+// readyLimit is how long a scrape waits for the API server.
+const readyLimit = 2 * time.Second
 
 // measure registers what is counted when somebody asks, as long as ctx lives.
 func measure(ctx context.Context, registry prometheus.Registerer, a *agent, records prepare.Records, options wire.Options) {
@@ -43,6 +47,14 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 			return 0
 		}
 		return float64(len(pool.Slices))
+	})
+	gauge("tessera_agent_ready", "Whether kubelet knows the agent and the API server has accepted the node's ResourceSlices.", func() float64 {
+		limited, cancel := context.WithTimeout(ctx, readyLimit)
+		defer cancel()
+		if a.ready(limited) != nil {
+			return 0
+		}
+		return 1
 	})
 	build := buildInfo()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{

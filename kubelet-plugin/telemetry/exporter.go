@@ -42,6 +42,9 @@ type Config struct {
 	Inventory Inventory
 	Records   Records
 	Pods      Pods
+	// Leads reports whether this agent speaks for the node: while two overlap, only one of them tells of
+	// its devices, so that sums stay right.
+	Leads func() bool
 	// Fresh is how long a reading is good for further scrapes; 1 s by default.
 	Fresh time.Duration
 	// Patience is how long a GPU and kubelet may take to answer; 3 s by default, less than Prometheus
@@ -127,12 +130,20 @@ func (e *Exporter) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (e *Exporter) Collect(out chan<- prometheus.Metric) {
+	if e.config.Leads() {
+		e.collect(sink{out})
+	}
+	e.failures.Collect(out)
+	e.durations.Collect(out)
+}
+
+// collect tells of the node's devices.
+func (e *Exporter) collect(s sink) {
 	node := e.config.Inventory.Node()
 	readings := e.read(node)
 	records, err := e.config.Records.List()
 	e.count(ofRecords, "", err)
 	pods := e.mapping()
-	s := sink{out}
 	if !pods.at.IsZero() {
 		s.gauge(e.facts.mappingAge, time.Since(pods.at).Seconds())
 	}
@@ -146,8 +157,6 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 			e.tell(s, c, reading.value)
 		}
 	}
-	e.failures.Collect(out)
-	e.durations.Collect(out)
 }
 
 // read returns the readings of all GPUs by name; those that are late have errLate. A GPU that is known

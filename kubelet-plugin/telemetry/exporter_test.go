@@ -28,6 +28,7 @@ type scene struct {
 	measured map[string]gpu.Measurement
 	errs     map[string]error
 	hangs    map[string]bool
+	follows  bool
 }
 
 func (s *scene) Node() gpu.Node                                  { return s.node }
@@ -88,7 +89,7 @@ func newScene(t *testing.T) *scene {
 // says.
 func (s *scene) exporter(ctx context.Context) *prometheus.Registry {
 	registry := prometheus.NewPedanticRegistry()
-	registry.MustRegister(New(ctx, Config{Node: "n", Hardware: s, Inventory: s, Records: s, Pods: s}))
+	registry.MustRegister(New(ctx, Config{Node: "n", Hardware: s, Inventory: s, Records: s, Pods: s, Leads: func() bool { return !s.follows }}))
 	return registry
 }
 
@@ -227,6 +228,21 @@ tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other"
 		s.records = nil
 		s.compare(t, registry, "", "tessera_device_pod_info")
 	})
+}
+
+// Of two agents that overlap only one tells of the devices.
+func TestOnlyTheLeaderTells(t *testing.T) {
+	s := newScene(t)
+	s.follows = true
+	families, err := s.exporter(t.Context()).Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if name := family.GetName(); name != "tessera_telemetry_errors_total" && name != "tessera_telemetry_duration_seconds" {
+			t.Errorf("an agent that does not lead tells %s", name)
+		}
+	}
 }
 
 // Every quantity is shown, once, and names and texts are as Prometheus asks.
