@@ -1,0 +1,104 @@
+package status
+
+import (
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// The type of the data, for its readers.
+const (
+	APIVersion = "gpu.tessera.dev/v1alpha1"
+	Kind       = "DeviceStatus"
+)
+
+// Data is what status.devices[].data of a claim tells about one device: enough to find it in what
+// nvidia-smi and exporters print. The names are those of the device's attributes where there is one.
+// Fields are only added.
+type Data struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Type is the shape: gpu, mig, timeshare, mps or monitor.
+	Type string `json:"type"`
+	// GPU, PCIBusID and ProductName tell the GPU, also of a MIG device.
+	GPU         string `json:"gpu"`
+	PCIBusID    string `json:"pciBusID,omitempty"`
+	ProductName string `json:"productName,omitempty"`
+	// UUID is what CUDA_VISIBLE_DEVICES would take: GPU-… or MIG-…. ParentUUID is the GPU's, of a MIG
+	// device only.
+	UUID       string `json:"uuid,omitempty"`
+	ParentUUID string `json:"parentUUID,omitempty"`
+	// MIG is set for a MIG device.
+	MIG *MIGData `json:"mig,omitempty"`
+	// TimeSlice is set where the claim wished a time-slice class, MPS where a daemon serves the device.
+	TimeSlice *TimeSliceData `json:"timeSlice,omitempty"`
+	MPS       *MPSData       `json:"mps,omitempty"`
+	// AdminAccess marks a device that is watched and not held.
+	AdminAccess bool `json:"adminAccess,omitempty"`
+	// CDIDeviceIDs are what the container runtime was given.
+	CDIDeviceIDs []string `json:"cdiDeviceIDs,omitempty"`
+}
+
+// MIGData is where a MIG device lies and how NVML numbers it until it is destroyed.
+type MIGData struct {
+	Profile           string        `json:"profile,omitempty"`
+	Placement         gpu.Placement `json:"placement"`
+	GPUInstanceID     int           `json:"gpuInstanceID"`
+	ComputeInstanceID int           `json:"computeInstanceID"`
+}
+
+// TimeSliceData is the time-slice class of the device's GPU: Default, Short, Medium or Long. Both differ
+// where another claim wished first.
+type TimeSliceData struct {
+	Interval       string `json:"interval"`
+	WishedInterval string `json:"wishedInterval"`
+}
+
+// MPSData is the daemon that serves the device and the limits of this claim's clients; 0 is no limit.
+type MPSData struct {
+	Daemon                       string `json:"daemon"`
+	ActiveThreadPercentage       int    `json:"activeThreadPercentage,omitempty"`
+	PinnedDeviceMemoryLimitBytes int64  `json:"pinnedDeviceMemoryLimitBytes,omitempty"`
+}
+
+// describe returns the data of a prepared device.
+func describe(a prepare.Answer) Data {
+	d := Data{
+		TypeMeta:    metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind},
+		Type:        a.Use.Shape.String(),
+		GPU:         a.Use.GPU,
+		PCIBusID:    a.GPU.PCI,
+		ProductName: a.GPU.Product,
+		UUID:        a.GPU.UUID,
+
+		AdminAccess:  a.Admin,
+		CDIDeviceIDs: a.CDIDevices,
+	}
+	if i := a.Instance; i != nil {
+		profile, _ := a.GPU.Geometry.Profile(i.Placement.Profile)
+		d.UUID, d.ParentUUID = i.UUID, a.GPU.UUID
+		d.MIG = &MIGData{Profile: profile.Name, Placement: i.Placement, GPUInstanceID: i.GI, ComputeInstanceID: i.CI}
+	}
+	if wish := a.Settings.TimeSlice; wish != "" {
+		d.TimeSlice = &TimeSliceData{Interval: a.Interval, WishedInterval: wish}
+	}
+	if c := a.Daemon; c != nil {
+		d.MPS = &MPSData{
+			Daemon: c.Name, ActiveThreadPercentage: c.ActiveThreadPercentage, PinnedDeviceMemoryLimitBytes: c.PinnedMemoryBytes,
+		}
+	}
+	return d
+}
+
+// raw returns the data as it is written.
+func (d Data) raw() ([]byte, error) {
+	text, err := json.Marshal(d)
+	if err != nil {
+		return nil, fmt.Errorf("write the data of %s: %w", d.GPU, err)
+	}
+	return text, nil
+}

@@ -1,0 +1,224 @@
+package status
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// The conditions of a device, with their reasons; those of a refusal come from the caller.
+const (
+	// Ready is True while the device can be used by the claim's containers.
+	Ready = "Ready"
+	// ReasonPrepared is why Ready is True.
+	ReasonPrepared = "Prepared"
+
+	// TimeSliceApplied tells whether the GPU has the time-slice class that the claim wished; it is there
+	// only where one was.
+	TimeSliceApplied = "TimeSliceApplied"
+	// ReasonApplied and ReasonDifferent are its reasons.
+	ReasonApplied   = "WishedIntervalInEffect"
+	ReasonDifferent = "DifferentIntervalInEffect"
+)
+
+// entry is one element of status.devices.
+type entry = resourceapi.AllocatedDeviceStatus
+
+// share is an allocated device of this driver and pool.
+type share struct{ device, id string }
+
+func shareOf(e entry) share {
+	s := share{device: e.Device}
+	if e.ShareID != nil {
+		s.id = *e.ShareID
+	}
+	return s
+}
+
+// statement says what the claim's entries of this node shall be. It is pure; now is for transitions.
+type statement func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error)
+
+// owner tells which entries are this agent's: those of its driver for devices of its pool. Entries of
+// other drivers and of other nodes are neither read nor written.
+type owner struct{ driver, pool string }
+
+// allocated returns the devices of the owner that the claim has, each once: two requests with admin
+// access may hold the same device.
+func (o owner) allocated(claim *resourceapi.ResourceClaim) []share {
+	var shares []share
+	if claim.Status.Allocation == nil {
+		return nil
+	}
+	for _, result := range claim.Status.Allocation.Devices.Results {
+		s := share{device: result.Device}
+		if result.ShareID != nil {
+			s.id = string(*result.ShareID)
+		}
+		if result.Driver == o.driver && result.Pool == o.pool && !slices.Contains(shares, s) {
+			shares = append(shares, s)
+		}
+	}
+	return shares
+}
+
+// entries returns the owner's entries as they stand, with those conditions only that are written here.
+func (o owner) entries(claim *resourceapi.ResourceClaim) []entry {
+	var found []entry
+	for _, e := range claim.Status.Devices {
+		if e.Driver != o.driver || e.Pool != o.pool {
+			continue
+		}
+		e = *e.DeepCopy()
+		e.Conditions = slices.DeleteFunc(e.Conditions, func(c metav1.Condition) bool { return !slices.Contains(conditionTypes(), c.Type) })
+		found = append(found, e)
+	}
+	return found
+}
+
+// entry returns the entry of the device as it stands, or a new one.
+func (o owner) entry(claim *resourceapi.ResourceClaim, s share) entry {
+	for _, e := range o.entries(claim) {
+		if shareOf(e) == s {
+			return e
+		}
+	}
+	e := entry{Driver: o.driver, Pool: o.pool, Device: s.device}
+	if s.id != "" {
+		e.ShareID = new(s.id)
+	}
+	return e
+}
+
+// prepared states that the devices are ready.
+func prepared(answers []prepare.Answer) statement {
+	return func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error) {
+		var entries []entry
+		for _, s := range o.allocated(claim) {
+			given := slices.DeleteFunc(slices.Clone(answers), func(a prepare.Answer) bool {
+				return share{a.Device, a.ShareID} != s || a.Pool != o.pool
+			})
+			if len(given) == 0 {
+				continue
+			}
+			data := describe(given[0])
+			for _, again := range given[1:] {
+				data.CDIDeviceIDs = union(data.CDIDeviceIDs, again.CDIDevices)
+			}
+			text, err := data.raw()
+			if err != nil {
+				return nil, err
+			}
+			e := o.entry(claim, s)
+			e.Data = &runtime.RawExtension{Raw: text}
+			state(&e, metav1.Condition{Type: Ready, Status: metav1.ConditionTrue, Reason: ReasonPrepared, LastTransitionTime: now})
+			stateTimeSlice(&e, data, now)
+			entries = append(entries, e)
+		}
+		return entries, nil
+	}
+}
+
+// stateTimeSlice states whether the wish was granted.
+func stateTimeSlice(e *entry, d Data, now metav1.Time) {
+	c := metav1.Condition{Type: TimeSliceApplied, Status: metav1.ConditionTrue, Reason: ReasonApplied, LastTransitionTime: now}
+	switch t := d.TimeSlice; {
+	case t == nil:
+		meta.RemoveStatusCondition(&e.Conditions, TimeSliceApplied)
+		return
+	case t.Interval != t.WishedInterval:
+		c.Status, c.Reason = metav1.ConditionFalse, ReasonDifferent
+		c.Message = fmt.Sprintf("the time slice %s is not in effect on %s: a claim that was there before wished %s; wish the same, or use another GPU",
+			t.WishedInterval, d.GPU, t.Interval)
+	}
+	state(e, c)
+}
+
+// turned returns a notice for every wish that is newly not granted.
+func turned(before, after []entry) []notice {
+	var notices []notice
+	for _, e := range after {
+		c := meta.FindStatusCondition(e.Conditions, TimeSliceApplied)
+		if c == nil || c.Status != metav1.ConditionFalse {
+			continue
+		}
+		known := slices.ContainsFunc(before, func(old entry) bool {
+			was := meta.FindStatusCondition(old.Conditions, TimeSliceApplied)
+			return shareOf(old) == shareOf(e) && was != nil && was.Status == c.Status && was.Message == c.Message
+		})
+		if !known {
+			notices = append(notices, notice{reason: ReasonTimeSliceNotApplied, message: c.Message})
+		}
+	}
+	return notices
+}
+
+// refused states that the devices are not ready. What was known about them stays.
+func refused(reason, message string) statement {
+	return func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error) {
+		var entries []entry
+		for _, s := range o.allocated(claim) {
+			e := o.entry(claim, s)
+			state(&e, metav1.Condition{Type: Ready, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: now})
+			entries = append(entries, e)
+		}
+		return entries, nil
+	}
+}
+
+// unprepared states that nothing is there any more: also a claim that stays allocated has no device on
+// the node then.
+func unprepared(owner, *resourceapi.ResourceClaim, metav1.Time) ([]entry, error) { return nil, nil }
+
+// conditionTypes are the conditions that are written here.
+func conditionTypes() []string { return []string{Ready, TimeSliceApplied} }
+
+// state sets the condition; the time of its last transition stays where the status does.
+func state(e *entry, c metav1.Condition) { meta.SetStatusCondition(&e.Conditions, c) }
+
+// union returns the first list and what only the second has.
+func union(first, second []string) []string {
+	all := slices.Clone(first)
+	for _, s := range second {
+		if !slices.Contains(all, s) {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// same reports whether both lists say the same, in whatever order. The API server writes data anew,
+// with its keys in another order.
+func same(a, b []entry) bool {
+	return slices.EqualFunc(ordered(a), ordered(b), func(a, b entry) bool {
+		if !sameData(a.Data, b.Data) {
+			return false
+		}
+		a.Data, b.Data = nil, nil
+		return equality.Semantic.DeepEqual(a, b)
+	})
+}
+
+func ordered(entries []entry) []entry {
+	return slices.SortedFunc(slices.Values(entries), func(a, b entry) int {
+		s, t := shareOf(a), shareOf(b)
+		return cmp.Or(cmp.Compare(s.device, t.device), cmp.Compare(s.id, t.id))
+	})
+}
+
+func sameData(a, b *runtime.RawExtension) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	var one, other any
+	return json.Unmarshal(a.Raw, &one) == nil && json.Unmarshal(b.Raw, &other) == nil && reflect.DeepEqual(one, other)
+}

@@ -1,0 +1,156 @@
+package status
+
+import (
+	"context"
+	"crypto/sha256"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+const (
+	// workers is how many claims are written at once.
+	workers = 4
+	// limit is how many claims may wait; a node holds far fewer. What comes on top is dropped and counted:
+	// claims that are prepared are told again.
+	limit = 2048
+	// mostNotices is how many notices of one claim may wait.
+	mostNotices = 16
+	// soonest and latest bound the time between two tries for one claim.
+	soonest, latest = 200 * time.Millisecond, 2 * time.Minute
+)
+
+// errand is what is to be done for one claim. It does not change once it is in the queue.
+type errand struct {
+	claim prepare.Ref
+	// say is what the status shall say; nil leaves it as it is.
+	say statement
+	// digest is of what the claim was prepared as, when say says so.
+	digest digest
+	// notices are Events that have not been told.
+	notices []notice
+}
+
+// digest identifies what a claim was prepared as; the zero digest is nothing.
+type digest [sha256.Size]byte
+
+func digestOf(answers []prepare.Answer) digest {
+	sum := sha256.New()
+	for _, a := range answers {
+		// What cannot be encoded is reported when it is written.
+		text, _ := describe(a).raw()
+		_, _ = sum.Write(text)
+	}
+	return digest(sum.Sum(nil))
+}
+
+// note puts the errand into the queue. It takes the place of an older one of its claim, whose notices
+// are still told.
+func (r *Reporter) note(claim prepare.Ref, e *errand) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	older, waits := r.errands[claim.UID]
+	if !waits && len(r.errands) >= limit {
+		r.metrics.dropped.Inc()
+		return
+	}
+	if waits {
+		e.inherit(older)
+	}
+	if e.say != nil {
+		delete(r.confirmed, claim.UID)
+	}
+	r.errands[claim.UID] = e
+	if r.queue != nil {
+		r.queue.Add(claim.UID)
+	}
+}
+
+// inherit takes over what of the older errand is still to be done.
+func (e *errand) inherit(older *errand) {
+	if e.say == nil {
+		e.say, e.digest = older.say, older.digest
+	}
+	notices := slices.Clone(older.notices)
+	for _, n := range e.notices {
+		if !slices.Contains(notices, n) {
+			notices = append(notices, n)
+		}
+	}
+	e.notices = notices[max(0, len(notices)-mostNotices):]
+}
+
+// open makes the queue, with what was noted before.
+func (r *Reporter) open() workqueue.TypedRateLimitingInterface[string] {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](soonest, latest))
+	for uid := range r.errands {
+		r.queue.Add(uid)
+	}
+	return r.queue
+}
+
+// work performs errands until the queue is shut down. The queue gives a claim to one worker at a time.
+func (r *Reporter) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], t *teller) {
+	for {
+		uid, end := queue.Get()
+		if end {
+			return
+		}
+		if r.try(ctx, uid, t) {
+			queue.Forget(uid)
+		} else if ctx.Err() == nil {
+			queue.AddRateLimited(uid)
+		}
+		queue.Done(uid)
+	}
+}
+
+// try performs the claim's errand, if there is one, and reports whether it needs no other try.
+func (r *Reporter) try(ctx context.Context, uid string, t *teller) bool {
+	r.mutex.Lock()
+	e, waits := r.errands[uid]
+	r.mutex.Unlock()
+	if !waits {
+		return true
+	}
+	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(e.claim.Namespace, e.claim.Name), "claimUID", uid)
+	err := r.perform(klog.NewContext(ctx, logger), e, t)
+	switch {
+	case err == nil:
+		r.finish(uid, e)
+		return true
+	case apierrors.IsConflict(err):
+		logger.V(2).Info("The claim changed, writing its status again", "reason", err.Error())
+	case ctx.Err() == nil:
+		r.metrics.failures.Inc()
+		logger.Error(err, "The status of a claim is not written, trying again")
+	}
+	return false
+}
+
+// finish takes the errand off unless another one took its place meanwhile.
+func (r *Reporter) finish(uid string, e *errand) {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if r.errands[uid] != e {
+		return
+	}
+	delete(r.errands, uid)
+	if e.digest != (digest{}) && len(r.confirmed) < limit {
+		r.confirmed[uid] = e.digest
+	}
+}
+
+// depth is the number of claims that wait.
+func (r *Reporter) depth() float64 {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return float64(len(r.errands))
+}

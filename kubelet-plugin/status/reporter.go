@@ -1,0 +1,125 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// Config is what a Reporter needs; everything is required.
+type Config struct {
+	// Driver, Node and Pool say whose devices are reported.
+	Driver, Node, Pool string
+	Client             kubernetes.Interface
+	// Registry is where the metrics of this package are registered.
+	Registry prometheus.Registerer
+}
+
+// Reporter writes status.devices of claims and Events. Its methods but Run are safe for concurrent use,
+// return at once and may be called before Run.
+type Reporter struct {
+	Config
+	owner   owner
+	metrics metrics
+
+	mutex sync.Mutex
+	// errands are what is still to be done, by the claim's UID; at most limit.
+	errands map[string]*errand
+	// confirmed are the claims whose status is known to tell what they were prepared as, with the digest
+	// of that; at most limit.
+	confirmed map[string]digest
+	// queue holds the UIDs of errands while Run runs.
+	queue workqueue.TypedRateLimitingInterface[string]
+}
+
+// New returns a reporter that takes note; it writes in Run.
+func New(c Config) *Reporter {
+	r := &Reporter{
+		Config: c, owner: owner{driver: c.Driver, pool: c.Pool},
+		errands: map[string]*errand{}, confirmed: map[string]digest{},
+	}
+	r.metrics = newMetrics(c.Registry, r.depth)
+	return r
+}
+
+// Run writes until ctx ends. What is not written by then is told again by the next agent.
+func (r *Reporter) Run(ctx context.Context) error {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.Client.CoreV1().Events("")})
+	source := corev1.EventSource{Component: r.Driver, Host: r.Node}
+	teller := &teller{recorder: broadcaster.NewRecorder(scheme.Scheme, source), told: map[told]time.Time{}}
+
+	queue := r.open()
+	var group sync.WaitGroup
+	for range workers {
+		group.Go(func() { r.work(ctx, queue, teller) })
+	}
+	<-ctx.Done()
+	queue.ShutDown()
+	group.Wait()
+	return nil
+}
+
+// Prepared says that the claim's devices are ready.
+func (r *Reporter) Prepared(claim prepare.Ref, answers []prepare.Answer) {
+	r.note(claim, &errand{claim: claim, say: prepared(answers), digest: digestOf(answers)})
+}
+
+// Settled is Prepared for claims that are looked after again and again: what is known to be written is
+// not looked at.
+func (r *Reporter) Settled(claim prepare.Ref, answers []prepare.Answer) {
+	r.mutex.Lock()
+	known := r.confirmed[claim.UID] == digestOf(answers)
+	r.mutex.Unlock()
+	if !known {
+		r.Prepared(claim, answers)
+	}
+}
+
+// Refused says that a call to prepare the claim failed. The reason is one word in CamelCase, the message
+// is for the claim's user: what, where, and what to do.
+func (r *Reporter) Refused(claim prepare.Ref, reason, message string) {
+	message = clip(message)
+	r.note(claim, &errand{claim: claim, say: refused(reason, message), notices: []notice{{reason: reason, message: message}}})
+}
+
+// Unprepared says that the claim has no device on the node any more.
+func (r *Reporter) Unprepared(claim prepare.Ref) {
+	r.note(claim, &errand{claim: claim, say: unprepared})
+}
+
+// DaemonRestarted tells the users of the claims that the MPS daemon which serves them was started anew,
+// and why: CUDA programs that were connected to it have failed.
+func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason string) {
+	text := clip(fmt.Sprintf("MPS daemon %s was started anew: %s: programs that used the GPU through it have failed and must start again", daemon, reason))
+	for _, claim := range claims {
+		r.note(claim, &errand{claim: claim, notices: []notice{{reason: ReasonDaemonRestarted, message: text}}})
+	}
+}
+
+// manager is the name under which server-side apply knows this agent's entries: of the node, so that no
+// agent takes the entries of another for its own. It has at most 128 characters.
+func (c Config) manager() string {
+	name := c.Driver + "/" + c.Node
+	if len(name) <= maxManager {
+		return name
+	}
+	sum := fnv.New64a()
+	_, _ = sum.Write([]byte(name))
+	return fmt.Sprintf("%s/%x", c.Driver, sum.Sum(nil))
+}
+
+const maxManager = 128
