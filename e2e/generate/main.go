@@ -1,5 +1,5 @@
 // Command generate writes what in deployments/ follows from something else: a DeviceClass for every MIG
-// profile of the catalogue, and the list of the examples.
+// profile of the catalogue, the admission policy for parameters, and the list of the examples.
 //
 //go:generate go run . ../../deployments
 package main
@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/e2e/expect"
 )
 
@@ -38,6 +39,7 @@ func run(deployments string) error {
 		return err
 	}
 	files := map[string]string{
+		"admission-params.yaml":       renderPolicy(params.Kinds()),
 		"deviceclasses-profiles.yaml": renderClasses(classes),
 		"examples/README.md":          renderExamples(examples),
 	}

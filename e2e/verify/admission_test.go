@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	celgo "github.com/google/cel-go/cel"
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -26,14 +27,24 @@ func slice(driver string, node *string) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: node}}
 }
 
+// TestEveryPolicyIsBound: a policy without a binding refuses nothing.
+func TestEveryPolicyIsBound(t *testing.T) {
+	objects := manifests(t, "deployments")
+	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](objects) {
+		binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects, policy.Name)
+		if binding.Spec.PolicyName != policy.Name {
+			t.Errorf("the binding %s is for %s", binding.Name, binding.Spec.PolicyName)
+		}
+		if diff := cmp.Diff([]admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, binding.Spec.ValidationActions); diff != "" {
+			t.Errorf("actions of %s (-want +got):\n%s", binding.Name, diff)
+		}
+	}
+}
+
 // TestAgentWritesItsOwnSlicesOnly evaluates the admission policy as the API server does.
 func TestAgentWritesItsOwnSlicesOnly(t *testing.T) {
 	objects := manifests(t, "deployments")
-	policy := one[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects)
-	binding := one[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects)
-	if binding.Spec.PolicyName != policy.Name {
-		t.Errorf("the binding is for %s, want %s", binding.Spec.PolicyName, policy.Name)
-	}
+	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects, "resourceslices.gpu.tessera.dev")
 	account := one[*corev1.ServiceAccount](t, objects)
 	if got := "system:serviceaccount:" + account.Namespace + ":" + account.Name; got != agentAccount {
 		t.Errorf("the agent is %s, the test asks as %s", got, agentAccount)

@@ -82,6 +82,21 @@ func one[T runtime.Object](t *testing.T, objects map[string][]runtime.Object) T 
 	return found[0]
 }
 
+// named returns the object of its type and name.
+func named[T interface {
+	runtime.Object
+	GetName() string
+}](t *testing.T, objects map[string][]runtime.Object, name string) T {
+	t.Helper()
+	for _, object := range find[T](objects) {
+		if object.GetName() == name {
+			return object
+		}
+	}
+	t.Fatalf("no %T %s", *new(T), name)
+	return *new(T)
+}
+
 func TestKustomizationHasEveryManifest(t *testing.T) {
 	var listed []string
 	files(t, func(file, text string) {

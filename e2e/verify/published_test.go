@@ -133,9 +133,12 @@ func TestClassesServeTheirDevices(t *testing.T) {
 
 // wantedClasses says which classes must serve the device.
 func wantedClasses(device resourceapi.Device) func(*resourceapi.DeviceClass) bool {
-	resource := "nvidia.com/gpu"
+	resource := ""
 	shape := *device.Attributes[wire.Type].StringValue
-	if shape == gpu.MIG.String() {
+	switch shape {
+	case gpu.Whole.String():
+		resource = "nvidia.com/gpu"
+	case gpu.MIG.String():
 		resource = "nvidia.com/mig-" + strings.ReplaceAll(*device.Attributes[wire.Profile].StringValue, "+", ".")
 	}
 	return func(class *resourceapi.DeviceClass) bool {
