@@ -15,6 +15,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/dra-driver/inventory"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
@@ -25,6 +26,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/instance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/telemetry"
 )
 
@@ -52,6 +54,7 @@ var (
 	_ inventory.Records  = (*checkpoint.Store)(nil)
 	_ publish.Inventory  = (*inventory.Inventory)(nil)
 	_ server.Claims      = (*prepare.Preparer)(nil)
+	_ server.Status      = (*status.Reporter)(nil)
 	_ telemetry.Hardware = (*nvml.Session)(nil)
 )
 
@@ -63,6 +66,7 @@ type agent struct {
 	specs     *cdi.Specs
 	preparer  *prepare.Preparer
 	publisher *publish.Publisher
+	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
 }
@@ -94,10 +98,13 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
 	registry := prometheus.NewRegistry()
+	a.status = status.New(status.Config{
+		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
+	})
 	a.preparer, err = prepare.New(seam(prepare.Config{
 		Inventory: a.inventory, Instances: a.session, Modes: a.session, TimeSlice: smi.New(c.nvidiaSMI), Shares: c.Shares,
 		Records: records, Specs: a.specs, Claims: reader,
-		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe,
+		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Settled: a.status.Settled,
 	}))
 	if err != nil {
 		return nil, err
@@ -105,7 +112,7 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options})
 	a.server = server.New(server.Config{
 		Driver: c.DriverName, Node: c.node, PodUID: c.podUID, PluginDir: c.data(), RegistryDir: c.registry,
-		Client: client, Claims: a.preparer, Translate: reader.Read, Metrics: server.NewMetrics(registry),
+		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: server.NewMetrics(registry),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
 	measure(ctx, registry, a, records, options)

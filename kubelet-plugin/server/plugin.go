@@ -56,15 +56,19 @@ func (p *plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceH
 func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
 	shape, finish := "", p.begin(ctx, preparing)
-	defer func() { finish(shape, err) }()
+	var answers []prepare.Answer
+	defer func() {
+		finish(shape, err)
+		p.tell(prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}, answers, err)
+	}()
 	defer recovered(ctx, &err)
 
 	claim, err := p.Translate(object)
 	if err != nil {
-		return nil, err
+		return nil, &unreadable{err}
 	}
 	shape = shapeOf(claim)
-	answers, err := p.Claims.Prepare(ctx, claim)
+	answers, err = p.Claims.Prepare(ctx, claim)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +81,12 @@ func (p *plugin) unprepare(ctx context.Context, object kubeletplugin.NamespacedO
 	defer func() { finish("", err) }()
 	defer recovered(ctx, &err)
 
-	return p.Claims.Unprepare(ctx, prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name})
+	claim := prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}
+	if err := p.Claims.Unprepare(ctx, claim); err != nil {
+		return err
+	}
+	p.Status.Unprepared(claim)
+	return nil
 }
 
 // devicesOf is the answer in kubelet's words.

@@ -34,6 +34,8 @@ type Config struct {
 	Claims Claims
 	// Translate reads an allocated claim.
 	Translate Translate
+	// Status tells the claims' users.
+	Status Status
 	// Metrics counts.
 	Metrics *Metrics
 }

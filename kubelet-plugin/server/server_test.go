@@ -47,6 +47,8 @@ func (c claims) Prepare(_ context.Context, claim prepare.Claim) ([]prepare.Answe
 	switch claim.Name {
 	case "busy":
 		return nil, fmt.Errorf("destroy it first: %w", gpu.ErrBusy)
+	case "cancelled":
+		return nil, fmt.Errorf("the agent ends: %w", context.Canceled)
 	case "panics":
 		panic("no such thing")
 	}
@@ -99,7 +101,7 @@ func config(t *testing.T, names ...string) Config {
 		Driver: "gpu.tessera.dev", Node: "node1", PodUID: "b5c0",
 		PluginDir: folder(t), RegistryDir: folder(t),
 		Client: fake.NewClientset(objects...), Claims: claims{}, Translate: translate,
-		Metrics: NewMetrics(prometheus.NewRegistry()),
+		Status: &told{}, Metrics: NewMetrics(prometheus.NewRegistry()),
 	}
 }
 

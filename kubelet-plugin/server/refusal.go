@@ -1,0 +1,79 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// Status tells the users of claims what became of them. It is told after every call of kubelet, in the
+// order in which the calls for one claim ended, and returns at once: whatever it writes, it writes later.
+type Status interface {
+	Prepared(claim prepare.Ref, answers []prepare.Answer)
+	// Refused says that a call to prepare the claim failed. The reason is one word in CamelCase, the
+	// message says what, where, and what to do.
+	Refused(claim prepare.Ref, reason, message string)
+	Unprepared(claim prepare.Ref)
+}
+
+// unreadable marks the error of a claim that asks for what is not there or cannot be.
+type unreadable struct{ error }
+
+// Unwrap returns the cause.
+func (u *unreadable) Unwrap() error { return u.error }
+
+// refusals are the causes that a user is told apart, the most telling first.
+var refusals = []struct {
+	is     func(error) bool
+	reason string
+	// advice is what the user can do.
+	advice string
+}{
+	{is(errPanic), "PrepareFailed", "this is a bug of the agent: report it with the agent's log; it tries again"},
+	{isA[*unreadable], "InvalidParameters", "correct the claim or its DeviceClass and make the claim anew"},
+	{is(gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver on the node or repair it; the agent tries again until then"},
+	{is(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or boot the node; to go on elsewhere delete the pod"},
+	{isA[*prepare.AlreadyHeld], "DeviceHeld", "the agent tries again until that claim is gone; to go on elsewhere delete the pod and the claim"},
+	{isA[*prepare.InTheWay], "DeviceHeld", "the agent tries again until it is destroyed; to go on elsewhere delete the pod and the claim"},
+	{is(gpu.ErrOccupied), "DeviceHeld", "the agent tries again until there is room; to go on elsewhere delete the pod and the claim"},
+	{is(gpu.ErrBusy), "DeviceBusy", "a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then"},
+	{isA[*prepare.DaemonFailed], "MPSDaemonNotReady", "look at the daemon's pod, which has the daemon's name, and its log; the agent tries again"},
+	{is(context.DeadlineExceeded), "Timeout", "the agent goes on with the next try"},
+	{is(gpu.ErrUnsupported), "Unsupported", "ask for another device or other parameters: this GPU cannot do it as it is set up"},
+}
+
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+func isA[T error](err error) bool {
+	_, found := errors.AsType[T](err)
+	return found
+}
+
+// refusal returns why a claim could not be prepared on the node, in a word and in a sentence.
+func refusal(err error, node string) (reason, message string) {
+	reason, advice := "PrepareFailed", "the agent tries again; its log on the node tells more"
+	for _, r := range refusals {
+		if r.is(err) {
+			reason, advice = r.reason, r.advice
+			break
+		}
+	}
+	return reason, fmt.Sprintf("on node %s: %v: %s", node, err, advice)
+}
+
+// tell passes on what became of the call to prepare the claim. What kubelet gave up, or the end of this
+// agent did, is no refusal: the next call goes on.
+func (s *Server) tell(claim prepare.Ref, answers []prepare.Answer, err error) {
+	switch {
+	case err == nil:
+		s.Status.Prepared(claim, answers)
+	case !errors.Is(err, context.Canceled):
+		reason, message := refusal(err, s.Node)
+		s.Status.Refused(claim, reason, message)
+	}
+}
