@@ -40,8 +40,10 @@ func targets() []target {
 	list := []target{
 		{nvmlLibrary, []string{"shared", "nvml"}, library("libnvidia-ml.so.1")},
 		{oldNVMLLibrary, []string{"shared", "nvml"}, append(library("libnvidia-ml.so.1"), "-DOLD_DRIVER", "-Wl,--version-script,old.map")},
-		{"libcuda.so", []string{"shared", "cuda"}, library("libcuda.so.1")},
-		{"nvidia-smi", []string{"smi"}, []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu:$ORIGIN/../lib64", "-ldl"}},
+		{"libcuda.so", []string{"shared", "cuda", "mps"}, library("libcuda.so.1")},
+		{"nvidia-smi", []string{"smi"}, program()},
+		{"nvidia-cuda-mps-control", []string{"mps", "mpscontrol"}, program()},
+		{"nvidia-cuda-mps-server", []string{"mps", "mpsserver"}, program()},
 	}
 	for _, companion := range companions() {
 		list = append(list, target{companion.name, []string{"companion"}, append(library(companion.soname), "-nostdlib")})
@@ -51,6 +53,16 @@ func targets() []target {
 
 func library(soname string) []string {
 	return []string{"-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname," + soname}
+}
+
+// program lets a program find the libraries of the driver root that it lies in.
+func program() []string {
+	return []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu:$ORIGIN/../lib64", "-ldl"}
+}
+
+// programs are the driver's tools that the fake has.
+func programs() []string {
+	return []string{"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"}
 }
 
 // companion is another library of a driver: it holds nothing, but a container must be given it.

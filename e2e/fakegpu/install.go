@@ -32,13 +32,21 @@ func SysRoot(dir string) string { return filepath.Join(dir, sysFolder) }
 // libraryFolder is where libraries are under the driver root.
 const libraryFolder = "usr/lib/x86_64-linux-gnu"
 
+// programFolder is where programs are under the driver root.
+const programFolder = "usr/bin"
+
 // Library is the path of libnvidia-ml.so.1.
 func Library(dir string) string {
 	return filepath.Join(DriverRoot(dir), libraryFolder, "libnvidia-ml.so.1")
 }
 
 // SMI is the path of nvidia-smi.
-func SMI(dir string) string { return filepath.Join(DriverRoot(dir), "usr/bin/nvidia-smi") }
+func SMI(dir string) string { return filepath.Join(DriverRoot(dir), programFolder, "nvidia-smi") }
+
+// MPSControl is the path of nvidia-cuda-mps-control; nvidia-cuda-mps-server lies beside it.
+func MPSControl(dir string) string {
+	return filepath.Join(DriverRoot(dir), programFolder, "nvidia-cuda-mps-control")
+}
 
 // stateFileName makes the state look like one of the driver's libraries: whoever mounts those into a
 // container mounts it too.
@@ -122,8 +130,10 @@ func writeDriver(ctx context.Context, root, version string) error {
 			return fmt.Errorf("install %s: %w", l.name, err)
 		}
 	}
-	if err := copyFile(engine.path("nvidia-smi"), filepath.Join(root, "usr/bin/nvidia-smi"), 0o755); err != nil {
-		return fmt.Errorf("install nvidia-smi: %w", err)
+	for _, name := range programs() {
+		if err := copyFile(engine.path(name), filepath.Join(root, programFolder, name), 0o755); err != nil {
+			return fmt.Errorf("install %s: %w", name, err)
+		}
 	}
 	for _, firmware := range []string{"gsp_ga10x.bin", "gsp_tu10x.bin"} {
 		path := filepath.Join(root, "lib/firmware/nvidia", version, firmware)

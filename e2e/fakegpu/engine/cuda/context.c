@@ -11,23 +11,43 @@ struct CUctx_st {
 	unsigned references; /* of a primary context */
 };
 
-enum { MOST = 16 * 15, WHOLE_GPU = 15 };
+enum { MOST = 16 * 15, PROHIBITED = 2, EXCLUSIVE_PROCESS = 3 };
 
 static struct CUctx_st primary[MOST];
 static unsigned contexts[MOST]; /* per device */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local CUcontext current;
 
+/* take holds the device for this process, or says why it cannot have it. */
+static CUresult take(const struct device *d)
+{
+	struct gpu_state state;
+	CUresult result = CUDA_ERROR_DEVICE_UNAVAILABLE;
+
+	if (d->mig)
+		return holder_take(d->gpu, d->instance, d->compute) ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+	holding_begin();
+	live_gpu(d->gpu, &state);
+	bool alone = state.compute_mode == EXCLUSIVE_PROCESS && !mps_client();
+	if (state.compute_mode != PROHIBITED && !(alone && held(d->gpu, HOLDS_GPU, 0, 1)))
+		result = holder_take(d->gpu, HOLDS_GPU, mps_client()) ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+	holding_end();
+	return result;
+}
+
 static CUresult hold(CUdevice number)
 {
+	CUresult result = CUDA_SUCCESS;
 	struct device *d;
 
 	TRY(device_get(number, &d));
+	TRY(mps_alive());
 	pthread_mutex_lock(&lock);
-	bool taken = contexts[number] || holder_take(d->gpu, d->mig ? d->instance : WHOLE_GPU, d->mig ? d->compute : 0);
-	contexts[number] += taken;
+	if (!contexts[number])
+		result = take(d);
+	contexts[number] += result == CUDA_SUCCESS;
 	pthread_mutex_unlock(&lock);
-	return taken ? CUDA_SUCCESS : CUDA_ERROR_NO_DEVICE;
+	return result;
 }
 
 static void let_go(CUdevice number)
@@ -38,7 +58,7 @@ static void let_go(CUdevice number)
 		return;
 	pthread_mutex_lock(&lock);
 	if (!--contexts[number])
-		holder_release(d->gpu, d->mig ? d->instance : WHOLE_GPU, d->mig ? d->compute : 0);
+		holder_release(d->gpu, d->mig ? d->instance : HOLDS_GPU, d->mig ? d->compute : mps_client());
 	pthread_mutex_unlock(&lock);
 }
 
@@ -107,7 +127,7 @@ CUresult context_current(CUdevice *number)
 	if (!current)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*number = current->device;
-	return CUDA_SUCCESS;
+	return mps_alive();
 }
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)

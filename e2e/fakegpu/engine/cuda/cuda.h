@@ -9,12 +9,18 @@ typedef enum {
 	CUDA_ERROR_INVALID_VALUE = 1,
 	CUDA_ERROR_OUT_OF_MEMORY = 2,
 	CUDA_ERROR_NOT_INITIALIZED = 3,
+	CUDA_ERROR_DEVICE_UNAVAILABLE = 46,
 	CUDA_ERROR_NO_DEVICE = 100,
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
 	CUDA_ERROR_NOT_FOUND = 500,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
+	CUDA_ERROR_MPS_CONNECTION_FAILED = 805,
+	CUDA_ERROR_MPS_RPC_FAILURE = 806,
+	CUDA_ERROR_MPS_SERVER_NOT_READY = 807,
+	CUDA_ERROR_MPS_MAX_CLIENTS_REACHED = 808,
+	CUDA_ERROR_MPS_CLIENT_TERMINATED = 810,
 	CUDA_ERROR_UNKNOWN = 999,
 } CUresult;
 
@@ -44,7 +50,26 @@ struct device {
 	unsigned char uuid[16], gpu_uuid[16];
 	unsigned long long memory;
 	unsigned multiprocessors;
+	/* Of a client of MPS: the server's number of the device, and the limit of its own environment. */
+	unsigned served;
+	unsigned long long limit;
 };
+
+/*
+ * MPS. A process is a client when a control daemon listens as it begins; from then on it depends on the
+ * server. mps_connect does that; mps_client says whether it is one.
+ */
+CUresult mps_connect(void);
+bool mps_client(void);
+/* mps_device applies what the server allows to a device; false when the server does not have it. */
+bool mps_device(struct device *device, unsigned number);
+/* mps_alive says what has become of the server: CUDA_SUCCESS, or what every call must answer now. */
+CUresult mps_alive(void);
+/* mps_memory takes or gives back memory and tells how much can be taken after that. */
+CUresult mps_memory(const char *verb, const struct device *device, size_t size, unsigned long long *room);
+
+/* device_uuid writes the UUID as text. */
+void device_uuid(const struct device *device, char *text, size_t size);
 
 /* device_get returns a device after cuInit. */
 CUresult device_get(CUdevice number, struct device **device);

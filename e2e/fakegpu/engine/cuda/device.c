@@ -105,7 +105,7 @@ static void find_devices(void)
 	}
 }
 
-static void uuid_text(const struct device *d, char *text, size_t size)
+void device_uuid(const struct device *d, char *text, size_t size)
 {
 	const unsigned char *b = d->uuid;
 
@@ -122,11 +122,24 @@ static const struct device *named(const char *name, const struct device *list, u
 	if (end != name && !*end)
 		return number < count ? &list[number] : NULL;
 	for (unsigned i = 0; i < count; i++) {
-		uuid_text(&list[i], text, sizeof text);
+		device_uuid(&list[i], text, sizeof text);
 		if (*name && !strncmp(text, name, strlen(name)))
 			return &list[i];
 	}
 	return NULL;
+}
+
+/* share keeps what the MPS server has. */
+static void share(void)
+{
+	unsigned count = devices.count;
+
+	devices.count = 0;
+	for (unsigned i = 0; i < count; i++)
+		if (mps_device(&devices.list[i], devices.count)) {
+			struct device kept = devices.list[i];
+			devices.list[devices.count++] = kept;
+		}
 }
 
 /* choose keeps what CUDA_VISIBLE_DEVICES names, up to the first name that means nothing. */
@@ -173,6 +186,13 @@ EXPORT CUresult cuInit(unsigned flags)
 	}
 	devices.count = 0;
 	find_devices();
+	CUresult connected = mps_connect();
+	if (connected != CUDA_SUCCESS) {
+		state_close();
+		return connected;
+	}
+	if (mps_client())
+		share();
 	if (getenv("CUDA_VISIBLE_DEVICES"))
 		choose(getenv("CUDA_VISIBLE_DEVICES"));
 	if (devices.count && devices.list[0].mig)
@@ -266,6 +286,7 @@ EXPORT CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 
 EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 {
+	struct gpu_state state;
 	struct device *d;
 
 	REQUIRE(value);
@@ -281,6 +302,10 @@ EXPORT CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		return CUDA_SUCCESS;
 	case 16: /* MULTIPROCESSOR_COUNT */
 		*value = d->multiprocessors;
+		return CUDA_SUCCESS;
+	case 20: /* COMPUTE_MODE */
+		live_gpu(d->gpu, &state);
+		*value = state.compute_mode;
 		return CUDA_SUCCESS;
 	case 33: /* PCI_BUS_ID */
 		*value = part->bus;

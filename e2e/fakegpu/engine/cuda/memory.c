@@ -26,10 +26,30 @@ static size_t used(CUdevice device)
 	return sum;
 }
 
+/* room is what can still be allocated. */
+static CUresult room(CUdevice number, const struct device *d, unsigned long long *bytes)
+{
+	size_t own = used(number);
+
+	if (!mps_client()) {
+		*bytes = d->memory - own;
+		return CUDA_SUCCESS;
+	}
+	TRY(mps_memory("room", d, 0, bytes));
+	if (d->limit && d->limit - own < *bytes)
+		*bytes = d->limit - own;
+	return CUDA_SUCCESS;
+}
+
 static CUresult reserve(CUdevice number, const struct device *d, size_t size, struct block **made)
 {
-	if (size > d->memory - used(number))
+	unsigned long long left;
+
+	TRY(room(number, d, &left));
+	if (size > left)
 		return CUDA_ERROR_OUT_OF_MEMORY;
+	if (mps_client())
+		TRY(mps_memory("take", d, size, &left));
 	void *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	*made = malloc(sizeof **made);
 	if (memory == MAP_FAILED || !*made)
@@ -69,9 +89,14 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 		}
 	pthread_mutex_unlock(&lock);
 	REQUIRE(found);
+	struct device *d;
+	unsigned long long left;
+	CUresult result = device_get(found->device, &d);
+	if (result == CUDA_SUCCESS && mps_client())
+		result = mps_memory("give", d, found->size, &left);
 	munmap(found->memory, found->size);
 	free(found);
-	return CUDA_SUCCESS;
+	return result;
 }
 
 EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
@@ -82,11 +107,13 @@ EXPORT CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
 	REQUIRE(free_bytes && total);
 	TRY(context_current(&number));
 	TRY(device_get(number, &d));
+	unsigned long long left = 0;
 	pthread_mutex_lock(&lock);
-	*free_bytes = d->memory - used(number);
+	CUresult result = room(number, d, &left);
 	pthread_mutex_unlock(&lock);
+	*free_bytes = left;
 	*total = d->memory;
-	return CUDA_SUCCESS;
+	return result;
 }
 
 CUresult memory_inside(CUdeviceptr at, size_t size)
@@ -105,6 +132,7 @@ CUresult memory_inside(CUdeviceptr at, size_t size)
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
 {
 	REQUIRE(from);
+	TRY(mps_alive());
 	TRY(memory_inside(to, size));
 	memcpy((void *)(uintptr_t)to, from, size);
 	return CUDA_SUCCESS;
@@ -113,6 +141,7 @@ EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
 EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size)
 {
 	REQUIRE(to);
+	TRY(mps_alive());
 	TRY(memory_inside(from, size));
 	memcpy(to, (const void *)(uintptr_t)from, size);
 	return CUDA_SUCCESS;

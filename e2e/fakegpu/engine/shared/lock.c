@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,3 +74,12 @@ bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count)
 {
 	return locked(state_fd(), holder(gpu, instance, compute), count);
 }
+
+/* flock(2) is a lock of its own beside those on ranges, and a read-only descriptor can have it for itself. */
+void holding_begin(void)
+{
+	while (flock(state_fd(), LOCK_EX) && errno == EINTR)
+		;
+}
+
+void holding_end(void) { flock(state_fd(), LOCK_UN); }

@@ -7,7 +7,7 @@
 /* The file's lock bytes lie far behind its end; the order is that of taking them. */
 enum {
 	LOCK_BUSY = 1 << 28,		/* + GPU */
-	LOCK_HOLDER = LOCK_BUSY + 256,	/* + GPU * 256 + instance * 16 + compute instance */
+	LOCK_HOLDER = LOCK_BUSY + 256,	/* + GPU * 256 + instance * 16 + compute instance; HOLDS_GPU for all of it */
 	LOCK_STATE = LOCK_BUSY - 1,
 };
 

@@ -62,3 +62,11 @@ void gpu_busy_end(unsigned gpu);
 bool holder_take(unsigned gpu, unsigned instance, unsigned compute);
 void holder_release(unsigned gpu, unsigned instance, unsigned compute);
 bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count);
+
+/* In the place of an instance: a context on a whole GPU. Clients of MPS have the second "compute
+ * instance" there, so that one process holds the GPU and they do too. */
+enum { HOLDS_GPU = 15 };
+
+/* Between the two, no other process takes or releases a GPU; in containers too. */
+void holding_begin(void);
+void holding_end(void);

@@ -1,0 +1,274 @@
+/* The daemon: who connects, and how it ends. */
+#define _GNU_SOURCE
+#include "control.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { CONNECTIONS = 128 };
+
+/* A connection that has not been handed over: a command line, or one that has not said what it is. */
+static struct connection { int fd; bool ui; } connection[CONNECTIONS];
+static unsigned connections;
+
+static int64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return now.tv_sec * 1000LL + now.tv_nsec / 1000000;
+}
+
+static void finish(int status)
+{
+	char path[PATH_MAX];
+
+	for (unsigned i = 0; i < SERVERS; i++)
+		if (control.server[i].pid) {
+			kill(control.server[i].pid, SIGTERM);
+			forget(&control.server[i]);
+		}
+	if (pipe_path(path, "control"))
+		unlink(path);
+	if (pipe_path(path, "nvidia-cuda-mps-control.pid"))
+		unlink(path);
+	log_line("Exit");
+	if (control.quit >= 0)
+		post(control.quit, -1, "%s", "");
+	exit(status);
+}
+
+/* claim makes this the only daemon of the folder; a lock that ends with its holder says so. */
+static void claim(void)
+{
+	char path[PATH_MAX];
+	FILE *file;
+
+	int fd = pipe_path(path, "control_lock") ? open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600) : -1;
+	if (fd < 0) {
+		puts("Cannot find MPS control daemon process");
+		exit(1);
+	}
+	if (flock(fd, LOCK_EX | LOCK_NB)) {
+		puts("An instance of this daemon is already running");
+		exit(1);
+	}
+	file = pipe_path(path, "nvidia-cuda-mps-control.pid") ? fopen(path, "we") : NULL;
+	if (file) {
+		fprintf(file, "%d", getpid());
+		fclose(file);
+	}
+}
+
+static int listen_here(void)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || !pipe_path(address.sun_path, "control") || (unlink(address.sun_path) && errno != ENOENT) ||
+	    bind(fd, (struct sockaddr *)&address, sizeof address) || chmod(address.sun_path, 0777) || listen(fd, CONNECTIONS)) {
+		puts("Cannot find MPS control daemon process");
+		exit(1);
+	}
+	log_line("Starting control daemon using socket %s", address.sun_path);
+	return fd;
+}
+
+/* read_limits takes the defaults from the environment. */
+static void read_limits(void)
+{
+	const char *percentage = getenv("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), *memory = getenv("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT");
+	const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+	char *copy = strdup(visible ? visible : ""), *rest = copy;
+	double value;
+
+	if (percentage && parse_percentage(percentage, &value))
+		control.percentage = value;
+	for (unsigned i = 0; memory && i < MPS_DEVICES; i++) {
+		char *name = rest ? strsep(&rest, ",") : NULL;
+		control.memory[i] = memory_limit(memory, i, name && *name ? name : NULL);
+	}
+	free(copy);
+}
+
+static void close_connection(unsigned at)
+{
+	if (connection[at].ui)
+		log_line("UI closed");
+	if (connection[at].fd == control.quit)
+		control.quit = -1;
+	close(connection[at].fd);
+	connection[at] = connection[--connections];
+}
+
+/* hand_over gives a client to a server, or tells it why there is none. */
+static void hand_over(int fd, pid_t pid, uid_t uid)
+{
+	int code = MPS_SERVER_NOT_READY;
+	struct server *server = control.quitting ? NULL : server_for(uid, &code);
+
+	if (!server || !post(server->fd, fd, "client %d", pid)) {
+		post(fd, -1, "error %d", code);
+		return;
+	}
+	if (server->clients < MPS_CLIENTS)
+		server->client[server->clients++] = pid;
+}
+
+static void greet(unsigned at, const char *packet)
+{
+	int fd = connection[at].fd;
+	pid_t pid;
+	uid_t uid;
+
+	bool known = peer(fd, &pid, &uid), trusted = known && (!uid || uid == getuid());
+	if (known && !strcmp(packet, "client") && (trusted || control.multiuser || !getuid())) {
+		hand_over(fd, pid, uid);
+		close_connection(at);
+	} else if (trusted && !strcmp(packet, "ui")) {
+		log_line("NEW UI");
+		connection[at].ui = true;
+		post(fd, -1, "ok");
+	} else {
+		log_line("User did not send valid credentials");
+		close_connection(at);
+	}
+}
+
+/* quit begins the end: no new clients, and servers end after their last one. */
+static void quit(int fd, const char *line)
+{
+	char end;
+	unsigned seconds;
+	int count = sscanf(line, "quit -t %u %c", &seconds, &end);
+
+	if (strcmp(line, "quit") && count != 1) {
+		post(fd, -1, "Invalid arguments: %s", line);
+		return;
+	}
+	control.quitting = true;
+	control.quit = fd;
+	control.deadline = count == 1 ? now_ms() + seconds * 1000LL : 0;
+	for (unsigned i = 0; i < SERVERS; i++)
+		if (control.server[i].pid)
+			post(control.server[i].fd, -1, "shutdown");
+}
+
+static void serve(unsigned at)
+{
+	char packet[PACKET], answer[PACKET] = "";
+	int fd = connection[at].fd;
+
+	if (!fetch(fd, packet, NULL)) {
+		close_connection(at);
+		return;
+	}
+	if (!connection[at].ui) {
+		greet(at, packet);
+		return;
+	}
+	log_line("Cmd:%s", packet);
+	if (!strcmp(packet, "quit") || !strncmp(packet, "quit ", 5)) {
+		quit(fd, packet);
+		return;
+	}
+	command(packet, answer, sizeof answer);
+	if (*answer)
+		log_line("%.*s", (int)(strlen(answer) - (answer[strlen(answer) - 1] == '\n')), answer);
+	post(fd, -1, "%s", answer);
+}
+
+/* end_in_time forces the end once quit -t has waited enough, and ends when no server is left. */
+static void end_in_time(void)
+{
+	if (!control.quitting)
+		return;
+	if (control.deadline && now_ms() >= control.deadline) {
+		control.deadline = 0;
+		for (unsigned i = 0; i < SERVERS; i++)
+			if (control.server[i].pid)
+				post(control.server[i].fd, -1, "terminate 0");
+	}
+	if (!serving())
+		finish(0);
+}
+
+static int watch_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	sigaddset(&set, SIGHUP);
+	sigprocmask(SIG_BLOCK, &set, NULL);
+	return signalfd(-1, &set, SFD_CLOEXEC);
+}
+
+static void loop(int listener, int signals)
+{
+	for (;;) {
+		struct pollfd waits[2 + SERVERS + CONNECTIONS];
+		unsigned known = connections;
+		waits[0] = (struct pollfd){.fd = listener, .events = known < CONNECTIONS ? POLLIN : 0};
+		waits[1] = (struct pollfd){.fd = signals, .events = POLLIN};
+		for (unsigned i = 0; i < SERVERS; i++)
+			waits[2 + i] = (struct pollfd){.fd = control.server[i].pid ? control.server[i].fd : -1, .events = POLLIN};
+		for (unsigned i = 0; i < known; i++)
+			waits[2 + SERVERS + i] = (struct pollfd){.fd = connection[i].fd, .events = POLLIN};
+		poll(waits, 2 + SERVERS + known, control.deadline ? 100 : -1);
+		if (waits[1].revents)
+			finish(1);
+		for (unsigned i = 0; i < SERVERS; i++)
+			if (waits[2 + i].revents)
+				hear(&control.server[i]);
+		for (unsigned i = known; i-- > 0;)
+			if (waits[2 + SERVERS + i].revents)
+				serve(i);
+		if (waits[0].revents) {
+			log_line("Accepting connection...");
+			int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+			if (fd >= 0)
+				connection[connections++] = (struct connection){.fd = fd};
+		}
+		end_in_time();
+	}
+}
+
+void run_daemon(int ready)
+{
+	char path[PATH_MAX];
+
+	if (pipe_path(path, "")) {
+		path[strlen(path) - 1] = 0;
+		mkdir(path, 0755);
+	}
+	claim();
+	log_open("control.log", "Control", control.loud);
+	int listener = listen_here();
+	log_line("CUDA MPS Control binary version: 13000");
+	read_limits();
+	int signals = watch_signals();
+	if (ready >= 0) {
+		int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
+		for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+			dup2(nothing, fd);
+		if (write(ready, "", 1) != 1)
+			exit(1);
+		close(ready);
+	}
+	loop(listener, signals);
+}
