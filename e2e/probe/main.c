@@ -3,6 +3,7 @@
 //   probe [devices]                 the GPUs and MIG devices that the driver shows
 //   probe isolation [MAJORS MINORS] which device numbers can be opened; needs CAP_MKNOD
 //   probe vectoradd                 compute something with CUDA
+//   probe share [MIB|all [SECONDS]] what of each device may be used; allocate, and watch the context
 //
 // With --stay SECONDS in front it stays that long after the answer, or until SIGTERM, and so keeps what it
 // was given.
@@ -47,7 +48,9 @@ static int answer(int argc, char **argv) {
 		return isolation(argc - 1, argv + 1);
 	if (strcmp(argv[0], "vectoradd") == 0)
 		return vectoradd();
-	fprintf(stderr, "unknown question %s: must be one of devices, isolation, vectoradd\n", argv[0]);
+	if (strcmp(argv[0], "share") == 0)
+		return share(argc - 1, argv + 1);
+	fprintf(stderr, "unknown question %s: must be one of devices, isolation, vectoradd, share\n", argv[0]);
 	return 2;
 }
 
