@@ -9,7 +9,7 @@ GO    ?= go
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/tools e2e/oracle e2e/promql $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod))
+MODULES      := . e2e/tools e2e/oracle e2e/promql $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 FUZZTIME     ?= 30s

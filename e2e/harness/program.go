@@ -25,12 +25,17 @@ func CheckRoot() error {
 
 // Build builds a program of the tree to the path; args are those of go build.
 func Build(ctx context.Context, path string, args ...string) error {
+	return BuildIn(ctx, ".", path, args...)
+}
+
+// BuildIn is Build for a module of its own in a folder of the tree.
+func BuildIn(ctx context.Context, module, path string, args ...string) error {
 	source, err := binaries.Source()
 	if err != nil {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", append([]string{"build", "-o", path}, args...)...)
-	cmd.Dir = source
+	cmd.Dir = filepath.Join(source, module)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build %s: %w\n%s", filepath.Base(path), err, out)
 	}

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	oci "github.com/opencontainers/runtime-spec/specs-go"
+	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// The variants.
+const (
+	bare         = "without CDI"
+	withoutHooks = "CDI without hooks"
+	withOurs     = "CDI"
+	withTheirs   = "CDI with NVIDIA's hooks"
+)
+
+// machine is the node of every row.
+const machine = "h100x8"
+
+// variant is a way to start the container.
+type variant struct {
+	name string
+	spec oci.Spec
+}
+
+// driver reports whether the container should find the driver.
+func (v variant) driver() bool { return v.name == withOurs || v.name == withTheirs }
+
+// variants writes our CDI specs for a whole GPU and applies them as container runtimes do.
+func (b *bench) variants(ctx context.Context) ([]variant, error) {
+	dir, err := b.folder.Sub("machine")
+	if err != nil {
+		return nil, err
+	}
+	if err := fakegpu.Install(ctx, dir, fakegpu.Spec{Machine: machine}); err != nil {
+		return nil, err
+	}
+	found, err := gputest.FindMachine(machine)
+	if err != nil {
+		return nil, err
+	}
+	node, err := found.Node("node1")
+	if err != nil {
+		return nil, err
+	}
+	specs := cdi.New(cdi.Config{
+		Dir: filepath.Join(dir, "cdi"), Hook: b.ours, Leads: func() bool { return true },
+		Roots: driverroot.Roots{
+			Host: "/", Proc: fakegpu.ProcRoot(dir), Sys: fakegpu.SysRoot(dir),
+			Driver: fakegpu.DriverRoot(dir), Dev: fakegpu.DevRoot(dir),
+		},
+	})
+	g := node.GPUs[0]
+	ids, err := specs.Write("claim", []prepare.Prepared{{
+		Result: prepare.Result{Device: g.Name()}, Use: gpu.Device{GPU: g.Name(), Use: gpu.Use{Shape: gpu.Whole}}, GPU: g,
+	}})
+	if err != nil {
+		return nil, err
+	}
+	full := container()
+	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(filepath.Join(dir, "cdi")), cdiapi.WithAutoRefresh(false))
+	if err != nil {
+		return nil, err
+	}
+	if missing, err := cache.InjectDevices(&full, ids[0]...); err != nil {
+		return nil, fmt.Errorf("inject %v: %w", missing, err)
+	}
+	return []variant{{bare, container()}, {withoutHooks, hooked(full, "")}, {withOurs, full}, {withTheirs, hooked(full, b.theirs)}}, nil
+}
+
+// hooked returns the spec with the program behind the same hooks; without a program there are none.
+func hooked(spec oci.Spec, program string) oci.Spec {
+	hooks := &oci.Hooks{}
+	for _, h := range spec.Hooks.CreateContainer {
+		if program != "" {
+			h.Path, h.Args = program, append([]string{peer}, h.Args[1:]...)
+			hooks.CreateContainer = append(hooks.CreateContainer, h)
+		}
+	}
+	spec.Hooks = hooks
+	return spec
+}
+
+// container is the unprivileged container of every variant, without devices of ours.
+func container() oci.Spec {
+	return oci.Spec{
+		Version: "1.1.0",
+		Process: &oci.Process{Cwd: "/", User: oci.User{UID: 1000, GID: 1000}, NoNewPrivileges: true},
+		Root:    &oci.Root{Path: "rootfs", Readonly: true},
+		Mounts: []oci.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs", Options: []string{"nosuid", "mode=755"}},
+		},
+		Linux: &oci.Linux{
+			Namespaces: []oci.LinuxNamespace{
+				{Type: oci.PIDNamespace}, {Type: oci.MountNamespace}, {Type: oci.IPCNamespace}, {Type: oci.NetworkNamespace}, {Type: oci.UTSNamespace},
+			},
+		},
+	}
+}
