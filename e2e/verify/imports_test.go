@@ -46,7 +46,7 @@ var law = []row{
 	{"kubelet-plugin/cdi", []string{"api/gpu", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
 	{"kubelet-plugin/hook", []string{"kubelet-plugin/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/ldso", nil},
-	{"kubelet-plugin/mps", []string{"api/gpu", klog}},
+	{"kubelet-plugin/mps", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
 	{"kubelet-plugin/vfio", []string{"api/gpu", klog}},
 	{"kubelet-plugin/status", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 	{"kubelet-plugin/telemetry", []string{"api/gpu", "kubelet-plugin/prepare", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}},

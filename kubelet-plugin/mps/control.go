@@ -1,0 +1,247 @@
+package mps
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Program is the driver's nvidia-cuda-mps-control as this process can run it. Paths are those of this
+// process's own mount namespace.
+//
+// The program is not started in the driver's root: that root may have neither libc nor /dev, and the
+// folders of a daemon would have to be mounted into it. Nor is it given the root's library folders,
+// which may hold another libc than the one that starts it. It gets a folder with the driver's own
+// libraries alone, and runs on every glibc on which the driver's library runs.
+type Program struct {
+	// Path is the program; nvidia-cuda-mps-server lies beside it.
+	Path string
+	// Libraries are the driver's shared libraries.
+	Libraries []Library
+}
+
+// Library is a shared library of the driver, or another name of one.
+type Library struct {
+	// Name is the file's name, Target the path of the file or the name of another library.
+	Name, Target string
+}
+
+// link fills a folder with links to the libraries.
+func (p Program) link(folder string) error {
+	if err := os.RemoveAll(folder); err != nil {
+		return err
+	}
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		return err
+	}
+	for _, l := range p.Libraries {
+		if err := os.Symlink(l.Target, filepath.Join(folder, l.Name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// How long the control daemon may take.
+const (
+	// startLimit is for its first answer, commandLimit for each answer, quitLimit for its end after it
+	// was told to; a pod has 30 s.
+	startLimit   = 30 * time.Second
+	commandLimit = 10 * time.Second
+	quitLimit    = 10 * time.Second
+	// firstPause lies between the first tries to reach a daemon that starts.
+	firstPause = 20 * time.Millisecond
+)
+
+// control is a control daemon that was started.
+type control struct {
+	program string
+	env     []string
+	cmd     *exec.Cmd
+	said    *tail
+	// done is closed when the daemon has ended; err is valid from then on.
+	done chan struct{}
+	err  error
+}
+
+// start starts a control daemon in the folder. It inherits the lock and dies with this process.
+//
+// Without -multiuser-server clients of another user than the first one's would wait until all of his
+// have ended; the GPU belongs to the daemon's claims, whose containers run as whom they like.
+func start(program Program, folder string, c configuration, lock *os.File) (*control, error) {
+	pipe, logs, libraries := filepath.Join(folder, pipeName), filepath.Join(folder, logName), filepath.Join(folder, libName)
+	if err := program.link(libraries); err != nil {
+		return nil, fmt.Errorf("link the driver's libraries: %w", err)
+	}
+	if err := empty(pipe); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(logs, 0o755); err != nil {
+		return nil, err
+	}
+	d := &control{program: program.Path, said: &tail{}, done: make(chan struct{})}
+	d.env = []string{
+		"PATH=" + filepath.Dir(program.Path) + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		"LD_LIBRARY_PATH=" + libraries,
+		"CUDA_MPS_PIPE_DIRECTORY=" + pipe,
+		"CUDA_MPS_LOG_DIRECTORY=" + logs,
+		"CUDA_VISIBLE_DEVICES=" + c.Visible,
+	}
+	d.cmd = exec.Command(program.Path, "-f", "-multiuser-server")
+	// A client may connect before the first command is through: the limits stand from the beginning.
+	d.cmd.Env = append(d.env, c.environment()...)
+	d.cmd.Stdout, d.cmd.Stderr = d.said, d.said
+	d.cmd.ExtraFiles = []*os.File{lock}
+	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	d.cmd.WaitDelay = time.Second
+	started := make(chan error, 1)
+	go d.run(started)
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", program.Path, err)
+	}
+	return d, nil
+}
+
+// run starts the daemon and waits for it on one thread: the kernel sends Pdeathsig when the thread that
+// started it ends (prctl(2), PR_SET_PDEATHSIG).
+func (d *control) run(started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := d.cmd.Start()
+	started <- err
+	if err != nil {
+		return
+	}
+	d.err = d.cmd.Wait()
+	close(d.done)
+}
+
+// environment returns the limits for the daemon's environment, which it reads when it starts.
+func (c configuration) environment() []string {
+	var env []string
+	if c.ActiveThreadPercentage > 0 {
+		env = append(env, "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="+strconv.Itoa(c.ActiveThreadPercentage))
+	}
+	if c.PinnedMemoryBytes > 0 {
+		var limits []string
+		for device := range c.devices() {
+			limits = append(limits, fmt.Sprintf("%d=%s", device, c.memory()))
+		}
+		env = append(env, "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="+strings.Join(limits, ","))
+	}
+	return env
+}
+
+// command has the daemon carry out one line and returns its answer.
+func (d *control) command(ctx context.Context, line string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, commandLimit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, d.program)
+	cmd.Env = d.env
+	cmd.Stdin = strings.NewReader(line + "\n")
+	cmd.WaitDelay = time.Second
+	output, err := cmd.CombinedOutput()
+	answer := strings.TrimSpace(string(output))
+	if err != nil {
+		return "", fmt.Errorf("%s: %w%s", line, err, quoted(answer))
+	}
+	return answer, nil
+}
+
+// ready waits until the daemon answers.
+func (d *control) ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	for pause := firstPause; ; pause = min(2*pause, look) {
+		_, err := d.servers(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-d.done:
+			return d.ended()
+		case <-ctx.Done():
+			return fmt.Errorf("the daemon does not answer: %w", err)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// servers returns the process IDs of the daemon's servers. It starts them itself, for its clients.
+func (d *control) servers(ctx context.Context) ([]string, error) {
+	answer, err := d.command(ctx, "get_server_list")
+	if err != nil {
+		return nil, err
+	}
+	pids := strings.Fields(answer)
+	for _, pid := range pids {
+		if _, err := strconv.Atoi(pid); err != nil {
+			return nil, fmt.Errorf("get_server_list: not a list of process IDs%s", quoted(answer))
+		}
+	}
+	return pids, nil
+}
+
+// ended says how a daemon ended that nobody told to.
+func (d *control) ended() error {
+	said := quoted(d.said.String())
+	if d.err != nil {
+		return fmt.Errorf("%s ended: %w%s", d.program, d.err, said)
+	}
+	return fmt.Errorf("%s ended by itself%s", d.program, said)
+}
+
+// quit ends the daemon and its servers, and kills them if they do not end in time.
+func (d *control) quit(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+	defer cancel()
+	var errs []error
+	select {
+	case <-d.done:
+	default:
+		// The daemon waits for clients; those that are left over must not keep it.
+		if _, err := d.command(ctx, "quit"); err != nil {
+			errs = append(errs, err)
+		}
+		select {
+		case <-d.done:
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("the daemon does not end within %v: killing it", limit), d.cmd.Process.Kill())
+			<-d.done
+		}
+	}
+	return errors.Join(append(errs, endChildren())...)
+}
+
+// empty makes a folder that everybody can enter and takes out what an earlier daemon left. The folder
+// itself stays: containers have it mounted.
+func empty(folder string) error {
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if err := os.RemoveAll(filepath.Join(folder, entry.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func quoted(said string) string {
+	if said = strings.Join(strings.Fields(said), " "); said == "" {
+		return ""
+	}
+	return ": " + said
+}

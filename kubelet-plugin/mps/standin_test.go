@@ -1,0 +1,179 @@
+package mps
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The test's own program plays four parts, told apart by roleVariable: the tests, a supervisor, the
+// driver's nvidia-cuda-mps-control (with -f the daemon, else its command line), and a server of it.
+const (
+	roleVariable   = "TESSERA_TEST_ROLE"
+	folderVariable = "TESSERA_TEST_FOLDER"
+	// stageVariable is the folder through which the tests direct the stand-in.
+	stageVariable = "TESSERA_TEST_STAGE"
+)
+
+func TestMain(m *testing.M) {
+	var err error
+	switch os.Getenv(roleVariable) {
+	case "supervisor":
+		err = superviseStage(os.Getenv(folderVariable), os.Getenv(stageVariable))
+	case "control":
+		err = standIn(os.Getenv(stageVariable))
+	case "server":
+		select {}
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// superviseStage is the main function of a supervisor whose driver is the stand-in.
+func superviseStage(folder, stage string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	s := NewSupervisor(SupervisorConfig{Folder: folder, Pod: "pod-1", Program: func() (Program, error) {
+		path := filepath.Join(stage, "nvidia-cuda-mps-control")
+		if _, err := os.Stat(path); err != nil {
+			return Program{}, err
+		}
+		return Program{Path: path, Libraries: []Library{{Name: "libcuda.so.1", Target: "/driver/libcuda.so.1"}}}, nil
+	}})
+	s.patience, s.quitLimit = 300*time.Millisecond, 500*time.Millisecond
+	return s.Run(ctx)
+}
+
+// standIn plays nvidia-cuda-mps-control as its manual describes it, and strictly: a line that it does
+// not know is an error.
+func standIn(stage string) error {
+	socket := filepath.Join(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "control")
+	if !slices.Contains(os.Args, "-f") {
+		return ask(socket)
+	}
+	if text, err := os.ReadFile(filepath.Join(stage, "refuse")); err == nil {
+		return fmt.Errorf("%s", text)
+	}
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		return err
+	}
+	c := &character{stage: stage, limits: map[string]string{}}
+	c.write("daemon", strconv.Itoa(os.Getpid())+" "+strings.Join(os.Args[1:], " "))
+	c.write("environment", strings.Join(os.Environ(), "\n"))
+	for {
+		connection, err := listener.Accept()
+		if err != nil {
+			return err
+		}
+		line, err := bufio.NewReader(connection).ReadString('\n')
+		if err != nil {
+			return err
+		}
+		answer, err := c.obey(strings.Fields(line))
+		if err != nil {
+			answer = "error " + err.Error()
+		}
+		fmt.Fprint(connection, answer)
+		connection.Close()
+		if c.over {
+			return nil
+		}
+	}
+}
+
+// ask passes the standard input on to the daemon.
+func ask(socket string) error {
+	connection, err := net.Dial("unix", socket)
+	if err != nil {
+		return fmt.Errorf("Cannot find MPS control daemon process") //nolint:revive,staticcheck // the program's own words
+	}
+	if _, err := io.Copy(connection, os.Stdin); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(connection)
+	if err != nil {
+		return err
+	}
+	if refusal, ok := strings.CutPrefix(string(answer), "error "); ok {
+		return fmt.Errorf("%s", refusal)
+	}
+	fmt.Print(string(answer))
+	return nil
+}
+
+// character is a daemon of the stand-in.
+type character struct {
+	stage   string
+	servers []*exec.Cmd
+	// limits are those in effect: of each server by its PID, of later ones by "default".
+	limits map[string]string
+	over   bool
+}
+
+func (c *character) write(name, text string) {
+	if err := os.WriteFile(filepath.Join(c.stage, name), []byte(text), 0o600); err != nil {
+		panic(err)
+	}
+}
+
+func (c *character) obey(words []string) (string, error) {
+	log, err := os.OpenFile(filepath.Join(c.stage, "commands"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer log.Close()
+	verb, arguments := words[0], words[1:]
+	if !strings.HasPrefix(verb, "get_") && verb != "connect" {
+		fmt.Fprintln(log, strings.Join(words, " "))
+	}
+	switch {
+	case verb == "get_server_list" && len(arguments) == 0:
+		var pids []string
+		for _, s := range c.servers {
+			pids = append(pids, strconv.Itoa(s.Process.Pid)+"\n")
+		}
+		return strings.Join(pids, ""), nil
+	case verb == "get_default_active_thread_percentage" && len(arguments) == 0:
+		return c.limits["default active_thread_percentage"] + ".0\n", nil
+	case verb == "connect": // not a command: a client comes
+		server := exec.Command(os.Args[0])
+		server.Env = append(os.Environ(), roleVariable+"=server")
+		if err := server.Start(); err != nil {
+			return "", err
+		}
+		c.servers = append(c.servers, server)
+		return strconv.Itoa(server.Process.Pid), nil
+	case verb == "quit":
+		if _, err := os.Stat(filepath.Join(c.stage, "stubborn")); err == nil {
+			return "", nil
+		}
+		c.over = true
+		return "", nil
+	case strings.HasPrefix(verb, "set_default_") && len(arguments) == strings.Count(verb, "mem")+1:
+		c.limits["default "+strings.TrimPrefix(verb, "set_default_")] = arguments[len(arguments)-1]
+		return "", nil
+	case strings.HasPrefix(verb, "set_") && len(arguments) == strings.Count(verb, "mem")+2:
+		if !slices.ContainsFunc(c.servers, func(s *exec.Cmd) bool { return strconv.Itoa(s.Process.Pid) == arguments[0] }) {
+			return "", fmt.Errorf("no server %s", arguments[0])
+		}
+		return "", nil
+	}
+	return "", fmt.Errorf("unknown command: %s", strings.Join(words, " "))
+}

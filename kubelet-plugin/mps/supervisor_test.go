@@ -1,0 +1,383 @@
+package mps
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// stage is a daemon's folder with a supervisor and the stand-in.
+type stage struct {
+	t           *testing.T
+	folder, dir string
+	supervisor  *exec.Cmd
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{t: t, folder: t.TempDir(), dir: t.TempDir()}
+	s.install()
+	s.start()
+	return s
+}
+
+// install puts the stand-in where the driver is looked for.
+func (s *stage) install() {
+	s.t.Helper()
+	program := "#!/bin/sh\nexport " + roleVariable + "=control " + stageVariable + "='" + s.dir + "'\nexec '" + os.Args[0] + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(s.dir, "nvidia-cuda-mps-control"), []byte(program), 0o755); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) start() {
+	s.t.Helper()
+	s.supervisor = exec.Command(os.Args[0])
+	s.supervisor.Env = append(os.Environ(), roleVariable+"=supervisor", folderVariable+"="+s.folder, stageVariable+"="+s.dir)
+	var said strings.Builder
+	s.supervisor.Stdout, s.supervisor.Stderr = &said, &said
+	// What an unclean end leaves holds the output open.
+	s.supervisor.WaitDelay = time.Second
+	if err := s.supervisor.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	supervisor := s.supervisor
+	s.t.Cleanup(func() {
+		if supervisor.ProcessState == nil {
+			_ = supervisor.Process.Signal(syscall.SIGTERM)
+			_ = supervisor.Wait()
+		}
+		if s.t.Failed() {
+			s.t.Logf("the supervisor said:\n%s", &said)
+		}
+	})
+}
+
+func (s *stage) configure(c configuration) {
+	s.t.Helper()
+	if err := write(s.folder, configName, c); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *stage) pods() *Pods { return New(Config{Dir: filepath.Dir(s.folder)}) }
+
+func (s *stage) observe() (state, bool) {
+	s.t.Helper()
+	seen, serves, err := s.pods().observe(filepath.Base(s.folder))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return seen, serves
+}
+
+// await waits until the daemon serves under the configuration.
+func (s *stage) await(c configuration) state {
+	s.t.Helper()
+	var seen state
+	eventually(s.t, "the daemon serves", func() bool {
+		var serves bool
+		seen, serves = s.observe()
+		return serves && seen.Config == c
+	})
+	return seen
+}
+
+// read returns what the stand-in wrote.
+func (s *stage) read(name string) string {
+	s.t.Helper()
+	text, err := os.ReadFile(filepath.Join(s.dir, name))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.t.Fatal(err)
+	}
+	return string(text)
+}
+
+func (s *stage) commands() []string {
+	s.t.Helper()
+	return strings.Split(strings.TrimSpace(s.read("commands")), "\n")
+}
+
+// pid returns the control daemon's process.
+func (s *stage) pid() int {
+	s.t.Helper()
+	pid, _, _ := strings.Cut(s.read("daemon"), " ")
+	number, err := strconv.Atoi(pid)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return number
+}
+
+// connect has a client come and returns the process of its server.
+func (s *stage) connect() int {
+	s.t.Helper()
+	d := &control{program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), env: []string{"CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, pipeName)}}
+	answer, err := d.command(s.t.Context(), "connect")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	pid, err := strconv.Atoi(answer)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return pid
+}
+
+func (s *stage) held(m mark) bool {
+	s.t.Helper()
+	held, err := locked(s.folder, m)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return held
+}
+
+func (s *stage) signal(signal syscall.Signal) error {
+	s.t.Helper()
+	if err := s.supervisor.Process.Signal(signal); err != nil {
+		s.t.Fatal(err)
+	}
+	return s.supervisor.Wait()
+}
+
+// runs reports whether the process is there and not a zombie.
+func runs(pid int) bool {
+	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
+	return err == nil && !strings.Contains(string(text), ") Z ")
+}
+
+func eventually(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+var limited = configuration{Name: "mps-gpu", GPU: "gpu", Visible: "GPU-1,GPU-2", ActiveThreadPercentage: 40, PinnedMemoryBytes: 3<<30 + 1000}
+
+func TestSupervisorServesUnderLimits(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	seen := s.await(limited)
+	if seen.Pod != "pod-1" || seen.Restarts != 0 || seen.LastError != "" {
+		t.Errorf("state of a daemon that serves: %+v", seen)
+	}
+	if !strings.HasSuffix(s.read("daemon"), "-f -multiuser-server") {
+		t.Errorf("the daemon was started as %q", s.read("daemon"))
+	}
+	for _, want := range []string{
+		"CUDA_VISIBLE_DEVICES=GPU-1,GPU-2", "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, "pipe"), "CUDA_MPS_LOG_DIRECTORY=" + filepath.Join(s.folder, "log"),
+		"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=40", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3072M,1=3072M",
+	} {
+		if !strings.Contains("\n"+s.read("environment")+"\n", "\n"+want+"\n") {
+			t.Errorf("the daemon's environment lacks %s", want)
+		}
+	}
+	want := []string{
+		"set_default_active_thread_percentage 40",
+		"set_default_device_pinned_mem_limit 0 3072M", "set_default_device_pinned_mem_limit 1 3072M",
+	}
+	if diff := cmp.Diff(want, s.commands()); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	if target, err := os.Readlink(filepath.Join(s.folder, "lib/libcuda.so.1")); err != nil || target != "/driver/libcuda.so.1" {
+		t.Errorf("the driver's library: %s, %v", target, err)
+	}
+}
+
+// A second claim has other limits: servers that run are told, too, and nobody loses a connection.
+func TestSupervisorFollowsLimits(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	daemon, server := s.pid(), strconv.Itoa(s.connect())
+	wider := limited
+	wider.ActiveThreadPercentage, wider.PinnedMemoryBytes = 0, 5<<30
+	s.configure(wider)
+	s.await(wider)
+	want := []string{
+		"set_default_active_thread_percentage 100",
+		"set_default_device_pinned_mem_limit 0 5120M", "set_default_device_pinned_mem_limit 1 5120M",
+		"set_active_thread_percentage " + server + " 100",
+		"set_device_pinned_mem_limit " + server + " 0 5120M", "set_device_pinned_mem_limit " + server + " 1 5120M",
+	}
+	if diff := cmp.Diff(want, s.commands()[3:]); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	if s.pid() != daemon {
+		t.Error("another daemon was started for a change of limits")
+	}
+}
+
+func TestSupervisorStartsAnotherDaemonForOtherDevices(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	daemon, server := s.pid(), s.connect()
+	free := limited
+	free.PinnedMemoryBytes = 0 // no command lifts a memory limit
+	s.configure(free)
+	seen := s.await(free)
+	if s.pid() == daemon || runs(daemon) || runs(server) {
+		t.Error("the former daemon was not replaced as a whole")
+	}
+	if seen.Restarts != 0 {
+		t.Errorf("a wanted restart was counted as a failure: %+v", seen)
+	}
+}
+
+func TestSupervisorWithoutConfiguration(t *testing.T) {
+	s := newStage(t)
+	eventually(t, "the supervisor holds the lock", func() bool { return s.held(alive) })
+	if s.read("daemon") != "" || s.held(serving) {
+		t.Error("a daemon runs that nobody asked for")
+	}
+	s.configure(limited)
+	s.await(limited)
+	daemon := s.pid()
+	if err := os.Remove(filepath.Join(s.folder, configName)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the daemon ends with its configuration", func() bool { return !s.held(serving) && !runs(daemon) })
+	if !s.held(alive) {
+		t.Error("the supervisor is gone")
+	}
+}
+
+func TestSupervisorStartsADeadDaemonAgain(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	daemon, server := s.pid(), s.connect()
+	if err := syscall.Kill(daemon, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "another daemon serves", func() bool {
+		seen, serves := s.observe()
+		return serves && seen.Restarts == 1
+	})
+	seen := s.await(limited)
+	if !strings.Contains(seen.LastError, "nvidia-cuda-mps-control ended: signal: killed") || seen.LastErrorAt.IsZero() {
+		t.Errorf("state: %+v", seen)
+	}
+	if runs(server) {
+		t.Error("a server of the dead daemon still runs")
+	}
+	if diff := cmp.Diff(s.commands()[:3], s.commands()[3:]); diff != "" {
+		t.Errorf("commands to the second daemon (-first +second):\n%s", diff)
+	}
+}
+
+func TestSupervisorSaysWhyADaemonDoesNotStart(t *testing.T) {
+	tests := map[string]struct {
+		harm func(s *stage) (repair func())
+		says string
+	}{
+		"the daemon refuses": {says: "ended: exit status 1: no such device", harm: func(s *stage) func() {
+			path := filepath.Join(s.dir, "refuse")
+			if err := os.WriteFile(path, []byte("no such device"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			return func() { _ = os.Remove(path) }
+		}},
+		"there is no driver": {says: "find nvidia-cuda-mps-control", harm: func(s *stage) func() {
+			if err := os.Remove(filepath.Join(s.dir, "nvidia-cuda-mps-control")); err != nil {
+				t.Fatal(err)
+			}
+			return s.install
+		}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			repair := test.harm(s)
+			s.configure(limited)
+			eventually(t, "it is tried again", func() bool {
+				seen, serves := s.observe()
+				return !serves && seen.Restarts >= 2 && strings.Contains(seen.LastError, test.says)
+			})
+			if s.held(serving) {
+				t.Error("a daemon is said to serve")
+			}
+			repair()
+			s.await(limited)
+		})
+	}
+}
+
+func TestSupervisorEndsItsDaemon(t *testing.T) {
+	for _, stubborn := range []string{"", "stubborn"} {
+		t.Run("it is "+stubborn, func(t *testing.T) {
+			s := newStage(t)
+			s.configure(limited)
+			s.await(limited)
+			daemon, server := s.pid(), s.connect()
+			if stubborn != "" {
+				if err := os.WriteFile(filepath.Join(s.dir, stubborn), nil, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := s.signal(syscall.SIGTERM); err != nil {
+				t.Errorf("the supervisor: %v", err)
+			}
+			if commands := s.commands(); commands[len(commands)-1] != "quit" {
+				t.Errorf("the last command was %q", commands[len(commands)-1])
+			}
+			if runs(daemon) || runs(server) || s.held(alive) || s.held(serving) {
+				t.Error("something of the daemon is left")
+			}
+			if seen, _ := s.observe(); seen.Serving || seen.Restarts != 0 {
+				t.Errorf("state: %+v", seen)
+			}
+		})
+	}
+}
+
+// A supervisor that is killed takes its daemon along, and the kernel says so.
+func TestSupervisorIsKilled(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	daemon := s.pid()
+	if err := s.signal(syscall.SIGKILL); err == nil {
+		t.Fatal("the supervisor ended well")
+	}
+	eventually(t, "the daemon dies and the lock is free", func() bool { return !runs(daemon) && !s.held(alive) })
+	if _, serves := s.observe(); serves {
+		t.Error("the state that the dead left counts")
+	}
+	s.start()
+	seen := s.await(limited)
+	if seen.Restarts != 1 || seen.LastError == "" {
+		t.Errorf("state of the next life: %+v", seen)
+	}
+}
+
+// What an earlier life left holds the lock and the GPU: it must not keep the next one waiting.
+func TestSupervisorEvictsWhatIsLeft(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	server := s.connect()
+	if err := s.signal(syscall.SIGKILL); err == nil {
+		t.Fatal("the supervisor ended well")
+	}
+	if !runs(server) || !s.held(alive) {
+		t.Fatal("the server, which inherited the lock, must outlive its daemon for this test")
+	}
+	s.start()
+	s.await(limited)
+	eventually(t, "the server ends", func() bool { return !runs(server) })
+}

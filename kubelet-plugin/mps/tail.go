@@ -1,0 +1,33 @@
+package mps
+
+import (
+	"os"
+	"sync"
+)
+
+// tailSize is how much of a daemon's output is kept for an error.
+const tailSize = 1024
+
+// tail passes output on to the standard error and keeps its end. It is safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(text []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, text...)
+	if excess := len(t.kept) - tailSize; excess > 0 {
+		t.kept = t.kept[excess:]
+	}
+	return os.Stderr.Write(text)
+}
+
+// String returns what was kept.
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.kept)
+}
