@@ -36,7 +36,7 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 	a := &Agent{host: h, UID: l.UID}
 	cmd := exec.Command(l.Program, "--config="+h.Config(), "--kubeconfig="+h.Kubeconfig, "--node-name="+h.Name, "--pod-uid="+l.UID,
 		"--plugin-dir="+h.Records, "--registry-dir="+h.Registry(), "--cdi-dir="+h.CDI(), "--hook="+l.Hook,
-		"--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
+		"--pod-resources="+h.PodResources(), "--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
 	cmd.Env = append(os.Environ(), l.Environment...)
 	var err error
 	a.Process, err = Start(h.Log(), cmd)

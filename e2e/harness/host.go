@@ -72,6 +72,9 @@ func (h *Host) Registry() string { return filepath.Join(h.Dir, "r") }
 // CDI is where container runtimes look for specs.
 func (h *Host) CDI() string { return filepath.Join(h.Dir, "cdi") }
 
+// PodResources is the socket where kubelet would tell which pods use which claims.
+func (h *Host) PodResources() string { return filepath.Join(h.Dir, "pods.sock") }
+
 // Log has the output of every agent of the host.
 func (h *Host) Log() string { return filepath.Join(h.Dir, "agent.log") }
 
