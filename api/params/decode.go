@@ -14,6 +14,9 @@ import (
 // and validates them. It is strict: unknown and repeated fields are errors. An error names the field and
 // the values that it may have; what Kind.validate found is in it as an Aggregate of field errors.
 func Decode(driver string, raw []byte) (Config, error) {
+	if len(raw) == 0 { // what null becomes in a RawExtension
+		raw = []byte("null")
+	}
 	var value map[string]any
 	repeated, err := json.UnmarshalStrict(raw, &value)
 	if err != nil {

@@ -112,7 +112,7 @@ func TestDecodeRefuses(t *testing.T) {
 	strategy := func(fields string) string { return nvidia("GpuConfig", `,"sharing":{"strategy":`+fields+`}`) }
 	limit := func(value string) string { return mps(`"pinnedMemoryLimit":` + value) }
 	tests := map[string]struct{ raw, want string }{
-		"nothing":                   {"", "unexpected end of JSON input"},
+		"nothing":                   {"", `apiVersion "", kind "": ` + types},
 		"null":                      {"null", `apiVersion "", kind "": ` + types},
 		"empty":                     {"{}", `apiVersion "", kind "": ` + types},
 		"a list":                    {"[]", "cannot unmarshal array"},
