@@ -14,6 +14,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/cel"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
@@ -43,24 +44,17 @@ func TestEveryPolicyIsBound(t *testing.T) {
 
 // TestAgentWritesItsOwnSlicesOnly evaluates the admission policy as the API server does.
 func TestAgentWritesItsOwnSlicesOnly(t *testing.T) {
-	objects := manifests(t, "deployments")
-	policy := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects, "resourceslices.gpu.tessera.dev")
-	account := one[*corev1.ServiceAccount](t, objects)
-	if got := "system:serviceaccount:" + account.Namespace + ":" + account.Name; got != agentAccount {
-		t.Errorf("the agent is %s, the test asks as %s", got, agentAccount)
-	}
-	judge := compile(t, policy)
-
+	judge := judgeOf(t, "resourceslices.gpu.tessera.dev", target{
+		resource: resourceapi.SchemeGroupVersion.WithResource("resourceslices"),
+		kind:     resourceapi.SchemeGroupVersion.WithKind("ResourceSlice"),
+	})
 	own, other := "node1", "node2"
-	agent := &user.DefaultInfo{Name: agentAccount, Extra: map[string][]string{"authentication.kubernetes.io/node-name": {own}}}
-	unbound := &user.DefaultInfo{Name: agentAccount}
-	admin := &user.DefaultInfo{Name: "admin"}
 	mine, theirs := slice("gpu.tessera.dev", &own), slice("gpu.tessera.dev", &other)
 
 	tests := map[string]struct {
 		who              user.Info
 		operation        admission.Operation
-		object, previous *resourceapi.ResourceSlice
+		object, previous runtime.Object
 		// want is a part of the refusal; empty when the write passes.
 		want string
 	}{
@@ -87,8 +81,33 @@ func TestAgentWritesItsOwnSlicesOnly(t *testing.T) {
 	}
 }
 
+// The users who write in the tests of policies.
+var (
+	agent   = &user.DefaultInfo{Name: agentAccount, Extra: map[string][]string{"authentication.kubernetes.io/node-name": {"node1"}}}
+	unbound = &user.DefaultInfo{Name: agentAccount}
+	admin   = &user.DefaultInfo{Name: "admin"}
+)
+
+// target is what is written.
+type target struct {
+	resource    schema.GroupVersionResource
+	kind        schema.GroupVersionKind
+	subresource string
+}
+
+// judgeOf returns the verdict of a policy on the agent's writes.
+func judgeOf(t *testing.T, policy string, to target) verdict {
+	t.Helper()
+	objects := manifests(t, "deployments")
+	account := one[*corev1.ServiceAccount](t, objects)
+	if got := "system:serviceaccount:" + account.Namespace + ":" + account.Name; got != agentAccount {
+		t.Errorf("the agent is %s, the test asks as %s", got, agentAccount)
+	}
+	return compile(t, named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects, policy), to)
+}
+
 // verdict returns the messages of the validations that refuse a write.
-type verdict func(t *testing.T, who user.Info, operation admission.Operation, object, previous *resourceapi.ResourceSlice) []string
+type verdict func(t *testing.T, who user.Info, operation admission.Operation, object, previous runtime.Object) []string
 
 // expression is one of a policy's for the compiler.
 type expression struct {
@@ -101,7 +120,7 @@ func (e expression) GetExpression() string      { return e.text }
 func (e expression) ReturnTypes() []*celgo.Type { return []*celgo.Type{e.result} }
 
 // compile prepares a policy with the API server's own compiler.
-func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy) verdict {
+func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPolicy, to target) verdict {
 	t.Helper()
 	compiler, err := cel.NewCompositedCompiler(environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion()))
 	if err != nil {
@@ -133,9 +152,9 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 		return func(t *testing.T, write *admission.VersionedAttributes) []any { return results(t, compiled, write) }
 	}
 	matches, passes, says := evaluate(conditions), evaluate(validations), evaluate(messages)
-	return func(t *testing.T, who user.Info, operation admission.Operation, object, previous *resourceapi.ResourceSlice) []string {
+	return func(t *testing.T, who user.Info, operation admission.Operation, object, previous runtime.Object) []string {
 		t.Helper()
-		write := attributes(who, operation, object, previous)
+		write := to.attributes(who, operation, object, previous)
 		if slices.Contains(matches(t, write), any(false)) {
 			return nil
 		}
@@ -154,7 +173,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 // is its result.
 func results(t *testing.T, compiled cel.ConditionEvaluator, write *admission.VersionedAttributes) []any {
 	t.Helper()
-	request := cel.CreateAdmissionRequest(write.Attributes, metav1.GroupVersionResource(resources), metav1.GroupVersionKind(write.VersionedKind))
+	request := cel.CreateAdmissionRequest(write.Attributes, metav1.GroupVersionResource(write.GetResource()), metav1.GroupVersionKind(write.VersionedKind))
 	evaluated, _, err := compiled.ForInput(t.Context(), write, request, cel.OptionalVariableBindings{}, nil, celconfig.RuntimeCELCostBudget)
 	if err != nil {
 		t.Fatal(err)
@@ -170,22 +189,12 @@ func results(t *testing.T, compiled cel.ConditionEvaluator, write *admission.Ver
 	return values
 }
 
-var resources = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
-
 // attributes describes the write to the policy.
-func attributes(who user.Info, operation admission.Operation, object, previous *resourceapi.ResourceSlice) *admission.VersionedAttributes {
-	kind := resourceapi.SchemeGroupVersion.WithKind("ResourceSlice")
-	var current, old runtime.Object
-	if object != nil { // a nil pointer in an interface is not nil
-		current = object
-	}
-	if previous != nil {
-		old = previous
-	}
+func (w target) attributes(who user.Info, operation admission.Operation, object, previous runtime.Object) *admission.VersionedAttributes {
 	return &admission.VersionedAttributes{
-		Attributes:         admission.NewAttributesRecord(current, old, kind, "", "s", resources, "", operation, nil, false, who),
-		VersionedObject:    admission.NewLazyObject(current),
-		VersionedOldObject: admission.NewLazyObject(old),
-		VersionedKind:      kind,
+		Attributes:         admission.NewAttributesRecord(object, previous, w.kind, "", "s", w.resource, w.subresource, operation, nil, false, who),
+		VersionedObject:    admission.NewLazyObject(object),
+		VersionedOldObject: admission.NewLazyObject(previous),
+		VersionedKind:      w.kind,
 	}
 }

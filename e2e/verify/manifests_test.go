@@ -133,8 +133,13 @@ func TestAgentHasNoOtherRights(t *testing.T) {
 	if diff := cmp.Diff(want, one[*rbacv1.ClusterRole](t, objects).Rules); diff != "" {
 		t.Errorf("rules of the agent (-want +got):\n%s", diff)
 	}
-	if roles := find[*rbacv1.Role](objects); len(roles) != 0 {
-		t.Errorf("the agent has %d roles besides its cluster role", len(roles))
+	want = []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "create", "delete"}}}
+	role := one[*rbacv1.Role](t, objects)
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("rules of the agent in its namespace (-want +got):\n%s", diff)
+	}
+	if bound := one[*rbacv1.RoleBinding](t, objects); bound.RoleRef.Name != role.Name || bound.Namespace != role.Namespace {
+		t.Errorf("the rules are not bound: %+v", bound)
 	}
 	binding := one[*rbacv1.ClusterRoleBinding](t, objects)
 	account := one[*corev1.ServiceAccount](t, objects)

@@ -1,0 +1,102 @@
+package verify
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+)
+
+// daemonPod is a pod as the agent makes them for MPS daemons, after a change.
+func daemonPod(changes ...func(*corev1.Pod)) *corev1.Pod {
+	no := false
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "mps-gpu", Namespace: "tessera-system", Labels: map[string]string{"app.kubernetes.io/name": "tessera-mps"}},
+		Spec: corev1.PodSpec{
+			NodeName: "node1", ServiceAccountName: "default", AutomountServiceAccountToken: &no, // the API server fills the first in
+			Containers: []corev1.Container{{Name: "tessera-mps", Image: "any", Env: []corev1.EnvVar{
+				{Name: "POD_UID", ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.uid"}}},
+			}}},
+			Volumes: []corev1.Volume{
+				{Name: "shm", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
+				{Name: "host", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}},
+				{Name: "config", VolumeSource: corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{}}},
+			},
+		},
+	}
+	for _, change := range changes {
+		change(pod)
+	}
+	return pod
+}
+
+// TestAgentMakesItsOwnDaemonsOnly evaluates the policy as the API server does.
+func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
+	on := func(node string) func(*corev1.Pod) { return func(p *corev1.Pod) { p.Spec.NodeName = node } }
+	mount := func(source corev1.VolumeSource) func(*corev1.Pod) {
+		return func(p *corev1.Pod) {
+			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: source})
+		}
+	}
+	anybody := func(p *corev1.Pod) { p.Labels = map[string]string{"app.kubernetes.io/name": "tessera-node"} }
+	unlabelled := func(p *corev1.Pod) { p.Labels = nil }
+	yes := true
+	tests := map[string]struct {
+		who              user.Info
+		operation        admission.Operation
+		subresource      string
+		object, previous *corev1.Pod
+		// want is a part of the refusal; empty when the write passes.
+		want string
+	}{
+		"makes its own":               {agent, admission.Create, "", daemonPod(), nil, ""},
+		"deletes its own":             {agent, admission.Delete, "", nil, daemonPod(), ""},
+		"makes another node's":        {agent, admission.Create, "", daemonPod(on("node2")), nil, "the agent on node node1 may not make or delete a pod on node node2: set spec.nodeName to node1"},
+		"makes one for the scheduler": {agent, admission.Create, "", daemonPod(on("")), nil, "may not make or delete a pod on any node"},
+		"deletes another node's":      {agent, admission.Delete, "", nil, daemonPod(on("node2")), "may not make or delete a pod on node node2"},
+		"deletes an agent":            {agent, admission.Delete, "", nil, daemonPod(anybody), "pods of MPS daemons only"},
+		"makes another pod":           {agent, admission.Create, "", daemonPod(unlabelled), nil, "pods of MPS daemons only"},
+		"makes one with rights": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "tessera-node" }), nil,
+			"no rights at the API server"},
+		"makes one with a token": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = &yes }), nil,
+			"no rights at the API server"},
+		"does not forbid the token": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }), nil,
+			"no rights at the API server"},
+		"mounts a token":  {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}})), nil, "nothing else"},
+		"mounts a secret": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})), nil, "nothing else"},
+		"reads a secret": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].Env[0].ValueFrom = &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}
+		}), nil, "no environment from Secrets"},
+		"reads all of a secret": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
+			p.Spec.Containers[0].EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{}}}
+		}), nil, "no environment from Secrets"},
+		"has an init container":  {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.InitContainers = p.Spec.Containers }), nil, "one container"},
+		"changes its own":        {agent, admission.Update, "", daemonPod(), daemonPod(), "does not change them"},
+		"uses a subresource":     {agent, admission.Create, "eviction", daemonPod(), nil, "subresources"},
+		"has a token of no node": {unbound, admission.Create, "", daemonPod(), nil, "is not bound to a pod on a node"},
+		"an administrator may":   {admin, admission.Create, "", daemonPod(on("node2"), unlabelled), nil, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			judge := judgeOf(t, "mps-daemons.gpu.tessera.dev", target{
+				resource: corev1.SchemeGroupVersion.WithResource("pods"), kind: corev1.SchemeGroupVersion.WithKind("Pod"), subresource: test.subresource,
+			})
+			got := strings.Join(judge(t, test.who, test.operation, object(test.object), object(test.previous)), "\n")
+			if test.want == "" && got != "" || !strings.Contains(got, test.want) {
+				t.Errorf("refusal: got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// object returns the pod; a nil pointer in an interface is not nil.
+func object(pod *corev1.Pod) runtime.Object {
+	if pod == nil {
+		return nil
+	}
+	return pod
+}
