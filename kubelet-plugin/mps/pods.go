@@ -24,7 +24,7 @@ import (
 // How often the agent looks at what it waits for: at the folder, and at the pod.
 const (
 	folderPeriod = 25 * time.Millisecond
-	podPeriod    = time.Second
+	podPeriod    = 500 * time.Millisecond
 )
 
 // Config says where daemons run.
