@@ -9,12 +9,26 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/expect"
 )
 
+// What stands above the lists of examples.
+const (
+	ownExamples = `# Examples
+
+One manifest per feature. The annotation ${tessera.dev/expect}$ on each pod and job says what must come of it;
+${make demo}$ and the end-to-end suites run all of them and hold them to it.
+`
+	nvidiaExamples = `# Examples written for NVIDIA's driver
+
+What people have who come from NVIDIA's driver: its DeviceClasses, its attributes, its parameters. With the
+component in the folder above they run on Tessera as they are. What must come of each stands in its annotation
+${tessera.dev/expect}$; those that are wrong must be refused.
+`
+)
+
 // renderExamples lists the examples with what their pods are expected to see.
-func renderExamples(examples []expect.Example) string {
+func renderExamples(introduction string, examples []expect.Example) string {
 	var text strings.Builder
-	text.WriteString("<!-- Generated from the manifests by e2e/generate; do not edit. -->\n# Examples\n\n")
-	text.WriteString("One manifest per feature. The annotation `tessera.dev/expect` on each pod and job says what must come of it;\n")
-	text.WriteString("`make demo` and the end-to-end suites run all of them and hold them to it.\n\n")
+	text.WriteString("<!-- Generated from the manifests by e2e/generate; do not edit. -->\n")
+	text.WriteString(strings.NewReplacer("${", "`", "}$", "`").Replace(introduction) + "\n")
 	text.WriteString("| manifest | shows | expected |\n|---|---|---|\n")
 	for _, example := range examples {
 		var expected []string

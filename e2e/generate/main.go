@@ -1,5 +1,6 @@
 // Command generate writes what in deployments/ follows from something else: a DeviceClass for every MIG
-// profile of the catalogue, the admission policy for parameters, and the list of the examples.
+// profile of the catalogue, the admission policy for parameters, the component that gives the driver
+// NVIDIA's name, and the lists of the examples.
 //
 //go:generate go run . ../../deployments
 package main
@@ -34,17 +35,30 @@ func run(deployments string) error {
 	if err != nil {
 		return err
 	}
-	examples, err := expect.Load(os.DirFS(filepath.Join(deployments, "examples")))
-	if err != nil {
-		return err
-	}
 	files := map[string]string{
 		"admission-params.yaml":       renderPolicy(params.Kinds()),
 		"deviceclasses-profiles.yaml": renderClasses(classes),
-		"examples/README.md":          renderExamples(examples),
 	}
+	for folder, introduction := range map[string]string{"examples": ownExamples, "nvidia/examples": nvidiaExamples} {
+		examples, err := expect.Load(os.DirFS(filepath.Join(deployments, folder)))
+		if err != nil {
+			return err
+		}
+		files[folder+"/README.md"] = renderExamples(introduction, examples)
+	}
+	if err := write(deployments, files); err != nil {
+		return err
+	}
+	component, err := renderComponent(deployments) // also of what was just written
+	if err != nil {
+		return err
+	}
+	return write(deployments, map[string]string{"nvidia/kustomization.yaml": component})
+}
+
+func write(folder string, files map[string]string) error {
 	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(deployments, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("write generated file: %w", err)
 		}
 	}
