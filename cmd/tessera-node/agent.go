@@ -24,6 +24,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/instance"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
@@ -65,10 +66,13 @@ type agent struct {
 	inventory *inventory.Inventory
 	specs     *cdi.Specs
 	preparer  *prepare.Preparer
+	daemons   *mps.Pods
 	publisher *publish.Publisher
 	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
+	// disturbed is sent to when claims should be brought in order without waiting for the period.
+	disturbed chan struct{}
 }
 
 // assemble builds the parts and joins them. The agent counts as running from here on: an older one on
@@ -90,7 +94,10 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{session: nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})}
+	a := &agent{
+		session: nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys}),
+		daemons: c.daemons(client), disturbed: make(chan struct{}, 1),
+	}
 	if a.instance, err = instance.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
 		return nil, err
 	}
@@ -102,7 +109,7 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
 	})
 	a.preparer, err = prepare.New(seam(prepare.Config{
-		Inventory: a.inventory, Instances: a.session, Modes: a.session, TimeSlice: smi.New(c.nvidiaSMI), Shares: c.Shares,
+		Inventory: a.inventory, Instances: a.session, Modes: a.session, TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
 		Records: records, Specs: a.specs, Claims: reader,
 		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Settled: a.status.Settled,
 	}))
@@ -144,14 +151,14 @@ func (a *agent) upkeep(ctx context.Context) error {
 	node, _, outdated := a.inventory.Watch()
 	driver := node.DriverVersion
 	for {
-		if err := a.preparer.Reconcile(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Claims are not in order yet, trying again", "after", reconcilePeriod)
-		}
+		a.reconcile(ctx)
 		for changed := false; !changed; {
 			select {
 			case <-ctx.Done():
 				return nil
 			case <-tick.C:
+				changed = true
+			case <-a.disturbed:
 				changed = true
 			case <-outdated:
 				node, _, outdated = a.inventory.Watch()
@@ -160,6 +167,15 @@ func (a *agent) upkeep(ctx context.Context) error {
 			}
 		}
 		a.refresh(ctx)
+	}
+}
+
+// reconcile brings claims in order, as far as that goes within the period.
+func (a *agent) reconcile(ctx context.Context) {
+	limited, cancel := context.WithTimeout(ctx, reconcilePeriod)
+	defer cancel()
+	if err := a.preparer.Reconcile(limited); err != nil && ctx.Err() == nil {
+		klog.FromContext(ctx).Error(err, "Claims are not in order yet, trying again", "after", reconcilePeriod)
 	}
 }
 

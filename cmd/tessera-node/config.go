@@ -22,7 +22,11 @@ type config struct {
 	file string
 	// node and podUID say who the agent is. Without a pod there is no second agent to overlap with.
 	node, podUID string
-	kubeconfig   string
+	// namespace and pod are the agent's own; MPS daemons run in pods that are made from it.
+	namespace, pod string
+	// mps is the folder of the MPS daemons' folders.
+	mps        string
+	kubeconfig string
 	// plugins is the folder under which the driver keeps its sockets, records and locks; registry is
 	// where kubelet looks for plugins, cdi where the container runtime looks for specs.
 	plugins, registry, cdi string
@@ -37,6 +41,7 @@ type config struct {
 func defaults() config {
 	return config{
 		node: os.Getenv("NODE_NAME"), podUID: os.Getenv("POD_UID"),
+		namespace: os.Getenv("POD_NAMESPACE"), pod: os.Getenv("POD_NAME"), mps: mpsFolder,
 		plugins: "/var/lib/kubelet/plugins", registry: "/var/lib/kubelet/plugins_registry", cdi: "/var/run/cdi",
 		podResources: "/var/lib/kubelet/pod-resources/kubelet.sock",
 		address:      ":8080", hook: "/usr/bin/tessera-hook",
@@ -47,6 +52,9 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.file, "config", c.file, "path of a NodeConfig file")
 	flags.StringVar(&c.node, "node-name", c.node, "name of the Kubernetes node, by default $NODE_NAME")
 	flags.StringVar(&c.podUID, "pod-uid", c.podUID, "UID of the agent's pod, by default $POD_UID")
+	flags.StringVar(&c.namespace, "pod-namespace", c.namespace, "namespace of the agent's pod, by default $POD_NAMESPACE")
+	flags.StringVar(&c.pod, "pod-name", c.pod, "name of the agent's pod, by default $POD_NAME; MPS daemons run in pods that are made from it")
+	flags.StringVar(&c.mps, "mps-dir", c.mps, "folder of the MPS daemons' folders, in memory, under the same path as on the host")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", c.kubeconfig, "path of a kubeconfig; without one the pod's service account is used")
 	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
 	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
@@ -70,7 +78,7 @@ func (c config) load() (config, error) {
 	}
 	var errs []error
 	for _, folder := range []struct{ flag, path string }{
-		{"plugin-dir", c.plugins}, {"registry-dir", c.registry}, {"cdi-dir", c.cdi},
+		{"plugin-dir", c.plugins}, {"registry-dir", c.registry}, {"cdi-dir", c.cdi}, {"mps-dir", c.mps},
 	} {
 		if !filepath.IsAbs(folder.path) {
 			errs = append(errs, fmt.Errorf("--%s %q: must be an absolute path", folder.flag, folder.path))

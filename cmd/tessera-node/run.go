@@ -28,7 +28,7 @@ func run(ctx context.Context, c config) error {
 	defer a.close(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		a.inventory.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep,
+		a.inventory.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons,
 	} {
 		group.Go(func() error { return part(ctx) })
 	}

@@ -7,6 +7,21 @@ import (
 	"slices"
 )
 
+// Users returns the claims that the daemon serves.
+func (p *Preparer) Users(daemon string) ([]Ref, error) {
+	records, err := p.others(Record{})
+	if err != nil {
+		return nil, err
+	}
+	var users []Ref
+	for _, r := range living(records) {
+		if r.uses(daemon) {
+			users = append(users, r.Ref)
+		}
+	}
+	return users, nil
+}
+
 // sweep ends the daemons that serve no claim of this boot: those of claims that a reboot ended, and what
 // was left where records were lost.
 func (p *Preparer) sweep(ctx context.Context) error {
