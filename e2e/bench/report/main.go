@@ -38,6 +38,9 @@ func run(ctx context.Context, r *Report, measure func(context.Context, *Report) 
 	}
 	began := time.Now()
 	failed := measure(ctx, r)
+	if failed != nil && ctx.Err() != nil {
+		failed = fmt.Errorf("ended before everything was measured: %w", context.Cause(ctx))
+	}
 	if len(r.rows) == 0 {
 		return failed
 	}

@@ -11,6 +11,7 @@ import (
 // Better says which way a figure should go.
 type Better string
 
+// The directions.
 const (
 	Lower  Better = "lower"
 	Higher Better = "higher"
