@@ -14,7 +14,7 @@ import (
 func (d *control) limit(ctx context.Context, was, c configuration) error {
 	lines := c.lines(was)
 	for _, l := range lines {
-		if _, err := d.command(ctx, l.asDefault()); err != nil {
+		if err := d.tell(ctx, l.asDefault()); err != nil {
 			return err
 		}
 	}
@@ -42,7 +42,7 @@ func (d *control) limit(ctx context.Context, was, c configuration) error {
 // limitServer puts limits into effect on a server; one that has ended in between needs none.
 func (d *control) limitServer(ctx context.Context, pid string, lines []line) error {
 	for _, l := range lines {
-		_, err := d.command(ctx, l.on(pid))
+		err := d.tell(ctx, l.on(pid))
 		if err == nil {
 			continue
 		}
@@ -50,6 +50,19 @@ func (d *control) limitServer(ctx context.Context, pid string, lines []line) err
 			return nil
 		}
 		return err
+	}
+	return nil
+}
+
+// tell has the daemon carry out a line that sets a limit. It answers with nothing or the value; whatever
+// else it says is a refusal, which its exit status does not tell.
+func (d *control) tell(ctx context.Context, line string) error {
+	answer, err := d.command(ctx, line)
+	if err != nil {
+		return err
+	}
+	if _, err := strconv.ParseFloat(strings.TrimRight(answer, "%MG"), 64); err != nil && answer != "" {
+		return fmt.Errorf("%s: the daemon refuses%s", line, quoted(answer))
 	}
 	return nil
 }

@@ -54,7 +54,18 @@ func superviseStage(folder, stage string) error {
 		if _, err := os.Stat(path); err != nil {
 			return Program{}, err
 		}
-		return Program{Path: path, Libraries: []Library{{Name: "libcuda.so.1", Target: "/driver/libcuda.so.1"}}}, nil
+		p := Program{Path: path, Libraries: []Library{{Name: "libcuda.so.1", Target: "/driver/libcuda.so.1"}}}
+		if driver, err := os.Readlink(path); err == nil { // the fake driver's program, not the stand-in
+			p = Program{Path: driver}
+			libraries, err := filepath.Glob(filepath.Join(filepath.Dir(driver), "../lib/*/*.so*"))
+			if err != nil {
+				return Program{}, err
+			}
+			for _, l := range libraries {
+				p.Libraries = append(p.Libraries, Library{Name: filepath.Base(l), Target: l})
+			}
+		}
+		return p, nil
 	}})
 	s.patience, s.quitLimit = 300*time.Millisecond, 500*time.Millisecond
 	return s.Run(ctx)

@@ -13,6 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
 )
 
 // stage is a daemon's folder with a supervisor and the stand-in.
@@ -380,4 +383,50 @@ func TestSupervisorEvictsWhatIsLeft(t *testing.T) {
 	s.start()
 	s.await(limited)
 	eventually(t, "the server ends", func() bool { return !runs(server) })
+}
+
+// The fake driver's daemon is as strict as NVIDIA's: it must be found with its libraries, and take every
+// command.
+func TestSupervisorRunsTheFakeDriver(t *testing.T) {
+	machine := t.TempDir()
+	if err := fakegpu.InstallDriver(t.Context(), machine, fakegpu.Spec{Machine: "h100x2"}); err != nil {
+		t.Fatal(err)
+	}
+	folder, err := os.MkdirTemp("", "mps") // the path of a socket has little room
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(folder) })
+	s := &stage{t: t, folder: folder, dir: t.TempDir()}
+	if err := os.Symlink(fakegpu.MPSControl(machine), filepath.Join(s.dir, "nvidia-cuda-mps-control")); err != nil {
+		t.Fatal(err)
+	}
+	s.start()
+	c := limited
+	c.Visible = gputest.UUID("node1", 0) + "," + gputest.UUID("node1", 1)
+	s.configure(c)
+	s.await(c)
+	d := &control{program: fakegpu.MPSControl(machine), env: []string{
+		"LD_LIBRARY_PATH=" + filepath.Join(folder, libName), "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(folder, pipeName),
+	}}
+	for line, want := range map[string]string{
+		"get_default_active_thread_percentage": "40.0", "get_default_device_pinned_mem_limit 0": "3G", "get_default_device_pinned_mem_limit 1": "3G",
+	} {
+		if got, err := d.command(t.Context(), line); err != nil || got != want {
+			t.Errorf("%s: got %q, %v, want %s", line, got, err, want)
+		}
+	}
+	wider := c
+	wider.ActiveThreadPercentage, wider.PinnedMemoryBytes = 0, 700*mebibyte
+	s.configure(wider)
+	s.await(wider)
+	if err := d.tell(t.Context(), "set_default_device_pinned_mem_limit 2 1G"); err == nil || !strings.Contains(err.Error(), "Invalid device 2") {
+		t.Errorf("a device that the daemon does not serve: %v", err)
+	}
+	if err := s.signal(syscall.SIGTERM); err != nil || s.held(alive) {
+		t.Errorf("the supervisor: %v", err)
+	}
+	if log, err := os.ReadFile(filepath.Join(folder, logName, "control.log")); err != nil || !strings.Contains(string(log), "quit") {
+		t.Errorf("the daemon was not told to quit: %v\n%s", err, log)
+	}
 }
