@@ -9,6 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
+	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
 
@@ -31,6 +32,6 @@ func command(program string) *cobra.Command {
 		root.Annotations[cobra.CommandDisplayNameAnnotation] = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
 	}
 	flags.Add(root.PersistentFlags())
-	root.AddCommand(gpus.Command(&flags), claims.Command(&flags), version.Command(&flags))
+	root.AddCommand(gpus.Command(&flags), claims.Command(&flags), mig.Command(&flags), version.Command(&flags))
 	return root
 }
