@@ -63,7 +63,7 @@ func refusal(err error, node string) (reason, message string) {
 			break
 		}
 	}
-	return reason, fmt.Sprintf("on node %s: %v: %s", node, err, advice)
+	return reason, fmt.Sprintf("on node %s: %v; %s", node, err, advice)
 }
 
 // tell passes on what became of the call to prepare the claim. What kubelet gave up, or the end of this

@@ -52,11 +52,11 @@ func TestUsersAreTold(t *testing.T) {
 	}
 	slices.Sort(heard.lines)
 	want := []string{
-		"ns/busy uid-busy DeviceBusy: on node node1: destroy it first: in use: a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then",
+		"ns/busy uid-busy DeviceBusy: on node node1: destroy it first: in use; a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then",
 		"ns/good uid-good prepared: device-good",
 		"ns/good uid-good unprepared",
-		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing: this is a bug of the agent: report it with the agent's log; it tries again",
-		"ns/unreadable uid-unreadable InvalidParameters: on node node1: field x: unknown: correct the claim or its DeviceClass and make the claim anew",
+		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing; this is a bug of the agent: report it with the agent's log; it tries again",
+		"ns/unreadable uid-unreadable InvalidParameters: on node node1: field x: unknown; correct the claim or its DeviceClass and make the claim anew",
 	}
 	if diff := cmp.Diff(want, heard.lines); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
