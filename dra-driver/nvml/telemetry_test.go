@@ -56,9 +56,45 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("MIG devices: %v, want none", m.Instances)
 	}
 
+	t.Run("sensors", func(t *testing.T) {
+		for _, err := range []error{
+			fakegpu.Sense(dir, 0, fakegpu.Readings{
+				GPUUtilization: 55, MemoryUtilization: 20, Temperature: 61, Power: 300_500, Energy: 1_234_000, SMClock: 1980, MemoryClock: 2619,
+				ClockReasons: nvml.ClocksEventReasonSwPowerCap | nvml.ClocksThrottleReasonHwThermalSlowdown | nvml.ClocksEventReasonGpuIdle,
+			}),
+			fakegpu.StartProcess(dir, fakegpu.On(0), 1, 5<<30),
+			fakegpu.CountLinkErrors(dir, 0, 3, 7),
+		} {
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		m, err := s.Measure(t.Context(), g.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := gpu.Telemetry{
+			gpu.Utilization: 0.55, gpu.MemoryUtilization: 0.2, gpu.Temperature: 61, gpu.Power: 300.5, gpu.Energy: 1234,
+			gpu.ProcessorClock: 1980e6, gpu.MemoryClock: 2619e6, gpu.MemoryUsed: 5 << 30, gpu.LinkFlitErrors: 7,
+			gpu.LimitedByPower: 1, gpu.BrakedByHeat: 1, gpu.LimitedByHeat: 0, gpu.LimitedBySetting: 0, gpu.LimitedByPeers: 0, gpu.Braked: 0, gpu.BrakedBySupply: 0,
+		}
+		got := gpu.Telemetry{}
+		for q := range want {
+			if value, has := m.GPU[q]; has {
+				got[q] = math.Round(value*1000) / 1000
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("Measure (-want +got):\n%s", diff)
+		}
+	})
+
 	t.Run("before Ampere", func(t *testing.T) {
 		s.Close()
-		s, _ := open(t, "t4x1")
+		s, dir := open(t, "t4x1")
+		if err := fakegpu.Sense(dir, 0, fakegpu.Readings{RetiredSingleBit: 2, RetiredDoubleBit: 1}); err != nil {
+			t.Fatal(err)
+		}
 		g := gputest.Node(t, "t4x1").GPUs[0]
 		m, err := s.Measure(t.Context(), g.Name())
 		if err != nil {
@@ -66,6 +102,9 @@ func TestMeasure(t *testing.T) {
 		}
 		if _, has := m.GPU[gpu.RemapFailed]; has {
 			t.Error("a Turing GPU remaps no rows")
+		}
+		if single, double := m.GPU[gpu.RetiredSingleBit], m.GPU[gpu.RetiredDoubleBit]; single != 2 || double != 1 {
+			t.Errorf("retired pages: %v and %v, want 2 and 1", single, double)
 		}
 		if pending, has := m.GPU[gpu.RetirePending]; !has || pending != 0 {
 			t.Errorf("retired pages pending: %v %v, want 0", pending, has)

@@ -80,7 +80,7 @@ func newScene(t *testing.T) *scene {
 	s.measured[first] = gpu.Measurement{GPU: gpu.Telemetry{gpu.Utilization: 0.5, gpu.MemoryUsed: 7, gpu.RemapFailed: 0}}
 	s.measured[second] = gpu.Measurement{
 		GPU:       gpu.Telemetry{gpu.MemoryUsed: 9, gpu.UncorrectedErrors: 2},
-		Instances: map[string]gpu.Telemetry{"MIG-1": {gpu.MemoryUsed: 3}, "MIG-2": {gpu.MemoryUsed: 4}, "MIG-just-made": {gpu.MemoryUsed: 5}},
+		Instances: map[string]gpu.Telemetry{"MIG-1": {gpu.MemoryUsed: 3, gpu.UncorrectedErrors: 1}, "MIG-2": {gpu.MemoryUsed: 4}, "MIG-just-made": {gpu.MemoryUsed: 5}},
 	}
 	return s
 }
@@ -119,6 +119,9 @@ tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node
 # HELP tessera_gpu_ecc_errors_total ECC errors of memory since the driver was loaded.
 # TYPE tessera_gpu_ecc_errors_total counter
 tessera_gpu_ecc_errors_total{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",severity="uncorrected",shape="mig",uuid="UUID1"} 2
+# HELP tessera_slice_ecc_errors_total ECC errors of memory since the driver was loaded.
+# TYPE tessera_slice_ecc_errors_total counter
+tessera_slice_ecc_errors_total{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",severity="uncorrected",shape="mig",uuid="MIG-1"} 1
 # HELP tessera_slice_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
 # TYPE tessera_slice_memory_used_bytes gauge
 tessera_slice_memory_used_bytes{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 3
@@ -145,7 +148,7 @@ tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="withheld"
 tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="free",uuid="UUID1"} 6
 tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="held",uuid="UUID1"} 1
 tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="withheld",uuid="UUID1"} 1
-`, "tessera_gpu_utilization_ratio", "tessera_gpu_memory_used_bytes", "tessera_gpu_ecc_errors_total", "tessera_slice_memory_used_bytes",
+`, "tessera_gpu_utilization_ratio", "tessera_gpu_memory_used_bytes", "tessera_gpu_ecc_errors_total", "tessera_slice_memory_used_bytes", "tessera_slice_ecc_errors_total",
 		"tessera_device_pod_info", "tessera_claim_memory_bytes", "tessera_gpu_claims", "tessera_gpu_memory_slices")
 }
 
