@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
@@ -215,6 +216,27 @@ func dashboardQueries(t *testing.T) map[string]string {
 	return queries
 }
 
+// readmeQueries returns the example queries of the README: a line each, indented ones carry on.
+func readmeQueries(t *testing.T) map[string]string {
+	t.Helper()
+	queries := map[string]string{}
+	blocks := strings.Split(string(monitoring(t, "README.md")), "```")
+	for i := 1; i < len(blocks); i += 2 {
+		if !strings.HasPrefix(blocks[i], "\n# ") {
+			continue
+		}
+		for query := range strings.SplitSeq(strings.ReplaceAll(strings.TrimSpace(blocks[i]), "\n  ", " "), "\n") {
+			if !strings.HasPrefix(query, "#") {
+				queries["README "+query] = query
+			}
+		}
+	}
+	if len(queries) == 0 {
+		t.Fatal("the README has no queries")
+	}
+	return queries
+}
+
 // alerts returns the expression of every alert.
 func alerts(t *testing.T) map[string]string {
 	t.Helper()
@@ -336,7 +358,9 @@ func TestMetrics(t *testing.T) {
 
 	t.Run("values", func(t *testing.T) { w.values(t, p) })
 	t.Run("dashboard", func(t *testing.T) {
-		names, queries := keys(dashboardQueries(t))
+		all := dashboardQueries(t)
+		maps.Copy(all, readmeQueries(t))
+		names, queries := keys(all)
 		for i, outcome := range p.ask(w.scrapes, queries) {
 			for _, complaint := range outcome.complaints() {
 				t.Errorf("%s: %s: %s", names[i], queries[i], complaint)
