@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tessera-gpu/tessera/cmd/tessera/bundle"
+	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
@@ -32,6 +34,8 @@ func command(program string) *cobra.Command {
 		root.Annotations[cobra.CommandDisplayNameAnnotation] = "kubectl " + strings.ReplaceAll(plugin, "_", "-")
 	}
 	flags.Add(root.PersistentFlags())
-	root.AddCommand(gpus.Command(&flags), claims.Command(&flags), mig.Command(&flags), version.Command(&flags))
+	root.AddCommand(
+		gpus.Command(&flags), claims.Command(&flags), mig.Command(&flags),
+		check.Command(), bundle.Command(&flags), version.Command(&flags))
 	return root
 }

@@ -1,0 +1,36 @@
+package bundle
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/remotecommand"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+)
+
+// execution runs commands through the API server (pods/exec).
+type execution struct{ cluster *cluster.Cluster }
+
+// Run returns what the command prints. A command that fails has an error with its complaint.
+func (e execution) Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error) {
+	if e.cluster.Config == nil {
+		return nil, errors.New("the cluster cannot be reached for commands")
+	}
+	url := e.cluster.Client.CoreV1().RESTClient().Get().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
+		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
+	executor, err := remotecommand.NewWebSocketExecutor(e.cluster.Config, "GET", url.String())
+	if err != nil {
+		return nil, err
+	}
+	var out, complaint bytes.Buffer
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint}); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(complaint.String()))
+	}
+	return out.Bytes(), nil
+}

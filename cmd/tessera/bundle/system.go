@@ -1,0 +1,144 @@
+package bundle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+)
+
+// The agents, as their DaemonSet makes them.
+const (
+	agentName      = "tessera-node"
+	agentContainer = "agent"
+	metricsPort    = "8080"
+)
+
+// patience is how long one agent may take to answer.
+const patience = 30 * time.Second
+
+// systemParts are Tessera's own parts: objects, logs, and what the agents tell.
+func (c *collector) systemParts() []part {
+	client := c.cluster.Client
+	folder := cluster.SystemNamespace
+	everything := metav1.ListOptions{}
+	return []part{
+		{"pods of Tessera", func(ctx context.Context) (int, error) {
+			found, err := c.cluster.ListPods(ctx, folder)
+			c.system = found
+			var all []runtime.Object
+			for i := range found {
+				all = append(all, &found[i])
+			}
+			return c.yaml(path.Join(folder, "pods.yaml"), all, err)
+		}},
+		{"daemonsets", func(ctx context.Context) (int, error) {
+			all, err := objects(client.AppsV1().DaemonSets(folder).List(ctx, everything))
+			return c.yaml(path.Join(folder, "daemonsets.yaml"), all, err)
+		}},
+		{"deployments", func(ctx context.Context) (int, error) {
+			all, err := objects(client.AppsV1().Deployments(folder).List(ctx, everything))
+			return c.yaml(path.Join(folder, "deployments.yaml"), all, err)
+		}},
+		{"configmaps", func(ctx context.Context) (int, error) {
+			all, err := objects(client.CoreV1().ConfigMaps(folder).List(ctx, everything))
+			foreign := func(m metav1.Object) bool { return m.GetName() != "kube-root-ca.crt" }
+			return c.yaml(path.Join(folder, "configmaps.yaml"), keep(all, foreign), err)
+		}},
+		{"logs", c.logs},
+		{"metrics of agents", func(ctx context.Context) (int, error) {
+			return c.agents(ctx, "metrics/%s.txt", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
+				return client.CoreV1().Pods(p.Namespace).ProxyGet("http", p.Name, metricsPort, "metrics", nil).DoRaw(ctx)
+			})
+		}},
+		{"hardware of nodes", func(ctx context.Context) (int, error) {
+			return c.agents(ctx, "gatherinfo/%s.json", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
+				return c.runner.Run(ctx, p, agentContainer, append([]string{agentName, "gatherinfo"}, arguments(p)...)...)
+			})
+		}},
+	}
+}
+
+// arguments returns those with which the agent runs: the same configuration is meant.
+func arguments(p corev1.Pod) []string {
+	for _, container := range p.Spec.Containers {
+		if container.Name == agentContainer {
+			return container.Args
+		}
+	}
+	return nil
+}
+
+// agents adds what each running agent answers, in a file named by its node and pod.
+func (c *collector) agents(ctx context.Context, file string, ask func(context.Context, corev1.Pod) ([]byte, error)) (int, error) {
+	n := 0
+	var errs []error
+	for _, p := range c.system {
+		if p.Labels["app.kubernetes.io/name"] != agentName || p.Status.Phase != corev1.PodRunning {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, patience)
+		data, err := ask(asking, p)
+		cancel()
+		if err == nil {
+			err = c.archive.add(path.Join(cluster.SystemNamespace, fmt.Sprintf(file, p.Spec.NodeName+"-"+p.Name)), data)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("agent %s on %s: %w", p.Name, p.Spec.NodeName, err))
+			continue
+		}
+		n++
+	}
+	return n, errors.Join(errs...)
+}
+
+// logs adds the log of every container of Tessera's pods, and that of the one before it where it was
+// restarted.
+func (c *collector) logs(ctx context.Context) (int, error) {
+	n := 0
+	var errs []error
+	for _, p := range c.system {
+		for _, container := range slices.Concat(p.Spec.InitContainers, p.Spec.Containers) {
+			for _, previous := range []bool{false, true} {
+				if previous && restarts(p, container.Name) == 0 {
+					continue
+				}
+				if err := c.log(ctx, p, &corev1.PodLogOptions{Container: container.Name, Previous: previous, TailLines: &c.logLines}); err != nil {
+					errs = append(errs, fmt.Errorf("container %s of %s: %w", container.Name, p.Name, err))
+					continue
+				}
+				n++
+			}
+		}
+	}
+	return n, errors.Join(errs...)
+}
+
+func (c *collector) log(ctx context.Context, p corev1.Pod, options *corev1.PodLogOptions) error {
+	data, err := c.cluster.Client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).DoRaw(ctx)
+	if err != nil {
+		return err
+	}
+	name := options.Container + ".log"
+	if options.Previous {
+		name = options.Container + ".previous.log"
+	}
+	return c.archive.add(path.Join(cluster.SystemNamespace, "logs", p.Name, name), data)
+}
+
+func restarts(p corev1.Pod, container string) int32 {
+	for _, status := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if status.Name == container {
+			return status.RestartCount
+		}
+	}
+	return 0
+}

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func TestCommand(t *testing.T) {
+	tests := map[string]struct {
+		program string
+		want    string
+	}{
+		"itself":            {"/usr/local/bin/tessera", "  tessera [command]\n"},
+		"kubectl's plugin":  {"/usr/local/bin/kubectl-tessera", "  kubectl tessera [command]\n"},
+		"plugin on Windows": {"kubectl-tessera.exe", "  kubectl tessera [command]\n"},
+	}
+	for name, test := range tests {
+		root := command(test.program)
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs([]string{"--help"})
+		if err := root.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s: %v\n%s", name, err, out.String())
+		}
+	}
+	var verbs []string
+	for _, verb := range command("tessera").Commands() {
+		verbs = append(verbs, verb.Name())
+	}
+	for _, verb := range []string{"gpus", "claims", "mig", "check", "support-bundle", "version"} {
+		if !slices.Contains(verbs, verb) {
+			t.Errorf("no verb %s among %v", verb, verbs)
+		}
+	}
+}
+
+// TestHelp asks every verb for help: flags that are defined twice end the program there.
+func TestHelp(t *testing.T) {
+	var walk func(*cobra.Command, []string)
+	walk = func(cmd *cobra.Command, path []string) {
+		root := command("tessera")
+		var out bytes.Buffer
+		root.SetOut(&out)
+		root.SetArgs(append(slices.Clone(path), "--help"))
+		if err := root.ExecuteContext(t.Context()); err != nil || out.Len() == 0 {
+			t.Errorf("%v --help: %v", path, err)
+		}
+		for _, verb := range cmd.Commands() {
+			walk(verb, append(slices.Clone(path), verb.Name()))
+		}
+	}
+	walk(command("tessera"), nil)
+}
+
+func TestUnknownVerb(t *testing.T) {
+	root := command("tessera")
+	root.SetArgs([]string{"gpu"})
+	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "unknown command \"gpu\"") || !strings.Contains(err.Error(), "gpus") {
+		t.Errorf("tessera gpu: %v", err)
+	}
+}
