@@ -34,7 +34,7 @@ type NodeConfigSpec struct {
 	// Shapes are the ways in which GPUs are offered: gpu, mig, timeshare, mps and monitor, all by
 	// default. Each GPU is offered in all of them that its hardware allows; the first claim decides.
 	Shapes []Shape `json:"shapes,omitempty"`
-	// Shares is how many claims one GPU serves in the shape timeshare or mps, 1 to MaxShares, by default
+	// Shares is how many claims one GPU serves in the shape timeshare or mps, 1 to 1000 (MaxShares), by default
 	// 10. A claim that states no memory gets an equal part.
 	Shares int `json:"shares,omitempty"`
 	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb; empty, the default,

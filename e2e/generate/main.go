@@ -1,8 +1,8 @@
 // Command generate writes what in deployments/ follows from something else: a DeviceClass for every MIG
 // profile of the catalogue, the admission policy for parameters, the component that gives the driver
-// NVIDIA's name, and the lists of the examples.
+// NVIDIA's name, and the lists of the examples. It writes docs/reference.md, too.
 //
-//go:generate go run . ../../deployments
+//go:generate go run . ../..
 package main
 
 import (
@@ -17,7 +17,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: generate DEPLOYMENTS")
+		fmt.Fprintln(os.Stderr, "usage: generate REPOSITORY")
 		os.Exit(2)
 	}
 	if err := run(os.Args[1]); err != nil {
@@ -26,7 +26,15 @@ func main() {
 	}
 }
 
-func run(deployments string) error {
+func run(repository string) error {
+	reference, err := renderReference(repository)
+	if err != nil {
+		return err
+	}
+	if err := write(filepath.Join(repository, "docs"), map[string]string{"reference.md": reference}); err != nil {
+		return err
+	}
+	deployments := filepath.Join(repository, "deployments")
 	models, err := gputest.Models()
 	if err != nil {
 		return err

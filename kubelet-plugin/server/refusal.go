@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
@@ -25,6 +26,9 @@ type unreadable struct{ error }
 // Unwrap returns the cause.
 func (u *unreadable) Unwrap() error { return u.error }
 
+// other is the reason of every cause that is not told apart.
+const other = "PrepareFailed"
+
 // refusals are the causes that a user is told apart, the most telling first.
 var refusals = []struct {
 	is     func(error) bool
@@ -32,7 +36,7 @@ var refusals = []struct {
 	// advice is what the user can do.
 	advice string
 }{
-	{is(errPanic), "PrepareFailed", "this is a bug of the agent: report it with the agent's log; it tries again"},
+	{is(errPanic), other, "this is a bug of the agent: report it with the agent's log; it tries again"},
 	{isA[*unreadable], "InvalidParameters", "correct the claim or its DeviceClass and make the claim anew"},
 	{is(gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver on the node or repair it; the agent tries again until then"},
 	{is(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or boot the node; to go on elsewhere delete the pod"},
@@ -43,6 +47,21 @@ var refusals = []struct {
 	{isA[*prepare.DaemonFailed], "MPSDaemonNotReady", "look at the daemon's pod, which has the daemon's name, and its log; the agent tries again"},
 	{is(context.DeadlineExceeded), "Timeout", "the agent goes on with the next try"},
 	{is(gpu.ErrUnsupported), "Unsupported", "ask for another device or other parameters: this GPU cannot do it as it is set up"},
+}
+
+// Refusal is a reason under which claims are refused, and what their users can do.
+type Refusal struct{ Reason, Advice string }
+
+// Refusals returns the reasons that users are told, each with its first advice.
+func Refusals() []Refusal {
+	var all []Refusal
+	for _, r := range refusals {
+		known := slices.ContainsFunc(all, func(before Refusal) bool { return before.Reason == r.reason })
+		if !known && r.reason != other {
+			all = append(all, Refusal{r.reason, r.advice})
+		}
+	}
+	return all
 }
 
 func is(target error) func(error) bool {
@@ -56,7 +75,7 @@ func isA[T error](err error) bool {
 
 // refusal returns why a claim could not be prepared on the node, in a word and in a sentence.
 func refusal(err error, node string) (reason, message string) {
-	reason, advice := "PrepareFailed", "the agent tries again; its log on the node tells more"
+	reason, advice := other, "the agent tries again; its log on the node tells more"
 	for _, r := range refusals {
 		if r.is(err) {
 			reason, advice = r.reason, r.advice
