@@ -72,11 +72,12 @@ func utilization(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 // only the other.
 func memory(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	info, code := d.GetMemoryInfo_v2()
-	if code == nvml.SUCCESS {
-		return gpu.Telemetry{gpu.MemoryUsed: float64(info.Used), gpu.MemoryTotal: float64(info.Total)}, code
+	if code != nvml.SUCCESS {
+		var older nvml.Memory
+		older, code = d.GetMemoryInfo()
+		info.Used, info.Total = older.Used, older.Total
 	}
-	plain, code := d.GetMemoryInfo()
-	return gpu.Telemetry{gpu.MemoryUsed: float64(plain.Used), gpu.MemoryTotal: float64(plain.Total)}, code
+	return gpu.Telemetry{gpu.MemoryUsed: float64(info.Used), gpu.MemoryTotal: float64(info.Total)}, code
 }
 
 // limits asks by the call's newer name and then by its older one.

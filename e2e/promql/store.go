@@ -85,7 +85,7 @@ func (s *store) add(metric model.Metric, target map[string]string, at model.Time
 	for name, text := range metric {
 		all[string(name)] = string(text)
 	}
-	name := all[labels.MetricName]
+	name := all[model.MetricNameLabel]
 	if s.labels[name] == nil {
 		s.labels[name] = map[string]bool{}
 	}

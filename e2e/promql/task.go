@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/common/model"
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/promql/parser"
 )
@@ -118,7 +118,7 @@ func (s *store) unknown(expression parser.Expr) []string {
 		}
 		maps.Copy(all, known)
 		for _, m := range selector.LabelMatchers {
-			if known != nil && m.Name != labels.MetricName && !known[m.Name] {
+			if known != nil && m.Name != model.MetricNameLabel && !known[m.Name] {
 				found = append(found, fmt.Sprintf("%s: label %s", selector, m.Name))
 			}
 		}

@@ -149,10 +149,10 @@ func (e *Exporter) collect(s sink) {
 	}
 	for _, c := range cards(node, holdings(records, pods.value)) {
 		e.describe(s, node, c)
-		reading := readings[c.device.gpu]
-		e.count(ofHardware, c.device.gpu, reading.err)
+		reading := readings[c.gpu]
+		e.count(ofHardware, c.gpu, reading.err)
 		answered := !c.Lost && !silent(reading.err)
-		s.gauge(e.facts.up, truth(answered), c.device.gpu, c.uuid, c.product)
+		s.gauge(e.facts.up, truth(answered), c.gpu, c.uuid, c.product)
 		if answered {
 			e.tell(s, c, reading.value)
 		}

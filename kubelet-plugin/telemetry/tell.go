@@ -29,7 +29,7 @@ func (s sink) gauge(desc *prometheus.Desc, value float64, labels ...string) {
 
 // describe tells what is known of a GPU without asking it.
 func (e *Exporter) describe(s sink, node gpu.Node, c card) {
-	name, uuid, product := c.device.gpu, c.uuid, c.product
+	name, uuid, product := c.gpu, c.uuid, c.product
 	s.gauge(e.facts.info, 1, name, uuid, product, c.Architecture, node.DriverVersion, node.CUDAVersion)
 	s.gauge(e.facts.claims, float64(c.occupancy.Holders()), name, uuid, product, c.shape)
 	if c.Geometry.Slices() > 0 {
