@@ -84,7 +84,8 @@ type State struct {
 	// Restarts counts how often the daemon ended without being asked to, or could not be started; it
 	// starts at zero with every new folder.
 	Restarts int
-	// LastError is why it did so last, at LastErrorAt; both are zero when it never did.
+	// LastError is what went wrong last, at LastErrorAt: why the daemon ended, or why other limits could
+	// not be put into effect. Both are zero when nothing did.
 	LastError   string
 	LastErrorAt time.Time
 }

@@ -96,23 +96,19 @@ func (p *Pods) configure(c configuration) error {
 
 // await returns the UID of the pod whose daemon serves under the configuration, once there is one.
 func (p *Pods) await(ctx context.Context, c configuration) (string, error) {
+	s, serves, err := p.observe(c.Name)
 	var live podView
 	var next time.Time
-	for {
-		s, serves, err := p.observe(c.Name)
-		switch {
-		case err != nil:
-			return "", err
-		case serves && s.Config == c && (live.uid == "" || string(live.uid) == s.Pod):
+	if serves { // its supervisor follows the configuration by itself
+		next = time.Now().Add(podPeriod)
+	}
+	for err == nil {
+		if serves && s.Config == c && live.allows(s) {
 			return s.Pod, nil
 		}
-		now := time.Now()
-		if next.IsZero() && serves { // its supervisor follows the configuration by itself
-			next = now.Add(podPeriod)
-		}
-		if now.After(next) {
+		if now := time.Now(); now.After(next) {
 			if live, err = p.tend(ctx, c); err != nil {
-				return "", err
+				break
 			}
 			next = now.Add(podPeriod)
 		}
@@ -121,7 +117,9 @@ func (p *Pods) await(ctx context.Context, c configuration) (string, error) {
 			return "", fmt.Errorf("%s: %w", waitsFor(live, s, serves, c), context.Cause(ctx))
 		case <-time.After(folderPeriod):
 		}
+		s, serves, err = p.observe(c.Name)
 	}
+	return "", err
 }
 
 // observe returns what the supervisor says, and whether a daemon serves so. The lock is asked first: it
@@ -148,6 +146,9 @@ type podView struct {
 
 // gone stands for the UID of a pod that cannot serve any more.
 const gone = types.UID("none")
+
+// allows reports whether the state can be that of the pod.
+func (v podView) allows(s state) bool { return v.uid == "" || string(v.uid) == s.Pod }
 
 // tend looks at the daemon's pod and makes or replaces it if need be. An API server that does not answer
 // is waited for, one that refuses is an error.

@@ -154,6 +154,9 @@ func (c *character) obey(words []string) (string, error) {
 	if !strings.HasPrefix(verb, "get_") && verb != "connect" {
 		fmt.Fprintln(log, strings.Join(words, " "))
 	}
+	if denied, err := os.ReadFile(filepath.Join(c.stage, "deny")); err == nil && verb == string(denied) {
+		return "", fmt.Errorf("%s: denied", verb)
+	}
 	switch {
 	case verb == "get_server_list" && len(arguments) == 0:
 		var pids []string

@@ -22,6 +22,8 @@ const (
 	shortestPause = 100 * time.Millisecond
 	longestPause  = 10 * time.Second
 	proven        = time.Minute
+	// retryPause lies between tries to put other limits into effect.
+	retryPause = time.Second
 	// patience is how long processes that still hold the lock are left alone.
 	patience = 5 * time.Second
 	// logPeriod is how often the daemon's logs are looked at, logLimit how large one may become: they
@@ -95,7 +97,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 		if time.Since(began) > proven {
 			pause = shortestPause
 		}
-		klog.FromContext(ctx).Error(err, "The daemon ended or did not start", "again in", pause)
+		klog.FromContext(ctx).Error(err, "The daemon ended or did not start", "pause", pause)
 		s.count(ctx, c, err)
 		sleep(ctx, pause)
 		pause = min(2*pause, longestPause)
@@ -182,13 +184,9 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
-	if err := d.limit(ctx, configuration{}, c); err != nil {
+	if err := s.lead(ctx, d, configuration{}, c); err != nil {
 		return err
 	}
-	if err := s.announce(c); err != nil {
-		return err
-	}
-	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
 	return s.follow(ctx, d, c)
 }
 
@@ -204,32 +202,55 @@ func (s *Supervisor) follow(ctx context.Context, d *control, c configuration) er
 		case <-d.done:
 			return d.ended()
 		case <-logs.C:
-			if err := trim(filepath.Join(s.Folder, logName)); err != nil {
-				klog.FromContext(ctx).Error(err, "The daemon's logs grow")
-			}
+			s.trim(ctx)
 			continue
 		case <-looks.C:
 		}
-		next, err := read[configuration](s.Folder, configName)
+		next, err := s.step(ctx, d, c)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, errOther):
 			return nil
 		case err != nil:
-			return err
-		case next == c:
-			continue
-		case next.validate() != nil || !next.follows(c):
-			return nil
+			// Clients depend on the daemon: it stays, under the limits that it has.
+			s.complain(ctx, err)
+			looks.Reset(retryPause)
+		default:
+			c = next
+			looks.Reset(look)
 		}
-		if err := d.limit(ctx, c, next); err != nil {
-			return err
-		}
-		if err := s.announce(next); err != nil {
-			return err
-		}
-		c = next
-		klog.FromContext(ctx).Info("The limits changed", "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
 	}
+}
+
+// errOther says that the configuration needs another daemon, or none.
+var errOther = errors.New("another daemon is needed")
+
+// step leads a daemon under the configuration c to the one that is wanted now, and returns it.
+func (s *Supervisor) step(ctx context.Context, d *control, c configuration) (configuration, error) {
+	next, err := read[configuration](s.Folder, configName)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c, errOther
+	case err != nil:
+		return c, err
+	case next == c:
+		return c, nil
+	}
+	if err := next.validate(); err != nil {
+		return c, err
+	}
+	if !next.follows(c) {
+		return c, errOther
+	}
+	return next, s.lead(ctx, d, c, next)
+}
+
+// lead puts another configuration into effect and says so.
+func (s *Supervisor) lead(ctx context.Context, d *control, was, c configuration) error {
+	if err := d.limit(ctx, was, c); err != nil {
+		return err
+	}
+	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
+	return s.announce(c)
 }
 
 // announce tells the agent that the daemon serves under the configuration.
@@ -253,10 +274,15 @@ func (s *Supervisor) withdraw() error {
 	return errors.Join(unlock(s.lock, serving), s.save())
 }
 
-// count writes a failure down.
+// count writes down that a daemon ended or could not be started.
 func (s *Supervisor) count(ctx context.Context, c configuration, failure error) {
 	s.state.Config = c
 	s.state.Restarts++
+	s.complain(ctx, failure)
+}
+
+// complain writes an error down.
+func (s *Supervisor) complain(ctx context.Context, failure error) {
 	s.state.LastError, s.state.LastErrorAt = failure.Error(), time.Now()
 	if err := s.save(); err != nil {
 		klog.FromContext(ctx).Error(err, "The state could not be written")
@@ -273,22 +299,17 @@ func (s *Supervisor) save() error {
 
 // trim empties logs that became too large. A daemon that writes on at its old place leaves a hole, which
 // takes no memory.
-func trim(folder string) error {
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		return fmt.Errorf("look at the daemon's logs: %w", err)
-	}
-	for _, entry := range entries {
-		path := filepath.Join(folder, entry.Name())
+func (s *Supervisor) trim(ctx context.Context) {
+	files, err := filepath.Glob(filepath.Join(s.Folder, logName, "*"))
+	for _, path := range files {
 		var stat unix.Stat_t
-		if err := unix.Lstat(path, &stat); err != nil || stat.Mode&unix.S_IFMT != unix.S_IFREG || stat.Blocks*512 <= logLimit {
-			continue
-		}
-		if err := os.Truncate(path, 0); err != nil {
-			return fmt.Errorf("empty the daemon's log: %w", err)
+		if unix.Lstat(path, &stat) == nil && stat.Mode&unix.S_IFMT == unix.S_IFREG && stat.Blocks*512 > logLimit {
+			err = errors.Join(err, os.Truncate(path, 0))
 		}
 	}
-	return nil
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The daemon's logs grow")
+	}
 }
 
 // sleep waits for the time or the end of ctx.

@@ -224,6 +224,32 @@ func TestSupervisorFollowsLimits(t *testing.T) {
 	}
 }
 
+// Clients depend on a daemon that serves: limits that it does not take are no reason to end it.
+func TestSupervisorKeepsADaemonThatRefuses(t *testing.T) {
+	s := newStage(t)
+	s.configure(limited)
+	s.await(limited)
+	daemon := s.pid()
+	deny := filepath.Join(s.dir, "deny")
+	if err := os.WriteFile(deny, []byte("set_default_device_pinned_mem_limit"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wider := limited
+	wider.PinnedMemoryBytes = 5 << 30
+	s.configure(wider)
+	eventually(t, "the refusal is told", func() bool {
+		seen, serves := s.observe()
+		return serves && seen.Config == limited && seen.Restarts == 0 && strings.Contains(seen.LastError, "denied")
+	})
+	if err := os.Remove(deny); err != nil {
+		t.Fatal(err)
+	}
+	s.await(wider)
+	if s.pid() != daemon {
+		t.Error("the daemon was replaced")
+	}
+}
+
 func TestSupervisorStartsAnotherDaemonForOtherDevices(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)

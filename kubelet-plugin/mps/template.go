@@ -79,9 +79,7 @@ func (p *Pods) pod(ctx context.Context, c configuration) (*corev1.Pod, error) {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      p.podName(c.Name),
 			Namespace: p.Namespace,
-			Labels: map[string]string{
-				nameLabel: daemonName, partLabel: partName, instanceLabel: c.Name, nodeLabel: labelValue(p.Node),
-			},
+			Labels:    p.labels(c),
 			// As with the mirror of a static pod: a drain may evict it, and it goes with the node.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &yes}},
 		},
@@ -111,17 +109,24 @@ func (p *Pods) pod(ctx context.Context, c configuration) (*corev1.Pod, error) {
 			Volumes: volumes,
 		},
 	}
-	for label, value := range map[string]string{gpuLabel: c.GPU, claimLabel: c.ClaimUID} {
-		if value != "" {
-			pod.Labels[label] = value
-		}
-	}
 	spec, err := json.Marshal(pod.Spec)
 	if err != nil {
 		return nil, fmt.Errorf("describe the pod of MPS daemon %s: %w", c.Name, err)
 	}
 	pod.Annotations = map[string]string{templateAnnotation: hash(spec)}
 	return pod, nil
+}
+
+// labels returns what the pod is found by.
+func (p *Pods) labels(c configuration) map[string]string {
+	labels := map[string]string{nameLabel: daemonName, partLabel: partName, instanceLabel: c.Name, nodeLabel: labelValue(p.Node)}
+	if c.GPU != "" {
+		labels[gpuLabel] = c.GPU
+	}
+	if c.ClaimUID != "" {
+		labels[claimLabel] = c.ClaimUID
+	}
+	return labels
 }
 
 // containerOf returns the container in which the agent runs.
