@@ -23,14 +23,23 @@ func (r result) print(w io.Writer) {
 	}
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "  POD\tNODE\tGOT\tSEES") //nolint:errcheck // a Builder takes everything
+	pods := 0
 	for _, outcome := range r.outcomes {
 		for _, pod := range outcome.Pods {
+			pods++
 			for _, container := range pod.Containers {
 				rows(table, pod, container)
 			}
 		}
 	}
-	table.Flush() //nolint:errcheck // a Builder takes everything
+	if pods > 0 {
+		table.Flush() //nolint:errcheck // a Builder takes everything
+	}
+	for _, outcome := range r.outcomes {
+		if outcome.Phase == expect.Pending || outcome.Phase == expect.Refused {
+			fmt.Fprintf(&text, "  %s is %s: %s\n", outcome.Subject, outcome.Phase, strings.Join(strings.Fields(outcome.Explanation), " "))
+		}
+	}
 	for _, complaint := range r.complaints {
 		fmt.Fprintf(&text, "  NOT AS PROMISED: %s\n", complaint)
 	}
@@ -56,6 +65,9 @@ func asked(outcomes []expect.Outcome) []string {
 // says it sees.
 func rows(w io.Writer, pod expect.Pod, container expect.Container) {
 	seen := sees(container)
+	if usage, ok := expect.ParseUsage(container.Log); ok && len(seen) > 0 {
+		seen[len(seen)-1] += "; " + usage.String()
+	}
 	name, node := pod.Name, pod.Node
 	if len(pod.Containers) > 1 {
 		name += "/" + container.Name
@@ -63,7 +75,7 @@ func rows(w io.Writer, pod expect.Pod, container expect.Container) {
 	for i := range max(len(container.Grants), len(seen), 1) {
 		got, view := "-", "-"
 		if i < len(container.Grants) {
-			got = container.Grants[i].Device
+			got = container.Grants[i].Label()
 		}
 		if i < len(seen) {
 			view = seen[i]
@@ -74,15 +86,21 @@ func rows(w io.Writer, pod expect.Pod, container expect.Container) {
 }
 
 // sees says what the container sees: its devices, or the end of what it printed. Devices stand in the
-// order of the grants as far as they belong to one.
+// order of the grants as far as they belong to one; what lies on a watched GPU is not listed.
 func sees(container expect.Container) []string {
-	devices, ok := container.Seen()
+	report, ok := expect.ParseReport(container.Log)
 	if !ok {
 		lines := strings.Split(strings.TrimSpace(container.Log), "\n")
 		return lines[len(lines)-1:]
 	}
+	devices := report.Devices()
 	var lines []string
 	for _, grant := range container.Grants {
+		if gpu, watched := grant.Watched(report); watched {
+			lines = append(lines, gpu.String())
+			devices = slices.DeleteFunc(devices, func(d expect.Seen) bool { return d.UUID == gpu.UUID || d.Parent == gpu.UUID })
+			continue
+		}
 		i := slices.IndexFunc(devices, grant.Is)
 		if i >= 0 {
 			lines = append(lines, devices[i].String())

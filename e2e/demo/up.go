@@ -131,24 +131,12 @@ func runExamples(ctx context.Context, c *cluster.Cluster, examples []expect.Exam
 }
 
 func runExample(ctx context.Context, c *cluster.Cluster, watcher *expect.Watcher, example expect.Example) (result, error) {
-	r := result{example: example, outcomes: make([]expect.Outcome, len(example.Subjects))}
-	if err := c.Apply(ctx, example.Objects...); err != nil {
-		return r, fmt.Errorf("%s: %w", example.File, err)
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	for i, subject := range example.Subjects {
-		group.Go(func() (err error) {
-			r.outcomes[i], err = watcher.Await(ctx, subject)
-			return err
-		})
-	}
-	if err := group.Wait(); err != nil {
-		return r, fmt.Errorf("%s: %w", example.File, err)
-	}
-	for _, outcome := range r.outcomes {
-		for _, complaint := range expect.Compare(outcome, r.outcomes) {
+	outcomes, err := watcher.Run(ctx, c, example)
+	r := result{example: example, outcomes: outcomes}
+	for _, outcome := range outcomes {
+		for _, complaint := range expect.Compare(outcome, outcomes) {
 			r.complaints = append(r.complaints, fmt.Sprintf("%s: %s", outcome.Subject, complaint))
 		}
 	}
-	return r, nil
+	return r, err
 }

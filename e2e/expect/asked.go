@@ -2,9 +2,12 @@ package expect
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/utils/ptr"
 )
 
 // asked describes the requests of a claim for people.
@@ -12,12 +15,16 @@ func asked(claim *resourceapi.ResourceClaim) []string {
 	var lines []string
 	for _, request := range claim.Spec.Devices.Requests {
 		if exact := request.Exactly; exact != nil {
-			lines = append(lines, request.Name+": "+wish(exact.AllocationMode, exact.Count, exact.DeviceClassName, exact.Selectors))
+			text := wish(exact.AllocationMode, exact.Count, exact.DeviceClassName, exact.Selectors) + parts(exact.Capacity)
+			if ptr.Deref(exact.AdminAccess, false) {
+				text += ", with admin access"
+			}
+			lines = append(lines, request.Name+": "+text)
 			continue
 		}
 		var options []string
 		for _, sub := range request.FirstAvailable {
-			options = append(options, wish(sub.AllocationMode, sub.Count, sub.DeviceClassName, sub.Selectors))
+			options = append(options, wish(sub.AllocationMode, sub.Count, sub.DeviceClassName, sub.Selectors)+parts(sub.Capacity))
 		}
 		lines = append(lines, request.Name+": "+strings.Join(options, ", else "))
 	}
@@ -29,7 +36,25 @@ func asked(claim *resourceapi.ResourceClaim) []string {
 			lines = append(lines, "each with another "+string(*constraint.DistinctAttribute))
 		}
 	}
+	for _, config := range claim.Spec.Devices.Config {
+		if config.Opaque != nil {
+			lines = append(lines, "parameters "+string(config.Opaque.Parameters.Raw))
+		}
+	}
 	return lines
+}
+
+// parts says how much of a shared device is asked for.
+func parts(capacity *resourceapi.CapacityRequirements) string {
+	if capacity == nil {
+		return ""
+	}
+	var text strings.Builder
+	for _, name := range slices.Sorted(maps.Keys(capacity.Requests)) {
+		amount := capacity.Requests[name]
+		fmt.Fprintf(&text, ", %s %s", name, amount.String())
+	}
+	return text.String()
 }
 
 func wish(mode resourceapi.DeviceAllocationMode, count int64, class string, selectors []resourceapi.DeviceSelector) string {

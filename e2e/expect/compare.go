@@ -13,8 +13,8 @@ func Compare(o Outcome, others []Outcome) []string {
 	if o.Phase != e.Phase {
 		return []string{strings.TrimSpace(fmt.Sprintf("expected %s, is %s: %s %s", e.Phase, o.Phase, o.Explanation, o.logs()))}
 	}
-	if e.Phase == Pending {
-		return pending(e, o)
+	if e.Phase == Pending || e.Phase == Refused {
+		return reason(e, o)
 	}
 	if len(o.Pods) == 0 {
 		return []string{"no pod was found"}
@@ -25,14 +25,15 @@ func Compare(o Outcome, others []Outcome) []string {
 	}
 	complaints = append(complaints, relation(e.Devices, o.Pods)...)
 	complaints = append(complaints, sameAs(e, o, others)...)
+	complaints = append(complaints, while(e, o, others)...)
 	return append(complaints, over(e, o)...)
 }
 
-func pending(e Expectation, o Outcome) []string {
+func reason(e Expectation, o Outcome) []string {
 	if strings.Contains(o.Explanation, e.Reason) {
 		return nil
 	}
-	return []string{fmt.Sprintf("expected to stay Pending because %q, the reason is %q", e.Reason, o.Explanation)}
+	return []string{fmt.Sprintf("expected to be %s because %q, the reason is %q", e.Phase, e.Reason, o.Explanation)}
 }
 
 func comparePod(e Expectation, pod Pod) []string {
@@ -114,13 +115,43 @@ func sameAs(e Expectation, o Outcome, others []Outcome) []string {
 	if e.SameAs == "" {
 		return nil
 	}
-	i := slices.IndexFunc(others, func(other Outcome) bool {
-		return other.Subject.Name == e.SameAs && other.Subject.Namespace == o.Subject.Namespace
-	})
-	if i < 0 {
+	other, found := named(e.SameAs, o, others)
+	if !found {
 		return []string{fmt.Sprintf("expected the same devices as %s, which is not in the manifest", e.SameAs)}
 	}
-	return relation(Same, slices.Concat(others[i].Pods, o.Pods))
+	return relation(Same, slices.Concat(other.Pods, o.Pods))
+}
+
+// while demands that the pods ran when those of another subject did.
+func while(e Expectation, o Outcome, others []Outcome) []string {
+	if e.While == "" {
+		return nil
+	}
+	other, found := named(e.While, o, others)
+	if !found {
+		return []string{fmt.Sprintf("expected to run while %s does, which is not in the manifest", e.While)}
+	}
+	var complaints []string
+	for _, pod := range o.Pods {
+		if !slices.ContainsFunc(other.Pods, pod.overlaps) {
+			complaints = append(complaints, fmt.Sprintf("%s did not run while %s did", pod.Name, e.While))
+		}
+	}
+	return complaints
+}
+
+// named returns the outcome of another subject in the same manifest, first of all in the same namespace.
+func named(name string, o Outcome, others []Outcome) (Outcome, bool) {
+	i := slices.IndexFunc(others, func(other Outcome) bool {
+		return other.Subject.Name == name && other.Subject.Namespace == o.Subject.Namespace
+	})
+	if i < 0 {
+		i = slices.IndexFunc(others, func(other Outcome) bool { return other.Subject.Name == name })
+	}
+	if i < 0 {
+		return Outcome{}, false
+	}
+	return others[i], true
 }
 
 func over(e Expectation, o Outcome) []string {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -39,6 +40,15 @@ func migGrant(device, parent, profile string, multiprocessors int64) Grant {
 	return Grant{Node: "node1", Driver: "d", Pool: "p", Device: device, Shape: "mig", Parent: parent, Profile: profile, Multiprocessors: multiprocessors}
 }
 
+func shareGrant(shape, uuid, id string, share Share) Grant {
+	return Grant{Node: "node1", Driver: "d", Pool: "p", Device: "a-" + shape, ShareID: id, Share: share, Shape: shape, UUID: uuid}
+}
+
+func usage(allocated, free, multiprocessors, refused int) string {
+	return fmt.Sprintf(`{"devices":[{"uuid":"GPU-a","totalMiB":81559,"freeMiB":%d,"multiprocessors":%d}],"allocatedMiB":%d,"refused":%d}`+"\n",
+		free, multiprocessors, allocated, refused)
+}
+
 func pod(name string, containers ...Container) Pod {
 	return Pod{Name: name, Node: "node1", Containers: containers}
 }
@@ -48,6 +58,19 @@ func TestCompare(t *testing.T) {
 	b := Container{Name: "main", Log: report(gpuB), Grants: []Grant{wholeGrant("b", "GPU-b")}}
 	second := Container{Name: "second", Log: report(gpuA), Grants: []Grant{wholeGrant("a", "GPU-a")}}
 	small := Container{Name: "main", Log: report(slice("GPU-a", instance("MIG-1", "1g.10gb", 9984, 16))), Grants: []Grant{migGrant("a-19-0", "GPU-a", "1g.10gb", 16)}}
+	half := Share{Memory: 4 << 30, Compute: 50}
+	client := func(line string) Pod {
+		return pod("x", Container{Name: "main", Log: report(gpuA) + line, Grants: []Grant{shareGrant("mps", "GPU-a", "1", half)}})
+	}
+	carved := report(slice("GPU-a", instance("MIG-1", "1g.10gb", 9984, 16)), gpuB)
+	watcher := pod("x", Container{Name: "main", Log: carved, Grants: []Grant{shareGrant("monitor", "GPU-a", "", Share{}), shareGrant("monitor", "GPU-b", "", Share{})}})
+	at := func(p Pod, began, ended int64) Pod {
+		p.Began = time.Unix(began, 0)
+		if ended > 0 {
+			p.Ended = time.Unix(ended, 0)
+		}
+		return p
+	}
 	const island = "gpu.tessera.dev/linkIsland"
 
 	tests := map[string]struct {
@@ -71,7 +94,7 @@ func TestCompare(t *testing.T) {
 		"stays pending": {expect: "phase: Pending\nreason: cannot allocate", phase: Pending, reason: "0/2 nodes: 2 cannot allocate all claims"},
 		"pending, another reason": {
 			expect: "phase: Pending\nreason: cannot allocate", phase: Pending, reason: "untolerated taint",
-			want: []string{`expected to stay Pending because "cannot allocate", the reason is "untolerated taint"`},
+			want: []string{`expected to be Pending because "cannot allocate", the reason is "untolerated taint"`},
 		},
 		"too few": {
 			expect: "gpus: 2", pods: []Pod{pod("x", a)},
@@ -125,6 +148,67 @@ func TestCompare(t *testing.T) {
 			want:   []string{"x/main sees [GPU-a], another container of the same devices [GPU-b]"},
 		},
 		"same as nobody": {expect: "gpus: 1\nsameAs: writer", pods: []Pod{pod("x", a)}, want: []string{"expected the same devices as writer, which is not in the manifest"}},
+		"a share":        {expect: "gpus: 1", pods: []Pod{pod("x", Container{Name: "main", Log: report(gpuA), Grants: []Grant{shareGrant("timeshare", "GPU-a", "1", half)}})}},
+		"two shares of a GPU": {expect: "gpus: 1", pods: []Pod{pod("x", Container{Name: "main", Log: report(gpuA), Grants: []Grant{
+			shareGrant("timeshare", "GPU-a", "1", half), shareGrant("timeshare", "GPU-a", "2", half)}})}},
+		"a share of another GPU": {
+			expect: "gpus: 1", pods: []Pod{pod("x", Container{Name: "main", Log: report(gpuB), Grants: []Grant{shareGrant("timeshare", "GPU-a", "1", half)}})},
+			want: []string{
+				"x, container main: was given p/a-timeshare (GPU-a), does not see it",
+				"x, container main: sees NVIDIA H100 80GB HBM3, 81559 MiB, GPU-b, was not given it",
+			},
+		},
+		"limits":    {expect: "gpus: 1\nallocates: 4Gi\nmultiprocessors: 66", pods: []Pod{client(usage(4096, 4096, 66, 2))}},
+		"no limits": {expect: "gpus: 1\nallocates: 4Gi", pods: []Pod{client("")}, want: []string{fmt.Sprintf("x, container main: no report of the probe about its share in the log, it says %q", strings.TrimSpace(report(gpuA)))}},
+		"other limits": {
+			expect: "gpus: 1\nallocates: 8Gi\nmultiprocessors: 66", pods: []Pod{client(usage(4096, 4096, 132, 2))},
+			want: []string{"x, container main: expected CUDA to give 8Gi, it gives 4096 MiB", "x, container main: expected CUDA to count 66 multiprocessors on GPU-a, it counts 132"},
+		},
+		"a limit that does not hold": {
+			expect: "gpus: 1\nallocates: 4Gi", pods: []Pod{client(usage(4096, 4096, 66, 0))},
+			want: []string{"x, container main: expected CUDA to give no more than 4Gi, it does"},
+		},
+		"more than its share is never fine": {
+			expect: "gpus: 1", pods: []Pod{client(usage(8192, 8192, 66, 2))},
+			want: []string{"x, container main: may allocate 8192 MiB on GPU-a, was given 4096"},
+		},
+		"watches": {expect: "watches: 2", pods: []Pod{watcher}},
+		"watches fewer": {
+			expect: "watches: 3", pods: []Pod{watcher},
+			want: []string{"x, container main: expected to watch 3 GPUs, sees 2"},
+		},
+		"watches another": {
+			expect: "watches: 1", pods: []Pod{pod("x", Container{Name: "main", Log: carved, Grants: []Grant{shareGrant("monitor", "GPU-c", "", Share{})}})},
+			want: []string{
+				"x, container main: expected to watch 1 GPUs, sees 2",
+				"x, container main: was given p/a-monitor (GPU-c), does not see it",
+				"x, container main: sees NVIDIA H100 80GB HBM3 MIG 1g.10gb, 16 SM, 9984 MiB, MIG-1, was not given it",
+				"x, container main: sees NVIDIA H100 80GB HBM3, 81559 MiB, GPU-b, was not given it",
+			},
+		},
+		"while another runs": {
+			expect: "gpus: 1\nwhile: tenant", pods: []Pod{at(pod("x", a), 105, 106)},
+			others: []Outcome{{Subject: Subject{Namespace: "other", Name: "tenant"}, Pods: []Pod{at(pod("tenant", a), 100, 105)}}},
+		},
+		"while another goes on": {
+			expect: "gpus: 1\nwhile: tenant", pods: []Pod{at(pod("x", a), 105, 106)},
+			others: []Outcome{{Subject: Subject{Name: "tenant"}, Pods: []Pod{at(pod("tenant", a), 100, 0)}}},
+		},
+		"after another": {
+			expect: "gpus: 1\nwhile: tenant", pods: []Pod{at(pod("x", a), 105, 106)},
+			others: []Outcome{{Subject: Subject{Name: "tenant"}, Pods: []Pod{at(pod("tenant", a), 100, 104)}}},
+			want:   []string{"x did not run while tenant did"},
+		},
+		"while nobody runs": {expect: "gpus: 1\nwhile: tenant", pods: []Pod{pod("x", a)}, want: []string{"expected to run while tenant does, which is not in the manifest"}},
+		"refused":           {expect: "phase: Refused\nreason: exceeded quota", phase: Refused, reason: "second is forbidden: exceeded quota: one-gpu"},
+		"refused, another reason": {
+			expect: "phase: Refused\nreason: exceeded quota", phase: Refused, reason: "no rights",
+			want: []string{`expected to be Refused because "exceeded quota", the reason is "no rights"`},
+		},
+		"not refused": {
+			expect: "phase: Refused\nreason: exceeded quota", phase: Accepted, reason: "the API server took it",
+			want: []string{"expected Refused, is Accepted: the API server took it"},
+		},
 		"match": {
 			expect: "gpus: 1\nmatch: [" + island + "]",
 			pods: []Pod{pod("x",

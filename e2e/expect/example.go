@@ -21,11 +21,11 @@ type Example struct {
 	Text string
 	// Objects is everything in the manifest, in order.
 	Objects []*unstructured.Unstructured
-	// Subjects are the pods and jobs in it.
+	// Subjects are the pods, jobs and Deployments in it, and what must be refused.
 	Subjects []Subject
 }
 
-// Subject is a pod or a job with its expectation.
+// Subject is an object with its expectation.
 type Subject struct {
 	Kind, Namespace, Name string
 	Expectation           Expectation
@@ -36,7 +36,8 @@ func (s Subject) String() string {
 	return fmt.Sprintf("%s %s/%s", strings.ToLower(s.Kind), s.Namespace, s.Name)
 }
 
-// Load reads every manifest of the folder, by name. A pod or a job without an expectation is an error.
+// Load reads every manifest of the folder, by name. A pod, a job or a Deployment without an expectation is
+// an error, and so is one of anything else that is to run.
 func Load(folder fs.FS) ([]Example, error) {
 	files, err := fs.Glob(folder, "*.yaml")
 	if err != nil {
@@ -73,7 +74,7 @@ func parseExample(file, text string) (Example, error) {
 			continue
 		}
 		example.Objects = append(example.Objects, object)
-		if kind := object.GetKind(); kind != "Pod" && kind != "Job" {
+		if _, expected := object.GetAnnotations()[Annotation]; !expected && !runs(object.GetKind()) {
 			continue
 		}
 		subject, err := parseSubject(object)
@@ -85,18 +86,30 @@ func parseExample(file, text string) (Example, error) {
 }
 
 func parseSubject(object *unstructured.Unstructured) (Subject, error) {
-	subject := Subject{Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName()}
-	if subject.Namespace == "" {
-		subject.Namespace = "default"
-	}
+	subject := identify(object)
 	annotation, ok := object.GetAnnotations()[Annotation]
 	if !ok {
 		return subject, fmt.Errorf("no annotation %s", Annotation)
 	}
 	expectation, err := Parse(annotation)
+	if err == nil && expectation.Phase != Refused && !runs(subject.Kind) {
+		err = fmt.Errorf("phase %s: only a Pod, a Job or a Deployment runs", expectation.Phase)
+	}
 	subject.Expectation = expectation
 	return subject, err
 }
+
+// identify returns the object's subject without an expectation.
+func identify(object *unstructured.Unstructured) Subject {
+	subject := Subject{Kind: object.GetKind(), Namespace: object.GetNamespace(), Name: object.GetName()}
+	if subject.Namespace == "" {
+		subject.Namespace = "default"
+	}
+	return subject
+}
+
+// runs reports whether an object of the kind has pods.
+func runs(kind string) bool { return kind == "Pod" || kind == "Job" || kind == "Deployment" }
 
 // title returns the first line of the comment that a manifest begins with.
 func title(text string) string {

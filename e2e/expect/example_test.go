@@ -12,7 +12,8 @@ import (
 func TestLoad(t *testing.T) {
 	one := 1
 	folder := fstest.MapFS{
-		"b.yaml": {Data: []byte("# Two objects.\n# And more words.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
+		"b.yaml": {Data: []byte("# Three objects.\n# And more words.\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n---\n" +
+			"---\napiVersion: v1\nkind: Secret\nmetadata:\n  name: s\n  annotations:\n    tessera.dev/expect: |\n      phase: Refused\n      reason: denied\n" +
 			"---\napiVersion: batch/v1\nkind: Job\nmetadata:\n  name: j\n  namespace: team\n  annotations:\n    tessera.dev/expect: |\n      gpus: 1\n")},
 		"a.yaml":    {Data: []byte("apiVersion: v1\nkind: Namespace\nmetadata: {name: n}\n")},
 		"README.md": {Data: []byte("not a manifest")},
@@ -23,13 +24,16 @@ func TestLoad(t *testing.T) {
 	}
 	want := []Example{
 		{File: "a.yaml"},
-		{File: "b.yaml", Title: "Two objects", Subjects: []Subject{{Kind: "Job", Namespace: "team", Name: "j", Expectation: Expectation{Phase: Succeeded, View: View{GPUs: &one}}}}},
+		{File: "b.yaml", Title: "Three objects", Subjects: []Subject{
+			{Kind: "Secret", Namespace: "default", Name: "s", Expectation: Expectation{Phase: Refused, Reason: "denied"}},
+			{Kind: "Job", Namespace: "team", Name: "j", Expectation: Expectation{Phase: Succeeded, View: View{GPUs: &one}}},
+		}},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(Example{}, "Text", "Objects")); diff != "" {
 		t.Errorf("examples (-want +got):\n%s", diff)
 	}
-	if len(got) == 2 && len(got[1].Objects) != 2 {
-		t.Errorf("objects of b.yaml: got %d, want 2", len(got[1].Objects))
+	if len(got) == 2 && len(got[1].Objects) != 3 {
+		t.Errorf("objects of b.yaml: got %d, want 3", len(got[1].Objects))
 	}
 }
 
@@ -37,6 +41,8 @@ func TestLoadRefuses(t *testing.T) {
 	tests := map[string]struct{ text, err string }{
 		"no expectation":  {"apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", "pod default/p: no annotation tessera.dev/expect"},
 		"bad expectation": {"apiVersion: v1\nkind: Pod\nmetadata: {name: p, annotations: {tessera.dev/expect: 'cpus: 1'}}\n", `unknown field "cpus"`},
+		"Deployment too":  {"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", "deployment default/d: no annotation tessera.dev/expect"},
+		"does not run":    {"apiVersion: v1\nkind: Secret\nmetadata: {name: s, annotations: {tessera.dev/expect: 'gpus: 1'}}\n", "secret default/s: phase Succeeded: only a Pod"},
 		"not YAML":        {"kind: [", "read example x.yaml"},
 	}
 	for name, test := range tests {

@@ -9,14 +9,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Annotation is the key under which a Pod or a Job carries its expectation.
+// Annotation is the key under which an object carries its expectation. Pods, Jobs and Deployments have
+// one; another object has it when it must be refused.
 const Annotation = "tessera.dev/expect"
 
-// Expectation is what must come of a pod, or of every pod of a job.
+// Expectation is what must come of a pod, of every pod of a job or a Deployment, or of an object that the
+// API server must not take.
 type Expectation struct {
 	// Phase is what it must come to; Succeeded when nothing is said.
 	Phase Phase `json:"phase,omitempty"`
-	// Reason is a part of the scheduler's message; only for a pod that stays Pending.
+	// Reason is a part of the reason for which a pod stays Pending or an object is Refused.
 	Reason string `json:"reason,omitempty"`
 	// View is what every container sees that Containers does not name.
 	View
@@ -26,6 +28,8 @@ type Expectation struct {
 	Devices Relation `json:"devices,omitempty"`
 	// SameAs names another pod of the manifest whose containers see the same devices.
 	SameAs string `json:"sameAs,omitempty"`
+	// While names another pod of the manifest that ran when this one did.
+	While string `json:"while,omitempty"`
 	// Match are attributes in which all devices of a pod agree, as in a claim's matchAttribute.
 	Match []string `json:"match,omitempty"`
 	// Over is how many devices the pods of a job took turns on.
@@ -35,25 +39,35 @@ type Expectation struct {
 // View is what one container must see and say. Whoever states GPUs or MIG states both: the other one is
 // none.
 type View struct {
-	// GPUs is the number of whole GPUs.
+	// GPUs is the number of GPUs that are not in MIG mode, given as a whole or shared.
 	GPUs *int `json:"gpus,omitempty"`
 	// MIG are the profiles of the MIG devices, each a pattern as of path.Match.
 	MIG []string `json:"mig,omitempty"`
+	// Watches is the number of GPUs that are watched, whatever their mode; only for an administrator's
+	// container.
+	Watches *int `json:"watches,omitempty"`
 	// Memory is the least that each device has.
 	Memory *resource.Quantity `json:"memory,omitempty"`
+	// Allocates is what CUDA lets the container allocate on its first device, and not 1 MiB more.
+	Allocates *resource.Quantity `json:"allocates,omitempty"`
+	// Multiprocessors is how many CUDA counts on each device.
+	Multiprocessors *int `json:"multiprocessors,omitempty"`
 	// Log is a part of the container's log.
 	Log string `json:"log,omitempty"`
 }
 
-// Phase is what a pod or a job comes to.
+// Phase is what a subject comes to.
 type Phase string
 
-// The phases. Failed is never expected.
+// The phases. A Deployment is Running when it is available. Failed, and Accepted in place of Refused, are
+// never expected.
 const (
 	Succeeded Phase = "Succeeded"
 	Running   Phase = "Running"
 	Pending   Phase = "Pending"
+	Refused   Phase = "Refused"
 	Failed    Phase = "Failed"
+	Accepted  Phase = "Accepted"
 )
 
 // Relation is how the devices of several containers relate.
@@ -103,28 +117,30 @@ func (e Expectation) validatePhase() error {
 	switch e.Phase {
 	case Succeeded, Running:
 		if e.Reason != "" {
-			return fmt.Errorf("reason %q: only a Pending pod has one", e.Reason)
+			return fmt.Errorf("reason %q: only a Pending pod or a Refused object has one", e.Reason)
 		}
 		if nothing {
-			return errors.New("nothing is expected: state gpus, mig, log or containers")
+			return errors.New("nothing is expected: state gpus, mig, watches, log or containers")
 		}
 		return nil
-	case Pending:
+	case Pending, Refused:
 		if e.Reason == "" {
-			return errors.New("phase Pending: state the reason")
+			return fmt.Errorf("phase %s: state the reason", e.Phase)
 		}
 		if !nothing {
-			return errors.New("phase Pending: a pod that does not run sees nothing")
+			return fmt.Errorf("phase %s: what does not run sees nothing", e.Phase)
 		}
 		return nil
-	case Failed:
+	case Failed, Accepted:
 	}
-	return fmt.Errorf("phase %q: must be one of %s, %s, %s", e.Phase, Succeeded, Running, Pending)
+	return fmt.Errorf("phase %q: must be one of %s, %s, %s, %s", e.Phase, Succeeded, Running, Pending, Refused)
 }
 
 func (v View) validate() error {
-	if v.GPUs != nil && *v.GPUs < 0 {
-		return fmt.Errorf("gpus %d: must not be negative", *v.GPUs)
+	for name, count := range map[string]*int{"gpus": v.GPUs, "watches": v.Watches, "multiprocessors": v.Multiprocessors} {
+		if count != nil && *count < 0 {
+			return fmt.Errorf("%s %d: must not be negative", name, *count)
+		}
 	}
 	for _, profile := range v.MIG {
 		if _, err := path.Match(profile, ""); err != nil || profile == "" {
@@ -137,7 +153,12 @@ func (v View) validate() error {
 // counts reports whether the view says how many devices there are.
 func (v View) counts() bool { return v.GPUs != nil || len(v.MIG) > 0 }
 
-func (v View) empty() bool { return !v.counts() && v.Memory == nil && v.Log == "" }
+// uses reports whether the view says how much of the devices CUDA gives.
+func (v View) uses() bool { return v.Allocates != nil || v.Multiprocessors != nil }
+
+func (v View) empty() bool {
+	return !v.counts() && !v.uses() && v.Watches == nil && v.Memory == nil && v.Log == ""
+}
 
 // of returns what the named container must see.
 func (e Expectation) of(container string) View {

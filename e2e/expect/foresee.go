@@ -15,7 +15,7 @@ func (e Expectation) Foresee(devices []Grant) []string {
 	var seen []Seen
 	for _, g := range devices {
 		s := Seen{UUID: g.UUID, Name: g.Device, Multiprocessors: g.Multiprocessors, MemoryMiB: g.Memory >> 20}
-		if g.Shape == "mig" {
+		if g.Shape == mig {
 			s.Profile, s.Parent = g.Profile, g.Parent
 		}
 		seen = append(seen, s)

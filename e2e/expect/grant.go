@@ -8,11 +8,17 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/utils/ptr"
 )
 
 // Grant is one allocated device as the ResourceSlices describe it.
 type Grant struct {
 	Node, Driver, Pool, Device string
+	// ShareID tells several shares of one device apart; Share is what this one takes of it. Both are
+	// empty for a device that is not shared.
+	ShareID string
+	Share   Share
 	// Shape is the attribute type: gpu, mig, …; empty when no slice has the device any more.
 	Shape string
 	// UUID is the GPU's, or, for a MIG device, its own as far as the claim's status tells; Parent is the
@@ -27,8 +33,31 @@ type Grant struct {
 	Attributes map[string]string
 }
 
-// String returns pool and device, which identify it.
+// Share is what a claim takes of a shared GPU: Memory in bytes and, where that is limited, Compute in
+// percent of the multiprocessors.
+type Share struct{ Memory, Compute int64 }
+
+// The shapes that are compared otherwise than a whole GPU.
+const (
+	mig     = "mig"
+	mps     = "mps"
+	monitor = "monitor"
+)
+
+// String returns pool and device.
 func (g Grant) String() string { return g.Pool + "/" + g.Device }
+
+// Label returns the device's name and what is taken of it, for people.
+func (g Grant) Label() string {
+	text := g.Device
+	if g.Share.Memory > 0 {
+		text += fmt.Sprintf(", %s", resource.NewQuantity(g.Share.Memory, resource.BinarySI))
+	}
+	if g.Share.Compute > 0 {
+		text += fmt.Sprintf(", %d %%", g.Share.Compute)
+	}
+	return text
+}
 
 // podClaim is one claim of a pod: the pod's own name for it, and the claim, which is nil until it exists.
 type podClaim struct {
@@ -70,6 +99,7 @@ func (u use) grants(claim *resourceapi.ResourceClaim, node string, published []*
 		if u.covers(result.Request) {
 			grant := describe(result, published)
 			grant.Node = node
+			grant.take(result)
 			grant.fill(claim.Status.Devices)
 			given = append(given, grant)
 		}
@@ -137,10 +167,26 @@ func (g *Grant) read(device resourceapi.Device) {
 	}
 }
 
+// take takes over what the allocation took of a shared device.
+func (g *Grant) take(result resourceapi.DeviceRequestAllocationResult) {
+	if result.ShareID == nil {
+		return
+	}
+	g.ShareID = string(*result.ShareID)
+	for name, taken := range result.ConsumedCapacity {
+		switch qualified(string(name), g.Driver) {
+		case qualified("memory", g.Driver):
+			g.Share.Memory = taken.Value()
+		case qualified("compute", g.Driver):
+			g.Share.Compute = taken.Value()
+		}
+	}
+}
+
 // fill takes over the UUID that the agent reported for the device in the claim's status.
 func (g *Grant) fill(reported []resourceapi.AllocatedDeviceStatus) {
 	for _, status := range reported {
-		if status.Driver != g.Driver || status.Pool != g.Pool || status.Device != g.Device || status.Data == nil {
+		if status.Driver != g.Driver || status.Pool != g.Pool || status.Device != g.Device || ptr.Deref(status.ShareID, "") != g.ShareID || status.Data == nil {
 			continue
 		}
 		var data struct {

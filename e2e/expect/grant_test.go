@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 )
 
@@ -31,6 +32,10 @@ func testSlice(generation int64, uuid string) *resourceapi.ResourceSlice {
 			}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{
 				"multiprocessors":        {Value: resource.MustParse("16")},
 				"gpu.tessera.dev/memory": {Value: resource.MustParse("9984Mi")},
+			}},
+			{Name: "gpu-a-mps", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{
+				"type": {StringValue: ptr.To("mps")},
+				"uuid": {StringValue: ptr.To(uuid)},
 			}},
 		},
 	}}
@@ -103,6 +108,34 @@ func TestGrants(t *testing.T) {
 	}
 }
 
+// TestShares: what a claim takes of a shared GPU is its own, and so is what the status says about it.
+func TestShares(t *testing.T) {
+	result := func(id, memory string) resourceapi.DeviceRequestAllocationResult {
+		return resourceapi.DeviceRequestAllocationResult{Request: "share", Device: "gpu-a-mps", ShareID: ptr.To(types.UID(id)),
+			ConsumedCapacity: map[resourceapi.QualifiedName]resource.Quantity{
+				"memory": resource.MustParse(memory), "gpu.tessera.dev/compute": resource.MustParse("25"), "shares": resource.MustParse("1"),
+			}}
+	}
+	claim := testClaim(result("1", "4Gi"), result("2", "8Gi"))
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
+		Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a-mps", ShareID: ptr.To("2"),
+		Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-told"}`)},
+	}}
+	type seen struct{ id, uuid, label string }
+	var got []seen
+	for _, g := range (use{}).grants(claim, "node1", []*resourceapi.ResourceSlice{testSlice(1, "GPU-a")}) {
+		got = append(got, seen{g.ShareID, g.UUID, g.Label()})
+	}
+	want := []seen{{"1", "GPU-a", "gpu-a-mps, 4Gi, 25 %"}, {"2", "GPU-told", "gpu-a-mps, 8Gi, 25 %"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(seen{})); diff != "" {
+		t.Errorf("grants (-want +got):\n%s", diff)
+	}
+	pod := Pod{Containers: []Container{{Grants: []Grant{{Device: "a", ShareID: "1"}, {Device: "a", ShareID: "2"}}}, {Grants: []Grant{{Device: "a", ShareID: "1"}}}}}
+	if len(pod.Grants()) != 2 {
+		t.Errorf("grants of a pod: got %+v, want two shares", pod.Grants())
+	}
+}
+
 func TestAsked(t *testing.T) {
 	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{
@@ -114,7 +147,14 @@ func TestAsked(t *testing.T) {
 				}},
 				{Name: "small", DeviceClassName: "small.example.com", Count: 3},
 			}},
+			{Name: "part", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "mps.tessera.dev", Capacity: &resourceapi.CapacityRequirements{
+				Requests: map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse("4Gi"), "compute": resource.MustParse("25")},
+			}}},
+			{Name: "watch", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "monitor.tessera.dev", AdminAccess: ptr.To(true)}},
 		},
+		Config: []resourceapi.DeviceClaimConfiguration{{DeviceConfiguration: resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
+			Parameters: runtime.RawExtension{Raw: []byte(`{"kind":"GPUConfig"}`)},
+		}}}},
 		Constraints: []resourceapi.DeviceConstraint{
 			{MatchAttribute: ptr.To[resourceapi.FullyQualifiedName]("gpu.tessera.dev/linkIsland")},
 			{DistinctAttribute: ptr.To[resourceapi.FullyQualifiedName]("gpu.tessera.dev/uuid")},
@@ -124,8 +164,11 @@ func TestAsked(t *testing.T) {
 		"two: 2 × gpu.tessera.dev",
 		"all: all gpu.tessera.dev",
 		"best: 1 × mig.tessera.dev where a == 1 and b, else 3 × small.example.com",
+		"part: 1 × mps.tessera.dev, compute 25, memory 4Gi",
+		"watch: 1 × monitor.tessera.dev, with admin access",
 		"all with the same gpu.tessera.dev/linkIsland",
 		"each with another gpu.tessera.dev/uuid",
+		`parameters {"kind":"GPUConfig"}`,
 	}
 	if diff := cmp.Diff(want, asked(claim)); diff != "" {
 		t.Errorf("asked (-want +got):\n%s", diff)

@@ -16,12 +16,15 @@ import (
 
 // observe reads from the caches what the subject is now. The pods are those of the outcome, in its order.
 func (w *Watcher) observe(s Subject) (Outcome, []*corev1.Pod, error) {
-	if s.Kind == "Job" {
+	switch s.Kind {
+	case "Job":
 		return w.observeJob(s)
+	case "Deployment":
+		return w.observeDeployment(s)
 	}
 	pod, err := w.factory.Core().V1().Pods().Lister().Pods(s.Namespace).Get(s.Name)
 	if errors.IsNotFound(err) {
-		return Outcome{Subject: s, Phase: Pending, Explanation: "it does not exist"}, nil, nil
+		return missing(s), nil, nil
 	}
 	if err != nil {
 		return Outcome{}, nil, err
@@ -32,18 +35,51 @@ func (w *Watcher) observe(s Subject) (Outcome, []*corev1.Pod, error) {
 func (w *Watcher) observeJob(s Subject) (Outcome, []*corev1.Pod, error) {
 	job, err := w.factory.Batch().V1().Jobs().Lister().Jobs(s.Namespace).Get(s.Name)
 	if errors.IsNotFound(err) {
-		return Outcome{Subject: s, Phase: Pending, Explanation: "it does not exist"}, nil, nil
+		return missing(s), nil, nil
 	}
 	if err != nil {
 		return Outcome{}, nil, err
 	}
-	selector := labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: job.Name})
-	pods, err := w.factory.Core().V1().Pods().Lister().Pods(s.Namespace).List(selector)
+	pods, err := w.pods(s.Namespace, labels.SelectorFromSet(labels.Set{batchv1.JobNameLabel: job.Name}))
 	if err != nil {
 		return Outcome{}, nil, err
 	}
-	pods = slices.SortedFunc(slices.Values(pods), func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
 	return w.outcome(s, jobPhase(job, pods), pods...)
+}
+
+// observeDeployment leaves out the pods that are on their way out.
+func (w *Watcher) observeDeployment(s Subject) (Outcome, []*corev1.Pod, error) {
+	deployment, err := w.factory.Apps().V1().Deployments().Lister().Deployments(s.Namespace).Get(s.Name)
+	if errors.IsNotFound(err) {
+		return missing(s), nil, nil
+	}
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	selector, err := metav1.LabelSelectorAsSelector(deployment.Spec.Selector)
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	pods, err := w.pods(s.Namespace, selector)
+	if err != nil {
+		return Outcome{}, nil, err
+	}
+	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
+	return w.outcome(s, deploymentPhase(deployment), pods...)
+}
+
+// missing is the outcome of a subject that is not there.
+func missing(s Subject) Outcome {
+	return Outcome{Subject: s, Phase: Pending, Explanation: "it does not exist"}
+}
+
+// pods returns the selected pods by name.
+func (w *Watcher) pods(namespace string, selector labels.Selector) ([]*corev1.Pod, error) {
+	pods, err := w.factory.Core().V1().Pods().Lister().Pods(namespace).List(selector)
+	if err != nil {
+		return nil, err
+	}
+	return slices.SortedFunc(slices.Values(pods), func(a, b *corev1.Pod) int { return cmp.Compare(a.Name, b.Name) }), nil
 }
 
 func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome, []*corev1.Pod, error) {
@@ -60,6 +96,7 @@ func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome,
 		claims := w.claimsOf(pod)
 		given := grants(pod, claims, published)
 		observed := Pod{Name: pod.Name, Node: pod.Spec.NodeName}
+		observed.Began, observed.Ended = times(pod)
 		for _, c := range claims {
 			if c.claim != nil {
 				observed.Asked = append(observed.Asked, asked(c.claim)...)
@@ -87,40 +124,6 @@ func (o Outcome) settled() bool {
 		return o.Subject.Expectation.Phase == Pending && strings.Contains(o.Explanation, o.Subject.Expectation.Reason)
 	}
 	return false
-}
-
-func podPhase(pod *corev1.Pod) Phase {
-	running := len(pod.Status.ContainerStatuses) == len(pod.Spec.Containers)
-	for _, status := range pod.Status.ContainerStatuses {
-		running = running && (status.State.Running != nil || status.State.Terminated != nil)
-	}
-	switch {
-	case pod.Status.Phase == corev1.PodSucceeded:
-		return Succeeded
-	case pod.Status.Phase == corev1.PodFailed:
-		return Failed
-	case pod.Status.Phase == corev1.PodRunning && running:
-		return Running
-	}
-	return Pending
-}
-
-func jobPhase(job *batchv1.Job, pods []*corev1.Pod) Phase {
-	for _, condition := range job.Status.Conditions {
-		if condition.Status != corev1.ConditionTrue {
-			continue
-		}
-		if condition.Type == batchv1.JobComplete {
-			return Succeeded
-		}
-		if condition.Type == batchv1.JobFailed {
-			return Failed
-		}
-	}
-	if slices.ContainsFunc(pods, func(p *corev1.Pod) bool { return podPhase(p) != Pending }) {
-		return Running
-	}
-	return Pending
 }
 
 // explain returns the API server's word on why the pod is not further: the scheduler's message, what

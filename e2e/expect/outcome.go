@@ -3,6 +3,7 @@ package expect
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // Outcome is what came of a subject: what the API server and the containers' logs say.
@@ -19,6 +20,9 @@ type Outcome struct {
 // Pod is one pod of an Outcome.
 type Pod struct {
 	Name, Node string
+	// Began and Ended are when its first container began and its last one ended; zero when that is still
+	// to come.
+	Began, Ended time.Time
 	// Asked are the requests of the pod's claims, for people.
 	Asked      []string
 	Containers []Container
@@ -37,19 +41,26 @@ func (c Container) Seen() ([]Seen, bool) {
 	return report.Devices(), ok
 }
 
-// Grants returns every device given to the pod, once.
+// Grants returns every device given to the pod, and every share of one, once.
 func (p Pod) Grants() []Grant {
 	var grants []Grant
-	known := map[string]bool{}
+	type share struct{ device, id string }
+	known := map[share]bool{}
 	for _, c := range p.Containers {
 		for _, g := range c.Grants {
-			if !known[g.String()] {
-				known[g.String()] = true
+			if s := (share{g.String(), g.ShareID}); !known[s] {
+				known[s] = true
 				grants = append(grants, g)
 			}
 		}
 	}
 	return grants
+}
+
+// overlaps reports whether both pods ran at one time. Times have the resolution of the API, a second.
+func (p Pod) overlaps(other Pod) bool {
+	return !p.Began.IsZero() && !other.Began.IsZero() &&
+		(other.Ended.IsZero() || !p.Began.After(other.Ended)) && (p.Ended.IsZero() || !other.Began.After(p.Ended))
 }
 
 // logs returns the ends of all logs, for a complaint.

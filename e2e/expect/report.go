@@ -45,18 +45,50 @@ type Seen struct {
 	Multiprocessors int64
 }
 
+// Usage is what CUDA gave to the probe: its line of JSON when it is asked for its share.
+type Usage struct {
+	Devices []UsedDevice `json:"devices"`
+	// AllocatedMiB is how much could be allocated on the first device; Refused is the CUDA error of 1 MiB
+	// more, 0 when that was given too.
+	AllocatedMiB int64 `json:"allocatedMiB"`
+	Refused      int   `json:"refused"`
+}
+
+// UsedDevice is a device as CUDA shows it under the limits of the container.
+type UsedDevice struct {
+	UUID            string `json:"uuid"`
+	FreeMiB         int64  `json:"freeMiB"`
+	Multiprocessors int    `json:"multiprocessors"`
+}
+
 // ParseReport finds the probe's line in a container's log; false when there is none.
-func ParseReport(log string) (Report, bool) {
+func ParseReport(log string) (Report, bool) { return parseLine[Report](log, `{"gpus":`) }
+
+// ParseUsage finds the probe's line about its share in a container's log; false when there is none.
+func ParseUsage(log string) (Usage, bool) { return parseLine[Usage](log, `{"devices":`) }
+
+// parseLine decodes the first line that begins so.
+func parseLine[T any](log, prefix string) (T, bool) {
 	for line := range strings.Lines(log) {
-		if !strings.HasPrefix(line, `{"gpus":`) {
-			continue
-		}
-		var report Report
-		if err := json.Unmarshal([]byte(line), &report); err == nil {
-			return report, true
+		var decoded T
+		if strings.HasPrefix(line, prefix) && json.Unmarshal([]byte(line), &decoded) == nil {
+			return decoded, true
 		}
 	}
-	return Report{}, false
+	var none T
+	return none, false
+}
+
+// String returns what CUDA gave, for people.
+func (u Usage) String() string {
+	text := fmt.Sprintf("CUDA gives %d MiB", u.AllocatedMiB)
+	if u.Refused == 0 {
+		text += " and more"
+	}
+	for _, d := range u.Devices {
+		text += fmt.Sprintf(", %d SM", d.Multiprocessors)
+	}
+	return text
 }
 
 // Devices returns what the container can use: whole GPUs and MIG devices, in the order of the report.
@@ -76,6 +108,15 @@ func (r Report) Devices() []Seen {
 		}
 	}
 	return devices
+}
+
+// String returns the GPU for people.
+func (g SeenGPU) String() string {
+	text := fmt.Sprintf("%s, %d MiB, %s", g.Name, g.MemoryMiB, g.UUID)
+	if g.MIG {
+		text += fmt.Sprintf(", in MIG mode, with %d devices", len(g.Instances))
+	}
+	return text
 }
 
 // String returns the device for people.

@@ -13,15 +13,19 @@ func compareContainer(v View, c Container) []string {
 	if v.Log != "" && !strings.Contains(c.Log, v.Log) {
 		complaints = append(complaints, fmt.Sprintf("expected %q in the log, it says %q", v.Log, lastLines(c.Log)))
 	}
-	seen, ok := c.Seen()
+	complaints = append(complaints, used(v, c)...)
+	report, ok := ParseReport(c.Log)
 	if !ok {
-		if v.counts() || v.Memory != nil {
+		if v.counts() || v.Watches != nil || v.Memory != nil {
 			complaints = append(complaints, fmt.Sprintf("no report of the probe in the log, it says %q", lastLines(c.Log)))
 		}
 		return complaints
 	}
-	complaints = append(complaints, view(v, seen)...)
-	return append(complaints, granted(c.Grants, seen)...)
+	if v.Watches != nil && len(report.GPUs) != *v.Watches {
+		complaints = append(complaints, fmt.Sprintf("expected to watch %d GPUs, sees %d", *v.Watches, len(report.GPUs)))
+	}
+	complaints = append(complaints, view(v, report.Devices())...)
+	return append(complaints, granted(c.Grants, report)...)
 }
 
 // view holds what a container sees against what it should see.
@@ -73,10 +77,21 @@ func matchAll(patterns, names []string) bool {
 }
 
 // granted holds what a container sees against what the API server says it was given: exactly that.
-func granted(grants []Grant, seen []Seen) []string {
-	rest := slices.Clone(seen)
+func granted(grants []Grant, report Report) []string {
 	var complaints []string
-	for _, grant := range grants {
+	rest := slices.DeleteFunc(report.Devices(), func(s Seen) bool {
+		return slices.ContainsFunc(grants, func(g Grant) bool { return g.watches(s) })
+	})
+	for i, grant := range grants {
+		if grant.Shape == monitor {
+			if _, watched := grant.Watched(report); !watched {
+				complaints = append(complaints, fmt.Sprintf("was given %s (%s), does not see it", grant, grant.identity()))
+			}
+			continue
+		}
+		if slices.ContainsFunc(grants[:i], grant.shares) {
+			continue // two shares of one GPU
+		}
 		i := slices.IndexFunc(rest, grant.Is)
 		if i < 0 {
 			complaints = append(complaints, fmt.Sprintf("was given %s (%s), does not see it", grant, grant.identity()))
@@ -90,16 +105,35 @@ func granted(grants []Grant, seen []Seen) []string {
 	return complaints
 }
 
+// Watched returns the GPU that the grant allows to watch as the container shows it; false when it does not,
+// or the grant is of another kind.
+func (g Grant) Watched(report Report) (SeenGPU, bool) {
+	i := slices.IndexFunc(report.GPUs, func(seen SeenGPU) bool { return seen.UUID == g.UUID })
+	if g.Shape != monitor || i < 0 {
+		return SeenGPU{}, false
+	}
+	return report.GPUs[i], true
+}
+
+// watches reports whether the device is, or lies on, a GPU that the grant allows to watch. Others carve
+// and use such a GPU meanwhile.
+func (g Grant) watches(s Seen) bool {
+	return g.Shape == monitor && (s.UUID == g.UUID || s.Parent == g.UUID)
+}
+
+// shares reports whether both are shares of one GPU.
+func (g Grant) shares(other Grant) bool { return g.ShareID != "" && g.String() == other.String() }
+
 // Is reports whether the container's device is the one that was granted.
 func (g Grant) Is(s Seen) bool {
-	if g.Shape == "mig" {
+	if g.Shape == mig {
 		return s.Parent == g.Parent && s.Profile == g.Profile && s.Multiprocessors == g.Multiprocessors && (g.UUID == "" || s.UUID == g.UUID)
 	}
 	return s.Profile == "" && s.UUID == g.UUID
 }
 
 func (g Grant) identity() string {
-	if g.Shape == "mig" {
+	if g.Shape == mig {
 		return strings.TrimSpace(fmt.Sprintf("%s with %d SM on %s %s", g.Profile, g.Multiprocessors, g.Parent, g.UUID))
 	}
 	return g.UUID

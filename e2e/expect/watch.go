@@ -11,13 +11,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 )
 
-// Watcher follows pods, jobs, claims, slices and events of a cluster, so that nothing is polled and
+// Watcher follows pods, jobs, Deployments, claims, slices and events of a cluster, so that nothing is polled and
 // a claim that lives only as long as its pod is still known afterwards. It is safe for concurrent use.
 type Watcher struct {
 	client  kubernetes.Interface
@@ -26,7 +27,7 @@ type Watcher struct {
 	mu sync.Mutex
 	// changed is closed, and replaced, at every event.
 	changed chan struct{}
-	// claims are the claims as they were last seen with an allocation. Those that were made for a pod are
+	// claims are the claims as they were last seen with an allocation and its devices. Those that were made for a pod are
 	// kept by the pod and its name for them: when a pod of a job ends, its claim may be made once more
 	// under another name, never allocated.
 	claims map[types.NamespacedName]*resourceapi.ResourceClaim
@@ -53,6 +54,7 @@ func NewWatcher(ctx context.Context, client kubernetes.Interface) (*Watcher, err
 		w.factory.Core().V1().Pods().Informer(),
 		w.factory.Core().V1().Events().Informer(),
 		w.factory.Batch().V1().Jobs().Informer(),
+		w.factory.Apps().V1().Deployments().Informer(),
 		w.factory.Resource().V1().ResourceClaims().Informer(),
 		w.factory.Resource().V1().ResourceSlices().Informer(),
 	} {
@@ -117,11 +119,18 @@ func (w *Watcher) signal() <-chan struct{} {
 	return w.changed
 }
 
-// keep stores the claim unless that would forget an allocation.
+// keep stores the claim unless that would forget an allocation, or what was told about its devices: the
+// agent takes that back when the pod has ended.
 func keep[K comparable](claims map[K]*resourceapi.ResourceClaim, key K, claim *resourceapi.ResourceClaim) {
-	if claim.Status.Allocation != nil || claims[key] == nil {
-		claims[key] = claim
+	known := claims[key]
+	switch {
+	case known == nil:
+	case claim.Status.Allocation == nil:
+		return
+	case len(claim.Status.Devices) == 0 && equality.Semantic.DeepEqual(known.Status.Allocation, claim.Status.Allocation):
+		return
 	}
+	claims[key] = claim
 }
 
 // claimsOf returns the pod's claims in the pod's order, the one for its extended resources last.

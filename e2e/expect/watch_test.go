@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -22,7 +23,7 @@ const fakeLog = "fake logs"
 func newWatcher(t *testing.T, client *fake.Clientset) *Watcher {
 	t.Helper()
 	// The fake forgets what happens between a list and the watch after it: wait for the watches.
-	const kinds = 5
+	const kinds = 6
 	watching := make(chan struct{}, kinds)
 	client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
 		w, err := client.Tracker().Watch(action.GetResource(), action.GetNamespace())
@@ -199,6 +200,54 @@ func TestAwaitJob(t *testing.T) {
 	}
 	if len(o.Pods) != 2 || o.Pods[0].Name != "j-a" || o.Pods[1].Name != "j-b" {
 		t.Errorf("pods: got %+v, want j-a and j-b", o.Pods)
+	}
+}
+
+// TestAwaitDeployment: a pod that is on its way out is nobody's outcome.
+func TestAwaitDeployment(t *testing.T) {
+	labels := map[string]string{"app": "d"}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "d", Generation: 2},
+		Spec:       appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}},
+	}
+	old, current := testPod("d-old", labels), testPod("d-new", labels)
+	old.DeletionTimestamp, old.Finalizers = ptr.To(metav1.Now()), []string{"test"}
+	client := fake.NewClientset(deployment, old, current, testPod("other", nil))
+	w := newWatcher(t, client)
+	o := await(t, w, subject(t, "Deployment", "d", "phase: Running\nlog: "+fakeLog), func() {
+		for _, status := range []appsv1.DeploymentStatus{
+			{ObservedGeneration: 1, Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1},
+			{ObservedGeneration: 2, Replicas: 2, UpdatedReplicas: 1, AvailableReplicas: 1},
+			{ObservedGeneration: 2, Replicas: 1, UpdatedReplicas: 1, AvailableReplicas: 1},
+		} {
+			deployment.Status = status
+			if _, err := client.AppsV1().Deployments("default").UpdateStatus(t.Context(), deployment, metav1.UpdateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+	if complaints := Compare(o, nil); len(complaints) > 0 {
+		t.Errorf("complaints: %q", complaints)
+	}
+	if len(o.Pods) != 1 || o.Pods[0].Name != "d-new" {
+		t.Errorf("pods: got %+v, want d-new", o.Pods)
+	}
+}
+
+// TestClaimTellsOnce: what the agent said about a device outlives its taking it back.
+func TestClaimTellsOnce(t *testing.T) {
+	claim := testClaim(resourceapi.DeviceRequestAllocationResult{Request: "gpu", Device: "gpu-a-mig-19-3"})
+	untold, other := claim.DeepCopy(), claim.DeepCopy()
+	untold.Status.Devices, other.Status.Devices = nil, nil
+	other.Status.Allocation.Devices.Results[0].Device = "gpu-a"
+	claims := map[string]*resourceapi.ResourceClaim{}
+	for i, step := range []struct{ now, want *resourceapi.ResourceClaim }{
+		{untold, untold}, {claim, claim}, {untold, claim}, {&resourceapi.ResourceClaim{}, claim}, {other, other},
+	} {
+		keep(claims, "x", step.now)
+		if claims["x"] != step.want {
+			t.Errorf("step %d: kept %+v, want %+v", i, claims["x"].Status, step.want.Status)
+		}
 	}
 }
 

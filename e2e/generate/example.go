@@ -13,8 +13,8 @@ import (
 const (
 	ownExamples = `# Examples
 
-One manifest per feature. The annotation ${tessera.dev/expect}$ on each pod and job says what must come of it;
-${make demo}$ and the end-to-end suites run all of them and hold them to it.
+One manifest per feature. The annotation ${tessera.dev/expect}$ on each pod, job and Deployment says what must come of it,
+on any other object that it is refused; ${make demo}$ and the end-to-end suites run all of them and hold them to it.
 `
 	nvidiaExamples = `# Examples written for NVIDIA's driver
 
@@ -45,8 +45,12 @@ func renderExamples(introduction string, examples []expect.Example) string {
 
 // summary says an expectation in words.
 func summary(e expect.Expectation) string {
-	if e.Phase == expect.Pending {
+	switch e.Phase {
+	case expect.Pending:
 		return fmt.Sprintf("stays Pending: “%s”", e.Reason)
+	case expect.Refused:
+		return fmt.Sprintf("is refused: “%s”", e.Reason)
+	case expect.Succeeded, expect.Running, expect.Failed, expect.Accepted:
 	}
 	var parts []string
 	if view := viewText(e.View); view != "" {
@@ -64,6 +68,9 @@ func summary(e expect.Expectation) string {
 	}
 	if e.SameAs != "" {
 		parts = append(parts, "the same as "+e.SameAs)
+	}
+	if e.While != "" {
+		parts = append(parts, "while "+e.While+" runs")
 	}
 	for _, attribute := range e.Match {
 		parts = append(parts, "with one "+attribute)
@@ -84,6 +91,15 @@ func viewText(v expect.View) string {
 			profile = "any profile"
 		}
 		parts = append(parts, "sees MIG "+profile)
+	}
+	if v.Watches != nil {
+		parts = append(parts, fmt.Sprintf("watches %d GPU", *v.Watches))
+	}
+	if v.Allocates != nil {
+		parts = append(parts, fmt.Sprintf("can allocate %s", v.Allocates))
+	}
+	if v.Multiprocessors != nil {
+		parts = append(parts, fmt.Sprintf("has %d multiprocessors", *v.Multiprocessors))
 	}
 	if v.Memory != nil {
 		parts = append(parts, "at least "+v.Memory.String())

@@ -30,18 +30,12 @@ var _ = Describe("Examples", func() {
 				Expect(c.Delete(ctx, example.Objects...)).To(Succeed())
 				nothingLeft(ctx)
 			})
-			Expect(c.Apply(ctx, example.Objects...)).To(Succeed())
-
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 			defer cancel()
-			var outcomes []expect.Outcome
-			for _, subject := range example.Subjects {
-				outcome, err := watcher.Await(ctx, subject)
-				Expect(err).NotTo(HaveOccurred())
-				outcomes = append(outcomes, outcome)
-			}
+			outcomes, err := watcher.Run(ctx, c, example)
+			Expect(err).NotTo(HaveOccurred())
 			for _, outcome := range outcomes {
-				Expect(expect.Compare(outcome, outcomes)).To(BeEmpty())
+				Expect(expect.Compare(outcome, outcomes)).To(BeEmpty(), "%s", outcome.Subject)
 			}
 		})
 	}

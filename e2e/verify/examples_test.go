@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/dynamic-resource-allocation/structured"
+	"k8s.io/utils/ptr"
 
 	"github.com/tessera-gpu/tessera/e2e/expect"
 )
@@ -26,6 +28,8 @@ type cluster struct {
 	published []*resourceapi.ResourceSlice
 	classes   classes
 	taken     sets.Set[structured.DeviceID]
+	// shared are the shares of devices that are given more than once.
+	shared []resourceapi.DeviceRequestAllocationResult
 }
 
 func newCluster(t *testing.T, classes classes) *cluster {
@@ -44,8 +48,7 @@ func newCluster(t *testing.T, classes classes) *cluster {
 func (c *cluster) allocate(t *testing.T, claims []*resourceapi.ResourceClaim) []expect.Grant {
 	t.Helper()
 	features := structured.Features{AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true}
-	state := structured.AllocatedState{AllocatedDevices: c.taken.Clone(), AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](), AggregatedCapacity: structured.NewConsumedCapacityCollection()}
-	allocator, err := structured.NewAllocator(t.Context(), features, state, c.classes, c.published, compiled)
+	allocator, err := structured.NewAllocator(t.Context(), features, c.state(), c.classes, c.published, compiled)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +60,7 @@ func (c *cluster) allocate(t *testing.T, claims []*resourceapi.ResourceClaim) []
 		var devices []expect.Grant
 		for _, result := range results {
 			for _, device := range result.Devices.Results {
-				c.taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
+				c.take(device)
 				devices = append(devices, c.device(t, device))
 			}
 		}
@@ -66,6 +69,32 @@ func (c *cluster) allocate(t *testing.T, claims []*resourceapi.ResourceClaim) []
 		}
 	}
 	return nil
+}
+
+// take notes what was allocated. Administrators take nothing.
+func (c *cluster) take(device resourceapi.DeviceRequestAllocationResult) {
+	switch {
+	case ptr.Deref(device.AdminAccess, false):
+	case device.ShareID != nil:
+		c.shared = append(c.shared, device)
+	default:
+		c.taken.Insert(structured.MakeDeviceID(device.Driver, device.Pool, device.Device))
+	}
+}
+
+// state is what the allocator knows about the devices that are taken.
+func (c *cluster) state() structured.AllocatedState {
+	state := structured.AllocatedState{
+		AllocatedDevices:         c.taken.Clone(),
+		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
+	}
+	for _, r := range c.shared {
+		id := structured.MakeDeviceID(r.Driver, r.Pool, r.Device)
+		state.AllocatedSharedDeviceIDs.Insert(structured.MakeSharedDeviceID(id, r.ShareID))
+		state.AggregatedCapacity.Insert(structured.NewDeviceConsumedCapacity(id, r.ConsumedCapacity))
+	}
+	return state
 }
 
 func (c *cluster) device(t *testing.T, result resourceapi.DeviceRequestAllocationResult) expect.Grant {
@@ -81,8 +110,9 @@ func (c *cluster) device(t *testing.T, result resourceapi.DeviceRequestAllocatio
 	return expect.Grant{}
 }
 
-// TestExamplesCanBeServed allocates every example on an empty default lab, with the allocator that
-// kube-scheduler uses, and holds the devices to the expectation in the manifest.
+// TestExamplesCanBeServed allocates every example on an empty default lab, subject by subject, with the
+// allocator that kube-scheduler uses, and holds the devices to the expectation in the manifest. What the
+// API server must refuse, only an API server can.
 func TestExamplesCanBeServed(t *testing.T) {
 	examples, err := expect.Load(os.DirFS(filepath.Join(root(t), "deployments", "examples")))
 	if err != nil {
@@ -94,8 +124,17 @@ func TestExamplesCanBeServed(t *testing.T) {
 		t.Run(example.File, func(t *testing.T) {
 			own := map[string][]runtime.Object{example.File: objects[example.File]}
 			known := newClasses(append(find[*resourceapi.DeviceClass](own), shipped...))
+			c := newCluster(t, known)
 			for _, subject := range example.Subjects {
-				serve(t, newCluster(t, known), own, subject)
+				switch subject.Expectation.Phase {
+				case expect.Refused:
+				case expect.Pending:
+					if devices := c.allocate(t, claimsOf(t, c, own, podSpec(t, own, subject))); len(devices) > 0 {
+						t.Errorf("%s: got %s, must stay Pending", subject, devices[0])
+					}
+				case expect.Succeeded, expect.Running, expect.Failed, expect.Accepted:
+					serve(t, c, own, subject)
+				}
 			}
 		})
 	}
@@ -152,6 +191,11 @@ func podSpec(t *testing.T, own map[string][]runtime.Object, subject expect.Subje
 			return job.Spec.Template.Spec
 		}
 	}
+	for _, deployment := range find[*appsv1.Deployment](own) {
+		if subject.Kind == "Deployment" && deployment.Name == subject.Name {
+			return deployment.Spec.Template.Spec
+		}
+	}
 	t.Fatalf("%s: not in its manifest", subject)
 	return corev1.PodSpec{}
 }
@@ -184,7 +228,7 @@ func claimsOf(t *testing.T, c *cluster, own map[string][]runtime.Object, spec co
 			for _, class := range c.classes {
 				if extended := class.Spec.ExtendedResourceName; extended != nil && *extended == string(name) {
 					request := resourceapi.DeviceRequest{Name: "extended", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class.Name, Count: count.Value()}}
-					add("extended", resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}})
+					add("extended-"+container.Name+"-"+class.Name, resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{request}}})
 				}
 			}
 		}

@@ -1,0 +1,115 @@
+package expect
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+// applier creates pods and answers for everything else as it is told, a call at a time.
+type applier struct {
+	client  *fake.Clientset
+	answers map[string][]error
+	applied []string
+}
+
+func (a *applier) Apply(ctx context.Context, objects ...*unstructured.Unstructured) error {
+	for _, object := range objects {
+		name := object.GetName()
+		a.applied = append(a.applied, name)
+		if answers := a.answers[name]; len(answers) > 0 {
+			a.answers[name] = answers[1:]
+			if answers[0] != nil {
+				return fmt.Errorf("apply %s: %w", name, answers[0])
+			}
+		}
+		if object.GetKind() != "Pod" {
+			continue
+		}
+		pod := testPod(name, nil)
+		pod.Status.Phase = corev1.PodSucceeded
+		if _, err := a.client.CoreV1().Pods("default").Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const threeObjects = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: first}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: second
+  annotations: {tessera.dev/expect: "{phase: Refused, reason: too many}"}
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: third
+  annotations: {tessera.dev/expect: "log: fake"}
+`
+
+func TestRun(t *testing.T) {
+	forbidden := func(text string) error {
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x", fmt.Errorf("%s", text))
+	}
+	const uncounted = "status unknown for quota: q, resources: count/configmaps"
+	tests := map[string]struct {
+		answers    map[string][]error
+		applied    []string
+		complaints string
+		err        string
+	}{
+		"as expected":        {answers: map[string][]error{"second": {forbidden("too many")}}, applied: []string{"first", "second", "third"}},
+		"not refused":        {applied: []string{"first", "second", "third"}, complaints: "expected Refused, is Accepted"},
+		"for another reason": {answers: map[string][]error{"second": {forbidden("not yours")}}, applied: []string{"first", "second", "third"}, complaints: "not yours"},
+		"a quota that has not counted": {
+			answers: map[string][]error{"first": {forbidden(uncounted), nil}, "second": {forbidden(uncounted), forbidden("too many")}},
+			applied: []string{"first", "first", "second", "second", "third"},
+		},
+		"the wrong one is refused": {
+			answers: map[string][]error{"first": {forbidden("not yours")}}, applied: []string{"first"},
+			err: `run x.yaml: configmap default/first is refused: configmaps "x" is forbidden: not yours`,
+		},
+		"a broken API server": {
+			answers: map[string][]error{"second": {apierrors.NewInternalError(fmt.Errorf("no etcd"))}}, applied: []string{"first", "second"},
+			err: "run x.yaml: apply second: Internal error occurred: no etcd",
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			example, err := parseExample("x.yaml", threeObjects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := &applier{client: fake.NewClientset(), answers: test.answers}
+			outcomes, err := newWatcher(t, to.client).Run(t.Context(), to, example)
+			if test.err != "" && (err == nil || err.Error() != test.err) || test.err == "" && err != nil {
+				t.Fatalf("error: got %v, want %q", err, test.err)
+			}
+			if !slices.Equal(to.applied, test.applied) {
+				t.Errorf("applied: got %q, want %q", to.applied, test.applied)
+			}
+			var complaints []string
+			for _, outcome := range outcomes {
+				complaints = append(complaints, Compare(outcome, outcomes)...)
+			}
+			if got := strings.Join(complaints, "\n"); !strings.Contains(got, test.complaints) || (test.complaints == "" && got != "") {
+				t.Errorf("complaints: got %q, want %q", got, test.complaints)
+			}
+		})
+	}
+}
