@@ -80,9 +80,11 @@ func newCluster(t *testing.T) *cluster {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	go func() {
 		defer close(done)
+		rounds := time.NewTicker(2 * time.Millisecond)
+		defer rounds.Stop()
 		for ctx.Err() == nil {
 			c.sync()
-			time.Sleep(2 * time.Millisecond)
+			<-rounds.C
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })

@@ -161,8 +161,12 @@ func runs(pid int) bool {
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	look := time.NewTicker(5 * time.Millisecond)
+	defer look.Stop()
+	for limit := time.After(20 * time.Second); !condition(); {
+		select {
+		case <-look.C:
+		case <-limit:
 			t.Fatalf("not within 20 s: %s", what)
 		}
 	}
