@@ -70,7 +70,7 @@ const selectors = `## Selectors
 const parametersHead = `Parameters stand in ` + "`spec.devices.config[].opaque.parameters`" + ` of a claim, or in ` + "`spec.config[].opaque.parameters`" + ` of a DeviceClass, with ` + "`driver`" + `
 the driver's name. What the claim says goes before what its class says, a later entry before an earlier one. An entry whose ` + "`requests`" + ` names a
 request must be for the type of its device; one that names none applies where its kind fits. An admission policy refuses what is wrong when it
-is written, the agent refuses it again with an Event, and ` + "`tessera check -f`" + ` tells before either. What each way of sharing enforces stands in
+is written, the agent refuses it again with an Event, and ` + "`tessera check -f FILE`" + ` tells before either. What each way of sharing enforces stands in
 [sharing.md](sharing.md).
 `
 

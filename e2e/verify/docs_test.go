@@ -1,0 +1,204 @@
+package verify
+
+import (
+	"bytes"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/bundle"
+	"github.com/tessera-gpu/tessera/cmd/tessera/check"
+	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
+	clusterflags "github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
+	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
+	"github.com/tessera-gpu/tessera/cmd/tessera/version"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
+)
+
+var (
+	link    = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	fence   = regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)^```$")
+	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	made    = regexp.MustCompile("(?m)(?:^|`)make ([a-z][a-z-]*)")
+	run     = regexp.MustCompile("(?m)(?:^|`)(?:kubectl )?(tessera [a-z][^`#\n]*)")
+	class   = regexp.MustCompile(`\b[a-z0-9.-]+\.(?:tessera\.dev|nvidia\.com)\b`)
+	metric  = regexp.MustCompile("`(tessera_[a-z_]+)`")
+	applied = regexp.MustCompile(`(?m)kubectl (?:apply|delete) -[fk] (deployments[\w/.-]*\w)`)
+	reason  = regexp.MustCompile("(?m)^\\| `([A-Z][A-Za-z]+)`")
+)
+
+// pages calls visit with every page that users read.
+func pages(t *testing.T, visit func(page, text string)) {
+	t.Helper()
+	files(t, func(path, text string) {
+		if path == "README.md" || strings.HasPrefix(path, "docs/") {
+			visit(path, text)
+		}
+	}, ".md")
+}
+
+// TestLinksLeadSomewhere follows every relative link of every page, to its heading.
+func TestLinksLeadSomewhere(t *testing.T) {
+	files(t, func(page, text string) {
+		for _, found := range link.FindAllStringSubmatch(text, -1) {
+			target, anchor, _ := strings.Cut(found[1], "#")
+			if strings.Contains(target, "://") {
+				continue
+			}
+			there := filepath.Join(root(t), path.Dir(page), target)
+			if target == "" {
+				there = filepath.Join(root(t), page)
+			}
+			if _, err := os.Stat(there); err != nil {
+				t.Errorf("%s links to %s, which is not there", page, found[1])
+				continue
+			}
+			if anchor == "" {
+				continue
+			}
+			read, err := os.ReadFile(there)
+			if err != nil || !slices.Contains(anchors(string(read)), anchor) {
+				t.Errorf("%s links to %s, which has no such heading", page, found[1])
+			}
+		}
+	}, ".md")
+}
+
+// anchors are the headings of a page as links name them.
+func anchors(text string) []string {
+	var all []string
+	for _, found := range heading.FindAllStringSubmatch(text, -1) {
+		words := strings.Fields(strings.ToLower(found[1]))
+		anchor := strings.Join(words, "-")
+		all = append(all, regexp.MustCompile(`[^a-z0-9-]`).ReplaceAllString(anchor, ""))
+	}
+	return all
+}
+
+// TestPagesNameWhatExists checks targets of make, commands with their flags, folders of manifests,
+// DeviceClasses, metrics and reasons.
+func TestPagesNameWhatExists(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(root(t), "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := sourceText(t)
+	known := knownNames(t)
+	reasons := []string{status.ReasonTimeSliceNotApplied, status.ReasonDaemonRestarted, "PrepareFailed"}
+	for _, r := range server.Refusals() {
+		reasons = append(reasons, r.Reason)
+	}
+	pages(t, func(page, text string) {
+		for _, found := range made.FindAllStringSubmatch(text, -1) {
+			if !regexp.MustCompile(`(?m)^` + found[1] + `:`).Match(makefile) {
+				t.Errorf("%s: make %s: no such target", page, found[1])
+			}
+		}
+		for _, found := range run.FindAllStringSubmatch(text, -1) {
+			if err := understand(found[1]); err != nil {
+				t.Errorf("%s: %s: %v", page, found[1], err)
+			}
+		}
+		for _, found := range applied.FindAllStringSubmatch(text, -1) {
+			if _, err := os.Stat(filepath.Join(root(t), found[1])); err != nil {
+				t.Errorf("%s: %s is not there", page, found[1])
+			}
+		}
+		for _, name := range class.FindAllString(text, -1) {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s: nothing is called %s", page, name)
+			}
+		}
+		for _, found := range metric.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(source, `"`+found[1]+`"`) {
+				t.Errorf("%s: nobody measures %s", page, found[1])
+			}
+		}
+		for _, found := range reason.FindAllStringSubmatch(text, -1) {
+			if !slices.Contains(reasons, found[1]) {
+				t.Errorf("%s: nobody gives the reason %s", page, found[1])
+			}
+		}
+	})
+}
+
+// sourceText is the product's source: what a metric's name is looked for in.
+func sourceText(t *testing.T) string {
+	t.Helper()
+	var all strings.Builder
+	files(t, func(path, text string) {
+		if !strings.HasSuffix(path, "_test.go") && !strings.HasPrefix(path, "e2e/") {
+			all.WriteString(text)
+		}
+	}, ".go")
+	return all.String()
+}
+
+// knownNames are the names below tessera.dev and nvidia.com that a page may use.
+func knownNames(t *testing.T) []string {
+	t.Helper()
+	names := []string{
+		"gpu.tessera.dev", "gpu.nvidia.com", "resource.nvidia.com", "compute-domain.nvidia.com", // drivers and groups
+	}
+	for _, folder := range []string{"deployments", "deployments/nvidia"} {
+		for _, c := range find[*resourceapi.DeviceClass](manifests(t, folder)) {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+// understand parses a command of a page: the verb must exist and know the flags.
+func understand(line string) error {
+	var flags clusterflags.Flags
+	top := &cobra.Command{Use: "tessera"}
+	flags.Add(top.PersistentFlags())
+	top.AddCommand(gpus.Command(&flags), claims.Command(&flags), mig.Command(&flags), check.Command(), bundle.Command(&flags), version.Command(&flags))
+	args := strings.Fields(line)[1:]
+	verb, rest, err := top.Find(args)
+	if err != nil {
+		return err
+	}
+	return verb.ParseFlags(rest)
+}
+
+// TestPagesShowValidManifests decodes every manifest of every page as strictly as the API server, and
+// checks its parameters as the agent does.
+func TestPagesShowValidManifests(t *testing.T) {
+	shown := 0
+	pages(t, func(page, text string) {
+		for i, block := range fence.FindAllStringSubmatch(text, -1) {
+			if block[1] != "yaml" || !strings.Contains(block[2], "kind: ") || strings.Contains(block[2], "kind: Kustomization") {
+				continue
+			}
+			shown++
+			file := filepath.Join(t.TempDir(), "manifest.yaml")
+			if err := os.WriteFile(file, []byte(block[2]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if decoded := decode(t, page, block[2]); len(decoded) == 0 {
+				t.Errorf("%s, block %d: no object", page, i+1)
+			}
+			var said bytes.Buffer
+			command := check.Command()
+			command.SetArgs([]string{"-f", file})
+			command.SetOut(&said)
+			command.SetErr(&said)
+			if err := command.ExecuteContext(t.Context()); err != nil {
+				t.Errorf("%s, block %d: %v\n%s", page, i+1, err, said.String())
+			}
+		}
+	})
+	if shown < 2 {
+		t.Errorf("%d manifests were found: the pages or this test have changed", shown)
+	}
+}
