@@ -213,20 +213,20 @@ func TestSave(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "b.tar.gz")
 	var said bytes.Buffer
 	b := func() *collector { return &collector{cluster: c, runner: runner{}, progress: &said} }
-	if err := save(t.Context(), b(), file, "bundle", when); err != nil {
+	if err := b().save(t.Context(), file, "bundle", when); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(file)
 	if err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 || !strings.HasSuffix(said.String(), "Wrote "+file+".\n") {
 		t.Errorf("%v, %v\n%s", info, err, said.String())
 	}
-	if err := save(t.Context(), b(), file, "bundle", when); !errors.Is(err, os.ErrExist) {
+	if err := b().save(t.Context(), file, "bundle", when); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that exists: %v", err)
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	half := filepath.Join(t.TempDir(), "half.tar.gz")
-	if err := save(ended, b(), half, "bundle", when); !errors.Is(err, context.Canceled) {
+	if err := b().save(ended, half, "bundle", when); !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {

@@ -42,7 +42,7 @@ is missing, and errors.txt in the archive says so.`,
 			if file == "-" {
 				return b.write(cmd.Context(), cmd.OutOrStdout(), name, now)
 			}
-			return save(cmd.Context(), &b, file, name, now)
+			return b.save(cmd.Context(), file, name, now)
 		},
 	}
 	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write, - for the standard output; by default tessera-support-<time>.tar.gz")
@@ -51,32 +51,32 @@ is missing, and errors.txt in the archive says so.`,
 }
 
 // save writes the archive into a file, which must not exist; a half one is removed.
-func save(ctx context.Context, b *collector, file, name string, at time.Time) error {
+func (c *collector) save(ctx context.Context, file, name string, at time.Time) error {
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("write the bundle: %w", err)
 	}
-	if err := errors.Join(b.write(ctx, out, name, at), out.Close()); err != nil {
+	if err := errors.Join(c.write(ctx, out, name, at), out.Close()); err != nil {
 		return errors.Join(err, os.Remove(file))
 	}
-	_, err = fmt.Fprintf(b.progress, "\nWrote %s.\n", file)
+	_, err = fmt.Fprintf(c.progress, "\nWrote %s.\n", file)
 	return err
 }
 
 // write writes the archive. A cluster that does not answer at all is an error.
-func (b *collector) write(ctx context.Context, out io.Writer, name string, at time.Time) error {
-	if _, err := b.cluster.Client.Discovery().ServerVersion(); err != nil {
+func (c *collector) write(ctx context.Context, out io.Writer, name string, at time.Time) error {
+	if _, err := c.cluster.Client.Discovery().ServerVersion(); err != nil {
 		return cluster.Explain("ask the API server for its version", err)
 	}
-	b.archive = newArchive(out, name, at)
-	if err := b.collect(ctx); err != nil {
-		return errors.Join(err, b.archive.close())
+	c.archive = newArchive(out, name, at)
+	if err := c.collect(ctx); err != nil {
+		return errors.Join(err, c.archive.close())
 	}
-	if err := b.archive.close(); err != nil {
+	if err := c.archive.close(); err != nil {
 		return err
 	}
-	if n := len(b.archive.failed); n > 0 {
-		_, err := fmt.Fprintf(b.progress, "\n%d things could not be had in full:\n%s\n", n, strings.Join(b.archive.failed, "\n"))
+	if n := len(c.archive.failed); n > 0 {
+		_, err := fmt.Fprintf(c.progress, "\n%d things could not be had in full:\n%s\n", n, strings.Join(c.archive.failed, "\n"))
 		return err
 	}
 	return nil

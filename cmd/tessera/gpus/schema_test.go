@@ -126,17 +126,17 @@ func TestSchemaIsComplete(t *testing.T) {
 
 func compare(t *testing.T, at string, goType reflect.Type, schema map[string]any) {
 	t.Helper()
-	switch goType.Kind() {
-	case reflect.Pointer:
+	switch kind := goType.Kind(); {
+	case kind == reflect.Pointer:
 		compare(t, at, goType.Elem(), schema)
-	case reflect.Slice:
+	case kind == reflect.Slice:
 		items, ok := schema["items"].(map[string]any)
 		if !ok || schema["type"] != "array" {
 			t.Errorf("%s: the schema has no array", at)
 			return
 		}
 		compare(t, at+"[]", goType.Elem(), items)
-	case reflect.Struct:
+	case kind == reflect.Struct:
 		properties, ok := schema["properties"].(map[string]any)
 		if !ok || schema["additionalProperties"] != false {
 			t.Errorf("%s: the schema has no object that is closed", at)
@@ -170,7 +170,7 @@ func compare(t *testing.T, at string, goType reflect.Type, schema map[string]any
 				t.Errorf("%s: %s (-Go +schema):\n%s", at, what, diff)
 			}
 		}
-	case reflect.String:
+	case kind == reflect.String:
 		if schema["type"] != "string" {
 			t.Errorf("%s: a string in Go, %v in the schema", at, schema["type"])
 		}

@@ -271,11 +271,11 @@ func state(t *testing.T, h host) []string {
 		t.Fatal(err)
 	}
 	defer n.Close()
-	real, ok := n.(*node)
+	opened, ok := n.(*node)
 	if !ok {
 		t.Fatalf("the node is a %T", n)
 	}
-	read, err := real.session.Read(t.Context())
+	read, err := opened.session.Read(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

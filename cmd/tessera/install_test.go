@@ -1,0 +1,33 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInstall installs into a folder of its own: the program and the plugin are there, and both run.
+func TestInstall(t *testing.T) {
+	root := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), "make", "install", "PREFIX=/opt/tessera", "DESTDIR="+root)
+	cmd.Dir = "../.."
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("make install: %v\n%s", err, out)
+	}
+	folder := filepath.Join(root, "opt/tessera/bin")
+	entries, err := os.ReadDir(folder)
+	if err != nil || len(entries) != 2 {
+		t.Fatalf("%s has %v, %v", folder, entries, err)
+	}
+	if target, err := os.Readlink(filepath.Join(folder, "kubectl-tessera")); err != nil || target != "tessera" {
+		t.Errorf("kubectl-tessera leads to %q, %v: it must stay right when the folder is moved", target, err)
+	}
+	for program, want := range map[string]string{"tessera": "  tessera version [flags]", "kubectl-tessera": "  kubectl tessera version [flags]"} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(folder, program), "version", "--help").CombinedOutput()
+		if err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("%s version --help: %v\n%s", program, err, out)
+		}
+	}
+}
