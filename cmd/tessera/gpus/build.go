@@ -210,11 +210,12 @@ func sharing(g wire.PublishedGPU, o gpu.Occupancy) *Shared {
 	}
 }
 
+// offers returns the shapes that claims can have, in the model's order.
 func offers(g wire.PublishedGPU) []string {
 	names := []string{}
-	for _, d := range g.Devices {
-		if name := d.Use.Shape.String(); !slices.Contains(names, name) {
-			names = append(names, name)
+	for shape := gpu.Whole; shape <= gpu.Monitor; shape++ {
+		if slices.ContainsFunc(g.Devices, func(d wire.PublishedDevice) bool { return d.Use.Shape == shape }) {
+			names = append(names, shape.String())
 		}
 	}
 	return names

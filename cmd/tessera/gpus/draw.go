@@ -83,10 +83,11 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 
 // drawGPU draws one GPU: its line, the picture of its parts, and who has which.
 func drawGPU(s *output.Screen, g GPU, detail Detail) {
-	line := []output.Part{
-		{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product},
-		{Text: "  " + size(g.MemoryBytes) + "  "}, {Style: styleOf(g.Shape), Text: g.Shape}, {Text: "  " + summary(g)},
+	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
+	if g.MemoryBytes > 0 {
+		line = append(line, output.Part{Text: "  " + size(g.MemoryBytes)})
 	}
+	line = append(line, output.Part{Text: "  "}, output.Part{Style: styleOf(g.Shape), Text: g.Shape}, output.Part{Text: "  " + summary(g)})
 	if alone(g) && detail == Brief {
 		line = append(line, output.Part{Text: who(g.Holders[0])})
 		g.Holders = nil
