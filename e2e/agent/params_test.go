@@ -1,20 +1,26 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/corpus"
@@ -159,32 +165,19 @@ func installPolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	registrations := shared.client.AdmissionregistrationV1()
+	client := newObjects(t)
+	t.Cleanup(func() { client.delete(t, objects) })
 	for _, object := range objects {
-		switch object.GetKind() {
-		case "ValidatingAdmissionPolicy":
-			var policy admissionregistrationv1.ValidatingAdmissionPolicy
-			err = errors.Join(runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &policy, true), create(t, func(ctx context.Context) error {
-				_, err := registrations.ValidatingAdmissionPolicies().Create(ctx, &policy, metav1.CreateOptions{})
-				return err
-			}, func(ctx context.Context) error {
-				return registrations.ValidatingAdmissionPolicies().Delete(ctx, policy.Name, metav1.DeleteOptions{})
-			}))
-		case "ValidatingAdmissionPolicyBinding":
-			var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
-			err = errors.Join(runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &binding, true), create(t, func(ctx context.Context) error {
-				_, err := registrations.ValidatingAdmissionPolicyBindings().Create(ctx, &binding, metav1.CreateOptions{})
-				return err
-			}, func(ctx context.Context) error {
-				return registrations.ValidatingAdmissionPolicyBindings().Delete(ctx, binding.Name, metav1.DeleteOptions{})
-			}))
-		default:
-			err = fmt.Errorf("unexpected %s", object.GetKind())
-		}
-		if err != nil {
+		if err := client.apply(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}
+	awaitPolicy(t)
+}
+
+// awaitPolicy waits until wrong parameters are refused.
+func awaitPolicy(t *testing.T) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	probe := corpus.Case{Ours: map[string]any{"kind": "Probe"}}
@@ -202,16 +195,113 @@ func installPolicy(t *testing.T) {
 	}
 }
 
-// create makes something that is removed when the test ends.
-func create(t *testing.T, makeIt, remove func(context.Context) error) error {
+// TestNVIDIAComponent shows the API server what kustomize makes of the manifests with the component for NVIDIA's
+// driver name, and holds the API server to what the examples that are written for that driver expect.
+func TestNVIDIAComponent(t *testing.T) {
+	list, err := cluster.WithComponents(t.Context(), "nvidia")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installPolicy(t)
+	client := newObjects(t)
+	for _, object := range list {
+		dry := []string{metav1.DryRunAll}
+		if object.GetKind() == "Namespace" { // must be there for what is in it
+			dry = nil
+		}
+		if err := client.apply(t.Context(), object, dry...); err != nil {
+			t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
+	source, err := binaries.Source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(source, "deployments", "nvidia", "examples", "*.yaml"))
+	if err != nil || len(files) < 12 {
+		t.Fatalf("%d examples, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			objects, err := cluster.Decode(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, object := range objects {
+				var expected struct{ Phase, Reason string }
+				if err := yaml.Unmarshal([]byte(object.GetAnnotations()["tessera.dev/expect"]), &expected); err != nil {
+					t.Fatal(err)
+				}
+				err := client.apply(t.Context(), object, metav1.DryRunAll)
+				switch refused := expected.Phase == "Refused"; {
+				case !refused && err != nil:
+					t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
+				case refused && (err == nil || !strings.Contains(err.Error(), expected.Reason)):
+					t.Errorf("%s %s: %v, want %q", object.GetKind(), object.GetName(), err, expected.Reason)
+				}
+			}
+		})
+	}
+}
+
+// objects writes objects of any kind.
+type objects struct {
+	mapper  meta.RESTMapper
+	dynamic dynamic.Interface
+}
+
+func newObjects(t *testing.T) objects {
 	t.Helper()
-	if err := makeIt(t.Context()); err != nil {
+	config, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	groups, err := restmapper.GetAPIGroupResources(shared.client.Discovery())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects{restmapper.NewDiscoveryRESTMapper(groups), client}
+}
+
+func (o objects) resource(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
+	kind := object.GroupVersionKind()
+	mapping, err := o.mapper.RESTMapping(kind.GroupKind(), kind.Version)
+	if err != nil {
+		return nil, err
+	}
+	if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+		return o.dynamic.Resource(mapping.Resource), nil
+	}
+	return o.dynamic.Resource(mapping.Resource).Namespace(cmp.Or(object.GetNamespace(), metav1.NamespaceDefault)), nil
+}
+
+func (o objects) apply(ctx context.Context, object *unstructured.Unstructured, dryRun ...string) error {
+	resource, err := o.resource(object)
+	if err != nil {
 		return err
 	}
-	t.Cleanup(func() {
-		if err := remove(context.Background()); err != nil {
-			t.Error(err)
+	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "agent-test", Force: true, DryRun: dryRun})
+	return err
+}
+
+// delete deletes the objects, the last first.
+func (o objects) delete(t *testing.T, list []*unstructured.Unstructured) {
+	for _, object := range slices.Backward(list) {
+		resource, err := o.resource(object)
+		if err == nil {
+			err = resource.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{})
 		}
-	})
-	return nil
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Errorf("delete %s %s: %v", object.GetKind(), object.GetName(), err)
+		}
+	}
 }

@@ -23,6 +23,8 @@ type Config struct {
 	Nodes []lab.NodeSpec
 	// Images are archives that every node gets; Images builds them when nil.
 	Images []string
+	// Components are folders in deployments/ that kustomize adds to what is installed there.
+	Components []string
 	// Progress is told what happens, a line at a time.
 	Progress io.Writer
 }
@@ -59,7 +61,7 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	return install(ctx, l, c.Progress)
+	return install(ctx, l, c)
 }
 
 // Open returns the cluster that stands in the folder.
@@ -83,13 +85,16 @@ func connect(l *lab.Lab) (*Cluster, error) {
 	return &Cluster{Lab: l, Client: client, Dynamic: dyn, objects: newObjects(client.Discovery(), dyn)}, nil
 }
 
-func install(ctx context.Context, l *lab.Lab, progress io.Writer) (*Cluster, error) {
+func install(ctx context.Context, l *lab.Lab, config Config) (*Cluster, error) {
 	c, err := connect(l)
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(progress, "installing Tessera: deployments/ as shipped, with the roots of the fake GPUs") //nolint:errcheck // progress is for the eye
+	fmt.Fprintln(config.Progress, "installing Tessera: deployments/ as shipped, with the roots of the fake GPUs") //nolint:errcheck // progress is for the eye
 	manifests, err := Manifests()
+	if len(config.Components) > 0 {
+		manifests, err = WithComponents(ctx, config.Components...)
+	}
 	if err != nil {
 		return nil, err
 	}
