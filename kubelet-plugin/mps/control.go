@@ -175,7 +175,54 @@ func (d *control) ready(ctx context.Context) error {
 	}
 }
 
-// servers returns the process IDs of the daemon's servers. It starts them itself, for its clients.
+// occupy has the daemon start its server before there is a client: a GPU that only one process may use is
+// whoever comes first's, and that must not be a program that goes around the daemon. With
+// -multiuser-server the one server is root's.
+func (d *control) occupy(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	refusal, err := d.command(ctx, "start_server -uid 0")
+	if err != nil {
+		return err
+	}
+	for pause := firstPause; ; pause = min(2*pause, look) {
+		err := d.active(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, errNoServer) && refusal != "":
+			return fmt.Errorf("does another program use the device? %w%s", err, quoted(refusal))
+		}
+		select {
+		case <-d.done:
+			return d.ended()
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// errNoServer says that the daemon has no server.
+var errNoServer = errors.New("the daemon starts no server")
+
+// active returns nil when a server has the devices and takes clients.
+func (d *control) active(ctx context.Context) error {
+	servers, err := d.servers(ctx)
+	if err != nil {
+		return err
+	}
+	if len(servers) == 0 {
+		return errNoServer
+	}
+	status, err := d.command(ctx, "get_server_status "+servers[0])
+	if err == nil && !strings.EqualFold(status, "active") {
+		err = fmt.Errorf("the daemon's server %s is not active%s", servers[0], quoted(status))
+	}
+	return err
+}
+
+// servers returns the process IDs of the daemon's servers.
 func (d *control) servers(ctx context.Context) ([]string, error) {
 	answer, err := d.command(ctx, "get_server_list")
 	if err != nil {
@@ -192,7 +239,7 @@ func (d *control) servers(ctx context.Context) ([]string, error) {
 
 // ended says how a daemon ended that nobody told to.
 func (d *control) ended() error {
-	said := quoted(d.said.String())
+	said := quoted(d.said.last())
 	if d.err != nil {
 		return fmt.Errorf("%s ended: %w%s", d.program, d.err, said)
 	}

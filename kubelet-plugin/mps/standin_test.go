@@ -151,7 +151,7 @@ func (c *character) obey(words []string) (string, error) {
 	}
 	defer log.Close()
 	verb, arguments := words[0], words[1:]
-	if !strings.HasPrefix(verb, "get_") && verb != "connect" {
+	if !strings.HasPrefix(verb, "get_") && verb != "connect" && verb != "start_server" {
 		fmt.Fprintln(log, strings.Join(words, " "))
 	}
 	if denied, err := os.ReadFile(filepath.Join(c.stage, "deny")); err == nil && verb == string(denied) {
@@ -166,7 +166,9 @@ func (c *character) obey(words []string) (string, error) {
 		return strings.Join(pids, ""), nil
 	case verb == "get_default_active_thread_percentage" && len(arguments) == 0:
 		return c.limits["default active_thread_percentage"] + ".0\n", nil
-	case verb == "connect": // not a command: a client comes
+	case verb == "get_server_status" && len(arguments) == 1:
+		return "ACTIVE\n", nil
+	case verb == "connect", verb == "start_server" && slices.Equal(arguments, []string{"-uid", "0"}): // a client comes; or a command
 		server := exec.Command(os.Args[0])
 		server.Env = append(os.Environ(), roleVariable+"=server")
 		if err := server.Start(); err != nil {

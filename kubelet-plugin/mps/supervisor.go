@@ -184,7 +184,13 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
-	if err := s.lead(ctx, d, configuration{}, c); err != nil {
+	if err := d.limit(ctx, configuration{}, c); err != nil {
+		return err
+	}
+	if err := d.occupy(ctx); err != nil {
+		return err
+	}
+	if err := s.announce(ctx, c); err != nil {
 		return err
 	}
 	return s.follow(ctx, d, c)
@@ -249,12 +255,12 @@ func (s *Supervisor) lead(ctx context.Context, d *control, was, c configuration)
 	if err := d.limit(ctx, was, c); err != nil {
 		return err
 	}
-	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
-	return s.announce(c)
+	return s.announce(ctx, c)
 }
 
 // announce tells the agent that the daemon serves under the configuration.
-func (s *Supervisor) announce(c configuration) error {
+func (s *Supervisor) announce(ctx context.Context, c configuration) error {
+	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
 	if !s.state.Serving {
 		s.state.Since = time.Now()
 	}

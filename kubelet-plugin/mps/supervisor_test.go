@@ -36,7 +36,8 @@ func newStage(t *testing.T) *stage {
 // install puts the stand-in where the driver is looked for.
 func (s *stage) install() {
 	s.t.Helper()
-	program := "#!/bin/sh\nexport " + roleVariable + "=control " + stageVariable + "='" + s.dir + "'\nexec '" + os.Args[0] + "' \"$@\"\n"
+	// A program that looks for races lingers for a second at its end, unless told otherwise.
+	program := "#!/bin/sh\nexport GORACE=atexit_sleep_ms=0 " + roleVariable + "=control " + stageVariable + "='" + s.dir + "'\nexec '" + os.Args[0] + "' \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(s.dir, "nvidia-cuda-mps-control"), []byte(program), 0o755); err != nil {
 		s.t.Fatal(err)
 	}
@@ -45,7 +46,7 @@ func (s *stage) install() {
 func (s *stage) start() {
 	s.t.Helper()
 	s.supervisor = exec.Command(os.Args[0])
-	s.supervisor.Env = append(os.Environ(), roleVariable+"=supervisor", folderVariable+"="+s.folder, stageVariable+"="+s.dir)
+	s.supervisor.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", roleVariable+"=supervisor", folderVariable+"="+s.folder, stageVariable+"="+s.dir)
 	var said strings.Builder
 	s.supervisor.Stdout, s.supervisor.Stderr = &said, &said
 	// What an unclean end leaves holds the output open.

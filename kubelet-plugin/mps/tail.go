@@ -1,6 +1,7 @@
 package mps
 
 import (
+	"bytes"
 	"os"
 	"sync"
 )
@@ -25,9 +26,10 @@ func (t *tail) Write(text []byte) (int, error) {
 	return os.Stderr.Write(text)
 }
 
-// String returns what was kept.
-func (t *tail) String() string {
+// last returns the last line: the others are for the log, not for a message to users.
+func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(t.kept)
+	text := bytes.TrimSpace(t.kept)
+	return string(text[bytes.LastIndexByte(text, '\n')+1:])
 }
