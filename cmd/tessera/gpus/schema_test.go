@@ -126,17 +126,21 @@ func TestSchemaIsComplete(t *testing.T) {
 
 func compare(t *testing.T, at string, goType reflect.Type, schema map[string]any) {
 	t.Helper()
-	switch kind := goType.Kind(); {
-	case kind == reflect.Pointer:
+	kind := goType.Kind()
+	if kind == reflect.Pointer {
 		compare(t, at, goType.Elem(), schema)
-	case kind == reflect.Slice:
+		return
+	}
+	if kind == reflect.Slice {
 		items, ok := schema["items"].(map[string]any)
 		if !ok || schema["type"] != "array" {
 			t.Errorf("%s: the schema has no array", at)
 			return
 		}
 		compare(t, at+"[]", goType.Elem(), items)
-	case kind == reflect.Struct:
+		return
+	}
+	if kind == reflect.Struct {
 		properties, ok := schema["properties"].(map[string]any)
 		if !ok || schema["additionalProperties"] != false {
 			t.Errorf("%s: the schema has no object that is closed", at)
@@ -170,14 +174,14 @@ func compare(t *testing.T, at string, goType reflect.Type, schema map[string]any
 				t.Errorf("%s: %s (-Go +schema):\n%s", at, what, diff)
 			}
 		}
-	case kind == reflect.String:
-		if schema["type"] != "string" {
-			t.Errorf("%s: a string in Go, %v in the schema", at, schema["type"])
-		}
-	default:
-		if schema["type"] != "integer" {
-			t.Errorf("%s: a number in Go, %v in the schema", at, schema["type"])
-		}
+		return
+	}
+	want := "integer"
+	if kind == reflect.String {
+		want = "string"
+	}
+	if schema["type"] != want {
+		t.Errorf("%s: %v in the schema, must be %s", at, schema["type"], want)
 	}
 }
 
