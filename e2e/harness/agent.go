@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Agent is one running agent of a host.
@@ -36,7 +38,8 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 	a := &Agent{host: h, UID: l.UID}
 	cmd := exec.Command(l.Program, "--config="+h.Config(), "--kubeconfig="+h.Kubeconfig, "--node-name="+h.Name, "--pod-uid="+l.UID,
 		"--plugin-dir="+h.Records, "--registry-dir="+h.Registry(), "--cdi-dir="+h.CDI(), "--hook="+l.Hook,
-		"--pod-resources="+h.PodResources(), "--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
+		"--pod-resources="+h.PodResources(), "--mps-dir="+h.MPS(),
+		"--pod-namespace="+metav1.NamespaceDefault, "--pod-name="+h.agentPod(), "--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
 	cmd.Env = append(os.Environ(), l.Environment...)
 	var err error
 	a.Process, err = Start(h.Log(), cmd)

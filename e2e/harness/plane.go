@@ -59,7 +59,7 @@ func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *
 	}
 	err = p.start(dir, filepath.Join(programs["kubernetes"], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", ports[2]), "--cert-dir="+filepath.Join(dir, "certificates"), "--token-auth-file="+tokens,
-		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
+		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key, "--service-account-signing-key-file="+key)
 	if err != nil {
 		return nil, err

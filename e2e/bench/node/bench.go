@@ -50,6 +50,8 @@ type plugin struct {
 	socket string
 	// ready returns why the plugin should not replace another yet.
 	ready func(context.Context) error
+	// metrics reads what the plugin tells about itself; nil for one that tells nothing.
+	metrics func(context.Context) (string, error)
 }
 
 // kind is a plugin that can be started on a host, with the UID of its pod.
@@ -61,7 +63,7 @@ func ours(b *bench, h *harness.Host, uid string) (plugin, error) {
 	if err != nil {
 		return plugin{}, err
 	}
-	return plugin{Process: a.Process, socket: a.Registration(), ready: a.Ready}, nil
+	return plugin{Process: a.Process, socket: a.Registration(), ready: a.Ready, metrics: metricsOf(a)}, nil
 }
 
 // theirs starts the plugin that does nothing.

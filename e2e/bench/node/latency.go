@@ -34,15 +34,16 @@ type subject struct {
 
 // subjects are the rows on records in memory.
 func subjects() []subject {
-	shared := func(shape gpu.Shape) func(*harness.Host) (gpu.Device, error) {
+	shared := func(index int, shape gpu.Shape) func(*harness.Host) (gpu.Device, error) {
 		return func(h *harness.Host) (gpu.Device, error) {
-			return gpu.Device{GPU: h.Hardware.GPUs[2].Name(), Use: gpu.Use{Shape: shape}}, nil
+			return gpu.Device{GPU: h.Hardware.GPUs[index].Name(), Use: gpu.Use{Shape: shape}}, nil
 		}
 	}
 	return []subject{
 		{name: "whole GPU", device: func(h *harness.Host) (gpu.Device, error) { return h.Whole(0), nil }, goal: 5},
 		{name: "MIG slice", device: func(h *harness.Host) (gpu.Device, error) { return h.Slice(1, 19, 0) }, goal: 10},
-		{name: "time share", device: shared(gpu.TimeShare), changes: []harness.Change{aShare}, beside: true},
+		{name: "time share", device: shared(2, gpu.TimeShare), changes: []harness.Change{aShare}, beside: true},
+		{name: "MPS share", device: shared(3, gpu.MPS), changes: []harness.Change{aShare}, beside: true},
 	}
 }
 
@@ -73,8 +74,13 @@ func (b *bench) latency(ctx context.Context) error {
 	}
 	defer p.Kill()
 	defer k.Close()
+	daemons, err := h.RunDaemons(ctx, b.agent)
+	if err != nil {
+		return err
+	}
+	defer daemons.Stop()
 	for _, s := range subjects() {
-		samples, err := b.lives(ctx, h, k, s)
+		lives, err := b.lives(ctx, h, p, k, s)
 		switch {
 		case errors.Is(err, errRefused):
 			b.Note("%s: not measured: %v", s.name, err)
@@ -82,9 +88,9 @@ func (b *bench) latency(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
-		b.rows(s.name+", Prepare + Unprepare", samples, floor, s.goal)
+		b.rows(s.name+", Prepare + Unprepare", lives, floor, s.goal)
 	}
-	return nil
+	return b.noteSteps(ctx, p)
 }
 
 // latencyOnDisk is the whole GPU with records where temporary files are.
@@ -111,71 +117,94 @@ func (b *bench) latencyOnDisk(ctx context.Context) error {
 	defer p.Kill()
 	defer k.Close()
 	s := subjects()[0]
-	samples, err := b.lives(ctx, h, k, s)
+	lives, err := b.lives(ctx, h, p, k, s)
 	if err != nil {
 		return fmt.Errorf("%s, records on disk: %w", s.name, err)
 	}
-	b.rows(s.name+", records on disk", samples, nil, 0)
+	b.rows(s.name+", records on disk", lives, measured{}, 0)
 	return nil
 }
 
-func (b *bench) rows(name string, samples, floor report.Samples, goal float64) {
-	middle := report.Figure(name+", p50", report.Milliseconds(samples.Median()), "ms")
-	most := report.Figure(name+", p99", report.Milliseconds(samples.Quantile(0.99)), "ms")
-	if len(floor) > 0 {
-		middle = middle.Beside(peer, report.Milliseconds(floor.Median()))
-		most = most.Beside(peer, report.Milliseconds(floor.Quantile(0.99)))
+// measured are lives of a claim: how long each took, and how long processors worked for one in the
+// plugin.
+type measured struct {
+	took   report.Samples
+	worked time.Duration
+}
+
+func (b *bench) rows(name string, lives, floor measured, goal float64) {
+	middle := report.Figure(name+", p50", report.Milliseconds(lives.took.Median()), "ms")
+	most := report.Figure(name+", p99", report.Milliseconds(lives.took.Quantile(0.99)), "ms")
+	worked := report.Figure(name+", processor time", report.Milliseconds(lives.worked), "ms")
+	if len(floor.took) > 0 {
+		middle = middle.Beside(peer, report.Milliseconds(floor.took.Median()))
+		most = most.Beside(peer, report.Milliseconds(floor.took.Quantile(0.99)))
+		worked = worked.Beside(peer, report.Milliseconds(floor.worked))
 	}
 	if goal > 0 {
 		most = most.AtMost(goal)
 	}
-	b.Add(middle, most)
+	b.Add(middle, most, worked)
 }
 
 // floorLatency is the same life with the plugin that does nothing.
-func (b *bench) floorLatency(ctx context.Context) (report.Samples, error) {
+func (b *bench) floorLatency(ctx context.Context) (measured, error) {
 	h, p, k, err := b.run(ctx, theirs)
 	if err != nil {
-		return nil, err
+		return measured{}, err
 	}
 	defer p.Kill()
 	defer k.Close()
-	return b.lives(ctx, h, k, subjects()[0])
+	return b.lives(ctx, h, p, k, subjects()[0])
 }
 
 // errRefused says that the agent cannot prepare such a claim at all.
 var errRefused = errors.New("the agent refuses it")
 
 // lives prepares a claim and takes it back, again and again.
-func (b *bench) lives(ctx context.Context, h *harness.Host, k *harness.Kubelet, s subject) (report.Samples, error) {
+func (b *bench) lives(ctx context.Context, h *harness.Host, p plugin, k *harness.Kubelet, s subject) (measured, error) {
 	b.Doing("%s, %d times", s.name, b.rounds)
 	device, err := s.device(h)
 	if err != nil {
-		return nil, err
+		return measured{}, err
 	}
 	if s.beside {
 		claim, err := h.Claim(ctx, "beside-"+device.Shape.String(), []gpu.Device{device}, s.changes...)
 		if err != nil {
-			return nil, err
+			return measured{}, err
 		}
 		if _, err := k.Prepare(ctx, claim); err != nil {
-			return nil, refused(ctx, err)
+			return measured{}, refused(ctx, err)
 		}
 		defer func() { _ = k.Unprepare(context.WithoutCancel(ctx), claim) }()
 	}
 	claim, err := h.Claim(ctx, "life-"+device.Shape.String(), []gpu.Device{device}, s.changes...)
 	if err != nil {
-		return nil, err
+		return measured{}, err
 	}
+	if _, err := repeat(ctx, k, claim, warmUp); err != nil {
+		return measured{}, err
+	}
+	before, err := p.Worked()
+	if err != nil {
+		return measured{}, err
+	}
+	took, err := repeat(ctx, k, claim, b.rounds)
+	if err != nil {
+		return measured{}, err
+	}
+	after, err := p.Worked()
+	return measured{took, (after - before) / time.Duration(b.rounds)}, err
+}
+
+func repeat(ctx context.Context, k *harness.Kubelet, claim *drapb.Claim, times int) (report.Samples, error) {
 	var samples report.Samples
-	for i := range b.rounds + warmUp {
+	for range times {
 		took, err := life(ctx, k, claim)
 		if err != nil {
 			return nil, err
 		}
-		if i >= warmUp {
-			samples = append(samples, took)
-		}
+		samples = append(samples, took)
 	}
 	return samples, nil
 }
