@@ -26,10 +26,10 @@ func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Opti
 	return gpu.Device{}, fmt.Errorf("device %q of pool %q: no such device on node %s", result.Device, result.Pool, n.Name)
 }
 
-// share returns what the result consumes of a shared device. An allocator states every capacity; a claim
-// holds a share also where none is stated.
+// share returns what the result consumes of a shared device. An allocator states every capacity; a result
+// that states some holds at least one share.
 func share(result resourceapi.DeviceRequestAllocationResult, shape gpu.Shape, driver string) gpu.Share {
-	if !shape.Shared() {
+	if !shape.Shared() || len(result.ConsumedCapacity) == 0 {
 		return gpu.Share{}
 	}
 	consumed := func(name resourceapi.QualifiedName) int64 {

@@ -30,7 +30,8 @@ func TestDecodeShare(t *testing.T) {
 		"everything":       {gpu.MPS, consumed("memory", "20Gi", "shares", "2", "compute", "25"), gpu.Share{MemoryBytes: 20 << 30, Shares: 2, Compute: 25}},
 		"with domains":     {gpu.MPS, consumed(driver+"/memory", "1Gi", driver+"/shares", "1", driver+"/compute", "0"), gpu.Share{MemoryBytes: 1 << 30, Shares: 1}},
 		"no limit of time": {gpu.TimeShare, consumed("memory", "8Gi", "shares", "1"), gpu.Share{MemoryBytes: 8 << 30, Shares: 1}},
-		"nothing":          {gpu.TimeShare, nil, gpu.Share{Shares: 1}},
+		"nothing":          {gpu.TimeShare, nil, gpu.Share{}},
+		"only memory":      {gpu.TimeShare, consumed("memory", "1Gi"), gpu.Share{MemoryBytes: 1 << 30, Shares: 1}},
 		"less than none":   {gpu.TimeShare, consumed("memory", "-1Gi", "shares", "-1"), gpu.Share{Shares: 1}},
 		"not shared":       {gpu.Whole, consumed("memory", "8Gi"), gpu.Share{}},
 	} {
