@@ -24,8 +24,9 @@ func (c config) daemons(client kubernetes.Interface) *mps.Pods {
 	})
 }
 
-// daemonPeriod is how often the daemons' states are read.
-const daemonPeriod = time.Second
+// daemonPeriod is how often the daemons' states are read. Programs end with their daemon, and with a pod
+// that ends the claim goes which an Event could be told about: kubelet looks once a second.
+const daemonPeriod = 250 * time.Millisecond
 
 // watchDaemons tells the users of a daemon that it was started anew, and has the claims brought in order
 // when one has ceased to serve: its pod may be gone. What happens while no agent runs is not told.
@@ -67,7 +68,10 @@ func (a *agent) follow(ctx context.Context, before, now mps.State) mps.State {
 		if before.Serving {
 			a.disturb()
 		}
-		now.Since = before.Since
+		if !now.Since.IsZero() { // else it is a new one
+			now.Since = before.Since
+		}
+	case before.Since.IsZero(): // it serves for the first time
 	case !before.Since.Equal(now.Since):
 		reason := "its pod was ended"
 		if now.LastErrorAt.After(before.Since) {
