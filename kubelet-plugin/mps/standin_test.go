@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -81,6 +82,7 @@ func standIn(stage string) error {
 	if text, err := os.ReadFile(filepath.Join(stage, "refuse")); err == nil {
 		return fmt.Errorf("%s", text)
 	}
+	runtime.LockOSThread() // servers end with the thread that started them
 	listener, err := net.Listen("unix", socket)
 	if err != nil {
 		return err
@@ -168,8 +170,11 @@ func (c *character) obey(words []string) (string, error) {
 		return c.limits["default active_thread_percentage"] + ".0\n", nil
 	case verb == "get_server_status" && len(arguments) == 1:
 		return "ACTIVE\n", nil
-	case verb == "connect", verb == "start_server" && slices.Equal(arguments, []string{"-uid", "0"}): // a client comes; or a command
+	case verb == "connect", verb == "start_server" && slices.Equal(arguments, []string{"-uid", "0"}):
 		server := exec.Command(os.Args[0])
+		if verb != "connect" { // not a command: a client comes, for whom a server starts that outlives the daemon
+			server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+		}
 		server.Env = append(os.Environ(), roleVariable+"=server")
 		if err := server.Start(); err != nil {
 			return "", err
