@@ -98,7 +98,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	older := n.start(shared.agent, "older")
 	first := older.connect()
 	older.waitReady()
-	const few = 2*7 + 2
+	const few = 2 * (7 + 4) // the slices, and the GPU in every other shape
 	n.publishes("the older agent's devices", devices(few))
 
 	n.configure("")

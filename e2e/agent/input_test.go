@@ -113,7 +113,7 @@ func TestUnreadableRecord(t *testing.T) {
 
 	n.configure("profiles: [1g.10gb]\n") // tells what this agent publishes from what the last one did
 	_, k = n.run()
-	n.publishes("the devices of this agent", devices(2*7+2))
+	n.publishes("the devices of this agent", devices(2*(7+4)))
 	n.publishes("nothing withheld under the live claim", withheld(n, 0, 0, "1"))
 	n.eventuallyFile("the broken record set aside", n.recordOf(broken.GetUid())+".unreadable-*")
 	k.mustUnprepare(other)

@@ -17,6 +17,7 @@ import (
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/harness"
@@ -70,7 +71,10 @@ func devices(want int) func(published) error {
 
 // offered is how many devices the machine offers as the configuration has it by default.
 func (n *node) offered() int {
-	return len(n.hardware.Devices(gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}}))
+	n.t.Helper()
+	offer, err := v1alpha1.Default().Offer()
+	n.must(err)
+	return len(n.hardware.Devices(offer))
 }
 
 func TestMachines(t *testing.T) {
