@@ -194,11 +194,9 @@ func TestKindsAreTheTypes(t *testing.T) {
 func shape(fields []Field) map[string]any {
 	names := map[string]any{}
 	for _, f := range fields {
-		switch f.Type {
-		case Object:
+		if f.Type == Object {
 			names[f.Name] = shape(f.Fields)
-		case Refused:
-		default:
+		} else if f.Type != Refused {
 			names[f.Name] = f.Type.String()
 		}
 	}
@@ -206,27 +204,24 @@ func shape(fields []Field) map[string]any {
 }
 
 func shapeOf(typ reflect.Type) any {
-	switch typ.Kind() {
-	case reflect.Pointer:
+	if typ.Kind() == reflect.Pointer {
 		return shapeOf(typ.Elem())
-	case reflect.Struct:
-		names := map[string]any{}
-		for i := range typ.NumField() {
-			field := typ.Field(i)
-			if field.Anonymous {
-				maps.Copy(names, shapeOf(field.Type).(map[string]any))
-				continue
-			}
-			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			names[name] = shapeOf(field.Type)
-		}
-		return names
-	case reflect.Int:
-		return "integer"
-	case reflect.Bool:
-		return "boolean"
 	}
-	return "string"
+	if typ.Kind() != reflect.Struct {
+		scalars := map[reflect.Kind]string{reflect.Int: Number.String(), reflect.Bool: Truth.String(), reflect.Int64: Size.String(), reflect.String: Choice.String()}
+		return scalars[typ.Kind()]
+	}
+	names := map[string]any{}
+	for i := range typ.NumField() {
+		field := typ.Field(i)
+		if field.Anonymous {
+			maps.Copy(names, shapeOf(field.Type).(map[string]any))
+			continue
+		}
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		names[name] = shapeOf(field.Type)
+	}
+	return names
 }
 
 // TestReference checks that every field is described: what the documentation prints.

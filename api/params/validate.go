@@ -48,32 +48,39 @@ func validateObject(at *field.Path, fields []Field, value map[string]any) field.
 
 // validate checks a value that is there.
 func (f Field) validate(at *field.Path, value any) field.ErrorList {
-	switch f.Type {
-	case Object:
-		if object, ok := value.(map[string]any); ok {
-			return validateObject(at, f.Fields, object)
-		}
-		value = fmt.Sprintf("%T", value)
-	case Choice:
-		if text, ok := value.(string); ok && slices.Contains(f.Values, text) {
-			return nil
-		}
-	case Number:
-		if n, ok := value.(int64); ok && n >= f.Least && n <= f.Most {
-			return nil
-		}
-	case Truth:
-		if _, ok := value.(bool); ok {
-			return nil
-		}
-	case Size:
-		if n, ok := bytesOf(value); ok && n >= f.Least && n <= f.Most {
-			return nil
-		}
-	case Refused:
+	if f.Type == Refused {
 		return field.ErrorList{field.Forbidden(at, f.Demand())}
 	}
+	object, isObject := value.(map[string]any)
+	switch {
+	case f.Type == Object && isObject:
+		return validateObject(at, f.Fields, object)
+	case f.Type == Object:
+		return field.ErrorList{field.Invalid(at, fmt.Sprintf("%T", value), f.Demand())}
+	case f.permits(value):
+		return nil
+	}
 	return field.ErrorList{field.Invalid(at, value, f.Demand())}
+}
+
+// permits reports whether a field that holds no fields may have the value.
+func (f Field) permits(value any) bool {
+	switch f.Type {
+	case Choice:
+		text, ok := value.(string)
+		return ok && slices.Contains(f.Values, text)
+	case Number:
+		n, ok := value.(int64)
+		return ok && n >= f.Least && n <= f.Most
+	case Truth:
+		_, ok := value.(bool)
+		return ok
+	case Size:
+		n, ok := bytesOf(value)
+		return ok && n >= f.Least && n <= f.Most
+	case Object, Refused:
+	}
+	return false
 }
 
 // bytesOf returns the amount of memory that a text or a whole number stands for. It is false for what

@@ -59,6 +59,12 @@ func summary(e expect.Expectation) string {
 	for _, name := range slices.Sorted(maps.Keys(e.Containers)) {
 		parts = append(parts, name+" "+viewText(e.Containers[name]))
 	}
+	return strings.Join(append(parts, relations(e)...), ", ")
+}
+
+// relations says how what the containers see relates.
+func relations(e expect.Expectation) []string {
+	var parts []string
 	switch e.Devices {
 	case expect.Same:
 		parts = append(parts, "all the same")
@@ -78,7 +84,7 @@ func summary(e expect.Expectation) string {
 	if e.Over > 0 {
 		parts = append(parts, fmt.Sprintf("in turns on %d devices", e.Over))
 	}
-	return strings.Join(parts, ", ")
+	return parts
 }
 
 func viewText(v expect.View) string {
@@ -103,6 +109,9 @@ func viewText(v expect.View) string {
 	}
 	if v.Memory != nil {
 		parts = append(parts, "at least "+v.Memory.String())
+	}
+	if v.TimeSlice != "" {
+		parts = append(parts, "has the time slice "+v.TimeSlice)
 	}
 	if v.Log != "" {
 		parts = append(parts, fmt.Sprintf("prints “%s”", v.Log))
