@@ -172,6 +172,11 @@ func TestCompare(t *testing.T) {
 			expect: "gpus: 1", pods: []Pod{client(usage(8192, 8192, 66, 2))},
 			want: []string{"x, container main: may allocate 8192 MiB on GPU-a, was given 4096"},
 		},
+		"a time slice": {expect: "timeSlice: Long", pods: []Pod{pod("x", Container{Name: "main", Grants: []Grant{{Device: "a", TimeSlice: "Long"}}})}},
+		"another time slice": {
+			expect: "timeSlice: Short", pods: []Pod{pod("x", Container{Name: "main", Grants: []Grant{{Pool: "p", Device: "a", TimeSlice: "Long"}}})},
+			want: []string{`x, container main: expected the time slice Short on p/a, the claim's status says "Long"`},
+		},
 		"watches": {expect: "watches: 2", pods: []Pod{watcher}},
 		"watches fewer": {
 			expect: "watches: 3", pods: []Pod{watcher},

@@ -52,6 +52,8 @@ type View struct {
 	Allocates *resource.Quantity `json:"allocates,omitempty"`
 	// Multiprocessors is how many CUDA counts on each device.
 	Multiprocessors *int `json:"multiprocessors,omitempty"`
+	// TimeSlice is the class that is in effect on the GPU of each device, as the claim's status tells.
+	TimeSlice string `json:"timeSlice,omitempty"`
 	// Log is a part of the container's log.
 	Log string `json:"log,omitempty"`
 }
@@ -157,7 +159,7 @@ func (v View) counts() bool { return v.GPUs != nil || len(v.MIG) > 0 }
 func (v View) uses() bool { return v.Allocates != nil || v.Multiprocessors != nil }
 
 func (v View) empty() bool {
-	return !v.counts() && !v.uses() && v.Watches == nil && v.Memory == nil && v.Log == ""
+	return !v.counts() && !v.uses() && v.Watches == nil && v.Memory == nil && v.TimeSlice == "" && v.Log == ""
 }
 
 // of returns what the named container must see.

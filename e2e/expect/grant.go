@@ -29,6 +29,9 @@ type Grant struct {
 	Multiprocessors int64
 	// Memory is in bytes.
 	Memory int64
+	// TimeSlice is the time-slice class in effect, where the claim wished one and as far as its status
+	// tells.
+	TimeSlice string
 	// Attributes are all attributes by their full name, as text.
 	Attributes map[string]string
 }
@@ -55,6 +58,9 @@ func (g Grant) Label() string {
 	}
 	if g.Share.Compute > 0 {
 		text += fmt.Sprintf(", %d %%", g.Share.Compute)
+	}
+	if g.TimeSlice != "" {
+		text += ", time slice " + g.TimeSlice
 	}
 	return text
 }
@@ -183,17 +189,20 @@ func (g *Grant) take(result resourceapi.DeviceRequestAllocationResult) {
 	}
 }
 
-// fill takes over the UUID that the agent reported for the device in the claim's status.
+// fill takes over what the agent reported for the device in the claim's status.
 func (g *Grant) fill(reported []resourceapi.AllocatedDeviceStatus) {
 	for _, status := range reported {
 		if status.Driver != g.Driver || status.Pool != g.Pool || status.Device != g.Device || ptr.Deref(status.ShareID, "") != g.ShareID || status.Data == nil {
 			continue
 		}
 		var data struct {
-			UUID string `json:"uuid"`
+			UUID      string `json:"uuid"`
+			TimeSlice struct {
+				Interval string `json:"interval"`
+			} `json:"timeSlice"`
 		}
 		if err := json.Unmarshal(status.Data.Raw, &data); err == nil && data.UUID != "" {
-			g.UUID = data.UUID
+			g.UUID, g.TimeSlice = data.UUID, data.TimeSlice.Interval
 		}
 	}
 }

@@ -119,14 +119,14 @@ func TestShares(t *testing.T) {
 	claim := testClaim(result("1", "4Gi"), result("2", "8Gi"))
 	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
 		Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a-mps", ShareID: ptr.To("2"),
-		Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-told"}`)},
+		Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-told","timeSlice":{"interval":"Long","wishedInterval":"Short"}}`)},
 	}}
 	type seen struct{ id, uuid, label string }
 	var got []seen
 	for _, g := range (use{}).grants(claim, "node1", []*resourceapi.ResourceSlice{testSlice(1, "GPU-a")}) {
 		got = append(got, seen{g.ShareID, g.UUID, g.Label()})
 	}
-	want := []seen{{"1", "GPU-a", "gpu-a-mps, 4Gi, 25 %"}, {"2", "GPU-told", "gpu-a-mps, 8Gi, 25 %"}}
+	want := []seen{{"1", "GPU-a", "gpu-a-mps, 4Gi, 25 %"}, {"2", "GPU-told", "gpu-a-mps, 8Gi, 25 %, time slice Long"}}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(seen{})); diff != "" {
 		t.Errorf("grants (-want +got):\n%s", diff)
 	}

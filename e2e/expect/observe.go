@@ -144,25 +144,27 @@ func explain(pod *corev1.Pod, events []*corev1.Event) string {
 		}
 	}
 	if pod.Status.Phase != corev1.PodSucceeded {
-		reasons = append(reasons, warnings(pod, events)...)
+		reasons = append(reasons, warnings(pod, events, reasons)...)
 	}
 	return strings.TrimSpace(strings.Join(reasons, "; "))
 }
 
-// warnings returns the latest warning about the pod of each kind.
-func warnings(pod *corev1.Pod, events []*corev1.Event) []string {
+// warnings returns the latest warning about the pod of each kind, without those that are known.
+func warnings(pod *corev1.Pod, events []*corev1.Event, known []string) []string {
 	latest := map[string]*corev1.Event{}
 	for _, event := range events {
 		if event.InvolvedObject.UID != pod.UID || event.Type != corev1.EventTypeWarning {
 			continue
 		}
-		if known := latest[event.Reason]; known == nil || eventTime(known).Before(eventTime(event)) {
+		if other := latest[event.Reason]; other == nil || eventTime(other).Before(eventTime(event)) {
 			latest[event.Reason] = event
 		}
 	}
 	var texts []string
 	for _, reason := range slices.Sorted(maps.Keys(latest)) {
-		texts = append(texts, reason+": "+latest[reason].Message)
+		if message := latest[reason].Message; !slices.Contains(known, message) {
+			texts = append(texts, reason+": "+message)
+		}
 	}
 	return texts
 }

@@ -13,6 +13,11 @@ func compareContainer(v View, c Container) []string {
 	if v.Log != "" && !strings.Contains(c.Log, v.Log) {
 		complaints = append(complaints, fmt.Sprintf("expected %q in the log, it says %q", v.Log, lastLines(c.Log)))
 	}
+	for _, grant := range c.Grants {
+		if v.TimeSlice != "" && grant.TimeSlice != v.TimeSlice {
+			complaints = append(complaints, fmt.Sprintf("expected the time slice %s on %s, the claim's status says %q", v.TimeSlice, grant, grant.TimeSlice))
+		}
+	}
 	complaints = append(complaints, used(v, c)...)
 	report, ok := ParseReport(c.Log)
 	if !ok {
