@@ -129,6 +129,7 @@ func TestAgentHasNoOtherRights(t *testing.T) {
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims/driver"}, ResourceNames: []string{v1alpha1.DriverName}, Verbs: []string{"associated-node:patch", "associated-node:update"}},
 		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}
 	if diff := cmp.Diff(want, one[*rbacv1.ClusterRole](t, objects).Rules); diff != "" {
 		t.Errorf("rules of the agent (-want +got):\n%s", diff)
