@@ -78,6 +78,12 @@ func (w Wanted) validate() error {
 	case gpu.None, gpu.VFIO:
 		return fmt.Errorf("device %s: this agent does not prepare GPUs as %v: %w", w.Device, shape, gpu.ErrUnsupported)
 	}
+	return w.validateSettings()
+}
+
+// validateSettings returns an error for parameters that a device of this shape does not have.
+func (w Wanted) validateSettings() error {
+	shape := w.Use.Shape
 	if w.Settings.TimeSlice != "" && shape != gpu.Whole && shape != gpu.TimeShare {
 		return fmt.Errorf("device %s: a device of type %v has no time slices: %w", w.Device, shape, gpu.ErrUnsupported)
 	}

@@ -90,7 +90,7 @@ func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	tb.Helper()
 	p, err := New(Config{
 		Inventory: w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
-		Daemons: w.machine.fleet, Shares: sharesOfGPU,
+		Daemons: w.fleet, Shares: sharesOfGPU,
 		Records: w.records, Specs: w.specs, Claims: w.api,
 		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,
 	})
@@ -299,14 +299,14 @@ func (w *world) share(index int, shape gpu.Shape, memory, compute int) Wanted {
 }
 
 // timed is the device with a wish for a time slice, served with one for a daemon.
-func (wanted Wanted) timed(interval string) Wanted {
-	wanted.Settings.TimeSlice = interval
-	return wanted
+func (w Wanted) timed(interval string) Wanted {
+	w.Settings.TimeSlice = interval
+	return w
 }
 
-func (wanted Wanted) served(percentage int) Wanted {
-	wanted.Settings.MPS = params.MPSSettings{Private: true, ActiveThreadPercentage: percentage}
-	return wanted
+func (w Wanted) served(percentage int) Wanted {
+	w.Settings.MPS = params.MPSSettings{Private: true, ActiveThreadPercentage: percentage}
+	return w
 }
 
 func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), Wanted: wanted} }
