@@ -116,7 +116,7 @@ func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome,
 // settled reports whether waiting longer cannot change what is to be said about the outcome.
 func (o Outcome) settled() bool {
 	switch o.Phase {
-	case Succeeded, Failed:
+	case Succeeded, Failed, Refused, Accepted:
 		return true
 	case Running:
 		return o.Subject.Expectation.Phase != Succeeded

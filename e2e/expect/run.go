@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 )
@@ -26,7 +28,7 @@ func (w *Watcher) Run(ctx context.Context, to Applier, e Example) ([]Outcome, er
 	for _, object := range e.Objects {
 		own := identify(object)
 		expected := next < len(e.Subjects) && e.Subjects[next].identifies(own)
-		refusal, err := apply(ctx, to, object)
+		refusal, err := w.apply(ctx, to, object)
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("run %s: %w", e.File, err)
@@ -67,21 +69,42 @@ func refused(s Subject, refusal string) Outcome {
 	return Outcome{Subject: s, Phase: Refused, Explanation: refusal}
 }
 
+// pause lies between two looks at something that has no informer.
+const pause = 100 * time.Millisecond
+
 // apply writes one object. It returns why the API server refuses it, if it does so for what the object
 // says.
-func apply(ctx context.Context, to Applier, object *unstructured.Unstructured) (refusal string, err error) {
-	// A new quota refuses everything until the controller has counted what is there.
-	const pause = 100 * time.Millisecond
+func (w *Watcher) apply(ctx context.Context, to Applier, object *unstructured.Unstructured) (refusal string, err error) {
 	err = wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
 		err := to.Apply(ctx, object)
 		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota") {
-			return false, nil
+			return false, nil // until the controller has counted what is there
 		}
 		return true, err
 	})
 	var status apierrors.APIStatus
-	if (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) && errors.As(err, &status) {
+	switch {
+	case err == nil:
+	case (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err)) && errors.As(err, &status):
 		return status.Status().Message, nil
+	default:
+		return "", err
+	}
+	if object.GetKind() == "ResourceQuota" {
+		err = w.awaitQuota(ctx, identify(object))
 	}
 	return "", err
+}
+
+// awaitQuota returns when the quota has been counted. Before that the API server may not know of it: it
+// remembers for half a minute that a namespace had none.
+func (w *Watcher) awaitQuota(ctx context.Context, s Subject) error {
+	err := wait.PollUntilContextCancel(ctx, pause, false, func(ctx context.Context) (bool, error) {
+		quota, err := w.client.CoreV1().ResourceQuotas(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+		return err == nil && equality.Semantic.DeepEqual(quota.Spec.Hard, quota.Status.Hard), err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the quota %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return nil
 }

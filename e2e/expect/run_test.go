@@ -9,10 +9,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // applier creates pods and answers for everything else as it is told, a call at a time.
@@ -111,5 +114,45 @@ func TestRun(t *testing.T) {
 				t.Errorf("complaints: got %q, want %q", got, test.complaints)
 			}
 		})
+	}
+}
+
+// TestRunAwaitsQuota: what comes after a quota is applied when the quota has been counted.
+func TestRunAwaitsQuota(t *testing.T) {
+	example, err := parseExample("x.yaml", `
+apiVersion: v1
+kind: ResourceQuota
+metadata: {name: q}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: after}
+`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "q"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{"count/configmaps": resource.MustParse("1")}},
+	}
+	to := &applier{client: fake.NewClientset(quota)}
+	looks := 0
+	to.client.PrependReactor("get", "resourcequotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+		looks++
+		if looks < 3 {
+			if slices.Contains(to.applied, "after") {
+				t.Error("applied before the quota was counted")
+			}
+			return true, quota, nil
+		}
+		counted := quota.DeepCopy()
+		counted.Status.Hard = quota.Spec.Hard
+		return true, counted, nil
+	})
+	if _, err := newWatcher(t, to.client).Run(t.Context(), to, example); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"q", "after"}; !slices.Equal(to.applied, want) || looks != 3 {
+		t.Errorf("applied %q after %d looks, want %q after 3", to.applied, looks, want)
 	}
 }
