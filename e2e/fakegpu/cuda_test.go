@@ -91,6 +91,11 @@ func TestCUDAHolds(t *testing.T) {
 		if diff := cmp.Diff([]string{"NVIDIA H100 80GB HBM3 MIG 1g.10gb " + short(uuid)}, lines); diff != "" {
 			t.Errorf("devices (-want +got):\n%s", diff)
 		}
+		second := gputest.UUID("node1", 1)
+		lines = cuda(t, program, dir, []string{"CUDA_VISIBLE_DEVICES=" + second})
+		if diff := cmp.Diff([]string{"NVIDIA H100 80GB HBM3 " + short(second)}, lines); diff != "" {
+			t.Errorf("a GPU beside the MIG device (-want +got):\n%s", diff)
+		}
 		release := hold(t, program, dir, "CUDA_VISIBLE_DEVICES="+uuid)
 		expect(t, "destroy a compute instance in use", ci.Destroy(), nvml.ERROR_IN_USE)
 		succeed(t, "destroy its neighbour", other.Destroy())

@@ -87,11 +87,14 @@ static void find_migs(unsigned gpu, const struct gpu_state *state)
 				add_mig(gpu, state, i, c);
 }
 
+/* find_devices adds whole GPUs only where no MIG device is seen, or where one is asked for by its UUID. */
 static void find_devices(void)
 {
+	const char *chosen = getenv("CUDA_VISIBLE_DEVICES");
+	bool whole = chosen && !strncmp(chosen, "GPU-", 4);
 	struct gpu_state state;
 
-	for (unsigned gpu = 0; gpu < hardware()->gpu_count; gpu++) {
+	for (unsigned gpu = 0; gpu < hardware()->gpu_count && !whole; gpu++) {
 		live_gpu(gpu, &state);
 		if (!state.lost && state.mig && visible_gpu(gpu))
 			find_migs(gpu, &state);
