@@ -22,6 +22,7 @@ const (
 	pluginData = "/var/lib/kubelet/plugins/gpu.tessera.dev"
 	recordsDir = pluginData + "/claims"
 	cdiDir     = "/var/run/cdi"
+	daemonsDir = "/run/tessera/mps"
 )
 
 // ledger is everything on a node that a claim can leave behind.
@@ -30,6 +31,8 @@ type ledger struct {
 	Instances []string
 	// Records and Specs are the files of claims.
 	Records, Specs []string
+	// Daemons are the folders of MPS daemons, Modes what GPUs have set besides MIG.
+	Daemons, Modes []string
 }
 
 // count reads the ledger of a node.
@@ -40,12 +43,23 @@ func count(ctx context.Context, node *lab.Node) ledger {
 		for _, i := range g.Instances {
 			l.Instances = append(l.Instances, fmt.Sprintf("%d/%s@%d", g.Index, i.Name, i.Start))
 		}
+		if g.TimeSlice != 0 {
+			l.Modes = append(l.Modes, fmt.Sprintf("%d: time slice %d", g.Index, g.TimeSlice))
+		}
+		if g.ComputeMode != fakegpu.ComputeDefault {
+			l.Modes = append(l.Modes, fmt.Sprintf("%d: compute mode %d", g.Index, g.ComputeMode))
+		}
 	}
+	out, err := node.Exec(ctx, "find", daemonsDir, "-mindepth", "1", "-maxdepth", "1", "-printf", "%f\n")
+	Expect(err).NotTo(HaveOccurred(), string(out))
+	l.Daemons = strings.Fields(string(out))
 	return l
 }
 
 // empty reports whether nothing is left.
-func (l ledger) empty() bool { return len(l.Instances)+len(l.Records)+len(l.Specs) == 0 }
+func (l ledger) empty() bool {
+	return len(l.Instances)+len(l.Records)+len(l.Specs)+len(l.Daemons)+len(l.Modes) == 0
+}
 
 // hardware returns the state of a node's GPUs, read without NVML.
 func hardware(node *lab.Node) fakegpu.State {
@@ -99,7 +113,9 @@ func agent(ctx context.Context, node string) corev1.Pod {
 	GinkgoHelper()
 	var found corev1.Pod
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
-		pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{
+			FieldSelector: "spec.nodeName=" + node, LabelSelector: "app.kubernetes.io/name=" + cluster.AgentName,
+		})
 		g.Expect(err).NotTo(HaveOccurred())
 		var ready []corev1.Pod
 		for _, pod := range pods.Items {

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -20,8 +21,11 @@ import (
 
 // The classes as deployments/ names them.
 const (
-	wholeClass = "gpu.tessera.dev"
-	migClass   = "mig.tessera.dev"
+	wholeClass     = "gpu.tessera.dev"
+	migClass       = "mig.tessera.dev"
+	timeShareClass = "timeshare.tessera.dev"
+	mpsClass       = "mps.tessera.dev"
+	monitorClass   = "monitor.tessera.dev"
 )
 
 // The profiles of an 80 GB H100 that the specs use.
@@ -81,7 +85,7 @@ func onParent(uuid string) string {
 	return fmt.Sprintf(`device.attributes['gpu.tessera.dev'].parentUUID == '%s'`, uuid)
 }
 
-// onGPU selects a whole GPU.
+// onGPU selects a GPU in any shape but MIG.
 func onGPU(uuid string) string {
 	return fmt.Sprintf(`device.attributes['gpu.tessera.dev'].uuid == '%s'`, uuid)
 }
@@ -92,6 +96,17 @@ func request(name, class string, selectors ...string) resourceapi.DeviceRequest 
 		exactly.Selectors = append(exactly.Selectors, resourceapi.DeviceSelector{CEL: &resourceapi.CELDeviceSelector{Expression: cel}})
 	}
 	return resourceapi.DeviceRequest{Name: name, Exactly: exactly}
+}
+
+// share requests a part of a shared GPU; without compute there is no limit of it.
+func share(class, uuid, memory, compute string) resourceapi.DeviceRequest {
+	r := request("share", class, onGPU(uuid))
+	requests := map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(memory)}
+	if compute != "" {
+		requests["compute"] = resource.MustParse(compute)
+	}
+	r.Exactly.Capacity = &resourceapi.CapacityRequirements{Requests: requests}
+	return r
 }
 
 // claim creates a claim.

@@ -1,0 +1,64 @@
+package suite
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
+)
+
+// timed is a claim of a time share that wishes an interval.
+func timed(name, uuid, interval string) *resourceapi.ResourceClaim {
+	return configured(name, driver, `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","timeSlicing":{"interval":"`+interval+`"}}`,
+		share(timeShareClass, uuid, "10Gi", ""))
+}
+
+var _ = Describe("The time slice of a GPU", func() {
+	It("is what the first claim wished, others are told, and the last one takes it back", func(ctx context.Context) {
+		r, on := newRoom(ctx), node("node1")
+		uuid := hardware(on).GPUs[0].UUID
+		class := func() int { return hardware(on).GPUs[0].TimeSlice }
+		hold := func(name, interval string) {
+			GinkgoHelper()
+			Expect(r.make(ctx, timed(name, uuid, interval))).To(Succeed())
+			r.create(ctx, podOf(name, stay(), name))
+			r.running(ctx, name)
+		}
+		hold("first", "Long")
+		Expect(class()).To(Equal(3))
+		hold("second", "Short")
+		Expect(class()).To(Equal(3))
+		r.refused(ctx, "second", "TimeSliceNotApplied")
+		Eventually(ctx, func(ctx context.Context) *metav1.Condition {
+			return r.condition(ctx, "second", status.TimeSliceApplied)
+		}).
+			Should(HaveValue(HaveField("Status", metav1.ConditionFalse)))
+		Expect(r.condition(ctx, "first", status.TimeSliceApplied)).To(HaveValue(HaveField("Status", metav1.ConditionTrue)))
+
+		r.release(ctx, "first")
+		Expect(class()).To(Equal(3), "the second one was told that it has this")
+		crash(ctx, on)
+		r.release(ctx, "second")
+		nothingLeft(ctx)
+		hold("third", "Short")
+		Expect(class()).To(Equal(1))
+		r.release(ctx, "third")
+		nothingLeft(ctx)
+	})
+})
+
+// condition returns what the status of the claim's first device says; nil when it says nothing.
+func (r room) condition(ctx context.Context, claim, kind string) *metav1.Condition {
+	GinkgoHelper()
+	object, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, claim, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	if len(object.Status.Devices) == 0 {
+		return nil
+	}
+	return meta.FindStatusCondition(object.Status.Devices[0].Conditions, kind)
+}
