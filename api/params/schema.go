@@ -200,7 +200,7 @@ func nvidiaMPS() Field {
 				Name: "defaultPerDevicePinnedMemoryLimit", Type: Refused,
 				Effect: "all devices of one MPS daemon have one limit: set defaultPinnedDeviceMemoryLimit",
 			},
-			{Name: "multiUser", Type: Truth, Default: "false", Effect: "lets clients of several users run under the daemon at the same time"},
+			{Name: "multiUser", Type: Truth, Default: "true", Effect: "none: clients of several users always run under a daemon at the same time"},
 		},
 	}
 }

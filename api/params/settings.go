@@ -24,8 +24,6 @@ type MPSSettings struct {
 	ActiveThreadPercentage int
 	// PinnedMemoryBytes is a number of bytes, or 0 for no limit.
 	PinnedMemoryBytes int64
-	// MultiUser asks for one server for the clients of all users; without it the users take turns.
-	MultiUser bool
 }
 
 // Memory is an amount of memory in bytes.
