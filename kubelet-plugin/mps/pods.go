@@ -61,7 +61,7 @@ func New(c Config) *Pods { return &Pods{Config: c} }
 // Ensure makes the daemon run as described and returns when its supervisor says that exactly this is in
 // effect. A pod that is missing is made, one that ended is replaced, one that is being deleted is waited
 // for. A daemon that serves already is found so without the API server. After an error the daemon may
-// exist; the next call carries on, and Release ends it.
+// exist; the next call carries on, and Release ends it. The caller says which daemon an error is about.
 func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFolders, error) {
 	c := configuration(d)
 	err := c.validate()
@@ -69,11 +69,11 @@ func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFold
 		err = p.configure(c)
 	}
 	if err != nil {
-		return prepare.DaemonFolders{}, fmt.Errorf("run MPS daemon %s: %w", d.Name, err)
+		return prepare.DaemonFolders{}, err
 	}
 	pod, err := p.await(ctx, c)
 	if err != nil {
-		return prepare.DaemonFolders{}, fmt.Errorf("run MPS daemon %s: %w", d.Name, err)
+		return prepare.DaemonFolders{}, err
 	}
 	return prepare.DaemonFolders{
 		Pipe: filepath.Join(p.folder(d.Name), pipeName),
