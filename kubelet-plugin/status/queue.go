@@ -21,6 +21,9 @@ const (
 	limit = 2048
 	// mostNotices is how many notices of one claim may wait.
 	mostNotices = 16
+	// calm is how long a status waits to be written: kubelet's calls for other claims go before, and a
+	// claim that is taken back at once needs nothing written. Notices do not wait.
+	calm = 250 * time.Millisecond
 	// soonest and latest bound the time between two tries for one claim.
 	soonest, latest = 200 * time.Millisecond, 2 * time.Minute
 )
@@ -66,8 +69,12 @@ func (r *Reporter) note(claim prepare.Ref, e *errand) {
 		delete(r.confirmed, claim.UID)
 	}
 	r.errands[claim.UID] = e
-	if r.queue != nil {
+	switch {
+	case r.queue == nil:
+	case len(e.notices) > 0:
 		r.queue.Add(claim.UID)
+	default:
+		r.queue.AddAfter(claim.UID, calm)
 	}
 }
 

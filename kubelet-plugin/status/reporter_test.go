@@ -117,6 +117,25 @@ func TestRepetition(t *testing.T) {
 	})
 }
 
+// TestShortLife prepares a claim and takes it back at once: nothing is written.
+func TestShortLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, allocated("c", "g0"))
+		w.run(func() {
+			synctest.Wait() // what is noted before a reporter runs is written at once
+			for range 10 {
+				w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0")})
+				time.Sleep(calm / 100)
+				w.reporter.Unprepared(ref("c"))
+				time.Sleep(calm / 100)
+			}
+		})
+		if reads, writes := w.count("get", "resourceclaims"), w.count("patch", "resourceclaims"); reads != 1 || writes != 0 {
+			t.Errorf("%d reads and %d writes, want one look", reads, writes)
+		}
+	})
+}
+
 // TestRetryLoopDoesNotFlood refuses a claim every ten seconds for an hour, in one run.
 func TestRetryLoopDoesNotFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -184,6 +203,7 @@ func TestTheLaterReportCounts(t *testing.T) {
 				})
 				w.run(func() {
 					w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0")})
+					time.Sleep(calm)
 					synctest.Wait()
 					w.reporter.Unprepared(ref("c"))
 					close(release)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -72,6 +73,7 @@ func (w *world) run(do func()) {
 	end := make(chan error, 1)
 	go func() { end <- w.reporter.Run(ctx) }()
 	do()
+	time.Sleep(calm)
 	synctest.Wait()
 	cancel()
 	if err := <-end; err != nil {
