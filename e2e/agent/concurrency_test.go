@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -146,44 +147,73 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	first.mustUnprepare(claim)
 }
 
-// TestUpgrade replaces the agent again and again, as upgrades do, while claims come and go; one of the
-// older agents is killed. No call fails, and what is prepared stays.
+// lasting are claims that live through upgrades: a slice and shares.
+func (n *node) lasting() []*drapb.Claim {
+	n.t.Helper()
+	return []*drapb.Claim{
+		n.claim("slice", []gpu.Device{n.slice(0, 9, 0)}),
+		n.claim("client", []gpu.Device{n.shapeOf(1, gpu.MPS)}, takes("20Gi", "25")),
+		n.claim("turns", []gpu.Device{n.shapeOf(2, gpu.TimeShare)}, takes("20Gi", ""), wishes("GPUConfig", long)),
+	}
+}
+
+// TestUpgrade replaces the agent again and again, as upgrades do, while claims of every shape come and
+// go; one of the older agents is killed, and kubelet restarts while two agents run. No call fails, and
+// what is prepared stays.
 func TestUpgrade(t *testing.T) {
-	n := newNode(t, "h100x2")
+	n := newNode(t, "h100x8")
+	daemons, err := n.host.RunDaemons(context.Background(), shared.product)
+	n.must(err)
+	t.Cleanup(daemons.Stop)
 	current := n.start(shared.agent, "agent-0")
 	k := current.connect()
-	lasting := n.claim("lasting", []gpu.Device{n.slice(0, 9, 0)})
-	given := k.mustPrepare(lasting)
+	lasting := n.lasting()
+	var given []string
+	for _, claim := range lasting {
+		given = append(given, fmt.Sprint(k.mustPrepare(claim)))
+	}
+	serving, set := n.serving(), modes(n.truth())
 
 	var connected atomic.Pointer[kubelet]
 	connected.Store(k)
 	ended := make(chan struct{})
 	var calls atomic.Int64
 	var group sync.WaitGroup
-	group.Go(func() {
-		claim := n.claim("churning", []gpu.Device{n.slice(1, 19, 0)})
-		for ; ; calls.Add(1) {
-			select {
-			case <-ended:
-				return
-			default:
+	for _, claim := range []*drapb.Claim{
+		n.claim("churning-slice", []gpu.Device{n.slice(3, 19, 0)}),
+		n.claim("churning-client", []gpu.Device{n.shapeOf(1, gpu.MPS)}, takes("10Gi", "10")),
+		n.claim("churning-turns", []gpu.Device{n.shapeOf(2, gpu.TimeShare)}, takes("10Gi", ""), wishes("GPUConfig", short)),
+	} {
+		group.Go(func() {
+			for ; ; calls.Add(1) {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				k := connected.Load() // kubelet calls the plugin that registered last
+				if _, err := k.prepare(claim); err != nil {
+					t.Errorf("prepare %s, call %d: %v", claim.GetName(), calls.Load(), err)
+				}
+				if err := k.unprepare(claim); err != nil {
+					t.Errorf("unprepare %s, call %d: %v", claim.GetName(), calls.Load(), err)
+				}
 			}
-			k := connected.Load() // kubelet calls the plugin that registered last
-			if _, err := k.prepare(claim); err != nil {
-				t.Errorf("prepare, call %d: %v", calls.Load(), err)
-			}
-			if err := k.unprepare(claim); err != nil {
-				t.Errorf("unprepare, call %d: %v", calls.Load(), err)
-			}
-		}
-	})
+		})
+	}
 	for i := range 3 {
 		next := n.start(shared.agent, fmt.Sprintf("agent-%d", i+1))
 		connected.Store(next.connect())
 		next.waitReady()
+		if i == 2 { // kubelet restarts: it wipes the slices and finds both agents again
+			n.must(shared.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, n.selector()))
+			current.connect()
+			connected.Store(next.connect())
+			n.publishes("every device again", devices(n.offered()))
+		}
 		before := calls.Load()
 		n.eventually("kubelet calls the new agent", func(context.Context) error {
-			if now := calls.Load(); now < before+2 {
+			if now := calls.Load(); now < before+6 {
 				return fmt.Errorf("%d calls", now-before)
 			}
 			return nil
@@ -197,10 +227,46 @@ func TestUpgrade(t *testing.T) {
 	}
 	close(ended)
 	group.Wait()
-	n.container(given)
-	if again := connected.Load().mustPrepare(lasting); fmt.Sprint(again) != fmt.Sprint(given) {
-		t.Errorf("the last agent answers %v, want %v", again, given)
+	k = connected.Load()
+	for i, claim := range lasting {
+		again := k.mustPrepare(claim)
+		n.container(again)
+		if fmt.Sprint(again) != given[i] {
+			t.Errorf("the last agent answers %v for %s, want %v", again, claim.GetName(), given[i])
+		}
 	}
-	connected.Load().mustUnprepare(lasting)
+	if diff := cmp.Diff([]any{serving, set}, []any{n.serving(), modes(n.truth())}); diff != "" {
+		t.Errorf("daemons and modes (-before +after):\n%s", diff)
+	}
+	for _, claim := range lasting {
+		k.mustUnprepare(claim)
+	}
 	n.isClean()
+	t.Logf("%d claims came and went", calls.Load())
+}
+
+// TestOlderAgentDies kills an agent at every moment of a share's life while a newer one runs beside it,
+// which kubelet asks next, at once.
+func TestOlderAgentDies(t *testing.T) {
+	v := sharers()[len(sharers())-1]
+	s := newStage(t, v)
+	moments := s.life(v)
+	newer := s.start(shared.product, "newer")
+	k := newer.connect()
+	newer.waitReady()
+	for _, moment := range moments {
+		claim := s.claimOf(v)
+		if err := s.die(claim, moment); err != nil {
+			t.Errorf("%s: %v", moment, err)
+			continue
+		}
+		devices, err := k.prepare(claim)
+		if err == nil {
+			err = s.promised(v, devices)
+		}
+		if err = errors.Join(err, k.unprepare(claim), s.restored()); err != nil {
+			t.Errorf("killed %s, then asked the newer agent: %v", moment, err)
+		}
+	}
+	t.Logf("%d cases", len(moments))
 }

@@ -15,9 +15,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // The tables below kill the agent, or let the driver fail it, at every moment of a claim's life. The
@@ -29,23 +33,39 @@ import (
 type stage struct {
 	*node
 	neighbour *drapb.Claim
-	// before is what belongs to the neighbour alone.
+	// before is what belongs to the neighbours alone.
 	before snapshot
 	cases  int
+	// beside names the neighbours, daemons runs the MPS daemons.
+	beside  string
+	daemons *harness.Daemons
 }
 
 // snapshot is everything that belongs to claims on a node.
 type snapshot struct {
 	Instances []string
 	Files     map[string]string
+	// Modes are the GPUs' own ways that are not the default, Daemons since when MPS daemons serve.
+	Modes   []string
+	Daemons map[string]string
 }
 
-func newStage(t *testing.T) *stage {
+// newStage is a node with the neighbour of every victim and those of this one.
+func newStage(t *testing.T, v victim) *stage {
 	t.Helper()
-	s := &stage{node: newNode(t, "h100x2")}
+	s := &stage{node: newNode(t, "h100x2"), beside: v.beside}
+	label := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, resourceapi.DRAAdminNamespaceLabelKey)
+	_, err := shared.client.CoreV1().Namespaces().Patch(t.Context(), metav1.NamespaceDefault, types.MergePatchType, label, metav1.PatchOptions{})
+	s.must(err)
+	s.daemons, err = s.host.RunDaemons(context.Background(), shared.product)
+	s.must(err)
+	t.Cleanup(s.daemons.Stop)
 	a, k := s.run()
 	s.neighbour = s.claim("neighbour", []gpu.Device{s.slice(0, 19, 0)})
 	k.mustPrepare(s.neighbour)
+	if v.beside != "" {
+		k.mustPrepare(s.claim("beside", v.devices(s), v.neighbour...))
+	}
 	a.kill()
 	s.before = s.snapshot()
 	return s
@@ -60,6 +80,7 @@ func (s *stage) snapshot() snapshot {
 			shot.Instances = append(shot.Instances, fmt.Sprintf("GPU %d: %v", g.Index, i))
 		}
 	}
+	shot.Modes, shot.Daemons = modes(state), s.serving()
 	for _, path := range s.files(s.dir, "p/*/claims/*", "cdi/tessera-claim-*") {
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -75,16 +96,26 @@ func (s *stage) snapshot() snapshot {
 type victim struct {
 	name    string
 	devices func(*stage) []gpu.Device
-	// carved are the instances that it is promised.
-	carved []string
+	// carved are the instances that it is promised, modes the GPUs' ways, serves how many MPS daemons.
+	carved, modes []string
+	serves        int
+	// changes make its claim, neighbour that of a claim of the same devices, which is called beside.
+	changes, neighbour []change
+	beside             string
 }
+
+// played returns the victim of a case.
+func (v victim) played() victim { return v }
 
 // victims are a claim with a slice beside the neighbour's and one on a GPU of which MIG is off, and a
 // claim of a whole GPU.
 func victims() []victim {
 	return []victim{
-		{"slices", func(s *stage) []gpu.Device { return []gpu.Device{s.slice(0, 9, 4), s.slice(1, 14, 2)} }, []string{"GPU 0: 9 at 4", "GPU 1: 14 at 2"}},
-		{"whole", func(s *stage) []gpu.Device { return []gpu.Device{s.whole(1)} }, nil},
+		{
+			name: "slices", carved: []string{"GPU 0: 9 at 4", "GPU 1: 14 at 2"},
+			devices: func(s *stage) []gpu.Device { return []gpu.Device{s.slice(0, 9, 4), s.slice(1, 14, 2)} },
+		},
+		{name: "whole", devices: func(s *stage) []gpu.Device { return []gpu.Device{s.whole(1)} }},
 	}
 }
 
@@ -92,7 +123,7 @@ func victims() []victim {
 func (s *stage) claimOf(v victim) *drapb.Claim {
 	s.t.Helper()
 	s.cases++
-	return s.claim(fmt.Sprintf("%s-%d", v.name, s.cases), v.devices(s))
+	return s.claim(fmt.Sprintf("%s-%d", strings.ToLower(strings.ReplaceAll(v.name, " ", "-")), s.cases), v.devices(s), v.changes...)
 }
 
 // promised returns why the victim is not what it was promised; nil when it is.
@@ -105,6 +136,18 @@ func (s *stage) promised(v victim, devices []*drapb.Device) error {
 		return fmt.Errorf("prepared with %d devices, want %d", got, want)
 	}
 	s.container(devices)
+	if diff := cmp.Diff(v.modes, modes(s.truth())); diff != "" {
+		return fmt.Errorf("prepared, but the GPUs' modes are (-want +got):\n%s", diff)
+	}
+	serving := s.serving()
+	for name, since := range s.before.Daemons {
+		if serving[name] != since {
+			return fmt.Errorf("prepared, but the daemon %s of the neighbour serves since %q, not %q", name, serving[name], since)
+		}
+	}
+	if len(serving) != v.serves {
+		return fmt.Errorf("prepared with the MPS daemons %v, want %d", serving, v.serves)
+	}
 	return nil
 }
 
@@ -155,7 +198,7 @@ func (s *stage) leaveAlone(_ *kubelet, _ victim, claim *drapb.Claim) error {
 func (s *stage) dying(claim *drapb.Claim, moment string, environment ...string) *agent {
 	s.t.Helper()
 	_ = os.Remove(s.steps())
-	fatal := moment + s.of(claim)
+	fatal := strings.ReplaceAll(moment, anyClaim, claim.GetUid()) + s.of(claim)
 	return s.start(shared.crashing, "dying", append(environment, "TESSERA_TEST_STEPS="+s.steps(), "TESSERA_TEST_KILL="+fatal)...)
 }
 
@@ -174,11 +217,14 @@ func (s *stage) moments(claim *drapb.Claim) []string {
 	var moments []string
 	for line := range strings.Lines(string(text)) {
 		if moment, ours := strings.CutSuffix(strings.TrimSpace(line), s.of(claim)); ours {
-			moments = append(moments, moment)
+			moments = append(moments, strings.ReplaceAll(moment, claim.GetUid(), anyClaim))
 		}
 	}
 	return moments
 }
+
+// anyClaim stands for the UID of a case's claim, after which its daemons are called.
+const anyClaim = "UID"
 
 // errLived says that an agent did not come to the moment of its death.
 var errLived = errors.New("lived through its death")
@@ -250,7 +296,11 @@ func (s *stage) undoing(v victim, moment string) []string {
 }
 
 // table runs the cases on several stages at once. A stage that a case left in disorder is replaced.
-func table[Case fmt.Stringer](t *testing.T, cases []Case, try func(*stage, Case) error) {
+// Cases of one victim after the other need the fewest of them.
+func table[Case interface {
+	fmt.Stringer
+	played() victim
+}](t *testing.T, cases []Case, try func(*stage, Case) error) {
 	workers := runtime.GOMAXPROCS(0)
 	var tried, survived atomic.Int32
 	waiting := make(chan Case, len(cases))
@@ -264,8 +314,12 @@ func table[Case fmt.Stringer](t *testing.T, cases []Case, try func(*stage, Case)
 				t.Parallel()
 				var s *stage
 				for c := range waiting {
+					if s != nil && s.beside != c.played().beside {
+						s.daemons.Stop()
+						s = nil
+					}
 					if s == nil {
-						s = newStage(t)
+						s = newStage(t, c.played())
 					}
 					tried.Add(1)
 					if err := try(s, c); err != nil {
@@ -310,7 +364,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	s := newStage(t)
+	s := newStage(t, victim{})
 	var cases []death
 	for _, v := range victims() {
 		moments := s.life(v)
@@ -337,7 +391,7 @@ func TestKilledAgainWhileItRecovers(t *testing.T) {
 		t.Skip("takes a minute")
 	}
 	v := victims()[0]
-	moments := newStage(t).undoing(v, carved)
+	moments := newStage(t, v).undoing(v, carved)
 	if !slices.ContainsFunc(moments, func(m string) bool { return strings.HasPrefix(m, "after destroy-instance") }) {
 		t.Errorf("nothing is taken back: %q", moments)
 	}
@@ -352,7 +406,7 @@ func TestKilledAgainWhileItRecovers(t *testing.T) {
 
 // TestTheTableNoticesALostRecord takes away the record that is written before the first side effect.
 func TestTheTableNoticesALostRecord(t *testing.T) {
-	s, v := newStage(t), victims()[0]
+	s, v := newStage(t, victim{}), victims()[0]
 	claim := s.claimOf(v)
 	s.must(s.die(claim, carved, "TESSERA_TEST_FORGET=yes"))
 	err := s.live(v, claim, endings()[1])

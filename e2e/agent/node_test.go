@@ -122,7 +122,7 @@ func (n *node) record(uid string) string {
 // leftovers names everything on the node that belongs to a claim.
 func (n *node) leftovers() []string {
 	n.t.Helper()
-	return append(placements(n.truth()), n.files(n.dir, "p/*/claims/*", "cdi/tessera-claim-*")...)
+	return slices.Concat(placements(n.truth()), modes(n.truth()), n.files(n.dir, "p/*/claims/*", "cdi/tessera-claim-*", "mps/*"))
 }
 
 // isClean checks that nothing of any claim is left.

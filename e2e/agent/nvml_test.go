@@ -20,20 +20,21 @@ const (
 
 // fault is a case of the table of failing calls: one call of NVML fails once.
 type fault struct {
+	victim
 	number int
 	name   string
 	code   int
 }
 
 func (f fault) String() string {
-	return fmt.Sprintf("call %d, %s, fails with %d", f.number, f.name, f.code)
+	return fmt.Sprintf("%s: call %d, %s, fails with %d", f.victim.name, f.number, f.name, f.code)
 }
 
 // calls returns the calls of a clean run, from the start of an agent to the end of a claim.
-func (s *stage) calls() []string {
+func (s *stage) calls(v victim) []string {
 	s.t.Helper()
 	log := filepath.Join(s.dir, "calls")
-	if err := s.fail("FAKE_NVML_LOG=" + log); err != nil {
+	if err := s.fail(v, "FAKE_NVML_LOG="+log); err != nil {
 		s.t.Fatal(err)
 	}
 	text, err := os.ReadFile(log)
@@ -43,11 +44,11 @@ func (s *stage) calls() []string {
 
 // fail lets a claim live in an agent of the environment, asking again after an error as kubelet does,
 // and returns what is wrong.
-func (s *stage) fail(environment ...string) error {
+func (s *stage) fail(v victim, environment ...string) error {
 	s.t.Helper()
 	a := s.start(shared.product, "agent", environment...)
 	defer a.kill()
-	k, v := a.connect(), victims()[0]
+	k := a.connect()
 	claim := s.claimOf(v)
 	var devices []*drapb.Device
 	if err := s.retry(func() (err error) {
@@ -76,18 +77,19 @@ func TestEveryNVMLCallFailsOnce(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute or two")
 	}
-	calls := newStage(t).calls()
+	v := victims()[0]
+	calls := newStage(t, v).calls(v)
 	if !slices.Contains(calls, "nvmlGpuInstanceDestroy") || !slices.Contains(calls, "nvmlInit_v2") && !slices.Contains(calls, "nvmlInitWithFlags") {
 		t.Errorf("a clean run makes the calls %q", calls)
 	}
 	var cases []fault
 	for i, call := range calls {
-		cases = append(cases, fault{i + 1, call, errorUnknown})
+		cases = append(cases, fault{v, i + 1, call, errorUnknown})
 		if strings.HasSuffix(call, "Destroy") {
-			cases = append(cases, fault{i + 1, call, errorInUse})
+			cases = append(cases, fault{v, i + 1, call, errorInUse})
 		}
 	}
 	table(t, cases, func(s *stage, f fault) error {
-		return s.fail(fmt.Sprintf("FAKE_NVML_FAIL=%d:%d", f.number, f.code))
+		return s.fail(f.victim, fmt.Sprintf("FAKE_NVML_FAIL=%d:%d", f.number, f.code))
 	})
 }

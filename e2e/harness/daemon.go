@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,7 +29,9 @@ type Daemons struct {
 	program string
 	end     context.CancelFunc
 	ended   chan struct{}
-	// running are the supervisors by the UIDs of their pods; only the goroutine of run touches them.
+
+	mutex sync.Mutex
+	// running are the supervisors by the UIDs of their pods.
 	running map[types.UID]*Process
 }
 
@@ -52,6 +55,15 @@ func (h *Host) RunDaemons(ctx context.Context, program string) (*Daemons, error)
 func (d *Daemons) Stop() {
 	d.end()
 	<-d.ended
+}
+
+// Kill ends every supervisor as a crash does. They are started again.
+func (d *Daemons) Kill() {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
+	for _, process := range d.running {
+		process.Kill()
+	}
 }
 
 // daemonPause is how often the pods are looked at.
@@ -80,6 +92,8 @@ func (d *Daemons) run(ctx context.Context) {
 
 // sync brings the supervisors in line with the pods.
 func (d *Daemons) sync(ctx context.Context) error {
+	d.mutex.Lock()
+	defer d.mutex.Unlock()
 	pods, err := d.host.plane.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=tessera-mps", FieldSelector: fields.OneTermEqualSelector("spec.nodeName", d.host.Name).String(),
 	})
