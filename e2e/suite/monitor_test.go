@@ -84,15 +84,7 @@ var _ = Describe("An administrator's pod", func() {
 		Expect(seen).To(HaveLen(len(hardware(on).GPUs)))
 		Expect(seen).To(ContainElement(HaveField("UUID", slice.UUID)), "the tenant's MIG device is watched, too")
 
-		// The tenant's own slice, looked into.
-		start := fmt.Sprintf(`device.attributes['gpu.tessera.dev'].migStart == %d`, tenants.start(ctx, "slice"))
-		admin.claim(ctx, "inside", watching(request("slice", migClass, onParent(slice.Parent), profile(twoSlices), start)))
-		admin.create(ctx, podOf("inside", stay(), "inside"))
-		admin.running(ctx, "inside")
-		Expect(admin.seen(ctx, "inside")).To(ConsistOf(slice))
-
 		admin.release(ctx, "watcher")
-		admin.release(ctx, "inside")
 		Eventually(ctx, func(ctx context.Context) ledger { return count(ctx, on) }).Should(Equal(before))
 		for _, name := range names {
 			Expect(container(tenants.running(ctx, name))).To(Equal(containers[name]), name)
