@@ -18,6 +18,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/hooks"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
@@ -77,12 +78,14 @@ func (g *given) add(edits cdispec.ContainerEdits) {
 		*g = append(*g, "env "+e)
 	}
 	for _, h := range edits.Hooks {
-		*g = append(*g, fmt.Sprintf("hook %s %s", h.HookName, h.Args[1]))
-		// A flag stands before its value or is joined to it.
-		args := strings.Split(strings.Join(h.Args[2:], "="), "=")
-		for flag := range slices.Chunk(args, 2) {
-			if len(flag) == 2 {
-				*g = append(*g, fmt.Sprintf("hook %s: %s %s", h.Args[1], strings.TrimPrefix(flag[0], "--"), flag[1]))
+		for _, one := range hooks.Apart(h.Args[1:]) {
+			*g = append(*g, fmt.Sprintf("hook %s %s", h.HookName, one[0]))
+			// A flag stands before its value or is joined to it.
+			args := strings.Split(strings.Join(one[1:], "="), "=")
+			for flag := range slices.Chunk(args, 2) {
+				if len(flag) == 2 {
+					*g = append(*g, fmt.Sprintf("hook %s: %s %s", one[0], strings.TrimPrefix(flag[0], "--"), flag[1]))
+				}
 			}
 		}
 	}

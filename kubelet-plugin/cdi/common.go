@@ -45,29 +45,16 @@ func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 	})
 }
 
-// hooks returns the hooks in the order in which they must run: links before the cache that is made
-// from them, and compatibility libraries before the cache that prefers them.
+// hooks returns the one hook that does all that is to be done in a container before it starts.
 func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
-	run := func(name string, args ...string) *cdispec.Hook {
-		return &cdispec.Hook{
-			HookName: "createContainer",
-			Path:     program,
-			Args:     append([]string{hook.Program, name}, args...),
-		}
-	}
-	var links, folders []string
+	args := []string{hook.Program, hook.All, "--host-driver-version", driver.Version}
 	for _, link := range driver.Links {
-		links = append(links, "--link", link.Target+"::"+link.Path)
+		args = append(args, "--link", link.Target+"::"+link.Path)
 	}
 	for _, folder := range driver.Folders {
-		folders = append(folders, "--folder", folder)
+		args = append(args, "--folder", folder)
 	}
-	return []*cdispec.Hook{
-		run(hook.CreateSymlinks, links...),
-		run(hook.EnableCUDACompat, "--host-driver-version", driver.Version),
-		run(hook.UpdateLDCache, folders...),
-		run(hook.DisableDeviceNodeModification),
-	}
+	return []*cdispec.Hook{{HookName: "createContainer", Path: program, Args: args}}
 }
 
 // hostNode returns a node whose numbers the runtime takes from the host when a container is made.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +21,9 @@ const (
 	EnableCUDACompat = "enable-cuda-compat"
 	// DisableDeviceNodeModification hides from the container that the driver may make device nodes.
 	DisableDeviceNodeModification = "disable-device-node-modification"
+	// All performs the four in the order in which they depend on each other: one process instead of four
+	// at every start of a container.
+	All = "prepare-container"
 )
 
 // container is what a hook works on.
@@ -36,6 +40,10 @@ type options struct {
 	driver  string
 }
 
+// order is the order in which All performs the hooks: links before the cache that is made from them, and
+// compatibility libraries before the cache that prefers them.
+var order = [...]string{CreateSymlinks, EnableCUDACompat, UpdateLDCache, DisableDeviceNodeModification}
+
 // hooks are the hooks that this program knows.
 var hooks = map[string]func(container, options) error{
 	CreateSymlinks:                createSymlinks,
@@ -49,15 +57,15 @@ var hooks = map[string]func(container, options) error{
 // are warnings in log and no errors: they must not keep a container from starting.
 func Run(args []string, state io.Reader, log io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("name a hook: " + CreateSymlinks + ", " + UpdateLDCache + ", " + EnableCUDACompat + " or " + DisableDeviceNodeModification)
+		return errors.New("name a hook: " + strings.Join(order[:], ", ") + " or " + All)
 	}
 	name := args[0]
-	warn := func(format string, args ...any) {
-		fmt.Fprintf(log, "%s: %s: warning: %s\n", Program, name, fmt.Sprintf(format, args...))
+	names := order[:]
+	if name != All {
+		names = []string{name}
 	}
-	perform, known := hooks[name]
-	if !known {
-		warn("unknown hook, nothing done")
+	if _, known := hooks[names[0]]; !known {
+		warning(log, name)("unknown hook, nothing done")
 		return nil
 	}
 	options, err := parse(name, args[1:], log)
@@ -69,14 +77,23 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 		return fmt.Errorf("%s: %w", name, err)
 	}
 	defer root.close()
-	switch err := perform(container{root: root, warn: warn}, options); {
-	case errors.Is(err, unix.EROFS):
-		warn("%v", err)
-		return nil
-	case err != nil:
-		return fmt.Errorf("%s: %w", name, err)
+	for _, name := range names {
+		warn := warning(log, name)
+		switch err := hooks[name](container{root: root, warn: warn}, options); {
+		case errors.Is(err, unix.EROFS):
+			warn("%v", err)
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return nil
+}
+
+// warning returns how the hook warns.
+func warning(log io.Writer, hook string) func(format string, args ...any) {
+	return func(format string, args ...any) {
+		fmt.Fprintf(log, "%s: %s: warning: %s\n", Program, hook, fmt.Sprintf(format, args...))
+	}
 }
 
 func parse(name string, args []string, log io.Writer) (options, error) {

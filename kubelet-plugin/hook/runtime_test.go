@@ -28,13 +28,11 @@ func built(t *testing.T) string {
 	return path
 }
 
-// driverHooks are the hooks of a driver with one library, in the order of a spec.
-var driverHooks = [][]string{
-	{CreateSymlinks, "--link", "libcuda.so.580.65.06::" + driverFolder + "/libcuda.so.1", "--link", "libcuda.so.1::" + driverFolder + "/libcuda.so"},
-	{EnableCUDACompat, "--host-driver-version", "580.65.06"},
-	{UpdateLDCache, "--folder", driverFolder},
-	{DisableDeviceNodeModification},
-}
+// driverHooks are the hooks of a driver with one library, as a spec has them.
+var driverHooks = [][]string{{
+	All, "--host-driver-version", "580.65.06", "--folder", driverFolder,
+	"--link", "libcuda.so.580.65.06::" + driverFolder + "/libcuda.so.1", "--link", "libcuda.so.1::" + driverFolder + "/libcuda.so",
+}}
 
 // configure writes the configuration of a container that runs the command with a driver's library
 // mounted from the host and the hooks of the program; without a program there are no hooks.

@@ -11,6 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/hooks"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
@@ -78,16 +79,19 @@ func (b *bench) variants(ctx context.Context) ([]variant, error) {
 	return []variant{{bare, container()}, {withoutHooks, hooked(full, "")}, {withOurs, full}, {withTheirs, hooked(full, b.theirs)}}, nil
 }
 
-// hooked returns the spec with the program behind the same hooks; without a program there are none.
+// hooked returns the spec with the program behind the same hooks, each a process as NVIDIA's specs have
+// them; without a program there are none.
 func hooked(spec oci.Spec, program string) oci.Spec {
-	hooks := &oci.Hooks{}
+	apart := &oci.Hooks{}
 	for _, h := range spec.Hooks.CreateContainer {
-		if program != "" {
-			h.Path, h.Args = program, append([]string{peer}, h.Args[1:]...)
-			hooks.CreateContainer = append(hooks.CreateContainer, h)
+		for _, args := range hooks.Apart(h.Args[1:]) {
+			if program != "" {
+				h.Path, h.Args = program, append([]string{peer}, args...)
+				apart.CreateContainer = append(apart.CreateContainer, h)
+			}
 		}
 	}
-	spec.Hooks = hooks
+	spec.Hooks = apart
 	return spec
 }
 
