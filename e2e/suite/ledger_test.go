@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,6 +54,9 @@ func count(ctx context.Context, node *lab.Node) ledger {
 	out, err := node.Exec(ctx, "find", daemonsDir, "-mindepth", "1", "-maxdepth", "1", "-printf", "%f\n")
 	Expect(err).NotTo(HaveOccurred(), string(out))
 	l.Daemons = strings.Fields(string(out))
+	for _, list := range [][]string{l.Records, l.Specs, l.Daemons} {
+		slices.Sort(list)
+	}
 	return l
 }
 

@@ -58,6 +58,7 @@ func (r room) lives(ctx context.Context, name string) []life {
 // uses waits until the client's last life uses the GPU, and returns what it was given.
 func (r room) uses(ctx context.Context, name string) expect.Usage {
 	GinkgoHelper()
+	r.running(ctx, name)
 	var last life
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
 		all := r.lives(ctx, name)
@@ -118,7 +119,6 @@ func (r room) threeClients(ctx context.Context, uuid string) []string {
 		r.create(ctx, client(name))
 	}
 	for _, name := range names {
-		r.running(ctx, name)
 		Expect(r.uses(ctx, name)).To(Satisfy(aThird))
 	}
 	return names
