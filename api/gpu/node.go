@@ -3,6 +3,7 @@ package gpu
 import (
 	"fmt"
 	"strings"
+	"unicode"
 )
 
 // Node is one machine as its GPUs present it: a snapshot, in order of GPU index.
@@ -66,7 +67,12 @@ type GPU struct {
 // Name returns the GPU's name in every object that Tessera writes: gpu- and the PCI address with
 // dashes. It is a label: no code parses it.
 func (g GPU) Name() string {
-	return "gpu-" + strings.NewReplacer(":", "-", ".", "-").Replace(strings.ToLower(g.PCI))
+	return "gpu-" + strings.Map(func(r rune) rune {
+		if r == ':' || r == '.' {
+			return '-'
+		}
+		return unicode.ToLower(r)
+	}, g.PCI)
 }
 
 // TogglesMIG reports whether the MIG mode changes without a reset of the GPU: on Hopper and newer.
