@@ -104,7 +104,9 @@ var _ = Describe("Examples", func() {
 		service, err := c.Client.CoreV1().Services("default").Get(ctx, "model", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		ask := func(ctx context.Context) (string, error) {
-			out, err := node("node1").Exec(ctx, "busybox", "wget", "-q", "-T", "2", "-O", "-", "http://"+service.Spec.ClusterIP+":80")
+			ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+			defer cancel()
+			out, err := node("node1").Exec(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+service.Spec.ClusterIP+":80")
 			return string(out), err
 		}
 		Eventually(ctx, ask).Should(ContainSubstring(old.Grants()[0].UUID))
