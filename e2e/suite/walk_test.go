@@ -207,7 +207,15 @@ func broken(ctx context.Context, on *lab.Node, n gpu.Node) ([]string, error) {
 			return same, nil
 		}
 		before = now
-		time.Sleep(100 * time.Millisecond)
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// pause paces what happens at random; nothing is waited for.
+func pause(ctx context.Context, length time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(length):
 	}
 }
 
@@ -302,7 +310,7 @@ var _ = Describe("Pods of every shape that come and go at random", func() {
 				Expect(err).NotTo(HaveOccurred())
 				Expect(faults).To(BeEmpty(), "on %s, after %v", on.Name(), w.moves)
 			}
-			time.Sleep(time.Duration(w.random.IntN(400)) * time.Millisecond)
+			pause(ctx, time.Duration(w.random.IntN(400))*time.Millisecond)
 		}
 		GinkgoWriter.Printf("%v, %d looks\n", w.moves, looks)
 		for len(w.live) > 0 {
