@@ -157,10 +157,13 @@ func TestListWhileOthersDestroy(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	s, dir := open(t, "h100x2")
-	g := partitionable(t, s)[0]
-	made := carve(t, s, g.Name(), at(9, 0, 4))
-	off := gputest.Node(t, "h100x2").GPUs[1].Name()
+	// Every case has a machine of its own: a destroy that is refused halfway leaves half an instance.
+	var (
+		s    *Session
+		dir  string
+		made gpu.Instance
+	)
+	g, off := gputest.Node(t, "h100x2").GPUs[0], gputest.Node(t, "h100x2").GPUs[1].Name()
 	fail := func(function string, code nvml.Return, f func() error) func() error {
 		return func() error {
 			if err := fakegpu.Fail(dir, function, uint32(code), 1); err != nil {
@@ -197,6 +200,8 @@ func TestRefusals(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
+			s, dir = open(t, "h100x2")
+			made = carve(t, s, partitionable(t, s)[0].Name(), at(9, 0, 4))
 			err := test.try()
 			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
 				t.Errorf("got %v, want %v that says %q", err, test.want, test.says)
