@@ -28,9 +28,10 @@ const (
 )
 
 // client is a pod whose program uses the GPU until something fails, and then starts again, as a server
-// would. Every life writes what it was given, and what failed.
+// would. Every life writes what it was given, and what failed. Between two lives it waits: a program that
+// comes while no daemon is there has the GPU to itself, and keeps the next daemon from it.
 func client(name string) *corev1.Pod {
-	return podOf(name, []string{"sh", "-c", "while true; do probe share all 3600; sleep 0.5; done"}, name)
+	return podOf(name, []string{"sh", "-c", "while true; do probe share all 3600; sleep 3; done"}, name)
 }
 
 // life is what one life of a client says: a line of usage, or one of what failed.
