@@ -21,10 +21,9 @@ import (
 
 // CUDA's errors as a program sees them.
 const (
-	outOfMemory     = 2
-	noDevice        = 46  // the device is somebody else's
-	serverLost      = 806 // the MPS server has ended
-	connectionError = 805 // no MPS server takes the client
+	outOfMemory = 2
+	noDevice    = 46  // the device is somebody else's
+	serverLost  = 806 // the MPS server has ended
 )
 
 // client is a pod whose program uses the GPU until something fails, and then starts again, as a server
