@@ -32,24 +32,6 @@ func configured(name, forDriver, parameters string, requests ...resourceapi.Devi
 var _ = Describe("Parameters", func() {
 	slice := request("slice", migClass, onH100, profile(oneSlice))
 
-	DescribeTable("that make no sense are refused on the pod, and nobody else is harmed",
-		func(ctx context.Context, parameters string, says ...string) {
-			r := newRoom(ctx)
-			Expect(r.make(ctx, configured("bad", driver, parameters, slice))).To(Succeed())
-			r.create(ctx, podOf("bad", stay(), "bad"))
-			for _, text := range says {
-				r.refused(ctx, "bad", text)
-			}
-			r.hold(ctx, "good", slice)
-			r.release(ctx, "good")
-			r.release(ctx, "bad")
-			nothingLeft(ctx)
-		},
-		Entry("an unknown field", `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"MIGConfig","colour":"green"}`, "colour"),
-		Entry("an unknown kind", `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"TPUConfig"}`, "TPUConfig", "GPUConfig", "MIGConfig"),
-		Entry("no kind at all", `{}`, "kind"),
-	)
-
 	It("for a named request of another type are refused", func(ctx context.Context) {
 		r := newRoom(ctx)
 		claim := configured("bad", driver, `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig"}`, slice)
@@ -57,6 +39,8 @@ var _ = Describe("Parameters", func() {
 		Expect(r.make(ctx, claim)).To(Succeed())
 		r.create(ctx, podOf("bad", stay(), "bad"))
 		r.refused(ctx, "bad", "is not for a device of type mig")
+		r.hold(ctx, "good", slice)
+		r.release(ctx, "good")
 		r.release(ctx, "bad")
 		nothingLeft(ctx)
 	})
@@ -68,12 +52,18 @@ var _ = Describe("Parameters", func() {
 		r.running(ctx, "other")
 	})
 
-	DescribeTable("that no driver should ever see are refused by the API server", func(ctx context.Context, parameters string) {
+	DescribeTable("that make no sense are refused when the claim is made", func(ctx context.Context, parameters string, says ...string) {
 		r := newRoom(ctx)
-		Expect(r.make(ctx, configured("bad", driver, parameters, slice))).To(MatchError(ContainSubstring("parameters")))
+		err := r.make(ctx, configured("bad", driver, parameters, slice))
+		for _, text := range says {
+			Expect(err).To(MatchError(ContainSubstring(text)))
+		}
 	},
-		Entry("null", `null`),
-		Entry("more than 10 KiB", fmt.Sprintf(`{"long":%q}`, strings.Repeat("x", 10<<10))),
+		Entry("an unknown field", `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"MIGConfig","colour":"green"}`, "unknown field", "the fields are mps"),
+		Entry("an unknown kind", `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"TPUConfig"}`, "kind", "GPUConfig", "MIGConfig"),
+		Entry("no kind at all", `{}`, "kind"),
+		Entry("null", `null`, "parameters"),
+		Entry("more than 10 KiB", fmt.Sprintf(`{"long":%q}`, strings.Repeat("x", 10<<10)), "parameters"),
 	)
 })
 
