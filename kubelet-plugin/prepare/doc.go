@@ -22,7 +22,11 @@
 //     placement is somebody else's, and a missing one is an error, never made again under running pods.
 //   - The record Unpreparing is written before anything is taken away. Until it is deleted nobody else
 //     gets the devices.
-//   - A record of another boot says nothing about hardware: it is dropped.
+//   - A record of another boot says nothing about hardware: it is dropped. MPS daemons that a boot left
+//     without a claim are ended by Reconcile.
+//   - What claims share on a GPU follows from the records alone: who came first and so decided about the
+//     time slice, whom a daemon serves and with what limits, and who is the last to go and gives the GPU
+//     its own ways back.
 //
 // When a step of Prepare fails, what was made is taken back the same way, by way of Unpreparing, and
 // the record goes. Only when the time ran out it stays Preparing for the next call.
