@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -11,10 +13,18 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// collectAt is how much of the live heap may be garbage before it is collected, in percent. The agent runs
+// on every GPU node and allocates little: memory is worth more than the processor time of collecting it
+// twice as often as by default.
+const collectAt = 50
+
 // run is the agent: it returns nil after ctx has ended, and an error when it cannot start or serve.
 func run(ctx context.Context, c config) error {
 	if c.node == "" {
 		return errors.New("--node-name, or NODE_NAME in the environment: must be the name of the Kubernetes node")
+	}
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectAt)
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", c.node))
 	client, err := connect(c.kubeconfig)
