@@ -26,15 +26,13 @@ func (c config) daemons(client kubernetes.Interface) *mps.Pods {
 
 // daemonPeriod is how often the daemons' states are read. Programs end with their daemon, and with a pod
 // that ends the claim goes which an Event could be told about: kubelet looks once a second.
-// Where there are no daemons they are looked for less often.
-const (
-	daemonPeriod   = 250 * time.Millisecond
-	noDaemonPeriod = 2 * time.Second
-)
+const daemonPeriod = 250 * time.Millisecond
 
 // watchDaemons tells the users of a daemon that it was started anew, and has the claims brought in order
 // when one has ceased to serve: its pod may be gone. What happens while no agent runs is not told.
 func (a *agent) watchDaemons(ctx context.Context) error {
+	tick := time.NewTicker(daemonPeriod)
+	defer tick.Stop()
 	known := map[string]mps.State{}
 	for {
 		states, err := a.daemons.States()
@@ -54,14 +52,10 @@ func (a *agent) watchDaemons(ctx context.Context) error {
 			}
 		}
 		known = now
-		pause := daemonPeriod
-		if len(known) == 0 {
-			pause = noDaemonPeriod
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(pause):
+		case <-tick.C:
 		}
 	}
 }
