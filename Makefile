@@ -60,7 +60,7 @@ test-integration: lab ## the real agent with a client in kubelet's place, and th
 
 .PHONY: test-lab
 test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
-	$(GO) test -v -timeout 30m -count=1 $(SUITE) -args -ginkgo.v -ginkgo.no-color
+	$(GO) test -v -timeout 45m -count=1 $(SUITE) -args -ginkgo.v -ginkgo.no-color
 
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
