@@ -20,6 +20,15 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
+	list, err := Listed(folder)
+	if err != nil {
+		return nil, err
+	}
+	return list, pointAtFakeGPUs(list)
+}
+
+// Listed returns the objects of the folder's kustomization, in its order, as they stand in the files.
+func Listed(folder string) ([]*unstructured.Unstructured, error) {
 	text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests: %w", err)
@@ -40,7 +49,7 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 		}
 		list = append(list, objects...)
 	}
-	return list, pointAtFakeGPUs(list)
+	return list, nil
 }
 
 // configName and configKey are where the node configuration stands.

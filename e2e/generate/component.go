@@ -5,15 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/cluster"
@@ -51,7 +48,7 @@ type operation struct {
 // renderComponent returns a kustomize component that changes the driver's name in everything that the
 // kustomization of the folder lists.
 func renderComponent(folder string) (string, error) {
-	objects, err := listed(folder)
+	objects, err := cluster.Listed(folder)
 	if err != nil {
 		return "", err
 	}
@@ -73,31 +70,6 @@ func renderComponent(folder string) (string, error) {
 		}
 	}
 	return text.String(), nil
-}
-
-// listed returns the objects of the folder's kustomization, in its order.
-func listed(folder string) ([]*unstructured.Unstructured, error) {
-	text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
-	if err != nil {
-		return nil, fmt.Errorf("read the manifests: %w", err)
-	}
-	var kustomization struct{ Resources []string }
-	if err := yaml.Unmarshal(text, &kustomization); err != nil {
-		return nil, fmt.Errorf("read the manifests: %w", err)
-	}
-	var objects []*unstructured.Unstructured
-	for _, file := range kustomization.Resources {
-		text, err := os.ReadFile(filepath.Join(folder, file))
-		if err != nil {
-			return nil, fmt.Errorf("read the manifests: %w", err)
-		}
-		list, err := cluster.Decode(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		objects = append(objects, list...)
-	}
-	return objects, nil
 }
 
 // renamed returns what must change in the object for the driver to have NVIDIA's name.
