@@ -172,7 +172,8 @@ func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, containe
 	if o.Phase == Pending {
 		return "", nil
 	}
-	options := &corev1.PodLogOptions{Container: container, Follow: o.Phase == Running}
+	// Followed also after the end: a container may have ended before the runtime has written what it said.
+	options := &corev1.PodLogOptions{Container: container, Follow: true}
 	stream, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err != nil {
 		return "", err
@@ -189,7 +190,7 @@ func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, containe
 		if err != nil {
 			return text.String(), err
 		}
-		if _, reported := ParseReport(line); options.Follow && (reported || wanted != "" && strings.Contains(line, wanted)) {
+		if _, reported := ParseReport(line); o.Phase == Running && (reported || wanted != "" && strings.Contains(line, wanted)) {
 			return text.String(), nil
 		}
 	}
