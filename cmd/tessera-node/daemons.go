@@ -33,18 +33,15 @@ const daemonPeriod = 250 * time.Millisecond
 func (a *agent) watchDaemons(ctx context.Context) error {
 	tick := time.NewTicker(daemonPeriod)
 	defer tick.Stop()
-	known := map[string]mps.State{}
+	known := map[string]watched{}
 	for {
 		states, err := a.daemons.States()
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "The MPS daemons cannot be looked at")
 		}
-		now := map[string]mps.State{}
+		now := map[string]watched{}
 		for _, s := range states {
-			now[s.Name] = s
-			if before, seen := known[s.Name]; seen {
-				now[s.Name] = a.follow(ctx, before, s)
-			}
+			now[s.Name] = a.follow(ctx, known[s.Name], s)
 		}
 		for name, before := range known {
 			if _, listed := now[name]; !listed && before.Serving {
@@ -60,30 +57,41 @@ func (a *agent) watchDaemons(ctx context.Context) error {
 	}
 }
 
-// follow compares two looks at a daemon and returns what to remember: as long as it does not serve, when
-// it last did.
-func (a *agent) follow(ctx context.Context, before, now mps.State) mps.State {
+// watched is what a look at a daemon showed.
+type watched struct {
+	mps.State
+	// served is since when it serves, or did when it last served; zero if it was never seen to.
+	served time.Time
+}
+
+// follow compares two looks at a daemon and returns what to remember.
+func (a *agent) follow(ctx context.Context, before watched, now mps.State) watched {
 	switch {
+	case now.Since.IsZero(): // a new one, which has never served
+		return watched{State: now}
 	case !now.Serving:
-		if before.Serving {
+		// One that served for less than the time between two looks shows it by its time alone.
+		if before.Serving || !now.Since.Equal(before.Since) {
 			a.disturb()
 		}
-		if !now.Since.IsZero() { // else it is a new one
-			now.Since = before.Since
-		}
-	case before.Since.IsZero(): // it serves for the first time
-	case !before.Since.Equal(now.Since):
-		reason := "its pod was ended"
-		if now.LastErrorAt.After(before.Since) {
-			reason = now.LastError
-		}
-		users, err := a.preparer.Users(now.Name)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "The users of an MPS daemon cannot be told that it was started anew", "daemon", now.Name)
-		}
-		a.status.DaemonRestarted(now.Name, users, reason)
+		return watched{State: now, served: before.served}
+	case !before.served.IsZero() && !before.served.Equal(now.Since):
+		a.tell(ctx, before, now)
 	}
-	return now
+	return watched{State: now, served: now.Since}
+}
+
+// tell has the users of a daemon told that it was started anew.
+func (a *agent) tell(ctx context.Context, before watched, now mps.State) {
+	reason := "its pod was ended"
+	if now.LastErrorAt.After(before.served) {
+		reason = now.LastError
+	}
+	users, err := a.preparer.Users(now.Name)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "The users of an MPS daemon cannot be told that it was started anew", "daemon", now.Name)
+	}
+	a.status.DaemonRestarted(now.Name, users, reason)
 }
 
 // disturb has the claims brought in order soon.
