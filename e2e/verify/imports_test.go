@@ -53,9 +53,12 @@ var law = []row{
 	{"kubelet-plugin/instance", []string{klog, errgroup, "golang.org/x/sys"}},
 	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 
-	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"scheduler-plugin/fit", []string{"api/gpu"}},
-	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", klog, "k8s.io/client-go", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/demand", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "github.com/google/cel-go"}, kubernetesTypes...)},
+	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/demand"}, kubernetesTypes...)},
+	{"scheduler-plugin/view", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/kube-scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 
 	{"installer/phase", []string{"api/v1alpha1"}},
 	{"installer/render", append([]string{"api/v1alpha1", "sigs.k8s.io/controller-runtime/pkg/client"}, kubernetesTypes...)},

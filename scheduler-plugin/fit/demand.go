@@ -1,0 +1,52 @@
+package fit
+
+import "github.com/tessera-gpu/tessera/api/gpu"
+
+// Demand is what a pod's claims ask of one node, all of them together: positions are those of the node's
+// devices. The devices of all requests are different ones, except shared ones with room for both.
+type Demand struct {
+	Requests    []Request
+	Constraints []Constraint
+}
+
+// Request asks for devices.
+type Request struct {
+	// Name is how messages call it: claim/request.
+	Name string
+	// Alternatives are in order of preference: the first that all requests allow is taken
+	// (firstAvailable). A request without a choice has one.
+	Alternatives []Alternative
+}
+
+// Alternative is one way to serve a request.
+type Alternative struct {
+	// Name is that of the subrequest; empty for the only alternative of a request.
+	Name string
+	// Wants says in the user's words what is asked for, such as a class: for messages.
+	Wants string
+	// Candidates are the devices that selectors and taints allow, whether or not they are free.
+	Candidates Set
+	// Count is how many devices are needed, at least one.
+	Count int
+	// Shares are, by device, what one of a shared shape is asked for; nil when no candidate is shared.
+	Shares []gpu.Share
+}
+
+// Constraint binds the devices of several requests of one claim to each other.
+type Constraint struct {
+	// Attribute is its name, for messages.
+	Attribute string
+	// Distinct demands different values, else all are equal (distinctAttribute, matchAttribute).
+	Distinct bool
+	// Members are the requests, or single alternatives, whose devices are bound.
+	Members []Member
+	// Values are, by device, the number of the attribute's value; 0 says that the device lacks the
+	// attribute and cannot be taken by a member.
+	Values []int32
+}
+
+// Member is a part of a constraint.
+type Member struct {
+	// Request is the position of the request, Alternative that of the alternative, or -1 for all.
+	Request, Alternative int
+}

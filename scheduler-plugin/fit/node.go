@@ -1,0 +1,45 @@
+package fit
+
+import "github.com/tessera-gpu/tessera/api/gpu"
+
+// Node is what can be chosen from: the GPUs of one node and the devices that they are offered as. It is
+// never changed once it is made; nodes share what is equal (Kind, Wiring).
+type Node struct {
+	Name string
+	// GPUs are by position, which Device.GPU names.
+	GPUs []GPU
+	// Devices are in the order of publication. A device is named by its position.
+	Devices []Device
+	// Wiring says how the GPUs reach each other.
+	Wiring *Wiring
+}
+
+// GPU is one GPU of a node and what it holds.
+type GPU struct {
+	Name      string
+	Kind      *Kind
+	Occupancy gpu.Occupancy
+	// NUMA is the NUMA node, negative without one; Clique the NVLink fabric's, empty without one.
+	NUMA   int
+	Clique string
+}
+
+// Device is one published device.
+type Device struct {
+	// GPU is the position of the device's GPU.
+	GPU int
+	// Use is what the device takes from it; the share of a shared shape is the demand's to say.
+	Use gpu.Use
+}
+
+// Set is a set of the devices of a node, by position.
+type Set []uint64
+
+// NewSet returns an empty set for so many devices.
+func NewSet(devices int) Set { return make(Set, (devices+63)/64) }
+
+// Add adds the device.
+func (s Set) Add(device int) { s[device/64] |= 1 << (device % 64) }
+
+// Has reports whether the device is in the set.
+func (s Set) Has(device int) bool { return s[device/64]&(1<<(device%64)) != 0 }
