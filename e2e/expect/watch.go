@@ -8,11 +8,13 @@ import (
 	"io"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -168,11 +170,37 @@ func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) 
 	return nil
 }
 
+// How long a container that has ended is given for its log, and how often that is looked at. containerd's
+// writer of the log lags behind the end that it reports: what was said last may not be in the file yet.
+const (
+	logPatience = 5 * time.Second
+	logPeriod   = 100 * time.Millisecond
+)
+
+// log reads the log of a container: of one that runs until it has said what is expected of it, of one that
+// has ended again until that is in it.
 func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, container string) (string, error) {
 	if o.Phase == Pending {
 		return "", nil
 	}
-	// Followed also after the end: a container may have ended before the runtime has written what it said.
+	wanted := o.Subject.Expectation.of(container).Log
+	if o.Phase == Running {
+		return w.follow(ctx, pod, container, wanted)
+	}
+	var text string
+	err := wait.PollUntilContextTimeout(ctx, logPeriod, logPatience, true, func(ctx context.Context) (bool, error) {
+		raw, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
+		text = string(raw)
+		return text != "" && strings.Contains(text, wanted), err
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		err = nil // it has said nothing else: whoever judges the log says so
+	}
+	return text, err
+}
+
+// follow reads the log of a container that runs until it has reported, or said what is wanted.
+func (w *Watcher) follow(ctx context.Context, pod *corev1.Pod, container, wanted string) (string, error) {
 	options := &corev1.PodLogOptions{Container: container, Follow: true}
 	stream, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err != nil {
@@ -180,7 +208,6 @@ func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, containe
 	}
 	defer stream.Close()
 	var text strings.Builder
-	wanted := o.Subject.Expectation.of(container).Log
 	for lines := bufio.NewReader(stream); ; {
 		line, err := lines.ReadString('\n')
 		text.WriteString(line)
@@ -190,7 +217,7 @@ func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, containe
 		if err != nil {
 			return text.String(), err
 		}
-		if _, reported := ParseReport(line); o.Phase == Running && (reported || wanted != "" && strings.Contains(line, wanted)) {
+		if _, reported := ParseReport(line); reported || wanted != "" && strings.Contains(line, wanted) {
 			return text.String(), nil
 		}
 	}

@@ -99,10 +99,12 @@ func (s scene) logsAtEnd(t *testing.T, name string) string {
 		status, err := s.status(ctx, name)
 		return status.State.Terminated != nil, err
 	})
-	logs, err := s.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	var logs []byte
+	// The runtime's writer of the log lags behind the end that it reports.
+	s.await(t, name+" has said something", func(ctx context.Context) (_ bool, err error) {
+		logs, err = s.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
+		return len(logs) > 0, err
+	})
 	return string(logs)
 }
 

@@ -77,7 +77,7 @@ var _ = Describe("The driver of a node", func() {
 		r.claim(ctx, "new", request("gpu", wholeClass, onL40S))
 		r.create(ctx, podOf("new", []string{"sh", "-c", "ls /usr/lib/x86_64-linux-gnu && probe"}, "new"))
 		r.succeeded(ctx, "new")
-		Expect(r.mustLog(ctx, "new")).To(SatisfyAll(
+		r.says(ctx, "new", SatisfyAll(
 			ContainSubstring("libcuda.so."+other), Not(ContainSubstring("libcuda.so."+old)), ContainSubstring(`{"gpus":[{`)))
 	})
 })

@@ -201,7 +201,7 @@ var _ = Describe("Isolation", func() {
 		pod.Spec.Containers[0].Image = bundle.StaticImage
 		r.create(ctx, pod)
 		r.succeeded(ctx, "static")
-		Expect(r.mustLog(ctx, "static")).To(ContainSubstring("nvidiactl"))
+		r.says(ctx, "static", ContainSubstring("nvidiactl"))
 	})
 })
 

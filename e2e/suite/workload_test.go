@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	gomegatypes "github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -257,6 +258,13 @@ func (r room) mustLog(ctx context.Context, name string) string {
 		return err.Error()
 	}
 	return text
+}
+
+// says waits until the pod's log matches. That of a pod that has ended may lag: the runtime reports the end
+// before its writer of the log is done.
+func (r room) says(ctx context.Context, name string, matcher gomegatypes.GomegaMatcher) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) string { return r.mustLog(ctx, name) }).Should(matcher)
 }
 
 // seen returns what the pod's probe says it can use.
