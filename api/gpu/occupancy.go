@@ -38,6 +38,9 @@ func (o Occupancy) Withheld() Mask { return o.withheld }
 // Free returns the memory slices that can still be taken by a MIG placement.
 func (o Occupancy) Free() Mask { return o.all() &^ (o.taken | o.withheld) }
 
+// Engines returns the engines that are held, of the kinds that bind (Geometry.BindingEngines).
+func (o Occupancy) Engines() Engines { return o.engines }
+
 // Holders returns how many uses are held: instances, shares, or one for a whole GPU.
 func (o Occupancy) Holders() int { return o.holders }
 

@@ -1,22 +1,200 @@
 package fit
 
-import "github.com/tessera-gpu/tessera/api/gpu"
+import (
+	"sync/atomic"
 
-// Weights say what the cluster's future demands are expected to be. The zero value weighs every profile
-// by its size.
-type Weights struct {
-	// Profiles are the shares of the demand by the names of MIG profiles; a profile that is not named
-	// has the average of the others. What is named counts at least half of the average, so that nothing
-	// is starved.
-	Profiles map[string]float64
-}
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
 
 // Kind is a GPU model as it is offered: its geometry and the tables made of it. It is made once per
-// geometry and shared.
+// geometry and shared; its methods are safe for concurrent use.
 type Kind struct {
 	// Geometry is nil for a GPU without MIG.
 	Geometry *gpu.Geometry
+
+	profiles []profile
+	// granule is the number of memory slices in the unit of the masks, granules how many units there are.
+	granule, granules int
+	// engines are the kinds of engines that a State counts.
+	engines []counted
+	// exact reports that the engines that can refuse a placement are all counted.
+	exact bool
+	// rows are by state, made when a state is first asked for.
+	rows []atomic.Pointer[row]
 }
 
-// NewKind returns the tables of the geometry.
-func NewKind(g *gpu.Geometry, _ Weights) *Kind { return &Kind{Geometry: g} }
+// State is what is taken of a GPU as far as it matters to placements: the memory slices, in units of the
+// geometry's granule, and the engines that can refuse a placement. It belongs to its Kind; zero is an
+// empty GPU.
+type State int32
+
+// mostStates bounds the states of a kind. No known GPU has more than a thousandth of it; a geometry that
+// would have more, made from absurd counters, does without some of its engines.
+const mostStates = 1 << 20
+
+// counted is a kind of engine whose number is a digit of the state.
+type counted struct {
+	kind gpu.Engine
+	// place is what one engine counts in the state, capacity how many there are.
+	place, capacity int32
+}
+
+// profile is a MIG profile as the tables see it.
+type profile struct {
+	id     int
+	weight int32
+	// windows are the legal placements, in the order in which equal losses are preferred.
+	windows []window
+}
+
+// window is a legal placement and what it adds to a state.
+type window struct {
+	placement gpu.Placement
+	mask      State
+	cost      State
+}
+
+// NewKind returns the tables of the geometry. They are filled as they are used.
+func NewKind(g *gpu.Geometry, w Weights) *Kind {
+	k := &Kind{Geometry: g, granule: granule(g), exact: true}
+	k.granules = max(1, g.Slices()) / k.granule
+	states := k.count(g)
+	weights := w.of(g.Profiles())
+	for i, p := range g.Profiles() {
+		k.profiles = append(k.profiles, profile{id: p.ID, weight: weights[i], windows: k.windows(p)})
+	}
+	k.rows = make([]atomic.Pointer[row], states)
+	return k
+}
+
+// granule returns the largest unit in which every placement starts and ends.
+func granule(g *gpu.Geometry) int {
+	unit := max(1, g.Slices())
+	for _, p := range g.Profiles() {
+		unit = divisor(unit, p.Size)
+		for _, start := range p.Starts {
+			unit = divisor(unit, start)
+		}
+	}
+	return unit
+}
+
+// divisor returns the greatest common divisor.
+func divisor(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+// count chooses the engines that are counted and returns the number of states.
+func (k *Kind) count(g *gpu.Geometry) int {
+	states := 1 << k.granules
+	for _, kind := range g.BindingEngines() {
+		capacity, most := g.Capacity().Count(kind), 0
+		for _, p := range g.Profiles() {
+			most = max(most, p.Engines.Count(kind))
+		}
+		switch {
+		case most == 0 || capacity/most >= k.granules:
+			// There are enough for everything that the slices have room for.
+		case capacity >= mostStates/states:
+			k.exact = false
+		default:
+			k.engines = append(k.engines, counted{kind: kind, place: int32(states), capacity: int32(capacity)})
+			states *= capacity + 1
+		}
+	}
+	return states
+}
+
+// windows returns the placements of the profile: those that take least from an empty GPU first, of equal
+// ones that with the highest start.
+func (k *Kind) windows(p gpu.Profile) []window {
+	var all []window
+	for _, start := range p.Starts {
+		placement := gpu.Placement{Profile: p.ID, Start: start, Size: p.Size}
+		mask := k.mask(placement.Mask())
+		all = append(all, window{placement: placement, mask: mask, cost: mask + k.digits(p.Engines)})
+	}
+	return all
+}
+
+// Empty returns the state of a GPU that holds nothing.
+func (k *Kind) Empty() State { return 0 }
+
+// full returns the state of a GPU that has room for no placement.
+func (k *Kind) full() State { return 1<<k.granules - 1 }
+
+// State returns the state of the GPU. Withheld slices count as taken; a GPU that is in use as a whole or
+// shared is full.
+func (k *Kind) State(o gpu.Occupancy) State {
+	if shape := o.Shape(); shape != gpu.None && shape != gpu.MIG {
+		return k.full()
+	}
+	state := k.mask(o.Taken() | o.Withheld())
+	if len(k.engines) > 0 {
+		state += k.digits(o.Engines())
+	}
+	return state
+}
+
+// mask returns the slices in granules: one that is taken in part is taken.
+func (k *Kind) mask(m gpu.Mask) State {
+	if k.granule == 1 {
+		return State(m)
+	}
+	var state State
+	for i := range k.granules {
+		if m.Overlaps(gpu.SpanMask(i*k.granule, k.granule)) {
+			state |= 1 << i
+		}
+	}
+	return state
+}
+
+// digits returns what the engines add to a state.
+func (k *Kind) digits(e gpu.Engines) State {
+	var state State
+	for _, c := range k.engines {
+		state += State(c.place * min(int32(e.Count(c.kind)), c.capacity))
+	}
+	return state
+}
+
+// fits reports whether the window is free in the state.
+func (k *Kind) fits(s State, w window) bool {
+	if s&w.mask != 0 {
+		return false
+	}
+	for _, c := range k.engines {
+		radix := State(c.capacity + 1)
+		if s/State(c.place)%radix+w.cost/State(c.place)%radix >= radix {
+			return false
+		}
+	}
+	return true
+}
+
+// Release returns the state without the placement, which it must hold: a placement that the geometry does
+// not know changes nothing.
+func (k *Kind) Release(s State, p gpu.Placement) State {
+	for _, profile := range k.profiles {
+		for _, w := range profile.windows {
+			if w.placement == p {
+				return s - w.cost
+			}
+		}
+	}
+	return s
+}
+
+// position returns that of the profile, or -1.
+func (k *Kind) position(id int) int {
+	for i := range k.profiles {
+		if k.profiles[i].id == id {
+			return i
+		}
+	}
+	return -1
+}

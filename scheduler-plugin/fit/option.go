@@ -1,0 +1,94 @@
+package fit
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Option is a free placement.
+type Option struct {
+	Placement gpu.Placement
+	// Next is the state after the placement, Loss the value it takes away: Value before less Value after.
+	Next State
+	Loss int32
+}
+
+// row is what the tables know of one state.
+type row struct {
+	value int32
+	// options are by position of the profile.
+	options [][]Option
+}
+
+// Value returns what the free placements of the state are worth together: every one counts its profile's
+// weight, which is Unit per memory slice where nothing else was configured (V).
+func (k *Kind) Value(s State) int32 { return k.row(s).value }
+
+// Options returns the free placements of the profile, given by id: the one of least loss first, of equal
+// ones the one that would cost an empty GPU least, then the one with the highest start. The caller must
+// not change it. Nothing is allocated for a state that was asked for before.
+func (k *Kind) Options(s State, profile int) []Option {
+	position := k.position(profile)
+	if position < 0 {
+		return nil
+	}
+	return k.row(s).options[position]
+}
+
+// Best returns the first of the Options, and false when there are none.
+func (k *Kind) Best(s State, profile int) (Option, bool) {
+	options := k.Options(s, profile)
+	if len(options) == 0 {
+		return Option{}, false
+	}
+	return options[0], true
+}
+
+// row returns the row of the state. Two callers that make one at once make equal ones.
+func (k *Kind) row(s State) *row {
+	if r := k.rows[s].Load(); r != nil {
+		return r
+	}
+	r := k.newRow(s)
+	k.rows[s].Store(r)
+	return r
+}
+
+func (k *Kind) newRow(s State) *row {
+	r := &row{value: k.value(s), options: make([][]Option, len(k.profiles))}
+	for i, p := range k.profiles {
+		r.options[i] = k.options(s, p)
+	}
+	return r
+}
+
+func (k *Kind) options(s State, p profile) []Option {
+	before, empty := k.value(s), k.value(0)
+	var options []Option
+	for _, w := range p.windows {
+		if k.fits(s, w) {
+			next := s + w.cost
+			options = append(options, Option{Placement: w.placement, Next: next, Loss: before - k.value(next)})
+		}
+	}
+	fromEmpty := func(o Option) int32 { return empty - k.value(o.Next-s) }
+	slices.SortFunc(options, func(a, b Option) int {
+		return cmp.Or(cmp.Compare(a.Loss, b.Loss), cmp.Compare(fromEmpty(a), fromEmpty(b)), cmp.Compare(b.Placement.Start, a.Placement.Start))
+	})
+	return options
+}
+
+// value computes what Value looks up.
+func (k *Kind) value(s State) int32 {
+	var value int32
+	for _, p := range k.profiles {
+		for _, w := range p.windows {
+			if k.fits(s, w) {
+				value += p.weight
+			}
+		}
+	}
+	return value
+}
