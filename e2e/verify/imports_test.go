@@ -55,8 +55,8 @@ var law = []row{
 
 	{"scheduler-plugin/fit", []string{"api/gpu"}},
 	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
-	{"scheduler-plugin/demand", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "github.com/google/cel-go"}, kubernetesTypes...)},
-	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/demand"}, kubernetesTypes...)},
+	{"scheduler-plugin/demand", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "github.com/google/cel-go"}, kubernetesTypes...)},
+	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/demand", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/preempt", []string{"api/gpu", "scheduler-plugin/fit"}},
 	{"scheduler-plugin/view", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/kube-scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
 	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "github.com/prometheus/client_golang"}, kubernetesTypes...)},

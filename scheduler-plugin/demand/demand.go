@@ -20,10 +20,18 @@ type Classes interface {
 // Reader reads claims. It remembers what selectors say about devices, and is safe for concurrent use.
 type Reader struct {
 	classes Classes
+	roaming Roaming
+}
+
+// Roaming returns the slices of devices that are not bound to one node, of every driver (index.Index).
+type Roaming interface {
+	Roaming() []*resourceapi.ResourceSlice
 }
 
 // NewReader returns a reader.
-func NewReader(classes Classes) *Reader { return &Reader{classes: classes} }
+func NewReader(classes Classes, roaming Roaming) *Reader {
+	return &Reader{classes: classes, roaming: roaming}
+}
 
 // Read returns what the claims, which are not allocated, ask for together. An error wraps ErrDelegate
 // when fit cannot decide it, on any node.
@@ -39,3 +47,6 @@ type Demand struct {
 // as when devices of another driver match, too. The answer is remembered for nodes of equal Content and
 // must not be changed.
 func (d *Demand) On(n *index.Node) (*fit.Demand, error) { return &fit.Demand{}, nil }
+
+// Forget drops what is remembered of a node that is gone.
+func (d *Demand) Forget(node string) {}

@@ -1,0 +1,117 @@
+package rank
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// Order is the order of the nodes for one demand. It shows the cluster as the last Rank.Order for an
+// equal demand found it. It is safe for concurrent use.
+//
+// What is promised to a pod counts as held in the order; only On knows better. So a pod's promised node
+// is asked with On, whether or not the order has it.
+type Order struct {
+	rank   *Rank
+	demand *demand.Demand
+	table  *table
+}
+
+// Answer is what one node has for the demand.
+type Answer struct {
+	// Node is what was looked at, as the pod may see it; nil when the index does not have it.
+	Node *index.Node
+	// Fits reports that the node serves the demand, with Choice.
+	Fits   bool
+	Choice fit.Choice
+	// Err wraps demand.ErrDelegate when fit does not decide on the node; nil when it does.
+	Err error
+}
+
+// Best returns the names of at most so many nodes that can serve the demand and that are allowed, the
+// best first. It asks about no more nodes than it must; allow must not call back. The cost is that of
+// the nodes asked about.
+func (o *Order) Best(nodes int, allow func(name string) bool) []string {
+	o.table.mu.RLock()
+	defer o.table.mu.RUnlock()
+	var best []string
+	o.table.order.Ascend(func(p *place) bool {
+		if len(best) < nodes && allow(p.name) {
+			best = append(best, p.name)
+		}
+		return len(best) < nodes
+	})
+	return best
+}
+
+// Delegated returns the names of the nodes that fit does not decide, in order of name: the in-tree
+// allocator must be asked about each.
+func (o *Order) Delegated() []string {
+	o.table.mu.RLock()
+	defer o.table.mu.RUnlock()
+	return slices.Sorted(maps.Keys(o.table.delegated))
+}
+
+// Count returns how many nodes can serve the demand, those that fit does not decide not counted.
+func (o *Order) Count() int {
+	o.table.mu.RLock()
+	defer o.table.mu.RUnlock()
+	return len(o.table.places)
+}
+
+// Revision returns that of the index which the order shows.
+func (o *Order) Revision() uint64 {
+	o.table.mu.RLock()
+	defer o.table.mu.RUnlock()
+	return o.table.revision
+}
+
+// On returns what the node has for the demand now, whatever the pod is promised there included. It is a
+// lookup as long as the node has not changed since Rank.Order and the pod is promised nothing on it.
+func (o *Order) On(name string, pod types.UID) Answer {
+	published, ok := o.rank.nodes.Node(name)
+	if !ok {
+		return Answer{}
+	}
+	n := published.For(pod)
+	if n == published {
+		if a, ok := o.known(n); ok {
+			return a
+		}
+	}
+	choice, fits, err := o.rank.try(o.demand, n)
+	return Answer{Node: n, Fits: fits, Choice: choice, Err: err}
+}
+
+// known returns what the order says about the node, and false when the node has changed since.
+func (o *Order) known(n *index.Node) (Answer, bool) {
+	t := o.table
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	if n.Revision > t.revision {
+		return Answer{}, false
+	}
+	if err, ok := t.delegated[n.Name]; ok {
+		return Answer{Node: n, Err: err}, true
+	}
+	if p, ok := t.places[n.Name]; ok {
+		return Answer{Node: n, Fits: true, Choice: p.choice}, n.Revision == p.revision
+	}
+	return Answer{Node: n}, true
+}
+
+// try judges one node.
+func (r *Rank) try(d *demand.Demand, n *index.Node) (fit.Choice, bool, error) {
+	asked, err := d.On(n)
+	if err != nil {
+		return fit.Choice{}, false, fmt.Errorf("judge node %s: %w", n.Name, err)
+	}
+	choice, fits := r.choose(&n.Fit, asked)
+	return choice, fits, nil
+}

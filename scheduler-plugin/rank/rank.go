@@ -1,0 +1,55 @@
+package rank
+
+import (
+	"sync"
+
+	"k8s.io/utils/lru"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// Nodes are the nodes of the cluster as the index knows them.
+type Nodes interface {
+	Node(name string) (*index.Node, bool)
+	Changed(since uint64) (nodes map[string]*index.Node, now uint64)
+}
+
+// Rank keeps the order of nodes for the demands used last. It is safe for concurrent use; a demand that
+// is brought up to date holds up only those who ask about the same demand.
+type Rank struct {
+	nodes  Nodes
+	choose func(*fit.Node, *fit.Demand) (fit.Choice, bool)
+
+	mu     sync.Mutex
+	tables *lru.Cache
+}
+
+// New returns a rank that keeps so many demands. A demand kept costs some hundred bytes per node.
+func New(nodes Nodes, demands int) *Rank {
+	return &Rank{nodes: nodes, choose: fit.Choose, tables: lru.New(demands)}
+}
+
+// Order brings the order of the demand up to date with the index and returns it. It is called once for
+// each attempt to schedule a pod: it costs what the nodes cost that changed since the last call for an
+// equal demand, of all nodes the first time.
+func (r *Rank) Order(d *demand.Demand) *Order {
+	t := r.table(d.Key)
+	t.update(r, d)
+	return &Order{rank: r, demand: d, table: t}
+}
+
+// table returns what is kept for the key.
+func (r *Rank) table(key string) *table {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if kept, ok := r.tables.Get(key); ok {
+		if t, ok := kept.(*table); ok {
+			return t
+		}
+	}
+	t := newTable()
+	r.tables.Add(key, t)
+	return t
+}
