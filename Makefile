@@ -143,6 +143,7 @@ bench: ## every bench, one after the other, on a machine that does nothing else 
 	@$(MAKE) bench-node
 	@$(MAKE) bench-publish
 	@$(MAKE) bench-hook
+	@$(MAKE) bench-placement
 
 .PHONY: bench-node
 bench-node: lab ## the agent: latency, memory, idle cost, restarts, upgrades (root)
@@ -158,6 +159,11 @@ bench-publish: lab ## what is published: sizes, time, memory of the API server (
 bench-hook: lab ## what CDI adds to the start of a container (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/hook
 	bin/bench/hook $(BENCHFLAGS)
+
+.PHONY: bench-placement
+bench-placement: ## MIG placement policies over simulated demand; FULL=1 all of it, OPENB=<folder> a trace
+	$(GO) build -o bin/bench/ ./e2e/bench/placement
+	bin/bench/placement $(BENCHFLAGS)
 
 .PHONY: push
 push: ## build the agent's image and push it: REGISTRY=registry.example.com/tessera [TAG=dev]

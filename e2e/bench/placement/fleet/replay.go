@@ -1,0 +1,137 @@
+package fleet
+
+import (
+	"slices"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
+)
+
+// Tally is what came of streams after their warm-ups.
+type Tally struct {
+	// Offered and Accepted are demands by profile, Sizes the memory slices of the profiles.
+	Offered, Accepted, Sizes []int
+	// allocated and stranded are sums over the arrivals; the means over the moments of independent arrivals
+	// are those over time.
+	allocated, stranded float64
+}
+
+// Plus returns both together.
+func (t Tally) Plus(other Tally) Tally {
+	if t.Sizes == nil {
+		return other
+	}
+	return Tally{
+		Offered: plus(t.Offered, other.Offered), Accepted: plus(t.Accepted, other.Accepted), Sizes: t.Sizes,
+		allocated: t.allocated + other.allocated, stranded: t.stranded + other.stranded,
+	}
+}
+
+func plus(a, b []int) []int {
+	sum := slices.Clone(a)
+	for i := range b {
+		sum[i] += b[i]
+	}
+	return sum
+}
+
+// Acceptance returns the share of the slices asked for that were served.
+func (t Tally) Acceptance() float64 {
+	offered, accepted := 0, 0
+	for profile, size := range t.Sizes {
+		offered += size * t.Offered[profile]
+		accepted += size * t.Accepted[profile]
+	}
+	return float64(accepted) / float64(max(1, offered))
+}
+
+// Of returns the share of a profile's demands that were served.
+func (t Tally) Of(profile int) float64 {
+	return float64(t.Accepted[profile]) / float64(max(1, t.Offered[profile]))
+}
+
+// Allocated returns the mean share of the memory slices that are taken.
+func (t Tally) Allocated() float64 { return t.allocated / t.arrivals() }
+
+// Stranded returns the mean number of free slices per GPU that the demand that arrives could not use, even
+// if it came again and again.
+func (t Tally) Stranded() float64 { return t.stranded / t.arrivals() }
+
+func (t Tally) arrivals() float64 {
+	sum := 0
+	for _, offered := range t.Offered {
+		sum += offered
+	}
+	return float64(max(1, sum))
+}
+
+// tally returns an empty one.
+func (s *States) tally() Tally {
+	t := Tally{Offered: make([]int, len(s.Profiles)), Accepted: make([]int, len(s.Profiles))}
+	for _, p := range s.Profiles {
+		t.Sizes = append(t.Sizes, p.Size)
+	}
+	return t
+}
+
+// Replay runs the stream through a policy on so many empty GPUs. Demands that are refused are lost.
+func Replay(s *States, gpus int, p Policy, stream *arrivals.Stream) Tally {
+	f, t := New(s, gpus), s.tally()
+	held := make([]Choice, len(stream.Demands))
+	placed := make([]bool, len(stream.Demands))
+	for _, step := range stream.Steps {
+		if step.Leaves {
+			if placed[step.Demand] {
+				f.Release(held[step.Demand])
+			}
+			continue
+		}
+		profile := stream.Demands[step.Demand].Kind
+		if stream.Counts(step.Demand) {
+			t.allocated += 1 - float64(f.Free)/float64(s.Geometry.Slices()*gpus)
+			t.stranded += float64(f.Free-s.Profiles[profile].Size*f.Open[profile]) / float64(gpus)
+		}
+		held[step.Demand], placed[step.Demand] = p.Choose(f, profile)
+		if placed[step.Demand] {
+			f.Take(held[step.Demand])
+		}
+		t.count(stream, step.Demand, placed[step.Demand])
+	}
+	return t
+}
+
+// ReplayRepack runs the stream through the bound.
+func ReplayRepack(s *States, gpus int, stream *arrivals.Stream) Tally {
+	r, t := NewRepack(gpus), s.tally()
+	placed := make([]bool, len(stream.Demands))
+	taken := 0
+	for _, step := range stream.Steps {
+		profile := stream.Demands[step.Demand].Kind
+		if step.Leaves {
+			if placed[step.Demand] {
+				r.Release(profile)
+				taken -= t.Sizes[profile]
+			}
+			continue
+		}
+		if stream.Counts(step.Demand) {
+			t.allocated += float64(taken) / float64(s.Geometry.Slices()*gpus)
+		}
+		if placed[step.Demand] = r.Place(profile); placed[step.Demand] {
+			taken += t.Sizes[profile]
+		}
+		t.count(stream, step.Demand, placed[step.Demand])
+	}
+	return t
+}
+
+// count counts a demand that is past the warm-up.
+func (t *Tally) count(stream *arrivals.Stream, demand int, placed bool) {
+	if !stream.Counts(demand) {
+		return
+	}
+	profile := stream.Demands[demand].Kind
+	t.Offered[profile]++
+	if placed {
+		t.Accepted[profile]++
+	}
+}

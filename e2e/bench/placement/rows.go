@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/placement/fleet"
+	"github.com/tessera-gpu/tessera/e2e/bench/report"
+)
+
+// reproduced is how far first fit may be from the reference's figure.
+const reproduced = .005
+
+// tell adds the rows: what is reproduced, acceptance of every cell, then the details where goals are set.
+func (b *bench) tell(results []result) {
+	for _, r := range results {
+		if r.atGoal() {
+			b.reproduce(r)
+		}
+	}
+	for _, r := range results {
+		b.accepted(r)
+	}
+	for _, r := range results {
+		if r.atGoal() {
+			b.details(r)
+		}
+	}
+}
+
+// atGoal reports whether the designs give figures for the cell.
+func (c cell) atGoal() bool {
+	return c.gpus == goalGPUs && c.load == goalLoad && c.lifetime == exponential
+}
+
+func (c cell) String() string {
+	text := fmt.Sprintf("%s, %d GPUs, load %v", c.mix.name, c.gpus, c.load)
+	if c.lifetime != exponential {
+		text += ", " + c.lifetime
+	}
+	return text
+}
+
+// reproduce compares first fit with the reference: the same experiment gives the same figure.
+func (b *bench) reproduce(r result) {
+	first, ok := r.tallies[lowStart]
+	if !ok {
+		return
+	}
+	off := math.Abs(first.Acceptance() - r.mix.inTree)
+	b.Add(report.Figure("first fit from the reference's, "+r.cell.String(), off, "of slices").AtMost(reproduced).
+		Beside("first fit here", first.Acceptance()).Beside("reference", r.mix.inTree))
+	if off > reproduced {
+		b.Note("%s: another experiment than the reference's: %d arrivals, %d streams", r.cell, b.count, r.seeds)
+	}
+}
+
+// accepted adds the acceptance of ours beside the others'.
+func (b *bench) accepted(r result) {
+	row := report.Figure("accepted, "+r.cell.String(), r.tallies[ours].Acceptance(), "of slices")
+	row.Better = report.Higher
+	if r.atGoal() {
+		row = row.AtLeast(r.mix.goal)
+	}
+	b.Add(r.beside(row, fleet.Tally.Acceptance))
+	if r.gpus == manyGPUs && r.load == goalLoad && r.lifetime == exponential {
+		behind := r.tallies[bound].Acceptance() - r.tallies[ours].Acceptance()
+		b.Add(report.Figure("behind the bound, "+r.cell.String(), behind, "of slices").AtMost(r.mix.behind))
+	}
+}
+
+// details adds what else is known of a cell.
+func (b *bench) details(r result) {
+	allocated := report.Figure("allocated, "+r.cell.String(), r.tallies[ours].Allocated(), "of slices")
+	allocated.Better = report.Higher
+	b.Add(r.beside(allocated, fleet.Tally.Allocated))
+	b.Add(r.beside(report.Figure("stranded, "+r.cell.String(), r.tallies[ours].Stranded(), "slices per GPU"), fleet.Tally.Stranded))
+	for i, p := range b.states.Profiles {
+		if r.mix.shares[i] == 0 {
+			continue
+		}
+		row := report.Figure(fmt.Sprintf("accepted, %s, %s", p.Name, r.cell), r.tallies[ours].Of(i), "of demands")
+		row.Better = report.Higher
+		b.Add(r.beside(row, func(t fleet.Tally) float64 { return t.Of(i) }))
+	}
+}
+
+// beside adds the figure of the other policies. The bound places nothing, so that nothing of it is stranded.
+func (r result) beside(row report.Row, figure func(fleet.Tally) float64) report.Row {
+	for name, t := range r.tallies {
+		if name != ours && (name != bound || t.Stranded() != figure(t)) {
+			row = row.Beside(name, figure(t))
+		}
+	}
+	return row
+}
