@@ -55,7 +55,7 @@ var law = []row{
 
 	{"scheduler-plugin/fit", []string{"api/gpu"}},
 	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
-	{"scheduler-plugin/demand", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "github.com/google/cel-go"}, kubernetesTypes...)},
+	{"scheduler-plugin/demand", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "github.com/google/cel-go"}, kubernetesTypes...)},
 	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/demand", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/preempt", []string{"api/gpu", "scheduler-plugin/fit"}},
 	{"scheduler-plugin/view", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/kube-scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},

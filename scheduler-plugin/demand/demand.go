@@ -2,8 +2,8 @@ package demand
 
 import (
 	"errors"
-
-	resourceapi "k8s.io/api/resource/v1"
+	"fmt"
+	"slices"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
@@ -12,41 +12,59 @@ import (
 // ErrDelegate says that fit cannot decide a demand, or not on this node: the in-tree allocator does.
 var ErrDelegate = errors.New("left to the in-tree allocator")
 
-// Classes finds DeviceClasses (fwk.DeviceClassLister).
-type Classes interface {
-	Get(name string) (*resourceapi.DeviceClass, error)
+// delegate returns an error that wraps ErrDelegate and says why.
+func delegate(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrDelegate, fmt.Errorf(format, args...))
 }
 
-// Reader reads claims. It remembers what selectors say about devices, and is safe for concurrent use.
-type Reader struct {
-	classes Classes
-	roaming Roaming
-}
-
-// Roaming returns the slices of devices that are not bound to one node, of every driver (index.Index).
-type Roaming interface {
-	Roaming() []*resourceapi.ResourceSlice
-}
-
-// NewReader returns a reader.
-func NewReader(classes Classes, roaming Roaming) *Reader {
-	return &Reader{classes: classes, roaming: roaming}
-}
-
-// Read returns what the claims, which are not allocated, ask for together. An error wraps ErrDelegate
-// when fit cannot decide it, on any node.
-func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*Demand, error) { return &Demand{}, nil }
-
-// Demand is what a pod's claims ask for, of any node.
+// Demand is what a pod's claims ask for, of any node. It is never changed and safe for concurrent use.
 type Demand struct {
-	// Key is equal for demands that ask for the same: pods of one Deployment, for instance.
+	// Key is equal for demands that ask for the same: pods of one Deployment, for instance. It does not
+	// depend on the names of the claims.
 	Key string
+
+	plan *plan
+	// names are those of the requests, claim/request.
+	names []string
 }
 
 // On returns what is asked of this node. An error wraps ErrDelegate when fit cannot decide it there, such
 // as when devices of another driver match, too. The answer is remembered for nodes of equal Content and
 // must not be changed.
-func (d *Demand) On(n *index.Node) (*fit.Demand, error) { return &fit.Demand{}, nil }
+func (d *Demand) On(n *index.Node) (*fit.Demand, error) {
+	if n.Unclear != nil {
+		return nil, delegate("node %s: %w", n.Name, n.Unclear)
+	}
+	if d.plan == nil {
+		return &fit.Demand{}, nil
+	}
+	asked, err := d.plan.on(n)
+	if err != nil {
+		return nil, err
+	}
+	return d.named(asked), nil
+}
 
-// Forget drops what is remembered of a node that is gone.
-func (d *Demand) Forget(node string) {}
+// named returns the demand with the names of the pod's own claims: those of another pod may be in it.
+func (d *Demand) named(asked *fit.Demand) *fit.Demand {
+	own := true
+	for i, name := range d.names {
+		own = own && asked.Requests[i].Name == name
+	}
+	if own {
+		return asked
+	}
+	renamed := *asked
+	renamed.Requests = slices.Clone(asked.Requests)
+	for i, name := range d.names {
+		renamed.Requests[i].Name = name
+	}
+	return &renamed
+}
+
+// Forget drops what equal demands remember of a node that is gone.
+func (d *Demand) Forget(node string) {
+	if d.plan != nil {
+		d.plan.forget(node)
+	}
+}

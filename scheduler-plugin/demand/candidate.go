@@ -1,0 +1,108 @@
+package demand
+
+import (
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// on returns what the alternative asks of the node. An error says why fit cannot decide it.
+func (a *alternative) on(n *index.Node, stages []*stage) (fit.Alternative, error) {
+	matching, err := filter(stages, n.Driver, n.Devices)
+	if err != nil {
+		return fit.Alternative{}, err
+	}
+	asked := fit.Alternative{Name: a.name, Wants: a.wants(), Candidates: fit.NewSet(len(n.Devices)), Count: a.count}
+	for i, d := range n.Devices {
+		if !matching.Has(i) {
+			continue
+		}
+		shape := n.Fit.Devices[i].Use.Shape
+		if err := strange(d, shape); err != nil {
+			return fit.Alternative{}, err
+		}
+		ok, err := a.fits(d)
+		if err != nil {
+			return fit.Alternative{}, fmt.Errorf("device %s: %w", d.Name, err)
+		}
+		if !ok || !a.tolerates(d) {
+			continue
+		}
+		asked.Candidates.Add(i)
+		if shape.Shared() {
+			if asked.Shares == nil {
+				asked.Shares = make([]gpu.Share, len(n.Devices))
+			}
+			if asked.Shares[i], err = a.share(d, n.Driver); err != nil {
+				return fit.Alternative{}, fmt.Errorf("device %s: %w", d.Name, err)
+			}
+		}
+	}
+	return asked, nil
+}
+
+// tolerates reports whether every taint of the device that keeps pods away is tolerated.
+func (a *alternative) tolerates(d *resourceapi.Device) bool {
+	for _, taint := range d.Taints {
+		switch taint.Effect {
+		case resourceapi.DeviceTaintEffectNoSchedule, resourceapi.DeviceTaintEffectNoExecute:
+			if !a.toleratesTaint(taint) {
+				return false
+			}
+		case resourceapi.DeviceTaintEffectNone:
+		}
+	}
+	return true
+}
+
+func (a *alternative) toleratesTaint(taint resourceapi.DeviceTaint) bool {
+	for _, toleration := range a.tolerations {
+		if resourceclaim.ToleratesTaint(toleration, taint) {
+			return true
+		}
+	}
+	return false
+}
+
+// strange says why only the in-tree allocator can decide about the device, nil when it is as ours are.
+func strange(d *resourceapi.Device, shape gpu.Shape) error {
+	shared := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
+	switch {
+	case len(d.BindingConditions) > 0 || len(d.BindingFailureConditions) > 0:
+		return fmt.Errorf("device %s has binding conditions", d.Name)
+	case d.BindsToNode != nil:
+		return fmt.Errorf("device %s binds to the node", d.Name)
+	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
+		return fmt.Errorf("device %s selects nodes", d.Name)
+	case len(d.NodeAllocatableResources) > 0:
+		return fmt.Errorf("device %s takes resources of the node", d.Name)
+	case shared != shape.Shared():
+		return fmt.Errorf("device %s is %v, it allows multiple allocations: %t", d.Name, shape, shared)
+	case shape == gpu.Monitor:
+		return fmt.Errorf("device %s is a monitor", d.Name)
+	}
+	return nil
+}
+
+// strangeSlice says why only the in-tree allocator can decide about the devices of the slice.
+func strangeSlice(slice *resourceapi.ResourceSlice) error {
+	if len(slice.Spec.SkipNodeOperations) > 0 {
+		return delegate("slice %s: skips node operations", slice.Name)
+	}
+	if slice.Spec.PerDeviceNodeSelection != nil {
+		return delegate("slice %s: selects nodes per device", slice.Name)
+	}
+	for i := range slice.Spec.Devices {
+		for j := range slice.Spec.Devices[i].ConsumesCounters {
+			if len(slice.Spec.Devices[i].ConsumesCounters[j].CompatibilityGroups) > 0 {
+				return delegate("slice %s: has compatibility groups", slice.Name)
+			}
+		}
+	}
+	return nil
+}

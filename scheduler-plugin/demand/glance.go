@@ -1,0 +1,139 @@
+package demand
+
+import (
+	"encoding/binary"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+)
+
+// sight is what of a device an expression can see, beside its driver and whether it may be allocated
+// more than once.
+type sight struct {
+	attributes, capacities []read
+}
+
+// read is one attribute or capacity that is read, as device.attributes["domain"].id.
+type read struct{ domain, id string }
+
+// and returns what either sees.
+func (s sight) and(other sight) sight {
+	return sight{union(s.attributes, other.attributes), union(s.capacities, other.capacities)}
+}
+
+func union(a, b []read) []read {
+	all := slices.Clone(a)
+	for _, r := range b {
+		if !slices.Contains(all, r) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// glance is the sight of devices of one driver: the names under which what is seen may stand, the one
+// without a domain, in the driver's own, first.
+type glance struct {
+	attributes, capacities [][]resourceapi.QualifiedName
+}
+
+func (s sight) of(driver string) glance {
+	return glance{names(s.attributes, driver), names(s.capacities, driver)}
+}
+
+func names(reads []read, driver string) [][]resourceapi.QualifiedName {
+	all := make([][]resourceapi.QualifiedName, len(reads))
+	for i, r := range reads {
+		if r.domain == driver {
+			all[i] = append(all[i], resourceapi.QualifiedName(r.id))
+		}
+		all[i] = append(all[i], resourceapi.QualifiedName(r.domain+"/"+r.id))
+	}
+	return all
+}
+
+// append adds how the device looks: devices of one driver that look the same are the same to whoever
+// sees no more of them.
+func (g glance) append(look []byte, d *resourceapi.Device) []byte {
+	if d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations {
+		look = append(look, '*')
+	}
+	for _, names := range g.attributes {
+		for _, name := range names {
+			a, ok := d.Attributes[name]
+			look = appendAttribute(look, ok, &a)
+			if ok {
+				break
+			}
+		}
+	}
+	for _, names := range g.capacities {
+		for _, name := range names {
+			c, ok := d.Capacity[name]
+			look = appendCapacity(look, ok, &c)
+			if ok {
+				break
+			}
+		}
+	}
+	return look
+}
+
+func appendCapacity(look []byte, ok bool, c *resourceapi.DeviceCapacity) []byte {
+	if !ok {
+		return append(look, '-')
+	}
+	if n, whole := c.Value.AsInt64(); whole {
+		return binary.AppendVarint(append(look, 'q'), n)
+	}
+	return appendText(append(look, 'Q'), c.Value.String())
+}
+
+func appendAttribute(look []byte, ok bool, a *resourceapi.DeviceAttribute) []byte {
+	switch {
+	case !ok:
+		return append(look, '-')
+	case isList(a):
+		return appendList(look, a)
+	case a.IntValue != nil:
+		return binary.AppendVarint(append(look, 'i'), *a.IntValue)
+	case a.BoolValue != nil && *a.BoolValue:
+		return append(look, 'y')
+	case a.BoolValue != nil:
+		return append(look, 'n')
+	case a.StringValue != nil:
+		return appendText(append(look, 's'), *a.StringValue)
+	case a.VersionValue != nil:
+		return appendText(append(look, 'v'), *a.VersionValue)
+	}
+	return append(look, '?')
+}
+
+// isList reports whether the attribute is a list, as the feature DRAListTypeAttributes allows.
+func isList(a *resourceapi.DeviceAttribute) bool {
+	return a.IntValues != nil || a.BoolValues != nil || a.StringValues != nil || a.VersionValues != nil
+}
+
+func appendList(look []byte, a *resourceapi.DeviceAttribute) []byte {
+	look = binary.AppendVarint(append(look, 'I'), int64(len(a.IntValues)))
+	for _, n := range a.IntValues {
+		look = binary.AppendVarint(look, n)
+	}
+	look = binary.AppendVarint(append(look, 'B'), int64(len(a.BoolValues)))
+	for _, b := range a.BoolValues {
+		look = append(look, map[bool]byte{true: 'y', false: 'n'}[b])
+	}
+	look = binary.AppendVarint(append(look, 'S'), int64(len(a.StringValues)))
+	for _, s := range a.StringValues {
+		look = appendText(look, s)
+	}
+	look = binary.AppendVarint(append(look, 'V'), int64(len(a.VersionValues)))
+	for _, s := range a.VersionValues {
+		look = appendText(look, s)
+	}
+	return look
+}
+
+func appendText(look []byte, s string) []byte {
+	return append(binary.AppendUvarint(look, uint64(len(s))), s...)
+}

@@ -1,0 +1,162 @@
+package demand
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// sketch is what claims ask for, before anything is compiled.
+type sketch struct {
+	requests    []request
+	constraints []constraint
+}
+
+// request is one request of one claim.
+type request struct {
+	// name is claim/request, short the request's own.
+	name, short  string
+	alternatives []alternative
+}
+
+// alternative is a request without a choice, or one of its subrequests.
+type alternative struct {
+	// name is that of the subrequest, empty without a choice.
+	name  string
+	class string
+	count int
+	// selectors are those of the class, then those of the request.
+	selectors   []string
+	tolerations []resourceapi.DeviceToleration
+	capacity    map[resourceapi.QualifiedName]resource.Quantity
+}
+
+// constraint binds requests of one claim to each other.
+type constraint struct {
+	attribute resourceapi.FullyQualifiedName
+	distinct  bool
+	members   []fit.Member
+}
+
+// claim adds the requests and constraints of a claim.
+func (s *sketch) claim(claim *resourceapi.ResourceClaim, classes Classes) error {
+	first, devices := len(s.requests), 0
+	for i := range claim.Spec.Devices.Requests {
+		asked := &claim.Spec.Devices.Requests[i]
+		r := request{name: claim.Name + "/" + asked.Name, short: asked.Name}
+		most := 0
+		for _, way := range ways(asked) {
+			a, err := newAlternative(way, classes)
+			if err != nil {
+				return delegate("request %s: %w", strings.TrimSuffix(r.name+"/"+way.Name, "/"), err)
+			}
+			most = max(most, a.count)
+			r.alternatives = append(r.alternatives, a)
+		}
+		if len(r.alternatives) == 0 {
+			return delegate("request %s: asks in a way that is not known", r.name)
+		}
+		devices += most
+		s.requests = append(s.requests, r)
+	}
+	// The in-tree allocator gives up alternatives that make a claim too large; fit does not know that.
+	if devices > resourceapi.AllocationResultsMaxSize {
+		return delegate("claim %s: may ask for %d devices, more than the %d that a claim can hold", claim.Name, devices, resourceapi.AllocationResultsMaxSize)
+	}
+	for _, c := range claim.Spec.Devices.Constraints {
+		if err := s.constraint(c, first); err != nil {
+			return delegate("claim %s: %w", claim.Name, err)
+		}
+	}
+	return nil
+}
+
+// ways returns the ways in which the request can be served, in order of preference.
+func ways(r *resourceapi.DeviceRequest) []resourceapi.DeviceSubRequest {
+	if r.Exactly == nil {
+		return r.FirstAvailable
+	}
+	e := r.Exactly
+	way := resourceapi.DeviceSubRequest{
+		DeviceClassName: e.DeviceClassName, Selectors: e.Selectors, AllocationMode: e.AllocationMode, Count: e.Count,
+		Tolerations: e.Tolerations, Capacity: e.Capacity, DerivedAttributes: e.DerivedAttributes,
+	}
+	if e.AdminAccess != nil && *e.AdminAccess {
+		// No mode of that name exists: it is refused with those that fit does not know.
+		way.AllocationMode = "admin access"
+	}
+	return []resourceapi.DeviceSubRequest{way}
+}
+
+// newAlternative returns the alternative, and an error when fit does not decide it.
+func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternative, error) {
+	switch {
+	case way.AllocationMode != resourceapi.DeviceAllocationModeExactCount:
+		return alternative{}, fmt.Errorf("allocation mode %s", way.AllocationMode)
+	case way.Count < 1 || way.Count > resourceapi.AllocationResultsMaxSize:
+		return alternative{}, fmt.Errorf("a count of %d", way.Count)
+	case len(way.DerivedAttributes) > 0:
+		return alternative{}, errors.New("derived attributes")
+	}
+	class, err := classes.Get(way.DeviceClassName)
+	if err != nil {
+		return alternative{}, fmt.Errorf("get device class %s: %w", way.DeviceClassName, err)
+	}
+	a := alternative{name: way.Name, class: way.DeviceClassName, count: int(way.Count), tolerations: way.Tolerations}
+	if way.Capacity != nil {
+		a.capacity = way.Capacity.Requests
+	}
+	for _, s := range slices.Concat(class.Spec.Selectors, way.Selectors) {
+		if s.CEL == nil {
+			return alternative{}, errors.New("a selector that is not CEL")
+		}
+		a.selectors = append(a.selectors, s.CEL.Expression)
+	}
+	return a, nil
+}
+
+// constraint adds a constraint of the claim whose requests begin at first.
+func (s *sketch) constraint(c resourceapi.DeviceConstraint, first int) error {
+	named := cmp.Or(c.MatchAttribute, c.DistinctAttribute)
+	if named == nil {
+		return errors.New("a constraint that is not known")
+	}
+	added := constraint{attribute: *named, distinct: c.MatchAttribute == nil}
+	for i, r := range s.requests[first:] {
+		position := first + i
+		if len(c.Requests) == 0 || slices.Contains(c.Requests, r.short) {
+			added.members = append(added.members, fit.Member{Request: position, Alternative: -1})
+			continue
+		}
+		for j, a := range r.alternatives {
+			if a.name != "" && slices.Contains(c.Requests, r.short+"/"+a.name) {
+				added.members = append(added.members, fit.Member{Request: position, Alternative: j})
+			}
+		}
+	}
+	if len(added.members) > 0 {
+		s.constraints = append(s.constraints, added)
+	}
+	return nil
+}
+
+// wants says in the user's words what the alternative asks for.
+func (a *alternative) wants() string {
+	text := a.class
+	if a.count > 1 {
+		text = fmt.Sprintf("%d × %s", a.count, text)
+	}
+	for i, name := range slices.Sorted(maps.Keys(a.capacity)) {
+		q := a.capacity[name]
+		text += fmt.Sprintf("%s%s %s", []string{" with ", ", "}[min(i, 1)], name, q.String())
+	}
+	return text
+}
