@@ -18,7 +18,7 @@ func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Opti
 	for _, g := range n.GPUs {
 		for _, use := range g.AllUses() {
 			if d := (gpu.Device{GPU: g.Name(), Use: use}); DeviceName(d) == result.Device {
-				d.Share = share(result, use.Shape, o.Driver)
+				d.Share = Share(result, use.Shape, o.Driver)
 				return d, nil
 			}
 		}
@@ -26,9 +26,9 @@ func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Opti
 	return gpu.Device{}, fmt.Errorf("device %q of pool %q: no such device on node %s", result.Device, result.Pool, n.Name)
 }
 
-// share returns what the result consumes of a shared device. An allocator states every capacity; a result
+// Share returns what the result consumes of a device of the driver in a shared shape; zero in any other. An allocator states every capacity; a result
 // that states some holds at least one share.
-func share(result resourceapi.DeviceRequestAllocationResult, shape gpu.Shape, driver string) gpu.Share {
+func Share(result resourceapi.DeviceRequestAllocationResult, shape gpu.Shape, driver string) gpu.Share {
 	if !shape.Shared() || len(result.ConsumedCapacity) == 0 {
 		return gpu.Share{}
 	}

@@ -98,7 +98,7 @@ func (r Reading) Decode(result resourceapi.DeviceRequestAllocationResult) (gpu.D
 		return gpu.Device{}, err
 	}
 	d := gpu.Device{GPU: g.Name, Use: found.Use}
-	d.Share = share(result, d.Shape, r.Driver)
+	d.Share = Share(result, d.Shape, r.Driver)
 	return d, nil
 }
 

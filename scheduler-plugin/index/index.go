@@ -1,6 +1,10 @@
 package index
 
 import (
+	"slices"
+	"sync"
+	"sync/atomic"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,43 +21,68 @@ type Config struct {
 
 // Index follows the cluster.
 type Index struct {
-	Config
+	config Config
+	// snapshots are the nodes by name (*Node), for readers without the lock; roaming are the slices that
+	// Roaming returns, nil when they must be gathered again.
+	snapshots sync.Map
+	roaming   atomic.Pointer[roaming]
+
+	// mu guards everything below. The work under it depends on the objects of an event, not on the
+	// number of nodes.
+	mu       sync.Mutex
+	slices   map[string]*resourceapi.ResourceSlice
+	pools    map[poolID]*pool
+	roamers  map[poolID]*pool
+	claims   map[types.UID]*claim
+	names    map[types.NamespacedName]*claim
+	buried   graveyard
+	promises map[types.UID]*promise
+	nodes    map[string]*node
+	log      changeLog
+	shared   shared
+	stats    Stats
 }
 
 // New returns an empty index.
-func New(c Config) *Index { return &Index{Config: c} }
-
-// Node returns the node of the name, and false when nothing is published on it.
-func (x *Index) Node(name string) (*Node, bool) { return nil, false }
-
-// Changed returns the nodes that changed after the revision, in order of name, nil ones for those that
-// are gone, and the revision that the answer stands for. Revision 0 returns every node. The cost depends
-// on the number of nodes returned.
-func (x *Index) Changed(since uint64) (nodes map[string]*Node, now uint64) { return nil, 0 }
-
-// Roaming returns the slices of devices that are not bound to one node, of every driver.
-func (x *Index) Roaming() []*resourceapi.ResourceSlice { return nil }
-
-// SetSlice and DeleteSlice take in what is published, taints of rules included. Events may come in any
-// order and more than once.
-func (x *Index) SetSlice(slice *resourceapi.ResourceSlice)    {}
-func (x *Index) DeleteSlice(slice *resourceapi.ResourceSlice) {}
-
-// SetClaim and DeleteClaim take in what the API server has. An older version than the one known changes
-// nothing.
-func (x *Index) SetClaim(claim *resourceapi.ResourceClaim)    {}
-func (x *Index) DeleteClaim(claim *resourceapi.ResourceClaim) {}
-
-// Pend takes in an allocation that is decided and not written (SignalClaimPendingAllocation), Settle ends
-// that (MaybeRemoveClaimPendingAllocation). Assume takes in what was written and is not yet observed
-// (AssumeClaimAfterAPICall), Restore goes back to what was observed (AssumedClaimRestore).
-func (x *Index) Pend(claim *resourceapi.ResourceClaim)   {}
-func (x *Index) Settle(uid types.UID)                    {}
-func (x *Index) Assume(claim *resourceapi.ResourceClaim) {}
-func (x *Index) Restore(claim types.NamespacedName)      {}
-
-// Promise keeps devices of a node for a pod that is to come: they count as held for everybody else
-// (Node.For). A later promise to the same pod replaces the earlier one; Redeem ends it.
-func (x *Index) Promise(pod types.UID, node string, devices []resourceapi.DeviceRequestAllocationResult) {
+func New(c Config) *Index {
+	return &Index{
+		config:   c,
+		slices:   map[string]*resourceapi.ResourceSlice{},
+		pools:    map[poolID]*pool{},
+		roamers:  map[poolID]*pool{},
+		claims:   map[types.UID]*claim{},
+		names:    map[types.NamespacedName]*claim{},
+		promises: map[types.UID]*promise{},
+		nodes:    map[string]*node{},
+		shared:   shared{weights: c.Weights},
+	}
 }
-func (x *Index) Redeem(pod types.UID) {}
+
+// Node returns the node of the name, and false when nothing is published on it. It waits for nobody.
+func (x *Index) Node(name string) (*Node, bool) {
+	known, ok := x.snapshots.Load(name)
+	if !ok {
+		return nil, false
+	}
+	n, ok := known.(*Node)
+	return n, ok
+}
+
+// Changed returns the nodes that changed after the revision by name, nil ones for those that are gone,
+// and the revision that the answer stands for. Revision 0 returns every node. The cost depends on the
+// number of nodes returned. Of the nodes that are gone the last ones only are remembered (mostGone): who
+// asks after a very long time meets names that Node does not know.
+func (x *Index) Changed(since uint64) (nodes map[string]*Node, now uint64) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	nodes = map[string]*Node{}
+	for n := range x.log.after(since) {
+		if n.snapshot != nil || since > 0 {
+			nodes[n.name] = n.snapshot
+		}
+	}
+	return nodes, x.log.revision
+}
+
+// ours reports whether the driver is ours.
+func (x *Index) ours(driver string) bool { return slices.Contains(x.config.Drivers, driver) }

@@ -1,0 +1,108 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// content is what is published on a node, whatever is held of it. It is never changed.
+type content struct {
+	slices  []*resourceapi.ResourceSlice
+	foreign bool
+	// pool is that of our devices.
+	pool poolID
+	// gpus hold nothing but what is withheld.
+	gpus    []fit.GPU
+	layout  *layout
+	devices []*resourceapi.Device
+	wiring  *fit.Wiring
+	unclear error
+}
+
+// read reads what is published on the node.
+func (x *Index) read(n *node) *content {
+	c := &content{layout: &layout{}}
+	var own *pool
+	var problems []error
+	for _, p := range n.pools {
+		c.slices = append(c.slices, p.newest...)
+		switch {
+		case !x.ours(p.id.driver):
+			c.foreign = true
+		case own == nil:
+			own = p
+		default:
+			problems = append(problems, fmt.Errorf("pools %q and %q are both ours: one is expected on a node", own.id.name, p.id.name))
+		}
+	}
+	switch {
+	case own == nil:
+	case !own.complete():
+		c.pool = own.id
+		problems = append(problems, fmt.Errorf("pool %q: %d of %d slices of generation %d are published",
+			own.id.name, len(own.newest), own.newest[0].Spec.Pool.ResourceSliceCount, own.newest[0].Spec.Pool.Generation))
+	default:
+		c.pool = own.id
+		problems = append(problems, x.readPool(c, own)...)
+	}
+	c.unclear = errors.Join(problems...)
+	return c
+}
+
+// readPool adds our devices, and returns what is wrong with them.
+func (x *Index) readPool(c *content, p *pool) []error {
+	x.stats.Reads++
+	list := make([]resourceapi.ResourceSlice, len(p.newest))
+	for i, s := range p.newest {
+		list[i] = *s
+	}
+	// Slices of one pool and generation make one reading.
+	reading := wire.Read(list)[0]
+	var problems []error
+	for _, strange := range reading.Strange {
+		problems = append(problems, fmt.Errorf("read device %q of pool %q: %w", strange.Name, p.id.name, strange.Err))
+	}
+	read := map[string]fit.Device{}
+	gpus := make([]gpu.GPU, len(reading.GPUs))
+	for i, g := range reading.GPUs {
+		kind := x.shared.kind(g.GPU.Geometry)
+		g.GPU.Geometry = kind.Geometry
+		gpus[i] = g.GPU
+		c.gpus = append(c.gpus, fit.GPU{
+			Name: g.Name, Kind: kind, Occupancy: g.GPU.Empty(g.Shares).Withhold(g.GPU.Withheld),
+			NUMA: g.GPU.NUMA, Clique: g.GPU.Clique,
+		})
+		for _, d := range g.Devices {
+			if _, twice := read[d.Name]; twice {
+				problems = append(problems, fmt.Errorf("read device %q of pool %q: published twice", d.Name, p.id.name))
+			}
+			read[d.Name] = fit.Device{GPU: i, Use: d.Use}
+		}
+	}
+	c.wiring = x.shared.wiring(gpus)
+	x.lay(c, p, read)
+	return problems
+}
+
+// lay adds the devices that could be read in the order of publication.
+func (x *Index) lay(c *content, p *pool, read map[string]fit.Device) {
+	var names []string
+	var devices []fit.Device
+	for _, s := range p.newest {
+		for i := range s.Spec.Devices {
+			published := &s.Spec.Devices[i]
+			if d, ok := read[published.Name]; ok {
+				names = append(names, published.Name)
+				devices = append(devices, d)
+				c.devices = append(c.devices, published)
+			}
+		}
+	}
+	c.layout = x.shared.layout(names, devices)
+}

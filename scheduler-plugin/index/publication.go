@@ -1,0 +1,174 @@
+package index
+
+import (
+	"cmp"
+	"slices"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// poolID names a pool.
+type poolID struct{ driver, name string }
+
+// poolOf returns the pool of the slice.
+func poolOf(s *resourceapi.ResourceSlice) poolID { return poolID{s.Spec.Driver, s.Spec.Pool.Name} }
+
+// pool is what is published and held of one pool. It is known as long as it has either.
+type pool struct {
+	id poolID
+	// slices are all that are known, newest those of the newest generation; both in order of name.
+	slices, newest []*resourceapi.ResourceSlice
+	// node is where all devices of the newest generation are, empty when they are not all on one node.
+	node string
+	// holders are the claims that hold devices of the pool.
+	holders map[types.UID]*claim
+}
+
+// complete reports whether all slices of the newest generation are known.
+func (p *pool) complete() bool {
+	return len(p.newest) > 0 && int64(len(p.newest)) == p.newest[0].Spec.Pool.ResourceSliceCount
+}
+
+// compare orders pools by driver and name.
+func (p *pool) compare(other *pool) int {
+	return cmp.Or(cmp.Compare(p.id.driver, other.id.driver), cmp.Compare(p.id.name, other.id.name))
+}
+
+// pool returns the pool, made if it is new.
+func (x *Index) pool(id poolID) *pool {
+	p, ok := x.pools[id]
+	if !ok {
+		p = &pool{id: id, holders: map[types.UID]*claim{}}
+		x.pools[id] = p
+	}
+	return p
+}
+
+// SetSlice takes in a slice that is published, taints of rules included: it may come again with other
+// taints at the same resourceVersion. One that is older than what is known changes nothing.
+func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	before := x.slices[slice.Name]
+	if before != nil && !replaces(slice, before) {
+		return
+	}
+	x.slices[slice.Name] = slice
+	var c change
+	if before != nil && poolOf(before) != poolOf(slice) {
+		x.unpublish(before, &c)
+	}
+	p := x.pool(poolOf(slice))
+	i, known := slices.BinarySearchFunc(p.slices, slice.Name, byName)
+	if known {
+		p.slices[i] = slice
+	} else {
+		p.slices = slices.Insert(p.slices, i, slice)
+	}
+	x.republish(p, &c)
+	x.commit(c)
+}
+
+// DeleteSlice takes in that the slice is gone. It changes nothing when another one of the same name is
+// known.
+func (x *Index) DeleteSlice(slice *resourceapi.ResourceSlice) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	known := x.slices[slice.Name]
+	if known == nil || known.UID != slice.UID {
+		return
+	}
+	delete(x.slices, slice.Name)
+	var c change
+	x.unpublish(known, &c)
+	x.commit(c)
+}
+
+// byName orders slices by name.
+func byName(s *resourceapi.ResourceSlice, name string) int { return cmp.Compare(s.Name, name) }
+
+// replaces reports whether the slice says something else than the one known, and something newer.
+func replaces(slice, known *resourceapi.ResourceSlice) bool {
+	if slice == known {
+		return false
+	}
+	order, ok := compareVersions(slice, known)
+	if !ok || order > 0 {
+		return true
+	}
+	return order == 0 && !equality.Semantic.DeepEqual(slice, known)
+}
+
+// unpublish removes the slice from its pool.
+func (x *Index) unpublish(slice *resourceapi.ResourceSlice, c *change) {
+	p := x.pool(poolOf(slice))
+	if i, known := slices.BinarySearchFunc(p.slices, slice.Name, byName); known {
+		p.slices = slices.Delete(p.slices, i, i+1)
+	}
+	x.republish(p, c)
+}
+
+// republish brings up to date what follows from the slices of a pool: which of them count, and where the
+// pool is.
+func (x *Index) republish(p *pool, c *change) {
+	var newest []*resourceapi.ResourceSlice
+	for _, s := range p.slices {
+		switch {
+		case len(newest) == 0 || s.Spec.Pool.Generation == newest[0].Spec.Pool.Generation:
+			newest = append(newest, s)
+		case s.Spec.Pool.Generation > newest[0].Spec.Pool.Generation:
+			newest = append(newest[:0:0], s)
+		}
+	}
+	if slices.Equal(newest, p.newest) {
+		x.tidy(p)
+		return
+	}
+	p.newest = newest
+	x.move(p, home(newest), c)
+	x.unbind(p)
+	x.tidy(p)
+}
+
+// home returns the node that all of the slices name, empty when there is none.
+func home(list []*resourceapi.ResourceSlice) string {
+	var name string
+	for i, s := range list {
+		if s.Spec.NodeName == nil || i > 0 && *s.Spec.NodeName != name {
+			return ""
+		}
+		name = *s.Spec.NodeName
+	}
+	return name
+}
+
+// move puts the pool, whose slices changed, on the node of the name, or on none.
+func (x *Index) move(p *pool, name string, c *change) {
+	if p.node != "" {
+		n := x.node(p.node)
+		n.content = nil
+		c.add(n)
+		if p.node != name {
+			n.pools = slices.DeleteFunc(n.pools, func(other *pool) bool { return other == p })
+		}
+	}
+	if name != "" {
+		n := x.node(name)
+		n.content = nil
+		c.add(n)
+		if p.node != name {
+			i, _ := slices.BinarySearchFunc(n.pools, p, (*pool).compare)
+			n.pools = slices.Insert(n.pools, i, p)
+		}
+	}
+	p.node = name
+}
+
+// tidy forgets the pool when nothing is known of it.
+func (x *Index) tidy(p *pool) {
+	if len(p.slices) == 0 && len(p.holders) == 0 {
+		delete(x.pools, p.id)
+	}
+}

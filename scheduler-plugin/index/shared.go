@@ -1,0 +1,87 @@
+package index
+
+import (
+	"fmt"
+	"strings"
+	"weak"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// shared has what nodes have in common. Nodes of equal content share one of each; what no node uses any
+// more is forgotten.
+type shared struct {
+	weights fit.Weights
+	kinds   table[fit.Kind]
+	wirings table[fit.Wiring]
+	layouts table[layout]
+}
+
+// layout is what the devices of a node are, whichever node it is.
+type layout struct {
+	// devices are by position, positions are by name.
+	devices   []fit.Device
+	positions map[string]int
+}
+
+// table has one value per content.
+type table[T any] struct {
+	known map[string]weak.Pointer[T]
+	// room is how many values may be known until those that are unused are looked for.
+	room int
+}
+
+// value returns the value of the content, made if nobody uses one.
+func (t *table[T]) value(content string, make func() *T) *T {
+	if v := t.known[content].Value(); v != nil {
+		return v
+	}
+	if t.known == nil {
+		t.known = map[string]weak.Pointer[T]{}
+	}
+	v := make()
+	t.known[content] = weak.Make(v)
+	if len(t.known) > t.room {
+		for content, pointer := range t.known {
+			if pointer.Value() == nil {
+				delete(t.known, content)
+			}
+		}
+		t.room = 2*len(t.known) + 16
+	}
+	return v
+}
+
+// kind returns the kind of the geometry.
+func (s *shared) kind(g *gpu.Geometry) *fit.Kind {
+	content := fmt.Sprintf("%d %+v %v %+v", g.Slices(), g.Capacity(), g.BindingEngines(), g.Profiles())
+	return s.kinds.value(content, func() *fit.Kind { return fit.NewKind(g, s.weights) })
+}
+
+// wiring returns the wiring of the GPUs. It sees what their links depend on and nothing that tells equal
+// nodes apart.
+func (s *shared) wiring(gpus []gpu.GPU) *fit.Wiring {
+	bare := make([]gpu.GPU, len(gpus))
+	var content strings.Builder
+	for i, g := range gpus {
+		bare[i] = gpu.GPU{Index: g.Index, Architecture: g.Architecture, Product: g.Product, NUMA: g.NUMA, PCIeRoot: g.PCIeRoot, Links: g.Links}
+		fmt.Fprintf(&content, "%d %q %q %d %q %v\n", g.Index, g.Architecture, g.Product, g.NUMA, g.PCIeRoot, g.Links)
+	}
+	return s.wirings.value(content.String(), func() *fit.Wiring { return fit.NewWiring(bare) })
+}
+
+// layout returns the layout of the devices and their names.
+func (s *shared) layout(names []string, devices []fit.Device) *layout {
+	var content strings.Builder
+	for i, d := range devices {
+		fmt.Fprintf(&content, "%q %d %d %d %d %d\n", names[i], d.GPU, d.Use.Shape, d.Use.Placement.Profile, d.Use.Placement.Start, d.Use.Placement.Size)
+	}
+	return s.layouts.value(content.String(), func() *layout {
+		l := &layout{devices: devices, positions: map[string]int{}}
+		for i, name := range names {
+			l.positions[strings.Clone(name)] = i
+		}
+		return l
+	})
+}

@@ -1,0 +1,163 @@
+package index
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// header says which node a snapshot is of, and at which revisions.
+type header struct {
+	name              string
+	revision, content uint64
+}
+
+// held returns what claims hold of the node.
+func (n *node) held() []Held { return held(n.pools) }
+
+// node returns the node with the devices that are allocated, in order of claim and result, and those that
+// are promised. It depends on nothing else.
+func (c *content) node(h header, allocated []Held, promises []*promise) *Node {
+	n := &Node{
+		Name: h.name, Revision: h.revision, Content: h.content,
+		Fit:    fit.Node{Name: h.name, GPUs: c.gpus, Devices: c.layout.devices, Wiring: c.wiring},
+		Driver: c.pool.driver, Pool: c.pool.name, Devices: c.devices,
+		Slices: c.slices, Foreign: c.foreign,
+		content: c, promises: promises,
+	}
+	if len(allocated)+len(promises) > 0 {
+		n.Fit.GPUs = slices.Clone(c.gpus)
+	}
+	t := taking{content: c, gpus: n.Fit.GPUs}
+	n.Held = once(allocated)
+	for i := range n.Held {
+		t.allocated(&n.Held[i])
+	}
+	for _, p := range promises {
+		for _, result := range p.devices {
+			if h := (Held{Pod: p.pod, Result: result}); t.promised(&h, n.Held) {
+				n.Held = append(n.Held, h)
+			}
+		}
+	}
+	t.withhold()
+	n.Unclear = errors.Join(append(t.problems, c.unclear)...)
+	n.load = n.measure()
+	return n
+}
+
+// once drops the devices in flight that another claim is known to have been given: of a claim that is made
+// for a pod's extended resources the one in flight and the one that is written are two.
+func once(list []Held) []Held {
+	if !slices.ContainsFunc(list, func(h Held) bool { return h.InFlight }) {
+		return list
+	}
+	written := map[deviceID]bool{}
+	for i := range list {
+		if !list[i].InFlight {
+			written[idOf(&list[i].Result)] = true
+		}
+	}
+	return slices.DeleteFunc(list, func(h Held) bool { return h.InFlight && written[idOf(&h.Result)] })
+}
+
+// taking takes devices from the GPUs of a new snapshot.
+type taking struct {
+	content  *content
+	gpus     []fit.GPU
+	problems []error
+	// lost are the slices of what cannot be held, by position of the GPU. They are withheld in the end, so
+	// that they do not stand in the way of those who can.
+	lost map[int]gpu.Mask
+	// seen are the devices, or shares, of which Take would not refuse a second holder.
+	seen map[deviceID]bool
+}
+
+// allocated takes a device that a claim holds. If it cannot be held, nobody else gets what it costs.
+func (t *taking) allocated(h *Held) {
+	if t.unread(h) {
+		return
+	}
+	if err := t.take(h); err != nil {
+		t.problems = append(t.problems, fmt.Errorf("claim %s holds device %q of pool %q: %w", h.Claim, h.Result.Device, h.Result.Pool, err))
+	}
+}
+
+// unread reports whether the device is not one of ours that can be read.
+func (t *taking) unread(h *Held) bool {
+	incomplete := t.content.unclear != nil && len(t.content.layout.devices) == 0
+	return incomplete || h.pool() != t.content.pool
+}
+
+// promised takes a device that is promised, beside what is held, and reports whether it is free for that.
+// If it is not, nobody else gets what it costs.
+func (t *taking) promised(h *Held, held []Held) bool {
+	if t.unread(h) {
+		return !slices.ContainsFunc(held, func(other Held) bool { return idOf(&other.Result) == idOf(&h.Result) })
+	}
+	return t.take(h) == nil
+}
+
+// take takes the device. An error says why it cannot be held.
+func (t *taking) take(h *Held) error {
+	position, ok := t.content.layout.positions[h.Result.Device]
+	if !ok {
+		return errUnpublished
+	}
+	d := t.content.layout.devices[position]
+	g := &t.gpus[d.GPU]
+	use := d.Use
+	use.Share = wire.Share(h.Result, use.Shape, h.Result.Driver)
+	err := t.second(h, use.Shape)
+	if err == nil {
+		var after gpu.Occupancy
+		if after, err = g.Occupancy.Take(use); err == nil {
+			g.Occupancy = after
+			return nil
+		}
+	}
+	if cost, unknown := g.Kind.Geometry.Cost(use); unknown == nil {
+		if t.lost == nil {
+			t.lost = map[int]gpu.Mask{}
+		}
+		t.lost[d.GPU] |= cost.Slices
+	}
+	return err
+}
+
+// withhold keeps from everybody what cannot be held.
+func (t *taking) withhold() {
+	for position, slices := range t.lost {
+		t.gpus[position].Occupancy = t.gpus[position].Occupancy.Withhold(slices)
+	}
+}
+
+// second returns an error when the device is held twice in a way that Take does not see.
+func (t *taking) second(h *Held, shape gpu.Shape) error {
+	if !shape.Shared() && shape != gpu.Monitor {
+		return nil
+	}
+	if shape.Shared() && h.Result.ShareID == nil {
+		return errNoShare
+	}
+	id := idOf(&h.Result)
+	if t.seen[id] {
+		return errHeldTwice
+	}
+	if t.seen == nil {
+		t.seen = map[deviceID]bool{}
+	}
+	t.seen[id] = true
+	return nil
+}
+
+// Why a device cannot be held.
+var (
+	errUnpublished = errors.New("it is not published")
+	errNoShare     = errors.New("it is shared, and this is no share of it")
+	errHeldTwice   = errors.New("it is held twice")
+)
