@@ -160,6 +160,11 @@ bench-hook: lab ## what CDI adds to the start of a container (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/hook
 	bin/bench/hook $(BENCHFLAGS)
 
+.PHONY: bench-scheduler
+bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that decides nothing (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/scheduler
+	bin/bench/scheduler $(BENCHFLAGS)
+
 .PHONY: bench-placement
 bench-placement: ## MIG placement policies over simulated demand; FULL=1 all of it, OPENB=<folder> a trace
 	$(GO) build -o bin/bench/ ./e2e/bench/placement

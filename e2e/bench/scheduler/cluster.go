@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
+	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+)
+
+// writers is how many writes are on their way at once.
+const writers = 16
+
+// cluster is a fleet on an API server. No kubelet runs, and no controller.
+type cluster struct {
+	*fleet.Fleet
+	plane  *harness.Plane
+	client kubernetes.Interface
+}
+
+// populate writes the fleet and the DeviceClasses to the API server.
+func populate(ctx context.Context, plane *harness.Plane, s fleet.Spec) (*cluster, error) {
+	f, err := fleet.New(s)
+	if err != nil {
+		return nil, err
+	}
+	access, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	access.QPS = -1
+	access.ContentType, access.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	client, err := kubernetes.NewForConfig(access)
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{Fleet: f, plane: plane, client: client}
+	if err := c.classes(ctx); err != nil {
+		return nil, err
+	}
+	return c, each(ctx, f.Nodes, c.publish)
+}
+
+// each does the work for the numbers from 0, several at a time.
+func each(ctx context.Context, n int, work func(context.Context, int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range n {
+		group.Go(func() error { return work(ctx, i) })
+	}
+	return group.Wait()
+}
+
+// classes creates the DeviceClasses that are shipped.
+func (c *cluster) classes(ctx context.Context) error {
+	source, err := binaries.Source()
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"deviceclasses.yaml", "deviceclasses-profiles.yaml"} {
+		classes, err := classes(filepath.Join(source, "deployments", name))
+		if err != nil {
+			return err
+		}
+		for _, class := range classes {
+			if _, err := c.client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// publish creates a node and its slices.
+func (c *cluster) publish(ctx context.Context, node int) error {
+	if _, err := c.client.CoreV1().Nodes().Create(ctx, c.Node(node), metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	// The API server taints every new node as not ready, and no controller takes that back.
+	untaint := []byte(`{"spec":{"taints":null}}`)
+	if _, err := c.client.CoreV1().Nodes().Patch(ctx, c.Name(node), types.MergePatchType, untaint, metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	slices, err := c.Slices(node)
+	if err != nil {
+		return err
+	}
+	for i := range slices {
+		if _, err := c.client.ResourceV1().ResourceSlices().Create(ctx, &slices[i], metav1.CreateOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill allocates what the level adds.
+func (c *cluster) fill(ctx context.Context, level fleet.Level) error {
+	return each(ctx, c.Nodes, func(ctx context.Context, node int) error {
+		claims, err := c.Held(node, level)
+		if err != nil {
+			return err
+		}
+		for _, claim := range claims {
+			if err := c.hold(ctx, claim); err != nil {
+				return fmt.Errorf("allocate %s: %w", claim.Name, err)
+			}
+		}
+		return nil
+	})
+}
+
+func (c *cluster) hold(ctx context.Context, claim *resourceapi.ResourceClaim) error {
+	claims, status := c.client.ResourceV1().ResourceClaims(claim.Namespace), claim.Status
+	created, err := claims.Create(ctx, claim, metav1.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	created.Status = status
+	_, err = claims.UpdateStatus(ctx, created, metav1.UpdateOptions{})
+	return err
+}
+
+// submit creates the pods and claims of the batch.
+func (c *cluster) submit(ctx context.Context, b fleet.Batch) error {
+	units := b.Units()
+	return each(ctx, len(units), func(ctx context.Context, i int) error {
+		unit := units[i]
+		if unit.Claim != nil {
+			if _, err := c.client.ResourceV1().ResourceClaims(unit.Claim.Namespace).Create(ctx, unit.Claim, metav1.CreateOptions{}); err != nil {
+				return err
+			}
+		}
+		_, err := c.client.CoreV1().Pods(unit.Pod.Namespace).Create(ctx, unit.Pod, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// remove removes the batch as if its pods had ended: what they held is free again.
+func (c *cluster) remove(ctx context.Context, b fleet.Batch) error {
+	units, now := b.Units(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
+	return each(ctx, len(units), func(ctx context.Context, i int) error {
+		unit := units[i]
+		if err := c.client.CoreV1().Pods(unit.Pod.Namespace).Delete(ctx, unit.Pod.Name, now); err != nil || unit.Claim == nil {
+			return err
+		}
+		claims, release := c.client.ResourceV1().ResourceClaims(unit.Claim.Namespace), []byte(`{"metadata":{"finalizers":null}}`)
+		if _, err := claims.Patch(ctx, unit.Claim.Name, types.MergePatchType, release, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return claims.Delete(ctx, unit.Claim.Name, now)
+	})
+}
+
+// classes reads the DeviceClasses of a manifest.
+func classes(path string) ([]*resourceapi.DeviceClass, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var found []*resourceapi.DeviceClass
+	for _, document := range documents(text) {
+		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		class, ok := object.(*resourceapi.DeviceClass)
+		if !ok {
+			return nil, fmt.Errorf("read %s: found a %T", path, object)
+		}
+		found = append(found, class)
+	}
+	return found, nil
+}

@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
+	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/subject"
+)
+
+// contest is one batch, scheduled by every variant in turn, each beginning with the same cluster.
+type contest struct {
+	// name is how rows call it.
+	name  string
+	level fleet.Level
+	mix   fleet.Mix
+}
+
+// results are the outcomes of a contest.
+type results map[subject.Variant]subject.Outcome
+
+// warmup is how many pods come first and are not measured: whoever schedules has seen each kind of pod.
+const warmup = 30
+
+// shaped measures nodes with every shape.
+func (b *bench) shaped(ctx context.Context) error {
+	return b.contests(ctx, fleet.Spec{Nodes: b.nodes}, []contest{
+		{"no claims", fleet.Empty, fleet.Plain}, {"empty", fleet.Empty, fleet.Mixed},
+		{"half full", fleet.Half, fleet.Mixed}, {"full", fleet.Full, fleet.Mixed},
+	})
+}
+
+// whole measures many nodes, each with one slice.
+func (b *bench) whole(ctx context.Context) error {
+	if b.small == 0 {
+		return nil
+	}
+	return b.contests(ctx, fleet.Spec{Nodes: b.small, Shapes: []gpu.Shape{gpu.Whole}}, []contest{{"whole GPUs, half full", fleet.Half, fleet.Whole}})
+}
+
+// contests holds contests on one cluster, in order of their levels.
+func (b *bench) contests(ctx context.Context, s fleet.Spec, all []contest) error {
+	plane, err := b.fresh(ctx)
+	if err != nil {
+		return err
+	}
+	defer plane.Stop()
+	b.Doing("publishing %d nodes", s.Nodes)
+	c, err := populate(ctx, plane, s)
+	if err != nil {
+		return fmt.Errorf("publish %d nodes: %w", s.Nodes, err)
+	}
+	level := fleet.Empty
+	for _, contest := range all {
+		if contest.level != level {
+			level = contest.level
+			b.Doing("filling the cluster: %s", level)
+			if err := c.fill(ctx, level); err != nil {
+				return fmt.Errorf("fill the cluster: %w", err)
+			}
+		}
+		outcomes := results{}
+		for _, v := range []subject.Variant{subject.InTree, subject.Ours, subject.Null} {
+			if outcomes[v], err = b.compete(ctx, c, contest, v); err != nil {
+				return fmt.Errorf("%s, %s: %w", contest.name, v, err)
+			}
+		}
+		b.tell(fmt.Sprintf("%d nodes, %s", s.Nodes, contest.name), contest, outcomes)
+	}
+	return nil
+}
+
+// compete lets a variant schedule the batch, and takes everything back.
+func (b *bench) compete(ctx context.Context, c *cluster, t contest, v subject.Variant) (_ subject.Outcome, err error) {
+	b.Doing("%d nodes, %s: %s", c.Nodes, t.name, v)
+	s := subject.Spec{Variant: v, Kubeconfig: c.plane.Kubeconfig, Fleet: c.Spec}
+	if b.profiles != "" {
+		s.Profile = filepath.Join(b.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(fmt.Sprintf("%d-%s-%s", c.Nodes, t.name, v)))
+	}
+	p, err := subject.Start(ctx, s, b.folder.Disk)
+	if err != nil {
+		return subject.Outcome{}, err
+	}
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	var outcome subject.Outcome
+	for _, batch := range []fleet.Batch{{Name: "warm", Pods: warmup, Mix: t.mix}, {Name: "measured", Pods: b.pods, Mix: t.mix}} {
+		if err := c.submit(ctx, batch); err != nil {
+			return outcome, fmt.Errorf("create pods: %w", err)
+		}
+		if outcome, err = p.Schedule(batch, b.limit); err != nil {
+			return outcome, err
+		}
+		defer func() { err = errors.Join(err, c.remove(ctx, batch)) }()
+	}
+	b.Doing("%d nodes, %s: %s: %d of %d pods in %v", c.Nodes, t.name, v, outcome.Bound, outcome.Pods, outcome.Took)
+	return outcome, nil
+}

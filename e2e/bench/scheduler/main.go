@@ -1,0 +1,81 @@
+// Command scheduler measures the scheduler plugin against kube-scheduler as it is delivered and against
+// the null scheduler, which decides nothing: pods in a second, the time of scheduling cycles, processor
+// time and memory, each scheduler in a process of its own.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/subject"
+	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
+	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+)
+
+func main() {
+	asked, err := subject.Requested(context.Background())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if asked {
+		return
+	}
+	b := &bench{}
+	flag.IntVar(&b.nodes, "nodes", 500, "nodes of 8 GPUs with every shape, on a real API server")
+	flag.IntVar(&b.pods, "pods", 300, "pods of a batch")
+	flag.IntVar(&b.small, "whole-nodes", 5000, "nodes with one slice of whole GPUs, on a real API server; 0 leaves them out")
+	flag.DurationVar(&b.limit, "limit", 2*time.Minute, "how long a batch may take; what is not scheduled by then is left")
+	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch into this folder")
+	flag.Parse()
+	os.Exit(report.Main("scheduler", b.measure))
+}
+
+// bench is one run.
+type bench struct {
+	nodes, pods, small int
+	limit              time.Duration
+	profiles           string
+	*report.Report
+	folder   scratch.Folder
+	programs binaries.Folders
+	planes   int
+}
+
+func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
+	b.Report = r
+	if b.folder, err = scratch.New(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, b.folder.Close()) }()
+	if b.programs, err = harness.ClusterPrograms(ctx); err != nil {
+		return err
+	}
+	for _, part := range []func(context.Context) error{b.shaped, b.whole} {
+		if err := part(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fresh starts an API server of its own, which the caller stops.
+func (b *bench) fresh(ctx context.Context) (*harness.Plane, error) {
+	b.planes++
+	dir, err := b.folder.Sub(fmt.Sprint("plane-", b.planes))
+	if err != nil {
+		return nil, err
+	}
+	b.Doing("starting an API server")
+	return harness.StartPlane(ctx, dir, b.programs)
+}
+
+// documents are those of a manifest.
+func documents(text []byte) [][]byte { return bytes.Split(text, []byte("\n---\n")) }

@@ -1,0 +1,38 @@
+package subject
+
+import (
+	"fmt"
+
+	configv1 "k8s.io/kube-scheduler/config/v1"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
+)
+
+// profiles returns the only profile of the variant: the default one, for Ours with our plugin in the place
+// of DynamicResources and first among those that run after Filter.
+func profiles(v Variant) ([]config.KubeSchedulerProfile, error) {
+	name := fleet.SchedulerName
+	profile := configv1.KubeSchedulerProfile{SchedulerName: &name}
+	if v == Ours {
+		ours := configv1.Plugin{Name: plugin.Name}
+		first := configv1.PluginSet{
+			Enabled:  []configv1.Plugin{ours, {Name: names.DefaultPreemption}},
+			Disabled: []configv1.Plugin{{Name: "*"}},
+		}
+		profile.Plugins = &configv1.Plugins{
+			MultiPoint: configv1.PluginSet{Enabled: []configv1.Plugin{ours}, Disabled: []configv1.Plugin{{Name: names.DynamicResources}}},
+			PostFilter: first,
+		}
+	}
+	written := configv1.KubeSchedulerConfiguration{Profiles: []configv1.KubeSchedulerProfile{profile}}
+	scheme.Scheme.Default(&written)
+	read := config.KubeSchedulerConfiguration{}
+	if err := scheme.Scheme.Convert(&written, &read, nil); err != nil {
+		return nil, fmt.Errorf("make the profile of %s: %w", v, err)
+	}
+	return read.Profiles, nil
+}

@@ -1,0 +1,80 @@
+package subject
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/kubernetes/pkg/scheduler"
+	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/profile"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
+)
+
+// contender schedules pods while its gate is open.
+type contender struct {
+	gate *gate
+	// bound counts the pods that it has bound.
+	bound *tally
+	// waiting is how many pods it has seen that are not scheduled.
+	waiting func() int
+	// run schedules until ctx ends.
+	run func(ctx context.Context)
+}
+
+// recorder returns a broadcaster that writes events to the API server until ctx ends.
+func recorder(ctx context.Context, client kubernetes.Interface) (events.EventBroadcaster, error) {
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	context.AfterFunc(ctx, broadcaster.Shutdown)
+	if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+		return nil, fmt.Errorf("record events: %w", err)
+	}
+	return broadcaster, nil
+}
+
+// real returns kube-scheduler with the variant's profile, its caches filled.
+func real(ctx context.Context, v Variant, client kubernetes.Interface) (*contender, error) {
+	configured, err := profiles(v)
+	if err != nil {
+		return nil, err
+	}
+	broadcaster, err := recorder(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	factory := scheduler.NewInformerFactory(client, 0, nil)
+	s, err := scheduler.New(ctx, client, factory, nil, profile.NewRecorderFactory(broadcaster),
+		scheduler.WithProfiles(configured...),
+		scheduler.WithFrameworkOutOfTreeRegistry(runtime.Registry{plugin.Name: plugin.New}))
+	if err != nil {
+		return nil, fmt.Errorf("make a scheduler: %w", err)
+	}
+	g := newGate()
+	g.next, s.NextEntity = s.NextEntity, g.Next
+	c := &contender{gate: g, run: s.Run, waiting: func() int {
+		pods, _ := s.SchedulingQueue.PendingPods()
+		return len(pods) + g.Held()
+	}}
+	if err := c.sync(ctx, factory); err != nil {
+		return nil, err
+	}
+	return c, s.WaitForHandlersSync(ctx)
+}
+
+// sync starts the informers and waits until they know what there is.
+func (c *contender) sync(ctx context.Context, factory informers.SharedInformerFactory) error {
+	var err error
+	if c.bound, err = watch(factory.Core().V1().Pods().Informer()); err != nil {
+		return err
+	}
+	factory.StartWithContext(ctx)
+	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			return fmt.Errorf("read all %v: %w", kind, context.Cause(ctx))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,168 @@
+package subject
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"runtime/pprof"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Serve is a subject's life: it starts, says so with an empty outcome on out, then schedules batch after
+// batch, one outcome for each line of in, until in ends.
+func Serve(ctx context.Context, s Spec, in io.Reader, out io.Writer) error {
+	client, err := connect(s.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	group, ctx := errgroup.WithContext(ctx)
+	c, err := enter(ctx, s, client)
+	if err != nil {
+		return err
+	}
+	group.Go(func() error {
+		c.run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		defer end()
+		defer c.gate.Open() // nothing waits for it longer
+		return c.serve(ctx, s, in, json.NewEncoder(out))
+	})
+	return group.Wait()
+}
+
+func enter(ctx context.Context, s Spec, client kubernetes.Interface) (*contender, error) {
+	if s.Variant == Null {
+		return newNull(ctx, s, client)
+	}
+	return real(ctx, s.Variant, client)
+}
+
+// connect returns a client without a rate limit.
+func connect(kubeconfig string) (kubernetes.Interface, error) {
+	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	access.QPS = -1
+	access.ContentType, access.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	return kubernetes.NewForConfig(access)
+}
+
+func (c *contender) serve(ctx context.Context, s Spec, in io.Reader, out *json.Encoder) error {
+	if err := out.Encode(Outcome{}); err != nil {
+		return err
+	}
+	lines := bufio.NewScanner(in)
+	for lines.Scan() {
+		var o order
+		if err := json.Unmarshal(lines.Bytes(), &o); err != nil {
+			return err
+		}
+		outcome, err := c.schedule(ctx, s, o)
+		if err != nil {
+			outcome.Failure = err.Error()
+		}
+		if err := out.Encode(outcome); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// Times of a measurement.
+const (
+	look = 10 * time.Millisecond
+	// flush is how long kube-scheduler keeps some metrics before it shows them.
+	flush = 1200 * time.Millisecond
+)
+
+// schedule opens the gate when all pods of the batch wait before it.
+func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Limit)
+	defer cancel()
+	enough := c.bound.Expect(o.Batch.Pods)
+	for c.waiting() < o.Batch.Pods {
+		select {
+		case <-ctx.Done():
+			return Outcome{}, fmt.Errorf("wait for %d pods: %w", o.Batch.Pods, context.Cause(ctx))
+		case <-time.After(look):
+		}
+	}
+	runtime.GC()
+	earlier, err := gathered()
+	if err != nil {
+		return Outcome{}, err
+	}
+	stop, err := profiled(s.Profile, o.Batch.Name)
+	if err != nil {
+		return Outcome{}, err
+	}
+	before, began := used(), time.Now()
+	c.gate.Open()
+	select {
+	case <-ctx.Done():
+	case <-enough:
+	}
+	after, outcome := used(), Outcome{Pods: o.Batch.Pods, Cycles: c.gate.Shut()}
+	var last time.Time
+	outcome.Bound, last = c.bound.Bound()
+	outcome.Took, outcome.CPU, outcome.Allocated = last.Sub(began), after.cpu-before.cpu, after.allocated-before.allocated
+	if err := stop(); err != nil {
+		return outcome, err
+	}
+	time.Sleep(flush)
+	runtime.GC()
+	outcome.Live = used().live
+	now, err := gathered()
+	outcome.Histograms = observed(now, earlier)
+	return outcome, err
+}
+
+// usage is what the process has used so far.
+type usage struct {
+	cpu             time.Duration
+	allocated, live uint64
+}
+
+func used() usage {
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	u := usage{allocated: memory.TotalAlloc, live: memory.HeapAlloc}
+	var r unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &r); err == nil { // it fails for bad arguments only
+		u.cpu = time.Duration(r.Utime.Nano() + r.Stime.Nano())
+	}
+	return u
+}
+
+// profiled writes a profile of the processor from now on; the function ends it.
+func profiled(path, batch string) (func() error, error) {
+	if path == "" {
+		return func() error { return nil }, nil
+	}
+	file, err := os.Create(path + "-" + batch + ".pprof")
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() error {
+		pprof.StopCPUProfile()
+		return file.Close()
+	}, nil
+}
