@@ -64,7 +64,15 @@ const (
 
 // sliceCounter is the name of the counter that stands for a memory slice. The counters of engines
 // have the names of the engine kinds.
-func sliceCounter(slice int) string { return fmt.Sprintf("memory-slice-%d", slice) }
+func sliceCounter(slice int) string { return sliceCounters[slice] }
+
+// sliceCounters are the names by slice: a reader of a cluster looks them up by the million.
+var sliceCounters = func() (names [gpu.MaxSlices]string) {
+	for slice := range names {
+		names[slice] = fmt.Sprintf("memory-slice-%d", slice)
+	}
+	return names
+}()
 
 // DeviceName returns the name under which the device is published. It is a label: it is looked up
 // (Decode), never parsed. A MIG device is named by profile id, since profile names contain what the

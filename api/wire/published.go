@@ -14,8 +14,19 @@ import (
 
 // published is a device as a slice has it.
 type published struct {
-	resourceapi.Device
+	*resourceapi.Device
 	driver string
+	// cost is what the device consumes.
+	cost gpu.Cost
+}
+
+// newPublished returns a device of the driver.
+func newPublished(d *resourceapi.Device, driver string) published {
+	p := published{Device: d, driver: driver}
+	for _, consumed := range d.ConsumesCounters {
+		p.cost, _ = costOf(consumed.Counters)
+	}
+	return p
 }
 
 // attribute returns the attribute; a name in the driver's own domain may stand with it or without.
@@ -84,20 +95,11 @@ func (d published) use() (gpu.Use, error) {
 	if err != nil || shape != gpu.MIG {
 		return gpu.Use{Shape: shape}, err
 	}
-	p := gpu.Placement{Profile: d.number(MIGProfileID, -1), Start: d.number(MIGStart, -1), Size: d.cost().Slices.Count()}
+	p := gpu.Placement{Profile: d.number(MIGProfileID, -1), Start: d.number(MIGStart, -1), Size: d.cost.Slices.Count()}
 	if p.Profile < 0 || p.Start < 0 {
 		return gpu.Use{}, fmt.Errorf("attributes %s and %s: must both be set", MIGProfileID, MIGStart)
 	}
 	return gpu.Use{Shape: gpu.MIG, Placement: p}, nil
-}
-
-// cost returns what the device consumes.
-func (d published) cost() gpu.Cost {
-	var cost gpu.Cost
-	for _, consumed := range d.ConsumesCounters {
-		cost, _ = costOf(consumed.Counters)
-	}
-	return cost
 }
 
 // costOf returns the counters in the terms of the model, and the memory slices among them that count 0.
@@ -124,7 +126,7 @@ func costOf(counters map[string]resourceapi.Counter) (cost gpu.Cost, empty gpu.M
 // does not tell them.
 func (d published) engines() gpu.Engines {
 	if _, tells := d.Capacity[CopyEngines]; !tells {
-		return d.cost().Engines
+		return d.cost.Engines
 	}
 	count := func(name resourceapi.QualifiedName) int { return int(d.capacity(name)) }
 	return gpu.Engines{
@@ -178,7 +180,7 @@ func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
 }
 
 // readGPU reads the devices of one GPU. counters is its counter set, nil when it is not published.
-func readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []StrangeDevice) {
+func (o *offers) readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []StrangeDevice) {
 	g := PublishedGPU{Name: name, GPU: gpu.GPU{NUMA: -1}}
 	var strange []StrangeDevice
 	var profiles profiles
@@ -202,7 +204,7 @@ func readGPU(name string, devices []published, counters map[string]resourceapi.C
 		}
 	}
 	total, withheld := costOf(counters)
-	geometry, err := gpu.OfferedGeometry(profiles, total)
+	geometry, err := o.geometryOf(profiles, total)
 	g.GPU.Geometry, g.GPU.Withheld = geometry, withheld
 	for _, d := range devices {
 		use, ok := uses[d.Name]
@@ -224,27 +226,8 @@ func costs(geometry *gpu.Geometry, use gpu.Use, d published) error {
 	if err != nil {
 		return err
 	}
-	if consumed := d.cost(); consumed != cost {
+	if consumed := d.cost; consumed != cost {
 		return fmt.Errorf("consumes memory slices %v and engines %+v, its use as %v costs %v and %+v", consumed.Slices, consumed.Engines, use, cost.Slices, cost.Engines)
 	}
-	return nil
-}
-
-// profiles collects MIG profiles from placements.
-type profiles []gpu.Profile
-
-// add adds a profile with one start, or the start to the profile that is known.
-func (all *profiles) add(p gpu.Profile) error {
-	for i, known := range *all {
-		if known.ID != p.ID {
-			continue
-		}
-		if known.Size != p.Size || known.Name != p.Name || known.Engines != p.Engines {
-			return fmt.Errorf("profile %d is %q of %d memory slices here and %q of %d elsewhere", p.ID, p.Name, p.Size, known.Name, known.Size)
-		}
-		(*all)[i].Starts = append(known.Starts, p.Starts...)
-		return nil
-	}
-	*all = append(*all, p)
 	return nil
 }

@@ -123,8 +123,8 @@ func readPool(list []resourceapi.ResourceSlice) Reading {
 		for _, set := range s.Spec.SharedCounters {
 			sets[set.Name] = set.Counters
 		}
-		for _, d := range s.Spec.Devices {
-			devices = append(devices, published{Device: d, driver: r.Driver})
+		for i := range s.Spec.Devices {
+			devices = append(devices, newPublished(&s.Spec.Devices[i], r.Driver))
 		}
 	}
 	r.gpus(devices, sets)
@@ -155,8 +155,9 @@ func (r *Reading) gpus(devices []published, sets map[string]map[string]resourcea
 		}
 		bySet[set] = append(bySet[set], d)
 	}
+	var known offers
 	for _, name := range slices.Sorted(maps.Keys(bySet)) {
-		g, strange := readGPU(name, bySet[name], sets[name])
+		g, strange := known.readGPU(name, bySet[name], sets[name])
 		r.Strange = append(r.Strange, strange...)
 		if len(g.Devices) == 0 {
 			continue
