@@ -20,9 +20,9 @@ type claim struct {
 	held []holding
 }
 
-// holding is a device that a claim holds.
+// holding is a device that a claim holds, as its object has it.
 type holding struct {
-	result   resourceapi.DeviceRequestAllocationResult
+	result   *resourceapi.DeviceRequestAllocationResult
 	inFlight bool
 }
 
@@ -59,11 +59,12 @@ func (c *claim) holds() []holding {
 		if object == nil || object.Status.Allocation == nil {
 			return
 		}
-		for _, r := range object.Status.Allocation.Devices.Results {
+		for i := range object.Status.Allocation.Devices.Results {
+			r := &object.Status.Allocation.Devices.Results[i]
 			if r.AdminAccess != nil && *r.AdminAccess {
 				continue
 			}
-			same := func(h holding) bool { return idOf(&h.result) == idOf(&r) }
+			same := func(h holding) bool { return idOf(h.result) == idOf(r) }
 			if !slices.ContainsFunc(all, same) {
 				all = append(all, holding{r, inFlight})
 			}
@@ -212,18 +213,16 @@ func (x *Index) withdraw(c *claim, ch *change) {
 // reckon brings up to date what the claim holds, and forgets a claim of which nothing is known.
 func (x *Index) reckon(c *claim, ch *change) {
 	before, after := c.held, c.holds()
+	c.held = after
 	x.stats.count(before, -1)
 	x.stats.count(after, 1)
 	if slices.EqualFunc(before, after, sameDevice) {
-		// The same devices: readers keep what they know.
 		for i := range after {
 			if before[i].inFlight != after[i].inFlight {
-				before[i].inFlight = after[i].inFlight
 				x.touch(x.pools[after[i].pool()], ch)
 			}
 		}
 	} else {
-		c.held = after
 		x.hold(c, before, ch)
 	}
 	if c.latest() == nil && c.pending == nil {
@@ -236,7 +235,7 @@ func (x *Index) reckon(c *claim, ch *change) {
 
 // sameDevice reports whether the holdings differ in nothing but being in flight.
 func sameDevice(a, b holding) bool {
-	return equality.Semantic.DeepEqual(a.result, b.result)
+	return a.result == b.result || equality.Semantic.DeepEqual(a.result, b.result)
 }
 
 // hold makes the claim, which held other devices before, a holder of the pools of those it holds now.
@@ -283,7 +282,7 @@ func held(pools []*pool) []Held {
 		for _, c := range p.holders {
 			for i := range c.held {
 				if h := &c.held[i]; h.pool() == p.id {
-					all = append(all, Held{Claim: c.name, UID: c.uid, Result: h.result, InFlight: h.inFlight})
+					all = append(all, Held{Claim: c.name, UID: c.uid, Result: *h.result, InFlight: h.inFlight})
 				}
 			}
 		}

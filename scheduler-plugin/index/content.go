@@ -71,7 +71,12 @@ func (x *Index) readPool(c *content, p *pool) []error {
 	read := map[string]fit.Device{}
 	gpus := make([]gpu.GPU, len(reading.GPUs))
 	for i, g := range reading.GPUs {
-		kind := x.shared.kind(g.GPU.Geometry)
+		var kind *fit.Kind
+		if i > 0 && g.GPU.Geometry == reading.GPUs[i-1].GPU.Geometry {
+			kind = c.gpus[i-1].Kind
+		} else {
+			kind = x.shared.kind(g.GPU.Geometry)
+		}
 		g.GPU.Geometry = kind.Geometry
 		gpus[i] = g.GPU
 		c.gpus = append(c.gpus, fit.GPU{
