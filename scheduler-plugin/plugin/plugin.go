@@ -1,15 +1,11 @@
 package plugin
 
 import (
-	"context"
-	"fmt"
-
-	"k8s.io/apimachinery/pkg/runtime"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
 // Name is the plugin's name in profiles.
@@ -17,23 +13,35 @@ const Name = "TesseraDynamicResources"
 
 // Plugin takes the place of the in-tree plugin DynamicResources in a profile. Its methods are called by
 // the framework, under the framework's rules for concurrency.
+//
+// What it does not define itself, the in-tree plugin does, with the manager of claims that the index
+// listens to: PreEnqueue, queueing hints, SignPod, Unreserve, PreBind. From Reserve on a cycle's state is
+// what the in-tree plugin itself would have written.
 type Plugin struct {
 	*dynamicresources.DynamicResources
+
+	handle   fwk.Handle
+	args     *config.TesseraDynamicResourcesArgs
+	features feature.Features
+	shared   *shared
+	pool     *pool
+	marks    *marks
+	metrics  *metrics
 }
 
-// New returns the plugin of one profile. It is called once per profile.
-func New(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	features := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
-	made, err := dynamicresources.New(ctx, &config.DynamicResourcesArgs{}, handle, features)
-	if err != nil {
-		return nil, fmt.Errorf("make the in-tree plugin: %w", err)
-	}
-	inTree, ok := made.(*dynamicresources.DynamicResources)
-	if !ok {
-		return nil, fmt.Errorf("make the in-tree plugin: got a %T", made)
-	}
-	return &Plugin{inTree}, nil
-}
+var (
+	_ fwk.PreEnqueuePlugin         = (*Plugin)(nil)
+	_ fwk.EnqueueExtensions        = (*Plugin)(nil)
+	_ fwk.SignPlugin               = (*Plugin)(nil)
+	_ fwk.PreFilterPlugin          = (*Plugin)(nil)
+	_ fwk.FilterPlugin             = (*Plugin)(nil)
+	_ fwk.PostFilterPlugin         = (*Plugin)(nil)
+	_ fwk.PodGroupPostFilterPlugin = (*Plugin)(nil)
+	_ fwk.PreScorePlugin           = (*Plugin)(nil)
+	_ fwk.ScorePlugin              = (*Plugin)(nil)
+	_ fwk.ReservePlugin            = (*Plugin)(nil)
+	_ fwk.PreBindPlugin            = (*Plugin)(nil)
+)
 
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }

@@ -1,0 +1,56 @@
+// Package config is the configuration of the plugin TesseraDynamicResources: what stands below
+// pluginConfig in the scheduler's configuration file.
+package config
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// TesseraDynamicResourcesArgs configures the plugin.
+type TesseraDynamicResourcesArgs struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Drivers are the names under which our node agents publish. Default: gpu.tessera.dev.
+	Drivers []string `json:"drivers,omitempty"`
+	// Weights say what demand is expected.
+	Weights Weights `json:"weights,omitempty"`
+	// Candidates is the number of nodes that an attempt looks at first; more only if none of them will do.
+	// Default: 64.
+	Candidates int `json:"candidates,omitempty"`
+	// Mode says whether this scheduler is the cluster's only one. Default: replace.
+	Mode Mode `json:"mode,omitempty"`
+	// Preemption says whether pods of lower priority give way for devices. Default: Disabled.
+	Preemption Switch `json:"preemption,omitempty"`
+	// FilterTimeout bounds the in-tree allocator's search on one node; zero is no bound. Default: 10s.
+	FilterTimeout *metav1.Duration `json:"filterTimeout,omitempty"`
+	// BindingTimeout bounds the wait for devices' binding conditions. Default: 10m.
+	BindingTimeout *metav1.Duration `json:"bindingTimeout,omitempty"`
+}
+
+// Weights say what demand is expected.
+type Weights struct {
+	// Profiles are the shares of the demand by the names of MIG profiles (fit.Weights). Default: every
+	// profile weighs what its size is.
+	Profiles map[string]float64 `json:"profiles,omitempty"`
+}
+
+// Mode is how the scheduler shares the cluster with others.
+type Mode string
+
+const (
+	// Replace is for the cluster's only scheduler.
+	Replace Mode = "replace"
+	// Beside is for a scheduler beside the stock one, which a taint on every device keeps away. The
+	// plugin does not see that taint.
+	Beside Mode = "beside"
+)
+
+// SchedulerTaint is the key of the taint that keeps the stock scheduler away from our devices.
+const SchedulerTaint = "gpu.tessera.dev/scheduler"
+
+// Switch turns a feature on or off.
+type Switch string
+
+// Enabled and Disabled are the values of a Switch.
+const (
+	Enabled  Switch = "Enabled"
+	Disabled Switch = "Disabled"
+)

@@ -1,0 +1,106 @@
+package plugin
+
+import (
+	"maps"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+)
+
+// cycleKey is where a cycle's state is kept. Pods that the in-tree plugin handles alone have none: those
+// without claims, and those whose claims are all allocated.
+const cycleKey fwk.StateKey = Name
+
+// cycle is the state of one attempt to schedule a pod with claims to be allocated. Copies share it.
+type cycle struct {
+	pod *v1.Pod
+	// order is that of the nodes for the pod's demand; nil when the in-tree allocator decides about every
+	// node, why is the reason then.
+	order  *rank.Order
+	demand *demand.Demand
+	why    reason
+	// alternatives says of each request of the demand whether the pod gave alternatives for it.
+	alternatives []bool
+	// backed are the pod's extended resources.
+	backed []v1.ResourceName
+	// special are claims that stand for them already.
+	special []*resourceapi.ResourceClaim
+	// wide has the attempt look at every node, since a narrowed one found none; narrowed reports that
+	// nodes which might serve the pod were left out.
+	wide     bool
+	narrowed bool
+
+	// group is held while the state of the pod group may be written.
+	group sync.Mutex
+
+	mu sync.Mutex
+	// verdicts are by node.
+	verdicts map[string]*verdict
+}
+
+// Clone returns the same cycle: verdicts depend on nodes and claims, not on the pods of a simulation.
+func (c *cycle) Clone() fwk.StateData { return c }
+
+// verdict is what was found about one node.
+type verdict struct {
+	status *fwk.Status
+	// score compares the node with others; preference is the in-tree plugin's own score.
+	score, preference int64
+	// state is the in-tree plugin's, when it was asked.
+	state *scoped
+}
+
+// current returns the state of the cycle, nil when the in-tree plugin handles the pod alone.
+func current(cs fwk.CycleState) *cycle {
+	data, err := cs.Read(cycleKey)
+	if err != nil {
+		return nil
+	}
+	c, _ := data.(*cycle)
+	return c
+}
+
+// verdict returns what was found about the node last.
+func (c *cycle) verdict(node string) (*verdict, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	v, ok := c.verdicts[node]
+	return v, ok
+}
+
+func (c *cycle) record(node string, v *verdict) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.verdicts[node] = v
+}
+
+// reason says why the in-tree allocator decides; it is a label of metrics.
+type reason string
+
+const (
+	undecided reason = "demand"   // fit cannot decide the demand, on any node
+	unclear   reason = "node"     // nor on this node
+	partly    reason = "partly"   // some of the pod's claims are allocated already
+	sharing   reason = "sharing"  // a claim's allocation is shared within a pod group
+	refused   reason = "refused"  // the in-tree plugin refused what was chosen last time
+	offering  reason = "offering" // a device plugin offers what the pod asks for, here
+)
+
+// asked returns the verdicts for which the in-tree plugin was asked and refused, in order of node.
+func (c *cycle) asked() []*verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var asked []*verdict
+	for _, node := range slices.Sorted(maps.Keys(c.verdicts)) {
+		if v := c.verdicts[node]; v.state != nil && v.state.data != nil && !v.status.IsSuccess() {
+			asked = append(asked, v)
+		}
+	}
+	return asked
+}

@@ -1,0 +1,59 @@
+package plugin
+
+import (
+	"fmt"
+	"strings"
+
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// A message explains nodes of at most so many different reasons, out of so many looked at.
+const (
+	mostReasons   = 3
+	mostExplained = 4
+)
+
+// refuse returns the status of a pod that no node can serve, with what the first nodes lack.
+func (p *Plugin) refuse(c *cycle, nodes []fwk.NodeInfo) *fwk.Status {
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append([]string{noDevices}, p.explain(c, nodes)...)...)
+}
+
+// explain says why nodes cannot serve the pod: nodes with the same reason in one line, at most a few
+// lines.
+func (p *Plugin) explain(c *cycle, nodes []fwk.NodeInfo) []string {
+	of := map[string][]string{}
+	var reasons []string
+	for _, n := range p.published(nodes) {
+		asked, err := c.demand.On(n)
+		if err != nil {
+			continue
+		}
+		reason := fit.Explain(&n.Fit, asked).String()
+		if _, ok := of[reason]; !ok {
+			reasons = append(reasons, reason)
+		}
+		of[reason] = append(of[reason], n.Name)
+	}
+	var lines []string
+	for _, reason := range reasons[:min(mostReasons, len(reasons))] {
+		lines = append(lines, fmt.Sprintf("%s: %s", strings.Join(of[reason], ", "), reason))
+	}
+	return lines
+}
+
+// published returns the first nodes that have devices of ours.
+func (p *Plugin) published(nodes []fwk.NodeInfo) []*index.Node {
+	var found []*index.Node
+	for _, info := range nodes {
+		if len(found) == mostExplained {
+			break
+		}
+		if n, ok := p.shared.index.Node(info.Node().Name); ok && len(n.Fit.Devices) > 0 {
+			found = append(found, n)
+		}
+	}
+	return found
+}

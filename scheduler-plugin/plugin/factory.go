@@ -1,0 +1,91 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+)
+
+// Factory makes the plugins of a scheduler's profiles, which share one index. It is safe for concurrent
+// use.
+type Factory struct {
+	metrics *metrics
+
+	mu     sync.Mutex
+	shared map[fwk.SharedDRAManager]*shared
+}
+
+// NewFactory returns a factory. A process has one.
+func NewFactory() *Factory {
+	return &Factory{metrics: newMetrics(), shared: map[fwk.SharedDRAManager]*shared{}}
+}
+
+// New returns the plugin of the only profile of a scheduler that has it. It is the PluginFactory for
+// such; where several profiles have the plugin, Factory.New is.
+func New(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	return NewFactory().New(ctx, args, h)
+}
+
+// New returns the plugin of one profile. It is called once per profile, before informers start. What
+// profiles share ends with the context, which is the scheduler's.
+func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+	args, err := config.Load(object)
+	if err != nil {
+		return nil, err
+	}
+	if features().EnableDRANodeAllocatableResources {
+		return nil, errors.New("the feature gate DRANodeAllocatableResources is on: " + Name + " does not support it, turn it off")
+	}
+	s, err := f.share(ctx, args, h)
+	if err != nil {
+		return nil, err
+	}
+	main, err := newInTree(ctx, args, handle{Handle: h, manager: s.manager, factory: h.SharedInformerFactory()})
+	if err != nil {
+		return nil, err
+	}
+	instances, err := newPool(ctx, args, h, s.manager)
+	if err != nil {
+		return nil, err
+	}
+	return &Plugin{
+		DynamicResources: main, handle: h, args: args, features: features(),
+		shared: s, pool: instances, marks: newMarks(), metrics: f.metrics,
+	}, nil
+}
+
+// share returns what the profiles of the handle's scheduler share.
+func (f *Factory) share(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*shared, error) {
+	manager := h.SharedDRAManager()
+	if manager == nil {
+		return nil, errors.New("the scheduler has no manager of claims: turn the feature gate DynamicResourceAllocation on")
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if s, ok := f.shared[manager]; ok {
+		return s, nil
+	}
+	s, err := newShared(ctx, args, h)
+	if err != nil {
+		return nil, fmt.Errorf("start the index: %w", err)
+	}
+	f.shared[manager] = s
+	context.AfterFunc(ctx, func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.shared, manager)
+	})
+	return s, nil
+}
+
+func features() feature.Features {
+	return feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
+}

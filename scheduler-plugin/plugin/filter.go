@@ -1,0 +1,47 @@
+package plugin
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+)
+
+// Filter reports whether the node can serve the pod's claims. It is called for many nodes at once; for
+// most it is a lookup.
+func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	c := current(cs)
+	if c == nil {
+		return p.DynamicResources.Filter(ctx, cs, pod, info)
+	}
+	v := p.judge(ctx, cs, c, info)
+	c.record(info.Node().Name, v)
+	return v.status
+}
+
+// judge returns the verdict on a node.
+func (p *Plugin) judge(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *verdict {
+	a, decided := p.answer(c, info)
+	switch {
+	case !decided:
+		return p.ask(ctx, cs, c, info)
+	case a.Fits:
+		return &verdict{score: a.Choice.Score, preference: preference(c, a.Choice)}
+	}
+	return &verdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, noDevices)}
+}
+
+// noDevices is the reason that nodes share in messages; what each of them lacks is explained for a few.
+const noDevices = "cannot allocate all claims"
+
+// answer returns what fit says about the node, and false when the in-tree allocator must be asked,
+// since fit does not decide there.
+func (p *Plugin) answer(c *cycle, info fwk.NodeInfo) (rank.Answer, bool) {
+	if c.order == nil || p.offered(c.backed, info) {
+		return rank.Answer{}, false
+	}
+	a := c.order.On(info.Node().Name, c.pod.UID)
+	return a, a.Err == nil
+}

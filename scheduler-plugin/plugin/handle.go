@@ -1,0 +1,65 @@
+package plugin
+
+import (
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// handle is the framework's handle with another manager of claims and devices.
+type handle struct {
+	fwk.Handle
+	manager fwk.SharedDRAManager
+	factory informers.SharedInformerFactory
+}
+
+// SharedDRAManager returns the other manager.
+func (h handle) SharedDRAManager() fwk.SharedDRAManager { return h.manager }
+
+// SharedInformerFactory returns the factory given to the handle.
+func (h handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
+
+// unindexed is a factory of informers whose pods take no further indexes. Every in-tree plugin adds one,
+// which the instances of a pool do not need: only queueing hints use it, and those are the profile's own.
+type unindexed struct {
+	informers.SharedInformerFactory
+}
+
+// Core returns the core group.
+func (f unindexed) Core() coreinformers.Interface {
+	return unindexedGroup{f.SharedInformerFactory.Core()}
+}
+
+type unindexedGroup struct {
+	coreinformers.Interface
+}
+
+// V1 returns the version v1.
+func (g unindexedGroup) V1() corev1informers.Interface { return unindexedVersion{g.Interface.V1()} }
+
+type unindexedVersion struct {
+	corev1informers.Interface
+}
+
+// Pods returns the informer of pods.
+func (v unindexedVersion) Pods() corev1informers.TypedPodInformer {
+	return unindexedPods{v.Interface.Pods()}
+}
+
+type unindexedPods struct {
+	corev1informers.TypedPodInformer
+}
+
+// Informer returns the shared informer.
+func (p unindexedPods) Informer() cache.SharedIndexInformer {
+	return unindexedInformer{p.TypedPodInformer.Informer()}
+}
+
+type unindexedInformer struct {
+	cache.SharedIndexInformer
+}
+
+// AddIndexers adds nothing.
+func (unindexedInformer) AddIndexers(cache.Indexers) error { return nil }

@@ -1,0 +1,112 @@
+package plugin
+
+import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	resourcehelper "k8s.io/component-helpers/resource"
+	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// narrow returns the nodes to look at, all of them when nothing can be left out. Nodes that could serve
+// the pod and are left out must be looked at when those that are not fail: the cycle remembers that there
+// are such.
+//
+// A pod of a group is never narrowed: what PostFilter could do about a group that fails it does for the
+// whole group.
+func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if c.order == nil || c.wide || cs.IsPodGroupSchedulingCycle() || p.offered(c.backed, nil) {
+		return nil, nil
+	}
+	delegated := c.order.Delegated()
+	nominated := p.nominated(c)
+	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
+		return nil, p.refuse(c, nodes)
+	}
+	check := p.newNodeCheck(ctx, c.pod)
+	names := sets.New(c.order.Best(p.args.Candidates, check.allows)...)
+	for _, name := range delegated {
+		if len(names) < p.args.Candidates && check.allows(name) {
+			names.Insert(name)
+		}
+	}
+	if nominated != "" {
+		names.Insert(nominated)
+	}
+	if len(names) == 0 {
+		// Devices are not what is missing: the other plugins say what is, on every node.
+		return nil, nil
+	}
+	c.narrowed = len(names) < c.order.Count()+len(delegated)
+	return &fwk.PreFilterResult{NodeNames: names}, nil
+}
+
+// nominated returns the node that is kept for the pod, if it could serve the pod; empty if there is none.
+func (p *Plugin) nominated(c *cycle) string {
+	name := c.pod.Status.NominatedNodeName
+	if name == "" {
+		return ""
+	}
+	if a := c.order.On(name, c.pod.UID); !a.Fits && a.Err == nil {
+		return ""
+	}
+	return name
+}
+
+// nodeCheck tells nodes that other plugins are going to refuse. It need not be exact: it only keeps the
+// narrowed set from being filled with them.
+type nodeCheck struct {
+	logger     klog.Logger
+	pod        *v1.Pod
+	nodes      fwk.NodeInfoLister
+	affinity   nodeaffinity.RequiredNodeAffinity
+	request    *framework.Resource
+	comparison bool
+}
+
+func (p *Plugin) newNodeCheck(ctx context.Context, pod *v1.Pod) *nodeCheck {
+	return &nodeCheck{
+		logger:     klog.FromContext(ctx),
+		pod:        pod,
+		nodes:      p.handle.SnapshotSharedLister().NodeInfos(),
+		affinity:   nodeaffinity.GetRequiredNodeAffinity(pod),
+		request:    framework.NewResource(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})),
+		comparison: p.features.EnableTaintTolerationComparisonOperators,
+	}
+}
+
+// allows reports whether the node exists, is not closed to the pod, and has cpu, memory and a place left.
+func (c *nodeCheck) allows(name string) bool {
+	info, err := c.nodes.Get(name)
+	if err != nil || info.Node() == nil {
+		return false
+	}
+	return c.hasRoom(info) && c.isOpen(info.Node())
+}
+
+func (c *nodeCheck) hasRoom(info fwk.NodeInfo) bool {
+	has, used := info.GetAllocatable(), info.GetRequested()
+	return len(info.GetPods()) < has.GetAllowedPodNumber() &&
+		c.request.MilliCPU <= has.GetMilliCPU()-used.GetMilliCPU() &&
+		c.request.Memory <= has.GetMemory()-used.GetMemory()
+}
+
+func (c *nodeCheck) isOpen(node *v1.Node) bool {
+	taints := node.Spec.Taints
+	if node.Spec.Unschedulable {
+		taints = append([]v1.Taint{{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}}, taints...)
+	}
+	repels := func(t *v1.Taint) bool {
+		return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
+	}
+	if _, repelled := corev1helpers.FindMatchingUntoleratedTaint(c.logger, taints, c.pod.Spec.Tolerations, repels, c.comparison); repelled {
+		return false
+	}
+	matches, err := c.affinity.Match(node)
+	return err == nil && matches
+}

@@ -1,0 +1,42 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// PostFilter is called when no node was found, before any other plugin's. If nodes were left out, the
+// pod's next attempt looks at all of them, and nobody is evicted because of what a part of the cluster
+// looked like.
+func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	if _, err := cs.Read(inTreeKey); err != nil {
+		// Another plugin refused the pod before claims were looked at.
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	c := current(cs)
+	if c == nil {
+		return p.DynamicResources.PostFilter(ctx, cs, pod, statuses)
+	}
+	if c.narrowed {
+		p.metrics.misses.WithLabelValues(missNarrowed).Inc()
+		p.marks.set(pod.UID, wide)
+		p.again(ctx, pod)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
+	}
+	return p.deallocate(ctx, c, pod, statuses)
+}
+
+// deallocate has the in-tree plugin give back claims of the pod that are allocated where the pod cannot
+// run. Each node that it was asked about has a state of its own.
+func (p *Plugin) deallocate(ctx context.Context, c *cycle, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	for _, v := range c.asked() {
+		result, status := p.DynamicResources.PostFilter(ctx, v.state, pod, statuses)
+		if !status.IsRejected() || len(status.Reasons()) > 0 {
+			return result, status
+		}
+	}
+	return nil, fwk.NewStatus(fwk.Unschedulable)
+}

@@ -1,0 +1,140 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/dynamic-resource-allocation/resourceclaim"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
+)
+
+// PreFilter checks the pod's claims as the in-tree plugin does, reads what they ask for, and narrows the
+// nodes to the best ones. A pod that no node can serve is refused here, with reasons.
+func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	cs.Delete(cycleKey)
+	backed := p.backed(pod)
+	if len(pod.Spec.ResourceClaims) == 0 && len(backed) == 0 {
+		return p.DynamicResources.PreFilter(ctx, cs, pod, nodes)
+	}
+	defer p.metrics.time(preFilter)()
+	if err := p.shared.wait(ctx); err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	special, err := p.special(pod)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	status := p.pool.with(view.Scene{Claims: special}, func(i *instance) *fwk.Status {
+		_, status := i.PreFilter(ctx, cs, pod, nodes)
+		return status
+	})
+	if !status.IsSuccess() {
+		return nil, status
+	}
+	c, err := p.newCycle(ctx, pod, backed, special)
+	switch {
+	case err != nil:
+		return nil, fwk.AsStatus(err)
+	case c == nil:
+		return nil, nil
+	}
+	cs.Write(cycleKey, c)
+	return p.narrow(ctx, cs, c, nodes)
+}
+
+// newCycle returns the state of an attempt, nil when the in-tree plugin needs no lead: nothing is to be
+// allocated, or what an earlier attempt left behind must be cleared away first. The in-tree plugin has
+// checked the pod's claims before.
+func (p *Plugin) newCycle(ctx context.Context, pod *v1.Pod, backed []v1.ResourceName, special []*resourceapi.ResourceClaim) (*cycle, error) {
+	of, err := p.claimsOf(pod)
+	if err != nil {
+		return nil, err
+	}
+	if len(special) > 0 || len(of.pending) == 0 && len(backed) == 0 {
+		return nil, nil
+	}
+	c := &cycle{pod: pod, backed: backed, special: special, verdicts: map[string]*verdict{}}
+	as := p.marks.take(pod.UID)
+	c.wide = as == wide
+	switch {
+	case as == inTree:
+		c.why = refused
+	case of.sharing:
+		c.why = sharing
+	case of.allocated > 0:
+		c.why = partly
+	default:
+		p.read(ctx, c, of.pending)
+	}
+	if c.order == nil {
+		p.metrics.delegated(c.why)
+	}
+	return c, nil
+}
+
+// read reads the demand of the claims into the cycle.
+func (p *Plugin) read(ctx context.Context, c *cycle, pending []*resourceapi.ResourceClaim) {
+	c.why = undecided
+	if len(c.backed) > 0 {
+		claim, err := p.extendedClaim(c.pod, c.backed)
+		if err != nil {
+			klog.FromContext(ctx).V(4).Info("Extended resources are left to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)
+			return
+		}
+		pending = append(pending, claim)
+	}
+	for _, claim := range pending {
+		if len(claim.Spec.Devices.Requests) == 0 {
+			return
+		}
+		for _, request := range claim.Spec.Devices.Requests {
+			c.alternatives = append(c.alternatives, len(request.FirstAvailable) > 0)
+		}
+	}
+	d, err := p.shared.reader.Read(pending)
+	if err != nil {
+		// Whatever is wrong with the claims the in-tree plugin says it.
+		klog.FromContext(ctx).V(4).Info("Claims are left to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)
+		return
+	}
+	c.demand, c.order = d, p.shared.rank.Order(d)
+}
+
+// claims are those of a pod, without the one that stands for extended resources.
+type claims struct {
+	// pending are to be allocated.
+	pending   []*resourceapi.ResourceClaim
+	allocated int
+	// sharing reports that one of the pending ones has an allocation in flight that the pod may share.
+	sharing bool
+}
+
+func (p *Plugin) claimsOf(pod *v1.Pod) (claims, error) {
+	var of claims
+	tracker := p.shared.manager.ResourceClaims()
+	for i := range pod.Spec.ResourceClaims {
+		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
+		if err != nil {
+			return claims{}, fmt.Errorf("find the claim %s: %w", pod.Spec.ResourceClaims[i].Name, err)
+		}
+		if name == nil {
+			continue
+		}
+		claim, err := tracker.Get(pod.Namespace, *name)
+		switch {
+		case err != nil:
+			return claims{}, fmt.Errorf("find the claim %s: %w", *name, err)
+		case claim.Status.Allocation != nil:
+			of.allocated++
+		default:
+			of.pending = append(of.pending, claim)
+			of.sharing = of.sharing || tracker.GetPendingAllocation(claim.UID) != nil
+		}
+	}
+	return of, nil
+}

@@ -1,0 +1,71 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
+)
+
+// Reserve has the in-tree plugin allocate the chosen devices of the node, as the node is now. From here
+// on the cycle's state is the in-tree plugin's own, and Unreserve and PreBind are its business; a pod
+// group may reserve the same pod again after Unreserve.
+func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+	c := current(cs)
+	if c == nil {
+		return p.DynamicResources.Reserve(ctx, cs, pod, node)
+	}
+	defer p.metrics.time(reserve)()
+	info, err := p.handle.SnapshotSharedLister().NodeInfos().Get(node)
+	if err != nil {
+		return fwk.AsStatus(fmt.Errorf("reserve devices on %s: %w", node, err))
+	}
+	a, decided := p.answer(c, info)
+	if decided && !a.Fits {
+		p.metrics.misses.WithLabelValues(missChanged).Inc()
+		p.again(ctx, pod)
+		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed, trying again")
+	}
+	if !decided {
+		return p.allocate(ctx, cs, c, info, p.whole(c, p.node(c, info)))
+	}
+	scene := view.Scene{Slices: view.Pruned(a.Node, a.Choice), State: view.NewState(a.Node.Held), Claims: c.special}
+	status := p.allocate(ctx, cs, c, info, scene)
+	if status.IsRejected() {
+		return p.disagree(ctx, c, a, scene, status)
+	}
+	return status
+}
+
+// allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
+func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene view.Scene) *fwk.Status {
+	return p.pool.with(scene, func(i *instance) *fwk.Status {
+		state := &scoped{CycleState: cs}
+		if status := p.run(ctx, i, state, c, info); !status.IsSuccess() {
+			return status
+		}
+		cs.Write(inTreeKey, state.data)
+		return i.Reserve(ctx, cs, c.pod, info.Node().Name)
+	})
+}
+
+// disagree is called when the in-tree plugin refuses what fit chose: one of the two has a wrong idea of
+// the node. The pod's next attempt leaves every choice to the in-tree plugin.
+func (p *Plugin) disagree(ctx context.Context, c *cycle, a rank.Answer, scene view.Scene, status *fwk.Status) *fwk.Status {
+	p.metrics.refusals.Inc()
+	logger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator refuses the devices that were chosen",
+		"choice", a.Choice, "held", a.Node.Held, "slices", klog.Format(scene.Slices))
+	p.marks.set(c.pod.UID, inTree)
+	p.again(ctx, c.pod)
+	return fwk.NewStatus(fwk.Unschedulable, append([]string{"the in-tree allocator refuses the chosen devices, leaving the choice to it"}, status.Reasons()...)...)
+}
+
+// again has the pod tried again, without waiting for an event.
+func (p *Plugin) again(ctx context.Context, pod *v1.Pod) {
+	p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
+}

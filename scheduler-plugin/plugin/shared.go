@@ -1,0 +1,70 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+)
+
+// shared is what the profiles of one scheduler have in common: two profiles with an index each would give
+// one device away twice.
+type shared struct {
+	index   *index.Index
+	reader  *demand.Reader
+	rank    *rank.Rank
+	manager manager
+	// special finds the claims that stand for a pod's extended resources.
+	special cache.Indexer
+	// offers knows which extended resources device plugins offer.
+	offers *offers
+	// synced report that the index has all that there was at the start.
+	synced []cache.InformerSynced
+}
+
+// ranked is the number of demands for which the order of nodes is kept.
+const ranked = 64
+
+// newShared returns what the profiles share. It is called before the informers start.
+func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*shared, error) {
+	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}})
+	s := &shared{
+		index:   x,
+		reader:  demand.NewReader(h.SharedDRAManager().DeviceClasses(), x),
+		rank:    rank.New(x, ranked),
+		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x},
+		offers:  newOffers(),
+	}
+	claims := h.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
+	if err := claims.AddIndexers(cache.Indexers{specialIndex: specialOf}); err != nil {
+		return nil, fmt.Errorf("index the claims for extended resources (profiles of one scheduler need one Factory): %w", err)
+	}
+	s.special = claims.GetIndexer()
+	if err := s.follow(ctx, h); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// specialIndex is the index of claims for extended resources by the UID of their pod.
+const specialIndex = "tesseraExtendedResourceClaims"
+
+func specialOf(object any) ([]string, error) {
+	claim, ok := object.(*resourceapi.ResourceClaim)
+	if !ok || claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation] != "true" {
+		return nil, nil
+	}
+	if owner := metav1.GetControllerOf(claim); owner != nil {
+		return []string{string(owner.UID)}, nil
+	}
+	return nil, nil
+}

@@ -1,0 +1,66 @@
+package plugin
+
+import (
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/types"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// manager is the scheduler's manager of claims and devices, with an ear for what is decided: the index
+// knows of an allocation before anybody else can be given the same devices. It is safe for concurrent
+// use; the goroutines that bind pods write through it.
+type manager struct {
+	fwk.SharedDRAManager
+	index *index.Index
+}
+
+// ResourceClaims returns the tracker of claims.
+func (m manager) ResourceClaims() fwk.ResourceClaimTracker {
+	return tracker{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index}
+}
+
+// tracker tells the index about allocations in flight. An allocation is told before the tracker has it
+// and ended after the tracker has dropped it, so that the index never shows less than the tracker.
+type tracker struct {
+	fwk.ResourceClaimTracker
+	index *index.Index
+}
+
+// SignalClaimPendingAllocation begins an allocation that is decided and not written.
+func (t tracker) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
+	shared := t.GetPendingAllocation(uid) != nil
+	if !shared {
+		t.index.Pend(claim)
+	}
+	err := t.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
+	if !shared && t.GetPendingAllocation(uid) == nil {
+		// The tracker refused, or found the claim allocated already.
+		t.index.Settle(uid)
+	}
+	return err
+}
+
+// MaybeRemoveClaimPendingAllocation ends it, if nobody else shares it.
+func (t tracker) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
+	removed := t.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
+	if removed {
+		t.index.Settle(uid)
+	}
+	return removed
+}
+
+// AssumeClaimAfterAPICall takes in a claim that was written and is not yet observed. The tracker refuses
+// one that it knows a newer version of, or does not know yet; the index judges that for itself, since its
+// events come on a way of their own.
+func (t tracker) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
+	t.index.Assume(claim)
+	return t.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
+}
+
+// AssumedClaimRestore goes back to what was observed.
+func (t tracker) AssumedClaimRestore(namespace, name string) {
+	t.ResourceClaimTracker.AssumedClaimRestore(namespace, name)
+	t.index.Restore(types.NamespacedName{Namespace: namespace, Name: name})
+}
