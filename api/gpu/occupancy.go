@@ -59,6 +59,13 @@ func (o Occupancy) Placements() []Placement {
 // Shared returns what the holders of a shared shape have taken together.
 func (o Occupancy) Shared() Share { return o.shared }
 
+// Total returns what a shared shape has to give when nothing is shared out; zero limits nothing.
+func (o Occupancy) Total() Share { return o.total }
+
+// Left returns what a shared shape has left to give, at most the whole; the largest numbers where nobody
+// counts.
+func (o Occupancy) Left() Share { return o.shared.left(o.total) }
+
 // Withhold returns the occupancy with the slices kept from everybody, because something that is not
 // ours lives there or could not be destroyed. What is held already stays held.
 func (o Occupancy) Withhold(m Mask) Occupancy {
@@ -90,6 +97,26 @@ func (o Occupancy) Take(u Use) (Occupancy, error) {
 	o.shared = o.shared.plus(u.Share)
 	return o, nil
 }
+
+// Fits reports whether Take would succeed, without the cost of saying why not.
+func (o Occupancy) Fits(u Use) bool {
+	switch u.Shape {
+	case MIG:
+		cost, err := o.geometry.Cost(u)
+		return err == nil && o.conflict(u, cost) == nil
+	case Whole, VFIO:
+		return o.Idle()
+	case TimeShare, MPS:
+		return (o.shape == u.Shape || o.shape == None) && o.withheld == 0 && u.Share.within(o.Left())
+	case Monitor:
+		return true
+	case None:
+	}
+	return false
+}
+
+// Idle reports whether the GPU holds nothing and nothing of it is withheld.
+func (o Occupancy) Idle() bool { return o.shape == None && o.withheld == 0 }
 
 // conflict returns why a use at this cost cannot be added, nil when it can.
 func (o Occupancy) conflict(u Use, cost Cost) error {

@@ -1,70 +1,84 @@
 package fit
 
-import "github.com/tessera-gpu/tessera/api/gpu"
-
 // Choose returns the best devices that the node has for the demand, and false when it has none. Of
-// alternatives it takes the first that lets all requests be served, as the API demands; of devices those
-// whose loss leaves most to the demands to come. The result depends only on the arguments.
+// alternatives it takes the first that lets all requests be served, as the API demands: those of the first
+// request change last. Of devices it takes those whose loss leaves most to the demands to come, in the
+// order of Choice.Score.
+//
+// Whenever there is a way to serve the demand, one is found. It is the best one for a demand of one
+// device, of whole GPUs, or of MIG placements and shares; of whole GPUs among other requests the best of
+// the first mostSets sets that are tried. The result depends only on the arguments.
 func Choose(n *Node, d *Demand) (Choice, bool) {
-	s := search{node: n, demand: d, picks: make([]Pick, len(d.Requests))}
-	for _, g := range n.GPUs {
-		s.occupied = append(s.occupied, g.Occupancy)
+	var buffer [fewGPUs]outlook
+	s := look(n, buffer[:0])
+	if len(d.Requests) == 1 {
+		return s.single(d)
 	}
-	if !s.request(0) {
-		return Choice{}, false
-	}
-	return Choice{Picks: s.picks}, true
+	return s.several(d)
 }
 
-// search is the state of a search for devices.
-type search struct {
-	node     *Node
-	demand   *Demand
-	occupied []gpu.Occupancy
-	picks    []Pick
+// single serves the only request of the demand.
+func (s *sight) single(d *Demand) (Choice, bool) {
+	alternatives := d.Requests[0].Alternatives
+	for i := range alternatives {
+		devices, o, ok := s.serve(d, i)
+		if ok {
+			o.rank = rankOf(d.Requests[0], i)
+			return Choice{Picks: []Pick{{Alternative: i, Devices: devices}}, Score: s.score(o)}, true
+		}
+	}
+	return Choice{}, false
 }
 
-// request serves the requests from the position on.
-func (s *search) request(i int) bool {
-	if i == len(s.demand.Requests) {
-		return true
+// mostAlternatives is how many alternatives the API allows.
+const mostAlternatives = 8
+
+// rankOf returns how kube-scheduler ranks the alternative of a request: nothing where there is no choice.
+func rankOf(r Request, alternative int) int {
+	if len(r.Alternatives) == 1 {
+		return 0
 	}
-	for a := range s.demand.Requests[i].Alternatives {
-		s.picks[i] = Pick{Alternative: a}
-		if s.device(i, a, 0) {
-			return true
-		}
-	}
-	return false
+	return mostAlternatives - alternative
 }
 
-// device finds the next device of an alternative, at or after the position.
-func (s *search) device(i, a, from int) bool {
-	alternative := s.demand.Requests[i].Alternatives[a]
-	if len(s.picks[i].Devices) == alternative.Count {
-		return s.request(i + 1)
+// serve returns the devices for an alternative of the only request.
+func (s *sight) serve(d *Demand, alternative int) ([]int, outcome, bool) {
+	a := &d.Requests[0].Alternatives[alternative]
+	if len(d.Constraints) == 0 {
+		if a.Count == 1 {
+			return s.one(a)
+		}
+		if t, ok := s.team(a); ok {
+			return t.choose(a.Count)
+		}
 	}
-	for device := from; device < len(s.node.Devices); device++ {
-		if !alternative.Candidates.Has(device) {
-			continue
+	return s.search(d, []int{alternative})
+}
+
+// one returns the best device for an alternative that needs one.
+func (s *sight) one(a *Alternative) ([]int, outcome, bool) {
+	var best offer
+	found := false
+	for device := range a.Candidates.all {
+		o, free := s.offer(device, a.share(device))
+		if free && (!found || o.compare(&best) < 0) {
+			best, found = o, true
 		}
-		d := s.node.Devices[device]
-		use := d.Use
-		if alternative.Shares != nil {
-			use.Share = alternative.Shares[device]
-		}
-		before := s.occupied[d.GPU]
-		after, err := before.Take(use)
-		if err != nil {
-			continue
-		}
-		s.occupied[d.GPU] = after
-		s.picks[i].Devices = append(s.picks[i].Devices, device)
-		if s.device(i, a, device+1) {
-			return true
-		}
-		s.occupied[d.GPU] = before
-		s.picks[i].Devices = s.picks[i].Devices[:len(s.picks[i].Devices)-1]
 	}
-	return false
+	if !found {
+		return nil, outcome{}, false
+	}
+	return []int{best.device}, s.outcome(&best), true
+}
+
+// outcome returns that of one offer.
+func (s *sight) outcome(o *offer) outcome {
+	out := outcome{quality: perfect, loss: int64(o.Loss), residual: o.residual, holders: o.Holders, free: o.Free}
+	if o.opens {
+		out.opened = 1
+	}
+	if total := s.gpus[o.gpu].gpu.Occupancy.Total().MemoryBytes; total > 0 && o.left.MemoryBytes > 0 {
+		out.free = int(o.left.MemoryBytes / (total/16 + 1))
+	}
+	return out
 }

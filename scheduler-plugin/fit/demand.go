@@ -50,3 +50,11 @@ type Member struct {
 	// Request is the position of the request, Alternative that of the alternative, or -1 for all.
 	Request, Alternative int
 }
+
+// share returns what is asked of the device.
+func (a *Alternative) share(device int) gpu.Share {
+	if a.Shares == nil {
+		return gpu.Share{}
+	}
+	return a.Shares[device]
+}

@@ -1,6 +1,10 @@
 package fit
 
-import "github.com/tessera-gpu/tessera/api/gpu"
+import (
+	"math/bits"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
 
 // Node is what can be chosen from: the GPUs of one node and the devices that they are offered as. It is
 // never changed once it is made; nodes share what is equal (Kind, Wiring).
@@ -43,3 +47,14 @@ func (s Set) Add(device int) { s[device/64] |= 1 << (device % 64) }
 
 // Has reports whether the device is in the set.
 func (s Set) Has(device int) bool { return s[device/64]&(1<<(device%64)) != 0 }
+
+// all yields the devices of the set in order.
+func (s Set) all(yield func(int) bool) {
+	for i, word := range s {
+		for ; word != 0; word &= word - 1 {
+			if !yield(i*64 + bits.TrailingZeros64(word)) {
+				return
+			}
+		}
+	}
+}

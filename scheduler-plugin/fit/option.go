@@ -20,6 +20,9 @@ type row struct {
 	value int32
 	// options are by position of the profile.
 	options [][]Option
+	// ranks are, by position of the profile and start in granules, one more than the position in its
+	// options, zero for what is not free.
+	ranks []uint8
 }
 
 // Value returns what the free placements of the state are worth together: every one counts its profile's
@@ -57,11 +60,38 @@ func (k *Kind) row(s State) *row {
 }
 
 func (k *Kind) newRow(s State) *row {
-	r := &row{value: k.value(s), options: make([][]Option, len(k.profiles))}
+	r := &row{value: k.value(s), options: make([][]Option, len(k.profiles)), ranks: make([]uint8, len(k.profiles)*k.granules)}
 	for i, p := range k.profiles {
 		r.options[i] = k.options(s, p)
+		for rank, o := range r.options[i] {
+			r.ranks[i*k.granules+o.Placement.Start/k.granule] = uint8(rank + 1)
+		}
 	}
 	return r
+}
+
+// option returns the option of a placement of the profile, given by position, and its rank among the
+// options; nil when it is not free or not legal.
+func (k *Kind) option(r *row, profile int, p gpu.Placement) (option *Option, rank int) {
+	start := p.Start
+	if k.granule > 1 {
+		if start%k.granule != 0 {
+			return nil, 0
+		}
+		start /= k.granule
+	}
+	if profile < 0 || start < 0 || start >= k.granules {
+		return nil, 0
+	}
+	rank = int(r.ranks[profile*k.granules+start]) - 1
+	if rank < 0 {
+		return nil, 0
+	}
+	option = &r.options[profile][rank]
+	if option.Placement.Size != p.Size {
+		return nil, 0
+	}
+	return option, rank
 }
 
 func (k *Kind) options(s State, p profile) []Option {

@@ -18,7 +18,7 @@ type Weights struct {
 
 // Unit is what one memory slice of a free placement is worth when its profile is in average demand and
 // has no variants.
-const Unit = 840
+const Unit = 60
 
 // of returns the weights of the profiles' placements. Variants of a profile have the same placements
 // (1g.10gb and 1g.10gb+me): those that are not named share the weight of one, since together they need

@@ -1,0 +1,224 @@
+package fit_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// kinds are made once: they are safe to share.
+type kinds map[string]*fit.Kind
+
+// nodeOf returns the machine as a node whose GPUs are offered in every shape and hold nothing.
+func nodeOf(tb testing.TB, machine string) *fit.Node {
+	tb.Helper()
+	return offered(tb, gputest.Node(tb, machine), gpu.Offer{
+		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 4,
+	})
+}
+
+func offered(tb testing.TB, hardware gpu.Node, offer gpu.Offer) *fit.Node {
+	tb.Helper()
+	n := &fit.Node{Name: hardware.Name, Wiring: fit.NewWiring(hardware.GPUs)}
+	position, known := map[string]int{}, map[string]*fit.Kind{}
+	for i, g := range hardware.GPUs {
+		if known[g.Product] == nil {
+			known[g.Product] = fit.NewKind(g.Geometry, fit.Weights{})
+		}
+		position[g.Name()] = i
+		// Kinds and occupancies of one product share a geometry, as they do in the index.
+		g.Geometry = known[g.Product].Geometry
+		n.GPUs = append(n.GPUs, fit.GPU{Name: g.Name(), Kind: known[g.Product], Occupancy: g.Empty(offer.Shares), NUMA: g.NUMA, Clique: g.Clique})
+	}
+	for _, d := range hardware.Devices(offer) {
+		n.Devices = append(n.Devices, fit.Device{GPU: position[d.GPU], Use: d.Use})
+	}
+	return n
+}
+
+// hold takes a use of a GPU of the node.
+func hold(tb testing.TB, n *fit.Node, position int, uses ...gpu.Use) {
+	tb.Helper()
+	for _, u := range uses {
+		next, err := n.GPUs[position].Occupancy.Take(u)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		n.GPUs[position].Occupancy = next
+	}
+}
+
+// selected returns the devices for which the function is true.
+func selected(n *fit.Node, f func(fit.Device) bool) fit.Set {
+	set := fit.NewSet(len(n.Devices))
+	for i, d := range n.Devices {
+		if f(d) {
+			set.Add(i)
+		}
+	}
+	return set
+}
+
+// asks returns an alternative for devices of a shape, and for MIG of a profile's name.
+func asks(n *fit.Node, count int, shape gpu.Shape, profile string) fit.Alternative {
+	return fit.Alternative{Wants: shape.String() + profile, Count: count, Candidates: selected(n, func(d fit.Device) bool {
+		if d.Use.Shape != shape {
+			return false
+		}
+		p, _ := n.GPUs[d.GPU].Kind.Geometry.Profile(d.Use.Placement.Profile)
+		return shape != gpu.MIG || p.Name == profile
+	})}
+}
+
+func demand(alternatives ...fit.Alternative) *fit.Demand {
+	return &fit.Demand{Requests: []fit.Request{{Name: "claim/gpu", Alternatives: alternatives}}}
+}
+
+// names describes the devices of the picks.
+func names(n *fit.Node, c fit.Choice) []string {
+	var all []string
+	for _, pick := range c.Picks {
+		for _, device := range pick.Devices {
+			d := n.Devices[device]
+			text := fmt.Sprintf("%d %v", d.GPU, d.Use.Shape)
+			if d.Use.Shape == gpu.MIG {
+				p, _ := n.GPUs[d.GPU].Kind.Geometry.Profile(d.Use.Placement.Profile)
+				text = fmt.Sprintf("%d %s@%d", d.GPU, p.Name, d.Use.Placement.Start)
+			}
+			all = append(all, text)
+		}
+	}
+	return all
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	slice := func(start int) gpu.Use { return mig(gpu.Placement{Profile: 19, Start: start, Size: 1}) }
+	half := func(start int) gpu.Use { return mig(gpu.Placement{Profile: 9, Start: start, Size: 4}) }
+	whole := gpu.Use{Shape: gpu.Whole}
+	tests := map[string]struct {
+		machine string
+		held    map[int][]gpu.Use
+		demand  func(*fit.Node) *fit.Demand
+		want    []string
+	}{
+		"the slice that costs an empty GPU least": {
+			"h100x2", nil,
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"0 1g.10gb@6"},
+		},
+		"the broken GPU, not the empty one": {
+			"h100x2", map[int][]gpu.Use{1: {slice(0)}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"1 1g.10gb@1"},
+		},
+		"the half that is whole": {
+			"h100x2", map[int][]gpu.Use{0: {slice(6)}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, []string{"0 3g.40gb@0"},
+		},
+		"no half left": {
+			"h100x2", map[int][]gpu.Use{0: {slice(6), slice(0)}, 1: {whole}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, nil,
+		},
+		"the GPU that leaves a square and a pair": {
+			"dgx1", map[int][]gpu.Use{1: {whole}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.Whole, "")) }, []string{"0 gpu"},
+		},
+		"two with two links that leave a square": {
+			"dgx1", map[int][]gpu.Use{0: {whole}, 3: {whole}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 2, gpu.Whole, "")) }, []string{"1 gpu", "2 gpu"},
+		},
+		"four on one side of the switches": {
+			"h100x8", map[int][]gpu.Use{1: {whole}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 4, gpu.Whole, "")) }, []string{"4 gpu", "5 gpu", "6 gpu", "7 gpu"},
+		},
+		"a share of the GPU that is shared": {
+			"h100x2", map[int][]gpu.Use{1: {{Shape: gpu.MPS, Share: gpu.Share{Shares: 1}}}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MPS, "")) }, []string{"1 mps"},
+		},
+		"the preferred alternative": {
+			"h100x2", map[int][]gpu.Use{0: {half(0)}},
+			func(n *fit.Node) *fit.Demand {
+				return demand(asks(n, 2, gpu.Whole, ""), asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.MIG, "1g.10gb"))
+			}, []string{"1 gpu"},
+		},
+		"several slices": {
+			"h100x2", map[int][]gpu.Use{0: {half(4)}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 3, gpu.MIG, "1g.10gb")) },
+			[]string{"0 1g.10gb@0", "0 1g.10gb@1", "0 1g.10gb@2"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := nodeOf(t, test.machine)
+			for position, uses := range test.held {
+				hold(t, n, position, uses...)
+			}
+			choice, ok := fit.Choose(n, test.demand(n))
+			if ok != (test.want != nil) {
+				t.Fatalf("served: %v, want %v", ok, test.want)
+			}
+			if diff := cmp.Diff(test.want, names(n, choice)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestChooseFindsIffThereIs compares with a search that tries everything.
+func TestChooseFindsIffThereIs(t *testing.T) {
+	t.Parallel()
+	machines := []*fit.Node{nodeOf(t, "h100x2"), nodeOf(t, "a30x4l40sx4"), nodeOf(t, "rtxpro6000x4"), nodeOf(t, "dgx1")}
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNode(t, machines)
+		d := drawDemand(t, n)
+		reference := &exhaustive{node: n, demand: d}
+		want, decided := reference.search()
+		if !decided {
+			t.Skip("too many ways")
+		}
+		choice, ok := fit.Choose(n, d)
+		if ok != (want != nil) {
+			t.Fatalf("%s: served %v, the exhaustive search says %v", describe(n, d), ok, want)
+		}
+		if !ok {
+			return
+		}
+		if err := valid(n, d, choice); err != nil {
+			t.Fatalf("%s: %v: %v", describe(n, d), choice, err)
+		}
+		var alternatives []int
+		for _, pick := range choice.Picks {
+			alternatives = append(alternatives, pick.Alternative)
+		}
+		if !slices.Equal(alternatives, want) {
+			t.Fatalf("%s: alternatives %v, want %v", describe(n, d), alternatives, want)
+		}
+		again, _ := fit.Choose(n, d)
+		if diff := cmp.Diff(choice, again); diff != "" {
+			t.Fatalf("chose differently: %s", diff)
+		}
+	})
+}
+
+func describe(n *fit.Node, d *fit.Demand) string {
+	text := ""
+	for i, g := range n.GPUs {
+		text += fmt.Sprintf("gpu %d: %v %v %v withheld %v; ", i, g.Occupancy.Shape(), g.Occupancy.Placements(), g.Occupancy.Shared(), g.Occupancy.Withheld())
+	}
+	for _, r := range d.Requests {
+		for _, a := range r.Alternatives {
+			text += fmt.Sprintf("%s %d x %s, ", r.Name, a.Count, a.Wants)
+		}
+	}
+	for _, c := range d.Constraints {
+		text += fmt.Sprintf("%s distinct %v %v, ", c.Attribute, c.Distinct, c.Members)
+	}
+	return text
+}

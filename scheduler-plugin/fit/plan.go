@@ -1,0 +1,97 @@
+package fit
+
+import "slices"
+
+// mostSets is how many ways to choose the sets of whole GPUs are tried for a demand that asks for more.
+const mostSets = 32
+
+// plan finds the devices for the values that are fixed, and keeps them if they are the best so far.
+// Requests for several whole GPUs get the best sets that leave enough to the others. When none of the
+// first mostSets does, any way to serve them counts.
+func (c *search) plan() {
+	p := planner{search: c}
+	for g, items := range c.items() {
+		p.ways = append(p.ways, c.ways(g, items))
+	}
+	if p.sets(0, joined{part: part{served: c.nothing()}}); p.tried == 0 || !p.found {
+		p.rest(joined{part: part{served: c.nothing()}})
+	}
+}
+
+// planner tries sets for the teams among the classes, one team after the other.
+type planner struct {
+	*search
+	// ways are by GPU.
+	ways [][]way
+	// taken are the GPUs of the sets chosen so far, given their devices.
+	taken []int
+	given []given
+	tried int
+	found bool
+}
+
+// sets chooses a set for the first team from the class on, and then for those after it.
+func (p *planner) sets(from int, start joined) {
+	next := from
+	for next < len(p.classes) && !p.classes[next].whole(p.node.Devices) {
+		next++
+	}
+	if next == len(p.classes) {
+		if len(p.given) > 0 {
+			p.tried++
+			p.rest(start)
+		}
+		return
+	}
+	for _, set := range p.candidates(next, start.spent) {
+		if p.tried >= mostSets {
+			return
+		}
+		p.choose(next, set, start)
+	}
+}
+
+// choose goes on with the set for the class.
+func (p *planner) choose(class int, set devices, start joined) {
+	taken, chosen := len(p.taken), len(p.given)
+	for i, device := range set.devices {
+		p.taken = append(p.taken, set.gpus[i])
+		p.given = append(p.given, given{class, device})
+		start.served = start.served.plus(class)
+	}
+	start.spent = set.spent
+	p.sets(class+1, start)
+	p.taken, p.given = p.taken[:taken], p.given[:chosen]
+}
+
+// rest serves what the sets leave to be served, and keeps the plan if it is the best.
+func (p *planner) rest(start joined) {
+	ways := slices.Clone(p.ways)
+	for _, g := range p.taken {
+		ways[g] = ways[g][:1]
+	}
+	more, ok := p.join(ways, start)
+	if !ok {
+		return
+	}
+	p.found = true
+	all := slices.Concat(p.given, more)
+	found := &plan{devices: p.byClass(all)}
+	found.outcome = p.outcomeOf(found.devices)
+	found.score = p.score(found.outcome)
+	if p.best == nil || found.score > p.best.score {
+		p.best = found
+	}
+}
+
+// byClass returns the devices by class, ascending.
+func (c *search) byClass(all []given) [][]int {
+	devices := make([][]int, len(c.classes))
+	for _, g := range all {
+		devices[g.class] = append(devices[g.class], g.device)
+	}
+	for i := range devices {
+		slices.Sort(devices[i])
+	}
+	return devices
+}

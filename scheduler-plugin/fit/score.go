@@ -1,0 +1,62 @@
+package fit
+
+// outcome is what a choice does to the node, as far as it compares nodes.
+type outcome struct {
+	// rank is the sum of eight less the position of the alternative over all requests that have a choice.
+	rank int
+	// quality is that of the worst set of whole GPUs, up to perfect.
+	quality int
+	// loss is the value lost, residual what the node's residual loses.
+	loss     int64
+	residual int64
+	// opened is the number of GPUs that were idle.
+	opened int
+	// holders is the number of instances on the GPUs of the choice, free that of free slices, or for a
+	// share the sixteenths of the GPU that are left.
+	holders, free int
+}
+
+// The fields of a score, from the least to the most important, and their widths in bits.
+const (
+	usedBits     = 4
+	freeBits     = 4
+	holdersBits  = 4
+	openedBits   = 5
+	residualBits = 10
+	lossBits     = 16
+	qualityBits  = 10
+	rankBits     = 10
+)
+
+// score packs the outcome so that the greater number is the better choice. By importance: the
+// alternatives served, as kube-scheduler ranks them; the quality of the sets of whole GPUs; the least loss
+// of potential, which is value and, far below it, residual; the fewest idle GPUs opened; the most
+// instances on the GPUs taken from, the fewest free slices there; the most GPUs in use on the node. A
+// number that is too large for its field counts as the largest that is not.
+func (s *sight) score(o outcome) int64 {
+	used := 0
+	for i := range s.gpus {
+		if !s.gpus[i].idle {
+			used++
+		}
+	}
+	packed := field(0, o.rank, rankBits)
+	packed = field(packed, o.quality, qualityBits)
+	packed = lessIsBetter(packed, o.loss, lossBits)
+	// A sixteenth of a GPU in a team is what the score tells apart.
+	packed = lessIsBetter(packed, o.residual/(share/16), residualBits)
+	packed = lessIsBetter(packed, int64(o.opened), openedBits)
+	packed = field(packed, o.holders, holdersBits)
+	packed = lessIsBetter(packed, int64(o.free), freeBits)
+	return field(packed, used, usedBits)
+}
+
+func field(packed int64, value, width int) int64 {
+	most := int64(1)<<width - 1
+	return packed<<width | min(max(int64(value), 0), most)
+}
+
+func lessIsBetter(packed, value int64, width int) int64 {
+	most := int64(1)<<width - 1
+	return packed<<width | most - min(max(value, 0), most)
+}

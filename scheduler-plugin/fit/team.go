@@ -1,0 +1,123 @@
+package fit
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// team is a request for whole GPUs: every candidate is one.
+type team struct {
+	*sight
+	// idle are the GPUs that can be taken, in order, device the device by GPU.
+	idle   []int
+	device []int
+	// alike reports that all GPUs that can be taken are worth the same.
+	alike bool
+}
+
+// team returns the alternative as a team, and false when not all candidates are whole GPUs.
+func (s *sight) team(a *Alternative) (team, bool) {
+	t := team{sight: s, device: make([]int, len(s.gpus)), alike: true}
+	for i := range t.device {
+		t.device[i] = -1
+	}
+	for device := range a.Candidates.all {
+		d := &s.node.Devices[device]
+		if d.Use.Shape != gpu.Whole && d.Use.Shape != gpu.VFIO {
+			return team{}, false
+		}
+		if s.gpus[d.GPU].idle && t.device[d.GPU] < 0 {
+			t.device[d.GPU] = device
+		}
+	}
+	for g, device := range t.device {
+		if device >= 0 {
+			t.idle = append(t.idle, g)
+			t.alike = t.alike && s.gpus[g].row.value == s.gpus[t.idle[0]].row.value
+		}
+	}
+	return t, true
+}
+
+// choose returns the devices of the best k GPUs.
+func (t *team) choose(k int) ([]int, outcome, bool) {
+	if len(t.idle) < k {
+		return nil, outcome{}, false
+	}
+	var chosen []int
+	if t.tables != nil {
+		chosen = t.best(k)
+	} else {
+		byValue := slices.Clone(t.idle)
+		slices.SortStableFunc(byValue, func(a, b int) int { return cmp.Compare(t.gpus[a].row.value, t.gpus[b].row.value) })
+		chosen = t.wiring.roughChoose(byValue, k)
+	}
+	o := t.take(chosen)
+	for i, g := range chosen {
+		chosen[i] = t.device[g]
+	}
+	slices.Sort(chosen)
+	return chosen, o, true
+}
+
+// best returns the best set by the tables: the best quality, of equal ones that of least value, then the
+// least residual.
+func (t *team) best(k int) []int {
+	from, best := setOf(t.idle), gpuSet(0)
+	if t.alike && from == t.sight.idle {
+		return members(t.tables.choose(from, k))
+	}
+	for set := range subsets(from, k) {
+		if best == 0 || t.compare(set, best) < 0 {
+			best = set
+		}
+	}
+	return members(best)
+}
+
+// value returns what the GPUs of the set are worth.
+func (t *team) value(set gpuSet) int64 {
+	var value int64
+	for g := range set.all {
+		value += int64(t.gpus[g].row.value)
+	}
+	return value
+}
+
+// take returns the outcome of taking the GPUs.
+func (s *sight) take(gpus []int) outcome {
+	o := outcome{quality: s.wiring.quality(gpus), opened: len(gpus)}
+	for _, g := range gpus {
+		o.loss += int64(s.gpus[g].row.value)
+	}
+	o.residual = s.lost(gpus)
+	return o
+}
+
+// lost returns what the node's residual loses with the GPUs.
+func (s *sight) lost(gpus []int) int64 {
+	if s.tables == nil {
+		return 0
+	}
+	return s.tables.lost(s.idle, setOf(gpus))
+}
+
+// setOf returns the set of the GPUs, which are among the first mostTabled.
+func setOf(gpus []int) gpuSet {
+	var set gpuSet
+	for _, g := range gpus {
+		set |= 1 << g
+	}
+	return set
+}
+
+// members lists the set.
+func members(set gpuSet) []int {
+	all := make([]int, 0, set.count())
+	for g := range set.all {
+		all = append(all, g)
+	}
+	return all
+}

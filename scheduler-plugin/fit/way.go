@@ -1,0 +1,202 @@
+package fit
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// served counts the devices by class, a byte each.
+type served string
+
+func (s served) plus(class int) served {
+	counts := []byte(s)
+	counts[class]++
+	return served(counts)
+}
+
+// given is a device given to a class.
+type given struct{ class, device int }
+
+// way is a way in which one GPU serves a part of a demand.
+type way struct {
+	served served
+	spent  spent
+	cost   cost
+	given  []given
+}
+
+// cost is what a part of a plan costs.
+type cost struct {
+	loss, residual               int64
+	opened, holders, free, waste int
+}
+
+func (c cost) plus(other cost) cost {
+	return cost{
+		loss: c.loss + other.loss, residual: c.residual + other.residual, opened: c.opened + other.opened,
+		holders: c.holders + other.holders, free: c.free + other.free, waste: c.waste + other.waste,
+	}
+}
+
+func (c cost) compare(other cost) int {
+	return cmp.Or(cmp.Compare(c.loss, other.loss), cmp.Compare(c.residual, other.residual), cmp.Compare(c.opened, other.opened),
+		cmp.Compare(other.holders, c.holders), cmp.Compare(c.free, other.free), cmp.Compare(c.waste, other.waste))
+}
+
+// item is a device that a GPU can give, at most once: to one of the classes.
+type item struct {
+	device  int
+	classes []int
+}
+
+// items returns what the GPUs can give, by GPU. A shared device is an item for every class, and for every
+// member of it: each may take a share.
+func (c *search) items() [][]item {
+	byDevice := map[int][]int{}
+	for i := range c.classes {
+		for device := range c.classes[i].alternative.Candidates.all {
+			if c.allowed(i, device) {
+				byDevice[device] = append(byDevice[device], i)
+			}
+		}
+	}
+	all := make([][]item, len(c.gpus))
+	for device := range c.node.Devices {
+		takers, d := byDevice[device], c.node.Devices[device]
+		switch {
+		case len(takers) == 0:
+		case !d.Use.Shape.Shared():
+			all[d.GPU] = append(all[d.GPU], item{device, takers})
+		default:
+			for _, class := range takers {
+				for range c.classes[class].members {
+					all[d.GPU] = append(all[d.GPU], item{device, []int{class}})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// step is a state of a GPU on the way through its items.
+type step struct {
+	occupancy gpu.Occupancy
+	served    served
+	spent     spent
+	// from is the position of the step before, given what was added to it.
+	from  int
+	given given
+}
+
+// mark is what of a step matters to the items that follow.
+type mark struct {
+	slices  gpu.Mask
+	engines gpu.Engines
+	shape   gpu.Shape
+	shared  gpu.Share
+	served  served
+	spent   spent
+}
+
+func (s *step) mark() mark {
+	o := s.occupancy
+	return mark{slices: o.Taken(), engines: o.Engines(), shape: o.Shape(), shared: o.Shared(), served: s.served, spent: s.spent}
+}
+
+// ways returns the ways of the GPU: for every part that it can serve the one that costs least. The first
+// one serves nothing.
+func (c *search) ways(position int, items []item) []way {
+	start := step{occupancy: c.gpus[position].gpu.Occupancy, served: c.nothing(), from: -1}
+	steps, known := []step{start}, map[mark]bool{start.mark(): true}
+	for _, item := range items {
+		for i := range steps {
+			for _, class := range item.classes {
+				next, ok := c.give(steps[i], given{class, item.device})
+				if ok && !known[next.mark()] {
+					next.from = i
+					known[next.mark()] = true
+					steps = append(steps, next)
+				}
+			}
+		}
+	}
+	return c.cheapest(position, steps)
+}
+
+// nothing returns the counts of a demand of which nothing is served.
+func (c *search) nothing() served { return served(make([]byte, len(c.classes))) }
+
+// give returns the step with the device given to the class, and false when that is not possible.
+func (c *search) give(s step, g given) (step, bool) {
+	class := &c.classes[g.class]
+	if int(s.served[g.class]) >= class.need() {
+		return s, false
+	}
+	use := c.node.Devices[g.device].Use
+	use.Share = class.alternative.share(g.device)
+	if !s.occupancy.Fits(use) {
+		return s, false
+	}
+	after, ok := c.spend(s.spent, g.class, g.device)
+	if !ok {
+		return s, false
+	}
+	taken, err := s.occupancy.Take(use)
+	if err != nil {
+		return s, false
+	}
+	return step{occupancy: taken, served: s.served.plus(g.class), spent: after, given: g}, true
+}
+
+// part is what a way serves and spends.
+type part struct {
+	served served
+	spent  spent
+}
+
+// cheapest returns, of the steps that serve the same, those that cost least.
+func (c *search) cheapest(position int, steps []step) []way {
+	var ways []way
+	at, last := map[part]int{}, []int{}
+	for i := range steps {
+		w := way{served: steps[i].served, spent: steps[i].spent, cost: c.cost(position, &steps[i])}
+		known, ok := at[part{w.served, w.spent}]
+		switch {
+		case !ok:
+			at[part{w.served, w.spent}] = len(ways)
+			ways, last = append(ways, w), append(last, i)
+		case w.cost.compare(ways[known].cost) < 0:
+			ways[known], last[known] = w, i
+		}
+	}
+	for w, i := range last {
+		for ; steps[i].from >= 0; i = steps[i].from {
+			ways[w].given = append(ways[w].given, steps[i].given)
+		}
+		slices.Reverse(ways[w].given)
+	}
+	return ways
+}
+
+// cost returns what the GPU loses by the step.
+func (c *search) cost(position int, s *step) cost {
+	g := &c.gpus[position]
+	before, kind := g.gpu.Occupancy, g.gpu.Kind
+	if s.occupancy == before {
+		return cost{}
+	}
+	after := kind.Value(kind.State(s.occupancy))
+	total := cost{loss: int64(g.row.value - after)}
+	if s.occupancy.Shape() == gpu.MIG {
+		total.holders, total.free = before.Holders(), before.Free().Count()
+	}
+	if g.idle {
+		total.opened, total.residual = 1, g.residual
+	}
+	if left := s.occupancy.Left().MemoryBytes; s.occupancy.Shape().Shared() && before.Total().MemoryBytes > 0 {
+		total.waste = int(left >> 20)
+	}
+	return total
+}
