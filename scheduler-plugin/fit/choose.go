@@ -21,8 +21,7 @@ func Choose(n *Node, d *Demand) (Choice, bool) {
 func (s *sight) single(d *Demand) (Choice, bool) {
 	alternatives := d.Requests[0].Alternatives
 	for i := range alternatives {
-		devices, o, ok := s.serve(d, i)
-		if ok {
+		if devices, o, ok := s.serve(d, i); ok {
 			o.rank = rankOf(d.Requests[0], i)
 			return Choice{Picks: []Pick{{Alternative: i, Devices: devices}}, Score: s.score(o)}, true
 		}
@@ -52,7 +51,11 @@ func (s *sight) serve(d *Demand, alternative int) ([]int, outcome, bool) {
 			return t.choose(a.Count)
 		}
 	}
-	return s.search(d, []int{alternative})
+	best := s.serveAll(d, []int{alternative})
+	if best == nil {
+		return nil, outcome{}, false
+	}
+	return best.picks[0].Devices, best.outcome, true
 }
 
 // one returns the best device for an alternative that needs one.

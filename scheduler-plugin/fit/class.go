@@ -1,10 +1,6 @@
 package fit
 
-import (
-	"slices"
-
-	"github.com/tessera-gpu/tessera/api/gpu"
-)
+import "slices"
 
 // class is one or more requests that a search need not tell apart, each by the alternative that is tried.
 type class struct {
@@ -57,17 +53,4 @@ func bound(d *Demand, request, alternative int) []int {
 		}
 	}
 	return all
-}
-
-// whole reports whether the class is a team: several whole GPUs for one request.
-func (c *class) whole(devices []Device) bool {
-	if c.each < 2 {
-		return false
-	}
-	for device := range c.alternative.Candidates.all {
-		if shape := devices[device].Use.Shape; shape != gpu.Whole && shape != gpu.VFIO {
-			return false
-		}
-	}
-	return true
 }

@@ -58,3 +58,23 @@ func (a *Alternative) share(device int) gpu.Share {
 	}
 	return a.Shares[device]
 }
+
+// use returns what the device takes when it serves the alternative.
+func (a *Alternative) use(n *Node, device int) gpu.Use {
+	use := n.Devices[device].Use
+	use.Share = a.share(device)
+	return use
+}
+
+// whole reports whether the alternative asks for a team: several whole GPUs.
+func (a *Alternative) whole(devices []Device) bool {
+	if a.Count < 2 {
+		return false
+	}
+	for device := range a.Candidates.all {
+		if shape := devices[device].Use.Shape; shape != gpu.Whole && shape != gpu.VFIO {
+			return false
+		}
+	}
+	return true
+}

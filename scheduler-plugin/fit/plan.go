@@ -33,7 +33,7 @@ type planner struct {
 // sets chooses a set for the first team from the class on, and then for those after it.
 func (p *planner) sets(from int, start joined) {
 	next := from
-	for next < len(p.classes) && !p.classes[next].whole(p.node.Devices) {
+	for next < len(p.classes) && !p.classes[next].alternative.whole(p.node.Devices) {
 		next++
 	}
 	if next == len(p.classes) {
@@ -76,22 +76,28 @@ func (p *planner) rest(start joined) {
 	}
 	p.found = true
 	all := slices.Concat(p.given, more)
-	found := &plan{devices: p.byClass(all)}
-	found.outcome = p.outcomeOf(found.devices)
+	found := &plan{picks: p.picks(all)}
+	found.outcome = p.outcomeOf(p.demand, found.picks)
 	found.score = p.score(found.outcome)
 	if p.best == nil || found.score > p.best.score {
 		p.best = found
 	}
 }
 
-// byClass returns the devices by class, ascending.
-func (c *search) byClass(all []given) [][]int {
-	devices := make([][]int, len(c.classes))
-	for _, g := range all {
-		devices[g.class] = append(devices[g.class], g.device)
+// picks deals the devices out to the requests, ascending.
+func (c *search) picks(all []given) []Pick {
+	picks := make([]Pick, len(c.alternatives))
+	for i, class := range c.classes {
+		var devices []int
+		for _, g := range all {
+			if g.class == i {
+				devices = append(devices, g.device)
+			}
+		}
+		slices.Sort(devices)
+		for m, request := range class.members {
+			picks[request] = Pick{Alternative: c.alternatives[request], Devices: devices[m*class.each : (m+1)*class.each]}
+		}
 	}
-	for i := range devices {
-		slices.Sort(devices[i])
-	}
-	return devices
+	return picks
 }

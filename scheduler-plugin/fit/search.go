@@ -8,8 +8,10 @@ package fit
 // requests, not on the number of devices. The value that a matchAttribute demands is fixed before.
 type search struct {
 	*sight
-	demand  *Demand
-	classes []class
+	demand *Demand
+	// alternatives are those of the requests that are to be served, which are the first ones.
+	alternatives []int
+	classes      []class
 	// values are, by constraint, the value that all members must have; for a distinctAttribute they are 0.
 	values []int32
 	// distinct numbers what distinctAttributes tell apart.
@@ -18,9 +20,9 @@ type search struct {
 	best *plan
 }
 
-// plan is an answer: by class, the devices.
+// plan is an answer.
 type plan struct {
-	devices [][]int
+	picks   []Pick
 	outcome outcome
 	score   int64
 }
@@ -36,13 +38,16 @@ func (s *sight) several(d *Demand) (Choice, bool) {
 func (s *sight) extend(d *Demand, chosen []int) (Choice, bool) {
 	next := len(chosen)
 	if next == len(d.Requests) {
-		picks, score, ok := s.serveAll(d, chosen)
-		return Choice{Picks: picks, Score: score}, ok
+		best := s.serveAll(d, chosen)
+		if best == nil {
+			return Choice{}, false
+		}
+		return Choice{Picks: best.picks, Score: best.score}, true
 	}
 	for i := range d.Requests[next].Alternatives {
 		tried := append(chosen, i)
 		if len(tried) < len(d.Requests) && hasChoice(d) {
-			if _, _, ok := s.serveAll(d, tried); !ok {
+			if s.serveAll(d, tried) == nil {
 				continue
 			}
 		}
@@ -62,39 +67,15 @@ func hasChoice(d *Demand) bool {
 	return false
 }
 
-// serveAll serves the first requests of the demand, with these alternatives.
-func (s *sight) serveAll(d *Demand, alternatives []int) ([]Pick, int64, bool) {
+// serveAll serves the first requests of the demand, with these alternatives; nil when that is impossible.
+func (s *sight) serveAll(d *Demand, alternatives []int) *plan {
 	c := newSearch(s, d, alternatives)
 	c.match(0)
-	if c.best == nil {
-		return nil, 0, false
-	}
-	picks := make([]Pick, len(alternatives))
-	for i, class := range c.classes {
-		devices := c.best.devices[i]
-		for m, request := range class.members {
-			picks[request] = Pick{Alternative: alternatives[request], Devices: devices[m*class.each : (m+1)*class.each]}
-		}
-	}
-	o := c.best.outcome
-	for request, alternative := range alternatives {
-		o.rank += rankOf(d.Requests[request], alternative)
-	}
-	return picks, s.score(o), true
-}
-
-// search serves the only request of the demand.
-func (s *sight) search(d *Demand, alternatives []int) ([]int, outcome, bool) {
-	c := newSearch(s, d, alternatives)
-	c.match(0)
-	if c.best == nil {
-		return nil, outcome{}, false
-	}
-	return c.best.devices[0], c.best.outcome, true
+	return c.best
 }
 
 func newSearch(s *sight, d *Demand, alternatives []int) *search {
-	c := &search{sight: s, demand: d, classes: classes(d, alternatives), values: make([]int32, len(d.Constraints))}
+	c := &search{sight: s, demand: d, alternatives: alternatives, classes: classes(d, alternatives), values: make([]int32, len(d.Constraints))}
 	c.distinct = newNumbering(c)
 	return c
 }

@@ -3,8 +3,6 @@ package fit
 import (
 	"cmp"
 	"slices"
-
-	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
 // devices is a set of whole GPUs for a class, and what is spent with it.
@@ -86,47 +84,4 @@ func (p *planner) devicesOf(t *team, class int, gpus []int, before spent) (devic
 func (t *team) compare(a, b gpuSet) int {
 	return cmp.Or(cmp.Compare(t.tables.weakest[b], t.tables.weakest[a]), cmp.Compare(t.value(a), t.value(b)),
 		cmp.Compare(t.tables.lost(t.sight.idle, a), t.tables.lost(t.sight.idle, b)), cmp.Compare(a, b))
-}
-
-// outcomeOf returns what it does to the node when the classes get the devices.
-func (c *search) outcomeOf(byClass [][]int) outcome {
-	o := outcome{quality: perfect}
-	after := make([]gpu.Occupancy, len(c.gpus))
-	for g := range after {
-		after[g] = c.gpus[g].gpu.Occupancy
-	}
-	for i, given := range byClass {
-		class := &c.classes[i]
-		var gpus []int
-		for _, device := range given {
-			d := c.node.Devices[device]
-			d.Use.Share = class.alternative.share(device)
-			if next, err := after[d.GPU].Take(d.Use); err == nil {
-				after[d.GPU] = next
-			}
-			gpus = append(gpus, d.GPU)
-		}
-		if class.whole(c.node.Devices) {
-			o.quality = min(o.quality, c.wiring.quality(gpus))
-		}
-	}
-	c.judge(&o, after)
-	return o
-}
-
-// judge adds what the GPUs lose.
-func (c *search) judge(o *outcome, after []gpu.Occupancy) {
-	var opened []int
-	for g := range after {
-		s := step{occupancy: after[g]}
-		cost := c.cost(g, &s)
-		o.loss += cost.loss
-		o.holders += cost.holders
-		o.free += cost.free
-		if cost.opened > 0 {
-			opened = append(opened, g)
-		}
-	}
-	o.opened = len(opened)
-	o.residual = c.lost(opened)
 }

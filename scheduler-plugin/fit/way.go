@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -25,24 +24,6 @@ type way struct {
 	spent  spent
 	cost   cost
 	given  []given
-}
-
-// cost is what a part of a plan costs.
-type cost struct {
-	loss, residual               int64
-	opened, holders, free, waste int
-}
-
-func (c cost) plus(other cost) cost {
-	return cost{
-		loss: c.loss + other.loss, residual: c.residual + other.residual, opened: c.opened + other.opened,
-		holders: c.holders + other.holders, free: c.free + other.free, waste: c.waste + other.waste,
-	}
-}
-
-func (c cost) compare(other cost) int {
-	return cmp.Or(cmp.Compare(c.loss, other.loss), cmp.Compare(c.residual, other.residual), cmp.Compare(c.opened, other.opened),
-		cmp.Compare(other.holders, c.holders), cmp.Compare(c.free, other.free), cmp.Compare(c.waste, other.waste))
 }
 
 // item is a device that a GPU can give, at most once: to one of the classes.
@@ -134,8 +115,7 @@ func (c *search) give(s step, g given) (step, bool) {
 	if int(s.served[g.class]) >= class.need() {
 		return s, false
 	}
-	use := c.node.Devices[g.device].Use
-	use.Share = class.alternative.share(g.device)
+	use := class.alternative.use(c.node, g.device)
 	if !s.occupancy.Fits(use) {
 		return s, false
 	}
@@ -161,7 +141,7 @@ func (c *search) cheapest(position int, steps []step) []way {
 	var ways []way
 	at, last := map[part]int{}, []int{}
 	for i := range steps {
-		w := way{served: steps[i].served, spent: steps[i].spent, cost: c.cost(position, &steps[i])}
+		w := way{served: steps[i].served, spent: steps[i].spent, cost: c.cost(position, steps[i].occupancy)}
 		known, ok := at[part{w.served, w.spent}]
 		switch {
 		case !ok:
@@ -178,25 +158,4 @@ func (c *search) cheapest(position int, steps []step) []way {
 		slices.Reverse(ways[w].given)
 	}
 	return ways
-}
-
-// cost returns what the GPU loses by the step.
-func (c *search) cost(position int, s *step) cost {
-	g := &c.gpus[position]
-	before, kind := g.gpu.Occupancy, g.gpu.Kind
-	if s.occupancy == before {
-		return cost{}
-	}
-	after := kind.Value(kind.State(s.occupancy))
-	total := cost{loss: int64(g.row.value - after)}
-	if s.occupancy.Shape() == gpu.MIG {
-		total.holders, total.free = before.Holders(), before.Free().Count()
-	}
-	if g.idle {
-		total.opened, total.residual = 1, g.residual
-	}
-	if left := s.occupancy.Left().MemoryBytes; s.occupancy.Shape().Shared() && before.Total().MemoryBytes > 0 {
-		total.waste = int(left >> 20)
-	}
-	return total
 }

@@ -1,0 +1,68 @@
+package fit_test
+
+import (
+	"testing"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// half holds something of every other GPU.
+func half(b *testing.B, machine string) *fit.Node {
+	b.Helper()
+	n := nodeOf(b, machine)
+	for g := 0; g < len(n.GPUs); g += 2 {
+		if geometry := n.GPUs[g].Kind.Geometry; geometry != nil {
+			profile := geometry.Profiles()[0]
+			hold(b, n, g, mig(geometry.Placements(profile.ID)[g%3]))
+		} else {
+			hold(b, n, g, gpu.Use{Shape: gpu.Whole})
+		}
+	}
+	return n
+}
+
+// BenchmarkChoose measures one node.
+func BenchmarkChoose(b *testing.B) {
+	h100 := half(b, "h100x8")
+	empty := nodeOf(b, "h100x8")
+	mixed := nodeOf(b, "mixed16")
+	rtx := half(b, "rtxpro6000x4")
+	two := demand(asks(h100, 1, gpu.MIG, "1g.10gb"))
+	two.Requests = append(two.Requests, demand(asks(h100, 1, gpu.MIG, "3g.40gb")).Requests...)
+	same := demand(asks(empty, 4, gpu.Whole, ""))
+	constraint := fit.Constraint{Attribute: "numaNode", Members: []fit.Member{{Request: 0, Alternative: -1}}}
+	for _, d := range empty.Devices {
+		constraint.Values = append(constraint.Values, int32(empty.GPUs[d.GPU].NUMA+1))
+	}
+	same.Constraints = append(same.Constraints, constraint)
+	for _, bench := range []struct {
+		name   string
+		node   *fit.Node
+		demand *fit.Demand
+	}{
+		{"8xH100/1g", h100, demand(asks(h100, 1, gpu.MIG, "1g.10gb"))},
+		{"8xH100/3g", h100, demand(asks(h100, 1, gpu.MIG, "3g.40gb"))},
+		{"8xH100/any-mig", h100, &fit.Demand{Requests: []fit.Request{{Alternatives: []fit.Alternative{{Count: 1, Candidates: selected(h100, func(d fit.Device) bool { return d.Use.Shape == gpu.MIG })}}}}}},
+		{"4xRTX/1g", rtx, demand(asks(rtx, 1, gpu.MIG, "1g.24gb"))},
+		{"8xH100/1-whole", empty, demand(asks(empty, 1, gpu.Whole, ""))},
+		{"8xH100/2-whole", h100, demand(asks(h100, 2, gpu.Whole, ""))},
+		{"8xH100/4-whole", empty, demand(asks(empty, 4, gpu.Whole, ""))},
+		{"8xH100/8-whole", empty, demand(asks(empty, 8, gpu.Whole, ""))},
+		{"16-mixed/8-whole", mixed, demand(asks(mixed, 8, gpu.Whole, ""))},
+		{"8xH100/mps", h100, demand(asks(h100, 1, gpu.MPS, ""))},
+		{"8xH100/1g+3g", h100, two},
+		{"8xH100/3-of-1g", h100, demand(asks(h100, 3, gpu.MIG, "1g.10gb"))},
+		{"8xH100/4-whole-one-NUMA", empty, same},
+	} {
+		b.Run(bench.name, func(b *testing.B) {
+			b.ReportAllocs()
+			if _, ok := fit.Choose(bench.node, bench.demand); !ok {
+				b.Fatal("not served")
+			}
+			for b.Loop() {
+				fit.Choose(bench.node, bench.demand)
+			}
+		})
+	}
+}

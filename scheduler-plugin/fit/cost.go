@@ -1,0 +1,95 @@
+package fit
+
+import (
+	"cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// cost is what a GPU loses. Costs of different GPUs can be added, the residual only roughly: it is what
+// opening the GPU alone would take.
+type cost struct {
+	loss, residual        int64
+	opened, holders, free int
+	// unshared is the memory that is left on a shared GPU, in MiB.
+	unshared int
+}
+
+func (c cost) plus(other cost) cost {
+	return cost{
+		loss: c.loss + other.loss, residual: c.residual + other.residual, opened: c.opened + other.opened,
+		holders: c.holders + other.holders, free: c.free + other.free, unshared: c.unshared + other.unshared,
+	}
+}
+
+// compare returns a negative number when c is less; the fields count in the order of Choice.Score.
+func (c cost) compare(other cost) int {
+	return cmp.Or(cmp.Compare(c.loss, other.loss), cmp.Compare(c.residual, other.residual), cmp.Compare(c.opened, other.opened),
+		cmp.Compare(other.holders, c.holders), cmp.Compare(c.free, other.free), cmp.Compare(c.unshared, other.unshared))
+}
+
+// cost returns what the GPU loses when it holds what is in after.
+func (s *sight) cost(position int, after gpu.Occupancy) cost {
+	g := &s.gpus[position]
+	before, kind := g.gpu.Occupancy, g.gpu.Kind
+	if after == before {
+		return cost{}
+	}
+	total := cost{loss: int64(g.row.value - kind.Value(kind.State(after)))}
+	if after.Shape() == gpu.MIG {
+		total.holders, total.free = before.Holders(), before.Free().Count()
+	}
+	if g.idle {
+		total.opened, total.residual = 1, g.residual
+	}
+	if after.Shape().Shared() && before.Total().MemoryBytes > 0 {
+		total.unshared = int(after.Left().MemoryBytes >> 20)
+	}
+	return total
+}
+
+// outcomeOf returns what the picks, which can be taken together, do to the node.
+func (s *sight) outcomeOf(d *Demand, picks []Pick) outcome {
+	o := outcome{quality: perfect}
+	after := map[int]gpu.Occupancy{}
+	for r, pick := range picks {
+		a := &d.Requests[r].Alternatives[pick.Alternative]
+		o.rank += rankOf(d.Requests[r], pick.Alternative)
+		var gpus []int
+		for _, device := range pick.Devices {
+			g := s.node.Devices[device].GPU
+			before, touched := after[g]
+			if !touched {
+				before = s.node.GPUs[g].Occupancy
+			}
+			// An error would leave the GPU as it is: what cannot be taken costs nothing.
+			after[g], _ = before.Take(a.use(s.node, device))
+			gpus = append(gpus, g)
+		}
+		if a.whole(s.node.Devices) {
+			o.quality = min(o.quality, s.wiring.quality(gpus))
+		}
+	}
+	s.judge(&o, after)
+	return o
+}
+
+// judge adds what the GPUs lose that hold what is in after.
+func (s *sight) judge(o *outcome, after map[int]gpu.Occupancy) {
+	var opened []int
+	for g := range s.gpus {
+		occupancy, touched := after[g]
+		if !touched {
+			continue
+		}
+		cost := s.cost(g, occupancy)
+		o.loss += cost.loss
+		o.holders += cost.holders
+		o.free += cost.free
+		if cost.opened > 0 {
+			opened = append(opened, g)
+		}
+	}
+	o.opened = len(opened)
+	o.residual = s.lost(opened)
+}

@@ -1,0 +1,60 @@
+package fit
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Describe says in words what the choice takes and what it costs the node, for people: which devices,
+// what part of the node's worth is lost (Kind.Value over Unit), how good a set of whole GPUs is and how
+// many idle GPUs it opens. The choice must be one of Choose for the node and the demand.
+func Describe(n *Node, d *Demand, c Choice) string {
+	var parts []string
+	for r, pick := range c.Picks {
+		a := &d.Requests[r].Alternatives[pick.Alternative]
+		name := d.Requests[r].Name
+		if a.Name != "" {
+			name += "/" + a.Name
+		}
+		var devices []string
+		for _, device := range pick.Devices {
+			devices = append(devices, deviceName(n, device))
+		}
+		parts = append(parts, name+": "+strings.Join(devices, ", "))
+	}
+	return strings.Join(parts, "; ") + "; " + price(n, d, c)
+}
+
+// deviceName says what a device is.
+func deviceName(n *Node, device int) string {
+	d := &n.Devices[device]
+	g := &n.GPUs[d.GPU]
+	switch d.Use.Shape {
+	case gpu.MIG:
+		p, _ := g.Kind.Geometry.Profile(d.Use.Placement.Profile)
+		return fmt.Sprintf("%s at slice %d of %s", p.Name, d.Use.Placement.Start, g.Name)
+	case gpu.Whole:
+		return g.Name
+	case gpu.TimeShare, gpu.MPS, gpu.VFIO, gpu.Monitor, gpu.None:
+	}
+	return fmt.Sprintf("%s as %v", g.Name, d.Use.Shape)
+}
+
+// price says what the choice costs.
+func price(n *Node, d *Demand, c Choice) string {
+	s := look(n, nil)
+	o := s.outcomeOf(d, c.Picks)
+	worth := int64(0)
+	for i := range s.gpus {
+		worth += int64(s.gpus[i].row.value)
+	}
+	text := fmt.Sprintf("costs %.1f of %.1f, opens %s", float64(o.loss)/Unit, float64(worth)/Unit, plural(o.opened, "idle GPU"))
+	for r, pick := range c.Picks {
+		if d.Requests[r].Alternatives[pick.Alternative].whole(n.Devices) {
+			return text + fmt.Sprintf(", quality of the set %.2f", float64(o.quality)/perfect)
+		}
+	}
+	return text
+}
