@@ -3,6 +3,7 @@ package plugin_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"testing"
@@ -20,7 +21,6 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/events"
-	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/testing/defaults"
@@ -40,19 +40,18 @@ type cluster struct {
 	tb     testing.TB
 	ctx    context.Context
 	client *fake.Clientset
-	plugin *plugin.Plugin
 }
 
 // newCluster starts a scheduler on what the API server has.
 func newCluster(tb testing.TB, args string, objects ...runtime.Object) *cluster {
 	tb.Helper()
-	return start(tb, ours(args), objects...)
+	return start(tb, ours(args), nil, objects...)
 }
 
 // newStockCluster starts a scheduler with the in-tree plugin.
 func newStockCluster(tb testing.TB, objects ...runtime.Object) *cluster {
 	tb.Helper()
-	return start(tb, schedulerconfig.KubeSchedulerProfile{SchedulerName: v1.DefaultSchedulerName, Plugins: defaults.PluginsV1, PluginConfig: defaults.PluginConfigsV1}, objects...)
+	return start(tb, schedulerconfig.KubeSchedulerProfile{SchedulerName: v1.DefaultSchedulerName, Plugins: defaults.PluginsV1, PluginConfig: defaults.PluginConfigsV1}, nil, objects...)
 }
 
 // ours is the default profile with our plugin in the place of the in-tree one.
@@ -76,7 +75,7 @@ func ours(args string) schedulerconfig.KubeSchedulerProfile {
 	}
 }
 
-func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, objects ...runtime.Object) *cluster {
+func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, others frameworkruntime.Registry, objects ...runtime.Object) *cluster {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	c := &cluster{tb: tb, ctx: ctx, client: fake.NewClientset()}
@@ -85,14 +84,8 @@ func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, objects 
 		c.create(object)
 	}
 	factory := informers.NewSharedInformerFactory(c.client, 0)
-	made := plugin.NewFactory()
-	registry := frameworkruntime.Registry{plugin.Name: func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
-		p, err := made.New(ctx, args, h)
-		if err == nil {
-			c.plugin, _ = p.(*plugin.Plugin)
-		}
-		return p, err
-	}}
+	registry := frameworkruntime.Registry{plugin.Name: plugin.NewFactory().New}
+	maps.Copy(registry, others)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})
 	s, err := scheduler.New(ctx, c.client, factory, nil, func(name string) events.EventRecorderLogger {
 		return broadcaster.NewRecorder(nil, name)
@@ -306,7 +299,7 @@ func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice
 		n.GPUs[i].UUID = gputest.UUID(node, i)
 	}
 	pool, err := wire.Encode(n, wire.Options{Driver: driver, Offer: gpu.Offer{
-		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS}, Shares: 10,
+		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 10,
 	}})
 	if err != nil {
 		tb.Fatal(err)
@@ -354,6 +347,7 @@ func classes() []runtime.Object {
 	}
 	add("gpu", "nvidia.com/gpu", of("gpu"))
 	add("timeshare", "", of("timeshare"))
+	add("monitor", "", of("monitor"))
 	for _, profile := range []string{"1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb"} {
 		add(profile, "nvidia.com/mig-"+profile, fmt.Sprintf("%s && device.attributes[%q].profile == %q", of("mig"), driver, profile))
 	}

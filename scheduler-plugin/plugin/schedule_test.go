@@ -1,15 +1,180 @@
 package plugin_test
 
 import (
+	"fmt"
+	"slices"
 	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
-func TestPodGetsADevice(t *testing.T) {
-	c := newCluster(t, "", machines(t, "h100x8", 2)...)
-	c.run("a", "1g.10gb", 1)
-	node := c.bound("a")
-	t.Log(node, devices(c.claim("a")))
-	if got := len(devices(c.claim("a"))); got != 1 {
-		t.Errorf("the pod on %s has %d devices, want 1", node, got)
+// step creates objects, among them one pod, and says whether it gets a node.
+type step struct {
+	objects []runtime.Object
+	pod     string
+	refused bool
+}
+
+// running is a step with a pod that gets a node, waiting one with a pod that does not.
+func running(objects ...runtime.Object) step {
+	s := step{objects: objects}
+	for _, object := range objects {
+		if pod, ok := object.(*v1.Pod); ok {
+			s.pod = pod.Name
+		}
+	}
+	return s
+}
+
+func waiting(objects ...runtime.Object) step {
+	s := running(objects...)
+	s.refused = true
+	return s
+}
+
+// with returns the claim with its request changed.
+func with(claim *resourceapi.ResourceClaim, change func(*resourceapi.DeviceRequest)) *resourceapi.ResourceClaim {
+	change(&claim.Spec.Devices.Requests[0])
+	return claim
+}
+
+// either returns a claim for the first of the classes that is available.
+func either(name string, classes ...string) *resourceapi.ResourceClaim {
+	claim := ask(name, classes[0], 1)
+	claim.Spec.Devices.Requests[0].Exactly = nil
+	for i, class := range classes {
+		claim.Spec.Devices.Requests[0].FirstAvailable = append(claim.Spec.Devices.Requests[0].FirstAvailable, resourceapi.DeviceSubRequest{
+			Name: fmt.Sprintf("s%d", i), DeviceClassName: class, AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+		})
+	}
+	return claim
+}
+
+// wants returns a pod that asks for an extended resource.
+func wants(name, resourceName string, count int64) *v1.Pod {
+	pod := newPod(name)
+	pod.Spec.Containers[0].Resources.Requests[v1.ResourceName(resourceName)] = *resource.NewQuantity(count, resource.DecimalSI)
+	return pod
+}
+
+// nics returns a slice of another driver's devices on the node, or on every node when it has no name.
+func nics(node string, count int) *resourceapi.ResourceSlice {
+	slice := &resourceapi.ResourceSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: "nics-" + node},
+		Spec:       resourceapi.ResourceSliceSpec{Driver: "nic.example.com", NodeName: &node, Pool: resourceapi.ResourcePool{Name: "nics-" + node, Generation: 1, ResourceSliceCount: 1}},
+	}
+	if node == "" {
+		everywhere := true
+		slice.Spec.NodeName, slice.Spec.AllNodes = nil, &everywhere
+	}
+	for i := range count {
+		slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: fmt.Sprintf("nic-%d", i)})
+	}
+	return slice
+}
+
+// TestScheduling says of pods whether they run; the in-tree plugin is held to the same.
+func TestScheduling(t *testing.T) {
+	all := func(r *resourceapi.DeviceRequest) {
+		r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
+	}
+	admin := func(r *resourceapi.DeviceRequest) {
+		yes := true
+		r.Exactly.AdminAccess = &yes
+	}
+	scenarios := map[string]struct {
+		objects []runtime.Object
+		steps   []step
+	}{
+		"without claims": {nil, []step{running(newPod("a"))}},
+		"one slice":      {nil, []step{running(ask("a", "1g.10gb", 1), newPod("a", "a"))}},
+		"both GPUs, then nothing is left": {nil, []step{
+			running(ask("a", "gpu", 2), newPod("a", "a")),
+			waiting(ask("b", "1g.10gb", 1), newPod("b", "b")),
+		}},
+		"more than the node has":           {nil, []step{waiting(ask("a", "gpu", 3), newPod("a", "a"))}},
+		"a class that is missing":          {nil, []step{waiting(ask("a", "none", 1), newPod("a", "a"))}},
+		"a claim that comes after its pod": {nil, []step{running(newPod("a", "a"), ask("a", "gpu", 1))}},
+		"two claims":                       {nil, []step{running(ask("a1", "3g.40gb", 1), ask("a2", "gpu", 1), newPod("a", "a1", "a2"))}},
+		"a shared claim": {nil, []step{
+			running(ask("a", "gpu", 1), newPod("a", "a")),
+			running(newPod("b", "a")),
+		}},
+		"a claim that is allocated and one that is not": {nil, []step{
+			running(ask("a", "gpu", 1), newPod("a", "a")),
+			running(ask("b", "1g.10gb", 1), newPod("b", "a", "b")),
+		}},
+		"the second alternative": {nil, []step{
+			running(ask("a", "gpu", 1), newPod("a", "a")),
+			running(ask("b", "1g.10gb", 1), newPod("b", "b")),
+			running(either("c", "gpu", "1g.10gb"), newPod("c", "c")),
+		}},
+		"time slices": {nil, []step{
+			running(ask("a", "timeshare", 1), newPod("a", "a")),
+			running(ask("b", "timeshare", 1), newPod("b", "b")),
+			running(ask("c", "gpu", 1), newPod("c", "c")),
+		}},
+		"all GPUs": {nil, []step{
+			running(with(ask("a", "gpu", 1), all), newPod("a", "a")),
+			waiting(ask("b", "gpu", 1), newPod("b", "b")),
+		}},
+		"not all GPUs are free": {nil, []step{
+			running(ask("a", "1g.10gb", 1), newPod("a", "a")),
+			waiting(with(ask("b", "gpu", 1), all), newPod("b", "b")),
+		}},
+		"admin access to a GPU in use": {nil, []step{
+			running(ask("a", "gpu", 2), newPod("a", "a")),
+			running(with(ask("b", "monitor", 1), admin), newPod("b", "b")),
+		}},
+		"an extended resource": {nil, []step{
+			running(wants("a", "nvidia.com/gpu", 2)),
+			waiting(wants("b", "nvidia.com/mig-1g.10gb", 1)),
+		}},
+		"an extended resource and a claim": {nil, []step{
+			func() step {
+				pod := wants("a", "nvidia.com/mig-1g.10gb", 2)
+				pod.Spec.ResourceClaims = newPod("a", "a").Spec.ResourceClaims
+				return running(ask("a", "gpu", 1), pod)
+			}(),
+		}},
+		"another driver's device beside": {[]runtime.Object{nics("node-0", 1)}, []step{
+			running(ask("a", "gpu", 1), newPod("a", "a")),
+			running(ask("b1", "nic", 1), ask("b2", "gpu", 1), newPod("b", "b1", "b2")),
+			waiting(ask("c", "nic", 1), newPod("c", "c")),
+		}},
+		"a device that roams": {[]runtime.Object{nics("", 1)}, []step{
+			running(ask("a1", "nic", 1), ask("a2", "gpu", 1), newPod("a", "a1", "a2")),
+			waiting(ask("b", "nic", 1), newPod("b", "b")),
+		}},
+	}
+	for name, scenario := range scenarios {
+		t.Run(name, func(t *testing.T) {
+			objects := slices.Concat(machines(t, "h100x2", 1), scenario.objects)
+			t.Run("tessera", func(t *testing.T) { play(t, newCluster(t, "", objects...), scenario.steps) })
+			t.Run("in-tree", func(t *testing.T) { play(t, newStockCluster(t, objects...), scenario.steps) })
+		})
+	}
+}
+
+func play(t *testing.T, c *cluster, steps []step) {
+	t.Helper()
+	for _, s := range steps {
+		for _, object := range s.objects {
+			c.create(object)
+		}
+		if s.refused {
+			t.Log(c.pending(s.pod))
+			continue
+		}
+		c.bound(s.pod)
+		for _, claim := range c.pod(s.pod).Spec.ResourceClaims {
+			if len(devices(c.claim(*claim.ResourceClaimName))) == 0 {
+				t.Errorf("pod %s runs, and its claim %s holds nothing", s.pod, *claim.ResourceClaimName)
+			}
+		}
 	}
 }
