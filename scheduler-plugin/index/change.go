@@ -150,7 +150,7 @@ func (x *Index) renew(n *node, revision uint64) {
 		if n.content == nil {
 			n.content, n.contentChanged = x.read(n), revision
 		}
-		n.snapshot = n.content.node(header{n.name, revision, n.contentChanged}, n.held(), n.promises)
+		n.snapshot = n.content.node(header{n.name, revision, n.contentChanged}, x.held(n.pools), n.promises)
 		x.snapshots.Store(n.name, n.snapshot)
 	}
 	x.stats.replace(before, n.snapshot)

@@ -2,6 +2,7 @@ package index
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -276,19 +277,37 @@ func (x *Index) touch(p *pool, ch *change) {
 }
 
 // held returns the devices that claims hold of the pools, in order of claim and result.
-func held(pools []*pool) []Held {
-	var all []Held
+func (x *Index) held(pools []*pool) []Held {
+	var holders []*claim
+	here := func(p *pool) bool { return p != nil && len(p.newest) > 0 && p.node == pools[0].node }
 	for _, p := range pools {
-		for _, c := range p.holders {
-			for i := range c.held {
-				if h := &c.held[i]; h.pool() == p.id {
-					all = append(all, Held{Claim: c.name, UID: c.uid, Result: *h.result, InFlight: h.inFlight})
-				}
+		holders = slices.AppendSeq(holders, maps.Values(p.holders))
+	}
+	slices.SortFunc(holders, func(a, b *claim) int {
+		return cmp.Or(cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name), cmp.Compare(a.uid, b.uid))
+	})
+	var all []Held
+	for _, c := range slices.Compact(holders) {
+		for _, h := range c.held {
+			if here(x.pools[h.pool()]) {
+				all = append(all, Held{Claim: c.name, UID: c.uid, Result: *h.result, InFlight: h.inFlight})
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b Held) int {
-		return cmp.Or(cmp.Compare(a.Claim.Namespace, b.Claim.Namespace), cmp.Compare(a.Claim.Name, b.Claim.Name), cmp.Compare(a.UID, b.UID))
-	})
-	return all
+	return once(all)
+}
+
+// once drops the devices in flight that another claim is known to have been given: of a claim that is made
+// for a pod's extended resources the one in flight and the one that is written are two.
+func once(list []Held) []Held {
+	if !slices.ContainsFunc(list, func(h Held) bool { return h.InFlight }) {
+		return list
+	}
+	written := map[deviceID]bool{}
+	for i := range list {
+		if !list[i].InFlight {
+			written[idOf(&list[i].Result)] = true
+		}
+	}
+	return slices.DeleteFunc(list, func(h Held) bool { return h.InFlight && written[idOf(&h.Result)] })
 }

@@ -32,7 +32,7 @@ func (x *Index) roam() *roaming {
 		pools = append(pools, p)
 	}
 	slices.SortFunc(pools, (*pool).compare)
-	r := &roaming{held: held(pools)}
+	r := &roaming{held: x.held(pools)}
 	for _, p := range pools {
 		r.slices = append(r.slices, p.newest...)
 	}

@@ -16,9 +16,6 @@ type header struct {
 	revision, content uint64
 }
 
-// held returns what claims hold of the node.
-func (n *node) held() []Held { return held(n.pools) }
-
 // node returns the node with the devices that are allocated, in order of claim and result, and those that
 // are promised. It depends on nothing else.
 func (c *content) node(h header, allocated []Held, promises []*promise) *Node {
@@ -33,7 +30,7 @@ func (c *content) node(h header, allocated []Held, promises []*promise) *Node {
 		n.Fit.GPUs = slices.Clone(c.gpus)
 	}
 	t := taking{content: c, gpus: n.Fit.GPUs}
-	n.Held = once(allocated)
+	n.Held = allocated
 	for i := range n.Held {
 		t.allocated(&n.Held[i])
 	}
@@ -48,21 +45,6 @@ func (c *content) node(h header, allocated []Held, promises []*promise) *Node {
 	n.Unclear = errors.Join(append(t.problems, c.unclear)...)
 	n.load = n.measure()
 	return n
-}
-
-// once drops the devices in flight that another claim is known to have been given: of a claim that is made
-// for a pod's extended resources the one in flight and the one that is written are two.
-func once(list []Held) []Held {
-	if !slices.ContainsFunc(list, func(h Held) bool { return h.InFlight }) {
-		return list
-	}
-	written := map[deviceID]bool{}
-	for i := range list {
-		if !list[i].InFlight {
-			written[idOf(&list[i].Result)] = true
-		}
-	}
-	return slices.DeleteFunc(list, func(h Held) bool { return h.InFlight && written[idOf(&h.Result)] })
 }
 
 // taking takes devices from the GPUs of a new snapshot.
