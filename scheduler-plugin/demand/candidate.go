@@ -1,6 +1,7 @@
 package demand
 
 import (
+	"errors"
 	"fmt"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -23,12 +24,12 @@ func (a *alternative) on(n *index.Node, stages []*stage) (fit.Alternative, error
 			continue
 		}
 		shape := n.Fit.Devices[i].Use.Shape
-		if err := strange(d, shape); err != nil {
+		if err := errors.Join(strange(d), mistaken(d, shape)); err != nil {
 			return fit.Alternative{}, err
 		}
 		ok, err := a.fits(d)
 		if err != nil {
-			return fit.Alternative{}, fmt.Errorf("device %s: %w", d.Name, err)
+			return fit.Alternative{}, err
 		}
 		if !ok || !a.tolerates(d) {
 			continue
@@ -39,7 +40,7 @@ func (a *alternative) on(n *index.Node, stages []*stage) (fit.Alternative, error
 				asked.Shares = make([]gpu.Share, len(n.Devices))
 			}
 			if asked.Shares[i], err = a.share(d, n.Driver); err != nil {
-				return fit.Alternative{}, fmt.Errorf("device %s: %w", d.Name, err)
+				return fit.Alternative{}, err
 			}
 		}
 	}
@@ -69,22 +70,29 @@ func (a *alternative) toleratesTaint(taint resourceapi.DeviceTaint) bool {
 	return false
 }
 
-// strange says why only the in-tree allocator can decide about the device, nil when it is as ours are.
-func strange(d *resourceapi.Device, shape gpu.Shape) error {
-	shared := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
+// strange says why only the in-tree allocator can decide about the device, nil when it is as ours are. It
+// does not name the device: what it says is remembered for others that are like it.
+func strange(d *resourceapi.Device) error {
 	switch {
 	case len(d.BindingConditions) > 0 || len(d.BindingFailureConditions) > 0:
-		return fmt.Errorf("device %s has binding conditions", d.Name)
+		return errors.New("a device has binding conditions")
 	case d.BindsToNode != nil:
-		return fmt.Errorf("device %s binds to the node", d.Name)
+		return errors.New("a device binds to the node")
 	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
-		return fmt.Errorf("device %s selects nodes", d.Name)
+		return errors.New("a device selects nodes")
 	case len(d.NodeAllocatableResources) > 0:
-		return fmt.Errorf("device %s takes resources of the node", d.Name)
-	case shared != shape.Shared():
-		return fmt.Errorf("device %s is %v, it allows multiple allocations: %t", d.Name, shape, shared)
+		return errors.New("a device takes resources of the node")
+	}
+	return nil
+}
+
+// mistaken says why fit cannot reckon with the device in the shape.
+func mistaken(d *resourceapi.Device, shape gpu.Shape) error {
+	switch {
 	case shape == gpu.Monitor:
-		return fmt.Errorf("device %s is a monitor", d.Name)
+		return errors.New("a monitor")
+	case shared(d) != shape.Shared():
+		return fmt.Errorf("a device of shape %v that allows multiple allocations: %t", shape, shared(d))
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ func (c *constraint) on(n *index.Node) (fit.Constraint, error) {
 		}
 		v, ok := valueOf(&a)
 		if !ok {
-			return fit.Constraint{}, delegate("device %s: attribute %s is not one plain value", d.Name, c.attribute)
+			return fit.Constraint{}, delegate("attribute %s is not one plain value", c.attribute)
 		}
 		number, known := numbers[v]
 		if !known {

@@ -29,8 +29,8 @@ type Demand struct {
 }
 
 // On returns what is asked of this node. An error wraps ErrDelegate when fit cannot decide it there, such
-// as when devices of another driver match, too. The answer is remembered for nodes of equal Content and
-// must not be changed.
+// as when devices of another driver match, too. The answer is remembered for all nodes whose devices look
+// the same to the demand, and must not be changed.
 func (d *Demand) On(n *index.Node) (*fit.Demand, error) {
 	if n.Unclear != nil {
 		return nil, delegate("node %s: %w", n.Name, n.Unclear)
@@ -62,9 +62,9 @@ func (d *Demand) named(asked *fit.Demand) *fit.Demand {
 	return &renamed
 }
 
-// Forget drops what equal demands remember of a node that is gone.
+// Forget drops what is remembered, for all demands, of a node that is gone.
 func (d *Demand) Forget(node string) {
 	if d.plan != nil {
-		d.plan.forget(node)
+		d.plan.surveys.forget(node)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 )
 
 // sight is what of a device an expression can see, beside its driver and whether it may be allocated
@@ -31,62 +32,71 @@ func union(a, b []read) []read {
 	return all
 }
 
-// glance is the sight of devices of one driver: the names under which what is seen may stand, the one
-// without a domain, in the driver's own, first.
+// names returns the names under which what is read may stand on a device of the driver: in the driver's
+// own domain it may stand without.
+func (r read) names(driver string) []resourceapi.QualifiedName {
+	qualified := resourceapi.QualifiedName(r.domain + "/" + r.id)
+	if r.domain == driver {
+		return []resourceapi.QualifiedName{resourceapi.QualifiedName(r.id), qualified}
+	}
+	return []resourceapi.QualifiedName{qualified}
+}
+
+// glance is the sight of devices of one driver, by the names to look for.
 type glance struct {
 	attributes, capacities [][]resourceapi.QualifiedName
 }
 
 func (s sight) of(driver string) glance {
-	return glance{names(s.attributes, driver), names(s.capacities, driver)}
-}
-
-func names(reads []read, driver string) [][]resourceapi.QualifiedName {
-	all := make([][]resourceapi.QualifiedName, len(reads))
-	for i, r := range reads {
-		if r.domain == driver {
-			all[i] = append(all[i], resourceapi.QualifiedName(r.id))
-		}
-		all[i] = append(all[i], resourceapi.QualifiedName(r.domain+"/"+r.id))
+	var g glance
+	for _, r := range s.attributes {
+		g.attributes = append(g.attributes, r.names(driver))
 	}
-	return all
+	for _, r := range s.capacities {
+		g.capacities = append(g.capacities, r.names(driver))
+	}
+	return g
 }
 
 // append adds how the device looks: devices of one driver that look the same are the same to whoever
 // sees no more of them.
 func (g glance) append(look []byte, d *resourceapi.Device) []byte {
-	if d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations {
+	if shared(d) {
 		look = append(look, '*')
 	}
 	for _, names := range g.attributes {
-		for _, name := range names {
-			a, ok := d.Attributes[name]
-			look = appendAttribute(look, ok, &a)
-			if ok {
-				break
-			}
-		}
+		look = appendAttributes(look, d, names)
 	}
 	for _, names := range g.capacities {
-		for _, name := range names {
-			c, ok := d.Capacity[name]
-			look = appendCapacity(look, ok, &c)
-			if ok {
-				break
-			}
-		}
+		look = appendCapacities(look, d, names)
 	}
 	return look
 }
 
-func appendCapacity(look []byte, ok bool, c *resourceapi.DeviceCapacity) []byte {
-	if !ok {
-		return append(look, '-')
+func appendAttributes(look []byte, d *resourceapi.Device, names []resourceapi.QualifiedName) []byte {
+	for _, name := range names {
+		a, ok := d.Attributes[name]
+		look = appendAttribute(look, ok, &a)
 	}
-	if n, whole := c.Value.AsInt64(); whole {
+	return look
+}
+
+func appendCapacities(look []byte, d *resourceapi.Device, names []resourceapi.QualifiedName) []byte {
+	for _, name := range names {
+		if c, ok := d.Capacity[name]; ok {
+			look = appendQuantity(look, &c.Value)
+			continue
+		}
+		look = append(look, '-')
+	}
+	return look
+}
+
+func appendQuantity(look []byte, q *resource.Quantity) []byte {
+	if n, whole := q.AsInt64(); whole {
 		return binary.AppendVarint(append(look, 'q'), n)
 	}
-	return appendText(append(look, 'Q'), c.Value.String())
+	return appendText(append(look, 'Q'), q.String())
 }
 
 func appendAttribute(look []byte, ok bool, a *resourceapi.DeviceAttribute) []byte {

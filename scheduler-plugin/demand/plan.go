@@ -1,8 +1,10 @@
 package demand
 
 import (
-	"encoding/binary"
+	"crypto/sha256"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -17,103 +19,81 @@ type plan struct {
 	constraints []constraint
 	// stages are those of the alternatives, of all requests in a row.
 	stages [][]*stage
+	// columns are what the demand looks at; blind says that it may look at everything.
+	columns []column
+	blind   bool
+	surveys *surveys
 
 	mu      sync.Mutex
-	answers map[string]answer
-	// shared are the answers by what is in them: nodes of one kind have one in common.
-	shared map[string]*fit.Demand
+	answers map[digest]answer
 	// roamed are the slices that were asked last, err what came of it.
 	roamed []*resourceapi.ResourceSlice
 	err    error
 }
 
-// answer is what is asked of a node of one content.
+// answer is what is asked of nodes that look the same.
 type answer struct {
-	content uint64
-	asked   *fit.Demand
-	err     error
+	asked *fit.Demand
+	err   error
 }
 
-// maxShared bounds the answers that are kept to be shared: a cluster has few kinds of nodes.
-const maxShared = 1024
-
-func newPlan(s *sketch) *plan {
-	return &plan{requests: s.requests, constraints: s.constraints, answers: map[string]answer{}, shared: map[string]*fit.Demand{}}
+func newPlan(s *sketch, stages [][]*stage, surveys *surveys) *plan {
+	p := &plan{requests: s.requests, constraints: s.constraints, stages: stages, surveys: surveys, answers: map[digest]answer{}}
+	var all sight
+	for _, row := range stages {
+		for _, one := range row {
+			all = all.and(one.sight)
+			p.blind = p.blind || one.blind
+		}
+	}
+	for _, c := range s.constraints {
+		domain, id, _ := strings.Cut(string(c.attribute), "/")
+		all = all.and(sight{attributes: []read{{domain, id}}})
+	}
+	p.columns = append(p.columns, column{part: facts})
+	for _, r := range all.attributes {
+		p.columns = append(p.columns, column{attributeValues, r})
+	}
+	for _, r := range all.capacities {
+		p.columns = append(p.columns, column{capacityValues, r})
+	}
+	if s.measured() {
+		p.columns = append(p.columns, column{part: policies})
+	}
+	return p
 }
 
 // on returns what is asked of the node.
 func (p *plan) on(n *index.Node) (*fit.Demand, error) {
+	survey := p.surveys.of(n)
+	if survey.strange != nil {
+		return nil, survey.strange
+	}
+	look := survey.look(n, p.columns)
+	if p.blind {
+		// The node is like no other.
+		look = sha256.Sum256(fmt.Appendf(look[:], "%d %s", n.Content, n.Name))
+	}
 	p.mu.Lock()
-	known, ok := p.answers[n.Name]
+	known, ok := p.answers[look]
 	p.mu.Unlock()
-	if ok && known.content == n.Content {
+	if ok {
 		return known.asked, known.err
 	}
-	asked, err := p.ask(n)
+	asked, err := p.ask(n, survey.groups[1:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if err == nil {
-		asked = p.share(asked)
+	if len(p.answers) >= maxAnswers {
+		clear(p.answers)
 	}
-	p.answers[n.Name] = answer{n.Content, asked, err}
+	p.answers[look] = answer{asked, err}
 	return asked, err
 }
 
-func (p *plan) forget(node string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.answers, node)
-}
-
-// share returns the answer that is kept and equal, or keeps this one.
-func (p *plan) share(asked *fit.Demand) *fit.Demand {
-	key := string(content(asked))
-	if known, ok := p.shared[key]; ok {
-		return known
-	}
-	if len(p.shared) >= maxShared {
-		clear(p.shared)
-	}
-	p.shared[key] = asked
-	return asked
-}
-
-// content returns what differs between the answers of nodes.
-func content(asked *fit.Demand) []byte {
-	var k []byte
-	for _, r := range asked.Requests {
-		for _, a := range r.Alternatives {
-			k = binary.AppendUvarint(k, uint64(len(a.Candidates)))
-			for _, word := range a.Candidates {
-				k = binary.LittleEndian.AppendUint64(k, word)
-			}
-			k = binary.AppendUvarint(k, uint64(len(a.Shares)))
-			for _, s := range a.Shares {
-				k = binary.AppendUvarint(k, s.MemoryBytes)
-				k = binary.AppendVarint(k, int64(s.Shares))
-				k = binary.AppendVarint(k, int64(s.Compute))
-			}
-		}
-	}
-	for _, c := range asked.Constraints {
-		k = binary.AppendUvarint(k, uint64(len(c.Values)))
-		for _, v := range c.Values {
-			k = binary.AppendVarint(k, int64(v))
-		}
-	}
-	return k
-}
-
-// ask works out what is asked of the node.
-func (p *plan) ask(n *index.Node) (*fit.Demand, error) {
-	for _, slice := range n.Slices {
-		if slice.Spec.Driver == n.Driver {
-			if err := strangeSlice(slice); err != nil {
-				return nil, err
-			}
-			continue
-		}
-		if err := p.foreign(slice); err != nil {
+// ask works out what is asked of the node, which has devices of others, too.
+func (p *plan) ask(n *index.Node, others []group) (*fit.Demand, error) {
+	for _, g := range others {
+		if err := p.foreign(g); err != nil {
 			return nil, err
 		}
 	}
@@ -143,21 +123,14 @@ func (p *plan) ask(n *index.Node) (*fit.Demand, error) {
 
 // foreign returns an error when the demand could be served by devices that the index does not follow.
 // Whether they are free is not looked at.
-func (p *plan) foreign(slice *resourceapi.ResourceSlice) error {
-	if len(slice.Spec.Devices) == 0 {
-		return nil
-	}
-	devices := make([]*resourceapi.Device, len(slice.Spec.Devices))
-	for i := range slice.Spec.Devices {
-		devices[i] = &slice.Spec.Devices[i]
-	}
+func (p *plan) foreign(g group) error {
 	for _, stages := range p.stages {
-		matching, err := filter(stages, slice.Spec.Driver, devices)
+		matching, err := filter(stages, g.driver, g.devices)
 		if err != nil {
-			return delegate("driver %s: %w", slice.Spec.Driver, err)
+			return delegate("driver %s: %w", g.driver, err)
 		}
-		if i := first(matching, len(devices)); i >= 0 {
-			return delegate("device %s of driver %s matches, too", devices[i].Name, slice.Spec.Driver)
+		if slices.ContainsFunc(matching, func(word uint64) bool { return word != 0 }) {
+			return delegate("a device of driver %s matches, too", g.driver)
 		}
 	}
 	return nil
@@ -172,7 +145,7 @@ func (p *plan) roams(roaming []*resourceapi.ResourceSlice) error {
 	}
 	p.roamed, p.err = roaming, nil
 	for _, slice := range roaming {
-		if p.err = p.foreign(slice); p.err != nil {
+		if p.err = p.foreign(groupOf(slice)); p.err != nil {
 			break
 		}
 	}
@@ -192,14 +165,4 @@ func filter(stages []*stage, driver string, devices []*resourceapi.Device) (fit.
 		}
 	}
 	return set, nil
-}
-
-// first returns the first device of the set, -1 for none.
-func first(set fit.Set, devices int) int {
-	for i := range devices {
-		if set.Has(i) {
-			return i
-		}
-	}
-	return -1
 }

@@ -23,6 +23,7 @@ const (
 	maxPlans    = 256
 	maxStages   = 512
 	maxVerdicts = 8192
+	maxAnswers  = 8192
 )
 
 // Reader reads claims. It remembers what selectors say about devices, and is safe for concurrent use.
@@ -34,11 +35,12 @@ type Reader struct {
 	roaming Roaming
 	// plans are by key, stages by the texts of their selectors.
 	plans, stages *lru.Cache
+	surveys       *surveys
 }
 
 // NewReader returns a reader.
 func NewReader(classes Classes, roaming Roaming) *Reader {
-	return &Reader{classes: classes, roaming: roaming, plans: lru.New(maxPlans), stages: lru.New(maxStages)}
+	return &Reader{classes: classes, roaming: roaming, plans: lru.New(maxPlans), stages: lru.New(maxStages), surveys: &surveys{nodes: map[string]*survey{}}}
 }
 
 // Read returns what the claims, which are not allocated, ask for together, in the order in which the pod
@@ -71,16 +73,17 @@ func (r *Reader) plan(key string, s *sketch) (*plan, error) {
 			return p, nil
 		}
 	}
-	p := newPlan(s)
+	var stages [][]*stage
 	for i := range s.requests {
 		for j := range s.requests[i].alternatives {
-			stages, err := r.compile(s.requests[i].alternatives[j].selectors)
+			row, err := r.compile(s.requests[i].alternatives[j].selectors)
 			if err != nil {
 				return nil, delegate("request %s: %w", s.requests[i].name, err)
 			}
-			p.stages = append(p.stages, stages)
+			stages = append(stages, row)
 		}
 	}
+	p := newPlan(s, stages, r.surveys)
 	r.plans.Add(key, p)
 	return p, nil
 }

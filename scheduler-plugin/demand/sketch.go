@@ -129,6 +129,9 @@ func (s *sketch) constraint(c resourceapi.DeviceConstraint, first int) error {
 	if named == nil {
 		return errors.New("a constraint that is not known")
 	}
+	if !strings.Contains(string(*named), "/") {
+		return fmt.Errorf("a constraint on %s, which names no domain", *named)
+	}
 	added := constraint{attribute: *named, distinct: c.MatchAttribute == nil}
 	for i, r := range s.requests[first:] {
 		position := first + i
@@ -159,4 +162,11 @@ func (a *alternative) wants() string {
 		text += fmt.Sprintf("%s%s %s", []string{" with ", ", "}[min(i, 1)], name, q.String())
 	}
 	return text
+}
+
+// measured reports whether anything asks for capacity.
+func (s *sketch) measured() bool {
+	return slices.ContainsFunc(s.requests, func(r request) bool {
+		return slices.ContainsFunc(r.alternatives, func(a alternative) bool { return len(a.capacity) > 0 })
+	})
 }

@@ -1,0 +1,162 @@
+package demand
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// comparisons are what expressions are drawn of: %[1]s is a domain, %[2]s an attribute, %[3]s a value.
+var comparisons = []string{
+	`device.driver == "%[1]s"`,
+	`.device.driver == "%[1]s"`,
+	`device.allowMultipleAllocations`,
+	`device.attributes["%[1]s"].%[2]s == %[3]s`,
+	`device.attributes["%[1]s"]["%[2]s"] == %[3]s`,
+	`device.attributes.%[1]s.%[2]s == %[3]s`,
+	`has(device.attributes["%[1]s"].%[2]s)`,
+	`has(device.attributes.%[1]s)`,
+	`"%[2]s" in device.attributes["%[1]s"]`,
+	`"%[1]s" in device.attributes`,
+	`device.attributes["%[1]s"].?%[2]s.orValue("none") == %[3]s`,
+	`device.attributes["%[1]s"][?"%[2]s"].hasValue()`,
+	`device.attributes[?"%[1]s"].?%[2]s.hasValue()`,
+	`device.attributes["%[1]s"].%[2]s == device.attributes["e"].y`,
+	`device.capacity["%[1]s"].%[2]s.compareTo(quantity("2")) > 0`,
+	`device.capacity["%[1]s"].%[2]s.isLessThan(quantity("1500m"))`,
+	`cel.bind(d, device.attributes["%[1]s"], has(d.%[2]s) && d.%[2]s == %[3]s)`,
+	`cel.bind(d, device.attributes["%[1]s"], d.exists(name, name == "%[2]s"))`,
+	`cel.bind(d, device.attributes, d["%[1]s"].%[2]s == %[3]s)`,
+	`cel.bind(d, device.attributes["%[1]s"].%[2]s, d == %[3]s)`,
+	`cel.bind(device, {"driver": "%[1]s"}, device.driver == "d")`,
+	`device.attributes["%[1]s"].exists(name, name == "%[2]s")`,
+	`["%[2]s", "y"].exists(name, name in device.attributes["%[1]s"])`,
+	`["%[2]s", "y"].all(name, device.attributes["%[1]s"][name] == %[3]s)`,
+	`[%[3]s].exists(device, device == %[3]s)`,
+	`[%[3]s, "b"].exists(v, device.attributes["%[1]s"].%[2]s == v)`,
+	`size(device.attributes["%[1]s"]) > 1`,
+	`(device.allowMultipleAllocations ? device.attributes["%[1]s"] : device.attributes["e"]).%[2]s == %[3]s`,
+	`device.attributes["%[1]s"].%[2]s in [%[3]s, 1, true]`,
+}
+
+func drawExpression(t *rapid.T, depth int) string {
+	if depth == 0 || rapid.IntRange(0, 2).Draw(t, "operator") == 0 {
+		return fmt.Sprintf("("+rapid.SampledFrom(comparisons).Draw(t, "comparison")+")"+`%[4]s`,
+			rapid.SampledFrom([]string{"d", "e"}).Draw(t, "domain"), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "name"),
+			rapid.SampledFrom([]string{`"a"`, `"b"`, `1`, `true`, `semver("1.0.0")`}).Draw(t, "value"), "")
+	}
+	form := rapid.SampledFrom([]string{"%s && %s", "%s || %s", "!(%s) && %s", "(%s ? %s : false)"}).Draw(t, "form")
+	return "(" + fmt.Sprintf(form, drawExpression(t, depth-1), drawExpression(t, depth-1)) + ")"
+}
+
+func drawDevice(t *rapid.T) *resourceapi.Device {
+	d := &resourceapi.Device{Name: "device", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{}, Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{}}
+	if rapid.Bool().Draw(t, "shared") {
+		d.AllowMultipleAllocations = new(rapid.Bool().Draw(t, "allows"))
+	}
+	for _, id := range []resourceapi.QualifiedName{"x", "y"} {
+		// An attribute of the driver's own domain stands with it or without; both would contradict.
+		for _, domain := range []resourceapi.QualifiedName{rapid.SampledFrom([]resourceapi.QualifiedName{"", "d/"}).Draw(t, "own"), "e/"} {
+			switch rapid.IntRange(0, 6).Draw(t, "attribute") {
+			case 0, 1:
+				d.Attributes[domain+id] = resourceapi.DeviceAttribute{StringValue: new(rapid.SampledFrom([]string{"a", "b"}).Draw(t, "text"))}
+			case 2:
+				d.Attributes[domain+id] = resourceapi.DeviceAttribute{IntValue: new(rapid.Int64Range(0, 2).Draw(t, "number"))}
+			case 3:
+				d.Attributes[domain+id] = resourceapi.DeviceAttribute{BoolValue: new(rapid.Bool().Draw(t, "bool"))}
+			case 4:
+				d.Attributes[domain+id] = resourceapi.DeviceAttribute{VersionValue: new(rapid.SampledFrom([]string{"1.0.0", "2.0.0"}).Draw(t, "version"))}
+			}
+			if rapid.Bool().Draw(t, "has capacity") {
+				d.Capacity[domain+id] = resourceapi.DeviceCapacity{Value: resource.MustParse(rapid.SampledFrom([]string{"1", "1Gi", "1500m", "3"}).Draw(t, "capacity"))}
+			}
+		}
+	}
+	return d
+}
+
+// TestStageSaysWhatSelectorsSay compares what is remembered with what the allocator would evaluate.
+func TestStageSaysWhatSelectorsSay(t *testing.T) {
+	t.Parallel()
+	remembered, opaque := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		var row []selector
+		for range rapid.IntRange(1, 2).Draw(t, "selectors") {
+			text := drawExpression(t, 2)
+			s, err := newSelector(text)
+			if err != nil {
+				t.Skipf("%s: %v", text, err)
+			}
+			row = append(row, s)
+			if s.opaque {
+				opaque++
+			}
+		}
+		stage := newStage(row)
+		for range 40 {
+			driver := rapid.SampledFrom([]string{"d", "f"}).Draw(t, "driver")
+			d := drawDevice(t)
+			want, wantErr := evaluate(row, driver, d)
+			all := fit.NewSet(1)
+			all.Add(0)
+			got, err := stage.filter(driver, []*resourceapi.Device{d}, all)
+			if (err != nil) != (wantErr != nil) || err == nil && got.Has(0) != want {
+				t.Fatalf("%s, %s, device %+v: got %v, %v, want %v, %v", row[0].text, row[len(row)-1].text, d, got, err, want, wantErr)
+			}
+		}
+		if stage.evaluated < 40 {
+			remembered++
+		}
+	})
+	if remembered == 0 || opaque == 0 {
+		t.Errorf("%d stages remembered, %d selectors were opaque: both must be tried", remembered, opaque)
+	}
+}
+
+// evaluate says what the allocator would, without any memory.
+func evaluate(row []selector, driver string, d *resourceapi.Device) (bool, error) {
+	for i := range row {
+		matches, err := row[i].matches(driver, d)
+		if err != nil || !matches {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func TestLook(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		expression string
+		attributes []read
+		capacities []read
+		opaque     bool
+	}{
+		{expression: `device.driver == "gpu.tessera.dev"`},
+		{expression: `device.attributes["d"].x == 1 && sign(device.capacity["d"].m) > 0`, attributes: []read{{"d", "x"}}, capacities: []read{{"d", "m"}}},
+		{expression: `cel.bind(d, device.attributes["d"], d.x == 1 && d.y == 2)`, attributes: []read{{"d", "x"}, {"d", "y"}}},
+		{expression: `"x" in device.attributes["d"] || has(device.attributes.d.y)`, attributes: []read{{"d", "x"}, {"d", "y"}}},
+		{expression: `device.attributes["d"].x.startsWith("a")`, attributes: []read{{"d", "x"}}},
+		{expression: `device.attributes["d"].exists(n, n == "x")`, opaque: true},
+		{expression: `"d" in device.attributes`, opaque: true},
+		{expression: `device.attributes["d"][device.driver] == 1`, opaque: true},
+		{expression: `[device].exists(d, d.driver == "d")`, opaque: true},
+		{expression: `cel.bind(d, device, d.driver == "d")`},
+	}
+	for _, test := range tests {
+		s, err := newSelector(test.expression)
+		if err != nil {
+			t.Errorf("%s: %v", test.expression, err)
+			continue
+		}
+		if s.opaque != test.opaque || !s.opaque && (!slices.Equal(s.sight.attributes, test.attributes) || !slices.Equal(s.sight.capacities, test.capacities)) {
+			t.Errorf("%s: sees %+v, opaque %t, want %+v and %+v, opaque %t", test.expression, s.sight, s.opaque, test.attributes, test.capacities, test.opaque)
+		}
+	}
+}
