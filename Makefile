@@ -9,7 +9,7 @@ GO    ?= go
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/tools e2e/oracle e2e/promql $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+MODULES      := . e2e/tools e2e/oracle e2e/promql e2e/upstream $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 FUZZTIME     ?= 30s
@@ -62,6 +62,10 @@ test-integration: lab ## the real agent with a client in kubelet's place, and th
 test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
 	$(GO) test -v -timeout 45m -count=1 $(SUITE) -args -ginkgo.v -ginkgo.no-color
 
+.PHONY: test-upstream
+test-upstream: lab ## kubernetes' own cases for the scheduler, with our plugin in the in-tree one's place (root)
+	$(GO) -C e2e/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
+
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
 	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|^\./(.*)/[^/]*:func (Fuzz\w+)|\1 \2|' | sort | \
@@ -98,13 +102,13 @@ verify-format:
 	[ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags crashtest ./cmd/...
-	for module in e2e/oracle e2e/promql; do $(GO) -C "$$module" vet ./...; done
+	for module in e2e/oracle e2e/promql e2e/upstream; do $(GO) -C "$$module" vet ./...; done
 
 .PHONY: verify-lint
 verify-lint: $(LINT)
 	@echo "== lint"
 	$(LINT) run --allow-parallel-runners ./...
-	for module in e2e/oracle e2e/promql; do (cd "$$module" && $(LINT) run --allow-parallel-runners --config ../../.golangci.yml ./...); done
+	for module in e2e/oracle e2e/promql e2e/upstream; do (cd "$$module" && $(LINT) run --allow-parallel-runners --config ../../.golangci.yml ./...); done
 
 .PHONY: verify-laws
 verify-laws:
