@@ -148,6 +148,7 @@ bench: ## every bench, one after the other, on a machine that does nothing else 
 	@$(MAKE) bench-publish
 	@$(MAKE) bench-hook
 	@$(MAKE) bench-placement
+	@$(MAKE) bench-topology
 
 .PHONY: bench-node
 bench-node: lab ## the agent: latency, memory, idle cost, restarts, upgrades (root)
@@ -173,6 +174,11 @@ bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that dec
 bench-placement: ## MIG placement policies over simulated demand; FULL=1 all of it, OPENB=<folder> a trace
 	$(GO) build -o bin/bench/ ./e2e/bench/placement
 	bin/bench/placement $(BENCHFLAGS)
+
+.PHONY: bench-topology
+bench-topology: ## sets of whole GPUs over simulated demand: the quality of their links
+	$(GO) build -o bin/bench/ ./e2e/bench/topology
+	bin/bench/topology $(BENCHFLAGS)
 
 .PHONY: push
 push: ## build the agent's image and push it: REGISTRY=registry.example.com/tessera [TAG=dev]

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"math/bits"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// chooser chooses k GPUs of a node among its free ones; false when it has none to give.
+type chooser interface {
+	choose(free set, k int) (set, bool)
+}
+
+// lowest takes the first free GPUs, as first fit does.
+type lowest struct{}
+
+func (lowest) choose(free set, k int) (set, bool) {
+	if free.count() < k {
+		return 0, false
+	}
+	var taken set
+	for g := range free.all {
+		if taken.count() < k {
+			taken |= 1 << g
+		}
+	}
+	return taken, true
+}
+
+// pairScores are how close two GPUs are to go-gpuallocator and HAMi, which add up such scores: a hundred per
+// NVLink, beside that for the place on PCIe.
+type pairScores [][]int
+
+func newPairScores(h hardware) pairScores {
+	var p pairScores
+	for _, a := range h.gpus {
+		var row []int
+		for b := range h.gpus {
+			row = append(row, pairScore(a.Link(b), a.NUMA == h.gpus[b].NUMA))
+		}
+		p = append(p, row)
+	}
+	return p
+}
+
+func pairScore(l gpu.Link, sameNUMA bool) int {
+	switch l {
+	case gpu.LinkSelf:
+		return 0
+	case gpu.LinkSystem:
+		return 10
+	case gpu.LinkNode:
+		return 20
+	case gpu.LinkHostBridge:
+		return 30
+	case gpu.LinkMultiSwitch:
+		return 40
+	case gpu.LinkSwitch:
+		return 50
+	default:
+		if sameNUMA {
+			return 100*l.NVLinks() + 20
+		}
+		return 100*l.NVLinks() + 10
+	}
+}
+
+// sum returns the score of the set: that of all its pairs.
+func (p pairScores) sum(s set) int {
+	sum := 0
+	for a := range s.all {
+		for b := range (s &^ (1<<(a+1) - 1)).all {
+			sum += p[a][b]
+		}
+	}
+	return sum
+}
+
+// hami takes the set whose pairs score most, and a single GPU where the others are farthest.
+type hami struct{ pairScores }
+
+func (p hami) choose(free set, k int) (set, bool) {
+	if free.count() < k {
+		return 0, false
+	}
+	var best set
+	most := -1 << 31
+	free.choose(k, func(s set) {
+		score := p.sum(s)
+		if k == 1 {
+			score = -p.sum(free) + p.sum(free&^s)
+		}
+		if score > most {
+			best, most = s, score
+		}
+	})
+	return best, true
+}
+
+// partitions takes the best set of the best way to divide all free GPUs into sets of k, one of them smaller
+// where they do not come out even (go-gpuallocator).
+type partitions struct {
+	pairScores
+	// known is the most that a set of GPUs scores when it is divided, by k.
+	known map[int]map[set]int
+}
+
+func newPartitions(h hardware) partitions {
+	return partitions{newPairScores(h), map[int]map[set]int{}}
+}
+
+func (p partitions) choose(free set, k int) (set, bool) {
+	if free.count() < k {
+		return 0, false
+	}
+	if p.known[k] == nil {
+		p.known[k] = map[set]int{0: 0}
+	}
+	var best set
+	most := -1
+	for rest := free; rest != 0; {
+		part := p.next(rest, k)
+		if part.count() == k {
+			if score := p.sum(part); score > most {
+				best, most = part, score
+			}
+		}
+		rest &^= part
+	}
+	return best, true
+}
+
+// divide returns the most that the rest scores when it is divided into sets of k.
+func (p partitions) divide(rest set, k int) int {
+	if known, ok := p.known[k][rest]; ok {
+		return known
+	}
+	part := p.next(rest, k)
+	score := p.sum(part) + p.divide(rest&^part, k)
+	p.known[k][rest] = score
+	return score
+}
+
+// next returns the set that the first GPU of the rest is in when the rest is divided best.
+func (p partitions) next(rest set, k int) set {
+	first := rest & -rest
+	var best set
+	most := -1
+	try := func(others set) {
+		part := first | others
+		if score := p.sum(part) + p.divide(rest&^part, k); score > most {
+			best, most = part, score
+		}
+	}
+	size := min(k, rest.count())
+	(rest &^ first).choose(size-1, try)
+	if odd := rest.count() % k; odd != 0 && size == k {
+		(rest &^ first).choose(odd-1, try)
+	}
+	return best
+}
+
+// blocks gives out aligned blocks of 1, 2, 4 and 8 GPUs only, so that the most large blocks stay whole
+// (Koordinator's fixed partitions).
+type blocks struct{}
+
+func (blocks) choose(free set, k int) (set, bool) {
+	var best set
+	most := -1
+	for start := 0; start < bits.Len32(uint32(free)); start += k {
+		block := set(1<<k-1) << start
+		if block&^free != 0 {
+			continue
+		}
+		if left := intact(free &^ block); left > most {
+			best, most = block, left
+		}
+	}
+	return best, best != 0
+}
+
+// intact weighs the blocks that are free as a whole.
+func intact(free set) int {
+	score := 0
+	for size, weight := range map[int]int{2: 1, 4: 100, 8: 10000} {
+		for start := 0; start < bits.Len32(uint32(free)); start += size {
+			if block := set(1<<size-1) << start; block&^free == 0 {
+				score += weight
+			}
+		}
+	}
+	return score
+}
