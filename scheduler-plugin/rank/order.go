@@ -35,17 +35,21 @@ type Answer struct {
 }
 
 // Best returns the names of at most so many nodes that can serve the demand and that are allowed, the
-// best first. It asks about no more nodes than it must; allow must not call back. The cost is that of
-// the nodes asked about.
+// best first. It asks about no more nodes than it must; allow must not call the order. The cost is that
+// of the nodes asked about.
 func (o *Order) Best(nodes int, allow func(name string) bool) []string {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
 	var best []string
 	o.table.order.Ascend(func(p *place) bool {
-		if len(best) < nodes && allow(p.name) {
+		if len(best) == nodes {
+			return false
+		}
+		// The index does not remember for ever which nodes are gone.
+		if _, known := o.rank.nodes.Node(p.name); known && allow(p.name) {
 			best = append(best, p.name)
 		}
-		return len(best) < nodes
+		return true
 	})
 	return best
 }

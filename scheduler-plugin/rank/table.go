@@ -2,7 +2,8 @@ package rank
 
 import (
 	"cmp"
-	"hash/fnv"
+	"crypto/sha256"
+	"encoding/binary"
 	"maps"
 	"slices"
 	"sync"
@@ -50,9 +51,8 @@ func before(a, b *place) bool {
 }
 
 func mix(name string) uint64 {
-	h := fnv.New64a()
-	_, _ = h.Write([]byte(name))
-	return h.Sum64()
+	sum := sha256.Sum256([]byte(name))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 // update judges the nodes that changed since the last update.

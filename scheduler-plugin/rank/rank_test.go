@@ -1,0 +1,188 @@
+package rank
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// standing is all that an order says.
+type standing struct {
+	Best, Delegated []string
+	Choices         map[string]fit.Choice
+}
+
+func stand(o *Order) standing {
+	s := standing{Best: o.Best(math.MaxInt, anywhere), Delegated: o.Delegated(), Choices: map[string]fit.Choice{}}
+	for _, name := range s.Best {
+		s.Choices[name] = o.On(name, "pod").Choice
+	}
+	return s
+}
+
+// TestOrderEqualsOneFromScratch changes a cluster at random and compares orders that were kept up to date
+// with orders that are made then.
+func TestOrderEqualsOneFromScratch(t *testing.T) {
+	t.Parallel()
+	pools := map[string]wire.Pool{}
+	for _, machine := range []string{"h100x2", "t4x1", "a30x4l40sx4"} {
+		pools[machine] = pool(t, machine, "node")
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		c := newCluster()
+		demands := []*demand.Demand{c.demand(t, "gpu", 1), c.demand(t, "gpu", 2), c.demand(t, "mig", 1), c.demand(t, "timeshare", 1)}
+		kept := New(c.index, 3)
+		claims := map[string]*resourceapi.ResourceClaim{}
+		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
+			node := fmt.Sprintf("node-%d", rapid.IntRange(0, 4).Draw(rt, "node"))
+			switch rapid.IntRange(0, 5).Draw(rt, "event") {
+			case 0:
+				c.leave(node)
+			case 1, 2:
+				c.join(node, pools[rapid.SampledFrom([]string{"h100x2", "t4x1", "a30x4l40sx4"}).Draw(rt, "machine")])
+			case 3:
+				for name, claim := range claims {
+					c.index.DeleteClaim(claim)
+					delete(claims, name)
+				}
+			default:
+				d := rapid.SampledFrom(demands).Draw(rt, "held")
+				if a := kept.Order(d).On(node, "pod"); a.Fits {
+					name := fmt.Sprintf("claim-%d", step)
+					claims[name] = c.claim(name, a.Node, a.Choice)
+					c.index.SetClaim(claims[name])
+				}
+			}
+			d := rapid.SampledFrom(demands).Draw(rt, "demand")
+			got, want := stand(kept.Order(d)), stand(New(c.index, 1).Order(d))
+			if diff := cmp.Diff(want, got); diff != "" {
+				rt.Fatalf("order kept up to date (-from scratch +kept):\n%s", diff)
+			}
+		}
+	})
+}
+
+func TestBest(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	p := pool(t, "h100x2", "node")
+	for i := range 9 {
+		c.join(fmt.Sprintf("node-%d", i), p)
+	}
+	d := c.demand(t, "mig", 1, `device.attributes["gpu.tessera.dev"].profile == "1g.10gb"`)
+	r := New(c.index, 4)
+	empty := r.Order(d)
+	all := empty.Best(100, anywhere)
+	if len(all) != 9 || empty.Count() != 9 {
+		t.Fatalf("best of nine equal nodes: %q, count %d", all, empty.Count())
+	}
+	if slices.IsSorted(all) {
+		t.Errorf("best of equal nodes: in order of name, %q", all)
+	}
+	asked := 0
+	got := empty.Best(2, func(name string) bool { asked++; return name != all[0] })
+	if diff := cmp.Diff(all[1:3], got); diff != "" || asked != 3 {
+		t.Errorf("best two that are allowed (-want +got), %d asked:\n%s", asked, diff)
+	}
+
+	// A GPU that is broken already is the best for the next small one.
+	a := empty.On("node-4", "pod")
+	c.index.SetClaim(c.claim("claim", a.Node, a.Choice))
+	if got := r.Order(d).Best(1, anywhere); len(got) != 1 || got[0] != "node-4" {
+		t.Errorf("best with a small instance on node-4: %q", got)
+	}
+}
+
+func TestOnKnowsWhatChanged(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	c.join("node", pool(t, "t4x1", "node"))
+	c.join("other", pool(t, "t4x1", "other"))
+	d := c.demand(t, "gpu", 1)
+	order := New(c.index, 1).Order(d)
+	before := order.On("node", "pod")
+	if !before.Fits || before.Err != nil {
+		t.Fatalf("an empty node: %+v", before)
+	}
+	promised := c.claim("promise", before.Node, before.Choice).Status.Allocation.Devices.Results
+	c.index.Promise("preemptor", "node", promised)
+	if a := order.On("node", "pod"); a.Fits {
+		t.Errorf("a node promised to somebody else fits: %+v", a.Choice)
+	}
+	if a := order.On("node", "preemptor"); !a.Fits {
+		t.Error("a node promised to the pod itself does not fit")
+	}
+	if a := order.On("elsewhere", "pod"); a.Fits || a.Node != nil || a.Err != nil {
+		t.Errorf("a node that publishes nothing: %+v", a)
+	}
+	c.leave("other")
+	if got := order.Best(2, anywhere); slices.Contains(got, "other") {
+		t.Errorf("best after a node is gone: %q", got)
+	}
+}
+
+func TestDelegated(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	p := pool(t, "t4x1", "node")
+	c.join("whole", p)
+	c.join("torn", p)
+	c.index.DeleteSlice(c.slices["torn"][0])
+	order := New(c.index, 1).Order(c.demand(t, "gpu", 1))
+	if got := order.Delegated(); !slices.Equal(got, []string{"torn"}) || order.Count() != 1 {
+		t.Errorf("delegated %q, %d fit", got, order.Count())
+	}
+	if a := order.On("torn", "pod"); a.Fits || !errors.Is(a.Err, demand.ErrDelegate) {
+		t.Errorf("a node with a pool that is not complete: %+v", a)
+	}
+}
+
+// TestCost counts the nodes that are judged: all for a new demand, then those that changed.
+func TestCost(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	p := pool(t, "t4x1", "node")
+	for i := range 50 {
+		c.join(fmt.Sprintf("node-%02d", i), p)
+	}
+	judged := 0
+	r := New(c.index, 2)
+	r.choose = func(n *fit.Node, d *fit.Demand) (fit.Choice, bool) {
+		judged++
+		return fit.Choose(n, d)
+	}
+	one, other, third := c.demand(t, "gpu", 1), c.demand(t, "timeshare", 1), c.demand(t, "mig", 1)
+	expect := func(step string, d *demand.Demand, want int) {
+		t.Helper()
+		judged = 0
+		order := r.Order(d)
+		order.Best(8, anywhere)
+		order.On("node-07", "pod")
+		if judged != want {
+			t.Errorf("%s: %d nodes judged, want %d", step, judged, want)
+		}
+	}
+	expect("a new demand", one, 50)
+	expect("the same again", one, 0)
+	expect("another", other, 50)
+	a := r.Order(one).On("node-07", "pod")
+	claim := c.claim("claim", a.Node, a.Choice)
+	c.index.SetClaim(claim)
+	expect("a claim more", one, 1)
+	c.join("node-50", p)
+	c.index.DeleteClaim(claim)
+	expect("a node more and a claim less", one, 2)
+	expect("the other meanwhile", other, 2)
+	expect("a third", third, 51)
+	expect("what the third drove out", one, 51)
+}
