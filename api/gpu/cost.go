@@ -17,11 +17,11 @@ type Cost struct {
 func (g *Geometry) Cost(u Use) (Cost, error) {
 	switch u.Shape {
 	case MIG:
-		profile, err := g.Legal(u.Placement)
+		profile, err := g.legal(u.Placement)
 		if err != nil {
 			return Cost{}, err
 		}
-		return Cost{Slices: u.Placement.Mask(), Engines: profile.Engines.only(g.binding)}, nil
+		return Cost{Slices: u.Placement.Mask(), Engines: g.engines[profile]}, nil
 	case Whole, TimeShare, MPS, VFIO:
 		return g.Total(), nil
 	case Monitor:
@@ -33,5 +33,16 @@ func (g *Geometry) Cost(u Use) (Cost, error) {
 
 // Total returns all that a GPU has, which is what a whole GPU costs. It works on a nil Geometry.
 func (g *Geometry) Total() Cost {
-	return Cost{Slices: SpanMask(0, max(1, g.Slices())), Engines: g.Capacity().only(g.BindingEngines())}
+	return Cost{Slices: g.mask(), Engines: g.Capacity().only(g.kinds())}
+}
+
+// mask returns all memory slices; a GPU without MIG counts as one. It works on a nil Geometry.
+func (g *Geometry) mask() Mask { return SpanMask(0, max(1, g.Slices())) }
+
+// kinds returns what BindingEngines copies.
+func (g *Geometry) kinds() []Engine {
+	if g == nil {
+		return nil
+	}
+	return g.binding
 }

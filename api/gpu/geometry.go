@@ -16,6 +16,8 @@ type Geometry struct {
 	capacity Engines
 	binding  []Engine
 	profiles []Profile
+	// engines are, by profile, those of the kinds that bind.
+	engines []Engines
 	// placements are the legal ones, profile by profile, by ascending start.
 	placements []Placement
 	// preferred are the same, within a profile by ascending loss.
@@ -73,7 +75,7 @@ func NewGeometry(profiles []Profile) (*Geometry, error) {
 			g.placements = append(g.placements, Placement{Profile: p.ID, Start: start, Size: p.Size})
 		}
 	}
-	g.binding = bindingEngines(g)
+	g.bind(bindingEngines(g))
 	g.preferred = g.byLoss()
 	return g, nil
 }
@@ -88,6 +90,14 @@ func (p *Profile) validate() error {
 		return fmt.Errorf("profile %q (id %d): placement outside memory slices 0..%d", p.Name, p.ID, MaxSlices-1)
 	}
 	return nil
+}
+
+// bind says which engine kinds can refuse a placement.
+func (g *Geometry) bind(kinds []Engine) {
+	g.binding, g.engines = kinds, make([]Engines, len(g.profiles))
+	for i, p := range g.profiles {
+		g.engines[i] = p.Engines.only(kinds)
+	}
 }
 
 // Slices returns the number of memory slices; 0 for a GPU without MIG.
@@ -109,10 +119,7 @@ func (g *Geometry) Capacity() Engines {
 // BindingEngines returns the engine kinds that can refuse a placement whose memory slices are
 // free; no other kind ever decides.
 func (g *Geometry) BindingEngines() []Engine {
-	if g == nil {
-		return nil
-	}
-	return slices.Clone(g.binding)
+	return slices.Clone(g.kinds())
 }
 
 // Profiles returns the profiles by size, then compute slices, then id. The caller must not change
@@ -138,7 +145,12 @@ func (g *Geometry) index(id int) int {
 	if g == nil {
 		return -1
 	}
-	return slices.IndexFunc(g.profiles, func(p Profile) bool { return p.ID == id })
+	for i := range g.profiles {
+		if g.profiles[i].ID == id {
+			return i
+		}
+	}
+	return -1
 }
 
 // Placements returns every legal placement of the profile, by ascending start.
@@ -163,14 +175,23 @@ func of(id int, placements []Placement) []Placement {
 // Legal returns the profile of the placement when the geometry allows it, and ErrUnsupported with
 // the legal choices otherwise.
 func (g *Geometry) Legal(p Placement) (Profile, error) {
-	profile, ok := g.Profile(p.Profile)
-	switch {
-	case !ok:
-		return Profile{}, fmt.Errorf("%v: no such MIG profile: %w", p, ErrUnsupported)
-	case p.Size != profile.Size || !slices.Contains(profile.Starts, p.Start):
-		return Profile{}, fmt.Errorf("%v: %s takes %d slices from %v: %w", p, profile.Name, profile.Size, profile.Starts, ErrUnsupported)
+	i, err := g.legal(p)
+	if err != nil {
+		return Profile{}, err
 	}
-	return profile, nil
+	return g.profiles[i], nil
+}
+
+// legal returns the position of the profile of a legal placement.
+func (g *Geometry) legal(p Placement) (int, error) {
+	i := g.index(p.Profile)
+	if i < 0 {
+		return i, fmt.Errorf("%v: no such MIG profile: %w", p, ErrUnsupported)
+	}
+	if profile := &g.profiles[i]; p.Size != profile.Size || !slices.Contains(profile.Starts, p.Start) {
+		return i, fmt.Errorf("%v: %s takes %d slices from %v: %w", p, profile.Name, profile.Size, profile.Starts, ErrUnsupported)
+	}
+	return i, nil
 }
 
 // Open returns the placements of the profile that the occupancy leaves free, by ascending start.

@@ -103,7 +103,8 @@ func (o Occupancy) Fits(u Use) bool {
 	switch u.Shape {
 	case MIG:
 		cost, err := o.geometry.Cost(u)
-		return err == nil && o.conflict(u, cost) == nil
+		return err == nil && (o.shape == None || o.shape == MIG) && !cost.Slices.Overlaps(o.taken|o.withheld) &&
+			o.conflict(u, cost) == nil
 	case Whole, VFIO:
 		return o.Idle()
 	case TimeShare, MPS:
@@ -129,9 +130,11 @@ func (o Occupancy) conflict(u Use, cost Cost) error {
 		return u.Share.lacks(o.shared, o.total)
 	case cost.Slices.Overlaps(o.taken):
 		return fmt.Errorf("memory slices %v are taken: %w", cost.Slices&o.taken, ErrOccupied)
+	case cost.Engines == Engines{}:
+		return nil
 	}
 	left := o.geometry.Total().Engines.minus(o.engines)
-	if kind, lacks := left.lacking(cost.Engines, o.geometry.BindingEngines()); lacks {
+	if kind, lacks := left.lacking(cost.Engines, o.geometry.kinds()); lacks {
 		return fmt.Errorf("needs %d %v, %d left: %w", cost.Engines.Count(kind), kind, left.Count(kind), ErrOccupied)
 	}
 	return nil
@@ -171,4 +174,4 @@ func (o Occupancy) Release(u Use) (Occupancy, error) {
 func (o Occupancy) position(p Placement) uint16 { return uint16(o.geometry.index(p.Profile) + 1) }
 
 // all returns the mask of every memory slice; a GPU without MIG counts as one slice.
-func (o Occupancy) all() Mask { return o.geometry.Total().Slices }
+func (o Occupancy) all() Mask { return o.geometry.mask() }

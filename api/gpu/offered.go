@@ -24,12 +24,13 @@ func OfferedGeometry(profiles []Profile, total Cost) (*Geometry, error) {
 	}
 	g.slices = count
 	g.capacity = g.capacity.atLeast(total.Engines)
-	g.binding = nil
+	var binding []Engine
 	for kind := range Engine(engineKinds) {
 		if total.Engines.Count(kind) > 0 {
-			g.binding = append(g.binding, kind)
+			binding = append(binding, kind)
 		}
 	}
+	g.bind(binding)
 	for i := range g.profiles {
 		g.profiles[i].MaxInstances = g.most(g.profiles[i].ID)
 	}

@@ -1,5 +1,7 @@
 package fit
 
+import "math/bits"
+
 // Choose returns the best devices that the node has for the demand, and false when it has none. Of
 // alternatives it takes the first that lets all requests be served, as the API demands: those of the first
 // request change last. Of devices it takes those whose loss leaves most to the demands to come, in the
@@ -12,16 +14,23 @@ func Choose(n *Node, d *Demand) (Choice, bool) {
 	var buffer [fewGPUs]outlook
 	s := look(n, buffer[:0])
 	if len(d.Requests) == 1 {
-		return s.single(d)
+		return s.single(n, d)
 	}
-	return s.several(d)
+	return survey(n).several(d)
+}
+
+// survey returns the sight of the node for a search that goes through memory. Those that do not keep
+// theirs on the stack.
+func survey(n *Node) *sight {
+	s := look(n, nil)
+	return &s
 }
 
 // single serves the only request of the demand.
-func (s *sight) single(d *Demand) (Choice, bool) {
+func (s *sight) single(n *Node, d *Demand) (Choice, bool) {
 	alternatives := d.Requests[0].Alternatives
 	for i := range alternatives {
-		if devices, o, ok := s.serve(d, i); ok {
+		if devices, o, ok := s.serve(n, d, i); ok {
 			o.rank = rankOf(d.Requests[0], i)
 			return Choice{Picks: []Pick{{Alternative: i, Devices: devices}}, Score: s.score(o)}, true
 		}
@@ -41,7 +50,7 @@ func rankOf(r Request, alternative int) int {
 }
 
 // serve returns the devices for an alternative of the only request.
-func (s *sight) serve(d *Demand, alternative int) ([]int, outcome, bool) {
+func (s *sight) serve(n *Node, d *Demand, alternative int) ([]int, outcome, bool) {
 	a := &d.Requests[0].Alternatives[alternative]
 	if len(d.Constraints) == 0 {
 		if a.Count == 1 {
@@ -51,7 +60,7 @@ func (s *sight) serve(d *Demand, alternative int) ([]int, outcome, bool) {
 			return t.choose(a.Count)
 		}
 	}
-	best := s.serveAll(d, []int{alternative})
+	best := survey(n).serveAll(d, []int{alternative})
 	if best == nil {
 		return nil, outcome{}, false
 	}
@@ -62,10 +71,16 @@ func (s *sight) serve(d *Demand, alternative int) ([]int, outcome, bool) {
 func (s *sight) one(a *Alternative) ([]int, outcome, bool) {
 	var best offer
 	found := false
-	for device := range a.Candidates.all {
-		o, free := s.offer(device, a.share(device))
-		if free && (!found || o.compare(&best) < 0) {
-			best, found = o, true
+	for i, word := range a.Candidates {
+		for ; word != 0; word &= word - 1 {
+			device := i*64 + bits.TrailingZeros64(word)
+			if loss, free := s.loss(device); !free || found && loss > best.Loss {
+				continue
+			}
+			o, free := s.offer(device, a.share(device))
+			if free && (!found || o.compare(&best) < 0) {
+				best, found = o, true
+			}
 		}
 	}
 	if !found {

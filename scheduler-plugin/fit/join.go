@@ -11,8 +11,8 @@ type joined struct {
 	way  *way
 }
 
-// join serves all classes by the GPUs, each in one of its ways, and returns false when they cannot.
-func (c *search) join(ways [][]way, start joined) (all []given, ok bool) {
+// join serves all classes by the GPUs, and returns the way of each; nil when they cannot.
+func (c *search) join(ways [][]way, start joined) []*way {
 	most := c.most(ways)
 	layers := [][]joined{{start}}
 	for g := range ways {
@@ -26,13 +26,14 @@ func (c *search) join(ways [][]way, start joined) (all []given, ok bool) {
 		}
 	}
 	if best < 0 {
-		return nil, false
+		return nil
 	}
+	chosen := make([]*way, len(ways))
 	for g := len(ways); g > 0; g-- {
-		all = append(all, layers[g][best].way.given...)
+		chosen[g-1] = layers[g][best].way
 		best = layers[g][best].from
 	}
-	return all, true
+	return chosen
 }
 
 // most returns, by GPU, how many devices of each class it and those after it can give at most.
@@ -64,6 +65,9 @@ func (c *search) layer(before []joined, ways []way, position int, most []int) []
 				continue
 			}
 			next.from = from
+			if next.way.cost.opened > 0 {
+				next.cost.residual += c.gpus[position].residual
+			}
 			next.spent = c.distinct.after(next.spent, position)
 			known, ok := at[next.part]
 			switch {

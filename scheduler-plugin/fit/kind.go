@@ -13,6 +13,8 @@ type Kind struct {
 	Geometry *gpu.Geometry
 
 	profiles []profile
+	// ids are those of the profiles.
+	ids []int
 	// granule is the number of memory slices in the unit of the masks, granules how many units there are.
 	granule, granules int
 	// engines are the kinds of engines that a State counts.
@@ -41,7 +43,6 @@ type counted struct {
 
 // profile is a MIG profile as the tables see it.
 type profile struct {
-	id     int
 	weight int32
 	// windows are the legal placements, in the order in which equal losses are preferred.
 	windows []window
@@ -61,7 +62,8 @@ func NewKind(g *gpu.Geometry, w Weights) *Kind {
 	states := k.count(g)
 	weights := w.of(g.Profiles())
 	for i, p := range g.Profiles() {
-		k.profiles = append(k.profiles, profile{id: p.ID, weight: weights[i], windows: k.windows(p)})
+		k.profiles = append(k.profiles, profile{weight: weights[i], windows: k.windows(p)})
+		k.ids = append(k.ids, p.ID)
 	}
 	k.rows = make([]atomic.Pointer[row], states)
 	return k
@@ -191,8 +193,8 @@ func (k *Kind) Release(s State, p gpu.Placement) State {
 
 // position returns that of the profile, or -1.
 func (k *Kind) position(id int) int {
-	for i := range k.profiles {
-		if k.profiles[i].id == id {
+	for i, known := range k.ids {
+		if known == id {
 			return i
 		}
 	}

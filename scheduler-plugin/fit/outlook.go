@@ -10,6 +10,8 @@ import (
 type outlook struct {
 	gpu *GPU
 	row *row
+	// holders is how many uses it holds, free how many memory slices it has free.
+	holders, free int
 	// idle reports that nothing is held or withheld, residual what the node's residual loses when the
 	// GPU is opened.
 	idle     bool
@@ -36,6 +38,7 @@ func look(n *Node, buffer []outlook) sight {
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
 		o := outlook{gpu: g, row: g.Kind.row(g.Kind.State(g.Occupancy)), idle: g.Occupancy.Idle()}
+		o.holders, o.free = g.Occupancy.Holders(), g.Occupancy.Free().Count()
 		if o.idle && i < mostTabled {
 			s.idle |= 1 << i
 		}
@@ -51,6 +54,21 @@ func look(n *Node, buffer []outlook) sight {
 		}
 	}
 	return s
+}
+
+// loss returns no more than what the device costs, quickly, and false only when it is not free.
+func (s *sight) loss(device int) (int32, bool) {
+	d := &s.node.Devices[device]
+	if d.Use.Shape != gpu.MIG {
+		return 0, true
+	}
+	g := &s.gpus[d.GPU]
+	kind := g.gpu.Kind
+	option, _ := kind.option(g.row, kind.position(d.Use.Placement.Profile), d.Use.Placement)
+	if option == nil {
+		return 0, false
+	}
+	return option.Loss, true
 }
 
 // offer is what taking a device costs.
@@ -108,7 +126,7 @@ func (s *sight) offer(device int, share gpu.Share) (offer, bool) {
 
 // open adds what it costs to take an idle GPU as a whole.
 func (s *sight) open(g *outlook, o *offer) {
-	o.Loss, o.residual, o.opens, o.Free = g.row.value, g.residual, true, g.gpu.Occupancy.Free().Count()
+	o.Loss, o.residual, o.opens, o.Free = g.row.value, g.residual, true, g.free
 }
 
 // offerSlices adds what a MIG placement costs, and reports whether it is free.
@@ -119,7 +137,7 @@ func (s *sight) offerSlices(d *Device, o *offer) bool {
 	if option == nil || !kind.exact && !g.gpu.Occupancy.Fits(d.Use) {
 		return false
 	}
-	o.Bid = Bid{Loss: option.Loss, Holders: g.gpu.Occupancy.Holders(), Free: g.gpu.Occupancy.Free().Count()}
+	o.Bid = Bid{Loss: option.Loss, Holders: g.holders, Free: g.free}
 	o.rank = rank
 	if g.idle {
 		o.residual, o.opens = g.residual, true

@@ -9,23 +9,25 @@ const mostSets = 32
 // Requests for several whole GPUs get the best sets that leave enough to the others. When none of the
 // first mostSets does, any way to serve them counts.
 func (c *search) plan() {
-	p := planner{search: c}
-	for g, items := range c.items() {
-		p.ways = append(p.ways, c.ways(g, items))
-	}
+	items := c.items()
+	p := planner{search: c, items: items, ways: c.everyWay(items)}
 	if p.sets(0, joined{part: part{served: c.nothing()}}); p.tried == 0 || !p.found {
 		p.rest(joined{part: part{served: c.nothing()}})
 	}
 }
 
+// deal is a device that a class gets.
+type deal struct{ class, device int }
+
 // planner tries sets for the teams among the classes, one team after the other.
 type planner struct {
 	*search
-	// ways are by GPU.
-	ways [][]way
+	// items and ways are by GPU.
+	items [][]item
+	ways  [][]way
 	// taken are the GPUs of the sets chosen so far, given their devices.
 	taken []int
-	given []given
+	given []deal
 	tried int
 	found bool
 }
@@ -56,7 +58,7 @@ func (p *planner) choose(class int, set devices, start joined) {
 	taken, chosen := len(p.taken), len(p.given)
 	for i, device := range set.devices {
 		p.taken = append(p.taken, set.gpus[i])
-		p.given = append(p.given, given{class, device})
+		p.given = append(p.given, deal{class, device})
 		start.served = start.served.plus(class)
 	}
 	start.spent = set.spent
@@ -70,12 +72,17 @@ func (p *planner) rest(start joined) {
 	for _, g := range p.taken {
 		ways[g] = ways[g][:1]
 	}
-	more, ok := p.join(ways, start)
-	if !ok {
+	chosen := p.join(ways, start)
+	if chosen == nil {
 		return
 	}
 	p.found = true
-	all := slices.Concat(p.given, more)
+	all := slices.Clone(p.given)
+	for g, way := range chosen {
+		for _, given := range way.given {
+			all = append(all, deal{given.class, p.items[g][given.item].device})
+		}
+	}
 	found := &plan{picks: p.picks(all)}
 	found.outcome = p.outcomeOf(p.demand, found.picks)
 	found.score = p.score(found.outcome)
@@ -85,7 +92,7 @@ func (p *planner) rest(start joined) {
 }
 
 // picks deals the devices out to the requests, ascending.
-func (c *search) picks(all []given) []Pick {
+func (c *search) picks(all []deal) []Pick {
 	picks := make([]Pick, len(c.alternatives))
 	for i, class := range c.classes {
 		var devices []int

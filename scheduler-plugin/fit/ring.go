@@ -173,5 +173,8 @@ func (r *rings) choose(free gpuSet, k int) gpuSet {
 
 // compare returns a negative number when a is the better set to take from the free GPUs.
 func (r *rings) compare(free, a, b gpuSet) int {
-	return cmp.Or(cmp.Compare(r.weakest[b], r.weakest[a]), cmp.Compare(r.lost(free, a), r.lost(free, b)))
+	if c := cmp.Compare(r.weakest[b], r.weakest[a]); c != 0 {
+		return c
+	}
+	return cmp.Compare(r.lost(free, a), r.lost(free, b))
 }

@@ -82,6 +82,11 @@ func (p *planner) devicesOf(t *team, class int, gpus []int, before spent) (devic
 
 // compare returns a negative number when a is the better set, and never zero for different ones.
 func (t *team) compare(a, b gpuSet) int {
-	return cmp.Or(cmp.Compare(t.tables.weakest[b], t.tables.weakest[a]), cmp.Compare(t.value(a), t.value(b)),
-		cmp.Compare(t.tables.lost(t.sight.idle, a), t.tables.lost(t.sight.idle, b)), cmp.Compare(a, b))
+	if c := cmp.Compare(t.tables.weakest[b], t.tables.weakest[a]); c != 0 {
+		return c
+	}
+	if c := cmp.Compare(t.value(a), t.value(b)); c != 0 {
+		return c
+	}
+	return cmp.Or(cmp.Compare(t.tables.lost(t.sight.idle, a), t.tables.lost(t.sight.idle, b)), cmp.Compare(a, b))
 }

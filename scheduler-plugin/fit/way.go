@@ -15,15 +15,16 @@ func (s served) plus(class int) served {
 	return served(counts)
 }
 
-// given is a device given to a class.
-type given struct{ class, device int }
+// given is an item, by its position among those of its GPU, given to a class.
+type given struct{ class, item int }
 
 // way is a way in which one GPU serves a part of a demand.
 type way struct {
 	served served
 	spent  spent
-	cost   cost
-	given  []given
+	// cost is without the residual: that depends on where the GPU is.
+	cost  cost
+	given []given
 }
 
 // item is a device that a GPU can give, at most once: to one of the classes.
@@ -61,6 +62,37 @@ func (c *search) items() [][]item {
 	return all
 }
 
+// alike reports whether the GPUs, which give these items, have the same ways. It need not notice that they
+// have.
+func (c *search) alike(a, b int, ofA, ofB []item) bool {
+	if len(c.distinct.last) > 0 || c.gpus[a].gpu.Kind != c.gpus[b].gpu.Kind || c.gpus[a].gpu.Occupancy != c.gpus[b].gpu.Occupancy {
+		return false
+	}
+	return slices.EqualFunc(ofA, ofB, func(x, y item) bool {
+		return c.node.Devices[x.device].Use == c.node.Devices[y.device].Use && slices.EqualFunc(x.classes, y.classes, func(i, j int) bool {
+			a := c.classes[i].alternative
+			return i == j && a.share(x.device) == a.share(y.device)
+		})
+	})
+}
+
+// everyWay returns the ways by GPU.
+func (c *search) everyWay(items [][]item) [][]way {
+	ways := make([][]way, len(items))
+	for g := range items {
+		for before := range g {
+			if c.alike(before, g, items[before], items[g]) {
+				ways[g] = ways[before]
+				break
+			}
+		}
+		if ways[g] == nil {
+			ways[g] = c.ways(g, items[g])
+		}
+	}
+	return ways
+}
+
 // step is a state of a GPU on the way through its items.
 type step struct {
 	occupancy gpu.Occupancy
@@ -91,13 +123,16 @@ func (s *step) mark() mark {
 func (c *search) ways(position int, items []item) []way {
 	start := step{occupancy: c.gpus[position].gpu.Occupancy, served: c.nothing(), from: -1}
 	steps, known := []step{start}, map[mark]bool{start.mark(): true}
-	for _, item := range items {
-		for i := range steps {
+	for i, item := range items {
+		for from := range steps {
 			for _, class := range item.classes {
-				next, ok := c.give(steps[i], given{class, item.device})
-				if ok && !known[next.mark()] {
-					next.from = i
-					known[next.mark()] = true
+				next, ok := c.give(&steps[from], class, item.device)
+				if !ok {
+					continue
+				}
+				if mark := next.mark(); !known[mark] {
+					known[mark] = true
+					next.from, next.given = from, given{class, i}
 					steps = append(steps, next)
 				}
 			}
@@ -110,24 +145,24 @@ func (c *search) ways(position int, items []item) []way {
 func (c *search) nothing() served { return served(make([]byte, len(c.classes))) }
 
 // give returns the step with the device given to the class, and false when that is not possible.
-func (c *search) give(s step, g given) (step, bool) {
-	class := &c.classes[g.class]
-	if int(s.served[g.class]) >= class.need() {
-		return s, false
+func (c *search) give(s *step, class, device int) (step, bool) {
+	taker := &c.classes[class]
+	if int(s.served[class]) >= taker.need() {
+		return step{}, false
 	}
-	use := class.alternative.use(c.node, g.device)
+	use := taker.alternative.use(c.node, device)
 	if !s.occupancy.Fits(use) {
-		return s, false
+		return step{}, false
 	}
-	after, ok := c.spend(s.spent, g.class, g.device)
+	after, ok := c.spend(s.spent, class, device)
 	if !ok {
-		return s, false
+		return step{}, false
 	}
 	taken, err := s.occupancy.Take(use)
 	if err != nil {
-		return s, false
+		return step{}, false
 	}
-	return step{occupancy: taken, served: s.served.plus(g.class), spent: after, given: g}, true
+	return step{occupancy: taken, served: s.served.plus(class), spent: after}, true
 }
 
 // part is what a way serves and spends.
@@ -142,6 +177,7 @@ func (c *search) cheapest(position int, steps []step) []way {
 	at, last := map[part]int{}, []int{}
 	for i := range steps {
 		w := way{served: steps[i].served, spent: steps[i].spent, cost: c.cost(position, steps[i].occupancy)}
+		w.cost.residual = 0
 		known, ok := at[part{w.served, w.spent}]
 		switch {
 		case !ok:
