@@ -3,20 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
 	"github.com/tessera-gpu/tessera/e2e/harness"
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
 )
 
 // writers is how many writes are on their way at once.
@@ -64,19 +60,13 @@ func each(ctx context.Context, n int, work func(context.Context, int) error) err
 
 // classes creates the DeviceClasses that are shipped.
 func (c *cluster) classes(ctx context.Context) error {
-	source, err := binaries.Source()
+	classes, err := fleet.Classes()
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"deviceclasses.yaml", "deviceclasses-profiles.yaml"} {
-		classes, err := classes(filepath.Join(source, "deployments", name))
-		if err != nil {
+	for _, class := range classes {
+		if _, err := c.client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
 			return err
-		}
-		for _, class := range classes {
-			if _, err := c.client.ResourceV1().DeviceClasses().Create(ctx, class, metav1.CreateOptions{}); err != nil {
-				return err
-			}
 		}
 	}
 	return nil
@@ -160,25 +150,4 @@ func (c *cluster) remove(ctx context.Context, b fleet.Batch) error {
 		}
 		return claims.Delete(ctx, unit.Claim.Name, now)
 	})
-}
-
-// classes reads the DeviceClasses of a manifest.
-func classes(path string) ([]*resourceapi.DeviceClass, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	var found []*resourceapi.DeviceClass
-	for _, document := range documents(text) {
-		object, _, err := scheme.Codecs.UniversalDeserializer().Decode(document, nil, nil)
-		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		class, ok := object.(*resourceapi.DeviceClass)
-		if !ok {
-			return nil, fmt.Errorf("read %s: found a %T", path, object)
-		}
-		found = append(found, class)
-	}
-	return found, nil
 }

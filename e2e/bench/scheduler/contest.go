@@ -28,6 +28,9 @@ const warmup = 30
 
 // shaped measures nodes with every shape.
 func (b *bench) shaped(ctx context.Context) error {
+	if b.nodes == 0 {
+		return nil
+	}
 	return b.contests(ctx, fleet.Spec{Nodes: b.nodes}, []contest{
 		{"no claims", fleet.Empty, fleet.Plain}, {"empty", fleet.Empty, fleet.Mixed},
 		{"half full", fleet.Half, fleet.Mixed}, {"full", fleet.Full, fleet.Mixed},

@@ -4,7 +4,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -29,9 +28,10 @@ func main() {
 		return
 	}
 	b := &bench{}
-	flag.IntVar(&b.nodes, "nodes", 500, "nodes of 8 GPUs with every shape, on a real API server")
+	flag.IntVar(&b.nodes, "nodes", 500, "nodes of 8 GPUs with every shape, on a real API server; 0 leaves them out")
 	flag.IntVar(&b.pods, "pods", 300, "pods of a batch")
 	flag.IntVar(&b.small, "whole-nodes", 5000, "nodes with one slice of whole GPUs, on a real API server; 0 leaves them out")
+	flag.IntVar(&b.alone, "memory-pods", 600, "pods that are scheduled without an API server; 0 leaves that out")
 	flag.DurationVar(&b.limit, "limit", 2*time.Minute, "how long a batch may take; what is not scheduled by then is left")
 	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch into this folder")
 	flag.Parse()
@@ -40,9 +40,9 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	nodes, pods, small int
-	limit              time.Duration
-	profiles           string
+	nodes, pods, small, alone int
+	limit                     time.Duration
+	profiles                  string
 	*report.Report
 	folder   scratch.Folder
 	programs binaries.Folders
@@ -58,7 +58,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	if b.programs, err = harness.ClusterPrograms(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{b.shaped, b.whole} {
+	for _, part := range []func(context.Context) error{b.scale, b.shaped, b.whole} {
 		if err := part(ctx); err != nil {
 			return err
 		}
@@ -76,6 +76,3 @@ func (b *bench) fresh(ctx context.Context) (*harness.Plane, error) {
 	b.Doing("starting an API server")
 	return harness.StartPlane(ctx, dir, b.programs)
 }
-
-// documents are those of a manifest.
-func documents(text []byte) [][]byte { return bytes.Split(text, []byte("\n---\n")) }

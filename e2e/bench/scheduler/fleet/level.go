@@ -23,6 +23,18 @@ const (
 	Full  Level = "full"
 )
 
+// Within are the levels that add something up to this one, in order.
+func (l Level) Within() []Level {
+	switch l {
+	case Half:
+		return []Level{Half}
+	case Full:
+		return []Level{Half, Full}
+	case Empty:
+	}
+	return nil
+}
+
 // seed makes the same fleets in every run.
 const seed = 20261122
 

@@ -55,7 +55,7 @@ func newNull(ctx context.Context, s Spec, client kubernetes.Interface) (*contend
 		pods: factory.Core().V1().Pods().Lister(), claims: factory.Resource().V1().ResourceClaims().Lister(),
 		events: profile.NewRecorderFactory(broadcaster)(fleet.SchedulerName),
 	}
-	c := &contender{gate: n.gate, run: n.run, waiting: func() int { return len(n.unbound()) }}
+	c := &contender{gate: n.gate, run: n.run, supply: notSupplied, waiting: func() int { return len(n.unbound()) }}
 	return c, c.sync(ctx, factory)
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/profile"
 
+	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
@@ -23,7 +24,12 @@ type contender struct {
 	waiting func() int
 	// run schedules until ctx ends.
 	run func(ctx context.Context)
+	// supply creates the pods of a batch where nobody else does.
+	supply func(fleet.Batch)
 }
+
+// notSupplied leaves the pods to the bench.
+func notSupplied(fleet.Batch) {}
 
 // recorder returns a broadcaster that writes events to the API server until ctx ends.
 func recorder(ctx context.Context, client kubernetes.Interface) (events.EventBroadcaster, error) {
@@ -35,9 +41,9 @@ func recorder(ctx context.Context, client kubernetes.Interface) (events.EventBro
 	return broadcaster, nil
 }
 
-// real returns kube-scheduler with the variant's profile, its caches filled.
-func real(ctx context.Context, v Variant, client kubernetes.Interface) (*contender, error) {
-	configured, err := profiles(v)
+// newScheduler returns kube-scheduler with the variant's profile, its caches filled.
+func newScheduler(ctx context.Context, spec Spec, client kubernetes.Interface) (*contender, error) {
+	configured, err := profiles(spec.Variant)
 	if err != nil {
 		return nil, err
 	}
@@ -54,7 +60,7 @@ func real(ctx context.Context, v Variant, client kubernetes.Interface) (*contend
 	}
 	g := newGate()
 	g.next, s.NextEntity = s.NextEntity, g.Next
-	c := &contender{gate: g, run: s.Run, waiting: func() int {
+	c := &contender{gate: g, run: s.Run, supply: notSupplied, waiting: func() int {
 		pods, _ := s.SchedulingQueue.PendingPods()
 		return len(pods) + g.Held()
 	}}

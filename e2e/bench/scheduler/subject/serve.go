@@ -21,14 +21,10 @@ import (
 // Serve is a subject's life: it starts, says so with an empty outcome on out, then schedules batch after
 // batch, one outcome for each line of in, until in ends.
 func Serve(ctx context.Context, s Spec, in io.Reader, out io.Writer) error {
-	client, err := connect(s.Kubeconfig)
-	if err != nil {
-		return err
-	}
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	group, ctx := errgroup.WithContext(ctx)
-	c, err := enter(ctx, s, client)
+	c, err := enter(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -44,11 +40,18 @@ func Serve(ctx context.Context, s Spec, in io.Reader, out io.Writer) error {
 	return group.Wait()
 }
 
-func enter(ctx context.Context, s Spec, client kubernetes.Interface) (*contender, error) {
+func enter(ctx context.Context, s Spec) (*contender, error) {
+	if s.Kubeconfig == "" {
+		return inMemory(ctx, s)
+	}
+	client, err := connect(s.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
 	if s.Variant == Null {
 		return newNull(ctx, s, client)
 	}
-	return real(ctx, s.Variant, client)
+	return newScheduler(ctx, s, client)
 }
 
 // connect returns a client without a rate limit.
@@ -88,6 +91,9 @@ const (
 	look = 10 * time.Millisecond
 	// flush is how long kube-scheduler keeps some metrics before it shows them.
 	flush = 1200 * time.Millisecond
+	// quiet is how long no pod is bound when those that are left fit nowhere: kube-scheduler tries again
+	// after at most ten seconds.
+	quiet = 15 * time.Second
 )
 
 // schedule opens the gate when all pods of the batch wait before it.
@@ -95,6 +101,7 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	ctx, cancel := context.WithTimeout(ctx, o.Limit)
 	defer cancel()
 	enough := c.bound.Expect(o.Batch.Pods)
+	c.supply(o.Batch)
 	for c.waiting() < o.Batch.Pods {
 		select {
 		case <-ctx.Done():
@@ -113,10 +120,7 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	}
 	before, began := used(), time.Now()
 	c.gate.Open()
-	select {
-	case <-ctx.Done():
-	case <-enough:
-	}
+	c.settle(ctx, enough)
 	after, outcome := used(), Outcome{Pods: o.Batch.Pods, Cycles: c.gate.Shut()}
 	var last time.Time
 	outcome.Bound, last = c.bound.Bound()
@@ -130,6 +134,25 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	now, err := gathered()
 	outcome.Histograms = observed(now, earlier)
 	return outcome, err
+}
+
+// settle waits until all pods are bound, the limit is reached, or nothing happens any more.
+func (c *contender) settle(ctx context.Context, enough <-chan struct{}) {
+	begin := time.Now()
+	tick := time.NewTicker(quiet / 10)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-enough:
+			return
+		case <-tick.C:
+			if _, last := c.bound.Bound(); time.Since(last) > quiet && time.Since(begin) > quiet {
+				return
+			}
+		}
+	}
 }
 
 // usage is what the process has used so far.

@@ -22,10 +22,12 @@ const (
 // Spec says what a subject is and what it schedules for.
 type Spec struct {
 	Variant Variant
-	// Kubeconfig is how it finds the API server.
+	// Kubeconfig is how it finds the API server; empty to have the whole cluster in the memory of the
+	// process, where the pods of a batch are created as soon as it is ordered.
 	Kubeconfig string
-	// Fleet is the cluster that the API server has.
+	// Fleet is the cluster, Level what is allocated of it.
 	Fleet fleet.Spec
+	Level fleet.Level
 	// Profile is where a profile of the processor is written for every batch, a path to which the name of
 	// the batch is added; empty for none.
 	Profile string
