@@ -8,14 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/tessera-gpu/tessera/e2e/lab/host"
 	"github.com/tessera-gpu/tessera/e2e/lab/machine"
-	"github.com/tessera-gpu/tessera/e2e/lab/pki"
 	"github.com/tessera-gpu/tessera/e2e/lab/recipe"
 )
 
@@ -152,22 +150,4 @@ func readiness(node *corev1.Node) corev1.NodeCondition {
 		}
 	}
 	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "kubelet has not reported"}
-}
-
-// admin is who the lab's user is.
-func admin() pki.Subject {
-	return pki.Subject{User: "tessera-lab-admin", Groups: []string{"system:masters"}}
-}
-
-// allowKubeletClient lets the API server read logs and run commands on the nodes.
-func (l *Lab) allowKubeletClient(ctx context.Context) error {
-	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: kubeletClient},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletClient}},
-	}
-	if _, err := l.client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("let the API server reach the kubelets: %w", err)
-	}
-	return nil
 }

@@ -17,8 +17,9 @@ import (
 )
 
 const (
-	guestPackage = "./e2e/lab/cmd/guest"
-	pausePackage = "./deployments/images/pause"
+	guestPackage     = "./e2e/lab/cmd/guest"
+	pausePackage     = "./deployments/images/pause"
+	schedulerPackage = "./cmd/tessera-scheduler"
 )
 
 // buildPrograms builds the cluster's programs into the cache, where they are missing.
@@ -39,6 +40,11 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 	source, err := binaries.Source()
 	if err != nil {
+		return err
+	}
+	p.folders[recipe.Product] = filepath.Join(p.config.Cache, "bin", recipe.Product)
+	scheduler := filepath.Join(p.folders[recipe.Product], "tessera-scheduler")
+	if err := binaries.Compile(ctx, source, schedulerPackage, scheduler); err != nil {
 		return err
 	}
 	if err := binaries.Compile(ctx, source, guestPackage, l.guest()); err != nil {

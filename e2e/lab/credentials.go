@@ -51,8 +51,8 @@ func (c credentials) controlPlane(addresses ...netip.Addr) ([]machine.File, erro
 		secret(recipe.KubeletCertificate, kubelet.Certificate), secret(recipe.KubeletKey, kubelet.Key),
 		secret(recipe.AccountKey, private), secret(recipe.AccountPublicKey, public),
 	}
-	for _, component := range []string{recipe.ControllerManager, recipe.Scheduler} {
-		kubeconfig, err := c.kubeconfig(pki.Subject{User: "system:" + component})
+	for component, user := range map[string]string{recipe.ControllerManager: "system:kube-controller-manager", recipe.Scheduler: recipe.SchedulerUser} {
+		kubeconfig, err := c.kubeconfig(pki.Subject{User: user})
 		if err != nil {
 			return nil, err
 		}

@@ -120,7 +120,11 @@ func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 		return err
 	}
 	spec := recipe.ControlPlane(p.cluster)
-	spec.Files = append(spec.Files, files...)
+	scheduler, err := schedulerConfig()
+	if err != nil {
+		return err
+	}
+	spec.Files = append(append(spec.Files, files...), scheduler)
 	spec.Mounts = binaryMounts(p.folders)
 	kubeconfig, err := p.credentials.kubeconfig(admin())
 	if err != nil {
@@ -133,13 +137,13 @@ func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 	if err := m.Boot(ctx, l.guest(), spec); err != nil {
 		return err
 	}
-	if err := m.Wait(ctx); err != nil {
-		return err
-	}
 	if err := l.connectClient(); err != nil {
 		return err
 	}
-	return l.allowKubeletClient(ctx)
+	if err := l.allow(ctx); err != nil {
+		return err
+	}
+	return m.Wait(ctx)
 }
 
 // startNodes makes and boots all nodes at once.

@@ -93,7 +93,7 @@ func controllerManager(cluster Cluster) machine.Service {
 }
 
 func scheduler(cluster Cluster) machine.Service {
-	args := []string{"kube-scheduler", "--kubeconfig=" + KubeconfigFile(Scheduler), "--bind-address=127.0.0.1", "--leader-elect=false"}
+	args := []string{"tessera-scheduler", "--config=" + SchedulerConfig, "--bind-address=127.0.0.1", "--leader-elect=false"}
 	return machine.Service{
 		Name:  Scheduler,
 		Args:  append(args, cluster.Gates.flag()...),

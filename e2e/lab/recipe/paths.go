@@ -18,6 +18,9 @@ const (
 	Config   = "/etc/kubernetes"
 )
 
+// Product is the folder of the product's programs in Binaries.
+const Product = "tessera"
+
 // Files of Config that hold certificates and keys.
 const (
 	CACertificate      = Config + "/ca.crt"
@@ -34,12 +37,19 @@ const (
 	Etcd              = "etcd"
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
-	Scheduler         = "kube-scheduler"
+	Scheduler         = "tessera-scheduler"
 	Containerd        = "containerd"
 	ImageImport       = "image-import"
 	Kubelet           = "kubelet"
 	Proxy             = "kube-proxy"
 )
+
+// SchedulerUser is who the scheduler is: its service account, as deployments/ names it, so that rights and
+// policies are those of a scheduler that runs in a pod.
+const SchedulerUser = "system:serviceaccount:tessera-system:tessera-scheduler"
+
+// SchedulerConfig is where the scheduler finds its configuration.
+const SchedulerConfig = Config + "/scheduler.yaml"
 
 // APIServerPort is where the API server listens on the control plane's address.
 const APIServerPort = 6443
@@ -72,7 +82,7 @@ func (g Gates) flag() []string {
 
 // Path is the PATH inside every machine: the lab's own programs before the host's.
 func Path() string {
-	dirs := []string{Binaries + "/etcd", Binaries + "/containerd", Binaries + "/kubernetes"}
+	dirs := []string{Binaries + "/etcd", Binaries + "/containerd", Binaries + "/kubernetes", Binaries + "/" + Product}
 	return strings.Join(append(dirs, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
 }
 

@@ -132,6 +132,34 @@ func TestHostSettingsAreMaskedNotSet(t *testing.T) {
 	}
 }
 
+func TestSchedulingKeepsWhatIsShipped(t *testing.T) {
+	const shipped = `
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+clientConnection: {qps: 7}
+profiles: [{schedulerName: default-scheduler}]
+`
+	text, err := Scheduling([]byte(shipped), "stock")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got map[string]any
+	if err := yaml.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		"clientConnection": map[string]any{"qps": 7.0, "kubeconfig": KubeconfigFile(Scheduler)},
+		"profiles":         []any{map[string]any{"schedulerName": "default-scheduler"}, map[string]any{"schedulerName": "stock"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if _, err := Scheduling([]byte("profiles: []"), "stock"); err == nil {
+		t.Error("a configuration without a connection is accepted")
+	}
+}
+
 func find(t *testing.T, spec machine.Spec, name string) machine.Service {
 	t.Helper()
 	for _, service := range spec.Services {

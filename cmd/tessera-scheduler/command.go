@@ -1,0 +1,69 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/kubernetes/pkg/features"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
+)
+
+// command returns kube-scheduler's command with our plugin, our name and our refusals. Everything else,
+// flags and configuration file, is kube-scheduler's.
+func command() *cobra.Command {
+	cmd := app.NewSchedulerCommand(app.WithPlugin(plugin.Name, plugin.NewFactory().New))
+	cmd.Use = "tessera-scheduler"
+	cmd.Long = `The Kubernetes scheduler with the plugin ` + plugin.Name + `, which chooses the node and the GPU, or the slice
+of one, that leave the most for the pods to come. Flags and configuration file are those of kube-scheduler.`
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if cmd.Flag("version").Value.String() == "true" {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(debug.ReadBuildInfo()))
+			return err
+		}
+		if err := check(cmd.Flag("config").Value.String(), utilfeature.DefaultFeatureGate); err != nil {
+			return err
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
+
+// Refusals to start.
+var (
+	errNoConfig = errors.New("--config is not set, and without it the plugin " + plugin.Name +
+		" is in no profile: take one of the files config.yaml below deployments/scheduler")
+	errGate = fmt.Errorf("the feature gate %s is on, and kube-scheduler's code for it reads the state of its own plugin, "+
+		"which the plugin %s replaces: switch it off", features.DRANodeAllocatableResources, plugin.Name)
+)
+
+// check refuses what would run and not do what is expected. The feature gates are those of the flags.
+func check(config string, gates featuregate.FeatureGate) error {
+	if config == "" {
+		return errNoConfig
+	}
+	if gates.Enabled(features.DRANodeAllocatableResources) {
+		return errGate
+	}
+	return nil
+}
+
+// version is what the Go toolchain recorded, of us and of the scheduler that is inside.
+func version(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "tessera-scheduler unknown"
+	}
+	kubernetes := "unknown"
+	for _, module := range info.Deps {
+		if module.Path == "k8s.io/kubernetes" {
+			kubernetes = module.Version
+		}
+	}
+	return fmt.Sprintf("tessera-scheduler %s %s, kube-scheduler %s", info.Main.Version, info.GoVersion, kubernetes)
+}
