@@ -142,8 +142,9 @@ func (x *Index) Settle(uid types.UID) {
 	x.commit(ch)
 }
 
-// Assume takes in what was written and is not yet observed (AssumeClaimAfterAPICall). One that is older
-// than what is known changes nothing, nor does a claim that was deleted.
+// Assume takes in what was written and is not yet observed (AssumeClaimAfterAPICall), whether or not the
+// scheduler's tracker takes it: the two do not learn of the cluster at the same time. One that is older than
+// what is known changes nothing, nor does a claim that was deleted.
 func (x *Index) Assume(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,12 +163,13 @@ func (x *Index) Assume(object *resourceapi.ResourceClaim) {
 	x.commit(ch)
 }
 
-// Restore goes back to what was observed (AssumedClaimRestore).
+// Restore goes back to what was observed (AssumedClaimRestore), but for an allocation: what is assumed was
+// an answer of the API server, which will tell when it is released. Until then nobody else may have it.
 func (x *Index) Restore(name types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.names[name]
-	if c == nil {
+	if c == nil || c.assumed == nil || c.assumed.Status.Allocation != nil {
 		return
 	}
 	var ch change

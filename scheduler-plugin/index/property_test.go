@@ -190,7 +190,9 @@ func (p *play) assume(t *rapid.T) {
 func (p *play) restore(t *rapid.T) {
 	name := nameOf(p.claim(t))
 	p.index.Restore(name)
-	delete(p.model.assumed, name)
+	if a := p.model.assumed[name]; a != nil && a.Status.Allocation == nil {
+		delete(p.model.assumed, name)
+	}
 }
 
 var pods = []types.UID{"p1", "p2"}

@@ -1,0 +1,200 @@
+package index_test
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// TestSlices checks what is known of two nodes while their slices come and go.
+func TestSlices(t *testing.T) {
+	t.Parallel()
+	h100, t4 := machine(t, "h100x2", "n1"), machine(t, "t4x1", "n1")
+	first := publish(t, h100, 1, 1)
+	second := publish(t, t4, 2, 2)
+	moved := publish(t, t4, 3, 3)
+	for _, s := range moved {
+		s.Name += "-moved"
+		s.Spec.NodeName = new("n2")
+	}
+	again := publish(t, h100, 1, 1)
+	again[0].UID = "made-again"
+	// seen has the GPUs of n1 and n2, -1 for a node that is not known, and how often devices were read.
+	type seen struct {
+		n1, n2  int
+		unclear bool
+		reads   uint64
+		roaming int
+		foreign bool
+	}
+	type step struct {
+		name string
+		do   func(x *index.Index)
+		want seen
+	}
+	for name, steps := range map[string][]step{
+		"slice by slice": {
+			{"first", func(x *index.Index) { x.SetSlice(first[0]) }, seen{n1: 0, n2: -1, unclear: true}},
+			{"all", func(x *index.Index) { x.SetSlice(first[1]) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"again", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"again as other objects", func(x *index.Index) { set(x, publish(t, h100, 1, 1)) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"one is gone", func(x *index.Index) { x.DeleteSlice(first[0]) }, seen{n1: 0, n2: -1, unclear: true, reads: 1}},
+			{"both are gone", func(x *index.Index) { x.DeleteSlice(first[1]) }, seen{n1: -1, n2: -1, reads: 1}},
+		},
+		"a new generation": {
+			{"old", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"half of the new", func(x *index.Index) { x.SetSlice(second[1]) }, seen{n1: 0, n2: -1, unclear: true, reads: 1}},
+			{"new", func(x *index.Index) { x.SetSlice(second[0]) }, seen{n1: 1, n2: -1, reads: 2}},
+			{"old comes late", func(x *index.Index) { set(x, first) }, seen{n1: 1, n2: -1, reads: 2}},
+		},
+		"the pool moves": {
+			{"old", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"new", func(x *index.Index) { set(x, moved) }, seen{n1: -1, n2: 1, reads: 2}},
+			{"old is gone", func(x *index.Index) { x.DeleteSlice(first[0]); x.DeleteSlice(first[1]) }, seen{n1: -1, n2: 1, reads: 2}},
+		},
+		"made again under its name": {
+			{"new", func(x *index.Index) { x.SetSlice(again[0]); x.SetSlice(again[1]) }, seen{n1: 2, n2: -1, reads: 1}},
+			{"old is gone", func(x *index.Index) { x.DeleteSlice(first[0]) }, seen{n1: 2, n2: -1, reads: 1}},
+		},
+		"the newest generation is withdrawn": {
+			{"both", func(x *index.Index) { set(x, first); set(x, moved) }, seen{n1: -1, n2: 1, reads: 2}},
+			{"withdrawn", func(x *index.Index) { x.DeleteSlice(moved[0]); x.DeleteSlice(moved[1]) }, seen{n1: 2, n2: -1, reads: 3}},
+		},
+		"a foreign driver": {
+			{"alone", func(x *index.Index) { x.SetSlice(foreignSlice("n1", "nics", 1, "nic0")) }, seen{n1: 0, n2: -1, foreign: true}},
+			{"beside ours", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, foreign: true, reads: 1}},
+			{"incomplete", func(x *index.Index) {
+				s := foreignSlice("n1", "nics", 2, "nic0")
+				s.Spec.Pool.ResourceSliceCount = 9
+				x.SetSlice(s)
+			}, seen{n1: 2, n2: -1, foreign: true, reads: 2}},
+		},
+		"devices that roam": {
+			{"of all nodes", func(x *index.Index) { x.SetSlice(foreignSlice("", "fabric", 1, "port")) }, seen{n1: -1, n2: -1, roaming: 1}},
+			{"of two nodes", func(x *index.Index) {
+				x.SetSlice(foreignSlice("n1", "spread", 1, "a"))
+				x.SetSlice(foreignSlice("n2", "spread", 1, "b"))
+			}, seen{n1: -1, n2: -1, roaming: 3}},
+			{"bound again", func(x *index.Index) { x.DeleteSlice(foreignSlice("n2", "spread", 1)) }, seen{n1: 0, n2: -1, roaming: 1, foreign: true}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newIndex()
+			for _, s := range steps {
+				s.do(x)
+				got := seen{n1: -1, n2: -1, reads: x.Stats().Reads, roaming: len(x.Roaming())}
+				if n, ok := x.Node("n1"); ok {
+					got.n1, got.unclear, got.foreign = len(n.Fit.GPUs), n.Unclear != nil, n.Foreign
+				}
+				if n, ok := x.Node("n2"); ok {
+					got.n2 = len(n.Fit.GPUs)
+				}
+				if diff := cmp.Diff(s.want, got, cmp.AllowUnexported(seen{})); diff != "" {
+					t.Errorf("after %s (-want +got):\n%s", s.name, diff)
+				}
+			}
+		})
+	}
+}
+
+// TestTaints checks that a taint of a rule, which comes at the same version of the slice, is seen, and
+// that nothing but the taints makes it another content.
+func TestTaints(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	set(x, publish(t, machine(t, "h100x2", "n1"), 1, 1))
+	before := known(t, x, "n1")
+	tainted := publish(t, machine(t, "h100x2", "n1"), 1, 1)
+	tainted[1].Spec.Devices[3].Taints = []resourceapi.DeviceTaint{{Key: "broken", Effect: resourceapi.DeviceTaintEffectNoExecute}}
+	set(x, tainted)
+	after := known(t, x, "n1")
+	if before.Content == after.Content || len(after.Devices[3].Taints) != 1 || len(before.Devices[3].Taints) != 0 {
+		t.Errorf("content %d, then %d, taints %v", before.Content, after.Content, after.Devices[3].Taints)
+	}
+	x.SetClaim(claimOf("a", 1, result("n1", after.Devices[0].Name)))
+	if held := known(t, x, "n1"); held.Content != after.Content || held.Revision == after.Revision {
+		t.Errorf("content %d, revision %d after %d and %d", held.Content, held.Revision, after.Content, after.Revision)
+	}
+}
+
+// TestChanged checks what a reader of the changes is told.
+func TestChanged(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	n1, n2 := machine(t, "h100x2", "n1"), machine(t, "h100x2", "n2")
+	_, start := x.Changed(0)
+	set(x, publish(t, n1, 1, 1))
+	set(x, publish(t, n2, 1, 1))
+	changes := func(since uint64) ([]string, uint64) {
+		var names []string
+		nodes, now := x.Changed(since)
+		for name, n := range nodes {
+			if known, ok := x.Node(name); ok != (n != nil) || known != n {
+				t.Errorf("node %s is one by its changes and another by its name", name)
+			}
+			names = append(names, name)
+		}
+		slices.Sort(names)
+		return names, now
+	}
+	for _, s := range []struct {
+		name string
+		do   func()
+		want []string
+	}{
+		{"start", func() {}, []string{"n1", "n2"}},
+		{"nothing", func() {}, nil},
+		{"claim", func() { x.SetClaim(claimOf("a", 1, result("n1", whole(n1, 0)))) }, []string{"n1"}},
+		{"the claim is reserved for another pod", func() { x.SetClaim(claimOf("a", 2, result("n1", whole(n1, 0)))) }, nil},
+		{"claim of two nodes", func() {
+			x.SetClaim(claimOf("b", 1, result("n1", whole(n1, 1)), result("n2", whole(n2, 1))))
+		}, []string{"n1", "n2"}},
+		{"written", func() {
+			x.Pend(claimOf("c", 1, result("n2", whole(n2, 0))))
+			_, start = changes(start)
+			x.Assume(claimOf("c", 2, result("n2", whole(n2, 0))))
+			x.Settle("uid-c")
+		}, nil},
+		{"gone", func() {
+			for _, s := range publish(t, n2, 1, 1) {
+				x.DeleteSlice(s)
+			}
+		}, []string{"n2"}},
+	} {
+		s.do()
+		var got []string
+		if got, start = changes(start); !slices.Equal(got, s.want) {
+			t.Errorf("after %s: %q changed, want %q", s.name, got, s.want)
+		}
+	}
+	if got, _ := changes(0); !slices.Equal(got, []string{"n1"}) {
+		t.Errorf("%q are all nodes", got)
+	}
+}
+
+// TestGone checks that nodes that come and go leave nothing behind but what readers may have missed.
+func TestGone(t *testing.T) {
+	t.Parallel()
+	x := newIndex()
+	const many = 40000
+	for i := range many {
+		s := foreignSlice("n", "nics", i+1)
+		name := "n" + string(rune('a'+i%26)) + s.ResourceVersion
+		s.Spec.NodeName = &name
+		s.UID = "uid"
+		x.SetSlice(s)
+		x.DeleteSlice(s)
+	}
+	nodes, now := x.Changed(1)
+	if len(nodes) < 10000 || len(nodes) > 20000 {
+		t.Errorf("%d of %d nodes that are gone are remembered", len(nodes), many)
+	}
+	if nodes, _ := x.Changed(now - 10); len(nodes) != 5 {
+		t.Errorf("%d nodes changed in the last 10 events, want 5", len(nodes))
+	}
+}
