@@ -118,11 +118,15 @@ func (s *step) mark() mark {
 	return mark{slices: o.Taken(), engines: o.Engines(), shape: o.Shape(), shared: o.Shared(), served: s.served, spent: s.spent}
 }
 
+// usualSteps is how many steps are made room for.
+const usualSteps = 64
+
 // ways returns the ways of the GPU: for every part that it can serve the one that costs least. The first
 // one serves nothing.
 func (c *search) ways(position int, items []item) []way {
 	start := step{occupancy: c.gpus[position].gpu.Occupancy, served: c.nothing(), from: -1}
-	steps, known := []step{start}, map[mark]bool{start.mark(): true}
+	steps, known := make([]step, 0, usualSteps), make(map[mark]bool, usualSteps)
+	steps, known[start.mark()] = append(steps, start), true
 	for i, item := range items {
 		for from := range steps {
 			for _, class := range item.classes {

@@ -1,0 +1,254 @@
+package fit_test
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// worth is what the free placements of all GPUs are worth, by the tables, which another test compares
+// with the model.
+func worth(n *fit.Node, occupied []gpu.Occupancy) int32 {
+	var sum int32
+	for i, g := range n.GPUs {
+		sum += g.Kind.Value(g.Kind.State(occupied[i]))
+	}
+	return sum
+}
+
+func occupancies(n *fit.Node) []gpu.Occupancy {
+	all := make([]gpu.Occupancy, len(n.GPUs))
+	for i, g := range n.GPUs {
+		all[i] = g.Occupancy
+	}
+	return all
+}
+
+// after returns what the GPUs hold after the choice.
+func after(tb rapid.TB, n *fit.Node, d *fit.Demand, c fit.Choice) []gpu.Occupancy {
+	occupied := occupancies(n)
+	for r, pick := range c.Picks {
+		for _, device := range pick.Devices {
+			g := n.Devices[device].GPU
+			next, err := occupied[g].Take(use(n, &d.Requests[r].Alternatives[pick.Alternative], device))
+			if err != nil {
+				tb.Fatal(err)
+			}
+			occupied[g] = next
+		}
+	}
+	return occupied
+}
+
+// drawSlices returns a node on which only MIG is used.
+func drawSlices(t *rapid.T, nodes []*fit.Node) *fit.Node {
+	n := *rapid.SampledFrom(nodes).Draw(t, "node")
+	n.GPUs = slices.Clone(n.GPUs)
+	for range rapid.IntRange(0, 10).Draw(t, "held") {
+		d := n.Devices[rapid.IntRange(0, len(n.Devices)-1).Draw(t, "device")]
+		if next, err := n.GPUs[d.GPU].Occupancy.Take(d.Use); err == nil && d.Use.Shape == gpu.MIG {
+			n.GPUs[d.GPU].Occupancy = next
+		}
+	}
+	return &n
+}
+
+// TestOneSliceTakesTheLeast compares the choice for one placement with every other one of the node.
+func TestOneSliceTakesTheLeast(t *testing.T) {
+	t.Parallel()
+	nodes := []*fit.Node{nodeOf(t, "h100x8"), nodeOf(t, "rtxpro6000x4"), nodeOf(t, "a30x4l40sx4")}
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawSlices(t, nodes)
+		like := n.Devices[rapid.IntRange(0, len(n.Devices)-1).Filter(func(i int) bool { return n.Devices[i].Use.Shape == gpu.MIG }).Draw(t, "like")]
+		d := demand(fit.Alternative{Count: 1, Candidates: selected(n, func(d fit.Device) bool {
+			return d.Use.Shape == gpu.MIG && d.Use.Placement.Profile == like.Use.Placement.Profile
+		})})
+		choice, ok := fit.Choose(n, d)
+		before := worth(n, occupancies(n))
+		best, found := fit.Bid{}, false
+		for i := range n.Devices {
+			g := n.GPUs[n.Devices[i].GPU]
+			if !d.Requests[0].Alternatives[0].Candidates.Has(i) || !g.Occupancy.Fits(n.Devices[i].Use) {
+				continue
+			}
+			only := fit.Choice{Picks: []fit.Pick{{Devices: []int{i}}}}
+			bid := fit.Bid{
+				Loss:    before - worth(n, after(t, n, d, only)),
+				Holders: g.Occupancy.Holders(), Free: g.Occupancy.Free().Count(),
+			}
+			if !found || bid.Compare(best) < 0 {
+				best, found = bid, true
+			}
+		}
+		if ok != found {
+			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, found)
+		}
+		if !ok {
+			return
+		}
+		g := n.GPUs[n.Devices[choice.Picks[0].Devices[0]].GPU]
+		got := fit.Bid{Loss: before - worth(n, after(t, n, d, choice)), Holders: g.Occupancy.Holders(), Free: g.Occupancy.Free().Count()}
+		if got != best {
+			t.Fatalf("%s: bid %+v, the best is %+v", describe(n, d), got, best)
+		}
+	})
+}
+
+// TestSeveralTakeTheLeast compares the loss of value with that of every way to serve a demand without
+// whole GPUs.
+func TestSeveralTakeTheLeast(t *testing.T) {
+	t.Parallel()
+	nodes := []*fit.Node{nodeOf(t, "h100x2"), nodeOf(t, "a100-40x2"), nodeOf(t, "rtxpro6000x4")}
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawSlices(t, nodes)
+		d := drawDemand(t, n)
+		for r := range d.Requests {
+			d.Requests[r].Alternatives = d.Requests[r].Alternatives[:1]
+		}
+		least := &cheapest{exhaustive: exhaustive{node: n, demand: d, occupied: occupancies(n), picks: make([]fit.Pick, len(d.Requests))}, most: math.MinInt32}
+		least.device(0, 0)
+		if least.steps > fewSteps || slices.ContainsFunc(d.Requests, func(r fit.Request) bool { return teams(n, r.Alternatives[0]) }) {
+			t.Skip("too many ways, or sets of GPUs, whose quality comes first")
+		}
+		choice, ok := fit.Choose(n, d)
+		if ok != (least.most > math.MinInt32) {
+			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, least.most)
+		}
+		if ok && worth(n, after(t, n, d, choice)) != least.most {
+			t.Fatalf("%s: %v leaves %d, the best leaves %d", describe(n, d), choice, worth(n, after(t, n, d, choice)), least.most)
+		}
+	})
+}
+
+// teams reports whether the alternative asks for several whole GPUs.
+func teams(n *fit.Node, a fit.Alternative) bool {
+	for i, d := range n.Devices {
+		if a.Candidates.Has(i) && d.Use.Shape != gpu.Whole {
+			return false
+		}
+	}
+	return a.Count > 1
+}
+
+// fewSteps is where the search for the best gives up: it goes on where the search for any stops.
+const fewSteps = 8_000
+
+// cheapest tries every way and keeps the greatest worth that one leaves.
+type cheapest struct {
+	exhaustive
+	most int32
+}
+
+func (c *cheapest) device(r, from int) {
+	if c.steps++; c.steps > fewSteps {
+		return
+	}
+	if r == len(c.picks) {
+		c.most = max(c.most, worth(c.node, c.occupied))
+		return
+	}
+	a := c.demand.Requests[r].Alternatives[0]
+	if len(c.picks[r].Devices) == a.Count {
+		c.device(r+1, 0)
+		return
+	}
+	for device := from; device < len(c.node.Devices); device++ {
+		if !a.Candidates.Has(device) {
+			continue
+		}
+		g := c.node.Devices[device].GPU
+		before := c.occupied[g]
+		c.picks[r].Devices = append(c.picks[r].Devices, device)
+		next, err := before.Take(use(c.node, &a, device))
+		if err == nil && consistent(c.node, c.demand, c.picks) == nil {
+			c.occupied[g] = next
+			c.device(r, device+1)
+		}
+		c.occupied[g] = before
+		c.picks[r].Devices = c.picks[r].Devices[:len(c.picks[r].Devices)-1]
+	}
+}
+
+// TestTeamsTakeTheBestSet compares whole GPUs with every set of as many idle ones, across constraints.
+func TestTeamsTakeTheBestSet(t *testing.T) {
+	t.Parallel()
+	nodes := []*fit.Node{nodeOf(t, "dgx1"), nodeOf(t, "h100x8"), nodeOf(t, "mixed16")}
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNode(t, nodes)
+		a := asksIn(n, rapid.IntRange(2, 4).Draw(t, "count"))
+		d := demand(a)
+		constrained := rapid.Bool().Draw(t, "constrained")
+		if constrained {
+			d.Constraints = []fit.Constraint{drawConstraint(t, n, d)}
+		}
+		best := 0.0
+		var try func(from int, devices []int)
+		try = func(from int, devices []int) {
+			if len(devices) == a.Count {
+				if consistent(n, d, []fit.Pick{{Devices: devices}}) == nil {
+					best = max(best, n.Wiring.Quality(positions(n, devices)))
+				}
+				return
+			}
+			for i := from; i < len(n.Devices); i++ {
+				if a.Candidates.Has(i) && n.GPUs[n.Devices[i].GPU].Occupancy.Idle() {
+					try(i+1, append(slices.Clone(devices), i))
+				}
+			}
+		}
+		try(0, nil)
+		choice, ok := fit.Choose(n, d)
+		if ok != (best > 0) {
+			t.Fatalf("%s: served %v, best quality %v", describe(n, d), ok, best)
+		}
+		if ok && n.Wiring.Quality(positions(n, choice.Picks[0].Devices)) != best {
+			t.Fatalf("%s: %v has quality %v, the best %v", describe(n, d), choice, n.Wiring.Quality(positions(n, choice.Picks[0].Devices)), best)
+		}
+	})
+}
+
+func asksIn(n *fit.Node, count int) fit.Alternative {
+	return fit.Alternative{Count: count, Candidates: selected(n, func(d fit.Device) bool { return d.Use.Shape == gpu.Whole })}
+}
+
+func positions(n *fit.Node, devices []int) []int {
+	var all []int
+	for _, device := range devices {
+		all = append(all, n.Devices[device].GPU)
+	}
+	return all
+}
+
+// TestScoreOrdersNodes compares what is left on two nodes after one demand with their scores.
+func TestScoreOrdersNodes(t *testing.T) {
+	t.Parallel()
+	nodes := []*fit.Node{nodeOf(t, "h100x8")}
+	rapid.Check(t, func(t *rapid.T) {
+		a, b := drawSlices(t, nodes), drawSlices(t, nodes)
+		like := a.Devices[rapid.IntRange(0, len(a.Devices)-1).Filter(func(i int) bool { return a.Devices[i].Use.Shape == gpu.MIG }).Draw(t, "like")]
+		d := demand(fit.Alternative{Count: 1, Candidates: selected(a, func(d fit.Device) bool {
+			return d.Use.Shape == gpu.MIG && d.Use.Placement.Profile == like.Use.Placement.Profile
+		})})
+		chosenA, okA := fit.Choose(a, d)
+		chosenB, okB := fit.Choose(b, d)
+		if !okA || !okB {
+			t.Skip("no room")
+		}
+		lossA := worth(a, occupancies(a)) - worth(a, after(t, a, d, chosenA))
+		lossB := worth(b, occupancies(b)) - worth(b, after(t, b, d, chosenB))
+		if lossA != lossB && cmp.Compare(lossA, lossB) != -cmp.Compare(chosenA.Score, chosenB.Score) {
+			t.Fatalf("losses %d and %d have scores %d and %d", lossA, lossB, chosenA.Score, chosenB.Score)
+		}
+		renamed := *a
+		renamed.Name = "another"
+		if again, _ := fit.Choose(&renamed, d); again.Score != chosenA.Score {
+			t.Fatalf("equal nodes have scores %d and %d", chosenA.Score, again.Score)
+		}
+	})
+}
