@@ -28,11 +28,7 @@ func published(tb testing.TB, nodes int) [][]*resourceapi.ResourceSlice {
 	for i := range nodes {
 		var own []*resourceapi.ResourceSlice
 		for _, s := range list {
-			c := *s
-			c.Name = fmt.Sprintf("%s-%d", s.Name, i)
-			c.Spec.NodeName = new(fmt.Sprintf("n%d", i))
-			c.Spec.Pool.Name = fmt.Sprintf("n%d-%s", i, driver)
-			own = append(own, &c)
+			own = append(own, placed(s, i))
 		}
 		all = append(all, own)
 	}
