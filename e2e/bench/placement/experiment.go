@@ -95,15 +95,15 @@ func (b *bench) stream(c cell, seed int) *arrivals.Stream {
 	return arrivals.Poisson{Rate: rate, Shares: c.mix.shares, Lifetime: lifetime, Count: b.count}.Stream(uint64(seed))
 }
 
-// run replays all cells, as many streams at once as there are processors.
-func (b *bench) run(ctx context.Context, cells []cell) ([]result, error) {
+// run replays all cells through the policies, as many streams at once as there are processors.
+func (b *bench) run(ctx context.Context, cells []cell, policiesFor func(shares []float64) map[string]fleet.Policy) ([]result, error) {
 	tallies := make([][]map[string]fleet.Tally, len(cells))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
 	for i, c := range cells {
 		b.Doing("%s, %d GPUs, load %v, %s lifetimes, %d streams", c.mix.name, c.gpus, c.load, c.lifetime, c.seeds)
 		tallies[i] = make([]map[string]fleet.Tally, c.seeds)
-		policies := b.policies(c.mix.shares)
+		policies := policiesFor(c.mix.shares)
 		for seed := range c.seeds {
 			group.Go(func() error {
 				if ctx.Err() == nil {

@@ -13,11 +13,12 @@ const (
 	bound    = "bound"
 	firstFit = "first fit"
 	lowStart = "first fit, low starts"
+	moving   = "ours with moves"
 )
 
 // peers are the names of the other policies, in the order of the tables.
 func peers() []string {
-	return []string{firstFit, lowStart, "best fit", "worst fit", "MFI", "FGD", "MCC"}
+	return []string{moving, firstFit, lowStart, "best fit", "worst fit", "MFI", "FGD", "MCC"}
 }
 
 // policies are those to run on a demand of these shares. First fit is the in-tree plugin's: GPU by GPU, in
@@ -29,6 +30,7 @@ func (b *bench) policies(shares []float64) map[string]fleet.Policy {
 	}
 	all := map[string]fleet.Policy{
 		ours:        fleet.Ours(b.states, fit.Weights{}),
+		moving:      fleet.Moving{Policy: fleet.Ours(b.states, fit.Weights{})},
 		firstFit:    fleet.FirstFit{Prefer: fleet.Published(b.states)},
 		lowStart:    fleet.FirstFit{Prefer: fleet.LowStart(b.states)},
 		"best fit":  fleet.BestFit(b.states),

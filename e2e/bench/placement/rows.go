@@ -8,8 +8,12 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// reproduced is how far first fit may be from the reference's figure.
-const reproduced = .005
+// reproduced is how far first fit may be from the reference's figure, beyond the part of the gap between
+// ours and the bound that is to be closed.
+const (
+	reproduced = .005
+	beyond     = .5
+)
 
 // tell adds the rows: what is reproduced, acceptance of every cell, then the details where goals are set.
 func (b *bench) tell(results []result) {
@@ -23,6 +27,7 @@ func (b *bench) tell(results []result) {
 	}
 	for _, r := range results {
 		if r.atGoal() {
+			b.gap(r)
 			b.details(r)
 		}
 	}
@@ -65,8 +70,26 @@ func (b *bench) accepted(r result) {
 	b.Add(r.beside(row, fleet.Tally.Acceptance))
 	if r.gpus == manyGPUs && r.load == goalLoad && r.lifetime == exponential {
 		behind := r.tallies[bound].Acceptance() - r.tallies[ours].Acceptance()
-		b.Add(report.Figure("behind the bound, "+r.cell.String(), behind, "of slices").AtMost(r.mix.behind))
+		b.Add(report.Figure("behind the bound, "+r.cell.String(), 100*behind, "points").AtMost(r.mix.behind))
 	}
+}
+
+// gap adds how much of what is left to the bound moves would close, and how many it takes.
+func (b *bench) gap(r result) {
+	t, ok := r.tallies[moving]
+	if !ok {
+		return
+	}
+	b.Add(
+		report.Figure("gap closed by moves, "+r.cell.String(), r.closed(moving), "of the gap").AtLeast(beyond),
+		report.Figure("moves, "+r.cell.String(), 100*t.Moved(), "% of served"),
+	)
+}
+
+// closed returns how much of the gap between ours and the bound a policy closes.
+func (r result) closed(name string) float64 {
+	ours := r.tallies[ours].Acceptance()
+	return (r.tallies[name].Acceptance() - ours) / (r.tallies[bound].Acceptance() - ours)
 }
 
 // details adds what else is known of a cell.

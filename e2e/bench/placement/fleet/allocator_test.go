@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 )
 
 const driver = "gpu.tessera.dev"
@@ -116,7 +117,7 @@ func TestFirstFitIsTheAllocators(t *testing.T) {
 		}
 		profile := rapid.IntRange(0, len(s.Profiles)-1).Draw(t, "profile")
 		want := ""
-		if c, ok := policy.Choose(f, profile); ok {
+		if c, ok := policy.Choose(f, arrivals.Demand{Kind: profile}); ok {
 			want = allocator.device(s, c)
 		}
 		got, err := allocator.allocate(ctx, held, s.Profiles[profile].Name)

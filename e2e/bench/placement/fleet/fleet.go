@@ -12,6 +12,8 @@ type Fleet struct {
 	// Free is the number of free memory slices, Open by profile the number of placements that fit.
 	Free int
 	Open []int
+	// Until is by GPU and placement when the instance leaves, where one is held: what no scheduler knows.
+	Until [][]float64
 	// members are by state: the GPUs in it, as bits.
 	members [][]uint64
 }
@@ -20,13 +22,14 @@ type Fleet struct {
 func New(s *States, gpus int) *Fleet {
 	f := &Fleet{
 		States: s, State: make([]int, gpus), Count: make([]int, len(s.Held)), Open: make([]int, len(s.Profiles)),
-		members: make([][]uint64, len(s.Held)),
+		Until: make([][]float64, gpus), members: make([][]uint64, len(s.Held)),
 	}
 	for state := range f.members {
 		f.members[state] = make([]uint64, (gpus+63)/64)
 	}
 	for gpu := range gpus {
-		f.enter(gpu, 0)
+		f.Until[gpu] = make([]float64, len(s.Placements))
+		f.add(gpu, 0)
 	}
 	return f
 }
@@ -55,10 +58,10 @@ func (f *Fleet) move(gpu, state int) {
 	for profile, open := range f.States.Open[old] {
 		f.Open[profile] -= open
 	}
-	f.enter(gpu, state)
+	f.add(gpu, state)
 }
 
-func (f *Fleet) enter(gpu, state int) {
+func (f *Fleet) add(gpu, state int) {
 	f.State[gpu] = state
 	f.Count[state]++
 	f.Free += f.Held[state].Free().Count()

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"math/rand/v2"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,7 +58,8 @@ func policies(s *States) map[string]Policy {
 	}
 	return map[string]Policy{
 		"first fit": FirstFit{Published(s)}, "low starts": FirstFit{LowStart(s)}, "best fit": BestFit(s), "worst fit": WorstFit(s),
-		"MFI": MFI(s), "loss": LeastLoss(s, weights), "ours": Ours(s, fit.Weights{}),
+		"MFI": MFI(s), "loss": LeastLoss(s, weights), "ours": Ours(s, fit.Weights{}), "moving": Moving{Ours(s, fit.Weights{})},
+		"ahead": Ahead(s, .9), "only ahead": OnlyAhead(s, .9), "fuller": Fuller(s), "scarce": Scarce{10}, "foreseen": NewForeseen(s, 1),
 	}
 }
 
@@ -70,16 +72,17 @@ func TestPolicies(t *testing.T) {
 		for name, policy := range policies(s) {
 			t.Run(model+" "+name, rapid.MakeCheck(func(t *rapid.T) {
 				gpus := rapid.IntRange(1, 70).Draw(t, "gpus")
+				r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 				f, held := New(s, gpus), []Choice(nil)
 				for range 3 * gpus {
-					if len(held) > 0 && rapid.IntRange(0, 2).Draw(t, "release") == 0 {
-						i := rapid.IntRange(0, len(held)-1).Draw(t, "which")
+					if len(held) > 0 && r.IntN(3) == 0 {
+						i := r.IntN(len(held))
 						f.Release(held[i])
 						held[i] = held[len(held)-1]
 						held = held[:len(held)-1]
 					}
-					profile := rapid.IntRange(0, len(s.Profiles)-1).Draw(t, "profile")
-					choice, ok := policy.Choose(f, profile)
+					profile := r.IntN(len(s.Profiles))
+					choice, ok := policy.Choose(f, arrivals.Demand{Kind: profile})
 					if ok != (f.Open[profile] > 0) {
 						t.Fatalf("%s: chose %v with %d placements open", s.Profiles[profile].Name, ok, f.Open[profile])
 					}
@@ -115,15 +118,19 @@ func verify(t *rapid.T, f *Fleet, held []Choice) {
 		}
 	}
 	free, counts, open := 0, make([]int, len(f.Held)), make([]int, len(f.Profiles))
+	known := map[gpu.Occupancy][]int{}
 	for i, o := range want {
 		if f.Held[f.State[i]] != o {
 			t.Fatalf("GPU %d holds %v, want %v", i, f.Held[f.State[i]].Placements(), o.Placements())
 		}
 		free += o.Free().Count()
 		counts[f.State[i]]++
-		for p, profile := range f.Profiles {
-			open[p] += len(f.Geometry.Open(o, profile.ID))
+		if known[o] == nil {
+			for _, profile := range f.Profiles {
+				known[o] = append(known[o], len(f.Geometry.Open(o, profile.ID)))
+			}
 		}
+		open = plus(open, known[o])
 	}
 	if f.Free != free || !cmp.Equal(f.Count, counts) || !cmp.Equal(f.Open, open) {
 		t.Fatalf("free %d, open %v, want %d, %v", f.Free, f.Open, free, open)
@@ -159,6 +166,63 @@ func TestReplay(t *testing.T) {
 		}
 		if tally.Allocated() <= 0 || tally.Allocated() >= 1 || tally.Stranded() < 0 {
 			t.Errorf("%s: allocated %v, stranded %v", name, tally.Allocated(), tally.Stranded())
+		}
+	}
+}
+
+// TestMoving checks that moves make room where there was none, and that what was moved still leaves.
+func TestMoving(t *testing.T) {
+	t.Parallel()
+	s := states(t, "h100-80")
+	shares := []float64{.3, .2, .2, .1, .1, .1}
+	still, moving := Ours(s, fit.Weights{}), Moving{Ours(s, fit.Weights{})}
+	c, got := newCourse(s, 8, 4000), s.tally()
+	c.run(moving, stream(shares, 3), &got)
+	if c.Count[0] != 8 {
+		t.Errorf("after everything has left, %d of 8 GPUs are empty", c.Count[0])
+	}
+	want := Replay(s, 8, still, stream(shares, 3))
+	if got.Acceptance() <= want.Acceptance() || got.Moved() == 0 || want.Moved() != 0 {
+		t.Errorf("moving accepted %.3f with %.3f moves, standing still %.3f with %.3f", got.Acceptance(), got.Moved(), want.Acceptance(), want.Moved())
+	}
+}
+
+// One instance stands in the way of 7g on each GPU, and it can go to the other.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	s := states(t, "h100-80")
+	f := New(s, 2)
+	prefer := LowStart(s)
+	small, other := Choice{GPU: 0, Placement: prefer[p1g][0]}, Choice{GPU: 1, Placement: prefer[p3g][0]}
+	f.Take(small)
+	f.Take(other)
+	moving := Moving{Ours(s, fit.Weights{})}
+	from, to, ok := moving.Move(f, arrivals.Demand{Kind: p7g})
+	if !ok || from == to || to.GPU == from.GPU || f.State[0] == 0 || f.State[1] == 0 {
+		t.Fatalf("from %v to %v, %v", from, to, ok)
+	}
+	f.Take(Choice{GPU: 1, Placement: prefer[p3g][1]})
+	f.Take(Choice{GPU: 0, Placement: prefer[p3g][1]})
+	if from, to, ok := moving.Move(f, arrivals.Demand{Kind: p7g}); ok {
+		t.Fatalf("from %v to %v: no single move frees a GPU", from, to)
+	}
+}
+
+// Keeping the last empty GPUs refuses what would open them, whole GPUs excepted.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	s := states(t, "h100-80")
+	f, keep := New(s, 2), Keep{Ours(s, fit.Weights{}), 1}
+	for i, test := range []struct {
+		profile int
+		want    bool
+	}{{p4g, true}, {p4g, false}, {p3g, true}, {p7g, true}} {
+		c, ok := keep.Choose(f, arrivals.Demand{Kind: test.profile})
+		if ok != test.want {
+			t.Fatalf("demand %d: got %v", i, ok)
+		}
+		if ok {
+			f.Take(c)
 		}
 	}
 }

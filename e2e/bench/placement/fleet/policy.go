@@ -1,6 +1,10 @@
 package fleet
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
+)
 
 // Choice is a placement on a GPU.
 type Choice struct {
@@ -9,8 +13,9 @@ type Choice struct {
 
 // Policy chooses where a profile goes.
 type Policy interface {
-	// Choose returns the choice, and false when no GPU has room.
-	Choose(f *Fleet, profile int) (Choice, bool)
+	// Choose returns the choice for the demand, whose kind is the position of a profile, and false when
+	// no GPU has room.
+	Choose(f *Fleet, d arrivals.Demand) (Choice, bool)
 }
 
 // Ranked is a policy that asks every GPU for a bid and takes the best; of GPUs with equal bids the first.
@@ -79,9 +84,9 @@ func Least(s *States, prefer Preference, key func(state, placement int) Key) *Ra
 }
 
 // Choose implements Policy.
-func (r *Ranked) Choose(f *Fleet, profile int) (Choice, bool) {
+func (r *Ranked) Choose(f *Fleet, d arrivals.Demand) (Choice, bool) {
 	choice, rank := Choice{GPU: None}, 0
-	for _, next := range r.order[profile] {
+	for _, next := range r.order[d.Kind] {
 		if choice.GPU != None && next.rank != rank {
 			break
 		}
@@ -101,12 +106,12 @@ type FirstFit struct {
 }
 
 // Choose implements Policy.
-func (p FirstFit) Choose(f *Fleet, profile int) (Choice, bool) {
+func (p FirstFit) Choose(f *Fleet, d arrivals.Demand) (Choice, bool) {
 	for gpu, state := range f.State {
-		if f.States.Open[state][profile] == 0 {
+		if f.States.Open[state][d.Kind] == 0 {
 			continue
 		}
-		for _, placement := range p.Prefer[profile] {
+		for _, placement := range p.Prefer[d.Kind] {
 			if f.Taken[state][placement] != None {
 				return Choice{GPU: gpu, Placement: placement}, true
 			}

@@ -13,6 +13,8 @@ type Tally struct {
 	// allocated and stranded are sums over the arrivals; the means over the moments of independent arrivals
 	// are those over time.
 	allocated, stranded float64
+	// moves is the number of instances that were moved.
+	moves int
 }
 
 // Plus returns both together.
@@ -22,7 +24,7 @@ func (t Tally) Plus(other Tally) Tally {
 	}
 	return Tally{
 		Offered: plus(t.Offered, other.Offered), Accepted: plus(t.Accepted, other.Accepted), Sizes: t.Sizes,
-		allocated: t.allocated + other.allocated, stranded: t.stranded + other.stranded,
+		allocated: t.allocated + other.allocated, stranded: t.stranded + other.stranded, moves: t.moves + other.moves,
 	}
 }
 
@@ -56,6 +58,15 @@ func (t Tally) Allocated() float64 { return t.allocated / t.arrivals() }
 // if it came again and again.
 func (t Tally) Stranded() float64 { return t.stranded / t.arrivals() }
 
+// Moved returns the number of instances that were moved, per demand that was served.
+func (t Tally) Moved() float64 {
+	accepted := 0
+	for _, n := range t.Accepted {
+		accepted += n
+	}
+	return float64(t.moves) / float64(max(1, accepted))
+}
+
 func (t Tally) arrivals() float64 {
 	sum := 0
 	for _, offered := range t.Offered {
@@ -75,28 +86,86 @@ func (s *States) tally() Tally {
 
 // Replay runs the stream through a policy on so many empty GPUs. Demands that are refused are lost.
 func Replay(s *States, gpus int, p Policy, stream *arrivals.Stream) Tally {
-	f, t := New(s, gpus), s.tally()
-	held := make([]Choice, len(stream.Demands))
-	placed := make([]bool, len(stream.Demands))
+	c, t := newCourse(s, gpus, len(stream.Demands)), s.tally()
+	c.run(p, stream, &t)
+	return t
+}
+
+// course is a replay under way: a fleet and who holds what of it.
+type course struct {
+	*Fleet
+	// at is by demand where it is placed, holder by GPU and placement the demand there.
+	at     []Choice
+	holder [][]int
+}
+
+func newCourse(s *States, gpus, demands int) *course {
+	c := &course{Fleet: New(s, gpus), at: make([]Choice, demands), holder: make([][]int, gpus)}
+	for demand := range c.at {
+		c.at[demand].GPU = None
+	}
+	for gpu := range c.holder {
+		c.holder[gpu] = make([]int, len(s.Placements))
+	}
+	return c
+}
+
+// run replays the stream.
+func (c *course) run(p Policy, stream *arrivals.Stream, t *Tally) {
 	for _, step := range stream.Steps {
 		if step.Leaves {
-			if placed[step.Demand] {
-				f.Release(held[step.Demand])
-			}
+			c.leave(step.Demand)
 			continue
 		}
-		profile := stream.Demands[step.Demand].Kind
+		d := stream.Demands[step.Demand]
 		if stream.Counts(step.Demand) {
-			t.allocated += 1 - float64(f.Free)/float64(s.Geometry.Slices()*gpus)
-			t.stranded += float64(f.Free-s.Profiles[profile].Size*f.Open[profile]) / float64(gpus)
+			t.look(c.Fleet, d.Kind)
 		}
-		held[step.Demand], placed[step.Demand] = p.Choose(f, profile)
-		if placed[step.Demand] {
-			f.Take(held[step.Demand])
+		choice, ok := p.Choose(c.Fleet, d)
+		if !ok && c.makeRoom(p, d) {
+			if stream.Counts(step.Demand) {
+				t.moves++
+			}
+			choice, ok = p.Choose(c.Fleet, d)
 		}
-		t.count(stream, step.Demand, placed[step.Demand])
+		if ok {
+			c.arrive(step.Demand, choice, d.Leaves)
+		}
+		t.count(stream, step.Demand, ok)
 	}
-	return t
+}
+
+// makeRoom makes the move that lets the demand be served, if the policy knows one.
+func (c *course) makeRoom(p Policy, d arrivals.Demand) bool {
+	mover, moves := p.(Mover)
+	if !moves {
+		return false
+	}
+	from, to, ok := mover.Move(c.Fleet, d)
+	if ok {
+		c.move(from, to)
+	}
+	return ok
+}
+
+func (c *course) arrive(demand int, at Choice, until float64) {
+	c.Take(at)
+	c.Until[at.GPU][at.Placement] = until
+	c.at[demand], c.holder[at.GPU][at.Placement] = at, demand
+}
+
+// leave ends a demand, if it was placed.
+func (c *course) leave(demand int) {
+	if at := c.at[demand]; at.GPU != None {
+		c.Release(at)
+	}
+}
+
+// move moves the instance that is held at one place to another.
+func (c *course) move(from, to Choice) {
+	demand, until := c.holder[from.GPU][from.Placement], c.Until[from.GPU][from.Placement]
+	c.Release(from)
+	c.arrive(demand, to, until)
 }
 
 // ReplayRepack runs the stream through the bound.
@@ -122,6 +191,13 @@ func ReplayRepack(s *States, gpus int, stream *arrivals.Stream) Tally {
 		t.count(stream, step.Demand, placed[step.Demand])
 	}
 	return t
+}
+
+// look adds what an arrival of the profile finds.
+func (t *Tally) look(f *Fleet, profile int) {
+	gpus := len(f.State)
+	t.allocated += 1 - float64(f.Free)/float64(f.Geometry.Slices()*gpus)
+	t.stranded += float64(f.Free-f.Profiles[profile].Size*f.Open[profile]) / float64(gpus)
 }
 
 // count counts a demand that is past the warm-up.

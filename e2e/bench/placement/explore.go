@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/tessera-gpu/tessera/e2e/bench/placement/fleet"
+	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// idea is something that was tried to come closer to the bound.
+type idea struct {
+	name   string
+	policy func(shares []float64) fleet.Policy
+}
+
+// ideas are all that were tried, ours first.
+func (b *bench) ideas() []idea {
+	s, us := b.states, fleet.Ours(b.states, fit.Weights{})
+	ideas := []idea{
+		{ours, func([]float64) fleet.Policy { return us }},
+		{"weights: shares of the demands", func(shares []float64) fleet.Policy { return fleet.Ours(s, b.weights(shares)) }},
+		{"weights: shares of the slices", func(shares []float64) fleet.Policy { return fleet.Ours(s, b.weights(b.bySize(shares))) }},
+	}
+	fixed := func(name string, p fleet.Policy) {
+		ideas = append(ideas, idea{name, func([]float64) fleet.Policy { return p }})
+	}
+	fixed("ties: free slices before instances", fleet.Fuller(s))
+	for _, stay := range []float64{.9, .7} {
+		fixed(fmt.Sprintf("ties: value when %v of the instances are left", stay), fleet.Ahead(s, stay))
+		fixed(fmt.Sprintf("loss of value when %v of the instances are left", stay), fleet.OnlyAhead(s, stay))
+	}
+	for _, plenty := range []float64{10, 40} {
+		fixed(fmt.Sprintf("weights: scarcity in the fleet, %v slices", plenty), fleet.Scarce{Plenty: plenty})
+	}
+	for _, empty := range []int{1, 2} {
+		fixed(fmt.Sprintf("refuse to open the last %d GPUs", empty), fleet.Keep{Policy: us, Empty: empty})
+	}
+	for _, weight := range []float64{.3, 1, 3} {
+		fixed(fmt.Sprintf("lifetimes known, %v", weight), fleet.NewForeseen(s, weight))
+	}
+	fixed(moving, fleet.Moving{Policy: us})
+	return ideas
+}
+
+// tried adds a row per idea: its mean over the mixes, and how much of the gap it closes.
+func (b *bench) tried(ctx context.Context) error {
+	var cells []cell
+	for _, m := range b.mixes {
+		cells = append(cells, cell{mix: m, gpus: goalGPUs, load: goalLoad, lifetime: exponential, seeds: b.seeds})
+	}
+	results, err := b.run(ctx, cells, func(shares []float64) map[string]fleet.Policy {
+		policies := map[string]fleet.Policy{}
+		for _, i := range b.ideas() {
+			policies[i.name] = i.policy(shares)
+		}
+		return policies
+	})
+	if err != nil {
+		return err
+	}
+	for _, i := range b.ideas() {
+		mean := 0.0
+		for _, r := range results {
+			mean += r.closed(i.name) / float64(len(results))
+		}
+		row := report.Figure("gap closed: "+i.name, mean, "of the gap")
+		row.Better = report.Higher
+		for _, r := range results {
+			row = row.Beside(r.mix.name, r.tallies[i.name].Acceptance())
+		}
+		b.Add(row)
+	}
+	return nil
+}
+
+// weights are the shares as the scheduler plugin takes them.
+func (b *bench) weights(shares []float64) fit.Weights {
+	w := fit.Weights{Profiles: map[string]float64{}}
+	for i, p := range b.states.Profiles {
+		w.Profiles[p.Name] = shares[i]
+	}
+	return w
+}
+
+// bySize turns shares of the demands into shares of the slices.
+func (b *bench) bySize(shares []float64) []float64 {
+	sized := make([]float64, len(shares))
+	for i, p := range b.states.Profiles {
+		sized[i] = shares[i] * float64(p.Size)
+	}
+	return sized
+}
