@@ -99,9 +99,13 @@ func TestRace(t *testing.T) {
 		c.run(fmt.Sprintf("a%d", i), "1g.10gb", 1)
 	}
 	running := func() (names []string) {
-		for i := range 20 {
-			if name := fmt.Sprintf("a%d", i); c.pod(name).Spec.NodeName != "" {
-				names = append(names, name)
+		list, err := c.client.CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, pod := range list.Items {
+			if pod.Spec.NodeName != "" {
+				names = append(names, pod.Name)
 			}
 		}
 		return names
@@ -131,7 +135,7 @@ func (c *cluster) release(name string) {
 	if err := c.client.ResourceV1().ResourceClaims("default").Delete(c.ctx, name, metav1.DeleteOptions{}); err != nil {
 		c.tb.Fatal(err)
 	}
-	c.create(newPod(name, "none"))
+
 }
 
 // TestFailedWrite has the API server refuse the first allocations: nothing may stay assumed.
