@@ -1,0 +1,130 @@
+package plugin_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// oracle says what fit chooses in a cluster, from what the API server has and nothing else.
+type oracle struct {
+	index   *index.Index
+	reader  *demand.Reader
+	classes map[string]*resourceapi.DeviceClass
+	claims  []resourceapi.ResourceClaim
+}
+
+func newOracle(objects []runtime.Object) *oracle {
+	o := &oracle{index: index.New(index.Config{Drivers: []string{driver}}), classes: map[string]*resourceapi.DeviceClass{}}
+	o.reader = demand.NewReader(o, o.index)
+	for _, object := range objects {
+		switch object := object.(type) {
+		case *resourceapi.ResourceSlice:
+			o.index.SetSlice(object)
+		case *resourceapi.DeviceClass:
+			o.classes[object.Name] = object
+		}
+	}
+	return o
+}
+
+func (o *oracle) Get(name string) (*resourceapi.DeviceClass, error) {
+	if class, ok := o.classes[name]; ok {
+		return class, nil
+	}
+	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
+}
+
+// choices returns the devices that fit would give to the claim, by node that has any.
+func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[string][]string {
+	c.tb.Helper()
+	list, err := c.client.ResourceV1().ResourceClaims("").List(c.ctx, metav1.ListOptions{})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	for i := range o.claims {
+		if !slices.ContainsFunc(list.Items, func(c resourceapi.ResourceClaim) bool { return c.UID == o.claims[i].UID }) {
+			o.index.DeleteClaim(&o.claims[i])
+		}
+	}
+	o.claims = list.Items
+	for i := range o.claims {
+		o.index.SetClaim(&o.claims[i])
+	}
+	d, err := o.reader.Read([]*resourceapi.ResourceClaim{claim})
+	if err != nil {
+		c.tb.Fatal(err)
+	}
+	chosen := map[string][]string{}
+	nodes, _ := o.index.Changed(0)
+	for name, n := range nodes {
+		asked, err := d.On(n)
+		if err != nil {
+			c.tb.Fatal(err)
+		}
+		choice, ok := fit.Choose(&n.Fit, asked)
+		if !ok {
+			continue
+		}
+		for _, pick := range choice.Picks {
+			for _, device := range pick.Devices {
+				chosen[name] = append(chosen[name], n.Devices[device].Name)
+			}
+		}
+	}
+	return chosen
+}
+
+// TestSchedulerAllocatesWhatFitChooses has pods come and go, 500 times.
+func TestSchedulerAllocatesWhatFitChooses(t *testing.T) {
+	objects := slices.Concat(machines(t, "h100x2", 2), []runtime.Object{newNode("node-8")})
+	for _, s := range published(t, "dgx1", "node-8") {
+		objects = append(objects, s)
+	}
+	c, o := newCluster(t, "", objects...), newOracle(objects)
+	random := rand.New(rand.NewPCG(1, 2))
+	classes := []string{"1g.10gb", "1g.10gb", "1g.10gb", "2g.20gb", "3g.40gb", "7g.80gb", "gpu", "timeshare"}
+	var running []string
+	for i := range 500 {
+		if len(running) > 0 && random.IntN(10) < 4 {
+			at := random.IntN(len(running))
+			c.release(running[at])
+			running = slices.Delete(running, at, at+1)
+			continue
+		}
+		name := fmt.Sprintf("a%d", i)
+		class := classes[random.IntN(len(classes))]
+		count := int64(1)
+		if class == "gpu" {
+			count += random.Int64N(2)
+		}
+		claim := ask(name, class, count)
+		want := o.choices(c, claim)
+		c.create(claim)
+		c.create(newPod(name, name))
+		if len(want) == 0 {
+			c.pending(name)
+			c.release(name)
+			continue
+		}
+		node := c.bound(name)
+		got := devices(c.claim(name))
+		slices.Sort(got)
+		slices.Sort(want[node])
+		if diff := cmp.Diff(want[node], got); diff != "" {
+			t.Fatalf("pod %d on %s, %d of %s (-want +got):\n%s", i, node, count, class, diff)
+		}
+		running = append(running, name)
+	}
+}
