@@ -72,6 +72,35 @@ func (b *bench) tried(ctx context.Context) error {
 		}
 		b.Add(row)
 	}
+	return b.optimum(ctx)
+}
+
+// optimum adds what the best of all policies that move nothing and refuse nothing that fits would close of
+// the gap, where that can be computed: with two GPUs, at loads of which about the usual part is served, and
+// half.
+func (b *bench) optimum(ctx context.Context) error {
+	for _, load := range []float64{.25, .95} {
+		for _, m := range b.mixes {
+			c := cell{mix: m, gpus: 2, load: load, lifetime: exponential}
+			b.Doing("the best policy, %s", c)
+			pair := fleet.NewPair(b.states, m.shares, load)
+			us, err := pair.Of(ctx, fleet.Ours(b.states, fit.Weights{}))
+			if err != nil {
+				return err
+			}
+			best, err := pair.Best(ctx)
+			if err != nil {
+				return err
+			}
+			most := 0.0
+			for seed := range b.seeds {
+				most += fleet.ReplayRepack(b.states, c.gpus, b.stream(c, seed)).Acceptance() / float64(b.seeds)
+			}
+			row := report.Figure("gap closed: the best policy, "+c.String(), (best-us)/(most-us), "of the gap")
+			row.Better = report.Higher
+			b.Add(row.Beside(ours, us).Beside("best", best).Beside(bound, most))
+		}
+	}
 	return nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/csv"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,11 +14,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// openbPods is the trace's file of pods.
-const openbPods = "openb_pod_list_default.csv"
+// openbPods is the trace's file of pods, openbServed what the bound serves of them.
+const (
+	openbPods   = "openb_pod_list_default.csv"
+	openbServed = .98
+)
 
 // trace replays the openb trace with its own times: pods that ask for one GPU or a part of it, each as the
-// smallest profile with the compute it asks for, on a fleet as small as makes the load that of the goals.
+// smallest profile with the compute it asks for, on the smallest fleet on which the bound serves so much of
+// them that the policies differ.
 func (b *bench) trace() error {
 	if b.openb == "" {
 		b.Note("openb: not run")
@@ -34,24 +37,16 @@ func (b *bench) trace() error {
 	for _, d := range demands {
 		shares[d.Kind] += 1 / float64(len(demands))
 	}
-	mean := b.meanSlices(stream)
-	gpus := int(math.Round(mean / goalLoad / float64(b.states.Geometry.Slices())))
+	gpus := 1
+	for fleet.ReplayRepack(b.states, gpus, stream).Acceptance() < openbServed {
+		gpus++
+	}
 	b.Doing("openb, %d pods, %d GPUs", len(demands), gpus)
 	r := result{cell: cell{mix: mix{name: "openb"}, gpus: gpus}, tallies: b.replay(b.policies(shares), gpus, stream)}
 	row := report.Figure(fmt.Sprintf("accepted, openb, %d GPUs", gpus), r.tallies[ours].Acceptance(), "of slices")
 	row.Better = report.Higher
 	b.Add(r.beside(row, fleet.Tally.Acceptance))
 	return nil
-}
-
-// meanSlices returns the mean number of slices asked for at once while demands that count arrive.
-func (b *bench) meanSlices(s *arrivals.Stream) float64 {
-	from, to := s.Demands[s.Warm].Arrives, s.Demands[len(s.Demands)-1].Arrives
-	sum := 0.0
-	for _, d := range s.Demands {
-		sum += float64(b.states.Profiles[d.Kind].Size) * max(0, min(d.Leaves, to)-max(d.Arrives, from))
-	}
-	return sum / (to - from)
 }
 
 // openbDemands reads the pods.

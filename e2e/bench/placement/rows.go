@@ -62,7 +62,8 @@ func (b *bench) reproduce(r result) {
 
 // accepted adds the acceptance of ours beside the others'.
 func (b *bench) accepted(r result) {
-	row := report.Figure("accepted, "+r.cell.String(), r.tallies[ours].Acceptance(), "of slices")
+	// The goals have three digits.
+	row := report.Figure("accepted, "+r.cell.String(), math.Round(1e3*r.tallies[ours].Acceptance())/1e3, "of slices")
 	row.Better = report.Higher
 	if r.atGoal() {
 		row = row.AtLeast(r.mix.goal)
