@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
@@ -78,27 +79,47 @@ func (b *bench) contests(ctx context.Context, s fleet.Spec, all []contest) error
 }
 
 // compete lets a variant schedule the batch, and takes everything back.
-func (b *bench) compete(ctx context.Context, c *cluster, t contest, v subject.Variant) (_ subject.Outcome, err error) {
+func (b *bench) compete(ctx context.Context, c *cluster, t contest, v subject.Variant) (subject.Outcome, error) {
 	b.Doing("%d nodes, %s: %s", c.Nodes, t.name, v)
-	s := subject.Spec{Variant: v, Kubeconfig: c.plane.Kubeconfig, Fleet: c.Spec}
-	if b.profiles != "" {
-		s.Profile = filepath.Join(b.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(fmt.Sprintf("%d-%s-%s", c.Nodes, t.name, v)))
+	batches := []fleet.Batch{{Name: "warm", Pods: min(warmup, b.pods), Mix: t.mix}, {Name: "measured", Pods: b.pods, Mix: t.mix}}
+	outcome, err := b.race(ctx, c, subject.Spec{
+		Variant: v, Kubeconfig: c.plane.Kubeconfig, Fleet: c.Spec, Profile: b.profile(fmt.Sprintf("%d %s %s", c.Nodes, t.name, v)),
+	}, batches)
+	if err != nil {
+		return outcome, err
 	}
+	b.Doing("%d nodes, %s: %s: %d of %d pods in %v", c.Nodes, t.name, v, outcome.Bound, outcome.Pods, outcome.Took.Round(time.Millisecond))
+	for _, batch := range batches {
+		if err := c.remove(ctx, batch); err != nil {
+			return outcome, fmt.Errorf("remove pods: %w", err)
+		}
+	}
+	return outcome, nil
+}
+
+// race lets a subject schedule the batches and returns the outcome of the last. The subject has ended then,
+// and writes nothing more.
+func (b *bench) race(ctx context.Context, c *cluster, s subject.Spec, batches []fleet.Batch) (outcome subject.Outcome, err error) {
 	p, err := subject.Start(ctx, s, b.folder.Disk)
 	if err != nil {
-		return subject.Outcome{}, err
+		return outcome, err
 	}
 	defer func() { err = errors.Join(err, p.Stop()) }()
-	var outcome subject.Outcome
-	for _, batch := range []fleet.Batch{{Name: "warm", Pods: warmup, Mix: t.mix}, {Name: "measured", Pods: b.pods, Mix: t.mix}} {
+	for _, batch := range batches {
 		if err := c.submit(ctx, batch); err != nil {
 			return outcome, fmt.Errorf("create pods: %w", err)
 		}
 		if outcome, err = p.Schedule(batch, b.limit); err != nil {
 			return outcome, err
 		}
-		defer func() { err = errors.Join(err, c.remove(ctx, batch)) }()
 	}
-	b.Doing("%d nodes, %s: %s: %d of %d pods in %v", c.Nodes, t.name, v, outcome.Bound, outcome.Pods, outcome.Took)
 	return outcome, nil
+}
+
+// profile is the path of profiles of that name, empty when none are wanted.
+func (b *bench) profile(name string) string {
+	if b.profiles == "" {
+		return ""
+	}
+	return filepath.Join(b.profiles, strings.NewReplacer(" ", "-", ",", "").Replace(name))
 }

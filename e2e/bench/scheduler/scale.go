@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"runtime"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
@@ -66,11 +65,9 @@ func (b *bench) scale(ctx context.Context) error {
 // inMemory lets a variant schedule pods in a cluster of its own.
 func (b *bench) inMemory(ctx context.Context, v subject.Variant, nodes, pods int) (_ subject.Outcome, err error) {
 	b.Doing("%d nodes in memory: %s", nodes, v)
-	s := subject.Spec{Variant: v, Fleet: fleet.Spec{Nodes: nodes}, Level: fleet.Half}
-	if b.profiles != "" {
-		s.Profile = filepath.Join(b.profiles, fmt.Sprintf("memory-%d-%s", nodes, v))
-	}
-	p, err := subject.Start(ctx, s, b.folder.Disk)
+	p, err := subject.Start(ctx, subject.Spec{
+		Variant: v, Fleet: fleet.Spec{Nodes: nodes}, Level: fleet.Half, Profile: b.profile(fmt.Sprintf("memory %d %s", nodes, v)),
+	}, b.folder.Disk)
 	if err != nil {
 		return subject.Outcome{}, err
 	}

@@ -138,7 +138,6 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 
 // settle waits until all pods are bound, the limit is reached, or nothing happens any more.
 func (c *contender) settle(ctx context.Context, enough <-chan struct{}) {
-	begin := time.Now()
 	tick := time.NewTicker(quiet / 10)
 	defer tick.Stop()
 	for {
@@ -148,7 +147,8 @@ func (c *contender) settle(ctx context.Context, enough <-chan struct{}) {
 		case <-enough:
 			return
 		case <-tick.C:
-			if _, last := c.bound.Bound(); time.Since(last) > quiet && time.Since(begin) > quiet {
+			// Until the first pod is bound it may still be reading the cluster.
+			if bound, last := c.bound.Bound(); bound > 0 && time.Since(last) > quiet {
 				return
 			}
 		}
