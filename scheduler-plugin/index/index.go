@@ -17,6 +17,8 @@ type Config struct {
 	Drivers []string
 	// Weights go into the tables of every kind of GPU.
 	Weights fit.Weights
+	// Unseen is the key of a taint that devices are seen without; empty when there is none.
+	Unseen string
 }
 
 // Index follows the cluster.

@@ -55,6 +55,7 @@ func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
 	if before != nil && !replaces(slice, before) {
 		return
 	}
+	slice = x.seen(slice)
 	x.slices[slice.Name] = slice
 	var c change
 	if before != nil && poolOf(before) != poolOf(slice) {
