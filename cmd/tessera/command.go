@@ -10,6 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
@@ -35,7 +36,7 @@ func command(program string) *cobra.Command {
 	}
 	flags.Add(root.PersistentFlags())
 	root.AddCommand(
-		gpus.Command(&flags), claims.Command(&flags), mig.Command(&flags),
+		gpus.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
 		check.Command(), bundle.Command(&flags), version.Command(&flags))
 	return root
 }

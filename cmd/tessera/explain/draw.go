@@ -1,0 +1,54 @@
+package explain
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+)
+
+// draw writes the explanation for people: what would happen, then every node.
+func draw(s *output.Screen, e Explanation) {
+	s.Line(output.Part{Style: output.Bold, Text: "pod/" + e.Pod}, output.Part{Text: ": " + summary(e)})
+	if len(e.Nodes) == 0 {
+		return
+	}
+	s.Line()
+	var rows [][]string
+	for _, n := range e.Nodes {
+		rows = append(rows, []string{n.Name, verdict(e, n), score(n), strings.Join(n.Devices, ","), n.Reason})
+	}
+	s.Table([]string{"NODE", "VERDICT", "SCORE", "DEVICES", "REASON"}, rows)
+}
+
+func summary(e Explanation) string {
+	switch {
+	case e.Bound != "":
+		return "is on " + e.Bound
+	case len(e.Chosen) > 1:
+		return "would go to one of " + strings.Join(e.Chosen, ", ")
+	case len(e.Chosen) == 1:
+		return "would go to " + e.Chosen[0]
+	case e.Refusal != "" && len(e.Nodes) == 0:
+		return "fits nowhere: " + e.Refusal
+	}
+	return "fits nowhere"
+}
+
+func verdict(e Explanation, n Node) string {
+	switch {
+	case slices.Contains(e.Chosen, n.Name):
+		return "chosen"
+	case n.Fits:
+		return "fits"
+	}
+	return "no"
+}
+
+func score(n Node) string {
+	if n.Score == nil {
+		return ""
+	}
+	return fmt.Sprint(*n.Score)
+}

@@ -1,0 +1,162 @@
+package explain
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
+)
+
+var update = flag.Bool("update", false, "write testdata anew")
+
+const slicesClass = "mig-3g.40gb.tessera.dev"
+
+// scene is a cluster with a broken GPU, an empty node, one that is closed and one without GPUs, and pods
+// that wait for slices of half a GPU.
+func scene(t *testing.T) *clustertest.Scene {
+	t.Helper()
+	s := clustertest.New(t)
+	s.Node("closed", "h100x2", nil)
+	s.Node("empty", "h100x2", nil)
+	broken := s.Node("broken", "h100x2", nil)
+	held := s.Claim("held", slicesClass, clustertest.Result(broken, 1, clustertest.Slice(19, 6, 1)))
+	s.Pod("holder", "broken", corev1.PodRunning, held)
+	old := s.Node("old", "t4x1", nil)
+	s.Pod("render", "old", corev1.PodRunning, s.Claim("whole", "gpu.tessera.dev", clustertest.Result(old, 0, gpu.Use{Shape: gpu.Whole})))
+	for _, object := range s.Objects {
+		if n, ok := object.(*corev1.Node); ok {
+			n.Status.Allocatable = corev1.ResourceList{"pods": resource.MustParse("10"), "cpu": resource.MustParse("8")}
+			n.Spec.Unschedulable = n.Name == "closed"
+		}
+	}
+	class := &resourceapi.DeviceClass{ObjectMeta: metav1.ObjectMeta{Name: slicesClass}}
+	class.Spec.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{
+		Expression: fmt.Sprintf(`device.driver == %q && device.attributes[%[1]q].type == "mig" && device.attributes[%[1]q].profile == "3g.40gb"`, clustertest.Driver),
+	}}}
+	s.Add(class)
+	waits(s, "one", 1)
+	waits(s, "many", 9)
+	file, err := os.ReadFile("../../../deployments/scheduler/replace/config.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: configMap}, Data: map[string]string{configMapKey: string(file)}})
+	return s
+}
+
+// waits adds a pod that waits for so many slices.
+func waits(s *clustertest.Scene, name string, count int64) {
+	claim := s.Claim(name, slicesClass)
+	claim.Spec.Devices.Requests[0].Exactly.AllocationMode = resourceapi.DeviceAllocationModeExactCount
+	claim.Spec.Devices.Requests[0].Exactly.Count = count
+	pod := s.Pod(name, "", corev1.PodPending, claim)
+	pod.Spec.SchedulerName = corev1.DefaultSchedulerName
+	pod.Spec.Containers = []corev1.Container{{Name: "main"}}
+}
+
+func run(t *testing.T, c *cluster.Cluster, pod string, format output.Format) (string, error) {
+	t.Helper()
+	var out bytes.Buffer
+	err := request{pod: pod, out: &out, answer: output.Flags{Format: format, Color: "never"}}.run(t.Context(), c)
+	return out.String(), err
+}
+
+func TestOutput(t *testing.T) {
+	for file, test := range map[string]struct {
+		pod    string
+		format output.Format
+	}{
+		"one.txt":    {"one", output.Text},
+		"one.json":   {"one", output.JSON},
+		"many.txt":   {"many", output.Text},
+		"holder.txt": {"holder", output.Text},
+	} {
+		t.Run(file, func(t *testing.T) {
+			c := scene(t).Cluster()
+			got, err := run(t, c, test.pod, test.format)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path := filepath.Join("testdata", file)
+			if *update {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReadsOnly checks that nothing is written.
+func TestReadsOnly(t *testing.T) {
+	c := scene(t).Cluster()
+	if _, err := run(t, c, "one", output.Text); err != nil {
+		t.Fatal(err)
+	}
+	for _, action := range c.Client.(*fake.Clientset).Actions() {
+		switch action.GetVerb() {
+		case "get", "list", "watch":
+		default:
+			t.Errorf("%s %s", action.GetVerb(), action.GetResource().Resource)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	other := scene(t)
+	for _, object := range other.Objects {
+		if pod, ok := object.(*corev1.Pod); ok && pod.Name == "one" {
+			pod.Spec.SchedulerName = "volcano"
+		}
+	}
+	without := scene(t)
+	without.Objects = slices.DeleteFunc(without.Objects, func(o runtime.Object) bool { _, is := o.(*corev1.ConfigMap); return is })
+	for name, test := range map[string]struct {
+		scene *clustertest.Scene
+		pod   string
+		want  string
+	}{
+		"no such pod":       {scene(t), "none", "read pod none of demo"},
+		"another scheduler": {other, "one", `the pod names the scheduler "volcano", which is not Tessera's`},
+		"no configuration":  {without, "one", "name the file that the scheduler runs with by --config"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := run(t, test.scene.Cluster(), test.pod, output.Text); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("got %v, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestArguments(t *testing.T) {
+	cmd := Command(&cluster.Flags{})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	cmd.SetArgs([]string{"one"})
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "name a pod: pod/NAME") {
+		t.Errorf("got %v", err)
+	}
+}

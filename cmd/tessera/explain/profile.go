@@ -1,0 +1,95 @@
+package explain
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config/scheme"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+)
+
+// Where deployments/scheduler keeps the configuration.
+const (
+	configMap    = "tessera-scheduler"
+	configMapKey = "config.yaml"
+)
+
+// configuration returns the scheduler's configuration: that of the file, or the one the cluster's scheduler
+// runs with, as far as it was laid down as deployments/ does.
+func configuration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+	if file != "" {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
+		}
+		return parse(file, text)
+	}
+	found, err := c.Client.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(ctx, configMap, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("read the scheduler's configuration: there is no ConfigMap %s in %s: name the file that the scheduler runs with by --config", configMap, cluster.SystemNamespace)
+	case err != nil:
+		return nil, cluster.Explain("read the scheduler's configuration", err)
+	}
+	return parse("ConfigMap "+configMap, []byte(found.Data[configMapKey]))
+}
+
+func parse(from string, text []byte) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+	object, _, err := scheme.Codecs.UniversalDecoder().Decode(text, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("read the scheduler's configuration from %s: %w", from, err)
+	}
+	c, ok := object.(*schedulerconfig.KubeSchedulerConfiguration)
+	if !ok {
+		return nil, fmt.Errorf("read the scheduler's configuration from %s: it is a %T", from, object)
+	}
+	return c, nil
+}
+
+// profileOf returns the profile of the scheduler's name.
+func profileOf(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
+	var names []string
+	for _, p := range c.Profiles {
+		if p.SchedulerName == name {
+			return p, nil
+		}
+		names = append(names, p.SchedulerName)
+	}
+	return schedulerconfig.KubeSchedulerProfile{}, fmt.Errorf("the pod names the scheduler %q, which is not Tessera's: the configuration has %q", name, names)
+}
+
+// wide returns the profile with a plugin that leaves no node out.
+func wide(p schedulerconfig.KubeSchedulerProfile) (schedulerconfig.KubeSchedulerProfile, error) {
+	var given runtime.Object
+	var others []schedulerconfig.PluginConfig
+	for _, c := range p.PluginConfig {
+		if c.Name == plugin.Name {
+			given = c.Args
+			continue
+		}
+		others = append(others, c)
+	}
+	args, err := config.Load(given)
+	if err != nil {
+		return p, err
+	}
+	args.Candidates = math.MaxInt32
+	text, err := json.Marshal(args)
+	if err != nil {
+		return p, fmt.Errorf("write the plugin's arguments: %w", err)
+	}
+	p.PluginConfig = append(others, schedulerconfig.PluginConfig{
+		Name: plugin.Name, Args: &runtime.Unknown{Raw: text, ContentType: runtime.ContentTypeJSON},
+	})
+	return p, nil
+}
