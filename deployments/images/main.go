@@ -28,6 +28,7 @@ func run(ctx context.Context) error {
 	to := bundle.Destination{Manifests: "deployments"}
 	flag.StringVar(&programs.Node, "node", "", "built tessera-node; built here when empty")
 	flag.StringVar(&programs.Hook, "hook", "", "built tessera-hook, static; built here when empty")
+	flag.StringVar(&programs.Scheduler, "scheduler", "", "built tessera-scheduler, static; built here when empty")
 	flag.StringVar(&out, "out", "", "folder of the archives (default $TESSERA_CACHE/images or ~/.cache/tessera/images)")
 	flag.StringVar(&to.Registry, "push", "", "registry and path, such as registry.example.com/tessera: push the product's images there instead of writing archives")
 	flag.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed")
@@ -38,7 +39,7 @@ func run(ctx context.Context) error {
 		return fmt.Errorf("make a folder for programs: %w", err)
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // a leftover is harmless
-	if programs, err = programs.Complete(ctx, ".", folder); err != nil {
+	if programs, err = programs.CompleteAll(ctx, ".", folder); err != nil {
 		return err
 	}
 	if to.Registry != "" {

@@ -14,10 +14,11 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// The agent's DaemonSet, as deployments/ names it.
+// The agent's DaemonSet and the scheduler's Deployment and account, as deployments/ names them.
 const (
-	Namespace = "tessera-system"
-	AgentName = "tessera-node"
+	Namespace     = "tessera-system"
+	AgentName     = "tessera-node"
+	SchedulerName = "tessera-scheduler"
 )
 
 // AwaitAgents returns when an agent is ready on every node of the cluster. Ready means that kubelet

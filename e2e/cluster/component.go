@@ -19,10 +19,10 @@ import (
 const kubectlFolder = "kubernetes"
 
 // WithComponents returns what kubectl makes of deployments/ with components of it, which are named by
-// their folders in it, and with the roots of the node configuration pointing at the fake GPUs. The
-// components' DeviceClasses and the like come as kustomize orders them.
+// their folders in it, beside that of the scheduler, and with the roots of the node configuration pointing
+// at the fake GPUs. The components' DeviceClasses and the like come as kustomize orders them.
 func WithComponents(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
-	text, err := kustomize(ctx, components)
+	text, err := kustomize(ctx, append([]string{schedulerComponent}, components...))
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests with %v: %w", components, err)
 	}
@@ -30,6 +30,7 @@ func WithComponents(ctx context.Context, components ...string) ([]*unstructured.
 	if err != nil {
 		return nil, err
 	}
+	list = withoutSchedulerPods(list)
 	return list, pointAtFakeGPUs(list)
 }
 

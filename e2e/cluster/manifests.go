@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -13,18 +14,34 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
-// Manifests returns what deployments/kustomization.yaml lists, in its order, with the roots of the node
-// configuration pointing at the fake GPUs.
+// schedulerComponent is the folder in deployments/ with what every way to run the scheduler has.
+const schedulerComponent = "scheduler/common"
+
+// Manifests returns what deployments/ and the scheduler's component in it list, in their order, with the
+// roots of the node configuration pointing at the fake GPUs, and without the scheduler's pods: a lab's
+// scheduler is a part of its control plane, with the same account.
 func Manifests() ([]*unstructured.Unstructured, error) {
-	folder, err := source("deployments")
-	if err != nil {
-		return nil, err
+	var all []*unstructured.Unstructured
+	for _, part := range []string{"", schedulerComponent} {
+		folder, err := source("deployments", part)
+		if err != nil {
+			return nil, err
+		}
+		list, err := Listed(folder)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
 	}
-	list, err := Listed(folder)
-	if err != nil {
-		return nil, err
-	}
-	return list, pointAtFakeGPUs(list)
+	all = withoutSchedulerPods(all)
+	return all, pointAtFakeGPUs(all)
+}
+
+// withoutSchedulerPods leaves out what runs the scheduler in pods.
+func withoutSchedulerPods(list []*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.DeleteFunc(list, func(object *unstructured.Unstructured) bool {
+		return object.GetName() == SchedulerName && (object.GetKind() == "Deployment" || object.GetKind() == "PodDisruptionBudget")
+	})
 }
 
 // Listed returns the objects of the folder's kustomization, in its order, as they stand in the files.

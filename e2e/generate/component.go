@@ -46,11 +46,15 @@ type operation struct {
 }
 
 // renderComponent returns a kustomize component that changes the driver's name in everything that the
-// kustomization of the folder lists.
-func renderComponent(folder string) (string, error) {
-	objects, err := cluster.Listed(folder)
-	if err != nil {
-		return "", err
+// kustomizations of the folders list. What is not installed is not patched.
+func renderComponent(folders ...string) (string, error) {
+	var objects []*unstructured.Unstructured
+	for _, folder := range folders {
+		listed, err := cluster.Listed(folder)
+		if err != nil {
+			return "", err
+		}
+		objects = append(objects, listed...)
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, componentHead, v1alpha1.DriverName, v1alpha1.NVIDIADriverName)

@@ -57,7 +57,9 @@ func run(repository string) error {
 	if err := write(deployments, files); err != nil {
 		return err
 	}
-	component, err := renderComponent(deployments) // also of what was just written
+	scheduler := filepath.Join(deployments, "scheduler")
+	component, err := renderComponent( // also of what was just written
+		deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "beside"))
 	if err != nil {
 		return err
 	}

@@ -36,13 +36,16 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 	return builder.Build(ctx)
 }
 
+// ProductFolder is where the product's programs that a lab runs are in the cache, after its start.
+func ProductFolder(cache string) string { return filepath.Join(cache, "bin", recipe.Product) }
+
 // buildOwn builds the lab's own programs and gathers the images of every node.
 func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 	source, err := binaries.Source()
 	if err != nil {
 		return err
 	}
-	p.folders[recipe.Product] = filepath.Join(p.config.Cache, "bin", recipe.Product)
+	p.folders[recipe.Product] = ProductFolder(p.config.Cache)
 	scheduler := filepath.Join(p.folders[recipe.Product], "tessera-scheduler")
 	if err := binaries.Compile(ctx, source, schedulerPackage, scheduler); err != nil {
 		return err

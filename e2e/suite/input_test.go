@@ -102,8 +102,8 @@ func wholeDevice(ctx context.Context, on *lab.Node) resourceapi.DeviceRequestAll
 	return resourceapi.DeviceRequestAllocationResult{}
 }
 
-// bind does by hand what a scheduler does: it allocates the device to a new claim and puts a pod of the
-// same name on the node.
+// bind does by hand, as the scheduler, what a scheduler does: it allocates the device to a new claim and puts
+// a pod of the same name on the node.
 func (r room) bind(ctx context.Context, on *lab.Node, name string, device resourceapi.DeviceRequestAllocationResult) {
 	GinkgoHelper()
 	claims := r.Client.ResourceV1().ResourceClaims(r.namespace)
@@ -124,7 +124,7 @@ func (r room) bind(ctx context.Context, on *lab.Node, name string, device resour
 		},
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: name, UID: pod.UID}},
 	}
-	_, err = claims.UpdateStatus(ctx, claim, metav1.UpdateOptions{})
+	_, err = clientAs(schedulerUser).ResourceV1().ResourceClaims(r.namespace).UpdateStatus(ctx, claim, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 
 	pod.Spec.SchedulingGates = nil

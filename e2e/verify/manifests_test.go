@@ -28,7 +28,7 @@ func manifests(t *testing.T, folder string) map[string][]runtime.Object {
 	t.Helper()
 	objects := map[string][]runtime.Object{}
 	files(t, func(file, text string) {
-		if path.Dir(file) == folder && path.Base(file) != "kustomization.yaml" {
+		if path.Dir(file) == folder && path.Base(file) != "kustomization.yaml" && path.Base(file) != "config.yaml" {
 			objects[path.Base(file)] = decode(t, file, text)
 		}
 	}, ".yaml")

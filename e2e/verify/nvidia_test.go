@@ -43,6 +43,11 @@ func withComponent(t *testing.T) map[string][]runtime.Object {
 		t.Fatal(err)
 	}
 	objects := manifests(t, "deployments")
+	for _, folder := range []string{schedulerCommon, schedulerBeside} {
+		for file, more := range manifests(t, folder) {
+			objects["scheduler/"+file] = more
+		}
+	}
 	for _, patch := range kustomization.Patches {
 		object := patched(objects, patch.Target.Kind, patch.Target.Name)
 		if object == nil {

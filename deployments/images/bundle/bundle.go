@@ -17,9 +17,10 @@ import (
 
 // The names of the images on a node.
 const (
-	NodeImage     = "localhost/tessera/node:dev"     // the agent, as deployments/daemonset.yaml names it
-	UserlandImage = "localhost/tessera/userland:dev" // the C library and a shell
-	StaticImage   = "localhost/tessera/static:dev"   // a shell without any C library
+	NodeImage      = "localhost/tessera/node:dev"      // the agent, as deployments/daemonset.yaml names it
+	SchedulerImage = "localhost/tessera/scheduler:dev" // the scheduler, as deployments/scheduler names it
+	UserlandImage  = "localhost/tessera/userland:dev"  // the C library and a shell
+	StaticImage    = "localhost/tessera/static:dev"    // a shell without any C library
 )
 
 // Base is what images with dynamically linked programs stand on: the C library and a shell.
@@ -58,13 +59,25 @@ func Static(ctx context.Context) (oci.Image, error) {
 	return oci.Image{Name: StaticImage, Architecture: runtime.GOARCH, Layers: [][]oci.File{shell}, Env: []string{searchPath}}, err
 }
 
-// Programs are the host's paths of what goes into the agent's image.
+// Programs are the host's paths of what goes into the product's images.
 type Programs struct {
-	Node string // tessera-node, linked against the C library
-	Hook string // tessera-hook, static
+	Node      string // tessera-node, linked against the C library
+	Hook      string // tessera-hook, static
+	Scheduler string // tessera-scheduler, static; without it there is no image of the scheduler
 }
 
-// Complete compiles what has no path yet from the repository at source into a folder.
+// CompleteAll compiles what has no path yet from the repository at source into a folder.
+func (p Programs) CompleteAll(ctx context.Context, source, folder string) (Programs, error) {
+	if p.Scheduler == "" {
+		p.Scheduler = filepath.Join(folder, "tessera-scheduler")
+		if err := compile(ctx, source, "./cmd/tessera-scheduler", p.Scheduler, "CGO_ENABLED=0"); err != nil {
+			return Programs{}, err
+		}
+	}
+	return p.Complete(ctx, source, folder)
+}
+
+// Complete compiles what has no path yet of the agent's programs.
 func (p Programs) Complete(ctx context.Context, source, folder string) (Programs, error) {
 	if p.Node == "" {
 		p.Node = filepath.Join(folder, "tessera-node")
@@ -102,7 +115,15 @@ func (b Base) Node(programs Programs) oci.Image {
 	return agent
 }
 
-// Write builds all images and writes one archive each into a folder; it returns their paths, the agent's first.
+// Scheduler returns a recipe of the scheduler's image, which holds nothing else.
+func Scheduler(programs Programs) oci.Image {
+	return oci.Image{
+		Name: SchedulerImage, Architecture: runtime.GOARCH, Entrypoint: []string{"/usr/bin/tessera-scheduler"},
+		Layers: [][]oci.File{{{Path: "/usr/bin/tessera-scheduler", Source: programs.Scheduler}}},
+	}
+}
+
+// Write builds all images that there are programs for and writes one archive each into a folder; it returns their paths, the agent's first.
 func Write(ctx context.Context, folder string, programs Programs) ([]string, error) {
 	base, err := NewBase(ctx)
 	if err != nil {
@@ -112,12 +133,16 @@ func Write(ctx context.Context, folder string, programs Programs) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	agent := base.Node(programs)
-	var archives []string
-	for _, entry := range []struct {
+	type entry struct {
 		file  string
 		image oci.Image
-	}{{"node.tar", agent}, {"userland.tar", base.Image(UserlandImage)}, {"static.tar", static}} {
+	}
+	entries := []entry{{"node.tar", base.Node(programs)}, {"userland.tar", base.Image(UserlandImage)}, {"static.tar", static}}
+	if programs.Scheduler != "" {
+		entries = append(entries, entry{"scheduler.tar", Scheduler(programs)})
+	}
+	var archives []string
+	for _, entry := range entries {
 		archive := filepath.Join(folder, entry.file)
 		if err := oci.WriteArchive(archive, entry.image); err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -25,18 +26,27 @@ func Push(ctx context.Context, programs Programs, to Destination) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	pushed, err := oci.Push(ctx, strings.TrimSuffix(to.Registry, "/")+"/node:"+to.Tag, base.Node(programs))
-	if err != nil {
-		return nil, err
+	var pushed []string
+	for _, image := range []oci.Image{base.Node(programs), Scheduler(programs)} {
+		name := path.Base(repository(image.Name))
+		reference, err := oci.Push(ctx, strings.TrimSuffix(to.Registry, "/")+"/"+name+":"+to.Tag, image)
+		if err != nil {
+			return nil, err
+		}
+		pushed = append(pushed, reference)
 	}
-	if err := to.writeOverlay(pushed); err != nil {
-		return nil, err
-	}
-	return []string{pushed}, nil
+	return pushed, to.writeOverlay(pushed)
 }
 
-// writeOverlay replaces the overlay. The image is named by its digest: what was pushed is what runs.
-func (d Destination) writeOverlay(node string) error {
+// repository is the name of an image without its tag.
+func repository(name string) string {
+	before, _, _ := strings.Cut(name, ":")
+	return before
+}
+
+// writeOverlay replaces the overlay. Images are named by their digests, in the order of the product's: what
+// was pushed is what runs. An image that is not installed changes nothing.
+func (d Destination) writeOverlay(pushed []string) error {
 	if err := os.MkdirAll(d.Overlay, 0o755); err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
 	}
@@ -53,20 +63,25 @@ func (d Destination) writeOverlay(node string) error {
 	if err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
 	}
-	repository, digest, _ := strings.Cut(node, "@")
-	local, _, _ := strings.Cut(NodeImage, ":")
-	text := fmt.Sprintf(`# Written by make push: installs the images that it pushed.
-apiVersion: kustomize.config.k8s.io/v1beta1
-kind: Kustomization
-resources:
-- %s
-images:
-- name: %s
-  newName: %s
-  digest: %s
-`, filepath.ToSlash(relative), local, repository, digest)
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text), 0o644); err != nil {
+	var text strings.Builder
+	fmt.Fprintf(&text, overlayHead, filepath.ToSlash(relative))
+	for _, reference := range pushed {
+		name, digest, _ := strings.Cut(reference, "@")
+		local := path.Join(path.Dir(repository(NodeImage)), path.Base(name))
+		fmt.Fprintf(&text, "- name: %s\n  newName: %s\n  digest: %s\n", local, name, digest)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(text.String()), 0o644); err != nil {
 		return fmt.Errorf("write the overlay: %w", err)
 	}
 	return nil
 }
+
+const overlayHead = `# Written by make push: installs the images that it pushed. With the scheduler, add one of
+#   components: [%[1]s/scheduler/replace]
+#   components: [%[1]s/scheduler/beside]
+apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+- %[1]s
+images:
+`

@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestPush pushes the agent's image and reads the overlay that installs it.
+// TestPush pushes the product's images and reads the overlay that installs them.
 func TestPush(t *testing.T) {
 	needDebian(t)
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -27,7 +27,7 @@ func TestPush(t *testing.T) {
 		Registry: strings.TrimPrefix(server.URL, "http://") + "/tessera/", Tag: "v1",
 		Overlay: filepath.Join(dir, "bin", "deploy"), Manifests: filepath.Join(dir, "deployments"),
 	}
-	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program}, to)
+	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program, Scheduler: program}, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,11 +42,13 @@ func TestPush(t *testing.T) {
 	if err := yaml.Unmarshal(text, &overlay); err != nil {
 		t.Fatal(err)
 	}
-	if len(overlay.Resources) != 1 || overlay.Resources[0] != "../../deployments" || len(overlay.Images) != 1 {
-		t.Fatalf("overlay: %+v", overlay)
+	if len(overlay.Resources) != 1 || overlay.Resources[0] != "../../deployments" || len(overlay.Images) != 2 || len(pushed) != 2 {
+		t.Fatalf("overlay: %+v, pushed %v", overlay, pushed)
 	}
-	image := overlay.Images[0]
-	if image.Name+":dev" != NodeImage || len(pushed) != 1 || image.NewName+"@"+image.Digest != pushed[0] {
-		t.Errorf("overlay installs %+v, pushed was %v", image, pushed)
+	for i, local := range []string{NodeImage, SchedulerImage} {
+		image := overlay.Images[i]
+		if image.Name+":dev" != local || image.NewName+"@"+image.Digest != pushed[i] {
+			t.Errorf("overlay installs %+v, pushed was %v", image, pushed)
+		}
 	}
 }
