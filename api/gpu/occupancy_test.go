@@ -203,8 +203,8 @@ func TestOccupancyProperties(t *testing.T) {
 			}
 			u := rapid.SampledFrom(uses).Draw(t, "use")
 			next, err := o.Take(u)
-			if fits := h.fits(g, withheld, u); fits != (err == nil) {
-				t.Fatalf("%v beside %v, withheld %v: fits %v, but %v", u, h, withheld, fits, err)
+			if fits := h.fits(g, withheld, u); fits != (err == nil) || fits != o.Fits(u) {
+				t.Fatalf("%v beside %v, withheld %v: fits %v, Fits says %v, but %v", u, h, withheld, fits, o.Fits(u), err)
 			}
 			if err != nil {
 				if !errors.Is(err, gpu.ErrOccupied) {

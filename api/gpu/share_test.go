@@ -82,7 +82,11 @@ func TestShareProperties(t *testing.T) {
 		})
 		o, held := empty, []gpu.Use(nil)
 		for _, u := range rapid.SliceOfN(use, 0, 12).Draw(t, "uses") {
-			if next, err := o.Take(u); err == nil {
+			next, err := o.Take(u)
+			if fits := o.Fits(u); fits != (err == nil) {
+				t.Fatalf("%v on %v: Fits says %v, but %v", u.Share, o.Shared(), fits, err)
+			}
+			if err == nil {
 				o, held = next, append(held, u)
 			}
 			if s := o.Shared(); s.MemoryBytes > g.MemoryBytes || s.Compute > 100 {

@@ -91,7 +91,10 @@ func (s *sight) one(a *Alternative) ([]int, outcome, bool) {
 
 // outcome returns that of one offer.
 func (s *sight) outcome(o *offer) outcome {
-	out := outcome{quality: perfect, loss: int64(o.Loss), residual: o.residual, holders: o.Holders, free: o.Free}
+	out := outcome{quality: perfect, loss: int64(o.Loss), holders: o.Holders, free: o.Free}
+	if entire(s.node.Devices[o.device].Use.Shape) {
+		out.residual = o.residual
+	}
 	if o.opens {
 		out.opened = 1
 	}

@@ -76,7 +76,7 @@ func (s *sight) outcomeOf(d *Demand, picks []Pick) outcome {
 
 // judge adds what the GPUs lose that hold what is in after.
 func (s *sight) judge(o *outcome, after map[int]gpu.Occupancy) {
-	var opened []int
+	var whole []int
 	for g := range s.gpus {
 		occupancy, touched := after[g]
 		if !touched {
@@ -86,10 +86,10 @@ func (s *sight) judge(o *outcome, after map[int]gpu.Occupancy) {
 		o.loss += cost.loss
 		o.holders += cost.holders
 		o.free += cost.free
-		if cost.opened > 0 {
-			opened = append(opened, g)
+		o.opened += cost.opened
+		if entire(occupancy.Shape()) {
+			whole = append(whole, g)
 		}
 	}
-	o.opened = len(opened)
-	o.residual = s.lost(opened)
+	o.residual = s.lost(whole)
 }

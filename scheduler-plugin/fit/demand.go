@@ -72,9 +72,12 @@ func (a *Alternative) whole(devices []Device) bool {
 		return false
 	}
 	for device := range a.Candidates.all {
-		if shape := devices[device].Use.Shape; shape != gpu.Whole && shape != gpu.VFIO {
+		if !entire(devices[device].Use.Shape) {
 			return false
 		}
 	}
 	return true
 }
+
+// entire reports whether the shape is that of a GPU that one claim has to itself.
+func entire(s gpu.Shape) bool { return s == gpu.Whole || s == gpu.VFIO }

@@ -6,7 +6,9 @@ type outcome struct {
 	rank int
 	// quality is that of the worst set of whole GPUs, up to perfect.
 	quality int
-	// loss is the value lost, residual what the node's residual loses.
+	// loss is the value lost, residual what the node's residual loses with whole GPUs. Where a slice or a
+	// share opens a GPU the residual says which one, but not on which node: the more a node is used the
+	// better, and the residual of few idle GPUs does not order nodes so.
 	loss     int64
 	residual int64
 	// opened is the number of GPUs that were idle.

@@ -3,8 +3,6 @@ package fit
 import (
 	"cmp"
 	"slices"
-
-	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
 // team is a request for whole GPUs: every candidate is one.
@@ -25,7 +23,7 @@ func (s *sight) team(a *Alternative) (team, bool) {
 	}
 	for device := range a.Candidates.all {
 		d := &s.node.Devices[device]
-		if d.Use.Shape != gpu.Whole && d.Use.Shape != gpu.VFIO {
+		if !entire(d.Use.Shape) {
 			return team{}, false
 		}
 		if s.gpus[d.GPU].idle && t.device[d.GPU] < 0 {
