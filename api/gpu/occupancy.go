@@ -102,9 +102,7 @@ func (o Occupancy) Take(u Use) (Occupancy, error) {
 func (o Occupancy) Fits(u Use) bool {
 	switch u.Shape {
 	case MIG:
-		cost, err := o.geometry.Cost(u)
-		return err == nil && (o.shape == None || o.shape == MIG) && !cost.Slices.Overlaps(o.taken|o.withheld) &&
-			o.conflict(u, cost) == nil
+		return o.fitsPlacement(u)
 	case Whole, VFIO:
 		return o.Idle()
 	case TimeShare, MPS:
@@ -114,6 +112,15 @@ func (o Occupancy) Fits(u Use) bool {
 	case None:
 	}
 	return false
+}
+
+// fitsPlacement is Fits for MIG: what most placements fail by comes before what makes an error.
+func (o Occupancy) fitsPlacement(u Use) bool {
+	if u.Placement.Mask().Overlaps(o.taken|o.withheld) || o.shape != None && o.shape != MIG {
+		return false
+	}
+	cost, err := o.geometry.Cost(u)
+	return err == nil && o.conflict(u, cost) == nil
 }
 
 // Idle reports whether the GPU holds nothing and nothing of it is withheld.

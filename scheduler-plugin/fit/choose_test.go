@@ -13,9 +13,6 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// kinds are made once: they are safe to share.
-type kinds map[string]*fit.Kind
-
 // nodeOf returns the machine as a node whose GPUs are offered in every shape and hold nothing.
 func nodeOf(tb testing.TB, machine string) *fit.Node {
 	tb.Helper()

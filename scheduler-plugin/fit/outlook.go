@@ -85,7 +85,7 @@ type offer struct {
 
 // compare returns a negative number when o is the better offer.
 func (o *offer) compare(other *offer) int {
-	if c := cmp.Or(cmp.Compare(o.Loss, other.Loss), cmp.Compare(o.residual, other.residual), o.Bid.Compare(other.Bid)); c != 0 {
+	if c := cmp.Or(cmp.Compare(o.Loss, other.Loss), cmp.Compare(o.residual, other.residual), o.Compare(other.Bid)); c != 0 {
 		return c
 	}
 	return cmp.Or(

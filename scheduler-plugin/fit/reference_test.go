@@ -59,10 +59,10 @@ func drawAlternative(t *rapid.T, n *fit.Node) fit.Alternative {
 	a := fit.Alternative{
 		Wants: fmt.Sprint(like.Use), Count: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "count"),
 		Candidates: selected(n, func(d fit.Device) bool {
-			switch {
-			case breadth == 0:
+			switch breadth {
+			case 0:
 				return true
-			case breadth == 1:
+			case 1:
 				return d.Use.Shape == like.Use.Shape
 			}
 			return d.Use.Shape == like.Use.Shape && d.Use.Placement.Profile == like.Use.Placement.Profile

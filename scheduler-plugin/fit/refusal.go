@@ -167,30 +167,34 @@ func starts(all []int) string {
 // state says how much the GPU has left for the alternative; empty when none of the candidates is on it.
 func (a *Alternative) state(n *Node, position int) string {
 	o := n.GPUs[position].Occupancy
-	free, slices, conflict := 0, false, ""
+	free, slices, conflict := 0, 0, ""
 	for device := range a.Candidates.all {
 		if n.Devices[device].GPU != position {
 			continue
 		}
 		use := a.use(n, device)
-		slices = slices || use.Shape == gpu.MIG
 		_, err := o.Take(use)
-		switch {
-		case err == nil:
+		if err == nil {
 			free++
-		case conflict == "" || use.Shape == gpu.MIG && !use.Placement.Mask().Overlaps(^o.Free()):
+		} else if conflict == "" || hidden(o, use) {
 			conflict = plain(err)
+		}
+		if use.Shape == gpu.MIG {
+			slices++
 		}
 	}
 	switch {
-	case free == 0 && conflict == "":
-		return ""
-	case free > 0 && !slices:
-		return "free"
-	case slices && (o.Shape() == gpu.None || o.Shape() == gpu.MIG):
+	case slices > 0 && (o.Shape() == gpu.None || o.Shape() == gpu.MIG):
 		return slicesLeft(o, free, conflict)
+	case free > 0:
+		return "free"
 	}
 	return conflict
+}
+
+// hidden reports whether the free slices do not show why the use is refused.
+func hidden(o gpu.Occupancy, u gpu.Use) bool {
+	return u.Shape == gpu.MIG && !u.Placement.Mask().Overlaps(^o.Free())
 }
 
 // slicesLeft describes a GPU that can be carved. Why a placement in free slices is refused cannot be seen

@@ -86,9 +86,9 @@ func pcieBandwidth(link gpu.Link) int {
 		return 16
 	case gpu.LinkNode:
 		return 14
-	default:
-		return 10
+	case gpu.LinkUnknown, gpu.LinkSystem, gpu.LinkSelf, gpu.LinkNVLink:
 	}
+	return 10
 }
 
 // gpuSet is a set of up to mostTabled GPUs of a node, by position.
