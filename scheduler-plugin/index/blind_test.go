@@ -38,6 +38,10 @@ func TestTaintThatIsNotSeen(t *testing.T) {
 	if diff := cmp.Diff([]string{"a broken"}, got); diff != "" {
 		t.Errorf("taints (-want +got):\n%s", diff)
 	}
+	x.SetSlice(slice)
+	if again, _ := x.Node(name); again != n {
+		t.Error("the same slice again makes another node")
+	}
 	if diff := cmp.Diff(before, slice); diff != "" {
 		t.Errorf("the slice itself changed (-want +got):\n%s", diff)
 	}

@@ -49,13 +49,13 @@ func (x *Index) pool(id poolID) *pool {
 // SetSlice takes in a slice that is published, taints of rules included: it may come again with other
 // taints at the same resourceVersion. One that is older than what is known changes nothing.
 func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
+	slice = x.seen(slice)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	before := x.slices[slice.Name]
 	if before != nil && !replaces(slice, before) {
 		return
 	}
-	slice = x.seen(slice)
 	x.slices[slice.Name] = slice
 	var c change
 	if before != nil && poolOf(before) != poolOf(slice) {
