@@ -134,6 +134,10 @@ func TestChoose(t *testing.T) {
 			"h100x8", map[int][]gpu.Use{1: {whole}},
 			func(n *fit.Node) *fit.Demand { return demand(asks(n, 4, gpu.Whole, "")) }, []string{"4 gpu", "5 gpu", "6 gpu", "7 gpu"},
 		},
+		"the idle GPU that is alone on its side": {
+			"h100x8", map[int][]gpu.Use{5: {whole}, 6: {whole}, 7: {whole}},
+			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"4 1g.10gb@6"},
+		},
 		"a share of the GPU that is shared": {
 			"h100x2", map[int][]gpu.Use{1: {{Shape: gpu.MPS, Share: gpu.Share{Shares: 1}}}},
 			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MPS, "")) }, []string{"1 mps"},

@@ -26,9 +26,12 @@ const Unit = 60
 func (w Weights) of(profiles []gpu.Profile) []int32 {
 	weights := make([]int32, len(profiles))
 	average := w.average(profiles)
+	if average == 0 {
+		w = Weights{}
+	}
 	for i, p := range profiles {
 		share, named := w.named(p)
-		if named && average > 0 {
+		if named {
 			share = max(share/average, 0.5)
 		} else {
 			share = 1 / float64(w.variants(profiles, p))
