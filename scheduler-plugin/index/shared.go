@@ -33,14 +33,14 @@ type table[T any] struct {
 }
 
 // value returns the value of the content, made if nobody uses one.
-func (t *table[T]) value(content string, make func() *T) *T {
+func (t *table[T]) value(content string, create func() *T) *T {
 	if v := t.known[content].Value(); v != nil {
 		return v
 	}
 	if t.known == nil {
 		t.known = map[string]weak.Pointer[T]{}
 	}
-	v := make()
+	v := create()
 	t.known[content] = weak.Make(v)
 	if len(t.known) > t.room {
 		for content, pointer := range t.known {
