@@ -109,7 +109,7 @@ func drawSite(t *rapid.T, tb testing.TB, c classes) *site {
 	machine := rapid.SampledFrom([]string{"h100x8", "h100x2", "a30x4l40sx4", "rtxpro6000x4", "t4x1"}).Draw(t, "machine")
 	slices := published(tb, machine, "node-a")
 	for range rapid.IntRange(0, 8).Draw(t, "worn") {
-		one := rapid.SampledFrom(slices).Draw(t, "slice")
+		one := slices[rapid.IntRange(0, len(slices)-1).Draw(t, "slice")]
 		if len(one.Spec.Devices) == 0 {
 			continue
 		}

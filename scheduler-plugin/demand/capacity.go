@@ -71,71 +71,26 @@ func (a *alternative) share(d *resourceapi.Device, driver string) (gpu.Share, er
 // policy allows, or the default, or all of it; and whether the policy allows it. Only whole numbers are
 // decided here: a feature decides what becomes of fractions.
 func (a *alternative) takes(name resourceapi.QualifiedName, c resourceapi.DeviceCapacity) (int64, bool, error) {
-	p := c.RequestPolicy
 	asked, ok := a.capacity[name]
-	switch {
-	case !ok && p != nil && p.Default != nil:
-		n, err := number(*p.Default)
+	if !ok && c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
+		n, err := number(*c.RequestPolicy.Default)
 		return n, true, err
-	case !ok:
+	}
+	if !ok {
 		asked = c.Value
 	}
 	n, err := number(asked)
-	if err != nil || p == nil {
+	if err != nil || c.RequestPolicy == nil {
 		return n, true, err
 	}
-	if p.ValidRange != nil {
-		return within(n, p.ValidRange, ok)
-	}
-	if len(p.ValidValues) > 0 {
-		return among(n, p.ValidValues, ok)
-	}
-	return n, true, nil
-}
-
-// within returns the number rounded up to the range when it may be, and whether it is in it then.
-func within(n int64, r *resourceapi.CapacityRequestPolicyRange, round bool) (int64, bool, error) {
-	var least, step int64
-	var err error
-	if r.Min == nil {
-		return n, false, fmt.Errorf("a range without a least value")
-	}
-	if least, err = number(*r.Min); err != nil {
+	p, err := readPolicy(c.RequestPolicy)
+	if err != nil {
 		return n, false, err
 	}
-	if r.Step != nil {
-		if step, err = number(*r.Step); err != nil || step == 0 {
-			return n, false, fmt.Errorf("a step of %s: %w", r.Step, errFraction)
-		}
+	if ok {
+		n = p.round(n)
 	}
-	if round && n < least {
-		n = least
-	}
-	if over := n - least; round && step > 0 && over%step != 0 {
-		n += step - over%step
-	}
-	if r.Max != nil {
-		most, err := number(*r.Max)
-		if err != nil || n > most {
-			return n, false, err
-		}
-	}
-	return n, step == 0 || (n-least)%step == 0, nil
-}
-
-// among returns the least of the values that is no less than the number when it may be rounded, and
-// whether it is one of them then.
-func among(n int64, values []resource.Quantity, round bool) (int64, bool, error) {
-	for _, q := range values {
-		v, err := number(q)
-		if err != nil {
-			return n, false, err
-		}
-		if v == n || round && v > n {
-			return v, true, nil
-		}
-	}
-	return n, false, nil
+	return n, p.allows(n), nil
 }
 
 var errFraction = errors.New("must be a whole number of a usual size")

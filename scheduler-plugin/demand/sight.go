@@ -145,15 +145,19 @@ func locate(e ast.Expr, in scope) place {
 	if !ok || e.Kind() == ast.CallKind && e.AsCall().FunctionName() != operators.Index {
 		return place{}
 	}
-	switch {
-	case of.kind == wholeDevice && id == "attributes":
-		return place{kind: allAttributes}
-	case of.kind == wholeDevice && id == "capacity":
-		return place{kind: allCapacities}
-	case of.kind == allAttributes:
+	return of.part(id)
+}
+
+// part returns the part of the name, when it is larger than one value.
+func (p place) part(id string) place {
+	switch p.kind {
+	case wholeDevice:
+		return map[string]place{"attributes": {kind: allAttributes}, "capacity": {kind: allCapacities}}[id]
+	case allAttributes:
 		return place{kind: attributeDomain, domain: id}
-	case of.kind == allCapacities:
+	case allCapacities:
 		return place{kind: capacityDomain, domain: id}
+	case other, attributeDomain, capacityDomain:
 	}
 	return place{}
 }
@@ -161,24 +165,21 @@ func locate(e ast.Expr, in scope) place {
 // step returns the part of a device of which the expression takes one thing, and the name of that: x.id,
 // has(x.id), x["id"], x.?id, x[?"id"] and "id" in x.
 func step(e ast.Expr, in scope) (of place, id string, ok bool) {
-	switch e.Kind() {
-	case ast.SelectKind:
+	if e.Kind() == ast.SelectKind {
 		s := e.AsSelect()
 		return locate(s.Operand(), in), s.FieldName(), true
-	case ast.CallKind:
-		call := e.AsCall()
-		args := call.Args()
-		if len(args) != 2 {
-			return place{}, "", false
-		}
-		switch call.FunctionName() {
-		case operators.Index, operators.OptIndex, operators.OptSelect:
-			id, ok = constant(args[1])
-			return locate(args[0], in), id, ok
-		case operators.In:
-			id, ok = constant(args[0])
-			return locate(args[1], in), id, ok
-		}
+	}
+	if e.Kind() != ast.CallKind || len(e.AsCall().Args()) != 2 {
+		return place{}, "", false
+	}
+	args := e.AsCall().Args()
+	switch e.AsCall().FunctionName() {
+	case operators.Index, operators.OptIndex, operators.OptSelect:
+		id, ok = constant(args[1])
+		return locate(args[0], in), id, ok
+	case operators.In:
+		id, ok = constant(args[0])
+		return locate(args[1], in), id, ok
 	}
 	return place{}, "", false
 }
