@@ -8,9 +8,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/component-base/metrics/legacyregistry"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
@@ -25,7 +27,20 @@ type Factory struct {
 
 // NewFactory returns a factory. A process has one.
 func NewFactory() *Factory {
-	return &Factory{metrics: newMetrics(), shared: map[fwk.SharedDRAManager]*shared{}}
+	f := &Factory{metrics: newMetrics(), shared: map[fwk.SharedDRAManager]*shared{}}
+	_ = legacyregistry.CustomRegister(newCollector(f))
+	return f
+}
+
+// indexes returns those of the schedulers that run.
+func (f *Factory) indexes() []*index.Index {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var all []*index.Index
+	for _, s := range f.shared {
+		all = append(all, s.index)
+	}
+	return all
 }
 
 // New returns the plugin of the only profile of a scheduler that has it. It is the PluginFactory for
@@ -56,10 +71,16 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{
+	made := &Plugin{
 		DynamicResources: main, handle: h, args: args, features: features(),
 		shared: s, pool: instances, marks: newMarks(), metrics: f.metrics,
-	}, nil
+	}
+	if args.Preemption == config.Enabled {
+		if made.preemptor, err = newPreemptor(ctx, made); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
 }
 
 // share returns what the profiles of the handle's scheduler share.
@@ -71,7 +92,7 @@ func (f *Factory) share(ctx context.Context, args *config.TesseraDynamicResource
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s, ok := f.shared[manager]; ok {
-		return s, nil
+		return s, s.suits(args)
 	}
 	s, err := newShared(ctx, args, h)
 	if err != nil {

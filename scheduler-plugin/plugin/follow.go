@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 
+	v1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 
@@ -15,12 +17,14 @@ import (
 // follow has the index follow the scheduler's informers.
 func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
 	factory := h.SharedInformerFactory()
+	slices, claims := factory.Resource().V1().ResourceSlices(), factory.Resource().V1().ResourceClaims()
 	sources := index.Sources{
-		Slices: factory.Resource().V1().ResourceSlices(),
-		Claims: factory.Resource().V1().ResourceClaims(),
+		Slices: heardSlices{slices, s.behindOf(slices.Informer(), h)},
+		Claims: heardClaims{claims, s.behindOf(claims.Informer(), h)},
 	}
 	if utilfeature.DefaultFeatureGate.Enabled(kubefeatures.DRADeviceTaintRules) {
-		sources.TaintRules = factory.Resource().V1().DeviceTaintRules()
+		rules := factory.Resource().V1().DeviceTaintRules()
+		sources.TaintRules = heardRules{rules, s.behindOf(rules.Informer(), h)}
 	}
 	devices, err := s.index.Follow(ctx, sources)
 	if err != nil {
@@ -43,4 +47,24 @@ func (s *shared) wait(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// behindOf returns what closes the gap between the scheduler's handlers of the informer and the index.
+func (s *shared) behindOf(informer cache.SharedIndexInformer, h fwk.Handle) *behind {
+	b := &behind{received: informer.LastSyncResourceVersion, again: func(pods []*v1.Pod) {
+		again := map[string]*v1.Pod{}
+		for _, pod := range pods {
+			again[klog.KObj(pod).String()] = pod
+		}
+		h.Activate(klog.Background(), again)
+	}}
+	s.behind = append(s.behind, b)
+	return b
+}
+
+// begin notes the beginning of an attempt.
+func (s *shared) begin(pod *v1.Pod) {
+	for _, b := range s.behind {
+		b.begin(pod)
+	}
 }

@@ -25,6 +25,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, 
 	if err := p.shared.wait(ctx); err != nil {
 		return nil, fwk.AsStatus(err)
 	}
+	p.shared.begin(pod)
 	special, err := p.special(pod)
 	if err != nil {
 		return nil, fwk.AsStatus(err)

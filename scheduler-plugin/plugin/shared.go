@@ -2,7 +2,10 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +26,14 @@ type shared struct {
 	reader  *demand.Reader
 	rank    *rank.Rank
 	manager manager
+	// args are those of the first profile.
+	args *config.TesseraDynamicResourcesArgs
 	// special finds the claims that stand for a pod's extended resources.
 	special cache.Indexer
 	// offers knows which extended resources device plugins offer.
 	offers *offers
+	// behind are by informer.
+	behind []*behind
 	// synced report that the index has all that there was at the start.
 	synced []cache.InformerSynced
 }
@@ -36,13 +43,14 @@ const ranked = 64
 
 // newShared returns what the profiles share. It is called before the informers start.
 func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*shared, error) {
-	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}})
+	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, Unseen: unseen(args)})
 	s := &shared{
 		index:   x,
 		reader:  demand.NewReader(h.SharedDRAManager().DeviceClasses(), x),
 		rank:    rank.New(x, ranked),
 		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x},
 		offers:  newOffers(),
+		args:    args,
 	}
 	claims := h.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
 	if err := claims.AddIndexers(cache.Indexers{specialIndex: specialOf}); err != nil {
@@ -67,4 +75,20 @@ func specialOf(object any) ([]string, error) {
 		return []string{string(owner.UID)}, nil
 	}
 	return nil, nil
+}
+
+// unseen returns the key of the taint that we do not see.
+func unseen(args *config.TesseraDynamicResourcesArgs) string {
+	if args.Mode == config.Beside {
+		return config.SchedulerTaint
+	}
+	return ""
+}
+
+// suits returns an error when another profile asks for another index.
+func (s *shared) suits(args *config.TesseraDynamicResourcesArgs) error {
+	if slices.Equal(s.args.Drivers, args.Drivers) && maps.Equal(s.args.Weights.Profiles, args.Weights.Profiles) && s.args.Mode == args.Mode {
+		return nil
+	}
+	return errors.New("the arguments drivers, weights and mode must be the same in all profiles")
 }

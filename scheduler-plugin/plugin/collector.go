@@ -1,0 +1,103 @@
+package plugin
+
+import (
+	"strconv"
+
+	compbasemetrics "k8s.io/component-base/metrics"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// collector measures the indexes of a factory when it is asked.
+type collector struct {
+	compbasemetrics.BaseStableCollector
+	factory *Factory
+
+	nodes, devices, gpus, slices, stranded, fragmented *compbasemetrics.Desc
+}
+
+func newCollector(f *Factory) *collector {
+	desc := func(name, help string, labels ...string) *compbasemetrics.Desc {
+		return compbasemetrics.NewDesc(subsystem+"_"+name, help, labels, nil, compbasemetrics.ALPHA, "")
+	}
+	return &collector{
+		factory:    f,
+		nodes:      desc("nodes", "Nodes that publish devices: those that are understood (clear), and those whose devices are left to the in-tree allocator (unclear).", "state"),
+		devices:    desc("held_devices", "Devices that claims hold: written, or decided and not yet written (in_flight).", "state"),
+		gpus:       desc("gpus", "GPUs that hold nothing (idle), and others (used).", "state"),
+		slices:     desc("memory_slices", "Memory slices of GPUs that a MIG instance can take (free), and others (used). A GPU without MIG has one.", "state"),
+		stranded:   desc("stranded_memory_slices", "Free memory slices on GPUs that are in use."),
+		fragmented: desc("fragmented_nodes", "Nodes with at most so many free memory slices on GPUs that are in use; cumulative.", "at_most"),
+	}
+}
+
+// DescribeWithStability describes what is collected.
+func (c *collector) DescribeWithStability(ch chan<- *compbasemetrics.Desc) {
+	for _, d := range []*compbasemetrics.Desc{c.nodes, c.devices, c.gpus, c.slices, c.stranded, c.fragmented} {
+		ch <- d
+	}
+}
+
+// CollectWithStability measures. It looks at every node.
+func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
+	var sum index.Stats
+	var waste strands
+	for _, x := range c.factory.indexes() {
+		sum = plus(sum, x.Stats())
+		nodes, _ := x.Changed(0)
+		for _, n := range nodes {
+			waste.add(n)
+		}
+	}
+	gauge := func(d *compbasemetrics.Desc, value int, labels ...string) {
+		ch <- compbasemetrics.NewLazyConstMetric(d, compbasemetrics.GaugeValue, float64(value), labels...)
+	}
+	gauge(c.nodes, sum.Nodes-sum.Unclear, "clear")
+	gauge(c.nodes, sum.Unclear, "unclear")
+	gauge(c.devices, sum.Devices-sum.InFlight, "written")
+	gauge(c.devices, sum.InFlight, "in_flight")
+	gauge(c.gpus, sum.Load.Idle, "idle")
+	gauge(c.gpus, sum.Load.GPUs-sum.Load.Idle, "used")
+	gauge(c.slices, sum.Load.Free, "free")
+	gauge(c.slices, sum.Load.Slices-sum.Load.Free, "used")
+	gauge(c.stranded, waste.slices)
+	for i, bound := range strandBounds {
+		gauge(c.fragmented, waste.nodes[i], strconv.Itoa(bound))
+	}
+}
+
+func plus(a, b index.Stats) index.Stats {
+	a.Nodes, a.Unclear = a.Nodes+b.Nodes, a.Unclear+b.Unclear
+	a.Devices, a.InFlight = a.Devices+b.Devices, a.InFlight+b.InFlight
+	a.Load.GPUs, a.Load.Idle = a.Load.GPUs+b.Load.GPUs, a.Load.Idle+b.Load.Idle
+	a.Load.Slices, a.Load.Free = a.Load.Slices+b.Load.Slices, a.Load.Free+b.Load.Free
+	return a
+}
+
+// strandBounds are the bounds of the counts of nodes.
+var strandBounds = [...]int{0, 4, 8, 16, 32}
+
+// strands are free slices on GPUs in use.
+type strands struct {
+	slices int
+	// nodes counts those with at most strandBounds of them.
+	nodes [len(strandBounds)]int
+}
+
+func (s *strands) add(n *index.Node) {
+	if n == nil || len(n.Fit.GPUs) == 0 {
+		return
+	}
+	stranded := 0
+	for i := range n.Fit.GPUs {
+		if o := n.Fit.GPUs[i].Occupancy; o.Holders() > 0 {
+			stranded += o.Free().Count()
+		}
+	}
+	s.slices += stranded
+	for i, bound := range strandBounds {
+		if stranded <= bound {
+			s.nodes[i]++
+		}
+	}
+}
