@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/bundle"
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
@@ -152,6 +153,15 @@ func knownNames(t *testing.T) []string {
 	for _, folder := range []string{"deployments", "deployments/nvidia"} {
 		for _, c := range find[*resourceapi.DeviceClass](manifests(t, folder)) {
 			names = append(names, c.Name)
+		}
+	}
+	for _, folder := range []string{schedulerCommon, schedulerBeside} {
+		for _, file := range manifests(t, folder) {
+			for _, object := range file {
+				if named, ok := object.(metav1.Object); ok {
+					names = append(names, named.GetName())
+				}
+			}
 		}
 	}
 	return names
