@@ -22,7 +22,13 @@ const kubectlFolder = "kubernetes"
 // their folders in it, beside that of the scheduler, and with the roots of the node configuration pointing
 // at the fake GPUs. The components' DeviceClasses and the like come as kustomize orders them.
 func WithComponents(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
-	text, err := kustomize(ctx, append([]string{schedulerComponent}, components...))
+	list, err := Kustomized(ctx, append([]string{schedulerComponent}, components...)...)
+	return withoutSchedulerPods(list), err
+}
+
+// Kustomized returns what kubectl makes of deployments/ with these components of it and no others.
+func Kustomized(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
+	text, err := kustomize(ctx, components)
 	if err != nil {
 		return nil, fmt.Errorf("read the manifests with %v: %w", components, err)
 	}
@@ -30,7 +36,6 @@ func WithComponents(ctx context.Context, components ...string) ([]*unstructured.
 	if err != nil {
 		return nil, err
 	}
-	list = withoutSchedulerPods(list)
 	return list, pointAtFakeGPUs(list)
 }
 

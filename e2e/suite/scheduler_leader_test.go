@@ -1,0 +1,80 @@
+package suite
+
+import (
+	"context"
+	"slices"
+	"syscall"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/cluster"
+)
+
+// election makes a lease change hands within seconds.
+var election = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"}
+
+// leads waits until somebody holds the scheduler's lease, and has renewed it since.
+func leads(ctx context.Context, since time.Time) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		lease, err := c.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-scheduler", metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(lease.Spec.HolderIdentity).To(HaveValue(Not(BeEmpty())))
+		g.Expect(lease.Spec.RenewTime.Time).To(BeTemporally(">", since))
+	}).Should(Succeed())
+}
+
+// bound counts the pods of the room that have a node.
+func (r room) bound(ctx context.Context) int {
+	GinkgoHelper()
+	pods, err := r.Client.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	count := 0
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName != "" {
+			count++
+		}
+	}
+	return count
+}
+
+var _ = Describe("A scheduler that leads", func() {
+	It("is followed by the next one when it is killed in the middle of its work", func(ctx context.Context) {
+		r := newRoom(ctx)
+		withoutScheduler(ctx)
+		config := shippedConfig("replace", identity(ctx, cluster.Namespace, cluster.SchedulerName))
+		began := time.Now()
+		first := startScheduler(ctx, tesseraProgram, config, election...)
+		leads(ctx, began)
+		startScheduler(ctx, tesseraProgram, config, election...)
+
+		const pods = 16
+		for i := range pods {
+			r.claim(ctx, named("slice", i), request("slice", migClass, onH100, profile(oneSlice)))
+			r.create(ctx, podOf(named("slice", i), stay(), named("slice", i)))
+			if i == pods/2 {
+				Eventually(ctx, r.bound).WithPolling(10 * time.Millisecond).Should(BeNumerically(">=", pods/4))
+				first.end(syscall.SIGKILL)
+			}
+		}
+		Eventually(ctx, r.bound).Should(Equal(pods))
+		held := r.held(ctx)
+		Expect(held).To(HaveLen(pods))
+		slices.Sort(held)
+		Expect(slices.Compact(held)).To(HaveLen(pods), "no device is given away twice")
+		foresee(ctx) // nor do any two overlap
+
+		now := metav1.DeleteOptions{}
+		Expect(r.Client.CoreV1().Pods(r.namespace).DeleteCollection(ctx, now, metav1.ListOptions{})).To(Succeed())
+		Expect(r.Client.ResourceV1().ResourceClaims(r.namespace).DeleteCollection(ctx, now, metav1.ListOptions{})).To(Succeed())
+		all := request("gpus", wholeClass, onH100)
+		all.Exactly.Count, all.Exactly.AllocationMode = 8, resourceapi.DeviceAllocationModeExactCount
+		r.hold(ctx, "all", all) // the new leader knows of every device that it came back
+		r.release(ctx, "all")
+		nothingLeft(ctx)
+	})
+})
