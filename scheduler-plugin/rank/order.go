@@ -79,33 +79,34 @@ func (o *Order) Revision() uint64 {
 // On returns what the node has for the demand now, whatever the pod is promised there included. It is a
 // lookup as long as the node has not changed since Rank.Order and the pod is promised nothing on it.
 func (o *Order) On(name string, pod types.UID) Answer {
-	published, ok := o.rank.nodes.Node(name)
-	if !ok {
-		return Answer{}
+	a, ok := o.known(name, pod)
+	if ok {
+		return a
 	}
-	n := published.For(pod)
-	if n == published {
-		if a, ok := o.known(n); ok {
-			return a
-		}
-	}
-	choice, fits, err := o.rank.try(o.demand, n)
-	return Answer{Node: n, Fits: fits, Choice: choice, Err: err}
+	a.Choice, a.Fits, a.Err = o.rank.try(o.demand, a.Node)
+	return a
 }
 
-// known returns what the order says about the node, and false when the node has changed since.
-func (o *Order) known(n *index.Node) (Answer, bool) {
+// known returns what the order says about the node, and false with the node alone when it cannot say.
+func (o *Order) known(name string, pod types.UID) (Answer, bool) {
 	t := o.table
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	if n.Revision > t.revision {
-		return Answer{}, false
+	// The node is looked up under the lock: when it is no newer than the table, it is the one judged.
+	n, ok := o.rank.nodes.Node(name)
+	if !ok {
+		return Answer{}, true
 	}
-	if err, ok := t.delegated[n.Name]; ok {
+	seen := n.For(pod)
+	if seen != n || n.Revision > t.revision {
+		return Answer{Node: seen}, false
+	}
+	if err, ok := t.delegated[name]; ok {
 		return Answer{Node: n, Err: err}, true
 	}
-	if p, ok := t.places[n.Name]; ok {
-		return Answer{Node: n, Fits: true, Choice: p.choice}, n.Revision == p.revision
+	p, fits := t.places[name]
+	if fits {
+		return Answer{Node: n, Fits: true, Choice: p.choice}, true
 	}
 	return Answer{Node: n}, true
 }

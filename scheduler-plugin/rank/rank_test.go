@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -185,4 +186,48 @@ func TestCost(t *testing.T) {
 	expect("the other meanwhile", other, 2)
 	expect("a third", third, 51)
 	expect("what the third drove out", one, 51)
+}
+
+// TestReadersMeetUpdates asks about nodes while the cluster changes, for the race detector, and checks
+// that no answer mixes two states: what fits is free on the node that the answer shows.
+func TestReadersMeetUpdates(t *testing.T) {
+	t.Parallel()
+	c := newCluster()
+	p := pool(t, "t4x1", "node")
+	for i := range 4 {
+		c.join(fmt.Sprintf("node-%d", i), p)
+	}
+	d := c.demand(t, "gpu", 1)
+	r := New(c.index, 1)
+	order := r.Order(d)
+	a := order.On("node-0", "pod")
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				for _, name := range order.Best(4, anywhere) {
+					seen := order.On(name, "pod")
+					free := seen.Node != nil && seen.Node.Fit.GPUs[0].Occupancy.Holders() == 0
+					if seen.Fits != free {
+						t.Errorf("node %s fits: %t, is free: %t", name, seen.Fits, free)
+					}
+				}
+			}
+		})
+	}
+	for range 200 {
+		claim := c.claim("claim", a.Node, a.Choice)
+		c.index.SetClaim(claim)
+		r.Order(d)
+		c.index.DeleteClaim(claim)
+		r.Order(d)
+	}
+	close(done)
+	readers.Wait()
 }

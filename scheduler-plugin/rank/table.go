@@ -28,11 +28,9 @@ type table struct {
 
 // place is the standing of a node that can serve the demand.
 type place struct {
-	name  string
-	mixed uint64
-	// revision is that of the node when it was judged.
-	revision uint64
-	choice   fit.Choice
+	name   string
+	mixed  uint64
+	choice fit.Choice
 }
 
 // degree is that of the tree: a node of it fills a few lines of the processor's cache.
@@ -85,7 +83,7 @@ func (t *table) judge(r *Rank, d *demand.Demand, n *index.Node) {
 	case err != nil:
 		t.delegated[n.Name] = err
 	case fits:
-		p := &place{name: n.Name, mixed: mix(n.Name), revision: n.Revision, choice: choice}
+		p := &place{name: n.Name, mixed: mix(n.Name), choice: choice}
 		t.places[n.Name] = p
 		t.order.ReplaceOrInsert(p)
 	}
