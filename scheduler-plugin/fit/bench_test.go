@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
@@ -32,6 +33,38 @@ func processorTime(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
+}
+
+// BenchmarkWiring measures the tables of a pattern of links, which are made once.
+func BenchmarkWiring(b *testing.B) {
+	for _, machine := range []string{"h100x8", "mixed16"} {
+		gpus := gputest.Node(b, machine).GPUs
+		b.Run(machine, func(b *testing.B) {
+			before := processorTime(b)
+			for b.Loop() {
+				fit.NewWiring(gpus).Quality([]int{0, 1})
+			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
+}
+
+// BenchmarkKind measures a geometry: its tables, and every row of them.
+func BenchmarkKind(b *testing.B) {
+	for _, model := range []string{"h100-80", "rtxpro6000-96"} {
+		g := gputest.Geometry(b, model)
+		b.Run(model, func(b *testing.B) {
+			b.ReportAllocs()
+			before := processorTime(b)
+			for b.Loop() {
+				kind := fit.NewKind(g, fit.Weights{})
+				for mask := range 1 << g.Slices() {
+					kind.Value(kind.State(g.Empty().Withhold(gpu.Mask(mask))))
+				}
+			}
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
+		})
+	}
 }
 
 // BenchmarkChoose measures one node.

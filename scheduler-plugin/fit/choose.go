@@ -7,9 +7,10 @@ import "math/bits"
 // request change last. Of devices it takes those whose loss leaves most to the demands to come, in the
 // order of Choice.Score.
 //
-// Whenever there is a way to serve the demand, one is found. It is the best one for a demand of one
-// device, of whole GPUs, or of MIG placements and shares; of whole GPUs among other requests the best of
-// the first mostSets sets that are tried. The result depends only on the arguments.
+// Whenever there is a way to serve the demand, one is found. It is the best one for one device, for whole
+// GPUs, and for a demand of few parts (mostParts) but for what sets of whole GPUs leave to the other
+// requests (mostSets); a demand of more parts is served in steps, each at its best. The result depends only
+// on the arguments.
 func Choose(n *Node, d *Demand) (Choice, bool) {
 	var buffer [fewGPUs]outlook
 	s := look(n, buffer[:0])

@@ -5,14 +5,52 @@ import "slices"
 // mostSets is how many ways to choose the sets of whole GPUs are tried for a demand that asks for more.
 const mostSets = 32
 
+// mostParts is how many parts a demand may have to be planned at its best.
+const mostParts = 32
+
 // plan finds the devices for the values that are fixed, and keeps them if they are the best so far.
+//
 // Requests for several whole GPUs get the best sets that leave enough to the others. When none of the
-// first mostSets does, any way to serve them counts.
+// first mostSets does, any way to serve them counts. A demand of many parts is served in steps (greedy),
+// and only when they do not get to the end, and nothing was found with other values, all is tried.
 func (c *search) plan() {
-	items := c.items()
-	p := planner{search: c, items: items, ways: c.everyWay(items)}
-	if p.sets(0, joined{part: part{served: c.nothing()}}); p.tried == 0 || !p.found {
+	p := planner{search: c, tries: mostSets}
+	if c.parts() > mostParts {
+		if all, ok := c.serve(); ok {
+			c.keep(all)
+			return
+		}
+		if c.best != nil {
+			return
+		}
+		p.tries = 1
+	}
+	p.items = c.items()
+	p.ways = c.everyWay(p.items)
+	if p.sets(0, joined{part: part{served: c.nothing()}}); !p.found {
 		p.rest(joined{part: part{served: c.nothing()}})
+	}
+}
+
+// parts returns how many different parts of the demand can be served, at most a few more than mostParts.
+func (c *search) parts() int {
+	parts := 1
+	for i := range c.classes {
+		parts *= c.classes[i].need() + 1
+		if parts > mostParts {
+			break
+		}
+	}
+	return parts
+}
+
+// keep makes a plan of the devices, if it is the best so far.
+func (c *search) keep(all []deal) {
+	found := &plan{picks: c.picks(all)}
+	found.outcome = c.outcomeOf(c.demand, found.picks)
+	found.score = c.score(found.outcome)
+	if c.best == nil || found.score > c.best.score {
+		c.best = found
 	}
 }
 
@@ -28,7 +66,8 @@ type planner struct {
 	// taken are the GPUs of the sets chosen so far, given their devices.
 	taken []int
 	given []deal
-	tried int
+	// tries is how many more sets may be tried; found says that one left enough.
+	tries int
 	found bool
 }
 
@@ -40,13 +79,13 @@ func (p *planner) sets(from int, start joined) {
 	}
 	if next == len(p.classes) {
 		if len(p.given) > 0 {
-			p.tried++
+			p.tries--
 			p.rest(start)
 		}
 		return
 	}
 	for _, set := range p.candidates(next, start.spent) {
-		if p.tried >= mostSets {
+		if p.tries == 0 {
 			return
 		}
 		p.choose(next, set, start)
@@ -83,12 +122,7 @@ func (p *planner) rest(start joined) {
 			all = append(all, deal{given.class, p.items[g][given.item].device})
 		}
 	}
-	found := &plan{picks: p.picks(all)}
-	found.outcome = p.outcomeOf(p.demand, found.picks)
-	found.score = p.score(found.outcome)
-	if p.best == nil || found.score > p.best.score {
-		p.best = found
-	}
+	p.keep(all)
 }
 
 // picks deals the devices out to the requests, ascending.

@@ -40,7 +40,7 @@ func drawShare(t *rapid.T) gpu.Share {
 
 func drawDemand(t *rapid.T, n *fit.Node) *fit.Demand {
 	d := &fit.Demand{}
-	for i := range rapid.IntRange(1, 3).Draw(t, "requests") {
+	for i := range rapid.IntRange(1, 4).Draw(t, "requests") {
 		r := fit.Request{Name: fmt.Sprintf("claim/%d", i)}
 		for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "alternatives") {
 			r.Alternatives = append(r.Alternatives, drawAlternative(t, n))
