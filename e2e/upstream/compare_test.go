@@ -96,7 +96,7 @@ func measure(b *testing.B, name string, s suite, workload string) Outcome {
 	if err := s.only(workload); err != nil {
 		b.Fatal(err)
 	}
-	results := b.TempDir()
+	results := filepath.Join(b.TempDir(), "results")
 	if err := flag.Set("data-items-dir", results); err != nil {
 		b.Fatal(err)
 	}
