@@ -208,6 +208,37 @@ func TestChooseFindsIffThereIs(t *testing.T) {
 	})
 }
 
+// TestDemandsOfManyParts compares those served in steps with the search that leaves nothing out.
+func TestDemandsOfManyParts(t *testing.T) {
+	t.Parallel()
+	machines := []*fit.Node{nodeOf(t, "h100x2"), nodeOf(t, "a100-40x2"), nodeOf(t, "a30x4l40sx4")}
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNode(t, machines)
+		d := &fit.Demand{}
+		for i := range rapid.IntRange(4, 6).Draw(t, "requests") {
+			a := drawAlternative(t, n)
+			if rapid.IntRange(0, 3).Draw(t, "team") == 0 {
+				a = asks(n, 2, gpu.Whole, "")
+			}
+			d.Requests = append(d.Requests, fit.Request{Name: fmt.Sprintf("claim/%d", i), Alternatives: []fit.Alternative{a}})
+		}
+		if rapid.IntRange(0, 3).Draw(t, "constrained") == 0 {
+			d.Constraints = []fit.Constraint{drawConstraint(t, n, d)}
+		}
+		_, want := fit.ChooseExactly(n, d)
+		choice, ok := fit.Choose(n, d)
+		if ok != want {
+			t.Fatalf("%s: served %v, want %v", describe(n, d), ok, want)
+		}
+		if !ok {
+			return
+		}
+		if err := valid(n, d, choice); err != nil {
+			t.Fatalf("%s: %v: %v", describe(n, d), choice, err)
+		}
+	})
+}
+
 func describe(n *fit.Node, d *fit.Demand) string {
 	text := ""
 	for i, g := range n.GPUs {

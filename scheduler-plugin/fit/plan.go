@@ -15,7 +15,7 @@ const mostParts = 32
 // and only when they do not get to the end, and nothing was found with other values, all is tried.
 func (c *search) plan() {
 	p := planner{search: c, tries: mostSets}
-	if c.parts() > mostParts {
+	if c.parts() > c.limit {
 		if all, ok := c.serve(); ok {
 			c.keep(all)
 			return
@@ -32,12 +32,12 @@ func (c *search) plan() {
 	}
 }
 
-// parts returns how many different parts of the demand can be served, at most a few more than mostParts.
+// parts returns how many different parts of the demand can be served, or a number beyond what is planned at its best.
 func (c *search) parts() int {
 	parts := 1
 	for i := range c.classes {
 		parts *= c.classes[i].need() + 1
-		if parts > mostParts {
+		if parts > c.limit {
 			break
 		}
 	}

@@ -16,6 +16,8 @@ type search struct {
 	values []int32
 	// distinct numbers what distinctAttributes tell apart.
 	distinct numbering
+	// limit is how many parts are planned at their best.
+	limit int
 	// best is the best plan that was found.
 	best *plan
 }
@@ -75,7 +77,7 @@ func (s *sight) serveAll(d *Demand, alternatives []int) *plan {
 }
 
 func newSearch(s *sight, d *Demand, alternatives []int) *search {
-	c := &search{sight: s, demand: d, alternatives: alternatives, classes: classes(d, alternatives), values: make([]int32, len(d.Constraints))}
+	c := &search{sight: s, demand: d, alternatives: alternatives, classes: classes(d, alternatives), limit: mostParts, values: make([]int32, len(d.Constraints))}
 	c.distinct = newNumbering(c)
 	return c
 }
