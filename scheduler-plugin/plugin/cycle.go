@@ -104,3 +104,11 @@ func (c *cycle) asked() []*verdict {
 	}
 	return asked
 }
+
+// key is equal for cycles that ask for the same.
+func (c *cycle) key() string {
+	if c.demand == nil {
+		return ""
+	}
+	return c.demand.Key
+}

@@ -21,7 +21,7 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 	scene := p.whole(c, n)
 	scene.Capture = capture
 	v := &verdict{state: &scoped{CycleState: cs}}
-	v.status = p.pool.with(scene, func(i *instance) *fwk.Status {
+	v.status = p.pool.with(c.key(), scene, func(i *instance) *fwk.Status {
 		if status := p.run(ctx, i, v.state, c, info); !status.IsSuccess() {
 			return status
 		}

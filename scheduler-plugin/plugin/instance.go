@@ -3,6 +3,8 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
+	"sync"
 
 	fwk "k8s.io/kube-scheduler/framework"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
@@ -21,7 +23,11 @@ type instance struct {
 // pool hands out instances. There are as many as the scheduler filters nodes in parallel; whoever finds
 // none waits for one.
 type pool struct {
-	free chan *instance
+	// free has a place for every instance that nobody uses.
+	free chan struct{}
+	mu   sync.Mutex
+	// instances are nil while they are in use.
+	instances [instances]*instance
 }
 
 // instances is the number of instances of a pool: the scheduler's default parallelism.
@@ -29,27 +35,48 @@ const instances = 16
 
 // newPool returns a pool whose instances write to the manager.
 func newPool(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle, manager fwk.SharedDRAManager) (*pool, error) {
-	p := &pool{free: make(chan *instance, instances)}
-	for range instances {
+	p := &pool{free: make(chan struct{}, instances)}
+	for at := range p.instances {
 		v := view.New(manager)
 		inTree, err := newInTree(ctx, args, handle{Handle: h, manager: v, factory: unindexed{h.SharedInformerFactory()}})
 		if err != nil {
 			return nil, err
 		}
-		p.free <- &instance{DynamicResources: inTree, view: v}
+		p.instances[at] = &instance{DynamicResources: inTree, view: v}
+		p.free <- struct{}{}
 	}
 	return p, nil
 }
 
-// with calls do with an instance that sees the scene.
-func (p *pool) with(s view.Scene, do func(*instance) *fwk.Status) *fwk.Status {
-	i := <-p.free
+// with calls do with an instance that sees the scene. Equal keys get the same instance if it is free: each
+// remembers the last ten expressions that it compiled, and compiling costs more than all else.
+func (p *pool) with(key string, s view.Scene, do func(*instance) *fwk.Status) *fwk.Status {
+	<-p.free
+	at, i := p.take(key)
 	i.view.Show(s)
 	defer func() {
 		i.view.Show(view.Scene{})
-		p.free <- i
+		p.mu.Lock()
+		p.instances[at] = i
+		p.mu.Unlock()
+		p.free <- struct{}{}
 	}()
 	return do(i)
+}
+
+// take takes the instance of the key, or the next one that is free, of which there is one.
+func (p *pool) take(key string) (int, *instance) {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := int(h.Sum32() % instances)
+	for p.instances[at] == nil {
+		at = (at + 1) % instances
+	}
+	i := p.instances[at]
+	p.instances[at] = nil
+	return at, i
 }
 
 // newInTree returns an in-tree plugin.

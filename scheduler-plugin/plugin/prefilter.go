@@ -30,7 +30,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, 
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	status := p.pool.with(view.Scene{Claims: special}, func(i *instance) *fwk.Status {
+	status := p.pool.with("", view.Scene{Claims: special}, func(i *instance) *fwk.Status {
 		_, status := i.PreFilter(ctx, cs, pod, nodes)
 		return status
 	})

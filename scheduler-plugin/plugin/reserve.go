@@ -45,7 +45,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, no
 
 // allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
 func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene view.Scene) *fwk.Status {
-	return p.pool.with(scene, func(i *instance) *fwk.Status {
+	return p.pool.with(c.key(), scene, func(i *instance) *fwk.Status {
 		state := &scoped{CycleState: cs}
 		if status := p.run(ctx, i, state, c, info); !status.IsSuccess() {
 			return status
