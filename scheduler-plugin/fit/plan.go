@@ -32,7 +32,7 @@ func (c *search) plan() {
 	}
 }
 
-// parts returns how many different parts of the demand can be served, or a number beyond what is planned at its best.
+// parts returns how many different parts of the demand can be served, or a number beyond the limit.
 func (c *search) parts() int {
 	parts := 1
 	for i := range c.classes {
