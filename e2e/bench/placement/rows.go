@@ -70,21 +70,33 @@ func (b *bench) accepted(r result) {
 	}
 	b.Add(r.beside(row, fleet.Tally.Acceptance))
 	if r.gpus == manyGPUs && r.load == goalLoad && r.lifetime == exponential {
-		behind := r.tallies[bound].Acceptance() - r.tallies[ours].Acceptance()
-		b.Add(report.Figure("behind the bound, "+r.cell.String(), 100*behind, "points").AtMost(r.mix.behind))
+		row := report.Figure("behind the bound, "+r.cell.String(), r.behind(ours), "points").AtMost(r.mix.behind)
+		for name := range r.tallies {
+			if name != ours && name != bound {
+				row = row.Beside(name, r.behind(name))
+			}
+		}
+		b.Add(row)
 	}
 }
 
-// gap adds how much of what is left to the bound moves would close, and how many it takes.
+// behind returns how many points a policy stays behind the bound.
+func (r result) behind(name string) float64 {
+	return 100 * (r.tallies[bound].Acceptance() - r.tallies[name].Acceptance())
+}
+
+// gap adds how much of what is left to the bound knowing the demand closes, and moves would, and how many
+// of these it takes.
 func (b *bench) gap(r result) {
-	t, ok := r.tallies[moving]
-	if !ok {
-		return
+	if _, ok := r.tallies[knowing]; ok {
+		b.Add(report.Figure("gap closed by knowing the demand, "+r.cell.String(), r.closed(knowing), "of the gap").AtLeast(beyond))
 	}
-	b.Add(
-		report.Figure("gap closed by moves, "+r.cell.String(), r.closed(moving), "of the gap").AtLeast(beyond),
-		report.Figure("moves, "+r.cell.String(), 100*t.Moved(), "% of served"),
-	)
+	if t, ok := r.tallies[moving]; ok {
+		b.Add(
+			report.Figure("gap closed by moves, "+r.cell.String(), r.closed(moving), "of the gap").AtLeast(beyond),
+			report.Figure("moves, "+r.cell.String(), 100*t.Moved(), "% of served"),
+		)
+	}
 }
 
 // closed returns how much of the gap between ours and the bound a policy closes.
