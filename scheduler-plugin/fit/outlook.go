@@ -37,7 +37,7 @@ func look(n *Node, buffer []outlook) sight {
 	s := sight{node: n, gpus: buffer}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		o := outlook{gpu: g, row: g.Kind.row(g.Kind.State(g.Occupancy)), idle: g.Occupancy.Idle()}
+		o := outlook{gpu: g, row: g.Kind.row(g.Kind.state(&g.Occupancy)), idle: g.Occupancy.Idle()}
 		o.holders, o.free = g.Occupancy.Holders(), g.Occupancy.Free().Count()
 		if o.idle && i < mostTabled {
 			s.idle |= 1 << i
