@@ -1,8 +1,8 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
-	"math"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -40,52 +40,80 @@ func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *v1.Pod, info f
 // ScoreExtensions returns the plugin.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore maps the scores to 0 to 100. What the in-tree plugin scores, the user's order of
-// alternatives, comes first: nodes of equal preference share a band of equal width, the best one on top.
-// Inside its band the best node has the upper end, the worst the lower end, and those between what their
-// distance to both is.
+// NormalizeScore maps the scores to 0 to 100 and keeps their order: first what the in-tree plugin scores,
+// the user's order of alternatives, then the score, then the name. Ties would fall at random otherwise,
+// and what depends on the last digits of a score, which node is filled first, is worth a lot.
+//
+// The best node has 100. Of that, steps is for the place in the order, one for each; the rest is for where
+// the score is between the best and the worst one of equal preference, so that other plugins are outvoted
+// where there is much to lose, and nodes that are equal are told apart by what other plugins prefer.
 func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	c := current(cs)
-	if c == nil {
+	if c == nil || len(scores) == 0 {
 		return nil
 	}
-	bands := map[int64]*band{}
-	of := make([]int64, len(scores))
-	for i, s := range scores {
-		if v, ok := c.verdict(s.Name); ok {
-			of[i] = v.preference
-		}
-		b, ok := bands[of[i]]
-		if !ok {
-			b = &band{least: math.MaxInt64, most: math.MinInt64}
-			bands[of[i]] = b
-		}
-		b.least, b.most = min(b.least, s.Score), max(b.most, s.Score)
-	}
-	var preferences []int64
-	for preference := range bands {
-		preferences = append(preferences, preference)
-	}
-	slices.Sort(preferences)
-	width := float64(fwk.MaxNodeScore) / float64(len(preferences))
-	for i := range scores {
-		at, _ := slices.BinarySearch(preferences, of[i])
-		scores[i].Score = int64(width * (float64(at) + bands[of[i]].share(scores[i].Score)))
+	standings := c.standings(scores)
+	slices.SortFunc(standings, compareStandings)
+	ranges := newRanges(standings)
+	for place, s := range standings {
+		scores[s.at].Score = int64(max(steps-place, 0)) + int64(float64(fwk.MaxNodeScore-steps)*ranges.share(s))
 	}
 	return nil
 }
 
-// band is the range of the scores of nodes that the user prefers alike.
-type band struct {
-	least, most int64
+// steps is the part of the score that stands for the place in the order.
+const steps = 63
+
+// standing is how a node compares with others.
+type standing struct {
+	// at is the position in the list of scores.
+	at                int
+	name              string
+	preference, score int64
 }
 
-// share returns where in the band the score lies, 0 to 1.
-func (b *band) share(score int64) float64 {
-	if b.most == b.least {
-		return 1
+func (c *cycle) standings(scores fwk.NodeScoreList) []standing {
+	list := make([]standing, len(scores))
+	for i, s := range scores {
+		list[i] = standing{at: i, name: s.Name, score: s.Score}
+		if v, ok := c.verdict(s.Name); ok {
+			list[i].preference = v.preference
+		}
 	}
-	return (float64(score) - float64(b.least)) / (float64(b.most) - float64(b.least))
+	return list
+}
+
+// compareStandings is negative when a is the better one.
+func compareStandings(a, b standing) int {
+	return cmp.Or(cmp.Compare(b.preference, a.preference), cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
+}
+
+// ranges are the ranges of the scores of nodes of equal preference, the most preferred first.
+type ranges []scoreRange
+
+type scoreRange struct{ preference, least, most int64 }
+
+// newRanges returns the ranges of standings that are in order.
+func newRanges(ordered []standing) ranges {
+	var all ranges
+	for _, s := range ordered {
+		if last := len(all) - 1; last >= 0 && all[last].preference == s.preference {
+			all[last].least = s.score
+			continue
+		}
+		all = append(all, scoreRange{s.preference, s.score, s.score})
+	}
+	return all
+}
+
+// share returns where between the worst and the best the standing is, 0 to 1.
+func (all ranges) share(s standing) float64 {
+	at := slices.IndexFunc(all, func(r scoreRange) bool { return r.preference == s.preference })
+	r, inside := all[at], 1.0
+	if r.most > r.least {
+		inside = (float64(s.score) - float64(r.least)) / (float64(r.most) - float64(r.least))
+	}
+	return (float64(len(all)-1-at) + inside) / float64(len(all))
 }
 
 // preference is what the in-tree plugin would score the choice: of every request with alternatives, the

@@ -1,0 +1,73 @@
+package plugin
+
+import (
+	"context"
+	"testing"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"pgregory.net/rapid"
+)
+
+func TestNormalizeScore(t *testing.T) {
+	tests := map[string]struct {
+		verdicts map[string]*verdict
+		want     map[string]int64
+	}{
+		"one node":          {map[string]*verdict{"a": {score: -5}}, map[string]int64{"a": 100}},
+		"equal nodes":       {map[string]*verdict{"b": {score: 7}, "a": {score: 7}}, map[string]int64{"a": 100, "b": 99}},
+		"a small advantage": {map[string]*verdict{"a": {score: 1 << 60}, "b": {score: 1<<60 + 1}, "c": {score: 0}}, map[string]int64{"b": 100, "a": 99, "c": 61}},
+		"the user's preference counts first": {
+			map[string]*verdict{"a": {preference: 8, score: 0}, "b": {preference: 7, score: 100}, "c": {preference: 7, score: 50}},
+			map[string]int64{"a": 100, "b": 80, "c": 61},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := gocmp.Diff(test.want, normalized(t.Context(), t, test.verdicts)); diff != "" {
+				t.Errorf("scores (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNormalizedScoresKeepTheOrder is about any nodes of one attempt that is narrowed as by default.
+func TestNormalizedScoresKeepTheOrder(t *testing.T) {
+	ctx := t.Context()
+	rapid.Check(t, func(t *rapid.T) {
+		verdicts := rapid.MapOfN(rapid.StringN(1, 8, -1), rapid.Custom(func(t *rapid.T) *verdict {
+			return &verdict{score: rapid.Int64().Draw(t, "score"), preference: rapid.Int64Range(0, 3).Draw(t, "preference")}
+		}), 1, 64).Draw(t, "verdicts")
+		got := normalized(ctx, t, verdicts)
+		for a, x := range verdicts {
+			if got[a] < 0 || got[a] > 100 {
+				t.Errorf("%s has %d", a, got[a])
+			}
+			for b, y := range verdicts {
+				better := compareStandings(standing{name: a, preference: x.preference, score: x.score}, standing{name: b, preference: y.preference, score: y.score}) < 0
+				if better && got[a] <= got[b] {
+					t.Errorf("%s has %d, %s, which is worse, has %d", a, got[a], b, got[b])
+				}
+			}
+		}
+	})
+}
+
+func normalized(ctx context.Context, t rapid.TB, verdicts map[string]*verdict) map[string]int64 {
+	t.Helper()
+	cs := framework.NewCycleState()
+	cs.Write(cycleKey, &cycle{verdicts: verdicts})
+	var scores fwk.NodeScoreList
+	for name, v := range verdicts {
+		scores = append(scores, fwk.NodeScore{Name: name, Score: v.score})
+	}
+	if status := (&Plugin{}).NormalizeScore(ctx, cs, nil, scores); !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	got := map[string]int64{}
+	for _, s := range scores {
+		got[s.Name] = s.Score
+	}
+	return got
+}
