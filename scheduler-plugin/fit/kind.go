@@ -43,7 +43,9 @@ type counted struct {
 
 // profile is a MIG profile as the tables see it.
 type profile struct {
-	weight int32
+	// weight is what a free placement is worth, packed what one is worth that an expected demand can use;
+	// 0 where none is expected.
+	weight, packed int32
 	// windows are the legal placements, in the order in which equal losses are preferred.
 	windows []window
 }
@@ -60,9 +62,13 @@ func NewKind(g *gpu.Geometry, w Weights) *Kind {
 	k := &Kind{Geometry: g, granule: granule(g), exact: true}
 	k.granules = max(1, g.Slices()) / k.granule
 	states := k.count(g)
-	weights := w.of(g.Profiles())
+	weights := of(g.Profiles())
 	for i, p := range g.Profiles() {
-		k.profiles = append(k.profiles, profile{weight: weights[i], windows: k.windows(p)})
+		own := profile{weight: weights[i], windows: k.windows(p)}
+		if w.expects(g.Profiles(), p) {
+			own.packed = int32(p.Size * Packed)
+		}
+		k.profiles = append(k.profiles, own)
 		k.ids = append(k.ids, p.ID)
 	}
 	k.rows = make([]atomic.Pointer[row], states)
@@ -130,10 +136,7 @@ func (k *Kind) full() State { return 1<<k.granules - 1 }
 
 // State returns the state of the GPU. Withheld slices count as taken; a GPU that is in use as a whole or
 // shared is full.
-func (k *Kind) State(o gpu.Occupancy) State { return k.state(&o) }
-
-// state is State without a copy of the occupancy.
-func (k *Kind) state(o *gpu.Occupancy) State {
+func (k *Kind) State(o gpu.Occupancy) State {
 	if shape := o.Shape(); shape != gpu.None && shape != gpu.MIG {
 		return k.full()
 	}

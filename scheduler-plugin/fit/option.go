@@ -17,7 +17,8 @@ type Option struct {
 
 // row is what the tables know of one state.
 type row struct {
-	value int32
+	// value is that of Value, packed the part of it that is of what can be used at the same time.
+	value, packed int32
 	// options are by position of the profile.
 	options [][]Option
 	// ranks are, by position of the profile and start in granules, one more than the position in its
@@ -25,8 +26,10 @@ type row struct {
 	ranks []uint8
 }
 
-// Value returns what the free placements of the state are worth together: every one counts its profile's
-// weight, which is Unit per memory slice where nothing else was configured (V).
+// Value returns what the free placements of the state are worth together (V). Every one counts Unit per
+// memory slice; beside that every slice counts Packed that the expected demands could fill at the same time.
+// The first part is how many demands could come, whichever they are; the second sees the slices that are
+// lost for good while the instances beside them live.
 func (k *Kind) Value(s State) int32 { return k.row(s).value }
 
 // Options returns the free placements of the profile, given by id: the one of least loss first, of equal
@@ -60,9 +63,10 @@ func (k *Kind) row(s State) *row {
 }
 
 func (k *Kind) newRow(s State) *row {
-	r := &row{value: k.value(s), options: make([][]Option, len(k.profiles)), ranks: make([]uint8, len(k.profiles)*k.granules)}
+	r := &row{packed: k.packed(s), options: make([][]Option, len(k.profiles)), ranks: make([]uint8, len(k.profiles)*k.granules)}
+	r.value = k.open(s) + r.packed
 	for i, p := range k.profiles {
-		r.options[i] = k.options(s, p)
+		r.options[i] = k.options(s, r.value, p)
 		for rank, o := range r.options[i] {
 			r.ranks[i*k.granules+o.Placement.Start/k.granule] = uint8(rank + 1)
 		}
@@ -94,24 +98,24 @@ func (k *Kind) option(r *row, profile int, p gpu.Placement) (option *Option, ran
 	return option, rank
 }
 
-func (k *Kind) options(s State, p profile) []Option {
-	before, empty := k.value(s), k.value(0)
+func (k *Kind) options(s State, before int32, p profile) []Option {
+	empty := k.open(0)
 	var options []Option
 	for _, w := range p.windows {
 		if k.fits(s, w) {
 			next := s + w.cost
-			options = append(options, Option{Placement: w.placement, Next: next, Loss: before - k.value(next)})
+			options = append(options, Option{Placement: w.placement, Next: next, Loss: before - k.open(next) - k.packed(next)})
 		}
 	}
-	fromEmpty := func(o Option) int32 { return empty - k.value(o.Next-s) }
+	fromEmpty := func(o Option) int32 { return empty - k.open(o.Next-s) }
 	slices.SortFunc(options, func(a, b Option) int {
 		return cmp.Or(cmp.Compare(a.Loss, b.Loss), cmp.Compare(fromEmpty(a), fromEmpty(b)), cmp.Compare(b.Placement.Start, a.Placement.Start))
 	})
 	return options
 }
 
-// value computes what Value looks up.
-func (k *Kind) value(s State) int32 {
+// open returns what the placements that are free are worth.
+func (k *Kind) open(s State) int32 {
 	var value int32
 	for _, p := range k.profiles {
 		for _, w := range p.windows {
@@ -121,4 +125,20 @@ func (k *Kind) value(s State) int32 {
 		}
 	}
 	return value
+}
+
+// packed returns what the slices are worth that expected demands could fill at the same time.
+func (k *Kind) packed(s State) int32 {
+	var most int32
+	for _, p := range k.profiles {
+		if p.packed == 0 {
+			continue
+		}
+		for _, w := range p.windows {
+			if k.fits(s, w) {
+				most = max(most, p.packed+k.row(s+w.cost).packed)
+			}
+		}
+	}
+	return most
 }

@@ -7,67 +7,52 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Weights say what the cluster's future demands are expected to be. The zero value weighs every profile
-// by its size.
+// Weights say what the cluster's future demands are expected to be. With the zero value nothing is known.
 type Weights struct {
-	// Profiles are the shares of the demand by the names of MIG profiles; a profile that is not named
-	// has the average of the others. What is named counts at least half of the average, so that nothing
-	// is starved.
+	// Profiles are the shares of the demands by the names of MIG profiles. Slices are not left over in a
+	// way that only other profiles could use: those that are named with less than half of the average,
+	// and those that are not named. Where a GPU has none of the names nothing is known about it.
 	Profiles map[string]float64
 }
 
-// Unit is what one memory slice of a free placement is worth when its profile is in average demand and
-// has no variants.
-const Unit = 60
+// Unit is what one memory slice of a free placement is worth when its profile has no variants, Packed
+// what one is worth that the expected demands can use at the same time. Simulated, what is served hardly
+// depends on the ratio between four and eight; it does not get better with the shares as weights.
+const (
+	Unit   = 60
+	Packed = 5 * Unit
+)
 
 // of returns the weights of the profiles' placements. Variants of a profile have the same placements
-// (1g.10gb and 1g.10gb+me): those that are not named share the weight of one, since together they need
-// the slices only once.
-func (w Weights) of(profiles []gpu.Profile) []int32 {
+// (1g.10gb and 1g.10gb+me): they share the weight of one, since together they need the slices only once.
+func of(profiles []gpu.Profile) []int32 {
 	weights := make([]int32, len(profiles))
-	average := w.average(profiles)
-	if average == 0 {
-		w = Weights{}
-	}
 	for i, p := range profiles {
-		share, named := w.named(p)
-		if named {
-			share = max(share/average, 0.5)
-		} else {
-			share = 1 / float64(w.variants(profiles, p))
+		variants := 0
+		for _, other := range profiles {
+			if other.Size == p.Size && slices.Equal(other.Starts, p.Starts) {
+				variants++
+			}
 		}
-		weights[i] = int32(math.Round(min(share, maxShare) * float64(p.Size) * Unit))
+		weights[i] = int32(math.Round(float64(p.Size) * Unit / float64(variants)))
 	}
 	return weights
 }
 
-// maxShare bounds a share as a multiple of the average, so that no sum of weights overflows.
-const maxShare = 100
-
-// average returns the mean share of the profiles that are named; 0 when none is.
-func (w Weights) average(profiles []gpu.Profile) float64 {
-	sum, count := 0.0, 0
-	for _, p := range profiles {
-		if share, named := w.named(p); named {
-			sum, count = sum+share, count+1
+// expects reports whether the profile is expected to be asked for.
+func (w Weights) expects(profiles []gpu.Profile, p gpu.Profile) bool {
+	sum, named := 0.0, 0
+	for _, other := range profiles {
+		if share, ok := w.share(other); ok {
+			sum, named = sum+share, named+1
 		}
 	}
-	return sum / float64(max(1, count))
+	share, ok := w.share(p)
+	return ok && share > 0 && 2*share*float64(named) >= sum
 }
 
-func (w Weights) named(p gpu.Profile) (float64, bool) {
+// share returns the share of a profile that is named with one that makes sense.
+func (w Weights) share(p gpu.Profile) (float64, bool) {
 	share, named := w.Profiles[p.Name]
 	return share, named && share >= 0 && !math.IsInf(share, 0)
-}
-
-// variants returns how many of the profiles that are not named have the placements of p, p included.
-func (w Weights) variants(profiles []gpu.Profile, p gpu.Profile) int {
-	count := 0
-	for _, other := range profiles {
-		_, named := w.named(other)
-		if !named && other.Size == p.Size && slices.Equal(other.Starts, p.Starts) {
-			count++
-		}
-	}
-	return count
 }

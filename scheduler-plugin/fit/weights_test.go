@@ -1,39 +1,12 @@
 package fit_test
 
 import (
-	"math"
 	"testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
-
-// TestWeights reads the weight of a profile off an empty GPU: what is free of it alone.
-func TestWeights(t *testing.T) {
-	t.Parallel()
-	g := gputest.Geometry(t, "h100-80")
-	tests := map[string]struct {
-		shares map[string]float64
-		want   int32
-	}{
-		"none":                  {nil, (7 + 8 + 6 + 8 + 4 + 8) * fit.Unit},
-		"equal ones":            {map[string]float64{"1g.20gb": 3, "2g.20gb": 3}, (7 + 8 + 6 + 8 + 4 + 8) * fit.Unit},
-		"twice the average":     {map[string]float64{"1g.20gb": 3, "2g.20gb": 1, "3g.40gb": 0.5}, (7 + 8*2 + 6*2/3.0 + 8/2 + 4 + 8) * fit.Unit},
-		"the floor":             {map[string]float64{"7g.80gb": 9, "4g.40gb": 0}, (7 + 8 + 6 + 8 + 4/2 + 8*2) * fit.Unit},
-		"a variant of its own":  {map[string]float64{"1g.10gb+me": 1}, (7 + 7 + 8 + 6 + 8 + 4 + 8) * fit.Unit},
-		"nothing but zero":      {map[string]float64{"1g.10gb": 0}, (7 + 8 + 6 + 8 + 4 + 8) * fit.Unit},
-		"what no profile has":   {map[string]float64{"9g": 5}, (7 + 8 + 6 + 8 + 4 + 8) * fit.Unit},
-		"what is not a number":  {map[string]float64{"7g.80gb": math.NaN(), "4g.40gb": math.Inf(1), "3g.40gb": -1}, (7 + 8 + 6 + 8 + 4 + 8) * fit.Unit},
-		"more than is sensible": {map[string]float64{"7g.80gb": 1e9, "4g.40gb": 1, "3g.40gb": 1}, (7 + 8 + 6 + 8/2 + 4/2 + 8*3) * fit.Unit},
-	}
-	for name, test := range tests {
-		kind := fit.NewKind(g, fit.Weights{Profiles: test.shares})
-		if got := kind.Value(kind.Empty()); got != test.want {
-			t.Errorf("%s: an empty GPU is worth %d, want %d", name, got, test.want)
-		}
-	}
-}
 
 // TestStateOfWhatIsNoPlacement covers what the walk over placements does not.
 func TestStateOfWhatIsNoPlacement(t *testing.T) {

@@ -27,8 +27,8 @@ type TesseraDynamicResourcesArgs struct {
 
 // Weights say what demand is expected.
 type Weights struct {
-	// Profiles are the shares of the demand by the names of MIG profiles (fit.Weights). Default: every
-	// profile weighs what its size is.
+	// Profiles are the shares of the demands by the names of MIG profiles; one that is not named is not
+	// expected (fit.Weights). Default: nothing is known of the demand.
 	Profiles map[string]float64 `json:"profiles,omitempty"`
 }
 
