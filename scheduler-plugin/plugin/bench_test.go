@@ -3,7 +3,9 @@ package plugin
 import (
 	"context"
 	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -13,9 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	resourceslicetracker "k8s.io/dynamic-resource-allocation/resourceslice/tracker"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	internalcache "k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
@@ -61,9 +65,7 @@ func newSite(tb testing.TB, objects []runtime.Object, nodes []*v1.Node, make fun
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
-	for !slices.HasSynced() {
-		continue
-	}
+	cache.WaitForCacheSync(ctx.Done(), slices.HasSynced)
 	infos, err := snapshot.NodeInfos().List()
 	if err != nil {
 		tb.Fatal(err)
@@ -169,16 +171,20 @@ func (s *site) attempt(tb testing.TB, pod *v1.Pod) {
 	p.Unreserve(ctx, cs, pod, best)
 }
 
-// BenchmarkAttempt is the plugin's work for one pod with one claim, on nodes of eight GPUs that are half
-// full. The in-tree plugin looks at 420 of 1,000 nodes.
+// BenchmarkAttempt is the work for one pod with one claim, on nodes of eight GPUs that are half full: of our
+// plugin, and of the in-tree one, which looks at 420 of 1,000 nodes. What counts is cpu-µs/op: the time of
+// the processors, garbage collection included.
 func BenchmarkAttempt(b *testing.B) {
 	for _, nodes := range []int{100, 1000} {
 		for _, class := range []string{"1g.10gb", "gpu"} {
-			b.Run(fmt.Sprintf("nodes=%d/%s", nodes, class), func(b *testing.B) {
-				objects, infos := hardware(b, nodes, class)
-				b.Run("tessera", func(b *testing.B) {
-					benchmark(b, newSite(b, objects, infos, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) { return New(ctx, nil, h) }))
-				})
+			objects, infos := hardware(b, nodes, class)
+			b.Run(fmt.Sprintf("tessera/%s/nodes=%d", class, nodes), func(b *testing.B) {
+				benchmark(b, newSite(b, objects, infos, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) { return New(ctx, nil, h) }))
+			})
+			b.Run(fmt.Sprintf("in-tree/%s/nodes=%d", class, nodes), func(b *testing.B) {
+				benchmark(b, newSite(b, objects, infos, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) {
+					return dynamicresources.New(ctx, &schedulerconfig.DynamicResourcesArgs{}, h, features())
+				}))
 			})
 		}
 	}
@@ -191,7 +197,19 @@ func benchmark(b *testing.B, s *site) {
 	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
 	s.attempt(b, pod)
 	b.ReportAllocs()
+	before := processorTime(b)
 	for b.Loop() {
 		s.attempt(b, pod)
 	}
+	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
+}
+
+// processorTime is what the process has used.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var used syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &used); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
