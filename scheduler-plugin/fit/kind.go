@@ -136,7 +136,10 @@ func (k *Kind) full() State { return 1<<k.granules - 1 }
 
 // State returns the state of the GPU. Withheld slices count as taken; a GPU that is in use as a whole or
 // shared is full.
-func (k *Kind) State(o gpu.Occupancy) State {
+func (k *Kind) State(o gpu.Occupancy) State { return k.state(&o) }
+
+// state is State without a copy of the occupancy.
+func (k *Kind) state(o *gpu.Occupancy) State {
 	if shape := o.Shape(); shape != gpu.None && shape != gpu.MIG {
 		return k.full()
 	}
