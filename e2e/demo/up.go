@@ -44,6 +44,11 @@ func up(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
+	d, err := decide(ctx, c)
+	if err != nil {
+		return err
+	}
+	d.print(os.Stdout)
 	fmt.Printf("\n%d examples, %d as promised, after %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
 	fmt.Println("\nThe cluster goes on running. Use it:")
 	fmt.Printf("  export KUBECONFIG=%s PATH=%s:$PATH\n", c.Kubeconfig(), programs)

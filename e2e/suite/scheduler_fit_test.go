@@ -2,7 +2,6 @@ package suite
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -10,72 +9,18 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/e2e/foresight"
 )
 
-// foresight is what fit says of the cluster as the API server has it.
-type foresight struct {
-	index  *index.Index
-	reader *demand.Reader
-}
-
-// classes finds DeviceClasses among those that are installed.
-type classes map[string]*resourceapi.DeviceClass
-
-func (c classes) Get(name string) (*resourceapi.DeviceClass, error) {
-	if class, ok := c[name]; ok {
-		return class, nil
-	}
-	return nil, fmt.Errorf("no DeviceClass %s", name)
-}
-
-// foresee reads the cluster.
-func foresee(ctx context.Context) foresight {
+// foresee reads the cluster, whose allocations must not contradict each other.
+func foresee(ctx context.Context) *foresight.Foresight {
 	GinkgoHelper()
-	x := index.New(index.Config{Drivers: []string{driver}})
-	api := c.Client.ResourceV1()
-	published, err := api.ResourceSlices().List(ctx, metav1.ListOptions{})
+	f, err := foresight.Read(ctx, c.Client, driver)
 	Expect(err).NotTo(HaveOccurred())
-	for i := range published.Items {
-		x.SetSlice(&published.Items[i])
+	for _, node := range c.Nodes() {
+		Expect(f.Contradiction(node.Name())).To(Succeed(), node.Name())
 	}
-	claims, err := api.ResourceClaims("").List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	for i := range claims.Items {
-		x.SetClaim(&claims.Items[i])
-	}
-	installed, err := api.DeviceClasses().List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	known := classes{}
-	for i := range installed.Items {
-		known[installed.Items[i].Name] = &installed.Items[i]
-	}
-	for _, name := range []string{"node1", "node2"} {
-		node, ok := x.Node(name)
-		Expect(ok).To(BeTrue(), name)
-		Expect(node.Unclear).NotTo(HaveOccurred(), name)
-	}
-	return foresight{x, demand.NewReader(known, x)}
-}
-
-// on returns the devices that fit chooses for the claim on the node, and how good the choice is; false when
-// there are none.
-func (f foresight) on(node string, claim *resourceapi.ResourceClaim) (devices []string, score int64, ok bool) {
-	GinkgoHelper()
-	n, _ := f.index.Node(node)
-	asked, err := f.reader.Read([]*resourceapi.ResourceClaim{claim})
-	Expect(err).NotTo(HaveOccurred())
-	here, err := asked.On(n)
-	Expect(err).NotTo(HaveOccurred())
-	choice, ok := fit.Choose(&n.Fit, here)
-	for _, pick := range choice.Picks {
-		for _, device := range pick.Devices {
-			devices = append(devices, n.Devices[device].Name)
-		}
-	}
-	return devices, choice.Score, ok
+	return f
 }
 
 // lands has the scheduler place a pod with the claim, and expects it where fit says: on a best node, on
@@ -90,18 +35,19 @@ func (r room) lands(ctx context.Context, claim *resourceapi.ResourceClaim) {
 	r.create(ctx, podOf(name, stay(), name))
 	on := r.running(ctx, name).Spec.NodeName
 
-	want, score, ok := before.on(on, claim)
-	Expect(ok).To(BeTrue(), "%s runs on %s, where fit finds nothing", name, on)
+	said, err := before.On(on, claim)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(said.Devices).NotTo(BeEmpty(), "%s runs on %s: %s", name, on, said.Text)
 	for _, other := range c.Nodes() {
-		if _, better, ok := before.on(other.Name(), claim); ok {
-			Expect(better).To(BeNumerically("<=", score), "%s runs on %s", name, on)
+		if there, err := before.On(other.Name(), claim); err == nil && len(there.Devices) > 0 {
+			Expect(there.Score).To(BeNumerically("<=", said.Score), "%s runs on %s", name, on)
 		}
 	}
 	var got []string
 	for _, result := range r.results(ctx, name) {
 		got = append(got, result.Device)
 	}
-	Expect(got).To(Equal(want), name)
+	Expect(got).To(Equal(said.Devices), "%s: %s", name, said.Text)
 
 	var inside []string // GPUs by UUID, MIG devices by that of their GPU and their profile
 	for _, device := range r.seen(ctx, name) {

@@ -1,0 +1,111 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/foresight"
+)
+
+// decision is one choice of the scheduler, said before it is made.
+type decision struct {
+	asked string
+	// nodes are in the cluster's order, with what fit says of each.
+	nodes []string
+	said  map[string]foresight.Answer
+	// node and devices are where the pod went.
+	node    string
+	devices []string
+}
+
+// decide asks what would be chosen for one more slice, and then has the scheduler choose.
+func decide(ctx context.Context, c *cluster.Cluster) (decision, error) {
+	const name = "decision"
+	claim, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Create(ctx, &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "slice", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "mig-1g.10gb.tessera.dev"}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return decision{}, fmt.Errorf("make the claim of a decision: %w", err)
+	}
+	d := decision{asked: "one of mig-1g.10gb.tessera.dev", said: map[string]foresight.Answer{}}
+	before, err := foresight.Read(ctx, c.Client, v1alpha1.DriverName)
+	if err != nil {
+		return decision{}, err
+	}
+	for _, node := range c.Nodes() {
+		answer, err := before.On(node.Name(), claim)
+		if err != nil {
+			return decision{}, err
+		}
+		d.nodes = append(d.nodes, node.Name())
+		d.said[node.Name()] = answer
+	}
+	return d, d.await(ctx, c, claim)
+}
+
+// await creates a pod with the claim and waits for where it goes.
+func (d *decision) await(ctx context.Context, c *cluster.Cluster, claim *resourceapi.ResourceClaim) error {
+	pods := c.Client.CoreV1().Pods(claim.Namespace)
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: claim.Name},
+		Spec: corev1.PodSpec{
+			RestartPolicy:  corev1.RestartPolicyNever,
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "slice", ResourceClaimName: &claim.Name}},
+			Containers: []corev1.Container{{
+				Name: "probe", Image: cluster.ProbeImage, Command: []string{"probe"},
+				Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "slice"}}},
+			}},
+		},
+	}
+	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make the pod of a decision: %w", err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		placed, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
+		if err == nil {
+			d.node = placed.Spec.NodeName
+		}
+		return d.node != "", err
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the decision about pod %s: %w", pod.Name, err)
+	}
+	claim, err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read the decision: %w", err)
+	}
+	if claim.Status.Allocation != nil {
+		for _, result := range claim.Status.Allocation.Devices.Results {
+			d.devices = append(d.devices, result.Device)
+		}
+	}
+	return nil
+}
+
+// print writes what was said of every node, and what was done.
+func (d *decision) print(w io.Writer) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "\nA decision, explained before it is made\n  asked  %s\n", d.asked)
+	for _, node := range d.nodes {
+		fmt.Fprintf(&text, "  %s  %s\n", node, d.said[node].Text)
+	}
+	verdict := "as foreseen"
+	if said := d.said[d.node]; strings.Join(said.Devices, " ") != strings.Join(d.devices, " ") {
+		verdict = "not as foreseen: something has ended in between"
+	}
+	fmt.Fprintf(&text, "  chosen  %s: %s, %s\n", d.node, strings.Join(d.devices, ", "), verdict)
+	fmt.Fprint(w, text.String()) //nolint:errcheck // standard output
+}
