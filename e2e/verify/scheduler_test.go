@@ -1,6 +1,9 @@
 package verify
 
 import (
+	"os"
+	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -183,6 +186,21 @@ func TestEverySchedulerPolicyIsBound(t *testing.T) {
 		}
 		if len(policy.Spec.MatchConstraints.NamespaceSelector.MatchLabels) == 0 {
 			t.Errorf("%s changes pods of namespaces that did not ask for it", policy.Name)
+		}
+	}
+}
+
+// TestSchedulerPageNamesEveryArgument: what can be configured stands in the page for administrators.
+func TestSchedulerPageNamesEveryArgument(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root(t), "docs", "scheduler.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := reflect.TypeFor[config.TesseraDynamicResourcesArgs]()
+	for i := range args.NumField() {
+		name, _, _ := strings.Cut(args.Field(i).Tag.Get("json"), ",")
+		if name != "" && !strings.Contains(string(page), "`"+name) {
+			t.Errorf("docs/scheduler.md does not name the argument %s", name)
 		}
 	}
 }
