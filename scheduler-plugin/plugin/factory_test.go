@@ -1,0 +1,131 @@
+package plugin
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	featuregatetesting "k8s.io/component-base/featuregate/testing"
+	compbasemetrics "k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
+	fwk "k8s.io/kube-scheduler/framework"
+	kubefeatures "k8s.io/kubernetes/pkg/features"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+)
+
+// profile is the handle of another profile of the same scheduler.
+type profile struct {
+	fwk.Handle
+	name string
+}
+
+func (p profile) ProfileName() string { return p.name }
+
+func yaml(text string) *runtime.Unknown {
+	return &runtime.Unknown{ContentType: runtime.ContentTypeYAML, Raw: []byte(text)}
+}
+
+func TestProfilesShareAnIndex(t *testing.T) {
+	newSite(t, nil, nil, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) {
+		f := NewFactory()
+		first, err := f.New(ctx, yaml("candidates: 8"), h)
+		if err != nil {
+			return nil, err
+		}
+		second, err := f.New(ctx, yaml("candidates: 9"), profile{h, "second"})
+		if err != nil {
+			return nil, err
+		}
+		a, _ := first.(*Plugin)
+		b, _ := second.(*Plugin)
+		if a == nil || b == nil || a.shared != b.shared {
+			t.Error("two profiles of one scheduler have an index each")
+		}
+		if _, err := f.New(ctx, yaml("drivers: [other]"), profile{h, "third"}); err == nil {
+			t.Error("a profile with other drivers than the first one's is taken")
+		}
+		if _, err := New(ctx, nil, profile{h, "fourth"}); err == nil {
+			t.Error("a second factory for the same scheduler is taken")
+		}
+		return first, nil
+	})
+}
+
+func TestRefusesToStart(t *testing.T) {
+	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, kubefeatures.DRANodeAllocatableResources, true)
+	if _, err := New(t.Context(), nil, nil); err == nil || !strings.Contains(err.Error(), "DRANodeAllocatableResources") {
+		t.Errorf("error %v, want one that names the feature gate", err)
+	}
+}
+
+func TestCollector(t *testing.T) {
+	f := NewFactory()
+	objects, nodes := hardware(t, 2, "gpu")
+	s := newSite(t, objects, nodes, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) { return f.New(ctx, nil, h) })
+	p, ok := s.plugin.(*Plugin)
+	if !ok {
+		t.Fatalf("the plugin is a %T", s.plugin)
+	}
+	if err := p.shared.wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	registry := compbasemetrics.NewKubeRegistry()
+	registry.CustomMustRegister(newCollector(f))
+	want := `
+# HELP tessera_scheduler_gpus [ALPHA] GPUs that hold nothing (idle), and others (used).
+# TYPE tessera_scheduler_gpus gauge
+tessera_scheduler_gpus{state="idle"} 8
+tessera_scheduler_gpus{state="used"} 8
+# HELP tessera_scheduler_held_devices [ALPHA] Devices that claims hold: written, or decided and not yet written (in_flight).
+# TYPE tessera_scheduler_held_devices gauge
+tessera_scheduler_held_devices{state="in_flight"} 0
+tessera_scheduler_held_devices{state="written"} 8
+# HELP tessera_scheduler_stranded_memory_slices [ALPHA] Free memory slices on GPUs that are in use.
+# TYPE tessera_scheduler_stranded_memory_slices gauge
+tessera_scheduler_stranded_memory_slices 0
+`
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tessera_scheduler_gpus", "tessera_scheduler_held_devices", "tessera_scheduler_stranded_memory_slices"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNothingStaysReserved takes back what was reserved, and reserves the same again in the same cycle, as
+// a pod group does.
+func TestNothingStaysReserved(t *testing.T) {
+	objects, nodes := hardware(t, 2, "gpu")
+	s := newSite(t, objects, nodes, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) { return New(ctx, nil, h) })
+	p, ok := s.plugin.(*Plugin)
+	if !ok {
+		t.Fatalf("the plugin is a %T", s.plugin)
+	}
+	pod, claim := &v1.Pod{}, "claim"
+	pod.Namespace, pod.Name, pod.UID = "default", "pod", "pod"
+	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
+	ctx, cs := t.Context(), framework.NewCycleState()
+	if _, status := p.PreFilter(ctx, cs, pod, s.nodes); !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	if status := p.Filter(ctx, cs, pod, s.nodes[0]); !status.IsSuccess() {
+		t.Fatal(status)
+	}
+	node := s.nodes[0].Node().Name
+	for range 3 {
+		if status := p.Reserve(ctx, cs, pod, node); !status.IsSuccess() {
+			t.Fatal(status)
+		}
+		if got := p.shared.index.Stats().InFlight; got != 1 {
+			t.Errorf("%d devices are in flight, want 1", got)
+		}
+		p.Unreserve(ctx, cs, pod, node)
+		p.Unreserve(ctx, cs, pod, node)
+		if got := p.shared.index.Stats().InFlight; got != 0 {
+			t.Errorf("%d devices are in flight after Unreserve", got)
+		}
+		if p.shared.manager.ResourceClaims().GetPendingAllocation("claim") != nil {
+			t.Error("the claim is in flight after Unreserve")
+		}
+	}
+}
