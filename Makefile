@@ -149,6 +149,7 @@ bench: ## every bench, one after the other, on a machine that does nothing else 
 	@$(MAKE) bench-hook
 	@$(MAKE) bench-placement
 	@$(MAKE) bench-topology
+	@$(MAKE) bench-scheduler
 
 .PHONY: bench-node
 bench-node: lab ## the agent: latency, memory, idle cost, restarts, upgrades (root)
@@ -166,9 +167,12 @@ bench-hook: lab ## what CDI adds to the start of a container (root)
 	bin/bench/hook $(BENCHFLAGS)
 
 .PHONY: bench-scheduler
-bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that decides nothing (root)
+bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that decides nothing; FULL=1 the large sizes (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/scheduler
-	bin/bench/scheduler $(BENCHFLAGS)
+	rm -f bin/bench/upstream.jsonl
+	$(GO) -C e2e/upstream test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 2h . -args -compare-out '$(CURDIR)/bin/bench/upstream.jsonl' \
+		-compare-workloads '$(if $(FULL),^Partitionable(Backtracking)?/(half|full)_(500|1000)nodes$$,^Partitionable(Backtracking)?/half_500nodes$$)'
+	bin/bench/scheduler -upstream bin/bench/upstream.jsonl $(if $(FULL),-nodes 1000) $(BENCHFLAGS)
 
 .PHONY: bench-placement
 bench-placement: ## MIG placement policies over simulated demand; FULL=1 all of it, OPENB=<folder> a trace

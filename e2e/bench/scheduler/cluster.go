@@ -121,17 +121,23 @@ func (c *cluster) hold(ctx context.Context, claim *resourceapi.ResourceClaim) er
 	return err
 }
 
-// submit creates the pods and claims of the batch.
+// submit creates the claims of the batch, and then its pods.
 func (c *cluster) submit(ctx context.Context, b fleet.Batch) error {
 	units := b.Units()
-	return each(ctx, len(units), func(ctx context.Context, i int) error {
-		unit := units[i]
-		if unit.Claim != nil {
-			if _, err := c.client.ResourceV1().ResourceClaims(unit.Claim.Namespace).Create(ctx, unit.Claim, metav1.CreateOptions{}); err != nil {
-				return err
-			}
+	err := each(ctx, len(units), func(ctx context.Context, i int) error {
+		claim := units[i].Claim
+		if claim == nil {
+			return nil
 		}
-		_, err := c.client.CoreV1().Pods(unit.Pod.Namespace).Create(ctx, unit.Pod, metav1.CreateOptions{})
+		_, err := c.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return each(ctx, len(units), func(ctx context.Context, i int) error {
+		pod := units[i].Pod
+		_, err := c.client.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 		return err
 	})
 }

@@ -31,9 +31,10 @@ func main() {
 	flag.IntVar(&b.nodes, "nodes", 500, "nodes of 8 GPUs with every shape, on a real API server; 0 leaves them out")
 	flag.IntVar(&b.pods, "pods", 300, "pods of a batch")
 	flag.IntVar(&b.small, "whole-nodes", 5000, "nodes with one slice of whole GPUs, on a real API server; 0 leaves them out")
-	flag.IntVar(&b.alone, "memory-pods", 600, "pods that are scheduled without an API server; 0 leaves that out")
+	flag.IntVar(&b.alone, "memory-pods", 2000, "pods that are scheduled without an API server; 0 leaves that out")
 	flag.DurationVar(&b.limit, "limit", time.Minute, "how long a batch may take; what is not scheduled by then is left")
 	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch into this folder")
+	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/upstream")
 	flag.Parse()
 	os.Exit(report.Main("scheduler", b.measure))
 }
@@ -42,7 +43,7 @@ func main() {
 type bench struct {
 	nodes, pods, small, alone int
 	limit                     time.Duration
-	profiles                  string
+	profiles, cases           string
 	*report.Report
 	folder   scratch.Folder
 	programs binaries.Folders
@@ -58,7 +59,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	if b.programs, err = harness.ClusterPrograms(ctx); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{b.scale, b.shaped, b.whole} {
+	for _, part := range []func(context.Context) error{b.scale, b.shaped, b.whole, b.upstream} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -31,7 +31,11 @@ func (b *bench) tell(where string, t contest, all results) {
 		report.Figure(where+": throughput, in proportion to the null scheduler", ours.Rate()/null.Rate(), "times").Beside("in-tree", inTree.Rate()/null.Rate()).AtLeast(leastOfNull),
 	)
 	for _, f := range figures() {
-		b.Add(report.Figure(where+": "+f.name, f.of(ours), f.unit).Beside("in-tree", f.of(inTree)))
+		row := report.Figure(where+": "+f.name, f.of(ours), f.unit).Beside("in-tree", f.of(inTree))
+		if f.null {
+			row = row.Beside("null", f.of(null))
+		}
+		b.Add(row)
 	}
 	algorithm := report.Figure(where+": scheduling algorithm, mean, in proportion to in-tree", mean(ours)/mean(inTree), "times")
 	cpu := report.Figure(where+": processor time for a pod, in proportion to in-tree", float64(ours.PerPod())/float64(inTree.PerPod()), "times")
@@ -60,18 +64,20 @@ func more(r report.Row) report.Row {
 type figure struct {
 	name, unit string
 	of         func(subject.Outcome) float64
+	// null reports that the null scheduler has it as well.
+	null bool
 }
 
 func figures() []figure {
 	const attempt = "scheduling_attempt scheduled"
 	return []figure{
-		{"scheduling attempt, p50", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(o.Histograms[attempt].Quantile(0.5)) }},
-		{"scheduling attempt, p99", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(o.Histograms[attempt].Quantile(0.99)) }},
-		{"scheduling algorithm, mean", "ms", mean},
-		{"scheduling cycle, p50", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(report.Samples(o.Cycles).Median()) }},
-		{"processor time for a pod", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(o.PerPod()) }},
-		{"memory allocated for a pod", "MiB", func(o subject.Outcome) float64 { return float64(o.Allocated) / float64(max(o.Bound, 1)) / (1 << 20) }},
-		{"live heap afterwards", "MiB", func(o subject.Outcome) float64 { return float64(o.Live) / (1 << 20) }},
+		{"scheduling attempt, p50", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(o.Histograms[attempt].Quantile(0.5)) }, false},
+		{"scheduling attempt, p99", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(o.Histograms[attempt].Quantile(0.99)) }, false},
+		{"scheduling algorithm, mean", "ms", mean, false},
+		{"scheduling cycle, p50", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(report.Samples(o.Cycles).Median()) }, false},
+		{"processor time for a pod", "ms", func(o subject.Outcome) float64 { return report.Milliseconds(o.PerPod()) }, true},
+		{"memory allocated for a pod", "MiB", func(o subject.Outcome) float64 { return float64(o.Allocated) / float64(max(o.Bound, 1)) / (1 << 20) }, true},
+		{"live heap afterwards", "MiB", func(o subject.Outcome) float64 { return float64(o.Live) / (1 << 20) }, true},
 	}
 }
 

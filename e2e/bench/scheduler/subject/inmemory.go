@@ -23,10 +23,13 @@ func inMemory(ctx context.Context, spec Spec) (*contender, error) {
 		return nil, err
 	}
 	c.supply = func(b fleet.Batch) {
-		for _, unit := range b.Units() {
+		units := b.Units()
+		for _, unit := range units {
 			if unit.Claim != nil {
 				client.CreateClaim(unit.Claim)
 			}
+		}
+		for _, unit := range units {
 			client.CreatePod(unit.Pod)
 		}
 	}

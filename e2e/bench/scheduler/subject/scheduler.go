@@ -20,7 +20,7 @@ type contender struct {
 	gate *gate
 	// bound counts the pods that it has bound.
 	bound *tally
-	// waiting is how many pods it has seen that are not scheduled.
+	// waiting is how many pods it could schedule at once, with all it has to know about them.
 	waiting func() int
 	// run schedules until ctx ends.
 	run func(ctx context.Context)
@@ -61,8 +61,7 @@ func newScheduler(ctx context.Context, spec Spec, client kubernetes.Interface) (
 	g := newGate()
 	g.next, s.NextEntity = s.NextEntity, g.Next
 	c := &contender{gate: g, run: s.Run, supply: notSupplied, waiting: func() int {
-		pods, _ := s.SchedulingQueue.PendingPods()
-		return len(pods) + g.Held()
+		return len(s.SchedulingQueue.PodsInActiveQ()) + g.Held()
 	}}
 	if err := c.sync(ctx, factory); err != nil {
 		return nil, err
