@@ -71,18 +71,18 @@ func (p plot) write(path string) error {
 }
 
 func (p plot) render(w io.StringWriter) {
-	print := func(format string, args ...any) { w.WriteString(fmt.Sprintf(format+"\n", args...)) } //nolint:errcheck // a strings.Builder does not fail
+	put := func(format string, args ...any) { w.WriteString(fmt.Sprintf(format+"\n", args...)) } //nolint:errcheck // a strings.Builder does not fail
 	first, last := p.lines[0].points[0].x, p.lines[0].points[len(p.lines[0].points)-1].x
 	x := func(v float64) float64 { return left + wide*(v-first)/(last-first) }
 	y := func(v float64) float64 { return top + high*(1-v)/(1-leastY) }
-	print(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, left+wide+beside, top+high+40)
-	print(`<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="24" font-size="15">%s</text>`, left, p.title)
+	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, left+wide+beside, top+high+40)
+	put(`<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="24" font-size="15">%s</text>`, left, p.title)
 	for i := range ticks + 1 {
 		v := leastY + (1-leastY)*float64(i)/ticks
-		print(`<path d="M%d %.1fh%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%.1f</text>`, left, y(v), wide, left-6, y(v)+4, v)
+		put(`<path d="M%d %.1fh%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%.1f</text>`, left, y(v), wide, left-6, y(v)+4, v)
 	}
 	for _, at := range p.lines[0].points {
-		print(`<text x="%.1f" y="%d" text-anchor="middle">%g</text>`, x(at.x), top+high+18, at.x)
+		put(`<text x="%.1f" y="%d" text-anchor="middle">%g</text>`, x(at.x), top+high+18, at.x)
 	}
 	for i, l := range p.lines {
 		color := fmt.Sprintf("hsl(%d,70%%,40%%)", i*360/len(p.lines))
@@ -90,8 +90,8 @@ func (p plot) render(w io.StringWriter) {
 		for _, at := range l.points {
 			path = append(path, fmt.Sprintf("%.1f,%.1f", x(at.x), y(max(leastY, at.y))))
 		}
-		print(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`, strings.Join(path, " "), color)
-		print(`<text x="%d" y="%d" fill="%s">%s</text>`, left+wide+12, top+12+18*i, color, l.name)
+		put(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`, strings.Join(path, " "), color)
+		put(`<text x="%d" y="%d" fill="%s">%s</text>`, left+wide+12, top+12+18*i, color, l.name)
 	}
-	print(`</svg>`)
+	put(`</svg>`)
 }

@@ -53,7 +53,7 @@ func (b *bench) reproduce(r result) {
 		return
 	}
 	off := math.Abs(first.Acceptance() - r.mix.inTree)
-	b.Add(report.Figure("first fit from the reference's, "+r.cell.String(), off, "of slices").AtMost(reproduced).
+	b.Add(report.Figure("first fit from the reference's, "+r.String(), off, "of slices").AtMost(reproduced).
 		Beside("first fit here", first.Acceptance()).Beside("reference", r.mix.inTree))
 	if off > reproduced {
 		b.Note("%s: another experiment than the reference's: %d arrivals, %d streams", r.cell, b.count, r.seeds)
@@ -62,15 +62,17 @@ func (b *bench) reproduce(r result) {
 
 // accepted adds the acceptance of ours beside the others'.
 func (b *bench) accepted(r result) {
-	// The goals have three digits.
-	row := report.Figure("accepted, "+r.cell.String(), math.Round(1e3*r.tallies[ours].Acceptance())/1e3, "of slices")
+	row := report.Figure("accepted, "+r.String(), threeDigits(r.tallies[ours].Acceptance()), "of slices")
 	row.Better = report.Higher
 	if r.atGoal() {
 		row = row.AtLeast(r.mix.goal)
 	}
 	b.Add(r.beside(row, fleet.Tally.Acceptance))
+	if t, ok := r.tallies[knowing]; ok && r.atGoal() {
+		b.Add(report.Figure("accepted, demand known, "+r.String(), threeDigits(t.Acceptance()), "of slices").AtLeast(r.mix.goal))
+	}
 	if r.gpus == manyGPUs && r.load == goalLoad && r.lifetime == exponential {
-		row := report.Figure("behind the bound, "+r.cell.String(), r.behind(ours), "points").AtMost(r.mix.behind)
+		row := report.Figure("behind the bound, "+r.String(), r.behind(ours), "points").AtMost(r.mix.behind)
 		for name := range r.tallies {
 			if name != ours && name != bound {
 				row = row.Beside(name, r.behind(name))
@@ -79,6 +81,9 @@ func (b *bench) accepted(r result) {
 		b.Add(row)
 	}
 }
+
+// threeDigits rounds to as many digits as the goals have.
+func threeDigits(v float64) float64 { return math.Round(1e3*v) / 1e3 }
 
 // behind returns how many points a policy stays behind the bound.
 func (r result) behind(name string) float64 {
@@ -89,12 +94,12 @@ func (r result) behind(name string) float64 {
 // of these it takes.
 func (b *bench) gap(r result) {
 	if _, ok := r.tallies[knowing]; ok {
-		b.Add(report.Figure("gap closed by knowing the demand, "+r.cell.String(), r.closed(knowing), "of the gap").AtLeast(beyond))
+		b.Add(report.Figure("gap closed by knowing the demand, "+r.String(), r.closed(knowing), "of the gap").AtLeast(beyond))
 	}
 	if t, ok := r.tallies[moving]; ok {
 		b.Add(
-			report.Figure("gap closed by moves, "+r.cell.String(), r.closed(moving), "of the gap").AtLeast(beyond),
-			report.Figure("moves, "+r.cell.String(), 100*t.Moved(), "% of served"),
+			report.Figure("gap closed by moves, "+r.String(), r.closed(moving), "of the gap").AtLeast(beyond),
+			report.Figure("moves, "+r.String(), 100*t.Moved(), "% of served"),
 		)
 	}
 }
@@ -107,10 +112,10 @@ func (r result) closed(name string) float64 {
 
 // details adds what else is known of a cell.
 func (b *bench) details(r result) {
-	allocated := report.Figure("allocated, "+r.cell.String(), r.tallies[ours].Allocated(), "of slices")
+	allocated := report.Figure("allocated, "+r.String(), r.tallies[ours].Allocated(), "of slices")
 	allocated.Better = report.Higher
 	b.Add(r.beside(allocated, fleet.Tally.Allocated))
-	b.Add(r.beside(report.Figure("stranded, "+r.cell.String(), r.tallies[ours].Stranded(), "slices per GPU"), fleet.Tally.Stranded))
+	b.Add(r.beside(report.Figure("stranded, "+r.String(), r.tallies[ours].Stranded(), "slices per GPU"), fleet.Tally.Stranded))
 	for i, p := range b.states.Profiles {
 		if r.mix.shares[i] == 0 {
 			continue

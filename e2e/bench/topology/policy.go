@@ -35,34 +35,32 @@ func newPairScores(h hardware) pairScores {
 	var p pairScores
 	for _, a := range h.gpus {
 		var row []int
-		for b := range h.gpus {
-			row = append(row, pairScore(a.Link(b), a.NUMA == h.gpus[b].NUMA))
+		for _, b := range h.gpus {
+			row = append(row, pairScore(a, b))
 		}
 		p = append(p, row)
 	}
 	return p
 }
 
-func pairScore(l gpu.Link, sameNUMA bool) int {
+func pairScore(a, b gpu.GPU) int {
+	near := 10
+	if a.NUMA == b.NUMA {
+		near = 20
+	}
+	l := a.Link(b.Index)
 	switch l {
 	case gpu.LinkSelf:
 		return 0
-	case gpu.LinkSystem:
-		return 10
-	case gpu.LinkNode:
-		return 20
 	case gpu.LinkHostBridge:
 		return 30
 	case gpu.LinkMultiSwitch:
 		return 40
 	case gpu.LinkSwitch:
 		return 50
-	default:
-		if sameNUMA {
-			return 100*l.NVLinks() + 20
-		}
-		return 100*l.NVLinks() + 10
+	case gpu.LinkUnknown, gpu.LinkSystem, gpu.LinkNode, gpu.LinkNVLink:
 	}
+	return 100*l.NVLinks() + near
 }
 
 // sum returns the score of the set: that of all its pairs.

@@ -70,9 +70,9 @@ func bandwidth(l gpu.Link) float64 {
 		return 11
 	case gpu.LinkNode:
 		return 10
-	default:
-		return 8
+	case gpu.LinkUnknown, gpu.LinkSystem, gpu.LinkNVLink:
 	}
+	return 8
 }
 
 // quality returns the bandwidth of the set over that of the best set of as many GPUs.
