@@ -185,7 +185,7 @@ bench-topology: ## sets of whole GPUs over simulated demand: the quality of thei
 	bin/bench/topology $(BENCHFLAGS)
 
 .PHONY: push
-push: ## build the agent's image and push it: REGISTRY=registry.example.com/tessera [TAG=dev]
+push: ## build the images and push them: REGISTRY=registry.example.com/tessera [TAG=dev]
 	@[ -n "$(REGISTRY)" ] || { echo "name the registry: make push REGISTRY=registry.example.com/tessera TAG=v1"; exit 2; }
 	$(GO) run ./deployments/images -push $(REGISTRY) -tag $(or $(TAG),dev)
 

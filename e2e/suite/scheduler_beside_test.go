@@ -18,9 +18,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 )
 
-// besides installs the scheduler's pods beside a stock scheduler, as shipped, until the spec ends, and
+// runBeside installs the scheduler's pods beside a stock scheduler, as shipped, until the spec ends, and
 // returns when they are ready.
-func besides(ctx context.Context, r room) {
+func runBeside(ctx context.Context, r room) {
 	GinkgoHelper()
 	archive := filepath.Join(GinkgoT().TempDir(), "scheduler.tar")
 	image := bundle.Scheduler(bundle.Programs{Scheduler: programPath(ctx, tesseraProgram)})
@@ -68,7 +68,7 @@ func (r room) scheduler(ctx context.Context, pod *corev1.Pod) (string, error) {
 var _ = Describe("tessera-scheduler beside the cluster's own", func() {
 	It("has the devices for itself, and pods come to it by name or by their namespace's label", func(ctx context.Context) {
 		own, opted := newRoom(ctx), newRoom(ctx)
-		besides(ctx, own)
+		runBeside(ctx, own)
 		slice := request("slice", migClass, onH100, profile(oneSlice))
 
 		own.claim(ctx, "left", slice)
