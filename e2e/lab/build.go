@@ -46,6 +46,7 @@ func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 		return err
 	}
 	p.folders[recipe.Product] = ProductFolder(p.config.Cache)
+	l.say("building the scheduler from the tree")
 	scheduler := filepath.Join(p.folders[recipe.Product], "tessera-scheduler")
 	if err := binaries.Compile(ctx, source, schedulerPackage, scheduler); err != nil {
 		return err
