@@ -53,8 +53,10 @@ func New(c Content) *Client {
 // IsWatchListSemanticsUnSupported tells informers to list and then to watch.
 func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
 
-// CreatePod creates a pod, CreateClaim a claim.
-func (c *Client) CreatePod(pod *corev1.Pod)                    { c.pods.put(pod) }
+// CreatePod creates a pod.
+func (c *Client) CreatePod(pod *corev1.Pod) { c.pods.put(pod) }
+
+// CreateClaim creates a claim.
 func (c *Client) CreateClaim(claim *resourceapi.ResourceClaim) { c.claims.put(claim) }
 
 // CoreV1 has pods and nodes.
