@@ -46,7 +46,7 @@ func decide(ctx context.Context, c *cluster.Cluster) (decision, error) {
 		return decision{}, err
 	}
 	for _, node := range c.Nodes() {
-		answer, err := before.On(node.Name(), claim)
+		answer, err := before.On(node.Name(), claim) //nolint:contextcheck // selectors are evaluated in memory
 		if err != nil {
 			return decision{}, err
 		}

@@ -35,11 +35,12 @@ func (r room) lands(ctx context.Context, claim *resourceapi.ResourceClaim) {
 	r.create(ctx, podOf(name, stay(), name))
 	on := r.running(ctx, name).Spec.NodeName
 
-	said, err := before.On(on, claim)
+	said, err := before.On(on, claim) //nolint:contextcheck // selectors are evaluated in memory
 	Expect(err).NotTo(HaveOccurred())
 	Expect(said.Devices).NotTo(BeEmpty(), "%s runs on %s: %s", name, on, said.Text)
 	for _, other := range c.Nodes() {
-		if there, err := before.On(other.Name(), claim); err == nil && len(there.Devices) > 0 {
+		there, err := before.On(other.Name(), claim) //nolint:contextcheck // as above
+		if err == nil && len(there.Devices) > 0 {
 			Expect(there.Score).To(BeNumerically("<=", said.Score), "%s runs on %s", name, on)
 		}
 	}
