@@ -59,7 +59,7 @@ var law = []row{
 	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/demand", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/preempt", []string{"api/gpu", "scheduler-plugin/fit"}},
 	{"scheduler-plugin/view", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/kube-scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
-	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
+	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
 
 	{"installer/phase", []string{"api/v1alpha1"}},
 	{"installer/render", append([]string{"api/v1alpha1", "sigs.k8s.io/controller-runtime/pkg/client"}, kubernetesTypes...)},

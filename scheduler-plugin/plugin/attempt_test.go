@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
@@ -21,7 +21,7 @@ import (
 // crowded returns pods of low priority that hold a port of every node but the last: only a filter that
 // the plugin does not foresee refuses those nodes, and evicting would help there.
 func crowded(nodes int) []runtime.Object {
-	low, preempts := int32(-100), v1.PreemptLowerPriority
+	low, preempts := int32(-100), corev1.PreemptLowerPriority
 	var pods []runtime.Object
 	for i := range nodes - 1 {
 		pod := onPort(newPod(fmt.Sprintf("low-%d", i)))
@@ -32,8 +32,8 @@ func crowded(nodes int) []runtime.Object {
 	return pods
 }
 
-func onPort(pod *v1.Pod) *v1.Pod {
-	pod.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: v1.ProtocolTCP}}
+func onPort(pod *corev1.Pod) *corev1.Pod {
+	pod.Spec.Containers[0].Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 8080, Protocol: corev1.ProtocolTCP}}
 	return pod
 }
 
@@ -44,7 +44,7 @@ func fragment(c *cluster, nodes int) {
 		name := fmt.Sprintf("fragment-%d", i)
 		c.create(ask(name, "1g.10gb", 1))
 		pod := newPod(name, name)
-		pod.Spec.NodeSelector = map[string]string{v1.LabelHostname: fmt.Sprintf("node-%d", i)}
+		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprintf("node-%d", i)}
 		c.create(pod)
 		c.bound(name)
 	}
@@ -166,7 +166,7 @@ type meddler struct {
 
 func (*meddler) Name() string { return "Meddler" }
 
-func (m *meddler) PreScore(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+func (m *meddler) PreScore(ctx context.Context, _ fwk.CycleState, pod *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if !m.pods[pod.Name] {
 		m.pods[pod.Name] = true
 		return fwk.AsStatus(m.set(ctx, "false"))
@@ -174,7 +174,7 @@ func (m *meddler) PreScore(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, _
 	return nil
 }
 
-func (m *meddler) PreFilter(ctx context.Context, _ fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (m *meddler) PreFilter(ctx context.Context, _ fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	return nil, fwk.AsStatus(m.set(ctx, `device.driver == "gpu.tessera.dev" && device.attributes["gpu.tessera.dev"].type == "gpu"`))
 }
 
@@ -227,7 +227,7 @@ func TestExtendedResourceIsChosen(t *testing.T) {
 	if status == nil {
 		t.Fatal("the pod does not say which claim stands for its resource")
 	}
-	want := []v1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "nvidia.com/mig-1g.10gb", RequestName: "container-0-request-1"}}
+	want := []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "nvidia.com/mig-1g.10gb", RequestName: "container-0-request-1"}}
 	if diff := cmp.Diff(want, status.RequestMappings); diff != "" {
 		t.Errorf("mappings (-want +got):\n%s", diff)
 	}

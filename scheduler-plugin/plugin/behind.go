@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 )
 
 // behind closes a gap: the scheduler's own handlers and ours hear of an event on ways of their own. When
@@ -20,7 +20,7 @@ type behind struct {
 	// received returns the version of the last object that the informer received.
 	received func() string
 	// again has pods tried again.
-	again func(pods []*v1.Pod)
+	again func(pods []*corev1.Pod)
 
 	mu    sync.Mutex
 	begun []attempt
@@ -29,7 +29,7 @@ type behind struct {
 // attempt is a pod that is tried, and the version that the informer had received when that began. Versions
 // only grow, so a list of attempts is in order.
 type attempt struct {
-	pod     *v1.Pod
+	pod     *corev1.Pod
 	version uint64
 }
 
@@ -37,7 +37,7 @@ type attempt struct {
 const mostAttempts = 4096
 
 // begin notes that an attempt begins; nothing was asked of the index for it yet.
-func (b *behind) begin(pod *v1.Pod) {
+func (b *behind) begin(pod *corev1.Pod) {
 	version := number(b.received(), math.MaxUint64)
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -56,7 +56,7 @@ func (b *behind) heard(resourceVersion string, may freeing) {
 	for len(b.begun) > 0 && b.begun[0].version < version {
 		b.begun = b.begun[1:]
 	}
-	var early []*v1.Pod
+	var early []*corev1.Pod
 	if may == frees {
 		for _, a := range b.begun {
 			early = append(early, a.pod)

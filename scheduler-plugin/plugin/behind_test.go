@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -32,14 +32,14 @@ func TestBehind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var received string
 			var got []string
-			b := &behind{received: func() string { return received }, again: func(pods []*v1.Pod) {
+			b := &behind{received: func() string { return received }, again: func(pods []*corev1.Pod) {
 				for _, pod := range pods {
 					got = append(got, pod.Name)
 				}
 			}}
 			for i, version := range test.received {
 				received = version
-				b.begin(&v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(rune('0' + i))}})
+				b.begin(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: string(rune('0' + i))}})
 			}
 			for _, e := range test.events {
 				b.heard(e.version, e.may)

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,8 +38,8 @@ type site struct {
 	plugin fwk.Plugin
 }
 
-// newSite returns a site with what the API server has, and the plugin that make makes.
-func newSite(tb testing.TB, objects []runtime.Object, nodes []*v1.Node, make func(context.Context, fwk.Handle) (fwk.Plugin, error)) *site {
+// newSite returns a site with what the API server has, and the plugin that newPlugin returns.
+func newSite(tb testing.TB, objects []runtime.Object, nodes []*corev1.Node, newPlugin func(context.Context, fwk.Handle) (fwk.Plugin, error)) *site {
 	tb.Helper()
 	ctx := tb.Context()
 	client := fake.NewClientset(objects...)
@@ -59,7 +59,7 @@ func newSite(tb testing.TB, objects []runtime.Object, nodes []*v1.Node, make fun
 	if err != nil {
 		tb.Fatal(err)
 	}
-	p, err := make(ctx, h)
+	p, err := newPlugin(ctx, h)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -74,15 +74,15 @@ func newSite(tb testing.TB, objects []runtime.Object, nodes []*v1.Node, make fun
 }
 
 // hardware returns nodes of eight GPUs, half of them in use, with what they publish and a claim.
-func hardware(tb testing.TB, count int, class string) ([]runtime.Object, []*v1.Node) {
+func hardware(tb testing.TB, count int, class string) ([]runtime.Object, []*corev1.Node) {
 	tb.Helper()
 	var objects []runtime.Object
-	var nodes []*v1.Node
+	var nodes []*corev1.Node
 	n := gputest.Node(tb, "h100x8")
 	for i := range count {
 		name := fmt.Sprintf("node-%d", i)
-		room := v1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("512Gi"), "pods": resource.MustParse("200")}
-		node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Capacity: room, Allocatable: room}}
+		room := corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("512Gi"), "pods": resource.MustParse("200")}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: corev1.NodeStatus{Capacity: room, Allocatable: room}}
 		nodes = append(nodes, node)
 		objects = append(objects, node)
 		n.Name = name
@@ -128,7 +128,7 @@ func newClaim(name, class string) *resourceapi.ResourceClaim {
 }
 
 // attempt schedules the pod as a scheduling cycle would and takes it back.
-func (s *site) attempt(tb testing.TB, pod *v1.Pod) {
+func (s *site) attempt(tb testing.TB, pod *corev1.Pod) {
 	ctx, cs := tb.Context(), framework.NewCycleState()
 	p, ok := s.plugin.(interface {
 		fwk.PreFilterPlugin
@@ -192,9 +192,9 @@ func BenchmarkAttempt(b *testing.B) {
 
 func benchmark(b *testing.B, s *site) {
 	b.Helper()
-	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod"}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: "pod"}}
 	claim := "claim"
-	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
 	s.attempt(b, pod)
 	b.ReportAllocs()
 	before := processorTime(b)

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -51,7 +51,7 @@ func newCluster(tb testing.TB, args string, objects ...runtime.Object) *cluster 
 // newStockCluster starts a scheduler with the in-tree plugin.
 func newStockCluster(tb testing.TB, objects ...runtime.Object) *cluster {
 	tb.Helper()
-	return start(tb, schedulerconfig.KubeSchedulerProfile{SchedulerName: v1.DefaultSchedulerName, Plugins: defaults.PluginsV1, PluginConfig: defaults.PluginConfigsV1}, nil, objects...)
+	return start(tb, schedulerconfig.KubeSchedulerProfile{SchedulerName: corev1.DefaultSchedulerName, Plugins: defaults.PluginsV1, PluginConfig: defaults.PluginConfigsV1}, nil, objects...)
 }
 
 // ours is the default profile with our plugin in the place of the in-tree one.
@@ -67,7 +67,7 @@ func ours(args string) schedulerconfig.KubeSchedulerProfile {
 	plugins.MultiPoint.Enabled = append(kept, schedulerconfig.Plugin{Name: plugin.Name, Weight: 10})
 	plugins.PostFilter.Enabled = []schedulerconfig.Plugin{{Name: plugin.Name}}
 	return schedulerconfig.KubeSchedulerProfile{
-		SchedulerName: v1.DefaultSchedulerName,
+		SchedulerName: corev1.DefaultSchedulerName,
 		Plugins:       plugins,
 		PluginConfig: append([]schedulerconfig.PluginConfig{
 			{Name: plugin.Name, Args: &runtime.Unknown{Raw: []byte(args), ContentType: runtime.ContentTypeYAML}},
@@ -122,14 +122,15 @@ type versions struct {
 func (v *versions) react(action clienttesting.Action) (bool, runtime.Object, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch a := action.(type) {
-	case clienttesting.CreateAction:
-		if a.GetSubresource() == "binding" {
-			return true, nil, v.bind(a)
-		}
-		v.created(a.GetObject())
-	case clienttesting.UpdateAction:
+	a, ok := action.(clienttesting.UpdateAction)
+	switch {
+	case !ok:
+	case action.GetVerb() == "update":
 		return v.updated(a)
+	case action.GetVerb() == "create" && a.GetSubresource() == "binding":
+		return true, nil, v.bind(a)
+	case action.GetVerb() == "create":
+		v.created(a.GetObject())
 	}
 	return false, nil, nil
 }
@@ -169,17 +170,17 @@ func (v *versions) updated(a clienttesting.UpdateAction) (bool, runtime.Object, 
 	return false, nil, nil
 }
 
-func (v *versions) bind(a clienttesting.CreateAction) error {
-	b, ok := a.GetObject().(*v1.Binding)
+func (v *versions) bind(a clienttesting.UpdateAction) error {
+	b, ok := a.GetObject().(*corev1.Binding)
 	if !ok {
 		return fmt.Errorf("bind: got a %T", a.GetObject())
 	}
-	pods := v1.SchemeGroupVersion.WithResource("pods")
+	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	known, err := v.tracker.Get(pods, b.Namespace, b.Name)
 	if err != nil {
 		return err
 	}
-	pod, ok := known.(*v1.Pod)
+	pod, ok := known.(*corev1.Pod)
 	if !ok {
 		return fmt.Errorf("bind: have a %T", known)
 	}
@@ -194,9 +195,9 @@ func (c *cluster) create(object runtime.Object) {
 	var err error
 	object = object.DeepCopyObject()
 	switch o := object.(type) {
-	case *v1.Node:
+	case *corev1.Node:
 		_, err = c.client.CoreV1().Nodes().Create(c.ctx, o, metav1.CreateOptions{})
-	case *v1.Pod:
+	case *corev1.Pod:
 		_, err = c.client.CoreV1().Pods(o.Namespace).Create(c.ctx, o, metav1.CreateOptions{})
 	case *resourceapi.ResourceSlice:
 		_, err = c.client.ResourceV1().ResourceSlices().Create(c.ctx, o, metav1.CreateOptions{})
@@ -221,7 +222,7 @@ func (c *cluster) eventually(what string, holds func() bool) {
 }
 
 // pod returns the pod as it is now.
-func (c *cluster) pod(name string) *v1.Pod {
+func (c *cluster) pod(name string) *corev1.Pod {
 	c.tb.Helper()
 	pod, err := c.client.CoreV1().Pods("default").Get(c.ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -251,7 +252,7 @@ func (c *cluster) pending(name string) string {
 			c.tb.Fatalf("pod %s is bound to %s", name, pod.Spec.NodeName)
 		}
 		for _, condition := range pod.Status.Conditions {
-			if condition.Type == v1.PodScheduled && condition.Status == v1.ConditionFalse {
+			if condition.Type == corev1.PodScheduled && condition.Status == corev1.ConditionFalse {
 				message = condition.Message
 			}
 		}
@@ -282,11 +283,11 @@ func devices(claim *resourceapi.ResourceClaim) []string {
 }
 
 // newNode returns a node with room for many pods.
-func newNode(name string) *v1.Node {
-	room := v1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("512Gi"), "pods": resource.MustParse("200")}
-	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1.LabelHostname: name}},
-		Status:     v1.NodeStatus{Capacity: room, Allocatable: room},
+func newNode(name string) *corev1.Node {
+	room := corev1.ResourceList{"cpu": resource.MustParse("64"), "memory": resource.MustParse("512Gi"), "pods": resource.MustParse("200")}
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelHostname: name}},
+		Status:     corev1.NodeStatus{Capacity: room, Allocatable: room},
 	}
 }
 
@@ -366,16 +367,16 @@ func ask(name, class string, count int64) *resourceapi.ResourceClaim {
 }
 
 // newPod returns a pod with the claims.
-func newPod(name string, claims ...string) *v1.Pod {
-	pod := &v1.Pod{
+func newPod(name string, claims ...string) *corev1.Pod {
+	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
-		Spec: v1.PodSpec{
-			SchedulerName: v1.DefaultSchedulerName,
-			Containers:    []v1.Container{{Name: "c", Image: "i", Resources: v1.ResourceRequirements{Requests: v1.ResourceList{"cpu": resource.MustParse("100m")}}}},
+		Spec: corev1.PodSpec{
+			SchedulerName: corev1.DefaultSchedulerName,
+			Containers:    []corev1.Container{{Name: "c", Image: "i", Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m")}}}},
 		},
 	}
 	for _, claim := range claims {
-		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, v1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
+		pod.Spec.ResourceClaims = append(pod.Spec.ResourceClaims, corev1.PodResourceClaim{Name: claim, ResourceClaimName: &claim})
 	}
 	return pod
 }

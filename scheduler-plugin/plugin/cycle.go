@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -19,7 +19,7 @@ const cycleKey fwk.StateKey = Name
 
 // cycle is the state of one attempt to schedule a pod with claims to be allocated. Copies share it.
 type cycle struct {
-	pod *v1.Pod
+	pod *corev1.Pod
 	// order is that of the nodes for the pod's demand; nil when the in-tree allocator decides about every
 	// node, why is the reason then.
 	order  *rank.Order
@@ -28,7 +28,7 @@ type cycle struct {
 	// alternatives says of each request of the demand whether the pod gave alternatives for it.
 	alternatives []bool
 	// backed are the pod's extended resources.
-	backed []v1.ResourceName
+	backed []corev1.ResourceName
 	// special are claims that stand for them already.
 	special []*resourceapi.ResourceClaim
 	// wide has the attempt look at every node, since a narrowed one found none; narrowed reports that

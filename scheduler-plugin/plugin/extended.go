@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -16,13 +16,13 @@ import (
 )
 
 // backed returns the extended resources that the pod asks for and that a DeviceClass backs, in order.
-func (p *Plugin) backed(pod *v1.Pod) []v1.ResourceName {
+func (p *Plugin) backed(pod *corev1.Pod) []corev1.ResourceName {
 	if !p.features.EnableDRAExtendedResource {
 		return nil
 	}
-	var names []v1.ResourceName
+	var names []corev1.ResourceName
 	resolver := p.shared.manager.DeviceClassResolver()
-	for _, list := range [][]v1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
+	for _, list := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
 		for i := range list {
 			for name, quantity := range list[i].Resources.Requests {
 				if !quantity.IsZero() && schedutil.IsDRAExtendedResourceName(name) && resolver.GetDeviceClass(name) != nil {
@@ -38,7 +38,7 @@ func (p *Plugin) backed(pod *v1.Pod) []v1.ResourceName {
 // extendedClaim returns the claim that the in-tree plugin makes for the extended resources on a node where
 // no device plugin offers them. What an init container needs may be what another container uses later;
 // that is left to the in-tree plugin.
-func (p *Plugin) extendedClaim(pod *v1.Pod, backed []v1.ResourceName) (*resourceapi.ResourceClaim, error) {
+func (p *Plugin) extendedClaim(pod *corev1.Pod, backed []corev1.ResourceName) (*resourceapi.ResourceClaim, error) {
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: "extended-resources"}}
 	containers := slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers)
 	for i := range containers {
@@ -56,7 +56,7 @@ func (p *Plugin) extendedClaim(pod *v1.Pod, backed []v1.ResourceName) (*resource
 }
 
 // extendedRequests returns what the container at the position asks for, one request per resource.
-func (p *Plugin) extendedRequests(c *v1.Container, position int, backed []v1.ResourceName) ([]resourceapi.DeviceRequest, error) {
+func (p *Plugin) extendedRequests(c *corev1.Container, position int, backed []corev1.ResourceName) ([]resourceapi.DeviceRequest, error) {
 	var requests []resourceapi.DeviceRequest
 	for i, name := range slices.Sorted(maps.Keys(c.Resources.Requests)) {
 		if !slices.Contains(backed, name) {
@@ -81,12 +81,12 @@ func (p *Plugin) extendedRequests(c *v1.Container, position int, backed []v1.Res
 	return requests, nil
 }
 
-func sidecar(c *v1.Container) bool {
-	return c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
+func sidecar(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // special returns the claims that stand for the pod's extended resources already, from an earlier attempt.
-func (p *Plugin) special(pod *v1.Pod) ([]*resourceapi.ResourceClaim, error) {
+func (p *Plugin) special(pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
 	objects, err := p.shared.special.ByIndex(specialIndex, string(pod.UID))
 	if err != nil {
 		return nil, fmt.Errorf("find the claim for extended resources: %w", err)
@@ -106,8 +106,8 @@ func (p *Plugin) special(pod *v1.Pod) ([]*resourceapi.ResourceClaim, error) {
 }
 
 // offered reports whether the node, or nil any node, has a device plugin that offers one of the resources.
-func (p *Plugin) offered(backed []v1.ResourceName, node fwk.NodeInfo) bool {
-	return slices.ContainsFunc(backed, func(name v1.ResourceName) bool {
+func (p *Plugin) offered(backed []corev1.ResourceName, node fwk.NodeInfo) bool {
+	return slices.ContainsFunc(backed, func(name corev1.ResourceName) bool {
 		if node == nil {
 			return p.shared.offers.has(name)
 		}

@@ -71,10 +71,16 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	if err != nil {
 		return nil, err
 	}
-	return &Plugin{
+	made := &Plugin{
 		DynamicResources: main, handle: h, args: args, features: features(),
 		shared: s, pool: instances, marks: newMarks(), metrics: f.metrics,
-	}, nil
+	}
+	if args.Preemption == config.Enabled {
+		if made.preemptor, err = newPreemptor(ctx, made); err != nil {
+			return nil, err
+		}
+	}
+	return made, nil
 }
 
 // share returns what the profiles of the handle's scheduler share.

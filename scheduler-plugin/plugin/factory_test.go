@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	featuregatetesting "k8s.io/component-base/featuregate/testing"
@@ -101,9 +101,9 @@ func TestNothingStaysReserved(t *testing.T) {
 	if !ok {
 		t.Fatalf("the plugin is a %T", s.plugin)
 	}
-	pod, claim := &v1.Pod{}, "claim"
+	pod, claim := &corev1.Pod{}, "claim"
 	pod.Namespace, pod.Name, pod.UID = "default", "pod", "pod"
-	pod.Spec.ResourceClaims = []v1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
+	pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "c", ResourceClaimName: &claim}}
 	ctx, cs := t.Context(), framework.NewCycleState()
 	if _, status := p.PreFilter(ctx, cs, pod, s.nodes); !status.IsSuccess() {
 		t.Fatal(status)

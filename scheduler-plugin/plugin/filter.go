@@ -3,7 +3,7 @@ package plugin
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
@@ -11,10 +11,13 @@ import (
 
 // Filter reports whether the node can serve the pod's claims. It is called for many nodes at once; for
 // most it is a lookup.
-func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := current(cs)
 	if c == nil {
 		return p.DynamicResources.Filter(ctx, cs, pod, info)
+	}
+	if e := evicting(cs, info.Node().Name); e != nil {
+		return e.judge(info)
 	}
 	v := p.judge(ctx, cs, c, info)
 	c.record(info.Node().Name, v)

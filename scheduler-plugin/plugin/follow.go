@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -51,8 +51,8 @@ func (s *shared) wait(ctx context.Context) error {
 
 // behindOf returns what closes the gap between the scheduler's handlers of the informer and the index.
 func (s *shared) behindOf(informer cache.SharedIndexInformer, h fwk.Handle) *behind {
-	b := &behind{received: informer.LastSyncResourceVersion, again: func(pods []*v1.Pod) {
-		again := map[string]*v1.Pod{}
+	b := &behind{received: informer.LastSyncResourceVersion, again: func(pods []*corev1.Pod) {
+		again := map[string]*corev1.Pod{}
 		for _, pod := range pods {
 			again[klog.KObj(pod).String()] = pod
 		}
@@ -63,7 +63,7 @@ func (s *shared) behindOf(informer cache.SharedIndexInformer, h fwk.Handle) *beh
 }
 
 // begin notes the beginning of an attempt.
-func (s *shared) begin(pod *v1.Pod) {
+func (s *shared) begin(pod *corev1.Pod) {
 	for _, b := range s.behind {
 		b.begin(pod)
 	}

@@ -3,7 +3,7 @@ package plugin
 import (
 	"context"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	resourcehelper "k8s.io/component-helpers/resource"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
@@ -26,6 +26,9 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 	delegated := c.order.Delegated()
 	nominated := p.nominated(c)
 	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
+		if p.preemptor.may(c) {
+			return nil, nil // what else is missing must be known before somebody is evicted
+		}
 		return nil, p.refuse(c, nodes)
 	}
 	check := p.newNodeCheck(ctx, c.pod)
@@ -62,14 +65,14 @@ func (p *Plugin) nominated(c *cycle) string {
 // narrowed set from being filled with them.
 type nodeCheck struct {
 	logger     klog.Logger
-	pod        *v1.Pod
+	pod        *corev1.Pod
 	nodes      fwk.NodeInfoLister
 	affinity   nodeaffinity.RequiredNodeAffinity
 	request    *framework.Resource
 	comparison bool
 }
 
-func (p *Plugin) newNodeCheck(ctx context.Context, pod *v1.Pod) *nodeCheck {
+func (p *Plugin) newNodeCheck(ctx context.Context, pod *corev1.Pod) *nodeCheck {
 	return &nodeCheck{
 		logger:     klog.FromContext(ctx),
 		pod:        pod,
@@ -96,13 +99,13 @@ func (c *nodeCheck) hasRoom(info fwk.NodeInfo) bool {
 		c.request.Memory <= has.GetMemory()-used.GetMemory()
 }
 
-func (c *nodeCheck) isOpen(node *v1.Node) bool {
+func (c *nodeCheck) isOpen(node *corev1.Node) bool {
 	taints := node.Spec.Taints
 	if node.Spec.Unschedulable {
-		taints = append([]v1.Taint{{Key: v1.TaintNodeUnschedulable, Effect: v1.TaintEffectNoSchedule}}, taints...)
+		taints = append([]corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, taints...)
 	}
-	repels := func(t *v1.Taint) bool {
-		return t.Effect == v1.TaintEffectNoSchedule || t.Effect == v1.TaintEffectNoExecute
+	repels := func(t *corev1.Taint) bool {
+		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
 	}
 	if _, repelled := corev1helpers.FindMatchingUntoleratedTaint(c.logger, taints, c.pod.Spec.Tolerations, repels, c.comparison); repelled {
 		return false

@@ -3,7 +3,7 @@ package plugin
 import (
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 )
@@ -12,17 +12,17 @@ import (
 // one of them may be served there without any claim. It is safe for concurrent use.
 type offers struct {
 	mu    sync.RWMutex
-	nodes map[v1.ResourceName]int
-	known map[string][]v1.ResourceName
+	nodes map[corev1.ResourceName]int
+	known map[string][]corev1.ResourceName
 }
 
 func newOffers() *offers {
-	return &offers{nodes: map[v1.ResourceName]int{}, known: map[string][]v1.ResourceName{}}
+	return &offers{nodes: map[corev1.ResourceName]int{}, known: map[string][]corev1.ResourceName{}}
 }
 
 // set takes in a node.
-func (o *offers) set(n *v1.Node) {
-	var offered []v1.ResourceName
+func (o *offers) set(n *corev1.Node) {
+	var offered []corev1.ResourceName
 	for name, quantity := range n.Status.Allocatable {
 		if schedutil.IsDRAExtendedResourceName(name) && !quantity.IsZero() {
 			offered = append(offered, name)
@@ -32,9 +32,9 @@ func (o *offers) set(n *v1.Node) {
 }
 
 // remove forgets a node.
-func (o *offers) remove(n *v1.Node) { o.replace(n.Name, nil) }
+func (o *offers) remove(n *corev1.Node) { o.replace(n.Name, nil) }
 
-func (o *offers) replace(node string, offered []v1.ResourceName) {
+func (o *offers) replace(node string, offered []corev1.ResourceName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, name := range o.known[node] {
@@ -52,7 +52,7 @@ func (o *offers) replace(node string, offered []v1.ResourceName) {
 }
 
 // has reports whether any node offers the resource.
-func (o *offers) has(name v1.ResourceName) bool {
+func (o *offers) has(name corev1.ResourceName) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.nodes[name] > 0
@@ -61,7 +61,7 @@ func (o *offers) has(name v1.ResourceName) bool {
 // handler returns a handler of events of nodes.
 func (o *offers) handler() cache.ResourceEventHandler {
 	set := func(object any) {
-		if n, ok := object.(*v1.Node); ok {
+		if n, ok := object.(*corev1.Node); ok {
 			o.set(n)
 		}
 	}
@@ -72,7 +72,7 @@ func (o *offers) handler() cache.ResourceEventHandler {
 			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = last.Obj
 			}
-			if n, ok := object.(*v1.Node); ok {
+			if n, ok := object.(*corev1.Node); ok {
 				o.remove(n)
 			}
 		},

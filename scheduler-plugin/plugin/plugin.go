@@ -1,6 +1,9 @@
 package plugin
 
 import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
@@ -27,6 +30,8 @@ type Plugin struct {
 	pool     *pool
 	marks    *marks
 	metrics  *metrics
+	// preemptor is nil when nobody is evicted for devices.
+	preemptor *preemptor
 }
 
 var (
@@ -45,3 +50,12 @@ var (
 
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
+
+// PreEnqueue holds a pod back as long as its claims do not exist, as the in-tree plugin does, and as long
+// as pods are being evicted for it.
+func (p *Plugin) PreEnqueue(ctx context.Context, pod *corev1.Pod) *fwk.Status {
+	if p.preemptor != nil && p.preemptor.Executor.IsPodRunningPreemption(pod.UID) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
+	}
+	return p.DynamicResources.PreEnqueue(ctx, pod)
+}

@@ -4,14 +4,14 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
 // PostFilter is called when no node was found, before any other plugin's. If nodes were left out, the
 // pod's next attempt looks at all of them, and nobody is evicted because of what a part of the cluster
 // looked like.
-func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if _, err := cs.Read(inTreeKey); err != nil {
 		// Another plugin refused the pod before claims were looked at.
 		return nil, fwk.NewStatus(fwk.Unschedulable)
@@ -26,12 +26,16 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod,
 		p.again(ctx, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
 	}
-	return p.deallocate(ctx, c, pod, statuses)
+	result, status := p.deallocate(ctx, c, pod, statuses)
+	if !status.IsSuccess() && p.preemptor.may(c) {
+		return p.preemptor.preempt(ctx, cs, c)
+	}
+	return result, status
 }
 
 // deallocate has the in-tree plugin give back claims of the pod that are allocated where the pod cannot
 // run. Each node that it was asked about has a state of its own.
-func (p *Plugin) deallocate(ctx context.Context, c *cycle, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+func (p *Plugin) deallocate(ctx context.Context, c *cycle, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	for _, v := range c.asked() {
 		result, status := p.DynamicResources.PostFilter(ctx, v.state, pod, statuses)
 		if !status.IsRejected() || len(status.Reasons()) > 0 {

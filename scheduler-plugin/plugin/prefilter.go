@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
@@ -15,7 +15,7 @@ import (
 
 // PreFilter checks the pod's claims as the in-tree plugin does, reads what they ask for, and narrows the
 // nodes to the best ones. A pod that no node can serve is refused here, with reasons.
-func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	cs.Delete(cycleKey)
 	backed := p.backed(pod)
 	if len(pod.Spec.ResourceClaims) == 0 && len(backed) == 0 {
@@ -51,7 +51,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, 
 // newCycle returns the state of an attempt, nil when the in-tree plugin needs no lead: nothing is to be
 // allocated, or what an earlier attempt left behind must be cleared away first. The in-tree plugin has
 // checked the pod's claims before.
-func (p *Plugin) newCycle(ctx context.Context, pod *v1.Pod, backed []v1.ResourceName, special []*resourceapi.ResourceClaim) (*cycle, error) {
+func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, backed []corev1.ResourceName, special []*resourceapi.ResourceClaim) (*cycle, error) {
 	of, err := p.claimsOf(pod)
 	if err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ type claims struct {
 	sharing bool
 }
 
-func (p *Plugin) claimsOf(pod *v1.Pod) (claims, error) {
+func (p *Plugin) claimsOf(pod *corev1.Pod) (claims, error) {
 	var of claims
 	tracker := p.shared.manager.ResourceClaims()
 	for i := range pod.Spec.ResourceClaims {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -15,7 +15,7 @@ import (
 // Reserve has the in-tree plugin allocate the chosen devices of the node, as the node is now. From here
 // on the cycle's state is the in-tree plugin's own, and Unreserve and PreBind are its business; a pod
 // group may reserve the same pod again after Unreserve.
-func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, node string) *fwk.Status {
+func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	c := current(cs)
 	if c == nil {
 		return p.DynamicResources.Reserve(ctx, cs, pod, node)
@@ -51,7 +51,11 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 			return status
 		}
 		cs.Write(inTreeKey, state.data)
-		return i.Reserve(ctx, cs, c.pod, info.Node().Name)
+		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
+		if status.IsSuccess() {
+			p.preemptor.reserved(c.pod.UID)
+		}
+		return status
 	})
 }
 
@@ -67,6 +71,6 @@ func (p *Plugin) disagree(ctx context.Context, c *cycle, a rank.Answer, scene vi
 }
 
 // again has the pod tried again, without waiting for an event.
-func (p *Plugin) again(ctx context.Context, pod *v1.Pod) {
-	p.handle.Activate(klog.FromContext(ctx), map[string]*v1.Pod{klog.KObj(pod).String(): pod})
+func (p *Plugin) again(ctx context.Context, pod *corev1.Pod) {
+	p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{klog.KObj(pod).String(): pod})
 }

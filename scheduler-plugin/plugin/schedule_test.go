@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,7 +23,7 @@ type step struct {
 func running(objects ...runtime.Object) step {
 	s := step{objects: objects}
 	for _, object := range objects {
-		if pod, ok := object.(*v1.Pod); ok {
+		if pod, ok := object.(*corev1.Pod); ok {
 			s.pod = pod.Name
 		}
 	}
@@ -55,9 +55,9 @@ func either(name string, classes ...string) *resourceapi.ResourceClaim {
 }
 
 // wants returns a pod that asks for an extended resource.
-func wants(name, resourceName string, count int64) *v1.Pod {
+func wants(name, resourceName string, count int64) *corev1.Pod {
 	pod := newPod(name)
-	pod.Spec.Containers[0].Resources.Requests[v1.ResourceName(resourceName)] = *resource.NewQuantity(count, resource.DecimalSI)
+	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceName(resourceName)] = *resource.NewQuantity(count, resource.DecimalSI)
 	return pod
 }
 

@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -13,7 +13,7 @@ import (
 )
 
 // PreScore leaves pods out that no device has to be chosen for.
-func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *v1.Pod, _ []fwk.NodeInfo) *fwk.Status {
+func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if current(cs) == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
@@ -21,7 +21,7 @@ func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *v1.Pod, _ []f
 }
 
 // Score returns how much choosing the node leaves for the pods to come (fit.Choice.Score).
-func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c := current(cs)
 	if c == nil {
 		return 0, nil
@@ -47,7 +47,7 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 // The best node has 100. Of that, steps is for the place in the order, one for each; the rest is for where
 // the score is between the best and the worst one of equal preference, so that other plugins are outvoted
 // where there is much to lose, and nodes that are equal are told apart by what other plugins prefer.
-func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *v1.Pod, scores fwk.NodeScoreList) *fwk.Status {
+func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	c := current(cs)
 	if c == nil || len(scores) == 0 {
 		return nil
@@ -56,7 +56,7 @@ func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *v1.Pod,
 	slices.SortFunc(standings, compareStandings)
 	ranges := newRanges(standings)
 	for place, s := range standings {
-		scores[s.at].Score = int64(max(steps-place, 0)) + int64(float64(fwk.MaxNodeScore-steps)*ranges.share(s))
+		scores[s.at].Score = int64(max(steps-place, 0)) + int64(float64(fwk.MaxScore-steps)*ranges.share(s))
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -48,7 +49,7 @@ func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h 
 		index:   x,
 		reader:  demand.NewReader(h.SharedDRAManager().DeviceClasses(), x),
 		rank:    rank.New(x, ranked),
-		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x},
+		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x, order: &sync.Mutex{}},
 		offers:  newOffers(),
 		args:    args,
 	}

@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"sync"
+
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/types"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -14,11 +16,13 @@ import (
 type manager struct {
 	fwk.SharedDRAManager
 	index *index.Index
+	// order is held while an allocation begins or ends in both, the tracker and the index.
+	order *sync.Mutex
 }
 
 // ResourceClaims returns the tracker of claims.
 func (m manager) ResourceClaims() fwk.ResourceClaimTracker {
-	return tracker{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index}
+	return tracker{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index, order: m.order}
 }
 
 // tracker tells the index about allocations in flight. An allocation is told before the tracker has it
@@ -26,10 +30,13 @@ func (m manager) ResourceClaims() fwk.ResourceClaimTracker {
 type tracker struct {
 	fwk.ResourceClaimTracker
 	index *index.Index
+	order *sync.Mutex
 }
 
 // SignalClaimPendingAllocation begins an allocation that is decided and not written.
 func (t tracker) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
+	t.order.Lock()
+	defer t.order.Unlock()
 	shared := t.GetPendingAllocation(uid) != nil
 	if !shared {
 		t.index.Pend(claim)
@@ -44,6 +51,8 @@ func (t tracker) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.
 
 // MaybeRemoveClaimPendingAllocation ends it, if nobody else shares it.
 func (t tracker) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
+	t.order.Lock()
+	defer t.order.Unlock()
 	removed := t.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
 	if removed {
 		t.index.Settle(uid)

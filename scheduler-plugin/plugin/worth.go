@@ -63,10 +63,10 @@ func cost(n *index.Node, device int) int64 {
 		}
 		return math.MaxInt64
 	}
-	switch g.Occupancy.Shape() {
-	case gpu.None:
+	if g.Occupancy.Shape() == gpu.None {
 		return int64(g.Kind.Value(state))
-	case d.Use.Shape:
+	}
+	if g.Occupancy.Shape() == d.Use.Shape {
 		return 0
 	}
 	return math.MaxInt64

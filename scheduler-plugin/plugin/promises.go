@@ -1,0 +1,121 @@
+package plugin
+
+import (
+	"fmt"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/tools/cache"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+)
+
+// promises are the devices that are kept for pods until their victims have released them: kube-scheduler's
+// nomination keeps cpu and memory only. A promise ends when its pod is reserved a node, is gone, or is
+// nominated no more. It is safe for concurrent use. Promises live in memory: after a restart of the
+// scheduler others may be faster.
+type promises struct {
+	index *index.Index
+
+	mu sync.Mutex
+	of map[types.UID]promise
+}
+
+// promise is what a pod waits for.
+type promise struct {
+	node string
+	// claims are those of the victims.
+	claims sets.Set[types.UID]
+}
+
+func newPromises(x *index.Index) *promises { return &promises{index: x, of: map[types.UID]promise{}} }
+
+// keep keeps the devices for the pod.
+func (p *promises) keep(pod types.UID, to promise, devices []resourceapi.DeviceRequestAllocationResult) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.of[pod] = to
+	p.index.Promise(pod, to.node, devices)
+}
+
+// get returns what was promised to the pod.
+func (p *promises) get(pod types.UID) (promise, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to, ok := p.of[pod]
+	return to, ok
+}
+
+// end ends the promise to the pod, if there is one.
+func (p *promises) end(pod types.UID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := p.of[pod]; ok {
+		delete(p.of, pod)
+		p.index.Redeem(pod)
+	}
+}
+
+// follow has promises end with the nomination of their pods.
+func (p *promises) follow(h fwk.Handle) error {
+	_, err := h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, after any) {
+			was, _ := before.(*v1.Pod)
+			is, _ := after.(*v1.Pod)
+			if was == nil || is == nil {
+				return
+			}
+			dropped := was.Status.NominatedNodeName != "" && is.Status.NominatedNodeName != was.Status.NominatedNodeName
+			if dropped || is.Spec.NodeName != "" || is.DeletionTimestamp != nil {
+				p.end(is.UID)
+			}
+		},
+		DeleteFunc: func(object any) {
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
+			}
+			if pod, ok := object.(*v1.Pod); ok {
+				p.end(pod.UID)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("follow pods: %w", err)
+	}
+	return nil
+}
+
+// results returns the choice as the allocation that it stands for.
+func (e *eviction) results(pod types.UID, choice fit.Choice) []resourceapi.DeviceRequestAllocationResult {
+	var results []resourceapi.DeviceRequestAllocationResult
+	for r, pick := range choice.Picks {
+		a := &e.asked.Requests[r].Alternatives[pick.Alternative]
+		for _, device := range pick.Devices {
+			result := resourceapi.DeviceRequestAllocationResult{
+				Request: e.asked.Requests[r].Name, Driver: e.node.Driver, Pool: e.node.Pool, Device: e.node.Devices[device].Name,
+			}
+			if e.node.Fit.Devices[device].Use.Shape.Shared() && a.Shares != nil {
+				result.ShareID, result.ConsumedCapacity = &pod, consumed(e.node.Driver, a.Shares[device])
+			}
+			results = append(results, result)
+		}
+	}
+	return results
+}
+
+// consumed is the inverse of wire.Share.
+func consumed(driver string, s gpu.Share) map[resourceapi.QualifiedName]resource.Quantity {
+	return map[resourceapi.QualifiedName]resource.Quantity{
+		wire.Memory:  *resource.NewQuantity(int64(s.MemoryBytes), resource.BinarySI),
+		wire.Shares:  *resource.NewQuantity(int64(s.Shares), resource.DecimalSI),
+		wire.Compute: *resource.NewQuantity(int64(s.Compute), resource.DecimalSI),
+	}
+}
