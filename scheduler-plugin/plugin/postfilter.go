@@ -26,11 +26,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 		p.again(ctx, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
 	}
-	result, status := p.deallocate(ctx, c, pod, statuses)
-	if !status.IsSuccess() && p.preemptor.may(c) {
-		return p.preemptor.preempt(ctx, cs, c)
-	}
-	return result, status
+	return p.deallocate(ctx, c, pod, statuses)
 }
 
 // deallocate has the in-tree plugin give back claims of the pod that are allocated where the pod cannot

@@ -51,11 +51,7 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 			return status
 		}
 		cs.Write(inTreeKey, state.data)
-		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
-		if status.IsSuccess() {
-			p.preemptor.reserved(c.pod.UID)
-		}
-		return status
+		return i.Reserve(ctx, cs, c.pod, info.Node().Name)
 	})
 }
 
