@@ -16,6 +16,9 @@ func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod,
 	if c == nil {
 		return p.DynamicResources.Filter(ctx, cs, pod, info)
 	}
+	if e := evicting(cs, info.Node().Name); e != nil {
+		return e.judge(info)
+	}
 	v := p.judge(ctx, cs, c, info)
 	c.record(info.Node().Name, v)
 	return v.status

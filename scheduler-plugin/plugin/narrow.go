@@ -26,6 +26,9 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 	delegated := c.order.Delegated()
 	nominated := p.nominated(c)
 	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
+		if p.preemptor.may(c) {
+			return nil, nil // what else is missing must be known before somebody is evicted
+		}
 		return nil, p.refuse(c, nodes)
 	}
 	check := p.newNodeCheck(ctx, c.pod)

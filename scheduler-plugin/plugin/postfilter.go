@@ -26,7 +26,11 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 		p.again(ctx, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
 	}
-	return p.deallocate(ctx, c, pod, statuses)
+	result, status := p.deallocate(ctx, c, pod, statuses)
+	if !status.IsSuccess() && p.preemptor.may(c) {
+		return p.preemptor.preempt(ctx, cs, c)
+	}
+	return result, status
 }
 
 // deallocate has the in-tree plugin give back claims of the pod that are allocated where the pod cannot

@@ -51,7 +51,11 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 			return status
 		}
 		cs.Write(inTreeKey, state.data)
-		return i.Reserve(ctx, cs, c.pod, info.Node().Name)
+		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
+		if status.IsSuccess() {
+			p.preemptor.reserved(c.pod.UID)
+		}
+		return status
 	})
 }
 
