@@ -32,7 +32,7 @@ func main() {
 	flag.IntVar(&b.pods, "pods", 300, "pods of a batch")
 	flag.IntVar(&b.small, "whole-nodes", 5000, "nodes with one slice of whole GPUs, on a real API server; 0 leaves them out")
 	flag.IntVar(&b.alone, "memory-pods", 2000, "pods that are scheduled without an API server; 0 leaves that out")
-	flag.DurationVar(&b.limit, "limit", time.Minute, "how long a batch may take; what is not scheduled by then is left")
+	flag.DurationVar(&b.limit, "limit", 45*time.Second, "how long a batch may take; what is not scheduled by then is left")
 	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch into this folder")
 	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/upstream")
 	flag.Parse()

@@ -38,7 +38,7 @@ func TestHeld(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					used[level] += len(claims)
+					before := len(occupied)
 					for _, claim := range claims {
 						take(t, f, node, occupied, claim)
 						for _, result := range claim.Status.Allocation.Devices.Results {
@@ -47,6 +47,7 @@ func TestHeld(t *testing.T) {
 							}
 						}
 					}
+					used[level] += len(occupied) - before
 				}
 			}
 			all := f.Nodes * f.GPUs()

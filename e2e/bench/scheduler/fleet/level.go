@@ -3,6 +3,7 @@ package fleet
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -50,18 +51,21 @@ func carved() [][]string {
 	}
 }
 
-// Held are the allocated claims that the level adds to a node: one per GPU in use.
+// Held are the allocated claims that the level adds to a node: one per GPU in use, or a single one where
+// nothing but whole GPUs is offered.
 func (f *Fleet) Held(node int, level Level) ([]*resourceapi.ResourceClaim, error) {
 	random := rand.New(rand.NewPCG(seed, uint64(node)))
 	ways := carved()
 	var claims []*resourceapi.ResourceClaim
+	var whole []string
 	for _, g := range f.template.GPUs {
 		drawn, way := taken(random.Float64()), ways[random.IntN(len(ways))]
 		if drawn != level {
 			continue
 		}
 		if !f.carves() {
-			way = nil
+			whole = append(whole, wholeDevice(g))
+			continue
 		}
 		devices, err := use(g, way)
 		if err != nil {
@@ -69,7 +73,14 @@ func (f *Fleet) Held(node int, level Level) ([]*resourceapi.ResourceClaim, error
 		}
 		claims = append(claims, f.allocated(fmt.Sprintf("held-%s-%s", f.Name(node), g.Name()), node, devices))
 	}
+	if len(whole) > 0 {
+		claims = append(claims, f.allocated(fmt.Sprintf("held-%s-%s", f.Name(node), strings.ReplaceAll(string(level), " ", "-")), node, whole))
+	}
 	return claims, nil
+}
+
+func wholeDevice(g gpu.GPU) string {
+	return wire.DeviceName(gpu.Device{GPU: g.Name(), Use: gpu.Use{Shape: gpu.Whole}})
 }
 
 // taken is the level at which a GPU gets used; Empty says never.
@@ -96,7 +107,7 @@ func (f *Fleet) carves() bool {
 // use returns the names of the devices of a way to use the GPU.
 func use(g gpu.GPU, profiles []string) ([]string, error) {
 	if profiles == nil {
-		return []string{wire.DeviceName(gpu.Device{GPU: g.Name(), Use: gpu.Use{Shape: gpu.Whole}})}, nil
+		return []string{wholeDevice(g)}, nil
 	}
 	var ids []int
 	for _, name := range profiles {
