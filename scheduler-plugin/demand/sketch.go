@@ -151,12 +151,9 @@ func (s *sketch) constraint(c resourceapi.DeviceConstraint, first int) error {
 	return nil
 }
 
-// wants says in the user's words what the alternative asks for.
+// wants says in the user's words what each device of the alternative must be.
 func (a *alternative) wants() string {
 	text := a.class
-	if a.count > 1 {
-		text = fmt.Sprintf("%d × %s", a.count, text)
-	}
 	for i, name := range slices.Sorted(maps.Keys(a.capacity)) {
 		q := a.capacity[name]
 		text += fmt.Sprintf("%s%s %s", []string{" with ", ", "}[min(i, 1)], name, q.String())

@@ -28,8 +28,8 @@ func Command(flags *cluster.Flags) *cobra.Command {
 node whether the pod fits, which devices it would get there, what that costs the pods to come, or what is
 missing. Where several nodes are chosen the scheduler takes any of them.
 
-The scheduler's configuration is read from the ConfigMap tessera-scheduler in tessera-system, or from a
-file. Whoever asks must be allowed to read what a scheduler reads (ClusterRole system:kube-scheduler).`,
+The scheduler's configuration is that of the Deployment tessera-scheduler in tessera-system, or a file's.
+Whoever asks must be allowed to read what a scheduler reads (ClusterRole system:kube-scheduler).`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.answer.Validate(); err != nil {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -57,7 +58,12 @@ func scene(t *testing.T) *clustertest.Scene {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: configMap}, Data: map[string]string{configMapKey: string(file)}})
+	s.Add(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: "config-5k2"}, Data: map[string]string{configKey: string(file)}})
+	running := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: cluster.SystemNamespace, Name: deployment}}
+	running.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "config", VolumeSource: corev1.VolumeSource{
+		ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: "config-5k2"}},
+	}}}
+	s.Add(running)
 	return s
 }
 
@@ -134,7 +140,7 @@ func TestErrors(t *testing.T) {
 		}
 	}
 	without := scene(t)
-	without.Objects = slices.DeleteFunc(without.Objects, func(o runtime.Object) bool { _, is := o.(*corev1.ConfigMap); return is })
+	without.Objects = slices.DeleteFunc(without.Objects, func(o runtime.Object) bool { _, is := o.(*appsv1.Deployment); return is })
 	for name, test := range map[string]struct {
 		scene *clustertest.Scene
 		pod   string

@@ -18,14 +18,14 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
-// Where deployments/scheduler keeps the configuration.
+// deployment is the scheduler's as deployments/scheduler makes it; configKey is the file in its ConfigMap.
 const (
-	configMap    = "tessera-scheduler"
-	configMapKey = "config.yaml"
+	deployment = "tessera-scheduler"
+	configKey  = "config.yaml"
 )
 
-// configuration returns the scheduler's configuration: that of the file, or the one the cluster's scheduler
-// runs with, as far as it was laid down as deployments/ does.
+// configuration returns the scheduler's configuration: that of the file, or the one that the cluster's
+// scheduler runs with, as far as it was installed as deployments/scheduler does.
 func configuration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
@@ -34,14 +34,26 @@ func configuration(ctx context.Context, c *cluster.Cluster, file string) (*sched
 		}
 		return parse(file, text)
 	}
-	found, err := c.Client.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(ctx, configMap, metav1.GetOptions{})
+	running, err := c.Client.AppsV1().Deployments(cluster.SystemNamespace).Get(ctx, deployment, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("read the scheduler's configuration: there is no ConfigMap %s in %s: name the file that the scheduler runs with by --config", configMap, cluster.SystemNamespace)
+		return nil, fmt.Errorf("find the scheduler's configuration: there is no Deployment %s in %s: name the file that the scheduler runs with by --config", deployment, cluster.SystemNamespace)
 	case err != nil:
-		return nil, cluster.Explain("read the scheduler's configuration", err)
+		return nil, cluster.Explain("find the scheduler's configuration", err)
 	}
-	return parse("ConfigMap "+configMap, []byte(found.Data[configMapKey]))
+	for _, volume := range running.Spec.Template.Spec.Volumes {
+		if volume.ConfigMap == nil {
+			continue
+		}
+		found, err := c.Client.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil, cluster.Explain("read the scheduler's configuration", err)
+		}
+		if text, ok := found.Data[configKey]; ok {
+			return parse("ConfigMap "+found.Name, []byte(text))
+		}
+	}
+	return nil, fmt.Errorf("find the scheduler's configuration: Deployment %s mounts no ConfigMap with %s: name the file that the scheduler runs with by --config", deployment, configKey)
 }
 
 func parse(from string, text []byte) (*schedulerconfig.KubeSchedulerConfiguration, error) {
