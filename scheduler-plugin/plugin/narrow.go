@@ -1,7 +1,9 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -33,8 +35,12 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 	}
 	check := p.newNodeCheck(ctx, c.pod)
 	names := sets.New(c.order.Best(p.args.Candidates, check.allows)...)
+	p.emptiest(delegated)
 	for _, name := range delegated {
-		if len(names) < p.args.Candidates && check.allows(name) {
+		if len(names) >= p.args.Candidates {
+			break
+		}
+		if check.allows(name) {
 			names.Insert(name)
 		}
 	}
@@ -47,6 +53,18 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 	}
 	c.narrowed = len(names) < c.order.Count()+len(delegated)
 	return &fwk.PreFilterResult{NodeNames: names}, nil
+}
+
+// emptiest orders nodes that fit does not decide by how little of them is allocated: in a full cluster
+// most others fail.
+func (p *Plugin) emptiest(names []string) {
+	held := make(map[string]int, len(names))
+	for _, name := range names {
+		if n, ok := p.shared.index.Node(name); ok {
+			held[name] = len(n.Held)
+		}
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(held[a], held[b]) })
 }
 
 // nominated returns the node that is kept for the pod, if it could serve the pod; empty if there is none.
