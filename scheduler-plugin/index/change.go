@@ -154,4 +154,5 @@ func (x *Index) renew(n *node, revision uint64) {
 		x.snapshots.Store(n.name, n.snapshot)
 	}
 	x.stats.replace(before, n.snapshot)
+	x.cliques.replace(before, n.snapshot)
 }

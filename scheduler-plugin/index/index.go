@@ -43,6 +43,7 @@ type Index struct {
 	log      changeLog
 	shared   shared
 	stats    Stats
+	cliques  cliques
 }
 
 // New returns an empty index.
@@ -57,6 +58,7 @@ func New(c Config) *Index {
 		promises: map[types.UID]*promise{},
 		nodes:    map[string]*node{},
 		shared:   shared{weights: c.Weights},
+		cliques:  cliques{},
 	}
 }
 

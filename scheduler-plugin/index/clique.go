@@ -1,0 +1,109 @@
+package index
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+)
+
+// Clique returns the NVLink clique of the node's GPUs, empty when they have none or not all the same.
+func (n *Node) Clique() string {
+	if len(n.Fit.GPUs) == 0 {
+		return ""
+	}
+	name := n.Fit.GPUs[0].Clique
+	for i := range n.Fit.GPUs {
+		if n.Fit.GPUs[i].Clique != name {
+			return ""
+		}
+	}
+	return name
+}
+
+// Places returns how often so many GPUs of the node are idle, without cutting a GPU; with no number,
+// whether all of them are.
+func (n *Node) Places(gpus int) int { return n.load.places(gpus) }
+
+func (l Load) places(gpus int) int {
+	if gpus == 0 {
+		gpus = max(l.GPUs, 1)
+	}
+	return l.Idle / gpus
+}
+
+// Cliques returns the NVLink cliques that span nodes, in order of name. What is free is counted in places
+// of so many idle GPUs of one node (Node.Places). The cost depends on the number of cliques.
+func (x *Index) Cliques(gpus int) []fit.Clique {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	list := make([]fit.Clique, 0, len(x.cliques))
+	for _, name := range slices.Sorted(maps.Keys(x.cliques)) {
+		list = append(list, fit.Clique{Name: name, Free: x.cliques[name].places(gpus)})
+	}
+	return list
+}
+
+// CliqueNodes returns the names of the clique's nodes, in order.
+func (x *Index) CliqueNodes(clique string) []string {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	c := x.cliques[clique]
+	if c == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(c.nodes))
+}
+
+// cliques are those of the cluster by name; one without nodes is not among them.
+type cliques map[string]*clique
+
+// clique is one clique.
+type clique struct {
+	nodes map[string]bool
+	// loads count its nodes by how many GPUs they have and how many of those are idle.
+	loads map[[2]int]int
+}
+
+// places returns how often so many GPUs of one node are idle.
+func (c *clique) places(gpus int) int {
+	sum := 0
+	for load, nodes := range c.loads {
+		sum += nodes * Load{GPUs: load[0], Idle: load[1]}.places(gpus)
+	}
+	return sum
+}
+
+// replace counts a node in another state; nil stands for none.
+func (all cliques) replace(before, after *Node) {
+	all.remove(before)
+	all.add(after)
+}
+
+func (all cliques) add(n *Node) {
+	if n == nil || n.Clique() == "" {
+		return
+	}
+	c := all[n.Clique()]
+	if c == nil {
+		c = &clique{nodes: map[string]bool{}, loads: map[[2]int]int{}}
+		all[n.Clique()] = c
+	}
+	c.nodes[n.Name] = true
+	c.loads[[2]int{n.load.GPUs, n.load.Idle}]++
+}
+
+func (all cliques) remove(n *Node) {
+	if n == nil || n.Clique() == "" {
+		return
+	}
+	c := all[n.Clique()]
+	delete(c.nodes, n.Name)
+	load := [2]int{n.load.GPUs, n.load.Idle}
+	if c.loads[load]--; c.loads[load] == 0 {
+		delete(c.loads, load)
+	}
+	if len(c.nodes) == 0 {
+		delete(all, n.Clique())
+	}
+}
