@@ -299,6 +299,12 @@ func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice
 	for i := range n.GPUs {
 		n.GPUs[i].UUID = gputest.UUID(node, i)
 	}
+	return publishedOf(tb, n)
+}
+
+// publishedOf returns the slices of the node.
+func publishedOf(tb testing.TB, n gpu.Node) []*resourceapi.ResourceSlice {
+	tb.Helper()
 	pool, err := wire.Encode(n, wire.Options{Driver: driver, Offer: gpu.Offer{
 		Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 10,
 	}})
@@ -308,9 +314,9 @@ func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice
 	var list []*resourceapi.ResourceSlice
 	for i, s := range pool.Slices {
 		list = append(list, &resourceapi.ResourceSlice{
-			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%02x", node, i)},
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s-%02x", n.Name, i)},
 			Spec: resourceapi.ResourceSliceSpec{
-				Driver: driver, NodeName: &node, SharedCounters: s.SharedCounters, Devices: s.Devices,
+				Driver: driver, NodeName: &n.Name, SharedCounters: s.SharedCounters, Devices: s.Devices,
 				Pool: resourceapi.ResourcePool{Name: pool.Name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
 			},
 		})

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
@@ -35,6 +36,9 @@ type cycle struct {
 	// nodes which might serve the pod were left out.
 	wide     bool
 	narrowed bool
+
+	// near are the nodes to be preferred for the sake of the pod's group.
+	near sets.Set[string]
 
 	// group is held while the state of the pod group may be written.
 	group sync.Mutex

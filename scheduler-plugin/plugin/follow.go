@@ -34,7 +34,11 @@ func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
 	if err != nil {
 		return fmt.Errorf("follow nodes: %w", err)
 	}
-	s.synced = []cache.InformerSynced{devices, nodes.HasSynced}
+	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(s.groups.handler())
+	if err != nil {
+		return fmt.Errorf("follow pods: %w", err)
+	}
+	s.synced = []cache.InformerSynced{devices, nodes.HasSynced, pods.HasSynced}
 	return nil
 }
 

@@ -34,7 +34,12 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 		return nil, p.refuse(c, nodes)
 	}
 	check := p.newNodeCheck(ctx, c.pod)
-	names := sets.New(c.order.Best(p.args.Candidates, check.allows)...)
+	names := sets.New(c.near.UnsortedList()...)
+	for _, name := range c.order.Best(p.args.Candidates, check.allows) {
+		if len(names) < p.args.Candidates {
+			names.Insert(name)
+		}
+	}
 	p.emptiest(delegated)
 	for _, name := range delegated {
 		if len(names) >= p.args.Candidates {

@@ -18,7 +18,7 @@ const Name = "TesseraDynamicResources"
 // the framework, under the framework's rules for concurrency.
 //
 // What it does not define itself, the in-tree plugin does, with the manager of claims that the index
-// listens to: PreEnqueue, queueing hints, SignPod, Unreserve, PreBind. From Reserve on a cycle's state is
+// listens to: PreEnqueue, queueing hints, PreBind. From Reserve on a cycle's state is
 // what the in-tree plugin itself would have written.
 type Plugin struct {
 	*dynamicresources.DynamicResources
@@ -58,4 +58,13 @@ func (p *Plugin) PreEnqueue(ctx context.Context, pod *corev1.Pod) *fwk.Status {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
 	}
 	return p.DynamicResources.PreEnqueue(ctx, pod)
+}
+
+// SignPod has every pod of a group that asks for devices looked at by itself, those with claims as the in-tree
+// plugin does: which nodes are good depends on where the others are.
+func (p *Plugin) SignPod(ctx context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if _, ok := groupOf(pod); ok && len(p.backed(pod)) > 0 {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "pods of a group are not signable")
+	}
+	return p.DynamicResources.SignPod(ctx, pod)
 }

@@ -44,6 +44,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	case c == nil:
 		return nil, nil
 	}
+	c.near = p.together(ctx, c)
 	cs.Write(cycleKey, c)
 	return p.narrow(ctx, cs, c, nodes)
 }

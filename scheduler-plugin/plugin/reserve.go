@@ -13,8 +13,8 @@ import (
 )
 
 // Reserve has the in-tree plugin allocate the chosen devices of the node, as the node is now. From here
-// on the cycle's state is the in-tree plugin's own, and Unreserve and PreBind are its business; a pod
-// group may reserve the same pod again after Unreserve.
+// on the cycle's state is the in-tree plugin's own, and PreBind is its business; a pod group
+// may reserve the same pod again after Unreserve.
 func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	c := current(cs)
 	if c == nil {
@@ -43,6 +43,12 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	return status
 }
 
+// Unreserve takes the allocation back, as the in-tree plugin does.
+func (p *Plugin) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) {
+	p.shared.groups.remove(pod)
+	p.DynamicResources.Unreserve(ctx, cs, pod, node)
+}
+
 // allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
 func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene view.Scene) *fwk.Status {
 	return p.pool.with(c.key(), scene, func(i *instance) *fwk.Status {
@@ -53,6 +59,7 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 		cs.Write(inTreeKey, state.data)
 		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
 		if status.IsSuccess() {
+			p.shared.groups.place(c.pod, info.Node().Name)
 			p.preemptor.reserved(c.pod.UID)
 		}
 		return status

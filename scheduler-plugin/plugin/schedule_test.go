@@ -77,11 +77,13 @@ func nics(node string, count int) *resourceapi.ResourceSlice {
 	return slice
 }
 
+// allOf has the request ask for all devices of a node.
+func allOf(r *resourceapi.DeviceRequest) {
+	r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
+}
+
 // TestScheduling says of pods whether they run; the in-tree plugin is held to the same.
 func TestScheduling(t *testing.T) {
-	all := func(r *resourceapi.DeviceRequest) {
-		r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
-	}
 	admin := func(r *resourceapi.DeviceRequest) {
 		yes := true
 		r.Exactly.AdminAccess = &yes
@@ -119,12 +121,12 @@ func TestScheduling(t *testing.T) {
 			running(ask("c", "gpu", 1), newPod("c", "c")),
 		}},
 		"all GPUs": {nil, []step{
-			running(with(ask("a", "gpu", 1), all), newPod("a", "a")),
+			running(with(ask("a", "gpu", 1), allOf), newPod("a", "a")),
 			waiting(ask("b", "gpu", 1), newPod("b", "b")),
 		}},
 		"not all GPUs are free": {nil, []step{
 			running(ask("a", "1g.10gb", 1), newPod("a", "a")),
-			waiting(with(ask("b", "gpu", 1), all), newPod("b", "b")),
+			waiting(with(ask("b", "gpu", 1), allOf), newPod("b", "b")),
 		}},
 		"admin access to a GPU in use": {nil, []step{
 			running(ask("a", "gpu", 2), newPod("a", "a")),

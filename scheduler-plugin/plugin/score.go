@@ -41,8 +41,9 @@ func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *corev1.Pod, in
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
 // NormalizeScore maps the scores to 0 to 100 and keeps their order: first what the in-tree plugin scores,
-// the user's order of alternatives, then the score, then the name. Ties would fall at random otherwise,
-// and what depends on the last digits of a score, which node is filled first, is worth a lot.
+// the user's order of alternatives, then the clique of the pod's group, then the score, then the name. Ties
+// would fall at random otherwise, and what depends on the last digits of a score, which node is filled
+// first, is worth a lot.
 //
 // The best node has 100. Of that, steps is for the place in the order, one for each; the rest is for where
 // the score is between the best and the worst one of equal preference, so that other plugins are outvoted
@@ -67,8 +68,9 @@ const steps = 63
 // standing is how a node compares with others.
 type standing struct {
 	// at is the position in the list of scores.
-	at                int
-	name              string
+	at   int
+	name string
+	// preference is the user's, and of equals that of the pod's group.
 	preference, score int64
 }
 
@@ -77,7 +79,10 @@ func (c *cycle) standings(scores fwk.NodeScoreList) []standing {
 	for i, s := range scores {
 		list[i] = standing{at: i, name: s.Name, score: s.Score}
 		if v, ok := c.verdict(s.Name); ok {
-			list[i].preference = v.preference
+			list[i].preference = 2 * v.preference
+		}
+		if c.near.Has(s.Name) {
+			list[i].preference++
 		}
 	}
 	return list

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"pgregory.net/rapid"
@@ -14,18 +15,25 @@ func TestNormalizeScore(t *testing.T) {
 	tests := map[string]struct {
 		verdicts map[string]*verdict
 		want     map[string]int64
+		near     []string
 	}{
-		"one node":          {map[string]*verdict{"a": {score: -5}}, map[string]int64{"a": 100}},
-		"equal nodes":       {map[string]*verdict{"b": {score: 7}, "a": {score: 7}}, map[string]int64{"a": 100, "b": 99}},
-		"a small advantage": {map[string]*verdict{"a": {score: 1 << 60}, "b": {score: 1<<60 + 1}, "c": {score: 0}}, map[string]int64{"b": 100, "a": 99, "c": 61}},
+		"one node":          {map[string]*verdict{"a": {score: -5}}, map[string]int64{"a": 100}, nil},
+		"equal nodes":       {map[string]*verdict{"b": {score: 7}, "a": {score: 7}}, map[string]int64{"a": 100, "b": 99}, nil},
+		"a small advantage": {map[string]*verdict{"a": {score: 1 << 60}, "b": {score: 1<<60 + 1}, "c": {score: 0}}, map[string]int64{"b": 100, "a": 99, "c": 61}, nil},
 		"the user's preference counts first": {
 			map[string]*verdict{"a": {preference: 8, score: 0}, "b": {preference: 7, score: 100}, "c": {preference: 7, score: 50}},
-			map[string]int64{"a": 100, "b": 80, "c": 61},
+			map[string]int64{"a": 100, "b": 80, "c": 61}, nil,
+		},
+		"the group's clique counts before the score": {
+			map[string]*verdict{"a": {score: 100}, "b": {score: 1}, "c": {score: 0}}, map[string]int64{"b": 100, "c": 80, "a": 79}, []string{"b", "c"},
+		},
+		"and after the user's preference": {
+			map[string]*verdict{"a": {preference: 8}, "b": {preference: 7}}, map[string]int64{"a": 100, "b": 80}, []string{"b"},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := gocmp.Diff(test.want, normalized(t.Context(), t, test.verdicts)); diff != "" {
+			if diff := gocmp.Diff(test.want, normalized(t.Context(), t, &cycle{verdicts: test.verdicts, near: sets.New(test.near...)})); diff != "" {
 				t.Errorf("scores (-want +got):\n%s", diff)
 			}
 		})
@@ -39,7 +47,7 @@ func TestNormalizedScoresKeepTheOrder(t *testing.T) {
 		verdicts := rapid.MapOfN(rapid.StringN(1, 8, -1), rapid.Custom(func(t *rapid.T) *verdict {
 			return &verdict{score: rapid.Int64().Draw(t, "score"), preference: rapid.Int64Range(0, 3).Draw(t, "preference")}
 		}), 1, 64).Draw(t, "verdicts")
-		got := normalized(ctx, t, verdicts)
+		got := normalized(ctx, t, &cycle{verdicts: verdicts})
 		for a, x := range verdicts {
 			if got[a] < 0 || got[a] > 100 {
 				t.Errorf("%s has %d", a, got[a])
@@ -54,12 +62,12 @@ func TestNormalizedScoresKeepTheOrder(t *testing.T) {
 	})
 }
 
-func normalized(ctx context.Context, t rapid.TB, verdicts map[string]*verdict) map[string]int64 {
+func normalized(ctx context.Context, t rapid.TB, c *cycle) map[string]int64 {
 	t.Helper()
 	cs := framework.NewCycleState()
-	cs.Write(cycleKey, &cycle{verdicts: verdicts})
+	cs.Write(cycleKey, c)
 	var scores fwk.NodeScoreList
-	for name, v := range verdicts {
+	for name, v := range c.verdicts {
 		scores = append(scores, fwk.NodeScore{Name: name, Score: v.score})
 	}
 	if status := (&Plugin{}).NormalizeScore(ctx, cs, nil, scores); !status.IsSuccess() {

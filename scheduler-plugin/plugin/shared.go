@@ -33,6 +33,8 @@ type shared struct {
 	special cache.Indexer
 	// offers knows which extended resources device plugins offer.
 	offers *offers
+	// groups knows where the pods of groups are.
+	groups *groups
 	// behind are by informer.
 	behind []*behind
 	// synced report that the index has all that there was at the start.
@@ -51,6 +53,7 @@ func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h 
 		rank:    rank.New(x, ranked),
 		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x, order: &sync.Mutex{}},
 		offers:  newOffers(),
+		groups:  newGroups(),
 		args:    args,
 	}
 	claims := h.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
