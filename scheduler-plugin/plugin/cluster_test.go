@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	schedulingapi "k8s.io/api/scheduling/v1beta1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -203,6 +204,8 @@ func (c *cluster) create(object runtime.Object) {
 		_, err = c.client.ResourceV1().ResourceSlices().Create(c.ctx, o, metav1.CreateOptions{})
 	case *resourceapi.DeviceClass:
 		_, err = c.client.ResourceV1().DeviceClasses().Create(c.ctx, o, metav1.CreateOptions{})
+	case *schedulingapi.PodGroup:
+		_, err = c.client.SchedulingV1beta1().PodGroups(o.Namespace).Create(c.ctx, o, metav1.CreateOptions{})
 	case *resourceapi.ResourceClaim:
 		_, err = c.client.ResourceV1().ResourceClaims(o.Namespace).Create(c.ctx, o, metav1.CreateOptions{})
 	default:
