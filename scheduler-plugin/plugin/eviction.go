@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -103,7 +103,7 @@ func (e *eviction) victims(holders []int, possible []*preemption.DomainVictim) [
 }
 
 // released returns the claims that end with the pods.
-func (e *eviction) released(pods []*v1.Pod) sets.Set[types.UID] {
+func (e *eviction) released(pods []*corev1.Pod) sets.Set[types.UID] {
 	gone := sets.New[types.UID]()
 	for _, p := range pods {
 		gone.Insert(p.UID)

@@ -31,9 +31,23 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 		if p.preemptor.may(c) {
 			return nil, nil // what else is missing must be known before somebody is evicted
 		}
-		return nil, p.refuse(c, nodes)
+		return nil, p.refuse(c, nodes) //nolint:contextcheck // selectors are evaluated in memory
 	}
-	check := p.newNodeCheck(ctx, c.pod)
+	names := p.candidates(c, p.newNodeCheck(ctx, c.pod), delegated)
+	if nominated != "" {
+		names.Insert(nominated)
+	}
+	if len(names) == 0 {
+		// Devices are not what is missing: the other plugins say what is, on every node.
+		return nil, nil
+	}
+	c.narrowed = len(names) < c.order.Count()+len(delegated)
+	return &fwk.PreFilterResult{NodeNames: names}, nil
+}
+
+// candidates returns the nodes of the group's clique, the best ones beside them, and then of those that fit
+// does not decide the emptiest. The clique's are never left out, the others only make the number up.
+func (p *Plugin) candidates(c *cycle, check *nodeCheck, delegated []string) sets.Set[string] {
 	names := sets.New(c.near.UnsortedList()...)
 	for _, name := range c.order.Best(p.args.Candidates, check.allows) {
 		if len(names) < p.args.Candidates {
@@ -49,15 +63,7 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 			names.Insert(name)
 		}
 	}
-	if nominated != "" {
-		names.Insert(nominated)
-	}
-	if len(names) == 0 {
-		// Devices are not what is missing: the other plugins say what is, on every node.
-		return nil, nil
-	}
-	c.narrowed = len(names) < c.order.Count()+len(delegated)
-	return &fwk.PreFilterResult{NodeNames: names}, nil
+	return names
 }
 
 // emptiest orders nodes that fit does not decide by how little of them is allocated: in a full cluster

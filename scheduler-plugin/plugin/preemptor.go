@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -59,7 +59,7 @@ func newPreemptor(ctx context.Context, p *Plugin) (*preemptor, error) {
 // may reports whether the pod may have others evicted, and whether fit can say who.
 func (p *preemptor) may(c *cycle) bool {
 	policy := c.pod.Spec.PreemptionPolicy
-	return p != nil && c.order != nil && (policy == nil || *policy != v1.PreemptNever)
+	return p != nil && c.order != nil && (policy == nil || *policy != corev1.PreemptNever)
 }
 
 // preempt evicts for the pod, which fits nowhere, and keeps what the victims release for it.
@@ -119,9 +119,9 @@ func (p *preemptor) candidates(ctx context.Context, c *cycle) (*framework.NodeTo
 
 // SelectVictimsOnNode returns whom of the possible victims the pod needs to be gone. It is called for
 // many nodes at once, each time with a state and a node of its own.
-func (p *preemptor) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget) ([]*v1.Pod, int, *fwk.Status) {
+func (p *preemptor) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
 	c := current(cs)
-	e, err := p.plugin.newEviction(c, info.Node().Name, p.lesser(pod, possible), pdbs)
+	e, err := p.plugin.newEviction(c, info.Node().Name, p.lesser(pod, possible), pdbs) //nolint:contextcheck // selectors are evaluated in memory
 	if err != nil {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
@@ -154,7 +154,7 @@ type plan struct {
 }
 
 // plan remembers what the pod gets on the node when the victims are gone.
-func (p *preemptor) plan(node string, e *eviction, victims []*v1.Pod) error {
+func (p *preemptor) plan(node string, e *eviction, victims []*corev1.Pod) error {
 	released := e.released(victims)
 	choice, fits, err := e.choose(func(o owner) bool { return !released.IsSuperset(o.claims) })
 	switch {
@@ -185,7 +185,7 @@ func (p *preemptor) waits(ctx context.Context, c *cycle) bool {
 	if !ok {
 		return false
 	}
-	if e, err := p.plugin.newRelease(c, to); err == nil {
+	if e, err := p.plugin.newRelease(c, to); err == nil { //nolint:contextcheck // as above
 		if _, fits, err := e.choose(func(owner) bool { return false }); err == nil && fits {
 			if len(e.owners) == 0 {
 				p.plugin.again(ctx, c.pod) // the last of them went during this attempt
@@ -198,7 +198,7 @@ func (p *preemptor) waits(ctx context.Context, c *cycle) bool {
 }
 
 // lesser returns the victims of lower priority than the pod.
-func (p *preemptor) lesser(pod *v1.Pod, possible []*preemption.DomainVictim) []*preemption.DomainVictim {
+func (p *preemptor) lesser(pod *corev1.Pod, possible []*preemption.DomainVictim) []*preemption.DomainVictim {
 	return slices.DeleteFunc(slices.Clone(possible), func(v *preemption.DomainVictim) bool {
 		return v.Priority() >= corev1helpers.PodPriority(pod)
 	})

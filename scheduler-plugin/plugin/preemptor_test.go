@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -16,7 +16,7 @@ func (c *cluster) important(name, class string, priority int32) {
 	c.tb.Helper()
 	c.create(ask(name, class, 1))
 	pod := newPod(name, name)
-	policy := v1.PreemptLowerPriority
+	policy := corev1.PreemptLowerPriority
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
 	c.create(pod)
 }
@@ -105,19 +105,19 @@ func TestNobodyIsEvicted(t *testing.T) {
 	for name, test := range map[string]struct {
 		args string
 		// pod is what the pod is like.
-		pod func(*v1.Pod)
+		pod func(*corev1.Pod)
 	}{
-		"when it is not asked for":  {"", func(*v1.Pod) {}},
-		"for a pod that must not":   {"preemption: Enabled", func(p *v1.Pod) { *p.Spec.PreemptionPolicy = v1.PreemptNever }},
-		"for a pod of low priority": {"preemption: Enabled", func(p *v1.Pod) { *p.Spec.Priority = 0 }},
-		"where the pod cannot run":  {"preemption: Enabled", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"no": "node"} }},
+		"when it is not asked for":  {"", func(*corev1.Pod) {}},
+		"for a pod that must not":   {"preemption: Enabled", func(p *corev1.Pod) { *p.Spec.PreemptionPolicy = corev1.PreemptNever }},
+		"for a pod of low priority": {"preemption: Enabled", func(p *corev1.Pod) { *p.Spec.Priority = 0 }},
+		"where the pod cannot run":  {"preemption: Enabled", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"no": "node"} }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, test.args, machines(t, "h100x2", 1)...)
 			low := fill(c, 2, 0)
 			c.create(ask("high", "3g.40gb", 1))
 			pod := newPod("high", "high")
-			priority, policy := int32(100), v1.PreemptLowerPriority
+			priority, policy := int32(100), corev1.PreemptLowerPriority
 			pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
 			test.pod(pod)
 			c.create(pod)
@@ -152,7 +152,7 @@ func TestOtherResources(t *testing.T) {
 	low := fill(c, 2, 0)
 	c.create(ask("high", "3g.40gb", 1))
 	pod := newPod("high", "high")
-	priority, policy := int32(100), v1.PreemptLowerPriority
+	priority, policy := int32(100), corev1.PreemptLowerPriority
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
 	pod.Spec.Containers[0].Resources.Requests["cpu"] = *newNode("").Status.Allocatable.Cpu()
 	c.create(pod)

@@ -98,7 +98,7 @@ func (p *Plugin) read(ctx context.Context, c *cycle, pending []*resourceapi.Reso
 			c.alternatives = append(c.alternatives, len(request.FirstAvailable) > 0)
 		}
 	}
-	d, err := p.shared.reader.Read(pending)
+	d, err := p.shared.reader.Read(pending) //nolint:contextcheck // selectors are evaluated in memory
 	if err != nil {
 		// Whatever is wrong with the claims the in-tree plugin says it.
 		klog.FromContext(ctx).V(4).Info("Claims are left to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync"
 
-	v1 "k8s.io/api/core/v1"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,8 +68,8 @@ func (p *promises) end(pod types.UID) {
 func (p *promises) follow(h fwk.Handle) error {
 	_, err := h.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, after any) {
-			was, _ := before.(*v1.Pod)
-			is, _ := after.(*v1.Pod)
+			was, _ := before.(*corev1.Pod)
+			is, _ := after.(*corev1.Pod)
 			if was == nil || is == nil {
 				return
 			}
@@ -82,7 +82,7 @@ func (p *promises) follow(h fwk.Handle) error {
 			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = last.Obj
 			}
-			if pod, ok := object.(*v1.Pod); ok {
+			if pod, ok := object.(*corev1.Pod); ok {
 				p.end(pod.UID)
 			}
 		},
@@ -103,7 +103,7 @@ func (e *eviction) results(pod types.UID, choice fit.Choice) []resourceapi.Devic
 				Request: e.asked.Requests[r].Name, Driver: e.node.Driver, Pool: e.node.Pool, Device: e.node.Devices[device].Name,
 			}
 			if e.node.Fit.Devices[device].Use.Shape.Shared() && a.Shares != nil {
-				result.ShareID, result.ConsumedCapacity = &pod, consumed(e.node.Driver, a.Shares[device])
+				result.ShareID, result.ConsumedCapacity = &pod, consumed(a.Shares[device])
 			}
 			results = append(results, result)
 		}
@@ -112,7 +112,7 @@ func (e *eviction) results(pod types.UID, choice fit.Choice) []resourceapi.Devic
 }
 
 // consumed is the inverse of wire.Share.
-func consumed(driver string, s gpu.Share) map[resourceapi.QualifiedName]resource.Quantity {
+func consumed(s gpu.Share) map[resourceapi.QualifiedName]resource.Quantity {
 	return map[resourceapi.QualifiedName]resource.Quantity{
 		wire.Memory:  *resource.NewQuantity(int64(s.MemoryBytes), resource.BinarySI),
 		wire.Shares:  *resource.NewQuantity(int64(s.Shares), resource.DecimalSI),

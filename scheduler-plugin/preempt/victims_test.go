@@ -85,7 +85,7 @@ func TestVictims(t *testing.T) {
 		no     bool
 	}{
 		"nobody when it fits": {
-			fill: func(n *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
+			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(Holder{}, 0, whole)}
 			},
 			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, whole) },
@@ -124,14 +124,14 @@ func TestVictims(t *testing.T) {
 			want:   []int{1, 2, 3},
 		},
 		"protected ones last": {
-			fill: func(n *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
+			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(Holder{Protected: true}, 0, whole), hold(Holder{Priority: 9}, 1, whole)}
 			},
 			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, whole) },
 			want:   []int{1},
 		},
 		"one share of a shared GPU": {
-			fill: func(n *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
+			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				share := func(u gpu.Use) bool { return u.Shape == gpu.TimeShare }
 				all := []Holder{hold(Holder{Priority: 9}, 1, whole)}
 				for range 4 {
@@ -145,14 +145,14 @@ func TestVictims(t *testing.T) {
 			want: []int{4},
 		},
 		"a claim of two GPUs takes both back": {
-			fill: func(n *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
+			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(hold(Holder{}, 0, whole), 1, whole)}
 			},
 			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 2, whole) },
 			want:   []int{0},
 		},
 		"nobody when others are in the way": {
-			fill: func(n *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
+			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				hold(Holder{}, 0, whole) // of higher priority: no holder
 				return []Holder{hold(Holder{}, 1, whole)}
 			},

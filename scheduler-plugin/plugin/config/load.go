@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -79,11 +80,7 @@ func (a *TesseraDynamicResourcesArgs) validate() error {
 	if slices.Contains(a.Drivers, "") {
 		all = append(all, errors.New("drivers: a name is empty"))
 	}
-	for name, weight := range a.Weights.Profiles {
-		if math.IsNaN(weight) || math.IsInf(weight, 0) || weight < 0 {
-			all = append(all, fmt.Errorf("weights.profiles: %s: %v is not a share", name, weight))
-		}
-	}
+	all = append(all, a.Weights.validate())
 	if a.Candidates < 1 {
 		all = append(all, fmt.Errorf("candidates: %d is less than 1", a.Candidates))
 	}
@@ -98,6 +95,16 @@ func (a *TesseraDynamicResourcesArgs) validate() error {
 	}
 	if a.BindingTimeout.Duration < time.Second {
 		all = append(all, fmt.Errorf("bindingTimeout: %s is less than a second", a.BindingTimeout.Duration))
+	}
+	return errors.Join(all...)
+}
+
+func (w Weights) validate() error {
+	var all []error
+	for _, name := range slices.Sorted(maps.Keys(w.Profiles)) {
+		if weight := w.Profiles[name]; math.IsNaN(weight) || math.IsInf(weight, 0) || weight < 0 {
+			all = append(all, fmt.Errorf("weights.profiles: %s: %v is not a share", name, weight))
+		}
 	}
 	return errors.Join(all...)
 }
