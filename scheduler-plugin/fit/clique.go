@@ -3,13 +3,14 @@ package fit
 import "cmp"
 
 // Clique is an NVLink domain that spans nodes, as far as it matters to a group of pods that want to share
-// one: which nodes belong to it says GPU.Clique. A node counts as free when all of its GPUs are idle.
+// one: which nodes belong to it says GPU.Clique. It is counted in places for one pod each: nodes of which all
+// GPUs are idle, or as many idle GPUs of one node as a pod takes.
 type Clique struct {
 	// Name is the clique's, as in GPU.Clique.
 	Name string
 	// Members is how many pods of the group have a node in the clique already.
 	Members int
-	// Free is the number of its nodes that are free.
+	// Free is the number of its places that are free.
 	Free int
 }
 
