@@ -18,7 +18,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	}
 	c := current(cs)
 	if c == nil {
-		return p.DynamicResources.PostFilter(ctx, cs, pod, statuses)
+		return p.clear(ctx, cs, pod, statuses)
 	}
 	if c.narrowed {
 		p.metrics.misses.WithLabelValues(missNarrowed).Inc()
@@ -29,6 +29,21 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	result, status := p.deallocate(ctx, c, pod, statuses)
 	if !status.IsSuccess() && p.preemptor.may(c) {
 		return p.preemptor.preempt(ctx, cs, c)
+	}
+	return result, status
+}
+
+// clear has the in-tree plugin give back or delete what an earlier attempt left behind. When that is a claim for
+// extended resources that was created and never allocated, as after a crash, its end is no event for which
+// the in-tree plugin tries the pod again: the pod would wait for minutes.
+func (p *Plugin) clear(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	left, err := p.special(pod)
+	if err != nil {
+		return nil, fwk.AsStatus(err)
+	}
+	result, status := p.DynamicResources.PostFilter(ctx, cs, pod, statuses)
+	if len(left) > 0 && status.IsRejected() {
+		p.again(ctx, pod)
 	}
 	return result, status
 }
