@@ -17,7 +17,7 @@ LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godo
 FUZZTIME     ?= 30s
 
 # What needs root and the lab's programs stands apart from what runs anywhere.
-INTEGRATION := ./e2e/agent ./e2e/lab
+INTEGRATION := ./e2e/agent ./e2e/lab ./e2e/scheduler
 SUITE       := ./e2e/suite
 UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE)))
 

@@ -1,0 +1,200 @@
+package scheduler
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	fwk "k8s.io/kube-scheduler/framework"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
+)
+
+// seam is told of every place that a scheduler passes: "before Reserve", "after Reserve" for the plugin's
+// extension points, "before PUT resourceclaims/status" for a write that is not sent yet, "after PUT
+// resourceclaims/status" for one that has an answer. An error takes the place of the answer to a write; in
+// other places it is of no effect. It may be called from many goroutines at once.
+type seam func(place string) error
+
+// untouched leaves the scheduler alone.
+func untouched(string) error { return nil }
+
+// at returns a seam that acts at the n-th passage of the place, counted from 1.
+func at(place string, n int, act func() error) seam {
+	var mu sync.Mutex
+	passed := 0
+	return func(here string) error {
+		if here != place {
+			return nil
+		}
+		mu.Lock()
+		passed++
+		now := passed == n
+		mu.Unlock()
+		if now {
+			return act()
+		}
+		return nil
+	}
+}
+
+// all returns a seam of several, of which the first error counts.
+func all(seams ...seam) seam {
+	return func(place string) error {
+		for _, s := range seams {
+			if err := s(place); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+// transport tells the seam of writes.
+type transport struct {
+	next http.RoundTripper
+	seam seam
+}
+
+// RoundTrip sends the request, unless the seam says otherwise.
+func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	write := writeOf(r)
+	if write == "" {
+		return t.next.RoundTrip(r)
+	}
+	if err := t.seam("before " + write); err != nil {
+		return refusal(r, err)
+	}
+	response, err := t.next.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.seam("after " + write); err != nil {
+		_ = response.Body.Close()
+		return refusal(r, err)
+	}
+	return response, nil
+}
+
+// writeOf names a write to an object of a namespace, such as "PUT resourceclaims/status"; it is empty for
+// anything else.
+func writeOf(r *http.Request) string {
+	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	i := slices.Index(path, "namespaces")
+	if r.Method == http.MethodGet || i < 0 || len(path) < i+3 {
+		return ""
+	}
+	write := r.Method + " " + path[i+2]
+	if len(path) > i+4 {
+		write += "/" + path[i+4]
+	}
+	return write
+}
+
+// refusal is the answer of an API server that refuses for the reason, or, where the error is none of an
+// API server, that of a broken connection.
+func refusal(r *http.Request, err error) (*http.Response, error) {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return nil, err
+	}
+	said := status.Status()
+	said.Kind, said.APIVersion = "Status", "v1"
+	text, err := json.Marshal(said)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Response{
+		StatusCode: int(said.Code), Status: http.StatusText(int(said.Code)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)), Request: r,
+	}, nil
+}
+
+// watched is our plugin, which tells the seam of its extension points.
+type watched struct {
+	*plugin.Plugin
+	seam seam
+}
+
+var (
+	_ fwk.PreScorePlugin = (*watched)(nil)
+	_ fwk.PostBindPlugin = (*watched)(nil)
+)
+
+// registry offers our plugin, watched.
+func registry(s seam) frameworkruntime.Registry {
+	factory := plugin.NewFactory()
+	return frameworkruntime.Registry{plugin.Name: func(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
+		made, err := factory.New(ctx, args, h)
+		if err != nil {
+			return nil, err
+		}
+		ours, ok := made.(*plugin.Plugin)
+		if !ok {
+			return nil, fmt.Errorf("watch the plugin: it is a %T", made)
+		}
+		return &watched{ours, s}, nil
+	}}
+}
+
+// pass tells the seam that an extension point begins; the function returned tells it of the end.
+func (w *watched) pass(point string) func() {
+	_ = w.seam("before " + point)
+	return func() { _ = w.seam("after " + point) }
+}
+
+func (w *watched) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	defer w.pass("PreFilter")()
+	return w.Plugin.PreFilter(ctx, cs, pod, nodes)
+}
+
+func (w *watched) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node fwk.NodeInfo) *fwk.Status {
+	defer w.pass("Filter")()
+	return w.Plugin.Filter(ctx, cs, pod, node)
+}
+
+func (w *watched) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	defer w.pass("PostFilter")()
+	return w.Plugin.PostFilter(ctx, cs, pod, nodes)
+}
+
+func (w *watched) PreScore(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) *fwk.Status {
+	defer w.pass("PreScore")()
+	return w.Plugin.PreScore(ctx, cs, pod, nodes)
+}
+
+func (w *watched) Score(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node fwk.NodeInfo) (int64, *fwk.Status) {
+	defer w.pass("Score")()
+	return w.Plugin.Score(ctx, cs, pod, node)
+}
+
+func (w *watched) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	defer w.pass("Reserve")()
+	return w.Plugin.Reserve(ctx, cs, pod, node)
+}
+
+func (w *watched) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) {
+	defer w.pass("Unreserve")()
+	w.Plugin.Unreserve(ctx, cs, pod, node)
+}
+
+func (w *watched) PreBind(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
+	defer w.pass("PreBind")()
+	return w.Plugin.PreBind(ctx, cs, pod, node)
+}
+
+// PostBind is where the plugin has nothing to do.
+func (w *watched) PostBind(context.Context, fwk.CycleState, *corev1.Pod, string) {
+	w.pass("PostBind")()
+}
