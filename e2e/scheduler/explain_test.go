@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
@@ -26,6 +27,8 @@ type walk struct {
 	profile schedulerconfig.KubeSchedulerProfile
 	// seen is what the scheduler knows.
 	seen informers.SharedInformerFactory
+	// client is whom the explanation is asked of.
+	client kubernetes.Interface
 	// running are the names of the pods that are bound.
 	running []string
 	// nodes is how many nodes there are.
@@ -44,7 +47,15 @@ func TestExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &walk{Rand: rand.New(rand.NewPCG(4, 200)), profile: loaded.Profiles[0], nodes: len(machines)}
+	access, err := connection(shared.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &walk{client: client, Rand: rand.New(rand.NewPCG(4, 200)), profile: loaded.Profiles[0], nodes: len(machines)}
 	w.seen, _ = schedule(t, untouched)
 	for state := range states {
 		for len(w.running) > 0 && w.IntN(100) < 40 {
@@ -74,7 +85,7 @@ func (w *walk) step(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := explain.Simulate(t.Context(), shared.Client, w.profile, p)
+	said, err := explain.Simulate(t.Context(), w.client, w.profile, p)
 	if err != nil {
 		t.Fatal(err)
 	}

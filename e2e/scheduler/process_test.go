@@ -40,7 +40,7 @@ type task struct {
 	Identity string
 	// Kill is the place where the process ends as by kill -9, at the Nth passage.
 	Kill string
-	Nth  int
+	Nth  int64
 	// Fail has the first write of this name fail.
 	Fail string
 }
@@ -73,7 +73,7 @@ func perform(ctx context.Context, text string) error {
 	if err := json.Unmarshal([]byte(text), &todo); err != nil {
 		return err
 	}
-	access, err := clientcmd.BuildConfigFromFlags("", todo.Kubeconfig)
+	access, err := connection(todo.Kubeconfig)
 	if err != nil {
 		return err
 	}
@@ -86,6 +86,17 @@ func perform(ctx context.Context, text string) error {
 		return nil
 	}
 	return lead(ctx, access, todo.Identity, s.Run)
+}
+
+// connection returns access to the API server as an administrator without a rate limit.
+func connection(kubeconfig string) (*rest.Config, error) {
+	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	access.QPS = -1
+	access.ContentType, access.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf,application/json"
+	return access, nil
 }
 
 // die ends the process at once.
@@ -131,8 +142,6 @@ func newScheduler(ctx context.Context, access *rest.Config, s seam) (*scheduler.
 	if err != nil {
 		return nil, nil, err
 	}
-	access = rest.CopyConfig(access)
-	access.QPS = -1
 	access.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next, s} })
 	client, err := kubernetes.NewForConfig(rest.AddUserAgent(access, "scheduler"))
 	if err != nil {
@@ -178,7 +187,7 @@ func configuration() (*schedulerconfig.KubeSchedulerConfiguration, error) {
 // returns its informers.
 func schedule(t *testing.T, s seam) (informers.SharedInformerFactory, func()) {
 	t.Helper()
-	access, err := clientcmd.BuildConfigFromFlags("", shared.Kubeconfig)
+	access, err := connection(shared.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
 	}

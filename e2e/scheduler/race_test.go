@@ -74,17 +74,8 @@ func TestFailingWrites(t *testing.T) {
 	late := func() error { return apierrors.NewServerTimeout(schema.GroupResource{}, "update", 0) }
 	for _, write := range []string{"PUT resourceclaims", "POST resourceclaims", "PUT resourceclaims/status", "PATCH pods/status", "POST pods/binding"} {
 		t.Run(write, func(t *testing.T) {
-			passed := 0
-			var mu sync.Mutex
-			count := func(place string) error {
-				mu.Lock()
-				defer mu.Unlock()
-				if place == "before "+write {
-					passed++
-				}
-				return nil
-			}
-			_, stop := schedule(t, all(count,
+			written := &count{place: "before " + write}
+			_, stop := schedule(t, all(written.seam,
 				at("before "+write, 1, conflict), at("before "+write, 2, conflict), at("before "+write, 3, internal),
 				at("before "+write, 4, broken), at("before "+write, 5, late), at("after "+write, 2, broken)))
 			defer stop()
@@ -92,8 +83,8 @@ func TestFailingWrites(t *testing.T) {
 			bound(t, pods)
 			audit(t)
 			nothingAssumed(t)
-			if passed < 7 {
-				t.Errorf("%d writes, want at least 7: six fail", passed)
+			if got := written.passed.Load(); got < 7 {
+				t.Errorf("%d writes, want at least 7: six fail", got)
 			}
 		})
 	}
@@ -108,18 +99,13 @@ func TestClaimChangesBeforeItIsAllocated(t *testing.T) {
 		_, err := shared.Client.ResourceV1().ResourceClaims(namespace).Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}
-	written := 0
-	schedule(t, all(at("before PUT resourceclaims/status", 1, label), func(place string) error {
-		if place == "before PUT resourceclaims/status" {
-			written++
-		}
-		return nil
-	}))
+	written := &count{place: "before PUT resourceclaims/status"}
+	schedule(t, all(written.seam, at(written.place, 1, label)))
 	run(t, "a", wholeClass, 2)
 	bound(t, 1)
 	audit(t)
-	if written != 2 {
-		t.Errorf("the allocation was written %d times, want 2", written)
+	if got := written.passed.Load(); got != 2 {
+		t.Errorf("the allocation was written %d times, want 2", got)
 	}
 	nothingAssumed(t)
 }

@@ -10,7 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -31,22 +31,27 @@ type seam func(place string) error
 func untouched(string) error { return nil }
 
 // at returns a seam that acts at the n-th passage of the place, counted from 1.
-func at(place string, n int, act func() error) seam {
-	var mu sync.Mutex
-	passed := 0
+func at(place string, n int64, act func() error) seam {
+	var passed atomic.Int64
 	return func(here string) error {
-		if here != place {
-			return nil
-		}
-		mu.Lock()
-		passed++
-		now := passed == n
-		mu.Unlock()
-		if now {
+		if here == place && passed.Add(1) == n {
 			return act()
 		}
 		return nil
 	}
+}
+
+// count counts how often a place is passed.
+type count struct {
+	place  string
+	passed atomic.Int64
+}
+
+func (c *count) seam(place string) error {
+	if place == c.place {
+		c.passed.Add(1)
+	}
+	return nil
 }
 
 // all returns a seam of several, of which the first error counts.
