@@ -48,12 +48,12 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 // candidates returns the nodes of the group's clique, the best ones beside them, and then of those that fit
 // does not decide the emptiest. The clique's are never left out, the others only make the number up.
 func (p *Plugin) candidates(c *cycle, check *nodeCheck, delegated []string) sets.Set[string] {
-	names := sets.New(c.near.UnsortedList()...)
-	for _, name := range c.order.Best(p.args.Candidates, check.allows) {
-		if len(names) < p.args.Candidates {
-			names.Insert(name)
-		}
+	best := c.order.Best(p.args.Candidates, check.allows)
+	if len(c.near) > 0 {
+		best = slices.DeleteFunc(best, c.near.Has)
+		best = append(c.near.UnsortedList(), best[:min(len(best), max(p.args.Candidates-len(c.near), 0))]...)
 	}
+	names := sets.New(best...)
 	p.emptiest(delegated)
 	for _, name := range delegated {
 		if len(names) >= p.args.Candidates {
