@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
@@ -35,14 +36,13 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 
 // clear has the in-tree plugin give back or delete what an earlier attempt left behind. When that is a claim for
 // extended resources that was created and never allocated, as after a crash, its end is no event for which
-// the in-tree plugin tries the pod again: the pod would wait for minutes.
+// the in-tree plugin tries the pod again: the pod would wait for minutes. An attempt that begins before the
+// end is observed is told that the claim is not there, or has changed.
 func (p *Plugin) clear(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	left, err := p.special(pod)
-	if err != nil {
-		return nil, fwk.AsStatus(err)
-	}
 	result, status := p.DynamicResources.PostFilter(ctx, cs, pod, statuses)
-	if len(left) > 0 && status.IsRejected() {
+	done := status.IsRejected() && len(status.Reasons()) > 0
+	outdated := apierrors.IsNotFound(status.AsError()) || apierrors.IsConflict(status.AsError())
+	if len(p.backed(pod)) > 0 && (done || outdated) {
 		p.again(ctx, pod)
 	}
 	return result, status

@@ -1,0 +1,31 @@
+package plugin_test
+
+import (
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// TestClaimLeftByACrash has a scheduler begin with a claim for extended resources that was created before a
+// crash and never allocated.
+func TestClaimLeftByACrash(t *testing.T) {
+	pod := wants("a", "nvidia.com/mig-1g.10gb", 1)
+	pod.UID = "uid-of-a"
+	claim := ask("a-extended-resources", "1g.10gb", 1)
+	claim.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
+	claim.Finalizers = []string{resourceapi.Finalizer}
+	claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}
+	c := newCluster(t, "", slices.Concat(machines(t, "h100x2", 1), []runtime.Object{claim, pod})...)
+	c.bound("a")
+	status := c.pod("a").Status.ExtendedResourceClaimStatus
+	if status == nil || status.ResourceClaimName == claim.Name {
+		t.Fatalf("the pod has %+v, want a new claim", status)
+	}
+	if got := devices(c.claim(status.ResourceClaimName)); len(got) != 1 {
+		t.Errorf("the pod holds %q, want one device", got)
+	}
+}
