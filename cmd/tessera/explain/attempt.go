@@ -54,7 +54,7 @@ func (d *dryRun) try(ctx context.Context, pod *corev1.Pod) (Explanation, bool, e
 // well: most of them are closed to the pod.
 func (a *attempt) look(ctx context.Context, info fwk.NodeInfo, result *fwk.PreFilterResult, before *fwk.Status) Node {
 	v := Node{Name: info.Node().Name}
-	report, concerned := a.plugin.Report(a.state, v.Name)
+	report, concerned := a.plugin.Report(a.state, v.Name) //nolint:contextcheck // what selectors say is bounded by their cost, and remembered
 	if concerned {
 		v.Reason = report.Reason
 	}
