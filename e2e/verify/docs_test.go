@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	clusterflags "github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
@@ -172,7 +173,9 @@ func understand(line string) error {
 	var flags clusterflags.Flags
 	top := &cobra.Command{Use: "tessera"}
 	flags.Add(top.PersistentFlags())
-	top.AddCommand(gpus.Command(&flags), claims.Command(&flags), mig.Command(&flags), check.Command(), bundle.Command(&flags), version.Command(&flags))
+	top.AddCommand(
+		gpus.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
+		check.Command(), bundle.Command(&flags), version.Command(&flags))
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
 	if err != nil {
