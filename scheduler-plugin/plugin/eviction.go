@@ -117,15 +117,24 @@ func (e *eviction) released(pods []*corev1.Pod) sets.Set[types.UID] {
 	return claims
 }
 
-// newEviction returns what the possible victims hold on the node.
-func (p *Plugin) newEviction(c *cycle, node string, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget) (*eviction, error) {
-	n, ok := p.shared.index.Node(node)
+// evictionOn returns an eviction from the node, still without holders.
+func (p *Plugin) evictionOn(node string, c *cycle) (*eviction, error) {
+	published, ok := p.shared.index.Node(node)
 	if !ok {
 		return nil, fmt.Errorf("nothing is published on %s", node)
 	}
-	e := &eviction{node: n.For(c.pod.UID)}
-	var err error
-	if e.asked, err = c.demand.On(e.node); err != nil {
+	n := published.For(c.pod.UID)
+	asked, err := c.demand.On(n)
+	if err != nil {
+		return nil, err
+	}
+	return &eviction{node: n, asked: asked}, nil
+}
+
+// newEviction returns what the possible victims hold on the node.
+func (p *Plugin) newEviction(c *cycle, node string, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget) (*eviction, error) {
+	e, err := p.evictionOn(node, c)
+	if err != nil {
 		return nil, err
 	}
 	of := map[types.UID]*preemption.DomainVictim{}
@@ -159,13 +168,8 @@ func (p *Plugin) newEviction(c *cycle, node string, possible []*preemption.Domai
 
 // newRelease returns what is still held of what a promise waits for.
 func (p *Plugin) newRelease(c *cycle, to promise) (*eviction, error) {
-	n, ok := p.shared.index.Node(to.node)
-	if !ok {
-		return nil, fmt.Errorf("nothing is published on %s", to.node)
-	}
-	e := &eviction{node: n.For(c.pod.UID)}
-	var err error
-	if e.asked, err = c.demand.On(e.node); err != nil {
+	e, err := p.evictionOn(to.node, c)
+	if err != nil {
 		return nil, err
 	}
 	for _, h := range e.node.Held {
