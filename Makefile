@@ -9,7 +9,7 @@ GO    ?= go
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/tools e2e/oracle e2e/promql e2e/upstream $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+MODULES      := . e2e/tools e2e/tools/crds e2e/oracle e2e/promql e2e/upstream $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 # The linters that do not read what is imported too: of e2e/upstream that is the whole API server, 6 GB.
@@ -17,8 +17,8 @@ LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godo
 FUZZTIME     ?= 30s
 
 # What needs root and the lab's programs stands apart from what runs anywhere.
-INTEGRATION := ./e2e/agent ./e2e/lab ./e2e/scheduler
-SUITE       := ./e2e/suite
+INTEGRATION := ./e2e/agent ./e2e/installer ./e2e/installer/lifecycle ./e2e/lab ./e2e/scheduler
+SUITE       := ./e2e/suite ./e2e/installation
 UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE)))
 
 ##@ Every day
@@ -59,11 +59,15 @@ test: lab ## everything: test-unit and test-integration with -race, then test-la
 
 .PHONY: test-integration
 test-integration: lab ## the real agent with a client in kubelet's place, and the lab itself (root)
-	$(GO) test $(RACE) -timeout 20m -count=1 $(INTEGRATION)
+	$(GO) test $(RACE) -timeout 40m -count=1 $(INTEGRATION)
 
 .PHONY: test-lab
 test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
-	$(GO) test -v -timeout 45m -count=1 $(SUITE) -args -ginkgo.v -ginkgo.no-color
+	$(GO) test -v -timeout 45m -count=1 -p 1 $(SUITE) -args -ginkgo.v -ginkgo.no-color -ginkgo.label-filter='!long'
+
+.PHONY: test-long
+test-long: lab ## the faults that take minutes each: the installer killed at every step, the API server away over an upgrade (root)
+	$(GO) test -v -timeout 60m -count=1 ./e2e/installation -args -ginkgo.v -ginkgo.no-color -ginkgo.label-filter='long || install'
 
 .PHONY: test-upstream
 test-upstream: lab ## kubernetes' own cases for the scheduler, with our plugin in the in-tree one's place (root)
@@ -74,7 +78,7 @@ fuzz: ## fuzz every Fuzz function for FUZZTIME each
 	@grep -roE --include='*_test.go' '^func Fuzz\w+' . | sed -E 's|^\./(.*)/[^/]*:func (Fuzz\w+)|\1 \2|' | sort | \
 	while read -r folder name; do \
 		echo "== $$name in $$folder, $(FUZZTIME)"; \
-		$(GO) test "./$$folder" -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' || exit 1; \
+		$(GO) test "./$$folder" -run '^$$' -fuzz "^$$name\$$" -fuzztime '$(FUZZTIME)' -fuzzminimizetime 200x || exit 1; \
 	done
 
 .PHONY: verify
@@ -127,8 +131,16 @@ $(LINT):
 ##@ A cluster on this machine
 
 .PHONY: demo
-demo: ## a cluster with fake GPUs, Tessera in it, every example run and explained (root)
+demo: ## bare nodes with fake GPUs become ready through the chart, every example runs and is explained (root)
 	$(GO) run ./e2e/demo up
+
+.PHONY: demo-upgrade
+demo-upgrade: ## a new driver for the demo's nodes: plan, canary, drain, swap, and a rollback where it fails (root)
+	$(GO) run ./e2e/demo upgrade
+
+.PHONY: demo-health
+demo-health: ## a GPU falls ill under a pod: who is told, the replacement, the reset and the return (root)
+	$(GO) run ./e2e/demo health
 
 .PHONY: demo-down
 demo-down: ## end the demo's cluster; twice is fine
@@ -154,6 +166,8 @@ bench: ## every bench, one after the other, on a machine that does nothing else 
 	@$(MAKE) bench-placement
 	@$(MAKE) bench-topology
 	@$(MAKE) bench-scheduler
+	@$(MAKE) bench-installer
+	@$(MAKE) bench-health
 
 .PHONY: bench-node
 bench-node: lab ## the agent: latency, memory, idle cost, restarts, upgrades (root)
@@ -178,6 +192,17 @@ bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that dec
 		-compare-workloads '$(if $(FULL),^Partitionable(Backtracking)?/(half|full)_(500|1000)nodes$$,^Partitionable(Backtracking)?/half_500nodes$$)'
 	bin/bench/scheduler -upstream bin/bench/upstream.jsonl $(if $(FULL),-nodes 1000) $(BENCHFLAGS)
 
+.PHONY: bench-installer
+bench-installer: lab ## the installer with 1,000 simulated nodes: requests, memory, reconciles; FULL=1 also at rest on 5,000 (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/installer
+	bin/bench/installer $(BENCHFLAGS)
+	$(if $(FULL),bin/bench/installer -settled -nodes 5000 $(BENCHFLAGS))
+
+.PHONY: bench-health
+bench-health: lab ## a sick GPU: from the fault to the taint and to kubelet, what watching and a storm of events cost (root)
+	$(GO) build -o bin/bench/ ./e2e/bench/health
+	bin/bench/health $(BENCHFLAGS)
+
 .PHONY: bench-placement
 bench-placement: ## MIG placement policies over simulated demand; FULL=1 all of it, OPENB=<folder> a trace
 	$(GO) build -o bin/bench/ ./e2e/bench/placement
@@ -189,7 +214,7 @@ bench-topology: ## sets of whole GPUs over simulated demand: the quality of thei
 	bin/bench/topology $(BENCHFLAGS)
 
 .PHONY: push
-push: ## build the images and push them: REGISTRY=registry.example.com/tessera [TAG=dev]
+push: ## build the images, push them, write values and overlay into bin/deploy: REGISTRY=registry.example.com/tessera [TAG=dev]
 	@[ -n "$(REGISTRY)" ] || { echo "name the registry: make push REGISTRY=registry.example.com/tessera TAG=v1"; exit 2; }
 	$(GO) run ./deployments/images -push $(REGISTRY) -tag $(or $(TAG),dev)
 

@@ -60,17 +60,20 @@ func (g GPU) AllUses() []Use {
 // serves reports whether the hardware can serve the shape without a reset. Of a GPU that was lost
 // before it was ever read, nothing is known, and nothing can be promised.
 func (g GPU) serves(shape Shape) bool {
+	if shape == VFIO {
+		return g.IOMMUGroup != ""
+	}
 	if g.UUID == "" {
 		return false
 	}
 	switch shape {
 	case MIG:
 		return g.TogglesMIG() || g.Mode == ModeEnabled
-	case Whole, TimeShare, MPS, VFIO:
+	case Whole, TimeShare, MPS:
 		return g.TogglesMIG() || g.Mode != ModeEnabled
 	case Monitor:
 		return true
-	case None:
+	case None, VFIO:
 	}
 	return false
 }

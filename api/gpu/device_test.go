@@ -18,9 +18,9 @@ var everyShape = []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.VFI
 // mode, from Hopper on all of them.
 func TestModes(t *testing.T) {
 	t.Parallel()
-	notMIG := []gpu.Shape{gpu.TimeShare, gpu.MPS, gpu.Whole, gpu.VFIO, gpu.Monitor}
+	notMIG := []gpu.Shape{gpu.TimeShare, gpu.MPS, gpu.Whole, gpu.Monitor}
 	onlyMIG := []gpu.Shape{gpu.MIG, gpu.Monitor}
-	all := []gpu.Shape{gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Whole, gpu.VFIO, gpu.Monitor}
+	all := []gpu.Shape{gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Whole, gpu.Monitor}
 	tests := []struct {
 		machine string
 		mode    gpu.Mode
@@ -54,6 +54,10 @@ func TestModes(t *testing.T) {
 	bare := gpu.GPU{UUID: "GPU-1", ComputeMajor: 9, Mode: gpu.ModeEnabled}
 	if diff := cmp.Diff([]gpu.Use{whole(gpu.Monitor)}, bare.Uses(gpu.Offer{Shapes: everyShape})); diff != "" {
 		t.Errorf("a GPU with MIG on, of which no profile is known (-want +got):\n%s", diff)
+	}
+	sandbox := gpu.GPU{PCI: "0000:1b:00.0", IOMMUGroup: "31"}
+	if diff := cmp.Diff([]gpu.Use{whole(gpu.VFIO)}, sandbox.Uses(gpu.Offer{Shapes: everyShape})); diff != "" {
+		t.Errorf("a GPU without a driver, with an IOMMU group (-want +got):\n%s", diff)
 	}
 	silent := gpu.GPU{PCI: "0000:1b:00.0", Lost: true}
 	if got := silent.Uses(gpu.Offer{Shapes: everyShape}); len(got) != 0 {

@@ -26,7 +26,7 @@ type GPU struct {
 	// Index is NVML's index and the position in Node.GPUs; Minor is N in /dev/nvidiaN.
 	Index int `json:"index"`
 	Minor int `json:"minor"`
-	// UUID is GPU-….
+	// UUID is GPU-…; empty where the GPU is read without its driver, for virtual machines.
 	UUID string `json:"uuid"`
 	// Product, Brand and Architecture are NVML's names, such as "NVIDIA H100 80GB HBM3", "Nvidia",
 	// "Hopper".
@@ -55,6 +55,9 @@ type GPU struct {
 	NUMA int `json:"numa"`
 	// PCIeRoot is the PCIe root complex, such as pci0000:3a; empty when unknown.
 	PCIeRoot string `json:"pcieRoot,omitempty"`
+	// IOMMUGroup is the number of the GPU's IOMMU group, with which it can be given to a virtual machine; empty where it has none,
+	// or shares it with another card, and wherever the GPU is read through its driver.
+	IOMMUGroup string `json:"iommuGroup,omitempty"`
 	// Links holds the relation to every GPU of the node by index, LinkSelf at its own.
 	Links []Link `json:"links,omitempty"`
 	// Clique is clusterUUID.cliqueID of the NVLink fabric; empty without one.
@@ -62,6 +65,10 @@ type GPU struct {
 	// Lost reports that the GPU does not answer any more; the fields above are the last known ones. One
 	// that never answered has no UUID.
 	Lost bool `json:"lost,omitempty"`
+	// Faults are what is wrong with the GPU now, Warning or worse, the worst first.
+	Faults []Fault `json:"faults,omitempty"`
+	// Held, when set, says for which remedy the GPU is out of service: no new claims.
+	Held string `json:"held,omitempty"`
 }
 
 // Name returns the GPU's name in every object that Tessera writes: gpu- and the PCI address with

@@ -1,5 +1,7 @@
 package gpu
 
+import "slices"
+
 // Link is how two GPUs of a node reach each other: over NVLink, or the lowest common ancestor on
 // PCIe (nvmlDeviceGetTopologyCommonAncestor). Larger is closer.
 type Link int
@@ -71,4 +73,25 @@ func (g GPU) Link(index int) Link {
 		return LinkUnknown
 	}
 	return g.Links[index]
+}
+
+// ResetGroup returns the names of the GPUs that are reset together with the one named, itself included, in order of index; none when it is
+// not on the node. All of them must be idle for that. From Ampere on a GPU is reset alone; before, along with every GPU that it has NVLinks
+// to, directly or through others. Source: nvidia-smi(1), --gpu-reset.
+func (n Node) ResetGroup(name string) []string {
+	at := slices.IndexFunc(n.GPUs, func(g GPU) bool { return g.Name() == name })
+	if at < 0 {
+		return nil
+	}
+	islands := n.Islands()
+	if n.GPUs[at].ComputeMajor >= 8 || islands[at] < 0 {
+		return []string{name}
+	}
+	var group []string
+	for i, g := range n.GPUs {
+		if islands[i] == islands[at] {
+			group = append(group, g.Name())
+		}
+	}
+	return group
 }

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // linked returns a node of GPUs between which the pairs have one NVLink, reported by the first of
@@ -111,5 +112,40 @@ func TestNVLinks(t *testing.T) {
 		if l.NVLinks() != 0 || l >= gpu.NVLinks(1) {
 			t.Errorf("relation %d over PCIe counts as NVLinks", l)
 		}
+	}
+}
+
+// TestResetGroup checks who is reset along with a GPU: nobody from Ampere on, before that whoever is joined to it by NVLinks.
+func TestResetGroup(t *testing.T) {
+	t.Parallel()
+	for machine, want := range map[string][][]int{
+		"h100x8": {{0}, {1}, {2}, {3}, {4}, {5}, {6}, {7}},
+		"dgx1":   {{0, 1, 2, 3, 4, 5, 6, 7}, {0, 1, 2, 3, 4, 5, 6, 7}},
+		"t4x1":   {{0}},
+	} {
+		n := gputest.Node(t, machine)
+		for i, group := range want {
+			var names []string
+			for _, k := range group {
+				names = append(names, n.GPUs[k].Name())
+			}
+			if diff := cmp.Diff(names, n.ResetGroup(n.GPUs[i].Name())); diff != "" {
+				t.Errorf("%s, GPU %d (-want +got):\n%s", machine, i, diff)
+			}
+		}
+	}
+	pairs := gputest.Node(t, "dgx1") // as two islands, one link of which only its far end still reports
+	for i := range pairs.GPUs {
+		for k := range pairs.GPUs {
+			if i/2 != k/2 || i < k && i == 0 {
+				pairs.GPUs[i].Links[k] = gpu.LinkSystem
+			}
+		}
+	}
+	if got := pairs.ResetGroup(pairs.GPUs[1].Name()); len(got) != 2 || got[0] != pairs.GPUs[0].Name() {
+		t.Errorf("GPU 1 of a pair is reset with %v", got)
+	}
+	if got := pairs.ResetGroup("gpu-0"); got != nil {
+		t.Errorf("a GPU that is not there is reset with %v", got)
 	}
 }

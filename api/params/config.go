@@ -36,6 +36,8 @@ type GPUConfig struct {
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
 	// MPS asks for an MPS daemon of the claim's own.
 	MPS *MPS `json:"mps,omitempty"`
+	// Devices are device nodes of the node that the containers get as well; absent leaves what is set.
+	Devices []Extra `json:"devices,omitempty"`
 }
 
 // MIGConfig are the parameters of a MIG device.
@@ -43,6 +45,8 @@ type MIGConfig struct {
 	metav1.TypeMeta `json:",inline"`
 	// MPS asks for an MPS daemon of the claim's own.
 	MPS *MPS `json:"mps,omitempty"`
+	// Devices are device nodes of the node that the containers get as well; absent leaves what is set.
+	Devices []Extra `json:"devices,omitempty"`
 }
 
 // TimeSlicing is how long one context runs before the next.

@@ -165,6 +165,9 @@ func TestDecodeRefuses(t *testing.T) {
 		"NVIDIA: limits per device":     {strategy(`"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":{"0":"5Gi"}}`), "sharing.mpsConfig.defaultPerDevicePinnedMemoryLimit: Forbidden: is not offered: all devices of one MPS daemon have one limit: set defaultPinnedDeviceMemoryLimit"},
 		"NVIDIA: users in words":        {strategy(`"MPS","mpsConfig":{"multiUser":"yes"}`), "sharing.mpsConfig.multiUser: Invalid value: \"yes\": must be true or false"},
 		"NVIDIA: time slices on MIG":    {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":{}}`), "sharing.timeSlicingConfig: Forbidden: unknown field: the fields are strategy, mpsConfig"},
+		"an unknown extra":              {of("GPUConfig", `,"devices":["nvlink"]`), `devices: Invalid value: ["nvlink"]: must be a list of some of gds, gdrcopy, rdma, each at most once`},
+		"an extra twice":                {of("MIGConfig", `,"devices":["gds","gds"]`), "each at most once"},
+		"an extra in words":             {of("GPUConfig", `,"devices":"gds"`), "must be a list of some of"},
 		"NVIDIA: another version":       {`{"apiVersion":"resource.nvidia.com/v1","kind":"GpuConfig"}`, types},
 	}
 	for name, test := range tests {
@@ -207,6 +210,9 @@ func shapeOf(typ reflect.Type) any {
 	if typ.Kind() == reflect.Pointer {
 		return shapeOf(typ.Elem())
 	}
+	if typ.Kind() == reflect.Slice && typ.Elem().Kind() == reflect.String {
+		return Choices.String()
+	}
 	if typ.Kind() != reflect.Struct {
 		scalars := map[reflect.Kind]string{reflect.Int: Number.String(), reflect.Bool: Truth.String(), reflect.Int64: Size.String(), reflect.String: Choice.String()}
 		return scalars[typ.Kind()]
@@ -228,8 +234,8 @@ func shapeOf(typ reflect.Type) any {
 func TestReference(t *testing.T) {
 	t.Parallel()
 	rows := Reference()
-	if len(rows) != 24 {
-		t.Errorf("%d rows, want 24", len(rows))
+	if len(rows) != 26 {
+		t.Errorf("%d rows, want 26", len(rows))
 	}
 	want := Row{
 		APIVersion: APIVersion, Kind: GPUConfigKind, Name: "mps.activeThreadPercentage", Type: "integer", Unit: "percent",

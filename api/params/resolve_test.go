@@ -199,3 +199,28 @@ func FuzzResolve(f *testing.F) {
 		}
 	})
 }
+
+// Extras replace those that were said before; who does not mention them leaves them.
+func TestResolveExtras(t *testing.T) {
+	t.Parallel()
+	class := fromClass(of("GPUConfig", `,"devices":["gds","rdma"]`))
+	tests := map[string]struct {
+		claim string
+		want  Extras
+	}{
+		"not mentioned": {of("GPUConfig", `,"timeSlicing":{}`), ExtrasOf(GDS, RDMA)},
+		"null":          {of("GPUConfig", `,"devices":null`), ExtrasOf(GDS, RDMA)},
+		"others":        {of("GPUConfig", `,"devices":["gdrcopy"]`), ExtrasOf(GDRCopy)},
+		"none":          {of("GPUConfig", `,"devices":[]`), 0},
+		"of slices":     {of("MIGConfig", `,"devices":["gdrcopy"]`), ExtrasOf(GDS, RDMA)},
+	}
+	for name, test := range tests {
+		settings, err := Resolve([]resourceapi.DeviceAllocationConfiguration{class, fromClaim(test.claim)}, driver, "a", gpu.Whole)
+		if err != nil || settings.Extras != test.want {
+			t.Errorf("%s: %v, %v, want %v", name, settings.Extras.List(), err, test.want.List())
+		}
+	}
+	if got := ExtrasOf(RDMA, "none", GDS, GDS).List(); !slices.Equal(got, []Extra{GDS, RDMA}) {
+		t.Errorf("in another order: %v", got)
+	}
+}

@@ -25,7 +25,7 @@ type Kind struct {
 type Field struct {
 	Name string
 	Type Type
-	// Values are the texts that a Choice may be.
+	// Values are the texts that a Choice may be, and that a Choices may hold.
 	Values []string
 	// Least and Most are the bounds of a Number, and of a Size in bytes; both are allowed values.
 	Least, Most int64
@@ -51,6 +51,8 @@ const (
 	Object Type = iota
 	// Choice is one of several texts.
 	Choice
+	// Choices is a list of several texts, each at most once.
+	Choices
 	// Number is a whole number.
 	Number
 	// Truth is true or false.
@@ -68,6 +70,8 @@ func (t Type) String() string {
 		return "object"
 	case Choice, Size:
 		return "string"
+	case Choices:
+		return "array"
 	case Number:
 		return "integer"
 	case Truth:
@@ -95,6 +99,8 @@ func (f Field) Demand() string {
 		return "must be an object"
 	case Choice:
 		return "must be one of " + strings.Join(f.Values, ", ")
+	case Choices:
+		return "must be a list of some of " + strings.Join(f.Values, ", ") + ", each at most once"
 	case Number:
 		return fmt.Sprintf("must be a whole number from %d to %d", f.Least, f.Most)
 	case Truth:
@@ -137,8 +143,8 @@ func Kinds() []Kind {
 		Effect: "sets the GPU's time slice; the first claim of a shared GPU decides, the last one's end restores the default",
 	}
 	return []Kind{
-		{APIVersion: APIVersion, Name: GPUConfigKind, For: "GPUs given as a whole or shared", Fields: []Field{timeSlicing, ownMPS()}},
-		{APIVersion: APIVersion, Name: MIGConfigKind, For: "MIG devices", Fields: []Field{ownMPS()}},
+		{APIVersion: APIVersion, Name: GPUConfigKind, For: "GPUs given as a whole or shared", Fields: []Field{timeSlicing, ownMPS(), extras()}},
+		{APIVersion: APIVersion, Name: MIGConfigKind, For: "MIG devices", Fields: []Field{ownMPS(), extras()}},
 		{
 			APIVersion: NVIDIAAPIVersion, Name: NVIDIAGPUConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "GPUs given as a whole or shared",
 			Fields: []Field{sharing(
@@ -153,6 +159,14 @@ func Kinds() []Kind {
 			APIVersion: NVIDIAAPIVersion, Name: NVIDIAMIGConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "MIG devices",
 			Fields: []Field{sharing(nvidiaMPS())},
 		},
+	}
+}
+
+func extras() Field {
+	return Field{
+		Name: "devices", Type: Choices, Values: ExtraNames(), Default: "none",
+		Effect: "adds device nodes of the node to the containers: gds /dev/nvidia-fs* with /run/udev and /etc/cufile.json, gdrcopy /dev/gdrdrv, " +
+			"rdma /dev/infiniband/uverbs* and rdma_cm; refused where the node has none",
 	}
 }
 

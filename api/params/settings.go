@@ -14,6 +14,8 @@ type Settings struct {
 	TimeSlice string
 	// MPS are the limits of the claim's own MPS daemon.
 	MPS MPSSettings
+	// Extras are device nodes that the containers get beside those of the device.
+	Extras Extras
 }
 
 // MPSSettings are the limits of an MPS daemon.
@@ -46,9 +48,20 @@ func (c *GPUConfig) apply(s *Settings) {
 		s.TimeSlice = string(c.TimeSlicing.Interval)
 	}
 	c.MPS.apply(s)
+	s.extend(c.Devices)
 }
 
-func (c *MIGConfig) apply(s *Settings) { c.MPS.apply(s) }
+func (c *MIGConfig) apply(s *Settings) {
+	c.MPS.apply(s)
+	s.extend(c.Devices)
+}
+
+// extend replaces the extras by those of an entry that has the field.
+func (s *Settings) extend(extras []Extra) {
+	if extras != nil {
+		s.Extras = ExtrasOf(extras...)
+	}
+}
 
 func (m *MPS) apply(s *Settings) {
 	if m == nil {

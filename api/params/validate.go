@@ -69,6 +69,8 @@ func (f Field) permits(value any) bool {
 	case Choice:
 		text, ok := value.(string)
 		return ok && slices.Contains(f.Values, text)
+	case Choices:
+		return f.permitsAll(value)
 	case Number:
 		n, ok := value.(int64)
 		return ok && n >= f.Least && n <= f.Most
@@ -81,6 +83,23 @@ func (f Field) permits(value any) bool {
 	case Object, Refused:
 	}
 	return false
+}
+
+// permitsAll reports whether the value is a list of texts that are allowed, each at most once.
+func (f Field) permitsAll(value any) bool {
+	list, ok := value.([]any)
+	if !ok {
+		return false
+	}
+	seen := map[any]bool{}
+	for _, v := range list {
+		text, ok := v.(string)
+		if !ok || seen[text] || !slices.Contains(f.Values, text) {
+			return false
+		}
+		seen[text] = true
+	}
+	return true
 }
 
 // bytesOf returns the amount of memory that a text or a whole number stands for. It is false for what

@@ -1,8 +1,10 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +22,8 @@ func TestLoad(t *testing.T) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "tessera.dev/v1alpha1", Kind: "NodeConfig"},
 			NodeConfigSpec: NodeConfigSpec{
 				Shapes: []Shape{"gpu", "mig", "timeshare", "mps", "monitor"}, Shares: 10, DriverName: "gpu.tessera.dev", Attributes: "Compact",
-				Roots: Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
+				Health: HealthSpec{Quiet: &metav1.Duration{Duration: 5 * time.Minute}},
+				Roots:  Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
 			},
 		}
 		change(&c)
@@ -46,10 +49,15 @@ func TestLoad(t *testing.T) {
 		"another's name, compact": {header + "driverName: gpu.nvidia.com\nattributes: Compact\n", changed(func(c *NodeConfig) {
 			c.DriverName = NVIDIADriverName
 		})},
+		"health, in part": {header + "health: {evict: true}\n", changed(func(c *NodeConfig) { c.Health.Evict = true })},
 		"everything": {header + "shapes: [gpu]\nshares: 1000\nprofiles: []\ndriverName: gpu.example.com\nattributes: Full\n" +
+			"health: {evict: true, quiet: 1h, xids: [{code: 13, severity: Warning}, {code: 65535, severity: Fatal, remedy: Replace}]}\n" +
 			"roots: {host: /host, proc: /host/proc, sys: /host/sys, dev: /host, driver: /driver}\n", changed(func(c *NodeConfig) {
 			c.NodeConfigSpec = NodeConfigSpec{
 				Shapes: []Shape{ShapeGPU}, Shares: 1000, Profiles: []string{}, DriverName: "gpu.example.com", Attributes: Full,
+				Health: HealthSpec{Evict: true, Quiet: &metav1.Duration{Duration: time.Hour}, XIDs: []XIDRule{
+					{Code: 13, Severity: "Warning"}, {Code: 65535, Severity: "Fatal", Remedy: "Replace"},
+				}},
 				Roots: Roots{Host: "/host", Proc: "/host/proc", Sys: "/host/sys", Dev: "/host", Driver: "/driver"},
 			}
 		})},
@@ -87,7 +95,7 @@ func TestLoadRefuses(t *testing.T) {
 		"no shape":           {header + "shapes: []\n", "shapes: Required value: must name at least one of [gpu mig timeshare mps monitor]"},
 		"null shape":         {header + "shapes: null\n", "shapes: Required value"},
 		"unknown shape":      {header + "shapes: [gpu, slice]\n", `shapes[1]: Unsupported value: "slice": supported values: "gpu", "mig"`},
-		"not offered yet":    {header + "shapes: [vfio]\n", `shapes[0]: Unsupported value: "vfio": supported values: "gpu", "mig", "timeshare", "mps", "monitor"`},
+		"vfio with others":   {header + "shapes: [gpu, vfio]\n", "vfio must stand alone"},
 		"shape twice":        {header + "shapes: [mig, mig]\n", `shapes[1]: Duplicate value: "mig"`},
 		"no shares":          {header + "shares: 0\n", "shares: Invalid value: 0: must be between 1 and 1000, inclusive"},
 		"too many shares":    {header + "shares: 1001\n", "shares: Invalid value: 1001"},
@@ -97,17 +105,80 @@ func TestLoadRefuses(t *testing.T) {
 		"long driver name":   {header + "driverName: " + strings.Repeat("a", 64) + "\n", "driverName: Too long: may not be more than 63 bytes"},
 		"no driver name":     {header + "driverName: \"\"\n", "driverName: Invalid value"},
 		"attribute set":      {header + "attributes: full\n", `attributes: Unsupported value: "full": supported values: "Compact", "Full"`},
-		"relative root":      {header + "roots: {host: host}\n", `roots.host: Invalid value: "host": must be an absolute path`},
-		"no root":            {header + "roots: {proc: \"\"}\n", "roots.proc: Invalid value"},
-		"root with dots":     {header + "roots: {driver: /run/../driver}\n", "roots.driver: Invalid value"},
-		"root with a slash":  {header + "roots: {dev: /host/}\n", "roots.dev: Invalid value"},
-		"two things wrong":   {header + "shares: 0\nattributes: All\n", "[shares: Invalid value: 0: must be between 1 and 1000, inclusive, attributes: Unsupported value"},
+		"no quiet":           {header + "health: {quiet: 0s}\n", `health.quiet: Invalid value: "0s": must be more than 0s and at most 1h0m0s`},
+		"less than no quiet": {header + "health: {quiet: -1m}\n", `health.quiet: Invalid value: "-1m0s"`},
+		"a day of quiet":     {header + "health: {quiet: 24h}\n", "health.quiet: Invalid value"},
+		"quiet in days":      {header + "health: {quiet: 1d}\n", `unknown unit "d" in duration "1d"`},
+		"unknown health key": {header + "health: {evicted: true}\n", `unknown field "health.evicted"`},
+		"unknown rule key":   {header + "health: {xids: [{xid: 13, severity: Fatal}]}\n", `unknown field "health.xids[0].xid"`},
+		"unknown severity": {header + "health: {xids: [{code: 13, severity: fatal}]}\n",
+			`health.xids[0].severity: Unsupported value: "fatal": supported values: "Harmless", "Warning", "Critical", "Fatal"`},
+		"no severity": {header + "health: {xids: [{code: 13}]}\n", `health.xids[0].severity: Unsupported value: ""`},
+		"unknown remedy": {header + "health: {xids: [{code: 79, severity: Fatal, remedy: Pray}]}\n",
+			`health.xids[0].remedy: Unsupported value: "Pray": supported values: "Wait", "Restart", "Reset", "Reboot", "Replace"`},
+		"code 0":            {header + "health: {xids: [{code: 0, severity: Fatal}]}\n", "health.xids[0].code: Invalid value: 0: must be between 1 and 65535, inclusive"},
+		"large code":        {header + "health: {xids: [{code: 65536, severity: Fatal}]}\n", "health.xids[0].code: Invalid value: 65536"},
+		"code twice":        {header + "health: {xids: [{code: 13, severity: Fatal}, {code: 13, severity: Warning}]}\n", "health.xids[1].code: Duplicate value: 13"},
+		"too many rules":    {header + "health: {xids: [" + manyRules(65) + "]}\n", "health.xids: Too many: 65: must have at most 64 items"},
+		"relative root":     {header + "roots: {host: host}\n", `roots.host: Invalid value: "host": must be an absolute path`},
+		"no root":           {header + "roots: {proc: \"\"}\n", "roots.proc: Invalid value"},
+		"root with dots":    {header + "roots: {driver: /run/../driver}\n", "roots.driver: Invalid value"},
+		"root with a slash": {header + "roots: {dev: /host/}\n", "roots.dev: Invalid value"},
+		"two things wrong":  {header + "shares: 0\nattributes: All\n", "[shares: Invalid value: 0: must be between 1 and 1000, inclusive, attributes: Unsupported value"},
 	}
 	for name, test := range tests {
 		got, err := Load([]byte(test.file))
 		if err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %+v, %v, want %q", name, got, err, test.want)
 		}
+	}
+}
+
+// manyRules is so many rules in YAML.
+func manyRules(n int) string {
+	rules := make([]string, n)
+	for i := range rules {
+		rules[i] = fmt.Sprintf("{code: %d, severity: Warning}", i+1)
+	}
+	return strings.Join(rules, ", ")
+}
+
+func TestRules(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		file  string
+		quiet time.Duration
+		want  map[int]gpu.Judgement
+	}{
+		"nothing decided": {header, 5 * time.Minute, nil},
+		"quiet":           {header + "health: {quiet: 90s}\n", 90 * time.Second, nil},
+		"a known XID keeps what is not said": {header + "health: {xids: [{code: 79, severity: Warning}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
+			79: {Severity: gpu.Warning, Remedy: gpu.Reboot, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; check power and seating when it comes again"},
+		}},
+		"its remedy too": {header + "health: {xids: [{code: 79, severity: Critical, remedy: Replace}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
+			79: {Severity: gpu.Critical, Remedy: gpu.Replace, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; check power and seating when it comes again"},
+		}},
+		"an unknown XID": {header + "health: {xids: [{code: 9999, severity: Fatal, remedy: Reset}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
+			9999: {Severity: gpu.Fatal, Remedy: gpu.Reset, Meaning: "an XID that Tessera does not know", Help: "look it up in NVIDIA's XID catalog; a NodeConfig can say what it means here"},
+		}},
+	}
+	for name, test := range tests {
+		c, err := Load([]byte(test.file))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if diff := cmp.Diff(gpu.Rules{XIDs: test.want, Quiet: test.quiet}, c.Health.Rules()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// TestRulesOfNoFile checks that a spec which nobody has loaded judges by the table.
+func TestRulesOfNoFile(t *testing.T) {
+	t.Parallel()
+	if diff := cmp.Diff(gpu.Rules{}, HealthSpec{XIDs: []XIDRule{{Code: 13, Severity: "bad"}}}.Rules()); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
 	}
 }
 
@@ -144,7 +215,7 @@ func TestDefaultIsValid(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{
 		"", header, header + "shapes: [mig]\nshares: 3\n", header + "roots: {host: /host}\n---\n", "{}", "null", "[]", "- a", "a: &a [*a]", "\x00", "%YAML 1.1\n---\n",
-		header + "driverName: gpu.nvidia.com\nprofiles: [1g.10gb+me]\n", `{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shapes":null}`,
+		header + "driverName: gpu.nvidia.com\nprofiles: [1g.10gb+me]\n", header + "health: {quiet: 90s, xids: [{code: 13, severity: Fatal}]}\n", `{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shapes":null}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -23,12 +23,16 @@ func (c NodeConfigSpec) validate() field.ErrorList {
 		errs = append(errs, field.Required(field.NewPath("shapes"), fmt.Sprintf("must name at least one of %v", shapes())))
 	}
 	errs = append(errs, each(field.NewPath("shapes"), c.Shapes, Shape.validate)...)
+	if c.Sandbox() && len(c.Shapes) > 1 {
+		errs = append(errs, field.Invalid(field.NewPath("shapes"), c.Shapes, "vfio must stand alone: a node's GPUs have a driver or belong to virtual machines"))
+	}
 	if c.Shares < 1 || c.Shares > MaxShares {
 		errs = append(errs, field.Invalid(field.NewPath("shares"), c.Shares, validation.InclusiveRangeError(1, MaxShares)))
 	}
 	errs = append(errs, each(field.NewPath("profiles"), c.Profiles, validateProfile)...)
 	errs = append(errs, validateDriverName(field.NewPath("driverName"), c.DriverName)...)
 	errs = append(errs, c.Attributes.validate(field.NewPath("attributes"))...)
+	errs = append(errs, c.Health.validate(field.NewPath("health"))...)
 	return append(errs, c.Roots.validate(field.NewPath("roots"))...)
 }
 
@@ -49,10 +53,11 @@ func each[T comparable](at *field.Path, list []T, validate func(T, *field.Path) 
 }
 
 func (s Shape) validate(at *field.Path) *field.Error {
-	if slices.Contains(shapes(), s) {
+	known := append(shapes(), ShapeVFIO)
+	if slices.Contains(known, s) {
 		return nil
 	}
-	return field.NotSupported(at, s, shapes())
+	return field.NotSupported(at, s, known)
 }
 
 func validateProfile(name string, at *field.Path) *field.Error {

@@ -13,7 +13,7 @@ import (
 const (
 	// Type is the shape: gpu, mig, timeshare, mps, vfio or monitor.
 	Type resourceapi.QualifiedName = "type"
-	// UUID is the UUID of the GPU, on every device that stands for a whole one; ParentUUID is the same
+	// UUID is the UUID of the GPU, on every device that stands for a whole one and has a driver; ParentUUID is the same
 	// on a MIG device, whose own UUID does not exist before it is carved.
 	UUID       resourceapi.QualifiedName = "uuid"
 	ParentUUID resourceapi.QualifiedName = "parentUUID"
@@ -38,6 +38,8 @@ const (
 	Links      resourceapi.QualifiedName = "links"
 	// Clique is clusterUUID.cliqueID of the NVLink fabric.
 	Clique resourceapi.QualifiedName = "clique"
+	// IOMMUGroup is the number of the group that goes to a virtual machine, on devices of type vfio.
+	IOMMUGroup resourceapi.QualifiedName = "iommuGroup"
 	// ECCMode is Enabled or Disabled; absent on a GPU without ECC.
 	ECCMode resourceapi.QualifiedName = "eccMode"
 

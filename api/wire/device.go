@@ -27,6 +27,7 @@ func (s source) device(u gpu.Use) (resourceapi.Device, error) {
 		Attributes:       s.attributes(u),
 		Capacity:         s.capacity(u),
 		ConsumesCounters: s.consumption(cost),
+		Taints:           s.taints(u),
 	}
 	if u.Shape.Shared() {
 		d.AllowMultipleAllocations = new(true)
@@ -46,8 +47,10 @@ func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.
 	return a
 }
 
-// complete reports whether devices of the shape carry all that is known about the GPU.
-func (s source) complete(shape gpu.Shape) bool { return s.options.Full || shape == gpu.Whole }
+// complete reports whether devices of the shape carry all that is known about the GPU. Of one for virtual machines nothing more is known.
+func (s source) complete(shape gpu.Shape) bool {
+	return shape != gpu.VFIO && (s.options.Full || shape == gpu.Whole)
+}
 
 // identity adds what every device carries: what it is and where it is.
 func (s source) identity(a attributes, u gpu.Use) {
@@ -58,9 +61,15 @@ func (s source) identity(a attributes, u gpu.Use) {
 	if s.gpu.NUMA >= 0 {
 		a.number(NUMANode, s.gpu.NUMA)
 	}
-	if u.Shape != gpu.MIG {
+	switch u.Shape {
+	case gpu.VFIO: // without a driver there is no UUID; KubeVirt looks for the address
+		a.text(PCIBusID, s.gpu.PCI)
+		a.text(IOMMUGroup, s.gpu.IOMMUGroup)
+		return
+	case gpu.None, gpu.Whole, gpu.TimeShare, gpu.MPS, gpu.Monitor:
 		a.text(UUID, s.gpu.UUID)
 		return
+	case gpu.MIG:
 	}
 	profile, _ := s.gpu.Geometry.Profile(u.Placement.Profile)
 	a.text(ParentUUID, s.gpu.UUID)

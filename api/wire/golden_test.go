@@ -28,11 +28,15 @@ func TestGolden(t *testing.T) {
 		shapes        []gpu.Shape
 		// withheld are slices of the first GPU.
 		withheld gpu.Mask
+		// sick gives it faults, evict is Options.Evict.
+		sick, evict bool
 	}{
 		{file: "h100", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "h100-full", machine: "h100x2", full: true, shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "h100-withheld", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole}, withheld: gpu.SpanMask(4, 4)},
 		{file: "h100-shared", machine: "h100x2", shapes: []gpu.Shape{gpu.TimeShare, gpu.MPS, gpu.Monitor}},
+		{file: "h100-sick", machine: "h100x2", shapes: everyShape, sick: true},
+		{file: "h100-evict", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}, sick: true, evict: true},
 		{file: "a30-mig-on", machine: "a30x4l40sx4", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "a100-mig-off", machine: "a100-40x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "t4", machine: "t4x1", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
@@ -42,7 +46,10 @@ func TestGolden(t *testing.T) {
 		node := gputest.Node(t, test.machine)
 		node.GPUs[0].Withheld = test.withheld
 		o := offering(test.shapes...)
-		o.Full = test.full
+		o.Full, o.Evict = test.full, test.evict
+		if test.sick {
+			node.GPUs[0].Faults, node.GPUs[0].Held = faults(), "XID 48: Hold"
+		}
 		got := lines(t, node.GPUs[0].Name(), encode(t, node, o))
 		path := filepath.Join("testdata", test.file+".jsonl")
 		if *update {

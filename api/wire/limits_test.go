@@ -9,6 +9,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/tessera-gpu/tessera/api/wire"
@@ -95,6 +96,12 @@ func (r *review) device(d resourceapi.Device) {
 		r.name(d.Name, name)
 		r.capacity(d, name, c)
 	}
+	if n := len(d.Taints); n > resourceapi.DeviceTaintsMaxLength {
+		r.refuse("%s: %d taints", d.Name, n)
+	}
+	for _, t := range d.Taints {
+		r.taint(d.Name, t)
+	}
 	if n := len(d.ConsumesCounters); n > resourceapi.ResourceSliceMaxDeviceCounterConsumptionsPerDevice {
 		r.refuse("%s: %d counter sets", d.Name, n)
 	}
@@ -129,6 +136,17 @@ func (r *review) attribute(device string, name resourceapi.QualifiedName, a reso
 	}
 	if set != 1 {
 		r.refuse("%s: %s has %d values", device, name, set)
+	}
+}
+
+func (r *review) taint(device string, t resourceapi.DeviceTaint) {
+	for _, p := range append(content.IsLabelKey(t.Key), content.IsLabelValue(t.Value)...) {
+		r.refuse("%s: taint %s=%s: %s", device, t.Key, t.Value, p)
+	}
+	switch t.Effect {
+	case resourceapi.DeviceTaintEffectNone, resourceapi.DeviceTaintEffectNoSchedule, resourceapi.DeviceTaintEffectNoExecute:
+	default:
+		r.refuse("%s: taint %s: effect %q", device, t.Key, t.Effect)
 	}
 }
 
@@ -205,6 +223,8 @@ func TestReviewRefuses(t *testing.T) {
 		"unknown set":  {Name: "p", Slices: []wire.Slice{{Devices: []resourceapi.Device{{Name: "d", ConsumesCounters: []resourceapi.DeviceCounterConsumption{{CounterSet: "g", Counters: one}}}}}}},
 		"long pool":    {Name: strings.Repeat("p", 254), Slices: []wire.Slice{{}}},
 		"no semver":    {Name: "p", Slices: []wire.Slice{{Devices: []resourceapi.Device{{Name: "d", Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{"a": {VersionValue: new("580.65.06")}}}}}}},
+		"17 taints":    {Name: "p", Slices: []wire.Slice{{Devices: []resourceapi.Device{{Name: "d", Taints: make([]resourceapi.DeviceTaint, 17)}}}}},
+		"taint's key":  {Name: "p", Slices: []wire.Slice{{Devices: []resourceapi.Device{{Name: "d", Taints: []resourceapi.DeviceTaint{{Key: "a/b/c", Effect: "None"}}}}}}},
 		"policy alone": {Name: "p", Slices: []wire.Slice{{Devices: []resourceapi.Device{{Name: "d", Capacity: map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{"c": {RequestPolicy: &resourceapi.CapacityRequestPolicy{}}}}}}}},
 	}
 	for name, pool := range tests {

@@ -20,6 +20,8 @@ type Options struct {
 	// Full publishes every attribute and capacity on every device; otherwise only a whole GPU carries
 	// them all, and the others what a claim needs to choose.
 	Full bool
+	// Evict has the pods of devices with a Fatal fault evicted: the effect of its taint is NoExecute then.
+	Evict bool
 }
 
 // Pool is the content of all ResourceSlices of a node.
@@ -36,7 +38,7 @@ type Slice struct {
 }
 
 // Encode returns what is published about the node: a counter set per GPU that is offered, in slices of
-// their own, then the devices in the order of gpu.Node.Devices. A node without devices has one empty
+// their own, then the devices in the order of gpu.Node.Devices, tainted for the faults that they have part in. A node without devices has one empty
 // slice, which tells a working driver from none. An error names what cannot be published; nothing is
 // left out silently.
 func Encode(n gpu.Node, o Options) (Pool, error) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -97,6 +98,7 @@ func TestIdentity(t *testing.T) {
 		identity(t, n, wire.Options{
 			Driver: rapid.SampledFrom([]string{driver, "gpu.nvidia.com"}).Draw(t, "driver"),
 			Full:   rapid.Bool().Draw(t, "full"),
+			Evict:  rapid.Bool().Draw(t, "evict"),
 			Offer: gpu.Offer{
 				Shapes:   rapid.SliceOfDistinct(rapid.SampledFrom(everyShape), rapid.ID[gpu.Shape]).Draw(t, "shapes"),
 				Profiles: rapid.SampledFrom([][]string{nil, {"1g.10gb"}, {"1g.10gb", "3g.40gb"}, {"none"}}).Draw(t, "profiles"),
@@ -157,12 +159,26 @@ func anyNode(t *rapid.T, models []gputest.Model) gpu.Node {
 		if geometry != nil {
 			g.Mode = rapid.SampledFrom([]gpu.Mode{gpu.ModeDisabled, gpu.ModeEnabled}).Draw(t, "mode")
 		}
+		g.Held = rapid.SampledFrom([]string{"", "XID 79"}).Draw(t, "held")
+		for range rapid.IntRange(0, 20).Draw(t, "faults") {
+			g.Faults = append(g.Faults, anyFault(t, geometry))
+		}
 		for range rapid.IntRange(0, 20).Draw(t, "links") {
 			g.Links = append(g.Links, gpu.Link(rapid.IntRange(-1, 30).Draw(t, "link")))
 		}
 		n.GPUs = append(n.GPUs, g)
 	}
 	return n
+}
+
+// anyFault draws a fault of a GPU, of this release or of another.
+func anyFault(t *rapid.T, geometry *gpu.Geometry) gpu.Fault {
+	uses := gpu.GPU{Geometry: geometry}.AllUses()
+	return gpu.Fault{
+		Signal: rapid.SampledFrom(append(gpu.Signals(), "cosmic", "a", "b", "c", "d", "e", "f", "g")).Draw(t, "signal"), XID: rapid.IntRange(0, 65535).Draw(t, "XID"),
+		Placement: rapid.SampledFrom(uses).Draw(t, "use").Placement, Severity: gpu.Severity(rapid.IntRange(0, 3).Draw(t, "severity")),
+		Since: time.Unix(rapid.Int64Range(0, 1<<32).Draw(t, "since"), rapid.Int64Range(0, 1e9).Draw(t, "nanoseconds")),
+	}
 }
 
 func TestOrder(t *testing.T) {
@@ -179,10 +195,47 @@ func TestOrder(t *testing.T) {
 		"-mig-15-6", "-mig-15-4", "-mig-15-0", "-mig-15-2",
 		"-mig-14-4", "-mig-14-0", "-mig-14-2",
 		"-mig-9-4", "-mig-9-0", "-mig-5-0", "-mig-0-0",
-		"-timeshare", "-mps", "", "-vfio", "-monitor",
+		"-timeshare", "-mps", "", "-monitor",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("devices of one H100, cheapest first (-want +got):\n%s", diff)
+	}
+}
+
+// A GPU for virtual machines is read without its driver: no UUID, and what KubeVirt looks for.
+func TestSandbox(t *testing.T) {
+	t.Parallel()
+	n := gpu.Node{Name: "node1", GPUs: []gpu.GPU{
+		{PCI: "0000:17:00.0", Product: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, NUMA: 1, PCIeRoot: "pci0000:16", IOMMUGroup: "31"},
+		{PCI: "0000:2a:00.0", Index: 1, NUMA: -1}, // without an IOMMU group of its own
+	}}
+	pool := encode(t, n, offering(gpu.VFIO))
+	found := devices(pool)
+	if len(found) != 1 || found[0].Name != "gpu-0000-17-00-0-vfio" {
+		t.Fatalf("devices: %+v", found)
+	}
+	got := map[string]string{}
+	for name, a := range found[0].Attributes {
+		switch {
+		case a.StringValue != nil:
+			got[string(name)] = *a.StringValue
+		case a.IntValue != nil:
+			got[string(name)] = fmt.Sprint(*a.IntValue)
+		}
+	}
+	want := map[string]string{
+		"type": "vfio", "productName": "NVIDIA H100 80GB HBM3", "index": "0", "iommuGroup": "31",
+		"resource.kubernetes.io/pciBusID": "0000:17:00.0", "resource.kubernetes.io/pcieRoot": "pci0000:16", "resource.kubernetes.io/numaNode": "1",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("attributes (-want +got):\n%s", diff)
+	}
+	read := wire.Read(list("node1", driver, pool))[0]
+	if len(read.GPUs) != 1 || len(read.GPUs[0].Devices) != 1 || len(read.Strange) > 0 {
+		t.Fatalf("read back: %+v", read)
+	}
+	if g := read.GPUs[0]; g.GPU.PCI != "0000:17:00.0" || g.GPU.IOMMUGroup != "31" || g.GPU.UUID != "" || g.Devices[0].Use.Shape != gpu.VFIO {
+		t.Errorf("read back: %+v", g)
 	}
 }
 
@@ -256,22 +309,31 @@ func mixed(n gpu.Node) [][2]int {
 // TestBudget holds the promise about the size of a node in the API server.
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	node := gputest.Node(t, "h100x8")
 	tests := []struct {
 		name   string
 		full   bool
 		shapes []gpu.Shape
+		// sick has every device tainted, of each GPU for a fault that needs a reset, and because it is held for it.
+		sick bool
 		// kib is the limit in KiB.
 		kib float64
 	}{
-		{"compact, every shape and monitors", false, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, 160},
-		{"full, every shape and monitors", true, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, 260},
-		{"compact, whole and MIG", false, []gpu.Shape{gpu.Whole, gpu.MIG}, 160},
-		{"full, whole and MIG", true, []gpu.Shape{gpu.Whole, gpu.MIG}, 260},
+		{"compact, every shape and monitors", false, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, false, 160},
+		{"full, every shape and monitors", true, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, false, 260},
+		{"compact, whole and MIG", false, []gpu.Shape{gpu.Whole, gpu.MIG}, false, 160},
+		{"full, whole and MIG", true, []gpu.Shape{gpu.Whole, gpu.MIG}, false, 260},
+		{"compact, every shape, every device tainted twice", false, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, true, 200},
+		{"full, every shape, every device tainted twice", true, []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, true, 300},
 	}
 	for _, test := range tests {
 		o := offering(test.shapes...)
 		o.Full = test.full
+		node := gputest.Node(t, "h100x8")
+		for i := range node.GPUs {
+			if test.sick {
+				node.GPUs[i].Faults, node.GPUs[i].Held = []gpu.Fault{{Signal: gpu.SignalXID, XID: 119, Severity: gpu.Fatal, Since: noon}}, "XID 119"
+			}
+		}
 		total, count := 0, 0
 		for _, s := range published("ip-10-0-0-1.example.com", encode(t, node, o)) {
 			data, err := json.Marshal(s)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -78,7 +79,9 @@ func (d published) set() (string, error) {
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("attribute %s: %w", Type, err)
-	case d.uuid() == "":
+	case shape == gpu.VFIO && d.text(PCIBusID) == "":
+		return "", fmt.Errorf("attribute %s: not set", PCIBusID)
+	case shape != gpu.VFIO && d.uuid() == "":
 		return "", fmt.Errorf("attributes %s and %s: none is set", UUID, ParentUUID)
 	case shape == gpu.Monitor && len(d.ConsumesCounters) == 0:
 		return "", nil
@@ -160,7 +163,7 @@ func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
 		name  resourceapi.QualifiedName
 	}{
 		{&g.Product, ProductName}, {&g.Brand, Brand}, {&g.Architecture, Architecture},
-		{&g.PCI, PCIBusID}, {&g.PCIeRoot, PCIeRoot}, {&g.Clique, Clique},
+		{&g.PCI, PCIBusID}, {&g.PCIeRoot, PCIeRoot}, {&g.Clique, Clique}, {&g.IOMMUGroup, IOMMUGroup},
 	} {
 		*known.field = cmp.Or(d.text(known.name), *known.field)
 	}
@@ -215,9 +218,21 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 			strange = append(strange, StrangeDevice{d.Name, err})
 			continue
 		}
-		g.Devices = append(g.Devices, PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints})
+		g.add(PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints})
 	}
 	return g, strange
+}
+
+// add adds a device with its taints.
+func (g *PublishedGPU) add(d PublishedDevice) {
+	g.Devices = append(g.Devices, d)
+	for _, t := range d.Taints {
+		if !slices.ContainsFunc(g.Taints, func(known resourceapi.DeviceTaint) bool {
+			return known.Key == t.Key && known.Value == t.Value && known.Effect == t.Effect && known.TimeAdded.Equal(t.TimeAdded)
+		}) {
+			g.Taints = append(g.Taints, t)
+		}
+	}
 }
 
 // costs returns an error when the device does not consume what its use costs.

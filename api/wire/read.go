@@ -40,12 +40,15 @@ type PublishedGPU struct {
 	Shares int
 	// Devices are in the order of publication.
 	Devices []PublishedDevice
+	// Taints are those that at least one of the devices has, each once, in the order of the first device that has it.
+	Taints []resourceapi.DeviceTaint
 }
 
 // PublishedDevice is one device of a GPU.
 type PublishedDevice struct {
-	Name   string
-	Use    gpu.Use
+	Name string
+	Use  gpu.Use
+	// Taints are as they are published; TaintSignal says what those of faults tell.
 	Taints []resourceapi.DeviceTaint
 }
 
@@ -56,7 +59,7 @@ type StrangeDevice struct {
 }
 
 // Read returns what the slices tell, pool by pool in order of node and pool. Slices of an older
-// generation of their pool are ignored. Only attributes, capacities and counters are read; names are
+// generation of their pool are ignored. Only attributes, capacities, counters and taints are read; names are
 // labels by which they are found again.
 func Read(list []resourceapi.ResourceSlice) []Reading {
 	type key struct{ driver, pool string }

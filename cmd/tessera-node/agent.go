@@ -11,17 +11,20 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"k8s.io/client-go/kubernetes"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/dra-driver/health"
 	"github.com/tessera-gpu/tessera/dra-driver/inventory"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
+	"github.com/tessera-gpu/tessera/dra-driver/pci"
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
 	"github.com/tessera-gpu/tessera/dra-driver/smi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/instance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
@@ -36,7 +39,9 @@ const (
 	claimsFolder    = "claims"
 	locksFolder     = "locks"
 	instancesFolder = "instances"
+	gateFolder      = "maintenance"
 	hooksFolder     = "hooks"
+	healthFolder    = "health"
 )
 
 // withoutPod is the name of an agent that runs in no pod; there is only one.
@@ -44,26 +49,29 @@ const withoutPod = "agent"
 
 // The joints: who stands behind the ports that the components declare.
 var (
-	_ prepare.Instances  = (*nvml.Session)(nil)
-	_ prepare.Modes      = (*nvml.Session)(nil)
-	_ prepare.TimeSlice  = (*smi.Tool)(nil)
-	_ prepare.Records    = (*checkpoint.Store)(nil)
-	_ prepare.Specs      = (*cdi.Specs)(nil)
-	_ prepare.Inventory  = (*inventory.Inventory)(nil)
-	_ prepare.Claims     = (*server.Reader)(nil)
-	_ inventory.Hardware = (*nvml.Session)(nil)
-	_ inventory.Records  = (*checkpoint.Store)(nil)
-	_ publish.Inventory  = (*inventory.Inventory)(nil)
-	_ server.Claims      = (*prepare.Preparer)(nil)
-	_ server.Status      = (*status.Reporter)(nil)
-	_ telemetry.Hardware = (*nvml.Session)(nil)
+	_ prepare.TimeSlice = (*smi.Tool)(nil)
+	_ prepare.Records   = (*checkpoint.Store)(nil)
+	_ prepare.Specs     = (*cdi.Specs)(nil)
+	_ prepare.Inventory = (*inventory.Inventory)(nil)
+	_ prepare.Claims    = (*server.Reader)(nil)
+	_ prepare.Gate      = (*gpunode.Gate)(nil)
+	_ hardware          = (*nvml.Session)(nil)
+	_ hardware          = (*pci.Bus)(nil)
+	_ inventory.Records = (*checkpoint.Store)(nil)
+	_ publish.Inventory = (*inventory.Inventory)(nil)
+	_ health.Inventory  = (*inventory.Inventory)(nil)
+	_ health.Records    = (*checkpoint.Store)(nil)
+	_ health.Store      = (*checkpoint.Health)(nil)
+	_ server.Claims     = (*prepare.Preparer)(nil)
+	_ server.Status     = (*status.Reporter)(nil)
 )
 
 // agent is the parts of a running agent.
 type agent struct {
 	instance  *instance.Instance
-	session   *nvml.Session
+	hardware  hardware
 	inventory *inventory.Inventory
+	monitor   *health.Monitor
 	specs     *cdi.Specs
 	preparer  *prepare.Preparer
 	daemons   *mps.Pods
@@ -71,13 +79,15 @@ type agent struct {
 	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
+	// keeper is nil where no installer is.
+	keeper *gpunode.Keeper
 	// disturbed is sent to when claims should be brought in order without waiting for the period.
 	disturbed chan struct{}
 }
 
 // assemble builds the parts and joins them. The agent counts as running from here on: an older one on
 // the same node stands back.
-func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *agent, err error) {
+func assemble(ctx context.Context, c config, client clients) (_ *agent, err error) {
 	options, err := c.wire()
 	if err != nil {
 		return nil, err
@@ -95,47 +105,62 @@ func assemble(ctx context.Context, c config, client kubernetes.Interface) (_ *ag
 		return nil, err
 	}
 	a := &agent{
-		session: nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys}),
-		daemons: c.daemons(client), disturbed: make(chan struct{}, 1),
+		hardware: c.hardware(), daemons: c.daemons(client), disturbed: make(chan struct{}, 1),
 	}
+	// The driver can take seconds to open. An agent that stands back no longer saves what it hears, so that comes first.
+	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.hardware, Records: records})
 	if a.instance, err = instance.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
 		return nil, err
 	}
-	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.session, Records: records})
+	registry := prometheus.NewRegistry()
+	if err = a.watch(ctx, c, boot, records, registry); err != nil {
+		return nil, err
+	}
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
-	registry := prometheus.NewRegistry()
 	a.status = status.New(status.Config{
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
+		Health: a.inventory, Rules: c.rules(), Records: records, BootID: boot,
 	})
+	gate, err := a.keep(c, client.gpuNodes, boot, records)
+	if err != nil {
+		return nil, err
+	}
 	a.preparer, err = prepare.New(seam(prepare.Config{
-		Inventory: a.inventory, Instances: a.session, Modes: a.session, TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
-		Records: records, Specs: a.specs, Claims: reader,
+		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
+		Records: records, Specs: a.specs, Claims: reader, Gate: gate,
 		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Settled: a.status.Settled,
 	}))
 	if err != nil {
 		return nil, err
 	}
-	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options})
+	a.publisher = publish.New(publish.Config{Node: c.node, Client: client, Inventory: a.inventory, Options: options, Accepted: timePublishing(registry)})
 	a.server = server.New(server.Config{
 		Driver: c.DriverName, Node: c.node, PodUID: c.podUID, PluginDir: c.data(), RegistryDir: c.registry,
-		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: server.NewMetrics(registry),
+		Client: client, Claims: a.preparer, Translate: reader.Read, Status: a.status, Metrics: server.NewMetrics(registry), Health: a.inventory, Rules: c.rules(),
+		MetadataDir: c.metadata(),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
 	measure(ctx, registry, a, records, options)
 	registry.MustRegister(telemetry.New(ctx, telemetry.Config{
-		Node: c.node, Hardware: a.session, Inventory: a.inventory, Records: records,
+		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,
 		Pods: telemetry.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
 	}))
 	return a, nil
 }
 
-// lead speaks for the node while no newer agent runs: the common CDI spec and the slices are this
-// agent's.
+// lead speaks for the node while no newer agent runs: the common CDI spec, the slices and what is told
+// the GPUNode are this agent's.
 func (a *agent) lead(ctx context.Context) error {
 	return a.instance.Lead(ctx, func(ctx context.Context) error {
 		a.refresh(ctx)
-		return a.publisher.Run(ctx)
+		group, ctx := errgroup.WithContext(ctx)
+		group.Go(func() error { return a.publisher.Run(ctx) })
+		group.Go(func() error { return a.status.Follow(ctx) })
+		if a.keeper != nil {
+			group.Go(func() error { return a.keeper.Run(ctx) })
+		}
+		return group.Wait()
 	})
 }
 
@@ -195,7 +220,7 @@ func (a *agent) ready(ctx context.Context) error {
 }
 
 func (a *agent) close(ctx context.Context) {
-	a.session.Close()
+	a.hardware.Close()
 	if err := a.instance.Close(); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not leave the agents of the node")
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/dra-driver/smi"
@@ -27,6 +28,8 @@ type config struct {
 	// mps is the folder of the MPS daemons' folders.
 	mps        string
 	kubeconfig string
+	// gpuNode is whether the agent works with an installer, through the GPUNode of its node.
+	gpuNode bool
 	// plugins is the folder under which the driver keeps its sockets, records and locks; registry is
 	// where kubelet looks for plugins, cdi where the container runtime looks for specs.
 	plugins, registry, cdi string
@@ -56,6 +59,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.pod, "pod-name", c.pod, "name of the agent's pod, by default $POD_NAME; MPS daemons run in pods that are made from it")
 	flags.StringVar(&c.mps, "mps-dir", c.mps, "folder of the MPS daemons' folders, in memory, under the same path as on the host")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", c.kubeconfig, "path of a kubeconfig; without one the pod's service account is used")
+	flags.BoolVar(&c.gpuNode, "gpunode", c.gpuNode, "tell the GPUNode of this node's name what the agent knows, and prepare no claims while it has the GPUs out of service")
 	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
 	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
 	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
@@ -108,5 +112,8 @@ func (c config) nvidiaSMI() (smi.Program, error) {
 // wire returns what is published.
 func (c config) wire() (wire.Options, error) {
 	offer, err := c.Offer()
-	return wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full}, err
+	return wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full, Evict: c.Health.Evict}, err
 }
+
+// rules judge what the hardware tells of its health.
+func (c config) rules() gpu.Rules { return c.Health.Rules() }

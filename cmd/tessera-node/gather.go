@@ -18,7 +18,7 @@ type facts struct {
 // gather reads the hardware as the agent does, and changes nothing.
 func gather(ctx context.Context, c config) (facts, error) {
 	session := nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})
-	defer session.Close()
+	defer session.Close() //nolint:contextcheck // it also closes after ctx has ended
 	if err := session.Reopen(ctx); err != nil {
 		return facts{}, err
 	}

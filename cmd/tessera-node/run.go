@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 )
 
 // collectAt is how much of the live heap may be garbage before it is collected, in percent. The agent runs
@@ -27,30 +29,36 @@ func run(ctx context.Context, c config) error {
 		debug.SetGCPercent(collectAt)
 	}
 	ctx = klog.NewContext(ctx, klog.LoggerWithValues(klog.FromContext(ctx), "node", c.node))
-	client, err := connect(c.kubeconfig)
+	clients, err := connect(c.kubeconfig)
 	if err != nil {
 		return err
 	}
-	a, err := assemble(ctx, c, client)
+	a, err := assemble(ctx, c, clients)
 	if err != nil {
 		return err
 	}
 	defer a.close(ctx)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, part := range []func(context.Context) error{
-		a.inventory.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons,
+		a.inventory.Run, a.monitor.Run, a.server.Run, a.status.Run, a.endpoint.Run, a.lead, a.upkeep, a.watchDaemons,
 	} {
 		group.Go(func() error { return part(ctx) })
 	}
 	return group.Wait()
 }
 
-// connect returns a client of the API server, without a rate limit: kubelet's limit of pods is enough
+// clients are those of the API server.
+type clients struct {
+	kubernetes.Interface
+	gpuNodes gpunode.Client
+}
+
+// connect returns clients of the API server, without a rate limit: kubelet's limit of pods is enough
 // of one, and the default makes 56 claims take nine seconds.
-func connect(kubeconfig string) (kubernetes.Interface, error) {
+func connect(kubeconfig string) (clients, error) {
 	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		return clients{}, fmt.Errorf("find the API server: %w", err)
 	}
 	access.QPS = -1
 	access.UserAgent = "tessera-node"
@@ -58,7 +66,8 @@ func connect(kubeconfig string) (kubernetes.Interface, error) {
 	access.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		return clients{}, fmt.Errorf("find the API server: %w", err)
 	}
-	return client, nil
+	nodes, err := gpunode.NewClient(access)
+	return clients{Interface: client, gpuNodes: nodes}, err
 }

@@ -41,7 +41,7 @@ func TestRefusesToStart(t *testing.T) {
 
 func TestCommandChecksBeforeItRuns(t *testing.T) {
 	cmd := command()
-	cmd.SetArgs(nil)
+	cmd.SetArgs([]string{})
 	cmd.SilenceUsage, cmd.SilenceErrors = true, true
 	if err := cmd.ExecuteContext(t.Context()); !errors.Is(err, errNoConfig) {
 		t.Errorf("got %v, want %v", err, errNoConfig)
@@ -59,6 +59,12 @@ func TestVersionNamesBothSchedulers(t *testing.T) {
 	var out bytes.Buffer
 	cmd.SetOut(&out)
 	cmd.SetArgs([]string{"--version"})
+	// The flag is one of the process.
+	t.Cleanup(func() {
+		if err := cmd.Flag("version").Value.Set("false"); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := cmd.ExecuteContext(t.Context()); err != nil || !strings.HasPrefix(out.String(), "tessera-scheduler ") {
 		t.Errorf("--version prints %q, %v", out.String(), err)
 	}

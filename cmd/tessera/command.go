@@ -10,9 +10,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
+	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
+	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
 
@@ -36,7 +39,7 @@ func command(program string) *cobra.Command {
 	}
 	flags.Add(root.PersistentFlags())
 	root.AddCommand(
-		gpus.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
-		check.Command(), bundle.Command(&flags), version.Command(&flags))
+		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
+		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
 	return root
 }

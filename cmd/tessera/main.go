@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+
+	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
 func main() {
@@ -15,6 +17,6 @@ func main() {
 	defer stop()
 	if err := command(os.Args[0]).ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "tessera:", err)
-		os.Exit(1)
+		os.Exit(output.Status(err))
 	}
 }

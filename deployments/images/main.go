@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -15,25 +16,32 @@ import (
 func main() {
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
-	if err := run(ctx); err != nil {
+	switch err := run(ctx, os.Args[1:]); {
+	case errors.Is(err, flag.ErrHelp):
+		os.Exit(2) // the flags were printed
+	case err != nil:
 		fmt.Fprintln(os.Stderr, "images:", err)
 		os.Exit(1)
 	}
 }
 
 // run writes archives, or pushes where a registry is named.
-func run(ctx context.Context) error {
+func run(ctx context.Context, arguments []string) error {
 	var programs bundle.Programs
 	var out string
 	to := bundle.Destination{Manifests: "deployments"}
-	flag.StringVar(&programs.Node, "node", "", "built tessera-node; built here when empty")
-	flag.StringVar(&programs.Hook, "hook", "", "built tessera-hook, static; built here when empty")
-	flag.StringVar(&programs.Scheduler, "scheduler", "", "built tessera-scheduler, static; built here when empty")
-	flag.StringVar(&out, "out", "", "folder of the archives (default $TESSERA_CACHE/images or ~/.cache/tessera/images)")
-	flag.StringVar(&to.Registry, "push", "", "registry and path, such as registry.example.com/tessera: push the product's images there instead of writing archives")
-	flag.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed")
-	flag.StringVar(&to.Overlay, "overlay", "bin/deploy", "folder of the kustomization that installs what was pushed")
-	flag.Parse()
+	flags := flag.NewFlagSet("images", flag.ContinueOnError)
+	flags.StringVar(&programs.Node, "node", "", "built tessera-node; built here when empty")
+	flags.StringVar(&programs.Hook, "hook", "", "built tessera-hook, static; built here when empty")
+	flags.StringVar(&programs.Scheduler, "scheduler", "", "built tessera-scheduler, static; built here when empty")
+	flags.StringVar(&programs.Installer, "installer", "", "built tessera-installer, static; built here when empty")
+	flags.StringVar(&out, "out", "", "folder of the archives (default $TESSERA_CACHE/images or ~/.cache/tessera/images)")
+	flags.StringVar(&to.Registry, "push", "", "registry and path, such as registry.example.com/tessera: push the product's images there instead of writing archives")
+	flags.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed")
+	flags.StringVar(&to.Overlay, "overlay", "bin/deploy", "folder of the values and the kustomization that install what was pushed")
+	if err := flags.Parse(arguments); err != nil {
+		return err
+	}
 	folder, err := os.MkdirTemp("", "tessera-images-")
 	if err != nil {
 		return fmt.Errorf("make a folder for programs: %w", err)
@@ -57,7 +65,8 @@ func push(ctx context.Context, programs bundle.Programs, to bundle.Destination) 
 	for _, image := range pushed {
 		fmt.Println("pushed", image)
 	}
-	fmt.Printf("install it:\n  kubectl apply -k %s\n", to.Overlay)
+	fmt.Printf("install it:\n  helm install tessera deployments/helm/tessera -n tessera-system --create-namespace -f %s\n", filepath.Join(to.Overlay, bundle.ValuesFile))
+	fmt.Printf("or, without the installer:\n  kubectl apply -k %s\n", to.Overlay)
 	return nil
 }
 

@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -49,6 +50,10 @@ type Inventory struct {
 	config  Config
 	current atomic.Pointer[picture]
 	wanted  chan struct{}
+	// mu is held while the current picture is replaced, never while the hardware is read. marks are
+	// behind it.
+	mu    sync.Mutex
+	marks marks
 
 	// The rest belongs to New and then to Run.
 
@@ -65,6 +70,8 @@ type picture struct {
 	known bool
 	// unknown are the instances that no record owns.
 	unknown []gpu.Instance
+	// away is since when the driver is away; zero: it is not. Every GPU is lost then.
+	away time.Time
 	// outdated is closed when there is a newer picture.
 	outdated chan struct{}
 }

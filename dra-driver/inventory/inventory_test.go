@@ -30,6 +30,8 @@ type machine struct {
 	afterHeld func(*machine)
 	reads     int
 	reopens   int
+	// hangs is whether a call in the driver keeps the connection from being opened anew.
+	hangs bool
 }
 
 func (m *machine) Driver() string {
@@ -38,10 +40,16 @@ func (m *machine) Driver() string {
 	return m.driver
 }
 
-func (m *machine) Reopen(context.Context) error {
+func (m *machine) Reopen(ctx context.Context) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.reopens++
+	if m.hangs {
+		m.mu.Unlock()
+		<-ctx.Done()
+		m.mu.Lock()
+		return ctx.Err()
+	}
 	if m.driver == "" {
 		return gpu.ErrNoDriver
 	}
@@ -188,6 +196,32 @@ func TestConnectionGoesStale(t *testing.T) {
 		if i.Node().GPUs[0].Lost {
 			t.Error("2 s after it can be opened again: GPU 0 is still lost")
 		}
+	})
+}
+
+// A call that hangs in the old driver keeps the new one from being opened, and nothing else: the picture stays, and it is tried until it works.
+func TestReopenHangs(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		before := i.Node()
+		m.change(func(m *machine) { m.driver, m.hangs = "590", true })
+		pass(5 * time.Minute)
+		if diff := cmp.Diff(before.GPUs[0].Lost, i.Node().GPUs[0].Lost); diff != "" {
+			t.Errorf("lost while it hangs (-want +got):\n%s", diff)
+		}
+		reads := 0
+		m.change(func(m *machine) {
+			reads, m.hangs = m.reads, false
+			if m.reopens < 10 {
+				t.Errorf("tried %d times in 5 minutes", m.reopens)
+			}
+		})
+		pass(reopening + 5*time.Second)
+		m.change(func(m *machine) {
+			if m.reads == reads {
+				t.Error("the new driver is not read when nothing hangs any more")
+			}
+		})
 	})
 }
 
@@ -367,4 +401,151 @@ func TestWithheld(t *testing.T) {
 			}
 		})
 	}
+}
+
+// fault is one in effect.
+func fault(gpuName string, s gpu.Severity, xid int) gpu.Fault {
+	return gpu.Fault{GPU: gpuName, Signal: gpu.SignalXID, XID: xid, Severity: s, Since: time.Now(), Last: time.Now(), Count: 1}
+}
+
+// Faults are shown at once, also before Run, although nothing is read for it; only a change is news.
+func TestDiagnose(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		first, second := i.Node().GPUs[0].Name(), i.Node().GPUs[1].Name()
+		warning, fatal := fault(first, gpu.Warning, 1), fault(first, gpu.Fatal, 79)
+		over := fault(first, gpu.Fatal, 48)
+		over.Over = time.Now()
+		faults := []gpu.Fault{warning, over, fault(first, gpu.Harmless, 13), fatal, fault("gpu-elsewhere", gpu.Fatal, 79)}
+		reads := m.reads
+		_, _, outdated := i.Watch()
+		i.Diagnose(faults)
+		if !isClosed(outdated) || m.reads != reads {
+			t.Errorf("after the diagnosis: told %t, the hardware was read %d times", isClosed(outdated), m.reads-reads)
+		}
+		_, _, outdated = i.Watch()
+		i.Diagnose(slices.Clone(faults))
+		i.Hold(nil)
+		i.Hold(map[string]string{})
+		if isClosed(outdated) {
+			t.Error("the same diagnosis again is news")
+		}
+		i.Hold(map[string]string{second: "is being reset"})
+		if !isClosed(outdated) {
+			t.Error("that a GPU is held is no news")
+		}
+		check := func(when string) {
+			t.Helper()
+			gpus := i.Node().GPUs
+			for n, g := range gpus {
+				gpus[n].Faults = slices.DeleteFunc(slices.Clone(g.Faults), func(f gpu.Fault) bool { return f.Signal == gpu.SignalDriver })
+			}
+			if diff := cmp.Diff([]gpu.Fault{fatal, warning}, gpus[0].Faults); diff != "" || len(gpus[1].Faults) != 0 {
+				t.Errorf("%s: faults (-want +got):\n%s and of the other GPU %v", when, diff, gpus[1].Faults)
+			}
+			if gpus[0].Held != "" || gpus[1].Held != "is being reset" {
+				t.Errorf("%s: held %q and %q", when, gpus[0].Held, gpus[1].Held)
+			}
+		}
+		check("at once")
+		m.change(func(m *machine) { m.node.GPUs[0] = gpu.GPU{PCI: m.node.GPUs[0].PCI, Lost: true} })
+		pass(10 * time.Second)
+		check("when the GPU is lost")
+		m.change(func(m *machine) { m.readErr = errors.New("unknown error") })
+		pass(10 * time.Second)
+		check("when the hardware cannot be read")
+		m.change(func(m *machine) { m.driver = "" })
+		pass(10 * time.Second)
+		check("without a driver")
+		m.change(func(m *machine) { m.driver, m.readErr, m.node = "590", nil, h100s(t).node })
+		pass(10 * time.Second)
+		check("with another driver")
+
+		i.Diagnose(nil)
+		i.Hold(nil)
+		if gpus := i.Node().GPUs; len(gpus[0].Faults) != 0 || gpus[1].Held != "" {
+			t.Errorf("after all is well: faults %v, held %q", gpus[0].Faults, gpus[1].Held)
+		}
+	})
+}
+
+// A driver that goes away is what is wrong with every GPU from the first picture without it to the first one with it, whoever else has noticed.
+func TestDriverAwayIsAFault(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		said := func(when string, want ...gpu.Signal) {
+			t.Helper()
+			for _, g := range i.Node().GPUs {
+				var got []gpu.Signal
+				for _, f := range g.Ailments(gpu.Use{Shape: gpu.Whole}) {
+					if f.Severity < gpu.Critical || f.Since.IsZero() {
+						t.Errorf("%s: %+v", when, f)
+					}
+					got = append(got, f.Signal)
+				}
+				if !slices.Equal(got, want) {
+					t.Errorf("%s: %s has %v, want %v", when, g.Name(), got, want)
+				}
+			}
+		}
+		var lost, away []gpu.Fault
+		for _, g := range m.node.GPUs {
+			f := gpu.Fault{GPU: g.Name(), Signal: gpu.SignalECC, Severity: gpu.Fatal, Since: time.Now()}
+			lost = append(lost, f)
+			f.Signal, f.Severity = gpu.SignalDriver, gpu.Critical
+			away = append(away, f)
+		}
+		said("with the driver")
+		m.change(func(m *machine) { m.driver = "" })
+		pass(3 * time.Second)
+		said("when it went", gpu.SignalDriver)
+		_, _, outdated := i.Watch()
+		pass(time.Minute)
+		if isClosed(outdated) {
+			t.Error("it is news again and again that the driver is away")
+		}
+		i.Diagnose(lost)
+		said("with another fault", gpu.SignalECC, gpu.SignalDriver)
+		i.Diagnose(away)
+		said("when it was diagnosed", gpu.SignalDriver)
+		i.Diagnose(nil)
+		said("when it answers, and was not read yet", gpu.SignalDriver)
+		m.change(func(m *machine) { m.driver = "580" })
+		pass(3 * time.Second)
+		said("when it is back")
+	})
+}
+
+// An agent that starts again shows what it remembers before anything is published.
+func TestDiagnoseBeforeRun(t *testing.T) {
+	m := h100s(t)
+	i := New(t.Context(), Config{Node: "node1", Hardware: m, Records: m})
+	i.Diagnose([]gpu.Fault{fault(i.Node().GPUs[1].Name(), gpu.Fatal, 79)})
+	if got := i.Node().GPUs[1].Faults; len(got) != 1 || got[0].XID != 79 {
+		t.Errorf("got %v, want XID 79", got)
+	}
+}
+
+// Everybody may mark at any time, while the hardware is read.
+func TestDiagnoseWhileReading(t *testing.T) {
+	m := h100s(t)
+	start(t, m, func(t *testing.T, i *Inventory) {
+		name := i.Node().GPUs[0].Name()
+		var group sync.WaitGroup
+		for n := range 4 {
+			group.Go(func() {
+				for xid := range 100 {
+					i.Diagnose([]gpu.Fault{fault(name, gpu.Fatal, 1000*n+xid)})
+					i.Hold(map[string]string{name: "reset"})
+					i.Refresh()
+				}
+			})
+		}
+		group.Wait()
+		i.Diagnose([]gpu.Fault{fault(name, gpu.Fatal, 79)})
+		synctest.Wait()
+		if g := i.Node().GPUs[0]; len(g.Faults) != 1 || g.Faults[0].XID != 79 || g.Held != "reset" {
+			t.Errorf("got faults %v, held %q", g.Faults, g.Held)
+		}
+	})
 }

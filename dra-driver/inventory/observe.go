@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"time"
 
 	"k8s.io/klog/v2"
 
@@ -22,15 +23,20 @@ func (i *Inventory) update(ctx context.Context) {
 	switch {
 	case ctx.Err() != nil:
 		return
+	case i.driver == "" && errors.Is(err, context.DeadlineExceeded):
+		next = *last // the connection is what it was: whoever asks something of it is told how it is
 	case i.driver == "" || errors.Is(err, gpu.ErrNoDriver):
 		i.driver = ""
 		next = last.lost()
+		if next.away.IsZero() {
+			next.away = time.Now()
+		}
 		next.known = last.known || errors.Is(err, gpu.ErrNoDriver)
 	case err != nil:
 		next = *last
 	}
 	i.tell(ctx, err)
-	i.put(ctx, last, next)
+	i.found(ctx, next)
 }
 
 // open connects to the driver that is installed now, unless it is connected. The fingerprint is taken
@@ -40,13 +46,18 @@ func (i *Inventory) open(ctx context.Context) error {
 		return nil
 	}
 	driver := i.config.Hardware.Driver()
-	if err := i.config.Hardware.Reopen(ctx); err != nil {
+	limited, cancel := context.WithTimeout(ctx, reopening)
+	defer cancel()
+	if err := i.config.Hardware.Reopen(limited); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Opened the driver", "node", i.config.Node, "driver", driver)
 	i.driver = driver
 	return nil
 }
+
+// reopening is how long the connection may take to be free for another one: a call that hangs in the driver keeps it.
+const reopening = 15 * time.Second
 
 // lost returns the picture with every GPU lost. They stay in it: they may be allocated.
 func (p *picture) lost() picture {
@@ -55,13 +66,29 @@ func (p *picture) lost() picture {
 	for n := range node.GPUs {
 		node.GPUs[n].Lost = true
 	}
-	return picture{node: node, unknown: p.unknown, known: p.known}
+	return picture{node: node, unknown: p.unknown, known: p.known, away: p.away}
 }
 
-// put makes next the current picture if it says anything new.
-func (i *Inventory) put(ctx context.Context, last *picture, next picture) {
+// put makes next, with what is marked, the current picture if it says anything new. The caller holds mu.
+func (i *Inventory) put(next picture) (last *picture, changed bool) {
+	last = i.current.Load()
 	next.outdated = last.outdated
+	next.node = i.marks.on(next.node, next.away)
 	if reflect.DeepEqual(*last, next) {
+		return last, false
+	}
+	next.outdated = make(chan struct{})
+	i.current.Store(&next)
+	close(last.outdated)
+	return last, true
+}
+
+// found makes what was read the current picture and says what is new.
+func (i *Inventory) found(ctx context.Context, next picture) {
+	i.mu.Lock()
+	last, changed := i.put(next)
+	i.mu.Unlock()
+	if !changed {
 		return
 	}
 	logger := klog.FromContext(ctx)
@@ -77,9 +104,6 @@ func (i *Inventory) put(ctx context.Context, last *picture, next picture) {
 		logger.Info("Instance that was not made by Tessera is gone", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
 	}
 	logger.V(2).Info("Node changed", "node", next.node.Name, "gpus", len(next.node.GPUs), "driverVersion", next.node.DriverVersion)
-	next.outdated = make(chan struct{})
-	i.current.Store(&next)
-	close(last.outdated)
 }
 
 // tell logs an error that differs from the last one: a node may be without a driver for days.

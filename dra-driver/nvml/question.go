@@ -80,12 +80,17 @@ func memory(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	return gpu.Telemetry{gpu.MemoryUsed: float64(info.Used), gpu.MemoryTotal: float64(info.Total)}, code
 }
 
-// limits asks by the call's newer name and then by its older one.
-func limits(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+// clockReasons asks by the call's newer name and then by its older one.
+func clockReasons(d nvml.Device) (uint64, nvml.Return) {
 	reasons, code := d.GetCurrentClocksEventReasons()
 	if code == nvml.ERROR_FUNCTION_NOT_FOUND {
 		reasons, code = d.GetCurrentClocksThrottleReasons()
 	}
+	return reasons, code
+}
+
+func limits(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+	reasons, code := clockReasons(d)
 	t := gpu.Telemetry{}
 	for q, bit := range map[gpu.Quantity]uint64{
 		gpu.LimitedBySetting: nvml.ClocksEventReasonApplicationsClocksSetting,

@@ -16,7 +16,9 @@ import (
 // GPU that does not answer is no error: it is in the answer, marked lost, with what is known of it.
 // An error wraps gpu.ErrNoDriver, and then Reopen is what helps. Calls of Read follow each other.
 func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
-	s.mu.RLock()
+	if err := s.enter(ctx); err != nil {
+		return gpu.Node{}, fmt.Errorf("read the GPUs: %w", err)
+	}
 	defer s.mu.RUnlock()
 	s.reading.Lock()
 	defer s.reading.Unlock()

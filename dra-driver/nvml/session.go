@@ -7,7 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"k8s.io/klog/v2"
@@ -25,7 +27,7 @@ type Config struct {
 }
 
 // Session is the agent's connection to the driver. It is safe for concurrent use: calls run side by
-// side and only Reopen and Close wait for them. A process has at most one open session.
+// side and only Reopen, Close and Apart wait for them. A process has at most one open session.
 //
 // While the session is closed, every method but Driver, Reopen and Close fails with an error that
 // wraps gpu.ErrNoDriver; so does a call that finds the driver gone or replaced, and then Reopen is
@@ -34,9 +36,11 @@ type Session struct {
 	library func() (string, error)
 	sysfs   sysfs
 
-	// mu is held for reading during every call and for writing while the connection changes.
-	mu   sync.RWMutex
-	node *node
+	// mu is held for reading during every call and for writing while the connection changes; enter and exclude alone take it. wanted is until
+	// when no new call enters, in nanoseconds, so that who changes the connection has its turn.
+	mu     sync.RWMutex
+	wanted atomic.Int64
+	node   *node
 	// reading serializes Read, which completes what the connection knows.
 	reading sync.Mutex
 	// models outlives connections, so that equal GPUs share one geometry whatever happens.
@@ -50,6 +54,7 @@ type node struct {
 	cuda        string
 	devices     []*device
 	relatedness map[pair]gpu.Link
+	sets        eventSets
 }
 
 // New returns a closed session; Reopen opens it.
@@ -77,9 +82,11 @@ func (s *Session) Driver() string {
 
 // Reopen ends the connection, if there is one, once the calls in progress are through, and connects
 // to the driver that is installed now. After an error the session is closed; one that wraps
-// gpu.ErrNoDriver says how many GPUs wait for a driver.
+// gpu.ErrNoDriver says how many GPUs wait for a driver. When ctx ends while a call that hangs keeps the connection, that stays as it is.
 func (s *Session) Reopen(ctx context.Context) error {
-	s.mu.Lock()
+	if err := s.exclude(ctx); err != nil {
+		return fmt.Errorf("open the driver again: %w", err)
+	}
 	defer s.mu.Unlock()
 	s.close()
 	if err := ctx.Err(); err != nil {
@@ -91,16 +98,21 @@ func (s *Session) Reopen(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection once the calls in progress are through. Closing a closed session does
-// nothing.
+// Close ends the connection once the calls in progress are through; while one hangs in the driver, it leaves that to the end of the process.
+// Closing a closed session does nothing.
 func (s *Session) Close() {
-	s.mu.Lock()
+	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	defer cancel()
+	if s.exclude(ctx) != nil {
+		return
+	}
 	defer s.mu.Unlock()
 	s.close()
 }
 
 func (s *Session) close() {
 	if s.node != nil {
+		s.node.sets.end()
 		disconnect(s.node.library)
 		s.node = nil
 	}
@@ -157,17 +169,53 @@ type done struct{}
 // on runs f with the GPU while the connection stays as it is. The caller knows what it asked of which
 // GPU, so the error says neither.
 func on[T any](ctx context.Context, s *Session, gpuName string, f func(*facts) (T, error)) (T, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	var none T
-	if err := ctx.Err(); err != nil {
+	if err := s.enter(ctx); err != nil {
 		return none, err
 	}
+	defer s.mu.RUnlock()
 	known, err := s.find(gpuName)
 	if err != nil {
 		return none, err
 	}
 	return f(known)
+}
+
+const (
+	// turn is how often a call that waits for the connection looks whether it may.
+	turn = 5 * time.Millisecond
+	// precedence is how long calls wait for one who is to change the connection. Calls are short: who did not get it by then waits for one
+	// that hangs, and the others must not wait with it.
+	precedence = 2 * time.Second
+	// closing is how long Close waits for calls in progress.
+	closing = 10 * time.Second
+)
+
+// enter keeps the connection as it is until mu is given back, once nobody changes it. A caller whose time ends before that is told so: a look
+// at a GPU must be able to tell one that hangs from a connection that is being opened, or kept apart, for another.
+func (s *Session) enter(ctx context.Context) error {
+	for ctx.Err() == nil {
+		if time.Now().UnixNano() >= s.wanted.Load() && s.mu.TryRLock() {
+			return nil
+		}
+		rest(ctx, turn)
+	}
+	return ctx.Err()
+}
+
+// exclude waits until the calls in progress are through and keeps others out until mu is given back. It does not queue at mu, where it would
+// keep every other call out for as long as one hangs in the driver.
+func (s *Session) exclude(ctx context.Context) error {
+	until := time.Now().Add(precedence).UnixNano()
+	s.wanted.Store(until)
+	defer s.wanted.CompareAndSwap(until, 0)
+	for ctx.Err() == nil {
+		if s.mu.TryLock() {
+			return nil
+		}
+		rest(ctx, turn)
+	}
+	return fmt.Errorf("a call of the driver that began before does not return, or the connection is kept apart: %w", ctx.Err())
 }
 
 func (s *Session) find(gpuName string) (*facts, error) {

@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
 // sysfs is the root under which the host's sysfs is seen. What cannot be read is answered like what
@@ -26,6 +28,21 @@ func (s sysfs) gpus() []string {
 		}
 	}
 	return addresses
+}
+
+// present reports whether one of NVIDIA's devices is in the GPU's place, driver or not. In doubt one is.
+func (s sysfs) present(gpuName string) bool {
+	entries, err := os.ReadDir(filepath.Join(string(s), "bus/pci/devices"))
+	if err != nil {
+		return true
+	}
+	for _, entry := range entries {
+		if (gpu.GPU{PCI: entry.Name()}).Name() == gpuName {
+			vendor := s.attribute(entry.Name(), "vendor")
+			return vendor == "" || vendor == "0x10de"
+		}
+	}
+	return false
 }
 
 // numa returns the NUMA node of the PCI function; -1 when the platform has none.

@@ -47,6 +47,14 @@ func TestSysfs(t *testing.T) {
 	if diff := cmp.Diff([]string{"0000:1b:00.0", "0000:3b:00.0"}, s.gpus()); diff != "" {
 		t.Errorf("NVIDIA's display functions (-want +got):\n%s", diff)
 	}
+	for name, want := range map[string]bool{"gpu-0000-3b-00-0": true, "gpu-0000-99-00-0": false, "gpu-0000-02-00-0": false} {
+		if s.present(name) != want {
+			t.Errorf("%s is there: %t", name, !want)
+		}
+	}
+	if !sysfs("/dev/null").present("gpu-0000-3b-00-0") {
+		t.Error("a bus that cannot be read has lost its GPUs")
+	}
 	tests := map[string]struct {
 		numa int
 		root string

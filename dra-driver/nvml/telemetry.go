@@ -90,26 +90,12 @@ func (p *probe) carved(ctx context.Context) bool {
 
 // instances reads the MIG devices. One that is destroyed meanwhile is left out.
 func (p *probe) instances(ctx context.Context) map[string]gpu.Telemetry {
-	var most int
-	p.hold(ctx, func() error {
-		var a answers
-		most = ask(&a, "nvmlDeviceGetMaxMigDeviceCount", p.gpu.handle.GetMaxMigDeviceCount)
-		return a.err
-	})
 	all := map[string]gpu.Telemetry{}
-	for index := range most {
-		var mig nvml.Device
+	for _, mig := range p.parts(ctx) {
 		var uuid string
 		p.hold(ctx, func() error {
 			var a answers
-			// Their numbers have gaps.
-			found, has := askIfMeasured(&a, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
-				return p.gpu.handle.GetMigDeviceHandleByIndex(index)
-			})
-			if has {
-				mig = found
-				uuid, _ = askIfMeasured(&a, "nvmlDeviceGetUUID of a MIG device", found.GetUUID)
-			}
+			uuid, _ = askIfMeasured(&a, "nvmlDeviceGetUUID of a MIG device", mig.GetUUID)
 			return a.err
 		})
 		if uuid == "" {
@@ -119,5 +105,23 @@ func (p *probe) instances(ctx context.Context) map[string]gpu.Telemetry {
 			all[uuid] = t
 		}
 	}
+	return all
+}
+
+// parts returns the handles of the MIG devices, whose numbers have gaps.
+func (p *probe) parts(ctx context.Context) []nvml.Device {
+	var all []nvml.Device
+	p.hold(ctx, func() error {
+		var a answers
+		for index := range ask(&a, "nvmlDeviceGetMaxMigDeviceCount", p.gpu.handle.GetMaxMigDeviceCount) {
+			mig, has := askIfMeasured(&a, "nvmlDeviceGetMigDeviceHandleByIndex", func() (nvml.Device, nvml.Return) {
+				return p.gpu.handle.GetMigDeviceHandleByIndex(index)
+			})
+			if has {
+				all = append(all, mig)
+			}
+		}
+		return a.err
+	})
 	return all
 }

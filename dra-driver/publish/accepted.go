@@ -107,6 +107,23 @@ func (p *Publisher) ask(give func()) {
 	give()
 }
 
+// taint notes that what is asked next tells of other faults than before.
+func (p *Publisher) taint(since time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.state.tainting = append(p.state.tainting, tainting{asked: p.state.asked + 1, since: since})
+}
+
+// tell says how long the changes of faults took that the API server has accepted.
+func (p *Publisher) tell(taken int) {
+	for len(p.state.tainting) > 0 && p.state.tainting[0].asked <= taken {
+		if p.config.Accepted != nil {
+			p.config.Accepted(time.Since(p.state.tainting[0].since))
+		}
+		p.state.tainting = p.state.tainting[1:]
+	}
+}
+
 // newQueue returns a queue that repeats failures after 5 s at most: by default that grows to a quarter
 // of an hour.
 func newQueue() workqueue.TypedRateLimitingInterface[string] {
@@ -137,4 +154,5 @@ func (q *queue) Forget(pool string) {
 	q.publisher.mu.Lock()
 	defer q.publisher.mu.Unlock()
 	q.publisher.state.accepted = q.taken
+	q.publisher.tell(q.taken)
 }

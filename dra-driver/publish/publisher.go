@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	resourceapi "k8s.io/api/resource/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/workqueue"
@@ -30,6 +31,9 @@ type Config struct {
 	Client    kubernetes.Interface
 	Inventory Inventory
 	Options   wire.Options
+	// Accepted, if it is set, is told how long it took from a change of the faults of the GPUs, as the inventory showed it, until the API
+	// server had the slices that tell of it.
+	Accepted func(time.Duration)
 }
 
 // syncDelay is how long after the last change on the API server the slices there are compared with
@@ -58,6 +62,14 @@ type state struct {
 	// write failed. dropped says that the API server keeps only a part of what it is given; the
 	// controller reports that once and then contents itself.
 	unencodable, unwritten, dropped error
+	// tainting are the changes of faults that the API server has not accepted yet.
+	tainting []tainting
+}
+
+// tainting is a change of the faults: what was asked with it, and since when.
+type tainting struct {
+	asked int
+	since time.Time
 }
 
 // errPending is the state between asking and accepting.
@@ -79,6 +91,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 		node, known, outdated := p.config.Inventory.Watch()
 		next := p.encode(ctx, node, known)
 		if next != nil && !apiequality.Semantic.DeepEqual(next, published) {
+			if published != nil && !equalTaints(published, next) {
+				p.taint(time.Now())
+			}
 			published = next
 			var err error
 			if controller, err = p.publish(ctx, controller, next); err != nil {
@@ -111,6 +126,26 @@ func (p *Publisher) encode(ctx context.Context, node gpu.Node, known bool) *reso
 		slices[i] = resourceslice.Slice{Devices: s.Devices, SharedCounters: s.SharedCounters}
 	}
 	return &resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool.Name: {Slices: slices}}}
+}
+
+// equalTaints reports whether the devices of both have the same taints.
+func equalTaints(a, b *resourceslice.DriverResources) bool {
+	return apiequality.Semantic.DeepEqual(taints(a), taints(b))
+}
+
+// taints returns the taints of every device that has any, by name.
+func taints(r *resourceslice.DriverResources) map[string][]resourceapi.DeviceTaint {
+	found := map[string][]resourceapi.DeviceTaint{}
+	for _, pool := range r.Pools {
+		for _, slice := range pool.Slices {
+			for _, device := range slice.Devices {
+				if len(device.Taints) > 0 {
+					found[device.Name] = device.Taints
+				}
+			}
+		}
+	}
+	return found
 }
 
 // publish gives the resources to the controller, which is started with the first of them: without any

@@ -155,6 +155,15 @@ type stage struct {
 	shown     *shown
 	publisher *Publisher
 	stop      func()
+	// took is what the publisher said of how long faults took.
+	took []time.Duration
+}
+
+// accepted returns how long the faults took that the server has accepted.
+func (s *stage) accepted() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.took)
 }
 
 // run starts the publisher.
@@ -181,11 +190,16 @@ func perform(t *testing.T, test func(t *testing.T, s *stage)) {
 		s.publisher = New(Config{
 			Node: nodeName, Client: s.server, Inventory: s.shown,
 			Options: wire.Options{Driver: driverName, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG}}},
+			Accepted: func(took time.Duration) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				s.took = append(s.took, took)
+			},
 		})
 		s.publisher.newQueue = func() workqueue.TypedRateLimitingInterface[string] { return late{newQueue()} }
 		s.run(t)
+		defer func() { s.stop() }()
 		test(t, s)
-		s.stop()
 	})
 }
 
@@ -398,4 +412,91 @@ func TestComplete(t *testing.T) {
 			}
 		})
 	}
+}
+
+// sick returns the node with a fault of a GPU that was first seen at a time.
+func sick(node gpu.Node, index int, xid int, since time.Time) gpu.Node {
+	node.GPUs = slices.Clone(node.GPUs)
+	node.GPUs[index].Faults = []gpu.Fault{{
+		GPU: node.GPUs[index].Name(), Signal: gpu.SignalXID, XID: xid, Severity: gpu.Fatal, Remedy: gpu.Reset, Since: since, Last: since, Count: 1,
+	}}
+	return node
+}
+
+// tainted returns the values of the taints on the server by the device's GPU.
+func (s *stage) tainted(t *testing.T) []string {
+	t.Helper()
+	var found []string
+	for _, slice := range s.stored(t) {
+		for _, device := range slice.Spec.Devices {
+			for _, taint := range device.Taints {
+				if !slices.Contains(found, taint.Value) {
+					found = append(found, taint.Value)
+				}
+			}
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+// A taint is written at once, whatever was written just before, and only the slices of its devices are.
+func TestTaintsAreWrittenAtOnce(t *testing.T) {
+	node := gputest.Node(t, "h100x8")
+	perform(t, func(t *testing.T, s *stage) {
+		s.shown.set(node)
+		pass(2 * time.Second)
+		if published := s.taken(); len(published) < 4 {
+			t.Fatalf("wrote %v, want several slices", published)
+		}
+		for n := range 2 {
+			s.shown.set(sick(node, n, 79, time.Now()))
+			synctest.Wait()
+			if got := s.tainted(t); !slices.Equal(got, []string{"79"}) {
+				t.Fatalf("at once the server has taints %v, want 79", got)
+			}
+			s.expect(t, fmt.Sprintf("a fault of GPU %d, of which the devices are in one slice", n), true, "update")
+		}
+		if got := s.accepted(); len(got) != 2 || slices.Max(got) > 0 {
+			t.Errorf("accepted after %v, want twice, at once", got)
+		}
+		again := sick(node, 1, 79, time.Now())
+		again.GPUs[1].Faults[0].Count, again.GPUs[1].Faults[0].Last = 1000, time.Now().Add(time.Hour)
+		again.GPUs[1].Faults[0].Detail = "and again"
+		s.shown.set(again)
+		pass(time.Minute)
+		s.expect(t, "after the same fault was seen again", true)
+	})
+}
+
+// What fails for a minute ends with the last state, and nothing of what was in between.
+func TestTaintsWhileServerIsAway(t *testing.T) {
+	node := gputest.Node(t, "h100x2")
+	perform(t, func(t *testing.T, s *stage) {
+		s.shown.set(node)
+		pass(2 * time.Second)
+		s.expect(t, "a good node", true, "create", "create")
+		s.behave(func(s *server) { s.refuse = errors.New("connection refused") })
+		start := time.Now()
+		s.shown.set(sick(node, 0, 79, start))
+		pass(20 * time.Second)
+		s.shown.set(sick(sick(node, 0, 79, start), 1, 48, time.Now()))
+		pass(20 * time.Second)
+		s.shown.set(sick(node, 1, 48, start.Add(20*time.Second)))
+		pass(20 * time.Second)
+		s.expect(t, "while the server is away", false)
+		s.behave(func(s *server) { s.refuse = nil })
+		pass(6 * time.Second)
+		s.expect(t, "6 s after it is back", true, "update")
+		if got := s.tainted(t); !slices.Equal(got, []string{"48"}) {
+			t.Errorf("the server has taints %v, want the last, 48", got)
+		}
+		since := s.stored(t)[1].Spec.Devices[26].Taints
+		if len(since) != 1 || !since[0].TimeAdded.Time.Equal(start.Add(20*time.Second).Truncate(time.Second)) {
+			t.Errorf("its taint is %v, want the time at which the fault was first seen, %v", since, start.Add(20*time.Second))
+		}
+		if got := s.accepted(); len(got) != 3 || slices.Max(got) < time.Minute {
+			t.Errorf("accepted after %v, want three times, the first more than a minute", got)
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -27,7 +28,7 @@ type Program struct {
 	Library string
 }
 
-// Tool sets time slices. It is safe for concurrent use.
+// Tool sets time slices and resets GPUs. It is safe for concurrent use.
 type Tool struct {
 	find func() (Program, error)
 }
@@ -61,29 +62,43 @@ func (t *Tool) set(ctx context.Context, gpuUUID, interval string) error {
 	if number < 0 {
 		return fmt.Errorf("must be one of %s", strings.Join(intervals(), ", "))
 	}
-	if err := ctx.Err(); err != nil {
+	program, err := t.program(ctx)
+	if err != nil {
 		return err
+	}
+	_, err = program.run(ctx, "compute-policy", "-i", gpuUUID, "--set-timeslice="+strconv.Itoa(number))
+	return err
+}
+
+// program finds nvidia-smi for a call that still has time.
+func (t *Tool) program(ctx context.Context) (Program, error) {
+	if err := ctx.Err(); err != nil {
+		return Program{}, err
 	}
 	program, err := t.find()
 	if err != nil {
-		return fmt.Errorf("find nvidia-smi: %w", err)
+		return Program{}, fmt.Errorf("find nvidia-smi: %w", err)
 	}
-	return program.run(ctx, "compute-policy", "-i", gpuUUID, "--set-timeslice="+strconv.Itoa(number))
+	return program, nil
 }
 
-func (p Program) run(ctx context.Context, arguments ...string) error {
+// run runs the program and returns what it said.
+func (p Program) run(ctx context.Context, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, p.Path, arguments...)
 	command.WaitDelay = grace
 	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	if p.Library != "" {
 		command.Env = append(command.Env, "LD_PRELOAD="+p.Library)
 	}
-	output, err := command.CombinedOutput()
+	output, err := outcome(ctx, command)
 	switch {
 	case err == nil:
-		return nil
+		return string(output), nil
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s: %w", p.Path, context.Cause(ctx))
+		if !errors.Is(err, errStuck) {
+			err = nil
+		}
+		return "", fmt.Errorf("%s: %w", p.Path, errors.Join(context.Cause(ctx), err))
 	}
 	if said := strings.Join(strings.Fields(string(output)), " "); said != "" {
 		err = fmt.Errorf("%w: %s", err, said)
@@ -91,7 +106,34 @@ func (p Program) run(ctx context.Context, arguments ...string) error {
 	if meaning := sentinel(err, string(output)); meaning != nil {
 		err = fmt.Errorf("%w: %w", err, meaning)
 	}
-	return fmt.Errorf("%s: %w", p.Path, err)
+	return "", fmt.Errorf("%s: %w", p.Path, err)
+}
+
+// errStuck says that a program cannot even be killed.
+var errStuck = errors.New("it was killed and does not end: it waits in the driver; look into the kernel's log, and reboot the node when it stays")
+
+// outcome runs the command and returns what it said. One that hangs in the driver cannot be killed and is left behind a while after ctx ended.
+func outcome(ctx context.Context, command *exec.Cmd) ([]byte, error) {
+	type end struct {
+		output []byte
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		output, err := command.CombinedOutput()
+		ended <- end{output, err}
+	}()
+	select {
+	case e := <-ended:
+		return e.output, e.err
+	case <-ctx.Done():
+	}
+	select {
+	case e := <-ended:
+		return e.output, e.err
+	case <-time.After(2 * grace):
+		return nil, errStuck
+	}
 }
 
 // The exit statuses of nvidia-smi that a caller decides on; they are NVML's return codes (nvidia-smi(1),
@@ -102,12 +144,23 @@ const (
 	libraryNotFound  = 12
 	functionNotFound = 13
 	gpuLost          = 15
+	inUse            = 19
 )
 
-// sentinel says what the exit status means to a caller; nil when it means nothing special.
+// sentinel says what the exit status, or what the program said, means to a caller; nil when it means nothing special. A refused reset
+// ends with 255 whatever the reason.
 func sentinel(err error, output string) error {
-	if strings.Contains(strings.ToLower(output), "not supported") {
+	said := strings.ToLower(output)
+	switch {
+	case strings.Contains(said, "not supported"):
 		return gpu.ErrUnsupported
+	case strings.Contains(said, "in use by"), strings.Contains(said, "being used by"):
+		return gpu.ErrBusy
+	case strings.Contains(said, "gpu is lost"):
+		return gpu.ErrLost
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return gpu.ErrNoDriver // the program left with it
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -120,6 +173,8 @@ func sentinel(err error, output string) error {
 		return gpu.ErrNoDriver
 	case gpuLost:
 		return gpu.ErrLost
+	case inUse:
+		return gpu.ErrBusy
 	}
 	return nil
 }

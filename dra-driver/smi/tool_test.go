@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -139,5 +140,27 @@ func TestSetEndsWithItsContext(t *testing.T) {
 	}
 	if err := tool.Set(ctx, "GPU-1", "Short"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with a context that has ended: got %v", err)
+	}
+}
+
+// A program that waits in the driver cannot be killed: whoever waits for it goes on.
+func TestStuck(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	command := exec.CommandContext(ctx, "sleep", "20")
+	left := make(chan *os.Process, 1)
+	command.Cancel = func() error {
+		left <- command.Process
+		return nil
+	}
+	began := time.Now()
+	if _, err := outcome(ctx, command); !errors.Is(err, errStuck) {
+		t.Errorf("got %v", err)
+	}
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("took %v", took)
+	}
+	if err := (<-left).Kill(); err != nil {
+		t.Error(err)
 	}
 }

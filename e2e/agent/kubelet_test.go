@@ -50,6 +50,12 @@ func (k *kubelet) mustPrepare(claim *drapb.Claim) []*drapb.Device {
 	return devices
 }
 
+// eventuallyPrepares calls until the claim is prepared, as kubelet does.
+func (k *kubelet) eventuallyPrepares(what string, claim *drapb.Claim) {
+	k.node.t.Helper()
+	k.node.eventually(what, func(ctx context.Context) error { _, err := k.client.Prepare(ctx, claim); return err })
+}
+
 func (k *kubelet) mustUnprepare(claim *drapb.Claim) {
 	k.node.t.Helper()
 	if err := k.unprepare(claim); err != nil {

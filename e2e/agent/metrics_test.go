@@ -480,6 +480,8 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		"not ready":           {changed(`tessera_agent_ready`, "0"), []string{"TesseraAgentNotReady"}},
 		"not published":       {changed(`tessera_slices_published`, "0"), []string{"TesseraSlicesMissing"}},
 		"GPU does not answer": {changed(`tessera_gpu_up\{[^}]*\}`, "0"), []string{"TesseraGPUNotAnswering"}},
+		"a device not well":   {changed(`tessera_device_health\{[^}]*uuid="MIG-[^}]*\}`, "0"), []string{"TesseraGPUUnhealthy"}},
+		"held for a remedy":   {changed(`tessera_gpu_held\{[^}]*\}`, "1"), []string{"TesseraGPUHeld"}},
 		"remap failed":        {changed(`tessera_gpu_row_remap_failed\{[^}]*\}`, "1"), []string{"TesseraRowRemapFailed"}},
 		"remap pending":       {changed(`tessera_gpu_row_remap_pending\{[^}]*\}`, "1"), []string{"TesseraRowRemapPending"}},
 		"uncorrected":         {changed(`tessera_gpu_ecc_errors_total\{[^}]*severity="uncorrected"[^}]*\}`, "1"), []string{"TesseraUncorrectedMemoryErrors"}},
@@ -511,8 +513,13 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		w.must(fakegpu.ECC(w.machine(), 4, 5, 1))
 		w.must(fakegpu.Remap(w.machine(), 5, fakegpu.Remapping{Uncorrectable: 1, Pending: true, Failed: true}))
 		w.must(fakegpu.Lose(w.machine(), 6))
+		// They are fenced: until the API server has the slices with the taints, the agent is not ready.
+		w.marked("memory errors", gpu.SignalECC, w.on("NoSchedule", 4))
+		w.marked("a row that cannot be remapped", gpu.SignalRemapFailed, w.on("NoSchedule", 5))
+		w.marked("no answer", gpu.SignalLost, w.on("NoSchedule", 6))
+		w.agent.waitReady()
 		stale()
-		want := []string{"TesseraGPUNotAnswering", "TesseraRowRemapFailed", "TesseraRowRemapPending", "TesseraUncorrectedMemoryErrors"}
+		want := []string{"TesseraGPUNotAnswering", "TesseraGPUUnhealthy", "TesseraRowRemapFailed", "TesseraRowRemapPending", "TesseraUncorrectedMemoryErrors"}
 		if diff := cmp.Diff(want, firing(w.agent.scrape())); diff != "" {
 			t.Errorf("alerts (-want +got):\n%s", diff)
 		}

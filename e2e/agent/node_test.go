@@ -35,6 +35,8 @@ type node struct {
 	dir  string
 	// kubeconfig is how the agent finds the API server.
 	kubeconfig string
+	// args are more arguments of its agents.
+	args []string
 	// hardware is the machine as the catalogue has it.
 	hardware gpu.Node
 }
@@ -148,8 +150,8 @@ func (n *node) start(program, uid string, environment ...string) *agent {
 	n.t.Helper()
 	n.host.Kubeconfig = n.kubeconfig
 	started, err := n.host.Start(harness.Launch{
-		Program: program, Hook: shared.hook, UID: uid, Verbosity: 4,
-		Environment: append([]string{"GORACE=halt_on_error=1"}, environment...),
+		Program: program, Hook: shared.hook, UID: uid, Verbosity: 4, Args: n.args,
+		Environment: append([]string{"GORACE=halt_on_error=1 atexit_sleep_ms=0"}, environment...),
 	})
 	n.must(err)
 	a := &agent{Agent: started, node: n, uid: uid, cmd: started.Cmd, ended: started.Ended}

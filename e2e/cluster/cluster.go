@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/e2e/lab"
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
@@ -35,6 +36,8 @@ type Cluster struct {
 	// Client and Dynamic act as the cluster's administrator, without a rate limit.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
+	// Kinds is a client for Tessera's own kinds as well.
+	Kinds client.WithWatch
 
 	objects *objects
 }
@@ -45,23 +48,26 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if c.Nodes == nil {
 		c.Nodes = Nodes()
 	}
-	if c.Progress == nil {
-		c.Progress = io.Discard
-	}
-	if c.Images == nil {
-		images, err := Images(ctx, c.Progress)
-		if err != nil {
-			return nil, err
-		}
-		c.Images = images
-	}
-	l, err := lab.Start(ctx, lab.Config{
-		Folder: c.Folder, Nodes: c.Nodes, Hardware: Hardware{}, Images: c.Images, Progress: c.Progress,
-	})
+	l, err := start(ctx, &c, Images)
 	if err != nil {
 		return nil, err
 	}
 	return install(ctx, l, c)
+}
+
+// start completes the configuration, with images that are built where none are given, and starts the lab.
+func start(ctx context.Context, c *Config, build func(context.Context, io.Writer) ([]string, error)) (_ *lab.Lab, err error) {
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	if c.Images == nil {
+		if c.Images, err = build(ctx, c.Progress); err != nil {
+			return nil, err
+		}
+	}
+	return lab.Start(ctx, lab.Config{
+		Folder: c.Folder, Nodes: c.Nodes, Hardware: Hardware{}, Images: c.Images, Progress: c.Progress,
+	})
 }
 
 // Open returns the cluster that stands in the folder.
@@ -74,7 +80,7 @@ func Open(folder string) (*Cluster, error) {
 }
 
 func connect(l *lab.Lab) (*Cluster, error) {
-	client, err := kubernetes.NewForConfig(l.Config())
+	standard, err := kubernetes.NewForConfig(l.Config())
 	if err != nil {
 		return nil, fmt.Errorf("connect to the lab: %w", err)
 	}
@@ -82,7 +88,11 @@ func connect(l *lab.Lab) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to the lab: %w", err)
 	}
-	return &Cluster{Lab: l, Client: client, Dynamic: dyn, objects: newObjects(client.Discovery(), dyn)}, nil
+	kinds, err := newKinds(l.Config())
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Lab: l, Client: standard, Dynamic: dyn, Kinds: kinds, objects: newObjects(standard.Discovery(), dyn)}, nil
 }
 
 func install(ctx context.Context, l *lab.Lab, config Config) (*Cluster, error) {

@@ -17,6 +17,25 @@ const ProbeImage = "localhost/tessera/probe:dev"
 
 // Images builds the product's images and the tests' from the repository and returns the archives.
 func Images(ctx context.Context, progress io.Writer) ([]string, error) {
+	return images(ctx, progress, bundle.Programs{}.Complete)
+}
+
+// InstallerImages builds what a cluster needs that is installed by the chart: the product's images with the installer's, the tests' and the
+// operands'.
+func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) {
+	archives, err := images(ctx, progress, bundle.Programs{}.CompleteInstaller)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := operands(ctx, filepath.Dir(archives[0]))
+	if err != nil {
+		return nil, fmt.Errorf("build the operands: %w", err)
+	}
+	return append(archives, archive), nil
+}
+
+// images builds the images of the programs that complete compiles, and the probe's.
+func images(ctx context.Context, progress io.Writer, complete func(ctx context.Context, source, folder string) (bundle.Programs, error)) ([]string, error) {
 	fmt.Fprintln(progress, "building the images") //nolint:errcheck // progress is for the eye
 	root, err := source()
 	if err != nil {
@@ -27,7 +46,7 @@ func Images(ctx context.Context, progress io.Writer) ([]string, error) {
 		return nil, err
 	}
 	folder := filepath.Join(cache, "images")
-	programs, err := bundle.Programs{}.Complete(ctx, root, folder)
+	programs, err := complete(ctx, root, folder)
 	if err != nil {
 		return nil, err
 	}
@@ -42,8 +61,22 @@ func Images(ctx context.Context, progress io.Writer) ([]string, error) {
 	return append(archives, probe), nil
 }
 
-// probeImage compiles the probe, linked to the C library and nothing else.
+// probeImage builds the image of the probe.
 func probeImage(ctx context.Context, folder string) (string, error) {
+	program, err := compileProbe(ctx, folder)
+	if err != nil {
+		return "", err
+	}
+	base, err := bundle.NewBase(ctx)
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(folder, "probe.tar")
+	return archive, oci.WriteArchive(archive, base.Image(ProbeImage, oci.File{Path: "/usr/bin/probe", Source: program}))
+}
+
+// compileProbe compiles the probe, linked to the C library and nothing else, into a folder.
+func compileProbe(ctx context.Context, folder string) (string, error) {
 	dir, err := source("e2e", "probe")
 	if err != nil {
 		return "", err
@@ -57,10 +90,5 @@ func probeImage(ctx context.Context, folder string) (string, error) {
 	if output, err := exec.CommandContext(ctx, "gcc", append(args, "-ldl")...).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("compile the probe: %w\n%s", err, output)
 	}
-	base, err := bundle.NewBase(ctx)
-	if err != nil {
-		return "", err
-	}
-	archive := filepath.Join(folder, "probe.tar")
-	return archive, oci.WriteArchive(archive, base.Image(ProbeImage, oci.File{Path: "/usr/bin/probe", Source: program}))
+	return program, nil
 }

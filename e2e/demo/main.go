@@ -1,6 +1,8 @@
-// Command demo shows Tessera to somebody who has just cloned it: it brings a cluster with fake GPUs up on
-// this machine, installs Tessera, runs every example and prints for each pod what it asked for, what it
-// was given and what it sees. It fails, with the reason, when anything is not as the examples promise.
+// Command demo shows Tessera to somebody who has just cloned it: it brings a cluster of bare nodes with fake GPUs up on
+// this machine, installs Tessera with helm, tells how the nodes become ready, runs every example and prints for each pod what it asked for, what it
+// was given and what it sees. It fails, with the reason, when anything is not as the examples promise. `demo upgrade` then
+// changes the driver of all nodes and tells how, with one node on which the new driver fails; `demo health` has a GPU fall ill under a
+// pod and tells what becomes of both.
 package main
 
 import (
@@ -24,7 +26,7 @@ func main() {
 	}
 }
 
-var errUsage = errors.New("usage: demo up | down")
+var errUsage = errors.New("usage: demo up | upgrade | health | down")
 
 func run(ctx context.Context, args []string) error {
 	folder := filepath.Join(lab.Base, "demo")
@@ -34,6 +36,10 @@ func run(ctx context.Context, args []string) error {
 	switch args[0] {
 	case "up":
 		return up(ctx, folder)
+	case "upgrade":
+		return upgrade(ctx, folder)
+	case "health":
+		return health(ctx, folder)
 	case "down":
 		return lab.Down(ctx, folder)
 	}

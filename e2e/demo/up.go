@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/expect"
 	"github.com/tessera-gpu/tessera/e2e/lab"
@@ -35,9 +36,9 @@ func up(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	c, err := cluster.Up(ctx, cluster.Config{Folder: folder, Progress: os.Stdout})
+	c, err := bring(ctx, folder, nil)
 	if err != nil {
-		return fmt.Errorf("%w\nlook around, then `make demo-down`", err)
+		return err
 	}
 	fmt.Printf("running %d examples\n", len(examples))
 	failed, err := runExamples(ctx, c, examples)
@@ -50,14 +51,72 @@ func up(ctx context.Context, folder string) error {
 	}
 	d.print(os.Stdout)
 	fmt.Printf("\n%d examples, %d as promised, after %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
-	fmt.Println("\nThe cluster goes on running. Use it:")
-	fmt.Printf("  export KUBECONFIG=%s PATH=%s:$PATH\n", c.Kubeconfig(), programs)
-	fmt.Println("  kubectl get resourceslices,pods")
-	fmt.Println("End it:\n  make demo-down")
+	printUse(c, programs)
 	if failed > 0 {
 		return fmt.Errorf("%d of %d examples did not come out as they promise; the reasons stand above", failed, len(examples))
 	}
 	return nil
+}
+
+// readyPatience is how long bare nodes may take to become ready.
+const readyPatience = 5 * time.Minute
+
+// enter opens the demo's cluster, which it brings up where there is none. It returns the folder with kubectl, too.
+func enter(ctx context.Context, folder string) (*cluster.Cluster, string, error) {
+	programs, err := prepare(ctx, folder)
+	if err != nil {
+		return nil, "", err
+	}
+	c, err := cluster.Open(folder)
+	if errors.Is(err, lab.ErrNoLab) {
+		c, err = bring(ctx, folder, nil)
+	}
+	return c, programs, err
+}
+
+// bring starts a cluster of bare nodes, installs the chart in it and tells what becomes of the nodes until all are ready.
+func bring(ctx context.Context, folder string, values cluster.Values) (*cluster.Cluster, error) {
+	c, err := cluster.Bare(ctx, cluster.Config{Folder: folder, Progress: os.Stdout})
+	if err == nil {
+		fmt.Println("helm install tessera deployments/helm/tessera: three nodes with GPUs and no driver")
+		err = c.InstallChart(ctx, values)
+	}
+	if err == nil {
+		err = told(ctx, c, func(ctx context.Context) error { return c.AwaitPolicy(ctx, readyPatience) })
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w\nlook around, then `make demo-down`", err)
+	}
+	fmt.Println("kubectl wait --for=condition=Ready clusterpolicy/default: condition met")
+	return c, nil
+}
+
+// told tells the story of the nodes as long as f works, and at its end where they stand, if that has not been told.
+func told(ctx context.Context, c *cluster.Cluster, f func(context.Context) error) error {
+	telling, enough := context.WithCancel(ctx)
+	defer enough()
+	s := newStory(os.Stdout, time.Now)
+	ended := make(chan error, 1)
+	go func() { ended <- s.tell(telling, c) }()
+	err := f(ctx)
+	enough()
+	err = errors.Join(err, <-ended)
+	var nodes v1alpha1.GPUNodeList
+	if failed := c.Kinds.List(ctx, &nodes); failed != nil {
+		return errors.Join(err, failed)
+	}
+	for i := range nodes.Items {
+		s.node(&nodes.Items[i], false)
+	}
+	return err
+}
+
+// printUse says how the cluster is used and ended.
+func printUse(c *cluster.Cluster, programs string) {
+	fmt.Println("\nThe cluster goes on running. Use it:")
+	fmt.Printf("  export KUBECONFIG=%s PATH=%s:$PATH\n", c.Kubeconfig(), programs)
+	fmt.Println("  kubectl get gpunodes,resourceslices,pods")
+	fmt.Println("End it:\n  make demo-down")
 }
 
 // prepare says what will happen to this machine, installs what is missing and builds the cluster's

@@ -5,20 +5,38 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 )
 
 // Reboot does to the machine what a restart does: instances, time slices and modes are gone, the MIG
-// mode is off again from Hopper on and what was pending on Ampere, boot_id is new. Sessions that
-// were open end with NVML_ERROR_DRIVER_NOT_LOADED. Injected faults stay.
+// mode is off again from Hopper on and what was pending on Ampere, boot_id is new. What a reset mends is mended, and a GPU that had
+// fallen off the bus is back, and in its fabric. Sessions that were open end with NVML_ERROR_DRIVER_NOT_LOADED. Faults of functions stay,
+// as does a row that could not be remapped. A bare machine has no driver afterwards.
 func Reboot(dir string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {
 		return err
 	}
-	if err := reload(findState(dir, spec), func(*live) {}); err != nil {
+	if spec.Bare {
+		err = changeModules(dir, (*kernel).lose)
+	} else {
+		err = reload(findState(dir, spec), func(*live) {})
+	}
+	if err == nil {
+		err = changeLive(dir, (*live).powerCycle)
+	}
+	if err == nil {
+		err = showOnBus(dir)
+	}
+	if err != nil {
 		return fmt.Errorf("reboot %s: %w", dir, err)
 	}
-	return writeFile(filepath.Join(ProcRoot(dir), "sys/kernel/random/boot_id"), newBootID())
+	return SetBootID(dir, newBootID())
+}
+
+// SetBootID makes the machine's boot the one of that id, where somebody else tells it too.
+func SetBootID(dir, id string) error {
+	return writeFile(filepath.Join(ProcRoot(dir), "sys/kernel/random/boot_id"), strings.TrimSpace(id)+"\n")
 }
 
 // reload ends every session and resets the GPUs; f says how the driver is afterwards.
@@ -44,12 +62,26 @@ func reload(path string, f func(*live)) (err error) {
 	return s.post(event{GPU: maxGPUs}) // of no GPU: wakes who waits for events, so that they end
 }
 
+// powerCycle is what only a restart of the machine does.
+func (l *live) powerCycle() error {
+	for i := range l.GPUs {
+		g := &l.GPUs[i]
+		g.Lost, g.FabricState, g.FabricStatus, g.FabricHealth = 0, 0, 0, 0
+	}
+	return nil
+}
+
 // restarted is a GPU after a restart of the machine or the driver.
 func restarted(g gpuState, keepsMIG bool) gpuState {
 	next := gpuState{
-		Lost: g.Lost, LinksDown: g.LinksDown,
-		RemapCorrectable: g.RemapCorrectable, RemapUncorrectable: g.RemapUncorrectable, RemapFailed: g.RemapFailed,
-		Sensors: idle(),
+		RemapCorrectable: g.RemapCorrectable, RemapUncorrectable: g.RemapUncorrectable + g.RemapPending, RemapFailed: g.RemapFailed,
+		LifetimeECCCorrected: g.LifetimeECCCorrected, LifetimeECCUncorrected: g.LifetimeECCUncorrected,
+		FabricState: g.FabricState, FabricStatus: g.FabricStatus, FabricHealth: g.FabricHealth,
+		Resets: g.Resets, Sensors: idle(),
+	}
+	next.Sensors.RetiredSingle, next.Sensors.RetiredMultiple = g.Sensors.RetiredSingle, g.Sensors.RetiredMultiple+g.RetirePending
+	if g.Lost == fallenOff {
+		next.Lost = g.Lost
 	}
 	if keepsMIG {
 		next.MIG, next.PendingMIG = g.PendingMIG, g.PendingMIG

@@ -31,8 +31,14 @@ func moves(dir string) []move {
 // removedFolder keeps what RemoveDriver took away.
 func removedFolder(dir string) string { return filepath.Join(dir, "removed") }
 
+// barePath is where the state of a bare machine is: a driver that comes shows it among its libraries.
+func barePath(dir string) string { return filepath.Join(dir, "hardware", "state") }
+
 // findState returns where the state file is: with the driver, also while that is removed.
 func findState(dir string, spec Spec) string {
+	if spec.Bare {
+		return barePath(dir)
+	}
 	removed := filepath.Join(removedFolder(dir), libraryFolder, stateFileName(spec.DriverVersion))
 	if _, err := os.Stat(removed); err == nil {
 		return removed
@@ -40,12 +46,17 @@ func findState(dir string, spec Spec) string {
 	return statePath(dir, spec.DriverVersion)
 }
 
+var errBare = errors.New("the machine is bare: its driver comes and goes by its modules")
+
 // RemoveDriver unloads the driver and takes its files away: the driver root stays, empty. Sessions
 // that were open end with NVML_ERROR_DRIVER_NOT_LOADED. RestoreDriver undoes it.
 func RemoveDriver(dir string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {
 		return err
+	}
+	if spec.Bare {
+		return errBare
 	}
 	if err := reload(findState(dir, spec), func(l *live) { l.Loaded = 0 }); err != nil {
 		return fmt.Errorf("unload the driver: %w", err)
@@ -58,7 +69,7 @@ func RemoveDriver(dir string) error {
 			return err
 		}
 	}
-	return writeFile(filepath.Join(ProcRoot(dir), "devices"), procDevices(""))
+	return writeModules(dir, "")
 }
 
 // RestoreDriver loads the driver again and brings back what RemoveDriver took away.
@@ -67,10 +78,13 @@ func RestoreDriver(dir string) error {
 	if err != nil {
 		return err
 	}
+	if spec.Bare {
+		return errBare
+	}
 	if err := reload(findState(dir, spec), func(l *live) { l.Loaded = 1 }); err != nil {
 		return fmt.Errorf("load the driver: %w", err)
 	}
-	if err := writeFile(filepath.Join(ProcRoot(dir), "devices"), procDevices(spec.DriverVersion)); err != nil {
+	if err := writeModules(dir, spec.DriverVersion); err != nil {
 		return err
 	}
 	for _, m := range moves(dir) {
@@ -97,6 +111,9 @@ func SetDriverVersion(ctx context.Context, dir, version string) error {
 	if err != nil {
 		return err
 	}
+	if spec.Bare {
+		return errBare
+	}
 	machine, err := gputest.FindMachine(spec.Machine)
 	if err != nil {
 		return err
@@ -120,7 +137,7 @@ func SetDriverVersion(ctx context.Context, dir, version string) error {
 	if err := spec.write(dir); err != nil {
 		return err
 	}
-	if err := writeDriverProc(dir, spec, machine); err != nil {
+	if err := errors.Join(writeDriverProc(dir, spec, machine), writeModules(dir, version)); err != nil {
 		return err
 	}
 	return reload(statePath(dir, version), func(l *live) {

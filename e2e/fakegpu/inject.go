@@ -33,11 +33,13 @@ func XID(dir string, at Place, code int) error {
 	return post(dir, at, eventXID, uint64(code))
 }
 
-// ECC counts memory errors and reports them.
+// ECC counts memory errors of a whole GPU and reports them. In MIG mode NVML then tells only the lifetime's: see InstanceECC.
 func ECC(dir string, gpu int, corrected, uncorrected uint64) error {
 	err := changeGPU(dir, gpu, func(g *gpuState) {
 		g.ECCCorrected += corrected
 		g.ECCUncorrected += uncorrected
+		g.LifetimeECCCorrected += corrected
+		g.LifetimeECCUncorrected += uncorrected
 	})
 	if err == nil && corrected > 0 {
 		err = post(dir, On(gpu), eventSingleBitECC, 0)
@@ -48,10 +50,32 @@ func ECC(dir string, gpu int, corrected, uncorrected uint64) error {
 	return err
 }
 
+// InstanceECC counts memory errors of a GPU instance that were not corrected and reports them.
+func InstanceECC(dir string, at Place, uncorrected uint64) error {
+	err := withState(dir, func(s *session) error {
+		if err := s.checkGPU(at.GPU); err != nil {
+			return err
+		}
+		return s.change(func(l *live) error {
+			g := &l.GPUs[at.GPU]
+			if at.Instance < 0 || at.Instance >= maxInstances || g.Instances[at.Instance].Used == 0 {
+				return fmt.Errorf("count memory errors on GPU %d: no GPU instance %d", at.GPU, at.Instance)
+			}
+			g.Instances[at.Instance].ECCUncorrected += uncorrected
+			g.LifetimeECCUncorrected += uncorrected
+			return nil
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return post(dir, at, eventDoubleBitECC, 0)
+}
+
 // Remapping is what the row remapper of a GPU has done.
 type Remapping struct {
 	Correctable, Uncorrectable uint32
-	// Pending says that a reset would remap a row, Failed that one could not be remapped.
+	// Pending says that a reset would remap a row, as one for an uncorrectable error, Failed that one could not be remapped.
 	Pending, Failed bool
 }
 
@@ -70,42 +94,28 @@ func flag(on bool) uint32 {
 	return 0
 }
 
-// xidFallenOff is the XID of a GPU that has fallen off the bus.
-const xidFallenOff = 79
-
-// Lose lets a GPU fall off the bus: it reports XID 79, and every call for it is answered with
-// NVML_ERROR_GPU_IS_LOST until Reset.
-func Lose(dir string, gpu int) error {
-	if err := changeGPU(dir, gpu, func(g *gpuState) { g.Lost = 1 }); err != nil {
-		return err
-	}
-	return XID(dir, On(gpu), xidFallenOff)
-}
-
-// LinkDown takes an NVLink of a GPU down.
-func LinkDown(dir string, gpu, link int) error {
-	if link < 0 || link >= maxNVLinks {
-		return fmt.Errorf("take NVLink %d down: must be 0 to %d", link, maxNVLinks-1)
-	}
-	return changeGPU(dir, gpu, func(g *gpuState) { g.LinksDown |= 1 << link })
-}
-
 // Forever is the count of a fault that does not wear off.
 const Forever = math.MaxUint32
 
-// SetTimeSlice is what nvidia-smi does to set a time slice, as a function to Fail or Slow.
-const SetTimeSlice = "nvidia-smi:set-timeslice"
+// What nvidia-smi does without NVML, as functions to Fail or Slow: set a time slice, and reset GPUs.
+const (
+	SetTimeSlice = "nvidia-smi:set-timeslice"
+	ResetGPU     = "nvidia-smi:gpu-reset"
+)
 
 // functionOf returns the function of the library that stands behind a name; only what nvidia-smi does
 // without NVML has a name of its own.
 func functionOf(name string) string {
-	if name == SetTimeSlice {
+	switch name {
+	case SetTimeSlice:
 		return "fakegpuSetTimeSlice"
+	case ResetGPU:
+		return "fakegpuReset"
 	}
 	return name
 }
 
-// Fail lets the next count calls of an NVML function, or of SetTimeSlice, return the code; Forever all
+// Fail lets the next count calls of an NVML function, of SetTimeSlice or of ResetGPU return the code; Forever all
 // of them. Processes in containers see only faults that stay forever: they cannot count.
 func Fail(dir, function string, code, count uint32) error {
 	return changeFault(dir, function, func(f *fault) { f.Code, f.Count = code, count })
@@ -120,20 +130,6 @@ func Slow(dir, function string, by time.Duration) error {
 func Latency(dir string, create, destroy time.Duration) error {
 	return changeLive(dir, func(l *live) error {
 		l.CreateMS, l.DestroyMS = uint32(create.Milliseconds()), uint32(destroy.Milliseconds())
-		return nil
-	})
-}
-
-// Reset ends all that was injected; instances and modes stay.
-func Reset(dir string) error {
-	return changeLive(dir, func(l *live) error {
-		l.Faults, l.FaultCount = [maxFaults]fault{}, 0
-		l.CreateMS, l.DestroyMS = 0, 0
-		for i := range l.GPUs {
-			g := &l.GPUs[i]
-			*g = gpuState{MIG: g.MIG, PendingMIG: g.PendingMIG, TimeSlice: g.TimeSlice,
-				ComputeMode: g.ComputeMode, Persistence: g.Persistence, Instances: g.Instances, Sensors: idle()}
-		}
 		return nil
 	})
 }
@@ -164,6 +160,9 @@ func changeFault(dir, function string, f func(*fault)) error {
 
 // checkFunction refuses names that the installed library does not have.
 func checkFunction(dir, function string) error {
+	if spec, err := ReadSpec(dir); err != nil || spec.Bare {
+		return err // the library that will have it is not here
+	}
 	names, err := exported(Library(dir))
 	if err != nil {
 		return err
@@ -200,8 +199,12 @@ func post(dir string, at Place, kind, data uint64) error {
 		if err := s.checkGPU(at.GPU); err != nil {
 			return err
 		}
-		return s.post(event{Type: kind, Data: data, GPU: uint32(at.GPU), Instance: uint32(at.Instance), Compute: uint32(at.Compute)})
+		return s.post(at.event(kind, data))
 	})
+}
+
+func (at Place) event(kind, data uint64) event {
+	return event{Type: kind, Data: data, GPU: uint32(at.GPU), Instance: uint32(at.Instance), Compute: uint32(at.Compute)}
 }
 
 func changeGPU(dir string, gpu int, f func(*gpuState)) error {

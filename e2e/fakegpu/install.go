@@ -59,7 +59,11 @@ func statePath(dir, version string) string {
 // Install lays the machine under dir, which must not have one yet. It needs root, for the device
 // nodes.
 func Install(ctx context.Context, dir string, spec Spec) error {
-	if err := InstallDriver(ctx, dir, spec); err != nil {
+	lay := InstallDriver
+	if spec.Bare {
+		lay = func(_ context.Context, dir string, spec Spec) error { return installHardware(dir, spec) }
+	}
+	if err := lay(ctx, dir, spec); err != nil {
 		return err
 	}
 	spec = spec.withDefaults()
@@ -67,14 +71,20 @@ func Install(ctx context.Context, dir string, spec Spec) error {
 	if err != nil {
 		return err
 	}
-	if err := makeNodes(dir, len(machine.GPUs)); err != nil {
-		return fmt.Errorf("make device nodes under %s: %w", dir, err)
-	}
-	if err := writeProc(dir, spec, machine); err != nil {
+	if err := writeKernelProc(dir, spec); err != nil {
 		return fmt.Errorf("write %s: %w", ProcRoot(dir), err)
 	}
 	if err := writeSys(dir, machine); err != nil {
 		return fmt.Errorf("write %s: %w", SysRoot(dir), err)
+	}
+	if spec.Bare {
+		return nil
+	}
+	if err := makeNodes(dir, len(machine.GPUs)); err != nil {
+		return fmt.Errorf("make device nodes under %s: %w", dir, err)
+	}
+	if err := errors.Join(writeDriverProc(dir, spec, machine), writeModules(dir, spec.DriverVersion)); err != nil {
+		return fmt.Errorf("write %s: %w", ProcRoot(dir), err)
 	}
 	return nil
 }
@@ -82,15 +92,8 @@ func Install(ctx context.Context, dir string, spec Spec) error {
 // InstallDriver lays only the driver's files and the GPUs' state under dir: all that NVML on the
 // host needs. It works without root.
 func InstallDriver(ctx context.Context, dir string, spec Spec) error {
-	if _, err := ReadSpec(dir); err == nil {
-		return fmt.Errorf("install %s under %s: there is a machine already", spec.Machine, dir)
-	}
 	spec = spec.withDefaults()
-	machine, err := gputest.FindMachine(spec.Machine)
-	if err != nil {
-		return err
-	}
-	tables, err := hardwareOf(machine, spec.Node)
+	tables, l, err := factory(dir, spec)
 	if err != nil {
 		return err
 	}
@@ -101,19 +104,69 @@ func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	if err := writeDriver(ctx, DriverRoot(dir), spec.DriverVersion); err != nil {
 		return err
 	}
-	l := live{Loads: 1, Loaded: 1, CUDAVersion: cuda}
+	l.Loads, l.Loaded, l.CUDAVersion = 1, 1, cuda
 	copy(l.DriverVersion[:], spec.DriverVersion)
+	if err := createState(statePath(dir, spec.DriverVersion), tables, l); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	return spec.write(dir)
+}
+
+// installHardware lays the GPUs' state under dir, and no driver.
+func installHardware(dir string, spec Spec) error {
+	spec = spec.withDefaults()
+	tables, l, err := factory(dir, spec)
+	if err != nil {
+		return err
+	}
+	for _, folder := range []string{filepath.Dir(barePath(dir)), DevRoot(dir)} {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := createState(barePath(dir), tables, l); err != nil {
+		return fmt.Errorf("write the state: %w", err)
+	}
+	return spec.write(dir)
+}
+
+// factory returns the state of the machine as it is delivered, without a driver.
+func factory(dir string, spec Spec) (hardware, live, error) {
+	if _, err := ReadSpec(dir); err == nil {
+		return hardware{}, live{}, fmt.Errorf("install %s under %s: there is a machine already", spec.Machine, dir)
+	}
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return hardware{}, live{}, err
+	}
+	tables, err := hardwareOf(machine, spec.Node)
+	if err != nil {
+		return hardware{}, live{}, err
+	}
+	var l live
 	for i, slot := range machine.GPUs {
 		l.GPUs[i].Sensors = idle()
 		if slot.MIG {
 			l.GPUs[i].MIG, l.GPUs[i].PendingMIG = 1, 1
 		}
 	}
-	if err := createState(statePath(dir, spec.DriverVersion), tables, l); err != nil {
-		return fmt.Errorf("write the state: %w", err)
-	}
-	return spec.write(dir)
+	return tables, l, nil
 }
+
+// WriteDriver writes the files of a driver version under a root, as a driver's image holds them: libraries, programs and firmware, and
+// an empty file where a machine's state belongs. StateFile names that.
+func WriteDriver(ctx context.Context, root, version string) error {
+	if err := writeDriver(ctx, root, version); err != nil {
+		return err
+	}
+	return writeFile(filepath.Join(root, StateFile(version)), "")
+}
+
+// StateFile is the path, in the root of a driver, of what must be the state of the machine: BareState of it, mounted there.
+func StateFile(version string) string { return filepath.Join(libraryFolder, stateFileName(version)) }
+
+// BareState is the path of the state of a bare machine.
+func BareState(dir string) string { return barePath(dir) }
 
 // writeDriver writes libraries, programs and firmware of a driver version under a root.
 func writeDriver(ctx context.Context, root, version string) error {

@@ -14,7 +14,7 @@ const (
 	maxComputes  = 8
 	maxNVLinks   = 18
 	maxFaults    = 16
-	maxEvents    = 256
+	maxEvents    = 4096
 	maxProcesses = 32
 	cpuWords     = 8
 )
@@ -149,8 +149,14 @@ type gpuState struct {
 	RemapCorrectable, RemapUncorrectable uint32
 	RemapPending, RemapFailed            uint32
 	ProcessCount                         uint32
-	ECCCorrected, ECCUncorrected         uint64
-	Sensors                              sensors
+	// RetirePending are pages that the next load of the driver retires; Resets counts the resets ever made.
+	RetirePending, Resets uint32
+	// FabricState is nvmlGpuFabricState_t, 0 where nobody said; FabricStatus and FabricHealth go with it.
+	FabricState, FabricStatus, FabricHealth, Unused uint32
+	// ECCCorrected and ECCUncorrected are since the driver was loaded or the GPU reset, the lifetime's since ever.
+	ECCCorrected, ECCUncorrected                 uint64
+	LifetimeECCCorrected, LifetimeECCUncorrected uint64
+	Sensors                                      sensors
 	// LinkErrors are the corrupted flow control digits that each NVLink has received.
 	LinkErrors [maxNVLinks]uint64
 	Processes  [maxProcesses]process
@@ -175,7 +181,7 @@ type process struct {
 
 // instance is a GPU instance; its position in the array is its id.
 type instance struct {
-	Serial                     uint64
+	Serial, ECCUncorrected     uint64
 	Used, Profile, Start, Size uint32
 	Computes                   [maxComputes]compute
 }

@@ -1,6 +1,7 @@
 package fakegpu
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +14,9 @@ import (
 const (
 	majorGPU  = 120
 	majorUVM  = 121
-	majorCaps = 122
+	majorCaps = 122 // and the next one: the channels of IMEX
+	majorFS   = 124
+	majorGDR  = 125
 )
 
 // node is a character device.
@@ -35,21 +38,55 @@ func (n node) make(folder string) error {
 	return os.Chmod(path, n.mode)
 }
 
-// makeNodes makes the device nodes that a driver and nvidia-modprobe leave behind.
+// makeNodes makes the device nodes of the modules of a driver.
 func makeNodes(dir string, gpus int) error {
-	nodes := []node{
-		{"nvidiactl", majorGPU, 255, 0o666},
-		{"nvidia-modeset", majorGPU, 254, 0o666},
-		{"nvidia-uvm", majorUVM, 0, 0o666},
-		{"nvidia-uvm-tools", majorUVM, 1, 0o666},
-		{"nvidia-caps/" + capabilityName(1), majorCaps, 1, 0o400},
-		{"nvidia-caps/" + capabilityName(2), majorCaps, 2, 0o444},
+	for _, module := range loadedWithDriver() {
+		for _, n := range moduleNodes(module, gpus) {
+			if err := n.make(filepath.Join(DevRoot(dir), "dev")); err != nil {
+				return err
+			}
+		}
 	}
-	for i := range gpus {
-		nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
+	return nil
+}
+
+// moduleNodes are the device nodes that a module and nvidia-modprobe leave behind.
+func moduleNodes(module Module, gpus int) []node {
+	switch module {
+	case NVIDIA:
+		nodes := []node{
+			{"nvidiactl", majorGPU, 255, 0o666},
+			{"nvidia-caps/" + capabilityName(1), majorCaps, 1, 0o400},
+			{"nvidia-caps/" + capabilityName(2), majorCaps, 2, 0o444},
+		}
+		for i := range gpus {
+			nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
+		}
+		return nodes
+	case UVM:
+		return []node{{"nvidia-uvm", majorUVM, 0, 0o666}, {"nvidia-uvm-tools", majorUVM, 1, 0o666}}
+	case Modeset:
+		return []node{{"nvidia-modeset", majorGPU, 254, 0o666}}
+	case GDS:
+		var nodes []node
+		for i := range fsNodes {
+			nodes = append(nodes, node{fmt.Sprintf("nvidia-fs%d", i), majorFS, uint32(i), 0o666})
+		}
+		return nodes
+	case GDRCopy:
+		return []node{{"gdrdrv", majorGDR, 0, 0o666}}
+	case Peermem:
 	}
+	return nil
+}
+
+// fsNodes is how many device nodes nvidia-fs has.
+const fsNodes = 16
+
+// removeNodes removes device nodes; one that is gone is no error.
+func removeNodes(dir string, nodes []node) error {
 	for _, n := range nodes {
-		if err := n.make(filepath.Join(DevRoot(dir), "dev")); err != nil {
+		if err := os.Remove(filepath.Join(DevRoot(dir), "dev", n.path)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

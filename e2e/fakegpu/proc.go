@@ -3,6 +3,7 @@ package fakegpu
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
@@ -15,22 +16,19 @@ const (
 	firstInstance  = 3 // after config and monitor
 )
 
-// writeProc writes what the kernel and the driver show under /proc.
-func writeProc(dir string, spec Spec, m gputest.Machine) error {
-	err := writeFiles(ProcRoot(dir), map[string]string{
-		"sys/kernel/osrelease":      "6.8.0-79-generic\n",
+// writeKernelProc writes what the kernel shows under /proc when no driver is loaded.
+func writeKernelProc(dir string, spec Spec) error {
+	return writeFiles(ProcRoot(dir), map[string]string{
+		"sys/kernel/osrelease":      spec.Kernel + "\n",
 		"sys/kernel/random/boot_id": newBootID(),
+		"devices":                   procDevices("", nil),
+		"modules":                   procModules(nil),
 	})
-	if err != nil {
-		return err
-	}
-	return writeDriverProc(dir, spec, m)
 }
 
 // writeDriverProc writes what the loaded driver shows.
 func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 	files := map[string]string{
-		"devices":                                     procDevices(spec.DriverVersion),
 		"driver/nvidia/version":                       fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (fake)\n", spec.DriverVersion),
 		"driver/nvidia/params":                        "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\nDeviceFileGID: 0\nDeviceFileMode: 438\n",
 		"driver/nvidia/capabilities/mig/config":       capabilityFile(1, 0o400),
@@ -49,6 +47,15 @@ func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 			model.Product, 64+i, gputest.UUID(spec.Node, i), slot.PCI, i, spec.DriverVersion)
 	}
 	return writeFiles(ProcRoot(dir), files)
+}
+
+// writeModules writes what the kernel says about the modules of a machine that is not bare; without a driver version, that none is loaded.
+func writeModules(dir, version string) error {
+	loaded := loadedWithDriver()
+	if version == "" {
+		loaded = nil
+	}
+	return writeFiles(ProcRoot(dir), map[string]string{"devices": procDevices(version, loaded), "modules": procModules(loaded)})
 }
 
 // writeFiles writes texts by their path under root.
@@ -86,16 +93,27 @@ func migMinors() string {
 	return b.String()
 }
 
-// procDevices is /proc/devices; without a driver version, that of a machine without the driver.
-func procDevices(version string) string {
+// procDevices is /proc/devices of a machine with these modules of a driver version.
+func procDevices(version string, loaded []Module) string {
 	characters := "  1 mem\n  5 /dev/tty\n 10 misc\n"
-	if version != "" {
+	if slices.Contains(loaded, NVIDIA) {
 		name := "nvidia"
 		if isOld(version) {
 			name = "nvidia-frontend"
 		}
-		characters += fmt.Sprintf("%d %s\n%d nvidia-uvm\n%d nvidia-caps\n%d nvidia-caps-imex-channels\n",
-			majorGPU, name, majorUVM, majorCaps, majorCaps+1)
+		characters += fmt.Sprintf("%d %s\n", majorGPU, name)
+	}
+	if slices.Contains(loaded, UVM) {
+		characters += fmt.Sprintf("%d nvidia-uvm\n", majorUVM)
+	}
+	if slices.Contains(loaded, NVIDIA) {
+		characters += fmt.Sprintf("%d nvidia-caps\n%d nvidia-caps-imex-channels\n", majorCaps, majorCaps+1)
+	}
+	if slices.Contains(loaded, GDS) {
+		characters += fmt.Sprintf("%d nvidia-fs\n", majorFS)
+	}
+	if slices.Contains(loaded, GDRCopy) {
+		characters += fmt.Sprintf("%d gdrdrv\n", majorGDR)
 	}
 	return "Character devices:\n" + characters + "\nBlock devices:\n259 blkext\n"
 }

@@ -25,8 +25,11 @@ type GPUState struct {
 	// TimeSlice is the class that nvidia-smi set: 0 default, 1 short, 2 medium, 3 long.
 	TimeSlice   int         `json:"timeSlice,omitempty"`
 	ComputeMode ComputeMode `json:"computeMode,omitempty"`
-	Lost        bool        `json:"lost,omitempty"`
-	Instances   []Instance  `json:"instances,omitempty"`
+	// Lost is a GPU that does not answer, whether it has fallen off the bus or waits for a reset.
+	Lost bool `json:"lost,omitempty"`
+	// Resets counts the resets by nvidia-smi since the machine was made.
+	Resets    int        `json:"resets,omitempty"`
+	Instances []Instance `json:"instances,omitempty"`
 }
 
 // ComputeMode says who may use a GPU (nvmlComputeMode_t).
@@ -94,7 +97,7 @@ func gpuReport(i int, h *hardware, g *gpuState) GPUState {
 	report := GPUState{
 		Index: i, UUID: text(h.GPUs[i].UUID[:]), Product: text(model.Product[:]),
 		MIG: g.MIG != 0, PendingMIG: g.PendingMIG != 0, TimeSlice: int(g.TimeSlice),
-		ComputeMode: ComputeMode(g.ComputeMode), Lost: g.Lost != 0,
+		ComputeMode: ComputeMode(g.ComputeMode), Lost: g.Lost != 0, Resets: int(g.Resets),
 	}
 	for id, instance := range g.Instances {
 		if instance.Used != 0 {

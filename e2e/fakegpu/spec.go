@@ -21,13 +21,20 @@ type Spec struct {
 	// DriverVersion defaults to the catalogue's. A version of branch 535 or older brings a library
 	// without the functions that are newer than it.
 	DriverVersion string `json:"driverVersion"`
+	// Kernel is what the machine's kernel calls itself, by default 6.8.0-79-generic.
+	Kernel string `json:"kernel,omitempty"`
+	// Bare leaves the driver out: there are the GPUs, and Module brings the rest.
+	Bare bool `json:"bare,omitempty"`
 }
 
 func (s Spec) withDefaults() Spec {
 	if s.Node == "" {
 		s.Node = "node1"
 	}
-	if s.DriverVersion == "" {
+	if s.Kernel == "" {
+		s.Kernel = "6.8.0-79-generic"
+	}
+	if s.DriverVersion == "" && !s.Bare {
 		s.DriverVersion = gputest.DriverVersion
 	}
 	return s

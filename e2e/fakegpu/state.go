@@ -14,6 +14,9 @@ import (
 // stateLock is LOCK_STATE of engine/shared/lock.h: the byte that a writer locks.
 const stateLock = 1<<28 - 1
 
+// openLock is LOCK_OPEN there: the byte that everybody who has the driver open shares.
+const openLock = stateLock - 1
+
 // session is a state file that is mapped for reading and changing.
 type session struct {
 	file *os.File

@@ -1,6 +1,8 @@
 package fakegpu
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,5 +52,52 @@ func pciFiles(slot gputest.Slot, model gputest.Model) map[string]string {
 		"class":            "0x030200\n",
 		"numa_node":        fmt.Sprintf("%d\n", slot.NUMA),
 		"local_cpulist":    fmt.Sprintf("%d-%d\n", first, last),
+		"config":           configSpace(model),
 	}
+}
+
+// configSize is how much of a function's configuration space everybody may read.
+const configSize = 64
+
+// configSpace is the header of a GPU's configuration space: vendor, device, and zeros where nobody looks.
+func configSpace(model gputest.Model) string {
+	header := binary.LittleEndian.AppendUint16(nil, 0x10de)
+	header = binary.LittleEndian.AppendUint16(header, uint16(model.PCIDevice>>16))
+	return string(header) + strings.Repeat("\x00", configSize-len(header))
+}
+
+// deafSpace is what the bus reads of a GPU that does not answer.
+func deafSpace() string { return strings.Repeat("\xff", configSize) }
+
+// showOnBus writes the configuration spaces as the GPUs answer now. A machine of InstallDriver has no bus.
+func showOnBus(dir string) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return err
+	}
+	return withState(dir, func(s *session) error {
+		l := s.current()
+		for i, slot := range machine.GPUs {
+			model, err := gputest.FindModel(slot.Model)
+			if err != nil {
+				return err
+			}
+			space := configSpace(model)
+			if l.GPUs[i].Lost == fallenOff {
+				space = deafSpace()
+			}
+			path := filepath.Join(SysRoot(dir), pciFolder(slot), "config")
+			if now, err := os.ReadFile(path); errors.Is(err, os.ErrNotExist) || string(now) == space {
+				continue
+			}
+			if err := os.WriteFile(path, []byte(space), 0o644); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

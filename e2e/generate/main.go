@@ -1,6 +1,7 @@
 // Command generate writes what in deployments/ follows from something else: a DeviceClass for every MIG
 // profile of the catalogue, the admission policy for parameters, the component that gives the driver
-// NVIDIA's name, and the lists of the examples. It writes docs/reference.md, too.
+// NVIDIA's name, the chart's copies of the manifests, and the lists of the examples. It writes docs/reference.md,
+// docs/installer-api.md and docs/health-xids.md, too.
 //
 //go:generate go run . ../..
 package main
@@ -31,7 +32,13 @@ func run(repository string) error {
 	if err != nil {
 		return err
 	}
-	if err := write(filepath.Join(repository, "docs"), map[string]string{"reference.md": reference}); err != nil {
+	installer, err := renderInstaller()
+	if err != nil {
+		return err
+	}
+	if err := write(filepath.Join(repository, "docs"), map[string]string{
+		"reference.md": reference, "installer-api.md": installer, "health-xids.md": renderXIDs(),
+	}); err != nil {
 		return err
 	}
 	deployments := filepath.Join(repository, "deployments")
@@ -63,7 +70,10 @@ func run(repository string) error {
 	if err != nil {
 		return err
 	}
-	return write(deployments, map[string]string{"nvidia/kustomization.yaml": component})
+	if err := write(deployments, map[string]string{"nvidia/kustomization.yaml": component}); err != nil {
+		return err
+	}
+	return writeChart(deployments)
 }
 
 func write(folder string, files map[string]string) error {

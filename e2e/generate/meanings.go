@@ -2,7 +2,7 @@ package main
 
 // attributeMeanings say what each attribute is.
 var attributeMeanings = map[string]string{
-	"type":                            "the shape: `gpu` (whole), `mig`, `timeshare`, `mps`, `monitor`",
+	"type":                            "the shape: `gpu` (whole), `mig`, `timeshare`, `mps`, `monitor`, `vfio`",
 	"uuid":                            "UUID of the GPU that the device stands for",
 	"parentUUID":                      "UUID of the GPU that carries the MIG device; its own UUID exists from the moment it is carved and stands in the claim's status",
 	"productName":                     "product name of the GPU, cut to 64 bytes",
@@ -19,6 +19,7 @@ var attributeMeanings = map[string]string{
 	"linkIsland":                      "number of the group of GPUs that reach each other over NVLink; absent without NVLink, so that matchAttribute demands it",
 	"links":                           "relation to every GPU of the node by index, a letter each: `-` itself, `s` SYS, `n` NODE, `h` PHB, `x` PXB, `p` PIX, `1` to `9` and `A` to `I` for 1 to 18 NVLinks, `?` unknown",
 	"clique":                          "clusterUUID.cliqueID of the NVLink fabric across nodes",
+	"iommuGroup":                      "number of the IOMMU group that the virtual machine gets, as in /dev/vfio",
 	"eccMode":                         "`Enabled` or `Disabled`; absent on a GPU without ECC",
 	"resource.kubernetes.io/pciBusID": "PCI address",
 	"resource.kubernetes.io/pcieRoot": "PCIe root complex; equal for devices that are close, also of other drivers",

@@ -149,6 +149,8 @@ func permits(f params.Field, v string) string {
 		return fmt.Sprintf("type(%s) == map", v)
 	case params.Choice:
 		return fmt.Sprintf("%s in %s", v, list(f.Values))
+	case params.Choices:
+		return fmt.Sprintf("(type(%[1]s) == list && %[1]s.size() <= %[2]d && %[1]s.all(x, x in %[3]s && %[1]s.exists_one(y, y == x)))", v, len(f.Values), list(f.Values))
 	case params.Number:
 		return fmt.Sprintf("(type(%[1]s) == int && %[1]s >= %[2]d && %[1]s <= %[3]d)", v, f.Least, f.Most)
 	case params.Truth:

@@ -2,14 +2,15 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"maps"
-	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	resourceapi "k8s.io/api/resource/v1"
@@ -69,7 +70,7 @@ func renderReference(source string) (string, error) {
 	page.WriteString("\n## Parameters\n\n" + parametersHead)
 	writeParameters(&page)
 	page.WriteString("\n## NodeConfig\n\n" + nodeConfigHead)
-	if err := writeNodeConfig(&page, filepath.Join(source, "api", "v1alpha1", "nodeconfig.go")); err != nil {
+	if err := writeNodeConfig(&page, filepath.Join(source, "api", "v1alpha1")); err != nil {
 		return "", err
 	}
 	page.WriteString("\n## Events\n\n" + eventsHead)
@@ -98,18 +99,42 @@ func observe() (attributes, capacities catalogue, err error) {
 			return nil, nil, err
 		}
 		for _, full := range []bool{false, true} {
-			pool, err := wire.Encode(node, wire.Options{Driver: v1alpha1.DriverName, Offer: offer, Full: full})
+			err := errors.Join(
+				note(attributes, capacities, node, wire.Options{Driver: v1alpha1.DriverName, Offer: offer, Full: full}),
+				note(attributes, capacities, sandbox(node), wire.Options{Driver: v1alpha1.DriverName, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.VFIO}}, Full: full}),
+			)
 			if err != nil {
 				return nil, nil, err
-			}
-			for _, s := range pool.Slices {
-				for _, d := range s.Devices {
-					noteDevice(attributes, capacities, d, full)
-				}
 			}
 		}
 	}
 	return attributes, capacities, nil
+}
+
+// sandbox is the node as its agent reads it when its GPUs are for virtual machines.
+func sandbox(node gpu.Node) gpu.Node {
+	bare := gpu.Node{Name: node.Name}
+	for _, g := range node.GPUs {
+		bare.GPUs = append(bare.GPUs, gpu.GPU{
+			PCI: g.PCI, Index: g.Index, Product: g.Product, Architecture: g.Architecture, MemoryBytes: g.MemoryBytes, NUMA: g.NUMA, PCIeRoot: g.PCIeRoot,
+			IOMMUGroup: strconv.Itoa(31 + g.Index),
+		})
+	}
+	return bare
+}
+
+// note adds what a node publishes.
+func note(attributes, capacities catalogue, node gpu.Node, options wire.Options) error {
+	pool, err := wire.Encode(node, options)
+	if err != nil {
+		return err
+	}
+	for _, s := range pool.Slices {
+		for _, d := range s.Devices {
+			noteDevice(attributes, capacities, d, options.Full)
+		}
+	}
+	return nil
 }
 
 func noteDevice(attributes, capacities catalogue, d resourceapi.Device, full bool) {
@@ -192,32 +217,61 @@ func writeParameters(page *strings.Builder) {
 	}
 }
 
-// writeNodeConfig writes the fields of the file as the source comments them.
-func writeNodeConfig(page *strings.Builder, source string) error {
-	text, err := os.ReadFile(source)
-	if err != nil {
-		return err
-	}
-	file, err := parser.ParseFile(token.NewFileSet(), source, text, parser.ParseComments)
-	if err != nil {
-		return err
-	}
-	for _, part := range []struct{ structure, prefix string }{{"NodeConfigSpec", ""}, {"Roots", "roots."}} {
-		fields, ok := file.Scope.Lookup(part.structure).Decl.(*ast.TypeSpec).Type.(*ast.StructType)
-		if !ok {
-			return fmt.Errorf("read %s: %s is no struct", source, part.structure)
+// writeNodeConfig writes the fields of the file as the sources in the folder comment them.
+func writeNodeConfig(page *strings.Builder, folder string) error {
+	for _, part := range []struct{ source, structure, prefix string }{
+		{"nodeconfig.go", "NodeConfigSpec", ""},
+		{"health.go", "HealthSpec", "health."},
+		{"health.go", "XIDRule", "health.xids[]."},
+		{"nodeconfig.go", "Roots", "roots."},
+	} {
+		fields, err := fieldsOf(filepath.Join(folder, part.source), part.structure)
+		if err != nil {
+			return err
 		}
 		said := ""
-		for _, field := range fields.Fields.List {
+		for _, field := range fields {
 			name := strings.Split(strings.Trim(field.Tag.Value, "`"), `"`)[1]
 			name, _, _ = strings.Cut(name, ",")
-			if comment := strings.Join(strings.Fields(field.Doc.Text()), " "); comment != "" {
+			if comment := prose(field.Doc.Text()); comment != "" {
 				said = comment
 			}
 			fmt.Fprintf(page, "| `%s%s` | %s |\n", part.prefix, name, cell(said))
 		}
 	}
 	return nil
+}
+
+// fieldsOf returns the fields of a struct of the source.
+func fieldsOf(source, structure string) ([]*ast.Field, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	object := file.Scope.Lookup(structure)
+	if object == nil {
+		return nil, fmt.Errorf("read %s: it has no %s", source, structure)
+	}
+	declared, ok := object.Decl.(*ast.TypeSpec)
+	if !ok {
+		return nil, fmt.Errorf("read %s: %s is no type", source, structure)
+	}
+	fields, ok := declared.Type.(*ast.StructType)
+	if !ok {
+		return nil, fmt.Errorf("read %s: %s is no struct", source, structure)
+	}
+	return fields.Fields.List, nil
+}
+
+// prose is a comment in one line, without the markers that are meant for generators.
+func prose(comment string) string {
+	var words []string
+	for line := range strings.Lines(comment) {
+		if !strings.HasPrefix(line, "+") {
+			words = append(words, strings.Fields(line)...)
+		}
+	}
+	return strings.Join(words, " ")
 }
 
 // cell is a text that may stand in a table.

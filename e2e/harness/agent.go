@@ -27,6 +27,8 @@ type Launch struct {
 	Program, Hook string
 	// UID is the one of the pod.
 	UID string
+	// Args are more arguments.
+	Args []string
 	// Environment has name=value, beside the caller's own.
 	Environment []string
 	// Verbosity is the one of the log.
@@ -40,6 +42,7 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 		"--plugin-dir="+h.Records, "--registry-dir="+h.Registry(), "--cdi-dir="+h.CDI(), "--hook="+l.Hook,
 		"--pod-resources="+h.PodResources(), "--mps-dir="+h.MPS(),
 		"--pod-namespace="+metav1.NamespaceDefault, "--pod-name="+h.agentPod(), "--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
+	cmd.Args = append(cmd.Args, l.Args...)
 	cmd.Env = append(os.Environ(), l.Environment...)
 	var err error
 	a.Process, err = Start(h.Log(), cmd)

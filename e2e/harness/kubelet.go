@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
@@ -18,6 +19,7 @@ const CallLimit = 45 * time.Second
 // Kubelet is a connection to one agent as kubelet holds it. Close ends it.
 type Kubelet struct {
 	plugin      drapb.DRAPluginClient
+	health      drahealthv1.DRAResourceHealthClient
 	connections []*grpc.ClientConn
 }
 
@@ -53,7 +55,7 @@ func Register(ctx context.Context, socket string) (_ *Kubelet, err error) {
 	if err != nil {
 		return nil, err
 	}
-	k.plugin = drapb.NewDRAPluginClient(plugin)
+	k.plugin, k.health = drapb.NewDRAPluginClient(plugin), drahealthv1.NewDRAResourceHealthClient(plugin)
 	_, err = client.NotifyRegistrationStatus(ctx, &registerapi.RegistrationStatus{PluginRegistered: true})
 	return k, err
 }

@@ -3,8 +3,10 @@ package lab
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +45,14 @@ func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 		return err
 	}
 	spec.Files = append(spec.Files, files...)
+	own := l.state.Nodes[i].Files
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		file := machine.File{Path: path, Content: []byte(own[path]), Mode: 0o644}
+		if filepath.Base(filepath.Dir(path)) == "bin" {
+			file.Mode = 0o755
+		}
+		spec.Files = append(spec.Files, file)
+	}
 	spec.Mounts = append(binaryMounts(p.folders), machine.Mount{Source: l.images(), Target: recipe.Images})
 	for _, folder := range recipe.Persistent() {
 		spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), folder), Target: folder})
@@ -70,7 +80,7 @@ func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
 	return recipe.Node{
 		Name: spec.Name, Labels: spec.Labels, Taints: spec.Taints,
 		Address: l.state.Plan.Node(i), Pods: l.state.Plan.Pods(i),
-		CNI: cni, Images: p.images,
+		CNI: cni, Images: p.images, Runtime: spec.Runtime,
 	}, nil
 }
 
@@ -84,6 +94,9 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	}
 	spec, err := l.loadSpec(name)
 	if err != nil {
+		return err
+	}
+	if err := l.announceBoot(ctx, i, bootID); err != nil {
 		return err
 	}
 	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
@@ -108,6 +121,21 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 			return ""
 		}
 	})
+}
+
+// announceBoot tells the hardware of node i, if it has any, of the boot.
+func (l *Lab) announceBoot(ctx context.Context, i int, bootID string) error {
+	node := l.state.Nodes[i]
+	if node.GPU == "" {
+		return nil
+	}
+	if l.hardware == nil {
+		return fmt.Errorf("boot %s: %w", node.Name, errNoHardware)
+	}
+	if err := l.hardware.Boot(ctx, filepath.Join(l.machine(node.Name).Disk(), gpuDisk), bootID); err != nil {
+		return fmt.Errorf("boot the hardware of %s: %w", node.Name, err)
+	}
+	return nil
 }
 
 // awaitNode waits until the API server's view of the node has no flaw left. An API server that is away is waited for.

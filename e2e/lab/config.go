@@ -27,6 +27,8 @@ type Hardware interface {
 	Install(ctx context.Context, node, spec, folder string) error
 	// Reboot does to the hardware what a power cycle does. The node is down meanwhile.
 	Reboot(ctx context.Context, folder string) error
+	// Boot tells the hardware, before each boot of the node, the boot's id: the one that kubelet will report.
+	Boot(ctx context.Context, folder, bootID string) error
 }
 
 // GPUFolder is where a node finds the hardware's folder.
@@ -57,6 +59,11 @@ type NodeSpec struct {
 	GPU    string            `json:"gpu,omitempty"` // a spec that Config.Hardware understands; none when empty
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
+	// Runtime is the container runtime: Containerd, the default, or Containerd17.
+	Runtime string `json:"runtime,omitempty"`
+	// Files are small files of the node's own, by path, such as /etc/os-release. They are written at every boot, over what the host has there;
+	// those in a folder named bin are programs.
+	Files map[string]string `json:"files,omitempty"`
 }
 
 // complete fills in the defaults and checks the rest.

@@ -39,7 +39,8 @@ func TestLab(t *testing.T) {
 	t.Cleanup(func() { down(t, folder) }) // whatever happens
 	foreign := traces(t, folder, "none")
 	l, err := lab.Start(t.Context(), lab.Config{
-		Folder: folder, Nodes: []lab.NodeSpec{{Name: "node1", GPU: "two of them"}}, Hardware: hardware{}, Images: []string{userland(t)}, Progress: t.Output(),
+		Folder: folder, Hardware: hardware{}, Images: []string{userland(t)}, Progress: t.Output(),
+		Nodes: []lab.NodeSpec{{Name: "node1", GPU: "two of them", Files: map[string]string{"/etc/os-release": "ID=other\n"}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -112,6 +113,10 @@ func (hardware) Reboot(_ context.Context, folder string) error {
 	}
 	_, err = mark.WriteString("x")
 	return errors.Join(err, mark.Close())
+}
+
+func (hardware) Boot(_ context.Context, folder, bootID string) error {
+	return os.WriteFile(filepath.Join(folder, "boot"), []byte(bootID), 0o644)
 }
 
 func (s scene) podReachesAPIServer(t *testing.T) {
@@ -261,6 +266,12 @@ func (s scene) rebootKeepsDisk(t *testing.T) {
 	}
 	if string(first) == string(second) {
 		t.Errorf("the boot id is still %s", second)
+	}
+	if told, err := os.ReadFile(filepath.Join(s.node.GPUFolder(), "boot")); err != nil || string(told) != strings.TrimSpace(string(second)) {
+		t.Errorf("the hardware was told boot %s, %v: it is %s", told, err, second)
+	}
+	if release, err := s.node.Exec(t.Context(), "cat", "/etc/os-release"); err != nil || string(release) != "ID=other\n" {
+		t.Errorf("the node's own file holds %s, %v", release, err)
 	}
 	marks, err := os.ReadFile(filepath.Join(s.node.GPUFolder(), "reboots"))
 	if err != nil || string(marks) != "x" {

@@ -23,6 +23,9 @@ const (
 	Scheduler         = recipe.Scheduler
 )
 
+// Containerd17 is the other container runtime that a node can have: the newest that reads no CDI specs by itself.
+const Containerd17 = recipe.Containerd17
+
 // Computer is a machine of the lab: a node, or the one with the control plane.
 type Computer struct {
 	name    string

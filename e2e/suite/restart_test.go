@@ -78,6 +78,17 @@ var _ = Describe("A running pod", func() {
 			Consistently(ctx, func() int { return len(hardware(on).GPUs[0].Instances) }).
 				WithTimeout(time.Minute).WithPolling(time.Second).Should(Equal(instances))
 			Expect(c.ControlPlane().StartService(ctx, lab.APIServer)).To(Succeed())
+			// Who watched it tries again after up to a minute (client-go's back-off), and once more where it refuses before it knows the roles.
+			r := newRoom(ctx)
+			const back = 4 * time.Minute
+			Eventually(ctx, func(ctx context.Context) error { // controllers make the account that it runs under
+				_, err := r.Client.CoreV1().Pods(r.namespace).Create(ctx, podOf("first", stay()), metav1.CreateOptions{})
+				return err
+			}).WithTimeout(back).Should(Succeed())
+			Eventually(ctx, func(ctx context.Context) (corev1.PodPhase, error) {
+				pod, err := r.pod(ctx, "first")
+				return ptr.Deref(pod, corev1.Pod{}).Status.Phase, err
+			}).WithTimeout(back).Should(Equal(corev1.PodRunning))
 		}),
 	)
 })

@@ -93,6 +93,8 @@ type target struct {
 	resource    schema.GroupVersionResource
 	kind        schema.GroupVersionKind
 	subresource string
+	// name of the object, where the policy asks.
+	name string
 }
 
 // judgeOf returns the verdict of a policy on the agent's writes.
@@ -192,7 +194,7 @@ func results(t *testing.T, compiled cel.ConditionEvaluator, write *admission.Ver
 // attributes describes the write to the policy.
 func (w target) attributes(who user.Info, operation admission.Operation, object, previous runtime.Object) *admission.VersionedAttributes {
 	return &admission.VersionedAttributes{
-		Attributes:         admission.NewAttributesRecord(object, previous, w.kind, "", "s", w.resource, w.subresource, operation, nil, false, who),
+		Attributes:         admission.NewAttributesRecord(object, previous, w.kind, "", w.name, w.resource, w.subresource, operation, nil, false, who),
 		VersionedObject:    admission.NewLazyObject(object),
 		VersionedOldObject: admission.NewLazyObject(previous),
 		VersionedKind:      w.kind,

@@ -18,10 +18,14 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/check"
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	clusterflags "github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
+	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
+	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
+	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
 )
@@ -99,6 +103,15 @@ func TestPagesNameWhatExists(t *testing.T) {
 	for _, r := range server.Refusals() {
 		reasons = append(reasons, r.Reason)
 	}
+	for _, file := range []string{"installer/phase/reason.go", "installer/remedy/reason.go", "api/v1alpha1/attempt.go"} {
+		text, err := os.ReadFile(filepath.Join(root(t), file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, found := range regexp.MustCompile(`(?:Reason|Attempt)\w+ += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+			reasons = append(reasons, found[1])
+		}
+	}
 	pages(t, func(page, text string) {
 		for _, found := range made.FindAllStringSubmatch(text, -1) {
 			if !regexp.MustCompile(`(?m)^` + found[1] + `:`).Match(makefile) {
@@ -149,7 +162,15 @@ func sourceText(t *testing.T) string {
 func knownNames(t *testing.T) []string {
 	t.Helper()
 	names := []string{
-		"gpu.tessera.dev", "gpu.nvidia.com", "resource.nvidia.com", "compute-domain.nvidia.com", // drivers and groups
+		"gpu.tessera.dev", "gpu.nvidia.com", "resource.nvidia.com", "compute-domain.nvidia.com", "clusterpolicies.nvidia.com", // drivers, groups, kinds
+		"docs.nvidia.com",
+	}
+	kinds, err := crds.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range kinds {
+		names = append(names, kind.Name)
 	}
 	for _, folder := range []string{"deployments", "deployments/nvidia"} {
 		for _, c := range find[*resourceapi.DeviceClass](manifests(t, folder)) {
@@ -174,8 +195,8 @@ func understand(line string) error {
 	top := &cobra.Command{Use: "tessera"}
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
-		gpus.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
-		check.Command(), bundle.Command(&flags), version.Command(&flags))
+		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
+		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)
 	if err != nil {
@@ -213,5 +234,33 @@ func TestPagesShowValidManifests(t *testing.T) {
 	})
 	if shown < 2 {
 		t.Errorf("%d manifests were found: the pages or this test have changed", shown)
+	}
+}
+
+// TestPagesShowValuesThatTheChartTakes renders the chart with every block of values and every flag that a page shows, and reads the
+// ClusterPolicy as strictly as the API server does.
+func TestPagesShowValuesThatTheChartTakes(t *testing.T) {
+	sets, valued := regexp.MustCompile(`--set ([\w.]+=\S+)`), regexp.MustCompile("`((?:clusterPolicy|installer|networkPolicy|cleanup|images)\\.[\\w.]+): (\\w+)`")
+	shown := 0
+	pages(t, func(page, text string) {
+		for _, found := range append(sets.FindAllStringSubmatch(text, -1), valued.FindAllStringSubmatch(text, -1)...) {
+			rendered(t, "--set", strings.Join(found[1:], "="))
+		}
+		for _, block := range regexp.MustCompile("(?ms)^ *```yaml\n(.*?)^ *```$").FindAllStringSubmatch(text, -1) {
+			if !strings.HasPrefix(strings.TrimSpace(block[1]), "clusterPolicy:") {
+				continue
+			}
+			shown++
+			file := filepath.Join(t.TempDir(), "values.yaml")
+			if err := os.WriteFile(file, []byte(block[1]), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if found := rendered(t, "-f", file)["ClusterPolicy"]; len(found) != 1 {
+				t.Errorf("%s: %d ClusterPolicies", page, len(found))
+			}
+		}
+	})
+	if shown < 3 {
+		t.Errorf("%d blocks of values were found: the pages or this test have changed", shown)
 	}
 }

@@ -143,7 +143,7 @@ func g() { PIt("later", nil); It("now", nil); FDescribe("only this", nil) }`
 	if !calls(file, "time", "Sleep") {
 		t.Error("the sleep was not found")
 	}
-	text := "a := \"/wo" + "rk/x\" // TO" + "DO\n\"/host/work/x\" b.work/x todo"
+	text := "a := \"/wo" + "rk/x\" // TO" + "DO\n\"/host/wo" + "rk/x\" b.wo" + "rk/x todo"
 	if got := matches(machine, text); len(got) != 1 {
 		t.Errorf("machine paths: got %q, want one", got)
 	}

@@ -227,6 +227,7 @@ func TestNVIDIAClasses(t *testing.T) {
 		names = append(names, machine.Name)
 	}
 	c := nvidiaLab(t, objects, names...)
+	c.published = append(c.published, sandboxNode(t, "sandbox", wire.Options{Driver: v1alpha1.NVIDIADriverName, Full: true})...)
 	holder := map[string]string{}
 	for name, class := range c.classes {
 		served := false

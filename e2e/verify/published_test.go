@@ -48,6 +48,29 @@ func labNode(t *testing.T, name, machine string) (*corev1.Node, []*resourceapi.R
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, slices
 }
 
+// sandboxNode returns the slices of a node with two GPUs that are for virtual machines.
+func sandboxNode(t *testing.T, name string, options wire.Options) []*resourceapi.ResourceSlice {
+	t.Helper()
+	node := gpu.Node{Name: name, GPUs: []gpu.GPU{
+		{PCI: "0000:17:00.0", Product: "NVIDIA H100 80GB HBM3", MemoryBytes: 81559 << 20, IOMMUGroup: "31", PCIeRoot: "pci0000:16"},
+		{PCI: "0000:2a:00.0", Index: 1, Product: "NVIDIA GPU 20f1", IOMMUGroup: "32", NUMA: -1},
+	}}
+	options.Offer = gpu.Offer{Shapes: []gpu.Shape{gpu.VFIO}}
+	pool, err := wire.Encode(node, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var slices []*resourceapi.ResourceSlice
+	for _, slice := range pool.Slices {
+		slices = append(slices, &resourceapi.ResourceSlice{Spec: resourceapi.ResourceSliceSpec{
+			Driver: options.Driver, NodeName: &name,
+			Pool:           resourceapi.ResourcePool{Name: pool.Name, Generation: 1, ResourceSliceCount: int64(len(pool.Slices))},
+			SharedCounters: slice.SharedCounters, Devices: slice.Devices,
+		}})
+	}
+	return slices
+}
+
 // matches reports whether a class would serve the device.
 func (c classes) matches(t *testing.T, class *resourceapi.DeviceClass, driver string, device resourceapi.Device) bool {
 	t.Helper()
@@ -106,8 +129,11 @@ func TestClassesServeTheirDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	served := map[string]bool{}
+	fleet := map[string][]*resourceapi.ResourceSlice{"for virtual machines": sandboxNode(t, "node1", wire.Options{Driver: v1alpha1.DriverName})}
 	for _, machine := range machines {
-		_, published := labNode(t, "node1", machine.Name)
+		_, fleet[machine.Name] = labNode(t, "node1", machine.Name)
+	}
+	for machine, published := range fleet {
 		for _, slice := range published {
 			for _, device := range slice.Spec.Devices {
 				want := wantedClasses(device)
@@ -115,7 +141,7 @@ func TestClassesServeTheirDevices(t *testing.T) {
 					got := all.matches(t, class, slice.Spec.Driver, device)
 					served[name] = served[name] || got
 					if got != want(class) {
-						t.Errorf("%s: class %s serves %s: %t, want %t", machine.Name, name, device.Name, got, want(class))
+						t.Errorf("%s: class %s serves %s: %t, want %t", machine, name, device.Name, got, want(class))
 					}
 				}
 				if all.matches(t, all["gpu.tessera.dev"], "gpu.example.com", device) {

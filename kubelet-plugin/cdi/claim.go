@@ -9,6 +9,7 @@ import (
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -19,9 +20,15 @@ type grant struct {
 	gpu driverroot.Node
 }
 
-// claim returns the spec of a claim: one device per grant, in their order, and for each the ids that
-// give it to a container. The device's own id comes first: kubelet knows a device by its first id.
-func claim(uid string, driver driverroot.Driver, grants []grant) (*cdispec.Spec, [][]string, error) {
+// extra are device nodes of the node, with their files, that a claim asked for.
+type extra struct {
+	name params.Extra
+	driverroot.Extra
+}
+
+// claim returns the spec of a claim: one device per grant, in their order, then one per extra, and for each grant the ids
+// that give it to a container with its extras. The device's own id comes first: kubelet knows a device by its first id.
+func claim(uid string, driver driverroot.Driver, grants []grant, extras []extra) (*cdispec.Spec, [][]string, error) {
 	spec := cdispec.Spec{Kind: vendor + "/" + claimClass}
 	var ids [][]string
 	for i, g := range grants {
@@ -35,13 +42,33 @@ func claim(uid string, driver driverroot.Driver, grants []grant) (*cdispec.Spec,
 			return nil, nil, fmt.Errorf("give device %s: %w", g.Device, err)
 		}
 		spec.Devices = append(spec.Devices, cdispec.Device{Name: name, ContainerEdits: edits})
-		ids = append(ids, []string{
+		own := []string{
 			parser.QualifiedName(vendor, claimClass, name),
 			parser.QualifiedName(vendor, commonClass, commonDevice),
-		})
+		}
+		for _, asked := range g.Settings.Extras.List() {
+			own = append(own, parser.QualifiedName(vendor, claimClass, extraName(uid, asked)))
+		}
+		ids = append(ids, own)
+	}
+	for _, e := range extras {
+		spec.Devices = append(spec.Devices, cdispec.Device{Name: extraName(uid, e.name), ContainerEdits: e.edits()})
 	}
 	versioned, err := versioned(spec)
 	return versioned, ids, err
+}
+
+func extraName(uid string, e params.Extra) string { return uid + "-" + string(e) }
+
+func (e extra) edits() cdispec.ContainerEdits {
+	var edits cdispec.ContainerEdits
+	for _, node := range e.Nodes {
+		edits.DeviceNodes = append(edits.DeviceNodes, hostNode(node))
+	}
+	for _, file := range e.Files {
+		edits.Mounts = append(edits.Mounts, mount(file, "ro", "nosuid", "nodev", "rbind", "rprivate"))
+	}
+	return edits
 }
 
 // nodes returns the device nodes of one device: its GPU's and, for a part of it, the capabilities

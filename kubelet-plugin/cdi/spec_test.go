@@ -13,6 +13,7 @@ import (
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -110,14 +111,23 @@ func TestCommon(t *testing.T) {
 
 func TestClaim(t *testing.T) {
 	const uid = "0f5e6e5a-7f2b-4d57-9b7e-2a3c0e1d4b5f"
-	spec, ids, err := claim(uid, driver(), grants())
+	asking := grants()
+	asking[0].Settings.Extras = params.ExtrasOf(params.RDMA, params.GDS)
+	asking[1].Settings.Extras = params.ExtrasOf(params.GDS)
+	spec, ids, err := claim(uid, driver(), asking, []extra{
+		{params.GDS, driverroot.Extra{
+			Nodes: []driverroot.Node{node("nvidia-fs0", 510, 0), node("nvidia-fs1", 510, 1)},
+			Files: []driverroot.File{same("/run/udev"), same("/etc/cufile.json")},
+		}},
+		{params.RDMA, driverroot.Extra{Nodes: []driverroot.Node{node("infiniband/uverbs0", 231, 192), node("infiniband/rdma_cm", 10, 121)}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "claim.json", spec)
 	want := [][]string{
-		{"gpu.tessera.dev/claim=" + uid + "-0-gpu-0000-3b-00-0", "gpu.tessera.dev/common=driver"},
-		{"gpu.tessera.dev/claim=" + uid + "-1-gpu-0000-3b-00-0-mig-1g-10gb-6", "gpu.tessera.dev/common=driver"},
+		{"gpu.tessera.dev/claim=" + uid + "-0-gpu-0000-3b-00-0", "gpu.tessera.dev/common=driver", "gpu.tessera.dev/claim=" + uid + "-gds", "gpu.tessera.dev/claim=" + uid + "-rdma"},
+		{"gpu.tessera.dev/claim=" + uid + "-1-gpu-0000-3b-00-0-mig-1g-10gb-6", "gpu.tessera.dev/common=driver", "gpu.tessera.dev/claim=" + uid + "-gds"},
 		{"gpu.tessera.dev/claim=" + uid + "-2-gpu-0000-3b-00-0-monitor", "gpu.tessera.dev/common=driver"},
 		{"gpu.tessera.dev/claim=" + uid + "-3-gpu-0000-3b-00-0-mps", "gpu.tessera.dev/common=driver"},
 		{"gpu.tessera.dev/claim=" + uid + "-4-gpu-0000-3b-00-0-whole", "gpu.tessera.dev/common=driver"},
@@ -146,7 +156,7 @@ func TestClaimRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, d := grants()[1], driver()
 			test.change(&g, &d)
-			_, _, err := claim("uid", d, []grant{g})
+			_, _, err := claim("uid", d, []grant{g}, nil)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("claim: got error %v, want one with %q", err, test.want)
 			}
@@ -161,7 +171,7 @@ func TestClaimRefuses(t *testing.T) {
 func TestMonitorWithoutMIG(t *testing.T) {
 	d := driver()
 	d.Capabilities = nil
-	spec, _, err := claim("uid", d, grants()[2:])
+	spec, _, err := claim("uid", d, grants()[2:], nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -66,6 +67,9 @@ func (s *Specs) Write(claimUID string, devices []prepare.Prepared) ([][]string, 
 }
 
 func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, error) {
+	if passed(devices) {
+		return s.passthrough(claimUID, devices)
+	}
 	driver, err := s.current()
 	if err != nil {
 		return nil, err
@@ -78,11 +82,35 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 		}
 		grants[i] = grant{Prepared: device, gpu: node}
 	}
-	spec, ids, err := claim(claimUID, driver, grants)
+	extras, err := s.extras(driver, devices)
+	if err != nil {
+		return nil, err
+	}
+	spec, ids, err := claim(claimUID, driver, grants, extras)
 	if err != nil {
 		return nil, err
 	}
 	return ids, s.put(claimFile(claimUID), spec)
+}
+
+// extras finds what the devices ask for beside themselves, each once.
+func (s *Specs) extras(driver driverroot.Driver, devices []prepare.Prepared) ([]extra, error) {
+	var asked params.Extras
+	for _, device := range devices {
+		asked |= device.Settings.Extras
+	}
+	var extras []extra
+	for _, name := range asked.List() {
+		found, err := s.config.Roots.Extra(driver, string(name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil, fmt.Errorf("parameter devices: %w: %w", err, gpu.ErrUnsupported)
+		case err != nil:
+			return nil, fmt.Errorf("parameter devices: %w", err)
+		}
+		extras = append(extras, extra{name: name, Extra: found})
+	}
+	return extras, nil
 }
 
 // Remove removes the claim's spec. A missing one is no error.

@@ -17,6 +17,7 @@ import (
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/params"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
@@ -384,5 +385,56 @@ func BenchmarkWriteRemove(b *testing.B) {
 		if err := specs.Remove("a"); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// Device nodes beside the GPU's come only with a claim that asks for them, and only where the node has them.
+func TestExtras(t *testing.T) {
+	top := newHost(t)
+	h := &host{t: t, Config: top.Config}
+	h.Roots = driverroot.Roots{Host: "/", Proc: h.Roots.Proc, Sys: h.Roots.Sys, Driver: h.Roots.Host, Dev: h.Roots.Host}
+	h.Hook = filepath.Join(h.Roots.Driver, h.Hook)
+	specs := New(h.Config)
+	plain, asking := whole(0), whole(1)
+	asking.Settings.Extras = params.ExtrasOf(params.GDS, params.GDRCopy, params.RDMA)
+	_, err := specs.Write("b", []prepare.Prepared{asking})
+	if !errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), "gds: no /dev/nvidia-fs") {
+		t.Errorf("without the module: %v", err)
+	}
+	top.write("/proc/devices", "Character devices:\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n240 nvidia-fs\n241 gdrdrv\n")
+	top.node("nvidia-fs0", 240, 0)
+	top.node("nvidia-fs11", 240, 11)
+	top.node("gdrdrv", 241, 0)
+	top.node("infiniband/uverbs0", 231, 192)
+	top.node("infiniband/rdma_cm", 10, 121)
+	top.node("infiniband/umad0", 231, 0)
+	ids := map[string][][]string{}
+	for uid, device := range map[string]prepare.Prepared{"a": plain, "b": asking} {
+		if ids[uid], err = specs.Write(uid, []prepare.Prepared{device}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	nodes := func(ids []string) []string {
+		var paths []string
+		for _, d := range h.inject(ids...).Linux.Devices {
+			paths = append(paths, d.Path)
+		}
+		slices.Sort(paths)
+		return paths
+	}
+	if diff := cmp.Diff([]string{"/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidiactl"}, nodes(ids["a"][0])); diff != "" {
+		t.Errorf("a claim that asks for nothing (-want +got):\n%s", diff)
+	}
+	want := []string{
+		"/dev/gdrdrv", "/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0", "/dev/nvidia-fs0", "/dev/nvidia-fs11",
+		"/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl",
+	}
+	if diff := cmp.Diff(want, nodes(ids["b"][0])); diff != "" {
+		t.Errorf("a claim that asks (-want +got):\n%s", diff)
+	}
+	top.remove("/dev/gdrdrv")
+	top.node("gdrdrv", 99, 0)
+	if _, err := specs.Write("b", []prepare.Prepared{asking}); err == nil || !strings.Contains(err.Error(), "the kernel's gdrdrv has 241") {
+		t.Errorf("a node that outlived its module: %v", err)
 	}
 }

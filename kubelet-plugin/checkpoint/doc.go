@@ -22,4 +22,9 @@
 // A file that is damaged is renamed to <claim uid>.json.unreadable-<n> and reported, once; the agent
 // works on, and prepare.Unreadable tells that the claim was ours, and its name if that can be made out. A record of a newer format that
 // says we cannot read it is no damage: it stays in its place, is reported, and its claim is refused.
+//
+// # Health
+//
+// What is remembered of the GPUs' health is one more file, health.json in a folder of its own, with the same envelope, header and promises. A
+// fault is known by GPU, placement, signal and number: what a newer agent says of it survives as long as the fault is remembered.
 package checkpoint

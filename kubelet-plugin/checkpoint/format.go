@@ -82,6 +82,12 @@ func encode(r prepare.Record, old []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return seal(body, old, carry)
+}
+
+// seal returns the file for the body, with what carry takes over from the file in its place. It does not write over one that only newer agents
+// read.
+func seal(body, old []byte, carry func(fresh, old []byte) ([]byte, error)) ([]byte, error) {
 	before, err := unwrap(old)
 	var newer *newerError
 	switch {

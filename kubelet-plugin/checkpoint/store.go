@@ -109,6 +109,41 @@ func (s *Store) Held() (held []gpu.Device, all bool, err error) {
 	return held, all, err
 }
 
+// Count returns how many claims have a record of the boot, whatever its state. A record that cannot be read counts: what it
+// holds is not known.
+func (s *Store) Count(bootID string) (int, error) {
+	return s.count(func(r prepare.Record) bool { return r.BootID == bootID })
+}
+
+// CountOn returns how many claims of the boot hold something of one of the GPUs (prepare.Record.Holds). A record that cannot be read counts.
+func (s *Store) CountOn(bootID string, gpus []string) (int, error) {
+	return s.count(func(r prepare.Record) bool { return r.BootID == bootID && r.Holds(gpus) })
+}
+
+// count returns how many claims have a record that is chosen or cannot be read.
+func (s *Store) count(chosen func(prepare.Record) bool) (int, error) {
+	records, _, err := s.list()
+	if err != nil {
+		return 0, err
+	}
+	entries, err := os.ReadDir(s.dir)
+	if err != nil {
+		return 0, fmt.Errorf("count the records: %w", err)
+	}
+	claims := map[string]bool{}
+	for _, entry := range entries {
+		if uid, _, is := strings.Cut(entry.Name(), suffix); is && !strings.HasPrefix(uid, ".") && entry.Type().IsRegular() {
+			claims[uid] = true
+		}
+	}
+	for _, r := range records {
+		if !chosen(r) {
+			delete(claims, r.UID)
+		}
+	}
+	return len(claims), nil
+}
+
 // list returns every readable record by UID, and whether there is none that is not.
 func (s *Store) list() (records []prepare.Record, all bool, err error) {
 	found, err := s.survey()

@@ -135,7 +135,7 @@ func TestRoundTrip(t *testing.T) {
 			Result:   prepare.Result{Request: text.Draw(t, "request"), Pool: text.Draw(t, "pool"), Device: text.Draw(t, "device"), ShareID: text.Draw(t, "share")},
 			Use:      gpu.Device{GPU: text.Draw(t, "gpu"), Use: gpu.Use{Shape: gpu.Shape(rapid.IntRange(int(gpu.Whole), int(gpu.Monitor)).Draw(t, "shape"))}},
 			Admin:    rapid.Bool().Draw(t, "admin"),
-			Settings: prepare.Settings{TimeSlice: text.Draw(t, "timeSlice")},
+			Settings: prepare.Settings{TimeSlice: text.Draw(t, "timeSlice"), Extras: params.Extras(rapid.IntRange(0, 7).Draw(t, "extras"))},
 			Interval: text.Draw(t, "interval"),
 		}
 		if w.Use.Shape.Shared() {
@@ -509,6 +509,37 @@ func TestHeld(t *testing.T) {
 			t.Errorf("held beside a damaged record: all %v, %v (-want +got):\n%s", all, err, diff)
 		}
 	}
+}
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, _ := open(t, dir)
+	leaving, before := whole("leaving", "gpu-1"), whole("before", "gpu-2")
+	leaving.State, before.BootID = prepare.Unpreparing, "another"
+	for _, r := range []prepare.Record{whole("ready", "gpu-0"), leaving, before} {
+		if err := s.Save(r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count := func(when string, want int) {
+		t.Helper()
+		if got, err := s.Count("boot"); err != nil || got != want {
+			t.Errorf("%s: %d, %v, want %d", when, got, err, want)
+		}
+	}
+	count("two of this boot", 2)
+	write(t, dir, "ready", []byte("damaged"))
+	count("one of them damaged", 2)
+	count("and set aside", 2)
+	write(t, dir, "ready", []byte("damaged again"))
+	count("twice", 2)
+	for _, uid := range []string{"ready", "leaving"} {
+		if err := s.Delete(uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count("none", 0)
 }
 
 // TestTwoAgents lets two stores over one folder work on claims of their own and list all the time, as

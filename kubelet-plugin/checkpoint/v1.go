@@ -43,6 +43,8 @@ type deviceV1 struct {
 	// that do not know the two neither write such records nor make such devices.
 	Share *shareV1 `json:"share"`
 	MPS   *mpsV1   `json:"mps"`
+	// Extras are names; those that this agent does not know it does not give.
+	Extras []params.Extra `json:"extras"`
 }
 
 type shareV1 struct {
@@ -97,7 +99,7 @@ func encodeDevice(w prepare.Wanted) deviceV1 {
 	d := deviceV1{
 		Request: w.Request, Pool: w.Pool, Device: w.Device, ShareID: w.ShareID,
 		GPU: w.Use.GPU, Shape: w.Use.Shape.String(),
-		Admin: w.Admin, TimeSlice: w.Settings.TimeSlice, Interval: w.Interval,
+		Admin: w.Admin, TimeSlice: w.Settings.TimeSlice, Interval: w.Interval, Extras: w.Settings.Extras.List(),
 	}
 	if w.Use.Shape == gpu.MIG {
 		p := placementV1(w.Use.Placement)
@@ -158,7 +160,7 @@ func (d deviceV1) wanted() (prepare.Wanted, error) {
 		Result:   prepare.Result{Request: d.Request, Pool: d.Pool, Device: d.Device, ShareID: d.ShareID},
 		Use:      gpu.Device{GPU: d.GPU, Use: gpu.Use{Shape: shape}},
 		Admin:    d.Admin,
-		Settings: prepare.Settings{TimeSlice: d.TimeSlice},
+		Settings: prepare.Settings{TimeSlice: d.TimeSlice, Extras: params.ExtrasOf(d.Extras...)},
 		Interval: d.Interval,
 	}
 	if d.Share != nil {

@@ -64,6 +64,27 @@ func (r Roots) GPU(driver Driver, minor int) (Node, error) {
 	return driver.node(r, "nvidia"+strconv.Itoa(minor), frontend)
 }
 
+// Device returns a device node of the host that is not NVIDIA's, by its name below dev. An error wraps fs.ErrNotExist when there is none.
+func (r Roots) Device(name string) (File, error) {
+	folder, err := r.dev()
+	if err != nil {
+		return File{}, err
+	}
+	file := File{Host: filepath.Join(folder, name), Path: filepath.Join("/dev", name)}
+	seen, err := r.See(file.Host)
+	if err != nil {
+		return File{}, err
+	}
+	var stat unix.Stat_t
+	if err := unix.Lstat(seen, &stat); err != nil {
+		return File{}, fmt.Errorf("stat device node %s: %w", file.Host, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return File{}, fmt.Errorf("device node %s: not a character device", file.Host)
+	}
+	return file, nil
+}
+
 // Capability returns the node that opens a MIG capability, by the kernel's name for it. It need not
 // exist on the host: its numbers say all about it.
 func (d Driver) Capability(name string) (Node, error) {

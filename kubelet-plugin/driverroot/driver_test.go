@@ -2,6 +2,7 @@ package driverroot
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -407,5 +408,46 @@ func TestFingerprint(t *testing.T) {
 				t.Errorf("fingerprints %q and %q: equal %v, want %v", before, after, before == after, test.same)
 			}
 		})
+	}
+}
+
+func TestExtra(t *testing.T) {
+	h := newHost(t)
+	d := h.scan()
+	for _, name := range []string{"gds", "gdrcopy", "rdma"} {
+		if _, err := h.Extra(d, name); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), name+": no /dev/") {
+			t.Errorf("%s, of which there is none: %v", name, err)
+		}
+	}
+	h.write("/proc/devices", "Character devices:\n120 nvidia\n121 nvidia-uvm\n240 nvidia-fs\n")
+	h.node("/dev/nvidia-fs0", 240, 0)
+	h.node("/dev/infiniband/uverbs1", 231, 193)
+	h.node("/dev/infiniband/issm0", 231, 64)
+	h.write("/etc/cufile.json", "{}")
+	want := Extra{Nodes: []Node{{File: same("/dev/nvidia-fs0"), Major: 240}}, Files: []File{same("/etc/cufile.json")}}
+	got, err := h.Extra(d, "gds")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("gds: %v (-want +got):\n%s", err, diff)
+	}
+	want = Extra{Nodes: []Node{{File: same("/dev/infiniband/uverbs1"), Major: 231, Minor: 193}}}
+	got, err = h.Extra(d, "rdma")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("rdma without a connection manager: %v (-want +got):\n%s", err, diff)
+	}
+
+	// A driver container has nodes of its own; what it has not is looked for on the host.
+	h.container("/run/nvidia/driver")
+	h.nodes("/run/nvidia/driver")
+	h.node("/run/nvidia/driver/dev/nvidia-fs7", 240, 7)
+	d = h.scan()
+	for name, node := range map[string]string{"gds": "/run/nvidia/driver/dev/nvidia-fs7", "rdma": "/dev/infiniband/uverbs1"} {
+		if got, err := h.Extra(d, name); err != nil || len(got.Nodes) != 1 || got.Nodes[0].Host != node {
+			t.Errorf("%s: %+v, %v, want %s", name, got, err, node)
+		}
+	}
+	h.remove("/dev/infiniband/uverbs1")
+	h.write("/dev/infiniband/uverbs1", "")
+	if _, err := h.Extra(d, "rdma"); err == nil || !strings.Contains(err.Error(), "not a character device") {
+		t.Errorf("a file: %v", err)
 	}
 }

@@ -124,8 +124,8 @@ func expect(t *testing.T, what string, signal <-chan struct{}) {
 	t.Helper()
 	select {
 	case <-signal:
-	case <-time.After(5 * time.Second):
-		t.Fatalf("%s: not within 5 s", what)
+	case <-time.After(time.Minute):
+		t.Fatalf("%s: not within a minute", what)
 	}
 }
 

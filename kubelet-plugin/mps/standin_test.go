@@ -68,7 +68,8 @@ func superviseStage(folder, stage string) error {
 		}
 		return p, nil
 	}})
-	s.patience, s.quitLimit = 300*time.Millisecond, 500*time.Millisecond
+	// To quit takes a program's start, which a busy machine may hold up.
+	s.patience, s.quitLimit = 300*time.Millisecond, 5*time.Second
 	return s.Run(ctx)
 }
 

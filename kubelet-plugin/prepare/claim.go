@@ -75,7 +75,14 @@ func (w Wanted) validate() error {
 		if !w.Admin {
 			return fmt.Errorf("device %s: a monitor is for claims with adminAccess only: %w", w.Device, gpu.ErrUnsupported)
 		}
-	case gpu.None, gpu.VFIO:
+	case gpu.VFIO:
+		if w.Admin {
+			return fmt.Errorf("device %s: a virtual machine has its GPU for itself: %w", w.Device, gpu.ErrUnsupported)
+		}
+		if len(w.Settings.Extras.List()) > 0 {
+			return fmt.Errorf("device %s: the devices of a driver are of no use to a virtual machine: %w", w.Device, gpu.ErrUnsupported)
+		}
+	case gpu.None:
 		return fmt.Errorf("device %s: this agent does not prepare GPUs as %v: %w", w.Device, shape, gpu.ErrUnsupported)
 	}
 	return w.validateSettings()
@@ -133,6 +140,8 @@ type Prepared struct {
 	Instance *gpu.Instance
 	// Watched are the instances that existed when a monitor was prepared; nil for every other shape.
 	Watched []gpu.Instance
+	// IOMMUGroup is the number of the group that a virtual machine gets; empty for every other shape.
+	IOMMUGroup string
 	// Settings are the parameters that were wished, Interval the time-slice class in effect, empty where
 	// nobody wished one.
 	Settings Settings

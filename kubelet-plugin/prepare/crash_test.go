@@ -14,6 +14,7 @@ import (
 // scenario is a claim in its surroundings.
 type scenario struct {
 	machine string
+	sandbox bool
 	// intruders are made by an administrator, neighbours are prepared, before anything else.
 	intruders  func(w *world) []Wanted
 	neighbours func(w *world) []Claim
@@ -84,6 +85,11 @@ var scenarios = map[string]scenario{
 		},
 		claim: func(w *world) Claim { return claim("a", w.share(4, gpu.TimeShare, 10, 0).timed("Short")) },
 	},
+	"GPUs for a virtual machine": {
+		machine: "t4x1", // no MIG that anybody could see
+		sandbox: true,
+		claim:   func(w *world) Claim { return claim("a", w.wanted(0, gpu.Use{Shape: gpu.VFIO})) },
+	},
 	"first MPS share": {
 		machine: "h100x2",
 		claim:   func(w *world) Claim { return claim("a", w.share(0, gpu.MPS, 20, 25)) },
@@ -137,6 +143,7 @@ type trial struct {
 func (s scenario) try(t *testing.T) *trial {
 	t.Helper()
 	r := &trial{world: newWorld(t, s.machine), t: t, scenario: s}
+	r.world.sandbox = s.sandbox
 	if s.intruders != nil {
 		for _, w := range s.intruders(r.world) {
 			if _, err := r.intrude(w); err != nil {

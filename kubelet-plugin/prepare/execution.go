@@ -23,6 +23,8 @@ type execution struct {
 	begun map[place]bool
 	// clients are how the claim's devices use their daemons, by the daemon's name; set by EnsureDaemon.
 	clients map[string]DaemonFolders
+	// groups are the IOMMU groups of the GPUs that are bound, by the GPU's name; set by BindPassthrough.
+	groups map[string]string
 	// answers are set by WriteSpec.
 	answers []Answer
 }
@@ -43,11 +45,13 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 	SetTimeSlice:      (*execution).setTimeSlice,
 	SetComputeMode:    (*execution).setComputeMode,
 	EnsureDaemon:      (*execution).ensureDaemon,
+	BindPassthrough:   (*execution).bindPassthrough,
 	WriteSpec:         (*execution).writeSpec,
 	RecordReady:       (*execution).recordReady,
 	RecordUnpreparing: (*execution).recordUnpreparing,
 	RemoveSpec:        (*execution).removeSpec,
 	ReleaseDaemon:     (*execution).releaseDaemon,
+	UnbindPassthrough: (*execution).unbindPassthrough,
 	DestroyInstance:   (*execution).destroyInstance,
 	RestoreMode:       (*execution).restoreMode,
 	DeleteRecord:      (*execution).deleteRecord,
@@ -58,7 +62,7 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 func (p *Preparer) open(ctx context.Context, r Record, others []Record) *execution {
 	x := &execution{
 		Preparer: p, record: r, view: p.look(ctx, r, others),
-		live: map[place]gpu.Instance{}, begun: map[place]bool{}, clients: map[string]DaemonFolders{},
+		live: map[place]gpu.Instance{}, begun: map[place]bool{}, clients: map[string]DaemonFolders{}, groups: map[string]string{},
 	}
 	for _, g := range x.view.gpus {
 		for _, i := range g.Instances {
@@ -200,7 +204,9 @@ func (x *execution) prepared(i int) Prepared {
 		p.Instance = &instance
 	case gpu.Monitor:
 		p.Watched = p.GPU.Instances
-	case gpu.None, gpu.Whole, gpu.TimeShare, gpu.MPS, gpu.VFIO:
+	case gpu.VFIO:
+		p.IOMMUGroup = x.groups[w.Use.GPU]
+	case gpu.None, gpu.Whole, gpu.TimeShare, gpu.MPS:
 	}
 	p.GPU.Instances = nil
 	if name := x.record.daemonOf(i); name != "" {

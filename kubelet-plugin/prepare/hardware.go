@@ -100,6 +100,22 @@ func (x *execution) releaseDaemon(ctx context.Context, s Step) error {
 	return nil
 }
 
+func (x *execution) bindPassthrough(ctx context.Context, s Step) error {
+	group, err := x.Passthrough.Bind(ctx, s.GPU)
+	if err != nil {
+		return fmt.Errorf("bind %s for a virtual machine: %w", s.GPU, err)
+	}
+	x.groups[s.GPU] = group
+	return nil
+}
+
+func (x *execution) unbindPassthrough(ctx context.Context, s Step) error {
+	if err := x.Passthrough.Unbind(ctx, s.GPU); err != nil {
+		return fmt.Errorf("take %s back from a virtual machine: %w", s.GPU, err)
+	}
+	return nil
+}
+
 // verify reads the GPU again and compares it with what the claim was promised.
 func (x *execution) verify(ctx context.Context, s Step) error {
 	found := x.read(ctx, x.view.on(s.GPU))

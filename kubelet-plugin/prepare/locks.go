@@ -36,7 +36,7 @@ func (e *heldError) Unwrap() error { return e.cause }
 
 // claim waits for the lock of the claim.
 func (l *locks) claim(ctx context.Context, claim Ref) (*lock, error) {
-	return l.take(ctx, claimLock(claim), claim)
+	return l.take(ctx, claimLock(claim), owner(claim))
 }
 
 // tryClaim takes the lock of the claim when nobody on the node holds it: a held lock is a live owner.
@@ -60,6 +60,11 @@ func (l *locks) tryClaim(claim Ref) (held *lock, free bool, err error) {
 // gpus waits for the locks of the GPUs, whose names are in ascending order, and returns how to release
 // them all.
 func (l *locks) gpus(ctx context.Context, names []string, claim Ref) (release func(), err error) {
+	return l.hold(ctx, names, owner(claim))
+}
+
+// hold is gpus for whoever the owner says.
+func (l *locks) hold(ctx context.Context, names []string, owner string) (release func(), err error) {
 	var held []*lock
 	release = func() {
 		for _, one := range held {
@@ -67,7 +72,7 @@ func (l *locks) gpus(ctx context.Context, names []string, claim Ref) (release fu
 		}
 	}
 	for _, name := range names {
-		one, err := l.take(ctx, name, claim)
+		one, err := l.take(ctx, name, owner)
 		if err != nil {
 			release()
 			return nil, err
@@ -77,12 +82,12 @@ func (l *locks) gpus(ctx context.Context, names []string, claim Ref) (release fu
 	return release, nil
 }
 
-func (l *locks) take(ctx context.Context, name string, claim Ref) (*lock, error) {
-	leave, err := l.queue.enter(ctx, name, owner(claim))
+func (l *locks) take(ctx context.Context, name, owner string) (*lock, error) {
+	leave, err := l.queue.enter(ctx, name, owner)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)
 	}
-	file, err := waitForFile(ctx, l.path(name), owner(claim))
+	file, err := waitForFile(ctx, l.path(name), owner)
 	if err != nil {
 		leave()
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)

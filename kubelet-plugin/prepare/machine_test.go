@@ -35,6 +35,8 @@ type card struct {
 	lost     bool
 	interval string
 	compute  gpu.ComputeMode
+	// bound is whether vfio-pci has it.
+	bound bool
 	// working is the call that changes the card now.
 	working string
 }
@@ -239,6 +241,26 @@ func (m *machine) SetComputeMode(_ context.Context, gpuName string, mode gpu.Com
 	})
 }
 
+// Bind implements Passthrough.
+func (m *machine) Bind(_ context.Context, gpuName string) (string, error) {
+	err := m.call("bind", gpuName, true, func(c *card) error {
+		c.bound = true
+		return nil
+	})
+	return "group of " + gpuName, err
+}
+
+// Unbind implements Passthrough.
+func (m *machine) Unbind(_ context.Context, gpuName string) error {
+	return m.call("unbind", gpuName, true, func(c *card) error {
+		if m.busy[gpuName] {
+			return gpu.ErrBusy
+		}
+		c.bound = false
+		return nil
+	})
+}
+
 // intrude makes an instance as an administrator does, behind the agent's back.
 func (m *machine) intrude(want Wanted) (gpu.Instance, error) {
 	m.mutex.Lock()
@@ -267,7 +289,7 @@ func (m *machine) reboot() {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
 	for _, c := range m.gpus {
-		c.Instances, c.interval, c.compute, c.lost = nil, defaultTimeSlice, gpu.ComputeDefault, false
+		c.Instances, c.interval, c.compute, c.lost, c.bound = nil, defaultTimeSlice, gpu.ComputeDefault, false, false
 		if c.TogglesMIG() {
 			c.Mode = gpu.ModeDisabled
 		}

@@ -61,8 +61,17 @@ func confirm(r Record, v view) []Step {
 	var steps []Step
 	for _, g := range v.gpus {
 		steps = append(steps, verify(r, g)...)
+		steps = append(steps, pass(r, g)...)
 	}
 	return steps
+}
+
+// pass returns the step that binds the GPU for a virtual machine. It also finds the GPU's group, and is done again whenever that is needed.
+func pass(r Record, g reading) []Step {
+	if !r.passes(g.name) {
+		return nil
+	}
+	return []Step{{Kind: BindPassthrough, GPU: g.name}}
 }
 
 // carve returns the steps that make the claim's devices on one GPU.
@@ -84,7 +93,7 @@ func carve(r Record, g reading) ([]Step, error) {
 		}
 	}
 	steps = append(steps, verify(r, g)...)
-	return append(steps, share(r, g)...), nil
+	return slices.Concat(steps, share(r, g), pass(r, g)), nil
 }
 
 // share returns the steps that set how the containers of a GPU share it.

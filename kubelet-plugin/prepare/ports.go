@@ -37,6 +37,15 @@ type TimeSlice interface {
 	Set(ctx context.Context, gpuUUID, interval string) error
 }
 
+// Passthrough gives GPUs to virtual machines. Calls for one GPU are serialized by the caller through the GPU's lock. Both may be called again at any time,
+// and an error that wraps gpu.ErrBusy says that somebody uses the GPU.
+type Passthrough interface {
+	// Bind binds the GPU, with what goes along, to vfio-pci and returns the number of its IOMMU group. One that is bound stays so, whoever uses it.
+	Bind(ctx context.Context, gpuName string) (group string, err error)
+	// Unbind gives it back. One that is not bound stays as it is.
+	Unbind(ctx context.Context, gpuName string) error
+}
+
 // ErrNoRecord says that nothing is kept for the claim.
 var ErrNoRecord = errors.New("no record")
 
@@ -96,3 +105,34 @@ type Claims interface {
 	// it is gone or not allocated.
 	Allocated(ctx context.Context, claim Ref) (Claim, error)
 }
+
+// Gate decides whether claims may be prepared now.
+type Gate interface {
+	// Enter is called before anything is made for a claim that is not ready, with the claim's lock held. While it is
+	// allowed, leave is called when the claim is ready or given up; until then nobody may be told that all is quiet.
+	// The GPUs are those that the claim is to hold, by name in ascending order; what it only watches is not among them.
+	// A refusal is an OutOfService. Enter may wait, within ctx.
+	Enter(ctx context.Context, claim Ref, gpus []string) (leave func(), err error)
+}
+
+// ErrOutOfService says that GPUs of the node are out of service.
+var ErrOutOfService = errors.New("out of service")
+
+// OutOfService is the refusal of a Gate. It wraps ErrOutOfService.
+type OutOfService struct {
+	// GPU is the one GPU that is out of service; empty: all of the node are.
+	GPU string
+	// Operation is what for, such as DriverSwap or remedy, Reason why, for people.
+	Operation, Reason string
+}
+
+// Error names what is out of service, the operation and the reason.
+func (e *OutOfService) Error() string {
+	if e.GPU != "" {
+		return fmt.Sprintf("%s is %v for a %s: %s", e.GPU, ErrOutOfService, e.Operation, e.Reason)
+	}
+	return fmt.Sprintf("the GPUs of this node are %v for a %s: %s", ErrOutOfService, e.Operation, e.Reason)
+}
+
+// Unwrap returns ErrOutOfService.
+func (e *OutOfService) Unwrap() error { return ErrOutOfService }

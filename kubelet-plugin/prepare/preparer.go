@@ -21,11 +21,15 @@ type Config struct {
 	TimeSlice TimeSlice
 	// Daemons is nil on a node that cannot run MPS daemons: a claim that needs one is refused there.
 	Daemons Daemons
+	// Passthrough is nil on a node whose GPUs are not for virtual machines: a claim of one is refused there.
+	Passthrough Passthrough
 	// Shares is how many claims one GPU serves in a shared shape.
 	Shares  int
 	Records Records
 	Specs   Specs
 	Claims  Claims
+	// Gate is nil where claims may always be prepared.
+	Gate Gate
 	// BootID names this boot of the machine. What an older record says about hardware is void.
 	BootID string
 	// LocksDir is the folder of the lock files, shared by all agents of the node. New creates it.
@@ -63,6 +67,9 @@ func New(c Config) (*Preparer, error) {
 	if c.Daemons == nil {
 		c.Daemons = noDaemons{}
 	}
+	if c.Gate == nil {
+		c.Gate = open{}
+	}
 	if c.Observer == nil {
 		c.Observer = func(When, Ref, Step) {}
 	}
@@ -71,6 +78,11 @@ func New(c Config) (*Preparer, error) {
 	}
 	return &Preparer{Config: c, locks: locks{dir: c.LocksDir}}, nil
 }
+
+// open stands in where no gate is.
+type open struct{}
+
+func (open) Enter(context.Context, Ref, []string) (func(), error) { return func() {}, nil }
 
 // noTimeSlice stands in on a node that cannot set time slices: there every GPU has the default.
 type noTimeSlice struct{}
@@ -87,7 +99,7 @@ func (noTimeSlice) Set(_ context.Context, gpuUUID, interval string) error {
 // CDI spec again and returns the same answers, as often as it is called: pods share claims.
 //
 // An error wraps AlreadyHeld when another claim holds a device, InTheWay when an instance does that
-// Tessera did not make, or the error of the hardware. What this call had made by then is destroyed;
+// Tessera did not make, OutOfService when the Gate refuses a claim that is not ready, or the error of the hardware. What this call had made by then is destroyed;
 // only when ctx ended it is left for the next call.
 func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
 	answers, err := p.prepare(ctx, c)
@@ -98,7 +110,7 @@ func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
 }
 
 func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
-	if err := c.validate(); err != nil {
+	if err := errors.Join(c.validate(), p.passable(c)); err != nil {
 		return nil, err
 	}
 	held, err := p.locks.claim(ctx, c.Ref)
@@ -111,23 +123,54 @@ func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
 		return nil, err
 	}
 	want := Record{Ref: c.Ref, BootID: p.BootID, Wanted: c.Wanted}
+	leave, err := p.pass(ctx, kept, want)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
 	release, err := p.locks.gpus(ctx, Record{Wanted: slices.Concat(kept.Wanted, c.Wanted)}.touched(), c.Ref)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
+	want, err = p.resume(ctx, kept, want)
+	if err != nil {
+		return nil, err
+	}
+	return p.settle(ctx, want)
+}
+
+// pass passes the gate for a claim that is not ready.
+func (p *Preparer) pass(ctx context.Context, kept, want Record) (leave func(), err error) {
+	if kept.State == Ready && kept.BootID == p.BootID && kept.same(want) {
+		return func() {}, nil
+	}
+	return p.Gate.Enter(ctx, want.Ref, want.holds())
+}
+
+// resume returns the record from which the claim goes on: what is kept, or what is wanted after that was released.
+func (p *Preparer) resume(ctx context.Context, kept, want Record) (Record, error) {
 	switch {
 	case kept.State == unrecorded, kept.State == damaged:
 		want.State = kept.State
 	case kept.State != Unpreparing && kept.BootID == p.BootID && kept.same(want):
-		want = kept
+		return kept, nil
 	default:
 		// The record is of another boot, of another allocation, or on its way out.
 		if err := p.release(ctx, kept); err != nil {
-			return nil, err
+			return Record{}, err
 		}
 	}
-	return p.settle(ctx, want)
+	return want, nil
+}
+
+// passable returns an error when the claim is for a virtual machine and the node's GPUs are not.
+func (p *Preparer) passable(c Claim) error {
+	i := slices.IndexFunc(c.Wanted, func(w Wanted) bool { return w.Use.Shape == gpu.VFIO })
+	if i < 0 || p.Passthrough != nil {
+		return nil
+	}
+	return fmt.Errorf("device %s: this node does not prepare GPUs as %v: %w", c.Wanted[i].Device, gpu.VFIO, gpu.ErrUnsupported)
 }
 
 // Unprepare takes everything back that the claim was given and forgets it. A claim that is not known

@@ -73,6 +73,17 @@ func (r Record) touched() []string {
 	return gpuNames(touching)
 }
 
+// holds returns the GPUs of which the claim holds something, by name in ascending order.
+func (r Record) holds() []string {
+	return gpuNames(slices.DeleteFunc(slices.Clone(r.Wanted), func(w Wanted) bool { return w.Admin }))
+}
+
+// Holds reports whether the claim holds something of one of the GPUs, or may until it was taken back. One that is on its way out
+// does not: its containers have ended, and only what was made for it is still to be removed.
+func (r Record) Holds(gpus []string) bool {
+	return r.State != Unpreparing && slices.ContainsFunc(r.holds(), func(name string) bool { return slices.Contains(gpus, name) })
+}
+
 func gpuNames(wanted []Wanted) []string {
 	var names []string
 	for _, w := range wanted {
@@ -85,8 +96,13 @@ func gpuNames(wanted []Wanted) []string {
 // marks reports whether the claim changes the GPU in a way that has to be taken back.
 func (r Record) marks(gpuName string) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool {
-		return w.Use.Shape == gpu.MIG || w.Interval != "" || w.exclusive()
+		return w.Use.Shape == gpu.MIG || w.Use.Shape == gpu.VFIO || w.Interval != "" || w.exclusive()
 	})
+}
+
+// passes reports whether the claim gives the GPU to a virtual machine.
+func (r Record) passes(gpuName string) bool {
+	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool { return w.Use.Shape == gpu.VFIO })
 }
 
 // made reports whether the instance was made for the claim. The record of a claim that is not ready

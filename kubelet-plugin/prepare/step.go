@@ -27,6 +27,8 @@ const (
 	SetComputeMode
 	// EnsureDaemon makes an MPS daemon serve the claim.
 	EnsureDaemon
+	// BindPassthrough binds a GPU to vfio-pci.
+	BindPassthrough
 	// WriteSpec writes the claim's CDI spec.
 	WriteSpec
 	// RecordReady writes that the claim is usable.
@@ -38,6 +40,8 @@ const (
 	RemoveSpec
 	// ReleaseDaemon ends an MPS daemon that served nobody else.
 	ReleaseDaemon
+	// UnbindPassthrough gives a GPU back that a virtual machine had.
+	UnbindPassthrough
 	// DestroyInstance destroys a MIG device of the claim.
 	DestroyInstance
 	// RestoreMode turns MIG off after the last instance, where that needs no reset.
@@ -55,11 +59,13 @@ var kindNames = [...]string{
 	SetTimeSlice:      "set-timeslice",
 	SetComputeMode:    "set-compute-mode",
 	EnsureDaemon:      "ensure-daemon",
+	BindPassthrough:   "bind-vfio",
 	WriteSpec:         "write-spec",
 	RecordReady:       "record-prepared",
 	RecordUnpreparing: "record-unpreparing",
 	RemoveSpec:        "remove-spec",
 	ReleaseDaemon:     "release-daemon",
+	UnbindPassthrough: "unbind-vfio",
 	DestroyInstance:   "destroy-instance",
 	RestoreMode:       "restore-mode",
 	DeleteRecord:      "delete-record",

@@ -39,6 +39,9 @@ func undo(r Record, v view) ([]Step, error) {
 // claim is destroyed.
 func giveBack(r Record, v view, g reading) []Step {
 	steps := unshare(r, v, g)
+	if r.passes(g.name) {
+		steps = append(steps, Step{Kind: UnbindPassthrough, GPU: g.name})
+	}
 	carved, remaining := false, len(g.Instances)
 	for _, w := range r.on(g.name) {
 		if w.Use.Shape != gpu.MIG {

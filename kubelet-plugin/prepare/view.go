@@ -95,13 +95,15 @@ func (p *Preparer) others(r Record) ([]Record, error) {
 	}), nil
 }
 
-// identify finds the GPU in the inventory. One that is not there is as lost as one that does not
-// answer.
+// identify finds the GPU in the inventory. One that is not there is as lost as one that does not answer. While the driver is away all are, and that
+// is what is to be said of it.
 func identify(node gpu.Node, name string) reading {
 	found, err := node.Find(name)
 	switch {
 	case err != nil:
 		return reading{name: name, unread: fmt.Errorf("%w: %w", err, gpu.ErrLost)}
+	case found.Lost && slices.ContainsFunc(found.Faults, func(f gpu.Fault) bool { return f.Signal == gpu.SignalDriver && f.InEffect() }):
+		return reading{name: name, unread: fmt.Errorf("the driver of GPU %s does not answer: %w: %w", name, gpu.ErrNoDriver, gpu.ErrLost)}
 	case found.Lost:
 		return reading{name: name, unread: fmt.Errorf("GPU %s does not answer: %w", name, gpu.ErrLost)}
 	}

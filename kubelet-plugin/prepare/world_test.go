@@ -31,6 +31,8 @@ type world struct {
 	boot    int
 	// on is the GPU that somebody left with MIG on.
 	on string
+	// sandbox has GPUs for virtual machines.
+	sandbox bool
 }
 
 // leaveOn turns MIG on and leaves it so.
@@ -88,8 +90,13 @@ func (w *world) Node() gpu.Node { return w.node }
 // process starts an agent over the world.
 func (w *world) process(tb testing.TB, observe Observer) *Preparer {
 	tb.Helper()
+	var passthrough Passthrough
+	if w.sandbox {
+		passthrough = w.machine
+	}
 	p, err := New(Config{
-		Inventory: w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
+		Passthrough: passthrough,
+		Inventory:   w, Instances: w.machine, Modes: w.machine, TimeSlice: w.machine,
 		Daemons: w.fleet, Shares: sharesOfGPU,
 		Records: w.records, Specs: w.specs, Claims: w.api,
 		BootID: w.bootID(), LocksDir: w.locks, Observer: observe,
@@ -347,6 +354,13 @@ func (w *world) faults() []string {
 			faults = append(faults, w.ready(r)...)
 		}
 	}
+	for name, c := range w.gpus {
+		passes := slices.ContainsFunc(records, func(r Record) bool { return r.passes(name) })
+		ready := slices.ContainsFunc(records, func(r Record) bool { return r.passes(name) && r.State == Ready })
+		if c.bound && !passes || ready && !c.bound {
+			faults = append(faults, fmt.Sprintf("%s: bound to vfio-pci %t, for a claim %t", name, c.bound, passes))
+		}
+	}
 	return append(faults, w.shared(records)...)
 }
 
@@ -465,6 +479,9 @@ func (w *world) litter() []string {
 		c := w.gpus[name]
 		if name != w.on && c.TogglesMIG() && c.Mode == gpu.ModeEnabled && len(c.Instances) == 0 {
 			litter = append(litter, name+": MIG is on, for nobody")
+		}
+		if c.bound {
+			litter = append(litter, name+": bound to vfio-pci, for nobody")
 		}
 		if c.interval != defaultTimeSlice {
 			litter = append(litter, name+": time slice "+c.interval)

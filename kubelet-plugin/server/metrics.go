@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
 // operation is what kubelet asked for; its text is part of the metrics' names.
@@ -79,6 +80,7 @@ var reasons = []struct {
 	{errPanic, "panic"},
 	{context.DeadlineExceeded, "timeout"},
 	{context.Canceled, "cancelled"},
+	{prepare.ErrOutOfService, "out-of-service"},
 	{gpu.ErrBusy, "busy"},
 	{gpu.ErrOccupied, "occupied"},
 	{gpu.ErrUnsupported, "unsupported"},

@@ -13,6 +13,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -46,11 +48,6 @@ func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletpl
 	return each(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
 		return claim.UID, p.unprepare(ctx, claim)
 	}), nil
-}
-
-// WatchHealthStatus says that health is not reported.
-func (p *plugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
-	return kubeletplugin.ErrHealthNotSupported
 }
 
 func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
@@ -98,6 +95,7 @@ func devicesOf(answers []prepare.Answer) []kubeletplugin.Device {
 			PoolName:     answer.Pool,
 			DeviceName:   answer.Device,
 			CDIDeviceIDs: answer.CDIDevices,
+			Metadata:     metadataOf(answer),
 		}
 		if answer.ShareID != "" {
 			device.ShareID = new(types.UID(answer.ShareID))
@@ -105,6 +103,20 @@ func devicesOf(answers []prepare.Answer) []kubeletplugin.Device {
 		devices = append(devices, device)
 	}
 	return devices
+}
+
+// metadataOf is what a container is told of its device, under the names of the slice's attributes. Only virtual machines need it: others ask the driver.
+func metadataOf(answer prepare.Answer) *kubeletplugin.DeviceMetadata {
+	if answer.Use.Shape != gpu.VFIO {
+		return nil
+	}
+	attributes := map[string]resourceapi.DeviceAttribute{}
+	for name, text := range map[resourceapi.QualifiedName]string{
+		wire.Type: answer.Use.Shape.String(), wire.PCIBusID: answer.GPU.PCI, wire.IOMMUGroup: answer.IOMMUGroup, wire.ProductName: answer.GPU.Product,
+	} {
+		attributes[string(name)] = resourceapi.DeviceAttribute{StringValue: new(text)}
+	}
+	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 
 // shapeOf is the metrics' word for what a claim asks: its shape, or mixed.

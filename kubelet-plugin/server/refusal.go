@@ -38,6 +38,7 @@ var refusals = []struct {
 }{
 	{is(errPanic), other, "this is a bug of the agent: report it with the agent's log; it tries again"},
 	{isA[*unreadable], "InvalidParameters", "correct the claim or its DeviceClass and make the claim anew"},
+	{is(prepare.ErrOutOfService), "OutOfService", "the agent tries again until the GPUs are back in service; to go on elsewhere delete the pod and the claim"},
 	{is(gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver on the node or repair it; the agent tries again until then"},
 	{is(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or boot the node; to go on elsewhere delete the pod"},
 	{isA[*prepare.AlreadyHeld], "DeviceHeld", "the agent tries again until that claim is gone; to go on elsewhere delete the pod and the claim"},

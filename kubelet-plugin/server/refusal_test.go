@@ -75,6 +75,7 @@ func TestRefusal(t *testing.T) {
 		"busy":         {fmt.Errorf("set the MIG mode: %w", gpu.ErrBusy), "DeviceBusy", "end it"},
 		"lost":         {gpu.ErrLost, "GPULost", "boot the node"},
 		"no driver":    {fmt.Errorf("%w: %w", gpu.ErrLost, gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver"},
+		"maintenance":  {fmt.Errorf("prepare: %w", &prepare.OutOfService{Operation: "Reset", Reason: "Xid 79"}), "OutOfService", "out of service for a Reset: Xid 79; the agent tries again until"},
 		"late":         {fmt.Errorf("waiting for gpu-1: %w", context.DeadlineExceeded), "Timeout", "waiting for gpu-1"},
 		"daemon late":  {&prepare.DaemonFailed{Name: "mps-g", Cause: context.DeadlineExceeded}, "MPSDaemonNotReady", "run MPS daemon mps-g"},
 		"unsupported":  {fmt.Errorf("MIG is off: %w", gpu.ErrUnsupported), "Unsupported", "MIG is off"},

@@ -10,15 +10,18 @@ import (
 	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	metadatav1beta1 "k8s.io/dynamic-resource-allocation/api/metadata/v1beta1"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
 	"k8s.io/klog/v2"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Config is what a Server needs. All fields but PodUID are required.
+// Config is what a Server needs. All fields but PodUID and Rules are required.
 type Config struct {
 	// Driver is the name of the DRA driver, Node that of the Kubernetes node.
 	Driver, Node string
@@ -36,8 +39,14 @@ type Config struct {
 	Translate Translate
 	// Status tells the claims' users.
 	Status Status
+	// Health shows what is wrong with the GPUs, in the words of Rules.
+	Health Health
+	Rules  gpu.Rules
 	// Metrics counts.
 	Metrics *Metrics
+	// MetadataDir is the folder of CDI specs on a node whose GPUs are for virtual machines: there containers are told the addresses of their GPUs in files
+	// (KEP-5304), which is where KubeVirt looks. Empty: none are written.
+	MetadataDir string
 }
 
 // Claims makes claims usable and takes them back. Implementations are safe for concurrent use, and
@@ -76,18 +85,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return err
 	}
 	// The helper would cut off calls at once when its context ends.
-	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), &plugin{s},
-		kubeletplugin.DriverName(s.Driver),
-		kubeletplugin.NodeName(s.Node),
-		kubeletplugin.KubeClient(s.Client),
-		kubeletplugin.PluginDataDirectoryPath(s.PluginDir),
-		kubeletplugin.RegistrarDirectoryPath(s.RegistryDir),
-		kubeletplugin.RollingUpdate(types.UID(s.PodUID)),
-		kubeletplugin.Serialize(false),
-		kubeletplugin.HealthService(false),
-		kubeletplugin.GRPCVerbosity(verbosity),
-		kubeletplugin.GRPCInterceptor(s.watchRegistration),
-	)
+	helper, err := kubeletplugin.Start(context.WithoutCancel(ctx), &plugin{s}, s.options()...)
 	if err != nil {
 		return fmt.Errorf("serve kubelet: %w", err)
 	}
@@ -99,6 +97,25 @@ func (s *Server) Run(ctx context.Context) error {
 	case err := <-s.fatal:
 		return err
 	}
+}
+
+func (s *Server) options() []kubeletplugin.Option {
+	options := []kubeletplugin.Option{
+		kubeletplugin.DriverName(s.Driver),
+		kubeletplugin.NodeName(s.Node),
+		kubeletplugin.KubeClient(s.Client),
+		kubeletplugin.PluginDataDirectoryPath(s.PluginDir),
+		kubeletplugin.RegistrarDirectoryPath(s.RegistryDir),
+		kubeletplugin.RollingUpdate(types.UID(s.PodUID)),
+		kubeletplugin.Serialize(false),
+		kubeletplugin.GRPCVerbosity(verbosity),
+		kubeletplugin.GRPCInterceptor(s.watchRegistration),
+	}
+	if s.MetadataDir != "" {
+		versions := []schema.GroupVersion{metadatav1beta1.SchemeGroupVersion}
+		options = append(options, kubeletplugin.EnableDeviceMetadata(true, versions), kubeletplugin.CDIDirectory(s.MetadataDir))
+	}
+	return options
 }
 
 // When the server ends, it serves until nothing was called for the time of quiet, at most for the time of

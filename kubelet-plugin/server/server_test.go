@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
+	drahealthv1alpha1 "k8s.io/kubelet/pkg/apis/dra-health/v1alpha1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
@@ -101,7 +103,7 @@ func config(t *testing.T, names ...string) Config {
 		Driver: "gpu.tessera.dev", Node: "node1", PodUID: "b5c0",
 		PluginDir: folder(t), RegistryDir: folder(t),
 		Client: fake.NewClientset(objects...), Claims: claims{}, Translate: translate,
-		Status: &told{}, Metrics: NewMetrics(prometheus.NewRegistry()),
+		Status: &told{}, Health: newMachine(t), Metrics: NewMetrics(prometheus.NewRegistry()),
 	}
 }
 
@@ -122,7 +124,7 @@ func run(t *testing.T, s *Server) (registerapi.RegistrationClient, drapb.DRAPlug
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{drapb.DRAPluginService, "v1beta1.DRAPlugin"}
+	want := []string{drapb.DRAPluginService, "v1beta1.DRAPlugin", drahealthv1.DRAResourceHealthService, drahealthv1alpha1.DRAResourceHealthService}
 	if info.GetName() != s.Driver || !cmp.Equal(info.GetSupportedVersions(), want) {
 		t.Errorf("registered as %s with %v, want %s with %v", info.GetName(), info.GetSupportedVersions(), s.Driver, want)
 	}
@@ -239,8 +241,16 @@ func TestACallInProgressComesToItsEnd(t *testing.T) {
 		t.Errorf("the server ended below a call: %v", err)
 	case <-time.After(2 * quiet):
 	}
-	if left, err := filepath.Glob(filepath.Join(s.RegistryDir, "*")); len(left) != 0 || err != nil {
-		t.Errorf("kubelet still finds %q, %v", left, err)
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+		left, err := filepath.Glob(filepath.Join(s.RegistryDir, "*"))
+		if len(left) == 0 && err == nil {
+			break
+		}
+		if err != nil || time.Now().After(deadline) {
+			t.Fatalf("kubelet still finds %q, %v", left, err)
+		}
 	}
 	barrier.Done()
 	if err := <-called; err != nil {

@@ -22,7 +22,7 @@ const (
 type Data struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Type is the shape: gpu, mig, timeshare, mps or monitor.
+	// Type is the shape: gpu, mig, timeshare, mps, vfio or monitor.
 	Type string `json:"type"`
 	// GPU, PCIBusID and ProductName tell the GPU, also of a MIG device.
 	GPU         string `json:"gpu"`
@@ -32,6 +32,8 @@ type Data struct {
 	// device only.
 	UUID       string `json:"uuid,omitempty"`
 	ParentUUID string `json:"parentUUID,omitempty"`
+	// IOMMUGroup is what a virtual machine got: the number of the group.
+	IOMMUGroup string `json:"iommuGroup,omitempty"`
 	// MIG is set for a MIG device.
 	MIG *MIGData `json:"mig,omitempty"`
 	// TimeSlice is set where the claim wished a time-slice class, MPS where a daemon serves the device.
@@ -74,6 +76,7 @@ func describe(a prepare.Answer) Data {
 		PCIBusID:    a.GPU.PCI,
 		ProductName: a.GPU.Product,
 		UUID:        a.GPU.UUID,
+		IOMMUGroup:  a.IOMMUGroup,
 
 		AdminAccess:  a.Admin,
 		CDIDeviceIDs: a.CDIDevices,

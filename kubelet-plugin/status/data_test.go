@@ -43,6 +43,12 @@ func TestData(t *testing.T) {
 			"gpu": "gpu-0000-3b-00-0", "pciBusID": "0000:3b:00.0", "productName": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1",
 			"timeSlice": {"interval": "Short", "wishedInterval": "Long"},
 			"cdiDeviceIDs": ["gpu.tessera.dev/claim=g0", "gpu.tessera.dev/common=all"]}`},
+		"virtual machine": {func(a *prepare.Answer) {
+			a.Use.Shape, a.GPU.UUID, a.IOMMUGroup, a.CDIDevices = gpu.VFIO, "", "31", []string{"gpu.tessera.dev/claim=g0"}
+		}, `{
+			"kind": "DeviceStatus", "apiVersion": "gpu.tessera.dev/v1alpha1", "type": "vfio",
+			"gpu": "gpu-0000-3b-00-0", "pciBusID": "0000:3b:00.0", "productName": "NVIDIA H100 80GB HBM3", "iommuGroup": "31",
+			"cdiDeviceIDs": ["gpu.tessera.dev/claim=g0"]}`},
 		"watched": {func(a *prepare.Answer) { a.Use.Shape, a.Admin = gpu.Monitor, true }, `{
 			"kind": "DeviceStatus", "apiVersion": "gpu.tessera.dev/v1alpha1", "type": "monitor",
 			"gpu": "gpu-0000-3b-00-0", "pciBusID": "0000:3b:00.0", "productName": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1",

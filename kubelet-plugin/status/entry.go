@@ -23,6 +23,11 @@ const (
 	// ReasonPrepared is why Ready is True.
 	ReasonPrepared = "Prepared"
 
+	// Healthy tells whether something is wrong with the device; it is there only where something was. What is wrong is the reason, in one word.
+	Healthy = "Healthy"
+	// ReasonRecovered is why it is True again.
+	ReasonRecovered = "Recovered"
+
 	// TimeSliceApplied tells whether the GPU has the time-slice class that the claim wished; it is there
 	// only where one was.
 	TimeSliceApplied = "TimeSliceApplied"
@@ -180,7 +185,7 @@ func refused(reason, message string) statement {
 func unprepared(owner, *resourceapi.ResourceClaim, metav1.Time) ([]entry, error) { return nil, nil }
 
 // conditionTypes are the conditions that are written here.
-func conditionTypes() []string { return []string{Ready, TimeSliceApplied} }
+func conditionTypes() []string { return []string{Ready, Healthy, TimeSliceApplied} }
 
 // state sets the condition; the time of its last transition stays where the status does.
 func state(e *entry, c metav1.Condition) { meta.SetStatusCondition(&e.Conditions, c) }

@@ -1,12 +1,15 @@
 package status
 
 import (
-	"strings"
+	"cmp"
+	"context"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 )
 
@@ -16,18 +19,24 @@ const (
 	ReasonDaemonRestarted = "MPSDaemonRestarted"
 	// ReasonTimeSliceNotApplied says that the GPU keeps another time-slice class than the claim wished.
 	ReasonTimeSliceNotApplied = "TimeSliceNotApplied"
+	// ReasonUnhealthy says that something is wrong with a GPU or a MIG device, ReasonGPURecovered that it is over.
+	ReasonUnhealthy    = "GPUUnhealthy"
+	ReasonGPURecovered = "GPURecovered"
 )
 
-const (
-	// repeat is how long the same is not told again about a claim: kubelet tries for as long as the pod
-	// exists.
-	repeat = 5 * time.Minute
-	// maxMessage is the longest message in bytes, that of the note of an Event (events.k8s.io/v1).
-	maxMessage = 1024
-)
+// repeat is how long the same is not told again about a claim: kubelet tries for as long as the pod exists.
+const repeat = 5 * time.Minute
 
-// notice is a warning for the users of a claim.
-type notice struct{ reason, message string }
+// notice is something that the users of a claim or of the node are told.
+type notice struct {
+	// kind is the type of the Event; empty is a warning.
+	kind            string
+	reason, message string
+}
+
+func (n notice) order(o notice) int {
+	return cmp.Or(cmp.Compare(n.reason, o.reason), cmp.Compare(n.message, o.message))
+}
 
 // told identifies what was told.
 type told struct {
@@ -45,23 +54,36 @@ type teller struct {
 	told map[told]time.Time
 }
 
-// tell makes an Event of each notice on the claim and on every pod that may use it.
-func (t *teller) tell(claim *resourceapi.ResourceClaim, notices []notice) {
+// teller returns a teller that works until end is called.
+func (r *Reporter) teller(ctx context.Context) (t *teller, end func()) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.Client.CoreV1().Events("")})
+	source := corev1.EventSource{Component: r.Driver, Host: r.Node}
+	return &teller{recorder: broadcaster.NewRecorder(scheme.Scheme, source), told: map[told]time.Time{}}, broadcaster.Shutdown
+}
+
+// users are the claim and every pod that may use it.
+func users(claim *resourceapi.ResourceClaim) []corev1.ObjectReference {
+	all := []corev1.ObjectReference{{
+		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim",
+		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
+	}}
+	for _, user := range claim.Status.ReservedFor {
+		if user.APIGroup == "" && user.Resource == "pods" {
+			all = append(all, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: claim.Namespace, Name: user.Name, UID: user.UID})
+		}
+	}
+	return all
+}
+
+// tell makes an Event of each notice on each of the objects, unless the first one was told the same a short while ago.
+func (t *teller) tell(objects []corev1.ObjectReference, notices []notice) {
 	for _, n := range notices {
-		if !t.fresh(told{string(claim.UID), n}) {
+		if !t.fresh(told{string(objects[0].UID), n}) {
 			continue
 		}
-		t.recorder.Event(&corev1.ObjectReference{
-			APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim",
-			Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
-		}, corev1.EventTypeWarning, n.reason, n.message)
-		for _, user := range claim.Status.ReservedFor {
-			if user.APIGroup != "" || user.Resource != "pods" {
-				continue
-			}
-			t.recorder.Event(&corev1.ObjectReference{
-				APIVersion: "v1", Kind: "Pod", Namespace: claim.Namespace, Name: user.Name, UID: user.UID,
-			}, corev1.EventTypeWarning, n.reason, n.message)
+		for _, object := range objects {
+			t.recorder.Event(&object, cmp.Or(n.kind, corev1.EventTypeWarning), n.reason, n.message)
 		}
 	}
 }
@@ -83,13 +105,4 @@ func (t *teller) fresh(what told) bool {
 		t.told[what] = now
 	}
 	return true
-}
-
-// clip shortens the message to what an Event holds.
-func clip(message string) string {
-	if len(message) <= maxMessage {
-		return message
-	}
-	const more = "..."
-	return strings.ToValidUTF8(message[:maxMessage-len(more)], "") + more
 }

@@ -31,7 +31,7 @@ const (
 // errand is what is to be done for one claim. It does not change once it is in the queue.
 type errand struct {
 	claim prepare.Ref
-	// say is what the status shall say; nil leaves it as it is.
+	// say is what the status shall say; nil leaves it as it is, but for the health of the devices, which is looked at whenever it is written.
 	say statement
 	// digest is of what the claim was prepared as, when say says so.
 	digest digest

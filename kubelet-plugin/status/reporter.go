@@ -5,24 +5,26 @@ import (
 	"fmt"
 	"hash/fnv"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Config is what a Reporter needs; everything is required.
+// Config is what a Reporter needs; everything but Rules is required.
 type Config struct {
 	// Driver, Node and Pool say whose devices are reported.
 	Driver, Node, Pool string
 	Client             kubernetes.Interface
+	// Health shows what is wrong with the GPUs, in the words of Rules; Records tell whom it concerns: claims that were prepared in this boot.
+	Health  Health
+	Rules   gpu.Rules
+	Records Records
+	BootID  string
 	// Registry is where the metrics of this package are registered.
 	Registry prometheus.Registerer
 }
@@ -56,12 +58,8 @@ func New(c Config) *Reporter {
 
 // Run writes until ctx ends. What is not written by then is told again by the next agent.
 func (r *Reporter) Run(ctx context.Context) error {
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.Client.CoreV1().Events("")})
-	source := corev1.EventSource{Component: r.Driver, Host: r.Node}
-	teller := &teller{recorder: broadcaster.NewRecorder(scheme.Scheme, source), told: map[told]time.Time{}}
-
+	teller, end := r.teller(ctx)
+	defer end()
 	queue := r.open()
 	var group sync.WaitGroup
 	for range workers {
@@ -92,7 +90,7 @@ func (r *Reporter) Settled(claim prepare.Ref, answers []prepare.Answer) {
 // Refused says that a call to prepare the claim failed. The reason is one word in CamelCase, the message
 // is for the claim's user: what, where, and what to do.
 func (r *Reporter) Refused(claim prepare.Ref, reason, message string) {
-	message = clip(message)
+	message = diagnosis.Clip(message)
 	r.note(claim, &errand{claim: claim, say: refused(reason, message), notices: []notice{{reason: reason, message: message}}})
 }
 
@@ -104,7 +102,7 @@ func (r *Reporter) Unprepared(claim prepare.Ref) {
 // DaemonRestarted tells the users of the claims that the MPS daemon which serves them was started anew,
 // and why: CUDA programs that were connected to it have failed.
 func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason string) {
-	text := clip(fmt.Sprintf("MPS daemon %s was started anew: %s: programs that used the GPU through it have failed and must start again", daemon, reason))
+	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was started anew: %s: programs that used the GPU through it have failed and must start again", daemon, reason))
 	for _, claim := range claims {
 		r.note(claim, &errand{claim: claim, notices: []notice{{reason: ReasonDaemonRestarted, message: text}}})
 	}

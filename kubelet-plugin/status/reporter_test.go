@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -310,11 +311,11 @@ tessera_status_queue_depth %d
 }
 
 func TestClip(t *testing.T) {
-	long := strings.Repeat("ä", maxMessage)
-	if got := clip(long); len(got) > maxMessage || !strings.HasSuffix(got, "ä...") {
+	long := strings.Repeat("ä", diagnosis.MaxMessage)
+	if got := diagnosis.Clip(long); len(got) > diagnosis.MaxMessage || !strings.HasSuffix(got, "ä...") {
 		t.Errorf("%d bytes, %q", len(got), got[len(got)-8:])
 	}
-	if got := clip("short"); got != "short" {
+	if got := diagnosis.Clip("short"); got != "short" {
 		t.Errorf("%q", got)
 	}
 }

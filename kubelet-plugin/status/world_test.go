@@ -35,11 +35,12 @@ type world struct {
 	client   *fake.Clientset
 	registry *prometheus.Registry
 	reporter *Reporter
+	ward     *ward
 }
 
 func newWorld(t *testing.T, claims ...*resourceapi.ResourceClaim) *world {
 	t.Helper()
-	w := &world{t: t, client: fake.NewClientset()}
+	w := &world{t: t, client: fake.NewClientset(), ward: &ward{known: true, outdated: make(chan struct{})}}
 	for _, c := range claims {
 		if err := w.client.Tracker().Add(c); err != nil {
 			t.Fatal(err)
@@ -63,7 +64,7 @@ func newWorld(t *testing.T, claims ...*resourceapi.ResourceClaim) *world {
 // start replaces the reporter by a new one, as after a restart of the agent.
 func (w *world) start() {
 	w.registry = prometheus.NewRegistry()
-	w.reporter = New(Config{Driver: driver, Node: "node1", Pool: pool, Client: w.client, Registry: w.registry})
+	w.reporter = New(Config{Driver: driver, Node: "node1", Pool: pool, Client: w.client, Registry: w.registry, Health: w.ward, Records: w.ward, BootID: "boot"})
 }
 
 // run runs the reporter while do tells it, and until it has nothing to do at this time.
@@ -135,7 +136,12 @@ func (w *world) lines(name string) []string {
 // events returns a line per Event.
 func (w *world) events() []string {
 	w.t.Helper()
-	list, err := w.client.CoreV1().Events("ns").List(w.t.Context(), metav1.ListOptions{})
+	return w.eventsIn("ns")
+}
+
+func (w *world) eventsIn(namespace string) []string {
+	w.t.Helper()
+	list, err := w.client.CoreV1().Events(namespace).List(w.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -22,22 +22,23 @@ func (r *Reporter) perform(ctx context.Context, e *errand, t *teller) error {
 	case string(claim.UID) != e.claim.UID:
 		return nil
 	}
-	t.tell(claim, e.notices)
-	if e.say == nil {
-		return nil
-	}
-	next, err := e.say(r.owner, claim, metav1.Now().Rfc3339Copy())
-	if err != nil {
-		return err
-	}
+	t.tell(users(claim), e.notices)
+	now := metav1.Now().Rfc3339Copy()
 	before := r.owner.entries(claim)
+	next := before
+	if e.say != nil {
+		if next, err = e.say(r.owner, claim, now); err != nil {
+			return err
+		}
+	}
+	next, notices := r.examine(next, now)
 	if same(before, next) {
 		return nil
 	}
 	if err := r.apply(ctx, claim, next); err != nil {
 		return err
 	}
-	t.tell(claim, turned(before, next))
+	t.tell(users(claim), append(turned(before, next), notices...))
 	return nil
 }
 

@@ -10,8 +10,9 @@ import (
 // device is a GPU or a MIG device as its series name it.
 type device struct {
 	gpu, uuid, product, shape, profile string
-	// part says that it is a MIG device.
-	part bool
+	// part says that it is a MIG device, which lies at the placement.
+	part      bool
+	placement gpu.Placement
 	holder
 	// held is what claims hold of it.
 	held []holding
@@ -80,11 +81,19 @@ func (c *card) part(uuid string, p gpu.Placement, held ...holding) {
 		return
 	}
 	profile, _ := c.Geometry.Profile(p.Profile)
-	d := device{gpu: c.gpu, uuid: uuid, product: c.Product, shape: gpu.MIG.String(), profile: profile.Name, part: true, held: held}
+	d := device{gpu: c.gpu, uuid: uuid, product: c.Product, shape: gpu.MIG.String(), profile: profile.Name, part: true, placement: p, held: held}
 	for _, h := range held {
 		d.holder = common(h.holders)
 	}
 	c.parts[uuid] = d
+}
+
+// use is what the device stands for: the GPU as a whole, also where it is carved or shared, or the MIG device.
+func (d device) use() gpu.Use {
+	if d.part {
+		return gpu.Use{Shape: gpu.MIG, Placement: d.placement}
+	}
+	return gpu.Use{Shape: gpu.Whole}
 }
 
 // all returns the GPU and its MIG devices, these by UUID.

@@ -121,7 +121,7 @@ func (e *Exporter) Describe(out chan<- *prometheus.Desc) {
 		out <- m.part
 	}
 	f := e.facts
-	for _, desc := range []*prometheus.Desc{f.info, f.up, f.claims, f.slices, f.room, f.promised, f.pod, f.mappingAge} {
+	for _, desc := range []*prometheus.Desc{f.info, f.up, f.held, f.health, f.claims, f.slices, f.room, f.promised, f.pod, f.mappingAge} {
 		out <- desc
 	}
 	e.failures.Describe(out)

@@ -271,3 +271,35 @@ func TestTable(t *testing.T) {
 		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }
+
+// A fault of a slice leaves its neighbours healthy; one of a GPU is told of all that is on it, with the pods that suffer.
+func TestHealth(t *testing.T) {
+	s := newScene(t)
+	slice := s.node.GPUs[1].Instances[0].Placement
+	s.node.GPUs[0].Faults = []gpu.Fault{{Signal: gpu.SignalHeat, Severity: gpu.Warning}}
+	s.node.GPUs[1].Faults = []gpu.Fault{{Signal: gpu.SignalXID, XID: 94, Severity: gpu.Critical, Placement: slice}}
+	s.node.GPUs[1].Held = "XID 94"
+	registry := s.exporter(t.Context())
+	const help = `
+# HELP tessera_device_health Whether nothing is wrong with the GPU or MIG device that keeps claims off it: 1 healthy, 0 not.
+# TYPE tessera_device_health gauge
+`
+	const first = `tessera_device_health{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} `
+	s.compare(t, registry, help+first+`1
+tessera_device_health{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="",shape="mig",uuid="UUID1"} 0
+tessera_device_health{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 0
+tessera_device_health{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 1
+# HELP tessera_gpu_held Whether the GPU is held for a remedy: no new claims.
+# TYPE tessera_gpu_held gauge
+tessera_gpu_held{gpu="GPU0",node="n",product="PRODUCT",uuid="UUID0"} 0
+tessera_gpu_held{gpu="GPU1",node="n",product="PRODUCT",uuid="UUID1"} 1
+`, "tessera_device_health", "tessera_gpu_held")
+
+	s.node.GPUs[1].Faults = []gpu.Fault{{Signal: gpu.SignalXID, XID: 79, Severity: gpu.Fatal}}
+	s.node.GPUs[0].Lost = true
+	s.compare(t, registry, help+first+`0
+tessera_device_health{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="",shape="mig",uuid="UUID1"} 0
+tessera_device_health{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 0
+tessera_device_health{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 0
+`, "tessera_device_health")
+}

@@ -74,7 +74,7 @@ func table() []series {
 
 // facts describe the series that do not come from the hardware.
 type facts struct {
-	info, up, claims, slices, room, promised, pod, mappingAge *prometheus.Desc
+	info, up, held, health, claims, slices, room, promised, pod, mappingAge *prometheus.Desc
 }
 
 // describer makes descriptions that carry the node's name.
@@ -88,6 +88,9 @@ func (d describer) facts() facts {
 	return facts{
 		info: d.of("gpu_info", "A GPU of the node and its driver.", "gpu", "uuid", "product", "architecture", "driver_version", "cuda_version"),
 		up:   d.of("gpu_up", "Whether the GPU answered the last time that it was asked.", "gpu", "uuid", "product"),
+		held: d.of("gpu_held", "Whether the GPU is held for a remedy: no new claims.", "gpu", "uuid", "product"),
+		health: d.of("device_health", "Whether nothing is wrong with the GPU or MIG device that keeps claims off it: 1 healthy, 0 not.",
+			"gpu", "uuid", "product", "shape", "profile", "namespace", "pod", "container", "claim"),
 		claims: d.of("gpu_claims", "Devices of claims on the GPU; the label shape says as what they use it.",
 			"gpu", "uuid", "product", "shape"),
 		slices: d.of("gpu_memory_slices", "Memory slices of a GPU that can be carved: free, held by claims, or withheld because something else lives there.",

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
 )
 
 // sink is where series go.
@@ -31,6 +32,7 @@ func (s sink) gauge(desc *prometheus.Desc, value float64, labels ...string) {
 func (e *Exporter) describe(s sink, node gpu.Node, c card) {
 	name, uuid, product := c.gpu, c.uuid, c.product
 	s.gauge(e.facts.info, 1, name, uuid, product, c.Architecture, node.DriverVersion, node.CUDAVersion)
+	s.gauge(e.facts.held, truth(c.Held != ""), name, uuid, product)
 	s.gauge(e.facts.claims, float64(c.occupancy.Holders()), name, uuid, product, c.shape)
 	if c.Geometry.Slices() > 0 {
 		s.gauge(e.facts.slices, float64(c.occupancy.Free().Count()), name, uuid, product, "free")
@@ -42,6 +44,8 @@ func (e *Exporter) describe(s sink, node gpu.Node, c card) {
 		}
 	}
 	for _, d := range c.all() {
+		healthy := diagnosis.Of(c.GPU, d.use(), gpu.Rules{}).Healthy()
+		s.gauge(e.facts.health, truth(healthy), d.gpu, d.uuid, d.product, d.shape, d.profile, d.namespace, d.pod, d.container, d.claim)
 		e.holders(s, c, d)
 	}
 }

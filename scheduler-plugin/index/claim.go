@@ -189,14 +189,16 @@ func (x *Index) claim(object *resourceapi.ResourceClaim) *claim {
 }
 
 // admit returns the claim of the object as the one that has its name, and nil when another one has it that
-// is newer. An older one that had it is gone.
+// is newer. An older one that had it is gone; one of which nothing that was written is known may be either.
 func (x *Index) admit(object *resourceapi.ResourceClaim, ch *change) *claim {
 	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 	if other := x.names[name]; other != nil && other.uid != object.UID {
-		if known := other.latest(); known != nil && older(object, known) {
-			return nil
+		if known := other.latest(); known != nil {
+			if older(object, known) {
+				return nil
+			}
+			x.buried.add(other.uid)
 		}
-		x.buried.add(other.uid)
 		x.withdraw(other, ch)
 	}
 	c := x.claim(object)
@@ -222,7 +224,7 @@ func (x *Index) reckon(c *claim, ch *change) {
 	if slices.EqualFunc(before, after, sameDevice) {
 		for i := range after {
 			if before[i].inFlight != after[i].inFlight {
-				x.touch(x.pools[after[i].pool()], ch)
+				x.touch(c, &after[i], ch)
 			}
 		}
 	} else {
@@ -269,8 +271,17 @@ func (x *Index) disturb(p *pool, ch *change) {
 	ch.add(x.node(p.node))
 }
 
-// touch notes that devices of the pool are in flight, or not any more.
-func (x *Index) touch(p *pool, ch *change) {
+// touch notes that a device of the claim is in flight, or not any more. Where another claim holds it too,
+// that decides which of the two is shown (once): then the node changed.
+func (x *Index) touch(c *claim, h *holding, ch *change) {
+	p := x.pools[h.pool()]
+	same := func(other holding) bool { return idOf(other.result) == idOf(h.result) }
+	for _, other := range p.holders {
+		if other != c && slices.ContainsFunc(other.held, same) {
+			x.disturb(p, ch)
+			return
+		}
+	}
 	if p.node == "" {
 		x.roaming.Store(nil)
 		return

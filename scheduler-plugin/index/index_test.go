@@ -109,6 +109,11 @@ func TestClaim(t *testing.T) {
 		"restored to the observed": {observe, pend, assume, settle(half),
 			{"observe", func(x *index.Index) { x.SetClaim(allocated(2)) }, half, nil},
 			{"restore", func(x *index.Index) { x.Restore(named) }, half, nil}},
+		"released and written again before it is observed": {observe, pend, assume, settle(half),
+			{"assume elsewhere", func(x *index.Index) { x.Assume(claimOf("a", 4, gpu1)) }, all, nil},
+			{"restore", func(x *index.Index) { x.Restore(named) }, all, nil},
+			{"observe what was written first", func(x *index.Index) { x.SetClaim(allocated(2)) }, all, nil},
+			{"observe released", func(x *index.Index) { x.SetClaim(bare(3)) }, all, nil}},
 		"older ones come late": {observe, pend, assume, settle(half),
 			{"observe the old", func(x *index.Index) { x.SetClaim(bare(1)) }, half, nil},
 			{"assume the old", func(x *index.Index) { x.Assume(bare(1)) }, half, nil}},
@@ -121,6 +126,13 @@ func TestClaim(t *testing.T) {
 			{"observe another", func(x *index.Index) { x.SetClaim(other) }, all, nil},
 			{"assume the first", func(x *index.Index) { x.Assume(allocated(3)) }, all, nil},
 			remove(all)},
+		"another under its name while nothing is written": {pend,
+			{"take back what was released", func(x *index.Index) {
+				x.Assume(bare(2))
+				x.Restore(named)
+			}, half, []string{"a"}},
+			{"assume another", func(x *index.Index) { x.Assume(other) }, half, []string{"a"}},
+			{"assume", func(x *index.Index) { x.Assume(allocated(10)) }, half, nil}},
 		"shared by pods": {observe, pend, pend,
 			{"settle twice", func(x *index.Index) { x.Settle("uid-a"); x.Settle("uid-a") }, all, nil}},
 		"written elsewhere than decided": {observe,
@@ -158,6 +170,35 @@ func TestClaim(t *testing.T) {
 				if free := got.Fit.GPUs[0].Occupancy.Free(); free != s.free || !slices.Equal(inFlight, s.inFlight) || got.Unclear != nil {
 					t.Errorf("after %s: free %v, want %v; in flight %q, want %q; unclear %v", s.name, free, s.free, inFlight, s.inFlight, got.Unclear)
 				}
+			}
+		})
+	}
+}
+
+// TestInFlightOfTwo checks that a node changes when the allocation of one of two claims that hold a device
+// is written: until then the other one stood in its place.
+func TestInFlightOfTwo(t *testing.T) {
+	t.Parallel()
+	n := machine(t, "h100x2", "n1")
+	device := result("n1", mig(n, 0, 9, 0))
+	for name, first := range map[string]func(x *index.Index){
+		"beside one that is written":   func(x *index.Index) { x.SetClaim(claimOf("a", 1, device)) },
+		"beside one that is in flight": func(x *index.Index) { x.Pend(claimOf("a", 1, device)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			x := newIndex()
+			set(x, publish(t, n, 1, 1))
+			first(x)
+			x.Pend(claimOf("b", 1, device))
+			before := known(t, x, "n1")
+			x.Assume(claimOf("b", 2, device))
+			after := known(t, x, "n1")
+			if _, told := x.Changed(before.Revision); told <= before.Revision || after.Revision <= before.Revision {
+				t.Errorf("revision %d of the node, %d of the index, after %d", after.Revision, told, before.Revision)
+			}
+			if !slices.ContainsFunc(after.Held, func(h index.Held) bool { return h.Claim.Name == "b" && !h.InFlight }) {
+				t.Errorf("held %+v, want b's among it, written", after.Held)
 			}
 		})
 	}

@@ -79,7 +79,8 @@ func ours(args string) schedulerconfig.KubeSchedulerProfile {
 func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, others frameworkruntime.Registry, objects ...runtime.Object) *cluster {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
-	c := &cluster{tb: tb, ctx: ctx, client: fake.NewClientset()}
+	// The other one, which keeps managed fields, maps all kinds anew at every call.
+	c := &cluster{tb: tb, ctx: ctx, client: fake.NewSimpleClientset()}
 	c.client.PrependReactor("*", "*", (&versions{tracker: c.client.Tracker()}).react)
 	for _, object := range objects {
 		c.create(object)
@@ -219,8 +220,8 @@ func (c *cluster) create(object runtime.Object) {
 // eventually waits until the condition holds.
 func (c *cluster) eventually(what string, holds func() bool) {
 	c.tb.Helper()
-	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
-		c.tb.Fatalf("%s: not so after 10 s", what)
+	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
+		c.tb.Fatalf("%s: not so after a minute", what)
 	}
 }
 

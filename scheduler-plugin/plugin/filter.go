@@ -13,6 +13,9 @@ import (
 // most it is a lookup.
 func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := current(cs)
+	if status := p.outOfService(c, pod, info); status != nil {
+		return status
+	}
 	if c == nil {
 		return p.DynamicResources.Filter(ctx, cs, pod, info)
 	}

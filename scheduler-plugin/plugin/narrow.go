@@ -13,6 +13,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
 // narrow returns the nodes to look at, all of them when nothing can be left out. Nodes that could serve
@@ -99,6 +101,8 @@ type nodeCheck struct {
 	affinity   nodeaffinity.RequiredNodeAffinity
 	request    *framework.Resource
 	comparison bool
+	// tolerant pods may go where GPUs are out of service.
+	tolerant bool
 }
 
 func (p *Plugin) newNodeCheck(ctx context.Context, pod *corev1.Pod) *nodeCheck {
@@ -109,6 +113,7 @@ func (p *Plugin) newNodeCheck(ctx context.Context, pod *corev1.Pod) *nodeCheck {
 		affinity:   nodeaffinity.GetRequiredNodeAffinity(pod),
 		request:    framework.NewResource(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})),
 		comparison: p.features.EnableTaintTolerationComparisonOperators,
+		tolerant:   p.tolerant(pod),
 	}
 }
 
@@ -129,6 +134,9 @@ func (c *nodeCheck) hasRoom(info fwk.NodeInfo) bool {
 }
 
 func (c *nodeCheck) isOpen(node *corev1.Node) bool {
+	if _, out := node.Labels[v1alpha1.LabelMaintenance]; out && !c.tolerant {
+		return false
+	}
 	taints := node.Spec.Taints
 	if node.Spec.Unschedulable {
 		taints = append([]corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, taints...)

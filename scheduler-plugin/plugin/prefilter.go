@@ -112,6 +112,8 @@ type claims struct {
 	// pending are to be allocated.
 	pending   []*resourceapi.ResourceClaim
 	allocated int
+	// results are the devices of those that are allocated.
+	results []resourceapi.DeviceRequestAllocationResult
 	// sharing reports that one of the pending ones has an allocation in flight that the pod may share.
 	sharing bool
 }
@@ -133,6 +135,7 @@ func (p *Plugin) claimsOf(pod *corev1.Pod) (claims, error) {
 			return claims{}, fmt.Errorf("find the claim %s: %w", *name, err)
 		case claim.Status.Allocation != nil:
 			of.allocated++
+			of.results = append(of.results, claim.Status.Allocation.Devices.Results...)
 		default:
 			of.pending = append(of.pending, claim)
 			of.sharing = of.sharing || tracker.GetPendingAllocation(claim.UID) != nil

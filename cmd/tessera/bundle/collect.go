@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/claims"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
+	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
@@ -81,7 +83,17 @@ func (c *collector) views() []part {
 			if _, err := c.json("gpus.json", found, nil); err != nil {
 				return 0, err
 			}
-			return c.text("gpus.txt", func(s *output.Screen) { gpus.Draw(s, found, gpus.Full) })
+			return c.text("gpus.txt", func(s *output.Screen) { gpus.Draw(s, found, gpus.Full, time.Now()) })
+		}},
+		{"the doctor's report", func(ctx context.Context) (int, error) {
+			found, err := doctor.Load(ctx, c.cluster, time.Now())
+			if err != nil {
+				return 0, err
+			}
+			if _, err := c.json("doctor.json", found, nil); err != nil {
+				return 0, err
+			}
+			return c.text("doctor.txt", func(s *output.Screen) { doctor.Draw(s, found) })
 		}},
 		{"list of the claims", func(ctx context.Context) (int, error) {
 			found, err := claims.Load(ctx, c.cluster, "")
@@ -100,11 +112,7 @@ func (c *collector) claimParts() []part {
 	return []part{
 		{"resourceslices", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.ListSlices(ctx)
-			var all []runtime.Object
-			for i := range found {
-				all = append(all, &found[i])
-			}
-			return c.yaml("resourceslices.yaml", all, err)
+			return c.yaml("resourceslices.yaml", several(found), err)
 		}},
 		{"resourceclaims", func(ctx context.Context) (int, error) {
 			all, err := objects(api.ResourceClaims("").List(ctx, everything))
@@ -141,6 +149,18 @@ func (c *collector) clusterParts() []part {
 		{"nodes", func(ctx context.Context) (int, error) {
 			all, err := objects(c.cluster.Client.CoreV1().Nodes().List(ctx, everything))
 			return c.yaml("nodes.yaml", all, err)
+		}},
+		{"devicetaintrules", func(ctx context.Context) (int, error) {
+			found, err := c.cluster.ListRules(ctx)
+			return c.yaml("devicetaintrules.yaml", several(found), err)
+		}},
+		{"gpunodes", func(ctx context.Context) (int, error) {
+			found, err := c.cluster.ListGPUNodes(ctx)
+			return c.yaml("gpunodes.yaml", several(found), err)
+		}},
+		{"clusterpolicies", func(ctx context.Context) (int, error) {
+			found, err := c.cluster.ListPolicies(ctx)
+			return c.yaml("clusterpolicies.yaml", several(found), err)
 		}},
 		{"events", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.Client.CoreV1().Events("").List(ctx, everything)

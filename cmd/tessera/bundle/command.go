@@ -21,8 +21,9 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
 		Short: "Collect what is needed to find out what is wrong, in one archive",
-		Long: `Collect slices, classes, claims, templates, pods with claims, events, nodes, policies, Tessera's own objects
-and logs, the agents' metrics and what they see of their hardware, in one compressed archive.
+		Long: `Collect slices, classes, claims, templates, pods with claims, events, nodes, policies, taint rules, Tessera's
+own objects and logs, what the doctor says, the agents' metrics and what they see of their hardware, in one
+compressed archive.
 
 No Secret is read. The environment of pods that are not Tessera's, and kubectl's copies of manifests, are left
 out; names, labels, images and commands are not: look at the archive before you send it. What you may not see

@@ -1,6 +1,7 @@
 package bundle
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
@@ -61,13 +63,17 @@ type list struct {
 
 // render writes the objects as one YAML list, each with its type and without what tidy leaves out.
 func render(objects []runtime.Object) ([]byte, error) {
+	known := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known)); err != nil {
+		return nil, err
+	}
 	all := list{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: []runtime.Object{}}
 	for _, object := range objects {
 		copied := object.DeepCopyObject()
 		if err := tidy(copied); err != nil {
 			return nil, err
 		}
-		kinds, _, err := scheme.Scheme.ObjectKinds(copied)
+		kinds, _, err := known.ObjectKinds(copied)
 		if err != nil {
 			return nil, fmt.Errorf("write a %T: %w", copied, err)
 		}
@@ -83,6 +89,18 @@ func objects(list runtime.Object, err error) ([]runtime.Object, error) {
 		return nil, err
 	}
 	return meta.ExtractList(list)
+}
+
+// several returns the objects as objects of any kind.
+func several[T any, P interface {
+	*T
+	runtime.Object
+}](found []T) []runtime.Object {
+	var all []runtime.Object
+	for i := range found {
+		all = append(all, P(&found[i]))
+	}
+	return all
 }
 
 // keep returns the objects that the function chooses.

@@ -8,6 +8,9 @@ import (
 // the device is usable.
 const Ready = "Ready"
 
+// Healthy is the type of the one by which it says whether the device is well.
+const Healthy = "Healthy"
+
 // Reason returns why a condition is as it is.
 func Reason(c metav1.Condition) string {
 	switch {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -32,6 +33,8 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 // Cluster is a cluster that can be asked.
 type Cluster struct {
 	Client kubernetes.Interface
+	// Dynamic is a client for Tessera's own kinds.
+	Dynamic dynamic.Interface
 	// Config is how the client reaches it; nil where there is no network in between.
 	Config *rest.Config
 	// Namespace is the one that the user means.
@@ -65,5 +68,9 @@ func (f *Flags) Connect() (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find the cluster: %w", err)
 	}
-	return &Cluster{Client: client, Config: config, Namespace: namespace, Drivers: f.Drivers}, nil
+	own, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("find the cluster: %w", err)
+	}
+	return &Cluster{Client: client, Dynamic: own, Config: config, Namespace: namespace, Drivers: f.Drivers}, nil
 }

@@ -4,19 +4,29 @@ import (
 	"context"
 	"slices"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
 // State is what a cluster says about GPUs at one moment, as far as it was asked for.
 type State struct {
+	// Drivers are the names of the DRA drivers that are meant.
+	Drivers []string
 	Slices  []resourceapi.ResourceSlice
 	Claims  []resourceapi.ResourceClaim
 	Classes []resourceapi.DeviceClass
 	Pods    []corev1.Pod
+	Nodes   []corev1.Node
+	Rules   []resourceapi.DeviceTaintRule
+	Leases  []coordinationv1.Lease
+	// GPUNodes and Policies are the installer's: none where it is not installed.
+	GPUNodes []v1alpha1.GPUNode
+	Policies []v1alpha1.ClusterPolicy
 }
 
 // ListSlices returns the ResourceSlices of the drivers that are meant.

@@ -67,7 +67,7 @@ func (a *attempt) look(ctx context.Context, info fwk.NodeInfo, result *fwk.PreFi
 	status := a.framework.RunFilterPluginsWithNominatedPods(ctx, a.state, a.pod, info)
 	switch {
 	case !status.IsSuccess():
-		if status.Plugin() != a.plugin.Name() || !report.Decided {
+		if status.Plugin() != a.plugin.Name() || !report.Decided || report.Fits {
 			v.Reason = status.Plugin() + ": " + status.Message()
 		}
 	case !result.AllNodes() && !result.NodeNames.Has(v.Name):

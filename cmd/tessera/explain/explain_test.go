@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
@@ -114,6 +115,19 @@ func TestOutput(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestOutOfService(t *testing.T) {
+	s := scene(t)
+	for _, object := range s.Objects {
+		if n, ok := object.(*corev1.Node); ok && n.Name == "empty" {
+			n.Labels = map[string]string{v1alpha1.LabelMaintenance: string(v1alpha1.OperationDriverSwap)}
+		}
+	}
+	got, err := run(t, s.Cluster(), "one", output.Text)
+	if err != nil || !strings.Contains(got, "the GPUs are out of service (node label tessera.dev/maintenance)") {
+		t.Errorf("%v:\n%s", err, got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
@@ -24,6 +25,10 @@ func Build(s cluster.State) List {
 	}
 	holds := map[place][]hold{}
 	unknown := map[string][]hold{}
+	nodes := map[string]*v1alpha1.GPUNode{}
+	for i := range s.GPUNodes {
+		nodes[s.GPUNodes[i].Name] = &s.GPUNodes[i]
+	}
 	readings := s.Readings()
 	for _, claim := range s.Claims {
 		for _, h := range holdsOf(claim, phases) {
@@ -43,9 +48,10 @@ func Build(s cluster.State) List {
 	}
 	for _, r := range readings {
 		for _, g := range r.GPUs {
-			item, problems := build(r, g, holds[place{r.Driver, r.Pool, g.Name}])
+			item := build(r, g, holds[place{r.Driver, r.Pool, g.Name}])
+			item.feel(r, g, nodes[r.Node])
 			list.Items = append(list.Items, item)
-			list.Problems = append(list.Problems, problems...)
+			list.Problems = append(list.Problems, item.Conflicts...)
 		}
 		list.Problems = append(list.Problems, trouble(r, unknown[r.Pool])...)
 	}
@@ -92,28 +98,28 @@ func holdsOf(claim resourceapi.ResourceClaim, phases map[string]string) []hold {
 		if result.ShareID != nil {
 			h.holder.ShareID = string(*result.ShareID)
 		}
-		h.holder.UUID, h.holder.Condition = told(claim, result)
+		h.holder.UUID, h.holder.Condition = identity(claim, result)
 		holds = append(holds, h)
 	}
 	return holds
 }
 
-// told returns the UUID that the agent found, and what it says of a device that is not as it should be.
-func told(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (uuid, condition string) {
+// identity returns the UUID that the agent found, and what it says of a device that is not as it should be, its health aside.
+func identity(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (uuid, condition string) {
 	for _, status := range claim.Status.Devices {
 		if status.Driver != result.Driver || status.Pool != result.Pool || status.Device != result.Device || !sameShare(status.ShareID, result) {
 			continue
 		}
 		if status.Data != nil {
-			var identity struct {
+			var data struct {
 				UUID string `json:"uuid"`
 			}
 			// Data of another form tells no UUID.
-			_ = json.Unmarshal(status.Data.Raw, &identity)
-			uuid = identity.UUID
+			_ = json.Unmarshal(status.Data.Raw, &data)
+			uuid = data.UUID
 		}
 		for _, c := range status.Conditions {
-			if c.Status == metav1.ConditionFalse && condition == "" {
+			if c.Status == metav1.ConditionFalse && c.Type != cluster.Healthy && condition == "" {
 				condition = cluster.Reason(c)
 			}
 		}
@@ -129,7 +135,7 @@ func sameShare(id *string, result resourceapi.DeviceRequestAllocationResult) boo
 }
 
 // build returns one GPU with those who hold it.
-func build(r wire.Reading, g wire.PublishedGPU, holds []hold) (GPU, []string) {
+func build(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
 	item := GPU{
 		Node: r.Node, Driver: r.Driver, Pool: r.Pool, Name: g.Name, Index: g.GPU.Index, UUID: g.GPU.UUID,
 		Product: g.GPU.Product, Architecture: g.GPU.Architecture, PCI: g.GPU.PCI, MemoryBytes: g.GPU.MemoryBytes,
@@ -142,7 +148,6 @@ func build(r wire.Reading, g wire.PublishedGPU, holds []hold) (GPU, []string) {
 		return cmp.Or(cmp.Compare(a.use.Placement.Start, b.use.Placement.Start),
 			cmp.Compare(a.holder.Claim.Namespace, b.holder.Claim.Namespace), cmp.Compare(a.holder.Claim.Name, b.holder.Claim.Name))
 	})
-	var problems []string
 	o := g.GPU.Empty(g.Shares)
 	for _, h := range holds {
 		holder := describe(g, h)
@@ -152,7 +157,7 @@ func build(r wire.Reading, g wire.PublishedGPU, holds []hold) (GPU, []string) {
 		}
 		next, err := o.Take(h.use)
 		if err != nil {
-			problems = append(problems, fmt.Sprintf("GPU %s of %s: device %s of claim %s/%s does not fit beside the others: %v",
+			item.Conflicts = append(item.Conflicts, fmt.Sprintf("GPU %s of %s: device %s of claim %s/%s does not fit beside the others: %v",
 				g.Name, r.Node, h.result.Device, h.holder.Claim.Namespace, h.holder.Claim.Name, err))
 		}
 		o = next
@@ -161,7 +166,7 @@ func build(r wire.Reading, g wire.PublishedGPU, holds []hold) (GPU, []string) {
 	o = o.Withhold(g.GPU.Withheld)
 	item.Shape = o.Shape().String()
 	item.Slices, item.Shared = partition(g, o), sharing(g, o)
-	return item, problems
+	return item
 }
 
 func describe(g wire.PublishedGPU, h hold) Holder {
@@ -219,29 +224,6 @@ func offers(g wire.PublishedGPU) []string {
 		}
 	}
 	return names
-}
-
-// taints gathers the taints of the devices: one that all of them have is the GPU's.
-func taints(g wire.PublishedGPU) []Taint {
-	var all []Taint
-	for _, d := range g.Devices {
-		for _, t := range d.Taints {
-			i := slices.IndexFunc(all, func(known Taint) bool {
-				return known.Key == t.Key && known.Value == t.Value && known.Effect == string(t.Effect)
-			})
-			if i < 0 {
-				i = len(all)
-				all = append(all, Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
-			}
-			all[i].Devices = append(all[i].Devices, d.Name)
-		}
-	}
-	for i := range all {
-		if len(all[i].Devices) == len(g.Devices) {
-			all[i].Devices = nil
-		}
-	}
-	return all
 }
 
 // trouble returns what is wrong with a pool as a whole.

@@ -6,8 +6,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
@@ -22,8 +24,9 @@ func Command(flags *cluster.Flags) *cobra.Command {
 		Long: `Draw every node's GPUs: what each is used as now, by which pods, and what is free.
 
 A partitioned GPU is drawn slice by slice: |1g.10gb| is an instance with its pod below, |....| is free,
-|xxxx| is withheld, because something lives there that Tessera did not make. A shared GPU is drawn by the
-memory that its pods asked for. The picture comes from ResourceSlices, ResourceClaims and pods.`,
+|xxxx| is withheld, because something lives there that Tessera did not make, |!!!!| is free and not given to
+claims, because it is not well. A shared GPU is drawn by the memory that its pods asked for. The picture comes
+from ResourceSlices, ResourceClaims, pods and, where you may read them, GPUNodes.`,
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			if err := answer.Validate(); err != nil {
 				return err
@@ -32,10 +35,10 @@ memory that its pods asked for. The picture comes from ResourceSlices, ResourceC
 			if err != nil {
 				return err
 			}
-			return run(cmd.Context(), c, request{nodes: nodes, answer: answer, out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()})
+			return run(cmd.Context(), c, request{nodes: nodes, answer: answer, now: time.Now(), out: cmd.OutOrStdout(), errOut: cmd.ErrOrStderr()})
 		},
 	}
-	answer.Add(cmd, output.Text, output.Wide, output.JSON)
+	answer.Add(cmd, output.Text, output.Wide, output.JSON, output.YAML)
 	return cmd
 }
 
@@ -43,6 +46,7 @@ memory that its pods asked for. The picture comes from ResourceSlices, ResourceC
 type request struct {
 	nodes  []string
 	answer output.Flags
+	now    time.Time
 	// out takes the answer, errOut what is no part of it.
 	out, errOut io.Writer
 }
@@ -59,8 +63,8 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	if err := list.keep(r.nodes); err != nil {
 		return err
 	}
-	if r.answer.Format == output.JSON {
-		return output.WriteJSON(r.out, list)
+	if written, err := r.answer.Write(r.out, list); written {
+		return err
 	}
 	if len(list.Items) == 0 && len(list.Problems) == 0 {
 		_, err := fmt.Fprintf(r.errOut, "No GPUs are published by %s.\nLook at the agents: kubectl -n %s get pods -o wide\n", strings.Join(c.Drivers, " or "), cluster.SystemNamespace)
@@ -70,7 +74,7 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	if r.answer.Format == output.Wide {
 		detail = Full
 	}
-	Draw(screen, list, detail)
+	Draw(screen, list, detail, r.now)
 	return screen.Err()
 }
 
@@ -87,6 +91,11 @@ func Load(ctx context.Context, c *cluster.Cluster) (List, error) {
 	var problems []string
 	if s.Pods, err = c.ListPods(ctx, ""); err != nil {
 		problems = append(problems, "The phases of pods are missing: "+err.Error())
+	}
+	// Taints tell the same, less exactly: who may not read GPUNodes, as most users, misses nothing that needs a word.
+	s.GPUNodes, err = c.ListGPUNodes(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		problems = append(problems, "What the agents say of health is missing: "+err.Error())
 	}
 	list := Build(s)
 	list.Problems = append(list.Problems, problems...)

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
@@ -25,8 +26,8 @@ const (
 // indent is what stands before the pictures and lines of a GPU.
 const indent = "    "
 
-// Draw draws the list, node by node.
-func Draw(s *output.Screen, list List, detail Detail) {
+// Draw draws the list, node by node. now is the moment from which ages count.
+func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
 	for start := 0; start < len(list.Items); {
 		first := list.Items[start]
 		end := start
@@ -38,7 +39,7 @@ func Draw(s *output.Screen, list List, detail Detail) {
 		}
 		drawNode(s, list.Items[start:end])
 		for _, g := range list.Items[start:end] {
-			drawGPU(s, g, detail)
+			drawGPU(s, g, detail, now)
 		}
 		start = end
 	}
@@ -55,6 +56,12 @@ func drawNode(s *output.Screen, gpus []GPU) {
 	first := gpus[0]
 	parts := []output.Part{{Style: output.Bold, Text: first.Node}, {Text: "   " + tally(gpus, func(g GPU) string { return g.Product }, " x ")}}
 	parts = append(parts, output.Part{Text: "   " + tally(gpus, func(g GPU) string { return g.Shape }, " ")})
+	if sick := slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return len(g.Ailments) == 0 }); len(sick) > 0 {
+		worst := slices.MaxFunc(sick, func(a, b GPU) int { return cmp.Compare(Rank(a.Ailments[0].Severity), Rank(b.Ailments[0].Severity)) })
+		parts = append(parts, output.Part{
+			Style: styleOfSeverity(worst.Ailments[0].Severity), Text: "   " + tally(sick, func(g GPU) string { return g.Ailments[0].Severity }, " "),
+		})
+	}
 	about := "   " + first.Driver
 	if first.DriverVersion != "" {
 		about += ", driver " + first.DriverVersion
@@ -82,7 +89,7 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 }
 
 // drawGPU draws one GPU: its line, the picture of its parts, and who has which.
-func drawGPU(s *output.Screen, g GPU, detail Detail) {
+func drawGPU(s *output.Screen, g GPU, detail Detail, now time.Time) {
 	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
 	if g.MemoryBytes > 0 {
 		line = append(line, output.Part{Text: "  " + size(g.MemoryBytes)})
@@ -96,17 +103,21 @@ func drawGPU(s *output.Screen, g GPU, detail Detail) {
 		line = append(line, output.Part{Style: output.Dim, Text: "  " + address(g)})
 	}
 	s.Line(line...)
+	drawHealth(s, g, detail, now)
 	if cells := cellsOf(g, s.Width-len(indent)); len(cells) > 0 {
 		s.Line(append([]output.Part{{Text: indent}}, strip(cells)...)...)
 	}
 	rows := holderRows(g, detail)
 	for i, h := range g.Holders {
-		drawHolder(s, rows[i], h)
+		drawHolder(s, rows[i], g, h)
 	}
 	for _, h := range g.Monitors {
 		s.Line(output.Part{Text: indent}, output.Part{Style: output.Dim, Text: "watched by " + who(h)})
 	}
 	for _, t := range g.Taints {
+		if !Foreign(g, t) {
+			continue
+		}
 		s.Line(output.Part{Text: indent}, output.Part{Style: output.Red, Text: "! tainted " + taintText(t)})
 	}
 }
@@ -131,6 +142,8 @@ func summary(g GPU) string {
 			text += fmt.Sprintf(", %d withheld", n)
 		}
 		return text
+	case g.Shape == gpu.None.String() && g.closed():
+		return "not given to claims"
 	case g.Shape == gpu.None.String():
 		return "free as " + strings.Join(slices.DeleteFunc(slices.Clone(g.Offers), func(name string) bool { return name == gpu.Monitor.String() }), ", ")
 	}
@@ -147,91 +160,6 @@ func address(g GPU) string {
 		text += fmt.Sprintf("  NUMA %d", *g.NUMA)
 	}
 	return text
-}
-
-// holderRows returns the columns of the holders, of equal width for all of them.
-func holderRows(g GPU, detail Detail) []string {
-	rows := make([][]string, len(g.Holders))
-	for i, h := range g.Holders {
-		rows[i] = []string{part(h), where(h), who(h)}
-		if detail == Full {
-			rows[i] = append(rows[i], "claim "+h.Claim.Namespace+"/"+h.Claim.Name, h.UUID)
-		}
-	}
-	lines := make([]string, len(rows))
-	for column := range 5 {
-		widest := 0
-		for _, row := range rows {
-			if column < len(row) {
-				widest = max(widest, len(row[column]))
-			}
-		}
-		for i, row := range rows {
-			if column < len(row) && widest > 0 {
-				lines[i] += fmt.Sprintf("%-*s  ", widest, row[column])
-			}
-		}
-	}
-	return lines
-}
-
-func drawHolder(s *output.Screen, row string, h Holder) {
-	parts := []output.Part{{Text: indent + row}}
-	if h.Condition != "" {
-		parts = append(parts, output.Part{Style: output.Red, Text: "! " + h.Condition})
-	}
-	s.Line(parts...)
-}
-
-// part says how much the holder has.
-func part(h Holder) string {
-	switch {
-	case h.Profile != "":
-		return h.Profile
-	case h.Shares > 0:
-		text := size(h.MemoryBytes)
-		if h.Compute > 0 {
-			text += fmt.Sprintf(", %d %%", h.Compute)
-		}
-		if h.Shares > 1 {
-			text += fmt.Sprintf(", %d shares", h.Shares)
-		}
-		return text
-	}
-	return "all"
-}
-
-// where says which memory slices a MIG instance has.
-func where(h Holder) string {
-	switch {
-	case h.Start == nil || h.Size == nil:
-		return ""
-	case *h.Size == 1:
-		return fmt.Sprintf("slice %d", *h.Start)
-	}
-	return fmt.Sprintf("slices %d-%d", *h.Start, *h.Start+*h.Size-1)
-}
-
-// mostPods is how many pods of one claim are named.
-const mostPods = 3
-
-// who names the pods; a claim without any by itself.
-func who(h Holder) string {
-	if len(h.Pods) == 0 {
-		return fmt.Sprintf("claim %s/%s, used by no pod", h.Claim.Namespace, h.Claim.Name)
-	}
-	var names []string
-	for _, p := range h.Pods[:min(len(h.Pods), mostPods)] {
-		name := h.Claim.Namespace + "/" + p.Name
-		if p.Phase != "" && p.Phase != "Running" {
-			name += " (" + p.Phase + ")"
-		}
-		names = append(names, name)
-	}
-	if more := len(h.Pods) - mostPods; more > 0 {
-		names = append(names, fmt.Sprintf("%d more", more))
-	}
-	return strings.Join(names, ", ")
 }
 
 func taintText(t Taint) string {

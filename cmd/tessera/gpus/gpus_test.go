@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	resourceapi "k8s.io/api/resource/v1"
@@ -20,6 +21,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
@@ -59,6 +62,33 @@ func tainted(s *clustertest.Scene) {
 	}
 }
 
+// sick makes GPUs of gpu-a unwell, as their taints tell: the whole of 0, 5 and 6, a part of 2; 7 is held for a remedy.
+func sick(s *clustertest.Scene) {
+	whole := gpu.Placement{}
+	s.Taint("gpu-a", 0, whole, "xid", "79", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(3*time.Minute))
+	s.Taint("gpu-a", 0, whole, "lost", "", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(2*time.Minute))
+	s.Taint("gpu-a", 2, gpu.Placement{Profile: 14, Start: 2, Size: 2}, "xid", "94", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Hour))
+	s.Taint("gpu-a", 2, gpu.Placement{Profile: 19, Start: 7, Size: 1}, "ecc", "", resourceapi.DeviceTaintEffectNoExecute, clustertest.Ago(26*time.Hour))
+	s.Taint("gpu-a", 5, whole, "heat", "", resourceapi.DeviceTaintEffectNone, clustertest.Ago(9*time.Second))
+	s.Taint("gpu-a", 6, whole, "xid", "1234", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Minute))
+	s.Taint("gpu-a", 7, whole, v1alpha1.TaintRemedy, "", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Minute))
+}
+
+// tended adds what agents and installer say in a GPUNode: exactly, and of one fault that no taint tells.
+func tended(s *clustertest.Scene) {
+	sick(s)
+	node := s.GPUNode("gpu-a")
+	zero, seven := s.GPUName("gpu-a", 0), s.GPUName("gpu-a", 7)
+	part := gpu.Device{GPU: s.GPUName("gpu-a", 2), Use: gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 14, Start: 2, Size: 2}}}
+	node.Status.Agent.Faults = []v1alpha1.GPUFault{
+		{GPU: zero, Signal: "xid", XID: 79, Severity: "Fatal", Remedy: "Reboot", Message: "the GPU has fallen off the bus: reboot the node", Since: clustertest.Ago(3 * time.Minute), BootID: "boot-2"},
+		{GPU: part.GPU, Device: wire.DeviceName(part), Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Message: "restart the program", Since: clustertest.Ago(time.Hour), BootID: "boot-2"},
+		{GPU: s.GPUName("gpu-a", 3), Signal: "power", Severity: "Warning", Remedy: "Wait", Since: clustertest.Ago(time.Second), BootID: "boot-2"},
+	}
+	node.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: seven, Step: v1alpha1.OrderReset, Reason: "reset for XID 95", Since: clustertest.Ago(time.Minute)}}
+	node.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: seven, Step: v1alpha1.RemedyResetGPU, Since: clustertest.Ago(time.Second)}}
+}
+
 func TestOutput(t *testing.T) {
 	tests := []struct {
 		file   string
@@ -72,6 +102,12 @@ func TestOutput(t *testing.T) {
 		{file: "one-node.txt", nodes: []string{"gpu-b"}},
 		{file: "color.txt", answer: output.Flags{Color: "always"}},
 		{file: "tainted.txt", scene: tainted},
+		{file: "sick.txt", scene: sick},
+		{file: "sick-color.txt", scene: sick, answer: output.Flags{Color: "always"}},
+		{file: "tended.txt", scene: tended},
+		{file: "tended-wide.txt", scene: tended, answer: output.Flags{Format: output.Wide}},
+		{file: "tended.json", scene: tended, answer: output.Flags{Format: output.JSON}},
+		{file: "one-node.yaml", answer: output.Flags{Format: output.YAML}, nodes: []string{"gpu-b"}},
 		{file: "twice.txt", scene: func(s *clustertest.Scene) {
 			node := s.Node("gpu-c", "rtxpro6000x4", nil)
 			s.Claim("one", "mig.tessera.dev", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
@@ -93,7 +129,7 @@ func TestOutput(t *testing.T) {
 				test.answer.Color = "auto"
 			}
 			var out, errOut bytes.Buffer
-			if err := run(t.Context(), s.Cluster(), request{nodes: test.nodes, answer: test.answer, out: &out, errOut: &errOut}); err != nil {
+			if err := run(t.Context(), s.Cluster(), request{nodes: test.nodes, answer: test.answer, now: clustertest.Now, out: &out, errOut: &errOut}); err != nil {
 				t.Fatal(err)
 			}
 			if errOut.Len() > 0 {
@@ -114,7 +150,7 @@ func TestWidths(t *testing.T) {
 	}
 	for _, width := range []int{40, 60, 80, 200} {
 		var out bytes.Buffer
-		Draw(&output.Screen{Out: &out, Width: width, Cut: true}, list, Full)
+		Draw(&output.Screen{Out: &out, Width: width, Cut: true}, list, Full, clustertest.Now)
 		for line := range strings.Lines(out.String()) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 				t.Errorf("%d columns: %d in %q", width, n, line)
@@ -204,7 +240,7 @@ func TestNoCluster(t *testing.T) {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
 	cmd.SetArgs([]string{"-o", "xml"})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != `--output "xml": must be one of text, wide, json` {
+	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != `--output "xml": must be one of text, wide, json, yaml` {
 		t.Errorf("-o xml: %v", err)
 	}
 }

@@ -46,7 +46,37 @@ type GPU struct {
 	// Holders are the claims that hold a part, by first slice, then claim. Monitors watch and hold nothing.
 	Holders  []Holder `json:"holders,omitempty"`
 	Monitors []Holder `json:"monitors,omitempty"`
-	Taints   []Taint  `json:"taints,omitempty"`
+	// Ailments are what is wrong with it, the worst first. Held is set while it is out of service for a remedy.
+	Ailments []Ailment `json:"ailments,omitempty"`
+	Held     *Held     `json:"held,omitempty"`
+	Taints   []Taint   `json:"taints,omitempty"`
+	// Conflicts are holders that do not fit beside the others, in sentences that are among the problems of the list, too.
+	Conflicts []string `json:"conflicts,omitempty"`
+}
+
+// Ailment is something that is wrong with a GPU or a part of it.
+type Ailment struct {
+	// Severity is Warning, Critical or Fatal.
+	Severity string `json:"severity"`
+	// Signal is what tells it, such as xid; XID is the number of one.
+	Signal string `json:"signal"`
+	XID    int    `json:"xid,omitempty"`
+	// Remedy is what ends it: Wait, Restart, Reset, Reboot or Replace.
+	Remedy string `json:"remedy,omitempty"`
+	// Message is what the node's agent says.
+	Message string       `json:"message,omitempty"`
+	Since   *metav1.Time `json:"since,omitempty"`
+	// Devices are those that have part in it, Slices their part of the GPU; absent when all of the GPU has.
+	Devices []string `json:"devices,omitempty"`
+	Slices  []int    `json:"slices,omitempty"`
+}
+
+// Held is a GPU that is out of service until it is well.
+type Held struct {
+	Since *metav1.Time `json:"since,omitempty"`
+	// Step is how far its remediation is; absent where the cluster has no GPUNodes.
+	Step   string `json:"step,omitempty"`
+	Reason string `json:"reason,omitempty"`
 }
 
 // Slices are memory slices by number.
@@ -87,6 +117,8 @@ type Holder struct {
 	Pods []Pod `json:"pods"`
 	// Condition is what the node's agent says of the device when it is not as it should be.
 	Condition string `json:"condition,omitempty"`
+	// Severity is that of the worst ailment in which the device has part.
+	Severity string `json:"severity,omitempty"`
 }
 
 // Claim names a ResourceClaim.
@@ -108,6 +140,8 @@ type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"`
-	// Devices are the tainted ones; absent when all of the GPU's are.
+	// Since is when the first of them was added.
+	Since *metav1.Time `json:"since,omitempty"`
+	// Devices are the tainted ones; absent when all of the GPU's are. A monitor need not be.
 	Devices []string `json:"devices,omitempty"`
 }

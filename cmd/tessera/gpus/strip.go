@@ -32,7 +32,7 @@ func cellsOf(g GPU, columns int) []cell {
 	switch {
 	case g.Shared != nil:
 		return shareCells(g, min(columns, widestBar)-1)
-	case g.Slices != nil && (g.Shape == gpu.MIG.String() || len(g.Slices.Withheld) > 0):
+	case g.Slices != nil && (g.Shape == gpu.MIG.String() || len(g.Slices.Withheld) > 0 || g.Shape == gpu.None.String() && slices.ContainsFunc(g.Ailments, Ailment.partial)):
 		return sliceCells(g, min(max((columns-1)/g.Slices.Total, narrowest), widest))
 	}
 	return nil
@@ -41,24 +41,44 @@ func cellsOf(g GPU, columns int) []cell {
 // sliceCells returns a cell per instance and per other memory slice.
 func sliceCells(g GPU, width int) []cell {
 	var cells []cell
+	sick := sickSlices(g)
 	for slice := 0; slice < g.Slices.Total; {
 		i := slices.IndexFunc(g.Holders, func(h Holder) bool { return h.Start != nil && *h.Start == slice && h.Size != nil && *h.Size > 0 })
 		switch {
 		case i >= 0:
-			n := *g.Holders[i].Size
-			cells = append(cells, cell{label: short(g.Holders[i].Profile, n*width-1), fill: ' ', width: n*width - 1, style: color(i)})
+			n, style := *g.Holders[i].Size, cmp.Or(sick[slice], color(i))
+			cells = append(cells, cell{label: short(g.Holders[i].Profile, n*width-1), fill: ' ', width: n*width - 1, style: style})
 			slice += n
 			continue
 		case slices.Contains(g.Slices.Withheld, slice):
 			cells = append(cells, cell{fill: 'x', width: width - 1, style: output.Red})
 		case slices.Contains(g.Slices.Free, slice):
-			cells = append(cells, cell{fill: '.', width: width - 1, style: output.Dim})
+			cells = append(cells, free(sick[slice], width-1))
 		default:
 			cells = append(cells, cell{fill: '?', width: width - 1, style: output.Red})
 		}
 		slice++
 	}
 	return cells
+}
+
+// sickSlices returns the style of the memory slices that are not well, where not all are.
+func sickSlices(g GPU) map[int]output.Style {
+	sick := map[int]output.Style{}
+	for _, a := range g.Ailments {
+		for _, slice := range a.Slices {
+			sick[slice] = output.Red
+		}
+	}
+	return sick
+}
+
+// free returns the picture of a free memory slice; one with a style is not given to claims.
+func free(sick output.Style, width int) cell {
+	if sick != output.Plain {
+		return cell{fill: '!', width: width, style: sick}
+	}
+	return cell{fill: '.', width: width, style: output.Dim}
 }
 
 // short returns the profile's name if it fits, or else its first half.

@@ -37,7 +37,7 @@ func open(ctx context.Context, h Host) (Node, error) {
 func connect(ctx context.Context, h Host, c nvml.Config) (Node, error) {
 	session := nvml.New(c)
 	if err := session.Reopen(ctx); err != nil {
-		session.Close()
+		session.Close() //nolint:contextcheck // it also closes after ctx has ended
 		if errors.Is(err, gpu.ErrNoDriver) {
 			return nil, fmt.Errorf("%w\nThis verb changes the GPUs of the machine it runs on: run it as root on a GPU node, with --driver-root if the driver is not found by itself", err)
 		}

@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
 )
 
 // Format is how a verb answers.
@@ -60,6 +61,23 @@ func WriteJSON(out io.Writer, value any) error {
 	encoder.SetIndent("", "  ")
 	encoder.SetEscapeHTML(false)
 	return encoder.Encode(value)
+}
+
+// Write writes the value where the format is JSON or YAML; otherwise it writes nothing and says so.
+func (f *Flags) Write(out io.Writer, value any) (written bool, err error) {
+	switch f.Format {
+	case JSON:
+		return true, WriteJSON(out, value)
+	case YAML:
+		text, err := yaml.Marshal(value)
+		if err != nil {
+			return true, err
+		}
+		_, err = out.Write(text)
+		return true, err
+	case Text, Wide:
+	}
+	return false, nil
 }
 
 // Table writes rows under a header, in columns as kubectl does. An empty cell is a dash.

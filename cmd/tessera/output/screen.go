@@ -91,6 +91,29 @@ func (s *Screen) Line(parts ...Part) {
 	s.write(strings.TrimRight(line.String(), " ") + "\n")
 }
 
+// Wrap writes a text behind a first piece, broken between words so that lines end before the screen's width where they can. What follows the first line stands
+// below the text, behind so many spaces.
+func (s *Screen) Wrap(first Part, indent int, rest Part) {
+	column := utf8.RuneCountInString(first.Text)
+	parts := []Part{first}
+	var line strings.Builder
+	for word := range strings.FieldsSeq(rest.Text) {
+		n := utf8.RuneCountInString(word)
+		if line.Len() > 0 && column+1+n > s.Width {
+			s.Line(append(parts, Part{rest.Style, line.String()})...)
+			line.Reset()
+			parts, column = []Part{{Plain, strings.Repeat(" ", indent)}}, indent
+		}
+		if line.Len() > 0 {
+			line.WriteByte(' ')
+			column++
+		}
+		line.WriteString(word)
+		column += n
+	}
+	s.Line(append(parts, Part{rest.Style, line.String()})...)
+}
+
 // Text writes lines as they are.
 func (s *Screen) Text(text string) { s.write(text) }
 

@@ -19,6 +19,7 @@ import (
 const (
 	NodeImage      = "localhost/tessera/node:dev"      // the agent, as deployments/daemonset.yaml names it
 	SchedulerImage = "localhost/tessera/scheduler:dev" // the scheduler, as deployments/scheduler names it
+	InstallerImage = "localhost/tessera/installer:dev" // the installer, as the chart names it
 	UserlandImage  = "localhost/tessera/userland:dev"  // the C library and a shell
 	StaticImage    = "localhost/tessera/static:dev"    // a shell without any C library
 )
@@ -64,6 +65,7 @@ type Programs struct {
 	Node      string // tessera-node, linked against the C library
 	Hook      string // tessera-hook, static
 	Scheduler string // tessera-scheduler, static; without it there is no image of the scheduler
+	Installer string // tessera-installer, static; without it there is no image of the installer
 }
 
 // CompleteAll compiles what has no path yet from the repository at source into a folder.
@@ -71,6 +73,17 @@ func (p Programs) CompleteAll(ctx context.Context, source, folder string) (Progr
 	if p.Scheduler == "" {
 		p.Scheduler = filepath.Join(folder, "tessera-scheduler")
 		if err := compile(ctx, source, "./cmd/tessera-scheduler", p.Scheduler, "CGO_ENABLED=0"); err != nil {
+			return Programs{}, err
+		}
+	}
+	return p.CompleteInstaller(ctx, source, folder)
+}
+
+// CompleteInstaller compiles what has no path yet of the agent's programs and the installer.
+func (p Programs) CompleteInstaller(ctx context.Context, source, folder string) (Programs, error) {
+	if p.Installer == "" {
+		p.Installer = filepath.Join(folder, "tessera-installer")
+		if err := compile(ctx, source, "./cmd/tessera-installer", p.Installer, "CGO_ENABLED=0"); err != nil {
 			return Programs{}, err
 		}
 	}
@@ -123,6 +136,14 @@ func Scheduler(programs Programs) oci.Image {
 	}
 }
 
+// Installer returns a recipe of the installer's image, which holds nothing else.
+func Installer(programs Programs) oci.Image {
+	return oci.Image{
+		Name: InstallerImage, Architecture: runtime.GOARCH, Entrypoint: []string{"/usr/bin/tessera-installer"},
+		Layers: [][]oci.File{{{Path: "/usr/bin/tessera-installer", Source: programs.Installer}}},
+	}
+}
+
 // Write builds all images that there are programs for and writes one archive each into a folder; it returns their paths, the agent's first.
 func Write(ctx context.Context, folder string, programs Programs) ([]string, error) {
 	base, err := NewBase(ctx)
@@ -140,6 +161,9 @@ func Write(ctx context.Context, folder string, programs Programs) ([]string, err
 	entries := []entry{{"node.tar", base.Node(programs)}, {"userland.tar", base.Image(UserlandImage)}, {"static.tar", static}}
 	if programs.Scheduler != "" {
 		entries = append(entries, entry{"scheduler.tar", Scheduler(programs)})
+	}
+	if programs.Installer != "" {
+		entries = append(entries, entry{"installer.tar", Installer(programs)})
 	}
 	var archives []string
 	for _, entry := range entries {

@@ -2,6 +2,7 @@ package bundle
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path"
@@ -15,10 +16,13 @@ import (
 type Destination struct {
 	// Registry is a registry with a path, such as registry.example.com/tessera; Tag is the tag of every image.
 	Registry, Tag string
-	// Overlay is the folder that gets a kustomization which installs Manifests with the images that were
-	// pushed.
+	// Overlay is the folder that gets what installs the images that were pushed: values of the chart, and a kustomization
+	// of Manifests.
 	Overlay, Manifests string
 }
+
+// ValuesFile is the file in the overlay with values of the chart.
+const ValuesFile = "values.yaml"
 
 // Push builds the product's images, pushes them and writes the overlay. It returns the images by digest.
 func Push(ctx context.Context, programs Programs, to Destination) ([]string, error) {
@@ -26,8 +30,9 @@ func Push(ctx context.Context, programs Programs, to Destination) ([]string, err
 	if err != nil {
 		return nil, err
 	}
+	images := []oci.Image{base.Node(programs), Scheduler(programs), Installer(programs)}
 	var pushed []string
-	for _, image := range []oci.Image{base.Node(programs), Scheduler(programs)} {
+	for _, image := range images {
 		name := path.Base(repository(image.Name))
 		reference, err := oci.Push(ctx, strings.TrimSuffix(to.Registry, "/")+"/"+name+":"+to.Tag, image)
 		if err != nil {
@@ -35,7 +40,7 @@ func Push(ctx context.Context, programs Programs, to Destination) ([]string, err
 		}
 		pushed = append(pushed, reference)
 	}
-	return pushed, to.writeOverlay(pushed)
+	return pushed, errors.Join(to.writeOverlay(pushed), to.writeValues(pushed))
 }
 
 // repository is the name of an image without its tag.
@@ -75,6 +80,27 @@ func (d Destination) writeOverlay(pushed []string) error {
 	}
 	return nil
 }
+
+// writeValues writes values of the chart that name the images by their digests.
+func (d Destination) writeValues(pushed []string) error {
+	if err := os.MkdirAll(d.Overlay, 0o755); err != nil {
+		return fmt.Errorf("write the chart's values: %w", err)
+	}
+	var text strings.Builder
+	text.WriteString(valuesHead)
+	for _, reference := range pushed {
+		name, digest, _ := strings.Cut(reference, "@")
+		fmt.Fprintf(&text, "  %s: {repository: %q, digest: %q}\n", path.Base(name), name, digest)
+	}
+	if err := os.WriteFile(filepath.Join(d.Overlay, ValuesFile), []byte(text.String()), 0o644); err != nil {
+		return fmt.Errorf("write the chart's values: %w", err)
+	}
+	return nil
+}
+
+const valuesHead = `# Written by make push: the images that it pushed, for the chart deployments/helm/tessera.
+images:
+`
 
 const overlayHead = `# Written by make push: installs the images that it pushed. With the scheduler, add one of
 #   components: [%[1]s/scheduler/replace]

@@ -27,7 +27,7 @@ func TestPush(t *testing.T) {
 		Registry: strings.TrimPrefix(server.URL, "http://") + "/tessera/", Tag: "v1",
 		Overlay: filepath.Join(dir, "bin", "deploy"), Manifests: filepath.Join(dir, "deployments"),
 	}
-	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program, Scheduler: program}, to)
+	pushed, err := Push(t.Context(), Programs{Node: program, Hook: program, Scheduler: program, Installer: program}, to)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,13 +42,27 @@ func TestPush(t *testing.T) {
 	if err := yaml.Unmarshal(text, &overlay); err != nil {
 		t.Fatal(err)
 	}
-	if len(overlay.Resources) != 1 || overlay.Resources[0] != "../../deployments" || len(overlay.Images) != 2 || len(pushed) != 2 {
+	if len(overlay.Resources) != 1 || overlay.Resources[0] != "../../deployments" || len(overlay.Images) != 3 || len(pushed) != 3 {
 		t.Fatalf("overlay: %+v, pushed %v", overlay, pushed)
 	}
-	for i, local := range []string{NodeImage, SchedulerImage} {
+	for i, local := range []string{NodeImage, SchedulerImage, InstallerImage} {
 		image := overlay.Images[i]
 		if image.Name+":dev" != local || image.NewName+"@"+image.Digest != pushed[i] {
 			t.Errorf("overlay installs %+v, pushed was %v", image, pushed)
+		}
+	}
+	if text, err = os.ReadFile(filepath.Join(to.Overlay, ValuesFile)); err != nil {
+		t.Fatal(err)
+	}
+	var values struct {
+		Images map[string]struct{ Repository, Digest string }
+	}
+	if err := yaml.UnmarshalStrict(text, &values); err != nil {
+		t.Fatal(err)
+	}
+	for i, component := range []string{"node", "scheduler", "installer"} {
+		if got := values.Images[component]; got.Repository+"@"+got.Digest != pushed[i] {
+			t.Errorf("values install %+v as the %s, pushed was %s", got, component, pushed[i])
 		}
 	}
 }

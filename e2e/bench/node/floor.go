@@ -18,6 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
 	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
@@ -118,7 +119,7 @@ func (p place) serve(ctx context.Context) error {
 
 // resources are what our agent publishes with its defaults.
 func (p place) resources() (resourceslice.DriverResources, error) {
-	m, err := gputest.FindMachine(machine)
+	m, err := gputest.FindMachine(testbed.Machine)
 	if err != nil {
 		return resourceslice.DriverResources{}, err
 	}

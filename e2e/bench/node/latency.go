@@ -74,7 +74,7 @@ func (b *bench) latency(ctx context.Context) error {
 	}
 	defer p.Kill()
 	defer k.Close()
-	daemons, err := h.RunDaemons(ctx, b.agent)
+	daemons, err := h.RunDaemons(ctx, b.Agent)
 	if err != nil {
 		return err
 	}
@@ -95,19 +95,19 @@ func (b *bench) latency(ctx context.Context) error {
 
 // latencyOnDisk is the whole GPU with records where temporary files are.
 func (b *bench) latencyOnDisk(ctx context.Context) error {
-	memory, err := scratch.InMemory(b.folder.Disk)
+	memory, err := scratch.InMemory(b.Folder.Disk)
 	if err != nil {
 		return err
 	}
 	if memory {
-		b.Note("records on disk: not measured, as %s is in memory; set TMPDIR", b.folder.Disk)
+		b.Note("records on disk: not measured, as %s is in memory; set TMPDIR", b.Folder.Disk)
 		return nil
 	}
-	h, err := b.host(ctx)
+	h, err := b.Host(ctx, "")
 	if err != nil {
 		return err
 	}
-	if err := h.KeepRecords(b.folder.Disk); err != nil {
+	if err := h.KeepRecords(b.Folder.Disk); err != nil {
 		return err
 	}
 	p, k, err := b.runOn(ctx, ours, h)

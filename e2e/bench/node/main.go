@@ -9,12 +9,10 @@ import (
 	"errors"
 	"flag"
 	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
-	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
 )
 
 // peer is the name of the baseline.
@@ -42,46 +40,16 @@ func main() {
 
 // measure runs everything, from the start of an API server to its end.
 func measure(ctx context.Context, r *report.Report, o options) (err error) {
-	if err := harness.CheckRoot(); err != nil {
-		return err
-	}
-	folder, err := scratch.New()
+	bed, err := testbed.Open(ctx, r)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, folder.Close()) }()
-	b := &bench{Report: r, options: o, folder: folder}
-	if err := b.build(ctx); err != nil {
-		return err
-	}
-	programs, err := harness.ClusterPrograms(ctx)
-	if err != nil {
-		return err
-	}
-	dir, err := folder.Sub("plane")
-	if err != nil {
-		return err
-	}
-	r.Doing("starting an API server")
-	if b.plane, err = harness.StartPlane(ctx, dir, programs); err != nil {
-		return err
-	}
-	defer b.plane.Stop()
+	defer func() { err = errors.Join(err, bed.Close()) }()
+	b := &bench{Bed: bed, options: o}
 	for _, part := range []func(context.Context) error{b.latency, b.latencyOnDisk, b.wave, b.idleness, b.publishing, b.upgrade} {
 		if err := part(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// build builds what is measured, as it is shipped.
-func (b *bench) build(ctx context.Context) error {
-	b.Doing("building the agent")
-	b.agent, b.hook = filepath.Join(b.folder.Disk, "tessera-node"), filepath.Join(b.folder.Disk, "tessera-hook")
-	return errors.Join(
-		harness.Build(ctx, b.agent, "-trimpath", "-tags=grpcnotrace", "./cmd/tessera-node"),
-		harness.Build(ctx, b.hook, "-trimpath", "./cmd/tessera-hook"),
-		harness.BuildDriver(ctx),
-	)
 }

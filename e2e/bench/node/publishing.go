@@ -35,7 +35,7 @@ func (b *bench) publishing(ctx context.Context) error {
 func (b *bench) publishes(ctx context.Context, which kind, times int) (first, back report.Samples, err error) {
 	b.Doing("starting it and deleting its slices, %d times", times)
 	for range times {
-		h, err := b.host(ctx)
+		h, err := b.Host(ctx, "")
 		if err != nil {
 			return nil, nil, err
 		}
@@ -56,15 +56,15 @@ func (b *bench) published(ctx context.Context, which kind, h *harness.Host) (sta
 		return 0, 0, err
 	}
 	defer p.Kill()
-	if err := b.await(ctx, h, "slices", whole); err != nil {
+	if err := b.Await(ctx, h, "slices", whole); err != nil {
 		return 0, 0, err
 	}
 	started = time.Since(begin)
 	begin = time.Now()
-	if err := b.plane.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, h.Selector()); err != nil {
+	if err := b.Plane.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, h.Selector()); err != nil {
 		return 0, 0, err
 	}
-	if err := b.await(ctx, h, "slices again", whole); err != nil {
+	if err := b.Await(ctx, h, "slices again", whole); err != nil {
 		return 0, 0, err
 	}
 	return started, time.Since(begin), nil

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
+	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
 	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
@@ -156,13 +157,13 @@ func overlap(ctx context.Context, b *bench, h *harness.Host, which kind, old plu
 	if err != nil {
 		return old, err
 	}
-	return next, errors.Join(b.await(ctx, h, "the new agent to be ready", next.ready), terminate(h, old))
+	return next, errors.Join(b.Await(ctx, h, "the new agent to be ready", next.ready), terminate(h, old))
 }
 
 // terminate ends a plugin as kubelet ends a pod; an error shows what the plugin said last.
 func terminate(h *harness.Host, p plugin) error {
 	if err := p.Terminate(); err != nil {
-		return fmt.Errorf("%w\n%s", err, tail(h.Log()))
+		return fmt.Errorf("%w\n%s", err, testbed.Tail(h.Log()))
 	}
 	return nil
 }
@@ -176,7 +177,7 @@ func replace(_ context.Context, b *bench, h *harness.Host, which kind, old plugi
 }
 
 func (b *bench) underLoad(ctx context.Context, which kind, how strategy) (seen upgraded, err error) {
-	h, err := b.host(ctx)
+	h, err := b.Host(ctx, "")
 	if err != nil {
 		return upgraded{}, err
 	}
@@ -195,7 +196,7 @@ func (b *bench) underLoad(ctx context.Context, which kind, how strategy) (seen u
 		return upgraded{}, err
 	}
 	defer func() { p.Kill() }()
-	if err := b.await(ctx, h, "kubelet's connection", w.live); err != nil {
+	if err := b.Await(ctx, h, "kubelet's connection", w.live); err != nil {
 		return upgraded{}, err
 	}
 	load, err := b.startLoad(ctx, h, w)
@@ -205,7 +206,7 @@ func (b *bench) underLoad(ctx context.Context, which kind, how strategy) (seen u
 	for i := range b.upgrades {
 		p, err = how.next(ctx, b, h, which, p, how.uid(i+1))
 		if err == nil {
-			err = b.await(ctx, h, "calls to the new one", load.more())
+			err = b.Await(ctx, h, "calls to the new one", load.more())
 		}
 		if err != nil {
 			break

@@ -29,17 +29,32 @@ type Folders map[string]string
 func (b Builder) Build(ctx context.Context) (Folders, error) {
 	folders := Folders{}
 	for _, family := range Families() {
-		p, err := family.pin(ctx, b.Modules)
+		folder, err := b.BuildOne(ctx, family.Name)
 		if err != nil {
 			return nil, err
-		}
-		folder, err := b.ensure(ctx, p)
-		if err != nil {
-			return nil, fmt.Errorf("build %s %s: %w", family.Name, p.version, err)
 		}
 		folders[family.Name] = folder
 	}
 	return folders, nil
+}
+
+// BuildOne builds what is missing of one family and returns its folder.
+func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
+	for _, family := range Families() {
+		if family.Name != name {
+			continue
+		}
+		p, err := family.pin(ctx, b.Modules)
+		if err != nil {
+			return "", err
+		}
+		folder, err := b.ensure(ctx, p)
+		if err != nil {
+			return "", fmt.Errorf("build %s %s: %w", name, p.version, err)
+		}
+		return folder, nil
+	}
+	return "", fmt.Errorf("build %s: no family of programs has this name", name)
 }
 
 // Ready tells whether everything is in the cache already.

@@ -34,7 +34,7 @@ type Program struct {
 	Package string
 }
 
-// Families lists everything a lab runs that is not the host's own, the quickest to build first.
+// Families lists everything a lab runs that is not the host's own, the quickest to build first, and helm, which its user does.
 func Families() []Family {
 	return []Family{
 		{
@@ -50,6 +50,24 @@ func Families() []Family {
 			},
 			Stamp: func(version string) map[string]string {
 				return map[string]string{"github.com/containerd/containerd/v2/version.Version": version}
+			},
+		},
+		{
+			Name: "containerd17", Module: "github.com/containerd/containerd", // reads CDI specs only when it is told to
+			Programs: []Program{
+				{"containerd", "github.com/containerd/containerd/cmd/containerd"},
+				{"containerd-shim-runc-v2", "github.com/containerd/containerd/cmd/containerd-shim-runc-v2"},
+				{"ctr", "github.com/containerd/containerd/cmd/ctr"},
+			},
+			Stamp: func(version string) map[string]string {
+				return map[string]string{"github.com/containerd/containerd/version.Version": version}
+			},
+		},
+		{
+			Name: "helm", Module: "helm.sh/helm/v4",
+			Programs: []Program{{"helm", "helm.sh/helm/v4/cmd/helm"}},
+			Stamp: func(version string) map[string]string {
+				return map[string]string{"helm.sh/helm/v4/internal/version.version": version}
 			},
 		},
 		{

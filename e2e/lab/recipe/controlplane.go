@@ -68,7 +68,8 @@ func apiServer(cluster Cluster) machine.Service {
 		args = append(args, "--runtime-config="+cluster.RuntimeConfig)
 	}
 	if cluster.Audit {
-		args = append(args, "--audit-log-path="+AuditLog, "--audit-policy-file="+auditPolicy)
+		// One file without rotation: who counts requests must find them all.
+		args = append(args, "--audit-log-path="+AuditLog, "--audit-log-maxsize=0", "--audit-policy-file="+auditPolicy)
 	}
 	return machine.Service{
 		Name:  APIServer,

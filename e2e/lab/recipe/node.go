@@ -20,6 +20,8 @@ type Node struct {
 	Pods    netip.Prefix
 	Labels  map[string]string
 	Taints  []corev1.Taint
+	// Runtime is the family of the container runtime's programs: Containerd, the default, or Containerd17.
+	Runtime string
 	// CNI is the folder with the host's CNI plugins.
 	CNI string
 	// Images are the files in the folder Images that the node imports at boot.
@@ -56,7 +58,7 @@ func Worker(cluster Cluster, node Node) (machine.Spec, error) {
 		Files:    network,
 		Masks:    kernelMasks(),
 		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")},
-		Path:     Path(),
+		Path:     pathWith(node.Runtime),
 		Services: []machine.Service{containerd(), imageImport(node), proxy(), kubeletService(node)},
 	}, nil
 }
@@ -84,6 +86,9 @@ func containerd() machine.Service {
 // containerdFile: CDI is on by default. restrict_oom_score_adj keeps containers starting where the lab lacks CAP_SYS_RESOURCE. An AppArmor profile
 // would be loaded into the host's kernel and stay there.
 func containerdFile(node Node) string {
+	if node.Runtime == Containerd17 {
+		return containerd17File(node)
+	}
 	return fmt.Sprintf(`version = 3
 root = "/var/lib/containerd"
 state = "/run/containerd"
@@ -96,6 +101,22 @@ state = "/run/containerd"
   disable_apparmor = true
   [plugins.'io.containerd.cri.v1.runtime'.cni]
     bin_dirs = [%q]
+`, containerdSocket, PauseImage, node.CNI)
+}
+
+// containerd17File is the same in the words of version 1.7, which reads no CDI specs unless it is told to.
+func containerd17File(node Node) string {
+	return fmt.Sprintf(`version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+  address = %q
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %q
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = %q
 `, containerdSocket, PauseImage, node.CNI)
 }
 

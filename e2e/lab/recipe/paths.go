@@ -2,6 +2,7 @@
 package recipe
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,9 +81,15 @@ func (g Gates) flag() []string {
 	return []string{"--feature-gates=" + strings.Join(pairs, ",")}
 }
 
+// Containerd17 is the family of the older container runtime.
+const Containerd17 = "containerd17"
+
 // Path is the PATH inside every machine: the lab's own programs before the host's.
-func Path() string {
-	dirs := []string{Binaries + "/etcd", Binaries + "/containerd", Binaries + "/kubernetes", Binaries + "/" + Product}
+func Path() string { return pathWith("") }
+
+// pathWith is that of a node with another runtime than the usual one.
+func pathWith(runtime string) string {
+	dirs := []string{Binaries + "/etcd", Binaries + "/" + cmp.Or(runtime, Containerd), Binaries + "/kubernetes", Binaries + "/" + Product}
 	return strings.Join(append(dirs, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
 }
 

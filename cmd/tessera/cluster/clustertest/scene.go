@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -39,8 +40,21 @@ func New(tb testing.TB) *Scene {
 
 // Cluster returns the cluster with what was added so far.
 func (s *Scene) Cluster() *cluster.Cluster {
+	s.tb.Helper()
+	kinds := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(kinds); err != nil {
+		s.tb.Fatal(err)
+	}
+	var standard, own []runtime.Object
+	for _, object := range s.Objects {
+		if _, _, err := kinds.ObjectKinds(object); err == nil {
+			own = append(own, object)
+			continue
+		}
+		standard = append(standard, object)
+	}
 	return &cluster.Cluster{
-		Client: fake.NewClientset(s.Objects...), Namespace: "demo",
+		Client: fake.NewClientset(standard...), Dynamic: dynamicfake.NewSimpleDynamicClient(kinds, own...), Namespace: "demo",
 		Drivers: []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName},
 	}
 }

@@ -38,14 +38,19 @@ func gpuFlag(command *cobra.Command, gpu *int) {
 }
 
 func ecc(dir *string) *cobra.Command {
-	var gpu int
+	var at fakegpu.Place
 	var corrected, uncorrected uint64
 	command := &cobra.Command{
-		Use: "ecc", Short: "Count and report memory errors", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return fakegpu.ECC(*dir, gpu, corrected, uncorrected) },
+		Use: "ecc", Short: "Count and report memory errors, of a GPU or of a GPU instance", Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if at.Instance != fakegpu.Whole {
+				return fakegpu.InstanceECC(*dir, at, uncorrected)
+			}
+			return fakegpu.ECC(*dir, at.GPU, corrected, uncorrected)
+		},
 	}
-	gpuFlag(command, &gpu)
-	command.Flags().Uint64Var(&corrected, "corrected", 0, "single bit errors")
+	placeFlags(command, &at)
+	command.Flags().Uint64Var(&corrected, "corrected", 0, "single bit errors; a GPU instance counts none")
 	command.Flags().Uint64Var(&uncorrected, "uncorrected", 0, "double bit errors")
 	return command
 }
@@ -62,27 +67,6 @@ func remap(dir *string) *cobra.Command {
 	command.Flags().Uint32Var(&r.Uncorrectable, "uncorrectable", 0, "rows remapped after uncorrectable errors")
 	command.Flags().BoolVar(&r.Pending, "pending", false, "a reset would remap a row")
 	command.Flags().BoolVar(&r.Failed, "failed", false, "a row could not be remapped")
-	return command
-}
-
-func lost(dir *string) *cobra.Command {
-	var gpu int
-	command := &cobra.Command{
-		Use: "lost", Short: "Let a GPU fall off the bus", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return fakegpu.Lose(*dir, gpu) },
-	}
-	gpuFlag(command, &gpu)
-	return command
-}
-
-func linkDown(dir *string) *cobra.Command {
-	var gpu, link int
-	command := &cobra.Command{
-		Use: "link-down", Short: "Take an NVLink down", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return fakegpu.LinkDown(*dir, gpu, link) },
-	}
-	gpuFlag(command, &gpu)
-	command.Flags().IntVar(&link, "link", 0, "number of the link")
 	return command
 }
 
@@ -127,11 +111,4 @@ func latency(dir *string) *cobra.Command {
 	command.Flags().DurationVar(&create, "create", 0, "time to create one")
 	command.Flags().DurationVar(&destroy, "destroy", 0, "time to destroy one")
 	return command
-}
-
-func reset(dir *string) *cobra.Command {
-	return &cobra.Command{
-		Use: "reset", Short: "End all that was injected", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return fakegpu.Reset(*dir) },
-	}
 }

@@ -35,8 +35,10 @@ func TestCommands(t *testing.T) {
 		"sense --utilization 90 --power 300000 --energy 5", "link-errors --link 3 --count 4",
 		"process start 12 --memory 1024", "process end 12", "process start 13 --gpu 1 --gi 2 --ci 0",
 		"fail nvidia-smi:set-timeslice 4 1", "reset",
-		"fail nvmlDeviceGetName 999 2", "fail nvmlDeviceGetUUID 15", "slow nvmlDeviceGetName 20ms", "lost --gpu 1",
-		"driver remove", "driver restore", "driver set 570.10", "reboot",
+		"fail nvmlDeviceGetName 999 2", "fail nvmlDeviceGetUUID 15", "slow nvmlDeviceGetName 20ms",
+		"ecc --gpu 0 --uncorrected 1 --gi -1", "link-up --link 4", "retire --pages 2", "slow-down --heat --power", "slow-down", "fabric --state 2",
+		"require-reset", "find", "lost", "heal", "fail nvidia-smi:gpu-reset 15 1", "storm 31 --rate 1000 --duration 20ms",
+		"driver remove", "reboot", "driver restore", "lost --gpu 1", "driver set 570.10",
 	} {
 		if _, err := run(t, dir, line); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -50,7 +52,10 @@ func TestCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &got); err != nil {
 		t.Fatal(err)
 	}
-	want := []fakegpu.Fault{{Function: "nvmlDeviceGetName", Code: 999, Count: 2, DelayMS: 20}, {Function: "nvmlDeviceGetUUID", Code: 15, Count: fakegpu.Forever}}
+	want := []fakegpu.Fault{
+		{Function: "nvmlDeviceGetName", Code: 999, Count: 2, DelayMS: 20}, {Function: "nvmlDeviceGetUUID", Code: 15, Count: fakegpu.Forever},
+		{Function: "fakegpuReset", Code: 15, Count: 1},
+	}
 	if diff := cmp.Diff(want, got.Faults); diff != "" {
 		t.Errorf("faults (-want +got):\n%s", diff)
 	}
@@ -68,6 +73,7 @@ func TestRefusals(t *testing.T) {
 	for _, line := range []string{
 		"init --machine h100x3", "init --driver-version latest", "xid many", "xid 79 --gpu 1", "lost --gpu -1", "link-down --link 18",
 		"fail nvmlGetName 1", "fail nvmlDeviceGetName one", "slow nvmlDeviceGetName soon", "driver set latest", "state extra",
+		"ecc --gi 3 --uncorrected 1", "fabric --state 2", "link-up --link -1", "storm 31 --rate 0", "heal --gpu 1",
 		"sense --utilization 101", "link-errors --link 18", "process start self", "process end 12",
 	} {
 		if out, err := run(t, dir, line); err == nil {

@@ -21,11 +21,11 @@ func root() *cobra.Command {
 	}
 	command.PersistentFlags().StringVar(&dir, "dir", "/run/fakegpu", "folder of the machine")
 	command.AddCommand(
-		initialize(&dir), machines(), state(&dir), reboot(&dir), driver(&dir),
-		xid(&dir), ecc(&dir), remap(&dir), lost(&dir), linkDown(&dir),
-		sense(&dir), linkErrors(&dir), process(&dir),
-		fail(&dir), slow(&dir), latency(&dir), reset(&dir),
+		initialize(&dir), machines(), state(&dir), reboot(&dir), driver(&dir), insmod(&dir), rmmod(&dir),
+		xid(&dir), ecc(&dir), remap(&dir), sense(&dir), linkErrors(&dir), process(&dir),
+		fail(&dir), slow(&dir), latency(&dir),
 	)
+	command.AddCommand(troubles(&dir)...)
 	return command
 }
 
@@ -42,7 +42,25 @@ func initialize(dir *string) *cobra.Command {
 	command.Flags().StringVar(&spec.Machine, "machine", "h100x2", "machine of the catalogue; see fakegpu machines")
 	command.Flags().StringVar(&spec.Node, "node", "", "name of the node; the UUIDs follow from it")
 	command.Flags().StringVar(&spec.DriverVersion, "driver-version", "", "version of the driver (default "+gputest.DriverVersion+")")
+	command.Flags().StringVar(&spec.Kernel, "kernel", "", "release of the kernel")
+	command.Flags().BoolVar(&spec.Bare, "bare", false, "without a driver: insmod loads its modules")
 	return command
+}
+
+func insmod(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "insmod <module> <version>", Short: "Load a module of a driver into a bare machine (root)", Args: cobra.ExactArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return fakegpu.Insmod(*dir, fakegpu.Module(args[0]), args[1])
+		},
+	}
+}
+
+func rmmod(dir *string) *cobra.Command {
+	return &cobra.Command{
+		Use: "rmmod <module>", Short: "Unload a module, unless it is in use", Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return fakegpu.Rmmod(*dir, fakegpu.Module(args[0])) },
+	}
 }
 
 func machines() *cobra.Command {

@@ -34,7 +34,7 @@ static nvmlReturn_t load(unsigned gpu, struct target *target)
 	REQUIRE(gpu < hardware()->gpu_count);
 	target->model = &hardware()->models[target->part->model];
 	live_gpu(gpu, &target->state);
-	return target->state.lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+	return target->state.lost == FALLEN_OFF ? NVML_ERROR_GPU_IS_LOST : target->state.lost ? NVML_ERROR_RESET_REQUIRED : NVML_SUCCESS;
 }
 
 static nvmlReturn_t load_compute(long place, uint64_t serial, struct target *target)
@@ -54,6 +54,13 @@ nvmlReturn_t gpu_target(nvmlDevice_t device, struct target *target)
 	if (place >= 0)
 		return load(place, target);
 	return POSITION(device.handle, migs, nvmlDevice_st) >= 0 ? NVML_ERROR_NOT_SUPPORTED : NVML_ERROR_INVALID_ARGUMENT;
+}
+
+nvmlReturn_t known_target(nvmlDevice_t device, struct target *target)
+{
+	nvmlReturn_t result = gpu_target(device, target);
+
+	return result == NVML_ERROR_RESET_REQUIRED ? NVML_SUCCESS : result;
 }
 
 nvmlReturn_t device_target(nvmlDevice_t device, struct target *target)

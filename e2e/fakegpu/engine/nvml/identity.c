@@ -10,7 +10,7 @@ static nvmlReturn_t open_gpu(unsigned gpu, nvmlDevice_t *device)
 	struct target target;
 
 	*device = gpu_handle(gpu);
-	return gpu_target(*device, &target);
+	return known_target(*device, &target);
 }
 
 nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *device)
@@ -210,7 +210,9 @@ nvmlReturn_t nvmlDeviceGetPciInfo_v3(nvmlDevice_t device, nvmlPciInfo_t *pci)
 {
 	struct target target;
 
-	ENTER_GPU(&target, pci);
+	ENTER();
+	REQUIRE(pci);
+	TRY(known_target(device, &target));
 	*pci = (nvmlPciInfo_t){
 		.domain = target.part->domain, .bus = target.part->bus, .device = target.part->device,
 		.pciDeviceId = target.model->pci_device, .pciSubSystemId = target.model->pci_subsystem,

@@ -67,9 +67,25 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *curren
 	return NVML_SUCCESS;
 }
 
-static unsigned long long ecc_errors(const struct target *target, nvmlMemoryErrorType_t type)
+/*
+ * ecc_errors counts. In MIG mode the errors since the load of the driver are known by MIG device only, and of those only the ones that
+ * were not corrected; the lifetime's are the GPU's.
+ */
+static nvmlReturn_t ecc_errors(const struct target *target, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
+			       unsigned long long *count)
 {
-	return type == NVML_MEMORY_ERROR_TYPE_CORRECTED ? target->state.ecc_corrected : target->state.ecc_uncorrected;
+	const struct gpu_state *state = &target->state;
+	bool corrected = type == NVML_MEMORY_ERROR_TYPE_CORRECTED, lifetime = counter == NVML_AGGREGATE_ECC;
+
+	if (target->mig ? corrected || lifetime : state->mig && !lifetime)
+		return NVML_ERROR_NOT_SUPPORTED;
+	if (target->mig)
+		*count = state->instances[target->instance].ecc_uncorrected;
+	else if (lifetime)
+		*count = corrected ? state->lifetime_ecc_corrected : state->lifetime_ecc_uncorrected;
+	else
+		*count = corrected ? state->ecc_corrected : state->ecc_uncorrected;
+	return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
@@ -77,9 +93,8 @@ nvmlReturn_t nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, nvmlMemoryErrorTyp
 {
 	struct target target;
 
-	ENTER_GPU(&target, count && type < NVML_MEMORY_ERROR_TYPE_COUNT && counter < NVML_ECC_COUNTER_TYPE_COUNT);
-	*count = ecc_errors(&target, type);
-	return NVML_SUCCESS;
+	ENTER_DEVICE(&target, count && type < NVML_MEMORY_ERROR_TYPE_COUNT && counter < NVML_ECC_COUNTER_TYPE_COUNT);
+	return ecc_errors(&target, type, counter, count);
 }
 
 nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
@@ -89,7 +104,9 @@ nvmlReturn_t nvmlDeviceGetMemoryErrorCounter(nvmlDevice_t device, nvmlMemoryErro
 
 	ENTER_GPU(&target, count && type < NVML_MEMORY_ERROR_TYPE_COUNT && counter < NVML_ECC_COUNTER_TYPE_COUNT &&
 			   location < NVML_MEMORY_LOCATION_COUNT);
-	*count = location == NVML_MEMORY_LOCATION_DRAM ? ecc_errors(&target, type) : 0;
+	TRY(ecc_errors(&target, type, counter, count));
+	if (location != NVML_MEMORY_LOCATION_DRAM)
+		*count = 0;
 	return NVML_SUCCESS;
 }
 
@@ -127,7 +144,7 @@ nvmlReturn_t nvmlDeviceGetRetiredPagesPendingStatus(nvmlDevice_t device, nvmlEna
 	struct target target;
 
 	ENTER_GPU(&target, pending);
-	*pending = NVML_FEATURE_DISABLED;
+	*pending = target.state.retire_pending ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
 	return remaps_rows(&target) ? NVML_ERROR_NOT_SUPPORTED : NVML_SUCCESS;
 }
 

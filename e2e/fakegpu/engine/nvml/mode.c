@@ -1,8 +1,6 @@
-/* Modes of a whole GPU: MIG, compute, persistence, time slice; and its reset. */
+/* Modes of a whole GPU: MIG, compute, persistence, time slice. */
 #include "mig.h"
 #include "private.h"
-
-#include <string.h>
 
 static bool partitioned(const struct gpu_state *state)
 {
@@ -25,8 +23,7 @@ nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, un
 	return NVML_SUCCESS;
 }
 
-/* mig_now makes a MIG mode current. With MIG on, the compute mode is the default and stays so. */
-static void mig_now(struct gpu_state *state, unsigned mode)
+void mig_now(struct gpu_state *state, unsigned mode)
 {
 	state->mig = mode;
 	if (mode)
@@ -69,25 +66,6 @@ nvmlReturn_t nvmlDeviceSetMigMode(nvmlDevice_t device, unsigned int mode, nvmlRe
 	result == NVML_SUCCESS ? state_commit() : state_abort();
 	gpu_busy_end(target.gpu);
 	return result;
-}
-
-nvmlReturn_t fakegpuReset(nvmlDevice_t device)
-{
-	struct target target;
-
-	ENTER_GPU(&target, true);
-	TRY(privileged());
-	if (gpu_held(target.gpu))
-		return NVML_ERROR_IN_USE;
-	gpu_busy_begin(target.gpu);
-	struct live *live = state_begin();
-	struct gpu_state *state = &live->gpus[target.gpu];
-	memset(state->instances, 0, sizeof state->instances);
-	mig_now(state, state->pending_mig);
-	state->remap_pending = 0;
-	state_commit();
-	gpu_busy_end(target.gpu);
-	return NVML_SUCCESS;
 }
 
 /* set changes one number of a GPU's state. */

@@ -3,8 +3,11 @@
 #include "nvml.h"
 
 #pragma GCC visibility push(default)
-/* fakegpuReset resets the GPU: instances are gone, the pending MIG mode is current. */
-nvmlReturn_t fakegpuReset(nvmlDevice_t device);
+/*
+ * fakegpuReset resets the GPUs, all or, when one refuses, none; refused is then its position. IN_USE: somebody has it open;
+ * INVALID_STATE: before Ampere, a GPU that it has NVLinks to is not named.
+ */
+nvmlReturn_t fakegpuReset(unsigned count, const nvmlDevice_t *devices, unsigned *refused);
 /* The time slice: 0 default, 1 short, 2 medium, 3 long. */
 nvmlReturn_t fakegpuSetTimeSlice(nvmlDevice_t device, unsigned interval);
 nvmlReturn_t fakegpuGetTimeSlice(nvmlDevice_t device, unsigned *interval);

@@ -40,8 +40,10 @@ static nvmlReturn_t session_open(void)
 	session.loads = head.loads;
 	session.count = 0;
 	for (unsigned gpu = 0; gpu < hardware()->gpu_count; gpu++)
-		if (visible_gpu(gpu))
+		if (visible_gpu(gpu)) {
 			session.gpus[session.count++] = gpu;
+			gpu_watch(gpu);
+		}
 	return NVML_SUCCESS;
 }
 

@@ -37,6 +37,9 @@ nvmlReturn_t write_text(char *buffer, unsigned size, const char *text);
 /* pci_text writes the texts of an address from its numbers. */
 void pci_text(nvmlPciInfo_t *pci);
 
+/* What gpu_state.lost says: the GPU has fallen off the bus, or answers nothing until it is reset. */
+enum { FALLEN_OFF = 1, RESET_REQUIRED = 2 };
+
 /* A GPU, or a MIG device on it, as it is at the moment. */
 struct target {
 	unsigned gpu;
@@ -50,6 +53,8 @@ struct target {
 /* device_target resolves a handle; gpu_target refuses that of a MIG device. */
 nvmlReturn_t device_target(nvmlDevice_t device, struct target *target);
 nvmlReturn_t gpu_target(nvmlDevice_t device, struct target *target);
+/* known_target is gpu_target also for a GPU that answers nothing until it is reset. */
+nvmlReturn_t known_target(nvmlDevice_t device, struct target *target);
 nvmlReturn_t instance_target(nvmlGpuInstance_t handle, struct target *target);
 nvmlReturn_t compute_target(nvmlComputeInstance_t handle, struct target *target);
 

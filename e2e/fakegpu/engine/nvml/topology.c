@@ -209,10 +209,24 @@ static nvmlReturn_t fabric(const struct target *target, nvmlGpuFabricInfo_t *inf
 	if (!target->part->fabric)
 		return NVML_ERROR_NOT_SUPPORTED;
 	memcpy(info->clusterUuid, target->part->cluster, sizeof info->clusterUuid);
-	info->status = NVML_SUCCESS;
+	info->status = target->state.fabric_status;
 	info->cliqueId = target->part->clique;
-	info->state = NVML_GPU_FABRIC_STATE_COMPLETED;
+	info->state = target->state.fabric_state ? target->state.fabric_state : NVML_GPU_FABRIC_STATE_COMPLETED;
 	return NVML_SUCCESS;
+}
+
+/* fabric_sick reports whether one of the bits that say so is set: degraded bandwidth, routes, timeouts. */
+static bool fabric_sick(const struct target *target)
+{
+	for (unsigned shift = 0; shift < NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION; shift += 2)
+		if ((target->state.fabric_health >> shift & 3) == NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE)
+			return true;
+	return false;
+}
+
+static unsigned char fabric_summary(const struct target *target)
+{
+	return fabric_sick(target) ? NVML_GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY : NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY;
 }
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info)
@@ -236,9 +250,9 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfoV(nvmlDevice_t device, nvmlGpuFabricInfoV
 	info->status = plain.status;
 	info->cliqueId = plain.cliqueId;
 	info->state = plain.state;
-	info->healthMask = 0;
+	info->healthMask = target.state.fabric_health;
 	if (info->version == nvmlGpuFabricInfo_v3)
-		info->healthSummary = NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY;
+		info->healthSummary = fabric_summary(&target);
 	return NVML_SUCCESS;
 }
 
@@ -251,7 +265,7 @@ nvmlReturn_t nvmlDeviceGetGpuFabricInfo_v4(nvmlDevice_t device, nvmlGpuFabricInf
 	TRY(fabric(&target, &plain));
 	*info = (nvmlGpuFabricInfo_v4_t){
 		.status = plain.status, .numCliques = 1, .state = plain.state,
-		.healthSummary = NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY,
+		.healthMask = target.state.fabric_health, .healthSummary = fabric_summary(&target),
 	};
 	memcpy(info->clusterUuid, plain.clusterUuid, sizeof info->clusterUuid);
 	info->cliques[0] = (nvmlGpuFabricClique_v1_t){NVML_GPU_FABRIC_CLIQUE_TYPE_UNICAST_POINTER, plain.cliqueId};

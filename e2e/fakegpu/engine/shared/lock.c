@@ -75,6 +75,9 @@ bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count)
 	return locked(state_fd(), holder(gpu, instance, compute), count);
 }
 
+void gpu_watch(unsigned gpu) { lock_share(state_fd(), LOCK_WATCH + gpu); }
+bool gpu_watched(unsigned gpu) { return locked(state_fd(), LOCK_WATCH + gpu, 1); }
+
 /* flock(2) is a lock of its own beside those on ranges, and a read-only descriptor can have it for itself. */
 void holding_begin(void)
 {

@@ -8,7 +8,9 @@
 enum {
 	LOCK_BUSY = 1 << 28,		/* + GPU */
 	LOCK_HOLDER = LOCK_BUSY + 256,	/* + GPU * 256 + instance * 16 + compute instance; HOLDS_GPU for all of it */
+	LOCK_WATCH = LOCK_BUSY + 8192,	/* + GPU: shared by every NVML session that sees it */
 	LOCK_STATE = LOCK_BUSY - 1,
+	LOCK_OPEN = LOCK_BUSY - 2,	/* shared by everybody who has the driver open: its module is in use */
 };
 
 /* The descriptor of the state file (state.c). */

@@ -73,6 +73,7 @@ enum state_error state_open(void)
 		close(fd);
 		return STATE_FOREIGN;
 	}
+	lock_share(fd, LOCK_OPEN); /* refused only while the module is being unloaded: then nothing is loaded a moment later */
 	state.fd = fd;
 	state.writable = writable;
 	state.map = map;

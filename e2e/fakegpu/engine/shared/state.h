@@ -26,7 +26,7 @@ struct live_head {
 	char driver_version[sizeof(((struct live *)0)->driver_version)];
 };
 
-/* state_open maps the state file that lies beside the library. */
+/* state_open maps the state file that lies beside the library. Until state_close, or the end of the process, the driver's module is in use. */
 enum state_error state_open(void);
 void state_close(void);
 
@@ -62,6 +62,10 @@ void gpu_busy_end(unsigned gpu);
 bool holder_take(unsigned gpu, unsigned instance, unsigned compute);
 void holder_release(unsigned gpu, unsigned instance, unsigned compute);
 bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count);
+
+/* gpu_watch says until state_close that this process has the GPU open to look at it; gpu_watched reports whether another has. */
+void gpu_watch(unsigned gpu);
+bool gpu_watched(unsigned gpu);
 
 /* In the place of an instance: a context on a whole GPU. Clients of MPS have the second "compute
  * instance" there, so that one process holds the GPU and they do too. */

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const char usage[] =
-	"usage: nvidia-smi [-i ID] [-L | -q | --query-gpu=FIELDS --format=csv[,noheader][,nounits] | -mig 0|1 | -c MODE | -r]\n"
+	"usage: nvidia-smi [-i ID] [-L | -q | --query-gpu=FIELDS --format=csv[,noheader][,nounits] | -mig 0|1 | -c MODE | -pm 0|1 | -r]\n"
 	"       nvidia-smi mig [-i ID] -lgip | -lgipp | -lgi | -lcip | -lci\n"
 	"       nvidia-smi mig [-i ID] -cgi PROFILE[:START],... [-C] | -cci [PROFILE,...] [-gi ID,...]\n"
 	"       nvidia-smi mig [-i ID] -dci [-gi ID,...] [-ci ID,...] | -dgi [-gi ID,...]\n"
@@ -27,6 +27,7 @@ static void gpu_command(struct arguments *arguments)
 	const char *format = option(arguments, "", "--format");
 	const char *mode = option(arguments, "-mig", "--multi-instance-gpu");
 	const char *compute = option(arguments, "-c", "--compute-mode");
+	const char *persistence = option(arguments, "-pm", "--persistence-mode");
 	bool list = flag(arguments, "-L", "--list-gpus"), query = flag(arguments, "-q", "--query");
 	bool reset = flag(arguments, "-r", "--gpu-reset");
 
@@ -37,6 +38,8 @@ static void gpu_command(struct arguments *arguments)
 		command_mig_mode(gpus, mode);
 	else if (compute)
 		command_compute_mode(gpus, compute);
+	else if (persistence)
+		command_persistence(gpus, persistence);
 	else if (list)
 		command_list(gpus);
 	else if (query)

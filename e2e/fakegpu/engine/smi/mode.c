@@ -72,14 +72,40 @@ void command_compute_mode(struct gpus gpus, const char *text)
 	puts("All done.");
 }
 
+/* refuse ends the program as nvidia-smi does when it cannot reset a GPU. */
+static void refuse(nvmlReturn_t code, const char *bus)
+{
+	if (code == NVML_ERROR_INVALID_STATE)
+		fail(255, "GPU %s is linked by NVLink to GPUs that are not reset with it. GPUs that are connected must be reset together.\n", bus);
+	printf("The following GPUs could not be reset:\n  GPU %s: %s\n\n", bus, nv.nvmlErrorString(code));
+	if (code == NVML_ERROR_IN_USE)
+		fail(255, "1 device is currently being used by one or more other processes (e.g., Fabric Manager, CUDA application, graphics "
+			  "application such as an X server, or a monitoring application such as another instance of nvidia-smi). Please "
+			  "first kill all processes using this device and all compute applications running in the system.\n");
+	exit(255);
+}
+
 void command_reset(struct gpus gpus)
 {
-	for (unsigned i = 0; i < gpus.count; i++) {
-		nvmlReturn_t code = nv.fakegpuReset(gpus.list[i]);
-		if (code != NVML_SUCCESS)
-			fail(code, "GPU Reset couldn't run because GPU %s is the primary GPU or in use: %s\n", bus_id(gpus.list[i]),
-			     nv.nvmlErrorString(code));
+	unsigned refused = 0;
+	nvmlReturn_t code = nv.fakegpuReset(gpus.count, gpus.list, &refused);
+
+	if (code != NVML_SUCCESS)
+		refuse(code, bus_id(gpus.list[refused]));
+	for (unsigned i = 0; i < gpus.count; i++)
 		printf("GPU %s was successfully reset.\n", bus_id(gpus.list[i]));
+	puts("All done.");
+}
+
+void command_persistence(struct gpus gpus, const char *text)
+{
+	bool on = !strcmp(text, "1") || !strcasecmp(text, "ENABLED");
+
+	for (unsigned i = 0; i < gpus.count; i++) {
+		nvmlReturn_t code = nv.nvmlDeviceSetPersistenceMode(gpus.list[i], on);
+		if (code != NVML_SUCCESS)
+			fail(code, "Unable to set persistence mode for GPU %s: %s\n", bus_id(gpus.list[i]), nv.nvmlErrorString(code));
+		printf("%s persistence mode for GPU %s.\n", on ? "Enabled" : "Disabled", bus_id(gpus.list[i]));
 	}
 	puts("All done.");
 }

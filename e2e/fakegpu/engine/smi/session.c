@@ -122,6 +122,8 @@ static nvmlDevice_t find_gpu(const char *name)
 		code = nv.nvmlDeviceGetHandleByUUID(name, &device);
 	else
 		code = nv.nvmlDeviceGetHandleByPciBusId_v2(name, &device);
+	if (code == NVML_ERROR_GPU_IS_LOST)
+		fail(code, "Unable to determine the device handle for GPU%s: GPU is lost.  Reboot the system to recover this GPU\n", name);
 	if (code != NVML_SUCCESS)
 		fail(NVML_ERROR_NOT_FOUND, "No devices were found\n");
 	return device;

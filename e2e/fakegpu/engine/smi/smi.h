@@ -13,6 +13,7 @@
 	X(nvmlDeviceGetCount_v2) X(nvmlDeviceGetHandleByIndex_v2) X(nvmlDeviceGetHandleByUUID)                 \
 	X(nvmlDeviceGetHandleByPciBusId_v2) X(nvmlDeviceGetIndex) X(nvmlDeviceGetName) X(nvmlDeviceGetUUID)    \
 	X(nvmlDeviceGetSerial) X(nvmlDeviceGetMinorNumber) X(nvmlDeviceGetPciInfo_v3) X(nvmlDeviceGetBrand)    \
+	X(nvmlDeviceSetPersistenceMode)                                                                        \
 	X(nvmlDeviceGetMemoryInfo) X(nvmlDeviceGetCudaComputeCapability) X(nvmlDeviceGetPersistenceMode)       \
 	X(nvmlDeviceGetComputeMode) X(nvmlDeviceSetComputeMode) X(nvmlDeviceGetEccMode) X(nvmlDeviceGetMigMode) X(nvmlDeviceSetMigMode)    \
 	X(nvmlDeviceGetMigDeviceHandleByIndex) X(nvmlDeviceGetGpuInstanceId) X(nvmlDeviceGetComputeInstanceId) \
@@ -68,6 +69,7 @@ void command_mig(struct arguments *arguments);
 void command_mig_mode(struct gpus gpus, const char *mode);
 void command_compute_mode(struct gpus gpus, const char *mode);
 void command_reset(struct gpus gpus);
+void command_persistence(struct gpus gpus, const char *mode);
 void command_policy(struct arguments *arguments);
 bool mig_lists(struct arguments *arguments, struct gpus gpus);
 void mig_changes(struct arguments *arguments, struct gpus gpus);

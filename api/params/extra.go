@@ -1,0 +1,53 @@
+package params
+
+import "slices"
+
+// Extra is a kind of device nodes of a node that belong to no GPU. Nobody gets them who does not ask.
+type Extra string
+
+// The extras.
+const (
+	// GDS is GPUDirect Storage.
+	GDS Extra = "gds"
+	// GDRCopy is NVIDIA's copies between GPU and CPU without the driver.
+	GDRCopy Extra = "gdrcopy"
+	// RDMA is InfiniBand and RoCE.
+	RDMA Extra = "rdma"
+)
+
+// extraOrder is the order in which they are told.
+func extraOrder() []Extra { return []Extra{GDS, GDRCopy, RDMA} }
+
+// ExtraNames returns the names of all extras.
+func ExtraNames() []string {
+	var names []string
+	for _, e := range extraOrder() {
+		names = append(names, string(e))
+	}
+	return names
+}
+
+// Extras is a set of extras. The zero value is empty. Sets are comparable.
+type Extras uint8
+
+// ExtrasOf returns the set of the extras; what is none is left out.
+func ExtrasOf(list ...Extra) Extras {
+	var set Extras
+	for _, e := range list {
+		if i := slices.Index(extraOrder(), e); i >= 0 {
+			set |= 1 << i
+		}
+	}
+	return set
+}
+
+// List returns the extras of the set in their order, nil for none.
+func (s Extras) List() []Extra {
+	var list []Extra
+	for i, e := range extraOrder() {
+		if s&(1<<i) != 0 {
+			list = append(list, e)
+		}
+	}
+	return list
+}

@@ -1,0 +1,93 @@
+package v1alpha1
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// The bounds of a HealthSpec.
+const (
+	maxXIDRules = 64
+	maxXID      = 65535
+)
+
+// Rules returns what the spec says in the terms of the model. What an XID means, and what ends it where the spec does not say, is taken from
+// the table. A rule that a valid spec does not have is left out.
+func (h HealthSpec) Rules() gpu.Rules {
+	rules := gpu.Rules{}
+	if h.Quiet != nil {
+		rules.Quiet = h.Quiet.Duration
+	}
+	for _, x := range h.XIDs {
+		j, err := x.judgement()
+		if err != nil {
+			continue
+		}
+		if rules.XIDs == nil {
+			rules.XIDs = map[int]gpu.Judgement{}
+		}
+		rules.XIDs[x.Code] = j
+	}
+	return rules
+}
+
+// judgement returns the table's judgement with what the rule decides.
+func (x XIDRule) judgement() (gpu.Judgement, error) {
+	j := gpu.Rules{}.Judge(gpu.SignalXID, x.Code)
+	var err error
+	if j.Severity, err = gpu.ParseSeverity(x.Severity); err != nil || x.Remedy == "" {
+		return j, err
+	}
+	j.Remedy, err = gpu.ParseRemedy(x.Remedy)
+	return j, err
+}
+
+func (h HealthSpec) validate(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if q := h.Quiet; q != nil && (q.Duration <= 0 || q.Duration > gpu.LongestQuiet) {
+		errs = append(errs, field.Invalid(at.Child("quiet"), q.Duration.String(), fmt.Sprintf("must be more than 0s and at most %v", gpu.LongestQuiet)))
+	}
+	xids := at.Child("xids")
+	if len(h.XIDs) > maxXIDRules {
+		errs = append(errs, field.TooMany(xids, len(h.XIDs), maxXIDRules))
+	}
+	seen := map[int]bool{}
+	for i, x := range h.XIDs {
+		errs = append(errs, x.validate(xids.Index(i))...)
+		if seen[x.Code] {
+			errs = append(errs, field.Duplicate(xids.Index(i).Child("code"), x.Code))
+		}
+		seen[x.Code] = true
+	}
+	return errs
+}
+
+func (x XIDRule) validate(at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	if x.Code < 1 || x.Code > maxXID {
+		errs = append(errs, field.Invalid(at.Child("code"), x.Code, validation.InclusiveRangeError(1, maxXID)))
+	}
+	if _, err := gpu.ParseSeverity(x.Severity); err != nil {
+		errs = append(errs, field.NotSupported(at.Child("severity"), x.Severity, names(gpu.Harmless, gpu.Fatal)))
+	}
+	if _, err := gpu.ParseRemedy(x.Remedy); err != nil && x.Remedy != "" {
+		errs = append(errs, field.NotSupported(at.Child("remedy"), x.Remedy, names(gpu.Wait, gpu.Replace)))
+	}
+	return errs
+}
+
+// names are those of the values from first to last.
+func names[T interface {
+	~int
+	String() string
+}](first, last T) []string {
+	var list []string
+	for v := first; v <= last; v++ {
+		list = append(list, v.String())
+	}
+	return list
+}

@@ -1,0 +1,92 @@
+package wire
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// remedy stands in the place of a signal in the key of the taint of devices whose GPU is held for a remedy.
+const remedy = "remedy"
+
+// TaintKey returns the key of the taint of devices that have part in a fault of the signal, RemedyKey that of devices whose GPU is held for a
+// remedy: no new claims, until it is given back.
+func TaintKey(driver string, s gpu.Signal) string { return driver + "/" + string(s) }
+
+// RemedyKey is explained with TaintKey.
+func RemedyKey(driver string) string { return TaintKey(driver, remedy) }
+
+// TaintSignal returns the signal, and of an XID the number, of which the taint tells. It is not ok when the taint is none of a fault that the
+// driver published.
+func TaintSignal(driver string, t resourceapi.DeviceTaint) (s gpu.Signal, xid int, ok bool) {
+	name, own := strings.CutPrefix(t.Key, driver+"/")
+	if s = gpu.Signal(name); !own || !slices.Contains(gpu.Signals(), s) {
+		return "", 0, false
+	}
+	if s == gpu.SignalXID {
+		number, err := strconv.Atoi(t.Value)
+		return s, number, err == nil
+	}
+	return s, 0, true
+}
+
+// taints returns the taints of a use of the GPU: one per signal, for the worst fault of it that the use has part in, in order of signals,
+// then the one of a GPU that is held. A monitor has none: it is for finding out. There are fewer signals than taints that a device may have.
+func (s source) taints(u gpu.Use) []resourceapi.DeviceTaint {
+	if u.Shape == gpu.Monitor {
+		return nil
+	}
+	var taints []resourceapi.DeviceTaint
+	for _, f := range s.gpu.Ailments(u) {
+		key := TaintKey(s.options.Driver, f.Signal)
+		known := slices.ContainsFunc(taints, func(t resourceapi.DeviceTaint) bool { return t.Key == key })
+		if !known && len(taints) < resourceapi.DeviceTaintsMaxLength-1 {
+			taints = append(taints, s.taint(key, f))
+		}
+	}
+	order := gpu.Signals()
+	position := func(t resourceapi.DeviceTaint) int {
+		i := slices.IndexFunc(order, func(signal gpu.Signal) bool { return t.Key == TaintKey(s.options.Driver, signal) })
+		if i < 0 {
+			return len(order) // a signal of another release
+		}
+		return i
+	}
+	slices.SortFunc(taints, func(a, b resourceapi.DeviceTaint) int {
+		return cmp.Or(cmp.Compare(position(a), position(b)), cmp.Compare(a.Key, b.Key))
+	})
+	if s.gpu.Held != "" {
+		taints = append(taints, resourceapi.DeviceTaint{Key: RemedyKey(s.options.Driver), Effect: resourceapi.DeviceTaintEffectNoSchedule})
+	}
+	return taints
+}
+
+// taint returns the taint of a fault. Its time is cut to the seconds that the API keeps, so that what comes back from there is equal.
+func (s source) taint(key string, f gpu.Fault) resourceapi.DeviceTaint {
+	t := resourceapi.DeviceTaint{Key: key, Effect: s.effect(f.Severity)}
+	if f.Signal == gpu.SignalXID {
+		t.Value = strconv.Itoa(f.XID)
+	}
+	if !f.Since.IsZero() {
+		t.TimeAdded = &metav1.Time{Time: f.Since.UTC().Truncate(time.Second)}
+	}
+	return t
+}
+
+// effect is what a fault does to claims.
+func (s source) effect(severity gpu.Severity) resourceapi.DeviceTaintEffect {
+	switch {
+	case severity < gpu.Critical:
+		return resourceapi.DeviceTaintEffectNone
+	case severity == gpu.Fatal && s.options.Evict:
+		return resourceapi.DeviceTaintEffectNoExecute
+	}
+	return resourceapi.DeviceTaintEffectNoSchedule
+}

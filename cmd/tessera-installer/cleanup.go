@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/action"
+)
+
+// cleaner removes what the installer made, in the order in which nothing is left behind: who uses GPUs before who prepares them, and that before
+// the drivers.
+type cleaner struct {
+	action.Cluster
+	out printer
+	// drain evicts the pods of users that hold GPUs; without, they are a reason to refuse.
+	drain drainMode
+	// pause is how often what is waited for is looked at.
+	pause time.Duration
+	// named are the nodes that are not waited for, and of which that was said.
+	named map[string]bool
+}
+
+// drainMode is what becomes of pods of users that hold GPUs.
+type drainMode string
+
+const (
+	refuseUsers drainMode = "refuse"
+	evictUsers  drainMode = "evict"
+)
+
+// errInUse says that GPUs are in use.
+var errInUse = errors.New("GPUs are in use: delete these pods, or allow their eviction with --drain (in the chart: cleanup.drain)")
+
+// cleanupCommand removes the operands before the chart removes the rest.
+func cleanupCommand(o *options) *cobra.Command {
+	drain, timeout := false, time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "cleanup",
+		Short: "Remove everything that the installer made, in order; refuse while pods of users hold GPUs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, errors.New("it took longer than --timeout"))
+			defer cancel()
+			c, err := o.cleaner(cmd)
+			if err != nil {
+				return err
+			}
+			if drain {
+				c.drain = evictUsers
+			}
+			return c.run(ctx)
+		},
+	}
+	cmd.Flags().BoolVar(&drain, "drain", false, "evict pods of users that hold GPUs, by the eviction API")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long it may take")
+	return cmd
+}
+
+func (o *options) cleaner(out printer) (*cleaner, error) {
+	access, err := o.access()
+	if err != nil {
+		return nil, err
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return nil, err
+	}
+	c, err := client.New(access, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, err
+	}
+	cluster := action.Cluster{Client: c, Live: c, Namespace: o.namespace}
+	return &cleaner{Cluster: cluster, out: out, drain: refuseUsers, pause: time.Second, named: map[string]bool{}}, nil
+}
+
+// step is a part of the removal.
+type step struct {
+	name string
+	do   func(context.Context) error
+}
+
+// run performs the removal. What ends before the agents are removed puts everything back into service; it may be run again after any error, and
+// goes on where it was.
+func (c *cleaner) run(ctx context.Context) error {
+	held, err := c.held(ctx)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 && c.drain == refuseUsers {
+		return c.inUse(held)
+	}
+	err = c.perform(ctx, []step{
+		{"stop the installer", c.stopInstaller},
+		{"take the GPUs out of service", c.close},
+		{"remove monitors and validations", c.removeMonitors},
+		{"wait until no claim is prepared", c.release},
+	})
+	if err != nil {
+		return errors.Join(err, c.undo(ctx))
+	}
+	return c.perform(ctx, []step{
+		{"remove node agents", func(ctx context.Context) error { return c.removeSets(ctx, "tessera-node") }},
+		{"remove drivers", func(ctx context.Context) error {
+			return c.removeSets(ctx, "tessera-driver", "tessera-vgpu-manager", "tessera-toolkit", "tessera-discovery")
+		}},
+		{"remove labels of nodes", c.removeLabels},
+		{"remove taints of GPUs and GPUNodes", c.removeNodes},
+		{"remove everything else", c.removeRest},
+	})
+}
+
+// perform does steps in order until one fails, and says which.
+func (c *cleaner) perform(ctx context.Context, steps []step) error {
+	for _, s := range steps {
+		c.out.Printf("%s\n", s.name)
+		if err := s.do(ctx); err != nil {
+			if cause := context.Cause(ctx); cause != nil {
+				err = errors.Join(err, cause)
+			}
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// inUse names who holds GPUs.
+func (c *cleaner) inUse(held []holder) error {
+	for _, h := range held {
+		c.out.Printf("pod %s/%s uses claim %s\n", h.Namespace, h.Name, h.claim)
+	}
+	return fmt.Errorf("%d pods: %w", len(held), errInUse)
+}
+
+// holder is a pod of a user that holds GPUs, with one of its claims.
+type holder struct {
+	action.Victim
+	claim string
+}
+
+// held are the pods of users that hold devices of ours, each once, in order.
+func (c *cleaner) held(ctx context.Context) ([]holder, error) {
+	drivers, err := c.drivers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	claims := &resourceapi.ResourceClaimList{}
+	if err := c.Client.List(ctx, claims); err != nil {
+		return nil, fmt.Errorf("list claims: %w", err)
+	}
+	var list []holder
+	for _, claim := range claims.Items {
+		if claim.Namespace == c.Namespace || !allocated(claim, drivers) {
+			continue
+		}
+		for _, consumer := range claim.Status.ReservedFor {
+			h := holder{action.Victim{Namespace: claim.Namespace, Name: consumer.Name, UID: consumer.UID}, claim.Name}
+			if !slices.ContainsFunc(list, func(o holder) bool { return o.Victim == h.Victim }) {
+				list = append(list, h)
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b holder) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
+	return list, nil
+}
+
+// allocated reports whether a claim has devices of the drivers.
+func allocated(claim resourceapi.ResourceClaim, drivers []string) bool {
+	return claim.Status.Allocation != nil &&
+		slices.ContainsFunc(claim.Status.Allocation.Devices.Results, func(r resourceapi.DeviceRequestAllocationResult) bool {
+			return slices.Contains(drivers, r.Driver)
+		})
+}
+
+// drivers are the names of the DRA drivers that agents of ours have, or had.
+func (c *cleaner) drivers(ctx context.Context) ([]string, error) {
+	names := []string{v1alpha1.DriverName}
+	policies := &v1alpha1.ClusterPolicyList{}
+	if err := c.Client.List(ctx, policies); err != nil {
+		return nil, fmt.Errorf("list ClusterPolicies: %w", err)
+	}
+	for _, policy := range policies.Items {
+		agent := policy.Spec.NodeAgent
+		configs := []*v1alpha1.NodeConfigSpec{agent.Config}
+		for _, pool := range agent.Pools {
+			configs = append(configs, pool.Config)
+		}
+		for _, config := range configs {
+			if config != nil && config.DriverName != "" && !slices.Contains(names, config.DriverName) {
+				names = append(names, config.DriverName)
+			}
+		}
+	}
+	return names, nil
+}

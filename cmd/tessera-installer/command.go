@@ -1,0 +1,125 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/controller"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// options are what flags say.
+type options struct {
+	kubeconfig, namespace, images, metricsAddress string
+	leaderElect                                   bool
+}
+
+// command returns the program: without a verb it is the installer.
+func command() *cobra.Command {
+	o := &options{}
+	cmd := &cobra.Command{
+		Use:           "tessera-installer",
+		Short:         "Install and upgrade drivers, node agents and what belongs to them, as the ClusterPolicy says",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd, o) },
+	}
+	all := cmd.PersistentFlags()
+	all.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the access to the API server; empty: that of the pod")
+	all.StringVar(&o.namespace, "namespace", "tessera-system", "namespace of the installer and its operands")
+	logs := flag.NewFlagSet("logs", flag.ContinueOnError)
+	klog.InitFlags(logs)
+	all.AddGoFlag(logs.Lookup("v"))
+	flags := cmd.Flags()
+	flags.StringVar(&o.images, "images", "", "YAML file with the images of the release")
+	flags.StringVar(&o.metricsAddress, "metrics-address", ":8080", "where metrics are served; 0: nowhere")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while holding the lease "+controller.Lease+" of the namespace")
+	cmd.AddCommand(crdsCommand(o), cleanupCommand(o), &cobra.Command{
+		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), version(debug.ReadBuildInfo()))
+			return err
+		},
+	})
+	return cmd
+}
+
+// version is what the Go toolchain recorded.
+func version(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "tessera-installer unknown"
+	}
+	return fmt.Sprintf("tessera-installer %s %s", info.Main.Version, info.GoVersion)
+}
+
+// access returns how the API server is reached.
+func (o *options) access() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w", err)
+	}
+	config.UserAgent = controller.UserAgent
+	return config, nil
+}
+
+// readImages reads the images of the release. Unknown keys are refused.
+func readImages(path string) (render.Images, error) {
+	if path == "" {
+		return render.Images{}, errors.New("--images is not set: name the file with the images of the release")
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return render.Images{}, fmt.Errorf("read images: %w", err)
+	}
+	var images render.Images
+	if err := yaml.UnmarshalStrict(text, &images); err != nil {
+		return render.Images{}, fmt.Errorf("read images from %s: %w", path, err)
+	}
+	return images, nil
+}
+
+// run is the installer.
+func run(cmd *cobra.Command, o *options) error {
+	access, err := o.access()
+	if err != nil {
+		return err
+	}
+	images, err := readImages(o.images)
+	if err != nil {
+		return err
+	}
+	released, err := schemas()
+	if err != nil {
+		return err
+	}
+	logger := klog.Background()
+	ctrl.SetLogger(logger)
+	return controller.Run(klog.NewContext(cmd.Context(), logger), controller.Config{
+		Access: access, Namespace: o.namespace, Images: images, Schemas: released, Lacks: lacks, LeaderElect: o.leaderElect, MetricsAddress: o.metricsAddress,
+	})
+}
+
+// schemas are the hashes of the CRDs' schemas of this release by the CRDs' names.
+func schemas() (map[string]string, error) {
+	list, err := crds.Load()
+	if err != nil {
+		return nil, err
+	}
+	hashes := map[string]string{}
+	for _, crd := range list {
+		hashes[crd.Name] = crd.Annotations[crds.HashAnnotation]
+	}
+	return hashes, nil
+}

@@ -1,0 +1,260 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// until waits until a condition holds, and says with the error what it was waiting for.
+func (c *cleaner) until(ctx context.Context, holds func(context.Context) (waitsFor string, err error)) error {
+	last := ""
+	err := wait.PollUntilContextCancel(ctx, c.pause, true, func(ctx context.Context) (bool, error) {
+		waitsFor, err := holds(ctx)
+		if waitsFor != "" && waitsFor != last {
+			c.out.Printf("  %s\n", waitsFor)
+		}
+		if waitsFor != "" {
+			last = waitsFor
+		}
+		return waitsFor == "", err
+	})
+	if err != nil && last != "" {
+		return fmt.Errorf("%s: %w", last, err)
+	}
+	return err
+}
+
+// mine selects what the installer made.
+var mine = client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}
+
+// gone waits until no pod has one of these names as its label, but for those on nodes of which nothing can be heard.
+func (c *cleaner) gone(ctx context.Context, names ...string) error {
+	return c.until(ctx, func(ctx context.Context) (string, error) {
+		silent, err := c.silent(ctx)
+		if err != nil {
+			return "", err
+		}
+		for _, name := range names {
+			pods := &corev1.PodList{}
+			if err := c.Client.List(ctx, pods, client.InNamespace(c.Namespace), client.MatchingLabels{action.LabelName: name}); err != nil {
+				return "", err
+			}
+			for _, pod := range pods.Items {
+				if !silent(pod.Spec.NodeName) {
+					return fmt.Sprintf("waiting for pod %s to end", pod.Name), nil
+				}
+			}
+		}
+		return "", nil
+	})
+}
+
+// removeMonitors removes who watches GPUs, and proofs that are under way.
+func (c *cleaner) removeMonitors(ctx context.Context) error {
+	nodes := &v1alpha1.GPUNodeList{}
+	if err := c.Client.List(ctx, nodes); err != nil {
+		return err
+	}
+	var failed error
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		validation := action.EndValidate{Node: node.Name, Parts: action.PartsOf(node)}
+		failed = errors.Join(failed, validation.Do(ctx, c.Cluster), action.EndOperate{Node: node.Name}.Do(ctx, c.Cluster))
+	}
+	if failed != nil {
+		return failed
+	}
+	if err := c.removeSets(ctx, "tessera-dcgm-exporter", "tessera-dcgm"); err != nil {
+		return err
+	}
+	return c.gone(ctx, action.Validation, action.Operation)
+}
+
+// removeSets removes the DaemonSets of operands and waits until their pods are gone.
+func (c *cleaner) removeSets(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		list := &appsv1.DaemonSetList{}
+		if err := c.Client.List(ctx, list, client.InNamespace(c.Namespace), mine, client.MatchingLabels{action.LabelName: name}); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if err := c.Client.Delete(ctx, &list.Items[i], client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
+				return err
+			}
+		}
+	}
+	return c.gone(ctx, names...)
+}
+
+// release waits until every agent says that nothing is prepared. Who held a GPU when the last agent began to refuse is evicted, or is a reason to
+// end. Who comes after that is refused by the agent and in nobody's way, whatever claims say.
+func (c *cleaner) release(ctx context.Context) error {
+	if err := c.agents(ctx, "refuse new claims", refuses); err != nil {
+		return err
+	}
+	held, err := c.held(ctx)
+	if err != nil {
+		return err
+	}
+	if len(held) > 0 && c.drain == refuseUsers {
+		return c.inUse(held)
+	}
+	victims := make([]action.Victim, 0, len(held))
+	for _, h := range held {
+		victims = append(victims, h.Victim)
+	}
+	return c.until(ctx, func(ctx context.Context) (string, error) {
+		refused, err := action.Evict{Victims: victims}.Do(ctx, c.Cluster)
+		if err != nil {
+			return "", err
+		}
+		waitsFor, err := c.agent(ctx, "say that no claim is prepared", released)
+		if waitsFor != "" && len(refused) > 0 {
+			waitsFor = fmt.Sprintf("waiting for pod %s/%s: %s", refused[0].Namespace, refused[0].Name, refused[0].Reason)
+		}
+		return waitsFor, err
+	})
+}
+
+// agents waits until all agents say something.
+func (c *cleaner) agents(ctx context.Context, what string, says func(*v1alpha1.Maintenance, *v1alpha1.AgentStatus) bool) error {
+	return c.until(ctx, func(ctx context.Context) (string, error) { return c.agent(ctx, what, says) })
+}
+
+// agent returns for which agent to wait until it says something. A node without an agent, or one of which nothing can be heard, has nobody who
+// could.
+func (c *cleaner) agent(ctx context.Context, what string, says func(*v1alpha1.Maintenance, *v1alpha1.AgentStatus) bool) (string, error) {
+	nodes, pods := &v1alpha1.GPUNodeList{}, &corev1.PodList{}
+	silent, err := c.silent(ctx)
+	err = errors.Join(err, c.Client.List(ctx, nodes),
+		c.Client.List(ctx, pods, client.InNamespace(c.Namespace), client.MatchingLabels{action.LabelName: "tessera-node"}))
+	if err != nil {
+		return "", err
+	}
+	for _, node := range nodes.Items {
+		runs := slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == node.Name })
+		if runs && !silent(node.Name) && !says(node.Spec.Maintenance, node.Status.Agent) {
+			return fmt.Sprintf("waiting for the agent on node %s to %s", node.Name, what), nil
+		}
+	}
+	return "", nil
+}
+
+// refuses reports whether an agent refuses new claims for this maintenance.
+func refuses(m *v1alpha1.Maintenance, agent *v1alpha1.AgentStatus) bool {
+	return m != nil && agent != nil && agent.Maintenance == m.ID
+}
+
+// released reports whether an agent says, in this maintenance, that nothing is prepared.
+func released(m *v1alpha1.Maintenance, agent *v1alpha1.AgentStatus) bool {
+	return refuses(m, agent) && agent.Prepared != nil && *agent.Prepared == 0
+}
+
+// removeLabels removes the installer's labels and its taint from all nodes.
+func (c *cleaner) removeLabels(ctx context.Context) error {
+	nodes := &corev1.NodeList{}
+	if err := c.Client.List(ctx, nodes); err != nil {
+		return err
+	}
+	var failed error
+	for i := range nodes.Items {
+		node := &nodes.Items[i]
+		labels := action.Placing(phase.Labels{})
+		labels[v1alpha1.LabelRebootRequired] = ""
+		for _, key := range action.FeatureKeys() {
+			if action.Wrote(node, key) {
+				labels[key] = ""
+			}
+		}
+		failed = errors.Join(failed, action.Label{Node: node, Labels: labels}.Do(ctx, c.Cluster))
+		err := retryConflict(func() error {
+			fresh := &corev1.Node{}
+			if err := c.Client.Get(ctx, types.NamespacedName{Name: node.Name}, fresh); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			return action.Gate{Node: fresh, Readiness: action.Open}.Do(ctx, c.Cluster)
+		})
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// retryConflict tries again while somebody else writes first.
+func retryConflict(do func() error) error {
+	const tries = 5
+	err := do()
+	for range tries {
+		if !apierrors.IsConflict(err) {
+			break
+		}
+		err = do()
+	}
+	return err
+}
+
+// removeNodes removes the taints of GPUs and the GPUNodes.
+func (c *cleaner) removeNodes(ctx context.Context) error {
+	nodes := &v1alpha1.GPUNodeList{}
+	if err := c.Client.List(ctx, nodes); err != nil {
+		return err
+	}
+	var failed error
+	for i := range nodes.Items {
+		failed = errors.Join(failed, action.Untaint{Node: nodes.Items[i].Name}.Do(ctx, c.Cluster),
+			client.IgnoreNotFound(c.Client.Delete(ctx, &nodes.Items[i])))
+	}
+	return failed
+}
+
+// removeRest removes what else carries the installer's label.
+func (c *cleaner) removeRest(ctx context.Context) error {
+	here := client.InNamespace(c.Namespace)
+	var failed error
+	for _, list := range []client.ObjectList{
+		&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ServiceList{}, &corev1.ConfigMapList{}, &resourceapi.ResourceClaimTemplateList{},
+		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{}, &resourceapi.DeviceTaintRuleList{},
+	} {
+		options := []client.ListOption{mine, here}
+		switch list.(type) {
+		case *nodev1.RuntimeClassList, *resourceapi.DeviceTaintRuleList:
+			options = options[:1]
+		}
+		if err := c.Client.List(ctx, list, options...); err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		failed = errors.Join(failed, meta.EachListItem(list, func(item runtime.Object) error {
+			object, ok := item.(client.Object)
+			if !ok {
+				return nil
+			}
+			kind := strings.TrimPrefix(fmt.Sprintf("%T", object), "*v1.")
+			if err := c.Client.Delete(ctx, object, client.PropagationPolicy(metav1.DeletePropagationBackground)); client.IgnoreNotFound(err) != nil {
+				return fmt.Errorf("remove %s %s: %w", kind, object.GetName(), err)
+			}
+			return nil
+		}))
+	}
+	return failed
+}

@@ -1,0 +1,209 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/action"
+)
+
+// installerName is the Deployment of the chart and the label of its pods.
+const installerName = "tessera-installer"
+
+// annotationReplicas remembers at the installer's Deployment how many replicas it had before a removal.
+const annotationReplicas = "tessera.dev/replicas-before-removal"
+
+// undoTime is how long it may take to put everything back: less than the grace period of the pod that is told to end.
+const undoTime = 25 * time.Second
+
+// uninstalling is why GPUs are out of service.
+const uninstalling = "Tessera is being uninstalled"
+
+// stopInstaller has nobody make again what is removed.
+func (c *cleaner) stopInstaller(ctx context.Context) error {
+	deployment, err := c.installer(ctx)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	had := deployment.Annotations[annotationReplicas]
+	if had == "" {
+		had = strconv.Itoa(int(ptr.Deref(deployment.Spec.Replicas, 1)))
+	}
+	if err := c.scale(ctx, deployment, 0, had); err != nil {
+		return err
+	}
+	return c.gone(ctx, installerName)
+}
+
+// startInstaller gives it the replicas back that it had.
+func (c *cleaner) startInstaller(ctx context.Context) error {
+	deployment, err := c.installer(ctx)
+	if err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	text, remembered := deployment.Annotations[annotationReplicas]
+	if !remembered {
+		return nil
+	}
+	had, err := strconv.Atoi(text)
+	if err != nil {
+		had = 1
+	}
+	return c.scale(ctx, deployment, had, nil)
+}
+
+// installer returns the installer's Deployment.
+func (c *cleaner) installer(ctx context.Context) (*appsv1.Deployment, error) {
+	deployment := &appsv1.Deployment{}
+	if err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: installerName}, deployment); err != nil {
+		return nil, fmt.Errorf("read Deployment %s: %w", installerName, err)
+	}
+	return deployment, nil
+}
+
+// scale writes the replicas of the installer's Deployment, and what is remembered of them: text, or nil for nothing.
+func (c *cleaner) scale(ctx context.Context, deployment *appsv1.Deployment, replicas int, remembered any) error {
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{annotationReplicas: remembered}}, "spec": map[string]any{"replicas": replicas},
+	})
+	if err != nil {
+		return err
+	}
+	patch := client.RawPatch(types.MergePatchType, data)
+	if err := c.Client.Patch(ctx, deployment, patch, client.FieldOwner(action.Manager)); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("scale Deployment %s to %d: %w", installerName, replicas, err)
+	}
+	return nil
+}
+
+// close takes the GPUs out of service as for an upgrade: no new claims, no pods that come back to claims they have, and no Prepares. A node that is out
+// of service for something else stays so.
+func (c *cleaner) close(ctx context.Context) error {
+	names, err := c.agentDrivers(ctx)
+	if err != nil {
+		return err
+	}
+	return c.eachNode(ctx, func(node *v1alpha1.GPUNode) error {
+		driver := cmp.Or(names[node.Spec.AgentPool], names[""])
+		err := errors.Join(action.Taint{Node: node, Driver: driver, Operation: string(v1alpha1.OperationRemoval)}.Do(ctx, c.Cluster),
+			c.mark(ctx, node.Name, string(v1alpha1.OperationRemoval)))
+		if err != nil || node.Spec.Maintenance != nil {
+			return err
+		}
+		m := v1alpha1.Maintenance{Operation: v1alpha1.OperationRemoval, Reason: uninstalling}
+		return action.Enter{Node: node, Maintenance: m, Now: time.Now()}.Do(ctx, c.Cluster)
+	})
+}
+
+// reopen is the inverse of close. What is out of service for something else is the installer's to go on with.
+func (c *cleaner) reopen(ctx context.Context) error {
+	return c.eachNode(ctx, func(node *v1alpha1.GPUNode) error {
+		if m := node.Spec.Maintenance; m != nil && m.Operation != v1alpha1.OperationRemoval {
+			return nil
+		}
+		if err := (action.Leave{Node: node}).Do(ctx, c.Cluster); err != nil {
+			return err
+		}
+		return errors.Join(action.Untaint{Node: node.Name}.Do(ctx, c.Cluster), c.mark(ctx, node.Name, ""))
+	})
+}
+
+// eachNode does something with every GPUNode as it is now, again when somebody else writes first. One that fails does not keep others from it.
+func (c *cleaner) eachNode(ctx context.Context, do func(*v1alpha1.GPUNode) error) error {
+	nodes := &v1alpha1.GPUNodeList{}
+	if err := c.Client.List(ctx, nodes); err != nil {
+		return fmt.Errorf("list GPUNodes: %w", err)
+	}
+	var failed error
+	for _, listed := range nodes.Items {
+		failed = errors.Join(failed, retryConflict(func() error {
+			node := &v1alpha1.GPUNode{}
+			if err := c.Client.Get(ctx, types.NamespacedName{Name: listed.Name}, node); err != nil {
+				return client.IgnoreNotFound(err)
+			}
+			return do(node)
+		}))
+	}
+	return failed
+}
+
+// mark writes the label of a Node that tells the scheduler that its GPUs are out of service; empty removes it.
+func (c *cleaner) mark(ctx context.Context, name, operation string) error {
+	node := &corev1.Node{}
+	if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	if operation != "" && node.Labels[v1alpha1.LabelMaintenance] != "" {
+		return nil
+	}
+	return action.Label{Node: node, Labels: map[string]string{v1alpha1.LabelMaintenance: operation}}.Do(ctx, c.Cluster)
+}
+
+// agentDrivers are the names of the DRA drivers of agents by pool; that of the empty pool is for all others.
+func (c *cleaner) agentDrivers(ctx context.Context) (map[string]string, error) {
+	names := map[string]string{"": v1alpha1.DriverName}
+	policies := &v1alpha1.ClusterPolicyList{}
+	if err := c.Client.List(ctx, policies); err != nil {
+		return nil, fmt.Errorf("list ClusterPolicies: %w", err)
+	}
+	for _, policy := range policies.Items {
+		if config := policy.Spec.NodeAgent.Config; config != nil {
+			names[""] = cmp.Or(config.DriverName, v1alpha1.DriverName)
+		}
+		for _, pool := range policy.Spec.NodeAgent.Pools {
+			names[pool.Name] = v1alpha1.DriverName
+			if pool.Config != nil {
+				names[pool.Name] = cmp.Or(pool.Config.DriverName, v1alpha1.DriverName)
+			}
+		}
+	}
+	return names, nil
+}
+
+// undo puts everything back into service after a removal that did not come as far as the agents. It works although ctx has ended.
+func (c *cleaner) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	if err := errors.Join(c.reopen(ctx), c.startInstaller(ctx)); err != nil {
+		return fmt.Errorf("put everything back into service: %w; run it again: it goes on from here", err)
+	}
+	c.out.Printf("everything is back in service: nothing but monitors was removed, and the installer makes them again\n")
+	return nil
+}
+
+// silent are the nodes of which nothing can be heard: gone, or not Ready. Nobody waits for them; each is named once.
+func (c *cleaner) silent(ctx context.Context) (func(node string) bool, error) {
+	nodes := &corev1.NodeList{}
+	if err := c.Client.List(ctx, nodes); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	heard := map[string]bool{}
+	for _, node := range nodes.Items {
+		heard[node.Name] = slices.ContainsFunc(node.Status.Conditions, func(is corev1.NodeCondition) bool {
+			return is.Type == corev1.NodeReady && is.Status == corev1.ConditionTrue
+		})
+	}
+	return func(name string) bool {
+		if name == "" || heard[name] {
+			return false
+		}
+		if !c.named[name] {
+			c.named[name] = true
+			c.out.Printf("  node %s is not Ready: it is not waited for, what runs there ends when it is back\n", name)
+		}
+		return true
+	}, nil
+}

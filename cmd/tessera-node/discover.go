@@ -1,0 +1,40 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/tessera-gpu/tessera/installer/discovery"
+)
+
+// discoverCommand returns the discovery of a node. It needs rights to read Nodes, to read and create GPUNodes, and to patch their status.
+func discoverCommand(c *config) *cobra.Command {
+	f, at := &hostFlags{}, discovery.Host{}
+	command := &cobra.Command{
+		Use:   "discover",
+		Short: "Tell the cluster what this node is, GPUs and driver or not, and keep it told",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if c.node == "" {
+				return errors.New("--node-name or $NODE_NAME must name the node")
+			}
+			access, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
+			if err != nil {
+				return fmt.Errorf("find the API server: %w", err)
+			}
+			access.UserAgent = discovery.Manager
+			nodes, gpuNodes, err := discovery.Connect(access)
+			if err != nil {
+				return err
+			}
+			at.Roots = f.roots
+			return discovery.New(c.node, at, nodes, gpuNodes).Run(cmd.Context())
+		},
+	}
+	f.addRoots(command.Flags())
+	addRuntime(command.Flags(), &at.ContainerdConfig, &at.CDI)
+	return command
+}

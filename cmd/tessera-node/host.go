@@ -1,0 +1,189 @@
+package main
+
+import (
+	"errors"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/host/migmode"
+	"github.com/tessera-gpu/tessera/installer/host/preflight"
+	"github.com/tessera-gpu/tessera/installer/host/survey"
+	"github.com/tessera-gpu/tessera/installer/host/toolkit"
+	"github.com/tessera-gpu/tessera/installer/host/unload"
+)
+
+// hostFlags are what all verbs of `tessera-node host` and the discovery have in common.
+type hostFlags struct {
+	roots host.Roots
+	// terminationLog is the file of the container's termination message.
+	terminationLog string
+}
+
+func (f *hostFlags) addRoots(flags *pflag.FlagSet) {
+	f.roots = host.Roots{Host: "/", Proc: "/proc", Sys: "/sys", Dev: "/", Driver: "/run/nvidia/driver"}
+	flags.StringVar(&f.roots.Host, "host-root", f.roots.Host, "where the host's root is seen")
+	flags.StringVar(&f.roots.Proc, "proc-root", f.roots.Proc, "where the host's procfs is seen")
+	flags.StringVar(&f.roots.Sys, "sys-root", f.roots.Sys, "where the host's sysfs is seen, with efivarfs in it")
+	flags.StringVar(&f.roots.Dev, "dev-root", f.roots.Dev, "folder whose dev holds the device nodes")
+	flags.StringVar(&f.roots.Driver, "driver-root", f.roots.Driver, "path on the host where a driver container shows its root")
+}
+
+// finish reports how a verb ended. A verb that did not succeed is an error, so that kubelet sees one; it has been told already.
+func (f *hostFlags) finish(cmd *cobra.Command, result host.Result) error {
+	if err := result.Report(cmd.OutOrStdout(), f.terminationLog); err != nil {
+		return err
+	}
+	if !result.Done {
+		return errors.New(result.Verb + ": " + result.Reason + ": " + result.Message)
+	}
+	return nil
+}
+
+// hostCommand returns the work on a host. Each verb prints a host.Result and repeats it in the termination message.
+func hostCommand() *cobra.Command {
+	f := &hostFlags{}
+	c := &cobra.Command{
+		Use:   "host",
+		Short: "Work on the host for the installer: a verb each, which prints how it ended as JSON",
+		Args:  cobra.NoArgs,
+	}
+	f.addRoots(c.PersistentFlags())
+	c.PersistentFlags().StringVar(&f.terminationLog, "termination-log", "/dev/termination-log",
+		"file of the container's termination message; empty: none")
+	c.AddCommand(preflightCommand(f), unloadCommand(f), toolkitCommand(f), migModeCommand(f))
+	return c
+}
+
+func preflightCommand(f *hostFlags) *cobra.Command {
+	want, scratch, modules := preflight.Want{}, "/", string(preflight.Compiled)
+	c := &cobra.Command{
+		Use:   "preflight",
+		Short: "Say what would keep a driver from being installed; changes nothing",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			want.Modules = preflight.Modules(modules)
+			if err := want.Modules.Validate(); err != nil {
+				return err
+			}
+			seen, err := preflight.Look(f.roots, scratch)
+			if err != nil {
+				return f.finish(cmd, host.Outcome(preflight.Verb, false, "", err))
+			}
+			return f.finish(cmd, preflight.Result(want, seen))
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&want.Kernel, "kernel", "", "release of the kernel that the driver was chosen for; empty: any")
+	flags.StringVar(&want.OS, "os", "", "operating system that the driver was chosen for, as discovery names it; empty: any")
+	flags.StringVar(&modules, "modules", modules, "where the kernel modules come from: precompiled, compiled or compiled-with-host-headers")
+	flags.Uint64Var(&want.MinFree, "min-free", 1<<30, "bytes that the driver's files need")
+	flags.StringVar(&scratch, "scratch", scratch, "folder on the file system that takes the driver's files")
+	return c
+}
+
+func unloadCommand(f *hostFlags) *cobra.Command {
+	config, simulated := unload.Config{Mounts: unload.MountTable{File: "/proc/self/mountinfo"}}, ""
+	c := &cobra.Command{
+		Use:   "unload",
+		Short: "Take the modules and the root of a former driver container off the host, unless somebody uses them",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config.Roots = f.roots
+			if config.Processes == "" {
+				config.Processes = filepath.Join(f.roots.Host, "proc")
+			}
+			config.Kernel = unload.Linux{Roots: f.roots}
+			if simulated != "" {
+				config.Kernel = unload.Simulated{Roots: f.roots, Program: simulated}
+			}
+			return f.finish(cmd, config.Run(cmd.Context()))
+		},
+	}
+	flags := c.Flags()
+	flags.StringVar(&config.Digest, "digest", "", "digest of the driver that comes next: one that is loaded already stays; empty: none stays")
+	flags.StringVar(&config.StateFile, "state-file", "/run/nvidia/nvidia-driver.state", "path on the host of the file in which a driver container keeps its digest")
+	flags.StringVar(&config.Processes, "processes", "", "procfs with the host's programs; empty: proc below the host's root")
+	addSimulated(flags, &simulated)
+	return c
+}
+
+func toolkitCommand(f *hostFlags) *cobra.Command {
+	var (
+		config               toolkit.Config
+		service              toolkit.Service
+		restart              string
+		watch, remove, check bool
+	)
+	c := &cobra.Command{
+		Use:   "toolkit",
+		Short: "Have the container runtime read CDI specs, where it does not by itself: containerd 1.7",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config.Roots, service.Roots, service.Command = f.roots, f.roots, strings.Fields(restart)
+			config.Runtime = service
+			switch {
+			case remove:
+				return f.finish(cmd, config.Remove())
+			case check:
+				return f.finish(cmd, config.Check(cmd.Context()))
+			case !watch:
+				result, _ := config.Once(cmd.Context())
+				return f.finish(cmd, result)
+			}
+			result, err := config.Watch(cmd.Context(), func(r host.Result) {
+				if err := r.Report(cmd.OutOrStdout(), ""); err != nil {
+					klog.FromContext(cmd.Context()).Error(err, "Cannot print the result")
+				}
+			})
+			if err != nil {
+				return err
+			}
+			return f.finish(cmd, result)
+		},
+	}
+	flags := c.Flags()
+	addRuntime(flags, &config.Main, &config.CDI)
+	flags.StringVar(&service.Socket, "runtime-endpoint", "", "path on the host of the container runtime's socket; empty: the first that is known and there")
+	flags.StringVar(&restart, "restart", "systemctl restart containerd", "command that restarts the runtime, run in the host's root; it ends when the runtime is up")
+	flags.BoolVar(&watch, "watch", false, "stay, and repair the configuration when somebody overwrites it")
+	flags.BoolVar(&remove, "remove", false, "take away what this verb has written; the runtime takes notice at its next start")
+	flags.BoolVar(&check, "check", false, "only ask the runtime whether it reads CDI specs as it runs")
+	c.MarkFlagsMutuallyExclusive("watch", "remove", "check")
+	return c
+}
+
+func migModeCommand(f *hostFlags) *cobra.Command {
+	var mode string
+	c := &cobra.Command{
+		Use:   "mig-mode",
+		Short: "Enable or disable MIG on all GPUs of the node that have it, with a reset where that is needed",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			tool, err := survey.SMI(f.roots)
+			if err != nil {
+				return f.finish(cmd, host.Outcome(migmode.Verb, false, "",
+					&host.Failure{Reason: migmode.NoDriver, Message: "there is no driver on the node", Cause: err}))
+			}
+			return f.finish(cmd, migmode.Run(cmd.Context(), migmode.SMI{Tool: tool}, migmode.Mode(mode)))
+		},
+	}
+	c.Flags().StringVar(&mode, "mode", "", "Enabled or Disabled")
+	return c
+}
+
+// addSimulated adds the flag for simulated hardware, whose kernel modules the real kernel does not know.
+func addSimulated(flags *pflag.FlagSet, program *string) {
+	flags.StringVar(program, "simulated", "", "for simulated hardware only: program that removes modules in the kernel's place, run as <program> rmmod <module>")
+}
+
+// addRuntime adds the flags about the container runtime. The folder of CDI specs is a persistent flag of the agent, too; here it is the
+// path on the host.
+func addRuntime(flags *pflag.FlagSet, containerdConfig, cdi *string) {
+	flags.StringVar(containerdConfig, "containerd-config", "/etc/containerd/config.toml", "path on the host of containerd's configuration")
+	flags.StringVar(cdi, "cdi-dir", "/var/run/cdi", "path on the host of the folder of CDI specs that the runtime is to read")
+}

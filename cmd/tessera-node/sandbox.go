@@ -1,0 +1,77 @@
+package main
+
+import (
+	"context"
+
+	"github.com/tessera-gpu/tessera/dra-driver/health"
+	"github.com/tessera-gpu/tessera/dra-driver/inventory"
+	"github.com/tessera-gpu/tessera/dra-driver/nvml"
+	"github.com/tessera-gpu/tessera/dra-driver/pci"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/telemetry"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/vfio"
+)
+
+// hardware are the GPUs of the node, through their driver or, where they are for virtual machines, as the PCI bus shows them.
+type hardware interface {
+	inventory.Hardware
+	health.Hardware
+	prepare.Instances
+	prepare.Modes
+	telemetry.Hardware
+	connection
+	Close()
+}
+
+func (c config) hardware() hardware {
+	if !c.Sandbox() {
+		return nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})
+	}
+	return pci.New(c.Roots.Sys, func(address string) (string, error) {
+		group, err := vfio.Find(vfio.Folder(c.Roots.Sys), address)
+		return group.ID, err
+	})
+}
+
+// passthrough returns who binds GPUs for virtual machines; nil where they are not for those.
+func (c config) passthrough(node prepare.Inventory) prepare.Passthrough {
+	if !c.Sandbox() {
+		return nil
+	}
+	dev := c.Roots.Dev
+	if dev == "" {
+		dev = c.Roots.Host
+	}
+	return passthrough{vfio.New(vfio.Folder(c.Roots.Sys), vfio.Dev(dev), vfio.Modprobe(c.Roots.Host)), node}
+}
+
+// metadata returns the folder of CDI specs where containers are told of their GPUs; empty where those have a driver to ask.
+func (c config) metadata() string {
+	if !c.Sandbox() {
+		return ""
+	}
+	return c.cdi
+}
+
+// passthrough fits the binder, which knows addresses, to the port, which knows names.
+type passthrough struct {
+	binder *vfio.Binder
+	node   prepare.Inventory
+}
+
+func (p passthrough) Bind(ctx context.Context, gpuName string) (string, error) {
+	g, err := p.node.Node().Find(gpuName)
+	if err != nil {
+		return "", err
+	}
+	group, err := p.binder.Bind(ctx, g.PCI)
+	return group.ID, err
+}
+
+func (p passthrough) Unbind(ctx context.Context, gpuName string) error {
+	g, err := p.node.Node().Find(gpuName)
+	if err != nil {
+		return err
+	}
+	return p.binder.Unbind(ctx, g.PCI)
+}

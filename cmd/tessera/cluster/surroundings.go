@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// ListNodes returns the nodes.
+func (c *Cluster) ListNodes(ctx context.Context) ([]corev1.Node, error) {
+	list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, Explain("list the nodes", err)
+	}
+	return list.Items, nil
+}
+
+// ListRules returns the DeviceTaintRules; none where the API server does not serve them.
+func (c *Cluster) ListRules(ctx context.Context) ([]resourceapi.DeviceTaintRule, error) {
+	list, err := c.Client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, Explain("list the DeviceTaintRules", err)
+	}
+	return list.Items, nil
+}
+
+// ListLeases returns the leases in Tessera's namespace: who leads there.
+func (c *Cluster) ListLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
+	list, err := c.Client.CoordinationV1().Leases(SystemNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, Explain("list the leases"+in(SystemNamespace), err)
+	}
+	return list.Items, nil
+}
+
+// ListGPUNodes returns the GPUNodes; none where the installer is not installed.
+func (c *Cluster) ListGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {
+	var list v1alpha1.GPUNodeList
+	err := c.listOwn(ctx, "gpunodes", &list)
+	return list.Items, err
+}
+
+// ListPolicies returns the ClusterPolicies, of which one is in force; none where the installer is not installed.
+func (c *Cluster) ListPolicies(ctx context.Context) ([]v1alpha1.ClusterPolicy, error) {
+	var list v1alpha1.ClusterPolicyList
+	err := c.listOwn(ctx, "clusterpolicies", &list)
+	return list.Items, err
+}
+
+// listOwn reads all objects of a kind of Tessera's, which the cluster need not know.
+func (c *Cluster) listOwn(ctx context.Context, resource string, into any) error {
+	if c.Dynamic == nil {
+		return nil
+	}
+	found, err := c.Dynamic.Resource(v1alpha1.GroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return Explain("list the "+resource, err)
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), into); err != nil {
+		return fmt.Errorf("read the %s: %w", resource, err)
+	}
+	return nil
+}

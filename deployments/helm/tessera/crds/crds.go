@@ -1,0 +1,40 @@
+// Package crds holds the CustomResourceDefinitions of the group tessera.dev: the files that the chart installs, for the programs that
+// apply, compare or document them.
+package crds
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// HashAnnotation carries the SHA-256 of a CRD's spec as it was released, in hexadecimal digits. A CRD in a cluster with another value than
+// Load returns is not of this release.
+const HashAnnotation = "tessera.dev/schema-hash"
+
+//go:embed *.yaml
+var files embed.FS
+
+// Load returns the CustomResourceDefinitions of this release, ordered by name. Each caller gets copies of its own.
+func Load() ([]*apiextensions.CustomResourceDefinition, error) {
+	entries, err := files.ReadDir(".")
+	if err != nil {
+		return nil, fmt.Errorf("read the CRDs of this release: %w", err)
+	}
+	var list []*apiextensions.CustomResourceDefinition
+	for _, entry := range entries {
+		text, err := files.ReadFile(entry.Name())
+		if err != nil {
+			return nil, fmt.Errorf("read the CRDs of this release: %w", err)
+		}
+		crd := &apiextensions.CustomResourceDefinition{}
+		if err := yaml.UnmarshalStrict(text, crd); err != nil {
+			return nil, fmt.Errorf("read the CRD %s of this release: %w", strings.TrimSuffix(entry.Name(), ".yaml"), err)
+		}
+		list = append(list, crd)
+	}
+	return list, nil
+}

@@ -1,0 +1,163 @@
+package nvml
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+)
+
+// A reset needs that nobody has the GPU open: it works apart only, even while somebody listens.
+func TestApart(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	e := listen(t, s, dir)
+	reset := func(ctx context.Context) error {
+		output, err := exec.CommandContext(ctx, fakegpu.SMI(dir), "-r", "-i", "1").CombinedOutput()
+		if err != nil {
+			return errors.New(string(output))
+		}
+		return nil
+	}
+	must(t, fakegpu.RequireReset(dir, 1))
+	if err := reset(t.Context()); err == nil || !strings.Contains(err.Error(), "In use by another client") {
+		t.Errorf("a reset beside the session: %v", err)
+	}
+	waiting := make(chan error, 1)
+	err := s.Apart(t.Context(), func(ctx context.Context) error {
+		go func() {
+			_, err := s.Mode(ctx, gputest.Node(t, "h100x2").GPUs[0].Name())
+			waiting <- err
+		}()
+		return reset(ctx)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-waiting; err != nil {
+		t.Errorf("a call meanwhile: %v", err)
+	}
+	e.hears(1)
+	if got := check(t, s, gputest.Node(t, "h100x2").GPUs[1].Name()); got.UUID == "" {
+		t.Errorf("after the reset: %+v", got)
+	}
+}
+
+func TestApartWithTrouble(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	name := gputest.Node(t, "h100x2").GPUs[0].Name()
+	refused := errors.New("refused")
+	ctx, cancel := context.WithCancel(t.Context())
+	err := s.Apart(ctx, func(context.Context) error {
+		cancel()
+		return refused
+	})
+	if !errors.Is(err, refused) || errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("got %v, want %v", err, refused)
+	}
+	check(t, s, name) // there is a connection again
+
+	never := func(context.Context) error {
+		t.Error("was run")
+		return nil
+	}
+	if err := s.Apart(ctx, never); !errors.Is(err, context.Canceled) {
+		t.Errorf("no time: %v", err)
+	}
+	err = s.Apart(t.Context(), func(context.Context) error { return errors.Join(refused, fakegpu.RemoveDriver(dir)) })
+	if !errors.Is(err, refused) || !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("the driver goes meanwhile: %v", err)
+	}
+	if err := s.Apart(t.Context(), never); !errors.Is(err, gpu.ErrNoDriver) {
+		t.Errorf("without a driver: %v", err)
+	}
+	must(t, fakegpu.RestoreDriver(dir))
+	must(t, s.Reopen(t.Context()))
+	check(t, s, name)
+}
+
+// A call that hangs in the driver keeps neither the other calls nor who wants to be apart, and they overlap for as long as they like.
+func TestApartBesideOneThatHangs(t *testing.T) {
+	s, _ := open(t, "h100x2")
+	name := gputest.Node(t, "h100x2").GPUs[0].Name()
+	must(t, s.enter(t.Context())) // hangs
+	for what, change := range map[string]func(context.Context) error{
+		"Apart": func(ctx context.Context) error {
+			return s.Apart(ctx, func(context.Context) error {
+				t.Error("was run")
+				return nil
+			})
+		},
+		"Reopen": s.Reopen,
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if err := change(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does not return") {
+			t.Errorf("%s: %v", what, err)
+		}
+		cancel()
+		check(t, s, name)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waits := make(chan error, 1)
+	go func() { waits <- s.Apart(ctx, func(context.Context) error { return nil }) }()
+	for s.wanted.Load() == 0 {
+		runtime.Gosched()
+	}
+	check(t, s, name) // after it has waited for a while
+	cancel()
+	if err := <-waits; !errors.Is(err, context.Canceled) {
+		t.Errorf("without an end: %v", err)
+	}
+	s.mu.RUnlock()
+
+	// Calls that follow each other closely leave a turn to it.
+	busy, stop := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for range 4 {
+		calls.Go(func() {
+			for s.enter(busy) == nil {
+				rest(busy, time.Millisecond)
+				s.mu.RUnlock()
+			}
+		})
+	}
+	limited, done := context.WithTimeout(t.Context(), patience)
+	defer done()
+	if err := s.Apart(limited, func(context.Context) error { return nil }); err != nil {
+		t.Errorf("beside many calls: %v", err)
+	}
+	stop()
+	calls.Wait()
+}
+
+func TestUsers(t *testing.T) {
+	s, dir := open(t, "h100x2")
+	gpus := gputest.Node(t, "h100x2").GPUs
+	must(t, s.SetMode(t.Context(), gpus[1].Name(), gpu.ModeEnabled))
+	mig := carve(t, s, gpus[1].Name(), gpu.Placement{Profile: 19, Start: 2, Size: 1})
+	for pid, at := range map[uint32]fakegpu.Place{31: fakegpu.On(0), 12: fakegpu.On(0), 77: {GPU: 1, Instance: mig.GI, Compute: mig.CI}} {
+		must(t, fakegpu.StartProcess(dir, at, pid, 1<<20))
+	}
+	for index, want := range [][]int{{12, 31}, {77}} {
+		got, err := s.Users(t.Context(), gpus[index].Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("GPU %d (-want +got):\n%s", index, diff)
+		}
+	}
+	must(t, fakegpu.Lose(dir, 0))
+	if _, err := s.Users(t.Context(), gpus[0].Name()); !errors.Is(err, gpu.ErrLost) {
+		t.Errorf("of a lost GPU: %v", err)
+	}
+}

@@ -1,0 +1,93 @@
+package nvml
+
+import (
+	"fmt"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// remapsRows is the compute capability from which on rows of memory are remapped; before, pages are retired.
+const remapsRows = 8
+
+// rows asks what the next reset would do to the memory.
+func (f *facts) rows(a *answers) []gpu.Condition {
+	if f.gpu.ComputeMajor < remapsRows {
+		pending, has := askIfMeasured(a, "nvmlDeviceGetRetiredPagesPendingStatus", f.handle.GetRetiredPagesPendingStatus)
+		if !has {
+			return nil
+		}
+		return []gpu.Condition{{Signal: gpu.SignalRetirePending, Present: pending == nvml.FEATURE_ENABLED}}
+	}
+	type state struct{ pending, failed bool }
+	now, has := askIfMeasured(a, "nvmlDeviceGetRemappedRows", func() (state, nvml.Return) {
+		_, _, pending, failed, code := f.handle.GetRemappedRows()
+		return state{pending, failed}, code
+	})
+	if !has {
+		// Its header says that it does not answer while there are MIG devices.
+		now, has = askIfMeasured(a, "nvmlDeviceGetFieldValues", func() (state, nvml.Return) {
+			fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_REMAPPED_PENDING}, {FieldId: nvml.FI_DEV_REMAPPED_FAILURE}}
+			code := f.handle.GetFieldValues(fields)
+			for _, field := range fields {
+				if code == nvml.SUCCESS {
+					code = nvml.Return(field.NvmlReturn)
+				}
+			}
+			pending, _ := numberIn(fields[0])
+			failed, _ := numberIn(fields[1])
+			return state{pending != 0, failed != 0}, code
+		})
+	}
+	if !has {
+		return nil
+	}
+	return []gpu.Condition{{Signal: gpu.SignalRemapPending, Present: now.pending}, {Signal: gpu.SignalRemapFailed, Present: now.failed}}
+}
+
+// linksUp counts the NVLinks that are up, of a GPU that has any.
+func (f *facts) linksUp(a *answers) []gpu.Condition {
+	if len(f.ports) == 0 {
+		return nil
+	}
+	up := len(f.up(a))
+	return []gpu.Condition{{Signal: gpu.SignalNVLink, Links: up, Detail: fmt.Sprintf("%d NVLinks are up", up)}}
+}
+
+// fabric asks how the GPU does in its NVLink fabric. What the driver says of how the fabric is configured does not count: a machine
+// without a partition or a chassis of its own is not a sick GPU.
+func (f *facts) fabric(a *answers) []gpu.Condition {
+	info, has := askIfMeasured(a, "nvmlDeviceGetGpuFabricInfoV", f.handle.GetGpuFabricInfoV().V2)
+	if !has || info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
+		return nil
+	}
+	detail := fabricTrouble(info)
+	return []gpu.Condition{{Signal: gpu.SignalFabric, Present: detail != "", Detail: detail}}
+}
+
+// fabricTrouble says what is wrong with the fabric; empty when nothing is.
+func fabricTrouble(info nvml.GpuFabricInfo_v2) string {
+	switch {
+	case info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED:
+		return "the GPU has not begun to join it"
+	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
+		return "the GPU has not joined it yet"
+	case nvml.Return(info.Status) != nvml.SUCCESS:
+		return fmt.Sprintf("the GPU could not join it: %v", failure("its status", nvml.Return(info.Status)))
+	}
+	for _, sign := range []struct {
+		shift, width, is uint32
+		means            string
+	}{
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_UNHEALTHY, nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE, "a route is not healthy"},
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ROUTE_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_TRUE, "a route is being recovered"},
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_ACCESS_TIMEOUT_RECOVERY, nvml.GPU_FABRIC_HEALTH_MASK_ACCESS_TIMEOUT_RECOVERY_TRUE, "an access that timed out is being recovered"},
+		{nvml.GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_WIDTH_DEGRADED_BW, nvml.GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_TRUE, "its bandwidth is degraded"},
+	} {
+		if info.HealthMask>>sign.shift&sign.width == sign.is {
+			return sign.means
+		}
+	}
+	return ""
+}

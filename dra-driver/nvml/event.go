@@ -1,0 +1,62 @@
+package nvml
+
+import (
+	"context"
+	"time"
+
+	"github.com/NVIDIA/go-nvml/pkg/nvml"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// wholeGPU is the GPU instance of an event that concerns no instance (nvmlEventData_t).
+const wholeGPU = 0xFFFFFFFF
+
+// event turns NVML's event into the model's; false when it is none or nobody can say of which GPU it is.
+func (n *node) event(ctx context.Context, data nvml.EventData) (gpu.Event, bool) {
+	if data.EventType != nvml.EventTypeXidCriticalError {
+		return gpu.Event{}, false
+	}
+	of := n.owner(data.Device)
+	if of == nil {
+		klog.FromContext(ctx).Info("XID of a GPU that is not known", "xid", data.EventData)
+		return gpu.Event{}, false
+	}
+	e := gpu.Event{GPU: of.name, XID: int(data.EventData), At: time.Now()}
+	if data.GpuInstanceId != wholeGPU {
+		e.Placement = of.placement(int(data.GpuInstanceId))
+	}
+	return e, true
+}
+
+// owner returns the GPU with the handle. NVML has one handle per GPU; where a driver gives another, the UUID tells.
+func (n *node) owner(handle nvml.Device) *facts {
+	uuid := ""
+	for _, byUUID := range []bool{false, true} {
+		if byUUID {
+			uuid, _ = handle.GetUUID()
+		}
+		for _, d := range n.devices {
+			known := d.facts.Load()
+			if known != nil && (known.handle == handle || byUUID && known.gpu.UUID == uuid) {
+				return known
+			}
+		}
+	}
+	return nil
+}
+
+// placement returns that of a GPU instance; none when MIG is off or the instance is gone.
+func (f *facts) placement(gi int) gpu.Placement {
+	var a answers
+	handle := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(gi) })
+	if a.err != nil {
+		return gpu.Placement{}
+	}
+	info := ask(&a, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+	if a.err != nil {
+		return gpu.Placement{}
+	}
+	return gpu.Placement{Profile: int(info.ProfileId), Start: int(info.Placement.Start), Size: int(info.Placement.Size)}
+}

@@ -1,0 +1,93 @@
+package smi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// persistLimit is how long it may take to switch persistence mode on again, for which there is time also when the reset took all.
+const persistLimit = 30 * time.Second
+
+// Reset resets GPUs together (nvidia-smi --gpu-reset), by their PCI addresses as gpu.GPU.PCI has them: a GPU that does not answer has no
+// UUID and no number, but always an address. It needs the rights of root and that nobody has one of the GPUs open: no program, no
+// monitoring, and not the caller.
+//
+// Persistence mode has a GPU open, too: where it is on, it is switched off for the reset and on again after it, whatever became of it.
+//
+// A reset ends all MIG devices and applies what is pending. Errors carry what the program said. They wrap gpu.ErrBusy when a GPU is in
+// use, gpu.ErrUnsupported when one cannot be reset, gpu.ErrLost when one does not answer even for that and gpu.ErrNoDriver when there is
+// no driver. After an error, or when ctx ends, some of the GPUs may have been reset; nvidia-smi may even be at it still, when it hangs in the
+// driver and cannot be killed.
+func (t *Tool) Reset(ctx context.Context, addresses []string) error {
+	if err := t.reset(ctx, addresses); err != nil {
+		return fmt.Errorf("reset %s: %w", strings.Join(addresses, ", "), err)
+	}
+	return nil
+}
+
+func (t *Tool) reset(ctx context.Context, addresses []string) error {
+	if len(addresses) == 0 {
+		return errors.New("no GPU is named")
+	}
+	program, err := t.program(ctx)
+	if err != nil {
+		return err
+	}
+	persistent, err := program.release(ctx, busIDs(addresses))
+	if err == nil {
+		err = program.resetOnly(ctx, busIDs(addresses))
+	}
+	if len(persistent) > 0 {
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistLimit)
+		_, again := program.run(limited, "-pm", "1", "-i", strings.Join(persistent, ","))
+		cancel()
+		err = errors.Join(err, again)
+	}
+	return err
+}
+
+// release switches persistence mode off and returns the GPUs that had it on. One that does not answer is left to the reset.
+func (p Program) release(ctx context.Context, gpus []string) ([]string, error) {
+	var persistent []string
+	for _, id := range gpus {
+		mode, err := p.run(ctx, "-i", id, "--query-gpu=persistence_mode", "--format=csv,noheader")
+		if err != nil && ctx.Err() != nil {
+			return persistent, err
+		}
+		if err != nil || strings.TrimSpace(mode) != "Enabled" {
+			continue
+		}
+		persistent = append(persistent, id)
+		if _, err := p.run(ctx, "-pm", "0", "-i", id); err != nil {
+			return persistent, err
+		}
+	}
+	return persistent, nil
+}
+
+func (p Program) resetOnly(ctx context.Context, gpus []string) error {
+	said, err := p.run(ctx, "--gpu-reset", "-i", strings.Join(gpus, ","))
+	if err != nil && strings.Contains(err.Error(), "No devices were found") {
+		return fmt.Errorf("%w: %w", err, gpu.ErrLost)
+	}
+	if err == nil && strings.Contains(said, "could not be reset") {
+		return fmt.Errorf("%s: %s", p.Path, strings.Join(strings.Fields(said), " "))
+	}
+	return err
+}
+
+// busIDs returns the addresses as nvidia-smi writes them: 0000:3b:00.0 is 00000000:3B:00.0.
+func busIDs(addresses []string) []string {
+	ids := slices.Clone(addresses)
+	for i, address := range ids {
+		domain, rest, _ := strings.Cut(address, ":")
+		ids[i] = strings.ToUpper(strings.Repeat("0", max(0, 8-len(domain))) + domain + ":" + rest)
+	}
+	return ids
+}

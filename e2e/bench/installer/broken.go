@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// breakPeriod is how often the broken node's driver starts and fails again, as kubelet's back-off has it at first.
+const breakPeriod = 5 * time.Second
+
+// breakNode makes the driver's pod on the node not ready, and its container restart over and over, until it is stopped.
+func (s *stage) breakNode(ctx context.Context, node string) (stop func(), err error) {
+	pods, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=tessera-driver", FieldSelector: "spec.nodeName=" + node,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(pods.Items) != 1 {
+		return nil, fmt.Errorf("break %s: %d driver pods there", node, len(pods.Items))
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for restarts := int32(1); sleep(ctx, breakPeriod) == nil; restarts++ {
+			s.players.note(s.crash(ctx, pods.Items[0].Name, restarts))
+		}
+	}()
+	return func() { cancel(); <-done }, nil
+}
+
+// crash writes into the pod's status that its containers ended once more.
+func (s *stage) crash(ctx context.Context, name string, restarts int32) error {
+	pod, err := s.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodReady || c.Type == corev1.ContainersReady {
+			c.Status = corev1.ConditionFalse
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		c := &pod.Status.ContainerStatuses[i]
+		c.Ready, c.RestartCount = false, restarts
+		c.State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off restarting failed container"}}
+		c.LastTerminationState = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}}
+	}
+	_, err = s.Client.CoreV1().Pods(namespace).UpdateStatus(ctx, pod, metav1.UpdateOptions{})
+	return err
+}
+
+// percentiles are upper bounds in seconds, from a histogram of so many reconciles.
+type percentiles struct {
+	median, p99 float64
+	count       int
+}
+
+// reconciles reads how long the reconciles of a controller took.
+func reconciles(ctx context.Context, controller string) (percentiles, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
+	if err != nil {
+		return percentiles{}, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return percentiles{}, fmt.Errorf("read the installer's metrics: %w", err)
+	}
+	defer response.Body.Close() //nolint:errcheck // it was only read
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(response.Body)
+	if err != nil {
+		return percentiles{}, fmt.Errorf("read the installer's metrics: %w", err)
+	}
+	for _, metric := range families["controller_runtime_reconcile_time_seconds"].GetMetric() {
+		mine := slices.ContainsFunc(metric.GetLabel(), func(l *dto.LabelPair) bool { return l.GetName() == "controller" && l.GetValue() == controller })
+		if mine {
+			return quantiles(metric.GetHistogram()), nil
+		}
+	}
+	return percentiles{}, fmt.Errorf("the installer's metrics tell nothing of the reconciles of %s", controller)
+}
+
+// quantiles are the bounds of the buckets in which they lie.
+func quantiles(h *dto.Histogram) (p percentiles) {
+	p.count = int(h.GetSampleCount()) //nolint:gosec // reconciles of minutes
+	for _, bucket := range h.GetBucket() {
+		share := float64(bucket.GetCumulativeCount()) / float64(h.GetSampleCount())
+		if p.median == 0 && share >= .5 {
+			p.median = bucket.GetUpperBound()
+		}
+		if p.p99 == 0 && share >= .99 {
+			p.p99 = bucket.GetUpperBound()
+		}
+	}
+	return p
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
+)
+
+// published are the slices of a T4 as its node publishes it with the faults.
+func published(t *testing.T, faults ...gpu.Fault) []*resourceapi.ResourceSlice {
+	t.Helper()
+	node := gputest.Node(t, "t4x1")
+	node.Name, node.GPUs[0].Faults = "node1", faults
+	pool, err := wire.Encode(node, wire.Options{Driver: v1alpha1.DriverName, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.Monitor}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []*resourceapi.ResourceSlice
+	for i, content := range pool.Slices {
+		list = append(list, &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(i)}, Spec: resourceapi.ResourceSliceSpec{
+			Driver: v1alpha1.DriverName, NodeName: &node.Name, Pool: resourceapi.ResourcePool{Name: pool.Name, ResourceSliceCount: int64(len(pool.Slices))},
+			SharedCounters: content.SharedCounters, Devices: content.Devices,
+		}})
+	}
+	return list
+}
+
+// TestSickbed tells a whole story, with things in it that are none of it.
+func TestSickbed(t *testing.T) {
+	now := time.Unix(0, 0)
+	var text strings.Builder
+	name := gputest.Node(t, "t4x1").GPUs[0].Name()
+	s := &sickbed{out: &text, now: func() time.Time { return now }, node: "node1", gpu: name, app: "patient", pod: "one", claim: "gpu-one", known: []string{"old"}}
+	s.begin()
+	fault := gpu.Fault{GPU: name, Signal: gpu.SignalXID, XID: 95, Severity: gpu.Fatal, Remedy: gpu.Reset}
+	message := "XID 95"
+	pod := func(uid, label string, phase corev1.PodPhase) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "patient-" + uid, Labels: map[string]string{"app": label}}, Spec: corev1.PodSpec{NodeName: "node2"}}
+		p.UID, p.Status.Phase = "one", phase
+		if uid != "one" {
+			p.UID = "two"
+		}
+		return p
+	}
+	ill := pod("one", "patient", corev1.PodRunning)
+	ill.Status.ContainerStatuses = []corev1.ContainerStatus{{AllocatedResourcesStatus: []corev1.ResourceStatus{
+		{Name: "claim:gpu", Resources: []corev1.ResourceHealth{{Health: corev1.ResourceHealthStatusUnhealthy, Message: &message}}},
+	}}}
+	leaving := pod("one", "patient", corev1.PodRunning)
+	leaving.DeletionTimestamp = &metav1.Time{}
+	leaving.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu-one"}}
+	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Conditions: []metav1.Condition{{Type: "Healthy", Status: metav1.ConditionFalse, Reason: "XID95", Message: message}}}}
+	remedy := func(step v1alpha1.RemedyStep, records ...v1alpha1.RemedyRecord) *v1alpha1.GPUNode {
+		n := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: v1alpha1.GPUNodeStatus{History: records}}
+		if step != "" {
+			n.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: "another", Step: v1alpha1.RemedyReplace}, {GPU: name, Step: step, Message: "because\nof it"}}
+		}
+		return n
+	}
+	record := func(id string) v1alpha1.RemedyRecord {
+		return v1alpha1.RemedyRecord{ID: id, GPU: name, Faults: []string{"XID 95"}, Outcome: v1alpha1.OutcomeRecovered, Message: "reset", Began: metav1.Unix(0, 0), Ended: metav1.Unix(9, 0)}
+	}
+
+	publish := func(faults ...gpu.Fault) {
+		for _, slice := range published(t, faults...) {
+			s.slice(slice, false)
+		}
+	}
+	publish()
+	s.user(pod("one", "patient", corev1.PodRunning), false)
+	now = now.Add(500 * time.Millisecond)
+	publish(fault)
+	publish(fault)
+	s.user(ill, false)
+	s.condition(claim, false)
+	s.remedy(remedy(v1alpha1.RemedySuggested, record("old")), false)
+	s.user(pod("two", "patient", corev1.PodRunning), false) // before the eviction: it is not in the place of anybody
+	s.remedy(remedy(v1alpha1.RemedyHold, record("old")), false)
+	s.user(leaving, false)
+	s.user(pod("three", "other", corev1.PodRunning), false)
+	s.user(pod("two", "patient", corev1.PodPending), false)
+	unfinished, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("too long"))
+	if err := s.await(unfinished, partTaint, partReplaced, partFree); err == nil || !strings.Contains(err.Error(), `["the replacement pod" "the end of the taint"]`) || !strings.Contains(err.Error(), "too long") {
+		t.Errorf("an unfinished story: %v", err)
+	}
+	s.user(pod("two", "patient", corev1.PodRunning), false)
+	s.user(leaving, false) // it ends slowly
+	now = now.Add(10 * time.Second)
+	publish()
+	s.remedy(remedy("", record("new"), record("old")), false)
+	want := `     0.5s  taint      gpu.tessera.dev/xid=95:NoSchedule on 1 devices of gpu-0000-00-1e-0
+     0.5s  pod        patient-one: allocatedResourcesStatus of claim:gpu: Unhealthy: XID 95
+     0.5s  claim      gpu-one: Healthy: False, XID95: XID 95
+     0.5s  remedy     Suggested: because of it
+     0.5s  remedy     Hold: because of it
+     0.5s  pod        patient-one is evicted
+     0.5s  pod        patient-two runs on node2 in its place
+    10.5s  taint      gone: gpu-0000-00-1e-0 is given to claims again
+    10.5s  history    XID 95: Recovered after 9s: reset
+`
+	if diff := cmp.Diff(want, text.String()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+	if err := s.await(t.Context(), partTaint, partStatus, partClaim, part(v1alpha1.RemedySuggested), part(v1alpha1.RemedyHold), partEvicted, partReplaced, partFree, partRecord); err != nil {
+		t.Error(err)
+	}
+}

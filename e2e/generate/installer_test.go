@@ -1,0 +1,49 @@
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+)
+
+// TestCommentsTellTheDefaults holds what the comment of each field says of its default to the default that is set.
+func TestCommentsTellTheDefaults(t *testing.T) {
+	t.Parallel()
+	defaults, err := defaultsByKind()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := 0
+	for _, kind := range []string{"ClusterPolicy", "NVIDIADriver"} {
+		fields, err := crds.Fields(kind, "spec")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, field := range fields {
+			has := func(path string) bool {
+				return slices.ContainsFunc(fields, func(f crds.Field) bool { return f.Path == path })
+			}
+			component := has(field.Path + ".imagePullPolicy")
+			value := strings.Trim(preset(defaults[kind], field, component), "`")
+			holder, enabled := strings.CutSuffix(field.Path, ".enabled")
+			switch {
+			case value == "", strings.HasPrefix(value, "["), strings.Contains(field.Path, "[]."):
+				continue // none, a list, or that of another field
+			case enabled && (has(holder+".imagePullPolicy") || holder == "spec" || value == "off"):
+				continue // the holder tells
+			case value == "on" || value == "off":
+				value += " by default"
+			}
+			told++
+			words := strings.ToLower(prose(field.Description))
+			if !strings.Contains(words, "default") || !strings.Contains(words, strings.ToLower(value)) {
+				t.Errorf("%s %s: the default is %s, the comment says: %s", kind, field.Path, value, field.Description)
+			}
+		}
+	}
+	if told < 60 {
+		t.Errorf("%d defaults compared, want all", told)
+	}
+}

@@ -1,0 +1,64 @@
+package installation
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/lab"
+)
+
+// c is the cluster that all specs share, in their order; log is what became of its nodes.
+var (
+	c   *cluster.Cluster
+	log *history
+)
+
+// folder is where the suite's lab stands, beside those of the demo and the other suite.
+var folder = filepath.Join(lab.Base, "installation")
+
+func TestInstallation(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
+	}
+	RegisterFailHandler(Fail)
+	EnforceDefaultTimeoutsWhenUsingContexts()
+	SetDefaultEventuallyTimeout(2 * time.Minute)
+	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
+	RunSpecs(t, "Tessera's installer in a lab")
+}
+
+var _ = BeforeSuite(func(ctx context.Context) {
+	Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
+	var err error
+	c, err = cluster.Bare(ctx, cluster.Config{Folder: folder, Nodes: nodes(), Progress: GinkgoWriter})
+	Expect(err).NotTo(HaveOccurred())
+}, NodeTimeout(25*time.Minute))
+
+var _ = AfterSuite(func(ctx context.Context) {
+	if log != nil {
+		log.end()
+	}
+	if os.Getenv("TESSERA_KEEP_LAB") == "" {
+		Expect(lab.Down(ctx, folder)).To(Succeed())
+	}
+}, NodeTimeout(2*time.Minute))
+
+// The specs follow each other: each begins with what the one before it has left, and the last removes everything. A spec that fails does
+// not keep the others from being tried.
+var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
+	installs()
+	keepsPodsAlive()
+	upgrades()
+	changesMIGModes()
+	heals()
+	suffers()
+	takesOver()
+	leaves()
+})

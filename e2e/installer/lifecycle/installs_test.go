@@ -1,0 +1,166 @@
+package lifecycle
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	shipped "github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/controller"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// installs is the installer that runs at the moment.
+type installs struct {
+	cancel context.CancelFunc
+	ended  chan struct{}
+	err    error
+}
+
+// request is what the installer asked of the API server.
+type request struct{ method, path string }
+
+// writes reports whether it changes anything that people would notice; leases and events are not among it.
+func (r request) writes() bool {
+	return r.method != http.MethodGet && !strings.Contains(r.path, "/leases") && !strings.Contains(r.path, "/events")
+}
+
+// requests are all that were made, and what is done when one has been answered.
+type requests struct {
+	mutex sync.Mutex
+	list  []request
+	after func(request)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements http.RoundTripper.
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// wrap counts requests.
+func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(q *http.Request) (*http.Response, error) {
+		answer, err := next.RoundTrip(q)
+		made := request{q.Method, q.URL.Path}
+		r.mutex.Lock()
+		r.list = append(r.list, made)
+		after := r.after
+		r.mutex.Unlock()
+		if after != nil && err == nil {
+			after(made)
+		}
+		return answer, err
+	})
+}
+
+// since returns the requests after the first n.
+func (r *requests) since(n int) []request {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return slices.Clone(r.list[n:])
+}
+
+// count is how many were made so far.
+func (r *requests) count() int {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	return len(r.list)
+}
+
+// writes are those that change something.
+func writes(list []request) []request {
+	return slices.DeleteFunc(list, func(r request) bool { return !r.writes() })
+}
+
+// images are those of a release.
+var images = render.Images{
+	Node: "registry.test/node:v1", Scheduler: "registry.test/scheduler:v1", Driver: "registry.test/driver", DCGM: "registry.test/dcgm:v1",
+	DCGMExporter: "registry.test/exporter:v1", Validator: "registry.test/validator:v1", DriverVersion: "580.1",
+}
+
+// start runs an installer with its own identity.
+func (w *world) start(changes ...func(*controller.Config)) {
+	w.Helper()
+	access, err := w.token(w.Context())
+	w.must(err)
+	access.Wrap(w.requests.wrap)
+	config := controller.Config{
+		Access: access, Namespace: home, Images: images, Schemas: schemas(w), MetricsAddress: "0", Registry: prometheus.NewRegistry(),
+	}
+	for _, change := range changes {
+		change(&config)
+	}
+	w.run(config)
+}
+
+// run runs an installer until it is stopped.
+func (w *world) run(config controller.Config) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	w.installs = installs{cancel: cancel, ended: ended}
+	go func() {
+		defer close(ended)
+		w.err = controller.Run(ctx, config)
+	}()
+}
+
+// stop ends the installer, if one runs.
+func (w *world) stop() {
+	if w.cancel != nil {
+		w.cancel()
+		<-w.ended
+		w.cancel = nil
+	}
+}
+
+// failed is why the installer ended by itself.
+func (w *world) failed() error {
+	select {
+	case <-w.ended:
+		return w.err
+	default:
+		return nil
+	}
+}
+
+func schemas(w *world) map[string]string {
+	w.Helper()
+	list, err := shipped.Load()
+	w.must(err)
+	hashes := map[string]string{}
+	for _, crd := range list {
+		hashes[crd.Name] = crd.Annotations[shipped.HashAnnotation]
+	}
+	return hashes
+}
+
+// removeOperands removes what the installer made for the cluster.
+func (w *world) removeOperands(ctx context.Context) {
+	managed := client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}
+	for _, object := range []client.Object{&appsv1.DaemonSet{}, &appsv1.Deployment{}, &nodev1.RuntimeClass{}} {
+		options := []client.DeleteAllOfOption{managed}
+		if _, cluster := object.(*nodev1.RuntimeClass); !cluster {
+			options = append(options, client.InNamespace(home))
+		}
+		if err := w.admin.DeleteAllOf(ctx, object, options...); err != nil {
+			w.Error(err)
+		}
+	}
+	services := &corev1.ServiceList{}
+	if err := w.admin.List(ctx, services, managed, client.InNamespace(home)); err != nil {
+		w.Error(err)
+	}
+	for i := range services.Items {
+		if err := w.admin.Delete(ctx, &services.Items[i]); err != nil {
+			w.Error(err)
+		}
+	}
+}

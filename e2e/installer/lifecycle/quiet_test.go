@@ -1,0 +1,157 @@
+package lifecycle
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/controller"
+)
+
+const second = time.Second
+
+// calm is for how long nobody asks anything before things count as settled.
+const calm = 1500 * time.Millisecond
+
+// settle waits until the installer has asked nothing for a while.
+func (w *world) settle() {
+	w.Helper()
+	deadline := time.Now().Add(limit)
+	for n := -1; n != w.requests.count(); {
+		n = w.requests.count()
+		select {
+		case <-time.After(calm):
+		case <-w.Context().Done():
+		}
+		if time.Now().After(deadline) {
+			w.Fatalf("the installer does not come to rest: %v", w.requests.since(n))
+		}
+	}
+}
+
+// awaitDeathOrRest waits until something was written, or until nothing is asked any more.
+func (w *world) awaitDeathOrRest(died <-chan struct{}) {
+	w.Helper()
+	select {
+	case <-died:
+	case <-time.After(2 * calm):
+	case <-w.Context().Done():
+	}
+}
+
+// TestA23SteadyState: heartbeats, users that come and go, statuses of pods: the installer asks nothing and writes nothing.
+func TestA23SteadyState(t *testing.T) {
+	w := installed(t, machine{name: "n1"}, machine{name: "n2"})
+	w.settle()
+	from := w.requests.count()
+	for i := range 10 {
+		w.nodeStatus("n1", func(s *corev1.NodeStatus) {
+			s.Conditions[0].LastHeartbeatTime = metav1.NewTime(time.Now().Add(time.Duration(i) * second))
+		})
+		user := w.user(fmt.Sprintf("user-%d", i), "n2")
+		w.must(w.admin.Delete(t.Context(), user, client.GracePeriodSeconds(0)))
+		w.must(w.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: fmt.Sprintf("other-%d", i)}}))
+		w.label("n1", map[string]string{"somebody": fmt.Sprint(i)})
+	}
+	w.settle()
+	for _, r := range w.requests.since(from) {
+		t.Errorf("%s %s", r.method, r.path)
+	}
+}
+
+// TestA24BrokenNode: a driver that fails for ever costs a bounded number of requests, and nothing when nothing changes.
+func TestA24BrokenNode(t *testing.T) {
+	w := newWorld(t)
+	w.policy(func(*v1alpha1.ClusterPolicySpec) {})
+	w.change(func(p *players) { p.drivers["n1 "] = driverFails })
+	w.join(machine{name: "n1"}, machine{name: "n2"})
+	w.start()
+	w.untilPhase(v1alpha1.PhaseFailed, "n1")
+	w.untilPhase(v1alpha1.PhaseReady, "n2")
+	w.settle()
+	from := w.requests.count()
+	// Kubelet goes to and fro: the container runs, fails, waits, is pulled again.
+	states := []corev1.ContainerState{
+		{Running: &corev1.ContainerStateRunning{}}, {Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error", Message: "modprobe: no such device"}},
+		{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s"}},
+	}
+	for i := range 30 {
+		w.change(func(p *players) { p.crash = &states[i%len(states)] })
+		w.until("kubelet has said so", func() string { return w.crashed(states[i%len(states)]) })
+	}
+	w.settle()
+	if made := w.requests.since(from); len(made) > 0 {
+		t.Errorf("%d requests, %d of them writes: %v", len(made), len(writes(made)), made)
+	}
+}
+
+// crashed says whether the pod of the broken driver is in a state yet.
+func (w *world) crashed(state corev1.ContainerState) string {
+	pods := &corev1.PodList{}
+	w.must(w.admin.List(w.Context(), pods, client.InNamespace(home), client.MatchingLabels{"app.kubernetes.io/name": "tessera-driver"}))
+	for _, pod := range pods.Items {
+		if pod.Spec.NodeName == "n1" && pod.Status.ContainerStatuses[0].State.String() == state.String() {
+			return ""
+		}
+	}
+	return "it has not"
+}
+
+// TestA21OtherSchema: CRDs of another release are told where users look, and nothing is removed.
+func TestA21OtherSchema(t *testing.T) {
+	w := installed(t, machine{name: "n1"})
+	w.stop()
+	other := schemas(w)
+	for name := range other {
+		other[name] = "of-another-release"
+	}
+	w.start(func(c *controller.Config) { c.Schemas = other })
+	// What nobody wants any more would be removed.
+	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.DCGMExporter.Enabled = new(false) })
+	w.until("the policy says so", func() string {
+		policy := &v1alpha1.ClusterPolicy{}
+		w.must(w.admin.Get(t.Context(), client.ObjectKey{Name: v1alpha1.ClusterPolicyName}, policy))
+		for _, c := range policy.Status.Conditions {
+			if c.Type == v1alpha1.ConditionDegraded && c.Reason == "SchemaMismatch" && c.ObservedGeneration == policy.Generation &&
+				strings.Contains(c.Message, "tessera.dev is not that of this release") {
+				return ""
+			}
+		}
+		return fmt.Sprint(policy.Status.Conditions)
+	})
+	w.settle()
+	get(w, &corev1.Service{}, home, "tessera-dcgm-exporter")
+	w.stop()
+	w.start()
+	w.untilReady()
+	w.until("the exporter is removed", func() string {
+		if err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: home, Name: "tessera-dcgm-exporter"}, &corev1.Service{}); err == nil {
+			return "it is not"
+		}
+		return ""
+	})
+}
+
+// TestObjectsAreRepaired: what others change in the installer's objects is put back, once; what they add is left.
+func TestObjectsAreRepaired(t *testing.T) {
+	w := installed(t, machine{name: "n1"})
+	service := get(w, &corev1.Service{}, home, "tessera-dcgm-exporter")
+	port := service.Spec.Ports[0].Port
+	w.edit(service, func(o client.Object) {
+		s := o.(*corev1.Service)
+		s.Spec.Ports[0].Port = 1
+		s.Annotations["somebody"] = "else"
+	})
+	w.until("the port is put back", func() string {
+		if now := get(w, &corev1.Service{}, home, "tessera-dcgm-exporter"); now.Spec.Ports[0].Port != port || now.Annotations["somebody"] != "else" {
+			return fmt.Sprint(now.Spec.Ports, now.Annotations)
+		}
+		return ""
+	})
+}

@@ -1,0 +1,290 @@
+package lifecycle
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/remedy"
+)
+
+// ward is a cluster in service, of nodes with two GPUs each.
+func ward(t *testing.T, nodes ...string) *world {
+	t.Helper()
+	var machines []machine
+	for _, name := range nodes {
+		machines = append(machines, machine{name: name, gpus: 2})
+	}
+	w := installed(t, machines...)
+	w.publish(nodes...)
+	t.Cleanup(w.nothingWrong)
+	return w
+}
+
+// TestSuggestSaysAndDoesNothing: people read what is wrong, what would be done and which pod that costs; nobody is disturbed, and while nothing changes
+// nothing is asked of the API server.
+func TestSuggestSaysAndDoesNothing(t *testing.T) {
+	w := ward(t, "n1")
+	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
+	ill := w.sicken("n1", 0)
+	status := w.untilStep(ill, v1alpha1.RemedySuggested, "")
+	if !strings.Contains(status.Message, "XID 95") || !strings.Contains(status.Message, "default/training") || strings.Contains(status.Message, "neighbour") {
+		t.Errorf("it says %q", status.Message)
+	}
+	w.settle()
+	from := w.requests.count()
+	for i := range 5 {
+		w.label("n1", map[string]string{"somebody": fmt.Sprint(i)})
+		w.nodeStatus("n1", func(s *corev1.NodeStatus) {
+			s.Conditions[0].LastHeartbeatTime = metav1.NewTime(time.Now().Add(time.Duration(i) * second))
+		})
+	}
+	other := w.holder("comes-and-goes", "n1", 1)
+	w.must(w.admin.Delete(t.Context(), other, client.GracePeriodSeconds(0)))
+	w.settle()
+	for _, r := range w.requests.since(from) {
+		t.Errorf("%s %s", r.method, r.path)
+	}
+	g := w.gpunode("n1")
+	if !w.exists(user) || !w.exists(neighbour) || len(g.Spec.Remedies)+len(g.Status.History) > 0 {
+		t.Errorf("it did something: orders %+v, history %+v", g.Spec.Remedies, g.Status.History)
+	}
+	if !meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionGPUsHealthy) || g.Status.Phase != v1alpha1.PhaseReady {
+		t.Errorf("phase %s, conditions %+v", g.Status.Phase, g.Status.Conditions)
+	}
+}
+
+// TestActBringsAGPUBack: its pods leave, those of the other GPU stay; it is reset while nobody watches it, proven by a claim for it alone, and given back.
+func TestActBringsAGPUBack(t *testing.T) {
+	w := ward(t, "n1")
+	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
+	ill := w.sicken("n1", 0)
+	w.untilStep(ill, v1alpha1.RemedySuggested, "")
+	w.policy(act)
+	record := w.untilEnded("n1", 1)[0]
+	if record.Outcome != v1alpha1.OutcomeRecovered || record.GPU != ill.Name() || record.UUID != ill.UUID || !slices.Equal(record.Faults, []string{"XID 95"}) || record.Attempts != 1 {
+		t.Errorf("the record is %+v", record)
+	}
+	if w.exists(user) || !w.exists(neighbour) {
+		t.Errorf("the pod of the GPU stayed: %v, that of the other one: %v", w.exists(user), w.exists(neighbour))
+	}
+	w.until("all is well again", func() string {
+		g := w.gpunode("n1")
+		if !meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionGPUsHealthy) || len(g.Status.Remedies) > 0 || g.Status.Phase != v1alpha1.PhaseReady {
+			return fmt.Sprintf("%s, %+v, %+v", g.Status.Phase, g.Status.Conditions, g.Status.Remedies)
+		}
+		pods := &corev1.PodList{}
+		w.must(w.admin.List(t.Context(), pods, client.InNamespace(home)))
+		names := map[string]bool{}
+		for _, pod := range pods.Items {
+			names[pod.Labels["app.kubernetes.io/name"]] = true
+		}
+		if !names["tessera-dcgm-exporter"] || names["tessera-validation"] {
+			return fmt.Sprintf("pods are %v", names)
+		}
+		return ""
+	})
+	w.settle()
+	const want = "RemediationSuggested RemediationBegan GPUDrained GPUReset GPURecovered"
+	w.until("events tell the story", func() string {
+		if node, gpunode := w.said("Node"), w.said("GPUNode"); node != want || gpunode != want {
+			return fmt.Sprintf("the Node's %q, the GPUNode's %q", node, gpunode)
+		}
+		return ""
+	})
+	w.until("the neighbour's GPU was never proven", func() string {
+		if w.steps("n1")[len(w.steps("n1"))-1] != "Ready" {
+			return fmt.Sprint(w.steps("n1"))
+		}
+		return ""
+	})
+}
+
+// TestTwoSickGPUsAndABudgetOfOne go one after the other, also on two nodes.
+func TestTwoSickGPUsAndABudgetOfOne(t *testing.T) {
+	w := ward(t, "n1", "n2")
+	w.policy(act)
+	w.change(func(p *players) { p.out = 0 })
+	w.sicken("n1", 0)
+	w.sicken("n1", 1)
+	w.sicken("n2", 0)
+	for node, records := range map[string]int{"n1": 2, "n2": 1} {
+		for _, record := range w.untilEnded(node, records) {
+			if record.Outcome != v1alpha1.OutcomeRecovered {
+				t.Errorf("%s: %+v", node, record)
+			}
+		}
+	}
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	if w.out != 1 {
+		t.Errorf("%d GPUs were out of service at a time, want 1", w.out)
+	}
+}
+
+// disrupt forbids evictions of a pod.
+func (w *world) disrupt(app string) *policyv1.PodDisruptionBudget {
+	w.Helper()
+	budget := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Namespace: foreign, Name: "never"},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MinAvailable: new(intstr.FromInt32(1)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		},
+	}
+	w.must(w.admin.Create(w.Context(), budget))
+	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
+	w.must(w.admin.Status().Update(w.Context(), budget))
+	return budget
+}
+
+// TestPodThatMayNotBeEvicted: the GPU is given back as it is, people read by which pod and which budget, and later it goes through.
+func TestPodThatMayNotBeEvicted(t *testing.T) {
+	w := ward(t, "n1")
+	user := w.holder("training", "n1", 0)
+	budget := w.disrupt("training")
+	w.policy(func(s *v1alpha1.ClusterPolicySpec) {
+		act(s)
+		s.Remediation.Drain.Timeout = &metav1.Duration{Duration: 2 * second}
+	})
+	ill := w.sicken("n1", 0)
+	record := w.untilEnded("n1", 1)[0]
+	if record.Outcome != v1alpha1.OutcomeFailed || !strings.Contains(record.Message, "default/training") || !strings.Contains(record.Message, "never") {
+		t.Errorf("the record is %+v", record)
+	}
+	status := w.untilStep(ill, v1alpha1.RemedyWaiting, remedy.ReasonResting)
+	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
+		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
+	}
+	w.must(w.admin.Delete(t.Context(), budget))
+	// Time passes.
+	w.edit(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(o client.Object) {
+		o.(*v1alpha1.GPUNode).Status.History[0].Ended = metav1.NewTime(time.Now().Add(-time.Hour))
+	}, "status")
+	if record := w.untilEnded("n1", 2)[0]; record.Outcome != v1alpha1.OutcomeRecovered || w.exists(user) {
+		t.Errorf("the record is %+v; the pod stayed: %v", record, w.exists(user))
+	}
+}
+
+// TestPause by one annotation, on the GPUNode or on the policy: nothing begins, what has not reset its GPU gives it back, and it goes on when the annotation goes.
+func TestPause(t *testing.T) {
+	objects := map[string]func() client.Object{
+		"GPUNode": func() client.Object { return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}} },
+		"ClusterPolicy": func() client.Object {
+			return &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
+		},
+	}
+	for name, object := range objects {
+		t.Run(name, func(t *testing.T) {
+			w := ward(t, "n1")
+			pause := func(value string) {
+				w.edit(object(), func(o client.Object) {
+					o.SetAnnotations(map[string]string{v1alpha1.AnnotationPauseRemediation: value})
+				})
+			}
+			user := w.holder("training", "n1", 0)
+			budget := w.disrupt("training")
+			pause("true")
+			w.policy(act)
+			ill := w.sicken("n1", 0)
+			if status := w.untilStep(ill, v1alpha1.RemedyWaiting, remedy.ReasonPaused); !strings.Contains(status.Message, name) {
+				t.Errorf("it says %q", status.Message)
+			}
+			w.settle()
+			pause("false")
+			w.untilStep(ill, v1alpha1.RemedyDrain, "")
+			pause("true")
+			if record := w.untilEnded("n1", 1)[0]; record.Outcome != v1alpha1.OutcomeStopped {
+				t.Errorf("the record is %+v", record)
+			}
+			if !w.exists(user) {
+				t.Error("the pod is gone")
+			}
+			w.must(w.admin.Delete(t.Context(), budget))
+			pause("false")
+			if record := w.untilEnded("n1", 2)[0]; record.Outcome != v1alpha1.OutcomeRecovered || w.exists(user) {
+				t.Errorf("the record is %+v; the pod stayed: %v", record, w.exists(user))
+			}
+		})
+	}
+}
+
+// TestResetsFail: after two a reboot is asked for, where people and what reboots nodes look; another boot ends it.
+func TestResetsFail(t *testing.T) {
+	w := ward(t, "n1")
+	w.policy(act)
+	ill := w.sicken("n1", 0, func(i *illness) { i.failures, i.boot = 99, machine{name: "n1"}.bootID() })
+	status := w.untilStep(ill, v1alpha1.RemedyRebootRequested, "")
+	if status.Attempts != 2 {
+		t.Errorf("it was tried %d times", status.Attempts)
+	}
+	asked := func() string { return get(w, &corev1.Node{}, "", "n1").Labels[v1alpha1.LabelRebootRequired] }
+	w.until("the Node says so", func() string {
+		if asked() != "true" || !meta.IsStatusConditionTrue(w.gpunode("n1").Status.Conditions, v1alpha1.ConditionRebootRequired) {
+			return "it does not"
+		}
+		return ""
+	})
+	w.settle()
+	if held := w.gpunode("n1").Spec.Remedies; len(held) != 1 || held[0].Step != v1alpha1.OrderHold {
+		t.Errorf("orders are %+v, want the GPU held", held)
+	}
+	m := machine{name: "n1", os: "debian12", kernel: "6.1.0", gpus: 2, boot: 1}
+	w.change(func(p *players) { p.machines["n1"] = m })
+	w.nodeStatus("n1", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = m.bootID() })
+	if record := w.untilEnded("n1", 1)[0]; record.Outcome != v1alpha1.OutcomeRecovered || record.BootID == "" {
+		t.Errorf("the record is %+v", record)
+	}
+	w.until("no reboot is asked for any more", func() string { return asked() })
+	w.untilPhase(v1alpha1.PhaseReady, "n1")
+}
+
+// TestRemedyKilledAtEveryStep kills the installer after each of its writes: the story ends the same, with one eviction and one record.
+func TestRemedyKilledAtEveryStep(t *testing.T) {
+	w := ward(t, "n1")
+	user := w.holder("training", "n1", 0)
+	w.stop()
+	w.policy(act)
+	ill := w.sicken("n1", 0)
+	evictions, kills := 0, 0
+	over := func() bool {
+		g := w.gpunode("n1")
+		return len(g.Status.History) > 0 && len(g.Spec.Remedies) == 0 && len(g.Status.Remedies) == 0 && g.Status.Phase == v1alpha1.PhaseReady
+	}
+	for !over() {
+		if kills++; kills > 200 {
+			t.Fatalf("it does not come to an end: %+v\n%s", w.remedyOf(ill), w.report())
+		}
+		died := make(chan struct{}, 1)
+		w.requests.mutex.Lock()
+		w.requests.after = func(r request) {
+			if strings.HasSuffix(r.path, "/eviction") {
+				evictions++
+			}
+			if r.writes() {
+				select {
+				case died <- struct{}{}:
+				default:
+				}
+			}
+		}
+		w.requests.mutex.Unlock()
+		w.start()
+		w.awaitDeathOrRest(died)
+		w.stop()
+	}
+	record := w.untilEnded("n1", 1)[0]
+	if record.Outcome != v1alpha1.OutcomeRecovered || record.Attempts != 1 || evictions != 1 || w.exists(user) {
+		t.Errorf("%d evictions, the pod stayed: %v; the record is %+v", evictions, w.exists(user), record)
+	}
+	t.Logf("killed %d times", kills)
+}

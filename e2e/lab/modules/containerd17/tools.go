@@ -1,0 +1,10 @@
+//go:build tools
+
+// Package containerd17 pins the newest containerd that needs to be told to read CDI specs.
+package containerd17
+
+import (
+	_ "github.com/containerd/containerd/cmd/containerd"
+	_ "github.com/containerd/containerd/cmd/containerd-shim-runc-v2"
+	_ "github.com/containerd/containerd/cmd/ctr"
+)

@@ -1,0 +1,170 @@
+package verify
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// operands are all objects that the installer makes of the chart's own values with everything on.
+func operands(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	objects := rendered(t)
+	yes := true
+	on := v1alpha1.Component{Enabled: &yes}
+	policy := *one[*v1alpha1.ClusterPolicy](t, objects)
+	policy.Spec.DCGM, policy.Spec.DCGMExporter.ServiceMonitor, policy.Spec.Toolkit.RuntimeClass = on, true, "nvidia"
+	in := render.Input{Namespace: "tessera-system", Policy: policy, ServiceMonitors: true, Drivers: []render.DriverSet{
+		{Owner: "ClusterPolicy/default", Spec: policy.Spec.Complete().Driver, Host: render.Host{OS: "debian12", Kernel: "6", Architecture: "amd64"}},
+	}}
+	if err := sigsyaml.UnmarshalStrict([]byte(named[*corev1.ConfigMap](t, objects, "tessera-installer-images").Data["images.yaml"]), &in.Images); err != nil {
+		t.Fatal(err)
+	}
+	made, err := render.Objects(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*unstructured.Unstructured
+	for _, object := range made {
+		data, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fields := &unstructured.Unstructured{}
+		if err := fields.UnmarshalJSON(data); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, fields)
+	}
+	return all
+}
+
+// template returns the pods of a workload.
+func template(t *testing.T, object *unstructured.Unstructured) (corev1.PodTemplateSpec, bool) {
+	t.Helper()
+	var pod corev1.PodTemplateSpec
+	fields, found, err := unstructured.NestedMap(object.Object, "spec", "template")
+	if err != nil || !found || object.GetKind() == "ResourceClaimTemplate" {
+		return pod, false
+	}
+	data, err := json.Marshal(fields)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(data, &pod); err != nil {
+		t.Fatal(err)
+	}
+	return pod, true
+}
+
+// TestInstallerMayWriteWhatItRenders: the chart gives it the right to everything that it makes, and no account is missing.
+func TestInstallerMayWriteWhatItRenders(t *testing.T) {
+	objects := rendered(t)
+	may := strings.Join(rights(t, objects, "tessera-installer"), "\n")
+	var accounts []string
+	for _, a := range find[*corev1.ServiceAccount](objects) {
+		accounts = append(accounts, a.Name)
+	}
+	resources := map[string]string{
+		"DaemonSet": "apps/daemonsets", "Deployment": "apps/deployments", "Service": "services", "ConfigMap": "configmaps",
+		"ResourceClaimTemplate": "resource.k8s.io/resourceclaimtemplates", "PodDisruptionBudget": "policy/poddisruptionbudgets",
+		"ServiceMonitor": "monitoring.coreos.com/servicemonitors", "RuntimeClass": "node.k8s.io/runtimeclasses", "DeviceTaintRule": "resource.k8s.io/devicetaintrules",
+	}
+	kinds := map[string]bool{}
+	for _, object := range operands(t) {
+		scope := object.GetNamespace()
+		if scope == "" {
+			scope = "*"
+		}
+		kinds[object.GetKind()] = true
+		if line := scope + " " + resources[object.GetKind()] + ": get list watch create patch delete"; !strings.Contains(may, line) {
+			t.Errorf("%s %s: the installer may not write it", object.GetKind(), object.GetName())
+		}
+		if pod, ok := template(t, object); ok && !slices.Contains(accounts, pod.Spec.ServiceAccountName) {
+			t.Errorf("%s %s runs as %q, which the chart does not have", object.GetKind(), object.GetName(), pod.Spec.ServiceAccountName)
+		}
+	}
+	for kind := range resources {
+		if !kinds[kind] {
+			t.Errorf("the installer makes no %s: it needs no right to it (it makes %v)", kind, slices.Sorted(maps.Keys(kinds)))
+		}
+	}
+}
+
+// privileged are the operands that work on hosts.
+var privileged = []string{"tessera-driver", "tessera-node", "tessera-toolkit", "tessera-vgpu-manager"}
+
+// TestOperandsRunWithoutPrivileges: all that do not work on hosts.
+func TestOperandsRunWithoutPrivileges(t *testing.T) {
+	seen := 0
+	for _, object := range operands(t) {
+		pod, ok := template(t, object)
+		if !ok || slices.Contains(privileged, pod.Labels["app.kubernetes.io/name"]) {
+			continue
+		}
+		seen++
+		shared := pod.Spec.SecurityContext
+		if pod.Spec.HostNetwork || pod.Spec.HostPID || pod.Spec.HostIPC {
+			t.Errorf("%s shares namespaces of the host", object.GetName())
+		}
+		for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+			s := c.SecurityContext
+			if s == nil || s.Privileged != nil && *s.Privileged || s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation ||
+				s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem || s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+				t.Errorf("%s/%s: %+v, want no privileges and a read-only root", object.GetName(), c.Name, s)
+				continue
+			}
+			profile := s.SeccompProfile
+			if profile == nil && shared != nil {
+				profile = shared.SeccompProfile
+			}
+			if profile == nil || profile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+				t.Errorf("%s/%s: seccomp %+v, want RuntimeDefault", object.GetName(), c.Name, profile)
+			}
+		}
+	}
+	if seen < 4 {
+		t.Errorf("%d operands were looked at, want discovery, scheduler, dcgm and its exporter", seen)
+	}
+}
+
+// TestNetworkPoliciesFitTheOperands: a port that an operand serves is open, and every operand but the driver has a policy.
+func TestNetworkPoliciesFitTheOperands(t *testing.T) {
+	open := map[string][]int32{}
+	for _, p := range find[*networkingv1.NetworkPolicy](rendered(t)) {
+		open[p.Name] = []int32{}
+		for _, rule := range p.Spec.Ingress {
+			for _, port := range rule.Ports {
+				open[p.Name] = append(open[p.Name], port.Port.IntVal)
+			}
+		}
+	}
+	for _, object := range operands(t) {
+		pod, ok := template(t, object)
+		name := pod.Labels["app.kubernetes.io/name"]
+		if !ok || name == "tessera-driver" {
+			continue
+		}
+		ports, ok := open[name]
+		if !ok {
+			t.Errorf("%s has no network policy", name)
+		}
+		for _, c := range pod.Spec.Containers {
+			for _, p := range c.Ports {
+				if !slices.Contains(ports, p.ContainerPort) {
+					t.Errorf("%s serves %d, open is %v", name, p.ContainerPort, ports)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/remedy"
+)
+
+// abandon deletes the ClusterPolicy.
+func (h *hospital) abandon() {
+	h.Helper()
+	if err := h.Delete(h.Context(), &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}); err != nil {
+		h.Fatal(err)
+	}
+}
+
+func (h *hospital) node(name string) *corev1.Node {
+	h.Helper()
+	node := &corev1.Node{}
+	if err := h.Get(h.Context(), client.ObjectKey{Name: name}, node); err != nil {
+		h.Fatal(err)
+	}
+	return node
+}
+
+// inTreatment is a node with one sick GPU and how far its remediation is.
+func inTreatment(t *testing.T, step v1alpha1.RemedyStep, reason string, attempts int32) *v1alpha1.GPUNode {
+	fault := xid(t, "n", 0, 95, "Reset")
+	node, at := sickNode("n", fault), metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
+	node.Spec.Remedies = []v1alpha1.Remedy{{ID: "one", GPU: fault.GPU, Step: v1alpha1.OrderHold, Since: at, Reason: "r"}}
+	node.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: fault.GPU, Step: step, Reason: reason, ID: "one", Attempts: attempts, Since: at, Began: &at, Faults: []string{"XID 95"}}}
+	node.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "one", State: v1alpha1.RemedyHolding, Prepared: 1}}
+	return node
+}
+
+// Without a ClusterPolicy, as with mode Off, a GPU that was not reset is given back, nobody is asked for a reboot any more, and monitoring comes back; a GPU
+// that was reset and not proven stays held. The rest of the node is left alone.
+func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		step     v1alpha1.RemedyStep
+		attempts int32
+		held     bool
+	}{
+		"while it is drained":         {v1alpha1.RemedyDrain, 0, false},
+		"while a reboot is asked for": {v1alpha1.RemedyRebootRequested, 0, false},
+		"after a reset":               {v1alpha1.RemedyRebootRequested, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sick := inTreatment(t, test.step, remedy.ReasonDraining, test.attempts)
+			if test.step == v1alpha1.RemedyRebootRequested {
+				sick.Status.Remedies[0].BootID = "b"
+			}
+			h := newHospital(t, v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}, []*v1alpha1.GPUNode{sick})
+			h.abandon()
+			node := h.node("n")
+			node.Labels[v1alpha1.LabelRebootRequired] = "true"
+			delete(node.Labels, v1alpha1.LabelReady)
+			if err := h.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			var now *v1alpha1.GPUNode
+			for range 4 {
+				now = h.step("n")
+			}
+			labels := h.node("n").Labels
+			if _, asked := labels[v1alpha1.LabelRebootRequired]; asked || labels[v1alpha1.LabelReady] != "true" {
+				t.Errorf("labels %v", labels)
+			}
+			if meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionRebootRequired) || now.Status.Phase != v1alpha1.PhaseReady {
+				t.Errorf("the node says %+v", now.Status)
+			}
+			switch s := now.Status; {
+			case test.held:
+				if len(now.Spec.Remedies) != 1 || len(s.Remedies) != 1 || s.Remedies[0].Reason != remedy.ReasonOff || len(s.History) > 0 {
+					t.Errorf("orders %+v, remedies %+v", now.Spec.Remedies, s.Remedies)
+				}
+			case len(now.Spec.Remedies) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remedy.ReasonOff:
+				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remedies, s.Remedies, s.History)
+			}
+			writes := h.writes
+			if h.step("n"); h.writes != writes {
+				t.Errorf("%d writes although nothing happened", h.writes-writes)
+			}
+		})
+	}
+}
+
+// A node of which nothing is held is not touched where there is no ClusterPolicy.
+func TestWithoutAPolicyNothingIsChanged(t *testing.T) {
+	h := newHospital(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{sickNode("n", xid(t, "n", 0, 95, "Reset"))})
+	h.abandon()
+	if h.step("n"); h.writes > 0 {
+		t.Errorf("%d writes", h.writes)
+	}
+}

@@ -1,0 +1,132 @@
+package controller
+
+import (
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// metrics are those of the installer, beside controller-runtime's own. Nodes are counted by what their GPUNodes say.
+type metrics struct {
+	ready     prometheus.Histogram
+	phases    *prometheus.HistogramVec
+	evictions *prometheus.CounterVec
+	nodes     *prometheus.GaugeVec
+	reasons   *prometheus.GaugeVec
+	stages    *prometheus.GaugeVec
+	// remedies are GPUs, remediations those that are over.
+	remedies     *prometheus.GaugeVec
+	remediations *prometheus.CounterVec
+
+	mutex sync.Mutex
+	// stands is where each node stands.
+	stands map[string]stand
+}
+
+type stand struct {
+	phase  v1alpha1.NodePhase
+	reason string
+	// steps are those of its sick GPUs, joined.
+	steps string
+}
+
+// newMetrics registers the metrics.
+func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+	buckets := prometheus.ExponentialBuckets(1, 2, 13) // 1 s to more than an hour
+	m := &metrics{
+		ready: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "tessera_installer_time_to_ready_seconds", Help: "From the GPUNode to the first time that it was proven to work.", Buckets: buckets,
+		}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "tessera_installer_phase_seconds", Help: "How long nodes stood in a phase, or in a step of an upgrade, when they left it.", Buckets: buckets,
+		}, []string{"phase", "step"}),
+		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tessera_installer_evictions_total", Help: "Evictions of pods that held GPUs, by how they were answered.",
+		}, []string{"answer"}),
+		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tessera_installer_nodes", Help: "GPU nodes by phase.",
+		}, []string{"phase"}),
+		reasons: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tessera_installer_stuck_nodes", Help: "GPU nodes that are Blocked, Failed or RolledBack, by reason.",
+		}, []string{"phase", "reason"}),
+		stages: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tessera_installer_rollout", Help: "1 for the stage in which the rollout of an owner's driver is.",
+		}, []string{"owner", "stage"}),
+		remedies: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "tessera_installer_remedies", Help: "GPUs that are not well, by the step of what is done or suggested about them.",
+		}, []string{"step"}),
+		remediations: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "tessera_installer_remediations_total", Help: "Remediations of GPUs that are over, by how they ended.",
+		}, []string{"outcome"}),
+		stands: map[string]stand{},
+	}
+	for _, c := range []prometheus.Collector{m.ready, m.phases, m.evictions, m.nodes, m.reasons, m.stages, m.remedies, m.remediations} {
+		if err := registry.Register(c); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}
+
+// observe notes a node's move to the status.
+func (m *metrics) observe(node *v1alpha1.GPUNode, status v1alpha1.GPUNodeStatus, now time.Time) {
+	old := node.Status
+	if old.Phase != "" && (old.Phase != status.Phase || old.Step != status.Step) {
+		m.phases.WithLabelValues(string(old.Phase), string(old.Step)).Observe(now.Sub(old.Since.Time).Seconds())
+	}
+	var steps []string
+	for _, r := range status.Remedies {
+		steps = append(steps, string(r.Step))
+	}
+	m.move(node.Name, stand{status.Phase, status.Reason, strings.Join(steps, " ")})
+}
+
+// move counts a node where it stands now.
+func (m *metrics) move(node string, now stand) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	before, known := m.stands[node]
+	if known && before == now {
+		return
+	}
+	if known {
+		m.count(before, -1)
+	}
+	m.stands[node] = now
+	m.count(now, 1)
+}
+
+// forget ends the count of a node.
+func (m *metrics) forget(node string) {
+	m.mutex.Lock()
+	defer m.mutex.Unlock()
+	if before, known := m.stands[node]; known {
+		m.count(before, -1)
+		delete(m.stands, node)
+	}
+}
+
+func (m *metrics) count(s stand, by float64) {
+	m.nodes.WithLabelValues(string(s.phase)).Add(by)
+	for _, step := range strings.Fields(s.steps) {
+		m.remedies.WithLabelValues(step).Add(by)
+	}
+	switch s.phase {
+	case v1alpha1.PhaseBlocked, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack:
+		m.reasons.WithLabelValues(string(s.phase), s.reason).Add(by)
+	case v1alpha1.PhaseAbsent, v1alpha1.PhasePreflight, v1alpha1.PhaseDriverInstalling, v1alpha1.PhaseDriverReady, v1alpha1.PhaseToolkitReady,
+		v1alpha1.PhaseAgentReady, v1alpha1.PhaseValidating, v1alpha1.PhaseReady, v1alpha1.PhaseUpgrading:
+	}
+}
+
+// stage notes where the rollout of an owner stands; nil: none is under way.
+func (m *metrics) stage(owner string, rollout *v1alpha1.RolloutStatus) {
+	m.stages.DeletePartialMatch(prometheus.Labels{"owner": owner})
+	if rollout != nil {
+		m.stages.WithLabelValues(owner, string(rollout.Stage)).Set(1)
+	}
+}

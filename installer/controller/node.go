@@ -1,0 +1,270 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/recorder"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// nodeReconciler brings one node to what it has been granted: it observes, asks what is next, says so and does it. One at a time for a node,
+// several nodes at once.
+type nodeReconciler struct {
+	action.Cluster
+	images    render.Images
+	drainer   drainer
+	obstacles *obstacles
+	recorder  recorder.EventRecorder
+	metrics   *metrics
+	pools     *pools
+	// budget is held while GPUs are taken out of service, so that nobody else counts at the same time.
+	budget sync.Mutex
+	taken  taken
+}
+
+// conflictPause is after what time a write is tried again that somebody else's write came before.
+const conflictPause = 200 * time.Millisecond
+
+// Reconcile performs one step of the node that the request names. What it does is seen and brings the next one.
+func (r *nodeReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	cat, err := readCatalog(ctx, r.Client, r.Namespace, r.images)
+	abandoned := errors.Is(err, errNoPolicy)
+	if err != nil && !abandoned {
+		return ctrl.Result{}, err
+	}
+	gpunode := &v1alpha1.GPUNode{}
+	switch err := r.Client.Get(ctx, request.NamespacedName, gpunode); {
+	case apierrors.IsNotFound(err):
+		r.metrics.forget(request.Name)
+		r.obstacles.forget(request.Name)
+		r.taken.forget(request.Name)
+		r.pools.set(request.Name, publication{})
+		if abandoned {
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, r.adopt(ctx, cat, request.Name)
+	case err != nil:
+		return ctrl.Result{}, fmt.Errorf("read GPUNode %s: %w", request.Name, err)
+	case gpunode.DeletionTimestamp != nil:
+		return ctrl.Result{}, nil
+	}
+	work := r.step
+	if abandoned {
+		cat, work = withoutPolicy(), r.letGo
+	}
+	after, err := work(ctx, cat, gpunode)
+	if apierrors.IsConflict(err) {
+		klog.FromContext(ctx).V(4).Info("Somebody else wrote first", "node", request.Name, "err", err)
+		return ctrl.Result{RequeueAfter: conflictPause}, nil
+	}
+	return ctrl.Result{RequeueAfter: after}, err
+}
+
+// step observes, decides, says and does.
+func (r *nodeReconciler) step(ctx context.Context, cat *catalog, gpunode *v1alpha1.GPUNode) (time.Duration, error) {
+	s, err := r.observe(ctx, cat, gpunode)
+	if err != nil {
+		return 0, err
+	}
+	met := r.obstacles.of(gpunode.Name)
+	s.Obstacle = met.text
+	d := phase.Next(s.Observed)
+	d.Message = met.explain(string(d.Action), s.tellLeftOut(d))
+	klog.FromContext(ctx).V(2).Info("Decided", "node", gpunode.Name, "phase", d.Phase, "step", d.Step, "reason", d.Reason, "op", d.Action)
+	if len(s.sick()) > 0 {
+		r.budget.Lock()
+		defer r.budget.Unlock()
+	}
+	r.taken.forget(gpunode.Name)
+	if err := r.examine(ctx, cat, s, d); err != nil {
+		return 0, err
+	}
+	if err := r.tell(ctx, s, d); err != nil {
+		return 0, err
+	}
+	err = r.perform(ctx, cat, s, d)
+	if !apierrors.IsConflict(err) {
+		r.obstacles.set(gpunode.Name, string(d.Action), err)
+	}
+	// A node that is not proven because GPUs of it are sick must not wait for what brings them back.
+	after, failed := r.treat(ctx, cat, s)
+	if err != nil {
+		return 0, errors.Join(err, failed)
+	}
+	return sooner(d.After, after), errors.Join(failed, r.mark(ctx, cat, s, d))
+}
+
+// adopt makes the GPUNode of a node that Node Feature Discovery says has GPUs.
+func (r *nodeReconciler) adopt(ctx context.Context, cat *catalog, name string) error {
+	node := &corev1.Node{}
+	if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("read node %s: %w", name, err)
+	}
+	if cat.policy.Spec.Discovery.Source == v1alpha1.DiscoverScan || !featured(node) || !cat.assign(node).managed() {
+		return nil
+	}
+	return action.Adopt{Node: node}.Do(ctx, r.Cluster)
+}
+
+// nfdLabels begin the labels of Node Feature Discovery for PCI devices.
+const nfdLabels = "feature.node.kubernetes.io/pci-"
+
+// featured reports whether Node Feature Discovery says that a node has an NVIDIA GPU, or perhaps one.
+func featured(node *corev1.Node) bool {
+	return slices.ContainsFunc([]string{"10de.present", "0302_10de.present", "0300_10de.present"}, func(name string) bool {
+		return node.Labels[nfdLabels+name] == "true"
+	})
+}
+
+// perform does what was decided.
+func (r *nodeReconciler) perform(ctx context.Context, cat *catalog, s *sight, d phase.Decision) error {
+	node, spec := s.gpunode, s.gpunode.Spec
+	switch d.Action {
+	case phase.Place:
+		return r.place(ctx, s, d.Labels)
+	case phase.KeepHost:
+		return action.Grant{Node: node, Driver: d.Driver, AgentPool: spec.AgentPool, MIGMode: spec.MIGMode}.Do(ctx, r.Cluster)
+	case phase.Adopt:
+		return action.Remember{Node: node, Driver: d.Driver, Good: d.Good}.Do(ctx, r.Cluster)
+	case phase.Enter:
+		return action.Enter{Node: node, Maintenance: d.Maintenance, Now: s.Now}.Do(ctx, r.Cluster)
+	case phase.Evict:
+		return r.evict(ctx, s, node.Name, s.victims)
+	case phase.Record:
+		if s.Status.Validated == nil {
+			r.metrics.ready.Observe(s.Now.Sub(node.CreationTimestamp.Time).Seconds())
+		}
+		return action.Record{Node: node, BootID: s.Node.BootID, Attempt: d.Attempt, Now: s.Now}.Do(ctx, r.Cluster)
+	case phase.RollBack:
+		return action.RollBack{Node: node, Driver: d.Driver, MIGMode: d.MIGMode, Attempt: d.Attempt}.Do(ctx, r.Cluster)
+	case phase.Operate:
+		return r.operate(ctx, cat, s)
+	case phase.Validate:
+		return r.validate(ctx, cat, s)
+	case phase.Wait, phase.Taint, phase.Untaint, phase.Leave, phase.EndOperate, phase.EndValidate:
+		return r.performPlain(ctx, s, d)
+	}
+	return fmt.Errorf("perform %q on node %s: no such action", d.Action, node.Name)
+}
+
+// performPlain does what needs nothing but the node.
+func (r *nodeReconciler) performPlain(ctx context.Context, s *sight, d phase.Decision) error {
+	node := s.gpunode
+	switch d.Action { //nolint:exhaustive // the others are performed above
+	case phase.Taint:
+		return action.Taint{Node: node, Driver: s.assignment.draName, Operation: string(d.Maintenance.Operation)}.Do(ctx, r.Cluster)
+	case phase.Untaint:
+		return action.Untaint{Node: node.Name}.Do(ctx, r.Cluster)
+	case phase.Leave:
+		return action.Leave{Node: node}.Do(ctx, r.Cluster)
+	case phase.EndOperate:
+		return action.EndOperate{Node: node.Name}.Do(ctx, r.Cluster)
+	case phase.EndValidate:
+		return action.EndValidate{Node: node.Name, Parts: action.Parts()}.Do(ctx, r.Cluster)
+	}
+	return nil
+}
+
+// operate makes the pod that changes the MIG mode.
+func (r *nodeReconciler) operate(ctx context.Context, cat *catalog, s *sight) error {
+	spec := cat.policy.Spec
+	image := spec.NodeAgent.Image
+	if image == "" {
+		image = r.images.Node
+	}
+	return action.Operate{
+		Node: s.gpunode, Image: image, PullSecrets: spec.DaemonSets.ImagePullSecrets, Paths: spec.HostPaths, Mode: s.Spec.MIGMode,
+	}.Do(ctx, r.Cluster)
+}
+
+// sliceable reports whether a node's GPUs can be sliced as they are. Where the MIG mode needs a reset, only with the mode on.
+func sliceable(agent *v1alpha1.AgentStatus) bool {
+	return agent != nil && agent.MIGCapable && !v1alpha1.MIGEnabled.Differs(agent)
+}
+
+// scheduler is who places pods with claims.
+func scheduler(spec v1alpha1.ClusterPolicySpec) string {
+	if spec.Scheduler.On() && spec.Scheduler.Mode == v1alpha1.SchedulerBeside {
+		return "tessera-scheduler"
+	}
+	return corev1.DefaultSchedulerName
+}
+
+// place writes the labels by which operands come and go.
+func (r *nodeReconciler) place(ctx context.Context, s *sight, labels phase.Labels) error {
+	if s.node == nil {
+		return nil
+	}
+	return action.Label{Node: s.node, Labels: action.Placing(labels)}.Do(ctx, r.Cluster)
+}
+
+// evict asks for evictions, once for each pod. What is refused is remembered for the node, or for a GPU of it.
+func (r *nodeReconciler) evict(ctx context.Context, s *sight, key string, victims []action.Victim) error {
+	refused, err := action.Evict{Victims: victims}.Do(ctx, r.Cluster)
+	r.drainer.refused.set(key, refused)
+	r.metrics.evictions.WithLabelValues("refused").Add(float64(len(refused)))
+	if done := len(victims) - len(refused); done > 0 && err == nil {
+		r.metrics.evictions.WithLabelValues("granted").Add(float64(done))
+		var names []string
+		for _, v := range victims {
+			names = append(names, v.Namespace+"/"+v.Name)
+		}
+		r.recorder.Eventf(s.gpunode, nil, corev1.EventTypeNormal, "Evicting", "Evict", "%s", note("Pods that hold GPUs are evicted: "+strings.Join(names, ", ")))
+	}
+	return err
+}
+
+// longestNote is the longest text of an event.
+const longestNote = 1000
+
+func note(text string) string { return text[:min(len(text), longestNote)] }
+
+// mark writes the labels that say what the GPUs are, and the readiness taint. A node that no policy chooses any more has neither.
+func (r *nodeReconciler) mark(ctx context.Context, cat *catalog, s *sight, d phase.Decision) error {
+	if s.node == nil {
+		return nil
+	}
+	if err := (action.Label{Node: s.node, Labels: described(cat, s)}).Do(ctx, r.Cluster); err != nil {
+		return err
+	}
+	readiness := action.Open
+	if cat.policy.Spec.ReadinessTaint && s.assignment.managed() && s.gpunode.Status.Validated == nil && d.Phase != v1alpha1.PhaseReady {
+		readiness = action.Closed
+	}
+	return action.Gate{Node: s.node, Readiness: readiness}.Do(ctx, r.Cluster)
+}
+
+// described are the labels that say what the GPUs are; those that the installer wrote and that hold no more are empty.
+func described(cat *catalog, s *sight) map[string]string {
+	labels := action.Features(s.gpunode.Status)
+	switch {
+	case !s.assignment.chosen:
+		labels = map[string]string{}
+	case !*cat.policy.Spec.FeatureLabels.Enabled:
+		labels = map[string]string{v1alpha1.LabelPresent: labels[v1alpha1.LabelPresent]}
+	}
+	for _, key := range action.FeatureKeys() {
+		if _, stays := labels[key]; !stays && action.Wrote(s.node, key) {
+			labels[key] = ""
+		}
+	}
+	return labels
+}

@@ -1,0 +1,247 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// indexNode finds pods of the own namespace by their node.
+const indexNode = "node"
+
+func nodeOf(object client.Object) []string {
+	if pod, ok := object.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
+		return []string{pod.Spec.NodeName}
+	}
+	return nil
+}
+
+// sight is one node as it is, and what actions need of it beside.
+type sight struct {
+	phase.Observed
+	gpunode *v1alpha1.GPUNode
+	// node is nil when there is none.
+	node       *corev1.Node
+	assignment assignment
+	victims    []action.Victim
+	// claims is how many claims have devices of the node.
+	claims int
+	// monitored is whether pods of monitoring are on the node.
+	monitored bool
+	// patients are its GPUs that are not well, in order of their names.
+	patients []patient
+}
+
+// observe looks at a node.
+func (r *nodeReconciler) observe(ctx context.Context, cat *catalog, gpunode *v1alpha1.GPUNode) (*sight, error) {
+	s, pods, err := r.begin(ctx, cat, gpunode)
+	if err != nil {
+		return nil, err
+	}
+	s.Driver = operand(pods, driverOperand(s.assignment))
+	s.Toolkit, s.Operation = operand(pods, "tessera-toolkit"), operand(pods, action.Operation)
+	s.monitored = slices.ContainsFunc(pods, monitors)
+	return s, s.complete(ctx, r)
+}
+
+// begin looks at the objects of a node and its agent, and returns the pods of operands on it.
+func (r *nodeReconciler) begin(ctx context.Context, cat *catalog, gpunode *v1alpha1.GPUNode) (*sight, []corev1.Pod, error) {
+	s := &sight{gpunode: gpunode, node: &corev1.Node{}}
+	switch err := r.Client.Get(ctx, types.NamespacedName{Name: gpunode.Name}, s.node); {
+	case apierrors.IsNotFound(err):
+		s.node = nil
+	case err != nil:
+		return nil, nil, fmt.Errorf("read node %s: %w", gpunode.Name, err)
+	}
+	s.Now, s.Spec, s.Status = time.Now(), gpunode.Spec, gpunode.Status
+	if s.node != nil {
+		s.assignment = cat.assign(s.node).on(gpunode.Status.Hardware)
+		s.Wanted = cat.wanted(s.assignment, gpunode.Status.Hardware)
+		s.Node = observeNode(s.node)
+		s.Node.Plugin = plugin(s.node, s.assignment)
+	}
+	pods := &corev1.PodList{}
+	if err := r.Client.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingFields{indexNode: gpunode.Name}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, nil, fmt.Errorf("list pods on node %s: %w", gpunode.Name, err)
+	}
+	s.Agent = operand(pods.Items, "tessera-node")
+	return s, pods.Items, nil
+}
+
+// driverOperand is what the driver's pods on a node are called.
+func driverOperand(a assignment) string {
+	if a.vgpu {
+		return "tessera-vgpu-manager"
+	}
+	return "tessera-driver"
+}
+
+// complete looks at taint, claims and validation.
+func (s *sight) complete(ctx context.Context, r *nodeReconciler) error {
+	name := s.gpunode.Name
+	var err error
+	if s.Placed, err = r.placed(ctx, s); err != nil {
+		return err
+	}
+	rule := &resourceapi.DeviceTaintRule{}
+	switch err := r.Client.Get(ctx, types.NamespacedName{Name: action.RuleName(name)}, rule); {
+	case err == nil:
+		s.Tainted = rule.DeletionTimestamp == nil
+	case !apierrors.IsNotFound(err):
+		return fmt.Errorf("read taint of node %s: %w", name, err)
+	}
+	users, err := usersOf(ctx, r.Cluster, name+"-"+s.assignment.draName)
+	if err != nil {
+		return err
+	}
+	s.claims = users.claims
+	if s.Spec.Maintenance != nil || s.Tainted {
+		s.Drain, s.victims = r.drainer.look(ctx, users, s.assignment.upgrade.Drain)
+	} else {
+		s.Drain.Unreadable = users.unreadable
+		for _, pod := range users.pods {
+			s.Drain.Holders = append(s.Drain.Holders, pod.String())
+		}
+	}
+	s.Validation, err = s.validation(ctx, r)
+	return err
+}
+
+// barrier tells for which boot, driver and agent a validation holds, and whom it leaves out.
+func (s *sight) barrier() string {
+	digest := ""
+	if s.Spec.Driver != nil {
+		digest = s.Spec.Driver.Digest
+	}
+	barrier := strings.Join([]string{s.Node.BootID, digest, s.Agent.UID}, "/")
+	if out := s.leftOut(); len(out) > 0 {
+		barrier += "/without/" + strings.Join(out, "/")
+	}
+	return barrier
+}
+
+// validation says how far the node's proof is.
+func (s *sight) validation(ctx context.Context, r *nodeReconciler) (phase.Validation, error) {
+	v := phase.Validation{State: phase.ValidationNone}
+	var parts []phase.Pod
+	for _, part := range action.Parts() {
+		p, err := r.readProof(ctx, s.gpunode.Name, part)
+		if err != nil {
+			return v, err
+		}
+		if p.pod == nil {
+			v.Leftover = v.Leftover || p.claim != nil
+			continue
+		}
+		seen := observePod(p.pod)
+		// A slice that users leave no room for proves nothing, and is no fault: whole GPUs are enough then.
+		outrun := part == action.PartMIG && seen.State == phase.PodPending && !p.allocated() && s.claims > 0
+		if outrun || seen.State == phase.PodTerminating || p.pod.Annotations[action.AnnotationBarrier] != s.barrier() {
+			v.Leftover = true
+			continue
+		}
+		parts = append(parts, seen)
+	}
+	return judge(v, parts), nil
+}
+
+// proof is what stands of a part of a validation; nil is what is not there.
+type proof struct {
+	pod   *corev1.Pod
+	claim *resourceapi.ResourceClaim
+}
+
+func (p proof) allocated() bool { return p.claim != nil && p.claim.Status.Allocation != nil }
+
+// readProof reads a part of a validation.
+func (r *nodeReconciler) readProof(ctx context.Context, node string, part action.Part) (proof, error) {
+	key := types.NamespacedName{Namespace: r.Namespace, Name: action.ValidationName(node, part)}
+	p := proof{pod: &corev1.Pod{}, claim: &resourceapi.ResourceClaim{}}
+	errPod, errClaim := r.Client.Get(ctx, key, p.pod), r.Client.Get(ctx, key, p.claim)
+	if err := firstError(errPod, errClaim); err != nil {
+		return p, fmt.Errorf("read validation of node %s: %w", node, err)
+	}
+	if errPod != nil {
+		p.pod = nil
+	}
+	if errClaim != nil {
+		p.claim = nil
+	}
+	return p, nil
+}
+
+// judge says what the parts of a validation amount to.
+func judge(v phase.Validation, parts []phase.Pod) phase.Validation {
+	if len(parts) == 0 {
+		return v
+	}
+	v.State = phase.ValidationPassed
+	for _, part := range parts {
+		if v.Since.IsZero() || part.Since.Before(v.Since) {
+			v.Since = part.Since
+		}
+		switch {
+		case part.State == phase.PodFailed:
+			v.State, v.Reason, v.Message, v.Leftover = phase.ValidationFailed, part.Reason, part.Message, true
+			return v
+		case part.State != phase.PodSucceeded:
+			v.State = phase.ValidationRunning
+			if v.Reason == "" {
+				v.Reason, v.Message = part.Reason, part.Message
+			}
+		}
+	}
+	v.Leftover = v.Leftover || v.State == phase.ValidationPassed
+	return v
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if client.IgnoreNotFound(err) != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// observeNode reads what a Node says, but for resources of device plugins.
+func observeNode(node *corev1.Node) phase.Node {
+	n := phase.Node{
+		Exists: node.DeletionTimestamp == nil, Cordoned: node.Spec.Unschedulable, BootID: node.Status.NodeInfo.BootID,
+		Labels: action.Placed(node),
+	}
+	for _, c := range node.Status.Conditions {
+		n.Ready = n.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+	}
+	return n
+}
+
+// vendor begins the resources that device plugins of NVIDIA offer: of GPUs, and of what else a node has, such as network cards.
+const vendor = "nvidia.com/"
+
+// plugin names the resources of a node that a device plugin hands GPUs out by. Whole GPUs, shared ones and slices have fixed names; those of virtual
+// machines are called as their product, or as somebody chose, so that on nodes for them every one counts.
+func plugin(node *corev1.Node, a assignment) string {
+	var names []string
+	for name, quantity := range node.Status.Allocatable {
+		resource, ours := strings.CutPrefix(string(name), vendor)
+		gpu := resource == "gpu" || strings.HasPrefix(resource, "gpu.") || strings.HasPrefix(resource, "mig-")
+		if ours && (gpu || a.sandbox) && !quantity.IsZero() {
+			names = append(names, string(name))
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,165 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// operand returns the pod of an operand on a node: of several the one that is furthest.
+func operand(pods []corev1.Pod, name string) phase.Pod {
+	var found phase.Pod
+	for i := range pods {
+		if pods[i].Labels[action.LabelName] != name {
+			continue
+		}
+		seen := observePod(&pods[i])
+		ahead := further(seen.State) - further(found.State)
+		// Of two agents that overlap the newer one takes over.
+		if found.State == phase.PodAbsent || ahead > 0 || ahead == 0 && seen.Since.After(found.Since) {
+			found = seen
+		}
+	}
+	return found
+}
+
+// further orders the states of a pod.
+func further(state phase.PodState) int {
+	return slices.Index([]phase.PodState{
+		phase.PodAbsent, phase.PodTerminating, phase.PodSucceeded, phase.PodFailed, phase.PodPending, phase.PodStarting, phase.PodReady,
+	}, state)
+}
+
+// observePod says how far a pod is and why it is not further. What it says does not change while a container fails in the same way over and
+// over again.
+func observePod(pod *corev1.Pod) phase.Pod {
+	seen := phase.Pod{
+		Name: pod.Name, UID: string(pod.UID), Digest: pod.Annotations[render.AnnotationDigest], Since: since(pod),
+		Barrier: pod.Annotations[action.AnnotationBarrier],
+		Reason:  pod.Status.Reason, Message: pod.Status.Message,
+	}
+	if seen.State = stateOf(pod); slices.Contains([]phase.PodState{phase.PodTerminating, phase.PodSucceeded, phase.PodReady}, seen.State) {
+		return seen
+	}
+	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if reason, message, fails := complaint(pod, status); fails {
+			seen.State, seen.Reason, seen.Message = phase.PodFailed, reason, message
+			return seen
+		} else if seen.Reason == "" && reason != "" {
+			seen.Reason, seen.Message = reason, message
+		}
+	}
+	if c := scheduled(pod); seen.Reason == "" && c != nil && c.Status == corev1.ConditionFalse {
+		seen.Reason, seen.Message = c.Reason, c.Message
+	}
+	return seen
+}
+
+// since is since when a pod is ready, or not: a reboot begins it anew.
+func since(pod *corev1.Pod) time.Time {
+	at := pod.CreationTimestamp.Time
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady && c.LastTransitionTime.After(at) {
+			at = c.LastTransitionTime.Time
+		}
+	}
+	return at
+}
+
+// stateOf is how far a pod is, but for containers that fail.
+func stateOf(pod *corev1.Pod) phase.PodState {
+	switch {
+	case pod.DeletionTimestamp != nil:
+		return phase.PodTerminating
+	case pod.Status.Phase == corev1.PodSucceeded:
+		return phase.PodSucceeded
+	case pod.Status.Phase == corev1.PodFailed:
+		return phase.PodFailed
+	case ready(pod):
+		return phase.PodReady
+	case pod.Status.Phase == corev1.PodRunning:
+		return phase.PodStarting
+	default:
+		return phase.PodPending
+	}
+}
+
+func ready(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+	})
+}
+
+func scheduled(pod *corev1.Pod) *corev1.PodCondition {
+	for i := range pod.Status.Conditions {
+		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
+			return &pod.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// manyRestarts is how often a container may end badly before it counts as one that starts again and again, whether it runs at the moment or not.
+const manyRestarts = 3
+
+// complaint returns what is wrong with a container, and whether it is more than a matter of time.
+func complaint(pod *corev1.Pod, status corev1.ContainerStatus) (reason, message string, fails bool) {
+	if status.Ready {
+		return "", "", false
+	}
+	ended := status.State.Terminated
+	if ended == nil {
+		ended = status.LastTerminationState.Terminated
+	}
+	if ended != nil && ended.ExitCode != 0 {
+		reason, message, verb := ending(status.Name, ended)
+		again := status.RestartCount >= manyRestarts || waits(status, "CrashLoopBackOff") || pod.Spec.RestartPolicy == corev1.RestartPolicyNever
+		return reason, message, verb || again
+	}
+	waiting := status.State.Waiting
+	if waiting == nil {
+		return "", "", false
+	}
+	switch waiting.Reason {
+	case "ImagePullBackOff", "ErrImagePull":
+		// Kubelet goes to and fro between the two.
+		return "ImagePullBackOff", fmt.Sprintf("image %s cannot be pulled: see the events of pod %s", status.Image, pod.Name), true
+	case "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
+		return waiting.Reason, waiting.Message, true
+	}
+	return "", "", false
+}
+
+func waits(status corev1.ContainerStatus, reason string) bool {
+	return status.State.Waiting != nil && status.State.Waiting.Reason == reason
+}
+
+// ending returns why a container ended badly, and whether it is a host verb that says so itself.
+func ending(container string, ended *corev1.ContainerStateTerminated) (reason, message string, verb bool) {
+	var result host.Result
+	text := strings.TrimSpace(ended.Message)
+	if err := json.Unmarshal([]byte(text), &result); err == nil && result.Verb != "" && !result.Done {
+		return result.Reason, result.Message, true
+	}
+	reason = ended.Reason
+	if reason == "" {
+		reason = "Error"
+	}
+	message = fmt.Sprintf("container %s ends with code %d", container, ended.ExitCode)
+	if text != "" {
+		message += ": " + lastLine(text)
+	}
+	return reason, message, false
+}
+
+// lastLine is what a program said last.
+func lastLine(text string) string { return text[strings.LastIndex(text, "\n")+1:] }

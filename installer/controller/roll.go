@@ -1,0 +1,134 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/rollout"
+)
+
+// roll asks the rollout of each owner which nodes may begin, grants it to them, and says where everything stands.
+func (r *policyReconciler) roll(ctx context.Context, p *pass) (time.Duration, error) {
+	decisions, granted := map[string]rollout.Decision{}, map[string]bool{}
+	var after time.Duration
+	for _, owner := range p.owners() {
+		d := rollout.Next(p.fleet(owner))
+		decisions[owner] = d
+		r.metrics.stage(owner, d.Status)
+		if len(d.Waits) > 0 {
+			klog.FromContext(ctx).V(2).Info("Nodes wait", "owner", owner, "nodes", d.Waits)
+		}
+		after = sooner(after, d.After)
+		for _, name := range d.Grant {
+			granted[name] = true
+		}
+	}
+	var failed error
+	for _, m := range p.members {
+		failed = errors.Join(failed, r.grant(ctx, m, granted[m.node.Name]))
+	}
+	return after, errors.Join(failed, r.summarize(ctx, p, decisions))
+}
+
+// owners are all who say which driver nodes get, in order.
+func (p *pass) owners() []string {
+	owners := map[string]bool{policyOwner: true}
+	for _, d := range p.drivers {
+		owners[d.Name] = true
+	}
+	return slices.Sorted(maps.Keys(owners))
+}
+
+// fleet is what the rollout must know of the nodes of an owner.
+func (p *pass) fleet(owner string) rollout.Fleet {
+	f := rollout.Fleet{Now: p.now, Policy: p.policy.Spec.Upgrade, Status: p.policy.Status.Rollout}
+	annotations := p.policy.Annotations
+	f.Paused = annotations[v1alpha1.AnnotationPause] != ""
+	for _, d := range p.drivers {
+		if d.Name != owner {
+			continue
+		}
+		f.Status, annotations = d.Status.Rollout, d.Annotations
+		f.Paused = f.Paused || annotations[v1alpha1.AnnotationPause] != ""
+		if d.Spec.Upgrade != nil {
+			f.Policy = d.Spec.Upgrade.Complete()
+		}
+	}
+	f.Resumed = annotations[v1alpha1.AnnotationResume]
+	for _, m := range p.members {
+		if m.assignment.managed() && m.assignment.owner == owner {
+			f.Nodes = append(f.Nodes, m.entry())
+		}
+	}
+	return f
+}
+
+// entry is a node as the rollout knows it.
+func (m member) entry() rollout.Node {
+	status := m.gpunode.Status
+	n := rollout.Node{
+		Name: m.node.Name, Current: m.current(), Phase: status.Phase, Since: status.Since.Time, Attempt: status.Attempt, Pods: m.pods,
+		New:       m.fresh(),
+		Change:    m.modeChanges(),
+		Changing:  m.modeChanging(),
+		Available: available(m.node),
+		Skipped:   m.node.Labels[v1alpha1.LabelSkipUpgrade] == "true" || m.gpunode.Annotations[v1alpha1.AnnotationPause] != "",
+	}
+	n.Wanted, _ = m.change()
+	if d := status.LastGoodDriver; d != nil {
+		n.LastGood = d.Digest
+	}
+	if agent := status.Agent; agent != nil {
+		n.Clique = agent.Clique
+	}
+	return n
+}
+
+// fresh reports whether the node has never been in service. One whose GPUNode was lost still has the label of a node that is. Where a host's driver was
+// kept and is gone, nothing is left that could be in service.
+func (m member) fresh() bool {
+	status := m.gpunode.Status
+	if h := status.Hardware; m.current() == "" && m.wanted != nil && h != nil && h.HostDriver == "" && h.LoadedDriver == "" {
+		return m.node.Labels[v1alpha1.LabelDriver] == ""
+	}
+	return status.LastGoodDriver == nil && status.Validated == nil && m.node.Labels[v1alpha1.LabelReady] != "true"
+}
+
+// available reports whether Kubernetes may place pods on a node.
+func available(node *corev1.Node) bool {
+	n := observeNode(node)
+	return n.Ready && !n.Cordoned
+}
+
+// grant writes what a node is to have: driver and MIG mode when its turn has come, the agent's pool at any time.
+func (r *policyReconciler) grant(ctx context.Context, m member, turn bool) error {
+	if !m.assignment.managed() || m.assignment.conflict != "" {
+		return nil
+	}
+	spec := m.gpunode.Spec
+	g := action.Grant{Driver: spec.Driver, AgentPool: m.assignment.pool, MIGMode: spec.MIGMode}
+	if turn {
+		g.MIGMode = m.assignment.mode
+		if m.wanted != nil {
+			g.Driver = m.wanted
+		}
+	}
+	if m.assignment.mode == "" {
+		g.MIGMode = ""
+	}
+	if equality.Semantic.DeepEqual(g.Driver, spec.Driver) && g.AgentPool == spec.AgentPool && g.MIGMode == spec.MIGMode {
+		return nil
+	}
+	// What was read belongs to the cache.
+	g.Node = m.gpunode.DeepCopy()
+	return g.Do(ctx, r.Cluster)
+}

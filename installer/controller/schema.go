@@ -1,0 +1,88 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// SchemaAnnotation carries the hash of a CRD's schema as it was released.
+const SchemaAnnotation = "tessera.dev/schema-hash"
+
+// schemaPause is after what time CRDs that are of another release are read again.
+const schemaPause = 30 * time.Second
+
+var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// schemas compares the CRDs of the cluster with those that the installer was built with. While they lack fields the API server drops what is written
+// into these, so that an absent field is no decision: nothing is removed then. Those of a newer release lack none.
+type schemas struct {
+	// released are the hashes by the CRDs' names; nil: nothing is compared.
+	released map[string]string
+	// lacks names fields of this release that a CRD does not know; nil: one with another hash lacks some.
+	lacks func(*unstructured.Unstructured) ([]string, error)
+	known atomic.Bool
+}
+
+// check reads the CRDs until they have what the release knows, and says when to look again.
+func (s *schemas) check(ctx context.Context, live client.Reader, p *pass) time.Duration {
+	if s.known.Load() {
+		return 0
+	}
+	for _, name := range slices.Sorted(maps.Keys(s.released)) {
+		crd := &metav1.PartialObjectMetadata{}
+		crd.SetGroupVersionKind(crdKind)
+		text := ""
+		switch err := live.Get(ctx, types.NamespacedName{Name: name}, crd); {
+		case err != nil:
+			text = fmt.Sprintf("the schema of CRD %s cannot be compared with that of this release: %v", name, err)
+		case crd.Annotations[SchemaAnnotation] != s.released[name]:
+			text = s.compare(ctx, live, name)
+		}
+		if text == "" {
+			continue
+		}
+		klog.FromContext(ctx).Error(nil, "The schema is of another release", "message", text)
+		p.faults = append(p.faults, fault{"SchemaMismatch", text})
+		return schemaPause
+	}
+	s.known.Store(true)
+	return 0
+}
+
+// compare says what is wrong with a CRD of another release; empty: nothing.
+func (s *schemas) compare(ctx context.Context, live client.Reader, name string) string {
+	lost := "fields may be lost"
+	if s.lacks != nil {
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(crdKind)
+		err := live.Get(ctx, types.NamespacedName{Name: name}, crd)
+		var fields []string
+		if err == nil {
+			fields, err = s.lacks(crd)
+		}
+		switch {
+		case err != nil:
+			return fmt.Sprintf("the schema of CRD %s cannot be compared with that of this release: %v", name, err)
+		case len(fields) == 0:
+			klog.FromContext(ctx).Info("A CRD is of another release and has every field of this one", "crd", name)
+			return ""
+		}
+		lost = fmt.Sprintf("it lacks %d fields, such as %s", len(fields), fields[0])
+	}
+	return fmt.Sprintf("the CRD %s is not that of this release, %s: run `tessera-installer crds` of the release, "+
+		"or the installer of the CRDs; nothing is removed until then", name, lost)
+}
+
+// same reports whether the CRDs are known to have what the release knows.
+func (s *schemas) same() bool { return s.known.Load() }

@@ -1,0 +1,91 @@
+package discovery
+
+import (
+	"cmp"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/host/containerd"
+	"github.com/tessera-gpu/tessera/installer/host/survey"
+)
+
+// Host is where the host is looked at.
+type Host struct {
+	Roots host.Roots
+	// ContainerdConfig is containerd's main file, as the host names it; CDI the folder of CDI specs that the runtime is to read.
+	ContainerdConfig, CDI string
+}
+
+// Look reads the host. Runtime is the container runtime with its version, as kubelet reports it, such as containerd://2.2.1.
+func (h Host) Look(containerRuntime string) (v1alpha1.HardwareStatus, error) {
+	gpus, err := survey.GPUs(h.Roots)
+	if err != nil {
+		return v1alpha1.HardwareStatus{}, err
+	}
+	system, err := survey.OS(h.Roots)
+	if err != nil {
+		return v1alpha1.HardwareStatus{}, err
+	}
+	status := v1alpha1.HardwareStatus{
+		GPUs: int32(len(gpus)), PCI: survey.Devices(gpus), OS: system.Tag, OSName: system.Name, //nolint:gosec // a bus has few devices
+		Architecture: runtime.GOARCH, Runtime: containerRuntime,
+	}
+	for _, fact := range []struct {
+		to   *string
+		read func(host.Roots) (string, error)
+	}{
+		{&status.BootID, survey.BootID}, {&status.Kernel, survey.Kernel},
+		{&status.HostDriver, survey.HostDriver}, {&status.LoadedDriver, survey.LoadedDriver},
+	} {
+		if *fact.to, err = fact.read(h.Roots); err != nil {
+			return v1alpha1.HardwareStatus{}, err
+		}
+	}
+	if status.SecureBoot, err = survey.SecureBoot(h.Roots); err != nil {
+		return v1alpha1.HardwareStatus{}, err
+	}
+	status.CDI = h.readsCDI(containerRuntime)
+	return status, nil
+}
+
+// readsCDI reports whether a runtime reads CDI specs as it is configured: CRI-O from 1.23 and containerd from 2.0 on do by themselves, containerd 1.7
+// when its configuration says so. Where that cannot be read or understood the answer is no: the toolkit looks closer, and says what is wrong.
+func (h Host) readsCDI(containerRuntime string) bool {
+	name, version, _ := strings.Cut(containerRuntime, "://")
+	switch name {
+	case "containerd":
+		if AtLeast(version, 2, 0) {
+			return true
+		}
+		config, err := containerd.Load(containerd.OnHost{Roots: h.Roots}, h.ContainerdConfig)
+		return err == nil && AtLeast(version, 1, 7) && config.CDI(h.CDI)
+	case "cri-o":
+		return AtLeast(version, 1, 23)
+	}
+	return false
+}
+
+// AtLeast compares the first two numbers of a version, which may begin with v and end with anything.
+func AtLeast(version string, major, minor int) bool {
+	first, rest, _ := strings.Cut(strings.TrimPrefix(version, "v"), ".")
+	second, _, _ := strings.Cut(rest, ".")
+	second, _, _ = strings.Cut(second, "-")
+	a, err := strconv.Atoi(first)
+	if err != nil {
+		return false
+	}
+	b, err := strconv.Atoi(second)
+	if err != nil {
+		b = 0
+	}
+	return cmp.Or(cmp.Compare(a, major), cmp.Compare(b, minor)) >= 0
+}
+
+// describe says in one line what a node is, for the log.
+func describe(s v1alpha1.HardwareStatus) string {
+	return fmt.Sprintf("%d GPUs, %s, kernel %s, driver %s, %s", s.GPUs, s.OS, s.Kernel, cmp.Or(s.LoadedDriver, "none"), s.Runtime)
+}

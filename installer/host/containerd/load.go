@@ -1,0 +1,242 @@
+package containerd
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+)
+
+// CRI is the plugin that kubelet talks to.
+const CRI = "io.containerd.grpc.v1.cri"
+
+// Files are the files of the host, under the host's names.
+type Files interface {
+	// Read returns a file's content; it wraps fs.ErrNotExist when there is none.
+	Read(path string) ([]byte, error)
+	// Glob returns the files that a pattern means, in order.
+	Glob(pattern string) ([]string, error)
+}
+
+// Config is the configuration as it takes effect.
+type Config struct {
+	// Version is that of its format; 1 when nobody says.
+	Version int
+	// Section is the CRI plugin's, nil when nobody has one; Owner the file that it comes from.
+	Section map[string]any
+	Owner   string
+	// Loaded are the files, in the order of loading; Folders those in which a new file would change the configuration.
+	Loaded  []string
+	Folders []string
+}
+
+// document are the parts of a file that matter here.
+type document struct {
+	Version int                       `toml:"version"`
+	Imports []string                  `toml:"imports"`
+	Plugins map[string]map[string]any `toml:"plugins"`
+}
+
+// Load reads the configuration. A main file that does not exist is an empty one: containerd then runs with what is built in.
+func Load(files Files, path string) (Config, error) {
+	config := Config{Version: 1, Folders: []string{filepath.Dir(path)}}
+	pending, seen := []string{path}, map[string]bool{}
+	for len(pending) > 0 {
+		file := pending[0]
+		pending = pending[1:]
+		if seen[file] {
+			continue
+		}
+		seen[file] = true
+		text, err := files.Read(file)
+		if errors.Is(err, fs.ErrNotExist) && file == path {
+			continue
+		}
+		if err != nil {
+			return Config{}, fmt.Errorf("read containerd's configuration: %w", err)
+		}
+		imported, err := config.add(files, file, text)
+		if err != nil {
+			return Config{}, err
+		}
+		pending = append(pending, imported...)
+	}
+	slices.Sort(config.Folders)
+	config.Folders = slices.Compact(config.Folders)
+	return config, nil
+}
+
+// add merges a file and returns those that it imports.
+func (c *Config) add(files Files, file string, text []byte) ([]string, error) {
+	d, err := parse(file, text)
+	if err != nil {
+		return nil, err
+	}
+	c.Loaded = append(c.Loaded, file)
+	if d.Version != 0 {
+		c.Version = d.Version
+	}
+	name := CRI
+	if c.Version == 1 {
+		name = "cri"
+	}
+	if section, there := d.Plugins[name]; there {
+		c.Section, c.Owner = section, file
+	}
+	var imported []string
+	for _, pattern := range d.Imports {
+		if !filepath.IsAbs(pattern) {
+			pattern = filepath.Join(filepath.Dir(file), pattern)
+		}
+		c.Folders = append(c.Folders, filepath.Dir(pattern))
+		if !strings.Contains(pattern, "*") {
+			imported = append(imported, filepath.Clean(pattern))
+			continue
+		}
+		matches, err := files.Glob(pattern)
+		if err != nil {
+			return nil, fmt.Errorf("read containerd's configuration: imports of %s: %w", file, err)
+		}
+		imported = append(imported, matches...)
+	}
+	return imported, nil
+}
+
+func parse(file string, text []byte) (document, error) {
+	var d document
+	if err := toml.Unmarshal(text, &d); err != nil {
+		return document{}, &host.Failure{Reason: ConfigInvalid, Message: "containerd's configuration " + file + " is no valid TOML: repair it", Cause: err}
+	}
+	return d, nil
+}
+
+// ConfigInvalid is the reason when a file cannot be understood; nothing is written then.
+const ConfigInvalid = "ConfigInvalid"
+
+// CDI reports whether the configuration enables CDI and reads specs in the folder.
+func (c Config) CDI(folder string) bool {
+	enabled, ok := c.Section["enable_cdi"].(bool)
+	return ok && enabled && slices.Contains(c.folders(), filepath.Clean(folder))
+}
+
+// folders are those of CDI specs, by default containerd's own.
+func (c Config) folders() []string {
+	listed, there := c.Section["cdi_spec_dirs"].([]any)
+	if !there {
+		return []string{"/etc/cdi", "/var/run/cdi"}
+	}
+	var folders []string
+	for _, entry := range listed {
+		if path, ok := entry.(string); ok {
+			folders = append(folders, filepath.Clean(path))
+		}
+	}
+	return folders
+}
+
+// WithCDI returns the section with CDI enabled, and the folder among those of specs. Nothing else in it differs.
+func (c Config) WithCDI(folder string) map[string]any {
+	section := maps.Clone(c.Section)
+	if section == nil {
+		section = map[string]any{}
+	}
+	section["enable_cdi"] = true
+	folders := c.folders()
+	if folder = filepath.Clean(folder); !slices.Contains(folders, folder) {
+		folders = append(folders, folder)
+	}
+	list := make([]any, len(folders))
+	for i, f := range folders {
+		list[i] = f
+	}
+	section["cdi_spec_dirs"] = list
+	return section
+}
+
+// OnHost are the files of a host.
+type OnHost struct{ Roots host.Roots }
+
+// Read returns a file's content.
+func (o OnHost) Read(path string) ([]byte, error) {
+	seen, err := o.Roots.See(path)
+	if err != nil {
+		return nil, err
+	}
+	return os.ReadFile(seen)
+}
+
+// Glob returns the files that a pattern means.
+func (o OnHost) Glob(pattern string) ([]string, error) {
+	fixed := filepath.Dir(pattern[:strings.IndexAny(pattern+"*", "*?[")] + "x")
+	seen, err := o.Roots.See(fixed)
+	if err != nil {
+		return nil, err
+	}
+	matches, err := filepath.Glob(filepath.Join(seen, strings.TrimPrefix(pattern, fixed)))
+	if err != nil {
+		return nil, err
+	}
+	for i, match := range matches {
+		matches[i] = filepath.Join(fixed, strings.TrimPrefix(match, seen))
+	}
+	return matches, nil
+}
+
+// Overlay are files with some of them written or removed.
+type Overlay struct {
+	Files
+	// Changed are the contents by path; nil is a file that is not there.
+	Changed map[string][]byte
+}
+
+// Read returns a file's content.
+func (o Overlay) Read(path string) ([]byte, error) {
+	text, changed := o.Changed[path]
+	if changed && text == nil {
+		return nil, fmt.Errorf("read %s: %w", path, fs.ErrNotExist)
+	}
+	if changed {
+		return text, nil
+	}
+	return o.Files.Read(path)
+}
+
+// Glob returns the files that a pattern means.
+func (o Overlay) Glob(pattern string) ([]string, error) {
+	below, err := o.Files.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, path := range below {
+		if _, changed := o.Changed[path]; !changed {
+			all = append(all, path)
+		}
+	}
+	for path, text := range o.Changed {
+		if matched, err := filepath.Match(pattern, path); err != nil || !matched || text == nil {
+			continue
+		}
+		all = append(all, path)
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// With returns the overlay with one more change.
+func (o Overlay) With(path string, text []byte) Overlay {
+	changed := maps.Clone(o.Changed)
+	if changed == nil {
+		changed = map[string][]byte{}
+	}
+	changed[path] = text
+	return Overlay{Files: o.Files, Changed: changed}
+}

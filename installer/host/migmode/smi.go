@@ -1,0 +1,84 @@
+package migmode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+
+	"github.com/tessera-gpu/tessera/installer/host/survey"
+)
+
+// SMI is the driver's nvidia-smi.
+type SMI struct{ Tool survey.Tool }
+
+// GPUs returns all GPUs with their modes.
+func (s SMI) GPUs(ctx context.Context) ([]GPU, error) {
+	output, err := s.run(ctx, "--query-gpu=uuid,mig.mode.current,mig.mode.pending", "--format=csv,noheader")
+	if err != nil {
+		return nil, err
+	}
+	var gpus []GPU
+	for line := range strings.Lines(output) {
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		fields := strings.Split(line, ",")
+		if len(fields) != 3 {
+			return nil, fmt.Errorf("read the GPUs' modes: nvidia-smi says %q", strings.TrimSpace(line))
+		}
+		gpus = append(gpus, GPU{UUID: strings.TrimSpace(fields[0]), Current: mode(fields[1]), Pending: mode(fields[2])})
+	}
+	return gpus, nil
+}
+
+// mode reads nvidia-smi's word; [N/A] and [Not Supported] are none.
+func mode(text string) Mode {
+	switch m := Mode(strings.TrimSpace(text)); m {
+	case Enabled, Disabled:
+		return m
+	}
+	return ""
+}
+
+// Set asks for a mode.
+func (s SMI) Set(ctx context.Context, uuid string, mode Mode) error {
+	number := "0"
+	if mode == Enabled {
+		number = "1"
+	}
+	_, err := s.run(ctx, "-i", uuid, "-mig", number)
+	return err
+}
+
+// Reset resets GPUs together: those that NVLink joins cannot be reset one by one.
+func (s SMI) Reset(ctx context.Context, uuids []string) error {
+	_, err := s.run(ctx, "-i", strings.Join(uuids, ","), "--gpu-reset")
+	return err
+}
+
+// inUse is nvidia-smi's exit status for NVML's return code IN_USE (nvidia-smi(1), RETURN VALUE).
+const inUse = 19
+
+func (s SMI) run(ctx context.Context, arguments ...string) (string, error) {
+	command := exec.CommandContext(ctx, s.Tool.Path, arguments...)
+	command.WaitDelay = time.Second
+	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
+	if s.Tool.Library != "" {
+		command.Env = append(command.Env, "LD_PRELOAD="+s.Tool.Library)
+	}
+	output, err := command.CombinedOutput()
+	if err == nil {
+		return string(output), nil
+	}
+	said := strings.Join(strings.Fields(string(output)), " ")
+	err = fmt.Errorf("nvidia-smi %s: %w: %s", strings.Join(arguments, " "), err, said)
+	var exit *exec.ExitError
+	lower := strings.ToLower(said)
+	if errors.As(err, &exit) && exit.ExitCode() == inUse || strings.Contains(lower, "in use") || strings.Contains(lower, "being used") {
+		return "", fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	return "", err
+}

@@ -1,0 +1,140 @@
+package preflight
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/host/survey"
+)
+
+// Verb is the verb's name.
+const Verb = "preflight"
+
+// Want is what the driver container was chosen for, and what it needs.
+type Want struct {
+	// Kernel and OS are those that the image was chosen for; empty ones are not compared.
+	Kernel, OS string
+	// Modules is where the kernel modules come from.
+	Modules Modules
+	// MinFree is how many bytes the driver's files need.
+	MinFree uint64
+}
+
+// Modules is where the kernel modules come from.
+type Modules string
+
+// Where kernel modules come from.
+const (
+	// Precompiled modules are in the image, signed by whom the firmware trusts.
+	Precompiled Modules = "precompiled"
+	// Compiled modules are made on the node, with headers that the image fetches or carries. Nobody has signed them.
+	Compiled Modules = "compiled"
+	// CompiledWithHostHeaders are made with the headers of the host.
+	CompiledWithHostHeaders Modules = "compiled-with-host-headers"
+)
+
+// Seen is what a host is.
+type Seen struct {
+	Kernel, OS string
+	SecureBoot bool
+	// HostDriver is the version of the host's own driver; empty: none.
+	HostDriver string
+	// Nouveau is who uses the open-source driver that comes with the kernel: -1 when it is not loaded.
+	Nouveau int
+	// Headers is whether the host has the headers of its running kernel.
+	Headers bool
+	// Disks are the places that the driver's files go to.
+	Disks []Disk
+}
+
+// Disk is the free space of a place.
+type Disk struct {
+	Path string
+	Free uint64
+	// Need is how many bytes it must have, when that is not Want.MinFree.
+	Need uint64
+}
+
+// The reasons why a driver cannot be installed.
+const (
+	KernelChanged  = "KernelChanged"
+	OSChanged      = "OSChanged"
+	HostDriver     = "HostDriver"
+	NouveauInUse   = "NouveauInUse"
+	SecureBoot     = "SecureBoot"
+	HeadersMissing = "HeadersMissing"
+	DiskFull       = "DiskFull"
+)
+
+// Check returns everything that would keep the driver from being installed, the most decisive first.
+func Check(want Want, seen Seen) []host.Failure {
+	var found []host.Failure
+	complain := func(reason, format string, arguments ...any) {
+		found = append(found, host.Failure{Reason: reason, Message: fmt.Sprintf(format, arguments...)})
+	}
+	if differs(want.Kernel, seen.Kernel) {
+		complain(KernelChanged, "this driver is for kernel %s and the node runs %s: the installer chooses another as soon as discovery has told it",
+			want.Kernel, seen.Kernel)
+	}
+	if differs(want.OS, seen.OS) {
+		complain(OSChanged, "this driver is for %s and the node runs %s: the installer chooses another as soon as discovery has told it", want.OS, seen.OS)
+	}
+	if seen.HostDriver != "" {
+		complain(HostDriver, "the host has driver %s of its own: remove it, or keep it with hostDriver: Keep and a minVersion that it reaches",
+			seen.HostDriver)
+	}
+	if seen.Nouveau > 0 {
+		complain(NouveauInUse, "the module nouveau is in use %d times: blacklist it (modprobe.d: blacklist nouveau) and restart the node", seen.Nouveau)
+	}
+	if seen.SecureBoot && want.Modules != Precompiled {
+		complain(SecureBoot, "secure boot is on, and the kernel refuses modules that are compiled on the node, for nobody has signed them: "+
+			"set usePrecompiled, or switch secure boot off")
+	}
+	if want.Modules == CompiledWithHostHeaders && !seen.Headers {
+		complain(HeadersMissing, "no headers of kernel %s in /lib/modules/%s/build: install the package with them (linux-headers-%[1]s, kernel-devel-%[1]s)",
+			seen.Kernel, seen.Kernel)
+	}
+	for _, disk := range seen.Disks {
+		if need := cmp.Or(disk.Need, want.MinFree); disk.Free < need {
+			complain(DiskFull, "%s has %d MiB free and the driver needs %d MiB: make room", disk.Path, disk.Free>>20, need>>20)
+		}
+	}
+	return found
+}
+
+// differs compares with what is expected; nothing expected is met by anything.
+func differs(want, seen string) bool { return want != "" && want != seen }
+
+// Result returns how the check ended: the first reason, and everything that is wrong.
+func Result(want Want, seen Seen) host.Result {
+	found := Check(want, seen)
+	if len(found) == 0 {
+		return host.Outcome(Verb, false, fmt.Sprintf("%s with kernel %s can take the driver", seen.OS, seen.Kernel), nil)
+	}
+	messages := make([]string, len(found))
+	for i, f := range found {
+		messages[i] = f.Message
+	}
+	return host.Outcome(Verb, false, "", &host.Failure{Reason: found[0].Reason, Message: strings.Join(messages, "; ")})
+}
+
+// references returns who uses a module: -1 when it is not loaded.
+func references(modules []survey.Module, name string) int {
+	for _, m := range modules {
+		if m.Name == name {
+			return m.Refs
+		}
+	}
+	return -1
+}
+
+// Validate refuses what is none of them.
+func (m Modules) Validate() error {
+	switch m {
+	case Precompiled, Compiled, CompiledWithHostHeaders:
+		return nil
+	}
+	return fmt.Errorf("modules %q: must be %s, %s or %s", m, Precompiled, Compiled, CompiledWithHostHeaders)
+}

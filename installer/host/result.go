@@ -1,0 +1,108 @@
+// Package host is the work on a host: what `tessera-node host <verb>` does in init containers and short-lived pods of the installer. Each verb ends with
+// a Result in the container's termination message; the installer reads it from the pod and writes it into the GPUNode, so a verb needs no right in
+// the cluster.
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"unicode/utf8"
+)
+
+// Result is how a verb ended. It is JSON in the termination message, below 4 KiB.
+type Result struct {
+	// Verb is preflight, unload, toolkit or mig-mode.
+	Verb string `json:"verb"`
+	// Done is whether it succeeded; Changed whether it changed the host.
+	Done    bool `json:"done"`
+	Changed bool `json:"changed,omitempty"`
+	// Reason is one word why it failed, such as ModuleInUse or DiskFull; Message is for people: what, where, what to do.
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// Failure is an error with the reason that a Result tells.
+type Failure struct {
+	// Reason is one word.
+	Reason string
+	// Message is for people: what, where, what to do.
+	Message string
+	// Cause is the error below it, if there is one; the message does not repeat it.
+	Cause error
+}
+
+// Error returns the message with its cause.
+func (f *Failure) Error() string {
+	if f.Cause != nil {
+		return fmt.Sprintf("%s: %v", f.Message, f.Cause)
+	}
+	return f.Message
+}
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Cause }
+
+// Fail returns a failure without a cause.
+func Fail(reason, format string, arguments ...any) error {
+	return &Failure{Reason: reason, Message: fmt.Sprintf(format, arguments...)}
+}
+
+// Outcome returns how a verb ended: with what it says about the host, or with the error. An error that is no Failure has the reason Error.
+func Outcome(verb string, changed Changed, message string, err error) Result {
+	result := Result{Verb: verb, Done: err == nil, Changed: bool(changed), Message: message}
+	if err == nil {
+		return result
+	}
+	result.Reason, result.Message = "Error", err.Error()
+	var failure *Failure
+	if errors.As(err, &failure) {
+		result.Reason = failure.Reason
+	}
+	return result
+}
+
+// Changed is whether a verb changed the host.
+type Changed bool
+
+// limit is how many bytes kubelet keeps of a termination message.
+const limit = 4096
+
+// Report prints the result and writes it into the file of the termination message. A file that cannot be made is no error: what is
+// printed says the same, and an empty path asks for none.
+func (r Result) Report(out io.Writer, terminationLog string) error {
+	text, err := r.text()
+	if err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintf(out, "%s\n", text); err != nil {
+		return err
+	}
+	if terminationLog == "" {
+		return nil
+	}
+	err = os.WriteFile(terminationLog, text, 0o644)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	return err
+}
+
+// text returns the JSON, with the message cut to what kubelet keeps.
+func (r Result) text() ([]byte, error) {
+	text, err := json.Marshal(r)
+	for err == nil && len(text) > limit {
+		const longest = 6 // bytes that one byte takes in JSON
+		cut := max(len(r.Message)-(len(text)-limit)/longest-2*len("…"), 0)
+		for cut > 0 && !utf8.RuneStart(r.Message[cut]) {
+			cut--
+		}
+		r.Message = strings.TrimSuffix(r.Message[:cut], "…") + "…"
+		text, err = json.Marshal(r)
+	}
+	return text, err
+}

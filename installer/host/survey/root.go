@@ -1,0 +1,47 @@
+package survey
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	securejoin "github.com/cyphar/filepath-securejoin"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+)
+
+// Tool is a program of the driver, as this process can run it: with the driver's library preloaded, since a program that is started outside of the
+// driver's root would find another, or none.
+type Tool struct{ Path, Library string }
+
+// SMI returns the driver's nvidia-smi: that of the driver container where there is one, else the host's.
+func SMI(r host.Roots) (Tool, error) {
+	for _, root := range []string{r.Driver, "/"} {
+		seen, err := r.See(root)
+		if err != nil {
+			return Tool{}, err
+		}
+		path, library := inRoot(seen, programFolders, "nvidia-smi"), inRoot(seen, libraryFolders, "libnvidia-ml.so.1")
+		if path != "" && library != "" {
+			return Tool{Path: path, Library: library}, nil
+		}
+	}
+	return Tool{}, fmt.Errorf("find nvidia-smi with libnvidia-ml.so.1 below %s or in the host's root: %w", r.Driver, fs.ErrNotExist)
+}
+
+// inRoot returns what the name leads to in the first of the folders that has it. Absolute links in a root lead to that root, as they do for the
+// programs of a driver container.
+func inRoot(root string, folders []string, name string) string {
+	for _, folder := range folders {
+		seen, err := securejoin.SecureJoin(root, filepath.Join(folder, name))
+		if err != nil || !strings.HasPrefix(seen, strings.TrimSuffix(root, "/")) {
+			continue
+		}
+		if _, err := os.Stat(seen); err == nil {
+			return seen
+		}
+	}
+	return ""
+}

@@ -1,0 +1,148 @@
+package survey
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+)
+
+// Kernel returns the release of the running kernel.
+func Kernel(r host.Roots) (string, error) { return line(r.Proc, "sys/kernel/osrelease") }
+
+// BootID returns the ID of the boot, which kubelet reports as well.
+func BootID(r host.Roots) (string, error) { return line(r.Proc, "sys/kernel/random/boot_id") }
+
+func line(root, path string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		return "", fmt.Errorf("read the kernel's state: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// System is an operating system.
+type System struct {
+	// Tag is how the tags of driver images name it, such as ubuntu24.04; Name what it calls itself.
+	Tag, Name string
+}
+
+// OS returns the host's operating system, from os-release(5). Tags are the ID and VERSION_ID, as in the tags of NVIDIA's driver images: for
+// Rocky Linux, Oracle Linux and RHEL from 10 on the major version alone (rocky9, rhel10), for RHEL 8 and 9 with the minor one (rhel9.4).
+func OS(r host.Roots) (System, error) {
+	for _, path := range []string{"/etc/os-release", "/usr/lib/os-release"} {
+		seen, err := r.See(path)
+		if err != nil {
+			return System{}, err
+		}
+		text, err := os.ReadFile(seen)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return System{}, fmt.Errorf("read the host's operating system: %w", err)
+		}
+		return parseOS(string(text))
+	}
+	return System{}, fmt.Errorf("read the host's operating system: no etc/os-release and no usr/lib/os-release under %s", r.Host)
+}
+
+func parseOS(text string) (System, error) {
+	fields := map[string]string{}
+	for entry := range strings.Lines(text) {
+		key, value, found := strings.Cut(strings.TrimSpace(entry), "=")
+		if found && !strings.HasPrefix(key, "#") {
+			fields[key] = unquote(value)
+		}
+	}
+	id, version := fields["ID"], fields["VERSION_ID"]
+	if id == "" {
+		return System{}, errors.New("read the host's operating system: os-release has no ID")
+	}
+	major, _, _ := strings.Cut(version, ".")
+	number, err := strconv.Atoi(major)
+	if id == "rocky" || id == "ol" || id == "rhel" && err == nil && number >= 10 {
+		version = major
+	}
+	name := fields["PRETTY_NAME"]
+	if name == "" {
+		name = strings.TrimSpace(fields["NAME"] + " " + fields["VERSION_ID"])
+	}
+	return System{Tag: id + version, Name: name}, nil
+}
+
+// unquote takes the quotes of the shell off a value. Names have no escapes that matter.
+func unquote(value string) string {
+	value = strings.TrimSpace(value)
+	for _, quote := range []string{`"`, `'`} {
+		if len(value) >= 2 && strings.HasPrefix(value, quote) && strings.HasSuffix(value, quote) {
+			return value[1 : len(value)-1]
+		}
+	}
+	return value
+}
+
+// SecureBoot reports whether the firmware lets only signed modules in: the last byte of the EFI variable SecureBoot, after four bytes of
+// attributes (UEFI 2.10, 3.3). A machine without EFI, and one whose efivarfs is not to be seen, has none.
+func SecureBoot(r host.Roots) (bool, error) {
+	paths, err := filepath.Glob(filepath.Join(r.Sys, "firmware/efi/efivars/SecureBoot-*"))
+	if err != nil {
+		return false, err
+	}
+	for _, path := range paths {
+		value, err := os.ReadFile(path)
+		if err != nil {
+			return false, fmt.Errorf("read whether secure boot is on: %w", err)
+		}
+		if len(value) == 5 && value[4] == 1 {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Module is a module of the kernel that is loaded.
+type Module struct {
+	Name string
+	// Refs counts who uses it, programs and modules; By are the modules among them.
+	Refs int
+	By   []string
+}
+
+// Modules returns the loaded modules, from the procfs file modules: name, size, references, the modules that use it, state and address. A procfs
+// without that file has none.
+func Modules(r host.Roots) ([]Module, error) {
+	file, err := os.Open(filepath.Join(r.Proc, "modules"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the loaded modules: %w", err)
+	}
+	defer file.Close()
+	var modules []Module
+	for lines := bufio.NewScanner(file); ; {
+		if !lines.Scan() {
+			return modules, lines.Err()
+		}
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 4 {
+			continue
+		}
+		refs, err := strconv.Atoi(fields[2])
+		if err != nil {
+			return nil, fmt.Errorf("read the loaded modules: references of %s: %w", fields[0], err)
+		}
+		m := Module{Name: fields[0], Refs: refs}
+		if fields[3] != "-" {
+			m.By = strings.FieldsFunc(fields[3], func(c rune) bool { return c == ',' })
+		}
+		modules = append(modules, m)
+	}
+}

@@ -1,0 +1,75 @@
+package toolkit
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/host/cri"
+)
+
+// Service is a runtime that the host's service manager runs.
+type Service struct {
+	Roots host.Roots
+	// Socket is the host's path of the runtime's socket; empty: the first that is known and there.
+	Socket string
+	// Command restarts the runtime; it is run in the host's root, and ends when the runtime is up: systemctl restart containerd.
+	Command []string
+}
+
+// Status asks the runtime.
+func (s Service) Status(ctx context.Context) (cri.Status, error) {
+	socket, err := cri.Find(s.Roots, s.Socket)
+	if err != nil {
+		return cri.Status{}, err
+	}
+	return cri.Ask(ctx, socket)
+}
+
+// Restart has the service manager restart the runtime. SIGHUP would not do: containerd reads its configuration at its start only.
+func (s Service) Restart(ctx context.Context) error {
+	program, err := s.program()
+	if err != nil {
+		return err
+	}
+	command := exec.CommandContext(ctx, program, s.Command[1:]...)
+	command.WaitDelay = time.Second
+	command.Dir = "/"
+	// systemctl asks the service manager through a socket in the host's root; it would ignore requests from what looks like a chroot.
+	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_IGNORE_CHROOT=1"}
+	if s.Roots.Host != "/" {
+		command.SysProcAttr = &syscall.SysProcAttr{Chroot: s.Roots.Host}
+	}
+	output, err := command.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", strings.Join(s.Command, " "), err, strings.Join(strings.Fields(string(output)), " "))
+	}
+	return nil
+}
+
+// program returns the path of the program in the host's root.
+func (s Service) program() (string, error) {
+	if len(s.Command) == 0 {
+		return "", fmt.Errorf("restart the runtime: no command")
+	}
+	if filepath.IsAbs(s.Command[0]) {
+		return s.Command[0], nil
+	}
+	for _, folder := range []string{"/usr/bin", "/bin", "/usr/sbin", "/sbin", "/usr/local/bin"} {
+		path := filepath.Join(folder, s.Command[0])
+		seen, err := s.Roots.See(path)
+		if err != nil {
+			return "", err
+		}
+		if info, err := os.Stat(seen); err == nil && info.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("restart the runtime: no program %s on the host", s.Command[0])
+}

@@ -1,0 +1,211 @@
+package toolkit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/host/containerd"
+	"github.com/tessera-gpu/tessera/installer/host/cri"
+)
+
+// Runtime is the container runtime of the host.
+type Runtime interface {
+	// Status asks it, and waits for its answer as long as ctx lasts.
+	Status(ctx context.Context) (cri.Status, error)
+	// Restart ends it and starts it again; containers run on meanwhile. It fails when the runtime does not start.
+	Restart(ctx context.Context) error
+}
+
+// Config is what the verb works with.
+type Config struct {
+	Roots host.Roots
+	// Main is containerd's configuration and CDI the folder of CDI specs, as the host names them.
+	Main, CDI string
+	Runtime   Runtime
+}
+
+// patience is how long a runtime may take to answer, or to be up again.
+const patience = 90 * time.Second
+
+// failed is where a restart that failed is remembered until the next boot, so that it is not tried again and again with the same configuration.
+const failed = "/run/tessera/toolkit-failed"
+
+// Once makes the runtime read CDI specs, if it does not yet. It also returns the folders in which a change calls for another look.
+func (c Config) Once(ctx context.Context) (host.Result, []string) {
+	changed, folders, message, err := c.once(ctx)
+	return host.Outcome(Verb, host.Changed(changed), message, err), folders
+}
+
+func (c Config) once(ctx context.Context) (changed bool, folders []string, message string, err error) {
+	status, err := c.ask(ctx)
+	if err != nil {
+		return false, nil, "", err
+	}
+	name := strings.TrimSpace(status.Name + " " + status.Version)
+	edits, err := c.editable(status)
+	if err != nil {
+		return false, nil, "", err
+	}
+	if !edits {
+		return false, nil, name + " reads CDI specs by itself: nothing is changed", nil
+	}
+	plan, err := Make(c.files(), c.Main, c.CDI)
+	if err != nil {
+		return false, nil, "", err
+	}
+	if !c.reads(status) && c.hasFailed(plan.ID) {
+		return false, plan.Folders, "", host.Fail(RestartFailed, "%s did not start with CDI enabled, and its configuration is as it was before; it is tried again when %s changes, "+
+			"or when %s is removed", name, c.Main, failed)
+	}
+	if err := c.write(plan); err != nil {
+		return false, plan.Folders, "", err
+	}
+	changed = len(plan.Write) > 0
+	if c.reads(status) {
+		return changed, plan.Folders, name + " runs with CDI enabled", c.forgetFailure()
+	}
+	if err := c.restart(ctx, plan.ID); err != nil {
+		return changed, plan.Folders, "", err
+	}
+	return true, plan.Folders, name + " was restarted once, with CDI enabled", nil
+}
+
+// Check succeeds when the runtime, as it runs now, reads CDI specs. It changes nothing.
+func (c Config) Check(ctx context.Context) host.Result {
+	status, err := c.ask(ctx)
+	name := strings.TrimSpace(status.Name + " " + status.Version)
+	edits := false
+	if err == nil {
+		edits, err = c.editable(status)
+	}
+	if err == nil && edits && !c.reads(status) {
+		err = host.Fail(CDIDisabled, "%s runs without CDI, or without %s among its folders", name, c.CDI)
+	}
+	return host.Outcome(Verb, false, name+" reads CDI specs", err)
+}
+
+// Remove takes away what Once has written. The runtime is not restarted: it takes notice when somebody else does.
+func (c Config) Remove() host.Result {
+	plan, err := Unmake(c.files(), c.Main)
+	if err == nil {
+		err = c.write(plan)
+	}
+	return host.Outcome(Verb, len(plan.Write) > 0, "nothing of Tessera is left in the configuration "+c.Main, err)
+}
+
+func (c Config) files() containerd.Files { return containerd.OnHost{Roots: c.Roots} }
+
+func (c Config) ask(ctx context.Context) (cri.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	status, err := c.Runtime.Status(ctx)
+	if err != nil {
+		return cri.Status{}, &host.Failure{Reason: RuntimeUnreachable, Message: "the container runtime does not answer: see its log", Cause: err}
+	}
+	return status, nil
+}
+
+// editable reports whether the runtime's configuration is to be edited at all.
+func (c Config) editable(status cri.Status) (bool, error) {
+	major, minor := numbers(status.Version)
+	switch {
+	case status.Name == "cri-o":
+		return false, nil
+	case status.Name != "containerd":
+		return false, host.Fail(RuntimeUnknown, "the container runtime is %q: containerd from 1.7 on and CRI-O are known", status.Name)
+	case major >= 2 && c.reads(status):
+		return false, nil
+	case major >= 2:
+		return false, host.Fail(CDIDisabled, "containerd %s runs with CDI switched off, or without %s among its folders, by its own configuration %s: "+
+			"remove enable_cdi and cdi_spec_dirs there and restart it", status.Version, c.CDI, c.Main)
+	case major < 1 || minor < 7:
+		return false, host.Fail(RuntimeUnknown, "containerd %s cannot read CDI specs: 1.7 is the oldest that can", status.Version)
+	}
+	return true, nil
+}
+
+// numbers returns the first two numbers of a version.
+func numbers(version string) (major, minor int) {
+	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
+	for i, to := range []*int{&major, &minor} {
+		if i < len(parts) {
+			if n, err := strconv.Atoi(parts[i]); err == nil {
+				*to = n
+			}
+		}
+	}
+	return major, minor
+}
+
+// reads reports whether the runtime, as it runs, reads our CDI specs.
+func (c Config) reads(status cri.Status) bool {
+	return status.CDI && slices.ContainsFunc(status.Folders, func(f string) bool { return filepath.Clean(f) == filepath.Clean(c.CDI) })
+}
+
+// restart has the runtime read its configuration. When that fails, everything is put back as it was and the runtime started with that.
+func (c Config) restart(ctx context.Context, id string) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	err := c.Runtime.Restart(ctx)
+	if err == nil {
+		var status cri.Status
+		if status, err = c.ask(ctx); err == nil && !c.reads(status) {
+			err = errors.New("it runs without CDI all the same")
+		}
+	}
+	if err == nil {
+		return c.forgetFailure()
+	}
+	failure := &host.Failure{Reason: RestartFailed, Cause: err, Message: "the container runtime did not start with CDI enabled, and its configuration is as it was before"}
+	if back := c.Remove(); !back.Done {
+		failure.Message = "the container runtime did not start with CDI enabled, and its configuration cannot be put back (" + back.Message + "): do that by hand"
+		return failure
+	}
+	// The reason why ctx ended, if it did, is no reason to leave the node without a runtime.
+	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	if err := c.Runtime.Restart(again); err != nil {
+		failure.Message += "; it does not start with that either (" + err.Error() + "): see its log"
+	}
+	return errors.Join(failure, c.remember(id))
+}
+
+func (c Config) hasFailed(id string) bool {
+	seen, err := c.Roots.See(failed)
+	if err != nil {
+		return false
+	}
+	text, err := os.ReadFile(seen)
+	return err == nil && string(text) == id
+}
+
+func (c Config) remember(id string) error {
+	seen, err := c.Roots.See(failed)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(seen), 0o755); err != nil {
+		return fmt.Errorf("remember that the restart failed: %w", err)
+	}
+	return os.WriteFile(seen, []byte(id), 0o644)
+}
+
+func (c Config) forgetFailure() error {
+	seen, err := c.Roots.See(failed)
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget that a restart failed: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,24 @@
+package phase
+
+import "github.com/tessera-gpu/tessera/api/v1alpha1"
+
+// absence tidies a node on which no operand belongs, once agent and driver are gone.
+var absence = []rule{
+	{"leave an absent node", func(v *view) bool { return !v.Wanted.Managed && v.entered }, left(Leave)},
+	{"untaint an absent node", func(v *view) bool { return !v.Wanted.Managed && v.Tainted }, left(Untaint)},
+	{"unlabel an absent node", func(v *view) bool { return !v.Wanted.Managed && v.Node.Labels != Labels{} }, left(Place)},
+	{"absent", func(v *view) bool { return !v.Wanted.Managed }, func(v *view) Decision {
+		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNotChosen, Message: "no policy chooses the node, or it has opted out", Action: Wait}
+		if v.Status.Hardware != nil && v.Status.Hardware.GPUs == 0 {
+			d.Message = "the node has no GPU of NVIDIA"
+		}
+		return d
+	}},
+}
+
+// left returns what performs one action on a node that operands have left.
+func left(a Action) func(*view) Decision {
+	return func(*view) Decision {
+		return Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonLeaving, Message: "operands have left", Action: a}
+	}
+}

@@ -1,0 +1,81 @@
+package phase
+
+import "github.com/tessera-gpu/tessera/api/v1alpha1"
+
+// Names of operands in status.components.
+const (
+	ComponentDriver    = "driver"
+	ComponentToolkit   = "toolkit"
+	ComponentAgent     = "node-agent"
+	ComponentValidator = "validator"
+)
+
+// conditions returns the four named validations as they stand, always in the same order.
+func conditions(v *view) []Condition {
+	return []Condition{driverCondition(v), toolkitCondition(v), agentCondition(v), workloadCondition(v)}
+}
+
+func driverCondition(v *view) Condition {
+	c := Condition{Type: v1alpha1.ConditionDriverValidated}
+	hosts := v.Status.Hardware != nil && v.Status.Hardware.HostDriver != ""
+	switch {
+	case !v.Wanted.Managed || v.Wanted.Sandbox:
+		c.Reason = ReasonNotWanted
+	case v.driver == "" && hosts && !v.otherDriver():
+		c.Met, c.Reason, c.Message = true, ReasonHostDriverKept, "the host's driver "+v.Status.Hardware.HostDriver
+	case v.driver == "":
+		c.Reason = ReasonNoDriver
+	case v.driverReady():
+		c.Met, c.Reason = true, ReasonDriverReady
+	case v.Driver.State == PodFailed:
+		c.Reason, c.Message = ReasonDriverFailed, v.Driver.Name+v.Driver.why()
+	default:
+		c.Reason, c.Message = ReasonDriverStarting, v.Driver.Name+v.Driver.why()
+	}
+	return c
+}
+
+func toolkitCondition(v *view) Condition {
+	c := Condition{Type: v1alpha1.ConditionToolkitValidated}
+	switch {
+	case !v.Wanted.Managed || !v.Wanted.Toolkit:
+		c.Reason = ReasonNotWanted
+	case v.runtimeReady():
+		c.Met, c.Reason = true, ReasonRuntimeReady
+	case v.Toolkit.State == PodFailed:
+		c.Reason, c.Message = ReasonToolkitFailed, v.Toolkit.Name+v.Toolkit.why()
+	default:
+		c.Reason, c.Message = ReasonToolkitStarting, v.Toolkit.Name+v.Toolkit.why()
+	}
+	return c
+}
+
+func agentCondition(v *view) Condition {
+	c := Condition{Type: v1alpha1.ConditionAgentValidated}
+	switch {
+	case v.agent == "":
+		c.Reason = ReasonNotWanted
+	case v.agentAccepted() || v.agentGraced():
+		c.Met, c.Reason = true, ReasonAgentAccepted
+	case v.Agent.State == PodFailed:
+		c.Reason, c.Message = ReasonAgentFailed, v.Agent.Name+v.Agent.why()
+	default:
+		c.Reason, c.Message = ReasonAgentStarting, v.Agent.Name+v.Agent.why()
+	}
+	return c
+}
+
+func workloadCondition(v *view) Condition {
+	c := Condition{Type: v1alpha1.ConditionWorkloadValidated}
+	switch {
+	case !v.Wanted.Managed || !v.proves():
+		c.Reason = ReasonNotWanted
+	case v.validated():
+		c.Met, c.Reason = true, ReasonPassed
+	case v.Validation.State == ValidationFailed:
+		c.Reason, c.Message = ReasonValidationFailed, v.Validation.Reason+": "+v.Validation.Message
+	default:
+		c.Reason = ReasonValidating
+	}
+	return c
+}

@@ -1,0 +1,71 @@
+package phase
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// unproven is a node in service whose proof cannot be begun, for so long.
+func unproven(spent time.Duration) Observed {
+	o := ready()
+	o.Status.Validated, o.Node.Labels.Ready, o.Obstacle = nil, false, "exceeded quota"
+	o.Status.Phase, o.Status.Reason, o.Status.Since = v1alpha1.PhaseValidating, ReasonValidating, metav1.NewTime(now.Add(-spent))
+	return o
+}
+
+// operating is a node out of service whose GPUs are to be in MIG mode and are not, in the step in which that is done for so long.
+func operating(spent time.Duration) Observed {
+	o := changing()
+	o.Spec.Driver, o.Spec.MIGMode, o.Drain = desired(1), v1alpha1.MIGEnabled, Drain{}
+	o.Node.Labels.Agent, o.Agent.State = "", PodAbsent
+	o.Status.Step, o.Status.Since = v1alpha1.StepOperate, metav1.NewTime(now.Add(-spent))
+	return o
+}
+
+// TestWhatCannotBeDone has an action that is refused again and again end in a node that says so, not in one that is about to be Ready for ever.
+func TestWhatCannotBeDone(t *testing.T) {
+	tests := map[string]struct {
+		from   Observed
+		change func(*Observed)
+		phase  v1alpha1.NodePhase
+		action Action
+		says   string
+	}{
+		"a proof has its time": {unproven(time.Minute), func(*Observed) {}, v1alpha1.PhaseValidating, Validate, ""},
+		"and no more":          {unproven(time.Hour), func(*Observed) {}, v1alpha1.PhaseFailed, Validate, "exceeded quota"},
+		"it is tried on, and the node stays Failed": {unproven(0), func(o *Observed) {
+			o.Status.Phase, o.Status.Reason = v1alpha1.PhaseFailed, ReasonValidationTimeout
+		}, v1alpha1.PhaseFailed, Validate, ""},
+		"what was never refused is tried first": {unproven(time.Hour), func(o *Observed) { o.Obstacle = "" }, v1alpha1.PhaseValidating, Validate, ""},
+		"a driver that cannot be proven goes back": {unproven(time.Hour), func(o *Observed) {
+			o.Status.LastGoodDriver = desired(2)
+		}, v1alpha1.PhaseDriverInstalling, RollBack, "exceeded quota"},
+		"an operation has its time":  {operating(time.Minute), func(o *Observed) { o.Obstacle = "denied" }, v1alpha1.PhaseUpgrading, Operate, ""},
+		"and is given up":            {operating(2 * time.Hour), func(o *Observed) { o.Obstacle = "denied" }, v1alpha1.PhaseUpgrading, RollBack, "denied"},
+		"one that was never refused": {operating(2 * time.Hour), func(*Observed) {}, v1alpha1.PhaseUpgrading, Operate, ""},
+		"one for another mode is ended": {operating(0), func(o *Observed) {
+			o.Operation = Pod{State: PodSucceeded, Barrier: string(v1alpha1.MIGDisabled)}
+		}, v1alpha1.PhaseUpgrading, EndOperate, ""},
+		"and does not count, be it that it failed": {operating(0), func(o *Observed) {
+			o.Operation = Pod{State: PodFailed, Barrier: string(v1alpha1.MIGDisabled)}
+		}, v1alpha1.PhaseUpgrading, EndOperate, ""},
+		"nor once the agent is back": {operating(0), func(o *Observed) {
+			o.Operation = Pod{State: PodSucceeded, Barrier: string(v1alpha1.MIGDisabled)}
+			o.Node.Labels.Agent, o.Agent.State, o.Status.Step = "default", PodReady, v1alpha1.StepStart
+		}, v1alpha1.PhaseUpgrading, EndOperate, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			test.change(&test.from)
+			d := Next(test.from)
+			if d.Phase != test.phase || d.Action != test.action || !strings.Contains(d.Message, test.says) {
+				t.Errorf("decided %s %s: %q, want %s %s: …%s…", d.Phase, d.Action, d.Message, test.phase, test.action, test.says)
+			}
+		})
+	}
+}

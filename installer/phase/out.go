@@ -1,0 +1,220 @@
+package phase
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// outOfService takes the GPUs from pods before something is changed below them. Where no agent runs, or no driver is loaded, none of it
+// holds: nobody is evicted for nothing.
+var outOfService = []rule{
+	{"reset under way", func(v *view) bool { gpu, _ := v.underReset(); return v.mustLeave() && gpu != "" }, func(v *view) Decision {
+		gpu, spent := v.underReset()
+		step := v1alpha1.StepTaint
+		if v.closed() && v.Status.Step != "" {
+			step = v.Status.Step
+		}
+		return v.leaving(step, ReasonResetting, "GPU "+gpu+" is being reset: the node goes out of service when that has ended").until(resetTimeout, spent)
+	}},
+	{"end validation before leaving", func(v *view) bool {
+		return (v.mustLeave() || !v.Wanted.Managed) && v.validationStands()
+	}, func(v *view) Decision {
+		return v.leaving(v1alpha1.StepTaint, ReasonTakingOut, "the validation is ended").do(EndValidate)
+	}},
+	{"taint", func(v *view) bool { return v.mustLeave() && !v.Tainted }, func(v *view) Decision {
+		d := v.leaving(v1alpha1.StepTaint, ReasonTakingOut, "no new claim is allocated here").do(Taint)
+		d.Maintenance = v.maintenance()
+		return d
+	}},
+	{"mark", func(v *view) bool { return v.mustLeave() && v.Node.Labels.Maintenance != string(v.operation()) }, func(v *view) Decision {
+		l := v.Node.Labels
+		l.Maintenance, l.Ready = string(v.operation()), false
+		return v.leaving(v1alpha1.StepTaint, ReasonTakingOut, "monitoring leaves and the scheduler sends nobody").place(l)
+	}},
+	{"enter", func(v *view) bool { return v.mustLeave() && !v.entered }, func(v *view) Decision {
+		d := v.leaving(v1alpha1.StepRefuse, ReasonRefusing, "the agent is told to refuse").do(Enter)
+		d.Maintenance = v.maintenance()
+		return d
+	}},
+	{"agent refuses", func(v *view) bool {
+		return v.mustLeave() && !v.refusing() && !v.deserted()
+	}, func(v *view) Decision {
+		const message = "the agent has not said that it refuses Prepares: see its pod"
+		if v.spent(v1alpha1.StepRefuse) >= v.drainTimeout() {
+			return v.giveUp(v1alpha1.StepRefuse, ReasonAgentSilent, message)
+		}
+		return v.leaving(v1alpha1.StepRefuse, ReasonRefusing, "the agent is about to refuse Prepares").
+			until(v.drainTimeout(), v.spent(v1alpha1.StepRefuse))
+	}},
+	{"wait for pods", func(v *view) bool {
+		return v.mustLeave() && len(v.Drain.Waited) > 0 && !v.empty() && v.patient()
+	}, func(v *view) Decision {
+		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForPods, "these are waited for before anything is evicted: "+names(v.Drain.Waited)).
+			until(v.Wanted.Upgrade.WaitTimeout, v.spent(v1alpha1.StepRefuse))
+	}},
+	{"drain", func(v *view) bool { return v.mustLeave() && !v.empty() && !v.deserted() }, drain},
+	{"stop agent", func(v *view) bool { return v.mustLeave() }, func(v *view) Decision {
+		l := v.Node.Labels
+		l.Agent = ""
+		return v.leaving(v1alpha1.StepStopAgent, ReasonAgentStopping, "nothing is prepared any more: the agent stops").place(l)
+	}},
+	{"agent stopped", func(v *view) bool {
+		return v.Node.Labels.Agent == "" && v.Agent.State != PodAbsent && (v.closed() || v.agent == "")
+	}, func(v *view) Decision {
+		return v.stalling(v.leaving(v1alpha1.StepStopAgent, ReasonAgentStopping, "pod "+v.Agent.Name+" is ending"), stopTimeout)
+	}},
+}
+
+// underReset names a GPU whose reset was ordered and has not ended, as far as the agent says, and since when; empty: there is none, or it has taken too long.
+func (v *view) underReset() (gpu string, spent time.Duration) {
+	for _, order := range v.Spec.Remedies {
+		ends := func(r v1alpha1.AgentRemedy) bool {
+			return r.ID == order.ID && (r.State == v1alpha1.RemedyReset || r.State == v1alpha1.RemedyFailed)
+		}
+		if order.Step != v1alpha1.OrderReset || v.agentSpeaks() && slices.ContainsFunc(v.Status.Agent.Remedies, ends) {
+			continue
+		}
+		spent = 0
+		for _, status := range v.Status.Remedies {
+			if status.GPU == order.GPU {
+				spent = v.Now.Sub(status.Since.Time)
+			}
+		}
+		if spent < resetTimeout {
+			return order.GPU, spent
+		}
+	}
+	return "", 0
+}
+
+// validationStands reports whether objects of a validation are in the cluster.
+func (v *view) validationStands() bool {
+	return v.Validation.State != ValidationNone || v.Validation.Leftover
+}
+
+// operation is what the GPUs are taken out for.
+func (v *view) operation() v1alpha1.Operation {
+	if v.entered {
+		return v.Spec.Maintenance.Operation
+	}
+	if v.otherMIGMode() && !v.otherDriver() && !v.retires() {
+		return v1alpha1.OperationMIGMode
+	}
+	return v1alpha1.OperationDriverSwap
+}
+
+// maintenance is what users are told, but for its ID and beginning.
+func (v *view) maintenance() v1alpha1.Maintenance {
+	return v1alpha1.Maintenance{Operation: v.operation(), Reason: v.purpose()}
+}
+
+// purpose is told to those who are refused.
+func (v *view) purpose() string {
+	switch {
+	case v.retires():
+		return "GPUs are not offered here any more"
+	case v.operation() == v1alpha1.OperationMIGMode:
+		return fmt.Sprintf("the MIG mode changes to %s", v.Spec.MIGMode)
+	case v.Spec.Driver != nil && v.Spec.Driver.Version != "":
+		return fmt.Sprintf("the driver changes to %s", v.Spec.Driver.Version)
+	default:
+		return "the driver changes"
+	}
+}
+
+// deserted reports whether an agent that does not answer keeps nothing but itself on a node that retires.
+func (v *view) deserted() bool {
+	if !v.retires() || v.refusing() && v.Agent.State == PodReady || len(v.Drain.Holders) > 0 || v.Drain.Unreadable {
+		return false
+	}
+	limit := v.drainTimeout()
+	return v.spent(v1alpha1.StepRefuse) >= limit || v.spent(v1alpha1.StepDrain) >= limit || v.Status.Step == v1alpha1.StepStopAgent
+}
+
+// patient reports whether pods are still waited for. What was once not waited for any longer is not again.
+func (v *view) patient() bool {
+	limit := v.Wanted.Upgrade.WaitTimeout
+	return v.Status.Step != v1alpha1.StepDrain && (limit == 0 || v.spent(v1alpha1.StepRefuse) < limit)
+}
+
+// drain empties the node. A node that retires evicts nobody: its pods leave by themselves, or an administrator sees to it.
+func drain(v *view) Decision {
+	reason, message := v.holding()
+	if v.retires() {
+		d := blocked(ReasonGPUsInUse, "operands leave when nobody uses the GPUs any more; "+message)
+		d.Step = v1alpha1.StepDrain
+		return d
+	}
+	limit, spent := v.drainTimeout(), v.spent(v1alpha1.StepDrain)
+	d := v.leaving(v1alpha1.StepDrain, ReasonDraining, message).until(limit, spent)
+	if spent >= limit {
+		if d = v.giveUp(v1alpha1.StepDrain, reason, message); d.Action != Wait {
+			return d
+		}
+	}
+	if len(v.Drain.Holders) > len(v.Drain.Leaving) {
+		d.Action, d.After = Evict, evictAgain
+	}
+	return d
+}
+
+// holding says what keeps the node from being empty.
+func (v *view) holding() (reason, message string) {
+	switch {
+	case len(v.Drain.Blocked) > 0:
+		var list []string
+		for _, b := range v.Drain.Blocked {
+			list = append(list, b.Name+" ("+b.Reason+")")
+		}
+		return ReasonDrainBlocked, "these pods may not be evicted: " + names(list)
+	case v.Drain.Unreadable:
+		return ReasonClaimUnreadable, "a claim on this node cannot be read, and counts as in use: see the installer's log"
+	case len(v.Drain.Holders) > 0:
+		return ReasonDrainBlocked, "these pods hold GPUs: " + names(v.Drain.Holders)
+	default:
+		return ReasonClaimsPrepared, "claims are still prepared though no pod uses them: see the agent's log"
+	}
+}
+
+// named is how many names a message holds.
+const named = 10
+
+func names(list []string) string {
+	if len(list) > named {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:named], ", "), len(list)-named)
+	}
+	return strings.Join(list, ", ")
+}
+
+// leaving returns a decision to wait in a step, before the taint stands as well as after.
+func (v *view) leaving(step v1alpha1.UpgradeStep, reason, message string) Decision {
+	return Decision{Phase: v1alpha1.PhaseUpgrading, Step: step, Reason: reason, Message: message, Action: Wait}
+}
+
+// giveUp ends a maintenance in which nothing was touched: the attempt is counted, and spec becomes what the node has. A node that retires, or
+// is on its way back already, has nothing to go back to and is blocked.
+func (v *view) giveUp(step v1alpha1.UpgradeStep, reason, message string) Decision {
+	d := blocked(reason, message)
+	d.Step = step
+	if v.retires() || v.goingBack() {
+		return d
+	}
+	if back := v.backInPlace(d); back.Action == RollBack {
+		back.Phase, back.Attempt = v1alpha1.PhaseUpgrading, v.attempt(reason, message)
+		return back
+	}
+	return d
+}
+
+// stalling makes a decision that is waited in for too long a failure. It goes on when that for which it waits comes after all.
+func (v *view) stalling(d Decision, limit time.Duration) Decision {
+	if d.Step != "" && v.spent(d.Step) >= limit {
+		d.Phase = v1alpha1.PhaseFailed
+		return d
+	}
+	return d.until(limit, v.spent(d.Step))
+}

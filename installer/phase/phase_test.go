@@ -1,0 +1,310 @@
+package phase
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// ready is a node in service with driver 1, as seen.
+func ready() Observed { w := serving(0); return w.observe() }
+
+// changing is the same node granted driver 2, out of service, refusing, with a pod on its GPUs.
+func changing() Observed {
+	w := with(serving(0), func(w *world) {
+		w.wanted, w.spec, w.tainted, w.entered, w.saidID, w.gate, w.op = 2, 2, true, 1, 1, 1, v1alpha1.OperationDriverSwap
+		w.labelMaint, w.labelReady, w.user, w.prepared, w.saidPrepared = v1alpha1.OperationDriverSwap, false, PodReady, true, true
+		w.phase, w.step, w.reason = v1alpha1.PhaseUpgrading, v1alpha1.StepDrain, ReasonDraining
+	})
+	return w.observe()
+}
+
+// TestDecisions shows what single observations mean. What sequences of them lead to is the model's.
+func TestDecisions(t *testing.T) {
+	agentPod := func(o *Observed, state PodState, away time.Duration) {
+		o.Agent.State = state
+		o.Status.Components = []v1alpha1.ComponentStatus{{Name: ComponentAgent, State: v1alpha1.ComponentStarting, Since: metav1.NewTime(now.Add(-away))}}
+	}
+	tests := []struct {
+		name   string
+		from   func() Observed
+		change func(o *Observed)
+		want   string
+		says   string
+	}{
+		{"in service", ready, func(*Observed) {}, "Ready// InService Wait", ""},
+		{"A5 the host's driver is kept", ready, func(o *Observed) {
+			o.Spec.Driver, o.Driver, o.Node.Labels.Driver = nil, Pod{}, ""
+			o.Status.Hardware.HostDriver = "570.86.15"
+		}, "Preflight// HostDriverKept KeepHost", ""},
+		{"A5 a host's driver that is too old", ready, func(o *Observed) {
+			o.Driver, o.Node.Labels.Driver = Pod{}, ""
+			o.Status.Hardware.HostDriver = "525.60.13"
+		}, "Blocked// HostDriverTooOld Wait", "525.60.13, and 535 is the oldest"},
+		{"a GPUNode that was deleted: what runs stays", ready, func(o *Observed) {
+			o.Spec, o.Status, o.Placed, o.Drain.Holders = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, desired(1), []string{"user/pod"}
+		}, "Preflight// DriverAdopted Adopt", ""},
+		{"and where the DaemonSet is gone, too, the pod tells what runs", ready, func(o *Observed) {
+			o.Spec, o.Status, o.Placed = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, nil
+		}, "Preflight// DriverAdopted Adopt", ""},
+		{"what nobody knows waits for the rollout", ready, func(o *Observed) {
+			o.Spec, o.Status, o.Driver, o.Placed = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, Pod{}, nil
+		}, "Preflight// WaitingForRollout Wait", ""},
+		{"a GPUNode that was restored from an old backup", ready, func(o *Observed) {
+			o.Spec.Driver, o.Status, o.Placed = desired(2), v1alpha1.GPUNodeStatus{}, desired(1)
+		}, "Preflight// DriverAdopted Adopt", ""},
+		{"the agent of a pool stays until policies have spoken", ready, func(o *Observed) { o.Node.Labels.Agent = "training" }, "Ready// InService Wait", ""},
+		{"A7 a change of labels or of the plan alone", ready, func(o *Observed) { o.Wanted.Digest, o.Wanted.Upgrade = digest(3), Upgrade{} }, "Ready// InService Wait", ""},
+		{"A10 granted, and cordoned meanwhile", ready, func(o *Observed) { o.Spec.Driver, o.Node.Cordoned = desired(2), true }, "Blocked// NodeCordoned RollBack", ""},
+		{"A10 cordoned after it began", changing, func(o *Observed) { o.Node.Cordoned = true }, "Upgrading/Drain/ Draining Evict", "user/pod"},
+		{"A11 blocked pods have their time", changing, func(o *Observed) {
+			o.Drain.Blocked = []BlockedPod{{"user/pod", "its budget allows no disruption"}}
+		}, "Upgrading/Drain/ Draining Evict", "user/pod (its budget allows no disruption)"},
+		{"A11 and no more", changing, func(o *Observed) {
+			o.Drain.Blocked = []BlockedPod{{"user/pod", "its budget allows no disruption"}}
+			o.Status.Since = metav1.NewTime(now.Add(-time.Hour))
+		}, "Upgrading/Drain/ DrainBlocked RollBack", "user/pod (its budget allows no disruption)"},
+		{"A11 back in service it says so", ready, func(o *Observed) {
+			o.Wanted.Digest = digest(2)
+			o.Status.Attempt = &v1alpha1.Attempt{Digest: digest(2), Count: 1, Reason: ReasonDrainBlocked, Message: "user/pod stays"}
+		}, "Blocked// DrainBlocked Wait", "user/pod stays"},
+		{"A9 rolled back it says so", ready, func(o *Observed) {
+			o.Wanted.Digest = digest(2)
+			o.Status.Attempt = &v1alpha1.Attempt{Digest: digest(2), Count: 1, Reason: ReasonDriverFailed, Message: "no headers"}
+		}, "RolledBack// DriverFailed Wait", "no headers"},
+		{"until something else is wanted", ready, func(o *Observed) {
+			o.Wanted.Digest = digest(3)
+			o.Status.Attempt = &v1alpha1.Attempt{Digest: digest(2), Count: 1, Reason: ReasonDriverFailed}
+		}, "Validating// Validating Record", ""},
+		{"an unreadable claim counts as in use", changing, func(o *Observed) {
+			none := int32(0)
+			o.Status.Agent.Prepared, o.Drain = &none, Drain{Unreadable: true}
+		}, "Upgrading/Drain/ Draining Wait", "cannot be read"},
+		{"a pod that is refused is not in the way", changing, func(o *Observed) {
+			none := int32(0)
+			o.Status.Agent.Prepared = &none
+		}, "Upgrading/StopAgent/ AgentStopping Place", ""},
+		{"an old acknowledgement is none", changing, func(o *Observed) { o.Status.Agent.Maintenance = "an older one" }, "Upgrading/Refuse/ Refusing Wait", ""},
+		{"nor is one of before a reboot", changing, func(o *Observed) { o.Status.Agent.BootID = "an older one" }, "Upgrading/Refuse/ Refusing Wait", ""},
+		{"A14 nothing is loaded after a reboot: nobody is evicted", changing, func(o *Observed) {
+			o.Status.Agent.BootID, o.Driver.State, o.Status.Hardware.LoadedDriver = "an older one", PodPending, ""
+		}, "Upgrading/Remove/ DriverRemoving Place", ""},
+		{"an agent that is replaced", ready, func(o *Observed) { agentPod(o, PodAbsent, time.Minute) }, "Ready// InService Wait", ""},
+		{"an agent that stays away", ready, func(o *Observed) { agentPod(o, PodStarting, 3*time.Minute) }, "ToolkitReady// AgentStarting Wait", ""},
+		{"an agent that took over a moment ago", ready, func(o *Observed) { o.Agent.UID, o.Agent.Since = "newer", now.Add(-time.Minute) }, "Ready// InService Wait", ""},
+		{"an agent whose slices are not accepted", ready, func(o *Observed) { o.Status.Agent.Accepted = false }, "ToolkitReady// AgentStarting Wait", ""},
+		{"an agent of another pool", ready, func(o *Observed) { o.Spec.AgentPool = "training" }, "ToolkitReady// AgentStarting Place", ""},
+		{"a reboot is validated again", ready, func(o *Observed) {
+			o.Node.BootID, o.Status.Hardware.BootID, o.Status.Agent.BootID = "next", "next", "next"
+		}, "Validating// Validating Validate", ""},
+		{"A17 the runtime's configuration was overwritten: what repairs it stays", ready, func(o *Observed) {
+			o.Node.Labels.Toolkit, o.Toolkit.State, o.Status.Hardware.CDI = true, PodReady, false
+		}, "Ready// InService Wait", ""},
+		{"a device plugin", ready, func(o *Observed) { o.Node.Plugin = "nvidia.com/gpu" }, "Blocked// DevicePluginPresent Wait", "nvidia.com/gpu"},
+		{"A19 two drivers", ready, func(o *Observed) { o.Wanted.Conflict = "a and b both choose the node" }, "Blocked// Conflict Wait", "a and b"},
+		{"A4 opted out and in use", changing, func(o *Observed) { o.Wanted = Wanted{} }, "Blocked/Drain/ GPUsInUse Wait", "user/pod"},
+		{"after a reboot a driver may be loaded until the discovery has looked", ready, func(o *Observed) {
+			o.Spec.Driver, o.Driver, o.Status.Agent.BootID, o.Status.Hardware.BootID = desired(2), Pod{}, "an older one", "an older one"
+		}, "Upgrading/Taint/ TakingOut Taint", ""},
+		{"A17 a runtime that reads CDI by now keeps what made it", ready, func(o *Observed) {
+			o.Node.Labels.Toolkit, o.Toolkit.State = true, PodReady
+		}, "Ready// InService Wait", ""},
+		{"a way back is gone on a cordoned node, too", ready, func(o *Observed) {
+			o.Node.Labels.Driver, o.Driver.Digest, o.Node.Cordoned = short(2), digest(2), true
+		}, "Upgrading/Taint/ TakingOut Taint", ""},
+		{"an agent that ends on a node that leaves", ready, func(o *Observed) { o.Wanted, o.Node.Labels.Agent = Wanted{}, "" },
+			"Upgrading/StopAgent/ AgentStopping Wait", ""},
+		{"the old driver ends though the new one's label stands", changing, func(o *Observed) {
+			o.Node.Labels.Driver, o.Driver.State, o.Node.Labels.Agent, o.Agent.State = short(2), PodTerminating, "", PodAbsent
+		}, "Upgrading/Remove/ DriverRemoving Wait", ""},
+		{"who was waited for long enough is not waited for again", changing, func(o *Observed) { o.Drain.Waited = o.Drain.Holders },
+			"Upgrading/Drain/ Draining Evict", ""},
+		{"A4 a node that comes back while it waits to leave has its time for the drain", changing, func(o *Observed) {
+			o.Status.Phase, o.Status.Reason, o.Status.Since = v1alpha1.PhaseBlocked, ReasonGPUsInUse, metav1.NewTime(now.Add(-5*time.Minute))
+		}, "Upgrading/Drain/ Draining Evict", ""},
+		{"a pod that does not go", changing, func(o *Observed) {
+			o.Node.Labels.Agent, o.Agent.State, o.Status.Step, o.Status.Since = "", PodTerminating, v1alpha1.StepStopAgent, metav1.NewTime(now.Add(-time.Hour))
+		}, "Failed/StopAgent/ AgentStopping Wait", ""},
+		{"and stays Failed until it does", changing, func(o *Observed) {
+			o.Node.Labels.Agent, o.Agent.State = "", PodTerminating
+			o.Status.Phase, o.Status.Step, o.Status.Since = v1alpha1.PhaseFailed, v1alpha1.StepStopAgent, metav1.NewTime(now)
+		}, "Failed/StopAgent/ AgentStopping Wait", ""},
+		{"an agent that was given up stays so until it is accepted", ready, func(o *Observed) {
+			o.Node.Labels.Ready, o.Agent.State, o.Status.Phase, o.Status.Reason = false, PodStarting, v1alpha1.PhaseFailed, ReasonAgentFailed
+			o.Status.Since = metav1.NewTime(now)
+		}, "Failed// AgentFailed Wait", ""},
+		{"virtual machines bring their own driver", ready, func(o *Observed) {
+			o.Wanted.Sandbox, o.Wanted.Driver, o.Spec.Driver, o.Driver, o.Node.Labels.Driver = true, false, nil, Pod{}, ""
+			o.Status.Hardware.HostDriver, o.Status.Validated.Digest, o.Status.LastGoodDriver = "470.1", "", nil
+		}, "Ready// InService Wait", ""},
+		{"a host's driver that appears in the middle changes nothing", changing, func(o *Observed) {
+			o.Node.Labels.Driver, o.Node.Labels.Agent, o.Driver, o.Agent.State = "", "", Pod{}, PodAbsent
+			o.Status.Hardware.HostDriver = "570.1"
+		}, "Upgrading/Operate/ DriverStarting Place", ""},
+		{"an agent has its time to refuse before it is deserted", changing, func(o *Observed) {
+			o.Wanted, o.Drain, o.Status.Agent.Maintenance, o.Status.Step = Wanted{}, Drain{}, "", v1alpha1.StepRefuse
+		}, "Upgrading/Refuse/ Refusing Wait", ""},
+		{"A18 a MIG mode that needs a reset", ready, func(o *Observed) { o.Spec.MIGMode = v1alpha1.MIGEnabled }, "Upgrading/Taint/ TakingOut Taint", ""},
+		{"a MIG mode that the agent changes by itself", ready, func(o *Observed) {
+			o.Spec.MIGMode, o.Status.Agent.Architecture = v1alpha1.MIGEnabled, "Hopper"
+		}, "Ready// InService Wait", ""},
+		{"nothing is known", func() Observed { return Observed{} }, func(*Observed) {}, "Absent// NodeGone Wait", ""},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o := test.from()
+			test.change(&o)
+			d := Next(o)
+			got := strings.Join([]string{string(d.Phase), string(d.Step), " " + d.Reason + " " + string(d.Action)}, "/")
+			if got != test.want {
+				t.Errorf("decided %s (%s), want %s", got, d.Message, test.want)
+			}
+			if !strings.Contains(d.Message, test.says) {
+				t.Errorf("says %q, not %q", d.Message, test.says)
+			}
+		})
+	}
+}
+
+// TestAdoptedIsGood records what runs as good where the node is in service with it, and only there.
+func TestAdoptedIsGood(t *testing.T) {
+	for _, inService := range []bool{true, false} {
+		o := ready()
+		o.Spec, o.Status, o.Placed, o.Node.Labels.Ready = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, desired(1), inService
+		if d := Next(o); d.Action != Adopt || d.Good != inService || numberOf(d.Driver) != 1 {
+			t.Errorf("in service %t: %s driver %+v, good %t", inService, d.Action, d.Driver, d.Good)
+		}
+	}
+}
+
+// TestConditions shows the four validations on the way to Ready, always in the same order.
+func TestConditions(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(o *Observed)
+		want   string
+	}{
+		{"in service", func(*Observed) {}, "+DriverReady +RuntimeReady +AgentAccepted +Passed"},
+		{"the driver fails", func(o *Observed) { o.Driver.State = PodFailed }, "-DriverFailed +RuntimeReady +AgentAccepted +Passed"},
+		{"the host's driver", func(o *Observed) {
+			o.Spec.Driver, o.Driver, o.Node.Labels.Driver = desired(9), Pod{}, ""
+			o.Status.Hardware.HostDriver = "580.1"
+		}, "+HostDriverKept +RuntimeReady +AgentAccepted -Validating"},
+		{"nothing is wanted", func(o *Observed) { o.Wanted = Wanted{} }, "-NotWanted -NotWanted -NotWanted -NotWanted"},
+		{"no proof is wanted", func(o *Observed) { o.Wanted.Validator = false }, "+DriverReady +RuntimeReady +AgentAccepted -NotWanted"},
+		{"the proof failed", func(o *Observed) {
+			o.Status.Validated, o.Validation.State = nil, ValidationFailed
+		}, "+DriverReady +RuntimeReady +AgentAccepted -ValidationFailed"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			o := ready()
+			test.change(&o)
+			var types, got []string
+			for _, c := range Next(o).Conditions {
+				sign := "-"
+				if c.Met {
+					sign = "+"
+				}
+				types, got = append(types, c.Type), append(got, sign+c.Reason)
+			}
+			if said := strings.Join(got, " "); said != test.want {
+				t.Errorf("conditions %s, want %s", said, test.want)
+			}
+			order := []string{
+				v1alpha1.ConditionDriverValidated, v1alpha1.ConditionToolkitValidated, v1alpha1.ConditionAgentValidated, v1alpha1.ConditionWorkloadValidated,
+			}
+			if diff := cmp.Diff(order, types); diff != "" {
+				t.Errorf("order (-want +got): %s", diff)
+			}
+		})
+	}
+}
+
+// TestAttemptIsCountedOnce counts a failure when it is decided first, not again when the installer died before it rolled back.
+func TestAttemptIsCountedOnce(t *testing.T) {
+	o := changing()
+	o.Node.Labels.Driver, o.Node.Labels.Agent, o.Agent.State = short(2), "", PodAbsent
+	o.Driver = Pod{State: PodFailed, Digest: digest(2), Reason: "ModuleInUse"}
+	o.Status.Step, o.Status.Since = v1alpha1.StepOperate, metav1.NewTime(now.Add(-time.Minute))
+	for _, test := range []struct {
+		before *v1alpha1.Attempt
+		want   int32
+	}{
+		{nil, 1},
+		{&v1alpha1.Attempt{Digest: digest(2), Count: 1, Last: metav1.NewTime(now.Add(-time.Hour))}, 2},
+		{&v1alpha1.Attempt{Digest: digest(2), Count: 1, Last: metav1.NewTime(now.Add(-time.Second))}, 1},
+		{&v1alpha1.Attempt{Digest: digest(3), Count: 7, Last: metav1.NewTime(now.Add(-time.Hour))}, 1},
+	} {
+		o.Status.Attempt = test.before
+		d := Next(o)
+		if d.Action != RollBack || d.Attempt.Count != test.want || numberOf(d.Driver) != 1 || !strings.Contains(d.Attempt.Message, "ModuleInUse") {
+			t.Errorf("after %+v: %s %+v to %+v, want count %d", test.before, d.Action, d.Attempt, d.Driver, test.want)
+		}
+	}
+}
+
+// TestWaitsEnd has every wait with a limit say when to look again.
+func TestWaitsEnd(t *testing.T) {
+	o := changing()
+	o.Drain.Leaving = o.Drain.Holders
+	o.Status.Since = metav1.NewTime(now.Add(-20 * time.Minute))
+	if d := Next(o); d.Action != Wait || d.After != 40*time.Minute {
+		t.Errorf("%s, look again after %s, want 40m", d.Action, d.After)
+	}
+	o = ready()
+	o.Driver.State, o.Driver.Since = PodStarting, now.Add(-50*time.Minute)
+	if d := Next(o); d.Phase != v1alpha1.PhaseDriverInstalling || d.After != 10*time.Minute {
+		t.Errorf("%s, look again after %s, want 10m", d.Phase, d.After)
+	}
+}
+
+func TestOlder(t *testing.T) {
+	for _, test := range []struct {
+		version, than string
+		want          bool
+	}{
+		{"470.82.01", "535", true}, {"535.54", "535", false}, {"535.54.3", "535.129", true}, {"1000.1", "535", false}, {"580.1", "580.1.2", false}, {"", "535", false},
+		{"unknown", "535", false},
+	} {
+		if got := older(test.version, test.than); got != test.want {
+			t.Errorf("%q older than %q: %v", test.version, test.than, got)
+		}
+	}
+}
+
+// TestMessagesAreShort names ten pods and counts the others.
+func TestMessagesAreShort(t *testing.T) {
+	o := changing()
+	o.Drain.Holders = strings.Split(strings.Repeat("user/pod ", 5000), " ")[:5000]
+	if d := Next(o); len(d.Message) > 300 || !strings.Contains(d.Message, "4990 more") {
+		t.Errorf("message of %d bytes: %.300s", len(d.Message), d.Message)
+	}
+}
+
+// TestReasonsAreExplained finds every reason of the source in the README.
+func TestReasonsAreExplained(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"reason.go", "../../api/v1alpha1/attempt.go", "../rollout/rollout.go"} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(source)) {
+			name, value, found := strings.Cut(strings.TrimSpace(line), "= \"")
+			word, _, _ := strings.Cut(value, "\"")
+			if found && !strings.Contains(string(readme), "`"+word+"`") {
+				t.Errorf("installer/README.md does not explain `%s` (%s)", word, strings.TrimSpace(name))
+			}
+		}
+	}
+}

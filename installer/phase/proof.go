@@ -1,0 +1,80 @@
+package phase
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// proof has claims prove the node, once in a boot for each driver.
+var proof = []rule{
+	{"validate", func(v *view) bool { return !v.validated() && v.proves() && v.Validation.State != ValidationPassed }, validate},
+	{"record", func(v *view) bool { return !v.validated() || !v.recorded() }, func(v *view) Decision {
+		d := v.validating("what is installed is good").do(Record)
+		d.Attempt = v.failedBefore()
+		return d
+	}},
+	{"end validation", func(v *view) bool { return v.validationStands() }, func(v *view) Decision {
+		return v.validating("the validation is tidied up").do(EndValidate)
+	}},
+}
+
+// recorded reports whether the status says what is good, and remembers no attempt that does not count any more.
+func (v *view) recorded() bool {
+	return same(v.Status.LastGoodDriver, v.Spec.Driver) && (v.Status.Attempt == nil) == (v.failedBefore() == nil)
+}
+
+func validate(v *view) Decision {
+	limit, spent := v.Wanted.Upgrade.ValidateTimeout, v.Now.Sub(v.Validation.Since)
+	switch {
+	case v.Validation.State == ValidationNone && v.Validation.Leftover:
+		return v.validating("an older validation is tidied up").do(EndValidate)
+	case v.Validation.State == ValidationNone && (v.Obstacle == "" || v.proving() < limit):
+		return v.validating("claims are made that prove the node").do(Validate)
+	case v.Validation.State == ValidationRunning && spent < limit:
+		return v.validating("claims prove the node").until(limit, spent)
+	}
+	return v.unproven(limit, spent)
+}
+
+// unproven is a proof that failed, took too long or could not be begun.
+func (v *view) unproven(limit, spent time.Duration) Decision {
+	reason, message := ReasonValidationFailed, "claims did not prove the node: "+v.Validation.Reason+": "+v.Validation.Message
+	if v.Validation.State == ValidationRunning {
+		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims did not prove the node within %s: %s", limit, v.Validation.Message)
+	}
+	if v.Validation.State == ValidationNone {
+		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims that prove the node could not be made within %s: %s", limit, v.Obstacle)
+	}
+	d := v.fail(v1alpha1.StepValidate, reason, message)
+	switch {
+	case d.Action != Wait:
+		return d
+	case v.Validation.State == ValidationNone:
+		return d.do(Validate)
+	}
+	// There is nothing to go back to: it is tried again, and stays Failed meanwhile.
+	if spent >= limit+validateAgain {
+		return d.do(EndValidate)
+	}
+	return d.until(limit+validateAgain, spent)
+}
+
+// proving returns for how long the node has been about to be proven.
+func (v *view) proving() time.Duration {
+	if v.Status.Phase == v1alpha1.PhaseValidating {
+		return v.Now.Sub(v.Status.Since.Time)
+	}
+	return v.spent(v1alpha1.StepValidate)
+}
+
+// validating returns a decision to wait for the proof. A node that failed it stays Failed until it passes.
+func (v *view) validating(message string) Decision {
+	d := v.in(v1alpha1.PhaseValidating, v1alpha1.StepValidate, ReasonValidating, message)
+	failed := v.Status.Reason == ReasonValidationFailed || v.Status.Reason == ReasonValidationTimeout
+	if v.Status.Phase == v1alpha1.PhaseFailed && failed && v.Validation.State != ValidationPassed {
+		d.Phase, d.Reason, d.Message = v.Status.Phase, v.Status.Reason, v.Status.Message
+	}
+	return d
+}

@@ -1,0 +1,120 @@
+package phase
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// refusals are asked before anything is touched. What has begun is finished: none of them holds while the GPUs are out of service.
+var refusals = []rule{
+	{"node gone", func(v *view) bool { return !v.Node.Exists }, func(v *view) Decision {
+		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNodeGone, Message: "the node is not in the cluster any more", Action: Wait}
+		if v.Tainted {
+			d.Action = Untaint
+		}
+		return d
+	}},
+	{"device plugin", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Node.Plugin != "" }, func(v *view) Decision {
+		return blocked(ReasonDevicePluginPresent, fmt.Sprintf(
+			"a device plugin offers %s on this node: two owners would hand out the same GPUs; remove it, or keep the node out with %s=false",
+			v.Node.Plugin, v1alpha1.LabelOperands))
+	}},
+	{"conflict", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Wanted.Conflict != "" }, func(v *view) Decision {
+		return blocked(ReasonConflict, v.Wanted.Conflict+": the node keeps what it has until one of them is left")
+	}},
+	{"host driver refused", func(v *view) bool {
+		return v.meetsHostDriver() && v.Wanted.HostDriver == v1alpha1.HostDriverRefuse
+	}, func(v *view) Decision {
+		return blocked(ReasonHostDriverRefused, fmt.Sprintf(
+			"the host brings driver %s and hostDriver is Refuse: remove it from the host, or set hostDriver: Keep", v.Status.Hardware.HostDriver))
+	}},
+	{"host driver too old", func(v *view) bool {
+		return v.meetsHostDriver() && older(v.Status.Hardware.HostDriver, v.Wanted.MinVersion)
+	}, func(v *view) Decision {
+		return blocked(ReasonHostDriverTooOld, fmt.Sprintf(
+			"the host brings driver %s, and %s is the oldest that is kept: upgrade it on the host, or remove it there",
+			v.Status.Hardware.HostDriver, v.Wanted.MinVersion))
+	}},
+	{"host driver kept", func(v *view) bool {
+		return v.meetsHostDriver() && (v.Spec.Driver == nil || v.Spec.Driver.Source != v1alpha1.DriverHost)
+	}, func(v *view) Decision {
+		d := v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonHostDriverKept, "the host's driver is kept").do(KeepHost)
+		d.Driver = &v1alpha1.DesiredDriver{Source: v1alpha1.DriverHost, Version: v.Status.Hardware.HostDriver}
+		return d
+	}},
+}
+
+// notAvailable gives back what a node cannot begin with now.
+var notAvailable = []rule{
+	{"node not available", func(v *view) bool {
+		return v.Wanted.Managed && !v.entered && !v.retires() && v.mustLeave() && !v.goingBack() && (v.Node.Cordoned || !v.Node.Ready)
+	}, func(v *view) Decision {
+		d := blocked(ReasonNodeCordoned, "the node is cordoned: its upgrade waits until it is not")
+		if !v.Node.Ready {
+			d.Reason, d.Message = ReasonNodeNotReady, "the node is not Ready: its upgrade waits until it is"
+		}
+		return v.backInPlace(d)
+	}},
+}
+
+// goingBack reports whether what is to run was good before, and what is there was not: that is no upgrade.
+func (v *view) goingBack() bool {
+	return v.otherDriver() && same(v.Spec.Driver, v.Status.LastGoodDriver)
+}
+
+// meetsHostDriver reports whether the host has a driver of its own where a container is wanted and none is yet.
+func (v *view) meetsHostDriver() bool {
+	return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && (!v.closed() || v.Spec.Driver == nil) &&
+		v.Status.Hardware != nil && v.Status.Hardware.HostDriver != ""
+}
+
+func blocked(reason, message string) Decision {
+	return Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason, Message: message, Action: Wait}
+}
+
+// backInPlace makes a decision give the grant back: spec becomes what the node has. Where that is not known, it waits.
+func (v *view) backInPlace(d Decision) Decision {
+	driver := v.Spec.Driver
+	if v.otherDriver() {
+		if driver = v.installed(); driver == nil {
+			return d
+		}
+	}
+	d.Action, d.Driver, d.MIGMode = RollBack, driver, v.Spec.MIGMode
+	if v.otherMIGMode() {
+		d.MIGMode = ""
+	}
+	return d
+}
+
+// installed returns the driver that the node has, as far as it is known.
+func (v *view) installed() *v1alpha1.DesiredDriver {
+	good := v.Status.LastGoodDriver
+	switch {
+	case v.Driver.State != PodAbsent && good != nil && good.Digest == v.Driver.Digest:
+		return good
+	case v.Driver.State != PodAbsent && DriverLabel(v.Driver.Digest) == v.Node.Labels.Driver:
+		return &v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: v.Driver.Digest}
+	case good != nil && v.Driver.State == PodAbsent && DriverLabel(good.Digest) == v.Node.Labels.Driver:
+		return good
+	default:
+		return nil
+	}
+}
+
+// older compares two versions of drivers, number by number. One that cannot be read is not older.
+func older(version, than string) bool {
+	a, b := strings.Split(version, "."), strings.Split(than, ".")
+	for i := range min(len(a), len(b)) {
+		var x, y int
+		if _, err := fmt.Sscanf(a[i]+" "+b[i], "%d %d", &x, &y); err != nil {
+			return false
+		}
+		if x != y {
+			return x < y
+		}
+	}
+	return false
+}

@@ -1,0 +1,61 @@
+package phase
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// TestSwapWaitsForAReset: a node that is to change its driver, or to lose its agent, waits for a GPU that is being reset by order, says so, and waits no
+// longer than a reset may take.
+func TestSwapWaitsForAReset(t *testing.T) {
+	at := func(change func(o *Observed)) Observed {
+		w := with(serving(0), func(w *world) { w.spec, w.wanted, w.ordered, w.labelReady = 2, 2, true, false })
+		o := w.observe()
+		o.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "one", State: v1alpha1.RemedyResetting}}
+		change(&o)
+		return o
+	}
+	tests := map[string]struct {
+		observed Observed
+		waits    bool
+	}{
+		"it resets":                {at(func(*Observed) {}), true},
+		"it is about to":           {at(func(o *Observed) { o.Status.Agent.Remedies[0].State = v1alpha1.RemedyHolding }), true},
+		"it says nothing":          {at(func(o *Observed) { o.Status.Agent.Remedies = nil }), true},
+		"of another boot":          {at(func(o *Observed) { o.Status.Agent.Remedies[0].State, o.Node.BootID = v1alpha1.RemedyReset, "boot-1" }), true},
+		"the node leaves, too":     {at(func(o *Observed) { o.Wanted.Managed = false }), true},
+		"the agent is not wanted":  {at(func(o *Observed) { o.Wanted.Agent = false }), true},
+		"it has been reset":        {at(func(o *Observed) { o.Status.Agent.Remedies[0].State = v1alpha1.RemedyReset }), false},
+		"the reset failed":         {at(func(o *Observed) { o.Status.Agent.Remedies[0].State = v1alpha1.RemedyFailed }), false},
+		"the GPU is only held":     {at(func(o *Observed) { o.Spec.Remedies[0].Step = v1alpha1.OrderHold }), false},
+		"it has taken its time":    {at(func(o *Observed) { o.Status.Remedies[0].Since = metav1.NewTime(now.Add(-resetTimeout)) }), false},
+		"nothing is to be changed": {at(func(o *Observed) { o.Spec.Driver = desired(1) }), false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			d := Next(test.observed)
+			if waits := d.Phase == v1alpha1.PhaseUpgrading && d.Action == Wait && d.Reason == ReasonResetting; waits != test.waits {
+				t.Fatalf("%+v", d)
+			}
+			if test.waits && (!strings.Contains(d.Message, "GPU gpu is being reset") || d.After <= 0 || d.After > resetTimeout) {
+				t.Errorf("%+v", d)
+			}
+		})
+	}
+}
+
+// TestResetInAMaintenance: the wait for a reset does not begin the step anew in which a node is.
+func TestResetInAMaintenance(t *testing.T) {
+	w := with(serving(0), func(w *world) { w.spec, w.wanted, w.ordered, w.tainted, w.entered = 2, 2, true, true, 1 })
+	w.phase, w.step = v1alpha1.PhaseUpgrading, v1alpha1.StepDrain
+	o := w.observe()
+	o.Status.Since = metav1.NewTime(now.Add(-time.Minute))
+	if d := Next(o); d.Reason != ReasonResetting || d.Step != v1alpha1.StepDrain {
+		t.Errorf("%+v", d)
+	}
+}

@@ -1,0 +1,87 @@
+package phase
+
+import (
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// restore gives the GPUs back to pods and says how it ended.
+var restore = []rule{
+	{"leave", func(v *view) bool { return v.entered }, func(v *view) Decision {
+		return v.restoring("the agent is told to answer again").do(Leave)
+	}},
+	{"agent answers", func(v *view) bool {
+		return v.Tainted && v.agent != "" && v.Status.Agent != nil && v.Status.Agent.Maintenance != ""
+	}, func(v *view) Decision {
+		return v.restoring("the agent is about to answer again")
+	}},
+	{"untaint", func(v *view) bool { return v.Tainted }, func(v *view) Decision {
+		return v.restoring("claims are allocated here again").do(Untaint)
+	}},
+	{"make room for a reset", func(v *view) bool {
+		return v.Node.Labels.Maintenance == "" && v.Node.Labels.Ready == v.resets() && (v.resets() || v.served())
+	}, func(v *view) Decision {
+		// The node stays in service: its other GPUs are used.
+		l := v.Node.Labels
+		l.Ready = !v.resets()
+		return inService(v).place(l)
+	}},
+	{"unmark", func(v *view) bool {
+		return v.Node.Labels.Maintenance != "" || !v.Node.Labels.Ready && !v.resets()
+	}, func(v *view) Decision {
+		l := v.Node.Labels
+		l.Maintenance, l.Ready = "", !v.resets()
+		d := v.restoring("the scheduler may send pods, monitoring comes")
+		return d.place(l)
+	}},
+	{"in service", func(*view) bool { return true }, inService},
+}
+
+// MonitoringReturns says by which labels monitoring comes back to a node in service that it has left for a reset; false: it is there, or not to come.
+func MonitoringReturns(o Observed) (Labels, bool) {
+	v := viewOf(&o)
+	l := v.Node.Labels
+	if l.Maintenance != "" || l.Ready || v.closed() || v.resets() || !v.served() {
+		return l, false
+	}
+	l.Ready = true
+	return l, true
+}
+
+func (v *view) restoring(message string) Decision {
+	return v.in(v1alpha1.PhaseValidating, v1alpha1.StepRestore, ReasonRestoring, message)
+}
+
+// resets reports whether a GPU of the node is about to be reset: monitoring, which has all GPUs open, is away meanwhile.
+func (v *view) resets() bool {
+	return slices.ContainsFunc(v.Status.Remedies, func(r v1alpha1.RemedyStatus) bool { return r.Step == v1alpha1.RemedyResetGPU }) ||
+		slices.ContainsFunc(v.Spec.Remedies, func(r v1alpha1.Remedy) bool { return r.Step == v1alpha1.OrderReset })
+}
+
+// served reports whether the node was said to be in service.
+func (v *view) served() bool {
+	return v.Status.Phase == v1alpha1.PhaseReady || v.Status.Phase == inService(v).Phase && v.Status.Step == ""
+}
+
+// inService says how a node that serves came to it: as it was to, or because something did not work out.
+func inService(v *view) Decision {
+	d := Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Message: "GPUs can be claimed", Action: Wait}
+	if v.agent != "" && !v.agentAccepted() {
+		d = d.until(agentGrace, v.agentAway())
+	}
+	a := v.failedBefore()
+	if a == nil {
+		return d
+	}
+	d.Reason, d.Message = a.Reason, a.Message
+	switch {
+	case a.Undisturbed():
+		d.Phase = v1alpha1.PhaseBlocked
+	case a.Reason == ReasonMIGModeFailed:
+		d.Phase = v1alpha1.PhaseFailed
+	default:
+		d.Phase = v1alpha1.PhaseRolledBack
+	}
+	return d
+}

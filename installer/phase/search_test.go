@@ -1,0 +1,291 @@
+package phase
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// perform does what a decision asks for, as the installer does.
+func perform(w *world, d Decision) {
+	switch d.Action {
+	case Wait:
+	case Place:
+		w.labelDriver, w.labelAgent, w.labelToolkit, w.labelReady = number(d.Labels.Driver), d.Labels.Agent != "", d.Labels.Toolkit, d.Labels.Ready
+		w.labelMaint = v1alpha1.Operation(d.Labels.Maintenance)
+	case KeepHost:
+		w.spec = numberOf(d.Driver)
+	case Adopt:
+		w.spec, w.lastGood = numberOf(d.Driver), or(d.Good, numberOf(d.Driver), w.lastGood)
+	case Taint:
+		w.tainted = true
+	case Untaint:
+		w.tainted = false
+	case Enter:
+		w.entered, w.op = or[uint8](w.lastID == 1, 2, 1), d.Maintenance.Operation
+		w.lastID, w.provenNow, w.agentNew = w.entered, false, false
+	case Leave:
+		w.entered, w.op = 0, ""
+	case Evict:
+		if w.user != PodAbsent && !w.blocked {
+			w.user = PodTerminating
+		}
+	case Operate:
+		w.operation, w.operationLate = PodStarting, false
+	case EndOperate:
+		w.operation = PodTerminating
+	case Validate:
+		w.check, w.checkLate = ValidationRunning, false
+	case EndValidate:
+		w.check, w.leftover, w.checkLate = ValidationNone, false, false
+	case Record:
+		w.lastGood, w.proven, w.provenNow, w.provenBoot, w.provenDriver = w.spec, true, true, w.boot, or(w.spec == 9, 0, w.spec)
+		if d.Attempt == nil {
+			w.attempt, w.attempts, w.attemptMIG, w.attemptReason, w.attemptStep = 0, 0, false, "", false
+		}
+	case RollBack:
+		performAttempt(w, d)
+		w.spec, w.mig = numberOf(d.Driver), d.MIGMode != ""
+	}
+}
+
+// performAttempt is the first half of RollBack.
+func performAttempt(w *world, d Decision) {
+	if a := d.Attempt; a != nil {
+		w.attemptMIG = strings.HasPrefix(a.Digest, "mig")
+		w.attempt = or(w.attemptMIG, 0, number(strings.TrimPrefix(a.Digest, MIGAttempt(v1alpha1.MIGEnabled))))
+		w.attempts, w.attemptReason, w.attemptStep = min(3, uint8(a.Count)), a.Reason, true
+	}
+}
+
+// install is one turn of the installer: it says what it sees, and once that is said, acts.
+func install(w *world, d Decision) {
+	if say(w, d) {
+		return
+	}
+	perform(w, d)
+}
+
+// say writes phase, step and reason into the status when they differ.
+func say(w *world, d Decision) bool {
+	if w.phase == d.Phase && w.step == d.Step && w.reason == d.Reason {
+		return false
+	}
+	if w.phase != d.Phase || w.step != d.Step {
+		w.late, w.attemptStep = false, false
+	}
+	w.phase, w.step, w.reason = d.Phase, d.Step, d.Reason
+	return true
+}
+
+// scenario is where a search starts and what may disturb it.
+type scenario struct {
+	name     string
+	start    world
+	disturbs []string
+	// smooth says that what is wanted runs in the end when nothing disturbs it.
+	smooth bool
+}
+
+// search is an explicit-state search, breadth first, of everything that can happen in a scenario.
+type search struct {
+	scenario
+	table  []rule
+	states map[world]int
+	order  []world
+	from   []int
+	by     []string
+	ends   map[world]bool
+	broken *finding
+}
+
+// finding is a violation with the way to it.
+type finding struct {
+	invariant string
+	path      []string
+	at        world
+}
+
+func (f *finding) Error() string {
+	return fmt.Sprintf("%s\n  %s\n  at %+v", f.invariant, strings.Join(f.path, "\n  "), f.at)
+}
+
+// run visits every state and returns the first violation.
+func (s *search) run() *finding {
+	s.states, s.ends = map[world]int{}, map[world]bool{}
+	s.visit(s.start, -1, "start")
+	for i := 0; i < len(s.order); i++ {
+		w := s.order[i]
+		d := s.next(&w)
+		if name := violated(&w, d); name != "" {
+			return s.finding(name, i, w, nil)
+		}
+		if f := s.settles(i, w); f != nil {
+			return f
+		}
+		s.expand(i, w, d)
+		if s.broken != nil {
+			return s.broken
+		}
+	}
+	return nil
+}
+
+func (s *search) next(w *world) Decision {
+	o := w.observe()
+	return decide(&o, s.table)
+}
+
+func (s *search) expand(i int, w world, d Decision) {
+	after := w
+	install(&after, d)
+	s.visit(after, i, fmt.Sprintf("installer: %s/%s %s %s", d.Phase, d.Step, d.Reason, d.Action))
+	if d.Action == RollBack && d.Attempt != nil {
+		half := w
+		if !say(&half, d) {
+			performAttempt(&half, d)
+			s.visit(half, i, "installer: half of RollBack")
+		}
+	}
+	moves := false
+	for _, m := range progress {
+		moves = s.try(i, w, m.name, m.do) || moves
+		s.late(i, w, d, m)
+	}
+	// When nothing else happens time passes; that it does although something could is a disturbance.
+	if after == w && !moves {
+		s.try(i, w, "time passes", timePasses)
+	}
+	if w.budget == 0 {
+		return
+	}
+	w.budget--
+	s.try(i, w, "time passes too soon", timePasses)
+	for _, name := range s.disturbs {
+		s.try(i, w, name, disturbances[name])
+		s.late(i, w, d, move{name, disturbances[name]})
+	}
+}
+
+func (s *search) try(i int, w world, name string, do func(*world) bool) bool {
+	happens := do(&w)
+	if happens {
+		s.visit(w, i, name)
+	}
+	return happens
+}
+
+// late has the installer do what it decided before something else happened, as it does when its caches lag behind. It writes nothing into a
+// GPUNode that has changed: the API server refuses that.
+func (s *search) late(i int, w world, d Decision, m move) {
+	after := w
+	if d.Action == Wait || say(&after, d) || !m.do(&after) {
+		return
+	}
+	switch d.Action {
+	case KeepHost, Adopt, Enter, Leave, Record, RollBack:
+		return
+	case Wait, Place, Taint, Untaint, Evict, Operate, EndOperate, Validate, EndValidate:
+	}
+	for _, inv := range invariants {
+		if inv.always && inv.broken(&after, d) && s.broken == nil {
+			s.broken = s.finding(inv.name+", acting late", i, after, []string{m.name, fmt.Sprintf("installer, late: %s %s", d.Reason, d.Action)})
+		}
+	}
+	perform(&after, d)
+	s.visit(after, i, m.name+", and the installer late: "+string(d.Action))
+}
+
+func (s *search) visit(w world, from int, by string) {
+	if _, seen := s.states[w]; seen {
+		return
+	}
+	s.states[w] = len(s.order)
+	s.order, s.from, s.by = append(s.order, w), append(s.from, from), append(s.by, by)
+}
+
+// settles follows a fair environment from a state until nothing happens any more, and judges where that is.
+func (s *search) settles(i int, w world) *finding {
+	var trail []world
+	var path []string
+	onTrail := map[world]bool{}
+	became := 0
+	for steps := 0; ; steps++ {
+		if s.ends[w] {
+			break
+		}
+		if onTrail[w] && resting(trail, w) {
+			if name := dishonest(&w); name != "" {
+				return s.finding(name, i, w, path)
+			}
+			break
+		}
+		if onTrail[w] || steps > 400 {
+			return s.finding("it goes round for ever", i, w, path)
+		}
+		onTrail[w] = true
+		trail = append(trail, w)
+		d := s.next(&w)
+		if name := violated(&w, d); name != "" {
+			return s.finding(name, i, w, path)
+		}
+		before, spec, mig := w.phase, w.spec, w.mig
+		what := s.fair(&w, d)
+		if w.spec != spec || w.mig != mig {
+			became = 0 // something else is granted, or given up
+		}
+		if w.phase == v1alpha1.PhaseReady && before != w.phase {
+			if became++; became > 1 {
+				return s.finding("Ready comes and goes in a fair environment", i, w, path)
+			}
+		}
+		if what == "" {
+			if name := dishonest(&w); name != "" {
+				return s.finding(name, i, w, path)
+			}
+			if w.budget == s.start.budget && s.smooth && (w.phase != v1alpha1.PhaseReady || w.spec != w.wanted && w.spec != 9) {
+				return s.finding("nothing stood in the way, and yet what is wanted does not run", i, w, path)
+			}
+			break
+		}
+		path = append(path, "fair: "+what)
+	}
+	for _, t := range trail {
+		s.ends[t] = true
+	}
+	return nil
+}
+
+// resting reports whether a round that is gone for ever is one of a node that stays Failed and tries again after a while.
+func resting(trail []world, w world) bool {
+	round := trail[slices.Index(trail, w):]
+	return !slices.ContainsFunc(round, func(t world) bool { return t.phase != v1alpha1.PhaseFailed }) &&
+		slices.ContainsFunc(round, func(t world) bool { return t.checkLate })
+}
+
+// fair lets one thing happen: the installer first, then the environment, then time.
+func (s *search) fair(w *world, d Decision) string {
+	before := *w
+	if install(w, d); *w != before {
+		return fmt.Sprintf("installer: %s/%s %s %s", d.Phase, d.Step, d.Reason, d.Action)
+	}
+	for _, m := range progress {
+		if m.do(w) {
+			return m.name
+		}
+	}
+	if timePasses(w) {
+		return "time passes"
+	}
+	return ""
+}
+
+func (s *search) finding(name string, i int, w world, tail []string) *finding {
+	var path []string
+	for ; i >= 0; i = s.from[i] {
+		path = append([]string{s.by[i]}, path...)
+	}
+	return &finding{name, append(append([]string{s.name}, path...), tail...), w}
+}

@@ -1,0 +1,88 @@
+package phase
+
+import (
+	"fmt"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// swap brings the driver: the old one goes, the new one comes.
+var swap = []rule{
+	{"end operation before the driver goes", func(v *view) bool {
+		return (v.otherDriver() || !v.Wanted.Managed) && v.Operation.State != PodAbsent
+	}, endOperation},
+	{"remove driver", func(v *view) bool { return v.otherDriver() && v.Node.Labels.Driver != "" && !v.arriving() }, func(v *view) Decision {
+		l := v.Node.Labels
+		l.Driver = ""
+		return v.removing().place(l)
+	}},
+	{"driver removed", func(v *view) bool { return v.otherDriver() }, func(v *view) Decision {
+		return v.stalling(v.removing(), stopTimeout)
+	}},
+	{"driver not wanted", func(v *view) bool { return v.Wanted.Managed && !v.Wanted.Driver && v.Spec.Driver != nil }, func(v *view) Decision {
+		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepRemove, ReasonDriverRemoving, "no driver is wanted here").do(KeepHost)
+	}},
+	{"hardware unknown", func(v *view) bool {
+		return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && v.Status.Hardware == nil
+	}, func(v *view) Decision {
+		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonHardwareUnknown, "the discovery has not said yet what the node is")
+	}},
+	{"granted", func(v *view) bool {
+		return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && v.Spec.Driver == nil
+	}, func(v *view) Decision {
+		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonWaitingForRollout, "the rollout has not granted a driver yet")
+	}},
+	{"no driver", func(v *view) bool {
+		return v.agent != "" && !v.Wanted.Sandbox && v.driver == "" && v.surveyed() &&
+			v.Status.Hardware.HostDriver == "" && v.Status.Hardware.LoadedDriver == ""
+	}, func(*view) Decision {
+		return blocked(ReasonNoDriver, "the host has no driver and policies want none installed: install one, or set driver.enabled: true")
+	}},
+	{"place driver", func(v *view) bool { return v.driver != "" && v.Node.Labels.Driver != DriverLabel(v.driver) }, func(v *view) Decision {
+		l := v.Node.Labels
+		l.Driver = DriverLabel(v.driver)
+		return v.installing(ReasonDriverStarting, "the driver container is sent for").place(l)
+	}},
+	{"driver ready", func(v *view) bool { return !v.driverReady() }, func(v *view) Decision {
+		limit := v.Wanted.Upgrade.DriverTimeout
+		spent := v.spent(v1alpha1.StepOperate)
+		if v.Driver.State == PodPending || v.Driver.State == PodStarting {
+			spent = v.Now.Sub(v.Driver.Since)
+		}
+		switch {
+		case v.Driver.State == PodFailed || v.Driver.State == PodSucceeded:
+			return v.fail(v1alpha1.StepOperate, ReasonDriverFailed, "the driver container failed"+v.Driver.why())
+		case spent >= limit:
+			return v.fail(v1alpha1.StepOperate, ReasonDriverTimeout, fmt.Sprintf("the driver was not ready within %s%s", limit, v.Driver.why()))
+		default:
+			return v.installing(ReasonDriverStarting, "the driver container is at work"+v.Driver.why()).until(limit, spent)
+		}
+	}},
+}
+
+// arriving reports whether the label is the right one already and only the old pod is still there.
+func (v *view) arriving() bool {
+	return v.driver != "" && v.Node.Labels.Driver == DriverLabel(v.driver)
+}
+
+func (v *view) removing() Decision {
+	return v.in(v1alpha1.PhaseDriverInstalling, v1alpha1.StepRemove, ReasonDriverRemoving, "the old driver's container goes")
+}
+
+func (v *view) installing(reason, message string) Decision {
+	return v.in(v1alpha1.PhaseDriverInstalling, v1alpha1.StepOperate, reason, message)
+}
+
+// why returns what a pod says of itself, to end a message with.
+func (p Pod) why() string {
+	switch {
+	case p.Reason == "" && p.Message == "":
+		return ""
+	case p.Message == "":
+		return ": " + p.Reason
+	case p.Reason == "":
+		return ": " + p.Message
+	default:
+		return ": " + p.Reason + ": " + p.Message
+	}
+}

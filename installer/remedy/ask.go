@@ -1,0 +1,108 @@
+package remedy
+
+import (
+	"slices"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// asking is for what no reset ends: the GPU waits for a reboot or for a person, and takes no place in the budget. Where it was taken out before, it is
+// held until it is proven; else its faults keep claims away.
+var asking = []rule{
+	{"ask no more", func(v *view) bool {
+		return v.asks() && (v.Policy.Mode != v1alpha1.RemediationAct || v.Paused != "")
+	}, func(v *view) Decision {
+		if v.owesProof() {
+			return v.keep(v.stands.Message)
+		}
+		return v.close(v.halted())
+	}},
+	{"keep", func(v *view) bool { return v.at(v1alpha1.RemedyWaiting) }, func(v *view) Decision {
+		switch reason, _ := v.halted(); {
+		case reason == "" && v.Speaks:
+			return v.validating()
+		case reason == "" || reason == v.stands.Reason && v.directed() && v.Order.Step == v1alpha1.OrderHold:
+			return v.in(v.stands.Step, v.stands.Reason, v.stands.Message)
+		}
+		return v.keep("it is not proven")
+	}},
+	{"hold while asking", func(v *view) bool {
+		return v.asks() && v.Order != nil && (!v.directed() || v.Order.Step != v1alpha1.OrderHold)
+	}, func(v *view) Decision {
+		return v.in(v.stands.Step, v.stands.Reason, v.stands.Message).direct(v1alpha1.OrderHold)
+	}},
+	{"well after all", func(v *view) bool {
+		return v.asks() && v.Speaks && !v.persists() && (v.Order == nil || v.Busy == "") && v.mayPass()
+	}, func(v *view) Decision {
+		if v.Order == nil || len(v.Faults) > 0 && !v.owesProof() {
+			return v.close(ReasonRecovered, "the faults are over")
+		}
+		return v.validating()
+	}},
+	{"reboot is done", func(v *view) bool {
+		return v.at(v1alpha1.RemedyRebootRequested) && v.rebooted() && v.stands.Reason != ReasonRebooted
+	}, func(v *view) Decision {
+		return v.in(v1alpha1.RemedyRebootRequested, ReasonRebooted, "the node was rebooted: the GPU is looked at anew")
+	}},
+	{"reboot did not help", func(v *view) bool {
+		return v.at(v1alpha1.RemedyRebootRequested) && v.Speaks && v.persists() && v.rebooted() &&
+			(v.seen() || v.spent(v1alpha1.RemedyRebootRequested, ReasonRebooted) >= v.Policy.ValidateTimeout)
+	}, func(v *view) Decision { return v.ask(ReasonRebootUseless, "the reboot did not help: "+v.about()) }},
+	{"no reboot helps", func(v *view) bool {
+		return v.at(v1alpha1.RemedyRebootRequested) && !v.rebooted() && v.Speaks && (!v.Policy.Reboot || v.worst == gpu.Replace)
+	}, func(v *view) Decision { return v.ask(v.stands.Reason, "no reboot is asked for: "+v.about()) }},
+	{"ask", (*view).asks, func(v *view) Decision {
+		return v.in(v.stands.Step, v.stands.Reason, v.stands.Message).until(max(proveAgain, v.Policy.ValidateTimeout), v.Now.Sub(v.stands.Since.Time))
+	}},
+}
+
+// asks reports whether the GPU waits for a reboot or a person.
+func (v *view) asks() bool { return v.at(v1alpha1.RemedyRebootRequested, v1alpha1.RemedyReplace) }
+
+// owesProof reports whether the GPU was reset, or failed its proof, and has passed none since: nothing that claims see may say so, but that it is held.
+func (v *view) owesProof() bool {
+	return v.Order != nil && (v.stands.Attempts > 0 || v.stands.Reason == ReasonValidationFailed)
+}
+
+// keep leaves a GPU that is not proven held while nothing may be done; then it is proven.
+func (v *view) keep(message string) Decision {
+	why, halt := v.halted()
+	d := v.in(v1alpha1.RemedyWaiting, why, message+"; it stays held, and is not worked on: "+halt)
+	if v.directed() && v.Order.Step == v1alpha1.OrderHold {
+		return d
+	}
+	return d.direct(v1alpha1.OrderHold)
+}
+
+// mayPass reports whether a GPU that has no fault is worth another look. One that only failed its proof is proven again from time to time: something else
+// may have been to blame.
+func (v *view) mayPass() bool {
+	return v.stands.Reason != ReasonValidationFailed || v.rebooted() || v.spent(v.stands.Step, ReasonValidationFailed) >= proveAgain
+}
+
+// seen reports whether a fault that the remediation is about was seen in the present boot.
+func (v *view) seen() bool {
+	return slices.ContainsFunc(v.Faults, func(f v1alpha1.GPUFault) bool {
+		return f.BootID == v.BootID && slices.Contains(v.stands.Faults, namesOf([]v1alpha1.GPUFault{f})[0])
+	})
+}
+
+// ask asks for a reboot of the node, or for a person where none is asked for or one did not help.
+func (v *view) ask(reason, message string) Decision {
+	d := v.in(v1alpha1.RemedyRebootRequested, reason, message+"; reboot the node")
+	if !v.Policy.Reboot || v.worst == gpu.Replace || v.rebooted() || v.cameBack() {
+		d = v.in(v1alpha1.RemedyReplace, reason, message+"; replace the GPU, or look at it and reboot the node")
+	}
+	d.Status.BootID = v.BootID
+	d.Status.Faults = slices.Compact(slices.Sorted(slices.Values(slices.Concat(v.stands.Faults, v.names))))
+	if !v.begun() {
+		return v.attempt(d)
+	}
+	return d
+}
+
+// cameBack reports whether these faults were there already not long ago, and ended by a reboot: a record of the present boot ended without one.
+func (v *view) cameBack() bool {
+	return slices.ContainsFunc(v.late(), func(r v1alpha1.RemedyRecord) bool { return r.BootID != "" && r.BootID != v.BootID })
+}

@@ -1,0 +1,89 @@
+package remedy
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// beginning says what would be done, and begins it when it may.
+var beginning = []rule{
+	{"unknown", func(v *view) bool { return !v.Speaks }, func(v *view) Decision { return Decision{Status: v.Status, Action: Wait} }},
+	{"nothing to do", func(v *view) bool {
+		return v.worst < gpu.Restart || v.Policy.Mode != v1alpha1.RemediationAct && v.Policy.Mode != v1alpha1.RemediationSuggest
+	}, func(*view) Decision { return Decision{Action: Wait} }},
+	{"suggest", func(v *view) bool { return v.Policy.Mode == v1alpha1.RemediationSuggest }, func(v *view) Decision {
+		return v.in(v1alpha1.RemedySuggested, ReasonSuggested, v.suggestion())
+	}},
+	{"may not begin", func(v *view) bool {
+		reason, _ := v.halted()
+		return reason != ""
+	}, func(v *view) Decision {
+		reason, message := v.halted()
+		return v.in(v1alpha1.RemedyWaiting, reason, message)
+	}},
+	{"ask at once", func(v *view) bool { return v.exhausted() }, func(v *view) Decision {
+		if v.worst > gpu.Reset {
+			return v.ask(ReasonBeyondReset, "no reset helps: "+v.about())
+		}
+		return v.ask(ReasonFaultComesBack, fmt.Sprintf("%s: it was reset for that %d times of late", v.about(), v.tries()))
+	}},
+	{"rest", func(v *view) bool { left, _ := v.rests(); return left > 0 }, func(v *view) Decision {
+		left, why := v.rests()
+		d := v.in(v1alpha1.RemedyWaiting, ReasonResting, fmt.Sprintf("it is tried again at %s: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
+		d.After = left
+		return d
+	}},
+	{"pods stay", func(v *view) bool { return len(v.Drain.Staying) > 0 }, func(v *view) Decision {
+		d := v.in(v1alpha1.RemedyWaiting, ReasonDrainBlocked, "the GPU is not taken out while it cannot be emptied: "+blocked(v.Drain.Staying))
+		d.After = patience
+		return d
+	}},
+	{"wait for pods", func(v *view) bool {
+		return len(v.Drain.Waited) > 0 && (v.Policy.WaitTimeout == 0 || v.ill() < v.Policy.WaitTimeout)
+	}, func(v *view) Decision {
+		return v.in(v1alpha1.RemedyWaiting, ReasonWaitingForPods, "these are waited for before the GPU is taken out: "+some(v.Drain.Waited)).
+			until(v.Policy.WaitTimeout, v.ill())
+	}},
+	{"budget", func(v *view) bool { return !v.Granted }, func(v *view) Decision {
+		return v.in(v1alpha1.RemedyWaiting, ReasonBudget, "as many GPUs are out of service as remediation.maxParallel allows")
+	}},
+	{"begin", func(*view) bool { return true }, func(v *view) Decision {
+		d := v.attempt(v.in(v1alpha1.RemedyHold, ReasonHolding, "the GPU is taken out of service"))
+		return d.direct(v1alpha1.OrderHold)
+	}},
+}
+
+// exhausted reports whether no reset helps, or has helped often enough.
+func (v *view) exhausted() bool {
+	return v.worst > gpu.Reset || v.worst == gpu.Reset && v.tries() >= v.Policy.Attempts
+}
+
+// ill returns for how long the GPU has had the fault that it has had longest.
+func (v *view) ill() time.Duration {
+	var longest time.Duration
+	for _, f := range v.Faults {
+		longest = max(longest, v.Now.Sub(f.Since.Time))
+	}
+	return longest
+}
+
+// suggestion says what would be done, and what that costs.
+func (v *view) suggestion() string {
+	cost := "no pod uses it"
+	if n := len(v.Drain.Holders); n > 0 {
+		cost = fmt.Sprintf("%d pods would be evicted: %s", n, some(v.Drain.Holders))
+	}
+	switch {
+	case v.worst == gpu.Restart:
+		return fmt.Sprintf("%s: with mode Act its programs would be ended; %s", v.about(), cost)
+	case !v.exhausted():
+		return fmt.Sprintf("%s: with mode Act the GPU would be drained, reset and proven; %s", v.about(), cost)
+	case v.worst == gpu.Replace || !v.Policy.Reboot:
+		return fmt.Sprintf("%s: no reset helps; replace the GPU, or look at it and reboot the node", v.about())
+	default:
+		return fmt.Sprintf("%s: no reset helps; with mode Act a reboot of the node would be asked for", v.about())
+	}
+}

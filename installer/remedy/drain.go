@@ -1,0 +1,150 @@
+package remedy
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// taking takes the GPU out: no new claims, and its pods leave. Until a reset is ordered it can be given back as it is.
+var taking = []rule{
+	{"halt", func(v *view) bool {
+		reason, _ := v.halted()
+		return v.free() && reason != ""
+	}, func(v *view) Decision {
+		if v.owesProof() {
+			return v.keep("it was reset, and that did not help: " + v.about())
+		}
+		return v.close(v.halted())
+	}},
+	{"over by itself", func(v *view) bool {
+		return v.free() && v.Speaks && v.worst < gpu.Restart && (v.stands.Step != v1alpha1.RemedyResetGPU || v.stands.Attempts == 0)
+	}, func(v *view) Decision {
+		if v.owesProof() {
+			return v.validating() // it was reset, and somebody took the order away
+		}
+		if v.stands.Reason == ReasonRestarting {
+			return v.close(ReasonRecovered, "the fault ended with the programs")
+		}
+		return v.close(ReasonEnded, "the fault was over before anything was done to the GPU")
+	}},
+	{"beyond a reset", func(v *view) bool { return v.free() && v.Speaks && v.worst > gpu.Reset }, func(v *view) Decision {
+		return v.ask(ReasonBeyondReset, "no reset helps: "+v.about())
+	}},
+	{"hold", func(v *view) bool { return v.at(v1alpha1.RemedyHold) && !v.directed() }, func(v *view) Decision {
+		spent := v.spent(v1alpha1.RemedyHold, ReasonHolding)
+		if spent >= patience {
+			return v.close(ReasonHoldFailed, "the GPU could not be taken out: "+cmp.Or(v.Obstacle, "its order could not be written"))
+		}
+		return v.in(v1alpha1.RemedyHold, ReasonHolding, v.stands.Message).direct(v1alpha1.OrderHold).until(patience, spent)
+	}},
+	{"agent holds", func(v *view) bool {
+		a := v.answers()
+		return v.at(v1alpha1.RemedyHold) && (a == nil || a.State == v1alpha1.RemedyFailed)
+	}, func(v *view) Decision {
+		if a := v.answers(); a != nil {
+			return v.close(ReasonHoldFailed, "the agent cannot hold the GPU: "+a.Message)
+		}
+		spent := v.spent(v1alpha1.RemedyHold, ReasonHolding)
+		if spent >= patience {
+			return v.close(ReasonAgentSilent, "the agent has not said that it refuses new claims: see its pod")
+		}
+		return v.in(v1alpha1.RemedyHold, ReasonHolding, "the agent is about to refuse new claims").until(patience, spent)
+	}},
+	{"begin to drain", func(v *view) bool { return v.at(v1alpha1.RemedyHold) }, drain},
+	{"drain", func(v *view) bool { return v.at(v1alpha1.RemedyDrain) && !v.drained() }, drain},
+	{"programs have ended", func(v *view) bool { return v.at(v1alpha1.RemedyDrain) && v.worst == gpu.Restart }, func(v *view) Decision {
+		limit, spent := v.Policy.DrainTimeout+patience, v.drains()
+		if spent >= limit {
+			return v.close(ReasonFaultStays, "the programs have ended and the fault is still there: "+v.about())
+		}
+		return v.draining(ReasonRestarting, "the programs have ended: the agent is about to see that").until(limit, spent)
+	}},
+	{"reset is next", func(v *view) bool { return v.at(v1alpha1.RemedyDrain) }, func(v *view) Decision { return v.reset("nothing uses the GPU any more") }},
+}
+
+// drain empties the GPU, or gives it back when pods do not leave. Nobody is evicted while it is not certain what is wrong with the GPU, or who has it,
+// nor while somebody stays.
+func drain(v *view) Decision {
+	reason := ReasonDraining
+	if v.worst == gpu.Restart {
+		reason = ReasonRestarting
+	}
+	if !v.Speaks && v.at(v1alpha1.RemedyDrain) {
+		reason = v.stands.Reason
+	}
+	spent := v.drains()
+	if spent >= v.Policy.DrainTimeout && v.at(v1alpha1.RemedyDrain) {
+		return v.close(v.stuck())
+	}
+	d := v.draining(reason, v.awaited()).until(v.Policy.DrainTimeout, spent)
+	if v.Speaks && !v.Drain.Unreadable && len(v.Drain.Staying) == 0 && len(v.Drain.Holders) > len(v.Drain.Leaving) {
+		d.Action, d.After = Evict, evictAgain
+	}
+	return d
+}
+
+// awaited says what is waited for while the GPU is emptied. That claims outlive their pods for a moment is nobody's fault.
+func (v *view) awaited() string {
+	if a := v.answers(); a != nil && len(v.Drain.Holders) == 0 && !v.Drain.Unreadable {
+		return fmt.Sprintf("no pod holds the GPU; claims that kubelet and the agent are still to let go of: %d", a.Prepared)
+	}
+	_, message := v.stuck()
+	return message
+}
+
+// draining returns a decision to wait while the GPU is emptied. Its time is one, whatever the GPU turns out to need meanwhile.
+func (v *view) draining(reason, message string) Decision {
+	d := v.in(v1alpha1.RemedyDrain, reason, message)
+	if v.at(v1alpha1.RemedyDrain) {
+		d.Status.Since = v.stands.Since
+	}
+	return d
+}
+
+// drains returns for how long the GPU has been emptied.
+func (v *view) drains() time.Duration {
+	if !v.at(v1alpha1.RemedyDrain) {
+		return 0
+	}
+	return v.Now.Sub(v.stands.Since.Time)
+}
+
+// stuck says what keeps the GPU from being empty.
+func (v *view) stuck() (reason, message string) {
+	switch a := v.answers(); {
+	case len(v.Drain.Blocked) > 0:
+		return ReasonDrainBlocked, blocked(v.Drain.Blocked)
+	case v.Drain.Unreadable:
+		return ReasonDrainBlocked, "a claim on the GPU cannot be read, and counts as in use: see the installer's log"
+	case len(v.Drain.Holders) > 0:
+		return ReasonDrainBlocked, "these pods hold the GPU: " + some(v.Drain.Holders)
+	case a == nil:
+		return ReasonAgentSilent, "the agent does not say what is prepared on the GPU: see its pod"
+	default:
+		return ReasonDrainBlocked, fmt.Sprintf("%d claims are still prepared though no pod uses them: see the agent's log", a.Prepared)
+	}
+}
+
+// blocked says which pods do not leave, and why.
+func blocked(pods []phase.BlockedPod) string {
+	var list []string
+	for _, b := range pods {
+		list = append(list, b.Name+" ("+b.Reason+")")
+	}
+	return "these pods may not be evicted: " + some(list)
+}
+
+// some joins names, as many as a message holds.
+func some(list []string) string {
+	const named = 10
+	if len(list) > named {
+		return fmt.Sprintf("%s and %d more", strings.Join(list[:named], ", "), len(list)-named)
+	}
+	return strings.Join(list, ", ")
+}

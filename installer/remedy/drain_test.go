@@ -1,0 +1,247 @@
+package remedy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// draining is a GPU whose pod is to leave.
+func draining() Observed {
+	o := ill()
+	o.Status = &v1alpha1.RemedyStatus{
+		GPU: o.GPU, Step: v1alpha1.RemedyDrain, Reason: ReasonDraining, ID: "one", Since: metav1.NewTime(now.Add(-10 * time.Second)), Faults: []string{"XID 95"},
+	}
+	o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
+	o.Agent = &v1alpha1.AgentRemedy{ID: "one", State: v1alpha1.RemedyHolding, Prepared: 1}
+	o.Drain.Holders = []string{"a/b"}
+	return o
+}
+
+// TestNobodyIsEvictedOnAGuess: while it is not certain who has the GPU, or what is wrong with it, nobody is evicted, and the time for the drain goes on.
+func TestNobodyIsEvictedOnAGuess(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(o *Observed)
+		want   Action
+	}{
+		"all is known": {func(*Observed) {}, Evict},
+		"a pod stays": {func(o *Observed) {
+			o.Drain.Holders = append(o.Drain.Holders, "a/c")
+			o.Drain.Staying = []phase.BlockedPod{{Name: "a/c"}}
+		}, Wait},
+		"a claim is not readable":    {func(o *Observed) { o.Drain.Unreadable = true }, Wait},
+		"the agent is away":          {func(o *Observed) { o.Speaks = false }, Wait},
+		"the node has just rebooted": {func(o *Observed) { o.Speaks, o.Faults, o.Agent, o.BootID = false, nil, nil, "next" }, Wait},
+		"an agent is away from a device": {func(o *Observed) {
+			o.Faults, o.Status.Reason, o.Speaks = []v1alpha1.GPUFault{fault(gpu.Restart, "mig-1")}, ReasonRestarting, false
+		}, Wait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := draining()
+			test.change(&o)
+			d := Next(o)
+			if d.Action != test.want || d.Status.Step != v1alpha1.RemedyDrain || d.Status.Since != o.Status.Since {
+				t.Errorf("%s, %+v, want %s", d.Action, d.Status, test.want)
+			}
+			o.Now = now.Add(o.Policy.DrainTimeout)
+			if d := Next(o); d.Status.Step != v1alpha1.RemedyRestore {
+				t.Errorf("when the time is over: %s, %+v", d.Action, d.Status)
+			}
+		})
+	}
+}
+
+// TestResets: what ends with its programs leaves the GPUs alone that are reset along with it.
+func TestResets(t *testing.T) {
+	for r, want := range map[gpu.Remedy]bool{gpu.Wait: false, gpu.Restart: false, gpu.Reset: true, gpu.Reboot: true} {
+		if got := Resets([]v1alpha1.GPUFault{fault(gpu.Wait, ""), fault(r, "")}); got != want {
+			t.Errorf("%s: %t, want %t", r, got, want)
+		}
+	}
+}
+
+// TestOrderThatCannotBeWritten: what keeps a GPU from being taken out ends the attempt in its time, and is told.
+func TestOrderThatCannotBeWritten(t *testing.T) {
+	o := draining()
+	o.Order, o.Agent, o.Obstacle = nil, nil, "a webhook refuses it"
+	o.Status.Step, o.Status.Reason = v1alpha1.RemedyHold, ReasonHolding
+	if d := Next(o); d.Action != Direct {
+		t.Errorf("at once: %s %+v", d.Action, d.Status)
+	}
+	o.Now = now.Add(patience)
+	d := Next(o)
+	if d.Action != Release || d.Status.Reason != ReasonHoldFailed || !strings.Contains(d.Status.Message, o.Obstacle) {
+		t.Errorf("later: %s %+v", d.Action, d.Status)
+	}
+}
+
+// TestGPUThatSomebodyHasOpen: a reset that never began costs no attempt and no reboot, and people read who keeps the GPU open. One that may have begun counts.
+func TestGPUThatSomebodyHasOpen(t *testing.T) {
+	o := draining()
+	o.Drain.Holders = nil
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyResetGPU, ReasonOrdered, 1
+	o.Order.Step = v1alpha1.OrderReset
+	o.Agent.Prepared, o.Agent.Message = 0, "process 4711 has it open"
+	if d := Next(o); d.Action != Wait || !strings.Contains(d.Status.Message, "4711") {
+		t.Errorf("at once: %s %+v", d.Action, d.Status)
+	}
+	o.Now = now.Add(resetTimeout)
+	d := Next(o)
+	if d.Action != Release || d.Record == nil || d.Record.Outcome != v1alpha1.OutcomeFailed || d.Record.Reason != ReasonGPUBusy || d.Record.Attempts != 0 || !strings.Contains(d.Record.Message, "4711") {
+		t.Errorf("later: %s %+v", d.Action, d.Record)
+	}
+	o.Agent = nil
+	if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemedyRebootRequested || d.Status.Reason != ReasonAgentSilent || d.Status.Attempts != 1 {
+		t.Errorf("of an agent that is silent: %s %+v", d.Action, d.Status)
+	}
+}
+
+// TestResetThatBeginsLate: what has begun has its whole time, however long it was in coming, and an agent that starts anew meanwhile gives it no more.
+func TestResetThatBeginsLate(t *testing.T) {
+	o := draining()
+	o.Drain.Holders = nil
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyResetGPU, ReasonOrdered, 1
+	o.Order.Step = v1alpha1.OrderReset
+	o.Agent.Prepared, o.Agent.State = 0, v1alpha1.RemedyResetting
+	o.Now = now.Add(resetTimeout - time.Second)
+	began := Next(o)
+	if began.Status.Reason != ReasonResetting || !began.Status.Since.Time.Equal(o.Now) {
+		t.Fatalf("when it begins: %s %+v", began.Action, began.Status)
+	}
+	o.Status = began.Status
+	for _, speaks := range []bool{false, true} {
+		o.Now, o.Speaks = o.Now.Add(time.Minute), speaks
+		if d := Next(o); d.Action != Wait || d.Status.Since != began.Status.Since || d.Status.Step != v1alpha1.RemedyResetGPU {
+			t.Fatalf("the agent speaks: %t, and %s %+v", speaks, d.Action, d.Status)
+		}
+	}
+	o.Now = began.Status.Since.Add(resetTimeout)
+	if d := Next(o); d.Status.Reason != ReasonResetTimeout {
+		t.Errorf("when it hangs: %s %+v", d.Action, d.Status)
+	}
+}
+
+// TestWhatWasResetStaysHeld: an attempt that cannot go on gives back a GPU that nobody touched, and holds one that was reset, until it is proven or the
+// node has booted.
+func TestWhatWasResetStaysHeld(t *testing.T) {
+	for reason, stuck := range map[string]func(o *Observed){
+		ReasonMonitoringStays: func(o *Observed) { o.Monitored = true },
+		ReasonDrainBlocked:    func(o *Observed) { o.Agent.Prepared = 1 },
+		ReasonAgentSilent:     func(o *Observed) { o.Agent, o.Speaks = nil, false },
+	} {
+		o := draining()
+		o.Drain.Holders = nil
+		o.Status.Step, o.Status.Reason = v1alpha1.RemedyResetGPU, ReasonMakingRoom
+		o.Agent.Prepared, o.Now = 0, now.Add(patience)
+		stuck(&o)
+		if d := Next(o); d.Action != Release || d.Status.Reason != reason || d.Record.Reason != reason {
+			t.Errorf("%s: a GPU that was not reset: %s %+v", reason, d.Action, d.Status)
+		}
+		o.Status.Attempts = 1
+		d := Next(o)
+		if d.Action == Release || d.Status.Step != v1alpha1.RemedyRebootRequested || d.Status.Reason != reason {
+			t.Errorf("%s: a GPU that was reset: %s %+v", reason, d.Action, d.Status)
+		}
+		o.Paused = "GPUNode n"
+		if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemedyWaiting {
+			t.Errorf("%s: a GPU that was reset, when a person says stop: %s %+v", reason, d.Action, d.Status)
+		}
+		o.Paused, o.Status = "", d.Status
+		o.Faults, o.Speaks, o.Monitored, o.Agent = nil, true, false, &v1alpha1.AgentRemedy{ID: "one", State: v1alpha1.RemedyHolding}
+		if d := Next(o); d.Action != Direct || d.Order.Step != v1alpha1.OrderValidate {
+			t.Errorf("%s: a GPU that is well after all: %s %+v", reason, d.Action, d.Status)
+		}
+	}
+}
+
+// TestWarningAfterAReset: a GPU for which a reboot is asked and that has nothing but what passes by itself is proven first where it was reset, and
+// given back where it was not.
+func TestWarningAfterAReset(t *testing.T) {
+	o := draining()
+	o.Drain.Holders, o.Agent.Prepared = nil, 0
+	o.Faults[0].XID, o.Faults[0].Remedy = 13, gpu.Wait.String()
+	o.Status.Step, o.Status.Reason, o.Status.BootID = v1alpha1.RemedyRebootRequested, ReasonBeyondReset, o.BootID
+	if d := Next(o); d.Action != Release || d.Status.Reason != ReasonRecovered {
+		t.Errorf("not reset: %s %+v", d.Action, d.Status)
+	}
+	o.Status.Attempts = 1
+	if d := Next(o); d.Action != Direct || d.Order.Step != v1alpha1.OrderValidate {
+		t.Errorf("reset: %s %+v", d.Action, d.Status)
+	}
+}
+
+// TestAgentSilentInTheProof: while nobody says how the GPU is, it is not given back as one whose proof found no place.
+func TestAgentSilentInTheProof(t *testing.T) {
+	o := draining()
+	o.Drain.Holders, o.Faults, o.Agent, o.Speaks = nil, nil, nil, false
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyValidate, ReasonValidating, 1
+	o.Order.Step, o.Validation = v1alpha1.OrderValidate, phase.Validation{State: phase.ValidationRunning}
+	if d := Next(o); d.Action != Wait || d.After == 0 {
+		t.Errorf("at once: %s %+v", d.Action, d.Status)
+	}
+	o.Now = now.Add(patience)
+	for _, validates := range []bool{true, false} {
+		o.Policy.Validates = validates
+		if d := Next(o); d.Status.Step != v1alpha1.RemedyRebootRequested || d.Status.Reason != ReasonAgentSilent {
+			t.Errorf("later: %s %+v", d.Action, d.Status)
+		}
+	}
+}
+
+// TestNobodyIsAccusedAtOnce: claims that outlive their pods for a moment are no fault of the agent; those that stay are.
+func TestNobodyIsAccusedAtOnce(t *testing.T) {
+	const accusation = "though no pod uses them"
+	o := draining()
+	o.Drain.Holders = nil
+	if d := Next(o); d.Action != Wait || strings.Contains(d.Status.Message, accusation) || !strings.Contains(d.Status.Message, "let go of: 1") {
+		t.Errorf("at once: %s %+v", d.Action, d.Status)
+	}
+	o.Now = now.Add(o.Policy.DrainTimeout)
+	if d := Next(o); d.Action != Release || !strings.Contains(d.Record.Message, accusation) {
+		t.Errorf("later: %s %+v", d.Action, d.Status)
+	}
+}
+
+// TestDrainHasOneTime: a fault that comes and goes, and with it what the GPU needs, gives its pods no more time.
+func TestDrainHasOneTime(t *testing.T) {
+	o := draining()
+	o.Policy.DrainTimeout = 10 * time.Minute
+	began := o.Status.Since
+	for n := 1; n < 10; n++ {
+		need := gpu.Reset
+		if n%2 == 1 {
+			need = gpu.Restart
+		}
+		o.Now, o.Faults = began.Add(time.Duration(n)*time.Minute), []v1alpha1.GPUFault{fault(need, "")}
+		d := Next(o)
+		if d.Status.Step != v1alpha1.RemedyDrain || d.Status.Since != began {
+			t.Fatalf("after %d minutes: %s %+v", n, d.Action, d.Status)
+		}
+		o.Status = d.Status
+	}
+	o.Now = began.Add(o.Policy.DrainTimeout)
+	if d := Next(o); d.Status.Reason != ReasonDrainBlocked {
+		t.Errorf("when the time is over: %s %+v", d.Action, d.Status)
+	}
+}
+
+// TestRestAfterAMaintenance: a node that comes and goes has a GPU taken out less and less often, and what a person stopped in between changes nothing.
+func TestRestAfterAMaintenance(t *testing.T) {
+	o := ill()
+	o.History = []v1alpha1.RemedyRecord{{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonPaused, Ended: metav1.NewTime(now)}}
+	if d := Next(o); d.Action != Direct {
+		t.Errorf("after a pause: %s %+v", d.Action, d.Status)
+	}
+	for n, want := range []time.Duration{rest, 2 * rest, 4 * rest} {
+		o.History = append(o.History, v1alpha1.RemedyRecord{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonBusy, Message: "not Ready", Ended: metav1.NewTime(now)})
+		if d := Next(o); d.Status.Reason != ReasonResting || d.After != want || !strings.Contains(d.Status.Message, "not Ready") {
+			t.Errorf("after %d times: %s for %s, want %s", n+1, d.Status.Reason, d.After, want)
+		}
+	}
+}

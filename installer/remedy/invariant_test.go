@@ -1,0 +1,254 @@
+package remedy
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// invariant is what must hold in every state for what the installer is about to do for a GPU.
+type invariant struct {
+	name   string
+	broken func(w *world, c *card, d Decision) bool
+}
+
+// awaits reports whether the GPU waits for a reboot or a person.
+func (c *card) awaits() bool {
+	return c.step == v1alpha1.RemedyRebootRequested || c.step == v1alpha1.RemedyReplace
+}
+
+// taken counts the GPUs that the installer has taken out and not left to a person.
+func taken(w *world) int {
+	n := 0
+	for i := range w.cards {
+		c := &w.cards[i]
+		if c.order != "" && c.asked == 0 && (c.step != v1alpha1.RemedyRestore || c.recordID != c.id) {
+			n++
+		}
+	}
+	return n
+}
+
+func (w *world) halted() bool {
+	return w.paused || w.busy || w.mode != v1alpha1.RemediationAct
+}
+
+func becomes(d Decision, steps ...v1alpha1.RemedyStep) bool {
+	return d.Status != nil && slices.Contains(steps, d.Status.Step)
+}
+
+// dead are the ends of an attempt that could not go on: a GPU that was reset waits for a reboot then.
+var dead = []string{ReasonAgentSilent, ReasonMonitoringStays, ReasonDrainBlocked, ReasonGPUBusy}
+
+var invariants = []invariant{
+	{"a GPU that was reset is given back only when it is proven, or the node has booted", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && c.order != "" && c.touched && !c.proved &&
+			(!w.noValidator || !w.spoken) && d.Status.Reason != ReasonUnproven
+	}},
+	{"who cannot prove a GPU because its agent is silent, or the node is being worked on, keeps it", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step == v1alpha1.RemedyValidate && d.Status.Reason == ReasonUnproven && (!w.spoken || w.busy && d.Status.Attempts > 0)
+	}},
+	{"nothing begins without rest after a maintenance came between", func(_ *world, c *card, d Decision) bool {
+		return begins(c, d) && becomes(d, v1alpha1.RemedyHold) && c.recordBusy[0] && !c.rested
+	}},
+	{"pods have one time to leave", func(_ *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyDrain) && c.step == v1alpha1.RemedyDrain && c.late && d.Status.Since != since(true)
+	}},
+	{"an agent is not accused before the time", func(_ *world, _ *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyDrain) && strings.Contains(d.Status.Message, "though no pod uses them")
+	}},
+	{"a reset is ordered only with nothing prepared and monitoring gone", func(w *world, c *card, d Decision) bool {
+		return d.Action == Direct && d.Order.Step == v1alpha1.OrderReset && (c.prepared || w.monitored || c.check != phase.ValidationNone)
+	}},
+	{"a reset begins only when everybody lets it", func(w *world, _ *card, d Decision) bool {
+		return d.Action == Direct && d.Order.Step == v1alpha1.OrderReset && w.halted()
+	}},
+	{"a GPU is taken out only when everybody lets it", func(w *world, c *card, d Decision) bool {
+		return d.Action == Direct && d.Order.Step == v1alpha1.OrderHold && c.order == "" && w.halted()
+	}},
+	{"nobody is evicted before the GPU is held", func(w *world, c *card, d Decision) bool {
+		return d.Action == Evict && (c.order == "" || w.agent && w.spoken && c.gate == "")
+	}},
+	{"nobody is evicted on the word of an agent that is not there", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && !w.spoken }},
+	{"a GPU that cannot be emptied is not taken out, and nobody else leaves it", func(w *world, c *card, d Decision) bool {
+		return w.stays && c.user == phase.PodReady && (d.Action == Evict || d.Action == Direct && c.order == "" && c.step != v1alpha1.RemedyHold)
+	}},
+	{"nobody is evicted where that does not help", func(w *world, c *card, d Decision) bool {
+		return d.Action == Evict && w.agent && w.spoken && (c.ill < gpu.Restart || c.ill > gpu.Reset)
+	}},
+	{"nobody is evicted when a person says stop", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && w.halted() }},
+	{"who is waited for is not evicted before the time", func(w *world, c *card, d Decision) bool {
+		return w.waited && d.Action == Direct && c.order == "" && c.user == phase.PodReady && !w.blocked && !c.rested
+	}},
+	{"what is reset and not asked for ends proven", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && d.Status.Reason == ReasonRecovered && c.order != "" && (d.Status.Attempts > 0 || c.asked > 0) && c.ill == well &&
+			!c.proved && !w.noValidator
+	}},
+	{"who recovered is well", func(_ *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && d.Status.Reason == ReasonRecovered && c.ill > gpu.Wait &&
+			faultName(c.ill) == c.about && c.seen
+	}},
+	{"nothing of a proof is left when the GPU is given back", func(_ *world, c *card, d Decision) bool {
+		return d.Action == Release && c.check != phase.ValidationNone
+	}},
+	{"a GPU is not given back in the middle of its reset", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step == v1alpha1.RemedyResetGPU && c.state == v1alpha1.RemedyResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
+			w.agent && !c.late
+	}},
+	{"an order is not changed in the middle of its reset", func(w *world, c *card, d Decision) bool {
+		return d.Action == Direct && d.Order.Step != v1alpha1.OrderReset && c.step == v1alpha1.RemedyResetGPU && c.gateID == c.orderID && c.state == v1alpha1.RemedyResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
+			w.agent && w.spoken && !c.late
+	}},
+	{"a remediation is recorded once", func(_ *world, c *card, d Decision) bool {
+		return d.Action == Release && d.Record != nil && d.Record.ID != c.recordID && !c.owed && c.id == d.Status.ID && c.step == d.Status.Step
+	}},
+	{"no remediation begins before the last one is recorded", func(_ *world, c *card, d Decision) bool { return begins(c, d) && c.owed }},
+	{"what is done has an effect", func(w *world, c *card, d Decision) bool {
+		after := *w
+		o := &after.cards[slices.IndexFunc(w.cards[:], func(o card) bool { return o == *c })]
+		if d.Action == Wait || d.Action == Evict || say(&after, o, d) {
+			return false
+		}
+		perform(&after, o, d)
+		return after == *w
+	}},
+	{"a reboot is asked for only when policies want it, and a reset did not help or never does", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRebootRequested) && (w.noReboot && w.spoken && c.asked == 0 ||
+			c.asked == 0 && d.Status.Reason != ReasonResetTimeout && d.Status.Attempts+resetsOfLate(c) < 2 && (d.Status.Attempts == 0 || !slices.Contains(dead, d.Status.Reason)) && c.ill < gpu.Reboot)
+	}},
+	{"a GPU is given up for ever only when no reboot helps", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyReplace) && c.step != v1alpha1.RemedyReplace && !w.noReboot && c.ill != gpu.Replace && !rebootedOfLate(w, c) && (c.asked == 0 || c.asked-1 == w.boot)
+	}},
+	{"a GPU that a person must look at stays away from claims", func(w *world, c *card, d Decision) bool {
+		return d.Action == Release && c.awaits() && c.badProof && !w.halted() && !w.noValidator && c.check == phase.ValidationFailed
+	}},
+	{"nothing is said of a GPU that is well", func(w *world, c *card, d Decision) bool {
+		return w.spoken && c.ill == well && c.order == "" && d.Action == Wait && d.Status != nil && !c.awaits() && c.owed
+	}},
+	{"nothing begins on the word of an agent that is not there", func(w *world, c *card, d Decision) bool { return begins(c, d) && !w.spoken }},
+	{"a GPU is taken out only where that may help", func(w *world, c *card, d Decision) bool {
+		return begins(c, d) && becomes(d, v1alpha1.RemedyHold) && w.spoken && c.ill > gpu.Reset
+	}},
+	{"a proof is made only when it is let through", func(_ *world, c *card, d Decision) bool {
+		return d.Action == Validate && c.order != v1alpha1.OrderValidate
+	}},
+	{"nobody waits for a reset that has failed", func(w *world, c *card, d Decision) bool {
+		return w.spoken && d.Action == Wait && becomes(d, v1alpha1.RemedyResetGPU) && c.id == c.orderID && c.order == v1alpha1.OrderReset && c.state == v1alpha1.RemedyFailed &&
+			c.gateID == c.orderID && d.Status.ID == c.orderID
+	}},
+	{"a GPU is proven after its reset when the fault is over", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyValidate) && c.step == v1alpha1.RemedyResetGPU && w.spoken && c.ill > gpu.Wait
+	}},
+	{"a suggestion touches nothing", func(_ *world, _ *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedySuggested) && d.Action != Wait
+	}},
+	{"a GPU that failed its proof is not given back unproven", func(w *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step == v1alpha1.RemedyValidate && d.Status.Reason == ReasonUnproven && c.asked > 0 && c.asked-1 == w.boot
+	}},
+	{"a GPU that was reset or failed its proof is not given back because somebody says stop", func(_ *world, c *card, d Decision) bool {
+		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && c.order != "" && (d.Status.Attempts > 0 || c.check == phase.ValidationFailed) &&
+			slices.Contains([]string{ReasonPaused, ReasonOff, ReasonBusy}, d.Status.Reason)
+	}},
+	{"a reset is ordered at most as often as policies say", func(_ *world, _ *card, d Decision) bool {
+		return d.Status != nil && (d.Status.Attempts > 2 || d.Status.Attempts < 0)
+	}},
+}
+
+// resetsOfLate counts the remediations of late that a reset ended.
+func resetsOfLate(c *card) int32 {
+	n := int32(0)
+	for i, outcome := range c.records {
+		if outcome == v1alpha1.OutcomeRecovered && c.recordReset[i] {
+			n++
+		}
+	}
+	return n
+}
+
+// rebootedOfLate reports whether a remediation of late ended with a reboot.
+func rebootedOfLate(w *world, c *card) bool {
+	return slices.ContainsFunc(c.recordBoot[:], func(asked uint8) bool { return asked > 0 && asked-1 != w.boot })
+}
+
+// dishonest judges a world in which nothing happens any more.
+func (s *search) dishonest(w *world) string {
+	for i := range w.cards {
+		c := &w.cards[i]
+		if !c.exists {
+			continue
+		}
+		if name := unfair(w, c); name != "" {
+			return name
+		}
+		if i == 0 && s.outcome != "" && w.budget == s.start.budget && c.records[0] != s.outcome {
+			return "nothing stood in the way, and yet it does not end as it should"
+		}
+		if first := &s.start.cards[i]; w.budget == s.start.budget && c.recordBoot[0] > 0 && first.ill == gpu.Reset && !first.badReset && !first.hangs &&
+			!first.stubborn && !first.badProof {
+			return "a reboot is asked for where a reset helps"
+		}
+	}
+	return ""
+}
+
+func unfair(w *world, c *card) string {
+	speaks := w.agent && w.spoken
+	switch {
+	case c.check != phase.ValidationNone:
+		return "what served its turn is left behind"
+	case c.awaits() && c.order != v1alpha1.OrderHold && c.order != "":
+		return "monitoring is kept away while a person is waited for"
+	case c.order != "" && !c.awaits() && (c.step != v1alpha1.RemedyWaiting || !w.halted() || c.order != v1alpha1.OrderHold):
+		return "a GPU is held for ever"
+	case c.order != "" && !c.awaits():
+		return one(c.attempts > 0 || c.badProof, "a GPU is held that nothing was done to")
+	case c.awaits() && (w.paused || w.mode != v1alpha1.RemediationAct):
+		return "a person is asked who wants to be left alone"
+	case c.awaits() && speaks && c.ill == well && c.reason != ReasonValidationFailed && !w.busy:
+		return "a GPU that is well is not given back"
+	case c.awaits() && speaks && !w.busy && c.ill == well && c.reason == ReasonValidationFailed && !c.badProof:
+		return "a GPU that would pass its proof is not tried"
+	case c.owed && !c.awaits():
+		return "a remediation is not recorded"
+	case c.step == v1alpha1.RemedyRebootRequested:
+		return vain(w, c)
+	case !speaks || c.awaits():
+		return ""
+	case c.ill < gpu.Restart || w.mode == v1alpha1.RemediationOff:
+		return one(!c.has, "something is said of a GPU that needs nothing")
+	case w.mode == v1alpha1.RemediationSuggest:
+		return one(c.step == v1alpha1.RemedySuggested, "nothing is suggested")
+	case w.halted():
+		return one(c.step == v1alpha1.RemedyWaiting && (c.reason == ReasonPaused || c.reason == ReasonBusy), "it is not told what is waited for")
+	case w.stays && c.user != phase.PodAbsent:
+		return one(c.step == v1alpha1.RemedyWaiting && c.reason == ReasonDrainBlocked, "it is not told who stays")
+	default:
+		return "a GPU is ill and nothing is done"
+	}
+}
+
+// vain judges a GPU that waits for a reboot, and will for ever.
+func vain(w *world, c *card) string {
+	rebooted := c.asked-1 != w.boot
+	switch {
+	case rebooted && c.reason != ReasonRebooted:
+		return "a reboot is asked for that has been done"
+	case !w.agent || !w.spoken:
+		return ""
+	case !rebooted && (w.noReboot || c.ill == gpu.Replace):
+		return "a reboot is asked for that nobody wants, or that does not help"
+	case rebooted && c.ill > gpu.Wait && slices.Contains(strings.Split(c.about, ","), faultName(c.ill)):
+		return "a reboot did not help, and nobody is told"
+	}
+	return ""
+}
+
+func one(right bool, complaint string) string {
+	if right {
+		return ""
+	}
+	return complaint
+}

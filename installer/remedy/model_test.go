@@ -1,0 +1,180 @@
+package remedy
+
+import (
+	"flag"
+	"runtime/debug"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// full searches as deep as scenarios say; else at most one disturbance befalls a GPU.
+var full = flag.Bool("full", false, "search all that can happen with as many disturbances as scenarios say")
+
+func TestMain(m *testing.M) {
+	debug.SetGCPercent(400) // a search keeps every state
+	m.Run()
+}
+
+// sick is a node with one GPU that has a fault and is used.
+func sick(r gpu.Remedy, budget uint8) world {
+	w := world{agent: true, spoken: true, monitored: true, mode: v1alpha1.RemediationAct, rebooter: true, budget: budget}
+	w.cards[0] = card{exists: true, ill: r, seen: r != well, user: phase.PodReady, prepared: true}
+	w.cards[1].ill = well
+	return w
+}
+
+// two is a node with two such GPUs.
+func two(r gpu.Remedy, budget uint8) world {
+	w := sick(r, budget)
+	w.cards[1] = w.cards[0]
+	return w
+}
+
+func with(w world, change func(w *world, c *card)) world { change(&w, &w.cards[0]); return w }
+
+// witnesses are the scenarios that notice when a rule is left out.
+var witnesses = map[string]string{
+	"order reset":         "well",
+	"adopt":               "a reset",
+	"agent is silent":     "an agent that breaks",
+	"agent holds":         "well",
+	"ask at once":         "well",
+	"ask no more":         "nobody reboots",
+	"ask":                 "a reset that hangs",
+	"begin to drain":      "well",
+	"begin":               "well",
+	"beyond a reset":      "a reset",
+	"budget":              "two GPUs",
+	"drain":               "well",
+	"end validation":      "a reset",
+	"fault comes back":    "a fault that comes back",
+	"fault is over":       "a reset that does not help",
+	"halt":                "a person stops it",
+	"hold while asking":   "a reset",
+	"hold":                "well",
+	"make room":           "well",
+	"keep":                "policies change",
+	"may not begin":       "a person stops it",
+	"no reboot helps":     "nobody reboots",
+	"nothing to do":       "well",
+	"order is gone":       "a reset",
+	"order validate":      "well",
+	"over by itself":      "a reset",
+	"pods stay":           "a pod that stays",
+	"programs have ended": "programs must end",
+	"reboot did not help": "a reboot",
+	"reboot is done":      "a reset that does not help",
+	"recovered":           "well",
+	"release":             "well",
+	"reset failed":        "a reset that fails",
+	"reset is next":       "well",
+	"resets":              "a reset that hangs",
+	"rest":                "programs must end",
+	"suggest":             "policies change",
+	"unknown":             "a reset",
+	"validate is next":    "well",
+	"validate":            "well",
+	"wait for pods":       "pods that are waited for",
+	"well after all":      "well",
+}
+
+// deep are the scenarios of which only a full search has the time.
+func deep() []scenario {
+	return []scenario{
+		{"two GPUs and what befalls them", two(gpu.Reset, 1), []string{
+			"heals", "reboot", "replace", "pause", "off", "busy", "blocked", "node reboots", "agent goes", "lose status", "order is taken away", "stubborn", "bad proof",
+		}, v1alpha1.OutcomeRecovered},
+		{"another GPU falls ill", with(two(gpu.Reset, 1), func(w *world, _ *card) { w.cards[1].ill, w.cards[1].seen = well, false }),
+			[]string{"the other", "heals", "pause"}, v1alpha1.OutcomeRecovered},
+	}
+}
+
+func scenarios() []scenario {
+	const recovered = v1alpha1.OutcomeRecovered
+	return []scenario{
+		{"well", sick(well, 2), []string{"wait", "restart", "reset", "reboot", "replace", "heals", "node reboots"}, ""},
+		{"a reset", sick(gpu.Reset, 1), []string{"heals", "reboot", "replace", "node reboots", "late pod", "lose status", "order is taken away", "agent goes"}, recovered},
+		{"programs must end", sick(gpu.Restart, 1), []string{"heals", "reset", "late pod", "blocked", "stubborn", "agent goes", "lose status", "node reboots"}, recovered},
+		{"a person stops it", sick(gpu.Reset, 2), []string{"pause"}, recovered},
+		{"a maintenance comes between", sick(gpu.Reset, 2), []string{"busy"}, recovered},
+		{"policies change", sick(gpu.Reset, 2), []string{"off", "suggest", "act"}, recovered},
+		{"a reset that does not help", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.stubborn = true }),
+			[]string{"pause", "busy", "node reboots", "off", "agent goes", "heals", "lose status"}, recovered},
+		{"a reset that fails", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.badReset = true }), []string{"pause", "heals", "agent breaks", "busy", "lose status", "opens"}, recovered},
+		{"a GPU that somebody has open", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.open = true }), []string{"pause", "heals", "agent breaks"}, v1alpha1.OutcomeFailed},
+		{"a reset that hangs", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.hangs = true }), []string{"pause", "agent breaks", "node reboots"}, recovered},
+		{"a proof that fails", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.badProof = true }),
+			[]string{"pause", "off", "node reboots", "busy", "no validator", "order is taken away", "unplaced"}, ""},
+		{"a proof that finds no place", with(sick(gpu.Reset, 1), func(w *world, _ *card) { w.unplaced = true }), []string{"reset", "pause", "agent goes", "busy"}, recovered},
+		{"a fault that comes back", sick(gpu.Reset, 2), []string{"reset", "wait"}, recovered},
+		{"a reboot", sick(gpu.Reboot, 2), []string{"dead", "replace", "heals", "node reboots", "pause", "reboot", "lose status", "agent breaks", "no asking for reboots"}, recovered},
+		{"nobody reboots", with(sick(gpu.Reboot, 1), func(w *world, _ *card) { w.rebooter = false }), []string{"node reboots", "heals", "off", "replace", "no asking for reboots"}, ""},
+		{"no reboots", with(sick(gpu.Reset, 1), func(w *world, c *card) { w.noReboot, c.stubborn = true, true }), []string{"heals", "node reboots", "pause"}, ""},
+		{"dead", with(sick(gpu.Reboot, 1), func(_ *world, c *card) { c.dead = true }), []string{"heals", "pause", "agent goes"}, ""},
+		{"a pod that does not leave", with(sick(gpu.Reset, 1), func(w *world, _ *card) { w.blocked = true }), []string{"blocked", "heals", "pause", "agent goes"}, ""},
+		{"a pod that stays", with(sick(gpu.Reset, 2), func(w *world, _ *card) { w.stays = true }), []string{"stays", "heals", "pause", "restart", "agent goes"}, ""},
+		{"pods that are waited for", with(sick(gpu.Reset, 1), func(w *world, _ *card) { w.waited = true }), []string{"pause", "heals"}, recovered},
+		{"an agent that breaks", sick(gpu.Reset, 2), []string{"agent breaks", "pause"}, recovered},
+		{"two GPUs", with(two(gpu.Reset, 0), func(w *world, _ *card) { w.cards[1].user, w.cards[1].prepared = phase.PodAbsent, false }), nil, recovered},
+		{"two GPUs and pods that do not leave", with(two(gpu.Reset, 0), func(w *world, _ *card) { w.blocked = true }), nil, ""},
+		{"two GPUs, one for a person", with(two(gpu.Reset, 1), func(w *world, c *card) { c.ill, w.rebooter = gpu.Replace, false }), []string{"heals"}, ""},
+		{"two GPUs, one that fails its proof", with(two(gpu.Reset, 0), func(w *world, c *card) { c.badProof, w.rebooter = true, false }), nil, ""},
+		{"suggest", with(sick(gpu.Reset, 2), func(w *world, _ *card) { w.mode = v1alpha1.RemediationSuggest }), []string{"act", "off", "heals", "reboot"}, ""},
+	}
+}
+
+// TestModel visits every state that a GPU and its environment can reach in each scenario, with a crash after every action, and judges each: no
+// invariant is broken, and from each a fair environment leads to a GPU that serves or to an honest word about what is waited for.
+func TestModel(t *testing.T) {
+	var total atomic.Int64
+	all := scenarios()
+	if *full {
+		all = append(all, deep()...)
+	}
+	t.Cleanup(func() {
+		t.Logf("%d states visited in %d scenarios, %d invariants, %d rules", total.Load(), len(all), len(invariants), len(ordered))
+	})
+	for _, sc := range all {
+		t.Run(sc.name, func(t *testing.T) {
+			t.Parallel()
+			if !*full {
+				sc.start.budget = min(1, sc.start.budget)
+			}
+			s := search{scenario: sc, table: ordered}
+			if f := s.run(); f != nil {
+				t.Fatal(f)
+			}
+			t.Logf("%d states", len(s.order))
+			total.Add(int64(len(s.order)))
+		})
+	}
+}
+
+// TestEveryRuleCounts leaves out one rule at a time: the model must notice, with one disturbance at most, or the rule is of no use. Where it
+// notices first is written down, so that nothing else need be searched.
+func TestEveryRuleCounts(t *testing.T) {
+	for i, r := range ordered {
+		t.Run(r.name, func(t *testing.T) {
+			t.Parallel()
+			all := scenarios()
+			if w, named := witnesses[r.name]; named && !*full {
+				all = slices.DeleteFunc(all, func(sc scenario) bool { return sc.name != w })
+			}
+			table := slices.Delete(slices.Clone(ordered), i, i+1)
+			for _, sc := range all {
+				sc.start.budget = min(1, sc.start.budget)
+				s := search{scenario: sc, table: table}
+				if f := s.run(); f != nil {
+					t.Logf("%q: %q, // %s", r.name, sc.name, f.invariant)
+					return
+				}
+			}
+			t.Errorf("nothing is lost without %q in %d scenarios", r.name, len(all))
+		})
+	}
+}

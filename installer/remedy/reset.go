@@ -1,0 +1,115 @@
+package remedy
+
+import (
+	"fmt"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// resetting has the agent reset the GPU when nothing has it open. Once that is ordered it is finished, whatever people say meanwhile.
+var resetting = []rule{
+	{"make room", func(v *view) bool {
+		return v.at(v1alpha1.RemedyResetGPU) && !v.ordered() && (v.Monitored || !v.drained())
+	}, func(v *view) Decision {
+		spent := v.spent(v1alpha1.RemedyResetGPU, ReasonMakingRoom)
+		if v.stands.Reason == ReasonOrdered {
+			v.stands.Attempts-- // it was about to be ordered, and was not
+		}
+		switch {
+		case spent < patience:
+			return v.in(v1alpha1.RemedyResetGPU, ReasonMakingRoom, "monitoring leaves the node: it keeps the GPU open").until(patience, spent)
+		case v.Monitored:
+			return v.end(ReasonMonitoringStays, "pods of monitoring do not leave the node, and keep the GPU open")
+		default:
+			return v.end(v.stuck())
+		}
+	}},
+	{"order reset", func(v *view) bool { return v.at(v1alpha1.RemedyResetGPU) && !v.ordered() }, func(v *view) Decision {
+		d := v.in(v1alpha1.RemedyResetGPU, ReasonOrdered, "the agent is to reset the GPU")
+		if v.stands.Reason != ReasonOrdered {
+			d.Status.Attempts++
+		}
+		return d.direct(v1alpha1.OrderReset)
+	}},
+	{"reset failed", func(v *view) bool {
+		a := v.answers()
+		return v.at(v1alpha1.RemedyResetGPU) && a != nil && a.State == v1alpha1.RemedyFailed
+	}, func(v *view) Decision { return v.fail(ReasonResetFailed, "the reset failed: "+v.Agent.Message) }},
+	{"resets", func(v *view) bool {
+		a := v.answers()
+		return v.at(v1alpha1.RemedyResetGPU) && (a == nil || a.State != v1alpha1.RemedyReset)
+	}, resets},
+	{"fault is over", func(v *view) bool { return v.at(v1alpha1.RemedyResetGPU) && len(v.Faults) > 0 }, func(v *view) Decision {
+		limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemedyResetGPU, ReasonChecking)
+		switch {
+		case v.worst <= gpu.Wait && spent >= limit:
+			return v.validating() // what passes by itself neither another reset ends nor a reboot
+		case v.worst > gpu.Reset || spent >= limit:
+			return v.fail(ReasonFaultStays, "the reset did not help: "+v.about())
+		}
+		return v.in(v1alpha1.RemedyResetGPU, ReasonChecking, "the GPU was reset: the agent looks whether the fault is over").until(limit, spent)
+	}},
+	{"validate is next", func(v *view) bool { return v.at(v1alpha1.RemedyResetGPU) }, (*view).validating},
+}
+
+// resets waits for the agent, which has the order. How long it takes to begin, and to end what it has begun, is counted apart.
+func resets(v *view) Decision {
+	a, reason, message := v.answers(), v.stands.Reason, "the agent does not say how far it is with the reset: see its pod"
+	if reason == ReasonMakingRoom {
+		reason = ReasonOrdered
+	}
+	if a != nil {
+		message = "the agent is about to reset the GPU"
+		if a.State == v1alpha1.RemedyResetting {
+			reason, message = ReasonResetting, "the agent resets the GPU"
+		}
+		if a.Message != "" {
+			message += ": " + a.Message
+		}
+	}
+	spent := v.spent(v1alpha1.RemedyResetGPU, reason)
+	switch {
+	case spent < resetTimeout:
+		return v.in(v1alpha1.RemedyResetGPU, reason, message).until(resetTimeout, spent)
+	case a == nil:
+		return v.end(ReasonAgentSilent, fmt.Sprintf("the agent has not said within %s that it reset the GPU: see its log", resetTimeout))
+	case reason != ReasonOrdered:
+		return v.giveUp(ReasonResetTimeout, fmt.Sprintf("the reset has not ended within %s: see the agent's log", resetTimeout))
+	}
+	v.stands.Attempts-- // it never began
+	if a.Message != "" {
+		return v.end(ReasonGPUBusy, fmt.Sprintf("the reset could not begin within %s: %s", resetTimeout, a.Message))
+	}
+	return v.end(ReasonAgentSilent, fmt.Sprintf("the agent has not begun to reset the GPU within %s: see its log", resetTimeout))
+}
+
+// reset begins an attempt to reset the GPU: first monitoring leaves.
+func (v *view) reset(message string) Decision {
+	return v.in(v1alpha1.RemedyResetGPU, ReasonMakingRoom, message+": monitoring leaves the node, then the GPU is reset")
+}
+
+// fail ends an attempt that brought nothing: there is another one, or somebody is asked.
+func (v *view) fail(reason, message string) Decision {
+	why, _ := v.halted()
+	if why == "" && v.stands.BootID == "" && v.worst <= gpu.Reset && v.tries() < v.Policy.Attempts {
+		return v.attempt(v.reset(message))
+	}
+	return v.giveUp(reason, message)
+}
+
+// giveUp asks somebody, unless nobody wants to be asked now.
+func (v *view) giveUp(reason, message string) Decision {
+	if why, _ := v.halted(); why != "" {
+		return v.keep(message)
+	}
+	return v.ask(reason, message)
+}
+
+// end ends an attempt that cannot go on. A GPU that was not touched is given back and rests; one that was reset stays held, and somebody is asked.
+func (v *view) end(reason, message string) Decision {
+	if v.owesProof() {
+		return v.giveUp(reason, message)
+	}
+	return v.close(reason, message)
+}

@@ -1,0 +1,135 @@
+package remedy
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// closing ends what is over, whatever else there is, and takes up what the status forgot.
+var closing = []rule{
+	{"end validation", func(v *view) bool { return v.proofStands() && !v.at(v1alpha1.RemedyValidate) && !v.forgot() }, func(v *view) Decision {
+		return Decision{Status: v.Status, Action: EndValidate}
+	}},
+	{"release", func(v *view) bool { return v.at(v1alpha1.RemedyRestore) }, func(v *view) Decision {
+		return v.close(v.stands.Reason, v.stands.Message)
+	}},
+	{"adopt", (*view).forgot, func(v *view) Decision {
+		v.stands = v1alpha1.RemedyStatus{ID: v.Order.ID, Began: &v.Order.Since}
+		switch v.Order.Step {
+		case v1alpha1.OrderReset:
+			v.stands.Attempts = 1
+			return v.in(v1alpha1.RemedyResetGPU, ReasonOrdered, "the agent is to reset the GPU")
+		case v1alpha1.OrderValidate:
+			v.stands.Attempts = 1
+			return v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim is to prove the GPU")
+		case v1alpha1.OrderHold:
+		}
+		return v.in(v1alpha1.RemedyHold, ReasonHolding, "the agent is to refuse new claims")
+	}},
+	{"order is gone", func(v *view) bool {
+		return v.Order == nil && v.at(v1alpha1.RemedyWaiting, v1alpha1.RemedyDrain, v1alpha1.RemedyResetGPU, v1alpha1.RemedyValidate)
+	}, func(v *view) Decision {
+		return v.close(ReasonOrderIsGone, "somebody took the GPU out of spec.remedies")
+	}},
+}
+
+// forgot reports whether there is an order of which the status does not know.
+func (v *view) forgot() bool { return v.Order != nil && !v.begun() }
+
+// close gives the GPU back: the attempt is over, for this reason.
+func (v *view) close(reason, message string) Decision {
+	d := v.in(v1alpha1.RemedyRestore, reason, message)
+	if v.proofStands() {
+		return d.do(EndValidate)
+	}
+	if v.record() == nil {
+		s := d.Status
+		d.Record = &v1alpha1.RemedyRecord{
+			ID: s.ID, GPU: s.GPU, UUID: s.UUID, Faults: append([]string{}, s.Faults...), Outcome: outcome(reason), Reason: reason, Message: message,
+			Attempts: s.Attempts, BootID: s.BootID, Began: s.Since, Ended: metav1.NewTime(v.Now).Rfc3339Copy(),
+		}
+		if s.Began != nil {
+			d.Record.Began = *s.Began
+		}
+	}
+	return d.do(Release)
+}
+
+// outcome says what a reason to give a GPU back means.
+func outcome(reason string) v1alpha1.RemedyOutcome {
+	switch reason {
+	case ReasonRecovered, ReasonUnproven:
+		return v1alpha1.OutcomeRecovered
+	case ReasonHoldFailed, ReasonAgentSilent, ReasonDrainBlocked, ReasonMonitoringStays, ReasonFaultStays, ReasonGPUBusy:
+		return v1alpha1.OutcomeFailed
+	}
+	return v1alpha1.OutcomeStopped
+}
+
+// record returns the record of the present attempt, nil when there is none yet.
+func (v *view) record() *v1alpha1.RemedyRecord {
+	i := slices.IndexFunc(v.History, func(r v1alpha1.RemedyRecord) bool { return v.stands.ID != "" && r.ID == v.stands.ID })
+	if i < 0 {
+		return nil
+	}
+	return &v.History[i]
+}
+
+// tries returns how often the GPU has been reset for these faults: now, and of late with success.
+func (v *view) tries() int32 {
+	n := v.stands.Attempts
+	for _, r := range v.late() {
+		if r.Attempts > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// late returns the remediations that ended the same faults not long ago.
+func (v *view) late() []v1alpha1.RemedyRecord {
+	about := slices.Concat(v.stands.Faults, v.names)
+	var late []v1alpha1.RemedyRecord
+	for _, r := range v.History {
+		shares := slices.ContainsFunc(r.Faults, func(name string) bool { return slices.Contains(about, name) })
+		if shares && r.Outcome == v1alpha1.OutcomeRecovered && v.Now.Sub(r.Ended.Time) < memory {
+			late = append(late, r)
+		}
+	}
+	return late
+}
+
+// rests returns how much longer the GPU is left alone because it could not be taken out, or was taken out in vain, since it last recovered, and what
+// came of it the last time.
+func (v *view) rests() (left time.Duration, why string) {
+	var last *v1alpha1.RemedyRecord
+	pause := rest
+	for i, r := range v.History {
+		if r.Outcome == v1alpha1.OutcomeRecovered {
+			break
+		}
+		if r.Outcome != v1alpha1.OutcomeFailed && r.Reason != ReasonBusy {
+			continue // a person stopped it, or there was nothing to do any more
+		}
+		if last == nil {
+			last = &v.History[i]
+		} else {
+			pause = min(2*pause, longestRest)
+		}
+	}
+	if last == nil {
+		return 0, ""
+	}
+	return pause - v.Now.Sub(last.Ended.Time), last.Message
+}
+
+// about names the faults of a GPU for messages.
+func (v *view) about() string {
+	return cmp.Or(strings.Join(v.names, ", "), strings.Join(v.stands.Faults, ", "), "no fault")
+}

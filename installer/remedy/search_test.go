@@ -1,0 +1,320 @@
+package remedy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// perform does what a decision asks for, as the installer does.
+func perform(w *world, c *card, d Decision) {
+	switch d.Action {
+	case Wait:
+	case Direct:
+		c.order, c.orderID = d.Order.Step, d.Order.ID
+		if d.Order.Step == v1alpha1.OrderReset {
+			c.proved = false
+		}
+	case Evict:
+		if c.user != phase.PodAbsent && !w.blocked && !w.stays {
+			c.user = phase.PodTerminating
+		}
+	case Validate:
+		c.check, c.checkID, c.started, c.checkLate = phase.ValidationRunning, c.orderID, false, false
+	case EndValidate:
+		c.check, c.checkID, c.started, c.checkLate = phase.ValidationNone, "", false, false
+	case Release:
+		record(c, d)
+		c.order, c.orderID, c.touched = "", "", false
+	}
+}
+
+// record is the first half of Release.
+func record(c *card, d Decision) {
+	r := d.Record
+	if r == nil || r.ID == c.recordID {
+		return
+	}
+	c.records = [3]v1alpha1.RemedyOutcome{r.Outcome, c.records[0], c.records[1]}
+	c.recordReset = [3]bool{r.Attempts > 0, c.recordReset[0], c.recordReset[1]}
+	c.recordBusy = [3]bool{r.Reason == ReasonBusy, c.recordBusy[0], c.recordBusy[1]}
+	c.recordBoot = [3]uint8{bootNumber(r.BootID), c.recordBoot[0], c.recordBoot[1]}
+	c.recordID, c.rested, c.owed = r.ID, false, false
+}
+
+// begins reports whether a decision begins a remediation.
+func begins(c *card, d Decision) bool {
+	return d.Status != nil && d.Status.ID != "" && d.Status.ID != c.id && c.order == ""
+}
+
+// say writes the status when it differs from what stands.
+func say(w *world, c *card, d Decision) bool {
+	before := *c
+	s := d.Status
+	if s == nil {
+		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.asked = false, "", "", "", 0, "", false, false, 0
+		return *c != before
+	}
+	if begins(c, d) {
+		c.owed, c.proved = true, false
+	}
+	if s.ID != c.id && s.ID != c.orderID && s.ID != "" {
+		w.turn = (w.turn + 1) % turns
+	}
+	c.late = c.late && s.Since == since(true)
+	c.has, c.step, c.reason, c.id, c.attempts, c.began = true, s.Step, s.Reason, s.ID, s.Attempts, s.Began != nil
+	c.about, c.asked = strings.Join(s.Faults, ","), bootNumber(s.BootID)
+	return *c != before
+}
+
+// install is one turn of the installer for a GPU: it says what it sees, and once that is said, acts.
+func install(w *world, i int, d Decision) {
+	if c := &w.cards[i]; !say(w, c, d) {
+		perform(w, c, d)
+	}
+}
+
+// scenario is where a search starts and what may disturb it.
+type scenario struct {
+	name     string
+	start    world
+	disturbs []string
+	// outcome is how the first GPU's remediation ends when nothing disturbs it.
+	outcome v1alpha1.RemedyOutcome
+}
+
+// search is an explicit-state search, breadth first, of everything that can happen in a scenario.
+type search struct {
+	scenario
+	table  []rule
+	states map[world]int
+	order  []world
+	from   []int
+	by     []string
+	ends   map[world]bool
+}
+
+// longest is how many steps at most a fair environment takes to where nothing happens any more, or to where it has been.
+const longest = 1000
+
+// finding is a violation with the way to it.
+type finding struct {
+	invariant string
+	path      []string
+	at        world
+}
+
+func (f *finding) Error() string {
+	return fmt.Sprintf("%s\n  %s\n  at %+v", f.invariant, strings.Join(f.path, "\n  "), f.at)
+}
+
+// run visits every state and returns the first violation.
+func (s *search) run() *finding {
+	s.states, s.ends = map[world]int{}, map[world]bool{}
+	s.visit(s.start, -1, "start")
+	for i := 0; i < len(s.order); i++ {
+		w := s.order[i]
+		if name := s.violated(&w); name != "" {
+			return s.finding(name, i, w, nil)
+		}
+		if f := s.settles(i, w); f != nil {
+			return f
+		}
+		s.expand(i, w)
+	}
+	return nil
+}
+
+// next asks for a place in the budget only where that decides: to begin.
+func (s *search) next(w *world, i int) Decision {
+	o := w.observe(i)
+	o.Granted = true
+	d := decide(&o, s.table)
+	if d.Action != Direct || w.cards[i].order != "" || w.granted(i, s.table) {
+		return d
+	}
+	o.Granted = false
+	return decide(&o, s.table)
+}
+
+// violated names an invariant that is broken by what the installer is about to do for any GPU.
+func (s *search) violated(w *world) string {
+	if taken(w) > 1 {
+		return "more GPUs are taken out than the budget allows"
+	}
+	for i := range w.cards {
+		if !w.cards[i].exists {
+			continue
+		}
+		d := s.next(w, i)
+		for _, inv := range invariants {
+			if inv.broken(w, &w.cards[i], d) {
+				return inv.name
+			}
+		}
+	}
+	return ""
+}
+
+func describe(d Decision) string {
+	if d.Status == nil {
+		return fmt.Sprintf("nothing to say, %s", d.Action)
+	}
+	return fmt.Sprintf("%s %s (%s) %s %s", d.Status.Step, d.Status.Reason, d.Status.ID, d.Action, d.Order.Step)
+}
+
+func (s *search) expand(n int, w world) {
+	moves := false
+	for i := range w.cards {
+		if !w.cards[i].exists {
+			continue
+		}
+		d := s.next(&w, i)
+		after := w
+		install(&after, i, d)
+		moves = moves || after != w
+		s.visit(after, n, fmt.Sprintf("installer, GPU %d: %s", i, describe(d)))
+		if d.Action == Release {
+			half := w
+			if !say(&half, &half.cards[i], d) {
+				record(&half.cards[i], d)
+				s.visit(half, n, fmt.Sprintf("installer, GPU %d: half of Release", i))
+			}
+		}
+		s.late(n, w, i, d)
+	}
+	for _, m := range progress {
+		moves = s.try(n, w, m.name, m.do) || moves
+	}
+	// When nothing else happens time passes; that it does although something could is a disturbance.
+	if !moves {
+		s.try(n, w, "time passes", timePasses)
+	}
+	if w.budget == 0 {
+		return
+	}
+	w.budget--
+	s.try(n, w, "time passes too soon", timePasses)
+	for _, name := range s.disturbs {
+		s.try(n, w, name, disturbances[name])
+	}
+}
+
+func (s *search) try(n int, w world, name string, do func(*world) bool) bool {
+	happens := do(&w)
+	if happens {
+		s.visit(w, n, name)
+	}
+	return happens
+}
+
+// late has the installer do what it decided before something else happened, as it does when its caches lag behind. It writes nothing into a
+// GPUNode that has changed: the API server refuses that.
+func (s *search) late(n int, w world, i int, d Decision) {
+	for _, m := range progress {
+		after := w
+		if d.Action == Wait || say(&after, &after.cards[i], d) || !m.do(&after) {
+			continue
+		}
+		perform(&after, &after.cards[i], d)
+		s.visit(after, n, m.name+", and the installer late: "+describe(d))
+	}
+}
+
+func (s *search) visit(w world, from int, by string) {
+	if _, seen := s.states[w]; seen {
+		return
+	}
+	s.states[w] = len(s.order)
+	s.order, s.from, s.by = append(s.order, w), append(s.from, from), append(s.by, by)
+}
+
+// settles follows a fair environment from a state until nothing happens any more, and judges where that is.
+func (s *search) settles(n int, w world) *finding {
+	var trail []world
+	var path []string
+	onTrail := map[world]bool{}
+	for !s.ends[w] {
+		if len(trail) > longest {
+			return s.finding("it goes on for ever", n, w, nil)
+		}
+		if onTrail[w] {
+			if name := restless(trail, w); name != "" {
+				return s.finding(name, n, w, path)
+			}
+			break
+		}
+		onTrail[w], trail = true, append(trail, w)
+		if name := s.violated(&w); name != "" {
+			return s.finding(name, n, w, path)
+		}
+		what := s.fair(&w)
+		if what == "" {
+			if name := s.dishonest(&w); name != "" {
+				return s.finding(name, n, w, path)
+			}
+			break
+		}
+		path = append(path, "fair: "+what)
+	}
+	for _, t := range trail {
+		s.ends[t] = true
+	}
+	return nil
+}
+
+// restless judges a round that is gone for ever: only a GPU that cannot be taken out goes one, and rests in it, or one that fails its proof
+// and waits for a person in between.
+func restless(trail []world, w world) string {
+	round := trail[slices.Index(trail, w):]
+	if !slices.ContainsFunc(round, func(t world) bool {
+		return slices.ContainsFunc(t.cards[:], func(c card) bool {
+			stuck := t.blocked || t.stays || t.broken || c.open || c.stubborn && c.ill == gpu.Restart
+			return stuck && c.step == v1alpha1.RemedyWaiting && c.reason == ReasonResting && c.order == "" ||
+				c.awaits() && c.reason == ReasonValidationFailed && (c.badProof || t.unplaced)
+		})
+	}) {
+		return "it goes round for ever"
+	}
+	if slices.ContainsFunc(round, func(t world) bool {
+		return slices.ContainsFunc(t.cards[:], func(c card) bool { return c.gate == v1alpha1.OrderReset && !c.open })
+	}) {
+		return "it resets for ever"
+	}
+	return ""
+}
+
+// fair lets one thing happen: the installer first, then the environment, then time.
+func (s *search) fair(w *world) string {
+	before := *w
+	for i := range w.cards {
+		if !w.cards[i].exists {
+			continue
+		}
+		d := s.next(w, i)
+		if install(w, i, d); *w != before {
+			return fmt.Sprintf("installer, GPU %d: %s", i, describe(d))
+		}
+	}
+	for _, m := range progress {
+		if m.do(w) {
+			return m.name
+		}
+	}
+	if timePasses(w) {
+		return "time passes"
+	}
+	return ""
+}
+
+func (s *search) finding(name string, n int, w world, tail []string) *finding {
+	var path []string
+	for ; n >= 0; n = s.from[n] {
+		path = append([]string{s.by[n]}, path...)
+	}
+	return &finding{name, append(append([]string{s.name}, path...), tail...), w}
+}

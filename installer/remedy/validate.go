@@ -1,0 +1,72 @@
+package remedy
+
+import (
+	"fmt"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/phase"
+)
+
+// proof has a claim prove the GPU before it is given back.
+var proof = []rule{
+	{"order validate", func(v *view) bool {
+		return v.at(v1alpha1.RemedyValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
+	}, (*view).validating},
+	{"fault comes back", func(v *view) bool { return v.at(v1alpha1.RemedyValidate) && v.Speaks && v.worst > gpu.Wait }, func(v *view) Decision {
+		return v.fail(ReasonFaultComesBack, "there is a fault again: "+v.about())
+	}},
+	{"agent is silent", func(v *view) bool { return v.at(v1alpha1.RemedyValidate) && !v.Speaks }, func(v *view) Decision {
+		limit, spent := max(v.Policy.ValidateTimeout, patience), v.spent(v1alpha1.RemedyValidate, ReasonValidating)
+		if spent >= limit {
+			return v.end(ReasonAgentSilent, "the agent does not say how the GPU is: see its pod")
+		}
+		return v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim proves the GPU; the agent does not answer").until(limit, spent)
+	}},
+	{"validate", func(v *view) bool {
+		return v.at(v1alpha1.RemedyValidate) && v.Policy.Validates && v.Validation.State != phase.ValidationPassed
+	}, validate},
+	{"recovered", func(v *view) bool { return v.at(v1alpha1.RemedyValidate) }, func(v *view) Decision {
+		return v.close(ReasonRecovered, "the GPU is well again")
+	}},
+}
+
+// validating lets the installer's validation through to the GPU.
+func (v *view) validating() Decision {
+	return v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim proves the GPU").direct(v1alpha1.OrderValidate)
+}
+
+func validate(v *view) Decision {
+	limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemedyValidate, ReasonValidating)
+	d := v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim proves the GPU").until(limit, spent)
+	p := v.Validation
+	switch {
+	case p.State == phase.ValidationFailed:
+		return v.fail(ReasonValidationFailed, fmt.Sprintf("a claim did not prove the GPU: %s: %s", p.Reason, p.Message))
+	case spent >= limit && v.Started:
+		return v.fail(ReasonValidationFailed, fmt.Sprintf("a claim did not prove the GPU within %s: %s", limit, p.Message))
+	case spent >= limit:
+		return v.unproven()
+	case p.State == phase.ValidationNone && p.Leftover:
+		return d.do(EndValidate)
+	case p.State == phase.ValidationNone:
+		return d.do(Validate)
+	}
+	return d
+}
+
+// unproven gives back a GPU whose proof did not come about, unless somebody was asked for in this boot: it may have failed a proof before, and stays; so does
+// one on a node with which something else is being done.
+func (v *view) unproven() Decision {
+	why := "the claim that proves the GPU found no place: " + v.Validation.Message
+	if v.Obstacle != "" {
+		why = "no claim could be made that proves the GPU: " + v.Obstacle
+	}
+	if v.stands.BootID != "" && !v.rebooted() {
+		return v.ask(ReasonValidationFailed, why)
+	}
+	if v.Busy != "" && v.owesProof() {
+		return v.keep(why) // what is being done with the node may be why
+	}
+	return v.close(ReasonUnproven, "the fault is over, and "+why)
+}

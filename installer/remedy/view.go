@@ -1,0 +1,218 @@
+package remedy
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// How long things may take that no policy speaks of.
+const (
+	// patience is how long the agent may take to answer, programs that ended to be seen, and monitoring to leave.
+	patience = 5 * time.Minute
+	// resetTimeout is how long a reset may take.
+	resetTimeout = 10 * time.Minute
+	// evictAgain is after what time an eviction that was refused is asked for again.
+	evictAgain = 10 * time.Second
+	// rest is how long a GPU is left alone after it could not be taken out. It doubles each time, up to longestRest.
+	rest        = 10 * time.Minute
+	longestRest = 6 * time.Hour
+	// proveAgain is after what time a GPU that has no fault and failed its proof is proven again.
+	proveAgain = time.Hour
+	// memory is for how long a fault that comes back counts as the same.
+	memory = 24 * time.Hour
+)
+
+// view is what rules ask: an observation and what follows from it.
+type view struct {
+	*Observed
+	// stands is the status, but for what is over.
+	stands v1alpha1.RemedyStatus
+	// worst is the strongest remedy that a fault needs, of those that the agent tells.
+	worst gpu.Remedy
+	// names are those of the faults that the agent tells.
+	names []string
+}
+
+func viewOf(o *Observed) *view {
+	v := &view{Observed: o, worst: gpu.Wait, names: namesOf(o.Faults)}
+	for _, f := range o.Faults {
+		v.worst = max(v.worst, remedyOf(f))
+	}
+	if o.Status != nil {
+		v.stands = *o.Status
+	}
+	if last := v.record(); v.stands.Step == v1alpha1.RemedyRestore && o.Order == nil && last != nil {
+		v.stands = v1alpha1.RemedyStatus{Attempts: v.stands.Attempts}
+		if last.Outcome == v1alpha1.OutcomeRecovered {
+			v.stands.Attempts = 0
+		}
+	}
+	return v
+}
+
+// remedyOf returns what ends a fault. One that this installer does not know is for people.
+func remedyOf(f v1alpha1.GPUFault) gpu.Remedy {
+	var r gpu.Remedy
+	if r.UnmarshalText([]byte(f.Remedy)) != nil {
+		return gpu.Replace
+	}
+	return r
+}
+
+// severityOf returns how bad a fault is.
+func severityOf(f v1alpha1.GPUFault) gpu.Severity {
+	var s gpu.Severity
+	if s.UnmarshalText([]byte(f.Severity)) != nil {
+		return gpu.Critical
+	}
+	return s
+}
+
+// namesOf names faults, each once and in order.
+func namesOf(faults []v1alpha1.GPUFault) []string {
+	var names []string
+	for _, f := range faults {
+		if names = append(names, f.Signal); f.Signal == string(gpu.SignalXID) {
+			names[len(names)-1] = fmt.Sprintf("XID %d", f.XID)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// begun reports whether a remediation is under way.
+func (v *view) begun() bool { return v.stands.ID != "" }
+
+func (v *view) at(steps ...v1alpha1.RemedyStep) bool {
+	return v.begun() && slices.Contains(steps, v.stands.Step)
+}
+
+// ordered reports whether the order of the present attempt has come to a reset.
+func (v *view) ordered() bool { return v.directed() && v.Order.Step != v1alpha1.OrderHold }
+
+// directed reports whether the order is that of the present attempt.
+func (v *view) directed() bool { return v.Order != nil && v.Order.ID == v.stands.ID }
+
+// free reports whether the GPU is taken out and not yet reset: it can be given back as it is.
+func (v *view) free() bool {
+	return v.at(v1alpha1.RemedyHold, v1alpha1.RemedyDrain) || v.at(v1alpha1.RemedyResetGPU) && !v.ordered()
+}
+
+// answers returns the agent's word on the present order, nil while it has none.
+func (v *view) answers() *v1alpha1.AgentRemedy {
+	if !v.Speaks {
+		return nil
+	}
+	return v.Agent
+}
+
+// drained reports whether nothing is in the way of what is to be done. Of a reset the agent's word counts, not the pods': one that came back to
+// a claim that is allocated here is refused and not in the way.
+func (v *view) drained() bool {
+	if v.Drain.Unreadable {
+		return false
+	}
+	if v.worst == gpu.Restart && !v.at(v1alpha1.RemedyResetGPU) {
+		return len(v.Drain.Holders) == 0
+	}
+	a := v.answers()
+	return a != nil && a.Prepared == 0
+}
+
+// proofStands reports whether objects of a validation are in the cluster.
+func (v *view) proofStands() bool { return v.Validation.State != "" || v.Validation.Leftover }
+
+// rebooted reports whether the node has another boot than that in which it was asked for.
+func (v *view) rebooted() bool { return v.stands.BootID != "" && v.stands.BootID != v.BootID }
+
+// persists reports whether a fault that the remediation is about is there.
+func (v *view) persists() bool {
+	return slices.ContainsFunc(v.Faults, func(f v1alpha1.GPUFault) bool {
+		return len(v.stands.Faults) == 0 || slices.Contains(v.stands.Faults, namesOf([]v1alpha1.GPUFault{f})[0])
+	})
+}
+
+// halted says why nothing may begin; empty: it may.
+func (v *view) halted() (reason, message string) {
+	switch {
+	case v.Policy.Mode != v1alpha1.RemediationAct:
+		return ReasonOff, fmt.Sprintf("remediation.mode is %s", cmp.Or(v.Policy.Mode, v1alpha1.RemediationOff))
+	case v.Paused != "":
+		return ReasonPaused, "remediation is stopped by a person: " + v.Paused
+	case v.Busy != "":
+		return ReasonBusy, v.Busy
+	}
+	return "", ""
+}
+
+// spent returns for how long the GPU has stood where it stands for this reason.
+func (v *view) spent(step v1alpha1.RemedyStep, reason string) time.Duration {
+	if v.stands.Step != step || v.stands.Reason != reason {
+		return 0
+	}
+	return v.Now.Sub(v.stands.Since.Time)
+}
+
+// in returns a decision to wait in a step. What a remediation is about stays as it was when it began.
+func (v *view) in(step v1alpha1.RemedyStep, reason, message string) Decision {
+	s := v.stands
+	if s.Step != step || s.Reason != reason {
+		s.Since = metav1.NewTime(v.Now).Rfc3339Copy()
+	}
+	s.GPU, s.Step, s.Reason, s.Message = v.GPU, step, reason, message
+	if !v.begun() || len(s.Faults) == 0 {
+		s.Faults = v.names
+	}
+	for _, f := range v.Faults {
+		s.UUID = cmp.Or(s.UUID, f.UUID)
+	}
+	return Decision{Status: &s, Action: Wait}
+}
+
+// do returns a decision with an action that needs nothing but its name.
+func (d Decision) do(a Action) Decision { d.Action = a; return d }
+
+// direct returns a decision that orders something of the agent.
+func (d Decision) direct(o v1alpha1.RemedyOrder) Decision {
+	d.Action = Direct
+	d.Order = v1alpha1.Remedy{ID: d.Status.ID, GPU: d.Status.GPU, Step: o, Reason: purpose(d.Status)}
+	if d.Status.Began != nil {
+		d.Order.Since = *d.Status.Began
+	}
+	return d
+}
+
+// purpose is told to users whose pods are refused.
+func purpose(s *v1alpha1.RemedyStatus) string {
+	return fmt.Sprintf("%s is not well (%s) and is being brought back to health", s.GPU, strings.Join(s.Faults, ", "))
+}
+
+// until returns a decision that is looked at again when a span of a limit is over.
+func (d Decision) until(limit, spent time.Duration) Decision {
+	if limit > spent {
+		d.After = limit - spent
+	}
+	return d
+}
+
+// attempt returns a status with the ID of a new attempt.
+func (v *view) attempt(d Decision) Decision {
+	const longest = 40
+	now := metav1.NewTime(v.Now).Rfc3339Copy()
+	d.Status.ID = strings.Join([]string{
+		v.GPU[:min(longest, len(v.GPU))], strconv.FormatInt(v.Now.UnixMilli(), 36), strconv.Itoa(int(d.Status.Attempts)),
+	}, "-")
+	if d.Status.Began == nil {
+		d.Status.Began = &now
+	}
+	return d
+}

@@ -1,0 +1,93 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	metricsPort   = 9400
+	metricsFolder = "/etc/tessera-metrics"
+	metricsFile   = "dcgm-metrics.csv"
+)
+
+// exporter returns dcgm-exporter.
+func exporter(in Input) ([]client.Object, error) {
+	spec := in.Policy.Spec.DCGMExporter
+	if !spec.On() {
+		return nil, nil
+	}
+	w := workload{
+		operand: exporterName, name: exporterName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.DCGMExporter),
+		pod: monitor("dcgm-exporter", exporterName, exporterContainer(in)),
+	}
+	// Which pods use which devices.
+	w.pod.Volumes = append(w.pod.Volumes, existing("pod-resources", path.Join(paths(in).KubeletRoot, "pod-resources")))
+	if spec.Config != "" {
+		w.pod.Volumes = append(w.pod.Volumes, fromConfigMap("metrics", spec.Config))
+		w.annotations = map[string]string{AnnotationConfig: in.Contents[configMap(spec.Config)]}
+	}
+	objects := []client.Object{
+		w.daemonSet(in, rolling()), localService(in, exporterName, corev1.ServicePort{Name: "metrics", Port: metricsPort}), monitorClaim(in, exporterName),
+	}
+	if spec.ServiceMonitor && in.ServiceMonitors {
+		objects = append(objects, serviceMonitor(in))
+	}
+	return objects, nil
+}
+
+func exporterContainer(in Input) corev1.Container {
+	c := corev1.Container{
+		Name: "nvidia-dcgm-exporter",
+		Env: []corev1.EnvVar{
+			fromField("NODE_NAME", "spec.nodeName"),
+			{Name: "DCGM_EXPORTER_LISTEN", Value: fmt.Sprintf(":%d", metricsPort)},
+			{Name: "DCGM_EXPORTER_KUBERNETES", Value: "true"},
+		},
+		Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: metricsPort}},
+		ReadinessProbe: &corev1.Probe{
+			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromString("metrics")}},
+		},
+		Resources:    requests("20m", "128Mi"),
+		VolumeMounts: []corev1.VolumeMount{{Name: "pod-resources", MountPath: "/var/lib/kubelet/pod-resources", ReadOnly: true}},
+	}
+	if in.Policy.Spec.DCGM.Chosen() {
+		c.Env = append(c.Env, corev1.EnvVar{Name: "DCGM_REMOTE_HOSTENGINE_INFO", Value: fmt.Sprintf("%s:%d", dcgmName, enginePort)})
+	}
+	if in.Policy.Spec.DCGMExporter.Config != "" {
+		c.Env = append(c.Env, corev1.EnvVar{Name: "DCGM_EXPORTER_COLLECTORS", Value: path.Join(metricsFolder, metricsFile)})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: "metrics", MountPath: metricsFolder, ReadOnly: true})
+	}
+	return c
+}
+
+// serviceMonitor has the Prometheus Operator scrape the exporters.
+func serviceMonitor(in Input) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: object{
+		"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
+		"metadata": object{"name": exporterName, "namespace": in.Namespace},
+		"spec": object{
+			"selector": object{"matchLabels": object{labelName: exporterName}},
+			"endpoints": []any{object{
+				"port": "metrics", "interval": prometheus(in.Policy.Spec.DCGMExporter.Interval.Duration),
+				// The labels of a device are those of the pod that uses it, not of the exporter.
+				"honorLabels": true,
+			}},
+		},
+	}}
+}
+
+// prometheus writes a duration in the one form that Prometheus reads: a whole number of milliseconds or seconds.
+func prometheus(d time.Duration) string {
+	if d%time.Second == 0 {
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	return fmt.Sprintf("%dms", d/time.Millisecond)
+}

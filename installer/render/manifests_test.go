@@ -1,0 +1,188 @@
+package render_test
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// difference is one thing in which what is rendered is meant to differ from the manifest that people apply by hand.
+type difference[T any] struct {
+	why  string
+	make func(T)
+}
+
+// The agent and the scheduler of the installer are those of deployments/: who knows one knows the other.
+
+func TestAgentIsThatOfTheManifests(t *testing.T) {
+	want := manifest[appsv1.DaemonSet](t, "daemonset.yaml", 0)
+	got := one[*appsv1.DaemonSet](t, objects(t, released(plain())), "tessera-node")
+	hash := got.Spec.Template.Annotations[render.AnnotationConfig]
+	if hash == "" {
+		t.Error("the pod has no hash of its configuration: a change would start no new agent")
+	}
+	compare(t, want, unsigned(got), []difference[*appsv1.DaemonSet]{
+		{"every object says who made it", func(d *appsv1.DaemonSet) { d.Labels[render.LabelManagedBy] = render.ManagedBy }},
+		{"the pool is a label, by which others find its pods", func(d *appsv1.DaemonSet) { d.Spec.Template.Labels[v1alpha1.LabelAgent] = "default" }},
+		{"the installer places the agent by a label, which it takes away when the user opts out and the GPUs are free", func(d *appsv1.DaemonSet) {
+			d.Spec.Template.Spec.Affinity = nil
+			d.Spec.Template.Spec.NodeSelector[v1alpha1.LabelAgent] = "default"
+		}},
+		{"another configuration starts new agents", func(d *appsv1.DaemonSet) {
+			d.Spec.Template.Annotations = map[string]string{render.AnnotationConfig: hash}
+		}},
+		{"a fleet of thousands is not updated node by node", func(d *appsv1.DaemonSet) {
+			d.Spec.UpdateStrategy.RollingUpdate.MaxSurge = new(intstr.FromString("10%"))
+		}},
+		{"the agent writes into its GPUNode", func(d *appsv1.DaemonSet) {
+			c := &d.Spec.Template.Spec.Containers[0]
+			c.Args = append(c.Args, "--gpunode")
+		}},
+	})
+}
+
+func TestAgentConfigIsThatOfTheManifests(t *testing.T) {
+	want := manifest[corev1.ConfigMap](t, "node-config.yaml", 0)
+	got := one[*corev1.ConfigMap](t, objects(t, released(plain())), "tessera-node-config")
+	if diff := cmp.Diff(parsed(t, want.Data["node.yaml"]), parsed(t, got.Data["node.yaml"])); diff != "" {
+		t.Errorf("-manifest +rendered\n%s", diff)
+	}
+}
+
+func TestAgentsAcceptTheirConfigs(t *testing.T) {
+	for _, in := range inputs() {
+		for _, object := range objects(t, in) {
+			config, ok := object.(*corev1.ConfigMap)
+			if !ok || config.Data["node.yaml"] == "" {
+				continue
+			}
+			if _, err := v1alpha1.Load([]byte(config.Data["node.yaml"])); err != nil {
+				t.Errorf("%s: %v", config.Name, err)
+			}
+		}
+	}
+}
+
+func TestSchedulerIsThatOfTheManifests(t *testing.T) {
+	all := objects(t, released(plain()))
+	got := one[*appsv1.Deployment](t, all, "tessera-scheduler")
+	hash := got.Spec.Template.Annotations[render.AnnotationConfig]
+	compare(t, manifest[appsv1.Deployment](t, "scheduler/common/deployment.yaml", 0), unsigned(got), []difference[*appsv1.Deployment]{
+		{"every object says who made it", func(d *appsv1.Deployment) { d.Labels[render.LabelManagedBy] = render.ManagedBy }},
+		{"another configuration starts new schedulers; kustomize gives the ConfigMap another name instead", func(d *appsv1.Deployment) {
+			d.Spec.Template.Annotations = map[string]string{render.AnnotationConfig: hash}
+		}},
+		{"the container says it for itself, too", func(d *appsv1.Deployment) {
+			d.Spec.Template.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
+		}},
+	})
+	compare(t, manifest[policyv1.PodDisruptionBudget](t, "scheduler/common/deployment.yaml", 1),
+		unsigned(one[*policyv1.PodDisruptionBudget](t, all, "tessera-scheduler")), []difference[*policyv1.PodDisruptionBudget]{
+			{"every object says who made it and what it belongs to", func(b *policyv1.PodDisruptionBudget) { b.Labels = operandLabels("tessera-scheduler") }},
+		})
+	compare(t, manifest[resourceapi.DeviceTaintRule](t, "scheduler/beside/taint.yaml", 0),
+		unsigned(one[*resourceapi.DeviceTaintRule](t, all, "scheduler.gpu.tessera.dev")), []difference[*resourceapi.DeviceTaintRule]{
+			{"every object says who made it and what it belongs to", func(r *resourceapi.DeviceTaintRule) { r.Labels = operandLabels("tessera-scheduler") }},
+		})
+}
+
+func TestSchedulerConfigIsThatOfTheManifests(t *testing.T) {
+	for _, mode := range []v1alpha1.SchedulerMode{v1alpha1.SchedulerBeside, v1alpha1.SchedulerReplace} {
+		t.Run(string(mode), func(t *testing.T) {
+			want, err := os.ReadFile(filepath.Join("../../deployments/scheduler", string(mode), "config.yaml"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := plain()
+			in.Policy.Spec.Scheduler.Mode = mode
+			got := one[*corev1.ConfigMap](t, objects(t, in), "tessera-scheduler-config").Data["config.yaml"]
+			if diff := cmp.Diff(parsed(t, string(want)), parsed(t, got)); diff != "" {
+				t.Errorf("-manifest +rendered\n%s", diff)
+			}
+		})
+	}
+}
+
+// released has the images that the manifests name.
+func released(in render.Input) render.Input {
+	in.Images.Node, in.Images.Scheduler = "localhost/tessera/node:dev", "localhost/tessera/scheduler:dev"
+	return in
+}
+
+func operandLabels(name string) map[string]string {
+	return map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "tessera", render.LabelManagedBy: render.ManagedBy}
+}
+
+// compare makes the differences in want; each must make one. Then both must be the same.
+func compare[T client.Object](t *testing.T, want, got T, differences []difference[T]) {
+	t.Helper()
+	for _, d := range differences {
+		before := want.DeepCopyObject()
+		d.make(want)
+		if cmp.Equal(before, want.DeepCopyObject()) {
+			t.Errorf("no difference any more: %s", d.why)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rendered and manifest differ in what nobody named: -manifest +rendered\n%s", diff)
+	}
+}
+
+// unsigned takes the hash off.
+func unsigned[T client.Object](object T) T {
+	annotations := object.GetAnnotations()
+	delete(annotations, render.AnnotationHash)
+	if len(annotations) == 0 {
+		object.SetAnnotations(nil)
+	}
+	return object
+}
+
+// manifest reads a document of a file below deployments.
+func manifest[T any](t *testing.T, file string, document int) *T {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../deployments", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var object T
+	if err := yaml.UnmarshalStrict(bytes.Split(text, []byte("\n---\n"))[document], &object); err != nil {
+		t.Fatal(err)
+	}
+	return &object
+}
+
+func parsed(t *testing.T, text string) any {
+	t.Helper()
+	var value any
+	if err := yaml.UnmarshalStrict([]byte(text), &value); err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// one returns the object of that type and name.
+func one[T client.Object](t testing.TB, all []client.Object, name string) T {
+	t.Helper()
+	for _, object := range all {
+		if typed, ok := object.(T); ok && typed.GetName() == name {
+			return typed
+		}
+	}
+	var none T
+	t.Fatalf("no %T %s", none, name)
+	return none
+}

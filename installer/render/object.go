@@ -1,0 +1,102 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What objects and pods carry.
+const (
+	// LabelManagedBy with the value ManagedBy is on every object that the installer makes, and on no pod that a DaemonSet or Deployment makes.
+	LabelManagedBy = "tessera.dev/managed-by"
+	ManagedBy      = "tessera-installer"
+	// AnnotationHash is the hash of the object as it was rendered, of a driver's DaemonSet that of what its pods run: with the same hash there is
+	// nothing to write.
+	AnnotationHash = "tessera.dev/hash"
+	// AnnotationDigest on a driver's pod is the digest of the driver.
+	AnnotationDigest = "tessera.dev/digest"
+	// AnnotationConfig on a pod is the hash of its configuration: another one makes new pods.
+	AnnotationConfig = "tessera.dev/config-hash"
+
+	labelName   = "app.kubernetes.io/name"
+	labelPartOf = "app.kubernetes.io/part-of"
+	partOf      = "tessera"
+)
+
+// named returns the metadata of a namespaced object.
+func named(in Input, name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: in.Namespace}
+}
+
+// kind returns the type of an object: server-side apply needs it.
+func kind(apiVersion, kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
+}
+
+// finish gives an object the labels and annotations of all objects, and its hash as the last.
+func finish(in Input, operand string, object client.Object) error {
+	if err := checkImages(object); err != nil {
+		return err
+	}
+	object.SetLabels(merged(in.Policy.Spec.DaemonSets.Labels, object.GetLabels(),
+		map[string]string{labelName: operand, labelPartOf: partOf, LabelManagedBy: ManagedBy}))
+	if annotations := merged(in.Policy.Spec.DaemonSets.Annotations, object.GetAnnotations()); len(annotations) > 0 {
+		object.SetAnnotations(annotations)
+	}
+	text, err := json.Marshal(hashed(operand, object))
+	if err != nil {
+		return fmt.Errorf("hash %s: %w", object.GetName(), err)
+	}
+	object.SetAnnotations(merged(object.GetAnnotations(), map[string]string{AnnotationHash: hash(string(text))}))
+	return nil
+}
+
+// hashed is what the hash of an object is made of: of a driver's DaemonSet what its pods run, for owners that share it come and go.
+func hashed(operand string, object client.Object) any {
+	if set, ok := object.(*appsv1.DaemonSet); ok && (operand == driverName || operand == vgpuName) {
+		return set.Spec.Template.Spec
+	}
+	return object
+}
+
+// checkImages refuses a pod with a container that has no image: neither the release nor the policy names one.
+func checkImages(object client.Object) error {
+	var pod corev1.PodSpec
+	switch o := object.(type) {
+	case *appsv1.DaemonSet:
+		pod = o.Spec.Template.Spec
+	case *appsv1.Deployment:
+		pod = o.Spec.Template.Spec
+	}
+	for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
+		for _, c := range containers {
+			if c.Image == "" {
+				return fmt.Errorf("%s: the release has no image for the container %s: name one in the policy", object.GetName(), c.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// merged returns a map with everything that is in the maps; the last one wins.
+func merged(all ...map[string]string) map[string]string {
+	sum := map[string]string{}
+	for _, m := range all {
+		maps.Copy(sum, m)
+	}
+	return sum
+}
+
+// hash returns a hash of a text, long enough to tell one from another.
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,62 @@
+package render
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// notOptedOut are the requirements of a node whose user has not switched the component off there. Only what serves nobody but itself is
+// placed by them; driver, toolkit and agent come and go by the installer's own labels, in order.
+func notOptedOut(components ...string) []corev1.NodeSelectorRequirement {
+	keys := []string{v1alpha1.LabelOperands}
+	for _, c := range components {
+		keys = append(keys, v1alpha1.LabelDeployPrefix+c)
+	}
+	all := make([]corev1.NodeSelectorRequirement, 0, len(keys))
+	for _, key := range keys {
+		all = append(all, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpNotIn, Values: []string{"false"}})
+	}
+	return all
+}
+
+// chosen are the requirements of a node that a selector chooses.
+func chosen(selector *metav1.LabelSelector) []corev1.NodeSelectorRequirement {
+	if selector == nil {
+		return nil
+	}
+	var all []corev1.NodeSelectorRequirement
+	for _, key := range sortedKeys(selector.MatchLabels) {
+		all = append(all, corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{selector.MatchLabels[key]}})
+	}
+	for _, e := range selector.MatchExpressions {
+		all = append(all, corev1.NodeSelectorRequirement{Key: e.Key, Operator: corev1.NodeSelectorOperator(e.Operator), Values: e.Values})
+	}
+	return all
+}
+
+// required places a pod on nodes that meet all of the requirements and, when there are alternatives, one of these.
+func required(all []corev1.NodeSelectorRequirement, alternatives ...corev1.NodeSelectorRequirement) *corev1.Affinity {
+	terms := []corev1.NodeSelectorTerm{{MatchExpressions: all}}
+	if len(alternatives) > 0 {
+		terms = nil
+	}
+	for _, a := range alternatives {
+		terms = append(terms, corev1.NodeSelectorTerm{MatchExpressions: append(slices.Clone(all), a)})
+	}
+	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
+		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: terms},
+	}}
+}
+
+// isTrue requires a label to be true.
+func isTrue(key string) corev1.NodeSelectorRequirement {
+	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}
+}
+
+// sortedKeys are the keys of a map in order.
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -1,0 +1,180 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// Absent is the error of a ConfigMap or Secret that a driver needs and that does not exist: the driver waits for it.
+type Absent struct {
+	// Reference is kind/name, Field the field of the driver that names it.
+	Reference, Namespace, Field string
+}
+
+// Error says what to do.
+func (a *Absent) Error() string {
+	kind, name, _ := strings.Cut(a.Reference, "/")
+	return fmt.Sprintf("%s %s/%s, which %s names, does not exist: create it, or remove the field", kind, a.Namespace, name, a.Field)
+}
+
+// References are the ConfigMaps and Secrets that policies and drivers name, as kind/name, each once and in order: the keys of Input.Contents.
+func References(policy v1alpha1.ClusterPolicySpec, drivers []v1alpha1.DriverSpec) []string {
+	var all []string
+	if policy.DCGMExporter.Config != "" {
+		all = append(all, configMap(policy.DCGMExporter.Config))
+	}
+	vgpu := v1alpha1.DriverSpec{Component: policy.VGPUManager.Component}
+	for _, d := range slices.Concat([]v1alpha1.DriverSpec{policy.Driver, vgpu}, drivers) {
+		for _, f := range files(d) {
+			all = append(all, f.reference)
+		}
+		for _, c := range components(d) {
+			for _, e := range c.component.Env {
+				if reference, _ := source(e); reference != "" {
+					all = append(all, reference)
+				}
+			}
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+func configMap(name string) string { return "ConfigMap/" + name }
+func secret(name string) string    { return "Secret/" + name }
+
+// source returns the ConfigMap or Secret that a variable comes from, and whether it may be missing.
+func source(e corev1.EnvVar) (reference string, optional bool) {
+	switch {
+	case e.ValueFrom == nil:
+	case e.ValueFrom.ConfigMapKeyRef != nil:
+		ref := e.ValueFrom.ConfigMapKeyRef
+		return configMap(ref.Name), ref.Optional != nil && *ref.Optional
+	case e.ValueFrom.SecretKeyRef != nil:
+		ref := e.ValueFrom.SecretKeyRef
+		return secret(ref.Name), ref.Optional != nil && *ref.Optional
+	}
+	return "", false
+}
+
+// file is a ConfigMap or Secret that a driver names.
+type file struct {
+	// field is the field that names it, key what the digest calls it.
+	field, key, reference string
+}
+
+// files are those that a driver names, in order.
+func files(d v1alpha1.DriverSpec) []file {
+	var all []file
+	add := func(name, field, key string, reference func(string) string) {
+		if name != "" {
+			all = append(all, file{field, key, reference(name)})
+		}
+	}
+	add(d.KernelModuleConfig, "kernelModuleConfig", "modules.config", configMap)
+	add(d.RepoConfig, "repoConfig", "repositories", configMap)
+	add(d.CertConfig, "certConfig", "certificates", configMap)
+	add(d.LicensingSecret, "licensingSecret", "license", secret)
+	add(d.SecretEnv, "secretEnv", "secret", secret)
+	return all
+}
+
+// part is a container of a driver's pod.
+type part struct {
+	// name is what fields and the digest call it; the driver itself has none.
+	name      string
+	component v1alpha1.Component
+}
+
+// components are the parts of a driver that are on, the driver first.
+func components(d v1alpha1.DriverSpec) []part {
+	all := []part{{"", d.Component}}
+	for _, p := range []part{{"rdma", d.RDMA.Component}, {"gds", d.GDS}, {"gdrcopy", d.GDRCopy}} {
+		if p.component.Chosen() {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// tag is what an image may be tagged with.
+var tag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
+
+// driverImage returns the image of a driver: <image>:<version>-<os>, <image>:<version>-<kernel>-<os> when it is precompiled; a reference with a
+// digest is taken as it is. What the node is comes from the node itself, never from another.
+func driverImage(in Input, set DriverSet) (string, error) {
+	if set.VGPU {
+		return companionImage("vgpuManager", cmp.Or(set.Spec.Image, in.Images.VGPUManager), set.Host)
+	}
+	image := cmp.Or(set.Spec.Image, in.Images.Driver)
+	version := cmp.Or(set.Spec.Version, in.Images.DriverVersion)
+	var wrong string
+	switch {
+	case image == "":
+		wrong = "the release has no driver image: set image"
+	case strings.Contains(image, "@"):
+		return image, nil
+	case tagged(image):
+		wrong = fmt.Sprintf("image %s has a tag: name it without, and set version", image)
+	case version == "":
+		wrong = "the release has no driver version: set version"
+	case set.Host.OS == "":
+		wrong = "the operating system of the node is not known yet: the discovery tells it"
+	case set.Spec.UsePrecompiled && set.Host.Kernel == "":
+		wrong = "the kernel of the node is not known yet: the discovery tells it"
+	}
+	if wrong != "" {
+		return "", fmt.Errorf("name the driver's image: %s", wrong)
+	}
+	parts := []string{version, set.Host.OS}
+	if set.Spec.UsePrecompiled {
+		parts = []string{version, set.Host.Kernel, set.Host.OS}
+	}
+	name := strings.Join(parts, "-")
+	if !tag.MatchString(name) {
+		return "", fmt.Errorf("name the driver's image: %q cannot be the tag of an image: name the image by its digest", name)
+	}
+	return image + ":" + name, nil
+}
+
+// companionImages returns the images of gds and gdrcopy, each empty when it is off.
+func companionImages(in Input, set DriverSet) (gds, gdrcopy string, err error) {
+	if set.Spec.GDS.Chosen() {
+		if gds, err = companionImage("gds", cmp.Or(set.Spec.GDS.Image, in.Images.GDS), set.Host); err != nil {
+			return "", "", err
+		}
+	}
+	if set.Spec.GDRCopy.Chosen() {
+		gdrcopy, err = companionImage("gdrcopy", cmp.Or(set.Spec.GDRCopy.Image, in.Images.GDRCopy), set.Host)
+	}
+	return gds, gdrcopy, err
+}
+
+// companionImage returns an image that is compiled for an operating system; field is where the policy may name it.
+func companionImage(field, image string, host Host) (string, error) {
+	if image == "" {
+		return "", fmt.Errorf("name the image of %s: the release has none: set %s.image", field, field)
+	}
+	return hostImage(image, host), nil
+}
+
+// hostImage returns the image of what is compiled for an operating system, as NVIDIA tags it: the operating system ends the tag, and is
+// added to a tag that does not end with it. A reference without a tag or with a digest is taken as it is.
+func hostImage(image string, host Host) string {
+	if !tagged(image) || strings.Contains(image, "@") || host.OS == "" || strings.HasSuffix(image, "-"+host.OS) {
+		return image
+	}
+	return image + "-" + host.OS
+}
+
+// tagged reports whether a reference has a tag: the port of a registry is none.
+func tagged(image string) bool {
+	return strings.Contains(image[strings.LastIndex(image, "/")+1:], ":")
+}

@@ -1,0 +1,209 @@
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// schedulerTaint is the key of the taint that keeps other schedulers away from our devices.
+const schedulerTaint = "gpu.tessera.dev/scheduler"
+
+// scheduler returns tessera-scheduler: its configuration, two pods of which one schedules, the budget of their disruption, and beside another
+// scheduler the taint that keeps that one away from the devices.
+func scheduler(in Input) ([]client.Object, error) {
+	spec := in.Policy.Spec.Scheduler
+	if !spec.On() {
+		return nil, nil
+	}
+	config, err := schedulerConfig(in)
+	if err != nil {
+		return nil, fmt.Errorf("write the configuration: %w", err)
+	}
+	objects := []client.Object{
+		written(in, "tessera-scheduler-config", "config.yaml", config),
+		schedulerDeployment(in, config),
+		&policyv1.PodDisruptionBudget{
+			TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: named(in, schedulerName),
+			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(whole(1)), Selector: workload{operand: schedulerName}.selector()},
+		},
+	}
+	if beside(spec) {
+		for _, driver := range publishedDrivers(in) {
+			objects = append(objects, schedulersTaint(driver))
+		}
+	}
+	return objects, nil
+}
+
+func beside(spec v1alpha1.SchedulerSpec) bool { return spec.Mode != v1alpha1.SchedulerReplace }
+
+// schedulersTaint returns the taint on all devices of a DRA driver.
+func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
+	return &resourceapi.DeviceTaintRule{
+		TypeMeta: kind("resource.k8s.io/v1", "DeviceTaintRule"), ObjectMeta: metav1.ObjectMeta{Name: "scheduler." + driver},
+		Spec: resourceapi.DeviceTaintRuleSpec{
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &driver},
+			Taint:          resourceapi.DeviceTaint{Key: schedulerTaint, Value: schedulerName, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+		},
+	}
+}
+
+// publishedDrivers are the names of DRA drivers under which agents publish devices, our own first.
+func publishedDrivers(in Input) []string {
+	names := []string{v1alpha1.DriverName}
+	add := func(config *v1alpha1.NodeConfigSpec) {
+		if config != nil && config.DriverName != "" && !slices.Contains(names, config.DriverName) {
+			names = append(names, config.DriverName)
+		}
+	}
+	add(in.Policy.Spec.NodeAgent.Config)
+	for _, p := range in.Policy.Spec.NodeAgent.Pools {
+		add(p.Config)
+	}
+	return names
+}
+
+func schedulerDeployment(in Input, config string) *appsv1.Deployment {
+	spec := in.Policy.Spec.Scheduler
+	w := workload{
+		operand: schedulerName, name: schedulerName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Scheduler),
+		annotations: map[string]string{AnnotationConfig: hash(config)},
+		pod: corev1.PodSpec{
+			ServiceAccountName: schedulerName,
+			PriorityClassName:  "system-cluster-critical",
+			NodeSelector:       map[string]string{corev1.LabelOSStable: "linux"},
+			Tolerations: []corev1.Toleration{
+				{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
+			},
+			Affinity:        apartByHost(schedulerName),
+			SecurityContext: unprivilegedUser(),
+			Containers:      []corev1.Container{schedulerContainer()},
+			Volumes:         []corev1.Volume{fromConfigMap("config", "tessera-scheduler-config")},
+		},
+	}
+	return &appsv1.Deployment{
+		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: named(in, schedulerName),
+		Spec: appsv1.DeploymentSpec{
+			Replicas: spec.Replicas, Selector: w.selector(),
+			// The one that goes hands its lease over, so a change of the configuration costs a moment.
+			Strategy: appsv1.DeploymentStrategy{
+				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(whole(1)), MaxUnavailable: new(whole(0))},
+			},
+			Template: w.template(in),
+		},
+	}
+}
+
+func schedulerContainer() corev1.Container {
+	probe := func(path string, period, failures int32) *corev1.Probe {
+		return &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Scheme: corev1.URISchemeHTTPS, Path: path, Port: intstr.FromString("https")}},
+			PeriodSeconds: period, FailureThreshold: failures,
+		}
+	}
+	return corev1.Container{
+		Name:            "scheduler",
+		Args:            []string{"--config=/etc/tessera/config.yaml"},
+		Ports:           []corev1.ContainerPort{{Name: "https", ContainerPort: 10259}},
+		StartupProbe:    probe("/readyz", 1, 120), // its caches are full
+		ReadinessProbe:  probe("/readyz", 0, 0),
+		LivenessProbe:   probe("/livez", 0, 6),
+		Resources:       requests("100m", "256Mi"),
+		SecurityContext: confined(),
+		VolumeMounts:    []corev1.VolumeMount{{Name: "config", MountPath: "/etc/tessera", ReadOnly: true}},
+	}
+}
+
+// object is a part of a configuration file.
+type object = map[string]any
+
+// schedulerConfig returns the configuration file: that of deployments/scheduler, with what the policy decides.
+func schedulerConfig(in Input) (string, error) {
+	spec := in.Policy.Spec.Scheduler
+	// Beside: a lease of its own. Replace: that of the stock scheduler, so that the two never schedule at once.
+	lease, names := object{"resourceNamespace": in.Namespace, "resourceName": schedulerName}, []string{schedulerName}
+	if !beside(spec) {
+		lease, names = object{"resourceNamespace": "kube-system", "resourceName": "kube-scheduler"}, []string{corev1.DefaultSchedulerName, schedulerName}
+	}
+	lease["leaderElect"] = true
+	profiles := make([]any, 0, len(names))
+	for _, name := range names {
+		profiles = append(profiles, schedulerProfile(name, schedulerArguments(in)))
+	}
+	text, err := yaml.Marshal(object{
+		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
+		"leaderElection": lease,
+		// A pod with a claim costs five writes; the default of 50 a second would be ten pods.
+		"clientConnection": object{"qps": 1000, "burst": 2000},
+		"profiles":         profiles,
+	})
+	return string(text), err
+}
+
+// schedulerArguments are those of the plugin.
+func schedulerArguments(in Input) object {
+	spec, drivers := in.Policy.Spec.Scheduler, []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}
+	for _, driver := range publishedDrivers(in) {
+		if !slices.Contains(drivers, driver) {
+			drivers = append(drivers, driver)
+		}
+	}
+	arguments := object{"drivers": drivers}
+	if beside(spec) {
+		arguments["mode"] = string(v1alpha1.SchedulerBeside) // the taint that keeps the cluster's own scheduler away is not for this one
+	}
+	if spec.Preemption {
+		arguments["preemption"] = "Enabled"
+	}
+	return arguments
+}
+
+// schedulerProfile puts the plugin in the place of the stock one, and before preemption.
+func schedulerProfile(name string, arguments object) object {
+	const plugin = "TesseraDynamicResources"
+	enabled := object{"enabled": []any{object{"name": plugin}}}
+	return object{
+		"schedulerName": name,
+		"plugins": object{
+			"multiPoint": object{
+				"enabled":  []any{object{"name": plugin, "weight": 10}},
+				"disabled": []any{object{"name": "DynamicResources"}},
+			},
+			"postFilter":         enabled,
+			"podGroupPostFilter": enabled,
+		},
+		"pluginConfig": []any{object{"name": plugin, "args": arguments}},
+	}
+}
+
+// apartByHost prefers another node for each pod of an operand.
+func apartByHost(operand string) *corev1.Affinity {
+	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
+			Weight: 100,
+			PodAffinityTerm: corev1.PodAffinityTerm{
+				TopologyKey: corev1.LabelHostname, LabelSelector: workload{operand: operand}.selector(),
+			},
+		}},
+	}}
+}
+
+// unprivilegedUser is the security of a pod that needs no rights on its node.
+func unprivilegedUser() *corev1.PodSecurityContext {
+	return &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), RunAsUser: new(int64(65532)),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+}

@@ -1,0 +1,106 @@
+package render_test
+
+import (
+	"slices"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// hostWorkers are the containers that work on the host: they load modules, open devices or change the runtime. Nothing else does.
+var hostWorkers = map[string][]string{
+	"tessera-node":         {"agent"},
+	"tessera-toolkit":      {"toolkit"},
+	"tessera-driver":       {"unload", "nvidia-driver-ctr", "nvidia-peermem-ctr", "nvidia-fs-ctr", "nvidia-gdrcopy-ctr"},
+	"tessera-vgpu-manager": {"unload", "nvidia-vgpu-manager-ctr"},
+}
+
+// callers are the operands that speak to the API server.
+var callers = []string{"tessera-discovery", "tessera-node", "tessera-scheduler"}
+
+// nobodies are the operands to whose user nothing on the host belongs. The monitors are root without capabilities: kubelet's socket is root's.
+var nobodies = []string{"tessera-discovery", "tessera-scheduler"}
+
+func TestContainersHaveNoMoreThanTheyNeed(t *testing.T) {
+	seen := map[string]int{}
+	for _, in := range inputs() {
+		for _, object := range objects(t, in) {
+			pod, ok := podOf(object)
+			if !ok {
+				continue
+			}
+			operand := object.GetLabels()["app.kubernetes.io/name"]
+			seen[operand]++
+			token := pod.AutomountServiceAccountToken == nil || *pod.AutomountServiceAccountToken
+			if token != slices.Contains(callers, operand) {
+				t.Errorf("%s: its pods get a token of the API server: %v", object.GetName(), token)
+			}
+			if pod.ServiceAccountName == "" {
+				t.Errorf("%s: its pods have the account of anybody", object.GetName())
+			}
+			if (pod.HostPID || pod.HostIPC || pod.HostNetwork) && len(hostWorkers[operand]) == 0 {
+				t.Errorf("%s: its pods see namespaces of the host", object.GetName())
+			}
+			for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+				worker := slices.Contains(hostWorkers[operand], c.Name)
+				if privileged := c.SecurityContext.Privileged != nil && *c.SecurityContext.Privileged; privileged != worker {
+					t.Errorf("%s: %s is privileged: %v", object.GetName(), c.Name, privileged)
+				}
+				if !worker {
+					checkConfined(t, object.GetName(), pod, c)
+				}
+				user := pod.SecurityContext
+				if nobody := user != nil && user.RunAsNonRoot != nil && *user.RunAsNonRoot && *user.RunAsUser != 0; nobody != slices.Contains(nobodies, operand) {
+					t.Errorf("%s: %s is nobody: %v", object.GetName(), c.Name, nobody)
+				}
+			}
+		}
+	}
+	for _, operand := range []string{
+		"tessera-discovery", "tessera-node", "tessera-toolkit", "tessera-driver", "tessera-vgpu-manager", "tessera-scheduler", "tessera-dcgm", "tessera-dcgm-exporter",
+	} {
+		if seen[operand] == 0 {
+			t.Errorf("%s was never looked at", operand)
+		}
+	}
+}
+
+func checkConfined(t *testing.T, name string, pod corev1.PodSpec, c corev1.Container) {
+	t.Helper()
+	s := c.SecurityContext
+	seccomp := s.SeccompProfile
+	switch {
+	case s.AllowPrivilegeEscalation == nil || *s.AllowPrivilegeEscalation:
+		t.Errorf("%s: %s may gain privileges", name, c.Name)
+	case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
+		t.Errorf("%s: %s may write into its root", name, c.Name)
+	case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0:
+		t.Errorf("%s: %s has capabilities", name, c.Name)
+	case seccomp == nil || seccomp.Type != corev1.SeccompProfileTypeRuntimeDefault:
+		t.Errorf("%s: %s may call the kernel for anything", name, c.Name)
+	}
+	for _, m := range c.VolumeMounts {
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		if pod.Volumes[i].HostPath != nil && !m.ReadOnly {
+			t.Errorf("%s: %s may write to the host at %s", name, c.Name, pod.Volumes[i].HostPath.Path)
+		}
+	}
+}
+
+// podOf returns the pod that an object makes, templateOf its template.
+func podOf(object client.Object) (corev1.PodSpec, bool) {
+	template, ok := templateOf(object)
+	return template.Spec, ok
+}
+
+func templateOf(object client.Object) (corev1.PodTemplateSpec, bool) {
+	switch o := object.(type) {
+	case *appsv1.DaemonSet:
+		return o.Spec.Template, true
+	case *appsv1.Deployment:
+		return o.Spec.Template, true
+	}
+	return corev1.PodTemplateSpec{}, false
+}

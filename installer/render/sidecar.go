@@ -1,0 +1,87 @@
+package render
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// sidecar is a container beside the driver that loads one more module.
+type sidecar struct {
+	name, image string
+	component   v1alpha1.Component
+	// args are the command with its arguments, module what it loads.
+	command []string
+	args    []string
+	module  string
+	env     []corev1.EnvVar
+}
+
+// sidecars returns the containers beside the driver that are on.
+func (d *driver) sidecars() []corev1.Container {
+	spec := d.set.Spec
+	var all []corev1.Container
+	for _, s := range []sidecar{
+		// It loads the module again whenever the driver of the network cards takes it away.
+		{
+			"nvidia-peermem-ctr", cmp.Or(spec.RDMA.Image, d.what.Image), spec.RDMA.Component,
+			[]string{"nvidia-driver"}, []string{"reload_nvidia_peermem"}, "nvidia_peermem", d.rdmaEnv(),
+		},
+		{
+			"nvidia-fs-ctr", d.gds, spec.GDS,
+			afterDriver("nvidia-gds-driver"), []string{"install"}, "nvidia_fs", nil,
+		},
+		{
+			"nvidia-gdrcopy-ctr", d.gdrcopy, spec.GDRCopy,
+			afterDriver("nvidia-gdrcopy-driver"), []string{"install"}, "gdrdrv", nil,
+		},
+	} {
+		if s.component.Chosen() {
+			all = append(all, d.sidecar(s))
+		}
+	}
+	return all
+}
+
+// afterDriver is a command that runs a program with its arguments once the driver has shown its root: after it has loaded its modules.
+func afterDriver(program string) []string {
+	return []string{"sh", "-c", `until ` + rootShown + `; do sleep 5; done; exec "$0" "$@"`, program}
+}
+
+func (d *driver) sidecar(s sidecar) corev1.Container {
+	c := corev1.Container{
+		Name:            s.name,
+		Command:         s.command,
+		Args:            s.args,
+		Env:             append([]corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}, s.env...),
+		SecurityContext: hostSecurity(),
+		StartupProbe:    d.startupProbe(),
+		VolumeMounts:    d.sidecarMounts(s),
+	}
+	// The module is loaded after the driver, which has its own time, and may be compiled as well. Where hardware is simulated, the image sees its
+	// sysfs under the path that it has on the host.
+	c.StartupProbe.Exec.Command = []string{"test", "-d", paths(d.in).Sys + "/module/" + s.module}
+	c.StartupProbe.TimeoutSeconds = 10
+	c.StartupProbe.FailureThreshold *= 2
+	apply(&c, s.component, s.image)
+	return c
+}
+
+// sidecarMounts are the folder of the driver, logs, and the network cards' driver for peermem.
+func (d *driver) sidecarMounts(s sidecar) []corev1.VolumeMount {
+	propagation := corev1.MountPropagationHostToContainer
+	all := d.mounts(propagation)
+	for _, m := range d.hostMounts() {
+		switch m.name {
+		case "var-log", "dev-log":
+			all = append(all, m.in())
+		case "run-mellanox-drivers":
+			if s.module == "nvidia_peermem" {
+				all = append(all, m.in())
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,64 @@
+package render
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// toolkit returns the DaemonSet that has container runtimes read CDI specs, on nodes whose runtime does not, and the RuntimeClass.
+func toolkit(in Input) ([]client.Object, error) {
+	spec := in.Policy.Spec.Toolkit
+	if !spec.On() {
+		return nil, nil
+	}
+	host := slices.Concat([]string{"host", "toolkit"}, rootFlags(in), runtimeFlags(in))
+	w := workload{
+		operand: toolkitName, name: toolkitName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
+		pod: corev1.PodSpec{
+			// It asks nothing of the cluster.
+			ServiceAccountName:           driverAccount,
+			AutomountServiceAccountToken: new(false),
+			NodeSelector:                 map[string]string{v1alpha1.LabelToolkit: "true"},
+			HostPID:                      true, // restarts the runtime
+			Containers: []corev1.Container{{
+				Name:            "toolkit",
+				Args:            append(slices.Clip(host), "--watch"),
+				Env:             []corev1.EnvVar{fromField("NODE_NAME", "spec.nodeName")},
+				SecurityContext: privileged(),
+				// Ready is a node whose runtime reads CDI specs as it runs.
+				ReadinessProbe: &corev1.Probe{
+					ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+						Command: slices.Concat([]string{"tessera-node"}, host, []string{"--check", "--termination-log="}),
+					}},
+					PeriodSeconds: 10, TimeoutSeconds: 10,
+				},
+				Resources:    requests("5m", "24Mi"),
+				VolumeMounts: []corev1.VolumeMount{{Name: "host", MountPath: hostMount, MountPropagation: new(corev1.MountPropagationHostToContainer)}},
+			}},
+			Volumes: []corev1.Volume{existing("host", paths(in).Root)},
+		},
+	}
+	objects := []client.Object{w.daemonSet(in, rolling())}
+	if spec.RuntimeClass != "" {
+		objects = append(objects, runtimeClass(spec.RuntimeClass))
+	}
+	return objects, nil
+}
+
+// runtimeFlags tell a program about the container runtime.
+func runtimeFlags(in Input) []string {
+	return []string{"--containerd-config=" + in.Policy.Spec.Toolkit.ContainerdConfig, "--cdi-dir=" + paths(in).CDI}
+}
+
+// runtimeClass returns a class for pods that name one. Devices come by CDI, so any handler will do, but a class must name one: runc is what
+// containerd, CRI-O and their distributions call their default.
+func runtimeClass(name string) *nodev1.RuntimeClass {
+	return &nodev1.RuntimeClass{TypeMeta: kind("node.k8s.io/v1", "RuntimeClass"), ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "runc"}
+}

@@ -1,0 +1,84 @@
+package rollout_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+	_ "time/tzdata" // zones are named on machines without a database, too
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/rollout"
+)
+
+// noon is on a Wednesday.
+var noon = time.Date(2026, time.November, 18, 12, 0, 0, 0, time.UTC)
+
+// fleet is eight nodes that are to get another driver.
+func fleet() rollout.Fleet {
+	f := rollout.Fleet{Now: noon, Policy: v1alpha1.UpgradePolicy{}.Complete()}
+	for i := range 8 {
+		f.Nodes = append(f.Nodes, rollout.Node{
+			Name: fmt.Sprintf("n%d", i), Wanted: "new", Current: "old", LastGood: "old",
+			Phase: v1alpha1.PhaseReady, Since: noon.Add(-time.Hour), Available: true,
+		})
+	}
+	return f
+}
+
+// failed is a node that is back on its old driver after so many attempts with the new one.
+func failed(n *rollout.Node, count int32, ago time.Duration) {
+	n.Phase, n.Attempt = v1alpha1.PhaseRolledBack, &v1alpha1.Attempt{Digest: "new", Count: count, Reason: "DriverFailed", Last: metav1.NewTime(noon.Add(-ago))}
+}
+
+// done is a node that has the new driver for so long.
+func done(n *rollout.Node, ago time.Duration) {
+	n.Current, n.LastGood, n.Since = "new", "new", noon.Add(-ago)
+}
+
+// Each field of the upgrade policy decides how many nodes may begin.
+func TestFieldsDecideWhoBegins(t *testing.T) {
+	waves := func(f *rollout.Fleet) {
+		f.Policy.Canary, f.Policy.MaxParallel = new(intstr.FromInt32(0)), new(int32(0))
+	}
+	window := func(f *rollout.Fleet) {
+		f.Policy.Window = &v1alpha1.MaintenanceWindow{Start: "10:00", Duration: metav1.Duration{Duration: 4 * time.Hour}, TimeZone: "UTC"}
+	}
+	for _, c := range []struct {
+		field         string
+		given         func(*rollout.Fleet)
+		change        func(*v1alpha1.UpgradePolicy)
+		before, after int
+	}{
+		{"auto", waves, func(p *v1alpha1.UpgradePolicy) { p.Auto = new(false) }, 2, 0},
+		{"canary", func(f *rollout.Fleet) { f.Policy.MaxParallel = new(int32(0)) },
+			func(p *v1alpha1.UpgradePolicy) { p.Canary = new(intstr.FromInt32(2)) }, 1, 2},
+		{"soak", func(f *rollout.Fleet) { done(&f.Nodes[0], 3*time.Minute) },
+			func(p *v1alpha1.UpgradePolicy) { p.Soak = &metav1.Duration{Duration: time.Minute} }, 0, 1},
+		{"maxParallel", waves, func(p *v1alpha1.UpgradePolicy) { p.MaxParallel = new(int32(1)) }, 2, 1},
+		{"maxUnavailable", waves, func(p *v1alpha1.UpgradePolicy) { p.MaxUnavailable = new(intstr.FromString("50%")) }, 2, 4},
+		{"failureBudget", func(f *rollout.Fleet) { failed(&f.Nodes[0], 2, time.Hour); failed(&f.Nodes[1], 2, time.Hour) },
+			func(p *v1alpha1.UpgradePolicy) { p.FailureBudget = new(intstr.FromInt32(2)) }, 0, 1},
+		{"attempts", func(f *rollout.Fleet) { f.Nodes = f.Nodes[:1]; failed(&f.Nodes[0], 2, time.Hour) },
+			func(p *v1alpha1.UpgradePolicy) { p.Attempts = new(int32(3)) }, 0, 1},
+		{"retryAfter", func(f *rollout.Fleet) { f.Nodes = f.Nodes[:1]; failed(&f.Nodes[0], 1, 3*time.Minute) },
+			func(p *v1alpha1.UpgradePolicy) { p.RetryAfter = &metav1.Duration{Duration: time.Minute} }, 0, 1},
+		{"window.start", window, func(p *v1alpha1.UpgradePolicy) { p.Window.Start = "13:00" }, 1, 0},
+		{"window.duration", window, func(p *v1alpha1.UpgradePolicy) { p.Window.Duration.Duration = time.Hour }, 1, 0},
+		{"window.days", window, func(p *v1alpha1.UpgradePolicy) { p.Window.Days = []string{"Sun"} }, 1, 0},
+		{"window.timeZone", window, func(p *v1alpha1.UpgradePolicy) { p.Window.TimeZone = "Asia/Tokyo" }, 1, 0},
+	} {
+		t.Run(c.field, func(t *testing.T) {
+			f := fleet()
+			c.given(&f)
+			before := len(rollout.Next(f).Grant)
+			c.change(&f.Policy)
+			after := len(rollout.Next(f).Grant)
+			if before != c.before || after != c.after {
+				t.Errorf("%d nodes begin, and with the field %d; want %d and %d", before, after, c.before, c.after)
+			}
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package rollout
+
+import (
+	"math"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// room is how many nodes may still begin.
+type room struct{ canary, parallel, out int }
+
+func (s *surveyed) room(stage v1alpha1.RolloutStage) room {
+	r := room{canary: math.MaxInt, parallel: math.MaxInt, out: share(s.Policy.MaxUnavailable, s.total) - s.out}
+	if stage == v1alpha1.RolloutCanary {
+		r.canary = s.canaries() - s.proven - s.running
+	}
+	if limit := *s.Policy.MaxParallel; limit > 0 {
+		r.parallel = int(limit) - s.running
+	}
+	return r
+}
+
+// grant lets nodes begin as far as there is room, and says of the others why not.
+func (s *surveyed) grant(d *Decision, gate string, stage v1alpha1.RolloutStage) {
+	r := s.room(stage)
+	for _, n := range s.open {
+		if reason := s.refuses(n, r, gate, stage); reason != "" {
+			d.Waits = append(d.Waits, Wait{n.Name, reason})
+			continue
+		}
+		d.Grant = append(d.Grant, n.Name)
+		r.canary--
+		r.parallel--
+		if n.serves() {
+			r.out--
+		}
+	}
+}
+
+// refuses says why a node may not begin now.
+func (s *surveyed) refuses(n *Node, r room, gate string, stage v1alpha1.RolloutStage) string {
+	switch {
+	case gate != "":
+		return gate
+	case !n.Available:
+		return WaitNode
+	case s.rests(n).After(s.Now):
+		return WaitRetry
+	case stage == v1alpha1.RolloutSoak:
+		return WaitSoak
+	case r.canary <= 0:
+		return WaitCanary
+	case r.parallel <= 0:
+		return WaitParallel
+	case n.serves() && r.out <= 0:
+		return WaitUnavailable
+	default:
+		return ""
+	}
+}
+
+// retarget grants to nodes that are changing already what is wanted by now: they are out of service anyway. One that is on its way back is let
+// go, and while a person or failures hold the rollout nothing but a way back is begun.
+func (s *surveyed) retarget(d *Decision) {
+	gate, _ := s.gate()
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if !n.running() || !n.needs() || n.attempt() != nil || !n.Available || n.Skipped {
+			continue
+		}
+		if gate == "" || gate == WaitWindow || n.Wanted == n.LastGood {
+			d.Grant = append(d.Grant, n.Name)
+		}
+	}
+}
+
+// closeWaits says of the nodes that are left out why.
+func (s *surveyed) closeWaits(d *Decision) {
+	for _, n := range s.closed {
+		reason := WaitFailed
+		if n.Skipped {
+			reason = WaitSkipped
+		}
+		d.Waits = append(d.Waits, Wait{n.Name, reason})
+	}
+}
+
+// The most that a plan writes down.
+const (
+	maxWaves = 16
+	maxNames = 64
+)
+
+// plan is everything that has not begun: the canaries, then as many at a time as may change together.
+func (s *surveyed) plan(stage v1alpha1.RolloutStage) v1alpha1.Plan {
+	plan := v1alpha1.Plan{Nodes: count(len(s.open))}
+	for _, n := range s.open {
+		plan.Pods += n.Pods
+	}
+	together := max(1, share(s.Policy.MaxUnavailable, s.total))
+	if limit := int(*s.Policy.MaxParallel); limit > 0 {
+		together = min(together, limit)
+	}
+	left := s.open
+	if stage != v1alpha1.RolloutWaves {
+		left = wave(&plan, left, s.canaries()-s.proven-s.running)
+	}
+	for len(left) > 0 && len(plan.Waves) < maxWaves {
+		left = wave(&plan, left, together)
+	}
+	return plan
+}
+
+// wave moves the first nodes into a wave of the plan and returns the others.
+func wave(plan *v1alpha1.Plan, nodes []*Node, size int) []*Node {
+	size = min(size, len(nodes))
+	if size <= 0 {
+		return nodes
+	}
+	w := v1alpha1.Wave{Count: count(size)}
+	for _, n := range nodes[:min(size, maxNames)] {
+		w.Nodes = append(w.Nodes, n.Name)
+	}
+	plan.Waves = append(plan.Waves, w)
+	return nodes[size:]
+}

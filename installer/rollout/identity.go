@@ -1,0 +1,51 @@
+package rollout
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// shown is how much of a driver's digest stands in the identity of a rollout, as in labels.
+const shown = 12
+
+// migAim is the part of those that change their MIG mode.
+const migAim = "mig-mode"
+
+// aim returns the part of a rollout's identity that a node stands for. A MIG mode is one whatever the driver.
+func (n *Node) aim() string {
+	if n.Wanted == n.Current && (n.Change || n.Changing) {
+		return migAim
+	}
+	return n.Wanted[:min(shown, len(n.Wanted))]
+}
+
+// identity joins the aims of all nodes that change or are to: nodes of two kernels want two drivers, and are one rollout.
+func identity(nodes []*Node) string {
+	var aims []string
+	for _, n := range nodes {
+		if a := n.aim(); a != "" && !slices.Contains(aims, a) {
+			aims = append(aims, a)
+		}
+	}
+	slices.Sort(aims)
+	if len(aims) == 0 {
+		return "none"
+	}
+	return strings.Join(aims, "+")
+}
+
+// continues reports whether a rollout is the one that the status speaks of: it wants nothing that that one did not.
+func continues(status *v1alpha1.RolloutStatus, id string) bool {
+	if status == nil {
+		return false
+	}
+	before := strings.Split(status.Digest, "+")
+	return !slices.ContainsFunc(strings.Split(id, "+"), func(a string) bool { return !slices.Contains(before, a) })
+}
+
+// resumed reports whether a person has started this rollout, or ended its pause.
+func (f *Fleet) resumed() bool {
+	return f.Resumed == "true" || f.Resumed != "" && f.Status != nil && f.Resumed == f.Status.Digest
+}

@@ -1,0 +1,132 @@
+package driverroot
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// Extra is a group of device nodes that belong to no GPU, with the files that go with them.
+type Extra struct {
+	Nodes []Node
+	Files []File
+}
+
+// extraNodes is a pattern of device nodes below dev, with the name under which /proc/devices lists their driver; empty where
+// it lists none of its own.
+type extraNodes struct {
+	pattern, driver string
+}
+
+// extraGroup is what an extra consists of, with what brings it about where the first of its nodes is missing.
+type extraGroup struct {
+	nodes  []extraNodes
+	files  []string
+	remedy string
+}
+
+func extraGroups() map[string]extraGroup {
+	return map[string]extraGroup{
+		"gds": {
+			nodes: []extraNodes{{"nvidia-fs[0-9]*", "nvidia-fs"}}, files: []string{"/run/udev", "/etc/cufile.json"},
+			remedy: "load the module nvidia-fs, as GPUDirect Storage in the ClusterPolicy does",
+		},
+		"gdrcopy": {nodes: []extraNodes{{"gdrdrv", "gdrdrv"}}, remedy: "load the module gdrdrv, as GDRCopy in the ClusterPolicy does"},
+		"rdma": {
+			nodes:  []extraNodes{{"infiniband/uverbs[0-9]*", ""}, {"infiniband/rdma_cm", ""}},
+			remedy: "install the network adapters' driver",
+		},
+	}
+}
+
+// Extra returns the group of the name, gds, gdrcopy or rdma, as the host has it now. The error wraps fs.ErrNotExist where the host
+// has no such device, and says what to do. Nodes are looked for where the driver's are, then in the host's /dev.
+// It may be called for every claim.
+func (r Roots) Extra(driver Driver, name string) (Extra, error) {
+	group, ok := extraGroups()[name]
+	if !ok {
+		return Extra{}, fmt.Errorf("device group %q: is not known", name)
+	}
+	var err error
+	if driver.Majors, err = r.majors(); err != nil { // modules may have come since the driver was read
+		return Extra{}, err
+	}
+	var found Extra
+	for i, wanted := range group.nodes {
+		nodes, err := r.extraNodes(driver, wanted)
+		if err != nil {
+			return Extra{}, fmt.Errorf("%s: %w", name, err)
+		}
+		if len(nodes) == 0 && i == 0 {
+			return Extra{}, fmt.Errorf("%s: no /dev/%s on this node: %w: %s", name, wanted.pattern, fs.ErrNotExist, group.remedy)
+		}
+		found.Nodes = append(found.Nodes, nodes...)
+	}
+	for _, path := range group.files {
+		seen, err := r.See(path)
+		if err != nil {
+			return Extra{}, err
+		}
+		if _, err := os.Stat(seen); err == nil {
+			found.Files = append(found.Files, File{Host: path, Path: path})
+		}
+	}
+	return found, nil
+}
+
+// extraNodes returns the nodes of the pattern in the first folder that has any, by name.
+func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]Node, error) {
+	for _, dev := range slices.Compact([]string{driver.Dev, "/dev"}) {
+		seen, err := r.See(dev)
+		if err != nil {
+			return nil, err
+		}
+		paths, err := filepath.Glob(filepath.Join(seen, wanted.pattern))
+		if err != nil || len(paths) == 0 {
+			continue
+		}
+		slices.Sort(paths)
+		var nodes []Node
+		for _, path := range paths {
+			name, err := filepath.Rel(seen, path)
+			if err != nil {
+				return nil, err
+			}
+			node, err := driver.extraNode(path, filepath.Join(dev, name), wanted.driver)
+			if err != nil {
+				return nil, err
+			}
+			node.Path = filepath.Join("/dev", name)
+			nodes = append(nodes, node)
+		}
+		return nodes, nil
+	}
+	return nil, nil
+}
+
+// extraNode returns the node at the path as this process sees it, after it was checked to be one of the kernel's driver.
+func (d Driver) extraNode(seen, host, driver string) (Node, error) {
+	var stat unix.Stat_t
+	if err := unix.Lstat(seen, &stat); err != nil {
+		return Node{}, fmt.Errorf("stat device node %s: %w", host, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
+		return Node{}, fmt.Errorf("device node %s: not a character device", host)
+	}
+	node := Node{File: File{Host: host}, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}
+	if driver == "" {
+		return node, nil
+	}
+	want, ok := d.Majors[driver]
+	if !ok {
+		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, driver)
+	}
+	if node.Major != want {
+		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: make the node anew", host, node.Major, driver, want)
+	}
+	return node, nil
+}

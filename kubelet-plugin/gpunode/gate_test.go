@@ -1,0 +1,289 @@
+package gpunode
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+const namespace = "tessera-system"
+
+var (
+	swap      = Closure{ID: "1", Operation: "DriverSwap", Reason: "580.65.06 takes the place of 570.172.08"}
+	users     = prepare.Ref{UID: "u", Namespace: "default", Name: "training"}
+	validator = prepare.Ref{UID: "v", Namespace: namespace, Name: "tessera-validation-node1"}
+)
+
+func validating(c Closure) Closure {
+	c.Validating = true
+	return c
+}
+
+func gate(t *testing.T, dir string, leads bool) *Gate {
+	t.Helper()
+	g, err := OpenGate(dir, namespace, func() bool { return leads })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func set(t *testing.T, g *Gate, word Closure) {
+	t.Helper()
+	if err := g.set(word); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enter passes the gate at once or fails the test.
+func enter(t *testing.T, g *Gate, claim prepare.Ref) func() {
+	t.Helper()
+	leave, err := g.Enter(t.Context(), claim, nil)
+	if err != nil {
+		t.Fatalf("%v: %v", claim, err)
+	}
+	return leave
+}
+
+func TestWhoPasses(t *testing.T) {
+	held := func(step v1alpha1.RemedyOrder) Closure {
+		return Closure{Holds: []Hold{{ID: "r", GPU: "gpu-b", GPUs: []string{"gpu-a", "gpu-b"}, Reason: "XID 48", Step: step}}}
+	}
+	both := held(v1alpha1.OrderValidate)
+	both.ID, both.Operation, both.Reason = swap.ID, swap.Operation, swap.Reason
+	const all = "the GPUs of this node are out of service for a DriverSwap: 580.65.06 takes the place of 570.172.08"
+	tests := map[string]struct {
+		word  Closure
+		claim prepare.Ref
+		gpus  []string
+		want  string
+	}{
+		"in service":                             {Closure{}, users, []string{"gpu-a"}, ""},
+		"out of service":                         {swap, users, nil, all},
+		"the validation, before its step":        {swap, validator, nil, all},
+		"the validation, in its step":            {validating(swap), validator, nil, ""},
+		"a user, while it is validated":          {validating(swap), users, nil, all},
+		"the validation's name, elsewhere":       {validating(swap), prepare.Ref{Namespace: "default", Name: validator.Name}, nil, all},
+		"another claim where the installer is":   {validating(swap), prepare.Ref{Namespace: namespace, Name: "exporter"}, nil, all},
+		"a node in service whose step is behind": {Closure{Validating: true}, users, nil, ""},
+
+		"of the GPU that is held":          {held(v1alpha1.OrderHold), users, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
+		"of one that is reset along":       {held(v1alpha1.OrderReset), users, []string{"gpu-a", "gpu-c"}, "gpu-a is out of service for a remedy: XID 48"},
+		"of another GPU":                   {held(v1alpha1.OrderReset), users, []string{"gpu-c"}, ""},
+		"who only watches":                 {held(v1alpha1.OrderReset), users, nil, ""},
+		"the validation, before the reset": {held(v1alpha1.OrderReset), validator, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
+		"the validation, after it":         {held(v1alpha1.OrderValidate), validator, []string{"gpu-b"}, ""},
+		"a user, after it":                 {held(v1alpha1.OrderValidate), users, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
+		"in a maintenance besides":         {both, validator, []string{"gpu-b"}, all},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			g := gate(t, t.TempDir(), true)
+			set(t, g, test.word)
+			leave, err := g.Enter(t.Context(), test.claim, test.gpus)
+			if err == nil {
+				leave()
+			}
+			got := ""
+			if err != nil {
+				got = err.Error()
+			}
+			if got != test.want || (err != nil) != errors.Is(err, prepare.ErrOutOfService) {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// The file of an agent that knows nothing of single GPUs, and what such an agent reads of a newer one's.
+func TestWordOfAnotherVersion(t *testing.T) {
+	dir := t.TempDir()
+	g := gate(t, dir, true)
+	old := `{"id":"1","operation":"DriverSwap","reason":"a newer driver","validating":false}`
+	if err := os.WriteFile(filepath.Join(dir, wordFile), []byte(old), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	word, err := g.Word()
+	if diff := cmp.Diff(Closure{ID: "1", Operation: "DriverSwap", Reason: "a newer driver"}, word); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	set(t, g, Closure{Holds: []Hold{{ID: "r", GPU: "gpu-a", GPUs: []string{"gpu-a"}}}})
+	text, err := os.ReadFile(filepath.Join(dir, wordFile))
+	if err != nil || !strings.HasPrefix(string(text), `{"id":"","operation":"","reason":"","validating":false,`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// A call for one GPU holds up nobody who waits for the calls of another.
+func TestQuietOfAGPU(t *testing.T) {
+	dir := t.TempDir()
+	newer, older := gate(t, dir, true), gate(t, dir, false)
+	older.deadline = time.Now()
+	leave, err := older.Enter(t.Context(), users, []string{"gpu-a", "gpu-b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := func(want bool, gpus ...string) {
+		t.Helper()
+		if quiet, err := newer.quiet(gpus...); err != nil || quiet != want {
+			t.Errorf("quiet on %v: %t, %v, want %t", gpus, quiet, err, want)
+		}
+	}
+	is(false)
+	is(false, "gpu-b")
+	is(false, "gpu-c", "gpu-a")
+	is(true, "gpu-c")
+	leave()
+	is(true)
+	is(true, "gpu-a", "gpu-b", "gpu-c")
+}
+
+// The word outlives the process, and counts for agents that have not read the GPUNode themselves.
+func TestWordIsKept(t *testing.T) {
+	dir := t.TempDir()
+	set(t, gate(t, dir, true), swap)
+	later := gate(t, dir, true)
+	later.deadline = time.Now()
+	if _, err := later.Enter(t.Context(), users, nil); !errors.Is(err, prepare.ErrOutOfService) {
+		t.Errorf("after a restart: %v", err)
+	}
+	set(t, later, Closure{})
+	enter(t, later, users)()
+
+	set(t, later, swap)
+	if err := os.WriteFile(filepath.Join(dir, wordFile), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := later.Enter(t.Context(), users, nil); err == nil {
+		t.Error("a word that cannot be read lets claims through")
+	}
+	set(t, later, Closure{})
+	enter(t, later, users)()
+}
+
+// An agent that was overtaken has nothing to say any more.
+func TestOnlyTheLeadingAgentWrites(t *testing.T) {
+	dir := t.TempDir()
+	newer, older := gate(t, dir, true), gate(t, dir, false)
+	set(t, newer, swap)
+	if err := older.set(Closure{}); !errors.Is(err, errNotLeading) {
+		t.Errorf("the older agent: %v", err)
+	}
+	older.deadline = time.Now()
+	if _, err := older.Enter(t.Context(), users, nil); !errors.Is(err, prepare.ErrOutOfService) {
+		t.Errorf("the older agent does not obey: %v", err)
+	}
+}
+
+func TestQuiet(t *testing.T) {
+	dir := t.TempDir()
+	newer, older := gate(t, dir, true), gate(t, dir, false)
+	older.deadline = time.Now()
+	leave := enter(t, older, users)
+	set(t, newer, swap)
+	for _, want := range []bool{false, true, true} {
+		if quiet, err := newer.quiet(); err != nil || quiet != want {
+			t.Fatalf("quiet: %t, %v, want %t", quiet, err, want)
+		}
+		if leave != nil {
+			leave()
+			leave = nil
+		}
+	}
+	if _, err := older.Enter(t.Context(), users, nil); err == nil {
+		t.Error("passed after all was quiet")
+	}
+}
+
+// Calls of two agents run against a maintenance that comes and goes: once it is quiet nobody is inside and nobody comes in.
+func TestNobodyIsInsideOnceItIsQuiet(t *testing.T) {
+	dir := t.TempDir()
+	newer, older := gate(t, dir, true), gate(t, dir, false)
+	older.deadline = time.Now()
+	var inside, passed atomic.Int64
+	ctx, cancel := context.WithCancel(t.Context())
+	var callers sync.WaitGroup
+	for _, g := range []*Gate{newer, older} {
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				leave, err := g.Enter(ctx, users, nil)
+				if err != nil {
+					continue
+				}
+				inside.Add(1)
+				passed.Add(1)
+				inside.Add(-1)
+				leave()
+			}
+		})
+	}
+	for range 50 {
+		set(t, newer, swap)
+		for quiet := false; !quiet; {
+			var err error
+			if quiet, err = newer.quiet(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := passed.Load()
+		if n := inside.Load(); n != 0 {
+			t.Fatalf("%d are inside", n)
+		}
+		if _, err := older.Enter(ctx, users, nil); err == nil {
+			t.Fatal("passed after it was quiet")
+		}
+		if after := passed.Load(); after != before {
+			t.Fatalf("%d came in after it was quiet", after-before)
+		}
+		set(t, newer, Closure{})
+		enter(t, older, users)()
+	}
+	cancel()
+	callers.Wait()
+	if passed.Load() == 0 {
+		t.Error("nobody ever passed: nothing is tested")
+	}
+}
+
+func TestFirstCallsWaitForTheGPUNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		set(t, gate(t, dir, true), swap)
+		g := gate(t, dir, true)
+		begun := time.Now()
+		go func() {
+			<-time.After(2 * time.Second)
+			if err := g.set(Closure{}); err != nil {
+				t.Error(err)
+			}
+		}()
+		enter(t, g, users)()
+		if waited := time.Since(begun); waited != 2*time.Second {
+			t.Errorf("waited %v, want until it was read", waited)
+		}
+
+		set(t, g, swap)
+		g, begun = gate(t, dir, true), time.Now()
+		if _, err := g.Enter(t.Context(), users, nil); !errors.Is(err, prepare.ErrOutOfService) {
+			t.Errorf("the API server is away: %v", err)
+		}
+		if waited := time.Since(begun); waited != firstWord {
+			t.Errorf("waited %v, want %v", waited, firstWord)
+		}
+		if _, err := g.Enter(t.Context(), users, nil); err == nil || time.Since(begun) != firstWord {
+			t.Errorf("the second call: %v after %v", err, time.Since(begun))
+		}
+	})
+}

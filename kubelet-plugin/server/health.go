@@ -1,0 +1,84 @@
+package server
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/dynamic-resource-allocation/kubeletplugin"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
+)
+
+// Health shows the node with what is wrong with its GPUs.
+type Health interface {
+	// Watch returns the node, whether it is known, and a channel that is closed as soon as any of this changes.
+	Watch() (node gpu.Node, known bool, outdated <-chan struct{})
+}
+
+// healthPeriod is how often kubelet is told the health of all devices although nothing changed. It takes what it was not told
+// for 30 s for unknown.
+const healthPeriod = 10 * time.Second
+
+// WatchHealthStatus tells kubelet the health of every device that the node's GPUs can stand for, now, whenever it changes and from time to
+// time, until ctx ends. Devices that are not offered any more are among them: claims may still hold them. The helper calls it once for
+// every stream of kubelet, which may be several.
+func (p *plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
+	tick := time.NewTicker(healthPeriod)
+	defer tick.Stop()
+	var told []kubeletplugin.DeviceHealth
+	due := true
+	for {
+		node, known, outdated := p.Health.Watch()
+		health := p.health(node, known)
+		if due || !slices.Equal(told, health) {
+			select {
+			case reports <- reportOf(health):
+				told, due = health, false
+			case <-ctx.Done():
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-outdated:
+		case <-tick.C:
+			due = true
+		}
+	}
+}
+
+// health returns the health of the devices, without a time.
+func (p *plugin) health(node gpu.Node, known bool) []kubeletplugin.DeviceHealth {
+	pool := wire.PoolName(p.Node, p.Driver)
+	var all []kubeletplugin.DeviceHealth
+	for _, g := range node.GPUs {
+		for _, use := range g.AllUses() {
+			device := kubeletplugin.DeviceHealth{
+				PoolName: pool, DeviceName: wire.DeviceName(gpu.Device{GPU: g.Name(), Use: use}), Health: kubeletplugin.HealthStatusUnknown,
+			}
+			if known {
+				found := diagnosis.Of(g, use, p.Rules)
+				device.Health, device.Message = kubeletplugin.HealthStatusHealthy, found.Message()
+				if !found.Healthy() {
+					device.Health = kubeletplugin.HealthStatusUnhealthy
+				}
+			}
+			all = append(all, device)
+		}
+	}
+	return all
+}
+
+// reportOf returns the health as it is now.
+func reportOf(health []kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealthReport {
+	now := time.Now()
+	devices := slices.Clone(health)
+	for i := range devices {
+		devices[i].LastUpdated = now
+	}
+	return kubeletplugin.DeviceHealthReport{Devices: devices}
+}

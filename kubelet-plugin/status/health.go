@@ -1,0 +1,183 @@
+package status
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+// Health shows the node with what is wrong with its GPUs.
+type Health interface {
+	// Watch returns the node, whether it is known, and a channel that is closed as soon as any of this changes.
+	Watch() (node gpu.Node, known bool, outdated <-chan struct{})
+}
+
+// Records are what the node keeps about claims.
+type Records interface {
+	List() ([]prepare.Record, error)
+}
+
+// recordsAgain is when the records are read again after they could not be.
+const recordsAgain = time.Second
+
+// Follow has the status of claims brought up to date when the health of their devices changes, and tells of faults on the Node, until ctx ends.
+// The agent calls it while it leads, and may again later: what is wrong by then is told on the Node anew. What has become well while nobody followed
+// is written when the claim is settled. It returns nil.
+func (r *Reporter) Follow(ctx context.Context) error {
+	tell, end := r.teller(ctx)
+	defer end()
+	var sick map[string]diagnosis.Diagnosis
+	var known map[string]diagnosis.Diagnosis
+	for {
+		node, sure, outdated := r.Health.Watch()
+		var retry <-chan time.Time
+		if sure {
+			now := r.sick(node)
+			if err := r.notify(changed(sick, now)); err != nil {
+				klog.FromContext(ctx).Error(err, "The claims of GPUs whose health changed are not told yet", "after", recordsAgain)
+				retry = time.After(recordsAgain)
+			} else {
+				sick = now
+			}
+			faults := r.faults(node)
+			tell.tell([]corev1.ObjectReference{r.self()}, r.begunAndOver(known, faults))
+			known = faults
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-outdated:
+		case <-retry:
+		}
+	}
+}
+
+// self is the Node as kubelet names it in its own Events, so that both are shown together.
+func (r *Reporter) self() corev1.ObjectReference {
+	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.Node, UID: types.UID(r.Node)}
+}
+
+// sick returns what is wrong with every device that is not healthy, by name.
+func (r *Reporter) sick(node gpu.Node) map[string]diagnosis.Diagnosis {
+	found := map[string]diagnosis.Diagnosis{}
+	for _, g := range node.GPUs {
+		if !g.Lost && len(g.Faults) == 0 {
+			continue
+		}
+		for _, use := range g.AllUses() {
+			if d := diagnosis.Of(g, use, r.Rules); !d.Healthy() {
+				found[wire.DeviceName(gpu.Device{GPU: g.Name(), Use: use})] = d
+			}
+		}
+	}
+	return found
+}
+
+// changed returns the names of the devices of which both say different things.
+func changed(before, after map[string]diagnosis.Diagnosis) map[string]bool {
+	names := map[string]bool{}
+	for name, d := range after {
+		if was, known := before[name]; !known || was.Message() != d.Message() {
+			names[name] = true
+		}
+	}
+	for name := range before {
+		if _, still := after[name]; !still {
+			names[name] = true
+		}
+	}
+	return names
+}
+
+// notify has the status of every claim looked at that is prepared with one of the devices.
+func (r *Reporter) notify(devices map[string]bool) error {
+	if len(devices) == 0 {
+		return nil
+	}
+	records, err := r.Records.List()
+	if err != nil {
+		return fmt.Errorf("list the records: %w", err)
+	}
+	for _, record := range records {
+		has := slices.ContainsFunc(record.Wanted, func(w prepare.Wanted) bool { return devices[w.Device] })
+		if has && record.State == prepare.Ready && record.BootID == r.BootID {
+			r.note(record.Ref, &errand{claim: record.Ref})
+		}
+	}
+	return nil
+}
+
+// examine states in the entries whether their devices are healthy, and returns what is to be told of that. Of a device with which nothing
+// was ever wrong nothing is stated, nor anything new while the node is not known.
+func (r *Reporter) examine(entries []entry, now metav1.Time) ([]entry, []notice) {
+	node, known, _ := r.Health.Watch()
+	if !known || len(entries) == 0 {
+		return entries, nil
+	}
+	sick := r.sick(node)
+	var notices []notice
+	next := make([]entry, 0, len(entries))
+	for _, e := range entries {
+		e = *e.DeepCopy()
+		var was metav1.Condition
+		if c := meta.FindStatusCondition(e.Conditions, Healthy); c != nil {
+			was = *c
+		}
+		d, ill := sick[e.Device]
+		switch {
+		case ill:
+			state(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionFalse, Reason: d.Reason, Message: d.Message(), LastTransitionTime: now})
+			if was.Status != metav1.ConditionFalse || was.Reason != d.Reason {
+				notices = append(notices, notice{reason: ReasonUnhealthy, message: d.Notice()})
+			}
+		case was.Status == metav1.ConditionFalse:
+			state(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionTrue, Reason: ReasonRecovered, LastTransitionTime: now})
+			notices = append(notices, notice{kind: corev1.EventTypeNormal, reason: ReasonGPURecovered, message: fmt.Sprintf("%s is well again: %s is over", e.Device, was.Reason)})
+		}
+		next = append(next, e)
+	}
+	return next, notices
+}
+
+// faults returns the node's faults, each by a text that is its own. That the driver is away is one, however many GPUs wait for it.
+func (r *Reporter) faults(node gpu.Node) map[string]diagnosis.Diagnosis {
+	found := map[string]diagnosis.Diagnosis{}
+	for _, g := range node.GPUs {
+		for _, f := range g.Faults {
+			if f.Signal == gpu.SignalDriver {
+				f.GPU, f.Since = r.Node, time.Time{}
+			}
+			found[fmt.Sprintf("%s %v %v", f.GPU, f, f.Placement)] = diagnosis.OfFault(f, r.Rules)
+		}
+	}
+	return found
+}
+
+// begunAndOver returns the notices of the faults that came, became worse, or are over.
+func (r *Reporter) begunAndOver(before, after map[string]diagnosis.Diagnosis) []notice {
+	var notices []notice
+	for key, d := range after {
+		if was, known := before[key]; !known || was.Severity < d.Severity {
+			notices = append(notices, notice{reason: ReasonUnhealthy, message: fmt.Sprintf("%s (%v)", d.Notice(), d.Severity)})
+		}
+	}
+	for key, d := range before {
+		if _, still := after[key]; !still {
+			notices = append(notices, notice{kind: corev1.EventTypeNormal, reason: ReasonGPURecovered, message: d.Over()})
+		}
+	}
+	slices.SortFunc(notices, notice.order)
+	return notices
+}

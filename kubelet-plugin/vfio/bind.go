@@ -1,0 +1,247 @@
+package vfio
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+)
+
+// Binder binds GPUs to vfio-pci. Whoever calls it holds the lock of the GPU: two calls about one group must not overlap.
+type Binder struct {
+	sys     Sys
+	nodes   Nodes
+	modules Modules
+}
+
+// New returns a binder.
+func New(sys Sys, nodes Nodes, modules Modules) *Binder {
+	return &Binder{sys: sys, nodes: nodes, modules: modules}
+}
+
+// Bind binds the GPU at a PCI address, with its card's other functions, to vfio-pci and returns its group. A GPU that is bound already stays so. On an
+// error everything is as it was, or the error says what is not.
+func (b *Binder) Bind(ctx context.Context, address string) (Group, error) {
+	group, err := Find(b.sys, address)
+	if err != nil {
+		return Group{}, err
+	}
+	if err := b.load(ctx); err != nil {
+		return Group{}, fmt.Errorf("bind %s: %w", address, err)
+	}
+	before := make([]string, len(group.Devices))
+	for i, device := range group.Devices {
+		if before[i], err = b.driverOf(device); err != nil {
+			return Group{}, err
+		}
+		if err := b.idle(device, before[i]); err != nil {
+			return Group{}, err
+		}
+	}
+	for i, device := range group.Devices {
+		if err := b.move(ctx, device, driver); err != nil {
+			return Group{}, errors.Join(fmt.Errorf("bind %s to %s: %w", device, driver, err), b.undo(ctx, group.Devices[:i+1], before))
+		}
+	}
+	if err := b.nodes.Check(group.ID); err != nil && !errors.Is(err, gpu.ErrBusy) {
+		return Group{}, errors.Join(fmt.Errorf("bind %s to %s: the group's node: %w", address, driver, err), b.undo(ctx, group.Devices, before))
+	}
+	return group, nil
+}
+
+// load sees that vfio-pci is there. It is never taken out again: nobody is disturbed by it.
+func (b *Binder) load(ctx context.Context) error {
+	folder := path.Join(drivers, driver)
+	if _, err := b.sys.List(folder); err == nil {
+		return nil
+	}
+	if err := b.modules.Load(ctx, driver); err != nil {
+		return fmt.Errorf("%w: %w", ErrNoModule, err)
+	}
+	if _, err := b.sys.List(folder); err != nil {
+		return fmt.Errorf("%w: it was loaded and has no folder in sysfs: %w", ErrNoModule, err)
+	}
+	return nil
+}
+
+// Unbind gives the GPU at a PCI address, with its card's other functions, back to whatever driver wants it; on a node for virtual machines that may be
+// none. One that is not bound to vfio-pci stays as it is. It wraps gpu.ErrBusy while a virtual machine has the group.
+func (b *Binder) Unbind(ctx context.Context, address string) error {
+	group, err := Find(b.sys, address)
+	if err != nil {
+		return err
+	}
+	bound := false
+	for _, device := range group.Devices {
+		current, err := b.driverOf(device)
+		if err != nil {
+			return err
+		}
+		bound = bound || current == driver
+	}
+	if err := b.nodes.Check(group.ID); bound && errors.Is(err, gpu.ErrBusy) {
+		return fmt.Errorf("unbind %s: %w", address, err)
+	}
+	for i := len(group.Devices) - 1; i >= 0; i-- {
+		if err := b.release(ctx, group.Devices[i]); err != nil {
+			return fmt.Errorf("unbind %s from %s: %w", group.Devices[i], driver, err)
+		}
+	}
+	return nil
+}
+
+// Bound reports whether the GPU, with all that goes along, is bound to vfio-pci.
+func (b *Binder) Bound(address string) (bool, error) {
+	group, err := Find(b.sys, address)
+	if err != nil {
+		return false, err
+	}
+	for _, device := range group.Devices {
+		if current, err := b.driverOf(device); err != nil || current != driver {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// driverOf returns the driver of a device; empty: none.
+func (b *Binder) driverOf(device string) (string, error) {
+	name, err := b.sys.Link(path.Join(devices, device, "driver"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read the driver of %s: %w", device, err)
+	}
+	return name, nil
+}
+
+// idle fails with gpu.ErrBusy when the driver's module is used by somebody: NVIDIA's does not say which of its GPUs is, and taking one that is would wait.
+func (b *Binder) idle(device, by string) error {
+	if by != "nvidia" {
+		return nil
+	}
+	count, err := b.sys.Read("module/nvidia/refcnt")
+	if errors.Is(err, fs.ErrNotExist) || err == nil && count == "0" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read whether the driver of %s is used: %w", device, err)
+	}
+	return fmt.Errorf("take %s from the driver nvidia, which is used %s times: %w", device, count, gpu.ErrBusy)
+}
+
+// move makes to the driver of a device; empty lets any driver that wants it take it, as it was before somebody overrode that.
+func (b *Binder) move(ctx context.Context, device, to string) error {
+	current, err := b.driverOf(device)
+	if err != nil {
+		return err
+	}
+	if err := b.override(ctx, device, to); err != nil {
+		return err
+	}
+	if current == to && to != "" {
+		return nil
+	}
+	if current != "" {
+		if err := b.sys.Write(ctx, path.Join(drivers, current, "unbind"), device); err != nil {
+			return fmt.Errorf("take it from %s: %w", current, err)
+		}
+	}
+	if err := b.sys.Write(ctx, "bus/pci/drivers_probe", device); err != nil {
+		return fmt.Errorf("have drivers look at it: %w", err)
+	}
+	return b.moved(device, to)
+}
+
+// moved sees for itself that a device has been moved.
+func (b *Binder) moved(device, to string) error {
+	now, err := b.driverOf(device)
+	switch {
+	case err != nil:
+		return err
+	case to != "" && now != to:
+		return fmt.Errorf("it has driver %q now: see the kernel's log (dmesg)", now)
+	case to == "" && now == driver:
+		return fmt.Errorf("%s has it still: see the kernel's log (dmesg)", driver)
+	}
+	return nil
+}
+
+// override writes driver_override, and sees that it has been taken. A line end alone clears it.
+func (b *Binder) override(ctx context.Context, device, to string) error {
+	file := path.Join(devices, device, "driver_override")
+	now, err := b.overridden(file)
+	if err != nil || now == to {
+		return err
+	}
+	if err := b.sys.Write(ctx, file, to+"\n"); err != nil {
+		return fmt.Errorf("override its driver: %w", err)
+	}
+	if now, err = b.overridden(file); err != nil {
+		return err
+	}
+	if now != to {
+		return fmt.Errorf("override its driver with %q: it is %q still", to, now)
+	}
+	return nil
+}
+
+// overridden reads driver_override, where the kernel writes (null) for nothing.
+func (b *Binder) overridden(file string) (string, error) {
+	now, err := b.sys.Read(file)
+	if err != nil {
+		return "", fmt.Errorf("read the override of its driver: %w", err)
+	}
+	return strings.TrimSpace(strings.ReplaceAll(now, "(null)", "")), nil
+}
+
+// release gives a device back: one that vfio-pci has, or that a call which did not come to its end has left with the override or without a driver.
+func (b *Binder) release(ctx context.Context, device string) error {
+	current, err := b.driverOf(device)
+	if err != nil {
+		return err
+	}
+	override, err := b.overridden(path.Join(devices, device, "driver_override"))
+	if err != nil {
+		return err
+	}
+	switch {
+	case current == driver, current == "":
+		return b.move(ctx, device, "")
+	case override == driver: // it never left its own driver, or another has taken it meanwhile
+		return b.override(ctx, device, "")
+	}
+	return nil
+}
+
+// patience is how long giving back may take after a failure.
+const patience = 10 * time.Second
+
+// undo gives devices back after a failure, also when ctx has ended, and says which did not get their driver back.
+func (b *Binder) undo(ctx context.Context, moved, before []string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	defer cancel()
+	var errs []error
+	for i := len(moved) - 1; i >= 0; i-- {
+		if before[i] == driver {
+			continue
+		}
+		err := b.release(ctx, moved[i])
+		if err == nil {
+			var now string
+			if now, err = b.driverOf(moved[i]); err == nil && now != before[i] {
+				err = fmt.Errorf("its driver was %q and is %q", before[i], now)
+			}
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("give %s back: %w", moved[i], err))
+		}
+	}
+	return errors.Join(errs...)
+}

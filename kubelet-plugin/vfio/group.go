@@ -1,0 +1,73 @@
+package vfio
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+)
+
+// The sentinels that a caller decides on.
+var (
+	// ErrNoIOMMU says that the machine cannot keep a device's memory accesses apart: the IOMMU is off, or there is none.
+	ErrNoIOMMU = errors.New("no IOMMU group")
+	// ErrNoModule says that the module vfio-pci is not loaded.
+	ErrNoModule = errors.New("module vfio-pci is not loaded")
+	// ErrShared says that the group has a device of another card.
+	ErrShared = errors.New("IOMMU group shared with another card")
+)
+
+const (
+	driver  = "vfio-pci"
+	devices = "bus/pci/devices"
+	drivers = "bus/pci/drivers"
+)
+
+// Group is an IOMMU group.
+type Group struct {
+	// ID is its number, as in /dev/vfio/<ID>.
+	ID string
+	// Devices are the PCI addresses of those of its devices that go to the virtual machine: the GPU last, its card's other functions before it.
+	Devices []string
+}
+
+// Find returns the group of a GPU by its PCI address. A group with a device of another card is ErrShared: that card would go along.
+func Find(sys Sys, address string) (Group, error) {
+	id, err := sys.Link(path.Join(devices, address, "iommu_group"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return Group{}, fmt.Errorf("find the IOMMU group of %s: %w: switch the IOMMU on (firmware: VT-d or AMD-Vi; kernel: intel_iommu=on or amd_iommu=on)", address, ErrNoIOMMU)
+	}
+	if err != nil {
+		return Group{}, fmt.Errorf("find the IOMMU group of %s: %w", address, err)
+	}
+	members, err := sys.List(path.Join("kernel/iommu_groups", id, "devices"))
+	if err != nil {
+		return Group{}, fmt.Errorf("read IOMMU group %s: %w", id, err)
+	}
+	group := Group{ID: id}
+	for _, member := range members {
+		class, err := sys.Read(path.Join(devices, member, "class"))
+		if err != nil {
+			return Group{}, fmt.Errorf("read device %s of IOMMU group %s: %w", member, id, err)
+		}
+		switch {
+		case strings.HasPrefix(class, "0x0604"), member == address: // a bridge of the bus stays with its own driver
+		case slot(member) == slot(address):
+			group.Devices = append(group.Devices, member)
+		default:
+			return Group{}, fmt.Errorf("IOMMU group %s of %s has device %s (class %s) too: %w: put the card into another slot, or switch on ACS in the firmware",
+				id, address, member, class, ErrShared)
+		}
+	}
+	slices.Sort(group.Devices)
+	group.Devices = append(group.Devices, address)
+	return group, nil
+}
+
+// slot returns an address without its function.
+func slot(address string) string {
+	card, _, _ := strings.Cut(address, ".")
+	return card
+}
