@@ -15,10 +15,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
+// onItsWay is how long a change may be on its way to the API server: as long as a failure is waited for
+// at most before it is tried again.
+const onItsWay = lastRetry
+
 // Accepted returns nil when the API server has the node's slices, and otherwise why not: the agent is
-// not ready. While Run runs, that means exactly what the inventory shows now, and nothing is asked of
-// the API server. Otherwise another agent publishes, and it is enough that the pool is whole; each
-// call then lists the node's slices.
+// not ready. While Run runs, that means what the inventory shows, but for a change that was not refused
+// and has just been given: an agent that tells of a fault is not away. Nothing is asked of the API
+// server then. Otherwise another agent publishes, and it is enough that the pool is whole; each call
+// then lists the node's slices.
 func (p *Publisher) Accepted(ctx context.Context) error {
 	p.mu.Lock()
 	s := p.state
@@ -32,8 +37,10 @@ func (p *Publisher) Accepted(ctx context.Context) error {
 		return s.dropped
 	case s.unwritten != nil:
 		return s.unwritten
-	case s.asked == 0 || s.accepted != s.asked:
+	case s.accepted == 0:
 		return errPending
+	case s.accepted != s.asked && time.Since(s.moved) >= onItsWay:
+		return fmt.Errorf("%w: a change is on its way for %v", errPending, time.Since(s.moved).Round(time.Second))
 	}
 	return nil
 }
@@ -102,6 +109,9 @@ func (p *Publisher) unwritten(err error) {
 func (p *Publisher) ask(give func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.state.accepted == p.state.asked {
+		p.state.moved = time.Now()
+	}
 	p.state.asked++
 	p.state.dropped = nil
 	give()
@@ -124,10 +134,15 @@ func (p *Publisher) tell(taken int) {
 	}
 }
 
-// newQueue returns a queue that repeats failures after 5 s at most: by default that grows to a quarter
-// of an hour.
+// firstRetry and lastRetry are after what times a failure is tried again, at first and at most: by default
+// that grows to a quarter of an hour.
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
 func newQueue() workqueue.TypedRateLimitingInterface[string] {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second))
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
 }
 
 // queue watches the controller work: it takes a pool up with Get, and with Forget says that it is
@@ -153,6 +168,6 @@ func (q *queue) Forget(pool string) {
 	q.TypedRateLimitingInterface.Forget(pool)
 	q.publisher.mu.Lock()
 	defer q.publisher.mu.Unlock()
-	q.publisher.state.accepted = q.taken
+	q.publisher.state.accepted, q.publisher.state.moved = q.taken, time.Now()
 	q.publisher.tell(q.taken)
 }

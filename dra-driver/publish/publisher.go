@@ -58,6 +58,8 @@ type state struct {
 	// asked counts the pools that the controller was given, accepted is the last of them that the API
 	// server has whole.
 	asked, accepted int
+	// moved is when the API server last had one whole, or when something was asked after it had all.
+	moved time.Time
 	// unencodable is why the node cannot be published as it is, unwritten why the last attempt to
 	// write failed. dropped says that the API server keeps only a part of what it is given; the
 	// controller reports that once and then contents itself.

@@ -94,22 +94,28 @@ func heals() {
 		pod := r.awaitRunning(ctx, "user", hopper)
 		index := r.gpuOf(ctx, hopper, pod.Name)
 		before := hardware(hopper).GPUs[index].Resets
+		w := watchRemedies() //nolint:contextcheck // it goes on until it is ended
+		DeferCleanup(w.end)
 		// Not what it may have been reset for twice today: then a reboot is asked for.
 		Expect(fakegpu.ECC(node(hopper).GPUFolder(), index, 0, 1)).To(Succeed())
 		killed := map[v1alpha1.RemedyStep]bool{}
-		Eventually(ctx, func(ctx context.Context) (bool, error) {
+		Eventually(ctx, func(ctx context.Context) (string, error) {
 			n, err := c.GPUNode(ctx, hopper)
 			if err != nil {
-				return false, err
+				return "", err
 			}
 			for _, s := range n.Status.Remedies {
 				if s.GPU == gpuName(hopper, index) && !killed[s.Step] {
 					killed[s.Step] = true
 					killInstaller(ctx)
+					GinkgoWriter.Printf("%s killed at %s\n", time.Now().Format(time.TimeOnly), s.Step)
 				}
 			}
-			return len(killed) > 0 && len(n.Status.Remedies) == 0, nil
-		}).WithPolling(20 * time.Millisecond).WithTimeout(5 * time.Minute).Should(BeTrue())
+			if len(killed) == 0 {
+				return "nothing is done about it yet", nil
+			}
+			return remedies(ctx, hopper)
+		}).WithPolling(20 * time.Millisecond).WithTimeout(5 * time.Minute).Should(BeEmpty())
 		Expect(len(killed)).To(BeNumerically(">=", 4), "it was killed at %v", killed)
 		recovered(ctx, hopper, index)
 		Expect(hardware(hopper).GPUs[index].Resets).To(Equal(before+1), "it was reset once")

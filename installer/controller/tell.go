@@ -77,8 +77,13 @@ func components(s *sight, old []v1alpha1.ComponentStatus) []v1alpha1.ComponentSt
 	case phase.ValidationNone:
 	}
 	validator.Reason, validator.Message = s.Validation.Reason, s.Validation.Message
+	agent := component(phase.ComponentAgent, s.Agent)
+	if agent.State == v1alpha1.ComponentReady && !s.AgentAccepted() {
+		agent.State, agent.Reason = v1alpha1.ComponentStarting, "NotAccepted"
+		agent.Message = "kubelet does not know the agent, the API server has not taken its ResourceSlices, or it finds no driver: see its log"
+	}
 	now := []v1alpha1.ComponentStatus{
-		component(phase.ComponentDriver, s.Driver), component(phase.ComponentToolkit, s.Toolkit), component(phase.ComponentAgent, s.Agent), validator,
+		component(phase.ComponentDriver, s.Driver), component(phase.ComponentToolkit, s.Toolkit), agent, validator,
 	}
 	for i := range now {
 		now[i].Since = stamp(s.Now)

@@ -82,7 +82,7 @@ var agents = []rule{
 		l.Agent = v.agent
 		return v.in(v1alpha1.PhaseToolkitReady, v1alpha1.StepStart, ReasonAgentStarting, "the node agent is sent for").place(l)
 	}},
-	{"agent accepted", func(v *view) bool { return v.agent != "" && !v.agentAccepted() && !v.agentGraced() }, func(v *view) Decision {
+	{"agent accepted", func(v *view) bool { return v.agent != "" && !v.AgentAccepted() && !v.agentGraced() }, func(v *view) Decision {
 		spent := v.agentSpent()
 		switch {
 		case v.Agent.State == PodFailed:

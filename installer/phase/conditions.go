@@ -55,7 +55,7 @@ func agentCondition(v *view) Condition {
 	switch {
 	case v.agent == "":
 		c.Reason = ReasonNotWanted
-	case v.agentAccepted() || v.agentGraced():
+	case v.AgentAccepted() || v.agentGraced():
 		c.Met, c.Reason = true, ReasonAgentAccepted
 	case v.Agent.State == PodFailed:
 		c.Reason, c.Message = ReasonAgentFailed, v.Agent.Name+v.Agent.why()

@@ -185,7 +185,7 @@ func timePasses(w *world) bool {
 	before := *w
 	w.late, w.resetLate = true, w.ordered
 	w.driverLate = w.driver == PodPending || w.driver == PodStarting
-	w.agentLate = w.agent != PodReady || !w.saidUID || w.saidBoot != w.boot || !w.saidAccepted
+	w.agentLate = !w.accepted()
 	w.operationLate = w.operation == PodStarting
 	w.checkLate = w.check == ValidationRunning || w.check == ValidationFailed
 	return before != *w
@@ -255,6 +255,13 @@ var disturbances = map[string]func(w *world) bool{
 		lose(w)
 		w.spec, w.mig, w.op, w.entered, w.ordered = spec, mig, op, entered, ordered
 		return true
+	},
+	"agent refused": func(w *world) bool {
+		ok := w.accepted()
+		if ok {
+			w.saidAccepted, w.agentLate = false, false
+		}
+		return ok
 	},
 	"agent breaks": func(w *world) bool {
 		ok := w.agent == PodReady

@@ -54,7 +54,11 @@ var invariants = []invariant{
 		return d.Action == Wait && d.Phase == v1alpha1.PhaseReady && w.spec != 9 && w.spec != 0 && w.driver != PodReady
 	}, false},
 	{"a Ready node's agent is not away for long", func(w *world, d Decision) bool {
-		return d.Action == Wait && d.Phase == v1alpha1.PhaseReady && !w.noAgent && (w.agent != PodReady || !w.saidUID || w.saidBoot != w.boot) && w.agentLate
+		return d.Action == Wait && d.Phase == v1alpha1.PhaseReady && !w.noAgent && !w.accepted() && w.agentLate
+	}, false},
+	{"a node in service outlasts a moment in which its agent is not accepted", func(w *world, d Decision) bool {
+		return d.Phase == v1alpha1.PhaseToolkitReady && w.phase == v1alpha1.PhaseReady && w.labelReady && w.agent == PodReady && !w.agentLate &&
+			w.proven && w.provenBoot == w.boot && (w.saidDriver || !w.saidUID)
 	}, false},
 	{"the GPUs are not given back while the agent refuses", func(w *world, d Decision) bool {
 		return d.Action == Untaint && w.gate != 0 && w.labelAgent && w.agent == PodReady && !w.unmanaged && !w.gone

@@ -47,7 +47,7 @@ func scenarios() []scenario {
 		{"people in the way", upgrade(2), []string{"cordon", "not ready", "edit to 3", "edit to 1", "pause", "plugin", "conflict"}, true},
 		{"driver switched off", with(serving(2), func(w *world) { w.user, w.prepared = PodReady, true }), []string{"driver off", "driver on", "reboot", "cordon"}, true},
 		{"virtual machines", with(bare(2), func(w *world) { w.sandbox, w.wanted = true, 0 }), []string{"reboot", "user comes", "opt out"}, true},
-		{"in service", serving(2), []string{"reboot", "delete agent", "delete driver", "bad agent", "user comes", "plugin", "conflict", "cordon", "agent off", "agent on"}, true},
+		{"in service", serving(2), []string{"reboot", "delete agent", "agent refused", "delete driver", "bad agent", "user comes", "plugin", "conflict", "cordon", "agent off", "agent on"}, true},
 		{"pods in the way", busy(2), []string{"budget", "unreadable", "waited", "user comes", "edit to 1"}, true},
 		{"MIG mode and driver", with(upgrade(1), func(w *world) { w.wantedMIG = true }), []string{"bad mode", "bad driver 2", "reboot", "cordon"}, true},
 		{"upgrade that fails its proof", with(upgrade(1), func(w *world) { w.badCheck = true }), []string{"bad check", "user comes", "edit to 3", "reboot"}, false},

@@ -38,6 +38,21 @@ type Observed struct {
 	Obstacle string
 }
 
+// AgentSpeaks reports whether what the agent says is of this boot.
+func (o *Observed) AgentSpeaks() bool {
+	return o.Status.Agent != nil && o.Status.Agent.BootID == o.Node.BootID
+}
+
+// AgentAccepted reports whether the agent that runs now is known to kubelet and its slices to the API server, with the driver.
+func (o *Observed) AgentAccepted() bool {
+	return o.agentRuns() && o.Status.Agent.Accepted && (o.Status.Agent.DriverVersion != "" || o.Wanted.Sandbox)
+}
+
+// agentRuns reports whether the agent's pod is ready and it is that pod which speaks.
+func (o *Observed) agentRuns() bool {
+	return o.Agent.State == PodReady && o.AgentSpeaks() && o.Status.Agent.PodUID == o.Agent.UID
+}
+
 // Wanted is what policies want of a node.
 type Wanted struct {
 	// Managed is whether the policy chooses the node at all and the user has not opted out of all operands; the others whether

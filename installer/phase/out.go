@@ -75,7 +75,7 @@ func (v *view) underReset() (gpu string, spent time.Duration) {
 		ends := func(r v1alpha1.AgentRemedy) bool {
 			return r.ID == order.ID && (r.State == v1alpha1.RemedyReset || r.State == v1alpha1.RemedyFailed)
 		}
-		if order.Step != v1alpha1.OrderReset || v.agentSpeaks() && slices.ContainsFunc(v.Status.Agent.Remedies, ends) {
+		if order.Step != v1alpha1.OrderReset || v.AgentSpeaks() && slices.ContainsFunc(v.Status.Agent.Remedies, ends) {
 			continue
 		}
 		spent = 0

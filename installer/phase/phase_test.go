@@ -98,7 +98,12 @@ func TestDecisions(t *testing.T) {
 		{"an agent that is replaced", ready, func(o *Observed) { agentPod(o, PodAbsent, time.Minute) }, "Ready// InService Wait", ""},
 		{"an agent that stays away", ready, func(o *Observed) { agentPod(o, PodStarting, 3*time.Minute) }, "ToolkitReady// AgentStarting Wait", ""},
 		{"an agent that took over a moment ago", ready, func(o *Observed) { o.Agent.UID, o.Agent.Since = "newer", now.Add(-time.Minute) }, "Ready// InService Wait", ""},
-		{"an agent whose slices are not accepted", ready, func(o *Observed) { o.Status.Agent.Accepted = false }, "ToolkitReady// AgentStarting Wait", ""},
+		{"an agent whose slices are not accepted, seen just now", ready, func(o *Observed) { o.Status.Agent.Accepted = false }, "Ready// InService Wait", ""},
+		{"an agent whose slices are not accepted for a while", ready, func(o *Observed) {
+			o.Status.Agent.Accepted = false
+			agentPod(o, PodReady, 3*time.Minute)
+		}, "ToolkitReady// AgentStarting Wait", ""},
+		{"an agent that finds no driver", ready, func(o *Observed) { o.Status.Agent.DriverVersion = "" }, "ToolkitReady// AgentStarting Wait", ""},
 		{"an agent of another pool", ready, func(o *Observed) { o.Spec.AgentPool = "training" }, "ToolkitReady// AgentStarting Place", ""},
 		{"a reboot is validated again", ready, func(o *Observed) {
 			o.Node.BootID, o.Status.Hardware.BootID, o.Status.Agent.BootID = "next", "next", "next"

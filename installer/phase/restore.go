@@ -67,7 +67,7 @@ func (v *view) served() bool {
 // inService says how a node that serves came to it: as it was to, or because something did not work out.
 func inService(v *view) Decision {
 	d := Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Message: "GPUs can be claimed", Action: Wait}
-	if v.agent != "" && !v.agentAccepted() {
+	if v.agent != "" && !v.AgentAccepted() {
 		d = d.until(agentGrace, v.agentAway())
 	}
 	a := v.failedBefore()

@@ -86,34 +86,25 @@ func (v *view) surveyed() bool {
 
 // loaded reports whether a driver is loaded, or may be: while its container starts, and until the discovery has spoken in this boot.
 func (v *view) loaded() bool {
-	if v.Driver.State == PodReady || v.Driver.State == PodStarting || v.agentSpeaks() && v.Status.Agent.DriverVersion != "" {
+	if v.Driver.State == PodReady || v.Driver.State == PodStarting || v.AgentSpeaks() && v.Status.Agent.DriverVersion != "" {
 		return true
 	}
 	return !v.surveyed() || v.Status.Hardware.LoadedDriver != ""
 }
 
-// agentSpeaks reports whether what the agent says is of this boot.
-func (v *view) agentSpeaks() bool {
-	return v.Status.Agent != nil && v.Status.Agent.BootID == v.Node.BootID
-}
-
-// agentAccepted reports whether the agent that runs now is known to kubelet and its slices to the API server, with the driver.
-func (v *view) agentAccepted() bool {
-	a := v.Status.Agent
-	return v.Agent.State == PodReady && v.agentSpeaks() && a.PodUID == v.Agent.UID && a.Accepted &&
-		(a.DriverVersion != "" || v.Wanted.Sandbox)
-}
-
-// agentGraced reports whether the agent of a node in service is away for a moment only, as when it is replaced.
+// agentGraced reports whether the agent of a node in service is away for a moment only, as when it is replaced or kubelet starts anew. One that says that
+// there is no driver is not away.
 func (v *view) agentGraced() bool {
-	return !v.closed() && (v.Node.Labels.Ready || v.resets()) && v.validated() && v.agentAway() < agentGrace
+	return !v.closed() && (v.Node.Labels.Ready || v.resets()) && v.validated() && !v.driverless() && v.agentAway() < agentGrace
 }
 
-// agentAway returns for how long the agent has not been ready, as the status has it, or has been and is not accepted.
+// driverless reports whether the agent that runs says that there is no driver, where one is to be.
+func (v *view) driverless() bool {
+	return v.agentRuns() && v.Status.Agent.DriverVersion == "" && !v.Wanted.Sandbox
+}
+
+// agentAway returns for how long the agent has not been accepted, as the status has it. Of one of which it does not say so that was seen just now.
 func (v *view) agentAway() time.Duration {
-	if v.Agent.State == PodReady {
-		return v.Now.Sub(v.Agent.Since)
-	}
 	for _, c := range v.Status.Components {
 		if c.Name == ComponentAgent && c.State != v1alpha1.ComponentReady {
 			return v.Now.Sub(c.Since.Time)
@@ -124,7 +115,7 @@ func (v *view) agentAway() time.Duration {
 
 // refusing reports whether the agent has said that it refuses Prepares in this maintenance.
 func (v *view) refusing() bool {
-	return v.entered && v.agentSpeaks() && v.Status.Agent.Maintenance == v.Spec.Maintenance.ID
+	return v.entered && v.AgentSpeaks() && v.Status.Agent.Maintenance == v.Spec.Maintenance.ID
 }
 
 // empty reports whether nothing is prepared on the node any more. The agent's word counts, not the pods': one that came back to a claim that
@@ -135,7 +126,7 @@ func (v *view) empty() bool {
 
 // otherMIGMode reports whether the GPUs are in another MIG mode than they are to be.
 func (v *view) otherMIGMode() bool {
-	return v.Wanted.Managed && v.agentSpeaks() && v.Spec.MIGMode.Differs(v.Status.Agent)
+	return v.Wanted.Managed && v.AgentSpeaks() && v.Spec.MIGMode.Differs(v.Status.Agent)
 }
 
 // mustLeave reports whether the agent must stop: with it, the GPUs are taken out of service.

@@ -187,9 +187,6 @@ func (w *world) observePods(o *Observed) {
 	o.Agent = Pod{Name: "agent", UID: "new", State: w.agent, Since: since(w.agentLate)}
 	if !w.agentNew {
 		o.Agent.Since = began.Add(-time.Hour)
-		if (w.agent != PodReady || !w.saidUID || w.saidBoot != w.boot) && !w.agentLate {
-			o.Agent.Since = now
-		}
 	}
 	o.Toolkit = Pod{Name: "toolkit", State: w.toolkit}
 	o.Operation = Pod{Name: "operation", State: w.operation, Since: since(w.operationLate), Barrier: string(o.Spec.MIGMode)}
@@ -251,10 +248,15 @@ func (w *world) observeGPUNode(o *Observed) {
 		o.Spec.Remedies = []v1alpha1.Remedy{{ID: "one", GPU: "gpu", Step: v1alpha1.OrderReset}}
 	}
 	state := v1alpha1.ComponentReady
-	if w.agent != PodReady {
+	if !w.accepted() {
 		state = v1alpha1.ComponentStarting
 	}
 	s.Components = []v1alpha1.ComponentStatus{{Name: ComponentAgent, State: state, Since: metav1.NewTime(since(w.agentLate))}}
+}
+
+// accepted reports whether the agent runs, and kubelet and the API server know it.
+func (w *world) accepted() bool {
+	return w.agent == PodReady && w.said && w.saidUID && w.saidBoot == w.boot && w.saidAccepted
 }
 
 func (w *world) observeUsers(o *Observed) {
