@@ -92,7 +92,7 @@ func upgraded(ctx context.Context) {
 	allReady(ctx, cluster.NewDriver, bare()...)
 }
 
-// killInstaller ends the installer's process without a word; kubelet starts it again.
+// killInstaller deletes the installer at once: its process ends within moments, wherever it is, and another one comes.
 func killInstaller(ctx context.Context) {
 	GinkgoHelper()
 	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=tessera-installer"})
