@@ -47,13 +47,14 @@ func Encode(n gpu.Node, o Options) (Pool, error) {
 		return Pool{}, fmt.Errorf("encode pool %q: %w", pool.Name, err)
 	}
 	var sets []resourceapi.CounterSet
-	var devices []resourceapi.Device
+	var parts []Slice
 	for i, island := range n.Islands() {
 		s := source{node: n, gpu: n.GPUs[i], island: island, options: o}
 		uses := s.gpu.Uses(o.Offer)
 		if len(uses) > 0 {
 			sets = append(sets, s.counterSet())
 		}
+		var devices []resourceapi.Device
 		for _, use := range uses {
 			d, err := s.device(use)
 			if err != nil {
@@ -61,17 +62,29 @@ func Encode(n gpu.Node, o Options) (Pool, error) {
 			}
 			devices = append(devices, d)
 		}
+		parts = pack(parts, devices)
 	}
 	for part := range slices.Chunk(sets, resourceapi.ResourceSliceMaxCounterSets) {
 		pool.Slices = append(pool.Slices, Slice{SharedCounters: part})
 	}
-	for part := range slices.Chunk(devices, resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures) {
-		pool.Slices = append(pool.Slices, Slice{Devices: part})
-	}
+	pool.Slices = append(pool.Slices, parts...)
 	if len(pool.Slices) == 0 {
 		pool.Slices = []Slice{{}}
 	}
 	return pool, nil
+}
+
+// pack adds the devices of a GPU to the last slice where they fit, else to as few new ones as hold them.
+func pack(parts []Slice, devices []resourceapi.Device) []Slice {
+	const most = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
+	if last := len(parts) - 1; last >= 0 && len(parts[last].Devices)+len(devices) <= most {
+		parts[last].Devices = append(parts[last].Devices, devices...)
+		return parts
+	}
+	for part := range slices.Chunk(devices, most) {
+		parts = append(parts, Slice{Devices: part})
+	}
+	return parts
 }
 
 // check returns what the API server or an allocator would refuse the whole pool for.
