@@ -41,6 +41,7 @@ type cluster struct {
 	tb     testing.TB
 	ctx    context.Context
 	client *fake.Clientset
+	plugin *plugin.Factory
 }
 
 // newCluster starts a scheduler on what the API server has.
@@ -80,13 +81,13 @@ func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, others f
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	// The other one, which keeps managed fields, maps all kinds anew at every call.
-	c := &cluster{tb: tb, ctx: ctx, client: fake.NewSimpleClientset()}
+	c := &cluster{tb: tb, ctx: ctx, client: fake.NewSimpleClientset(), plugin: plugin.NewFactory()}
 	c.client.PrependReactor("*", "*", (&versions{tracker: c.client.Tracker()}).react)
 	for _, object := range objects {
 		c.create(object)
 	}
 	factory := informers.NewSharedInformerFactory(c.client, 0)
-	registry := frameworkruntime.Registry{plugin.Name: plugin.NewFactory().New}
+	registry := frameworkruntime.Registry{plugin.Name: c.plugin.New}
 	maps.Copy(registry, others)
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: c.client.EventsV1()})
 	s, err := scheduler.New(ctx, c.client, factory, nil, func(name string) events.EventRecorderLogger {

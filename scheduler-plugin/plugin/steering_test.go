@@ -2,6 +2,7 @@ package plugin_test
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -46,7 +47,8 @@ func (o *oracle) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
 }
 
-// choices returns the devices that fit would give to the claim, by node that has any.
+// choices returns the devices that fit would give to the claim, by node that has any, once the scheduler knows of all that has ended: of that it hears
+// from another informer than of pods.
 func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[string][]string {
 	c.tb.Helper()
 	list, err := c.client.ResourceV1().ResourceClaims("").List(c.ctx, metav1.ListOptions{})
@@ -68,6 +70,10 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 	}
 	chosen := map[string][]string{}
 	nodes, _ := o.index.Changed(0)
+	c.eventually("the scheduler knows what the API server has", func() bool {
+		known, _ := c.plugin.Indexes()[0].Changed(0)
+		return maps.EqualFunc(nodes, known, func(a, b *index.Node) bool { return slices.EqualFunc(a.Held, b.Held, sameHold) })
+	})
 	for name, n := range nodes {
 		asked, err := d.On(n)
 		if err != nil {
@@ -85,6 +91,8 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 	}
 	return chosen
 }
+
+func sameHold(a, b index.Held) bool { return a.UID == b.UID && a.Result.Device == b.Result.Device }
 
 // TestSchedulerAllocatesWhatFitChooses has pods come and go, 500 times.
 func TestSchedulerAllocatesWhatFitChooses(t *testing.T) {
