@@ -125,11 +125,7 @@ func apply(ctx context.Context, open opener, c choice, out io.Writer) error {
 		return err
 	}
 	defer node.Close()
-	before, _, err := node.Look(ctx)
-	if err != nil {
-		return err
-	}
-	targets, err := before.targets(entries)
+	_, targets, err := look(ctx, node, entries)
 	if err != nil {
 		return err
 	}
@@ -160,13 +156,19 @@ func apply(ctx context.Context, open opener, c choice, out io.Writer) error {
 	return err
 }
 
-// decide looks again: only what is read under the locks counts.
-func decide(ctx context.Context, node Node, entries []Entry, scope Scope) ([]change, error) {
+// look reads the machine, and what the layout wants of it.
+func look(ctx context.Context, node Node, entries []Entry) (machine, []target, error) {
 	m, _, err := node.Look(ctx)
 	if err != nil {
-		return nil, err
+		return machine{}, nil, err
 	}
 	targets, err := m.targets(entries)
+	return m, targets, err
+}
+
+// decide looks again: only what is read under the locks counts.
+func decide(ctx context.Context, node Node, entries []Entry, scope Scope) ([]change, error) {
+	m, targets, err := look(ctx, node, entries)
 	if err != nil {
 		return nil, err
 	}
@@ -222,11 +224,7 @@ func assert(ctx context.Context, open opener, c choice, out io.Writer) error {
 		return err
 	}
 	defer node.Close()
-	m, _, err := node.Look(ctx)
-	if err != nil {
-		return err
-	}
-	targets, err := m.targets(entries)
+	m, targets, err := look(ctx, node, entries)
 	if err != nil {
 		return err
 	}
