@@ -74,8 +74,8 @@ func TestModel(t *testing.T) {
 			if f := s.run(); f != nil {
 				t.Fatal(f)
 			}
-			t.Logf("%d states", len(s.order))
-			total.Add(int64(len(s.order)))
+			t.Logf("%d states", s.Len())
+			total.Add(int64(s.Len()))
 		})
 	}
 }

@@ -15,7 +15,7 @@ func TestEveryRuleCounts(t *testing.T) {
 				sc.start.budget = min(1, sc.start.budget)
 				s := search{scenario: sc, table: table}
 				if f := s.run(); f != nil {
-					t.Logf("%s: %s", sc.name, f.invariant)
+					t.Logf("%s: %s", sc.name, f.What)
 					return
 				}
 			}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/explore"
 )
 
 // perform does what a decision asks for, as the installer does.
@@ -92,35 +93,23 @@ type scenario struct {
 // search is an explicit-state search, breadth first, of everything that can happen in a scenario.
 type search struct {
 	scenario
-	table  []rule
-	states map[world]int
-	order  []world
-	from   []int
-	by     []string
-	ends   map[world]bool
+	*explore.Space[world]
+	table []rule
+	// ends are states from which a fair environment is known to come to rest.
+	ends map[world]bool
+	// broken is what goes wrong when the installer acts late.
 	broken *finding
 }
 
-// finding is a violation with the way to it.
-type finding struct {
-	invariant string
-	path      []string
-	at        world
-}
-
-func (f *finding) Error() string {
-	return fmt.Sprintf("%s\n  %s\n  at %+v", f.invariant, strings.Join(f.path, "\n  "), f.at)
-}
+type finding = explore.Finding[world]
 
 // run visits every state and returns the first violation.
 func (s *search) run() *finding {
-	s.states, s.ends = map[world]int{}, map[world]bool{}
-	s.visit(s.start, -1, "start")
-	for i := 0; i < len(s.order); i++ {
-		w := s.order[i]
+	s.Space, s.ends = explore.New(s.name, s.start), map[world]bool{}
+	for i, w := range s.All() {
 		d := s.next(&w)
 		if name := violated(&w, d); name != "" {
-			return s.finding(name, i, w, nil)
+			return s.Finding(name, i, w)
 		}
 		if f := s.settles(i, w); f != nil {
 			return f
@@ -141,40 +130,32 @@ func (s *search) next(w *world) Decision {
 func (s *search) expand(i int, w world, d Decision) {
 	after := w
 	install(&after, d)
-	s.visit(after, i, fmt.Sprintf("installer: %s/%s %s %s", d.Phase, d.Step, d.Reason, d.Action))
+	s.Visit(after, i, fmt.Sprintf("installer: %s/%s %s %s", d.Phase, d.Step, d.Reason, d.Action))
 	if d.Action == RollBack && d.Attempt != nil {
 		half := w
 		if !say(&half, d) {
 			performAttempt(&half, d)
-			s.visit(half, i, "installer: half of RollBack")
+			s.Visit(half, i, "installer: half of RollBack")
 		}
 	}
 	moves := false
 	for _, m := range progress {
-		moves = s.try(i, w, m.name, m.do) || moves
+		moves = s.Try(i, w, m.name, m.do) || moves
 		s.late(i, w, d, m)
 	}
 	// When nothing else happens time passes; that it does although something could is a disturbance.
 	if after == w && !moves {
-		s.try(i, w, "time passes", timePasses)
+		s.Try(i, w, "time passes", timePasses)
 	}
 	if w.budget == 0 {
 		return
 	}
 	w.budget--
-	s.try(i, w, "time passes too soon", timePasses)
+	s.Try(i, w, "time passes too soon", timePasses)
 	for _, name := range s.disturbs {
-		s.try(i, w, name, disturbances[name])
+		s.Try(i, w, name, disturbances[name])
 		s.late(i, w, d, move{name, disturbances[name]})
 	}
-}
-
-func (s *search) try(i int, w world, name string, do func(*world) bool) bool {
-	happens := do(&w)
-	if happens {
-		s.visit(w, i, name)
-	}
-	return happens
 }
 
 // late has the installer do what it decided before something else happened, as it does when its caches lag behind. It writes nothing into a
@@ -191,19 +172,11 @@ func (s *search) late(i int, w world, d Decision, m move) {
 	}
 	for _, inv := range invariants {
 		if inv.always && inv.broken(&after, d) && s.broken == nil {
-			s.broken = s.finding(inv.name+", acting late", i, after, []string{m.name, fmt.Sprintf("installer, late: %s %s", d.Reason, d.Action)})
+			s.broken = s.Finding(inv.name+", acting late", i, after, m.name, fmt.Sprintf("installer, late: %s %s", d.Reason, d.Action))
 		}
 	}
 	perform(&after, d)
-	s.visit(after, i, m.name+", and the installer late: "+string(d.Action))
-}
-
-func (s *search) visit(w world, from int, by string) {
-	if _, seen := s.states[w]; seen {
-		return
-	}
-	s.states[w] = len(s.order)
-	s.order, s.from, s.by = append(s.order, w), append(s.from, from), append(s.by, by)
+	s.Visit(after, i, m.name+", and the installer late: "+string(d.Action))
 }
 
 // settles follows a fair environment from a state until nothing happens any more, and judges where that is.
@@ -218,18 +191,18 @@ func (s *search) settles(i int, w world) *finding {
 		}
 		if onTrail[w] && resting(trail, w) {
 			if name := dishonest(&w); name != "" {
-				return s.finding(name, i, w, path)
+				return s.Finding(name, i, w, path...)
 			}
 			break
 		}
 		if onTrail[w] || steps > 400 {
-			return s.finding("it goes round for ever", i, w, path)
+			return s.Finding("it goes round for ever", i, w, path...)
 		}
 		onTrail[w] = true
 		trail = append(trail, w)
 		d := s.next(&w)
 		if name := violated(&w, d); name != "" {
-			return s.finding(name, i, w, path)
+			return s.Finding(name, i, w, path...)
 		}
 		before, spec, mig := w.phase, w.spec, w.mig
 		what := s.fair(&w, d)
@@ -238,15 +211,15 @@ func (s *search) settles(i int, w world) *finding {
 		}
 		if w.phase == v1alpha1.PhaseReady && before != w.phase {
 			if became++; became > 1 {
-				return s.finding("Ready comes and goes in a fair environment", i, w, path)
+				return s.Finding("Ready comes and goes in a fair environment", i, w, path...)
 			}
 		}
 		if what == "" {
 			if name := dishonest(&w); name != "" {
-				return s.finding(name, i, w, path)
+				return s.Finding(name, i, w, path...)
 			}
 			if w.budget == s.start.budget && s.smooth && (w.phase != v1alpha1.PhaseReady || w.spec != w.wanted && w.spec != 9) {
-				return s.finding("nothing stood in the way, and yet what is wanted does not run", i, w, path)
+				return s.Finding("nothing stood in the way, and yet what is wanted does not run", i, w, path...)
 			}
 			break
 		}
@@ -280,12 +253,4 @@ func (s *search) fair(w *world, d Decision) string {
 		return "time passes"
 	}
 	return ""
-}
-
-func (s *search) finding(name string, i int, w world, tail []string) *finding {
-	var path []string
-	for ; i >= 0; i = s.from[i] {
-		path = append([]string{s.by[i]}, path...)
-	}
-	return &finding{name, append(append([]string{s.name}, path...), tail...), w}
 }

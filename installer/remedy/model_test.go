@@ -149,8 +149,8 @@ func TestModel(t *testing.T) {
 			if f := s.run(); f != nil {
 				t.Fatal(f)
 			}
-			t.Logf("%d states", len(s.order))
-			total.Add(int64(len(s.order)))
+			t.Logf("%d states", s.Len())
+			total.Add(int64(s.Len()))
 		})
 	}
 }
@@ -170,7 +170,7 @@ func TestEveryRuleCounts(t *testing.T) {
 				sc.start.budget = min(1, sc.start.budget)
 				s := search{scenario: sc, table: table}
 				if f := s.run(); f != nil {
-					t.Logf("%q: %q, // %s", r.name, sc.name, f.invariant)
+					t.Logf("%q: %q, // %s", r.name, sc.name, f.What)
 					return
 				}
 			}

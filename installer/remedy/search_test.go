@@ -7,6 +7,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/explore"
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
@@ -90,36 +91,23 @@ type scenario struct {
 // search is an explicit-state search, breadth first, of everything that can happen in a scenario.
 type search struct {
 	scenario
-	table  []rule
-	states map[world]int
-	order  []world
-	from   []int
-	by     []string
-	ends   map[world]bool
+	*explore.Space[world]
+	table []rule
+	// ends are states from which a fair environment is known to come to rest.
+	ends map[world]bool
 }
+
+type finding = explore.Finding[world]
 
 // longest is how many steps at most a fair environment takes to where nothing happens any more, or to where it has been.
 const longest = 1000
 
-// finding is a violation with the way to it.
-type finding struct {
-	invariant string
-	path      []string
-	at        world
-}
-
-func (f *finding) Error() string {
-	return fmt.Sprintf("%s\n  %s\n  at %+v", f.invariant, strings.Join(f.path, "\n  "), f.at)
-}
-
 // run visits every state and returns the first violation.
 func (s *search) run() *finding {
-	s.states, s.ends = map[world]int{}, map[world]bool{}
-	s.visit(s.start, -1, "start")
-	for i := 0; i < len(s.order); i++ {
-		w := s.order[i]
+	s.Space, s.ends = explore.New(s.name, s.start), map[world]bool{}
+	for i, w := range s.All() {
 		if name := s.violated(&w); name != "" {
-			return s.finding(name, i, w, nil)
+			return s.Finding(name, i, w)
 		}
 		if f := s.settles(i, w); f != nil {
 			return f
@@ -177,39 +165,31 @@ func (s *search) expand(n int, w world) {
 		after := w
 		install(&after, i, d)
 		moves = moves || after != w
-		s.visit(after, n, fmt.Sprintf("installer, GPU %d: %s", i, describe(d)))
+		s.Visit(after, n, fmt.Sprintf("installer, GPU %d: %s", i, describe(d)))
 		if d.Action == Release {
 			half := w
 			if !say(&half, &half.cards[i], d) {
 				record(&half.cards[i], d)
-				s.visit(half, n, fmt.Sprintf("installer, GPU %d: half of Release", i))
+				s.Visit(half, n, fmt.Sprintf("installer, GPU %d: half of Release", i))
 			}
 		}
 		s.late(n, w, i, d)
 	}
 	for _, m := range progress {
-		moves = s.try(n, w, m.name, m.do) || moves
+		moves = s.Try(n, w, m.name, m.do) || moves
 	}
 	// When nothing else happens time passes; that it does although something could is a disturbance.
 	if !moves {
-		s.try(n, w, "time passes", timePasses)
+		s.Try(n, w, "time passes", timePasses)
 	}
 	if w.budget == 0 {
 		return
 	}
 	w.budget--
-	s.try(n, w, "time passes too soon", timePasses)
+	s.Try(n, w, "time passes too soon", timePasses)
 	for _, name := range s.disturbs {
-		s.try(n, w, name, disturbances[name])
+		s.Try(n, w, name, disturbances[name])
 	}
-}
-
-func (s *search) try(n int, w world, name string, do func(*world) bool) bool {
-	happens := do(&w)
-	if happens {
-		s.visit(w, n, name)
-	}
-	return happens
 }
 
 // late has the installer do what it decided before something else happened, as it does when its caches lag behind. It writes nothing into a
@@ -221,16 +201,8 @@ func (s *search) late(n int, w world, i int, d Decision) {
 			continue
 		}
 		perform(&after, &after.cards[i], d)
-		s.visit(after, n, m.name+", and the installer late: "+describe(d))
+		s.Visit(after, n, m.name+", and the installer late: "+describe(d))
 	}
-}
-
-func (s *search) visit(w world, from int, by string) {
-	if _, seen := s.states[w]; seen {
-		return
-	}
-	s.states[w] = len(s.order)
-	s.order, s.from, s.by = append(s.order, w), append(s.from, from), append(s.by, by)
 }
 
 // settles follows a fair environment from a state until nothing happens any more, and judges where that is.
@@ -240,22 +212,22 @@ func (s *search) settles(n int, w world) *finding {
 	onTrail := map[world]bool{}
 	for !s.ends[w] {
 		if len(trail) > longest {
-			return s.finding("it goes on for ever", n, w, nil)
+			return s.Finding("it goes on for ever", n, w)
 		}
 		if onTrail[w] {
 			if name := restless(trail, w); name != "" {
-				return s.finding(name, n, w, path)
+				return s.Finding(name, n, w, path...)
 			}
 			break
 		}
 		onTrail[w], trail = true, append(trail, w)
 		if name := s.violated(&w); name != "" {
-			return s.finding(name, n, w, path)
+			return s.Finding(name, n, w, path...)
 		}
 		what := s.fair(&w)
 		if what == "" {
 			if name := s.dishonest(&w); name != "" {
-				return s.finding(name, n, w, path)
+				return s.Finding(name, n, w, path...)
 			}
 			break
 		}
@@ -309,12 +281,4 @@ func (s *search) fair(w *world) string {
 		return "time passes"
 	}
 	return ""
-}
-
-func (s *search) finding(name string, n int, w world, tail []string) *finding {
-	var path []string
-	for ; n >= 0; n = s.from[n] {
-		path = append([]string{s.by[n]}, path...)
-	}
-	return &finding{name, append(append([]string{s.name}, path...), tail...), w}
 }
