@@ -283,7 +283,7 @@ func TestPublishingRefusedForAMinute(t *testing.T) {
 	back := time.Now()
 	w.marked("published", gpu.SignalXID, w.on("48 NoSchedule", 1))
 	t.Logf("published %v after the API server took slices again", time.Since(back).Round(time.Millisecond))
-	if since := w.since(gpu.SignalXID, 1); since.After(begin.Add(2 * time.Second)) {
+	if since := w.since(gpu.SignalXID, 1); since.After(begin.Add(soon)) {
 		t.Errorf("the taint says since %v, the XID came at %v", since, begin)
 	}
 }

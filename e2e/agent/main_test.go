@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -27,38 +26,14 @@ type world struct {
 var shared world
 
 func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "agent tests:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runTests(m *testing.M) (int, error) {
 	if err := harness.CheckRoot(); err != nil {
 		fmt.Println("skipped:", err)
-		return 0, nil
+		return
 	}
-	dir, err := os.MkdirTemp("", "agent")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	ctx := context.Background()
-	if err := shared.build(ctx, dir); err != nil {
-		return 0, err
-	}
-	programs, err := harness.ClusterPrograms(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if shared.plane, err = harness.StartPlane(ctx, dir, programs); err != nil {
-		return 0, err
-	}
-	defer shared.plane.Stop()
-	shared.client, shared.kubeconfig = shared.plane.Client, shared.plane.Kubeconfig
-	return m.Run(), nil
+	harness.Main(m, func(ctx context.Context, g harness.Ground) error {
+		shared = world{plane: g.Plane, client: g.Client, kubeconfig: g.Kubeconfig}
+		return shared.build(ctx, g.Dir)
+	})
 }
 
 // build builds the programs from the tree that is tested.

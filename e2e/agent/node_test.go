@@ -22,6 +22,9 @@ import (
 
 const driver = harness.Driver
 
+// soon is how long things may take that take moments, on a machine that stands still at times. Were they waited for, it would be half a minute or more.
+const soon = 20 * time.Second
+
 // poll repeats try until it succeeds or ctx ends.
 func poll(ctx context.Context, try func(context.Context) error) error {
 	return harness.Poll(ctx, try)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -22,53 +21,20 @@ type plane struct {
 	kubectlPath string
 }
 
-func TestMain(m *testing.M) {
-	code, err := runTests(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "installer tests:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { harness.Main(m, furnish) }
 
-func runTests(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "installer")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	programs, err := harness.ClusterPrograms(ctx)
-	if err != nil {
-		return 0, err
-	}
-	if shared, err = startPlane(ctx, dir, programs); err != nil {
-		return 0, err
-	}
-	defer shared.Stop()
-	return m.Run(), nil
-}
-
-// startPlane starts an API server and gives it the CRDs as the chart does.
-func startPlane(ctx context.Context, dir string, programs binaries.Folders) (*plane, error) {
-	started, err := harness.StartPlane(ctx, dir, programs)
-	if err != nil {
-		return nil, err
-	}
-	p := &plane{Plane: started, kubectlPath: filepath.Join(programs["kubernetes"], "kubectl")}
+// furnish gives the API server the CRDs as the chart does.
+func furnish(ctx context.Context, g harness.Ground) error {
+	shared = &plane{Plane: g.Plane, kubectlPath: filepath.Join(g.Programs["kubernetes"], "kubectl")}
 	source, err := binaries.Source()
-	if err == nil {
-		_, err = p.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(source, "deployments", "helm", "tessera", "crds"))
-	}
-	if err == nil {
-		_, err = p.kubectl(ctx, nil, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-	}
 	if err != nil {
-		p.Stop()
-		return nil, err
+		return err
 	}
-	return p, nil
+	if _, err := shared.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(source, "deployments", "helm", "tessera", "crds")); err != nil {
+		return err
+	}
+	_, err = shared.kubectl(ctx, nil, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+	return err
 }
 
 // kubectl runs kubectl and returns what it prints. What it says about a failure is in the error.

@@ -30,43 +30,19 @@ var shared world
 
 func TestMain(m *testing.M) {
 	metrics.Register()
-	code, err := 0, error(nil)
 	if task := os.Getenv(taskVariable); task != "" {
-		err = perform(context.Background(), task)
-	} else {
-		code, err = runTests(m)
+		if err := perform(context.Background(), task); err != nil {
+			fmt.Fprintln(os.Stderr, "the task of a test:", err)
+			os.Exit(1)
+		}
+		return
 	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "scheduler tests:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func runTests(m *testing.M) (int, error) {
-	dir, err := os.MkdirTemp("", "scheduler")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	programs, err := harness.ClusterPrograms(ctx)
-	if err != nil {
-		return 0, err
-	}
-	plane, err := harness.StartPlane(ctx, dir, programs)
-	if err != nil {
-		return 0, err
-	}
-	defer plane.Stop()
-	// The schedulers say a lot about the errors that tests bring on.
-	klog.SetLogger(klog.Logger{})
-	shared = world{Plane: plane, dir: dir, informers: informers.NewSharedInformerFactory(plane.Client, 0)}
-	if err := errors.Join(shared.createClasses(ctx), shared.control(ctx)); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	harness.Main(m, func(ctx context.Context, g harness.Ground) error {
+		// The schedulers say a lot about the errors that tests bring on.
+		klog.SetLogger(klog.Logger{})
+		shared = world{Plane: g.Plane, dir: g.Dir, informers: informers.NewSharedInformerFactory(g.Client, 0)}
+		return errors.Join(shared.createClasses(ctx), shared.control(ctx))
+	})
 }
 
 // createClasses creates the DeviceClasses that are shipped.

@@ -35,16 +35,6 @@ func (w *world) settle() {
 	}
 }
 
-// awaitDeathOrRest waits until something was written, or until nothing is asked any more.
-func (w *world) awaitDeathOrRest(died <-chan struct{}) {
-	w.Helper()
-	select {
-	case <-died:
-	case <-time.After(2 * calm):
-	case <-w.Context().Done():
-	}
-}
-
 // TestA23SteadyState: heartbeats, users that come and go, statuses of pods: the installer asks nothing and writes nothing.
 func TestA23SteadyState(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"})

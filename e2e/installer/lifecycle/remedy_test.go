@@ -254,37 +254,13 @@ func TestRemedyKilledAtEveryStep(t *testing.T) {
 	user := w.holder("training", "n1", 0)
 	w.stop()
 	w.policy(act)
-	ill := w.sicken("n1", 0)
-	evictions, kills := 0, 0
-	over := func() bool {
+	w.sicken("n1", 0)
+	evictions := w.killedAtEveryWrite(func() bool {
 		g := w.gpunode("n1")
 		return len(g.Status.History) > 0 && len(g.Spec.Remedies) == 0 && len(g.Status.Remedies) == 0 && g.Status.Phase == v1alpha1.PhaseReady
-	}
-	for !over() {
-		if kills++; kills > 200 {
-			t.Fatalf("it does not come to an end: %+v\n%s", w.remedyOf(ill), w.report())
-		}
-		died := make(chan struct{}, 1)
-		w.requests.mutex.Lock()
-		w.requests.after = func(r request) {
-			if strings.HasSuffix(r.path, "/eviction") {
-				evictions++
-			}
-			if r.writes() {
-				select {
-				case died <- struct{}{}:
-				default:
-				}
-			}
-		}
-		w.requests.mutex.Unlock()
-		w.start()
-		w.awaitDeathOrRest(died)
-		w.stop()
-	}
+	})
 	record := w.untilEnded("n1", 1)[0]
 	if record.Outcome != v1alpha1.OutcomeRecovered || record.Attempts != 1 || evictions != 1 || w.exists(user) {
 		t.Errorf("%d evictions, the pod stayed: %v; the record is %+v", evictions, w.exists(user), record)
 	}
-	t.Logf("killed %d times", kills)
 }

@@ -29,29 +29,9 @@ func TestA6KilledAtEveryStep(t *testing.T) {
 	user := w.user("training", "n1")
 	w.stop()
 	w.policy(version("580.2"))
-	evictions, kills := 0, 0
-	for w.gpunode("n1").Status.Phase != v1alpha1.PhaseReady || w.images()["n1"] != "580.2-debian12" {
-		if kills++; kills > 200 {
-			t.Fatalf("it does not come to an end\n%s", w.report())
-		}
-		died := make(chan struct{}, 1)
-		w.requests.mutex.Lock()
-		w.requests.after = func(r request) {
-			if strings.HasSuffix(r.path, "/eviction") {
-				evictions++
-			}
-			if r.writes() {
-				select {
-				case died <- struct{}{}:
-				default:
-				}
-			}
-		}
-		w.requests.mutex.Unlock()
-		w.start()
-		w.awaitDeathOrRest(died)
-		w.stop()
-	}
+	evictions := w.killedAtEveryWrite(func() bool {
+		return w.gpunode("n1").Status.Phase == v1alpha1.PhaseReady && w.images()["n1"] == "580.2-debian12"
+	})
 	if evictions != 1 || w.exists(user) {
 		t.Errorf("%d evictions; the pod stayed: %v", evictions, w.exists(user))
 	}
@@ -59,7 +39,6 @@ func TestA6KilledAtEveryStep(t *testing.T) {
 	if diff := cmp.Diff(wave, steps[len(steps)-min(len(wave), len(steps)):]); diff != "" {
 		t.Error(diff)
 	}
-	t.Logf("killed %d times", kills)
 }
 
 // TestA7LabelsOnly evict nobody and write to no driver.
