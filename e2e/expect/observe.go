@@ -119,9 +119,22 @@ func (o Outcome) settled() bool {
 	case Succeeded, Failed, Refused, Accepted:
 		return true
 	case Running:
-		return o.Subject.Expectation.Phase != Succeeded
+		return o.Subject.Expectation.Phase != Succeeded && !o.unreported()
 	case Pending:
 		return o.Subject.Expectation.Phase == Pending && strings.Contains(o.Explanation, o.Subject.Expectation.Reason)
+	}
+	return false
+}
+
+// unreported reports whether the agent is still to write something that is expected into the status of a claim: it does so when the container runs already.
+func (o Outcome) unreported() bool {
+	for _, pod := range o.Pods {
+		for _, c := range pod.Containers {
+			silent := func(g Grant) bool { return g.TimeSlice == "" }
+			if o.Subject.Expectation.of(c.Name).TimeSlice != "" && slices.ContainsFunc(c.Grants, silent) {
+				return true
+			}
+		}
 	}
 	return false
 }
