@@ -103,6 +103,8 @@ func deploy(ctx context.Context, c *cluster.Cluster, name string, replicas int32
 		}
 	}
 	fmt.Printf("Deployment %s: %d with a GPU each\n", name, replicas)
+	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("the pods of Deployment %s do not all run within %s: `kubectl describe pods` says why", name, readyPatience))
+	defer cancel()
 	return cluster.Follow(ctx, c, &appsv1.DeploymentList{}, func(d *appsv1.Deployment, _ bool) bool {
 		return d.Name == name && d.Status.ReadyReplicas == replicas
 	})
