@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,9 +106,10 @@ func deploy(ctx context.Context, c *cluster.Cluster, name string, replicas int32
 	fmt.Printf("Deployment %s: %d with a GPU each\n", name, replicas)
 	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("the pods of Deployment %s do not all run within %s: `kubectl describe pods` says why", name, readyPatience))
 	defer cancel()
-	return cluster.Follow(ctx, c, &appsv1.DeploymentList{}, func(d *appsv1.Deployment, _ bool) bool {
+	err := cluster.Follow(ctx, c, &appsv1.DeploymentList{}, func(d *appsv1.Deployment, _ bool) bool {
 		return d.Name == name && d.Status.ReadyReplicas == replicas
 	})
+	return cmp.Or(context.Cause(ctx), err)
 }
 
 // plan asks for the new driver with the rollout paused, prints what will happen, and returns the node that comes last.
