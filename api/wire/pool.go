@@ -38,9 +38,10 @@ type Slice struct {
 }
 
 // Encode returns what is published about the node: a counter set per GPU that is offered, in slices of
-// their own, then the devices in the order of gpu.Node.Devices, tainted for the faults that they have part in. A node without devices has one empty
-// slice, which tells a working driver from none. An error names what cannot be published; nothing is
-// left out silently.
+// their own, then the devices in the order of gpu.Node.Devices, tainted for the faults that they have part
+// in. The devices of a GPU are in one slice where they fit: what befalls it changes one slice in place, and
+// the pool is whole all the while. A node without devices has one empty slice, which tells a working driver
+// from none. An error names what cannot be published; nothing is left out silently.
 func Encode(n gpu.Node, o Options) (Pool, error) {
 	pool := Pool{Name: PoolName(n.Name, o.Driver)}
 	if err := check(pool.Name, n.Devices(o.Offer), o.Offer); err != nil {
