@@ -51,7 +51,7 @@ func (r *nodeReconciler) tellRemedies(ctx context.Context, s *sight) error {
 	old := s.gpunode.Status
 	status := *old.DeepCopy()
 	status.Remedies = s.remedies()
-	for _, c := range remedy.Conditions(s.agentSpeaks(), s.faults(), status.Remedies) {
+	for _, c := range remedy.Conditions(s.AgentRuns(), s.faults(), status.Remedies) {
 		setCondition(&status, s, c)
 	}
 	r.metrics.observe(s.gpunode, status, s.Now)

@@ -92,7 +92,7 @@ func (s *sight) look(cat *catalog, d phase.Decision) []patient {
 	}
 	for _, name := range s.sick() {
 		o := remedy.Observed{
-			Now: s.Now, GPU: name, Policy: cat.remediation(s), BootID: s.Node.BootID, Speaks: s.agentSpeaks(), History: history[name],
+			Now: s.Now, GPU: name, Policy: cat.remediation(s), BootID: s.Node.BootID, Speaks: s.AgentRuns(), History: history[name],
 			Paused: cat.paused(s.gpunode), Busy: s.busy(d), Monitored: s.monitored,
 		}
 		o.Faults = slices.DeleteFunc(s.faults(), func(f v1alpha1.GPUFault) bool { return f.GPU != name })
@@ -140,12 +140,6 @@ func (cat *catalog) paused(gpunode *v1alpha1.GPUNode) string {
 		return "ClusterPolicy " + v1alpha1.ClusterPolicyName
 	}
 	return ""
-}
-
-// agentSpeaks reports whether the agent that runs now has spoken in this boot.
-func (s *sight) agentSpeaks() bool {
-	agent := s.Status.Agent
-	return agent != nil && agent.BootID == s.Node.BootID && s.Agent.State == phase.PodReady && agent.PodUID == s.Agent.UID
 }
 
 // busy says what else is being done with a node, or keeps its GPUs from being worked on; empty: nothing. A node that is only being proven, or that could not be,

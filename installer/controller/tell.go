@@ -116,7 +116,7 @@ func component(name string, pod phase.Pod) v1alpha1.ComponentStatus {
 
 // conditions writes the named validations and Ready into the status.
 func conditions(status *v1alpha1.GPUNodeStatus, s *sight, d phase.Decision) {
-	for _, c := range append(slices.Clip(d.Conditions), remedy.Conditions(s.agentSpeaks(), s.faults(), status.Remedies)...) {
+	for _, c := range append(slices.Clip(d.Conditions), remedy.Conditions(s.AgentRuns(), s.faults(), status.Remedies)...) {
 		setCondition(status, s, c)
 	}
 	if !slices.ContainsFunc(d.Conditions, func(c phase.Condition) bool { return c.Type == v1alpha1.ConditionReady }) {

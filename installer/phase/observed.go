@@ -45,11 +45,11 @@ func (o *Observed) AgentSpeaks() bool {
 
 // AgentAccepted reports whether the agent that runs now is known to kubelet and its slices to the API server, with the driver.
 func (o *Observed) AgentAccepted() bool {
-	return o.agentRuns() && o.Status.Agent.Accepted && (o.Status.Agent.DriverVersion != "" || o.Wanted.Sandbox)
+	return o.AgentRuns() && o.Status.Agent.Accepted && (o.Status.Agent.DriverVersion != "" || o.Wanted.Sandbox)
 }
 
-// agentRuns reports whether the agent's pod is ready and it is that pod which speaks.
-func (o *Observed) agentRuns() bool {
+// AgentRuns reports whether the agent's pod is ready, and it is that pod which speaks in this boot.
+func (o *Observed) AgentRuns() bool {
 	return o.Agent.State == PodReady && o.AgentSpeaks() && o.Status.Agent.PodUID == o.Agent.UID
 }
 

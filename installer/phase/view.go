@@ -100,7 +100,7 @@ func (v *view) agentGraced() bool {
 
 // driverless reports whether the agent that runs says that there is no driver, where one is to be.
 func (v *view) driverless() bool {
-	return v.agentRuns() && v.Status.Agent.DriverVersion == "" && !v.Wanted.Sandbox
+	return v.AgentRuns() && v.Status.Agent.DriverVersion == "" && !v.Wanted.Sandbox
 }
 
 // agentAway returns for how long the agent has not been accepted, as the status has it. Of one of which it does not say so that was seen just now.
