@@ -12,6 +12,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/lab"
+	"github.com/tessera-gpu/tessera/e2e/specs"
 )
 
 // c is the cluster that all specs share, in their order; log is what became of its nodes.
@@ -24,14 +25,7 @@ var (
 var folder = filepath.Join(lab.Base, "installation")
 
 func TestInstallation(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
-	}
-	RegisterFailHandler(Fail)
-	EnforceDefaultTimeoutsWhenUsingContexts()
-	SetDefaultEventuallyTimeout(2 * time.Minute)
-	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
-	RunSpecs(t, "Tessera's installer in a lab")
+	specs.Run(t, "Tessera's installer in a lab", 2*time.Minute)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/lab"
+	"github.com/tessera-gpu/tessera/e2e/specs"
 )
 
 // c is the cluster that all specs share. Specs leave it as they found it.
@@ -24,14 +25,7 @@ var images []string
 var folder = filepath.Join(lab.Base, "suite")
 
 func TestSuite(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
-	}
-	RegisterFailHandler(Fail)
-	EnforceDefaultTimeoutsWhenUsingContexts()
-	SetDefaultEventuallyTimeout(90 * time.Second)
-	SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
-	RunSpecs(t, "Tessera in a lab")
+	specs.Run(t, "Tessera in a lab", 90*time.Second)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {

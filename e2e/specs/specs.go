@@ -1,0 +1,31 @@
+// Package specs runs the ginkgo suites that stand in a lab.
+package specs
+
+import (
+	"os"
+	"testing"
+	"time"
+
+	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
+	"github.com/onsi/gomega"
+)
+
+// Run runs the specs of the calling package. What they wait for may take as long as patience unless they say otherwise. The messages of
+// those that failed come once more at the end, where whoever has only the end of a long output finds them.
+func Run(t *testing.T, title string, patience time.Duration) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
+	}
+	gomega.RegisterFailHandler(ginkgo.Fail)
+	gomega.EnforceDefaultTimeoutsWhenUsingContexts()
+	gomega.SetDefaultEventuallyTimeout(patience)
+	gomega.SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
+	ginkgo.ReportAfterSuite("why specs failed", func(report ginkgo.Report) {
+		for _, spec := range report.SpecReports.WithState(types.SpecStateFailureStates) {
+			ginkgo.GinkgoWriter.Printf("%s\n%s\n%s\n", spec.FullText(), spec.FailureLocation(), spec.FailureMessage())
+		}
+	})
+	ginkgo.RunSpecs(t, title)
+}
