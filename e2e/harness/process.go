@@ -66,6 +66,10 @@ func (p *Process) Alive() error {
 	}
 }
 
+// Patience is how long a test waits for what must come. It only ends a wait that is in vain, so it has room for a machine that runs much else, and
+// for one that stands still for a minute: no test takes as long, and none says with it how fast something is.
+const Patience = 5 * time.Minute
+
 // pollPause is how long Poll waits between two tries.
 const pollPause = 5 * time.Millisecond
 
