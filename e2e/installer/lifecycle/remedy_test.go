@@ -152,11 +152,18 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	w := ward(t, "n1")
 	user := w.holder("training", "n1", 0)
 	budget := w.disrupt("training")
-	w.policy(func(s *v1alpha1.ClusterPolicySpec) {
-		act(s)
-		s.Remediation.Drain.Timeout = &metav1.Duration{Duration: 2 * second}
-	})
+	w.policy(act)
 	ill := w.sicken("n1", 0)
+	w.until("it says by which budget", func() string {
+		if status := w.remedyOf(ill); !strings.Contains(status.Message, budget.Name) {
+			return fmt.Sprintf("it says %q", status.Message)
+		}
+		return ""
+	})
+	drain := func(timeout *metav1.Duration) {
+		w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.Remediation.Drain.Timeout = timeout })
+	}
+	drain(&metav1.Duration{Duration: second})
 	record := w.untilEnded("n1", 1)[0]
 	if record.Outcome != v1alpha1.OutcomeFailed || !strings.Contains(record.Message, "default/training") || !strings.Contains(record.Message, "never") {
 		t.Errorf("the record is %+v", record)
@@ -165,6 +172,7 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
 		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
 	}
+	drain(nil)
 	w.must(w.admin.Delete(t.Context(), budget))
 	// Time passes.
 	w.edit(&v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, func(o client.Object) {

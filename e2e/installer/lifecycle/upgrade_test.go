@@ -186,10 +186,14 @@ func TestA11BudgetBlocks(t *testing.T) {
 	w.must(w.admin.Create(t.Context(), budget))
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
 	w.must(w.admin.Status().Update(t.Context(), budget))
-	w.policy(func(s *v1alpha1.ClusterPolicySpec) {
-		s.Driver.Version = "580.2"
-		s.Upgrade.Drain.Timeout.Duration = 2 * second
+	w.policy(version("580.2"))
+	w.until("the node says by which budget", func() string {
+		if s := w.gpunode("n1").Status; !strings.Contains(s.Message, budget.Name) {
+			return fmt.Sprintf("it says %q", s.Message)
+		}
+		return ""
 	})
+	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.Upgrade.Drain.Timeout.Duration = second })
 	w.untilPhase(v1alpha1.PhaseBlocked, "n1")
 	if s := w.gpunode("n1").Status; !strings.Contains(s.Message, "default/training") || !strings.Contains(s.Message, "never") {
 		t.Errorf("the message is %q", s.Message)

@@ -294,7 +294,7 @@ func (w *world) policy(change func(*v1alpha1.ClusterPolicySpec)) {
 func quick() v1alpha1.UpgradePolicy {
 	return v1alpha1.UpgradePolicy{
 		Soak: &metav1.Duration{Duration: time.Second}, RetryAfter: &metav1.Duration{Duration: time.Hour},
-		Drain: v1alpha1.DrainSpec{Timeout: &metav1.Duration{Duration: time.Minute}},
+		Drain: v1alpha1.DrainSpec{Timeout: &metav1.Duration{Duration: harness.Patience}},
 	}
 }
 
