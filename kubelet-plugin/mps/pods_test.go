@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	k8stesting "k8s.io/client-go/testing"
 
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -257,7 +258,7 @@ var shared = prepare.Daemon{Name: "mps-gpu-0000-3b-00-0", GPU: "gpu-0000-3b-00-0
 
 func ensure(t *testing.T, p *Pods, d prepare.Daemon) prepare.DaemonFolders {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	folders, err := p.Ensure(ctx, d)
 	if err != nil {
@@ -566,7 +567,7 @@ func TestRelease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
 			happens(t, c)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 			defer cancel()
 			if err := release(ctx, c); err != nil {
 				t.Fatal(err)

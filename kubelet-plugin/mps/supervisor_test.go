@@ -17,6 +17,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // stage is a daemon's folder with a supervisor and the stand-in.
@@ -165,11 +166,11 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	look := time.NewTicker(5 * time.Millisecond)
 	defer look.Stop()
-	for limit := time.After(20 * time.Second); !condition(); {
+	for limit := time.After(harness.Patience); !condition(); {
 		select {
 		case <-look.C:
 		case <-limit:
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within %v: %s", harness.Patience, what)
 		}
 	}
 }

@@ -32,6 +32,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -135,7 +136,7 @@ func waitForSocket(t *testing.T, dir, pattern string) string {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); <-tick.C {
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); <-tick.C {
 		if found, _ := filepath.Glob(filepath.Join(dir, pattern)); len(found) == 1 {
 			return found[0]
 		}
@@ -210,7 +211,7 @@ func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
 	barrier.Add(len(names))
 	c.Claims = claims{barrier: barrier}
 	_, kubelet := run(t, New(c))
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	if _, err := kubelet.NodePrepareResources(ctx, &drapb.NodePrepareResourcesRequest{Claims: requests(names...)}); err != nil {
 		t.Errorf("four claims that wait for each other: %v", err)
@@ -243,7 +244,7 @@ func TestACallInProgressComesToItsEnd(t *testing.T) {
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(time.Minute); ; <-tick.C {
+	for deadline := time.Now().Add(harness.Patience); ; <-tick.C {
 		left, err := filepath.Glob(filepath.Join(s.RegistryDir, "*"))
 		if len(left) == 0 && err == nil {
 			break
