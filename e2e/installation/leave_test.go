@@ -2,7 +2,6 @@ package installation
 
 import (
 	"context"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -37,5 +36,5 @@ func leaves() {
 			slices, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return len(slices.Items), err
 		}).Should(BeZero())
-	}, NodeTimeout(8*time.Minute))
+	}, limit)
 }

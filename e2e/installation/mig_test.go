@@ -2,7 +2,6 @@ package installation
 
 import (
 	"context"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -39,7 +38,7 @@ func changesMIGModes() {
 		Expect(enabled(ampere)).To(Equal(2))
 
 		Expect(c.Client.PolicyV1().PodDisruptionBudgets(r.name).Delete(ctx, "kept", metav1.DeleteOptions{})).To(Succeed())
-		Eventually(ctx, func() int { return enabled(ampere) }).WithTimeout(3 * time.Minute).Should(Equal(4))
+		Eventually(ctx, func() int { return enabled(ampere) }).Should(Equal(4))
 		stands(ctx, ampere, v1alpha1.PhaseReady, cluster.NewDriver)
 		Expect(taintRules(ctx)).To(BeEmpty())
 
@@ -47,7 +46,7 @@ func changesMIGModes() {
 		sliced.claim(ctx, "slice", migClass)
 		sliced.deploy(ctx, "slice", sliced.spec(ampere, "slice"))
 		sliced.awaitRunning(ctx, "slice", ampere)
-	}, NodeTimeout(8*time.Minute))
+	}, limit)
 }
 
 // enabled counts the GPUs of a node in MIG mode.

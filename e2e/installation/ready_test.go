@@ -2,6 +2,7 @@ package installation
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -12,12 +13,14 @@ import (
 	"github.com/onsi/gomega/gstruct"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // bare are the nodes that the policy chooses from the beginning.
@@ -31,7 +34,7 @@ func installs() {
 		began := time.Now()
 		Expect(c.InstallChart(ctx, base())).To(Succeed())
 		log = record() //nolint:contextcheck // it goes on over the end of the spec
-		Expect(c.AwaitPolicy(ctx, 5*time.Minute)).To(Succeed())
+		Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
 		for _, name := range bare() {
 			n := gpuNode(ctx, name)
 			Expect(n.Status.Phase).To(Equal(v1alpha1.PhaseReady))
@@ -42,7 +45,7 @@ func installs() {
 				Expect(meta.IsStatusConditionTrue(n.Status.Conditions, condition)).To(BeTrue(), "%s of %s: %+v", condition, name, n.Status.Conditions)
 			}
 			Expect(hardware(name)).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"DriverLoaded": BeTrue(), "DriverVersion": Equal(cluster.OldDriver)}))
-			inOrder(log.since(name, began), "DriverInstalling", "Validating", "Ready")
+			inOrder(ctx, func() []string { return log.since(name, began) }, "DriverInstalling", "Validating", "Ready")
 			for _, s := range log.of(name) {
 				GinkgoWriter.Printf("%s %s after %s\n", name, s.Phase, s.At.Sub(began).Round(100*time.Millisecond))
 			}
@@ -53,7 +56,7 @@ func installs() {
 		_, err := c.Client.CoreV1().Pods(r.name).Create(ctx, pod, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		r.awaitRunning(ctx, "user", hopper)
-	}, NodeTimeout(7*time.Minute))
+	}, limit)
 
 	It("leaves alone what the policy does not choose", func(ctx context.Context) {
 		for _, name := range []string{hosted, legacy, classic} {
@@ -113,16 +116,21 @@ func image(pod corev1.Pod, container string) string {
 	return ""
 }
 
-// inOrder holds a way to places that it must pass in this order.
-func inOrder(way []string, places ...string) {
+// inOrder waits until a way has passed places in this order: what is followed comes a moment after what is asked for.
+func inOrder(ctx context.Context, way func() []string, places ...string) {
 	GinkgoHelper()
-	at := 0
-	for _, word := range way {
-		if at < len(places) && word == places[at] {
-			at++
+	Eventually(ctx, func() error {
+		at, words := 0, way()
+		for _, word := range words {
+			if at < len(places) && word == places[at] {
+				at++
+			}
 		}
-	}
-	Expect(at).To(Equal(len(places)), "%v does not pass %v in order", way, places)
+		if at < len(places) {
+			return fmt.Errorf("%v does not pass %v in order", words, places)
+		}
+		return nil
+	}).Should(Succeed())
 }
 
 // keepsPodsAlive are the changes that touch nobody.
@@ -146,7 +154,7 @@ func keepsPodsAlive() {
 		It("restarts without a trace", func(ctx context.Context) {
 			killInstaller(ctx)
 			Eventually(ctx, installerReady).Should(BeTrue())
-			Expect(c.AwaitPolicy(ctx, time.Minute)).To(Succeed())
+			Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
 		})
 
 		It("upgrades the agent, and a pod that comes meanwhile gets its GPU", func(ctx context.Context) {
@@ -162,7 +170,7 @@ func keepsPodsAlive() {
 				return set.Status, nil
 			}).Should(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"UpdatedNumberScheduled": BeEquivalentTo(3), "NumberReady": BeEquivalentTo(3), "NumberUnavailable": BeZero()}))
 			r.awaitRunning(ctx, "meanwhile", hopper)
-		}, NodeTimeout(3*time.Minute))
+		}, limit)
 
 		It("A7: takes an edit that does not touch the driver as such, and says so before", func(ctx context.Context) {
 			edit(ctx, func(p *v1alpha1.ClusterPolicy) {
@@ -177,8 +185,8 @@ func keepsPodsAlive() {
 			if p.Status.Plan != nil {
 				Expect(p.Status.Plan).To(gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Nodes": BeZero(), "Pods": BeZero()})))
 			}
-			Expect(c.AwaitPolicy(ctx, 2*time.Minute)).To(Succeed())
-		}, NodeTimeout(3*time.Minute))
+			Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
+		}, limit)
 
 		It("bears an API server that is away for a minute", Label("long"), func(ctx context.Context) {
 			Expect(c.ControlPlane().StopService(ctx, "kube-apiserver")).To(Succeed())
@@ -188,8 +196,8 @@ func keepsPodsAlive() {
 				return loaded
 			}).WithTimeout(time.Minute).WithPolling(time.Second).Should(ContainElement(fakegpu.NVIDIA))
 			Expect(c.ControlPlane().StartService(ctx, "kube-apiserver")).To(Succeed())
-			Expect(c.AwaitPolicy(ctx, 2*time.Minute)).To(Succeed())
-		}, NodeTimeout(5*time.Minute))
+			Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
+		}, limit)
 	})
 }
 
@@ -207,7 +215,7 @@ func (r room) deploy(ctx context.Context, name string, spec corev1.PodSpec) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// remove deletes a Deployment and waits until its pods are gone.
+// remove deletes a Deployment and waits until its pods are gone and hold no claim: a controller sees to that.
 func (r room) remove(ctx context.Context, name string) {
 	GinkgoHelper()
 	Expect(c.Client.AppsV1().Deployments(r.name).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
@@ -215,6 +223,24 @@ func (r room) remove(ctx context.Context, name string) {
 		pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{LabelSelector: "app=" + name})
 		return len(pods.Items), err
 	}).Should(BeZero())
+	Eventually(ctx, func(ctx context.Context) ([]string, error) { return r.held(ctx, name) }).Should(BeEmpty())
+}
+
+// held are the claims of the room that are reserved for pods of a Deployment.
+func (r room) held(ctx context.Context, app string) ([]string, error) {
+	claims, err := c.Client.ResourceV1().ResourceClaims(r.name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, claim := range claims.Items {
+		if slices.ContainsFunc(claim.Status.ReservedFor, func(user resourceapi.ResourceClaimConsumerReference) bool {
+			return strings.HasPrefix(user.Name, app+"-")
+		}) {
+			names = append(names, claim.Name)
+		}
+	}
+	return names, nil
 }
 
 // says returns what a pod has printed.

@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
@@ -106,7 +107,8 @@ func where(ctx context.Context, name string) (string, error) {
 // stands waits until a node is in a phase, with a driver of that version; any when empty.
 func stands(ctx context.Context, name string, phase v1alpha1.NodePhase, version string) {
 	GinkgoHelper()
-	Eventually(ctx, func(ctx context.Context) (string, error) { return where(ctx, name) }).WithTimeout(3 * time.Minute).
+	// What was given up on a node is tried again after a rest, which doubles up to more than five minutes.
+	Eventually(ctx, func(ctx context.Context) (string, error) { return where(ctx, name) }).WithTimeout(2 * harness.Patience).
 		Should(HavePrefix("%s, %s", phase, version))
 }
 
@@ -263,7 +265,7 @@ func (r room) awaitRunning(ctx context.Context, app, on string, not ...string) *
 			}
 		}
 		return fmt.Errorf("no pod %s runs on %s: %s", app, on, summary(pods.Items))
-	}).WithTimeout(3 * time.Minute).Should(Succeed())
+	}).Should(Succeed())
 	return &found
 }
 

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 	"github.com/tessera-gpu/tessera/e2e/specs"
 )
@@ -24,8 +25,11 @@ var (
 // folder is where the suite's lab stands, beside those of the demo and the other suite.
 var folder = filepath.Join(lab.Base, "installation")
 
+// limit is how long a spec may take. It only ends one that waits in vain more than once, whatever each wait is for.
+const limit = NodeTimeout(4 * harness.Patience)
+
 func TestInstallation(t *testing.T) {
-	specs.Run(t, "Tessera's installer in a lab", 2*time.Minute)
+	specs.Run(t, "Tessera's installer in a lab", harness.Patience)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -42,7 +46,7 @@ var _ = AfterSuite(func(ctx context.Context) {
 	if os.Getenv("TESSERA_KEEP_LAB") == "" {
 		Expect(lab.Down(ctx, folder)).To(Succeed())
 	}
-}, NodeTimeout(2*time.Minute))
+}, NodeTimeout(harness.Patience))
 
 // The specs follow each other: each begins with what the one before it has left, and the last removes everything. A spec that fails does
 // not keep the others from being tried.

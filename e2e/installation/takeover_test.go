@@ -3,7 +3,6 @@ package installation
 import (
 	"context"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -26,7 +25,7 @@ func takesOver() {
 		Expect(gpuNode(ctx, hosted).Spec.Driver).To(gstruct.PointTo(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"Source": Equal(v1alpha1.DriverHost)})))
 		Expect(operand(ctx, "tessera-driver", hosted)).To(BeEmpty())
 		served(ctx, hosted)
-	}, NodeTimeout(5*time.Minute))
+	}, limit)
 
 	It("A17: has containerd 1.7 read CDI specs, repairs what somebody overwrites, and restarts it only for a change", func(ctx context.Context) {
 		choose(ctx, legacy)
@@ -41,7 +40,7 @@ func takesOver() {
 		Eventually(ctx, func(ctx context.Context) string { return run(ctx, legacy, "cat /etc/containerd/config.toml") }).Should(ContainSubstring("99-tessera-"))
 		Expect(runtimeOf(ctx, legacy)).To(Equal(running), "it was restarted although it reads CDI specs already")
 		served(ctx, legacy)
-	}, NodeTimeout(6*time.Minute))
+	}, limit)
 
 	It("A22: takes a pool over from a classic device plugin, with workloads running elsewhere", func(ctx context.Context) {
 		elsewhere := newRoom(ctx)
@@ -83,7 +82,7 @@ func takesOver() {
 		stands(ctx, classic, v1alpha1.PhaseReady, cluster.NewDriver)
 		served(ctx, classic)
 		Expect(elsewhere.awaitRunning(ctx, "elsewhere", hopper).UID).To(Equal(steady.UID))
-	}, NodeTimeout(8*time.Minute))
+	}, limit)
 }
 
 // choose has the policy choose a node.

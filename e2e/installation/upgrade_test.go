@@ -47,7 +47,7 @@ func upgrades() {
 			Eventually(ctx, func(ctx context.Context) (string, error) { return r.says(ctx, pod.Name) }).Should(ContainSubstring(`"uuid"`))
 		}
 		for _, name := range bare() {
-			inOrder(log.since(name, began), "Taint", "StopAgent", "Remove", "Operate", "Start", "Validate", "Ready")
+			inOrder(ctx, func() []string { return log.since(name, began) }, "Taint", "StopAgent", "Remove", "Operate", "Start", "Validate", "Ready")
 			Expect(hardware(name)).To(gstruct.MatchFields(gstruct.IgnoreExtras, gstruct.Fields{"DriverLoaded": BeTrue(), "DriverVersion": Equal(cluster.NewDriver)}))
 		}
 		pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{})
@@ -56,7 +56,7 @@ func upgrades() {
 			Expect(pod.DeletionTimestamp).To(BeNil(), "pod %s is stuck", pod.Name)
 		}
 		Expect(taintRules(ctx)).To(BeEmpty())
-	}, NodeTimeout(6*time.Minute))
+	}, limit)
 
 	It("A11: does not unload a driver below a pod that a disruption budget keeps, says so, and goes on once it may", func(ctx context.Context) {
 		r := newRoom(ctx)
@@ -80,7 +80,7 @@ func upgrades() {
 		Expect(c.Client.PolicyV1().PodDisruptionBudgets(r.name).Delete(ctx, "kept", metav1.DeleteOptions{})).To(Succeed())
 		stands(ctx, hopper, v1alpha1.PhaseReady, cluster.OldDriver)
 		r.awaitRunning(ctx, "kept", hopper, string(pod.UID))
-	}, NodeTimeout(6*time.Minute))
+	}, limit)
 
 	It("A9: finishes the others when a driver fails on one node, rolls that back, and tries it again", func(ctx context.Context) {
 		Expect(c.BreakDriver(ampere, cluster.NewDriver, cluster.Fails)).To(Succeed())
@@ -98,7 +98,7 @@ func upgrades() {
 		Expect(c.BreakDriver(ampere, cluster.NewDriver, cluster.Works)).To(Succeed())
 		resume(ctx)
 		stands(ctx, ampere, v1alpha1.PhaseReady, cluster.NewDriver)
-	}, NodeTimeout(8*time.Minute))
+	}, limit)
 
 	It("A3: takes precompiled drivers kernel by kernel; one that has no image leaves the others ready", func(ctx context.Context) {
 		driver := &v1alpha1.NVIDIADriver{
@@ -114,23 +114,23 @@ func upgrades() {
 		DeferCleanup(func(ctx context.Context) {
 			Expect(c.Kinds.Delete(ctx, driver)).To(Succeed())
 			for _, name := range []string{hopper, older} {
-				Eventually(ctx, func(ctx context.Context) (string, error) { return runs(ctx, name) }).WithTimeout(3 * time.Minute).
+				Eventually(ctx, func(ctx context.Context) (string, error) { return runs(ctx, name) }).
 					Should(HavePrefix(cluster.DriverImage + ":" + cluster.NewDriver + "-"))
 			}
 			allReady(ctx, cluster.NewDriver, bare()...)
 		})
-		Eventually(ctx, func(ctx context.Context) (string, error) { return runs(ctx, hopper) }).WithTimeout(3 * time.Minute).
+		Eventually(ctx, func(ctx context.Context) (string, error) { return runs(ctx, hopper) }).
 			Should(Equal(cluster.DriverImage + ":580-" + cluster.Kernel + "-" + cluster.Ubuntu24))
-		Eventually(ctx, func(ctx context.Context) (string, error) { return where(ctx, older) }).WithTimeout(3 * time.Minute).
+		Eventually(ctx, func(ctx context.Context) (string, error) { return where(ctx, older) }).
 			Should(SatisfyAll(HavePrefix("RolledBack"), ContainSubstring("580-5.15.0-153-generic-ubuntu22.04")))
 		allReady(ctx, cluster.NewDriver, hopper, ampere)
-	}, NodeTimeout(10*time.Minute))
+	}, limit)
 
 	It("loads what stands beside the driver, and gives its device nodes to claims that ask", func(ctx context.Context) {
 		edit(ctx, func(p *v1alpha1.ClusterPolicy) {
 			p.Spec.Driver.GDRCopy.Enabled, p.Spec.Driver.GDS.Enabled, p.Spec.Driver.RDMA.Enabled = new(true), new(true), new(true)
 		})
-		Eventually(ctx, func() ([]fakegpu.Module, error) { return fakegpu.Modules(node(hopper).GPUFolder()) }).WithTimeout(3 * time.Minute).
+		Eventually(ctx, func() ([]fakegpu.Module, error) { return fakegpu.Modules(node(hopper).GPUFolder()) }).
 			Should(ContainElements(fakegpu.GDRCopy, fakegpu.GDS, fakegpu.Peermem))
 		allReady(ctx, cluster.NewDriver, bare()...)
 		r := newRoom(ctx)
@@ -147,7 +147,7 @@ func upgrades() {
 			pod := r.awaitRunning(ctx, claim, hopper)
 			Eventually(ctx, func(ctx context.Context) (string, error) { return r.says(ctx, pod.Name) }).Should(HavePrefix(want + "\n"))
 		}
-	}, NodeTimeout(6*time.Minute))
+	}, limit)
 }
 
 // runs returns the image of the driver that a ready node runs.
