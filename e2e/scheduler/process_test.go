@@ -110,7 +110,7 @@ var errBroken = errors.New("connection reset")
 
 func broken() error { return errBroken }
 
-// lead runs the work while the identity is the leader.
+// lead runs the work while the identity is the leader. A process that stands still for a while leads on; vacate is for one that is dead.
 func lead(ctx context.Context, access *rest.Config, identity string, work func(context.Context)) error {
 	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
@@ -122,7 +122,7 @@ func lead(ctx context.Context, access *rest.Config, identity string, work func(c
 		LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: lock, LeaseDuration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+		Lock: lock, LeaseDuration: 2 * harness.Patience, RenewDeadline: harness.Patience, RetryPeriod: 200 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: work, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
