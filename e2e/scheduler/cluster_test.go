@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -25,8 +24,6 @@ import (
 const (
 	driver    = v1alpha1.DriverName
 	namespace = metav1.NamespaceDefault
-	// limit is how long anything may take.
-	limit = 30 * time.Second
 )
 
 // The classes that pods of the tests name.
@@ -73,7 +70,7 @@ func mustCreate(t *testing.T, objects ...runtime.Object) {
 // eventually waits until the check succeeds.
 func eventually(t *testing.T, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	if err := harness.Poll(ctx, check); err != nil {
 		t.Fatal(err)
@@ -241,7 +238,7 @@ func clearAll(t *testing.T) {
 
 // emptied deletes all pods and claims and waits until they are gone, for the tests' informers too.
 func emptied(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	pods, claims := shared.Client.CoreV1().Pods(namespace), shared.Client.ResourceV1().ResourceClaims(namespace)
 	if err := errors.Join(pods.DeleteCollection(ctx, now, metav1.ListOptions{}), claims.DeleteCollection(ctx, now, metav1.ListOptions{})); err != nil {

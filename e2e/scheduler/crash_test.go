@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // crowd creates pods of every kind: slices, a whole GPU, shares, extended resources, two pods with one claim.
@@ -46,7 +48,7 @@ func TestKilled(t *testing.T) {
 			p := launch(t, todo)
 			select {
 			case <-p.Ended:
-			case <-time.After(limit):
+			case <-time.After(harness.Patience):
 				t.Fatal("the scheduler does not come there")
 			}
 			if state := p.Cmd.ProcessState.String(); state != "signal: killed" {
