@@ -6,9 +6,11 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func join(t *testing.T, dir, name string) *Instance {
@@ -159,6 +161,32 @@ func TestLeadFollowsTheOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect(t, "the first speaks again after the third left", first.began)
+}
+
+// TestStandingBackDoesNotWaitForAStir releases the newer one's lock without anything that the folder tells.
+func TestStandingBackDoesNotWaitForAStir(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		old, young := join(t, dir, "old"), join(t, dir, "young")
+		ctx, cancel := context.WithCancel(t.Context())
+		began, result := make(chan struct{}), make(chan error)
+		go func() {
+			result <- old.follow(ctx, make(chan struct{}), func(ctx context.Context) error {
+				close(began)
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}()
+		synctest.Wait()
+		if err := unix.FcntlFlock(young.file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK}); err != nil {
+			t.Fatal(err)
+		}
+		<-began
+		cancel()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 func TestLeadReturnsTheSpeakersError(t *testing.T) {

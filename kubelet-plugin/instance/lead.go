@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -29,6 +30,11 @@ func (i *Instance) Lead(ctx context.Context, speak func(context.Context) error) 
 	return group.Wait()
 }
 
+// lookAgain is how long an instance that stands back waits for the folder to stir. The kernel tells that
+// a dead one's file is closed a moment before it releases its lock (__fput in Linux' fs/file_table.c):
+// whoever looks between the two sees it alive, and nothing tells of the second.
+const lookAgain = time.Second
+
 // follow starts and ends terms as the folder stirs.
 func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak func(context.Context) error) error {
 	logger := klog.FromContext(ctx)
@@ -47,10 +53,15 @@ func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak fu
 			current.end()
 			current = nil
 		}
+		var again <-chan time.Time
+		if !leads {
+			again = time.After(lookAgain)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-stirred:
+		case <-again:
 		case err := <-current.failed():
 			return err
 		}
