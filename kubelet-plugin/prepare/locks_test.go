@@ -227,6 +227,21 @@ func TestQueueForgetsWhoLeaves(t *testing.T) {
 	})
 }
 
+// TestQueueGivesAFreeTurn enters lines without anybody for somebody whose time is up: nobody holds them up.
+func TestQueueGivesAFreeTurn(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var q queue
+	for range 100 {
+		leave, err := q.enter(ctx, "gpu-0", "claim team/a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		leave()
+	}
+}
+
 func TestLocksReleaseWhatTheyTook(t *testing.T) {
 	t.Parallel()
 	l := locks{dir: t.TempDir()}

@@ -19,16 +19,19 @@ type ticket struct {
 	turn  chan struct{}
 }
 
-// enter waits for the turn at the name and returns how to leave. When ctx ends first, the error is a
-// heldError.
+// enter waits for the turn at the name and returns how to leave. When ctx ends and somebody else has the
+// turn, the error is a heldError; a turn that is free is taken, also when ctx has ended.
 func (q *queue) enter(ctx context.Context, name, owner string) (leave func(), err error) {
 	own := q.join(name, owner)
 	select {
 	case <-own.turn:
-		return func() { q.leave(name, own) }, nil
 	case <-ctx.Done():
-		return nil, &heldError{holder: q.leave(name, own), cause: context.Cause(ctx)}
+		if holder := q.first(name); holder != own {
+			q.leave(name, own)
+			return nil, &heldError{holder: holder.owner, cause: context.Cause(ctx)}
+		}
 	}
+	return func() { q.leave(name, own) }, nil
 }
 
 // tryEnter takes the turn at the name when nobody has it or waits for it.
@@ -57,20 +60,26 @@ func (q *queue) join(name, owner string) *ticket {
 	return own
 }
 
-// leave gives the ticket back, with or without its turn, and returns who had the turn until now. The
-// next in line gets the turn; a line in which nobody stands is forgotten.
-func (q *queue) leave(name string, own *ticket) (holder string) {
+// first returns the ticket that has its turn. Somebody stands in the line.
+func (q *queue) first(name string) *ticket {
+	q.mutex.Lock()
+	defer q.mutex.Unlock()
+	return q.lines[name][0]
+}
+
+// leave gives the ticket back, with or without its turn. The next in line gets the turn; a line in which
+// nobody stands is forgotten.
+func (q *queue) leave(name string, own *ticket) {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
 	first := q.lines[name][0]
 	rest := slices.DeleteFunc(q.lines[name], func(t *ticket) bool { return t == own })
 	if len(rest) == 0 {
 		delete(q.lines, name)
-		return first.owner
+		return
 	}
 	q.lines[name] = rest
 	if first == own {
 		close(rest[0].turn)
 	}
-	return first.owner
 }
