@@ -186,7 +186,7 @@ func decided() predicate.Predicate {
 	})
 }
 
-// stated lets through changes of what an object says, and of whether a Deployment is available.
+// stated lets through changes of what an object says, and of whether a Deployment or the discovery is available.
 func stated() predicate.Predicate {
 	return on(func(old, now client.Object) bool {
 		if old.GetGeneration() != now.GetGeneration() || !equality.Semantic.DeepEqual(old.GetAnnotations(), now.GetAnnotations()) ||
@@ -199,7 +199,8 @@ func stated() predicate.Predicate {
 			return ok && (a.Status.AvailableReplicas != b.Status.AvailableReplicas || a.Status.ObservedGeneration != b.Status.ObservedGeneration)
 		case *appsv1.DaemonSet:
 			b, ok := now.(*appsv1.DaemonSet)
-			return ok && a.Status.ObservedGeneration != b.Status.ObservedGeneration
+			return ok && (a.Status.ObservedGeneration != b.Status.ObservedGeneration || a.Name == discoveryName &&
+				(a.Status.DesiredNumberScheduled != b.Status.DesiredNumberScheduled || a.Status.NumberAvailable != b.Status.NumberAvailable))
 		}
 		return false
 	})

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
@@ -172,19 +171,13 @@ func (r *policyReconciler) waiting(ctx context.Context, p *pass) (string, error)
 			if o.Name != discoveryName {
 				continue
 			}
-			live := &appsv1.DaemonSet{}
-			if err := r.Client.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.Name}, live); err != nil {
-				return "DaemonSet " + o.Name + " is not there yet", client.IgnoreNotFound(err)
-			}
-			if live.Status.ObservedGeneration == 0 {
-				return "DaemonSet " + o.Name + " has not started yet", nil
+			if waits, err := r.discovers(ctx, p, o); waits != "" || err != nil {
+				return waits, err
 			}
 		}
 	}
 	return "", nil
 }
-
-const discoveryName = "tessera-discovery"
 
 // announce tells of conditions that changed in events.
 func (r *policyReconciler) announce(object client.Object, old, now []metav1.Condition) {

@@ -38,8 +38,14 @@ func discovery(in Input) ([]client.Object, error) {
 			Volumes: []corev1.Volume{existing("host", paths(in).Root)},
 		},
 	}
-	return []client.Object{w.daemonSet(in, rolling())}, nil
+	set := w.daemonSet(in, rolling())
+	set.Spec.MinReadySeconds = looks
+	return []client.Object{set}, nil
 }
+
+// looks is how many seconds the discovery has to tell what a node is, a second try included, before it counts as available there: until it is available
+// everywhere, nobody knows how many GPU nodes there are.
+const looks = 10
 
 // found are the requirements of which a node must meet one to be looked at; none: every Linux node is. Each node is judged by its own labels, so that
 // nothing changes for the others, and no pod is made anew, when Node Feature Discovery comes, goes or loses its labels.
