@@ -13,14 +13,14 @@ import (
 type Fences struct {
 	// Devices are all that are published, by name.
 	Devices map[string]gpu.Device
-	// Whole is whether every slice of the pool's newest generation is there; until then devices may be missing.
+	// Whole is whether there is a pool, and every slice of its newest generation; until then devices may be missing.
 	Whole  bool
 	taints map[string][]resourceapi.DeviceTaint
 }
 
 // ReadFences reads the slices of one driver on one node.
 func ReadFences(slices []resourceapi.ResourceSlice) Fences {
-	f := Fences{Devices: map[string]gpu.Device{}, Whole: true, taints: map[string][]resourceapi.DeviceTaint{}}
+	f := Fences{Devices: map[string]gpu.Device{}, Whole: len(slices) > 0, taints: map[string][]resourceapi.DeviceTaint{}}
 	for _, reading := range wire.Read(slices) {
 		f.Whole = f.Whole && reading.Complete
 		for _, g := range reading.GPUs {
