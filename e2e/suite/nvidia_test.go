@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,6 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/expect"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
@@ -31,7 +31,7 @@ var _ = Describe("In the place of NVIDIA's driver", func() {
 		watcher, err := expect.NewWatcher(ctx, there.Client)
 		Expect(err).NotTo(HaveOccurred())
 
-		ctx, cancel := context.WithTimeout(ctx, 4*time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, 2*harness.Patience)
 		defer cancel()
 		complaints := make([][]string, len(nvidiaExamples))
 		var group sync.WaitGroup
@@ -56,5 +56,5 @@ var _ = Describe("In the place of NVIDIA's driver", func() {
 			Expect(slice.Spec.Driver).To(Equal(v1alpha1.NVIDIADriverName))
 		}
 		Expect(len(nvidiaExamples)).To(BeNumerically(">=", 12))
-	}, NodeTimeout(7*time.Minute))
+	}, atMost)
 })

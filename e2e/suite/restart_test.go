@@ -80,15 +80,14 @@ var _ = Describe("A running pod", func() {
 			Expect(c.ControlPlane().StartService(ctx, lab.APIServer)).To(Succeed())
 			// Who watched it tries again after up to a minute (client-go's back-off), and once more where it refuses before it knows the roles.
 			r := newRoom(ctx)
-			const back = 4 * time.Minute
 			Eventually(ctx, func(ctx context.Context) error { // controllers make the account that it runs under
 				_, err := r.Client.CoreV1().Pods(r.namespace).Create(ctx, podOf("first", stay()), metav1.CreateOptions{})
 				return err
-			}).WithTimeout(back).Should(Succeed())
+			}).Should(Succeed())
 			Eventually(ctx, func(ctx context.Context) (corev1.PodPhase, error) {
 				pod, err := r.pod(ctx, "first")
 				return ptr.Deref(pod, corev1.Pod{}).Status.Phase, err
-			}).WithTimeout(back).Should(Equal(corev1.PodRunning))
+			}).Should(Equal(corev1.PodRunning))
 		}),
 	)
 })
@@ -130,7 +129,7 @@ var _ = Describe("A node", func() {
 				return container(before), nil
 			}
 			return after.Status.ContainerStatuses[0].ContainerID, nil
-		}).WithTimeout(3 * time.Minute).ShouldNot(Equal(container(before)))
+		}).ShouldNot(Equal(container(before)))
 		again := r.seen(ctx, "survivor")[0]
 		Expect(again.UUID).NotTo(Equal(old.UUID), "a MIG device does not survive a power cycle")
 		Expect(again.Profile).To(Equal(old.Profile))
@@ -139,7 +138,7 @@ var _ = Describe("A node", func() {
 		r.release(ctx, "survivor")
 		r.release(ctx, "stale")
 		nothingLeft(ctx)
-	}, NodeTimeout(5*time.Minute))
+	}, atMost)
 })
 
 // uids returns the identities of a node's slices: one that was deleted and made again has another.

@@ -107,5 +107,5 @@ var _ = Describe("tessera-scheduler beside the cluster's own", func() {
 		for _, pod := range []*corev1.Pod{byClaim, byTemplate, byResource} {
 			opted.running(ctx, pod.Name)
 		}
-	}, NodeTimeout(4*time.Minute))
+	}, atMost)
 })

@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"path/filepath"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -53,5 +52,5 @@ var _ = Describe("A single-node cluster with a T4", func() {
 		r.claim(ctx, "slice", request("slice", migClass))
 		r.create(ctx, tolerant("slice"))
 		r.pending(ctx, "slice")
-	}, NodeTimeout(3*time.Minute))
+	}, atMost)
 })

@@ -11,6 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 	"github.com/tessera-gpu/tessera/e2e/specs"
 )
@@ -24,8 +25,11 @@ var images []string
 // folder is where the suite's lab stands; the demo's is another one, so both can.
 var folder = filepath.Join(lab.Base, "suite")
 
+// atMost is how long a spec may take in which much is waited for, one after the other. As harness.Patience it only ends what is in vain.
+const atMost = NodeTimeout(20 * time.Minute)
+
 func TestSuite(t *testing.T) {
-	specs.Run(t, "Tessera in a lab", 90*time.Second)
+	specs.Run(t, "Tessera in a lab", harness.Patience)
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -41,4 +45,4 @@ var _ = AfterSuite(func(ctx context.Context) {
 	if os.Getenv("TESSERA_KEEP_LAB") == "" {
 		Expect(lab.Down(ctx, folder)).To(Succeed())
 	}
-}, NodeTimeout(2*time.Minute))
+}, NodeTimeout(harness.Patience))

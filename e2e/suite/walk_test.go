@@ -317,5 +317,5 @@ var _ = Describe("Pods of every shape that come and go at random", func() {
 			Expect(w.leave(ctx)).To(Succeed())
 		}
 		nothingLeft(ctx)
-	}, NodeTimeout(5*time.Minute))
+	}, atMost)
 })

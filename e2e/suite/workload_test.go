@@ -224,7 +224,7 @@ func (r room) reach(ctx context.Context, name string, phase corev1.PodPhase) *co
 		if phase != corev1.PodFailed && pod.Status.Phase == corev1.PodFailed {
 			StopTrying("the pod failed: " + pod.Status.Message + " " + r.mustLog(ctx, name)).Now()
 		}
-		g.Expect(pod.Status.Phase).To(Equal(phase), r.why(ctx, name))
+		g.Expect(pod.Status.Phase).To(Equal(phase), func() string { return r.why(ctx, name) })
 	}).Should(Succeed())
 	return pod
 }
