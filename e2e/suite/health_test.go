@@ -23,11 +23,10 @@ import (
 // signal with every shape below is also held to it faster, and killed, in e2e/agent.
 var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	var (
-		on     *lab.Node
-		r      room
-		config string
-		first  map[string]string // the pods' containers
-		took   = times{}
+		on    *lab.Node
+		r     room
+		first map[string]string // the pods' containers
+		took  = times{}
 	)
 	// brief are rules under which what passes by itself passes quickly, and two XIDs do.
 	brief := map[string]any{"quiet": "1s", "xids": []map[string]any{
@@ -36,29 +35,31 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 
 	BeforeAll(func(ctx context.Context) {
 		on = node("node1")
-		config = judge(ctx, on, brief)
 		r = newRoom(ctx)
+		DeferCleanup(cured, on)
+		DeferCleanup(reconfigure, on, configuration(ctx))
+		judge(ctx, on, brief)
 		r.holdShapes(ctx, on)
 		first = map[string]string{}
 		for name := range shaped() {
 			first[name] = container(r.running(ctx, name))
 		}
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "slice", "neighbour", "turns", "mps", "whole")
-	}, NodeTimeout(4*time.Minute))
+	}, atMost)
 
-	AfterAll(func(ctx context.Context) {
-		took.say()
-		reconfigure(ctx, on, config)
-		cured(ctx, on)
-	}, NodeTimeout(4*time.Minute))
+	AfterAll(took.say)
 
-	// fall has the GPU of every shape show a signal, and expects whom it reaches.
-	fall := func(ctx context.Context, signal gpu.Signal, mark string, sick bool, inject func(string, int) error, indices ...int) {
+	// show has GPUs show a signal.
+	show := func(inject func(string, int) error, indices ...int) {
 		GinkgoHelper()
-		begin := time.Now()
 		for _, i := range indices {
 			Expect(inject(on.GPUFolder(), i)).To(Succeed())
 		}
+	}
+	// reaches expects whom a signal of GPUs reaches that has just begun.
+	reaches := func(ctx context.Context, signal gpu.Signal, mark string, sick bool, indices ...int) {
+		GinkgoHelper()
+		begin := time.Now()
 		marked(ctx, on, signal, onGPUs(on, mark, indices...))
 		took["the taint is published"] = append(took["the taint is published"], time.Since(begin))
 		var unwell []string
@@ -84,7 +85,9 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	}
 
 	DescribeTable("a signal that passes reaches every shape, and is gone with its cause", func(ctx context.Context, signal gpu.Signal, mark string, sick bool, inject func(string, int) error) {
-		fall(ctx, signal, mark, sick, inject, all...)
+		end := lasting(ctx, func() { show(inject, all...) })
+		reaches(ctx, signal, mark, sick, all...)
+		end()
 		Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
 		marked(ctx, on, signal, nowhere)
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "slice", "neighbour", "turns", "mps", "whole")
@@ -118,12 +121,15 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	It("leaves a slice's neighbours alone", func(ctx context.Context) {
 		slice := r.seen(ctx, "slice")[0]
 		gi, ci := ids(on, slice)
-		Expect(fakegpu.XID(on.GPUFolder(), fakegpu.Place{GPU: sliced, Instance: gi, Compute: ci}, 901)).To(Succeed())
+		end := lasting(ctx, func() {
+			Expect(fakegpu.XID(on.GPUFolder(), fakegpu.Place{GPU: sliced, Instance: gi, Compute: ci}, 901)).To(Succeed())
+		})
 		r.tells(ctx, corev1.ResourceHealthStatusUnhealthy, "slice")
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "neighbour")
 		Eventually(ctx, r.unwell).Should(Equal([]string{"slice"}))
 		r.hold(ctx, "later", request("slice", migClass, onParent(hardware(on).GPUs[sliced].UUID), profile(oneSlice)))
 		r.release(ctx, "later")
+		end()
 		marked(ctx, on, gpu.SignalXID, nowhere)
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "slice")
 	})
@@ -153,10 +159,11 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 		for name := range shaped() {
 			Expect(container(r.running(ctx, name))).To(Equal(first[name]), "pod %s was disturbed", name)
 		}
-	}, NodeTimeout(3*time.Minute))
+	}, atMost)
 
 	DescribeTable("a signal that lasts reaches every shape that shows it", func(ctx context.Context, signal gpu.Signal, inject func(string, int) error, indices ...int) {
-		fall(ctx, signal, "NoSchedule", true, inject, indices...)
+		show(inject, indices...)
+		reaches(ctx, signal, "NoSchedule", true, indices...)
 	},
 		Entry("memory errors", gpu.SignalECC, func(folder string, i int) error { return fakegpu.ECC(folder, i, 0, 1) }, turned, served, whole),
 		Entry("an NVLink that is down", gpu.SignalNVLink, func(folder string, i int) error { return fakegpu.LinkDown(folder, i, 2) }, turned, served, whole),
@@ -186,8 +193,28 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 		for _, signal := range gone {
 			marked(ctx, on, signal, nowhere)
 		}
-	}, NodeTimeout(4*time.Minute))
+	}, atMost)
 })
+
+// lasting has a cause there until the function that it returns is called. An XID is of one moment, and may be over before everybody has seen
+// what it does: it comes again and again.
+func lasting(ctx context.Context, cause func()) (end func()) {
+	GinkgoHelper()
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	cause()
+	go func() {
+		defer close(ended)
+		defer GinkgoRecover()
+		for pause(ctx, 300*time.Millisecond); ctx.Err() == nil; pause(ctx, 300*time.Millisecond) {
+			cause()
+		}
+	}()
+	return func() {
+		cancel()
+		<-ended
+	}
+}
 
 // replicate makes a Deployment of one pod with an H100 of its own, claimed by a template.
 func (r room) replicate(ctx context.Context, name string) {

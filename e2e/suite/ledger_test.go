@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,9 +50,7 @@ func count(ctx context.Context, node *lab.Node) ledger {
 			l.Modes = append(l.Modes, fmt.Sprintf("%d: compute mode %d", g.Index, g.ComputeMode))
 		}
 	}
-	out, err := node.Exec(ctx, "find", daemonsDir, "-mindepth", "1", "-maxdepth", "1", "-printf", "%f\n")
-	Expect(err).NotTo(HaveOccurred(), string(out))
-	l.Daemons = strings.Fields(string(out))
+	l.Daemons = found(ctx, node, daemonsDir, "-mindepth", "1", "-printf", "%f\n")
 	for _, list := range [][]string{l.Records, l.Specs, l.Daemons} {
 		slices.Sort(list)
 	}
@@ -75,13 +72,16 @@ func hardware(node *lab.Node) fakegpu.State {
 
 func files(ctx context.Context, node *lab.Node, folder string) []string {
 	GinkgoHelper()
-	out, err := node.Exec(ctx, "find", folder, "-maxdepth", "1", "-type", "f", "-name", "*.json*")
-	Expect(err).NotTo(HaveOccurred())
-	var names []string
-	for line := range strings.Lines(string(out)) {
-		names = append(names, path.Base(strings.TrimSpace(line)))
-	}
-	return names
+	return found(ctx, node, folder, "-type", "f", "-name", "*.json*", "-printf", "%f\n")
+}
+
+// found returns the words that find prints of what is in a folder.
+func found(ctx context.Context, node *lab.Node, folder string, expression ...string) []string {
+	GinkgoHelper()
+	out := answer(ctx, func(ctx context.Context) ([]byte, error) {
+		return node.Exec(ctx, append([]string{"find", folder, "-maxdepth", "1"}, expression...)...)
+	})
+	return strings.Fields(string(out))
 }
 
 // claimSpecs keeps the specs of claims: the common one stays.
@@ -145,9 +145,10 @@ func isReady(pod corev1.Pod) bool {
 // metric reads an unlabelled metric of a node's agent.
 func metric(ctx context.Context, node *lab.Node, name string) float64 {
 	GinkgoHelper()
-	pod := agent(ctx, node.Name())
-	out, err := node.Exec(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+pod.Status.PodIP+":8080/metrics")
-	Expect(err).NotTo(HaveOccurred())
+	out := answer(ctx, func(ctx context.Context) ([]byte, error) {
+		pod := agent(ctx, node.Name())
+		return node.Exec(ctx, "busybox", "wget", "-q", "-O", "-", "http://"+pod.Status.PodIP+":8080/metrics")
+	})
 	for line := range strings.Lines(string(out)) {
 		if value, ok := strings.CutPrefix(line, name+" "); ok {
 			number, err := strconv.ParseFloat(strings.TrimSpace(value), 64)

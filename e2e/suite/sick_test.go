@@ -3,6 +3,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -39,22 +40,26 @@ const (
 	nodeConfigKey = "node.yaml"
 )
 
-// judge has the agent of a node go by other rules of health; what it returns was in force before. Nothing else is changed.
-func judge(ctx context.Context, on *lab.Node, rules map[string]any) (before string) {
+// configuration returns the agents' configuration.
+func configuration(ctx context.Context) string {
 	GinkgoHelper()
-	maps := c.Client.CoreV1().ConfigMaps(cluster.Namespace)
-	config, err := maps.Get(ctx, nodeConfig, metav1.GetOptions{})
+	config, err := c.Client.CoreV1().ConfigMaps(cluster.Namespace).Get(ctx, nodeConfig, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	before = config.Data[nodeConfigKey]
+	return config.Data[nodeConfigKey]
+}
+
+// judge has the agent of a node go by other rules of health. Nothing else is changed.
+func judge(ctx context.Context, on *lab.Node, rules map[string]any) {
+	GinkgoHelper()
 	var all map[string]any
-	Expect(yaml.Unmarshal([]byte(before), &all)).To(Succeed())
+	Expect(yaml.Unmarshal([]byte(configuration(ctx)), &all)).To(Succeed())
 	all["health"] = rules
 	text, err := yaml.Marshal(all)
 	Expect(err).NotTo(HaveOccurred())
 	reconfigure(ctx, on, string(text))
-	return before
 }
 
+// reconfigure has the agent of a node start anew with a configuration. Kubelet may give a new pod what it knew of a ConfigMap before: then once more.
 func reconfigure(ctx context.Context, on *lab.Node, text string) {
 	GinkgoHelper()
 	maps := c.Client.CoreV1().ConfigMaps(cluster.Namespace)
@@ -63,7 +68,12 @@ func reconfigure(ctx context.Context, on *lab.Node, text string) {
 	config.Data[nodeConfigKey] = text
 	_, err = maps.Update(ctx, config, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	crash(ctx, on)
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		crash(ctx, on)
+		pod := agent(ctx, on.Name())
+		file := path.Join("/var/lib/kubelet/pods", string(pod.UID), "volumes/kubernetes.io~configmap/config", nodeConfigKey)
+		g.Expect(on.Exec(ctx, "cat", file)).To(BeEquivalentTo(text))
+	}).Should(Succeed())
 }
 
 // fences are the taints of a node's devices.
@@ -75,7 +85,10 @@ func fences(ctx context.Context, on *lab.Node) expect.Fences {
 // entire are the taints of a node's devices once all are published: while a pool is written anew, nobody can read it.
 func entire(ctx context.Context, on *lab.Node) (f expect.Fences) {
 	GinkgoHelper()
-	Eventually(ctx, func(ctx context.Context) bool { f = fences(ctx, on); return f.Whole }).WithPolling(50 * time.Millisecond).Should(BeTrue())
+	Eventually(ctx, func(ctx context.Context) bool {
+		f = fences(ctx, on)
+		return f.Whole
+	}).WithPolling(50 * time.Millisecond).Should(BeTrue())
 	return f
 }
 
@@ -193,11 +206,11 @@ func (t times) say() {
 func cured(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
-	if fences(ctx, on).Count(v1alpha1.DriverName) == 0 {
+	if entire(ctx, on).Count(v1alpha1.DriverName) == 0 {
 		return
 	}
 	rebooted(ctx, on)
-	Eventually(ctx, func(ctx context.Context) int { return fences(ctx, on).Count(v1alpha1.DriverName) }).Should(BeZero())
+	Eventually(ctx, func(ctx context.Context) int { return entire(ctx, on).Count(v1alpha1.DriverName) }).Should(BeZero())
 }
 
 // rebooted cuts the node's power and waits until its agent is back.

@@ -21,12 +21,12 @@ func (p published) attribute(name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// published returns the pool of a node.
+// slicesOf returns the pool of a node.
 func slicesOf(ctx context.Context, on *lab.Node) []resourceapi.ResourceSlice {
 	GinkgoHelper()
-	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + on.Name()})
-	Expect(err).NotTo(HaveOccurred())
-	return list.Items
+	return answer(ctx, func(ctx context.Context) (*resourceapi.ResourceSliceList, error) {
+		return c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + on.Name()})
+	}).Items
 }
 
 // allocated returns the devices of a claim as they are published.

@@ -2,19 +2,36 @@ package suite
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
+
+// answer asks until it is told: who cannot be asked at a moment, because a server or a connection begins anew, can be later.
+func answer[T any](ctx context.Context, ask func(context.Context) (T, error)) (told T) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) (err error) {
+		told, err = ask(ctx)
+		return err
+	}).Should(Succeed())
+	return told
+}
 
 // gone returns when the object is not found any more.
 func gone(ctx context.Context, get func() error) error {
-	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
-		err := get()
-		if apierrors.IsNotFound(err) {
-			return true, nil
-		}
-		return false, err
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) {
+		last = get()
+		return apierrors.IsNotFound(last), nil
 	})
+	if err != nil {
+		return fmt.Errorf("%w, last read with %v", err, last)
+	}
+	return nil
 }
