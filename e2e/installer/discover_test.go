@@ -129,22 +129,12 @@ func TestDiscovery(t *testing.T) {
 func (s *site) discoverer(t *testing.T, node string, at discovery.Host) *discovery.Discovery {
 	t.Helper()
 	access := rest.AnonymousClientConfig(s.config)
-	access.BearerToken = s.token(t, discovery.Manager, node)
+	access.BearerToken = s.as(t, discovery.Manager, node).token
 	known, gpuNodes, err := discovery.Connect(access)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return discovery.New(node, at, known, gpuNodes)
-}
-
-// token returns that of an account's pod on a node, which is made at the first call.
-func (s *site) token(t *testing.T, account, node string) string {
-	t.Helper()
-	err := s.plane.Client.CoreV1().Pods(home).Delete(t.Context(), account+"-"+node, *metav1.NewDeleteOptions(0))
-	if err != nil && !apierrors.IsNotFound(err) {
-		t.Fatal(err)
-	}
-	return s.as(t, account, node).token
 }
 
 // administrator writes as the installer would.
