@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 )
 
 func must(t *testing.T, err error) {
@@ -92,23 +94,38 @@ func TestLatency(t *testing.T) {
 		enable(t, slow)
 		enable(t, other)
 		quick := create(t, other, 19, 0, 1)
-		const latency = 2 * time.Second // no machine stalls as long
+		const latency = 50 * time.Millisecond
 		must(t, Latency(dir, latency, 0))
-		took := make(chan time.Duration, 1)
 		begin := time.Now()
-		go func() {
-			tryCreate(slow, 19, 0, 1)
-			took <- time.Since(begin)
-		}()
-		createCompute(t, quick, 0)
-		succeed(t, "SetMigMode", setMode(other))
-		if elapsed := time.Since(begin); elapsed >= latency {
-			t.Errorf("another GPU waited %v", elapsed)
-		}
-		if elapsed := <-took; elapsed < latency {
+		create(t, slow, 19, 0, 1)
+		if elapsed := time.Since(begin); elapsed < latency {
 			t.Errorf("an instance was made in %v", elapsed)
 		}
+		must(t, Latency(dir, time.Hour, 0))
+		made := make(chan nvml.Return, 1)
+		go func() { // it ends with the client
+			_, ret := tryCreate(slow, 19, 1, 1)
+			made <- ret
+		}()
+		for len(made) == 0 && !busy(t, dir, 0) {
+			runtime.Gosched()
+		}
+		createCompute(t, quick, 0)
+		succeed(t, "SetMigMode", setMode(other))
+		select {
+		case ret := <-made:
+			t.Errorf("another GPU waited for an instance: %v", name(ret))
+		default:
+		}
 	})
+}
+
+// busy reports whether somebody changes the instances of the GPU (LOCK_BUSY of engine/shared/lock.h).
+func busy(t *testing.T, dir string, gpu int64) bool {
+	t.Helper()
+	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: stateLock + 1 + gpu, Len: 1}
+	must(t, withState(dir, func(s *session) error { return s.lock(unix.F_OFD_GETLK, &lock) }))
+	return lock.Type != unix.F_UNLCK
 }
 
 func setMode(d nvml.Device) nvml.Return {
