@@ -71,6 +71,9 @@ func (a *Agent) Request(ctx context.Context, path string) (*http.Response, error
 
 // Ready returns why the agent is not ready.
 func (a *Agent) Ready(ctx context.Context) error {
+	if err := a.Alive(); err != nil {
+		return err
+	}
 	response, err := a.Request(ctx, "/readyz")
 	if err != nil {
 		return err

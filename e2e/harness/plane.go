@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -22,9 +21,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
 )
-
-// startLimit is how long the API server may take until it answers.
-const startLimit = time.Minute
 
 // Plane is an API server on loopback without any node or controller.
 type Plane struct {
@@ -84,7 +80,7 @@ func (p *Plane) Stop() {
 }
 
 func (p *Plane) connect(ctx context.Context, server, authority, token string) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	config := clientcmdapi.NewConfig()
 	config.Clusters["plane"] = &clientcmdapi.Cluster{Server: server, CertificateAuthority: authority}

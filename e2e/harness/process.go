@@ -2,6 +2,7 @@ package harness
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -56,11 +57,14 @@ func (p *Process) Terminate() error {
 	return nil
 }
 
-// Alive returns an error when the process is gone.
+// ErrEnded says that a process is gone, and that what it would do does not come any more.
+var ErrEnded = errors.New("ended")
+
+// Alive returns an error when the process is gone, which wraps ErrEnded.
 func (p *Process) Alive() error {
 	select {
 	case <-p.Ended:
-		return fmt.Errorf("%s ended: %v", filepath.Base(p.Cmd.Path), p.Cmd.ProcessState)
+		return fmt.Errorf("%s %w: %v", filepath.Base(p.Cmd.Path), ErrEnded, p.Cmd.ProcessState)
 	default:
 		return nil
 	}
@@ -73,14 +77,14 @@ const Patience = 5 * time.Minute
 // pollPause is how long Poll waits between two tries.
 const pollPause = 5 * time.Millisecond
 
-// Poll repeats try until it succeeds or ctx ends; then its last error tells why.
+// Poll repeats try until it succeeds, says that a process has ended, or ctx ends; then its last error tells why.
 func Poll(ctx context.Context, try func(context.Context) error) error {
 	tick := time.NewTicker(pollPause)
 	defer tick.Stop()
 	for {
 		err := try(ctx)
-		if err == nil {
-			return nil
+		if err == nil || errors.Is(err, ErrEnded) {
+			return err
 		}
 		select {
 		case <-ctx.Done():
