@@ -183,7 +183,7 @@ func (s *stage) giveUp(*kubelet, victim, *drapb.Claim) error { return nil }
 
 // leaveAlone waits until the agent has by itself taken back what was not finished.
 func (s *stage) leaveAlone(_ *kubelet, _ victim, claim *drapb.Claim) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(s.t.Context(), harness.Patience)
 	defer cancel()
 	return poll(ctx, func(context.Context) error {
 		if text, err := os.ReadFile(s.recordOf(claim.GetUid())); err == nil && strings.Contains(string(text), `"state":"Prepared"`) {
@@ -229,17 +229,33 @@ const anyClaim = "UID"
 // errLived says that an agent did not come to the moment of its death.
 var errLived = errors.New("lived through its death")
 
-// die lets an agent die at the moment while kubelet prepares the claim or takes it back.
+// die lets an agent die at the moment while kubelet prepares the claim and takes it back. As long as the agent lives, kubelet calls again after an
+// error.
 func (s *stage) die(claim *drapb.Claim, moment string, environment ...string) error {
 	s.t.Helper()
 	a := s.dying(claim, moment, environment...)
 	k := a.connect()
-	if _, err := k.prepare(claim); err == nil && k.unprepare(claim) == nil {
-		a.kill()
-		return errLived
+	ctx, cancel := context.WithTimeout(s.t.Context(), harness.Patience)
+	defer cancel()
+	for _, call := range []func() error{
+		func() error { _, err := k.prepare(claim); return err },
+		func() error { return k.unprepare(claim) },
+	} {
+		err := poll(ctx, func(context.Context) error {
+			if err := call(); err != nil {
+				return errors.Join(a.Alive(), err)
+			}
+			return nil
+		})
+		if errors.Is(err, harness.ErrEnded) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	<-a.ended
-	return nil
+	a.kill()
+	return errLived
 }
 
 // dieAlone lets an agent die at the moment while it brings the claim in order by itself.
@@ -249,7 +265,7 @@ func (s *stage) dieAlone(claim *drapb.Claim, moment string) error {
 	select {
 	case <-a.ended:
 		return nil
-	case <-time.After(10 * time.Second):
+	case <-time.After(harness.Patience):
 		a.kill()
 		return errLived
 	}

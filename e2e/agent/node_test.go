@@ -221,7 +221,7 @@ func (a *agent) memory() int {
 // eventually waits until check succeeds.
 func (n *node) eventually(what string, check func(context.Context) error) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), harness.Patience)
 	defer cancel()
 	if err := poll(ctx, check); err != nil {
 		n.t.Fatalf("%s: %v", what, err)

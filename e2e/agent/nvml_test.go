@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // NVML's codes of failure.
@@ -68,7 +70,7 @@ func (s *stage) fail(v victim, environment ...string) error {
 
 // retry repeats a call until it succeeds.
 func (s *stage) retry(call func() error) error {
-	ctx, cancel := context.WithTimeout(s.t.Context(), callLimit)
+	ctx, cancel := context.WithTimeout(s.t.Context(), harness.Patience)
 	defer cancel()
 	return poll(ctx, func(context.Context) error { return call() })
 }

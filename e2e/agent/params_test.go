@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	resourceapi "k8s.io/api/resource/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,6 +23,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 	"github.com/tessera-gpu/tessera/e2e/corpus"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
 )
 
@@ -178,7 +178,7 @@ func installPolicy(t *testing.T) {
 // awaitPolicy waits until wrong parameters are refused.
 func awaitPolicy(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	probe := corpus.Case{Ours: map[string]any{"kind": "Probe"}}
 	if err := poll(ctx, func(ctx context.Context) error {
