@@ -158,8 +158,11 @@ func (v View) counts() bool { return v.GPUs != nil || len(v.MIG) > 0 }
 // uses reports whether the view says how much of the devices CUDA gives.
 func (v View) uses() bool { return v.Allocates != nil || v.Multiprocessors != nil }
 
+// sees reports whether the view says what NVML shows of the devices.
+func (v View) sees() bool { return v.counts() || v.Watches != nil || v.Memory != nil }
+
 func (v View) empty() bool {
-	return !v.counts() && !v.uses() && v.Watches == nil && v.Memory == nil && v.TimeSlice == "" && v.Log == ""
+	return !v.sees() && !v.uses() && v.TimeSlice == "" && v.Log == ""
 }
 
 // of returns what the named container must see.

@@ -7,6 +7,15 @@ import (
 	"strings"
 )
 
+// told reports whether the log of a container has all that the view is held to: its text, the probe's word
+// about its share, and the probe's report unless only the others are expected.
+func (v View) told(log string) bool {
+	_, reported := ParseReport(log)
+	_, used := ParseUsage(log)
+	others := v.Log != "" || v.uses()
+	return strings.Contains(log, v.Log) && (used || !v.uses()) && (reported || others && !v.sees())
+}
+
 // compareContainer returns what of one container is not as expected.
 func compareContainer(v View, c Container) []string {
 	var complaints []string
@@ -21,7 +30,7 @@ func compareContainer(v View, c Container) []string {
 	complaints = append(complaints, used(v, c)...)
 	report, ok := ParseReport(c.Log)
 	if !ok {
-		if v.counts() || v.Watches != nil || v.Memory != nil {
+		if v.sees() {
 			complaints = append(complaints, fmt.Sprintf("no report of the probe in the log, it says %q", lastLines(c.Log)))
 		}
 		return complaints
