@@ -36,8 +36,9 @@ func (r room) templated(ctx context.Context, name string, wish resourceapi.Devic
 // held returns the devices that claims of the room hold, by pool and name.
 func (r room) held(ctx context.Context) []string {
 	GinkgoHelper()
-	claims, err := r.Client.ResourceV1().ResourceClaims(r.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	claims := answer(ctx, func(ctx context.Context) (*resourceapi.ResourceClaimList, error) {
+		return r.Client.ResourceV1().ResourceClaims(r.namespace).List(ctx, metav1.ListOptions{})
+	})
 	var devices []string
 	for _, claim := range claims.Items {
 		if claim.Status.Allocation == nil {
@@ -83,9 +84,10 @@ var _ = Describe("A second scheduler", func() {
 			r.running(ctx, name)
 		}
 		Expect(r.held(ctx)).To(HaveLen(3))
-		claim, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, "kept", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(claim.Status.Devices).NotTo(BeEmpty(), "the agent says what the device is")
+		Eventually(ctx, func(ctx context.Context) ([]resourceapi.AllocatedDeviceStatus, error) {
+			claim, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, "kept", metav1.GetOptions{})
+			return claim.Status.Devices, err
+		}).ShouldNot(BeEmpty(), "the agent says what the device is")
 
 		// The controller takes the reservation back and ends the allocation of a claim that stays.
 		for _, name := range []string{"kept", "made", "counted"} {

@@ -34,11 +34,8 @@ var _ = Describe("The time slice of a GPU", func() {
 		hold("second", "Short")
 		Expect(class()).To(Equal(3))
 		r.refused(ctx, "second", "TimeSliceNotApplied")
-		Eventually(ctx, func(ctx context.Context) *metav1.Condition {
-			return r.condition(ctx, "second", status.TimeSliceApplied)
-		}).
-			Should(HaveValue(HaveField("Status", metav1.ConditionFalse)))
-		Expect(r.condition(ctx, "first", status.TimeSliceApplied)).To(HaveValue(HaveField("Status", metav1.ConditionTrue)))
+		r.applied(ctx, "second", metav1.ConditionFalse)
+		r.applied(ctx, "first", metav1.ConditionTrue)
 
 		r.release(ctx, "first")
 		Expect(class()).To(Equal(3), "the second one was told that it has this")
@@ -52,13 +49,14 @@ var _ = Describe("The time slice of a GPU", func() {
 	})
 })
 
-// condition returns what the status of the claim's first device says; nil when it says nothing.
-func (r room) condition(ctx context.Context, claim, kind string) *metav1.Condition {
+// applied waits until the status of the claim's only device says whether the GPU has the time slice that it wished.
+func (r room) applied(ctx context.Context, claim string, whether metav1.ConditionStatus) {
 	GinkgoHelper()
-	object, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, claim, metav1.GetOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	if len(object.Status.Devices) == 0 {
-		return nil
-	}
-	return meta.FindStatusCondition(object.Status.Devices[0].Conditions, kind)
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		object, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, claim, metav1.GetOptions{})
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(object.Status.Devices).To(HaveLen(1))
+		says := meta.FindStatusCondition(object.Status.Devices[0].Conditions, status.TimeSliceApplied)
+		g.Expect(says).To(HaveValue(HaveField("Status", whether)))
+	}).Should(Succeed())
 }
