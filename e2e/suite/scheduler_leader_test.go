@@ -8,31 +8,41 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/cluster"
 )
 
-// election makes a lease change hands within seconds.
-var election = []string{"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms"}
+// election lets nobody lose the lease who could not renew it for a while: whoever does ends, and kubelet is not here to start it again.
+// What its time would end, vacate ends.
+var election = []string{"--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=500ms"}
 
-// leads waits until somebody holds the scheduler's lease, and has renewed it since.
-func leads(ctx context.Context, since time.Time) {
+const lease = "kube-scheduler"
+
+// leads waits until somebody holds the scheduler's lease.
+func leads(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
-		lease, err := c.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, "kube-scheduler", metav1.GetOptions{})
+		held, err := c.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, lease, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(lease.Spec.HolderIdentity).To(HaveValue(Not(BeEmpty())))
-		g.Expect(lease.Spec.RenewTime.Time).To(BeTemporally(">", since))
+		g.Expect(held.Spec.HolderIdentity).To(HaveValue(Not(BeEmpty())))
 	}).Should(Succeed())
+}
+
+// vacate ends the lease of a scheduler that is gone.
+func vacate(ctx context.Context) {
+	GinkgoHelper()
+	Expect(c.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, lease, metav1.DeleteOptions{})).To(Succeed())
 }
 
 // bound counts the pods of the room that have a node.
 func (r room) bound(ctx context.Context) int {
 	GinkgoHelper()
-	pods, err := r.Client.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
+	pods := answer(ctx, func(ctx context.Context) (*corev1.PodList, error) {
+		return r.Client.CoreV1().Pods(r.namespace).List(ctx, metav1.ListOptions{})
+	})
 	count := 0
 	for _, pod := range pods.Items {
 		if pod.Spec.NodeName != "" {
@@ -47,9 +57,8 @@ var _ = Describe("A scheduler that leads", func() {
 		r := newRoom(ctx)
 		withoutScheduler(ctx)
 		config := shippedConfig("replace", identity(ctx, cluster.Namespace, cluster.SchedulerName))
-		began := time.Now()
 		first := startScheduler(ctx, tesseraProgram, config, election...)
-		leads(ctx, began)
+		leads(ctx)
 		startScheduler(ctx, tesseraProgram, config, election...)
 
 		const pods = 16
@@ -59,6 +68,7 @@ var _ = Describe("A scheduler that leads", func() {
 			if i == pods/2 {
 				Eventually(ctx, r.bound).WithPolling(10 * time.Millisecond).Should(BeNumerically(">=", pods/4))
 				first.end(syscall.SIGKILL)
+				vacate(ctx)
 			}
 		}
 		Eventually(ctx, r.bound).Should(Equal(pods))
