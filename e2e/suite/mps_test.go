@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -27,10 +26,11 @@ const (
 )
 
 // client is a pod whose program uses the GPU until something fails, and then starts again, as a server
-// would. Every life writes what it was given, and what failed. Between two lives it waits: a program that
-// comes while no daemon is there has the GPU to itself, and keeps the next daemon from it.
+// would. Every life writes what it was given, and what failed. Between two lives it waits until the next daemon has
+// its server: a program that comes while no daemon is there has the GPU to itself, and keeps the next daemon from it.
 func client(name string) *corev1.Pod {
-	return podOf(name, []string{"sh", "-c", "while true; do probe share all 3600; sleep 3; done"}, name)
+	const served = "echo get_server_list | nvidia-cuda-mps-control | grep -q '^[0-9]'"
+	return podOf(name, []string{"sh", "-c", "while true; do probe share all 3600; sleep 3; until " + served + "; do sleep 1; done; done"}, name)
 }
 
 // life is what one life of a client says: a line of usage, or one of what failed.
@@ -43,8 +43,7 @@ type life struct {
 // lives returns what the lives of a client said.
 func (r room) lives(ctx context.Context, name string) []life {
 	GinkgoHelper()
-	text, err := r.log(ctx, name)
-	Expect(err).NotTo(HaveOccurred())
+	text := answer(ctx, func(ctx context.Context) (string, error) { return r.log(ctx, name) })
 	var all []life
 	for line := range strings.Lines(text) {
 		var one life
@@ -81,14 +80,33 @@ func (r room) failures(ctx context.Context, name string) []int {
 	return codes
 }
 
-// daemonsOf returns the pods of a node's MPS daemons.
-func daemonsOf(ctx context.Context, on *lab.Node) []corev1.Pod {
-	GinkgoHelper()
+// daemonsOf returns the pods of a node's MPS daemons, also those that are on their way out.
+func daemonsOf(ctx context.Context, on *lab.Node) ([]corev1.Pod, error) {
 	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "spec.nodeName=" + on.Name(), LabelSelector: "app.kubernetes.io/name=tessera-mps",
 	})
-	Expect(err).NotTo(HaveOccurred())
-	return pods.Items
+	if err != nil {
+		return nil, err
+	}
+	return pods.Items, nil
+}
+
+// noDaemon waits until a node has no MPS daemon.
+func noDaemon(ctx context.Context, on *lab.Node) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) ([]corev1.Pod, error) { return daemonsOf(ctx, on) }).Should(BeEmpty())
+}
+
+// daemonOf returns the pod of a node's only MPS daemon, once those of earlier claims are gone.
+func daemonOf(ctx context.Context, on *lab.Node) (daemon corev1.Pod) {
+	GinkgoHelper()
+	Eventually(ctx, func(g Gomega, ctx context.Context) {
+		pods, err := daemonsOf(ctx, on)
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(pods).To(HaveLen(1))
+		daemon = pods[0]
+	}).Should(Succeed())
+	return daemon
 }
 
 // killControl ends the node's MPS control daemons as a kernel would.
@@ -130,8 +148,8 @@ var _ = Describe("MPS", func() {
 		gpu := hardware(on).GPUs[0]
 		names := r.threeClients(ctx, gpu.UUID)
 		Expect(hardware(on).GPUs[0].ComputeMode).To(Equal(fakegpu.ComputeExclusiveProcess))
-		Expect(daemonsOf(ctx, on)).To(HaveLen(1))
-		Expect(daemonsOf(ctx, node("node2"))).To(BeEmpty())
+		daemonOf(ctx, on)
+		noDaemon(ctx, node("node2"))
 
 		r.claim(ctx, "fourth", share(mpsClass, gpu.UUID, "30Gi", ""))
 		r.create(ctx, client("fourth"))
@@ -146,7 +164,7 @@ var _ = Describe("MPS", func() {
 			r.release(ctx, name)
 		}
 		nothingLeft(ctx)
-		Eventually(ctx, func(ctx context.Context) []corev1.Pod { return daemonsOf(ctx, on) }).Should(BeEmpty())
+		noDaemon(ctx, on)
 	})
 
 	It("gives nothing to a program that goes around the daemon", func(ctx context.Context) {
@@ -166,13 +184,13 @@ var _ = Describe("MPS", func() {
 	It("lets clients run while the agent is restarted", func(ctx context.Context) {
 		r, on := newRoom(ctx), node("node1")
 		names := r.threeClients(ctx, hardware(on).GPUs[0].UUID)
-		daemon := daemonsOf(ctx, on)[0].UID
+		daemon := daemonOf(ctx, on).UID
 		crash(ctx, on)
 		r.hold(ctx, "later", share(mpsClass, hardware(on).GPUs[0].UUID, "5Gi", "10"))
 		for _, name := range names {
 			Expect(r.lives(ctx, name)).To(HaveLen(1), name)
 		}
-		Expect(daemonsOf(ctx, on)[0].UID).To(Equal(daemon))
+		Expect(daemonOf(ctx, on).UID).To(Equal(daemon))
 		for _, name := range append(names, "later") {
 			r.release(ctx, name)
 		}
@@ -199,14 +217,13 @@ var _ = Describe("MPS", func() {
 		r.claim(ctx, "a", third(gpu.UUID))
 		r.create(ctx, podOf("a", []string{"sh", "-c", "probe share all 3600; sleep 3600"}, "a"))
 		Expect(r.uses(ctx, "a")).To(Satisfy(aThird))
-		old := daemonsOf(ctx, on)[0]
+		old := daemonOf(ctx, on)
 		Expect(c.Client.CoreV1().Pods(cluster.Namespace).Delete(ctx, old.Name, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(ctx, func(ctx context.Context) []int { return r.failures(ctx, "a") }).Should(ContainElement(serverLost))
 		Eventually(ctx, func(g Gomega, ctx context.Context) {
-			pods := daemonsOf(ctx, on)
-			g.Expect(pods).To(HaveLen(1))
-			g.Expect(pods[0].UID).NotTo(Equal(old.UID))
-			g.Expect(isReady(pods[0])).To(BeTrue())
+			daemon := daemonOf(ctx, on)
+			g.Expect(daemon.UID).NotTo(Equal(old.UID))
+			g.Expect(isReady(daemon)).To(BeTrue())
 		}).Should(Succeed())
 		r.refused(ctx, "a", "MPSDaemonRestarted")
 		r.claim(ctx, "b", third(gpu.UUID))
@@ -233,11 +250,11 @@ var _ = Describe("MPS", func() {
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(container(after)).NotTo(Equal(before))
 			g.Expect(after.Status.ContainerStatuses[0].State.Running).NotTo(BeNil())
-		}).WithTimeout(3 * time.Minute).Should(Succeed())
+		}).Should(Succeed())
 		Expect(r.uses(ctx, "survivor")).To(Satisfy(aThird))
 		r.release(ctx, "survivor")
 		nothingLeft(ctx)
-	}, NodeTimeout(5*time.Minute))
+	}, atMost)
 })
 
 var _ = Describe("A GPU", func() {
@@ -266,5 +283,5 @@ var _ = Describe("A GPU", func() {
 		}
 		r.release(ctx, waiting)
 		nothingLeft(ctx)
-	}, NodeTimeout(4*time.Minute))
+	}, atMost)
 })
