@@ -2,22 +2,27 @@ package suite
 
 import (
 	"context"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
-// inside slows one NVML function of a node down, starts something that calls it, and returns once the
-// record says that the agent is about it; then the agent is killed in the middle of the call.
+// killedInside slows one NVML function of a node down, starts something that calls it, and waits until the record says that the agent is
+// about it; then the agent is killed in the middle of the call, which lasts longer than anybody waits.
 func killedInside(ctx context.Context, on *lab.Node, function, state string, start func()) {
 	GinkgoHelper()
-	Expect(fakegpu.Slow(on.GPUFolder(), function, time.Minute)).To(Succeed())
-	DeferCleanup(fakegpu.Reset, on.GPUFolder())
+	Expect(fakegpu.Slow(on.GPUFolder(), function, 2*harness.Patience)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
+		if CurrentSpecReport().Failed() { // a call that has begun goes on
+			crash(ctx, on)
+		}
+	})
 	pod := agent(ctx, on.Name())
 	start()
 	Eventually(ctx, func(ctx context.Context) (string, error) {
