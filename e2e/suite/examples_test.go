@@ -12,9 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
 
 	"github.com/tessera-gpu/tessera/e2e/expect"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // examples are the manifests of deployments/examples, each with its own expectation.
@@ -43,7 +46,7 @@ func runExample(ctx context.Context, watcher *expect.Watcher, example expect.Exa
 		nothingLeft(ctx)
 		Eventually(ctx, settings).Should(BeEmpty(), "what a claim has set on a GPU goes with it")
 	})
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	outcomes, err := watcher.Run(ctx, c, example)
 	Expect(err).NotTo(HaveOccurred())
@@ -79,7 +82,7 @@ var _ = Describe("Examples", func() {
 			watcher, err := expect.NewWatcher(ctx, c.Client)
 			Expect(err).NotTo(HaveOccurred())
 			runExample(ctx, watcher, example)
-		}, NodeTimeout(4*time.Minute))
+		}, atMost)
 	}
 
 	It("set what the parameters say on the hardware", func(ctx context.Context) {
@@ -111,7 +114,15 @@ var _ = Describe("Examples", func() {
 		}
 		Eventually(ctx, ask).Should(ContainSubstring(old.Grants()[0].UUID))
 
-		changes, err := c.Client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{LabelSelector: "app=model"})
+		pods := c.Client.CoreV1().Pods("default")
+		begun, err := pods.List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		changes, err := watchtools.NewRetryWatcherWithContext(ctx, begun.ResourceVersion, &cache.ListWatch{
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.LabelSelector = "app=model"
+				return pods.Watch(ctx, o)
+			},
+		})
 		Expect(err).NotTo(HaveOccurred())
 		defer changes.Stop()
 		patch := []byte(`{"spec":{"template":{"metadata":{"annotations":{"example.com/version":"2"}}}}}`)
@@ -160,6 +171,7 @@ func staying(example expect.Example) expect.Example {
 // change at which the old pod had a running container, and of the first at which a new one had a node,
 // which it gets together with its devices.
 func handover(changes <-chan watch.Event, old string) (heldUntil, givenAt int) {
+	GinkgoHelper()
 	n := 0
 	for change := range changes {
 		pod, ok := change.Object.(*corev1.Pod)
@@ -177,7 +189,8 @@ func handover(changes <-chan watch.Event, old string) (heldUntil, givenAt int) {
 			return heldUntil, givenAt
 		}
 	}
-	return heldUntil, givenAt
+	Fail("the watch ended before a new pod was ready")
+	return 0, 0
 }
 
 // runs reports whether a container of the pod runs.
