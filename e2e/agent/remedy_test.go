@@ -3,10 +3,13 @@ package agent
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
+	"golang.org/x/sys/unix"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -105,11 +108,11 @@ func TestKilledDuringReset(t *testing.T) {
 	w.open(shared.agent)
 	w.must(fakegpu.Remap(w.machine(), 1, fakegpu.Remapping{Uncorrectable: 1, Pending: true}))
 	w.marked("sick", gpu.SignalRemapPending, w.on("NoSchedule", 1))
-	w.must(fakegpu.Slow(w.machine(), fakegpu.ResetGPU, 15*time.Second))
+	letGo := w.hangResets()
 	i.order("a1", 1, v1alpha1.OrderReset)
 	i.stands("about it", "a1", v1alpha1.RemedyResetting, 0)
 	w.agent.kill()
-	w.must(fakegpu.Slow(w.machine(), fakegpu.ResetGPU, 0))
+	letGo()
 	w.open(shared.agent)
 	i.stands("finished", "a1", v1alpha1.RemedyReset, 0)
 	w.marked("well", gpu.SignalRemapPending, nowhere)
@@ -119,6 +122,23 @@ func TestKilledDuringReset(t *testing.T) {
 	w.kubelet.eventuallyPrepares("in service", claim)
 	w.kubelet.mustUnprepare(claim)
 	w.isClean()
+}
+
+// hangResets has the driver's program hang over every reset until it is let go; what hangs then goes on, whoever began it.
+func (n *node) hangResets() (letGo func()) {
+	n.t.Helper()
+	program, real, hangs := fakegpu.SMI(n.machine()), filepath.Join(n.dir, "nvidia-smi"), filepath.Join(n.dir, "hangs")
+	n.must(unix.Mkfifo(hangs, 0o600))
+	n.must(os.Rename(program, real))
+	n.must(os.WriteFile(program, fmt.Appendf(nil, "#!/bin/sh\ncase \"$*\" in *gpu-reset*) read line 2>/dev/null < %s;; esac\nexec %s \"$@\"\n", hangs, real), 0o755))
+	letGo = sync.OnceFunc(func() {
+		gate, err := os.OpenFile(hangs, os.O_RDWR, 0)
+		n.must(err)
+		n.must(os.Remove(hangs))
+		n.must(gate.Close())
+	})
+	n.t.Cleanup(letGo)
+	return letGo
 }
 
 // A reset that fails is told once, and is not tried again for the same order.
