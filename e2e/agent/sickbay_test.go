@@ -76,6 +76,31 @@ func (w *sickbay) hold() {
 	}
 }
 
+// goesOn injects again and again until it is ended, so that what passes by itself is not over before everybody has seen it.
+func (w *sickbay) goesOn(inject func() error) (end func()) {
+	w.t.Helper()
+	w.must(inject())
+	ctx, cancel := context.WithCancel(w.t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				ended <- nil
+				return
+			case <-tick.C:
+			}
+			if err := inject(); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	return func() { w.t.Helper(); cancel(); w.must(<-ended) }
+}
+
 // fences returns the taints of the node's devices.
 func (n *node) fences(ctx context.Context) (expect.Fences, error) {
 	list, err := n.host.Pool(ctx)
@@ -116,7 +141,7 @@ func (n *node) on(mark string, indices ...int) func(gpu.Device) string {
 // slowly is eventually for what takes seconds: the API server is asked a few times in each.
 func (n *node) slowly(what string, check func(context.Context) error) {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.t.Context(), 40*time.Second)
+	ctx, cancel := context.WithTimeout(n.t.Context(), harness.Patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
