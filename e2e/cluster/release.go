@@ -59,8 +59,8 @@ func (c *Cluster) allowScheduler(ctx context.Context) error {
 	return nil
 }
 
-// hookTimeout is how long helm waits for its hooks.
-const hookTimeout = 2 * time.Minute
+// hookTimeout is how long helm waits for its hooks: longer than the chart lets them run, so that a hook ends itself and says why.
+const hookTimeout = 20 * time.Minute
 
 // InstallChart installs the chart, or upgrades what it has installed, as a user does: with the lab's images, the roots of the fake hardware and,
 // over these, the values.
