@@ -55,8 +55,7 @@ func TestKilled(t *testing.T) {
 				t.Fatalf("the scheduler ended with %q", state)
 			}
 			audit(t)
-			_, stop := schedule(t, untouched)
-			defer stop()
+			defer schedule(t, untouched).stop()
 			bound(t, pods)
 			audit(t)
 			nothingAssumed(t)

@@ -56,7 +56,7 @@ func TestExplained(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := &walk{client: client, Rand: rand.New(rand.NewPCG(4, 200)), profile: loaded.Profiles[0], nodes: len(machines)}
-	w.seen, _ = schedule(t, untouched)
+	w.seen = schedule(t, untouched).informers
 	for state := range states {
 		for len(w.running) > 0 && w.IntN(100) < 40 {
 			w.end(t)

@@ -183,9 +183,28 @@ func configuration() (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	return loaded, nil
 }
 
-// schedule runs a scheduler in this process until the test ends or the function returned is called, and
-// returns its informers.
-func schedule(t *testing.T, s seam) (informers.SharedInformerFactory, func()) {
+// running is a scheduler in this process.
+type running struct {
+	*scheduler.Scheduler
+	informers informers.SharedInformerFactory
+	// stop ends it. Twice is fine.
+	stop func()
+}
+
+// forgets waits until the scheduler knows that the node is gone. It hears of nodes and of everything else by separate watches.
+func (r running) forgets(ctx context.Context, node string) error {
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	return harness.Poll(ctx, func(context.Context) error {
+		if known, err := r.Cache.GetNode(node); err == nil && known.Node() != nil {
+			return fmt.Errorf("the scheduler still knows %s", node)
+		}
+		return nil
+	})
+}
+
+// schedule runs a scheduler in this process until the test ends or it is stopped.
+func schedule(t *testing.T, s seam) running {
 	t.Helper()
 	access, err := connection(shared.Kubeconfig)
 	if err != nil {
@@ -208,5 +227,5 @@ func schedule(t *testing.T, s seam) (informers.SharedInformerFactory, func()) {
 		factory.Shutdown()
 	}
 	t.Cleanup(stop)
-	return factory, stop
+	return running{made, factory, stop}
 }

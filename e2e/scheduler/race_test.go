@@ -75,10 +75,10 @@ func TestFailingWrites(t *testing.T) {
 	for _, write := range []string{"PUT resourceclaims", "POST resourceclaims", "PUT resourceclaims/status", "PATCH pods/status", "POST pods/binding"} {
 		t.Run(write, func(t *testing.T) {
 			written := &count{place: "before " + write}
-			_, stop := schedule(t, all(written.seam,
+			s := schedule(t, all(written.seam,
 				at("before "+write, 1, conflict), at("before "+write, 2, conflict), at("before "+write, 3, internal),
 				at("before "+write, 4, broken), at("before "+write, 5, late), at("after "+write, 2, broken)))
-			defer stop()
+			defer s.stop()
 			pods := crowd(t)
 			bound(t, pods)
 			audit(t)
@@ -124,12 +124,13 @@ func TestNodeGoesWhileReserved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodes(t, "h100x2")
-			gone := make(chan error, 1)
-			_, stop := schedule(t, at("before PUT resourceclaims/status", 1, func() error {
-				gone <- removeNode(t.Context(), "node-0")
+			begun, gone := make(chan running, 1), make(chan error, 1)
+			s := schedule(t, at("before PUT resourceclaims/status", 1, func() error {
+				gone <- errors.Join(removeNode(t.Context(), "node-0"), (<-begun).forgets(t.Context(), "node-0"))
 				return test.answer
 			}))
-			defer stop()
+			defer s.stop()
+			begun <- s
 			run(t, "a", wholeClass, 1)
 			if err := <-gone; err != nil {
 				t.Fatal(err)
