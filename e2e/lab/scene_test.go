@@ -55,8 +55,13 @@ func (s scene) kubelet(t *testing.T) string {
 	return ""
 }
 
-// pod is a pod of one container that runs a shell script once.
+// lastWords end the log of every pod that ends.
+const lastWords = "that was all"
+
+// pod is a pod of one container that runs a shell script once. It says all that it says by one stream: the
+// runtime copies each by itself, in no order.
 func pod(name, script string) *corev1.Pod {
+	script = "exec 2>&1\n" + script + "\necho " + lastWords
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: metav1.NamespaceDefault},
 		Spec: corev1.PodSpec{
@@ -101,9 +106,9 @@ func (s scene) logsAtEnd(t *testing.T, name string) string {
 	})
 	var logs []byte
 	// The runtime's writer of the log lags behind the end that it reports.
-	s.await(t, name+" has said something", func(ctx context.Context) (_ bool, err error) {
+	s.await(t, name+" has said everything", func(ctx context.Context) (_ bool, err error) {
 		logs, err = s.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
-		return len(logs) > 0, err
+		return strings.Contains(string(logs), lastWords), err
 	})
 	return string(logs)
 }
