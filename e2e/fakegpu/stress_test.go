@@ -1,11 +1,11 @@
 package fakegpu
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -38,14 +38,17 @@ func TestKill(t *testing.T) {
 	if err := Latency(dir, time.Millisecond, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := context.WithCancel(t.Context())
-	group, ctx := errgroup.WithContext(ctx)
+	var group errgroup.Group
+	var over atomic.Bool
 	for worker := range stressProcesses {
 		random := rand.New(rand.NewPCG(2, uint64(worker)))
-		group.Go(func() error { return killAgain(ctx, t, dir, random) })
+		group.Go(func() error {
+			defer over.Store(true) // also when it failed
+			return killAgain(t, dir, random, &over)
+		})
 	}
-	watch(ctx, t, dir)
-	end()
+	watch(t, dir, &over)
+	over.Store(true)
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
@@ -70,9 +73,9 @@ func sweepAll(t *testing.T, lib nvml.Interface) {
 	}
 }
 
-// killAgain starts a client and kills it after a while, until ctx ends.
-func killAgain(ctx context.Context, t *testing.T, dir string, random *rand.Rand) error {
-	for ctx.Err() == nil {
+// killAgain starts a client and kills it after a while, until it is over.
+func killAgain(t *testing.T, dir string, random *rand.Rand, over *atomic.Bool) error {
+	for !over.Load() {
 		command := clientCommand(t, dir)
 		out, err := command.StdoutPipe()
 		if err != nil {
@@ -151,12 +154,12 @@ func sweep(d nvml.Device, chosen func() bool) {
 	}
 }
 
-// watch reads the state again and again until it was under stress for long enough, or ctx ends.
-func watch(ctx context.Context, t *testing.T, dir string) {
+// watch reads the state again and again until it was under stress for long enough, or it is over.
+func watch(t *testing.T, dir string, over *atomic.Bool) {
 	t.Helper()
 	snapshots, end := 0, time.Now().Add(stressTime)
 	err := withState(dir, func(s *session) error {
-		for ctx.Err() == nil && (time.Now().Before(end) || s.state().Generation < stressChanges) {
+		for !over.Load() && (time.Now().Before(end) || s.state().Generation < stressChanges) {
 			state, err := Read(dir)
 			if err != nil {
 				return err
