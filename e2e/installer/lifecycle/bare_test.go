@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,7 +58,7 @@ func installed(t *testing.T, machines ...machine) *world {
 // TestA1BareNodeBecomesReady goes through the phases in order; conditions say what was proven, labels what the GPUs are.
 func TestA1BareNodeBecomesReady(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
-	if diff := cmp.Diff([]string{"Preflight", "DriverInstalling", "ToolkitReady", "Validating", "Ready"}, w.steps("n1")); diff != "" {
+	if diff := cmp.Diff([]string{"Preflight", "DriverInstalling", "ToolkitReady", "Validating", "Ready"}, w.way("n1")); diff != "" {
 		t.Error(diff)
 	}
 	node := w.gpunode("n1")
@@ -210,12 +211,12 @@ func TestA5HostDriver(t *testing.T) {
 func TestA16FeatureLabelsLost(t *testing.T) {
 	pci := map[string]string{"feature.node.kubernetes.io/pci-10de.present": "true"}
 	w := installed(t, machine{name: "n1", labels: pci})
-	pods, sets := w.podUIDs(), specs(w.sets())
+	pods, sets := w.podUIDs("tessera-driver", "tessera-node"), specs(w.sets())
 	w.label("n1", map[string]string{"feature.node.kubernetes.io/pci-10de.present": ""})
 	w.settle()
 	w.label("n1", pci)
 	w.settle()
-	if diff := cmp.Diff(pods, w.podUIDs()); diff != "" {
+	if diff := cmp.Diff(pods, w.podUIDs("tessera-driver", "tessera-node")); diff != "" {
 		t.Errorf("pods are others now:\n%s", diff)
 	}
 	if diff := cmp.Diff(sets, specs(w.sets())); diff != "" {
@@ -226,14 +227,14 @@ func TestA16FeatureLabelsLost(t *testing.T) {
 	}
 }
 
-// podUIDs are the pods of driver and agent by name.
-func (w *world) podUIDs() map[string]string {
+// podUIDs are the pods of operands by name.
+func (w *world) podUIDs(operands ...string) map[string]string {
 	w.Helper()
 	pods := &corev1.PodList{}
 	w.must(w.admin.List(w.Context(), pods, client.InNamespace(home)))
 	all := map[string]string{}
 	for _, pod := range pods.Items {
-		if name := pod.Labels["app.kubernetes.io/name"]; name == "tessera-driver" || name == "tessera-node" {
+		if slices.Contains(operands, pod.Labels["app.kubernetes.io/name"]) {
 			all[pod.Name] = string(pod.UID)
 		}
 	}

@@ -3,6 +3,10 @@ package lifecycle
 import (
 	"context"
 	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -15,7 +19,18 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
+
+// cleanup removes the installer as an administrator does, who is patient, and returns what is said.
+func (w *world) cleanup(flags ...string) (string, error) {
+	return w.command(w.Context(), removal(flags...)...)
+}
+
+// removal are the arguments of a cleanup.
+func removal(flags ...string) []string {
+	return append([]string{"cleanup", "--namespace=" + home, "--timeout=" + harness.Patience.String()}, flags...)
+}
 
 // TestA15Uninstall refuses while pods of users hold GPUs, changes nothing then and names them; allowed to drain, it goes in order and leaves
 // nothing behind.
@@ -23,15 +38,15 @@ func TestA15Uninstall(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"})
 	user := w.user("training", "n1")
 	w.stop()
-	before := w.podUIDs()
-	said, err := w.command(t.Context(), "cleanup", "--namespace="+home)
+	before := w.podUIDs("tessera-driver", "tessera-node")
+	said, err := w.cleanup()
 	if err == nil || !strings.Contains(said, "default/training") || !strings.Contains(said, "--drain") {
 		t.Fatalf("%v: %s", err, said)
 	}
-	if !w.exists(user) || len(w.podUIDs()) != len(before) || w.gpunode("n1").Spec.Maintenance != nil {
+	if !w.exists(user) || !maps.Equal(before, w.podUIDs("tessera-driver", "tessera-node")) || w.gpunode("n1").Spec.Maintenance != nil {
 		t.Error("something was touched")
 	}
-	if said, err := w.command(t.Context(), "cleanup", "--namespace="+home, "--drain", "--timeout=1m"); err != nil {
+	if said, err := w.cleanup("--drain"); err != nil {
 		t.Fatalf("%v: %s\n%s", err, said, w.report())
 	}
 	if w.exists(user) {
@@ -67,22 +82,22 @@ func (w *world) owned(name, node string) {
 	w.user(name, node)
 	made := 0
 	w.change(func(p *players) {
-		p.owner = func(s *scene) error {
+		p.owner = func(ctx context.Context, s *scene) error {
 			for _, pod := range s.pods.Items {
 				if pod.Labels["app"] == name {
 					return nil
 				}
 			}
 			host := &corev1.Node{}
-			if err := w.admin.Get(w.Context(), client.ObjectKey{Name: node}, host); err != nil {
+			if err := p.admin.Get(ctx, client.ObjectKey{Name: node}, host); err != nil {
 				return err
 			}
-			if w.rule(node) || host.Labels[v1alpha1.LabelMaintenance] != "" {
-				return nil // it is pending
+			if tainted, err := p.tainted(ctx, node); err != nil || tainted || host.Labels[v1alpha1.LabelMaintenance] != "" {
+				return err // it is pending
 			}
 			made++
-			w.user(fmt.Sprintf("%s-%d", name, made), node, func(pod *corev1.Pod) { pod.Labels["app"] = name })
-			return nil
+			_, err := p.makeUser(ctx, fmt.Sprintf("%s-%d", name, made), node, func(pod *corev1.Pod) { pod.Labels["app"] = name })
+			return err
 		}
 	})
 }
@@ -127,7 +142,7 @@ func TestA15PodsThatAreMadeAgain(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	w.owned("service", "n1")
 	w.stop()
-	if said, err := w.command(t.Context(), "cleanup", "--namespace="+home, "--drain", "--timeout=20s"); err != nil {
+	if said, err := w.cleanup("--drain"); err != nil {
 		t.Fatalf("%v: %s\n%s", err, said, w.report())
 	}
 	w.mutex.Lock()
@@ -136,6 +151,30 @@ func TestA15PodsThatAreMadeAgain(t *testing.T) {
 	if left != 0 {
 		t.Errorf("%d claims were prepared when the agent stopped", left)
 	}
+}
+
+// stoppedCleanup runs a cleanup that drains, ends it as kubelet does once it has said something, and returns what was said and how it ended.
+func (w *world) stoppedCleanup(once string) (string, error) {
+	w.Helper()
+	log := filepath.Join(w.TempDir(), "cleanup.log")
+	process, err := harness.Start(log, exec.Command(w.program, append(removal("--drain"), "--kubeconfig="+w.Kubeconfig)...))
+	w.must(err)
+	defer process.Kill()
+	said := func() string {
+		text, err := os.ReadFile(log)
+		w.must(err)
+		return string(text)
+	}
+	ctx, cancel := context.WithTimeout(w.Context(), limit)
+	defer cancel()
+	w.must(harness.Poll(ctx, func(context.Context) error {
+		if text := said(); !strings.Contains(text, once) {
+			return fmt.Errorf("nothing of %s in %q", once, text)
+		}
+		return nil
+	}))
+	err = process.Terminate()
+	return said(), err
 }
 
 // TestA15RemovalThatFails names who stopped it, puts everything back into service, and can be run again to its end.
@@ -153,7 +192,7 @@ func TestA15RemovalThatFails(t *testing.T) {
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
 	w.must(w.admin.Status().Update(t.Context(), budget))
 	w.stop()
-	said, err := w.command(t.Context(), "cleanup", "--namespace="+home, "--drain", "--timeout=5s")
+	said, err := w.stoppedCleanup(budget.Name)
 	if err == nil || !strings.Contains(said, "default/training") || !strings.Contains(said, "never") || !strings.Contains(said, "back in service") {
 		t.Fatalf("%v: %s", err, said)
 	}
@@ -167,10 +206,10 @@ func TestA15RemovalThatFails(t *testing.T) {
 		t.Errorf("replicas %d, annotations %v, the user's pod exists: %v", *installer.Spec.Replicas, installer.Annotations, w.exists(user))
 	}
 	w.must(w.admin.Delete(t.Context(), budget))
-	if said, err := w.command(t.Context(), "cleanup", "--namespace="+home, "--drain", "--timeout=20s"); err != nil {
+	if said, err := w.cleanup("--drain"); err != nil {
 		t.Fatalf("%v: %s\n%s", err, said, w.report())
 	}
-	if said, err := w.command(t.Context(), "cleanup", "--namespace="+home, "--timeout=20s"); err != nil {
+	if said, err := w.cleanup(); err != nil {
 		t.Errorf("when nothing is left: %v: %s", err, said)
 	}
 }
@@ -184,7 +223,7 @@ func TestA15DeadNode(t *testing.T) {
 	// Nobody ends what runs there, as nobody hears that it is to end.
 	w.edit(get(w, &corev1.Pod{}, foreign, "training"), func(o client.Object) { o.SetFinalizers([]string{"example.com/dead"}) })
 	defer w.edit(get(w, &corev1.Pod{}, foreign, "training"), func(o client.Object) { o.SetFinalizers(nil) })
-	said, err := w.command(t.Context(), "cleanup", "--namespace="+home, "--drain", "--timeout=20s")
+	said, err := w.cleanup("--drain")
 	if err != nil || strings.Count(said, "node n2 is not Ready") != 1 {
 		t.Errorf("%v: %s", err, said)
 	}

@@ -1,6 +1,7 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
@@ -91,7 +93,9 @@ func (p *players) noticeOrders(node *v1alpha1.GPUNode) {
 }
 
 // health is what an agent says of the health of its GPUs. It resets one when it is told to, nothing is prepared on it and nobody watches it.
-func (p *players) health(s *scene, g *v1alpha1.GPUNode, m machine) (faults []v1alpha1.GPUFault, remedies []v1alpha1.AgentRemedy) {
+func (p *players) health(
+	ctx context.Context, s *scene, g *v1alpha1.GPUNode, m machine,
+) (faults []v1alpha1.GPUFault, remedies []v1alpha1.AgentRemedy, err error) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	for _, order := range g.Spec.Remedies {
@@ -100,7 +104,9 @@ func (p *players) health(s *scene, g *v1alpha1.GPUNode, m machine) (faults []v1a
 		if at >= 0 {
 			ill := p.ills[at]
 			if order.Step == v1alpha1.OrderReset && said.Prepared == 0 && ill.answers[order.ID] == "" {
-				p.reset(s, ill, order.ID)
+				if err := p.reset(ctx, s, ill, order.ID); err != nil {
+					return nil, nil, err
+				}
 			}
 			if answer := ill.answers[order.ID]; answer != "" && order.Step != v1alpha1.OrderHold {
 				said.State = answer
@@ -117,21 +123,28 @@ func (p *players) health(s *scene, g *v1alpha1.GPUNode, m machine) (faults []v1a
 			BootID: m.bootID(),
 		})
 	}
-	return faults, remedies
+	return faults, remedies, nil
 }
 
 // reset resets a GPU.
-func (p *players) reset(s *scene, ill *illness, id string) {
-	if find(s, ill.node, "tessera-dcgm-exporter") != nil {
-		p.wrong = append(p.wrong, "a GPU of "+ill.node+" was to be reset while it was watched")
+func (p *players) reset(ctx context.Context, s *scene, ill *illness, id string) error {
+	if watcher := find(s, ill.node, "tessera-dcgm-exporter"); watcher != nil {
+		now, err := p.live(ctx, client.ObjectKeyFromObject(watcher), watcher.UID)
+		if err != nil {
+			return err
+		}
+		if now != nil && now.DeletionTimestamp == nil {
+			p.wrong = append(p.wrong, "a GPU of "+ill.node+" was to be reset while it was watched")
+		}
 	}
 	if ill.failures > 0 {
 		ill.failures--
 		ill.answers[id] = v1alpha1.RemedyFailed
-		return
+		return nil
 	}
 	ill.answers[id] = v1alpha1.RemedyReset
 	ill.over = ill.remedy == "Reset" && ill.boot == ""
+	return nil
 }
 
 // preparedOn is how many claims have a GPU of a node.

@@ -28,16 +28,20 @@ type installs struct {
 // request is what the installer asked of the API server.
 type request struct{ method, path string }
 
+// watch is the method of requests that are answered for as long as their connection lasts.
+const watch = "WATCH"
+
 // writes reports whether it changes anything that people would notice; leases and events are not among it.
 func (r request) writes() bool {
-	return r.method != http.MethodGet && !strings.Contains(r.path, "/leases") && !strings.Contains(r.path, "/events")
+	return r.method != http.MethodGet && r.method != watch && !strings.Contains(r.path, "/leases") && !strings.Contains(r.path, "/events")
 }
 
-// requests are all that were made, and what is done when one has been answered.
+// requests are all that were made.
 type requests struct {
 	mutex sync.Mutex
 	list  []request
-	after func(request)
+	// open is how many of them are not answered.
+	open int
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -45,20 +49,37 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// wrap counts requests.
+// wrap counts requests. A watch counts once: client-go begins it anew whenever its connection ends.
 func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(q *http.Request) (*http.Response, error) {
-		answer, err := next.RoundTrip(q)
 		made := request{q.Method, q.URL.Path}
-		r.mutex.Lock()
-		r.list = append(r.list, made)
-		after := r.after
-		r.mutex.Unlock()
-		if after != nil && err == nil {
-			after(made)
+		if q.URL.Query().Get("watch") == "true" {
+			made.method = watch
 		}
-		return answer, err
+		if !r.begin(made) {
+			return next.RoundTrip(q)
+		}
+		defer r.end()
+		return next.RoundTrip(q)
 	})
+}
+
+// begin counts a request, unless it is a watch that was begun before.
+func (r *requests) begin(made request) bool {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if made.method == watch && slices.Contains(r.list, made) {
+		return false
+	}
+	r.list, r.open = append(r.list, made), r.open+1
+	return true
+}
+
+// end counts an answer.
+func (r *requests) end() {
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	r.open--
 }
 
 // since returns the requests after the first n.
@@ -70,9 +91,15 @@ func (r *requests) since(n int) []request {
 
 // count is how many were made so far.
 func (r *requests) count() int {
+	made, _ := r.state()
+	return made
+}
+
+// state is how many were made so far, and how many of them are not answered.
+func (r *requests) state() (made, open int) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return len(r.list)
+	return len(r.list), r.open
 }
 
 // writes are those that change something.

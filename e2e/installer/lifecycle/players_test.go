@@ -3,6 +3,8 @@ package lifecycle
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -53,8 +55,10 @@ type players struct {
 	wrong  []string
 	// began is when this world did.
 	began time.Time
+	// begun and done are how often everybody began to act, and was done.
+	begun, done int
 	// owner makes pods of a user again, and schedules them; nil is nobody.
-	owner func(*scene) error
+	owner func(context.Context, *scene) error
 }
 
 // How a driver behaves.
@@ -80,7 +84,7 @@ func newPlayers(t *testing.T, g *ground, admin client.Client) *players {
 	}
 	for _, object := range []client.Object{
 		&corev1.Node{}, &corev1.Pod{}, &corev1.Service{}, &appsv1.DaemonSet{}, &appsv1.Deployment{}, &resourceapi.ResourceClaim{}, &resourceapi.DeviceTaintRule{},
-		&v1alpha1.GPUNode{}, &v1alpha1.ClusterPolicy{}, &v1alpha1.NVIDIADriver{},
+		&v1alpha1.GPUNode{}, &v1alpha1.ClusterPolicy{}, &v1alpha1.NVIDIADriver{}, &corev1.Event{},
 	} {
 		informer, err := p.cache.GetInformer(ctx, object, cache.BlockUntilSynced(false))
 		if err != nil {
@@ -104,7 +108,12 @@ func newPlayers(t *testing.T, g *ground, admin client.Client) *players {
 			case <-ctx.Done():
 				return
 			case <-wake:
-				if err := p.play(ctx); err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+				switch err := p.play(ctx); {
+				case ctx.Err() != nil:
+					return
+				case late(err):
+					p.wake()
+				case err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err):
 					t.Errorf("players: %v", err)
 				}
 			}
@@ -112,6 +121,12 @@ func newPlayers(t *testing.T, g *ground, admin client.Client) *players {
 	})
 	p.end = func() { stop(); done.Wait() }
 	return p
+}
+
+// late reports whether the API server had no time for an answer: kubelets and controllers, and so the players, ask again.
+func late(err error) bool {
+	var status apierrors.APIStatus
+	return apierrors.IsTooManyRequests(err) || errors.As(err, &status) && status.Status().Code >= http.StatusInternalServerError
 }
 
 // listen returns a channel on which something stands after any change.
@@ -170,7 +185,7 @@ func (p *players) notice(object any) {
 	p.wake()
 }
 
-// scene is everything at one moment.
+// scene is everything at one moment, kind by kind: one may be behind another.
 type scene struct {
 	nodes       corev1.NodeList
 	pods        corev1.PodList
@@ -180,8 +195,17 @@ type scene struct {
 	gpunodes    v1alpha1.GPUNodeList
 }
 
+// count counts one more.
+func (p *players) count(n *int) {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	*n++
+}
+
 // play has everybody act once.
 func (p *players) play(ctx context.Context) error {
+	p.count(&p.begun)
+	defer p.count(&p.done)
 	s := &scene{}
 	for _, list := range []client.ObjectList{&s.nodes, &s.pods, &s.sets, &s.deployments, &s.claims, &s.gpunodes} {
 		if err := p.cache.List(ctx, list); err != nil {
@@ -199,7 +223,7 @@ func (p *players) play(ctx context.Context) error {
 	owner := p.owner
 	p.mutex.Unlock()
 	if owner != nil {
-		return owner(s)
+		return owner(ctx, s)
 	}
 	return nil
 }
@@ -274,7 +298,7 @@ func (p *players) playPods(ctx context.Context, s *scene) error {
 	for i := range s.pods.Items {
 		pod := &s.pods.Items[i]
 		if pod.DeletionTimestamp != nil {
-			if err := p.admin.Delete(ctx, pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+			if err := p.admin.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID}); client.IgnoreNotFound(err) != nil {
 				return err
 			}
 			continue
@@ -347,17 +371,37 @@ func (p *players) behaviour(pod *corev1.Pod) string {
 	return ""
 }
 
+// live reads a pod from the API server; nil: it is gone. Caches are no ground to free what a pod holds, nor to accuse it: that of pods may be behind others.
+func (p *players) live(ctx context.Context, key types.NamespacedName, uid types.UID) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	if err := p.admin.Get(ctx, key, pod); err != nil || pod.UID != uid {
+		return nil, client.IgnoreNotFound(err)
+	}
+	return pod, nil
+}
+
 // playClaims is the controller of claims: a claim whose pods are gone is free.
 func (p *players) playClaims(ctx context.Context, s *scene) error {
 	for i := range s.claims.Items {
 		claim := s.claims.Items[i].DeepCopy()
-		before := len(claim.Status.ReservedFor)
-		claim.Status.ReservedFor = slices.DeleteFunc(claim.Status.ReservedFor, func(r resourceapi.ResourceClaimConsumerReference) bool {
-			return !slices.ContainsFunc(s.pods.Items, func(pod corev1.Pod) bool { return pod.UID == r.UID })
-		})
-		if before == 0 || len(claim.Status.ReservedFor) == before {
+		var left []resourceapi.ResourceClaimConsumerReference
+		for _, r := range claim.Status.ReservedFor {
+			live := slices.ContainsFunc(s.pods.Items, func(pod corev1.Pod) bool { return pod.UID == r.UID })
+			if !live {
+				pod, err := p.live(ctx, types.NamespacedName{Namespace: claim.Namespace, Name: r.Name}, r.UID)
+				if err != nil {
+					return err
+				}
+				live = pod != nil
+			}
+			if live {
+				left = append(left, r)
+			}
+		}
+		if len(left) == len(claim.Status.ReservedFor) {
 			continue
 		}
+		claim.Status.ReservedFor = left
 		if len(claim.Status.ReservedFor) == 0 {
 			claim.Status.Allocation = nil
 		}
@@ -458,7 +502,10 @@ func (p *players) playAgents(ctx context.Context, s *scene) error {
 		if maintenance := g.Spec.Maintenance; maintenance != nil {
 			want.Maintenance, want.Prepared = maintenance.ID, new(prepared(s, g.Name))
 		}
-		want.Faults, want.Remedies = p.health(s, &g, m)
+		var err error
+		if want.Faults, want.Remedies, err = p.health(ctx, s, &g, m); err != nil {
+			return err
+		}
 		if g.Status.Agent == nil || !equality.Semantic.DeepEqual(*g.Status.Agent, want) {
 			if err := p.speak(ctx, g.Name, "tessera-node", map[string]any{"agent": want}); err != nil {
 				return err

@@ -16,23 +16,48 @@ import (
 
 const second = time.Second
 
-// calm is for how long nobody asks anything before things count as settled.
-const calm = 1500 * time.Millisecond
+// looks is how often in a row nobody may be seen to do anything before things count as settled, and pause is between two looks: a machine that stands still
+// for a while is not looked at meanwhile.
+const (
+	looks = 30
+	pause = 50 * time.Millisecond
+)
 
-// settle waits until the installer has asked nothing for a while.
+// settle waits until the installer has asked nothing and the players have done nothing for a while.
 func (w *world) settle() {
 	w.Helper()
-	deadline := time.Now().Add(limit)
-	for n := -1; n != w.requests.count(); {
-		n = w.requests.count()
-		select {
-		case <-time.After(calm):
-		case <-w.Context().Done():
+	w.rest(nil)
+}
+
+// rest is settle, unless something else happens first.
+func (w *world) rest(unless <-chan struct{}) {
+	w.Helper()
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	over := time.After(limit)
+	for calm, last := 0, -1; calm < looks; calm++ {
+		if now, busy := w.stirs(); busy || now != last {
+			calm, last = 0, now
 		}
-		if time.Now().After(deadline) {
-			w.Fatalf("the installer does not come to rest: %v", w.requests.since(n))
+		select {
+		case <-tick.C:
+		case <-unless:
+			return
+		case <-w.Context().Done():
+			return
+		case <-over:
+			made := w.requests.since(0)
+			w.Fatalf("it does not come to rest; the last requests are %v", made[max(0, len(made)-looks):])
 		}
 	}
+}
+
+// stirs counts what the installer asked and how often the players acted; busy is whether one of them is at it.
+func (w *world) stirs() (n int, busy bool) {
+	asked, open := w.requests.state()
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return asked + w.begun, open > 0 || w.begun > w.done
 }
 
 // TestA23SteadyState: heartbeats, users that come and go, statuses of pods: the installer asks nothing and writes nothing.

@@ -1,7 +1,9 @@
 package lifecycle
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -35,8 +37,8 @@ func TestA6KilledAtEveryStep(t *testing.T) {
 	if evictions != 1 || w.exists(user) {
 		t.Errorf("%d evictions; the pod stayed: %v", evictions, w.exists(user))
 	}
-	steps := w.steps("n1")
-	if diff := cmp.Diff(wave, steps[len(steps)-min(len(wave), len(steps)):]); diff != "" {
+	way := w.way("n1")
+	if diff := cmp.Diff(wave, way[len(way)-min(len(wave), len(way)):]); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -45,7 +47,8 @@ func TestA6KilledAtEveryStep(t *testing.T) {
 func TestA7LabelsOnly(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	user := w.user("training", "n1")
-	pods, sets := w.podUIDs(), w.sets()[0].ResourceVersion
+	w.settle()
+	pods, sets := w.podUIDs("tessera-driver"), w.sets()[0].ResourceVersion
 	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.DaemonSets.Labels = map[string]string{"team": "a"} })
 	w.untilReady()
 	w.until("other operands have the label", func() string {
@@ -59,8 +62,8 @@ func TestA7LabelsOnly(t *testing.T) {
 	if !w.exists(user) {
 		t.Error("the user's pod is gone")
 	}
-	if now := w.podUIDs()["tessera-driver"]; now != pods["tessera-driver"] || w.sets()[0].ResourceVersion != sets {
-		t.Error("the driver was written or restarted")
+	if now := w.podUIDs("tessera-driver"); len(pods) != 1 || !maps.Equal(pods, now) || w.sets()[0].ResourceVersion != sets {
+		t.Errorf("the driver was written or restarted: its pods were %v and are %v", pods, now)
 	}
 	if slicesContain(w.steps("n1"), "Upgrading") {
 		t.Errorf("the node went through %v", w.steps("n1"))
@@ -209,10 +212,18 @@ func TestA11BudgetBlocks(t *testing.T) {
 	})
 }
 
-// rule reports whether the GPUs of a node are tainted.
+// rule is tainted for the test.
 func (w *world) rule(node string) bool {
-	err := w.admin.Get(w.Context(), client.ObjectKey{Name: "tessera-maintenance-" + node}, &resourceapi.DeviceTaintRule{})
-	return err == nil
+	w.Helper()
+	tainted, err := w.tainted(w.Context(), node)
+	w.must(err)
+	return tainted
+}
+
+// tainted reports whether the GPUs of a node are tainted.
+func (p *players) tainted(ctx context.Context, node string) (bool, error) {
+	err := p.admin.Get(ctx, client.ObjectKey{Name: "tessera-maintenance-" + node}, &resourceapi.DeviceTaintRule{})
+	return err == nil, client.IgnoreNotFound(err)
 }
 
 // TestA13UserEvictedFirst: a pod with a claim in a namespace of users leaves before the agent stops, one without GPUs stays.
@@ -241,8 +252,9 @@ func TestA13UserEvictedFirst(t *testing.T) {
 	if left != 0 {
 		t.Errorf("%d claims were prepared when the agent stopped", left)
 	}
-	if steps := w.steps("n1"); !slices.Equal(steps[len(steps)-len(wave):], wave) {
-		t.Error(cmp.Diff(wave, steps[len(steps)-len(wave):]))
+	way := w.way("n1")
+	if diff := cmp.Diff(wave, way[len(way)-min(len(wave), len(way)):]); diff != "" {
+		t.Error(diff)
 	}
 	if node := get(w, &corev1.Node{}, "", "n1"); node.Spec.Unschedulable {
 		t.Error("the node was cordoned")

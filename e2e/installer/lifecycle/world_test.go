@@ -249,7 +249,7 @@ func (w *world) label(name string, labels map[string]string) {
 	})
 }
 
-// edit changes an object as people do, until nobody else writes first.
+// edit changes an object as people do, until nobody else writes first and the API server has time.
 func (w *world) edit(object client.Object, change func(client.Object), sub ...string) {
 	w.Helper()
 	for {
@@ -261,7 +261,7 @@ func (w *world) edit(object client.Object, change func(client.Object), sub ...st
 		} else {
 			err = w.admin.Update(w.Context(), object)
 		}
-		if !apierrors.IsConflict(err) {
+		if !apierrors.IsConflict(err) && !late(err) {
 			w.must(err)
 			return
 		}
@@ -316,7 +316,7 @@ func (w *world) gpunode(name string) *v1alpha1.GPUNode {
 }
 
 // limit is how long anything may take; usually it is a second or two.
-const limit = 60 * time.Second
+const limit = harness.Patience
 
 // until waits until a condition holds that depends on objects; it is asked again whenever one changes. It returns what is still missing, and reads from the
 // API server: the cache that wakes it may be behind what the test has written, or seen.
@@ -326,15 +326,18 @@ func (w *world) until(what string, missing func() string) {
 	defer cancel()
 	wake, leave := w.listen()
 	defer leave()
-	last := ""
-	for {
-		if last = missing(); last == "" {
+	for over := false; ; {
+		last := missing()
+		switch {
+		case last == "":
 			return
+		case over:
+			w.Fatalf("%s: %s\n%s", what, last, w.report())
 		}
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			w.Fatalf("%s: %s\n%s", what, last, w.report())
+			over = true
 		}
 	}
 }
@@ -416,11 +419,20 @@ func (g *ground) token(ctx context.Context) (*rest.Config, error) {
 // user makes a pod of a user with a claim of a GPU of the node, as scheduler and kubelet leave them.
 func (w *world) user(name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
 	w.Helper()
+	pod, err := w.makeUser(w.Context(), name, node, changes...)
+	w.must(err)
+	return pod
+}
+
+// makeUser makes such a pod for whoever acts outside of the test's own goroutine.
+func (p *players) makeUser(ctx context.Context, name, node string, changes ...func(*corev1.Pod)) (*corev1.Pod, error) {
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: foreign, Name: name}}
 	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "gpu.tessera.dev", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 	}}}
-	w.must(w.admin.Create(w.Context(), claim))
+	if err := p.admin.Create(ctx, claim); err != nil {
+		return nil, err
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: foreign, Name: name, Labels: map[string]string{"app": name},
@@ -434,30 +446,26 @@ func (w *world) user(name, node string, changes ...func(*corev1.Pod)) *corev1.Po
 	for _, change := range changes {
 		change(pod)
 	}
-	w.must(w.admin.Create(w.Context(), pod))
+	if err := p.admin.Create(ctx, pod); err != nil {
+		return nil, err
+	}
 	pod.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
-	w.must(w.admin.Status().Update(w.Context(), pod))
-	w.hold(claim.Name, node, pod)
-	return pod
+	if err := p.admin.Status().Update(ctx, pod); err != nil {
+		return nil, err
+	}
+	claim.Status = resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
+			Request: "gpu", Driver: v1alpha1.DriverName, Pool: node + "-" + v1alpha1.DriverName, Device: cmp.Or(pod.Annotations[annotationDevice], "gpu-0"),
+		}}}},
+		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
+	}
+	return pod, p.admin.Status().Update(ctx, claim)
 }
 
 // annotationDevice of a pod of a user names the device that its claim gets.
 const annotationDevice = "players/device"
-
-// hold has a pod hold a GPU of a node.
-func (w *world) hold(claim, node string, pod *corev1.Pod) {
-	w.Helper()
-	w.edit(&resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: foreign, Name: claim}}, func(o client.Object) {
-		o.(*resourceapi.ResourceClaim).Status = resourceapi.ResourceClaimStatus{
-			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
-				Request: "gpu", Driver: v1alpha1.DriverName, Pool: node + "-" + v1alpha1.DriverName, Device: cmp.Or(pod.Annotations[annotationDevice], "gpu-0"),
-			}}}},
-			ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
-		}
-	}, "status")
-}
 
 // exists reports whether a pod of a user is still the one that was made.
 func (w *world) exists(pod *corev1.Pod) bool {
@@ -475,4 +483,16 @@ func (w *world) steps(node string) []string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	return slices.Clone(w.history[node])
+}
+
+// way are the steps of a node that is Ready: the watch that tells them may be behind what was read.
+func (w *world) way(node string) (steps []string) {
+	w.Helper()
+	w.until("the way of "+node+" ends", func() string {
+		if steps = w.steps(node); len(steps) == 0 || steps[len(steps)-1] != string(v1alpha1.PhaseReady) {
+			return fmt.Sprint(steps)
+		}
+		return ""
+	})
+	return steps
 }
