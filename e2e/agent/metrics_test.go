@@ -94,15 +94,22 @@ func share(id, memory string) change {
 // scrape returns the agent's metrics.
 func (a *agent) scrape() string {
 	a.node.t.Helper()
-	response, err := a.get(a.node.t.Context(), "/metrics")
+	text, err := a.metrics(a.node.t.Context())
 	a.node.must(err)
+	return text
+}
+
+func (a *agent) metrics(ctx context.Context) (string, error) {
+	response, err := a.get(ctx, "/metrics")
+	if err != nil {
+		return "", err
+	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	a.node.must(err)
-	if response.StatusCode != http.StatusOK {
-		a.node.t.Fatalf("scrape: %s\n%s", response.Status, text)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("scrape: %s\n%s", response.Status, text)
 	}
-	return string(text)
+	return string(text), err
 }
 
 // timeouts are the lines of a scrape that count who did not answer in time.
@@ -111,10 +118,14 @@ var timeouts = regexp.MustCompile(`(?m)^tessera_telemetry_errors_total\{.*reason
 // scrapeAll scrapes until everybody has answered in time: one scrape may come at a moment at which the machine stands still.
 func (a *agent) scrapeAll() string {
 	a.node.t.Helper()
-	last, text := "", a.scrape()
-	a.node.eventually("everybody answers in time", func(context.Context) error {
-		last, text = text, a.scrape()
-		if diff := cmp.Diff(timeouts.FindAllString(last, -1), timeouts.FindAllString(text, -1)); diff != "" {
+	text := a.scrape()
+	a.node.eventually("everybody answers in time", func(ctx context.Context) error {
+		next, err := a.metrics(ctx)
+		if err != nil {
+			return err
+		}
+		diff := cmp.Diff(timeouts.FindAllString(text, -1), timeouts.FindAllString(next, -1))
+		if text = next; diff != "" {
 			return fmt.Errorf("late (-before +now):\n%s", diff)
 		}
 		return nil

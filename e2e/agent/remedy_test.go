@@ -127,10 +127,10 @@ func TestKilledDuringReset(t *testing.T) {
 // hangResets has the driver's program hang over every reset until it is let go; what hangs then goes on, whoever began it.
 func (n *node) hangResets() (letGo func()) {
 	n.t.Helper()
-	program, real, hangs := fakegpu.SMI(n.machine()), filepath.Join(n.dir, "nvidia-smi"), filepath.Join(n.dir, "hangs")
+	program, moved, hangs := fakegpu.SMI(n.machine()), filepath.Join(n.dir, "nvidia-smi"), filepath.Join(n.dir, "hangs")
 	n.must(unix.Mkfifo(hangs, 0o600))
-	n.must(os.Rename(program, real))
-	n.must(os.WriteFile(program, fmt.Appendf(nil, "#!/bin/sh\ncase \"$*\" in *gpu-reset*) read line 2>/dev/null < %s;; esac\nexec %s \"$@\"\n", hangs, real), 0o755))
+	n.must(os.Rename(program, moved))
+	n.must(os.WriteFile(program, fmt.Appendf(nil, "#!/bin/sh\ncase \"$*\" in *gpu-reset*) read line 2>/dev/null < %s;; esac\nexec %s \"$@\"\n", hangs, moved), 0o755))
 	letGo = sync.OnceFunc(func() {
 		gate, err := os.OpenFile(hangs, os.O_RDWR, 0)
 		n.must(err)
