@@ -2,7 +2,7 @@ package suite
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -31,7 +31,7 @@ func gone(ctx context.Context, get func() error) error {
 		return apierrors.IsNotFound(last), nil
 	})
 	if err != nil {
-		return fmt.Errorf("%w, last read with %v", err, last)
+		return errors.Join(err, last)
 	}
 	return nil
 }
