@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -160,4 +161,30 @@ func TestUsers(t *testing.T) {
 	if _, err := s.Users(t.Context(), gpus[0].Name()); !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("of a lost GPU: %v", err)
 	}
+}
+
+// TestExcludeHasItsTurn has a call that hangs for longer than others wait, and then others that follow each other without a pause, as a listener's do.
+func TestExcludeHasItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Session
+		s.mu.RLock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		excluded := make(chan error)
+		go func() { excluded <- s.exclude(ctx) }()
+		rest(ctx, precedence+precedence/2)
+		others, end := context.WithCancel(ctx)
+		defer end()
+		go func() {
+			for s.enter(others) == nil {
+				rest(others, precedence/8)
+				s.mu.RUnlock()
+			}
+		}()
+		synctest.Wait()
+		s.mu.RUnlock()
+		if err := <-excluded; err != nil {
+			t.Error(err)
+		}
+	})
 }

@@ -185,7 +185,7 @@ const (
 	// turn is how often a call that waits for the connection looks whether it may.
 	turn = 5 * time.Millisecond
 	// precedence is how long calls wait for one who is to change the connection. Calls are short: who did not get it by then waits for one
-	// that hangs, and the others must not wait with it.
+	// that hangs, and the others must not wait with it. They go on for as long before they wait again.
 	precedence = 2 * time.Second
 	// closing is how long Close waits for calls in progress.
 	closing = 10 * time.Second
@@ -204,12 +204,15 @@ func (s *Session) enter(ctx context.Context) error {
 }
 
 // exclude waits until the calls in progress are through and keeps others out until mu is given back. It does not queue at mu, where it would
-// keep every other call out for as long as one hangs in the driver.
+// keep every other call out for as long as one hangs in the driver: it has precedence again and again, and the others their turn in between.
 func (s *Session) exclude(ctx context.Context) error {
-	until := time.Now().Add(precedence).UnixNano()
-	s.wanted.Store(until)
-	defer s.wanted.CompareAndSwap(until, 0)
+	var until time.Time
+	defer func() { s.wanted.CompareAndSwap(until.UnixNano(), 0) }()
 	for ctx.Err() == nil {
+		if now := time.Now(); now.Sub(until) >= precedence {
+			until = now.Add(precedence)
+			s.wanted.Store(until.UnixNano())
+		}
 		if s.mu.TryLock() {
 			return nil
 		}
