@@ -73,7 +73,7 @@ var law = []row{
 	{"installer/host/...", []string{"installer/host", klog, "github.com/fsnotify/fsnotify", "k8s.io/cri-api", "google.golang.org/grpc", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin", "github.com/pelletier/go-toml/v2"}},
 	{"installer/discovery", append([]string{"installer/host", "api/v1alpha1", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"installer/migrate", []string{"api/v1alpha1", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/yaml"}},
-	{"installer/controller", append([]string{"installer", "api/gpu", "api/wire", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
+	{"installer/controller", append([]string{"installer", "api/gpu", "api/wire", "api/v1alpha1", klog, "k8s.io/client-go", "k8s.io/component-helpers", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 
 	{"cmd/...", []string{"*"}},
 	{"deployments/...", []string{"*"}},
