@@ -236,7 +236,7 @@ func (p *players) playSets(ctx context.Context, s *scene) error {
 		for j := range s.nodes.Items {
 			node := &s.nodes.Items[j]
 			pod := podOf(set, node.Name)
-			if is, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !is || set.DeletionTimestamp != nil {
+			if !chooses(pod, node) || set.DeletionTimestamp != nil {
 				continue
 			}
 			at := slices.IndexFunc(s.pods.Items, func(have corev1.Pod) bool { return have.Name == pod.Name && have.Namespace == pod.Namespace })
@@ -274,6 +274,12 @@ func (p *players) stopAgent(s *scene, pod *corev1.Pod) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.stopped[pod.Spec.NodeName] = max(p.stopped[pod.Spec.NodeName], int(prepared(s, pod.Spec.NodeName)))
+}
+
+// chooses reports whether a pod of a DaemonSet is to be on the node.
+func chooses(pod *corev1.Pod, node *corev1.Node) bool {
+	is, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
+	return err == nil && is
 }
 
 // podOf is the pod of a DaemonSet on a node, in what the installer looks at.
@@ -527,11 +533,31 @@ func (p *players) speak(ctx context.Context, name, manager string, status map[st
 	return p.admin.Status().Patch(ctx, g, client.RawPatch(types.ApplyPatchType, text), client.FieldOwner(manager), client.ForceOwnership)
 }
 
-// playStatus says that DaemonSets and Deployments have been seen and run.
+// discovered reports whether the discovery has told what the node is, or never will.
+func (p *players) discovered(s *scene, node string) bool {
+	p.mutex.Lock()
+	m, known := p.machines[node]
+	p.mutex.Unlock()
+	return !known || m.dark || slices.ContainsFunc(s.gpunodes.Items, func(g v1alpha1.GPUNode) bool { return g.Name == node && g.Status.Hardware != nil })
+}
+
+// playStatus says that DaemonSets and Deployments have been seen, and where they run.
 func (p *players) playStatus(ctx context.Context, s *scene) error {
 	for i := range s.sets.Items {
-		if set := s.sets.Items[i].DeepCopy(); set.Status.ObservedGeneration != set.Generation {
-			set.Status.ObservedGeneration = set.Generation
+		set := s.sets.Items[i].DeepCopy()
+		want := appsv1.DaemonSetStatus{ObservedGeneration: set.Generation}
+		for j := range s.nodes.Items {
+			node := &s.nodes.Items[j]
+			if !chooses(podOf(set, node.Name), node) {
+				continue
+			}
+			want.DesiredNumberScheduled++
+			if isReady(find(s, node.Name, set.Name)) && (set.Name != "tessera-discovery" || p.discovered(s, node.Name)) {
+				want.NumberAvailable++
+			}
+		}
+		if !equality.Semantic.DeepEqual(set.Status, want) {
+			set.Status = want
 			if err := p.admin.Status().Update(ctx, set); err != nil {
 				return err
 			}
