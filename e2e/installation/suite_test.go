@@ -29,7 +29,7 @@ var folder = filepath.Join(lab.Base, "installation")
 const limit = NodeTimeout(4 * harness.Patience)
 
 func TestInstallation(t *testing.T) {
-	specs.Run(t, "Tessera's installer in a lab", harness.Patience)
+	specs.Run(t, "Tessera's installer in a lab")
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {

@@ -9,18 +9,20 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
-// Run runs the specs of the calling package. What they wait for may take as long as patience unless they say otherwise. The messages of
-// those that failed come once more at the end, where whoever has only the end of a long output finds them.
-func Run(t *testing.T, title string, patience time.Duration) {
+// Run runs the specs of the calling package. They wait with harness.Patience unless they say otherwise. The messages of those that failed
+// come once more at the end, where whoever has only the end of a long output finds them.
+func Run(t *testing.T, title string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Fatal("the lab needs root: it makes network namespaces, mounts and device nodes")
 	}
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	gomega.EnforceDefaultTimeoutsWhenUsingContexts()
-	gomega.SetDefaultEventuallyTimeout(patience)
+	gomega.SetDefaultEventuallyTimeout(harness.Patience)
 	gomega.SetDefaultEventuallyPollingInterval(200 * time.Millisecond)
 	ginkgo.ReportAfterSuite("why specs failed", func(report ginkgo.Report) {
 		for _, spec := range report.SpecReports.WithState(types.SpecStateFailureStates) {

@@ -29,7 +29,7 @@ var folder = filepath.Join(lab.Base, "suite")
 const atMost = NodeTimeout(20 * time.Minute)
 
 func TestSuite(t *testing.T) {
-	specs.Run(t, "Tessera in a lab", harness.Patience)
+	specs.Run(t, "Tessera in a lab")
 }
 
 var _ = BeforeSuite(func(ctx context.Context) {
