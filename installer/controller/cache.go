@@ -105,6 +105,7 @@ func trimClaim(namespace string) toolscache.TransformFunc {
 		}
 		if claim.Namespace == namespace && claim.Labels[action.LabelName] == action.Validation {
 			slim.Labels, slim.Annotations, slim.OwnerReferences = claim.Labels, claim.Annotations, claim.OwnerReferences
+			slim.CreationTimestamp = claim.CreationTimestamp
 		}
 		if allocation := claim.Status.Allocation; allocation != nil {
 			slim.Status.Allocation = &resourceapi.AllocationResult{}

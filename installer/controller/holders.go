@@ -44,6 +44,10 @@ func (r *nodeReconciler) lookCloser(ctx context.Context, cat *catalog, s *sight,
 
 // of says how far a proof is for an order, and whether its pod has begun to run.
 func (p proof) of(order *v1alpha1.Remedy) (v phase.Validation, started bool) {
+	if order != nil && p.begun(order.ID) {
+		v.Begun = true
+		return judge(v, []phase.Pod{p.pending()}), false
+	}
 	if p.pod == nil {
 		v.Leftover = p.claim != nil
 		return v, false

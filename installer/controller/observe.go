@@ -137,24 +137,26 @@ func (s *sight) validation(ctx context.Context, r *nodeReconciler) (phase.Valida
 	v := phase.Validation{State: phase.ValidationNone}
 	var parts []phase.Pod
 	for _, part := range action.Parts() {
-		p, err := r.readProof(ctx, s.gpunode.Name, part)
-		if err != nil {
+		switch p, err := r.readProof(ctx, s.gpunode.Name, part); {
+		case err != nil:
 			return v, err
+		case part == action.PartGPUs && p.begun(s.barrier()):
+			v.Begun, parts = true, append(parts, p.pending())
+		case p.pod != nil && s.counts(part, p):
+			parts = append(parts, observePod(p.pod))
+		default:
+			v.Leftover = v.Leftover || p.pod != nil || p.claim != nil
 		}
-		if p.pod == nil {
-			v.Leftover = v.Leftover || p.claim != nil
-			continue
-		}
-		seen := observePod(p.pod)
-		// A slice that users leave no room for proves nothing, and is no fault: whole GPUs are enough then.
-		outrun := part == action.PartMIG && seen.State == phase.PodPending && !p.allocated() && s.claims > 0
-		if outrun || seen.State == phase.PodTerminating || p.pod.Annotations[action.AnnotationBarrier] != s.barrier() {
-			v.Leftover = true
-			continue
-		}
-		parts = append(parts, seen)
 	}
 	return judge(v, parts), nil
+}
+
+// counts reports whether the pod of a part says something of this validation. A slice that users leave no room for proves nothing, and is no fault: whole
+// GPUs are enough then.
+func (s *sight) counts(part action.Part, p proof) bool {
+	seen := observePod(p.pod)
+	outrun := part == action.PartMIG && seen.State == phase.PodPending && !p.allocated() && s.claims > 0
+	return !outrun && seen.State != phase.PodTerminating && seen.Barrier == s.barrier()
 }
 
 // proof is what stands of a part of a validation; nil is what is not there.
@@ -164,6 +166,16 @@ type proof struct {
 }
 
 func (p proof) allocated() bool { return p.claim != nil && p.claim.Status.Allocation != nil }
+
+// begun reports whether the claim of an attempt stands as it was made, and its pod is still to be made.
+func (p proof) begun(barrier string) bool {
+	return p.pod == nil && p.claim != nil && !p.allocated() && p.claim.DeletionTimestamp == nil && p.claim.Annotations[action.AnnotationBarrier] == barrier
+}
+
+// pending is the pod of a claim that has none yet: the attempt has its time from the claim on.
+func (p proof) pending() phase.Pod {
+	return phase.Pod{State: phase.PodPending, Since: p.claim.CreationTimestamp.Time}
+}
 
 // readProof reads a part of a validation.
 func (r *nodeReconciler) readProof(ctx context.Context, node string, part action.Part) (proof, error) {

@@ -92,3 +92,52 @@ func TestUsersOutrunTheProofOfSlices(t *testing.T) {
 		})
 	}
 }
+
+// A claim that waits for its pod is gone on with, unless it is of another attempt, or was used: then it is left over.
+func TestProofBegun(t *testing.T) {
+	made := metav1.NewTime(time.Unix(1, 0))
+	begun := phase.Validation{State: phase.ValidationRunning, Since: made.Time, Begun: true}
+	tests := map[string]struct {
+		part   action.Part
+		change func(*resourceapi.ResourceClaim)
+		want   phase.Validation
+	}{
+		"as it was made":     {want: begun},
+		"of another attempt": {change: func(c *resourceapi.ResourceClaim) { c.Annotations[action.AnnotationBarrier] = "other" }, want: phase.Validation{Leftover: true}},
+		"used": {change: func(c *resourceapi.ResourceClaim) {
+			c.Status.Allocation = &resourceapi.AllocationResult{}
+		}, want: phase.Validation{Leftover: true}},
+		"going":      {change: func(c *resourceapi.ResourceClaim) { c.DeletionTimestamp, c.Finalizers = &made, []string{"f/f"} }, want: phase.Validation{Leftover: true}},
+		"of a slice": {part: action.PartMIG, want: phase.Validation{Leftover: true}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := &sight{gpunode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+			r := &nodeReconciler{Cluster: action.Cluster{Namespace: "tessera-system"}}
+			claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
+				Namespace: r.Namespace, Name: action.ValidationName("n", test.part), CreationTimestamp: made,
+				Labels: map[string]string{action.LabelName: action.Validation}, Annotations: map[string]string{action.AnnotationBarrier: s.barrier()},
+			}}
+			if test.change != nil {
+				test.change(claim)
+			}
+			cached, err := trimClaim(r.Namespace)(claim)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := cached.(*resourceapi.ResourceClaim)
+			kept.Finalizers = claim.Finalizers // the fake keeps nothing that goes without
+			r.Client = fakeClient(t, kept)
+			got, err := s.validation(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !got.Since.Equal(test.want.Since) {
+				t.Errorf("since %v, want %v", got.Since, test.want.Since)
+			}
+			if got.Since = test.want.Since; got != test.want {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}

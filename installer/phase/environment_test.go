@@ -42,7 +42,7 @@ var progress = []move{
 	}},
 	{"kubelet: user", userMoves},
 	{"kubelet: validation", func(w *world) bool {
-		if w.check != ValidationRunning || w.agent != PodReady || w.loaded == 0 && w.host == 0 {
+		if w.check != ValidationRunning || w.begun || w.agent != PodReady || w.loaded == 0 && w.host == 0 {
 			return false
 		}
 		// The agent lets validations through in their step, and only then.
@@ -137,7 +137,7 @@ func agentSpeaks(w *world) bool {
 	w.saidDriver = w.loaded != 0 || w.host != 0
 	w.saidAccepted, w.saidMode = true, w.mode && w.saidDriver
 	w.gate, w.saidID = w.entered, w.entered
-	w.saidPrepared = w.entered != 0 && (w.prepared || w.check != ValidationNone || w.leftover)
+	w.saidPrepared = w.entered != 0 && (w.prepared || w.check != ValidationNone && !w.begun || w.leftover)
 	return before != *w
 }
 
@@ -206,7 +206,7 @@ var disturbances = map[string]func(w *world) bool{
 			w.user = PodPending
 		}
 		if w.check != ValidationNone {
-			w.check, w.leftover = ValidationNone, true
+			w.check, w.begun, w.leftover = ValidationNone, false, true
 		}
 		return true
 	},

@@ -157,4 +157,6 @@ type Validation struct {
 	Reason, Message string
 	// Leftover is whether objects of a validation that is over still stand.
 	Leftover bool
+	// Begun is whether one that runs has its claim and not yet its pod: an installer could not make it, or was killed before it did.
+	Begun bool
 }

@@ -18,6 +18,13 @@ func unproven(spent time.Duration) Observed {
 	return o
 }
 
+// claimed is one whose proof has a claim and no pod, for so long.
+func claimed(spent time.Duration) Observed {
+	o := unproven(spent)
+	o.Validation = Validation{State: ValidationRunning, Since: now.Add(-spent), Begun: true}
+	return o
+}
+
 // operating is a node out of service whose GPUs are to be in MIG mode and are not, in the step in which that is done for so long.
 func operating(spent time.Duration) Observed {
 	o := changing()
@@ -42,6 +49,10 @@ func TestWhatCannotBeDone(t *testing.T) {
 			o.Status.Phase, o.Status.Reason = v1alpha1.PhaseFailed, ReasonValidationTimeout
 		}, v1alpha1.PhaseFailed, Validate, ""},
 		"what was never refused is tried first": {unproven(time.Hour), func(o *Observed) { o.Obstacle = "" }, v1alpha1.PhaseValidating, Validate, ""},
+		"a claim without its pod gets it":       {claimed(time.Minute), func(o *Observed) { o.Obstacle = "" }, v1alpha1.PhaseValidating, Validate, ""},
+		"also while that is refused":            {claimed(time.Minute), func(*Observed) {}, v1alpha1.PhaseValidating, Validate, ""},
+		"but not for ever":                      {claimed(time.Hour), func(*Observed) {}, v1alpha1.PhaseFailed, Wait, "exceeded quota"},
+		"nor beside what is over":               {claimed(time.Minute), func(o *Observed) { o.Validation.Leftover = true }, v1alpha1.PhaseValidating, EndValidate, ""},
 		"a driver that cannot be proven goes back": {unproven(time.Hour), func(o *Observed) {
 			o.Status.LastGoodDriver = desired(2)
 		}, v1alpha1.PhaseDriverInstalling, RollBack, "exceeded quota"},

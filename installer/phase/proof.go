@@ -1,6 +1,7 @@
 package phase
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -28,9 +29,11 @@ func (v *view) recorded() bool {
 func validate(v *view) Decision {
 	limit, spent := v.Wanted.Upgrade.ValidateTimeout, v.Now.Sub(v.Validation.Since)
 	switch {
-	case v.Validation.State == ValidationNone && v.Validation.Leftover:
+	case (v.Validation.State == ValidationNone || v.Validation.Begun) && v.Validation.Leftover:
 		return v.validating("an older validation is tidied up").do(EndValidate)
 	case v.Validation.State == ValidationNone && (v.Obstacle == "" || v.proving() < limit):
+		return v.validating("claims are made that prove the node").do(Validate)
+	case v.Validation.Begun && spent < limit:
 		return v.validating("claims are made that prove the node").do(Validate)
 	case v.Validation.State == ValidationRunning && spent < limit:
 		return v.validating("claims prove the node").until(limit, spent)
@@ -42,7 +45,7 @@ func validate(v *view) Decision {
 func (v *view) unproven(limit, spent time.Duration) Decision {
 	reason, message := ReasonValidationFailed, "claims did not prove the node: "+v.Validation.Reason+": "+v.Validation.Message
 	if v.Validation.State == ValidationRunning {
-		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims did not prove the node within %s: %s", limit, v.Validation.Message)
+		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims did not prove the node within %s: %s", limit, cmp.Or(v.Validation.Message, v.Obstacle))
 	}
 	if v.Validation.State == ValidationNone {
 		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims that prove the node could not be made within %s: %s", limit, v.Obstacle)

@@ -38,9 +38,10 @@ func perform(w *world, d Decision) {
 	case EndOperate:
 		w.operation = PodTerminating
 	case Validate:
-		w.check, w.checkLate = ValidationRunning, false
+		performClaim(w, d)
+		w.begun = false
 	case EndValidate:
-		w.check, w.leftover, w.checkLate = ValidationNone, false, false
+		w.check, w.begun, w.leftover, w.checkLate = ValidationNone, false, false, false
 	case Record:
 		w.lastGood, w.proven, w.provenNow, w.provenBoot, w.provenDriver = w.spec, true, true, w.boot, or(w.spec == 9, 0, w.spec)
 		if d.Attempt == nil {
@@ -52,12 +53,22 @@ func perform(w *world, d Decision) {
 	}
 }
 
+// halves are what an installer has done of what takes two writes when it is killed between them, or cannot do the second.
+var halves = map[Action]func(*world, Decision){RollBack: performAttempt, Validate: performClaim}
+
 // performAttempt is the first half of RollBack.
 func performAttempt(w *world, d Decision) {
 	if a := d.Attempt; a != nil {
 		w.attemptMIG = strings.HasPrefix(a.Digest, "mig")
 		w.attempt = or(w.attemptMIG, 0, number(strings.TrimPrefix(a.Digest, MIGAttempt(v1alpha1.MIGEnabled))))
 		w.attempts, w.attemptReason, w.attemptStep = min(3, uint8(a.Count)), a.Reason, true
+	}
+}
+
+// performClaim is the first half of Validate.
+func performClaim(w *world, _ Decision) {
+	if w.check == ValidationNone {
+		w.check, w.begun, w.checkLate = ValidationRunning, true, false
 	}
 }
 
@@ -131,12 +142,10 @@ func (s *search) expand(i int, w world, d Decision) {
 	after := w
 	install(&after, d)
 	s.Visit(after, i, fmt.Sprintf("installer: %s/%s %s %s", d.Phase, d.Step, d.Reason, d.Action))
-	if d.Action == RollBack && d.Attempt != nil {
-		half := w
-		if !say(&half, d) {
-			performAttempt(&half, d)
-			s.Visit(half, i, "installer: half of RollBack")
-		}
+	half := w
+	if begins := halves[d.Action]; begins != nil && !say(&half, d) {
+		begins(&half, d)
+		s.Visit(half, i, "installer: half of "+string(d.Action))
 	}
 	moves := false
 	for _, m := range progress {

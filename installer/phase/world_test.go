@@ -59,6 +59,7 @@ type world struct {
 	check         ValidationState
 	checkLate     bool
 	leftover      bool
+	begun         bool
 	// The kernel and the hardware.
 	loaded uint8
 	mode   bool
@@ -190,7 +191,7 @@ func (w *world) observePods(o *Observed) {
 	}
 	o.Toolkit = Pod{Name: "toolkit", State: w.toolkit}
 	o.Operation = Pod{Name: "operation", State: w.operation, Since: since(w.operationLate), Barrier: string(o.Spec.MIGMode)}
-	o.Validation = Validation{State: w.check, Since: since(w.checkLate), Leftover: w.leftover}
+	o.Validation = Validation{State: w.check, Since: since(w.checkLate), Leftover: w.leftover, Begun: w.begun}
 }
 
 func (w *world) observeGPUNode(o *Observed) {

@@ -245,3 +245,19 @@ func TestRestAfterAMaintenance(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimWithoutPod: the proof goes on with the claim that it has, and ends when its pod is refused for as long as a proof may take.
+func TestClaimWithoutPod(t *testing.T) {
+	o := draining()
+	o.Drain.Holders, o.Faults = nil, nil
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyValidate, ReasonValidating, 1
+	o.Order.Step, o.Obstacle = v1alpha1.OrderValidate, "exceeded quota"
+	o.Validation = phase.Validation{State: phase.ValidationRunning, Begun: true}
+	if d := Next(o); d.Action != Validate {
+		t.Errorf("at once: %s %+v", d.Action, d.Status)
+	}
+	o.Now = now.Add(o.Policy.ValidateTimeout)
+	if d := Next(o); d.Status.Reason != ReasonUnproven || !strings.Contains(d.Status.Message, "exceeded quota") {
+		t.Errorf("later: %s %+v", d.Action, d.Status)
+	}
+}

@@ -130,7 +130,7 @@ func userMoves(w *world, c *card) bool {
 
 func proofMoves(w *world, c *card) bool {
 	switch {
-	case c.check != phase.ValidationRunning || w.unplaced || !w.agent:
+	case c.check != phase.ValidationRunning || c.begun || w.unplaced || !w.agent:
 		return false
 	case !c.started && c.gate == v1alpha1.OrderValidate && c.gateID == c.checkID:
 		c.started = true
@@ -172,7 +172,7 @@ func reboot(w *world) bool {
 		if c.user == phase.PodTerminating {
 			c.prepared = false
 		}
-		if c.check == phase.ValidationRunning {
+		if c.check == phase.ValidationRunning && !c.begun {
 			c.check = phase.ValidationFailed
 		}
 	}

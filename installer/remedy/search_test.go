@@ -25,12 +25,23 @@ func perform(w *world, c *card, d Decision) {
 			c.user = phase.PodTerminating
 		}
 	case Validate:
-		c.check, c.checkID, c.started, c.checkLate = phase.ValidationRunning, c.orderID, false, false
+		claim(c, d)
+		c.begun = false
 	case EndValidate:
-		c.check, c.checkID, c.started, c.checkLate = phase.ValidationNone, "", false, false
+		c.check, c.checkID, c.begun, c.started, c.checkLate = phase.ValidationNone, "", false, false, false
 	case Release:
 		record(c, d)
 		c.order, c.orderID, c.touched = "", "", false
+	}
+}
+
+// halves are what an installer has done of what takes two writes when it is killed between them, or cannot do the second.
+var halves = map[Action]func(*card, Decision){Release: record, Validate: claim}
+
+// claim is the first half of Validate.
+func claim(c *card, _ Decision) {
+	if c.check == phase.ValidationNone {
+		c.check, c.checkID, c.begun, c.started, c.checkLate = phase.ValidationRunning, c.orderID, true, false, false
 	}
 }
 
@@ -166,12 +177,10 @@ func (s *search) expand(n int, w world) {
 		install(&after, i, d)
 		moves = moves || after != w
 		s.Visit(after, n, fmt.Sprintf("installer, GPU %d: %s", i, describe(d)))
-		if d.Action == Release {
-			half := w
-			if !say(&half, &half.cards[i], d) {
-				record(&half.cards[i], d)
-				s.Visit(half, n, fmt.Sprintf("installer, GPU %d: half of Release", i))
-			}
+		half := w
+		if begins := halves[d.Action]; begins != nil && !say(&half, &half.cards[i], d) {
+			begins(&half.cards[i], d)
+			s.Visit(half, n, fmt.Sprintf("installer, GPU %d: half of %s", i, d.Action))
 		}
 		s.late(n, w, i, d)
 	}

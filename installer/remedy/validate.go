@@ -49,7 +49,7 @@ func validate(v *view) Decision {
 		return v.unproven()
 	case p.State == phase.ValidationNone && p.Leftover:
 		return d.do(EndValidate)
-	case p.State == phase.ValidationNone:
+	case p.State == phase.ValidationNone, p.Begun:
 		return d.do(Validate)
 	}
 	return d

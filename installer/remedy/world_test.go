@@ -50,6 +50,7 @@ type card struct {
 	owed               bool // a remediation has begun of which there is no record
 	check              phase.ValidationState
 	checkID            string
+	begun              bool // its claim is there, its pod not yet
 	started, checkLate bool
 }
 
@@ -143,7 +144,7 @@ func (w *world) observe(i int) Observed {
 	switch {
 	case c.check == phase.ValidationNone:
 	case c.checkID == c.orderID && c.orderID != "":
-		o.Validation = phase.Validation{State: c.check, Since: since(c.checkLate).Time}
+		o.Validation = phase.Validation{State: c.check, Since: since(c.checkLate).Time, Begun: c.begun}
 		o.Started = c.started
 	default:
 		o.Validation.Leftover = true
