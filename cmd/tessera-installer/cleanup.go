@@ -9,10 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -170,32 +169,18 @@ func (c *cleaner) held(ctx context.Context) ([]holder, error) {
 			if slices.ContainsFunc(list, func(o holder) bool { return o.Victim == h.Victim }) {
 				continue
 			}
-			over, err := c.over(ctx, consumer, h.Victim)
-			if err != nil {
-				return nil, err
+			if consumer.APIGroup == "" && consumer.Resource == "pods" {
+				if user, err := action.User(ctx, c.Live, types.NamespacedName{Namespace: claim.Namespace, Name: consumer.Name}, consumer.UID); err != nil {
+					return nil, err
+				} else if user == nil {
+					continue
+				}
 			}
-			if !over {
-				list = append(list, h)
-			}
+			list = append(list, h)
 		}
 	}
 	slices.SortFunc(list, func(a, b holder) int { return strings.Compare(a.Namespace+"/"+a.Name, b.Namespace+"/"+b.Name) })
 	return list, nil
-}
-
-// over reports whether the pod that a claim is reserved for is gone, has ended, or is another one of that name. What is no pod stays.
-func (c *cleaner) over(ctx context.Context, consumer resourceapi.ResourceClaimConsumerReference, v action.Victim) (bool, error) {
-	if consumer.APIGroup != "" || consumer.Resource != "pods" {
-		return false, nil
-	}
-	pod := &corev1.Pod{}
-	switch err := c.Live.Get(ctx, client.ObjectKey{Namespace: v.Namespace, Name: v.Name}, pod); {
-	case apierrors.IsNotFound(err):
-		return true, nil
-	case err != nil:
-		return false, fmt.Errorf("read pod %s/%s: %w", v.Namespace, v.Name, err)
-	}
-	return pod.UID != v.UID || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed, nil
 }
 
 // allocated reports whether a claim has devices of the drivers.

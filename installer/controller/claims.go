@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
@@ -111,19 +109,13 @@ func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phas
 		waited = labels.Nothing()
 	}
 	for _, key := range u.pods {
-		pod := &corev1.Pod{}
-		switch err := d.live.Get(ctx, key, pod); {
-		case apierrors.IsNotFound(err):
-			continue
-		case err != nil:
+		pod, err := action.User(ctx, d.live, key, u.uids[key]...)
+		if err != nil {
 			drain.Unreadable = true
 			drain.Holders = append(drain.Holders, key.String())
 			continue
 		}
-		if !slices.Contains(u.uids[key], pod.UID) {
-			continue // another pod of that name, which may be anywhere
-		}
-		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		if pod == nil {
 			continue
 		}
 		drain.Holders = append(drain.Holders, key.String())

@@ -132,7 +132,8 @@ func (s *sight) barrier() string {
 	return barrier
 }
 
-// validation says how far the node's proof is.
+// validation says how far the node's proof is. What waits for its pod is gone on with if it is the part that every proof has: a slice may not be to prove any
+// more, and is left over.
 func (s *sight) validation(ctx context.Context, r *nodeReconciler) (phase.Validation, error) {
 	v := phase.Validation{State: phase.ValidationNone}
 	var parts []phase.Pod

@@ -31,9 +31,7 @@ func validate(v *view) Decision {
 	switch {
 	case (v.Validation.State == ValidationNone || v.Validation.Begun) && v.Validation.Leftover:
 		return v.validating("an older validation is tidied up").do(EndValidate)
-	case v.Validation.State == ValidationNone && (v.Obstacle == "" || v.proving() < limit):
-		return v.validating("claims are made that prove the node").do(Validate)
-	case v.Validation.Begun && spent < limit:
+	case v.Validation.State == ValidationNone && (v.Obstacle == "" || v.proving() < limit), v.Validation.Begun && spent < limit:
 		return v.validating("claims are made that prove the node").do(Validate)
 	case v.Validation.State == ValidationRunning && spent < limit:
 		return v.validating("claims prove the node").until(limit, spent)
