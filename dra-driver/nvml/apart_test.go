@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // A reset needs that nobody has the GPU open: it works apart only, even while somebody listens.
@@ -131,7 +132,7 @@ func TestApartBesideOneThatHangs(t *testing.T) {
 			}
 		})
 	}
-	limited, done := context.WithTimeout(t.Context(), patience)
+	limited, done := context.WithTimeout(t.Context(), harness.Patience)
 	defer done()
 	if err := s.Apart(limited, func(context.Context) error { return nil }); err != nil {
 		t.Errorf("beside many calls: %v", err)

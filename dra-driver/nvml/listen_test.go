@@ -13,13 +13,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // beacon is the XID with which the tests find out that somebody listens.
 const beacon = 999
-
-// patience is how long a test waits for what must come. It only ends a wait that is in vain, so it has room for a machine that stands still.
-const patience = 5 * time.Minute
 
 // ear is somebody who listens.
 type ear struct {
@@ -45,7 +43,7 @@ func listen(t *testing.T, s *Session, dir string) *ear {
 func (e *ear) hears(index int) {
 	e.t.Helper()
 	name := gputest.Node(e.t, "h100x2").GPUs[index].Name()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); {
 		must(e.t, fakegpu.XID(e.dir, fakegpu.On(index), beacon))
 		select {
 		case event := <-e.events:
@@ -71,7 +69,7 @@ func (e *ear) next() gpu.Event {
 			}
 		case err := <-e.ended:
 			e.t.Fatalf("Listen ended: %v", err)
-		case <-time.After(patience):
+		case <-time.After(harness.Patience):
 			e.t.Fatal("no event arrives")
 		}
 	}
@@ -83,7 +81,7 @@ func (e *ear) end() error {
 	select {
 	case err := <-e.ended:
 		return err
-	case <-time.After(patience):
+	case <-time.After(harness.Patience):
 		e.t.Fatal("Listen does not end")
 		return nil
 	}
@@ -128,7 +126,7 @@ func TestListen(t *testing.T) {
 		if diff := cmp.Diff(want, got, withoutTime); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.what, diff)
 		}
-		if got.At.Before(before) || time.Since(got.At) > patience {
+		if got.At.Before(before) || time.Since(got.At) > harness.Patience {
 			t.Errorf("%s: at %v", test.what, got.At)
 		}
 	}
@@ -165,7 +163,7 @@ func TestListenToABurst(t *testing.T) {
 func TestListenGoesOn(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
-	limited, done := context.WithTimeout(t.Context(), patience) // who listens must not keep the connection
+	limited, done := context.WithTimeout(t.Context(), harness.Patience) // who listens must not keep the connection
 	defer done()
 	for what, another := range map[string]func() error{
 		"reopened": func() error { return s.Reopen(limited) },

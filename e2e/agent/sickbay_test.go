@@ -76,29 +76,11 @@ func (w *sickbay) hold() {
 	}
 }
 
-// goesOn injects again and again until it is ended, so that what passes by itself is not over before everybody has seen it.
+// goesOn injects again and again until it is ended.
 func (w *sickbay) goesOn(inject func() error) (end func()) {
 	w.t.Helper()
-	w.must(inject())
-	ctx, cancel := context.WithCancel(w.t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				ended <- nil
-				return
-			case <-tick.C:
-			}
-			if err := inject(); err != nil {
-				ended <- err
-				return
-			}
-		}
-	}()
-	return func() { w.t.Helper(); cancel(); w.must(<-ended) }
+	over := harness.Again(w.t.Context(), time.Second, inject)
+	return func() { w.t.Helper(); w.must(over()) }
 }
 
 // fences returns the taints of the node's devices.

@@ -25,8 +25,7 @@ var (
 // folder is where the suite's lab stands, beside those of the demo and the other suite.
 var folder = filepath.Join(lab.Base, "installation")
 
-// limit is how long a spec may take. It only ends one that waits in vain more than once, whatever each wait is for.
-const limit = NodeTimeout(4 * harness.Patience)
+const limit = specs.AtMost
 
 func TestInstallation(t *testing.T) {
 	specs.Run(t, "Tessera's installer in a lab")

@@ -21,14 +21,12 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
 	"github.com/tessera-gpu/tessera/e2e/lab/host"
 	"github.com/tessera-gpu/tessera/e2e/lab/machine"
 )
-
-// patience only ends a wait that is in vain: there is room for a machine that stands still.
-const patience = 5 * time.Minute
 
 // TestLab brings one node up and does to it what the suites will do. It needs root and built programs; `make lab` makes both sure.
 func TestLab(t *testing.T) {
@@ -171,7 +169,7 @@ func (s scene) identitiesAreKeptApart(t *testing.T) {
 	if _, err := other.ResourceV1().ResourceSlices().Create(t.Context(), slice, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("node2 wrote a slice of node1: %v", err)
 	}
-	stranger := http.Client{Timeout: patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // a stranger trusts anybody
+	stranger := http.Client{Timeout: harness.Patience, Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // a stranger trusts anybody
 	response, err := stranger.Get("https://" + s.kubelet(t) + "/pods")
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/deployments/images/bundle"
 	"github.com/tessera-gpu/tessera/deployments/images/oci"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
@@ -115,7 +116,7 @@ func (s scene) logsAtEnd(t *testing.T, name string) string {
 
 func (s scene) await(t *testing.T, what string, condition wait.ConditionWithContextFunc) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, condition); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, harness.Patience, true, condition); err != nil {
 		t.Fatalf("wait until %s: %v", what, err)
 	}
 }
@@ -140,7 +141,7 @@ func userland(t *testing.T) string {
 // down ends a lab even when the test's own context has ended.
 func down(t *testing.T, folder string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	if err := lab.Down(ctx, folder); err != nil {
 		t.Error(err)

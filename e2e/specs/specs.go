@@ -13,6 +13,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
+// AtMost is how long a spec may take in which much is waited for, one after the other. As harness.Patience it only ends what is in vain.
+const AtMost = ginkgo.NodeTimeout(4 * harness.Patience)
+
 // Run runs the specs of the calling package. They wait with harness.Patience unless they say otherwise. The messages of those that failed
 // come once more at the end, where whoever has only the end of a long output finds them.
 func Run(t *testing.T, title string) {

@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
@@ -28,6 +29,8 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 		first map[string]string // the pods' containers
 		took  = times{}
 	)
+	// An XID is of one moment, and may be over before everybody has seen what it does: where that passes, it comes as often.
+	const often = 300 * time.Millisecond
 	// brief are rules under which what passes by itself passes quickly, and two XIDs do.
 	brief := map[string]any{"quiet": "1s", "xids": []map[string]any{
 		{"code": 901, "severity": "Fatal", "remedy": "Wait"}, {"code": 902, "severity": "Warning", "remedy": "Wait"},
@@ -50,11 +53,13 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	AfterAll(took.say)
 
 	// show has GPUs show a signal.
-	show := func(inject func(string, int) error, indices ...int) {
-		GinkgoHelper()
+	show := func(inject func(string, int) error, indices ...int) error {
 		for _, i := range indices {
-			Expect(inject(on.GPUFolder(), i)).To(Succeed())
+			if err := inject(on.GPUFolder(), i); err != nil {
+				return err
+			}
 		}
+		return nil
 	}
 	// reaches expects whom a signal of GPUs reaches that has just begun.
 	reaches := func(ctx context.Context, signal gpu.Signal, mark string, sick bool, indices ...int) {
@@ -85,9 +90,9 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	}
 
 	DescribeTable("a signal that passes reaches every shape, and is gone with its cause", func(ctx context.Context, signal gpu.Signal, mark string, sick bool, inject func(string, int) error) {
-		end := lasting(ctx, func() { show(inject, all...) })
+		end := harness.Again(ctx, often, func() error { return show(inject, all...) })
 		reaches(ctx, signal, mark, sick, all...)
-		end()
+		Expect(end()).To(Succeed())
 		Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
 		marked(ctx, on, signal, nowhere)
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "slice", "neighbour", "turns", "mps", "whole")
@@ -121,15 +126,15 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	It("leaves a slice's neighbours alone", func(ctx context.Context) {
 		slice := r.seen(ctx, "slice")[0]
 		gi, ci := ids(on, slice)
-		end := lasting(ctx, func() {
-			Expect(fakegpu.XID(on.GPUFolder(), fakegpu.Place{GPU: sliced, Instance: gi, Compute: ci}, 901)).To(Succeed())
+		end := harness.Again(ctx, often, func() error {
+			return fakegpu.XID(on.GPUFolder(), fakegpu.Place{GPU: sliced, Instance: gi, Compute: ci}, 901)
 		})
 		r.tells(ctx, corev1.ResourceHealthStatusUnhealthy, "slice")
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "neighbour")
 		Eventually(ctx, r.unwell).Should(Equal([]string{"slice"}))
 		r.hold(ctx, "later", request("slice", migClass, onParent(hardware(on).GPUs[sliced].UUID), profile(oneSlice)))
 		r.release(ctx, "later")
-		end()
+		Expect(end()).To(Succeed())
 		marked(ctx, on, gpu.SignalXID, nowhere)
 		r.tells(ctx, corev1.ResourceHealthStatusHealthy, "slice")
 	})
@@ -162,7 +167,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	}, atMost)
 
 	DescribeTable("a signal that lasts reaches every shape that shows it", func(ctx context.Context, signal gpu.Signal, inject func(string, int) error, indices ...int) {
-		show(inject, indices...)
+		Expect(show(inject, indices...)).To(Succeed())
 		reaches(ctx, signal, "NoSchedule", true, indices...)
 	},
 		Entry("memory errors", gpu.SignalECC, func(folder string, i int) error { return fakegpu.ECC(folder, i, 0, 1) }, turned, served, whole),
@@ -195,26 +200,6 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 		}
 	}, atMost)
 })
-
-// lasting has a cause there until the function that it returns is called. An XID is of one moment, and may be over before everybody has seen
-// what it does: it comes again and again.
-func lasting(ctx context.Context, cause func()) (end func()) {
-	GinkgoHelper()
-	ctx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	cause()
-	go func() {
-		defer close(ended)
-		defer GinkgoRecover()
-		for pause(ctx, 300*time.Millisecond); ctx.Err() == nil; pause(ctx, 300*time.Millisecond) {
-			cause()
-		}
-	}()
-	return func() {
-		cancel()
-		<-ended
-	}
-}
 
 // replicate makes a Deployment of one pod with an H100 of its own, claimed by a template.
 func (r room) replicate(ctx context.Context, name string) {

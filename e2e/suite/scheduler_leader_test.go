@@ -59,6 +59,7 @@ var _ = Describe("A scheduler that leads", func() {
 		config := shippedConfig("replace", identity(ctx, cluster.Namespace, cluster.SchedulerName))
 		first := startScheduler(ctx, tesseraProgram, config, election...)
 		leads(ctx)
+		DeferCleanup(vacate) // when the second one has ended, too: who comes later finds no lease that is held
 		startScheduler(ctx, tesseraProgram, config, election...)
 
 		const pods = 16

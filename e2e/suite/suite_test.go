@@ -25,8 +25,7 @@ var images []string
 // folder is where the suite's lab stands; the demo's is another one, so both can.
 var folder = filepath.Join(lab.Base, "suite")
 
-// atMost is how long a spec may take in which much is waited for, one after the other. As harness.Patience it only ends what is in vain.
-const atMost = NodeTimeout(20 * time.Minute)
+const atMost = specs.AtMost
 
 func TestSuite(t *testing.T) {
 	specs.Run(t, "Tessera in a lab")
