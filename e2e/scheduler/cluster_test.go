@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -106,13 +107,22 @@ func addNode(t *testing.T, name, machine string) {
 		},
 	})
 	// The API server taints every new node as not ready, and no controller takes that back.
-	untaint := []byte(`{"spec":{"taints":null}}`)
-	if _, err := shared.Client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, untaint, metav1.PatchOptions{}); err != nil {
+	if err := taint(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
 	for _, s := range published(t, name, machine, 1) {
 		mustCreate(t, s)
 	}
+}
+
+// taint gives the node these taints and no others.
+func taint(ctx context.Context, node string, taints ...corev1.Taint) error {
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"taints": taints}})
+	if err != nil {
+		return err
+	}
+	_, err = shared.Client.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
 // published is what the agent of a node publishes.

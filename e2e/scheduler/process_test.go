@@ -203,6 +203,19 @@ func (r running) forgets(ctx context.Context, node string) error {
 	})
 }
 
+// sees waits until the scheduler knows the node with so many taints.
+func (r running) sees(ctx context.Context, node string, taints int) error {
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	return harness.Poll(ctx, func(context.Context) error {
+		known, err := r.Cache.GetNode(node)
+		if err == nil && len(known.Node().Spec.Taints) != taints {
+			err = fmt.Errorf("the scheduler knows taints %v of %s", known.Node().Spec.Taints, node)
+		}
+		return err
+	})
+}
+
 // schedule runs a scheduler in this process until the test ends or it is stopped.
 func schedule(t *testing.T, s seam) running {
 	t.Helper()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -89,6 +90,56 @@ func TestFailingWrites(t *testing.T) {
 		})
 	}
 }
+
+// TestLostAnswer has the API server allocate devices of which the scheduler does not hear: the answer is lost, no
+// event comes, and the first looks fail. Nobody else may be given the devices. The pod itself is kept from trying
+// again, since it would hold others meanwhile.
+func TestLostAnswer(t *testing.T) {
+	nodes(t, "h100x2")
+	mustCreate(t, claim("small", request(smallClass, 1)), claim("all", request(wholeClass, 2)))
+	deaf, hears := make(chan struct{}), make(chan struct{})
+	begun, closed := make(chan running, 1), make(chan error, 1)
+	begun <- schedule(t, all(
+		at("before PUT resourceclaims/status", 1, func() error {
+			closed <- errors.Join(taint(t.Context(), "node-0", closing), (<-begun).sees(t.Context(), "node-0", 1))
+			close(deaf)
+			return nil
+		}),
+		at("after PUT resourceclaims/status", 1, broken),
+		at("before GET resourceclaims", 1, broken), at("before GET resourceclaims", 2, broken),
+		func(place string) error {
+			select {
+			case <-deaf:
+				if place == "WATCH resourceclaims" {
+					<-hears
+				}
+			default:
+			}
+			return nil
+		}))
+	hear := sync.OnceFunc(func() { close(hears) })
+	t.Cleanup(hear) // before the scheduler ends
+	mustCreate(t, pod("small", "small"))
+	if err := <-closed; err != nil {
+		t.Fatal(err)
+	}
+	pending(t, 1)
+	other := pod("all", "all")
+	other.Spec.Tolerations = []corev1.Toleration{{Key: closing.Key, Operator: corev1.TolerationOpExists}}
+	mustCreate(t, other)
+	pending(t, 2)
+	hear()
+	if err := taint(t.Context(), "node-0"); err != nil {
+		t.Fatal(err)
+	}
+	bound(t, 1)
+	pending(t, 1)
+	audit(t)
+	nothingAssumed(t)
+}
+
+// closing keeps pods from a node.
+var closing = corev1.Taint{Key: "closed", Effect: corev1.TaintEffectNoSchedule}
 
 // TestClaimChangesBeforeItIsAllocated has somebody else change the claim just before its allocation is
 // written, so that the API server refuses that one.

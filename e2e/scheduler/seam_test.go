@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -22,9 +23,10 @@ import (
 )
 
 // seam is told of every place that a scheduler passes: "before Reserve", "after Reserve" for the plugin's
-// extension points, "before PUT resourceclaims/status" for a write that is not sent yet, "after PUT
-// resourceclaims/status" for one that has an answer. An error takes the place of the answer to a write; in
-// other places it is of no effect. It may be called from many goroutines at once.
+// extension points, "before PUT resourceclaims/status" for a request that is not sent yet, "after PUT
+// resourceclaims/status" for one that has an answer, "WATCH resourceclaims" for what the API server tells of
+// claims. An error takes the place of the answer to a request; in other places it is of no effect. It may be
+// called from many goroutines at once.
 type seam func(place string) error
 
 // untouched leaves the scheduler alone.
@@ -66,7 +68,7 @@ func all(seams ...seam) seam {
 	}
 }
 
-// transport tells the seam of writes.
+// transport tells the seam of requests.
 type transport struct {
 	next http.RoundTripper
 	seam seam
@@ -74,37 +76,61 @@ type transport struct {
 
 // RoundTrip sends the request, unless the seam says otherwise.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	write := writeOf(r)
-	if write == "" {
-		return t.next.RoundTrip(r)
+	what := requestOf(r)
+	if what == "" {
+		return t.follow(r)
 	}
-	if err := t.seam("before " + write); err != nil {
+	if err := t.seam("before " + what); err != nil {
 		return refusal(r, err)
 	}
 	response, err := t.next.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
-	if err := t.seam("after " + write); err != nil {
+	if err := t.seam("after " + what); err != nil {
 		_ = response.Body.Close()
 		return refusal(r, err)
 	}
 	return response, nil
 }
 
-// writeOf names a write to an object of a namespace, such as "PUT resourceclaims/status"; it is empty for
+// requestOf names a request about objects of a namespace, such as "PUT resourceclaims/status"; it is empty for
 // anything else.
-func writeOf(r *http.Request) string {
-	path := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
-	i := slices.Index(path, "namespaces")
-	if r.Method == http.MethodGet || i < 0 || len(path) < i+3 {
+func requestOf(r *http.Request) string {
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	i := slices.Index(parts, "namespaces")
+	if i < 0 || len(parts) < i+3 {
 		return ""
 	}
-	write := r.Method + " " + path[i+2]
-	if len(path) > i+4 {
-		write += "/" + path[i+4]
+	what := r.Method + " " + parts[i+2]
+	if len(parts) > i+4 {
+		what += "/" + parts[i+4]
 	}
-	return write
+	return what
+}
+
+// follow sends the request; what a watch of the cluster's objects tells passes the seam.
+func (t transport) follow(r *http.Request) (*http.Response, error) {
+	response, err := t.next.RoundTrip(r)
+	if err == nil && r.URL.Query().Has("watch") {
+		response.Body = told{response.Body, func() { _ = t.seam("WATCH " + path.Base(r.URL.Path)) }}
+	}
+	return response, err
+}
+
+// told is what a watch tells.
+type told struct {
+	io.ReadCloser
+	pass func()
+}
+
+// Read passes the seam with what was read.
+func (t told) Read(p []byte) (int, error) {
+	n, err := t.ReadCloser.Read(p)
+	if n > 0 {
+		t.pass()
+	}
+	return n, err
 }
 
 // refusal is the answer of an API server that refuses for the reason, or, where the error is none of an

@@ -18,7 +18,7 @@ const Name = "TesseraDynamicResources"
 // the framework, under the framework's rules for concurrency.
 //
 // What it does not define itself, the in-tree plugin does, with the manager of claims that the index
-// listens to: PreEnqueue, queueing hints, PreBind. From Reserve on a cycle's state is
+// listens to: PreEnqueue, queueing hints, what PreBind writes. From Reserve on a cycle's state is
 // what the in-tree plugin itself would have written.
 type Plugin struct {
 	*dynamicresources.DynamicResources

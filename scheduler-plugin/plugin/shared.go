@@ -23,6 +23,8 @@ import (
 // shared is what the profiles of one scheduler have in common: two profiles with an index each would give
 // one device away twice.
 type shared struct {
+	// life is the scheduler's.
+	life    context.Context
 	index   *index.Index
 	reader  *demand.Reader
 	rank    *rank.Rank
@@ -48,6 +50,7 @@ const ranked = 64
 func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*shared, error) {
 	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, Unseen: unseen(args)})
 	s := &shared{
+		life:    ctx,
 		index:   x,
 		reader:  demand.NewReader(h.SharedDRAManager().DeviceClasses(), x),
 		rank:    rank.New(x, ranked),
