@@ -3,15 +3,14 @@ package harness
 import (
 	"context"
 	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -20,6 +19,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/lab/pki"
 )
 
 // Plane is an API server on loopback without any node or controller.
@@ -43,8 +43,9 @@ func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *
 			p.Stop()
 		}
 	}()
-	token, key, tokens := rand.Text(), filepath.Join(dir, "key.pem"), filepath.Join(dir, "tokens.csv")
-	if err := errors.Join(writeKey(key), os.WriteFile(tokens, []byte(token+",admin,admin,system:masters\n"), 0o600)); err != nil {
+	token := rand.Text()
+	own, err := writeCredentials(dir, token)
+	if err != nil {
 		return nil, err
 	}
 	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
@@ -54,13 +55,13 @@ func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *
 		return nil, err
 	}
 	err = p.start(dir, filepath.Join(programs["kubernetes"], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", ports[2]), "--cert-dir="+filepath.Join(dir, "certificates"), "--token-auth-file="+tokens,
+		fmt.Sprintf("--secure-port=%d", ports[2]), "--tls-cert-file="+own.certificate, "--tls-private-key-file="+own.key, "--token-auth-file="+own.tokens,
 		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
-		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+key, "--service-account-signing-key-file="+key)
+		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+own.public, "--service-account-signing-key-file="+own.private)
 	if err != nil {
 		return nil, err
 	}
-	return p, p.connect(ctx, fmt.Sprintf("https://127.0.0.1:%d", ports[2]), filepath.Join(dir, "certificates", "apiserver.crt"), token)
+	return p, p.connect(ctx, fmt.Sprintf("https://127.0.0.1:%d", ports[2]), own.authority, token)
 }
 
 func (p *Plane) start(dir, binary string, args ...string) error {
@@ -127,12 +128,37 @@ func FreePorts(n int) ([]int, error) {
 	return ports, nil
 }
 
-// writeKey writes a fresh key for service account tokens, which nobody uses.
-func writeKey(path string) error {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+// credentials are paths of files that the API server reads, and clients the authority.
+type credentials struct {
+	authority, certificate, key string
+	// public and private are the key of service accounts' tokens.
+	public, private string
+	tokens          string
+}
+
+// writeCredentials writes the files, before anybody can read one that is not whole: a client keeps for minutes what it read of an authority.
+func writeCredentials(dir, token string) (credentials, error) {
+	authority, err := pki.New(time.Now)
 	if err != nil {
-		return err
+		return credentials{}, err
 	}
-	block := &pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}
-	return os.WriteFile(path, pem.EncodeToMemory(block), 0o600)
+	server, err := authority.Issue(pki.Subject{User: "kube-apiserver", Addresses: []netip.Addr{netip.MustParseAddr("127.0.0.1")}})
+	if err != nil {
+		return credentials{}, err
+	}
+	private, public, err := pki.SigningKey()
+	if err != nil {
+		return credentials{}, err
+	}
+	write := func(name string, content []byte) string {
+		path := filepath.Join(dir, name)
+		err = errors.Join(err, os.WriteFile(path, content, 0o600))
+		return path
+	}
+	c := credentials{
+		authority: write("ca.crt", authority.Certificate()), certificate: write("apiserver.crt", server.Certificate), key: write("apiserver.key", server.Key),
+		public: write("accounts.pub", public), private: write("accounts.key", private),
+		tokens: write("tokens.csv", []byte(token+",admin,admin,system:masters\n")),
+	}
+	return c, err
 }

@@ -77,19 +77,30 @@ const Patience = 5 * time.Minute
 // pollPause is how long Poll waits between two tries.
 const pollPause = 5 * time.Millisecond
 
-// Poll repeats try until it succeeds, says that a process has ended, or ctx ends; then its last error tells why.
+// Poll repeats try until it succeeds, says that a process has ended, or ctx ends; then the last error that came before tells why.
 func Poll(ctx context.Context, try func(context.Context) error) error {
-	tick := time.NewTicker(pollPause)
+	return PollEvery(ctx, pollPause, try)
+}
+
+// PollEvery is Poll with a pause of its own, for what costs more or takes longer.
+func PollEvery(ctx context.Context, pause time.Duration, try func(context.Context) error) error {
+	tick := time.NewTicker(pause)
 	defer tick.Stop()
+	var why error
 	for {
 		err := try(ctx)
 		if err == nil || errors.Is(err, ErrEnded) {
 			return err
 		}
+		if why == nil || ctx.Err() == nil {
+			why = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		case <-tick.C:
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: %w", context.Cause(ctx), why)
 		}
 	}
 }
