@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -125,18 +126,8 @@ func (n *node) slowly(what string, check func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), harness.Patience)
 	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		err := check(ctx)
-		if err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			n.t.Fatalf("%s: %v", what, err)
-		case <-tick.C:
-		}
+	if err := harness.PollEvery(ctx, 50*time.Millisecond, check); err != nil {
+		n.t.Fatalf("%s: %v", what, err)
 	}
 }
 
@@ -190,15 +181,20 @@ func (w *sickbay) claimsSay(what string, sick ...string) {
 }
 
 // since returns when the taint of the signal was added on a device of the GPU.
-func (n *node) since(signal gpu.Signal, index int) time.Time {
+func (n *node) since(signal gpu.Signal, index int) (added time.Time) {
 	n.t.Helper()
-	fences, err := n.fences(n.t.Context())
-	n.must(err)
-	for name, d := range fences.Devices {
-		if taint, has := fences.Find(name, driver, signal); has && d.GPU == n.hardware.GPUs[index].Name() && taint.TimeAdded != nil {
-			return taint.TimeAdded.Time
+	n.slowly(fmt.Sprintf("since when GPU %d has the taint %s", index, signal), func(ctx context.Context) error {
+		fences, err := n.fences(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	n.t.Fatalf("no device of GPU %d has the taint %s", index, signal)
-	return time.Time{}
+		for name, d := range fences.Devices {
+			if taint, has := fences.Find(name, driver, signal); has && d.GPU == n.hardware.GPUs[index].Name() && taint.TimeAdded != nil {
+				added = taint.TimeAdded.Time
+				return nil
+			}
+		}
+		return errors.New("no device has it")
+	})
+	return added
 }
