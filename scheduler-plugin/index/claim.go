@@ -91,11 +91,20 @@ func (x *Index) SetClaim(object *resourceapi.ResourceClaim) {
 	if c.observed == nil || !older(object, c.observed) {
 		c.observed = object
 	}
-	if c.assumed != nil && !older(c.observed, c.assumed) {
+	if c.assumed != nil && overtakes(c.observed, c.assumed) {
 		c.assumed = nil
 	}
 	x.reckon(c, &ch)
 	x.commit(ch)
+}
+
+// overtakes reports whether what was observed takes the place of what is assumed. One that is not newer does not where it holds less:
+// of a claim for extended resources the in-tree plugin assumes, at the version that it has, what a failed write may have allocated.
+func overtakes(observed, assumed *resourceapi.ResourceClaim) bool {
+	if order, ok := compareVersions(observed, assumed); ok && order == 0 {
+		return observed.Status.Allocation != nil || assumed.Status.Allocation == nil
+	}
+	return !older(observed, assumed)
 }
 
 // DeleteClaim takes in that the claim is gone. What is in flight for it stays until it is settled. It

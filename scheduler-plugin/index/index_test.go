@@ -120,6 +120,12 @@ func TestClaim(t *testing.T) {
 		"deleted in flight": {observe, pend, remove(half, "a"), settle(all)},
 		"assumed after its deletion": {observe, pend, remove(half, "a"),
 			{"assume", func(x *index.Index) { x.Assume(allocated(8)) }, half, []string{"a"}}, settle(all)},
+		"assumed what a failed write may have allocated": {observe,
+			{"assume", func(x *index.Index) { x.Assume(allocated(2)) }, half, nil},
+			{"observe what was before the write", func(x *index.Index) { x.SetClaim(bare(2)) }, half, nil},
+			{"restore", func(x *index.Index) { x.Restore(named) }, half, nil},
+			{"observe the written", func(x *index.Index) { x.SetClaim(allocated(3)) }, half, nil},
+			remove(all)},
 		"assumed before it is observed": {
 			{"assume", func(x *index.Index) { x.Assume(allocated(2)) }, half, nil}, remove(all)},
 		"made again under its name": {observe, pend, assume, settle(half),

@@ -91,7 +91,11 @@ func (m *model) setClaim(c *resourceapi.ResourceClaim) {
 	if known := m.observed[name]; known == nil || version(c) >= version(known) {
 		m.observed[name] = c
 	}
-	if a := m.assumed[name]; a != nil && version(m.observed[name]) >= version(a) {
+	o, a := m.observed[name], m.assumed[name]
+	if a == nil || version(o) < version(a) {
+		return
+	}
+	if less := o.Status.Allocation == nil && a.Status.Allocation != nil; version(o) > version(a) || !less {
 		delete(m.assumed, name)
 	}
 }
