@@ -57,7 +57,6 @@ func identity(ctx context.Context, namespace, account string) string {
 // and its kubeconfig.
 func (r room) secondScheduler(ctx context.Context) (user, kubeconfig string) {
 	GinkgoHelper()
-	const account = "default"
 	for _, role := range []string{"system:kube-scheduler", "system:volume-scheduler"} {
 		binding, err := c.Client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{GenerateName: "second-scheduler-"},

@@ -36,6 +36,9 @@ const (
 	threeSlices = "3g.40gb"
 )
 
+// account is the one that controllers make in every namespace, and that pods run under.
+const account = "default"
+
 // room is a namespace of one spec. It is gone, and with it every claim, before the next spec begins.
 type room struct {
 	*cluster.Cluster
@@ -56,6 +59,9 @@ func newRoomIn(ctx context.Context, c *cluster.Cluster) room {
 	Expect(err).NotTo(HaveOccurred())
 	r := room{Cluster: c, namespace: namespace.Name}
 	DeferCleanup(r.clear)
+	answer(ctx, func(ctx context.Context) (*corev1.ServiceAccount, error) { // before, pods are refused, and whoever wants its token
+		return c.Client.CoreV1().ServiceAccounts(r.namespace).Get(ctx, account, metav1.GetOptions{})
+	})
 	return r
 }
 
