@@ -77,8 +77,8 @@ const pause = 100 * time.Millisecond
 func (w *Watcher) apply(ctx context.Context, to Applier, object *unstructured.Unstructured) (refusal string, err error) {
 	err = wait.PollUntilContextCancel(ctx, pause, true, func(ctx context.Context) (bool, error) {
 		err := to.Apply(ctx, object)
-		if apierrors.IsForbidden(err) && strings.Contains(err.Error(), "status unknown for quota") {
-			return false, nil // until the controller has counted what is there
+		if premature(err) {
+			return false, nil
 		}
 		return true, err
 	})
@@ -94,6 +94,13 @@ func (w *Watcher) apply(ctx context.Context, to Applier, object *unstructured.Un
 		err = w.awaitQuota(ctx, identify(object))
 	}
 	return "", err
+}
+
+// premature reports whether the API server refuses an object until controllers have done their part: counted what a quota limits, or made the account
+// that pods of a new namespace run under.
+func premature(err error) bool {
+	return apierrors.IsForbidden(err) &&
+		(strings.Contains(err.Error(), "status unknown for quota") || strings.Contains(err.Error(), "error looking up service account"))
 }
 
 // awaitQuota returns when the quota has been counted. Before that the API server may not know of it: it

@@ -69,7 +69,10 @@ func TestRun(t *testing.T) {
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "x", fmt.Errorf("%s", text))
 	}
-	const uncounted = "status unknown for quota: q, resources: count/configmaps"
+	const (
+		uncounted = "status unknown for quota: q, resources: count/configmaps"
+		homeless  = `error looking up service account default/default: serviceaccount "default" not found`
+	)
 	tests := map[string]struct {
 		answers    map[string][]error
 		applied    []string
@@ -82,6 +85,10 @@ func TestRun(t *testing.T) {
 		"a quota that has not counted": {
 			answers: map[string][]error{"first": {forbidden(uncounted), nil}, "second": {forbidden(uncounted), forbidden("too many")}},
 			applied: []string{"first", "first", "second", "second", "third"},
+		},
+		"an account that is still to be made": {
+			answers: map[string][]error{"second": {forbidden("too many")}, "third": {forbidden(homeless), nil}},
+			applied: []string{"first", "second", "third", "third"},
 		},
 		"the wrong one is refused": {
 			answers: map[string][]error{"first": {forbidden("not yours")}}, applied: []string{"first"},
