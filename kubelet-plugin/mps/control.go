@@ -61,10 +61,14 @@ const (
 	firstPause = 20 * time.Millisecond
 )
 
+// allowance is how long a control daemon may take: startLimit, commandLimit and quitLimit, except in tests.
+type allowance struct{ start, command, quit time.Duration }
+
 // control is a control daemon that was started.
 type control struct {
 	program string
 	env     []string
+	allowed allowance
 	cmd     *exec.Cmd
 	said    *tail
 	// done is closed when the daemon has ended; err is valid from then on.
@@ -76,7 +80,7 @@ type control struct {
 //
 // Without -multiuser-server clients of another user than the first one's would wait until all of his
 // have ended; the GPU belongs to the daemon's claims, whose containers run as whom they like.
-func start(program Program, folder string, c configuration, lock *os.File) (*control, error) {
+func start(program Program, folder string, c configuration, lock *os.File, allowed allowance) (*control, error) {
 	pipe, logs, libraries := filepath.Join(folder, pipeName), filepath.Join(folder, logName), filepath.Join(folder, libName)
 	if err := program.link(libraries); err != nil {
 		return nil, fmt.Errorf("link the driver's libraries: %w", err)
@@ -87,7 +91,7 @@ func start(program Program, folder string, c configuration, lock *os.File) (*con
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
-	d := &control{program: program.Path, said: &tail{}, done: make(chan struct{})}
+	d := &control{program: program.Path, allowed: allowed, said: &tail{}, done: make(chan struct{})}
 	d.env = []string{
 		"PATH=" + filepath.Dir(program.Path) + ":/usr/sbin:/usr/bin:/sbin:/bin",
 		"LD_LIBRARY_PATH=" + libraries,
@@ -142,7 +146,7 @@ func (c configuration) environment() []string {
 
 // command has the daemon carry out one line and returns its answer.
 func (d *control) command(ctx context.Context, line string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, commandLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.allowed.command)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.program)
 	cmd.Env = d.env
@@ -158,7 +162,7 @@ func (d *control) command(ctx context.Context, line string) (string, error) {
 
 // ready waits until the daemon answers.
 func (d *control) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.allowed.start)
 	defer cancel()
 	for pause := firstPause; ; pause = min(2*pause, look) {
 		_, err := d.servers(ctx)
@@ -179,7 +183,7 @@ func (d *control) ready(ctx context.Context) error {
 // whoever comes first's, and that must not be a program that goes around the daemon. With
 // -multiuser-server the one server is root's.
 func (d *control) occupy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, d.allowed.start)
 	defer cancel()
 	refusal, err := d.command(ctx, "start_server -uid 0")
 	if err != nil {
@@ -247,8 +251,8 @@ func (d *control) ended() error {
 }
 
 // quit ends the daemon and its servers, and kills them if they do not end in time.
-func (d *control) quit(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
+func (d *control) quit(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.allowed.quit)
 	defer cancel()
 	var errs []error
 	select {
@@ -261,7 +265,7 @@ func (d *control) quit(ctx context.Context, limit time.Duration) error {
 		select {
 		case <-d.done:
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("the daemon does not end within %v: killing it", limit), d.cmd.Process.Kill())
+			errs = append(errs, fmt.Errorf("the daemon does not end within %v: killing it", d.allowed.quit), d.cmd.Process.Kill())
 			<-d.done
 		}
 	}

@@ -48,13 +48,14 @@ type Supervisor struct {
 	SupervisorConfig
 	lock  *os.File
 	state state
-	// patience and quitLimit are the constants, except in tests.
-	patience, quitLimit time.Duration
+	// patience and allowed are the constants, except in tests.
+	patience time.Duration
+	allowed  allowance
 }
 
 // NewSupervisor returns a supervisor.
 func NewSupervisor(c SupervisorConfig) *Supervisor {
-	return &Supervisor{SupervisorConfig: c, patience: patience, quitLimit: quitLimit}
+	return &Supervisor{SupervisorConfig: c, patience: patience, allowed: allowance{start: startLimit, command: commandLimit, quit: quitLimit}}
 }
 
 // Run keeps the daemon running as its configuration says until ctx ends, then ends it and returns nil.
@@ -171,13 +172,13 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err != nil {
 		return fmt.Errorf("find nvidia-cuda-mps-control: %w", err)
 	}
-	d, err := start(program, s.Folder, c, s.lock)
+	d, err := start(program, s.Folder, c, s.lock, s.allowed)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		err = errors.Join(err, s.withdraw())
-		if ending := d.quit(ctx, s.quitLimit); ending != nil {
+		if ending := d.quit(ctx); ending != nil {
 			klog.FromContext(ctx).Error(ending, "The daemon did not end well")
 		}
 	}()

@@ -24,12 +24,14 @@ import (
 type stage struct {
 	t           *testing.T
 	folder, dir string
-	supervisor  *exec.Cmd
+	// settings are further variables of the supervisor's environment.
+	settings   []string
+	supervisor *exec.Cmd
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t *testing.T, settings ...string) *stage {
 	t.Helper()
-	s := &stage{t: t, folder: t.TempDir(), dir: t.TempDir()}
+	s := &stage{t: t, folder: t.TempDir(), dir: t.TempDir(), settings: settings}
 	s.install()
 	s.start()
 	return s
@@ -49,6 +51,7 @@ func (s *stage) start() {
 	s.t.Helper()
 	s.supervisor = exec.Command(os.Args[0])
 	s.supervisor.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", roleVariable+"=supervisor", folderVariable+"="+s.folder, stageVariable+"="+s.dir)
+	s.supervisor.Env = append(s.supervisor.Env, s.settings...)
 	var said strings.Builder
 	s.supervisor.Stdout, s.supervisor.Stderr = &said, &said
 	// What an unclean end leaves holds the output open.
@@ -127,7 +130,10 @@ func (s *stage) pid() int {
 // connect has a client come and returns the process of its server.
 func (s *stage) connect() int {
 	s.t.Helper()
-	d := &control{program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), env: []string{"CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, pipeName)}}
+	d := &control{
+		program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), allowed: patient(),
+		env: []string{"CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, pipeName)},
+	}
 	answer, err := d.command(s.t.Context(), "connect")
 	if err != nil {
 		s.t.Fatal(err)
@@ -357,9 +363,9 @@ func TestSupervisorSaysWhyADaemonDoesNotStart(t *testing.T) {
 }
 
 func TestSupervisorEndsItsDaemon(t *testing.T) {
-	for _, stubborn := range []string{"", "stubborn"} {
+	for stubborn, settings := range map[string][]string{"": nil, "stubborn": {quitVariable + "=5s"}} {
 		t.Run("it is "+stubborn, func(t *testing.T) {
-			s := newStage(t)
+			s := newStage(t, settings...)
 			s.configure(limited)
 			s.await(limited)
 			daemon, server := s.pid(), s.connect()
@@ -442,7 +448,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	c.Visible = gputest.UUID("node1", 0) + "," + gputest.UUID("node1", 1)
 	s.configure(c)
 	s.await(c)
-	d := &control{program: fakegpu.MPSControl(machine), env: []string{
+	d := &control{program: fakegpu.MPSControl(machine), allowed: patient(), env: []string{
 		"LD_LIBRARY_PATH=" + filepath.Join(folder, libName), "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(folder, pipeName),
 	}}
 	for line, want := range map[string]string{
