@@ -42,8 +42,8 @@ type cluster struct {
 	mu sync.Mutex
 	// image is the only one that kubelet can pull; empty is all of them.
 	image string
-	// slow keeps kubelet from ending pods that are deleted.
-	slow bool
+	// slow keeps kubelet from ending pods that are deleted, away from doing anything.
+	slow, away bool
 	// down makes the API server refuse to answer.
 	down    bool
 	made    int
@@ -148,6 +148,9 @@ func (c *cluster) delete(action k8stesting.DeleteActionImpl) error {
 func (c *cluster) sync() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.away {
+		return
+	}
 	for _, pod := range c.daemonPods() {
 		name := pod.Labels["app.kubernetes.io/instance"]
 		folder := filepath.Join(c.dir, name)
@@ -419,11 +422,13 @@ func TestEnsureAfterABoot(t *testing.T) {
 
 func TestEnsureSaysWhatItWaitsFor(t *testing.T) {
 	c := newCluster(t)
-	c.change(func() { c.image = "another" })
+	c.change(func() { c.image, c.away = "another", true })
 	err := refused(t, func(ctx context.Context) error { _, err := c.agent("agent-1").Ensure(ctx, shared); return err })
 	if !strings.Contains(err.Error(), "kubelet has not taken it up") {
 		t.Errorf("at once: %v", err)
 	}
+	c.change(func() { c.away = false })
+	eventually(t, "kubelet takes the pod up", func() bool { return len(c.only().Status.ContainerStatuses) > 0 })
 	err = refused(t, func(ctx context.Context) error { _, err := c.agent("agent-1").Ensure(ctx, shared); return err })
 	for _, part := range []string{shared.Name, "is Pending", "ImagePullBackOff: no such image"} {
 		if !strings.Contains(err.Error(), part) {
