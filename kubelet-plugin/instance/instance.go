@@ -128,13 +128,16 @@ func living(dir string) ([]signature, error) {
 	return found, err
 }
 
-// removeDead removes the files of instances that are gone. Only whoever holds the door may do so.
+// removeDead removes the files of instances that are gone. Only whoever holds the door may do so; who leaves just now has removed its own.
 func removeDead(dir string) error {
 	return visit(dir, func(_ string, file *os.File, held bool) error {
 		if held {
 			return nil
 		}
-		return os.Remove(file.Name())
+		if err := os.Remove(file.Name()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return nil
 	})
 }
 
