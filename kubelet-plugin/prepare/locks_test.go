@@ -43,9 +43,9 @@ func holdUntilKilled(dir string) int {
 	select {}
 }
 
-// TestKilledHolder kills a process that holds a claim's and a GPU's lock, and takes both.
+// TestKilledHolder kills a process that holds a claim's and a GPU's lock, and takes both. It runs beside no other test: until the process
+// that it starts executes its program, it has every file that is open here, and a lock that is given back meanwhile stays held.
 func TestKilledHolder(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	command := exec.CommandContext(t.Context(), os.Args[0])
 	command.Env = append(os.Environ(), holderDir+"="+dir)
