@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
@@ -25,7 +26,7 @@ func versions(ctx context.Context, on *lab.Node) []string {
 	GinkgoHelper()
 	seen := map[string]bool{}
 	var list []string
-	for _, slice := range slicesOf(ctx, on) {
+	for _, slice := range pool(ctx, on) {
 		for _, device := range slice.Spec.Devices {
 			if v := device.Attributes["driverVersion"].VersionValue; v != nil && !seen[*v] {
 				seen[*v] = true
@@ -39,7 +40,7 @@ func versions(ctx context.Context, on *lab.Node) []string {
 var _ = Describe("The driver of a node", func() {
 	It("may come after the agent: slices appear without a restart", func(ctx context.Context) {
 		on := node("node2")
-		before := len(slicesOf(ctx, on))
+		before := entire(ctx, on).Devices
 		Expect(fakegpu.RemoveDriver(on.GPUFolder())).To(Succeed())
 		restored := false
 		DeferCleanup(func() {
@@ -49,10 +50,11 @@ var _ = Describe("The driver of a node", func() {
 		})
 		crash(ctx, on)
 		old := agent(ctx, on.Name())
-		Eventually(ctx, func(ctx context.Context) []string { return devices(ctx, on) }).Should(BeEmpty())
+		shown := func(ctx context.Context) map[string]gpu.Device { return fences(ctx, on).Devices }
+		Eventually(ctx, shown).Should(BeEmpty())
 		Expect(fakegpu.RestoreDriver(on.GPUFolder())).To(Succeed())
 		restored = true
-		Eventually(ctx, func(ctx context.Context) int { return len(slicesOf(ctx, on)) }).Should(Equal(before))
+		Eventually(ctx, shown).Should(Equal(before))
 		same := agent(ctx, on.Name())
 		Expect(same.Name).To(Equal(old.Name))
 		Expect(container(&same)).To(Equal(container(&old)), "the agent was restarted")
@@ -81,18 +83,6 @@ var _ = Describe("The driver of a node", func() {
 			ContainSubstring("libcuda.so."+other), Not(ContainSubstring("libcuda.so."+old)), ContainSubstring(`{"gpus":[{`)))
 	})
 })
-
-// devices returns the names of what a node publishes.
-func devices(ctx context.Context, on *lab.Node) []string {
-	GinkgoHelper()
-	var names []string
-	for _, slice := range slicesOf(ctx, on) {
-		for _, device := range slice.Spec.Devices {
-			names = append(names, device.Name)
-		}
-	}
-	return names
-}
 
 var _ = Describe("An instance that an administrator made", func() {
 	It("is never destroyed, its slices are withheld and the rest is used", func(ctx context.Context) {

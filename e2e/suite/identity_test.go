@@ -51,7 +51,7 @@ var _ = Describe("An agent's identity", func() {
 		_, err = slices.Create(ctx, sliceOf("node2", "fpga.example.com"), metav1.CreateOptions{})
 		Expect(err).To(MatchError(ContainSubstring("may not write ResourceSlices of driver fpga.example.com")))
 
-		theirs := slicesOf(ctx, node("node1"))[0]
+		theirs := pool(ctx, node("node1"))[0]
 		Expect(slices.Delete(ctx, theirs.Name, metav1.DeleteOptions{})).To(MatchError(ContainSubstring("may not write")))
 		patch := fmt.Appendf(nil, `{"spec":{"pool":{"generation":%d}}}`, theirs.Spec.Pool.Generation+1)
 		_, err = slices.Patch(ctx, theirs.Name, types.MergePatchType, patch, metav1.PatchOptions{})

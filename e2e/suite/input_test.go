@@ -89,7 +89,7 @@ var _ = Describe("Two allocations of one device, written by hand", func() {
 // wholeDevice returns a published whole GPU of the node as an allocation result.
 func wholeDevice(ctx context.Context, on *lab.Node) resourceapi.DeviceRequestAllocationResult {
 	GinkgoHelper()
-	for _, slice := range slicesOf(ctx, on) {
+	for _, slice := range pool(ctx, on) {
 		for _, device := range slice.Spec.Devices {
 			if (published{device}).attribute("type") == "gpu" {
 				return resourceapi.DeviceRequestAllocationResult{

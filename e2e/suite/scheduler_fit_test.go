@@ -12,9 +12,12 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/foresight"
 )
 
-// foresee reads the cluster, whose allocations must not contradict each other.
+// foresee reads the cluster once it is published, whose allocations must not contradict each other.
 func foresee(ctx context.Context) *foresight.Foresight {
 	GinkgoHelper()
+	for _, node := range c.Nodes() {
+		pool(ctx, node)
+	}
 	f, err := foresight.Read(ctx, c.Client, driver)
 	Expect(err).NotTo(HaveOccurred())
 	for _, node := range c.Nodes() {

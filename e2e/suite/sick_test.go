@@ -82,14 +82,10 @@ func fences(ctx context.Context, on *lab.Node) expect.Fences {
 	return expect.ReadFences(slicesOf(ctx, on))
 }
 
-// entire are the taints of a node's devices once all are published: while a pool is written anew, nobody can read it.
-func entire(ctx context.Context, on *lab.Node) (f expect.Fences) {
+// entire are the taints of a node's devices once all are published.
+func entire(ctx context.Context, on *lab.Node) expect.Fences {
 	GinkgoHelper()
-	Eventually(ctx, func(ctx context.Context) bool {
-		f = fences(ctx, on)
-		return f.Whole
-	}).WithPolling(50 * time.Millisecond).Should(BeTrue())
-	return f
+	return expect.ReadFences(pool(ctx, on))
 }
 
 // marked waits until the taint of the signal is on exactly the devices for which the mark is not empty.

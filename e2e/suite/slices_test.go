@@ -2,12 +2,15 @@ package suite
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/tessera-gpu/tessera/e2e/expect"
 	"github.com/tessera-gpu/tessera/e2e/lab"
 )
 
@@ -21,7 +24,7 @@ func (p published) attribute(name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// slicesOf returns the pool of a node.
+// slicesOf returns the slices of a node as they are at the moment: not all, or none, while its pool is written anew and when kubelet has wiped it.
 func slicesOf(ctx context.Context, on *lab.Node) []resourceapi.ResourceSlice {
 	GinkgoHelper()
 	return answer(ctx, func(ctx context.Context) (*resourceapi.ResourceSliceList, error) {
@@ -29,23 +32,47 @@ func slicesOf(ctx context.Context, on *lab.Node) []resourceapi.ResourceSlice {
 	}).Items
 }
 
-// allocated returns the devices of a claim as they are published.
+// pool returns the slices of a node once all are published.
+func pool(ctx context.Context, on *lab.Node) (list []resourceapi.ResourceSlice) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) bool {
+		list = slicesOf(ctx, on)
+		return expect.ReadFences(list).Whole
+	}).WithPolling(50*time.Millisecond).Should(BeTrue(), "%s publishes its devices", on.Name())
+	return list
+}
+
+// allocated returns the devices of a claim as they are published, once all are.
 func (r room) allocated(ctx context.Context, claim string) []published {
 	GinkgoHelper()
-	list, err := r.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	var devices []published
-	for _, result := range r.results(ctx, claim) {
-		for _, slice := range list.Items {
-			for _, device := range slice.Spec.Devices {
-				if slice.Spec.Pool.Name == result.Pool && device.Name == result.Device {
-					devices = append(devices, published{device})
-				}
+	results := r.results(ctx, claim)
+	return answer(ctx, func(ctx context.Context) ([]published, error) {
+		list, err := r.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		var devices []published
+		for _, result := range results {
+			device, ok := find(list.Items, result)
+			if !ok {
+				return nil, fmt.Errorf("device %s of pool %s: not published", result.Device, result.Pool)
+			}
+			devices = append(devices, device)
+		}
+		return devices, nil
+	})
+}
+
+// find returns an allocated device among those of the slices.
+func find(list []resourceapi.ResourceSlice, result resourceapi.DeviceRequestAllocationResult) (published, bool) {
+	for _, slice := range list {
+		for _, device := range slice.Spec.Devices {
+			if slice.Spec.Pool.Name == result.Pool && device.Name == result.Device {
+				return published{device}, true
 			}
 		}
 	}
-	Expect(devices).To(HaveLen(len(r.results(ctx, claim))), "every allocated device is published")
-	return devices
+	return published{}, false
 }
 
 // counter returns what a node publishes of a counter of a GPU.
