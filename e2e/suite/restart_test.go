@@ -46,6 +46,14 @@ func renew(ctx context.Context, on *lab.Node, old corev1.Pod) {
 	Eventually(ctx, func(ctx context.Context) string { return agent(ctx, on.Name()).Name }).ShouldNot(Equal(old.Name))
 }
 
+// restartKubelet returns when the node's slices are published again, each anew: a kubelet that starts wipes those that it finds.
+func restartKubelet(ctx context.Context, on *lab.Node) {
+	GinkgoHelper()
+	before := uids(ctx, on)
+	Expect(on.RestartService(ctx, lab.Kubelet)).To(Succeed())
+	Eventually(ctx, func(ctx context.Context) []string { return uids(ctx, on) }).ShouldNot(ContainElement(BeElementOf(before)))
+}
+
 var _ = Describe("A running pod", func() {
 	DescribeTable("keeps its device", func(ctx context.Context, disturb func(context.Context, *lab.Node)) {
 		r := newRoom(ctx)
@@ -65,9 +73,7 @@ var _ = Describe("A running pod", func() {
 		r.release(ctx, "later")
 		nothingLeft(ctx)
 	},
-		Entry("while kubelet restarts", func(ctx context.Context, on *lab.Node) {
-			Expect(on.RestartService(ctx, lab.Kubelet)).To(Succeed())
-		}),
+		Entry("while kubelet restarts", restartKubelet),
 		Entry("while containerd restarts", func(ctx context.Context, on *lab.Node) {
 			Expect(on.RestartService(ctx, lab.Containerd)).To(Succeed())
 		}),
@@ -80,26 +86,15 @@ var _ = Describe("A running pod", func() {
 			Expect(c.ControlPlane().StartService(ctx, lab.APIServer)).To(Succeed())
 			// Who watched it tries again after up to a minute (client-go's back-off), and once more where it refuses before it knows the roles.
 			r := newRoom(ctx)
-			Eventually(ctx, func(ctx context.Context) error { // controllers make the account that it runs under
-				_, err := r.Client.CoreV1().Pods(r.namespace).Create(ctx, podOf("first", stay()), metav1.CreateOptions{})
-				return err
-			}).Should(Succeed())
-			Eventually(ctx, func(ctx context.Context) (corev1.PodPhase, error) {
-				pod, err := r.pod(ctx, "first")
-				return ptr.Deref(pod, corev1.Pod{}).Status.Phase, err
-			}).Should(Equal(corev1.PodRunning))
+			r.create(ctx, podOf("first", stay()))
+			r.running(ctx, "first")
 		}),
 	)
 })
 
 var _ = Describe("A node", func() {
 	It("publishes its slices again after kubelet has wiped them", func(ctx context.Context) {
-		on := node("node1")
-		before := uids(ctx, on)
-		Expect(before).NotTo(BeEmpty())
-		Expect(on.RestartService(ctx, lab.Kubelet)).To(Succeed())
-		Eventually(ctx, func(ctx context.Context) []string { return uids(ctx, on) }).Should(SatisfyAll(
-			HaveLen(len(before)), Not(ContainElements(before))))
+		restartKubelet(ctx, node("node1"))
 	})
 
 	It("prepares claims anew after a reboot and drops what it knew", func(ctx context.Context) {
@@ -141,11 +136,11 @@ var _ = Describe("A node", func() {
 	}, atMost)
 })
 
-// uids returns the identities of a node's slices: one that was deleted and made again has another.
+// uids returns the identities of a node's slices once all are published: one that was deleted and made again has another.
 func uids(ctx context.Context, on *lab.Node) []string {
 	GinkgoHelper()
 	var list []string
-	for _, slice := range slicesOf(ctx, on) {
+	for _, slice := range pool(ctx, on) {
 		list = append(list, string(slice.UID))
 	}
 	return list
