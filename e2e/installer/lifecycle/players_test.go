@@ -377,7 +377,8 @@ func (p *players) behaviour(pod *corev1.Pod) string {
 	return ""
 }
 
-// live reads a pod from the API server; nil: it is gone. Caches are no ground to free what a pod holds, nor to accuse it: that of pods may be behind others.
+// live reads a pod from the API server; nil: it is gone. Caches are no ground to free what a pod holds, to accuse it, or to act in its place: that of pods may
+// be behind others.
 func (p *players) live(ctx context.Context, key types.NamespacedName, uid types.UID) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	if err := p.admin.Get(ctx, key, pod); err != nil || pod.UID != uid {
@@ -451,13 +452,13 @@ func (p *players) playDiscovery(ctx context.Context, s *scene) error {
 		p.mutex.Lock()
 		m, known := p.machines[node.Name]
 		p.mutex.Unlock()
-		if !known || m.dark || !isReady(find(s, node.Name, "tessera-discovery")) {
+		pod := find(s, node.Name, "tessera-discovery")
+		if !known || m.dark || !isReady(pod) {
 			continue
 		}
 		at := slices.IndexFunc(s.gpunodes.Items, func(g v1alpha1.GPUNode) bool { return g.Name == node.Name })
 		if at < 0 {
-			g := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: node.Name}}
-			if err := p.admin.Create(ctx, g); client.IgnoreAlreadyExists(err) != nil {
+			if err := p.begin(ctx, pod, node.Name); err != nil {
 				return err
 			}
 			continue
@@ -473,6 +474,15 @@ func (p *players) playDiscovery(ctx context.Context, s *scene) error {
 		}
 	}
 	return nil
+}
+
+// begin makes the GPUNode of a node, unless the discovery's pod is gone: the GPUNode is removed after it, and is not to come back.
+func (p *players) begin(ctx context.Context, pod *corev1.Pod, node string) error {
+	now, err := p.live(ctx, client.ObjectKeyFromObject(pod), pod.UID)
+	if err != nil || now == nil {
+		return err
+	}
+	return client.IgnoreAlreadyExists(p.admin.Create(ctx, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: node}}))
 }
 
 // prepared is how many claims have devices of a node.

@@ -485,6 +485,20 @@ func (w *world) steps(node string) []string {
 	return slices.Clone(w.history[node])
 }
 
+// verdicts are what the policy, which is Ready, said about that, each change once and at least so many: the watch that tells them may be behind what was read.
+func (w *world) verdicts(least int) (said []string) {
+	w.Helper()
+	w.until("the policy is heard to be Ready", func() string {
+		w.mutex.Lock()
+		defer w.mutex.Unlock()
+		if said = slices.Clone(w.ready); len(said) < least || said[len(said)-1] != string(metav1.ConditionTrue) {
+			return fmt.Sprint(said)
+		}
+		return ""
+	})
+	return said
+}
+
 // way are the steps of a node that is Ready: the watch that tells them may be behind what was read.
 func (w *world) way(node string) (steps []string) {
 	w.Helper()
