@@ -33,8 +33,20 @@ func furnish(ctx context.Context, g harness.Ground) error {
 	if _, err := shared.kubectl(ctx, nil, "apply", "--server-side", "-f", filepath.Join(source, "deployments", "helm", "tessera", "crds")); err != nil {
 		return err
 	}
-	_, err = shared.kubectl(ctx, nil, "wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-	return err
+	if _, err := shared.kubectl(ctx, nil, "wait", "--for=condition=Established", "crd", "--all", "--timeout="+harness.Patience.String()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	for _, kind := range []string{"clusterpolicies", "nvidiadrivers", "gpunodes"} { // that it has a kind, and what its fields are, the API server tells a moment later
+		if err := harness.Poll(ctx, func(ctx context.Context) error {
+			_, err := shared.kubectl(ctx, nil, "explain", kind)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // kubectl runs kubectl and returns what it prints. What it says about a failure is in the error.

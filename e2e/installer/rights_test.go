@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -243,16 +244,37 @@ func TestAccountsMayWhatTheyMustAndNoMore(t *testing.T) {
 	s.sensitive(t)
 }
 
-// awaitPolicies waits until the API server, which learns of policies by watching, applies them.
+// awaitPolicies waits until the API server, which learns of policies by watching, applies them. Each second it takes up those that it has heard of: when it
+// applies the one that was made last, it applies them all.
 func (s *site) awaitPolicies(t *testing.T) {
 	t.Helper()
-	probe := s.as(t, "tessera-discovery", "node2")
-	err := harness.Poll(t.Context(), func(ctx context.Context) error {
-		err := probe.create(ctx, gpuNodes, "", parse(t, gpuNode("node3", "")))
+	const last = "last.example.com"
+	create := admissionv1.RuleWithOperations{
+		Operations: []admissionv1.OperationType{admissionv1.Create},
+		Rule:       admissionv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"namespaces"}},
+	}
+	policy := &admissionv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: last}, Spec: admissionv1.ValidatingAdmissionPolicySpec{
+		MatchConstraints: &admissionv1.MatchResources{ResourceRules: []admissionv1.NamedRuleWithOperations{{RuleWithOperations: create}}},
+		Validations:      []admissionv1.Validation{{Expression: "false"}},
+	}}
+	if _, err := s.plane.Client.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &admissionv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: last}, Spec: admissionv1.ValidatingAdmissionPolicyBindingSpec{
+		PolicyName: last, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
+	}}
+	if _, err := s.plane.Client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "never"}}
+	err := harness.Poll(ctx, func(ctx context.Context) error {
+		_, err := s.plane.Client.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
-			return errors.New("a discovery wrote another node's GPUNode")
+			return errors.New("no policy is applied yet")
 		}
-		if !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+		if !strings.Contains(err.Error(), last) {
 			return err
 		}
 		return nil
