@@ -2,18 +2,19 @@ package guest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/e2e/lab/machine"
 )
 
@@ -24,10 +25,10 @@ var theReaper = sync.OnceValue(func() *reaper {
 	return r
 })
 
-// short is a context that ends before anybody loses patience.
-func short(t *testing.T) context.Context {
+// patient is a context that ends when nothing is to be expected any more.
+func patient(t *testing.T) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -76,7 +77,7 @@ func TestServicesStartInOrderOfNeed(t *testing.T) {
 		Name: "second", Args: []string{"sh", "-c", "echo second >> " + file + "; exec sleep 600"}, Needs: []string{"first"}, Ready: alwaysReady(t),
 	}
 	control, _ := startMachine(t, first, second)
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	await(t, file, "first\nsecond\n")
@@ -91,14 +92,14 @@ func TestServiceThatEndsIsStartedAgain(t *testing.T) {
 	control, _ := startMachine(t, machine.Service{
 		Name: "server", Args: []string{"sh", "-c", "echo start >> " + file + "; exec sleep 600"}, Ready: alwaysReady(t),
 	})
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	await(t, file, "start\n")
-	if err := control.Control(short(t), machine.OpKill, "server"); err != nil {
+	if err := control.Control(patient(t), machine.OpKill, "server"); err != nil {
 		t.Fatal(err)
 	}
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	await(t, file, "start\nstart\n")
@@ -109,28 +110,28 @@ func TestServiceThatEndsIsStartedAgain(t *testing.T) {
 
 func TestStoppedServiceStaysStoppedUntilStarted(t *testing.T) {
 	control, _ := startMachine(t, machine.Service{Name: "server", Args: []string{"sleep", "600"}, Ready: alwaysReady(t)})
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 { // twice is fine
-		if err := control.Control(short(t), machine.OpStop, "server"); err != nil {
+		if err := control.Control(patient(t), machine.OpStop, "server"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	stopped, err := control.Status(short(t))
+	stopped, err := control.Status(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]machine.ServiceStatus{{Name: "server", State: machine.Stopped}}, stopped); diff != "" {
 		t.Error(diff)
 	}
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Errorf("waiting for a machine with a stopped service: %v", err)
 	}
-	if err := control.Control(short(t), machine.OpKill, "server"); err == nil {
+	if err := control.Control(patient(t), machine.OpKill, "server"); err == nil {
 		t.Error("killing what does not run was no error")
 	}
-	if err := control.Control(short(t), machine.OpStart, "server"); err != nil {
+	if err := control.Control(patient(t), machine.OpStart, "server"); err != nil {
 		t.Fatal(err)
 	}
 	if got := statusWithoutPID(t, control)[0].State; got != machine.Ready {
@@ -142,10 +143,10 @@ func TestServiceThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	control, _ := startMachine(t, machine.Service{
 		Name: "deaf", Args: []string{"sh", "-c", "trap '' TERM; while :; do sleep 1; done"}, Ready: alwaysReady(t), Grace: 100 * time.Millisecond,
 	})
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := control.Control(short(t), machine.OpStop, "deaf"); err != nil {
+	if err := control.Control(patient(t), machine.OpStop, "deaf"); err != nil {
 		t.Fatal(err)
 	}
 	if got := statusWithoutPID(t, control)[0].State; got != machine.Stopped {
@@ -157,19 +158,19 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	control, _ := startMachine(t, machine.Service{
 		Name: "never", Args: []string{"sleep", "600"}, Ready: machine.Probe{Socket: filepath.Join(t.TempDir(), "none")},
 	})
-	ctx, cancel := context.WithTimeout(short(t), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(patient(t), 100*time.Millisecond)
 	defer cancel()
 	if err := control.Wait(ctx); err == nil {
 		t.Error("a service that is never ready was waited for")
 	}
-	if _, err := control.Status(short(t)); err != nil {
+	if _, err := control.Status(patient(t)); err != nil {
 		t.Errorf("the guest does not answer any more: %v", err)
 	}
 }
 
 func TestOutputGoesToTheLog(t *testing.T) {
 	control, folder := startMachine(t, machine.Service{Name: "talker", Args: []string{"sh", "-c", "echo out; echo err >&2"}, Ready: machine.Probe{Exit: true}})
-	if err := control.Wait(short(t)); err != nil {
+	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 	await(t, filepath.Join(folder, "talker.log"), "out\nerr\n")
@@ -192,20 +193,21 @@ func TestBadSpecsAreRefused(t *testing.T) {
 // await waits until the file has the content.
 func await(t *testing.T, file, want string) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	var got []byte
-	for time.Now().Before(deadline) {
-		var err error
-		if got, err = os.ReadFile(file); err == nil && strings.TrimSpace(string(got)) == strings.TrimSpace(want) {
-			return
+	err := harness.Poll(patient(t), func(context.Context) error {
+		got, err := os.ReadFile(file)
+		if err == nil && string(got) != want {
+			err = fmt.Errorf("%s holds %q, want %q", filepath.Base(file), got, want)
 		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
 	}
-	t.Errorf("%s holds %q, want %q", filepath.Base(file), got, want)
 }
 
 func statusWithoutPID(t *testing.T, control machine.Machine) []machine.ServiceStatus {
 	t.Helper()
-	list, err := control.Status(short(t))
+	list, err := control.Status(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
