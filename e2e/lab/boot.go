@@ -20,10 +20,12 @@ import (
 )
 
 const (
-	readyTimeout = 3 * time.Minute // for a node to become Ready after its boot
-	readyPause   = 200 * time.Millisecond
-	bootIDFile   = "/proc/sys/kernel/random/boot_id"
-	gpuDisk      = "gpu" // folder of a node's disk
+	// patience is how long is waited for what comes up: the API server, a node, the controllers' first objects. It only ends a wait that is in vain, so
+	// it has room for a host that runs much else, and for one that stands still for a minute.
+	patience   = 5 * time.Minute
+	readyPause = 200 * time.Millisecond
+	bootIDFile = "/proc/sys/kernel/random/boot_id"
+	gpuDisk    = "gpu" // folder of a node's disk
 )
 
 // makeNode makes the machine of node i with its disk, certificates and hardware. It does not boot it.
@@ -105,7 +107,7 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	if err := m.Boot(ctx, l.guest(), spec); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	if err := m.Wait(ctx); err != nil {
 		return fmt.Errorf("wait for the services of %s: %w", name, err)
@@ -159,7 +161,7 @@ func (l *Lab) awaitNode(ctx context.Context, name string, flaw func(*corev1.Node
 // awaitAccount waits until the controllers have made the account that pods have by default: before, every pod is refused.
 func (l *Lab) awaitAccount(ctx context.Context) error {
 	var last error
-	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
 		_, last = l.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})

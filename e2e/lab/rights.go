@@ -23,10 +23,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/lab/pki"
 )
 
-const (
-	allowTimeout = time.Minute // for the API server to take its first objects
-	allowPause   = 50 * time.Millisecond
-)
+const allowPause = 50 * time.Millisecond
 
 // admin is who the lab's user is.
 func admin() pki.Subject {
@@ -45,7 +42,7 @@ func (l *Lab) allow(ctx context.Context) error {
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletClient}},
 	})
-	ctx, cancel := context.WithTimeout(ctx, allowTimeout)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, binding := range bindings {
 		if err := l.bind(ctx, binding); err != nil {
