@@ -2,7 +2,7 @@ package installation
 
 import (
 	"context"
-	"strings"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,6 +14,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/lab"
+	"github.com/tessera-gpu/tessera/e2e/lab/machine"
 )
 
 // takesOver are nodes that come to Tessera later, from elsewhere.
@@ -112,8 +114,13 @@ func run(ctx context.Context, on, script string) string {
 	return string(out)
 }
 
-// runtimeOf is the process of the node's container runtime: a restart changes it.
-func runtimeOf(ctx context.Context, on string) string {
+// runtimeOf is the node's container runtime: a restart changes it. The machine knows which process that is; among those of its name are the programs
+// that it is about to start.
+func runtimeOf(ctx context.Context, on string) machine.ServiceStatus {
 	GinkgoHelper()
-	return strings.TrimSpace(run(ctx, on, `for p in /proc/[0-9]*; do [ "$(cat $p/comm)" != containerd ] || echo $p; done`))
+	services, err := node(on).Services(ctx)
+	Expect(err).NotTo(HaveOccurred())
+	at := slices.IndexFunc(services, func(s machine.ServiceStatus) bool { return s.Name == lab.Containerd })
+	Expect(at).To(BeNumerically(">=", 0), "containerd on %s: %v", on, services)
+	return services[at]
 }
