@@ -32,8 +32,8 @@ func installs() {
 			Expect(hardware(name).DriverLoaded).To(BeFalse())
 		}
 		began := time.Now()
-		Expect(c.InstallChart(ctx, base())).To(Succeed())
 		log = record() //nolint:contextcheck // it goes on over the end of the spec
+		Expect(c.InstallChart(ctx, base())).To(Succeed())
 		Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
 		for _, name := range bare() {
 			n := gpuNode(ctx, name)
@@ -52,9 +52,7 @@ func installs() {
 		}
 		r := newRoom(ctx)
 		r.claim(ctx, "gpu", wholeClass)
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "user", Labels: map[string]string{"app": "user"}}, Spec: r.spec(hopper, "gpu")}
-		_, err := c.Client.CoreV1().Pods(r.name).Create(ctx, pod, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		r.deploy(ctx, "user", r.spec(hopper, "gpu"))
 		r.awaitRunning(ctx, "user", hopper)
 	}, limit)
 
@@ -73,15 +71,19 @@ func installs() {
 			Expect(pods).To(HaveLen(1))
 			Expect(image(pods[0], "nvidia-driver-ctr")).To(Equal(cluster.DriverImage + ":" + cluster.OldDriver + "-" + system))
 		}
-		sets, err := c.Client.AppsV1().DaemonSets(cluster.Namespace).List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		var counts []int32
-		for _, set := range sets.Items {
-			if strings.HasPrefix(set.Name, "tessera-driver-") {
-				counts = append(counts, set.Status.DesiredNumberScheduled)
+		Eventually(ctx, func(ctx context.Context) ([]int32, error) { // a controller counts after the pods are there
+			sets, err := c.Client.AppsV1().DaemonSets(cluster.Namespace).List(ctx, metav1.ListOptions{})
+			if err != nil {
+				return nil, err
 			}
-		}
-		Expect(counts).To(ConsistOf(int32(2), int32(1)), "a DaemonSet for each operating system, on its nodes only")
+			var counts []int32
+			for _, set := range sets.Items {
+				if strings.HasPrefix(set.Name, "tessera-driver-") {
+					counts = append(counts, set.Status.DesiredNumberScheduled)
+				}
+			}
+			return counts, nil
+		}).Should(ConsistOf(int32(2), int32(1)), "a DaemonSet for each operating system, on its nodes only")
 	})
 
 	It("serves the metrics of every GPU through a monitor claim", func(ctx context.Context) {
@@ -201,7 +203,7 @@ func keepsPodsAlive() {
 	})
 }
 
-// deploy makes a Deployment of one pod.
+// deploy makes a Deployment of one pod. A pod alone would be refused until its new namespace has an account; a Deployment's is tried again.
 func (r room) deploy(ctx context.Context, name string, spec corev1.PodSpec) {
 	GinkgoHelper()
 	labels := map[string]string{"app": name}

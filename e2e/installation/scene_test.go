@@ -147,11 +147,13 @@ type station struct {
 	At     time.Time
 }
 
-// record begins a history. It goes on over the end of the spec.
+// record begins a history, with the first node that there is: the chart brings the kind. It goes on over the end of the spec.
 func record() *history {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &history{nodes: map[string][]station{}, end: cancel}
 	go func() {
+		// Who follows a kind that is not there yet looks for it ever more seldom, and would come when the first steps are over.
+		_ = harness.PollEvery(ctx, 200*time.Millisecond, func(ctx context.Context) error { return c.Kinds.List(ctx, &v1alpha1.GPUNodeList{}) })
 		for ctx.Err() == nil { // the API server may be away for a while
 			_ = cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, deleted bool) bool {
 				if !deleted {
@@ -267,6 +269,21 @@ func (r room) awaitRunning(ctx context.Context, app, on string, not ...string) *
 		return fmt.Errorf("no pod %s runs on %s: %s", app, on, summary(pods.Items))
 	}).Should(Succeed())
 	return &found
+}
+
+// leaving are the pods of the room that are on their way out.
+func (r room) leaving(ctx context.Context) ([]string, error) {
+	pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil {
+			names = append(names, pod.Name)
+		}
+	}
+	return names, nil
 }
 
 func summary(pods []corev1.Pod) string {
