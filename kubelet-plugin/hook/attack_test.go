@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // everyHook runs all hooks as a spec lists them and ignores their errors: a hostile image need not
@@ -87,7 +89,7 @@ func TestSpecialFilesAreNotOpened(t *testing.T) {
 			go func() { everyHook(b); close(done) }()
 			select {
 			case <-done:
-			case <-time.After(20 * time.Second):
+			case <-time.After(harness.Patience):
 				t.Fatal("a hook waits for a pipe")
 			}
 		})
