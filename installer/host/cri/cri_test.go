@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
@@ -104,7 +105,7 @@ func TestAsk(t *testing.T) {
 // A runtime that is just restarting is waited for, one that stays away is not waited for longer than asked.
 func TestAskWaits(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/containerd"
 	"github.com/tessera-gpu/tessera/installer/host/cri"
@@ -461,7 +461,7 @@ func TestUnreachable(t *testing.T) {
 
 func TestA17Watch(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual})
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	told := make(chan host.Result, 16)
 	ended := make(chan host.Result, 1)
