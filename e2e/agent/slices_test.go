@@ -139,10 +139,11 @@ func TestAPIServerAway(t *testing.T) {
 	a.kill()
 	config, err := clientcmd.LoadFromFile(shared.kubeconfig)
 	n.must(err)
-	ports, err := harness.FreePorts(1)
+	port, err := harness.HoldPort()
 	n.must(err)
+	t.Cleanup(port.Release)
 	for _, cluster := range config.Clusters {
-		cluster.Server = fmt.Sprintf("https://127.0.0.1:%d", ports[0])
+		cluster.Server = "https://" + port.Address
 	}
 	n.kubeconfig = filepath.Join(n.dir, "away")
 	n.must(clientcmd.WriteToFile(*config, n.kubeconfig))

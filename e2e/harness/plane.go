@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -28,40 +27,44 @@ type Plane struct {
 	Client kubernetes.Interface
 	// Kubeconfig is the path of the same access as a file.
 	Kubeconfig string
+	ports      []Port
 	processes  []*Process
 }
 
 // StartPlane starts etcd and the API server in dir and waits until it answers. Stop ends them.
 func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *Plane, err error) {
-	ports, err := FreePorts(3)
-	if err != nil {
-		return nil, err
-	}
 	p := &Plane{Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	defer func() {
 		if err != nil {
 			p.Stop()
 		}
 	}()
+	for range 3 {
+		port, err := HoldPort()
+		if err != nil {
+			return nil, err
+		}
+		p.ports = append(p.ports, port)
+	}
 	token := rand.Text()
 	own, err := writeCredentials(dir, token)
 	if err != nil {
 		return nil, err
 	}
-	etcd := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	etcd, peers, server := "http://"+p.ports[0].Address, "http://"+p.ports[1].Address, p.ports[2]
 	err = p.start(dir, filepath.Join(programs["etcd"], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
-		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, fmt.Sprintf("--listen-peer-urls=http://127.0.0.1:%d", ports[1]))
+		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, "--listen-peer-urls="+peers, "--socket-reuse-port")
 	if err != nil {
 		return nil, err
 	}
 	err = p.start(dir, filepath.Join(programs["kubernetes"], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
-		fmt.Sprintf("--secure-port=%d", ports[2]), "--tls-cert-file="+own.certificate, "--tls-private-key-file="+own.key, "--token-auth-file="+own.tokens,
+		fmt.Sprintf("--secure-port=%d", server.Number), "--permit-port-sharing", "--tls-cert-file="+own.certificate, "--tls-private-key-file="+own.key, "--token-auth-file="+own.tokens,
 		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+own.public, "--service-account-signing-key-file="+own.private)
 	if err != nil {
 		return nil, err
 	}
-	return p, p.connect(ctx, fmt.Sprintf("https://127.0.0.1:%d", ports[2]), own.authority, token)
+	return p, p.connect(ctx, "https://"+server.Address, own.authority, token)
 }
 
 func (p *Plane) start(dir, binary string, args ...string) error {
@@ -77,6 +80,9 @@ func (p *Plane) start(dir, binary string, args ...string) error {
 func (p *Plane) Stop() {
 	for _, process := range p.processes {
 		process.Kill()
+	}
+	for _, port := range p.ports {
+		port.Release()
 	}
 }
 
@@ -108,24 +114,6 @@ func (p *Plane) connect(ctx context.Context, server, authority, token string) er
 		_, err = p.Client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
 		return err
 	})
-}
-
-// FreePorts returns ports of loopback on which nobody listens at the moment.
-func FreePorts(n int) ([]int, error) {
-	var ports []int
-	for range n {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer listener.Close() //nolint:errcheck // it only held the port
-		address, ok := listener.Addr().(*net.TCPAddr)
-		if !ok {
-			return nil, fmt.Errorf("listen on loopback: got the address %v", listener.Addr())
-		}
-		ports = append(ports, address.Port)
-	}
-	return ports, nil
 }
 
 // credentials are paths of files that the API server reads, and clients the authority.
