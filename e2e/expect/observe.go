@@ -44,7 +44,17 @@ func (w *Watcher) observeJob(s Subject) (Outcome, []*corev1.Pod, error) {
 	if err != nil {
 		return Outcome{}, nil, err
 	}
-	return w.outcome(s, jobPhase(job, pods), pods...)
+	phase := jobPhase(job, pods)
+	succeeded := 0
+	for _, pod := range pods {
+		if podPhase(pod) == Succeeded {
+			succeeded++
+		}
+	}
+	if phase == Succeeded && succeeded < int(job.Status.Succeeded) {
+		phase = Running // the caches know of its end before that of its pods
+	}
+	return w.outcome(s, phase, pods...)
 }
 
 // observeDeployment leaves out the pods that are on their way out.
@@ -65,7 +75,11 @@ func (w *Watcher) observeDeployment(s Subject) (Outcome, []*corev1.Pod, error) {
 		return Outcome{}, nil, err
 	}
 	pods = slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return p.DeletionTimestamp != nil })
-	return w.outcome(s, deploymentPhase(deployment), pods...)
+	phase := deploymentPhase(deployment)
+	if phase == Running && len(pods) < int(deployment.Status.Replicas) {
+		phase = Pending // as the caches know the pods
+	}
+	return w.outcome(s, phase, pods...)
 }
 
 // missing is the outcome of a subject that is not there.
@@ -116,7 +130,9 @@ func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome,
 // settled reports whether waiting longer cannot change what is to be said about the outcome.
 func (o Outcome) settled() bool {
 	switch o.Phase {
-	case Succeeded, Failed, Refused, Accepted:
+	case Succeeded:
+		return o.Subject.Expectation.Phase != Succeeded || !o.unreported()
+	case Failed, Refused, Accepted:
 		return true
 	case Running:
 		return o.Subject.Expectation.Phase != Succeeded && !o.unreported()

@@ -105,7 +105,7 @@ func TestRun(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			to := &applier{client: fake.NewClientset(), answers: test.answers}
+			to := &applier{client: fake.NewClientset(made()...), answers: test.answers}
 			outcomes, err := newWatcher(t, to.client).Run(t.Context(), to, example)
 			if test.err != "" && (err == nil || err.Error() != test.err) || test.err == "" && err != nil {
 				t.Fatalf("error: got %v, want %q", err, test.err)

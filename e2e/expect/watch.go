@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -87,7 +88,7 @@ func (w *Watcher) Await(ctx context.Context, s Subject) (Outcome, error) {
 		if err != nil {
 			return Outcome{}, fmt.Errorf("observe %s: %w", s, err)
 		}
-		if outcome.settled() {
+		if outcome.settled() && w.given(outcome, pods) {
 			return outcome, w.readLogs(ctx, &outcome, pods)
 		}
 		select {
@@ -152,6 +153,21 @@ func (w *Watcher) claimsOf(pod *corev1.Pod) []podClaim {
 		claims = append(claims, podClaim{extendedClaim, claim})
 	}
 	return claims
+}
+
+// given reports whether all is known that the pods of the outcome were given before they ran: the caches learn of each kind of object in their own time.
+func (w *Watcher) given(o Outcome, pods []*corev1.Pod) bool {
+	for i, pod := range pods {
+		if phase := podPhase(pod); phase != Running && phase != Succeeded {
+			continue
+		}
+		unseen := func(c podClaim) bool { return c.claim == nil || c.claim.Status.Allocation == nil }
+		unpublished := func(g Grant) bool { return g.Attributes == nil }
+		if slices.ContainsFunc(w.claimsOf(pod), unseen) || slices.ContainsFunc(o.Pods[i].Grants(), unpublished) {
+			return false
+		}
+	}
+	return true
 }
 
 // readLogs reads the log of every container. A container that goes on running is read until it has said

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -61,6 +62,13 @@ func testPod(name string, labels map[string]string) *corev1.Pod {
 	}
 }
 
+// made are the claim of testPod, and the slice with its device.
+func made() []runtime.Object {
+	claim := testClaim(resourceapi.DeviceRequestAllocationResult{Request: "gpu", Device: "gpu-a"})
+	claim.Namespace, claim.Name = "default", "made"
+	return []runtime.Object{claim, testSlice(1, "GPU-a")}
+}
+
 // await runs Await while change happens to the cluster.
 func await(t *testing.T, w *Watcher, s Subject, change func()) Outcome {
 	t.Helper()
@@ -94,14 +102,11 @@ func succeed(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded }
 
 func TestAwaitPod(t *testing.T) {
 	pod := testPod("x", nil)
-	claim := testClaim(resourceapi.DeviceRequestAllocationResult{Request: "gpu", Device: "gpu-a"})
-	claim.Namespace, claim.Name = "default", "made"
-	client := fake.NewClientset(pod, claim, testSlice(1, "GPU-a"))
+	client := fake.NewClientset(append(made(), pod)...)
 	w := newWatcher(t, client)
 
 	// The claim of a pod that has ended loses its allocation before the pod is looked at.
-	ended := claim.DeepCopy()
-	ended.Status = resourceapi.ResourceClaimStatus{}
+	ended := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "made"}}
 	if _, err := client.ResourceV1().ResourceClaims("default").UpdateStatus(t.Context(), ended, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +114,23 @@ func TestAwaitPod(t *testing.T) {
 	if complaints := Compare(o, nil); len(complaints) > 0 {
 		t.Errorf("complaints: %q", complaints)
 	}
+	if len(o.Pods) != 1 || len(o.Pods[0].Grants()) != 1 || o.Pods[0].Grants()[0].UUID != "GPU-a" {
+		t.Errorf("pods: got %+v, want one with GPU-a", o.Pods)
+	}
+}
+
+// TestAwaitWhatWasGiven: that a pod has ended may be known before what it was given.
+func TestAwaitWhatWasGiven(t *testing.T) {
+	pod := testPod("x", nil)
+	client := fake.NewClientset(pod)
+	o := await(t, newWatcher(t, client), subject(t, "Pod", "x", "log: "+fakeLog), func() {
+		update(t, client, pod, succeed)
+		for _, late := range made() {
+			if err := client.Tracker().Add(late); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	if len(o.Pods) != 1 || len(o.Pods[0].Grants()) != 1 || o.Pods[0].Grants()[0].UUID != "GPU-a" {
 		t.Errorf("pods: got %+v, want one with GPU-a", o.Pods)
 	}
@@ -143,7 +165,7 @@ func TestClaimMadeAgain(t *testing.T) {
 
 func TestAwaitRunning(t *testing.T) {
 	pod := testPod("x", nil)
-	client := fake.NewClientset(pod)
+	client := fake.NewClientset(append(made(), pod)...)
 	o := await(t, newWatcher(t, client), subject(t, "Pod", "x", "phase: Running\nlog: "+fakeLog), func() {
 		update(t, client, pod, func(s *corev1.PodStatus) {
 			s.Phase = corev1.PodRunning
