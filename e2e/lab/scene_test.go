@@ -2,6 +2,7 @@ package lab_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -114,9 +115,19 @@ func (s scene) logsAtEnd(t *testing.T, name string) string {
 	return string(logs)
 }
 
+// await waits until the condition holds. Its error is a reason to ask again: the API server may lack time for an answer, or kubelet for that of a log.
 func (s scene) await(t *testing.T, what string, condition wait.ConditionWithContextFunc) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, harness.Patience, true, condition); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
+	defer cancel()
+	err := harness.PollEvery(ctx, 100*time.Millisecond, func(ctx context.Context) error {
+		holds, err := condition(ctx)
+		if err == nil && !holds {
+			err = errors.New("it does not hold")
+		}
+		return err
+	})
+	if err != nil {
 		t.Fatalf("wait until %s: %v", what, err)
 	}
 }
