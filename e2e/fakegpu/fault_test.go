@@ -3,6 +3,7 @@ package fakegpu
 import (
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -241,7 +242,7 @@ func TestWaitingForEvents(t *testing.T) {
 		wait := func() chan outcome {
 			done := make(chan outcome, 1)
 			go func() {
-				data, ret := set.Wait(60000)
+				data, ret := set.Wait(math.MaxUint32)
 				done <- outcome{data, ret}
 			}()
 			return done

@@ -154,17 +154,20 @@ type held struct {
 // hold starts a client that allocates so many MiB and waits for its context to fail.
 func (m mpsMachine) hold(t *testing.T, mib int) *held {
 	t.Helper()
-	h := &held{command: m.client(t, nil, strconv.Itoa(mib), "60")}
+	h := &held{command: m.client(t, nil, strconv.Itoa(mib), "3600")} // longer than any test
 	out, err := h.command.StdoutPipe()
 	must(t, err)
 	must(t, h.command.Start())
-	t.Cleanup(func() {
-		h.command.Process.Kill()
-		h.command.Wait() //nolint:errcheck // it was killed, or has ended
-	})
+	t.Cleanup(h.kill)
 	h.lines = bufio.NewScanner(out)
 	h.shared = h.next(t)
 	return h
+}
+
+// kill ends the client and waits until it is gone, with all that it held. Twice is fine.
+func (h *held) kill() {
+	h.command.Process.Kill()
+	h.command.Wait() //nolint:errcheck // it was killed, or has ended
 }
 
 func (h *held) next(t *testing.T) shared {
@@ -296,8 +299,7 @@ func TestMPSMemory(t *testing.T) {
 	if got := d.share(t, nil).AllocatedMiB; got != 999 { // the first has taken one more
 		t.Errorf("beside a client: %d MiB, want 999", got)
 	}
-	must(t, first.command.Process.Kill())
-	first.command.Wait() //nolint:errcheck // it was killed
+	first.kill()
 	for d.tell(t, "get_client_list "+d.tell(t, "get_server_list")) != "" {
 	}
 	if got := d.share(t, nil).AllocatedMiB; got != whole {
@@ -375,7 +377,7 @@ func TestMPSQuit(t *testing.T) {
 		t.Errorf("quit did not wait: %s", got)
 	default:
 	}
-	must(t, client.command.Process.Kill())
+	client.kill()
 	if got := <-said; got != "<nil>" {
 		t.Errorf("quit: %s", got)
 	}
@@ -398,7 +400,7 @@ func TestMPSInherits(t *testing.T) {
 			t.Errorf("process %s has no descriptor 3: %v", pid, err)
 		}
 	}
-	must(t, client.command.Process.Kill())
+	client.kill()
 	m.tell(t, "quit")
 	if n, err := read.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("read %d bytes, %v, want the end", n, err)
@@ -431,22 +433,21 @@ func TestComputeModes(t *testing.T) {
 	expectShare("exclusive, alone", free, direct...)
 	alone := m.hold(t, 16)
 	expectShare("exclusive, beside another", busy, direct...)
-	must(t, alone.command.Process.Kill())
-	alone.command.Wait() //nolint:errcheck // it was killed
+	alone.kill()
 	expectShare("exclusive, after it", free, direct...)
 
 	d := m.start(t, nil, nil)
 	first := d.hold(t, 16)
 	expectShare("exclusive, a second client", "1 devices, 15343 MiB, 40 SMs, then 2")
 	expectShare("exclusive, around the daemon", busy, direct...)
-	must(t, first.command.Process.Kill())
+	first.kill()
 	d.tell(t, "quit")
 	expectShare("exclusive, after the daemon", free, direct...)
 
 	outsider := m.hold(t, 16)
 	m.start(t, nil, nil)
 	expectShare("a daemon that cannot have the GPU", "cuInit: 805")
-	must(t, outsider.command.Process.Kill())
+	outsider.kill()
 	play(t, dir, "$ nvidia-smi -c DEFAULT")
 	expectShare("default, with a daemon", free)
 	expectShare("default, around the daemon", free, direct...)
@@ -524,7 +525,7 @@ func TestMPSUsers(t *testing.T) {
 	if got := as(separate, 1000); got != notReady {
 		t.Errorf("another user beside a client: %s, want %s", got, notReady)
 	}
-	must(t, client.command.Process.Kill())
+	client.kill()
 	for separate.tell(t, "get_client_list "+separate.tell(t, "get_server_list")) != "" {
 	}
 	if got := as(separate, 1000); got != fine {
