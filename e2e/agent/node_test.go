@@ -22,8 +22,11 @@ import (
 
 const driver = harness.Driver
 
-// soon is how long things may take that take moments, on a machine that stands still at times. Were they waited for, it would be half a minute or more.
+// soon is how long things may take that take moments. Were they waited for, it would be half a minute or more.
 const soon = 20 * time.Second
+
+// tries are how often something may take longer than that: a machine that stands still is not to blame for it each time.
+const tries = 3
 
 // poll repeats try until it succeeds or ctx ends.
 func poll(ctx context.Context, try func(context.Context) error) error {
@@ -225,6 +228,24 @@ func (n *node) eventually(what string, check func(context.Context) error) {
 	defer cancel()
 	if err := poll(ctx, check); err != nil {
 		n.t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// promptly checks that what do does, and waits for, takes moments; undo makes it possible once more.
+func (n *node) promptly(what string, do, undo func()) {
+	n.t.Helper()
+	for try := 1; ; try++ {
+		begin := time.Now()
+		do()
+		took := time.Since(begin)
+		if took <= soon {
+			return
+		}
+		if try == tries {
+			n.t.Errorf("%s took %v, and never less than %v", what, took, soon)
+			return
+		}
+		undo()
 	}
 }
 
