@@ -150,7 +150,7 @@ func large(t *testing.T) {
 }
 
 // installPolicy applies the policy as it is shipped, until the test ends, and waits until it is in
-// effect.
+// effect; at the end, until it is in effect no longer: who makes it again must not take the old one for the new.
 func installPolicy(t *testing.T) {
 	t.Helper()
 	source, err := binaries.Source()
@@ -166,30 +166,35 @@ func installPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	client := newObjects(t)
-	t.Cleanup(func() { client.delete(t, objects) })
+	t.Cleanup(func() {
+		client.delete(t, objects)
+		awaitPolicy(context.Background(), t, func(err error) error { return err })
+	})
 	for _, object := range objects {
 		if err := client.apply(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
 	}
-	awaitPolicy(t)
-}
-
-// awaitPolicy waits until wrong parameters are refused.
-func awaitPolicy(t *testing.T) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
-	defer cancel()
-	probe := corpus.Case{Ours: map[string]any{"kind": "Probe"}}
-	if err := poll(ctx, func(ctx context.Context) error {
-		claim, err := probe.Claim()
-		if err != nil {
-			return err
-		}
-		if _, err = shared.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, dryRun); err == nil {
-			return errors.New("the policy refuses nothing")
+	awaitPolicy(t.Context(), t, func(err error) error {
+		if !apierrors.IsInvalid(err) {
+			return fmt.Errorf("the policy does not refuse wrong parameters: %w", err)
 		}
 		return nil
+	})
+}
+
+// awaitPolicy waits until the answer to wrong parameters is right.
+func awaitPolicy(ctx context.Context, t *testing.T, right func(error) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
+	defer cancel()
+	claim, err := corpus.Case{Ours: map[string]any{"kind": "Probe"}}.Claim()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := poll(ctx, func(ctx context.Context) error {
+		_, err := shared.client.ResourceV1().ResourceClaims(claim.Namespace).Create(ctx, claim, dryRun)
+		return right(err)
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -67,7 +68,7 @@ func (n *node) identify() {
 	n.must(clientcmd.WriteToFile(*access, n.kubeconfig))
 }
 
-// grant makes the agent's service account with its rights, once.
+// grant makes the agent's service account with its rights, once, and waits until they are in effect.
 func grant(ctx context.Context) error {
 	source, err := binaries.Source()
 	if err != nil {
@@ -116,7 +117,18 @@ func grant(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
+	return poll(ctx, func(ctx context.Context) error {
+		review, err := shared.client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{
+				User:               "system:serviceaccount:" + agentNamespace + ":" + agentAccount,
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Group: resourceapi.GroupName, Resource: "resourceclaims", Verb: "get"},
+			},
+		}, metav1.CreateOptions{})
+		if err == nil && !review.Status.Allowed {
+			err = errors.New("the agent may not read claims yet")
+		}
+		return err
+	})
 }
 
 // onNode allocates the claim on the node for two pods, with a device of another driver beside ours.
