@@ -1,7 +1,9 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -46,10 +48,13 @@ func TestReady(t *testing.T) {
 		t.Errorf("before kubelet came: %q, %v", out, err)
 	}
 	a.connect()
-	a.waitReady()
-	if out, err := ready(a); err != nil {
-		t.Errorf("afterwards: %q, %v", out, err)
-	}
+	n.eventually("it is ready", func(context.Context) error { // not while a change is on its way to the API server for long
+		out, err := ready(a)
+		if err != nil {
+			err = fmt.Errorf("%q, %w", out, err)
+		}
+		return err
+	})
 	a.kill()
 	if _, err := ready(a); err == nil {
 		t.Error("ready after its death")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -115,7 +116,10 @@ func (a *agent) metrics(ctx context.Context) (string, error) {
 // timeouts are the lines of a scrape that count who did not answer in time.
 var timeouts = regexp.MustCompile(`(?m)^tessera_telemetry_errors_total\{.*reason="timeout".*$`)
 
-// scrapeAll scrapes until everybody has answered in time: one scrape may come at a moment at which the machine stands still.
+// ready is the line of a scrape that says that kubelet and the API server have the agent's devices.
+const ready = "\ntessera_agent_ready 1\n"
+
+// scrapeAll scrapes until everybody has answered in time, the API server too: one scrape may come at a moment at which the machine stands still.
 func (a *agent) scrapeAll() string {
 	a.node.t.Helper()
 	text := a.scrape()
@@ -127,6 +131,9 @@ func (a *agent) scrapeAll() string {
 		diff := cmp.Diff(timeouts.FindAllString(text, -1), timeouts.FindAllString(next, -1))
 		if text = next; diff != "" {
 			return fmt.Errorf("late (-before +now):\n%s", diff)
+		}
+		if !strings.Contains(text, ready) {
+			return errors.New("the agent is not ready")
 		}
 		return nil
 	})
