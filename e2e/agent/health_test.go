@@ -240,6 +240,7 @@ func TestASlicesXIDLeavesItsNeighbours(t *testing.T) {
 func TestWorseThingsStay(t *testing.T) {
 	w := newSickbay(t, "h100x2", strings.Replace(brief, "quiet: 5s", "quiet: 10m", 1))
 	w.open(shared.agent)
+	w.hears(0, 1)
 	for _, code := range []int{13, 903, 901} {
 		w.must(fakegpu.XID(w.machine(), fakegpu.On(0), code))
 	}
@@ -261,6 +262,7 @@ func TestReleaseEndsWhatPrograms(t *testing.T) {
 	w := newSickbay(t, "h100x8", "")
 	w.open(shared.agent)
 	w.hold()
+	w.hears(whole)
 	w.must(fakegpu.XID(w.machine(), fakegpu.On(whole), 94))
 	w.marked("contained", gpu.SignalXID, w.on("94 NoSchedule", whole))
 	w.kubelet.mustUnprepare(w.claims["whole"])
@@ -278,6 +280,7 @@ func TestPublishingRefusedForAMinute(t *testing.T) {
 	w := newSickbay(t, "h100x2", "")
 	refuse := w.refusing()
 	w.open(shared.agent)
+	w.hears(1)
 	refuse.Store(true)
 	begin := time.Now()
 	w.must(fakegpu.XID(w.machine(), fakegpu.On(1), 48))
@@ -313,12 +316,7 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 			fatal := fmt.Sprintf("%s of %s %s", moment, w.whole(1).GPU, gpu.SignalRemapPending)
 			w.open(shared.crashing, "TESSERA_TEST_STEPS="+steps, "TESSERA_TEST_KILL="+fatal)
 			w.must(fakegpu.Remap(w.machine(), 1, fakegpu.Remapping{Uncorrectable: 1, Pending: true}))
-			select {
-			case <-w.agent.ended:
-			case <-time.After(harness.Patience):
-				text, _ := os.ReadFile(steps)
-				t.Fatalf("%v at %q: %s", errLived, fatal, text)
-			}
+			w.dies(t, fatal, steps)
 			w.open(shared.agent)
 			w.marked("found again or remembered", gpu.SignalRemapPending, w.on("NoSchedule", 1))
 			w.kubeletKnows("kubelet knows", w.on("sick", 1))
@@ -331,11 +329,12 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 	}
 	// An event is told once: from the moment that it is saved, it is not forgotten.
 	for _, moment := range []string{"after save-health", "before tell-health", "after tell-health"} {
-		t.Run("event-"+strings.ReplaceAll(moment, " ", "-"), func(*testing.T) {
+		t.Run("event-"+strings.ReplaceAll(moment, " ", "-"), func(t *testing.T) {
 			fatal := fmt.Sprintf("%s of %s XID 95", moment, w.whole(0).GPU)
 			w.open(shared.crashing, "TESSERA_TEST_STEPS="+steps, "TESSERA_TEST_KILL="+fatal)
+			w.hears(0)
 			w.must(fakegpu.XID(w.machine(), fakegpu.On(0), 95))
-			<-w.agent.ended
+			w.dies(t, fatal, steps)
 			w.open(shared.agent)
 			w.marked("remembered", gpu.SignalXID, w.on("95 NoSchedule", 0))
 			w.agent.kill()
@@ -344,6 +343,17 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 			w.marked("well", gpu.SignalXID, nowhere)
 			w.agent.kill()
 		})
+	}
+}
+
+// dies waits until the agent has come to the moment of its death.
+func (w *sickbay) dies(t *testing.T, fatal, steps string) {
+	t.Helper()
+	select {
+	case <-w.agent.ended:
+	case <-time.After(harness.Patience):
+		text, _ := os.ReadFile(steps)
+		t.Fatalf("%v at %q: %s", errLived, fatal, text)
 	}
 }
 
@@ -398,17 +408,14 @@ func (s *stage) lose(c loss) error {
 	if err := a.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		return err
 	}
-	var wrong error
-	select {
-	case err := <-done:
-		if err != nil && !strings.Contains(err.Error(), s.whole(1).GPU) {
-			wrong = fmt.Errorf("the error does not name the GPU: %w", err)
-		}
-		if err == nil {
-			wrong = k.unprepare(claim)
-		}
-	case <-time.After(callLimit):
-		wrong = errors.New("no end")
+	wrong := <-done
+	switch {
+	case wrong == nil:
+		wrong = k.unprepare(claim)
+	case strings.Contains(wrong.Error(), s.whole(1).GPU):
+		wrong = nil
+	default:
+		wrong = fmt.Errorf("the error does not name the GPU: %w", wrong)
 	}
 	beside := s.claim(fmt.Sprintf("beside-%d", s.cases), []gpu.Device{s.slice(0, 19, 3)})
 	k.mustPrepare(beside)

@@ -2,15 +2,13 @@ package agent
 
 import (
 	"context"
+	"time"
 
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/harness"
 )
-
-// callLimit is how long kubelet waits for one call.
-const callLimit = harness.CallLimit
 
 // kubelet is a connection to one agent as kubelet holds it.
 type kubelet struct {
@@ -31,13 +29,30 @@ func (a *agent) connect() *kubelet {
 }
 
 // prepare is kubelet's call for one claim: the devices, or the error of the call or of the claim.
-func (k *kubelet) prepare(claim *drapb.Claim) ([]*drapb.Device, error) {
-	return k.client.Prepare(k.node.t.Context(), claim)
+func (k *kubelet) prepare(claim *drapb.Claim) (devices []*drapb.Device, err error) {
+	err = k.call(func(ctx context.Context) (err error) {
+		devices, err = k.client.Prepare(ctx, claim)
+		return err
+	})
+	return devices, err
 }
 
 // unprepare is kubelet's call for one claim.
 func (k *kubelet) unprepare(claim *drapb.Claim) error {
-	return k.client.Unprepare(k.node.t.Context(), claim)
+	return k.call(func(ctx context.Context) error { return k.client.Unprepare(ctx, claim) })
+}
+
+// call makes a call. One that failed but not soon is made again, as kubelet does: the agent and kubelet give a call less time than a machine may stand
+// still for.
+func (k *kubelet) call(once func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(k.node.t.Context(), harness.Patience)
+	defer cancel()
+	for {
+		begin := time.Now()
+		if err := once(ctx); err == nil || time.Since(begin) <= soon || ctx.Err() != nil {
+			return err
+		}
+	}
 }
 
 // mustPrepare is prepare of a claim that must succeed.

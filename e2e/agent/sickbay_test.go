@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/expect"
+	"github.com/tessera-gpu/tessera/e2e/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
@@ -53,9 +55,40 @@ func (w *sickbay) admit() {
 	w.t.Helper()
 	w.kubelet = w.agent.connect()
 	w.health = &harness.Health{}
-	client, known := w.kubelet.client, w.health
-	go func() { _ = client.WatchHealth(w.t.Context(), known, nil) }() // it ends with the agent
+	agent, client, known := w.agent, w.kubelet.client, w.health
+	go func() { // it ends with the agent
+		_ = harness.PollEvery(w.t.Context(), time.Second, func(ctx context.Context) error {
+			if err := agent.Alive(); err != nil {
+				return err
+			}
+			return client.WatchHealth(ctx, known, nil)
+		})
+	}()
 	w.agent.waitReady()
+}
+
+// hears waits until the agent hears what the driver tells of the GPUs: it is ready before that, and an event that comes earlier is told nobody.
+func (w *sickbay) hears(indices ...int) {
+	w.t.Helper()
+	const harmless = 13
+	end := w.goesOn(func() error {
+		var err error
+		for _, i := range indices {
+			err = errors.Join(err, fakegpu.XID(w.machine(), fakegpu.On(i), harmless))
+		}
+		return err
+	})
+	defer end()
+	for _, i := range indices {
+		counted := fmt.Sprintf("\ntessera_xid_total{gpu=%q,xid=%q} ", w.whole(i).GPU, fmt.Sprint(harmless))
+		w.slowly(fmt.Sprintf("the agent hears of GPU %d", i), func(ctx context.Context) error {
+			text, err := w.agent.metrics(ctx)
+			if err == nil && !strings.Contains(text, counted) {
+				err = errors.New("it has heard nothing")
+			}
+			return err
+		})
+	}
 }
 
 // hold has claims hold a slice, with another beside it, and shares and a whole GPU.
