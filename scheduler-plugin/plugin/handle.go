@@ -4,11 +4,12 @@ import (
 	"k8s.io/client-go/informers"
 	coreinformers "k8s.io/client-go/informers/core"
 	corev1informers "k8s.io/client-go/informers/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// handle is the framework's handle with another manager of claims and devices.
+// handle is the framework's handle for in-tree plugins, with another manager of claims and devices and a patient client.
 type handle struct {
 	fwk.Handle
 	manager fwk.SharedDRAManager
@@ -17,6 +18,9 @@ type handle struct {
 
 // SharedDRAManager returns the other manager.
 func (h handle) SharedDRAManager() fwk.SharedDRAManager { return h.manager }
+
+// ClientSet returns the patient client.
+func (h handle) ClientSet() kubernetes.Interface { return patient{h.Handle.ClientSet()} }
 
 // SharedInformerFactory returns the factory given to the handle.
 func (h handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
