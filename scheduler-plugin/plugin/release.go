@@ -1,0 +1,41 @@
+package plugin
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+)
+
+// EventsToRegister returns what may let a refused pod run: what the in-tree plugin knows of, and that a pod is given up for which
+// devices were reserved. What was in flight for it is free again then, and no event of a claim tells so when nothing was written.
+func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
+	events, err := p.DynamicResources.EventsToRegister(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(events, fwk.ClusterEventWithHint{
+		Event: fwk.ClusterEvent{Resource: fwk.AssignedPod, ActionType: fwk.Delete}, QueueingHintFn: p.isSchedulableAfterRelease,
+	}), nil
+}
+
+// isSchedulableAfterRelease is called for an assigned pod that is gone, also for one that the scheduler alone had assigned. One that
+// the API server has bound holds nothing but what is written, and the events of its claims tell when that is free.
+func (p *Plugin) isSchedulableAfterRelease(_ klog.Logger, _ *corev1.Pod, before, _ any) (fwk.QueueingHint, error) {
+	gone, ok := before.(*corev1.Pod)
+	if ok && (isBound(gone) || len(gone.Spec.ResourceClaims) == 0 && len(p.backed(gone)) == 0) {
+		return fwk.QueueSkip, nil
+	}
+	return fwk.Queue, nil
+}
+
+// isBound reports whether the API server has bound the pod.
+func isBound(pod *corev1.Pod) bool {
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
