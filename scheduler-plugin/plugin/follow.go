@@ -19,12 +19,12 @@ func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
 	factory := h.SharedInformerFactory()
 	slices, claims := factory.Resource().V1().ResourceSlices(), factory.Resource().V1().ResourceClaims()
 	sources := index.Sources{
-		Slices: heardSlices{slices, s.behindOf(slices.Informer(), h)},
-		Claims: heardClaims{claims, s.behindOf(claims.Informer(), h)},
+		Slices: heardSlices{slices, s.behindOf(slices.Informer().LastSyncResourceVersion, h)},
+		Claims: heardClaims{claims, s.behindOf(claims.Informer().LastSyncResourceVersion, h)},
 	}
 	if utilfeature.DefaultFeatureGate.Enabled(kubefeatures.DRADeviceTaintRules) {
 		rules := factory.Resource().V1().DeviceTaintRules()
-		sources.TaintRules = heardRules{rules, s.behindOf(rules.Informer(), h)}
+		sources.TaintRules = heardRules{rules, s.behindOf(rules.Informer().LastSyncResourceVersion, h)}
 	}
 	devices, err := s.index.Follow(ctx, sources)
 	if err != nil {
@@ -53,9 +53,9 @@ func (s *shared) wait(ctx context.Context) error {
 	return nil
 }
 
-// behindOf returns what closes the gap between the scheduler's handlers of the informer and the index.
-func (s *shared) behindOf(informer cache.SharedIndexInformer, h fwk.Handle) *behind {
-	b := &behind{received: informer.LastSyncResourceVersion, again: func(pods []*corev1.Pod) {
+// behindOf returns what closes the gap between the scheduler's handlers of an informer and the index.
+func (s *shared) behindOf(received func() string, h fwk.Handle) *behind {
+	b := &behind{received: received, again: func(pods []*corev1.Pod) {
 		again := map[string]*corev1.Pod{}
 		for _, pod := range pods {
 			again[klog.KObj(pod).String()] = pod
@@ -65,6 +65,9 @@ func (s *shared) behindOf(informer cache.SharedIndexInformer, h fwk.Handle) *beh
 	s.behind = append(s.behind, b)
 	return b
 }
+
+// unversioned is for what no informer tells: the scheduler never hears of it, whenever an attempt began.
+func unversioned() string { return "" }
 
 // begin notes the beginning of an attempt.
 func (s *shared) begin(pod *corev1.Pod) {

@@ -48,7 +48,8 @@ func newPreemptor(ctx context.Context, p *Plugin) (*preemptor, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make the default preemption: %w", err)
 	}
-	pr := &preemptor{DefaultPreemption: d, plugin: p, promises: newPromises(p.shared.index)}
+	pods := p.handle.SharedInformerFactory().Core().V1().Pods().Lister()
+	pr := &preemptor{DefaultPreemption: d, plugin: p, promises: newPromises(p.shared.index, pods, p.shared.behindOf(unversioned, p.handle))}
 	pr.evaluator = preemption.NewEvaluator(Name, p.handle, pr, d.Executor)
 	if err := pr.promises.follow(p.handle); err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (p *preemptor) preempt(ctx context.Context, cs fwk.CycleState, c *cycle) (*
 	p.forget()
 	result, status := p.evaluator.Preempt(ctx, cs, c.pod, nodes)
 	if status.IsSuccess() && result != nil {
-		p.promise(c.pod.UID, result.NominatedNodeName)
+		p.promise(c.pod, result.NominatedNodeName)
 	}
 	if message := status.Message(); message != "" {
 		status = fwk.NewStatus(status.Code(), "preemption: "+message)
@@ -170,11 +171,11 @@ func (p *preemptor) plan(node string, e *eviction, victims []*corev1.Pod) error 
 }
 
 // promise keeps the devices of the plan for the pod.
-func (p *preemptor) promise(pod types.UID, node string) {
+func (p *preemptor) promise(pod *corev1.Pod, node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if chosen, ok := p.plans[node]; ok {
-		p.promises.keep(pod, promise{node: node, claims: chosen.released}, chosen.eviction.results(pod, chosen.choice))
+		p.promises.keep(pod, promise{node: node, claims: chosen.released}, chosen.eviction.results(pod.UID, chosen.choice))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -24,6 +25,10 @@ import (
 // scheduler others may be faster.
 type promises struct {
 	index *index.Index
+	// pods are those that the API server has.
+	pods corelisters.PodLister
+	// behind has everybody tried again when a promise ends: no event tells of that.
+	behind *behind
 
 	mu sync.Mutex
 	of map[types.UID]promise
@@ -36,14 +41,20 @@ type promise struct {
 	claims sets.Set[types.UID]
 }
 
-func newPromises(x *index.Index) *promises { return &promises{index: x, of: map[types.UID]promise{}} }
+func newPromises(x *index.Index, pods corelisters.PodLister, b *behind) *promises {
+	return &promises{index: x, pods: pods, behind: b, of: map[types.UID]promise{}}
+}
 
 // keep keeps the devices for the pod.
-func (p *promises) keep(pod types.UID, to promise, devices []resourceapi.DeviceRequestAllocationResult) {
+func (p *promises) keep(pod *corev1.Pod, to promise, devices []resourceapi.DeviceRequestAllocationResult) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.of[pod] = to
-	p.index.Promise(pod, to.node, devices)
+	p.of[pod.UID] = to
+	p.index.Promise(pod.UID, to.node, devices)
+	p.mu.Unlock()
+	// The pod may be gone since the attempt began: of that nobody tells a second time.
+	if known, err := p.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || known.UID != pod.UID || known.DeletionTimestamp != nil {
+		p.end(pod.UID)
+	}
 }
 
 // get returns what was promised to the pod.
@@ -57,10 +68,14 @@ func (p *promises) get(pod types.UID) (promise, bool) {
 // end ends the promise to the pod, if there is one.
 func (p *promises) end(pod types.UID) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	if _, ok := p.of[pod]; ok {
+	_, ok := p.of[pod]
+	if ok {
 		delete(p.of, pod)
 		p.index.Redeem(pod)
+	}
+	p.mu.Unlock()
+	if ok {
+		p.behind.heard("", frees)
 	}
 }
 
