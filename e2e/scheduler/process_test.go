@@ -216,6 +216,19 @@ func (r running) sees(ctx context.Context, node string, taints int) error {
 	})
 }
 
+// preempt has the pod, which is not bound yet, make room for others.
+func (r running) preempt(ctx context.Context, name string) error {
+	p, err := shared.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	binding := r.Profiles[p.Spec.SchedulerName].GetPodInPreBind(p.UID)
+	if binding == nil || !binding.CancelPod("preempted by the test") {
+		return fmt.Errorf("pod %s cannot be preempted now", name)
+	}
+	return nil
+}
+
 // schedule runs a scheduler in this process until the test ends or it is stopped.
 func schedule(t *testing.T, s seam) running {
 	t.Helper()

@@ -6,12 +6,15 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // together runs the work for the numbers from 0 at once.
@@ -134,6 +137,63 @@ func TestLostAnswer(t *testing.T) {
 	}
 	bound(t, 1)
 	pending(t, 1)
+	audit(t)
+	nothingAssumed(t)
+}
+
+// TestGivenUp deletes a pod while its allocation is on the way to the API server, where it never arrives. What was reserved for it is free for the
+// pod that waits for that, though no claim has changed.
+func TestGivenUp(t *testing.T) {
+	nodes(t, "h100x2")
+	reserved, refused, deleted := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	schedule(t, at("before PUT resourceclaims/status", 1, func() error {
+		close(reserved)
+		select {
+		case <-refused:
+		case <-t.Context().Done():
+		}
+		deleted <- shared.Client.CoreV1().Pods(namespace).Delete(t.Context(), "a", now)
+		return errBroken
+	}))
+	run(t, "a", wholeClass, 2)
+	select {
+	case <-reserved:
+	case <-time.After(harness.Patience):
+		t.Fatal("nothing is written")
+	}
+	run(t, "b", wholeClass, 2)
+	pending(t, 1)
+	close(refused)
+	if err := <-deleted; err != nil {
+		t.Fatal(err)
+	}
+	bound(t, 1)
+	audit(t)
+	nothingAssumed(t)
+}
+
+// TestPreemptedWhileItIsWritten preempts a pod, as schedulers do with one that is not bound yet, while its allocation is written. The write is not
+// broken off: nobody would know whether the API server takes it, or when.
+func TestPreemptedWhileItIsWritten(t *testing.T) {
+	nodes(t, "h100x2")
+	begun, preempted := make(chan running, 1), make(chan error, 1)
+	answered := &count{place: "after PUT resourceclaims/status"}
+	begun <- schedule(t, all(answered.seam,
+		at("before PUT resourceclaims/status", 1, func() error {
+			preempted <- (<-begun).preempt(t.Context(), "a")
+			return nil
+		}),
+		at("before Unreserve", 1, func() error {
+			if answered.passed.Load() == 0 {
+				t.Error("the pod is given up before the API server has answered")
+			}
+			return nil
+		})))
+	run(t, "a", wholeClass, 2)
+	if err := <-preempted; err != nil {
+		t.Fatal(err)
+	}
+	bound(t, 1)
 	audit(t)
 	nothingAssumed(t)
 }
