@@ -218,11 +218,14 @@ func (c *cluster) create(object runtime.Object) {
 	}
 }
 
+// patience only ends a wait that is in vain, so it has room for a machine that stands still for a minute.
+const patience = 5 * time.Minute
+
 // eventually waits until the condition holds.
 func (c *cluster) eventually(what string, holds func() bool) {
 	c.tb.Helper()
-	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
-		c.tb.Fatalf("%s: not so after a minute", what)
+	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, patience, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
+		c.tb.Fatalf("%s: not so after %s", what, patience)
 	}
 }
 
