@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tessera-gpu/tessera/e2e/harness"
 )
 
 // everyHook runs all hooks as a spec lists them and ignores their errors: a hostile image need not
@@ -89,7 +87,7 @@ func TestSpecialFilesAreNotOpened(t *testing.T) {
 			go func() { everyHook(b); close(done) }()
 			select {
 			case <-done:
-			case <-time.After(harness.Patience):
+			case <-time.After(5 * time.Minute): // it only ends a wait in vain
 				t.Fatal("a hook waits for a pipe")
 			}
 		})
