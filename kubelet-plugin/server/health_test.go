@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -166,6 +167,24 @@ func TestHealth(t *testing.T) {
 	})
 }
 
+// nextHealth is how the next report of a stream says that a device is, in either version of the API.
+func nextHealth[R interface{ GetDevices() []D }, D interface {
+	GetDevice() I
+	GetHealth() H
+}, I interface{ GetDeviceName() string }, H fmt.Stringer](t *testing.T, next func() (R, error), name string) string {
+	t.Helper()
+	report, err := next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range report.GetDevices() {
+		if d.GetDevice().GetDeviceName() == name {
+			return d.GetHealth().String()
+		}
+	}
+	return ""
+}
+
 // Kubelets of both versions follow at once, and the server ends although they do.
 func TestHealthStreams(t *testing.T) {
 	c := config(t)
@@ -189,30 +208,8 @@ func TestHealthStreams(t *testing.T) {
 	}
 	name := m.node.GPUs[0].Name()
 	told := map[string]func() string{
-		"newer": func() string {
-			report, err := newer.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range report.GetDevices() {
-				if d.GetDevice().GetDeviceName() == name {
-					return d.GetHealth().String()
-				}
-			}
-			return ""
-		},
-		"older": func() string {
-			report, err := older.Recv()
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, d := range report.GetDevices() {
-				if d.GetDevice().GetDeviceName() == name {
-					return d.GetHealth().String()
-				}
-			}
-			return ""
-		},
+		"newer": func() string { return nextHealth(t, newer.Recv, name) },
+		"older": func() string { return nextHealth(t, older.Recv, name) },
 	}
 	for kubelet, health := range told {
 		if got := health(); got != "HEALTHY" {
