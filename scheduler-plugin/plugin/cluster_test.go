@@ -30,6 +30,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/e2e/harness"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
@@ -218,14 +219,11 @@ func (c *cluster) create(object runtime.Object) {
 	}
 }
 
-// patience only ends a wait that is in vain, so it has room for a machine that stands still for a minute.
-const patience = 5 * time.Minute
-
 // eventually waits until the condition holds.
 func (c *cluster) eventually(what string, holds func() bool) {
 	c.tb.Helper()
-	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, patience, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
-		c.tb.Fatalf("%s: not so after %s", what, patience)
+	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
+		c.tb.Fatalf("%s: not so after %s", what, harness.Patience)
 	}
 }
 

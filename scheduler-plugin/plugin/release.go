@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
 // EventsToRegister returns what may let a refused pod run: what the in-tree plugin knows of, and that a pod is given up for which
@@ -32,10 +33,6 @@ func (p *Plugin) isSchedulableAfterRelease(_ klog.Logger, _ *corev1.Pod, before,
 
 // isBound reports whether the API server has bound the pod.
 func isBound(pod *corev1.Pod) bool {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled {
-			return c.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	_, scheduled := podutil.GetPodCondition(&pod.Status, corev1.PodScheduled)
+	return scheduled != nil && scheduled.Status == corev1.ConditionTrue
 }
