@@ -2,7 +2,7 @@ module github.com/tessera-gpu/tessera/e2e/lab/modules/kubernetes
 
 go 1.26.0
 
-require k8s.io/kubernetes v1.37.0
+require k8s.io/kubernetes v1.37.2
 
 require (
 	cel.dev/expr v0.25.1 // indirect
