@@ -9,16 +9,16 @@ GO    ?= go
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
-MODULES      := . e2e/tools e2e/tools/crds e2e/oracle e2e/promql e2e/upstream $(patsubst %/go.mod,%,$(wildcard e2e/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
-LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/tools/go.mod)
+MODULES      := . e2e/repo/tools e2e/repo/tools/crds e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
+LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
-# The linters that do not read what is imported too: of e2e/upstream that is the whole API server, 6 GB.
+# The linters that do not read what is imported too: of e2e/tests/upstream that is the whole API server, 6 GB.
 LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godot,importas,ineffassign,revive
 FUZZTIME     ?= 30s
 
 # What needs root and the lab's programs stands apart from what runs anywhere.
-INTEGRATION := ./e2e/agent ./e2e/installer ./e2e/installer/lifecycle ./e2e/lab ./e2e/scheduler
-SUITE       := ./e2e/suite ./e2e/installation
+INTEGRATION := ./e2e/tests/agent ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
+SUITE       := ./e2e/tests/suite ./e2e/tests/installation
 UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE)))
 
 ##@ Every day
@@ -31,7 +31,7 @@ check: ## vet, unit tests, import law: before every commit
 .PHONY: test-unit
 test-unit: ## unit and property tests and fuzz seeds; without root, those that need it say so
 	$(GO) test $(RACE) -timeout 20m $(UNIT)
-	$(GO) -C e2e/oracle test ./...
+	$(GO) -C e2e/tests/oracle test ./...
 
 .PHONY: build
 build: ## the product's binaries, into bin/
@@ -67,11 +67,11 @@ test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
 
 .PHONY: test-long
 test-long: lab ## the faults that take minutes each: the installer killed at every step, the API server away over an upgrade (root)
-	$(GO) test -v -timeout 60m -count=1 ./e2e/installation -args -ginkgo.v -ginkgo.no-color -ginkgo.label-filter='long || install'
+	$(GO) test -v -timeout 60m -count=1 ./e2e/tests/installation -args -ginkgo.v -ginkgo.no-color -ginkgo.label-filter='long || install'
 
 .PHONY: test-upstream
 test-upstream: lab ## kubernetes' own cases for the scheduler, with our plugin in the in-tree one's place (root)
-	$(GO) -C e2e/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
+	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
@@ -109,24 +109,24 @@ verify-format:
 	[ -z "$$unformatted" ] || { echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) vet -tags crashtest ./cmd/...
-	for module in e2e/oracle e2e/promql e2e/upstream; do $(GO) -C "$$module" vet ./...; done
+	for module in e2e/tests/oracle e2e/tests/promql e2e/tests/upstream; do $(GO) -C "$$module" vet ./...; done
 
 .PHONY: verify-lint
 verify-lint: $(LINT)
 	@echo "== lint"
 	$(LINT) run --allow-parallel-runners ./...
-	for module in e2e/oracle e2e/promql; do (cd "$$module" && $(LINT) run --allow-parallel-runners --config ../../.golangci.yml ./...); done
-	cd e2e/upstream && $(LINT) run --allow-parallel-runners --config ../../.golangci.yml --enable-only '$(LIGHT)' ./...
+	for module in e2e/tests/oracle e2e/tests/promql; do (cd "$$module" && $(LINT) run --allow-parallel-runners --config ../../../.golangci.yml ./...); done
+	cd e2e/tests/upstream && $(LINT) run --allow-parallel-runners --config ../../../.golangci.yml --enable-only '$(LIGHT)' ./...
 
 .PHONY: verify-laws
 verify-laws:
 	@echo "== import law, house rules, manifests"
-	$(GO) test -count=1 ./e2e/verify/...
+	$(GO) test -count=1 ./e2e/repo/verify/...
 
 $(LINT):
 	@echo "building golangci-lint $(LINT_VERSION), once"
 	mkdir -p $(@D)
-	$(GO) -C e2e/tools build -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(GO) -C e2e/repo/tools build -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 ##@ A cluster on this machine
 
@@ -148,7 +148,7 @@ demo-down: ## end the demo's cluster; twice is fine
 
 .PHONY: lab
 lab: ## what the lab needs: host packages and built Kubernetes binaries (root)
-	$(GO) run ./e2e/lab/cmd/lab setup
+	$(GO) run ./e2e/env/lab/cmd/lab setup
 
 .PHONY: images
 images: ## the container images, as OCI archives in the cache
@@ -188,7 +188,7 @@ bench-hook: lab ## what CDI adds to the start of a container (root)
 bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that decides nothing; FULL=1 the large sizes (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/scheduler
 	rm -f bin/bench/upstream.jsonl
-	$(GO) -C e2e/upstream test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 2h . -args -compare-out '$(CURDIR)/bin/bench/upstream.jsonl' \
+	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 2h . -args -compare-out '$(CURDIR)/bin/bench/upstream.jsonl' \
 		-compare-workloads '$(if $(FULL),^Partitionable(Backtracking)?/(half|full)_(500|1000)nodes$$,^Partitionable(Backtracking)?/half_500nodes$$)'
 	bin/bench/scheduler -upstream bin/bench/upstream.jsonl $(if $(FULL),-nodes 1000) $(BENCHFLAGS)
 

@@ -6,5 +6,5 @@
 // +kubebuilder:object:generate=true
 // +groupName=tessera.dev
 //
-//go:generate go run ../../e2e/generate/crds ../..
+//go:generate go run ../../e2e/repo/generate/crds ../..
 package v1alpha1

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/dra-driver/inventory"
 	"github.com/tessera-gpu/tessera/dra-driver/pci"
-	"github.com/tessera-gpu/tessera/e2e/fakevfio"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakevfio"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"

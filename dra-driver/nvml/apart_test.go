@@ -15,8 +15,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // A reset needs that nobody has the GPU open: it works apart only, even while somebody listens.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // symptoms are the conditions that are there, each as its signal with where and how many links; told are all signals that were told.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // beacon is the XID with which the tests find out that somebody listens.

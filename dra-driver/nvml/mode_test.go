@@ -9,7 +9,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 func TestSetMode(t *testing.T) {

@@ -15,7 +15,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // nodeName is the node of every fake machine.

@@ -13,7 +13,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // install lays a fake machine down and returns a tool that runs its nvidia-smi.

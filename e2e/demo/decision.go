@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
-	"github.com/tessera-gpu/tessera/e2e/foresight"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/tests/predict"
 )
 
 // decision is one choice of the scheduler, said before it is made.
@@ -22,7 +22,7 @@ type decision struct {
 	asked string
 	// nodes are in the cluster's order, with what fit says of each.
 	nodes []string
-	said  map[string]foresight.Answer
+	said  map[string]predict.Answer
 	// node and devices are where the pod went.
 	node    string
 	devices []string
@@ -40,8 +40,8 @@ func decide(ctx context.Context, c *cluster.Cluster) (decision, error) {
 	if err != nil {
 		return decision{}, fmt.Errorf("make the claim of a decision: %w", err)
 	}
-	d := decision{asked: "one of mig-1g.10gb.tessera.dev", said: map[string]foresight.Answer{}}
-	before, err := foresight.Read(ctx, c.Client, v1alpha1.DriverName)
+	d := decision{asked: "one of mig-1g.10gb.tessera.dev", said: map[string]predict.Answer{}}
+	before, err := predict.Read(ctx, c.Client, v1alpha1.DriverName)
 	if err != nil {
 		return decision{}, err
 	}

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tessera-gpu/tessera/e2e/foresight"
+	"github.com/tessera-gpu/tessera/e2e/tests/predict"
 )
 
 func TestDecisionSaysWhyAndWhatCameOfIt(t *testing.T) {
 	d := decision{
 		asked: "one slice", nodes: []string{"node1", "node2"}, node: "node1", devices: []string{"gpu-3-mig-1g"},
-		said: map[string]foresight.Answer{
+		said: map[string]predict.Answer{
 			"node1": {Devices: []string{"gpu-3-mig-1g"}, Text: "on a GPU in use"}, "node2": {Text: "slice: needs a 1g"},
 		},
 	}

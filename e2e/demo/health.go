@@ -16,9 +16,9 @@ import (
 	clicluster "github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // The XID of the story: a memory error that may have reached every program, which a reset of the GPU ends. healthPatience is how long it

@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 	"syscall"
 
-	"github.com/tessera-gpu/tessera/e2e/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
 func main() {

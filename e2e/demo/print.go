@@ -7,7 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/tessera-gpu/tessera/e2e/expect"
+	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
 // print writes what the example's pods asked for, were given and see.

@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/e2e/expect"
+	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
 const twoGPUs = `{"gpus":[{"uuid":"GPU-b","name":"H100","memoryMiB":81559,"mig":false,"instances":[]},` +

@@ -17,7 +17,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
 // part is something that must be seen in the story of a sick GPU.

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
 // story tells what happens to the nodes of a cluster, a line each with the time since it began. It is safe for concurrent use.

@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
-	"github.com/tessera-gpu/tessera/e2e/expect"
-	"github.com/tessera-gpu/tessera/e2e/lab"
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
-	"github.com/tessera-gpu/tessera/e2e/lab/host"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/host"
+	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
 // patience is how long the examples may take together.
@@ -137,7 +137,7 @@ func prepare(ctx context.Context, folder string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "lab", "modules"), Cache: cache, Progress: os.Stdout}
+	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stdout}
 	folders, err := builder.Build(ctx)
 	return folders["kubernetes"], err
 }

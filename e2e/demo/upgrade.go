@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
 // upgradePatience is how long the upgrade may take.

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tessera-gpu/tessera/e2e/policies"
+	"github.com/tessera-gpu/tessera/e2e/tests/policies"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")

@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/explore"
+	"github.com/tessera-gpu/tessera/e2e/tests/statespace"
 )
 
 // perform does what a decision asks for, as the installer does.
@@ -104,7 +104,7 @@ type scenario struct {
 // search is an explicit-state search, breadth first, of everything that can happen in a scenario.
 type search struct {
 	scenario
-	*explore.Space[world]
+	*statespace.Space[world]
 	table []rule
 	// ends are states from which a fair environment is known to come to rest.
 	ends map[world]bool
@@ -112,11 +112,11 @@ type search struct {
 	broken *finding
 }
 
-type finding = explore.Finding[world]
+type finding = statespace.Finding[world]
 
 // run visits every state and returns the first violation.
 func (s *search) run() *finding {
-	s.Space, s.ends = explore.New(s.name, s.start), map[world]bool{}
+	s.Space, s.ends = statespace.New(s.name, s.start), map[world]bool{}
 	for i, w := range s.All() {
 		d := s.next(&w)
 		if name := violated(&w, d); name != "" {

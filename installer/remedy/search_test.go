@@ -7,7 +7,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/explore"
+	"github.com/tessera-gpu/tessera/e2e/tests/statespace"
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
@@ -102,20 +102,20 @@ type scenario struct {
 // search is an explicit-state search, breadth first, of everything that can happen in a scenario.
 type search struct {
 	scenario
-	*explore.Space[world]
+	*statespace.Space[world]
 	table []rule
 	// ends are states from which a fair environment is known to come to rest.
 	ends map[world]bool
 }
 
-type finding = explore.Finding[world]
+type finding = statespace.Finding[world]
 
 // longest is how many steps at most a fair environment takes to where nothing happens any more, or to where it has been.
 const longest = 1000
 
 // run visits every state and returns the first violation.
 func (s *search) run() *finding {
-	s.Space, s.ends = explore.New(s.name, s.start), map[world]bool{}
+	s.Space, s.ends = statespace.New(s.name, s.start), map[world]bool{}
 	for i, w := range s.All() {
 		if name := s.violated(&w); name != "" {
 			return s.Finding(name, i, w)

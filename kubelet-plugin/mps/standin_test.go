@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // The test's own program plays four parts, told apart by roleVariable: the tests, a supervisor, the

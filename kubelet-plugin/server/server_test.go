@@ -32,7 +32,7 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/e2e/fakevfio"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakevfio"
 )
 
 const (

@@ -30,7 +30,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 

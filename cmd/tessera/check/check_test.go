@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/e2e/corpus"
+	"github.com/tessera-gpu/tessera/e2e/tests/corpus"
 )
 
 var update = flag.Bool("update", false, "write testdata anew")

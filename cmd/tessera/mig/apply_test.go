@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // rules judge three XIDs, each worse than the one before, so that every one of them changes what is published.

@@ -13,8 +13,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // goal is how long a GPU may be sick until it is fenced and its pods' status says so, in milliseconds.

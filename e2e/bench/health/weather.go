@@ -9,8 +9,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
 // stormXID is the XID of a storm: a program that read past its memory, the one that comes by the thousand.

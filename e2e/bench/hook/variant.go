@@ -10,8 +10,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
-	"github.com/tessera-gpu/tessera/e2e/hooks"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/tests/hooks"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"

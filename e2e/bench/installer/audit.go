@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tessera-gpu/tessera/e2e/lab"
-	"github.com/tessera-gpu/tessera/e2e/lab/recipe"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
 // audit counts what the installer asked of the API server.

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
-	"github.com/tessera-gpu/tessera/e2e/lab/recipe"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
 // examples is how many nodes are installed step by step where the others are copies of one of them.

@@ -18,10 +18,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/tessera-gpu/tessera/e2e/chart"
-	"github.com/tessera-gpu/tessera/e2e/cluster"
-	"github.com/tessera-gpu/tessera/e2e/harness"
-	"github.com/tessera-gpu/tessera/e2e/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/chart"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
 const (

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // bench is one run.

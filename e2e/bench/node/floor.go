@@ -19,7 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // floorCommand makes this program the plugin that does nothing.

@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // warmUp is how many calls are made before those that count.

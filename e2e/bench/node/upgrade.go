@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // watcher is kubelet's watcher of plugins: it connects to what appears in the folder of registrations

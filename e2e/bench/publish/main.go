@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
-	"github.com/tessera-gpu/tessera/e2e/harness"
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
 // machine is the node of every row.

@@ -19,7 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // times measures how long our publisher takes until the API server has a node.

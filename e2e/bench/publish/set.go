@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // nodeName is as long as names of nodes are.

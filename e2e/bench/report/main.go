@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
 // outFolder is where the rows go, below the repository.

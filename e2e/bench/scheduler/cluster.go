@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
 // writers is how many writes are on their way at once.

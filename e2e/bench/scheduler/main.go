@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/subject"
 	"github.com/tessera-gpu/tessera/e2e/bench/scratch"
-	"github.com/tessera-gpu/tessera/e2e/harness"
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
 func main() {
@@ -34,7 +34,7 @@ func main() {
 	flag.IntVar(&b.alone, "memory-pods", 2000, "pods that are scheduled without an API server; 0 leaves that out")
 	flag.DurationVar(&b.limit, "limit", 45*time.Second, "how long a batch may take; what is not scheduled by then is left")
 	flag.StringVar(&b.profiles, "profiles", "", "write a profile of the processor for every batch into this folder")
-	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/upstream")
+	flag.StringVar(&b.cases, "upstream", "", "the file with the outcomes of kubernetes' own cases, written by e2e/tests/upstream")
 	flag.Parse()
 	os.Exit(report.Main("scheduler", b.measure))
 }

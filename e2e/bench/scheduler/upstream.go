@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
-// workload is how kubernetes' own measurement of one case went with one plugin, as e2e/upstream writes it.
+// workload is how kubernetes' own measurement of one case went with one plugin, as e2e/tests/upstream writes it.
 type workload struct {
 	Case             string  `json:"case"`
 	Plugin           string  `json:"plugin"`

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 	runtimeapi "k8s.io/cri-api/pkg/apis/runtime/v1"
 
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/e2e/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/e2e/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/containerd"
 	"github.com/tessera-gpu/tessera/installer/host/cri"

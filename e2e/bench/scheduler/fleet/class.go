@@ -9,7 +9,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 
-	"github.com/tessera-gpu/tessera/e2e/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
 // Classes are the DeviceClasses that are shipped.

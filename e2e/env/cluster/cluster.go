@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+)
+
+// Config says what stands where.
+type Config struct {
+	// Folder holds the lab; the lab's default when empty.
+	Folder string
+	// Nodes are the lab's nodes; Nodes() when nil.
+	Nodes []lab.NodeSpec
+	// Images are archives that every node gets; Images builds them when nil.
+	Images []string
+	// Components are folders in deployments/ that kustomize adds to what is installed there.
+	Components []string
+	// Progress is told what happens, a line at a time.
+	Progress io.Writer
+}
+
+// Cluster is a lab with Tessera in it.
+type Cluster struct {
+	*lab.Lab
+	// Client and Dynamic act as the cluster's administrator, without a rate limit.
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// Kinds is a client for Tessera's own kinds as well.
+	Kinds client.WithWatch
+
+	objects *objects
+}
+
+// Up starts a lab, installs Tessera in it and returns when every node's agent is ready. What stands
+// after an error keeps standing for the eye; lab.Down removes it.
+func Up(ctx context.Context, c Config) (*Cluster, error) {
+	if c.Nodes == nil {
+		c.Nodes = Nodes()
+	}
+	l, err := start(ctx, &c, Images)
+	if err != nil {
+		return nil, err
+	}
+	return install(ctx, l, c)
+}
+
+// start completes the configuration, with images that are built where none are given, and starts the lab.
+func start(ctx context.Context, c *Config, build func(context.Context, io.Writer) ([]string, error)) (_ *lab.Lab, err error) {
+	if c.Progress == nil {
+		c.Progress = io.Discard
+	}
+	if c.Images == nil {
+		if c.Images, err = build(ctx, c.Progress); err != nil {
+			return nil, err
+		}
+	}
+	return lab.Start(ctx, lab.Config{
+		Folder: c.Folder, Nodes: c.Nodes, Hardware: Hardware{}, Images: c.Images, Progress: c.Progress,
+	})
+}
+
+// Open returns the cluster that stands in the folder.
+func Open(folder string) (*Cluster, error) {
+	l, err := lab.Open(folder, Hardware{})
+	if err != nil {
+		return nil, err
+	}
+	return connect(l)
+}
+
+func connect(l *lab.Lab) (*Cluster, error) {
+	standard, err := kubernetes.NewForConfig(l.Config())
+	if err != nil {
+		return nil, fmt.Errorf("connect to the lab: %w", err)
+	}
+	dyn, err := dynamic.NewForConfig(l.Config())
+	if err != nil {
+		return nil, fmt.Errorf("connect to the lab: %w", err)
+	}
+	kinds, err := newKinds(l.Config())
+	if err != nil {
+		return nil, err
+	}
+	return &Cluster{Lab: l, Client: standard, Dynamic: dyn, Kinds: kinds, objects: newObjects(standard.Discovery(), dyn)}, nil
+}
+
+func install(ctx context.Context, l *lab.Lab, config Config) (*Cluster, error) {
+	c, err := connect(l)
+	if err != nil {
+		return nil, err
+	}
+	fmt.Fprintln(config.Progress, "installing Tessera: deployments/ as shipped, with the roots of the fake GPUs") //nolint:errcheck // progress is for the eye
+	manifests, err := Manifests()
+	if len(config.Components) > 0 {
+		manifests, err = WithComponents(ctx, config.Components...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := c.Apply(ctx, manifests...); err != nil {
+		return nil, fmt.Errorf("install Tessera: %w", err)
+	}
+	if err := c.AwaitAgents(ctx); err != nil {
+		return nil, fmt.Errorf("wait for the agents: %w", err)
+	}
+	return c, nil
+}
+
+// source returns the path of something in the repository.
+func source(path ...string) (string, error) {
+	root, err := binaries.Source()
+	if err != nil {
+		return "", err
+	}
+	full := filepath.Join(append([]string{root}, path...)...)
+	if _, err := os.Stat(full); err != nil {
+		return "", errors.Join(fmt.Errorf("find %s in the repository", filepath.Join(path...)), err)
+	}
+	return full, nil
+}

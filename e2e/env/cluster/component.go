@@ -1,0 +1,96 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+)
+
+// kubectlFolder is the key of the folder with kubectl among the lab's programs.
+const kubectlFolder = "kubernetes"
+
+// WithComponents returns what kubectl makes of deployments/ with components of it, which are named by
+// their folders in it, beside that of the scheduler, and with the roots of the node configuration pointing
+// at the fake GPUs. The components' DeviceClasses and the like come as kustomize orders them.
+func WithComponents(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
+	list, err := Kustomized(ctx, append([]string{schedulerComponent}, components...)...)
+	return withoutSchedulerPods(list), err
+}
+
+// Kustomized returns what kubectl makes of deployments/ with these components of it and no others.
+func Kustomized(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
+	text, err := kustomize(ctx, components)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests with %v: %w", components, err)
+	}
+	list, err := Decode(text)
+	if err != nil {
+		return nil, err
+	}
+	return list, pointAtFakeGPUs(list)
+}
+
+// kustomize writes a kustomization as a user would, beside the clone, and lets kubectl build it.
+func kustomize(ctx context.Context, components []string) ([]byte, error) {
+	folder, err := source("deployments")
+	if err != nil {
+		return nil, err
+	}
+	kubectl, err := kubectl(ctx)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "kustomize")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	base, err := filepath.Rel(dir, folder)
+	if err != nil {
+		return nil, err
+	}
+	paths := make([]string, 0, len(components))
+	for _, component := range components {
+		paths = append(paths, path.Join(base, component))
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": []string{base}, "components": paths,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), text, 0o644); err != nil {
+		return nil, err
+	}
+	var problems bytes.Buffer
+	cmd := exec.CommandContext(ctx, kubectl, "kustomize", dir)
+	cmd.Stderr = &problems
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("kubectl kustomize: %w: %s", err, problems.String())
+	}
+	return out, nil
+}
+
+// kubectl returns the lab's kubectl, which is built when it is not there.
+func kubectl(ctx context.Context) (string, error) {
+	modules, err := source("e2e", "env", "lab", "modules")
+	if err != nil {
+		return "", err
+	}
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return "", err
+	}
+	folders, err := binaries.Builder{Modules: modules, Cache: cache, Progress: os.Stderr}.Build(ctx)
+	return filepath.Join(folders[kubectlFolder], "kubectl"), err
+}

@@ -1,0 +1,81 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// Hardware fits the lab's nodes with fake GPUs. A spec is the name of a machine in the catalogue, such
+// as h100x8, with options behind commas: bare (no driver is installed), kernel=<release>.
+type Hardware struct{}
+
+var _ lab.Hardware = Hardware{}
+
+// Install lays the machine into the folder.
+func (Hardware) Install(ctx context.Context, node, spec, folder string) error {
+	machine, err := parseHardware(spec)
+	if err != nil {
+		return err
+	}
+	machine.Node = node
+	if err := fakegpu.Install(ctx, folder, machine); err != nil || !machine.Bare {
+		return err
+	}
+	return addKernel(ctx, folder)
+}
+
+func parseHardware(text string) (fakegpu.Spec, error) {
+	name, options, _ := strings.Cut(text, ",")
+	spec := fakegpu.Spec{Machine: name}
+	for option := range strings.SplitSeq(options, ",") {
+		kernel, named := strings.CutPrefix(option, "kernel=")
+		switch {
+		case option == "":
+		case option == "bare":
+			spec.Bare = true
+		case named:
+			spec.Kernel = kernel
+		default:
+			return fakegpu.Spec{}, fmt.Errorf("hardware %q: option %q: must be bare or kernel=<release>", text, option)
+		}
+	}
+	return spec, nil
+}
+
+// Reboot does to the GPUs what a power cycle does.
+func (Hardware) Reboot(_ context.Context, folder string) error { return fakegpu.Reboot(folder) }
+
+// Boot has the GPUs' part of /proc tell the boot that kubelet reports.
+func (Hardware) Boot(_ context.Context, folder, bootID string) error {
+	return fakegpu.SetBootID(folder, bootID)
+}
+
+// Nodes returns the default lab: eight H100 behind NVSwitch, and a mixed node of A30, two of them with
+// MIG mode on, and L40S.
+func Nodes() []lab.NodeSpec {
+	return []lab.NodeSpec{
+		{Name: "node1", GPU: "h100x8"},
+		{Name: "node2", GPU: "a30x4l40sx4"},
+	}
+}
+
+// BareNodes returns three nodes without a driver: H100, a mixed node of A30, two of them with MIG mode on, and L40S, and
+// A100 on an older operating system and its kernel.
+func BareNodes() []lab.NodeSpec {
+	return []lab.NodeSpec{
+		{Name: "node1", GPU: "h100x8,bare", Files: OSRelease(Ubuntu24)},
+		{Name: "node2", GPU: "a30x4l40sx4,bare", Files: OSRelease(Ubuntu24)},
+		{Name: "node3", GPU: "a100-40x2,bare,kernel=5.15.0-153-generic", Files: OSRelease(Ubuntu22)},
+	}
+}
+
+// OSRelease is what a node says about its operating system, which is tagged like ubuntu24.04.
+func OSRelease(tag string) map[string]string {
+	version := strings.TrimPrefix(tag, "ubuntu")
+	text := fmt.Sprintf("ID=ubuntu\nVERSION_ID=%q\nPRETTY_NAME=\"Ubuntu %s LTS\"\n", version, version)
+	return map[string]string{"/etc/os-release": text}
+}

@@ -1,0 +1,94 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"path/filepath"
+
+	"github.com/tessera-gpu/tessera/deployments/images/bundle"
+	"github.com/tessera-gpu/tessera/deployments/images/oci"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+)
+
+// ProbeImage holds the probe, the program of the examples.
+const ProbeImage = "localhost/tessera/probe:dev"
+
+// Images builds the product's images and the tests' from the repository and returns the archives.
+func Images(ctx context.Context, progress io.Writer) ([]string, error) {
+	return images(ctx, progress, bundle.Programs{}.Complete)
+}
+
+// InstallerImages builds what a cluster needs that is installed by the chart: the product's images with the installer's, the tests' and the
+// operands'.
+func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) {
+	archives, err := images(ctx, progress, bundle.Programs{}.CompleteInstaller)
+	if err != nil {
+		return nil, err
+	}
+	archive, err := operands(ctx, filepath.Dir(archives[0]))
+	if err != nil {
+		return nil, fmt.Errorf("build the operands: %w", err)
+	}
+	return append(archives, archive), nil
+}
+
+// images builds the images of the programs that complete compiles, and the probe's.
+func images(ctx context.Context, progress io.Writer, complete func(ctx context.Context, source, folder string) (bundle.Programs, error)) ([]string, error) {
+	fmt.Fprintln(progress, "building the images") //nolint:errcheck // progress is for the eye
+	root, err := source()
+	if err != nil {
+		return nil, err
+	}
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return nil, err
+	}
+	folder := filepath.Join(cache, "images")
+	programs, err := complete(ctx, root, folder)
+	if err != nil {
+		return nil, err
+	}
+	archives, err := bundle.Write(ctx, folder, programs)
+	if err != nil {
+		return nil, fmt.Errorf("build the images: %w", err)
+	}
+	probe, err := probeImage(ctx, folder)
+	if err != nil {
+		return nil, fmt.Errorf("build the probe's image: %w", err)
+	}
+	return append(archives, probe), nil
+}
+
+// probeImage builds the image of the probe.
+func probeImage(ctx context.Context, folder string) (string, error) {
+	program, err := compileProbe(ctx, folder)
+	if err != nil {
+		return "", err
+	}
+	base, err := bundle.NewBase(ctx)
+	if err != nil {
+		return "", err
+	}
+	archive := filepath.Join(folder, "probe.tar")
+	return archive, oci.WriteArchive(archive, base.Image(ProbeImage, oci.File{Path: "/usr/bin/probe", Source: program}))
+}
+
+// compileProbe compiles the probe, linked to the C library and nothing else, into a folder.
+func compileProbe(ctx context.Context, folder string) (string, error) {
+	dir, err := source("e2e", "env", "probe")
+	if err != nil {
+		return "", err
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.c"))
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(folder, "probe")
+	args := append([]string{"-O2", "-Wall", "-Werror", "-o", program}, files...)
+	if output, err := exec.CommandContext(ctx, "gcc", append(args, "-ldl")...).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("compile the probe: %w\n%s", err, output)
+	}
+	return program, nil
+}

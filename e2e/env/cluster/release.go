@@ -1,0 +1,143 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/e2e/env/chart"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// Values are those of the chart, or a part of them.
+type Values map[string]any
+
+// Bare starts a lab whose nodes have GPUs and nothing for them, with all images that the chart's installation needs.
+func Bare(ctx context.Context, c Config) (*Cluster, error) {
+	if c.Nodes == nil {
+		c.Nodes = BareNodes()
+	}
+	l, err := start(ctx, &c, InstallerImages)
+	if err != nil {
+		return nil, err
+	}
+	bare, err := connect(l)
+	if err != nil {
+		return nil, err
+	}
+	return bare, bare.allowScheduler(ctx)
+}
+
+// allowScheduler gives the lab's scheduler, which is part of its control plane, the rights that deployments/ has for it: the chart, which is told to
+// leave the scheduler out, has none.
+func (c *Cluster) allowScheduler(ctx context.Context) error {
+	for _, part := range []string{"", schedulerComponent} {
+		folder, err := source("deployments", part)
+		if err != nil {
+			return err
+		}
+		list, err := Listed(folder)
+		if err != nil {
+			return err
+		}
+		for _, object := range withoutSchedulerPods(list) {
+			if part == "" && object.GetKind() != "Namespace" {
+				continue
+			}
+			if err := c.Apply(ctx, object); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hookTimeout is how long helm waits for its hooks: longer than the chart lets them run, so that a hook ends itself and says why.
+const hookTimeout = 20 * time.Minute
+
+// InstallChart installs the chart, or upgrades what it has installed, as a user does: with the lab's images, the roots of the fake hardware and,
+// over these, the values.
+func (c *Cluster) InstallChart(ctx context.Context, values Values) error {
+	helm, err := chart.New(ctx)
+	if err != nil {
+		return err
+	}
+	helm.Kubeconfig = c.Kubeconfig()
+	text, err := yaml.Marshal(merged(labValues(), values))
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(c.Folder(), "values.yaml")
+	if err := os.WriteFile(file, text, 0o644); err != nil {
+		return err
+	}
+	_, err = helm.Run(ctx, "upgrade", "--install", chart.Release, helm.Folder, "--namespace", Namespace, "--create-namespace", "--take-ownership",
+		"--values", file, "--timeout", hookTimeout.String())
+	return err
+}
+
+// RemoveChart uninstalls it. What refuses to go says why.
+func (c *Cluster) RemoveChart(ctx context.Context) error {
+	helm, err := chart.New(ctx)
+	if err != nil {
+		return err
+	}
+	helm.Kubeconfig = c.Kubeconfig()
+	_, err = helm.Run(ctx, "uninstall", chart.Release, "--namespace", Namespace, "--timeout", hookTimeout.String())
+	return err
+}
+
+// AwaitPolicy returns when the ClusterPolicy is Ready: what a user waits for.
+func (c *Cluster) AwaitPolicy(ctx context.Context, patience time.Duration) error {
+	program, err := kubectl(ctx)
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, program, "--kubeconfig", c.Kubeconfig(), "wait", "--for=condition=Ready", "clusterpolicy/default", "--timeout="+patience.String())
+	if output, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("kubectl wait for the ClusterPolicy: %w: %s", err, output)
+	}
+	return nil
+}
+
+// labValues are what a lab needs: its images in the place of NVIDIA's, fake hardware in the place of the kernel's, and no scheduler but its own.
+func labValues() Values {
+	image := func(reference string) Values { return Values{"repository": reference, "tag": "dev"} }
+	return Values{
+		"images": Values{
+			"driver":       Values{"repository": DriverImage, "version": OldDriver},
+			"dcgm":         image("localhost/tessera/dcgm"),
+			"dcgmExporter": image("localhost/tessera/dcgm-exporter"),
+			"validator":    image("localhost/tessera/validator"),
+		},
+		"installer": Values{"replicas": 1},
+		"clusterPolicy": Values{
+			"hostPaths": Values{
+				"proc": fakegpu.ProcRoot(lab.GPUFolder), "sys": fakegpu.SysRoot(lab.GPUFolder), "dev": fakegpu.DevRoot(lab.GPUFolder),
+			},
+			"scheduler": Values{"enabled": false},
+			"driver":    Values{"gds": Values{"image": GDSImage}, "gdrcopy": Values{"image": GDRCopyImage}},
+		},
+	}
+}
+
+// merged returns the values with others over them.
+func merged(values, over Values) Values {
+	all := maps.Clone(values)
+	for key, value := range over {
+		below, isBelow := all[key].(Values)
+		above, isAbove := value.(Values)
+		if isBelow && isAbove {
+			value = merged(below, above)
+		}
+		all[key] = value
+	}
+	return all
+}

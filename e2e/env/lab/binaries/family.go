@@ -1,0 +1,162 @@
+// Package binaries builds the programs of a cluster from their pinned modules into a cache, once per version.
+package binaries
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Family is the programs built from one module of e2e/env/lab/modules.
+type Family struct {
+	// Name is the folder of the module, and of the programs inside a machine.
+	Name string
+	// Module is the requirement whose version the family has.
+	Module string
+	// Programs are import paths of main packages, in the order they are built.
+	Programs []Program
+	// Stamp names the -X variables that carry the version, if the programs report one.
+	Stamp func(version string) map[string]string
+}
+
+// Program is one main package.
+type Program struct {
+	Name    string
+	Package string
+}
+
+// Families lists everything a lab runs that is not the host's own, the quickest to build first, and helm, which its user does.
+func Families() []Family {
+	return []Family{
+		{
+			Name: "etcd", Module: "go.etcd.io/etcd/server/v3",
+			Programs: []Program{{"etcd", "go.etcd.io/etcd/server/v3"}},
+		},
+		{
+			Name: "containerd", Module: "github.com/containerd/containerd/v2",
+			Programs: []Program{
+				{"containerd", "github.com/containerd/containerd/v2/cmd/containerd"},
+				{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
+				{"ctr", "github.com/containerd/containerd/v2/cmd/ctr"},
+			},
+			Stamp: func(version string) map[string]string {
+				return map[string]string{"github.com/containerd/containerd/v2/version.Version": version}
+			},
+		},
+		{
+			Name: "containerd17", Module: "github.com/containerd/containerd", // reads CDI specs only when it is told to
+			Programs: []Program{
+				{"containerd", "github.com/containerd/containerd/cmd/containerd"},
+				{"containerd-shim-runc-v2", "github.com/containerd/containerd/cmd/containerd-shim-runc-v2"},
+				{"ctr", "github.com/containerd/containerd/cmd/ctr"},
+			},
+			Stamp: func(version string) map[string]string {
+				return map[string]string{"github.com/containerd/containerd/version.Version": version}
+			},
+		},
+		{
+			Name: "helm", Module: "helm.sh/helm/v4",
+			Programs: []Program{{"helm", "helm.sh/helm/v4/cmd/helm"}},
+			Stamp: func(version string) map[string]string {
+				return map[string]string{"helm.sh/helm/v4/internal/version.version": version}
+			},
+		},
+		{
+			Name: "kubernetes", Module: "k8s.io/kubernetes",
+			Programs: []Program{
+				{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
+				{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
+				{"kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"},
+				{"kubelet", "k8s.io/kubernetes/cmd/kubelet"},
+				{"kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"},
+				{"kubectl", "k8s.io/kubernetes/cmd/kubectl"},
+			},
+			Stamp: kubernetesStamp,
+		},
+	}
+}
+
+// kubernetesStamp sets what clients and servers tell each other: without it they misjudge each other's age.
+func kubernetesStamp(version string) map[string]string {
+	const variables = "k8s.io/component-base/version."
+	numbers := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	return map[string]string{
+		variables + "gitVersion": version,
+		variables + "gitMajor":   numbers[0],
+		variables + "gitMinor":   numbers[1],
+	}
+}
+
+// pinned is a family at its pinned version: what is built, and where it is kept.
+type pinned struct {
+	Family
+	folder  string // of the module
+	version string
+	key     string // names the folder in the cache; changes with everything that changes the programs
+}
+
+// pin reads the version from the module in modules and derives the key.
+func (f Family) pin(ctx context.Context, modules string) (pinned, error) {
+	p := pinned{Family: f, folder: filepath.Join(modules, f.Name)}
+	version, err := goCommand(ctx, p.folder, "list", "-m", "-f", "{{.Version}}", f.Module)
+	if err != nil {
+		return pinned{}, fmt.Errorf("find the version of %s: %w", f.Module, err)
+	}
+	p.version = version
+	toolchain, err := goCommand(ctx, p.folder, "env", "GOVERSION")
+	if err != nil {
+		return pinned{}, fmt.Errorf("find the version of Go: %w", err)
+	}
+	sum := sha256.New()
+	for _, name := range []string{"go.mod", "go.sum"} {
+		text, err := os.ReadFile(filepath.Join(p.folder, name))
+		if err != nil {
+			return pinned{}, fmt.Errorf("pin %s: %w", f.Name, err)
+		}
+		sum.Write(text)
+	}
+	fmt.Fprintln(sum, toolchain, runtime.GOARCH, p.flags())
+	p.key = fmt.Sprintf("%s-%s-%s", f.Name, version, hex.EncodeToString(sum.Sum(nil))[:8])
+	return p, nil
+}
+
+// flags of `go build`, the same for every program of the family.
+func (p pinned) flags() []string {
+	ldflags := "-s -w"
+	if p.Stamp != nil {
+		stamp := p.Stamp(p.version)
+		for _, variable := range slices.Sorted(maps.Keys(stamp)) {
+			ldflags += fmt.Sprintf(" -X %s=%s", variable, stamp[variable])
+		}
+	}
+	return []string{"-trimpath", "-mod=readonly", "-ldflags=" + ldflags}
+}
+
+// goCommand runs the go command in a folder and returns what it printed.
+func goCommand(ctx context.Context, folder string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = folder
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("go %s: %w\n%s", args[0], err, tail(stderr.String()))
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+// tail keeps the end of a compiler's complaint.
+func tail(text string) string {
+	const lines = 20
+	all := strings.Split(strings.TrimSpace(text), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
+}

@@ -1,0 +1,183 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/host"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
+)
+
+const (
+	// patience is how long is waited for what comes up: the API server, a node, the controllers' first objects. It only ends a wait that is in vain, so
+	// it has room for a host that runs much else, and for one that stands still for a minute.
+	patience   = 5 * time.Minute
+	readyPause = 200 * time.Millisecond
+	bootIDFile = "/proc/sys/kernel/random/boot_id"
+	gpuDisk    = "gpu" // folder of a node's disk
+)
+
+// makeNode makes the machine of node i with its disk, certificates and hardware. It does not boot it.
+func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
+	node, err := l.recipeNode(p, i)
+	if err != nil {
+		return err
+	}
+	spec, err := recipe.Worker(p.cluster, node)
+	if err != nil {
+		return err
+	}
+	files, err := p.credentials.node(node)
+	if err != nil {
+		return err
+	}
+	m := l.machine(node.Name)
+	if err := m.Make(); err != nil {
+		return err
+	}
+	spec.Files = append(spec.Files, files...)
+	own := l.state.Nodes[i].Files
+	for _, path := range slices.Sorted(maps.Keys(own)) {
+		file := machine.File{Path: path, Content: []byte(own[path]), Mode: 0o644}
+		if filepath.Base(filepath.Dir(path)) == "bin" {
+			file.Mode = 0o755
+		}
+		spec.Files = append(spec.Files, file)
+	}
+	spec.Mounts = append(binaryMounts(p.folders), machine.Mount{Source: l.images(), Target: recipe.Images})
+	for _, folder := range recipe.Persistent() {
+		spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), folder), Target: folder})
+	}
+	spec.Mounts = append(spec.Mounts, machine.Mount{Source: filepath.Join(m.Disk(), gpuDisk), Target: GPUFolder})
+	for _, folder := range append(recipe.Persistent(), gpuDisk) {
+		if err := os.MkdirAll(filepath.Join(m.Disk(), folder), 0o755); err != nil {
+			return fmt.Errorf("make a folder on the disk: %w", err)
+		}
+	}
+	if gpu := l.state.Nodes[i].GPU; gpu != "" {
+		if err := l.hardware.Install(ctx, l.state.Nodes[i].Name, gpu, filepath.Join(m.Disk(), gpuDisk)); err != nil {
+			return fmt.Errorf("install GPUs %q: %w", gpu, err)
+		}
+	}
+	return l.saveSpec(spec)
+}
+
+func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
+	cni, err := host.CNI()
+	if err != nil {
+		return recipe.Node{}, err
+	}
+	spec := l.state.Nodes[i]
+	return recipe.Node{
+		Name: spec.Name, Labels: spec.Labels, Taints: spec.Taints,
+		Address: l.state.Plan.Node(i), Pods: l.state.Plan.Pods(i),
+		CNI: cni, Images: p.images, Runtime: spec.Runtime,
+	}, nil
+}
+
+// boot starts the machine of node i, which must be down, and returns when the node is Ready. Every boot has an id of its own, which kubelet reports:
+// that tells the new boot's readiness from the old one's.
+func (l *Lab) boot(ctx context.Context, i int) error {
+	name := l.state.Nodes[i].Name
+	bootID := string(uuid.NewUUID())
+	if err := l.connect(ctx, i); err != nil {
+		return fmt.Errorf("connect %s: %w", name, err)
+	}
+	spec, err := l.loadSpec(name)
+	if err != nil {
+		return err
+	}
+	if err := l.announceBoot(ctx, i, bootID); err != nil {
+		return err
+	}
+	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
+	m := l.machine(name)
+	began := time.Now().Truncate(time.Second) // heartbeats are told in whole seconds
+	if err := m.Boot(ctx, l.guest(), spec); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if err := m.Wait(ctx); err != nil {
+		return fmt.Errorf("wait for the services of %s: %w", name, err)
+	}
+	return l.awaitNode(ctx, name, func(node *corev1.Node) string {
+		ready := readiness(node)
+		switch {
+		case node.Status.NodeInfo.BootID != bootID, ready.LastHeartbeatTime.Time.Before(began):
+			return "kubelet has not reported this boot"
+		case ready.Status != corev1.ConditionTrue:
+			return ready.Message
+		default:
+			return ""
+		}
+	})
+}
+
+// announceBoot tells the hardware of node i, if it has any, of the boot.
+func (l *Lab) announceBoot(ctx context.Context, i int, bootID string) error {
+	node := l.state.Nodes[i]
+	if node.GPU == "" {
+		return nil
+	}
+	if l.hardware == nil {
+		return fmt.Errorf("boot %s: %w", node.Name, errNoHardware)
+	}
+	if err := l.hardware.Boot(ctx, filepath.Join(l.machine(node.Name).Disk(), gpuDisk), bootID); err != nil {
+		return fmt.Errorf("boot the hardware of %s: %w", node.Name, err)
+	}
+	return nil
+}
+
+// awaitNode waits until the API server's view of the node has no flaw left. An API server that is away is waited for.
+func (l *Lab) awaitNode(ctx context.Context, name string, flaw func(*corev1.Node) string) error {
+	last := "the node has not registered"
+	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
+		node, err := l.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			last = err.Error()
+			return false, nil //nolint:nilerr // it is waited for
+		}
+		last = flaw(node)
+		return last == "", nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for %s to be ready: %w: %s", name, err, last)
+	}
+	return nil
+}
+
+// awaitAccount waits until the controllers have made the account that pods have by default: before, every pod is refused.
+func (l *Lab) awaitAccount(ctx context.Context) error {
+	var last error
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
+		_, last = l.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{})
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("wait for the default service account: %w: %w", err, last)
+	}
+	return nil
+}
+
+func readiness(node *corev1.Node) corev1.NodeCondition {
+	for _, condition := range node.Status.Conditions {
+		if condition.Type == corev1.NodeReady {
+			return condition
+		}
+	}
+	return corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "kubelet has not reported"}
+}

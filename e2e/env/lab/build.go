@@ -1,0 +1,107 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+
+	"github.com/tessera-gpu/tessera/deployments/images/oci"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
+)
+
+const (
+	guestPackage     = "./e2e/env/lab/cmd/guest"
+	pausePackage     = "./deployments/images/pause"
+	schedulerPackage = "./cmd/tessera-scheduler"
+)
+
+// buildPrograms builds the cluster's programs into the cache, where they are missing.
+func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error) {
+	source, err := binaries.Source()
+	if err != nil {
+		return nil, err
+	}
+	builder := binaries.Builder{
+		Modules:  filepath.Join(source, "e2e", "env", "lab", "modules"),
+		Cache:    config.Cache,
+		Progress: config.Progress,
+	}
+	return builder.Build(ctx)
+}
+
+// ProductFolder is where the product's programs that a lab runs are in the cache, after its start.
+func ProductFolder(cache string) string { return filepath.Join(cache, "bin", recipe.Product) }
+
+// buildOwn builds the lab's own programs and gathers the images of every node.
+func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
+	source, err := binaries.Source()
+	if err != nil {
+		return err
+	}
+	p.folders[recipe.Product] = ProductFolder(p.config.Cache)
+	l.say("building the scheduler from the tree")
+	scheduler := filepath.Join(p.folders[recipe.Product], "tessera-scheduler")
+	if err := binaries.Compile(ctx, source, schedulerPackage, scheduler); err != nil {
+		return err
+	}
+	if err := binaries.Compile(ctx, source, guestPackage, l.guest()); err != nil {
+		return err
+	}
+	pause := filepath.Join(l.folder, "pause")
+	if err := binaries.Compile(ctx, source, pausePackage, pause); err != nil {
+		return err
+	}
+	p.images = []string{"pause.tar"}
+	err = oci.WriteArchive(filepath.Join(l.images(), p.images[0]), oci.Image{
+		Name:         recipe.PauseImage,
+		Architecture: runtime.GOARCH,
+		Layers:       [][]oci.File{{{Path: "/pause", Source: pause}}},
+		Entrypoint:   []string{"/pause"},
+	})
+	if err != nil {
+		return err
+	}
+	for i, archive := range p.config.Images {
+		name := fmt.Sprintf("%02d-%s", i, filepath.Base(archive))
+		if err := copyFile(archive, filepath.Join(l.images(), name)); err != nil {
+			return fmt.Errorf("take along image %s: %w", archive, err)
+		}
+		p.images = append(p.images, name)
+	}
+	return nil
+}
+
+func (l *Lab) images() string { return filepath.Join(l.folder, "images") }
+
+// binaryMounts shows a machine the programs of all families.
+func binaryMounts(folders binaries.Folders) []machine.Mount {
+	var mounts []machine.Mount
+	for _, family := range slices.Sorted(maps.Keys(folders)) {
+		mounts = append(mounts, machine.Mount{Source: folders[family], Target: filepath.Join(recipe.Binaries, family)})
+	}
+	return mounts
+}
+
+func copyFile(from, to string) error {
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close() //nolint:errcheck // opened for reading
+	target, err := os.Create(to)
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(target, source); err != nil {
+		target.Close() //nolint:errcheck // the copy has failed already
+		return err
+	}
+	return target.Close()
+}

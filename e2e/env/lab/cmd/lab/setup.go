@@ -1,0 +1,62 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/host"
+)
+
+func newSetup(p *place) *cobra.Command {
+	return &cobra.Command{
+		Use:   "setup",
+		Short: "Install missing host packages (root) and build the cluster's programs",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cache, err := cacheFolder()
+			if err != nil {
+				return err
+			}
+			if err := host.CheckRoot(p.dir(), cache); err != nil {
+				return err
+			}
+			if err := host.Install(cmd.Context(), os.Stderr); err != nil {
+				return err
+			}
+			return build(cmd)
+		},
+	}
+}
+
+func newBuild() *cobra.Command {
+	return &cobra.Command{
+		Use:   "build",
+		Short: "Build the cluster's programs into the cache, where they are missing",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return build(cmd) },
+	}
+}
+
+// build prints the folder of each family of programs.
+func build(cmd *cobra.Command) error {
+	cache, err := cacheFolder()
+	if err != nil {
+		return err
+	}
+	source, err := binaries.Source()
+	if err != nil {
+		return err
+	}
+	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}
+	folders, err := builder.Build(cmd.Context())
+	if err != nil {
+		return err
+	}
+	for _, family := range binaries.Families() {
+		cmd.Println(folders[family.Name])
+	}
+	return nil
+}

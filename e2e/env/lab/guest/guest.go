@@ -1,0 +1,72 @@
+// Package guest is the first process of a machine: it builds the root folder, starts the services, starts them again when they end,
+// reaps what is left behind, and answers the control socket. It knows nothing of Kubernetes.
+package guest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
+)
+
+// Run is the life of a machine. It must be the first process of new PID, mount, UTS and IPC namespaces. folder is the machine's own;
+// the spec comes from input, whose early end means that whoever started us is gone. Once services are about to start, "ok" is written to ready.
+// It returns after SIGTERM, when the services have ended.
+func Run(folder string, input io.Reader, ready io.WriteCloser) error {
+	var spec machine.Spec
+	if err := json.NewDecoder(input).Decode(&spec); err != nil {
+		return fmt.Errorf("read the machine's spec: %w", err)
+	}
+	logs, listener, err := openOutside(folder)
+	if err != nil {
+		return err
+	}
+	if err := enterRoot(folder, spec); err != nil {
+		return err
+	}
+	ctx, cancel := signal.NotifyContext(context.Background(), unix.SIGTERM)
+	defer cancel()
+	reaper := newReaper()
+	go reaper.run()
+	services, err := newServices(spec, reaper, logs)
+	if err != nil {
+		return err
+	}
+	services.start()
+	go serve(ctx, listener, services)
+	if _, err := io.WriteString(ready, "ok"); err != nil {
+		return fmt.Errorf("report that the machine is up: %w", err)
+	}
+	if err := ready.Close(); err != nil {
+		return fmt.Errorf("report that the machine is up: %w", err)
+	}
+	<-ctx.Done()
+	services.stop()
+	return nil
+}
+
+// openOutside opens what lies outside the new root and is needed inside: the log folder and the control socket.
+func openOutside(folder string) (*os.Root, net.Listener, error) {
+	if err := os.Chdir(folder); err != nil { // a socket's path is short: relative, it fits under any folder
+		return nil, nil, fmt.Errorf("enter the machine's folder: %w", err)
+	}
+	logs, err := os.OpenRoot(machine.LogFolder)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the log folder: %w", err)
+	}
+	if err := os.RemoveAll(machine.ControlSocket); err != nil {
+		return nil, nil, fmt.Errorf("remove the last boot's control socket: %w", err)
+	}
+	listener, err := net.Listen("unix", machine.ControlSocket)
+	if err != nil {
+		return nil, nil, fmt.Errorf("listen on the control socket: %w", err)
+	}
+	return logs, listener, nil
+}

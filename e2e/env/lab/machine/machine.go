@@ -1,0 +1,114 @@
+package machine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/cgroup"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/netns"
+)
+
+// shutdownGrace is how long the services of a machine may take to end before the power is cut.
+const shutdownGrace = 30 * time.Second
+
+// ErrDown says that the machine does not run.
+var ErrDown = errors.New("the machine is down")
+
+// Machine is one computer of a lab, known by its folder. The value holds no state: any process that knows the folder may act on the machine,
+// though only one may boot or end it at a time.
+type Machine struct {
+	folder string
+	cgroup string
+}
+
+// At returns the machine of a folder, which need not exist yet. cgroup is the name of its control group tree, unique on the host.
+func At(folder, cgroup string) Machine { return Machine{folder: folder, cgroup: cgroup} }
+
+// Make creates the folder and the disk: a tmpfs, because containerd's overlays need a file system below that is not itself an overlay.
+func (m Machine) Make() error {
+	for _, dir := range []string{m.Disk(), m.Logs(), filepath.Join(m.folder, RootFolder)} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return fmt.Errorf("make the machine's folder: %w", err)
+		}
+	}
+	if err := unix.Mount("tmpfs", m.Disk(), "tmpfs", 0, "mode=755"); err != nil {
+		return fmt.Errorf("mount the machine's disk on %s: %w", m.Disk(), err)
+	}
+	return nil
+}
+
+// Disk is the folder, seen from the host, whose content outlives reboots.
+func (m Machine) Disk() string { return filepath.Join(m.folder, DiskFolder) }
+
+// Logs is the folder with one log per service and the guest's own, guest.log.
+func (m Machine) Logs() string { return filepath.Join(m.folder, LogFolder) }
+
+// Network is the machine's network namespace, which the caller makes before each boot.
+func (m Machine) Network() netns.Namespace {
+	return netns.Namespace(filepath.Join(m.folder, "netns"))
+}
+
+// Running tells whether the machine's first process lives.
+func (m Machine) Running() (bool, error) {
+	identity, ok, err := m.identity()
+	return ok && identity.Alive(), err
+}
+
+// Kill cuts the power: every process of the machine ends at once. A machine that is down is no error.
+func (m Machine) Kill(ctx context.Context) error { return m.end(ctx, unix.SIGKILL) }
+
+// Shutdown ends the services in good order first, and cuts the power when that takes too long.
+func (m Machine) Shutdown(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, shutdownGrace)
+	defer cancel()
+	if err := m.end(patient, unix.SIGTERM); err == nil {
+		return nil
+	}
+	return m.Kill(ctx)
+}
+
+// end signals the first process and waits for it: the kernel ends all others of its PID namespace before it is gone. Then the control groups go.
+func (m Machine) end(ctx context.Context, sig unix.Signal) error {
+	identity, ok, err := m.identity()
+	if err != nil {
+		return err
+	}
+	if ok {
+		if err := identity.end(ctx, sig); err != nil {
+			return err
+		}
+	}
+	tree, err := cgroup.Of(m.cgroup)
+	if err != nil {
+		return err
+	}
+	if err := tree.Remove(ctx); err != nil {
+		return err
+	}
+	if err := os.Remove(m.identityFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("forget the machine's process: %w", err)
+	}
+	return nil
+}
+
+// Command prepares a program to run inside the machine, in all its namespaces, as root. Program and arguments are the machine's own paths.
+func (m Machine) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	identity, ok, err := m.identity()
+	if err != nil {
+		return nil, err
+	}
+	if !ok || !identity.Alive() {
+		return nil, ErrDown
+	}
+	enter := []string{"--target", strconv.Itoa(identity.PID), "--mount", "--uts", "--ipc", "--net", "--pid", "--"}
+	return exec.CommandContext(ctx, "nsenter", append(enter, args...)...), nil
+}

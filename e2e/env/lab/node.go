@@ -1,0 +1,181 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
+)
+
+// Services of the machines, for the methods of Computer.
+const (
+	Kubelet           = recipe.Kubelet
+	Containerd        = recipe.Containerd
+	Proxy             = recipe.Proxy
+	Etcd              = recipe.Etcd
+	APIServer         = recipe.APIServer
+	ControllerManager = recipe.ControllerManager
+	Scheduler         = recipe.Scheduler
+)
+
+// Containerd17 is the other container runtime that a node can have: the newest that reads no CDI specs by itself.
+const Containerd17 = recipe.Containerd17
+
+// Computer is a machine of the lab: a node, or the one with the control plane.
+type Computer struct {
+	name    string
+	machine machine.Machine
+}
+
+// Name is the host name.
+func (c *Computer) Name() string { return c.name }
+
+// Logs is the host's path of the folder with one log per service.
+func (c *Computer) Logs() string { return c.machine.Logs() }
+
+// Services returns the state of the services; machine.ErrDown when the computer does not run.
+func (c *Computer) Services(ctx context.Context) ([]machine.ServiceStatus, error) {
+	return c.machine.Status(ctx)
+}
+
+// StopService ends a service until StartService. What it has started lives on: containers outlive their kubelet and containerd.
+func (c *Computer) StopService(ctx context.Context, service string) error {
+	return c.control(ctx, machine.OpStop, service)
+}
+
+// StartService starts a stopped service and returns when it is ready.
+func (c *Computer) StartService(ctx context.Context, service string) error {
+	return c.control(ctx, machine.OpStart, service)
+}
+
+// RestartService stops and starts a service.
+func (c *Computer) RestartService(ctx context.Context, service string) error {
+	if err := c.StopService(ctx, service); err != nil {
+		return err
+	}
+	return c.StartService(ctx, service)
+}
+
+// KillService crashes a service, by SIGKILL; the machine starts it again by itself. It returns when the service has ended.
+func (c *Computer) KillService(ctx context.Context, service string) error {
+	return c.control(ctx, machine.OpKill, service)
+}
+
+// Ready returns when every service that was not stopped is ready.
+func (c *Computer) Ready(ctx context.Context) error { return c.machine.Wait(ctx) }
+
+// Command prepares a program to run inside, as root, in all the computer's namespaces.
+func (c *Computer) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	cmd, err := c.machine.Command(ctx, args...)
+	if err != nil {
+		return nil, fmt.Errorf("run %s on %s: %w", args[0], c.name, err)
+	}
+	cmd.Env = []string{"PATH=" + recipe.Path(), "HOME=/root"}
+	return cmd, nil
+}
+
+// Exec runs a program inside and returns its standard output. An error carries the standard error.
+func (c *Computer) Exec(ctx context.Context, args ...string) ([]byte, error) {
+	cmd, err := c.Command(ctx, args...)
+	if err != nil {
+		return nil, err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return stdout.Bytes(), fmt.Errorf("run %s on %s: %w: %s", args[0], c.name, err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}
+
+func (c *Computer) control(ctx context.Context, op machine.Operation, service string) error {
+	if err := c.machine.Control(ctx, op, service); err != nil {
+		return fmt.Errorf("%s: %w", c.name, err)
+	}
+	return nil
+}
+
+// Node is a worker node. Its power and its cable are the tester's.
+type Node struct {
+	Computer
+	lab   *Lab
+	index int
+}
+
+// Node returns the node of that name.
+func (l *Lab) Node(name string) (*Node, error) {
+	index, err := l.state.node(name)
+	if err != nil {
+		return nil, err
+	}
+	return &Node{Computer: Computer{name: name, machine: l.machine(name)}, lab: l, index: index}, nil
+}
+
+// Nodes returns all nodes in the order they were configured.
+func (l *Lab) Nodes() []*Node {
+	var nodes []*Node
+	for i, spec := range l.state.Nodes {
+		nodes = append(nodes, &Node{Computer: Computer{name: spec.Name, machine: l.machine(spec.Name)}, lab: l, index: i})
+	}
+	return nodes
+}
+
+// ControlPlane returns the machine with etcd, API server, controllers and scheduler.
+func (l *Lab) ControlPlane() *Computer {
+	return &Computer{name: recipe.ControlPlaneName, machine: l.controlPlane()}
+}
+
+// GPU is the spec of the node's GPUs, empty when it has none.
+func (n *Node) GPU() string { return n.lab.state.Nodes[n.index].GPU }
+
+// GPUFolder is the host's path of what the node sees as GPUFolder. It is there while the node is down.
+func (n *Node) GPUFolder() string { return filepath.Join(n.machine.Disk(), gpuDisk) }
+
+// Kill cuts the power: every process ends at once, unsaved things are lost. The disk stays.
+func (n *Node) Kill(ctx context.Context) error { return n.machine.Kill(ctx) }
+
+// Stop shuts the node down: services end in order, then everything else.
+func (n *Node) Stop(ctx context.Context) error { return n.machine.Shutdown(ctx) }
+
+// Start boots a node that is down, with a new boot id, empty /run and /dev, the same disk, and hardware after a power cycle. It returns when the node is Ready.
+func (n *Node) Start(ctx context.Context) error {
+	if running, err := n.machine.Running(); err != nil || running {
+		return err
+	}
+	if n.GPU() != "" {
+		if n.lab.hardware == nil {
+			return fmt.Errorf("start %s: %w", n.name, errNoHardware)
+		}
+		if err := n.lab.hardware.Reboot(ctx, n.GPUFolder()); err != nil {
+			return fmt.Errorf("reset the GPUs of %s: %w", n.name, err)
+		}
+	}
+	return n.lab.boot(ctx, n.index)
+}
+
+// Reboot stops and starts the node.
+func (n *Node) Reboot(ctx context.Context) error {
+	if err := n.Stop(ctx); err != nil {
+		return err
+	}
+	return n.Start(ctx)
+}
+
+// Partition pulls the node's cable until Heal or the next boot. What runs on the node goes on.
+func (n *Node) Partition(ctx context.Context) error { return n.setCable(ctx, "down") }
+
+// Heal plugs the cable in again.
+func (n *Node) Heal(ctx context.Context) error { return n.setCable(ctx, "up") }
+
+func (n *Node) setCable(ctx context.Context, state string) error {
+	command := fmt.Sprintf("link set %s %s", bridgePort(n.index), state)
+	if err := n.lab.controlPlane().Network().IP(ctx, command); err != nil {
+		return fmt.Errorf("set the cable of %s %s: %w", n.name, state, err)
+	}
+	return nil
+}

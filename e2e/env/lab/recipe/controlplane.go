@@ -1,0 +1,104 @@
+package recipe
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/address"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
+)
+
+// ControlPlaneName is the host name of the machine with the control plane.
+const ControlPlaneName = "control-plane"
+
+// Cluster is what all parts of a cluster share.
+type Cluster struct {
+	Plan  address.Plan
+	Gates Gates
+	// RuntimeConfig switches API versions on or off, as kube-apiserver's flag of that name.
+	RuntimeConfig string
+	// Audit makes the API server log every request, without bodies.
+	Audit bool
+}
+
+// AuditLog is where the API server writes its audit log.
+const AuditLog = "/var/log/kubernetes/audit.log"
+
+const auditPolicy = Config + "/audit-policy.yaml"
+
+// ControlPlane is the machine that runs etcd, the API server, the controllers and the scheduler. Certificates and kubeconfigs are the caller's to add.
+func ControlPlane(cluster Cluster) machine.Spec {
+	files := append(network(ControlPlaneName), config(auditPolicy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"))
+	return machine.Spec{
+		Name:     ControlPlaneName,
+		Files:    files,
+		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")}, // it is the router between the nodes' pods
+		Path:     Path(),
+		Services: []machine.Service{etcd(), apiServer(cluster), controllerManager(cluster), scheduler(cluster)},
+	}
+}
+
+func etcd() machine.Service {
+	const client, peer = "http://127.0.0.1:2379", "http://127.0.0.1:2380"
+	return machine.Service{
+		Name: Etcd,
+		Args: []string{
+			"etcd", "--data-dir=/var/lib/etcd", "--unsafe-no-fsync", "--log-level=warn",
+			"--listen-client-urls=" + client, "--advertise-client-urls=" + client,
+			"--listen-peer-urls=" + peer, "--initial-advertise-peer-urls=" + peer, "--initial-cluster=default=" + peer,
+		},
+		Ready: machine.Probe{URL: client + "/readyz"},
+	}
+}
+
+func apiServer(cluster Cluster) machine.Service {
+	address := cluster.Plan.ControlPlane().String()
+	args := []string{
+		"kube-apiserver", "--etcd-servers=http://127.0.0.1:2379",
+		"--bind-address=" + address, "--advertise-address=" + address, fmt.Sprintf("--secure-port=%d", APIServerPort),
+		"--service-cluster-ip-range=" + cluster.Plan.Services().String(),
+		"--tls-cert-file=" + ServerCertificate, "--tls-private-key-file=" + ServerKey, "--client-ca-file=" + CACertificate,
+		"--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction", "--allow-privileged",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-signing-key-file=" + AccountKey, "--service-account-key-file=" + AccountPublicKey,
+		"--kubelet-preferred-address-types=InternalIP", "--kubelet-certificate-authority=" + CACertificate,
+		"--kubelet-client-certificate=" + KubeletCertificate, "--kubelet-client-key=" + KubeletKey,
+	}
+	if cluster.RuntimeConfig != "" {
+		args = append(args, "--runtime-config="+cluster.RuntimeConfig)
+	}
+	if cluster.Audit {
+		// One file without rotation: who counts requests must find them all.
+		args = append(args, "--audit-log-path="+AuditLog, "--audit-log-maxsize=0", "--audit-policy-file="+auditPolicy)
+	}
+	return machine.Service{
+		Name:  APIServer,
+		Args:  append(args, cluster.Gates.flag()...),
+		Needs: []string{Etcd},
+		Ready: machine.Probe{URL: Server(cluster.Plan) + "/readyz"},
+		Grace: 2 * time.Second, // it would wait a minute for its watchers to leave
+	}
+}
+
+func controllerManager(cluster Cluster) machine.Service {
+	args := []string{
+		"kube-controller-manager", "--kubeconfig=" + KubeconfigFile(ControllerManager), "--bind-address=127.0.0.1", "--leader-elect=false",
+		"--use-service-account-credentials", "--service-account-private-key-file=" + AccountKey, "--root-ca-file=" + CACertificate,
+	}
+	return machine.Service{
+		Name:  ControllerManager,
+		Args:  append(args, cluster.Gates.flag()...),
+		Needs: []string{APIServer},
+		Ready: machine.Probe{URL: "https://127.0.0.1:10257/healthz"},
+	}
+}
+
+func scheduler(cluster Cluster) machine.Service {
+	args := []string{"tessera-scheduler", "--config=" + SchedulerConfig, "--bind-address=127.0.0.1", "--leader-elect=false"}
+	return machine.Service{
+		Name:  Scheduler,
+		Args:  append(args, cluster.Gates.flag()...),
+		Needs: []string{APIServer},
+		Ready: machine.Probe{URL: "https://127.0.0.1:10259/readyz"},
+	}
+}

@@ -1,0 +1,213 @@
+package recipe
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
+)
+
+// Node is one worker node.
+type Node struct {
+	Name    string
+	Address netip.Addr
+	Pods    netip.Prefix
+	Labels  map[string]string
+	Taints  []corev1.Taint
+	// Runtime is the family of the container runtime's programs: Containerd, the default, or Containerd17.
+	Runtime string
+	// CNI is the folder with the host's CNI plugins.
+	CNI string
+	// Images are the files in the folder Images that the node imports at boot.
+	Images []string
+}
+
+const (
+	containerdConfig = "/etc/containerd/config.toml"
+	containerdSocket = "/run/containerd/containerd.sock"
+	kubeletConfig    = Config + "/kubelet.yaml"
+	proxyConfig      = Config + "/kube-proxy.yaml"
+)
+
+// Persistent lists the folders of a node that need a plain file system below them, not the machine's overlay: container layers are overlays
+// themselves, and volumes are bound from kubelet's folder.
+func Persistent() []string {
+	return []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods"}
+}
+
+// Worker is the machine of a node: containerd, kubelet and kube-proxy. Certificates and kubeconfigs are the caller's to add.
+func Worker(cluster Cluster, node Node) (machine.Spec, error) {
+	kubelet, err := kubeletFile(cluster, node)
+	if err != nil {
+		return machine.Spec{}, fmt.Errorf("render the kubelet configuration of %s: %w", node.Name, err)
+	}
+	network := append(network(node.Name),
+		config(containerdConfig, containerdFile(node)),
+		config("/etc/cni/net.d/10-lab.conflist", cniFile(node)),
+		config(proxyConfig, proxyFile(cluster, node)),
+		kubelet,
+	)
+	return machine.Spec{
+		Name:     node.Name,
+		Files:    network,
+		Masks:    kernelMasks(),
+		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")},
+		Path:     pathWith(node.Runtime),
+		Services: []machine.Service{containerd(), imageImport(node), proxy(), kubeletService(node)},
+	}, nil
+}
+
+// kernelMasks covers the settings that kubelet insists on and writes: they belong to the whole host, which the lab must not change.
+func kernelMasks() []machine.File {
+	return []machine.File{
+		setting("/proc/sys/vm/overcommit_memory", "1"),
+		setting("/proc/sys/vm/panic_on_oom", "0"),
+		setting("/proc/sys/kernel/panic", "10"),
+		setting("/proc/sys/kernel/panic_on_oops", "1"),
+		setting("/proc/sys/kernel/keys/root_maxkeys", "1000000"),
+		setting("/proc/sys/kernel/keys/root_maxbytes", "25000000"),
+	}
+}
+
+func containerd() machine.Service {
+	return machine.Service{
+		Name:  Containerd,
+		Args:  []string{"containerd", "--config=" + containerdConfig},
+		Ready: machine.Probe{Socket: containerdSocket},
+	}
+}
+
+// containerdFile: CDI is on by default. restrict_oom_score_adj keeps containers starting where the lab lacks CAP_SYS_RESOURCE. An AppArmor profile
+// would be loaded into the host's kernel and stay there.
+func containerdFile(node Node) string {
+	if node.Runtime == Containerd17 {
+		return containerd17File(node)
+	}
+	return fmt.Sprintf(`version = 3
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+  address = %q
+[plugins.'io.containerd.cri.v1.images'.pinned_images]
+  sandbox = %q
+[plugins.'io.containerd.cri.v1.runtime']
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins.'io.containerd.cri.v1.runtime'.cni]
+    bin_dirs = [%q]
+`, containerdSocket, PauseImage, node.CNI)
+}
+
+// containerd17File is the same in the words of version 1.7, which reads no CDI specs unless it is told to.
+func containerd17File(node Node) string {
+	return fmt.Sprintf(`version = 2
+root = "/var/lib/containerd"
+state = "/run/containerd"
+[grpc]
+  address = %q
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = %q
+  restrict_oom_score_adj = true
+  disable_apparmor = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = %q
+`, containerdSocket, PauseImage, node.CNI)
+}
+
+// imageImport brings the images a cluster cannot do without, before kubelet can ask for them.
+func imageImport(node Node) machine.Service {
+	script := []string{"set -e"}
+	for _, image := range node.Images {
+		script = append(script, fmt.Sprintf("ctr --namespace k8s.io images import '%s/%s'", Images, image))
+	}
+	return machine.Service{
+		Name:  ImageImport,
+		Args:  []string{"sh", "-c", strings.Join(script, "\n")},
+		Needs: []string{Containerd},
+		Ready: machine.Probe{Exit: true},
+	}
+}
+
+// cniFile gives each pod a point-to-point link, an address of the node's pod network, and the node's address beyond it.
+func cniFile(node Node) string {
+	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "lab", "plugins": [
+  {"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "dataDir": "/var/lib/cni",
+    "routes": [{"dst": "0.0.0.0/0"}], "ranges": [[{"subnet": %q}]]}},
+  {"type": "portmap", "capabilities": {"portMappings": true}}
+]}
+`, node.Pods)
+}
+
+func proxy() machine.Service {
+	return machine.Service{
+		Name:  Proxy,
+		Args:  []string{"kube-proxy", "--config=" + proxyConfig},
+		Ready: machine.Probe{URL: "http://127.0.0.1:10256/livez"},
+	}
+}
+
+func proxyFile(cluster Cluster, node Node) string {
+	return fmt.Sprintf(`apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+clientConnection: {kubeconfig: %s}
+mode: nftables
+hostnameOverride: %s
+clusterCIDR: %s
+conntrack: {maxPerCore: 0} # the limit belongs to the host
+`, KubeconfigFile(Proxy), node.Name, cluster.Plan.Network)
+}
+
+func kubeletService(node Node) machine.Service {
+	args := []string{
+		"kubelet", "--config=" + kubeletConfig, "--kubeconfig=" + KubeconfigFile(Kubelet),
+		"--hostname-override=" + node.Name, "--node-ip=" + node.Address.String(), "--v=2",
+	}
+	if len(node.Labels) > 0 {
+		var pairs []string
+		for _, key := range slices.Sorted(maps.Keys(node.Labels)) {
+			pairs = append(pairs, key+"="+node.Labels[key])
+		}
+		args = append(args, "--node-labels="+strings.Join(pairs, ","))
+	}
+	return machine.Service{
+		Name:  Kubelet,
+		Args:  args,
+		Needs: []string{ImageImport},
+		Ready: machine.Probe{URL: "http://127.0.0.1:10248/healthz"},
+	}
+}
+
+// kubeletFile: a node accepts only who the API server vouches for. Pods have no parent control group: the lab limits nothing.
+func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
+	text, err := json.MarshalIndent(map[string]any{
+		"apiVersion": "kubelet.config.k8s.io/v1beta1",
+		"kind":       "KubeletConfiguration",
+		"authentication": map[string]any{
+			"anonymous": map[string]any{"enabled": false},
+			"webhook":   map[string]any{"enabled": true},
+			"x509":      map[string]any{"clientCAFile": CACertificate},
+		},
+		"authorization":            map[string]any{"mode": "Webhook"},
+		"tlsCertFile":              ServerCertificate,
+		"tlsPrivateKeyFile":        ServerKey,
+		"containerRuntimeEndpoint": "unix://" + containerdSocket,
+		"cgroupDriver":             "cgroupfs",
+		"cgroupsPerQOS":            false,
+		"enforceNodeAllocatable":   []string{"none"},
+		"failCgroupV1":             false,
+		"evictionHard": map[string]string{
+			"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
+		},
+		"syncFrequency":             "10s", // a pod whose claim could not be prepared is tried again this often, not each minute
+		"nodeStatusUpdateFrequency": "1s",  // a node that is ready says so at once, not after ten seconds
+		"registerWithTaints":        node.Taints,
+		"featureGates":              cluster.Gates,
+	}, "", "  ")
+	return machine.File{Path: kubeletConfig, Content: text, Mode: 0o644}, err
+}

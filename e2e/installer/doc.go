@@ -1,3 +1,0 @@
-// Package installer holds the installer to a real API server without nodes: what it refuses, what it shows, what it keeps. The nodes' side is
-// tested in e2e/suite.
-package installer

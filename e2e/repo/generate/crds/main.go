@@ -1,0 +1,68 @@
+// Command crds writes what follows from the kinds of api/v1alpha1: their deep copies and their CustomResourceDefinitions. It runs
+// controller-gen, at the version that e2e/repo/tools/crds pins, and then makes of its CRDs what the chart and the installer carry; see finish.
+// It imports nothing of api/v1alpha1, which may not compile without what is written here.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+)
+
+// header stands in every generated CRD.
+const header = "# Generated from api/v1alpha1 by e2e/repo/generate/crds; do not edit.\n"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: crds REPOSITORY")
+		os.Exit(2)
+	}
+	if err := run(ctx, os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "crds:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, repository string) error {
+	repository, err := filepath.Abs(repository)
+	if err != nil {
+		return err
+	}
+	raw, err := os.MkdirTemp("", "crds-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(raw)
+	kinds := filepath.Join(repository, "api", "v1alpha1")
+	generate := exec.CommandContext(ctx, "go", "-C", filepath.Join(repository, "e2e", "repo", "tools", "crds"), "run", "sigs.k8s.io/controller-tools/cmd/controller-gen",
+		"object", "crd:crdVersions=v1", "paths="+kinds, "output:object:dir="+kinds, "output:crd:dir="+raw)
+	generate.Stderr = os.Stderr
+	if err := generate.Run(); err != nil {
+		return fmt.Errorf("run controller-gen: %w", err)
+	}
+	files, err := filepath.Glob(filepath.Join(raw, "*.yaml"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		text, err = finish(text)
+		if err != nil {
+			return fmt.Errorf("finish %s: %w", filepath.Base(file), err)
+		}
+		target := filepath.Join(repository, "deployments", "helm", "tessera", "crds", filepath.Base(file))
+		if err := os.WriteFile(target, append([]byte(header), text...), 0o644); err != nil {
+			return fmt.Errorf("write generated file: %w", err)
+		}
+	}
+	return nil
+}

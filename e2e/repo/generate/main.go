@@ -1,0 +1,86 @@
+// Command generate writes what in deployments/ follows from something else: a DeviceClass for every MIG
+// profile of the catalogue, the admission policy for parameters, the component that gives the driver
+// NVIDIA's name, the chart's copies of the manifests, and the lists of the examples. It writes docs/reference.md,
+// docs/installer-api.md and docs/health-xids.md, too.
+//
+//go:generate go run . ../../..
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/params"
+	"github.com/tessera-gpu/tessera/e2e/tests/expect"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: generate REPOSITORY")
+		os.Exit(2)
+	}
+	if err := run(os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "generate:", err)
+		os.Exit(1)
+	}
+}
+
+func run(repository string) error {
+	reference, err := renderReference(repository)
+	if err != nil {
+		return err
+	}
+	installer, err := renderInstaller()
+	if err != nil {
+		return err
+	}
+	if err := write(filepath.Join(repository, "docs"), map[string]string{
+		"reference.md": reference, "installer-api.md": installer, "health-xids.md": renderXIDs(),
+	}); err != nil {
+		return err
+	}
+	deployments := filepath.Join(repository, "deployments")
+	models, err := gputest.Models()
+	if err != nil {
+		return err
+	}
+	classes, err := profileClasses(models)
+	if err != nil {
+		return err
+	}
+	files := map[string]string{
+		"admission-params.yaml":       renderPolicy(params.Kinds()),
+		"deviceclasses-profiles.yaml": renderClasses(classes),
+	}
+	for folder, introduction := range map[string]string{"examples": ownExamples, "nvidia/examples": nvidiaExamples} {
+		examples, err := expect.Load(os.DirFS(filepath.Join(deployments, folder)))
+		if err != nil {
+			return err
+		}
+		files[folder+"/README.md"] = renderExamples(introduction, examples)
+	}
+	if err := write(deployments, files); err != nil {
+		return err
+	}
+	scheduler := filepath.Join(deployments, "scheduler")
+	component, err := renderComponent( // also of what was just written
+		deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "beside"))
+	if err != nil {
+		return err
+	}
+	if err := write(deployments, map[string]string{"nvidia/kustomization.yaml": component}); err != nil {
+		return err
+	}
+	return writeChart(deployments)
+}
+
+func write(folder string, files map[string]string) error {
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			return fmt.Errorf("write generated file: %w", err)
+		}
+	}
+	return nil
+}

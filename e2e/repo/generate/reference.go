@@ -1,0 +1,288 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/params"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
+)
+
+// published is what one attribute or capacity looks like over all machines of the catalogue.
+type published struct {
+	kind    string
+	example string
+	// compact and full are the shapes whose devices have it in the two attribute sets.
+	compact, full map[string]bool
+	policy        string
+}
+
+// catalogue are attributes or capacities by name.
+type catalogue map[string]*published
+
+func (c catalogue) note(name, kind, example, shape string, full bool) *published {
+	p := c[name]
+	if p == nil {
+		p = &published{kind: kind, example: example, compact: map[string]bool{}, full: map[string]bool{}}
+		c[name] = p
+	}
+	if full {
+		p.full[shape] = true
+	} else {
+		p.compact[shape] = true
+	}
+	return p
+}
+
+// renderReference returns the reference page. What is said about each attribute and capacity stands in
+// meanings; what is published says where and of what type it is.
+func renderReference(source string) (string, error) {
+	attributes, capacities, err := observe()
+	if err != nil {
+		return "", err
+	}
+	var page strings.Builder
+	page.WriteString(referenceHead)
+	page.WriteString("\n## Attributes\n\n" + attributesHead)
+	if err := attributes.table(&page, attributeMeanings); err != nil {
+		return "", err
+	}
+	page.WriteString("\n## Capacities\n\n" + capacitiesHead)
+	if err := capacities.table(&page, capacityMeanings); err != nil {
+		return "", err
+	}
+	page.WriteString("\n" + selectors)
+	page.WriteString("\n## Parameters\n\n" + parametersHead)
+	writeParameters(&page)
+	page.WriteString("\n## NodeConfig\n\n" + nodeConfigHead)
+	if err := writeNodeConfig(&page, filepath.Join(source, "api", "v1alpha1")); err != nil {
+		return "", err
+	}
+	page.WriteString("\n## Events\n\n" + eventsHead)
+	for _, r := range server.Refusals() {
+		fmt.Fprintf(&page, "| `%s` | %s |\n", r.Reason, sentence(r.Advice))
+	}
+	page.WriteString(otherEvents)
+	return page.String(), nil
+}
+
+// observe encodes every machine of the catalogue in both attribute sets.
+func observe() (attributes, capacities catalogue, err error) {
+	machines, err := gputest.Machines()
+	if err != nil {
+		return nil, nil, err
+	}
+	// The machine that most people know gives the examples.
+	slices.SortStableFunc(machines, func(a, b gputest.Machine) int {
+		return -cmp.Compare(btoi(a.Name == "h100x8"), btoi(b.Name == "h100x8"))
+	})
+	attributes, capacities = catalogue{}, catalogue{}
+	offer := gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 10}
+	for _, m := range machines {
+		node, err := m.Node(m.Name)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, full := range []bool{false, true} {
+			err := errors.Join(
+				note(attributes, capacities, node, wire.Options{Driver: v1alpha1.DriverName, Offer: offer, Full: full}),
+				note(attributes, capacities, sandbox(node), wire.Options{Driver: v1alpha1.DriverName, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.VFIO}}, Full: full}),
+			)
+			if err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	return attributes, capacities, nil
+}
+
+// sandbox is the node as its agent reads it when its GPUs are for virtual machines.
+func sandbox(node gpu.Node) gpu.Node {
+	bare := gpu.Node{Name: node.Name}
+	for _, g := range node.GPUs {
+		bare.GPUs = append(bare.GPUs, gpu.GPU{
+			PCI: g.PCI, Index: g.Index, Product: g.Product, Architecture: g.Architecture, MemoryBytes: g.MemoryBytes, NUMA: g.NUMA, PCIeRoot: g.PCIeRoot,
+			IOMMUGroup: strconv.Itoa(31 + g.Index),
+		})
+	}
+	return bare
+}
+
+// note adds what a node publishes.
+func note(attributes, capacities catalogue, node gpu.Node, options wire.Options) error {
+	pool, err := wire.Encode(node, options)
+	if err != nil {
+		return err
+	}
+	for _, s := range pool.Slices {
+		for _, d := range s.Devices {
+			noteDevice(attributes, capacities, d, options.Full)
+		}
+	}
+	return nil
+}
+
+func noteDevice(attributes, capacities catalogue, d resourceapi.Device, full bool) {
+	shape := *d.Attributes[wire.Type].StringValue
+	for name, value := range d.Attributes {
+		kind, example := attributeText(value)
+		attributes.note(string(name), kind, example, shape, full)
+	}
+	for name, capacity := range d.Capacity {
+		p := capacities.note(string(name), "quantity", capacity.Value.String(), shape, full)
+		if policy := capacity.RequestPolicy; policy != nil && p.policy == "" {
+			p.policy = "default " + policy.Default.String()
+			if policy.ValidRange != nil && policy.ValidRange.Step != nil {
+				p.policy += fmt.Sprintf(", from %s in steps of %s", policy.ValidRange.Min, policy.ValidRange.Step)
+			}
+		}
+	}
+}
+
+func attributeText(value resourceapi.DeviceAttribute) (kind, text string) {
+	switch {
+	case value.StringValue != nil:
+		return "string", *value.StringValue
+	case value.IntValue != nil:
+		return "int", fmt.Sprint(*value.IntValue)
+	case value.VersionValue != nil:
+		return "version", *value.VersionValue
+	case value.BoolValue != nil:
+		return "bool", fmt.Sprint(*value.BoolValue)
+	}
+	return "", ""
+}
+
+// table writes a row per name. A name without a meaning, or a meaning without a name, is an error.
+func (c catalogue) table(page *strings.Builder, meanings map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(meanings)) {
+		if c[name] == nil {
+			return fmt.Errorf("describe %s: no machine publishes it", name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c)) {
+		p, meaning := c[name], meanings[name]
+		if meaning == "" {
+			return fmt.Errorf("describe %s: e2e/repo/generate/meanings.go does not say what it is", name)
+		}
+		if p.policy != "" {
+			meaning += "; shared devices: " + p.policy
+		}
+		fmt.Fprintf(page, "| `%s` | %s | `%s` | %s | %s |\n", name, p.kind, p.example, shapes(p.compact, p.full), meaning)
+	}
+	return nil
+}
+
+// shapes lists where something is published; with + what only the set Full adds.
+func shapes(compact, full map[string]bool) string {
+	var list []string
+	for s := gpu.Whole; s <= gpu.Monitor; s++ {
+		switch name := s.String(); {
+		case compact[name]:
+			list = append(list, name)
+		case full[name]:
+			list = append(list, "+"+name)
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+func writeParameters(page *strings.Builder) {
+	kind := ""
+	for _, row := range params.Reference() {
+		if row.Kind != kind {
+			kind = row.Kind
+			fmt.Fprintf(page, "\n### %s\n\n`apiVersion: %s`, `kind: %s`\n\n| field | type | allowed | default | effect |\n|---|---|---|---|---|\n", kind, row.APIVersion, kind)
+		}
+		typed := row.Type
+		if row.Unit != "" {
+			typed += ", " + row.Unit
+		}
+		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", row.Name, typed, cell(row.Allowed), cell(row.Default), cell(row.Effect))
+	}
+}
+
+// writeNodeConfig writes the fields of the file as the sources in the folder comment them.
+func writeNodeConfig(page *strings.Builder, folder string) error {
+	for _, part := range []struct{ source, structure, prefix string }{
+		{"nodeconfig.go", "NodeConfigSpec", ""},
+		{"health.go", "HealthSpec", "health."},
+		{"health.go", "XIDRule", "health.xids[]."},
+		{"nodeconfig.go", "Roots", "roots."},
+	} {
+		fields, err := fieldsOf(filepath.Join(folder, part.source), part.structure)
+		if err != nil {
+			return err
+		}
+		said := ""
+		for _, field := range fields {
+			name := strings.Split(strings.Trim(field.Tag.Value, "`"), `"`)[1]
+			name, _, _ = strings.Cut(name, ",")
+			if comment := prose(field.Doc.Text()); comment != "" {
+				said = comment
+			}
+			fmt.Fprintf(page, "| `%s%s` | %s |\n", part.prefix, name, cell(said))
+		}
+	}
+	return nil
+}
+
+// fieldsOf returns the fields of a struct of the source.
+func fieldsOf(source, structure string) ([]*ast.Field, error) {
+	file, err := parser.ParseFile(token.NewFileSet(), source, nil, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	object := file.Scope.Lookup(structure)
+	if object == nil {
+		return nil, fmt.Errorf("read %s: it has no %s", source, structure)
+	}
+	declared, ok := object.Decl.(*ast.TypeSpec)
+	if !ok {
+		return nil, fmt.Errorf("read %s: %s is no type", source, structure)
+	}
+	fields, ok := declared.Type.(*ast.StructType)
+	if !ok {
+		return nil, fmt.Errorf("read %s: %s is no struct", source, structure)
+	}
+	return fields.Fields.List, nil
+}
+
+// prose is a comment in one line, without the markers that are meant for generators.
+func prose(comment string) string {
+	var words []string
+	for line := range strings.Lines(comment) {
+		if !strings.HasPrefix(line, "+") {
+			words = append(words, strings.Fields(line)...)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// cell is a text that may stand in a table.
+func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
+
+// sentence is the text with a capital letter and a full stop.
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,448 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes/scheme"
+	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/deployments/images/bundle"
+	"github.com/tessera-gpu/tessera/e2e/env/chart"
+)
+
+// helm is built once for all tests.
+var helm = sync.OnceValues(func() (chart.Helm, error) { return chart.New(context.Background()) })
+
+// rendered returns the objects of the chart as it is installed in tessera-system with these flags. A field that the API does not have is an
+// error, as it is to the API server.
+func rendered(t *testing.T, flags ...string) map[string][]runtime.Object {
+	t.Helper()
+	return strict(t, templated(t, "tessera-system", flags...))
+}
+
+// renderings keeps what helm rendered, by namespace and flags without files: the chart does not change while it is tested.
+var renderings sync.Map
+
+// templated returns the objects of the chart as helm renders it. They are the caller's own.
+func templated(t *testing.T, namespace string, flags ...string) []*unstructured.Unstructured {
+	t.Helper()
+	key := strings.Join(append([]string{namespace}, flags...), " ")
+	kept, ok := renderings.Load(key)
+	if !ok {
+		h, err := helm()
+		if err != nil {
+			t.Fatal(err)
+		}
+		objects, err := h.Template(t.Context(), namespace, flags...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if kept = objects; !slices.Contains(flags, "-f") {
+			renderings.Store(key, objects)
+		}
+	}
+	var own []*unstructured.Unstructured
+	if objects, ok := kept.([]*unstructured.Unstructured); ok {
+		for _, object := range objects {
+			own = append(own, object.DeepCopy())
+		}
+	}
+	return own
+}
+
+// strict decodes objects into the types of the API.
+func strict(t *testing.T, objects []*unstructured.Unstructured) map[string][]runtime.Object {
+	t.Helper()
+	kinds := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1alpha1.AddToScheme, apiextensionsv1.AddToScheme} {
+		if err := add(kinds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	decoder := serializer.NewCodecFactory(kinds, serializer.EnableStrict).UniversalDeserializer()
+	typed := map[string][]runtime.Object{}
+	for _, object := range objects {
+		data, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decoded, _, err := decoder.Decode(data, nil, nil)
+		if err != nil {
+			t.Errorf("%s %s: %v", object.GetKind(), object.GetName(), err)
+			continue
+		}
+		typed[object.GetKind()] = append(typed[object.GetKind()], decoded)
+	}
+	return typed
+}
+
+// variants are values that change what the chart consists of.
+func variants() map[string][]string {
+	return map[string][]string{
+		"as it comes":        nil,
+		"one replica":        {"--set", "installer.replicas=1"},
+		"other images":       {"--set", "images.tag=v1", "--set", "images.node.repository=registry.example.com:5000/a/node", "--set", "images.installer.digest=sha256:" + strings.Repeat("a", 64)},
+		"pull secrets":       {"--set", "imagePullSecrets={one,two}"},
+		"no network policy":  {"--set", "networkPolicy.enabled=false"},
+		"metrics from one":   {"--set", "networkPolicy.metricsFrom.team=monitoring"},
+		"the hosts' drivers": {"--set", "clusterPolicy.driver.enabled=false"},
+		"no scheduler":       {"--set", "clusterPolicy.scheduler.enabled=false"},
+		"replaced scheduler": {"--set", "clusterPolicy.scheduler.mode=replace"},
+		"draining uninstall": {"--set", "cleanup.drain=true"},
+		"plain installer":    {"--set", "installer.priorityClassName=", "--set-json", "installer.tolerations=[]", "--set-json", `installer.nodeSelector={"a":"b"}`},
+	}
+}
+
+func TestChartLintsAndDecodes(t *testing.T) {
+	h, err := helm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, flags := range variants() {
+		t.Run(name, func(t *testing.T) {
+			if said, err := h.Run(t.Context(), append([]string{"lint", "--strict", h.Folder}, flags...)...); err != nil {
+				t.Errorf("%v\n%s", err, said)
+			}
+			if objects := rendered(t, append([]string{"--include-crds"}, flags...)...); len(objects["CustomResourceDefinition"]) != 3 || len(objects["ClusterPolicy"]) != 1 {
+				t.Errorf("kinds %v, want three CustomResourceDefinitions and a ClusterPolicy among them", slices.Sorted(maps.Keys(objects)))
+			}
+		})
+	}
+}
+
+// TestChartRefusesBadValues: the refusal names the value and what it may be.
+func TestChartRefusesBadValues(t *testing.T) {
+	h, err := helm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct{ set, want string }{
+		"an unknown value":       {"replicas=2", "additional properties 'replicas' not allowed"},
+		"an unknown inner value": {"images.nodes.tag=v1", "at '/images': additional properties 'nodes' not allowed"},
+		"too many replicas":      {"installer.replicas=3", "at '/installer/replicas': maximum: got 3, want 2"},
+		"a tag in a repository":  {"images.node.repository=localhost/tessera/node:dev", "at '/images/node/repository'"},
+		"a tag on the driver":    {"images.driver.tag=580", "at '/images/driver': additional properties 'tag' not allowed"},
+		"no driver version":      {"images.driver.version=latest", "at '/images/driver/version'"},
+		"half a digest":          {"images.node.digest=sha256:abc", "at '/images/node/digest'"},
+		"text for a switch":      {"cleanup.drain=later", "at '/cleanup/drain': got string, want boolean"},
+		"a port of no API":       {"networkPolicy.apiServerPorts={0}", "at '/networkPolicy/apiServerPorts/0'"},
+		"a policy in a list":     {"clusterPolicy={a}", "at '/clusterPolicy': got array, want null or object"},
+		"a switch for a part":    {"clusterPolicy.scheduler=true", "at '/clusterPolicy/scheduler': got boolean, want null or object"},
+		"no such mode":           {"clusterPolicy.scheduler.mode=instead", "at '/clusterPolicy/scheduler/mode': value must be one of 'beside', 'replace'"},
+		"another driver's name":  {"clusterPolicy.nodeAgent.config.driverName=gpu.nvidia.com", "use the manifests in deployments/nvidia"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if _, err := h.Template(t.Context(), "tessera-system", "--set", test.set); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("--set %s: %v, want %q", test.set, err, test.want)
+			}
+		})
+	}
+	if _, err := h.Run(t.Context(), "template", h.Folder, "--kube-version", "v1.36.0"); err == nil || !strings.Contains(err.Error(), "1.37") {
+		t.Errorf("an older cluster: %v, want that 1.37 is needed", err)
+	}
+}
+
+// TestChartPassesThePolicyThrough: what an administrator writes in clusterPolicy is the spec, and nothing else but the pull secrets.
+func TestChartPassesThePolicyThrough(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "values.yaml")
+	text := "clusterPolicy:\n  driver: {enabled: false, version: 580.1.2}\n  upgrade: {canary: 0, maxUnavailable: 10%}\nimagePullSecrets: [key]\n"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	policy := one[*v1alpha1.ClusterPolicy](t, rendered(t, "-f", file))
+	spec := policy.Spec
+	if policy.Name != v1alpha1.ClusterPolicyName || spec.Driver.On() || spec.Driver.Version != "580.1.2" || spec.Upgrade.Canary.IntValue() != 0 || spec.Upgrade.MaxUnavailable.String() != "10%" {
+		t.Errorf("policy %s: %+v", policy.Name, spec)
+	}
+	if diff := cmp.Diff([]string{"key"}, spec.DaemonSets.ImagePullSecrets); diff != "" {
+		t.Errorf("pull secrets of the operands (-want +got):\n%s", diff)
+	}
+	// A key without a value decides nothing.
+	if err := os.WriteFile(file, []byte("clusterPolicy:\n  scheduler:\n  nodeAgent:\n  daemonSets:\nimagePullSecrets: [key]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	objects := rendered(t, "-f", file)
+	if sets := one[*v1alpha1.ClusterPolicy](t, objects).Spec.DaemonSets; !slices.Equal(sets.ImagePullSecrets, []string{"key"}) || len(objects["MutatingAdmissionPolicy"]) != 1 {
+		t.Errorf("with empty keys: %+v, %d MutatingAdmissionPolicies", sets, len(objects["MutatingAdmissionPolicy"]))
+	}
+	if err := os.WriteFile(file, []byte("clusterPolicy:\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if len(rendered(t, "-f", file)["ClusterPolicy"]) != 1 {
+		t.Error("an empty clusterPolicy is none")
+	}
+	if diff := cmp.Diff(v1alpha1.ClusterPolicySpec{}, one[*v1alpha1.ClusterPolicy](t, rendered(t)).Spec); diff != "" {
+		t.Errorf("the default policy (-want +got):\n%s", diff)
+	}
+}
+
+// pods returns the pod templates of the chart by name.
+func pods(objects map[string][]runtime.Object) map[string]corev1.PodTemplateSpec {
+	found := map[string]corev1.PodTemplateSpec{}
+	for _, d := range find[*appsv1.Deployment](objects) {
+		found[d.Name] = d.Spec.Template
+	}
+	for _, d := range find[*appsv1.DaemonSet](objects) {
+		found[d.Name] = d.Spec.Template
+	}
+	for _, j := range find[*batchv1.Job](objects) {
+		found[j.Name] = j.Spec.Template
+	}
+	return found
+}
+
+func TestChartRunsWithoutPrivileges(t *testing.T) {
+	found := pods(rendered(t, "--set", "imagePullSecrets={key}"))
+	if diff := cmp.Diff([]string{"tessera-cleanup", "tessera-crds", "tessera-installer"}, slices.Sorted(maps.Keys(found))); diff != "" {
+		t.Errorf("pods of the chart (-want +got):\n%s", diff)
+	}
+	for name, pod := range found {
+		spec := pod.Spec
+		if s := spec.SecurityContext; !*s.RunAsNonRoot || s.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
+			t.Errorf("%s: %+v", name, s)
+		}
+		if spec.HostNetwork || spec.HostPID || spec.HostIPC || spec.ServiceAccountName == "" || len(spec.ImagePullSecrets) != 1 {
+			t.Errorf("%s: on the host, without an account or without pull secrets", name)
+		}
+		for _, v := range spec.Volumes {
+			if v.HostPath != nil || v.Secret != nil {
+				t.Errorf("%s mounts %s", name, v.Name)
+			}
+		}
+		for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+			s := c.SecurityContext
+			if s == nil || s.Privileged != nil || *s.AllowPrivilegeEscalation || !*s.ReadOnlyRootFilesystem || len(s.Capabilities.Add) > 0 ||
+				!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) {
+				t.Errorf("%s/%s: %+v", name, c.Name, s)
+			}
+		}
+	}
+}
+
+// TestChartSurvivesANode: a second installer stands by, and a drain leaves one.
+func TestChartSurvivesANode(t *testing.T) {
+	objects := rendered(t)
+	deployment := one[*appsv1.Deployment](t, objects)
+	if *deployment.Spec.Replicas != 2 || deployment.Spec.Template.Spec.Affinity.PodAntiAffinity == nil || !slices.Contains(deployment.Spec.Template.Spec.Containers[0].Args, "--leader-elect") {
+		t.Error("one node can take every installer with it, or two work at once")
+	}
+	if diff := cmp.Diff(deployment.Spec.Selector, one[*policyv1.PodDisruptionBudget](t, objects).Spec.Selector); diff != "" {
+		t.Errorf("pods of the budget (-Deployment's +budget's):\n%s", diff)
+	}
+	if got := deployment.Spec.Template.Spec.Containers[0].Image; got != bundle.InstallerImage {
+		t.Errorf("image %s, want %s", got, bundle.InstallerImage)
+	}
+}
+
+// TestChartIsTheManifests: what stands in deployments/ is in the chart as it is, in the release's namespace.
+func TestChartIsTheManifests(t *testing.T) {
+	const namespace = "gpus"
+	have := map[string]*unstructured.Unstructured{}
+	for _, object := range templated(t, namespace) {
+		have[object.GetKind()+" "+object.GetName()+" "+object.GetNamespace()] = object
+	}
+	folders := map[string][]string{
+		"deployments":   {"rbac.yaml", "admission.yaml", "admission-mps.yaml", "admission-monitor.yaml", "admission-params.yaml", "deviceclasses.yaml", "deviceclasses-profiles.yaml"},
+		schedulerCommon: {"rbac.yaml", "admission.yaml"},
+		schedulerBeside: {"schedulername.yaml"},
+	}
+	compared := 0
+	for folder, list := range folders {
+		for _, name := range list {
+			text, err := os.ReadFile(filepath.Join(root(t), folder, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, document := range strings.Split(strings.ReplaceAll(string(text), "tessera-system", namespace), "\n---\n") {
+				want := &unstructured.Unstructured{}
+				if err := sigsyaml.Unmarshal([]byte(document), &want.Object); err != nil {
+					t.Fatal(err)
+				}
+				compared++
+				got := have[want.GetKind()+" "+want.GetName()+" "+want.GetNamespace()]
+				if got == nil {
+					t.Errorf("%s/%s: the chart has no %s %s", folder, name, want.GetKind(), want.GetName())
+					continue
+				}
+				if diff := cmp.Diff(want.Object, got.Object); diff != "" {
+					t.Errorf("%s/%s: %s %s (-manifest +chart):\n%s", folder, name, want.GetKind(), want.GetName(), diff)
+				}
+			}
+		}
+	}
+	if compared < 50 {
+		t.Errorf("%d objects compared: the manifests or this test have changed", compared)
+	}
+}
+
+// TestChartLeavesTheSchedulerOut: without it, nobody else may be kept from allocating; in the place of the cluster's own, nothing is
+// kept from it.
+func TestChartLeavesTheSchedulerOut(t *testing.T) {
+	names := func(flags ...string) []string {
+		var found []string
+		for _, o := range templated(t, "tessera-system", flags...) {
+			if n := o.GetName(); strings.HasPrefix(n, "allocations.") || strings.HasPrefix(n, "schedulername.") {
+				found = append(found, o.GetKind())
+			}
+		}
+		slices.Sort(found)
+		return found
+	}
+	allocations := []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+	beside := slices.Concat([]string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}, allocations)
+	for _, test := range []struct {
+		flag string
+		want []string
+	}{
+		{"clusterPolicy.scheduler.mode=beside", beside}, {"clusterPolicy.scheduler.enabled=true", beside},
+		{"clusterPolicy.scheduler.mode=replace", allocations}, {"clusterPolicy.scheduler.enabled=false", nil},
+	} {
+		if diff := cmp.Diff(test.want, names("--set", test.flag)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.flag, diff)
+		}
+	}
+}
+
+// TestChartClosesTheNetwork: every pod that is not a driver's says whom it speaks to; only ports of metrics are open to others.
+func TestChartClosesTheNetwork(t *testing.T) {
+	policies := find[*networkingv1.NetworkPolicy](rendered(t))
+	open := map[string]int32{}
+	for _, p := range policies {
+		if diff := cmp.Diff(map[string]string{"app.kubernetes.io/name": p.Name}, p.Spec.PodSelector.MatchLabels); diff != "" {
+			t.Errorf("pods of %s (-want +got):\n%s", p.Name, diff)
+		}
+		if !slices.Equal(p.Spec.PolicyTypes, []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}) {
+			t.Errorf("%s restricts %v", p.Name, p.Spec.PolicyTypes)
+		}
+		for _, rule := range p.Spec.Ingress {
+			for _, port := range rule.Ports {
+				open[p.Name] = port.Port.IntVal
+			}
+		}
+		for _, rule := range p.Spec.Egress {
+			if len(rule.Ports) == 0 {
+				t.Errorf("%s may speak to everybody", p.Name)
+			}
+		}
+	}
+	want := map[string]int32{"tessera-installer": 8080, "tessera-node": 8080, "tessera-scheduler": 10259, "tessera-dcgm-exporter": 9400, "tessera-dcgm": 5555}
+	if diff := cmp.Diff(want, open); diff != "" {
+		t.Errorf("open ports (-want +got):\n%s", diff)
+	}
+	if len(find[*networkingv1.NetworkPolicy](rendered(t, "--set", "networkPolicy.enabled=false"))) != 0 {
+		t.Error("network policies where none were asked for")
+	}
+}
+
+// TestChartHooks: new kinds come before what is of them, by an account of their own, and nothing of the release goes before its operands.
+func TestChartHooks(t *testing.T) {
+	hooks := map[string]string{}
+	for _, o := range templated(t, "tessera-system") {
+		if hook := o.GetAnnotations()["helm.sh/hook"]; hook != "" {
+			hooks[o.GetKind()+" "+o.GetName()] = hook
+			if log := o.GetAnnotations()["helm.sh/hook-output-log-policy"]; o.GetKind() == "Job" && log != "hook-failed" {
+				t.Errorf("%s fails without a word: output-log-policy %q", o.GetName(), log)
+			}
+		}
+	}
+	const before = "pre-install,pre-upgrade"
+	want := map[string]string{
+		"ServiceAccount tessera-crds": before, "ClusterRole tessera-crds": before, "ClusterRoleBinding tessera-crds": before, "Job tessera-crds": before,
+		"Job tessera-cleanup": "pre-delete",
+	}
+	if diff := cmp.Diff(want, hooks); diff != "" {
+		t.Errorf("hooks (-want +got):\n%s", diff)
+	}
+	args := func(flags ...string) []string {
+		return pods(rendered(t, flags...))["tessera-cleanup"].Spec.Containers[0].Args
+	}
+	if slices.Contains(args(), "--drain") || !slices.Contains(args("--set", "cleanup.drain=true"), "--drain") {
+		t.Errorf("cleanup: %v, and to drain %v", args(), args("--set", "cleanup.drain=true"))
+	}
+}
+
+// TestChartPoliciesAreBound: a policy without a binding refuses nothing.
+func TestChartPoliciesAreBound(t *testing.T) {
+	objects := rendered(t)
+	policies := find[*admissionregistrationv1.ValidatingAdmissionPolicy](objects)
+	if len(policies) != 8 {
+		t.Errorf("%d policies, want 8", len(policies))
+	}
+	for _, policy := range policies {
+		binding := named[*admissionregistrationv1.ValidatingAdmissionPolicyBinding](t, objects, policy.Name)
+		if binding.Spec.PolicyName != policy.Name || !slices.Equal(binding.Spec.ValidationActions, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}) {
+			t.Errorf("the binding of %s: %+v", policy.Name, binding.Spec)
+		}
+		if *policy.Spec.FailurePolicy != admissionregistrationv1.Fail {
+			t.Errorf("%s lets pass what it cannot judge", policy.Name)
+		}
+	}
+}
+
+// TestChartAccounts: the ones without rights have no token either.
+func TestChartAccounts(t *testing.T) {
+	objects := rendered(t)
+	bound := map[string]bool{}
+	for _, b := range find[*rbacv1.ClusterRoleBinding](objects) {
+		bound[b.Subjects[0].Name] = true
+	}
+	for _, b := range find[*rbacv1.RoleBinding](objects) {
+		bound[b.Subjects[0].Name] = true
+	}
+	var accounts []string
+	for _, a := range find[*corev1.ServiceAccount](objects) {
+		accounts = append(accounts, a.Name)
+		if silent := a.AutomountServiceAccountToken != nil && !*a.AutomountServiceAccountToken; silent == bound[a.Name] {
+			t.Errorf("%s: bound %v, without a token %v", a.Name, bound[a.Name], silent)
+		}
+		if a.Namespace != "tessera-system" {
+			t.Errorf("%s is in %s", a.Name, a.Namespace)
+		}
+	}
+	slices.Sort(accounts)
+	want := []string{
+		"tessera-crds", "tessera-discovery", "tessera-driver", "tessera-installer", "tessera-monitor", "tessera-node", "tessera-scheduler", "tessera-validation",
+	}
+	if diff := cmp.Diff(want, accounts); diff != "" {
+		t.Errorf("accounts (-want +got):\n%s", diff)
+	}
+}
+
+// TestChartIsNotTiedToANamespace: nothing of the chart names another namespace than the release's.
+func TestChartIsNotTiedToANamespace(t *testing.T) {
+	for _, object := range templated(t, "gpus") {
+		data, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(data), "tessera-system") {
+			t.Errorf("%s %s names tessera-system", object.GetKind(), object.GetName())
+		}
+		if n := object.GetNamespace(); n != "" && n != "gpus" && n != metav1.NamespaceSystem {
+			t.Errorf("%s %s is in %s", object.GetKind(), object.GetName(), n)
+		}
+	}
+}

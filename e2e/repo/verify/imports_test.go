@@ -1,0 +1,197 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// row says what the packages of one folder may import beyond the standard library and themselves.
+type row struct {
+	// path is a package below the module; with /... everything below it too.
+	path string
+	// may are packages of this module, written below it, or modules of others; each covers what lies
+	// below it. A single * allows everything but NVML.
+	may []string
+}
+
+const nvml = "github.com/NVIDIA/go-nvml"
+
+var (
+	kubernetesTypes = []string{"k8s.io/api", "k8s.io/apimachinery"}
+	errgroup        = "golang.org/x/sync"
+	klog            = "k8s.io/klog/v2"
+)
+
+// law is the import law: the table of the architecture, one row per package. A package without a row
+// is refused, so that a new package is a decision. The first row that matches counts.
+var law = []row{
+	{"api/gpu", nil},
+	{"api/gpu/gputest", []string{"api/gpu"}},
+	{"api/wire", append([]string{"api/gpu", "k8s.io/utils"}, kubernetesTypes...)},
+	{"api/v1alpha1", []string{"api/gpu", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}},
+	{"api/params", append([]string{"api/gpu", "api/v1alpha1", "sigs.k8s.io/json"}, kubernetesTypes...)},
+
+	{"dra-driver/nvml", []string{"api/gpu", nvml, klog, "golang.org/x/sys"}},
+	{"dra-driver/pci", []string{"api/gpu", klog}},
+	{"dra-driver/smi", []string{"api/gpu", klog}},
+	{"dra-driver/health", []string{"api/gpu", klog}},
+	{"dra-driver/inventory", []string{"api/gpu", klog}},
+	{"dra-driver/publish", append([]string{"api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation/resourceslice"}, kubernetesTypes...)},
+
+	{"kubelet-plugin/prepare", append([]string{"api", klog, errgroup, "golang.org/x/sys"}, kubernetesTypes...)},
+	{"kubelet-plugin/checkpoint", []string{"api/gpu", "api/params", "kubelet-plugin/prepare", klog, "golang.org/x/sys"}},
+	{"kubelet-plugin/driverroot", []string{klog, "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
+	{"kubelet-plugin/diagnosis", []string{"api/gpu"}},
+	{"kubelet-plugin/cdi", []string{"api/gpu", "api/params", "kubelet-plugin/prepare", "kubelet-plugin/driverroot", "kubelet-plugin/hook", klog, "tags.cncf.io/container-device-interface", "golang.org/x/sys"}},
+	{"kubelet-plugin/hook", []string{"kubelet-plugin/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
+	{"kubelet-plugin/ldso", nil},
+	{"kubelet-plugin/mps", append([]string{"api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
+	{"kubelet-plugin/vfio", []string{"api/gpu", klog, "golang.org/x/sys"}},
+	{"kubelet-plugin/status", append([]string{"api/gpu", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
+	{"kubelet-plugin/telemetry", []string{"api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}},
+	{"kubelet-plugin/gpunode", append([]string{"api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
+	{"kubelet-plugin/instance", []string{klog, errgroup, "golang.org/x/sys"}},
+	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
+
+	{"scheduler-plugin/fit", []string{"api/gpu"}},
+	{"scheduler-plugin/index", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", klog, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/demand", append([]string{"api/gpu", "api/wire", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/dynamic-resource-allocation", "k8s.io/utils", "github.com/google/cel-go"}, kubernetesTypes...)},
+	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/demand", "k8s.io/utils"}, kubernetesTypes...)},
+	{"scheduler-plugin/preempt", []string{"api/gpu", "scheduler-plugin/fit"}},
+	{"scheduler-plugin/view", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/kube-scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
+
+	{"installer/phase", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
+	{"installer/rollout", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
+	{"installer/remedy", append([]string{"installer/phase", "api/gpu", "api/v1alpha1"}, kubernetesTypes...)},
+	{"installer/render", append([]string{"api/v1alpha1", "sigs.k8s.io/controller-runtime/pkg/client", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
+	{"installer/action", append([]string{"installer/phase", "installer/remedy", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client"}, kubernetesTypes...)},
+	{"installer/host/...", []string{"installer/host", klog, "github.com/fsnotify/fsnotify", "k8s.io/cri-api", "google.golang.org/grpc", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin", "github.com/pelletier/go-toml/v2"}},
+	{"installer/discovery", append([]string{"installer/host", "api/v1alpha1", klog, "k8s.io/client-go"}, kubernetesTypes...)},
+	{"installer/migrate", []string{"api/v1alpha1", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/yaml"}},
+	{"installer/controller", append([]string{"installer", "api/gpu", "api/wire", "api/v1alpha1", klog, "k8s.io/client-go", "k8s.io/component-helpers", "sigs.k8s.io/controller-runtime", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
+
+	{"cmd/...", []string{"*"}},
+	{"deployments/...", []string{"*"}},
+	{"e2e/...", []string{"*"}},
+}
+
+// components never import each other; only cmd/ and e2e/ know everybody.
+var components = []string{"dra-driver", "kubelet-plugin", "scheduler-plugin", "installer"}
+
+func TestImportLaw(t *testing.T) {
+	for _, p := range goList(t, "./...") {
+		path := strings.TrimPrefix(p.ImportPath, module+"/")
+		for _, complaint := range breaches(path, p.Imports) {
+			t.Error(complaint)
+		}
+		for _, complaint := range testBreaches(path, slices.Concat(p.TestImports, p.XTestImports)) {
+			t.Error(complaint)
+		}
+	}
+}
+
+func TestNoProductBinaryLinksTests(t *testing.T) {
+	for _, command := range goList(t, "./cmd/...") {
+		if command.Name != "main" {
+			continue
+		}
+		for _, p := range goList(t, "-deps", command.ImportPath) {
+			path := strings.TrimPrefix(p.ImportPath, module+"/")
+			if under(path, "api/gpu/gputest") || under(path, "e2e") || p.ImportPath == "testing" {
+				t.Errorf("%s links %s: tests, fakes and catalogues stay out of the product", command.ImportPath, p.ImportPath)
+			}
+		}
+	}
+}
+
+// breaches names every import that the law does not allow the package.
+func breaches(path string, imports []string) []string {
+	i := slices.IndexFunc(law, func(r row) bool { return r.covers(path) })
+	if i < 0 {
+		return []string{fmt.Sprintf("%s: no row in the import law: add one to e2e/repo/verify/imports_test.go, and to the table of its folder's README", path)}
+	}
+	var complaints []string
+	for _, imported := range imports {
+		if standard(imported) || law[i].allows(strings.TrimPrefix(imported, module+"/")) {
+			continue
+		}
+		complaints = append(complaints, fmt.Sprintf("%s imports %s: the import law allows it only %q", path, imported, law[i].may))
+	}
+	return complaints
+}
+
+// testBreaches names every import of the package's tests that crosses from one component to another.
+// Whatever else a test needs is its own affair.
+func testBreaches(path string, imports []string) []string {
+	home, _, _ := strings.Cut(path, "/")
+	var complaints []string
+	for _, imported := range imports {
+		other, _, _ := strings.Cut(strings.TrimPrefix(imported, module+"/"), "/")
+		if slices.Contains(components, other) && other != home && home != "cmd" && home != "e2e" {
+			complaints = append(complaints, fmt.Sprintf("a test of %s imports %s: components never import each other", path, imported))
+		}
+	}
+	return complaints
+}
+
+func (r row) covers(path string) bool {
+	if folder, all := strings.CutSuffix(r.path, "/..."); all {
+		return under(path, folder)
+	}
+	return path == r.path
+}
+
+func (r row) allows(imported string) bool {
+	if slices.Contains(r.may, "*") {
+		return !under(imported, nvml)
+	}
+	return slices.ContainsFunc(r.may, func(may string) bool { return under(imported, may) })
+}
+
+// under reports whether path is the folder or lies below it.
+func under(path, folder string) bool {
+	return path == folder || strings.HasPrefix(path, folder+"/")
+}
+
+// standard reports whether the package is of the standard library: its first element has no dot.
+func standard(imported string) bool {
+	first, _, _ := strings.Cut(imported, "/")
+	return !strings.Contains(first, ".")
+}
+
+func TestBreaches(t *testing.T) {
+	tests := map[string]struct {
+		path    string
+		imports []string
+		want    int
+	}{
+		"standard library":         {"api/gpu", []string{"fmt", "encoding/json"}, 0},
+		"the model stays alone":    {"api/gpu", []string{"k8s.io/klog/v2"}, 1},
+		"an api never a component": {"api/wire", []string{module + "/dra-driver/nvml"}, 1},
+		"ours, allowed":            {"dra-driver/publish", []string{module + "/api/wire", "k8s.io/api/resource/v1"}, 0},
+		"one component, another":   {"kubelet-plugin/prepare", []string{module + "/dra-driver/nvml"}, 1},
+		"NVML has one door":        {"cmd/tessera-node", []string{nvml + "/pkg/nvml", module + "/dra-driver/nvml"}, 1},
+		"the door itself":          {"dra-driver/nvml", []string{nvml + "/pkg/nvml"}, 0},
+		"a prefix is not a folder": {"dra-driver/smi", []string{module + "/api/gpux"}, 1},
+		"cmd knows everybody":      {"cmd/tessera-node", []string{module + "/kubelet-plugin/server"}, 0},
+		"a package without a row":  {"kubelet-plugin/utils", nil, 1},
+		"the model's row is exact": {"api/gpu/gputest", []string{module + "/api/gpu", "k8s.io/api/core/v1"}, 1},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := breaches(test.path, test.imports); len(got) != test.want {
+				t.Errorf("breaches: got %q, want %d", got, test.want)
+			}
+		})
+	}
+	got := testBreaches("dra-driver/publish", []string{module + "/kubelet-plugin/cdi", module + "/e2e/fake/fakegpu", "testing"})
+	want := []string{"a test of dra-driver/publish imports " + module + "/kubelet-plugin/cdi: components never import each other"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("testBreaches (-want +got):\n%s", diff)
+	}
+}

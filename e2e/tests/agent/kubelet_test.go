@@ -1,0 +1,100 @@
+package agent
+
+import (
+	"context"
+	"time"
+
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+)
+
+// kubelet is a connection to one agent as kubelet holds it.
+type kubelet struct {
+	node   *node
+	client *harness.Kubelet
+}
+
+// connect does what kubelet does when it finds the agent's registration socket.
+func (a *agent) connect() *kubelet {
+	a.node.t.Helper()
+	k := &kubelet{node: a.node}
+	a.node.eventually("kubelet finds the plugin", func(ctx context.Context) (err error) {
+		k.client, err = a.Register(ctx)
+		return err
+	})
+	a.node.t.Cleanup(k.client.Close)
+	return k
+}
+
+// prepare is kubelet's call for one claim: the devices, or the error of the call or of the claim.
+func (k *kubelet) prepare(claim *drapb.Claim) (devices []*drapb.Device, err error) {
+	err = k.call(func(ctx context.Context) (err error) {
+		devices, err = k.client.Prepare(ctx, claim)
+		return err
+	})
+	return devices, err
+}
+
+// unprepare is kubelet's call for one claim.
+func (k *kubelet) unprepare(claim *drapb.Claim) error {
+	return k.call(func(ctx context.Context) error { return k.client.Unprepare(ctx, claim) })
+}
+
+// call makes a call. One that failed but not soon is made again, as kubelet does: the agent and kubelet give a call less time than a machine may stand
+// still for.
+func (k *kubelet) call(once func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(k.node.t.Context(), harness.Patience)
+	defer cancel()
+	for {
+		begin := time.Now()
+		if err := once(ctx); err == nil || time.Since(begin) <= soon || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// mustPrepare is prepare of a claim that must succeed.
+func (k *kubelet) mustPrepare(claim *drapb.Claim) []*drapb.Device {
+	k.node.t.Helper()
+	devices, err := k.prepare(claim)
+	if err != nil {
+		k.node.t.Fatalf("prepare %s: %v", claim.GetName(), err)
+	}
+	return devices
+}
+
+// eventuallyPrepares calls until the claim is prepared, as kubelet does.
+func (k *kubelet) eventuallyPrepares(what string, claim *drapb.Claim) {
+	k.node.t.Helper()
+	k.node.eventually(what, func(ctx context.Context) error { _, err := k.client.Prepare(ctx, claim); return err })
+}
+
+func (k *kubelet) mustUnprepare(claim *drapb.Claim) {
+	k.node.t.Helper()
+	if err := k.unprepare(claim); err != nil {
+		k.node.t.Fatalf("unprepare %s: %v", claim.GetName(), err)
+	}
+}
+
+// change adapts a claim before it is created or, for its status, before that is written.
+type change = harness.Change
+
+// claim makes a claim that holds the devices of the node, as the scheduler leaves it.
+func (n *node) claim(name string, devices []gpu.Device, changes ...change) *drapb.Claim {
+	n.t.Helper()
+	claim, err := n.host.Claim(n.t.Context(), name, devices, changes...)
+	n.must(err)
+	return claim
+}
+
+// whole is the whole GPU at the index, slice the MIG placement of the profile there.
+func (n *node) whole(index int) gpu.Device { return n.host.Whole(index) }
+
+func (n *node) slice(index, profile, start int) gpu.Device {
+	n.t.Helper()
+	device, err := n.host.Slice(index, profile, start)
+	n.must(err)
+	return device
+}

@@ -1,0 +1,567 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"google.golang.org/grpc"
+	resourceapi "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// pods is kubelet's podresources API: which container uses which claim.
+type pods struct {
+	podresources.UnimplementedPodResourcesListerServer
+	mu   sync.Mutex
+	list []*podresources.PodResources
+}
+
+// servePods starts kubelet's side of the podresources API on the node.
+func (n *node) servePods() *pods {
+	n.t.Helper()
+	p := &pods{}
+	server := grpc.NewServer()
+	podresources.RegisterPodResourcesListerServer(server, p)
+	listener, err := new(net.ListenConfig).Listen(n.t.Context(), "unix", n.host.PodResources())
+	n.must(err)
+	go func() { _ = server.Serve(listener) }()
+	n.t.Cleanup(server.Stop)
+	return p
+}
+
+func (p *pods) List(context.Context, *podresources.ListPodResourcesRequest) (*podresources.ListPodResourcesResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return &podresources.ListPodResourcesResponse{PodResources: p.list}, nil
+}
+
+// run lets a container of a pod use the devices of a claim, as they were answered to kubelet.
+func (p *pods) run(pod string, claim *drapb.Claim, devices []*drapb.Device) {
+	used := &podresources.DynamicResource{ClaimName: claim.GetName(), ClaimNamespace: claim.GetNamespace()}
+	for _, d := range devices {
+		used.ClaimResources = append(used.ClaimResources, &podresources.ClaimResource{
+			DriverName: driver, PoolName: d.GetPoolName(), DeviceName: d.GetDeviceName(), ShareId: d.ShareId,
+		})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.list = append(p.list, &podresources.PodResources{
+		Name: pod, Namespace: claim.GetNamespace(),
+		Containers: []*podresources.ContainerResources{{Name: "main", DynamicResources: []*podresources.DynamicResource{used}}},
+	})
+}
+
+// share lets the claim take so much of a shared device.
+func share(id, memory string) change {
+	return func(claim *resourceapi.ResourceClaim) {
+		if claim.Status.Allocation == nil {
+			return
+		}
+		for i := range claim.Status.Allocation.Devices.Results {
+			claim.Status.Allocation.Devices.Results[i].ShareID = new(types.UID(id))
+			claim.Status.Allocation.Devices.Results[i].ConsumedCapacity = map[resourceapi.QualifiedName]resource.Quantity{
+				driver + "/" + wire.Memory: resource.MustParse(memory), driver + "/" + wire.Shares: resource.MustParse("1"),
+			}
+		}
+	}
+}
+
+// scrape returns the agent's metrics.
+func (a *agent) scrape() string {
+	a.node.t.Helper()
+	text, err := a.metrics(a.node.t.Context())
+	a.node.must(err)
+	return text
+}
+
+func (a *agent) metrics(ctx context.Context) (string, error) {
+	response, err := a.get(ctx, "/metrics")
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("scrape: %s\n%s", response.Status, text)
+	}
+	return string(text), err
+}
+
+// timeouts are the lines of a scrape that count who did not answer in time.
+var timeouts = regexp.MustCompile(`(?m)^tessera_telemetry_errors_total\{.*reason="timeout".*$`)
+
+// ready is the line of a scrape that says that kubelet and the API server have the agent's devices.
+const ready = "\ntessera_agent_ready 1\n"
+
+// scrapeAll scrapes until everybody has answered in time, the API server too: one scrape may come at a moment at which the machine stands still.
+func (a *agent) scrapeAll() string {
+	a.node.t.Helper()
+	text := a.scrape()
+	a.node.eventually("everybody answers in time", func(ctx context.Context) error {
+		next, err := a.metrics(ctx)
+		if err != nil {
+			return err
+		}
+		diff := cmp.Diff(timeouts.FindAllString(text, -1), timeouts.FindAllString(next, -1))
+		if text = next; diff != "" {
+			return fmt.Errorf("late (-before +now):\n%s", diff)
+		}
+		if !strings.Contains(text, ready) {
+			return errors.New("the agent is not ready")
+		}
+		return nil
+	})
+	return text
+}
+
+// prepared returns the scrape as of an agent that has prepared so many claims, each in no time.
+func prepared(scrape, count string) string {
+	return regexp.MustCompile(`(?m)^(tessera_prepare_duration_seconds_bucket\{.*\}) .*$`).ReplaceAllString(scrape, "$1 "+count)
+}
+
+// stale waits until the agent reads the hardware again with the next scrape.
+func stale() { <-time.After(1100 * time.Millisecond) }
+
+// prometheus is a program that answers queries with Prometheus' own engine.
+type prometheus struct {
+	t       *testing.T
+	program string
+	target  map[string]string
+}
+
+// outcome is what it says of one query.
+type outcome struct {
+	Error   string
+	Unknown []string
+	Samples []struct {
+		Labels map[string]string
+		Value  string
+	}
+}
+
+func newPrometheus(t *testing.T, n *node) prometheus {
+	t.Helper()
+	source, err := binaries.Source()
+	n.must(err)
+	p := prometheus{t: t, program: filepath.Join(t.TempDir(), "promql"), target: map[string]string{
+		"job": "tessera-system/tessera-node", "instance": "10.0.0.1:8080", "node": n.name,
+		"namespace": "tessera-system", "pod": "tessera-node-x", "container": "agent",
+	}}
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", p.program, ".")
+	build.Dir = filepath.Join(source, "e2e", "tests", "promql")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build %s: %v\n%s", build.Dir, err, out)
+	}
+	return p
+}
+
+// ask asks all queries after the scrapes, which are 30 s apart.
+func (p prometheus) ask(scrapes, queries []string) []outcome {
+	p.t.Helper()
+	task, err := json.Marshal(map[string]any{"target": p.target, "scrapes": scrapes, "interval": 30, "queries": queries})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	cmd := exec.CommandContext(p.t.Context(), p.program)
+	var complaints bytes.Buffer
+	cmd.Stdin, cmd.Stderr = bytes.NewReader(task), &complaints
+	out, err := cmd.Output()
+	if err != nil {
+		p.t.Fatalf("ask Prometheus: %v\n%s", err, complaints.String())
+	}
+	var answer struct{ Results []outcome }
+	if err := json.Unmarshal(out, &answer); err != nil || len(answer.Results) != len(queries) {
+		p.t.Fatalf("ask Prometheus: %d results for %d queries, %v", len(answer.Results), len(queries), err)
+	}
+	return answer.Results
+}
+
+// monitoring returns the text of a file of deployments/monitoring.
+func monitoring(t *testing.T, name string) []byte {
+	t.Helper()
+	source, err := binaries.Source()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(source, "deployments", "monitoring", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// variables are what Grafana puts in the place of a dashboard's variables when all is selected.
+func variables() *strings.Replacer {
+	return strings.NewReplacer("$__rate_interval", "2m", "$node", ".*", "$gpu", ".*", "$namespace", ".*")
+}
+
+// dashboardQueries returns every query of the dashboard by panel, and those of its variables.
+func dashboardQueries(t *testing.T) map[string]string {
+	t.Helper()
+	var dashboard struct {
+		Panels []struct {
+			Title   string
+			Targets []struct{ RefID, Expr string }
+		}
+		Templating struct {
+			List []struct{ Name, Definition string }
+		}
+	}
+	if err := json.Unmarshal(monitoring(t, "dashboard.json"), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	queries := map[string]string{}
+	for _, panel := range dashboard.Panels {
+		for _, target := range panel.Targets {
+			queries[panel.Title+" "+target.RefID] = variables().Replace(target.Expr)
+		}
+	}
+	asked := regexp.MustCompile(`^label_values\((.*), (\w+)\)$`)
+	for _, variable := range dashboard.Templating.List {
+		if variable.Definition == "" {
+			continue
+		}
+		parts := asked.FindStringSubmatch(variables().Replace(variable.Definition))
+		if parts == nil {
+			t.Fatalf("variable %s: %s", variable.Name, variable.Definition)
+		}
+		queries["variable "+variable.Name] = fmt.Sprintf("count by (%s) (%s)", parts[2], parts[1])
+	}
+	return queries
+}
+
+// readmeQueries returns the example queries of the README: a line each, indented ones carry on.
+func readmeQueries(t *testing.T) map[string]string {
+	t.Helper()
+	queries := map[string]string{}
+	blocks := strings.Split(string(monitoring(t, "README.md")), "```")
+	for i := 1; i < len(blocks); i += 2 {
+		if !strings.HasPrefix(blocks[i], "\n# ") {
+			continue
+		}
+		for query := range strings.SplitSeq(strings.ReplaceAll(strings.TrimSpace(blocks[i]), "\n  ", " "), "\n") {
+			if !strings.HasPrefix(query, "#") {
+				queries["README "+query] = query
+			}
+		}
+	}
+	if len(queries) == 0 {
+		t.Fatal("the README has no queries")
+	}
+	return queries
+}
+
+// alerts returns the expression of every alert.
+func alerts(t *testing.T) map[string]string {
+	t.Helper()
+	var file struct {
+		Groups []struct {
+			Rules []struct{ Alert, Expr string }
+		}
+	}
+	if err := yaml.Unmarshal(monitoring(t, "rules.yaml"), &file); err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]string{}
+	for _, group := range file.Groups {
+		for _, rule := range group.Rules {
+			rules[rule.Alert] = rule.Expr
+		}
+	}
+	return rules
+}
+
+// keys returns the keys and the values of a table in one order.
+func keys(table map[string]string) (names, values []string) {
+	for name := range table {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		values = append(values, table[name])
+	}
+	return names, values
+}
+
+// unmeasured are the metrics that the fake has nothing for: it counts neither errors of single MIG
+// devices nor replays on PCIe.
+var unmeasured = regexp.MustCompile(`\btessera_(slice_ecc_errors|gpu_pcie_replays)_total\b`)
+
+// complaints names what of a query no series of the scrapes has.
+func (o outcome) complaints() []string {
+	var all []string
+	if o.Error != "" {
+		all = append(all, o.Error)
+	}
+	for _, unknown := range o.Unknown {
+		if !unmeasured.MatchString(unknown) {
+			all = append(all, "nothing is called "+unknown)
+		}
+	}
+	return all
+}
+
+// ward is a node in all shapes whose agent is watched.
+type ward struct {
+	*node
+	agent   *agent
+	kubelet *kubelet
+	// scrapes are two of a healthy node, between which it worked.
+	scrapes []string
+	whole   *drapb.Claim
+}
+
+// newWard lets pods use a whole GPU, three slices of another, of which two pods share one, and two
+// shares of a third.
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	n := newNode(t, "h100x8")
+	pods := n.servePods()
+	w := &ward{node: n}
+	w.agent, w.kubelet = n.run()
+	w.agent.waitReady()
+
+	use := func(name string, device gpu.Device, changes ...change) (*drapb.Claim, []*drapb.Device) {
+		claim := n.claim(name, []gpu.Device{device}, changes...)
+		return claim, w.kubelet.mustPrepare(claim)
+	}
+	var devices []*drapb.Device
+	w.whole, devices = use("whole", n.whole(0))
+	pods.run("trainer", w.whole, devices)
+	for i, start := range []int{0, 1} {
+		claim, devices := use(fmt.Sprintf("slice-%d", i), n.slice(1, 19, start))
+		pods.run(fmt.Sprintf("small-%d", i), claim, devices)
+	}
+	both, devices := use("both", n.slice(1, 9, 4))
+	pods.run("left", both, devices)
+	pods.run("right", both, devices)
+	turns := gpu.Device{GPU: n.hardware.GPUs[2].Name(), Use: gpu.Use{Shape: gpu.TimeShare}}
+	for i, memory := range []string{"10Gi", "20Gi"} {
+		claim, devices := use(fmt.Sprintf("turn-%d", i), turns, share(fmt.Sprintf("5b1c1b5e-0000-4000-8000-00000000000%d", i), memory))
+		pods.run(fmt.Sprintf("turn-%d", i), claim, devices)
+	}
+	wrong := n.claim("wrong", []gpu.Device{n.whole(0)})
+	if _, err := w.kubelet.prepare(wrong); err == nil {
+		t.Fatal("a GPU that is in use was prepared again")
+	}
+
+	readings := fakegpu.Readings{
+		GPUUtilization: 55, MemoryUtilization: 20, Temperature: 61, Power: 300_000, Energy: 1_000_000, SMClock: 1980, MemoryClock: 2619,
+	}
+	n.must(fakegpu.Sense(n.machine(), 0, readings))
+	n.must(fakegpu.StartProcess(n.machine(), fakegpu.On(0), 4711, 30<<30))
+	again := n.claim("again", []gpu.Device{n.whole(3)})
+	live := func() {
+		w.kubelet.mustPrepare(again)
+		w.kubelet.mustUnprepare(again)
+	}
+	live()
+	first := w.agent.scrapeAll()
+	readings.Energy += 9_000_000
+	n.must(fakegpu.Sense(n.machine(), 0, readings))
+	live()
+	stale()
+	w.scrapes = []string{first, w.agent.scrapeAll()}
+	return w
+}
+
+func TestMetrics(t *testing.T) {
+	t.Parallel() // waits for readings to become old
+	w := newWard(t)
+	p := newPrometheus(t, w.node)
+
+	t.Run("values", func(t *testing.T) { w.values(t, p) })
+	t.Run("dashboard", func(t *testing.T) {
+		all := dashboardQueries(t)
+		maps.Copy(all, readmeQueries(t))
+		names, queries := keys(all)
+		for i, outcome := range p.ask(w.scrapes, queries) {
+			for _, complaint := range outcome.complaints() {
+				t.Errorf("%s: %s: %s", names[i], queries[i], complaint)
+			}
+			// What shows trouble only, and what the fake does not measure, is empty.
+			quiet := strings.Contains(queries[i], "> 0") || unmeasured.MatchString(strings.Join(outcome.Unknown, ""))
+			if len(outcome.Samples) == 0 && !quiet {
+				t.Errorf("%s: %s: nothing to show", names[i], queries[i])
+			}
+		}
+	})
+	t.Run("alerts", func(t *testing.T) { w.alerts(t, p) })
+	t.Run("cost", func(t *testing.T) {
+		stale()
+		for _, what := range []string{"reading the hardware", "from the last reading"} {
+			begin := time.Now()
+			text := w.agent.scrape()
+			t.Logf("a scrape of 8 GPUs and 3 MIG devices %s took %v: %d series", what, time.Since(begin), strings.Count(text, "\n")-2*strings.Count(text, "# TYPE"))
+		}
+	})
+	t.Run("a GPU that hangs", func(t *testing.T) {
+		late := regexp.MustCompile(`(?m)^tessera_telemetry_errors_total\{gpu="` + w.hardware.GPUs[0].Name() + `",node="` + w.name + `",reason="timeout",source="hardware"\} \d+$`)
+		before := late.FindString(w.agent.scrapeAll())
+		w.must(fakegpu.Slow(w.machine(), "nvmlDeviceGetTemperature", time.Hour))
+		stale()
+		if now := late.FindString(w.agent.scrape()); now == before {
+			t.Errorf("the scrape does not tell of the GPU that hangs: %q", now)
+		}
+		// A claim that waited for readings would not come to its end.
+		w.kubelet.mustUnprepare(w.whole)
+		w.kubelet.mustPrepare(w.whole)
+	})
+}
+
+// values checks what single series say.
+func (w *ward) values(t *testing.T, p prometheus) {
+	shared := fmt.Sprintf(`{gpu=%q}`, w.hardware.GPUs[2].Name())
+	tests := []struct {
+		query string
+		want  []string
+	}{
+		{`tessera_gpu_utilization_ratio{pod="trainer",namespace="default",container="main",shape="gpu"}`, []string{"0.55"}},
+		{`tessera_gpu_memory_utilization_ratio{pod="trainer"}`, []string{"0.2"}},
+		{`tessera_gpu_memory_used_bytes{pod="trainer"} / 2^30`, []string{"30"}},
+		{`tessera_gpu_temperature_celsius{pod="trainer"}`, []string{"61"}},
+		{`tessera_gpu_power_watts{pod="trainer"}`, []string{"300"}},
+		{`tessera_gpu_energy_joules_total{pod="trainer"}`, []string{"10000"}},
+		{`(tessera_gpu_energy_joules_total{pod="trainer"} - tessera_gpu_energy_joules_total offset 30s) / 30`, []string{"300"}},
+		{`tessera_gpu_clock_hertz{pod="trainer"} / 1e6`, []string{"1980", "2619"}},
+		{`count(tessera_gpu_up == 1)`, []string{"8"}},
+		{`count by (shape) (tessera_gpu_claims)`, []string{"1", "1", "1", "5"}},
+		// A GPU that is carved has no utilization, its slices have memory and pods.
+		{`count(tessera_gpu_utilization_ratio)`, []string{"7"}},
+		{`count(tessera_slice_utilization_ratio) or vector(0)`, []string{"0"}},
+		{`count by (pod) (tessera_slice_memory_total_bytes{profile="1g.10gb"})`, []string{"1", "1"}},
+		{`tessera_slice_memory_total_bytes{profile="3g.40gb",pod="",namespace="default",claim!=""} / 2^30 > bool 39`, []string{"1"}},
+		// Pods that share do not multiply what they share.
+		{`count(tessera_gpu_utilization_ratio` + shared + `)`, []string{"1"}},
+		{`count(tessera_gpu_utilization_ratio{shape="timeshare",pod="",namespace="default"})`, []string{"1"}},
+		{`count(tessera_device_pod_info` + shared + `)`, []string{"2"}},
+		{`count(tessera_device_pod_info{profile="3g.40gb",pod=~"left|right"})`, []string{"2"}},
+		{`tessera_claim_memory_bytes{shape="timeshare"} / 2^30`, []string{"10", "20"}},
+		{`max by (uuid) (tessera_gpu_utilization_ratio) * on (uuid) group_right () tessera_device_pod_info{pod="trainer"}`, []string{"0.55"}},
+		{`sum(tessera_gpu_memory_slices{state="held"})`, []string{"22"}},
+		{`sum(tessera_prepare_step_duration_seconds_count{step="create-instance"})`, []string{"3"}},
+		{`sum(tessera_claim_errors_total{operation="prepare"})`, []string{"1"}},
+		{`tessera_agent_ready + on (node) tessera_build_info`, []string{"2"}},
+	}
+	var queries []string
+	for _, test := range tests {
+		queries = append(queries, test.query)
+	}
+	for i, outcome := range p.ask(w.scrapes, queries) {
+		var got []string
+		for _, s := range outcome.Samples {
+			got = append(got, s.Value)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(tests[i].want, got); diff != "" || outcome.Error != "" {
+			t.Errorf("%s (-want +got): %s\n%s", tests[i].query, outcome.Error, diff)
+		}
+	}
+}
+
+// alerts checks that each alert fires for its cause and no other does.
+func (w *ward) alerts(t *testing.T, p prometheus) {
+	names, rules := keys(alerts(t))
+	healthy := prepared(w.scrapes[1], "9")
+	firing := func(scrapes ...string) []string {
+		t.Helper()
+		var loud []string
+		for i, outcome := range p.ask(append([]string{prepared(w.scrapes[0], "0"), healthy}, scrapes...), rules) {
+			for _, complaint := range outcome.complaints() {
+				t.Errorf("%s: %s", names[i], complaint)
+			}
+			if len(outcome.Samples) > 0 {
+				loud = append(loud, names[i])
+			}
+		}
+		return loud
+	}
+	// changed is the last scrape with other values in the lines that match.
+	changed := func(pattern, value string) string {
+		t.Helper()
+		lines := regexp.MustCompile(`(?m)^(` + pattern + `) .*$`)
+		if !lines.MatchString(healthy) {
+			t.Fatalf("no line matches %s", pattern)
+		}
+		return lines.ReplaceAllString(healthy, "$1 "+value)
+	}
+	tests := map[string]struct {
+		scrape string
+		want   []string
+	}{
+		"healthy":             {healthy, nil},
+		"no answer":           {"", []string{"TesseraAgentDown"}},
+		"not ready":           {changed(`tessera_agent_ready`, "0"), []string{"TesseraAgentNotReady"}},
+		"not published":       {changed(`tessera_slices_published`, "0"), []string{"TesseraSlicesMissing"}},
+		"GPU does not answer": {changed(`tessera_gpu_up\{[^}]*\}`, "0"), []string{"TesseraGPUNotAnswering"}},
+		"a device not well":   {changed(`tessera_device_health\{[^}]*uuid="MIG-[^}]*\}`, "0"), []string{"TesseraGPUUnhealthy"}},
+		"held for a remedy":   {changed(`tessera_gpu_held\{[^}]*\}`, "1"), []string{"TesseraGPUHeld"}},
+		"remap failed":        {changed(`tessera_gpu_row_remap_failed\{[^}]*\}`, "1"), []string{"TesseraRowRemapFailed"}},
+		"remap pending":       {changed(`tessera_gpu_row_remap_pending\{[^}]*\}`, "1"), []string{"TesseraRowRemapPending"}},
+		"uncorrected":         {changed(`tessera_gpu_ecc_errors_total\{[^}]*severity="uncorrected"[^}]*\}`, "1"), []string{"TesseraUncorrectedMemoryErrors"}},
+		"corrected":           {changed(`tessera_gpu_ecc_errors_total\{[^}]*severity="corrected"[^}]*\}`, "1"), nil},
+		"hot":                 {changed(`tessera_gpu_clocks_limited\{[^}]*reason="thermal"[^}]*\}`, "1"), []string{"TesseraClocksHeldDown"}},
+		"at the power limit":  {changed(`tessera_gpu_clocks_limited\{[^}]*reason="power_cap"[^}]*\}`, "1"), nil},
+		"foreign instances":   {changed(`tessera_unknown_instances`, "2"), []string{"TesseraForeignInstances"}},
+		"claims fail":         {changed(`tessera_claim_errors_total\{[^}]*\}`, "9"), []string{"TesseraClaimErrors"}},
+		"slow":                {changed(`tessera_prepare_duration_seconds_bucket\{[^}]*le="\+Inf"[^}]*\}`, "99"), []string{"TesseraPrepareSlow"}},
+		"kubelet away":        {changed(`tessera_pod_mapping_age_seconds\{[^}]*\}`, "1000"), []string{"TesseraPodsUnknown"}},
+	}
+	covered := map[string]bool{}
+	for name, test := range tests {
+		got := firing(test.scrape)
+		if diff := cmp.Diff(test.want, got); diff != "" {
+			t.Errorf("%s: alerts (-want +got):\n%s", name, diff)
+		}
+		for _, alert := range test.want {
+			covered[alert] = true
+		}
+	}
+	for _, name := range names {
+		if !covered[name] {
+			t.Errorf("no case lets %s fire", name)
+		}
+	}
+
+	t.Run("with real faults", func(t *testing.T) {
+		w.must(fakegpu.ECC(w.machine(), 4, 5, 1))
+		w.must(fakegpu.Remap(w.machine(), 5, fakegpu.Remapping{Uncorrectable: 1, Pending: true, Failed: true}))
+		w.must(fakegpu.Lose(w.machine(), 6))
+		// They are fenced: until the API server has the slices with the taints, the agent is not ready.
+		w.marked("memory errors", gpu.SignalECC, w.on("NoSchedule", 4))
+		w.marked("a row that cannot be remapped", gpu.SignalRemapFailed, w.on("NoSchedule", 5))
+		w.marked("no answer", gpu.SignalLost, w.on("NoSchedule", 6))
+		w.agent.waitReady()
+		stale()
+		want := []string{"TesseraGPUNotAnswering", "TesseraGPUUnhealthy", "TesseraRowRemapFailed", "TesseraRowRemapPending", "TesseraUncorrectedMemoryErrors"}
+		if diff := cmp.Diff(want, firing(prepared(w.agent.scrapeAll(), "9"))); diff != "" {
+			t.Errorf("alerts (-want +got):\n%s", diff)
+		}
+	})
+}

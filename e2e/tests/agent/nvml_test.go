@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+)
+
+// NVML's codes of failure.
+const (
+	errorUnknown = 999
+	errorInUse   = 19
+)
+
+// fault is a case of the table of failing calls: one call of NVML fails once.
+type fault struct {
+	victim
+	number int
+	name   string
+	code   int
+}
+
+func (f fault) String() string {
+	return fmt.Sprintf("%s: call %d, %s, fails with %d", f.victim.name, f.number, f.name, f.code)
+}
+
+// calls returns the calls of a clean run, from the start of an agent to the end of a claim.
+func (s *stage) calls(v victim) []string {
+	s.t.Helper()
+	log := filepath.Join(s.dir, "calls")
+	if err := s.fail(v, "FAKE_NVML_LOG="+log); err != nil {
+		s.t.Fatal(err)
+	}
+	text, err := os.ReadFile(log)
+	s.must(err)
+	return strings.Fields(string(text))
+}
+
+// fail lets a claim live in an agent of the environment, asking again after an error as kubelet does,
+// and returns what is wrong.
+func (s *stage) fail(v victim, environment ...string) error {
+	s.t.Helper()
+	a := s.start(shared.product, "agent", environment...)
+	defer a.kill()
+	k := a.connect()
+	claim := s.claimOf(v)
+	var devices []*drapb.Device
+	if err := s.retry(func() (err error) {
+		devices, err = k.prepare(claim)
+		return err
+	}); err != nil {
+		return fmt.Errorf("prepare: %w", err)
+	}
+	if err := s.promised(v, devices); err != nil {
+		return err
+	}
+	if err := s.retry(func() error { return k.unprepare(claim) }); err != nil {
+		return fmt.Errorf("unprepare: %w", err)
+	}
+	return s.restored()
+}
+
+// retry repeats a call until it succeeds.
+func (s *stage) retry(call func() error) error {
+	ctx, cancel := context.WithTimeout(s.t.Context(), harness.Patience)
+	defer cancel()
+	return poll(ctx, func(context.Context) error { return call() })
+}
+
+func TestEveryNVMLCallFailsOnce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute or two")
+	}
+	v := victims()[0]
+	calls := newStage(t, v).calls(v)
+	if !slices.Contains(calls, "nvmlGpuInstanceDestroy") || !slices.Contains(calls, "nvmlInit_v2") && !slices.Contains(calls, "nvmlInitWithFlags") {
+		t.Errorf("a clean run makes the calls %q", calls)
+	}
+	var cases []fault
+	for i, call := range calls {
+		cases = append(cases, fault{v, i + 1, call, errorUnknown})
+		if strings.HasSuffix(call, "Destroy") {
+			cases = append(cases, fault{v, i + 1, call, errorInUse})
+		}
+	}
+	table(t, cases, func(s *stage, f fault) error {
+		return s.fail(f.victim, fmt.Sprintf("FAKE_NVML_FAIL=%d:%d", f.number, f.code))
+	})
+}

@@ -1,0 +1,167 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// signalRemedy stands for a remedy in the key of a taint.
+const signalRemedy gpu.Signal = v1alpha1.TaintRemedy
+
+// order has the installer want something done about the GPU at the index; nothing any more without a step.
+func (i installer) order(id string, index int, step v1alpha1.RemedyOrder) {
+	i.t.Helper()
+	list := []v1alpha1.Remedy{}
+	if step != "" {
+		list = append(list, v1alpha1.Remedy{ID: id, GPU: i.whole(index).GPU, Step: step, Reason: "a row of memory is to be remapped", Since: metav1.Now()})
+	}
+	i.patch(map[string]any{"spec": map[string]any{"remedies": list}})
+}
+
+// stands waits until the agent says of the remedy that it is in the state, with so many prepared claims.
+func (i installer) stands(what, id string, state v1alpha1.RemedyState, prepared int32) {
+	i.t.Helper()
+	i.slowly(what, func(ctx context.Context) error {
+		s, err := i.agent(ctx)
+		if err != nil {
+			return err
+		}
+		for _, r := range s.Remedies {
+			if r.ID == id && r.State == state && r.Prepared == prepared {
+				return nil
+			}
+		}
+		return fmt.Errorf("remedies %+v, want %s %s with %d prepared", s.Remedies, id, state, prepared)
+	})
+}
+
+// A GPU that is held takes no new claims, is reset when the last is gone, and only once; the others serve on.
+func TestRemedy(t *testing.T) {
+	w := newSickbay(t, "h100x2", "")
+	i := newInstaller(w.node)
+	i.create()
+	w.open(shared.agent)
+	held := w.claim("held", []gpu.Device{w.slice(1, 19, 0)})
+	w.kubelet.mustPrepare(held)
+	w.must(fakegpu.Remap(w.machine(), 1, fakegpu.Remapping{Uncorrectable: 1, Pending: true}))
+	w.marked("sick", gpu.SignalRemapPending, w.on("NoSchedule", 1))
+	i.slowly("the GPUNode says it", func(ctx context.Context) error {
+		s, err := i.agent(ctx)
+		if err != nil || len(s.Faults) != 1 || s.Faults[0].GPU != w.whole(1).GPU || s.Faults[0].Signal != string(gpu.SignalRemapPending) {
+			return fmt.Errorf("faults %+v, %w", s.Faults, err)
+		}
+		return nil
+	})
+
+	i.order("a1", 1, v1alpha1.OrderHold)
+	i.stands("held", "a1", v1alpha1.RemedyHolding, 1)
+	w.marked("held", signalRemedy, w.on("NoSchedule", 1))
+	late := w.claim("late", []gpu.Device{w.slice(1, 19, 3)})
+	if _, err := w.kubelet.prepare(late); err == nil || !strings.Contains(err.Error(), "a row of memory is to be remapped") {
+		t.Errorf("prepare on a held GPU: %v", err)
+	}
+	w.kubelet.mustPrepare(held)
+	beside := w.claim("beside", []gpu.Device{w.whole(0)})
+	w.kubelet.mustPrepare(beside)
+
+	i.order("a1", 1, v1alpha1.OrderReset)
+	i.stands("it waits for who has it", "a1", v1alpha1.RemedyHolding, 1)
+	if resets := w.truth().GPUs[1].Resets; resets != 0 {
+		t.Fatalf("the GPU was reset %d times under a claim", resets)
+	}
+	w.kubelet.mustUnprepare(held)
+	i.stands("reset", "a1", v1alpha1.RemedyReset, 0)
+	w.marked("well, and still held", gpu.SignalRemapPending, nowhere)
+	w.marked("well, and still held", signalRemedy, w.on("NoSchedule", 1))
+	w.agent.kill()
+	w.open(shared.agent)
+	i.stands("remembered", "a1", v1alpha1.RemedyReset, 0)
+	w.marked("still held", signalRemedy, w.on("NoSchedule", 1))
+	i.order("a1", 1, "")
+	w.marked("given back", signalRemedy, nowhere)
+	w.kubelet.eventuallyPrepares("in service", late)
+	w.kubelet.mustUnprepare(late)
+	if gpus := w.truth().GPUs; gpus[0].Resets != 0 || gpus[1].Resets != 1 {
+		t.Errorf("GPU 0 was reset %d times, GPU 1 %d times; want 0 and 1", gpus[0].Resets, gpus[1].Resets)
+	}
+	w.kubelet.mustUnprepare(beside)
+	w.isClean()
+}
+
+// The agent dies in the middle of a reset: the next one finishes it.
+func TestKilledDuringReset(t *testing.T) {
+	w := newSickbay(t, "h100x2", "")
+	i := newInstaller(w.node)
+	i.create()
+	w.open(shared.agent)
+	w.must(fakegpu.Remap(w.machine(), 1, fakegpu.Remapping{Uncorrectable: 1, Pending: true}))
+	w.marked("sick", gpu.SignalRemapPending, w.on("NoSchedule", 1))
+	letGo := w.hangResets()
+	i.order("a1", 1, v1alpha1.OrderReset)
+	i.stands("about it", "a1", v1alpha1.RemedyResetting, 0)
+	w.agent.kill()
+	letGo()
+	w.open(shared.agent)
+	i.stands("finished", "a1", v1alpha1.RemedyReset, 0)
+	w.marked("well", gpu.SignalRemapPending, nowhere)
+	i.order("a1", 1, "")
+	w.marked("given back", signalRemedy, nowhere)
+	claim := w.claim("claim", []gpu.Device{w.whole(1)})
+	w.kubelet.eventuallyPrepares("in service", claim)
+	w.kubelet.mustUnprepare(claim)
+	w.isClean()
+}
+
+// hangResets has the driver's program hang over every reset until it is let go; what hangs then goes on, whoever began it.
+func (n *node) hangResets() (letGo func()) {
+	n.t.Helper()
+	program, moved, hangs := fakegpu.SMI(n.machine()), filepath.Join(n.dir, "nvidia-smi"), filepath.Join(n.dir, "hangs")
+	n.must(unix.Mkfifo(hangs, 0o600))
+	n.must(os.Rename(program, moved))
+	n.must(os.WriteFile(program, fmt.Appendf(nil, "#!/bin/sh\ncase \"$*\" in *gpu-reset*) read line 2>/dev/null < %s;; esac\nexec %s \"$@\"\n", hangs, moved), 0o755))
+	letGo = sync.OnceFunc(func() {
+		gate, err := os.OpenFile(hangs, os.O_RDWR, 0)
+		n.must(err)
+		n.must(os.Remove(hangs))
+		n.must(gate.Close())
+	})
+	n.t.Cleanup(letGo)
+	return letGo
+}
+
+// A reset that fails is told once, and is not tried again for the same order.
+func TestResetFails(t *testing.T) {
+	w := newSickbay(t, "h100x2", "")
+	i := newInstaller(w.node)
+	i.create()
+	w.open(shared.agent)
+	w.must(fakegpu.ECC(w.machine(), 1, 0, 1))
+	w.marked("sick", gpu.SignalECC, w.on("NoSchedule", 1))
+	w.must(fakegpu.Fail(w.machine(), fakegpu.ResetGPU, nvmlUnknown, 1))
+	i.order("a1", 1, v1alpha1.OrderReset)
+	i.stands("failed", "a1", v1alpha1.RemedyFailed, 0)
+	w.marked("still sick", gpu.SignalECC, w.on("NoSchedule", 1))
+	i.order("a2", 1, v1alpha1.OrderReset)
+	i.stands("another attempt", "a2", v1alpha1.RemedyReset, 0)
+	w.marked("well", gpu.SignalECC, nowhere)
+	if resets := w.truth().GPUs[1].Resets; resets != 1 {
+		t.Errorf("the GPU was reset %d times", resets)
+	}
+	i.order("a2", 1, "")
+	w.marked("given back", signalRemedy, nowhere)
+}
+
+// nvmlUnknown is NVML_ERROR_UNKNOWN.
+const nvmlUnknown = 999

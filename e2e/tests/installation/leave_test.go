@@ -1,0 +1,40 @@
+package installation
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+)
+
+func leaves() {
+	It("A15: refuses to be uninstalled under claims that are in use, and then removes its operands in order", func(ctx context.Context) {
+		r := newRoom(ctx)
+		r.claim(ctx, "gpu", wholeClass)
+		r.deploy(ctx, "user", r.spec(hopper, "gpu"))
+		pod := r.awaitRunning(ctx, "user", hopper)
+
+		Expect(c.RemoveChart(ctx)).NotTo(Succeed())
+		Expect(r.awaitRunning(ctx, "user", hopper).UID).To(Equal(pod.UID), "the pod that uses a GPU")
+		Expect(hardware(hopper).DriverLoaded).To(BeTrue())
+		Expect(operand(ctx, "tessera-node", hopper)).NotTo(BeEmpty())
+
+		r.remove(ctx, "user")
+		Expect(c.RemoveChart(ctx)).To(Succeed())
+		for _, name := range bare() {
+			Eventually(ctx, func() bool { return hardware(name).DriverLoaded }).Should(BeFalse(), "the driver of %s", name)
+		}
+		Eventually(ctx, func(ctx context.Context) (int, error) {
+			sets, err := c.Client.AppsV1().DaemonSets(cluster.Namespace).List(ctx, metav1.ListOptions{})
+			return len(sets.Items), err
+		}).Should(BeZero())
+		// Kubelet removes the slices of a driver that has left it alone for a while.
+		Eventually(ctx, func(ctx context.Context) (int, error) {
+			slices, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+			return len(slices.Items), err
+		}).Should(BeZero())
+	}, limit)
+}

@@ -1,0 +1,305 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// heals are the GPUs that fall ill, and come back.
+func heals() {
+	It("says what it would do about a sick GPU; told to act, it takes it out, resets it, proves it and gives it back, and nobody else notices", func(ctx context.Context) {
+		r := newRoom(ctx)
+		r.claim(ctx, "sick", wholeClass)
+		r.claim(ctx, "well", wholeClass)
+		r.deploy(ctx, "sick", r.spec(hopper, "sick"))
+		r.deploy(ctx, "well", r.spec(hopper, "well"))
+		sick, well := r.awaitRunning(ctx, "sick", hopper), r.awaitRunning(ctx, "well", hopper)
+		index := r.gpuOf(ctx, hopper, sick.Name)
+		exporter := operand(ctx, "tessera-dcgm-exporter", hopper)
+		Expect(exporter).To(HaveLen(1))
+
+		fallIll(hopper, index)
+		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).Should(HavePrefix("%s Suggested", gpuName(hopper, index)))
+		Expect(meta.IsStatusConditionFalse(gpuNode(ctx, hopper).Status.Conditions, v1alpha1.ConditionGPUsHealthy)).To(BeTrue())
+		Expect(hardware(hopper).GPUs[index].Resets).To(BeZero(), "a suggestion does nothing")
+		Expect(r.awaitRunning(ctx, "sick", hopper).UID).To(Equal(sick.UID))
+
+		w := watchRemedies(ctx)
+		DeferCleanup(w.end)
+		act(ctx, 1)
+		recovered(ctx, hopper, index)
+		inOrder(ctx, func() []string { return w.of(hopper, index) }, "Hold", "Drain", "Reset", "Validate", "Restore")
+		Expect(hardware(hopper).GPUs[index].Resets).To(Equal(1))
+		Expect(r.awaitRunning(ctx, "well", hopper).UID).To(Equal(well.UID), "a pod on another GPU was disturbed")
+		Expect(r.awaitRunning(ctx, "sick", hopper).UID).NotTo(Equal(sick.UID))
+		Eventually(ctx, func(ctx context.Context) ([]string, error) { return taints(ctx, hopper) }).Should(BeEmpty())
+		Eventually(ctx, func(ctx context.Context) (int, error) {
+			text, err := metrics(ctx, hopper)
+			return strings.Count(text, "\nDCGM_FI_DEV_FB_USED{"), err
+		}).Should(Equal(len(hardware(hopper).GPUs)), "monitoring is back")
+		Expect(operand(ctx, "tessera-dcgm-exporter", hopper)[0].UID).NotTo(Equal(exporter[0].UID), "monitoring left: it keeps the GPU open")
+		served(ctx, hopper)
+	}, limit)
+
+	It("takes out one of two sick GPUs where the budget is one, waits for a pod that a disruption budget keeps, and then does the other", func(ctx context.Context) {
+		act(ctx, 1)
+		r := newRoom(ctx)
+		r.claim(ctx, "gpu", wholeClass)
+		r.deploy(ctx, "kept", r.spec(hopper, "gpu"))
+		pod := r.awaitRunning(ctx, "kept", hopper)
+		r.keep(ctx, "kept")
+		first, second := r.gpuOf(ctx, hopper, pod.Name), 4 // an L40S of node2, which nobody uses
+		before := []int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}
+		w := watchRemedies(ctx)
+		DeferCleanup(w.end)
+
+		fallIll(hopper, first)
+		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).
+			Should(SatisfyAll(ContainSubstring("Drain"), ContainSubstring(pod.Name)), "it says who is in the way")
+		fallIll(ampere, second)
+		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, ampere) }).Should(ContainSubstring("Waiting Budget"))
+		Expect(r.awaitRunning(ctx, "kept", hopper).UID).To(Equal(pod.UID), "the disruption budget is respected")
+		Expect([]int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}).To(Equal(before))
+
+		Expect(c.Client.PolicyV1().PodDisruptionBudgets(r.name).Delete(ctx, "kept", metav1.DeleteOptions{})).To(Succeed())
+		recovered(ctx, hopper, first)
+		recovered(ctx, ampere, second)
+		Expect(w.most()).To(Equal(1), "GPUs that were out of service at a time")
+		Expect([]int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}).To(Equal([]int{before[0] + 1, before[1] + 1}))
+		r.awaitRunning(ctx, "kept", hopper, string(pod.UID))
+	}, limit)
+
+	It("goes on with a remedy where it was when it is killed at every step", func(ctx context.Context) {
+		act(ctx, 1)
+		r := newRoom(ctx)
+		r.claim(ctx, "gpu", wholeClass)
+		r.deploy(ctx, "user", r.spec(hopper, "gpu"))
+		pod := r.awaitRunning(ctx, "user", hopper)
+		index := r.gpuOf(ctx, hopper, pod.Name)
+		before := hardware(hopper).GPUs[index].Resets
+		fallsIll := sync.OnceFunc(func() {
+			// Not what it may have been reset for twice today: then a reboot is asked for.
+			Expect(fakegpu.ECC(node(hopper).GPUFolder(), index, 0, 1)).To(Succeed())
+		})
+		var killed []v1alpha1.RemedyStep
+		// Some steps last for moments: only who follows the node sees every one.
+		Expect(cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, _ bool) bool {
+			fallsIll()
+			for _, s := range n.Status.Remedies {
+				if s.GPU == gpuName(hopper, index) && !slices.Contains(killed, s.Step) {
+					killed = append(killed, s.Step)
+					killInstaller(ctx)
+					GinkgoWriter.Printf("%s killed at %s\n", time.Now().Format(time.TimeOnly), s.Step)
+				}
+			}
+			return slices.Contains(killed, v1alpha1.RemedyRestore)
+		})).To(Succeed())
+		Expect(killed).To(ContainElements(v1alpha1.RemedyHold, v1alpha1.RemedyDrain, v1alpha1.RemedyResetGPU, v1alpha1.RemedyValidate, v1alpha1.RemedyRestore))
+		recovered(ctx, hopper, index)
+		Expect(hardware(hopper).GPUs[index].Resets).To(Equal(before+1), "it was reset once")
+		r.awaitRunning(ctx, "user", hopper, string(pod.UID))
+		Eventually(ctx, installerReady).Should(BeTrue())
+	}, limit)
+}
+
+// act has the installer remedy GPUs, so many at a time, until the spec ends.
+func act(ctx context.Context, atOnce int32) {
+	GinkgoHelper()
+	edit(ctx, func(p *v1alpha1.ClusterPolicy) {
+		p.Spec.Remediation.Mode, p.Spec.Remediation.MaxParallel = v1alpha1.RemediationAct, &atOnce
+		p.Spec.Remediation.Drain.Timeout = &metav1.Duration{Duration: time.Hour} // no spec waits until a drain is given up
+	})
+	DeferCleanup(func(ctx context.Context) {
+		edit(ctx, func(p *v1alpha1.ClusterPolicy) { p.Spec.Remediation.Mode = v1alpha1.RemediationSuggest })
+	})
+}
+
+// fallIll has a GPU ask for a reset: a row of its memory is to be remapped.
+func fallIll(name string, index int) {
+	GinkgoHelper()
+	Expect(fakegpu.Remap(node(name).GPUFolder(), index, fakegpu.Remapping{Uncorrectable: 1, Pending: true})).To(Succeed())
+}
+
+// gpuName is the name of the GPU at the index.
+func gpuName(name string, index int) string {
+	GinkgoHelper()
+	machine, _, _ := strings.Cut(node(name).GPU(), ",")
+	m, err := gputest.FindMachine(machine)
+	Expect(err).NotTo(HaveOccurred())
+	n, err := m.Node(name)
+	Expect(err).NotTo(HaveOccurred())
+	return n.GPUs[index].Name()
+}
+
+// uuidOf finds the UUID in what a probe says.
+var uuidOf = regexp.MustCompile(`GPU-[0-9a-f-]{36}`)
+
+// gpuOf is the index of the GPU that a pod has.
+func (r room) gpuOf(ctx context.Context, on, pod string) int {
+	GinkgoHelper()
+	var uuid string
+	Eventually(ctx, func(ctx context.Context) (string, error) {
+		text, err := r.says(ctx, pod)
+		uuid = uuidOf.FindString(text)
+		return uuid, err
+	}).ShouldNot(BeEmpty())
+	index := slices.IndexFunc(hardware(on).GPUs, func(g fakegpu.GPUState) bool { return g.UUID == uuid })
+	Expect(index).To(BeNumerically(">=", 0), "%s on %s", uuid, on)
+	return index
+}
+
+// keep has a disruption budget keep the pods of a Deployment.
+func (r room) keep(ctx context.Context, app string) {
+	GinkgoHelper()
+	_, err := c.Client.PolicyV1().PodDisruptionBudgets(r.name).Create(ctx, &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{Name: app},
+		Spec: policyv1.PodDisruptionBudgetSpec{
+			MaxUnavailable: new(intstr.FromInt32(0)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": app}},
+		},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// remedies says where the GPUs of a node that are not well stand, a line each.
+func remedies(ctx context.Context, name string) (string, error) {
+	n, err := c.GPUNode(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	var lines []string
+	for _, s := range n.Status.Remedies {
+		lines = append(lines, fmt.Sprintf("%s %s %s: %s", s.GPU, s.Step, s.Reason, s.Message))
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// recovered waits until nothing is left to do for a node, and the last remedy in its history is that of the GPU and has helped.
+func recovered(ctx context.Context, name string, index int) {
+	GinkgoHelper()
+	Eventually(ctx, func(ctx context.Context) (string, error) {
+		n, err := c.GPUNode(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if len(n.Status.Remedies) > 0 || len(n.Status.History) == 0 {
+			return remedies(ctx, name)
+		}
+		last := slices.MaxFunc(n.Status.History, func(a, b v1alpha1.RemedyRecord) int { return a.Ended.Compare(b.Ended.Time) })
+		return fmt.Sprintf("%s %s: %s", last.GPU, last.Outcome, last.Message), nil
+	}).Should(HavePrefix("%s %s", gpuName(name, index), v1alpha1.OutcomeRecovered))
+	Eventually(ctx, func(ctx context.Context) (bool, error) {
+		n, err := c.GPUNode(ctx, name)
+		return err == nil && len(n.Spec.Remedies) == 0 && !meta.IsStatusConditionFalse(n.Status.Conditions, v1alpha1.ConditionGPUsHealthy), err
+	}).Should(BeTrue(), "%s is in service", name)
+}
+
+// taints are those of the devices of a node, each once.
+func taints(ctx context.Context, name string) ([]string, error) {
+	slicesOf, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
+	if err != nil {
+		return nil, err
+	}
+	var list []string
+	for _, s := range slicesOf.Items {
+		for _, d := range s.Spec.Devices {
+			for _, taint := range d.Taints {
+				list = append(list, taint.Key+"="+taint.Value+" "+string(taint.Effect))
+			}
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// rebootWanted reports whether a reboot of a node is asked for.
+func rebootWanted(ctx context.Context, name string) (bool, error) {
+	n, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	g, err := c.GPUNode(ctx, name)
+	return err == nil && n.Labels[v1alpha1.LabelRebootRequired] == "true" && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionRebootRequired), err
+}
+
+// course is what became of sick GPUs, in order, as it was seen.
+type course struct {
+	mutex  sync.Mutex
+	steps  map[string][]string
+	out    map[string]bool
+	atOnce int
+	end    context.CancelFunc
+}
+
+// watchRemedies begins a course, and returns when nothing that comes is missed. It goes on until it is ended.
+func watchRemedies(ctx context.Context) *course {
+	GinkgoHelper()
+	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	w := &course{steps: map[string][]string{}, out: map[string]bool{}, end: cancel}
+	began := make(chan struct{})
+	listed := sync.OnceFunc(func() { close(began) })
+	go func() {
+		for following.Err() == nil { // the API server may be away for a while
+			_ = cluster.Follow(following, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, _ bool) bool {
+				w.add(n)
+				listed()
+				return false
+			})
+		}
+	}()
+	Eventually(ctx, began).Should(BeClosed())
+	return w
+}
+
+func (w *course) add(n *v1alpha1.GPUNode) {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	for key := range w.out {
+		if strings.HasPrefix(key, n.Name+" ") {
+			delete(w.out, key)
+		}
+	}
+	for _, s := range n.Status.Remedies {
+		key := n.Name + " " + s.GPU
+		if seen := w.steps[key]; len(seen) == 0 || seen[len(seen)-1] != string(s.Step) {
+			w.steps[key] = append(seen, string(s.Step))
+			GinkgoWriter.Printf("%s %s: %s %s: %s\n", time.Now().Format(time.TimeOnly), key, s.Step, s.Reason, s.Message)
+		}
+	}
+	for _, order := range n.Spec.Remedies {
+		w.out[n.Name+" "+order.GPU] = true
+	}
+	w.atOnce = max(w.atOnce, len(w.out))
+}
+
+// of returns the steps of a GPU.
+func (w *course) of(name string, index int) []string {
+	GinkgoHelper()
+	key := name + " " + gpuName(name, index)
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return slices.Clone(w.steps[key])
+}
+
+// most is how many GPUs of the cluster were out of service at once.
+func (w *course) most() int {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return w.atOnce
+}

@@ -1,0 +1,314 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// The nodes: three that are bare, on two operating systems; one whose host brings a driver; one with containerd 1.7; one that a classic device
+// plugin serves. The last three are left out at first: their specs take them in.
+const (
+	hopper  = "node1"
+	ampere  = "node2" // A30, two with MIG mode on, two off, and L40S
+	older   = "node3" // another operating system and kernel
+	hosted  = "node4"
+	legacy  = "node5"
+	classic = "node6"
+)
+
+// taken is the label of the nodes that the policy chooses.
+const taken = "example.com/gpus"
+
+func nodes() []lab.NodeSpec {
+	list := cluster.BareNodes()
+	for i := range list {
+		list[i].Labels = map[string]string{taken: "tessera"}
+	}
+	for _, name := range []string{hosted, legacy, classic} {
+		list = append(list, lab.NodeSpec{Name: name, GPU: "t4x1,bare", Files: cluster.OSRelease(cluster.Ubuntu24), Labels: map[string]string{taken: "other"}})
+	}
+	list[4].Runtime = lab.Containerd17
+	list[4].Files["/usr/bin/systemctl"] = systemctl
+	return list
+}
+
+// systemctl restarts containerd as a node's service manager does: it ends when the new one listens. The one that ends is started again by the lab.
+const systemctl = `#!/bin/sh
+[ "$1 $2" = "restart containerd" ] || exit 4
+rm -f /run/containerd/containerd.sock
+for process in /proc/[0-9]*; do
+	[ "$(cat "$process/comm" 2>/dev/null)" != containerd ] || kill "${process#/proc/}"
+done
+until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
+`
+
+// base are the values of the chart in this suite: quick where a cluster would be patient.
+func base() cluster.Values {
+	return cluster.Values{"clusterPolicy": cluster.Values{
+		"nodeSelector": cluster.Values{"matchLabels": cluster.Values{taken: "tessera"}},
+		"upgrade": cluster.Values{
+			"canary": 0, "soak": "1s", "maxParallel": 3, "maxUnavailable": "100%", "attempts": 2, "retryAfter": "5s", "failureBudget": 2,
+			"drain": cluster.Values{"timeout": "15s"},
+		},
+	}}
+}
+
+func node(name string) *lab.Node {
+	GinkgoHelper()
+	n, err := c.Node(name)
+	Expect(err).NotTo(HaveOccurred())
+	return n
+}
+
+func gpuNode(ctx context.Context, name string) *v1alpha1.GPUNode {
+	GinkgoHelper()
+	n, err := c.GPUNode(ctx, name)
+	Expect(err).NotTo(HaveOccurred())
+	return n
+}
+
+func hardware(name string) fakegpu.State {
+	GinkgoHelper()
+	state, err := fakegpu.Read(node(name).GPUFolder())
+	Expect(err).NotTo(HaveOccurred())
+	return state
+}
+
+// where says where a node stands, as one text, so that a failure shows it.
+func where(ctx context.Context, name string) (string, error) {
+	n, err := c.GPUNode(ctx, name)
+	if err != nil {
+		return "", err
+	}
+	version := "no driver"
+	if n.Status.Agent != nil && n.Status.Agent.DriverVersion != "" {
+		version = n.Status.Agent.DriverVersion
+	}
+	place := strings.TrimSpace(fmt.Sprintf("%s %s", n.Status.Phase, n.Status.Step))
+	return fmt.Sprintf("%s, %s (%s: %s)", place, version, n.Status.Reason, n.Status.Message), nil
+}
+
+// stands waits until a node is in a phase, with a driver of that version; any when empty.
+func stands(ctx context.Context, name string, phase v1alpha1.NodePhase, version string) {
+	GinkgoHelper()
+	// What was given up on a node is tried again after a rest, which doubles up to more than five minutes.
+	Eventually(ctx, func(ctx context.Context) (string, error) { return where(ctx, name) }).WithTimeout(2 * harness.Patience).
+		Should(HavePrefix("%s, %s", phase, version))
+}
+
+// allReady waits for nodes to be ready with a driver.
+func allReady(ctx context.Context, version string, names ...string) {
+	GinkgoHelper()
+	for _, name := range names {
+		stands(ctx, name, v1alpha1.PhaseReady, version)
+	}
+}
+
+// edit changes the ClusterPolicy.
+func edit(ctx context.Context, change func(*v1alpha1.ClusterPolicy)) {
+	GinkgoHelper()
+	Expect(c.EditPolicy(ctx, change)).To(Succeed())
+}
+
+// toDriver asks for a version of the driver.
+func toDriver(ctx context.Context, version string) {
+	GinkgoHelper()
+	edit(ctx, func(p *v1alpha1.ClusterPolicy) { p.Spec.Driver.Version = version })
+}
+
+// history is what became of the nodes, in order.
+type history struct {
+	mu    sync.Mutex
+	nodes map[string][]station
+	end   context.CancelFunc
+}
+
+// station is a place on a node's way.
+type station struct {
+	Phase  v1alpha1.NodePhase
+	Step   v1alpha1.UpgradeStep
+	Reason string
+	At     time.Time
+}
+
+// record begins a history, with the first node that there is: the chart brings the kind. It goes on over the end of the spec.
+func record() *history {
+	ctx, cancel := context.WithCancel(context.Background())
+	h := &history{nodes: map[string][]station{}, end: cancel}
+	go func() {
+		// Who follows a kind that is not there yet looks for it ever more seldom, and would come when the first steps are over.
+		_ = harness.PollEvery(ctx, 200*time.Millisecond, func(ctx context.Context) error { return c.Kinds.List(ctx, &v1alpha1.GPUNodeList{}) })
+		for ctx.Err() == nil { // the API server may be away for a while
+			_ = cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, deleted bool) bool {
+				if !deleted {
+					h.add(n)
+				}
+				return false
+			})
+		}
+	}()
+	return h
+}
+
+func (h *history) add(n *v1alpha1.GPUNode) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := station{n.Status.Phase, n.Status.Step, n.Status.Reason, time.Now()}
+	seen := h.nodes[n.Name]
+	if len(seen) > 0 {
+		last := seen[len(seen)-1]
+		if last.Phase == next.Phase && last.Step == next.Step && last.Reason == next.Reason {
+			return
+		}
+	}
+	h.nodes[n.Name] = append(seen, next)
+	GinkgoWriter.Printf("%s %s: %s %s %s\n", next.At.Format(time.TimeOnly), n.Name, next.Phase, next.Step, next.Reason)
+}
+
+// of returns the way of a node so far.
+func (h *history) of(name string) []station {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.nodes[name])
+}
+
+// since returns the phases and steps of a node from a moment on, each as one word.
+func (h *history) since(name string, from time.Time) []string {
+	var words []string
+	for _, s := range h.of(name) {
+		word := string(s.Phase)
+		if s.Step != "" {
+			word = string(s.Step)
+		}
+		if !s.At.Before(from) && (len(words) == 0 || words[len(words)-1] != word) {
+			words = append(words, word)
+		}
+	}
+	return words
+}
+
+// room is a namespace for the pods of a spec.
+type room struct{ name string }
+
+func newRoom(ctx context.Context) room {
+	GinkgoHelper()
+	made, err := c.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "user-"}}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx context.Context) {
+		Expect(c.Client.CoreV1().Namespaces().Delete(ctx, made.Name, metav1.DeleteOptions{})).To(Succeed())
+		Eventually(ctx, func(ctx context.Context) ([]corev1.Pod, error) {
+			pods, err := c.Client.CoreV1().Pods(made.Name).List(ctx, metav1.ListOptions{})
+			return pods.Items, err
+		}).Should(BeEmpty())
+	})
+	return room{made.Name}
+}
+
+const (
+	wholeClass = "gpu.tessera.dev"
+	migClass   = "mig.tessera.dev"
+)
+
+// claim makes a claim of one device.
+func (r room) claim(ctx context.Context, name, class string, config ...resourceapi.DeviceClaimConfiguration) {
+	GinkgoHelper()
+	_, err := c.Client.ResourceV1().ResourceClaims(r.name).Create(ctx, &resourceapi.ResourceClaim{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{
+			{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: class}},
+		}, Config: config}},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// spec is a pod with a claim on a node, which idles: it looks at its GPU once and keeps it.
+func (r room) spec(on, claim string) corev1.PodSpec {
+	return corev1.PodSpec{
+		NodeSelector:   map[string]string{corev1.LabelHostname: on},
+		ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &claim}},
+		Containers: []corev1.Container{{
+			Name: "main", Image: cluster.ProbeImage, Command: []string{"probe", "--stay", "100000"},
+			Resources: corev1.ResourceRequirements{Claims: []corev1.ResourceClaim{{Name: "gpu"}}},
+		}},
+		TerminationGracePeriodSeconds: new(int64(2)),
+	}
+}
+
+// awaitRunning waits until a pod of the room with the label app runs on the node, and returns it.
+func (r room) awaitRunning(ctx context.Context, app, on string, not ...string) *corev1.Pod {
+	GinkgoHelper()
+	var found corev1.Pod
+	Eventually(ctx, func(ctx context.Context) error {
+		pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
+		if err != nil {
+			return err
+		}
+		for _, p := range pods.Items {
+			ready := slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+			if p.Spec.NodeName == on && p.DeletionTimestamp == nil && ready && !slices.Contains(not, string(p.UID)) {
+				found = p
+				return nil
+			}
+		}
+		return fmt.Errorf("no pod %s runs on %s: %s", app, on, summary(pods.Items))
+	}).Should(Succeed())
+	return &found
+}
+
+// leaving are the pods of the room that are on their way out.
+func (r room) leaving(ctx context.Context) ([]string, error) {
+	pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, pod := range pods.Items {
+		if pod.DeletionTimestamp != nil {
+			names = append(names, pod.Name)
+		}
+	}
+	return names, nil
+}
+
+func summary(pods []corev1.Pod) string {
+	var lines []string
+	for _, p := range pods {
+		line := fmt.Sprintf("%s on %s is %s", p.Name, p.Spec.NodeName, p.Status.Phase)
+		if p.DeletionTimestamp != nil {
+			line += " and leaving"
+		}
+		for _, condition := range p.Status.Conditions {
+			if condition.Status != corev1.ConditionTrue && condition.Message != "" {
+				line += ": " + condition.Message
+			}
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "; ")
+}
+
+// operand returns the pods of an operand on a node.
+func operand(ctx context.Context, name, on string) []corev1.Pod {
+	GinkgoHelper()
+	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: "app.kubernetes.io/name=" + name, FieldSelector: "spec.nodeName=" + on,
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return pods.Items
+}

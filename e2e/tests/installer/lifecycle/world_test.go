@@ -1,0 +1,512 @@
+package lifecycle
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/env/chart"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+)
+
+// ground is an API server with the chart's accounts, rights and policies, for all worlds one after the other.
+type ground struct {
+	*harness.Plane
+	config *rest.Config
+	scheme *runtime.Scheme
+	// dir has everything that lies on disk, program is the installer.
+	dir, program string
+}
+
+// raise starts it once. What it starts dies with the tests.
+var raise = sync.OnceValues(func() (*ground, error) {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "ground")
+	if err != nil {
+		return nil, err
+	}
+	programs, err := harness.ClusterPrograms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := harness.StartPlane(ctx, dir, programs)
+	if err != nil {
+		return nil, err
+	}
+	g := &ground{Plane: p, dir: dir, scheme: runtime.NewScheme()}
+	if g.config, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig); err != nil {
+		return nil, err
+	}
+	g.config.QPS = -1
+	if err := errors.Join(clientgoscheme.AddToScheme(g.scheme), v1alpha1.AddToScheme(g.scheme)); err != nil {
+		return nil, err
+	}
+	g.program = filepath.Join(dir, "tessera-installer")
+	if err := harness.Build(ctx, g.program, "./cmd/tessera-installer"); err != nil {
+		return nil, err
+	}
+	if said, err := g.command(ctx, "crds"); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, said)
+	}
+	return g, g.furnish(ctx)
+})
+
+// TestMain ends what the tests started.
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if started {
+		if g, err := raise(); g != nil {
+			g.Stop()
+			_ = os.RemoveAll(g.dir)
+		} else {
+			fmt.Fprintln(os.Stderr, "lifecycle tests:", err)
+		}
+	}
+	os.Exit(code)
+}
+
+// started is whether any test needed the ground.
+var started bool
+
+// command runs the installer's program as an administrator and returns what it says.
+func (g *ground) command(ctx context.Context, args ...string) (string, error) {
+	said, err := exec.CommandContext(ctx, g.program, append(args, "--kubeconfig="+g.Kubeconfig)...).CombinedOutput()
+	return string(said), err
+}
+
+const (
+	home    = "tessera-system"
+	foreign = "default"
+)
+
+// furnish makes what the chart makes, but for the installer itself and the policy, which are the tests' to make.
+func (g *ground) furnish(ctx context.Context) error {
+	h, err := chart.New(ctx)
+	if err != nil {
+		return err
+	}
+	objects, err := h.Template(ctx, home)
+	if err != nil {
+		return err
+	}
+	admin, err := client.New(g.config, client.Options{Scheme: g.scheme})
+	if err != nil {
+		return err
+	}
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}
+	if err := admin.Create(ctx, namespace); err != nil {
+		return err
+	}
+	for _, object := range objects {
+		if strings.HasPrefix(object.GetName(), "allocations.") {
+			continue // claims are allocated by the tests, who are no scheduler
+		}
+		switch object.GetKind() {
+		case "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "DeviceClass", "ValidatingAdmissionPolicy",
+			"ValidatingAdmissionPolicyBinding":
+			if err := admin.Create(ctx, object); err != nil {
+				return fmt.Errorf("make %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// world is a cluster as one test has it: its nodes, everybody who works on them but the installer, and the installer.
+type world struct {
+	*testing.T
+	*ground
+	// admin reads and writes without a cache.
+	admin client.Client
+	*players
+	requests *requests
+	installs
+}
+
+// newWorld gives a cluster without nodes and without a policy.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	started = true
+	g, err := raise()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, ground: g, requests: &requests{}}
+	if w.admin, err = client.New(g.config, client.Options{Scheme: g.scheme}); err != nil {
+		t.Fatal(err)
+	}
+	w.players = newPlayers(t, g, w.admin)
+	t.Cleanup(w.clear)
+	return w
+}
+
+// clear takes everything back.
+func (w *world) clear() {
+	ctx := context.Background()
+	w.stop()
+	w.end()
+	now := client.GracePeriodSeconds(0)
+	for _, object := range []client.Object{
+		&v1alpha1.ClusterPolicy{}, &v1alpha1.NVIDIADriver{}, &v1alpha1.GPUNode{}, &corev1.Node{}, &resourceapi.DeviceTaintRule{},
+		&resourceapi.ResourceSlice{},
+	} {
+		if err := w.admin.DeleteAllOf(ctx, object); err != nil {
+			w.Error(err)
+		}
+	}
+	for _, namespace := range []string{home, foreign} {
+		for _, object := range []client.Object{
+			&corev1.Pod{}, &resourceapi.ResourceClaim{}, &policyv1.PodDisruptionBudget{}, &corev1.ConfigMap{}, &resourceapi.ResourceClaimTemplate{},
+		} {
+			if err := w.admin.DeleteAllOf(ctx, object, client.InNamespace(namespace), now); err != nil {
+				w.Error(err)
+			}
+		}
+	}
+	w.removeOperands(ctx)
+}
+
+// machine is the hardware of a node and what people say of the node.
+type machine struct {
+	name, os, kernel, hostDriver string
+	labels                       map[string]string
+	// dark nodes are not found by the discovery.
+	dark bool
+	boot int
+	// gpus is how many it has, one when zero.
+	gpus int32
+}
+
+// join adds nodes to the cluster: Ready, and found by the discovery unless they are dark.
+func (w *world) join(machines ...machine) {
+	w.Helper()
+	for _, m := range machines {
+		if m.os == "" {
+			m.os = "debian12"
+		}
+		if m.kernel == "" {
+			m.kernel = "6.1.0"
+		}
+		w.change(func(p *players) { p.machines[m.name] = m })
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
+		maps.Copy(node.Labels, m.labels)
+		w.must(w.admin.Create(w.Context(), node))
+		w.nodeStatus(m.name, func(s *corev1.NodeStatus) {
+			s.NodeInfo.BootID = m.bootID()
+			s.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}}
+			s.Allocatable = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("8")}
+		})
+	}
+}
+
+func (m machine) bootID() string { return fmt.Sprintf("boot-%s-%d", m.name, m.boot) }
+
+// nodeStatus changes the status of a node.
+func (w *world) nodeStatus(name string, change func(*corev1.NodeStatus)) {
+	w.Helper()
+	w.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(o client.Object) { change(&o.(*corev1.Node).Status) }, "status")
+}
+
+// label writes labels of a node as people do; an empty value removes one.
+func (w *world) label(name string, labels map[string]string) {
+	w.Helper()
+	w.edit(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, func(o client.Object) {
+		all := o.GetLabels()
+		if all == nil {
+			all = map[string]string{}
+		}
+		for k, v := range labels {
+			if all[k] = v; v == "" {
+				delete(all, k)
+			}
+		}
+		o.SetLabels(all)
+	})
+}
+
+// edit changes an object as people do, until nobody else writes first and the API server has time.
+func (w *world) edit(object client.Object, change func(client.Object), sub ...string) {
+	w.Helper()
+	for {
+		w.must(w.admin.Get(w.Context(), client.ObjectKeyFromObject(object), object))
+		change(object)
+		var err error
+		if len(sub) > 0 {
+			err = w.admin.Status().Update(w.Context(), object)
+		} else {
+			err = w.admin.Update(w.Context(), object)
+		}
+		if !apierrors.IsConflict(err) && !late(err) {
+			w.must(err)
+			return
+		}
+	}
+}
+
+func (w *world) must(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// policy makes the ClusterPolicy, or changes its spec when there is one.
+func (w *world) policy(change func(*v1alpha1.ClusterPolicySpec)) {
+	w.Helper()
+	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
+	err := w.admin.Get(w.Context(), client.ObjectKeyFromObject(policy), policy)
+	if apierrors.IsNotFound(err) {
+		policy.Spec.Upgrade = quick()
+		policy.Spec.Driver.Version = "580.1"
+		change(&policy.Spec)
+		w.must(w.admin.Create(w.Context(), policy))
+		return
+	}
+	w.edit(policy, func(o client.Object) { change(&o.(*v1alpha1.ClusterPolicy).Spec) })
+}
+
+// quick is an upgrade policy for the impatient.
+func quick() v1alpha1.UpgradePolicy {
+	return v1alpha1.UpgradePolicy{
+		Soak: &metav1.Duration{Duration: time.Second}, RetryAfter: &metav1.Duration{Duration: time.Hour},
+		Drain: v1alpha1.DrainSpec{Timeout: &metav1.Duration{Duration: harness.Patience}},
+	}
+}
+
+// version is an edit that changes the driver.
+func version(v string) func(*v1alpha1.ClusterPolicySpec) {
+	return func(s *v1alpha1.ClusterPolicySpec) { s.Driver.Version = v }
+}
+
+// get reads an object; it must be there.
+func get[T client.Object](w *world, object T, namespace, name string) T {
+	w.Helper()
+	w.must(w.admin.Get(w.Context(), types.NamespacedName{Namespace: namespace, Name: name}, object))
+	return object
+}
+
+func (w *world) gpunode(name string) *v1alpha1.GPUNode {
+	w.Helper()
+	return get(w, &v1alpha1.GPUNode{}, "", name)
+}
+
+// limit is how long anything may take; usually it is a second or two.
+const limit = harness.Patience
+
+// until waits until a condition holds that depends on objects; it is asked again whenever one changes. It returns what is still missing, and reads from the
+// API server: the cache that wakes it may be behind what the test has written, or seen.
+func (w *world) until(what string, missing func() string) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), limit)
+	defer cancel()
+	wake, leave := w.listen()
+	defer leave()
+	for over := false; ; {
+		last := missing()
+		switch {
+		case last == "":
+			return
+		case over:
+			w.Fatalf("%s: %s\n%s", what, last, w.report())
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			over = true
+		}
+	}
+}
+
+// untilPhase waits until nodes are in a phase.
+func (w *world) untilPhase(phase v1alpha1.NodePhase, names ...string) {
+	w.Helper()
+	w.until(fmt.Sprintf("%v become %s", names, phase), func() string {
+		for _, name := range names {
+			node := &v1alpha1.GPUNode{}
+			if err := w.admin.Get(w.Context(), types.NamespacedName{Name: name}, node); err != nil {
+				return err.Error()
+			}
+			if node.Status.Phase != phase {
+				return fmt.Sprintf("%s is %s %s (%s: %s)", name, node.Status.Phase, node.Status.Step, node.Status.Reason, node.Status.Message)
+			}
+		}
+		return ""
+	})
+}
+
+// untilReady waits until the policy says Ready for its present generation, as kubectl wait does.
+func (w *world) untilReady() {
+	w.Helper()
+	w.until("the policy is Ready", func() string {
+		policy := &v1alpha1.ClusterPolicy{}
+		if err := w.admin.Get(w.Context(), types.NamespacedName{Name: v1alpha1.ClusterPolicyName}, policy); err != nil {
+			return err.Error()
+		}
+		return missingCondition(policy.Status.Conditions, v1alpha1.ConditionReady, metav1.ConditionTrue, policy.Generation)
+	})
+}
+
+// missingCondition says what a condition lacks.
+func missingCondition(list []metav1.Condition, kind string, status metav1.ConditionStatus, generation int64) string {
+	for _, c := range list {
+		if c.Type == kind && c.Status == status && c.ObservedGeneration == generation {
+			return ""
+		}
+	}
+	return fmt.Sprintf("want %s=%s of generation %d, have %v", kind, status, generation, list)
+}
+
+// report is what people would look at.
+func (w *world) report() string {
+	var text strings.Builder
+	nodes := &v1alpha1.GPUNodeList{}
+	_ = w.admin.List(context.Background(), nodes)
+	for _, n := range nodes.Items {
+		s := n.Status
+		driver := "-"
+		if n.Spec.Driver != nil {
+			driver = n.Spec.Driver.Digest
+		}
+		fmt.Fprintf(&text, "%s: %s %s %s: %s; driver %.12s, maintenance %v\n", n.Name, s.Phase, s.Step, s.Reason, s.Message, driver, n.Spec.Maintenance)
+	}
+	policies := &v1alpha1.ClusterPolicyList{}
+	_ = w.admin.List(context.Background(), policies)
+	for _, p := range policies.Items {
+		fmt.Fprintf(&text, "policy: %+v\n", p.Status)
+	}
+	if said := w.failed(); said != nil {
+		fmt.Fprintf(&text, "the installer ended: %v\n", said)
+	}
+	return text.String()
+}
+
+// token is the installer's own identity.
+func (g *ground) token(ctx context.Context) (*rest.Config, error) {
+	answer, err := g.Client.CoreV1().ServiceAccounts(home).CreateToken(ctx, "tessera-installer", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	config := rest.AnonymousClientConfig(g.config)
+	config.BearerToken = answer.Status.Token
+	return config, nil
+}
+
+// user makes a pod of a user with a claim of a GPU of the node, as scheduler and kubelet leave them.
+func (w *world) user(name, node string, changes ...func(*corev1.Pod)) *corev1.Pod {
+	w.Helper()
+	pod, err := w.makeUser(w.Context(), name, node, changes...)
+	w.must(err)
+	return pod
+}
+
+// makeUser makes such a pod for whoever acts outside of the test's own goroutine.
+func (p *players) makeUser(ctx context.Context, name, node string, changes ...func(*corev1.Pod)) (*corev1.Pod, error) {
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: foreign, Name: name}}
+	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
+		DeviceClassName: "gpu.tessera.dev", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
+	}}}
+	if err := p.admin.Create(ctx, claim); err != nil {
+		return nil, err
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: foreign, Name: name, Labels: map[string]string{"app": name},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "some", UID: "some", Controller: new(true)}},
+		},
+		Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "c", Image: "i"}},
+			ResourceClaims: []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: &name}},
+		},
+	}
+	for _, change := range changes {
+		change(pod)
+	}
+	if err := p.admin.Create(ctx, pod); err != nil {
+		return nil, err
+	}
+	pod.Status = corev1.PodStatus{
+		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+	}
+	if err := p.admin.Status().Update(ctx, pod); err != nil {
+		return nil, err
+	}
+	claim.Status = resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{{
+			Request: "gpu", Driver: v1alpha1.DriverName, Pool: node + "-" + v1alpha1.DriverName, Device: cmp.Or(pod.Annotations[annotationDevice], "gpu-0"),
+		}}}},
+		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
+	}
+	return pod, p.admin.Status().Update(ctx, claim)
+}
+
+// annotationDevice of a pod of a user names the device that its claim gets.
+const annotationDevice = "players/device"
+
+// exists reports whether a pod of a user is still the one that was made.
+func (w *world) exists(pod *corev1.Pod) bool {
+	w.Helper()
+	now := &corev1.Pod{}
+	err := w.admin.Get(w.Context(), client.ObjectKeyFromObject(pod), now)
+	if client.IgnoreNotFound(err) != nil {
+		w.Fatal(err)
+	}
+	return err == nil && now.UID == pod.UID && now.DeletionTimestamp == nil
+}
+
+// steps are the phases and steps of a node in their order, each once.
+func (w *world) steps(node string) []string {
+	w.mutex.Lock()
+	defer w.mutex.Unlock()
+	return slices.Clone(w.history[node])
+}
+
+// verdicts are what the policy, which is Ready, said about that, each change once and at least so many: the watch that tells them may be behind what was read.
+func (w *world) verdicts(least int) (said []string) {
+	w.Helper()
+	w.until("the policy is heard to be Ready", func() string {
+		w.mutex.Lock()
+		defer w.mutex.Unlock()
+		if said = slices.Clone(w.ready); len(said) < least || said[len(said)-1] != string(metav1.ConditionTrue) {
+			return fmt.Sprint(said)
+		}
+		return ""
+	})
+	return said
+}
+
+// way are the steps of a node that is Ready: the watch that tells them may be behind what was read.
+func (w *world) way(node string) (steps []string) {
+	w.Helper()
+	w.until("the way of "+node+" ends", func() string {
+		if steps = w.steps(node); len(steps) == 0 || steps[len(steps)-1] != string(v1alpha1.PhaseReady) {
+			return fmt.Sprint(steps)
+		}
+		return ""
+	})
+	return steps
+}

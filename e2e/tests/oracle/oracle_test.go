@@ -1,0 +1,211 @@
+package oracle
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
+	"github.com/sirupsen/logrus"
+	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/e2e/tests/hooks"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
+)
+
+const (
+	version = "580.65.06"
+	hook    = "/usr/bin/true"
+	gpus    = 8
+)
+
+// side is one of the two generators.
+type side string
+
+const (
+	ours   side = "ours"
+	theirs side = "theirs"
+)
+
+// difference is a thing that only one side gives a container, on purpose.
+type difference struct {
+	only   side
+	thing  string
+	reason string
+}
+
+// differences are all that are allowed. One that does not occur fails the test as well.
+var differences = []difference{
+	{theirs, "mount /run/nvidia-fabricmanager/socket from ROOT/run/nvidia-fabricmanager/socket nodev,noexec,nosuid,rbind,rprivate",
+		"whoever reaches the fabric manager can repartition the node: no tenant gets its socket"},
+	{theirs, "env NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu",
+		"the toolkit's own hooks read it; ours take folders as arguments"},
+	{theirs, "hook createContainer update-application-profile",
+		"narrows EGL to the GPUs at hand for graphics programs; EGL finds no other GPU's node anyway"},
+	{theirs, "hook createRuntime apply-cuda-memory-limits",
+		"a feature of the toolkit that the environment of a container switches on; limits of ours are a claim's affair"},
+	{theirs, "hook apply-cuda-memory-limits: driver-root ROOT", "as above"},
+	{theirs, "hook apply-cuda-memory-limits: gpu-id UUID", "as above"},
+	{ours, "hook create-symlinks: link libnvidia-egl-gbm.so.1.1.2::/usr/lib/x86_64-linux-gnu/libnvidia-egl-gbm.so.1",
+		"the host has the link; nvcdi leaves it to ldconfig, and our cache hook makes no links"},
+	{ours, "hook create-symlinks: link libnvidia-egl-wayland.so.1.1.19::/usr/lib/x86_64-linux-gnu/libnvidia-egl-wayland.so.1",
+		"as above"},
+}
+
+// given is what a container is given, as lines that can be compared.
+type given []string
+
+func (g *given) add(edits cdispec.ContainerEdits) {
+	for _, n := range edits.DeviceNodes {
+		*g = append(*g, fmt.Sprintf("node %s from %s", n.Path, cmp.Or(n.HostPath, n.Path)))
+	}
+	for _, m := range edits.Mounts {
+		options := slices.Sorted(slices.Values(m.Options))
+		*g = append(*g, fmt.Sprintf("mount %s from %s %s", m.ContainerPath, m.HostPath, strings.Join(options, ",")))
+	}
+	for _, e := range edits.Env {
+		*g = append(*g, "env "+e)
+	}
+	for _, h := range edits.Hooks {
+		for _, one := range hooks.Apart(h.Args[1:]) {
+			*g = append(*g, fmt.Sprintf("hook %s %s", h.HookName, one[0]))
+			// A flag stands before its value or is joined to it.
+			args := strings.Split(strings.Join(one[1:], "="), "=")
+			for flag := range slices.Chunk(args, 2) {
+				if len(flag) == 2 {
+					*g = append(*g, fmt.Sprintf("hook %s: %s %s", one[0], strings.TrimPrefix(flag[0], "--"), flag[1]))
+				}
+			}
+		}
+	}
+}
+
+// plain returns the things without what differs from machine to machine.
+func (g given) plain(dir string) []string {
+	uuid := regexp.MustCompile(`GPU-[0-9a-f-]+`)
+	var things []string
+	for _, thing := range g {
+		things = append(things, uuid.ReplaceAllString(strings.ReplaceAll(thing, fakegpu.DriverRoot(dir), "ROOT"), "UUID"))
+	}
+	return things
+}
+
+// generateTheirs returns what nvcdi gives a container with all GPUs.
+func generateTheirs(t *testing.T, dir string) []string {
+	t.Helper()
+	log := logrus.New()
+	log.SetOutput(io.Discard)
+	generator, err := nvcdi.New(
+		nvcdi.WithLogger(log),
+		nvcdi.WithMode(nvcdi.ModeNvml),
+		nvcdi.WithDriverRoot(fakegpu.DriverRoot(dir)),
+		nvcdi.WithDevRoot(fakegpu.DevRoot(dir)),
+		nvcdi.WithNVIDIACDIHookPath(hook),
+		nvcdi.WithFeatureFlags(nvcdi.FeatureDisableNvsandboxUtils),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var g given
+	common, err := generator.GetCommonEdits()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.add(*common.ContainerEdits)
+	devices, err := generator.GetDeviceSpecsByID("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range devices {
+		g.add(d.ContainerEdits)
+	}
+	return g.plain(dir)
+}
+
+// generateOurs returns what our specs give a container with all GPUs in one claim.
+func generateOurs(t *testing.T, dir string) []string {
+	t.Helper()
+	specs := cdi.New(cdi.Config{
+		Dir: filepath.Join(dir, "cdi"),
+		Roots: driverroot.Roots{
+			Host: "/", Proc: fakegpu.ProcRoot(dir), Sys: fakegpu.SysRoot(dir),
+			Driver: fakegpu.DriverRoot(dir), Dev: fakegpu.DevRoot(dir),
+		},
+		Hook:  hook,
+		Leads: func() bool { return true },
+	})
+	var devices []prepare.Prepared
+	for minor := range gpus {
+		devices = append(devices, prepare.Prepared{
+			Result: prepare.Result{Device: fmt.Sprintf("gpu-%d", minor)},
+			Use:    gpu.Device{Use: gpu.Use{Shape: gpu.Whole}},
+			GPU:    gpu.GPU{Minor: minor},
+		})
+	}
+	if _, err := specs.Write("claim", devices); err != nil {
+		t.Fatal(err)
+	}
+	var g given
+	files, err := filepath.Glob(filepath.Join(dir, "cdi", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var spec cdispec.Spec
+		if err := json.Unmarshal(text, &spec); err != nil {
+			t.Fatal(err)
+		}
+		g.add(spec.ContainerEdits)
+		for _, d := range spec.Devices {
+			g.add(d.ContainerEdits)
+		}
+	}
+	return g.plain(dir)
+}
+
+// without returns what the first has and the second has not, once each.
+func without(first, second []string) []string {
+	var things []string
+	for _, thing := range first {
+		if !slices.Contains(second, thing) {
+			things = append(things, thing)
+		}
+	}
+	slices.Sort(things)
+	return slices.Compact(things)
+}
+
+func TestSameAsNVIDIAsGenerator(t *testing.T) {
+	dir := machine(t)
+	we, they := generateOurs(t, dir), generateTheirs(t, dir)
+	t.Logf("%d things are the same", len(we)-len(without(we, they)))
+	for s, things := range map[side][]string{ours: without(we, they), theirs: without(they, we)} {
+		var allowed []string
+		for _, d := range differences {
+			if d.only == s {
+				allowed = append(allowed, d.thing)
+			}
+		}
+		for _, thing := range without(things, allowed) {
+			t.Errorf("%s only: %s: no reason is given", s, thing)
+		}
+		for _, thing := range without(allowed, things) {
+			t.Errorf("%s only: %s: does not occur any more", s, thing)
+		}
+	}
+}

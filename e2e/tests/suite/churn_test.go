@@ -1,0 +1,90 @@
+package suite
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync/atomic"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
+	resourceapi "k8s.io/api/resource/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+)
+
+// wishes are what the pods of the churn ask for, over both nodes; small ones more often.
+var wishes = []resourceapi.DeviceRequest{
+	request("d", migClass, onH100, profile(oneSlice)), request("d", migClass, onH100, profile(oneSlice)),
+	request("d", migClass, onH100, profile(twoSlices)), request("d", migClass, onH100, profile(threeSlices)),
+	request("d", wholeClass, onH100), request("d", wholeClass, onL40S), request("d", wholeClass, onA30),
+	request("d", migClass, onA30, profile("1g.6gb")), request("d", migClass, onA30, profile("2g.12gb")),
+}
+
+// resources is what an agent uses that a leak would add to.
+type resources struct{ Files, Goroutines float64 }
+
+func usage(ctx context.Context, on *lab.Node) resources {
+	GinkgoHelper()
+	return resources{metric(ctx, on, "process_open_fds"), metric(ctx, on, "go_goroutines")}
+}
+
+// most returns the most that an agent uses in several looks, so that what comes and goes by itself is in it.
+func most(ctx context.Context, on *lab.Node) (use resources) {
+	GinkgoHelper()
+	for range 20 {
+		now := usage(ctx, on)
+		use = resources{max(use.Files, now.Files), max(use.Goroutines, now.Goroutines)}
+	}
+	return use
+}
+
+var _ = Describe("Two hundred pods, sixteen at a time", func() {
+	It("each see exactly their device and leave nothing behind", func(ctx context.Context) {
+		// What an earlier spec took from the agents, such as a watch that is tried again only after a minute, they have again when they start anew;
+		// what they keep from the first pods on is no leak.
+		for _, n := range c.Nodes() {
+			crash(ctx, n)
+		}
+		r := newRoom(ctx)
+		r.churn(ctx, "first", 16)
+		before := map[string]resources{}
+		for _, n := range c.Nodes() {
+			before[n.Name()] = most(ctx, n)
+		}
+
+		r.churn(ctx, "pod", 200)
+		GinkgoWriter.Printf("the agents used %v\n", before)
+		for _, n := range c.Nodes() {
+			Eventually(ctx, func(ctx context.Context) resources { return usage(ctx, n) }).Should(SatisfyAll(
+				HaveField("Files", BeNumerically("<=", before[n.Name()].Files)),
+				HaveField("Goroutines", BeNumerically("<=", before[n.Name()].Goroutines)),
+			), "what the agent on %s uses", n.Name())
+		}
+	}, atMost)
+})
+
+// churn has so many pods come and go, each with one device that it sees.
+func (r room) churn(ctx context.Context, name string, pods int) {
+	GinkgoHelper()
+	// The seed is ginkgo's, so that a run can be repeated.
+	random := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 1)) //nolint:gosec // a repeatable choice
+	var gone atomic.Int32
+	var group errgroup.Group
+	group.SetLimit(16)
+	for i := range pods {
+		wish := wishes[random.IntN(len(wishes))]
+		group.Go(func() error {
+			defer GinkgoRecover()
+			r.hold(ctx, named(name, i), wish)
+			Expect(r.seen(ctx, named(name, i))).To(HaveLen(1), "pod %s was given one device", named(name, i))
+			r.release(ctx, named(name, i))
+			if n := gone.Add(1); n%50 == 0 {
+				GinkgoWriter.Printf("%d of %d pods came and went\n", n, pods)
+			}
+			return nil
+		})
+	}
+	Expect(group.Wait()).To(Succeed())
+	nothingLeft(ctx)
+}

@@ -1,0 +1,89 @@
+package suite
+
+import (
+	"context"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+)
+
+// killedInside slows one NVML function of a node down, starts something that calls it, and waits until the record says that the agent is
+// about it; then the agent is killed in the middle of the call, which lasts longer than anybody waits.
+func killedInside(ctx context.Context, on *lab.Node, function, state string, start func()) {
+	GinkgoHelper()
+	Expect(fakegpu.Slow(on.GPUFolder(), function, 2*harness.Patience)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) {
+		Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
+		if CurrentSpecReport().Failed() { // a call that has begun goes on
+			crash(ctx, on)
+		}
+	})
+	pod := agent(ctx, on.Name())
+	start()
+	Eventually(ctx, func(ctx context.Context) (string, error) {
+		out, err := on.Exec(ctx, "busybox", "grep", "-rhsoE", `"state": ?"[A-Za-z]+"`, recordsDir)
+		return string(out), err
+	}).Should(ContainSubstring(state))
+	kill(ctx, on, pod)
+	Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
+	renew(ctx, on, pod)
+}
+
+var _ = Describe("The agent, killed", func() {
+	const (
+		create  = "nvmlDeviceCreateGpuInstanceWithPlacement"
+		compute = "nvmlGpuInstanceCreateComputeInstance"
+		mode    = "nvmlDeviceSetMigMode"
+	)
+
+	DescribeTable("while it prepares, ends with the claim prepared", func(ctx context.Context, function string) {
+		r := newRoom(ctx)
+		on := node("node1")
+		r.hold(ctx, "neighbour", request("slice", migClass, onParent(hardware(on).GPUs[1].UUID), profile(oneSlice)))
+		neighbour := container(r.running(ctx, "neighbour"))
+
+		killedInside(ctx, on, function, "Preparing", func() {
+			r.claim(ctx, "mine", request("slice", migClass, onParent(first()), profile(twoSlices)))
+			r.create(ctx, podOf("mine", stay(), "mine"))
+		})
+
+		r.running(ctx, "mine")
+		Expect(r.seen(ctx, "mine")).To(HaveLen(1))
+		Expect(count(ctx, on).Instances).To(HaveLen(2))
+		Expect(container(r.running(ctx, "neighbour"))).To(Equal(neighbour))
+		r.release(ctx, "mine")
+		r.release(ctx, "neighbour")
+		nothingLeft(ctx)
+	},
+		Entry("in the change of the MIG mode", mode),
+		Entry("in the creation of the GPU instance", create),
+		Entry("in the creation of the compute instance", compute),
+		Entry("in the verification of what was made", "nvmlComputeInstanceGetInfo_v2"),
+	)
+
+	DescribeTable("while it unprepares, ends with the device free", func(ctx context.Context, function string) {
+		r := newRoom(ctx)
+		on := node("node1")
+		r.hold(ctx, "neighbour", request("slice", migClass, onParent(first()), profile(oneSlice)))
+		neighbour := container(r.running(ctx, "neighbour"))
+		r.hold(ctx, "mine", request("slice", migClass, onParent(first()), profile(twoSlices)))
+
+		killedInside(ctx, on, function, "Unpreparing", func() {
+			Expect(r.Client.CoreV1().Pods(r.namespace).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
+		})
+
+		Eventually(ctx, func(ctx context.Context) []string { return count(ctx, on).Instances }).Should(HaveLen(1))
+		Expect(container(r.running(ctx, "neighbour"))).To(Equal(neighbour))
+		r.release(ctx, "neighbour")
+		Expect(r.Client.ResourceV1().ResourceClaims(r.namespace).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
+		nothingLeft(ctx)
+	},
+		Entry("in the destruction of the compute instance", "nvmlComputeInstanceDestroy"),
+		Entry("in the destruction of the GPU instance", "nvmlGpuInstanceDestroy"),
+	)
+})

@@ -1,0 +1,60 @@
+package suite
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"sync"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/tests/expect"
+)
+
+// nvidiaExamples are manifests in the form of those for NVIDIA's driver, without an edit.
+var nvidiaExamples = must(expect.Load(os.DirFS("../../../deployments/nvidia/examples")))
+
+// A cluster in which Tessera has the name of NVIDIA's driver.
+var _ = Describe("In the place of NVIDIA's driver", func() {
+	It("every manifest written for it comes out as it says", func(ctx context.Context) {
+		folder := filepath.Join(lab.Base, "suite-nvidia")
+		Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
+		DeferCleanup(lab.Down, folder)
+		there, err := cluster.Up(ctx, cluster.Config{Folder: folder, Images: images, Components: []string{"nvidia"}, Progress: GinkgoWriter})
+		Expect(err).NotTo(HaveOccurred())
+		watcher, err := expect.NewWatcher(ctx, there.Client)
+		Expect(err).NotTo(HaveOccurred())
+
+		ctx, cancel := context.WithTimeout(ctx, 2*harness.Patience)
+		defer cancel()
+		complaints := make([][]string, len(nvidiaExamples))
+		var group sync.WaitGroup
+		for i, example := range nvidiaExamples {
+			group.Go(func() {
+				outcomes, err := watcher.Run(ctx, there, example)
+				if err != nil {
+					complaints[i] = []string{err.Error()}
+				}
+				for _, outcome := range outcomes {
+					complaints[i] = append(complaints[i], expect.Compare(outcome, outcomes)...)
+				}
+			})
+		}
+		group.Wait()
+		for i, example := range nvidiaExamples {
+			Expect(complaints[i]).To(BeEmpty(), example.File)
+		}
+		slices, err := there.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		for _, slice := range slices.Items {
+			Expect(slice.Spec.Driver).To(Equal(v1alpha1.NVIDIADriverName))
+		}
+		Expect(len(nvidiaExamples)).To(BeNumerically(">=", 12))
+	}, atMost)
+})
