@@ -9,7 +9,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // withoutPolicy is what holds for sick GPUs where there is no ClusterPolicy: the defaults, and nothing is begun.
@@ -51,7 +51,7 @@ func (r *nodeReconciler) tellRemedies(ctx context.Context, s *sight) error {
 	old := s.gpunode.Status
 	status := *old.DeepCopy()
 	status.Remedies = s.remedies()
-	for _, c := range remedy.Conditions(s.AgentRuns(), s.faults(), status.Remedies) {
+	for _, c := range remediation.Conditions(s.AgentRuns(), s.faults(), status.Remedies) {
 		setCondition(&status, s, c)
 	}
 	r.metrics.observe(s.gpunode, status, s.Now)

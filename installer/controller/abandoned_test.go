@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // abandon deletes the ClusterPolicy.
@@ -54,7 +54,7 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 		"after a reset":               {v1alpha1.RemedyRebootRequested, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sick := inTreatment(t, test.step, remedy.ReasonDraining, test.attempts)
+			sick := inTreatment(t, test.step, remediation.ReasonDraining, test.attempts)
 			if test.step == v1alpha1.RemedyRebootRequested {
 				sick.Status.Remedies[0].BootID = "b"
 			}
@@ -79,10 +79,10 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 			}
 			switch s := now.Status; {
 			case test.held:
-				if len(now.Spec.Remedies) != 1 || len(s.Remedies) != 1 || s.Remedies[0].Reason != remedy.ReasonOff || len(s.History) > 0 {
+				if len(now.Spec.Remedies) != 1 || len(s.Remedies) != 1 || s.Remedies[0].Reason != remediation.ReasonOff || len(s.History) > 0 {
 					t.Errorf("orders %+v, remedies %+v", now.Spec.Remedies, s.Remedies)
 				}
-			case len(now.Spec.Remedies) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remedy.ReasonOff:
+			case len(now.Spec.Remedies) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remediation.ReasonOff:
 				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remedies, s.Remedies, s.History)
 			}
 			writes := h.writes

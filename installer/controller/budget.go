@@ -11,7 +11,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // taken are the GPUs that this installer has begun to take out and that the cache may not show yet: a write may lie in the API server of which neither the
@@ -37,29 +37,29 @@ func (t *taken) forget(node string) {
 }
 
 // of are the noted GPUs of a node. One of which the cache tells, too, is the same candidate.
-func (t *taken) of(node string) []remedy.Candidate {
+func (t *taken) of(node string) []remediation.Candidate {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	var all []remedy.Candidate
+	var all []remediation.Candidate
 	for _, name := range t.nodes[node] {
-		all = append(all, remedy.Candidate{Key: remedy.Key{Node: node, GPU: name}, Begun: true})
+		all = append(all, remediation.Candidate{Key: remediation.Key{Node: node, GPU: name}, Begun: true})
 	}
 	return all
 }
 
 // out are the GPUs of a node that are out of service, as far as its GPUNode alone tells: those that wait for a reboot or a person have no place.
-func out(node *v1alpha1.GPUNode) []remedy.Candidate {
-	var all []remedy.Candidate
+func out(node *v1alpha1.GPUNode) []remediation.Candidate {
+	var all []remediation.Candidate
 	for _, order := range node.Spec.Remedies {
 		if !slices.ContainsFunc(node.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.GPU == order.GPU && s.BootID != "" }) {
-			all = append(all, remedy.Candidate{Key: remedy.Key{Node: node.Name, GPU: order.GPU}, Begun: true})
+			all = append(all, remediation.Candidate{Key: remediation.Key{Node: node.Name, GPU: order.GPU}, Begun: true})
 		}
 	}
 	return all
 }
 
 // granted says which GPUs of the cluster may be out of service, from all GPUNodes in the cache.
-func (r *nodeReconciler) granted(ctx context.Context, cat *catalog, s *sight) (map[remedy.Key]bool, error) {
+func (r *nodeReconciler) granted(ctx context.Context, cat *catalog, s *sight) (map[remediation.Key]bool, error) {
 	if cat.policy.Spec.Remediation.Mode != v1alpha1.RemediationAct {
 		return nil, nil //nolint:nilnil // nobody is taken out
 	}
@@ -85,12 +85,12 @@ func (r *nodeReconciler) granted(ctx context.Context, cat *catalog, s *sight) (m
 		}
 		candidates = append(candidates, seen.candidates()...)
 	}
-	return remedy.Grant(candidates, int(*cat.policy.Spec.Remediation.MaxParallel)), nil
+	return remediation.Grant(candidates, int(*cat.policy.Spec.Remediation.MaxParallel)), nil
 }
 
 // candidates are the GPUs of a node that ask for a place in the budget, or have one.
-func (s *sight) candidates() []remedy.Candidate {
-	var all []remedy.Candidate
+func (s *sight) candidates() []remediation.Candidate {
+	var all []remediation.Candidate
 	for _, p := range s.patients {
 		if c, asks := p.Candidate(s.gpunode.Name); asks && (c.Begun || p.unseen == nil) {
 			all = append(all, c)

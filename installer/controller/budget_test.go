@@ -13,7 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // Two nodes whose GPUs fall ill at once do not begin both, although the cache does not show yet that the first one has; nor when a write was done and its
@@ -42,7 +42,7 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	n2 = h.step("n2")
-	if len(n1.Spec.Remedies) != 1 || len(n2.Spec.Remedies) != 0 || n2.Status.Remedies[0].Reason != remedy.ReasonBudget {
+	if len(n1.Spec.Remedies) != 1 || len(n2.Spec.Remedies) != 0 || n2.Status.Remedies[0].Reason != remediation.ReasonBudget {
 		t.Fatalf("out of service are %+v and %+v, want one GPU; the other %+v", n1.Spec.Remedies, n2.Spec.Remedies, n2.Status.Remedies)
 	}
 	lags = false
@@ -63,7 +63,7 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 // A node that cannot be looked at keeps the places of its GPUs that are out of service.
 func TestBudgetOfANodeThatCannotBeSeen(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
-	h := newHospital(t, act, []*v1alpha1.GPUNode{sickNode("n2", xid(t, "n2", 0, 95, "Reset")), inTreatment(t, v1alpha1.RemedyDrain, remedy.ReasonDraining, 0)})
+	h := newHospital(t, act, []*v1alpha1.GPUNode{sickNode("n2", xid(t, "n2", 0, 95, "Reset")), inTreatment(t, v1alpha1.RemedyDrain, remediation.ReasonDraining, 0)})
 	h.r.Client = interceptor.NewClient(h.WithWatch, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, options ...client.GetOption) error {
 			if _, is := o.(*corev1.Node); is && key.Name == "n" {
@@ -84,7 +84,7 @@ func TestSickGPUsAreCounted(t *testing.T) {
 	critical.Severity = "Critical"
 	warning := xid(t, "n", 1, 48, "Wait")
 	warning.Severity = "Warning"
-	sick := inTreatment(t, v1alpha1.RemedyDrain, remedy.ReasonDraining, 0)
+	sick := inTreatment(t, v1alpha1.RemedyDrain, remediation.ReasonDraining, 0)
 	sick.Status.Agent.Faults = append(sick.Status.Agent.Faults, xid(t, "n", 0, 48, "Reset"), critical)
 	old, away, light := sickNode("old", xid(t, "n", 0, 95, "Reset")), sickNode("away", xid(t, "n", 0, 95, "Reset")), sickNode("light", warning)
 	old.Status.Agent.BootID = "before"

@@ -23,7 +23,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
@@ -129,7 +129,7 @@ func (r *nodeReconciler) waitingNodes(ctx context.Context) []string {
 	}
 	var names []string
 	for _, node := range list.Items {
-		if slices.ContainsFunc(node.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.Reason == remedy.ReasonBudget }) {
+		if slices.ContainsFunc(node.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.Reason == remediation.ReasonBudget }) {
 			names = append(names, node.Name)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // lookCloser adds who holds a GPU and how far its proof is. Pods are asked for only when they are to leave, or would be: of the others what claims say
@@ -68,7 +68,7 @@ func (r *nodeReconciler) usersOfGPU(ctx context.Context, s *sight, p *patient) (
 	if err != nil || all.claims == 0 {
 		return all, err
 	}
-	if reach := remedy.Reach(p.Faults); len(reach) > 0 {
+	if reach := remediation.Reach(p.Faults); len(reach) > 0 {
 		return usersOfDevices(ctx, r.Cluster, name, func(device string) bool { return slices.Contains(reach, device) })
 	}
 	pool, err := r.published(ctx, s, func(pool wire.Reading) bool {
@@ -81,7 +81,7 @@ func (r *nodeReconciler) usersOfGPU(ctx context.Context, s *sight, p *patient) (
 		return use{unreadable: true}, nil // of nobody it is certain which GPU they have
 	}
 	group := []string{p.GPU}
-	if remedy.Resets(p.Faults) {
+	if remediation.Resets(p.Faults) {
 		group = resetGroup(pool, p.GPU)
 	}
 	return usersOfDevices(ctx, r.Cluster, name, func(device string) bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // A GPU with a pod that nobody evicts is not taken out, and the pods beside it keep running: people read which one it is.
@@ -38,7 +38,7 @@ func TestPodThatStaysKeepsTheGPU(t *testing.T) {
 		if len(node.Spec.Remedies) > 0 || len(node.Status.Remedies) != 1 {
 			t.Fatalf("orders %+v, %+v", node.Spec.Remedies, node.Status.Remedies)
 		}
-		if s := node.Status.Remedies[0]; s.Step != v1alpha1.RemedyWaiting || s.Reason != remedy.ReasonDrainBlocked || !strings.Contains(s.Message, "users/bare (") ||
+		if s := node.Status.Remedies[0]; s.Step != v1alpha1.RemedyWaiting || s.Reason != remediation.ReasonDrainBlocked || !strings.Contains(s.Message, "users/bare (") ||
 			strings.Contains(s.Message, "users/job") {
 			t.Errorf("it stands at %+v", s)
 		}

@@ -11,13 +11,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // patient is one GPU that is not well, or is being brought back: what is known of it, and what becomes of it.
 type patient struct {
-	remedy.Observed
-	decision remedy.Decision
+	remediation.Observed
+	decision remediation.Decision
 	victims  []action.Victim
 	// unseen is why it could not be looked at: then nothing is done about it, and everything else is.
 	unseen error
@@ -68,14 +68,14 @@ func (r *nodeReconciler) examine(ctx context.Context, cat *catalog, s *sight, d 
 	for i := range s.patients {
 		p := &s.patients[i]
 		met := r.obstacles.of(gpuKey(s.gpunode.Name, p.GPU))
-		p.Granted, p.Obstacle = granted[remedy.Key{Node: s.gpunode.Name, GPU: p.GPU}], met.text
-		if p.decision = remedy.Next(p.Observed); p.unseen != nil {
-			p.decision = remedy.Decision{Status: p.Status, Action: remedy.Wait}
+		p.Granted, p.Obstacle = granted[remediation.Key{Node: s.gpunode.Name, GPU: p.GPU}], met.text
+		if p.decision = remediation.Next(p.Observed); p.unseen != nil {
+			p.decision = remediation.Decision{Status: p.Status, Action: remediation.Wait}
 		}
 		if status := p.decision.Status; status != nil {
 			status.Message = met.explain(string(p.decision.Action), status.Message)
 		}
-		if c, asks := p.Candidate(s.gpunode.Name); asks && !c.Begun && p.decision.Action == remedy.Direct {
+		if c, asks := p.Candidate(s.gpunode.Name); asks && !c.Begun && p.decision.Action == remediation.Direct {
 			r.taken.note(s.gpunode.Name, p.GPU)
 		}
 		klog.FromContext(ctx).V(2).Info("Decided", "node", s.gpunode.Name, "gpu", p.GPU, "op", p.decision.Action)
@@ -91,7 +91,7 @@ func (s *sight) look(cat *catalog, d phase.Decision) []patient {
 		history[record.GPU] = append(history[record.GPU], record)
 	}
 	for _, name := range s.sick() {
-		o := remedy.Observed{
+		o := remediation.Observed{
 			Now: s.Now, GPU: name, Policy: cat.remediation(s), BootID: s.Node.BootID, Speaks: s.AgentRuns(), History: history[name],
 			Paused: cat.paused(s.gpunode), Busy: s.busy(d), Monitored: s.monitored,
 		}
@@ -115,9 +115,9 @@ func pick[T any](list []T, is func(T) bool) *T {
 }
 
 // remediation is what policies say about the GPUs of a node. Where no policy chooses the node, nothing is done.
-func (cat *catalog) remediation(s *sight) remedy.Policy {
+func (cat *catalog) remediation(s *sight) remediation.Policy {
 	spec := cat.policy.Spec
-	p := remedy.Policy{
+	p := remediation.Policy{
 		Mode: spec.Remediation.Mode, Attempts: *spec.Remediation.Attempts, Reboot: *spec.Remediation.Reboot,
 		Validates:    s.Wanted.Validator && !s.Wanted.Sandbox,
 		DrainTimeout: spec.Remediation.Drain.Timeout.Duration, ValidateTimeout: spec.Validator.Timeout.Duration,

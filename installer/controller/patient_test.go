@@ -24,7 +24,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 const ownNamespace = "tessera-system"
@@ -246,7 +246,7 @@ func TestBudgetCountsTheCluster(t *testing.T) {
 		t.Fatalf("out of service are %+v and %+v, want one GPU", n1.Spec.Remedies, n2.Spec.Remedies)
 	}
 	waits := append(slices.Clone(n1.Status.Remedies), n2.Status.Remedies...)
-	waits = slices.DeleteFunc(waits, func(s v1alpha1.RemedyStatus) bool { return s.Reason != remedy.ReasonBudget })
+	waits = slices.DeleteFunc(waits, func(s v1alpha1.RemedyStatus) bool { return s.Reason != remediation.ReasonBudget })
 	if len(waits) != 2 {
 		t.Errorf("%d GPUs wait for a place: %+v", len(waits), waits)
 	}
@@ -297,16 +297,16 @@ func TestProofLeavesSickGPUsOut(t *testing.T) {
 // What is said about remediation decides what becomes of a sick GPU.
 func TestFieldsDecideAboutSickGPUs(t *testing.T) {
 	minute := &metav1.Duration{Duration: time.Minute}
-	next := func(s v1alpha1.ClusterPolicySpec, fault string, change func(*remedy.Observed)) remedy.Decision {
-		o := remedy.Observed{
+	next := func(s v1alpha1.ClusterPolicySpec, fault string, change func(*remediation.Observed)) remediation.Decision {
+		o := remediation.Observed{
 			Now: time.Now(), GPU: "g", Policy: policies{spec: s}.catalog().remediation(&sight{Observed: phase.Observed{Wanted: phase.Wanted{Managed: true}}}),
 			BootID: "b", Speaks: true, Granted: true,
 			Faults: []v1alpha1.GPUFault{{GPU: "g", Signal: "xid", XID: 95, Severity: "Fatal", Remedy: fault, BootID: "b", Since: metav1.Now()}},
 		}
 		change(&o)
-		return remedy.Next(o)
+		return remediation.Next(o)
 	}
-	failed := func(o *remedy.Observed) {
+	failed := func(o *remediation.Observed) {
 		o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyResetGPU, Attempts: 1, Faults: []string{"XID 95"}}
 		o.Order = &v1alpha1.Remedy{GPU: "g", ID: "i", Step: v1alpha1.OrderReset}
 		o.Agent = &v1alpha1.AgentRemedy{ID: "i", State: v1alpha1.RemedyFailed}
@@ -319,26 +319,26 @@ func TestFieldsDecideAboutSickGPUs(t *testing.T) {
 		want   any
 	}{
 		{"mode", func(r *v1alpha1.RemediationSpec) { r.Mode = v1alpha1.RemediationSuggest },
-			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", func(*remedy.Observed) {}).Action }, remedy.Wait},
+			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", func(*remediation.Observed) {}).Action }, remediation.Wait},
 		{"attempts", func(r *v1alpha1.RemediationSpec) { r.Attempts = new(int32(1)) },
 			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", failed).Status.Step }, v1alpha1.RemedyRebootRequested},
 		{"reboot", func(r *v1alpha1.RemediationSpec) { r.Reboot = new(false) },
 			func(s v1alpha1.ClusterPolicySpec) any {
-				return next(s, "Reboot", func(*remedy.Observed) {}).Status.Step
+				return next(s, "Reboot", func(*remediation.Observed) {}).Status.Step
 			}, v1alpha1.RemedyReplace},
 		{"drain.timeout", func(r *v1alpha1.RemediationSpec) { r.Drain.Timeout = minute }, func(s v1alpha1.ClusterPolicySpec) any {
-			return next(s, "Reset", func(o *remedy.Observed) {
-				o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyDrain, Reason: remedy.ReasonDraining, Since: metav1.NewTime(o.Now.Add(-2 * time.Minute))}
+			return next(s, "Reset", func(o *remediation.Observed) {
+				o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyDrain, Reason: remediation.ReasonDraining, Since: metav1.NewTime(o.Now.Add(-2 * time.Minute))}
 				o.Order = &v1alpha1.Remedy{GPU: "g", ID: "i", Step: v1alpha1.OrderHold}
 				o.Agent = &v1alpha1.AgentRemedy{ID: "i", State: v1alpha1.RemedyHolding, Prepared: 1}
 				o.Drain.Holders = []string{"a/b"}
 			}).Action
-		}, remedy.Release},
+		}, remediation.Release},
 		{"drain.waitTimeout", func(r *v1alpha1.RemediationSpec) { r.Drain.WaitTimeout = minute }, func(s v1alpha1.ClusterPolicySpec) any {
-			return next(s, "Reset", func(o *remedy.Observed) {
+			return next(s, "Reset", func(o *remediation.Observed) {
 				o.Drain.Waited, o.Faults[0].Since = []string{"a/b"}, metav1.NewTime(o.Now.Add(-2*time.Minute))
 			}).Action
-		}, remedy.Direct},
+		}, remediation.Direct},
 	} {
 		t.Run(f.field, func(t *testing.T) {
 			var spec v1alpha1.ClusterPolicySpec
@@ -509,7 +509,7 @@ func TestSwapAndReset(t *testing.T) {
 	swaps := func(h *hospital) bool {
 		return h.Get(t.Context(), client.ObjectKey{Name: action.RuleName("n")}, &resourceapi.DeviceTaintRule{}) == nil
 	}
-	h := at(v1alpha1.OrderHold, remedy.ReasonMakingRoom)
+	h := at(v1alpha1.OrderHold, remediation.ReasonMakingRoom)
 	for range 3 {
 		if n := h.step("n"); len(n.Spec.Remedies) > 0 && n.Spec.Remedies[0].Step == v1alpha1.OrderReset {
 			t.Fatalf("a reset is ordered: %+v, %s", n.Spec.Remedies, n.Status.Message)
@@ -518,7 +518,7 @@ func TestSwapAndReset(t *testing.T) {
 	if !swaps(h) {
 		t.Error("the swap does not begin")
 	}
-	h = at(v1alpha1.OrderReset, remedy.ReasonResetting)
+	h = at(v1alpha1.OrderReset, remediation.ReasonResetting)
 	for range 3 {
 		n := h.step("n")
 		ready := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady)

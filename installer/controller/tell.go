@@ -13,7 +13,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/phase"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // tell writes into the status where the node stands, when that differs from what the status says.
@@ -116,7 +116,7 @@ func component(name string, pod phase.Pod) v1alpha1.ComponentStatus {
 
 // conditions writes the named validations and Ready into the status.
 func conditions(status *v1alpha1.GPUNodeStatus, s *sight, d phase.Decision) {
-	for _, c := range append(slices.Clip(d.Conditions), remedy.Conditions(s.AgentRuns(), s.faults(), status.Remedies)...) {
+	for _, c := range append(slices.Clip(d.Conditions), remediation.Conditions(s.AgentRuns(), s.faults(), status.Remedies)...) {
 		setCondition(status, s, c)
 	}
 	if !slices.ContainsFunc(d.Conditions, func(c phase.Condition) bool { return c.Type == v1alpha1.ConditionReady }) {

@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/installer/action"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // treat does what was decided about the sick GPUs of a node, and says when to look again. One that cannot be treated does not keep the others from it.
@@ -39,17 +39,17 @@ func (r *nodeReconciler) treat(ctx context.Context, cat *catalog, s *sight) (tim
 func (r *nodeReconciler) care(ctx context.Context, cat *catalog, s *sight, p *patient) error {
 	node := s.gpunode
 	switch p.decision.Action {
-	case remedy.Wait:
+	case remediation.Wait:
 		return nil
-	case remedy.Direct:
+	case remediation.Direct:
 		return action.Direct{Node: node, Order: p.decision.Order}.Do(ctx, r.Cluster)
-	case remedy.Evict:
+	case remediation.Evict:
 		return r.evict(ctx, s, gpuKey(node.Name, p.GPU), p.victims)
-	case remedy.Validate:
+	case remediation.Validate:
 		return r.validateGPU(ctx, cat, s, p)
-	case remedy.EndValidate:
+	case remediation.EndValidate:
 		return action.EndValidate{Node: node.Name, Parts: []action.Part{action.PartOf(p.GPU)}}.Do(ctx, r.Cluster)
-	case remedy.Release:
+	case remediation.Release:
 		r.drainer.refused.set(gpuKey(node.Name, p.GPU), nil)
 		recorded, err := action.Release{Node: node, GPU: p.GPU, Record: p.decision.Record}.Do(ctx, r.Cluster)
 		if recorded {

@@ -103,7 +103,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 	for _, r := range server.Refusals() {
 		reasons = append(reasons, r.Reason)
 	}
-	for _, file := range []string{"installer/phase/reason.go", "installer/remedy/reason.go", "api/v1alpha1/attempt.go"} {
+	for _, file := range []string{"installer/phase/reason.go", "installer/remediation/reason.go", "api/v1alpha1/attempt.go"} {
 		text, err := os.ReadFile(filepath.Join(root(t), file))
 		if err != nil {
 			t.Fatal(err)

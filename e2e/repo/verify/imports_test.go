@@ -67,9 +67,9 @@ var law = []row{
 
 	{"installer/phase", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
 	{"installer/rollout", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
-	{"installer/remedy", append([]string{"installer/phase", "api/gpu", "api/v1alpha1"}, kubernetesTypes...)},
+	{"installer/remediation", append([]string{"installer/phase", "api/gpu", "api/v1alpha1"}, kubernetesTypes...)},
 	{"installer/render", append([]string{"api/v1alpha1", "sigs.k8s.io/controller-runtime/pkg/client", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
-	{"installer/action", append([]string{"installer/phase", "installer/remedy", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client"}, kubernetesTypes...)},
+	{"installer/action", append([]string{"installer/phase", "installer/remediation", "installer/render", "api/v1alpha1", klog, "k8s.io/client-go", "sigs.k8s.io/controller-runtime/pkg/client"}, kubernetesTypes...)},
 	{"installer/host/...", []string{"installer/host", klog, "github.com/fsnotify/fsnotify", "k8s.io/cri-api", "google.golang.org/grpc", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin", "github.com/pelletier/go-toml/v2"}},
 	{"installer/discovery", append([]string{"installer/host", "api/v1alpha1", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"installer/migrate", []string{"api/v1alpha1", "k8s.io/api", "k8s.io/apimachinery", "sigs.k8s.io/yaml"}},

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/installer/remedy"
+	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
 // ward is a cluster in service, of nodes with two GPUs each.
@@ -174,7 +174,7 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	if record.Outcome != v1alpha1.OutcomeFailed || !strings.Contains(record.Message, "default/training") || !strings.Contains(record.Message, "never") {
 		t.Errorf("the record is %+v", record)
 	}
-	status := w.untilStep(ill, v1alpha1.RemedyWaiting, remedy.ReasonResting)
+	status := w.untilStep(ill, v1alpha1.RemedyWaiting, remediation.ReasonResting)
 	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
 		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
 	}
@@ -210,7 +210,7 @@ func TestPause(t *testing.T) {
 			pause("true")
 			w.policy(act)
 			ill := w.sicken("n1", 0)
-			if status := w.untilStep(ill, v1alpha1.RemedyWaiting, remedy.ReasonPaused); !strings.Contains(status.Message, name) {
+			if status := w.untilStep(ill, v1alpha1.RemedyWaiting, remediation.ReasonPaused); !strings.Contains(status.Message, name) {
 				t.Errorf("it says %q", status.Message)
 			}
 			w.settle()

@@ -1,4 +1,4 @@
-package remedy
+package remediation
 
 import (
 	"github.com/tessera-gpu/tessera/api/gpu"

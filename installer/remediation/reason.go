@@ -1,4 +1,4 @@
-package remedy
+package remediation
 
 // The reasons in status.remedies, each of which is explained in installer/README.md.
 const (

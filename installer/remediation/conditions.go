@@ -1,4 +1,4 @@
-package remedy
+package remediation
 
 import (
 	"slices"
