@@ -14,8 +14,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
 	"github.com/tessera-gpu/tessera/installer/controller"
+	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 

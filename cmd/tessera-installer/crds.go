@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
 	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // establishLimit is how long the API server may take to serve a kind.

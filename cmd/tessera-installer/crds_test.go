@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // transcript is what was printed.

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 const installerHead = `<!-- Generated from api/v1alpha1 by e2e/repo/generate; do not edit. -->

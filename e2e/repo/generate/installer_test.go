@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // TestCommentsTellTheDefaults holds what the comment of each field says of its default to the default that is set.

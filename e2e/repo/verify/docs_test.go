@@ -25,7 +25,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
 	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
 )

@@ -65,6 +65,7 @@ var law = []row{
 	{"scheduler-plugin/view", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/kube-scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
 	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
 
+	{"installer/crds", []string{"k8s.io/apiextensions-apiserver", "sigs.k8s.io/yaml"}},
 	{"installer/phase", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
 	{"installer/rollout", append([]string{"api/v1alpha1"}, kubernetesTypes...)},
 	{"installer/remediation", append([]string{"installer/phase", "api/gpu", "api/v1alpha1"}, kubernetesTypes...)},

@@ -27,8 +27,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 )
 

@@ -16,9 +16,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	crdfiles "github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
 	"github.com/tessera-gpu/tessera/e2e/env/chart"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	crdfiles "github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // upgrade runs helm upgrade with these flags.

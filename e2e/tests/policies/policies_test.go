@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // TestVerdicts gives the verdict on every case. The API server itself is asked in e2e/tests/installer.

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // judge is what the API server makes of a CRD to look at objects.

@@ -9,7 +9,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
+	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
 // Kubernetes' own types below ours. Their fields are documented in Kubernetes; repeated here for every operand they would be four fifths of

@@ -16,6 +16,9 @@ import (
 // header stands in every generated CRD.
 const header = "# Generated from api/v1alpha1 by e2e/repo/generate/crds; do not edit.\n"
 
+// folders are where each CRD is written: the chart installs one copy, the programs embed the other. They are equal byte for byte.
+var folders = []string{"deployments/helm/tessera/crds", "installer/crds"}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -59,9 +62,11 @@ func run(ctx context.Context, repository string) error {
 		if err != nil {
 			return fmt.Errorf("finish %s: %w", filepath.Base(file), err)
 		}
-		target := filepath.Join(repository, "deployments", "helm", "tessera", "crds", filepath.Base(file))
-		if err := os.WriteFile(target, append([]byte(header), text...), 0o644); err != nil {
-			return fmt.Errorf("write generated file: %w", err)
+		for _, folder := range folders {
+			target := filepath.Join(repository, filepath.FromSlash(folder), filepath.Base(file))
+			if err := os.WriteFile(target, append([]byte(header), text...), 0o644); err != nil {
+				return fmt.Errorf("write generated file: %w", err)
+			}
 		}
 	}
 	return nil

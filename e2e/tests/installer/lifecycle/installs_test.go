@@ -13,8 +13,8 @@ import (
 	nodev1 "k8s.io/api/node/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	shipped "github.com/tessera-gpu/tessera/deployments/helm/tessera/crds"
 	"github.com/tessera-gpu/tessera/installer/controller"
+	shipped "github.com/tessera-gpu/tessera/installer/crds"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 

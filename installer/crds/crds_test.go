@@ -1,9 +1,13 @@
 package crds
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"testing"
 
@@ -33,6 +37,33 @@ func TestValid(t *testing.T) {
 		internal.Status.StoredVersions = []string{"v1alpha1"}
 		for _, problem := range validation.ValidateCustomResourceDefinition(t.Context(), internal) {
 			t.Errorf("%s: %v", crd.Name, problem)
+		}
+	}
+}
+
+// TestChartInstallsTheSameFiles compares the embedded CRDs with those of the chart: both are written by one generator.
+func TestChartInstallsTheSameFiles(t *testing.T) {
+	t.Parallel()
+	chart := os.DirFS("../../deployments/helm/tessera/crds")
+	embedded, err := fs.Glob(files, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	installed, err := fs.Glob(chart, "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(embedded, installed); diff != "" {
+		t.Fatalf("files (-embedded +chart):\n%s", diff)
+	}
+	for _, name := range embedded {
+		want, errEmbedded := fs.ReadFile(files, name)
+		got, errChart := fs.ReadFile(chart, name)
+		if err := errors.Join(errEmbedded, errChart); err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, got) {
+			t.Errorf("%s differs between installer/crds and the chart: run make generate", name)
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Package crds holds the CustomResourceDefinitions of the group tessera.dev: the files that the chart installs, for the programs that
-// apply, compare or document them.
+// Package crds embeds the CustomResourceDefinitions of the group tessera.dev for the programs that apply, compare or document them. The files are
+// generated from api/v1alpha1 and equal those in the chart.
 package crds
 
 import (
