@@ -28,7 +28,6 @@ func main() {
 	flag.StringVar(&b.openb, "openb", os.Getenv("OPENB"), "folder of the openb trace; OPENB has it, too")
 	flag.StringVar(&b.plots, "plots", "bench/out", "folder for the plots")
 	flag.BoolVar(&b.full, "full", os.Getenv("FULL") == "1", "every size, load and lifetime with all seeds; FULL=1 says so, too")
-	flag.BoolVar(&b.explore, "explore", false, "what else was tried, at 100 GPUs and the load of the goals, and nothing else")
 	flag.Func("mixes", "only these, such as uniform,bimodal", b.selectMixes)
 	flag.Func("gpus", "only these sizes of fleets, such as 100,1000", numbers(&b.sizes, strconv.Atoi))
 	flag.Func("loads", "only these loads, such as 0.85,0.95", numbers(&b.loads, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }))
@@ -44,7 +43,6 @@ func main() {
 type bench struct {
 	seeds, count int
 	full         bool
-	explore      bool
 	openb, plots string
 	mixes        []mix
 	sizes        []int
@@ -66,9 +64,6 @@ func (b *bench) measure(ctx context.Context, r *report.Report) error {
 	}
 	if b.states, err = fleet.NewStates(geometry, fleet.Plain(geometry)); err != nil {
 		return err
-	}
-	if b.explore {
-		return b.tried(ctx)
 	}
 	cells := b.cells()
 	results, err := b.run(ctx, cells, b.policies)

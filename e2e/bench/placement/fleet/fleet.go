@@ -12,8 +12,6 @@ type Fleet struct {
 	// Free is the number of free memory slices, Open by profile the number of placements that fit.
 	Free int
 	Open []int
-	// Until is by GPU and placement when the instance leaves, where one is held: what no scheduler knows.
-	Until [][]float64
 	// members are by state: the GPUs in it, as bits.
 	members [][]uint64
 }
@@ -22,13 +20,12 @@ type Fleet struct {
 func New(s *States, gpus int) *Fleet {
 	f := &Fleet{
 		States: s, State: make([]int, gpus), Count: make([]int, len(s.Held)), Open: make([]int, len(s.Profiles)),
-		Until: make([][]float64, gpus), members: make([][]uint64, len(s.Held)),
+		members: make([][]uint64, len(s.Held)),
 	}
 	for state := range f.members {
 		f.members[state] = make([]uint64, (gpus+63)/64)
 	}
 	for gpu := range gpus {
-		f.Until[gpu] = make([]float64, len(s.Placements))
 		f.add(gpu, 0)
 	}
 	return f

@@ -59,7 +59,6 @@ func policies(s *States) map[string]Policy {
 	return map[string]Policy{
 		"first fit": FirstFit{Published(s)}, "low starts": FirstFit{LowStart(s)}, "best fit": BestFit(s), "worst fit": WorstFit(s),
 		"MFI": MFI(s), "loss": LeastLoss(s, weights), "ours": Ours(s, fit.Weights{}), "moving": Moving{Ours(s, fit.Weights{})},
-		"ahead": Ahead(s, .9), "only ahead": OnlyAhead(s, .9), "fuller": Fuller(s), "scarce": Scarce{10}, "foreseen": NewForeseen(s, 1),
 	}
 }
 
@@ -205,25 +204,6 @@ func TestMove(t *testing.T) {
 	f.Take(Choice{GPU: 0, Placement: prefer[p3g][1]})
 	if from, to, ok := moving.Move(f, arrivals.Demand{Kind: p7g}); ok {
 		t.Fatalf("from %v to %v: no single move frees a GPU", from, to)
-	}
-}
-
-// Keeping the last empty GPUs refuses what would open them, whole GPUs excepted.
-func TestKeep(t *testing.T) {
-	t.Parallel()
-	s := states(t, "h100-80")
-	f, keep := New(s, 2), Keep{Ours(s, fit.Weights{}), 1}
-	for i, test := range []struct {
-		profile int
-		want    bool
-	}{{p4g, true}, {p4g, false}, {p3g, true}, {p7g, true}} {
-		c, ok := keep.Choose(f, arrivals.Demand{Kind: test.profile})
-		if ok != test.want {
-			t.Fatalf("demand %d: got %v", i, ok)
-		}
-		if ok {
-			f.Take(c)
-		}
 	}
 }
 

@@ -43,7 +43,7 @@ func (p Moving) try(f *Fleet, d arrivals.Demand, at Choice) (to Choice, value in
 	room := f.room(at.GPU, d.Kind)
 	f.Take(room)
 	defer f.Release(room)
-	to, ok = p.Choose(f, arrivals.Demand{Kind: f.Profile[at.Placement], Arrives: d.Arrives, Leaves: f.Until[at.GPU][at.Placement]})
+	to, ok = p.Choose(f, arrivals.Demand{Kind: f.Profile[at.Placement]})
 	if !ok {
 		return to, 0, false
 	}

@@ -129,7 +129,7 @@ func (c *course) run(p Policy, stream *arrivals.Stream, t *Tally) {
 			choice, ok = p.Choose(c.Fleet, d)
 		}
 		if ok {
-			c.arrive(step.Demand, choice, d.Leaves)
+			c.arrive(step.Demand, choice)
 		}
 		t.count(stream, step.Demand, ok)
 	}
@@ -148,9 +148,8 @@ func (c *course) makeRoom(p Policy, d arrivals.Demand) bool {
 	return ok
 }
 
-func (c *course) arrive(demand int, at Choice, until float64) {
+func (c *course) arrive(demand int, at Choice) {
 	c.Take(at)
-	c.Until[at.GPU][at.Placement] = until
 	c.at[demand], c.holder[at.GPU][at.Placement] = at, demand
 }
 
@@ -163,9 +162,9 @@ func (c *course) leave(demand int) {
 
 // move moves the instance that is held at one place to another.
 func (c *course) move(from, to Choice) {
-	demand, until := c.holder[from.GPU][from.Placement], c.Until[from.GPU][from.Placement]
+	demand := c.holder[from.GPU][from.Placement]
 	c.Release(from)
-	c.arrive(demand, to, until)
+	c.arrive(demand, to)
 }
 
 // ReplayRepack runs the stream through the bound.
