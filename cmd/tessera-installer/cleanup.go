@@ -17,6 +17,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // cleaner removes what the installer made, in the order in which nothing is left behind: who uses GPUs before who prepares them, and that before
@@ -111,9 +112,9 @@ func (c *cleaner) run(ctx context.Context) error {
 		return errors.Join(err, c.undo(ctx))
 	}
 	return c.perform(ctx, []step{
-		{"remove node agents", func(ctx context.Context) error { return c.removeSets(ctx, "tessera-node") }},
+		{"remove node agents", func(ctx context.Context) error { return c.removeSets(ctx, render.OperandNodeAgent) }},
 		{"remove drivers", func(ctx context.Context) error {
-			return c.removeSets(ctx, "tessera-driver", "tessera-vgpu-manager", "tessera-toolkit", "tessera-discovery")
+			return c.removeSets(ctx, render.OperandDriver, render.OperandVGPUManager, render.OperandToolkit, render.OperandDiscovery)
 		}},
 		{"remove labels of nodes", c.removeLabels},
 		{"remove taints of GPUs and GPUNodes", c.removeNodes},

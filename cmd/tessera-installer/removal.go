@@ -57,7 +57,7 @@ func (c *cleaner) gone(ctx context.Context, names ...string) error {
 		}
 		for _, name := range names {
 			pods := &corev1.PodList{}
-			if err := c.Client.List(ctx, pods, client.InNamespace(c.Namespace), client.MatchingLabels{action.LabelName: name}); err != nil {
+			if err := c.Client.List(ctx, pods, client.InNamespace(c.Namespace), client.MatchingLabels{render.LabelName: name}); err != nil {
 				return "", err
 			}
 			for _, pod := range pods.Items {
@@ -85,17 +85,17 @@ func (c *cleaner) removeMonitors(ctx context.Context) error {
 	if failed != nil {
 		return failed
 	}
-	if err := c.removeSets(ctx, "tessera-dcgm-exporter", "tessera-dcgm"); err != nil {
+	if err := c.removeSets(ctx, render.OperandDCGMExporter, render.OperandDCGM); err != nil {
 		return err
 	}
-	return c.gone(ctx, action.Validation, action.Operation)
+	return c.gone(ctx, render.OperandValidation, render.OperandOperation)
 }
 
 // removeSets removes the DaemonSets of operands and waits until their pods are gone.
 func (c *cleaner) removeSets(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		list := &appsv1.DaemonSetList{}
-		if err := c.Client.List(ctx, list, client.InNamespace(c.Namespace), mine, client.MatchingLabels{action.LabelName: name}); err != nil {
+		if err := c.Client.List(ctx, list, client.InNamespace(c.Namespace), mine, client.MatchingLabels{render.LabelName: name}); err != nil {
 			return err
 		}
 		for i := range list.Items {
@@ -148,7 +148,7 @@ func (c *cleaner) agent(ctx context.Context, what string, says func(*v1alpha1.Ma
 	nodes, pods := &v1alpha1.GPUNodeList{}, &corev1.PodList{}
 	silent, err := c.silent(ctx)
 	err = errors.Join(err, c.Client.List(ctx, nodes),
-		c.Client.List(ctx, pods, client.InNamespace(c.Namespace), client.MatchingLabels{action.LabelName: "tessera-node"}))
+		c.Client.List(ctx, pods, client.InNamespace(c.Namespace), client.MatchingLabels{render.LabelName: render.OperandNodeAgent}))
 	if err != nil {
 		return "", err
 	}

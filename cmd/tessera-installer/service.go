@@ -18,10 +18,8 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
-
-// installerName is the Deployment of the chart and the label of its pods.
-const installerName = "tessera-installer"
 
 // annotationReplicas remembers at the installer's Deployment how many replicas it had before a removal.
 const annotationReplicas = "tessera.dev/replicas-before-removal"
@@ -45,7 +43,7 @@ func (c *cleaner) stopInstaller(ctx context.Context) error {
 	if err := c.scale(ctx, deployment, 0, had); err != nil {
 		return err
 	}
-	return c.gone(ctx, installerName)
+	return c.gone(ctx, render.OperandInstaller)
 }
 
 // startInstaller gives it the replicas back that it had.
@@ -68,8 +66,8 @@ func (c *cleaner) startInstaller(ctx context.Context) error {
 // installer returns the installer's Deployment.
 func (c *cleaner) installer(ctx context.Context) (*appsv1.Deployment, error) {
 	deployment := &appsv1.Deployment{}
-	if err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: installerName}, deployment); err != nil {
-		return nil, fmt.Errorf("read Deployment %s: %w", installerName, err)
+	if err := c.Client.Get(ctx, types.NamespacedName{Namespace: c.Namespace, Name: render.OperandInstaller}, deployment); err != nil {
+		return nil, fmt.Errorf("read Deployment %s: %w", render.OperandInstaller, err)
 	}
 	return deployment, nil
 }
@@ -84,7 +82,7 @@ func (c *cleaner) scale(ctx context.Context, deployment *appsv1.Deployment, repl
 	}
 	patch := client.RawPatch(types.MergePatchType, data)
 	if err := c.Client.Patch(ctx, deployment, patch, client.FieldOwner(action.Manager)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("scale Deployment %s to %d: %w", installerName, replicas, err)
+		return fmt.Errorf("scale Deployment %s to %d: %w", render.OperandInstaller, replicas, err)
 	}
 	return nil
 }

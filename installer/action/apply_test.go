@@ -56,7 +56,7 @@ func driverSet(t *testing.T, change func(*render.Input)) *appsv1.DaemonSet {
 		t.Fatal(err)
 	}
 	for _, object := range objects {
-		if set, ok := object.(*appsv1.DaemonSet); ok && set.Labels[LabelName] == "tessera-driver" {
+		if set, ok := object.(*appsv1.DaemonSet); ok && set.Labels[render.LabelName] == "tessera-driver" {
 			return set
 		}
 	}

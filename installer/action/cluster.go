@@ -23,9 +23,7 @@ const (
 	Manager = "tessera-installer"
 	// AnnotationBarrier says for which boot, driver and agent a validation is, or for which mode an operation.
 	AnnotationBarrier = "tessera.dev/barrier"
-	// LabelName is the label by which pods of operands are told apart, LabelNode names the node that an object is for, for people: NodeOf
-	// tells it whole.
-	LabelName = "app.kubernetes.io/name"
+	// LabelNode names the node that an object is for, shortened to the length of a label; NodeOf returns the whole name.
 	LabelNode = "tessera.dev/node"
 )
 
@@ -150,7 +148,7 @@ func NodeOf(object client.Object) string {
 func (c Cluster) owned(node *v1alpha1.GPUNode, name, operand string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Namespace: c.Namespace, Name: name,
-		Labels: map[string]string{render.LabelManagedBy: render.ManagedBy, LabelName: operand, LabelNode: nodeLabel(node.Name)},
+		Labels: map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelName: operand, LabelNode: nodeLabel(node.Name)},
 		OwnerReferences: []metav1.OwnerReference{{
 			APIVersion: v1alpha1.APIVersion, Kind: "GPUNode", Name: node.Name, UID: node.UID,
 		}},

@@ -12,13 +12,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// OperationName is the name of the pod that changes the MIG mode of a node, and Operation its label.
-func OperationName(node string) string { return Operation + "-" + node }
-
-// Operation labels the pods that work on a host.
-const Operation = "tessera-operation"
+// OperationName is the name of the pod that changes the MIG mode of a node.
+func OperationName(node string) string { return render.OperandOperation + "-" + node }
 
 // hostMount is where the host's root is mounted in them.
 const hostMount = "/host"
@@ -35,11 +33,11 @@ type Operate struct {
 
 // Do performs it. A pod that stands already is left to itself.
 func (a Operate) Do(ctx context.Context, c Cluster) error {
-	meta := c.owned(a.Node, OperationName(a.Node.Name), Operation)
+	meta := c.owned(a.Node, OperationName(a.Node.Name), render.OperandOperation)
 	meta.Annotations = map[string]string{AnnotationBarrier: string(a.Mode)}
 	pod := &corev1.Pod{ObjectMeta: meta, Spec: corev1.PodSpec{
 		NodeName:                     a.Node.Name,
-		ServiceAccountName:           "tessera-driver",
+		ServiceAccountName:           render.OperandDriver,
 		AutomountServiceAccountToken: new(false),
 		PriorityClassName:            "system-node-critical",
 		RestartPolicy:                corev1.RestartPolicyNever,

@@ -10,10 +10,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // RuleName is the name of the DeviceTaintRule of a node.
-func RuleName(node string) string { return "tessera-maintenance-" + node }
+func RuleName(node string) string { return render.OperandMaintenance + "-" + node }
 
 // Taint keeps new claims off the GPUs of a node. It evicts nobody.
 type Taint struct {
@@ -25,7 +26,7 @@ type Taint struct {
 // Do performs it.
 func (a Taint) Do(ctx context.Context, c Cluster) error {
 	pool := a.Node.Name + "-" + a.Driver
-	meta := c.owned(a.Node, RuleName(a.Node.Name), "tessera-maintenance")
+	meta := c.owned(a.Node, RuleName(a.Node.Name), render.OperandMaintenance)
 	meta.Namespace = ""
 	rule := &resourceapi.DeviceTaintRule{
 		ObjectMeta: meta,

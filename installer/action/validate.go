@@ -16,10 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
-
-// Validation labels the pods and claims that prove a node.
-const Validation = "tessera-validation"
 
 // Part is a part of a validation.
 type Part string
@@ -74,7 +72,9 @@ func (s Scope) selectors() []resourceapi.DeviceSelector {
 }
 
 // ValidationName is the name of pod and claim of a part.
-func ValidationName(node string, part Part) string { return Validation + "-" + node + string(part) }
+func ValidationName(node string, part Part) string {
+	return render.OperandValidation + "-" + node + string(part)
+}
 
 // Validate proves that a node works: it makes claims as users do, and pods that use them.
 type Validate struct {
@@ -128,7 +128,7 @@ func (a Validate) claim(c Cluster, part Part) *resourceapi.ResourceClaim {
 }
 
 func (a Validate) meta(c Cluster, part Part) metav1.ObjectMeta {
-	meta := c.owned(a.Node, ValidationName(a.Node.Name, part), Validation)
+	meta := c.owned(a.Node, ValidationName(a.Node.Name, part), render.OperandValidation)
 	meta.Annotations = map[string]string{AnnotationBarrier: a.Barrier}
 	return meta
 }
@@ -151,7 +151,7 @@ func (a Validate) pod(c Cluster, part Part) *corev1.Pod {
 	container.Resources.Claims = []corev1.ResourceClaim{{Name: "gpus"}}
 	name := ValidationName(a.Node.Name, part)
 	return &corev1.Pod{ObjectMeta: a.meta(c, part), Spec: corev1.PodSpec{
-		ServiceAccountName:           Validation,
+		ServiceAccountName:           render.OperandValidation,
 		AutomountServiceAccountToken: new(false),
 		SchedulerName:                a.Scheduler,
 		RestartPolicy:                corev1.RestartPolicyNever,

@@ -103,7 +103,7 @@ func trimClaim(namespace string) toolscache.TransformFunc {
 			},
 			Status: resourceapi.ResourceClaimStatus{ReservedFor: claim.Status.ReservedFor},
 		}
-		if claim.Namespace == namespace && claim.Labels[action.LabelName] == action.Validation {
+		if claim.Namespace == namespace && claim.Labels[render.LabelName] == render.OperandValidation {
 			slim.Labels, slim.Annotations, slim.OwnerReferences = claim.Labels, claim.Annotations, claim.OwnerReferences
 			slim.CreationTimestamp = claim.CreationTimestamp
 		}

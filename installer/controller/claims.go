@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // indexPool finds claims by the pools of their devices.
@@ -63,7 +64,7 @@ func usersOfDevices(ctx context.Context, c action.Cluster, pool string, counts f
 	u := use{uids: map[types.NamespacedName][]types.UID{}}
 	for i := range list.Items {
 		claim := &list.Items[i]
-		own, devices := claim.Namespace == c.Namespace && claim.Labels[action.LabelName] == action.Validation, devicesOf(claim, pool)
+		own, devices := claim.Namespace == c.Namespace && claim.Labels[render.LabelName] == render.OperandValidation, devicesOf(claim, pool)
 		if own || !slices.ContainsFunc(devices, counts) {
 			continue
 		}

@@ -12,12 +12,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
-
-const discoveryName = "tessera-discovery"
 
 // discovers says what the discovery has still to do before all nodes are known; empty: nothing. It has looked at a node when its pod there is
 // available. A node that is not Ready is not waited for. Nor, once the policy is Ready, is one that joins or whose pod is replaced: what comes later
@@ -52,7 +49,7 @@ func (r *policyReconciler) silent(ctx context.Context, set *appsv1.DaemonSet) (i
 	if err := r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("list nodes: %w", err)
 	}
-	if err := r.Client.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels{action.LabelName: set.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, pods, client.InNamespace(set.Namespace), client.MatchingLabels{render.LabelName: set.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("list pods of DaemonSet %s: %w", set.Name, err)
 	}
 	runs := map[string]bool{}

@@ -49,7 +49,7 @@ func TestDiscoveryLooksEverywhere(t *testing.T) {
 			t.Parallel()
 			set := func(hash string) *appsv1.DaemonSet {
 				d := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
-					Namespace: "tessera-system", Name: discoveryName, Generation: 2, Annotations: map[string]string{render.AnnotationHash: hash},
+					Namespace: "tessera-system", Name: render.OperandDiscovery, Generation: 2, Annotations: map[string]string{render.AnnotationHash: hash},
 				}}
 				d.Spec.Template.Spec.NodeSelector = map[string]string{"chosen": "true"}
 				return d
@@ -69,7 +69,7 @@ func TestDiscoveryLooksEverywhere(t *testing.T) {
 			}
 			for _, name := range test.ran {
 				objects = append(objects, &corev1.Pod{
-					ObjectMeta: metav1.ObjectMeta{Namespace: "tessera-system", Name: name, Labels: map[string]string{action.LabelName: discoveryName}},
+					ObjectMeta: metav1.ObjectMeta{Namespace: "tessera-system", Name: name, Labels: map[string]string{render.LabelName: render.OperandDiscovery}},
 					Spec:       corev1.PodSpec{NodeName: name},
 					Status:     corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},
 				})

@@ -199,7 +199,7 @@ func stated() predicate.Predicate {
 			return ok && (a.Status.AvailableReplicas != b.Status.AvailableReplicas || a.Status.ObservedGeneration != b.Status.ObservedGeneration)
 		case *appsv1.DaemonSet:
 			b, ok := now.(*appsv1.DaemonSet)
-			return ok && (a.Status.ObservedGeneration != b.Status.ObservedGeneration || a.Name == discoveryName &&
+			return ok && (a.Status.ObservedGeneration != b.Status.ObservedGeneration || a.Name == render.OperandDiscovery &&
 				(a.Status.DesiredNumberScheduled != b.Status.DesiredNumberScheduled || a.Status.NumberAvailable != b.Status.NumberAvailable))
 		}
 		return false

@@ -8,6 +8,8 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/event"
+
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // The nodes of a claim are found by whatever the driver of their pools is called.
@@ -34,9 +36,9 @@ func TestAvailabilityOfTheDiscovery(t *testing.T) {
 		status appsv1.DaemonSetStatus
 		want   bool
 	}{
-		"the same":                      {set: discoveryName},
-		"it is available on a node":     {set: discoveryName, status: appsv1.DaemonSetStatus{NumberAvailable: 1}, want: true},
-		"a node joins":                  {set: discoveryName, status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 1}, want: true},
+		"the same":                      {set: render.OperandDiscovery},
+		"it is available on a node":     {set: render.OperandDiscovery, status: appsv1.DaemonSetStatus{NumberAvailable: 1}, want: true},
+		"a node joins":                  {set: render.OperandDiscovery, status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 1}, want: true},
 		"a driver is available":         {set: "tessera-driver", status: appsv1.DaemonSetStatus{DesiredNumberScheduled: 1, NumberAvailable: 1}},
 		"an edit of a driver was taken": {set: "tessera-driver", status: appsv1.DaemonSetStatus{ObservedGeneration: 1}, want: true},
 	}

@@ -21,12 +21,12 @@ import (
 // driverSet is the DaemonSet of a driver.
 func driverSet(digest, image string) *appsv1.DaemonSet {
 	set := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{
-		Namespace: "tessera-system", Name: "tessera-driver-" + phase.DriverLabel(digest),
-		Labels: map[string]string{render.LabelManagedBy: render.ManagedBy, action.LabelName: "tessera-driver"},
+		Namespace: "tessera-system", Name: "tessera-driver-" + v1alpha1.DriverLabelValue(digest),
+		Labels: map[string]string{render.LabelManagedBy: render.ManagedBy, render.LabelName: "tessera-driver"},
 	}}
 	set.Spec.Template.Annotations = map[string]string{render.AnnotationDigest: digest}
 	set.Spec.Template.Spec = corev1.PodSpec{
-		NodeSelector: map[string]string{v1alpha1.LabelDriver: phase.DriverLabel(digest)}, Containers: []corev1.Container{{Name: "nvidia-driver-ctr", Image: image}},
+		NodeSelector: map[string]string{v1alpha1.LabelDriver: v1alpha1.DriverLabelValue(digest)}, Containers: []corev1.Container{{Name: "nvidia-driver-ctr", Image: image}},
 	}
 	return set
 }
@@ -39,7 +39,7 @@ func TestDriverOfALostGPUNode(t *testing.T) {
 	other := driverSet("fedcba9876543210", "driver:1")
 	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{
-		v1alpha1.LabelDriver: phase.DriverLabel(digest), v1alpha1.LabelAgent: "default", v1alpha1.LabelReady: "true",
+		v1alpha1.LabelDriver: v1alpha1.DriverLabelValue(digest), v1alpha1.LabelAgent: "default", v1alpha1.LabelReady: "true",
 	}}}
 	c := fakeClient(t, set, other, policy, node)
 	policies := &policyReconciler{Cluster: action.Cluster{Client: c, Namespace: "tessera-system"}}

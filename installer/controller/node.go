@@ -203,7 +203,7 @@ func sliceable(agent *v1alpha1.AgentStatus) bool {
 // scheduler is who places pods with claims.
 func scheduler(spec v1alpha1.ClusterPolicySpec) string {
 	if spec.Scheduler.On() && spec.Scheduler.Mode == v1alpha1.SchedulerBeside {
-		return "tessera-scheduler"
+		return render.OperandScheduler
 	}
 	return corev1.DefaultSchedulerName
 }

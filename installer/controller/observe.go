@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // indexNode finds pods of the own namespace by their node.
@@ -51,7 +52,7 @@ func (r *nodeReconciler) observe(ctx context.Context, cat *catalog, gpunode *v1a
 		return nil, err
 	}
 	s.Driver = operand(pods, driverOperand(s.assignment))
-	s.Toolkit, s.Operation = operand(pods, "tessera-toolkit"), operand(pods, action.Operation)
+	s.Toolkit, s.Operation = operand(pods, render.OperandToolkit), operand(pods, render.OperandOperation)
 	s.monitored = slices.ContainsFunc(pods, monitors)
 	return s, s.complete(ctx, r)
 }
@@ -76,16 +77,16 @@ func (r *nodeReconciler) begin(ctx context.Context, cat *catalog, gpunode *v1alp
 	if err := r.Client.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingFields{indexNode: gpunode.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("list pods on node %s: %w", gpunode.Name, err)
 	}
-	s.Agent = operand(pods.Items, "tessera-node")
+	s.Agent = operand(pods.Items, render.OperandNodeAgent)
 	return s, pods.Items, nil
 }
 
 // driverOperand is what the driver's pods on a node are called.
 func driverOperand(a assignment) string {
 	if a.vgpu {
-		return "tessera-vgpu-manager"
+		return render.OperandVGPUManager
 	}
-	return "tessera-driver"
+	return render.OperandDriver
 }
 
 // complete looks at taint, claims and validation.

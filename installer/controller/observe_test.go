@@ -13,6 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // A node is refused for what hands its GPUs out, not for whatever else NVIDIA's device plugins offer.
@@ -116,7 +117,7 @@ func TestProofBegun(t *testing.T) {
 			r := &nodeReconciler{Cluster: action.Cluster{Namespace: "tessera-system"}}
 			claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 				Namespace: r.Namespace, Name: action.ValidationName("n", test.part), CreationTimestamp: made,
-				Labels: map[string]string{action.LabelName: action.Validation}, Annotations: map[string]string{action.AnnotationBarrier: s.barrier()},
+				Labels: map[string]string{render.LabelName: render.OperandValidation}, Annotations: map[string]string{action.AnnotationBarrier: s.barrier()},
 			}}
 			if test.change != nil {
 				test.change(claim)

@@ -3,7 +3,6 @@ package controller
 import (
 	"context"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -12,6 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/remediation"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // patient is one GPU that is not well, or is being brought back: what is known of it, and what becomes of it.
@@ -172,5 +172,5 @@ func (s *sight) busy(d phase.Decision) string {
 
 // monitors reports whether a pod is of an operand that keeps GPUs open to watch them.
 func monitors(pod corev1.Pod) bool {
-	return strings.HasPrefix(pod.Labels[action.LabelName], "tessera-dcgm")
+	return render.IsMonitoring(pod.Labels[render.LabelName])
 }

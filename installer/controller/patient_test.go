@@ -25,6 +25,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/remediation"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 const ownNamespace = "tessera-system"
@@ -101,7 +102,7 @@ func serving(name string) *corev1.Node {
 
 func agentPod(node string) *corev1.Pod {
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ownNamespace, Name: "agent-" + node, UID: "agent", Labels: map[string]string{action.LabelName: "tessera-node"}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: ownNamespace, Name: "agent-" + node, UID: "agent", Labels: map[string]string{render.LabelName: "tessera-node"}},
 		Spec:       corev1.PodSpec{NodeName: node},
 		Status: corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(time.Now().Add(-time.Hour)),

@@ -19,7 +19,7 @@ import (
 func operand(pods []corev1.Pod, name string) phase.Pod {
 	var found phase.Pod
 	for i := range pods {
-		if pods[i].Labels[action.LabelName] != name {
+		if pods[i].Labels[render.LabelName] != name {
 			continue
 		}
 		seen := observePod(&pods[i])

@@ -23,7 +23,6 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
-	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
@@ -249,8 +248,7 @@ func (r *policyReconciler) kinds() []client.ObjectList {
 // isDriver reports whether an object is the DaemonSet of a driver, which is named by its digest and never changes.
 func isDriver(object client.Object) bool {
 	_, is := object.(*appsv1.DaemonSet)
-	name := object.GetLabels()[action.LabelName]
-	return is && (name == "tessera-driver" || name == "tessera-vgpu-manager")
+	return is && render.IsDriver(object.GetLabels()[render.LabelName])
 }
 
 // keeps returns what tells objects that stay: those that were rendered, and the drivers that nodes have, have been granted or can return to.
@@ -263,7 +261,7 @@ func (p *pass) keeps() func(client.Object) bool {
 	for _, m := range p.members {
 		for _, d := range []*v1alpha1.DesiredDriver{m.gpunode.Spec.Driver, m.gpunode.Status.LastGoodDriver} {
 			if d != nil {
-				drivers[phase.DriverLabel(d.Digest)] = true
+				drivers[v1alpha1.DriverLabelValue(d.Digest)] = true
 			}
 		}
 	}

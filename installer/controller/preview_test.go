@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
-	"github.com/tessera-gpu/tessera/installer/action"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
@@ -46,7 +45,7 @@ func TestForesee(t *testing.T) {
 	}
 	for _, name := range []string{"one", "two"} {
 		// A user may call a claim what the installer calls its own.
-		named := map[string]string{action.LabelName: action.Validation}
+		named := map[string]string{render.LabelName: render.OperandValidation}
 		objects = append(objects, &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name, Labels: named}, Status: resourceapi.ResourceClaimStatus{
 			Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
 				{Driver: v1alpha1.DriverName, Pool: "b-" + v1alpha1.DriverName, Device: name},

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/render"
 	"github.com/tessera-gpu/tessera/installer/rollout"
 )
 
@@ -168,7 +169,7 @@ func (r *policyReconciler) waiting(ctx context.Context, p *pass) (string, error)
 				return fmt.Sprintf("Deployment %s has no available pod: see its pods", o.Name), nil
 			}
 		case *appsv1.DaemonSet:
-			if o.Name != discoveryName {
+			if o.Name != render.OperandDiscovery {
 				continue
 			}
 			if waits, err := r.discovers(ctx, p, o); waits != "" || err != nil {

@@ -95,9 +95,9 @@ func (v *view) installed() *v1alpha1.DesiredDriver {
 	switch {
 	case v.Driver.State != PodAbsent && good != nil && good.Digest == v.Driver.Digest:
 		return good
-	case v.Driver.State != PodAbsent && DriverLabel(v.Driver.Digest) == v.Node.Labels.Driver:
+	case v.Driver.State != PodAbsent && v1alpha1.DriverLabelValue(v.Driver.Digest) == v.Node.Labels.Driver:
 		return &v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: v.Driver.Digest}
-	case good != nil && v.Driver.State == PodAbsent && DriverLabel(good.Digest) == v.Node.Labels.Driver:
+	case good != nil && v.Driver.State == PodAbsent && v1alpha1.DriverLabelValue(good.Digest) == v.Node.Labels.Driver:
 		return good
 	default:
 		return nil

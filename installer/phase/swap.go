@@ -38,9 +38,11 @@ var swap = []rule{
 	}, func(*view) Decision {
 		return blocked(ReasonNoDriver, "the host has no driver and policies want none installed: install one, or set driver.enabled: true")
 	}},
-	{"place driver", func(v *view) bool { return v.driver != "" && v.Node.Labels.Driver != DriverLabel(v.driver) }, func(v *view) Decision {
+	{"place driver", func(v *view) bool {
+		return v.driver != "" && v.Node.Labels.Driver != v1alpha1.DriverLabelValue(v.driver)
+	}, func(v *view) Decision {
 		l := v.Node.Labels
-		l.Driver = DriverLabel(v.driver)
+		l.Driver = v1alpha1.DriverLabelValue(v.driver)
 		return v.installing(ReasonDriverStarting, "the driver container is sent for").place(l)
 	}},
 	{"driver ready", func(v *view) bool { return !v.driverReady() }, func(v *view) Decision {
@@ -62,7 +64,7 @@ var swap = []rule{
 
 // arriving reports whether the label is the right one already and only the old pod is still there.
 func (v *view) arriving() bool {
-	return v.driver != "" && v.Node.Labels.Driver == DriverLabel(v.driver)
+	return v.driver != "" && v.Node.Labels.Driver == v1alpha1.DriverLabelValue(v.driver)
 }
 
 func (v *view) removing() Decision {

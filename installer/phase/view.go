@@ -22,12 +22,6 @@ const (
 	evictAgain = 10 * time.Second
 )
 
-// labelLength is how much of a driver's digest is in labels and names.
-const labelLength = 12
-
-// DriverLabel returns the value of the label that places the driver of a digest.
-func DriverLabel(digest string) string { return digest[:min(labelLength, len(digest))] }
-
 // MIGAttempt returns what stands for a driver's digest in the attempt of a change of the MIG mode.
 func MIGAttempt(mode v1alpha1.MIGMode) string { return "mig-mode/" + string(mode) }
 
@@ -68,7 +62,7 @@ func (v *view) retires() bool { return v.agent == "" || !v.Wanted.Driver && v.ot
 // otherDriver reports whether something else is installed than what is to run.
 func (v *view) otherDriver() bool {
 	label := v.Node.Labels.Driver
-	return label != "" && label != DriverLabel(v.driver) || v.Driver.State != PodAbsent && v.Driver.Digest != v.driver
+	return label != "" && label != v1alpha1.DriverLabelValue(v.driver) || v.Driver.State != PodAbsent && v.Driver.Digest != v.driver
 }
 
 // driverReady reports whether what is to run does.

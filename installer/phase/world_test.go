@@ -95,7 +95,7 @@ func digest(n uint8) string {
 	return string([]byte{'0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, '0' + n, 'f', 'f'})
 }
 
-func short(n uint8) string { return DriverLabel(digest(n)) }
+func short(n uint8) string { return v1alpha1.DriverLabelValue(digest(n)) }
 
 func number(label string) uint8 {
 	if label == "" {

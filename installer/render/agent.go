@@ -124,13 +124,13 @@ func (p pool) nodeConfig(in Input) (string, error) {
 func (p pool) daemonSet(in Input, config string) *appsv1.DaemonSet {
 	spec := in.Policy.Spec.NodeAgent
 	w := workload{
-		operand: agentName, name: p.suffixed(agentName), variant: map[string]string{v1alpha1.LabelAgent: p.name},
+		operand: OperandNodeAgent, name: p.suffixed(OperandNodeAgent), variant: map[string]string{v1alpha1.LabelAgent: p.name},
 		// That of the default pool is the one of deployments/daemonset.yaml, so that an agent that runs without the installer is taken over.
 		apart:     p.name != PoolDefault,
 		component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
 		annotations: map[string]string{AnnotationConfig: hash(config)},
 		pod: corev1.PodSpec{
-			ServiceAccountName: agentName,
+			ServiceAccountName: OperandNodeAgent,
 			NodeSelector:       map[string]string{v1alpha1.LabelAgent: p.name},
 			// A reset that has begun is finished before the agent ends; else it ends at once.
 			TerminationGracePeriodSeconds: new(int64(150)),

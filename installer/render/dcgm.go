@@ -24,8 +24,8 @@ func dcgm(in Input) ([]client.Object, error) {
 		return nil, nil
 	}
 	w := workload{
-		operand: dcgmName, name: dcgmName, component: component, image: cmp.Or(component.Image, in.Images.DCGM),
-		pod: monitor("dcgm", dcgmName, corev1.Container{
+		operand: OperandDCGM, name: OperandDCGM, component: component, image: cmp.Or(component.Image, in.Images.DCGM),
+		pod: monitor("dcgm", OperandDCGM, corev1.Container{
 			Name:           "nvidia-dcgm-ctr",
 			Ports:          []corev1.ContainerPort{{Name: "dcgm", ContainerPort: enginePort}},
 			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("dcgm")}}},
@@ -33,7 +33,7 @@ func dcgm(in Input) ([]client.Object, error) {
 		}),
 	}
 	return []client.Object{
-		w.daemonSet(in, rolling()), localService(in, dcgmName, corev1.ServicePort{Name: "dcgm", Port: enginePort}), monitorClaim(in, dcgmName),
+		w.daemonSet(in, rolling()), localService(in, OperandDCGM, corev1.ServicePort{Name: "dcgm", Port: enginePort}), monitorClaim(in, OperandDCGM),
 	}, nil
 }
 

@@ -64,9 +64,6 @@ func version(in Input, set DriverSet) string {
 	return cmp.Or(set.Spec.Version, in.Images.DriverVersion)
 }
 
-// shortDigest is the part of a digest that labels and names carry.
-func shortDigest(digest string) string { return digest[:12] }
-
 // fingerprint is what a digest is made of: one line per decision, a key and a value. The keys are written here and nowhere else: they are not
 // the names of fields, so that a field may be renamed; only what differs from its default has a line, so that a field may be added; and
 // the lines are sorted, so that their order in this file is free. A key that is changed, and a default, reinstall the driver on every node of every

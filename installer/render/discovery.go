@@ -19,9 +19,9 @@ func discovery(in Input) ([]client.Object, error) {
 		return nil, nil
 	}
 	w := workload{
-		operand: discoveryName, name: discoveryName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
+		operand: OperandDiscovery, name: OperandDiscovery, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
 		pod: corev1.PodSpec{
-			ServiceAccountName: discoveryName,
+			ServiceAccountName: OperandDiscovery,
 			Affinity:           required(append(notOptedOut(), chosen(in.Policy.Spec.NodeSelector)...), found(in)...),
 			SecurityContext:    unprivilegedUser(),
 			Containers: []corev1.Container{{

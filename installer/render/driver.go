@@ -28,16 +28,16 @@ const (
 )
 
 // drivers returns a DaemonSet per driver.
-func drivers(in Input) ([]client.Object, error) { return driverSets(in, driverName) }
+func drivers(in Input) ([]client.Object, error) { return driverSets(in, OperandDriver) }
 
 // vgpuManagers returns a DaemonSet per vGPU host driver.
-func vgpuManagers(in Input) ([]client.Object, error) { return driverSets(in, vgpuName) }
+func vgpuManagers(in Input) ([]client.Object, error) { return driverSets(in, OperandVGPUManager) }
 
 // driverSets returns the DaemonSets of one operand, one per digest, in the order of their digests.
 func driverSets(in Input, operand string) ([]client.Object, error) {
 	byDigest := map[string]*driver{}
 	for _, set := range in.Drivers {
-		if set.VGPU != (operand == vgpuName) {
+		if set.VGPU != (operand == OperandVGPUManager) {
 			continue
 		}
 		set = complete(in, set)
@@ -86,7 +86,7 @@ func (d *driver) shared(other *driver) *driver {
 
 // daemonSet returns the driver's DaemonSet. A changed template touches no pod that runs: what would have to is another digest.
 func (d *driver) daemonSet() *appsv1.DaemonSet {
-	short := shortDigest(d.what.Digest)
+	short := v1alpha1.DriverLabelValue(d.what.Digest)
 	w := workload{
 		operand: d.operand, name: d.operand + "-" + short, variant: map[string]string{v1alpha1.LabelDriver: short}, apart: true,
 		component: d.set.Spec.Component, image: d.what.Image,
@@ -105,7 +105,7 @@ func (d *driver) pod() corev1.PodSpec {
 	return corev1.PodSpec{
 		ServiceAccountName:           driverAccount,
 		AutomountServiceAccountToken: new(false),
-		NodeSelector:                 map[string]string{v1alpha1.LabelDriver: shortDigest(d.what.Digest)},
+		NodeSelector:                 map[string]string{v1alpha1.LabelDriver: v1alpha1.DriverLabelValue(d.what.Digest)},
 		HostPID:                      true, // the scripts look at the host's processes
 		// The container unloads the modules when it is asked to end.
 		TerminationGracePeriodSeconds: new(int64(60)),

@@ -25,8 +25,8 @@ func exporter(in Input) ([]client.Object, error) {
 		return nil, nil
 	}
 	w := workload{
-		operand: exporterName, name: exporterName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.DCGMExporter),
-		pod: monitor("dcgm-exporter", exporterName, exporterContainer(in)),
+		operand: OperandDCGMExporter, name: OperandDCGMExporter, component: spec.Component, image: cmp.Or(spec.Image, in.Images.DCGMExporter),
+		pod: monitor("dcgm-exporter", OperandDCGMExporter, exporterContainer(in)),
 	}
 	// Which pods use which devices.
 	w.pod.Volumes = append(w.pod.Volumes, existing("pod-resources", path.Join(paths(in).KubeletRoot, "pod-resources")))
@@ -35,7 +35,7 @@ func exporter(in Input) ([]client.Object, error) {
 		w.annotations = map[string]string{AnnotationConfig: in.Contents[configMap(spec.Config)]}
 	}
 	objects := []client.Object{
-		w.daemonSet(in, rolling()), localService(in, exporterName, corev1.ServicePort{Name: "metrics", Port: metricsPort}), monitorClaim(in, exporterName),
+		w.daemonSet(in, rolling()), localService(in, OperandDCGMExporter, corev1.ServicePort{Name: "metrics", Port: metricsPort}), monitorClaim(in, OperandDCGMExporter),
 	}
 	if spec.ServiceMonitor && in.ServiceMonitors {
 		objects = append(objects, serviceMonitor(in))
@@ -59,7 +59,7 @@ func exporterContainer(in Input) corev1.Container {
 		VolumeMounts: []corev1.VolumeMount{{Name: "pod-resources", MountPath: "/var/lib/kubelet/pod-resources", ReadOnly: true}},
 	}
 	if in.Policy.Spec.DCGM.Chosen() {
-		c.Env = append(c.Env, corev1.EnvVar{Name: "DCGM_REMOTE_HOSTENGINE_INFO", Value: fmt.Sprintf("%s:%d", dcgmName, enginePort)})
+		c.Env = append(c.Env, corev1.EnvVar{Name: "DCGM_REMOTE_HOSTENGINE_INFO", Value: fmt.Sprintf("%s:%d", OperandDCGM, enginePort)})
 	}
 	if in.Policy.Spec.DCGMExporter.Config != "" {
 		c.Env = append(c.Env, corev1.EnvVar{Name: "DCGM_EXPORTER_COLLECTORS", Value: path.Join(metricsFolder, metricsFile)})
@@ -72,9 +72,9 @@ func exporterContainer(in Input) corev1.Container {
 func serviceMonitor(in Input) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object{
 		"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
-		"metadata": object{"name": exporterName, "namespace": in.Namespace},
+		"metadata": object{"name": OperandDCGMExporter, "namespace": in.Namespace},
 		"spec": object{
-			"selector": object{"matchLabels": object{labelName: exporterName}},
+			"selector": object{"matchLabels": object{LabelName: OperandDCGMExporter}},
 			"endpoints": []any{object{
 				"port": "metrics", "interval": prometheus(in.Policy.Spec.DCGMExporter.Interval.Duration),
 				// The labels of a device are those of the pod that uses it, not of the exporter.

@@ -26,7 +26,6 @@ const (
 	// AnnotationConfig on a pod is the hash of its configuration: another one makes new pods.
 	AnnotationConfig = "tessera.dev/config-hash"
 
-	labelName   = "app.kubernetes.io/name"
 	labelPartOf = "app.kubernetes.io/part-of"
 	partOf      = "tessera"
 )
@@ -47,7 +46,7 @@ func finish(in Input, operand string, object client.Object) error {
 		return err
 	}
 	object.SetLabels(merged(in.Policy.Spec.DaemonSets.Labels, object.GetLabels(),
-		map[string]string{labelName: operand, labelPartOf: partOf, LabelManagedBy: ManagedBy}))
+		map[string]string{LabelName: operand, labelPartOf: partOf, LabelManagedBy: ManagedBy}))
 	if annotations := merged(in.Policy.Spec.DaemonSets.Annotations, object.GetAnnotations()); len(annotations) > 0 {
 		object.SetAnnotations(annotations)
 	}
@@ -61,7 +60,7 @@ func finish(in Input, operand string, object client.Object) error {
 
 // hashed is what the hash of an object is made of: of a driver's DaemonSet what its pods run, for owners that share it come and go.
 func hashed(operand string, object client.Object) any {
-	if set, ok := object.(*appsv1.DaemonSet); ok && (operand == driverName || operand == vgpuName) {
+	if set, ok := object.(*appsv1.DaemonSet); ok && (IsDriver(operand)) {
 		return set.Spec.Template.Spec
 	}
 	return object

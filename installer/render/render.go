@@ -84,37 +84,3 @@ func Objects(in Input) ([]client.Object, error) {
 	}
 	return all, nil
 }
-
-// operand is a part that the installer deploys.
-type operand struct {
-	// name is what its objects and pods carry as app.kubernetes.io/name.
-	name string
-	// objects returns what the policy asks of it; none when it is off.
-	objects func(Input) ([]client.Object, error)
-}
-
-// The names of the operands.
-const (
-	discoveryName = "tessera-discovery"
-	driverName    = "tessera-driver"
-	vgpuName      = "tessera-vgpu-manager"
-	toolkitName   = "tessera-toolkit"
-	agentName     = "tessera-node"
-	schedulerName = "tessera-scheduler"
-	dcgmName      = "tessera-dcgm"
-	exporterName  = "tessera-dcgm-exporter"
-)
-
-// operands are all of them, in the order in which their objects are written.
-func operands() []operand {
-	return []operand{
-		{discoveryName, discovery},
-		{driverName, drivers},
-		{vgpuName, vgpuManagers},
-		{toolkitName, toolkit},
-		{agentName, agents},
-		{schedulerName, scheduler},
-		{dcgmName, dcgm},
-		{exporterName, exporter},
-	}
-}

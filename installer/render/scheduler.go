@@ -35,8 +35,8 @@ func scheduler(in Input) ([]client.Object, error) {
 		written(in, "tessera-scheduler-config", "config.yaml", config),
 		schedulerDeployment(in, config),
 		&policyv1.PodDisruptionBudget{
-			TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: named(in, schedulerName),
-			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(whole(1)), Selector: workload{operand: schedulerName}.selector()},
+			TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: named(in, OperandScheduler),
+			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(whole(1)), Selector: workload{operand: OperandScheduler}.selector()},
 		},
 	}
 	if beside(spec) {
@@ -55,7 +55,7 @@ func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
 		TypeMeta: kind("resource.k8s.io/v1", "DeviceTaintRule"), ObjectMeta: metav1.ObjectMeta{Name: "scheduler." + driver},
 		Spec: resourceapi.DeviceTaintRuleSpec{
 			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &driver},
-			Taint:          resourceapi.DeviceTaint{Key: schedulerTaint, Value: schedulerName, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+			Taint:          resourceapi.DeviceTaint{Key: schedulerTaint, Value: OperandScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		},
 	}
 }
@@ -78,23 +78,23 @@ func publishedDrivers(in Input) []string {
 func schedulerDeployment(in Input, config string) *appsv1.Deployment {
 	spec := in.Policy.Spec.Scheduler
 	w := workload{
-		operand: schedulerName, name: schedulerName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Scheduler),
+		operand: OperandScheduler, name: OperandScheduler, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Scheduler),
 		annotations: map[string]string{AnnotationConfig: hash(config)},
 		pod: corev1.PodSpec{
-			ServiceAccountName: schedulerName,
+			ServiceAccountName: OperandScheduler,
 			PriorityClassName:  "system-cluster-critical",
 			NodeSelector:       map[string]string{corev1.LabelOSStable: "linux"},
 			Tolerations: []corev1.Toleration{
 				{Key: "node-role.kubernetes.io/control-plane", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule},
 			},
-			Affinity:        apartByHost(schedulerName),
+			Affinity:        apartByHost(OperandScheduler),
 			SecurityContext: unprivilegedUser(),
 			Containers:      []corev1.Container{schedulerContainer()},
 			Volumes:         []corev1.Volume{fromConfigMap("config", "tessera-scheduler-config")},
 		},
 	}
 	return &appsv1.Deployment{
-		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: named(in, schedulerName),
+		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: named(in, OperandScheduler),
 		Spec: appsv1.DeploymentSpec{
 			Replicas: spec.Replicas, Selector: w.selector(),
 			// The one that goes hands its lease over, so a change of the configuration costs a moment.
@@ -133,9 +133,9 @@ type object = map[string]any
 func schedulerConfig(in Input) (string, error) {
 	spec := in.Policy.Spec.Scheduler
 	// Beside: a lease of its own. Replace: that of the stock scheduler, so that the two never schedule at once.
-	lease, names := object{"resourceNamespace": in.Namespace, "resourceName": schedulerName}, []string{schedulerName}
+	lease, names := object{"resourceNamespace": in.Namespace, "resourceName": OperandScheduler}, []string{OperandScheduler}
 	if !beside(spec) {
-		lease, names = object{"resourceNamespace": "kube-system", "resourceName": "kube-scheduler"}, []string{corev1.DefaultSchedulerName, schedulerName}
+		lease, names = object{"resourceNamespace": "kube-system", "resourceName": "kube-scheduler"}, []string{corev1.DefaultSchedulerName, OperandScheduler}
 	}
 	lease["leaderElect"] = true
 	profiles := make([]any, 0, len(names))

@@ -20,7 +20,7 @@ func toolkit(in Input) ([]client.Object, error) {
 	}
 	host := slices.Concat([]string{"host", "toolkit"}, rootFlags(in), runtimeFlags(in))
 	w := workload{
-		operand: toolkitName, name: toolkitName, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
+		operand: OperandToolkit, name: OperandToolkit, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
 		pod: corev1.PodSpec{
 			// It asks nothing of the cluster.
 			ServiceAccountName:           driverAccount,

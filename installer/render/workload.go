@@ -30,7 +30,7 @@ type workload struct {
 
 // selector are the labels by which the object finds its pods.
 func (w workload) selector() *metav1.LabelSelector {
-	labels := map[string]string{labelName: w.operand}
+	labels := map[string]string{LabelName: w.operand}
 	if w.apart {
 		labels = merged(labels, w.variant)
 	}
@@ -44,7 +44,7 @@ func (w workload) template(in Input) corev1.PodTemplateSpec {
 	pod.ImagePullSecrets = secrets(common.ImagePullSecrets, w.component.ImagePullSecrets)
 	pod.Tolerations = union(pod.Tolerations, w.component.Tolerations)
 	apply(&pod.Containers[0], w.component, w.image)
-	meta := metav1.ObjectMeta{Labels: merged(common.Labels, w.variant, map[string]string{labelName: w.operand, labelPartOf: partOf})}
+	meta := metav1.ObjectMeta{Labels: merged(common.Labels, w.variant, map[string]string{LabelName: w.operand, labelPartOf: partOf})}
 	if annotations := merged(common.Annotations, w.annotations); len(annotations) > 0 {
 		meta.Annotations = annotations
 	}

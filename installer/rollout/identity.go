@@ -7,9 +7,6 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// shown is how much of a driver's digest stands in the identity of a rollout, as in labels.
-const shown = 12
-
 // migAim is the part of those that change their MIG mode.
 const migAim = "mig-mode"
 
@@ -18,7 +15,7 @@ func (n *Node) aim() string {
 	if n.Wanted == n.Current && (n.Change || n.Changing) {
 		return migAim
 	}
-	return n.Wanted[:min(shown, len(n.Wanted))]
+	return v1alpha1.DriverLabelValue(n.Wanted)
 }
 
 // identity joins the aims of all nodes that change or are to: nodes of two kernels want two drivers, and are one rollout.

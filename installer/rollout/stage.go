@@ -65,7 +65,7 @@ func (s *surveyed) canaries() int {
 // changed reports whether this rollout has changed the node. A MIG mode cannot be told from before: what became Ready since counts.
 func (s *surveyed) changed(n *Node) bool {
 	aims := strings.Split(s.id, "+")
-	if slices.Contains(aims, n.Wanted[:min(shown, len(n.Wanted))]) {
+	if slices.Contains(aims, v1alpha1.DriverLabelValue(n.Wanted)) {
 		return true
 	}
 	return slices.Contains(aims, migAim) && s.Status != nil && s.Status.Stage == v1alpha1.RolloutCanary && !n.Since.Before(s.Status.Since.Time)

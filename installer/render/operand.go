@@ -1,0 +1,55 @@
+package render
+
+import "sigs.k8s.io/controller-runtime/pkg/client"
+
+// LabelName is the label that carries the name of an operand, on its objects and on its pods.
+const LabelName = "app.kubernetes.io/name"
+
+// The names of the operands that Objects returns.
+const (
+	OperandDiscovery    = "tessera-discovery"
+	OperandDriver       = "tessera-driver"
+	OperandVGPUManager  = "tessera-vgpu-manager"
+	OperandToolkit      = "tessera-toolkit"
+	OperandNodeAgent    = "tessera-node"
+	OperandScheduler    = "tessera-scheduler"
+	OperandDCGM         = "tessera-dcgm"
+	OperandDCGMExporter = "tessera-dcgm-exporter"
+)
+
+// The names of what the installer creates for single nodes, and of the installer itself.
+const (
+	OperandValidation  = "tessera-validation"  // pods and claims that validate a node or a GPU
+	OperandOperation   = "tessera-operation"   // the pod that changes the MIG mode of a node
+	OperandMaintenance = "tessera-maintenance" // the DeviceTaintRule of a node
+	OperandInstaller   = "tessera-installer"
+)
+
+// operand is a part that the installer deploys.
+type operand struct {
+	name string
+	// objects returns the operand's objects; none when the policy has it switched off.
+	objects func(Input) ([]client.Object, error)
+}
+
+// operands lists all operands in the order in which their objects are written.
+func operands() []operand {
+	return []operand{
+		{OperandDiscovery, discovery},
+		{OperandDriver, drivers},
+		{OperandVGPUManager, vgpuManagers},
+		{OperandToolkit, toolkit},
+		{OperandNodeAgent, agents},
+		{OperandScheduler, scheduler},
+		{OperandDCGM, dcgm},
+		{OperandDCGMExporter, exporter},
+	}
+}
+
+// IsDriver reports whether an operand installs a driver on its nodes.
+func IsDriver(operand string) bool { return operand == OperandDriver || operand == OperandVGPUManager }
+
+// IsMonitoring reports whether an operand keeps GPUs open in order to monitor them.
+func IsMonitoring(operand string) bool {
+	return operand == OperandDCGM || operand == OperandDCGMExporter
+}
