@@ -43,7 +43,7 @@ PREFIX ?= /usr/local
 .PHONY: install
 install: ## the CLI into PREFIX/bin, by default below /usr/local, as tessera and as kubectl's plugin
 	mkdir -p bin
-	$(GO) build -trimpath -tags grpcnotrace -o bin/tessera ./cmd/tessera
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -o bin/tessera ./cmd/tessera
 	install -d '$(DESTDIR)$(PREFIX)/bin'
 	install -m 0755 bin/tessera '$(DESTDIR)$(PREFIX)/bin/tessera'
 	ln -sf tessera '$(DESTDIR)$(PREFIX)/bin/kubectl-tessera'

@@ -13,7 +13,6 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
-	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
 	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
@@ -39,7 +38,7 @@ func command(program string) *cobra.Command {
 	}
 	flags.Add(root.PersistentFlags())
 	root.AddCommand(
-		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
+		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags),
 		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
 	return root
 }

@@ -21,7 +21,6 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/doctor"
 	"github.com/tessera-gpu/tessera/cmd/tessera/explain"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
-	"github.com/tessera-gpu/tessera/cmd/tessera/mig"
 	"github.com/tessera-gpu/tessera/cmd/tessera/migrate"
 	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
@@ -195,7 +194,7 @@ func understand(line string) error {
 	top := &cobra.Command{Use: "tessera"}
 	flags.Add(top.PersistentFlags())
 	top.AddCommand(
-		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags), mig.Command(&flags),
+		gpus.Command(&flags), doctor.Command(&flags), claims.Command(&flags), explain.Command(&flags),
 		check.Command(), migrate.Command(), plan.Command(&flags), bundle.Command(&flags), version.Command(&flags))
 	args := strings.Fields(line)[1:]
 	verb, rest, err := top.Find(args)

@@ -110,6 +110,29 @@ func TestNoProductBinaryLinksTests(t *testing.T) {
 	}
 }
 
+// TestOnlyTheNodeProgramUsesCgo checks that every other program builds with CGO_ENABLED=0: no package that it
+// links, the standard library aside, has a file that needs cgo.
+func TestOnlyTheNodeProgramUsesCgo(t *testing.T) {
+	found := map[string]bool{}
+	for _, command := range goList(t, "./cmd/...") {
+		if command.Name != "main" {
+			continue
+		}
+		for _, p := range goList(t, "-deps", command.ImportPath) {
+			if p.Standard || len(p.CgoFiles) == 0 {
+				continue
+			}
+			found[command.ImportPath] = true
+			if command.ImportPath != module+"/cmd/tessera-node" {
+				t.Errorf("%s links %s, which needs cgo", command.ImportPath, p.ImportPath)
+			}
+		}
+	}
+	if !found[module+"/cmd/tessera-node"] {
+		t.Error("no cgo in cmd/tessera-node, which links NVML: is cgo disabled here?")
+	}
+}
+
 // breaches names every import that the law does not allow the package.
 func breaches(path string, imports []string) []string {
 	i := slices.IndexFunc(law, func(r row) bool { return r.covers(path) })

@@ -29,6 +29,7 @@ func root(t *testing.T) string {
 type listedPackage struct {
 	ImportPath, Name, Dir              string
 	Imports, TestImports, XTestImports []string
+	CgoFiles                           []string
 	Standard                           bool
 }
 
