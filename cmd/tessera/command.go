@@ -21,13 +21,13 @@ import (
 // pluginPrefix begins the file names of kubectl's plugins.
 const pluginPrefix = "kubectl-"
 
-// command returns the command line of the program that was called by the name. As a plugin it calls
-// itself as kubectl's users do.
+// command returns the root command. program is the path by which the program was called: as kubectl's plugin, the help names the commands
+// in the form of kubectl.
 func command(program string) *cobra.Command {
 	var flags cluster.Flags
 	root := &cobra.Command{
 		Use:           "tessera",
-		Short:         "NVIDIA GPUs on Kubernetes: what there is, who uses it, and why something waits",
+		Short:         "NVIDIA GPUs on Kubernetes: inventory, use, diagnosis, scheduling and upgrades",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{},

@@ -38,7 +38,7 @@ func TestCommand(t *testing.T) {
 	}
 }
 
-// TestHelp asks every verb for help: flags that are defined twice end the program there.
+// TestHelp runs --help of every verb: duplicate flags panic there.
 func TestHelp(t *testing.T) {
 	var walk func(*cobra.Command, []string)
 	walk = func(cmd *cobra.Command, path []string) {

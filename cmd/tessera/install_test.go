@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestInstall installs into a folder of its own: the program and the plugin are there, and both run.
+// TestInstall runs make install into a temporary folder and checks that the program and the plugin run.
 func TestInstall(t *testing.T) {
 	root := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "make", "install", "PREFIX=/opt/tessera", "DESTDIR="+root)
@@ -22,7 +22,7 @@ func TestInstall(t *testing.T) {
 		t.Fatalf("%s has %v, %v", folder, entries, err)
 	}
 	if target, err := os.Readlink(filepath.Join(folder, "kubectl-tessera")); err != nil || target != "tessera" {
-		t.Errorf("kubectl-tessera leads to %q, %v: it must stay right when the folder is moved", target, err)
+		t.Errorf("kubectl-tessera links to %q, %v: the link must be relative", target, err)
 	}
 	for program, want := range map[string]string{"tessera": "  tessera version [flags]", "kubectl-tessera": "  kubectl tessera version [flags]"} {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(folder, program), "version", "--help").CombinedOutput()

@@ -1,5 +1,5 @@
-// Command tessera shows what GPUs a cluster has and who uses them, and helps whoever looks after them. As
-// kubectl-tessera in the PATH it is the plugin "kubectl tessera".
+// Command tessera shows the GPUs of a cluster and their use, and diagnoses, explains and plans. Installed as kubectl-tessera it is the
+// kubectl plugin "kubectl tessera".
 package main
 
 import (

@@ -8,10 +8,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// restResponse is what a proxied request answers.
+// restResponse is the response of a proxied request.
 type restResponse = rest.ResponseWrapper
 
-// answer is an answer with this text.
+// answer is a response with this text.
 type answer string
 
 func (a answer) DoRaw(context.Context) ([]byte, error) { return []byte(a), nil }

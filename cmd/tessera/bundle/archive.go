@@ -13,12 +13,12 @@ import (
 
 // archive writes a compressed tar file.
 type archive struct {
-	// folder is the one that everything lies in, at its time.
+	// folder is the folder of all files in the archive, at their modification time.
 	folder string
 	at     time.Time
 	zip    *gzip.Writer
 	tar    *tar.Writer
-	// failed are the errors to be told, names the files that were written.
+	// failed are the lines of errors.txt, names the files written so far.
 	failed []string
 	names  []string
 }
@@ -28,7 +28,7 @@ func newArchive(out io.Writer, folder string, at time.Time) *archive {
 	return &archive{folder: folder, at: at, zip: zip, tar: tar.NewWriter(zip)}
 }
 
-// add writes a file. Elements of the name come from the cluster and cannot lead out of the folder.
+// add writes a file. The name may contain names of the cluster's objects; it is cleaned so that the file stays in the folder.
 func (a *archive) add(name string, data []byte) error {
 	name = path.Join(a.folder, path.Clean("/"+name))
 	header := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), ModTime: a.at, Format: tar.FormatPAX}
@@ -42,12 +42,12 @@ func (a *archive) add(name string, data []byte) error {
 	return nil
 }
 
-// fail notes an error for errors.txt.
+// fail records an error for errors.txt.
 func (a *archive) fail(what string, err error) {
 	a.failed = append(a.failed, fmt.Sprintf("%s: %v", what, err))
 }
 
-// close writes errors.txt, if there is anything in it, and ends the archive.
+// close writes errors.txt, unless it is empty, and ends the archive.
 func (a *archive) close() error {
 	var err error
 	if len(a.failed) > 0 {

@@ -31,20 +31,20 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster/clustertest"
 )
 
-// secret stands in places where people put secrets.
+// secret is the value of all fields in which users may put secrets.
 const secret = "hunter2"
 
 // when is the time of every bundle.
 var when = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// scene is the everyday cluster with Tessera's own objects, and secrets in it.
+// scene returns the everyday cluster with Tessera's objects and with secrets.
 func scene(t *testing.T) *clustertest.Scene {
 	t.Helper()
 	s := clustertest.Everyday(t)
 	for _, object := range s.Objects {
 		if pod, ok := object.(*corev1.Pod); ok {
 			pod.Annotations = map[string]string{corev1.LastAppliedConfigAnnotation: secret, "kept": "yes"}
-			pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "somebody"}}
+			pod.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 			pod.Spec.Containers = []corev1.Container{{Name: "c", Image: "train:1", Env: []corev1.EnvVar{
 				{Name: "TOKEN", Value: secret},
 				{Name: "KEY", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "key"}}},
@@ -84,15 +84,15 @@ func event(name, kind, namespace, about string) *corev1.Event {
 	}
 }
 
-// runner answers for the agents.
+// runner is a Runner that prints its arguments.
 type runner struct{ err error }
 
 func (r runner) Run(_ context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error) {
 	return []byte(fmt.Sprintln(pod.Name, container, command)), r.err
 }
 
-// reachable returns the cluster with agents that serve metrics.
-func reachable(t *testing.T, s *clustertest.Scene) *cluster.Cluster {
+// withMetrics returns the cluster with agents that serve metrics.
+func withMetrics(t *testing.T, s *clustertest.Scene) *cluster.Cluster {
 	t.Helper()
 	c := s.Cluster()
 	client, ok := c.Client.(*fake.Clientset)
@@ -103,15 +103,15 @@ func reachable(t *testing.T, s *clustertest.Scene) *cluster.Cluster {
 	return c
 }
 
-// bundle writes the bundle and returns its files without their folder, and what was said.
+// bundle writes the bundle and returns its files by name, without the folder, and the progress output.
 func bundle(t *testing.T, s *clustertest.Scene, change func(*fake.Clientset), r Runner) (map[string]string, string) {
 	t.Helper()
-	c := reachable(t, s)
+	c := withMetrics(t, s)
 	if change != nil {
 		change(c.Client.(*fake.Clientset))
 	}
-	var out, said bytes.Buffer
-	b := collector{cluster: c, runner: r, logLines: 100, progress: &said}
+	var out, progress bytes.Buffer
+	b := collector{cluster: c, runner: r, logLines: 100, progress: &progress}
 	if err := b.write(t.Context(), &out, "bundle", when); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func bundle(t *testing.T, s *clustertest.Scene, change func(*fake.Clientset), r 
 	for reader := tar.NewReader(unzipped); ; {
 		header, err := reader.Next()
 		if errors.Is(err, io.EOF) {
-			return files, said.String()
+			return files, progress.String()
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -141,7 +141,7 @@ func bundle(t *testing.T, s *clustertest.Scene, change func(*fake.Clientset), r 
 }
 
 func TestBundle(t *testing.T) {
-	files, said := bundle(t, scene(t), nil, runner{})
+	files, progress := bundle(t, scene(t), nil, runner{})
 	want := []string{
 		"claims.txt", "clusterpolicies.yaml", "deviceclasses.yaml", "devicetaintrules.yaml", "doctor.json", "doctor.txt", "events.yaml",
 		"gpunodes.yaml", "gpus.json", "gpus.txt", "nodes.yaml", "pods.yaml",
@@ -159,7 +159,7 @@ func TestBundle(t *testing.T) {
 	for name, has := range map[string][]string{
 		"gpus.txt":                 {"gpu-a   8 x NVIDIA H100 80GB HBM3", "demo/train-0"},
 		"claims.txt":               {"NAMESPACE", "notebook-a"},
-		"doctor.txt":               {"not well", "memory slices 1 are withheld"},
+		"doctor.txt":               {"unhealthy", "memory slices 1 are withheld"},
 		"doctor.json":              {`"kind": "DoctorReport"`},
 		"gpunodes.yaml":            {"apiVersion: tessera.dev/v1alpha1", "kind: GPUNode", "name: gpu-a"},
 		"pods.yaml":                {"apiVersion: v1\nitems:\n- apiVersion: v1\n  kind: Pod\n", "name: train-0", "kept: \"yes\"", "value: <redacted>", "key: key", "image: train:1"},
@@ -185,45 +185,44 @@ func TestBundle(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(said, "resourceslices               ") || strings.Contains(said, "errors.txt") {
-		t.Errorf("said:\n%s", said)
+	if !strings.Contains(progress, "resourceslices               ") || strings.Contains(progress, "errors.txt") {
+		t.Errorf("progress:\n%s", progress)
 	}
 }
 
-// TestBundleWithoutRights takes one right after the other: the rest is there, and errors.txt says what is
-// not.
-func TestBundleWithoutRights(t *testing.T) {
+// TestBundleWithoutPermissions removes one permission per case: the other files are written, and errors.txt has the error.
+func TestBundleWithoutPermissions(t *testing.T) {
 	whole, _ := bundle(t, scene(t), nil, runner{})
 	for _, resource := range []string{"resourceslices", "resourceclaims", "resourceclaimtemplates", "deviceclasses", "pods", "nodes", "devicetaintrules", "events", "daemonsets", "configmaps", "validatingadmissionpolicies"} {
-		files, said := bundle(t, scene(t), func(c *fake.Clientset) {
+		files, progress := bundle(t, scene(t), func(c *fake.Clientset) {
 			c.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New("no"))
 			})
 		}, runner{})
-		if !strings.Contains(files["errors.txt"], resource) || !strings.Contains(files["errors.txt"], "forbidden") || !strings.Contains(said, "could not be had in full") {
-			t.Errorf("%s: errors.txt %q, said %q", resource, files["errors.txt"], said)
+		if !strings.Contains(files["errors.txt"], resource) || !strings.Contains(files["errors.txt"], "forbidden") || !strings.Contains(progress, "incomplete:\n") {
+			t.Errorf("%s: errors.txt %q, progress %q", resource, files["errors.txt"], progress)
 		}
 		if missing := len(whole) - len(files) + 1; resource != "pods" && missing > 5 {
 			t.Errorf("%s: %d files are missing", resource, missing)
 		}
 	}
 	files, _ := bundle(t, scene(t), nil, runner{err: errors.New("exec is not allowed")})
-	if want := "hardware of nodes: agent tessera-node-x on gpu-a: exec is not allowed\n"; files["errors.txt"] != want {
+	if want := "node hardware: agent tessera-node-x on gpu-a: exec is not allowed\n"; files["errors.txt"] != want {
 		t.Errorf("errors.txt %q, want %q", files["errors.txt"], want)
 	}
 }
 
 func TestSave(t *testing.T) {
-	c := reachable(t, scene(t))
+	c := withMetrics(t, scene(t))
 	file := filepath.Join(t.TempDir(), "b.tar.gz")
-	var said bytes.Buffer
-	b := func() *collector { return &collector{cluster: c, runner: runner{}, progress: &said} }
+	var progress bytes.Buffer
+	b := func() *collector { return &collector{cluster: c, runner: runner{}, progress: &progress} }
 	if err := b().save(t.Context(), file, "bundle", when); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(file)
-	if err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 || !strings.HasSuffix(said.String(), "Wrote "+file+".\n") {
-		t.Errorf("%v, %v\n%s", info, err, said.String())
+	if err != nil || info.Mode().Perm() != 0o600 || info.Size() == 0 || !strings.HasSuffix(progress.String(), "Wrote "+file+".\n") {
+		t.Errorf("%v, %v\n%s", info, err, progress.String())
 	}
 	if err := b().save(t.Context(), file, "bundle", when); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a file that exists: %v", err)
@@ -235,12 +234,12 @@ func TestSave(t *testing.T) {
 		t.Errorf("interrupted: %v", err)
 	}
 	if _, err := os.Stat(half); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a half archive stays: %v", err)
+		t.Errorf("an incomplete archive was kept: %v", err)
 	}
 }
 
-// TestNamesStayInside writes files by names that come from a cluster.
-func TestNamesStayInside(t *testing.T) {
+// TestNamesStayInFolder writes files whose names come from a cluster.
+func TestNamesStayInFolder(t *testing.T) {
 	var out bytes.Buffer
 	a := newArchive(&out, "bundle", when)
 	if err := errors.Join(a.add("../../etc/passwd", nil), a.add("/a/./b", nil)); err != nil {

@@ -22,60 +22,60 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/version"
 )
 
-// Runner runs a command in a container of a pod and returns what it prints.
+// Runner runs a command in a container of a pod and returns its standard output.
 type Runner interface {
 	Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error)
 }
 
-// collector fills an archive from a cluster.
+// collector writes a cluster's objects, logs and metrics into an archive.
 type collector struct {
 	cluster *cluster.Cluster
 	runner  Runner
 	archive *archive
-	// logLines is how many of a container's last lines are taken.
+	// logLines is the number of lines that are collected of each container's log, from its end.
 	logLines int64
-	// progress is told what was done.
+	// progress receives a line per part.
 	progress io.Writer
-	// system are the pods of Tessera, users the pods of others that use claims on GPUs.
+	// system are Tessera's pods, users all other pods with claims.
 	system []corev1.Pod
 	users  []corev1.Pod
 }
 
-// part is one thing to collect.
+// part is one part of the bundle.
 type part struct {
-	what string
-	// collect returns how many there were.
+	name string
+	// collect returns the number of collected items, also with an error.
 	collect func(context.Context) (int, error)
 }
 
-// collect fills the archive. What cannot be had is noted; only an archive that cannot be written, or a
-// user who interrupts, ends it early.
+// collect collects all parts. The error of a part is recorded in the archive; only a write error or the end of ctx ends the
+// collection early.
 func (c *collector) collect(ctx context.Context) error {
 	for _, p := range slices.Concat(c.views(), c.claimParts(), c.clusterParts(), c.systemParts()) {
 		n, err := p.collect(ctx)
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		said := fmt.Sprint(n)
+		result := fmt.Sprint(n)
 		if err != nil {
-			c.archive.fail(p.what, err)
-			said += ", not all: see errors.txt"
+			c.archive.fail(p.name, err)
+			result += ", incomplete: see errors.txt"
 		}
-		if _, err := fmt.Fprintf(c.progress, "%-28s %s\n", p.what, said); err != nil {
+		if _, err := fmt.Fprintf(c.progress, "%-28s %s\n", p.name, result); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// views are what the other verbs show.
+// views are the outputs of other verbs.
 func (c *collector) views() []part {
 	return []part{
 		{"versions", func(ctx context.Context) (int, error) {
 			v, err := version.Load(ctx, c.cluster)
 			return c.json("versions.json", v, err)
 		}},
-		{"picture of the GPUs", func(ctx context.Context) (int, error) {
+		{"GPUs", func(ctx context.Context) (int, error) {
 			found, err := gpus.Load(ctx, c.cluster)
 			if err != nil {
 				return 0, err
@@ -85,7 +85,7 @@ func (c *collector) views() []part {
 			}
 			return c.text("gpus.txt", func(s *output.Screen) { gpus.Draw(s, found, gpus.Full, time.Now()) })
 		}},
-		{"the doctor's report", func(ctx context.Context) (int, error) {
+		{"doctor report", func(ctx context.Context) (int, error) {
 			found, err := doctor.Load(ctx, c.cluster, time.Now())
 			if err != nil {
 				return 0, err
@@ -95,7 +95,7 @@ func (c *collector) views() []part {
 			}
 			return c.text("doctor.txt", func(s *output.Screen) { doctor.Draw(s, found) })
 		}},
-		{"list of the claims", func(ctx context.Context) (int, error) {
+		{"claims", func(ctx context.Context) (int, error) {
 			found, err := claims.Load(ctx, c.cluster, "")
 			if err != nil {
 				return 0, err
@@ -111,19 +111,19 @@ func (c *collector) claimParts() []part {
 	everything := metav1.ListOptions{}
 	return []part{
 		{"resourceslices", func(ctx context.Context) (int, error) {
-			found, err := c.cluster.ListSlices(ctx)
-			return c.yaml("resourceslices.yaml", several(found), err)
+			found, err := c.cluster.ListResourceSlices(ctx)
+			return c.yaml("resourceslices.yaml", toObjects(found), err)
 		}},
 		{"resourceclaims", func(ctx context.Context) (int, error) {
-			all, err := objects(api.ResourceClaims("").List(ctx, everything))
+			all, err := listItems(api.ResourceClaims("").List(ctx, everything))
 			return c.yaml("resourceclaims.yaml", all, err)
 		}},
 		{"resourceclaimtemplates", func(ctx context.Context) (int, error) {
-			all, err := objects(api.ResourceClaimTemplates("").List(ctx, everything))
+			all, err := listItems(api.ResourceClaimTemplates("").List(ctx, everything))
 			return c.yaml("resourceclaimtemplates.yaml", all, err)
 		}},
 		{"deviceclasses", func(ctx context.Context) (int, error) {
-			all, err := objects(api.DeviceClasses().List(ctx, everything))
+			all, err := listItems(api.DeviceClasses().List(ctx, everything))
 			return c.yaml("deviceclasses.yaml", all, err)
 		}},
 		{"pods with claims", func(ctx context.Context) (int, error) {
@@ -140,27 +140,27 @@ func (c *collector) claimParts() []part {
 	}
 }
 
-// clusterParts are what surrounds them.
+// clusterParts are nodes, Tessera's custom objects, events and admission policies.
 func (c *collector) clusterParts() []part {
 	everything := metav1.ListOptions{}
 	policies := c.cluster.Client.AdmissionregistrationV1()
 	ours := func(m metav1.Object) bool { return strings.Contains(m.GetName(), "tessera") }
 	return []part{
 		{"nodes", func(ctx context.Context) (int, error) {
-			all, err := objects(c.cluster.Client.CoreV1().Nodes().List(ctx, everything))
+			all, err := listItems(c.cluster.Client.CoreV1().Nodes().List(ctx, everything))
 			return c.yaml("nodes.yaml", all, err)
 		}},
 		{"devicetaintrules", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.ListRules(ctx)
-			return c.yaml("devicetaintrules.yaml", several(found), err)
+			return c.yaml("devicetaintrules.yaml", toObjects(found), err)
 		}},
 		{"gpunodes", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.ListGPUNodes(ctx)
-			return c.yaml("gpunodes.yaml", several(found), err)
+			return c.yaml("gpunodes.yaml", toObjects(found), err)
 		}},
 		{"clusterpolicies", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.ListPolicies(ctx)
-			return c.yaml("clusterpolicies.yaml", several(found), err)
+			return c.yaml("clusterpolicies.yaml", toObjects(found), err)
 		}},
 		{"events", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.Client.CoreV1().Events("").List(ctx, everything)
@@ -169,25 +169,25 @@ func (c *collector) clusterParts() []part {
 			}
 			var all []runtime.Object
 			for i := range found.Items {
-				if c.concerns(found.Items[i]) {
+				if c.isRelevant(found.Items[i]) {
 					all = append(all, &found.Items[i])
 				}
 			}
 			return c.yaml("events.yaml", all, nil)
 		}},
 		{"admission policies", func(ctx context.Context) (int, error) {
-			all, err := objects(policies.ValidatingAdmissionPolicies().List(ctx, everything))
-			return c.yaml("validatingadmissionpolicies.yaml", keep(all, ours), err)
+			all, err := listItems(policies.ValidatingAdmissionPolicies().List(ctx, everything))
+			return c.yaml("validatingadmissionpolicies.yaml", filterObjects(all, ours), err)
 		}},
 		{"admission policy bindings", func(ctx context.Context) (int, error) {
-			all, err := objects(policies.ValidatingAdmissionPolicyBindings().List(ctx, everything))
-			return c.yaml("validatingadmissionpolicybindings.yaml", keep(all, ours), err)
+			all, err := listItems(policies.ValidatingAdmissionPolicyBindings().List(ctx, everything))
+			return c.yaml("validatingadmissionpolicybindings.yaml", filterObjects(all, ours), err)
 		}},
 	}
 }
 
-// concerns reports whether the event is about Tessera, a claim, a node, or a pod with claims.
-func (c *collector) concerns(e corev1.Event) bool {
+// isRelevant reports whether the event is about Tessera, a claim, a node or a pod with claims.
+func (c *collector) isRelevant(e corev1.Event) bool {
 	about := e.InvolvedObject
 	switch about.Kind {
 	case "ResourceClaim", "ResourceSlice", "ResourceClaimTemplate", "DeviceClass", "Node":
@@ -200,31 +200,31 @@ func (c *collector) concerns(e corev1.Event) bool {
 	return about.Namespace == cluster.SystemNamespace
 }
 
-// yaml adds the objects. With an error of asking for them there is no file.
+// yaml adds the objects to the archive; nothing when err, that of listing them, is not nil.
 func (c *collector) yaml(name string, all []runtime.Object, err error) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	text, err := render(all)
+	text, err := marshalObjects(all)
 	if err != nil {
 		return 0, err
 	}
 	return len(all), c.archive.add(name, text)
 }
 
-// json adds the value; there may be some of it with an error, too.
+// json adds the value to the archive and returns err, that of loading it: a partial value is written, too.
 func (c *collector) json(name string, value any, err error) (int, error) {
-	text, broken := json.MarshalIndent(value, "", "  ")
-	if broken != nil {
-		return 0, broken
+	text, failed := json.MarshalIndent(value, "", "  ")
+	if failed != nil {
+		return 0, failed
 	}
-	if broken := c.archive.add(name, append(text, '\n')); broken != nil {
-		return 0, broken
+	if failed := c.archive.add(name, append(text, '\n')); failed != nil {
+		return 0, failed
 	}
 	return 1, err
 }
 
-// text adds what a verb draws.
+// text adds a verb's text output to the archive.
 func (c *collector) text(name string, draw func(*output.Screen)) (int, error) {
 	var text bytes.Buffer
 	screen, err := output.NewScreen(&text, "never")

@@ -20,14 +20,14 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	var lines int64
 	cmd := &cobra.Command{
 		Use:   "support-bundle",
-		Short: "Collect what is needed to find out what is wrong, in one archive",
-		Long: `Collect slices, classes, claims, templates, pods with claims, events, nodes, policies, taint rules, Tessera's
-own objects and logs, what the doctor says, the agents' metrics and what they see of their hardware, in one
+		Short: "Collect objects, logs and metrics for troubleshooting in one archive",
+		Long: `Collect ResourceSlices, DeviceClasses, claims and templates, pods with claims, events, nodes, policies, taint
+rules, Tessera's objects and logs, the output of doctor, and the agents' metrics and hardware information in one
 compressed archive.
 
-No Secret is read. The environment of pods that are not Tessera's, and kubectl's copies of manifests, are left
-out; names, labels, images and commands are not: look at the archive before you send it. What you may not see
-is missing, and errors.txt in the archive says so.`,
+No Secret is read. Environment values of pods other than Tessera's, and kubectl's last-applied annotations, are
+left out. Names, labels, images and commands are included: review the archive before you send it. Parts that
+could not be collected are listed in errors.txt in the archive.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := flags.Connect()
@@ -39,19 +39,19 @@ is missing, and errors.txt in the archive says so.`,
 			if file == "" {
 				file = name + ".tar.gz"
 			}
-			b := collector{cluster: c, runner: execution{c}, logLines: lines, progress: cmd.ErrOrStderr()}
+			b := collector{cluster: c, runner: podExec{c}, logLines: lines, progress: cmd.ErrOrStderr()}
 			if file == "-" {
 				return b.write(cmd.Context(), cmd.OutOrStdout(), name, now)
 			}
 			return b.save(cmd.Context(), file, name, now)
 		},
 	}
-	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write, - for the standard output; by default tessera-support-<time>.tar.gz")
-	cmd.Flags().Int64Var(&lines, "log-lines", 20000, "how many of the last lines of each log are taken")
+	cmd.Flags().StringVarP(&file, "output", "o", "", "file to write, - for standard output (default tessera-support-<time>.tar.gz)")
+	cmd.Flags().Int64Var(&lines, "log-lines", 20000, "number of lines to collect of each log, from its end")
 	return cmd
 }
 
-// save writes the archive into a file, which must not exist; a half one is removed.
+// save writes the archive to a new file; an incomplete file is removed.
 func (c *collector) save(ctx context.Context, file, name string, at time.Time) error {
 	out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -64,10 +64,10 @@ func (c *collector) save(ctx context.Context, file, name string, at time.Time) e
 	return err
 }
 
-// write writes the archive. A cluster that does not answer at all is an error.
+// write writes the archive. It fails when the API server is not reachable.
 func (c *collector) write(ctx context.Context, out io.Writer, name string, at time.Time) error {
 	if _, err := c.cluster.Client.Discovery().ServerVersion(); err != nil {
-		return cluster.Explain("ask the API server for its version", err)
+		return cluster.ExplainError("read the API server's version", err)
 	}
 	c.archive = newArchive(out, name, at)
 	if err := c.collect(ctx); err != nil {
@@ -77,7 +77,11 @@ func (c *collector) write(ctx context.Context, out io.Writer, name string, at ti
 		return err
 	}
 	if n := len(c.archive.failed); n > 0 {
-		_, err := fmt.Fprintf(c.progress, "\n%d things could not be had in full:\n%s\n", n, strings.Join(c.archive.failed, "\n"))
+		incomplete := "1 part is incomplete"
+		if n > 1 {
+			incomplete = fmt.Sprintf("%d parts are incomplete", n)
+		}
+		_, err := fmt.Fprintf(c.progress, "\n%s:\n%s\n", incomplete, strings.Join(c.archive.failed, "\n"))
 		return err
 	}
 	return nil

@@ -1,6 +1,4 @@
-// Package bundle is the verb support-bundle: everything that somebody needs to see who was not there, in
-// one archive.
+// Package bundle implements the verb support-bundle, which collects what is needed to analyze a cluster later in one archive.
 //
-// What cannot be had is told in the archive and stops nothing. Secrets are not asked for, and what pods
-// carry in their environment is left out.
+// Errors are recorded in the archive and do not end the collection. Secrets are not read; environment values of users' pods are left out.
 package bundle

@@ -14,13 +14,13 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// execution runs commands through the API server (pods/exec).
-type execution struct{ cluster *cluster.Cluster }
+// podExec runs commands through the API server (pods/exec).
+type podExec struct{ cluster *cluster.Cluster }
 
-// Run returns what the command prints. A command that fails has an error with its complaint.
-func (e execution) Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error) {
+// Run returns the command's standard output. The error of a failed command contains its standard error.
+func (e podExec) Run(ctx context.Context, pod corev1.Pod, container string, command ...string) ([]byte, error) {
 	if e.cluster.Config == nil {
-		return nil, errors.New("the cluster cannot be reached for commands")
+		return nil, errors.New("commands need a connection to the API server")
 	}
 	url := e.cluster.Client.CoreV1().RESTClient().Get().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{Container: container, Command: command, Stdout: true, Stderr: true}, scheme.ParameterCodec).URL()
@@ -28,9 +28,9 @@ func (e execution) Run(ctx context.Context, pod corev1.Pod, container string, co
 	if err != nil {
 		return nil, err
 	}
-	var out, complaint bytes.Buffer
-	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &complaint}); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(complaint.String()))
+	var out, stderr bytes.Buffer
+	if err := executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdout: &out, Stderr: &stderr}); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return out.Bytes(), nil
 }

@@ -15,13 +15,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// redacted stands for what was left out.
+// redacted replaces removed values.
 const redacted = "<redacted>"
 
-// tidy leaves out of an object what says nothing to a reader or may be a secret: the history of its
-// fields, the copy of the manifest that kubectl keeps, and what a pod of somebody else carries in its
-// environment. It changes its argument.
-func tidy(object runtime.Object) error {
+// removeSensitive removes managedFields, kubectl's last-applied annotation and, in pods outside of Tessera's namespace, literal environment values. It
+// modifies its argument.
+func removeSensitive(object runtime.Object) error {
 	m, err := meta.Accessor(object)
 	if err != nil {
 		return err
@@ -31,12 +30,13 @@ func tidy(object runtime.Object) error {
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	m.SetAnnotations(annotations)
 	if pod, ok := object.(*corev1.Pod); ok && pod.Namespace != cluster.SystemNamespace {
-		redact(&pod.Spec)
+		redactEnvironment(&pod.Spec)
 	}
 	return nil
 }
 
-func redact(spec *corev1.PodSpec) {
+// redactEnvironment replaces the literal environment values of all containers.
+func redactEnvironment(spec *corev1.PodSpec) {
 	hide := func(env []corev1.EnvVar) {
 		for i := range env {
 			if env[i].Value != "" {
@@ -55,27 +55,27 @@ func redact(spec *corev1.PodSpec) {
 	}
 }
 
-// list is objects as kubectl writes several.
-type list struct {
+// objectList is a List in the form of kubectl.
+type objectList struct {
 	metav1.TypeMeta `json:",inline"`
 	Items           []runtime.Object `json:"items"`
 }
 
-// render writes the objects as one YAML list, each with its type and without what tidy leaves out.
-func render(objects []runtime.Object) ([]byte, error) {
+// marshalObjects returns the objects as one YAML List, each with its type and without sensitive fields.
+func marshalObjects(objects []runtime.Object) ([]byte, error) {
 	known := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(known), v1alpha1.AddToScheme(known)); err != nil {
 		return nil, err
 	}
-	all := list{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: []runtime.Object{}}
+	all := objectList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}, Items: []runtime.Object{}}
 	for _, object := range objects {
 		copied := object.DeepCopyObject()
-		if err := tidy(copied); err != nil {
+		if err := removeSensitive(copied); err != nil {
 			return nil, err
 		}
 		kinds, _, err := known.ObjectKinds(copied)
 		if err != nil {
-			return nil, fmt.Errorf("write a %T: %w", copied, err)
+			return nil, fmt.Errorf("encode a %T: %w", copied, err)
 		}
 		copied.GetObjectKind().SetGroupVersionKind(kinds[0])
 		all.Items = append(all.Items, copied)
@@ -83,16 +83,16 @@ func render(objects []runtime.Object) ([]byte, error) {
 	return yaml.Marshal(all)
 }
 
-// objects returns the items of a list as objects.
-func objects(list runtime.Object, err error) ([]runtime.Object, error) {
+// listItems returns the items of a list.
+func listItems(list runtime.Object, err error) ([]runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
 	return meta.ExtractList(list)
 }
 
-// several returns the objects as objects of any kind.
-func several[T any, P interface {
+// toObjects returns the values as runtime objects.
+func toObjects[T any, P interface {
 	*T
 	runtime.Object
 }](found []T) []runtime.Object {
@@ -103,11 +103,11 @@ func several[T any, P interface {
 	return all
 }
 
-// keep returns the objects that the function chooses.
-func keep(all []runtime.Object, choose func(metav1.Object) bool) []runtime.Object {
+// filterObjects returns the selected objects.
+func filterObjects(all []runtime.Object, selected func(metav1.Object) bool) []runtime.Object {
 	kept := []runtime.Object{}
 	for _, object := range all {
-		if m, err := meta.Accessor(object); err == nil && choose(m) {
+		if m, err := meta.Accessor(object); err == nil && selected(m) {
 			kept = append(kept, object)
 		}
 	}

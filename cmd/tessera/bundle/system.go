@@ -15,23 +15,23 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// The agents, as their DaemonSet makes them.
+// The agents' name, container and metrics port in their DaemonSet.
 const (
 	agentName      = "tessera-node"
 	agentContainer = "agent"
 	metricsPort    = "8080"
 )
 
-// patience is how long one agent may take to answer.
-const patience = 30 * time.Second
+// agentTimeout limits the request to one agent.
+const agentTimeout = 30 * time.Second
 
-// systemParts are Tessera's own parts: objects, logs, and what the agents tell.
+// systemParts are Tessera's objects, logs, metrics and hardware information.
 func (c *collector) systemParts() []part {
 	client := c.cluster.Client
 	folder := cluster.SystemNamespace
 	everything := metav1.ListOptions{}
 	return []part{
-		{"pods of Tessera", func(ctx context.Context) (int, error) {
+		{"Tessera pods", func(ctx context.Context) (int, error) {
 			found, err := c.cluster.ListPods(ctx, folder)
 			c.system = found
 			var all []runtime.Object
@@ -41,34 +41,34 @@ func (c *collector) systemParts() []part {
 			return c.yaml(path.Join(folder, "pods.yaml"), all, err)
 		}},
 		{"daemonsets", func(ctx context.Context) (int, error) {
-			all, err := objects(client.AppsV1().DaemonSets(folder).List(ctx, everything))
+			all, err := listItems(client.AppsV1().DaemonSets(folder).List(ctx, everything))
 			return c.yaml(path.Join(folder, "daemonsets.yaml"), all, err)
 		}},
 		{"deployments", func(ctx context.Context) (int, error) {
-			all, err := objects(client.AppsV1().Deployments(folder).List(ctx, everything))
+			all, err := listItems(client.AppsV1().Deployments(folder).List(ctx, everything))
 			return c.yaml(path.Join(folder, "deployments.yaml"), all, err)
 		}},
 		{"configmaps", func(ctx context.Context) (int, error) {
-			all, err := objects(client.CoreV1().ConfigMaps(folder).List(ctx, everything))
-			foreign := func(m metav1.Object) bool { return m.GetName() != "kube-root-ca.crt" }
-			return c.yaml(path.Join(folder, "configmaps.yaml"), keep(all, foreign), err)
+			all, err := listItems(client.CoreV1().ConfigMaps(folder).List(ctx, everything))
+			notInjected := func(m metav1.Object) bool { return m.GetName() != "kube-root-ca.crt" }
+			return c.yaml(path.Join(folder, "configmaps.yaml"), filterObjects(all, notInjected), err)
 		}},
 		{"logs", c.logs},
-		{"metrics of agents", func(ctx context.Context) (int, error) {
-			return c.agents(ctx, "metrics/%s.txt", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
+		{"agent metrics", func(ctx context.Context) (int, error) {
+			return c.eachAgent(ctx, "metrics/%s.txt", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
 				return client.CoreV1().Pods(p.Namespace).ProxyGet("http", p.Name, metricsPort, "metrics", nil).DoRaw(ctx)
 			})
 		}},
-		{"hardware of nodes", func(ctx context.Context) (int, error) {
-			return c.agents(ctx, "gatherinfo/%s.json", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
-				return c.runner.Run(ctx, p, agentContainer, append([]string{agentName, "gatherinfo"}, arguments(p)...)...)
+		{"node hardware", func(ctx context.Context) (int, error) {
+			return c.eachAgent(ctx, "gatherinfo/%s.json", func(ctx context.Context, p corev1.Pod) ([]byte, error) {
+				return c.runner.Run(ctx, p, agentContainer, append([]string{agentName, "gatherinfo"}, agentArguments(p)...)...)
 			})
 		}},
 	}
 }
 
-// arguments returns those with which the agent runs: the same configuration is meant.
-func arguments(p corev1.Pod) []string {
+// agentArguments returns the arguments of the agent's container, which name its configuration.
+func agentArguments(p corev1.Pod) []string {
 	for _, container := range p.Spec.Containers {
 		if container.Name == agentContainer {
 			return container.Args
@@ -77,16 +77,16 @@ func arguments(p corev1.Pod) []string {
 	return nil
 }
 
-// agents adds what each running agent answers, in a file named by its node and pod.
-func (c *collector) agents(ctx context.Context, file string, ask func(context.Context, corev1.Pod) ([]byte, error)) (int, error) {
+// eachAgent adds the response of each running agent as a file named after its node and pod.
+func (c *collector) eachAgent(ctx context.Context, file string, request func(context.Context, corev1.Pod) ([]byte, error)) (int, error) {
 	n := 0
 	var errs []error
 	for _, p := range c.system {
 		if p.Labels["app.kubernetes.io/name"] != agentName || p.Status.Phase != corev1.PodRunning {
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, patience)
-		data, err := ask(asking, p)
+		requestCtx, cancel := context.WithTimeout(ctx, agentTimeout)
+		data, err := request(requestCtx, p)
 		cancel()
 		if err == nil {
 			err = c.archive.add(path.Join(cluster.SystemNamespace, fmt.Sprintf(file, p.Spec.NodeName+"-"+p.Name)), data)
@@ -100,8 +100,8 @@ func (c *collector) agents(ctx context.Context, file string, ask func(context.Co
 	return n, errors.Join(errs...)
 }
 
-// logs adds the log of every container of Tessera's pods, and that of the one before it where it was
-// restarted.
+// logs adds the log of every container of Tessera's pods and, after a restart, that of the previous
+// container.
 func (c *collector) logs(ctx context.Context) (int, error) {
 	n := 0
 	var errs []error
@@ -122,6 +122,7 @@ func (c *collector) logs(ctx context.Context) (int, error) {
 	return n, errors.Join(errs...)
 }
 
+// log adds the log of one container.
 func (c *collector) log(ctx context.Context, p corev1.Pod, options *corev1.PodLogOptions) error {
 	data, err := c.cluster.Client.CoreV1().Pods(p.Namespace).GetLogs(p.Name, options).DoRaw(ctx)
 	if err != nil {
@@ -134,6 +135,7 @@ func (c *collector) log(ctx context.Context, p corev1.Pod, options *corev1.PodLo
 	return c.archive.add(path.Join(cluster.SystemNamespace, "logs", p.Name, name), data)
 }
 
+// restarts returns the restart count of a pod's container.
 func restarts(p corev1.Pod, container string) int32 {
 	for _, status := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if status.Name == container {

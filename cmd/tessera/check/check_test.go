@@ -18,12 +18,12 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/corpus"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
-// deployments is the folder of what is shipped.
+// deployments is the folder of Tessera's manifests.
 const deployments = "../../../deployments"
 
-// tessera runs the verb with the arguments and returns what it prints.
+// tessera runs the verb with the arguments and returns its output.
 func tessera(t *testing.T, in string, args ...string) (string, error) {
 	t.Helper()
 	cmd := Command()
@@ -40,12 +40,12 @@ func tessera(t *testing.T, in string, args ...string) (string, error) {
 func TestReports(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
-		// golden is what is printed, failure the error.
+		// golden is the file with the output, failure the error.
 		golden, failure string
 	}{
-		"text":         {[]string{"-f", "testdata/mixed.yaml", "-f", "testdata/older.yaml"}, "report.txt", "7 of 11 objects are wrong"},
-		"JSON":         {[]string{"-f", "testdata/mixed.yaml,testdata/older.yaml", "-o", "json"}, "report.json", "7 of 11 objects are wrong"},
-		"another name": {[]string{"-f", "testdata/mixed.yaml", "--driver", "gpu.example.com"}, "other-driver.txt", "3 of 8 objects are wrong"},
+		"text":         {[]string{"-f", "testdata/mixed.yaml", "-f", "testdata/older.yaml"}, "report.txt", "7 of 11 objects are invalid"},
+		"JSON":         {[]string{"-f", "testdata/mixed.yaml,testdata/older.yaml", "-o", "json"}, "report.json", "7 of 11 objects are invalid"},
+		"another name": {[]string{"-f", "testdata/mixed.yaml", "--driver", "gpu.example.com"}, "other-driver.txt", "3 of 8 objects are invalid"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := tessera(t, "", test.args...)
@@ -74,7 +74,7 @@ func golden(t *testing.T, file, got string) {
 	}
 }
 
-// TestShippedManifests checks that whatever is shipped passes.
+// TestShippedManifests checks that Tessera's own manifests are valid.
 func TestShippedManifests(t *testing.T) {
 	if out, err := tessera(t, "", "-f", deployments, "-f", filepath.Join(deployments, "examples")); err != nil {
 		t.Errorf("%v:\n%s", err, out)
@@ -86,18 +86,18 @@ func TestInput(t *testing.T) {
 	for name, test := range map[string]struct {
 		in   string
 		args []string
-		// out is printed, failure is a part of the error.
+		// out is the output, failure is contained in the error.
 		out, failure string
 	}{
-		"standard input":     {claim, []string{"-f", "-"}, "-, document 1: ResourceClaim a: ok\n", ""},
-		"nothing for us":     {"kind: Pod\napiVersion: v1\n", []string{"-f", "-"}, "", "nothing to check: no ResourceClaim"},
-		"nothing":            {"", []string{"-f", "-"}, "", "nothing to check"},
-		"no file":            {"", []string{}, "", "name a file or a folder with -f"},
-		"a file that is not": {"", []string{"-f", "testdata/no-such"}, "", "no such file"},
-		"an argument":        {"", []string{"claim.yaml"}, "", `unknown command "claim.yaml"`},
-		"another format":     {claim, []string{"-f", "-", "-o", "xml"}, "", `--output "xml": must be one of text, json`},
-		"not YAML":           {"a: [", []string{"-f", "-"}, "-, document 1: unreadable: wrong\n  not YAML: yaml: line 1: did not find expected node content\n", "1 of 1 objects are wrong"},
-		"another shape":      {`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","spec":[]}`, []string{"-f", "-"}, "-, document 1: ResourceClaim: wrong\n  json: cannot unmarshal array into Go struct field ResourceClaim.spec of type v1.ResourceClaimSpec\n", "1 of 1"},
+		"standard input":    {claim, []string{"-f", "-"}, "-, document 1: ResourceClaim a: ok\n", ""},
+		"no supported kind": {"kind: Pod\napiVersion: v1\n", []string{"-f", "-"}, "", "nothing to check: no ResourceClaim"},
+		"nothing":           {"", []string{"-f", "-"}, "", "nothing to check"},
+		"no file":           {"", []string{}, "", "name a file or a folder with -f"},
+		"missing file":      {"", []string{"-f", "testdata/no-such"}, "", "no such file"},
+		"an argument":       {"", []string{"claim.yaml"}, "", `unknown command "claim.yaml"`},
+		"another format":    {claim, []string{"-f", "-", "-o", "xml"}, "", `--output "xml": must be one of text, json`},
+		"not YAML":          {"a: [", []string{"-f", "-"}, "-, document 1: unreadable: invalid\n  invalid YAML: yaml: line 1: did not find expected node content\n", "1 of 1 objects are invalid"},
+		"another shape":     {`{"apiVersion":"resource.k8s.io/v1","kind":"ResourceClaim","spec":[]}`, []string{"-f", "-"}, "-, document 1: ResourceClaim: invalid\n  json: cannot unmarshal array into Go struct field ResourceClaim.spec of type v1.ResourceClaimSpec\n", "1 of 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, err := tessera(t, test.in, test.args...)
@@ -111,7 +111,7 @@ func TestInput(t *testing.T) {
 	}
 }
 
-// TestCorpus comes to the verdicts of the corpus, to which the admission policy is held too.
+// TestCorpus checks the verb against the corpus, which is also the test of the admission policy.
 func TestCorpus(t *testing.T) {
 	cases, err := corpus.Load()
 	if err != nil {
@@ -123,7 +123,7 @@ func TestCorpus(t *testing.T) {
 	names := map[string]bool{}
 	for _, c := range cases {
 		if names[c.Name] {
-			t.Errorf("two cases are called %q", c.Name)
+			t.Errorf("duplicate case %q", c.Name)
 		}
 		names[c.Name] = true
 		t.Run(c.Name, func(t *testing.T) {
@@ -141,12 +141,12 @@ func TestCorpus(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				report := judge([]document{{file: "corpus", number: 1, raw: raw}}, []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName})
-				var said strings.Builder
+				report := checkDocuments([]document{{file: "corpus", number: 1, raw: raw}}, []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName})
+				var problems strings.Builder
 				for _, problem := range report.Items[0].Problems {
-					said.WriteString(problem.Field + ": " + problem.Message + "\n")
+					problems.WriteString(problem.Field + ": " + problem.Message + "\n")
 				}
-				if got := said.String(); (got == "") != (c.Refused == "") || !strings.Contains(got, c.Refused) {
+				if got := problems.String(); (got == "") != (c.Refused == "") || !strings.Contains(got, c.Refused) {
 					t.Errorf("%T: %q, want %q", object, got, c.Refused)
 				}
 			}
@@ -154,15 +154,15 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// TestShippedClasses checks that the shapes of the installed classes are known by their names.
+// TestShippedClasses checks that the shapes of Tessera's classes are derived from their names.
 func TestShippedClasses(t *testing.T) {
-	documents, err := read([]string{filepath.Join(deployments, "deviceclasses.yaml"), filepath.Join(deployments, "deviceclasses-profiles.yaml")}, nil)
+	documents, err := readDocuments([]string{filepath.Join(deployments, "deviceclasses.yaml"), filepath.Join(deployments, "deviceclasses-profiles.yaml")}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	known, unknown := court{classes: map[string]resourceapi.DeviceClass{}}, court{}
+	known, unknown := checker{classes: map[string]resourceapi.DeviceClass{}}, checker{}
 	for _, d := range documents {
-		known.learn(d)
+		known.addClass(d)
 	}
 	if len(known.classes) < 10 {
 		t.Fatalf("%d classes are shipped", len(known.classes))
@@ -181,7 +181,7 @@ func TestShippedClasses(t *testing.T) {
 	}
 }
 
-// TestSelectors checks what is told from the selectors of a class.
+// TestSelectors checks which shape is derived from the selectors of a class.
 func TestSelectors(t *testing.T) {
 	const migs = `device.attributes["gpu.tessera.dev"].type == "mig"`
 	for expression, want := range map[string]string{
@@ -193,7 +193,7 @@ func TestSelectors(t *testing.T) {
 		strings.Replace(migs, "mig", "other", 1): "idle",
 	} {
 		class := resourceapi.DeviceClass{Spec: resourceapi.DeviceClassSpec{Selectors: []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}}}
-		got, ok := court{classes: map[string]resourceapi.DeviceClass{"c": class}}.selected("c")
+		got, ok := checker{classes: map[string]resourceapi.DeviceClass{"c": class}}.selected("c")
 		if got.shape.String() != want || ok != (want != "idle") {
 			t.Errorf("%s: %+v, %t, want %s", expression, got, ok, want)
 		}

@@ -8,30 +8,30 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// selection is what a DeviceClass selects: devices of one shape, and of one driver unless it is empty.
+// selection is the shape and the driver of the devices that a DeviceClass selects. An empty driver is any.
 type selection struct {
 	driver string
 	shape  gpu.Shape
 }
 
 var (
-	// byType and byDriver are how a class's expression tells the shape and the driver of its devices.
+	// byType and byDriver match the parts of a class's expression that select a shape and a driver.
 	byType   = regexp.MustCompile(`device\.attributes\[['"]([a-z0-9.-]+)['"]\]\.type\s*==\s*['"]([a-z]+)['"]`)
 	byDriver = regexp.MustCompile(`device\.driver\s*==\s*['"]([a-z0-9.-]+)['"]`)
-	// choice is in an expression that may be true for devices of several shapes.
-	choice = regexp.MustCompile(`\|\||\?|![^=]`)
+	// alternative matches operators with which an expression may select devices of several shapes.
+	alternative = regexp.MustCompile(`\|\||\?|![^=]`)
 )
 
-// selected returns what the class selects, as far as that can be told without devices: from the class
-// itself when it is among the documents, from its name when it is one that is installed with Tessera.
-func (c court) selected(name string) (selection, bool) {
+// selected returns what the class selects, derived without devices: from its expressions when the class is among the documents, otherwise from its
+// name when it is one of Tessera's classes. It is false when that is not possible.
+func (c checker) selected(name string) (selection, bool) {
 	class, ok := c.classes[name]
 	if !ok {
-		return shipped(name)
+		return knownClass(name)
 	}
 	var found selection
 	for _, selector := range class.Spec.Selectors {
-		if selector.CEL == nil || choice.MatchString(selector.CEL.Expression) {
+		if selector.CEL == nil || alternative.MatchString(selector.CEL.Expression) {
 			continue
 		}
 		if m := byDriver.FindStringSubmatch(selector.CEL.Expression); m != nil {
@@ -48,9 +48,9 @@ func (c court) selected(name string) (selection, bool) {
 	return found, found.shape != gpu.None
 }
 
-// shipped returns what the installed DeviceClass of the name selects. Those of tessera.dev are there
-// with either driver name.
-func shipped(name string) (selection, bool) {
+// knownClass returns what the DeviceClass of Tessera's manifests with the name selects. The classes of tessera.dev exist with
+// either driver name.
+func knownClass(name string) (selection, bool) {
 	prefix, _, _ := strings.Cut(name, ".")
 	switch {
 	case name == "gpu.nvidia.com":

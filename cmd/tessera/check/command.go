@@ -16,12 +16,13 @@ func Command() *cobra.Command {
 	var answer output.Flags
 	var files, drivers []string
 	cmd := &cobra.Command{
-		Use:   "check -f file...",
-		Short: "Check manifests: the parameters of claims, templates and DeviceClasses, and NodeConfigs",
-		Long: `Check manifests before they are applied: the parameters for GPUs in ResourceClaims, ResourceClaimTemplates
-and DeviceClasses, with what a claim inherits from the DeviceClasses among the files, and NodeConfigs, also
-those in ConfigMaps. The verdict is the node agent's: what passes here is not refused when a pod starts.
-Other objects are passed over. A file may be a folder, or - for the standard input.`,
+		Use:   "check -f FILE...",
+		Short: "Validate manifests: parameters of claims, templates and DeviceClasses, and NodeConfigs",
+		Long: `Validate manifests before they are applied: the GPU parameters of ResourceClaims, ResourceClaimTemplates and
+DeviceClasses, including parameters that a claim inherits from DeviceClasses in the files, and NodeConfigs, also
+in ConfigMaps. The node agent uses the same validation: it does not refuse parameters that pass here.
+
+Other objects are skipped. FILE is a file, a folder, or - for standard input.`,
 		Example: "  tessera check -f claim.yaml\n  kubectl kustomize deployments | tessera check -f -",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -29,24 +30,24 @@ Other objects are passed over. A file may be a folder, or - for the standard inp
 				return err
 			}
 			if len(files) == 0 {
-				return errors.New("nothing to check: name a file or a folder with -f, or - for the standard input")
+				return errors.New("nothing to check: name a file or a folder with -f, or - for standard input")
 			}
-			documents, err := read(files, cmd.InOrStdin())
+			documents, err := readDocuments(files, cmd.InOrStdin())
 			if err != nil {
 				return err
 			}
 			return run(documents, drivers, answer, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file or folder with manifests, - for the standard input")
-	cmd.Flags().StringSliceVar(&drivers, "driver", []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}, "driver names whose parameters are checked")
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file or folder with manifests, - for standard input")
+	cmd.Flags().StringSliceVar(&drivers, "driver", []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}, "names of the drivers whose parameters are validated")
 	answer.Add(cmd, output.Text, output.JSON)
 	return cmd
 }
 
-// run judges the documents and writes the report. Its error says how many objects are wrong.
+// run validates the documents and writes the report. Its error has the number of invalid objects.
 func run(documents []document, drivers []string, answer output.Flags, out io.Writer) error {
-	report := judge(documents, drivers)
+	report := checkDocuments(documents, drivers)
 	if answer.Format == output.JSON {
 		if err := output.WriteJSON(out, report); err != nil {
 			return err
@@ -61,11 +62,11 @@ func run(documents []document, drivers []string, answer output.Flags, out io.Wri
 			return err
 		}
 	}
-	switch wrong := report.wrong(); {
+	switch invalid := report.countInvalid(); {
 	case len(report.Items) == 0:
 		return errors.New("nothing to check: no ResourceClaim, ResourceClaimTemplate, DeviceClass or NodeConfig in the files")
-	case wrong > 0:
-		return fmt.Errorf("%d of %d objects are wrong", wrong, len(report.Items))
+	case invalid > 0:
+		return fmt.Errorf("%d of %d objects are invalid", invalid, len(report.Items))
 	}
 	return nil
 }

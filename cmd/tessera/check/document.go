@@ -16,33 +16,33 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// stdin is the name that stands for the standard input.
+// stdin is the file name of standard input.
 const stdin = "-"
 
-// document is one object of a file, or why it could not be read.
+// document is one object of a file, or the error of reading it.
 type document struct {
 	file string
-	// number counts the documents of the file from 1; the items of a List share it.
+	// number is the position of the document in the file, from 1. The items of a List have the same number.
 	number int
-	// raw is the object in JSON.
+	// raw is the object as JSON.
 	raw []byte
 	err error
 }
 
-// read returns the documents of the files in their order, the files of a folder by name. An error is
-// about a file; what is wrong in one stands in its documents.
-func read(files []string, in io.Reader) ([]document, error) {
+// readDocuments returns the documents of the files in order; the files of a folder are sorted by name. It fails when a file cannot be read; an invalid
+// document is returned with its error.
+func readDocuments(files []string, in io.Reader) ([]document, error) {
 	var documents []document
 	for _, file := range files {
 		if file == stdin {
 			text, err := io.ReadAll(in)
 			if err != nil {
-				return nil, fmt.Errorf("read the standard input: %w", err)
+				return nil, fmt.Errorf("read standard input: %w", err)
 			}
-			documents = append(documents, split(file, text)...)
+			documents = append(documents, splitDocuments(file, text)...)
 			continue
 		}
-		paths, err := manifests(file)
+		paths, err := findManifests(file)
 		if err != nil {
 			return nil, err
 		}
@@ -51,14 +51,14 @@ func read(files []string, in io.Reader) ([]document, error) {
 			if err != nil {
 				return nil, fmt.Errorf("read manifest: %w", err)
 			}
-			documents = append(documents, split(path, text)...)
+			documents = append(documents, splitDocuments(path, text)...)
 		}
 	}
 	return documents, nil
 }
 
-// manifests returns the file itself, or the manifests in the folder.
-func manifests(path string) ([]string, error) {
+// findManifests returns the file itself or the manifests of a folder, without its subfolders.
+func findManifests(path string) ([]string, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("find manifests: %w", err)
@@ -79,8 +79,8 @@ func manifests(path string) ([]string, error) {
 	return found, nil
 }
 
-// split returns the documents of a file; a List becomes its items.
-func split(file string, text []byte) []document {
+// splitDocuments returns the documents of a file, a List as its items.
+func splitDocuments(file string, text []byte) []document {
 	var documents []document
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
 	for number := 1; ; number++ {
@@ -93,17 +93,17 @@ func split(file string, text []byte) []document {
 		}
 		raw, err := yaml.YAMLToJSONStrict(part)
 		if err != nil {
-			documents = append(documents, document{file: file, number: number, err: fmt.Errorf("not YAML: %s", strings.Join(strings.Fields(err.Error()), " "))})
+			documents = append(documents, document{file: file, number: number, err: fmt.Errorf("invalid YAML: %s", strings.Join(strings.Fields(err.Error()), " "))})
 			continue
 		}
-		for _, raw := range items(raw) {
+		for _, raw := range listItems(raw) {
 			documents = append(documents, document{file: file, number: number, raw: raw})
 		}
 	}
 }
 
-// items returns the objects of a List, or the object itself; nothing for an empty document.
-func items(raw []byte) [][]byte {
+// listItems returns the objects of a List, or the object itself; nil for an empty document.
+func listItems(raw []byte) [][]byte {
 	var list struct {
 		Kind  string            `json:"kind"`
 		Items []json.RawMessage `json:"items"`
@@ -116,7 +116,7 @@ func items(raw []byte) [][]byte {
 	}
 	var objects [][]byte
 	for _, item := range list.Items {
-		objects = append(objects, items(item)...)
+		objects = append(objects, listItems(item)...)
 	}
 	return objects
 }

@@ -17,37 +17,37 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// judge returns the verdict on every document that there is something to say about.
-func judge(documents []document, drivers []string) Report {
+// checkDocuments validates all documents of supported kinds and all that cannot be read.
+func checkDocuments(documents []document, drivers []string) Report {
 	report := Report{APIVersion: v1alpha1.APIVersion, Kind: "CheckReport", Items: []Object{}}
-	court := court{drivers: drivers, classes: map[string]resourceapi.DeviceClass{}}
+	c := checker{drivers: drivers, classes: map[string]resourceapi.DeviceClass{}}
 	for _, d := range documents {
-		court.learn(d)
+		c.addClass(d)
 	}
 	for _, d := range documents {
-		if object, ok := court.object(d); ok {
+		if object, ok := c.checkObject(d); ok {
 			report.Items = append(report.Items, object)
 		}
 	}
 	return report
 }
 
-// court is who judges: it knows the DeviceClasses among the documents.
-type court struct {
+// checker validates objects against the DeviceClasses among the documents.
+type checker struct {
 	drivers []string
 	classes map[string]resourceapi.DeviceClass
 }
 
-// learn remembers a DeviceClass. One that cannot be read is told of when its turn comes.
-func (c court) learn(d document) {
+// addClass records a DeviceClass. Errors are reported by checkObject.
+func (c checker) addClass(d document) {
 	var class resourceapi.DeviceClass
-	if d.err == nil && kindOf(d.raw) == "DeviceClass" && json.UnmarshalCaseSensitivePreserveInts(d.raw, &class) == nil {
+	if d.err == nil && supportedKind(d.raw) == "DeviceClass" && json.UnmarshalCaseSensitivePreserveInts(d.raw, &class) == nil {
 		c.classes[class.Name] = class
 	}
 }
 
-// kindOf returns the kind of the object when it is one that is checked.
-func kindOf(raw []byte) string {
+// supportedKind returns the kind of the object; empty for a kind that is not validated.
+func supportedKind(raw []byte) string {
 	var meta metav1.TypeMeta
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &meta); err != nil {
 		return ""
@@ -64,14 +64,14 @@ func kindOf(raw []byte) string {
 	return meta.Kind
 }
 
-// object returns the verdict on a document, and false for one that nobody asked about.
-func (c court) object(d document) (Object, bool) {
+// checkObject returns the result for a document; false for a kind that is not validated.
+func (c checker) checkObject(d document) (Object, bool) {
 	object := Object{File: d.file, Document: d.number, Problems: []Problem{}}
 	if d.err != nil {
 		object.Problems = append(object.Problems, Problem{Message: d.err.Error()})
 		return object, true
 	}
-	object.Kind = kindOf(d.raw)
+	object.Kind = supportedKind(d.raw)
 	var named metav1.PartialObjectMetadata
 	if err := json.UnmarshalCaseSensitivePreserveInts(d.raw, &named); err != nil && object.Kind != "" {
 		object.Problems = append(object.Problems, Problem{Message: err.Error()})
@@ -81,19 +81,19 @@ func (c court) object(d document) (Object, bool) {
 	var problems []Problem
 	switch object.Kind {
 	case "ResourceClaim":
-		problems = decoded(d.raw, func(claim *resourceapi.ResourceClaim) []Problem {
-			return c.devices("spec.devices", claim.Spec.Devices)
+		problems = checkDecoded(d.raw, func(claim *resourceapi.ResourceClaim) []Problem {
+			return c.checkDevices("spec.devices", claim.Spec.Devices)
 		})
 	case "ResourceClaimTemplate":
-		problems = decoded(d.raw, func(template *resourceapi.ResourceClaimTemplate) []Problem {
-			return c.devices("spec.spec.devices", template.Spec.Spec.Devices)
+		problems = checkDecoded(d.raw, func(template *resourceapi.ResourceClaimTemplate) []Problem {
+			return c.checkDevices("spec.spec.devices", template.Spec.Spec.Devices)
 		})
 	case "DeviceClass":
-		problems = decoded(d.raw, c.class)
+		problems = checkDecoded(d.raw, c.checkClass)
 	case v1alpha1.NodeConfigKind:
-		problems = nodeConfig("", d.raw)
+		problems = checkNodeConfig("", d.raw)
 	case "ConfigMap":
-		configs, found := configMap(d.raw)
+		configs, found := checkConfigMap(d.raw)
 		if !found {
 			return Object{}, false
 		}
@@ -105,9 +105,9 @@ func (c court) object(d document) (Object, bool) {
 	return object, true
 }
 
-// decoded reads the object strictly and judges it.
-func decoded[T any](raw []byte, judge func(*T) []Problem) []Problem {
-	current, err := modern(raw)
+// checkDecoded decodes the object strictly, without unknown fields, and validates it.
+func checkDecoded[T any](raw []byte, check func(*T) []Problem) []Problem {
+	current, err := convertRequests(raw)
 	if err != nil {
 		return []Problem{{Message: err.Error()}}
 	}
@@ -120,18 +120,18 @@ func decoded[T any](raw []byte, judge func(*T) []Problem) []Problem {
 	for _, err := range unknown {
 		problems = append(problems, Problem{Message: err.Error()})
 	}
-	return append(problems, judge(object)...)
+	return append(problems, check(object)...)
 }
 
-// nodeConfig judges a NodeConfig; at is where it stands in the object.
-func nodeConfig(at string, text []byte) []Problem {
+// checkNodeConfig validates a NodeConfig; at is its path in the object.
+func checkNodeConfig(at string, text []byte) []Problem {
 	_, err := v1alpha1.Load(text)
 	if err == nil {
 		return nil
 	}
 	var problems []Problem
-	for _, field := range fields(err) {
-		problems = append(problems, Problem{Field: path(at, field.Field), Message: field.ErrorBody()})
+	for _, field := range fieldErrors(err) {
+		problems = append(problems, Problem{Field: joinPath(at, field.Field), Message: field.ErrorBody()})
 	}
 	if problems == nil {
 		problems = []Problem{{Field: at, Message: err.Error()}}
@@ -139,8 +139,8 @@ func nodeConfig(at string, text []byte) []Problem {
 	return problems
 }
 
-// configMap judges the NodeConfigs in a ConfigMap; it is false when there are none.
-func configMap(raw []byte) ([]Problem, bool) {
+// checkConfigMap validates the NodeConfigs in a ConfigMap; false without any.
+func checkConfigMap(raw []byte) ([]Problem, bool) {
 	var object corev1.ConfigMap
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
 		return nil, false
@@ -150,18 +150,18 @@ func configMap(raw []byte) ([]Problem, bool) {
 	for _, key := range slices.Sorted(maps.Keys(object.Data)) {
 		text := []byte(object.Data[key])
 		inner, err := yaml.YAMLToJSON(text)
-		if err != nil || kindOf(inner) != v1alpha1.NodeConfigKind {
+		if err != nil || supportedKind(inner) != v1alpha1.NodeConfigKind {
 			continue
 		}
 		found = true
-		problems = append(problems, nodeConfig(fmt.Sprintf("data[%s]", key), text)...)
+		problems = append(problems, checkNodeConfig(fmt.Sprintf("data[%s]", key), text)...)
 	}
 	return problems, found
 }
 
-// modern returns the object with its requests as version v1 has them: v1beta1 has the fields of exactly
-// beside the name.
-func modern(raw []byte) ([]byte, error) {
+// convertRequests returns the object with requests in the form of v1. In v1beta1 the fields of "exactly" are fields of the request
+// itself.
+func convertRequests(raw []byte) ([]byte, error) {
 	var object map[string]any
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &object); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func modern(raw []byte) ([]byte, error) {
 	for i, request := range requests {
 		flat, ok := request.(map[string]any)
 		if !ok {
-			return nil, errors.New("requests are not objects")
+			return nil, errors.New("invalid requests: not objects")
 		}
 		if _, ok := flat["firstAvailable"]; ok {
 			continue

@@ -12,50 +12,50 @@ import (
 	"github.com/tessera-gpu/tessera/api/params"
 )
 
-// request is one thing that a claim asks for, or one of its alternatives.
+// request is a request of a claim or one of its subrequests.
 type request struct {
-	// name is as in an allocation result, "request" or "request/subrequest"; at is its path.
+	// name has the form of allocation results, "request" or "request/subrequest"; at is its path in the object.
 	name, at string
 	class    string
 }
 
-// class judges a DeviceClass.
-func (c court) class(class *resourceapi.DeviceClass) []Problem {
+// checkClass validates the parameters of a DeviceClass.
+func (c checker) checkClass(class *resourceapi.DeviceClass) []Problem {
 	var configs []resourceapi.DeviceConfiguration
 	for _, entry := range class.Spec.Config {
 		configs = append(configs, entry.DeviceConfiguration)
 	}
-	if problems := c.entries("spec.config", configs); len(problems) > 0 {
+	if problems := c.checkEntries("spec.config", configs); len(problems) > 0 {
 		return problems
 	}
 	const anyRequest = "any"
-	return c.effective(request{name: anyRequest, at: "spec.config", class: class.Name}, inherited(*class, anyRequest))
+	return c.checkEffective(request{name: anyRequest, at: "spec.config", class: class.Name}, classConfigs(*class, anyRequest))
 }
 
-// devices judges what a claim asks for at the path.
-func (c court) devices(at string, claim resourceapi.DeviceClaim) []Problem {
+// checkDevices validates the parameters of a claim's requests; at is the path of the requests.
+func (c checker) checkDevices(at string, claim resourceapi.DeviceClaim) []Problem {
 	var configs []resourceapi.DeviceConfiguration
 	for _, entry := range claim.Config {
 		configs = append(configs, entry.DeviceConfiguration)
 	}
-	if problems := c.entries(at+".config", configs); len(problems) > 0 {
+	if problems := c.checkEntries(at+".config", configs); len(problems) > 0 {
 		return problems
 	}
 	var problems []Problem
-	for _, r := range requests(at, claim) {
-		applied := inherited(c.classes[r.class], r.name)
+	for _, r := range allRequests(at, claim) {
+		applied := classConfigs(c.classes[r.class], r.name)
 		for _, entry := range claim.Config {
 			applied = append(applied, resourceapi.DeviceAllocationConfiguration{
 				Source: resourceapi.AllocationConfigSourceClaim, Requests: entry.Requests, DeviceConfiguration: entry.DeviceConfiguration,
 			})
 		}
-		problems = append(problems, c.effective(r, applied)...)
+		problems = append(problems, c.checkEffective(r, applied)...)
 	}
 	return problems
 }
 
-// inherited returns the configurations of the class as they stand in an allocation of the request.
-func inherited(class resourceapi.DeviceClass, request string) []resourceapi.DeviceAllocationConfiguration {
+// classConfigs returns the configurations of the class in the form of an allocation of the request.
+func classConfigs(class resourceapi.DeviceClass, request string) []resourceapi.DeviceAllocationConfiguration {
 	var configs []resourceapi.DeviceAllocationConfiguration
 	for _, entry := range class.Spec.Config {
 		configs = append(configs, resourceapi.DeviceAllocationConfiguration{
@@ -65,8 +65,8 @@ func inherited(class resourceapi.DeviceClass, request string) []resourceapi.Devi
 	return configs
 }
 
-// requests returns everything that can stand in an allocation of the claim.
-func requests(at string, claim resourceapi.DeviceClaim) []request {
+// allRequests returns the requests and subrequests of the claim.
+func allRequests(at string, claim resourceapi.DeviceClaim) []request {
 	var list []request
 	for i, r := range claim.Requests {
 		here := fmt.Sprintf("%s.requests[%d]", at, i)
@@ -80,8 +80,8 @@ func requests(at string, claim resourceapi.DeviceClaim) []request {
 	return list
 }
 
-// entries judges each configuration by itself.
-func (c court) entries(at string, configs []resourceapi.DeviceConfiguration) []Problem {
+// checkEntries validates each configuration on its own.
+func (c checker) checkEntries(at string, configs []resourceapi.DeviceConfiguration) []Problem {
 	var problems []Problem
 	for i, config := range configs {
 		if config.Opaque == nil || !slices.Contains(c.drivers, config.Opaque.Driver) {
@@ -92,9 +92,9 @@ func (c court) entries(at string, configs []resourceapi.DeviceConfiguration) []P
 			continue
 		}
 		here := fmt.Sprintf("%s[%d].opaque.parameters", at, i)
-		found := fields(err)
+		found := fieldErrors(err)
 		for _, field := range found {
-			problems = append(problems, Problem{Field: path(here, field.Field), Message: field.ErrorBody()})
+			problems = append(problems, Problem{Field: joinPath(here, field.Field), Message: field.ErrorBody()})
 		}
 		if len(found) == 0 {
 			problems = append(problems, Problem{Field: here, Message: err.Error()})
@@ -103,8 +103,8 @@ func (c court) entries(at string, configs []resourceapi.DeviceConfiguration) []P
 	return problems
 }
 
-// effective judges what a device of the request would be prepared with, when the class tells its shape.
-func (c court) effective(r request, configs []resourceapi.DeviceAllocationConfiguration) []Problem {
+// checkEffective validates the merged parameters with which a device of the request would be prepared, if the class determines its shape.
+func (c checker) checkEffective(r request, configs []resourceapi.DeviceAllocationConfiguration) []Problem {
 	selected, ok := c.selected(r.class)
 	if !ok {
 		return nil
@@ -120,8 +120,8 @@ func (c court) effective(r request, configs []resourceapi.DeviceAllocationConfig
 	return nil
 }
 
-// fields returns the field errors in an error, none when it is about something else too.
-func fields(err error) field.ErrorList {
+// fieldErrors returns the field errors of an aggregate; nil when it contains any other error.
+func fieldErrors(err error) field.ErrorList {
 	var list field.ErrorList
 	var several utilerrors.Aggregate
 	if !errors.As(err, &several) {
@@ -137,8 +137,8 @@ func fields(err error) field.ErrorList {
 	return list
 }
 
-// path joins the paths of an object and of something in it.
-func path(at, inner string) string {
+// joinPath joins the path of an object and that of a field in it.
+func joinPath(at, inner string) string {
 	if at == "" || inner == "" {
 		return at + inner
 	}

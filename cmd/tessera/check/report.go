@@ -6,44 +6,45 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Report is what was found in the files: the answer in JSON.
+// Report is the result for all files; its JSON is the output of -o json.
 type Report struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
 	Items      []Object `json:"items"`
 }
 
-// Object is one object that was checked.
+// Object is the result for one object.
 type Object struct {
 	File string `json:"file"`
-	// Document is the object's place in the file, counted from 1.
+	// Document is the position of the object in the file, from 1.
 	Document  int    `json:"document"`
 	Kind      string `json:"kind,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Problems is empty for an object that is right.
+	// Problems is empty for a valid object.
 	Problems []Problem `json:"problems"`
 }
 
-// Problem is one thing that is wrong.
+// Problem is one error in an object.
 type Problem struct {
-	// Field is the path to it in the object; empty for the object as a whole.
+	// Field is the path of the field; empty for the object as a whole.
 	Field string `json:"field,omitempty"`
-	// Message says what is wrong and what would be right.
+	// Message is the error and what is valid.
 	Message string `json:"message"`
 }
 
-func (r Report) wrong() int {
-	var wrong int
+// countInvalid returns the number of objects with problems.
+func (r Report) countInvalid() int {
+	var invalid int
 	for _, object := range r.Items {
 		if len(object.Problems) > 0 {
-			wrong++
+			invalid++
 		}
 	}
-	return wrong
+	return invalid
 }
 
-// draw writes one line for each object and one for each problem.
+// draw writes a line per object and a line per problem.
 func draw(screen *output.Screen, report Report) {
 	for _, object := range report.Items {
 		line := []output.Part{{Text: fmt.Sprintf("%s, document %d: %s: ", object.File, object.Document, object.title())}}
@@ -51,7 +52,7 @@ func draw(screen *output.Screen, report Report) {
 			screen.Line(append(line, output.Part{Style: output.Green, Text: "ok"})...)
 			continue
 		}
-		screen.Line(append(line, output.Part{Style: output.Red, Text: "wrong"})...)
+		screen.Line(append(line, output.Part{Style: output.Red, Text: "invalid"})...)
 		for _, problem := range object.Problems {
 			text := "  "
 			if problem.Field != "" {
@@ -62,7 +63,7 @@ func draw(screen *output.Screen, report Report) {
 	}
 }
 
-// title returns kind and name for people.
+// title returns the object's kind, namespace and name.
 func (o Object) title() string {
 	switch {
 	case o.Kind == "":

@@ -15,16 +15,15 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// Build returns the claims of the state that are on GPUs of the drivers: those that hold a device of one,
-// and those that wait for a class whose selectors name one. Without classes nobody knows what a claim waits
-// for, and all count.
+// Build returns the claims on GPUs of the drivers: allocated ones with a device of such a driver, and pending ones that request a class whose selectors
+// name one. When s.Classes is nil, all pending claims are included.
 func Build(s cluster.State, drivers []string) List {
 	b := builder{readings: s.Readings(), drivers: drivers, pods: map[string][]corev1.Pod{}}
 	if s.Classes != nil {
 		b.classes = []string{}
 	}
 	for _, class := range s.Classes {
-		if ours(class, drivers) {
+		if selectsDriver(class, drivers) {
 			b.classes = append(b.classes, class.Name)
 		}
 	}
@@ -35,8 +34,8 @@ func Build(s cluster.State, drivers []string) List {
 	}
 	list := List{TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}, Items: []Claim{}}
 	for _, claim := range s.Claims {
-		if b.concerns(claim) {
-			list.Items = append(list.Items, b.claim(claim))
+		if b.includes(claim) {
+			list.Items = append(list.Items, b.buildClaim(claim))
 		}
 	}
 	slices.SortFunc(list.Items, func(a, b Claim) int {
@@ -45,18 +44,18 @@ func Build(s cluster.State, drivers []string) List {
 	return list
 }
 
+// builder holds what Build looks up for each claim.
 type builder struct {
 	readings []wire.Reading
 	drivers  []string
-	// classes are the names of the classes of the drivers; nil when no class is known at all.
+	// classes are the names of the classes of the drivers; nil when classes could not be listed.
 	classes []string
-	// pods are the pods of each claim, by namespace/name of the claim.
+	// pods are the pods of each claim, by the claim's namespace/name.
 	pods map[string][]corev1.Pod
 }
 
-// ours reports whether a selector of the class names one of the drivers, as every class of Tessera's and
-// of NVIDIA's does.
-func ours(class resourceapi.DeviceClass, drivers []string) bool {
+// selectsDriver reports whether a selector of the class contains the name of one of the drivers. The classes of Tessera and of NVIDIA's DRA driver all do.
+func selectsDriver(class resourceapi.DeviceClass, drivers []string) bool {
 	return slices.ContainsFunc(class.Spec.Selectors, func(s resourceapi.DeviceSelector) bool {
 		return s.CEL != nil && slices.ContainsFunc(drivers, func(driver string) bool {
 			return strings.Contains(s.CEL.Expression, `"`+driver+`"`) || strings.Contains(s.CEL.Expression, "'"+driver+"'")
@@ -64,10 +63,10 @@ func ours(class resourceapi.DeviceClass, drivers []string) bool {
 	})
 }
 
-// concerns reports whether the claim is on GPUs.
-func (b builder) concerns(claim resourceapi.ResourceClaim) bool {
+// includes reports whether the claim is on GPUs.
+func (b builder) includes(claim resourceapi.ResourceClaim) bool {
 	if a := claim.Status.Allocation; a != nil {
-		return slices.ContainsFunc(a.Devices.Results, b.mine)
+		return slices.ContainsFunc(a.Devices.Results, b.isOurs)
 	}
 	return b.classes == nil || slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
 		if r.Exactly != nil && slices.Contains(b.classes, r.Exactly.DeviceClassName) {
@@ -79,11 +78,12 @@ func (b builder) concerns(claim resourceapi.ResourceClaim) bool {
 	})
 }
 
-func (b builder) mine(result resourceapi.DeviceRequestAllocationResult) bool {
+func (b builder) isOurs(result resourceapi.DeviceRequestAllocationResult) bool {
 	return slices.Contains(b.drivers, result.Driver)
 }
 
-func (b builder) claim(claim resourceapi.ResourceClaim) Claim {
+// buildClaim returns the claim with its pods, devices and state.
+func (b builder) buildClaim(claim resourceapi.ResourceClaim) Claim {
 	c := Claim{Namespace: claim.Namespace, Name: claim.Name, UID: string(claim.UID), Pods: []string{}, Devices: []Device{}}
 	pods := b.pods[claim.Namespace+"/"+claim.Name]
 	for _, by := range claim.Status.ReservedFor {
@@ -100,21 +100,21 @@ func (b builder) claim(claim resourceapi.ResourceClaim) Claim {
 	c.Pods = slices.Compact(c.Pods)
 	if claim.Status.Allocation != nil {
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			if b.mine(result) {
+			if b.isOurs(result) {
 				var node string
 				var d Device
-				node, d = b.device(result)
+				node, d = b.buildDevice(result)
 				c.Node = cmp.Or(c.Node, node)
 				c.Devices = append(c.Devices, d)
 			}
 		}
 	}
-	c.State, c.Reason = judge(claim, pods)
+	c.State, c.Reason = claimState(claim, pods)
 	return c
 }
 
-// device describes an allocated device; one that is not published any more has only its name.
-func (b builder) device(result resourceapi.DeviceRequestAllocationResult) (node string, d Device) {
+// buildDevice returns an allocated device and its node. A device that is no longer published has only a name.
+func (b builder) buildDevice(result resourceapi.DeviceRequestAllocationResult) (node string, d Device) {
 	d = Device{Name: result.Device, AdminAccess: result.AdminAccess != nil && *result.AdminAccess}
 	for _, r := range b.readings {
 		if r.Driver != result.Driver || r.Pool != result.Pool {
@@ -129,13 +129,13 @@ func (b builder) device(result resourceapi.DeviceRequestAllocationResult) (node 
 		if err != nil {
 			continue
 		}
-		d.Shape, d.Index, d.What = decoded.Shape.String(), &g.GPU.Index, what(g, decoded)
+		d.Shape, d.Index, d.What = decoded.Shape.String(), &g.GPU.Index, devicePart(g, decoded)
 	}
 	return node, d
 }
 
-// what says how much of the GPU the device is.
-func what(g wire.PublishedGPU, d gpu.Device) string {
+// devicePart returns the part of the GPU that the device is: its profile or its share; empty for the whole GPU.
+func devicePart(g wire.PublishedGPU, d gpu.Device) string {
 	switch {
 	case d.Shape == gpu.MIG:
 		profile, _ := g.GPU.Geometry.Profile(d.Placement.Profile)
@@ -150,15 +150,15 @@ func what(g wire.PublishedGPU, d gpu.Device) string {
 	return ""
 }
 
-// judge says how far the claim has come, and why it is not in use.
-func judge(claim resourceapi.ResourceClaim, pods []corev1.Pod) (State, string) {
+// claimState returns the state of the claim and why it is not in use.
+func claimState(claim resourceapi.ResourceClaim, pods []corev1.Pod) (State, string) {
 	running := slices.ContainsFunc(pods, func(p corev1.Pod) bool { return p.Status.Phase == corev1.PodRunning })
-	refusal, prepared := reported(claim)
+	refusal, prepared := preparation(claim)
 	switch {
 	case claim.DeletionTimestamp != nil:
-		return Deleting, waiting(pods, "waits for its pods to end")
+		return Deleting, waitingReason(pods, "waiting for its pods to end")
 	case claim.Status.Allocation == nil:
-		return Pending, unscheduled(pods)
+		return Pending, schedulingReason(pods)
 	case refusal != "":
 		return Failed, refusal
 	case running:
@@ -166,13 +166,13 @@ func judge(claim resourceapi.ResourceClaim, pods []corev1.Pod) (State, string) {
 	case len(claim.Status.ReservedFor) == 0:
 		return Allocated, "reserved for no pod"
 	case prepared:
-		return Ready, waiting(pods, "")
+		return Ready, waitingReason(pods, "")
 	}
-	return Preparing, waiting(pods, "")
+	return Preparing, waitingReason(pods, "")
 }
 
-// reported returns why the agent says a device is not ready, and whether it says of all that they are.
-func reported(claim resourceapi.ResourceClaim) (refusal string, prepared bool) {
+// preparation returns the reason of the first device whose condition Ready is False, and whether all devices are Ready.
+func preparation(claim resourceapi.ResourceClaim) (refusal string, prepared bool) {
 	ready := 0
 	for _, status := range claim.Status.Devices {
 		for _, c := range status.Conditions {
@@ -181,15 +181,15 @@ func reported(claim resourceapi.ResourceClaim) (refusal string, prepared bool) {
 			case c.Status == metav1.ConditionTrue:
 				ready++
 			case c.Status == metav1.ConditionFalse:
-				return cluster.Reason(c), false
+				return cluster.ConditionText(c), false
 			}
 		}
 	}
 	return "", claim.Status.Allocation != nil && ready > 0 && ready >= len(claim.Status.Allocation.Devices.Results)
 }
 
-// unscheduled returns what the scheduler says of the pods that wait for the claim.
-func unscheduled(pods []corev1.Pod) string {
+// schedulingReason returns the scheduler's message about the first unschedulable pod of the claim.
+func schedulingReason(pods []corev1.Pod) string {
 	if len(pods) == 0 {
 		return "no pod uses it"
 	}
@@ -200,11 +200,11 @@ func unscheduled(pods []corev1.Pod) string {
 			}
 		}
 	}
-	return "waits for the scheduler"
+	return "waiting for the scheduler"
 }
 
-// waiting returns what the first container that waits is waiting for, or otherwise.
-func waiting(pods []corev1.Pod, otherwise string) string {
+// waitingReason returns the reason and message of the first waiting container, fallback without one.
+func waitingReason(pods []corev1.Pod, fallback string) string {
 	for _, p := range pods {
 		for _, c := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if w := c.State.Waiting; w != nil {
@@ -212,7 +212,8 @@ func waiting(pods []corev1.Pod, otherwise string) string {
 			}
 		}
 	}
-	return otherwise
+	return fallback
 }
 
+// oneLine replaces all white space by single spaces.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }

@@ -24,7 +24,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 func TestOutput(t *testing.T) {
 	tests := []struct {
@@ -56,25 +56,25 @@ func TestOutput(t *testing.T) {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(out.String(), "\n")); diff != "" || errOut.Len() > 0 {
-			t.Errorf("%s: beside it %q (-want +got):\n%s", path, errOut.String(), diff)
+			t.Errorf("%s: error output %q (-want +got):\n%s", path, errOut.String(), diff)
 		}
 	}
 }
 
-// TestStates has a claim in each state and what a user reads about it.
+// TestStates covers each state with its reason.
 func TestStates(t *testing.T) {
 	ready := metav1.Condition{Status: metav1.ConditionTrue, Reason: "Prepared"}
 	tests := map[string]struct {
 		build func(s *clustertest.Scene, node gpu.Node)
 		state State
-		// reason is a part of it.
+		// reason is contained in the claim's reason; empty: there is none.
 		reason string
 	}{
-		"nobody wants it": {func(s *clustertest.Scene, _ gpu.Node) { s.Claim("c", "gpu.tessera.dev") }, Pending, "no pod uses it"},
+		"no pod": {func(s *clustertest.Scene, _ gpu.Node) { s.Claim("c", "gpu.tessera.dev") }, Pending, "no pod uses it"},
 		"new pod": {func(s *clustertest.Scene, _ gpu.Node) {
 			s.Pod("p", "", corev1.PodPending, s.Claim("c", "gpu.tessera.dev"))
-		}, Pending, "waits for the scheduler"},
-		"no room": {func(s *clustertest.Scene, _ gpu.Node) {
+		}, Pending, "waiting for the scheduler"},
+		"unschedulable": {func(s *clustertest.Scene, _ gpu.Node) {
 			p := s.Pod("p", "", corev1.PodPending, s.Claim("c", "gpu.tessera.dev"))
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: "0/1 nodes are available:\n1 cannot allocate all claims."}}
 		}, Pending, "0/1 nodes are available: 1 cannot allocate all claims."},
@@ -94,10 +94,10 @@ func TestStates(t *testing.T) {
 			p.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimTemplateName: new("t")}}
 			p.Status.ResourceClaimStatuses = []corev1.PodResourceClaimStatus{{Name: "gpu", ResourceClaimName: new("c")}}
 		}, InUse, ""},
-		"nobody uses it": {func(s *clustertest.Scene, node gpu.Node) {
+		"allocated without a pod": {func(s *clustertest.Scene, node gpu.Node) {
 			s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
 		}, Allocated, "reserved for no pod"},
-		"on its way": {func(s *clustertest.Scene, node gpu.Node) {
+		"container creating": {func(s *clustertest.Scene, node gpu.Node) {
 			p := s.Pod("p", "n", corev1.PodPending, s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole})))
 			p.Status.ContainerStatuses = []corev1.ContainerStatus{{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}}
 		}, Preparing, "ContainerCreating"},
@@ -117,12 +117,12 @@ func TestStates(t *testing.T) {
 			s.Pod("p", "n", corev1.PodPending, c)
 			clustertest.Report(c, 0, "", metav1.Condition{Status: metav1.ConditionFalse, Reason: "Refused", Message: "the GPU is lost"})
 		}, Failed, "Refused: the GPU is lost"},
-		"going": {func(s *clustertest.Scene, node gpu.Node) {
+		"deleted": {func(s *clustertest.Scene, node gpu.Node) {
 			c := s.Claim("c", "x", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
 			s.Pod("p", "n", corev1.PodRunning, c)
 			c.DeletionTimestamp = &metav1.Time{}
 			c.Finalizers = []string{"resource.kubernetes.io/delete-protection"}
-		}, Deleting, "waits for its pods to end"},
+		}, Deleting, "waiting for its pods to end"},
 	}
 	for name, test := range tests {
 		s := clustertest.New(t)
@@ -137,13 +137,13 @@ func TestStates(t *testing.T) {
 			continue
 		}
 		if got := list.Items[0]; got.State != test.state || !strings.Contains(got.Reason, test.reason) || test.reason == "" && got.Reason != "" {
-			t.Errorf("%s: %s because %q, want %s because %q", name, got.State, got.Reason, test.state, test.reason)
+			t.Errorf("%s: %s, reason %q; want %s, reason %q", name, got.State, got.Reason, test.state, test.reason)
 		}
 	}
 }
 
 func TestNothing(t *testing.T) {
-	for namespace, want := range map[string]string{"": "No claims on GPUs found.\n", "demo": "No claims on GPUs found in demo; -A lists those of all namespaces.\n"} {
+	for namespace, want := range map[string]string{"": "No claims on GPUs found.\n", "demo": "No claims on GPUs found in demo; -A lists all namespaces.\n"} {
 		var out, errOut bytes.Buffer
 		r := request{namespace: namespace, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut}
 		if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil || out.Len() > 0 || errOut.String() != want {
@@ -152,14 +152,13 @@ func TestNothing(t *testing.T) {
 	}
 }
 
-// TestForbidden takes rights away: without claims or pods there is no answer, without the rest one that
-// says what is missing.
+// TestForbidden covers missing permissions: without claims or pods the verb fails, without others it reports a problem.
 func TestForbidden(t *testing.T) {
 	tests := map[string]struct{ err, problem, has string }{
 		"resourceclaims": {err: "list the ResourceClaims in demo: "},
 		"pods":           {err: "list the pods in demo: "},
-		"deviceclasses":  {problem: "Claims without devices are listed whatever they are on: list the DeviceClasses: ", has: "foreign"},
-		"resourceslices": {problem: "What the devices are is missing: list the ResourceSlices: ", has: "gpu-0000-52-00-0-mig-19-0"},
+		"deviceclasses":  {problem: "Pending claims are listed without regard to their class: list the DeviceClasses: ", has: "foreign"},
+		"resourceslices": {problem: "Shapes of devices are missing: list the ResourceSlices: ", has: "gpu-0000-52-00-0-mig-19-0"},
 	}
 	for resource, test := range tests {
 		s := clustertest.Everyday(t)
@@ -171,7 +170,7 @@ func TestForbidden(t *testing.T) {
 		var out, errOut bytes.Buffer
 		err := run(t.Context(), c, request{namespace: "demo", answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out, errOut: &errOut})
 		if test.err != "" {
-			if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Your user may not do this") {
+			if err == nil || !strings.Contains(err.Error(), test.err) || !strings.Contains(err.Error(), "Your user lacks this permission") {
 				t.Errorf("%s: %v", resource, err)
 			}
 			continue

@@ -19,12 +19,12 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "claims",
-		Short: "List the claims on GPUs: their pods, devices and states, and why one waits",
-		Long: `List the ResourceClaims on GPUs of a namespace, or of all with -A.
+		Short: "List the ResourceClaims on GPUs: pods, devices, states and reasons",
+		Long: `List the ResourceClaims on GPUs of a namespace; with -A, of all namespaces.
 
-STATE is Pending (no device yet), Allocated (no pod may use it), Preparing and Ready (its pods are about to
-start), InUse, Failed (the node's agent refused or lost a device) or Deleting. REASON is what the scheduler,
-the node's agent or kubelet says about a claim that is not in use.`,
+STATE is Pending (no device allocated), Allocated (reserved for no pod), Preparing or Ready (its pods are
+starting), InUse, Failed (the node's agent refused or lost a device) or Deleting. REASON is the message of the
+scheduler, the node's agent or kubelet about a claim that is not in use.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := answer.Validate(); err != nil {
@@ -46,12 +46,12 @@ the node's agent or kubelet says about a claim that is not in use.`,
 	return cmd
 }
 
-// request is what a user wants to see.
+// request is one call of the verb.
 type request struct {
-	// namespace is empty for all.
+	// namespace is empty for all namespaces.
 	namespace string
 	answer    output.Flags
-	// out takes the answer, errOut what is no part of it.
+	// out receives the list, errOut messages about it.
 	out, errOut io.Writer
 }
 
@@ -77,14 +77,14 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 		_, err := fmt.Fprintln(r.errOut, "No claims on GPUs found.")
 		return err
 	case len(list.Items) == 0:
-		_, err := fmt.Fprintf(r.errOut, "No claims on GPUs found in %s; -A lists those of all namespaces.\n", r.namespace)
+		_, err := fmt.Fprintf(r.errOut, "No claims on GPUs found in %s; -A lists all namespaces.\n", r.namespace)
 		return err
 	}
 	Draw(screen, list, r.answer.Format)
 	return screen.Err()
 }
 
-// Load asks the cluster. Claims and pods are needed; what else may not be seen is a problem of the list.
+// Load lists the objects and returns the claims on GPUs. It fails without claims or pods; any other list that fails becomes a problem of the result.
 func Load(ctx context.Context, c *cluster.Cluster, namespace string) (List, error) {
 	var s cluster.State
 	var err error
@@ -94,41 +94,41 @@ func Load(ctx context.Context, c *cluster.Cluster, namespace string) (List, erro
 	if s.Pods, err = c.ListPods(ctx, namespace); err != nil {
 		return List{}, err
 	}
-	// Classes and slices belong to no namespace, and who works in one may not see them.
+	// DeviceClasses and ResourceSlices are cluster-scoped: users with permissions in one namespace may not list them.
 	var problems []string
 	if s.Classes, err = c.ListClasses(ctx); err != nil {
-		problems = append(problems, "Claims without devices are listed whatever they are on: "+err.Error())
+		problems = append(problems, "Pending claims are listed without regard to their class: "+err.Error())
 	}
-	if s.Slices, err = c.ListSlices(ctx); err != nil {
-		problems = append(problems, "What the devices are is missing: "+err.Error())
+	if s.Slices, err = c.ListResourceSlices(ctx); err != nil {
+		problems = append(problems, "Shapes of devices are missing: "+err.Error())
 	}
 	list := Build(s, c.Drivers)
 	list.Problems = problems
 	return list, nil
 }
 
-// longestReason is where a reason ends in the narrow table.
-const longestReason = 80
+// maxReason is the length of a reason in the narrow table, in characters.
+const maxReason = 80
 
 // Draw writes the list as a table. The wide one has the names of devices and the reasons in full.
 func Draw(s *output.Screen, list List, format output.Format) {
 	var rows [][]string
 	for _, c := range list.Items {
 		reason := c.Reason
-		if runes := []rune(reason); len(runes) > longestReason && format != output.Wide {
-			reason = string(runes[:longestReason-3]) + "..."
+		if runes := []rune(reason); len(runes) > maxReason && format != output.Wide {
+			reason = string(runes[:maxReason-3]) + "..."
 		}
 		rows = append(rows, []string{
 			c.Namespace, c.Name, strings.Join(c.Pods, ","), c.Node,
-			strings.Join(each(c.Devices, func(d Device) string { return words(d, format) }), ","),
-			strings.Join(slices.Compact(each(c.Devices, shape)), ","), string(c.State), reason,
+			strings.Join(mapDevices(c.Devices, func(d Device) string { return deviceText(d, format) }), ","),
+			strings.Join(slices.Compact(mapDevices(c.Devices, shape)), ","), string(c.State), reason,
 		})
 	}
 	s.Table([]string{"NAMESPACE", "CLAIM", "PODS", "NODE", "DEVICES", "SHAPE", "STATE", "REASON"}, rows)
 }
 
-// words names the device: GPU 2 (1g.10gb), or by its own name.
-func words(d Device, format output.Format) string {
+// deviceText returns the GPU's index and the device's part of it, such as 2:1g.10gb; in the wide format the device's name.
+func deviceText(d Device, format output.Format) string {
 	switch {
 	case d.Index == nil, format == output.Wide:
 		return d.Name
@@ -140,7 +140,8 @@ func words(d Device, format output.Format) string {
 
 func shape(d Device) string { return d.Shape }
 
-func each(devices []Device, f func(Device) string) []string {
+// mapDevices returns the result of f for each device.
+func mapDevices(devices []Device, f func(Device) string) []string {
 	var texts []string
 	for _, d := range devices {
 		texts = append(texts, f(d))

@@ -1,43 +1,43 @@
-// Package claims is the verb claims: every claim on GPUs, how far it has come, and why it waits.
+// Package claims implements the verb claims: the ResourceClaims on GPUs with their state and, when one is not in use, the reason.
 package claims
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The type of the answer in JSON.
+// The type of the list in JSON.
 const (
 	APIVersion = "tessera.dev/v1alpha1"
 	Kind       = "GPUClaimList"
 )
 
-// State is how far a claim has come.
+// State is the progress of a claim.
 type State string
 
-// The states, in the order of a claim's life.
+// The states, in the order in which a claim passes them.
 const (
-	// Pending is a claim without devices.
+	// Pending: no devices allocated.
 	Pending State = "Pending"
-	// Allocated has devices, but no pod may use it.
+	// Allocated: devices allocated, but reserved for no pod.
 	Allocated State = "Allocated"
-	// Preparing has devices and pods, which do not run yet.
+	// Preparing: reserved for pods, none of which runs yet.
 	Preparing State = "Preparing"
-	// Ready has devices that the node's agent has prepared; its pods do not run yet.
+	// Ready: prepared by the node's agent; no pod runs yet.
 	Ready State = "Ready"
-	// InUse has a pod that runs.
+	// InUse: a pod runs.
 	InUse State = "InUse"
-	// Failed has a device that the node's agent refused or lost.
+	// Failed: the node's agent refused or lost a device.
 	Failed State = "Failed"
-	// Deleting is being deleted and waits for its pods.
+	// Deleting: deleted, and waiting for its pods to end.
 	Deleting State = "Deleting"
 )
 
-// List is the answer.
+// List is the output of the verb.
 type List struct {
 	metav1.TypeMeta `json:",inline"`
-	// Items are by namespace and name.
+	// Items are ordered by namespace and name.
 	Items []Claim `json:"items"`
-	// Problems are what could not be found out, in sentences.
+	// Problems are sentences about objects that could not be listed.
 	Problems []string `json:"problems,omitempty"`
 }
 
@@ -46,14 +46,14 @@ type Claim struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
-	// Pods are those that use or want the claim.
+	// Pods are those that refer to the claim or for which it is reserved.
 	Pods []string `json:"pods"`
-	// Node is where the devices are.
+	// Node is the node of the devices.
 	Node string `json:"node,omitempty"`
-	// Devices are the allocated ones, with the words in which people ask for them.
+	// Devices are the allocated devices of the CLI's drivers.
 	Devices []Device `json:"devices"`
 	State   State    `json:"state"`
-	// Reason says why the claim is not in use.
+	// Reason is why the claim is not in use.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -61,10 +61,10 @@ type Claim struct {
 type Device struct {
 	Name  string `json:"name"`
 	Shape string `json:"shape,omitempty"`
-	// What says how much of a GPU it is: a MIG profile, an amount of memory, or empty for all.
+	// What is the part of the GPU: a MIG profile, an amount of memory, or empty for the whole GPU.
 	What string `json:"what,omitempty"`
-	// Index is NVML's index of the GPU.
+	// Index is the NVML index of the GPU.
 	Index *int `json:"index,omitempty"`
-	// AdminAccess marks a device that is watched and not held.
+	// AdminAccess marks a device that is monitored and takes no capacity.
 	AdminAccess bool `json:"adminAccess,omitempty"`
 }

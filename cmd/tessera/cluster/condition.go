@@ -4,15 +4,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Ready is the type of the condition in a claim's status.devices by which a node's agent says whether
-// the device is usable.
+// Ready is the type of the condition in a claim's status.devices with which the agent reports whether the
+// device is prepared.
 const Ready = "Ready"
 
-// Healthy is the type of the one by which it says whether the device is well.
+// Healthy is the type of the condition with which the agent reports the device's health.
 const Healthy = "Healthy"
 
-// Reason returns why a condition is as it is.
-func Reason(c metav1.Condition) string {
+// ConditionText returns the condition's reason and message, separated by a colon.
+func ConditionText(c metav1.Condition) string {
 	switch {
 	case c.Message == "":
 		return c.Reason

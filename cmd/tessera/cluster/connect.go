@@ -12,38 +12,38 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// SystemNamespace is where Tessera's agents run.
+// SystemNamespace is the namespace of Tessera's components.
 const SystemNamespace = "tessera-system"
 
-// Flags say which cluster is meant.
+// Flags select a cluster, a namespace and the drivers.
 type Flags struct {
 	Kubeconfig, Context, Namespace string
-	// Drivers are the names of the DRA drivers whose devices are looked at.
+	// Drivers are the names of the DRA drivers whose devices are read.
 	Drivers []string
 }
 
 // Add defines the flags.
 func (f *Flags) Add(flags *pflag.FlagSet) {
-	flags.StringVar(&f.Kubeconfig, "kubeconfig", "", "path of a kubeconfig; by default $KUBECONFIG, then ~/.kube/config")
-	flags.StringVar(&f.Context, "context", "", "context of the kubeconfig; by default its current one")
-	flags.StringVarP(&f.Namespace, "namespace", "n", "", "namespace; by default the context's")
-	flags.StringSliceVar(&f.Drivers, "driver", []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}, "names of the DRA drivers to look at")
+	flags.StringVar(&f.Kubeconfig, "kubeconfig", "", "path of the kubeconfig file (default $KUBECONFIG, then ~/.kube/config)")
+	flags.StringVar(&f.Context, "context", "", "kubeconfig context (default the current one)")
+	flags.StringVarP(&f.Namespace, "namespace", "n", "", "namespace (default that of the context)")
+	flags.StringSliceVar(&f.Drivers, "driver", []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}, "names of the DRA drivers whose devices are read")
 }
 
-// Cluster is a cluster that can be asked.
+// Cluster is a connection to a cluster.
 type Cluster struct {
 	Client kubernetes.Interface
 	// Dynamic is a client for Tessera's own kinds.
 	Dynamic dynamic.Interface
-	// Config is how the client reaches it; nil where there is no network in between.
+	// Config is the configuration of the clients; nil in tests with fake clients.
 	Config *rest.Config
-	// Namespace is the one that the user means.
+	// Namespace is the selected namespace.
 	Namespace string
-	// Drivers are the names of the DRA drivers that the user means.
+	// Drivers are the names of the selected DRA drivers.
 	Drivers []string
 }
 
-// Connect returns the cluster that the flags mean, without asking it anything.
+// Connect returns a connection to the selected cluster. It sends no request.
 func (f *Flags) Connect() (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = f.Kubeconfig
@@ -52,25 +52,25 @@ func (f *Flags) Connect() (*Cluster, error) {
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	config, err := loader.ClientConfig()
 	if clientcmd.IsEmptyConfig(err) {
-		return nil, fmt.Errorf("find the cluster: no kubeconfig names one: use --kubeconfig, set KUBECONFIG, or write %s", clientcmd.RecommendedHomeFile)
+		return nil, fmt.Errorf("load the kubeconfig: no cluster is configured: use --kubeconfig, set KUBECONFIG, or create %s", clientcmd.RecommendedHomeFile)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
 	namespace, _, err := loader.Namespace()
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
-	// A person waits: no limit of their own requests.
+	// The command is interactive: disable the client-side rate limit.
 	config.QPS = -1
 	config.UserAgent = "tessera"
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
-	own, err := dynamic.NewForConfig(config)
+	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("find the cluster: %w", err)
+		return nil, fmt.Errorf("load the kubeconfig: %w", err)
 	}
-	return &Cluster{Client: client, Dynamic: own, Config: config, Namespace: namespace, Drivers: f.Drivers}, nil
+	return &Cluster{Client: client, Dynamic: dynamicClient, Config: config, Namespace: namespace, Drivers: f.Drivers}, nil
 }

@@ -1,3 +1,3 @@
-// Package cluster is how the verbs of the CLI reach a cluster and what they read of it: flags as kubectl
-// takes them, a client, lists, and errors that say what to do.
+// Package cluster connects the verbs of the CLI to a cluster: kubectl's flags, clients, lists of objects, and errors
+// with what to do.
 package cluster

@@ -10,24 +10,29 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Explain returns the error of a request in the words of somebody who has to do something about it:
-// what was asked for, what is wrong, what helps. nil stays nil.
-func Explain(asked string, err error) error {
+// ExplainError adds to the error of a request what was requested and, for common causes, what to do. It returns nil for nil.
+func ExplainError(request string, err error) error {
 	var unreachable *url.Error
 	var network net.Error
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s: interrupted: %w", asked, err)
+		return fmt.Errorf("%s: interrupted: %w", request, err)
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%s: %w\nYour user may not do this. An administrator can grant it with a ClusterRole; \"kubectl auth can-i --list\" tells what you may", asked, err)
+		return fmt.Errorf("%s: %w\nYour user lacks this permission. An administrator can grant it with a ClusterRole; \"kubectl auth can-i --list\" lists your permissions", request, err)
 	case apierrors.IsUnauthorized(err):
-		return fmt.Errorf("%s: %w\nThe cluster does not know you: log in again, or choose another --context", asked, err)
-	case apierrors.IsNotFound(err):
-		return fmt.Errorf("%s: %w\nThe cluster does not serve what Tessera needs, resource.k8s.io/v1: is it Kubernetes 1.36 or newer, with Dynamic Resource Allocation on?", asked, err)
+		return fmt.Errorf("%s: %w\nThe credentials were rejected: log in again, or choose another --context", request, err)
+	case apierrors.IsNotFound(err) && !namesObject(err):
+		return fmt.Errorf("%s: %w\nThe cluster does not serve resource.k8s.io/v1, which Tessera requires: check that Kubernetes is 1.36 or newer and that Dynamic Resource Allocation is enabled", request, err)
 	case errors.As(err, &unreachable), errors.As(err, &network):
-		return fmt.Errorf("%s: %w\nThe cluster does not answer: is it the one that you mean (--context, --kubeconfig), and can it be reached from here?", asked, err)
+		return fmt.Errorf("%s: %w\nThe API server is not reachable: check the network, --context and --kubeconfig", request, err)
 	}
-	return fmt.Errorf("%s: %w", asked, err)
+	return fmt.Errorf("%s: %w", request, err)
+}
+
+// namesObject reports whether the error is about one object, not about a resource that the API server does not serve.
+func namesObject(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Name != ""
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// State is what a cluster says about GPUs at one moment, as far as it was asked for.
+// State is the objects of a cluster that the verbs read. A verb fills the lists that it needs.
 type State struct {
-	// Drivers are the names of the DRA drivers that are meant.
+	// Drivers are the names of the selected DRA drivers.
 	Drivers []string
 	Slices  []resourceapi.ResourceSlice
 	Claims  []resourceapi.ResourceClaim
@@ -24,27 +24,27 @@ type State struct {
 	Nodes   []corev1.Node
 	Rules   []resourceapi.DeviceTaintRule
 	Leases  []coordinationv1.Lease
-	// GPUNodes and Policies are the installer's: none where it is not installed.
+	// GPUNodes and Policies are the installer's; empty where no installer runs.
 	GPUNodes []v1alpha1.GPUNode
 	Policies []v1alpha1.ClusterPolicy
 }
 
-// ListSlices returns the ResourceSlices of the drivers that are meant.
-func (c *Cluster) ListSlices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
+// ListResourceSlices returns the ResourceSlices of the selected drivers.
+func (c *Cluster) ListResourceSlices(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	list, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, Explain("list the ResourceSlices", err)
+		return nil, ExplainError("list the ResourceSlices", err)
 	}
 	return slices.DeleteFunc(list.Items, func(s resourceapi.ResourceSlice) bool {
 		return !slices.Contains(c.Drivers, s.Spec.Driver)
 	}), nil
 }
 
-// ListClaims returns the ResourceClaims of the namespace; of all when it is empty.
+// ListClaims returns the ResourceClaims of the namespace; of all namespaces when it is empty.
 func (c *Cluster) ListClaims(ctx context.Context, namespace string) ([]resourceapi.ResourceClaim, error) {
 	list, err := c.Client.ResourceV1().ResourceClaims(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, Explain("list the ResourceClaims"+in(namespace), err)
+		return nil, ExplainError("list the ResourceClaims"+in(namespace), err)
 	}
 	return list.Items, nil
 }
@@ -53,20 +53,21 @@ func (c *Cluster) ListClaims(ctx context.Context, namespace string) ([]resourcea
 func (c *Cluster) ListClasses(ctx context.Context) ([]resourceapi.DeviceClass, error) {
 	list, err := c.Client.ResourceV1().DeviceClasses().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, Explain("list the DeviceClasses", err)
+		return nil, ExplainError("list the DeviceClasses", err)
 	}
 	return list.Items, nil
 }
 
-// ListPods returns the pods of the namespace; of all when it is empty.
+// ListPods returns the pods of the namespace; of all namespaces when it is empty.
 func (c *Cluster) ListPods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
 	list, err := c.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, Explain("list the pods"+in(namespace), err)
+		return nil, ExplainError("list the pods"+in(namespace), err)
 	}
 	return list.Items, nil
 }
 
+// in returns the part of an error message that names the namespace.
 func in(namespace string) string {
 	if namespace == "" {
 		return " of all namespaces"
@@ -74,11 +75,11 @@ func in(namespace string) string {
 	return " in " + namespace
 }
 
-// Readings returns what the slices say, by pool.
+// Readings returns the decoded ResourceSlices by pool.
 func (s State) Readings() []wire.Reading { return wire.Read(s.Slices) }
 
-// ClaimNames returns the names of the claims in its namespace that the pod uses: those that it names,
-// those made for it from templates, and the one made for its extended resources.
+// ClaimNames returns the names of the pod's claims, sorted: those that its spec names, those generated from templates, and the one
+// generated for its extended resources.
 func ClaimNames(p corev1.Pod) []string {
 	var names []string
 	for _, used := range p.Spec.ResourceClaims {
@@ -86,9 +87,9 @@ func ClaimNames(p corev1.Pod) []string {
 			names = append(names, *used.ResourceClaimName)
 		}
 	}
-	for _, made := range p.Status.ResourceClaimStatuses {
-		if made.ResourceClaimName != nil {
-			names = append(names, *made.ResourceClaimName)
+	for _, generated := range p.Status.ResourceClaimStatuses {
+		if generated.ResourceClaimName != nil {
+			names = append(names, *generated.ResourceClaimName)
 		}
 	}
 	if extended := p.Status.ExtendedResourceClaimStatus; extended != nil {

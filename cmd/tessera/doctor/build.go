@@ -16,69 +16,71 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
-// agentName is the agents' app.kubernetes.io/name.
-const agentName = "tessera-node"
+// labelName is the label with the name of a component, agentName the agents' value of it.
+const (
+	labelName = "app.kubernetes.io/name"
+	agentName = "tessera-node"
+)
 
-// labelName is the label with the name of a part of Tessera.
-const labelName = "app.kubernetes.io/name"
-
-// Build judges a cluster at a moment. What is nil in the state could not be seen and is not judged.
+// Build returns the diagnosis of the state. A nil list in the state was not readable: findings that need it are left out.
 func Build(s cluster.State, now time.Time) Report {
 	report := Report{TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}, Time: metav1.NewTime(now), Nodes: []Node{}}
-	for _, p := range patients(s, now) {
-		report.Nodes = append(report.Nodes, p.examine())
+	for _, n := range collectNodes(s, now) {
+		report.Nodes = append(report.Nodes, n.diagnose())
 	}
 	slices.SortStableFunc(report.Nodes, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(rank(b.Severity), rank(a.Severity)), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(nodeRank(b.Severity), nodeRank(a.Severity)), cmp.Compare(a.Name, b.Name))
 	})
-	report.Cluster = components(s, now)
-	worstFirst(report.Cluster)
+	report.Cluster = componentFindings(s, now)
+	sortBySeverity(report.Cluster)
 	report.Summary = report.summarize()
 	return report
 }
 
-// rank orders severities; none is less than all.
-func rank(severity string) int {
+// nodeRank orders the severities of nodes; that of a healthy node, the empty one, is lowest.
+func nodeRank(severity string) int {
 	if severity == "" {
 		return -1
 	}
-	return gpus.Rank(severity)
+	return gpus.SeverityRank(severity)
 }
 
-// patient is one node with GPUs, with all that the cluster says about it.
-type patient struct {
+// nodeState is one node with GPUs and all objects that concern it.
+type nodeState struct {
 	name string
 	now  time.Time
-	// node is nil where nodes cannot be seen, gpuNode and policy where there is no installer.
+	// node is nil where nodes are not readable, gpuNode and policy where no installer runs.
 	node    *corev1.Node
 	gpuNode *v1alpha1.GPUNode
 	policy  *v1alpha1.ClusterPolicy
-	// slices are the node's, readings what they say, gpus what is on them.
+	// slices are the node's ResourceSlices, readings their pools and gpus the GPUs that they publish.
 	slices   []resourceapi.ResourceSlice
 	readings []wire.Reading
 	gpus     []gpus.GPU
-	// pools are the nodes of the pools; claims are those with devices of the node, pods all pods by namespace and name; nil where they cannot be seen.
+	// pools maps each pool to its node. claims are those with devices of the node. pods are all pods of the cluster by
+	// namespace/name; nil where pods are not readable.
 	pools  map[pool]string
 	claims []resourceapi.ResourceClaim
 	pods   map[string]*corev1.Pod
-	// agents are the pods of agents on the node.
+	// agents are the agent pods on the node, rules all DeviceTaintRules.
 	agents []corev1.Pod
 	rules  []resourceapi.DeviceTaintRule
 }
 
-// patients returns the nodes that have GPUs, or would have if all were well.
-func patients(s cluster.State, now time.Time) []*patient {
-	known := map[string]*patient{}
-	at := func(name string) *patient {
+// collectNodes returns the nodes with GPUs by name: those with a ResourceSlice, a GPUNode, an allocated device, or an agent that is not ready
+// and therefore publishes nothing.
+func collectNodes(s cluster.State, now time.Time) []*nodeState {
+	known := map[string]*nodeState{}
+	at := func(name string) *nodeState {
 		if known[name] == nil {
-			known[name] = &patient{name: name, now: now, rules: s.Rules}
+			known[name] = &nodeState{name: name, now: now, rules: s.Rules}
 		}
 		return known[name]
 	}
 	for _, slice := range s.Slices {
 		if slice.Spec.NodeName != nil {
-			p := at(*slice.Spec.NodeName)
-			p.slices = append(p.slices, slice)
+			n := at(*slice.Spec.NodeName)
+			n.slices = append(n.slices, slice)
 		}
 	}
 	for i := range s.GPUNodes {
@@ -86,54 +88,54 @@ func patients(s cluster.State, now time.Time) []*patient {
 			at(s.GPUNodes[i].Name).gpuNode = &s.GPUNodes[i]
 		}
 	}
-	pools := poolsOf(s)
+	pools := poolNodes(s)
 	for _, claim := range s.Claims {
-		for _, node := range nodesOf(claim, pools) {
-			p := at(node)
-			p.pools = pools
-			p.claims = append(p.claims, claim)
+		for _, node := range claimNodes(claim, pools) {
+			n := at(node)
+			n.pools = pools
+			n.claims = append(n.claims, claim)
 		}
 	}
-	for _, pod := range agents(s.Pods) {
-		// One that is ready where nothing is published looks after no GPU.
-		if known[pod.Spec.NodeName] != nil || !ready(pod) {
-			p := at(pod.Spec.NodeName)
-			p.agents = append(p.agents, pod)
+	for _, pod := range agentPods(s.Pods) {
+		// A ready agent without ResourceSlices runs on a node without GPUs.
+		if known[pod.Spec.NodeName] != nil || !isReady(pod) {
+			n := at(pod.Spec.NodeName)
+			n.agents = append(n.agents, pod)
 		}
 	}
-	complete(s, known)
-	var list []*patient
+	addRelatedObjects(s, known)
+	var list []*nodeState
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		list = append(list, known[name])
 	}
 	return list
 }
 
-// complete adds what is looked up by node.
-func complete(s cluster.State, known map[string]*patient) {
+// addRelatedObjects adds the Node, the policy, the pods and the GPUs to each node state.
+func addRelatedObjects(s cluster.State, known map[string]*nodeState) {
 	for i := range s.Nodes {
-		if p := known[s.Nodes[i].Name]; p != nil {
-			p.node = &s.Nodes[i]
+		if n := known[s.Nodes[i].Name]; n != nil {
+			n.node = &s.Nodes[i]
 		}
 	}
-	pods := byName(s.Pods)
-	policy := policyOf(s.Policies)
-	for _, p := range known {
-		p.pods = pods
-		p.policy = policy
-		own := cluster.State{Slices: p.slices, Claims: p.claims, Drivers: s.Drivers}
-		if p.gpuNode != nil {
-			own.GPUNodes = []v1alpha1.GPUNode{*p.gpuNode}
+	pods := podsByName(s.Pods)
+	policy := activePolicy(s.Policies)
+	for _, n := range known {
+		n.pods = pods
+		n.policy = policy
+		own := cluster.State{Slices: n.slices, Claims: n.claims, Drivers: s.Drivers}
+		if n.gpuNode != nil {
+			own.GPUNodes = []v1alpha1.GPUNode{*n.gpuNode}
 		}
-		for _, claim := range p.claims {
-			own.Pods = append(own.Pods, users(claim, pods)...)
+		for _, claim := range n.claims {
+			own.Pods = append(own.Pods, consumerPods(claim, pods)...)
 		}
-		p.readings, p.gpus = own.Readings(), gpus.Build(own).Items
+		n.readings, n.gpus = own.Readings(), gpus.Build(own).Items
 	}
 }
 
-// byName returns the pods by namespace and name; nil where they cannot be seen.
-func byName(list []corev1.Pod) map[string]*corev1.Pod {
+// podsByName returns the pods by namespace/name; nil for a nil list.
+func podsByName(list []corev1.Pod) map[string]*corev1.Pod {
 	if list == nil {
 		return nil
 	}
@@ -144,8 +146,8 @@ func byName(list []corev1.Pod) map[string]*corev1.Pod {
 	return pods
 }
 
-// policyOf returns the policy that is in force; nil without one.
-func policyOf(list []v1alpha1.ClusterPolicy) *v1alpha1.ClusterPolicy {
+// activePolicy returns the one ClusterPolicy that the installer follows, nil without one.
+func activePolicy(list []v1alpha1.ClusterPolicy) *v1alpha1.ClusterPolicy {
 	for i := range list {
 		if list[i].Name == v1alpha1.ClusterPolicyName {
 			return &list[i]
@@ -154,8 +156,8 @@ func policyOf(list []v1alpha1.ClusterPolicy) *v1alpha1.ClusterPolicy {
 	return nil
 }
 
-// users returns the pods for which the claim is reserved.
-func users(claim resourceapi.ResourceClaim, pods map[string]*corev1.Pod) []corev1.Pod {
+// consumerPods returns the pods for which the claim is reserved.
+func consumerPods(claim resourceapi.ResourceClaim, pods map[string]*corev1.Pod) []corev1.Pod {
 	var list []corev1.Pod
 	for _, by := range claim.Status.ReservedFor {
 		if pod := pods[claim.Namespace+"/"+by.Name]; by.Resource == "pods" && pod != nil {
@@ -165,22 +167,22 @@ func users(claim resourceapi.ResourceClaim, pods map[string]*corev1.Pod) []corev
 	return list
 }
 
-// examine returns what is wrong with the node.
-func (p *patient) examine() Node {
-	n := Node{Name: p.name, GPUs: len(p.gpus)}
-	n.Findings = slices.Concat(p.hardware(), p.agency(), p.publication(), p.service(), p.claimed())
-	worstFirst(n.Findings)
-	if len(n.Findings) > 0 {
-		n.Severity = n.Findings[0].Severity
+// diagnose returns the findings of the node.
+func (n *nodeState) diagnose() Node {
+	node := Node{Name: n.name, GPUs: len(n.gpus)}
+	node.Findings = slices.Concat(n.gpuFindings(), n.agentFindings(), n.publicationFindings(), n.serviceFindings(), n.claimFindings())
+	sortBySeverity(node.Findings)
+	if len(node.Findings) > 0 {
+		node.Severity = node.Findings[0].Severity
 	}
-	if p.gpuNode != nil {
-		n.History = p.gpuNode.Status.History
+	if n.gpuNode != nil {
+		node.History = n.gpuNode.Status.History
 	}
-	return n
+	return node
 }
 
-// agents returns the pods of agents that are on a node.
-func agents(pods []corev1.Pod) []corev1.Pod {
+// agentPods returns the agent pods that are bound to a node.
+func agentPods(pods []corev1.Pod) []corev1.Pod {
 	var list []corev1.Pod
 	for _, pod := range pods {
 		if pod.Namespace == cluster.SystemNamespace && pod.Labels[labelName] == agentName && pod.Spec.NodeName != "" {
@@ -190,7 +192,7 @@ func agents(pods []corev1.Pod) []corev1.Pod {
 	return list
 }
 
-func ready(pod corev1.Pod) bool {
+func isReady(pod corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})

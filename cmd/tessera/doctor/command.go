@@ -15,10 +15,10 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// The statuses with which the verb ends, besides 0: nothing is Critical or worse.
+// The exit statuses besides 0, which means that nothing is Critical or Fatal.
 const (
-	statusBad   = 1
-	statusBlind = 2
+	statusSevere     = 1
+	statusIncomplete = 2
 )
 
 // Command returns the verb.
@@ -26,38 +26,40 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	cmd := &cobra.Command{
 		Use:   "doctor [node...]",
-		Short: "Say node by node what is wrong, which pods suffer, what is being done and what to do",
-		Long: `Look at every node with GPUs, at what serves it and at who uses it, and say, the worst first: what is wrong,
-since when, which pods suffer and what their status says, what the installer is doing about it, and what to do.
+		Short: "Diagnose GPU nodes: faults, affected pods, remediation status, next steps",
+		Long: `Diagnose every node with GPUs and list its findings, the most severe first: the fault and since when it exists,
+the affected pods with the health in their status, the status of the installer's remediation, and the next step.
 
-It looks at GPUs and their faults, devices that are withheld or tainted, agents, drivers and slices, nodes in
-maintenance or waiting for a reboot, claims that are refused or have lost their device, scheduler and installer.
-Whoever asks needs the right to list resourceslices, resourceclaims, pods, nodes, devicetaintrules, leases in
-tessera-system and, where the installer is, gpunodes and clusterpolicies; without one of these, it says what it
-could not look at. Nothing is changed by asking.
+Checked are GPU faults, withheld and tainted devices, agents, drivers, ResourceSlices, maintenance, pending
+reboots, claims that were refused or whose device is gone, the scheduler and the installer. The command changes
+nothing.
 
-It ends with 0 when nothing is Critical or Fatal, with 1 when something is, and with 2 when it could not look.`,
+Requires permission to list resourceslices, resourceclaims, pods, nodes, devicetaintrules, leases in
+tessera-system and, where the installer runs, gpunodes and clusterpolicies. Without permission for one of these
+other than resourceslices, the report names what was not checked.
+
+Exit status: 0 when nothing is Critical or Fatal, 1 when something is, 2 when not everything could be checked.`,
 		Example: "  tessera doctor\n  tessera doctor gpu-a -o json",
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			if err := answer.Validate(); err != nil {
-				return blind(err)
+				return incomplete(err)
 			}
 			c, err := flags.Connect()
 			if err != nil {
-				return blind(err)
+				return incomplete(err)
 			}
 			return run(cmd.Context(), c, request{nodes: nodes, answer: answer, now: time.Now(), out: cmd.OutOrStdout()})
 		},
 	}
-	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return blind(err) })
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return incomplete(err) })
 	answer.Add(cmd, output.Text, output.JSON, output.YAML)
 	return cmd
 }
 
-// blind is an error of a doctor who could not look.
-func blind(err error) error { return output.Exit{Status: statusBlind, Err: err} }
+// incomplete returns the error with the exit status of a diagnosis that could not be made in full.
+func incomplete(err error) error { return output.Exit{Status: statusIncomplete, Err: err} }
 
-// request is what a user wants to see.
+// request is one call of the verb.
 type request struct {
 	nodes  []string
 	answer output.Flags
@@ -68,14 +70,14 @@ type request struct {
 func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	screen, err := output.NewScreen(r.out, r.answer.Color)
 	if err != nil {
-		return blind(err)
+		return incomplete(err)
 	}
 	report, err := Load(ctx, c, r.now)
 	if err != nil {
-		return blind(err)
+		return incomplete(err)
 	}
-	if err := report.keep(r.nodes); err != nil {
-		return blind(err)
+	if err := report.keepNodes(r.nodes); err != nil {
+		return incomplete(err)
 	}
 	written, err := r.answer.Write(r.out, report)
 	if !written {
@@ -84,18 +86,18 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	}
 	switch {
 	case err != nil:
-		return blind(err)
+		return incomplete(err)
 	case report.Bad():
-		return output.Exit{Status: statusBad, Err: errors.New("something is Critical or Fatal: see above")}
+		return output.Exit{Status: statusSevere, Err: errors.New("there are Critical or Fatal findings: see above")}
 	case len(report.Problems) > 0:
-		return blind(errors.New("not everything could be looked at: see above"))
+		return incomplete(errors.New("not everything could be checked: see above"))
 	}
 	return nil
 }
 
-// keep leaves out every node that is not named; all stay when none is. What belongs to no node stays.
-func (r *Report) keep(nodes []string) error {
-	if len(nodes) == 0 {
+// keepNodes removes all nodes but the named ones; without names it keeps all. Cluster findings stay in any case.
+func (r *Report) keepNodes(names []string) error {
+	if len(names) == 0 {
 		return nil
 	}
 	var known []string
@@ -103,12 +105,12 @@ func (r *Report) keep(nodes []string) error {
 		known = append(known, n.Name)
 	}
 	slices.Sort(known)
-	for _, node := range nodes {
-		if !slices.Contains(known, node) {
-			return fmt.Errorf("node %q has no GPUs that Tessera knows; these have: %s", node, strings.Join(known, ", "))
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("node %q has no GPUs of Tessera; nodes with GPUs: %s", name, strings.Join(known, ", "))
 		}
 	}
-	r.Nodes = slices.DeleteFunc(r.Nodes, func(n Node) bool { return !slices.Contains(nodes, n.Name) })
+	r.Nodes = slices.DeleteFunc(r.Nodes, func(n Node) bool { return !slices.Contains(names, n.Name) })
 	r.Summary = r.summarize()
 	return nil
 }

@@ -1,6 +1,6 @@
-// Package doctor is the verb doctor: node by node, what is wrong with GPUs and with what serves them, since when, which pods suffer, what
-// is being done and what to do.
+// Package doctor implements the verb doctor: for each node with GPUs it reports faults, affected pods, the status of the remediation
+// and the next step.
 //
-// It judges what the cluster says: nodes, ResourceSlices, ResourceClaims, pods, DeviceTaintRules and, where the installer is, GPUNodes
-// and ClusterPolicy. It asks no hardware and changes nothing.
+// Its input is what the API server has: nodes, ResourceSlices, ResourceClaims, pods, leases, DeviceTaintRules and, where the installer
+// runs, GPUNodes and the ClusterPolicy. It reads no hardware and writes nothing.
 package doctor

@@ -30,12 +30,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 var ago = clustertest.Ago
 
-// hospital is a scene of two nodes that are well: gpu-a with eight H100, installer and agent, gpu-b with a T4 and an agent only.
-type hospital struct {
+// nodesScene is a cluster with two healthy nodes: gpu-a with eight H100, an installer and an agent; gpu-b with a T4 and an agent only.
+type nodesScene struct {
 	*clustertest.Scene
 	a, b           gpu.Node
 	gpuNode        *v1alpha1.GPUNode
@@ -43,9 +43,9 @@ type hospital struct {
 	agentA, agentB *corev1.Pod
 }
 
-func newHospital(t *testing.T) *hospital {
+func newNodesScene(t *testing.T) *nodesScene {
 	t.Helper()
-	h := &hospital{Scene: clustertest.New(t)}
+	h := &nodesScene{Scene: clustertest.New(t)}
 	h.a, h.b = h.Node("gpu-a", "h100x8", nil), h.Node("gpu-b", "t4x1", nil)
 	for _, object := range h.Objects {
 		if node, ok := object.(*corev1.Node); ok {
@@ -59,15 +59,15 @@ func newHospital(t *testing.T) *hospital {
 	h.policy.Spec.Remediation.Mode = v1alpha1.RemediationAct
 	h.Add(h.policy)
 	h.user("train", clustertest.Result(h.a, 0, gpu.Use{Shape: gpu.Whole}))
-	h.user("chat", clustertest.Result(h.a, 2, clustertest.Slice(14, 2, 2)))
-	h.user("embed", clustertest.Result(h.a, 2, clustertest.Slice(19, 0, 1)))
-	h.Claim("spare", "mig.tessera.dev", clustertest.Result(h.a, 2, clustertest.Slice(14, 4, 2)))
+	h.user("chat", clustertest.Result(h.a, 2, clustertest.MIGUse(14, 2, 2)))
+	h.user("embed", clustertest.Result(h.a, 2, clustertest.MIGUse(19, 0, 1)))
+	h.Claim("spare", "mig.tessera.dev", clustertest.Result(h.a, 2, clustertest.MIGUse(14, 4, 2)))
 	h.user("render", clustertest.Result(h.b, 0, gpu.Use{Shape: gpu.Whole}))
 	return h
 }
 
-// system adds a pod of Tessera's that is ready.
-func (h *hospital) system(app, name, node string) *corev1.Pod {
+// system adds a ready pod of a Tessera component.
+func (h *nodesScene) system(app, name, node string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "tessera-system", Name: name, Labels: map[string]string{"app.kubernetes.io/name": app}},
 		Spec:       corev1.PodSpec{NodeName: node},
@@ -77,15 +77,15 @@ func (h *hospital) system(app, name, node string) *corev1.Pod {
 	return pod
 }
 
-// user adds a claim with the device and a pod of the same name that runs with it and is well.
-func (h *hospital) user(name string, result resourceapi.DeviceRequestAllocationResult) {
+// user adds a claim with the device and a running pod of the same name with a healthy device.
+func (h *nodesScene) user(name string, result resourceapi.DeviceRequestAllocationResult) {
 	claim := h.Claim(name, "gpu.tessera.dev", result)
 	clustertest.Report(claim, 0, "", metav1.Condition{Status: metav1.ConditionTrue, Reason: "Prepared"})
 	h.Pod(name, "gpu-a", corev1.PodRunning, claim)
-	h.says(name, corev1.ResourceHealthStatusHealthy, "")
+	h.reportHealth(name, corev1.ResourceHealthStatusHealthy, "")
 }
 
-func (h *hospital) pod(name string) *corev1.Pod {
+func (h *nodesScene) pod(name string) *corev1.Pod {
 	for _, object := range h.Objects {
 		if pod, ok := object.(*corev1.Pod); ok && pod.Name == name {
 			return pod
@@ -94,34 +94,34 @@ func (h *hospital) pod(name string) *corev1.Pod {
 	return nil
 }
 
-// says is what kubelet writes into the pod's status.
-func (h *hospital) says(pod string, health corev1.ResourceHealthStatus, message string) {
+// reportHealth writes the device's health into the pod's status, as kubelet does.
+func (h *nodesScene) reportHealth(pod string, health corev1.ResourceHealthStatus, message string) {
 	h.pod(pod).Status.ContainerStatuses = []corev1.ContainerStatus{{AllocatedResourcesStatus: []corev1.ResourceStatus{
 		{Name: "cpu"},
 		{Name: "claim:gpu/gpu", Resources: []corev1.ResourceHealth{{ResourceID: "k8s.gpu.tessera.dev/claim=x", Health: health, Message: &message}}},
 	}}}
 }
 
-// fault adds a fault to what the agent of gpu-a says, and its taint.
-func (h *hospital) fault(index int, f v1alpha1.GPUFault) {
+// fault adds a fault to the agent's report in the GPUNode of gpu-a.
+func (h *nodesScene) fault(index int, f v1alpha1.GPUFault) {
 	f.GPU, f.BootID, f.Since = h.a.GPUs[index].Name(), "boot-2", ago(3*time.Minute)
 	h.gpuNode.Status.Agent.Faults = append(h.gpuNode.Status.Agent.Faults, f)
 }
 
-// suggested is a remediation of gpu-a's GPU that waits for mode Act.
-func (h *hospital) suggested(index int) {
+// suggested adds a remediation of gpu-a's GPU that waits for mode Act.
+func (h *nodesScene) suggested(index int) {
 	h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[index].Name(), Step: v1alpha1.RemedySuggested}}
 }
 
-// wiped takes the slices of a node away, as kubelet does when an agent is gone.
-func (h *hospital) wiped(node string) {
+// deleteSlices removes the node's ResourceSlices, as kubelet does when an agent is gone.
+func (h *nodesScene) deleteSlices(node string) {
 	h.Objects = slices.DeleteFunc(h.Objects, func(o runtime.Object) bool {
 		slice, is := o.(*resourceapi.ResourceSlice)
 		return is && *slice.Spec.NodeName == node
 	})
 }
 
-func (h *hospital) report(t *testing.T) Report {
+func (h *nodesScene) report(t *testing.T) Report {
 	t.Helper()
 	r, err := Load(t.Context(), h.Cluster(), clustertest.Now)
 	if err != nil {
@@ -130,80 +130,80 @@ func (h *hospital) report(t *testing.T) Report {
 	return r
 }
 
-// deviceOf is the name of a MIG device of gpu-a's GPU 2.
-func (h *hospital) deviceOf(use gpu.Use) string {
+// deviceOf returns the name of a MIG device of gpu-a's GPU 2.
+func (h *nodesScene) deviceOf(use gpu.Use) string {
 	return wire.DeviceName(gpu.Device{GPU: h.a.GPUs[2].Name(), Use: use})
 }
 
 var xid95 = v1alpha1.GPUFault{Signal: "xid", XID: 95, Severity: "Fatal", Remedy: "Reset"}
 
-// TestFindings makes one thing wrong after the other.
+// TestFindings introduces one fault per case into a healthy cluster.
 func TestFindings(t *testing.T) {
 	tests := map[string]struct {
-		harm     func(*hospital)
+		change   func(*nodesScene)
 		node     string
 		severity string
 		reason   Reason
-		// says are texts in the drawn report, never those that are not.
-		says, never []string
+		// want are texts that the drawn report contains, never those that it must not contain.
+		want, never []string
 	}{
-		"a fault that the agent tells": {
-			func(h *hospital) {
+		"a fault in the agent's report": {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
-				h.says("train", corev1.ResourceHealthStatusUnhealthy, "XID 95")
+				h.reportHealth("train", corev1.ResourceHealthStatusUnhealthy, "XID 95")
 			},
 			"gpu-a", "Fatal", ReasonFault,
-			[]string{"GPU 0 (gpu-0000-1b-00-0): XID 95: ", ", since 3m", "demo/train (Running), claim train, device gpu-0000-1b-00-0: Unhealthy: XID 95", "1 pod concerned"},
+			[]string{"GPU 0 (gpu-0000-1b-00-0): XID 95: ", ", since 3m", "demo/train (Running), claim train, device gpu-0000-1b-00-0: Unhealthy: XID 95", "1 pod affected"},
 			[]string{"demo/chat", "no installer"},
 		},
-		"a fault that taints tell, without an installer": {
-			func(h *hospital) {
+		"a fault in taints only, without an installer": {
+			func(h *nodesScene) {
 				h.Taint("gpu-b", 0, gpu.Placement{}, "xid", "48", resourceapi.DeviceTaintEffectNoSchedule, ago(time.Minute))
 			},
 			"gpu-b", "Fatal", ReasonFault,
-			[]string{"XID 48", "demo/render", "nothing: no installer looks after the node", "without an installer: drain node gpu-b and reboot it"}, []string{"by hand"},
+			[]string{"XID 48", "demo/render", "none: no installer manages this node", "without an installer: drain node gpu-b and reboot it"}, []string{"by hand"},
 		},
-		"a fault of one slice": {
-			func(h *hospital) {
-				h.fault(2, v1alpha1.GPUFault{Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Device: h.deviceOf(clustertest.Slice(14, 2, 2))})
+		"a fault of one MIG device": {
+			func(h *nodesScene) {
+				h.fault(2, v1alpha1.GPUFault{Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Device: h.deviceOf(clustertest.MIGUse(14, 2, 2))})
 			},
 			"gpu-a", "Critical", ReasonFault,
 			[]string{"memory slices 2, 3: XID 94", "demo/chat"}, []string{"demo/embed", "demo/spare"},
 		},
-		"a claim without pods on a sick GPU": {
-			func(h *hospital) { h.fault(2, xid95) },
-			"gpu-a", "Fatal", ReasonFault, []string{"claim demo/spare, used by no pod", "2 pods concerned"}, nil,
+		"a claim without pods on a faulted GPU": {
+			func(h *nodesScene) { h.fault(2, xid95) },
+			"gpu-a", "Fatal", ReasonFault, []string{"claim demo/spare, used by no pod", "2 pods affected"}, nil,
 		},
-		"a warning changes nothing": {
-			func(h *hospital) {
+		"a warning without remediation": {
+			func(h *nodesScene) {
 				h.fault(5, v1alpha1.GPUFault{Signal: "heat", Severity: "Warning", Remedy: "Wait"})
 			},
-			"gpu-a", "Warning", ReasonFault, []string{"heat: ", "airflow"}, []string{"nothing: "},
+			"gpu-a", "Warning", ReasonFault, []string{"heat: ", "airflow"}, []string{"none: "},
 		},
 		"a lost GPU": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "lost", Severity: "Critical", Remedy: "Wait", Message: "the GPU does not answer"})
 			},
-			"gpu-a", "Critical", ReasonFault, []string{"lost: the GPU does not answer", "demo/train", "it is over when it has not been seen"}, nil,
+			"gpu-a", "Critical", ReasonFault, []string{"lost: the GPU does not answer", "demo/train", "the fault clears when its condition is absent"}, nil,
 		},
-		"a remediation under way": {
-			func(h *hospital) {
+		"a remediation in progress": {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[0].Name(), Step: v1alpha1.OrderHold}}
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Message: "2 pods leave", Since: ago(time.Second * 4), Attempts: 1}}
+				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Message: "2 pods are evicted", Since: ago(time.Second * 4), Attempts: 1}}
 				h.gpuNode.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "1", State: v1alpha1.RemedyHolding, Prepared: 1}}
 			},
-			"gpu-a", "Fatal", ReasonFault, []string{"Drain for 4s, reset 1 times so far: 2 pods leave", "the agent: Holding, 1 claim prepared"}, nil,
+			"gpu-a", "Fatal", ReasonFault, []string{"Drain for 4s, 1 reset so far: 2 pods are evicted", "agent: Holding, 1 claim prepared"}, nil,
 		},
 		"a suggestion": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedySuggested, Message: "1 pod would be evicted"}}
 			},
-			"gpu-a", "Fatal", ReasonFault, []string{"1 pod would be evicted", "the installer does it with remediation.mode: Act"}, nil,
+			"gpu-a", "Fatal", ReasonFault, []string{"1 pod would be evicted", "remediation.mode: Act does this automatically"}, nil,
 		},
 		"a suggestion, and heat": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "heat", Severity: "Warning", Remedy: "Wait"})
 				h.fault(0, v1alpha1.GPUFault{Signal: "xid", XID: 121, Severity: "Warning", Remedy: "Reset"})
 				h.fault(0, v1alpha1.GPUFault{Signal: "lost", Severity: "Critical", Remedy: "Wait"})
@@ -212,72 +212,72 @@ func TestFindings(t *testing.T) {
 			"gpu-a", "Critical", ReasonFault, []string{"airflow", "trains the link", "kernel's log"}, []string{"mode: Act"},
 		},
 		"a suggestion, of a reboot": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "xid", XID: 79, Severity: "Fatal", Remedy: "Reboot"})
 				h.fault(0, xid95)
 				h.suggested(0)
 			},
-			"gpu-a", "Fatal", ReasonFault, []string{"with remediation.mode: Act the installer asks for a reboot of the node"}, []string{"the installer does it"},
+			"gpu-a", "Fatal", ReasonFault, []string{"with remediation.mode: Act the installer requests a reboot of the node"}, []string{"does this automatically"},
 		},
-		"a suggestion, of a reboot that nobody may ask for": {
-			func(h *hospital) {
+		"a suggestion, of a reboot that the policy forbids": {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "xid", XID: 79, Severity: "Fatal", Remedy: "Reboot"})
 				h.policy.Spec.Remediation.Reboot = new(false)
 				h.suggested(0)
 			},
-			"gpu-a", "Fatal", ReasonFault, []string{"with remediation.mode: Act the installer asks for a person"}, []string{"the installer does it", "asks for a reboot"},
+			"gpu-a", "Fatal", ReasonFault, []string{"with remediation.mode: Act the installer requests manual intervention"}, []string{"does this automatically", "requests a reboot"},
 		},
 		"a suggestion, of another GPU": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "remap-failed", Severity: "Fatal", Remedy: "Replace"})
 				h.suggested(0)
 			},
-			"gpu-a", "Fatal", ReasonFault, []string{"with remediation.mode: Act the installer asks for a person"}, []string{"the installer does it", "asks for a reboot"},
+			"gpu-a", "Fatal", ReasonFault, []string{"with remediation.mode: Act the installer requests manual intervention"}, []string{"does this automatically", "requests a reboot"},
 		},
-		"a reboot asked for": {
-			func(h *hospital) {
+		"a requested reboot": {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "xid", XID: 79, Severity: "Fatal", Remedy: "Reboot"})
 				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyRebootRequested}}
 				h.gpuNode.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRebootRequired, Status: metav1.ConditionTrue}}
 			},
-			"gpu-a", "Fatal", ReasonFault, []string{"reboot node gpu-a"}, []string{"a reboot is asked for"},
+			"gpu-a", "Fatal", ReasonFault, []string{"reboot node gpu-a"}, []string{"reboot required"},
 		},
-		"a reboot asked for, the fault forgotten": {
-			func(h *hospital) {
+		"a requested reboot without a fault": {
+			func(h *nodesScene) {
 				h.gpuNode.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRebootRequired, Status: metav1.ConditionTrue, Message: "GPU 0"}}
 			},
-			"gpu-a", "Critical", ReasonRebootRequired, []string{"a reboot is asked for: GPU 0", "reboot node gpu-a"}, nil,
+			"gpu-a", "Critical", ReasonRebootRequired, []string{"reboot required: GPU 0", "reboot node gpu-a"}, nil,
 		},
 		"a GPU to replace": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "remap-failed", Severity: "Fatal", Remedy: "Replace"})
 				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyReplace}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"replace the GPU (GPU-"}, nil,
 		},
 		"paused on the GPUNode": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.gpuNode.Annotations = map[string]string{v1alpha1.AnnotationPauseRemediation: "true"}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"paused by the annotation tessera.dev/pause-remediation of the GPUNode"}, nil,
 		},
 		"paused on the policy": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.policy.Annotations = map[string]string{v1alpha1.AnnotationPauseRemediation: "true"}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"of the ClusterPolicy"}, nil,
 		},
-		"paused without a word": {
-			func(h *hospital) {
+		"paused with an empty annotation": {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.gpuNode.Annotations = map[string]string{v1alpha1.AnnotationPauseRemediation: ""}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"paused by the annotation tessera.dev/pause-remediation of the GPUNode"}, nil,
 		},
 		"not paused": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.gpuNode.Annotations = map[string]string{v1alpha1.AnnotationPauseRemediation: "false"}
 				h.policy.Annotations = map[string]string{v1alpha1.AnnotationPauseRemediation: "false"}
@@ -285,60 +285,60 @@ func TestFindings(t *testing.T) {
 			"gpu-a", "Fatal", ReasonFault, []string{"XID 95"}, []string{"paused"},
 		},
 		"remediation off": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.fault(0, xid95)
 				h.policy.Spec.Remediation.Mode = v1alpha1.RemediationOff
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"spec.remediation.mode of the ClusterPolicy is Off"}, nil,
 		},
 		"held without a fault": {
-			func(h *hospital) {
-				h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[6].Name(), Reason: "being proven", Since: ago(9 * time.Second)}}
+			func(h *nodesScene) {
+				h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[6].Name(), Reason: "being validated", Since: ago(9 * time.Second)}}
 				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[6].Name(), Step: v1alpha1.RemedyValidate, Since: ago(time.Second)}}
 			},
-			"gpu-a", "Warning", ReasonHeld, []string{"out of service for a remedy: being proven, since 9s", "Validate for 1s"}, nil,
+			"gpu-a", "Warning", ReasonHeld, []string{"out of service for remediation: being validated, since 9s", "Validate for 1s"}, nil,
 		},
-		"a pod that says what nobody else does": {
-			func(h *hospital) { h.says("embed", corev1.ResourceHealthStatusUnhealthy, "gone bad") },
-			"gpu-a", "Critical", ReasonPodUnhealthy, []string{"the status of pod demo/embed says Unhealthy", "Unhealthy: gone bad"}, nil,
+		"an unhealthy device in a pod's status only": {
+			func(h *nodesScene) { h.reportHealth("embed", corev1.ResourceHealthStatusUnhealthy, "XID 95") },
+			"gpu-a", "Critical", ReasonPodUnhealthy, []string{"the status of pod demo/embed reports Unhealthy", "Unhealthy: XID 95"}, nil,
 		},
-		"a pod of which kubelet knows nothing": {
-			func(h *hospital) { h.says("embed", corev1.ResourceHealthStatusUnknown, "") },
-			"gpu-a", "Warning", ReasonPodUnhealthy, []string{"says Unknown", "has not heard from the agent for 30 s"}, nil,
+		"an unknown device in a pod's status": {
+			func(h *nodesScene) { h.reportHealth("embed", corev1.ResourceHealthStatusUnknown, "") },
+			"gpu-a", "Warning", ReasonPodUnhealthy, []string{"reports Unknown", "has had no report from the agent for 30 s"}, nil,
 		},
 		"a claim that is refused": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				claim := h.Claim("late", "gpu.tessera.dev", clustertest.Result(h.a, 5, gpu.Use{Shape: gpu.Whole}))
-				clustertest.Report(claim, 0, "", metav1.Condition{Status: metav1.ConditionFalse, Reason: "DeviceBusy", Message: "somebody has it open"})
+				clustertest.Report(claim, 0, "", metav1.Condition{Status: metav1.ConditionFalse, Reason: "DeviceBusy", Message: "a process has it open"})
 				h.Pod("late", "gpu-a", corev1.PodPending, claim)
 			},
-			"gpu-a", "Warning", ReasonRefused, []string{"claim demo/late is not prepared: DeviceBusy: somebody has it open", "demo/late (Pending)"}, nil,
+			"gpu-a", "Warning", ReasonRefused, []string{"claim demo/late is not prepared: DeviceBusy: a process has it open", "demo/late (Pending)"}, nil,
 		},
-		"a claim on a device that is not there": {
-			func(h *hospital) {
+		"a claim on a device that is not published": {
+			func(h *nodesScene) {
 				result := clustertest.Result(h.b, 0, gpu.Use{Shape: gpu.VFIO})
 				h.user("old", result)
 			},
-			"gpu-b", "Critical", ReasonDeviceGone, []string{"which is not published any more", "demo/old (Running)"}, nil,
+			"gpu-b", "Critical", ReasonDeviceGone, []string{"which is no longer published", "demo/old (Running)"}, nil,
 		},
-		"instances that nobody knows": {
-			func(h *hospital) {
+		"MIG devices of another program": {
+			func(h *nodesScene) {
 				h.Node("gpu-c", "h100x8", func(n *gpu.Node) { n.GPUs[2].Withheld = gpu.SpanMask(1, 2) })
 			},
 			"gpu-c", "Critical", ReasonWithheld, []string{"memory slices 1, 2 are withheld", "mig -lgi"}, nil,
 		},
 		"two claims on one GPU": {
-			func(h *hospital) { h.user("second", clustertest.Result(h.b, 0, gpu.Use{Shape: gpu.Whole})) },
-			"gpu-b", "Critical", ReasonConflict, []string{"does not fit beside the others"}, nil,
+			func(h *nodesScene) { h.user("second", clustertest.Result(h.b, 0, gpu.Use{Shape: gpu.Whole})) },
+			"gpu-b", "Critical", ReasonConflict, []string{"overlaps with other allocations"}, nil,
 		},
-		"a taint of somebody else": {
-			func(h *hospital) {
+		"a taint of another program": {
+			func(h *nodesScene) {
 				h.Taint("gpu-b", 0, gpu.Placement{}, "mine", "yes", resourceapi.DeviceTaintEffectNoSchedule, ago(time.Minute))
 			},
 			"gpu-b", "Warning", ReasonTainted, []string{"tainted gpu.tessera.dev/mine=yes:NoSchedule"}, nil,
 		},
-		"a rule of somebody else": {
-			func(h *hospital) {
+		"a rule of another program": {
+			func(h *nodesScene) {
 				pool := "gpu-b-gpu.tessera.dev"
 				for _, name := range []string{"others", "tessera-maintenance-gpu-a"} {
 					rule := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -347,53 +347,53 @@ func TestFindings(t *testing.T) {
 					h.Add(rule)
 				}
 			},
-			"gpu-b", "Warning", ReasonTainted, []string{"DeviceTaintRule others taints devices of the node example.com/audit:NoSchedule"}, []string{"tessera-maintenance"},
+			"gpu-b", "Warning", ReasonTainted, []string{"DeviceTaintRule others taints devices of the node: example.com/audit:NoSchedule"}, []string{"tessera-maintenance"},
 		},
-		"a node that does not answer": {
-			func(h *hospital) {
+		"a node that is not ready": {
+			func(h *nodesScene) {
 				for _, object := range h.Objects {
 					if node, ok := object.(*corev1.Node); ok && node.Name == "gpu-b" {
-						node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "kubelet is silent", LastTransitionTime: ago(time.Hour)}
+						node.Status.Conditions[0] = corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionUnknown, Message: "kubelet stopped posting", LastTransitionTime: ago(time.Hour)}
 					}
 				}
 			},
-			"gpu-b", "Critical", ReasonNodeNotReady, []string{"the node is not Ready: kubelet is silent, since 60m", "demo/render"}, nil,
+			"gpu-b", "Critical", ReasonNodeNotReady, []string{"the node is not Ready: kubelet stopped posting, since 60m", "demo/render"}, nil,
 		},
 		"no agent": {
-			func(h *hospital) { h.agentB.Spec.NodeName = "elsewhere" },
-			"gpu-b", "Critical", ReasonAgentMissing, []string{"no agent runs on the node", "demo/render"}, nil,
+			func(h *nodesScene) { h.agentB.Spec.NodeName = "elsewhere" },
+			"gpu-b", "Critical", ReasonAgentMissing, []string{"no agent on the node", "demo/render"}, nil,
 		},
 		"an agent that crashes": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.agentB.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: ago(time.Minute)}}
 				h.agentB.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "agent", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off"}}}}
 			},
-			"gpu-b", "Critical", ReasonAgentNotReady, []string{"pod agent-b is Running, container agent waits: CrashLoopBackOff: back-off, since 60s", "logs agent-b"}, nil,
+			"gpu-b", "Critical", ReasonAgentNotReady, []string{"pod agent-b is Running, container agent is waiting: CrashLoopBackOff: back-off, since 60s", "logs agent-b"}, nil,
 		},
-		"an agent that never came up": {
-			func(h *hospital) {
+		"an agent that never became ready": {
+			func(h *nodesScene) {
 				h.system("tessera-node", "agent-d", "gpu-d").Status = corev1.PodStatus{Phase: corev1.PodPending}
 			},
 			"gpu-d", "Critical", ReasonAgentNotReady, []string{"pod agent-d is Pending"}, nil,
 		},
-		"an agent of the last boot": {
-			func(h *hospital) { h.gpuNode.Status.Agent.BootID = "boot-1" },
-			"gpu-a", "Critical", ReasonAgentSilent, []string{"has not spoken since the node was booted"}, nil,
+		"an agent's report of the previous boot": {
+			func(h *nodesScene) { h.gpuNode.Status.Agent.BootID = "boot-1" },
+			"gpu-a", "Critical", ReasonAgentSilent, []string{"no report from the agent since the node booted"}, nil,
 		},
 		"a driver that is missing": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.system("tessera-node", "agent-d", "gpu-d")
 				node := h.GPUNode("gpu-d")
 				node.Status.Agent.DriverVersion, node.Status.Agent.GPUs = "", 0
 			},
-			"gpu-d", "Critical", ReasonDriverMissing, []string{"8 GPUs and no driver", "no device is published"}, nil,
+			"gpu-d", "Critical", ReasonDriverMissing, []string{"8 GPUs, but no working driver", "but no device is published"}, nil,
 		},
 		"GPUs that the driver does not see": {
-			func(h *hospital) { h.gpuNode.Status.Agent.GPUs = 7 },
-			"gpu-a", "Critical", ReasonGPUsMissing, []string{"sees 7 of the 8 GPUs"}, nil,
+			func(h *nodesScene) { h.gpuNode.Status.Agent.GPUs = 7 },
+			"gpu-a", "Critical", ReasonGPUsMissing, []string{"lists 7 of the 8 GPUs"}, nil,
 		},
-		"slices that are missing": {
-			func(h *hospital) {
+		"missing ResourceSlices": {
+			func(h *nodesScene) {
 				for _, object := range h.Objects {
 					if slice, ok := object.(*resourceapi.ResourceSlice); ok && *slice.Spec.NodeName == "gpu-b" {
 						h.Objects = slices.DeleteFunc(h.Objects, func(o runtime.Object) bool { return o == runtime.Object(slice) })
@@ -404,39 +404,39 @@ func TestFindings(t *testing.T) {
 					}
 				}
 			},
-			"gpu-b", "Critical", ReasonSlicesIncomplete, []string{"its slices are not all there", "two generations"}, nil,
+			"gpu-b", "Critical", ReasonSlicesIncomplete, []string{"ResourceSlices are missing", "two generations"}, nil,
 		},
-		"an agent that is gone with its slices": {
-			func(h *hospital) {
+		"an agent that is gone with its ResourceSlices": {
+			func(h *nodesScene) {
 				h.agentB.Spec.NodeName = ""
-				h.wiped("gpu-b")
+				h.deleteSlices("gpu-b")
 			},
-			"gpu-b", "Critical", ReasonAgentMissing, []string{"no agent runs on the node", "nothing of pool gpu-b-gpu.tessera.dev is published", "nobody serves", "demo/render (Running)", "1 of 2 nodes not well", "1 pod concerned"}, []string{"demo/train"},
+			"gpu-b", "Critical", ReasonAgentMissing, []string{"no agent on the node", "pool gpu-b-gpu.tessera.dev is not published", "their pods are not served", "demo/render (Running)", "1 of 2 nodes unhealthy", "1 pod affected"}, []string{"demo/train"},
 		},
 		"an agent that publishes nothing": {
-			func(h *hospital) { h.wiped("gpu-b") },
-			"gpu-b", "Critical", ReasonNoSlices, []string{"nothing of pool gpu-b-gpu.tessera.dev is published", "demo/render (Running)", "logs agent-b"}, []string{"no agent runs"},
+			func(h *nodesScene) { h.deleteSlices("gpu-b") },
+			"gpu-b", "Critical", ReasonNoSlices, []string{"pool gpu-b-gpu.tessera.dev is not published", "demo/render (Running)", "logs agent-b"}, []string{"no agent on the node"},
 		},
-		"slices of one that the installer looks after": {
-			func(h *hospital) { h.wiped("gpu-a") },
-			"gpu-a", "Critical", ReasonNoSlices, []string{"nothing of pool gpu-a-gpu.tessera.dev is published", "demo/train (Running)"}, []string{"and no device is published"},
+		"a node of the installer without ResourceSlices": {
+			func(h *nodesScene) { h.deleteSlices("gpu-a") },
+			"gpu-a", "Critical", ReasonNoSlices, []string{"pool gpu-a-gpu.tessera.dev is not published", "demo/train (Running)"}, []string{"but no device is published"},
 		},
 		"a maintenance": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.gpuNode.Spec.Maintenance = &v1alpha1.Maintenance{ID: "1", Operation: v1alpha1.OperationDriverSwap, Reason: "driver 580.105.08", Since: ago(time.Minute)}
 				h.gpuNode.Status.Phase, h.gpuNode.Status.Step, h.gpuNode.Status.Reason = v1alpha1.PhaseUpgrading, v1alpha1.StepDrain, "Draining"
 			},
 			"gpu-a", "Warning", ReasonMaintenance, []string{"out of service for DriverSwap: driver 580.105.08, since 60s", "Upgrading Drain: Draining", "demo/train"}, nil,
 		},
 		"a maintenance that is stuck": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.gpuNode.Spec.Maintenance = &v1alpha1.Maintenance{ID: "1", Operation: v1alpha1.OperationDriverSwap, Since: ago(time.Minute)}
 				h.gpuNode.Status.Phase, h.gpuNode.Status.Reason, h.gpuNode.Status.Message = v1alpha1.PhaseFailed, "DriverFailed", "no headers"
 			},
 			"gpu-a", "Critical", ReasonMaintenance, []string{"DriverFailed: no headers"}, nil,
 		},
 		"a node that is blocked": {
-			func(h *hospital) {
+			func(h *nodesScene) {
 				h.gpuNode.Status.Phase, h.gpuNode.Status.Reason, h.gpuNode.Status.Message = v1alpha1.PhaseBlocked, "DevicePluginPresent", "remove it"
 			},
 			"gpu-a", "Critical", ReasonNotInService, []string{"Blocked: DevicePluginPresent: remove it"}, nil,
@@ -444,8 +444,8 @@ func TestFindings(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			h := newHospital(t)
-			test.harm(h)
+			h := newNodesScene(t)
+			test.change(h)
 			r := h.report(t)
 			if len(r.Nodes) == 0 || r.Nodes[0].Name != test.node || r.Nodes[0].Severity != test.severity {
 				t.Errorf("the first node is %+v, want %s, %s", r.Nodes[0], test.node, test.severity)
@@ -457,14 +457,14 @@ func TestFindings(t *testing.T) {
 				t.Errorf("bad: %t, want %t", r.Bad(), bad)
 			}
 			text := draw(r)
-			for _, want := range test.says {
+			for _, want := range test.want {
 				if !strings.Contains(text, want) {
 					t.Errorf("lacks %q", want)
 				}
 			}
 			for _, never := range test.never {
 				if strings.Contains(text, never) {
-					t.Errorf("says %q", never)
+					t.Errorf("contains %q", never)
 				}
 			}
 			if t.Failed() {
@@ -474,28 +474,28 @@ func TestFindings(t *testing.T) {
 	}
 }
 
-// draw draws the report on a screen that breaks no line.
+// draw returns the report as drawn on a screen that is wide enough for every line.
 func draw(r Report) string {
 	var out bytes.Buffer
 	Draw(&output.Screen{Out: &out, Width: 10000}, r)
 	return out.String()
 }
 
-// TestWell holds the doctor to say nothing of a cluster to which nothing happened.
-func TestWell(t *testing.T) {
-	r := newHospital(t).report(t)
-	if r.Bad() || r.Summary != "Nothing is wrong with 2 nodes." || len(r.Nodes) != 2 || draw(r) != r.Summary+"\n" {
+// TestHealthyCluster expects no finding in an unchanged cluster.
+func TestHealthyCluster(t *testing.T) {
+	r := newNodesScene(t).report(t)
+	if r.Bad() || r.Summary != "2 nodes healthy." || len(r.Nodes) != 2 || draw(r) != r.Summary+"\n" {
 		t.Errorf("%s", draw(r))
 	}
-	empty := &hospital{Scene: clustertest.New(t)}
-	if r := empty.report(t); r.Bad() || draw(r) != "No node has GPUs that Tessera knows.\n" {
+	empty := &nodesScene{Scene: clustertest.New(t)}
+	if r := empty.report(t); r.Bad() || draw(r) != "No nodes with GPUs of Tessera.\n" {
 		t.Errorf("empty: %s", draw(r))
 	}
 }
 
-// TestOthers: claims on devices of other drivers say nothing of Tessera, however their pools are named.
-func TestOthers(t *testing.T) {
-	h := newHospital(t)
+// TestIgnoresOtherDrivers checks that claims on devices of other drivers cause no finding, however their pools are named.
+func TestIgnoresOtherDrivers(t *testing.T) {
+	h := newNodesScene(t)
 	other := clustertest.Result(h.b, 0, gpu.Use{Shape: gpu.Whole})
 	other.Driver, other.Pool = "net.example.com", "gpu-c-net.example.com"
 	h.Add(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-c"}})
@@ -505,7 +505,7 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestComponents looks at scheduler and installer.
+// TestComponents covers the findings about scheduler and installer.
 func TestComponents(t *testing.T) {
 	lease := func(name, holder string, renewed time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "tessera-system", Name: name}, Spec: coordinationv1.LeaseSpec{
@@ -513,26 +513,26 @@ func TestComponents(t *testing.T) {
 		}}
 	}
 	tests := map[string]struct {
-		scene func(*hospital)
+		scene func(*nodesScene)
 		want  Reason
 	}{
-		"led": {func(h *hospital) {
+		"leader": {func(h *nodesScene) {
 			h.system("tessera-scheduler", "s", "x")
 			h.Add(lease("tessera-scheduler", "s", time.Second))
 		}, ""},
-		"of a leader that is gone": {func(h *hospital) {
+		"expired leader": {func(h *nodesScene) {
 			h.system("tessera-scheduler", "s", "x")
 			h.Add(lease("tessera-scheduler", "s", time.Minute))
 		}, ReasonNobodyLeads},
-		"given back": {func(h *hospital) {
+		"released lease": {func(h *nodesScene) {
 			h.system("tessera-installer", "s", "x")
 			h.Add(lease("tessera-installer", "", time.Second))
 		}, ReasonNobodyLeads},
-		"left behind, without pods": {func(h *hospital) { h.Add(lease("tessera-scheduler", "s", time.Hour)) }, ""},
-		"not ready":                 {func(h *hospital) { h.system("tessera-scheduler", "s", "x").Status.Conditions = nil }, ReasonComponentNotReady},
+		"lease without pods": {func(h *nodesScene) { h.Add(lease("tessera-scheduler", "s", time.Hour)) }, ""},
+		"not ready":          {func(h *nodesScene) { h.system("tessera-scheduler", "s", "x").Status.Conditions = nil }, ReasonComponentNotReady},
 	}
 	for name, test := range tests {
-		h := newHospital(t)
+		h := newNodesScene(t)
 		test.scene(h)
 		r := h.report(t)
 		var got Reason
@@ -545,19 +545,19 @@ func TestComponents(t *testing.T) {
 	}
 }
 
-// ward is a cluster in which several things are wrong at once.
-func ward(t *testing.T) *hospital {
+// faultyScene is a cluster with several findings at once.
+func faultyScene(t *testing.T) *nodesScene {
 	t.Helper()
-	h := newHospital(t)
+	h := newNodesScene(t)
 	h.fault(0, v1alpha1.GPUFault{Signal: "xid", XID: 95, Severity: "Fatal", Remedy: "Reset"})
-	h.says("train", corev1.ResourceHealthStatusUnhealthy, "XID 95 on GPU gpu-0000-1b-00-0")
-	h.fault(2, v1alpha1.GPUFault{Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Device: h.deviceOf(clustertest.Slice(14, 2, 2))})
+	h.reportHealth("train", corev1.ResourceHealthStatusUnhealthy, "XID 95 on GPU gpu-0000-1b-00-0")
+	h.fault(2, v1alpha1.GPUFault{Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Device: h.deviceOf(clustertest.MIGUse(14, 2, 2))})
 	h.fault(5, v1alpha1.GPUFault{Signal: "heat", Severity: "Warning", Remedy: "Wait"})
 	h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[0].Name(), Step: v1alpha1.OrderHold, Since: ago(2 * time.Minute)}}
-	h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Message: "1 pod leaves", Since: ago(time.Minute)}}
+	h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Message: "1 pod is evicted", Since: ago(time.Minute)}}
 	h.gpuNode.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "1", State: v1alpha1.RemedyHolding, Prepared: 1}}
 	h.gpuNode.Status.History = []v1alpha1.RemedyRecord{{
-		GPU: h.a.GPUs[4].Name(), Faults: []string{"XID 48"}, Outcome: v1alpha1.OutcomeRecovered, Message: "it was reset and proven", Began: ago(26 * time.Hour), Ended: ago(26*time.Hour - 40*time.Second),
+		GPU: h.a.GPUs[4].Name(), Faults: []string{"XID 48"}, Outcome: v1alpha1.OutcomeRecovered, Message: "reset and validated", Began: ago(26 * time.Hour), Ended: ago(26*time.Hour - 40*time.Second),
 	}}
 	h.agentB.Status.Conditions = nil
 	return h
@@ -565,13 +565,13 @@ func ward(t *testing.T) *hospital {
 
 func TestOutput(t *testing.T) {
 	for file, answer := range map[string]output.Flags{
-		"ward.txt": {Format: output.Text, Color: "auto"}, "ward-color.txt": {Format: output.Text, Color: "always"},
-		"ward.json": {Format: output.JSON, Color: "auto"}, "ward.yaml": {Format: output.YAML, Color: "auto"},
+		"faults.txt": {Format: output.Text, Color: "auto"}, "faults-color.txt": {Format: output.Text, Color: "always"},
+		"faults.json": {Format: output.JSON, Color: "auto"}, "faults.yaml": {Format: output.YAML, Color: "auto"},
 	} {
 		var out bytes.Buffer
-		err := run(t.Context(), ward(t).Cluster(), request{answer: answer, now: clustertest.Now, out: &out})
+		err := run(t.Context(), faultyScene(t).Cluster(), request{answer: answer, now: clustertest.Now, out: &out})
 		if output.Status(err) != 1 {
-			t.Errorf("%s: it ends with %d: %v", file, output.Status(err), err)
+			t.Errorf("%s: exit status %d: %v", file, output.Status(err), err)
 		}
 		path := filepath.Join("testdata", file)
 		if *update {
@@ -589,8 +589,8 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestStatus checks with what the verb ends.
-func TestStatus(t *testing.T) {
+// TestExitStatus covers the exit status of the verb and its error.
+func TestExitStatus(t *testing.T) {
 	forbid := func(resource string) func(*fake.Clientset) {
 		return func(c *fake.Clientset) {
 			c.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -602,21 +602,21 @@ func TestStatus(t *testing.T) {
 		change func(*fake.Clientset)
 		nodes  []string
 		format output.Format
-		sick   bool
+		fault  bool
 		want   int
-		says   string
+		text   string
 	}{
-		"well":                           {want: 0},
-		"sick":                           {sick: true, want: 1, says: "Critical or Fatal"},
-		"another node is sick":           {sick: true, nodes: []string{"gpu-b"}, want: 0},
-		"a node that nobody knows":       {nodes: []string{"gpu-z"}, want: 2, says: `node "gpu-z" has no GPUs that Tessera knows; these have: gpu-a, gpu-b`},
-		"slices may not be seen":         {change: forbid("resourceslices"), want: 2, says: "list the ResourceSlices"},
-		"pods may not be seen":           {change: forbid("pods"), want: 2, says: "not everything"},
-		"pods may not be seen, and sick": {change: forbid("pods"), sick: true, want: 1},
+		"healthy":                     {want: 0},
+		"fault":                       {fault: true, want: 1, text: "Critical or Fatal"},
+		"fault of another node":       {fault: true, nodes: []string{"gpu-b"}, want: 0},
+		"unknown node":                {nodes: []string{"gpu-z"}, want: 2, text: `node "gpu-z" has no GPUs of Tessera; nodes with GPUs: gpu-a, gpu-b`},
+		"ResourceSlices forbidden":    {change: forbid("resourceslices"), want: 2, text: "list the ResourceSlices"},
+		"pods forbidden":              {change: forbid("pods"), want: 2, text: "not everything could be checked"},
+		"pods forbidden, and a fault": {change: forbid("pods"), fault: true, want: 1},
 	}
 	for name, test := range tests {
-		h := newHospital(t)
-		if test.sick {
+		h := newNodesScene(t)
+		if test.fault {
 			h.fault(0, xid95)
 		}
 		c := h.Cluster()
@@ -625,16 +625,16 @@ func TestStatus(t *testing.T) {
 		}
 		var out bytes.Buffer
 		err := run(t.Context(), c, request{nodes: test.nodes, answer: output.Flags{Format: output.JSON, Color: "auto"}, now: clustertest.Now, out: &out})
-		if output.Status(err) != test.want || err != nil && !strings.Contains(err.Error(), test.says) {
-			t.Errorf("%s: %d, %v; want %d, %q", name, output.Status(err), err, test.want, test.says)
+		if output.Status(err) != test.want || err != nil && !strings.Contains(err.Error(), test.text) {
+			t.Errorf("%s: %d, %v; want %d, %q", name, output.Status(err), err, test.want, test.text)
 		}
-		if test.change != nil && name != "slices may not be seen" {
+		if test.change != nil && name != "ResourceSlices forbidden" {
 			var r Report
-			if err := json.Unmarshal(out.Bytes(), &r); err != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "are not looked at: list the pods") {
+			if err := json.Unmarshal(out.Bytes(), &r); err != nil || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "Not checked: pods of users and of Tessera: list the pods") {
 				t.Errorf("%s: problems %q, %v", name, r.Problems, err)
 			}
 			if slices.ContainsFunc(r.Nodes[0].Findings, func(f Finding) bool { return f.Reason == ReasonAgentMissing }) {
-				t.Errorf("%s: the agents are said to be missing", name)
+				t.Errorf("%s: agents reported as missing", name)
 			}
 		}
 	}

@@ -14,29 +14,29 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// The columns of a finding: the severity, and what stands below it.
+// The columns of a finding: the severity begins after the margin, the message at indent, and the text of the rows below it at label.
 const (
 	margin = "  "
 	indent = 12
-	label  = indent + 6
+	label  = indent + 8
 )
 
-// mostRemembered is how many remediations of a node are told.
-const mostRemembered = 3
+// maxHistory is the number of past remediations that are drawn per node.
+const maxHistory = 3
 
-// Draw writes the report for people: the summary, then every node with something to tell.
+// Draw writes the report for people: the summary, then the cluster findings, then every node with a finding or a past remediation.
 func Draw(s *output.Screen, report Report) {
 	style := output.Green
 	switch {
 	case report.Bad():
 		style = output.Red
-	case strings.Contains(report.Summary, "not well"):
+	case !report.healthy():
 		style = output.Yellow
 	}
 	s.Wrap(output.Part{}, 0, output.Part{Style: style, Text: report.Summary})
 	if len(report.Cluster) > 0 {
 		s.Line()
-		s.Line(output.Part{Style: output.Bold, Text: "the cluster"})
+		s.Line(output.Part{Style: output.Bold, Text: "Cluster"})
 		drawFindings(s, report.Cluster, report.Time.Time)
 	}
 	for _, n := range report.Nodes {
@@ -44,7 +44,8 @@ func Draw(s *output.Screen, report Report) {
 			continue
 		}
 		s.Line()
-		s.Line(output.Part{Style: output.Bold, Text: n.Name}, output.Part{Text: "   " + count(n.GPUs, "GPU")}, output.Part{Style: styleOf(n.Severity), Text: "   " + wellOr(n.Severity)})
+		s.Line(output.Part{Style: output.Bold, Text: n.Name}, output.Part{Text: "   " + quantity(n.GPUs, "GPU")},
+			output.Part{Style: severityStyle(n.Severity), Text: "   " + severityText(n.Severity)})
 		drawFindings(s, n.Findings, report.Time.Time)
 		drawHistory(s, n.History)
 	}
@@ -60,70 +61,76 @@ func drawFindings(s *output.Screen, findings []Finding, now time.Time) {
 	for _, f := range findings {
 		text := f.Message
 		if f.Index != nil {
-			text = fmt.Sprintf("GPU %d (%s)%s: %s", *f.Index, f.GPU, part(f.Ailment), text)
+			text = fmt.Sprintf("GPU %d (%s)%s: %s", *f.Index, f.GPU, faultScope(f.Ailment), text)
 		}
 		if f.Since != nil && !f.Since.IsZero() {
 			text += ", since " + duration.HumanDuration(now.Sub(f.Since.Time))
 		}
-		s.Wrap(output.Part{Style: styleOf(f.Severity), Text: fmt.Sprintf("%s%-*s", margin, indent-len(margin), f.Severity)}, indent, output.Part{Text: text})
+		s.Wrap(output.Part{Style: severityStyle(f.Severity), Text: fmt.Sprintf("%s%-*s", margin, indent-len(margin), f.Severity)}, indent, output.Part{Text: text})
 		for _, p := range f.Pods {
-			row(s, "pod", p.String())
+			drawRow(s, "pod", p.String())
 		}
-		for _, doing := range f.Doing {
-			row(s, "now", doing)
+		for _, status := range f.Doing {
+			drawRow(s, "status", status)
 		}
 		if f.Help != "" {
-			row(s, "do", f.Help)
+			drawRow(s, "next", f.Help)
 		}
 	}
 }
 
-// row writes one row below a finding.
-func row(s *output.Screen, name, text string) {
+// drawRow writes one row below a finding.
+func drawRow(s *output.Screen, name, text string) {
 	s.Wrap(output.Part{Style: output.Dim, Text: fmt.Sprintf("%*s%-*s", indent, "", label-indent, name)}, label, output.Part{Text: text})
 }
 
-// part says which part of the GPU a fault is of.
-func part(a *gpus.Ailment) string {
+// faultScope returns ", " and the memory slices or devices that a fault is limited to; empty for a fault of the whole GPU.
+func faultScope(a *gpus.Fault) string {
 	if a == nil || len(a.Devices) == 0 {
 		return ""
 	}
 	if len(a.Slices) == 0 {
 		return ", " + strings.Join(a.Devices, ", ")
 	}
-	return ", memory slices " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(a.Slices), "[]")), ", ")
+	return ", memory slices " + joinInts(a.Slices)
 }
 
-// String is the pod for people.
-func (p Sufferer) String() string {
-	who := "claim " + p.Namespace + "/" + p.Claim + ", used by no pod"
+// joinInts returns the numbers separated by ", ".
+func joinInts(numbers []int) string {
+	return strings.Join(strings.Fields(strings.Trim(fmt.Sprint(numbers), "[]")), ", ")
+}
+
+// String returns the pod with its claim, device and health on one line.
+func (p AffectedPod) String() string {
+	user := "claim " + p.Namespace + "/" + p.Claim + ", used by no pod"
 	if p.Pod != "" {
-		who = p.Namespace + "/" + p.Pod
+		user = p.Namespace + "/" + p.Pod
 		if p.Phase != "" {
-			who += " (" + p.Phase + ")"
+			user += " (" + p.Phase + ")"
 		}
-		who += ", claim " + p.Claim
+		user += ", claim " + p.Claim
 	}
-	return who + ", device " + p.Device + told(p.Says)
+	return user + ", device " + p.Device + detail(p.Says)
 }
 
-// drawHistory writes the last remediations.
+// drawHistory writes the latest remediations of a node.
 func drawHistory(s *output.Screen, history []v1alpha1.RemedyRecord) {
-	for _, r := range history[:min(len(history), mostRemembered)] {
+	for _, r := range history[:min(len(history), maxHistory)] {
 		text := fmt.Sprintf("%s  %s  %s: %s after %s", r.Ended.UTC().Format("2006-01-02 15:04:05Z"), r.GPU, strings.Join(r.Faults, ", "), r.Outcome,
 			duration.HumanDuration(r.Ended.Sub(r.Began.Time)))
-		s.Wrap(output.Part{Style: output.Dim, Text: fmt.Sprintf("%s%-*s", margin, indent-len(margin), "history")}, indent, output.Part{Style: output.Dim, Text: text + told(r.Message)})
+		s.Wrap(output.Part{Style: output.Dim, Text: fmt.Sprintf("%s%-*s", margin, indent-len(margin), "history")}, indent,
+			output.Part{Style: output.Dim, Text: text + detail(r.Message)})
 	}
 }
 
-func wellOr(severity string) string {
+func severityText(severity string) string {
 	if severity == "" {
-		return "well"
+		return "healthy"
 	}
 	return severity
 }
 
-func styleOf(severity string) output.Style {
+func severityStyle(severity string) output.Style {
 	switch {
 	case severity == "":
 		return output.Green
@@ -131,4 +138,12 @@ func styleOf(severity string) output.Style {
 		return output.Red
 	}
 	return output.Yellow
+}
+
+// detail returns ": " and the text; empty for an empty text.
+func detail(text string) string {
+	if text == "" {
+		return ""
+	}
+	return ": " + text
 }

@@ -10,158 +10,161 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
-// hardware returns what is wrong with the node's GPUs and who holds them.
-func (p *patient) hardware() []Finding {
+// gpuFindings returns the findings about the node's GPUs: faults, remediations, overlapping allocations, withheld memory slices and taints.
+func (n *nodeState) gpuFindings() []Finding {
 	var found []Finding
-	for _, g := range p.gpus {
+	for _, g := range n.gpus {
 		for _, a := range g.Ailments {
-			found = append(found, p.fault(g, a))
+			found = append(found, n.faultFinding(g, a))
 		}
-		if len(g.Ailments) == 0 && (g.Held != nil || p.remedy(g.Name) != nil) {
-			f := on(g, Finding{Severity: gpu.Warning.String(), Reason: ReasonHeld, Message: "out of service for a remedy", Doing: p.doing(g, gpus.Ailment{})})
-			if g.Held != nil {
-				f.Since = g.Held.Since
-				f.Message += told(g.Held.Reason)
-			}
-			found = append(found, f)
+		if len(g.Ailments) == 0 && (g.Held != nil || n.remedyStatus(g.Name) != nil) {
+			found = append(found, n.heldFinding(g))
 		}
 		for _, conflict := range g.Conflicts {
-			found = append(found, on(g, Finding{
+			found = append(found, forGPU(g, Finding{
 				Severity: gpu.Critical.String(), Reason: ReasonConflict, Message: strings.TrimSuffix(conflict, "."),
-				Help: "delete one of the claims with its pods; let no second scheduler allocate these devices",
+				Help: "delete one of the claims and its pods; make sure that only one scheduler allocates these devices",
 			}))
 		}
 		if g.Slices != nil && len(g.Slices.Withheld) > 0 {
-			found = append(found, on(g, Finding{
+			found = append(found, forGPU(g, Finding{
 				Severity: gpu.Warning.String(), Reason: ReasonWithheld,
-				Message: fmt.Sprintf("memory slices %s are withheld: MIG instances live there that Tessera did not make", strings.Join(strings.Fields(strings.Trim(fmt.Sprint(g.Slices.Withheld), "[]")), ", ")),
-				Help:    "look at them on the node with nvidia-smi mig -lgi, and destroy those that nobody needs",
+				Message: fmt.Sprintf("memory slices %s are withheld: MIG devices exist there that Tessera did not create", joinInts(g.Slices.Withheld)),
+				Help:    "list them on the node with nvidia-smi mig -lgi and destroy those that are not needed",
 			}))
 		}
-		found = append(found, p.tainted(g)...)
+		found = append(found, taintFindings(g)...)
 	}
 	return found
 }
 
-// on puts the GPU into a finding.
-func on(g gpus.GPU, f Finding) Finding {
+// forGPU returns the finding with the GPU's name and index.
+func forGPU(g gpus.GPU, f Finding) Finding {
 	f.GPU, f.Index = g.Name, &g.Index
 	return f
 }
 
-// told is a colon and the text; nothing without one.
-func told(text string) string {
-	if text == "" {
-		return ""
+// heldFinding is the finding about a GPU that is out of service for a remediation although no fault is reported any more.
+func (n *nodeState) heldFinding(g gpus.GPU) Finding {
+	f := forGPU(g, Finding{
+		Severity: gpu.Warning.String(), Reason: ReasonHeld, Message: "out of service for remediation", Doing: n.remediationStatus(g, gpus.Fault{}),
+	})
+	if g.Held != nil {
+		f.Since = g.Held.Since
+		f.Message += detail(g.Held.Reason)
 	}
-	return ": " + text
-}
-
-// fault is a finding about a fault of the hardware.
-func (p *patient) fault(g gpus.GPU, a gpus.Ailment) Finding {
-	judged := gpu.Rules{}.Judge(gpu.Signal(a.Signal), a.XID)
-	f := on(g, Finding{Severity: a.Severity, Reason: ReasonFault, Ailment: &a, Since: a.Since, Message: a.String() + ": " + judged.Meaning})
-	f.Pods = p.sufferers(g.Holders, func(h gpus.Holder) bool { return a.Affects(h.Device) })
-	if gpus.Rank(a.Severity) > int(gpu.Warning) {
-		f.Doing = p.doing(g, a)
-	}
-	f.Help = p.help(g, a, judged)
 	return f
 }
 
-// help says what to do: where the installer asks for a person, what it asks for, and else what the rules say.
-func (p *patient) help(g gpus.GPU, a gpus.Ailment, judged gpu.Judgement) string {
-	bad := gpus.Rank(a.Severity) > int(gpu.Warning)
-	s := p.remedy(g.Name)
+// faultFinding is the finding about a hardware fault.
+func (n *nodeState) faultFinding(g gpus.GPU, a gpus.Fault) Finding {
+	judged := gpu.Rules{}.Judge(gpu.Signal(a.Signal), a.XID)
+	f := forGPU(g, Finding{Severity: a.Severity, Reason: ReasonFault, Ailment: &a, Since: a.Since, Message: a.String() + ": " + judged.Meaning})
+	f.Pods = n.affectedPods(g.Holders, func(h gpus.Holder) bool { return a.Affects(h.Device) })
+	if isSevere(a) {
+		f.Doing = n.remediationStatus(g, a)
+	}
+	f.Help = n.faultHelp(g, a, judged)
+	return f
+}
+
+// isSevere reports whether the fault is Critical or Fatal.
+func isSevere(a gpus.Fault) bool { return gpus.SeverityRank(a.Severity) > int(gpu.Warning) }
+
+// faultHelp returns the next step: the one that the installer's remediation waits for, otherwise that of the table of faults.
+func (n *nodeState) faultHelp(g gpus.GPU, a gpus.Fault, judged gpu.Judgement) string {
+	s := n.remedyStatus(g.Name)
 	switch {
 	case s != nil && s.Step == v1alpha1.RemedyRebootRequested:
-		return fmt.Sprintf("reboot node %s; its GPUs are proven when they are back", p.name)
+		return fmt.Sprintf("reboot node %s; its GPUs are validated after the reboot", n.name)
 	case s != nil && s.Step == v1alpha1.RemedyReplace:
-		return fmt.Sprintf("replace the GPU (%s), or look at it and reboot the node", g.UUID)
-	case s != nil && s.Step == v1alpha1.RemedySuggested && bad && remedyOf(a) > gpu.Wait:
-		return judged.Help + "; " + p.acting(g)
-	case p.gpuNode == nil && bad && remedyOf(a) == gpu.Reset:
-		return fmt.Sprintf("%s; without an installer: drain node %s and reboot it", judged.Help, p.name)
+		return fmt.Sprintf("replace the GPU (%s), or inspect it and reboot the node", g.UUID)
+	case s != nil && s.Step == v1alpha1.RemedySuggested && isSevere(a) && faultRemedy(a) > gpu.Wait:
+		return judged.Help + "; " + n.actModeEffect(g)
+	case n.gpuNode == nil && isSevere(a) && faultRemedy(a) == gpu.Reset:
+		return fmt.Sprintf("%s; without an installer: drain node %s and reboot it", judged.Help, n.name)
 	}
 	return judged.Help
 }
 
-// acting says what mode Act would do about the GPU, which follows from the strongest remedy that its faults need.
-func (p *patient) acting(g gpus.GPU) string {
+// actModeEffect returns what remediation mode Act would do about the GPU: the strongest remedy among its severe faults decides.
+func (n *nodeState) actModeEffect(g gpus.GPU) string {
 	need := gpu.Wait
 	for _, a := range g.Ailments {
-		if gpus.Rank(a.Severity) > int(gpu.Warning) {
-			need = max(need, remedyOf(a))
+		if isSevere(a) {
+			need = max(need, faultRemedy(a))
 		}
 	}
-	asks := p.policy == nil || p.policy.Spec.Remediation.Reboot == nil || *p.policy.Spec.Remediation.Reboot
+	mayReboot := n.policy == nil || n.policy.Spec.Remediation.Reboot == nil || *n.policy.Spec.Remediation.Reboot
 	switch {
 	case need <= gpu.Reset:
-		return "the installer does it with remediation.mode: Act"
-	case need == gpu.Reboot && asks:
-		return "with remediation.mode: Act the installer asks for a reboot of the node"
+		return "remediation.mode: Act does this automatically"
+	case need == gpu.Reboot && mayReboot:
+		return "with remediation.mode: Act the installer requests a reboot of the node"
 	}
-	return "with remediation.mode: Act the installer asks for a person"
+	return "with remediation.mode: Act the installer requests manual intervention"
 }
 
-// remedyOf is what ends the ailment.
-func remedyOf(a gpus.Ailment) gpu.Remedy {
+// faultRemedy returns what clears the fault.
+func faultRemedy(a gpus.Fault) gpu.Remedy {
 	var r gpu.Remedy
-	// It never fails: what it does not know is Reset.
+	// UnmarshalText returns no error: an unknown name is Reset.
 	_ = r.UnmarshalText([]byte(a.Remedy))
 	return r
 }
 
-// remedy returns where the installer stands with the GPU; nil: nowhere.
-func (p *patient) remedy(name string) *v1alpha1.RemedyStatus {
-	if p.gpuNode == nil {
+// remedyStatus returns the installer's status of the GPU's remediation, nil without one.
+func (n *nodeState) remedyStatus(name string) *v1alpha1.RemedyStatus {
+	if n.gpuNode == nil {
 		return nil
 	}
-	i := slices.IndexFunc(p.gpuNode.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.GPU == name })
+	i := slices.IndexFunc(n.gpuNode.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.GPU == name })
 	if i < 0 {
 		return nil
 	}
-	return &p.gpuNode.Status.Remedies[i]
+	return &n.gpuNode.Status.Remedies[i]
 }
 
-// doing says what is being done about the GPU, or why nothing is.
-func (p *patient) doing(g gpus.GPU, a gpus.Ailment) []string {
-	s := p.remedy(g.Name)
+// remediationStatus returns the installer's and the agent's status of the GPU's remediation, or why there is none.
+func (n *nodeState) remediationStatus(g gpus.GPU, a gpus.Fault) []string {
+	s := n.remedyStatus(g.Name)
 	if s == nil {
-		return p.idle(a)
+		return n.noRemediationReason(a)
 	}
-	text := fmt.Sprintf("%s for %s", s.Step, p.age(s.Since))
+	text := fmt.Sprintf("%s for %s", s.Step, n.age(s.Since))
 	if s.Attempts > 0 {
-		text += fmt.Sprintf(", reset %d times so far", s.Attempts)
+		text += ", " + quantity(int(s.Attempts), "reset") + " so far"
 	}
-	doing := []string{text + told(s.Message)}
-	if agent := p.gpuNode.Status.Agent; agent != nil {
-		for _, order := range p.gpuNode.Spec.Remedies {
-			for _, answer := range agent.Remedies {
-				if order.GPU == g.Name && answer.ID == order.ID {
-					doing = append(doing, fmt.Sprintf("the agent: %s, %s prepared%s", answer.State, count(int(answer.Prepared), "claim"), told(answer.Message)))
-				}
+	status := []string{text + detail(s.Message)}
+	agent := n.gpuNode.Status.Agent
+	if agent == nil {
+		return status
+	}
+	for _, order := range n.gpuNode.Spec.Remedies {
+		for _, answer := range agent.Remedies {
+			if order.GPU == g.Name && answer.ID == order.ID {
+				status = append(status, fmt.Sprintf("agent: %s, %s prepared%s", answer.State, quantity(int(answer.Prepared), "claim"), detail(answer.Message)))
 			}
 		}
 	}
-	return doing
+	return status
 }
 
-// idle says why nothing is being done.
-func (p *patient) idle(a gpus.Ailment) []string {
+// noRemediationReason returns why nothing is done about the fault; nil when the installer has not decided yet.
+func (n *nodeState) noRemediationReason(a gpus.Fault) []string {
 	switch {
-	case p.gpuNode == nil:
-		return []string{"nothing: no installer looks after the node"}
-	case remedyOf(a) == gpu.Wait:
-		return []string{"nothing: it is over when it has not been seen for a while"}
-	case v1alpha1.RemediationPaused(p.gpuNode.Annotations):
-		return []string{"nothing: remediation is paused by the annotation " + v1alpha1.AnnotationPauseRemediation + " of the GPUNode"}
-	case p.policy == nil:
+	case n.gpuNode == nil:
+		return []string{"none: no installer manages this node"}
+	case faultRemedy(a) == gpu.Wait:
+		return []string{"none: the fault clears when its condition is absent for a while"}
+	case v1alpha1.RemediationPaused(n.gpuNode.Annotations):
+		return []string{"none: remediation is paused by the annotation " + v1alpha1.AnnotationPauseRemediation + " of the GPUNode"}
+	case n.policy == nil:
 		return nil
-	case v1alpha1.RemediationPaused(p.policy.Annotations):
-		return []string{"nothing: remediation is paused by the annotation " + v1alpha1.AnnotationPauseRemediation + " of the ClusterPolicy"}
-	case p.policy.Spec.Remediation.Mode == v1alpha1.RemediationOff:
-		return []string{"nothing: spec.remediation.mode of the ClusterPolicy is Off"}
+	case v1alpha1.RemediationPaused(n.policy.Annotations):
+		return []string{"none: remediation is paused by the annotation " + v1alpha1.AnnotationPauseRemediation + " of the ClusterPolicy"}
+	case n.policy.Spec.Remediation.Mode == v1alpha1.RemediationOff:
+		return []string{"none: spec.remediation.mode of the ClusterPolicy is Off"}
 	}
 	return nil
 }

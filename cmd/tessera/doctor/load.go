@@ -10,23 +10,23 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// Load asks the cluster and judges it at the moment. Without the slices there is nothing to say: that is an error; what else cannot be had is
-// among the problems.
+// Load lists the objects and returns the diagnosis at the time now. It fails when ResourceSlices cannot be listed or ctx ends; any other list that
+// fails becomes a problem of the report.
 func Load(ctx context.Context, c *cluster.Cluster, now time.Time) (Report, error) {
 	s := cluster.State{Drivers: c.Drivers}
 	var problems []string
 	var err error
-	if s.Slices, err = c.ListSlices(ctx); err != nil {
+	if s.Slices, err = c.ListResourceSlices(ctx); err != nil {
 		return Report{}, err
 	}
 	for _, part := range []struct {
 		missing string
 		load    func() error
 	}{
-		{"claims, and who suffers,", func() (err error) { s.Claims, err = c.ListClaims(ctx, ""); return err }},
-		{"pods, of users and of Tessera,", func() (err error) { s.Pods, err = seen(c.ListPods(ctx, "")); return err }},
+		{"claims and affected pods", func() (err error) { s.Claims, err = c.ListClaims(ctx, ""); return err }},
+		{"pods of users and of Tessera", func() (err error) { s.Pods, err = nonNil(c.ListPods(ctx, "")); return err }},
 		{"nodes", func() (err error) { s.Nodes, err = c.ListNodes(ctx); return err }},
-		{"GPUNodes, and what is being done,", func() (err error) { s.GPUNodes, err = c.ListGPUNodes(ctx); return err }},
+		{"GPUNodes and the status of remediations", func() (err error) { s.GPUNodes, err = c.ListGPUNodes(ctx); return err }},
 		{"policies", func() (err error) { s.Policies, err = c.ListPolicies(ctx); return err }},
 		{"DeviceTaintRules", func() (err error) { s.Rules, err = c.ListRules(ctx); return err }},
 		{"leases", func() (err error) { s.Leases, err = c.ListLeases(ctx); return err }},
@@ -35,7 +35,7 @@ func Load(ctx context.Context, c *cluster.Cluster, now time.Time) (Report, error
 			if ctx.Err() != nil {
 				return Report{}, err
 			}
-			problems = append(problems, fmt.Sprintf("The %s are not looked at: %v", part.missing, err))
+			problems = append(problems, fmt.Sprintf("Not checked: %s: %v", part.missing, err))
 		}
 	}
 	report := Build(s, now)
@@ -43,8 +43,8 @@ func Load(ctx context.Context, c *cluster.Cluster, now time.Time) (Report, error
 	return report, nil
 }
 
-// seen is a list that is not nil when it could be had.
-func seen(pods []corev1.Pod, err error) ([]corev1.Pod, error) {
+// nonNil turns the nil list of a successful call into an empty one: Build takes nil for unreadable.
+func nonNil(pods []corev1.Pod, err error) ([]corev1.Pod, error) {
 	if err == nil && pods == nil {
 		pods = []corev1.Pod{}
 	}

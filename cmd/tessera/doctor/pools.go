@@ -12,12 +12,12 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
-// pool is a pool of devices by its driver and name.
+// pool identifies a pool of devices.
 type pool struct{ driver, name string }
 
-// poolsOf returns the nodes of the pools: those that are published, and those that agents would publish on nodes that are known. When an agent
-// is gone kubelet deletes its slices, and the claims are all that still tells of the node's devices.
-func poolsOf(s cluster.State) map[pool]string {
+// poolNodes maps every pool to its node: the published pools, and those that agents would publish on the known nodes. The latter matter because
+// kubelet deletes the ResourceSlices of an agent that is gone; the node of its allocations then follows from the pool's name only.
+func poolNodes(s cluster.State) map[pool]string {
 	pools := map[pool]string{}
 	expect := func(node string) {
 		for _, driver := range s.Drivers {
@@ -43,8 +43,8 @@ func poolsOf(s cluster.State) map[pool]string {
 	return pools
 }
 
-// nodesOf returns the nodes of which the claim has devices, each once.
-func nodesOf(claim resourceapi.ResourceClaim, pools map[pool]string) []string {
+// claimNodes returns the nodes of the claim's devices, each once.
+func claimNodes(claim resourceapi.ResourceClaim, pools map[pool]string) []string {
 	if claim.Status.Allocation == nil {
 		return nil
 	}
@@ -57,43 +57,43 @@ func nodesOf(claim resourceapi.ResourceClaim, pools map[pool]string) []string {
 	return nodes
 }
 
-// stranded returns the pods with devices of a pool of the node that is not published, and the pool's name; nil where there are none.
-func (p *patient) stranded() (users []Sufferer, name string) {
-	for _, claim := range p.claims {
+// podsOfUnpublishedPools returns the pods with devices of a pool of this node that is not published, and the name of such a pool.
+func (n *nodeState) podsOfUnpublishedPools() (pods []AffectedPod, name string) {
+	for _, claim := range n.claims {
 		for _, result := range claim.Status.Allocation.Devices.Results {
-			published := slices.ContainsFunc(p.readings, func(r wire.Reading) bool { return r.Driver == result.Driver && r.Pool == result.Pool })
-			if published || p.pools[pool{result.Driver, result.Pool}] != p.name {
+			published := slices.ContainsFunc(n.readings, func(r wire.Reading) bool { return r.Driver == result.Driver && r.Pool == result.Pool })
+			if published || n.pools[pool{result.Driver, result.Pool}] != n.name {
 				continue
 			}
-			users, name = append(users, p.sufferers([]gpus.Holder{p.holder(claim, result)}, func(gpus.Holder) bool { return true })...), result.Pool
+			pods, name = append(pods, n.affectedPods([]gpus.Holder{n.holderOf(claim, result)}, anyHolder)...), result.Pool
 		}
 	}
-	return users, name
+	return pods, name
 }
 
-// unserved returns what is wrong where claims hold devices, or the node has GPUs, and no device is published.
-func (p *patient) unserved() []Finding {
-	if p.underway() {
+// unpublishedFindings returns a finding when the node has GPUs or allocations but publishes no device.
+func (n *nodeState) unpublishedFindings() []Finding {
+	if n.installerActive() {
 		return nil
 	}
-	f := Finding{Severity: gpu.Critical.String(), Reason: ReasonNoSlices, Help: "look at the agent: " + p.agentLogs()}
+	f := Finding{Severity: gpu.Critical.String(), Reason: ReasonNoSlices, Help: "check the agent: " + n.agentLogsCommand()}
 	var name string
-	if f.Pods, name = p.stranded(); len(f.Pods) > 0 {
-		f.Message = fmt.Sprintf("nothing of pool %s is published, and claims hold devices of it: nobody serves their pods", name)
-		f.Help += "; where it was taken away for good, end these pods"
+	if f.Pods, name = n.podsOfUnpublishedPools(); len(f.Pods) > 0 {
+		f.Message = fmt.Sprintf("pool %s is not published, although claims hold devices of it: their pods are not served", name)
+		f.Help += "; if Tessera was removed from the node for good, delete these pods"
 		return []Finding{f}
 	}
-	if len(p.slices) > 0 || p.gpuNode == nil || p.gpuNode.Status.Hardware == nil || p.gpuNode.Status.Hardware.GPUs == 0 {
+	if len(n.slices) > 0 || n.gpuNode == nil || n.gpuNode.Status.Hardware == nil || n.gpuNode.Status.Hardware.GPUs == 0 {
 		return nil
 	}
-	f.Message = fmt.Sprintf("the node has %s, and no device is published", count(int(p.gpuNode.Status.Hardware.GPUs), "GPU"))
+	f.Message = fmt.Sprintf("the node has %s, but no device is published", quantity(int(n.gpuNode.Status.Hardware.GPUs), "GPU"))
 	return []Finding{f}
 }
 
-// holder is one device of the claim with the pods that use it.
-func (p *patient) holder(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) gpus.Holder {
+// holderOf returns the claim as the holder of one of its devices, with its pods.
+func (n *nodeState) holderOf(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) gpus.Holder {
 	h := gpus.Holder{Device: result.Device, Claim: gpus.Claim{Namespace: claim.Namespace, Name: claim.Name}}
-	for _, user := range users(claim, p.pods) {
+	for _, user := range consumerPods(claim, n.pods) {
 		h.Pods = append(h.Pods, gpus.Pod{Name: user.Name, Phase: string(user.Status.Phase)})
 	}
 	return h

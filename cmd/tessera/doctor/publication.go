@@ -11,27 +11,27 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
-// publication returns what is wrong with the node's slices.
-func (p *patient) publication() []Finding {
-	found := p.unserved()
-	for _, r := range p.readings {
-		older := slices.ContainsFunc(p.slices, func(s resourceapi.ResourceSlice) bool {
+// publicationFindings returns the findings about the node's ResourceSlices.
+func (n *nodeState) publicationFindings() []Finding {
+	found := n.unpublishedFindings()
+	for _, r := range n.readings {
+		older := slices.ContainsFunc(n.slices, func(s resourceapi.ResourceSlice) bool {
 			return s.Spec.Driver == r.Driver && s.Spec.Pool.Name == r.Pool && s.Spec.Pool.Generation < r.Generation
 		})
 		if !r.Complete {
-			message := fmt.Sprintf("pool %s: its slices are not all there, so that no claim gets any of its devices", r.Pool)
+			message := fmt.Sprintf("pool %s: ResourceSlices are missing, so none of its devices can be allocated", r.Pool)
 			if older {
-				message += "; slices of two generations stand beside each other"
+				message += "; ResourceSlices of two generations exist"
 			}
 			found = append(found, Finding{
 				Severity: gpu.Critical.String(), Reason: ReasonSlicesIncomplete, Message: message,
-				Help: "that lasts a moment while an agent publishes; if it stays, look at the agent: " + p.agentLogs(),
+				Help: "this is normal for a moment while an agent publishes; if it persists, check the agent: " + n.agentLogsCommand(),
 			})
 		}
 		if len(r.Strange) > 0 {
 			found = append(found, Finding{
-				Severity: gpu.Warning.String(), Reason: ReasonStrangeDevices, Help: "does another driver publish under the name " + r.Driver + "?",
-				Message: fmt.Sprintf("pool %s: %s not in Tessera's form and not looked at; the first, %s: %v", r.Pool, count(len(r.Strange), "device"), r.Strange[0].Name, r.Strange[0].Err),
+				Severity: gpu.Warning.String(), Reason: ReasonStrangeDevices, Help: "check whether another driver publishes under the name " + r.Driver,
+				Message: fmt.Sprintf("pool %s: %s cannot be decoded and were skipped; the first is %s: %v", r.Pool, quantity(len(r.Strange), "device"), r.Strange[0].Name, r.Strange[0].Err),
 			})
 		}
 	}
@@ -41,44 +41,43 @@ func (p *patient) publication() []Finding {
 // maintenancePrefix begins the names of the installer's own DeviceTaintRules.
 const maintenancePrefix = "tessera-maintenance-"
 
-// tainted returns what keeps claims off the GPU and is not Tessera's.
-func (p *patient) tainted(g gpus.GPU) []Finding {
-	const help = "somebody else keeps claims away: if that is over, take the taint away"
+// taintFindings returns the taints of the GPU that Tessera did not set.
+func taintFindings(g gpus.GPU) []Finding {
 	var found []Finding
 	for _, t := range g.Taints {
-		if gpus.Foreign(g, t) {
-			found = append(found, on(g, Finding{
-				Severity: gpu.Warning.String(), Reason: ReasonTainted, Since: t.Since, Help: help,
-				Message: "tainted " + keyed(t.Key, t.Value, t.Effect),
+		if gpus.IsForeignTaint(g, t) {
+			found = append(found, forGPU(g, Finding{
+				Severity: gpu.Warning.String(), Reason: ReasonTainted, Since: t.Since,
+				Message: "tainted " + taintText(t.Key, t.Value, t.Effect), Help: "Tessera did not set this taint; remove it when it is no longer needed",
 			}))
 		}
 	}
 	return found
 }
 
-// ruled returns the DeviceTaintRules of others that choose devices of the node.
-func (p *patient) ruled() []Finding {
+// taintRuleFindings returns the DeviceTaintRules that select devices of the node and are not the installer's.
+func (n *nodeState) taintRuleFindings() []Finding {
 	var found []Finding
-	for _, rule := range p.rules {
-		if strings.HasPrefix(rule.Name, maintenancePrefix) || !p.chosen(rule.Spec.DeviceSelector) {
+	for _, rule := range n.rules {
+		if strings.HasPrefix(rule.Name, maintenancePrefix) || !n.selectsDevice(rule.Spec.DeviceSelector) {
 			continue
 		}
 		t := rule.Spec.Taint
 		found = append(found, Finding{
 			Severity: gpu.Warning.String(), Reason: ReasonTainted, Since: t.TimeAdded,
-			Message: fmt.Sprintf("DeviceTaintRule %s taints devices of the node %s", rule.Name, keyed(t.Key, t.Value, string(t.Effect))),
-			Help:    "kubectl describe devicetaintrule " + rule.Name + "; if it is over, delete it",
+			Message: fmt.Sprintf("DeviceTaintRule %s taints devices of the node: %s", rule.Name, taintText(t.Key, t.Value, string(t.Effect))),
+			Help:    "kubectl describe devicetaintrule " + rule.Name + "; delete the rule when it is no longer needed",
 		})
 	}
 	return found
 }
 
-// chosen reports whether a rule's selector chooses a device of the node. Without any it chooses nothing.
-func (p *patient) chosen(s *resourceapi.DeviceTaintSelector) bool {
+// selectsDevice reports whether a rule's selector matches a device of the node. A rule without a selector matches none.
+func (n *nodeState) selectsDevice(s *resourceapi.DeviceTaintSelector) bool {
 	if s == nil {
 		return false
 	}
-	for _, r := range p.readings {
+	for _, r := range n.readings {
 		if s.Driver != nil && *s.Driver != r.Driver || s.Pool != nil && *s.Pool != r.Pool {
 			continue
 		}
@@ -92,7 +91,8 @@ func (p *patient) chosen(s *resourceapi.DeviceTaintSelector) bool {
 	return false
 }
 
-func keyed(key, value, effect string) string {
+// taintText returns the taint as kubectl prints taints: key=value:effect.
+func taintText(key, value, effect string) string {
 	if value != "" {
 		key += "=" + value
 	}

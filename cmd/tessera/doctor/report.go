@@ -13,122 +13,153 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
-// The type of the answer in JSON.
+// The type of the report in JSON and YAML.
 const (
 	APIVersion = "tessera.dev/v1alpha1"
 	Kind       = "DoctorReport"
 )
 
-// Report is the answer.
+// Report is the diagnosis of a cluster at one moment.
 type Report struct {
 	metav1.TypeMeta `json:",inline"`
-	// Time is when the cluster was looked at.
+	// Time is when the objects were read.
 	Time metav1.Time `json:"time"`
-	// Summary is the report in a sentence or two.
+	// Summary is one to three sentences; see summarize.
 	Summary string `json:"summary"`
-	// Cluster is what is wrong and belongs to no node, Nodes are the nodes with GPUs, the worst first.
+	// Cluster are the findings that belong to no node. Nodes are all nodes with GPUs, healthy ones included. Both begin with the most severe.
 	Cluster []Finding `json:"cluster,omitempty"`
 	Nodes   []Node    `json:"nodes"`
-	// Problems are what could not be looked at, in sentences.
+	// Problems are sentences about objects that could not be read. Findings that need these objects are absent.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// Node is a node with GPUs.
+// Node is the diagnosis of a node with GPUs.
 type Node struct {
 	Name string `json:"name"`
-	// Severity is that of the worst finding; absent where all is well.
+	// Severity is that of the most severe finding; empty for a healthy node.
 	Severity string `json:"severity,omitempty"`
-	// GPUs is how many are published.
+	// GPUs is the number of GPUs in the node's ResourceSlices.
 	GPUs int `json:"gpus"`
-	// Findings are what is wrong, the worst first.
+	// Findings begin with the most severe.
 	Findings []Finding `json:"findings,omitempty"`
-	// History are the remediations that are over, the latest first.
+	// History are the completed remediations, the latest first.
 	History []v1alpha1.RemedyRecord `json:"history,omitempty"`
 }
 
-// Finding is one thing that is wrong.
+// Finding is one fault of a GPU, a node or a component, with its effects.
 type Finding struct {
 	// Severity is Warning, Critical or Fatal.
 	Severity string `json:"severity"`
-	// Reason is one word for it.
-	Reason Reason `json:"reason"`
-	// GPU and Index are the GPU that it is about; absent: it is the node, or the cluster.
+	Reason   Reason `json:"reason"`
+	// GPU and Index name the GPU; both are absent when the finding concerns the node or the cluster.
 	GPU   string `json:"gpu,omitempty"`
 	Index *int   `json:"index,omitempty"`
-	// Ailment is the fault, of ReasonFault only.
-	Ailment *gpus.Ailment `json:"ailment,omitempty"`
-	// Message is what is wrong.
+	// Ailment is the hardware fault; present only with ReasonFault.
+	Ailment *gpus.Fault `json:"ailment,omitempty"`
+	// Message states the fault. Since is when it began, if that is recorded.
 	Message string       `json:"message"`
 	Since   *metav1.Time `json:"since,omitempty"`
-	// Pods are those that suffer from it.
-	Pods []Sufferer `json:"pods,omitempty"`
-	// Doing is what is being done, in sentences; Help is what to do.
+	// Pods are the pods that the finding affects.
+	Pods []AffectedPod `json:"pods,omitempty"`
+	// Doing are sentences with the status of the remediation. Help is the next step for an administrator.
 	Doing []string `json:"doing,omitempty"`
 	Help  string   `json:"help,omitempty"`
 }
 
-// Sufferer is a pod with a device that is not well.
-type Sufferer struct {
+// AffectedPod is a pod, or a claim that no pod uses, with an affected device.
+type AffectedPod struct {
 	Namespace string `json:"namespace"`
-	// Pod is absent where no pod uses the claim.
+	// Pod is empty for a claim that no pod uses.
 	Pod    string `json:"pod,omitempty"`
 	Phase  string `json:"phase,omitempty"`
 	Claim  string `json:"claim"`
 	Device string `json:"device"`
-	// Says is what the pod's status says of its device, or the claim's of one that could not be prepared.
+	// Says is the device's health in the pod's status; without one, the condition of the device in the claim's status.
 	Says string `json:"says,omitempty"`
 }
 
-// Reason says in a word what is wrong.
+// Reason is the machine-readable kind of a finding.
 type Reason string
 
 // The reasons.
 const (
-	ReasonFault             Reason = "Fault"             // the hardware is not well
-	ReasonHeld              Reason = "Held"              // a GPU is out of service for a remedy
-	ReasonConflict          Reason = "Conflict"          // claims that do not fit beside each other
-	ReasonWithheld          Reason = "Withheld"          // MIG instances that Tessera did not make
-	ReasonTainted           Reason = "Tainted"           // devices that somebody else keeps claims away from
-	ReasonRefused           Reason = "Refused"           // a claim that could not be prepared
-	ReasonPodUnhealthy      Reason = "PodUnhealthy"      // a pod says that its device is not well, and nobody else does
-	ReasonDeviceGone        Reason = "DeviceGone"        // a claim holds a device that is not published
-	ReasonNodeNotReady      Reason = "NodeNotReady"      // the node's kubelet does not answer
-	ReasonAgentMissing      Reason = "AgentMissing"      // no agent runs on the node
-	ReasonAgentNotReady     Reason = "AgentNotReady"     // the agent does not serve
-	ReasonAgentSilent       Reason = "AgentSilent"       // what is known of the node is from before its last boot
-	ReasonNoSlices          Reason = "NoSlices"          // GPUs or claims, and no device is published
-	ReasonSlicesIncomplete  Reason = "SlicesIncomplete"  // the scheduler uses none of the pool
-	ReasonStrangeDevices    Reason = "StrangeDevices"    // devices that are not Tessera's
+	ReasonFault             Reason = "Fault"             // hardware fault that the agent reported
+	ReasonHeld              Reason = "Held"              // GPU out of service for remediation, without a current fault
+	ReasonConflict          Reason = "Conflict"          // allocations of one GPU that overlap
+	ReasonWithheld          Reason = "Withheld"          // memory slices used by MIG devices of another program
+	ReasonTainted           Reason = "Tainted"           // taint that Tessera did not set
+	ReasonRefused           Reason = "Refused"           // claim whose preparation was refused
+	ReasonPodUnhealthy      Reason = "PodUnhealthy"      // unhealthy device in a pod's status without a fault of the GPU
+	ReasonDeviceGone        Reason = "DeviceGone"        // allocated device that is no longer published
+	ReasonNodeNotReady      Reason = "NodeNotReady"      // kubelet does not report the node as Ready
+	ReasonAgentMissing      Reason = "AgentMissing"      // no agent pod on the node
+	ReasonAgentNotReady     Reason = "AgentNotReady"     // no agent pod of the node is ready
+	ReasonAgentSilent       Reason = "AgentSilent"       // the agent's last report is from before the node's last boot
+	ReasonNoSlices          Reason = "NoSlices"          // GPUs or allocations, but no published device
+	ReasonSlicesIncomplete  Reason = "SlicesIncomplete"  // incomplete pool, which the scheduler ignores
+	ReasonStrangeDevices    Reason = "StrangeDevices"    // published devices that do not decode as Tessera's
 	ReasonDriverMissing     Reason = "DriverMissing"     // GPUs without a driver
-	ReasonGPUsMissing       Reason = "GPUsMissing"       // the driver sees fewer GPUs than the bus
-	ReasonMaintenance       Reason = "Maintenance"       // the installer has taken the node's GPUs out of service
-	ReasonNotInService      Reason = "NotInService"      // the installer has not brought the node into service
-	ReasonRebootRequired    Reason = "RebootRequired"    // a reboot is asked for
-	ReasonNobodyLeads       Reason = "NobodyLeads"       // replicas that wait for a leader
-	ReasonComponentNotReady Reason = "ComponentNotReady" // a part of Tessera without a node that does not serve
+	ReasonGPUsMissing       Reason = "GPUsMissing"       // the driver lists fewer GPUs than the PCI bus
+	ReasonMaintenance       Reason = "Maintenance"       // GPUs out of service for the installer's work
+	ReasonNotInService      Reason = "NotInService"      // node that the installer has not brought into service
+	ReasonRebootRequired    Reason = "RebootRequired"    // pending reboot request
+	ReasonNobodyLeads       Reason = "NobodyLeads"       // replicas without an elected leader
+	ReasonComponentNotReady Reason = "ComponentNotReady" // scheduler or installer without a ready pod
 )
 
-// Bad reports whether anything is Critical or worse: somebody should act, or is about to.
+// Bad reports whether any finding is Critical or Fatal.
 func (r Report) Bad() bool {
 	return slices.ContainsFunc(r.Cluster, Finding.bad) ||
 		slices.ContainsFunc(r.Nodes, func(n Node) bool { return slices.ContainsFunc(n.Findings, Finding.bad) })
 }
 
-func (f Finding) bad() bool { return gpus.Rank(f.Severity) > int(gpu.Warning) }
+func (f Finding) bad() bool { return gpus.SeverityRank(f.Severity) > int(gpu.Warning) }
 
-// worstFirst orders findings by severity, and then as they were found.
-func worstFirst(findings []Finding) {
-	slices.SortStableFunc(findings, func(a, b Finding) int { return cmp.Compare(gpus.Rank(b.Severity), gpus.Rank(a.Severity)) })
+// sortBySeverity sorts the findings, the most severe first; equal ones keep their order.
+func sortBySeverity(findings []Finding) {
+	slices.SortStableFunc(findings, func(a, b Finding) int {
+		return cmp.Compare(gpus.SeverityRank(b.Severity), gpus.SeverityRank(a.Severity))
+	})
 }
 
-// summarize says in a sentence or two how things stand.
+// maxSummaryNodes is the number of unhealthy nodes that the summary names.
+const maxSummaryNodes = 5
+
+// summarize returns the number of unhealthy nodes with their names, the number of affected pods and that of cluster findings, such as
+// "1 of 3 nodes unhealthy: gpu-a Fatal. 2 pods affected."
 func (r Report) summarize() string {
-	var sick []string
-	pods := map[string]bool{}
+	var unhealthy []string
 	for _, n := range r.Nodes {
 		if n.Severity != "" {
-			sick = append(sick, n.Name+" "+n.Severity)
+			unhealthy = append(unhealthy, n.Name+" "+n.Severity)
 		}
+	}
+	nodes := quantity(len(r.Nodes), "node")
+	var text string
+	switch {
+	case len(r.Nodes) == 0:
+		text = "No nodes with GPUs of Tessera."
+	case len(unhealthy) == 0:
+		text = nodes + " healthy."
+	case len(unhealthy) > maxSummaryNodes:
+		text = fmt.Sprintf("%d of %s unhealthy: %s and %d more.", len(unhealthy), nodes,
+			strings.Join(unhealthy[:maxSummaryNodes], ", "), len(unhealthy)-maxSummaryNodes)
+	default:
+		text = fmt.Sprintf("%d of %s unhealthy: %s.", len(unhealthy), nodes, strings.Join(unhealthy, ", "))
+	}
+	if n := r.countAffectedPods(); n > 0 {
+		text += " " + quantity(n, "pod") + " affected."
+	}
+	if n := len(r.Cluster); n > 0 {
+		text += " " + quantity(n, "cluster finding") + "."
+	}
+	return text
+}
+
+// countAffectedPods counts each pod of the nodes' findings once, whatever the number of its findings.
+func (r Report) countAffectedPods() int {
+	pods := map[string]bool{}
+	for _, n := range r.Nodes {
 		for _, f := range n.Findings {
 			for _, p := range f.Pods {
 				if p.Pod != "" {
@@ -137,31 +168,18 @@ func (r Report) summarize() string {
 			}
 		}
 	}
-	all := count(len(r.Nodes), "node")
-	text := "Nothing is wrong with " + all + "."
-	switch {
-	case len(r.Nodes) == 0:
-		text = "No node has GPUs that Tessera knows."
-	case len(sick) > mostNamed:
-		text = fmt.Sprintf("%d of %s not well: %s and %d more.", len(sick), all, strings.Join(sick[:mostNamed], ", "), len(sick)-mostNamed)
-	case len(sick) > 0:
-		text = fmt.Sprintf("%d of %s not well: %s.", len(sick), all, strings.Join(sick, ", "))
-	}
-	if n := len(pods); n > 0 {
-		text += " " + count(n, "pod") + " concerned."
-	}
-	if n := len(r.Cluster); n > 0 {
-		text += " " + count(n, "finding") + " beside the nodes."
-	}
-	return text
+	return len(pods)
 }
 
-// mostNamed is how many nodes the summary names.
-const mostNamed = 5
+// healthy reports whether no node has a finding.
+func (r Report) healthy() bool {
+	return !slices.ContainsFunc(r.Nodes, func(n Node) bool { return n.Severity != "" })
+}
 
-func count(n int, what string) string {
+// quantity returns the number with the noun in singular or plural, such as "2 nodes".
+func quantity(n int, noun string) string {
 	if n == 1 {
-		return "1 " + what
+		return "1 " + noun
 	}
-	return fmt.Sprintf("%d %ss", n, what)
+	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -16,67 +16,71 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// service returns what keeps the node's GPUs out of service.
-func (p *patient) service() []Finding {
-	found := p.ruled()
-	if p.gpuNode == nil {
+// serviceFindings returns the findings about what keeps the node out of service: taint rules, maintenance, the phase and pending reboots.
+func (n *nodeState) serviceFindings() []Finding {
+	found := n.taintRuleFindings()
+	if n.gpuNode == nil {
 		return found
 	}
-	status := p.gpuNode.Status
-	if m := p.gpuNode.Spec.Maintenance; m != nil {
-		f := Finding{
-			Severity: gpu.Warning.String(), Reason: ReasonMaintenance, Since: &m.Since, Pods: p.concerned(),
-			Message: fmt.Sprintf("the GPUs are out of service for %s%s", m.Operation, told(m.Reason)),
-			Doing:   []string{fmt.Sprintf("%s %s: %s%s", status.Phase, status.Step, status.Reason, told(status.Message))},
-			Help:    "wait; kubectl describe gpunode " + p.name + " says what for",
-		}
-		if stuck(status) {
-			f.Severity, f.Help = gpu.Critical.String(), "the message says what to do"
-		}
-		found = append(found, f)
-	} else if f, is := p.phase(); is {
+	status := n.gpuNode.Status
+	if n.gpuNode.Spec.Maintenance != nil {
+		found = append(found, n.maintenanceFinding(*n.gpuNode.Spec.Maintenance))
+	} else if f, ok := n.phaseFinding(); ok {
 		found = append(found, f)
 	}
-	asked := slices.ContainsFunc(status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.Step == v1alpha1.RemedyRebootRequested })
-	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRebootRequired); c != nil && c.Status == metav1.ConditionTrue && !asked {
+	// A reboot that a remediation requested is part of the fault's finding.
+	requested := slices.ContainsFunc(status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.Step == v1alpha1.RemedyRebootRequested })
+	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRebootRequired); c != nil && c.Status == metav1.ConditionTrue && !requested {
 		found = append(found, Finding{
-			Severity: gpu.Critical.String(), Reason: ReasonRebootRequired, Since: &c.LastTransitionTime, Message: "a reboot is asked for" + told(c.Message),
-			Help: "reboot node " + p.name,
+			Severity: gpu.Critical.String(), Reason: ReasonRebootRequired, Since: &c.LastTransitionTime, Message: "reboot required" + detail(c.Message),
+			Help: "reboot node " + n.name,
 		})
 	}
 	return found
 }
 
-// stuck reports whether the installer needs somebody.
-func stuck(status v1alpha1.GPUNodeStatus) bool {
-	return status.Phase == v1alpha1.PhaseBlocked || status.Phase == v1alpha1.PhaseFailed
+// maintenanceFinding is the finding about a maintenance in progress: Critical when it cannot continue on its own.
+func (n *nodeState) maintenanceFinding(m v1alpha1.Maintenance) Finding {
+	status := n.gpuNode.Status
+	f := Finding{
+		Severity: gpu.Warning.String(), Reason: ReasonMaintenance, Since: &m.Since, Pods: n.podsWithDevices(),
+		Message: fmt.Sprintf("the GPUs are out of service for %s%s", m.Operation, detail(m.Reason)),
+		Doing:   []string{fmt.Sprintf("%s %s: %s%s", status.Phase, status.Step, status.Reason, detail(status.Message))},
+		Help:    "wait; for progress: kubectl describe gpunode " + n.name,
+	}
+	if status.Phase == v1alpha1.PhaseBlocked || status.Phase == v1alpha1.PhaseFailed {
+		f.Severity, f.Help = gpu.Critical.String(), "follow the message"
+	}
+	return f
 }
 
-// phase returns the finding about a node that is not in service, and not in maintenance.
-func (p *patient) phase() (Finding, bool) {
-	status := p.gpuNode.Status
+// phaseFinding returns the finding about a node that is neither in service nor in maintenance; false when the node is in service.
+func (n *nodeState) phaseFinding() (Finding, bool) {
+	status := n.gpuNode.Status
 	f := Finding{
 		Severity: gpu.Warning.String(), Reason: ReasonNotInService, Since: &status.Since,
-		Message: fmt.Sprintf("%s: %s%s", status.Phase, status.Reason, told(status.Message)), Help: "wait: the installer is at work",
+		Message: fmt.Sprintf("%s: %s%s", status.Phase, status.Reason, detail(status.Message)), Help: "wait: the installer is working on the node",
 	}
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseAbsent, "":
 		return Finding{}, false
 	case v1alpha1.PhaseBlocked, v1alpha1.PhaseFailed:
-		f.Severity, f.Help = gpu.Critical.String(), "the message says what to do"
+		f.Severity, f.Help = gpu.Critical.String(), "follow the message"
 	case v1alpha1.PhaseRolledBack:
-		f.Help = "it is in service with the last good driver; the message says what failed"
+		f.Help = "the node is in service with the last working driver; the message has the cause of the failure"
 	case v1alpha1.PhasePreflight, v1alpha1.PhaseDriverInstalling, v1alpha1.PhaseDriverReady, v1alpha1.PhaseToolkitReady, v1alpha1.PhaseAgentReady,
 		v1alpha1.PhaseValidating, v1alpha1.PhaseUpgrading:
 	}
 	return f, true
 }
 
-// age says for how long something is so.
-func (p *patient) age(since metav1.Time) string { return duration.HumanDuration(p.now.Sub(since.Time)) }
+// age returns the time since the moment, such as "3m".
+func (n *nodeState) age(since metav1.Time) string {
+	return duration.HumanDuration(n.now.Sub(since.Time))
+}
 
-// components returns what is wrong with the parts of Tessera that belong to no node: scheduler and installer.
-func components(s cluster.State, now time.Time) []Finding {
+// componentFindings returns the findings about scheduler and installer: no ready pod, or no leader. A component without pods is not installed.
+func componentFindings(s cluster.State, now time.Time) []Finding {
 	var found []Finding
 	for _, name := range []string{"tessera-scheduler", "tessera-installer"} {
 		var pods []corev1.Pod
@@ -89,17 +93,17 @@ func components(s cluster.State, now time.Time) []Finding {
 			continue
 		}
 		help := "kubectl -n " + cluster.SystemNamespace + " logs " + pods[0].Name
-		if !slices.ContainsFunc(pods, ready) {
+		if !slices.ContainsFunc(pods, isReady) {
 			f := Finding{Severity: gpu.Critical.String(), Reason: ReasonComponentNotReady, Help: help, Message: "no pod of " + name + " is ready"}
-			f.Since, f.Message = trouble(pods[0], f.Message)
+			f.Since, f.Message = addNotReadyCause(pods[0], f.Message)
 			found = append(found, f)
 			continue
 		}
 		for _, lease := range s.Leases {
-			if lease.Name == name && !led(lease, now) {
+			if lease.Name == name && !isHeld(lease, now) {
 				found = append(found, Finding{
 					Severity: gpu.Critical.String(), Reason: ReasonNobodyLeads, Help: help,
-					Message: "no replica of " + name + " leads: it decides nothing", Since: renewed(lease),
+					Message: "no replica of " + name + " is the leader: none of them is active", Since: leaseRenewTime(lease),
 				})
 			}
 		}
@@ -107,8 +111,8 @@ func components(s cluster.State, now time.Time) []Finding {
 	return found
 }
 
-// led reports whether a lease is held. A holder that has missed twice its time is gone.
-func led(lease coordinationv1.Lease, now time.Time) bool {
+// isHeld reports whether a lease has a live holder: one that renewed it within twice the lease's duration.
+func isHeld(lease coordinationv1.Lease, now time.Time) bool {
 	spec := lease.Spec
 	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" {
 		return false
@@ -117,7 +121,8 @@ func led(lease coordinationv1.Lease, now time.Time) bool {
 		now.Sub(spec.RenewTime.Time) < 2*time.Duration(*spec.LeaseDurationSeconds)*time.Second
 }
 
-func renewed(lease coordinationv1.Lease) *metav1.Time {
+// leaseRenewTime returns when the lease was last renewed, nil when it never was.
+func leaseRenewTime(lease coordinationv1.Lease) *metav1.Time {
 	if lease.Spec.RenewTime == nil {
 		return nil
 	}

@@ -10,24 +10,24 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// attempt is one attempt to schedule a pod, up to the choice of the node.
+// attempt is one simulated scheduling attempt, up to the choice of the node.
 type attempt struct {
 	*dryRun
 	pod   *corev1.Pod
 	state fwk.CycleState
-	// left reports that the plugin left out nodes that fit.
-	left bool
+	// omitted reports that the plugin's PreFilter omitted nodes on which the pod fits.
+	omitted bool
 }
 
-// try runs an attempt as kube-scheduler does, except that it looks at every node that the plugins do not
-// leave out, and returns what it found, by node.
-func (d *dryRun) try(ctx context.Context, pod *corev1.Pod) (Explanation, bool, error) {
+// simulateAttempt runs one scheduling attempt with the plugins of the profile and returns the result for every node. Unlike kube-scheduler it filters all
+// nodes. retry reports that no node fits while the plugin omitted some that do.
+func (d *dryRun) simulateAttempt(ctx context.Context, pod *corev1.Pod) (e Explanation, retry bool, err error) {
 	a := &attempt{dryRun: d, pod: pod, state: framework.NewCycleState()}
 	nodes, err := d.nodes.List()
 	if err != nil {
 		return Explanation{}, false, fmt.Errorf("list the nodes: %w", err)
 	}
-	e := Explanation{Namespace: pod.Namespace, Pod: pod.Name, Scheduler: pod.Spec.SchedulerName}
+	e = Explanation{Namespace: pod.Namespace, Pod: pod.Name, Scheduler: pod.Spec.SchedulerName}
 	result, status, _ := d.framework.RunPreFilterPlugins(ctx, a.state, pod)
 	if status.Code() == fwk.Error {
 		return Explanation{}, false, fmt.Errorf("prefilter: %w", status.AsError())
@@ -37,7 +37,7 @@ func (d *dryRun) try(ctx context.Context, pod *corev1.Pod) (Explanation, bool, e
 	}
 	var feasible []fwk.NodeInfo
 	for _, info := range nodes {
-		v := a.look(ctx, info, result, status)
+		v := a.filterNode(ctx, info, result, status)
 		if v.Fits {
 			feasible = append(feasible, info)
 		}
@@ -46,16 +46,16 @@ func (d *dryRun) try(ctx context.Context, pod *corev1.Pod) (Explanation, bool, e
 	if err := a.score(ctx, feasible, &e); err != nil {
 		return Explanation{}, false, err
 	}
-	e.sort()
-	return e, a.left && len(feasible) == 0, nil
+	e.sortNodes()
+	return e, a.omitted && len(feasible) == 0, nil
 }
 
-// look filters one node, unless the pod was refused before. Nodes that the plugin left out are filtered as
-// well: most of them are closed to the pod.
-func (a *attempt) look(ctx context.Context, info fwk.NodeInfo, result *fwk.PreFilterResult, before *fwk.Status) Node {
+// filterNode filters one node, unless PreFilter rejected the pod. Nodes that the plugin's PreFilter omitted are filtered, too: most of them do not fit for
+// other reasons, which are reported.
+func (a *attempt) filterNode(ctx context.Context, info fwk.NodeInfo, result *fwk.PreFilterResult, before *fwk.Status) Node {
 	v := Node{Name: info.Node().Name}
-	report, concerned := a.plugin.Report(a.state, v.Name) //nolint:contextcheck // what selectors say is bounded by their cost, and remembered
-	if concerned {
+	report, found := a.plugin.Report(a.state, v.Name) //nolint:contextcheck // selectors have bounded cost, and their results are cached
+	if found {
 		v.Reason = report.Reason
 	}
 	if !before.IsSuccess() {
@@ -71,14 +71,14 @@ func (a *attempt) look(ctx context.Context, info fwk.NodeInfo, result *fwk.PreFi
 			v.Reason = status.Plugin() + ": " + status.Message()
 		}
 	case !result.AllNodes() && !result.NodeNames.Has(v.Name):
-		v.Reason, a.left = "left out: enough others leave more for the pods to come", true
+		v.Reason, a.omitted = "omitted: enough other nodes keep more capacity for later pods", true
 	default:
 		v.Fits, v.Devices = true, report.Devices
 	}
 	return v
 }
 
-// score scores the nodes that fit and says which are chosen. A single node is chosen without a score.
+// score scores the feasible nodes and sets those with the highest score as chosen. A single feasible node is chosen without a score.
 func (a *attempt) score(ctx context.Context, feasible []fwk.NodeInfo, e *Explanation) error {
 	if len(feasible) < 2 {
 		for _, info := range feasible {

@@ -23,13 +23,13 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	r := request{}
 	cmd := &cobra.Command{
 		Use:   "explain pod/NAME",
-		Short: "Say where a pod would go and which devices it would get, or why it fits nowhere",
-		Long: `Run the scheduler's own code over what the cluster has now, without scheduling anything, and say of every
-node whether the pod fits, which devices it would get there, what that costs the pods to come, or what is
-missing. Where several nodes are chosen the scheduler takes any of them.
+		Short: "Show the node and devices that a pod would get, or why no node fits",
+		Long: `Run the scheduler's code on the current state of the cluster, without scheduling anything, and list for every
+node whether the pod fits, the devices that it would get, the capacity that later pods would lose, or what is
+missing. If several nodes are chosen, the scheduler picks one of them at random.
 
-The scheduler's configuration is that of the Deployment tessera-scheduler in tessera-system, or a file's.
-Whoever asks must be allowed to read what a scheduler reads (ClusterRole system:kube-scheduler).`,
+The scheduler's configuration is read from the Deployment tessera-scheduler in tessera-system, or from a file.
+Requires the read permissions of a scheduler (ClusterRole system:kube-scheduler).`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := r.answer.Validate(); err != nil {
@@ -37,7 +37,7 @@ Whoever asks must be allowed to read what a scheduler reads (ClusterRole system:
 			}
 			name, ok := strings.CutPrefix(args[0], "pod/")
 			if !ok || name == "" {
-				return fmt.Errorf("explain %q: name a pod: pod/NAME", args[0])
+				return fmt.Errorf("explain %q: the argument must be pod/NAME", args[0])
 			}
 			c, err := flags.Connect()
 			if err != nil {
@@ -47,12 +47,12 @@ Whoever asks must be allowed to read what a scheduler reads (ClusterRole system:
 			return r.run(cmd.Context(), c)
 		},
 	}
-	cmd.Flags().StringVar(&r.config, "config", "", "the scheduler's configuration file; by default what the cluster's scheduler runs with")
+	cmd.Flags().StringVar(&r.config, "config", "", "the scheduler's configuration file (default that of the Deployment tessera-scheduler)")
 	r.answer.Add(cmd, output.Text, output.JSON)
 	return cmd
 }
 
-// request is what a user wants explained.
+// request is one call of the verb.
 type request struct {
 	pod, config string
 	answer      output.Flags
@@ -66,7 +66,7 @@ func (r request) run(ctx context.Context, c *cluster.Cluster) error {
 	}
 	pod, err := c.Client.CoreV1().Pods(c.Namespace).Get(ctx, r.pod, metav1.GetOptions{})
 	if err != nil {
-		return cluster.Explain(fmt.Sprintf("read pod %s of %s", r.pod, c.Namespace), err)
+		return cluster.ExplainError(fmt.Sprintf("read pod %s/%s", c.Namespace, r.pod), err)
 	}
 	e, err := r.explain(ctx, c, pod)
 	if err != nil {
@@ -82,52 +82,52 @@ func (r request) run(ctx context.Context, c *cluster.Cluster) error {
 
 func (r request) explain(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Explanation, error) {
 	if pod.Spec.NodeName != "" {
-		return bound(ctx, c, pod)
+		return explainBound(ctx, c, pod)
 	}
-	loaded, err := configuration(ctx, c, r.config)
+	loaded, err := loadConfiguration(ctx, c, r.config)
 	if err != nil {
 		return Explanation{}, err
 	}
-	profile, err := profileOf(loaded, pod.Spec.SchedulerName)
+	profile, err := findProfile(loaded, pod.Spec.SchedulerName)
 	if err != nil {
 		return Explanation{}, err
 	}
 	return Simulate(ctx, c.Client, profile, pod)
 }
 
-// Simulate returns what a scheduler of the profile would do with the pod now. It reads everything that a
-// scheduler reads and writes nothing.
+// Simulate returns what a scheduler with the profile would do with the pod now. It lists and watches all objects that a scheduler reads and writes
+// nothing.
 func Simulate(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, pod *corev1.Pod) (Explanation, error) {
 	metrics.Register()
-	e, again, err := simulate(ctx, client, profile, pod)
-	if err != nil || !again {
+	e, retry, err := simulateOnce(ctx, client, profile, pod)
+	if err != nil || !retry {
 		return e, err
 	}
-	// As the plugin does: when none of the best nodes will do, it looks at all of them.
-	if profile, err = wide(profile); err != nil {
+	// The plugin does the same: when none of its best nodes fits, the next attempt considers all nodes.
+	if profile, err = withAllCandidates(profile); err != nil {
 		return Explanation{}, err
 	}
-	e, _, err = simulate(ctx, client, profile, pod)
+	e, _, err = simulateOnce(ctx, client, profile, pod)
 	return e, err
 }
 
-func simulate(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, pod *corev1.Pod) (Explanation, bool, error) {
+func simulateOnce(ctx context.Context, client kubernetes.Interface, profile schedulerconfig.KubeSchedulerProfile, pod *corev1.Pod) (Explanation, bool, error) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	d, err := newDryRun(ctx, client, profile)
 	if err != nil {
 		return Explanation{}, false, err
 	}
-	return d.try(ctx, pod)
+	return d.simulateAttempt(ctx, pod)
 }
 
-// bound returns where the pod is and what it holds.
-func bound(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Explanation, error) {
+// explainBound returns the node and the devices of a pod that is bound to a node.
+func explainBound(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Explanation, error) {
 	list, err := claims.Load(ctx, c, pod.Namespace)
 	if err != nil {
 		return Explanation{}, err
 	}
-	n := Node{Name: pod.Spec.NodeName, Fits: true, Reason: "the pod is there"}
+	n := Node{Name: pod.Spec.NodeName, Fits: true, Reason: "the pod is bound to this node"}
 	for _, claim := range list.Items {
 		for _, user := range claim.Pods {
 			if user != pod.Name {

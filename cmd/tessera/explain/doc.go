@@ -1,3 +1,3 @@
-// Package explain is the verb that says why a pod is on its node, or on none: it runs the scheduler's own
-// code, with our plugin, over what the API server has now, and writes nothing.
+// Package explain implements the verb explain: the node and devices that a pod would get, or why no node fits. It runs the scheduler's code with
+// Tessera's plugin on the current objects of the API server and writes nothing.
 package explain

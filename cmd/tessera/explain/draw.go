@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// draw writes the explanation for people: what would happen, then every node.
+// draw writes the explanation for people: a summary and a table of all nodes.
 func draw(s *output.Screen, e Explanation) {
 	s.Line(output.Part{Style: output.Bold, Text: "pod/" + e.Pod}, output.Part{Text: ": " + summary(e)})
 	if len(e.Nodes) == 0 {
@@ -25,15 +25,15 @@ func draw(s *output.Screen, e Explanation) {
 func summary(e Explanation) string {
 	switch {
 	case e.Bound != "":
-		return "is on " + e.Bound
+		return "is bound to " + e.Bound
 	case len(e.Chosen) > 1:
-		return "would go to one of " + strings.Join(e.Chosen, ", ")
+		return "would be bound to one of " + strings.Join(e.Chosen, ", ")
 	case len(e.Chosen) == 1:
-		return "would go to " + e.Chosen[0]
+		return "would be bound to " + e.Chosen[0]
 	case e.Refusal != "" && len(e.Nodes) == 0:
-		return "fits nowhere: " + e.Refusal
+		return "fits on no node: " + e.Refusal
 	}
-	return "fits nowhere"
+	return "fits on no node"
 }
 
 func verdict(e Explanation, n Node) string {

@@ -26,19 +26,19 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 const slicesClass = "mig-3g.40gb.tessera.dev"
 
-// scene is a cluster with a broken GPU, an empty node, one that is closed and one without GPUs, and pods
-// that wait for slices of half a GPU.
+// scene returns a cluster with a node whose GPUs are partly used, an empty node, a cordoned node and a node with a T4, and pending pods that
+// request 3g.40gb MIG devices.
 func scene(t *testing.T) *clustertest.Scene {
 	t.Helper()
 	s := clustertest.New(t)
 	s.Node("closed", "h100x2", nil)
 	s.Node("empty", "h100x2", nil)
 	broken := s.Node("broken", "h100x2", nil)
-	held := s.Claim("held", slicesClass, clustertest.Result(broken, 1, clustertest.Slice(19, 6, 1)))
+	held := s.Claim("held", slicesClass, clustertest.Result(broken, 1, clustertest.MIGUse(19, 6, 1)))
 	s.Pod("holder", "broken", corev1.PodRunning, held)
 	old := s.Node("old", "t4x1", nil)
 	s.Pod("render", "old", corev1.PodRunning, s.Claim("whole", "gpu.tessera.dev", clustertest.Result(old, 0, gpu.Use{Shape: gpu.Whole})))
@@ -53,8 +53,8 @@ func scene(t *testing.T) *clustertest.Scene {
 		Expression: fmt.Sprintf(`device.driver == %q && device.attributes[%[1]q].type == "mig" && device.attributes[%[1]q].profile == "3g.40gb"`, clustertest.Driver),
 	}}}
 	s.Add(class)
-	waits(s, "one", 1)
-	waits(s, "many", 9)
+	addPending(s, "one", 1)
+	addPending(s, "many", 9)
 	file, err := os.ReadFile("../../../deployments/scheduler/replace/config.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -68,8 +68,8 @@ func scene(t *testing.T) *clustertest.Scene {
 	return s
 }
 
-// waits adds a pod that waits for so many slices.
-func waits(s *clustertest.Scene, name string, count int64) {
+// addPending adds a pending pod that requests that many MIG devices.
+func addPending(s *clustertest.Scene, name string, count int64) {
 	claim := s.Claim(name, slicesClass)
 	claim.Spec.Devices.Requests[0].Exactly.AllocationMode = resourceapi.DeviceAllocationModeExactCount
 	claim.Spec.Devices.Requests[0].Exactly.Count = count
@@ -131,7 +131,7 @@ func TestOutOfService(t *testing.T) {
 	}
 }
 
-// TestReadsOnly checks that nothing is written.
+// TestReadsOnly checks that the verb writes nothing.
 func TestReadsOnly(t *testing.T) {
 	c := scene(t).Cluster()
 	if _, err := run(t, c, "one", output.Text); err != nil {
@@ -160,9 +160,9 @@ func TestErrors(t *testing.T) {
 		pod   string
 		want  string
 	}{
-		"no such pod":       {scene(t), "none", "read pod none of demo"},
-		"another scheduler": {other, "one", `the pod names the scheduler "volcano", which is not Tessera's`},
-		"no configuration":  {without, "one", "name the file that the scheduler runs with by --config"},
+		"no such pod":       {scene(t), "none", "read pod demo/none"},
+		"another scheduler": {other, "one", `the pod's schedulerName is "volcano", which is not a profile of Tessera's scheduler`},
+		"no configuration":  {without, "one", "name the scheduler's configuration file with --config"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := run(t, test.scene.Cluster(), test.pod, output.Text); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -176,7 +176,7 @@ func TestArguments(t *testing.T) {
 	cmd := Command(&cluster.Flags{})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	cmd.SetArgs([]string{"one"})
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "name a pod: pod/NAME") {
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "the argument must be pod/NAME") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,49 +7,50 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind and APIVersion of the JSON form.
+// The type of the explanation in JSON.
 const (
 	Kind       = "PodExplanation"
 	APIVersion = "tessera.dev/v1alpha1"
 )
 
-// Explanation is what the scheduler would do with a pod now, or where it is.
+// Explanation is what the scheduler would do with a pod now; for a bound pod, its node and devices.
 type Explanation struct {
 	metav1.TypeMeta `json:",inline"`
 
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Scheduler string `json:"scheduler"`
-	// Bound is the node that the pod is on; nothing else is known then but what it holds.
+	// Bound is the node of a bound pod. Nodes then has only this node.
 	Bound string `json:"bound,omitempty"`
-	// Chosen are the nodes of the highest score; of several kube-scheduler takes any.
+	// Chosen are the nodes with the highest score. kube-scheduler picks one of them at random.
 	Chosen []string `json:"chosen"`
-	// Refusal is why no node was looked at.
+	// Refusal is why PreFilter rejected the pod.
 	Refusal string `json:"refusal,omitempty"`
-	// Nodes are those that were chosen, then those that fit by score, then the others.
+	// Nodes are the chosen nodes, then the others that fit by score, then the rest.
 	Nodes []Node `json:"nodes"`
 }
 
-// Node is what was found out about one node.
+// Node is the result for one node.
 type Node struct {
 	Name string `json:"name"`
 	Fits bool   `json:"fits"`
-	// Score is the sum of all plugins' scores; nil when nothing was scored.
+	// Score is the weighted sum of all plugins' scores; nil when the node was not scored.
 	Score *int64 `json:"score,omitempty"`
-	// Devices are the names of those that the pod would get, or has.
+	// Devices are the names of the devices that the pod would get; for a bound pod, has.
 	Devices []string `json:"devices,omitempty"`
-	// Reason says what the pod would take and what that costs the node, or what is missing.
+	// Reason is what the pod would allocate and which capacity the node would lose, or what is missing.
 	Reason string `json:"reason,omitempty"`
 }
 
-// sort puts the nodes into their order.
-func (e *Explanation) sort() {
+// sortNodes sorts the nodes as documented at Explanation.Nodes.
+func (e *Explanation) sortNodes() {
 	slices.SortFunc(e.Nodes, func(a, b Node) int {
-		return cmp.Or(cmp.Compare(e.place(a), e.place(b)), cmp.Compare(b.score(), a.score()), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(e.group(a), e.group(b)), cmp.Compare(b.score(), a.score()), cmp.Compare(a.Name, b.Name))
 	})
 }
 
-func (e *Explanation) place(n Node) int {
+// group returns the position of the node's group in the order.
+func (e *Explanation) group(n Node) int {
 	switch {
 	case slices.Contains(e.Chosen, n.Name):
 		return 0

@@ -18,28 +18,28 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
-// deployment is the scheduler's as deployments/scheduler makes it; configKey is the file in its ConfigMap.
+// deployment is the name of the scheduler's Deployment in deployments/scheduler, configKey the file in its ConfigMap.
 const (
 	deployment = "tessera-scheduler"
 	configKey  = "config.yaml"
 )
 
-// configuration returns the scheduler's configuration: that of the file, or the one that the cluster's
-// scheduler runs with, as far as it was installed as deployments/scheduler does.
-func configuration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+// loadConfiguration returns the scheduler's configuration: that of the file or, without one, that in the ConfigMap of the scheduler's
+// Deployment.
+func loadConfiguration(ctx context.Context, c *cluster.Cluster, file string) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	if file != "" {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read the scheduler's configuration: %w", err)
 		}
-		return parse(file, text)
+		return parseConfiguration(file, text)
 	}
 	running, err := c.Client.AppsV1().Deployments(cluster.SystemNamespace).Get(ctx, deployment, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("find the scheduler's configuration: there is no Deployment %s in %s: name the file that the scheduler runs with by --config", deployment, cluster.SystemNamespace)
+		return nil, fmt.Errorf("find the scheduler's configuration: no Deployment %s in %s: name the scheduler's configuration file with --config", deployment, cluster.SystemNamespace)
 	case err != nil:
-		return nil, cluster.Explain("find the scheduler's configuration", err)
+		return nil, cluster.ExplainError("find the scheduler's configuration", err)
 	}
 	for _, volume := range running.Spec.Template.Spec.Volumes {
 		if volume.ConfigMap == nil {
@@ -47,29 +47,29 @@ func configuration(ctx context.Context, c *cluster.Cluster, file string) (*sched
 		}
 		found, err := c.Client.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(ctx, volume.ConfigMap.Name, metav1.GetOptions{})
 		if err != nil {
-			return nil, cluster.Explain("read the scheduler's configuration", err)
+			return nil, cluster.ExplainError("read the scheduler's configuration", err)
 		}
 		if text, ok := found.Data[configKey]; ok {
-			return parse("ConfigMap "+found.Name, []byte(text))
+			return parseConfiguration("ConfigMap "+found.Name, []byte(text))
 		}
 	}
-	return nil, fmt.Errorf("find the scheduler's configuration: Deployment %s mounts no ConfigMap with %s: name the file that the scheduler runs with by --config", deployment, configKey)
+	return nil, fmt.Errorf("find the scheduler's configuration: Deployment %s mounts no ConfigMap with %s: name the scheduler's configuration file with --config", deployment, configKey)
 }
 
-func parse(from string, text []byte) (*schedulerconfig.KubeSchedulerConfiguration, error) {
+func parseConfiguration(from string, text []byte) (*schedulerconfig.KubeSchedulerConfiguration, error) {
 	object, _, err := scheme.Codecs.UniversalDecoder().Decode(text, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("read the scheduler's configuration from %s: %w", from, err)
 	}
 	c, ok := object.(*schedulerconfig.KubeSchedulerConfiguration)
 	if !ok {
-		return nil, fmt.Errorf("read the scheduler's configuration from %s: it is a %T", from, object)
+		return nil, fmt.Errorf("read the scheduler's configuration from %s: unexpected type %T", from, object)
 	}
 	return c, nil
 }
 
-// profileOf returns the profile of the scheduler's name.
-func profileOf(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
+// findProfile returns the profile with the scheduler's name.
+func findProfile(c *schedulerconfig.KubeSchedulerConfiguration, name string) (schedulerconfig.KubeSchedulerProfile, error) {
 	var names []string
 	for _, p := range c.Profiles {
 		if p.SchedulerName == name {
@@ -77,21 +77,21 @@ func profileOf(c *schedulerconfig.KubeSchedulerConfiguration, name string) (sche
 		}
 		names = append(names, p.SchedulerName)
 	}
-	return schedulerconfig.KubeSchedulerProfile{}, fmt.Errorf("the pod names the scheduler %q, which is not Tessera's: the configuration has %q", name, names)
+	return schedulerconfig.KubeSchedulerProfile{}, fmt.Errorf("the pod's schedulerName is %q, which is not a profile of Tessera's scheduler: %q", name, names)
 }
 
-// wide returns the profile with a plugin that leaves no node out.
-func wide(p schedulerconfig.KubeSchedulerProfile) (schedulerconfig.KubeSchedulerProfile, error) {
-	var given runtime.Object
+// withAllCandidates returns the profile with a plugin configuration that omits no node.
+func withAllCandidates(p schedulerconfig.KubeSchedulerProfile) (schedulerconfig.KubeSchedulerProfile, error) {
+	var current runtime.Object
 	var others []schedulerconfig.PluginConfig
 	for _, c := range p.PluginConfig {
 		if c.Name == plugin.Name {
-			given = c.Args
+			current = c.Args
 			continue
 		}
 		others = append(others, c)
 	}
-	args, err := config.Load(given)
+	args, err := config.Load(current)
 	if err != nil {
 		return p, err
 	}

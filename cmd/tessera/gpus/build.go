@@ -16,14 +16,14 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
 )
 
-// Build returns what the state says about GPUs.
+// Build returns the GPUs of the state's ResourceSlices with the claims that hold their devices.
 func Build(s cluster.State) List {
 	list := List{TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind}, Items: []GPU{}}
 	phases := map[string]string{}
 	for _, p := range s.Pods {
 		phases[p.Namespace+"/"+p.Name] = string(p.Status.Phase)
 	}
-	holds := map[place][]hold{}
+	holds := map[gpuKey][]hold{}
 	unknown := map[string][]hold{}
 	nodes := map[string]*v1alpha1.GPUNode{}
 	for i := range s.GPUNodes {
@@ -31,8 +31,8 @@ func Build(s cluster.State) List {
 	}
 	readings := s.Readings()
 	for _, claim := range s.Claims {
-		for _, h := range holdsOf(claim, phases) {
-			r, ok := find(readings, h.result)
+		for _, h := range claimHolds(claim, phases) {
+			r, ok := readingOf(readings, h.result)
 			if !ok {
 				continue
 			}
@@ -42,24 +42,24 @@ func Build(s cluster.State) List {
 				continue
 			}
 			h.use = d.Use
-			at := place{r.Driver, r.Pool, d.GPU}
+			at := gpuKey{r.Driver, r.Pool, d.GPU}
 			holds[at] = append(holds[at], h)
 		}
 	}
 	for _, r := range readings {
 		for _, g := range r.GPUs {
-			item := build(r, g, holds[place{r.Driver, r.Pool, g.Name}])
-			item.feel(r, g, nodes[r.Node])
+			item := buildGPU(r, g, holds[gpuKey{r.Driver, r.Pool, g.Name}])
+			item.addHealth(r, g, nodes[r.Node])
 			list.Items = append(list.Items, item)
 			list.Problems = append(list.Problems, item.Conflicts...)
 		}
-		list.Problems = append(list.Problems, trouble(r, unknown[r.Pool])...)
+		list.Problems = append(list.Problems, poolProblems(r, unknown[r.Pool])...)
 	}
 	return list
 }
 
-// place is a GPU of a pool.
-type place struct{ driver, pool, gpu string }
+// gpuKey identifies a GPU.
+type gpuKey struct{ driver, pool, gpu string }
 
 // hold is one device of an allocated claim.
 type hold struct {
@@ -68,7 +68,8 @@ type hold struct {
 	holder Holder
 }
 
-func find(readings []wire.Reading, result resourceapi.DeviceRequestAllocationResult) (wire.Reading, bool) {
+// readingOf returns the pool of an allocated device; false when the pool is not published.
+func readingOf(readings []wire.Reading, result resourceapi.DeviceRequestAllocationResult) (wire.Reading, bool) {
 	i := slices.IndexFunc(readings, func(r wire.Reading) bool { return r.Driver == result.Driver && r.Pool == result.Pool })
 	if i < 0 {
 		return wire.Reading{}, false
@@ -76,8 +77,8 @@ func find(readings []wire.Reading, result resourceapi.DeviceRequestAllocationRes
 	return readings[i], true
 }
 
-// holdsOf returns the devices of the claim.
-func holdsOf(claim resourceapi.ResourceClaim, phases map[string]string) []hold {
+// claimHolds returns the allocated devices of the claim.
+func claimHolds(claim resourceapi.ResourceClaim, phases map[string]string) []hold {
 	if claim.Status.Allocation == nil {
 		return nil
 	}
@@ -98,14 +99,15 @@ func holdsOf(claim resourceapi.ResourceClaim, phases map[string]string) []hold {
 		if result.ShareID != nil {
 			h.holder.ShareID = string(*result.ShareID)
 		}
-		h.holder.UUID, h.holder.Condition = identity(claim, result)
+		h.holder.UUID, h.holder.Condition = preparedState(claim, result)
 		holds = append(holds, h)
 	}
 	return holds
 }
 
-// identity returns the UUID that the agent found, and what it says of a device that is not as it should be, its health aside.
-func identity(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (uuid, condition string) {
+// preparedState returns the UUID of the prepared device and the first of its conditions that is False, that of health aside. Both are the agent's, from the
+// claim's status.devices.
+func preparedState(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestAllocationResult) (uuid, condition string) {
 	for _, status := range claim.Status.Devices {
 		if status.Driver != result.Driver || status.Pool != result.Pool || status.Device != result.Device || !sameShare(status.ShareID, result) {
 			continue
@@ -114,19 +116,20 @@ func identity(claim resourceapi.ResourceClaim, result resourceapi.DeviceRequestA
 			var data struct {
 				UUID string `json:"uuid"`
 			}
-			// Data of another form tells no UUID.
+			// Data in another form has no UUID.
 			_ = json.Unmarshal(status.Data.Raw, &data)
 			uuid = data.UUID
 		}
 		for _, c := range status.Conditions {
 			if c.Status == metav1.ConditionFalse && c.Type != cluster.Healthy && condition == "" {
-				condition = cluster.Reason(c)
+				condition = cluster.ConditionText(c)
 			}
 		}
 	}
 	return uuid, condition
 }
 
+// sameShare reports whether a device status with the share ID belongs to the allocated device.
 func sameShare(id *string, result resourceapi.DeviceRequestAllocationResult) bool {
 	if id == nil || result.ShareID == nil {
 		return id == nil && result.ShareID == nil
@@ -134,12 +137,12 @@ func sameShare(id *string, result resourceapi.DeviceRequestAllocationResult) boo
 	return *id == string(*result.ShareID)
 }
 
-// build returns one GPU with those who hold it.
-func build(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
+// buildGPU returns one GPU with its holders. An allocation that does not fit is reported as a conflict and listed as a holder all the same.
+func buildGPU(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
 	item := GPU{
 		Node: r.Node, Driver: r.Driver, Pool: r.Pool, Name: g.Name, Index: g.GPU.Index, UUID: g.GPU.UUID,
 		Product: g.GPU.Product, Architecture: g.GPU.Architecture, PCI: g.GPU.PCI, MemoryBytes: g.GPU.MemoryBytes,
-		DriverVersion: r.DriverVersion, CUDAVersion: r.CUDAVersion, Offers: offers(g), Taints: taints(g),
+		DriverVersion: r.DriverVersion, CUDAVersion: r.CUDAVersion, Offers: offeredShapes(g), Taints: collectTaints(g),
 	}
 	if g.GPU.NUMA >= 0 {
 		item.NUMA = &g.GPU.NUMA
@@ -150,14 +153,14 @@ func build(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
 	})
 	o := g.GPU.Empty(g.Shares)
 	for _, h := range holds {
-		holder := describe(g, h)
+		holder := holderDetails(g, h)
 		if h.use.Shape == gpu.Monitor {
 			item.Monitors = append(item.Monitors, holder)
 			continue
 		}
 		next, err := o.Take(h.use)
 		if err != nil {
-			item.Conflicts = append(item.Conflicts, fmt.Sprintf("GPU %s of %s: device %s of claim %s/%s does not fit beside the others: %v",
+			item.Conflicts = append(item.Conflicts, fmt.Sprintf("GPU %s of %s: device %s of claim %s/%s overlaps with other allocations: %v",
 				g.Name, r.Node, h.result.Device, h.holder.Claim.Namespace, h.holder.Claim.Name, err))
 		}
 		o = next
@@ -165,11 +168,12 @@ func build(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
 	}
 	o = o.Withhold(g.GPU.Withheld)
 	item.Shape = o.Shape().String()
-	item.Slices, item.Shared = partition(g, o), sharing(g, o)
+	item.Slices, item.Shared = memorySlices(g, o), sharedUse(g, o)
 	return item
 }
 
-func describe(g wire.PublishedGPU, h hold) Holder {
+// holderDetails returns the holder with its MIG profile or its share.
+func holderDetails(g wire.PublishedGPU, h hold) Holder {
 	holder := h.holder
 	switch {
 	case h.use.Shape == gpu.MIG:
@@ -182,18 +186,19 @@ func describe(g wire.PublishedGPU, h hold) Holder {
 	return holder
 }
 
-// partition returns the memory slices; none for a GPU that cannot be partitioned.
-func partition(g wire.PublishedGPU, o gpu.Occupancy) *Slices {
+// memorySlices returns the memory slices; nil for a GPU without MIG.
+func memorySlices(g wire.PublishedGPU, o gpu.Occupancy) *Slices {
 	if g.GPU.Geometry.Slices() == 0 {
 		return nil
 	}
 	return &Slices{
-		Total: g.GPU.Geometry.Slices(), Used: numbers(o.Taken()), Free: numbers(o.Free()),
-		Withheld: numbers(o.Withheld() &^ o.Taken()),
+		Total: g.GPU.Geometry.Slices(), Used: sliceNumbers(o.Taken()), Free: sliceNumbers(o.Free()),
+		Withheld: sliceNumbers(o.Withheld() &^ o.Taken()),
 	}
 }
 
-func numbers(m gpu.Mask) []int {
+// sliceNumbers returns the numbers of the memory slices in the mask.
+func sliceNumbers(m gpu.Mask) []int {
 	list := []int{}
 	for slice := range gpu.MaxSlices {
 		if m.Has(slice) {
@@ -203,8 +208,8 @@ func numbers(m gpu.Mask) []int {
 	return list
 }
 
-// sharing returns what is shared out; nothing while the GPU has no shared shape.
-func sharing(g wire.PublishedGPU, o gpu.Occupancy) *Shared {
+// sharedUse returns the use of a GPU in a shared shape, nil in any other shape.
+func sharedUse(g wire.PublishedGPU, o gpu.Occupancy) *Shared {
 	if !o.Shape().Shared() {
 		return nil
 	}
@@ -215,8 +220,8 @@ func sharing(g wire.PublishedGPU, o gpu.Occupancy) *Shared {
 	}
 }
 
-// offers returns the shapes that claims can have, in the model's order.
-func offers(g wire.PublishedGPU) []string {
+// offeredShapes returns the shapes that the GPU's devices have, in the order of gpu.Shape.
+func offeredShapes(g wire.PublishedGPU) []string {
 	names := []string{}
 	for shape := gpu.Whole; shape <= gpu.Monitor; shape++ {
 		if slices.ContainsFunc(g.Devices, func(d wire.PublishedDevice) bool { return d.Use.Shape == shape }) {
@@ -226,19 +231,19 @@ func offers(g wire.PublishedGPU) []string {
 	return names
 }
 
-// trouble returns what is wrong with a pool as a whole.
-func trouble(r wire.Reading, unknown []hold) []string {
+// poolProblems returns the problems of a pool: missing ResourceSlices, allocations of unpublished devices, devices that do not decode.
+func poolProblems(r wire.Reading, unknown []hold) []string {
 	var problems []string
 	if !r.Complete {
-		problems = append(problems, fmt.Sprintf("Pool %s: its slices are not all there yet; some GPUs may be missing here.", r.Pool))
+		problems = append(problems, fmt.Sprintf("Pool %s: ResourceSlices are missing; the list may lack GPUs.", r.Pool))
 	}
 	for _, h := range unknown {
-		problems = append(problems, fmt.Sprintf("Pool %s: claim %s/%s holds device %s, which is not published any more.",
+		problems = append(problems, fmt.Sprintf("Pool %s: claim %s/%s holds device %s, which is no longer published.",
 			r.Pool, h.holder.Claim.Namespace, h.holder.Claim.Name, h.result.Device))
 	}
 	if len(r.Strange) > 0 {
 		first := r.Strange[0]
-		problems = append(problems, fmt.Sprintf("Pool %s: %d devices are not in Tessera's form and not shown; the first, %s: %s.",
+		problems = append(problems, fmt.Sprintf("Pool %s: %d devices cannot be decoded and were skipped; the first is %s: %s.",
 			r.Pool, len(r.Strange), first.Name, strings.TrimSuffix(first.Err.Error(), ".")))
 	}
 	return problems

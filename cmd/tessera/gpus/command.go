@@ -20,13 +20,14 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	cmd := &cobra.Command{
 		Use:   "gpus [node...]",
-		Short: "Draw every node's GPUs: what they are used as, by which pods, and what is free",
-		Long: `Draw every node's GPUs: what each is used as now, by which pods, and what is free.
+		Short: "Show each node's GPUs: their use, their pods and their free capacity",
+		Long: `Show each node's GPUs: their use, their pods and their free capacity.
 
-A partitioned GPU is drawn slice by slice: |1g.10gb| is an instance with its pod below, |....| is free,
-|xxxx| is withheld, because something lives there that Tessera did not make, |!!!!| is free and not given to
-claims, because it is not well. A shared GPU is drawn by the memory that its pods asked for. The picture comes
-from ResourceSlices, ResourceClaims, pods and, where you may read them, GPUNodes.`,
+A partitioned GPU is drawn by memory slice: |1g.10gb| is a MIG device with its pod below, |....| is free,
+|xxxx| is withheld because of a MIG device that Tessera did not create, |!!!!| is free but unavailable because of
+a fault. A shared GPU is drawn by the memory that its pods request.
+
+The data comes from ResourceSlices, ResourceClaims, pods and, with permission to list them, GPUNodes.`,
 		RunE: func(cmd *cobra.Command, nodes []string) error {
 			if err := answer.Validate(); err != nil {
 				return err
@@ -42,12 +43,12 @@ from ResourceSlices, ResourceClaims, pods and, where you may read them, GPUNodes
 	return cmd
 }
 
-// request is what a user wants to see.
+// request is one call of the verb.
 type request struct {
 	nodes  []string
 	answer output.Flags
 	now    time.Time
-	// out takes the answer, errOut what is no part of it.
+	// out receives the list, errOut messages about it.
 	out, errOut io.Writer
 }
 
@@ -60,14 +61,14 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	if err != nil {
 		return err
 	}
-	if err := list.keep(r.nodes); err != nil {
+	if err := list.keepNodes(r.nodes); err != nil {
 		return err
 	}
 	if written, err := r.answer.Write(r.out, list); written {
 		return err
 	}
 	if len(list.Items) == 0 && len(list.Problems) == 0 {
-		_, err := fmt.Fprintf(r.errOut, "No GPUs are published by %s.\nLook at the agents: kubectl -n %s get pods -o wide\n", strings.Join(c.Drivers, " or "), cluster.SystemNamespace)
+		_, err := fmt.Fprintf(r.errOut, "No GPUs are published by %s.\nCheck the agents: kubectl -n %s get pods -o wide\n", strings.Join(c.Drivers, " or "), cluster.SystemNamespace)
 		return err
 	}
 	detail := Brief
@@ -78,11 +79,11 @@ func run(ctx context.Context, c *cluster.Cluster, r request) error {
 	return screen.Err()
 }
 
-// Load asks the cluster. Without the right to see pods, their phases are missing.
+// Load lists the objects and returns the GPUs. It fails when ResourceSlices or ResourceClaims cannot be listed; without pods, their phases are missing.
 func Load(ctx context.Context, c *cluster.Cluster) (List, error) {
 	var s cluster.State
 	var err error
-	if s.Slices, err = c.ListSlices(ctx); err != nil {
+	if s.Slices, err = c.ListResourceSlices(ctx); err != nil {
 		return List{}, err
 	}
 	if s.Claims, err = c.ListClaims(ctx, ""); err != nil {
@@ -90,20 +91,20 @@ func Load(ctx context.Context, c *cluster.Cluster) (List, error) {
 	}
 	var problems []string
 	if s.Pods, err = c.ListPods(ctx, ""); err != nil {
-		problems = append(problems, "The phases of pods are missing: "+err.Error())
+		problems = append(problems, "Pod phases are missing: "+err.Error())
 	}
-	// Taints tell the same, less exactly: who may not read GPUNodes, as most users, misses nothing that needs a word.
+	// Most users may not list GPUNodes. Taints have the same faults with a less exact severity, so this is no problem to report.
 	s.GPUNodes, err = c.ListGPUNodes(ctx)
 	if err != nil && !apierrors.IsForbidden(err) {
-		problems = append(problems, "What the agents say of health is missing: "+err.Error())
+		problems = append(problems, "Fault reports of the agents are missing: "+err.Error())
 	}
 	list := Build(s)
 	list.Problems = append(list.Problems, problems...)
 	return list, nil
 }
 
-// keep leaves out every node that is not named; all stay when none is.
-func (l *List) keep(nodes []string) error {
+// keepNodes removes the GPUs of all nodes but the named ones; without names it keeps all.
+func (l *List) keepNodes(nodes []string) error {
 	if len(nodes) == 0 {
 		return nil
 	}
@@ -114,7 +115,7 @@ func (l *List) keep(nodes []string) error {
 	known = slices.Compact(known)
 	for _, node := range nodes {
 		if !slices.Contains(known, node) {
-			return fmt.Errorf("node %q publishes no GPUs; these do: %s", node, strings.Join(known, ", "))
+			return fmt.Errorf("node %q publishes no GPUs; nodes with GPUs: %s", node, strings.Join(known, ", "))
 		}
 	}
 	l.Items = slices.DeleteFunc(l.Items, func(g GPU) bool { return !slices.Contains(nodes, g.Node) })

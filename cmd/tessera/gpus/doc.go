@@ -1,5 +1,5 @@
-// Package gpus is the verb gpus: every node's GPUs, what they are used as, by whom, and what is free.
+// Package gpus implements the verb gpus: each node's GPUs with their use, their pods and their free capacity.
 //
-// What it shows is what the cluster says: ResourceSlices, allocated ResourceClaims and pods. The hardware
-// is not asked.
+// Its input is what the API server has: ResourceSlices, allocated ResourceClaims, pods and, where the user may read them, GPUNodes.
+// It reads no hardware.
 package gpus

@@ -12,21 +12,21 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Detail is how much Draw tells.
+// Detail is the amount of detail that Draw writes.
 type Detail int
 
 // The details.
 const (
-	// Brief tells who uses what.
+	// Brief is the use of each GPU with its pods.
 	Brief Detail = iota
-	// Full adds addresses, UUIDs and claims.
+	// Full adds addresses, UUIDs, claims and the meaning of faults.
 	Full
 )
 
-// indent is what stands before the pictures and lines of a GPU.
+// indent begins every line below a GPU's first one.
 const indent = "    "
 
-// Draw draws the list, node by node. now is the moment from which ages count.
+// Draw draws the list by node. Ages are relative to now.
 func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
 	for start := 0; start < len(list.Items); {
 		first := list.Items[start]
@@ -51,15 +51,17 @@ func Draw(s *output.Screen, list List, detail Detail, now time.Time) {
 	}
 }
 
-// drawNode draws what stands above the GPUs of a node.
+// drawNode draws the headline of a node.
 func drawNode(s *output.Screen, gpus []GPU) {
 	first := gpus[0]
 	parts := []output.Part{{Style: output.Bold, Text: first.Node}, {Text: "   " + tally(gpus, func(g GPU) string { return g.Product }, " x ")}}
 	parts = append(parts, output.Part{Text: "   " + tally(gpus, func(g GPU) string { return g.Shape }, " ")})
-	if sick := slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return len(g.Ailments) == 0 }); len(sick) > 0 {
-		worst := slices.MaxFunc(sick, func(a, b GPU) int { return cmp.Compare(Rank(a.Ailments[0].Severity), Rank(b.Ailments[0].Severity)) })
+	if faulty := slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return len(g.Ailments) == 0 }); len(faulty) > 0 {
+		worst := slices.MaxFunc(faulty, func(a, b GPU) int {
+			return cmp.Compare(SeverityRank(a.Ailments[0].Severity), SeverityRank(b.Ailments[0].Severity))
+		})
 		parts = append(parts, output.Part{
-			Style: styleOfSeverity(worst.Ailments[0].Severity), Text: "   " + tally(sick, func(g GPU) string { return g.Ailments[0].Severity }, " "),
+			Style: severityStyle(worst.Ailments[0].Severity), Text: "   " + tally(faulty, func(g GPU) string { return g.Ailments[0].Severity }, " "),
 		})
 	}
 	about := "   " + first.Driver
@@ -72,7 +74,7 @@ func drawNode(s *output.Screen, gpus []GPU) {
 	s.Line(append(parts, output.Part{Style: output.Dim, Text: about})...)
 }
 
-// tally counts GPUs by what they have in common, in order of first appearance.
+// tally returns the number of GPUs per value of the function, such as "2 idle, 1 mig", in order of first appearance.
 func tally(gpus []GPU, of func(GPU) string, between string) string {
 	var names []string
 	counts := map[string]int{}
@@ -88,15 +90,15 @@ func tally(gpus []GPU, of func(GPU) string, between string) string {
 	return strings.Join(names, ", ")
 }
 
-// drawGPU draws one GPU: its line, the picture of its parts, and who has which.
+// drawGPU draws one GPU: its headline, its faults, the picture of its parts, its holders, monitors and foreign taints.
 func drawGPU(s *output.Screen, g GPU, detail Detail, now time.Time) {
 	line := []output.Part{{Text: fmt.Sprintf("  %2d  ", g.Index)}, {Style: output.Bold, Text: g.Product}}
 	if g.MemoryBytes > 0 {
 		line = append(line, output.Part{Text: "  " + size(g.MemoryBytes)})
 	}
-	line = append(line, output.Part{Text: "  "}, output.Part{Style: styleOf(g.Shape), Text: g.Shape}, output.Part{Text: "  " + summary(g)})
-	if alone(g) && detail == Brief {
-		line = append(line, output.Part{Text: who(g.Holders[0])})
+	line = append(line, output.Part{Text: "  "}, output.Part{Style: shapeStyle(g.Shape), Text: g.Shape}, output.Part{Text: "  " + useText(g)})
+	if hasSingleHolder(g) && detail == Brief {
+		line = append(line, output.Part{Text: podsText(g.Holders[0])})
 		g.Holders = nil
 	}
 	if detail == Full {
@@ -104,53 +106,53 @@ func drawGPU(s *output.Screen, g GPU, detail Detail, now time.Time) {
 	}
 	s.Line(line...)
 	drawHealth(s, g, detail, now)
-	if cells := cellsOf(g, s.Width-len(indent)); len(cells) > 0 {
-		s.Line(append([]output.Part{{Text: indent}}, strip(cells)...)...)
+	if cells := gpuCells(g, s.Width-len(indent)); len(cells) > 0 {
+		s.Line(append([]output.Part{{Text: indent}}, drawCells(cells)...)...)
 	}
 	rows := holderRows(g, detail)
 	for i, h := range g.Holders {
 		drawHolder(s, rows[i], g, h)
 	}
 	for _, h := range g.Monitors {
-		s.Line(output.Part{Text: indent}, output.Part{Style: output.Dim, Text: "watched by " + who(h)})
+		s.Line(output.Part{Text: indent}, output.Part{Style: output.Dim, Text: "monitored by " + podsText(h)})
 	}
 	for _, t := range g.Taints {
-		if !Foreign(g, t) {
+		if !IsForeignTaint(g, t) {
 			continue
 		}
 		s.Line(output.Part{Text: indent}, output.Part{Style: output.Red, Text: "! tainted " + taintText(t)})
 	}
 }
 
-// alone reports that one claim has the whole GPU and there is no more to say about it.
-func alone(g GPU) bool {
+// hasSingleHolder reports whether one claim has the whole GPU, without a condition to draw.
+func hasSingleHolder(g GPU) bool {
 	return len(g.Holders) == 1 && g.Holders[0].Start == nil && g.Holders[0].Shares == 0 && g.Holders[0].Condition == ""
 }
 
-// summary says what is used and what is free.
-func summary(g GPU) string {
+// useText returns the used and the free capacity.
+func useText(g GPU) string {
 	switch {
 	case g.Shared != nil:
 		text := fmt.Sprintf("%s of %s, %d of %d shares", size(g.Shared.UsedMemoryBytes), size(g.Shared.MemoryBytes), g.Shared.UsedShares, g.Shared.Shares)
 		if g.Shared.Compute > 0 {
-			text += fmt.Sprintf(", %d %% of the SMs promised", g.Shared.Compute)
+			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
 		}
 		return text
 	case g.Slices != nil && (g.Shape == gpu.MIG.String() || len(g.Slices.Withheld) > 0):
-		text := fmt.Sprintf("%d of %d slices used, %d free", len(g.Slices.Used), g.Slices.Total, len(g.Slices.Free))
+		text := fmt.Sprintf("%d of %d memory slices used, %d free", len(g.Slices.Used), g.Slices.Total, len(g.Slices.Free))
 		if n := len(g.Slices.Withheld); n > 0 {
 			text += fmt.Sprintf(", %d withheld", n)
 		}
 		return text
-	case g.Shape == gpu.None.String() && g.closed():
-		return "not given to claims"
+	case g.Shape == gpu.None.String() && g.unavailable():
+		return "unavailable"
 	case g.Shape == gpu.None.String():
-		return "free as " + strings.Join(slices.DeleteFunc(slices.Clone(g.Offers), func(name string) bool { return name == gpu.Monitor.String() }), ", ")
+		return "available as " + strings.Join(slices.DeleteFunc(slices.Clone(g.Offers), func(name string) bool { return name == gpu.Monitor.String() }), ", ")
 	}
 	return ""
 }
 
-// address is how the GPU is found on its node.
+// address returns the GPU's name, UUID, PCI address and NUMA node.
 func address(g GPU) string {
 	text := g.Name + "  " + g.UUID
 	if g.PCI != "" {
@@ -174,14 +176,14 @@ func taintText(t Taint) string {
 	return text
 }
 
-func styleOf(shape string) output.Style {
+func shapeStyle(shape string) output.Style {
 	return cmp.Or(map[string]output.Style{
 		gpu.None.String(): output.Dim, gpu.Whole.String(): output.Blue, gpu.MIG.String(): output.Green,
 		gpu.TimeShare.String(): output.Yellow, gpu.MPS.String(): output.Magenta, gpu.VFIO.String(): output.Cyan,
 	}[shape], output.Plain)
 }
 
-// size writes bytes as people call them: whole GiB, and MiB below one.
+// size returns the bytes in whole GiB, below one in MiB.
 func size(bytes uint64) string {
 	const mi, gi = 1 << 20, 1 << 30
 	switch {

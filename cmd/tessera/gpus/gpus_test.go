@@ -28,7 +28,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 func golden(t *testing.T, file string, got []byte) {
 	t.Helper()
@@ -47,8 +47,8 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// tainted puts a taint on every device of one GPU and on one device of another.
-func tainted(s *clustertest.Scene) {
+// addForeignTaints taints every device of one GPU and one device of another.
+func addForeignTaints(s *clustertest.Scene) {
 	for _, object := range s.Objects {
 		slice, ok := object.(*resourceapi.ResourceSlice)
 		if !ok {
@@ -62,8 +62,8 @@ func tainted(s *clustertest.Scene) {
 	}
 }
 
-// sick makes GPUs of gpu-a unwell, as their taints tell: the whole of 0, 5 and 6, a part of 2; 7 is held for a remedy.
-func sick(s *clustertest.Scene) {
+// addFaultTaints adds the taints of faults in gpu-a: of the whole GPUs 0, 5 and 6, and of parts of GPU 2. GPU 7 is held for remediation.
+func addFaultTaints(s *clustertest.Scene) {
 	whole := gpu.Placement{}
 	s.Taint("gpu-a", 0, whole, "xid", "79", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(3*time.Minute))
 	s.Taint("gpu-a", 0, whole, "lost", "", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(2*time.Minute))
@@ -74,9 +74,9 @@ func sick(s *clustertest.Scene) {
 	s.Taint("gpu-a", 7, whole, v1alpha1.TaintRemedy, "", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Minute))
 }
 
-// tended adds what agents and installer say in a GPUNode: exactly, and of one fault that no taint tells.
-func tended(s *clustertest.Scene) {
-	sick(s)
+// addReportedFaults adds the same faults to the GPUNode, and one fault without a taint.
+func addReportedFaults(s *clustertest.Scene) {
+	addFaultTaints(s)
 	node := s.GPUNode("gpu-a")
 	zero, seven := s.GPUName("gpu-a", 0), s.GPUName("gpu-a", 7)
 	part := gpu.Device{GPU: s.GPUName("gpu-a", 2), Use: gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 14, Start: 2, Size: 2}}}
@@ -101,14 +101,14 @@ func TestOutput(t *testing.T) {
 		{file: "everyday.json", answer: output.Flags{Format: output.JSON}},
 		{file: "one-node.txt", nodes: []string{"gpu-b"}},
 		{file: "color.txt", answer: output.Flags{Color: "always"}},
-		{file: "tainted.txt", scene: tainted},
-		{file: "sick.txt", scene: sick},
-		{file: "sick-color.txt", scene: sick, answer: output.Flags{Color: "always"}},
-		{file: "tended.txt", scene: tended},
-		{file: "tended-wide.txt", scene: tended, answer: output.Flags{Format: output.Wide}},
-		{file: "tended.json", scene: tended, answer: output.Flags{Format: output.JSON}},
+		{file: "tainted.txt", scene: addForeignTaints},
+		{file: "faults.txt", scene: addFaultTaints},
+		{file: "faults-color.txt", scene: addFaultTaints, answer: output.Flags{Color: "always"}},
+		{file: "reported.txt", scene: addReportedFaults},
+		{file: "reported-wide.txt", scene: addReportedFaults, answer: output.Flags{Format: output.Wide}},
+		{file: "reported.json", scene: addReportedFaults, answer: output.Flags{Format: output.JSON}},
 		{file: "one-node.yaml", answer: output.Flags{Format: output.YAML}, nodes: []string{"gpu-b"}},
-		{file: "twice.txt", scene: func(s *clustertest.Scene) {
+		{file: "conflict.txt", scene: func(s *clustertest.Scene) {
 			node := s.Node("gpu-c", "rtxpro6000x4", nil)
 			s.Claim("one", "mig.tessera.dev", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
 			s.Claim("two", "mig.tessera.dev", clustertest.Result(node, 0, gpu.Use{Shape: gpu.Whole}))
@@ -133,15 +133,15 @@ func TestOutput(t *testing.T) {
 				t.Fatal(err)
 			}
 			if errOut.Len() > 0 {
-				t.Errorf("beside the answer: %s", errOut.String())
+				t.Errorf("error output: %s", errOut.String())
 			}
 			golden(t, test.file, out.Bytes())
 		})
 	}
 }
 
-// TestWidths draws the same cluster on narrow and wide terminals: no line is longer, and a picture never
-// loses a slice.
+// TestWidths draws one cluster on narrow and wide terminals: no line is longer than the terminal, and the withheld memory slice
+// is always drawn.
 func TestWidths(t *testing.T) {
 	c := clustertest.Everyday(t).Cluster()
 	list, err := Load(t.Context(), c)
@@ -157,7 +157,7 @@ func TestWidths(t *testing.T) {
 			}
 		}
 		if !strings.Contains(out.String(), "|xxx") {
-			t.Errorf("%d columns: the withheld slice is missing:\n%s", width, out.String())
+			t.Errorf("%d columns: the withheld memory slice is missing:\n%s", width, out.String())
 		}
 	}
 }
@@ -168,7 +168,7 @@ func TestEmpty(t *testing.T) {
 	if err := run(t.Context(), clustertest.New(t).Cluster(), r); err != nil {
 		t.Fatal(err)
 	}
-	if out.Len() > 0 || !strings.Contains(errOut.String(), "No GPUs are published by gpu.tessera.dev or gpu.nvidia.com.\nLook at the agents: kubectl -n tessera-system get pods") {
+	if out.Len() > 0 || !strings.Contains(errOut.String(), "No GPUs are published by gpu.tessera.dev or gpu.nvidia.com.\nCheck the agents: kubectl -n tessera-system get pods") {
 		t.Errorf("out %q, err %q", out.String(), errOut.String())
 	}
 	r.answer.Format = output.JSON
@@ -188,15 +188,15 @@ func TestErrors(t *testing.T) {
 		want           []string
 	}{
 		"forbidden":    {"list", "resourceslices", apierrors.NewForbidden(slices, "", errors.New("no")), nil, "", []string{"list the ResourceSlices: ", "forbidden", "kubectl auth can-i --list"}},
-		"unauthorized": {"list", "resourceclaims", apierrors.NewUnauthorized("who are you"), nil, "", []string{"list the ResourceClaims of all namespaces", "log in again"}},
-		"no DRA":       {"list", "resourceslices", apierrors.NewNotFound(slices, ""), nil, "", []string{"does not serve what Tessera needs, resource.k8s.io/v1"}},
-		"no answer":    {"list", "resourceslices", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection refused")}, nil, "", []string{"connection refused", "--context, --kubeconfig"}},
+		"unauthorized": {"list", "resourceclaims", apierrors.NewUnauthorized("no credentials"), nil, "", []string{"list the ResourceClaims of all namespaces", "log in again"}},
+		"no DRA":       {"list", "resourceslices", apierrors.NewNotFound(slices, ""), nil, "", []string{"does not serve resource.k8s.io/v1, which Tessera requires"}},
+		"unreachable":  {"list", "resourceslices", &url.Error{Op: "Get", URL: "https://10.0.0.1", Err: errors.New("connection refused")}, nil, "", []string{"connection refused", "check the network, --context and --kubeconfig"}},
 		"interrupted":  {"list", "resourceslices", context.Canceled, nil, "", []string{"interrupted"}},
-		"other node":   {"", "", nil, []string{"gpu-z"}, "", []string{`node "gpu-z" publishes no GPUs; these do: gpu-a, gpu-b`}},
+		"other node":   {"", "", nil, []string{"gpu-z"}, "", []string{`node "gpu-z" publishes no GPUs; nodes with GPUs: gpu-a, gpu-b`}},
 	}
 	for name, test := range tests {
 		c := clustertest.Everyday(t).Cluster()
-		refuse(t, c, test.verb, test.resource, test.err)
+		failRequests(t, c, test.verb, test.resource, test.err)
 		err := run(t.Context(), c, request{nodes: test.nodes, answer: output.Flags{Format: output.Text, Color: "auto"}, out: &bytes.Buffer{}, errOut: &bytes.Buffer{}})
 		if err == nil {
 			t.Errorf("%s: no error", name)
@@ -210,14 +210,14 @@ func TestErrors(t *testing.T) {
 	}
 	var out bytes.Buffer
 	c := clustertest.Everyday(t).Cluster()
-	refuse(t, c, "list", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
-	if err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out}); err != nil || !strings.Contains(out.String(), "The phases of pods are missing: list the pods of all namespaces") || !strings.Contains(out.String(), "demo/train-0") {
-		t.Errorf("without the right to list pods: %v\n%s", err, out.String())
+	failRequests(t, c, "list", "pods", apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no")))
+	if err := run(t.Context(), c, request{answer: output.Flags{Format: output.Text, Color: "auto"}, out: &out}); err != nil || !strings.Contains(out.String(), "Pod phases are missing: list the pods of all namespaces") || !strings.Contains(out.String(), "demo/train-0") {
+		t.Errorf("without permission to list pods: %v\n%s", err, out.String())
 	}
 }
 
-// refuse lets requests of the kind fail.
-func refuse(t *testing.T, c *cluster.Cluster, verb, resource string, err error) {
+// failRequests makes requests of the kind fail with err.
+func failRequests(t *testing.T, c *cluster.Cluster, verb, resource string, err error) {
 	t.Helper()
 	if err == nil {
 		return
@@ -236,7 +236,7 @@ func TestNoCluster(t *testing.T) {
 	cmd := Command(&cluster.Flags{})
 	cmd.SetArgs([]string{})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no kubeconfig names one: use --kubeconfig") {
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no cluster is configured: use --kubeconfig") {
 		t.Errorf("without a kubeconfig: %v", err)
 	}
 	cmd.SetArgs([]string{"-o", "xml"})

@@ -11,39 +11,39 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// ailments returns what is wrong with the GPU, the worst first: what the node's agent says in the GPUNode and, as far as that says
-// nothing of a signal, what the taints of its devices tell. node is nil where the cluster has no GPUNode for it.
-func ailments(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) []Ailment {
-	var all []Ailment
-	for _, f := range faults(node, g.Name) {
-		all = append(all, told(g, f))
+// faultsOf returns the faults of the GPU, the most severe first. Source is the agent's report in the GPUNode; a signal that the report does not have is
+// taken from the taints of the GPU's devices. node is nil without a GPUNode.
+func faultsOf(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) []Fault {
+	var all []Fault
+	for _, f := range reportedFaults(node, g.Name) {
+		all = append(all, faultFromReport(g, f))
 	}
-	said := slices.Clone(all)
-	for _, t := range taints(g) {
+	reported := slices.Clone(all)
+	for _, t := range collectTaints(g) {
 		signal, xid, ours := t.signal(r.Driver)
-		if !ours || slices.ContainsFunc(said, func(a Ailment) bool { return a.Signal == string(signal) }) {
+		if !ours || slices.ContainsFunc(reported, func(f Fault) bool { return f.Signal == string(signal) }) {
 			continue
 		}
-		all = append(all, shown(g, signal, xid, t))
+		all = append(all, faultFromTaint(g, signal, xid, t))
 	}
-	slices.SortStableFunc(all, func(a, b Ailment) int { return cmp.Compare(Rank(b.Severity), Rank(a.Severity)) })
+	slices.SortStableFunc(all, func(a, b Fault) int { return cmp.Compare(SeverityRank(b.Severity), SeverityRank(a.Severity)) })
 	return all
 }
 
-// feel adds the health of the GPU and of those who hold a part.
-func (g *GPU) feel(r wire.Reading, published wire.PublishedGPU, node *v1alpha1.GPUNode) {
-	g.Ailments, g.Held = ailments(r, published, node), held(r, published, node)
+// addHealth sets the faults of the GPU, whether it is held, and the severity of each holder.
+func (g *GPU) addHealth(r wire.Reading, published wire.PublishedGPU, node *v1alpha1.GPUNode) {
+	g.Ailments, g.Held = faultsOf(r, published, node), heldState(r, published, node)
 	for i := range g.Holders {
-		for _, a := range g.Ailments {
-			if g.Holders[i].Severity == "" && a.Affects(g.Holders[i].Device) {
-				g.Holders[i].Severity = a.Severity
+		for _, f := range g.Ailments {
+			if g.Holders[i].Severity == "" && f.Affects(g.Holders[i].Device) {
+				g.Holders[i].Severity = f.Severity
 			}
 		}
 	}
 }
 
-// faults returns what the agent says of the GPU.
-func faults(node *v1alpha1.GPUNode, name string) []v1alpha1.GPUFault {
+// reportedFaults returns the faults of the GPU in the agent's report.
+func reportedFaults(node *v1alpha1.GPUNode, name string) []v1alpha1.GPUFault {
 	if node == nil || node.Status.Agent == nil {
 		return nil
 	}
@@ -56,60 +56,65 @@ func faults(node *v1alpha1.GPUNode, name string) []v1alpha1.GPUFault {
 	return found
 }
 
-// told is a fault as the agent says it.
-func told(g wire.PublishedGPU, f v1alpha1.GPUFault) Ailment {
-	a := Ailment{Severity: f.Severity, Signal: f.Signal, XID: int(f.XID), Remedy: f.Remedy, Message: f.Message, Since: &f.Since}
-	if f.Device == "" {
-		return a
+// faultFromReport returns a fault of the agent's report. The report names at most one MIG device; the devices that share memory slices with it
+// are affected, too.
+func faultFromReport(g wire.PublishedGPU, reported v1alpha1.GPUFault) Fault {
+	f := Fault{
+		Severity: reported.Severity, Signal: reported.Signal, XID: int(reported.XID), Remedy: reported.Remedy,
+		Message: reported.Message, Since: &reported.Since,
 	}
-	i := slices.IndexFunc(g.Devices, func(d wire.PublishedDevice) bool { return d.Name == f.Device })
+	if reported.Device == "" {
+		return f
+	}
+	i := slices.IndexFunc(g.Devices, func(d wire.PublishedDevice) bool { return d.Name == reported.Device })
 	if i < 0 {
-		a.Devices = []string{f.Device}
-		return a
+		f.Devices = []string{reported.Device}
+		return f
 	}
 	part := gpu.Fault{Placement: g.Devices[i].Use.Placement}
 	for _, d := range g.Devices {
 		if part.Affects(d.Use) {
-			a.Devices = append(a.Devices, d.Name)
+			f.Devices = append(f.Devices, d.Name)
 		}
 	}
-	a.Slices = numbers(part.Placement.Mask())
-	return a
+	f.Slices = sliceNumbers(part.Placement.Mask())
+	return f
 }
 
-// shown is a fault as a taint tells it: less exactly, because NoSchedule is both Critical and Fatal.
-func shown(g wire.PublishedGPU, signal gpu.Signal, xid int, t Taint) Ailment {
-	a := Ailment{Signal: string(signal), XID: xid, Since: t.Since, Devices: t.Devices}
+// faultFromTaint returns the fault that a taint stands for. The severity is less exact than in a report: the effect NoSchedule is used for Critical and Fatal.
+func faultFromTaint(g wire.PublishedGPU, signal gpu.Signal, xid int, t Taint) Fault {
+	f := Fault{Signal: string(signal), XID: xid, Since: t.Since, Devices: t.Devices}
 	judged := gpu.Rules{}.Judge(signal, xid)
-	a.Remedy, a.Severity = judged.Remedy.String(), gpu.Warning.String()
+	f.Remedy, f.Severity = judged.Remedy.String(), gpu.Warning.String()
 	switch resourceapi.DeviceTaintEffect(t.Effect) {
 	case resourceapi.DeviceTaintEffectNoExecute:
-		a.Severity = gpu.Fatal.String()
+		f.Severity = gpu.Fatal.String()
 	case resourceapi.DeviceTaintEffectNoSchedule:
-		a.Severity = max(gpu.Critical, judged.Severity).String()
+		f.Severity = max(gpu.Critical, judged.Severity).String()
 	case resourceapi.DeviceTaintEffectNone:
 	}
 	if len(t.Devices) > 0 {
-		a.Slices = sliced(g, t.Devices)
+		f.Slices = taintedSlices(g, t.Devices)
 	}
-	return a
+	return f
 }
 
-// sliced returns the memory slices that no device without the taint has: the taint is on every device that shares one of them.
-func sliced(g wire.PublishedGPU, tainted []string) []int {
-	sick := gpu.SpanMask(0, g.GPU.Geometry.Slices())
+// taintedSlices returns the affected memory slices. A taint of a MIG device is on every device that overlaps with it, so the affected slices are those
+// that no untainted MIG device has.
+func taintedSlices(g wire.PublishedGPU, tainted []string) []int {
+	affected := gpu.SpanMask(0, g.GPU.Geometry.Slices())
 	for _, d := range g.Devices {
 		if d.Use.Shape == gpu.MIG && !slices.Contains(tainted, d.Name) {
-			sick &^= d.Use.Placement.Mask()
+			affected &^= d.Use.Placement.Mask()
 		}
 	}
-	return numbers(sick)
+	return sliceNumbers(affected)
 }
 
-// held returns why the GPU is out of service; nil when it is not.
-func held(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) *Held {
+// heldState returns why the GPU is out of service for remediation, nil when it is not. The GPUNode's order takes precedence over the taint.
+func heldState(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) *Held {
 	var h *Held
-	for _, t := range taints(g) {
+	for _, t := range collectTaints(g) {
 		if t.Key == wire.RemedyKey(r.Driver) {
 			h = &Held{Since: t.Since, Reason: t.Value}
 		}
@@ -133,8 +138,8 @@ func held(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) *Held {
 	return h
 }
 
-// Rank orders severities by their names, the least first; one that this release does not know is Critical.
-func Rank(severity string) int {
+// SeverityRank orders severities by name, the least severe first. An unknown name ranks as Critical.
+func SeverityRank(severity string) int {
 	var s gpu.Severity
 	if s.UnmarshalText([]byte(severity)) != nil {
 		return int(gpu.Critical)
@@ -142,18 +147,18 @@ func Rank(severity string) int {
 	return int(s)
 }
 
-// String names the ailment, such as XID 79.
-func (a Ailment) String() string { return gpu.Fault{Signal: gpu.Signal(a.Signal), XID: a.XID}.String() }
+// String returns the name of the fault, such as "XID 79".
+func (f Fault) String() string { return gpu.Fault{Signal: gpu.Signal(f.Signal), XID: f.XID}.String() }
 
-// Affects reports whether the device has part in it.
-func (a Ailment) Affects(device string) bool {
-	return len(a.Devices) == 0 || slices.Contains(a.Devices, device)
+// Affects reports whether the fault affects the device.
+func (f Fault) Affects(device string) bool {
+	return len(f.Devices) == 0 || slices.Contains(f.Devices, device)
 }
 
-// partial reports whether it is of a part of the GPU only.
-func (a Ailment) partial() bool { return len(a.Devices) > 0 }
+// partial reports whether the fault is limited to a part of the GPU.
+func (f Fault) partial() bool { return len(f.Devices) > 0 }
 
-// closed reports whether no claim gets the GPU, as long as it tolerates nothing.
-func (g GPU) closed() bool {
-	return g.Held != nil || slices.ContainsFunc(g.Ailments, func(a Ailment) bool { return !a.partial() && Rank(a.Severity) > int(gpu.Warning) })
+// unavailable reports whether no claim without tolerations can get any device of the GPU.
+func (g GPU) unavailable() bool {
+	return g.Held != nil || slices.ContainsFunc(g.Ailments, func(f Fault) bool { return !f.partial() && SeverityRank(f.Severity) > int(gpu.Warning) })
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// holderRows returns the columns of the holders, of equal width for all of them.
+// holderRows returns a row per holder, with columns of equal width.
 func holderRows(g GPU, detail Detail) []string {
 	rows := make([][]string, len(g.Holders))
 	for i, h := range g.Holders {
-		rows[i] = []string{part(h), span(h), who(h)}
+		rows[i] = []string{amountText(h), slicesText(h), podsText(h)}
 		if detail == Full {
 			rows[i] = append(rows[i], "claim "+h.Claim.Namespace+"/"+h.Claim.Name, h.UUID)
 		}
@@ -33,12 +33,12 @@ func holderRows(g GPU, detail Detail) []string {
 	return lines
 }
 
-// drawHolder draws the row of a holder, with what is wrong with its part of the GPU.
+// drawHolder draws the row of a holder with the partial faults that affect its device and its condition.
 func drawHolder(s *output.Screen, row string, g GPU, h Holder) {
 	parts := []output.Part{{Text: indent + row}}
-	for _, a := range g.Ailments {
-		if a.partial() && a.Affects(h.Device) {
-			parts = append(parts, output.Part{Style: styleOfSeverity(a.Severity), Text: "! " + a.Severity + ": " + a.String() + "  "})
+	for _, f := range g.Ailments {
+		if f.partial() && f.Affects(h.Device) {
+			parts = append(parts, output.Part{Style: severityStyle(f.Severity), Text: "! " + f.Severity + ": " + f.String() + "  "})
 		}
 	}
 	if h.Condition != "" {
@@ -47,8 +47,8 @@ func drawHolder(s *output.Screen, row string, g GPU, h Holder) {
 	s.Line(parts...)
 }
 
-// part says how much the holder has.
-func part(h Holder) string {
+// amountText returns the holder's profile or share; "all" for the whole GPU.
+func amountText(h Holder) string {
 	switch {
 	case h.Profile != "":
 		return h.Profile
@@ -65,34 +65,34 @@ func part(h Holder) string {
 	return "all"
 }
 
-// span says which memory slices a MIG instance has.
-func span(h Holder) string {
+// slicesText returns the memory slices of a MIG device.
+func slicesText(h Holder) string {
 	switch {
 	case h.Start == nil || h.Size == nil:
 		return ""
 	case *h.Size == 1:
-		return fmt.Sprintf("slice %d", *h.Start)
+		return fmt.Sprintf("memory slice %d", *h.Start)
 	}
-	return fmt.Sprintf("slices %d-%d", *h.Start, *h.Start+*h.Size-1)
+	return fmt.Sprintf("memory slices %d-%d", *h.Start, *h.Start+*h.Size-1)
 }
 
-// mostPods is how many pods of one claim are named.
-const mostPods = 3
+// maxPods is the number of pods of a claim that are named.
+const maxPods = 3
 
-// who names the pods; a claim without any by itself.
-func who(h Holder) string {
+// podsText returns the names of the holder's pods; without pods, that of its claim.
+func podsText(h Holder) string {
 	if len(h.Pods) == 0 {
 		return fmt.Sprintf("claim %s/%s, used by no pod", h.Claim.Namespace, h.Claim.Name)
 	}
 	var names []string
-	for _, p := range h.Pods[:min(len(h.Pods), mostPods)] {
+	for _, p := range h.Pods[:min(len(h.Pods), maxPods)] {
 		name := h.Claim.Namespace + "/" + p.Name
 		if p.Phase != "" && p.Phase != "Running" {
 			name += " (" + p.Phase + ")"
 		}
 		names = append(names, name)
 	}
-	if more := len(h.Pods) - mostPods; more > 0 {
+	if more := len(h.Pods) - maxPods; more > 0 {
 		names = append(names, fmt.Sprintf("%d more", more))
 	}
 	return strings.Join(names, ", ")

@@ -4,27 +4,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// The type of the answer in JSON.
+// The type of the list in JSON and YAML.
 const (
 	APIVersion = "tessera.dev/v1alpha1"
 	Kind       = "GPUList"
 )
 
-// List is the answer; schema.json describes it.
+// List is the output of the verb; schema.json describes its JSON.
 type List struct {
 	metav1.TypeMeta `json:",inline"`
-	// Items are by node, driver and index.
+	// Items are ordered by node, driver and index.
 	Items []GPU `json:"items"`
-	// Problems are what does not fit together, in sentences.
+	// Problems are sentences about inconsistent or unreadable objects.
 	Problems []string `json:"problems,omitempty"`
 }
 
-// GPU is one GPU. What its devices do not tell is absent.
+// GPU is one GPU. A field is absent when the GPU's devices do not publish it.
 type GPU struct {
 	Node   string `json:"node"`
 	Driver string `json:"driver"`
 	Pool   string `json:"pool"`
-	// Name is the GPU's name in devices and records, Index NVML's index.
+	// Name is the GPU's name in device names and records, Index its NVML index.
 	Name          string `json:"name"`
 	Index         int    `json:"index"`
 	UUID          string `json:"uuid,omitempty"`
@@ -35,46 +35,46 @@ type GPU struct {
 	DriverVersion string `json:"driverVersion,omitempty"`
 	CUDAVersion   string `json:"cudaVersion,omitempty"`
 	MemoryBytes   uint64 `json:"memoryBytes,omitempty"`
-	// Offers are the shapes that claims can have, Shape is the one that it has now: idle, gpu, mig,
-	// timeshare, mps or vfio.
+	// Offers are the shapes that claims can request. Shape is the current one: idle, gpu, mig, timeshare, mps or vfio.
 	Offers []string `json:"offers"`
 	Shape  string   `json:"shape"`
-	// Slices are the memory slices of a GPU that can be partitioned.
+	// Slices are the memory slices of a GPU that supports MIG.
 	Slices *Slices `json:"slices,omitempty"`
-	// Shared is how far a GPU in a shared shape is shared out.
+	// Shared is the use of a GPU in a shared shape.
 	Shared *Shared `json:"shared,omitempty"`
-	// Holders are the claims that hold a part, by first slice, then claim. Monitors watch and hold nothing.
+	// Holders are the claims with a device of the GPU, by first memory slice, then claim. Monitors are claims with admin access, which
+	// take no capacity.
 	Holders  []Holder `json:"holders,omitempty"`
 	Monitors []Holder `json:"monitors,omitempty"`
-	// Ailments are what is wrong with it, the worst first. Held is set while it is out of service for a remedy.
-	Ailments []Ailment `json:"ailments,omitempty"`
-	Held     *Held     `json:"held,omitempty"`
-	Taints   []Taint   `json:"taints,omitempty"`
-	// Conflicts are holders that do not fit beside the others, in sentences that are among the problems of the list, too.
+	// Ailments are the GPU's faults, the most severe first. Held is set while the GPU is out of service for remediation.
+	Ailments []Fault `json:"ailments,omitempty"`
+	Held     *Held   `json:"held,omitempty"`
+	Taints   []Taint `json:"taints,omitempty"`
+	// Conflicts are sentences about allocations that overlap with others. They are in the problems of the list, too.
 	Conflicts []string `json:"conflicts,omitempty"`
 }
 
-// Ailment is something that is wrong with a GPU or a part of it.
-type Ailment struct {
+// Fault is a fault of a GPU or of a part of it.
+type Fault struct {
 	// Severity is Warning, Critical or Fatal.
 	Severity string `json:"severity"`
-	// Signal is what tells it, such as xid; XID is the number of one.
+	// Signal is what detected it, such as xid. XID is the number of an XID.
 	Signal string `json:"signal"`
 	XID    int    `json:"xid,omitempty"`
-	// Remedy is what ends it: Wait, Restart, Reset, Reboot or Replace.
+	// Remedy is what clears it: Wait, Restart, Reset, Reboot or Replace.
 	Remedy string `json:"remedy,omitempty"`
-	// Message is what the node's agent says.
+	// Message is the agent's.
 	Message string       `json:"message,omitempty"`
 	Since   *metav1.Time `json:"since,omitempty"`
-	// Devices are those that have part in it, Slices their part of the GPU; absent when all of the GPU has.
+	// Devices are the affected devices, Slices their memory slices. Both are absent when the whole GPU is affected.
 	Devices []string `json:"devices,omitempty"`
 	Slices  []int    `json:"slices,omitempty"`
 }
 
-// Held is a GPU that is out of service until it is well.
+// Held describes why and since when a GPU is out of service for remediation.
 type Held struct {
 	Since *metav1.Time `json:"since,omitempty"`
-	// Step is how far its remediation is; absent where the cluster has no GPUNodes.
+	// Step is the step of the remediation; absent where GPUNodes do not exist or are not readable.
 	Step   string `json:"step,omitempty"`
 	Reason string `json:"reason,omitempty"`
 }
@@ -84,40 +84,40 @@ type Slices struct {
 	Total int   `json:"total"`
 	Used  []int `json:"used"`
 	Free  []int `json:"free"`
-	// Withheld are slices that nobody may take: something lives there that Tessera did not make.
+	// Withheld are memory slices of MIG devices that Tessera did not create. Claims cannot get them.
 	Withheld []int `json:"withheld,omitempty"`
 }
 
-// Shared is what there is to share out, and what is shared out.
+// Shared is the capacity of a shared GPU and the part that is allocated.
 type Shared struct {
 	MemoryBytes     uint64 `json:"memoryBytes"`
 	UsedMemoryBytes uint64 `json:"usedMemoryBytes"`
 	Shares          int    `json:"shares"`
 	UsedShares      int    `json:"usedShares"`
-	// Compute is the percentage of multiprocessors that claims stated as their limit.
+	// Compute is the sum of the claims' limits, in percent of the multiprocessors.
 	Compute int `json:"compute,omitempty"`
 }
 
-// Holder is a claim on a GPU with one of its devices.
+// Holder is one allocated device of the GPU with its claim.
 type Holder struct {
 	Device  string `json:"device"`
 	ShareID string `json:"shareID,omitempty"`
-	// Profile, Start and Size are the MIG instance.
+	// Profile, Start and Size describe a MIG device.
 	Profile string `json:"profile,omitempty"`
 	Start   *int   `json:"start,omitempty"`
 	Size    *int   `json:"size,omitempty"`
-	// MemoryBytes, Shares and Compute are the share.
+	// MemoryBytes, Shares and Compute describe a share.
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
 	Shares      int    `json:"shares,omitempty"`
 	Compute     int    `json:"compute,omitempty"`
-	// UUID is the one of the device that was prepared: of the MIG device or the GPU.
+	// UUID is that of the prepared MIG device or GPU.
 	UUID  string `json:"uuid,omitempty"`
 	Claim Claim  `json:"claim"`
 	// Pods are those for which the claim is reserved.
 	Pods []Pod `json:"pods"`
-	// Condition is what the node's agent says of the device when it is not as it should be.
+	// Condition is the reason and message of a condition that is False in the claim's status, other than that of health.
 	Condition string `json:"condition,omitempty"`
-	// Severity is that of the worst ailment in which the device has part.
+	// Severity is that of the most severe fault that affects the device.
 	Severity string `json:"severity,omitempty"`
 }
 
@@ -131,7 +131,7 @@ type Claim struct {
 // Pod is a pod of the claim's namespace.
 type Pod struct {
 	Name string `json:"name"`
-	// Phase is absent when the pod is not there, or may not be looked at.
+	// Phase is absent when the pod does not exist or is not readable.
 	Phase string `json:"phase,omitempty"`
 }
 
@@ -140,8 +140,8 @@ type Taint struct {
 	Key    string `json:"key"`
 	Value  string `json:"value,omitempty"`
 	Effect string `json:"effect"`
-	// Since is when the first of them was added.
+	// Since is when the first of the devices was tainted.
 	Since *metav1.Time `json:"since,omitempty"`
-	// Devices are the tainted ones; absent when all of the GPU's are. A monitor need not be.
+	// Devices are the tainted devices; absent when all devices of the GPU are tainted, monitors aside.
 	Devices []string `json:"devices,omitempty"`
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// schemaTree returns schema.json with every reference replaced by what it refers to.
+// schemaTree returns schema.json with all references resolved.
 func schemaTree(t *testing.T) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile("schema.json")
@@ -60,13 +60,13 @@ func schemaTree(t *testing.T) map[string]any {
 	}
 	tree, ok := expand(root).(map[string]any)
 	if !ok {
-		t.Fatal("schema.json is no object")
+		t.Fatal("schema.json is not an object")
 	}
 	return tree
 }
 
-// invalid returns what the schema has against the answer.
-func invalid(t *testing.T, answer []byte) []error {
+// validationErrors validates the JSON against the schema.
+func validationErrors(t *testing.T, answer []byte) []error {
 	t.Helper()
 	text, err := json.Marshal(schemaTree(t))
 	if err != nil {
@@ -83,11 +83,11 @@ func invalid(t *testing.T, answer []byte) []error {
 	return validate.NewSchemaValidator(&schema, nil, "", strfmt.Default).Validate(value).Errors
 }
 
-// TestSchemaAccepts validates what the verb answers, in every state of the tests.
+// TestSchemaAccepts validates the output for every scene of the tests.
 func TestSchemaAccepts(t *testing.T) {
-	scenes := map[string]*clustertest.Scene{"empty": clustertest.New(t), "everyday": clustertest.Everyday(t), "tainted": clustertest.Everyday(t), "tended": clustertest.Everyday(t)}
-	tainted(scenes["tainted"])
-	tended(scenes["tended"])
+	scenes := map[string]*clustertest.Scene{"empty": clustertest.New(t), "everyday": clustertest.Everyday(t), "tainted": clustertest.Everyday(t), "reported": clustertest.Everyday(t)}
+	addForeignTaints(scenes["tainted"])
+	addReportedFaults(scenes["reported"])
 	every := clustertest.New(t)
 	for _, machine := range []string{"a30x4l40sx4", "a100-40x2", "rtxpro6000x4", "mixed16"} {
 		every.Node(machine, machine, nil)
@@ -98,14 +98,14 @@ func TestSchemaAccepts(t *testing.T) {
 		if err := run(t.Context(), s.Cluster(), request{answer: output.Flags{Format: output.JSON, Color: "auto"}, out: &out}); err != nil {
 			t.Fatal(err)
 		}
-		if errs := invalid(t, out.Bytes()); len(errs) > 0 {
+		if errs := validationErrors(t, out.Bytes()); len(errs) > 0 {
 			t.Errorf("%s: %v", name, errs)
 		}
 	}
 }
 
-// TestSchemaRefuses checks that the schema says no to what is none of our answers.
-func TestSchemaRefuses(t *testing.T) {
+// TestSchemaRejects checks that the schema rejects changed output.
+func TestSchemaRejects(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("testdata", "everyday.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -115,7 +115,7 @@ func TestSchemaRefuses(t *testing.T) {
 		{`"product"`, `"produkt"`}, {`"device": "gpu-`, `"devise": "gpu-`}, {`"total": 8`, `"total": 0`},
 	} {
 		bad := strings.Replace(string(good), change[0], change[1], 1)
-		if bad == string(good) || len(invalid(t, []byte(bad))) == 0 {
+		if bad == string(good) || len(validationErrors(t, []byte(bad))) == 0 {
 			t.Errorf("%s for %s: accepted", change[1], change[0])
 		}
 	}
@@ -145,7 +145,7 @@ func compare(t *testing.T, at string, goType reflect.Type, schema map[string]any
 	if kind == reflect.Struct && goType != reflect.TypeFor[metav1.Time]() {
 		properties, ok := schema["properties"].(map[string]any)
 		if !ok || schema["additionalProperties"] != false {
-			t.Errorf("%s: the schema has no object that is closed", at)
+			t.Errorf("%s: the schema has no object with additionalProperties: false", at)
 			return
 		}
 		var names, required, known, demanded []string
@@ -187,7 +187,7 @@ func compare(t *testing.T, at string, goType reflect.Type, schema map[string]any
 	}
 }
 
-// fields returns the fields of the struct by their names in JSON; those of embedded ones are its own.
+// fields returns the fields of the struct by their names in JSON; embedded structs included.
 func fields(goType reflect.Type) map[string]reflect.StructField {
 	all := map[string]reflect.StructField{}
 	for field := range goType.Fields() {

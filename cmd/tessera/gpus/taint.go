@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// taints gathers the taints of the devices: one that all of them but monitors have is the GPU's.
-func taints(g wire.PublishedGPU) []Taint {
+// collectTaints merges the taints of the GPU's devices. A taint that all devices but monitors have is one of the GPU: its list of devices is nil.
+func collectTaints(g wire.PublishedGPU) []Taint {
 	var all []Taint
 	for _, d := range g.Devices {
 		for _, t := range d.Taints {
@@ -23,7 +23,7 @@ func taints(g wire.PublishedGPU) []Taint {
 				all = append(all, Taint{Key: t.Key, Value: t.Value, Effect: string(t.Effect)})
 			}
 			all[i].Devices = append(all[i].Devices, d.Name)
-			all[i].Since = since(all[i].Since, t.TimeAdded)
+			all[i].Since = earlier(all[i].Since, t.TimeAdded)
 		}
 	}
 	for i := range all {
@@ -36,19 +36,19 @@ func taints(g wire.PublishedGPU) []Taint {
 	return all
 }
 
-// Foreign reports whether a taint of the GPU is none of those that Tessera sets for health.
-func Foreign(g GPU, t Taint) bool {
+// IsForeignTaint reports whether Tessera did not set the taint.
+func IsForeignTaint(g GPU, t Taint) bool {
 	_, _, health := t.signal(g.Driver)
 	return !health && t.Key != wire.RemedyKey(g.Driver)
 }
 
-// signal returns of which signal, and which XID, a taint of the driver's tells.
+// signal returns the signal, and the number of an XID, that a taint of the driver stands for.
 func (t Taint) signal(driver string) (s gpu.Signal, xid int, ok bool) {
 	return wire.TaintSignal(driver, resourceapi.DeviceTaint{Key: t.Key, Value: t.Value})
 }
 
-// since returns the earlier of two times; nil is none.
-func since(a, b *metav1.Time) *metav1.Time {
+// earlier returns the earlier of two times; nil is no time.
+func earlier(a, b *metav1.Time) *metav1.Time {
 	if a == nil || b != nil && b.Before(a) {
 		return b
 	}

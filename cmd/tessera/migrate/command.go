@@ -18,32 +18,34 @@ import (
 func Command() *cobra.Command {
 	var drivers, layouts []string
 	cmd := &cobra.Command{
-		Use:   "migrate file...",
-		Short: "Turn a policy or values of NVIDIA's GPU Operator into objects of the installer",
-		Long: `Print a ClusterPolicy and NVIDIADrivers of tessera.dev for what was written for NVIDIA's GPU Operator: its ClusterPolicy
-or the values of its Helm chart, its NVIDIADrivers, and the configuration of its MIG manager, whose layouts become pools of nodes.
-A ConfigMap with that configuration is taken as well. Fields without a counterpart are listed in a comment above, with the reason and
-what to do instead. Tags of images are taken over or left out, never made up. A file may be - for the standard input. Nothing is applied.`,
+		Use:   "migrate FILE...",
+		Short: "Convert the configuration of NVIDIA's GPU Operator to Tessera's objects",
+		Long: `Convert the configuration of NVIDIA's GPU Operator to a ClusterPolicy and NVIDIADrivers of tessera.dev and print
+them. Supported input: the operator's ClusterPolicy or Helm values, its NVIDIADrivers, and the configuration of
+its MIG manager (also in a ConfigMap), whose layouts become pools of nodes.
+
+Fields without a counterpart are listed in a comment at the top, with the reason and the alternative. Image tags
+are copied or left out, never invented. FILE may be - for standard input. Nothing is applied.`,
 		Example: "  kubectl get clusterpolicies.nvidia.com cluster-policy -o yaml | tessera migrate - > policy.yaml\n" +
 			"  tessera migrate values.yaml --nvidiadriver drivers.yaml --mig-config config.yaml > policy.yaml",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			files := append(append(args, drivers...), layouts...)
 			if len(files) == 0 {
-				return errors.New("nothing to convert: name the file of a ClusterPolicy or of Helm values, or - for the standard input")
+				return errors.New("nothing to convert: name a file with a ClusterPolicy or Helm values, or - for standard input")
 			}
 			return run(files, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringSliceVar(&drivers, "nvidiadriver", nil, "file with NVIDIADrivers of the GPU Operator")
-	cmd.Flags().StringSliceVar(&layouts, "mig-config", nil, "file with the configuration of its MIG manager (mig-parted)")
+	cmd.Flags().StringSliceVar(&layouts, "mig-config", nil, "file with the configuration of the MIG manager (mig-parted)")
 	return cmd
 }
 
-// run reads the files, and writes the objects to out and how much was not converted to errOut.
+// run converts the files. It writes the objects to out and the number of unconverted fields to errOut.
 func run(files []string, in io.Reader, out, errOut io.Writer) error {
 	var sources []migrate.Source
 	for _, file := range files {
-		found, err := read(file, in)
+		found, err := readSources(file, in)
 		if err != nil {
 			return fmt.Errorf("read %s: %w", file, err)
 		}
@@ -59,12 +61,12 @@ func run(files []string, in io.Reader, out, errOut io.Writer) error {
 	if len(result.Notes) == 0 {
 		return nil
 	}
-	_, err = fmt.Fprintf(errOut, "%d fields were not converted: the comment at the beginning of the output says why, and what to do\n", len(result.Notes))
+	_, err = fmt.Fprintf(errOut, "%d fields were not converted: see the comment at the top of the output\n", len(result.Notes))
 	return err
 }
 
-// read returns the sources in a file; a List is its items.
-func read(file string, in io.Reader) ([]migrate.Source, error) {
+// readSources returns the objects of a file, a List as its items.
+func readSources(file string, in io.Reader) ([]migrate.Source, error) {
 	var text []byte
 	var err error
 	if file == "-" {

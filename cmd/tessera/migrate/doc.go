@@ -1,3 +1,3 @@
-// Package migrate is the verb that prints what was written for NVIDIA's GPU Operator as objects of ours, and lists what has no counterpart.
-// It needs no cluster; installer/migrate decides.
+// Package migrate implements the verb migrate, which converts the configuration of NVIDIA's GPU Operator to Tessera's objects with package
+// installer/migrate. It needs no cluster.
 package migrate

@@ -76,7 +76,7 @@ func TestRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		"no file":            {"", nil, "nothing to convert: name the file"},
+		"no file":            {"", nil, "nothing to convert: name a file"},
 		"a file that is not": {"", []string{"no-such.yaml"}, "read no-such.yaml: "},
 		"nothing in it":      {"", []string{"-"}, "there is nothing to convert"},
 		"no YAML":            {"a: [", []string{"-"}, "read -: read document 1: "},

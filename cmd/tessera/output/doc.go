@@ -1,3 +1,3 @@
-// Package output writes what the verbs of the CLI found: text on a screen, which may have colours and a
-// width, tables, and JSON.
+// Package output writes the results of the CLI's verbs: text with colors for a terminal of a certain width, tables, JSON and YAML. It also defines
+// errors with an exit status.
 package output

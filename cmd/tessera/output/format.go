@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Format is how a verb answers.
+// Format is an output format.
 type Format string
 
 // The formats.
@@ -23,31 +23,31 @@ const (
 	YAML Format = "yaml"
 )
 
-// Flags say how a verb answers.
+// Flags are the output flags of a verb.
 type Flags struct {
-	Format Format
-	Color  string
-	may    []Format
+	Format  Format
+	Color   string
+	formats []Format
 }
 
-// Add defines the flags on the verb, which knows the formats. The first is the default.
-func (f *Flags) Add(cmd *cobra.Command, may ...Format) {
-	f.may = may
-	cmd.Flags().StringVarP((*string)(&f.Format), "output", "o", string(may[0]), "format of the output: "+list(may))
-	if slices.Contains(may, Text) {
-		cmd.Flags().StringVar(&f.Color, "color", "auto", "colours: auto, always or never; NO_COLOR in the environment turns auto off")
+// Add defines the flags on the verb. formats are those that the verb supports; the first is the default.
+func (f *Flags) Add(cmd *cobra.Command, formats ...Format) {
+	f.formats = formats
+	cmd.Flags().StringVarP((*string)(&f.Format), "output", "o", string(formats[0]), "output format: "+formatNames(formats))
+	if slices.Contains(formats, Text) {
+		cmd.Flags().StringVar(&f.Color, "color", "auto", "colors: auto, always or never; with auto, the environment variable NO_COLOR disables them")
 	}
 }
 
-// Validate returns an error for a format that the verb does not know.
+// Validate returns an error for a format that the verb does not support.
 func (f *Flags) Validate() error {
-	if !slices.Contains(f.may, f.Format) {
-		return fmt.Errorf("--output %q: must be one of %s", f.Format, list(f.may))
+	if !slices.Contains(f.formats, f.Format) {
+		return fmt.Errorf("--output %q: must be one of %s", f.Format, formatNames(f.formats))
 	}
 	return nil
 }
 
-func list(formats []Format) string {
+func formatNames(formats []Format) string {
 	var names []string
 	for _, f := range formats {
 		names = append(names, string(f))
@@ -55,7 +55,7 @@ func list(formats []Format) string {
 	return strings.Join(names, ", ")
 }
 
-// WriteJSON writes the value indented.
+// WriteJSON writes the value as indented JSON.
 func WriteJSON(out io.Writer, value any) error {
 	encoder := json.NewEncoder(out)
 	encoder.SetIndent("", "  ")
@@ -63,7 +63,7 @@ func WriteJSON(out io.Writer, value any) error {
 	return encoder.Encode(value)
 }
 
-// Write writes the value where the format is JSON or YAML; otherwise it writes nothing and says so.
+// Write writes the value as JSON or YAML. For any other format it writes nothing and written is false.
 func (f *Flags) Write(out io.Writer, value any) (written bool, err error) {
 	switch f.Format {
 	case JSON:
@@ -80,7 +80,7 @@ func (f *Flags) Write(out io.Writer, value any) (written bool, err error) {
 	return false, nil
 }
 
-// Table writes rows under a header, in columns as kubectl does. An empty cell is a dash.
+// Table writes the header and the rows in aligned columns, like kubectl. An empty cell is written as a dash.
 func (s *Screen) Table(header []string, rows [][]string) {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 3, ' ', 0)
@@ -91,7 +91,7 @@ func (s *Screen) Table(header []string, rows [][]string) {
 				cells[i] = "-"
 			}
 		}
-		// Writing into memory does not fail.
+		// Writing to memory does not fail.
 		_, _ = fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	_ = w.Flush()

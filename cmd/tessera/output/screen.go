@@ -10,10 +10,10 @@ import (
 	"golang.org/x/term"
 )
 
-// Style is how a piece of text looks where there are colours.
+// Style is the color or weight of a piece of text.
 type Style int
 
-// The styles. Plain text reads the same without them.
+// The styles. The text is complete without them.
 const (
 	Plain Style = iota
 	Bold
@@ -24,11 +24,11 @@ const (
 	Blue
 	Magenta
 	Cyan
-	// Invert swaps the colours of letters and ground.
+	// Invert swaps the colors of text and background.
 	Invert
 )
 
-// codes are the parameters of ANSI's Select Graphic Rendition (ECMA-48 8.3.117), by style.
+// codes are the parameters of Select Graphic Rendition (ECMA-48 8.3.117) by style.
 const codes = "0 1 2 31 32 33 34 35 36 7"
 
 // Part is a piece of a line.
@@ -37,25 +37,24 @@ type Part struct {
 	Text  string
 }
 
-// widthOfPaper is how wide pictures are drawn where there is no terminal.
-const widthOfPaper = 100
+// defaultWidth is the width in columns when the output is not a terminal.
+const defaultWidth = 100
 
-// Screen is where text goes.
+// Screen writes text with styles. It keeps the first error; see Err.
 type Screen struct {
 	Out io.Writer
-	// Colour says whether styles are written.
-	Colour bool
-	// Width is how many columns a line should have. With Cut longer ones end there.
+	// Color enables styles.
+	Color bool
+	// Width is the number of columns. With Cut, longer lines are cut off.
 	Width int
 	Cut   bool
 	err   error
 }
 
-// NewScreen returns the screen on the writer. A terminal has its own width, and colours unless mode is
-// "never" or NO_COLOR is set in the environment (no-color.org); anything else has them only when mode
-// is "always".
+// NewScreen returns a screen on the writer. mode is the value of --color. With "auto", only a terminal has colors, unless NO_COLOR is set in the
+// environment (no-color.org).
 func NewScreen(out io.Writer, mode string) (*Screen, error) {
-	s := &Screen{Out: out, Width: widthOfPaper}
+	s := &Screen{Out: out, Width: defaultWidth}
 	terminal := false
 	if file, ok := out.(*os.File); ok {
 		if columns, _, err := term.GetSize(int(file.Fd())); err == nil && columns > 0 {
@@ -64,17 +63,17 @@ func NewScreen(out io.Writer, mode string) (*Screen, error) {
 	}
 	switch mode {
 	case "always":
-		s.Colour = true
+		s.Color = true
 	case "never":
 	case "auto":
-		s.Colour = terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+		s.Color = terminal && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 	default:
 		return nil, fmt.Errorf("--color %q: must be one of auto, always, never", mode)
 	}
 	return s, nil
 }
 
-// Line writes one line of parts. Spaces at its end are left out.
+// Line writes the parts as one line without trailing spaces.
 func (s *Screen) Line(parts ...Part) {
 	left := s.Width
 	var line strings.Builder
@@ -83,7 +82,7 @@ func (s *Screen) Line(parts ...Part) {
 			p.Text = cut(p.Text, left)
 			left -= utf8.RuneCountInString(p.Text)
 		}
-		if s.Colour && p.Style != Plain && p.Text != "" {
+		if s.Color && p.Style != Plain && p.Text != "" {
 			p.Text = fmt.Sprintf("\x1b[%sm%s\x1b[0m", strings.Fields(codes)[p.Style], p.Text)
 		}
 		line.WriteString(p.Text)
@@ -91,8 +90,8 @@ func (s *Screen) Line(parts ...Part) {
 	s.write(strings.TrimRight(line.String(), " ") + "\n")
 }
 
-// Wrap writes a text behind a first piece, broken between words so that lines end before the screen's width where they can. What follows the first line stands
-// below the text, behind so many spaces.
+// Wrap writes first and rest as one paragraph, with line breaks between words so that lines fit into the width where possible. All lines but the first are
+// indented.
 func (s *Screen) Wrap(first Part, indent int, rest Part) {
 	column := utf8.RuneCountInString(first.Text)
 	parts := []Part{first}
@@ -114,10 +113,10 @@ func (s *Screen) Wrap(first Part, indent int, rest Part) {
 	s.Line(append(parts, Part{rest.Style, line.String()})...)
 }
 
-// Text writes lines as they are.
+// Text writes the text unchanged.
 func (s *Screen) Text(text string) { s.write(text) }
 
-// Err returns the first error of writing.
+// Err returns the first write error.
 func (s *Screen) Err() error { return s.err }
 
 func (s *Screen) write(text string) {
@@ -126,7 +125,7 @@ func (s *Screen) write(text string) {
 	}
 }
 
-// cut shortens the text to so many columns.
+// cut shortens the text to the number of columns.
 func cut(text string, columns int) string {
 	runes := []rune(text)
 	if len(runes) <= columns {

@@ -2,19 +2,19 @@ package output
 
 import "errors"
 
-// Exit is an error with which the program ends with a status of its own choice. Any other error ends it with 1.
+// Exit is an error with an exit status. Any other error has exit status 1.
 type Exit struct {
 	Status int
 	Err    error
 }
 
-// Error returns what the error says.
+// Error returns the message of the wrapped error.
 func (e Exit) Error() string { return e.Err.Error() }
 
-// Unwrap returns the error.
+// Unwrap returns the wrapped error.
 func (e Exit) Unwrap() error { return e.Err }
 
-// Status returns the status with which the program ends.
+// Status returns the exit status for the error, 0 for nil.
 func Status(err error) int {
 	var exit Exit
 	switch {

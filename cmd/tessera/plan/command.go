@@ -22,26 +22,29 @@ import (
 func Command(flags *cluster.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan",
-		Short: "Tell what the installer is about to do",
+		Short: "Show pending changes of the installer",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(upgrade(flags))
+	cmd.AddCommand(upgradeCommand(flags))
 	return cmd
 }
 
-func upgrade(flags *cluster.Flags) *cobra.Command {
+func upgradeCommand(flags *cluster.Flags) *cobra.Command {
 	var answer output.Flags
 	var files []string
 	cmd := &cobra.Command{
 		Use:   "upgrade",
-		Short: "Tell which nodes change their driver, in which order, and how many pods that costs their GPUs",
-		Long: `Tell what the last edits of ClusterPolicy and NVIDIADrivers do to nodes: how many change their driver, in which
-waves, how many running pods lose their GPUs, and where a rollout that is under way stands. The installer has worked it out.
+		Short: "Show which nodes change their driver, in which order, and how many pods lose their GPUs",
+		Long: `Show the effect of the current ClusterPolicy and NVIDIADrivers: how many nodes change their driver, in which
+waves, how many running pods lose their GPUs, and the progress of the current rollout. The installer computes
+this and writes it into the status of these objects.
 
-With -f, tell what it would do if these policies were applied: the same code decides, here, by what you may read in the cluster, and the
-API server says whether it would take them. Selectors, windows and budgets count; an edit that touches no driver touches nobody.
-Nothing is changed by asking.`,
+With -f, show the effect of the policies in the files without applying them. The command runs the installer's
+code on the objects that you may read, and a dry run of the API server validates the policies. Selectors,
+maintenance windows and budgets are taken into account; an edit that changes no driver changes no node.
+
+The command changes nothing.`,
 		Example: "  tessera plan upgrade\n  tessera plan upgrade -f policy.yaml",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -52,42 +55,42 @@ Nothing is changed by asking.`,
 			if err != nil {
 				return err
 			}
-			source, err := from(c, flags, files, cmd.InOrStdin())
+			source, err := newSource(c, flags, files, cmd.InOrStdin())
 			if err != nil {
-				return fmt.Errorf("find the cluster: %w", err)
+				return fmt.Errorf("connect to the cluster: %w", err)
 			}
 			return run(cmd.Context(), source, answer, cmd.OutOrStdout())
 		},
 	}
-	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with a ClusterPolicy or NVIDIADrivers as they would be, - for the standard input")
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file with the edited ClusterPolicy or NVIDIADrivers, - for standard input")
 	answer.Add(cmd, output.Text, output.JSON)
 	return cmd
 }
 
-// source says what is about to happen.
+// source returns a report.
 type source func(context.Context) (Report, error)
 
-// from returns the source that the flags ask for: what the installer says or, with files, what would be.
-func from(c *cluster.Cluster, flags *cluster.Flags, files []string, in io.Reader) (source, error) {
+// newSource returns a source that reads the installer's status or, with files, one that previews them.
+func newSource(c *cluster.Cluster, flags *cluster.Flags, files []string, in io.Reader) (source, error) {
 	if len(files) == 0 {
-		asked, err := dynamic.NewForConfig(c.Config)
-		return func(ctx context.Context) (Report, error) { return load(ctx, asked) }, err
+		client, err := dynamic.NewForConfig(c.Config)
+		return func(ctx context.Context) (Report, error) { return loadReport(ctx, client) }, err
 	}
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return nil, err
 	}
-	asked, err := client.New(c.Config, client.Options{Scheme: scheme})
+	reader, err := client.New(c.Config, client.Options{Scheme: scheme})
 	namespace := cmp.Or(flags.Namespace, cluster.SystemNamespace)
-	return func(ctx context.Context) (Report, error) { return foresee(ctx, asked, namespace, files, in) }, err
+	return func(ctx context.Context) (Report, error) { return preview(ctx, reader, namespace, files, in) }, err
 }
 
-func run(ctx context.Context, ask source, answer output.Flags, out io.Writer) error {
+func run(ctx context.Context, load source, answer output.Flags, out io.Writer) error {
 	screen, err := output.NewScreen(out, answer.Color)
 	if err != nil {
 		return err
 	}
-	report, err := ask(ctx)
+	report, err := load(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,3 +1,3 @@
-// Package plan is the verb that tells what the installer is about to do: which nodes change their driver, in which order, and how many pods
-// that costs their GPUs. What it tells is what the installer writes into the status of its objects.
+// Package plan implements the verb plan: which nodes change their driver, in which order, and how many pods lose their GPUs. The installer writes
+// the plan into the status of its objects; with files, the package computes it with the installer's code.
 package plan

@@ -12,11 +12,11 @@ import (
 // draw writes the report for people.
 func draw(s *output.Screen, report Report) {
 	if len(report.Drivers) == 0 {
-		line(s, output.Plain, "There is no ClusterPolicy: the installer does nothing.")
+		line(s, output.Plain, "There is no ClusterPolicy: the installer changes nothing.")
 		return
 	}
 	if report.Supposed {
-		line(s, output.Dim, "If this were applied:")
+		line(s, output.Dim, "Effect of applying the files:")
 	}
 	for _, problem := range report.Problems {
 		line(s, output.Red, problem)
@@ -32,13 +32,13 @@ func draw(s *output.Screen, report Report) {
 
 func drawDriver(s *output.Screen, d Driver) {
 	if d.Stale {
-		line(s, output.Yellow, "  The installer has not looked at the last edit yet: what follows is from before it.")
+		line(s, output.Yellow, "  The installer has not processed the latest edit yet: the following is the state before the edit.")
 	}
 	if d.Paused {
-		line(s, output.Yellow, "  Paused by the annotation "+v1alpha1.AnnotationPause+": no node begins.")
+		line(s, output.Yellow, "  Paused by the annotation "+v1alpha1.AnnotationPause+": no node starts an upgrade.")
 	}
 	if len(d.Conflicts) > 0 {
-		line(s, output.Red, "  Another driver chooses these nodes as well, they keep what they have: "+strings.Join(d.Conflicts, ", "))
+		line(s, output.Red, "  These nodes are also selected by another driver and stay unchanged: "+strings.Join(d.Conflicts, ", "))
 	}
 	if d.Rollout != nil {
 		drawRollout(s, d.Name, *d.Rollout)
@@ -47,7 +47,7 @@ func drawDriver(s *output.Screen, d Driver) {
 		line(s, output.Green, "  No node changes its driver, no pod loses its GPUs.")
 		return
 	}
-	line(s, output.Plain, fmt.Sprintf("  %s to change, %s on them to lose GPUs, in this order:", count(d.Plan.Nodes, "node"), count(d.Plan.Pods, "pod")))
+	line(s, output.Plain, fmt.Sprintf("  %s to change, %s to lose GPUs, in this order:", quantity(d.Plan.Nodes, "node"), quantity(d.Plan.Pods, "pod")))
 	var rows [][]string
 	for i, w := range d.Plan.Waves {
 		names := strings.Join(w.Nodes, ",")
@@ -72,12 +72,12 @@ func drawRollout(s *output.Screen, object string, r v1alpha1.RolloutStatus) {
 	}
 	line(s, style, text)
 	if r.Stage == v1alpha1.RolloutPaused {
-		line(s, output.Dim, fmt.Sprintf("  To go on: kubectl annotate --overwrite %s %s=%s", resource(object), v1alpha1.AnnotationResume, r.Digest))
+		line(s, output.Dim, fmt.Sprintf("  To resume: kubectl annotate --overwrite %s %s=%s", resourceName(object), v1alpha1.AnnotationResume, r.Digest))
 	}
 }
 
-// resource is an object as kubectl finds it, also where another group has a kind of the same name.
-func resource(object string) string {
+// resourceName returns the object's name for kubectl with its API group, because other groups have kinds of the same name.
+func resourceName(object string) string {
 	name, is := strings.CutPrefix(object, "ClusterPolicy/")
 	if is {
 		return "clusterpolicies.tessera.dev/" + name
@@ -89,7 +89,7 @@ func line(s *output.Screen, style output.Style, text string) {
 	s.Line(output.Part{Style: style, Text: text})
 }
 
-func count(n int32, what string) string {
+func quantity(n int32, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

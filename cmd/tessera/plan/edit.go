@@ -24,41 +24,41 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// The ConfigMap of the chart with the images of the release that is installed.
+// The chart's ConfigMap with the images of the installed release.
 const (
 	imagesName = "tessera-installer-images"
 	imagesKey  = "images.yaml"
 )
 
-// foresee tells what would happen to drivers if the policies in the files were written.
-func foresee(ctx context.Context, c client.Client, namespace string, files []string, in io.Reader) (Report, error) {
+// preview returns the report for the policies in the files as if they were applied.
+func preview(ctx context.Context, c client.Client, namespace string, files []string, in io.Reader) (Report, error) {
 	edit, err := readEdit(files, in)
 	if err != nil {
 		return Report{}, err
 	}
-	if err := place(ctx, c, &edit); err != nil {
+	if err := mergeLive(ctx, c, &edit); err != nil {
 		return Report{}, err
 	}
 	images, err := readImages(ctx, c, namespace)
 	if err != nil {
 		return Report{}, err
 	}
-	preview, err := controller.Foresee(ctx, c, namespace, images, edit)
+	result, err := controller.Foresee(ctx, c, namespace, images, edit)
 	if err != nil {
-		return Report{}, cluster.Explain("look at the cluster", err)
+		return Report{}, cluster.ExplainError("read the cluster", err)
 	}
-	report := Report{Drivers: []Driver{}, Problems: preview.Problems, Supposed: true}
-	for _, owner := range slices.Sorted(maps.Keys(preview.Plans)) {
+	report := Report{Drivers: []Driver{}, Problems: result.Problems, Supposed: true}
+	for _, owner := range slices.Sorted(maps.Keys(result.Plans)) {
 		name := "NVIDIADriver/" + owner
 		if owner == "ClusterPolicy/"+v1alpha1.ClusterPolicyName {
 			name = owner
 		}
-		report.Drivers = append(report.Drivers, Driver{Name: name, Plan: new(preview.Plans[owner])})
+		report.Drivers = append(report.Drivers, Driver{Name: name, Plan: new(result.Plans[owner])})
 	}
 	return report, nil
 }
 
-// readEdit reads the policies in the files; anything else in them is an error.
+// readEdit reads the policies in the files. Any other object is an error.
 func readEdit(files []string, in io.Reader) (controller.Edit, error) {
 	var edit controller.Edit
 	for _, file := range files {
@@ -86,11 +86,12 @@ func readEdit(files []string, in io.Reader) (controller.Edit, error) {
 		}
 	}
 	if edit.Policy == nil && len(edit.Drivers) == 0 {
-		return edit, errors.New("read policies: there is no ClusterPolicy or NVIDIADriver of tessera.dev in the files")
+		return edit, errors.New("read policies: no ClusterPolicy or NVIDIADriver of tessera.dev in the files")
 	}
 	return edit, nil
 }
 
+// addDocument adds one YAML document to the edit.
 func addDocument(edit *controller.Edit, document []byte) error {
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(document, &kind); err != nil {
@@ -115,15 +116,15 @@ func addDocument(edit *controller.Edit, document []byte) error {
 	return fmt.Errorf("%s %s: must be a ClusterPolicy or NVIDIADriver", kind.APIVersion, kind.Kind)
 }
 
-// place puts what is in the cluster around the specs, annotations and status, and asks the API server whether it would take them.
-func place(ctx context.Context, c client.Client, edit *controller.Edit) error {
+// mergeLive adds the annotations and the status of the cluster's objects to the edit and validates it with a dry run of the API server.
+func mergeLive(ctx context.Context, c client.Client, edit *controller.Edit) error {
 	if policy := edit.Policy; policy != nil {
 		live := &v1alpha1.ClusterPolicy{}
 		err := c.Get(ctx, client.ObjectKeyFromObject(policy), live)
 		if err == nil {
 			live.Spec, edit.Policy = policy.Spec, live
 		}
-		if err := try(ctx, c, edit.Policy, err); err != nil {
+		if err := dryRun(ctx, c, edit.Policy, err); err != nil {
 			return err
 		}
 	}
@@ -134,18 +135,19 @@ func place(ctx context.Context, c client.Client, edit *controller.Edit) error {
 			live.Spec = edit.Drivers[i].Spec
 			edit.Drivers[i] = *live
 		}
-		if err := try(ctx, c, &edit.Drivers[i], err); err != nil {
+		if err := dryRun(ctx, c, &edit.Drivers[i], err); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// try asks the API server for its verdict, without effect. Who may not write gets the plan without a verdict.
-func try(ctx context.Context, c client.Client, object client.Object, found error) error {
+// dryRun validates the object with a dry run. found is the error of reading the live object. Without permission to write, the object is not
+// validated.
+func dryRun(ctx context.Context, c client.Client, object client.Object, found error) error {
 	copied, ok := object.DeepCopyObject().(client.Object)
 	if !ok {
-		return fmt.Errorf("copy %s: it is no object", object.GetName())
+		return fmt.Errorf("copy %s: not an object", object.GetName())
 	}
 	var err error
 	switch {
@@ -154,7 +156,7 @@ func try(ctx context.Context, c client.Client, object client.Object, found error
 	case apierrors.IsNotFound(found):
 		err = c.Create(ctx, copied, client.DryRunAll)
 	default:
-		return cluster.Explain("read "+object.GetName(), found)
+		return cluster.ExplainError("read "+object.GetName(), found)
 	}
 	if apierrors.IsForbidden(err) {
 		return nil
@@ -162,15 +164,15 @@ func try(ctx context.Context, c client.Client, object client.Object, found error
 	return err
 }
 
-// readImages reads the images of the release that is installed.
+// readImages returns the images of the installed release.
 func readImages(ctx context.Context, c client.Client, namespace string) (render.Images, error) {
 	config, images := &corev1.ConfigMap{}, render.Images{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: imagesName}, config)
 	if apierrors.IsNotFound(err) {
-		return images, fmt.Errorf("read the images of the release: %w\nThe installer has its objects in another namespace? Name it with -n", err)
+		return images, fmt.Errorf("read the images of the release: %w\nIf the installer runs in another namespace, name it with -n", err)
 	}
 	if err != nil {
-		return images, cluster.Explain("read the images of the release", err)
+		return images, cluster.ExplainError("read the images of the release", err)
 	}
 	if err := yaml.Unmarshal([]byte(config.Data[imagesKey]), &images); err != nil {
 		return images, fmt.Errorf("read the images of the release: %w", err)

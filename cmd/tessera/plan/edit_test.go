@@ -58,31 +58,31 @@ func TestEdit(t *testing.T) {
 	t.Parallel()
 	const policyUntouched = "ClusterPolicy/default\n  No node changes its driver, no pod loses its GPUs.\n"
 	tests := map[string]struct{ file, want string }{
-		"the same":             {header + "kind: ClusterPolicy\nmetadata: {name: default}\n", "If this were applied:\n" + policyUntouched},
-		"labels":               {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {daemonSets: {labels: {a: b}}}\n", "If this were applied:\n" + policyUntouched},
-		"the version as it is": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {version: \"570.1\"}}\n", "If this were applied:\n" + policyUntouched},
-		"another version": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {version: \"580.1\"}}\n", `If this were applied:
+		"the same":             {header + "kind: ClusterPolicy\nmetadata: {name: default}\n", "Effect of applying the files:\n" + policyUntouched},
+		"labels":               {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {daemonSets: {labels: {a: b}}}\n", "Effect of applying the files:\n" + policyUntouched},
+		"the version as it is": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {version: \"570.1\"}}\n", "Effect of applying the files:\n" + policyUntouched},
+		"another version": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {version: \"580.1\"}}\n", `Effect of applying the files:
 ClusterPolicy/default
-  1 node to change, 0 pods on them to lose GPUs, in this order:
+  1 node to change, 0 pods to lose GPUs, in this order:
   WAVE   NODES   NAMES
   1      1       gpu-a
 `},
-		"a driver for the node": {"# a new one\n---\n" + header + "kind: NVIDIADriver\nmetadata: {name: new}\nspec: {version: \"580.1\", nodeSelector: {matchLabels: {pool: a}}}\n", "If this were applied:\n" + policyUntouched + `
+		"a driver for the node": {"# a new one\n---\n" + header + "kind: NVIDIADriver\nmetadata: {name: new}\nspec: {version: \"580.1\", nodeSelector: {matchLabels: {pool: a}}}\n", "Effect of applying the files:\n" + policyUntouched + `
 NVIDIADriver/new
-  1 node to change, 0 pods on them to lose GPUs, in this order:
+  1 node to change, 0 pods to lose GPUs, in this order:
   WAVE   NODES   NAMES
   1      1       gpu-a
 `},
-		"a driver that needs what is not there": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {repoConfig: mirror}}\n", "If this were applied:\n" +
+		"a driver that needs what is not there": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {repoConfig: mirror}}\n", "Effect of applying the files:\n" +
 			"ConfigMap tessera-system/mirror, which repoConfig names, does not exist: create it, or remove the field\n" + policyUntouched},
 	}
 	for name, test := range tests {
 		c := installed(t)
 		var out bytes.Buffer
-		ask := func(ctx context.Context) (Report, error) {
-			return foresee(ctx, c, "tessera-system", []string{"-"}, strings.NewReader(test.file))
+		load := func(ctx context.Context) (Report, error) {
+			return preview(ctx, c, "tessera-system", []string{"-"}, strings.NewReader(test.file))
 		}
-		if err := run(t.Context(), ask, output.Flags{Format: output.Text, Color: "never"}, &out); err != nil {
+		if err := run(t.Context(), load, output.Flags{Format: output.Text, Color: "never"}, &out); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -94,7 +94,7 @@ NVIDIADriver/new
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(v1alpha1.ClusterPolicySpec{}, kept.Spec); diff != "" {
-			t.Errorf("%s: asking changed the policy: %s", name, diff)
+			t.Errorf("%s: the preview changed the policy: %s", name, diff)
 		}
 	}
 }
@@ -103,18 +103,18 @@ func TestEditRefuses(t *testing.T) {
 	t.Parallel()
 	policy := header + "kind: ClusterPolicy\nmetadata: {name: default}\n"
 	tests := map[string]struct{ namespace, file, want string }{
-		"nothing":           {"tessera-system", "# nothing\n", "there is no ClusterPolicy or NVIDIADriver of tessera.dev in the files"},
-		"another's policy":  {"tessera-system", "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\n", "nvidia.com/v1 ClusterPolicy: must be a ClusterPolicy or NVIDIADriver of tessera.dev/v1alpha1"},
+		"nothing":           {"tessera-system", "# nothing\n", "no ClusterPolicy or NVIDIADriver of tessera.dev in the files"},
+		"policy of NVIDIA":  {"tessera-system", "apiVersion: nvidia.com/v1\nkind: ClusterPolicy\n", "nvidia.com/v1 ClusterPolicy: must be a ClusterPolicy or NVIDIADriver of tessera.dev/v1alpha1"},
 		"another kind":      {"tessera-system", header + "kind: GPUNode\n", "must be a ClusterPolicy or NVIDIADriver"},
 		"an unknown field":  {"tessera-system", policy + "spec: {devicePlugin: {}}\n", `unknown field "devicePlugin"`},
-		"another namespace": {"elsewhere", policy, "Name it with -n"},
+		"another namespace": {"elsewhere", policy, "name it with -n"},
 	}
 	for name, test := range tests {
-		if _, err := foresee(t.Context(), installed(t), test.namespace, []string{"-"}, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
+		if _, err := preview(t.Context(), installed(t), test.namespace, []string{"-"}, strings.NewReader(test.file)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v, want %q", name, err, test.want)
 		}
 	}
-	if _, err := foresee(t.Context(), installed(t), "tessera-system", []string{"no-such.yaml"}, nil); err == nil || !strings.Contains(err.Error(), "no-such.yaml") {
-		t.Errorf("a file that is not there: %v", err)
+	if _, err := preview(t.Context(), installed(t), "tessera-system", []string{"no-such.yaml"}, nil); err == nil || !strings.Contains(err.Error(), "no-such.yaml") {
+		t.Errorf("missing file: %v", err)
 	}
 }

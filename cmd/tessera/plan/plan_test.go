@@ -44,9 +44,9 @@ func clusterWith(t *testing.T, objects ...string) *fake.FakeDynamicClient {
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, list...)
 }
 
-// said is what the installer says.
-func said(client dynamic.Interface) source {
-	return func(ctx context.Context) (Report, error) { return load(ctx, client) }
+// statusSource returns a source that reads the installer's status.
+func statusSource(client dynamic.Interface) source {
+	return func(ctx context.Context) (Report, error) { return loadReport(ctx, client) }
 }
 
 const (
@@ -70,11 +70,11 @@ func TestUpgrade(t *testing.T) {
 		objects []string
 		want    string
 	}{
-		"nothing installed": {nil, "There is no ClusterPolicy: the installer does nothing.\n"},
+		"nothing installed": {nil, "There is no ClusterPolicy: the installer changes nothing.\n"},
 		"nothing to do":     {[]string{quiet}, "ClusterPolicy/default\n  No node changes its driver, no pod loses its GPUs.\n"},
 		"just edited, and paused": {[]string{edited}, `ClusterPolicy/default
-  The installer has not looked at the last edit yet: what follows is from before it.
-  Paused by the annotation tessera.dev/pause-upgrade: no node begins.
+  The installer has not processed the latest edit yet: the following is the state before the edit.
+  Paused by the annotation tessera.dev/pause-upgrade: no node starts an upgrade.
   No node changes its driver, no pod loses its GPUs.
 `},
 		"a rollout that failures paused": {[]string{quiet, rolling}, `ClusterPolicy/default
@@ -82,20 +82,20 @@ func TestUpgrade(t *testing.T) {
 
 NVIDIADriver/h100
   Rollout Paused since 2026-01-02 03:04:05Z: 3 done, 0 running, 2 failed, 65 waiting: two nodes failed
-  To go on: kubectl annotate --overwrite nvidiadrivers.tessera.dev/h100 tessera.dev/resume-upgrade=abc
-  70 nodes to change, 1 pod on them to lose GPUs, in this order:
+  To resume: kubectl annotate --overwrite nvidiadrivers.tessera.dev/h100 tessera.dev/resume-upgrade=abc
+  70 nodes to change, 1 pod to lose GPUs, in this order:
   WAVE   NODES   NAMES
   1      1       gpu-a
   2      69      gpu-b,gpu-c and 67 more
 `},
 		"two drivers for a node": {[]string{disputed}, `NVIDIADriver/a
-  Another driver chooses these nodes as well, they keep what they have: gpu-x, gpu-y
+  These nodes are also selected by another driver and stay unchanged: gpu-x, gpu-y
   No node changes its driver, no pod loses its GPUs.
 `},
 	}
 	for name, test := range tests {
 		var out bytes.Buffer
-		if err := run(t.Context(), said(clusterWith(t, test.objects...)), output.Flags{Format: output.Text, Color: "never"}, &out); err != nil {
+		if err := run(t.Context(), statusSource(clusterWith(t, test.objects...)), output.Flags{Format: output.Text, Color: "never"}, &out); err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
@@ -108,7 +108,7 @@ NVIDIADriver/h100
 func TestJSON(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := run(t.Context(), said(clusterWith(t, rolling)), output.Flags{Format: output.JSON, Color: "never"}, &out); err != nil {
+	if err := run(t.Context(), statusSource(clusterWith(t, rolling)), output.Flags{Format: output.JSON, Color: "never"}, &out); err != nil {
 		t.Fatal(err)
 	}
 	var report Report
@@ -126,8 +126,8 @@ func TestWithoutTheInstaller(t *testing.T) {
 	client.PrependReactor("list", "clusterpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(schema.GroupResource{Group: "tessera.dev", Resource: "clusterpolicies"}, "")
 	})
-	err := run(t.Context(), said(client), output.Flags{Format: output.Text, Color: "never"}, &bytes.Buffer{})
-	if err == nil || !strings.Contains(err.Error(), "is the installer's chart installed?") {
-		t.Errorf("a cluster without the kinds: %v", err)
+	err := run(t.Context(), statusSource(client), output.Flags{Format: output.Text, Color: "never"}, &bytes.Buffer{})
+	if err == nil || !strings.Contains(err.Error(), "check that the installer's chart is installed") {
+		t.Errorf("a cluster without the CRDs: %v", err)
 	}
 }

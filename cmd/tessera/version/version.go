@@ -17,31 +17,31 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// Selector finds the pods of Tessera in its namespace.
+// Selector is the label selector of Tessera's pods.
 const Selector = "app.kubernetes.io/part-of=tessera"
 
-// Versions is the answer.
+// Versions is the output of the verb.
 type Versions struct {
-	// Client is this program.
+	// Client is the version of this program.
 	Client string `json:"client"`
 	// Server is the Kubernetes version of the API server.
 	Server string `json:"server,omitempty"`
-	// Components are the running parts of Tessera by name and image.
+	// Components are Tessera's pods, grouped by name and image.
 	Components []Component `json:"components,omitempty"`
 }
 
-// Component is one part of Tessera as it runs with one image.
+// Component is the pods of one component with one image.
 type Component struct {
 	Name  string `json:"name"`
 	Image string `json:"image"`
-	// ImageID is what the image's name stood for on the node of the first pod.
+	// ImageID is that of the first pod that reports one.
 	ImageID string `json:"imageID,omitempty"`
 	Pods    int    `json:"pods"`
 	Ready   int    `json:"ready"`
 }
 
-// Client returns what the Go toolchain recorded when it built the program.
-func Client() string {
+// ClientVersion returns the version that the Go toolchain recorded in the program.
+func ClientVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "unknown"
@@ -55,54 +55,54 @@ func Command(flags *cluster.Flags) *cobra.Command {
 	var clientOnly bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version of this program, of the API server and of Tessera's pods, by image",
+		Short: "Show the versions of this program, the API server and Tessera's pods",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := answer.Validate(); err != nil {
 				return err
 			}
-			v := Versions{Client: Client()}
+			v := Versions{Client: ClientVersion()}
 			var failure error
 			if !clientOnly {
-				v, failure = ask(cmd.Context(), flags)
+				v, failure = connectAndLoad(cmd.Context(), flags)
 			}
-			if err := write(cmd.OutOrStdout(), v, answer); err != nil {
+			if err := writeVersions(cmd.OutOrStdout(), v, answer); err != nil {
 				return err
 			}
 			return failure
 		},
 	}
-	cmd.Flags().BoolVar(&clientOnly, "client", false, "print this program's version only, without asking the cluster")
+	cmd.Flags().BoolVar(&clientOnly, "client", false, "show only the version of this program, without a connection to the cluster")
 	answer.Add(cmd, output.Text, output.JSON)
 	return cmd
 }
 
-func ask(ctx context.Context, flags *cluster.Flags) (Versions, error) {
+func connectAndLoad(ctx context.Context, flags *cluster.Flags) (Versions, error) {
 	c, err := flags.Connect()
 	if err != nil {
-		return Versions{Client: Client()}, err
+		return Versions{Client: ClientVersion()}, err
 	}
 	return Load(ctx, c)
 }
 
-// Load asks the cluster. With an error comes what was found before it.
+// Load returns the versions in the cluster. With an error it returns those found so far.
 func Load(ctx context.Context, c *cluster.Cluster) (Versions, error) {
-	v := Versions{Client: Client()}
+	v := Versions{Client: ClientVersion()}
 	server, err := c.Client.Discovery().ServerVersion()
 	if err != nil {
-		return v, cluster.Explain("ask the API server for its version", err)
+		return v, cluster.ExplainError("read the API server's version", err)
 	}
 	v.Server = server.GitVersion
 	pods, err := c.Client.CoreV1().Pods(cluster.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: Selector})
 	if err != nil {
-		return v, cluster.Explain("list the pods in "+cluster.SystemNamespace, err)
+		return v, cluster.ExplainError("list the pods in "+cluster.SystemNamespace, err)
 	}
-	v.Components = components(pods.Items)
+	v.Components = groupByImage(pods.Items)
 	return v, nil
 }
 
-// components counts containers by name and image.
-func components(pods []corev1.Pod) []Component {
+// groupByImage counts containers by component name and image.
+func groupByImage(pods []corev1.Pod) []Component {
 	var all []Component
 	for _, p := range pods {
 		name := cmp.Or(p.Labels["app.kubernetes.io/name"], p.Name)
@@ -130,7 +130,7 @@ func components(pods []corev1.Pod) []Component {
 	return all
 }
 
-func write(out io.Writer, v Versions, answer output.Flags) error {
+func writeVersions(out io.Writer, v Versions, answer output.Flags) error {
 	if answer.Format == output.JSON {
 		return output.WriteJSON(out, v)
 	}
@@ -143,7 +143,7 @@ func write(out io.Writer, v Versions, answer output.Flags) error {
 		screen.Line(output.Part{Text: "kubernetes  " + v.Server})
 	}
 	if v.Server != "" && len(v.Components) == 0 {
-		screen.Line(output.Part{Text: "No pods of Tessera run in " + cluster.SystemNamespace + "."})
+		screen.Line(output.Part{Text: "No Tessera pods in " + cluster.SystemNamespace + "."})
 	}
 	if len(v.Components) > 0 {
 		screen.Line()

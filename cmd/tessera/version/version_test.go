@@ -46,7 +46,7 @@ func TestVersions(t *testing.T) {
 	}
 	v.Client, v.Server = "v1.2.3 go1.26", "v1.37.0"
 	var out bytes.Buffer
-	if err := write(&out, v, output.Flags{Format: output.Text, Color: "auto"}); err != nil {
+	if err := writeVersions(&out, v, output.Flags{Format: output.Text, Color: "auto"}); err != nil {
 		t.Fatal(err)
 	}
 	text := `tessera     v1.2.3 go1.26
@@ -65,18 +65,18 @@ func TestPartialAnswer(t *testing.T) {
 	c := clustertest.New(t).Cluster()
 	v, err := Load(t.Context(), c)
 	var out bytes.Buffer
-	if err := errors.Join(err, write(&out, v, output.Flags{Format: output.Text, Color: "auto"})); err != nil || !strings.Contains(out.String(), "No pods of Tessera run in tessera-system.") {
+	if err := errors.Join(err, writeVersions(&out, v, output.Flags{Format: output.Text, Color: "auto"})); err != nil || !strings.Contains(out.String(), "No Tessera pods in tessera-system.") {
 		t.Errorf("without pods: %v\n%s", err, out.String())
 	}
 	c.Client.(*fake.Clientset).PrependReactor("list", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "", errors.New("no"))
 	})
 	if v, err = Load(t.Context(), c); err == nil || v.Client == "" || v.Server == "" {
-		t.Errorf("without rights: %+v, %v", v, err)
+		t.Errorf("without permission: %+v, %v", v, err)
 	}
 }
 
-// TestClient asks no cluster.
+// TestClient checks that --client needs no cluster.
 func TestClient(t *testing.T) {
 	cmd := Command(&cluster.Flags{Kubeconfig: "/nonexistent"})
 	var out bytes.Buffer

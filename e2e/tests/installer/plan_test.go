@@ -45,7 +45,7 @@ spec: {driver: {source: Container, digest: of-another-driver, owner: ClusterPoli
 	}
 	const edit = "apiVersion: tessera.dev/v1alpha1\nkind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {version: \"580.1\"}, upgrade: {maxUnavailable: %}}\n"
 	out, err := tessera(t, strings.ReplaceAll(edit, "%", "1"), "upgrade", "-f", "-", "--color=never")
-	if err != nil || !strings.Contains(out, "  1 node to change, 0 pods on them to lose GPUs, in this order:\n") || !strings.Contains(out, "plan-a") {
+	if err != nil || !strings.Contains(out, "  1 node to change, 0 pods to lose GPUs, in this order:\n") || !strings.Contains(out, "plan-a") {
 		t.Errorf("a newer driver: %v\n%s", err, out)
 	}
 	if out, err := tessera(t, strings.ReplaceAll(edit, "%", "0"), "upgrade", "-f", "-"); err == nil || !strings.Contains(err.Error(), "must be a number of nodes from 1") {

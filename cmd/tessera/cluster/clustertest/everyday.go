@@ -13,8 +13,7 @@ import (
 
 const gi = 1 << 30
 
-// Everyday returns a cluster in which something of everything goes on: two nodes, every shape, claims in
-// every state.
+// Everyday returns a cluster with two nodes, GPUs in every shape and claims in every state.
 func Everyday(tb testing.TB) *Scene {
 	tb.Helper()
 	s := New(tb)
@@ -29,7 +28,7 @@ func Everyday(tb testing.TB) *Scene {
 	for i, c := range []struct {
 		name string
 		use  gpu.Use
-	}{{"embed", Slice(19, 0, 1)}, {"chat", Slice(14, 2, 2)}} {
+	}{{"embed", MIGUse(19, 0, 1)}, {"chat", MIGUse(14, 2, 2)}} {
 		claim := s.Claim(c.name, "mig.tessera.dev", Result(big, 2, c.use))
 		phase := corev1.PodRunning
 		if i > 0 {
@@ -40,7 +39,7 @@ func Everyday(tb testing.TB) *Scene {
 		}
 		s.Pod(c.name+"-0", "gpu-a", phase, claim)
 	}
-	s.Claim("spare", "mig.tessera.dev", Result(big, 2, Slice(14, 4, 2)))
+	s.Claim("spare", "mig.tessera.dev", Result(big, 2, MIGUse(14, 4, 2)))
 	s.share(big, 3, gpu.TimeShare, map[string]gpu.Share{"notebook-a": {MemoryBytes: 24 * gi, Shares: 1}, "notebook-b": {MemoryBytes: 8 * gi, Shares: 1}, "notebook-c": {MemoryBytes: 20 * gi, Shares: 2}})
 	s.share(big, 4, gpu.MPS, map[string]gpu.Share{"infer-a": {MemoryBytes: 40 * gi, Shares: 1, Compute: 50}, "infer-b": {MemoryBytes: 20 * gi, Shares: 1, Compute: 25}})
 	watch := s.Claim("watch", "monitor.tessera.dev", Result(big, 2, gpu.Use{Shape: gpu.Monitor}))
@@ -59,7 +58,7 @@ func Everyday(tb testing.TB) *Scene {
 	return s
 }
 
-// share adds claims and pods of the names, in alphabetical order, that share a GPU.
+// share adds a claim and a pod per name, in alphabetical order, that share a GPU.
 func (s *Scene) share(n gpu.Node, index int, shape gpu.Shape, shares map[string]gpu.Share) {
 	for _, name := range []string{"infer-a", "infer-b", "notebook-a", "notebook-b", "notebook-c"} {
 		share, wanted := shares[name]

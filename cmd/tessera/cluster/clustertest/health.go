@@ -12,14 +12,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// Now is the time of every scene.
+// Now is the current time of every scene.
 var Now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// Ago returns a moment before Now.
+// Ago returns Now minus d.
 func Ago(d time.Duration) metav1.Time { return metav1.NewTime(Now.Add(-d)) }
 
-// Taint puts a taint of the driver's, named as a signal is, on the devices of a node's GPU that have part in a fault of the placement; of
-// none: of the whole GPU.
+// Taint adds a taint of the driver to the devices of a node's GPU that a fault of the placement affects; the zero placement is the whole GPU. name is that
+// of a signal.
 func (s *Scene) Taint(node string, index int, part gpu.Placement, name, value string, effect resourceapi.DeviceTaintEffect, added metav1.Time) {
 	s.tb.Helper()
 	fault := gpu.Fault{Placement: part}
@@ -65,7 +65,7 @@ func (s *Scene) published(node string, index int) wire.PublishedGPU {
 	return wire.PublishedGPU{}
 }
 
-// GPUNode adds the GPUNode of a node that is in service, as installer and agent leave it.
+// GPUNode adds a GPUNode in service with the status that the installer and the agent write.
 func (s *Scene) GPUNode(name string) *v1alpha1.GPUNode {
 	node := &v1alpha1.GPUNode{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

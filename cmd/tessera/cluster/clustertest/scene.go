@@ -1,5 +1,5 @@
-// Package clustertest makes clusters with Tessera's objects for tests: machines of the catalogue, as the
-// agent publishes them, and claims as scheduler and agents leave them.
+// Package clustertest builds clusters with Tessera's objects for tests: ResourceSlices of the machines in gputest, as the agent publishes
+// them, and claims as the scheduler and the agents write them.
 package clustertest
 
 import (
@@ -26,19 +26,19 @@ import (
 // Driver is the driver of every scene.
 const Driver = v1alpha1.DriverName
 
-// Scene collects the objects of a cluster.
+// Scene is the objects of a cluster.
 type Scene struct {
 	tb      testing.TB
 	Objects []runtime.Object
 }
 
-// New returns a cluster without objects.
+// New returns an empty scene.
 func New(tb testing.TB) *Scene {
 	tb.Helper()
 	return &Scene{tb: tb}
 }
 
-// Cluster returns the cluster with what was added so far.
+// Cluster returns a connection to fake clients with the objects of the scene.
 func (s *Scene) Cluster() *cluster.Cluster {
 	s.tb.Helper()
 	kinds := runtime.NewScheme()
@@ -62,8 +62,8 @@ func (s *Scene) Cluster() *cluster.Cluster {
 // Add adds objects.
 func (s *Scene) Add(objects ...runtime.Object) { s.Objects = append(s.Objects, objects...) }
 
-// Node adds a node with the machine, which offers everything with ten shares per GPU; change, unless
-// nil, is applied to it before.
+// Node adds a node with the machine, whose GPUs offer all shapes and ten shares each. change, unless nil, is applied to the
+// node first.
 func (s *Scene) Node(name, machine string, change func(*gpu.Node)) gpu.Node {
 	s.tb.Helper()
 	m, err := gputest.FindMachine(machine)
@@ -97,8 +97,8 @@ func (s *Scene) Node(name, machine string, change func(*gpu.Node)) gpu.Node {
 	return node
 }
 
-// Result returns the allocation of a device of the node's GPU with the index. A share consumes what the
-// use says.
+// Result returns the allocation of a device of the node's GPU with the index. A share consumes the capacity of the
+// use.
 func Result(n gpu.Node, index int, use gpu.Use) resourceapi.DeviceRequestAllocationResult {
 	r := resourceapi.DeviceRequestAllocationResult{
 		Request: "gpu", Driver: Driver, Pool: wire.PoolName(n.Name, Driver),
@@ -119,12 +119,12 @@ func Result(n gpu.Node, index int, use gpu.Use) resourceapi.DeviceRequestAllocat
 	return r
 }
 
-// Slice returns the use of a MIG placement.
-func Slice(profile, start, size int) gpu.Use {
+// MIGUse returns the use of a MIG placement.
+func MIGUse(profile, start, size int) gpu.Use {
 	return gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: profile, Start: start, Size: size}}
 }
 
-// Claim adds the claim demo/name with the results; without any it is not allocated.
+// Claim adds the claim demo/name with the results; without results it is not allocated.
 func (s *Scene) Claim(name, class string, results ...resourceapi.DeviceRequestAllocationResult) *resourceapi.ResourceClaim {
 	claim := &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name, UID: types.UID("claim-" + name)},
@@ -139,8 +139,8 @@ func (s *Scene) Claim(name, class string, results ...resourceapi.DeviceRequestAl
 	return claim
 }
 
-// Pod adds the pod demo/name on the node in the phase, which uses the claim; an allocated claim is
-// reserved for it.
+// Pod adds the pod demo/name on the node, in the phase and with the claim. An allocated claim is reserved
+// for the pod.
 func (s *Scene) Pod(name, node string, phase corev1.PodPhase, claim *resourceapi.ResourceClaim) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: name, UID: types.UID("pod-" + name)},
@@ -154,7 +154,7 @@ func (s *Scene) Pod(name, node string, phase corev1.PodPhase, claim *resourceapi
 	return pod
 }
 
-// Report adds what the agent says of the claim's device with the number: its UUID, and a condition Ready.
+// Report adds the agent's status of the claim's device with the number: its UUID and the condition Ready.
 func Report(claim *resourceapi.ResourceClaim, number int, uuid string, ready metav1.Condition) {
 	result := claim.Status.Allocation.Devices.Results[number]
 	ready.Type = cluster.Ready
@@ -168,7 +168,7 @@ func Report(claim *resourceapi.ResourceClaim, number int, uuid string, ready met
 	claim.Status.Devices = append(slices.Clone(claim.Status.Devices), status)
 }
 
-// Class adds a DeviceClass of Tessera's.
+// Class adds a DeviceClass that selects the driver's devices.
 func (s *Scene) Class(name string) {
 	s.Add(&resourceapi.DeviceClass{
 		ObjectMeta: metav1.ObjectMeta{Name: name},

@@ -18,48 +18,48 @@ import (
 func (c *Cluster) ListNodes(ctx context.Context) ([]corev1.Node, error) {
 	list, err := c.Client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, Explain("list the nodes", err)
+		return nil, ExplainError("list the nodes", err)
 	}
 	return list.Items, nil
 }
 
-// ListRules returns the DeviceTaintRules; none where the API server does not serve them.
+// ListRules returns the DeviceTaintRules; empty when the API server does not serve them.
 func (c *Cluster) ListRules(ctx context.Context) ([]resourceapi.DeviceTaintRule, error) {
 	list, err := c.Client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, Explain("list the DeviceTaintRules", err)
+		return nil, ExplainError("list the DeviceTaintRules", err)
 	}
 	return list.Items, nil
 }
 
-// ListLeases returns the leases in Tessera's namespace: who leads there.
+// ListLeases returns the leases in Tessera's namespace, with which replicas elect a leader.
 func (c *Cluster) ListLeases(ctx context.Context) ([]coordinationv1.Lease, error) {
 	list, err := c.Client.CoordinationV1().Leases(SystemNamespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, Explain("list the leases"+in(SystemNamespace), err)
+		return nil, ExplainError("list the leases"+in(SystemNamespace), err)
 	}
 	return list.Items, nil
 }
 
-// ListGPUNodes returns the GPUNodes; none where the installer is not installed.
+// ListGPUNodes returns the GPUNodes; empty where their CRD is not installed.
 func (c *Cluster) ListGPUNodes(ctx context.Context) ([]v1alpha1.GPUNode, error) {
 	var list v1alpha1.GPUNodeList
-	err := c.listOwn(ctx, "gpunodes", &list)
+	err := c.listCustom(ctx, "gpunodes", &list)
 	return list.Items, err
 }
 
-// ListPolicies returns the ClusterPolicies, of which one is in force; none where the installer is not installed.
+// ListPolicies returns the ClusterPolicies; empty where their CRD is not installed.
 func (c *Cluster) ListPolicies(ctx context.Context) ([]v1alpha1.ClusterPolicy, error) {
 	var list v1alpha1.ClusterPolicyList
-	err := c.listOwn(ctx, "clusterpolicies", &list)
+	err := c.listCustom(ctx, "clusterpolicies", &list)
 	return list.Items, err
 }
 
-// listOwn reads all objects of a kind of Tessera's, which the cluster need not know.
-func (c *Cluster) listOwn(ctx context.Context, resource string, into any) error {
+// listCustom lists the objects of one of Tessera's CRDs into a list type; empty where the CRD is not installed.
+func (c *Cluster) listCustom(ctx context.Context, resource string, into any) error {
 	if c.Dynamic == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (c *Cluster) listOwn(ctx context.Context, resource string, into any) error 
 		return nil
 	}
 	if err != nil {
-		return Explain("list the "+resource, err)
+		return ExplainError("list the "+resource, err)
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.UnstructuredContent(), into); err != nil {
 		return fmt.Errorf("read the %s: %w", resource, err)
