@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/output"
 )
 
-// The exit statuses besides 0, which means that nothing is Critical or Fatal.
+// The exit statuses other than 0, which means that nothing is Critical or Fatal.
 const (
 	statusSevere     = 1
 	statusIncomplete = 2

@@ -137,16 +137,19 @@ func (h *nodesScene) deviceOf(use gpu.Use) string {
 
 var xid95 = v1alpha1.GPUFault{Signal: "xid", XID: 95, Severity: "Fatal", Remedy: "Reset"}
 
+// findingTest is a change of a healthy cluster with one expected finding.
+type findingTest struct {
+	change   func(*nodesScene)
+	node     string
+	severity string
+	reason   Reason
+	// want are texts that the drawn report contains, never those that it must not contain.
+	want, never []string
+}
+
 // TestFindings introduces one fault per case into a healthy cluster.
 func TestFindings(t *testing.T) {
-	tests := map[string]struct {
-		change   func(*nodesScene)
-		node     string
-		severity string
-		reason   Reason
-		// want are texts that the drawn report contains, never those that it must not contain.
-		want, never []string
-	}{
+	checkFindings(t, map[string]findingTest{
 		"a fault in the agent's report": {
 			func(h *nodesScene) {
 				h.fault(0, xid95)
@@ -441,7 +444,12 @@ func TestFindings(t *testing.T) {
 			},
 			"gpu-a", "Critical", ReasonNotInService, []string{"Blocked: DevicePluginPresent: remove it"}, nil,
 		},
-	}
+	})
+}
+
+// checkFindings expects the finding on the first node of the report and the texts in the drawn report.
+func checkFindings(t *testing.T, tests map[string]findingTest) {
+	t.Helper()
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := newNodesScene(t)

@@ -81,7 +81,7 @@ func faultFromReport(g wire.PublishedGPU, reported v1alpha1.GPUFault) Fault {
 	return f
 }
 
-// faultFromTaint returns the fault that a taint stands for. The severity is less exact than in a report: the effect NoSchedule is used for Critical and Fatal.
+// faultFromTaint returns the fault of a taint. The severity is less exact than in a report: the effect NoSchedule is used for Critical and Fatal.
 func faultFromTaint(g wire.PublishedGPU, signal gpu.Signal, xid int, t Taint) Fault {
 	f := Fault{Signal: string(signal), XID: xid, Since: t.Since, Devices: t.Devices}
 	judged := gpu.Rules{}.Judge(signal, xid)

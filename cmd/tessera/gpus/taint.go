@@ -42,7 +42,7 @@ func IsForeignTaint(g GPU, t Taint) bool {
 	return !health && t.Key != wire.RemedyKey(g.Driver)
 }
 
-// signal returns the signal, and the number of an XID, that a taint of the driver stands for.
+// signal returns the signal, and the number of an XID, of a taint of the driver.
 func (t Taint) signal(driver string) (s gpu.Signal, xid int, ok bool) {
 	return wire.TaintSignal(driver, resourceapi.DeviceTaint{Key: t.Key, Value: t.Value})
 }

@@ -11,8 +11,8 @@ import (
 // fixtures are those of what decides.
 const fixtures = "../../../installer/migrate/testdata"
 
-// tessera runs the verb and returns what it prints and what it says beside.
-func tessera(t *testing.T, in string, args ...string) (out, said string, err error) {
+// tessera runs the verb and returns its standard output and standard error.
+func tessera(t *testing.T, in string, args ...string) (out, errOut string, err error) {
 	t.Helper()
 	cmd := Command()
 	var stdout, stderr bytes.Buffer
@@ -36,8 +36,8 @@ func TestMigrate(t *testing.T) {
 	tests := map[string]struct {
 		in   string
 		args []string
-		// golden is a file that is printed, or out a part of what is; said is a part of what is said beside it.
-		golden, out, said string
+		// golden is the file with the output; without one, out is contained in the output. errOut is contained in the error output.
+		golden, out, errOut string
 	}{
 		"a policy and layouts": {"", []string{at("policy-container.yaml"), "--mig-config", at("mig-parted.yaml")}, "out-container.yaml", "", "fields were not converted"},
 		"standard input":       {string(policy), []string{"-", "--mig-config", at("mig-parted.yaml")}, "out-container.yaml", "", "fields were not converted"},
@@ -49,7 +49,7 @@ func TestMigrate(t *testing.T) {
 		"a list": {`{"apiVersion":"v1","kind":"List","items":[` + driver + `]}`, []string{"-"}, "", "  version: 580.95.05\n", ""},
 	}
 	for name, test := range tests {
-		out, said, err := tessera(t, test.in, test.args...)
+		out, errOut, err := tessera(t, test.in, test.args...)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -63,8 +63,8 @@ func TestMigrate(t *testing.T) {
 				t.Errorf("%s: not what %s has, but\n%s", name, test.golden, out)
 			}
 		}
-		if !strings.Contains(out, test.out) || !strings.Contains(said, test.said) || (test.said == "") != (said == "") {
-			t.Errorf("%s: prints\n%s\nand says %q, want %q and %q", name, out, said, test.out, test.said)
+		if !strings.Contains(out, test.out) || !strings.Contains(errOut, test.errOut) || (test.errOut == "") != (errOut == "") {
+			t.Errorf("%s: output\n%s\nerror output %q, want %q and %q", name, out, errOut, test.out, test.errOut)
 		}
 	}
 }
