@@ -9,27 +9,25 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// What stands above the lists of examples.
+// The introductions of the lists of examples.
 const (
 	ownExamples = `# Examples
 
-One manifest per feature. The annotation ${tessera.dev/expect}$ on each pod, job and Deployment says what must come of it,
-on any other object that it is refused; ${make demo}$ and the end-to-end suites run all of them and hold them to it.
+One manifest per feature. The annotation ${tessera.dev/expect}$ on each pod, job and Deployment has the expected result; on any other object, that it is
+refused. ${make demo}$ and the end-to-end suites run all manifests and check the results.
 `
 	nvidiaExamples = `# Examples written for NVIDIA's driver
 
-What people have who come from NVIDIA's driver: its DeviceClasses, its attributes, its parameters. With the
-component in the folder above they run on Tessera as they are. What must come of each stands in its annotation
-${tessera.dev/expect}$; those that are wrong must be refused.
+Manifests with the DeviceClasses, attributes and parameters of NVIDIA's driver. With the component in the parent folder they run on Tessera unchanged. The
+annotation ${tessera.dev/expect}$ has the expected result; invalid manifests must be refused.
 `
 )
 
-// renderExamples lists the examples with what their pods are expected to see.
+// renderExamples returns the list of examples with their expected results.
 func renderExamples(introduction string, examples []expect.Example) string {
 	var text strings.Builder
 	text.WriteString("<!-- Generated from the manifests by e2e/repo/generate; do not edit. -->\n")
 	text.WriteString(strings.NewReplacer("${", "`", "}$", "`").Replace(introduction) + "\n")
-	text.WriteString("| manifest | shows | expected |\n|---|---|---|\n")
 	for _, example := range examples {
 		var expected []string
 		for _, subject := range example.Subjects {
@@ -38,12 +36,12 @@ func renderExamples(introduction string, examples []expect.Example) string {
 				expected = append(expected, line)
 			}
 		}
-		fmt.Fprintf(&text, "| [%s](%s) | %s | %s |\n", example.File, example.File, example.Title, strings.Join(expected, "; "))
+		writeEntry(&text, fmt.Sprintf("[%s](%s)", example.File, example.File), fmt.Sprintf("%s. Expected: %s.", example.Title, strings.Join(expected, "; ")))
 	}
 	return text.String()
 }
 
-// summary says an expectation in words.
+// summary returns an expectation in words.
 func summary(e expect.Expectation) string {
 	switch e.Phase {
 	case expect.Pending:
@@ -62,7 +60,7 @@ func summary(e expect.Expectation) string {
 	return strings.Join(append(parts, relations(e)...), ", ")
 }
 
-// relations says how what the containers see relates.
+// relations returns the expected relations between the devices of containers and pods.
 func relations(e expect.Expectation) []string {
 	var parts []string
 	switch e.Devices {

@@ -11,35 +11,40 @@ import (
 )
 
 const installerHead = `<!-- Generated from api/v1alpha1 by e2e/repo/generate; do not edit. -->
-# The installer's objects, field by field
+# API of the installer
 
-` + "`tessera.dev/v1alpha1`" + `, cluster-scoped. You write **ClusterPolicy** (there is one, named ` + "`default`" + `) and, where some nodes need another driver,
-**NVIDIADriver**; the installer writes **GPUNode**, one for each GPU node, and every status. What a ClusterPolicy of another operator
-becomes: ` + "`tessera migrate`" + `.
+All kinds are in ` + "`tessera.dev/v1alpha1`" + ` and cluster-scoped.
 
-An absent field has the default that stands here. A duration is a number with a unit, such as 90s, 15m or 1h30m. A percentage is of the GPU
-nodes concerned. Names of ConfigMaps and Secrets are of the installer's namespace.
+| kind | written by | content |
+|---|---|---|
+| ClusterPolicy | you | the configuration of all GPU nodes; one object, named ` + "`default`" + ` |
+| NVIDIADriver | you | another driver for some nodes |
+| GPUNode | the installer | desired and observed state of one GPU node |
 
-` + "`kubectl wait --for=condition=Ready clusterpolicy/default`" + ` returns when every chosen node is ready.
+The installer writes every status. ` + "`kubectl wait --for=condition=Ready clusterpolicy/default`" + ` returns when every selected node is ready.
+` + "`tessera migrate`" + ` converts the ClusterPolicy of NVIDIA's GPU Operator.
+
+- An absent field has the listed default.
+- A duration is a number with a unit, such as 90s, 15m or 1h30m.
+- A percentage refers to the number of affected GPU nodes.
+- Named ConfigMaps and Secrets are in the installer's namespace.
 `
 
 const componentHeading = `
 ## Components
 
-Fields of the type *component* have these fields, beside those listed at their place. Whether a component is on by default stands there.
+A field of the type *component* has the following fields and those that are listed for it. Its default is that of its field enabled.
 
-| field | type | effect |
-|---|---|---|
 `
 
-// kinds are the chapters of the page.
+// kinds are the sections of the page.
 var kinds = []struct{ kind, introduction string }{
-	{"ClusterPolicy", "What an administrator decides for all GPU nodes of a cluster."},
-	{"NVIDIADriver", "The driver of some nodes, in the place of ClusterPolicy's. All its fields but the last two decide what `spec.driver` of a ClusterPolicy decides."},
-	{"GPUNode", "What is desired and known of one GPU node; it has the node's name. Read it to see why a node stands where it stands: `kubectl get gpunodes`."},
+	{"ClusterPolicy", "The configuration of all GPU nodes of a cluster."},
+	{"NVIDIADriver", "The driver of some nodes, which replaces that of the ClusterPolicy. All fields but the last two have the meaning of `spec.driver` of a ClusterPolicy."},
+	{"GPUNode", "The desired and observed state of one GPU node, with the node's name. It shows why a node is not ready: `kubectl get gpunodes`."},
 }
 
-// renderInstaller returns the page about the kinds of the installer: fields and effects as the CRDs say, defaults as the code sets them.
+// renderInstaller returns docs/installer-api.md: fields and descriptions of the CRDs, with the defaults of the code.
 func renderInstaller() (string, error) {
 	defaults, err := defaultsByKind()
 	if err != nil {
@@ -52,22 +57,22 @@ func renderInstaller() (string, error) {
 		return "", err
 	}
 	for _, field := range common {
-		fmt.Fprintf(&page, "| `%s` | %s | %s |\n", field.Path, kindOf(field), effect(field))
+		writeEntry(&page, fmt.Sprintf("`%s` (%s)", field.Path, kindOf(field)), effect(field))
 	}
-	for _, chapter := range kinds {
-		fmt.Fprintf(&page, "\n## %s\n\n%s\n", chapter.kind, chapter.introduction)
+	for _, section := range kinds {
+		fmt.Fprintf(&page, "\n## %s\n\n%s\n", section.kind, section.introduction)
 		for _, part := range []string{"spec", "status"} {
-			fields, err := crds.Fields(chapter.kind, part)
+			fields, err := crds.Fields(section.kind, part)
 			if err != nil {
 				return "", err
 			}
-			writeFields(&page, fields, common, defaults[chapter.kind])
+			writeFields(&page, fields, common, defaults[section.kind])
 		}
 	}
 	return page.String(), nil
 }
 
-// componentFields are the fields that every component has, by their names alone.
+// componentFields returns the fields of every component; their paths are the bare names.
 func componentFields() ([]crds.Field, error) {
 	fields, err := crds.Fields("ClusterPolicy", "spec")
 	if err != nil {
@@ -83,13 +88,10 @@ func componentFields() ([]crds.Field, error) {
 	return common, nil
 }
 
-// writeFields writes a table of the fields, without those that every component has.
+// writeFields writes a list of the fields without those of every component.
 func writeFields(page *strings.Builder, fields, common []crds.Field, defaults any) {
-	if strings.HasPrefix(fields[0].Path, "status.") {
-		page.WriteString("\n| field | type | meaning |\n|---|---|---|\n")
-	} else {
-		page.WriteString("\n| field | type | default | effect |\n|---|---|---|---|\n")
-	}
+	part, _, _ := strings.Cut(fields[0].Path, ".")
+	fmt.Fprintf(page, "\n### %s\n\n", part)
 	for _, field := range fields {
 		if isCommon(field, common) {
 			continue
@@ -99,22 +101,21 @@ func writeFields(page *strings.Builder, fields, common []crds.Field, defaults an
 		if component {
 			typed = "component"
 		}
-		if strings.HasPrefix(field.Path, "status.") {
-			fmt.Fprintf(page, "| `%s` | %s | %s |\n", field.Path, typed, effect(field))
-			continue
+		if value := preset(defaults, field, component); value != "" && part == "spec" {
+			typed += ", default " + value
 		}
-		fmt.Fprintf(page, "| `%s` | %s | %s | %s |\n", field.Path, typed, preset(defaults, field, component), effect(field))
+		writeEntry(page, fmt.Sprintf("`%s` (%s)", field.Path, typed), effect(field))
 	}
 }
 
-// isCommon reports whether the field is one of a component's that says nothing else than elsewhere.
+// isCommon reports whether the field is one of every component with the common description.
 func isCommon(field crds.Field, common []crds.Field) bool {
 	return slices.ContainsFunc(common, func(c crds.Field) bool {
 		return strings.HasSuffix(field.Path, "."+c.Path) && field.Description == c.Description
 	})
 }
 
-// kindOf is the type of a field with the values that it may have.
+// kindOf returns the type of a field with its enum.
 func kindOf(field crds.Field) string {
 	if len(field.Enum) == 0 {
 		return field.Type
@@ -122,18 +123,18 @@ func kindOf(field crds.Field) string {
 	return field.Type + ": `" + strings.Join(field.Enum, "`, `") + "`"
 }
 
-// effect is what a field says, as it may stand in a table.
+// effect returns the description of a field as Markdown.
 func effect(field crds.Field) string {
-	return strings.ReplaceAll(cell(prose(field.Description)), "<", "&lt;")
+	return strings.ReplaceAll(prose(field.Description), "<", "&lt;")
 }
 
-// defaultsByKind are the specs of objects in which nothing is decided, as JSON values.
+// defaultsByKind returns the completed specs of empty objects as JSON values.
 func defaultsByKind() (map[string]any, error) {
 	policy := v1alpha1.ClusterPolicySpec{
 		NodeAgent: v1alpha1.NodeAgentSpec{Config: &v1alpha1.NodeConfigSpec{}}, Upgrade: v1alpha1.UpgradePolicy{Window: &v1alpha1.MaintenanceWindow{}},
 	}.Complete()
 	*policy.NodeAgent.Config = v1alpha1.Default().NodeConfigSpec
-	policy.Upgrade.Window.Days = nil // every one: its comment says it shorter
+	policy.Upgrade.Window.Days = nil // all days: the field's comment is shorter
 	defaults := map[string]any{}
 	for kind, spec := range map[string]any{
 		"ClusterPolicy": policy,
@@ -152,7 +153,7 @@ func defaultsByKind() (map[string]any, error) {
 	return defaults, nil
 }
 
-// preset is the default of a field as it is written in a table; of a component, whether it is on.
+// preset returns the default of a field; for a component, whether it is enabled.
 func preset(defaults any, field crds.Field, component bool) string {
 	path := strings.Split(field.Path, ".")
 	if component {

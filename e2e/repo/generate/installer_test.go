@@ -8,14 +8,14 @@ import (
 	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
-// TestCommentsTellTheDefaults holds what the comment of each field says of its default to the default that is set.
-func TestCommentsTellTheDefaults(t *testing.T) {
+// TestCommentsHaveDefaults checks that the comment of each field states the default that the code sets.
+func TestCommentsHaveDefaults(t *testing.T) {
 	t.Parallel()
 	defaults, err := defaultsByKind()
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := 0
+	compared := 0
 	for _, kind := range []string{"ClusterPolicy", "NVIDIADriver"} {
 		fields, err := crds.Fields(kind, "spec")
 		if err != nil {
@@ -30,20 +30,20 @@ func TestCommentsTellTheDefaults(t *testing.T) {
 			holder, enabled := strings.CutSuffix(field.Path, ".enabled")
 			switch {
 			case value == "", strings.HasPrefix(value, "["), strings.Contains(field.Path, "[]."):
-				continue // none, a list, or that of another field
+				continue // no default, a list, or a default of another field
 			case enabled && (has(holder+".imagePullPolicy") || holder == "spec" || value == "off"):
-				continue // the holder tells
+				continue // the comment of the component has the default
 			case value == "on" || value == "off":
 				value += " by default"
 			}
-			told++
+			compared++
 			words := strings.ToLower(prose(field.Description))
 			if !strings.Contains(words, "default") || !strings.Contains(words, strings.ToLower(value)) {
-				t.Errorf("%s %s: the default is %s, the comment says: %s", kind, field.Path, value, field.Description)
+				t.Errorf("%s %s: the default is %s, the comment is: %s", kind, field.Path, value, field.Description)
 			}
 		}
 	}
-	if told < 60 {
-		t.Errorf("%d defaults compared, want all", told)
+	if compared < 60 {
+		t.Errorf("%d defaults compared, want all", compared)
 	}
 }

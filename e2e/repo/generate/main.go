@@ -1,7 +1,6 @@
-// Command generate writes what in deployments/ follows from something else: a DeviceClass for every MIG
-// profile of the catalogue, the admission policy for parameters, the component that gives the driver
-// NVIDIA's name, the chart's copies of the manifests, and the lists of the examples. It writes docs/reference.md,
-// docs/installer-api.md and docs/health-xids.md, too.
+// Command generate writes the generated files of deployments/ and docs/: a DeviceClass for every MIG profile of the catalogue, the admission policy
+// for parameters, the component with NVIDIA's driver name, the chart's copies of the manifests, the lists of examples, and docs/reference.md,
+// docs/installer-api.md and docs/health-xids.md.
 //
 //go:generate go run . ../../..
 package main
@@ -65,7 +64,7 @@ func run(repository string) error {
 		return err
 	}
 	scheduler := filepath.Join(deployments, "scheduler")
-	component, err := renderComponent( // also of what was just written
+	component, err := renderComponent( // includes the files written above
 		deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "beside"))
 	if err != nil {
 		return err

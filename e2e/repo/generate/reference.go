@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	resourceapi "k8s.io/api/resource/v1"
 
@@ -23,11 +24,11 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 )
 
-// published is what one attribute or capacity looks like over all machines of the catalogue.
+// published is an attribute or capacity as published by the machines of the catalogue.
 type published struct {
 	kind    string
 	example string
-	// compact and full are the shapes whose devices have it in the two attribute sets.
+	// compact and full are the shapes whose devices have it in each attribute set.
 	compact, full map[string]bool
 	policy        string
 }
@@ -35,6 +36,7 @@ type published struct {
 // catalogue are attributes or capacities by name.
 type catalogue map[string]*published
 
+// note records that devices of the shape have the attribute or capacity.
 func (c catalogue) note(name, kind, example, shape string, full bool) *published {
 	p := c[name]
 	if p == nil {
@@ -49,8 +51,8 @@ func (c catalogue) note(name, kind, example, shape string, full bool) *published
 	return p
 }
 
-// renderReference returns the reference page. What is said about each attribute and capacity stands in
-// meanings; what is published says where and of what type it is.
+// renderReference returns docs/reference.md. The meanings of attributes and capacities are those of meanings.go; types, examples and shapes
+// are those of the encoded machines.
 func renderReference(source string) (string, error) {
 	attributes, capacities, err := observe()
 	if err != nil {
@@ -59,11 +61,11 @@ func renderReference(source string) (string, error) {
 	var page strings.Builder
 	page.WriteString(referenceHead)
 	page.WriteString("\n## Attributes\n\n" + attributesHead)
-	if err := attributes.table(&page, attributeMeanings); err != nil {
+	if err := attributes.writeList(&page, attributeMeanings); err != nil {
 		return "", err
 	}
 	page.WriteString("\n## Capacities\n\n" + capacitiesHead)
-	if err := capacities.table(&page, capacityMeanings); err != nil {
+	if err := capacities.writeList(&page, capacityMeanings); err != nil {
 		return "", err
 	}
 	page.WriteString("\n" + selectors)
@@ -87,7 +89,7 @@ func observe() (attributes, capacities catalogue, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	// The machine that most people know gives the examples.
+	// The examples are those of h100x8.
 	slices.SortStableFunc(machines, func(a, b gputest.Machine) int {
 		return -cmp.Compare(btoi(a.Name == "h100x8"), btoi(b.Name == "h100x8"))
 	})
@@ -111,7 +113,7 @@ func observe() (attributes, capacities catalogue, err error) {
 	return attributes, capacities, nil
 }
 
-// sandbox is the node as its agent reads it when its GPUs are for virtual machines.
+// sandbox returns the node with GPUs for virtual machines, as the agent reads it from PCI.
 func sandbox(node gpu.Node) gpu.Node {
 	bare := gpu.Node{Name: node.Name}
 	for _, g := range node.GPUs {
@@ -123,7 +125,7 @@ func sandbox(node gpu.Node) gpu.Node {
 	return bare
 }
 
-// note adds what a node publishes.
+// note records all devices of a node.
 func note(attributes, capacities catalogue, node gpu.Node, options wire.Options) error {
 	pool, err := wire.Encode(node, options)
 	if err != nil {
@@ -168,8 +170,8 @@ func attributeText(value resourceapi.DeviceAttribute) (kind, text string) {
 	return "", ""
 }
 
-// table writes a row per name. A name without a meaning, or a meaning without a name, is an error.
-func (c catalogue) table(page *strings.Builder, meanings map[string]string) error {
+// writeList writes an entry per name. A name without a meaning, or a meaning without a name, is an error.
+func (c catalogue) writeList(page *strings.Builder, meanings map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(meanings)) {
 		if c[name] == nil {
 			return fmt.Errorf("describe %s: no machine publishes it", name)
@@ -178,17 +180,17 @@ func (c catalogue) table(page *strings.Builder, meanings map[string]string) erro
 	for _, name := range slices.Sorted(maps.Keys(c)) {
 		p, meaning := c[name], meanings[name]
 		if meaning == "" {
-			return fmt.Errorf("describe %s: e2e/repo/generate/meanings.go does not say what it is", name)
+			return fmt.Errorf("describe %s: no meaning in e2e/repo/generate/meanings.go", name)
 		}
 		if p.policy != "" {
 			meaning += "; shared devices: " + p.policy
 		}
-		fmt.Fprintf(page, "| `%s` | %s | `%s` | %s | %s |\n", name, p.kind, p.example, shapes(p.compact, p.full), meaning)
+		writeEntry(page, fmt.Sprintf("`%s` (%s, such as `%s`; %s)", name, p.kind, p.example, shapes(p.compact, p.full)), sentence(meaning))
 	}
 	return nil
 }
 
-// shapes lists where something is published; with + what only the set Full adds.
+// shapes lists the shapes whose devices have it; + marks those that have it only in the attribute set Full.
 func shapes(compact, full map[string]bool) string {
 	var list []string
 	for s := gpu.Whole; s <= gpu.Monitor; s++ {
@@ -202,22 +204,26 @@ func shapes(compact, full map[string]bool) string {
 	return strings.Join(list, " ")
 }
 
+// writeParameters writes a section per kind of parameters with an entry per field.
 func writeParameters(page *strings.Builder) {
 	kind := ""
 	for _, row := range params.Reference() {
 		if row.Kind != kind {
 			kind = row.Kind
-			fmt.Fprintf(page, "\n### %s\n\n`apiVersion: %s`, `kind: %s`\n\n| field | type | allowed | default | effect |\n|---|---|---|---|---|\n", kind, row.APIVersion, kind)
+			fmt.Fprintf(page, "\n### %s\n\n`apiVersion: %s`, `kind: %s`\n\n", kind, row.APIVersion, kind)
 		}
 		typed := row.Type
 		if row.Unit != "" {
 			typed += ", " + row.Unit
 		}
-		fmt.Fprintf(page, "| `%s` | %s | %s | %s | %s |\n", row.Name, typed, cell(row.Allowed), cell(row.Default), cell(row.Effect))
+		if row.Default != "" {
+			typed += "; default " + row.Default
+		}
+		writeEntry(page, fmt.Sprintf("`%s` (%s)", row.Name, typed), sentence(row.Effect)+" "+sentence(row.Allowed))
 	}
 }
 
-// writeNodeConfig writes the fields of the file as the sources in the folder comment them.
+// writeNodeConfig writes the fields of NodeConfig with their comments in the sources of the folder.
 func writeNodeConfig(page *strings.Builder, folder string) error {
 	for _, part := range []struct{ source, structure, prefix string }{
 		{"nodeconfig.go", "NodeConfigSpec", ""},
@@ -229,14 +235,14 @@ func writeNodeConfig(page *strings.Builder, folder string) error {
 		if err != nil {
 			return err
 		}
-		said := ""
+		described := ""
 		for _, field := range fields {
 			name := strings.Split(strings.Trim(field.Tag.Value, "`"), `"`)[1]
 			name, _, _ = strings.Cut(name, ",")
 			if comment := prose(field.Doc.Text()); comment != "" {
-				said = comment
+				described = comment
 			}
-			fmt.Fprintf(page, "| `%s%s` | %s |\n", part.prefix, name, cell(said))
+			writeEntry(page, fmt.Sprintf("`%s%s`", part.prefix, name), described)
 		}
 	}
 	return nil
@@ -250,20 +256,20 @@ func fieldsOf(source, structure string) ([]*ast.Field, error) {
 	}
 	object := file.Scope.Lookup(structure)
 	if object == nil {
-		return nil, fmt.Errorf("read %s: it has no %s", source, structure)
+		return nil, fmt.Errorf("read %s: no %s in it", source, structure)
 	}
 	declared, ok := object.Decl.(*ast.TypeSpec)
 	if !ok {
-		return nil, fmt.Errorf("read %s: %s is no type", source, structure)
+		return nil, fmt.Errorf("read %s: %s is not a type", source, structure)
 	}
 	fields, ok := declared.Type.(*ast.StructType)
 	if !ok {
-		return nil, fmt.Errorf("read %s: %s is no struct", source, structure)
+		return nil, fmt.Errorf("read %s: %s is not a struct", source, structure)
 	}
 	return fields.Fields.List, nil
 }
 
-// prose is a comment in one line, without the markers that are meant for generators.
+// prose returns a comment as one line, without generator markers.
 func prose(comment string) string {
 	var words []string
 	for line := range strings.Lines(comment) {
@@ -274,11 +280,27 @@ func prose(comment string) string {
 	return strings.Join(words, " ")
 }
 
-// cell is a text that may stand in a table.
+// cell escapes a text for a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
 
-// sentence is the text with a capital letter and a full stop.
+// sentence returns the text with a capital letter and a full stop.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
+
+// lineWidth is the maximum width of a line in Markdown, in characters.
+const lineWidth = 160
+
+// writeEntry writes one entry of a list: the term, then its text, with lines of at most lineWidth characters.
+func writeEntry(page *strings.Builder, term, text string) {
+	line := "-"
+	for word := range strings.FieldsSeq(term + ": " + text) {
+		if utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > lineWidth {
+			page.WriteString(line + "\n")
+			line = " "
+		}
+		line += " " + word
+	}
+	page.WriteString(line + "\n")
+}
 
 func btoi(b bool) int {
 	if b {

@@ -7,65 +7,63 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-const xidsHead = `# What XIDs mean
+const xidsHead = `# XIDs
 
 <!-- Written by go generate ./e2e/repo/generate from api/gpu. Change api/gpu/xid.go instead. -->
 
-An XID is an error that NVIDIA's driver reports with a number: in the kernel's log, and to Tessera, which judges it by this table. What a
-number means and what helps follows [NVIDIA's XID catalog](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html); how bad it is
-for the devices is our decision, and yours: ${health.xids}$ of a [NodeConfig](reference.md#nodeconfig) judges any number otherwise.
+An XID is an error that NVIDIA's driver reports with a number, in the kernel log and to Tessera. The meaning of each number and the action follow
+[NVIDIA's XID catalog](https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html). The severity is Tessera's decision; ${health.xids}$ of a
+[NodeConfig](reference.md#nodeconfig) overrides it for any number.
 
-| severity | what becomes of the device |
+| severity | effect on the device |
 |---|---|
-| Harmless | nothing: it concerns a program; it is counted |
-| Warning | it is told, the device is still given to claims |
-| Critical | no new claims; what runs there goes on |
-| Fatal | what runs there is lost or its results are wrong: no new claims, and with ${health.evict}$ its pods are evicted |
+| Harmless | none: the error concerns a program; it is counted |
+| Warning | it is reported; the device is still allocated |
+| Critical | no new claims; running pods continue |
+| Fatal | running pods have failed or have wrong results: no new claims; with ${health.evict}$ the pods are evicted |
 
-| remedy | when it is over |
+| remedy | cleared when |
 |---|---|
-| Wait | when it was not there for the quiet time, or as with Reset |
-| Restart | when no claim holds the device any more, or as with Reset |
-| Reset | when the GPU answers after a reset, or another boot, and does not show it again |
-| Reboot | when the GPU answers in another boot and does not show it again |
-| Replace | when another GPU is in its place |
+| Wait | the condition is absent for the quiet period, or as with Reset |
+| Restart | no claim holds the device any more, or as with Reset |
+| Reset | the GPU responds after a reset, or in another boot, without the fault |
+| Reboot | the GPU responds in another boot without the fault |
+| Replace | another GPU is in its place |
 
-An XID of a MIG device concerns that device and what shares memory slices with it, one of the GPU every device of the GPU. The driver hands out the
-number and not the rest of the message; where the catalog lets the action depend on that, the table has the worse one.
+An XID of a MIG device affects this device and all that share memory slices with it; an XID of the GPU affects all of its devices. The driver reports the
+number without its message; where the action depends on the message, the table has the more severe one.
 
 ## By number
 
-| XID | severity | remedy | what happened | what to do |
-|---|---|---|---|---|
+Each entry has the severity, the remedy, the meaning and the action.
+
 `
 
 const conditionsHead = `
-Any other number is a %v, remedy %v: %s.
+Any other number has severity %v and remedy %v: %s.
 
 ## Conditions
 
-Beside events, each GPU is looked at once a second. These are there or not.
+The agent checks each GPU for these conditions once a second.
 
-| signal | severity | remedy | what it is | what to do |
-|---|---|---|---|---|
 `
 
-// renderXIDs returns the page about what XIDs and the other signals mean.
+// renderXIDs returns docs/health-xids.md, the meanings of XIDs and of the other signals.
 func renderXIDs() string {
 	var page strings.Builder
 	page.WriteString(strings.NewReplacer("${", "`", "}$", "`").Replace(xidsHead))
 	var rules gpu.Rules
-	row := func(name string, j gpu.Judgement) {
-		fmt.Fprintf(&page, "| %s | %v | %v | %s | %s |\n", name, j.Severity, j.Remedy, cell(j.Meaning), cell(j.Help))
+	entry := func(name string, j gpu.Judgement) {
+		writeEntry(&page, fmt.Sprintf("%s (%v, %v)", name, j.Severity, j.Remedy), sentence(j.Meaning)+" "+sentence(j.Help))
 	}
 	for _, x := range rules.Table() {
-		row(fmt.Sprint(x.Number), x.Judgement)
+		entry(fmt.Sprintf("**%d**", x.Number), x.Judgement)
 	}
 	unknown := rules.Judge(gpu.SignalXID, 0)
 	fmt.Fprintf(&page, conditionsHead, unknown.Severity, unknown.Remedy, unknown.Help)
 	for _, s := range gpu.Signals() {
 		if s != gpu.SignalXID {
-			row("`"+string(s)+"`", rules.Judge(s, 0))
+			entry("`"+string(s)+"`", rules.Judge(s, 0))
 		}
 	}
 	return page.String()
