@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // together returns the nodes that would have the pod in the NVLink clique of its group, or in the best one
@@ -110,5 +110,5 @@ func (p *Plugin) lookUp(c *cycle, node string) rank.Answer {
 	if !ok {
 		return rank.Answer{}
 	}
-	return rank.Answer{Node: n, Err: demand.ErrDelegate}
+	return rank.Answer{Node: n, Err: requirements.ErrDelegate}
 }

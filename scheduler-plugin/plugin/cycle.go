@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // cycleKey is where a cycle's state is kept. Pods that the in-tree plugin handles alone have none: those
@@ -24,7 +24,7 @@ type cycle struct {
 	// order is that of the nodes for the pod's demand; nil when the in-tree allocator decides about every
 	// node, why is the reason then.
 	order  *rank.Order
-	demand *demand.Demand
+	demand *requirements.Demand
 	why    reason
 	// alternatives says of each request of the demand whether the pod gave alternatives for it.
 	alternatives []bool

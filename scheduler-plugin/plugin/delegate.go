@@ -8,7 +8,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
 // ask has the in-tree plugin try the pod on the node, with the node's devices in order of preference.
@@ -17,7 +17,7 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 		p.metrics.delegated(unclear)
 	}
 	n := p.node(c, info)
-	capture := &view.Capture{}
+	capture := &intree.Capture{}
 	scene := p.whole(c, n)
 	scene.Capture = capture
 	v := &verdict{state: &scoped{CycleState: cs}}
@@ -67,10 +67,10 @@ func (p *Plugin) node(c *cycle, info fwk.NodeInfo) *index.Node {
 }
 
 // whole returns the node as it is, with devices that roam.
-func (p *Plugin) whole(c *cycle, n *index.Node) view.Scene {
-	return view.Scene{
-		Slices: slices.Concat(view.Ordered(n, preferred(n)), p.shared.index.Roaming()),
-		State:  view.NewState(slices.Concat(n.Held, p.shared.index.RoamingHeld())),
+func (p *Plugin) whole(c *cycle, n *index.Node) intree.Scene {
+	return intree.Scene{
+		Slices: slices.Concat(intree.Ordered(n, preferred(n)), p.shared.index.Roaming()),
+		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.RoamingHeld())),
 		Claims: c.special,
 	}
 }

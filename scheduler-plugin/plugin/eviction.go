@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/preempt"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption/victims"
 )
 
 // evictionKey is where the state of a simulated eviction is kept.
@@ -28,7 +28,7 @@ type eviction struct {
 	node  *index.Node
 	asked *fit.Demand
 	// holders could give way; owners are those of each, by position.
-	holders []preempt.Holder
+	holders []victims.Holder
 	owners  []owner
 }
 
@@ -205,9 +205,9 @@ func (p *Plugin) consumers(h index.Held, of map[types.UID]*preemption.DomainVict
 }
 
 // held returns what the device takes of its GPU.
-func (e *eviction) held(h index.Held) (preempt.Held, bool) {
+func (e *eviction) held(h index.Held) (victims.Held, bool) {
 	if h.Result.Driver != e.node.Driver || h.Result.Pool != e.node.Pool {
-		return preempt.Held{}, false
+		return victims.Held{}, false
 	}
 	for i, d := range e.node.Devices {
 		if d.Name != h.Result.Device {
@@ -215,9 +215,9 @@ func (e *eviction) held(h index.Held) (preempt.Held, bool) {
 		}
 		device := e.node.Fit.Devices[i]
 		use := gpu.Use{Shape: device.Use.Shape, Placement: device.Use.Placement, Share: wire.Share(h.Result, device.Use.Shape, h.Result.Driver)}
-		return preempt.Held{GPU: device.GPU, Use: use}, true
+		return victims.Held{GPU: device.GPU, Use: use}, true
 	}
-	return preempt.Held{}, false
+	return victims.Held{}, false
 }
 
 // owner returns the position of the owner that has one of the pods, after it was joined with others that
@@ -240,7 +240,7 @@ func (e *eviction) owner(pods sets.Set[types.UID]) int {
 		return first
 	}
 	e.owners = append(e.owners, owner{pods: pods, claims: sets.New[types.UID]()})
-	e.holders = append(e.holders, preempt.Holder{Priority: -1 << 31})
+	e.holders = append(e.holders, victims.Holder{Priority: -1 << 31})
 	return len(e.owners) - 1
 }
 

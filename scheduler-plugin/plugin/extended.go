@@ -12,7 +12,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // backed returns the extended resources that the pod asks for and that a DeviceClass backs, in order.
@@ -47,7 +47,7 @@ func (p *Plugin) extendedClaim(pod *corev1.Pod, backed []corev1.ResourceName) (*
 			return nil, err
 		}
 		if short := i < len(pod.Spec.InitContainers) && !sidecar(&containers[i]); short && len(requests) > 0 {
-			return nil, fmt.Errorf("init container %s asks for devices: %w", containers[i].Name, demand.ErrDelegate)
+			return nil, fmt.Errorf("init container %s asks for devices: %w", containers[i].Name, requirements.ErrDelegate)
 		}
 		claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, requests...)
 	}
@@ -67,7 +67,7 @@ func (p *Plugin) extendedRequests(c *corev1.Container, position int, backed []co
 		class := p.shared.manager.DeviceClassResolver().GetDeviceClass(name)
 		switch {
 		case !whole || class == nil:
-			return nil, fmt.Errorf("container %s asks for %s of %s: %w", c.Name, quantity.String(), name, demand.ErrDelegate)
+			return nil, fmt.Errorf("container %s asks for %s of %s: %w", c.Name, quantity.String(), name, requirements.ErrDelegate)
 		case count == 0:
 			continue
 		}

@@ -10,14 +10,14 @@ import (
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
 )
 
 // instance is an in-tree plugin with a view of its own. One goroutine at a time uses it.
 type instance struct {
 	*dynamicresources.DynamicResources
-	view *view.View
+	view *intree.View
 }
 
 // pool hands out instances. There are as many as the scheduler filters nodes in parallel; whoever finds
@@ -37,7 +37,7 @@ const instances = 16
 func newPool(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle, manager fwk.SharedDRAManager) (*pool, error) {
 	p := &pool{free: make(chan struct{}, instances)}
 	for at := range p.instances {
-		v := view.New(manager)
+		v := intree.New(manager)
 		inTree, err := newInTree(ctx, args, handle{Handle: h, manager: v, factory: unindexed{h.SharedInformerFactory()}})
 		if err != nil {
 			return nil, err
@@ -50,12 +50,12 @@ func newPool(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fw
 
 // with calls do with an instance that sees the scene. Equal keys get the same instance if it is free: each
 // remembers the last ten expressions that it compiled, and compiling costs more than all else.
-func (p *pool) with(key string, s view.Scene, do func(*instance) *fwk.Status) *fwk.Status {
+func (p *pool) with(key string, s intree.Scene, do func(*instance) *fwk.Status) *fwk.Status {
 	<-p.free
 	at, i := p.take(key)
 	i.view.Show(s)
 	defer func() {
-		i.view.Show(view.Scene{})
+		i.view.Show(intree.Scene{})
 		p.mu.Lock()
 		p.instances[at] = i
 		p.mu.Unlock()

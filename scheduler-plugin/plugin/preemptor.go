@@ -19,12 +19,12 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/preemption"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/preempt"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption/victims"
 )
 
 // preemptor has pods of lower priority give way for the devices that they hold. Who may be evicted, how
 // that is done and what is told about it is kube-scheduler's default preemption, which by itself never
-// evicts for devices; who of them gives way is ours to choose (preempt.Victims).
+// evicts for devices; who of them gives way is ours to choose (victims.Victims).
 type preemptor struct {
 	*defaultpreemption.DefaultPreemption
 	plugin    *Plugin
@@ -126,7 +126,7 @@ func (p *preemptor) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, 
 	if err != nil {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	answer, ok, err := preempt.Victims(&e.node.Fit, e.asked, e.holders)
+	answer, ok, err := victims.Victims(&e.node.Fit, e.asked, e.holders)
 	switch {
 	case err != nil:
 		return nil, 0, fwk.AsStatus(err)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
 // PreFilter checks the pod's claims as the in-tree plugin does, reads what they ask for, and narrows the
@@ -30,7 +30,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	status := p.pool.with("", view.Scene{Claims: special}, func(i *instance) *fwk.Status {
+	status := p.pool.with("", intree.Scene{Claims: special}, func(i *instance) *fwk.Status {
 		_, status := i.PreFilter(ctx, cs, pod, nodes)
 		return status
 	})

@@ -8,8 +8,8 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
 )
 
 // Reserve has the in-tree plugin allocate the chosen devices of the node, as the node is now. From here
@@ -34,7 +34,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if !decided {
 		return p.allocate(ctx, cs, c, info, p.whole(c, p.node(c, info)))
 	}
-	scene := view.Scene{Slices: view.Pruned(a.Node, a.Choice), State: view.NewState(a.Node.Held), Claims: c.special}
+	scene := intree.Scene{Slices: intree.Pruned(a.Node, a.Choice), State: intree.NewState(a.Node.Held), Claims: c.special}
 	status := p.allocate(ctx, cs, c, info, scene)
 	if status.IsRejected() {
 		return p.disagree(ctx, c, a, scene, status)
@@ -50,7 +50,7 @@ func (p *Plugin) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 }
 
 // allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
-func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene view.Scene) *fwk.Status {
+func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene intree.Scene) *fwk.Status {
 	return p.pool.with(c.key(), scene, func(i *instance) *fwk.Status {
 		state := &scoped{CycleState: cs}
 		if status := p.run(ctx, i, state, c, info); !status.IsSuccess() {
@@ -68,7 +68,7 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 
 // disagree is called when the in-tree plugin refuses what fit chose: one of the two has a wrong idea of
 // the node. The pod's next attempt leaves every choice to the in-tree plugin.
-func (p *Plugin) disagree(ctx context.Context, c *cycle, a rank.Answer, scene view.Scene, status *fwk.Status) *fwk.Status {
+func (p *Plugin) disagree(ctx context.Context, c *cycle, a rank.Answer, scene intree.Scene, status *fwk.Status) *fwk.Status {
 	p.metrics.refusals.Inc()
 	logger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator refuses the devices that were chosen",
 		"choice", a.Choice, "held", a.Node.Held, "slices", klog.Format(scene.Slices))

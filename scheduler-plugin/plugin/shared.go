@@ -13,11 +13,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // shared is what the profiles of one scheduler have in common: two profiles with an index each would give
@@ -26,7 +26,7 @@ type shared struct {
 	// life is the scheduler's.
 	life    context.Context
 	index   *index.Index
-	reader  *demand.Reader
+	reader  *requirements.Reader
 	rank    *rank.Rank
 	manager manager
 	// args are those of the first profile.
@@ -52,7 +52,7 @@ func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h 
 	s := &shared{
 		life:    ctx,
 		index:   x,
-		reader:  demand.NewReader(h.SharedDRAManager().DeviceClasses(), x),
+		reader:  requirements.NewReader(h.SharedDRAManager().DeviceClasses(), x),
 		rank:    rank.New(x, ranked),
 		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x, order: &sync.Mutex{}},
 		offers:  newOffers(),

@@ -13,22 +13,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // oracle says what fit chooses in a cluster, from what the API server has and nothing else.
 type oracle struct {
 	index   *index.Index
-	reader  *demand.Reader
+	reader  *requirements.Reader
 	classes map[string]*resourceapi.DeviceClass
 	claims  []resourceapi.ResourceClaim
 }
 
 func newOracle(objects []runtime.Object) *oracle {
 	o := &oracle{index: index.New(index.Config{Drivers: []string{driver}}), classes: map[string]*resourceapi.DeviceClass{}}
-	o.reader = demand.NewReader(o, o.index)
+	o.reader = requirements.NewReader(o, o.index)
 	for _, object := range objects {
 		switch object := object.(type) {
 		case *resourceapi.ResourceSlice:

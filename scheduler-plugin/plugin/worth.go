@@ -8,12 +8,12 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
 // worth compares what the in-tree allocator would take of the node with what it would take of others, as
 // Choice.Score does.
-func worth(n *index.Node, capture *view.Capture) int64 {
+func worth(n *index.Node, capture *intree.Capture) int64 {
 	taken := map[string]bool{}
 	for _, claim := range capture.Claims {
 		for _, r := range claim.Status.Allocation.Devices.Results {

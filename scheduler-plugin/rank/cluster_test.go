@@ -11,9 +11,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/wire"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 const driver = "gpu.tessera.dev"
@@ -37,14 +37,14 @@ func selectors(expressions ...string) []resourceapi.DeviceSelector {
 // cluster is an index and what was put into it.
 type cluster struct {
 	index  *index.Index
-	reader *demand.Reader
+	reader *requirements.Reader
 	slices map[string][]*resourceapi.ResourceSlice
 	events int
 }
 
 func newCluster() *cluster {
 	c := &cluster{index: index.New(index.Config{Drivers: []string{driver}}), slices: map[string][]*resourceapi.ResourceSlice{}}
-	c.reader = demand.NewReader(classes{}, c.index)
+	c.reader = requirements.NewReader(classes{}, c.index)
 	return c
 }
 
@@ -103,7 +103,7 @@ func (c *cluster) claim(name string, n *index.Node, choice fit.Choice) *resource
 }
 
 // demand reads what a pod asks for: so many devices of the class.
-func (c *cluster) demand(tb testing.TB, class string, count int64, expressions ...string) *demand.Demand {
+func (c *cluster) demand(tb testing.TB, class string, count int64, expressions ...string) *requirements.Demand {
 	tb.Helper()
 	d, err := c.reader.Read([]*resourceapi.ResourceClaim{{
 		ObjectMeta: metav1.ObjectMeta{Name: "claim", Namespace: "default"},

@@ -7,9 +7,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // Order is the order of the nodes for one demand. It shows the cluster as the last Rank.Order for an
@@ -19,7 +19,7 @@ import (
 // is asked with On, whether or not the order has it.
 type Order struct {
 	rank   *Rank
-	demand *demand.Demand
+	demand *requirements.Demand
 	table  *table
 }
 
@@ -30,7 +30,7 @@ type Answer struct {
 	// Fits reports that the node serves the demand, with Choice.
 	Fits   bool
 	Choice fit.Choice
-	// Err wraps demand.ErrDelegate when fit does not decide on the node; nil when it does.
+	// Err wraps requirements.ErrDelegate when fit does not decide on the node; nil when it does.
 	Err error
 }
 
@@ -112,7 +112,7 @@ func (o *Order) known(name string, pod types.UID) (Answer, bool) {
 }
 
 // try judges one node.
-func (r *Rank) try(d *demand.Demand, n *index.Node) (fit.Choice, bool, error) {
+func (r *Rank) try(d *requirements.Demand, n *index.Node) (fit.Choice, bool, error) {
 	asked, err := d.On(n)
 	if err != nil {
 		return fit.Choice{}, false, fmt.Errorf("judge node %s: %w", n.Name, err)

@@ -5,9 +5,9 @@ import (
 
 	"k8s.io/utils/lru"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // Nodes are the nodes of the cluster as the index knows them.
@@ -34,7 +34,7 @@ func New(nodes Nodes, demands int) *Rank {
 // Order brings the order of the demand up to date with the index and returns it. It is called once for
 // each attempt to schedule a pod: it costs what the nodes cost that changed since the last call for an
 // equal demand, of all nodes the first time.
-func (r *Rank) Order(d *demand.Demand) *Order {
+func (r *Rank) Order(d *requirements.Demand) *Order {
 	t := r.table(d.Key)
 	t.update(r, d)
 	return &Order{rank: r, demand: d, table: t}

@@ -13,8 +13,8 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/tessera-gpu/tessera/api/wire"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // standing is all that an order says.
@@ -41,7 +41,7 @@ func TestOrderEqualsOneFromScratch(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newCluster()
-		demands := []*demand.Demand{c.demand(t, "gpu", 1), c.demand(t, "gpu", 2), c.demand(t, "mig", 1), c.demand(t, "timeshare", 1)}
+		demands := []*requirements.Demand{c.demand(t, "gpu", 1), c.demand(t, "gpu", 2), c.demand(t, "mig", 1), c.demand(t, "timeshare", 1)}
 		kept := New(c.index, 3)
 		claims := map[string]*resourceapi.ResourceClaim{}
 		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
@@ -143,7 +143,7 @@ func TestDelegated(t *testing.T) {
 	if got := order.Delegated(); !slices.Equal(got, []string{"torn"}) || order.Count() != 1 {
 		t.Errorf("delegated %q, %d fit", got, order.Count())
 	}
-	if a := order.On("torn", "pod"); a.Fits || !errors.Is(a.Err, demand.ErrDelegate) {
+	if a := order.On("torn", "pod"); a.Fits || !errors.Is(a.Err, requirements.ErrDelegate) {
 		t.Errorf("a node with a pool that is not complete: %+v", a)
 	}
 }
@@ -163,7 +163,7 @@ func TestCost(t *testing.T) {
 		return fit.Choose(n, d)
 	}
 	one, other, third := c.demand(t, "gpu", 1), c.demand(t, "timeshare", 1), c.demand(t, "mig", 1)
-	expect := func(step string, d *demand.Demand, want int) {
+	expect := func(step string, d *requirements.Demand, want int) {
 		t.Helper()
 		judged = 0
 		order := r.Order(d)

@@ -10,9 +10,9 @@ import (
 
 	"k8s.io/utils/third_party/forked/golang/btree"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // table is what is kept for one demand: the verdict on every node at one revision of the index. Nodes
@@ -54,7 +54,7 @@ func mix(name string) uint64 {
 }
 
 // update judges the nodes that changed since the last update.
-func (t *table) update(r *Rank, d *demand.Demand) {
+func (t *table) update(r *Rank, d *requirements.Demand) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	changed, now := r.nodes.Changed(t.revision)
@@ -77,7 +77,7 @@ func (t *table) forget(name string) {
 	}
 }
 
-func (t *table) judge(r *Rank, d *demand.Demand, n *index.Node) {
+func (t *table) judge(r *Rank, d *requirements.Demand, n *index.Node) {
 	choice, fits, err := r.try(d, n)
 	switch {
 	case err != nil:

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // Foresight is a cluster as it was when it was read.
 type Foresight struct {
 	index  *index.Index
-	reader *demand.Reader
+	reader *requirements.Reader
 }
 
 // classes finds DeviceClasses among those that are installed.
@@ -58,7 +58,7 @@ func Read(ctx context.Context, client kubernetes.Interface, driver string) (*For
 	for i := range installed.Items {
 		known[installed.Items[i].Name] = &installed.Items[i]
 	}
-	return &Foresight{x, demand.NewReader(known, x)}, nil
+	return &Foresight{x, requirements.NewReader(known, x)}, nil
 }
 
 // Answer is what fit says of one node.

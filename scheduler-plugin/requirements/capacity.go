@@ -1,4 +1,4 @@
-package demand
+package requirements
 
 import (
 	"errors"

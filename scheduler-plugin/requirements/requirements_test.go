@@ -1,4 +1,4 @@
-package demand_test
+package requirements_test
 
 import (
 	"errors"
@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // change is made to the one request of a claim for a whole GPU.
@@ -145,11 +145,11 @@ func TestDelegates(t *testing.T) {
 				changes = append(changes, test.asks)
 			}
 			n := s.node(t)
-			_, err := ask(demand.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
+			_, err := ask(requirements.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("delegated: %v", err)
-			case test.want != "" && (!errors.Is(err, demand.ErrDelegate) || !strings.Contains(err.Error(), test.want)):
+			case test.want != "" && (!errors.Is(err, requirements.ErrDelegate) || !strings.Contains(err.Error(), test.want)):
 				t.Errorf("got %v, want one that is delegated and says %q", err, test.want)
 			}
 		})
@@ -161,7 +161,7 @@ func TestKey(t *testing.T) {
 	s := newSite("node", nil)
 	key := func(c classes, claims ...*resourceapi.ResourceClaim) string {
 		t.Helper()
-		d, err := demand.NewReader(c, s.index).Read(claims)
+		d, err := requirements.NewReader(c, s.index).Read(claims)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +198,7 @@ func TestKey(t *testing.T) {
 func TestNamesAreThoseOfThePod(t *testing.T) {
 	t.Parallel()
 	s := newSite("node", published(t, "t4x1", "node"))
-	reader := demand.NewReader(shapes(), s.index)
+	reader := requirements.NewReader(shapes(), s.index)
 	for _, name := range []string{"first", "second", "first"} {
 		asked, err := ask(reader, []*resourceapi.ResourceClaim{changed(name)}, s.node(t))
 		if err != nil {
@@ -215,7 +215,7 @@ func TestForgets(t *testing.T) {
 	t.Parallel()
 	list := published(t, "t4x1", "node")
 	s := newSite("node", list)
-	d, err := demand.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{changed("claim")})
+	d, err := requirements.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{changed("claim")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +235,7 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-func candidates(t *testing.T, s *site, d *demand.Demand) int {
+func candidates(t *testing.T, s *site, d *requirements.Demand) int {
 	t.Helper()
 	n := s.node(t)
 	asked, err := d.On(n)
@@ -273,7 +273,7 @@ func TestShares(t *testing.T) {
 			changes = append(changes, test.asks)
 		}
 		n := s.node(t)
-		asked, err := ask(demand.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
+		asked, err := ask(requirements.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -1,4 +1,4 @@
-package demand_test
+package requirements_test
 
 import (
 	"context"

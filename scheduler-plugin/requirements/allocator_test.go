@@ -1,4 +1,4 @@
-package demand_test
+package requirements_test
 
 import (
 	"context"
@@ -13,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"pgregory.net/rapid"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 var (
@@ -154,9 +154,9 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 		if n.Unclear != nil {
 			rt.Fatalf("unclear: %v", n.Unclear)
 		}
-		asked, err := ask(demand.NewReader(c, s.index), claims, n)
+		asked, err := ask(requirements.NewReader(c, s.index), claims, n)
 		switch {
-		case errors.Is(err, demand.ErrDelegate):
+		case errors.Is(err, requirements.ErrDelegate):
 			delegated++
 			return
 		case err != nil:
@@ -184,7 +184,7 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 	}
 }
 
-func ask(r *demand.Reader, claims []*resourceapi.ResourceClaim, n *index.Node) (*fit.Demand, error) {
+func ask(r *requirements.Reader, claims []*resourceapi.ResourceClaim, n *index.Node) (*fit.Demand, error) {
 	d, err := r.Read(claims)
 	if err != nil {
 		return nil, err

@@ -1,4 +1,4 @@
-package view_test
+package intree_test
 
 import (
 	"fmt"
@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/view"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
 const driver = "gpu.tessera.dev"
@@ -69,7 +69,7 @@ func TestPrunedHasTheChoiceAndWhatTouchesIt(t *testing.T) {
 	_, second := slicesOf(t, empty, 1)
 	n := node(t, first[3], second[4])
 	positions, _ := slicesOf(t, n, 0)
-	pruned := view.Pruned(n, fit.Choice{Picks: []fit.Pick{{Devices: positions[:1]}}})
+	pruned := intree.Pruned(n, fit.Choice{Picks: []fit.Pick{{Devices: positions[:1]}}})
 
 	var devices, counters []string
 	for _, s := range pruned {
@@ -110,7 +110,7 @@ func TestOrderedHasEveryDeviceInTheOrder(t *testing.T) {
 		want = append(want, n.Devices[position].Name)
 	}
 	sets := map[string]bool{}
-	for _, s := range view.Ordered(n, preference) {
+	for _, s := range intree.Ordered(n, preference) {
 		for _, d := range s.Spec.Devices {
 			got = append(got, d.Name)
 		}

@@ -1,4 +1,4 @@
-package view
+package intree
 
 import (
 	"k8s.io/apimachinery/pkg/util/sets"

@@ -1,4 +1,4 @@
-package demand_test
+package requirements_test
 
 import (
 	"fmt"
@@ -7,7 +7,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // exact returns a claim with one request of one device.
@@ -36,7 +36,7 @@ func BenchmarkOn(b *testing.B) {
 				name := fmt.Sprintf("node-%d", i)
 				sites = append(sites, newSite(name, published(b, "h100x8", name)))
 			}
-			reader := demand.NewReader(shapes(), sites[0].index)
+			reader := requirements.NewReader(shapes(), sites[0].index)
 			d, err := reader.Read([]*resourceapi.ResourceClaim{exact("claim", "mig", expressions...)})
 			if err != nil {
 				b.Fatal(err)
@@ -57,7 +57,7 @@ func BenchmarkOn(b *testing.B) {
 	}
 	b.Run("seen", func(b *testing.B) {
 		s := newSite("node", published(b, "h100x8", "node"))
-		d, err := demand.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{exact("claim", "mig")})
+		d, err := requirements.NewReader(shapes(), s.index).Read([]*resourceapi.ResourceClaim{exact("claim", "mig")})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func BenchmarkOn(b *testing.B) {
 // BenchmarkRead measures what a pod costs whose demand is known.
 func BenchmarkRead(b *testing.B) {
 	s := newSite("node", published(b, "h100x8", "node"))
-	reader := demand.NewReader(shapes(), s.index)
+	reader := requirements.NewReader(shapes(), s.index)
 	claims := []*resourceapi.ResourceClaim{exact("claim", "mig", `device.attributes["gpu.tessera.dev"].profile == "1g.10gb"`)}
 	for b.Loop() {
 		if _, err := reader.Read(claims); err != nil {

@@ -1,4 +1,4 @@
-package demand_test
+package requirements_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"pgregory.net/rapid"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/demand"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // drawOddities changes one published device in a way that may count for a demand.
@@ -56,7 +56,7 @@ func TestRemembersWhatIsTrue(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		none := newSite("none", nil)
-		veteran := demand.NewReader(c, none.index)
+		veteran := requirements.NewReader(c, none.index)
 		claims := []*resourceapi.ResourceClaim{drawClaim(rt, "claim")}
 		for i := range 6 {
 			var list []*resourceapi.ResourceSlice
@@ -81,7 +81,7 @@ func TestRemembersWhatIsTrue(t *testing.T) {
 				n.Name = fmt.Sprintf("node-%d", i)
 			}
 			got, gotErr := ask(veteran, claims, &n)
-			want, wantErr := ask(demand.NewReader(c, none.index), claims, &n)
+			want, wantErr := ask(requirements.NewReader(c, none.index), claims, &n)
 			if diff := cmp.Diff(want, got); diff != "" || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 				rt.Fatalf("remembered: %v, %v (-asked +remembered):\n%s", gotErr, wantErr, diff)
 			}

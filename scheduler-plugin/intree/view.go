@@ -1,4 +1,4 @@
-package view
+package intree
 
 import (
 	resourceapi "k8s.io/api/resource/v1"
