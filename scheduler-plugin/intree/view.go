@@ -34,8 +34,8 @@ type View struct {
 	scene Scene
 }
 
-// New returns a view that shows an empty cluster.
-func New(manager fwk.SharedDRAManager) *View { return &View{SharedDRAManager: manager} }
+// NewView returns a view that shows an empty cluster.
+func NewView(manager fwk.SharedDRAManager) *View { return &View{SharedDRAManager: manager} }
 
 // Show changes the scene.
 func (v *View) Show(s Scene) { v.scene = s }

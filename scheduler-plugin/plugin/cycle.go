@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
@@ -57,7 +58,7 @@ type verdict struct {
 	// score compares the node with others; preference is the in-tree plugin's own score.
 	score, preference int64
 	// state is the in-tree plugin's, when it was asked.
-	state *scoped
+	state *intree.ScopedState
 }
 
 // current returns the state of the cycle, nil when the in-tree plugin handles the pod alone.
@@ -102,7 +103,7 @@ func (c *cycle) asked() []*verdict {
 	defer c.mu.Unlock()
 	var asked []*verdict
 	for _, node := range slices.Sorted(maps.Keys(c.verdicts)) {
-		if v := c.verdicts[node]; v.state != nil && v.state.data != nil && !v.status.IsSuccess() {
+		if v := c.verdicts[node]; v.state != nil && v.state.Data != nil && !v.status.IsSuccess() {
 			asked = append(asked, v)
 		}
 	}

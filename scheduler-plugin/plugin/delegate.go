@@ -20,8 +20,8 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 	capture := &intree.Capture{}
 	scene := p.whole(c, n)
 	scene.Capture = capture
-	v := &verdict{state: &scoped{CycleState: cs}}
-	v.status = p.pool.with(c.key(), scene, func(i *instance) *fwk.Status {
+	v := &verdict{state: &intree.ScopedState{CycleState: cs}}
+	v.status = p.pool.With(c.key(), scene, func(i *intree.Instance) *fwk.Status {
 		if status := p.run(ctx, i, v.state, c, info); !status.IsSuccess() {
 			return status
 		}
@@ -29,7 +29,7 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 		if v.preference, status = i.Score(ctx, v.state, c.pod, info); !status.IsSuccess() {
 			return status
 		}
-		return i.Reserve(ctx, alone{v.state}, c.pod, info.Node().Name)
+		return i.Reserve(ctx, intree.WithoutPodGroup{ScopedState: v.state}, c.pod, info.Node().Name)
 	})
 	if v.status.IsSuccess() {
 		v.score = worth(n, capture)
@@ -38,7 +38,7 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 }
 
 // run has the instance prefilter and filter the pod on the node.
-func (p *Plugin) run(ctx context.Context, i *instance, state fwk.CycleState, c *cycle, info fwk.NodeInfo) *fwk.Status {
+func (p *Plugin) run(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle, info fwk.NodeInfo) *fwk.Status {
 	if status := p.prefilter(ctx, i, state, c); !status.IsSuccess() {
 		return status
 	}
@@ -47,7 +47,7 @@ func (p *Plugin) run(ctx context.Context, i *instance, state fwk.CycleState, c *
 
 // prefilter runs the in-tree PreFilter, which writes to the state of the pod group, if there is one: one
 // at a time then.
-func (p *Plugin) prefilter(ctx context.Context, i *instance, state fwk.CycleState, c *cycle) *fwk.Status {
+func (p *Plugin) prefilter(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle) *fwk.Status {
 	if state.GetPodGroupSchedulingCycle() != nil {
 		c.group.Lock()
 		defer c.group.Unlock()

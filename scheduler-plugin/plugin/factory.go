@@ -10,9 +10,11 @@ import (
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/metrics/legacyregistry"
 	fwk "k8s.io/kube-scheduler/framework"
+	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
@@ -63,11 +65,12 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	if err != nil {
 		return nil, err
 	}
-	main, err := newInTree(ctx, args, handle{Handle: h, manager: s.manager, factory: h.SharedInformerFactory()})
+	inTreeArgs := inTreeArgs(args)
+	main, err := intree.New(ctx, inTreeArgs, intree.NewHandle(h, s.manager), features())
 	if err != nil {
 		return nil, err
 	}
-	instances, err := newPool(ctx, args, h, s.manager)
+	instances, err := intree.NewPool(ctx, inTreeArgs, h, features(), s.manager)
 	if err != nil {
 		return nil, err
 	}
@@ -105,6 +108,19 @@ func (f *Factory) share(ctx context.Context, args *config.TesseraDynamicResource
 		delete(f.shared, manager)
 	})
 	return s, nil
+}
+
+// inTreeArgs returns the arguments of the in-tree plugin.
+func inTreeArgs(args *config.TesseraDynamicResourcesArgs) *schedulerconfig.DynamicResourcesArgs {
+	inTreeArgs := &schedulerconfig.DynamicResourcesArgs{}
+	on := features()
+	if on.EnableDRASchedulerFilterTimeout {
+		inTreeArgs.FilterTimeout = args.FilterTimeout
+	}
+	if on.EnableDRADeviceBindingConditions && on.EnableDRAResourceClaimDeviceStatus {
+		inTreeArgs.BindingTimeout = args.BindingTimeout
+	}
+	return inTreeArgs
 }
 
 func features() feature.Features {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/dynamicresources"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
@@ -27,7 +28,7 @@ type Plugin struct {
 	args     *config.TesseraDynamicResourcesArgs
 	features feature.Features
 	shared   *shared
-	pool     *pool
+	pool     *intree.Pool
 	marks    *marks
 	metrics  *metrics
 	// preemptor is nil when nobody is evicted for devices.

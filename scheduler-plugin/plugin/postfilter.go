@@ -7,13 +7,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	fwk "k8s.io/kube-scheduler/framework"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
 // PostFilter is called when no node was found, before any other plugin's. If nodes were left out, the
 // pod's next attempt looks at all of them, and nobody is evicted because of what a part of the cluster
 // looked like.
 func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
-	if _, err := cs.Read(inTreeKey); err != nil {
+	if _, err := cs.Read(intree.StateKey); err != nil {
 		// Another plugin refused the pod before claims were looked at.
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}

@@ -10,8 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	typedresourcev1 "k8s.io/client-go/kubernetes/typed/resource/v1"
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
@@ -67,33 +65,4 @@ func (p *Plugin) written(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.R
 		}
 	}
 	return claims, nil
-}
-
-// patient is a client that does not break off the write of an allocation: when a pod is preempted while it is bound, the API server may
-// take the write after it has answered learn.
-type patient struct {
-	kubernetes.Interface
-}
-
-// ResourceV1 returns the resource group.
-func (c patient) ResourceV1() typedresourcev1.ResourceV1Interface {
-	return patientGroup{c.Interface.ResourceV1()}
-}
-
-type patientGroup struct {
-	typedresourcev1.ResourceV1Interface
-}
-
-// ResourceClaims returns the claims of the namespace.
-func (g patientGroup) ResourceClaims(namespace string) typedresourcev1.ResourceClaimInterface {
-	return patientClaims{g.ResourceV1Interface.ResourceClaims(namespace)}
-}
-
-type patientClaims struct {
-	typedresourcev1.ResourceClaimInterface
-}
-
-// UpdateStatus waits for the answer even when ctx ends.
-func (c patientClaims) UpdateStatus(ctx context.Context, claim *resourceapi.ResourceClaim, options metav1.UpdateOptions) (*resourceapi.ResourceClaim, error) {
-	return c.ResourceClaimInterface.UpdateStatus(context.WithoutCancel(ctx), claim, options)
 }

@@ -30,7 +30,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	status := p.pool.with("", intree.Scene{Claims: special}, func(i *instance) *fwk.Status {
+	status := p.pool.With("", intree.Scene{Claims: special}, func(i *intree.Instance) *fwk.Status {
 		_, status := i.PreFilter(ctx, cs, pod, nodes)
 		return status
 	})

@@ -51,12 +51,12 @@ func (p *Plugin) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 
 // allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
 func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene intree.Scene) *fwk.Status {
-	return p.pool.with(c.key(), scene, func(i *instance) *fwk.Status {
-		state := &scoped{CycleState: cs}
+	return p.pool.With(c.key(), scene, func(i *intree.Instance) *fwk.Status {
+		state := &intree.ScopedState{CycleState: cs}
 		if status := p.run(ctx, i, state, c, info); !status.IsSuccess() {
 			return status
 		}
-		cs.Write(inTreeKey, state.data)
+		cs.Write(intree.StateKey, state.Data)
 		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
 		if status.IsSuccess() {
 			p.shared.groups.place(c.pod, info.Node().Name)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sync"
 
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
@@ -28,7 +28,7 @@ type shared struct {
 	index   *index.Index
 	reader  *requirements.Reader
 	rank    *rank.Rank
-	manager manager
+	manager intree.Manager
 	// args are those of the first profile.
 	args *config.TesseraDynamicResourcesArgs
 	// special finds the claims that stand for a pod's extended resources.
@@ -54,7 +54,7 @@ func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h 
 		index:   x,
 		reader:  requirements.NewReader(h.SharedDRAManager().DeviceClasses(), x),
 		rank:    rank.New(x, ranked),
-		manager: manager{SharedDRAManager: h.SharedDRAManager(), index: x, order: &sync.Mutex{}},
+		manager: intree.NewManager(h.SharedDRAManager(), x),
 		offers:  newOffers(),
 		groups:  newGroups(),
 		args:    args,

@@ -1,4 +1,4 @@
-package plugin
+package intree
 
 import (
 	"k8s.io/client-go/informers"
@@ -9,21 +9,26 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// handle is the framework's handle for in-tree plugins, with another manager of claims and devices and a patient client.
-type handle struct {
+// Handle is the framework's handle for in-tree plugins, with another manager of claims and devices and an uncancelable client.
+type Handle struct {
 	fwk.Handle
 	manager fwk.SharedDRAManager
 	factory informers.SharedInformerFactory
 }
 
-// SharedDRAManager returns the other manager.
-func (h handle) SharedDRAManager() fwk.SharedDRAManager { return h.manager }
+// NewHandle returns a handle with the manager, for the in-tree plugin of a profile.
+func NewHandle(h fwk.Handle, manager fwk.SharedDRAManager) Handle {
+	return Handle{Handle: h, manager: manager, factory: h.SharedInformerFactory()}
+}
 
-// ClientSet returns the patient client.
-func (h handle) ClientSet() kubernetes.Interface { return patient{h.Handle.ClientSet()} }
+// SharedDRAManager returns the other manager.
+func (h Handle) SharedDRAManager() fwk.SharedDRAManager { return h.manager }
+
+// ClientSet returns the uncancelable client.
+func (h Handle) ClientSet() kubernetes.Interface { return uncancelableClient{h.Handle.ClientSet()} }
 
 // SharedInformerFactory returns the factory given to the handle.
-func (h handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
+func (h Handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 
 // unindexed is a factory of informers whose pods take no further indexes. Every in-tree plugin adds one,
 // which the instances of a pool do not need: only queueing hints use it, and those are the profile's own.

@@ -1,4 +1,4 @@
-package plugin
+package intree
 
 import (
 	"sync"
@@ -10,31 +10,36 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// manager is the scheduler's manager of claims and devices, with an ear for what is decided: the index
+// Manager is the scheduler's manager of claims and devices, with an ear for what is decided: the index
 // knows of an allocation before anybody else can be given the same devices. It is safe for concurrent
 // use; the goroutines that bind pods write through it.
-type manager struct {
+type Manager struct {
 	fwk.SharedDRAManager
 	index *index.Index
 	// order is held while an allocation begins or ends in both, the tracker and the index.
 	order *sync.Mutex
 }
 
-// ResourceClaims returns the tracker of claims.
-func (m manager) ResourceClaims() fwk.ResourceClaimTracker {
-	return tracker{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index, order: m.order}
+// NewManager returns a manager that records allocations in the index.
+func NewManager(m fwk.SharedDRAManager, x *index.Index) Manager {
+	return Manager{SharedDRAManager: m, index: x, order: &sync.Mutex{}}
 }
 
-// tracker tells the index about allocations in flight. An allocation is told before the tracker has it
+// ResourceClaims returns the tracker of claims.
+func (m Manager) ResourceClaims() fwk.ResourceClaimTracker {
+	return recorder{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index, order: m.order}
+}
+
+// recorder tells the index about allocations in flight. An allocation is told before the tracker has it
 // and ended after the tracker has dropped it, so that the index never shows less than the tracker.
-type tracker struct {
+type recorder struct {
 	fwk.ResourceClaimTracker
 	index *index.Index
 	order *sync.Mutex
 }
 
 // SignalClaimPendingAllocation begins an allocation that is decided and not written.
-func (t tracker) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
+func (t recorder) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
 	t.order.Lock()
 	defer t.order.Unlock()
 	shared := t.GetPendingAllocation(uid) != nil
@@ -50,7 +55,7 @@ func (t tracker) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.
 }
 
 // MaybeRemoveClaimPendingAllocation ends it, if nobody else shares it.
-func (t tracker) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
+func (t recorder) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
 	removed := t.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
@@ -63,13 +68,13 @@ func (t tracker) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bo
 // AssumeClaimAfterAPICall takes in a claim that was written and is not yet observed. The tracker refuses
 // one that it knows a newer version of, or does not know yet; the index judges that for itself, since its
 // events come on a way of their own.
-func (t tracker) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
+func (t recorder) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
 	t.index.Assume(claim)
 	return t.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
 }
 
 // AssumedClaimRestore goes back to what was observed.
-func (t tracker) AssumedClaimRestore(namespace, name string) {
+func (t recorder) AssumedClaimRestore(namespace, name string) {
 	t.ResourceClaimTracker.AssumedClaimRestore(namespace, name)
 	t.index.Restore(types.NamespacedName{Namespace: namespace, Name: name})
 }
