@@ -14,7 +14,7 @@ import (
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	var got []string
-	h := handler(
+	h := newHandler(
 		func(s *resourceapi.ResourceSlice) { got = append(got, "set "+s.Name) },
 		func(s *resourceapi.ResourceSlice) { got = append(got, "delete "+s.Name) },
 	)

@@ -33,9 +33,9 @@ type cycle struct {
 	backed []corev1.ResourceName
 	// special are claims that stand for them already.
 	special []*resourceapi.ResourceClaim
-	// wide has the attempt look at every node, since a narrowed one found none; narrowed reports that
+	// allNodes has the attempt look at every node, since a narrowed one found none; narrowed reports that
 	// nodes which might serve the pod were left out.
-	wide     bool
+	allNodes bool
 	narrowed bool
 
 	// near are the nodes to be preferred for the sake of the pod's group.

@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // Factory makes the plugins of a scheduler's profiles, which share one index. It is safe for concurrent
@@ -76,7 +77,7 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	}
 	made := &Plugin{
 		DynamicResources: main, handle: h, args: args, features: features(),
-		shared: s, pool: instances, marks: newMarks(), metrics: f.metrics,
+		shared: s, pool: instances, hints: requeue.NewHints(), metrics: f.metrics,
 	}
 	if args.Preemption == config.Enabled {
 		if made.preemptor, err = newPreemptor(ctx, made); err != nil {

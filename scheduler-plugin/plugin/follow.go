@@ -12,6 +12,7 @@ import (
 	kubefeatures "k8s.io/kubernetes/pkg/features"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // follow has the index follow the scheduler's informers.
@@ -19,12 +20,13 @@ func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
 	factory := h.SharedInformerFactory()
 	slices, claims := factory.Resource().V1().ResourceSlices(), factory.Resource().V1().ResourceClaims()
 	sources := index.Sources{
-		Slices: heardSlices{slices, s.behindOf(slices.Informer().LastSyncResourceVersion, h)},
-		Claims: heardClaims{claims, s.behindOf(claims.Informer().LastSyncResourceVersion, h)},
+		Slices: slices, OnSlicesEvent: s.newRequeuer(slices.Informer().LastSyncResourceVersion, h).EventProcessed,
+		Claims: claims, OnClaimsEvent: s.newRequeuer(claims.Informer().LastSyncResourceVersion, h).EventProcessed,
 	}
 	if utilfeature.DefaultFeatureGate.Enabled(kubefeatures.DRADeviceTaintRules) {
 		rules := factory.Resource().V1().DeviceTaintRules()
-		sources.TaintRules = heardRules{rules, s.behindOf(rules.Informer().LastSyncResourceVersion, h)}
+		sources.TaintRules = rules
+		sources.OnTaintRulesEvent = s.newRequeuer(rules.Informer().LastSyncResourceVersion, h).EventProcessed
 	}
 	devices, err := s.index.Follow(ctx, sources)
 	if err != nil {
@@ -53,25 +55,22 @@ func (s *shared) wait(ctx context.Context) error {
 	return nil
 }
 
-// behindOf returns what closes the gap between the scheduler's handlers of an informer and the index.
-func (s *shared) behindOf(received func() string, h fwk.Handle) *behind {
-	b := &behind{received: received, again: func(pods []*corev1.Pod) {
-		again := map[string]*corev1.Pod{}
+// newRequeuer returns a Requeuer for what the received function versions. It is called before the scheduler runs.
+func (s *shared) newRequeuer(received func() string, h fwk.Handle) *requeue.Requeuer {
+	r := requeue.NewRequeuer(received, func(pods []*corev1.Pod) {
+		byName := map[string]*corev1.Pod{}
 		for _, pod := range pods {
-			again[klog.KObj(pod).String()] = pod
+			byName[klog.KObj(pod).String()] = pod
 		}
-		h.Activate(klog.Background(), again)
-	}}
-	s.behind = append(s.behind, b)
-	return b
+		h.Activate(klog.Background(), byName)
+	})
+	s.requeuers = append(s.requeuers, r)
+	return r
 }
 
-// unversioned is for what no informer tells: the scheduler never hears of it, whenever an attempt began.
-func unversioned() string { return "" }
-
-// begin notes the beginning of an attempt.
-func (s *shared) begin(pod *corev1.Pod) {
-	for _, b := range s.behind {
-		b.begin(pod)
+// startAttempt records that an attempt to schedule the pod starts.
+func (s *shared) startAttempt(pod *corev1.Pod) {
+	for _, r := range s.requeuers {
+		r.StartAttempt(pod)
 	}
 }

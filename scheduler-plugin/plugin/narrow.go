@@ -24,7 +24,7 @@ import (
 // A pod of a group is never narrowed: what PostFilter could do about a group that fails it does for the
 // whole group.
 func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if c.order == nil || c.wide || cs.IsPodGroupSchedulingCycle() || p.offered(c.backed, nil) {
+	if c.order == nil || c.allNodes || cs.IsPodGroupSchedulingCycle() || p.offered(c.backed, nil) {
 		return nil, nil
 	}
 	delegated := c.order.Delegated()

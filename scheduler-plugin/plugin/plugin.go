@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // Name is the plugin's name in profiles.
@@ -29,7 +30,7 @@ type Plugin struct {
 	features feature.Features
 	shared   *shared
 	pool     *intree.Pool
-	marks    *marks
+	hints    *requeue.Hints
 	metrics  *metrics
 	// preemptor is nil when nobody is evicted for devices.
 	preemptor *preemptor

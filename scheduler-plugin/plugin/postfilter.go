@@ -9,6 +9,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // PostFilter is called when no node was found, before any other plugin's. If nodes were left out, the
@@ -25,7 +26,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	}
 	if c.narrowed {
 		p.metrics.misses.WithLabelValues(missNarrowed).Inc()
-		p.marks.set(pod.UID, wide)
+		p.hints.Set(pod.UID, requeue.AllNodes)
 		p.again(ctx, pod)
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
 	}

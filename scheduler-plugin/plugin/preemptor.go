@@ -20,6 +20,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption/victims"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // preemptor has pods of lower priority give way for the devices that they hold. Who may be evicted, how
@@ -49,7 +50,7 @@ func newPreemptor(ctx context.Context, p *Plugin) (*preemptor, error) {
 		return nil, fmt.Errorf("make the default preemption: %w", err)
 	}
 	pods := p.handle.SharedInformerFactory().Core().V1().Pods().Lister()
-	pr := &preemptor{DefaultPreemption: d, plugin: p, promises: newPromises(p.shared.index, pods, p.shared.behindOf(unversioned, p.handle))}
+	pr := &preemptor{DefaultPreemption: d, plugin: p, promises: newPromises(p.shared.index, pods, p.shared.newRequeuer(requeue.NoVersion, p.handle))}
 	pr.evaluator = preemption.NewEvaluator(Name, p.handle, pr, d.Executor)
 	if err := pr.promises.follow(p.handle); err != nil {
 		return nil, err

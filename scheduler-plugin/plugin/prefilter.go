@@ -11,6 +11,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // PreFilter checks the pod's claims as the in-tree plugin does, reads what they ask for, and narrows the
@@ -25,7 +26,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	if err := p.shared.wait(ctx); err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	p.shared.begin(pod)
+	p.shared.startAttempt(pod)
 	special, err := p.special(pod)
 	if err != nil {
 		return nil, fwk.AsStatus(err)
@@ -61,10 +62,10 @@ func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, backed []corev1.
 		return nil, nil
 	}
 	c := &cycle{pod: pod, backed: backed, special: special, verdicts: map[string]*verdict{}}
-	as := p.marks.take(pod.UID)
-	c.wide = as == wide
+	hint := p.hints.Take(pod.UID)
+	c.allNodes = hint == requeue.AllNodes
 	switch {
-	case as == inTree:
+	case hint == requeue.InTreeOnly:
 		c.why = refused
 	case of.sharing:
 		c.why = sharing

@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // promises are the devices that are kept for pods until their victims have released them: kube-scheduler's
@@ -27,8 +28,8 @@ type promises struct {
 	index *index.Index
 	// pods are those that the API server has.
 	pods corelisters.PodLister
-	// behind has everybody tried again when a promise ends: no event tells of that.
-	behind *behind
+	// requeuer retries other pods when a promise ends, which no event reports.
+	requeuer *requeue.Requeuer
 
 	mu sync.Mutex
 	of map[types.UID]promise
@@ -41,8 +42,8 @@ type promise struct {
 	claims sets.Set[types.UID]
 }
 
-func newPromises(x *index.Index, pods corelisters.PodLister, b *behind) *promises {
-	return &promises{index: x, pods: pods, behind: b, of: map[types.UID]promise{}}
+func newPromises(x *index.Index, pods corelisters.PodLister, r *requeue.Requeuer) *promises {
+	return &promises{index: x, pods: pods, requeuer: r, of: map[types.UID]promise{}}
 }
 
 // keep keeps the devices for the pod.
@@ -75,7 +76,7 @@ func (p *promises) end(pod types.UID) {
 	}
 	p.mu.Unlock()
 	if ok {
-		p.behind.heard("", frees)
+		p.requeuer.EventProcessed("", index.MayFreeDevices)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // TestPromiseToAPodThatIsGone has the pod be deleted while it is tried: of its end nobody tells after that.
@@ -35,13 +36,13 @@ func TestPromiseToAPodThatIsGone(t *testing.T) {
 				}
 			}
 			var again []string
-			b := &behind{received: unversioned, again: func(pods []*corev1.Pod) {
+			r := requeue.NewRequeuer(requeue.NoVersion, func(pods []*corev1.Pod) {
 				for _, pod := range pods {
 					again = append(again, pod.Name)
 				}
-			}}
-			b.begin(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}})
-			p := newPromises(index.New(index.Config{}), corelisters.NewPodLister(store), b)
+			})
+			r.StartAttempt(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}})
+			p := newPromises(index.New(index.Config{}), corelisters.NewPodLister(store), r)
 			p.keep(named("pod"), promise{node: "node"}, nil)
 			if _, kept := p.get("pod"); kept != test.kept {
 				t.Errorf("the promise is kept: %t, want %t", kept, test.kept)

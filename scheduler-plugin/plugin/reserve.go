@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
 // Reserve has the in-tree plugin allocate the chosen devices of the node, as the node is now. From here
@@ -72,7 +73,7 @@ func (p *Plugin) disagree(ctx context.Context, c *cycle, a rank.Answer, scene in
 	p.metrics.refusals.Inc()
 	logger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator refuses the devices that were chosen",
 		"choice", a.Choice, "held", a.Node.Held, "slices", klog.Format(scene.Slices))
-	p.marks.set(c.pod.UID, inTree)
+	p.hints.Set(c.pod.UID, requeue.InTreeOnly)
 	p.again(ctx, c.pod)
 	return fwk.NewStatus(fwk.Unschedulable, append([]string{"the in-tree allocator refuses the chosen devices, leaving the choice to it"}, status.Reasons()...)...)
 }

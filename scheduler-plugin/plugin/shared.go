@@ -17,6 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
@@ -37,8 +38,8 @@ type shared struct {
 	offers *offers
 	// groups knows where the pods of groups are.
 	groups *groups
-	// behind are by informer.
-	behind []*behind
+	// requeuers are one per informer, and one for nominations.
+	requeuers []*requeue.Requeuer
 	// synced report that the index has all that there was at the start.
 	synced []cache.InformerSynced
 }
