@@ -146,7 +146,7 @@ func (c *cleaner) inUse(held []holder) error {
 
 // holder is a pod of a user that holds GPUs, with one of its claims.
 type holder struct {
-	action.Victim
+	action.PodRef
 	claim string
 }
 
@@ -166,12 +166,12 @@ func (c *cleaner) held(ctx context.Context) ([]holder, error) {
 			continue
 		}
 		for _, consumer := range claim.Status.ReservedFor {
-			h := holder{action.Victim{Namespace: claim.Namespace, Name: consumer.Name, UID: consumer.UID}, claim.Name}
-			if slices.ContainsFunc(list, func(o holder) bool { return o.Victim == h.Victim }) {
+			h := holder{action.PodRef{Namespace: claim.Namespace, Name: consumer.Name, UID: consumer.UID}, claim.Name}
+			if slices.ContainsFunc(list, func(o holder) bool { return o.PodRef == h.PodRef }) {
 				continue
 			}
 			if consumer.APIGroup == "" && consumer.Resource == "pods" {
-				if user, err := action.User(ctx, c.Live, types.NamespacedName{Namespace: claim.Namespace, Name: consumer.Name}, consumer.UID); err != nil {
+				if user, err := action.ReadConsumer(ctx, c.Live, types.NamespacedName{Namespace: claim.Namespace, Name: consumer.Name}, consumer.UID); err != nil {
 					return nil, err
 				} else if user == nil {
 					continue

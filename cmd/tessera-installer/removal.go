@@ -79,8 +79,7 @@ func (c *cleaner) removeMonitors(ctx context.Context) error {
 	var failed error
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		validation := action.EndValidate{Node: node.Name, Parts: action.PartsOf(node)}
-		failed = errors.Join(failed, validation.Do(ctx, c.Cluster), action.EndOperate{Node: node.Name}.Do(ctx, c.Cluster))
+		failed = errors.Join(failed, c.DeleteValidation(ctx, node.Name, action.AllValidationParts(node)...), c.DeleteMIGModePod(ctx, node.Name))
 	}
 	if failed != nil {
 		return failed
@@ -120,12 +119,12 @@ func (c *cleaner) release(ctx context.Context) error {
 	if len(held) > 0 && c.drain == refuseUsers {
 		return c.inUse(held)
 	}
-	victims := make([]action.Victim, 0, len(held))
+	pods := make([]action.PodRef, 0, len(held))
 	for _, h := range held {
-		victims = append(victims, h.Victim)
+		pods = append(pods, h.PodRef)
 	}
 	return c.until(ctx, func(ctx context.Context) (string, error) {
-		refused, err := action.Evict{Victims: victims}.Do(ctx, c.Cluster)
+		refused, err := c.EvictPods(ctx, pods)
 		if err != nil {
 			return "", err
 		}
@@ -180,20 +179,20 @@ func (c *cleaner) removeLabels(ctx context.Context) error {
 	var failed error
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		labels := action.Placing(phase.Labels{})
+		labels := action.OperandLabels(phase.Labels{})
 		labels[v1alpha1.LabelRebootRequired] = ""
-		for _, key := range action.FeatureKeys() {
-			if action.Wrote(node, key) {
+		for _, key := range action.FeatureLabelKeys() {
+			if action.OwnsNodeLabel(node, key) {
 				labels[key] = ""
 			}
 		}
-		failed = errors.Join(failed, action.Label{Node: node, Labels: labels}.Do(ctx, c.Cluster))
+		failed = errors.Join(failed, c.SetNodeLabels(ctx, node, labels))
 		err := retryConflict(func() error {
 			fresh := &corev1.Node{}
 			if err := c.Client.Get(ctx, types.NamespacedName{Name: node.Name}, fresh); err != nil {
 				return client.IgnoreNotFound(err)
 			}
-			return action.Gate{Node: fresh, Readiness: action.Open}.Do(ctx, c.Cluster)
+			return c.RemoveReadinessTaint(ctx, fresh)
 		})
 		failed = errors.Join(failed, err)
 	}
@@ -221,7 +220,7 @@ func (c *cleaner) removeNodes(ctx context.Context) error {
 	}
 	var failed error
 	for i := range nodes.Items {
-		failed = errors.Join(failed, action.Untaint{Node: nodes.Items[i].Name}.Do(ctx, c.Cluster),
+		failed = errors.Join(failed, c.UntaintNodeGPUs(ctx, nodes.Items[i].Name),
 			client.IgnoreNotFound(c.Client.Delete(ctx, &nodes.Items[i])))
 	}
 	return failed

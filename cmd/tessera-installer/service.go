@@ -96,13 +96,13 @@ func (c *cleaner) close(ctx context.Context) error {
 	}
 	return c.eachNode(ctx, func(node *v1alpha1.GPUNode) error {
 		driver := cmp.Or(names[node.Spec.AgentPool], names[""])
-		err := errors.Join(action.Taint{Node: node, Driver: driver, Operation: string(v1alpha1.OperationRemoval)}.Do(ctx, c.Cluster),
+		err := errors.Join(c.TaintNodeGPUs(ctx, node, driver, string(v1alpha1.OperationRemoval)),
 			c.mark(ctx, node.Name, string(v1alpha1.OperationRemoval)))
 		if err != nil || node.Spec.Maintenance != nil {
 			return err
 		}
 		m := v1alpha1.Maintenance{Operation: v1alpha1.OperationRemoval, Reason: uninstalling}
-		return action.Enter{Node: node, Maintenance: m, Now: time.Now()}.Do(ctx, c.Cluster)
+		return c.EnterMaintenance(ctx, node, m, time.Now())
 	})
 }
 
@@ -112,10 +112,10 @@ func (c *cleaner) reopen(ctx context.Context) error {
 		if m := node.Spec.Maintenance; m != nil && m.Operation != v1alpha1.OperationRemoval {
 			return nil
 		}
-		if err := (action.Leave{Node: node}).Do(ctx, c.Cluster); err != nil {
+		if err := c.LeaveMaintenance(ctx, node); err != nil {
 			return err
 		}
-		return errors.Join(action.Untaint{Node: node.Name}.Do(ctx, c.Cluster), c.mark(ctx, node.Name, ""))
+		return errors.Join(c.UntaintNodeGPUs(ctx, node.Name), c.mark(ctx, node.Name, ""))
 	})
 }
 
@@ -147,7 +147,7 @@ func (c *cleaner) mark(ctx context.Context, name, operation string) error {
 	if operation != "" && node.Labels[v1alpha1.LabelMaintenance] != "" {
 		return nil
 	}
-	return action.Label{Node: node, Labels: map[string]string{v1alpha1.LabelMaintenance: operation}}.Do(ctx, c.Cluster)
+	return c.SetNodeLabels(ctx, node, map[string]string{v1alpha1.LabelMaintenance: operation})
 }
 
 // agentDrivers are the names of the DRA drivers of agents by pool; that of the empty pool is for all others.

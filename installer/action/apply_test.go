@@ -6,13 +6,12 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// The DaemonSet of a driver is written when its pods are to be others, with less than before as well, and not for what it is called.
-func TestDriversAreWrittenForWhatTheirPodsAre(t *testing.T) {
+// A driver DaemonSet is written when its pod spec differs, also when it has fewer fields than before, and not when only its labels differ.
+func TestFrozenDaemonSetIsComparedByItsPodSpec(t *testing.T) {
 	tests := map[string]struct {
 		change func(*render.Input)
 		same   bool
@@ -28,8 +27,7 @@ func TestDriversAreWrittenForWhatTheirPodsAre(t *testing.T) {
 			if want.Name != have.Name {
 				t.Fatalf("it is another driver: %s instead of %s", want.Name, have.Name)
 			}
-			apply := Apply{Frozen: func(client.Object) bool { return true }}
-			if got := apply.same(want, have); got != test.same {
+			if got := matchesRendered(want, have, true); got != test.same {
 				t.Errorf("got %v", got)
 			}
 		})

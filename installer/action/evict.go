@@ -12,50 +12,47 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Victim is a pod that holds GPUs.
-type Victim struct {
+// PodRef identifies one pod. Another pod of the same name has another UID.
+type PodRef struct {
 	Namespace, Name string
 	UID             types.UID
 }
 
-// Refusal is an eviction that the API server refused: for a PodDisruptionBudget, for two of them, for a webhook.
-type Refusal struct {
-	Victim
+// RefusedEviction is an eviction that the API server refused, for example because of a PodDisruptionBudget or a webhook.
+type RefusedEviction struct {
+	PodRef
 	Reason string
 }
 
-// Evict asks for the eviction of pods by the eviction API, which honours PodDisruptionBudgets. Pods that are gone count as evicted.
-type Evict struct{ Victims []Victim }
-
-// Do performs it and returns those that were refused. A pod of the same name but another UID is left alone.
-func (a Evict) Do(ctx context.Context, c Cluster) ([]Refusal, error) {
-	var refused []Refusal
+// EvictPods requests the eviction of each pod once, by the eviction API, which honors PodDisruptionBudgets, and returns those that the API server
+// refused. Pods that do not exist any more count as evicted. The errors of requests without an answer are joined.
+func (c Cluster) EvictPods(ctx context.Context, pods []PodRef) ([]RefusedEviction, error) {
+	var refused []RefusedEviction
 	var failed error
-	for _, victim := range a.Victims {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: victim.Namespace, Name: victim.Name}}
-		uid := victim.UID
-		eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}}}
+	for _, ref := range pods {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ref.Namespace, Name: ref.Name}}
+		eviction := &policyv1.Eviction{DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ref.UID}}}
 		err := c.Live.SubResource("eviction").Create(ctx, pod, eviction)
 		switch {
 		case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		case answered(err):
-			refused = append(refused, Refusal{Victim: victim, Reason: refusal(err)})
+		case isRefusal(err):
+			refused = append(refused, RefusedEviction{PodRef: ref, Reason: refusalReason(err)})
 		default:
-			failed = errors.Join(failed, fmt.Errorf("evict pod %s/%s: %w", victim.Namespace, victim.Name, err))
+			failed = errors.Join(failed, fmt.Errorf("evict pod %s/%s: %w", ref.Namespace, ref.Name, err))
 		}
 	}
 	return refused, failed
 }
 
-// answered reports whether the API server looked at the eviction and said no. One that had no time for it may say yes when asked again.
-func answered(err error) bool {
+// isRefusal reports whether the API server evaluated the eviction and rejected it. A server that timed out or is unavailable may accept it the next time.
+func isRefusal(err error) bool {
 	var status apierrors.APIStatus
-	late := apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
-	return errors.As(err, &status) && !late
+	unavailable := apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) || apierrors.IsServiceUnavailable(err)
+	return errors.As(err, &status) && !unavailable
 }
 
-// refusal is what the API server says, with the budget's own words where it names them.
-func refusal(err error) string {
+// refusalReason returns the message of the PodDisruptionBudget that refuses an eviction, or else that of the API server.
+func refusalReason(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
 		if details := status.Status().Details; details != nil {

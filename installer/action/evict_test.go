@@ -19,14 +19,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What an API server answers to an eviction is told in its own words, pod by pod; the other pods leave.
-func TestRefusedEvictions(t *testing.T) {
+// A refused eviction is returned with the API server's message and does not stop the evictions of other pods.
+func TestEvictPodsReturnsRefusals(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	budget := apierrors.NewTooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", 0)
 	budget.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: policyv1.DisruptionBudgetCause, Message: "The disruption budget b needs 1 healthy pods"}}
 	tests := map[string]struct {
 		answer *apierrors.StatusError
-		// refused is the reason that is told, failed whether it is an error instead.
+		// refused is the reason that is returned, failed whether EvictPods returns an error instead.
 		refused string
 		failed  bool
 	}{
@@ -56,14 +56,14 @@ func TestRefusedEvictions(t *testing.T) {
 				_ = json.NewEncoder(w).Encode(status)
 			}))
 			defer server.Close()
-			victims := []Victim{{Namespace: "demo", Name: "p", UID: "1"}, {Namespace: "demo", Name: "q", UID: "2"}}
-			refused, err := Evict{Victims: victims}.Do(t.Context(), Cluster{Live: clientOf(t, server.URL)})
+			refs := []PodRef{{Namespace: "demo", Name: "p", UID: "1"}, {Namespace: "demo", Name: "q", UID: "2"}}
+			refused, err := Cluster{Live: newPodClient(t, server.URL)}.EvictPods(t.Context(), refs)
 			if (err != nil) != test.failed {
 				t.Fatalf("got error %v", err)
 			}
-			var want []Refusal
+			var want []RefusedEviction
 			if test.refused != "" {
-				want = []Refusal{{Victim: victims[0], Reason: test.refused}}
+				want = []RefusedEviction{{PodRef: refs[0], Reason: test.refused}}
 			}
 			if diff := cmp.Diff(want, refused); diff != "" {
 				t.Error(diff)
@@ -85,8 +85,8 @@ func internal(message string) *apierrors.StatusError {
 	}}
 }
 
-// clientOf is a client of a server that knows pods.
-func clientOf(t *testing.T, url string) client.Client {
+// newPodClient returns a client of a server that serves pods only.
+func newPodClient(t *testing.T, url string) client.Client {
 	t.Helper()
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(corev1.SchemeGroupVersion.WithKind("Pod"), meta.RESTScopeNamespace)

@@ -13,37 +13,45 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Grant writes what a node is to have. Fields that are nil or empty are written as such.
+// Grant is the part of a GPUNode's spec that the rollout grants to the node. A nil driver, an empty pool and an empty MIG mode are written as such.
 type Grant struct {
-	Node      *v1alpha1.GPUNode
 	Driver    *v1alpha1.DesiredDriver
 	AgentPool string
 	MIGMode   v1alpha1.MIGMode
 }
 
-// Do performs it.
-func (a Grant) Do(ctx context.Context, c Cluster) error {
-	old := a.Node.DeepCopy()
-	a.Node.Spec.Driver, a.Node.Spec.AgentPool, a.Node.Spec.MIGMode = a.Driver.DeepCopy(), a.AgentPool, a.MIGMode
-	if equality.Semantic.DeepEqual(old.Spec, a.Node.Spec) {
-		return nil
-	}
-	return c.patchSpec(ctx, old, a.Node)
+// GrantOf returns what a GPUNode has been granted.
+func GrantOf(node *v1alpha1.GPUNode) Grant {
+	return Grant{Driver: node.Spec.Driver, AgentPool: node.Spec.AgentPool, MIGMode: node.Spec.MIGMode}
 }
 
-// Adopt makes the GPUNode of a Node. It ends with the Node.
-type Adopt struct{ Node *corev1.Node }
+// WriteGrant sets the granted part of a GPUNode's spec.
+func (c Cluster) WriteGrant(ctx context.Context, node *v1alpha1.GPUNode, grant Grant) error {
+	old := node.DeepCopy()
+	node.Spec.Driver, node.Spec.AgentPool, node.Spec.MIGMode = grant.Driver.DeepCopy(), grant.AgentPool, grant.MIGMode
+	if equality.Semantic.DeepEqual(old.Spec, node.Spec) {
+		return nil
+	}
+	return c.patchNodeSpec(ctx, old, node)
+}
 
-// Do performs it. A GPUNode that exists is left as it is.
-func (a Adopt) Do(ctx context.Context, c Cluster) error {
+// GrantDriver sets the driver that a GPUNode is granted and leaves pool and MIG mode as they are.
+func (c Cluster) GrantDriver(ctx context.Context, node *v1alpha1.GPUNode, driver *v1alpha1.DesiredDriver) error {
+	grant := GrantOf(node)
+	grant.Driver = driver
+	return c.WriteGrant(ctx, node, grant)
+}
+
+// CreateGPUNode creates the GPUNode of a Node, owned by it. A GPUNode that exists is left as it is.
+func (c Cluster) CreateGPUNode(ctx context.Context, node *corev1.Node) error {
 	object := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{
-		Name: a.Node.Name,
+		Name: node.Name,
 		OwnerReferences: []metav1.OwnerReference{{
-			APIVersion: "v1", Kind: "Node", Name: a.Node.Name, UID: a.Node.UID,
+			APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID,
 		}},
 	}}
 	if err := c.Client.Create(ctx, object, client.FieldOwner(Manager)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("make GPUNode %s: %w", a.Node.Name, err)
+		return fmt.Errorf("create GPUNode %s: %w", node.Name, err)
 	}
 	return nil
 }

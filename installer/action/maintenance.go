@@ -10,34 +10,24 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Enter takes the GPUs of a node out of service. A maintenance that has begun for the same operation goes on under its ID.
-type Enter struct {
-	Node        *v1alpha1.GPUNode
-	Maintenance v1alpha1.Maintenance
-	Now         time.Time
-}
-
-// Do performs it.
-func (a Enter) Do(ctx context.Context, c Cluster) error {
-	if m := a.Node.Spec.Maintenance; m != nil && m.Operation == a.Maintenance.Operation {
+// EnterMaintenance sets spec.maintenance, on which the node's agent refuses new Prepares. ID and Since of m are set here. A maintenance that is under way
+// for the same operation keeps its ID.
+func (c Cluster) EnterMaintenance(ctx context.Context, node *v1alpha1.GPUNode, m v1alpha1.Maintenance, now time.Time) error {
+	if old := node.Spec.Maintenance; old != nil && old.Operation == m.Operation {
 		return nil
 	}
-	old := a.Node.DeepCopy()
-	m := a.Maintenance
-	m.ID, m.Since = rand.String(10), metav1.NewTime(a.Now).Rfc3339Copy()
-	a.Node.Spec.Maintenance = &m
-	return c.patchSpec(ctx, old, a.Node)
+	old := node.DeepCopy()
+	m.ID, m.Since = rand.String(10), metav1.NewTime(now).Rfc3339Copy()
+	node.Spec.Maintenance = &m
+	return c.patchNodeSpec(ctx, old, node)
 }
 
-// Leave puts the GPUs of a node back into service.
-type Leave struct{ Node *v1alpha1.GPUNode }
-
-// Do performs it.
-func (a Leave) Do(ctx context.Context, c Cluster) error {
-	if a.Node.Spec.Maintenance == nil {
+// LeaveMaintenance removes spec.maintenance: the agent accepts Prepares again.
+func (c Cluster) LeaveMaintenance(ctx context.Context, node *v1alpha1.GPUNode) error {
+	if node.Spec.Maintenance == nil {
 		return nil
 	}
-	old := a.Node.DeepCopy()
-	a.Node.Spec.Maintenance = nil
-	return c.patchSpec(ctx, old, a.Node)
+	old := node.DeepCopy()
+	node.Spec.Maintenance = nil
+	return c.patchNodeSpec(ctx, old, node)
 }

@@ -12,36 +12,28 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// Prune removes what the installer made and nobody wants any more: objects of these kinds with its label whose kind and name are not
-// kept.
-type Prune struct {
-	// Kinds are empty lists of the kinds that are looked through.
-	Kinds []client.ObjectList
-	// Keep reports what stays.
-	Keep func(client.Object) bool
-}
-
-// Do performs it and returns what was removed, as kind and name.
-func (a Prune) Do(ctx context.Context, c Cluster) ([]string, error) {
-	var removed []string
+// PruneObjects deletes the objects with the installer's label that keep does not report, and returns them as kind and name. kinds are empty lists of the
+// kinds that are searched. A kind or object that fails does not stop the others; the errors are joined.
+func (c Cluster) PruneObjects(ctx context.Context, kinds []client.ObjectList, keep func(client.Object) bool) ([]string, error) {
+	var deleted []string
 	var failed error
-	for _, list := range a.Kinds {
+	for _, list := range kinds {
 		if err := c.Client.List(ctx, list, client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}); err != nil {
-			failed = errors.Join(failed, fmt.Errorf("list %T to prune: %w", list, err))
+			failed = errors.Join(failed, fmt.Errorf("list %T: %w", list, err))
 			continue
 		}
 		err := meta.EachListItem(list, func(item runtime.Object) error {
 			object, ok := item.(client.Object)
-			if !ok || a.Keep(object) || object.GetDeletionTimestamp() != nil {
+			if !ok || keep(object) || object.GetDeletionTimestamp() != nil {
 				return nil
 			}
 			if err := c.Client.Delete(ctx, object, client.Preconditions{UID: new(object.GetUID())}); client.IgnoreNotFound(err) != nil {
-				return fmt.Errorf("remove %s: %w", Title(c, object), err)
+				return fmt.Errorf("delete %s: %w", c.objectTitle(object), err)
 			}
-			removed = append(removed, Title(c, object))
+			deleted = append(deleted, c.objectTitle(object))
 			return nil
 		})
 		failed = errors.Join(failed, err)
 	}
-	return removed, failed
+	return deleted, failed
 }

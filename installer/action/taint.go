@@ -13,44 +13,35 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// RuleName is the name of the DeviceTaintRule of a node.
-func RuleName(node string) string { return render.OperandMaintenance + "-" + node }
+// TaintRuleName returns the name of a node's DeviceTaintRule.
+func TaintRuleName(node string) string { return render.OperandMaintenance + "-" + node }
 
-// Taint keeps new claims off the GPUs of a node. It evicts nobody.
-type Taint struct {
-	Node *v1alpha1.GPUNode
-	// Driver is the name of the DRA driver of the node's agent, Operation what the taint is for.
-	Driver, Operation string
-}
-
-// Do performs it.
-func (a Taint) Do(ctx context.Context, c Cluster) error {
-	pool := a.Node.Name + "-" + a.Driver
-	meta := c.owned(a.Node, RuleName(a.Node.Name), render.OperandMaintenance)
+// TaintNodeGPUs creates the DeviceTaintRule that keeps new claims off all GPUs of a node. Its effect is NoSchedule: pods that run there stay. driver is
+// the name of the agent's DRA driver, operation the value of the taint. A rule that exists is left as it is.
+func (c Cluster) TaintNodeGPUs(ctx context.Context, node *v1alpha1.GPUNode, driver, operation string) error {
+	pool := node.Name + "-" + driver
+	meta := c.ownedBy(node, TaintRuleName(node.Name), render.OperandMaintenance)
 	meta.Namespace = ""
 	rule := &resourceapi.DeviceTaintRule{
 		ObjectMeta: meta,
 		Spec: resourceapi.DeviceTaintRuleSpec{
-			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &a.Driver, Pool: &pool},
+			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &driver, Pool: &pool},
 			Taint: resourceapi.DeviceTaint{
-				Key: v1alpha1.TaintMaintenance, Value: a.Operation, Effect: resourceapi.DeviceTaintEffectNoSchedule,
+				Key: v1alpha1.TaintMaintenance, Value: operation, Effect: resourceapi.DeviceTaintEffectNoSchedule,
 			},
 		},
 	}
 	if err := c.Client.Create(ctx, rule, client.FieldOwner(Manager)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("taint GPUs of node %s: %w", a.Node.Name, err)
+		return fmt.Errorf("taint GPUs of node %s: %w", node.Name, err)
 	}
 	return nil
 }
 
-// Untaint lets claims have the GPUs of a node again.
-type Untaint struct{ Node string }
-
-// Do performs it.
-func (a Untaint) Do(ctx context.Context, c Cluster) error {
-	rule := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: RuleName(a.Node)}}
+// UntaintNodeGPUs deletes the DeviceTaintRule of a node.
+func (c Cluster) UntaintNodeGPUs(ctx context.Context, node string) error {
+	rule := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: TaintRuleName(node)}}
 	if err := c.Client.Delete(ctx, rule); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("untaint GPUs of node %s: %w", a.Node, err)
+		return fmt.Errorf("untaint GPUs of node %s: %w", node, err)
 	}
 	return nil
 }

@@ -19,42 +19,42 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// Part is a part of a validation.
-type Part string
+// ValidationPart is one part of a validation: a claim and a pod that uses it. Its value ends their name.
+type ValidationPart string
 
-// The parts of a validation, in their order.
+// The parts of the validation of a node, in their order.
 const (
-	PartGPUs Part = ""     // every GPU computes, through a monitor claim
-	PartMIG  Part = "-mig" // the smallest slice is carved, computes and is released
+	PartGPUs ValidationPart = ""     // every GPU computes, through a monitor claim
+	PartMIG  ValidationPart = "-mig" // the smallest MIG device is created, computes and is destroyed
 )
 
-// Parts are all parts of the proof of a node.
-func Parts() []Part { return []Part{PartGPUs, PartMIG} }
+// NodeValidationParts returns the parts of the validation of a node.
+func NodeValidationParts() []ValidationPart { return []ValidationPart{PartGPUs, PartMIG} }
 
-// PartOf is the proof of one GPU by its name, through a monitor claim as well: it needs no shape to be offered, and does not wait for claims that are
-// still allocated there.
-func PartOf(gpu string) Part { return Part("-" + gpu) }
+// GPUValidationPart returns the part that validates one GPU, by its name. It uses a monitor claim too: that needs no shape to be offered and does not
+// wait for claims that are still allocated on the GPU.
+func GPUValidationPart(gpu string) ValidationPart { return ValidationPart("-" + gpu) }
 
-// PartsOf are all that may be under way on a node.
-func PartsOf(node *v1alpha1.GPUNode) []Part {
-	parts := Parts()
+// AllValidationParts returns every part that may exist on a node: its own, and one for each GPU in spec.remedies.
+func AllValidationParts(node *v1alpha1.GPUNode) []ValidationPart {
+	parts := NodeValidationParts()
 	for _, order := range node.Spec.Remedies {
-		parts = append(parts, PartOf(order.GPU))
+		parts = append(parts, GPUValidationPart(order.GPU))
 	}
 	return parts
 }
 
-// Scope is which GPUs of the node are proven, by the UUIDs that their devices publish. The zero value is all.
-type Scope struct {
-	// Driver is the name of the DRA driver that publishes them.
+// ValidationScope selects the GPUs of a node that are validated, by the UUIDs that their devices publish. The zero value selects all.
+type ValidationScope struct {
+	// Driver is the name of the DRA driver that publishes the devices.
 	Driver string
-	// Only is the one that is proven; empty: Without are those that are not.
+	// Only is the UUID of the one GPU that is validated. If it is empty, all are but those in Without.
 	Only    string
 	Without []string
 }
 
-// selectors choose their monitors. One that publishes no UUID is chosen by an empty one.
-func (s Scope) selectors() []resourceapi.DeviceSelector {
+// selectors returns the CEL selectors of the monitor devices. A device without the attribute counts as one with an empty UUID.
+func (s ValidationScope) selectors() []resourceapi.DeviceSelector {
 	uuid, expression := fmt.Sprintf("device.attributes[%q].?uuid.orValue('')", s.Driver), ""
 	switch {
 	case s.Only != "":
@@ -71,47 +71,47 @@ func (s Scope) selectors() []resourceapi.DeviceSelector {
 	return []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
 
-// ValidationName is the name of pod and claim of a part.
-func ValidationName(node string, part Part) string {
+// ValidationName returns the name of the pod and the claim of a part.
+func ValidationName(node string, part ValidationPart) string {
 	return render.OperandValidation + "-" + node + string(part)
 }
 
-// Validate proves that a node works: it makes claims as users do, and pods that use them.
-type Validate struct {
+// Validation describes the claims and pods that validate a node or a GPU. They are made as users' are, so that what users rely on is what is tested.
+type Validation struct {
 	Node *v1alpha1.GPUNode
-	// Parts are what is proven, Scope on which GPUs; a slice is proven on any that takes claims.
-	Parts []Part
-	Scope Scope
-	// Barrier says for which boot, driver and agent it holds, or for which attempt to bring a GPU back.
+	// Parts are created in this order. Scope applies to all but PartMIG, which any GPU that accepts claims can serve.
+	Parts []ValidationPart
+	Scope ValidationScope
+	// Barrier is the value of AnnotationBarrier.
 	Barrier string
-	// Component has the image, Scheduler the name of who places the pods.
+	// Component has the image; Scheduler is the name of the scheduler that places the pods.
 	Component   v1alpha1.Component
 	PullSecrets []string
 	Scheduler   string
 	Timeout     time.Duration
 }
 
-// Do performs it. What stands already is left to itself.
-func (a Validate) Do(ctx context.Context, c Cluster) error {
-	if err := (Admit{}).Do(ctx, c); err != nil {
+// CreateValidation creates the claims and pods of a validation. Those that exist are left as they are. A part that fails does not stop the others; the
+// errors are joined.
+func (c Cluster) CreateValidation(ctx context.Context, v Validation) error {
+	if err := c.AllowAdminAccess(ctx); err != nil {
 		return err
 	}
 	var failed error
-	for _, part := range a.Parts {
-		for _, object := range []client.Object{a.claim(c, part), a.pod(c, part)} {
+	for _, part := range v.Parts {
+		for _, object := range []client.Object{c.validationClaim(v, part), c.validationPod(v, part)} {
 			if err := c.Client.Create(ctx, object, client.FieldOwner(Manager)); err != nil && !apierrors.IsAlreadyExists(err) {
-				failed = errors.Join(failed, fmt.Errorf("make %T %s: %w", object, object.GetName(), err))
+				failed = errors.Join(failed, fmt.Errorf("create %T %s: %w", object, object.GetName(), err))
 			}
 		}
 	}
 	return failed
 }
 
-// claim asks for what the part proves.
-func (a Validate) claim(c Cluster, part Part) *resourceapi.ResourceClaim {
+func (c Cluster) validationClaim(v Validation, part ValidationPart) *resourceapi.ResourceClaim {
 	request := resourceapi.ExactDeviceRequest{
 		DeviceClassName: "monitor.tessera.dev", AllocationMode: resourceapi.DeviceAllocationModeAll, AdminAccess: new(true),
-		Selectors: a.Scope.selectors(),
+		Selectors: v.Scope.selectors(),
 	}
 	if part == PartMIG {
 		request = resourceapi.ExactDeviceRequest{
@@ -120,24 +120,23 @@ func (a Validate) claim(c Cluster, part Part) *resourceapi.ResourceClaim {
 	}
 	request.Tolerations = []resourceapi.DeviceToleration{{Key: v1alpha1.TaintMaintenance, Operator: resourceapi.DeviceTolerationOpExists}}
 	return &resourceapi.ResourceClaim{
-		ObjectMeta: a.meta(c, part),
+		ObjectMeta: c.validationMeta(v, part),
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 			Requests: []resourceapi.DeviceRequest{{Name: "gpus", Exactly: &request}},
 		}},
 	}
 }
 
-func (a Validate) meta(c Cluster, part Part) metav1.ObjectMeta {
-	meta := c.owned(a.Node, ValidationName(a.Node.Name, part), render.OperandValidation)
-	meta.Annotations = map[string]string{AnnotationBarrier: a.Barrier}
+func (c Cluster) validationMeta(v Validation, part ValidationPart) metav1.ObjectMeta {
+	meta := c.ownedBy(v.Node, ValidationName(v.Node.Name, part), render.OperandValidation)
+	meta.Annotations = map[string]string{AnnotationBarrier: v.Barrier}
 	return meta
 }
 
-// pod uses the claim on the node, as a user's pod would.
-func (a Validate) pod(c Cluster, part Part) *corev1.Pod {
-	v := a.Component
+func (c Cluster) validationPod(v Validation, part ValidationPart) *corev1.Pod {
+	component := v.Component
 	container := corev1.Container{
-		Name: "validator", Image: v.Image, ImagePullPolicy: v.ImagePullPolicy, Args: v.Args, Env: v.Env,
+		Name: "validator", Image: component.Image, ImagePullPolicy: component.ImagePullPolicy, Args: component.Args, Env: component.Env,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		SecurityContext: &corev1.SecurityContext{
 			AllowPrivilegeEscalation: new(false), ReadOnlyRootFilesystem: new(true),
@@ -145,63 +144,53 @@ func (a Validate) pod(c Cluster, part Part) *corev1.Pod {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}
-	if v.Resources != nil {
-		container.Resources = *v.Resources.DeepCopy()
+	if component.Resources != nil {
+		container.Resources = *component.Resources.DeepCopy()
 	}
 	container.Resources.Claims = []corev1.ResourceClaim{{Name: "gpus"}}
-	name := ValidationName(a.Node.Name, part)
-	return &corev1.Pod{ObjectMeta: a.meta(c, part), Spec: corev1.PodSpec{
+	name := ValidationName(v.Node.Name, part)
+	return &corev1.Pod{ObjectMeta: c.validationMeta(v, part), Spec: corev1.PodSpec{
 		ServiceAccountName:           render.OperandValidation,
 		AutomountServiceAccountToken: new(false),
-		SchedulerName:                a.Scheduler,
+		SchedulerName:                v.Scheduler,
 		RestartPolicy:                corev1.RestartPolicyNever,
-		ActiveDeadlineSeconds:        new(int64(a.Timeout.Seconds())),
-		Affinity:                     on(a.Node.Name),
-		Tolerations:                  append([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, v.Tolerations...),
-		ImagePullSecrets:             pullSecrets(append(a.PullSecrets, v.ImagePullSecrets...)),
+		ActiveDeadlineSeconds:        new(int64(v.Timeout.Seconds())),
+		Affinity:                     nodeAffinity(v.Node.Name),
+		Tolerations:                  append([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, component.Tolerations...),
+		ImagePullSecrets:             pullSecrets(append(v.PullSecrets, component.ImagePullSecrets...)),
 		ResourceClaims:               []corev1.PodResourceClaim{{Name: "gpus", ResourceClaimName: &name}},
 		Containers:                   []corev1.Container{container},
 	}}
 }
 
-// on keeps a pod on one node and still has it scheduled: its claim must be allocated.
-func on(node string) *corev1.Affinity {
+// nodeAffinity restricts a pod to one node. spec.nodeName would bypass the scheduler, which has to allocate the pod's claim.
+func nodeAffinity(node string) *corev1.Affinity {
 	field := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{field}}},
 	}}}
 }
 
-// EndValidate removes pods and claims of parts of a validation.
-type EndValidate struct {
-	Node  string
-	Parts []Part
-}
-
-// Do performs it.
-func (a EndValidate) Do(ctx context.Context, c Cluster) error {
+// DeleteValidation deletes the pods and claims of parts of a validation. One that fails does not stop the others; the errors are joined.
+func (c Cluster) DeleteValidation(ctx context.Context, node string, parts ...ValidationPart) error {
 	var failed error
-	for _, part := range a.Parts {
-		meta := metav1.ObjectMeta{Namespace: c.Namespace, Name: ValidationName(a.Node, part)}
+	for _, part := range parts {
+		key := types.NamespacedName{Namespace: c.Namespace, Name: ValidationName(node, part)}
 		for _, object := range []client.Object{&corev1.Pod{}, &resourceapi.ResourceClaim{}} {
-			key := types.NamespacedName{Namespace: meta.Namespace, Name: meta.Name}
 			if err := c.Client.Get(ctx, key, object); err != nil {
 				failed = errors.Join(failed, client.IgnoreNotFound(err))
 				continue
 			}
 			if object.GetDeletionTimestamp() == nil {
-				failed = errors.Join(failed, c.remove(ctx, object))
+				failed = errors.Join(failed, c.deleteObject(ctx, object))
 			}
 		}
 	}
 	return failed
 }
 
-// Admit labels the installer's namespace as one whose claims may ask for admin access.
-type Admit struct{}
-
-// Do performs it.
-func (a Admit) Do(ctx context.Context, c Cluster) error {
+// AllowAdminAccess labels the installer's namespace so that its claims may request admin access.
+func (c Cluster) AllowAdminAccess(ctx context.Context) error {
 	namespace := &corev1.Namespace{}
 	if err := c.Live.Get(ctx, types.NamespacedName{Name: c.Namespace}, namespace); err != nil {
 		return fmt.Errorf("read namespace %s: %w", c.Namespace, err)

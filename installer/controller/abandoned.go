@@ -58,7 +58,7 @@ func (r *nodeReconciler) tellRemedies(ctx context.Context, s *sight) error {
 	if equality.Semantic.DeepEqual(old, status) {
 		return nil
 	}
-	if err := r.WriteStatus(ctx, s.gpunode, status); err != nil {
+	if err := r.WriteNodeStatus(ctx, s.gpunode, status); err != nil {
 		return err
 	}
 	r.announceSteps(s, old.Remedies)

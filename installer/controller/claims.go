@@ -102,15 +102,15 @@ type drainer struct {
 }
 
 // look says who holds the GPUs of a node that is being drained, and whom an eviction would be asked for.
-func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phase.Drain, []action.Victim) {
+func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phase.Drain, []action.PodRef) {
 	drain := phase.Drain{Unreadable: u.unreadable}
-	var victims []action.Victim
+	var victims []action.PodRef
 	waited, err := metav1.LabelSelectorAsSelector(spec.WaitFor)
 	if err != nil {
 		waited = labels.Nothing()
 	}
 	for _, key := range u.pods {
-		pod, err := action.User(ctx, d.live, key, u.uids[key]...)
+		pod, err := action.ReadConsumer(ctx, d.live, key, u.uids[key]...)
 		if err != nil {
 			drain.Unreadable = true
 			drain.Holders = append(drain.Holders, key.String())
@@ -135,7 +135,7 @@ func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phas
 		if reason := d.refused.reason(pod.UID); reason != "" {
 			drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: reason})
 		}
-		victims = append(victims, action.Victim{Namespace: key.Namespace, Name: key.Name, UID: pod.UID})
+		victims = append(victims, action.PodRef{Namespace: key.Namespace, Name: key.Name, UID: pod.UID})
 	}
 	return drain, victims
 }

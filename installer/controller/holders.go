@@ -22,7 +22,7 @@ import (
 // lookCloser adds who holds a GPU and how far its proof is. Pods are asked for only when they are to leave, or would be: of the others what claims say
 // in the cache is enough.
 func (r *nodeReconciler) lookCloser(ctx context.Context, cat *catalog, s *sight, p *patient) error {
-	stands, err := r.readProof(ctx, s.gpunode.Name, action.PartOf(p.GPU))
+	stands, err := r.readProof(ctx, s.gpunode.Name, action.GPUValidationPart(p.GPU))
 	if err != nil {
 		return err
 	}

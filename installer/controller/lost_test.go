@@ -87,7 +87,7 @@ func TestRemember(t *testing.T) {
 		}
 		s := &sight{gpunode: now}
 		s.Spec, s.Status = now.Spec, now.Status
-		if err := r.perform(t.Context(), nil, s, phase.Decision{Action: phase.Adopt, Driver: driver, Good: good}); err != nil {
+		if err := (nodeStep{nodeReconciler: r, s: s, d: phase.Decision{Action: phase.Adopt, Driver: driver, Good: good}}).perform(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(gpunode), now); err != nil {

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -97,7 +98,7 @@ func (r *nodeReconciler) step(ctx context.Context, cat *catalog, gpunode *v1alph
 	if err := r.tell(ctx, s, d); err != nil {
 		return 0, err
 	}
-	err = r.perform(ctx, cat, s, d)
+	err = nodeStep{r, cat, s, d}.perform(ctx)
 	if !apierrors.IsConflict(err) {
 		r.obstacles.set(gpunode.Name, string(d.Action), err)
 	}
@@ -121,7 +122,7 @@ func (r *nodeReconciler) adopt(ctx context.Context, cat *catalog, name string) e
 	if cat.policy.Spec.Discovery.Source == v1alpha1.DiscoverScan || !featured(node) || !cat.assign(node).managed() {
 		return nil
 	}
-	return action.Adopt{Node: node}.Do(ctx, r.Cluster)
+	return r.CreateGPUNode(ctx, node)
 }
 
 // nfdLabels begin the labels of Node Feature Discovery for PCI devices.
@@ -134,65 +135,82 @@ func featured(node *corev1.Node) bool {
 	})
 }
 
+// nodeStep is one decision about a node, with what it was decided from.
+type nodeStep struct {
+	*nodeReconciler
+	cat *catalog
+	s   *sight
+	d   phase.Decision
+}
+
+// nodeActions performs each action that phase can decide.
+var nodeActions = map[phase.Action]func(nodeStep, context.Context) error{
+	phase.Wait:        func(nodeStep, context.Context) error { return nil },
+	phase.Place:       func(n nodeStep, ctx context.Context) error { return n.place(ctx, n.s, n.d.Labels) },
+	phase.KeepHost:    func(n nodeStep, ctx context.Context) error { return n.GrantDriver(ctx, n.s.gpunode, n.d.Driver) },
+	phase.Adopt:       nodeStep.adoptDriver,
+	phase.Taint:       nodeStep.taint,
+	phase.Untaint:     func(n nodeStep, ctx context.Context) error { return n.UntaintNodeGPUs(ctx, n.s.gpunode.Name) },
+	phase.Enter:       nodeStep.enterMaintenance,
+	phase.Leave:       func(n nodeStep, ctx context.Context) error { return n.LeaveMaintenance(ctx, n.s.gpunode) },
+	phase.Evict:       func(n nodeStep, ctx context.Context) error { return n.evict(ctx, n.s, n.s.gpunode.Name, n.s.victims) },
+	phase.Operate:     nodeStep.changeMIGMode,
+	phase.EndOperate:  func(n nodeStep, ctx context.Context) error { return n.DeleteMIGModePod(ctx, n.s.gpunode.Name) },
+	phase.Validate:    func(n nodeStep, ctx context.Context) error { return n.validate(ctx, n.cat, n.s) },
+	phase.EndValidate: nodeStep.deleteValidation,
+	phase.Record:      nodeStep.recordValidated,
+	phase.RollBack:    nodeStep.rollBack,
+}
+
 // perform does what was decided.
-func (r *nodeReconciler) perform(ctx context.Context, cat *catalog, s *sight, d phase.Decision) error {
-	node, spec := s.gpunode, s.gpunode.Spec
-	switch d.Action {
-	case phase.Place:
-		return r.place(ctx, s, d.Labels)
-	case phase.KeepHost:
-		return action.Grant{Node: node, Driver: d.Driver, AgentPool: spec.AgentPool, MIGMode: spec.MIGMode}.Do(ctx, r.Cluster)
-	case phase.Adopt:
-		return action.Remember{Node: node, Driver: d.Driver, Good: d.Good}.Do(ctx, r.Cluster)
-	case phase.Enter:
-		return action.Enter{Node: node, Maintenance: d.Maintenance, Now: s.Now}.Do(ctx, r.Cluster)
-	case phase.Evict:
-		return r.evict(ctx, s, node.Name, s.victims)
-	case phase.Record:
-		if s.Status.Validated == nil {
-			r.metrics.ready.Observe(s.Now.Sub(node.CreationTimestamp.Time).Seconds())
+func (n nodeStep) perform(ctx context.Context) error {
+	act, known := nodeActions[n.d.Action]
+	if !known {
+		return fmt.Errorf("perform %q on node %s: no such action", n.d.Action, n.s.gpunode.Name)
+	}
+	return act(n, ctx)
+}
+
+// adoptDriver writes what is good before the spec: after a crash between the two the action is performed again.
+func (n nodeStep) adoptDriver(ctx context.Context) error {
+	if n.d.Good {
+		if err := n.RecordLastGoodDriver(ctx, n.s.gpunode, n.d.Driver); err != nil {
+			return err
 		}
-		return action.Record{Node: node, BootID: s.Node.BootID, Attempt: d.Attempt, Now: s.Now}.Do(ctx, r.Cluster)
-	case phase.RollBack:
-		return action.RollBack{Node: node, Driver: d.Driver, MIGMode: d.MIGMode, Attempt: d.Attempt}.Do(ctx, r.Cluster)
-	case phase.Operate:
-		return r.operate(ctx, cat, s)
-	case phase.Validate:
-		return r.validate(ctx, cat, s)
-	case phase.Wait, phase.Taint, phase.Untaint, phase.Leave, phase.EndOperate, phase.EndValidate:
-		return r.performPlain(ctx, s, d)
 	}
-	return fmt.Errorf("perform %q on node %s: no such action", d.Action, node.Name)
+	return n.GrantDriver(ctx, n.s.gpunode, n.d.Driver)
 }
 
-// performPlain does what needs nothing but the node.
-func (r *nodeReconciler) performPlain(ctx context.Context, s *sight, d phase.Decision) error {
-	node := s.gpunode
-	switch d.Action { //nolint:exhaustive // the others are performed above
-	case phase.Taint:
-		return action.Taint{Node: node, Driver: s.assignment.draName, Operation: string(d.Maintenance.Operation)}.Do(ctx, r.Cluster)
-	case phase.Untaint:
-		return action.Untaint{Node: node.Name}.Do(ctx, r.Cluster)
-	case phase.Leave:
-		return action.Leave{Node: node}.Do(ctx, r.Cluster)
-	case phase.EndOperate:
-		return action.EndOperate{Node: node.Name}.Do(ctx, r.Cluster)
-	case phase.EndValidate:
-		return action.EndValidate{Node: node.Name, Parts: action.Parts()}.Do(ctx, r.Cluster)
-	}
-	return nil
+func (n nodeStep) taint(ctx context.Context) error {
+	return n.TaintNodeGPUs(ctx, n.s.gpunode, n.s.assignment.draName, string(n.d.Maintenance.Operation))
 }
 
-// operate makes the pod that changes the MIG mode.
-func (r *nodeReconciler) operate(ctx context.Context, cat *catalog, s *sight) error {
-	spec := cat.policy.Spec
-	image := spec.NodeAgent.Image
-	if image == "" {
-		image = r.images.Node
+func (n nodeStep) enterMaintenance(ctx context.Context) error {
+	return n.EnterMaintenance(ctx, n.s.gpunode, n.d.Maintenance, n.s.Now)
+}
+
+func (n nodeStep) deleteValidation(ctx context.Context) error {
+	return n.DeleteValidation(ctx, n.s.gpunode.Name, action.NodeValidationParts()...)
+}
+
+func (n nodeStep) recordValidated(ctx context.Context) error {
+	if n.s.Status.Validated == nil {
+		n.metrics.ready.Observe(n.s.Now.Sub(n.s.gpunode.CreationTimestamp.Time).Seconds())
 	}
-	return action.Operate{
-		Node: s.gpunode, Image: image, PullSecrets: spec.DaemonSets.ImagePullSecrets, Paths: spec.HostPaths, Mode: s.Spec.MIGMode,
-	}.Do(ctx, r.Cluster)
+	return n.RecordValidated(ctx, n.s.gpunode, n.s.Node.BootID, n.d.Attempt, n.s.Now)
+}
+
+func (n nodeStep) rollBack(ctx context.Context) error {
+	grant := action.Grant{Driver: n.d.Driver, AgentPool: n.s.Spec.AgentPool, MIGMode: n.d.MIGMode}
+	return n.RollBack(ctx, n.s.gpunode, grant, n.d.Attempt)
+}
+
+func (n nodeStep) changeMIGMode(ctx context.Context) error {
+	spec := n.cat.policy.Spec
+	return n.CreateMIGModePod(ctx, action.MIGModeChange{
+		Node: n.s.gpunode, Mode: n.s.Spec.MIGMode, Image: cmp.Or(spec.NodeAgent.Image, n.images.Node),
+		PullSecrets: spec.DaemonSets.ImagePullSecrets, Paths: spec.HostPaths,
+	})
 }
 
 // sliceable reports whether a node's GPUs can be sliced as they are. Where the MIG mode needs a reset, only with the mode on.
@@ -213,12 +231,12 @@ func (r *nodeReconciler) place(ctx context.Context, s *sight, labels phase.Label
 	if s.node == nil {
 		return nil
 	}
-	return action.Label{Node: s.node, Labels: action.Placing(labels)}.Do(ctx, r.Cluster)
+	return r.SetNodeLabels(ctx, s.node, action.OperandLabels(labels))
 }
 
 // evict asks for evictions, once for each pod. What is refused is remembered for the node, or for a GPU of it.
-func (r *nodeReconciler) evict(ctx context.Context, s *sight, key string, victims []action.Victim) error {
-	refused, err := action.Evict{Victims: victims}.Do(ctx, r.Cluster)
+func (r *nodeReconciler) evict(ctx context.Context, s *sight, key string, victims []action.PodRef) error {
+	refused, err := r.EvictPods(ctx, victims)
 	r.drainer.refused.set(key, refused)
 	r.metrics.evictions.WithLabelValues("refused").Add(float64(len(refused)))
 	if done := len(victims) - len(refused); done > 0 && err == nil {
@@ -242,27 +260,26 @@ func (r *nodeReconciler) mark(ctx context.Context, cat *catalog, s *sight, d pha
 	if s.node == nil {
 		return nil
 	}
-	if err := (action.Label{Node: s.node, Labels: described(cat, s)}).Do(ctx, r.Cluster); err != nil {
+	if err := r.SetNodeLabels(ctx, s.node, described(cat, s)); err != nil {
 		return err
 	}
-	readiness := action.Open
 	if cat.policy.Spec.ReadinessTaint && s.assignment.managed() && s.gpunode.Status.Validated == nil && d.Phase != v1alpha1.PhaseReady {
-		readiness = action.Closed
+		return r.AddReadinessTaint(ctx, s.node)
 	}
-	return action.Gate{Node: s.node, Readiness: readiness}.Do(ctx, r.Cluster)
+	return r.RemoveReadinessTaint(ctx, s.node)
 }
 
 // described are the labels that say what the GPUs are; those that the installer wrote and that hold no more are empty.
 func described(cat *catalog, s *sight) map[string]string {
-	labels := action.Features(s.gpunode.Status)
+	labels := action.FeatureLabels(s.gpunode.Status)
 	switch {
 	case !s.assignment.chosen:
 		labels = map[string]string{}
 	case !*cat.policy.Spec.FeatureLabels.Enabled:
 		labels = map[string]string{v1alpha1.LabelPresent: labels[v1alpha1.LabelPresent]}
 	}
-	for _, key := range action.FeatureKeys() {
-		if _, stays := labels[key]; !stays && action.Wrote(s.node, key) {
+	for _, key := range action.FeatureLabelKeys() {
+		if _, stays := labels[key]; !stays && action.OwnsNodeLabel(s.node, key) {
 			labels[key] = ""
 		}
 	}

@@ -36,7 +36,7 @@ type sight struct {
 	// node is nil when there is none.
 	node       *corev1.Node
 	assignment assignment
-	victims    []action.Victim
+	victims    []action.PodRef
 	// claims is how many claims have devices of the node.
 	claims int
 	// monitored is whether pods of monitoring are on the node.
@@ -97,7 +97,7 @@ func (s *sight) complete(ctx context.Context, r *nodeReconciler) error {
 		return err
 	}
 	rule := &resourceapi.DeviceTaintRule{}
-	switch err := r.Client.Get(ctx, types.NamespacedName{Name: action.RuleName(name)}, rule); {
+	switch err := r.Client.Get(ctx, types.NamespacedName{Name: action.TaintRuleName(name)}, rule); {
 	case err == nil:
 		s.Tainted = rule.DeletionTimestamp == nil
 	case !apierrors.IsNotFound(err):
@@ -138,7 +138,7 @@ func (s *sight) barrier() string {
 func (s *sight) validation(ctx context.Context, r *nodeReconciler) (phase.Validation, error) {
 	v := phase.Validation{State: phase.ValidationNone}
 	var parts []phase.Pod
-	for _, part := range action.Parts() {
+	for _, part := range action.NodeValidationParts() {
 		switch p, err := r.readProof(ctx, s.gpunode.Name, part); {
 		case err != nil:
 			return v, err
@@ -155,7 +155,7 @@ func (s *sight) validation(ctx context.Context, r *nodeReconciler) (phase.Valida
 
 // counts reports whether the pod of a part says something of this validation. A slice that users leave no room for proves nothing, and is no fault: whole
 // GPUs are enough then.
-func (s *sight) counts(part action.Part, p proof) bool {
+func (s *sight) counts(part action.ValidationPart, p proof) bool {
 	seen := observePod(p.pod)
 	outrun := part == action.PartMIG && seen.State == phase.PodPending && !p.allocated() && s.claims > 0
 	return !outrun && seen.State != phase.PodTerminating && seen.Barrier == s.barrier()
@@ -180,7 +180,7 @@ func (p proof) pending() phase.Pod {
 }
 
 // readProof reads a part of a validation.
-func (r *nodeReconciler) readProof(ctx context.Context, node string, part action.Part) (proof, error) {
+func (r *nodeReconciler) readProof(ctx context.Context, node string, part action.ValidationPart) (proof, error) {
 	key := types.NamespacedName{Namespace: r.Namespace, Name: action.ValidationName(node, part)}
 	p := proof{pod: &corev1.Pod{}, claim: &resourceapi.ResourceClaim{}}
 	errPod, errClaim := r.Client.Get(ctx, key, p.pod), r.Client.Get(ctx, key, p.claim)
@@ -234,7 +234,7 @@ func firstError(errs ...error) error {
 func observeNode(node *corev1.Node) phase.Node {
 	n := phase.Node{
 		Exists: node.DeletionTimestamp == nil, Cordoned: node.Spec.Unschedulable, BootID: node.Status.NodeInfo.BootID,
-		Labels: action.Placed(node),
+		Labels: action.ReadOperandLabels(node),
 	}
 	for _, c := range node.Status.Conditions {
 		n.Ready = n.Ready || c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue

@@ -71,7 +71,7 @@ func TestUsersOutrunTheProofOfSlices(t *testing.T) {
 			s := &sight{gpunode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, claims: test.users}
 			r := &nodeReconciler{Cluster: action.Cluster{Namespace: "tessera-system"}}
 			var objects []client.Object
-			for part, state := range map[action.Part]corev1.PodPhase{action.PartGPUs: test.gpus, action.PartMIG: test.mig} {
+			for part, state := range map[action.ValidationPart]corev1.PodPhase{action.PartGPUs: test.gpus, action.PartMIG: test.mig} {
 				meta := metav1.ObjectMeta{
 					Namespace: r.Namespace, Name: action.ValidationName("n", part), CreationTimestamp: metav1.NewTime(time.Unix(1, 0)),
 					Annotations: map[string]string{action.AnnotationBarrier: s.barrier()},
@@ -99,7 +99,7 @@ func TestProofBegun(t *testing.T) {
 	made := metav1.NewTime(time.Unix(1, 0))
 	begun := phase.Validation{State: phase.ValidationRunning, Since: made.Time, Begun: true}
 	tests := map[string]struct {
-		part   action.Part
+		part   action.ValidationPart
 		change func(*resourceapi.ResourceClaim)
 		want   phase.Validation
 	}{

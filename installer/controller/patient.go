@@ -18,7 +18,7 @@ import (
 type patient struct {
 	remediation.Observed
 	decision remediation.Decision
-	victims  []action.Victim
+	victims  []action.PodRef
 	// unseen is why it could not be looked at: then nothing is done about it, and everything else is.
 	unseen error
 }

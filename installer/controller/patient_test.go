@@ -508,7 +508,7 @@ func TestSwapAndReset(t *testing.T) {
 		return h
 	}
 	swaps := func(h *hospital) bool {
-		return h.Get(t.Context(), client.ObjectKey{Name: action.RuleName("n")}, &resourceapi.DeviceTaintRule{}) == nil
+		return h.Get(t.Context(), client.ObjectKey{Name: action.TaintRuleName("n")}, &resourceapi.DeviceTaintRule{}) == nil
 	}
 	h := at(v1alpha1.OrderHold, remediation.ReasonMakingRoom)
 	for range 3 {

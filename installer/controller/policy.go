@@ -193,11 +193,11 @@ func (r *policyReconciler) deploy(ctx context.Context, p *pass) error {
 		return err
 	}
 	if !r.admitted {
-		if err := (action.Admit{}).Do(ctx, r.Cluster); err != nil {
+		if err := r.AllowAdminAccess(ctx); err != nil {
 			return err
 		}
 	}
-	written, failed := action.Apply{Objects: p.objects, Frozen: isDriver}.Do(ctx, r.Cluster)
+	written, failed := r.ApplyObjects(ctx, p.objects, isDriver)
 	r.admitted = failed == nil
 	logger := klog.FromContext(ctx)
 	if len(written) > 0 {
@@ -206,7 +206,7 @@ func (r *policyReconciler) deploy(ctx context.Context, p *pass) error {
 	if failed != nil || !r.schema.same() {
 		return failed
 	}
-	removed, failed := action.Prune{Kinds: r.kinds(), Keep: p.keeps()}.Do(ctx, r.Cluster)
+	removed, failed := r.PruneObjects(ctx, r.kinds(), p.keeps())
 	if len(removed) > 0 {
 		logger.Info("Removed objects", "objects", removed)
 	}

@@ -15,7 +15,7 @@ import (
 // validate makes what proves the node: all GPUs that are well, and a slice where one can be sliced and nobody uses any.
 func (r *nodeReconciler) validate(ctx context.Context, cat *catalog, s *sight) error {
 	v := r.validation(cat, s, s.barrier())
-	v.Parts = []action.Part{action.PartGPUs}
+	v.Parts = []action.ValidationPart{action.PartGPUs}
 	if *cat.policy.Spec.Validator.MIG && s.assignment.slices && sliceable(s.Status.Agent) && s.claims == 0 {
 		v.Parts = append(v.Parts, action.PartMIG)
 	}
@@ -23,13 +23,13 @@ func (r *nodeReconciler) validate(ctx context.Context, cat *catalog, s *sight) e
 	if v.Scope, err = r.scope(ctx, s); err != nil {
 		return err
 	}
-	return v.Do(ctx, r.Cluster)
+	return r.CreateValidation(ctx, v)
 }
 
 // validation is a proof of nothing yet.
-func (r *nodeReconciler) validation(cat *catalog, s *sight, barrier string) action.Validate {
+func (r *nodeReconciler) validation(cat *catalog, s *sight, barrier string) action.Validation {
 	spec := cat.policy.Spec
-	v := action.Validate{
+	v := action.Validation{
 		Node: s.gpunode, Barrier: barrier, Component: spec.Validator.Component,
 		PullSecrets: spec.DaemonSets.ImagePullSecrets, Scheduler: scheduler(spec), Timeout: spec.Validator.Timeout.Duration,
 	}
@@ -41,19 +41,19 @@ func (r *nodeReconciler) validation(cat *catalog, s *sight, barrier string) acti
 
 // scope leaves those GPUs out of the proof of a node that would make it fail or wait for ever. Who they are stands in the barrier, so that a proof which was
 // begun with others is made again.
-func (r *nodeReconciler) scope(ctx context.Context, s *sight) (action.Scope, error) {
+func (r *nodeReconciler) scope(ctx context.Context, s *sight) (action.ValidationScope, error) {
 	out := s.leftOut()
 	if len(out) == 0 {
-		return action.Scope{}, nil
+		return action.ValidationScope{}, nil
 	}
 	if agent := s.Status.Agent; agent != nil && len(out) >= int(agent.GPUs) {
-		return action.Scope{}, fmt.Errorf("prove node %s: none of its %d GPUs is well: %s", s.gpunode.Name, agent.GPUs, s.complaints(out))
+		return action.ValidationScope{}, fmt.Errorf("prove node %s: none of its %d GPUs is well: %s", s.gpunode.Name, agent.GPUs, s.complaints(out))
 	}
 	pool, err := r.published(ctx, s, func(pool wire.Reading) bool { return names(pool, out) == len(out) })
 	if err != nil {
-		return action.Scope{}, err
+		return action.ValidationScope{}, err
 	}
-	scope := action.Scope{Driver: s.assignment.draName}
+	scope := action.ValidationScope{Driver: s.assignment.draName}
 	for _, g := range pool.GPUs {
 		if slices.Contains(out, g.Name) {
 			scope.Without = append(scope.Without, g.GPU.UUID)

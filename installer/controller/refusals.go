@@ -17,7 +17,7 @@ type refusals struct {
 func newRefusals() *refusals { return &refusals{nodes: map[string]map[types.UID]string{}} }
 
 // set replaces what is known of a node.
-func (r *refusals) set(node string, list []action.Refusal) {
+func (r *refusals) set(node string, list []action.RefusedEviction) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	delete(r.nodes, node)

@@ -115,7 +115,8 @@ func (r *policyReconciler) grant(ctx context.Context, m member, turn bool) error
 		return nil
 	}
 	spec := m.gpunode.Spec
-	g := action.Grant{Driver: spec.Driver, AgentPool: m.assignment.pool, MIGMode: spec.MIGMode}
+	g := action.GrantOf(m.gpunode)
+	g.AgentPool = m.assignment.pool
 	if turn {
 		g.MIGMode = m.assignment.mode
 		if m.wanted != nil {
@@ -128,7 +129,5 @@ func (r *policyReconciler) grant(ctx context.Context, m member, turn bool) error
 	if equality.Semantic.DeepEqual(g.Driver, spec.Driver) && g.AgentPool == spec.AgentPool && g.MIGMode == spec.MIGMode {
 		return nil
 	}
-	// What was read belongs to the cache.
-	g.Node = m.gpunode.DeepCopy()
-	return g.Do(ctx, r.Cluster)
+	return r.WriteGrant(ctx, m.gpunode.DeepCopy(), g) // a copy: the original belongs to the cache
 }

@@ -109,7 +109,7 @@ func (r *policyReconciler) summarizePolicy(ctx context.Context, p *pass, d rollo
 		return nil
 	}
 	r.announce(p.policy, p.policy.Status.Conditions, status.Conditions)
-	return r.WriteSummary(ctx, p.policy.DeepCopy(), status)
+	return r.WritePolicyStatus(ctx, p.policy.DeepCopy(), status)
 }
 
 func (r *policyReconciler) summarizeDriver(ctx context.Context, p *pass, driver *v1alpha1.NVIDIADriver, d rollout.Decision) error {
@@ -130,7 +130,7 @@ func (r *policyReconciler) summarizeDriver(ctx context.Context, p *pass, driver 
 		return nil
 	}
 	r.announce(driver, driver.Status.Conditions, status.Conditions)
-	return r.WriteSummary(ctx, driver.DeepCopy(), status)
+	return r.WritePolicyStatus(ctx, driver.DeepCopy(), status)
 }
 
 // quarrels are the first nodes that an NVIDIADriver and another one choose, and all that keeps its driver from its nodes.

@@ -32,7 +32,7 @@ func (r *nodeReconciler) tell(ctx context.Context, s *sight, d phase.Decision) e
 	if equality.Semantic.DeepEqual(old, status) {
 		return nil
 	}
-	if err := r.WriteStatus(ctx, s.gpunode, status); err != nil {
+	if err := r.WriteNodeStatus(ctx, s.gpunode, status); err != nil {
 		return err
 	}
 	if moved || old.Reason != d.Reason {

@@ -42,16 +42,16 @@ func (r *nodeReconciler) care(ctx context.Context, cat *catalog, s *sight, p *pa
 	case remediation.Wait:
 		return nil
 	case remediation.Direct:
-		return action.Direct{Node: node, Order: p.decision.Order}.Do(ctx, r.Cluster)
+		return r.WriteRemedyOrder(ctx, node, p.decision.Order)
 	case remediation.Evict:
 		return r.evict(ctx, s, gpuKey(node.Name, p.GPU), p.victims)
 	case remediation.Validate:
 		return r.validateGPU(ctx, cat, s, p)
 	case remediation.EndValidate:
-		return action.EndValidate{Node: node.Name, Parts: []action.Part{action.PartOf(p.GPU)}}.Do(ctx, r.Cluster)
+		return r.DeleteValidation(ctx, node.Name, action.GPUValidationPart(p.GPU))
 	case remediation.Release:
 		r.drainer.refused.set(gpuKey(node.Name, p.GPU), nil)
-		recorded, err := action.Release{Node: node, GPU: p.GPU, Record: p.decision.Record}.Do(ctx, r.Cluster)
+		recorded, err := r.ReleaseGPU(ctx, node, p.GPU, p.decision.Record)
 		if recorded {
 			r.metrics.remediations.WithLabelValues(string(p.decision.Record.Outcome)).Inc()
 			r.announceEnd(s, *p.decision.Record)
@@ -75,9 +75,9 @@ func (r *nodeReconciler) validateGPU(ctx context.Context, cat *catalog, s *sight
 		return fmt.Errorf("prove GPU %s of node %s: the node agent does not publish it: see its log", p.GPU, s.gpunode.Name)
 	}
 	v := r.validation(cat, s, p.Order.ID)
-	v.Parts = []action.Part{action.PartOf(p.GPU)}
-	v.Scope = action.Scope{Driver: s.assignment.draName, Only: pool.GPUs[at].GPU.UUID}
-	return v.Do(ctx, r.Cluster)
+	v.Parts = []action.ValidationPart{action.GPUValidationPart(p.GPU)}
+	v.Scope = action.ValidationScope{Driver: s.assignment.draName, Only: pool.GPUs[at].GPU.UUID}
+	return r.CreateValidation(ctx, v)
 }
 
 // askReboot writes the label of the Node by which a reboot is asked for, or takes it away, as the GPUNode's condition says.
@@ -89,7 +89,7 @@ func (r *nodeReconciler) askReboot(ctx context.Context, s *sight) error {
 	if meta.IsStatusConditionTrue(s.gpunode.Status.Conditions, v1alpha1.ConditionRebootRequired) {
 		asked = "true"
 	}
-	return action.Label{Node: s.node, Labels: map[string]string{v1alpha1.LabelRebootRequired: asked}}.Do(ctx, r.Cluster)
+	return r.SetNodeLabels(ctx, s.node, map[string]string{v1alpha1.LabelRebootRequired: asked})
 }
 
 // remedies are where the sick GPUs of a node stand, as its status has them.

@@ -11,9 +11,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// User reads the pod that a claim is reserved for by its name and one of the UIDs; nil: it uses nothing any more, because it is gone, has ended, or is
-// another of that name, which may be anywhere. A claim outlives its pod for a moment, and caches both.
-func User(ctx context.Context, api client.Reader, key types.NamespacedName, uids ...types.UID) (*corev1.Pod, error) {
+// ReadConsumer reads the pod that a claim is reserved for, by its name and the UIDs that reservations have for it. It returns nil when that pod uses no
+// device any more: it does not exist, has ended, or the name now belongs to a pod of another UID. A reservation outlives its pod for a moment, and
+// caches outlive both.
+func ReadConsumer(ctx context.Context, api client.Reader, key types.NamespacedName, uids ...types.UID) (*corev1.Pod, error) {
 	pod := &corev1.Pod{}
 	switch err := api.Get(ctx, key, pod); {
 	case apierrors.IsNotFound(err):

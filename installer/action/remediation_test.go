@@ -16,8 +16,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// clusterOf is a cluster with a GPUNode, and how it stands there now.
-func clusterOf(t *testing.T, node *v1alpha1.GPUNode) (Cluster, func() *v1alpha1.GPUNode) {
+// newCluster returns a cluster with one GPUNode, and a function that reads it.
+func newCluster(t *testing.T, node *v1alpha1.GPUNode) (Cluster, func() *v1alpha1.GPUNode) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
@@ -33,21 +33,21 @@ func clusterOf(t *testing.T, node *v1alpha1.GPUNode) (Cluster, func() *v1alpha1.
 	}
 }
 
-// An order replaces that for the same GPU and leaves the others; given twice it is written once.
-func TestDirect(t *testing.T) {
+// An order replaces the one of the same GPU and leaves the others. Repeating it writes nothing.
+func TestWriteRemedyOrder(t *testing.T) {
 	since := metav1.NewTime(time.Unix(1000, 0))
 	order := func(gpu, id string, step v1alpha1.RemedyOrder) v1alpha1.Remedy {
 		return v1alpha1.Remedy{GPU: gpu, ID: id, Step: step, Reason: "r", Since: since}
 	}
-	c, now := clusterOf(t, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
+	c, now := newCluster(t, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
 	for _, o := range []v1alpha1.Remedy{
 		order("gpu-b", "1", v1alpha1.OrderHold), order("gpu-a", "2", v1alpha1.OrderHold), order("gpu-b", "1", v1alpha1.OrderReset),
 	} {
-		if err := (Direct{Node: now(), Order: o}).Do(t.Context(), c); err != nil {
+		if err := c.WriteRemedyOrder(t.Context(), now(), o); err != nil {
 			t.Fatal(err)
 		}
 		version := now().ResourceVersion
-		if err := (Direct{Node: now(), Order: o}).Do(t.Context(), c); err != nil {
+		if err := c.WriteRemedyOrder(t.Context(), now(), o); err != nil {
 			t.Fatal(err)
 		}
 		if now().ResourceVersion != version {
@@ -60,27 +60,27 @@ func TestDirect(t *testing.T) {
 	}
 }
 
-// The history gets one record for an attempt, also when a crash came between it and the order; the oldest of more than 32 goes.
-func TestRelease(t *testing.T) {
+// An attempt is recorded once, also after a crash between the record and the removal of the order. The history keeps 32 records, the latest first.
+func TestReleaseGPU(t *testing.T) {
 	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
 	node.Spec.Remedies = []v1alpha1.Remedy{{GPU: "gpu-a", ID: "new"}, {GPU: "gpu-b", ID: "other"}}
 	at := metav1.NewTime(time.Unix(1000, 0))
 	record := func(id string) v1alpha1.RemedyRecord {
 		return v1alpha1.RemedyRecord{ID: id, GPU: "gpu-a", Faults: []string{"XID 95"}, Outcome: v1alpha1.OutcomeRecovered, Began: at, Ended: at}
 	}
-	for i := range longestHistory {
+	for i := range maxHistory {
 		node.Status.History = append(node.Status.History, record(fmt.Sprint(i)))
 	}
-	c, now := clusterOf(t, node)
+	c, now := newCluster(t, node)
 	written, latest := 0, record("new")
 	for range 3 {
-		recorded, err := Release{Node: now(), GPU: "gpu-a", Record: &latest}.Do(t.Context(), c)
+		recorded, err := c.ReleaseGPU(t.Context(), now(), "gpu-a", &latest)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if recorded {
 			written++
-			// The order comes back, as after a crash before it went.
+			// As after a crash between the two writes: the record exists and so does the order.
 			half := now()
 			half.Spec.Remedies = node.Spec.Remedies
 			if err := c.Client.Update(t.Context(), half); err != nil {
@@ -89,7 +89,7 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	got := now()
-	if history := got.Status.History; written != 1 || len(history) != longestHistory || history[0].ID != "new" || history[longestHistory-1].ID != fmt.Sprint(longestHistory-2) {
+	if history := got.Status.History; written != 1 || len(history) != maxHistory || history[0].ID != "new" || history[maxHistory-1].ID != fmt.Sprint(maxHistory-2) {
 		t.Errorf("%d records written; the history has %d, from %s to %s", written, len(history), history[0].ID, history[len(history)-1].ID)
 	}
 	if len(got.Spec.Remedies) != 1 || got.Spec.Remedies[0].GPU != "gpu-b" {
@@ -97,38 +97,38 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A proof chooses the GPUs that it is for by what their monitors publish, and has names of its own.
-func TestScopeOfAProof(t *testing.T) {
+// A validation selects GPUs by the UUIDs of their devices; each part has its own name.
+func TestValidationScopeSelectsByUUID(t *testing.T) {
 	tests := map[string]struct {
-		scope Scope
+		scope ValidationScope
 		want  string
 	}{
-		"all":         {Scope{}, ""},
-		"one":         {Scope{Driver: "gpu.example", Only: "GPU-1"}, `device.attributes["gpu.example"].?uuid.orValue('') == "GPU-1"`},
-		"all but two": {Scope{Driver: "gpu.example", Without: []string{"GPU-1", ""}}, `!(device.attributes["gpu.example"].?uuid.orValue('') in ["GPU-1", ""])`},
+		"all":         {ValidationScope{}, ""},
+		"one":         {ValidationScope{Driver: "gpu.example", Only: "GPU-1"}, `device.attributes["gpu.example"].?uuid.orValue('') == "GPU-1"`},
+		"all but two": {ValidationScope{Driver: "gpu.example", Without: []string{"GPU-1", ""}}, `!(device.attributes["gpu.example"].?uuid.orValue('') in ["GPU-1", ""])`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			v := Validate{Node: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Scope: test.scope}
-			claim := v.claim(Cluster{Namespace: "tessera-system"}, PartOf("gpu-a"))
+			v := Validation{Node: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, Scope: test.scope}
+			claim := Cluster{Namespace: "tessera-system"}.validationClaim(v, GPUValidationPart("gpu-a"))
 			got := ""
 			for _, s := range claim.Spec.Devices.Requests[0].Exactly.Selectors {
 				got += s.CEL.Expression
 			}
 			if got != test.want {
-				t.Errorf("it selects by %s, want %s", got, test.want)
+				t.Errorf("selector: got %s, want %s", got, test.want)
 			}
 			if claim.Name != "tessera-validation-n-gpu-a" {
-				t.Errorf("it is called %s", claim.Name)
+				t.Errorf("name: got %s", claim.Name)
 			}
-			slice := v.claim(Cluster{}, PartMIG).Spec.Devices.Requests[0].Exactly
-			if slice.AllocationMode != resourceapi.DeviceAllocationModeExactCount || len(slice.Selectors) > 0 {
-				t.Errorf("a slice is asked for as %+v", slice)
+			mig := Cluster{}.validationClaim(v, PartMIG).Spec.Devices.Requests[0].Exactly
+			if mig.AllocationMode != resourceapi.DeviceAllocationModeExactCount || len(mig.Selectors) > 0 {
+				t.Errorf("the request for a MIG device is %+v", mig)
 			}
 		})
 	}
 	node := &v1alpha1.GPUNode{Spec: v1alpha1.GPUNodeSpec{Remedies: []v1alpha1.Remedy{{GPU: "gpu-a"}}}}
-	if parts := PartsOf(node); !slices.Contains(parts, PartOf("gpu-a")) || len(parts) != len(Parts())+1 {
-		t.Errorf("on the node may be %q", parts)
+	if parts := AllValidationParts(node); !slices.Contains(parts, GPUValidationPart("gpu-a")) || len(parts) != len(NodeValidationParts())+1 {
+		t.Errorf("parts are %q", parts)
 	}
 }
