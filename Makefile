@@ -82,7 +82,7 @@ fuzz: ## fuzz every Fuzz function for FUZZTIME each
 	done
 
 .PHONY: verify
-verify: ## tidy, generate, format, vet, lint, import law, manifests; nothing may change
+verify: ## tidy, generate, format, vet, lint, import law, words, manifests; nothing may change
 	@$(MAKE) verify-tidy
 	@$(MAKE) verify-generate
 	@$(MAKE) verify-format
