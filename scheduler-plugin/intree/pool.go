@@ -77,6 +77,10 @@ func (p *Pool) take(key string) (int, *Instance) {
 	return at, i
 }
 
+// ReasonCannotAllocate is the in-tree plugin's reason for a node on which it cannot allocate the pod's claims. Using
+// the same text makes the scheduler count such nodes together in the pod's message.
+const ReasonCannotAllocate = "cannot allocate all claims"
+
 // New returns an in-tree plugin.
 func New(ctx context.Context, args *schedulerconfig.DynamicResourcesArgs, h fwk.Handle, f feature.Features) (*dynamicresources.DynamicResources, error) {
 	made, err := dynamicresources.New(ctx, args, h, f)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
 // A message explains nodes of at most so many different reasons, out of so many looked at.
@@ -18,7 +19,7 @@ const (
 
 // refuse returns the status of a pod that no node can serve, with what the first nodes lack.
 func (p *Plugin) refuse(c *cycle, nodes []fwk.NodeInfo) *fwk.Status {
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append([]string{noDevices}, p.explain(c, nodes)...)...)
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append([]string{intree.ReasonCannotAllocate}, p.explain(c, nodes)...)...)
 }
 
 // explain says why nodes cannot serve the pod: nodes with the same reason in one line, at most a few

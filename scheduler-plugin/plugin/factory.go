@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -16,7 +17,9 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
 // Factory makes the plugins of a scheduler's profiles, which share one index. It is safe for concurrent
@@ -80,11 +83,23 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 		shared: s, pool: instances, hints: requeue.NewHints(), metrics: f.metrics,
 	}
 	if args.Preemption == config.Enabled {
-		if made.preemptor, err = newPreemptor(ctx, made); err != nil {
+		if made.preemptor, err = made.newPreemptor(ctx); err != nil {
 			return nil, err
 		}
 	}
 	return made, nil
+}
+
+// newPreemptor returns the preemptor of the profile.
+func (p *Plugin) newPreemptor(ctx context.Context) (*preemption.Preemptor, error) {
+	return preemption.New(ctx, preemption.Config{
+		PluginName: Name, Handle: p.handle, Features: p.features,
+		Index: p.shared.index, Claims: p.shared.manager.ResourceClaims(), Requeuer: p.shared.newRequeuer(requeue.NoVersion, p.handle),
+		RequirementsOf: func(cs fwk.CycleState) *requirements.Demand { return current(cs).demand },
+		NewNodeFilter: func(ctx context.Context, pod *corev1.Pod) func(*corev1.Node) bool {
+			return p.newNodeCheck(ctx, pod).isOpen
+		},
+	})
 }
 
 // share returns what the profiles of the handle's scheduler share.

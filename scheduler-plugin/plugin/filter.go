@@ -6,6 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 )
 
@@ -19,8 +21,8 @@ func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod,
 	if c == nil {
 		return p.DynamicResources.Filter(ctx, cs, pod, info)
 	}
-	if e := evicting(cs, info.Node().Name); e != nil {
-		return e.judge(info)
+	if status, ok := preemption.FilterDryRun(cs, info); ok {
+		return status
 	}
 	v := p.judge(ctx, cs, c, info)
 	c.record(info.Node().Name, v)
@@ -36,11 +38,8 @@ func (p *Plugin) judge(ctx context.Context, cs fwk.CycleState, c *cycle, info fw
 	case a.Fits:
 		return &verdict{score: a.Choice.Score, preference: preference(c, a.Choice)}
 	}
-	return &verdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, noDevices)}
+	return &verdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)}
 }
-
-// noDevices is the reason that nodes share in messages; what each of them lacks is explained for a few.
-const noDevices = "cannot allocate all claims"
 
 // answer returns what fit says about the node, and false when the in-tree allocator must be asked,
 // since fit does not decide there.

@@ -30,7 +30,7 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 	delegated := c.order.Delegated()
 	nominated := p.nominated(c)
 	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
-		if p.preemptor.may(c) {
+		if p.preemptor.MayPreempt(c.pod) {
 			return nil, nil // what else is missing must be known before somebody is evicted
 		}
 		return nil, p.refuse(c, nodes) //nolint:contextcheck // selectors are evaluated in memory

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
@@ -32,8 +33,8 @@ type Plugin struct {
 	pool     *intree.Pool
 	hints    *requeue.Hints
 	metrics  *metrics
-	// preemptor is nil when nobody is evicted for devices.
-	preemptor *preemptor
+	// preemptor is nil if preemption is disabled.
+	preemptor *preemption.Preemptor
 }
 
 var (
@@ -56,7 +57,7 @@ func (p *Plugin) Name() string { return Name }
 // PreEnqueue holds a pod back as long as its claims do not exist, as the in-tree plugin does, and as long
 // as pods are being evicted for it.
 func (p *Plugin) PreEnqueue(ctx context.Context, pod *corev1.Pod) *fwk.Status {
-	if p.preemptor != nil && p.preemptor.Executor.IsPodRunningPreemption(pod.UID) {
+	if p.preemptor.IsEvictingFor(pod) {
 		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
 	}
 	return p.DynamicResources.PreEnqueue(ctx, pod)

@@ -31,8 +31,8 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
 	}
 	result, status := p.deallocate(ctx, c, pod, statuses)
-	if !status.IsSuccess() && p.preemptor.may(c) {
-		return p.preemptor.preempt(ctx, cs, c)
+	if !status.IsSuccess() && c.order != nil && p.preemptor.MayPreempt(pod) {
+		return p.preemptor.Preempt(ctx, cs, pod)
 	}
 	return result, status
 }

@@ -61,7 +61,7 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
 		if status.IsSuccess() {
 			p.shared.groups.place(c.pod, info.Node().Name)
-			p.preemptor.reserved(c.pod.UID)
+			p.preemptor.EndNomination(c.pod.UID)
 		}
 		return status
 	})

@@ -63,6 +63,7 @@ var law = []row{
 	{"scheduler-plugin/rank", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/requirements", "k8s.io/utils"}, kubernetesTypes...)},
 	{"scheduler-plugin/preemption/victims", []string{"api/gpu", "scheduler-plugin/fit"}},
 	{"scheduler-plugin/intree", append([]string{"api/gpu", "scheduler-plugin/fit", "scheduler-plugin/index", klog, "k8s.io/client-go", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler", "k8s.io/dynamic-resource-allocation"}, kubernetesTypes...)},
+	{"scheduler-plugin/preemption", append([]string{"scheduler-plugin/fit", "scheduler-plugin/index", "scheduler-plugin/intree", "scheduler-plugin/preemption/victims", "scheduler-plugin/requeue", "scheduler-plugin/requirements", "api/gpu", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-helpers", "k8s.io/kube-scheduler", "k8s.io/kubernetes/pkg/scheduler"}, kubernetesTypes...)},
 	{"scheduler-plugin/requeue", append([]string{"scheduler-plugin/index"}, kubernetesTypes...)},
 	{"scheduler-plugin/plugin/...", append([]string{"scheduler-plugin", "api/gpu", "api/v1alpha1", "api/wire", klog, "k8s.io/client-go", "k8s.io/component-base", "k8s.io/component-helpers", "k8s.io/apiserver", "k8s.io/kube-scheduler", "k8s.io/kubernetes", "k8s.io/dynamic-resource-allocation", "sigs.k8s.io/json", "sigs.k8s.io/yaml"}, kubernetesTypes...)},
 

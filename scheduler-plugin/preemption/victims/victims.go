@@ -33,12 +33,12 @@ type Answer struct {
 	Choice  fit.Choice
 }
 
-// Victims returns which of the holders must give way for the demand, and false when it does not fit even
+// Select returns which of the holders must give way for the demand, and false when it does not fit even
 // without all of them. No holder gives way needlessly: with any one of them back the demand does not fit.
 // For a demand of one device the answer is the best there is: least protected holders, then the least
 // important ones, then the fewest, then the best choice; for others holders stay in order of importance.
 // An error says that a holder does not hold what it is said to.
-func Victims(n *fit.Node, d *fit.Demand, holders []Holder) (Answer, bool, error) {
+func Select(n *fit.Node, d *fit.Demand, holders []Holder) (Answer, bool, error) {
 	var best Answer
 	var found bool
 	for _, focus := range focuses(n, d) {

@@ -164,7 +164,7 @@ func TestVictims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := nodeOf(t, "h100x2")
 			holders := test.fill(&n, func(h Holder, gpuAt int, pass func(gpu.Use) bool) Holder { return hold(t, &n, h, gpuAt, pass) })
-			got, ok, err := Victims(&n, test.demand(n), holders)
+			got, ok, err := Select(&n, test.demand(n), holders)
 			if err != nil || ok == test.no {
 				t.Fatalf("fits %v, %v", ok, err)
 			}
@@ -178,7 +178,7 @@ func TestVictims(t *testing.T) {
 func TestHolderThatHoldsNothing(t *testing.T) {
 	n := nodeOf(t, "h100x2")
 	holders := []Holder{{Held: []Held{{GPU: 0, Use: gpu.Use{Shape: gpu.Whole}}}}}
-	if _, _, err := Victims(&n, demandOf(n, 1, whole), holders); err == nil {
+	if _, _, err := Select(&n, demandOf(n, 1, whole), holders); err == nil {
 		t.Error("evicted who holds nothing")
 	}
 }
@@ -211,7 +211,7 @@ func TestVictimsAreTheFewest(t *testing.T) {
 		demand := demandOf(n, count, func(u gpu.Use) bool {
 			return u.Shape == wanted.Shape && u.Placement.Profile == wanted.Placement.Profile
 		})
-		got, ok, err := Victims(&n, demand, holders)
+		got, ok, err := Select(&n, demand, holders)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package plugin
+package preemption
 
 import (
 	"slices"
@@ -14,19 +14,21 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
-// TestPromiseToAPodThatIsGone has the pod be deleted while it is tried: of its end nobody tells after that.
-func TestPromiseToAPodThatIsGone(t *testing.T) {
+// TestNominationOfADeletedPodEnds deletes the pod during its attempt: no event ends the nomination afterwards.
+func TestNominationOfADeletedPodEnds(t *testing.T) {
 	named := func(uid types.UID) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "pod", UID: uid}}
 	}
+	deleting := named("pod")
+	deleting.DeletionTimestamp = &metav1.Time{}
 	for name, test := range map[string]struct {
 		known *corev1.Pod
 		kept  bool
 	}{
-		"there":                    {named("pod"), true},
-		"gone":                     {nil, false},
-		"being deleted":            {changed(named("pod"), func(p *corev1.Pod) { p.DeletionTimestamp = &metav1.Time{} }), false},
-		"another one has its name": {named("other"), false},
+		"exists":                   {named("pod"), true},
+		"deleted":                  {nil, false},
+		"being deleted":            {deleting, false},
+		"recreated under its name": {named("other"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -42,15 +44,15 @@ func TestPromiseToAPodThatIsGone(t *testing.T) {
 				}
 			})
 			r.StartAttempt(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "waiting"}})
-			p := newPromises(index.New(index.Config{}), corelisters.NewPodLister(store), r)
-			p.keep(named("pod"), promise{node: "node"}, nil)
-			if _, kept := p.get("pod"); kept != test.kept {
-				t.Errorf("the promise is kept: %t, want %t", kept, test.kept)
+			n := newNominations(index.New(index.Config{}), corelisters.NewPodLister(store), r)
+			n.add(named("pod"), nomination{node: "node"}, nil)
+			if _, kept := n.get("pod"); kept != test.kept {
+				t.Errorf("nominated: %t, want %t", kept, test.kept)
 			}
-			p.end("pod")
-			p.end("pod")
+			n.end("pod")
+			n.end("pod")
 			if !slices.Equal(again, []string{"waiting"}) {
-				t.Errorf("tried again: %q", again)
+				t.Errorf("activated pods: %q, want only the waiting one", again)
 			}
 		})
 	}
