@@ -96,7 +96,7 @@ func TestA1BareNodeBecomesReady(t *testing.T) {
 func TestA1NotReadyWhenUnproven(t *testing.T) {
 	w := newWorld(t)
 	w.policy(func(*v1alpha1.ClusterPolicySpec) {})
-	w.change(func(p *players) { p.unproven["n1"] = true })
+	w.configure(func(s *simulator) { s.failingValidations["n1"] = true })
 	w.join(machine{name: "n1"})
 	w.start()
 	w.untilPhase(v1alpha1.PhaseFailed, "n1")
@@ -139,7 +139,7 @@ func specs(sets []appsv1.DaemonSet) map[string]string {
 func TestA3TwoKernelsPrecompiled(t *testing.T) {
 	w := newWorld(t)
 	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.Driver.UsePrecompiled = true; s.Driver.Version = "580" })
-	w.change(func(p *players) { p.drivers["* 580-6.9.0-debian12"] = driverLacks })
+	w.configure(func(s *simulator) { s.driverFaults["* 580-6.9.0-debian12"] = driverImageMissing })
 	w.join(machine{name: "old", kernel: "6.1.0"}, machine{name: "new", kernel: "6.9.0"})
 	w.start()
 	w.untilPhase(v1alpha1.PhaseReady, "old")
@@ -148,7 +148,7 @@ func TestA3TwoKernelsPrecompiled(t *testing.T) {
 		t.Errorf("the message does not name the image: %q", s.Message)
 	}
 	// The image is pushed.
-	w.change(func(p *players) { clear(p.drivers) })
+	w.configure(func(s *simulator) { clear(s.driverFaults) })
 	w.untilPhase(v1alpha1.PhaseReady, "old", "new")
 	w.untilReady()
 }

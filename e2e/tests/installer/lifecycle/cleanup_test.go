@@ -53,7 +53,7 @@ func TestA15Uninstall(t *testing.T) {
 		t.Error("the user's pod is still there")
 	}
 	w.mutex.Lock()
-	left := w.stopped["n1"]
+	left := w.preparedAtStop["n1"]
 	w.mutex.Unlock()
 	if left != 0 {
 		t.Errorf("%d claims were prepared when the agent stopped", left)
@@ -81,22 +81,22 @@ func (w *world) owned(name, node string) {
 	w.Helper()
 	w.user(name, node)
 	made := 0
-	w.change(func(p *players) {
-		p.owner = func(ctx context.Context, s *scene) error {
-			for _, pod := range s.pods.Items {
+	w.configure(func(s *simulator) {
+		s.userController = func(ctx context.Context, now *snapshot) error {
+			for _, pod := range now.pods.Items {
 				if pod.Labels["app"] == name {
 					return nil
 				}
 			}
 			host := &corev1.Node{}
-			if err := p.admin.Get(ctx, client.ObjectKey{Name: node}, host); err != nil {
+			if err := s.admin.Get(ctx, client.ObjectKey{Name: node}, host); err != nil {
 				return err
 			}
-			if tainted, err := p.tainted(ctx, node); err != nil || tainted || host.Labels[v1alpha1.LabelMaintenance] != "" {
+			if tainted, err := s.tainted(ctx, node); err != nil || tainted || host.Labels[v1alpha1.LabelMaintenance] != "" {
 				return err // it is pending
 			}
 			made++
-			_, err := p.makeUser(ctx, fmt.Sprintf("%s-%d", name, made), node, func(pod *corev1.Pod) { pod.Labels["app"] = name })
+			_, err := s.makeUser(ctx, fmt.Sprintf("%s-%d", name, made), node, func(pod *corev1.Pod) { pod.Labels["app"] = name })
 			return err
 		}
 	})
@@ -146,7 +146,7 @@ func TestA15PodsThatAreMadeAgain(t *testing.T) {
 		t.Fatalf("%v: %s\n%s", err, said, w.report())
 	}
 	w.mutex.Lock()
-	left := w.stopped["n1"]
+	left := w.preparedAtStop["n1"]
 	w.mutex.Unlock()
 	if left != 0 {
 		t.Errorf("%d claims were prepared when the agent stopped", left)

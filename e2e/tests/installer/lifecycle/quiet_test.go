@@ -23,7 +23,7 @@ const (
 	pause = 50 * time.Millisecond
 )
 
-// settle waits until the installer has asked nothing and the players have done nothing for a while.
+// settle waits until the installer has asked nothing and the simulator has made no pass for a while.
 func (w *world) settle() {
 	w.Helper()
 	w.rest(nil)
@@ -52,12 +52,12 @@ func (w *world) rest(unless <-chan struct{}) {
 	}
 }
 
-// stirs counts what the installer asked and how often the players acted; busy is whether one of them is at it.
+// stirs counts what the installer asked and how many passes the simulator made; busy is whether either is at work.
 func (w *world) stirs() (n int, busy bool) {
 	asked, open := w.requests.state()
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	return asked + w.begun, open > 0 || w.begun > w.done
+	return asked + w.passesBegun, open > 0 || w.passesBegun > w.passesDone
 }
 
 // TestA23SteadyState: heartbeats, users that come and go, statuses of pods: the installer asks nothing and writes nothing.
@@ -84,7 +84,7 @@ func TestA23SteadyState(t *testing.T) {
 func TestA24BrokenNode(t *testing.T) {
 	w := newWorld(t)
 	w.policy(func(*v1alpha1.ClusterPolicySpec) {})
-	w.change(func(p *players) { p.drivers["n1 "] = driverFails })
+	w.configure(func(s *simulator) { s.driverFaults["n1 "] = driverCrashes })
 	w.join(machine{name: "n1"}, machine{name: "n2"})
 	w.start()
 	w.untilPhase(v1alpha1.PhaseFailed, "n1")
@@ -97,7 +97,7 @@ func TestA24BrokenNode(t *testing.T) {
 		{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 40s"}},
 	}
 	for i := range 30 {
-		w.change(func(p *players) { p.crash = &states[i%len(states)] })
+		w.configure(func(s *simulator) { s.crashState = &states[i%len(states)] })
 		w.until("kubelet has said so", func() string { return w.crashed(states[i%len(states)]) })
 	}
 	w.settle()

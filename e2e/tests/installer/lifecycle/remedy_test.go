@@ -36,16 +36,16 @@ func ward(t *testing.T, nodes ...string) *world {
 func TestSuggestSaysAndDoesNothing(t *testing.T) {
 	w := ward(t, "n1")
 	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
-	ill := w.sicken("n1", 0)
-	w.untilStep(ill, v1alpha1.RemedySuggested, "")
+	fault := w.injectGPUFault("n1", 0)
+	w.untilStep(fault, v1alpha1.RemedySuggested, "")
 	w.until("it says what is wrong and whom it costs", func() string { // who watches claims and nodes may hear of the fault before he hears who holds the GPU
-		if said := w.remedyOf(ill).Message; !strings.Contains(said, "XID 95") || !strings.Contains(said, "default/training") {
+		if said := w.remedyOf(fault).Message; !strings.Contains(said, "XID 95") || !strings.Contains(said, "default/training") {
 			return fmt.Sprintf("it says %q", said)
 		}
 		return ""
 	})
 	w.settle()
-	if said := w.remedyOf(ill).Message; strings.Contains(said, "neighbour") {
+	if said := w.remedyOf(fault).Message; strings.Contains(said, "neighbour") {
 		t.Errorf("it says %q", said)
 	}
 	from := w.requests.count()
@@ -74,11 +74,11 @@ func TestSuggestSaysAndDoesNothing(t *testing.T) {
 func TestActBringsAGPUBack(t *testing.T) {
 	w := ward(t, "n1")
 	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
-	ill := w.sicken("n1", 0)
-	w.untilStep(ill, v1alpha1.RemedySuggested, "")
+	fault := w.injectGPUFault("n1", 0)
+	w.untilStep(fault, v1alpha1.RemedySuggested, "")
 	w.policy(act)
 	record := w.untilEnded("n1", 1)[0]
-	if record.Outcome != v1alpha1.OutcomeRecovered || record.GPU != ill.Name() || record.UUID != ill.UUID || !slices.Equal(record.Faults, []string{"XID 95"}) || record.Attempts != 1 {
+	if record.Outcome != v1alpha1.OutcomeRecovered || record.GPU != fault.Name() || record.UUID != fault.UUID || !slices.Equal(record.Faults, []string{"XID 95"}) || record.Attempts != 1 {
 		t.Errorf("the record is %+v", record)
 	}
 	if w.exists(user) || !w.exists(neighbour) {
@@ -120,10 +120,10 @@ func TestActBringsAGPUBack(t *testing.T) {
 func TestTwoSickGPUsAndABudgetOfOne(t *testing.T) {
 	w := ward(t, "n1", "n2")
 	w.policy(act)
-	w.change(func(p *players) { p.out = 0 })
-	w.sicken("n1", 0)
-	w.sicken("n1", 1)
-	w.sicken("n2", 0)
+	w.configure(func(s *simulator) { s.maxHeldGPUs = 0 })
+	w.injectGPUFault("n1", 0)
+	w.injectGPUFault("n1", 1)
+	w.injectGPUFault("n2", 0)
 	for node, records := range map[string]int{"n1": 2, "n2": 1} {
 		for _, record := range w.untilEnded(node, records) {
 			if record.Outcome != v1alpha1.OutcomeRecovered {
@@ -133,8 +133,8 @@ func TestTwoSickGPUsAndABudgetOfOne(t *testing.T) {
 	}
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	if w.out != 1 {
-		t.Errorf("%d GPUs were out of service at a time, want 1", w.out)
+	if w.maxHeldGPUs != 1 {
+		t.Errorf("%d GPUs were out of service at a time, want 1", w.maxHeldGPUs)
 	}
 }
 
@@ -159,9 +159,9 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	user := w.holder("training", "n1", 0)
 	budget := w.disrupt("training")
 	w.policy(act)
-	ill := w.sicken("n1", 0)
+	fault := w.injectGPUFault("n1", 0)
 	w.until("it says by which budget", func() string {
-		if status := w.remedyOf(ill); !strings.Contains(status.Message, budget.Name) {
+		if status := w.remedyOf(fault); !strings.Contains(status.Message, budget.Name) {
 			return fmt.Sprintf("it says %q", status.Message)
 		}
 		return ""
@@ -174,7 +174,7 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	if record.Outcome != v1alpha1.OutcomeFailed || !strings.Contains(record.Message, "default/training") || !strings.Contains(record.Message, "never") {
 		t.Errorf("the record is %+v", record)
 	}
-	status := w.untilStep(ill, v1alpha1.RemedyWaiting, remediation.ReasonResting)
+	status := w.untilStep(fault, v1alpha1.RemedyWaiting, remediation.ReasonResting)
 	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
 		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
 	}
@@ -209,13 +209,13 @@ func TestPause(t *testing.T) {
 			budget := w.disrupt("training")
 			pause("true")
 			w.policy(act)
-			ill := w.sicken("n1", 0)
-			if status := w.untilStep(ill, v1alpha1.RemedyWaiting, remediation.ReasonPaused); !strings.Contains(status.Message, name) {
+			fault := w.injectGPUFault("n1", 0)
+			if status := w.untilStep(fault, v1alpha1.RemedyWaiting, remediation.ReasonPaused); !strings.Contains(status.Message, name) {
 				t.Errorf("it says %q", status.Message)
 			}
 			w.settle()
 			pause("false")
-			w.untilStep(ill, v1alpha1.RemedyDrain, "")
+			w.untilStep(fault, v1alpha1.RemedyDrain, "")
 			pause("true")
 			if record := w.untilEnded("n1", 1)[0]; record.Outcome != v1alpha1.OutcomeStopped {
 				t.Errorf("the record is %+v", record)
@@ -236,8 +236,8 @@ func TestPause(t *testing.T) {
 func TestResetsFail(t *testing.T) {
 	w := ward(t, "n1")
 	w.policy(act)
-	ill := w.sicken("n1", 0, func(i *illness) { i.failures, i.boot = 99, machine{name: "n1"}.bootID() })
-	status := w.untilStep(ill, v1alpha1.RemedyRebootRequested, "")
+	fault := w.injectGPUFault("n1", 0, func(f *gpuFault) { f.failures, f.boot = 99, machine{name: "n1"}.bootID() })
+	status := w.untilStep(fault, v1alpha1.RemedyRebootRequested, "")
 	if status.Attempts != 2 {
 		t.Errorf("it was tried %d times", status.Attempts)
 	}
@@ -253,7 +253,7 @@ func TestResetsFail(t *testing.T) {
 		t.Errorf("orders are %+v, want the GPU held", held)
 	}
 	m := machine{name: "n1", os: "debian12", kernel: "6.1.0", gpus: 2, boot: 1}
-	w.change(func(p *players) { p.machines["n1"] = m })
+	w.configure(func(s *simulator) { s.machines["n1"] = m })
 	w.nodeStatus("n1", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = m.bootID() })
 	if record := w.untilEnded("n1", 1)[0]; record.Outcome != v1alpha1.OutcomeRecovered || record.BootID == "" {
 		t.Errorf("the record is %+v", record)
@@ -268,7 +268,7 @@ func TestRemedyKilledAtEveryStep(t *testing.T) {
 	user := w.holder("training", "n1", 0)
 	w.stop()
 	w.policy(act)
-	w.sicken("n1", 0)
+	w.injectGPUFault("n1", 0)
 	evictions := w.killedAtEveryWrite(func() bool {
 		g := w.gpunode("n1")
 		return len(g.Status.History) > 0 && len(g.Spec.Remedies) == 0 && len(g.Status.Remedies) == 0 && g.Status.Phase == v1alpha1.PhaseReady

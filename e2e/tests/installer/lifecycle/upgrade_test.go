@@ -101,7 +101,7 @@ func TestA8ConfigMapContent(t *testing.T) {
 // TestA9OneNodeFails: the others finish, it goes back and says why; a second failure pauses the rollout and says why.
 func TestA9OneNodeFails(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"}, machine{name: "n3"})
-	w.change(func(p *players) { p.drivers["n2 580.2"] = driverFails })
+	w.configure(func(s *simulator) { s.driverFaults["n2 580.2"] = driverCrashes })
 	w.policy(version("580.2"))
 	w.untilPhase(v1alpha1.PhaseRolledBack, "n2")
 	w.until("the others have the driver", func() string {
@@ -127,7 +127,7 @@ func TestA9OneNodeFails(t *testing.T) {
 // TestA9SecondFailurePauses and leaves the rest as it is.
 func TestA9SecondFailurePauses(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"}, machine{name: "n3"}, machine{name: "n4"})
-	w.change(func(p *players) { p.drivers["* 580.2"] = driverFails })
+	w.configure(func(s *simulator) { s.driverFaults["* 580.2"] = driverCrashes })
 	w.policy(func(s *v1alpha1.ClusterPolicySpec) {
 		s.Driver.Version, s.Upgrade.Canary = "580.2", new(intstr.FromInt32(0))
 	})
@@ -222,8 +222,8 @@ func (w *world) rule(node string) bool {
 }
 
 // tainted reports whether the GPUs of a node are tainted.
-func (p *players) tainted(ctx context.Context, node string) (bool, error) {
-	err := p.admin.Get(ctx, client.ObjectKey{Name: "tessera-maintenance-" + node}, &resourceapi.DeviceTaintRule{})
+func (s *simulator) tainted(ctx context.Context, node string) (bool, error) {
+	err := s.admin.Get(ctx, client.ObjectKey{Name: "tessera-maintenance-" + node}, &resourceapi.DeviceTaintRule{})
 	return err == nil, client.IgnoreNotFound(err)
 }
 
@@ -248,7 +248,7 @@ func TestA13UserEvictedFirst(t *testing.T) {
 		t.Errorf("the holder stayed: %v; the other stayed: %v", w.exists(holder), w.exists(other))
 	}
 	w.mutex.Lock()
-	left := w.stopped["n1"]
+	left := w.preparedAtStop["n1"]
 	w.mutex.Unlock()
 	if left != 0 {
 		t.Errorf("%d claims were prepared when the agent stopped", left)
@@ -266,11 +266,11 @@ func TestA13UserEvictedFirst(t *testing.T) {
 func TestA14Reboot(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	user := w.user("training", "n1")
-	w.change(func(p *players) {
-		m := p.machines["n1"]
+	w.configure(func(s *simulator) {
+		m := s.machines["n1"]
 		m.boot++
-		p.machines["n1"] = m
-		p.drivers["n1 "] = driverHangs
+		s.machines["n1"] = m
+		s.driverFaults["n1 "] = driverHangs
 	})
 	w.nodeStatus("n1", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-n1-1" })
 	w.until("the node says that it is not ready", func() string {
@@ -279,7 +279,7 @@ func TestA14Reboot(t *testing.T) {
 		}
 		return ""
 	})
-	w.change(func(p *players) { clear(p.drivers) })
+	w.configure(func(s *simulator) { clear(s.driverFaults) })
 	w.untilPhase(v1alpha1.PhaseReady, "n1")
 	if v := w.gpunode("n1").Status.Validated; v == nil || v.BootID != "boot-n1-1" {
 		t.Errorf("validated is %v", v)

@@ -143,7 +143,7 @@ type world struct {
 	*ground
 	// admin reads and writes without a cache.
 	admin client.Client
-	*players
+	*simulator
 	requests *requests
 	installs
 }
@@ -160,7 +160,7 @@ func newWorld(t *testing.T) *world {
 	if w.admin, err = client.New(g.config, client.Options{Scheme: g.scheme}); err != nil {
 		t.Fatal(err)
 	}
-	w.players = newPlayers(t, g, w.admin)
+	w.simulator = newSimulator(t, g, w.admin)
 	t.Cleanup(w.clear)
 	return w
 }
@@ -169,7 +169,7 @@ func newWorld(t *testing.T) *world {
 func (w *world) clear() {
 	ctx := context.Background()
 	w.stop()
-	w.end()
+	w.stopSimulator()
 	now := client.GracePeriodSeconds(0)
 	for _, object := range []client.Object{
 		&v1alpha1.ClusterPolicy{}, &v1alpha1.NVIDIADriver{}, &v1alpha1.GPUNode{}, &corev1.Node{}, &resourceapi.DeviceTaintRule{},
@@ -195,14 +195,14 @@ func (w *world) clear() {
 type machine struct {
 	name, os, kernel, hostDriver string
 	labels                       map[string]string
-	// dark nodes are not found by the discovery.
-	dark bool
-	boot int
+	// undiscovered nodes are not found by the discovery.
+	undiscovered bool
+	boot         int
 	// gpus is how many it has, one when zero.
 	gpus int32
 }
 
-// join adds nodes to the cluster: Ready, and found by the discovery unless they are dark.
+// join adds nodes to the cluster: Ready, and found by the discovery unless they are undiscovered.
 func (w *world) join(machines ...machine) {
 	w.Helper()
 	for _, m := range machines {
@@ -212,7 +212,7 @@ func (w *world) join(machines ...machine) {
 		if m.kernel == "" {
 			m.kernel = "6.1.0"
 		}
-		w.change(func(p *players) { p.machines[m.name] = m })
+		w.configure(func(s *simulator) { s.machines[m.name] = m })
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: m.name, Labels: map[string]string{corev1.LabelOSStable: "linux"}}}
 		maps.Copy(node.Labels, m.labels)
 		w.must(w.admin.Create(w.Context(), node))
@@ -261,7 +261,7 @@ func (w *world) edit(object client.Object, change func(client.Object), sub ...st
 		} else {
 			err = w.admin.Update(w.Context(), object)
 		}
-		if !apierrors.IsConflict(err) && !late(err) {
+		if !apierrors.IsConflict(err) && !isServerBusy(err) {
 			w.must(err)
 			return
 		}
@@ -324,7 +324,7 @@ func (w *world) until(what string, missing func() string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
-	wake, leave := w.listen()
+	wake, leave := w.subscribe()
 	defer leave()
 	for over := false; ; {
 		last := missing()
@@ -425,12 +425,12 @@ func (w *world) user(name, node string, changes ...func(*corev1.Pod)) *corev1.Po
 }
 
 // makeUser makes such a pod for whoever acts outside of the test's own goroutine.
-func (p *players) makeUser(ctx context.Context, name, node string, changes ...func(*corev1.Pod)) (*corev1.Pod, error) {
+func (s *simulator) makeUser(ctx context.Context, name, node string, changes ...func(*corev1.Pod)) (*corev1.Pod, error) {
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: foreign, Name: name}}
 	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
 		DeviceClassName: "gpu.tessera.dev", AllocationMode: resourceapi.DeviceAllocationModeExactCount, Count: 1,
 	}}}
-	if err := p.admin.Create(ctx, claim); err != nil {
+	if err := s.admin.Create(ctx, claim); err != nil {
 		return nil, err
 	}
 	pod := &corev1.Pod{
@@ -446,13 +446,13 @@ func (p *players) makeUser(ctx context.Context, name, node string, changes ...fu
 	for _, change := range changes {
 		change(pod)
 	}
-	if err := p.admin.Create(ctx, pod); err != nil {
+	if err := s.admin.Create(ctx, pod); err != nil {
 		return nil, err
 	}
 	pod.Status = corev1.PodStatus{
 		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 	}
-	if err := p.admin.Status().Update(ctx, pod); err != nil {
+	if err := s.admin.Status().Update(ctx, pod); err != nil {
 		return nil, err
 	}
 	claim.Status = resourceapi.ResourceClaimStatus{
@@ -461,11 +461,11 @@ func (p *players) makeUser(ctx context.Context, name, node string, changes ...fu
 		}}}},
 		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: pod.Name, UID: pod.UID}},
 	}
-	return pod, p.admin.Status().Update(ctx, claim)
+	return pod, s.admin.Status().Update(ctx, claim)
 }
 
 // annotationDevice of a pod of a user names the device that its claim gets.
-const annotationDevice = "players/device"
+const annotationDevice = "simulator/device"
 
 // exists reports whether a pod of a user is still the one that was made.
 func (w *world) exists(pod *corev1.Pod) bool {
@@ -482,7 +482,7 @@ func (w *world) exists(pod *corev1.Pod) bool {
 func (w *world) steps(node string) []string {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	return slices.Clone(w.history[node])
+	return slices.Clone(w.phases[node])
 }
 
 // verdicts are what the policy, which is Ready, said about that, each change once and at least so many: the watch that tells them may be behind what was read.
@@ -491,7 +491,7 @@ func (w *world) verdicts(least int) (said []string) {
 	w.until("the policy is heard to be Ready", func() string {
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		if said = slices.Clone(w.ready); len(said) < least || said[len(said)-1] != string(metav1.ConditionTrue) {
+		if said = slices.Clone(w.readyStatuses); len(said) < least || said[len(said)-1] != string(metav1.ConditionTrue) {
 			return fmt.Sprint(said)
 		}
 		return ""

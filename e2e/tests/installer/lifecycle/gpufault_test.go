@@ -18,19 +18,19 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// illness is what a GPU suffers from, and what its node's agent has done about it.
-type illness struct {
+// gpuFault is a fault of one GPU, and what the node's agent did about it.
+type gpuFault struct {
 	node string
 	gpu.GPU
 	xid    int32
 	remedy string
-	// failures is how many resets fail before one helps, boot the boot that has it when another one ends it.
+	// failures is the number of resets that still fail. With a boot ID only a reboot of the node clears the fault.
 	failures int
 	boot     string
-	over     bool
+	cleared  bool
 	since    metav1.Time
-	// answers are how resets ended, by the order's ID.
-	answers map[string]v1alpha1.RemedyState
+	// results are the states of resets, by the ID of the order.
+	results map[string]v1alpha1.RemedyState
 }
 
 // machineNode is a node with two GPUs.
@@ -61,18 +61,18 @@ func (w *world) publish(nodes ...string) {
 	}
 }
 
-// sicken gives a GPU a fatal XID that a reset ends, changed.
-func (w *world) sicken(node string, index int, changes ...func(*illness)) *illness {
+// injectGPUFault gives a GPU a fatal XID that a reset ends, changed.
+func (w *world) injectGPUFault(node string, index int, changes ...func(*gpuFault)) *gpuFault {
 	w.Helper()
-	ill := &illness{
+	fault := &gpuFault{
 		node: node, GPU: w.machineNode(node).GPUs[index], xid: 95, remedy: "Reset", since: metav1.Now().Rfc3339Copy(),
-		answers: map[string]v1alpha1.RemedyState{},
+		results: map[string]v1alpha1.RemedyState{},
 	}
 	for _, change := range changes {
-		change(ill)
+		change(fault)
 	}
-	w.change(func(p *players) { p.ills = append(p.ills, ill) })
-	return ill
+	w.configure(func(s *simulator) { s.gpuFaults = append(s.gpuFaults, fault) })
+	return fault
 }
 
 // holder makes a pod of a user that holds a whole GPU.
@@ -82,75 +82,78 @@ func (w *world) holder(name, node string, index int) *corev1.Pod {
 	return w.user(name, node, func(pod *corev1.Pod) { pod.Annotations = map[string]string{annotationDevice: device} })
 }
 
-// noticeOrders remembers how many GPUs are out of service at a time.
-func (p *players) noticeOrders(node *v1alpha1.GPUNode) {
-	p.orders[node.Name] = len(node.Spec.Remedies)
+// observeRemedies records how many GPUs are out of service for a remediation. The mutex is held.
+func (s *simulator) observeRemedies(node *v1alpha1.GPUNode) {
+	s.heldGPUs[node.Name] = len(node.Spec.Remedies)
 	sum := 0
-	for _, n := range p.orders {
+	for _, n := range s.heldGPUs {
 		sum += n
 	}
-	p.out = max(p.out, sum)
+	s.maxHeldGPUs = max(s.maxHeldGPUs, sum)
 }
 
-// health is what an agent says of the health of its GPUs. It resets one when it is told to, nothing is prepared on it and nobody watches it.
-func (p *players) health(
-	ctx context.Context, s *scene, g *v1alpha1.GPUNode, m machine,
-) (faults []v1alpha1.GPUFault, remedies []v1alpha1.AgentRemedy, err error) {
-	p.mutex.Lock()
-	defer p.mutex.Unlock()
+// syncHealth returns the faults and remediations that an agent reports. It resets a GPU that it is ordered to reset
+// once no claim is prepared on it, one time per order.
+func (s *simulator) syncHealth(ctx context.Context, now *snapshot, g *v1alpha1.GPUNode, m machine) ([]v1alpha1.GPUFault, []v1alpha1.AgentRemedy, error) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	var remedies []v1alpha1.AgentRemedy
 	for _, order := range g.Spec.Remedies {
-		said := v1alpha1.AgentRemedy{ID: order.ID, State: v1alpha1.RemedyHolding, Prepared: preparedOn(s, g.Name, order.GPU)}
-		at := slices.IndexFunc(p.ills, func(i *illness) bool { return i.node == g.Name && i.Name() == order.GPU })
+		report := v1alpha1.AgentRemedy{ID: order.ID, State: v1alpha1.RemedyHolding, Prepared: countPreparedOn(now, g.Name, order.GPU)}
+		at := slices.IndexFunc(s.gpuFaults, func(f *gpuFault) bool { return f.node == g.Name && f.Name() == order.GPU })
 		if at >= 0 {
-			ill := p.ills[at]
-			if order.Step == v1alpha1.OrderReset && said.Prepared == 0 && ill.answers[order.ID] == "" {
-				if err := p.reset(ctx, s, ill, order.ID); err != nil {
+			fault := s.gpuFaults[at]
+			if order.Step == v1alpha1.OrderReset && report.Prepared == 0 && fault.results[order.ID] == "" {
+				if err := s.resetGPU(ctx, now, fault, order.ID); err != nil {
 					return nil, nil, err
 				}
 			}
-			if answer := ill.answers[order.ID]; answer != "" && order.Step != v1alpha1.OrderHold {
-				said.State = answer
+			if result := fault.results[order.ID]; result != "" && order.Step != v1alpha1.OrderHold {
+				report.State = result
 			}
 		}
-		remedies = append(remedies, said)
+		remedies = append(remedies, report)
 	}
-	for _, ill := range p.ills {
-		if ill.over = ill.over || ill.boot != "" && ill.boot != m.bootID(); ill.over || ill.node != g.Name {
+	var faults []v1alpha1.GPUFault
+	for _, f := range s.gpuFaults {
+		f.cleared = f.cleared || f.boot != "" && f.boot != m.bootID()
+		if f.cleared || f.node != g.Name {
 			continue
 		}
 		faults = append(faults, v1alpha1.GPUFault{
-			GPU: ill.Name(), UUID: ill.UUID, Signal: "xid", XID: ill.xid, Severity: "Fatal", Remedy: ill.remedy, Message: "it is not well", Since: ill.since,
+			GPU: f.Name(), UUID: f.UUID, Signal: "xid", XID: f.xid, Severity: "Fatal", Remedy: f.remedy, Message: "it is not well", Since: f.since,
 			BootID: m.bootID(),
 		})
 	}
 	return faults, remedies, nil
 }
 
-// reset resets a GPU.
-func (p *players) reset(ctx context.Context, s *scene, ill *illness, id string) error {
-	if watcher := find(s, ill.node, "tessera-dcgm-exporter"); watcher != nil {
-		now, err := p.live(ctx, client.ObjectKeyFromObject(watcher), watcher.UID)
+// resetGPU resets a GPU and keeps the result. A running exporter is a violation: it uses all GPUs of its node, and
+// the installer has to stop it before a reset. The mutex is held.
+func (s *simulator) resetGPU(ctx context.Context, now *snapshot, f *gpuFault, order string) error {
+	if exporter := findOperandPod(now, f.node, "tessera-dcgm-exporter"); exporter != nil {
+		live, err := s.getLivePod(ctx, client.ObjectKeyFromObject(exporter), exporter.UID)
 		if err != nil {
 			return err
 		}
-		if now != nil && now.DeletionTimestamp == nil {
-			p.wrong = append(p.wrong, "a GPU of "+ill.node+" was to be reset while it was watched")
+		if live != nil && live.DeletionTimestamp == nil {
+			s.violations = append(s.violations, "GPU "+f.Name()+" of "+f.node+" was reset while the exporter ran")
 		}
 	}
-	if ill.failures > 0 {
-		ill.failures--
-		ill.answers[id] = v1alpha1.RemedyFailed
+	if f.failures > 0 {
+		f.failures--
+		f.results[order] = v1alpha1.RemedyFailed
 		return nil
 	}
-	ill.answers[id] = v1alpha1.RemedyReset
-	ill.over = ill.remedy == "Reset" && ill.boot == ""
+	f.results[order] = v1alpha1.RemedyReset
+	f.cleared = f.remedy == "Reset" && f.boot == ""
 	return nil
 }
 
-// preparedOn is how many claims have a GPU of a node.
-func preparedOn(s *scene, node, name string) int32 {
+// countPreparedOn returns the number of claims that hold a GPU of a node.
+func countPreparedOn(now *snapshot, node, name string) int32 {
 	var n int32
-	for _, claim := range s.claims.Items {
+	for _, claim := range now.claims.Items {
 		if claim.Status.Allocation == nil {
 			continue
 		}
@@ -167,10 +170,10 @@ func preparedOn(s *scene, node, name string) int32 {
 func act(s *v1alpha1.ClusterPolicySpec) { s.Remediation.Mode = v1alpha1.RemediationAct }
 
 // remedyOf is where the installer stands with a GPU; zero: nowhere.
-func (w *world) remedyOf(ill *illness) v1alpha1.RemedyStatus {
+func (w *world) remedyOf(fault *gpuFault) v1alpha1.RemedyStatus {
 	w.Helper()
-	for _, status := range w.gpunode(ill.node).Status.Remedies {
-		if status.GPU == ill.Name() {
+	for _, status := range w.gpunode(fault.node).Status.Remedies {
+		if status.GPU == fault.Name() {
 			return status
 		}
 	}
@@ -178,11 +181,11 @@ func (w *world) remedyOf(ill *illness) v1alpha1.RemedyStatus {
 }
 
 // untilStep waits until the installer stands somewhere with a GPU, and has a reason for it where one is given.
-func (w *world) untilStep(ill *illness, step v1alpha1.RemedyStep, reason string) v1alpha1.RemedyStatus {
+func (w *world) untilStep(fault *gpuFault, step v1alpha1.RemedyStep, reason string) v1alpha1.RemedyStatus {
 	w.Helper()
 	var status v1alpha1.RemedyStatus
-	w.until(fmt.Sprintf("%s of %s comes to %s", ill.Name(), ill.node, step), func() string {
-		if status = w.remedyOf(ill); status.Step != step || reason != "" && status.Reason != reason {
+	w.until(fmt.Sprintf("%s of %s comes to %s", fault.Name(), fault.node, step), func() string {
+		if status = w.remedyOf(fault); status.Step != step || reason != "" && status.Reason != reason {
 			return fmt.Sprintf("it is %s (%s: %s)", status.Step, status.Reason, status.Message)
 		}
 		return ""
@@ -215,7 +218,7 @@ func (w *world) said(kind string) string {
 	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	var reasons []string
 	for _, e := range list.Items {
-		if e.Action == "Remedy" && e.InvolvedObject.Kind == kind && e.EventTime.After(w.began.Add(-time.Second)) {
+		if e.Action == "Remedy" && e.InvolvedObject.Kind == kind && e.EventTime.After(w.started.Add(-time.Second)) {
 			reasons = append(reasons, e.Reason)
 		}
 	}
@@ -227,7 +230,7 @@ func (w *world) nothingWrong() {
 	w.Helper()
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	for _, wrong := range w.wrong {
+	for _, wrong := range w.violations {
 		w.Error(wrong)
 	}
 }
