@@ -4,10 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/pci"
 	"github.com/tessera-gpu/tessera/dra-driver/publish"
 	"github.com/tessera-gpu/tessera/dra-driver/smi"
+	"github.com/tessera-gpu/tessera/internal/host/bootid"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
@@ -92,7 +90,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
-	boot, err := bootID(c.Roots.Proc)
+	boot, err := bootid.Read(c.Roots.Proc)
 	if err != nil {
 		return nil, err
 	}
@@ -224,15 +222,6 @@ func (a *agent) close(ctx context.Context) {
 	if err := a.instance.Close(); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not leave the agents of the node")
 	}
-}
-
-// bootID returns what the kernel calls this boot of the machine.
-func bootID(proc string) (string, error) {
-	text, err := os.ReadFile(filepath.Join(proc, "sys/kernel/random/boot_id"))
-	if err != nil {
-		return "", fmt.Errorf("read the boot's id: %w", err)
-	}
-	return strings.TrimSpace(string(text)), nil
 }
 
 // reporter tells the log about records that cannot be read.

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
-	"github.com/tessera-gpu/tessera/dra-driver/smi"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 )
 

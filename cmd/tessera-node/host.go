@@ -169,7 +169,7 @@ func migModeCommand(f *hostFlags) *cobra.Command {
 				return f.finish(cmd, host.Outcome(migmode.Verb, false, "",
 					&host.Failure{Reason: migmode.NoDriver, Message: "there is no driver on the node", Cause: err}))
 			}
-			return f.finish(cmd, migmode.Run(cmd.Context(), migmode.SMI{Tool: tool}, migmode.Mode(mode)))
+			return f.finish(cmd, migmode.Run(cmd.Context(), migmode.SMI{Program: tool}, migmode.Mode(mode)))
 		},
 	}
 	c.Flags().StringVar(&mode, "mode", "", "Enabled or Disabled")

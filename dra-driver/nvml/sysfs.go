@@ -7,39 +7,35 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/pci"
 )
 
 // sysfs is the root under which the host's sysfs is seen. What cannot be read is answered like what
 // the platform does not have.
 type sysfs string
 
-// gpus returns the PCI addresses of NVIDIA's display functions in ascending order, driver or not.
+// gpus returns the PCI addresses of NVIDIA's display functions in ascending order, driver or not; none if the bus cannot be read.
 func (s sysfs) gpus() []string {
-	entries, err := os.ReadDir(filepath.Join(string(s), "bus/pci/devices"))
+	functions, err := pci.Sysfs(s).GPUs()
 	if err != nil {
 		return nil
 	}
 	var addresses []string
-	for _, entry := range entries {
-		class := s.attribute(entry.Name(), "class")
-		display := strings.HasPrefix(class, "0x0300") || strings.HasPrefix(class, "0x0302")
-		if display && s.attribute(entry.Name(), "vendor") == "0x10de" {
-			addresses = append(addresses, entry.Name())
-		}
+	for _, function := range functions {
+		addresses = append(addresses, function.Address)
 	}
 	return addresses
 }
 
-// present reports whether one of NVIDIA's devices is in the GPU's place, driver or not. In doubt one is.
+// present reports whether one of NVIDIA's devices is at the GPU's address, driver or not. It is true if that cannot be read.
 func (s sysfs) present(gpuName string) bool {
-	entries, err := os.ReadDir(filepath.Join(string(s), "bus/pci/devices"))
+	addresses, err := pci.Sysfs(s).Addresses()
 	if err != nil {
 		return true
 	}
-	for _, entry := range entries {
-		if (gpu.GPU{PCI: entry.Name()}).Name() == gpuName {
-			vendor := s.attribute(entry.Name(), "vendor")
-			return vendor == "" || vendor == "0x10de"
+	for _, address := range addresses {
+		if (gpu.GPU{PCI: address}).Name() == gpuName {
+			return pci.Sysfs(s).IsNVIDIA(address)
 		}
 	}
 	return false
@@ -54,20 +50,8 @@ func (s sysfs) numa(address string) int {
 	return number
 }
 
-// root returns the PCIe root complex above the PCI function, such as pci0000:3a. The kernel's link to
-// a function's folder spells out every bridge on the way.
-func (s sysfs) root(address string) string {
-	target, err := os.Readlink(s.device(address))
-	if err != nil {
-		return ""
-	}
-	for element := range strings.SplitSeq(filepath.ToSlash(target), "/") {
-		if strings.HasPrefix(element, "pci") && strings.Contains(element, ":") {
-			return element
-		}
-	}
-	return ""
-}
+// root returns the PCIe root complex above the PCI function, such as pci0000:3a; empty if the platform does not show one.
+func (s sysfs) root(address string) string { return pci.Sysfs(s).Root(address) }
 
 // module returns the version of the loaded NVIDIA kernel module; empty when it says none.
 func (s sysfs) module() string { return s.read("module/nvidia/version") }

@@ -24,7 +24,7 @@ func fakeSysfs(t *testing.T, functions ...pciFunction) sysfs {
 		if err := os.MkdirAll(filepath.Join(root, folder), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		for name, value := range map[string]string{"vendor": f.vendor, "class": f.class, "numa_node": f.numa} {
+		for name, value := range map[string]string{"vendor": f.vendor, "device": "0x2330", "class": f.class, "numa_node": f.numa} {
 			if err := os.WriteFile(filepath.Join(root, folder, name), []byte(value+"\n"), 0o600); err != nil {
 				t.Fatal(err)
 			}

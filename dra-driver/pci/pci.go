@@ -5,27 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"k8s.io/klog/v2"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/pci"
 )
 
 // Bus is the PCI bus of the node.
 type Bus struct {
-	sys string
+	sys pci.Sysfs
 	// group returns the IOMMU group with which a GPU can be given to a virtual machine.
 	group func(address string) (string, error)
 }
 
 // New returns the bus that a sysfs shows. Group finds a GPU's IOMMU group by its address; a GPU for which it fails is known, and not offered.
 func New(sys string, group func(address string) (string, error)) *Bus {
-	return &Bus{sys: sys, group: group}
+	return &Bus{sys: pci.Sysfs(sys), group: group}
 }
 
 // Driver returns a fingerprint of what is read here. It never changes: there is no driver to wait for.
@@ -39,24 +37,15 @@ func (b *Bus) Close() {}
 
 // Read reads the node without its name, the GPUs in order of address.
 func (b *Bus) Read(ctx context.Context) (gpu.Node, error) {
-	folder := filepath.Join(b.sys, "bus/pci/devices")
-	entries, err := os.ReadDir(folder) // in order of name
-	if errors.Is(err, fs.ErrNotExist) {
-		return gpu.Node{}, nil
-	}
+	functions, err := b.sys.GPUs()
 	if err != nil {
-		return gpu.Node{}, fmt.Errorf("read the PCI bus: %w", err)
+		return gpu.Node{}, err
 	}
 	var node gpu.Node
-	for _, entry := range entries {
-		address := entry.Name()
-		class := b.attribute(address, "class")
-		if b.attribute(address, "vendor") != "0x10de" || !strings.HasPrefix(class, "0x0300") && !strings.HasPrefix(class, "0x0302") {
-			continue
-		}
-		g := b.read(address)
-		g.Index = len(node.GPUs)
-		if g.IOMMUGroup, err = b.group(address); err != nil {
+	for i, function := range functions {
+		g := b.read(function)
+		g.Index = i
+		if g.IOMMUGroup, err = b.group(function.Address); err != nil {
 			klog.FromContext(ctx).V(2).Info("GPU cannot be given to a virtual machine", "gpu", g.Name(), "reason", err.Error())
 		}
 		node.GPUs = append(node.GPUs, g)
@@ -65,38 +54,25 @@ func (b *Bus) Read(ctx context.Context) (gpu.Node, error) {
 }
 
 // read reads one GPU. What cannot be read is answered like what the platform does not have.
-func (b *Bus) read(address string) gpu.GPU {
-	known := modelOf(strings.TrimPrefix(b.attribute(address, "device"), "0x"))
+func (b *Bus) read(function pci.Function) gpu.GPU {
+	known := modelOf(function.Device)
 	g := gpu.GPU{
-		PCI: address, Product: known.product, Architecture: known.architecture, MemoryBytes: known.mebibytes << 20,
-		Mode: gpu.ModeUnsupported, Pending: gpu.ModeUnsupported, NUMA: -1, PCIeRoot: b.root(address),
+		PCI: function.Address, Product: known.product, Architecture: known.architecture, MemoryBytes: known.mebibytes << 20,
+		Mode: gpu.ModeUnsupported, Pending: gpu.ModeUnsupported, NUMA: -1, PCIeRoot: b.sys.Root(function.Address),
 	}
-	if number, err := strconv.Atoi(b.attribute(address, "numa_node")); err == nil {
+	if number, err := strconv.Atoi(b.attribute(function.Address, "numa_node")); err == nil {
 		g.NUMA = number
 	}
 	return g
 }
 
-// root returns the PCIe root complex above the GPU: the kernel's link to its folder spells out every bridge on the way.
-func (b *Bus) root(address string) string {
-	target, err := os.Readlink(filepath.Join(b.sys, "bus/pci/devices", address))
-	if err != nil {
-		return ""
-	}
-	for element := range strings.SplitSeq(filepath.ToSlash(target), "/") {
-		if strings.HasPrefix(element, "pci") && strings.Contains(element, ":") {
-			return element
-		}
-	}
-	return ""
-}
-
+// attribute returns the content of a function's file; empty if it cannot be read.
 func (b *Bus) attribute(address, name string) string {
-	text, err := os.ReadFile(filepath.Join(b.sys, "bus/pci/devices", address, name))
+	value, err := b.sys.Attribute(address, name)
 	if err != nil {
 		return ""
 	}
-	return strings.TrimSpace(string(text))
+	return value
 }
 
 // List returns no instances: MIG is the guest's.
@@ -147,7 +123,7 @@ func (b *Bus) Check(_ context.Context, gpuName string) (gpu.Checkup, error) {
 	if err != nil {
 		return c, err
 	}
-	config, err := os.ReadFile(filepath.Join(b.sys, "bus/pci/devices", address, "config"))
+	config, err := b.sys.Config(address)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) && b.attribute(address, "vendor") != "":
 	case err != nil:
@@ -161,26 +137,29 @@ func (b *Bus) Check(_ context.Context, gpuName string) (gpu.Checkup, error) {
 
 // Present reports whether a device is in the GPU's place, whether or not it answers. In doubt one is.
 func (b *Bus) Present(gpuName string) bool {
-	if _, err := os.ReadDir(filepath.Join(b.sys, "bus/pci/devices")); err != nil {
-		return true
+	address, err := b.find(gpuName)
+	if err != nil {
+		return !errors.Is(err, errNotOnBus)
 	}
-	_, err := b.find(gpuName)
-	return err == nil
+	return b.sys.IsNVIDIA(address)
 }
 
 // find returns the PCI address of the GPU.
 func (b *Bus) find(gpuName string) (string, error) {
-	entries, err := os.ReadDir(filepath.Join(b.sys, "bus/pci/devices"))
+	addresses, err := b.sys.Addresses()
 	if err != nil {
-		return "", fmt.Errorf("read the PCI bus: %w: %w", gpu.ErrLost, err)
+		return "", fmt.Errorf("%w: %w", gpu.ErrLost, err)
 	}
-	for _, entry := range entries {
-		if (gpu.GPU{PCI: entry.Name()}).Name() == gpuName {
-			return entry.Name(), nil
+	for _, address := range addresses {
+		if (gpu.GPU{PCI: address}).Name() == gpuName {
+			return address, nil
 		}
 	}
-	return "", fmt.Errorf("%s is not on the PCI bus: %w", gpuName, gpu.ErrLost)
+	return "", fmt.Errorf("%s: %w: %w", gpuName, errNotOnBus, gpu.ErrLost)
 }
+
+// errNotOnBus means that the bus was read and has no function at the GPU's address.
+var errNotOnBus = errors.New("not on the PCI bus")
 
 // Apart refuses: what would be done apart, a reset, needs NVIDIA's driver. The virtual machine's monitor resets a GPU whenever a machine
 // ends or begins with it.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
 // persistLimit is how long it may take to switch persistence mode on again, for which there is time also when the reset took all.
@@ -39,13 +40,13 @@ func (t *Tool) reset(ctx context.Context, addresses []string) error {
 	if err != nil {
 		return err
 	}
-	persistent, err := program.release(ctx, busIDs(addresses))
+	persistent, err := release(ctx, program, busIDs(addresses))
 	if err == nil {
-		err = program.resetOnly(ctx, busIDs(addresses))
+		err = resetOnly(ctx, program, busIDs(addresses))
 	}
 	if len(persistent) > 0 {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistLimit)
-		_, again := program.run(limited, "-pm", "1", "-i", strings.Join(persistent, ","))
+		_, again := run(limited, program, "-pm", "1", "-i", strings.Join(persistent, ","))
 		cancel()
 		err = errors.Join(err, again)
 	}
@@ -53,10 +54,10 @@ func (t *Tool) reset(ctx context.Context, addresses []string) error {
 }
 
 // release switches persistence mode off and returns the GPUs that had it on. One that does not answer is left to the reset.
-func (p Program) release(ctx context.Context, gpus []string) ([]string, error) {
+func release(ctx context.Context, program smi.Program, gpus []string) ([]string, error) {
 	var persistent []string
 	for _, id := range gpus {
-		mode, err := p.run(ctx, "-i", id, "--query-gpu=persistence_mode", "--format=csv,noheader")
+		mode, err := run(ctx, program, "-i", id, "--query-gpu=persistence_mode", "--format=csv,noheader")
 		if err != nil && ctx.Err() != nil {
 			return persistent, err
 		}
@@ -64,20 +65,20 @@ func (p Program) release(ctx context.Context, gpus []string) ([]string, error) {
 			continue
 		}
 		persistent = append(persistent, id)
-		if _, err := p.run(ctx, "-pm", "0", "-i", id); err != nil {
+		if _, err := run(ctx, program, "-pm", "0", "-i", id); err != nil {
 			return persistent, err
 		}
 	}
 	return persistent, nil
 }
 
-func (p Program) resetOnly(ctx context.Context, gpus []string) error {
-	said, err := p.run(ctx, "--gpu-reset", "-i", strings.Join(gpus, ","))
+func resetOnly(ctx context.Context, program smi.Program, gpus []string) error {
+	said, err := run(ctx, program, "--gpu-reset", "-i", strings.Join(gpus, ","))
 	if err != nil && strings.Contains(err.Error(), "No devices were found") {
 		return fmt.Errorf("%w: %w", err, gpu.ErrLost)
 	}
 	if err == nil && strings.Contains(said, "could not be reset") {
-		return fmt.Errorf("%s: %s", p.Path, strings.Join(strings.Fields(said), " "))
+		return fmt.Errorf("%s: %s", program.Path, strings.Join(strings.Fields(said), " "))
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
 func must(t *testing.T, err error) {
@@ -147,7 +148,7 @@ func TestResetInTheWordsOfHardware(t *testing.T) {
 	}
 	for name, test := range tests {
 		path := script(t, "case \"$*\" in *query*) echo Disabled;; *) printf '"+test.says+"'; exit 255;; esac")
-		err := New(func() (Program, error) { return Program{Path: path}, nil }).Reset(t.Context(), []string{"0000:3b:00.0"})
+		err := New(func() (smi.Program, error) { return smi.Program{Path: path}, nil }).Reset(t.Context(), []string{"0000:3b:00.0"})
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
 		}
@@ -166,7 +167,7 @@ func TestResetEndsWithItsContext(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	err := New(func() (Program, error) { return Program{Path: path}, nil }).Reset(ctx, []string{"0000:3b:00.0"})
+	err := New(func() (smi.Program, error) { return smi.Program{Path: path}, nil }).Reset(ctx, []string{"0000:3b:00.0"})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the context has ended", err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
 // install lays a fake machine down and returns a tool that runs its nvidia-smi.
@@ -23,8 +23,8 @@ func install(t *testing.T, machine string) (tool *Tool, dir string) {
 	if err := fakegpu.InstallDriver(t.Context(), dir, fakegpu.Spec{Machine: machine}); err != nil {
 		t.Fatal(err)
 	}
-	return New(func() (Program, error) {
-		return Program{Path: fakegpu.SMI(dir), Library: fakegpu.Library(dir)}, nil
+	return New(func() (smi.Program, error) {
+		return smi.Program{Path: fakegpu.SMI(dir), Library: fakegpu.Library(dir)}, nil
 	}), dir
 }
 
@@ -116,7 +116,7 @@ func TestSetWithoutDriver(t *testing.T) {
 		t.Errorf("with a driver again: %v", err)
 	}
 	missing := errors.New("no driver root")
-	broken := New(func() (Program, error) { return Program{}, missing })
+	broken := New(func() (smi.Program, error) { return smi.Program{}, missing })
 	if err := broken.Set(t.Context(), uuid, "Long"); !errors.Is(err, missing) {
 		t.Errorf("got %v, want %v", err, missing)
 	}
@@ -152,7 +152,7 @@ func endless(t *testing.T) (path string, started func() *os.Process) {
 // A program that never ends must not keep kubelet waiting, nor one that outlives it and has its output.
 func TestSetEndsWithItsContext(t *testing.T) {
 	path, started := endless(t)
-	tool := New(func() (Program, error) { return Program{Path: path}, nil })
+	tool := New(func() (smi.Program, error) { return smi.Program{Path: path}, nil })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
@@ -167,31 +167,5 @@ func TestSetEndsWithItsContext(t *testing.T) {
 	}
 	if err := tool.Set(ctx, "GPU-1", "Short"); !errors.Is(err, context.Canceled) {
 		t.Errorf("with a context that has ended: got %v", err)
-	}
-}
-
-// A program that waits in the driver cannot be killed: whoever waits for it goes on.
-func TestStuck(t *testing.T) {
-	path, started := endless(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	command := exec.CommandContext(ctx, path)
-	left := make(chan *os.Process, 1)
-	command.Cancel = func() error {
-		left <- command.Process
-		return nil
-	}
-	ended := make(chan error, 1)
-	go func() {
-		_, err := outcome(ctx, command)
-		ended <- err
-	}()
-	started()
-	cancel()
-	if err := <-ended; !errors.Is(err, errStuck) {
-		t.Errorf("got %v", err)
-	}
-	if err := (<-left).Kill(); err != nil {
-		t.Errorf("the program ended before the wait for it: %v", err)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
+
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
 // The names of the files: runtimes read every file with this extension, and no other.
@@ -18,13 +20,12 @@ const (
 	extension   = ".json"
 	commonFile  = "tessera-common" + extension
 	claimPrefix = "tessera-claim-"
-	temporary   = "tessera-*.tmp"
+	ownPrefix   = "tessera-"
 )
 
 func claimFile(uid string) string { return claimPrefix + uid + extension }
 
-// put checks the spec against the host and writes it to the file, at once or not at all. It is not
-// synced: the folder is empty after a boot, and specs are written again.
+// put checks the spec against the host and replaces the file.
 func (s *Specs) put(name string, spec *cdispec.Spec) error {
 	if err := s.check(spec); err != nil {
 		return err
@@ -36,25 +37,13 @@ func (s *Specs) put(name string, spec *cdispec.Spec) error {
 	if err := os.MkdirAll(s.config.Dir, 0o755); err != nil {
 		return err
 	}
-	file, err := os.CreateTemp(s.config.Dir, temporary)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(text, '\n'))
-	err = errors.Join(err, file.Chmod(0o644), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), s.path(name))
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(file.Name()))
-	}
-	return nil
+	return atomicfile.Write(s.path(name), append(text, '\n'), atomicfile.Options{Mode: 0o644})
 }
 
 // sweep removes what processes left behind that died while they wrote. A write takes far less than a
 // minute.
 func (s *Specs) sweep() error {
-	files, err := filepath.Glob(s.path(temporary))
+	files, err := filepath.Glob(atomicfile.TemporaryGlob(s.path(ownPrefix)))
 	if err != nil {
 		return err
 	}

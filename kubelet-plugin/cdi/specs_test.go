@@ -336,11 +336,11 @@ func TestOnlyTheLeaderWritesTheCommonSpec(t *testing.T) {
 
 func TestLeftoversAreSweptUp(t *testing.T) {
 	h := newHost(t)
-	h.write("/var/run/cdi/tessera-1.tmp", "old")
-	h.write("/var/run/cdi/tessera-2.tmp", "being written")
+	h.write("/var/run/cdi/.tessera-claim-a.json.1.tmp", "old")
+	h.write("/var/run/cdi/.tessera-claim-b.json.2.tmp", "being written")
 	h.write("/var/run/cdi/other.tmp", "another's")
 	past := time.Now().Add(-time.Hour)
-	for _, name := range []string{"tessera-1.tmp", "other.tmp"} {
+	for _, name := range []string{".tessera-claim-a.json.1.tmp", "other.tmp"} {
 		if err := os.Chtimes(filepath.Join(h.Dir, name), past, past); err != nil {
 			t.Fatal(err)
 		}
@@ -348,7 +348,7 @@ func TestLeftoversAreSweptUp(t *testing.T) {
 	if err := New(h.Config).Refresh(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"other.tmp", "tessera-2.tmp", "tessera-common.json"}, h.files()); diff != "" {
+	if diff := cmp.Diff([]string{".tessera-claim-b.json.2.tmp", "other.tmp", "tessera-common.json"}, h.files()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 }

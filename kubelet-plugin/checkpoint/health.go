@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // healthName is the file of what is remembered of the GPUs' health; lockName is locked while it is written.
@@ -78,7 +78,7 @@ func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, e
 	}
 	data, err := encodeHealth(health, old)
 	if err == nil {
-		err = replace(h.path(), data)
+		err = atomicfile.Write(h.path(), data, onDisk())
 	}
 	if err != nil {
 		return false, fmt.Errorf("save what is remembered of the GPUs' health: %w", err)
@@ -105,23 +105,17 @@ func (h *Health) putAside(why error) error {
 		return err
 	}
 	h.report(path, why)
-	return syncFolder(h.dir)
+	return atomicfile.SyncFolder(onDisk(), h.dir)
 }
 
-// lock keeps everybody else from the file until it is given back. It is an open-file-description lock (fcntl(2), F_OFD_SETLKW), which the kernel
-// gives back for a process that dies.
+// lock excludes other processes and goroutines from the file until unlock is called. The kernel unlocks it for a process that dies.
 func (h *Health) lock() (unlock func() error, err error) {
-	file, err := os.OpenFile(filepath.Join(h.dir, lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := lock.Open(filepath.Join(h.dir, lockName))
 	if err != nil {
 		return nil, err
 	}
-	for {
-		err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLKW, &unix.Flock_t{Type: unix.F_WRLCK})
-		if err == nil {
-			return file.Close, nil
-		}
-		if !errors.Is(err, unix.EINTR) {
-			return nil, errors.Join(err, file.Close())
-		}
+	if err := lock.Wait(file, lock.Exclusive); err != nil {
+		return nil, errors.Join(err, file.Close())
 	}
+	return file.Close, nil
 }

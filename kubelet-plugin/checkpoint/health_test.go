@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
 func openHealth(t *testing.T, dir string) (*Health, *complaints) {
@@ -258,7 +259,7 @@ func TestHealthPowerCut(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
 	saveHealth(t, store, ill())
-	if err := os.WriteFile(temporaryOf(store.path()), []byte(`{"checks`), 0o600); err != nil {
+	if err := os.WriteFile(atomicfile.TemporaryPath(store.path()), []byte(`{"checks`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	expectHealth(t, store, ill())

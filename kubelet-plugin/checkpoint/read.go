@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -70,7 +71,7 @@ func (s *Store) putAside(file *os.File, uid string, why error) error {
 	}
 	if err == nil {
 		s.report(path, why)
-		err = syncFolder(s.dir)
+		err = atomicfile.SyncFolder(onDisk(), s.dir)
 	}
 	return err
 }

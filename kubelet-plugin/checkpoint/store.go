@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -67,7 +68,7 @@ func (s *Store) Save(r prepare.Record) error {
 	}
 	data, err := encode(r, old)
 	if err == nil {
-		err = replace(s.path(r.UID), data)
+		err = atomicfile.Write(s.path(r.UID), data, onDisk())
 	}
 	if err != nil {
 		return fmt.Errorf("save the record of claim %s: %w", r.Ref, err)
@@ -83,7 +84,7 @@ func (s *Store) Delete(uid string) error {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	// The record goes last: what was set aside must not outlive it and stand for it.
-	if err := remove(append(before, temporaryOf(s.path(uid)), s.path(uid))...); err != nil {
+	if err := atomicfile.Remove(onDisk(), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/params"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -461,7 +462,7 @@ func TestPowerCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, uid := range []string{"a", "b"} {
-		if err := os.WriteFile(temporaryOf(s.path(uid)), []byte(`{"check`), 0o600); err != nil {
+		if err := os.WriteFile(atomicfile.TemporaryPath(s.path(uid)), []byte(`{"check`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,11 +2,12 @@ package driverroot
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/bootid"
 )
 
 // Fingerprint stands for everything that Scan would read. Two equal fingerprints of the same roots
@@ -21,16 +22,16 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 	if err != nil {
 		return "", err
 	}
-	boot, err := os.ReadFile(filepath.Join(r.Proc, "sys/kernel/random/boot_id"))
+	boot, err := bootid.Read(r.Proc)
 	if err != nil {
-		return "", fmt.Errorf("read the boot's id: %w", err)
+		return "", err
 	}
 	root, err := r.driver()
 	if err != nil {
 		return "", err
 	}
 	var parts strings.Builder
-	fmt.Fprintf(&parts, "%s %s %s", version, strings.TrimSpace(string(boot)), root.host)
+	fmt.Fprintf(&parts, "%s %s %s", version, boot, root.host)
 	for _, folder := range libraryFolders {
 		if resolved, err := root.resolve(folder); err == nil {
 			stat := lstat(filepath.Join(root.seen, resolved))

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -93,11 +93,11 @@ func (g *Gate) Enter(ctx context.Context, claim prepare.Ref, gpus []string) (lea
 
 // share takes the lock that calls share.
 func (g *Gate) share(name string) (*os.File, error) {
-	file, err := os.OpenFile(g.path(name), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := lock.Open(g.path(name))
 	if err != nil {
 		return nil, err
 	}
-	if err := lock(file, unix.F_OFD_SETLKW, unix.F_RDLCK); err != nil {
+	if err := lock.Wait(file, lock.Shared); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
@@ -132,12 +132,12 @@ func (g *Gate) wait(ctx context.Context) error {
 
 // set makes the word the one that counts, durably. The keeper of the leading agent calls it.
 func (g *Gate) set(word Closure) error {
-	file, err := os.OpenFile(g.path(writeFile), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := lock.Open(g.path(writeFile))
 	if err != nil {
 		return fmt.Errorf("set the gate: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // it was only locked
-	if err := lock(file, unix.F_OFD_SETLKW, unix.F_WRLCK); err != nil {
+	if err := lock.Wait(file, lock.Exclusive); err != nil {
 		return fmt.Errorf("set the gate: %w", err)
 	}
 	// Asked with the lock held: a newer agent that joins from here on writes after us.
@@ -169,14 +169,14 @@ func (g *Gate) quiet(gpus ...string) (bool, error) {
 }
 
 func (g *Gate) unused(name string) (bool, error) {
-	file, err := os.OpenFile(g.path(name), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := lock.Open(g.path(name))
 	if err != nil {
 		return false, fmt.Errorf("look at the gate: %w", err)
 	}
 	defer file.Close() //nolint:errcheck // it was only locked
-	err = lock(file, unix.F_OFD_SETLK, unix.F_WRLCK)
+	err = lock.Try(file, lock.Exclusive, lock.Range{})
 	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
+	case errors.Is(err, lock.ErrHeld):
 		return false, nil
 	case err != nil:
 		return false, fmt.Errorf("look at the gate: %w", err)
@@ -206,41 +206,10 @@ func (g *Gate) write(word Closure) error {
 	if err != nil {
 		return err
 	}
-	return replace(g.path(wordFile), text)
+	return atomicfile.Write(g.path(wordFile), text, onDisk())
 }
 
-// replace writes the file anew, durably: after a power cut it is the old or the new one.
-func replace(path string, text []byte) error {
-	dir := filepath.Dir(path)
-	temporary := filepath.Join(dir, "."+filepath.Base(path)+".tmp")
-	file, err := os.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	if _, err = file.Write(text); err == nil {
-		err = file.Sync()
-	}
-	if err = errors.Join(err, file.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(temporary, path); err != nil {
-		return err
-	}
-	folder, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(folder.Sync(), folder.Close())
-}
+// onDisk is how the files of the gate are written: durably, and one writer at a time for each.
+func onDisk() atomicfile.Options { return atomicfile.Options{Mode: 0o600, SingleWriter: true} }
 
 func (g *Gate) path(name string) string { return filepath.Join(g.dir, name) }
-
-// lock takes an open-file-description lock (fcntl(2)): it belongs to the open file and ends with it, also when the process dies.
-func lock(file *os.File, command int, kind int16) error {
-	for {
-		err := unix.FcntlFlock(file.Fd(), command, &unix.Flock_t{Type: kind})
-		if !errors.Is(err, unix.EINTR) {
-			return err
-		}
-	}
-}

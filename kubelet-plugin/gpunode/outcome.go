@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
 // Outcome is what became of a reset. It is kept until its remedy is gone and a while longer, so that a GPU is reset once for an ID, whoever
@@ -48,7 +49,7 @@ func (g *Gate) outcome(id string) (*Outcome, error) {
 func (g *Gate) conclude(o Outcome) error {
 	text, err := json.Marshal(o)
 	if err == nil {
-		err = replace(g.outcomePath(o.ID), text)
+		err = atomicfile.Write(g.outcomePath(o.ID), text, onDisk())
 	}
 	if err != nil {
 		return fmt.Errorf("keep what became of the reset %s: %w", o.ID, err)

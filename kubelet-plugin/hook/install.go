@@ -6,11 +6,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
 // Program is the name of the program that runs the hooks.
@@ -38,7 +39,7 @@ func Install(src, dir string) (string, error) {
 	if installed, err := os.ReadFile(path); err == nil && bytes.Equal(installed, content) {
 		return path, nil
 	}
-	if err := place(folder, path, content); err != nil {
+	if err := atomicfile.Write(path, content, atomicfile.Options{Mode: 0o755}); err != nil {
 		return "", fmt.Errorf("install %s: %w", path, err)
 	}
 	return path, nil
@@ -54,28 +55,4 @@ func runnable(folder string) error {
 		return errors.New("the file system is mounted noexec: choose another folder")
 	}
 	return nil
-}
-
-// place writes the program durably and renames it to its path.
-func place(folder, path string, content []byte) error {
-	file, err := os.CreateTemp(folder, "."+Program+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(content)
-	err = errors.Join(err, file.Chmod(0o755), file.Sync(), file.Close())
-	if err == nil {
-		err = os.Rename(file.Name(), path)
-	}
-	if err != nil {
-		if e := os.Remove(file.Name()); !errors.Is(e, fs.ErrNotExist) {
-			err = errors.Join(err, e)
-		}
-		return err
-	}
-	parent, err := os.Open(folder)
-	if err != nil {
-		return err
-	}
-	return errors.Join(parent.Sync(), parent.Close())
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // door is the file whose lock is held while an instance joins, so that two never get one number.
@@ -80,11 +82,11 @@ func (i *Instance) newest() (bool, error) {
 }
 
 func enter(dir string) (*os.File, error) {
-	file, err := os.OpenFile(filepath.Join(dir, door), os.O_RDWR|os.O_CREATE, 0o600)
+	file, err := lock.Open(filepath.Join(dir, door))
 	if err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
-	if err := wait(file); err != nil {
+	if err := lock.Wait(file, lock.Exclusive); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
 	return file, nil
@@ -97,8 +99,8 @@ func sign(path string, number int) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
-	if err := lock(file); err != nil {
-		return nil, errors.Join(err, file.Close())
+	if err := lock.Try(file, lock.Exclusive, lock.Range{}); err != nil {
+		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
 	}
 	if _, err := file.WriteString(strconv.Itoa(number)); err != nil {
 		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
@@ -166,7 +168,7 @@ func visitOne(path string, see func(name string, file *os.File, held bool) error
 	if err != nil {
 		return err
 	}
-	held, err := locked(file)
+	held, err := lock.IsHeld(file, lock.Range{})
 	if err == nil {
 		err = see(filepath.Base(path), file, held)
 	}

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -103,23 +104,15 @@ func read[T configuration | state](folder, name string) (T, error) {
 	return value, nil
 }
 
-// write replaces a file of the folder as a whole. The folder is in memory and does not survive a power
-// cut, so nothing is synced.
+// write replaces a file of the folder as a whole.
 func write[T configuration | state](folder, name string, value T) error {
+	path := filepath.Join(folder, name)
 	text, err := json.MarshalIndent(value, "", "  ")
-	if err != nil {
-		return fmt.Errorf("write %s: %w", filepath.Join(folder, name), err)
-	}
-	file, err := os.CreateTemp(folder, "."+name+"-*")
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(append(text, '\n'))
-	if err = errors.Join(err, file.Close()); err == nil {
-		err = os.Rename(file.Name(), filepath.Join(folder, name))
+	if err == nil {
+		err = atomicfile.Write(path, append(text, '\n'), atomicfile.Options{Mode: 0o600})
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", filepath.Join(folder, name), err), os.Remove(file.Name()))
+		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
 }

@@ -2,79 +2,25 @@ package mps
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// mark is a byte of the lock file.
-type mark int64
-
+// The bytes of a daemon's lock file, which are locked separately.
 const (
-	// alive is locked as long as a process of the daemon lives.
-	alive mark = 0
-	// serving is locked while the state file tells of a daemon that serves.
-	serving mark = 1
+	// aliveByte is locked as long as a process of the daemon exists: each inherits the open file.
+	aliveByte = 0
+	// servingByte is locked while the state file describes a daemon that serves.
+	servingByte = 1
 )
 
-// errLocked says that another open file holds the lock.
-var errLocked = errors.New("locked")
-
-// lock locks the mark or returns errLocked.
-func lock(file *os.File, m mark) error {
-	err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, m.as(unix.F_WRLCK))
-	switch {
-	case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
-		return errLocked
-	case err != nil:
-		return fmt.Errorf("lock %s: %w", file.Name(), err)
-	}
-	return nil
-}
-
-// unlock lets go of the mark.
-func unlock(file *os.File, m mark) error {
-	if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, m.as(unix.F_UNLCK)); err != nil {
-		return fmt.Errorf("unlock %s: %w", file.Name(), err)
-	}
-	return nil
-}
-
-// locked reports whether somebody holds the mark of the folder's lock; nobody does where there is none.
-func locked(folder string, m mark) (bool, error) {
-	file, err := os.Open(filepath.Join(folder, lockName))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	question := m.as(unix.F_WRLCK)
-	err = unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, question)
-	if err = errors.Join(err, file.Close()); err != nil {
-		return false, fmt.Errorf("ask for the lock of %s: %w", folder, err)
-	}
-	return question.Type != unix.F_UNLCK, nil
-}
-
-func (m mark) as(kind int16) *unix.Flock_t {
-	return &unix.Flock_t{Type: kind, Start: int64(m), Len: 1}
-}
-
-// isAt reports whether the open file is still the one at the path.
-func isAt(file *os.File, path string) bool {
-	open, err := file.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(open, there)
+// isLocked reports whether another open file holds the byte of the daemon's lock file. A missing file is not locked.
+func isLocked(folder string, offset int64) (bool, error) {
+	return lock.IsHeldAt(filepath.Join(folder, lockName), lock.Byte(offset))
 }
 
 // holders returns the processes, other than this one, that have the file open under a lock. It sees

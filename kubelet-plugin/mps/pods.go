@@ -125,7 +125,7 @@ func (p *Pods) await(ctx context.Context, c configuration) (string, error) {
 // observe returns what the supervisor says, and whether a daemon serves so. The lock is asked first: it
 // is taken after the state was written.
 func (p *Pods) observe(name string) (state, bool, error) {
-	serves, err := locked(p.folder(name), serving)
+	serves, err := isLocked(p.folder(name), servingByte)
 	if err != nil {
 		return state{}, false, err
 	}
@@ -212,7 +212,7 @@ func (p *Pods) replace(ctx context.Context, pod *corev1.Pod, why string) (podVie
 // outdated reports whether the pod would be made otherwise now and no process of it lives. A pod whose
 // supervisor runs is left alone, whatever made it: clients depend on it.
 func (p *Pods) outdated(ctx context.Context, pod *corev1.Pod, c configuration) (bool, error) {
-	runs, err := locked(p.folder(c.Name), alive)
+	runs, err := isLocked(p.folder(c.Name), aliveByte)
 	if err != nil || runs {
 		return false, err
 	}
@@ -257,7 +257,7 @@ func (p *Pods) release(ctx context.Context, name string) error {
 			}
 			next = now.Add(podPeriod)
 		}
-		runs, err := locked(folder, alive)
+		runs, err := isLocked(folder, aliveByte)
 		switch {
 		case err != nil:
 			return err

@@ -22,6 +22,7 @@ import (
 	k8stesting "k8s.io/client-go/testing"
 
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -201,7 +202,7 @@ func (c *cluster) supervise(folder string, uid types.UID) {
 		if file, err = os.OpenFile(filepath.Join(folder, lockName), os.O_RDWR|os.O_CREATE, 0o600); err != nil {
 			return
 		}
-		if lock(file, alive) != nil {
+		if lock.Try(file, lock.Exclusive, lock.Byte(aliveByte)) != nil {
 			_ = file.Close()
 			return
 		}
@@ -211,7 +212,7 @@ func (c *cluster) supervise(folder string, uid types.UID) {
 		return
 	}
 	if err := write(folder, stateName, state{Config: wanted, Serving: true, Pod: string(uid)}); err == nil {
-		_ = lock(file, serving)
+		_ = lock.Try(file, lock.Exclusive, lock.Byte(servingByte))
 	}
 }
 
@@ -250,7 +251,7 @@ func (c *cluster) only() corev1.Pod {
 
 func (c *cluster) runs(name string) bool {
 	c.t.Helper()
-	runs, err := locked(filepath.Join(c.dir, name), alive)
+	runs, err := isLocked(filepath.Join(c.dir, name), aliveByte)
 	if err != nil {
 		c.t.Fatal(err)
 	}

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // How often and how long the supervisor waits.
@@ -118,15 +120,15 @@ func (s *Supervisor) hold(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		err = lock(file, alive)
-		if err == nil && isAt(file, path) {
+		err = lock.Try(file, lock.Exclusive, lock.Byte(aliveByte))
+		if err == nil && lock.IsAt(file, path) {
 			s.lock = file
 			return nil
 		}
-		if errors.Is(err, errLocked) && time.Now().After(last) {
+		if errors.Is(err, lock.ErrHeld) && time.Now().After(last) {
 			err = s.evict(ctx, file)
 		}
-		if closing := file.Close(); err != nil && !errors.Is(err, errLocked) {
+		if closing := file.Close(); err != nil && !errors.Is(err, lock.ErrHeld) {
 			return errors.Join(err, closing)
 		}
 	}
@@ -269,7 +271,7 @@ func (s *Supervisor) announce(ctx context.Context, c configuration) error {
 	if err := s.save(); err != nil {
 		return err
 	}
-	return lock(s.lock, serving)
+	return lock.Try(s.lock, lock.Exclusive, lock.Byte(servingByte))
 }
 
 // withdraw tells the agent that no daemon serves.
@@ -278,7 +280,7 @@ func (s *Supervisor) withdraw() error {
 		return nil
 	}
 	s.state.Serving, s.state.Since = false, time.Now()
-	return errors.Join(unlock(s.lock, serving), s.save())
+	return errors.Join(lock.Release(s.lock, lock.Byte(servingByte)), s.save())
 }
 
 // count writes down that a daemon ended or could not be started.

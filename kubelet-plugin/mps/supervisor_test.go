@@ -145,9 +145,9 @@ func (s *stage) connect() int {
 	return pid
 }
 
-func (s *stage) held(m mark) bool {
+func (s *stage) held(offset int64) bool {
 	s.t.Helper()
-	held, err := locked(s.folder, m)
+	held, err := isLocked(s.folder, offset)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -285,8 +285,8 @@ func TestSupervisorStartsAnotherDaemonForOtherDevices(t *testing.T) {
 
 func TestSupervisorWithoutConfiguration(t *testing.T) {
 	s := newStage(t)
-	eventually(t, "the supervisor holds the lock", func() bool { return s.held(alive) })
-	if s.read("daemon") != "" || s.held(serving) {
+	eventually(t, "the supervisor holds the lock", func() bool { return s.held(aliveByte) })
+	if s.read("daemon") != "" || s.held(servingByte) {
 		t.Error("a daemon runs that nobody asked for")
 	}
 	s.configure(limited)
@@ -295,8 +295,8 @@ func TestSupervisorWithoutConfiguration(t *testing.T) {
 	if err := os.Remove(filepath.Join(s.folder, configName)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the daemon ends with its configuration", func() bool { return !s.held(serving) && !runs(daemon) })
-	if !s.held(alive) {
+	eventually(t, "the daemon ends with its configuration", func() bool { return !s.held(servingByte) && !runs(daemon) })
+	if !s.held(aliveByte) {
 		t.Error("the supervisor is gone")
 	}
 }
@@ -353,7 +353,7 @@ func TestSupervisorSaysWhyADaemonDoesNotStart(t *testing.T) {
 				seen, serves := s.observe()
 				return !serves && seen.Restarts >= 2 && strings.Contains(seen.LastError, test.says)
 			})
-			if s.held(serving) {
+			if s.held(servingByte) {
 				t.Error("a daemon is said to serve")
 			}
 			repair()
@@ -380,7 +380,7 @@ func TestSupervisorEndsItsDaemon(t *testing.T) {
 			if commands := s.commands(); commands[len(commands)-1] != "quit" {
 				t.Errorf("the last command was %q", commands[len(commands)-1])
 			}
-			if runs(daemon) || runs(server) || s.held(alive) || s.held(serving) {
+			if runs(daemon) || runs(server) || s.held(aliveByte) || s.held(servingByte) {
 				t.Error("something of the daemon is left")
 			}
 			if seen, _ := s.observe(); seen.Serving || seen.Restarts != 0 {
@@ -399,7 +399,7 @@ func TestSupervisorIsKilled(t *testing.T) {
 	if err := s.signal(syscall.SIGKILL); err == nil {
 		t.Fatal("the supervisor ended well")
 	}
-	eventually(t, "the daemon dies and the lock is free", func() bool { return !runs(daemon) && !s.held(alive) })
+	eventually(t, "the daemon dies and the lock is free", func() bool { return !runs(daemon) && !s.held(aliveByte) })
 	if _, serves := s.observe(); serves {
 		t.Error("the state that the dead left counts")
 	}
@@ -419,7 +419,7 @@ func TestSupervisorEvictsWhatIsLeft(t *testing.T) {
 	if err := s.signal(syscall.SIGKILL); err == nil {
 		t.Fatal("the supervisor ended well")
 	}
-	if !runs(server) || !s.held(alive) {
+	if !runs(server) || !s.held(aliveByte) {
 		t.Fatal("the server, which inherited the lock, must outlive its daemon for this test")
 	}
 	s.start()
@@ -465,7 +465,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	if err := d.tell(t.Context(), "set_default_device_pinned_mem_limit 2 1G"); err == nil || !strings.Contains(err.Error(), "Invalid device 2") {
 		t.Errorf("a device that the daemon does not serve: %v", err)
 	}
-	if err := s.signal(syscall.SIGTERM); err != nil || s.held(alive) {
+	if err := s.signal(syscall.SIGTERM); err != nil || s.held(aliveByte) {
 		t.Errorf("the supervisor: %v", err)
 	}
 	if log, err := os.ReadFile(filepath.Join(folder, logName, "control.log")); err != nil || !strings.Contains(string(log), "quit") {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // How often a lock is tried that another process holds. That happens only while two agents overlap;
@@ -17,35 +17,16 @@ const (
 	longestPause  = 50 * time.Millisecond
 )
 
-// errLocked says that another open file holds the lock.
-var errLocked = errors.New("locked")
-
-// lockFile locks the file, creating it, or returns errLocked. The lock is an open-file-description
-// lock (fcntl(2), F_OFD_SETLK): the kernel releases it with the last descriptor of the open file, so
-// it never outlives its process. The owner's name is left in the file for whoever waits.
+// lockFile locks the file, creating it, or returns lock.ErrHeld. The owner's name is written to the file for those that wait.
 func lockFile(path, owner string) (*os.File, error) {
-	for {
-		file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-		if err != nil {
-			return nil, err
-		}
-		err = unix.FcntlFlock(file.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK})
-		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EACCES):
-			return nil, errors.Join(errLocked, file.Close())
-		case err != nil:
-			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), file.Close())
-		case isAt(file, path):
-			if err := sign(file, owner); err != nil {
-				return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
-			}
-			return file, nil
-		}
-		// The former holder removed the file between our open and our lock: open the next one.
-		if err := file.Close(); err != nil {
-			return nil, err
-		}
+	file, err := lock.OpenExclusive(path)
+	if err != nil {
+		return nil, err
 	}
+	if err := sign(file, owner); err != nil {
+		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
+	}
+	return file, nil
 }
 
 // waitForFile locks the file as soon as no other process holds it. When ctx ends first, the error is
@@ -53,7 +34,7 @@ func lockFile(path, owner string) (*os.File, error) {
 func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
 	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
 		file, err := lockFile(path, owner)
-		if !errors.Is(err, errLocked) {
+		if !errors.Is(err, lock.ErrHeld) {
 			return file, err
 		}
 		select {
@@ -62,16 +43,6 @@ func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
 			return nil, &heldError{holder: signature(path), cause: context.Cause(ctx)}
 		}
 	}
-}
-
-// isAt reports whether the open file is still the one at the path.
-func isAt(file *os.File, path string) bool {
-	open, err := file.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(path)
-	return err == nil && os.SameFile(open, there)
 }
 
 func sign(file *os.File, owner string) error {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // locks are the locks of claims and GPUs: a lock file for the processes of the node, with a fair
@@ -16,8 +18,8 @@ type locks struct {
 	queue queue
 }
 
-// lock is a lock that is held until release.
-type lock struct {
+// heldLock is a lock that is held until release.
+type heldLock struct {
 	file  *os.File
 	leave func()
 }
@@ -35,12 +37,12 @@ func (e *heldError) Error() string { return fmt.Sprintf("held by %s: %v", e.hold
 func (e *heldError) Unwrap() error { return e.cause }
 
 // claim waits for the lock of the claim.
-func (l *locks) claim(ctx context.Context, claim Ref) (*lock, error) {
+func (l *locks) claim(ctx context.Context, claim Ref) (*heldLock, error) {
 	return l.take(ctx, claimLock(claim), owner(claim))
 }
 
 // tryClaim takes the lock of the claim when nobody on the node holds it: a held lock is a live owner.
-func (l *locks) tryClaim(claim Ref) (held *lock, free bool, err error) {
+func (l *locks) tryClaim(claim Ref) (held *heldLock, free bool, err error) {
 	name := claimLock(claim)
 	leave, ok := l.queue.tryEnter(name, owner(claim))
 	if !ok {
@@ -49,12 +51,12 @@ func (l *locks) tryClaim(claim Ref) (held *lock, free bool, err error) {
 	file, err := lockFile(l.path(name), owner(claim))
 	if err != nil {
 		leave()
-		if errors.Is(err, errLocked) {
+		if errors.Is(err, lock.ErrHeld) {
 			err = nil
 		}
 		return nil, false, err
 	}
-	return &lock{file: file, leave: leave}, true, nil
+	return &heldLock{file: file, leave: leave}, true, nil
 }
 
 // gpus waits for the locks of the GPUs, whose names are in ascending order, and returns how to release
@@ -65,7 +67,7 @@ func (l *locks) gpus(ctx context.Context, names []string, claim Ref) (release fu
 
 // hold is gpus for whoever the owner says.
 func (l *locks) hold(ctx context.Context, names []string, owner string) (release func(), err error) {
-	var held []*lock
+	var held []*heldLock
 	release = func() {
 		for _, one := range held {
 			one.release()
@@ -82,7 +84,7 @@ func (l *locks) hold(ctx context.Context, names []string, owner string) (release
 	return release, nil
 }
 
-func (l *locks) take(ctx context.Context, name, owner string) (*lock, error) {
+func (l *locks) take(ctx context.Context, name, owner string) (*heldLock, error) {
 	leave, err := l.queue.enter(ctx, name, owner)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)
@@ -92,11 +94,11 @@ func (l *locks) take(ctx context.Context, name, owner string) (*lock, error) {
 		leave()
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)
 	}
-	return &lock{file: file, leave: leave}, nil
+	return &heldLock{file: file, leave: leave}, nil
 }
 
 // release gives the lock back.
-func (h *lock) release() {
+func (h *heldLock) release() {
 	// Close of a file that was only locked has nothing to report.
 	_ = h.file.Close()
 	h.leave()
@@ -104,7 +106,7 @@ func (h *lock) release() {
 
 // end gives the lock back and removes its file. The file goes while the lock is held: whoever opened
 // it meanwhile sees that it is gone and opens a new one. A file that stays does no harm.
-func (h *lock) end() {
+func (h *heldLock) end() {
 	_ = os.Remove(h.file.Name())
 	h.release()
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
 // holderDir tells a copy of the test binary to hold a lock in the folder until it is killed.
@@ -130,7 +132,7 @@ func TestRemovedLockFile(t *testing.T) {
 		group.Go(func() {
 			for held := 0; held < 2000; {
 				file, err := lockFile(path, "claim team/a")
-				if errors.Is(err, errLocked) {
+				if errors.Is(err, lock.ErrHeld) {
 					continue
 				}
 				if err != nil {
@@ -143,7 +145,7 @@ func TestRemovedLockFile(t *testing.T) {
 				}
 				runtime.Gosched()
 				inside.Add(-1)
-				(&lock{file: file, leave: func() {}}).end()
+				(&heldLock{file: file, leave: func() {}}).end()
 			}
 		})
 	}

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/empty"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
+
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
 // annotations by which containerd names what it imports.
@@ -54,17 +56,15 @@ func WriteArchive(target string, images ...Image) error {
 
 // pack writes the folder's files, sorted and without times, to a tar file.
 func pack(folder, target string) error {
-	file, err := os.CreateTemp(filepath.Dir(target), ".archive-")
+	file, err := atomicfile.Create(target, atomicfile.Options{Mode: 0o644})
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) //nolint:errcheck // renamed when all went well
 	writer := tar.NewWriter(file)
-	err = errors.Join(packAll(writer, folder), writer.Close(), file.Chmod(0o644), file.Close())
-	if err != nil {
-		return err
+	if err := errors.Join(packAll(writer, folder), writer.Close()); err != nil {
+		return errors.Join(err, file.Abort())
 	}
-	return os.Rename(file.Name(), target)
+	return file.Commit()
 }
 
 func packAll(writer *tar.Writer, folder string) error {

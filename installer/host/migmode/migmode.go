@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tessera-gpu/tessera/installer/host"
 )
@@ -63,6 +64,9 @@ func Change(gpus []GPU, want Mode) []GPU {
 	return change
 }
 
+// restoreTimeout limits how long a failed change is undone.
+const restoreTimeout = 5 * time.Minute
+
 // Run brings all GPUs to the mode. When one cannot be changed, those before it get back the mode that they had. It may be run again at any time.
 func Run(ctx context.Context, driver Driver, want Mode) host.Result {
 	if want != Enabled && want != Disabled {
@@ -77,8 +81,10 @@ func Run(ctx context.Context, driver Driver, want Mode) host.Result {
 		return host.Outcome(Verb, false, fmt.Sprintf("MIG is %s already on all GPUs that have it", strings.ToLower(string(want))), nil)
 	}
 	if err := bring(ctx, driver, change, want); err != nil {
-		// The reason why ctx ended, if it did, is no reason to leave GPUs half changed.
-		back := restore(context.WithoutCancel(ctx), driver, change)
+		// GPUs are restored after ctx ended, too, but nvidia-smi may never end: the restore has a separate limit.
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
+		back := restore(limited, driver, change)
+		cancel()
 		return host.Outcome(Verb, back != nil, "", fail(err, back))
 	}
 	return host.Outcome(Verb, true, fmt.Sprintf("MIG is %s on %d GPUs", strings.ToLower(string(want)), len(change)), nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/survey"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
 // machine is GPUs that take a mode at a reset, as A100 does, or at once.
@@ -122,7 +123,7 @@ func TestSMI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	driver := SMI{Tool: tool}
+	driver := SMI{Program: tool}
 	counts := func() map[Mode]int {
 		gpus, err := driver.GPUs(t.Context())
 		if err != nil {
@@ -185,7 +186,7 @@ func TestSMIOfRoots(t *testing.T) {
 	if err := os.Symlink("/opt/lib/nvml", filepath.Join(folder, "libnvidia-ml.so.1")); err != nil {
 		t.Fatal(err)
 	}
-	want := survey.Tool{Path: filepath.Join(root, "run/nvidia/driver/usr/bin/nvidia-smi"), Library: filepath.Join(root, "run/nvidia/driver/opt/lib/nvml")}
+	want := smi.Program{Path: filepath.Join(root, "run/nvidia/driver/usr/bin/nvidia-smi"), Library: filepath.Join(root, "run/nvidia/driver/opt/lib/nvml")}
 	if tool, err = survey.SMI(host.Roots{Host: root, Driver: "/run/nvidia/driver"}); err != nil || tool != want {
 		t.Errorf("%+v, error %v: an absolute link leads to the driver's own root", tool, err)
 	}

@@ -4,15 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os/exec"
 	"strings"
-	"time"
 
-	"github.com/tessera-gpu/tessera/installer/host/survey"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
 // SMI is the driver's nvidia-smi.
-type SMI struct{ Tool survey.Tool }
+type SMI struct{ Program smi.Program }
 
 // GPUs returns all GPUs with their modes.
 func (s SMI) GPUs(ctx context.Context) ([]GPU, error) {
@@ -59,26 +57,10 @@ func (s SMI) Reset(ctx context.Context, uuids []string) error {
 	return err
 }
 
-// inUse is nvidia-smi's exit status for NVML's return code IN_USE (nvidia-smi(1), RETURN VALUE).
-const inUse = 19
-
 func (s SMI) run(ctx context.Context, arguments ...string) (string, error) {
-	command := exec.CommandContext(ctx, s.Tool.Path, arguments...)
-	command.WaitDelay = time.Second
-	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
-	if s.Tool.Library != "" {
-		command.Env = append(command.Env, "LD_PRELOAD="+s.Tool.Library)
-	}
-	output, err := command.CombinedOutput()
-	if err == nil {
-		return string(output), nil
-	}
-	said := strings.Join(strings.Fields(string(output)), " ")
-	err = fmt.Errorf("nvidia-smi %s: %w: %s", strings.Join(arguments, " "), err, said)
-	var exit *exec.ExitError
-	lower := strings.ToLower(said)
-	if errors.As(err, &exit) && exit.ExitCode() == inUse || strings.Contains(lower, "in use") || strings.Contains(lower, "being used") {
+	output, err := s.Program.Run(ctx, arguments...)
+	if errors.Is(err, smi.ErrInUse) {
 		return "", fmt.Errorf("%w: %w", ErrInUse, err)
 	}
-	return "", err
+	return output, err
 }

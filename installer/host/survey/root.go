@@ -10,25 +10,22 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 
 	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
-// Tool is a program of the driver, as this process can run it: with the driver's library preloaded, since a program that is started outside of the
-// driver's root would find another, or none.
-type Tool struct{ Path, Library string }
-
 // SMI returns the driver's nvidia-smi: that of the driver container where there is one, else the host's.
-func SMI(r host.Roots) (Tool, error) {
+func SMI(r host.Roots) (smi.Program, error) {
 	for _, root := range []string{r.Driver, "/"} {
 		seen, err := r.See(root)
 		if err != nil {
-			return Tool{}, err
+			return smi.Program{}, err
 		}
 		path, library := inRoot(seen, programFolders, "nvidia-smi"), inRoot(seen, libraryFolders, "libnvidia-ml.so.1")
 		if path != "" && library != "" {
-			return Tool{Path: path, Library: library}, nil
+			return smi.Program{Path: path, Library: library}, nil
 		}
 	}
-	return Tool{}, fmt.Errorf("find nvidia-smi with libnvidia-ml.so.1 below %s or in the host's root: %w", r.Driver, fs.ErrNotExist)
+	return smi.Program{}, fmt.Errorf("find nvidia-smi with libnvidia-ml.so.1 below %s or in the host's root: %w", r.Driver, fs.ErrNotExist)
 }
 
 // inRoot returns what the name leads to in the first of the folders that has it. Absolute links in a root lead to that root, as they do for the

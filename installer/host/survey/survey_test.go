@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/internal/host/pci"
 )
 
 // tree writes files by path, and links where the text begins with "-> ".
@@ -91,7 +92,7 @@ func TestModules(t *testing.T) {
 	}
 }
 
-func pci(address, vendor, class, device string) map[string]string {
+func writePCI(address, vendor, class, device string) map[string]string {
 	folder := "sys/bus/pci/devices/" + address + "/"
 	return map[string]string{folder + "vendor": vendor + "\n", folder + "class": class + "\n", folder + "device": device + "\n"}
 }
@@ -99,12 +100,12 @@ func pci(address, vendor, class, device string) map[string]string {
 func TestGPUs(t *testing.T) {
 	files := map[string]string{}
 	for _, device := range []map[string]string{
-		pci("0000:b1:00.0", "0x10de", "0x030200", "0x2330"),
-		pci("0000:17:00.0", "0x10de", "0x030000", "0x2204"),
-		pci("0000:17:00.1", "0x10de", "0x040300", "0x1aef"), // the sound of a display card
-		pci("0000:c1:00.0", "0x10de", "0x068000", "0x22a3"), // an NVSwitch
-		pci("0000:02:00.0", "0x1002", "0x030000", "0x73bf"), // somebody else's
-		pci("0001:01:00.0", "0x10de", "0x030200", "0x2330"),
+		writePCI("0000:b1:00.0", "0x10de", "0x030200", "0x2330"),
+		writePCI("0000:17:00.0", "0x10de", "0x030000", "0x2204"),
+		writePCI("0000:17:00.1", "0x10de", "0x040300", "0x1aef"), // the sound of a display card
+		writePCI("0000:c1:00.0", "0x10de", "0x068000", "0x22a3"), // an NVSwitch
+		writePCI("0000:02:00.0", "0x1002", "0x030000", "0x73bf"), // somebody else's
+		writePCI("0001:01:00.0", "0x10de", "0x030200", "0x2330"),
 	} {
 		for path, text := range device {
 			files[path] = text
@@ -114,7 +115,9 @@ func TestGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []PCI{{"0000:17:00.0", "2204"}, {"0000:b1:00.0", "2330"}, {"0001:01:00.0", "2330"}}
+	want := []pci.Function{
+		{Address: "0000:17:00.0", Device: "2204"}, {Address: "0000:b1:00.0", Device: "2330"}, {Address: "0001:01:00.0", Device: "2330"},
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}

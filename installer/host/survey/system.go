@@ -11,13 +11,14 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/internal/host/bootid"
 )
 
 // Kernel returns the release of the running kernel.
 func Kernel(r host.Roots) (string, error) { return line(r.Proc, "sys/kernel/osrelease") }
 
 // BootID returns the ID of the boot, which kubelet reports as well.
-func BootID(r host.Roots) (string, error) { return line(r.Proc, "sys/kernel/random/boot_id") }
+func BootID(r host.Roots) (string, error) { return bootid.Read(r.Proc) }
 
 func line(root, path string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, path))

@@ -7,11 +7,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
 // kept is what is appended to the name of the main file for the copy that is made of it before its first edit. No import matches it.
@@ -72,45 +72,12 @@ func (c Config) put(path string, text []byte) error {
 		}
 		return nil
 	}
-	if err := replace(seen, text); err != nil {
+	err = os.MkdirAll(filepath.Dir(seen), 0o755)
+	if err == nil {
+		err = atomicfile.Write(seen, text, atomicfile.Options{Mode: 0o644, Keep: true})
+	}
+	if err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return nil
-}
-
-func replace(path string, text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	temporary, err := os.CreateTemp(filepath.Dir(path), ".tessera-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(temporary.Name()) // gone already when all went well
-	if err := errors.Join(like(temporary, path), fill(temporary, text)); err != nil {
-		return err
-	}
-	return os.Rename(temporary.Name(), path)
-}
-
-// like gives a new file the mode and owner of the one whose place it takes.
-func like(file *os.File, path string) error {
-	mode := fs.FileMode(0o644)
-	info, err := os.Stat(path)
-	if err == nil {
-		mode = info.Mode().Perm()
-		if stat, ok := info.Sys().(*syscall.Stat_t); ok && int(stat.Uid) != os.Geteuid() {
-			if err := file.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
-				return err
-			}
-		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return file.Chmod(mode)
-}
-
-func fill(file *os.File, text []byte) error {
-	_, err := file.Write(text)
-	return errors.Join(err, file.Sync(), file.Close())
 }
