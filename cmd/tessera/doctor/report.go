@@ -126,7 +126,7 @@ func sortBySeverity(findings []Finding) {
 const maxSummaryNodes = 5
 
 // summarize returns the number of unhealthy nodes with their names, the number of affected pods and that of cluster findings, such as
-// "1 of 3 nodes unhealthy: gpu-a Fatal. 2 pods affected."
+// "1 of 3 nodes unhealthy: gpu-a Fatal. 2 pods affected".
 func (r Report) summarize() string {
 	var unhealthy []string
 	for _, n := range r.Nodes {

@@ -280,9 +280,6 @@ func prose(comment string) string {
 	return strings.Join(words, " ")
 }
 
-// cell escapes a text for a table.
-func cell(text string) string { return strings.ReplaceAll(text, "|", `\|`) }
-
 // sentence returns the text with a capital letter and a full stop.
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 

@@ -101,11 +101,12 @@ func (t table) at(k key, group int) int {
 // every row may take what others lost, so that no sum rises.
 func (t table) lowered(now table, moved bool) table {
 	result := table{}
-	for _, row := range slices.Collect(maps.Values(now)) {
-		for group := range row {
-			t.lowerGroup(result, now, group, moved)
-		}
-		break
+	width := 0
+	for _, row := range now {
+		width = max(width, len(row))
+	}
+	for group := range width {
+		t.lowerGroup(result, now, group, moved)
 	}
 	return result
 }
