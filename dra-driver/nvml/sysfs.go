@@ -60,10 +60,6 @@ func (s sysfs) attribute(address, name string) string {
 	return s.read(filepath.Join("bus/pci/devices", address, name))
 }
 
-func (s sysfs) device(address string) string {
-	return filepath.Join(string(s), "bus/pci/devices", address)
-}
-
 func (s sysfs) read(path string) string {
 	content, err := os.ReadFile(filepath.Join(string(s), path))
 	if err != nil {
