@@ -92,7 +92,7 @@ var _ = Describe("Examples", func() {
 		outcomes := runExample(ctx, watcher, staying(exampleOf("class-parameters.yaml")))
 		want := map[string]setting{}
 		for _, outcome := range outcomes {
-			interval := map[string]int{"as-the-class-says": long, "as-the-claim-says": short}[outcome.Subject.Name]
+			interval := map[string]int{"class-parameters": long, "claim-parameters": short}[outcome.Subject.Name]
 			want[outcome.Pods[0].Grants()[0].UUID] = setting{TimeSlice: interval}
 		}
 		Expect(want).To(HaveLen(2))
