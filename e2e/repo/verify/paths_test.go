@@ -1,0 +1,91 @@
+package verify
+
+import (
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// outputs is the folder that benchmarks write; it is not in the repository.
+const outputs = "bench/out/"
+
+// quoted matches a text in backticks that can be a path: at least two elements, without spaces, placeholders or a domain.
+var quoted = regexp.MustCompile("`([\\w.-]+(?:/[\\w.*{},-]+)+/?)(?:#[\\w-]+)?`")
+
+// TestPagesNamePathsThatExist checks every text in backticks in Markdown that begins with a top folder of the repository: the file or folder must
+// exist below the root or next to the page. A * matches as in a shell.
+func TestPagesNamePathsThatExist(t *testing.T) {
+	checked := 0
+	files(t, func(page, text string) {
+		for _, named := range namedPaths(t, text) {
+			checked++
+			if !existsBelow(t, root(t), named) && !existsBelow(t, filepath.Join(root(t), path.Dir(page)), named) {
+				t.Errorf("%s names %s, which does not exist", page, named)
+			}
+		}
+	}, ".md")
+	if checked < 100 {
+		t.Errorf("%d paths were found: the pages or this test have changed", checked)
+	}
+}
+
+// namedPaths returns the paths in backticks whose first element is a top folder of the repository.
+func namedPaths(t *testing.T, text string) []string {
+	t.Helper()
+	var paths []string
+	for _, found := range quoted.FindAllStringSubmatch(text, -1) {
+		first, _, _ := strings.Cut(found[1], "/")
+		if info, err := os.Stat(filepath.Join(root(t), first)); err == nil && info.IsDir() && first != "bin" && first != "." && first != ".." && !strings.HasPrefix(found[1], outputs) {
+			paths = append(paths, found[1])
+		}
+	}
+	return paths
+}
+
+// existsBelow reports whether a path with optional wildcards, and alternatives in braces, exists in the folder. All alternatives must exist.
+func existsBelow(t *testing.T, folder, name string) bool {
+	t.Helper()
+	for _, one := range alternatives(name) {
+		matches, err := filepath.Glob(filepath.Join(folder, one))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(matches) == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// alternatives expands one pair of braces: a/{b,c}/d is a/b/d and a/c/d.
+func alternatives(name string) []string {
+	before, rest, braces := strings.Cut(name, "{")
+	inner, after, closed := strings.Cut(rest, "}")
+	if !braces || !closed {
+		return []string{name}
+	}
+	var all []string
+	for _, one := range strings.Split(inner, ",") {
+		all = append(all, before+one+after)
+	}
+	return all
+}
+
+func TestNamedPaths(t *testing.T) {
+	text := "`api/gpu`, `api/nothing/x.go`, [`docs/README.md#documentation`](x), `nvidia.com/gpu`, `cmd`, `bench/<name>.json`, `e2e/{env,fake}/`, `installer/*/doc.go`"
+	got := namedPaths(t, text)
+	want := []string{"api/gpu", "api/nothing/x.go", "docs/README.md", "e2e/{env,fake}/", "installer/*/doc.go"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("paths (-want +got):\n%s", diff)
+	}
+	for name, exists := range map[string]bool{"api/gpu": true, "api/nothing/x.go": false, "e2e/{env,fake}/": true, "e2e/{env,none}": false, "installer/*/doc.go": true} {
+		if existsBelow(t, root(t), name) != exists {
+			t.Errorf("%s: exists %t, want %t", name, !exists, exists)
+		}
+	}
+}
