@@ -22,14 +22,14 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/bootid"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/cdi"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/handover"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
-	"github.com/tessera-gpu/tessera/kubelet-plugin/instance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
-	"github.com/tessera-gpu/tessera/kubelet-plugin/telemetry"
 )
 
 // The folders of the driver's data. They are the same for every agent of the node.
@@ -66,7 +66,7 @@ var (
 
 // agent is the parts of a running agent.
 type agent struct {
-	instance  *instance.Instance
+	instance  *handover.Instance
 	hardware  hardware
 	inventory *inventory.Inventory
 	monitor   *health.Monitor
@@ -107,7 +107,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	}
 	// The driver can take seconds to open. An agent that stands back no longer saves what it hears, so that comes first.
 	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.hardware, Records: records})
-	if a.instance, err = instance.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
+	if a.instance, err = handover.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
@@ -140,9 +140,9 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
 	measure(ctx, registry, a, records, options)
-	registry.MustRegister(telemetry.New(ctx, telemetry.Config{
+	registry.MustRegister(exporter.New(ctx, exporter.Config{
 		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,
-		Pods: telemetry.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
+		Pods: exporter.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
 	}))
 	return a, nil
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/inventory"
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 	"github.com/tessera-gpu/tessera/dra-driver/pci"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
-	"github.com/tessera-gpu/tessera/kubelet-plugin/telemetry"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/vfio"
 )
 
@@ -18,7 +18,7 @@ type hardware interface {
 	health.Hardware
 	prepare.Instances
 	prepare.Modes
-	telemetry.Hardware
+	exporter.Hardware
 	connection
 	Close()
 }

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 // candidate is a file that could serve the programs that ask for key.

@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 const (

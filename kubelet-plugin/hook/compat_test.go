@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 // compatLibrary returns a 64-bit library with a note section that names driver branches: a header, a

@@ -7,7 +7,7 @@ import (
 	"path"
 	"slices"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 // Bounds far above what images have; an image that exceeds them gets an error.

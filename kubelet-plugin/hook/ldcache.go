@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 const (

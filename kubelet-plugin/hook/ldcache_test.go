@@ -11,7 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 // library builds a shared library whose function answers with the text.

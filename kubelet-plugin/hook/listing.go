@@ -7,7 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/ldso"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
 // listing is what a folder has of libraries: files with what they are, and links with their texts.

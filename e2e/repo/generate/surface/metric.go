@@ -12,11 +12,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/tessera-gpu/tessera/kubelet-plugin/telemetry"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
 )
 
-// exporter is the package whose metrics are read from a running collector: they are made in a loop over a table.
-const exporter = "kubelet-plugin/telemetry"
+// exporterPackage is the package whose metrics are read from a running collector: they are made in a loop over a table.
+const exporterPackage = "kubelet-plugin/exporter"
 
 // metric is the construction of a metric, before its texts are evaluated.
 type metric struct {
@@ -27,7 +27,7 @@ type metric struct {
 // metrics lists the metrics that the package constructs: name {labels} help. Where a name is an argument of a function of the package, the
 // metric is listed for each call of it.
 func (u unit) metrics() ([]string, error) {
-	if u.name == exporter {
+	if u.name == exporterPackage {
 		return nil, nil
 	}
 	var lines []string
@@ -252,7 +252,7 @@ func exporterMetrics(ctx context.Context) []string {
 	descriptions := make(chan *prometheus.Desc)
 	go func() {
 		defer close(descriptions)
-		telemetry.New(ctx, telemetry.Config{}).Describe(descriptions)
+		exporter.New(ctx, exporter.Config{}).Describe(descriptions)
 	}()
 	var lines []string
 	for d := range descriptions {

@@ -1,4 +1,4 @@
-// Package telemetry tells Prometheus what the node's GPUs measure and which pods hold them.
+// Package exporter tells Prometheus what the node's GPUs measure and which pods hold them.
 //
 // The hardware is read when somebody scrapes, at most once per second however many do, each GPU by
 // itself: one that hangs leaves its own series out and holds nobody up. Which container uses which
@@ -15,4 +15,4 @@
 //
 // What the hardware does not measure has no series. NVML measures no utilization of MIG devices, nor
 // of a GPU that is carved into some.
-package telemetry
+package exporter
