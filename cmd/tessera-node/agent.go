@@ -26,6 +26,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/handover"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
@@ -52,7 +53,7 @@ var (
 	_ prepare.Specs     = (*cdi.Specs)(nil)
 	_ prepare.Inventory = (*inventory.Inventory)(nil)
 	_ prepare.Claims    = (*server.Reader)(nil)
-	_ prepare.Gate      = (*gpunode.Gate)(nil)
+	_ prepare.Gate      = (*maintenance.Gate)(nil)
 	_ hardware          = (*nvml.Session)(nil)
 	_ hardware          = (*pci.Bus)(nil)
 	_ inventory.Records = (*checkpoint.Store)(nil)
@@ -77,8 +78,8 @@ type agent struct {
 	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
-	// keeper is nil where no installer is.
-	keeper *gpunode.Keeper
+	// gpuNode is nil without an installer.
+	gpuNode *gpunode.Controller
 	// disturbed is sent to when claims should be brought in order without waiting for the period.
 	disturbed chan struct{}
 }
@@ -120,7 +121,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,
 		Health: a.inventory, Rules: c.rules(), Records: records, BootID: boot,
 	})
-	gate, err := a.keep(c, client.gpuNodes, boot, records)
+	gate, err := a.newGPUNodeController(c, client.gpuNodes, boot, records)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +156,8 @@ func (a *agent) lead(ctx context.Context) error {
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error { return a.publisher.Run(ctx) })
 		group.Go(func() error { return a.status.Follow(ctx) })
-		if a.keeper != nil {
-			group.Go(func() error { return a.keeper.Run(ctx) })
+		if a.gpuNode != nil {
+			group.Go(func() error { return a.gpuNode.Run(ctx) })
 		}
 		return group.Wait()
 	})

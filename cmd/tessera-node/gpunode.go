@@ -7,35 +7,40 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// keep joins the agent with the GPUNode of its node and returns the gate that claims pass, nil where no
-// installer is. The agent's other parts are asked only while it runs.
-func (a *agent) keep(c config, client gpunode.Client, boot string, records *checkpoint.Store) (prepare.Gate, error) {
+// newGPUNodeController sets the controller of the node's GPUNode and returns the gate for claims, nil without an installer. The agent's
+// other parts are used only while the controller runs.
+func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot string, records *checkpoint.Store) (prepare.Gate, error) {
 	if !c.gpuNode {
 		return nil, nil
 	}
-	gate, err := gpunode.OpenGate(filepath.Join(c.data(), gateFolder), c.namespace, a.instance.Leads)
+	gate, err := maintenance.OpenGate(filepath.Join(c.data(), gateFolder), c.namespace, a.instance.Leads)
 	if err != nil {
 		return nil, err
 	}
-	// What is held stays held from the first slice on that is published. A word that cannot be read is written anew.
-	if word, err := gate.Word(); err == nil {
-		a.inventory.Hold(word.Held())
+	// The first ResourceSlices that are published contain the holds. A closure that cannot be read is replaced later.
+	if closure, err := gate.Closure(); err == nil {
+		a.inventory.Hold(closure.Held())
 	}
-	facts := func(ctx context.Context) v1alpha1.AgentStatus {
-		s := gpunode.Describe(a.inventory.Node())
+	status := func(ctx context.Context) v1alpha1.AgentStatus {
+		s := gpunode.HardwareStatus(a.inventory.Node())
 		s.Faults = gpunode.Faults(a.monitor.Faults(), c.rules())
 		s.Version, s.PodUID, s.BootID = buildInfo().version, c.podUID, boot
 		s.Accepted = a.ready(ctx) == nil
 		return s
 	}
-	a.keeper = gpunode.New(gpunode.Config{
-		Node: c.node, Client: client, Gate: gate, Facts: facts, Known: a.known, Closed: a.disturb,
-		Prepared: func() (int, error) { return records.Count(boot) },
-		Remedies: a.remedies(c, boot, records),
+	enforcer := maintenance.NewEnforcer(maintenance.Config{
+		Gate: gate, Closed: a.disturb, Hold: a.inventory.Hold, Group: a.resetGroup, Resetter: a.resetter(c), WasReset: a.wasReset,
+		Prepared:   func() (int, error) { return records.Count(boot) },
+		PreparedOn: func(gpus []string) (int, error) { return records.CountOn(boot, gpus) },
+		Exclusive: func(ctx context.Context, gpus []string, purpose string, do func(context.Context) error) error {
+			return a.preparer.Exclusive(ctx, gpus, purpose, do)
+		},
 	})
+	a.gpuNode = gpunode.New(gpunode.Config{Node: c.node, Client: client, Maintenance: enforcer, Status: status, Known: a.known})
 	return gate, nil
 }
 

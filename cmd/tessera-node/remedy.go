@@ -10,11 +10,10 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/dra-driver/smi"
-	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
-	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 )
 
-var _ gpunode.Resetter = (*resetter)(nil)
+var _ maintenance.Resetter = (*resetter)(nil)
 
 // connection is the agent's connection to the driver, as far as a reset is concerned.
 type connection interface {
@@ -46,23 +45,12 @@ func (a *agent) resetter(c config) *resetter {
 	return &resetter{node: a.inventory.Node, connection: a.hardware, reset: smi.New(c.nvidiaSMI).Reset, look: a.inventory.Refresh}
 }
 
-// remedies is what it takes to obey orders about single GPUs. The agent's other parts are asked only while it runs.
-func (a *agent) remedies(c config, boot string, records *checkpoint.Store) gpunode.Remedies {
-	return gpunode.Remedies{
-		Resetter: a.resetter(c), WasReset: a.wasReset, Hold: a.inventory.Hold, Group: a.resetGroup,
-		Prepared: func(gpus []string) (int, error) { return records.CountOn(boot, gpus) },
-		Exclusive: func(ctx context.Context, gpus []string, purpose string, do func(context.Context) error) error {
-			return a.preparer.Exclusive(ctx, gpus, purpose, do)
-		},
-	}
-}
-
 // resetGroup returns the GPUs that can only be reset together with this one.
 func (a *agent) resetGroup(gpuName string) []string {
 	return a.inventory.Node().ResetGroup(gpuName)
 }
 
-// Reset implements gpunode.Resetter. A question that a GPU never answers, which no context ends, is left behind when ctx has ended.
+// Reset implements maintenance.Resetter. A question that a GPU never answers, which no context ends, is left behind when ctx has ended.
 func (r *resetter) Reset(ctx context.Context, gpus []string, touch func()) (time.Time, error) {
 	type end struct {
 		at  time.Time

@@ -12,17 +12,18 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
 )
 
-// mostFaults is how many faults are told.
-const mostFaults = 64
+// maxFaults is the maximum number of faults in a GPUNode.
+const maxFaults = 64
 
-// Faults returns those of the remembered faults that are not over, Warning or worse, the worst first, at most so many as a GPUNode takes.
-// Whether the node has such a GPU does not matter: a board that is dead, or that nobody has looked at yet, is not well because it is not seen.
-// That the driver is away is not told: it is nothing about a GPU, and no driver's version says it. Nothing in it changes while the same is wrong.
-func Faults(remembered []gpu.Fault, rules gpu.Rules) []v1alpha1.GPUFault {
-	all := gpu.Health{Faults: remembered}.InEffect()
+// Faults returns the stored faults that are in effect with severity Warning or worse, the worst first, up to maxFaults. Faults of GPUs that
+// the node does not have at the moment are included: a GPU that does not respond, or was not read yet, is not healthy. Faults of the driver
+// are not: they are no property of a GPU, and the status without a driver version shows them. The result does not change while the same
+// faults are in effect.
+func Faults(stored []gpu.Fault, rules gpu.Rules) []v1alpha1.GPUFault {
+	all := gpu.Health{Faults: stored}.InEffect()
 	all = slices.DeleteFunc(all, func(f gpu.Fault) bool { return f.Signal == gpu.SignalDriver })
-	var told []v1alpha1.GPUFault
-	for _, f := range all[:min(len(all), mostFaults)] {
+	var faults []v1alpha1.GPUFault
+	for _, f := range all[:min(len(all), maxFaults)] {
 		one := v1alpha1.GPUFault{
 			GPU: f.GPU, UUID: f.UUID, Signal: string(f.Signal), XID: int32(f.XID), //nolint:gosec // XIDs are small
 			Severity: f.Severity.String(), Remedy: f.Remedy.String(), Message: diagnosis.Advice(f, rules),
@@ -31,7 +32,7 @@ func Faults(remembered []gpu.Fault, rules gpu.Rules) []v1alpha1.GPUFault {
 		if f.Placement != (gpu.Placement{}) {
 			one.Device = wire.DeviceName(gpu.Device{GPU: f.GPU, Use: gpu.Use{Shape: gpu.MIG, Placement: f.Placement}})
 		}
-		told = append(told, one)
+		faults = append(faults, one)
 	}
-	return told
+	return faults
 }

@@ -15,24 +15,24 @@ const (
 	mixed    = "Mixed"
 )
 
-// Describe returns what the hardware adds to an agent's status. A GPU that does not answer is not counted; where none does,
-// nothing is said of the driver either: it is gone, or of no use.
-func Describe(node gpu.Node) v1alpha1.AgentStatus {
-	answering := slices.DeleteFunc(slices.Clone(node.GPUs), func(g gpu.GPU) bool { return g.Lost })
-	if len(answering) == 0 && len(node.GPUs) > 0 {
+// HardwareStatus returns the part of an agent's status that describes the hardware. GPUs that do not respond are not counted; if none
+// responds, the status is empty, also of the driver's version: the driver is unloaded or does not work.
+func HardwareStatus(node gpu.Node) v1alpha1.AgentStatus {
+	responding := slices.DeleteFunc(slices.Clone(node.GPUs), func(g gpu.GPU) bool { return g.Lost })
+	if len(responding) == 0 && len(node.GPUs) > 0 {
 		return v1alpha1.AgentStatus{}
 	}
-	s := v1alpha1.AgentStatus{DriverVersion: node.DriverVersion, CUDAVersion: node.CUDAVersion, GPUs: int32(len(answering))} //nolint:gosec // at most a few dozen
-	if len(answering) == 0 {
+	s := v1alpha1.AgentStatus{DriverVersion: node.DriverVersion, CUDAVersion: node.CUDAVersion, GPUs: int32(len(responding))} //nolint:gosec // at most a few dozen
+	if len(responding) == 0 {
 		return s
 	}
-	first := answering[0]
+	first := responding[0]
 	s.Product, s.Memory, s.Architecture = first.Product, int64(first.MemoryBytes), first.Architecture //nolint:gosec // far below the limit
 	s.Clique = first.Clique
 	if first.ComputeMajor > 0 {
 		s.ComputeCapability = fmt.Sprintf("%d.%d", first.ComputeMajor, first.ComputeMinor)
 	}
-	for _, g := range answering {
+	for _, g := range responding {
 		if g.Mode == gpu.ModeUnsupported {
 			continue
 		}

@@ -17,85 +17,85 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// How long it is waited after trouble with the API server, doubled from one to the other. A kind that is not installed is asked
-// for as often as the last.
+// The pauses after an error of the API server: the first one, doubled after each further error up to the last one. Without a CRD the pause
+// is maxRetryDelay from the start. client-go's reflector is not used because it pauses up to a minute.
 const (
-	shortestPause = time.Second
-	longestPause  = 10 * time.Second
+	minRetryDelay = time.Second
+	maxRetryDelay = 10 * time.Second
 )
 
-// watchTime is how many seconds a watch lasts at least; at most twice as many.
-const watchTime = 300
+// minWatchSeconds is the minimum duration of a watch; the maximum is twice as long.
+const minWatchSeconds = 300
 
-// errNoKind says that the API server does not know GPUNodes: nobody has asked for anything.
-var errNoKind = errors.New("the cluster has no GPUNodes")
+// errNoCRD is returned when the API server does not serve GPUNodes, so that nothing is ordered.
+var errNoCRD = errors.New("the cluster has no GPUNodes")
 
-// follow keeps the latest GPUNode current until ctx ends.
-func (k *Keeper) follow(ctx context.Context) {
-	pause, trouble := shortestPause, ""
+// watchNode keeps the latest GPUNode current until ctx ends.
+func (c *Controller) watchNode(ctx context.Context) {
+	delay, logged := minRetryDelay, ""
 	for ctx.Err() == nil {
-		version, err := k.list(ctx)
+		version, err := c.list(ctx)
 		if err == nil {
-			pause, trouble = shortestPause, ""
-			err = k.watch(ctx, version)
+			delay, logged = minRetryDelay, ""
+			err = c.watch(ctx, version)
 		}
-		if errors.Is(err, errNoKind) {
-			pause = longestPause
+		if errors.Is(err, errNoCRD) {
+			delay = maxRetryDelay
 		}
-		if text := err.Error(); text != trouble && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The GPUNode cannot be followed, trying again", "reason", text)
-			trouble = text
+		if text := err.Error(); text != logged && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("GPUNode not watched, retrying", "node", c.config.Node, "reason", text)
+			logged = text
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(pause):
+		case <-time.After(delay):
 		}
-		pause = min(2*pause, longestPause)
+		delay = min(2*delay, maxRetryDelay)
 	}
 }
 
-// list reads the GPUNode and returns the version from which to watch.
-func (k *Keeper) list(ctx context.Context) (string, error) {
-	list, err := k.config.Client.List(ctx, metav1.ListOptions{FieldSelector: k.selector()})
+// list reads the GPUNode and returns the resource version from which to watch.
+func (c *Controller) list(ctx context.Context) (string, error) {
+	list, err := c.config.Client.List(ctx, metav1.ListOptions{FieldSelector: c.selector()})
 	switch {
 	case apierrors.IsNotFound(err):
-		k.see(nil)
-		return "", fmt.Errorf("list GPUNode %s: %w: %w", k.config.Node, errNoKind, err)
+		c.setNode(nil)
+		return "", fmt.Errorf("list GPUNode %s: %w: %w", c.config.Node, errNoCRD, err)
 	case err != nil:
-		return "", fmt.Errorf("list GPUNode %s: %w", k.config.Node, err)
+		return "", fmt.Errorf("list GPUNode %s: %w", c.config.Node, err)
 	case len(list.Items) == 0:
-		k.see(nil)
+		c.setNode(nil)
 	default:
-		k.see(&list.Items[0])
+		c.setNode(&list.Items[0])
 	}
 	return list.ResourceVersion, nil
 }
 
-// watch follows the GPUNode from the version on, through as many watches as it takes, and returns why it must be listed again.
-func (k *Keeper) watch(ctx context.Context, version string) error {
+// watch watches the GPUNode from the resource version on, with a new watch whenever one ends, and returns why it must be listed again.
+func (c *Controller) watch(ctx context.Context, version string) error {
 	for ctx.Err() == nil {
-		seconds := int64(watchTime + rand.IntN(watchTime)) //nolint:gosec // it only keeps nodes from asking all at once
-		w, err := k.config.Client.Watch(ctx, metav1.ListOptions{
-			FieldSelector: k.selector(), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
+		seconds := int64(minWatchSeconds + rand.IntN(minWatchSeconds)) //nolint:gosec // it only spreads the requests of the nodes
+		w, err := c.config.Client.Watch(ctx, metav1.ListOptions{
+			FieldSelector: c.selector(), ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: &seconds,
 		})
 		if err != nil {
-			return fmt.Errorf("watch GPUNode %s: %w", k.config.Node, err)
+			return fmt.Errorf("watch GPUNode %s: %w", c.config.Node, err)
 		}
 		begun := time.Now()
-		version, err = k.take(ctx, w, version)
+		version, err = c.take(ctx, w, version)
 		w.Stop()
 		if err != nil {
-			return fmt.Errorf("watch GPUNode %s: %w", k.config.Node, err)
+			return fmt.Errorf("watch GPUNode %s: %w", c.config.Node, err)
 		}
-		if time.Since(begun) < shortestPause {
-			return fmt.Errorf("watch GPUNode %s: it ended at once", k.config.Node)
+		if time.Since(begun) < minRetryDelay {
+			return fmt.Errorf("watch GPUNode %s: it ended immediately", c.config.Node)
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// take takes in what the watch brings until it or ctx ends, and returns the last version.
-func (k *Keeper) take(ctx context.Context, w watch.Interface, version string) (string, error) {
+// take processes the events of the watch until it or ctx ends, and returns the last resource version.
+func (c *Controller) take(ctx context.Context, w watch.Interface, version string) (string, error) {
 	for {
 		var event watch.Event
 		open := true
@@ -113,36 +113,40 @@ func (k *Keeper) take(ctx context.Context, w watch.Interface, version string) (s
 		case !ok:
 			continue
 		case event.Type == watch.Deleted:
-			k.see(nil)
+			c.setNode(nil)
 		case event.Type == watch.Added, event.Type == watch.Modified:
-			k.see(node)
+			c.setNode(node)
 		}
 		version = node.ResourceVersion
 	}
 }
 
-func (k *Keeper) selector() string {
-	return fields.OneTermEqualSelector("metadata.name", k.config.Node).String()
+func (c *Controller) selector() string {
+	return fields.OneTermEqualSelector("metadata.name", c.config.Node).String()
 }
 
-// see takes in the GPUNode, nil where there is none.
-func (k *Keeper) see(node *v1alpha1.GPUNode) {
-	k.mu.Lock()
-	k.seen, k.node = true, node
-	k.mu.Unlock()
-	k.stir()
-}
-
-// written takes in the GPUNode as a write left it, unless a newer one is known.
-func (k *Keeper) written(node *v1alpha1.GPUNode) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.node != nil && number(node) > number(k.node) {
-		k.node = node
+// setNode stores the GPUNode, nil if there is none.
+func (c *Controller) setNode(node *v1alpha1.GPUNode) {
+	c.mu.Lock()
+	c.read, c.node = true, node
+	c.mu.Unlock()
+	select {
+	case c.changed <- struct{}{}:
+	default:
 	}
 }
 
-func number(node *v1alpha1.GPUNode) uint64 {
+// updateNode stores the GPUNode that a write returned, unless the watch has delivered a newer one.
+func (c *Controller) updateNode(node *v1alpha1.GPUNode) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.node != nil && resourceVersion(node) > resourceVersion(c.node) {
+		c.node = node
+	}
+}
+
+// resourceVersion returns the resource version as a number, which Kubernetes defines since 1.35; 0 if it is none.
+func resourceVersion(node *v1alpha1.GPUNode) uint64 {
 	n, err := strconv.ParseUint(node.ResourceVersion, 10, 64)
 	if err != nil {
 		return 0
@@ -150,17 +154,9 @@ func number(node *v1alpha1.GPUNode) uint64 {
 	return n
 }
 
-// latest returns the GPUNode as it was last seen, and whether it was looked for with success.
-func (k *Keeper) latest() (node *v1alpha1.GPUNode, seen bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.node, k.seen
-}
-
-// stir has the GPUNode obeyed soon.
-func (k *Keeper) stir() {
-	select {
-	case k.news <- struct{}{}:
-	default:
-	}
+// latest returns the last GPUNode, nil if there is none, and whether the API server has answered at all.
+func (c *Controller) latest() (node *v1alpha1.GPUNode, read bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.node, c.read
 }

@@ -53,7 +53,8 @@ var law = []row{
 	{"kubelet-plugin/vfio", []string{"api/gpu", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/status", append([]string{"api/gpu", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},
 	{"kubelet-plugin/exporter", []string{"api/gpu", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}},
-	{"kubelet-plugin/gpunode", append([]string{"internal/host/atomicfile", "internal/host/lock", "api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, "k8s.io/client-go"}, kubernetesTypes...)},
+	{"kubelet-plugin/maintenance", []string{"internal/host/atomicfile", "internal/host/lock", "api/gpu", "api/v1alpha1", "kubelet-plugin/prepare", klog}},
+	{"kubelet-plugin/gpunode", append([]string{"api/gpu", "api/v1alpha1", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/maintenance", klog, "k8s.io/client-go"}, kubernetesTypes...)},
 	{"kubelet-plugin/handover", []string{"internal/host/lock", klog, errgroup, "golang.org/x/sys"}},
 	{"kubelet-plugin/server", append([]string{"api", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, errgroup, "k8s.io/client-go", "k8s.io/dynamic-resource-allocation", "k8s.io/kubelet", "github.com/prometheus/client_golang", "google.golang.org/grpc"}, kubernetesTypes...)},
 

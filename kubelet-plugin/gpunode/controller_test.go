@@ -17,12 +17,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-const nodeName = "node1"
+const (
+	nodeName  = "node1"
+	namespace = "tessera-system"
+)
+
+var (
+	swap      = maintenance.Closure{ID: "1", Operation: "DriverSwap", Reason: "580.65.06 takes the place of 570.172.08"}
+	users     = prepare.Ref{UID: "u", Namespace: "default", Name: "training"}
+	validator = prepare.Ref{UID: "v", Namespace: namespace, Name: "tessera-validation-node1"}
+)
+
+func validating(c maintenance.Closure) maintenance.Closure {
+	c.Validating = true
+	return c
+}
+
+// enter enters the gate and fails the test if it is refused.
+func enter(t *testing.T, g *maintenance.Gate, claim prepare.Ref) func() {
+	t.Helper()
+	leave, err := g.Enter(t.Context(), claim, nil)
+	if err != nil {
+		t.Fatalf("%v: %v", claim, err)
+	}
+	return leave
+}
 
 // cluster is an API server for one GPUNode.
 type cluster struct {
@@ -30,9 +54,9 @@ type cluster struct {
 	version int
 	node    *v1alpha1.GPUNode
 	watches []*watch.FakeWatcher
-	// away is the answer to everything while it is set.
+	// away is the error of every request while it is set.
 	away error
-	// old has the server drop a field that it does not know.
+	// old makes the server drop a field, as an older CRD would.
 	old            bool
 	lists, patches int
 }
@@ -87,7 +111,7 @@ func (c *cluster) Patch(_ context.Context, name string, kind types.PatchType, da
 
 var missing = apierrors.NewNotFound(schema.GroupResource{Group: v1alpha1.GroupVersion.Group, Resource: "gpunodes"}, nodeName)
 
-// put changes the node and tells the watchers. The lock is held.
+// put changes the node and notifies the watches. The caller holds the lock.
 func (c *cluster) put(change func(*v1alpha1.GPUNode)) {
 	c.version++
 	kind := watch.Modified
@@ -110,7 +134,7 @@ func (c *cluster) change(change func(*v1alpha1.GPUNode)) {
 	c.put(change)
 }
 
-// goAway ends the watches and refuses everything; nil comes back.
+// goAway ends the watches and lets every request fail; nil ends that.
 func (c *cluster) goAway(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,8 +156,8 @@ func (c *cluster) remove() {
 	}
 }
 
-// told returns what stands in status.agent, and how often it was written.
-func (c *cluster) told() (v1alpha1.AgentStatus, int) {
+// agentStatus returns status.agent, and how often it was written.
+func (c *cluster) agentStatus() (v1alpha1.AgentStatus, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.node == nil || c.node.Status.Agent == nil {
@@ -142,19 +166,18 @@ func (c *cluster) told() (v1alpha1.AgentStatus, int) {
 	return *c.node.Status.Agent, c.patches
 }
 
-// stage is a keeper that runs in a bubble.
+// stage is a controller in a synctest bubble.
 type stage struct {
 	*cluster
-	gate *Gate
+	gate *maintenance.Gate
 	stop func()
 
 	state    sync.Mutex
-	facts    v1alpha1.AgentStatus
+	status   v1alpha1.AgentStatus
 	prepared int
 	closed   int
 	// unread is whether the hardware has not been read yet.
 	unread bool
-	bench
 }
 
 func (s *stage) set(f func()) {
@@ -163,34 +186,30 @@ func (s *stage) set(f func()) {
 	f()
 }
 
-// run starts a keeper over the folder, as a new process would.
+// run starts a controller over the folder, as a new process would.
 func (s *stage) run(t *testing.T, dir string) {
 	t.Helper()
-	s.gate = gate(t, dir, true)
-	keeper := New(Config{
-		Node: nodeName, Client: s.cluster, Gate: s.gate,
-		Facts: func(context.Context) v1alpha1.AgentStatus {
+	var err error
+	if s.gate, err = maintenance.OpenGate(dir, namespace, func() bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+	controller := New(Config{
+		Node: nodeName, Client: s.cluster, Maintenance: s.enforcer(),
+		Status: func(context.Context) v1alpha1.AgentStatus {
 			s.state.Lock()
 			defer s.state.Unlock()
-			return s.facts
+			return s.status
 		},
 		Known: func() bool {
 			s.state.Lock()
 			defer s.state.Unlock()
 			return !s.unread
 		},
-		Prepared: func() (int, error) {
-			s.state.Lock()
-			defer s.state.Unlock()
-			return s.prepared, nil
-		},
-		Closed:   func() { s.set(func() { s.closed++ }) },
-		Remedies: s.remedies(),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
-		if err := keeper.Run(ctx); err != nil {
+		if err := controller.Run(ctx); err != nil {
 			t.Errorf("Run: %v", err)
 		}
 	})
@@ -200,11 +219,26 @@ func (s *stage) run(t *testing.T, dir string) {
 	}
 }
 
-// perform runs the test in a bubble, with a GPUNode and a running keeper.
+// enforcer returns an enforcer without resets.
+func (s *stage) enforcer() *maintenance.Enforcer {
+	return maintenance.NewEnforcer(maintenance.Config{
+		Gate: s.gate,
+		Prepared: func() (int, error) {
+			s.state.Lock()
+			defer s.state.Unlock()
+			return s.prepared, nil
+		},
+		Closed: func() { s.set(func() { s.closed++ }) },
+		Hold:   func(map[string]string) {},
+		Group:  func(string) []string { return nil },
+	})
+}
+
+// perform runs the test in a bubble, with a GPUNode and a running controller.
 func perform(t *testing.T, test func(t *testing.T, s *stage, dir string)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := &stage{cluster: &cluster{}, facts: v1alpha1.AgentStatus{Version: "v1", PodUID: "pod", BootID: "boot", GPUs: 2}}
+		s := &stage{cluster: &cluster{}, status: v1alpha1.AgentStatus{Version: "v1", PodUID: "pod", BootID: "boot", GPUs: 2}}
 		s.change(func(*v1alpha1.GPUNode) {})
 		dir := t.TempDir()
 		s.run(t, dir)
@@ -219,7 +253,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-func maintain(c Closure) func(*v1alpha1.GPUNode) {
+func maintain(c maintenance.Closure) func(*v1alpha1.GPUNode) {
 	return func(n *v1alpha1.GPUNode) {
 		n.Spec.Maintenance, n.Status.Step = nil, ""
 		if c.ID != "" {
@@ -231,12 +265,12 @@ func maintain(c Closure) func(*v1alpha1.GPUNode) {
 	}
 }
 
-// acked checks what status.agent says of the maintenance.
-func (s *stage) acked(t *testing.T, when, id string, prepared int) {
+// expectAck checks the maintenance in status.agent.
+func (s *stage) expectAck(t *testing.T, when, id string, prepared int) {
 	t.Helper()
-	got, _ := s.told()
+	got, _ := s.agentStatus()
 	var want v1alpha1.AgentStatus
-	s.set(func() { want = s.facts })
+	s.set(func() { want = s.status })
 	if want.Maintenance = id; id != "" {
 		want.Prepared = new(int32(prepared))
 	}
@@ -245,59 +279,59 @@ func (s *stage) acked(t *testing.T, when, id string, prepared int) {
 	}
 }
 
-// calledBack checks how often it was asked to take back what is half prepared.
-func (s *stage) calledBack(t *testing.T, want int) {
+// expectClosed checks how often Closed was called.
+func (s *stage) expectClosed(t *testing.T, want int) {
 	t.Helper()
 	s.set(func() {
 		if s.closed != want {
-			t.Errorf("asked %d times to take back what is half prepared, want %d", s.closed, want)
+			t.Errorf("Closed called %d times, want %d", s.closed, want)
 		}
 	})
 }
 
-func TestToldWhenItChanges(t *testing.T) {
+func TestStatusIsWrittenOnChange(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage, _ string) {
-		s.acked(t, "at the start", "", 0)
+		s.expectAck(t, "at the start", "", 0)
 		pass(time.Hour)
 		s.change(func(n *v1alpha1.GPUNode) { n.Status.Phase = v1alpha1.PhaseReady })
 		pass(time.Minute)
-		_, writes := s.told()
+		_, writes := s.agentStatus()
 		s.mu.Lock()
 		lists := s.lists
 		s.mu.Unlock()
 		if writes != 1 || lists != 1 {
 			t.Errorf("%d writes and %d lists in an hour, want one each", writes, lists)
 		}
-		s.set(func() { s.facts.Accepted = true })
+		s.set(func() { s.status.Accepted = true })
 		pass(time.Second)
-		s.acked(t, "accepted", "", 0)
+		s.expectAck(t, "accepted", "", 0)
 		s.change(func(n *v1alpha1.GPUNode) { n.Status.Agent = nil })
 		pass(time.Second)
-		s.acked(t, "after somebody took it away", "", 0)
-		if _, writes := s.told(); writes != 3 {
+		s.expectAck(t, "after the status was removed", "", 0)
+		if _, writes := s.agentStatus(); writes != 3 {
 			t.Errorf("%d writes, want 3", writes)
 		}
 	})
 }
 
-// An agent that has not read the hardware yet takes back nothing of what was told before, and tells the rest.
-func TestFaultsOfANodeThatIsNotKnown(t *testing.T) {
+// An agent that has not read the hardware keeps the reported faults, and reports the rest.
+func TestFaultsStayUntilHardwareIsRead(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage, dir string) {
 		faults := []v1alpha1.GPUFault{{GPU: "gpu-a", Signal: "xid", XID: 79, Severity: "Fatal", Remedy: "Reset"}}
-		s.set(func() { s.facts.Faults = faults })
+		s.set(func() { s.status.Faults = faults })
 		pass(2 * time.Second)
 		s.stop()
-		s.set(func() { s.facts.Faults, s.facts.Version, s.unread = nil, "v2", true })
+		s.set(func() { s.status.Faults, s.status.Version, s.unread = nil, "v2", true })
 		s.run(t, dir)
 		pass(time.Minute)
-		told, _ := s.told()
-		if diff := cmp.Diff(faults, told.Faults); diff != "" || told.Version != "v2" {
-			t.Errorf("version %s, faults (-want +got):\n%s", told.Version, diff)
+		status, _ := s.agentStatus()
+		if diff := cmp.Diff(faults, status.Faults); diff != "" || status.Version != "v2" {
+			t.Errorf("version %s, faults (-want +got):\n%s", status.Version, diff)
 		}
 		s.set(func() { s.unread = false })
 		pass(2 * time.Second)
-		if told, _ := s.told(); len(told.Faults) != 0 {
-			t.Errorf("after the hardware was read: %+v", told.Faults)
+		if status, _ := s.agentStatus(); len(status.Faults) != 0 {
+			t.Errorf("after the hardware was read: %+v", status.Faults)
 		}
 	})
 }
@@ -308,41 +342,41 @@ func TestMaintenance(t *testing.T) {
 		s.set(func() { s.prepared = 2 })
 		s.change(maintain(swap))
 		pass(time.Minute)
-		s.acked(t, "while a call is on its way", "", 0)
-		s.calledBack(t, 1)
+		s.expectAck(t, "while a call is in progress", "", 0)
+		s.expectClosed(t, 1)
 		leave()
 		pass(time.Second)
-		s.acked(t, "after it ended", "1", 2)
-		s.calledBack(t, 2)
+		s.expectAck(t, "after it ended", "1", 2)
+		s.expectClosed(t, 2)
 		s.set(func() { s.prepared = 0 })
 		pass(time.Second)
-		s.acked(t, "after all were taken back", "1", 0)
+		s.expectAck(t, "after all were released", "1", 0)
 
 		s.change(maintain(validating(swap)))
 		pass(time.Second)
 		leave = enter(t, s.gate, validator)
-		s.acked(t, "while it is validated", "1", 0)
+		s.expectAck(t, "while it is validated", "1", 0)
 		s.change(maintain(swap))
 		pass(time.Second)
-		s.acked(t, "the validation goes on after its step", "", 0)
+		s.expectAck(t, "the validation goes on after its step", "", 0)
 		leave()
 		pass(time.Second)
-		s.acked(t, "the validation ended", "1", 0)
+		s.expectAck(t, "the validation ended", "1", 0)
 
 		next := swap
 		next.ID = "2"
 		s.change(maintain(next))
 		pass(time.Second)
-		s.acked(t, "another maintenance", "2", 0)
-		s.change(maintain(Closure{}))
+		s.expectAck(t, "another maintenance", "2", 0)
+		s.change(maintain(maintenance.Closure{}))
 		pass(time.Second)
-		s.acked(t, "at the end", "", 0)
+		s.expectAck(t, "at the end", "", 0)
 		enter(t, s.gate, users)()
 	})
 }
 
-// A new process over the same folder, while the API server is away.
-func TestRestartWhileTheServerIsAway(t *testing.T) {
+// A new process over the same folder, while the API server is unreachable.
+func TestRestartWithoutAPIServer(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage, dir string) {
 		s.change(maintain(swap))
 		pass(time.Second)
@@ -351,11 +385,11 @@ func TestRestartWhileTheServerIsAway(t *testing.T) {
 		s.stop()
 		s.run(t, dir)
 		if _, err := s.gate.Enter(t.Context(), users, nil); !errors.Is(err, prepare.ErrOutOfService) {
-			t.Errorf("the server is away: %v", err)
+			t.Errorf("API server unreachable: %v", err)
 		}
 		s.goAway(nil)
-		s.change(maintain(Closure{}))
-		pass(longestPause)
+		s.change(maintain(maintenance.Closure{}))
+		pass(maxRetryDelay)
 		enter(t, s.gate, users)()
 	})
 }
@@ -369,81 +403,61 @@ func TestWithoutGPUNode(t *testing.T) {
 		enter(t, s.gate, users)()
 		s.stop()
 
-		s.goAway(missing) // nobody knows the kind
+		s.goAway(missing) // the CRD is not installed
 		begun := time.Now()
 		s.run(t, dir)
 		enter(t, s.gate, users)()
 		if waited := time.Since(begun); waited > time.Second {
-			t.Errorf("waited %v for a kind that is not there", waited)
+			t.Errorf("waited %v without a CRD", waited)
 		}
-		_, before := s.told()
+		_, before := s.agentStatus()
 		pass(time.Hour)
-		if _, writes := s.told(); writes != before {
+		if _, writes := s.agentStatus(); writes != before {
 			t.Errorf("written %d times", writes-before)
 		}
 		s.goAway(nil)
 		s.change(maintain(swap))
-		pass(longestPause + time.Second)
-		s.acked(t, "after the kind was installed", "1", 0)
+		pass(maxRetryDelay + time.Second)
+		s.expectAck(t, "after the CRD was installed", "1", 0)
 	})
 }
 
-// A CRD that is older than the agent drops fields: that is no reason to write them again and again.
-func TestAnOlderKind(t *testing.T) {
+// A CRD that is older than the agent drops fields, which must not cause repeated writes.
+func TestOlderCRDDropsFields(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage, _ string) {
 		s.mu.Lock()
 		s.old = true
 		s.mu.Unlock()
-		_, before := s.told()
-		s.set(func() { s.facts.Product = "NVIDIA H100" })
+		_, before := s.agentStatus()
+		s.set(func() { s.status.Product = "NVIDIA H100" })
 		pass(time.Hour)
-		s.set(func() { s.facts.GPUs = 1 })
+		s.set(func() { s.status.GPUs = 1 })
 		pass(time.Second)
-		told, writes := s.told()
-		if writes-before != 2 || told.GPUs != 1 {
-			t.Errorf("written %d times, want twice: %+v", writes-before, told)
+		status, writes := s.agentStatus()
+		if writes-before != 2 || status.GPUs != 1 {
+			t.Errorf("written %d times, want twice: %+v", writes-before, status)
 		}
 		s.change(func(n *v1alpha1.GPUNode) { n.Status.Agent = nil })
 		pass(time.Second)
-		if told, writes := s.told(); writes-before != 3 || told.GPUs != 1 {
-			t.Errorf("after somebody took it away written %d times: %+v", writes-before, told)
+		if status, writes := s.agentStatus(); writes-before != 3 || status.GPUs != 1 {
+			t.Errorf("after the status was removed written %d times: %+v", writes-before, status)
 		}
 	})
 }
 
-func TestWritesAreRetriedSlowly(t *testing.T) {
+func TestWritesBackOff(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage, _ string) {
-		_, before := s.told()
+		_, before := s.agentStatus()
 		s.mu.Lock()
 		s.away = apierrors.NewForbidden(schema.GroupResource{Resource: "gpunodes"}, nodeName, errors.New("no right"))
 		s.mu.Unlock()
-		s.set(func() { s.facts.Accepted = true })
+		s.set(func() { s.status.Accepted = true })
 		pass(time.Hour)
-		if _, writes := s.told(); writes-before < 300 || writes-before > 400 {
-			t.Errorf("tried %d times in an hour, want every %v", writes-before, longestPause)
+		if _, writes := s.agentStatus(); writes-before < 300 || writes-before > 400 {
+			t.Errorf("tried %d times in an hour, want every %v", writes-before, maxRetryDelay)
 		}
 		s.goAway(nil)
-		pass(2 * longestPause)
-		s.acked(t, "after it was allowed", "", 0)
+		pass(2 * maxRetryDelay)
+		s.expectAck(t, "after it was allowed", "", 0)
 	})
-}
-
-func TestDescribe(t *testing.T) {
-	node := gputest.Node(t, "h100x2")
-	got := Describe(node)
-	if got.GPUs != 2 || got.Product != node.GPUs[0].Product || got.ComputeCapability != "9.0" || !got.MIGCapable || got.DriverVersion == "" {
-		t.Errorf("%+v", got)
-	}
-	node.GPUs[1].Mode = 3 - node.GPUs[1].Mode
-	if got := Describe(node); got.MIGMode != mixed || !got.MIGPending {
-		t.Errorf("one GPU in another mode: %+v", got)
-	}
-	node.GPUs[0].Lost = true
-	if got := Describe(node); got.GPUs != 1 || got.MIGMode == mixed {
-		t.Errorf("one GPU lost: %+v", got)
-	}
-	node.GPUs[1].Lost = true
-	if diff := cmp.Diff(v1alpha1.AgentStatus{}, Describe(node)); diff != "" {
-		t.Errorf("no GPU answers (-want +got):\n%s", diff)
-	}
 }

@@ -1,4 +1,4 @@
-package gpunode
+package maintenance
 
 import (
 	"reflect"
@@ -9,13 +9,13 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Closure is why GPUs are out of service; the zero value is that they are in service. It is what the file of a Gate holds.
+// Closure is which GPUs are out of service and why; the zero value is that all are in service. It is the content of the Gate's file.
 type Closure struct {
-	// ID, Operation and Reason are those of the maintenance of all GPUs; empty without one.
+	// ID, Operation and Reason are those of a maintenance of all GPUs; empty without one.
 	ID        string `json:"id"`
 	Operation string `json:"operation"`
 	Reason    string `json:"reason"`
-	// Validating lets the installer's validations through.
+	// Validating admits the installer's validations.
 	Validating bool `json:"validating"`
 	// Holds are the GPUs that are held for a remedy, by name of the GPU.
 	Holds []Hold `json:"holds,omitempty"`
@@ -27,18 +27,19 @@ type Hold struct {
 	ID     string `json:"id"`
 	GPU    string `json:"gpu"`
 	Reason string `json:"reason"`
-	// GPUs are those that are reset together, by name, the GPU itself among them: all of them are held.
+	// GPUs are those that are reset together, by name, including GPU itself: all of them are held.
 	GPUs []string `json:"gpus"`
-	// Step is what the remedy asks for.
+	// Step is what the remedy orders.
 	Step v1alpha1.RemedyOrder `json:"step"`
 }
 
-// remedy is the operation of users' refusals.
+// remedy is the operation in refusals because of a hold.
 const remedy = "remedy"
 
-// closureOf returns what the GPUNode asks for. A node without one is in service. The group of a GPU are those that are reset along with it,
-// and those that were when the word before was said: links that fail meanwhile make no GPU free of a reset that is on its way.
-func closureOf(node *v1alpha1.GPUNode, group func(string) []string, before Closure) Closure {
+// desiredClosure returns the closure that the GPUNode orders; without a GPUNode, all GPUs are in service. A hold contains the GPUs that
+// are reset along with its GPU now, and those of the same hold in the previous closure: when NVLinks fail during a hold, the group must
+// not shrink, because the reset may already be running.
+func desiredClosure(node *v1alpha1.GPUNode, group func(string) []string, previous Closure) Closure {
 	var c Closure
 	if node == nil {
 		return c
@@ -51,7 +52,7 @@ func closureOf(node *v1alpha1.GPUNode, group func(string) []string, before Closu
 	}
 	for _, r := range node.Spec.Remedies {
 		gpus := append(slices.Clone(group(r.GPU)), r.GPU)
-		for _, h := range before.Holds {
+		for _, h := range previous.Holds {
 			if h.ID == r.ID && h.GPU == r.GPU {
 				gpus = append(gpus, h.GPUs...)
 			}
@@ -64,7 +65,7 @@ func closureOf(node *v1alpha1.GPUNode, group func(string) []string, before Closu
 	return c
 }
 
-// Held returns why GPUs are out of service for a remedy, by name; nil when none is.
+// Held returns the reasons of the GPUs that are held for a remedy, by name; nil when none is.
 func (c Closure) Held() map[string]string {
 	var held map[string]string
 	for _, h := range c.Holds {
@@ -72,8 +73,8 @@ func (c Closure) Held() map[string]string {
 			if held == nil {
 				held = map[string]string{}
 			}
-			// A GPU that is itself remedied says so, and not that it goes along with another.
-			if _, known := held[name]; !known || name == h.GPU {
+			// The reason of a GPU's own remedy takes precedence over that of a remedy whose group it is in.
+			if _, found := held[name]; !found || name == h.GPU {
 				held[name] = h.Reason
 			}
 		}
@@ -83,13 +84,13 @@ func (c Closure) Held() map[string]string {
 
 func (c Closure) equal(other Closure) bool { return reflect.DeepEqual(c, other) }
 
-// validation begins the names of the installer's own claims.
-const validation = "tessera-validation-"
+// validationPrefix begins the names of the claims with which the installer validates a node.
+const validationPrefix = "tessera-validation-"
 
-// refusal returns why the claim on the GPUs may not be prepared, nil when it may. Names alone would not do: the namespace is one in which
-// users make nothing.
+// refusal returns why the claim on the GPUs must not be prepared, nil when it may be. A validation is recognized by its name and its
+// namespace, which must be the agent's own: users cannot create claims there.
 func (c Closure) refusal(claim prepare.Ref, gpus []string, namespace string) error {
-	validates := namespace != "" && claim.Namespace == namespace && strings.HasPrefix(claim.Name, validation)
+	validates := namespace != "" && claim.Namespace == namespace && strings.HasPrefix(claim.Name, validationPrefix)
 	if c.ID != "" && (!c.Validating || !validates) {
 		return &prepare.OutOfService{Operation: c.Operation, Reason: c.Reason}
 	}
@@ -105,8 +106,8 @@ func (c Closure) refusal(claim prepare.Ref, gpus []string, namespace string) err
 	return nil
 }
 
-// same reports whether whoever passed under the other hold also passes under this one, so that nobody needs to be waited for.
-func (h Hold) same(other Hold) bool {
+// admitsAll reports whether the hold admits every call that the other hold admitted, so that calls of that time need not be waited for.
+func (h Hold) admitsAll(other Hold) bool {
 	if other.Step == v1alpha1.OrderValidate && h.Step != v1alpha1.OrderValidate {
 		return false
 	}

@@ -1,4 +1,4 @@
-package gpunode
+package maintenance
 
 import (
 	"context"
@@ -40,14 +40,14 @@ func gate(t *testing.T, dir string, leads bool) *Gate {
 	return g
 }
 
-func set(t *testing.T, g *Gate, word Closure) {
+func set(t *testing.T, g *Gate, closure Closure) {
 	t.Helper()
-	if err := g.set(word); err != nil {
+	if err := g.setClosure(closure); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// enter passes the gate at once or fails the test.
+// enter enters the gate and fails the test if it is refused.
 func enter(t *testing.T, g *Gate, claim prepare.Ref) func() {
 	t.Helper()
 	leave, err := g.Enter(t.Context(), claim, nil)
@@ -57,7 +57,7 @@ func enter(t *testing.T, g *Gate, claim prepare.Ref) func() {
 	return leave
 }
 
-func TestWhoPasses(t *testing.T) {
+func TestEnterAdmitsOrRefuses(t *testing.T) {
 	held := func(step v1alpha1.RemedyOrder) Closure {
 		return Closure{Holds: []Hold{{ID: "r", GPU: "gpu-b", GPUs: []string{"gpu-a", "gpu-b"}, Reason: "XID 48", Step: step}}}
 	}
@@ -65,33 +65,33 @@ func TestWhoPasses(t *testing.T) {
 	both.ID, both.Operation, both.Reason = swap.ID, swap.Operation, swap.Reason
 	const all = "the GPUs of this node are out of service for a DriverSwap: 580.65.06 takes the place of 570.172.08"
 	tests := map[string]struct {
-		word  Closure
-		claim prepare.Ref
-		gpus  []string
-		want  string
+		closure Closure
+		claim   prepare.Ref
+		gpus    []string
+		want    string
 	}{
-		"in service":                             {Closure{}, users, []string{"gpu-a"}, ""},
-		"out of service":                         {swap, users, nil, all},
-		"the validation, before its step":        {swap, validator, nil, all},
-		"the validation, in its step":            {validating(swap), validator, nil, ""},
-		"a user, while it is validated":          {validating(swap), users, nil, all},
-		"the validation's name, elsewhere":       {validating(swap), prepare.Ref{Namespace: "default", Name: validator.Name}, nil, all},
-		"another claim where the installer is":   {validating(swap), prepare.Ref{Namespace: namespace, Name: "exporter"}, nil, all},
-		"a node in service whose step is behind": {Closure{Validating: true}, users, nil, ""},
+		"in service":                                 {Closure{}, users, []string{"gpu-a"}, ""},
+		"out of service":                             {swap, users, nil, all},
+		"the validation, before its step":            {swap, validator, nil, all},
+		"the validation, in its step":                {validating(swap), validator, nil, ""},
+		"a user, while it is validated":              {validating(swap), users, nil, all},
+		"the validation's name, another namespace":   {validating(swap), prepare.Ref{Namespace: "default", Name: validator.Name}, nil, all},
+		"another claim in the installer's namespace": {validating(swap), prepare.Ref{Namespace: namespace, Name: "exporter"}, nil, all},
+		"a node in service whose step is outdated":   {Closure{Validating: true}, users, nil, ""},
 
-		"of the GPU that is held":          {held(v1alpha1.OrderHold), users, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
-		"of one that is reset along":       {held(v1alpha1.OrderReset), users, []string{"gpu-a", "gpu-c"}, "gpu-a is out of service for a remedy: XID 48"},
-		"of another GPU":                   {held(v1alpha1.OrderReset), users, []string{"gpu-c"}, ""},
-		"who only watches":                 {held(v1alpha1.OrderReset), users, nil, ""},
-		"the validation, before the reset": {held(v1alpha1.OrderReset), validator, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
-		"the validation, after it":         {held(v1alpha1.OrderValidate), validator, []string{"gpu-b"}, ""},
-		"a user, after it":                 {held(v1alpha1.OrderValidate), users, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
-		"in a maintenance besides":         {both, validator, []string{"gpu-b"}, all},
+		"a claim on the held GPU":             {held(v1alpha1.OrderHold), users, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
+		"a claim on a GPU of the reset group": {held(v1alpha1.OrderReset), users, []string{"gpu-a", "gpu-c"}, "gpu-a is out of service for a remedy: XID 48"},
+		"a claim on another GPU":              {held(v1alpha1.OrderReset), users, []string{"gpu-c"}, ""},
+		"a claim that holds no GPU":           {held(v1alpha1.OrderReset), users, nil, ""},
+		"the validation, before the reset":    {held(v1alpha1.OrderReset), validator, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
+		"the validation, after it":            {held(v1alpha1.OrderValidate), validator, []string{"gpu-b"}, ""},
+		"a user, after it":                    {held(v1alpha1.OrderValidate), users, []string{"gpu-b"}, "gpu-b is out of service for a remedy: XID 48"},
+		"during a maintenance as well":        {both, validator, []string{"gpu-b"}, all},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			g := gate(t, t.TempDir(), true)
-			set(t, g, test.word)
+			set(t, g, test.closure)
 			leave, err := g.Enter(t.Context(), test.claim, test.gpus)
 			if err == nil {
 				leave()
@@ -107,27 +107,27 @@ func TestWhoPasses(t *testing.T) {
 	}
 }
 
-// The file of an agent that knows nothing of single GPUs, and what such an agent reads of a newer one's.
-func TestWordOfAnotherVersion(t *testing.T) {
+// Files are compatible with agents that have no holds, in both directions.
+func TestClosureOfOtherVersion(t *testing.T) {
 	dir := t.TempDir()
 	g := gate(t, dir, true)
 	old := `{"id":"1","operation":"DriverSwap","reason":"a newer driver","validating":false}`
-	if err := os.WriteFile(filepath.Join(dir, wordFile), []byte(old), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, closureFile), []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	word, err := g.Word()
-	if diff := cmp.Diff(Closure{ID: "1", Operation: "DriverSwap", Reason: "a newer driver"}, word); diff != "" || err != nil {
+	closure, err := g.Closure()
+	if diff := cmp.Diff(Closure{ID: "1", Operation: "DriverSwap", Reason: "a newer driver"}, closure); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	set(t, g, Closure{Holds: []Hold{{ID: "r", GPU: "gpu-a", GPUs: []string{"gpu-a"}}}})
-	text, err := os.ReadFile(filepath.Join(dir, wordFile))
+	text, err := os.ReadFile(filepath.Join(dir, closureFile))
 	if err != nil || !strings.HasPrefix(string(text), `{"id":"","operation":"","reason":"","validating":false,`) {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
-// A call for one GPU holds up nobody who waits for the calls of another.
-func TestQuietOfAGPU(t *testing.T) {
+// Draining a GPU does not wait for calls on other GPUs.
+func TestDrainedPerGPU(t *testing.T) {
 	dir := t.TempDir()
 	newer, older := gate(t, dir, true), gate(t, dir, false)
 	older.deadline = time.Now()
@@ -135,23 +135,23 @@ func TestQuietOfAGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	is := func(want bool, gpus ...string) {
+	check := func(want bool, gpus ...string) {
 		t.Helper()
-		if quiet, err := newer.quiet(gpus...); err != nil || quiet != want {
-			t.Errorf("quiet on %v: %t, %v, want %t", gpus, quiet, err, want)
+		if drained, err := newer.drained(gpus...); err != nil || drained != want {
+			t.Errorf("drained on %v: %t, %v, want %t", gpus, drained, err, want)
 		}
 	}
-	is(false)
-	is(false, "gpu-b")
-	is(false, "gpu-c", "gpu-a")
-	is(true, "gpu-c")
+	check(false)
+	check(false, "gpu-b")
+	check(false, "gpu-c", "gpu-a")
+	check(true, "gpu-c")
 	leave()
-	is(true)
-	is(true, "gpu-a", "gpu-b", "gpu-c")
+	check(true)
+	check(true, "gpu-a", "gpu-b", "gpu-c")
 }
 
-// The word outlives the process, and counts for agents that have not read the GPUNode themselves.
-func TestWordIsKept(t *testing.T) {
+// The closure survives the process, and applies to agents that have not read the GPUNode themselves.
+func TestClosureSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	set(t, gate(t, dir, true), swap)
 	later := gate(t, dir, true)
@@ -163,39 +163,39 @@ func TestWordIsKept(t *testing.T) {
 	enter(t, later, users)()
 
 	set(t, later, swap)
-	if err := os.WriteFile(filepath.Join(dir, wordFile), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, closureFile), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := later.Enter(t.Context(), users, nil); err == nil {
-		t.Error("a word that cannot be read lets claims through")
+		t.Error("an unreadable closure admits claims")
 	}
 	set(t, later, Closure{})
 	enter(t, later, users)()
 }
 
-// An agent that was overtaken has nothing to say any more.
-func TestOnlyTheLeadingAgentWrites(t *testing.T) {
+// An agent that does not lead must not write.
+func TestOnlyLeaderWrites(t *testing.T) {
 	dir := t.TempDir()
 	newer, older := gate(t, dir, true), gate(t, dir, false)
 	set(t, newer, swap)
-	if err := older.set(Closure{}); !errors.Is(err, errNotLeading) {
+	if err := older.setClosure(Closure{}); !errors.Is(err, errNotLeading) {
 		t.Errorf("the older agent: %v", err)
 	}
 	older.deadline = time.Now()
 	if _, err := older.Enter(t.Context(), users, nil); !errors.Is(err, prepare.ErrOutOfService) {
-		t.Errorf("the older agent does not obey: %v", err)
+		t.Errorf("the older agent admits a claim: %v", err)
 	}
 }
 
-func TestQuiet(t *testing.T) {
+func TestDrained(t *testing.T) {
 	dir := t.TempDir()
 	newer, older := gate(t, dir, true), gate(t, dir, false)
 	older.deadline = time.Now()
 	leave := enter(t, older, users)
 	set(t, newer, swap)
 	for _, want := range []bool{false, true, true} {
-		if quiet, err := newer.quiet(); err != nil || quiet != want {
-			t.Fatalf("quiet: %t, %v, want %t", quiet, err, want)
+		if drained, err := newer.drained(); err != nil || drained != want {
+			t.Fatalf("drained: %t, %v, want %t", drained, err, want)
 		}
 		if leave != nil {
 			leave()
@@ -203,12 +203,12 @@ func TestQuiet(t *testing.T) {
 		}
 	}
 	if _, err := older.Enter(t.Context(), users, nil); err == nil {
-		t.Error("passed after all was quiet")
+		t.Error("admitted after all calls had ended")
 	}
 }
 
-// Calls of two agents run against a maintenance that comes and goes: once it is quiet nobody is inside and nobody comes in.
-func TestNobodyIsInsideOnceItIsQuiet(t *testing.T) {
+// Two agents serve calls while maintenances begin and end: once a closure is drained, no call is inside and none is admitted.
+func TestDrainedClosureAdmitsNoCall(t *testing.T) {
 	dir := t.TempDir()
 	newer, older := gate(t, dir, true), gate(t, dir, false)
 	older.deadline = time.Now()
@@ -231,21 +231,21 @@ func TestNobodyIsInsideOnceItIsQuiet(t *testing.T) {
 	}
 	for range 50 {
 		set(t, newer, swap)
-		for quiet := false; !quiet; {
+		for drained := false; !drained; {
 			var err error
-			if quiet, err = newer.quiet(); err != nil {
+			if drained, err = newer.drained(); err != nil {
 				t.Fatal(err)
 			}
 		}
 		before := passed.Load()
 		if n := inside.Load(); n != 0 {
-			t.Fatalf("%d are inside", n)
+			t.Fatalf("%d calls are inside", n)
 		}
 		if _, err := older.Enter(ctx, users, nil); err == nil {
-			t.Fatal("passed after it was quiet")
+			t.Fatal("admitted after it was drained")
 		}
 		if after := passed.Load(); after != before {
-			t.Fatalf("%d came in after it was quiet", after-before)
+			t.Fatalf("%d calls were admitted after it was drained", after-before)
 		}
 		set(t, newer, Closure{})
 		enter(t, older, users)()
@@ -253,11 +253,11 @@ func TestNobodyIsInsideOnceItIsQuiet(t *testing.T) {
 	cancel()
 	callers.Wait()
 	if passed.Load() == 0 {
-		t.Error("nobody ever passed: nothing is tested")
+		t.Error("no call was ever admitted: nothing is tested")
 	}
 }
 
-func TestFirstCallsWaitForTheGPUNode(t *testing.T) {
+func TestFirstCallsWaitForGPUNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		set(t, gate(t, dir, true), swap)
@@ -265,24 +265,24 @@ func TestFirstCallsWaitForTheGPUNode(t *testing.T) {
 		begun := time.Now()
 		go func() {
 			<-time.After(2 * time.Second)
-			if err := g.set(Closure{}); err != nil {
+			if err := g.setClosure(Closure{}); err != nil {
 				t.Error(err)
 			}
 		}()
 		enter(t, g, users)()
 		if waited := time.Since(begun); waited != 2*time.Second {
-			t.Errorf("waited %v, want until it was read", waited)
+			t.Errorf("waited %v, want until the GPUNode was read", waited)
 		}
 
 		set(t, g, swap)
 		g, begun = gate(t, dir, true), time.Now()
 		if _, err := g.Enter(t.Context(), users, nil); !errors.Is(err, prepare.ErrOutOfService) {
-			t.Errorf("the API server is away: %v", err)
+			t.Errorf("API server unreachable: %v", err)
 		}
-		if waited := time.Since(begun); waited != firstWord {
-			t.Errorf("waited %v, want %v", waited, firstWord)
+		if waited := time.Since(begun); waited != firstReadTimeout {
+			t.Errorf("waited %v, want %v", waited, firstReadTimeout)
 		}
-		if _, err := g.Enter(t.Context(), users, nil); err == nil || time.Since(begun) != firstWord {
+		if _, err := g.Enter(t.Context(), users, nil); err == nil || time.Since(begun) != firstReadTimeout {
 			t.Errorf("the second call: %v after %v", err, time.Since(begun))
 		}
 	})
