@@ -8,6 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // half holds something of every other GPU.
@@ -42,7 +43,7 @@ func BenchmarkWiring(b *testing.B) {
 		b.Run(machine, func(b *testing.B) {
 			before := processorTime(b)
 			for b.Loop() {
-				fit.NewWiring(gpus).Quality([]int{0, 1})
+				topology.NewWiring(gpus).Quality([]int{0, 1})
 			}
 			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N), "cpu-ns/op")
 		})

@@ -1,6 +1,10 @@
 package fit
 
-import "math/bits"
+import (
+	"math/bits"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
+)
 
 // Choose returns the best devices that the node has for the demand, and false when it has none. Of
 // alternatives it takes the first that lets all requests be served, as the API demands: those of the first
@@ -92,7 +96,7 @@ func (s *sight) one(a *Alternative) ([]int, outcome, bool) {
 
 // outcome returns that of one offer.
 func (s *sight) outcome(o *offer) outcome {
-	out := outcome{quality: perfect, loss: int64(o.Loss), holders: o.Holders, free: o.Free}
+	out := outcome{quality: topology.PerfectQuality, loss: int64(o.Loss), holders: o.Holders, free: o.Free}
 	if entire(s.node.Devices[o.device].Use.Shape) {
 		out.residual = o.residual
 	}

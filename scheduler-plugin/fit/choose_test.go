@@ -11,6 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // nodeOf returns the machine as a node whose GPUs are offered in every shape and hold nothing.
@@ -23,7 +24,7 @@ func nodeOf(tb testing.TB, machine string) *fit.Node {
 
 func offered(tb testing.TB, hardware gpu.Node, offer gpu.Offer) *fit.Node {
 	tb.Helper()
-	n := &fit.Node{Name: hardware.Name, Wiring: fit.NewWiring(hardware.GPUs)}
+	n := &fit.Node{Name: hardware.Name, Wiring: topology.NewWiring(hardware.GPUs)}
 	position, known := map[string]int{}, map[string]*fit.Kind{}
 	for i, g := range hardware.GPUs {
 		if known[g.Product] == nil {

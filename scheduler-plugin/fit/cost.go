@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // cost is what a GPU loses. Costs of different GPUs can be added, the residual only roughly: it is what
@@ -50,7 +51,7 @@ func (s *sight) cost(position int, after gpu.Occupancy) cost {
 
 // outcomeOf returns what the picks, which can be taken together, do to the node.
 func (s *sight) outcomeOf(d *Demand, picks []Pick) outcome {
-	o := outcome{quality: perfect}
+	o := outcome{quality: topology.PerfectQuality}
 	after := map[int]gpu.Occupancy{}
 	for r, pick := range picks {
 		a := &d.Requests[r].Alternatives[pick.Alternative]
@@ -67,7 +68,7 @@ func (s *sight) outcomeOf(d *Demand, picks []Pick) outcome {
 			gpus = append(gpus, g)
 		}
 		if a.whole(s.node.Devices) {
-			o.quality = min(o.quality, s.wiring.quality(gpus))
+			o.quality = min(o.quality, s.wiring.QualityScore(gpus))
 		}
 	}
 	s.judge(&o, after)

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // Describe says in words what the choice takes and what it costs the node, for people: which devices,
@@ -53,7 +54,7 @@ func price(n *Node, d *Demand, c Choice) string {
 	text := fmt.Sprintf("costs %.1f of %.1f, opens %s", float64(o.loss)/Unit, float64(worth)/Unit, plural(o.opened, "idle GPU"))
 	for r, pick := range c.Picks {
 		if d.Requests[r].Alternatives[pick.Alternative].whole(n.Devices) {
-			return text + fmt.Sprintf(", quality of the set %.2f", float64(o.quality)/perfect)
+			return text + fmt.Sprintf(", quality of the set %.2f", float64(o.quality)/topology.PerfectQuality)
 		}
 	}
 	return text

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // Node is what can be chosen from: the GPUs of one node and the devices that they are offered as. It is
@@ -15,7 +16,7 @@ type Node struct {
 	// Devices are in the order of publication. A device is named by its position.
 	Devices []Device
 	// Wiring says how the GPUs reach each other.
-	Wiring *Wiring
+	Wiring *topology.Wiring
 }
 
 // GPU is one GPU of a node and what it holds.

@@ -118,7 +118,7 @@ func TestSeveralTakeTheLeast(t *testing.T) {
 		}
 		least := &cheapest{exhaustive: exhaustive{node: n, demand: d, occupied: occupancies(n), picks: make([]fit.Pick, len(d.Requests))}, most: math.MinInt32}
 		least.device(0, 0)
-		if least.steps > fewSteps || slices.ContainsFunc(d.Requests, func(r fit.Request) bool { return teams(n, r.Alternatives[0]) }) {
+		if least.steps > fewSteps || slices.ContainsFunc(d.Requests, func(r fit.Request) bool { return teamSizes(n, r.Alternatives[0]) }) {
 			t.Skip("too many ways, or sets of GPUs, whose quality comes first")
 		}
 		choice, ok := fit.Choose(n, d)
@@ -131,8 +131,8 @@ func TestSeveralTakeTheLeast(t *testing.T) {
 	})
 }
 
-// teams reports whether the alternative asks for several whole GPUs.
-func teams(n *fit.Node, a fit.Alternative) bool {
+// teamSizes reports whether the alternative asks for several whole GPUs.
+func teamSizes(n *fit.Node, a fit.Alternative) bool {
 	for i, d := range n.Devices {
 		if a.Candidates.Has(i) && d.Use.Shape != gpu.Whole {
 			return false

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // outlook is what a search keeps in mind of a GPU.
@@ -23,10 +24,10 @@ type sight struct {
 	node *Node
 	gpus []outlook
 	// idle are those of the first mostTabled GPUs that nothing is held of.
-	idle gpuSet
+	idle topology.Set
 	// wiring is nil when it is unknown, tables when there are none.
-	wiring *Wiring
-	tables *rings
+	wiring *topology.Wiring
+	tables *topology.Tables
 }
 
 // fewGPUs is the number of GPUs of a node up to which a search for one device does not allocate.
@@ -39,18 +40,18 @@ func look(n *Node, buffer []outlook) sight {
 		g := &n.GPUs[i]
 		o := outlook{gpu: g, row: g.Kind.row(g.Kind.state(&g.Occupancy)), idle: g.Occupancy.Idle()}
 		o.holders, o.free = g.Occupancy.Holders(), g.Occupancy.Free().Count()
-		if o.idle && i < mostTabled {
+		if o.idle && i < topology.MaxTabled {
 			s.idle |= 1 << i
 		}
 		s.gpus = append(s.gpus, o)
 	}
-	if n.Wiring == nil || n.Wiring.gpus != len(n.GPUs) {
+	if n.Wiring == nil || n.Wiring.GPUs() != len(n.GPUs) {
 		return s
 	}
-	s.wiring, s.tables = n.Wiring, n.Wiring.tables()
+	s.wiring, s.tables = n.Wiring, n.Wiring.Tables()
 	for i := range s.gpus {
 		if s.gpus[i].idle && s.tables != nil {
-			s.gpus[i].residual = s.tables.lost(s.idle, 1<<i)
+			s.gpus[i].residual = s.tables.ResidualLoss(s.idle, 1<<i)
 		}
 	}
 	return s

@@ -1,5 +1,7 @@
 package fit
 
+import "github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
+
 // outcome is what a choice does to the node, as far as it compares nodes.
 type outcome struct {
 	// rank is the sum of eight less the position of the alternative over all requests that have a choice.
@@ -46,7 +48,7 @@ func (s *sight) score(o outcome) int64 {
 	packed = field(packed, o.quality, qualityBits)
 	packed = lessIsBetter(packed, o.loss, lossBits)
 	// A sixteenth of a GPU in a team is what the score tells apart.
-	packed = lessIsBetter(packed, o.residual/(share/16), residualBits)
+	packed = lessIsBetter(packed, o.residual/(topology.TeamUnit/16), residualBits)
 	packed = lessIsBetter(packed, int64(o.opened), openedBits)
 	packed = field(packed, o.holders, holdersBits)
 	packed = lessIsBetter(packed, int64(o.free), freeBits)

@@ -3,6 +3,8 @@ package fit
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // devices is a set of whole GPUs for a class, and what is spent with it.
@@ -19,20 +21,20 @@ func (p *planner) candidates(class int, before spent) []devices {
 		return nil
 	}
 	if p.tables == nil {
-		set, ok := p.devicesOf(t, class, t.wiring.roughChoose(slices.Clone(t.idle), k), before)
+		set, ok := p.devicesOf(t, class, t.wiring.ChooseByPairs(slices.Clone(t.idle), k), before)
 		if !ok {
 			return nil
 		}
 		return []devices{set}
 	}
-	var best []gpuSet
-	bySet := map[gpuSet]devices{}
-	for set := range subsets(setOf(t.idle), k) {
+	var best []topology.Set
+	bySet := map[topology.Set]devices{}
+	for set := range topology.SetOf(t.idle).Subsets(k) {
 		at, _ := slices.BinarySearchFunc(best, set, t.compare)
 		if at == mostSets {
 			continue
 		}
-		d, ok := p.devicesOf(t, class, members(set), before)
+		d, ok := p.devicesOf(t, class, set.Members(), before)
 		if !ok {
 			continue
 		}
@@ -81,12 +83,12 @@ func (p *planner) devicesOf(t *team, class int, gpus []int, before spent) (devic
 }
 
 // compare returns a negative number when a is the better set, and never zero for different ones.
-func (t *team) compare(a, b gpuSet) int {
-	if c := cmp.Compare(t.tables.weakest[b], t.tables.weakest[a]); c != 0 {
+func (t *team) compare(a, b topology.Set) int {
+	if c := t.tables.CompareRings(a, b); c != 0 {
 		return c
 	}
 	if c := cmp.Compare(t.value(a), t.value(b)); c != 0 {
 		return c
 	}
-	return cmp.Or(cmp.Compare(t.tables.lost(t.sight.idle, a), t.tables.lost(t.sight.idle, b)), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(t.tables.ResidualLoss(t.sight.idle, a), t.tables.ResidualLoss(t.sight.idle, b)), cmp.Compare(a, b))
 }

@@ -3,6 +3,8 @@ package fit
 import (
 	"cmp"
 	"slices"
+
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // team is a request for whole GPUs: every candidate is one.
@@ -50,7 +52,7 @@ func (t *team) choose(k int) ([]int, outcome, bool) {
 	} else {
 		byValue := slices.Clone(t.idle)
 		slices.SortStableFunc(byValue, func(a, b int) int { return cmp.Compare(t.gpus[a].row.value, t.gpus[b].row.value) })
-		chosen = t.wiring.roughChoose(byValue, k)
+		chosen = t.wiring.ChooseByPairs(byValue, k)
 	}
 	o := t.take(chosen)
 	for i, g := range chosen {
@@ -63,22 +65,22 @@ func (t *team) choose(k int) ([]int, outcome, bool) {
 // best returns the best set by the tables: the best quality, of equal ones that of least value, then the
 // least residual.
 func (t *team) best(k int) []int {
-	from, best := setOf(t.idle), gpuSet(0)
+	from, best := topology.SetOf(t.idle), topology.Set(0)
 	if t.alike && from == t.sight.idle {
-		return members(t.tables.choose(from, k))
+		return t.tables.BestSet(from, k).Members()
 	}
-	for set := range subsets(from, k) {
+	for set := range from.Subsets(k) {
 		if best == 0 || t.compare(set, best) < 0 {
 			best = set
 		}
 	}
-	return members(best)
+	return best.Members()
 }
 
 // value returns what the GPUs of the set are worth.
-func (t *team) value(set gpuSet) int64 {
+func (t *team) value(set topology.Set) int64 {
 	var value int64
-	for g := range set.all {
+	for g := range set.All {
 		value += int64(t.gpus[g].row.value)
 	}
 	return value
@@ -86,7 +88,7 @@ func (t *team) value(set gpuSet) int64 {
 
 // take returns the outcome of taking the GPUs.
 func (s *sight) take(gpus []int) outcome {
-	o := outcome{quality: s.wiring.quality(gpus), opened: len(gpus)}
+	o := outcome{quality: s.wiring.QualityScore(gpus), opened: len(gpus)}
 	for _, g := range gpus {
 		o.loss += int64(s.gpus[g].row.value)
 	}
@@ -99,23 +101,5 @@ func (s *sight) lost(gpus []int) int64 {
 	if s.tables == nil {
 		return 0
 	}
-	return s.tables.lost(s.idle, setOf(gpus))
-}
-
-// setOf returns the set of the GPUs, which are among the first mostTabled.
-func setOf(gpus []int) gpuSet {
-	var set gpuSet
-	for _, g := range gpus {
-		set |= 1 << g
-	}
-	return set
-}
-
-// members lists the set.
-func members(set gpuSet) []int {
-	all := make([]int, 0, set.count())
-	for g := range set.all {
-		all = append(all, g)
-	}
-	return all
+	return s.tables.ResidualLoss(s.idle, topology.SetOf(gpus))
 }

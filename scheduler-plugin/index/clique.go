@@ -4,7 +4,7 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // Clique returns the NVLink clique of the node's GPUs, empty when they have none or not all the same.
@@ -34,12 +34,12 @@ func (l Load) places(gpus int) int {
 
 // Cliques returns the NVLink cliques that span nodes, in order of name. What is free is counted in places
 // of so many idle GPUs of one node (Node.Places). The cost depends on the number of cliques.
-func (x *Index) Cliques(gpus int) []fit.Clique {
+func (x *Index) Cliques(gpus int) []topology.Clique {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	list := make([]fit.Clique, 0, len(x.cliques))
+	list := make([]topology.Clique, 0, len(x.cliques))
 	for _, name := range slices.Sorted(maps.Keys(x.cliques)) {
-		list = append(list, fit.Clique{Name: name, Free: x.cliques[name].places(gpus)})
+		list = append(list, topology.Clique{Name: name, Free: x.cliques[name].places(gpus)})
 	}
 	return list
 }

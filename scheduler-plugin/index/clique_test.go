@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
@@ -14,13 +15,13 @@ import (
 func TestCliques(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
-	check := func(when string, gpus int, want ...fit.Clique) {
+	check := func(when string, gpus int, want ...topology.Clique) {
 		t.Helper()
 		if diff := cmp.Diff(want, x.Cliques(gpus)); diff != "" {
 			t.Errorf("%s, places of %d GPUs (-want +got):\n%s", when, gpus, diff)
 		}
 	}
-	check("before anything is published", 1, []fit.Clique{}...)
+	check("before anything is published", 1, []topology.Clique{}...)
 	set(x, publish(t, machine(t, "h100x2", "other"), 1, 1))
 	for i := range 4 {
 		n := machine(t, "gb200x4", fmt.Sprintf("n%d", i))
@@ -29,16 +30,16 @@ func TestCliques(t *testing.T) {
 		}
 		set(x, publish(t, n, 1, 1))
 	}
-	check("empty", 1, fit.Clique{Name: "fabric.0", Free: 8}, fit.Clique{Name: "fabric.1", Free: 8})
-	check("empty", 0, fit.Clique{Name: "fabric.0", Free: 2}, fit.Clique{Name: "fabric.1", Free: 2})
+	check("empty", 1, topology.Clique{Name: "fabric.0", Free: 8}, topology.Clique{Name: "fabric.1", Free: 8})
+	check("empty", 0, topology.Clique{Name: "fabric.0", Free: 2}, topology.Clique{Name: "fabric.1", Free: 2})
 
 	n := machine(t, "gb200x4", "n2")
 	claim := claimOf("c", 1, result("n2", whole(n, 0)))
 	x.SetClaim(claim)
-	check("one GPU in use", 4, fit.Clique{Name: "fabric.0", Free: 2}, fit.Clique{Name: "fabric.1", Free: 1})
-	check("one GPU in use", 2, fit.Clique{Name: "fabric.0", Free: 4}, fit.Clique{Name: "fabric.1", Free: 3})
+	check("one GPU in use", 4, topology.Clique{Name: "fabric.0", Free: 2}, topology.Clique{Name: "fabric.1", Free: 1})
+	check("one GPU in use", 2, topology.Clique{Name: "fabric.0", Free: 4}, topology.Clique{Name: "fabric.1", Free: 3})
 	x.DeleteClaim(claim)
-	check("free again", 0, fit.Clique{Name: "fabric.0", Free: 2}, fit.Clique{Name: "fabric.1", Free: 2})
+	check("free again", 0, topology.Clique{Name: "fabric.0", Free: 2}, topology.Clique{Name: "fabric.1", Free: 2})
 
 	if diff := cmp.Diff([]string{"n2", "n3"}, x.CliqueNodes("fabric.1")); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
@@ -46,7 +47,7 @@ func TestCliques(t *testing.T) {
 	for _, s := range append(publish(t, machine(t, "gb200x4", "n0"), 1, 1), publish(t, machine(t, "gb200x4", "n1"), 1, 1)...) {
 		x.DeleteSlice(s)
 	}
-	check("a clique went", 0, fit.Clique{Name: "fabric.1", Free: 2})
+	check("a clique went", 0, topology.Clique{Name: "fabric.1", Free: 2})
 	if got := x.CliqueNodes("fabric.0"); got != nil {
 		t.Errorf("the clique that went has nodes %v", got)
 	}

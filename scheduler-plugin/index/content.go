@@ -9,6 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // content is what is published on a node, whatever is held of it. It is never changed.
@@ -21,7 +22,7 @@ type content struct {
 	gpus    []fit.GPU
 	layout  *layout
 	devices []*resourceapi.Device
-	wiring  *fit.Wiring
+	wiring  *topology.Wiring
 	unclear error
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // shared has what nodes have in common. Nodes of equal content share one of each; what no node uses any
@@ -14,7 +15,7 @@ import (
 type shared struct {
 	weights fit.Weights
 	kinds   table[fit.Kind]
-	wirings table[fit.Wiring]
+	wirings table[topology.Wiring]
 	layouts table[layout]
 }
 
@@ -61,14 +62,14 @@ func (s *shared) kind(g *gpu.Geometry) *fit.Kind {
 
 // wiring returns the wiring of the GPUs. It sees what their links depend on and nothing that tells equal
 // nodes apart.
-func (s *shared) wiring(gpus []gpu.GPU) *fit.Wiring {
+func (s *shared) wiring(gpus []gpu.GPU) *topology.Wiring {
 	bare := make([]gpu.GPU, len(gpus))
 	var content strings.Builder
 	for i, g := range gpus {
 		bare[i] = gpu.GPU{Index: g.Index, Architecture: g.Architecture, Product: g.Product, NUMA: g.NUMA, PCIeRoot: g.PCIeRoot, Links: g.Links}
 		fmt.Fprintf(&content, "%d %q %q %d %q %v\n", g.Index, g.Architecture, g.Product, g.NUMA, g.PCIeRoot, g.Links)
 	}
-	return s.wirings.value(content.String(), func() *fit.Wiring { return fit.NewWiring(bare) })
+	return s.wirings.value(content.String(), func() *topology.Wiring { return topology.NewWiring(bare) })
 }
 
 // layout returns the layout of the devices and their names.

@@ -20,11 +20,6 @@ type Scene struct {
 	Capture *Capture
 }
 
-// Capture holds the claims that a simulated Reserve would have allocated, in order.
-type Capture struct {
-	Claims []*resourceapi.ResourceClaim
-}
-
 // View is the manager of one in-tree instance. What is not part of its scene comes from the manager that
 // it stands for: classes, single claims, and everything that is written to the tracker of claims.
 //

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 )
 
 // trays returns nodes of four GPUs, named node-0 and so on, each in the clique that is given.
@@ -80,7 +80,7 @@ func TestGroups(t *testing.T) {
 
 func grouped(pod *corev1.Pod, a asking) *corev1.Pod {
 	pod.Labels = map[string]string{}
-	for key, value := range map[string]string{plugin.GroupLabel: a.group, plugin.GroupSizeLabel: a.size} {
+	for key, value := range map[string]string{podgroup.GroupLabel: a.group, podgroup.GroupSizeLabel: a.size} {
 		if value != "" {
 			pod.Labels[key] = value
 		}

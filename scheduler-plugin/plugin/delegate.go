@@ -7,6 +7,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
@@ -32,7 +33,7 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 		return i.Reserve(ctx, intree.WithoutPodGroup{ScopedState: v.state}, c.pod, info.Node().Name)
 	})
 	if v.status.IsSuccess() {
-		v.score = worth(n, capture)
+		v.score = capture.Score(n)
 	}
 	return v
 }
@@ -69,7 +70,7 @@ func (p *Plugin) node(c *cycle, info fwk.NodeInfo) *index.Node {
 // whole returns the node as it is, with devices that roam.
 func (p *Plugin) whole(c *cycle, n *index.Node) intree.Scene {
 	return intree.Scene{
-		Slices: slices.Concat(intree.Ordered(n, preferred(n)), p.shared.index.Roaming()),
+		Slices: slices.Concat(intree.Ordered(n, fit.DevicesByCost(&n.Fit)), p.shared.index.Roaming()),
 		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.RoamingHeld())),
 		Claims: c.special,
 	}

@@ -97,7 +97,7 @@ func (p *Plugin) newPreemptor(ctx context.Context) (*preemption.Preemptor, error
 		Index: p.shared.index, Claims: p.shared.manager.ResourceClaims(), Requeuer: p.shared.newRequeuer(requeue.NoVersion, p.handle),
 		RequirementsOf: func(cs fwk.CycleState) *requirements.Demand { return current(cs).demand },
 		NewNodeFilter: func(ctx context.Context, pod *corev1.Pod) func(*corev1.Node) bool {
-			return p.newNodeCheck(ctx, pod).isOpen
+			return p.newNodeCheck(ctx, pod).IsOpen
 		},
 	})
 }

@@ -44,7 +44,7 @@ func (p *Plugin) judge(ctx context.Context, cs fwk.CycleState, c *cycle, info fw
 // answer returns what fit says about the node, and false when the in-tree allocator must be asked,
 // since fit does not decide there.
 func (p *Plugin) answer(c *cycle, info fwk.NodeInfo) (rank.Answer, bool) {
-	if c.order == nil || p.offered(c.backed, info) {
+	if c.order == nil || p.shared.extended.OfferedOn(info, c.backed) {
 		return rank.Answer{}, false
 	}
 	a := c.order.On(info.Node().Name, c.pod.UID)

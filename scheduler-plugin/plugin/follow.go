@@ -32,11 +32,11 @@ func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
 	if err != nil {
 		return err
 	}
-	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(s.offers.handler())
+	nodes, err := factory.Core().V1().Nodes().Informer().AddEventHandler(s.extended.NodeHandler())
 	if err != nil {
 		return fmt.Errorf("follow nodes: %w", err)
 	}
-	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(s.groups.handler())
+	pods, err := factory.Core().V1().Pods().Informer().AddEventHandler(s.groups.EventHandler())
 	if err != nil {
 		return fmt.Errorf("follow pods: %w", err)
 	}

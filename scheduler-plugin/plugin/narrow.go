@@ -4,17 +4,14 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	resourcehelper "k8s.io/component-helpers/resource"
-	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
-	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
-	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
 
-	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/nodecheck"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 )
 
 // narrow returns the nodes to look at, all of them when nothing can be left out. Nodes that could serve
@@ -24,7 +21,7 @@ import (
 // A pod of a group is never narrowed: what PostFilter could do about a group that fails it does for the
 // whole group.
 func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if c.order == nil || c.allNodes || cs.IsPodGroupSchedulingCycle() || p.offered(c.backed, nil) {
+	if c.order == nil || c.allNodes || cs.IsPodGroupSchedulingCycle() || p.shared.extended.OfferedAnywhere(c.backed) {
 		return nil, nil
 	}
 	delegated := c.order.Delegated()
@@ -49,8 +46,8 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 
 // candidates returns the nodes of the group's clique, the best ones beside them, and then of those that fit
 // does not decide the emptiest. The clique's are never left out, the others only make the number up.
-func (p *Plugin) candidates(c *cycle, check *nodeCheck, delegated []string) sets.Set[string] {
-	best := c.order.Best(p.args.Candidates, check.allows)
+func (p *Plugin) candidates(c *cycle, check *nodecheck.Check, delegated []string) sets.Set[string] {
+	best := c.order.Best(p.args.Candidates, check.Allows)
 	if len(c.near) > 0 {
 		best = slices.DeleteFunc(best, c.near.Has)
 		best = append(c.near.UnsortedList(), best[:min(len(best), max(p.args.Candidates-len(c.near), 0))]...)
@@ -61,7 +58,7 @@ func (p *Plugin) candidates(c *cycle, check *nodeCheck, delegated []string) sets
 		if len(names) >= p.args.Candidates {
 			break
 		}
-		if check.allows(name) {
+		if check.Allows(name) {
 			names.Insert(name)
 		}
 	}
@@ -92,61 +89,21 @@ func (p *Plugin) nominated(c *cycle) string {
 	return name
 }
 
-// nodeCheck tells nodes that other plugins are going to refuse. It need not be exact: it only keeps the
-// narrowed set from being filled with them.
-type nodeCheck struct {
-	logger     klog.Logger
-	pod        *corev1.Pod
-	nodes      fwk.NodeInfoLister
-	affinity   nodeaffinity.RequiredNodeAffinity
-	request    *framework.Resource
-	comparison bool
-	// tolerant pods may go where GPUs are out of service.
-	tolerant bool
+// newNodeCheck returns a check of nodes for the pod.
+func (p *Plugin) newNodeCheck(ctx context.Context, pod *corev1.Pod) *nodecheck.Check {
+	return nodecheck.New(ctx, pod, nodecheck.Config{
+		Nodes:                p.handle.SnapshotSharedLister().NodeInfos(),
+		ComparisonOperators:  p.features.EnableTaintTolerationComparisonOperators,
+		ToleratesMaintenance: p.tolerant(pod),
+	})
 }
 
-func (p *Plugin) newNodeCheck(ctx context.Context, pod *corev1.Pod) *nodeCheck {
-	return &nodeCheck{
-		logger:     klog.FromContext(ctx),
-		pod:        pod,
-		nodes:      p.handle.SnapshotSharedLister().NodeInfos(),
-		affinity:   nodeaffinity.GetRequiredNodeAffinity(pod),
-		request:    framework.NewResource(resourcehelper.PodRequests(pod, resourcehelper.PodResourcesOptions{})),
-		comparison: p.features.EnableTaintTolerationComparisonOperators,
-		tolerant:   p.tolerant(pod),
-	}
-}
-
-// allows reports whether the node exists, is not closed to the pod, and has cpu, memory and a place left.
-func (c *nodeCheck) allows(name string) bool {
-	info, err := c.nodes.Get(name)
-	if err != nil || info.Node() == nil {
-		return false
-	}
-	return c.hasRoom(info) && c.isOpen(info.Node())
-}
-
-func (c *nodeCheck) hasRoom(info fwk.NodeInfo) bool {
-	has, used := info.GetAllocatable(), info.GetRequested()
-	return len(info.GetPods()) < has.GetAllowedPodNumber() &&
-		c.request.MilliCPU <= has.GetMilliCPU()-used.GetMilliCPU() &&
-		c.request.Memory <= has.GetMemory()-used.GetMemory()
-}
-
-func (c *nodeCheck) isOpen(node *corev1.Node) bool {
-	if _, out := node.Labels[v1alpha1.LabelMaintenance]; out && !c.tolerant {
-		return false
-	}
-	taints := node.Spec.Taints
-	if node.Spec.Unschedulable {
-		taints = append([]corev1.Taint{{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule}}, taints...)
-	}
-	repels := func(t *corev1.Taint) bool {
-		return t.Effect == corev1.TaintEffectNoSchedule || t.Effect == corev1.TaintEffectNoExecute
-	}
-	if _, repelled := corev1helpers.FindMatchingUntoleratedTaint(c.logger, taints, c.pod.Spec.Tolerations, repels, c.comparison); repelled {
-		return false
-	}
-	matches, err := c.affinity.Match(node)
-	return err == nil && matches
+// preferredByGroup returns the nodes that put the pod into the NVLink clique of its group.
+func (p *Plugin) preferredByGroup(ctx context.Context, c *cycle) sets.Set[string] {
+	check := sync.OnceValue(func() *nodecheck.Check { return p.newNodeCheck(ctx, c.pod) })
+	return podgroup.PreferredNodes(podgroup.Attempt{
+		Pod: c.pod, Order: c.order, Index: p.shared.index, Tracker: p.shared.groups,
+		PodGroups: p.handle.SnapshotSharedLister().PodGroups(),
+		Allows:    func(node string) bool { return check().Allows(node) },
+	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/preemption"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
@@ -66,7 +67,7 @@ func (p *Plugin) PreEnqueue(ctx context.Context, pod *corev1.Pod) *fwk.Status {
 // SignPod has every pod of a group that asks for devices looked at by itself, those with claims as the in-tree
 // plugin does: which nodes are good depends on where the others are.
 func (p *Plugin) SignPod(ctx context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if _, ok := groupOf(pod); ok && len(p.backed(pod)) > 0 {
+	if _, ok := podgroup.GroupOf(pod); ok && len(p.shared.extended.Requested(pod)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "pods of a group are not signable")
 	}
 	return p.DynamicResources.SignPod(ctx, pod)

@@ -45,7 +45,7 @@ func (p *Plugin) clear(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, 
 	result, status := p.DynamicResources.PostFilter(ctx, cs, pod, statuses)
 	done := status.IsRejected() && len(status.Reasons()) > 0
 	outdated := apierrors.IsNotFound(status.AsError()) || apierrors.IsConflict(status.AsError())
-	if len(p.backed(pod)) > 0 && (done || outdated) {
+	if len(p.shared.extended.Requested(pod)) > 0 && (done || outdated) {
 		p.again(ctx, pod)
 	}
 	return result, status

@@ -2,11 +2,9 @@ package plugin
 
 import (
 	"context"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
-	"k8s.io/dynamic-resource-allocation/resourceclaim"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -18,7 +16,7 @@ import (
 // nodes to the best ones. A pod that no node can serve is refused here, with reasons.
 func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	cs.Delete(cycleKey)
-	backed := p.backed(pod)
+	backed := p.shared.extended.Requested(pod)
 	if len(pod.Spec.ResourceClaims) == 0 && len(backed) == 0 {
 		return p.DynamicResources.PreFilter(ctx, cs, pod, nodes)
 	}
@@ -27,7 +25,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return nil, fwk.AsStatus(err)
 	}
 	p.shared.startAttempt(pod)
-	special, err := p.special(pod)
+	special, err := p.shared.extended.ExistingClaims(pod)
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
@@ -45,7 +43,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	case c == nil:
 		return nil, nil
 	}
-	c.near = p.together(ctx, c)
+	c.near = p.preferredByGroup(ctx, c)
 	cs.Write(cycleKey, c)
 	return p.narrow(ctx, cs, c, nodes)
 }
@@ -84,7 +82,7 @@ func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, backed []corev1.
 func (p *Plugin) read(ctx context.Context, c *cycle, pending []*resourceapi.ResourceClaim) {
 	c.why = undecided
 	if len(c.backed) > 0 {
-		claim, err := p.extendedClaim(c.pod, c.backed)
+		claim, err := p.shared.extended.ClaimFor(c.pod, c.backed)
 		if err != nil {
 			klog.FromContext(ctx).V(4).Info("Extended resources are left to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)
 			return
@@ -106,41 +104,4 @@ func (p *Plugin) read(ctx context.Context, c *cycle, pending []*resourceapi.Reso
 		return
 	}
 	c.demand, c.order = d, p.shared.rank.Order(d)
-}
-
-// claims are those of a pod, without the one that stands for extended resources.
-type claims struct {
-	// pending are to be allocated.
-	pending   []*resourceapi.ResourceClaim
-	allocated int
-	// results are the devices of those that are allocated.
-	results []resourceapi.DeviceRequestAllocationResult
-	// sharing reports that one of the pending ones has an allocation in flight that the pod may share.
-	sharing bool
-}
-
-func (p *Plugin) claimsOf(pod *corev1.Pod) (claims, error) {
-	var of claims
-	tracker := p.shared.manager.ResourceClaims()
-	for i := range pod.Spec.ResourceClaims {
-		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
-		if err != nil {
-			return claims{}, fmt.Errorf("find the claim %s: %w", pod.Spec.ResourceClaims[i].Name, err)
-		}
-		if name == nil {
-			continue
-		}
-		claim, err := tracker.Get(pod.Namespace, *name)
-		switch {
-		case err != nil:
-			return claims{}, fmt.Errorf("find the claim %s: %w", *name, err)
-		case claim.Status.Allocation != nil:
-			of.allocated++
-			of.results = append(of.results, claim.Status.Allocation.Devices.Results...)
-		default:
-			of.pending = append(of.pending, claim)
-			of.sharing = of.sharing || tracker.GetPendingAllocation(claim.UID) != nil
-		}
-	}
-	return of, nil
 }

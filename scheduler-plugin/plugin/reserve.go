@@ -8,6 +8,7 @@ import (
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
@@ -40,13 +41,13 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if status.IsRejected() {
 		return p.disagree(ctx, c, a, scene, status)
 	}
-	p.metrics.loss.Observe(loss(a.Node, a.Choice))
+	p.metrics.loss.Observe(fit.RelativeLoss(&a.Node.Fit, a.Choice))
 	return status
 }
 
 // Unreserve takes the allocation back, as the in-tree plugin does.
 func (p *Plugin) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) {
-	p.shared.groups.remove(pod)
+	p.shared.groups.Remove(pod)
 	p.DynamicResources.Unreserve(ctx, cs, pod, node)
 }
 
@@ -60,7 +61,7 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 		cs.Write(intree.StateKey, state.Data)
 		status := i.Reserve(ctx, cs, c.pod, info.Node().Name)
 		if status.IsSuccess() {
-			p.shared.groups.place(c.pod, info.Node().Name)
+			p.shared.groups.Place(c.pod, info.Node().Name)
 			p.preemptor.EndNomination(c.pod.UID)
 		}
 		return status

@@ -3,19 +3,18 @@ package plugin
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 
-	resourceapi "k8s.io/api/resource/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/scheduler-plugin/extended"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
@@ -32,12 +31,10 @@ type shared struct {
 	manager intree.Manager
 	// args are those of the first profile.
 	args *config.TesseraDynamicResourcesArgs
-	// special finds the claims that stand for a pod's extended resources.
-	special cache.Indexer
-	// offers knows which extended resources device plugins offer.
-	offers *offers
-	// groups knows where the pods of groups are.
-	groups *groups
+	// extended are the extended resources that DeviceClasses back.
+	extended *extended.Resources
+	// groups records the nodes of the pods of groups.
+	groups *podgroup.Tracker
 	// requeuers are one per informer, and one for nominations.
 	requeuers []*requeue.Requeuer
 	// synced report that the index has all that there was at the start.
@@ -56,33 +53,18 @@ func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h 
 		reader:  requirements.NewReader(h.SharedDRAManager().DeviceClasses(), x),
 		rank:    rank.New(x, ranked),
 		manager: intree.NewManager(h.SharedDRAManager(), x),
-		offers:  newOffers(),
-		groups:  newGroups(),
+		groups:  podgroup.NewTracker(),
 		args:    args,
 	}
 	claims := h.SharedInformerFactory().Resource().V1().ResourceClaims().Informer()
-	if err := claims.AddIndexers(cache.Indexers{specialIndex: specialOf}); err != nil {
-		return nil, fmt.Errorf("index the claims for extended resources (profiles of one scheduler need one Factory): %w", err)
+	var err error
+	if s.extended, err = extended.NewResources(s.manager, claims, features().EnableDRAExtendedResource); err != nil {
+		return nil, err
 	}
-	s.special = claims.GetIndexer()
-	if err := s.follow(ctx, h); err != nil {
+	if err = s.follow(ctx, h); err != nil {
 		return nil, err
 	}
 	return s, nil
-}
-
-// specialIndex is the index of claims for extended resources by the UID of their pod.
-const specialIndex = "tesseraExtendedResourceClaims"
-
-func specialOf(object any) ([]string, error) {
-	claim, ok := object.(*resourceapi.ResourceClaim)
-	if !ok || claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation] != "true" {
-		return nil, nil
-	}
-	if owner := metav1.GetControllerOf(claim); owner != nil {
-		return []string{string(owner.UID)}, nil
-	}
-	return nil, nil
 }
 
 // unseen returns the key of the taint that we do not see.

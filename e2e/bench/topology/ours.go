@@ -5,6 +5,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // choices are the scheduler plugin's: the function that it calls for every node.
@@ -14,7 +15,7 @@ type choices struct {
 }
 
 func newChoices(h hardware) choices {
-	c := choices{node: fit.Node{Wiring: fit.NewWiring(h.gpus)}, demand: map[int]*fit.Demand{}}
+	c := choices{node: fit.Node{Wiring: topology.NewWiring(h.gpus)}, demand: map[int]*fit.Demand{}}
 	kind, all := fit.NewKind(nil, fit.Weights{}), fit.NewSet(len(h.gpus))
 	for i, g := range h.gpus {
 		c.node.GPUs = append(c.node.GPUs, fit.GPU{Name: g.Name(), Kind: kind, NUMA: g.NUMA})

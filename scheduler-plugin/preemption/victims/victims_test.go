@@ -11,13 +11,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // nodeOf returns a machine of the catalogue whose GPUs are alike.
 func nodeOf(t testing.TB, machine string) fit.Node {
 	t.Helper()
 	hardware := gputest.Node(t, machine)
-	n := fit.Node{Name: "node", Wiring: fit.NewWiring(hardware.GPUs)}
+	n := fit.Node{Name: "node", Wiring: topology.NewWiring(hardware.GPUs)}
 	kind := fit.NewKind(hardware.GPUs[0].Geometry, fit.Weights{})
 	position := map[string]int{}
 	for i, g := range hardware.GPUs {

@@ -12,6 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
 // TestOursIsThePlugins checks on random states of some nodes that what the bench calls ours is what the
@@ -19,7 +20,7 @@ import (
 func TestOursIsThePlugins(t *testing.T) {
 	t.Parallel()
 	s, machine := states(t, "h100-80"), gputest.Node(t, "h100x8")
-	kind, wiring := fit.NewKind(s.Geometry, fit.Weights{}), fit.NewWiring(machine.GPUs)
+	kind, wiring := fit.NewKind(s.Geometry, fit.Weights{}), topology.NewWiring(machine.GPUs)
 	ours := Ours(s, fit.Weights{})
 	rapid.Check(t, func(t *rapid.T) {
 		const nodes = 4

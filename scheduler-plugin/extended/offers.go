@@ -1,4 +1,4 @@
-package plugin
+package extended
 
 import (
 	"sync"
@@ -8,19 +8,20 @@ import (
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 )
 
-// offers knows which extended resources device plugins offer, and on how many nodes. A pod that asks for
-// one of them may be served there without any claim. It is safe for concurrent use.
+// offers counts the nodes on which device plugins offer extended resources. A pod that requests one of them can run
+// there without a claim. It is safe for concurrent use.
 type offers struct {
-	mu    sync.RWMutex
-	nodes map[corev1.ResourceName]int
-	known map[string][]corev1.ResourceName
+	mu sync.RWMutex
+	// nodes is the number of nodes by resource, byNode the resources that each node offers.
+	nodes  map[corev1.ResourceName]int
+	byNode map[string][]corev1.ResourceName
 }
 
 func newOffers() *offers {
-	return &offers{nodes: map[corev1.ResourceName]int{}, known: map[string][]corev1.ResourceName{}}
+	return &offers{nodes: map[corev1.ResourceName]int{}, byNode: map[string][]corev1.ResourceName{}}
 }
 
-// set takes in a node.
+// set records the resources of a node.
 func (o *offers) set(n *corev1.Node) {
 	var offered []corev1.ResourceName
 	for name, quantity := range n.Status.Allocatable {
@@ -31,34 +32,35 @@ func (o *offers) set(n *corev1.Node) {
 	o.replace(n.Name, offered)
 }
 
-// remove forgets a node.
+// remove removes a node.
 func (o *offers) remove(n *corev1.Node) { o.replace(n.Name, nil) }
 
+// replace records the resources of a node in the place of the earlier ones.
 func (o *offers) replace(node string, offered []corev1.ResourceName) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for _, name := range o.known[node] {
+	for _, name := range o.byNode[node] {
 		if o.nodes[name]--; o.nodes[name] == 0 {
 			delete(o.nodes, name)
 		}
 	}
-	delete(o.known, node)
+	delete(o.byNode, node)
 	if len(offered) > 0 {
-		o.known[node] = offered
+		o.byNode[node] = offered
 	}
 	for _, name := range offered {
 		o.nodes[name]++
 	}
 }
 
-// has reports whether any node offers the resource.
+// has reports whether a device plugin offers the resource on any node.
 func (o *offers) has(name corev1.ResourceName) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.nodes[name] > 0
 }
 
-// handler returns a handler of events of nodes.
+// handler returns the handler for the informer of nodes.
 func (o *offers) handler() cache.ResourceEventHandler {
 	set := func(object any) {
 		if n, ok := object.(*corev1.Node); ok {

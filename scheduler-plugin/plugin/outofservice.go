@@ -50,7 +50,7 @@ func (p *Plugin) chooses(c *cycle, of claims, info fwk.NodeInfo) bool {
 // tolerant reports whether every request of the pod that is still to be allocated tolerates devices out of service.
 func (p *Plugin) tolerant(pod *corev1.Pod) bool {
 	of, err := p.claimsOf(pod)
-	return err == nil && of.tolerant(p.backed(pod))
+	return err == nil && of.tolerant(p.shared.extended.Requested(pod))
 }
 
 func (of claims) tolerant(backed []corev1.ResourceName) bool {

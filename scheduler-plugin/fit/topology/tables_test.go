@@ -1,4 +1,4 @@
-package fit
+package topology
 
 import (
 	"math"
@@ -53,13 +53,13 @@ func weakestByOrder(links [][]strength, gpus []int) strength {
 }
 
 // offerByPartition tries every way to give out the GPUs in teams of k.
-func offerByPartition(links [][]strength, free gpuSet, k int, best strength) int64 {
+func offerByPartition(links [][]strength, free Set, k int, best strength) int64 {
 	most := int64(0)
-	for set := range gpuSet(1) << len(links) {
-		if set&^free != 0 || set.count() != k {
+	for set := range Set(1) << len(links) {
+		if set&^free != 0 || set.Count() != k {
 			continue
 		}
-		quality := int64(share) * int64(weakestByOrder(links, members(set))) / int64(best)
+		quality := int64(TeamUnit) * int64(weakestByOrder(links, set.Members())) / int64(best)
 		// The set with the first free GPU of a partition comes first, so that each partition is tried once.
 		rest := free &^ set &^ (set&-set - 1)
 		most = max(most, int64(k)*quality+offerByPartition(links, rest, k, best))
@@ -67,41 +67,41 @@ func offerByPartition(links [][]strength, free gpuSet, k int, best strength) int
 	return most
 }
 
-// TestRings compares the tables with brute force.
-func TestRings(t *testing.T) {
+// TestTablesMatchBruteForce compares the tables with brute force.
+func TestTablesMatchBruteForce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		links := drawLinks(t)
-		r := newRings(links)
-		free := gpuSet(rapid.IntRange(0, 1<<len(links)-1).Draw(t, "free"))
+		tables := newTables(links)
+		free := Set(rapid.IntRange(0, 1<<len(links)-1).Draw(t, "free"))
 		best := make([]strength, len(links)+1)
-		for set := range gpuSet(1) << len(links) {
-			weakest := weakestByOrder(links, members(set))
-			if r.weakest[set] != weakest {
-				t.Fatalf("weakest link of %b: %d, want %d", set, r.weakest[set], weakest)
+		for set := range Set(1) << len(links) {
+			weakest := weakestByOrder(links, set.Members())
+			if tables.weakest[set] != weakest {
+				t.Fatalf("weakest link of %b: %d, want %d", set, tables.weakest[set], weakest)
 			}
-			best[set.count()] = max(best[set.count()], weakest)
+			best[set.Count()] = max(best[set.Count()], weakest)
 		}
 		want := int64(0)
-		for _, k := range teams() {
+		for _, k := range teamSizes() {
 			if k <= len(links) {
 				want += offerByPartition(links, free, k, best[k])
 			}
 		}
-		if r.residual[free] != want {
-			t.Fatalf("residual of %b: %d, want %d", free, r.residual[free], want)
+		if tables.residual[free] != want {
+			t.Fatalf("residual of %b: %d, want %d", free, tables.residual[free], want)
 		}
-		for k := 1; k <= free.count(); k++ {
-			chosen := r.choose(free, k)
-			if chosen&^free != 0 || chosen.count() != k {
+		for k := 1; k <= free.Count(); k++ {
+			chosen := tables.BestSet(free, k)
+			if chosen&^free != 0 || chosen.Count() != k {
 				t.Fatalf("%d of %b: %b", k, free, chosen)
 			}
-			for set := range gpuSet(1) << len(links) {
-				if set&^free == 0 && set.count() == k && r.compare(free, set, chosen) < 0 {
+			for set := range Set(1) << len(links) {
+				if set&^free == 0 && set.Count() == k && tables.compareSets(free, set, chosen) < 0 {
 					t.Fatalf("%d of %b: chose %b, %b is better", k, free, chosen, set)
 				}
 			}
-			if again := r.choose(free, k); again != chosen {
+			if again := tables.BestSet(free, k); again != chosen {
 				t.Fatalf("%d of %b: chose %b, then %b", k, free, chosen, again)
 			}
 		}
@@ -110,22 +110,22 @@ func TestRings(t *testing.T) {
 
 func TestSubsets(t *testing.T) {
 	t.Parallel()
-	for of := range gpuSet(1 << 6) {
+	for of := range Set(1 << 6) {
 		for k := range 7 {
-			var want []gpuSet
-			for set := range gpuSet(1 << 6) {
-				if set&^of == 0 && set.count() == k {
+			var want []Set
+			for set := range Set(1 << 6) {
+				if set&^of == 0 && set.Count() == k {
 					want = append(want, set)
 				}
 			}
-			if got := slices.Collect(subsets(of, k)); !slices.Equal(got, want) {
+			if got := slices.Collect(of.Subsets(k)); !slices.Equal(got, want) {
 				t.Fatalf("%d of %b: %b, want %b", k, of, got, want)
 			}
 		}
 	}
 }
 
-// TestStrength orders links as programs feel them.
+// TestStrength orders links by bandwidth, then by PCIe distance.
 func TestStrength(t *testing.T) {
 	t.Parallel()
 	at := func(root string, numa int) gpu.GPU { return gpu.GPU{PCIeRoot: root, NUMA: numa} }

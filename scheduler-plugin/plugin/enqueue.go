@@ -25,7 +25,7 @@ func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 // the API server has bound holds nothing but what is written, and the events of its claims tell when that is free.
 func (p *Plugin) isSchedulableAfterRelease(_ klog.Logger, _ *corev1.Pod, before, _ any) (fwk.QueueingHint, error) {
 	gone, ok := before.(*corev1.Pod)
-	if ok && (isBound(gone) || len(gone.Spec.ResourceClaims) == 0 && len(p.backed(gone)) == 0) {
+	if ok && (isBound(gone) || len(gone.Spec.ResourceClaims) == 0 && len(p.shared.extended.Requested(gone)) == 0) {
 		return fwk.QueueSkip, nil
 	}
 	return fwk.Queue, nil
