@@ -1,0 +1,71 @@
+package fit
+
+import (
+	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
+)
+
+// outlook is what a search keeps in mind of a GPU.
+type outlook struct {
+	gpu *GPU
+	row *row
+	// holders is how many uses it holds, free how many memory slices it has free.
+	holders, free int
+	// idle reports that nothing is held or withheld, residual what the node's residual loses when the
+	// GPU is opened.
+	idle     bool
+	residual int64
+}
+
+// sight is a node as a search sees it.
+type sight struct {
+	node *Node
+	gpus []outlook
+	// idle are those of the first mostTabled GPUs that nothing is held of.
+	idle topology.Set
+	// wiring is nil when it is unknown, tables when there are none.
+	wiring *topology.Wiring
+	tables *topology.Tables
+}
+
+// fewGPUs is the number of GPUs of a node up to which a search for one device does not allocate.
+const fewGPUs = 16
+
+// look returns the sight of the node, with the outlooks in the buffer if there is room.
+func look(n *Node, buffer []outlook) sight {
+	s := sight{node: n, gpus: buffer}
+	for i := range n.GPUs {
+		g := &n.GPUs[i]
+		o := outlook{gpu: g, row: g.Kind.row(g.Kind.state(&g.Occupancy)), idle: g.Occupancy.Idle()}
+		o.holders, o.free = g.Occupancy.Holders(), g.Occupancy.Free().Count()
+		if o.idle && i < topology.MaxTabled {
+			s.idle |= 1 << i
+		}
+		s.gpus = append(s.gpus, o)
+	}
+	if n.Wiring == nil || n.Wiring.GPUs() != len(n.GPUs) {
+		return s
+	}
+	s.wiring, s.tables = n.Wiring, n.Wiring.Tables()
+	for i := range s.gpus {
+		if s.gpus[i].idle && s.tables != nil {
+			s.gpus[i].residual = s.tables.ResidualLoss(s.idle, 1<<i)
+		}
+	}
+	return s
+}
+
+// loss returns no more than what the device costs, quickly, and false only when it is not free.
+func (s *sight) loss(device int) (int32, bool) {
+	d := &s.node.Devices[device]
+	if d.Use.Shape != gpu.MIG {
+		return 0, true
+	}
+	g := &s.gpus[d.GPU]
+	kind := g.gpu.Kind
+	option, _ := kind.option(g.row, kind.position(d.Use.Placement.Profile), d.Use.Placement)
+	if option == nil {
+		return 0, false
+	}
+	return option.Loss, true
+}
