@@ -255,7 +255,7 @@ func TestSandbox(t *testing.T) {
 		t.Errorf("attributes (-want +got):\n%s", diff)
 	}
 	read := wire.Read(list("node1", driver, pool))[0]
-	if len(read.GPUs) != 1 || len(read.GPUs[0].Devices) != 1 || len(read.Strange) > 0 {
+	if len(read.GPUs) != 1 || len(read.GPUs[0].Devices) != 1 || len(read.Invalid) > 0 {
 		t.Fatalf("read back: %+v", read)
 	}
 	if g := read.GPUs[0]; g.GPU.PCI != "0000:17:00.0" || g.GPU.IOMMUGroup != "31" || g.GPU.UUID != "" || g.Devices[0].Use.Shape != gpu.VFIO {

@@ -183,9 +183,9 @@ func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
 }
 
 // readGPU reads the devices of one GPU. counters is its counter set, nil when it is not published.
-func (o *offers) readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []StrangeDevice) {
+func (o *offers) readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []InvalidDevice) {
 	g := PublishedGPU{Name: name, GPU: gpu.GPU{NUMA: -1}}
-	var strange []StrangeDevice
+	var strange []InvalidDevice
 	var profiles profiles
 	uses := map[string]gpu.Use{}
 	for _, d := range devices {
@@ -197,7 +197,7 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 			err = profiles.add(d.profile(use.Placement))
 		}
 		if err != nil {
-			strange = append(strange, StrangeDevice{d.Name, err})
+			strange = append(strange, InvalidDevice{d.Name, err})
 			continue
 		}
 		uses[d.Name] = use
@@ -215,7 +215,7 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 			continue
 		}
 		if err := errors.Join(err, costs(geometry, use, d)); err != nil {
-			strange = append(strange, StrangeDevice{d.Name, err})
+			strange = append(strange, InvalidDevice{d.Name, err})
 			continue
 		}
 		g.add(PublishedDevice{Name: d.Name, Use: use, Taints: d.Taints})

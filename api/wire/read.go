@@ -22,9 +22,9 @@ type Reading struct {
 	DriverVersion, CUDAVersion string
 	// GPUs are in order of index.
 	GPUs []PublishedGPU
-	// Strange are the devices that do not follow the form of Encode, such as those of another driver of
+	// Invalid are the devices that do not follow the form of Encode, such as those of another driver of
 	// the same name.
-	Strange []StrangeDevice
+	Invalid []InvalidDevice
 }
 
 // PublishedGPU is one GPU as far as it is published.
@@ -52,8 +52,8 @@ type PublishedDevice struct {
 	Taints []resourceapi.DeviceTaint
 }
 
-// StrangeDevice is a device that could not be read, and why.
-type StrangeDevice struct {
+// InvalidDevice is a device that could not be read, and why.
+type InvalidDevice struct {
 	Name string
 	Err  error
 }
@@ -142,7 +142,7 @@ func (r *Reading) gpus(devices []published, sets map[string]map[string]resourcea
 	for _, d := range devices {
 		switch set, err := d.set(); {
 		case err != nil:
-			r.Strange = append(r.Strange, StrangeDevice{d.Name, err})
+			r.Invalid = append(r.Invalid, InvalidDevice{d.Name, err})
 		case set == "":
 			monitors = append(monitors, d)
 		default:
@@ -161,7 +161,7 @@ func (r *Reading) gpus(devices []published, sets map[string]map[string]resourcea
 	var known offers
 	for _, name := range slices.Sorted(maps.Keys(bySet)) {
 		g, strange := known.readGPU(name, bySet[name], sets[name])
-		r.Strange = append(r.Strange, strange...)
+		r.Invalid = append(r.Invalid, strange...)
 		if len(g.Devices) == 0 {
 			continue
 		}

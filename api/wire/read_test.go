@@ -53,8 +53,8 @@ func TestReadEveryMachine(t *testing.T) {
 				want = append(want, told(g, o))
 			}
 			r := readings[0]
-			if diff := cmp.Diff(want, r.GPUs, sameGeometry, cmpopts.EquateEmpty()); diff != "" || len(r.Strange) > 0 {
-				t.Fatalf("%s, full %v: strange %v (-want +got):\n%s", m.Name, full, r.Strange, diff)
+			if diff := cmp.Diff(want, r.GPUs, sameGeometry, cmpopts.EquateEmpty()); diff != "" || len(r.Invalid) > 0 {
+				t.Fatalf("%s, full %v: strange %v (-want +got):\n%s", m.Name, full, r.Invalid, diff)
 			}
 			if !r.Complete || r.Node != node.Name || r.Pool != "node1-"+driver || r.DriverVersion != "580.65.6" || r.CUDAVersion != "13.0.0" {
 				t.Errorf("%s: read %q of %q, complete %v, driver %q, CUDA %q", m.Name, r.Pool, r.Node, r.Complete, r.DriverVersion, r.CUDAVersion)
@@ -136,8 +136,8 @@ func TestReadDecides(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := wire.Read(list(n.Name, driver, pool))[0]
-		if len(r.Strange) > 0 {
-			t.Fatalf("strange: %v", r.Strange)
+		if len(r.Invalid) > 0 {
+			t.Fatalf("strange: %v", r.Invalid)
 		}
 		var names []string
 		for _, g := range r.GPUs {
@@ -242,8 +242,8 @@ func TestReadStrange(t *testing.T) {
 		i := slices.IndexFunc(slicesOf[first].Spec.Devices, func(d resourceapi.Device) bool { return d.Name == "gpu-0000-1b-00-0-mig-19-6" })
 		test.spoil(&slicesOf[first].Spec.Devices[i])
 		r := wire.Read(slicesOf)[0]
-		if len(r.Strange) == 0 || !strings.Contains(fmt.Sprint(r.Strange), test.want) {
-			t.Errorf("%s: strange is %v, want %q", name, r.Strange, test.want)
+		if len(r.Invalid) == 0 || !strings.Contains(fmt.Sprint(r.Invalid), test.want) {
+			t.Errorf("%s: strange is %v, want %q", name, r.Invalid, test.want)
 		}
 		if _, _, err := r.Find(r.GPUs[len(r.GPUs)-1].Devices[0].Name); err != nil || len(r.GPUs[len(r.GPUs)-1].Devices) != 26 {
 			t.Errorf("%s: the other GPU has %d devices, %v", name, len(r.GPUs[len(r.GPUs)-1].Devices), err)
@@ -272,7 +272,7 @@ func TestReadGenerations(t *testing.T) {
 	}
 	// Counter sets come in a slice of their own; without it nothing can be decided.
 	partial := wire.Read(newer[:1])[0]
-	if partial.Complete || len(partial.GPUs) != 0 || len(partial.Strange) != 2 {
+	if partial.Complete || len(partial.GPUs) != 0 || len(partial.Invalid) != 2 {
 		t.Errorf("one slice of two: %+v", partial)
 	}
 }

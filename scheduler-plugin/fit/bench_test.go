@@ -85,11 +85,11 @@ func BenchmarkChoose(b *testing.B) {
 	for _, bench := range []struct {
 		name   string
 		node   *fit.Node
-		demand *fit.Demand
+		demand *fit.Requirements
 	}{
 		{"8xH100/1g", h100, demand(asks(h100, 1, gpu.MIG, "1g.10gb"))},
 		{"8xH100/3g", h100, demand(asks(h100, 1, gpu.MIG, "3g.40gb"))},
-		{"8xH100/any-mig", h100, &fit.Demand{Requests: []fit.Request{{Alternatives: []fit.Alternative{{Count: 1, Candidates: selected(h100, func(d fit.Device) bool { return d.Use.Shape == gpu.MIG })}}}}}},
+		{"8xH100/any-mig", h100, &fit.Requirements{Requests: []fit.Request{{Alternatives: []fit.Alternative{{Count: 1, Candidates: selected(h100, func(d fit.Device) bool { return d.Use.Shape == gpu.MIG })}}}}}},
 		{"4xRTX/1g", rtx, demand(asks(rtx, 1, gpu.MIG, "1g.24gb"))},
 		{"8xH100/1-whole", empty, demand(asks(empty, 1, gpu.Whole, ""))},
 		{"8xH100/2-whole", h100, demand(asks(h100, 2, gpu.Whole, ""))},

@@ -15,74 +15,74 @@ import (
 // GPUs, and for a demand of few parts (mostParts) but for what sets of whole GPUs leave to the other
 // requests (mostSets); a demand of more parts is served in steps, each at its best. The result depends only
 // on the arguments.
-func Choose(n *Node, d *Demand) (Choice, bool) {
-	var buffer [fewGPUs]outlook
-	s := look(n, buffer[:0])
-	if len(d.Requests) == 1 {
-		return s.single(n, d)
+func Choose(n *Node, req *Requirements) (Choice, bool) {
+	var buffer [stackGPUs]gpuView
+	s := newNodeView(n, buffer[:0])
+	if len(req.Requests) == 1 {
+		return s.chooseSingle(n, req)
 	}
-	return survey(n).several(d)
+	return newHeapNodeView(n).chooseSeveral(req)
 }
 
-// survey returns the sight of the node for a search that goes through memory. Those that do not keep
+// newHeapNodeView returns the sight of the node for a search that goes through memory. Those that do not keep
 // theirs on the stack.
-func survey(n *Node) *sight {
-	s := look(n, nil)
+func newHeapNodeView(n *Node) *nodeView {
+	s := newNodeView(n, nil)
 	return &s
 }
 
-// single serves the only request of the demand.
-func (s *sight) single(n *Node, d *Demand) (Choice, bool) {
-	alternatives := d.Requests[0].Alternatives
+// chooseSingle serves the only request of the demand.
+func (s *nodeView) chooseSingle(n *Node, req *Requirements) (Choice, bool) {
+	alternatives := req.Requests[0].Alternatives
 	for i := range alternatives {
-		if devices, o, ok := s.serve(n, d, i); ok {
-			o.rank = rankOf(d.Requests[0], i)
+		if devices, o, ok := s.serveAlternative(n, req, i); ok {
+			o.rank = alternativeRank(req.Requests[0], i)
 			return Choice{Picks: []Pick{{Alternative: i, Devices: devices}}, Score: s.score(o)}, true
 		}
 	}
 	return Choice{}, false
 }
 
-// mostAlternatives is how many alternatives the API allows.
-const mostAlternatives = 8
+// maxAlternatives is how many alternatives the API allows.
+const maxAlternatives = 8
 
-// rankOf returns how kube-scheduler ranks the alternative of a request: nothing where there is no choice.
-func rankOf(r Request, alternative int) int {
+// alternativeRank returns how kube-scheduler ranks the alternative of a request: nothing where there is no choice.
+func alternativeRank(r Request, alternative int) int {
 	if len(r.Alternatives) == 1 {
 		return 0
 	}
-	return mostAlternatives - alternative
+	return maxAlternatives - alternative
 }
 
-// serve returns the devices for an alternative of the only request.
-func (s *sight) serve(n *Node, d *Demand, alternative int) ([]int, outcome, bool) {
-	a := &d.Requests[0].Alternatives[alternative]
-	if len(d.Constraints) == 0 {
+// serveAlternative returns the devices for an alternative of the only request.
+func (s *nodeView) serveAlternative(n *Node, req *Requirements, alternative int) ([]int, outcome, bool) {
+	a := &req.Requests[0].Alternatives[alternative]
+	if len(req.Constraints) == 0 {
 		if a.Count == 1 {
-			return s.one(a)
+			return s.bestDevice(a)
 		}
-		if t, ok := s.team(a); ok {
-			return t.choose(a.Count)
+		if t, ok := s.teamOf(a); ok {
+			return t.chooseTeam(a.Count)
 		}
 	}
-	best := survey(n).serveAll(d, []int{alternative})
+	best := newHeapNodeView(n).planFor(req, []int{alternative})
 	if best == nil {
 		return nil, outcome{}, false
 	}
 	return best.picks[0].Devices, best.outcome, true
 }
 
-// one returns the best device for an alternative that needs one.
-func (s *sight) one(a *Alternative) ([]int, outcome, bool) {
+// bestDevice returns the best device for an alternative that needs one.
+func (s *nodeView) bestDevice(a *Alternative) ([]int, outcome, bool) {
 	var best offer
 	found := false
 	for i, word := range a.Candidates {
 		for ; word != 0; word &= word - 1 {
 			device := i*64 + bits.TrailingZeros64(word)
-			if loss, free := s.loss(device); !free || found && loss > best.Loss {
+			if loss, free := s.lossBound(device); !free || found && loss > best.Loss {
 				continue
 			}
-			o, free := s.offer(device, a.share(device))
+			o, free := s.offerOf(device, a.shareOf(device))
 			if free && (!found || o.compare(&best) < 0) {
 				best, found = o, true
 			}
@@ -91,13 +91,13 @@ func (s *sight) one(a *Alternative) ([]int, outcome, bool) {
 	if !found {
 		return nil, outcome{}, false
 	}
-	return []int{best.device}, s.outcome(&best), true
+	return []int{best.device}, s.outcomeOfOffer(&best), true
 }
 
-// outcome returns that of one offer.
-func (s *sight) outcome(o *offer) outcome {
+// outcomeOfOffer returns that of one offer.
+func (s *nodeView) outcomeOfOffer(o *offer) outcome {
 	out := outcome{quality: topology.PerfectQuality, loss: int64(o.Loss), holders: o.Holders, free: o.Free}
-	if entire(s.node.Devices[o.device].Use.Shape) {
+	if isWholeGPU(s.node.Devices[o.device].Use.Shape) {
 		out.residual = o.residual
 	}
 	if o.opens {

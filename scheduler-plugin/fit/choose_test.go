@@ -66,7 +66,7 @@ func selected(n *fit.Node, f func(fit.Device) bool) fit.Set {
 
 // asks returns an alternative for devices of a shape, and for MIG of a profile's name.
 func asks(n *fit.Node, count int, shape gpu.Shape, profile string) fit.Alternative {
-	return fit.Alternative{Wants: shape.String() + profile, Count: count, Candidates: selected(n, func(d fit.Device) bool {
+	return fit.Alternative{Description: shape.String() + profile, Count: count, Candidates: selected(n, func(d fit.Device) bool {
 		if d.Use.Shape != shape {
 			return false
 		}
@@ -75,8 +75,8 @@ func asks(n *fit.Node, count int, shape gpu.Shape, profile string) fit.Alternati
 	})}
 }
 
-func demand(alternatives ...fit.Alternative) *fit.Demand {
-	return &fit.Demand{Requests: []fit.Request{{Name: "claim/gpu", Alternatives: alternatives}}}
+func demand(alternatives ...fit.Alternative) *fit.Requirements {
+	return &fit.Requirements{Requests: []fit.Request{{Name: "claim/gpu", Alternatives: alternatives}}}
 }
 
 // names describes the devices of the picks.
@@ -104,54 +104,54 @@ func TestChoose(t *testing.T) {
 	tests := map[string]struct {
 		machine string
 		held    map[int][]gpu.Use
-		demand  func(*fit.Node) *fit.Demand
+		demand  func(*fit.Node) *fit.Requirements
 		want    []string
 	}{
 		"the slice that costs an empty GPU least": {
 			"h100x2", nil,
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"0 1g.10gb@6"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"0 1g.10gb@6"},
 		},
 		"the broken GPU, not the empty one": {
 			"h100x2", map[int][]gpu.Use{1: {slice(0)}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"1 1g.10gb@1"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"1 1g.10gb@1"},
 		},
 		"the half that is whole": {
 			"h100x2", map[int][]gpu.Use{0: {slice(6)}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, []string{"0 3g.40gb@0"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, []string{"0 3g.40gb@0"},
 		},
 		"no half left": {
 			"h100x2", map[int][]gpu.Use{0: {slice(6), slice(0)}, 1: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, nil,
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, nil,
 		},
 		"the GPU that leaves a square and a pair": {
 			"dgx1", map[int][]gpu.Use{1: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.Whole, "")) }, []string{"0 gpu"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.Whole, "")) }, []string{"0 gpu"},
 		},
 		"two with two links that leave a square": {
 			"dgx1", map[int][]gpu.Use{0: {whole}, 3: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 2, gpu.Whole, "")) }, []string{"1 gpu", "2 gpu"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.Whole, "")) }, []string{"1 gpu", "2 gpu"},
 		},
 		"four on one side of the switches": {
 			"h100x8", map[int][]gpu.Use{1: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 4, gpu.Whole, "")) }, []string{"4 gpu", "5 gpu", "6 gpu", "7 gpu"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 4, gpu.Whole, "")) }, []string{"4 gpu", "5 gpu", "6 gpu", "7 gpu"},
 		},
 		"the idle GPU that is alone on its side": {
 			"h100x8", map[int][]gpu.Use{5: {whole}, 6: {whole}, 7: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"4 1g.10gb@6"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"4 1g.10gb@6"},
 		},
 		"a share of the GPU that is shared": {
 			"h100x2", map[int][]gpu.Use{1: {{Shape: gpu.MPS, Share: gpu.Share{Shares: 1}}}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MPS, "")) }, []string{"1 mps"},
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MPS, "")) }, []string{"1 mps"},
 		},
 		"the preferred alternative": {
 			"h100x2", map[int][]gpu.Use{0: {half(0)}},
-			func(n *fit.Node) *fit.Demand {
+			func(n *fit.Node) *fit.Requirements {
 				return demand(asks(n, 2, gpu.Whole, ""), asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.MIG, "1g.10gb"))
 			}, []string{"1 gpu"},
 		},
 		"several slices": {
 			"h100x2", map[int][]gpu.Use{0: {half(4)}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 3, gpu.MIG, "1g.10gb")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 3, gpu.MIG, "1g.10gb")) },
 			[]string{"0 1g.10gb@0", "0 1g.10gb@1", "0 1g.10gb@2"},
 		},
 	}
@@ -215,7 +215,7 @@ func TestDemandsOfManyParts(t *testing.T) {
 	machines := []*fit.Node{nodeOf(t, "h100x2"), nodeOf(t, "a100-40x2"), nodeOf(t, "a30x4l40sx4")}
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNode(t, machines)
-		d := &fit.Demand{}
+		d := &fit.Requirements{}
 		for i := range rapid.IntRange(4, 6).Draw(t, "requests") {
 			a := drawAlternative(t, n)
 			if rapid.IntRange(0, 3).Draw(t, "team") == 0 {
@@ -240,17 +240,17 @@ func TestDemandsOfManyParts(t *testing.T) {
 	})
 }
 
-func describe(n *fit.Node, d *fit.Demand) string {
+func describe(n *fit.Node, req *fit.Requirements) string {
 	text := ""
 	for i, g := range n.GPUs {
 		text += fmt.Sprintf("gpu %d: %v %v %v withheld %v; ", i, g.Occupancy.Shape(), g.Occupancy.Placements(), g.Occupancy.Shared(), g.Occupancy.Withheld())
 	}
-	for _, r := range d.Requests {
+	for _, r := range req.Requests {
 		for _, a := range r.Alternatives {
-			text += fmt.Sprintf("%s %d x %s, ", r.Name, a.Count, a.Wants)
+			text += fmt.Sprintf("%s %d x %s, ", r.Name, a.Count, a.Description)
 		}
 	}
-	for _, c := range d.Constraints {
+	for _, c := range req.Constraints {
 		text += fmt.Sprintf("%s distinct %v %v, ", c.Attribute, c.Distinct, c.Members)
 	}
 	return text

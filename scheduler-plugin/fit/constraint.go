@@ -2,11 +2,11 @@ package fit
 
 import "slices"
 
-// allowed reports whether the constraints that bind the class let it have the device at all: it has the
+// allowsDevice reports whether the constraints that bind the class let it have the device at all: it has the
 // attributes, and the values that are fixed.
-func (c *search) allowed(class, device int) bool {
-	for _, i := range c.classes[class].bound {
-		constraint := &c.demand.Constraints[i]
+func (c *search) allowsDevice(class, device int) bool {
+	for _, i := range c.groups[class].constraints {
+		constraint := &c.requirements.Constraints[i]
 		value := constraint.Values[device]
 		if value == 0 || !constraint.Distinct && c.values[i] != 0 && c.values[i] != value {
 			return false
@@ -15,21 +15,21 @@ func (c *search) allowed(class, device int) bool {
 	return true
 }
 
-// binds reports whether the constraint has a member among the classes.
-func (c *search) binds(constraint int) bool {
-	return slices.ContainsFunc(c.classes, func(class class) bool { return slices.Contains(class.bound, constraint) })
+// isBinding reports whether the constraint has a member among the classes.
+func (c *search) isBinding(constraint int) bool {
+	return slices.ContainsFunc(c.groups, func(class requestGroup) bool { return slices.Contains(class.constraints, constraint) })
 }
 
-// choices returns the values of the constraint that its members could have, ascending.
-func (c *search) choices(constraint int) []int32 {
+// possibleValues returns the values of the constraint that its members could have, ascending.
+func (c *search) possibleValues(constraint int) []int32 {
 	var values []int32
-	for i, class := range c.classes {
-		if !slices.Contains(class.bound, constraint) {
+	for i, class := range c.groups {
+		if !slices.Contains(class.constraints, constraint) {
 			continue
 		}
 		for device := range class.alternative.Candidates.all {
-			if c.allowed(i, device) {
-				values = append(values, c.demand.Constraints[constraint].Values[device])
+			if c.allowsDevice(i, device) {
+				values = append(values, c.requirements.Constraints[constraint].Values[device])
 			}
 		}
 	}
@@ -37,13 +37,13 @@ func (c *search) choices(constraint int) []int32 {
 	return slices.Compact(values)
 }
 
-// enough reports whether every class has as many devices as it needs, free or not. No node has as many as
+// hasEnoughDevices reports whether every class has as many devices as it needs, free or not. No node has as many as
 // cannot be counted: the API allows a claim 32.
-func (c *search) enough() bool {
-	for i, class := range c.classes {
+func (c *search) hasEnoughDevices() bool {
+	for i, class := range c.groups {
 		count := 0
 		for device := range class.alternative.Candidates.all {
-			if !c.allowed(i, device) {
+			if !c.allowsDevice(i, device) {
 				continue
 			}
 			count++
@@ -51,7 +51,7 @@ func (c *search) enough() bool {
 				count += len(class.members) - 1
 			}
 		}
-		if count < class.need() || class.need() > mostNeeded {
+		if count < class.needed() || class.needed() > maxNeeded {
 			return false
 		}
 	}

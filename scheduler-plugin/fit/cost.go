@@ -7,36 +7,36 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// cost is what a GPU loses. Costs of different GPUs can be added, the residual only roughly: it is what
+// gpuCost is what a GPU loses. Costs of different GPUs can be added, the residual only roughly: it is what
 // opening the GPU alone would take.
-type cost struct {
+type gpuCost struct {
 	loss, residual        int64
 	opened, holders, free int
 	// unshared is the memory that is left on a shared GPU, in MiB.
 	unshared int
 }
 
-func (c cost) plus(other cost) cost {
-	return cost{
+func (c gpuCost) plus(other gpuCost) gpuCost {
+	return gpuCost{
 		loss: c.loss + other.loss, residual: c.residual + other.residual, opened: c.opened + other.opened,
 		holders: c.holders + other.holders, free: c.free + other.free, unshared: c.unshared + other.unshared,
 	}
 }
 
 // compare returns a negative number when c is less; the fields count in the order of Choice.Score.
-func (c cost) compare(other cost) int {
+func (c gpuCost) compare(other gpuCost) int {
 	return cmp.Or(cmp.Compare(c.loss, other.loss), cmp.Compare(c.residual, other.residual), cmp.Compare(c.opened, other.opened),
 		cmp.Compare(other.holders, c.holders), cmp.Compare(c.free, other.free), cmp.Compare(c.unshared, other.unshared))
 }
 
-// cost returns what the GPU loses when it holds what is in after.
-func (s *sight) cost(position int, after gpu.Occupancy) cost {
+// costOf returns what the GPU loses when it holds what is in after.
+func (s *nodeView) costOf(position int, after gpu.Occupancy) gpuCost {
 	g := &s.gpus[position]
 	before, kind := g.gpu.Occupancy, g.gpu.Kind
 	if after == before {
-		return cost{}
+		return gpuCost{}
 	}
-	total := cost{loss: int64(g.row.value - kind.Value(kind.State(after)))}
+	total := gpuCost{loss: int64(g.row.value - kind.Value(kind.State(after)))}
 	if after.Shape() == gpu.MIG {
 		total.holders, total.free = before.Holders(), before.Free().Count()
 	}
@@ -49,13 +49,13 @@ func (s *sight) cost(position int, after gpu.Occupancy) cost {
 	return total
 }
 
-// outcomeOf returns what the picks, which can be taken together, do to the node.
-func (s *sight) outcomeOf(d *Demand, picks []Pick) outcome {
+// outcomeOfPicks returns what the picks, which can be taken together, do to the node.
+func (s *nodeView) outcomeOfPicks(req *Requirements, picks []Pick) outcome {
 	o := outcome{quality: topology.PerfectQuality}
 	after := map[int]gpu.Occupancy{}
 	for r, pick := range picks {
-		a := &d.Requests[r].Alternatives[pick.Alternative]
-		o.rank += rankOf(d.Requests[r], pick.Alternative)
+		a := &req.Requests[r].Alternatives[pick.Alternative]
+		o.rank += alternativeRank(req.Requests[r], pick.Alternative)
 		var gpus []int
 		for _, device := range pick.Devices {
 			g := s.node.Devices[device].GPU
@@ -64,33 +64,33 @@ func (s *sight) outcomeOf(d *Demand, picks []Pick) outcome {
 				before = s.node.GPUs[g].Occupancy
 			}
 			// An error would leave the GPU as it is: what cannot be taken costs nothing.
-			after[g], _ = before.Take(a.use(s.node, device))
+			after[g], _ = before.Take(a.useOf(s.node, device))
 			gpus = append(gpus, g)
 		}
-		if a.whole(s.node.Devices) {
+		if a.isTeam(s.node.Devices) {
 			o.quality = min(o.quality, s.wiring.QualityScore(gpus))
 		}
 	}
-	s.judge(&o, after)
+	s.addCosts(&o, after)
 	return o
 }
 
-// judge adds what the GPUs lose that hold what is in after.
-func (s *sight) judge(o *outcome, after map[int]gpu.Occupancy) {
+// addCosts adds what the GPUs lose that hold what is in after.
+func (s *nodeView) addCosts(o *outcome, after map[int]gpu.Occupancy) {
 	var whole []int
 	for g := range s.gpus {
 		occupancy, touched := after[g]
 		if !touched {
 			continue
 		}
-		cost := s.cost(g, occupancy)
+		cost := s.costOf(g, occupancy)
 		o.loss += cost.loss
 		o.holders += cost.holders
 		o.free += cost.free
 		o.opened += cost.opened
-		if entire(occupancy.Shape()) {
+		if isWholeGPU(occupancy.Shape()) {
 			whole = append(whole, g)
 		}
 	}
-	o.residual = s.lost(whole)
+	o.residual = s.residualLoss(whole)
 }

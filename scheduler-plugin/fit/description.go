@@ -11,11 +11,11 @@ import (
 // Describe says in words what the choice takes and what it costs the node, for people: which devices,
 // what part of the node's worth is lost (Kind.Value over Unit), how good a set of whole GPUs is and how
 // many idle GPUs it opens. The choice must be one of Choose for the node and the demand.
-func Describe(n *Node, d *Demand, c Choice) string {
+func Describe(n *Node, req *Requirements, c Choice) string {
 	var parts []string
 	for r, pick := range c.Picks {
-		a := &d.Requests[r].Alternatives[pick.Alternative]
-		name := d.Requests[r].Name
+		a := &req.Requests[r].Alternatives[pick.Alternative]
+		name := req.Requests[r].Name
 		if a.Name != "" {
 			name += "/" + a.Name
 		}
@@ -25,7 +25,7 @@ func Describe(n *Node, d *Demand, c Choice) string {
 		}
 		parts = append(parts, name+": "+strings.Join(devices, ", "))
 	}
-	return strings.Join(parts, "; ") + "; " + price(n, d, c)
+	return strings.Join(parts, "; ") + "; " + describeCost(n, req, c)
 }
 
 // deviceName says what a device is.
@@ -43,17 +43,17 @@ func deviceName(n *Node, device int) string {
 	return fmt.Sprintf("%s as %v", g.Name, d.Use.Shape)
 }
 
-// price says what the choice costs.
-func price(n *Node, d *Demand, c Choice) string {
-	s := look(n, nil)
-	o := s.outcomeOf(d, c.Picks)
+// describeCost says what the choice costs.
+func describeCost(n *Node, req *Requirements, c Choice) string {
+	s := newNodeView(n, nil)
+	o := s.outcomeOfPicks(req, c.Picks)
 	worth := int64(0)
 	for i := range s.gpus {
 		worth += int64(s.gpus[i].row.value)
 	}
 	text := fmt.Sprintf("costs %.1f of %.1f, opens %s", float64(o.loss)/Unit, float64(worth)/Unit, plural(o.opened, "idle GPU"))
 	for r, pick := range c.Picks {
-		if d.Requests[r].Alternatives[pick.Alternative].whole(n.Devices) {
+		if req.Requests[r].Alternatives[pick.Alternative].isTeam(n.Devices) {
 			return text + fmt.Sprintf(", quality of the set %.2f", float64(o.quality)/topology.PerfectQuality)
 		}
 	}

@@ -5,39 +5,39 @@ import (
 	"strings"
 )
 
-// spent are the values that a distinctAttribute does not allow again: their numbers, ascending.
-type spent string
+// distinctValues are the values that a distinctAttribute does not allow again: their numbers, ascending.
+type distinctValues string
 
-// numbering gives a number to every value of every distinctAttribute.
-type numbering struct {
-	numbers map[pair]rune
+// distinctNumbers gives a number to every value of every distinctAttribute.
+type distinctNumbers struct {
+	numbers map[constraintValue]rune
 	// last is, by number, the last GPU that has a device with the value.
 	last []int
 }
 
-// pair is a value of a constraint.
-type pair struct {
+// constraintValue is a value of a constraint.
+type constraintValue struct {
 	constraint int
 	value      int32
 }
 
-// newNumbering numbers what the classes of the search could spend.
-func newNumbering(c *search) numbering {
-	n := numbering{numbers: map[pair]rune{}}
-	for _, class := range c.classes {
-		for _, i := range class.bound {
-			if !c.demand.Constraints[i].Distinct {
+// newDistinctNumbers numbers what the classes of the search could spend.
+func newDistinctNumbers(c *search) distinctNumbers {
+	n := distinctNumbers{numbers: map[constraintValue]rune{}}
+	for _, class := range c.groups {
+		for _, i := range class.constraints {
+			if !c.requirements.Constraints[i].Distinct {
 				continue
 			}
 			for device := range class.alternative.Candidates.all {
-				n.add(pair{i, c.demand.Constraints[i].Values[device]}, c.node.Devices[device].GPU)
+				n.add(constraintValue{i, c.requirements.Constraints[i].Values[device]}, c.node.Devices[device].GPU)
 			}
 		}
 	}
 	return n
 }
 
-func (n *numbering) add(p pair, gpu int) {
+func (n *distinctNumbers) add(p constraintValue, gpu int) {
 	number, ok := n.numbers[p]
 	if !ok {
 		number = rune(len(n.numbers))
@@ -47,15 +47,15 @@ func (n *numbering) add(p pair, gpu int) {
 	n.last[number] = max(n.last[number], gpu)
 }
 
-// spend returns the values with those of the device, and false when one of them is spent already.
-func (c *search) spend(before spent, class, device int) (spent, bool) {
+// addDistinct returns the values with those of the device, and false when one of them is spent already.
+func (c *search) addDistinct(before distinctValues, class, device int) (distinctValues, bool) {
 	after := before
-	for _, i := range c.classes[class].bound {
-		constraint := &c.demand.Constraints[i]
+	for _, i := range c.groups[class].constraints {
+		constraint := &c.requirements.Constraints[i]
 		if !constraint.Distinct {
 			continue
 		}
-		number := c.distinct.numbers[pair{i, constraint.Values[device]}]
+		number := c.distinct.numbers[constraintValue{i, constraint.Values[device]}]
 		if strings.ContainsRune(string(after), number) {
 			return before, false
 		}
@@ -64,14 +64,14 @@ func (c *search) spend(before spent, class, device int) (spent, bool) {
 	return after, true
 }
 
-func (s spent) with(number rune) spent {
+func (s distinctValues) with(number rune) distinctValues {
 	numbers := append([]rune(s), number)
 	slices.Sort(numbers)
-	return spent(numbers)
+	return distinctValues(numbers)
 }
 
-// join returns the values of both, and false when they have one in common.
-func (s spent) join(other spent) (spent, bool) {
+// union returns the values of both, and false when they have one in common.
+func (s distinctValues) union(other distinctValues) (distinctValues, bool) {
 	for _, number := range other {
 		if strings.ContainsRune(string(s), number) {
 			return s, false
@@ -81,13 +81,13 @@ func (s spent) join(other spent) (spent, bool) {
 	return s, true
 }
 
-// after returns those of the values that a GPU after this one could spend, too.
-func (n *numbering) after(s spent, gpu int) spent {
+// usableAfter returns those of the values that a GPU after this one could spend, too.
+func (n *distinctNumbers) usableAfter(s distinctValues, gpu int) distinctValues {
 	var kept []rune
 	for _, number := range s {
 		if n.last[number] > gpu {
 			kept = append(kept, number)
 		}
 	}
-	return spent(kept)
+	return distinctValues(kept)
 }

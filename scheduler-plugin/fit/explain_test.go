@@ -15,32 +15,32 @@ func TestExplain(t *testing.T) {
 	slice := func(profile, start int) gpu.Use { return mig(gpu.Placement{Profile: profile, Start: start, Size: 1}) }
 	tests := map[string]struct {
 		held   map[int][]gpu.Use
-		demand func(*fit.Node) *fit.Demand
+		demand func(*fit.Node) *fit.Requirements
 		want   string
 	}{
-		"nothing to refuse": {nil, func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.Whole, "")) }, ": "},
+		"nothing to refuse": {nil, func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.Whole, "")) }, ": "},
 		"no half": {
 			map[int][]gpu.Use{0: {slice(19, 2), slice(19, 4)}, 1: {{Shape: gpu.MPS}}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) },
 			"claim/gpu: needs mig3g.40gb (3g.40gb: 4 slices from 0 or 4); gpu-0000-19-00-0: free slices [0 1 3 5 6 7]; gpu-0000-3b-00-0: in use as mps",
 		},
 		"no media engine": {
 			map[int][]gpu.Use{0: {slice(20, 2)}, 1: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb+me")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb+me")) },
 			"claim/gpu: needs mig1g.10gb+me (1g.10gb+me: 1 slice from 0, 1, 2, 3, 4, 5 or 6); gpu-0000-19-00-0: free slices [0 1 3 4 5 6 7], needs 1 ofa-engines, 0 left; gpu-0000-3b-00-0: in use as gpu",
 		},
 		"too few GPUs": {
 			map[int][]gpu.Use{0: {slice(19, 2)}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 2, gpu.Whole, "")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.Whole, "")) },
 			"claim/gpu: needs 2 x gpu (an idle GPU); gpu-0000-19-00-0: in use as mig; gpu-0000-3b-00-0: free",
 		},
 		"no such device": {
-			nil, func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "9g")) },
+			nil, func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "9g")) },
 			"claim/gpu: needs mig9g; no device of the node is such a one, or a taint keeps it",
 		},
 		"every alternative": {
 			map[int][]gpu.Use{0: {whole}, 1: {whole}},
-			func(n *fit.Node) *fit.Demand {
+			func(n *fit.Node) *fit.Requirements {
 				first, second := asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.TimeShare, "")
 				first.Name, second.Name = "all", "some"
 				return demand(first, second)
@@ -49,7 +49,7 @@ func TestExplain(t *testing.T) {
 				"some needs timeshare (room on a GPU that is idle or in use as timeshare); gpu-0000-19-00-0: in use as gpu; gpu-0000-3b-00-0: in use as gpu",
 		},
 		"the second request": {
-			nil, func(n *fit.Node) *fit.Demand {
+			nil, func(n *fit.Node) *fit.Requirements {
 				d := demand(asks(n, 2, gpu.Whole, ""))
 				d.Requests = append(d.Requests, fit.Request{Name: "claim/more", Alternatives: []fit.Alternative{asks(n, 1, gpu.Whole, "")}})
 				return d
@@ -57,7 +57,7 @@ func TestExplain(t *testing.T) {
 			"claim/more: needs gpu (an idle GPU); gpu-0000-19-00-0: free; gpu-0000-3b-00-0: free; not beside what claim/gpu needs",
 		},
 		"the constraint": {
-			nil, func(n *fit.Node) *fit.Demand {
+			nil, func(n *fit.Node) *fit.Requirements {
 				d := demand(asks(n, 2, gpu.Whole, ""))
 				values := func(f func(fit.Device) int32) (all []int32) {
 					for _, device := range n.Devices {
@@ -112,7 +112,7 @@ func TestDescribe(t *testing.T) {
 	n := nodeOf(t, "h100x2")
 	n.GPUs[0].Name, n.GPUs[1].Name = "gpu-0", "gpu-1"
 	tests := map[string]struct {
-		demand *fit.Demand
+		demand *fit.Requirements
 		want   string
 	}{
 		"a slice":   {demand(asks(n, 1, gpu.MIG, "3g.40gb")), "claim/gpu: 3g.40gb at slice 4 of gpu-0; costs 21.0 of 82.0, opens 1 idle GPU"},

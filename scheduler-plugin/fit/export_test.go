@@ -3,11 +3,11 @@ package fit
 import "math"
 
 // ChooseExactly is Choose for the first alternatives of a demand, with every demand planned at its best.
-func ChooseExactly(n *Node, d *Demand) (Choice, bool) {
-	s := survey(n)
-	c := newSearch(s, d, make([]int, len(d.Requests)))
+func ChooseExactly(n *Node, req *Requirements) (Choice, bool) {
+	s := newHeapNodeView(n)
+	c := newSearch(s, req, make([]int, len(req.Requests)))
 	c.limit = math.MaxInt
-	c.match(0)
+	c.fixMatchValues(0)
 	if c.best == nil {
 		return Choice{}, false
 	}

@@ -12,17 +12,17 @@ type Kind struct {
 	// Geometry is nil for a GPU without MIG.
 	Geometry *gpu.Geometry
 
-	profiles []profile
+	profiles []profileTable
 	// ids are those of the profiles.
 	ids []int
 	// granule is the number of memory slices in the unit of the masks, granules how many units there are.
 	granule, granules int
 	// engines are the kinds of engines that a State counts.
-	engines []counted
+	engines []engineDigit
 	// exact reports that the engines that can refuse a placement are all counted.
 	exact bool
 	// rows are by state, made when a state is first asked for.
-	rows []atomic.Pointer[row]
+	rows []atomic.Pointer[stateRow]
 }
 
 // State is what is taken of a GPU as far as it matters to placements: the memory slices, in units of the
@@ -30,28 +30,28 @@ type Kind struct {
 // empty GPU.
 type State int32
 
-// mostStates bounds the states of a kind. No known GPU has more than a thousandth of it; a geometry that
+// maxStates bounds the states of a kind. No known GPU has more than a thousandth of it; a geometry that
 // would have more, made from absurd counters, does without some of its engines.
-const mostStates = 1 << 20
+const maxStates = 1 << 20
 
-// counted is a kind of engine whose number is a digit of the state.
-type counted struct {
+// engineDigit is a kind of engine whose number is a digit of the state.
+type engineDigit struct {
 	kind gpu.Engine
 	// place is what one engine counts in the state, capacity how many there are.
 	place, capacity int32
 }
 
-// profile is a MIG profile as the tables see it.
-type profile struct {
+// profileTable is a MIG profile as the tables see it.
+type profileTable struct {
 	// weight is what a free placement is worth, packed what one is worth that an expected demand can use;
 	// 0 where none is expected.
 	weight, packed int32
-	// windows are the legal placements, in the order in which equal losses are preferred.
-	windows []window
+	// placements are the legal placements, in the order in which equal losses are preferred.
+	placements []legalPlacement
 }
 
-// window is a legal placement and what it adds to a state.
-type window struct {
+// legalPlacement is a legal placement and what it adds to a state.
+type legalPlacement struct {
 	placement gpu.Placement
 	mask      State
 	cost      State
@@ -59,44 +59,44 @@ type window struct {
 
 // NewKind returns the tables of the geometry. They are filled as they are used.
 func NewKind(g *gpu.Geometry, w Weights) *Kind {
-	k := &Kind{Geometry: g, granule: granule(g), exact: true}
+	k := &Kind{Geometry: g, granule: granuleOf(g), exact: true}
 	k.granules = max(1, g.Slices()) / k.granule
-	states := k.count(g)
-	weights := of(g.Profiles())
+	states := k.countStates(g)
+	weights := placementWeights(g.Profiles())
 	for i, p := range g.Profiles() {
-		own := profile{weight: weights[i], windows: k.windows(p)}
+		own := profileTable{weight: weights[i], placements: k.legalPlacements(p)}
 		if w.expects(g.Profiles(), p) {
 			own.packed = int32(p.Size * Packed)
 		}
 		k.profiles = append(k.profiles, own)
 		k.ids = append(k.ids, p.ID)
 	}
-	k.rows = make([]atomic.Pointer[row], states)
+	k.rows = make([]atomic.Pointer[stateRow], states)
 	return k
 }
 
-// granule returns the largest unit in which every placement starts and ends.
-func granule(g *gpu.Geometry) int {
+// granuleOf returns the largest unit in which every placement starts and ends.
+func granuleOf(g *gpu.Geometry) int {
 	unit := max(1, g.Slices())
 	for _, p := range g.Profiles() {
-		unit = divisor(unit, p.Size)
+		unit = greatestCommonDivisor(unit, p.Size)
 		for _, start := range p.Starts {
-			unit = divisor(unit, start)
+			unit = greatestCommonDivisor(unit, start)
 		}
 	}
 	return unit
 }
 
-// divisor returns the greatest common divisor.
-func divisor(a, b int) int {
+// greatestCommonDivisor returns the greatest common divisor.
+func greatestCommonDivisor(a, b int) int {
 	for b != 0 {
 		a, b = b, a%b
 	}
 	return a
 }
 
-// count chooses the engines that are counted and returns the number of states.
-func (k *Kind) count(g *gpu.Geometry) int {
+// countStates chooses the engines that are counted and returns the number of states.
+func (k *Kind) countStates(g *gpu.Geometry) int {
 	states := 1 << k.granules
 	for _, kind := range g.BindingEngines() {
 		capacity, most := g.Capacity().Count(kind), 0
@@ -106,24 +106,24 @@ func (k *Kind) count(g *gpu.Geometry) int {
 		switch {
 		case most == 0 || capacity/most >= k.granules:
 			// There are enough for everything that the slices have room for.
-		case capacity >= mostStates/states:
+		case capacity >= maxStates/states:
 			k.exact = false
 		default:
-			k.engines = append(k.engines, counted{kind: kind, place: int32(states), capacity: int32(capacity)})
+			k.engines = append(k.engines, engineDigit{kind: kind, place: int32(states), capacity: int32(capacity)})
 			states *= capacity + 1
 		}
 	}
 	return states
 }
 
-// windows returns the placements of the profile: those that take least from an empty GPU first, of equal
+// legalPlacements returns the placements of the profile: those that take least from an empty GPU first, of equal
 // ones that with the highest start.
-func (k *Kind) windows(p gpu.Profile) []window {
-	var all []window
+func (k *Kind) legalPlacements(p gpu.Profile) []legalPlacement {
+	var all []legalPlacement
 	for _, start := range p.Starts {
 		placement := gpu.Placement{Profile: p.ID, Start: start, Size: p.Size}
-		mask := k.mask(placement.Mask())
-		all = append(all, window{placement: placement, mask: mask, cost: mask + k.digits(p.Engines)})
+		mask := k.granuleMask(placement.Mask())
+		all = append(all, legalPlacement{placement: placement, mask: mask, cost: mask + k.engineDigits(p.Engines)})
 	}
 	return all
 }
@@ -131,27 +131,27 @@ func (k *Kind) windows(p gpu.Profile) []window {
 // Empty returns the state of a GPU that holds nothing.
 func (k *Kind) Empty() State { return 0 }
 
-// full returns the state of a GPU that has room for no placement.
-func (k *Kind) full() State { return 1<<k.granules - 1 }
+// fullState returns the state of a GPU that has room for no placement.
+func (k *Kind) fullState() State { return 1<<k.granules - 1 }
 
 // State returns the state of the GPU. Withheld slices count as taken; a GPU that is in use as a whole or
 // shared is full.
-func (k *Kind) State(o gpu.Occupancy) State { return k.state(&o) }
+func (k *Kind) State(o gpu.Occupancy) State { return k.stateOf(&o) }
 
-// state is State without a copy of the occupancy.
-func (k *Kind) state(o *gpu.Occupancy) State {
+// stateOf is State without a copy of the occupancy.
+func (k *Kind) stateOf(o *gpu.Occupancy) State {
 	if shape := o.Shape(); shape != gpu.None && shape != gpu.MIG {
-		return k.full()
+		return k.fullState()
 	}
-	state := k.mask(o.Taken() | o.Withheld())
+	state := k.granuleMask(o.Taken() | o.Withheld())
 	if len(k.engines) > 0 {
-		state += k.digits(o.Engines())
+		state += k.engineDigits(o.Engines())
 	}
 	return state
 }
 
-// mask returns the slices in granules: one that is taken in part is taken.
-func (k *Kind) mask(m gpu.Mask) State {
+// granuleMask returns the slices in granules: one that is taken in part is taken.
+func (k *Kind) granuleMask(m gpu.Mask) State {
 	if k.granule == 1 {
 		return State(m)
 	}
@@ -164,8 +164,8 @@ func (k *Kind) mask(m gpu.Mask) State {
 	return state
 }
 
-// digits returns what the engines add to a state.
-func (k *Kind) digits(e gpu.Engines) State {
+// engineDigits returns what the engines add to a state.
+func (k *Kind) engineDigits(e gpu.Engines) State {
 	var state State
 	for _, c := range k.engines {
 		state += State(c.place * min(int32(e.Count(c.kind)), c.capacity))
@@ -173,8 +173,8 @@ func (k *Kind) digits(e gpu.Engines) State {
 	return state
 }
 
-// fits reports whether the window is free in the state.
-func (k *Kind) fits(s State, w window) bool {
+// isFree reports whether the window is free in the state.
+func (k *Kind) isFree(s State, w legalPlacement) bool {
 	if s&w.mask != 0 {
 		return false
 	}
@@ -191,7 +191,7 @@ func (k *Kind) fits(s State, w window) bool {
 // not know changes nothing.
 func (k *Kind) Release(s State, p gpu.Placement) State {
 	for _, profile := range k.profiles {
-		for _, w := range profile.windows {
+		for _, w := range profile.placements {
 			if w.placement == p {
 				return s - w.cost
 			}
@@ -200,8 +200,8 @@ func (k *Kind) Release(s State, p gpu.Placement) State {
 	return s
 }
 
-// position returns that of the profile, or -1.
-func (k *Kind) position(id int) int {
+// profileIndex returns that of the profile, or -1.
+func (k *Kind) profileIndex(id int) int {
 	for i, known := range k.ids {
 		if known == id {
 			return i

@@ -5,10 +5,10 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// outlook is what a search keeps in mind of a GPU.
-type outlook struct {
+// gpuView is what a search keeps in mind of a GPU.
+type gpuView struct {
 	gpu *GPU
-	row *row
+	row *stateRow
 	// holders is how many uses it holds, free how many memory slices it has free.
 	holders, free int
 	// idle reports that nothing is held or withheld, residual what the node's residual loses when the
@@ -17,10 +17,10 @@ type outlook struct {
 	residual int64
 }
 
-// sight is a node as a search sees it.
-type sight struct {
+// nodeView is a node as a search sees it.
+type nodeView struct {
 	node *Node
-	gpus []outlook
+	gpus []gpuView
 	// idle are those of the first mostTabled GPUs that nothing is held of.
 	idle topology.Set
 	// wiring is nil when it is unknown, tables when there are none.
@@ -28,15 +28,15 @@ type sight struct {
 	tables *topology.Tables
 }
 
-// fewGPUs is the number of GPUs of a node up to which a search for one device does not allocate.
-const fewGPUs = 16
+// stackGPUs is the number of GPUs of a node up to which a search for one device does not allocate.
+const stackGPUs = 16
 
-// look returns the sight of the node, with the outlooks in the buffer if there is room.
-func look(n *Node, buffer []outlook) sight {
-	s := sight{node: n, gpus: buffer}
+// newNodeView returns the sight of the node, with the outlooks in the buffer if there is room.
+func newNodeView(n *Node, buffer []gpuView) nodeView {
+	s := nodeView{node: n, gpus: buffer}
 	for i := range n.GPUs {
 		g := &n.GPUs[i]
-		o := outlook{gpu: g, row: g.Kind.row(g.Kind.state(&g.Occupancy)), idle: g.Occupancy.Idle()}
+		o := gpuView{gpu: g, row: g.Kind.rowOf(g.Kind.stateOf(&g.Occupancy)), idle: g.Occupancy.Idle()}
 		o.holders, o.free = g.Occupancy.Holders(), g.Occupancy.Free().Count()
 		if o.idle && i < topology.MaxTabled {
 			s.idle |= 1 << i
@@ -55,15 +55,15 @@ func look(n *Node, buffer []outlook) sight {
 	return s
 }
 
-// loss returns no more than what the device costs, quickly, and false only when it is not free.
-func (s *sight) loss(device int) (int32, bool) {
+// lossBound returns no more than what the device costs, quickly, and false only when it is not free.
+func (s *nodeView) lossBound(device int) (int32, bool) {
 	d := &s.node.Devices[device]
 	if d.Use.Shape != gpu.MIG {
 		return 0, true
 	}
 	g := &s.gpus[d.GPU]
 	kind := g.gpu.Kind
-	option, _ := kind.option(g.row, kind.position(d.Use.Placement.Profile), d.Use.Placement)
+	option, _ := kind.optionAt(g.row, kind.profileIndex(d.Use.Placement.Profile), d.Use.Placement)
 	if option == nil {
 		return 0, false
 	}

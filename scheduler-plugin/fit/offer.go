@@ -6,9 +6,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Bid is what a GPU offers for a MIG placement. Bids compare GPUs of one node as well as of different
+// PlacementCost is what a GPU offers for a MIG placement. Bids compare GPUs of one node as well as of different
 // nodes.
-type Bid struct {
+type PlacementCost struct {
 	// Loss is the value that the placement takes from the GPU (Option.Loss).
 	Loss int32
 	// Holders is how many instances the GPU holds already, Free the number of its free memory slices.
@@ -17,13 +17,13 @@ type Bid struct {
 
 // Compare returns a negative number when b is the better bid: the least loss, then the most instances,
 // since such a GPU is the last to become empty anyway, then the fewest free slices.
-func (b Bid) Compare(other Bid) int {
+func (b PlacementCost) Compare(other PlacementCost) int {
 	return cmp.Or(cmp.Compare(b.Loss, other.Loss), cmp.Compare(other.Holders, b.Holders), cmp.Compare(b.Free, other.Free))
 }
 
 // offer is what taking a device costs.
 type offer struct {
-	Bid
+	PlacementCost
 	residual int64
 	// opens reports that the GPU was idle.
 	opens bool
@@ -35,7 +35,7 @@ type offer struct {
 
 // compare returns a negative number when o is the better offer.
 func (o *offer) compare(other *offer) int {
-	if c := cmp.Or(cmp.Compare(o.Loss, other.Loss), cmp.Compare(o.residual, other.residual), o.Compare(other.Bid)); c != 0 {
+	if c := cmp.Or(cmp.Compare(o.Loss, other.Loss), cmp.Compare(o.residual, other.residual), o.Compare(other.PlacementCost)); c != 0 {
 		return c
 	}
 	return cmp.Or(
@@ -43,26 +43,26 @@ func (o *offer) compare(other *offer) int {
 		cmp.Compare(o.gpu, other.gpu), cmp.Compare(o.rank, other.rank))
 }
 
-// offer returns what the device costs a demand for the share, and false when it is not free.
-func (s *sight) offer(device int, share gpu.Share) (offer, bool) {
+// offerOf returns what the device costs a demand for the share, and false when it is not free.
+func (s *nodeView) offerOf(device int, share gpu.Share) (offer, bool) {
 	d := &s.node.Devices[device]
 	g := &s.gpus[d.GPU]
 	o := offer{device: device, gpu: d.GPU}
 	switch d.Use.Shape {
 	case gpu.MIG:
-		free := s.offerSlices(d, &o)
+		free := s.addPlacement(d, &o)
 		return o, free
 	case gpu.Whole, gpu.VFIO:
-		s.open(g, &o)
+		s.addIdleGPU(g, &o)
 		return o, g.idle
 	case gpu.TimeShare, gpu.MPS:
 		use := gpu.Use{Shape: d.Use.Shape, Share: share}
 		if !g.gpu.Occupancy.Fits(use) {
 			return o, false
 		}
-		o.left = minus(g.gpu.Occupancy.Left(), share)
+		o.left = subtractShare(g.gpu.Occupancy.Left(), share)
 		if g.idle {
-			s.open(g, &o)
+			s.addIdleGPU(g, &o)
 		} else {
 			o.Holders = 1
 		}
@@ -74,20 +74,20 @@ func (s *sight) offer(device int, share gpu.Share) (offer, bool) {
 	return o, false
 }
 
-// open adds what it costs to take an idle GPU as a whole.
-func (s *sight) open(g *outlook, o *offer) {
+// addIdleGPU adds what it costs to take an idle GPU as a whole.
+func (s *nodeView) addIdleGPU(g *gpuView, o *offer) {
 	o.Loss, o.residual, o.opens, o.Free = g.row.value, g.residual, true, g.free
 }
 
-// offerSlices adds what a MIG placement costs, and reports whether it is free.
-func (s *sight) offerSlices(d *Device, o *offer) bool {
+// addPlacement adds what a MIG placement costs, and reports whether it is free.
+func (s *nodeView) addPlacement(d *Device, o *offer) bool {
 	g := &s.gpus[d.GPU]
 	kind := g.gpu.Kind
-	option, rank := kind.option(g.row, kind.position(d.Use.Placement.Profile), d.Use.Placement)
+	option, rank := kind.optionAt(g.row, kind.profileIndex(d.Use.Placement.Profile), d.Use.Placement)
 	if option == nil || !kind.exact && !g.gpu.Occupancy.Fits(d.Use) {
 		return false
 	}
-	o.Bid = Bid{Loss: option.Loss, Holders: g.holders, Free: g.free}
+	o.PlacementCost = PlacementCost{Loss: option.Loss, Holders: g.holders, Free: g.free}
 	o.rank = rank
 	if g.idle {
 		o.residual, o.opens = g.residual, true
@@ -95,7 +95,7 @@ func (s *sight) offerSlices(d *Device, o *offer) bool {
 	return true
 }
 
-// minus returns what is left of what is left.
-func minus(left, taken gpu.Share) gpu.Share {
+// subtractShare returns what is left of what is left.
+func subtractShare(left, taken gpu.Share) gpu.Share {
 	return gpu.Share{MemoryBytes: left.MemoryBytes - taken.MemoryBytes, Shares: left.Shares - taken.Shares, Compute: left.Compute - taken.Compute}
 }

@@ -31,12 +31,12 @@ func occupancies(n *fit.Node) []gpu.Occupancy {
 }
 
 // after returns what the GPUs hold after the choice.
-func after(tb rapid.TB, n *fit.Node, d *fit.Demand, c fit.Choice) []gpu.Occupancy {
+func after(tb rapid.TB, n *fit.Node, req *fit.Requirements, c fit.Choice) []gpu.Occupancy {
 	occupied := occupancies(n)
 	for r, pick := range c.Picks {
 		for _, device := range pick.Devices {
 			g := n.Devices[device].GPU
-			next, err := occupied[g].Take(use(n, &d.Requests[r].Alternatives[pick.Alternative], device))
+			next, err := occupied[g].Take(use(n, &req.Requests[r].Alternatives[pick.Alternative], device))
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -71,14 +71,14 @@ func TestOneSliceTakesTheLeast(t *testing.T) {
 		})})
 		choice, ok := fit.Choose(n, d)
 		before := worth(n, occupancies(n))
-		best, found := fit.Bid{}, false
+		best, found := fit.PlacementCost{}, false
 		for i := range n.Devices {
 			g := n.GPUs[n.Devices[i].GPU]
 			if !d.Requests[0].Alternatives[0].Candidates.Has(i) || !g.Occupancy.Fits(n.Devices[i].Use) {
 				continue
 			}
 			only := fit.Choice{Picks: []fit.Pick{{Devices: []int{i}}}}
-			bid := fit.Bid{
+			bid := fit.PlacementCost{
 				Loss:    before - worth(n, after(t, n, d, only)),
 				Holders: g.Occupancy.Holders(), Free: g.Occupancy.Free().Count(),
 			}
@@ -93,7 +93,7 @@ func TestOneSliceTakesTheLeast(t *testing.T) {
 			return
 		}
 		g := n.GPUs[n.Devices[choice.Picks[0].Devices[0]].GPU]
-		got := fit.Bid{Loss: before - worth(n, after(t, n, d, choice)), Holders: g.Occupancy.Holders(), Free: g.Occupancy.Free().Count()}
+		got := fit.PlacementCost{Loss: before - worth(n, after(t, n, d, choice)), Holders: g.Occupancy.Holders(), Free: g.Occupancy.Free().Count()}
 		if got != best {
 			t.Fatalf("%s: bid %+v, the best is %+v", describe(n, d), got, best)
 		}
@@ -113,7 +113,7 @@ func TestSeveralTakeTheLeast(t *testing.T) {
 			d.Requests[r].Alternatives = d.Requests[r].Alternatives[:1]
 			parts *= d.Requests[r].Alternatives[0].Count + 1
 		}
-		if parts > mostParts {
+		if parts > maxProgress {
 			t.Skip("served in steps")
 		}
 		least := &cheapest{exhaustive: exhaustive{node: n, demand: d, occupied: occupancies(n), picks: make([]fit.Pick, len(d.Requests))}, most: math.MinInt32}
@@ -141,8 +141,8 @@ func teamSizes(n *fit.Node, a fit.Alternative) bool {
 	return a.Count > 1
 }
 
-// mostParts is how many parts a demand may have to be served at its best.
-const mostParts = 32
+// maxProgress is how many parts a demand may have to be served at its best.
+const maxProgress = 32
 
 // fewSteps is where the search for the best gives up: it goes on where the search for any stops.
 const fewSteps = 8_000

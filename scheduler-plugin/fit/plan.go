@@ -2,22 +2,22 @@ package fit
 
 import "slices"
 
-// mostSets is how many ways to choose the sets of whole GPUs are tried for a demand that asks for more.
-const mostSets = 32
+// maxTeamSets is how many ways to choose the sets of whole GPUs are tried for a demand that asks for more.
+const maxTeamSets = 32
 
-// mostParts is how many parts a demand may have to be planned at its best.
-const mostParts = 32
+// maxProgress is how many parts a demand may have to be planned at its best.
+const maxProgress = 32
 
-// plan finds the devices for the values that are fixed, and keeps them if they are the best so far.
+// planFixedValues finds the devices for the values that are fixed, and keeps them if they are the best so far.
 //
 // Requests for several whole GPUs get the best sets that leave enough to the others. When none of the
 // first mostSets does, any way to serve them counts. A demand of many parts is served in steps (greedy),
 // and only when they do not get to the end, and nothing was found with other values, all is tried.
-func (c *search) plan() {
-	p := planner{search: c, tries: mostSets}
-	if c.parts() > c.limit {
-		if all, ok := c.serve(); ok {
-			c.keep(all)
+func (c *search) planFixedValues() {
+	p := planner{search: c, tries: maxTeamSets}
+	if c.countProgress() > c.limit {
+		if all, ok := c.serveGreedily(); ok {
+			c.keepIfBest(all)
 			return
 		}
 		if c.best != nil {
@@ -25,18 +25,18 @@ func (c *search) plan() {
 		}
 		p.tries = 1
 	}
-	p.items = c.items()
-	p.ways = c.everyWay(p.items)
-	if p.sets(0, joined{part: part{served: c.nothing()}}); !p.found {
-		p.rest(joined{part: part{served: c.nothing()}})
+	p.items = c.itemsByGPU()
+	p.assignments = c.assignmentsByGPU(p.items)
+	if p.chooseTeams(0, partialPlan{progress: progress{served: c.noneServed()}}); !p.found {
+		p.planRest(partialPlan{progress: progress{served: c.noneServed()}})
 	}
 }
 
-// parts returns how many different parts of the demand can be served, or a number beyond the limit.
-func (c *search) parts() int {
+// countProgress returns how many different parts of the demand can be served, or a number beyond the limit.
+func (c *search) countProgress() int {
 	parts := 1
-	for i := range c.classes {
-		parts *= c.classes[i].need() + 1
+	for i := range c.groups {
+		parts *= c.groups[i].needed() + 1
 		if parts > c.limit {
 			break
 		}
@@ -44,100 +44,100 @@ func (c *search) parts() int {
 	return parts
 }
 
-// keep makes a plan of the devices, if it is the best so far.
-func (c *search) keep(all []deal) {
-	found := &plan{picks: c.picks(all)}
-	found.outcome = c.outcomeOf(c.demand, found.picks)
+// keepIfBest makes a plan of the devices, if it is the best so far.
+func (c *search) keepIfBest(all []assignedDevice) {
+	found := &plannedChoice{picks: c.picksOf(all)}
+	found.outcome = c.outcomeOfPicks(c.requirements, found.picks)
 	found.score = c.score(found.outcome)
 	if c.best == nil || found.score > c.best.score {
 		c.best = found
 	}
 }
 
-// deal is a device that a class gets.
-type deal struct{ class, device int }
+// assignedDevice is a device that a class gets.
+type assignedDevice struct{ group, device int }
 
 // planner tries sets for the teams among the classes, one team after the other.
 type planner struct {
 	*search
 	// items and ways are by GPU.
-	items [][]item
-	ways  [][]way
+	items       [][]item
+	assignments [][]assignment
 	// taken are the GPUs of the sets chosen so far, given their devices.
 	taken []int
-	given []deal
+	given []assignedDevice
 	// tries is how many more sets may be tried; found says that one left enough.
 	tries int
 	found bool
 }
 
-// sets chooses a set for the first team from the class on, and then for those after it.
-func (p *planner) sets(from int, start joined) {
+// chooseTeams chooses a set for the first team from the class on, and then for those after it.
+func (p *planner) chooseTeams(from int, start partialPlan) {
 	next := from
-	for next < len(p.classes) && !p.classes[next].alternative.whole(p.node.Devices) {
+	for next < len(p.groups) && !p.groups[next].alternative.isTeam(p.node.Devices) {
 		next++
 	}
-	if next == len(p.classes) {
+	if next == len(p.groups) {
 		if len(p.given) > 0 {
 			p.tries--
-			p.rest(start)
+			p.planRest(start)
 		}
 		return
 	}
-	for _, set := range p.candidates(next, start.spent) {
+	for _, set := range p.bestTeamSets(next, start.distinct) {
 		if p.tries == 0 {
 			return
 		}
-		p.choose(next, set, start)
+		p.withTeam(next, set, start)
 	}
 }
 
-// choose goes on with the set for the class.
-func (p *planner) choose(class int, set devices, start joined) {
+// withTeam goes on with the set for the class.
+func (p *planner) withTeam(class int, set teamSet, start partialPlan) {
 	taken, chosen := len(p.taken), len(p.given)
 	for i, device := range set.devices {
 		p.taken = append(p.taken, set.gpus[i])
-		p.given = append(p.given, deal{class, device})
+		p.given = append(p.given, assignedDevice{class, device})
 		start.served = start.served.plus(class)
 	}
-	start.spent = set.spent
-	p.sets(class+1, start)
+	start.distinct = set.distinct
+	p.chooseTeams(class+1, start)
 	p.taken, p.given = p.taken[:taken], p.given[:chosen]
 }
 
-// rest serves what the sets leave to be served, and keeps the plan if it is the best.
-func (p *planner) rest(start joined) {
-	ways := slices.Clone(p.ways)
+// planRest serves what the sets leave to be served, and keeps the plan if it is the best.
+func (p *planner) planRest(start partialPlan) {
+	ways := slices.Clone(p.assignments)
 	for _, g := range p.taken {
 		ways[g] = ways[g][:1]
 	}
-	chosen := p.join(ways, start)
+	chosen := p.combineAssignments(ways, start)
 	if chosen == nil {
 		return
 	}
 	p.found = true
 	all := slices.Clone(p.given)
 	for g, way := range chosen {
-		for _, given := range way.given {
-			all = append(all, deal{given.class, p.items[g][given.item].device})
+		for _, given := range way.items {
+			all = append(all, assignedDevice{given.group, p.items[g][given.item].device})
 		}
 	}
-	p.keep(all)
+	p.keepIfBest(all)
 }
 
-// picks deals the devices out to the requests, ascending.
-func (c *search) picks(all []deal) []Pick {
+// picksOf deals the devices out to the requests, ascending.
+func (c *search) picksOf(all []assignedDevice) []Pick {
 	picks := make([]Pick, len(c.alternatives))
-	for i, class := range c.classes {
+	for i, class := range c.groups {
 		var devices []int
 		for _, g := range all {
-			if g.class == i {
+			if g.group == i {
 				devices = append(devices, g.device)
 			}
 		}
 		slices.Sort(devices)
 		for m, request := range class.members {
-			picks[request] = Pick{Alternative: c.alternatives[request], Devices: devices[m*class.each : (m+1)*class.each]}
+			picks[request] = Pick{Alternative: c.alternatives[request], Devices: devices[m*class.perRequest : (m+1)*class.perRequest]}
 		}
 	}
 	return picks

@@ -38,8 +38,8 @@ func drawShare(t *rapid.T) gpu.Share {
 	}
 }
 
-func drawDemand(t *rapid.T, n *fit.Node) *fit.Demand {
-	d := &fit.Demand{}
+func drawDemand(t *rapid.T, n *fit.Node) *fit.Requirements {
+	d := &fit.Requirements{}
 	for i := range rapid.IntRange(1, 4).Draw(t, "requests") {
 		r := fit.Request{Name: fmt.Sprintf("claim/%d", i)}
 		for range rapid.SampledFrom([]int{1, 1, 1, 2, 3}).Draw(t, "alternatives") {
@@ -57,7 +57,7 @@ func drawAlternative(t *rapid.T, n *fit.Node) fit.Alternative {
 	like := n.Devices[rapid.IntRange(0, len(n.Devices)-1).Draw(t, "like")]
 	breadth := rapid.IntRange(0, 9).Draw(t, "breadth")
 	a := fit.Alternative{
-		Wants: fmt.Sprint(like.Use), Count: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "count"),
+		Description: fmt.Sprint(like.Use), Count: rapid.SampledFrom([]int{1, 1, 2, 3}).Draw(t, "count"),
 		Candidates: selected(n, func(d fit.Device) bool {
 			switch breadth {
 			case 0:
@@ -86,7 +86,7 @@ func drawAlternative(t *rapid.T, n *fit.Node) fit.Alternative {
 	return a
 }
 
-func drawConstraint(t *rapid.T, n *fit.Node, d *fit.Demand) fit.Constraint {
+func drawConstraint(t *rapid.T, n *fit.Node, req *fit.Requirements) fit.Constraint {
 	c := fit.Constraint{Attribute: "attribute", Distinct: rapid.Bool().Draw(t, "distinct")}
 	of := rapid.SampledFrom([]func(int, fit.Device) int32{
 		func(_ int, d fit.Device) int32 { return int32(d.GPU + 1) },
@@ -97,7 +97,7 @@ func drawConstraint(t *rapid.T, n *fit.Node, d *fit.Demand) fit.Constraint {
 	for i, device := range n.Devices {
 		c.Values = append(c.Values, of(i, device))
 	}
-	for r := range d.Requests {
+	for r := range req.Requests {
 		switch rapid.IntRange(0, 3).Draw(t, "member") {
 		case 0:
 		case 1:
@@ -112,7 +112,7 @@ func drawConstraint(t *rapid.T, n *fit.Node, d *fit.Demand) fit.Constraint {
 // exhaustive tries every device for every request, in order, as the in-tree allocator does.
 type exhaustive struct {
 	node     *fit.Node
-	demand   *fit.Demand
+	demand   *fit.Requirements
 	occupied []gpu.Occupancy
 	picks    []fit.Pick
 	fixed    []int
@@ -191,7 +191,7 @@ func use(n *fit.Node, a *fit.Alternative, device int) gpu.Use {
 
 // consistent returns an error when the picks, which may be incomplete, break a constraint or give a
 // device away twice.
-func consistent(n *fit.Node, d *fit.Demand, picks []fit.Pick) error {
+func consistent(n *fit.Node, req *fit.Requirements, picks []fit.Pick) error {
 	times := map[int]int{}
 	for _, pick := range picks {
 		own := map[int]bool{}
@@ -203,7 +203,7 @@ func consistent(n *fit.Node, d *fit.Demand, picks []fit.Pick) error {
 			own[device] = true
 		}
 	}
-	for _, c := range d.Constraints {
+	for _, c := range req.Constraints {
 		var values []int32
 		for r, pick := range picks {
 			if !slices.ContainsFunc(c.Members, func(m fit.Member) bool {
@@ -230,13 +230,13 @@ func consistent(n *fit.Node, d *fit.Demand, picks []fit.Pick) error {
 }
 
 // valid returns an error when the choice is not an answer to the demand.
-func valid(n *fit.Node, d *fit.Demand, choice fit.Choice) error {
-	if len(choice.Picks) != len(d.Requests) {
-		return fmt.Errorf("%d picks for %d requests", len(choice.Picks), len(d.Requests))
+func valid(n *fit.Node, req *fit.Requirements, choice fit.Choice) error {
+	if len(choice.Picks) != len(req.Requests) {
+		return fmt.Errorf("%d picks for %d requests", len(choice.Picks), len(req.Requests))
 	}
 	occupied := map[int]gpu.Occupancy{}
 	for r, pick := range choice.Picks {
-		a := d.Requests[r].Alternatives[pick.Alternative]
+		a := req.Requests[r].Alternatives[pick.Alternative]
 		if len(pick.Devices) != a.Count {
 			return fmt.Errorf("%d devices, want %d", len(pick.Devices), a.Count)
 		}
@@ -256,5 +256,5 @@ func valid(n *fit.Node, d *fit.Demand, choice fit.Choice) error {
 			occupied[g] = after
 		}
 	}
-	return consistent(n, d, choice.Picks)
+	return consistent(n, req, choice.Picks)
 }

@@ -21,49 +21,49 @@ type Refusal struct {
 func (r Refusal) String() string { return r.Request + ": " + r.Reason }
 
 // Explain returns why the node cannot serve the demand. It is for people: Choose is far faster.
-func Explain(n *Node, d *Demand) Refusal {
-	for i, r := range d.Requests {
-		first := &Demand{Requests: d.Requests[:i+1], Constraints: d.Constraints}
+func Explain(n *Node, req *Requirements) Refusal {
+	for i, r := range req.Requests {
+		first := &Requirements{Requests: req.Requests[:i+1], Constraints: req.Constraints}
 		if _, ok := Choose(n, first); !ok {
-			return Refusal{Request: r.Name, Reason: reason(n, first)}
+			return Refusal{Request: r.Name, Reason: refusalReason(n, first)}
 		}
 	}
 	return Refusal{}
 }
 
-// reason says why the last request of the demand cannot be served although those before it can.
-func reason(n *Node, d *Demand) string {
-	last := len(d.Requests) - 1
-	alone := &Demand{Requests: d.Requests[last:]}
+// refusalReason says why the last request of the demand cannot be served although those before it can.
+func refusalReason(n *Node, req *Requirements) string {
+	last := len(req.Requests) - 1
+	alone := &Requirements{Requests: req.Requests[last:]}
 	if _, ok := Choose(n, alone); !ok {
-		return lacks(n, &d.Requests[last])
+		return describeShortage(n, &req.Requests[last])
 	}
-	if _, ok := Choose(n, &Demand{Requests: d.Requests}); ok {
-		return "devices are free, but not with " + strings.Join(blocking(n, d), " and ")
+	if _, ok := Choose(n, &Requirements{Requests: req.Requests}); ok {
+		return "devices are free, but not with " + strings.Join(blockingConstraints(n, req), " and ")
 	}
 	var others []string
-	for _, r := range d.Requests[:last] {
+	for _, r := range req.Requests[:last] {
 		others = append(others, r.Name)
 	}
-	return fmt.Sprintf("%s; not beside what %s needs", lacks(n, &d.Requests[last]), strings.Join(others, ", "))
+	return fmt.Sprintf("%s; not beside what %s needs", describeShortage(n, &req.Requests[last]), strings.Join(others, ", "))
 }
 
-// blocking names the constraints without any one of which the demand could be served, or all that bind
+// blockingConstraints names the constraints without any one of which the demand could be served, or all that bind
 // the last request when it takes more than one.
-func blocking(n *Node, d *Demand) []string {
+func blockingConstraints(n *Node, req *Requirements) []string {
 	var one, all []string
-	for i, c := range d.Constraints {
+	for i, c := range req.Constraints {
 		name := "equal " + c.Attribute
 		if c.Distinct {
 			name = "different " + c.Attribute
 		}
-		last := len(d.Requests) - 1
+		last := len(req.Requests) - 1
 		if !slices.ContainsFunc(c.Members, func(m Member) bool { return m.Request <= last }) {
 			continue
 		}
 		all = append(all, name)
-		without := slices.Delete(slices.Clone(d.Constraints), i, i+1)
-		if _, ok := Choose(n, &Demand{Requests: d.Requests, Constraints: without}); ok {
+		without := slices.Delete(slices.Clone(req.Constraints), i, i+1)
+		if _, ok := Choose(n, &Requirements{Requests: req.Requests, Constraints: without}); ok {
 			one = append(one, name)
 		}
 	}
@@ -73,12 +73,12 @@ func blocking(n *Node, d *Demand) []string {
 	return all
 }
 
-// lacks says what every alternative of the request needs and what every GPU that could give it has.
-func lacks(n *Node, r *Request) string {
+// describeShortage says what every alternative of the request needs and what every GPU that could give it has.
+func describeShortage(n *Node, r *Request) string {
 	var all []string
 	for i := range r.Alternatives {
 		a := &r.Alternatives[i]
-		text := a.lacks(n)
+		text := a.describeShortage(n)
 		if a.Name != "" {
 			text = a.Name + " " + text
 		}
@@ -87,10 +87,10 @@ func lacks(n *Node, r *Request) string {
 	return strings.Join(all, "; or ")
 }
 
-func (a *Alternative) lacks(n *Node) string {
-	parts := []string{"needs " + a.needs(n)}
+func (a *Alternative) describeShortage(n *Node) string {
+	parts := []string{"needs " + a.describeNeed(n)}
 	for g := range n.GPUs {
-		if text := a.state(n, g); text != "" {
+		if text := a.describeGPU(n, g); text != "" {
 			parts = append(parts, n.GPUs[g].Name+": "+text)
 		}
 	}
@@ -100,19 +100,19 @@ func (a *Alternative) lacks(n *Node) string {
 	return strings.Join(parts, "; ")
 }
 
-// needs says what the alternative asks for.
-func (a *Alternative) needs(n *Node) string {
-	what := a.Wants
+// describeNeed says what the alternative asks for.
+func (a *Alternative) describeNeed(n *Node) string {
+	what := a.Description
 	var kinds []string
 	for device := range a.Candidates.all {
 		d := &n.Devices[device]
-		if kind := kindOf(n.GPUs[d.GPU].Kind.Geometry, d.Use); !slices.Contains(kinds, kind) {
+		if kind := describeUse(n.GPUs[d.GPU].Kind.Geometry, d.Use); !slices.Contains(kinds, kind) {
 			kinds = append(kinds, kind)
 		}
 	}
 	if len(kinds) > 0 {
-		what += " (" + strings.Join(kinds[:min(len(kinds), mostKinds)], ", ")
-		if len(kinds) > mostKinds {
+		what += " (" + strings.Join(kinds[:min(len(kinds), maxListedKinds)], ", ")
+		if len(kinds) > maxListedKinds {
 			what += ", …"
 		}
 		what += ")"
@@ -123,15 +123,15 @@ func (a *Alternative) needs(n *Node) string {
 	return strings.TrimSpace(what)
 }
 
-// mostKinds is how many kinds of devices a message lists.
-const mostKinds = 4
+// maxListedKinds is how many kinds of devices a message lists.
+const maxListedKinds = 4
 
-// kindOf names what a use takes.
-func kindOf(g *gpu.Geometry, u gpu.Use) string {
+// describeUse names what a use takes.
+func describeUse(g *gpu.Geometry, u gpu.Use) string {
 	switch u.Shape {
 	case gpu.MIG:
 		p, _ := g.Profile(u.Placement.Profile)
-		return fmt.Sprintf("%s: %s from %s", p.Name, plural(p.Size, "slice"), starts(p.Starts))
+		return fmt.Sprintf("%s: %s from %s", p.Name, plural(p.Size, "slice"), joinNumbers(p.Starts))
 	case gpu.Whole, gpu.VFIO:
 		return "an idle GPU"
 	case gpu.TimeShare, gpu.MPS:
@@ -148,8 +148,8 @@ func plural(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// starts lists numbers, such as "0, 2 or 4".
-func starts(all []int) string {
+// joinNumbers lists numbers, such as "0, 2 or 4".
+func joinNumbers(all []int) string {
 	text := ""
 	for i, start := range all {
 		switch {
@@ -164,20 +164,20 @@ func starts(all []int) string {
 	return text
 }
 
-// state says how much the GPU has left for the alternative; empty when none of the candidates is on it.
-func (a *Alternative) state(n *Node, position int) string {
+// describeGPU says how much the GPU has left for the alternative; empty when none of the candidates is on it.
+func (a *Alternative) describeGPU(n *Node, position int) string {
 	o := n.GPUs[position].Occupancy
 	free, slices, conflict := 0, 0, ""
 	for device := range a.Candidates.all {
 		if n.Devices[device].GPU != position {
 			continue
 		}
-		use := a.use(n, device)
+		use := a.useOf(n, device)
 		_, err := o.Take(use)
 		if err == nil {
 			free++
-		} else if conflict == "" || hidden(o, use) {
-			conflict = plain(err)
+		} else if conflict == "" || isHiddenConflict(o, use) {
+			conflict = conflictText(err)
 		}
 		if use.Shape == gpu.MIG {
 			slices++
@@ -185,21 +185,21 @@ func (a *Alternative) state(n *Node, position int) string {
 	}
 	switch {
 	case slices > 0 && (o.Shape() == gpu.None || o.Shape() == gpu.MIG):
-		return slicesLeft(o, free, conflict)
+		return describeFreeSlices(o, free, conflict)
 	case free > 0:
 		return "free"
 	}
 	return conflict
 }
 
-// hidden reports whether the free slices do not show why the use is refused.
-func hidden(o gpu.Occupancy, u gpu.Use) bool {
+// isHiddenConflict reports whether the free slices do not show why the use is refused.
+func isHiddenConflict(o gpu.Occupancy, u gpu.Use) bool {
 	return u.Shape == gpu.MIG && !u.Placement.Mask().Overlaps(^o.Free())
 }
 
-// slicesLeft describes a GPU that can be carved. Why a placement in free slices is refused cannot be seen
+// describeFreeSlices describes a GPU that can be carved. Why a placement in free slices is refused cannot be seen
 // from the slices.
-func slicesLeft(o gpu.Occupancy, free int, conflict string) string {
+func describeFreeSlices(o gpu.Occupancy, free int, conflict string) string {
 	text := fmt.Sprintf("free slices %v", o.Free())
 	if withheld := o.Withheld(); withheld != 0 {
 		text += fmt.Sprintf(", withheld %v", withheld)
@@ -210,8 +210,8 @@ func slicesLeft(o gpu.Occupancy, free int, conflict string) string {
 	return text
 }
 
-// plain returns the conflict that an error of Take names, without what is taken and the sentinel.
-func plain(err error) string {
+// conflictText returns the conflict that an error of Take names, without what is taken and the sentinel.
+func conflictText(err error) string {
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner
 	}

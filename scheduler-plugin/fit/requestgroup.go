@@ -2,30 +2,30 @@ package fit
 
 import "slices"
 
-// class is one or more requests that a search need not tell apart, each by the alternative that is tried.
-type class struct {
+// requestGroup is one or more requests that a search need not tell apart, each by the alternative that is tried.
+type requestGroup struct {
 	// members are the positions of the requests, each the number of devices that one of them needs. There
 	// is more than one member only when each needs one device.
-	members []int
-	each    int
+	members    []int
+	perRequest int
 	// alternative says what is asked for, bound are the positions of the constraints that bind it.
 	alternative *Alternative
-	bound       []int
+	constraints []int
 }
 
-// need returns how many devices all members need.
-func (c *class) need() int { return len(c.members) * c.each }
+// needed returns how many devices all members need.
+func (c *requestGroup) needed() int { return len(c.members) * c.perRequest }
 
-// mostNeeded bounds what a class needs.
-const mostNeeded = 255
+// maxNeeded bounds what a class needs.
+const maxNeeded = 255
 
-// classes returns the classes of the first requests of the demand with these alternatives.
-func classes(d *Demand, alternatives []int) []class {
-	var all []class
+// groupRequests returns the classes of the first requests of the demand with these alternatives.
+func groupRequests(req *Requirements, alternatives []int) []requestGroup {
+	var all []requestGroup
 	for r, position := range alternatives {
-		a := &d.Requests[r].Alternatives[position]
-		c := class{members: []int{r}, each: a.Count, alternative: a, bound: bound(d, r, position)}
-		i := slices.IndexFunc(all, func(other class) bool { return other.joins(c) })
+		a := &req.Requests[r].Alternatives[position]
+		c := requestGroup{members: []int{r}, perRequest: a.Count, alternative: a, constraints: constraintsOf(req, r, position)}
+		i := slices.IndexFunc(all, func(other requestGroup) bool { return other.canMerge(c) })
 		if i < 0 {
 			all = append(all, c)
 			continue
@@ -35,17 +35,17 @@ func classes(d *Demand, alternatives []int) []class {
 	return all
 }
 
-// joins reports whether the members of the other class ask for the same, one device each.
-func (c *class) joins(other class) bool {
-	return c.each == 1 && other.each == 1 && len(c.members) < mostNeeded && slices.Equal(c.bound, other.bound) &&
+// canMerge reports whether the members of the other class ask for the same, one device each.
+func (c *requestGroup) canMerge(other requestGroup) bool {
+	return c.perRequest == 1 && other.perRequest == 1 && len(c.members) < maxNeeded && slices.Equal(c.constraints, other.constraints) &&
 		slices.Equal(c.alternative.Candidates, other.alternative.Candidates) &&
 		slices.Equal(c.alternative.Shares, other.alternative.Shares)
 }
 
-// bound returns the positions of the constraints that have the request's alternative as a member.
-func bound(d *Demand, request, alternative int) []int {
+// constraintsOf returns the positions of the constraints that have the request's alternative as a member.
+func constraintsOf(req *Requirements, request, alternative int) []int {
 	var all []int
-	for i, c := range d.Constraints {
+	for i, c := range req.Constraints {
 		if slices.ContainsFunc(c.Members, func(m Member) bool {
 			return m.Request == request && (m.Alternative == alternative || m.Alternative < 0)
 		}) {

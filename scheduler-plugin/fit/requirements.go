@@ -2,9 +2,9 @@ package fit
 
 import "github.com/tessera-gpu/tessera/api/gpu"
 
-// Demand is what a pod's claims ask of one node, all of them together: positions are those of the node's
+// Requirements is what a pod's claims ask of one node, all of them together: positions are those of the node's
 // devices. The devices of all requests are different ones, except shared ones with room for both.
-type Demand struct {
+type Requirements struct {
 	Requests    []Request
 	Constraints []Constraint
 }
@@ -22,8 +22,8 @@ type Request struct {
 type Alternative struct {
 	// Name is that of the subrequest; empty for the only alternative of a request.
 	Name string
-	// Wants says in the user's words what is asked for, such as a class: for messages.
-	Wants string
+	// Description says in the user's words what is asked for, such as a class: for messages.
+	Description string
 	// Candidates are the devices that selectors and taints allow, whether or not they are free.
 	Candidates Set
 	// Count is how many devices are needed, at least one.
@@ -51,33 +51,33 @@ type Member struct {
 	Request, Alternative int
 }
 
-// share returns what is asked of the device.
-func (a *Alternative) share(device int) gpu.Share {
+// shareOf returns what is asked of the device.
+func (a *Alternative) shareOf(device int) gpu.Share {
 	if a.Shares == nil {
 		return gpu.Share{}
 	}
 	return a.Shares[device]
 }
 
-// use returns what the device takes when it serves the alternative.
-func (a *Alternative) use(n *Node, device int) gpu.Use {
+// useOf returns what the device takes when it serves the alternative.
+func (a *Alternative) useOf(n *Node, device int) gpu.Use {
 	use := n.Devices[device].Use
-	use.Share = a.share(device)
+	use.Share = a.shareOf(device)
 	return use
 }
 
-// whole reports whether the alternative asks for a team: several whole GPUs.
-func (a *Alternative) whole(devices []Device) bool {
+// isTeam reports whether the alternative asks for a team: several whole GPUs.
+func (a *Alternative) isTeam(devices []Device) bool {
 	if a.Count < 2 {
 		return false
 	}
 	for device := range a.Candidates.all {
-		if !entire(devices[device].Use.Shape) {
+		if !isWholeGPU(devices[device].Use.Shape) {
 			return false
 		}
 	}
 	return true
 }
 
-// entire reports whether the shape is that of a GPU that one claim has to itself.
-func entire(s gpu.Shape) bool { return s == gpu.Whole || s == gpu.VFIO }
+// isWholeGPU reports whether the shape is that of a GPU that one claim has to itself.
+func isWholeGPU(s gpu.Shape) bool { return s == gpu.Whole || s == gpu.VFIO }

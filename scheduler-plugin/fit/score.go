@@ -37,30 +37,30 @@ const (
 // of potential, which is value and, far below it, residual; the fewest idle GPUs opened; the most
 // instances on the GPUs taken from, the fewest free slices there; the most GPUs in use on the node. A
 // number that is too large for its field counts as the largest that is not.
-func (s *sight) score(o outcome) int64 {
+func (s *nodeView) score(o outcome) int64 {
 	used := 0
 	for i := range s.gpus {
 		if !s.gpus[i].idle {
 			used++
 		}
 	}
-	packed := field(0, o.rank, rankBits)
-	packed = field(packed, o.quality, qualityBits)
-	packed = lessIsBetter(packed, o.loss, lossBits)
+	packed := appendField(0, o.rank, rankBits)
+	packed = appendField(packed, o.quality, qualityBits)
+	packed = appendInverseField(packed, o.loss, lossBits)
 	// A sixteenth of a GPU in a team is what the score tells apart.
-	packed = lessIsBetter(packed, o.residual/(topology.TeamUnit/16), residualBits)
-	packed = lessIsBetter(packed, int64(o.opened), openedBits)
-	packed = field(packed, o.holders, holdersBits)
-	packed = lessIsBetter(packed, int64(o.free), freeBits)
-	return field(packed, used, usedBits)
+	packed = appendInverseField(packed, o.residual/(topology.TeamUnit/16), residualBits)
+	packed = appendInverseField(packed, int64(o.opened), openedBits)
+	packed = appendField(packed, o.holders, holdersBits)
+	packed = appendInverseField(packed, int64(o.free), freeBits)
+	return appendField(packed, used, usedBits)
 }
 
-func field(packed int64, value, width int) int64 {
+func appendField(packed int64, value, width int) int64 {
 	most := int64(1)<<width - 1
 	return packed<<width | min(max(int64(value), 0), most)
 }
 
-func lessIsBetter(packed, value int64, width int) int64 {
+func appendInverseField(packed, value int64, width int) int64 {
 	most := int64(1)<<width - 1
 	return packed<<width | most - min(max(value, 0), most)
 }

@@ -15,16 +15,16 @@ import (
 func TestScorePrefers(t *testing.T) {
 	t.Parallel()
 	whole, slice := gpu.Use{Shape: gpu.Whole}, func(start int) gpu.Use { return mig(gpu.Placement{Profile: 19, Start: start, Size: 1}) }
-	pair := func(n *fit.Node) *fit.Demand { return demand(asks(n, 2, gpu.Whole, "")) }
-	oneSlice := func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }
+	pair := func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.Whole, "")) }
+	oneSlice := func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }
 	tests := map[string]struct {
 		machine       string
 		better, worse map[int][]gpu.Use
-		demand        func(*fit.Node) *fit.Demand
+		demand        func(*fit.Node) *fit.Requirements
 	}{
 		"the first alternative on a fuller node": {
 			"h100x8", map[int][]gpu.Use{0: {whole}, 1: {whole}, 2: {whole}}, map[int][]gpu.Use{0: {slice(0)}, 1: {slice(0)}, 2: {slice(0)}, 3: {slice(0)}, 4: {slice(0)}, 5: {slice(0)}, 6: {slice(0)}, 7: {slice(0)}},
-			func(n *fit.Node) *fit.Demand {
+			func(n *fit.Node) *fit.Requirements {
 				return demand(asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.MIG, "1g.10gb"))
 			},
 		},
@@ -47,16 +47,16 @@ func TestScorePrefers(t *testing.T) {
 		},
 		"a share of a shared GPU": {
 			"h100x2", map[int][]gpu.Use{0: {{Shape: gpu.MPS}}}, map[int][]gpu.Use{0: {whole}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MPS, "")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MPS, "")) },
 		},
 		"a share of the GPU with less memory left": {
 			"h100x2",
 			map[int][]gpu.Use{0: {{Shape: gpu.MPS, Share: gpu.Share{MemoryBytes: 60 << 30}}}}, map[int][]gpu.Use{0: {{Shape: gpu.MPS, Share: gpu.Share{MemoryBytes: 10 << 30}}}},
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 1, gpu.MPS, "")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MPS, "")) },
 		},
 		"several slices on the broken GPU": {
 			"h100x2", map[int][]gpu.Use{0: {slice(6)}}, nil,
-			func(n *fit.Node) *fit.Demand { return demand(asks(n, 2, gpu.MIG, "1g.10gb")) },
+			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.MIG, "1g.10gb")) },
 		},
 	}
 	for name, test := range tests {
@@ -124,7 +124,7 @@ func TestManyGPUs(t *testing.T) {
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	n := nodeOf(t, "h100x8")
-	demands := []*fit.Demand{
+	demands := []*fit.Requirements{
 		demand(asks(n, 1, gpu.MIG, "1g.10gb")), demand(asks(n, 3, gpu.Whole, "")), demand(asks(n, 4, gpu.Whole, "")), demand(asks(n, 2, gpu.MIG, "2g.20gb")),
 	}
 	var want []fit.Choice

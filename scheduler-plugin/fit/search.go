@@ -7,93 +7,93 @@ package fit
 // every part that can be served, which makes the search exact, and both depend on the number of different
 // requests, not on the number of devices. The value that a matchAttribute demands is fixed before.
 type search struct {
-	*sight
-	demand *Demand
+	*nodeView
+	requirements *Requirements
 	// alternatives are those of the requests that are to be served, which are the first ones.
 	alternatives []int
-	classes      []class
+	groups       []requestGroup
 	// values are, by constraint, the value that all members must have; for a distinctAttribute they are 0.
 	values []int32
 	// distinct numbers what distinctAttributes tell apart.
-	distinct numbering
+	distinct distinctNumbers
 	// limit is how many parts are planned at their best.
 	limit int
 	// best is the best plan that was found.
-	best *plan
+	best *plannedChoice
 }
 
-// plan is an answer.
-type plan struct {
+// plannedChoice is an answer.
+type plannedChoice struct {
 	picks   []Pick
 	outcome outcome
 	score   int64
 }
 
-// several serves the requests of the demand.
-func (s *sight) several(d *Demand) (Choice, bool) {
-	alternatives := make([]int, 0, len(d.Requests))
-	return s.extend(d, alternatives)
+// chooseSeveral serves the requests of the demand.
+func (s *nodeView) chooseSeveral(req *Requirements) (Choice, bool) {
+	alternatives := make([]int, 0, len(req.Requests))
+	return s.extendAlternatives(req, alternatives)
 }
 
-// extend finds the first alternatives for the requests that follow those chosen. A choice that already
+// extendAlternatives finds the first alternatives for the requests that follow those chosen. A choice that already
 // cannot be served is not extended.
-func (s *sight) extend(d *Demand, chosen []int) (Choice, bool) {
+func (s *nodeView) extendAlternatives(req *Requirements, chosen []int) (Choice, bool) {
 	next := len(chosen)
-	if next == len(d.Requests) {
-		best := s.serveAll(d, chosen)
+	if next == len(req.Requests) {
+		best := s.planFor(req, chosen)
 		if best == nil {
 			return Choice{}, false
 		}
 		return Choice{Picks: best.picks, Score: best.score}, true
 	}
-	for i := range d.Requests[next].Alternatives {
+	for i := range req.Requests[next].Alternatives {
 		tried := append(chosen, i)
-		if len(tried) < len(d.Requests) && hasChoice(d) {
-			if s.serveAll(d, tried) == nil {
+		if len(tried) < len(req.Requests) && hasAlternatives(req) {
+			if s.planFor(req, tried) == nil {
 				continue
 			}
 		}
-		if choice, ok := s.extend(d, tried); ok {
+		if choice, ok := s.extendAlternatives(req, tried); ok {
 			return choice, true
 		}
 	}
 	return Choice{}, false
 }
 
-func hasChoice(d *Demand) bool {
-	for i := range d.Requests {
-		if len(d.Requests[i].Alternatives) > 1 {
+func hasAlternatives(req *Requirements) bool {
+	for i := range req.Requests {
+		if len(req.Requests[i].Alternatives) > 1 {
 			return true
 		}
 	}
 	return false
 }
 
-// serveAll serves the first requests of the demand, with these alternatives; nil when that is impossible.
-func (s *sight) serveAll(d *Demand, alternatives []int) *plan {
-	c := newSearch(s, d, alternatives)
-	c.match(0)
+// planFor serves the first requests of the demand, with these alternatives; nil when that is impossible.
+func (s *nodeView) planFor(req *Requirements, alternatives []int) *plannedChoice {
+	c := newSearch(s, req, alternatives)
+	c.fixMatchValues(0)
 	return c.best
 }
 
-func newSearch(s *sight, d *Demand, alternatives []int) *search {
-	c := &search{sight: s, demand: d, alternatives: alternatives, classes: classes(d, alternatives), limit: mostParts, values: make([]int32, len(d.Constraints))}
-	c.distinct = newNumbering(c)
+func newSearch(s *nodeView, req *Requirements, alternatives []int) *search {
+	c := &search{nodeView: s, requirements: req, alternatives: alternatives, groups: groupRequests(req, alternatives), limit: maxProgress, values: make([]int32, len(req.Constraints))}
+	c.distinct = newDistinctNumbers(c)
 	return c
 }
 
-// match tries every value for the matchAttributes from the position on, and plans with each.
-func (c *search) match(constraint int) {
+// fixMatchValues tries every value for the matchAttributes from the position on, and plans with each.
+func (c *search) fixMatchValues(constraint int) {
 	switch {
-	case !c.enough():
+	case !c.hasEnoughDevices():
 	case constraint == len(c.values):
-		c.plan()
-	case c.demand.Constraints[constraint].Distinct || !c.binds(constraint):
-		c.match(constraint + 1)
+		c.planFixedValues()
+	case c.requirements.Constraints[constraint].Distinct || !c.isBinding(constraint):
+		c.fixMatchValues(constraint + 1)
 	default:
-		for _, value := range c.choices(constraint) {
+		for _, value := range c.possibleValues(constraint) {
 			c.values[constraint] = value
-			c.match(constraint + 1)
+			c.fixMatchValues(constraint + 1)
 		}
 		c.values[constraint] = 0
 	}

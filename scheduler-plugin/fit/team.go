@@ -9,7 +9,7 @@ import (
 
 // team is a request for whole GPUs: every candidate is one.
 type team struct {
-	*sight
+	*nodeView
 	// idle are the GPUs that can be taken, in order, device the device by GPU.
 	idle   []int
 	device []int
@@ -17,15 +17,15 @@ type team struct {
 	alike bool
 }
 
-// team returns the alternative as a team, and false when not all candidates are whole GPUs.
-func (s *sight) team(a *Alternative) (team, bool) {
-	t := team{sight: s, device: make([]int, len(s.gpus)), alike: true}
+// teamOf returns the alternative as a team, and false when not all candidates are whole GPUs.
+func (s *nodeView) teamOf(a *Alternative) (team, bool) {
+	t := team{nodeView: s, device: make([]int, len(s.gpus)), alike: true}
 	for i := range t.device {
 		t.device[i] = -1
 	}
 	for device := range a.Candidates.all {
 		d := &s.node.Devices[device]
-		if !entire(d.Use.Shape) {
+		if !isWholeGPU(d.Use.Shape) {
 			return team{}, false
 		}
 		if s.gpus[d.GPU].idle && t.device[d.GPU] < 0 {
@@ -41,20 +41,20 @@ func (s *sight) team(a *Alternative) (team, bool) {
 	return t, true
 }
 
-// choose returns the devices of the best k GPUs.
-func (t *team) choose(k int) ([]int, outcome, bool) {
+// chooseTeam returns the devices of the best k GPUs.
+func (t *team) chooseTeam(k int) ([]int, outcome, bool) {
 	if len(t.idle) < k {
 		return nil, outcome{}, false
 	}
 	var chosen []int
 	if t.tables != nil {
-		chosen = t.best(k)
+		chosen = t.bestSet(k)
 	} else {
 		byValue := slices.Clone(t.idle)
 		slices.SortStableFunc(byValue, func(a, b int) int { return cmp.Compare(t.gpus[a].row.value, t.gpus[b].row.value) })
 		chosen = t.wiring.ChooseByPairs(byValue, k)
 	}
-	o := t.take(chosen)
+	o := t.outcomeOfTeam(chosen)
 	for i, g := range chosen {
 		chosen[i] = t.device[g]
 	}
@@ -62,23 +62,23 @@ func (t *team) choose(k int) ([]int, outcome, bool) {
 	return chosen, o, true
 }
 
-// best returns the best set by the tables: the best quality, of equal ones that of least value, then the
+// bestSet returns the best set by the tables: the best quality, of equal ones that of least value, then the
 // least residual.
-func (t *team) best(k int) []int {
+func (t *team) bestSet(k int) []int {
 	from, best := topology.SetOf(t.idle), topology.Set(0)
-	if t.alike && from == t.sight.idle {
+	if t.alike && from == t.nodeView.idle {
 		return t.tables.BestSet(from, k).Members()
 	}
 	for set := range from.Subsets(k) {
-		if best == 0 || t.compare(set, best) < 0 {
+		if best == 0 || t.compareSets(set, best) < 0 {
 			best = set
 		}
 	}
 	return best.Members()
 }
 
-// value returns what the GPUs of the set are worth.
-func (t *team) value(set topology.Set) int64 {
+// valueOf returns what the GPUs of the set are worth.
+func (t *team) valueOf(set topology.Set) int64 {
 	var value int64
 	for g := range set.All {
 		value += int64(t.gpus[g].row.value)
@@ -86,18 +86,18 @@ func (t *team) value(set topology.Set) int64 {
 	return value
 }
 
-// take returns the outcome of taking the GPUs.
-func (s *sight) take(gpus []int) outcome {
+// outcomeOfTeam returns the outcome of taking the GPUs.
+func (s *nodeView) outcomeOfTeam(gpus []int) outcome {
 	o := outcome{quality: s.wiring.QualityScore(gpus), opened: len(gpus)}
 	for _, g := range gpus {
 		o.loss += int64(s.gpus[g].row.value)
 	}
-	o.residual = s.lost(gpus)
+	o.residual = s.residualLoss(gpus)
 	return o
 }
 
-// lost returns what the node's residual loses with the GPUs.
-func (s *sight) lost(gpus []int) int64 {
+// residualLoss returns what the node's residual loses with the GPUs.
+func (s *nodeView) residualLoss(gpus []int) int64 {
 	if s.tables == nil {
 		return 0
 	}

@@ -23,9 +23,9 @@ const (
 	Packed = 5 * Unit
 )
 
-// of returns the weights of the profiles' placements. Variants of a profile have the same placements
+// placementWeights returns the weights of the profiles' placements. Variants of a profile have the same placements
 // (1g.10gb and 1g.10gb+me): they share the weight of one, since together they need the slices only once.
-func of(profiles []gpu.Profile) []int32 {
+func placementWeights(profiles []gpu.Profile) []int32 {
 	weights := make([]int32, len(profiles))
 	for i, p := range profiles {
 		variants := 0
@@ -43,16 +43,16 @@ func of(profiles []gpu.Profile) []int32 {
 func (w Weights) expects(profiles []gpu.Profile, p gpu.Profile) bool {
 	sum, named := 0.0, 0
 	for _, other := range profiles {
-		if share, ok := w.share(other); ok {
+		if share, ok := w.shareOf(other); ok {
 			sum, named = sum+share, named+1
 		}
 	}
-	share, ok := w.share(p)
+	share, ok := w.shareOf(p)
 	return ok && share > 0 && 2*share*float64(named) >= sum
 }
 
-// share returns the share of a profile that is named with one that makes sense.
-func (w Weights) share(p gpu.Profile) (float64, bool) {
+// shareOf returns the share of a profile that is named with one that makes sense.
+func (w Weights) shareOf(p gpu.Profile) (float64, bool) {
 	share, named := w.Profiles[p.Name]
 	return share, named && share >= 0 && !math.IsInf(share, 0)
 }

@@ -94,9 +94,9 @@ func BenchmarkClaim(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				x.SetClaim(claimOf("a", 1))
-				x.Pend(decided)
-				x.Assume(written)
-				x.Settle(decided.UID)
+				x.AddPendingAllocation(decided)
+				x.AssumeClaim(written)
+				x.RemovePendingAllocation(decided.UID)
 				x.SetClaim(written)
 				x.DeleteClaim(written)
 				_, since = x.Changed(since)

@@ -6,18 +6,18 @@ import (
 	"slices"
 )
 
-// mostGone is how many of the nodes that are gone are remembered.
-const mostGone = 1 << 14
+// maxRemovedNodes is how many of the nodes that are gone are remembered.
+const maxRemovedNodes = 1 << 14
 
 // node is a node as the index works on it.
 type node struct {
 	name string
 	// pools are those whose devices are all on the node, in order of driver and name.
 	pools []*pool
-	// promises are in order of pod.
-	promises []*promise
+	// nominations are in order of pod.
+	nominations []*nomination
 	// content is what the pools publish, nil when it must be read again, and since when it is so.
-	content        *content
+	content        *publishedContent
 	contentChanged uint64
 	// snapshot is what readers see, nil without pools.
 	snapshot *Node
@@ -30,12 +30,12 @@ type node struct {
 type changeLog struct {
 	revision uint64
 	nodes    list.List
-	// gone are the nodes that went, in that order; one that came back is passed over.
-	gone []departure
+	// removed are the nodes that went, in that order; one that came back is passed over.
+	removed []removedNode
 }
 
-// departure is a node that went at a revision.
-type departure struct {
+// removedNode is a node that went at a revision.
+type removedNode struct {
 	node     *node
 	revision uint64
 }
@@ -49,15 +49,15 @@ func (l *changeLog) add(n *node) {
 		l.nodes.MoveToBack(n.place)
 	}
 	if n.snapshot == nil {
-		l.gone = append(l.gone, departure{n, l.revision})
+		l.removed = append(l.removed, removedNode{n, l.revision})
 	}
 }
 
-// forget returns a node that went longest ago, when too many are remembered, and nil otherwise.
-func (l *changeLog) forget() *node {
-	for len(l.gone) > mostGone {
-		oldest := l.gone[0]
-		l.gone = l.gone[1:]
+// dropOldestRemoved returns a node that went longest ago, when too many are remembered, and nil otherwise.
+func (l *changeLog) dropOldestRemoved() *node {
+	for len(l.removed) > maxRemovedNodes {
+		oldest := l.removed[0]
+		l.removed = l.removed[1:]
 		if oldest.node.snapshot == nil && oldest.node.changed == oldest.revision {
 			l.nodes.Remove(oldest.node.place)
 			oldest.node.place = nil
@@ -116,41 +116,41 @@ func (x *Index) commit(c change) {
 		if len(n.pools) == 0 && n.snapshot == nil {
 			continue
 		}
-		x.renew(n, next)
+		x.updateSnapshot(n, next)
 		x.log.revision = next
 		x.log.add(n)
 	}
 	for _, n := range c.touched {
 		if n.snapshot != nil {
-			x.renew(n, n.snapshot.Revision)
+			x.updateSnapshot(n, n.snapshot.Revision)
 		}
 	}
 	for _, n := range c.nodes {
-		x.forget(n)
+		x.dropUnusedNode(n)
 	}
-	if old := x.log.forget(); old != nil {
-		x.forget(old)
+	if old := x.log.dropOldestRemoved(); old != nil {
+		x.dropUnusedNode(old)
 	}
 }
 
-// forget drops the node when nobody can ask for it any more.
-func (x *Index) forget(n *node) {
-	if n.place == nil && len(n.promises) == 0 && len(n.pools) == 0 {
+// dropUnusedNode drops the node when nobody can ask for it any more.
+func (x *Index) dropUnusedNode(n *node) {
+	if n.place == nil && len(n.nominations) == 0 && len(n.pools) == 0 {
 		delete(x.nodes, n.name)
 	}
 }
 
-// renew replaces the snapshot of the node.
-func (x *Index) renew(n *node, revision uint64) {
+// updateSnapshot replaces the snapshot of the node.
+func (x *Index) updateSnapshot(n *node, revision uint64) {
 	before := n.snapshot
 	if len(n.pools) == 0 {
 		n.snapshot, n.content = nil, nil
 		x.snapshots.Delete(n.name)
 	} else {
 		if n.content == nil {
-			n.content, n.contentChanged = x.read(n), revision
+			n.content, n.contentChanged = x.readContent(n), revision
 		}
-		n.snapshot = n.content.node(header{n.name, revision, n.contentChanged}, x.held(n.pools), n.promises)
+		n.snapshot = n.content.newSnapshot(header{n.name, revision, n.contentChanged}, x.heldDevices(n.pools), n.nominations)
 		x.snapshots.Store(n.name, n.snapshot)
 	}
 	x.stats.replace(before, n.snapshot)

@@ -30,29 +30,29 @@ func (x *Index) SetClaim(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	// Whoever has seen the API server knows better than whoever remembers a deletion.
-	x.buried.remove(object.UID)
+	x.deleted.remove(object.UID)
 	var ch change
-	c := x.admit(object, &ch)
+	c := x.claimWithName(object, &ch)
 	if c == nil {
 		return
 	}
-	if c.observed == nil || !older(object, c.observed) {
+	if c.observed == nil || !isOlder(object, c.observed) {
 		c.observed = object
 	}
-	if c.assumed != nil && overtakes(c.observed, c.assumed) {
+	if c.assumed != nil && supersedes(c.observed, c.assumed) {
 		c.assumed = nil
 	}
-	x.reckon(c, &ch)
+	x.recomputeHoldings(c, &ch)
 	x.commit(ch)
 }
 
-// overtakes reports whether what was observed takes the place of what is assumed. One that is not newer does not where it holds less:
+// supersedes reports whether what was observed takes the place of what is assumed. One that is not newer does not where it holds less:
 // of a claim for extended resources the in-tree plugin assumes, at the version that it has, what a failed write may have allocated.
-func overtakes(observed, assumed *resourceapi.ResourceClaim) bool {
+func supersedes(observed, assumed *resourceapi.ResourceClaim) bool {
 	if order, ok := compareVersions(observed, assumed); ok && order == 0 {
 		return observed.Status.Allocation != nil || assumed.Status.Allocation == nil
 	}
-	return !older(observed, assumed)
+	return !isOlder(observed, assumed)
 }
 
 // DeleteClaim takes in that the claim is gone. What is in flight for it stays until it is settled. It
@@ -60,19 +60,19 @@ func overtakes(observed, assumed *resourceapi.ResourceClaim) bool {
 func (x *Index) DeleteClaim(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.buried.add(object.UID)
+	x.deleted.add(object.UID)
 	var ch change
 	if c := x.claims[object.UID]; c != nil {
-		x.withdraw(c, &ch)
+		x.removeWritten(c, &ch)
 	}
 	x.commit(ch)
 }
 
-// Pend takes in an allocation that is decided and not written. A claim that is pending already stays as it
+// AddPendingAllocation takes in an allocation that is decided and not written. A claim that is pending already stays as it
 // is. The calls of Pend and Settle about a claim must come in the order in which the scheduler's tracker
 // changed (GetPendingAllocation), not merely was asked to: it does not take a claim that is allocated, and
 // keeps one that several pods share.
-func (x *Index) Pend(object *resourceapi.ResourceClaim) {
+func (x *Index) AddPendingAllocation(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var ch change
@@ -80,13 +80,13 @@ func (x *Index) Pend(object *resourceapi.ResourceClaim) {
 	if c.pending == nil {
 		c.pending = object
 	}
-	x.reckon(c, &ch)
+	x.recomputeHoldings(c, &ch)
 	x.commit(ch)
 }
 
-// Settle takes in that nothing is in flight for the claim any more: it was written and assumed, or
+// RemovePendingAllocation takes in that nothing is in flight for the claim any more: it was written and assumed, or
 // dropped.
-func (x *Index) Settle(uid types.UID) {
+func (x *Index) RemovePendingAllocation(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.claims[uid]
@@ -95,34 +95,34 @@ func (x *Index) Settle(uid types.UID) {
 	}
 	var ch change
 	c.pending = nil
-	x.reckon(c, &ch)
+	x.recomputeHoldings(c, &ch)
 	x.commit(ch)
 }
 
-// Assume takes in what was written and is not yet observed (AssumeClaimAfterAPICall), whether or not the
+// AssumeClaim takes in what was written and is not yet observed (AssumeClaimAfterAPICall), whether or not the
 // scheduler's tracker takes it: the two do not learn of the cluster at the same time. One that is older than
 // what is known changes nothing, nor does a claim that was deleted.
-func (x *Index) Assume(object *resourceapi.ResourceClaim) {
+func (x *Index) AssumeClaim(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.buried.has(object.UID) {
+	if x.deleted.has(object.UID) {
 		return
 	}
 	var ch change
-	c := x.admit(object, &ch)
+	c := x.claimWithName(object, &ch)
 	if c == nil {
 		return
 	}
-	if known := c.latest(); known == nil || !older(object, known) {
+	if known := c.latest(); known == nil || !isOlder(object, known) {
 		c.assumed = object
 	}
-	x.reckon(c, &ch)
+	x.recomputeHoldings(c, &ch)
 	x.commit(ch)
 }
 
-// Restore goes back to what was observed (AssumedClaimRestore), but for an allocation: what is assumed was
+// RestoreClaim goes back to what was observed (AssumedClaimRestore), but for an allocation: what is assumed was
 // an answer of the API server, which will tell when it is released. Until then nobody else may have it.
-func (x *Index) Restore(name types.NamespacedName) {
+func (x *Index) RestoreClaim(name types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c := x.names[name]
@@ -131,7 +131,7 @@ func (x *Index) Restore(name types.NamespacedName) {
 	}
 	var ch change
 	c.assumed = nil
-	x.reckon(c, &ch)
+	x.recomputeHoldings(c, &ch)
 	x.commit(ch)
 }
 
@@ -145,29 +145,29 @@ func (x *Index) claim(object *resourceapi.ResourceClaim) *claim {
 	return c
 }
 
-// admit returns the claim of the object as the one that has its name, and nil when another one has it that
+// claimWithName returns the claim of the object as the one that has its name, and nil when another one has it that
 // is newer. An older one that had it is gone; one of which nothing that was written is known may be either.
-func (x *Index) admit(object *resourceapi.ResourceClaim, ch *change) *claim {
+func (x *Index) claimWithName(object *resourceapi.ResourceClaim, ch *change) *claim {
 	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 	if other := x.names[name]; other != nil && other.uid != object.UID {
 		if known := other.latest(); known != nil {
-			if older(object, known) {
+			if isOlder(object, known) {
 				return nil
 			}
-			x.buried.add(other.uid)
+			x.deleted.add(other.uid)
 		}
-		x.withdraw(other, ch)
+		x.removeWritten(other, ch)
 	}
 	c := x.claim(object)
 	x.names[name] = c
 	return c
 }
 
-// withdraw drops what was written of the claim.
-func (x *Index) withdraw(c *claim, ch *change) {
+// removeWritten drops what was written of the claim.
+func (x *Index) removeWritten(c *claim, ch *change) {
 	c.observed, c.assumed = nil, nil
 	if x.names[c.name] == c {
 		delete(x.names, c.name)
 	}
-	x.reckon(c, ch)
+	x.recomputeHoldings(c, ch)
 }

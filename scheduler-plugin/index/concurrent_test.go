@@ -27,9 +27,9 @@ func TestConcurrent(t *testing.T) {
 				device := result("n1", mig(n, g, 19, start))
 				for v := 1; v <= 3*rounds; v += 3 {
 					x.SetClaim(claimOf(name, v))
-					x.Pend(claimOf(name, v, device))
-					x.Assume(claimOf(name, v+1, device))
-					x.Settle(claimOf(name, v).UID)
+					x.AddPendingAllocation(claimOf(name, v, device))
+					x.AssumeClaim(claimOf(name, v+1, device))
+					x.RemovePendingAllocation(claimOf(name, v).UID)
 					x.SetClaim(claimOf(name, v+1, device))
 					x.SetClaim(claimOf(name, v+2))
 				}
@@ -41,8 +41,8 @@ func TestConcurrent(t *testing.T) {
 			s := *list[1]
 			s.ResourceVersion = fmt.Sprint(v + 2)
 			x.SetSlice(&s)
-			x.Promise("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", whole(n, v%2))})
-			x.Redeem("p")
+			x.Nominate("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", whole(n, v%2))})
+			x.EndNomination("p")
 		}
 	})
 	for range 2 {
@@ -68,14 +68,14 @@ func watch(t *testing.T, x *index.Index, rounds int) {
 				}
 			}
 			holders := 0
-			for _, g := range n.For("p").Fit.GPUs {
+			for _, g := range n.ForPod("p").Fit.GPUs {
 				holders += g.Occupancy.Holders()
 			}
 			if held != holders {
 				t.Errorf("revision %d: %d devices are held, GPUs have %d holders", n.Revision, held, holders)
 			}
 		}
-		if len(x.Roaming()) > 0 {
+		if len(x.NonLocalSlices()) > 0 {
 			t.Error("devices roam")
 		}
 	}

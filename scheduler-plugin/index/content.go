@@ -12,23 +12,23 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// content is what is published on a node, whatever is held of it. It is never changed.
-type content struct {
+// publishedContent is what is published on a node, whatever is held of it. It is never changed.
+type publishedContent struct {
 	slices  []*resourceapi.ResourceSlice
 	foreign bool
 	// pool is that of our devices.
 	pool poolID
 	// gpus hold nothing but what is withheld.
-	gpus    []fit.GPU
-	layout  *layout
-	devices []*resourceapi.Device
-	wiring  *topology.Wiring
-	unclear error
+	gpus           []fit.GPU
+	layout         *deviceLayout
+	devices        []*resourceapi.Device
+	wiring         *topology.Wiring
+	delegateReason error
 }
 
-// read reads what is published on the node.
-func (x *Index) read(n *node) *content {
-	c := &content{layout: &layout{}}
+// readContent reads what is published on the node.
+func (x *Index) readContent(n *node) *publishedContent {
+	c := &publishedContent{layout: &deviceLayout{}}
 	var own *pool
 	var problems []error
 	for _, p := range n.pools {
@@ -50,14 +50,14 @@ func (x *Index) read(n *node) *content {
 			own.id.name, len(own.newest), own.newest[0].Spec.Pool.ResourceSliceCount, own.newest[0].Spec.Pool.Generation))
 	default:
 		c.pool = own.id
-		problems = append(problems, x.readPool(c, own)...)
+		problems = append(problems, x.readOwnPool(c, own)...)
 	}
-	c.unclear = errors.Join(problems...)
+	c.delegateReason = errors.Join(problems...)
 	return c
 }
 
-// readPool adds our devices, and returns what is wrong with them.
-func (x *Index) readPool(c *content, p *pool) []error {
+// readOwnPool adds our devices, and returns what is wrong with them.
+func (x *Index) readOwnPool(c *publishedContent, p *pool) []error {
 	x.stats.Reads++
 	list := make([]resourceapi.ResourceSlice, len(p.newest))
 	for i, s := range p.newest {
@@ -66,7 +66,7 @@ func (x *Index) readPool(c *content, p *pool) []error {
 	// Slices of one pool and generation make one reading.
 	reading := wire.Read(list)[0]
 	var problems []error
-	for _, strange := range reading.Strange {
+	for _, strange := range reading.Invalid {
 		problems = append(problems, fmt.Errorf("read device %q of pool %q: %w", strange.Name, p.id.name, strange.Err))
 	}
 	read := map[string]fit.Device{}
@@ -76,7 +76,7 @@ func (x *Index) readPool(c *content, p *pool) []error {
 		if i > 0 && g.GPU.Geometry == reading.GPUs[i-1].GPU.Geometry {
 			kind = c.gpus[i-1].Kind
 		} else {
-			kind = x.shared.kind(g.GPU.Geometry)
+			kind = x.intern.kind(g.GPU.Geometry)
 		}
 		g.GPU.Geometry = kind.Geometry
 		gpus[i] = g.GPU
@@ -91,13 +91,13 @@ func (x *Index) readPool(c *content, p *pool) []error {
 			read[d.Name] = fit.Device{GPU: i, Use: d.Use}
 		}
 	}
-	c.wiring = x.shared.wiring(gpus)
-	x.lay(c, p, read)
+	c.wiring = x.intern.wiring(gpus)
+	x.addDevices(c, p, read)
 	return problems
 }
 
-// lay adds the devices that could be read in the order of publication.
-func (x *Index) lay(c *content, p *pool, read map[string]fit.Device) {
+// addDevices adds the devices that could be read in the order of publication.
+func (x *Index) addDevices(c *publishedContent, p *pool, read map[string]fit.Device) {
 	var names []string
 	var devices []fit.Device
 	for _, s := range p.newest {
@@ -110,5 +110,5 @@ func (x *Index) lay(c *content, p *pool, read map[string]fit.Device) {
 			}
 		}
 	}
-	c.layout = x.shared.layout(names, devices)
+	c.layout = x.intern.layout(names, devices)
 }

@@ -2,18 +2,18 @@ package index
 
 import "k8s.io/apimachinery/pkg/types"
 
-// mostBuried is how many of the claims that are gone are remembered.
-const mostBuried = 1 << 12
+// maxDeletedClaims is how many of the claims that are gone are remembered.
+const maxDeletedClaims = 1 << 12
 
-// graveyard remembers the claims that were deleted last: a call of the scheduler that comes after the
+// deletedClaims remembers the claims that were deleted last: a call of the scheduler that comes after the
 // deletion must not bring one back, since nobody would delete it again.
-type graveyard struct {
+type deletedClaims struct {
 	uids  map[types.UID]bool
 	order []types.UID
 }
 
 // add buries the claim.
-func (g *graveyard) add(uid types.UID) {
+func (g *deletedClaims) add(uid types.UID) {
 	if g.uids == nil {
 		g.uids = map[types.UID]bool{}
 	}
@@ -22,14 +22,14 @@ func (g *graveyard) add(uid types.UID) {
 	}
 	g.uids[uid] = true
 	g.order = append(g.order, uid)
-	if len(g.order) > mostBuried {
+	if len(g.order) > maxDeletedClaims {
 		delete(g.uids, g.order[0])
 		g.order = g.order[1:]
 	}
 }
 
 // has reports whether the claim is buried.
-func (g *graveyard) has(uid types.UID) bool { return g.uids[uid] }
+func (g *deletedClaims) has(uid types.UID) bool { return g.uids[uid] }
 
 // remove unearths the claim.
-func (g *graveyard) remove(uid types.UID) { delete(g.uids, uid) }
+func (g *deletedClaims) remove(uid types.UID) { delete(g.uids, uid) }

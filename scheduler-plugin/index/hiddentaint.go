@@ -6,11 +6,11 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// seen returns the slice as the index is to see it: without the taints of Config.Unseen.
-func (x *Index) seen(slice *resourceapi.ResourceSlice) *resourceapi.ResourceSlice {
-	unseen := func(t resourceapi.DeviceTaint) bool { return t.Key == x.config.Unseen }
+// withoutHiddenTaint returns the slice as the index is to see it: without the taints of Config.Unseen.
+func (x *Index) withoutHiddenTaint(slice *resourceapi.ResourceSlice) *resourceapi.ResourceSlice {
+	unseen := func(t resourceapi.DeviceTaint) bool { return t.Key == x.config.HiddenTaint }
 	tainted := func(d resourceapi.Device) bool { return slices.ContainsFunc(d.Taints, unseen) }
-	if x.config.Unseen == "" || !slices.ContainsFunc(slice.Spec.Devices, tainted) {
+	if x.config.HiddenTaint == "" || !slices.ContainsFunc(slice.Spec.Devices, tainted) {
 		return slice
 	}
 	changed := *slice

@@ -23,7 +23,7 @@ func TestTaintThatIsNotSeen(t *testing.T) {
 		},
 	}
 	before := slice.DeepCopy()
-	x := index.New(index.Config{Unseen: "ours"})
+	x := index.New(index.Config{HiddenTaint: "ours"})
 	x.SetSlice(slice)
 	n, ok := x.Node(name)
 	if !ok {

@@ -17,8 +17,8 @@ type Config struct {
 	Drivers []string
 	// Weights go into the tables of every kind of GPU.
 	Weights fit.Weights
-	// Unseen is the key of a taint that devices are seen without; empty when there is none.
-	Unseen string
+	// HiddenTaint is the key of a taint that devices are seen without; empty when there is none.
+	HiddenTaint string
 }
 
 // Index follows the cluster.
@@ -27,38 +27,38 @@ type Index struct {
 	// snapshots are the nodes by name (*Node), for readers without the lock; roaming are the slices that
 	// Roaming returns, nil when they must be gathered again.
 	snapshots sync.Map
-	roaming   atomic.Pointer[roaming]
+	nonLocal  atomic.Pointer[nonLocal]
 
 	// mu guards everything below. The work under it depends on the objects of an event, not on the
 	// number of nodes.
-	mu       sync.Mutex
-	slices   map[string]*resourceapi.ResourceSlice
-	pools    map[poolID]*pool
-	roamers  map[poolID]*pool
-	claims   map[types.UID]*claim
-	names    map[types.NamespacedName]*claim
-	buried   graveyard
-	promises map[types.UID]*promise
-	nodes    map[string]*node
-	log      changeLog
-	shared   shared
-	stats    Stats
-	cliques  cliques
+	mu            sync.Mutex
+	slices        map[string]*resourceapi.ResourceSlice
+	pools         map[poolID]*pool
+	nonLocalPools map[poolID]*pool
+	claims        map[types.UID]*claim
+	names         map[types.NamespacedName]*claim
+	deleted       deletedClaims
+	nominations   map[types.UID]*nomination
+	nodes         map[string]*node
+	log           changeLog
+	intern        internTables
+	stats         Stats
+	cliques       cliques
 }
 
 // New returns an empty index.
 func New(c Config) *Index {
 	return &Index{
-		config:   c,
-		slices:   map[string]*resourceapi.ResourceSlice{},
-		pools:    map[poolID]*pool{},
-		roamers:  map[poolID]*pool{},
-		claims:   map[types.UID]*claim{},
-		names:    map[types.NamespacedName]*claim{},
-		promises: map[types.UID]*promise{},
-		nodes:    map[string]*node{},
-		shared:   shared{weights: c.Weights},
-		cliques:  cliques{},
+		config:        c,
+		slices:        map[string]*resourceapi.ResourceSlice{},
+		pools:         map[poolID]*pool{},
+		nonLocalPools: map[poolID]*pool{},
+		claims:        map[types.UID]*claim{},
+		names:         map[types.NamespacedName]*claim{},
+		nominations:   map[types.UID]*nomination{},
+		nodes:         map[string]*node{},
+		intern:        internTables{weights: c.Weights},
+		cliques:       cliques{},
 	}
 }
 

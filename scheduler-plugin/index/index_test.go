@@ -22,8 +22,8 @@ func TestPublished(t *testing.T) {
 	set(x, []*resourceapi.ResourceSlice{list[1], list[0]})
 	set(x, list[2:])
 	got := known(t, x, "n1")
-	if got.Unclear != nil || got.Foreign || got.Driver != driver || got.Pool != "n1-"+driver {
-		t.Errorf("unclear %v, foreign %v, driver %q, pool %q", got.Unclear, got.Foreign, got.Driver, got.Pool)
+	if got.DelegateReason != nil || got.Foreign || got.Driver != driver || got.Pool != "n1-"+driver {
+		t.Errorf("unclear %v, foreign %v, driver %q, pool %q", got.DelegateReason, got.Foreign, got.Driver, got.Pool)
 	}
 	if diff := cmp.Diff(list, got.Slices); diff != "" {
 		t.Errorf("slices (-want +got):\n%s", diff)
@@ -85,10 +85,10 @@ func TestClaim(t *testing.T) {
 	other := claimOf("a", 9)
 	other.UID = "other"
 	observe := step{"observe", func(x *index.Index) { x.SetClaim(bare(1)) }, all, nil}
-	pend := step{"pend", func(x *index.Index) { x.Pend(allocated(1)) }, half, []string{"a"}}
-	assume := step{"assume", func(x *index.Index) { x.Assume(allocated(2)) }, half, nil}
+	pend := step{"pend", func(x *index.Index) { x.AddPendingAllocation(allocated(1)) }, half, []string{"a"}}
+	assume := step{"assume", func(x *index.Index) { x.AssumeClaim(allocated(2)) }, half, nil}
 	settle := func(free gpu.Mask) step {
-		return step{"settle", func(x *index.Index) { x.Settle("uid-a") }, free, nil}
+		return step{"settle", func(x *index.Index) { x.RemovePendingAllocation("uid-a") }, free, nil}
 	}
 	remove := func(free gpu.Mask, inFlight ...string) step {
 		return step{"delete", func(x *index.Index) { x.DeleteClaim(bare(7)) }, free, inFlight}
@@ -99,50 +99,50 @@ func TestClaim(t *testing.T) {
 			{"observe released", func(x *index.Index) { x.SetClaim(bare(3)) }, all, nil}},
 		"unreserved": {observe, pend, settle(all)},
 		"written and taken back": {observe, pend, assume, settle(half),
-			{"restore", func(x *index.Index) { x.Restore(named) }, half, nil},
+			{"restore", func(x *index.Index) { x.RestoreClaim(named) }, half, nil},
 			{"observe what was before", func(x *index.Index) { x.SetClaim(bare(1)) }, half, nil},
 			{"observe released", func(x *index.Index) { x.SetClaim(bare(3)) }, all, nil}},
 		"released and taken back": {
 			{"observe", func(x *index.Index) { x.SetClaim(allocated(1)) }, half, nil},
-			{"assume", func(x *index.Index) { x.Assume(bare(2)) }, all, nil},
-			{"restore", func(x *index.Index) { x.Restore(named) }, half, nil}},
+			{"assume", func(x *index.Index) { x.AssumeClaim(bare(2)) }, all, nil},
+			{"restore", func(x *index.Index) { x.RestoreClaim(named) }, half, nil}},
 		"restored to the observed": {observe, pend, assume, settle(half),
 			{"observe", func(x *index.Index) { x.SetClaim(allocated(2)) }, half, nil},
-			{"restore", func(x *index.Index) { x.Restore(named) }, half, nil}},
+			{"restore", func(x *index.Index) { x.RestoreClaim(named) }, half, nil}},
 		"released and written again before it is observed": {observe, pend, assume, settle(half),
-			{"assume elsewhere", func(x *index.Index) { x.Assume(claimOf("a", 4, gpu1)) }, all, nil},
-			{"restore", func(x *index.Index) { x.Restore(named) }, all, nil},
+			{"assume elsewhere", func(x *index.Index) { x.AssumeClaim(claimOf("a", 4, gpu1)) }, all, nil},
+			{"restore", func(x *index.Index) { x.RestoreClaim(named) }, all, nil},
 			{"observe what was written first", func(x *index.Index) { x.SetClaim(allocated(2)) }, all, nil},
 			{"observe released", func(x *index.Index) { x.SetClaim(bare(3)) }, all, nil}},
 		"older ones come late": {observe, pend, assume, settle(half),
 			{"observe the old", func(x *index.Index) { x.SetClaim(bare(1)) }, half, nil},
-			{"assume the old", func(x *index.Index) { x.Assume(bare(1)) }, half, nil}},
+			{"assume the old", func(x *index.Index) { x.AssumeClaim(bare(1)) }, half, nil}},
 		"deleted in flight": {observe, pend, remove(half, "a"), settle(all)},
 		"assumed after its deletion": {observe, pend, remove(half, "a"),
-			{"assume", func(x *index.Index) { x.Assume(allocated(8)) }, half, []string{"a"}}, settle(all)},
+			{"assume", func(x *index.Index) { x.AssumeClaim(allocated(8)) }, half, []string{"a"}}, settle(all)},
 		"assumed what a failed write may have allocated": {observe,
-			{"assume", func(x *index.Index) { x.Assume(allocated(2)) }, half, nil},
+			{"assume", func(x *index.Index) { x.AssumeClaim(allocated(2)) }, half, nil},
 			{"observe what was before the write", func(x *index.Index) { x.SetClaim(bare(2)) }, half, nil},
-			{"restore", func(x *index.Index) { x.Restore(named) }, half, nil},
+			{"restore", func(x *index.Index) { x.RestoreClaim(named) }, half, nil},
 			{"observe the written", func(x *index.Index) { x.SetClaim(allocated(3)) }, half, nil},
 			remove(all)},
 		"assumed before it is observed": {
-			{"assume", func(x *index.Index) { x.Assume(allocated(2)) }, half, nil}, remove(all)},
+			{"assume", func(x *index.Index) { x.AssumeClaim(allocated(2)) }, half, nil}, remove(all)},
 		"made again under its name": {observe, pend, assume, settle(half),
 			{"observe another", func(x *index.Index) { x.SetClaim(other) }, all, nil},
-			{"assume the first", func(x *index.Index) { x.Assume(allocated(3)) }, all, nil},
+			{"assume the first", func(x *index.Index) { x.AssumeClaim(allocated(3)) }, all, nil},
 			remove(all)},
 		"another under its name while nothing is written": {pend,
 			{"take back what was released", func(x *index.Index) {
-				x.Assume(bare(2))
-				x.Restore(named)
+				x.AssumeClaim(bare(2))
+				x.RestoreClaim(named)
 			}, half, []string{"a"}},
-			{"assume another", func(x *index.Index) { x.Assume(other) }, half, []string{"a"}},
-			{"assume", func(x *index.Index) { x.Assume(allocated(10)) }, half, nil}},
+			{"assume another", func(x *index.Index) { x.AssumeClaim(other) }, half, []string{"a"}},
+			{"assume", func(x *index.Index) { x.AssumeClaim(allocated(10)) }, half, nil}},
 		"shared by pods": {observe, pend, pend,
-			{"settle twice", func(x *index.Index) { x.Settle("uid-a"); x.Settle("uid-a") }, all, nil}},
+			{"settle twice", func(x *index.Index) { x.RemovePendingAllocation("uid-a"); x.RemovePendingAllocation("uid-a") }, all, nil}},
 		"written elsewhere than decided": {observe,
-			{"pend", func(x *index.Index) { x.Pend(claimOf("a", 1, gpu1)) }, all, []string{"a"}},
+			{"pend", func(x *index.Index) { x.AddPendingAllocation(claimOf("a", 1, gpu1)) }, all, []string{"a"}},
 			{"observe", func(x *index.Index) { x.SetClaim(allocated(2)) }, half, []string{"a"}}},
 		"admin access": {
 			{"observe", func(x *index.Index) { x.SetClaim(claimOf("a", 1, admin)) }, all, nil}},
@@ -156,9 +156,9 @@ func TestClaim(t *testing.T) {
 				set(x, list)
 			}, half, nil}},
 		"an extended resource": {
-			{"pend", func(x *index.Index) { x.Pend(claimOf("<extended-resources>", 1, first)) }, half, []string{"<extended-resources>"}},
+			{"pend", func(x *index.Index) { x.AddPendingAllocation(claimOf("<extended-resources>", 1, first)) }, half, []string{"<extended-resources>"}},
 			{"observe", func(x *index.Index) { x.SetClaim(claimOf("pod-x", 2, first)) }, half, nil},
-			{"settle", func(x *index.Index) { x.Settle("uid-<extended-resources>") }, half, nil}},
+			{"settle", func(x *index.Index) { x.RemovePendingAllocation("uid-<extended-resources>") }, half, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -173,8 +173,8 @@ func TestClaim(t *testing.T) {
 						inFlight = append(inFlight, h.Claim.Name)
 					}
 				}
-				if free := got.Fit.GPUs[0].Occupancy.Free(); free != s.free || !slices.Equal(inFlight, s.inFlight) || got.Unclear != nil {
-					t.Errorf("after %s: free %v, want %v; in flight %q, want %q; unclear %v", s.name, free, s.free, inFlight, s.inFlight, got.Unclear)
+				if free := got.Fit.GPUs[0].Occupancy.Free(); free != s.free || !slices.Equal(inFlight, s.inFlight) || got.DelegateReason != nil {
+					t.Errorf("after %s: free %v, want %v; in flight %q, want %q; unclear %v", s.name, free, s.free, inFlight, s.inFlight, got.DelegateReason)
 				}
 			}
 		})
@@ -189,16 +189,16 @@ func TestInFlightOfTwo(t *testing.T) {
 	device := result("n1", mig(n, 0, 9, 0))
 	for name, first := range map[string]func(x *index.Index){
 		"beside one that is written":   func(x *index.Index) { x.SetClaim(claimOf("a", 1, device)) },
-		"beside one that is in flight": func(x *index.Index) { x.Pend(claimOf("a", 1, device)) },
+		"beside one that is in flight": func(x *index.Index) { x.AddPendingAllocation(claimOf("a", 1, device)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			x := newIndex()
 			set(x, publish(t, n, 1, 1))
 			first(x)
-			x.Pend(claimOf("b", 1, device))
+			x.AddPendingAllocation(claimOf("b", 1, device))
 			before := known(t, x, "n1")
-			x.Assume(claimOf("b", 2, device))
+			x.AssumeClaim(claimOf("b", 2, device))
 			after := known(t, x, "n1")
 			if _, told := x.Changed(before.Revision); told <= before.Revision || after.Revision <= before.Revision {
 				t.Errorf("revision %d of the node, %d of the index, after %d", after.Revision, told, before.Revision)
@@ -264,12 +264,12 @@ func TestUnclear(t *testing.T) {
 			set(x, publish(t, n, 1, 1))
 			test.do(x)
 			got := known(t, x, "n1")
-			if got.Unclear == nil {
+			if got.DelegateReason == nil {
 				t.Fatal("clear")
 			}
 			for _, part := range test.want {
-				if !strings.Contains(got.Unclear.Error(), part) {
-					t.Errorf("%q does not say %q", got.Unclear, part)
+				if !strings.Contains(got.DelegateReason.Error(), part) {
+					t.Errorf("%q does not say %q", got.DelegateReason, part)
 				}
 			}
 			if test.free < 0 {

@@ -10,31 +10,31 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// shared has what nodes have in common. Nodes of equal content share one of each; what no node uses any
+// internTables has what nodes have in common. Nodes of equal content share one of each; what no node uses any
 // more is forgotten.
-type shared struct {
+type internTables struct {
 	weights fit.Weights
-	kinds   table[fit.Kind]
-	wirings table[topology.Wiring]
-	layouts table[layout]
+	kinds   internTable[fit.Kind]
+	wirings internTable[topology.Wiring]
+	layouts internTable[deviceLayout]
 }
 
-// layout is what the devices of a node are, whichever node it is.
-type layout struct {
+// deviceLayout is what the devices of a node are, whichever node it is.
+type deviceLayout struct {
 	// devices are by position, positions are by name.
 	devices   []fit.Device
 	positions map[string]int
 }
 
-// table has one value per content.
-type table[T any] struct {
+// internTable has one value per content.
+type internTable[T any] struct {
 	known map[string]weak.Pointer[T]
 	// room is how many values may be known until those that are unused are looked for.
 	room int
 }
 
-// value returns the value of the content, made if nobody uses one.
-func (t *table[T]) value(content string, create func() *T) *T {
+// intern returns the value of the content, made if nobody uses one.
+func (t *internTable[T]) intern(content string, create func() *T) *T {
 	if v := t.known[content].Value(); v != nil {
 		return v
 	}
@@ -55,31 +55,31 @@ func (t *table[T]) value(content string, create func() *T) *T {
 }
 
 // kind returns the kind of the geometry.
-func (s *shared) kind(g *gpu.Geometry) *fit.Kind {
+func (s *internTables) kind(g *gpu.Geometry) *fit.Kind {
 	content := fmt.Sprintf("%d %+v %v %+v", g.Slices(), g.Capacity(), g.BindingEngines(), g.Profiles())
-	return s.kinds.value(content, func() *fit.Kind { return fit.NewKind(g, s.weights) })
+	return s.kinds.intern(content, func() *fit.Kind { return fit.NewKind(g, s.weights) })
 }
 
 // wiring returns the wiring of the GPUs. It sees what their links depend on and nothing that tells equal
 // nodes apart.
-func (s *shared) wiring(gpus []gpu.GPU) *topology.Wiring {
+func (s *internTables) wiring(gpus []gpu.GPU) *topology.Wiring {
 	bare := make([]gpu.GPU, len(gpus))
 	var content strings.Builder
 	for i, g := range gpus {
 		bare[i] = gpu.GPU{Index: g.Index, Architecture: g.Architecture, Product: g.Product, NUMA: g.NUMA, PCIeRoot: g.PCIeRoot, Links: g.Links}
 		fmt.Fprintf(&content, "%d %q %q %d %q %v\n", g.Index, g.Architecture, g.Product, g.NUMA, g.PCIeRoot, g.Links)
 	}
-	return s.wirings.value(content.String(), func() *topology.Wiring { return topology.NewWiring(bare) })
+	return s.wirings.intern(content.String(), func() *topology.Wiring { return topology.NewWiring(bare) })
 }
 
 // layout returns the layout of the devices and their names.
-func (s *shared) layout(names []string, devices []fit.Device) *layout {
+func (s *internTables) layout(names []string, devices []fit.Device) *deviceLayout {
 	var content strings.Builder
 	for i, d := range devices {
 		fmt.Fprintf(&content, "%q %d %d %d %d %d\n", names[i], d.GPU, d.Use.Shape, d.Use.Placement.Profile, d.Use.Placement.Start, d.Use.Placement.Size)
 	}
-	return s.layouts.value(content.String(), func() *layout {
-		l := &layout{devices: devices, positions: map[string]int{}}
+	return s.layouts.intern(content.String(), func() *deviceLayout {
+		l := &deviceLayout{devices: devices, positions: map[string]int{}}
 		for i, name := range names {
 			l.positions[strings.Clone(name)] = i
 		}

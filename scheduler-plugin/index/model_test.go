@@ -236,7 +236,7 @@ type gpuSight struct {
 }
 
 func sightOf(n *index.Node) *sight {
-	s := &sight{Foreign: n.Foreign, Driver: n.Driver, Pool: n.Pool, Uses: n.Fit.Devices, Held: n.Held, Unclear: n.Unclear != nil}
+	s := &sight{Foreign: n.Foreign, Driver: n.Driver, Pool: n.Pool, Uses: n.Fit.Devices, Held: n.Held, Unclear: n.DelegateReason != nil}
 	for _, slice := range n.Slices {
 		s.Slices = append(s.Slices, fmt.Sprintf("%s %p", slice.Name, slice))
 	}
@@ -315,7 +315,7 @@ func (m *model) fill(s *sight, own []*resourceapi.ResourceSlice, promises []inde
 			values = append(values, *slice)
 		}
 		reading = wire.Read(values)[0]
-		s.Unclear = s.Unclear || len(reading.Strange) > 0
+		s.Unclear = s.Unclear || len(reading.Invalid) > 0
 	}
 	occupied := map[string]gpu.Occupancy{}
 	position := map[string]int{}

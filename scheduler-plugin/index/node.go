@@ -31,17 +31,17 @@ type Node struct {
 	Slices []*resourceapi.ResourceSlice
 	// Foreign reports that other drivers publish devices on the node.
 	Foreign bool
-	// Unclear is why Fit must not be trusted alone, nil when it may: a pool that is incomplete, a device
+	// DelegateReason is why Fit must not be trusted alone, nil when it may: a pool that is incomplete, a device
 	// that cannot be read, allocations that contradict each other or name what is not published. What is
 	// allocated still is never free in Fit.
-	Unclear error
+	DelegateReason error
 	// Held are the allocated devices of the node, of every driver, in order of claim and result, and after
 	// them what is promised, in order of pod. Devices held with admin access are not among them.
 	Held []Held
 
-	load     Load
-	content  *content
-	promises []*promise
+	load        Load
+	content     *publishedContent
+	nominations []*nomination
 }
 
 // Held is one device that a claim holds, or that is promised.
@@ -59,13 +59,13 @@ type Held struct {
 // pool returns the pool of the device.
 func (h *Held) pool() poolID { return poolID{h.Result.Driver, h.Result.Pool} }
 
-// For returns the node as the pod may see it: what is promised to the pod itself counts as free.
-func (n *Node) For(pod types.UID) *Node {
-	own := func(p *promise) bool { return p.pod == pod }
-	if !slices.ContainsFunc(n.promises, own) {
+// ForPod returns the node as the pod may see it: what is promised to the pod itself counts as free.
+func (n *Node) ForPod(pod types.UID) *Node {
+	own := func(p *nomination) bool { return p.pod == pod }
+	if !slices.ContainsFunc(n.nominations, own) {
 		return n
 	}
 	allocated := slices.DeleteFunc(slices.Clone(n.Held), func(h Held) bool { return h.Pod != "" })
-	others := slices.DeleteFunc(slices.Clone(n.promises), own)
-	return n.content.node(header{n.Name, n.Revision, n.Content}, allocated, others)
+	others := slices.DeleteFunc(slices.Clone(n.nominations), own)
+	return n.content.newSnapshot(header{n.Name, n.Revision, n.Content}, allocated, others)
 }

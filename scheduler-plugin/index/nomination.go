@@ -8,40 +8,40 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// promise is what is kept for a pod. It is never changed.
-type promise struct {
+// nomination is what is kept for a pod. It is never changed.
+type nomination struct {
 	pod     types.UID
 	node    string
 	devices []resourceapi.DeviceRequestAllocationResult
 }
 
-// Promise keeps devices of a node for a pod that is to come: they count as held for everybody else
+// Nominate keeps devices of a node for a pod that is to come: they count as held for everybody else
 // (Node.For). What somebody still holds of them, such as a victim that is to be evicted, is kept from
 // everybody else as soon as it is released, and what is left of their GPUs' slices already now. A later
 // promise to the same pod replaces the earlier one; Redeem ends it.
-func (x *Index) Promise(pod types.UID, node string, devices []resourceapi.DeviceRequestAllocationResult) {
-	x.promise(&promise{pod, node, slices.Clone(devices)})
+func (x *Index) Nominate(pod types.UID, node string, devices []resourceapi.DeviceRequestAllocationResult) {
+	x.replaceNomination(&nomination{pod, node, slices.Clone(devices)})
 }
 
-// Redeem ends the promise to the pod, if there is one.
-func (x *Index) Redeem(pod types.UID) { x.promise(&promise{pod: pod}) }
+// EndNomination ends the promise to the pod, if there is one.
+func (x *Index) EndNomination(pod types.UID) { x.replaceNomination(&nomination{pod: pod}) }
 
-// promise replaces what is promised to the pod.
-func (x *Index) promise(p *promise) {
+// replaceNomination replaces what is promised to the pod.
+func (x *Index) replaceNomination(p *nomination) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var c change
-	if old := x.promises[p.pod]; old != nil {
+	if old := x.nominations[p.pod]; old != nil {
 		n := x.node(old.node)
-		n.promises = slices.DeleteFunc(slices.Clone(n.promises), func(other *promise) bool { return other == old })
-		delete(x.promises, p.pod)
+		n.nominations = slices.DeleteFunc(slices.Clone(n.nominations), func(other *nomination) bool { return other == old })
+		delete(x.nominations, p.pod)
 		c.add(n)
 	}
 	if len(p.devices) > 0 {
 		n := x.node(p.node)
-		i, _ := slices.BinarySearchFunc(n.promises, p, func(a, b *promise) int { return cmp.Compare(a.pod, b.pod) })
-		n.promises = slices.Insert(slices.Clone(n.promises), i, p)
-		x.promises[p.pod] = p
+		i, _ := slices.BinarySearchFunc(n.nominations, p, func(a, b *nomination) int { return cmp.Compare(a.pod, b.pod) })
+		n.nominations = slices.Insert(slices.Clone(n.nominations), i, p)
+		x.nominations[p.pod] = p
 		c.add(n)
 	}
 	x.commit(c)

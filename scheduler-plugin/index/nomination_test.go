@@ -16,7 +16,7 @@ func TestPromise(t *testing.T) {
 	n := machine(t, "h100x2", "n1")
 	const all, upper = gpu.Mask(0xff), gpu.Mask(0xf0)
 	half := []resourceapi.DeviceRequestAllocationResult{result("n1", mig(n, 0, 9, 0))}
-	promise := func(x *index.Index) { x.Promise("p", "n1", half) }
+	promise := func(x *index.Index) { x.Nominate("p", "n1", half) }
 	type seen struct {
 		Others, Own gpu.Mask
 		Held        int
@@ -28,15 +28,15 @@ func TestPromise(t *testing.T) {
 		"promised": {[]func(*index.Index){promise}, seen{upper, all, 1}},
 		"twice":    {[]func(*index.Index){promise, promise}, seen{upper, all, 1}},
 		"replaced": {[]func(*index.Index){promise, func(x *index.Index) {
-			x.Promise("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", mig(n, 0, 9, 4))})
+			x.Nominate("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", mig(n, 0, 9, 4))})
 		}}, seen{0x0f, all, 1}},
 		"elsewhere": {[]func(*index.Index){promise, func(x *index.Index) {
-			x.Promise("p", "n2", half)
+			x.Nominate("p", "n2", half)
 		}}, seen{all, all, 0}},
-		"redeemed":             {[]func(*index.Index){promise, func(x *index.Index) { x.Redeem("p") }}, seen{all, all, 0}},
-		"redeemed, never made": {[]func(*index.Index){func(x *index.Index) { x.Redeem("p") }}, seen{all, all, 0}},
+		"redeemed":             {[]func(*index.Index){promise, func(x *index.Index) { x.EndNomination("p") }}, seen{all, all, 0}},
+		"redeemed, never made": {[]func(*index.Index){func(x *index.Index) { x.EndNomination("p") }}, seen{all, all, 0}},
 		"of an unknown device": {[]func(*index.Index){func(x *index.Index) {
-			x.Promise("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", "x")})
+			x.Nominate("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", "x")})
 		}}, seen{all, all, 0}},
 		"beside another holder": {[]func(*index.Index){promise, func(x *index.Index) { x.SetClaim(claimOf("a", 1, result("n1", mig(n, 0, 19, 6)))) }}, seen{0xb0, 0xbf, 2}},
 		"still held by another": {[]func(*index.Index){
@@ -59,7 +59,7 @@ func TestPromise(t *testing.T) {
 			}, promise, func(x *index.Index) { set(x, publish(t, n, 1, 1)) },
 		}, seen{upper, all, 1}},
 		"kept for the pod that got it": {[]func(*index.Index){
-			promise, func(x *index.Index) { x.Pend(claimOf("a", 1, half...)) },
+			promise, func(x *index.Index) { x.AddPendingAllocation(claimOf("a", 1, half...)) },
 		}, seen{upper, upper, 1}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,12 +70,12 @@ func TestPromise(t *testing.T) {
 				do(x)
 			}
 			others := known(t, x, "n1")
-			own := others.For("p")
+			own := others.ForPod("p")
 			got := seen{others.Fit.GPUs[0].Occupancy.Free(), own.Fit.GPUs[0].Occupancy.Free(), len(others.Held)}
-			if diff := cmp.Diff(test.want, got); diff != "" || others.Unclear != nil {
-				t.Errorf("unclear %v (-want +got):\n%s", others.Unclear, diff)
+			if diff := cmp.Diff(test.want, got); diff != "" || others.DelegateReason != nil {
+				t.Errorf("unclear %v (-want +got):\n%s", others.DelegateReason, diff)
 			}
-			if others.For("stranger") != others {
+			if others.ForPod("stranger") != others {
 				t.Error("a stranger sees another node")
 			}
 		})

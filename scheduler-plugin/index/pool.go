@@ -12,8 +12,8 @@ import (
 // poolID names a pool.
 type poolID struct{ driver, name string }
 
-// poolOf returns the pool of the slice.
-func poolOf(s *resourceapi.ResourceSlice) poolID { return poolID{s.Spec.Driver, s.Spec.Pool.Name} }
+// poolOfSlice returns the pool of the slice.
+func poolOfSlice(s *resourceapi.ResourceSlice) poolID { return poolID{s.Spec.Driver, s.Spec.Pool.Name} }
 
 // pool is what is published and held of one pool. It is known as long as it has either.
 type pool struct {
@@ -49,26 +49,26 @@ func (x *Index) pool(id poolID) *pool {
 // SetSlice takes in a slice that is published, taints of rules included: it may come again with other
 // taints at the same resourceVersion. One that is older than what is known changes nothing.
 func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
-	slice = x.seen(slice)
+	slice = x.withoutHiddenTaint(slice)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	before := x.slices[slice.Name]
-	if before != nil && !replaces(slice, before) {
+	if before != nil && !isNewerSlice(slice, before) {
 		return
 	}
 	x.slices[slice.Name] = slice
 	var c change
-	if before != nil && poolOf(before) != poolOf(slice) {
-		x.unpublish(before, &c)
+	if before != nil && poolOfSlice(before) != poolOfSlice(slice) {
+		x.removeFromPool(before, &c)
 	}
-	p := x.pool(poolOf(slice))
-	i, known := slices.BinarySearchFunc(p.slices, slice.Name, byName)
+	p := x.pool(poolOfSlice(slice))
+	i, known := slices.BinarySearchFunc(p.slices, slice.Name, compareSliceName)
 	if known {
 		p.slices[i] = slice
 	} else {
 		p.slices = slices.Insert(p.slices, i, slice)
 	}
-	x.republish(p, &c)
+	x.updatePool(p, &c)
 	x.commit(c)
 }
 
@@ -83,15 +83,17 @@ func (x *Index) DeleteSlice(slice *resourceapi.ResourceSlice) {
 	}
 	delete(x.slices, slice.Name)
 	var c change
-	x.unpublish(known, &c)
+	x.removeFromPool(known, &c)
 	x.commit(c)
 }
 
-// byName orders slices by name.
-func byName(s *resourceapi.ResourceSlice, name string) int { return cmp.Compare(s.Name, name) }
+// compareSliceName orders slices by name.
+func compareSliceName(s *resourceapi.ResourceSlice, name string) int {
+	return cmp.Compare(s.Name, name)
+}
 
-// replaces reports whether the slice says something else than the one known, and something newer.
-func replaces(slice, known *resourceapi.ResourceSlice) bool {
+// isNewerSlice reports whether the slice says something else than the one known, and something newer.
+func isNewerSlice(slice, known *resourceapi.ResourceSlice) bool {
 	if slice == known {
 		return false
 	}
@@ -102,18 +104,18 @@ func replaces(slice, known *resourceapi.ResourceSlice) bool {
 	return order == 0 && !equality.Semantic.DeepEqual(slice, known)
 }
 
-// unpublish removes the slice from its pool.
-func (x *Index) unpublish(slice *resourceapi.ResourceSlice, c *change) {
-	p := x.pool(poolOf(slice))
-	if i, known := slices.BinarySearchFunc(p.slices, slice.Name, byName); known {
+// removeFromPool removes the slice from its pool.
+func (x *Index) removeFromPool(slice *resourceapi.ResourceSlice, c *change) {
+	p := x.pool(poolOfSlice(slice))
+	if i, known := slices.BinarySearchFunc(p.slices, slice.Name, compareSliceName); known {
 		p.slices = slices.Delete(p.slices, i, i+1)
 	}
-	x.republish(p, c)
+	x.updatePool(p, c)
 }
 
-// republish brings up to date what follows from the slices of a pool: which of them count, and where the
+// updatePool brings up to date what follows from the slices of a pool: which of them count, and where the
 // pool is.
-func (x *Index) republish(p *pool, c *change) {
+func (x *Index) updatePool(p *pool, c *change) {
 	var newest []*resourceapi.ResourceSlice
 	for _, s := range p.slices {
 		switch {
@@ -124,17 +126,17 @@ func (x *Index) republish(p *pool, c *change) {
 		}
 	}
 	if slices.Equal(newest, p.newest) {
-		x.tidy(p)
+		x.dropUnusedPool(p)
 		return
 	}
 	p.newest = newest
-	x.move(p, home(newest), c)
-	x.unbind(p)
-	x.tidy(p)
+	x.movePool(p, commonNode(newest), c)
+	x.updateNonLocal(p)
+	x.dropUnusedPool(p)
 }
 
-// home returns the node that all of the slices name, empty when there is none.
-func home(list []*resourceapi.ResourceSlice) string {
+// commonNode returns the node that all of the slices name, empty when there is none.
+func commonNode(list []*resourceapi.ResourceSlice) string {
 	var name string
 	for i, s := range list {
 		if s.Spec.NodeName == nil || i > 0 && *s.Spec.NodeName != name {
@@ -145,8 +147,8 @@ func home(list []*resourceapi.ResourceSlice) string {
 	return name
 }
 
-// move puts the pool, whose slices changed, on the node of the name, or on none.
-func (x *Index) move(p *pool, name string, c *change) {
+// movePool puts the pool, whose slices changed, on the node of the name, or on none.
+func (x *Index) movePool(p *pool, name string, c *change) {
 	if p.node != "" {
 		n := x.node(p.node)
 		n.content = nil
@@ -167,8 +169,8 @@ func (x *Index) move(p *pool, name string, c *change) {
 	p.node = name
 }
 
-// tidy forgets the pool when nothing is known of it.
-func (x *Index) tidy(p *pool) {
+// dropUnusedPool forgets the pool when nothing is known of it.
+func (x *Index) dropUnusedPool(p *pool) {
 	if len(p.slices) == 0 && len(p.holders) == 0 {
 		delete(x.pools, p.id)
 	}

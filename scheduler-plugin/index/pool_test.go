@@ -87,9 +87,9 @@ func TestSlices(t *testing.T) {
 			x := newIndex()
 			for _, s := range steps {
 				s.do(x)
-				got := seen{n1: -1, n2: -1, reads: x.Stats().Reads, roaming: len(x.Roaming())}
+				got := seen{n1: -1, n2: -1, reads: x.Stats().Reads, roaming: len(x.NonLocalSlices())}
 				if n, ok := x.Node("n1"); ok {
-					got.n1, got.unclear, got.foreign = len(n.Fit.GPUs), n.Unclear != nil, n.Foreign
+					got.n1, got.unclear, got.foreign = len(n.Fit.GPUs), n.DelegateReason != nil, n.Foreign
 				}
 				if n, ok := x.Node("n2"); ok {
 					got.n2 = len(n.Fit.GPUs)
@@ -155,10 +155,10 @@ func TestChanged(t *testing.T) {
 			x.SetClaim(claimOf("b", 1, result("n1", whole(n1, 1)), result("n2", whole(n2, 1))))
 		}, []string{"n1", "n2"}},
 		{"written", func() {
-			x.Pend(claimOf("c", 1, result("n2", whole(n2, 0))))
+			x.AddPendingAllocation(claimOf("c", 1, result("n2", whole(n2, 0))))
 			_, start = changes(start)
-			x.Assume(claimOf("c", 2, result("n2", whole(n2, 0))))
-			x.Settle("uid-c")
+			x.AssumeClaim(claimOf("c", 2, result("n2", whole(n2, 0))))
+			x.RemovePendingAllocation("uid-c")
 		}, nil},
 		{"gone", func() {
 			for _, s := range publish(t, n2, 1, 1) {

@@ -172,25 +172,25 @@ func (p *play) deleteClaim(t *rapid.T) {
 
 func (p *play) pend(t *rapid.T) {
 	c := p.claim(t)
-	p.index.Pend(c)
+	p.index.AddPendingAllocation(c)
 	p.model.pend(c)
 }
 
 func (p *play) settle(t *rapid.T) {
 	c := p.claim(t)
-	p.index.Settle(c.UID)
+	p.index.RemovePendingAllocation(c.UID)
 	delete(p.model.pending, c.UID)
 }
 
 func (p *play) assume(t *rapid.T) {
 	c := p.claim(t)
-	p.index.Assume(c)
+	p.index.AssumeClaim(c)
 	p.model.assume(c)
 }
 
 func (p *play) restore(t *rapid.T) {
 	name := nameOf(p.claim(t))
-	p.index.Restore(name)
+	p.index.RestoreClaim(name)
 	if a := p.model.assumed[name]; a != nil && a.Status.Allocation == nil {
 		delete(p.model.assumed, name)
 	}
@@ -201,13 +201,13 @@ var pods = []types.UID{"p1", "p2"}
 func (p *play) promise(t *rapid.T) {
 	pod := rapid.SampledFrom(pods).Draw(t, "pod")
 	to := promised{rapid.SampledFrom(nodes).Draw(t, "node"), p.some(t)}
-	p.index.Promise(pod, to.node, to.devices)
+	p.index.Nominate(pod, to.node, to.devices)
 	p.model.promises[pod] = to
 }
 
 func (p *play) redeem(t *rapid.T) {
 	pod := rapid.SampledFrom(pods).Draw(t, "pod")
-	p.index.Redeem(pod)
+	p.index.EndNomination(pod)
 	delete(p.model.promises, pod)
 }
 
@@ -234,16 +234,16 @@ func (p *play) check(t *rapid.T) {
 			continue
 		}
 		if diff := diffOf(want, sightOf(n), cmpopts.EquateEmpty()); diff != "" {
-			t.Fatalf("node %s, unclear %v (-want +got):\n%s", name, n.Unclear, diff)
+			t.Fatalf("node %s, unclear %v (-want +got):\n%s", name, n.DelegateReason, diff)
 		}
 		for _, pod := range pods {
 			if p.model.promises[pod].node != name {
-				if n.For(pod) != n {
+				if n.ForPod(pod) != n {
 					t.Fatalf("node %s is another one for %s, to whom nothing is promised", name, pod)
 				}
 				continue
 			}
-			if diff := diffOf(p.model.node(name, pod), sightOf(n.For(pod)), cmpopts.EquateEmpty()); diff != "" {
+			if diff := diffOf(p.model.node(name, pod), sightOf(n.ForPod(pod)), cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("node %s for %s (-want +got):\n%s", name, pod, diff)
 			}
 		}
@@ -251,8 +251,8 @@ func (p *play) check(t *rapid.T) {
 		sum.Nodes++
 		l := n.Load()
 		sum.Load.GPUs, sum.Load.Idle, sum.Load.Slices, sum.Load.Free = sum.Load.GPUs+l.GPUs, sum.Load.Idle+l.Idle, sum.Load.Slices+l.Slices, sum.Load.Free+l.Free
-		if n.Unclear != nil {
-			sum.Unclear++
+		if n.DelegateReason != nil {
+			sum.Delegated++
 		}
 	}
 	p.checkRoaming(t)
@@ -300,7 +300,7 @@ func (p *play) checkRoaming(t *rapid.T) {
 			want = append(want, pools[key]...)
 		}
 	}
-	if got := p.index.Roaming(); !slices.Equal(want, got) {
+	if got := p.index.NonLocalSlices(); !slices.Equal(want, got) {
 		t.Fatalf("roaming %v, want %v", got, want)
 	}
 	var held []index.Held
@@ -309,7 +309,7 @@ func (p *play) checkRoaming(t *rapid.T) {
 			held = append(held, h)
 		}
 	}
-	if diff := diffOf(held, p.index.RoamingHeld()); diff != "" {
+	if diff := diffOf(held, p.index.NonLocalHeld()); diff != "" {
 		t.Fatalf("held of what roams (-want +got):\n%s", diff)
 	}
 }
@@ -318,7 +318,7 @@ func (p *play) checkStats(t *rapid.T, sum index.Stats) {
 	got := p.index.Stats()
 	for _, promise := range p.model.promises {
 		if len(promise.devices) > 0 {
-			sum.Promises++
+			sum.Nominations++
 		}
 	}
 	sum.Reads, sum.Devices, sum.InFlight = got.Reads, got.Devices, got.InFlight
@@ -351,8 +351,8 @@ func TestOrder(t *testing.T) {
 		for _, name := range nodes[:2] {
 			a, _ := x.Node(name)
 			b, _ := y.Node(name)
-			if diff := cmp.Diff(sightOf(a), sightOf(b)); diff != "" || fmt.Sprint(a.Unclear) != fmt.Sprint(b.Unclear) {
-				t.Fatalf("node %s, unclear %v and %v (-one way +the other):\n%s", name, a.Unclear, b.Unclear, diff)
+			if diff := cmp.Diff(sightOf(a), sightOf(b)); diff != "" || fmt.Sprint(a.DelegateReason) != fmt.Sprint(b.DelegateReason) {
+				t.Fatalf("node %s, unclear %v and %v (-one way +the other):\n%s", name, a.DelegateReason, b.DelegateReason, diff)
 			}
 		}
 	})

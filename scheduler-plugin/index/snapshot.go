@@ -16,40 +16,40 @@ type header struct {
 	revision, content uint64
 }
 
-// node returns the node with the devices that are allocated, in order of claim and result, and those that
+// newSnapshot returns the node with the devices that are allocated, in order of claim and result, and those that
 // are promised. It depends on nothing else.
-func (c *content) node(h header, allocated []Held, promises []*promise) *Node {
+func (c *publishedContent) newSnapshot(h header, allocated []Held, promises []*nomination) *Node {
 	n := &Node{
 		Name: h.name, Revision: h.revision, Content: h.content,
 		Fit:    fit.Node{Name: h.name, GPUs: c.gpus, Devices: c.layout.devices, Wiring: c.wiring},
 		Driver: c.pool.driver, Pool: c.pool.name, Devices: c.devices,
 		Slices: c.slices, Foreign: c.foreign,
-		content: c, promises: promises,
+		content: c, nominations: promises,
 	}
 	if len(allocated)+len(promises) > 0 {
 		n.Fit.GPUs = slices.Clone(c.gpus)
 	}
-	t := taking{content: c, gpus: n.Fit.GPUs}
+	t := occupancyBuilder{content: c, gpus: n.Fit.GPUs}
 	n.Held = allocated
 	for i := range n.Held {
-		t.allocated(&n.Held[i])
+		t.addAllocated(&n.Held[i])
 	}
 	for _, p := range promises {
 		for _, result := range p.devices {
-			if h := (Held{Pod: p.pod, Result: result}); t.promised(&h, n.Held) {
+			if h := (Held{Pod: p.pod, Result: result}); t.addNominated(&h, n.Held) {
 				n.Held = append(n.Held, h)
 			}
 		}
 	}
-	t.withhold()
-	n.Unclear = errors.Join(append(t.problems, c.unclear)...)
-	n.load = n.measure()
+	t.withholdLost()
+	n.DelegateReason = errors.Join(append(t.problems, c.delegateReason)...)
+	n.load = n.measureLoad()
 	return n
 }
 
-// taking takes devices from the GPUs of a new snapshot.
-type taking struct {
-	content  *content
+// occupancyBuilder takes devices from the GPUs of a new snapshot.
+type occupancyBuilder struct {
+	content  *publishedContent
 	gpus     []fit.GPU
 	problems []error
 	// lost are the slices of what cannot be held, by position of the GPU. They are withheld in the end, so
@@ -59,33 +59,33 @@ type taking struct {
 	seen map[deviceID]bool
 }
 
-// allocated takes a device that a claim holds. If it cannot be held, nobody else gets what it costs.
-func (t *taking) allocated(h *Held) {
-	if t.unread(h) {
+// addAllocated takes a device that a claim holds. If it cannot be held, nobody else gets what it costs.
+func (t *occupancyBuilder) addAllocated(h *Held) {
+	if t.isUnreadable(h) {
 		return
 	}
-	if err := t.take(h); err != nil {
+	if err := t.takeDevice(h); err != nil {
 		t.problems = append(t.problems, fmt.Errorf("claim %s holds device %q of pool %q: %w", h.Claim, h.Result.Device, h.Result.Pool, err))
 	}
 }
 
-// unread reports whether the device is not one of ours that can be read.
-func (t *taking) unread(h *Held) bool {
-	incomplete := t.content.unclear != nil && len(t.content.layout.devices) == 0
+// isUnreadable reports whether the device is not one of ours that can be read.
+func (t *occupancyBuilder) isUnreadable(h *Held) bool {
+	incomplete := t.content.delegateReason != nil && len(t.content.layout.devices) == 0
 	return incomplete || h.pool() != t.content.pool
 }
 
-// promised takes a device that is promised, beside what is held, and reports whether it is free for that.
+// addNominated takes a device that is promised, beside what is held, and reports whether it is free for that.
 // If it is not, nobody else gets what it costs.
-func (t *taking) promised(h *Held, held []Held) bool {
-	if t.unread(h) {
-		return !slices.ContainsFunc(held, func(other Held) bool { return idOf(&other.Result) == idOf(&h.Result) })
+func (t *occupancyBuilder) addNominated(h *Held, held []Held) bool {
+	if t.isUnreadable(h) {
+		return !slices.ContainsFunc(held, func(other Held) bool { return deviceIDOf(&other.Result) == deviceIDOf(&h.Result) })
 	}
-	return t.take(h) == nil
+	return t.takeDevice(h) == nil
 }
 
-// take takes the device. An error says why it cannot be held.
-func (t *taking) take(h *Held) error {
+// takeDevice takes the device. An error says why it cannot be held.
+func (t *occupancyBuilder) takeDevice(h *Held) error {
 	position, ok := t.content.layout.positions[h.Result.Device]
 	if !ok {
 		return errUnpublished
@@ -94,7 +94,7 @@ func (t *taking) take(h *Held) error {
 	g := &t.gpus[d.GPU]
 	use := d.Use
 	use.Share = wire.Share(h.Result, use.Shape, h.Result.Driver)
-	err := t.second(h, use.Shape)
+	err := t.checkSecondHolder(h, use.Shape)
 	if err == nil {
 		var after gpu.Occupancy
 		if after, err = g.Occupancy.Take(use); err == nil {
@@ -111,22 +111,22 @@ func (t *taking) take(h *Held) error {
 	return err
 }
 
-// withhold keeps from everybody what cannot be held.
-func (t *taking) withhold() {
+// withholdLost keeps from everybody what cannot be held.
+func (t *occupancyBuilder) withholdLost() {
 	for position, slices := range t.lost {
 		t.gpus[position].Occupancy = t.gpus[position].Occupancy.Withhold(slices)
 	}
 }
 
-// second returns an error when the device is held twice in a way that Take does not see.
-func (t *taking) second(h *Held, shape gpu.Shape) error {
+// checkSecondHolder returns an error when the device is held twice in a way that Take does not see.
+func (t *occupancyBuilder) checkSecondHolder(h *Held, shape gpu.Shape) error {
 	if !shape.Shared() && shape != gpu.Monitor {
 		return nil
 	}
 	if shape.Shared() && h.Result.ShareID == nil {
 		return errNoShare
 	}
-	id := idOf(&h.Result)
+	id := deviceIDOf(&h.Result)
 	if t.seen[id] {
 		return errHeldTwice
 	}

@@ -3,12 +3,12 @@ package index
 // Stats sum up the cluster, for metrics.
 type Stats struct {
 	// Nodes publish devices, of any driver; Unclear ones among them have Node.Unclear.
-	Nodes, Unclear int
+	Nodes, Delegated int
 	// Load is that of our GPUs.
 	Load Load
 	// Devices are held by claims, of any driver and wherever they are published; InFlight ones among them
 	// are decided and not yet written. Promises are made to pods.
-	Devices, InFlight, Promises int
+	Devices, InFlight, Nominations int
 	// Reads counts how often the devices of a node were read from its slices, which is the costly part of
 	// following the cluster.
 	Reads uint64
@@ -27,15 +27,15 @@ func (x *Index) Stats() Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := x.stats
-	s.Promises = len(x.promises)
+	s.Nominations = len(x.nominations)
 	return s
 }
 
 // Load returns how much is used of the node's GPUs.
 func (n *Node) Load() Load { return n.load }
 
-// measure returns the load of the GPUs.
-func (n *Node) measure() Load {
+// measureLoad returns the load of the GPUs.
+func (n *Node) measureLoad() Load {
 	l := Load{GPUs: len(n.Fit.GPUs)}
 	for i := range n.Fit.GPUs {
 		g := &n.Fit.GPUs[i]
@@ -60,8 +60,8 @@ func (s *Stats) add(n *Node, times int) {
 		return
 	}
 	s.Nodes += times
-	if n.Unclear != nil {
-		s.Unclear += times
+	if n.DelegateReason != nil {
+		s.Delegated += times
 	}
 	s.Load.GPUs += times * n.load.GPUs
 	s.Load.Idle += times * n.load.Idle

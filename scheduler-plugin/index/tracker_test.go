@@ -156,7 +156,7 @@ func (s *scheduler) reserve(t *rapid.T) {
 		t.Skip("nothing to allocate")
 	}
 	device := rapid.SampledFrom([]string{"d0", "d1", "d2", "d3"}).Draw(t, "device")
-	for _, h := range s.index.RoamingHeld() {
+	for _, h := range s.index.NonLocalHeld() {
 		if h.Result.Device == device {
 			t.Skip("in use")
 		}
@@ -168,7 +168,7 @@ func (s *scheduler) reserve(t *rapid.T) {
 	}
 	if s.tracker.GetPendingAllocation(c.UID) != nil {
 		s.held[c.UID] = decided
-		s.index.Pend(decided)
+		s.index.AddPendingAllocation(decided)
 	}
 }
 
@@ -198,14 +198,14 @@ func (s *scheduler) bind(t *rapid.T) {
 	s.written[c.UID] = written
 	// The tracker refuses what it has a newer version of.
 	_ = s.tracker.AssumeClaimAfterAPICall(written)
-	s.index.Assume(written)
+	s.index.AssumeClaim(written)
 	if rapid.IntRange(0, 3).Draw(t, "another claim fails") == 0 {
 		s.drop(c)
 		return
 	}
 	delete(s.held, c.UID)
 	if s.tracker.MaybeRemoveClaimPendingAllocation(c.UID, true) {
-		s.index.Settle(c.UID)
+		s.index.RemovePendingAllocation(c.UID)
 	}
 }
 
@@ -215,16 +215,16 @@ func (s *scheduler) unreserve(t *rapid.T) { s.drop(s.pending(t)) }
 func (s *scheduler) drop(c *resourceapi.ResourceClaim) {
 	delete(s.held, c.UID)
 	if s.tracker.MaybeRemoveClaimPendingAllocation(c.UID, false) {
-		s.index.Settle(c.UID)
+		s.index.RemovePendingAllocation(c.UID)
 		s.tracker.AssumedClaimRestore(c.Namespace, c.Name)
-		s.index.Restore(nameOf(c))
+		s.index.RestoreClaim(nameOf(c))
 	}
 }
 
 // known returns the devices that the index holds.
 func (s *scheduler) known() map[string]bool {
 	held := map[string]bool{}
-	for _, h := range s.index.RoamingHeld() {
+	for _, h := range s.index.NonLocalHeld() {
 		held[h.Result.Device] = true
 	}
 	return held
@@ -240,7 +240,7 @@ func (s *scheduler) check(t *rapid.T) {
 			continue
 		}
 		// The tracker forgot what was written when it was told to restore the claim.
-		if written := s.written[c.UID]; written == nil || !older(t, c, written) {
+		if written := s.written[c.UID]; written == nil || !isOlder(t, c, written) {
 			all = append(all, c)
 		}
 	}
@@ -254,8 +254,8 @@ func (s *scheduler) check(t *rapid.T) {
 	}
 }
 
-// older reports whether a is of an older version than b.
-func older(t *rapid.T, a, b *resourceapi.ResourceClaim) bool {
+// isOlder reports whether a is of an older version than b.
+func isOlder(t *rapid.T, a, b *resourceapi.ResourceClaim) bool {
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	if err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ func compareVersions(a, b metav1.Object) (order int, ok bool) {
 	return order, err == nil
 }
 
-// older reports whether a is known to be older than b.
-func older(a, b metav1.Object) bool {
+// isOlder reports whether a is known to be older than b.
+func isOlder(a, b metav1.Object) bool {
 	order, ok := compareVersions(a, b)
 	return ok && order < 0
 }

@@ -27,40 +27,40 @@ func NewManager(m fwk.SharedDRAManager, x *index.Index) Manager {
 
 // ResourceClaims returns the tracker of claims.
 func (m Manager) ResourceClaims() fwk.ResourceClaimTracker {
-	return recorder{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index, order: m.order}
+	return allocationRecorder{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index, order: m.order}
 }
 
-// recorder tells the index about allocations in flight. An allocation is told before the tracker has it
+// allocationRecorder tells the index about allocations in flight. An allocation is told before the tracker has it
 // and ended after the tracker has dropped it, so that the index never shows less than the tracker.
-type recorder struct {
+type allocationRecorder struct {
 	fwk.ResourceClaimTracker
 	index *index.Index
 	order *sync.Mutex
 }
 
 // SignalClaimPendingAllocation begins an allocation that is decided and not written.
-func (t recorder) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
+func (t allocationRecorder) SignalClaimPendingAllocation(uid types.UID, claim *resourceapi.ResourceClaim) error {
 	t.order.Lock()
 	defer t.order.Unlock()
 	shared := t.GetPendingAllocation(uid) != nil
 	if !shared {
-		t.index.Pend(claim)
+		t.index.AddPendingAllocation(claim)
 	}
 	err := t.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
 	if !shared && t.GetPendingAllocation(uid) == nil {
 		// The tracker refused, or found the claim allocated already.
-		t.index.Settle(uid)
+		t.index.RemovePendingAllocation(uid)
 	}
 	return err
 }
 
 // MaybeRemoveClaimPendingAllocation ends it, if nobody else shares it.
-func (t recorder) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
+func (t allocationRecorder) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
 	removed := t.ResourceClaimTracker.MaybeRemoveClaimPendingAllocation(uid, force)
 	if removed {
-		t.index.Settle(uid)
+		t.index.RemovePendingAllocation(uid)
 	}
 	return removed
 }
@@ -68,13 +68,13 @@ func (t recorder) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) b
 // AssumeClaimAfterAPICall takes in a claim that was written and is not yet observed. The tracker refuses
 // one that it knows a newer version of, or does not know yet; the index judges that for itself, since its
 // events come on a way of their own.
-func (t recorder) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
-	t.index.Assume(claim)
+func (t allocationRecorder) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
+	t.index.AssumeClaim(claim)
 	return t.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
 }
 
 // AssumedClaimRestore goes back to what was observed.
-func (t recorder) AssumedClaimRestore(namespace, name string) {
+func (t allocationRecorder) AssumedClaimRestore(namespace, name string) {
 	t.ResourceClaimTracker.AssumedClaimRestore(namespace, name)
-	t.index.Restore(types.NamespacedName{Namespace: namespace, Name: name})
+	t.index.RestoreClaim(types.NamespacedName{Namespace: namespace, Name: name})
 }

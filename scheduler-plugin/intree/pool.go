@@ -15,7 +15,7 @@ import (
 // Instance is an in-tree plugin with a view of its own. One goroutine at a time uses it.
 type Instance struct {
 	*dynamicresources.DynamicResources
-	view *View
+	manager *ScopedManager
 }
 
 // Pool hands out instances. There are as many as the scheduler filters nodes in parallel; whoever finds
@@ -35,12 +35,12 @@ const instances = 16
 func NewPool(ctx context.Context, args *schedulerconfig.DynamicResourcesArgs, h fwk.Handle, f feature.Features, manager fwk.SharedDRAManager) (*Pool, error) {
 	p := &Pool{free: make(chan struct{}, instances)}
 	for at := range p.instances {
-		v := NewView(manager)
+		v := NewScopedManager(manager)
 		inTree, err := New(ctx, args, Handle{Handle: h, manager: v, factory: unindexed{h.SharedInformerFactory()}}, f)
 		if err != nil {
 			return nil, err
 		}
-		p.instances[at] = &Instance{DynamicResources: inTree, view: v}
+		p.instances[at] = &Instance{DynamicResources: inTree, manager: v}
 		p.free <- struct{}{}
 	}
 	return p, nil
@@ -48,12 +48,12 @@ func NewPool(ctx context.Context, args *schedulerconfig.DynamicResourcesArgs, h 
 
 // With calls do with an instance that sees the scene. Equal keys get the same instance if it is free: each
 // remembers the last ten expressions that it compiled, and compiling costs more than all else.
-func (p *Pool) With(key string, s Scene, do func(*Instance) *fwk.Status) *fwk.Status {
+func (p *Pool) With(key string, s Scope, do func(*Instance) *fwk.Status) *fwk.Status {
 	<-p.free
 	at, i := p.take(key)
-	i.view.Show(s)
+	i.manager.SetScope(s)
 	defer func() {
-		i.view.Show(Scene{})
+		i.manager.SetScope(Scope{})
 		p.mu.Lock()
 		p.instances[at] = i
 		p.mu.Unlock()

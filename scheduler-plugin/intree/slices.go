@@ -10,27 +10,27 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// Pruned returns the slices of our pool on the node with nothing in them but the chosen devices, those
+// PrunedSlices returns the slices of our pool on the node with nothing in them but the chosen devices, those
 // that are held on the same GPUs, and the counters that they consume: whatever the in-tree allocator
 // decides about the chosen devices it decides as it would with the whole cluster before it. The pool is
 // complete, and the node must not be unclear.
-func Pruned(n *index.Node, choice fit.Choice) []*resourceapi.ResourceSlice {
-	kept := keep(n, choice)
-	consumed := counterSets(n, kept)
+func PrunedSlices(n *index.Node, choice fit.Choice) []*resourceapi.ResourceSlice {
+	kept := devicesToKeep(n, choice)
+	consumed := counterSetsOf(n, kept)
 	var pruned []*resourceapi.ResourceSlice
-	for _, slice := range pool(n) {
-		devices := filter(slice.Spec.Devices, func(d *resourceapi.Device) bool { return kept.Has(d.Name) })
-		counters := filter(slice.Spec.SharedCounters, func(c *resourceapi.CounterSet) bool { return consumed.Has(c.Name) })
+	for _, slice := range poolSlices(n) {
+		devices := keepIf(slice.Spec.Devices, func(d *resourceapi.Device) bool { return kept.Has(d.Name) })
+		counters := keepIf(slice.Spec.SharedCounters, func(c *resourceapi.CounterSet) bool { return consumed.Has(c.Name) })
 		if len(devices)+len(counters) > 0 {
-			pruned = append(pruned, with(slice, devices, counters))
+			pruned = append(pruned, withContent(slice, devices, counters))
 		}
 	}
-	complete(pruned)
+	setSliceCount(pruned)
 	return pruned
 }
 
-// keep returns the names of the devices that the in-tree allocator must see.
-func keep(n *index.Node, choice fit.Choice) sets.Set[string] {
+// devicesToKeep returns the names of the devices that the in-tree allocator must see.
+func devicesToKeep(n *index.Node, choice fit.Choice) sets.Set[string] {
 	concerned := make([]bool, len(n.Fit.GPUs))
 	kept := sets.New[string]()
 	for _, pick := range choice.Picks {
@@ -53,8 +53,8 @@ func keep(n *index.Node, choice fit.Choice) sets.Set[string] {
 	return kept
 }
 
-// counterSets returns the names of the counter sets that the devices consume.
-func counterSets(n *index.Node, devices sets.Set[string]) sets.Set[string] {
+// counterSetsOf returns the names of the counter sets that the devices consume.
+func counterSetsOf(n *index.Node, devices sets.Set[string]) sets.Set[string] {
 	names := sets.New[string]()
 	for _, d := range n.Devices {
 		if devices.Has(d.Name) {
@@ -66,28 +66,28 @@ func counterSets(n *index.Node, devices sets.Set[string]) sets.Set[string] {
 	return names
 }
 
-// Ordered returns all slices of the node, with the devices of our pool in the order of preference, which
+// OrderedSlices returns all slices of the node, with the devices of our pool in the order of preference, which
 // are positions of devices, those to be preferred first. The in-tree allocator takes the first that fits.
-func Ordered(n *index.Node, preference []int) []*resourceapi.ResourceSlice {
-	if n.Unclear != nil || len(preference) != len(n.Devices) {
+func OrderedSlices(n *index.Node, preference []int) []*resourceapi.ResourceSlice {
+	if n.DelegateReason != nil || len(preference) != len(n.Devices) {
 		return n.Slices
 	}
-	ours := pool(n)
+	ours := poolSlices(n)
 	i := slices.IndexFunc(ours, func(s *resourceapi.ResourceSlice) bool { return len(s.Spec.Devices) > 0 })
-	if i < 0 || !alike(ours) {
+	if i < 0 || !sameButDevices(ours) {
 		return n.Slices
 	}
 	devices := make([]resourceapi.Device, len(preference))
 	for at, position := range preference {
 		devices[at] = *n.Devices[position]
 	}
-	ordered := []*resourceapi.ResourceSlice{with(ours[i], devices, nil)}
+	ordered := []*resourceapi.ResourceSlice{withContent(ours[i], devices, nil)}
 	for _, s := range ours {
 		if len(s.Spec.SharedCounters) > 0 {
-			ordered = append(ordered, with(s, nil, s.Spec.SharedCounters))
+			ordered = append(ordered, withContent(s, nil, s.Spec.SharedCounters))
 		}
 	}
-	complete(ordered)
+	setSliceCount(ordered)
 	for _, s := range n.Slices {
 		if s.Spec.Driver != n.Driver || s.Spec.Pool.Name != n.Pool {
 			ordered = append(ordered, s)
@@ -96,16 +96,16 @@ func Ordered(n *index.Node, preference []int) []*resourceapi.ResourceSlice {
 	return ordered
 }
 
-// alike reports whether slices with devices differ in nothing else, so that devices may move from one to
+// sameButDevices reports whether slices with devices differ in nothing else, so that devices may move from one to
 // another.
-func alike(list []*resourceapi.ResourceSlice) bool {
+func sameButDevices(list []*resourceapi.ResourceSlice) bool {
 	var first *resourceapi.ResourceSliceSpec
 	for _, s := range list {
 		switch {
 		case len(s.Spec.Devices) == 0:
 		case first == nil:
 			first = &s.Spec
-		case !equal(first.NodeName, s.Spec.NodeName) || !equal(first.PartitionTypeAttribute, s.Spec.PartitionTypeAttribute) ||
+		case !equalPointers(first.NodeName, s.Spec.NodeName) || !equalPointers(first.PartitionTypeAttribute, s.Spec.PartitionTypeAttribute) ||
 			!slices.Equal(first.SkipNodeOperations, s.Spec.SkipNodeOperations):
 			return false
 		}
@@ -113,10 +113,10 @@ func alike(list []*resourceapi.ResourceSlice) bool {
 	return true
 }
 
-func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// pool returns the slices of our pool on the node, of its newest generation.
-func pool(n *index.Node) []*resourceapi.ResourceSlice {
+// poolSlices returns the slices of our pool on the node, of its newest generation.
+func poolSlices(n *index.Node) []*resourceapi.ResourceSlice {
 	var ours []*resourceapi.ResourceSlice
 	for _, s := range n.Slices {
 		if s.Spec.Driver != n.Driver || s.Spec.Pool.Name != n.Pool {
@@ -132,22 +132,22 @@ func pool(n *index.Node) []*resourceapi.ResourceSlice {
 	return ours
 }
 
-// with returns a slice with other content.
-func with(s *resourceapi.ResourceSlice, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
+// withContent returns a slice with other content.
+func withContent(s *resourceapi.ResourceSlice, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
 	virtual := *s
 	virtual.Spec.Devices = devices
 	virtual.Spec.SharedCounters = counters
 	return &virtual
 }
 
-// complete has the slices be all of their pool.
-func complete(list []*resourceapi.ResourceSlice) {
+// setSliceCount has the slices be all of their pool.
+func setSliceCount(list []*resourceapi.ResourceSlice) {
 	for _, s := range list {
 		s.Spec.Pool.ResourceSliceCount = int64(len(list))
 	}
 }
 
-func filter[T any](list []T, keep func(*T) bool) []T {
+func keepIf[T any](list []T, keep func(*T) bool) []T {
 	var kept []T
 	for i := range list {
 		if keep(&list[i]) {

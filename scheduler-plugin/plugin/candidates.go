@@ -14,25 +14,25 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 )
 
-// narrow returns the nodes to look at, all of them when nothing can be left out. Nodes that could serve
+// narrowNodes returns the nodes to look at, all of them when nothing can be left out. Nodes that could serve
 // the pod and are left out must be looked at when those that are not fail: the cycle remembers that there
 // are such.
 //
 // A pod of a group is never narrowed: what PostFilter could do about a group that fails it does for the
 // whole group.
-func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
-	if c.order == nil || c.allNodes || cs.IsPodGroupSchedulingCycle() || p.shared.extended.OfferedAnywhere(c.backed) {
+func (p *Plugin) narrowNodes(ctx context.Context, cs fwk.CycleState, c *cycle, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+	if c.order == nil || c.allNodes || cs.IsPodGroupSchedulingCycle() || p.shared.extended.OfferedAnywhere(c.extended) {
 		return nil, nil
 	}
 	delegated := c.order.Delegated()
-	nominated := p.nominated(c)
+	nominated := p.nominatedNode(c)
 	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
 		if p.preemptor.MayPreempt(c.pod) {
 			return nil, nil // what else is missing must be known before somebody is evicted
 		}
-		return nil, p.refuse(c, nodes) //nolint:contextcheck // selectors are evaluated in memory
+		return nil, p.rejectPod(c, nodes) //nolint:contextcheck // selectors are evaluated in memory
 	}
-	names := p.candidates(c, p.newNodeCheck(ctx, c.pod), delegated)
+	names := p.candidateNodes(c, p.newNodeCheck(ctx, c.pod), delegated)
 	if nominated != "" {
 		names.Insert(nominated)
 	}
@@ -44,16 +44,16 @@ func (p *Plugin) narrow(ctx context.Context, cs fwk.CycleState, c *cycle, nodes 
 	return &fwk.PreFilterResult{NodeNames: names}, nil
 }
 
-// candidates returns the nodes of the group's clique, the best ones beside them, and then of those that fit
+// candidateNodes returns the nodes of the group's clique, the best ones beside them, and then of those that fit
 // does not decide the emptiest. The clique's are never left out, the others only make the number up.
-func (p *Plugin) candidates(c *cycle, check *nodecheck.Check, delegated []string) sets.Set[string] {
+func (p *Plugin) candidateNodes(c *cycle, check *nodecheck.Check, delegated []string) sets.Set[string] {
 	best := c.order.Best(p.args.Candidates, check.Allows)
-	if len(c.near) > 0 {
-		best = slices.DeleteFunc(best, c.near.Has)
-		best = append(c.near.UnsortedList(), best[:min(len(best), max(p.args.Candidates-len(c.near), 0))]...)
+	if len(c.preferred) > 0 {
+		best = slices.DeleteFunc(best, c.preferred.Has)
+		best = append(c.preferred.UnsortedList(), best[:min(len(best), max(p.args.Candidates-len(c.preferred), 0))]...)
 	}
 	names := sets.New(best...)
-	p.emptiest(delegated)
+	p.sortByAllocated(delegated)
 	for _, name := range delegated {
 		if len(names) >= p.args.Candidates {
 			break
@@ -65,9 +65,9 @@ func (p *Plugin) candidates(c *cycle, check *nodecheck.Check, delegated []string
 	return names
 }
 
-// emptiest orders nodes that fit does not decide by how little of them is allocated: in a full cluster
+// sortByAllocated orders nodes that fit does not decide by how little of them is allocated: in a full cluster
 // most others fail.
-func (p *Plugin) emptiest(names []string) {
+func (p *Plugin) sortByAllocated(names []string) {
 	held := make(map[string]int, len(names))
 	for _, name := range names {
 		if n, ok := p.shared.index.Node(name); ok {
@@ -77,13 +77,13 @@ func (p *Plugin) emptiest(names []string) {
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(held[a], held[b]) })
 }
 
-// nominated returns the node that is kept for the pod, if it could serve the pod; empty if there is none.
-func (p *Plugin) nominated(c *cycle) string {
+// nominatedNode returns the node that is kept for the pod, if it could serve the pod; empty if there is none.
+func (p *Plugin) nominatedNode(c *cycle) string {
 	name := c.pod.Status.NominatedNodeName
 	if name == "" {
 		return ""
 	}
-	if a := c.order.On(name, c.pod.UID); !a.Fits && a.Err == nil {
+	if a := c.order.OnNode(name, c.pod.UID); !a.Fits && a.Err == nil {
 		return ""
 	}
 	return name

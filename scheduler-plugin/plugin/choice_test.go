@@ -75,7 +75,7 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 		return maps.EqualFunc(nodes, known, func(a, b *index.Node) bool { return slices.EqualFunc(a.Held, b.Held, sameHold) })
 	})
 	for name, n := range nodes {
-		asked, err := d.On(n)
+		asked, err := d.OnNode(n)
 		if err != nil {
 			c.tb.Fatal(err)
 		}

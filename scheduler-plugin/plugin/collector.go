@@ -43,7 +43,7 @@ func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	var sum index.Stats
 	var waste strands
 	for _, x := range c.factory.indexes() {
-		sum = plus(sum, x.Stats())
+		sum = addStats(sum, x.Stats())
 		nodes, _ := x.Changed(0)
 		for _, n := range nodes {
 			waste.add(n)
@@ -52,8 +52,8 @@ func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	gauge := func(d *compbasemetrics.Desc, value int, labels ...string) {
 		ch <- compbasemetrics.NewLazyConstMetric(d, compbasemetrics.GaugeValue, float64(value), labels...)
 	}
-	gauge(c.nodes, sum.Nodes-sum.Unclear, "clear")
-	gauge(c.nodes, sum.Unclear, "unclear")
+	gauge(c.nodes, sum.Nodes-sum.Delegated, "clear")
+	gauge(c.nodes, sum.Delegated, "unclear")
 	gauge(c.devices, sum.Devices-sum.InFlight, "written")
 	gauge(c.devices, sum.InFlight, "in_flight")
 	gauge(c.gpus, sum.Load.Idle, "idle")
@@ -66,8 +66,8 @@ func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	}
 }
 
-func plus(a, b index.Stats) index.Stats {
-	a.Nodes, a.Unclear = a.Nodes+b.Nodes, a.Unclear+b.Unclear
+func addStats(a, b index.Stats) index.Stats {
+	a.Nodes, a.Delegated = a.Nodes+b.Nodes, a.Delegated+b.Delegated
 	a.Devices, a.InFlight = a.Devices+b.Devices, a.InFlight+b.InFlight
 	a.Load.GPUs, a.Load.Idle = a.Load.GPUs+b.Load.GPUs, a.Load.Idle+b.Load.Idle
 	a.Load.Slices, a.Load.Free = a.Load.Slices+b.Load.Slices, a.Load.Free+b.Load.Free

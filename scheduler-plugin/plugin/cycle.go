@@ -24,36 +24,36 @@ type cycle struct {
 	pod *corev1.Pod
 	// order is that of the nodes for the pod's demand; nil when the in-tree allocator decides about every
 	// node, why is the reason then.
-	order  *rank.Order
-	demand *requirements.Demand
-	why    reason
+	order          *rank.Order
+	requirements   *requirements.PodRequirements
+	delegateReason reason
 	// alternatives says of each request of the demand whether the pod gave alternatives for it.
 	alternatives []bool
-	// backed are the pod's extended resources.
-	backed []corev1.ResourceName
-	// special are claims that stand for them already.
-	special []*resourceapi.ResourceClaim
+	// extended are the pod's extended resources.
+	extended []corev1.ResourceName
+	// existingClaims are claims that stand for them already.
+	existingClaims []*resourceapi.ResourceClaim
 	// allNodes has the attempt look at every node, since a narrowed one found none; narrowed reports that
 	// nodes which might serve the pod were left out.
 	allNodes bool
 	narrowed bool
 
-	// near are the nodes to be preferred for the sake of the pod's group.
-	near sets.Set[string]
+	// preferred are the nodes to be preferred for the sake of the pod's group.
+	preferred sets.Set[string]
 
 	// group is held while the state of the pod group may be written.
 	group sync.Mutex
 
 	mu sync.Mutex
 	// verdicts are by node.
-	verdicts map[string]*verdict
+	verdicts map[string]*nodeVerdict
 }
 
 // Clone returns the same cycle: verdicts depend on nodes and claims, not on the pods of a simulation.
 func (c *cycle) Clone() fwk.StateData { return c }
 
-// verdict is what was found about one node.
-type verdict struct {
+// nodeVerdict is what was found about one node.
+type nodeVerdict struct {
 	status *fwk.Status
 	// score compares the node with others; preference is the in-tree plugin's own score.
 	score, preference int64
@@ -61,8 +61,8 @@ type verdict struct {
 	state *intree.ScopedState
 }
 
-// current returns the state of the cycle, nil when the in-tree plugin handles the pod alone.
-func current(cs fwk.CycleState) *cycle {
+// cycleOf returns the state of the cycle, nil when the in-tree plugin handles the pod alone.
+func cycleOf(cs fwk.CycleState) *cycle {
 	data, err := cs.Read(cycleKey)
 	if err != nil {
 		return nil
@@ -72,14 +72,14 @@ func current(cs fwk.CycleState) *cycle {
 }
 
 // verdict returns what was found about the node last.
-func (c *cycle) verdict(node string) (*verdict, bool) {
+func (c *cycle) verdict(node string) (*nodeVerdict, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, ok := c.verdicts[node]
 	return v, ok
 }
 
-func (c *cycle) record(node string, v *verdict) {
+func (c *cycle) record(node string, v *nodeVerdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.verdicts[node] = v
@@ -97,11 +97,11 @@ const (
 	offering  reason = "offering" // a device plugin offers what the pod asks for, here
 )
 
-// asked returns the verdicts for which the in-tree plugin was asked and refused, in order of node.
-func (c *cycle) asked() []*verdict {
+// delegatedRefusals returns the verdicts for which the in-tree plugin was asked and refused, in order of node.
+func (c *cycle) delegatedRefusals() []*nodeVerdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var asked []*verdict
+	var asked []*nodeVerdict
 	for _, node := range slices.Sorted(maps.Keys(c.verdicts)) {
 		if v := c.verdicts[node]; v.state != nil && v.state.Data != nil && !v.status.IsSuccess() {
 			asked = append(asked, v)
@@ -112,8 +112,8 @@ func (c *cycle) asked() []*verdict {
 
 // key is equal for cycles that ask for the same.
 func (c *cycle) key() string {
-	if c.demand == nil {
+	if c.requirements == nil {
 		return ""
 	}
-	return c.demand.Key
+	return c.requirements.Key
 }

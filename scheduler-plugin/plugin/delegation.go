@@ -12,18 +12,18 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
-// ask has the in-tree plugin try the pod on the node, with the node's devices in order of preference.
-func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *verdict {
+// delegateNode has the in-tree plugin try the pod on the node, with the node's devices in order of preference.
+func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *nodeVerdict {
 	if c.order != nil {
 		p.metrics.delegated(unclear)
 	}
-	n := p.node(c, info)
+	n := p.nodeFor(c, info)
 	capture := &intree.Capture{}
-	scene := p.whole(c, n)
+	scene := p.fullScope(c, n)
 	scene.Capture = capture
-	v := &verdict{state: &intree.ScopedState{CycleState: cs}}
+	v := &nodeVerdict{state: &intree.ScopedState{CycleState: cs}}
 	v.status = p.pool.With(c.key(), scene, func(i *intree.Instance) *fwk.Status {
-		if status := p.run(ctx, i, v.state, c, info); !status.IsSuccess() {
+		if status := p.runInTree(ctx, i, v.state, c, info); !status.IsSuccess() {
 			return status
 		}
 		var status *fwk.Status
@@ -38,17 +38,17 @@ func (p *Plugin) ask(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.
 	return v
 }
 
-// run has the instance prefilter and filter the pod on the node.
-func (p *Plugin) run(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle, info fwk.NodeInfo) *fwk.Status {
-	if status := p.prefilter(ctx, i, state, c); !status.IsSuccess() {
+// runInTree has the instance prefilter and filter the pod on the node.
+func (p *Plugin) runInTree(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle, info fwk.NodeInfo) *fwk.Status {
+	if status := p.runPreFilter(ctx, i, state, c); !status.IsSuccess() {
 		return status
 	}
 	return i.Filter(ctx, state, c.pod, info)
 }
 
-// prefilter runs the in-tree PreFilter, which writes to the state of the pod group, if there is one: one
+// runPreFilter runs the in-tree PreFilter, which writes to the state of the pod group, if there is one: one
 // at a time then.
-func (p *Plugin) prefilter(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle) *fwk.Status {
+func (p *Plugin) runPreFilter(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle) *fwk.Status {
 	if state.GetPodGroupSchedulingCycle() != nil {
 		c.group.Lock()
 		defer c.group.Unlock()
@@ -57,26 +57,26 @@ func (p *Plugin) prefilter(ctx context.Context, i *intree.Instance, state fwk.Cy
 	return status
 }
 
-// node returns what the index has of the node, as the pod may see it; a node without devices when it has
+// nodeFor returns what the index has of the node, as the pod may see it; a node without devices when it has
 // nothing.
-func (p *Plugin) node(c *cycle, info fwk.NodeInfo) *index.Node {
+func (p *Plugin) nodeFor(c *cycle, info fwk.NodeInfo) *index.Node {
 	n, ok := p.shared.index.Node(info.Node().Name)
 	if !ok {
 		return &index.Node{Name: info.Node().Name}
 	}
-	return n.For(c.pod.UID)
+	return n.ForPod(c.pod.UID)
 }
 
-// whole returns the node as it is, with devices that roam.
-func (p *Plugin) whole(c *cycle, n *index.Node) intree.Scene {
-	return intree.Scene{
-		Slices: slices.Concat(intree.Ordered(n, fit.DevicesByCost(&n.Fit)), p.shared.index.Roaming()),
-		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.RoamingHeld())),
-		Claims: c.special,
+// fullScope returns the node as it is, with devices that roam.
+func (p *Plugin) fullScope(c *cycle, n *index.Node) intree.Scope {
+	return intree.Scope{
+		Slices: slices.Concat(intree.OrderedSlices(n, fit.DevicesByCost(&n.Fit)), p.shared.index.NonLocalSlices()),
+		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.NonLocalHeld())),
+		Claims: c.existingClaims,
 	}
 }
 
-// logger returns the logger of an attempt on a node.
-func logger(ctx context.Context, c *cycle, node string) klog.Logger {
+// attemptLogger returns the logger of an attempt on a node.
+func attemptLogger(ctx context.Context, c *cycle, node string) klog.Logger {
 	return klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(c.pod), "node", node)
 }

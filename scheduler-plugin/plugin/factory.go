@@ -28,12 +28,12 @@ type Factory struct {
 	metrics *metrics
 
 	mu     sync.Mutex
-	shared map[fwk.SharedDRAManager]*shared
+	shared map[fwk.SharedDRAManager]*sharedState
 }
 
 // NewFactory returns a factory. A process has one.
 func NewFactory() *Factory {
-	f := &Factory{metrics: newMetrics(), shared: map[fwk.SharedDRAManager]*shared{}}
+	f := &Factory{metrics: newMetrics(), shared: map[fwk.SharedDRAManager]*sharedState{}}
 	_ = legacyregistry.CustomRegister(newCollector(f))
 	return f
 }
@@ -65,7 +65,7 @@ func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) 
 	if features().EnableDRANodeAllocatableResources {
 		return nil, errors.New("the feature gate DRANodeAllocatableResources is on: " + Name + " does not support it, turn it off")
 	}
-	s, err := f.share(ctx, args, h)
+	s, err := f.sharedFor(ctx, args, h)
 	if err != nil {
 		return nil, err
 	}
@@ -95,15 +95,15 @@ func (p *Plugin) newPreemptor(ctx context.Context) (*preemption.Preemptor, error
 	return preemption.New(ctx, preemption.Config{
 		PluginName: Name, Handle: p.handle, Features: p.features,
 		Index: p.shared.index, Claims: p.shared.manager.ResourceClaims(), Requeuer: p.shared.newRequeuer(requeue.NoVersion, p.handle),
-		RequirementsOf: func(cs fwk.CycleState) *requirements.Demand { return current(cs).demand },
+		RequirementsOf: func(cs fwk.CycleState) *requirements.PodRequirements { return cycleOf(cs).requirements },
 		NewNodeFilter: func(ctx context.Context, pod *corev1.Pod) func(*corev1.Node) bool {
 			return p.newNodeCheck(ctx, pod).IsOpen
 		},
 	})
 }
 
-// share returns what the profiles of the handle's scheduler share.
-func (f *Factory) share(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*shared, error) {
+// sharedFor returns what the profiles of the handle's scheduler share.
+func (f *Factory) sharedFor(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*sharedState, error) {
 	manager := h.SharedDRAManager()
 	if manager == nil {
 		return nil, errors.New("the scheduler has no manager of claims: turn the feature gate DynamicResourceAllocation on")
@@ -111,9 +111,9 @@ func (f *Factory) share(ctx context.Context, args *config.TesseraDynamicResource
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if s, ok := f.shared[manager]; ok {
-		return s, s.suits(args)
+		return s, s.checkArgs(args)
 	}
-	s, err := newShared(ctx, args, h)
+	s, err := newSharedState(ctx, args, h)
 	if err != nil {
 		return nil, fmt.Errorf("start the index: %w", err)
 	}

@@ -69,7 +69,7 @@ func TestCollector(t *testing.T) {
 	if !ok {
 		t.Fatalf("the plugin is a %T", s.plugin)
 	}
-	if err := p.shared.wait(t.Context()); err != nil {
+	if err := p.shared.waitForSync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	registry := compbasemetrics.NewKubeRegistry()

@@ -14,7 +14,7 @@ import (
 // Filter reports whether the node can serve the pod's claims. It is called for many nodes at once; for
 // most it is a lookup.
 func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
-	c := current(cs)
+	c := cycleOf(cs)
 	if status := p.outOfService(c, pod, info); status != nil {
 		return status
 	}
@@ -24,29 +24,29 @@ func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod,
 	if status, ok := preemption.FilterDryRun(cs, info); ok {
 		return status
 	}
-	v := p.judge(ctx, cs, c, info)
+	v := p.evaluateNode(ctx, cs, c, info)
 	c.record(info.Node().Name, v)
 	return v.status
 }
 
-// judge returns the verdict on a node.
-func (p *Plugin) judge(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *verdict {
-	a, decided := p.answer(c, info)
+// evaluateNode returns the verdict on a node.
+func (p *Plugin) evaluateNode(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *nodeVerdict {
+	a, decided := p.answerOn(c, info)
 	switch {
 	case !decided:
-		return p.ask(ctx, cs, c, info)
+		return p.delegateNode(ctx, cs, c, info)
 	case a.Fits:
-		return &verdict{score: a.Choice.Score, preference: preference(c, a.Choice)}
+		return &nodeVerdict{score: a.Choice.Score, preference: alternativePreference(c, a.Choice)}
 	}
-	return &verdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)}
+	return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)}
 }
 
-// answer returns what fit says about the node, and false when the in-tree allocator must be asked,
+// answerOn returns what fit says about the node, and false when the in-tree allocator must be asked,
 // since fit does not decide there.
-func (p *Plugin) answer(c *cycle, info fwk.NodeInfo) (rank.Answer, bool) {
-	if c.order == nil || p.shared.extended.OfferedOn(info, c.backed) {
+func (p *Plugin) answerOn(c *cycle, info fwk.NodeInfo) (rank.Answer, bool) {
+	if c.order == nil || p.shared.extended.OfferedOn(info, c.extended) {
 		return rank.Answer{}, false
 	}
-	a := c.order.On(info.Node().Name, c.pod.UID)
+	a := c.order.OnNode(info.Node().Name, c.pod.UID)
 	return a, a.Err == nil
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // follow has the index follow the scheduler's informers.
-func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
+func (s *sharedState) follow(ctx context.Context, h fwk.Handle) error {
 	factory := h.SharedInformerFactory()
 	slices, claims := factory.Resource().V1().ResourceSlices(), factory.Resource().V1().ResourceClaims()
 	sources := index.Sources{
@@ -44,9 +44,9 @@ func (s *shared) follow(ctx context.Context, h fwk.Handle) error {
 	return nil
 }
 
-// wait returns when the index has all that there was at the start. The scheduler itself waits for its own
+// waitForSync returns when the index has all that there was at the start. The scheduler itself waits for its own
 // handlers only.
-func (s *shared) wait(ctx context.Context) error {
+func (s *sharedState) waitForSync(ctx context.Context) error {
 	for _, synced := range s.synced {
 		if !synced() && !cache.WaitForCacheSync(ctx.Done(), synced) {
 			return fmt.Errorf("wait for the index: %w", context.Cause(ctx))
@@ -56,7 +56,7 @@ func (s *shared) wait(ctx context.Context) error {
 }
 
 // newRequeuer returns a Requeuer for what the received function versions. It is called before the scheduler runs.
-func (s *shared) newRequeuer(received func() string, h fwk.Handle) *requeue.Requeuer {
+func (s *sharedState) newRequeuer(received func() string, h fwk.Handle) *requeue.Requeuer {
 	r := requeue.NewRequeuer(received, func(pods []*corev1.Pod) {
 		byName := map[string]*corev1.Pod{}
 		for _, pod := range pods {
@@ -69,7 +69,7 @@ func (s *shared) newRequeuer(received func() string, h fwk.Handle) *requeue.Requ
 }
 
 // startAttempt records that an attempt to schedule the pod starts.
-func (s *shared) startAttempt(pod *corev1.Pod) {
+func (s *sharedState) startAttempt(pod *corev1.Pod) {
 	for _, r := range s.requeuers {
 		r.StartAttempt(pod)
 	}

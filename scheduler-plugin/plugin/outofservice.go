@@ -22,7 +22,7 @@ func (p *Plugin) outOfService(c *cycle, pod *corev1.Pod, info fwk.NodeInfo) *fwk
 	if _, out := info.Node().Labels[v1alpha1.LabelMaintenance]; !out || len(pod.Spec.ResourceClaims) == 0 && c == nil {
 		return nil
 	}
-	of, err := p.claimsOf(pod)
+	of, err := p.podClaimsOf(pod)
 	if err != nil {
 		return fwk.AsStatus(err)
 	}
@@ -39,21 +39,21 @@ func (p *Plugin) concerns(r resourceapi.DeviceRequestAllocationResult) bool {
 
 // chooses reports whether the pod would get a device of ours on the node for a request that does not tolerate that it is out of
 // service.
-func (p *Plugin) chooses(c *cycle, of claims, info fwk.NodeInfo) bool {
-	if of.tolerant(c.backed) {
+func (p *Plugin) chooses(c *cycle, of podClaims, info fwk.NodeInfo) bool {
+	if of.tolerant(c.extended) {
 		return false
 	}
-	a, decided := p.answer(c, info)
+	a, decided := p.answerOn(c, info)
 	return decided && a.Fits
 }
 
 // tolerant reports whether every request of the pod that is still to be allocated tolerates devices out of service.
 func (p *Plugin) tolerant(pod *corev1.Pod) bool {
-	of, err := p.claimsOf(pod)
+	of, err := p.podClaimsOf(pod)
 	return err == nil && of.tolerant(p.shared.extended.Requested(pod))
 }
 
-func (of claims) tolerant(backed []corev1.ResourceName) bool {
+func (of podClaims) tolerant(backed []corev1.ResourceName) bool {
 	return len(backed) == 0 && !slices.ContainsFunc(of.pending, func(claim *resourceapi.ResourceClaim) bool {
 		return slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
 			return r.Exactly != nil && !tolerate(r.Exactly.Tolerations) ||

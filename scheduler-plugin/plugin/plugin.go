@@ -30,7 +30,7 @@ type Plugin struct {
 	handle   fwk.Handle
 	args     *config.TesseraDynamicResourcesArgs
 	features feature.Features
-	shared   *shared
+	shared   *sharedState
 	pool     *intree.Pool
 	hints    *requeue.Hints
 	metrics  *metrics

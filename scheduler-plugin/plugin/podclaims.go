@@ -8,8 +8,8 @@ import (
 	"k8s.io/dynamic-resource-allocation/resourceclaim"
 )
 
-// claims are those of a pod, without the one that stands for extended resources.
-type claims struct {
+// podClaims are those of a pod, without the one that stands for extended resources.
+type podClaims struct {
 	// pending are to be allocated.
 	pending   []*resourceapi.ResourceClaim
 	allocated int
@@ -19,13 +19,13 @@ type claims struct {
 	sharing bool
 }
 
-func (p *Plugin) claimsOf(pod *corev1.Pod) (claims, error) {
-	var of claims
+func (p *Plugin) podClaimsOf(pod *corev1.Pod) (podClaims, error) {
+	var of podClaims
 	tracker := p.shared.manager.ResourceClaims()
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil {
-			return claims{}, fmt.Errorf("find the claim %s: %w", pod.Spec.ResourceClaims[i].Name, err)
+			return podClaims{}, fmt.Errorf("find the claim %s: %w", pod.Spec.ResourceClaims[i].Name, err)
 		}
 		if name == nil {
 			continue
@@ -33,7 +33,7 @@ func (p *Plugin) claimsOf(pod *corev1.Pod) (claims, error) {
 		claim, err := tracker.Get(pod.Namespace, *name)
 		switch {
 		case err != nil:
-			return claims{}, fmt.Errorf("find the claim %s: %w", *name, err)
+			return podClaims{}, fmt.Errorf("find the claim %s: %w", *name, err)
 		case claim.Status.Allocation != nil:
 			of.allocated++
 			of.results = append(of.results, claim.Status.Allocation.Devices.Results...)

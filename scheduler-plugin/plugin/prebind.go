@@ -22,33 +22,33 @@ import (
 func (p *Plugin) PreBind(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	status := p.DynamicResources.PreBind(ctx, cs, pod, node)
 	if !status.IsSuccess() {
-		p.learn(ctx, pod)
+		p.assumeWrittenAllocations(ctx, pod)
 	}
 	return status
 }
 
-// learn takes in what the API server has allocated to the pod's claims, however long it does not answer: until then the devices stay in
+// assumeWrittenAllocations takes in what the API server has allocated to the pod's claims, however long it does not answer: until then the devices stay in
 // flight. It ends with the scheduler, not with ctx, which is cancelled when the pod is preempted.
-func (p *Plugin) learn(ctx context.Context, pod *corev1.Pod) {
+func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	defer context.AfterFunc(p.shared.life, cancel)() //nolint:contextcheck // it ends with the scheduler
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
-		claims, err := p.written(ctx, pod)
+		claims, err := p.readAllocatedClaims(ctx, pod)
 		if err != nil {
 			logger.Error(err, "Cannot see whether devices were allocated, they stay reserved until the API server answers", "pod", klog.KObj(pod))
 			return false, nil
 		}
 		for _, claim := range claims {
-			p.shared.index.Assume(claim)
+			p.shared.index.AssumeClaim(claim)
 		}
 		return true, nil
 	})
 }
 
-// written reads those of the pod's claims from the API server that are allocated.
-func (p *Plugin) written(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
+// readAllocatedClaims reads those of the pod's claims from the API server that are allocated.
+func (p *Plugin) readAllocatedClaims(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
 	var claims []*resourceapi.ResourceClaim
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])

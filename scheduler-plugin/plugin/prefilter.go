@@ -21,7 +21,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 		return p.DynamicResources.PreFilter(ctx, cs, pod, nodes)
 	}
 	defer p.metrics.time(preFilter)()
-	if err := p.shared.wait(ctx); err != nil {
+	if err := p.shared.waitForSync(ctx); err != nil {
 		return nil, fwk.AsStatus(err)
 	}
 	p.shared.startAttempt(pod)
@@ -29,7 +29,7 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	if err != nil {
 		return nil, fwk.AsStatus(err)
 	}
-	status := p.pool.With("", intree.Scene{Claims: special}, func(i *intree.Instance) *fwk.Status {
+	status := p.pool.With("", intree.Scope{Claims: special}, func(i *intree.Instance) *fwk.Status {
 		_, status := i.PreFilter(ctx, cs, pod, nodes)
 		return status
 	})
@@ -43,46 +43,46 @@ func (p *Plugin) PreFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 	case c == nil:
 		return nil, nil
 	}
-	c.near = p.preferredByGroup(ctx, c)
+	c.preferred = p.preferredByGroup(ctx, c)
 	cs.Write(cycleKey, c)
-	return p.narrow(ctx, cs, c, nodes)
+	return p.narrowNodes(ctx, cs, c, nodes)
 }
 
 // newCycle returns the state of an attempt, nil when the in-tree plugin needs no lead: nothing is to be
 // allocated, or what an earlier attempt left behind must be cleared away first. The in-tree plugin has
 // checked the pod's claims before.
 func (p *Plugin) newCycle(ctx context.Context, pod *corev1.Pod, backed []corev1.ResourceName, special []*resourceapi.ResourceClaim) (*cycle, error) {
-	of, err := p.claimsOf(pod)
+	of, err := p.podClaimsOf(pod)
 	if err != nil {
 		return nil, err
 	}
 	if len(special) > 0 || len(of.pending) == 0 && len(backed) == 0 {
 		return nil, nil
 	}
-	c := &cycle{pod: pod, backed: backed, special: special, verdicts: map[string]*verdict{}}
+	c := &cycle{pod: pod, extended: backed, existingClaims: special, verdicts: map[string]*nodeVerdict{}}
 	hint := p.hints.Take(pod.UID)
 	c.allNodes = hint == requeue.AllNodes
 	switch {
 	case hint == requeue.InTreeOnly:
-		c.why = refused
+		c.delegateReason = refused
 	case of.sharing:
-		c.why = sharing
+		c.delegateReason = sharing
 	case of.allocated > 0:
-		c.why = partly
+		c.delegateReason = partly
 	default:
-		p.read(ctx, c, of.pending)
+		p.readRequirements(ctx, c, of.pending)
 	}
 	if c.order == nil {
-		p.metrics.delegated(c.why)
+		p.metrics.delegated(c.delegateReason)
 	}
 	return c, nil
 }
 
-// read reads the demand of the claims into the cycle.
-func (p *Plugin) read(ctx context.Context, c *cycle, pending []*resourceapi.ResourceClaim) {
-	c.why = undecided
-	if len(c.backed) > 0 {
-		claim, err := p.shared.extended.ClaimFor(c.pod, c.backed)
+// readRequirements reads the demand of the claims into the cycle.
+func (p *Plugin) readRequirements(ctx context.Context, c *cycle, pending []*resourceapi.ResourceClaim) {
+	c.delegateReason = undecided
+	if len(c.extended) > 0 {
+		claim, err := p.shared.extended.ClaimFor(c.pod, c.extended)
 		if err != nil {
 			klog.FromContext(ctx).V(4).Info("Extended resources are left to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)
 			return
@@ -103,5 +103,5 @@ func (p *Plugin) read(ctx context.Context, c *cycle, pending []*resourceapi.Reso
 		klog.FromContext(ctx).V(4).Info("Claims are left to the in-tree allocator", "pod", klog.KObj(c.pod), "err", err)
 		return
 	}
-	c.demand, c.order = d, p.shared.rank.Order(d)
+	c.requirements, c.order = d, p.shared.rank.Order(d)
 }

@@ -13,22 +13,22 @@ import (
 
 // A message explains nodes of at most so many different reasons, out of so many looked at.
 const (
-	mostReasons   = 3
-	mostExplained = 4
+	maxReasons        = 3
+	maxExplainedNodes = 4
 )
 
-// refuse returns the status of a pod that no node can serve, with what the first nodes lack.
-func (p *Plugin) refuse(c *cycle, nodes []fwk.NodeInfo) *fwk.Status {
-	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append([]string{intree.ReasonCannotAllocate}, p.explain(c, nodes)...)...)
+// rejectPod returns the status of a pod that no node can serve, with what the first nodes lack.
+func (p *Plugin) rejectPod(c *cycle, nodes []fwk.NodeInfo) *fwk.Status {
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append([]string{intree.ReasonCannotAllocate}, p.explainNodes(c, nodes)...)...)
 }
 
-// explain says why nodes cannot serve the pod: nodes with the same reason in one line, at most a few
+// explainNodes says why nodes cannot serve the pod: nodes with the same reason in one line, at most a few
 // lines.
-func (p *Plugin) explain(c *cycle, nodes []fwk.NodeInfo) []string {
+func (p *Plugin) explainNodes(c *cycle, nodes []fwk.NodeInfo) []string {
 	of := map[string][]string{}
 	var reasons []string
-	for _, n := range p.published(nodes) {
-		asked, err := c.demand.On(n)
+	for _, n := range p.nodesWithDevices(nodes) {
+		asked, err := c.requirements.OnNode(n)
 		if err != nil {
 			continue
 		}
@@ -39,17 +39,17 @@ func (p *Plugin) explain(c *cycle, nodes []fwk.NodeInfo) []string {
 		of[reason] = append(of[reason], n.Name)
 	}
 	var lines []string
-	for _, reason := range reasons[:min(mostReasons, len(reasons))] {
+	for _, reason := range reasons[:min(maxReasons, len(reasons))] {
 		lines = append(lines, fmt.Sprintf("%s: %s", strings.Join(of[reason], ", "), reason))
 	}
 	return lines
 }
 
-// published returns the first nodes that have devices of ours.
-func (p *Plugin) published(nodes []fwk.NodeInfo) []*index.Node {
+// nodesWithDevices returns the first nodes that have devices of ours.
+func (p *Plugin) nodesWithDevices(nodes []fwk.NodeInfo) []*index.Node {
 	var found []*index.Node
 	for _, info := range nodes {
-		if len(found) == mostExplained {
+		if len(found) == maxExplainedNodes {
 			break
 		}
 		if n, ok := p.shared.index.Node(info.Node().Name); ok && len(n.Fit.Devices) > 0 {

@@ -21,21 +21,21 @@ type Report struct {
 // Report returns what the attempt found out about the node, and false when the pod needs no devices to be
 // chosen. It is called after PreFilter.
 func (p *Plugin) Report(cs fwk.CycleState, node string) (Report, bool) {
-	c := current(cs)
+	c := cycleOf(cs)
 	if c == nil {
 		return Report{}, false
 	}
 	if c.order == nil {
-		return Report{Reason: "left to the in-tree allocator: " + string(c.why)}, true
+		return Report{Reason: "left to the in-tree allocator: " + string(c.delegateReason)}, true
 	}
-	a := c.order.On(node, c.pod.UID)
+	a := c.order.OnNode(node, c.pod.UID)
 	switch {
 	case a.Err != nil:
 		return Report{Reason: a.Err.Error()}, true
 	case a.Node == nil:
 		return Report{Decided: true, Reason: "publishes no devices"}, true
 	}
-	asked, err := c.demand.On(a.Node)
+	asked, err := c.requirements.OnNode(a.Node)
 	if err != nil {
 		return Report{Reason: err.Error()}, true
 	}

@@ -18,7 +18,7 @@ import (
 // on the cycle's state is the in-tree plugin's own, and PreBind is its business; a pod group
 // may reserve the same pod again after Unreserve.
 func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
-	c := current(cs)
+	c := cycleOf(cs)
 	if c == nil {
 		return p.DynamicResources.Reserve(ctx, cs, pod, node)
 	}
@@ -27,19 +27,19 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if err != nil {
 		return fwk.AsStatus(fmt.Errorf("reserve devices on %s: %w", node, err))
 	}
-	a, decided := p.answer(c, info)
+	a, decided := p.answerOn(c, info)
 	if decided && !a.Fits {
 		p.metrics.misses.WithLabelValues(missChanged).Inc()
-		p.again(ctx, pod)
+		p.retryNow(ctx, pod)
 		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed, trying again")
 	}
 	if !decided {
-		return p.allocate(ctx, cs, c, info, p.whole(c, p.node(c, info)))
+		return p.allocate(ctx, cs, c, info, p.fullScope(c, p.nodeFor(c, info)))
 	}
-	scene := intree.Scene{Slices: intree.Pruned(a.Node, a.Choice), State: intree.NewState(a.Node.Held), Claims: c.special}
+	scene := intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held), Claims: c.existingClaims}
 	status := p.allocate(ctx, cs, c, info, scene)
 	if status.IsRejected() {
-		return p.disagree(ctx, c, a, scene, status)
+		return p.handleRejectedChoice(ctx, c, a, scene, status)
 	}
 	p.metrics.loss.Observe(fit.RelativeLoss(&a.Node.Fit, a.Choice))
 	return status
@@ -52,10 +52,10 @@ func (p *Plugin) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.P
 }
 
 // allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
-func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene intree.Scene) *fwk.Status {
+func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene intree.Scope) *fwk.Status {
 	return p.pool.With(c.key(), scene, func(i *intree.Instance) *fwk.Status {
 		state := &intree.ScopedState{CycleState: cs}
-		if status := p.run(ctx, i, state, c, info); !status.IsSuccess() {
+		if status := p.runInTree(ctx, i, state, c, info); !status.IsSuccess() {
 			return status
 		}
 		cs.Write(intree.StateKey, state.Data)
@@ -68,18 +68,18 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 	})
 }
 
-// disagree is called when the in-tree plugin refuses what fit chose: one of the two has a wrong idea of
+// handleRejectedChoice is called when the in-tree plugin refuses what fit chose: one of the two has a wrong idea of
 // the node. The pod's next attempt leaves every choice to the in-tree plugin.
-func (p *Plugin) disagree(ctx context.Context, c *cycle, a rank.Answer, scene intree.Scene, status *fwk.Status) *fwk.Status {
+func (p *Plugin) handleRejectedChoice(ctx context.Context, c *cycle, a rank.Answer, scene intree.Scope, status *fwk.Status) *fwk.Status {
 	p.metrics.refusals.Inc()
-	logger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator refuses the devices that were chosen",
+	attemptLogger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator refuses the devices that were chosen",
 		"choice", a.Choice, "held", a.Node.Held, "slices", klog.Format(scene.Slices))
 	p.hints.Set(c.pod.UID, requeue.InTreeOnly)
-	p.again(ctx, c.pod)
+	p.retryNow(ctx, c.pod)
 	return fwk.NewStatus(fwk.Unschedulable, append([]string{"the in-tree allocator refuses the chosen devices, leaving the choice to it"}, status.Reasons()...)...)
 }
 
-// again has the pod tried again, without waiting for an event.
-func (p *Plugin) again(ctx context.Context, pod *corev1.Pod) {
+// retryNow has the pod tried again, without waiting for an event.
+func (p *Plugin) retryNow(ctx context.Context, pod *corev1.Pod) {
 	p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{klog.KObj(pod).String(): pod})
 }

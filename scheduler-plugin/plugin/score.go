@@ -14,7 +14,7 @@ import (
 
 // PreScore leaves pods out that no device has to be chosen for.
 func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
-	if current(cs) == nil {
+	if cycleOf(cs) == nil {
 		return fwk.NewStatus(fwk.Skip)
 	}
 	return nil
@@ -22,13 +22,13 @@ func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _
 
 // Score returns how much choosing the node leaves for the pods to come (fit.Choice.Score).
 func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
-	c := current(cs)
+	c := cycleOf(cs)
 	if c == nil {
 		return 0, nil
 	}
 	v, ok := c.verdict(info.Node().Name)
 	if !ok {
-		v = p.judge(ctx, cs, c, info)
+		v = p.evaluateNode(ctx, cs, c, info)
 		c.record(info.Node().Name, v)
 	}
 	if !v.status.IsSuccess() {
@@ -49,24 +49,24 @@ func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 // the score is between the best and the worst one of equal preference, so that other plugins are outvoted
 // where there is much to lose, and nodes that are equal are told apart by what other plugins prefer.
 func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
-	c := current(cs)
+	c := cycleOf(cs)
 	if c == nil || len(scores) == 0 {
 		return nil
 	}
-	standings := c.standings(scores)
-	slices.SortFunc(standings, compareStandings)
-	ranges := newRanges(standings)
+	standings := c.scoredNodes(scores)
+	slices.SortFunc(standings, compareScoredNodes)
+	ranges := newScoreRanges(standings)
 	for place, s := range standings {
-		scores[s.at].Score = int64(max(steps-place, 0)) + int64(float64(fwk.MaxScore-steps)*ranges.share(s))
+		scores[s.at].Score = int64(max(orderPoints-place, 0)) + int64(float64(fwk.MaxScore-orderPoints)*ranges.share(s))
 	}
 	return nil
 }
 
-// steps is the part of the score that stands for the place in the order.
-const steps = 63
+// orderPoints is the part of the score that stands for the place in the order.
+const orderPoints = 63
 
-// standing is how a node compares with others.
-type standing struct {
+// scoredNode is how a node compares with others.
+type scoredNode struct {
 	// at is the position in the list of scores.
 	at   int
 	name string
@@ -74,33 +74,33 @@ type standing struct {
 	preference, score int64
 }
 
-func (c *cycle) standings(scores fwk.NodeScoreList) []standing {
-	list := make([]standing, len(scores))
+func (c *cycle) scoredNodes(scores fwk.NodeScoreList) []scoredNode {
+	list := make([]scoredNode, len(scores))
 	for i, s := range scores {
-		list[i] = standing{at: i, name: s.Name, score: s.Score}
+		list[i] = scoredNode{at: i, name: s.Name, score: s.Score}
 		if v, ok := c.verdict(s.Name); ok {
 			list[i].preference = 2 * v.preference
 		}
-		if c.near.Has(s.Name) {
+		if c.preferred.Has(s.Name) {
 			list[i].preference++
 		}
 	}
 	return list
 }
 
-// compareStandings is negative when a is the better one.
-func compareStandings(a, b standing) int {
+// compareScoredNodes is negative when a is the better one.
+func compareScoredNodes(a, b scoredNode) int {
 	return cmp.Or(cmp.Compare(b.preference, a.preference), cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
 }
 
-// ranges are the ranges of the scores of nodes of equal preference, the most preferred first.
-type ranges []scoreRange
+// scoreRanges are the ranges of the scores of nodes of equal preference, the most preferred first.
+type scoreRanges []scoreRange
 
 type scoreRange struct{ preference, least, most int64 }
 
-// newRanges returns the ranges of standings that are in order.
-func newRanges(ordered []standing) ranges {
-	var all ranges
+// newScoreRanges returns the ranges of standings that are in order.
+func newScoreRanges(ordered []scoredNode) scoreRanges {
+	var all scoreRanges
 	for _, s := range ordered {
 		if last := len(all) - 1; last >= 0 && all[last].preference == s.preference {
 			all[last].least = s.score
@@ -112,7 +112,7 @@ func newRanges(ordered []standing) ranges {
 }
 
 // share returns where between the worst and the best the standing is, 0 to 1.
-func (all ranges) share(s standing) float64 {
+func (all scoreRanges) share(s scoredNode) float64 {
 	at := slices.IndexFunc(all, func(r scoreRange) bool { return r.preference == s.preference })
 	r, inside := all[at], 1.0
 	if r.most > r.least {
@@ -121,9 +121,9 @@ func (all ranges) share(s standing) float64 {
 	return (float64(len(all)-1-at) + inside) / float64(len(all))
 }
 
-// preference is what the in-tree plugin would score the choice: of every request with alternatives, the
+// alternativePreference is what the in-tree plugin would score the choice: of every request with alternatives, the
 // earlier the better.
-func preference(c *cycle, choice fit.Choice) int64 {
+func alternativePreference(c *cycle, choice fit.Choice) int64 {
 	var sum int64
 	for i, pick := range choice.Picks {
 		if i < len(c.alternatives) && c.alternatives[i] {

@@ -13,27 +13,27 @@ import (
 
 func TestNormalizeScore(t *testing.T) {
 	tests := map[string]struct {
-		verdicts map[string]*verdict
+		verdicts map[string]*nodeVerdict
 		want     map[string]int64
 		near     []string
 	}{
-		"one node":          {map[string]*verdict{"a": {score: -5}}, map[string]int64{"a": 100}, nil},
-		"equal nodes":       {map[string]*verdict{"b": {score: 7}, "a": {score: 7}}, map[string]int64{"a": 100, "b": 99}, nil},
-		"a small advantage": {map[string]*verdict{"a": {score: 1 << 60}, "b": {score: 1<<60 + 1}, "c": {score: 0}}, map[string]int64{"b": 100, "a": 99, "c": 61}, nil},
+		"one node":          {map[string]*nodeVerdict{"a": {score: -5}}, map[string]int64{"a": 100}, nil},
+		"equal nodes":       {map[string]*nodeVerdict{"b": {score: 7}, "a": {score: 7}}, map[string]int64{"a": 100, "b": 99}, nil},
+		"a small advantage": {map[string]*nodeVerdict{"a": {score: 1 << 60}, "b": {score: 1<<60 + 1}, "c": {score: 0}}, map[string]int64{"b": 100, "a": 99, "c": 61}, nil},
 		"the user's preference counts first": {
-			map[string]*verdict{"a": {preference: 8, score: 0}, "b": {preference: 7, score: 100}, "c": {preference: 7, score: 50}},
+			map[string]*nodeVerdict{"a": {preference: 8, score: 0}, "b": {preference: 7, score: 100}, "c": {preference: 7, score: 50}},
 			map[string]int64{"a": 100, "b": 80, "c": 61}, nil,
 		},
 		"the group's clique counts before the score": {
-			map[string]*verdict{"a": {score: 100}, "b": {score: 1}, "c": {score: 0}}, map[string]int64{"b": 100, "c": 80, "a": 79}, []string{"b", "c"},
+			map[string]*nodeVerdict{"a": {score: 100}, "b": {score: 1}, "c": {score: 0}}, map[string]int64{"b": 100, "c": 80, "a": 79}, []string{"b", "c"},
 		},
 		"and after the user's preference": {
-			map[string]*verdict{"a": {preference: 8}, "b": {preference: 7}}, map[string]int64{"a": 100, "b": 80}, []string{"b"},
+			map[string]*nodeVerdict{"a": {preference: 8}, "b": {preference: 7}}, map[string]int64{"a": 100, "b": 80}, []string{"b"},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := gocmp.Diff(test.want, normalized(t.Context(), t, &cycle{verdicts: test.verdicts, near: sets.New(test.near...)})); diff != "" {
+			if diff := gocmp.Diff(test.want, normalized(t.Context(), t, &cycle{verdicts: test.verdicts, preferred: sets.New(test.near...)})); diff != "" {
 				t.Errorf("scores (-want +got):\n%s", diff)
 			}
 		})
@@ -44,8 +44,8 @@ func TestNormalizeScore(t *testing.T) {
 func TestNormalizedScoresKeepTheOrder(t *testing.T) {
 	ctx := t.Context()
 	rapid.Check(t, func(t *rapid.T) {
-		verdicts := rapid.MapOfN(rapid.StringN(1, 8, -1), rapid.Custom(func(t *rapid.T) *verdict {
-			return &verdict{score: rapid.Int64().Draw(t, "score"), preference: rapid.Int64Range(0, 3).Draw(t, "preference")}
+		verdicts := rapid.MapOfN(rapid.StringN(1, 8, -1), rapid.Custom(func(t *rapid.T) *nodeVerdict {
+			return &nodeVerdict{score: rapid.Int64().Draw(t, "score"), preference: rapid.Int64Range(0, 3).Draw(t, "preference")}
 		}), 1, 64).Draw(t, "verdicts")
 		got := normalized(ctx, t, &cycle{verdicts: verdicts})
 		for a, x := range verdicts {
@@ -53,7 +53,7 @@ func TestNormalizedScoresKeepTheOrder(t *testing.T) {
 				t.Errorf("%s has %d", a, got[a])
 			}
 			for b, y := range verdicts {
-				better := compareStandings(standing{name: a, preference: x.preference, score: x.score}, standing{name: b, preference: y.preference, score: y.score}) < 0
+				better := compareScoredNodes(scoredNode{name: a, preference: x.preference, score: x.score}, scoredNode{name: b, preference: y.preference, score: y.score}) < 0
 				if better && got[a] <= got[b] {
 					t.Errorf("%s has %d, %s, which is worse, has %d", a, got[a], b, got[b])
 				}

@@ -20,9 +20,9 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// shared is what the profiles of one scheduler have in common: two profiles with an index each would give
+// sharedState is what the profiles of one scheduler have in common: two profiles with an index each would give
 // one device away twice.
-type shared struct {
+type sharedState struct {
 	// life is the scheduler's.
 	life    context.Context
 	index   *index.Index
@@ -41,17 +41,17 @@ type shared struct {
 	synced []cache.InformerSynced
 }
 
-// ranked is the number of demands for which the order of nodes is kept.
-const ranked = 64
+// maxRanked is the number of demands for which the order of nodes is kept.
+const maxRanked = 64
 
-// newShared returns what the profiles share. It is called before the informers start.
-func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*shared, error) {
-	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, Unseen: unseen(args)})
-	s := &shared{
+// newSharedState returns what the profiles share. It is called before the informers start.
+func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*sharedState, error) {
+	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, HiddenTaint: hiddenTaint(args)})
+	s := &sharedState{
 		life:    ctx,
 		index:   x,
 		reader:  requirements.NewReader(h.SharedDRAManager().DeviceClasses(), x),
-		rank:    rank.New(x, ranked),
+		rank:    rank.New(x, maxRanked),
 		manager: intree.NewManager(h.SharedDRAManager(), x),
 		groups:  podgroup.NewTracker(),
 		args:    args,
@@ -67,16 +67,16 @@ func newShared(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h 
 	return s, nil
 }
 
-// unseen returns the key of the taint that we do not see.
-func unseen(args *config.TesseraDynamicResourcesArgs) string {
+// hiddenTaint returns the key of the taint that we do not see.
+func hiddenTaint(args *config.TesseraDynamicResourcesArgs) string {
 	if args.Mode == config.Beside {
 		return config.SchedulerTaint
 	}
 	return ""
 }
 
-// suits returns an error when another profile asks for another index.
-func (s *shared) suits(args *config.TesseraDynamicResourcesArgs) error {
+// checkArgs returns an error when another profile asks for another index.
+func (s *sharedState) checkArgs(args *config.TesseraDynamicResourcesArgs) error {
 	if slices.Equal(s.args.Drivers, args.Drivers) && maps.Equal(s.args.Weights.Profiles, args.Weights.Profiles) && s.args.Mode == args.Mode {
 		return nil
 	}

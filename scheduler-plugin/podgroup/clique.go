@@ -76,7 +76,7 @@ func (a Attempt) wholeGPUs() (int, bool) {
 	if len(best) == 0 {
 		return 0, true
 	}
-	answer := a.Order.On(best[0], a.Pod.UID)
+	answer := a.Order.OnNode(best[0], a.Pod.UID)
 	gpus := 0
 	for _, pick := range answer.Choice.Picks {
 		for _, device := range pick.Devices {
@@ -116,7 +116,7 @@ func (a Attempt) usableNodes(clique string, gpus int) (nodes []string, free int)
 // answerOn returns the answer of fit on the node, or ErrDelegate if the in-tree allocator decides.
 func (a Attempt) answerOn(node string) rank.Answer {
 	if a.Order != nil {
-		return a.Order.On(node, a.Pod.UID)
+		return a.Order.OnNode(node, a.Pod.UID)
 	}
 	n, ok := a.Index.Node(node)
 	if !ok {

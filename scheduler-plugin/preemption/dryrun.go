@@ -25,8 +25,8 @@ const dryRunKey fwk.StateKey = "TesseraDynamicResources/eviction"
 // dryRun is a simulated eviction from one node. It is not changed after its construction.
 type dryRun struct {
 	// node is the node as the pod sees it, demand what the pod requires of it.
-	node   *index.Node
-	demand *fit.Demand
+	node         *index.Node
+	requirements *fit.Requirements
 	// holders are the holders of devices that could be evicted; owners are their pods and claims, by the same position.
 	holders []victims.Holder
 	owners  []owner
@@ -83,7 +83,7 @@ func (d *dryRun) chooseWithout(gone func(owner) bool) (fit.Choice, bool, error) 
 			n.GPUs[held.GPU].Occupancy = after
 		}
 	}
-	choice, fits := fit.Choose(&n, d.demand)
+	choice, fits := fit.Choose(&n, d.requirements)
 	return choice, fits, nil
 }
 
@@ -121,12 +121,12 @@ func (p *Preemptor) emptyDryRun(cs fwk.CycleState, pod *corev1.Pod, node string)
 	if !ok {
 		return nil, fmt.Errorf("node %s publishes no devices", node)
 	}
-	n := published.For(pod.UID)
-	demand, err := p.config.RequirementsOf(cs).On(n)
+	n := published.ForPod(pod.UID)
+	demand, err := p.config.RequirementsOf(cs).OnNode(n)
 	if err != nil {
 		return nil, err
 	}
-	return &dryRun{node: n, demand: demand}, nil
+	return &dryRun{node: n, requirements: demand}, nil
 }
 
 // newDryRun returns a dry run of evicting the possible victims from the node.

@@ -49,7 +49,7 @@ func newNominations(x *index.Index, pods corelisters.PodLister, r *requeue.Reque
 func (n *nominations) add(pod *corev1.Pod, waitsFor nomination, devices []resourceapi.DeviceRequestAllocationResult) {
 	n.mu.Lock()
 	n.byPod[pod.UID] = waitsFor
-	n.index.Promise(pod.UID, waitsFor.node, devices)
+	n.index.Nominate(pod.UID, waitsFor.node, devices)
 	n.mu.Unlock()
 	// If the pod was deleted during the attempt, its deletion has been processed already and no event will follow.
 	if existing, err := n.pods.Pods(pod.Namespace).Get(pod.Name); err != nil || existing.UID != pod.UID || existing.DeletionTimestamp != nil {
@@ -71,7 +71,7 @@ func (n *nominations) end(pod types.UID) {
 	_, ok := n.byPod[pod]
 	if ok {
 		delete(n.byPod, pod)
-		n.index.Redeem(pod)
+		n.index.EndNomination(pod)
 	}
 	n.mu.Unlock()
 	if ok {
@@ -112,10 +112,10 @@ func (n *nominations) follow(pods cache.SharedIndexInformer) error {
 func (d *dryRun) allocationOf(pod types.UID, choice fit.Choice) []resourceapi.DeviceRequestAllocationResult {
 	var results []resourceapi.DeviceRequestAllocationResult
 	for r, pick := range choice.Picks {
-		a := &d.demand.Requests[r].Alternatives[pick.Alternative]
+		a := &d.requirements.Requests[r].Alternatives[pick.Alternative]
 		for _, device := range pick.Devices {
 			result := resourceapi.DeviceRequestAllocationResult{
-				Request: d.demand.Requests[r].Name, Driver: d.node.Driver, Pool: d.node.Pool, Device: d.node.Devices[device].Name,
+				Request: d.requirements.Requests[r].Name, Driver: d.node.Driver, Pool: d.node.Pool, Device: d.node.Devices[device].Name,
 			}
 			if d.node.Fit.Devices[device].Use.Shape.Shared() && a.Shares != nil {
 				result.ShareID, result.ConsumedCapacity = &pod, consumedCapacity(a.Shares[device])

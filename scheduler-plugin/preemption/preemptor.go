@@ -39,7 +39,7 @@ type Config struct {
 	// Requeuer retries other pods when a nomination ends.
 	Requeuer *requeue.Requeuer
 	// RequirementsOf returns what the pod of a scheduling cycle requires of a node.
-	RequirementsOf func(fwk.CycleState) *requirements.Demand
+	RequirementsOf func(fwk.CycleState) *requirements.PodRequirements
 	// NewNodeFilter returns a function that reports whether a node's taints, labels and spec let it run the pod.
 	NewNodeFilter func(context.Context, *corev1.Pod) func(*corev1.Node) bool
 }
@@ -179,7 +179,7 @@ func (p *Preemptor) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, 
 	if err != nil {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())
 	}
-	selected, ok, err := victims.Select(&d.node.Fit, d.demand, d.holders)
+	selected, ok, err := victims.SelectVictims(&d.node.Fit, d.requirements, d.holders)
 	switch {
 	case err != nil:
 		return nil, 0, fwk.AsStatus(err)

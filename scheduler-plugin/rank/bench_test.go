@@ -20,7 +20,7 @@ func BenchmarkPick(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				b.StopTimer()
 				name := fmt.Sprintf("node-%d", i%nodes)
-				a := order.On(name, "pod")
+				a := order.OnNode(name, "pod")
 				claim := c.claim("claim", a.Node, a.Choice)
 				if i%2 == 0 {
 					c.index.SetClaim(claim)

@@ -103,7 +103,7 @@ func (c *cluster) claim(name string, n *index.Node, choice fit.Choice) *resource
 }
 
 // demand reads what a pod asks for: so many devices of the class.
-func (c *cluster) demand(tb testing.TB, class string, count int64, expressions ...string) *requirements.Demand {
+func (c *cluster) demand(tb testing.TB, class string, count int64, expressions ...string) *requirements.PodRequirements {
 	tb.Helper()
 	d, err := c.reader.Read([]*resourceapi.ResourceClaim{{
 		ObjectMeta: metav1.ObjectMeta{Name: "claim", Namespace: "default"},

@@ -18,9 +18,9 @@ import (
 // What is promised to a pod counts as held in the order; only On knows better. So a pod's promised node
 // is asked with On, whether or not the order has it.
 type Order struct {
-	rank   *Rank
-	demand *requirements.Demand
-	table  *table
+	rank         *Rank
+	requirements *requirements.PodRequirements
+	table        *nodeTable
 }
 
 // Answer is what one node has for the demand.
@@ -41,7 +41,7 @@ func (o *Order) Best(nodes int, allow func(name string) bool) []string {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
 	var best []string
-	o.table.order.Ascend(func(p *place) bool {
+	o.table.order.Ascend(func(p *rankedNode) bool {
 		if len(best) == nodes {
 			return false
 		}
@@ -66,7 +66,7 @@ func (o *Order) Delegated() []string {
 func (o *Order) Count() int {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
-	return len(o.table.places)
+	return len(o.table.ranked)
 }
 
 // Revision returns that of the index which the order shows.
@@ -76,19 +76,19 @@ func (o *Order) Revision() uint64 {
 	return o.table.revision
 }
 
-// On returns what the node has for the demand now, whatever the pod is promised there included. It is a
+// OnNode returns what the node has for the demand now, whatever the pod is promised there included. It is a
 // lookup as long as the node has not changed since Rank.Order and the pod is promised nothing on it.
-func (o *Order) On(name string, pod types.UID) Answer {
-	a, ok := o.known(name, pod)
+func (o *Order) OnNode(name string, pod types.UID) Answer {
+	a, ok := o.cachedAnswer(name, pod)
 	if ok {
 		return a
 	}
-	a.Choice, a.Fits, a.Err = o.rank.try(o.demand, a.Node)
+	a.Choice, a.Fits, a.Err = o.rank.evaluateNode(o.requirements, a.Node)
 	return a
 }
 
-// known returns what the order says about the node, and false with the node alone when it cannot say.
-func (o *Order) known(name string, pod types.UID) (Answer, bool) {
+// cachedAnswer returns what the order says about the node, and false with the node alone when it cannot say.
+func (o *Order) cachedAnswer(name string, pod types.UID) (Answer, bool) {
 	t := o.table
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -97,23 +97,23 @@ func (o *Order) known(name string, pod types.UID) (Answer, bool) {
 	if !ok {
 		return Answer{}, true
 	}
-	seen := n.For(pod)
+	seen := n.ForPod(pod)
 	if seen != n || n.Revision > t.revision {
 		return Answer{Node: seen}, false
 	}
 	if err, ok := t.delegated[name]; ok {
 		return Answer{Node: n, Err: err}, true
 	}
-	p, fits := t.places[name]
+	p, fits := t.ranked[name]
 	if fits {
 		return Answer{Node: n, Fits: true, Choice: p.choice}, true
 	}
 	return Answer{Node: n}, true
 }
 
-// try judges one node.
-func (r *Rank) try(d *requirements.Demand, n *index.Node) (fit.Choice, bool, error) {
-	asked, err := d.On(n)
+// evaluateNode judges one node.
+func (r *Rank) evaluateNode(req *requirements.PodRequirements, n *index.Node) (fit.Choice, bool, error) {
+	asked, err := req.OnNode(n)
 	if err != nil {
 		return fit.Choice{}, false, fmt.Errorf("judge node %s: %w", n.Name, err)
 	}

@@ -20,7 +20,7 @@ type Nodes interface {
 // is brought up to date holds up only those who ask about the same demand.
 type Rank struct {
 	nodes  Nodes
-	choose func(*fit.Node, *fit.Demand) (fit.Choice, bool)
+	choose func(*fit.Node, *fit.Requirements) (fit.Choice, bool)
 
 	mu     sync.Mutex
 	tables *lru.Cache
@@ -34,22 +34,22 @@ func New(nodes Nodes, demands int) *Rank {
 // Order brings the order of the demand up to date with the index and returns it. It is called once for
 // each attempt to schedule a pod: it costs what the nodes cost that changed since the last call for an
 // equal demand, of all nodes the first time.
-func (r *Rank) Order(d *requirements.Demand) *Order {
-	t := r.table(d.Key)
-	t.update(r, d)
-	return &Order{rank: r, demand: d, table: t}
+func (r *Rank) Order(req *requirements.PodRequirements) *Order {
+	t := r.table(req.Key)
+	t.update(r, req)
+	return &Order{rank: r, requirements: req, table: t}
 }
 
 // table returns what is kept for the key.
-func (r *Rank) table(key string) *table {
+func (r *Rank) table(key string) *nodeTable {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if kept, ok := r.tables.Get(key); ok {
-		if t, ok := kept.(*table); ok {
+		if t, ok := kept.(*nodeTable); ok {
 			return t
 		}
 	}
-	t := newTable()
+	t := newNodeTable()
 	r.tables.Add(key, t)
 	return t
 }

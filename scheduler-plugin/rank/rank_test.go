@@ -26,7 +26,7 @@ type standing struct {
 func stand(o *Order) standing {
 	s := standing{Best: o.Best(math.MaxInt, anywhere), Delegated: o.Delegated(), Choices: map[string]fit.Choice{}}
 	for _, name := range s.Best {
-		s.Choices[name] = o.On(name, "pod").Choice
+		s.Choices[name] = o.OnNode(name, "pod").Choice
 	}
 	return s
 }
@@ -41,7 +41,7 @@ func TestOrderEqualsOneFromScratch(t *testing.T) {
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		c := newCluster()
-		demands := []*requirements.Demand{c.demand(t, "gpu", 1), c.demand(t, "gpu", 2), c.demand(t, "mig", 1), c.demand(t, "timeshare", 1)}
+		demands := []*requirements.PodRequirements{c.demand(t, "gpu", 1), c.demand(t, "gpu", 2), c.demand(t, "mig", 1), c.demand(t, "timeshare", 1)}
 		kept := New(c.index, 3)
 		claims := map[string]*resourceapi.ResourceClaim{}
 		for step := range rapid.IntRange(1, 25).Draw(rt, "steps") {
@@ -58,7 +58,7 @@ func TestOrderEqualsOneFromScratch(t *testing.T) {
 				}
 			default:
 				d := rapid.SampledFrom(demands).Draw(rt, "held")
-				if a := kept.Order(d).On(node, "pod"); a.Fits {
+				if a := kept.Order(d).OnNode(node, "pod"); a.Fits {
 					name := fmt.Sprintf("claim-%d", step)
 					claims[name] = c.claim(name, a.Node, a.Choice)
 					c.index.SetClaim(claims[name])
@@ -97,7 +97,7 @@ func TestBest(t *testing.T) {
 	}
 
 	// A GPU that is broken already is the best for the next small one.
-	a := empty.On("node-4", "pod")
+	a := empty.OnNode("node-4", "pod")
 	c.index.SetClaim(c.claim("claim", a.Node, a.Choice))
 	if got := r.Order(d).Best(1, anywhere); len(got) != 1 || got[0] != "node-4" {
 		t.Errorf("best with a small instance on node-4: %q", got)
@@ -111,19 +111,19 @@ func TestOnKnowsWhatChanged(t *testing.T) {
 	c.join("other", pool(t, "t4x1", "other"))
 	d := c.demand(t, "gpu", 1)
 	order := New(c.index, 1).Order(d)
-	before := order.On("node", "pod")
+	before := order.OnNode("node", "pod")
 	if !before.Fits || before.Err != nil {
 		t.Fatalf("an empty node: %+v", before)
 	}
 	promised := c.claim("promise", before.Node, before.Choice).Status.Allocation.Devices.Results
-	c.index.Promise("preemptor", "node", promised)
-	if a := order.On("node", "pod"); a.Fits {
+	c.index.Nominate("preemptor", "node", promised)
+	if a := order.OnNode("node", "pod"); a.Fits {
 		t.Errorf("a node promised to somebody else fits: %+v", a.Choice)
 	}
-	if a := order.On("node", "preemptor"); !a.Fits {
+	if a := order.OnNode("node", "preemptor"); !a.Fits {
 		t.Error("a node promised to the pod itself does not fit")
 	}
-	if a := order.On("elsewhere", "pod"); a.Fits || a.Node != nil || a.Err != nil {
+	if a := order.OnNode("elsewhere", "pod"); a.Fits || a.Node != nil || a.Err != nil {
 		t.Errorf("a node that publishes nothing: %+v", a)
 	}
 	c.leave("other")
@@ -143,7 +143,7 @@ func TestDelegated(t *testing.T) {
 	if got := order.Delegated(); !slices.Equal(got, []string{"torn"}) || order.Count() != 1 {
 		t.Errorf("delegated %q, %d fit", got, order.Count())
 	}
-	if a := order.On("torn", "pod"); a.Fits || !errors.Is(a.Err, requirements.ErrDelegate) {
+	if a := order.OnNode("torn", "pod"); a.Fits || !errors.Is(a.Err, requirements.ErrDelegate) {
 		t.Errorf("a node with a pool that is not complete: %+v", a)
 	}
 }
@@ -158,17 +158,17 @@ func TestCost(t *testing.T) {
 	}
 	judged := 0
 	r := New(c.index, 2)
-	r.choose = func(n *fit.Node, d *fit.Demand) (fit.Choice, bool) {
+	r.choose = func(n *fit.Node, d *fit.Requirements) (fit.Choice, bool) {
 		judged++
 		return fit.Choose(n, d)
 	}
 	one, other, third := c.demand(t, "gpu", 1), c.demand(t, "timeshare", 1), c.demand(t, "mig", 1)
-	expect := func(step string, d *requirements.Demand, want int) {
+	expect := func(step string, d *requirements.PodRequirements, want int) {
 		t.Helper()
 		judged = 0
 		order := r.Order(d)
 		order.Best(8, anywhere)
-		order.On("node-07", "pod")
+		order.OnNode("node-07", "pod")
 		if judged != want {
 			t.Errorf("%s: %d nodes judged, want %d", step, judged, want)
 		}
@@ -176,7 +176,7 @@ func TestCost(t *testing.T) {
 	expect("a new demand", one, 50)
 	expect("the same again", one, 0)
 	expect("another", other, 50)
-	a := r.Order(one).On("node-07", "pod")
+	a := r.Order(one).OnNode("node-07", "pod")
 	claim := c.claim("claim", a.Node, a.Choice)
 	c.index.SetClaim(claim)
 	expect("a claim more", one, 1)
@@ -200,7 +200,7 @@ func TestReadersMeetUpdates(t *testing.T) {
 	d := c.demand(t, "gpu", 1)
 	r := New(c.index, 1)
 	order := r.Order(d)
-	a := order.On("node-0", "pod")
+	a := order.OnNode("node-0", "pod")
 	done := make(chan struct{})
 	var readers sync.WaitGroup
 	for range 3 {
@@ -212,7 +212,7 @@ func TestReadersMeetUpdates(t *testing.T) {
 				default:
 				}
 				for _, name := range order.Best(4, anywhere) {
-					seen := order.On(name, "pod")
+					seen := order.OnNode(name, "pod")
 					free := seen.Node != nil && seen.Node.Fit.GPUs[0].Occupancy.Holders() == 0
 					if seen.Fits != free {
 						t.Errorf("node %s fits: %t, is free: %t", name, seen.Fits, free)

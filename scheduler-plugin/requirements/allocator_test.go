@@ -151,8 +151,8 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 			rt.Skip("the allocator takes too long")
 		}
 		n := s.node(rt)
-		if n.Unclear != nil {
-			rt.Fatalf("unclear: %v", n.Unclear)
+		if n.DelegateReason != nil {
+			rt.Fatalf("unclear: %v", n.DelegateReason)
 		}
 		asked, err := ask(requirements.NewReader(c, s.index), claims, n)
 		switch {
@@ -184,12 +184,12 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 	}
 }
 
-func ask(r *requirements.Reader, claims []*resourceapi.ResourceClaim, n *index.Node) (*fit.Demand, error) {
+func ask(r *requirements.Reader, claims []*resourceapi.ResourceClaim, n *index.Node) (*fit.Requirements, error) {
 	d, err := r.Read(claims)
 	if err != nil {
 		return nil, err
 	}
-	return d.On(n)
+	return d.OnNode(n)
 }
 
 // keep names the devices that are chosen or held.

@@ -46,10 +46,10 @@ func BenchmarkOn(b *testing.B) {
 				n := sites[i%len(sites)].node(b)
 				if i%len(sites) == 0 {
 					for _, s := range sites {
-						d.Forget(s.name)
+						d.ForgetNode(s.name)
 					}
 				}
-				if _, err := d.On(n); err != nil {
+				if _, err := d.OnNode(n); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -63,7 +63,7 @@ func BenchmarkOn(b *testing.B) {
 		}
 		n := s.node(b)
 		for b.Loop() {
-			if _, err := d.On(n); err != nil {
+			if _, err := d.OnNode(n); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -12,22 +12,22 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// on returns what the alternative asks of the node. An error says why fit cannot decide it.
-func (a *alternative) on(n *index.Node, stages []*stage) (fit.Alternative, error) {
-	matching, err := filter(stages, n.Driver, n.Devices)
+// onNode returns what the alternative asks of the node. An error says why fit cannot decide it.
+func (a *alternative) onNode(n *index.Node, stages []*selectorChain) (fit.Alternative, error) {
+	matching, err := filterDevices(stages, n.Driver, n.Devices)
 	if err != nil {
 		return fit.Alternative{}, err
 	}
-	asked := fit.Alternative{Name: a.name, Wants: a.wants(), Candidates: fit.NewSet(len(n.Devices)), Count: a.count}
+	asked := fit.Alternative{Name: a.name, Description: a.description(), Candidates: fit.NewSet(len(n.Devices)), Count: a.count}
 	for i, d := range n.Devices {
 		if !matching.Has(i) {
 			continue
 		}
 		shape := n.Fit.Devices[i].Use.Shape
-		if err := errors.Join(strange(d), mistaken(d, shape)); err != nil {
+		if err := errors.Join(unsupportedDevice(d), shapeMismatch(d, shape)); err != nil {
 			return fit.Alternative{}, err
 		}
-		ok, err := a.fits(d)
+		ok, err := a.capacityFits(d)
 		if err != nil {
 			return fit.Alternative{}, err
 		}
@@ -39,7 +39,7 @@ func (a *alternative) on(n *index.Node, stages []*stage) (fit.Alternative, error
 			if asked.Shares == nil {
 				asked.Shares = make([]gpu.Share, len(n.Devices))
 			}
-			if asked.Shares[i], err = a.share(d, n.Driver); err != nil {
+			if asked.Shares[i], err = a.shareOf(d, n.Driver); err != nil {
 				return fit.Alternative{}, err
 			}
 		}
@@ -70,9 +70,9 @@ func (a *alternative) toleratesTaint(taint resourceapi.DeviceTaint) bool {
 	return false
 }
 
-// strange says why only the in-tree allocator can decide about the device, nil when it is as ours are. It
+// unsupportedDevice says why only the in-tree allocator can decide about the device, nil when it is as ours are. It
 // does not name the device: what it says is remembered for others that are like it.
-func strange(d *resourceapi.Device) error {
+func unsupportedDevice(d *resourceapi.Device) error {
 	switch {
 	case len(d.BindingConditions) > 0 || len(d.BindingFailureConditions) > 0:
 		return errors.New("a device has binding conditions")
@@ -86,29 +86,29 @@ func strange(d *resourceapi.Device) error {
 	return nil
 }
 
-// mistaken says why fit cannot reckon with the device in the shape.
-func mistaken(d *resourceapi.Device, shape gpu.Shape) error {
+// shapeMismatch says why fit cannot reckon with the device in the shape.
+func shapeMismatch(d *resourceapi.Device, shape gpu.Shape) error {
 	switch {
 	case shape == gpu.Monitor:
 		return errors.New("a monitor")
-	case shared(d) != shape.Shared():
-		return fmt.Errorf("a device of shape %v that allows multiple allocations: %t", shape, shared(d))
+	case isShared(d) != shape.Shared():
+		return fmt.Errorf("a device of shape %v that allows multiple allocations: %t", shape, isShared(d))
 	}
 	return nil
 }
 
-// strangeSlice says why only the in-tree allocator can decide about the devices of the slice.
-func strangeSlice(slice *resourceapi.ResourceSlice) error {
+// unsupportedSlice says why only the in-tree allocator can decide about the devices of the slice.
+func unsupportedSlice(slice *resourceapi.ResourceSlice) error {
 	if len(slice.Spec.SkipNodeOperations) > 0 {
-		return delegate("slice %s: skips node operations", slice.Name)
+		return delegatef("slice %s: skips node operations", slice.Name)
 	}
 	if slice.Spec.PerDeviceNodeSelection != nil {
-		return delegate("slice %s: selects nodes per device", slice.Name)
+		return delegatef("slice %s: selects nodes per device", slice.Name)
 	}
 	for i := range slice.Spec.Devices {
 		for j := range slice.Spec.Devices[i].ConsumesCounters {
 			if len(slice.Spec.Devices[i].ConsumesCounters[j].CompatibilityGroups) > 0 {
-				return delegate("slice %s: has compatibility groups", slice.Name)
+				return delegatef("slice %s: has compatibility groups", slice.Name)
 			}
 		}
 	}

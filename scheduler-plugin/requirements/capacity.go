@@ -12,24 +12,24 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// fits reports whether the device, holding nothing, has what the alternative takes of its capacities.
-func (a *alternative) fits(d *resourceapi.Device) (bool, error) {
+// capacityFits reports whether the device, holding nothing, has what the alternative takes of its capacities.
+func (a *alternative) capacityFits(d *resourceapi.Device) (bool, error) {
 	for name := range a.capacity {
 		if _, ok := d.Capacity[name]; !ok {
 			return false, nil
 		}
 	}
-	if len(a.capacity) == 0 && !shared(d) {
+	if len(a.capacity) == 0 && !isShared(d) {
 		// Nothing is asked for and everything given.
 		return true, nil
 	}
 	fits := true
 	for name, c := range d.Capacity {
-		taken, allowed, err := a.takes(name, c)
+		taken, allowed, err := a.takenCapacity(name, c)
 		if err != nil {
 			return false, fmt.Errorf("capacity %s: %w", name, err)
 		}
-		total, err := number(c.Value)
+		total, err := wholeNumber(c.Value)
 		if err != nil {
 			return false, fmt.Errorf("capacity %s: %w", name, err)
 		}
@@ -38,15 +38,15 @@ func (a *alternative) fits(d *resourceapi.Device) (bool, error) {
 	return fits, nil
 }
 
-func shared(d *resourceapi.Device) bool {
+func isShared(d *resourceapi.Device) bool {
 	return d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
 }
 
-// share returns what the alternative takes of a shared device.
-func (a *alternative) share(d *resourceapi.Device, driver string) (gpu.Share, error) {
+// shareOf returns what the alternative takes of a shared device.
+func (a *alternative) shareOf(d *resourceapi.Device, driver string) (gpu.Share, error) {
 	var share gpu.Share
 	for name, c := range d.Capacity {
-		taken, _, err := a.takes(name, c)
+		taken, _, err := a.takenCapacity(name, c)
 		if err != nil {
 			return gpu.Share{}, fmt.Errorf("capacity %s: %w", name, err)
 		}
@@ -67,19 +67,19 @@ func (a *alternative) share(d *resourceapi.Device, driver string) (gpu.Share, er
 	return share, nil
 }
 
-// takes returns how much of the capacity the alternative takes: what it asks for, rounded up to what the
+// takenCapacity returns how much of the capacity the alternative takes: what it asks for, rounded up to what the
 // policy allows, or the default, or all of it; and whether the policy allows it. Only whole numbers are
 // decided here: a feature decides what becomes of fractions.
-func (a *alternative) takes(name resourceapi.QualifiedName, c resourceapi.DeviceCapacity) (int64, bool, error) {
+func (a *alternative) takenCapacity(name resourceapi.QualifiedName, c resourceapi.DeviceCapacity) (int64, bool, error) {
 	asked, ok := a.capacity[name]
 	if !ok && c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
-		n, err := number(*c.RequestPolicy.Default)
+		n, err := wholeNumber(*c.RequestPolicy.Default)
 		return n, true, err
 	}
 	if !ok {
 		asked = c.Value
 	}
-	n, err := number(asked)
+	n, err := wholeNumber(asked)
 	if err != nil || c.RequestPolicy == nil {
 		return n, true, err
 	}
@@ -95,8 +95,8 @@ func (a *alternative) takes(name resourceapi.QualifiedName, c resourceapi.Device
 
 var errFraction = errors.New("must be a whole number of a usual size")
 
-// number returns the quantity as a number that can be reckoned with in thousandths, as the allocator may.
-func number(q resource.Quantity) (int64, error) {
+// wholeNumber returns the quantity as a number that can be reckoned with in thousandths, as the allocator may.
+func wholeNumber(q resource.Quantity) (int64, error) {
 	n, ok := q.AsInt64()
 	if !ok || n < 0 || n > 1<<53 {
 		return 0, fmt.Errorf("%s: %w", q.String(), errFraction)

@@ -13,42 +13,42 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// plan is a demand as every node is asked, and what the nodes answered. All demands of one key share it.
-type plan struct {
+// compiledClaims is a demand as every node is asked, and what the nodes answered. All demands of one key share it.
+type compiledClaims struct {
 	requests    []request
 	constraints []constraint
-	// stages are those of the alternatives, of all requests in a row.
-	stages [][]*stage
+	// chains are those of the alternatives, of all requests in a row.
+	chains [][]*selectorChain
 	// columns are what the demand looks at; blind says that it may look at everything.
-	columns []column
-	blind   bool
-	surveys *surveys
+	columns     []column
+	uncacheable bool
+	digests     *nodeDigestCache
 
 	mu      sync.Mutex
-	answers map[digest]answer
-	// roamed are the slices that were asked last, err what came of it.
-	roamed []*resourceapi.ResourceSlice
-	err    error
+	answers map[digest]nodeAnswer
+	// checkedNonLocal are the slices that were asked last, err what came of it.
+	checkedNonLocal []*resourceapi.ResourceSlice
+	err             error
 }
 
-// answer is what is asked of nodes that look the same.
-type answer struct {
-	asked *fit.Demand
+// nodeAnswer is what is asked of nodes that look the same.
+type nodeAnswer struct {
+	asked *fit.Requirements
 	err   error
 }
 
-func newPlan(s *sketch, stages [][]*stage, surveys *surveys) *plan {
-	p := &plan{requests: s.requests, constraints: s.constraints, stages: stages, surveys: surveys, answers: map[digest]answer{}}
-	var all sight
+func newCompiledClaims(s *parsedClaims, stages [][]*selectorChain, surveys *nodeDigestCache) *compiledClaims {
+	p := &compiledClaims{requests: s.requests, constraints: s.constraints, chains: stages, digests: surveys, answers: map[digest]nodeAnswer{}}
+	var all readSet
 	for _, row := range stages {
 		for _, one := range row {
-			all = all.and(one.sight)
-			p.blind = p.blind || one.blind
+			all = all.union(one.reads)
+			p.uncacheable = p.uncacheable || one.uncacheable
 		}
 	}
 	for _, c := range s.constraints {
 		domain, id, _ := strings.Cut(string(c.attribute), "/")
-		all = all.and(sight{attributes: []read{{domain, id}}})
+		all = all.union(readSet{attributes: []readField{{domain, id}}})
 	}
 	p.columns = append(p.columns, column{part: facts})
 	for _, r := range all.attributes {
@@ -57,20 +57,20 @@ func newPlan(s *sketch, stages [][]*stage, surveys *surveys) *plan {
 	for _, r := range all.capacities {
 		p.columns = append(p.columns, column{capacityValues, r})
 	}
-	if s.measured() {
+	if s.requestsCapacity() {
 		p.columns = append(p.columns, column{part: policies})
 	}
 	return p
 }
 
-// on returns what is asked of the node.
-func (p *plan) on(n *index.Node) (*fit.Demand, error) {
-	survey := p.surveys.of(n)
-	if survey.strange != nil {
-		return nil, survey.strange
+// onNode returns what is asked of the node.
+func (p *compiledClaims) onNode(n *index.Node) (*fit.Requirements, error) {
+	survey := p.digests.forNode(n)
+	if survey.unsupported != nil {
+		return nil, survey.unsupported
 	}
-	look := survey.look(n, p.columns)
-	if p.blind {
+	look := survey.digestOf(n, p.columns)
+	if p.uncacheable {
 		// The node is like no other.
 		look = sha256.Sum256(fmt.Appendf(look[:], "%d %s", n.Content, n.Name))
 	}
@@ -80,39 +80,39 @@ func (p *plan) on(n *index.Node) (*fit.Demand, error) {
 	if ok {
 		return known.asked, known.err
 	}
-	asked, err := p.ask(n, survey.groups[1:])
+	asked, err := p.evaluateNode(n, survey.drivers[1:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.answers) >= maxAnswers {
 		clear(p.answers)
 	}
-	p.answers[look] = answer{asked, err}
+	p.answers[look] = nodeAnswer{asked, err}
 	return asked, err
 }
 
-// ask works out what is asked of the node, which has devices of others, too.
-func (p *plan) ask(n *index.Node, others []group) (*fit.Demand, error) {
+// evaluateNode works out what is asked of the node, which has devices of others, too.
+func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*fit.Requirements, error) {
 	for _, g := range others {
-		if err := p.foreign(g); err != nil {
+		if err := p.checkForeign(g); err != nil {
 			return nil, err
 		}
 	}
-	asked := &fit.Demand{Requests: make([]fit.Request, len(p.requests))}
+	asked := &fit.Requirements{Requests: make([]fit.Request, len(p.requests))}
 	next := 0
 	for i := range p.requests {
 		r := &p.requests[i]
 		asked.Requests[i] = fit.Request{Name: r.name, Alternatives: make([]fit.Alternative, len(r.alternatives))}
 		for j := range r.alternatives {
-			a, err := r.alternatives[j].on(n, p.stages[next])
+			a, err := r.alternatives[j].onNode(n, p.chains[next])
 			if err != nil {
-				return nil, delegate("request %s: %w", r.name, err)
+				return nil, delegatef("request %s: %w", r.name, err)
 			}
 			asked.Requests[i].Alternatives[j] = a
 			next++
 		}
 	}
 	for _, c := range p.constraints {
-		bound, err := c.on(n)
+		bound, err := c.onNode(n)
 		if err != nil {
 			return nil, err
 		}
@@ -121,39 +121,39 @@ func (p *plan) ask(n *index.Node, others []group) (*fit.Demand, error) {
 	return asked, nil
 }
 
-// foreign returns an error when the demand could be served by devices that the index does not follow.
+// checkForeign returns an error when the demand could be served by devices that the index does not follow.
 // Whether they are free is not looked at.
-func (p *plan) foreign(g group) error {
-	for _, stages := range p.stages {
-		matching, err := filter(stages, g.driver, g.devices)
+func (p *compiledClaims) checkForeign(g driverDevices) error {
+	for _, stages := range p.chains {
+		matching, err := filterDevices(stages, g.driver, g.devices)
 		if err != nil {
-			return delegate("driver %s: %w", g.driver, err)
+			return delegatef("driver %s: %w", g.driver, err)
 		}
 		if slices.ContainsFunc(matching, func(word uint64) bool { return word != 0 }) {
-			return delegate("a device of driver %s matches, too", g.driver)
+			return delegatef("a device of driver %s matches, too", g.driver)
 		}
 	}
 	return nil
 }
 
-// roams returns an error when the demand could be served by devices that are not bound to one node.
-func (p *plan) roams(roaming []*resourceapi.ResourceSlice) error {
+// checkNonLocal returns an error when the demand could be served by devices that are not bound to one node.
+func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if slices.Equal(p.roamed, roaming) {
+	if slices.Equal(p.checkedNonLocal, roaming) {
 		return p.err
 	}
-	p.roamed, p.err = roaming, nil
+	p.checkedNonLocal, p.err = roaming, nil
 	for _, slice := range roaming {
-		if p.err = p.foreign(groupOf(slice)); p.err != nil {
+		if p.err = p.checkForeign(devicesOfSlice(slice)); p.err != nil {
 			break
 		}
 	}
 	return p.err
 }
 
-// filter returns the devices that pass all stages.
-func filter(stages []*stage, driver string, devices []*resourceapi.Device) (fit.Set, error) {
+// filterDevices returns the devices that pass all stages.
+func filterDevices(stages []*selectorChain, driver string, devices []*resourceapi.Device) (fit.Set, error) {
 	set := fit.NewSet(len(devices))
 	for i := range devices {
 		set.Add(i)

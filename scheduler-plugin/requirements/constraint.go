@@ -9,18 +9,18 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// on returns the constraint with the values that the node's devices have.
-func (c *constraint) on(n *index.Node) (fit.Constraint, error) {
+// onNode returns the constraint with the values that the node's devices have.
+func (c *constraint) onNode(n *index.Node) (fit.Constraint, error) {
 	bound := fit.Constraint{Attribute: string(c.attribute), Distinct: c.distinct, Members: c.members, Values: make([]int32, len(n.Devices))}
-	numbers := map[value]int32{}
+	numbers := map[attributeValue]int32{}
 	for i, d := range n.Devices {
-		a, ok := attribute(d, n.Driver, c.attribute)
+		a, ok := findAttribute(d, n.Driver, c.attribute)
 		if !ok {
 			continue
 		}
-		v, ok := valueOf(&a)
+		v, ok := attributeValueOf(&a)
 		if !ok {
-			return fit.Constraint{}, delegate("attribute %s is not one plain value", c.attribute)
+			return fit.Constraint{}, delegatef("attribute %s is not one plain value", c.attribute)
 		}
 		number, known := numbers[v]
 		if !known {
@@ -32,8 +32,8 @@ func (c *constraint) on(n *index.Node) (fit.Constraint, error) {
 	return bound, nil
 }
 
-// attribute returns the device's attribute of the name; one in the driver's own domain may stand without.
-func attribute(d *resourceapi.Device, driver string, name resourceapi.FullyQualifiedName) (resourceapi.DeviceAttribute, bool) {
+// findAttribute returns the device's attribute of the name; one in the driver's own domain may stand without.
+func findAttribute(d *resourceapi.Device, driver string, name resourceapi.FullyQualifiedName) (resourceapi.DeviceAttribute, bool) {
 	if a, ok := d.Attributes[resourceapi.QualifiedName(name)]; ok {
 		return a, true
 	}
@@ -45,29 +45,29 @@ func attribute(d *resourceapi.Device, driver string, name resourceapi.FullyQuali
 	return a, ok
 }
 
-// value is an attribute's value: two are equal when they are of one type and equal. Versions are equal
+// attributeValue is an attribute's value: two are equal when they are of one type and equal. Versions are equal
 // as texts, as the API wants them in their shortest form.
-type value struct {
+type attributeValue struct {
 	kind    byte
 	text    string
 	integer int64
 }
 
-// valueOf returns the value, and false for a list or a type that is not known.
-func valueOf(a *resourceapi.DeviceAttribute) (value, bool) {
+// attributeValueOf returns the value, and false for a list or a type that is not known.
+func attributeValueOf(a *resourceapi.DeviceAttribute) (attributeValue, bool) {
 	switch {
 	case isList(a):
-		return value{}, false
+		return attributeValue{}, false
 	case a.StringValue != nil:
-		return value{kind: 's', text: *a.StringValue}, true
+		return attributeValue{kind: 's', text: *a.StringValue}, true
 	case a.IntValue != nil:
-		return value{kind: 'i', integer: *a.IntValue}, true
+		return attributeValue{kind: 'i', integer: *a.IntValue}, true
 	case a.BoolValue != nil && *a.BoolValue:
-		return value{kind: 'y'}, true
+		return attributeValue{kind: 'y'}, true
 	case a.BoolValue != nil:
-		return value{kind: 'n'}, true
+		return attributeValue{kind: 'n'}, true
 	case a.VersionValue != nil:
-		return value{kind: 'v', text: *a.VersionValue}, true
+		return attributeValue{kind: 'v', text: *a.VersionValue}, true
 	}
-	return value{}, false
+	return attributeValue{}, false
 }

@@ -10,8 +10,8 @@ import (
 
 // key returns what is equal for equal sketches, whatever the names of the claims are: a hash of all that
 // is asked for.
-func (s *sketch) key() string {
-	var k text
+func (s *parsedClaims) key() string {
+	var k keyEncoder
 	k.number(len(s.requests))
 	for _, r := range s.requests {
 		k.string(r.short)
@@ -33,12 +33,12 @@ func (s *sketch) key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// text is an unambiguous encoding: strings carry their length.
-type text []byte
+// keyEncoder is an unambiguous encoding: strings carry their length.
+type keyEncoder []byte
 
-func (k *text) number(n int) { *k = binary.AppendVarint(*k, int64(n)) }
+func (k *keyEncoder) number(n int) { *k = binary.AppendVarint(*k, int64(n)) }
 
-func (k *text) bool(b bool) {
+func (k *keyEncoder) bool(b bool) {
 	if b {
 		*k = append(*k, 1)
 		return
@@ -46,12 +46,12 @@ func (k *text) bool(b bool) {
 	*k = append(*k, 0)
 }
 
-func (k *text) string(s string) {
+func (k *keyEncoder) string(s string) {
 	k.number(len(s))
 	*k = append(*k, s...)
 }
 
-func (k *text) alternative(a *alternative) {
+func (k *keyEncoder) alternative(a *alternative) {
 	k.string(a.name)
 	k.string(a.class)
 	k.number(a.count)

@@ -8,21 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// sight is what of a device an expression can see, beside its driver and whether it may be allocated
+// readSet is what of a device an expression can see, beside its driver and whether it may be allocated
 // more than once.
-type sight struct {
-	attributes, capacities []read
+type readSet struct {
+	attributes, capacities []readField
 }
 
-// read is one attribute or capacity that is read, as device.attributes["domain"].id.
-type read struct{ domain, id string }
+// readField is one attribute or capacity that is read, as device.attributes["domain"].id.
+type readField struct{ domain, id string }
 
-// and returns what either sees.
-func (s sight) and(other sight) sight {
-	return sight{union(s.attributes, other.attributes), union(s.capacities, other.capacities)}
+// union returns what either sees.
+func (s readSet) union(other readSet) readSet {
+	return readSet{unionReads(s.attributes, other.attributes), unionReads(s.capacities, other.capacities)}
 }
 
-func union(a, b []read) []read {
+func unionReads(a, b []readField) []readField {
 	all := slices.Clone(a)
 	for _, r := range b {
 		if !slices.Contains(all, r) {
@@ -34,7 +34,7 @@ func union(a, b []read) []read {
 
 // names returns the names under which what is read may stand on a device of the driver: in the driver's
 // own domain it may stand without.
-func (r read) names(driver string) []resourceapi.QualifiedName {
+func (r readField) names(driver string) []resourceapi.QualifiedName {
 	qualified := resourceapi.QualifiedName(r.domain + "/" + r.id)
 	if r.domain == driver {
 		return []resourceapi.QualifiedName{resourceapi.QualifiedName(r.id), qualified}
@@ -42,13 +42,13 @@ func (r read) names(driver string) []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{qualified}
 }
 
-// glance is the sight of devices of one driver, by the names to look for.
-type glance struct {
+// keyFields is the sight of devices of one driver, by the names to look for.
+type keyFields struct {
 	attributes, capacities [][]resourceapi.QualifiedName
 }
 
-func (s sight) of(driver string) glance {
-	var g glance
+func (s readSet) keyFieldsOf(driver string) keyFields {
+	var g keyFields
 	for _, r := range s.attributes {
 		g.attributes = append(g.attributes, r.names(driver))
 	}
@@ -58,10 +58,10 @@ func (s sight) of(driver string) glance {
 	return g
 }
 
-// append adds how the device looks: devices of one driver that look the same are the same to whoever
+// appendKey adds how the device looks: devices of one driver that look the same are the same to whoever
 // sees no more of them.
-func (g glance) append(look []byte, d *resourceapi.Device) []byte {
-	if shared(d) {
+func (g keyFields) appendKey(look []byte, d *resourceapi.Device) []byte {
+	if isShared(d) {
 		look = append(look, '*')
 	}
 	for _, names := range g.attributes {

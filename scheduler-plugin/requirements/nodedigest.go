@@ -16,95 +16,95 @@ import (
 // digest stands for what was digested: equal digests, equal contents.
 type digest [sha256.Size]byte
 
-// surveys are what is known of the published devices of every node, for all demands.
-type surveys struct {
+// nodeDigestCache are what is known of the published devices of every node, for all demands.
+type nodeDigestCache struct {
 	mu    sync.Mutex
-	nodes map[string]*survey
+	nodes map[string]*nodeDigests
 }
 
-// survey is what was learned about the devices of one node of one content: a digest of all values of an
+// nodeDigests is what was learned about the devices of one node of one content: a digest of all values of an
 // attribute, for each attribute that a demand looks at. Nodes with equal digests are the same to whoever
 // looks at no more, so that most nodes of a cluster are looked at once and for all.
-type survey struct {
-	content uint64
-	groups  []group
-	strange error
+type nodeDigests struct {
+	content     uint64
+	drivers     []driverDevices
+	unsupported error
 
 	mu      sync.Mutex
 	columns map[column]digest
 }
 
-// group are devices of one driver.
-type group struct {
+// driverDevices are devices of one driver.
+type driverDevices struct {
 	driver  string
 	devices []*resourceapi.Device
 }
 
 // column names a part of what is published of each device.
 type column struct {
-	part part
-	read read
+	part columnPart
+	read readField
 }
 
-type part int
+type columnPart int
 
 const (
-	attributeValues part = iota
+	attributeValues columnPart = iota
 	capacityValues
 	// facts are all that counts whatever is asked for; policies all that a request for capacity needs.
 	facts
 	policies
 )
 
-// of returns the survey of the node.
-func (s *surveys) of(n *index.Node) *survey {
+// forNode returns the survey of the node.
+func (s *nodeDigestCache) forNode(n *index.Node) *nodeDigests {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.nodes[n.Name]
 	if !ok || known.content != n.Content {
-		known = newSurvey(n)
+		known = newNodeDigests(n)
 		s.nodes[n.Name] = known
 	}
 	return known
 }
 
-func (s *surveys) forget(node string) {
+func (s *nodeDigestCache) forget(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, node)
 }
 
-func newSurvey(n *index.Node) *survey {
-	s := &survey{content: n.Content, groups: []group{{n.Driver, n.Devices}}, columns: map[column]digest{}}
+func newNodeDigests(n *index.Node) *nodeDigests {
+	s := &nodeDigests{content: n.Content, drivers: []driverDevices{{n.Driver, n.Devices}}, columns: map[column]digest{}}
 	for _, slice := range n.Slices {
 		switch {
 		case slice.Spec.Driver != n.Driver:
-			s.groups = append(s.groups, groupOf(slice))
-		case s.strange == nil:
-			s.strange = strangeSlice(slice)
+			s.drivers = append(s.drivers, devicesOfSlice(slice))
+		case s.unsupported == nil:
+			s.unsupported = unsupportedSlice(slice)
 		}
 	}
 	return s
 }
 
-// groupOf returns the devices of a slice.
-func groupOf(slice *resourceapi.ResourceSlice) group {
-	g := group{driver: slice.Spec.Driver, devices: make([]*resourceapi.Device, len(slice.Spec.Devices))}
+// devicesOfSlice returns the devices of a slice.
+func devicesOfSlice(slice *resourceapi.ResourceSlice) driverDevices {
+	g := driverDevices{driver: slice.Spec.Driver, devices: make([]*resourceapi.Device, len(slice.Spec.Devices))}
 	for i := range slice.Spec.Devices {
 		g.devices[i] = &slice.Spec.Devices[i]
 	}
 	return g
 }
 
-// look returns a digest of the columns.
-func (s *survey) look(n *index.Node, columns []column) digest {
+// digestOf returns a digest of the columns.
+func (s *nodeDigests) digestOf(n *index.Node, columns []column) digest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := make([]byte, 0, 8*sha256.Size)
 	for _, c := range columns {
 		d, ok := s.columns[c]
 		if !ok {
-			d = s.read(n, c)
+			d = s.digestColumn(n, c)
 			s.columns[c] = d
 		}
 		all = append(all, d[:]...)
@@ -112,10 +112,10 @@ func (s *survey) look(n *index.Node, columns []column) digest {
 	return sha256.Sum256(all)
 }
 
-// read digests one column.
-func (s *survey) read(n *index.Node, c column) digest {
+// digestColumn digests one column.
+func (s *nodeDigests) digestColumn(n *index.Node, c column) digest {
 	var look []byte
-	for i, g := range s.groups {
+	for i, g := range s.drivers {
 		look = appendText(look, g.driver)
 		look = binary.AppendUvarint(look, uint64(len(g.devices)))
 		names := c.read.names(g.driver)
@@ -140,8 +140,8 @@ func (s *survey) read(n *index.Node, c column) digest {
 
 // appendFacts adds what counts about a device for every demand.
 func appendFacts(look []byte, d *resourceapi.Device) []byte {
-	look = append(look, map[bool]byte{true: '*', false: '.'}[shared(d)])
-	if err := strange(d); err != nil {
+	look = append(look, map[bool]byte{true: '*', false: '.'}[isShared(d)])
+	if err := unsupportedDevice(d); err != nil {
 		look = append(look, '!')
 		look = appendText(look, err.Error())
 	}
@@ -151,7 +151,7 @@ func appendFacts(look []byte, d *resourceapi.Device) []byte {
 		look = appendText(look, t.Value)
 		look = appendText(look, string(t.Effect))
 	}
-	if shared(d) {
+	if isShared(d) {
 		look = appendPolicies(look, d)
 	}
 	return append(look, ';')

@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// sketch is what claims ask for, before anything is compiled.
-type sketch struct {
+// parsedClaims is what claims ask for, before anything is compiled.
+type parsedClaims struct {
 	requests    []request
 	constraints []constraint
 }
@@ -46,41 +46,41 @@ type constraint struct {
 	members   []fit.Member
 }
 
-// claim adds the requests and constraints of a claim.
-func (s *sketch) claim(claim *resourceapi.ResourceClaim, classes Classes) error {
+// addClaim adds the requests and constraints of a claim.
+func (s *parsedClaims) addClaim(addClaim *resourceapi.ResourceClaim, classes Classes) error {
 	first, devices := len(s.requests), 0
-	for i := range claim.Spec.Devices.Requests {
-		asked := &claim.Spec.Devices.Requests[i]
-		r := request{name: claim.Name + "/" + asked.Name, short: asked.Name}
+	for i := range addClaim.Spec.Devices.Requests {
+		asked := &addClaim.Spec.Devices.Requests[i]
+		r := request{name: addClaim.Name + "/" + asked.Name, short: asked.Name}
 		most := 0
-		for _, way := range ways(asked) {
+		for _, way := range alternativesOf(asked) {
 			a, err := newAlternative(way, classes)
 			if err != nil {
-				return delegate("request %s: %w", strings.TrimSuffix(r.name+"/"+way.Name, "/"), err)
+				return delegatef("request %s: %w", strings.TrimSuffix(r.name+"/"+way.Name, "/"), err)
 			}
 			most = max(most, a.count)
 			r.alternatives = append(r.alternatives, a)
 		}
 		if len(r.alternatives) == 0 {
-			return delegate("request %s: asks in a way that is not known", r.name)
+			return delegatef("request %s: asks in a way that is not known", r.name)
 		}
 		devices += most
 		s.requests = append(s.requests, r)
 	}
 	// The in-tree allocator gives up alternatives that make a claim too large; fit does not know that.
 	if devices > resourceapi.AllocationResultsMaxSize {
-		return delegate("claim %s: may ask for %d devices, more than the %d that a claim can hold", claim.Name, devices, resourceapi.AllocationResultsMaxSize)
+		return delegatef("claim %s: may ask for %d devices, more than the %d that a claim can hold", addClaim.Name, devices, resourceapi.AllocationResultsMaxSize)
 	}
-	for _, c := range claim.Spec.Devices.Constraints {
-		if err := s.constraint(c, first); err != nil {
-			return delegate("claim %s: %w", claim.Name, err)
+	for _, c := range addClaim.Spec.Devices.Constraints {
+		if err := s.addConstraint(c, first); err != nil {
+			return delegatef("claim %s: %w", addClaim.Name, err)
 		}
 	}
 	return nil
 }
 
-// ways returns the ways in which the request can be served, in order of preference.
-func ways(r *resourceapi.DeviceRequest) []resourceapi.DeviceSubRequest {
+// alternativesOf returns the ways in which the request can be served, in order of preference.
+func alternativesOf(r *resourceapi.DeviceRequest) []resourceapi.DeviceSubRequest {
 	if r.Exactly == nil {
 		return r.FirstAvailable
 	}
@@ -123,8 +123,8 @@ func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternat
 	return a, nil
 }
 
-// constraint adds a constraint of the claim whose requests begin at first.
-func (s *sketch) constraint(c resourceapi.DeviceConstraint, first int) error {
+// addConstraint adds a constraint of the claim whose requests begin at first.
+func (s *parsedClaims) addConstraint(c resourceapi.DeviceConstraint, first int) error {
 	named := cmp.Or(c.MatchAttribute, c.DistinctAttribute)
 	if named == nil {
 		return errors.New("a constraint that is not known")
@@ -151,8 +151,8 @@ func (s *sketch) constraint(c resourceapi.DeviceConstraint, first int) error {
 	return nil
 }
 
-// wants says in the user's words what each device of the alternative must be.
-func (a *alternative) wants() string {
+// description says in the user's words what each device of the alternative must be.
+func (a *alternative) description() string {
 	text := a.class
 	for i, name := range slices.Sorted(maps.Keys(a.capacity)) {
 		q := a.capacity[name]
@@ -161,8 +161,8 @@ func (a *alternative) wants() string {
 	return text
 }
 
-// measured reports whether anything asks for capacity.
-func (s *sketch) measured() bool {
+// requestsCapacity reports whether anything asks for capacity.
+func (s *parsedClaims) requestsCapacity() bool {
 	return slices.ContainsFunc(s.requests, func(r request) bool {
 		return slices.ContainsFunc(r.alternatives, func(a alternative) bool { return len(a.capacity) > 0 })
 	})

@@ -21,7 +21,7 @@ func readPolicy(p *resourceapi.CapacityRequestPolicy) (policy, error) {
 	var read policy
 	var problems []error
 	get := func(q *resource.Quantity) int64 {
-		n, err := number(*q)
+		n, err := wholeNumber(*q)
 		problems = append(problems, err)
 		return n
 	}

@@ -13,17 +13,17 @@ type Classes interface {
 	Get(name string) (*resourceapi.DeviceClass, error)
 }
 
-// Roaming returns the slices of devices that are not bound to one node, of every driver (index.Index).
-type Roaming interface {
-	Roaming() []*resourceapi.ResourceSlice
+// NonLocal returns the slices of devices that are not bound to one node, of every driver (index.Index).
+type NonLocal interface {
+	NonLocalSlices() []*resourceapi.ResourceSlice
 }
 
 // How much is remembered: of demands, of the selectors they are made of, of what one selector says.
 const (
-	maxPlans    = 256
-	maxStages   = 512
-	maxVerdicts = 8192
-	maxAnswers  = 8192
+	maxCompiled     = 256
+	maxChains       = 512
+	maxMatchResults = 8192
+	maxAnswers      = 8192
 )
 
 // Reader reads claims. It remembers what selectors say about devices, and is safe for concurrent use.
@@ -31,71 +31,71 @@ const (
 // It reads them as the allocator of Kubernetes 1.37 does with the features that are on by default; what
 // other features add is left to that allocator.
 type Reader struct {
-	classes Classes
-	roaming Roaming
-	// plans are by key, stages by the texts of their selectors.
-	plans, stages *lru.Cache
-	surveys       *surveys
+	classes  Classes
+	nonLocal NonLocal
+	// compiled are by key, stages by the texts of their selectors.
+	compiled, chains *lru.Cache
+	digests          *nodeDigestCache
 }
 
 // NewReader returns a reader.
-func NewReader(classes Classes, roaming Roaming) *Reader {
-	return &Reader{classes: classes, roaming: roaming, plans: lru.New(maxPlans), stages: lru.New(maxStages), surveys: &surveys{nodes: map[string]*survey{}}}
+func NewReader(classes Classes, roaming NonLocal) *Reader {
+	return &Reader{classes: classes, nonLocal: roaming, compiled: lru.New(maxCompiled), chains: lru.New(maxChains), digests: &nodeDigestCache{nodes: map[string]*nodeDigests{}}}
 }
 
 // Read returns what the claims, which are not allocated, ask for together, in the order in which the pod
 // names them. It reads their specs only. An error wraps ErrDelegate when fit cannot decide it, on any node.
-func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*Demand, error) {
-	var s sketch
+func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*PodRequirements, error) {
+	var s parsedClaims
 	for _, claim := range claims {
-		if err := s.claim(claim, r.classes); err != nil {
+		if err := s.addClaim(claim, r.classes); err != nil {
 			return nil, err
 		}
 	}
-	d := &Demand{Key: s.key()}
+	d := &PodRequirements{Key: s.key()}
 	for _, request := range s.requests {
 		d.names = append(d.names, request.name)
 	}
 	var err error
-	if d.plan, err = r.plan(d.Key, &s); err != nil {
+	if d.compiled, err = r.compiledFor(d.Key, &s); err != nil {
 		return nil, err
 	}
-	if err := d.plan.roams(r.roaming.Roaming()); err != nil {
+	if err := d.compiled.checkNonLocal(r.nonLocal.NonLocalSlices()); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
-// plan returns the plan that is known for the key, or makes it.
-func (r *Reader) plan(key string, s *sketch) (*plan, error) {
-	if known, ok := r.plans.Get(key); ok {
-		if p, ok := known.(*plan); ok {
+// compiledFor returns the plan that is known for the key, or makes it.
+func (r *Reader) compiledFor(key string, s *parsedClaims) (*compiledClaims, error) {
+	if known, ok := r.compiled.Get(key); ok {
+		if p, ok := known.(*compiledClaims); ok {
 			return p, nil
 		}
 	}
-	var stages [][]*stage
+	var stages [][]*selectorChain
 	for i := range s.requests {
 		for j := range s.requests[i].alternatives {
-			row, err := r.compile(s.requests[i].alternatives[j].selectors)
+			row, err := r.compileSelectors(s.requests[i].alternatives[j].selectors)
 			if err != nil {
-				return nil, delegate("request %s: %w", s.requests[i].name, err)
+				return nil, delegatef("request %s: %w", s.requests[i].name, err)
 			}
 			stages = append(stages, row)
 		}
 	}
-	p := newPlan(s, stages, r.surveys)
-	r.plans.Add(key, p)
+	p := newCompiledClaims(s, stages, r.digests)
+	r.compiled.Add(key, p)
 	return p, nil
 }
 
-// compile returns the stages of the selectors: as many selectors in a row as can be remembered together
+// compileSelectors returns the stages of the selectors: as many selectors in a row as can be remembered together
 // are one.
-func (r *Reader) compile(texts []string) ([]*stage, error) {
-	var stages []*stage
+func (r *Reader) compileSelectors(texts []string) ([]*selectorChain, error) {
+	var stages []*selectorChain
 	var row []selector
 	flush := func() {
 		if len(row) > 0 {
-			stages = append(stages, r.stage(row))
+			stages = append(stages, r.chainFor(row))
 			row = nil
 		}
 	}
@@ -104,11 +104,11 @@ func (r *Reader) compile(texts []string) ([]*stage, error) {
 		if err != nil {
 			return nil, err
 		}
-		if s.opaque {
+		if s.readsUnknown {
 			flush()
 		}
 		row = append(row, s)
-		if s.opaque {
+		if s.readsUnknown {
 			flush()
 		}
 	}
@@ -116,19 +116,19 @@ func (r *Reader) compile(texts []string) ([]*stage, error) {
 	return stages, nil
 }
 
-// stage returns the stage that is known for the selectors, with what it remembers, or makes it.
-func (r *Reader) stage(row []selector) *stage {
+// chainFor returns the stage that is known for the selectors, with what it remembers, or makes it.
+func (r *Reader) chainFor(row []selector) *selectorChain {
 	var texts []string
 	for _, s := range row {
 		texts = append(texts, s.text)
 	}
 	key := strings.Join(texts, "\x00")
-	if known, ok := r.stages.Get(key); ok {
-		if s, ok := known.(*stage); ok {
+	if known, ok := r.chains.Get(key); ok {
+		if s, ok := known.(*selectorChain); ok {
 			return s
 		}
 	}
-	s := newStage(slices.Clip(row))
-	r.stages.Add(key, s)
+	s := newSelectorChain(slices.Clip(row))
+	r.chains.Add(key, s)
 	return s
 }

@@ -6,17 +6,17 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// place is what an expression stands for.
-type place struct {
-	kind   kind
+// devicePart is what an expression stands for.
+type devicePart struct {
+	kind   partKind
 	domain string
 }
 
-type kind int
+type partKind int
 
 const (
 	// other is any value; what it was made of is looked at where it stands.
-	other kind = iota
+	other partKind = iota
 	// wholeDevice is the variable device, all its attributes or capacities, domain those of one domain.
 	wholeDevice
 	allAttributes
@@ -25,30 +25,30 @@ const (
 	capacityDomain
 )
 
-// onlooker collects what an expression sees.
-type onlooker struct {
-	sight  sight
-	opaque bool
+// readSetVisitor collects what an expression sees.
+type readSetVisitor struct {
+	reads        readSet
+	readsUnknown bool
 }
 
 // scope are the variables that an expression has, beside device.
-type scope map[string]place
+type scope map[string]devicePart
 
-// look returns what of a device the parsed expression sees, or that this is not known: because it uses a
+// findReadSet returns what of a device the parsed expression sees, or that this is not known: because it uses a
 // domain or the device as a whole, or names what it reads by a value.
-func look(e ast.Expr) (sight, bool) {
-	var o onlooker
+func findReadSet(e ast.Expr) (readSet, bool) {
+	var o readSetVisitor
 	o.visit(e, scope{"device": {kind: wholeDevice}})
-	return o.sight, o.opaque
+	return o.reads, o.readsUnknown
 }
 
 // visit looks at an expression whose value is used.
-func (o *onlooker) visit(e ast.Expr, in scope) {
-	if o.reads(e, in) {
+func (o *readSetVisitor) visit(e ast.Expr, in scope) {
+	if o.visitRead(e, in) {
 		return
 	}
-	if p := locate(e, in); p.kind != other {
-		o.opaque = true
+	if p := partOf(e, in); p.kind != other {
+		o.readsUnknown = true
 		return
 	}
 	switch e.Kind() {
@@ -59,28 +59,28 @@ func (o *onlooker) visit(e ast.Expr, in scope) {
 		if call.IsMemberFunction() {
 			o.visit(call.Target(), in)
 		}
-		o.each(call.Args(), in)
+		o.visitAll(call.Args(), in)
 	case ast.ListKind:
-		o.each(e.AsList().Elements(), in)
+		o.visitAll(e.AsList().Elements(), in)
 	case ast.ComprehensionKind:
-		o.comprehension(e.AsComprehension(), in)
+		o.visitComprehension(e.AsComprehension(), in)
 	case ast.LiteralKind, ast.IdentKind:
 		// Sees nothing: a variable that stands for a part of a device was located above.
 	case ast.MapKind, ast.StructKind, ast.UnspecifiedExprKind:
-		o.opaque = true
+		o.readsUnknown = true
 	}
 }
 
-func (o *onlooker) each(list []ast.Expr, in scope) {
+func (o *readSetVisitor) visitAll(list []ast.Expr, in scope) {
 	for _, e := range list {
 		o.visit(e, in)
 	}
 }
 
-// comprehension looks at what macros become, cel.bind, exists and all among them.
-func (o *onlooker) comprehension(c ast.ComprehensionExpr, in scope) {
+// visitComprehension looks at what macros become, cel.bind, exists and all among them.
+func (o *readSetVisitor) visitComprehension(c ast.ComprehensionExpr, in scope) {
 	o.visit(c.IterRange(), in)
-	start := locate(c.AccuInit(), in)
+	start := partOf(c.AccuInit(), in)
 	if start.kind == other {
 		o.visit(c.AccuInit(), in)
 	}
@@ -88,13 +88,13 @@ func (o *onlooker) comprehension(c ast.ComprehensionExpr, in scope) {
 	for name, p := range in {
 		bound[name] = p
 	}
-	bound[c.IterVar()] = place{}
+	bound[c.IterVar()] = devicePart{}
 	if c.HasIterVar2() {
-		bound[c.IterVar2()] = place{}
+		bound[c.IterVar2()] = devicePart{}
 	}
 	bound[c.AccuVar()] = start
-	if start.kind != other && !binds(c) {
-		o.opaque = true
+	if start.kind != other && !isBind(c) {
+		o.readsUnknown = true
 		return
 	}
 	if start.kind == other {
@@ -104,14 +104,14 @@ func (o *onlooker) comprehension(c ast.ComprehensionExpr, in scope) {
 	o.visit(c.Result(), bound)
 }
 
-// binds reports whether the comprehension only gives its start a name, as cel.bind does.
-func binds(c ast.ComprehensionExpr) bool {
+// isBind reports whether the comprehension only gives its start a name, as cel.bind does.
+func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && len(c.IterRange().AsList().Elements()) == 0
 }
 
-// reads takes in an expression that reads one thing of the device, and reports whether it is one.
-func (o *onlooker) reads(e ast.Expr, in scope) bool {
-	of, id, ok := step(e, in)
+// visitRead takes in an expression that reads one thing of the device, and reports whether it is one.
+func (o *readSetVisitor) visitRead(e ast.Expr, in scope) bool {
+	of, id, ok := selectPart(e, in)
 	if !ok {
 		return false
 	}
@@ -120,72 +120,72 @@ func (o *onlooker) reads(e ast.Expr, in scope) bool {
 		// The driver and whether a device may be allocated more than once are always seen.
 		return id == "driver" || id == "allowMultipleAllocations"
 	case attributeDomain:
-		o.sight.attributes = union(o.sight.attributes, []read{{of.domain, id}})
+		o.reads.attributes = unionReads(o.reads.attributes, []readField{{of.domain, id}})
 		return true
 	case capacityDomain:
-		o.sight.capacities = union(o.sight.capacities, []read{{of.domain, id}})
+		o.reads.capacities = unionReads(o.reads.capacities, []readField{{of.domain, id}})
 		return true
 	case other, allAttributes, allCapacities:
 	}
 	return false
 }
 
-// locate returns the part of the device, larger than one value, that the expression stands for.
-func locate(e ast.Expr, in scope) place {
+// partOf returns the part of the device, larger than one value, that the expression stands for.
+func partOf(e ast.Expr, in scope) devicePart {
 	if e.Kind() == ast.IdentKind {
 		if name := e.AsIdent(); name != ".device" {
 			return in[name]
 		}
-		return place{kind: wholeDevice}
+		return devicePart{kind: wholeDevice}
 	}
 	if e.Kind() == ast.SelectKind && e.AsSelect().IsTestOnly() {
-		return place{}
+		return devicePart{}
 	}
-	of, id, ok := step(e, in)
+	of, id, ok := selectPart(e, in)
 	if !ok || e.Kind() == ast.CallKind && e.AsCall().FunctionName() != operators.Index {
-		return place{}
+		return devicePart{}
 	}
 	return of.part(id)
 }
 
 // part returns the part of the name, when it is larger than one value.
-func (p place) part(id string) place {
+func (p devicePart) part(id string) devicePart {
 	switch p.kind {
 	case wholeDevice:
-		return map[string]place{"attributes": {kind: allAttributes}, "capacity": {kind: allCapacities}}[id]
+		return map[string]devicePart{"attributes": {kind: allAttributes}, "capacity": {kind: allCapacities}}[id]
 	case allAttributes:
-		return place{kind: attributeDomain, domain: id}
+		return devicePart{kind: attributeDomain, domain: id}
 	case allCapacities:
-		return place{kind: capacityDomain, domain: id}
+		return devicePart{kind: capacityDomain, domain: id}
 	case other, attributeDomain, capacityDomain:
 	}
-	return place{}
+	return devicePart{}
 }
 
-// step returns the part of a device of which the expression takes one thing, and the name of that: x.id,
+// selectPart returns the part of a device of which the expression takes one thing, and the name of that: x.id,
 // has(x.id), x["id"], x.?id, x[?"id"] and "id" in x.
-func step(e ast.Expr, in scope) (of place, id string, ok bool) {
+func selectPart(e ast.Expr, in scope) (of devicePart, id string, ok bool) {
 	if e.Kind() == ast.SelectKind {
 		s := e.AsSelect()
-		return locate(s.Operand(), in), s.FieldName(), true
+		return partOf(s.Operand(), in), s.FieldName(), true
 	}
 	if e.Kind() != ast.CallKind || len(e.AsCall().Args()) != 2 {
-		return place{}, "", false
+		return devicePart{}, "", false
 	}
 	args := e.AsCall().Args()
 	switch e.AsCall().FunctionName() {
 	case operators.Index, operators.OptIndex, operators.OptSelect:
-		id, ok = constant(args[1])
-		return locate(args[0], in), id, ok
+		id, ok = stringConstant(args[1])
+		return partOf(args[0], in), id, ok
 	case operators.In:
-		id, ok = constant(args[0])
-		return locate(args[1], in), id, ok
+		id, ok = stringConstant(args[0])
+		return partOf(args[1], in), id, ok
 	}
-	return place{}, "", false
+	return devicePart{}, "", false
 }
 
-// constant returns the value of a literal string.
-func constant(e ast.Expr) (string, bool) {
+// stringConstant returns the value of a literal string.
+func stringConstant(e ast.Expr) (string, bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false
 	}

@@ -235,10 +235,10 @@ func TestForgets(t *testing.T) {
 	}
 }
 
-func candidates(t *testing.T, s *site, d *requirements.Demand) int {
+func candidates(t *testing.T, s *site, req *requirements.PodRequirements) int {
 	t.Helper()
 	n := s.node(t)
-	asked, err := d.On(n)
+	asked, err := req.OnNode(n)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,9 +16,9 @@ import (
 type selector struct {
 	text    string
 	program cel.CompilationResult
-	sight   sight
-	// opaque says that sight is not known: everything about a device may count.
-	opaque bool
+	reads   readSet
+	// readsUnknown says that sight is not known: everything about a device may count.
+	readsUnknown bool
 }
 
 // newSelector compiles the expression as the allocator does.
@@ -33,7 +33,7 @@ func newSelector(expression string) (selector, error) {
 		return selector{}, fmt.Errorf("parse selector %q: %w", expression, issues.Err())
 	}
 	s := selector{text: expression, program: program}
-	s.sight, s.opaque = look(parsed.NativeRep().Expr())
+	s.reads, s.readsUnknown = findReadSet(parsed.NativeRep().Expr())
 	return s, nil
 }
 
@@ -49,42 +49,42 @@ func (s *selector) matches(driver string, d *resourceapi.Device) (bool, error) {
 	return matches, nil
 }
 
-// stage is a row of selectors that are evaluated in order, up to the first that does not match, and what
+// selectorChain is a row of selectors that are evaluated in order, up to the first that does not match, and what
 // they said about the devices seen so far. Devices that look the same to them are the same to them, on
 // whatever node: one evaluation costs more than a hundred look-ups.
-type stage struct {
+type selectorChain struct {
 	selectors []selector
-	sight     sight
-	// blind stages remember nothing.
-	blind bool
+	reads     readSet
+	// uncacheable stages remember nothing.
+	uncacheable bool
 
 	mu    sync.Mutex
-	known map[string]verdict
+	known map[string]matchResult
 	// scratch is where the look of a device is written; evaluated counts, for tests.
 	scratch   []byte
 	evaluated int
 }
 
-// verdict is what a stage says about a device. An error is one for every device that looks the same.
-type verdict struct {
+// matchResult is what a stage says about a device. An error is one for every device that looks the same.
+type matchResult struct {
 	matches bool
 	err     error
 }
 
-func newStage(row []selector) *stage {
-	s := &stage{selectors: row, known: map[string]verdict{}}
+func newSelectorChain(row []selector) *selectorChain {
+	s := &selectorChain{selectors: row, known: map[string]matchResult{}}
 	for _, one := range row {
-		s.blind = s.blind || one.opaque
-		s.sight = s.sight.and(one.sight)
+		s.uncacheable = s.uncacheable || one.readsUnknown
+		s.reads = s.reads.union(one.reads)
 	}
 	return s
 }
 
 // filter returns those of the devices in the set that match.
-func (s *stage) filter(driver string, devices []*resourceapi.Device, in fit.Set) (fit.Set, error) {
+func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in fit.Set) (fit.Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	glance := s.sight.of(driver)
+	glance := s.reads.keyFieldsOf(driver)
 	s.scratch = append(strconv.AppendQuote(s.scratch[:0], driver), ' ')
 	start := len(s.scratch)
 	out := fit.NewSet(len(devices))
@@ -93,7 +93,7 @@ func (s *stage) filter(driver string, devices []*resourceapi.Device, in fit.Set)
 			continue
 		}
 		s.scratch = s.scratch[:start]
-		v := s.look(driver, d, glance)
+		v := s.matchCached(driver, d, glance)
 		if v.err != nil {
 			return nil, v.err
 		}
@@ -104,16 +104,16 @@ func (s *stage) filter(driver string, devices []*resourceapi.Device, in fit.Set)
 	return out, nil
 }
 
-// look returns the verdict on the device, from memory when it looks like one seen before.
-func (s *stage) look(driver string, d *resourceapi.Device, glance glance) verdict {
-	if s.blind {
+// matchCached returns the verdict on the device, from memory when it looks like one seen before.
+func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, glance keyFields) matchResult {
+	if s.uncacheable {
 		return s.evaluate(driver, d)
 	}
-	s.scratch = glance.append(s.scratch, d)
+	s.scratch = glance.appendKey(s.scratch, d)
 	if v, ok := s.known[string(s.scratch)]; ok {
 		return v
 	}
-	if len(s.known) >= maxVerdicts {
+	if len(s.known) >= maxMatchResults {
 		clear(s.known)
 	}
 	v := s.evaluate(driver, d)
@@ -121,13 +121,13 @@ func (s *stage) look(driver string, d *resourceapi.Device, glance glance) verdic
 	return v
 }
 
-func (s *stage) evaluate(driver string, d *resourceapi.Device) verdict {
+func (s *selectorChain) evaluate(driver string, d *resourceapi.Device) matchResult {
 	s.evaluated++
 	for i := range s.selectors {
 		matches, err := s.selectors[i].matches(driver, d)
 		if err != nil || !matches {
-			return verdict{err: err}
+			return matchResult{err: err}
 		}
 	}
-	return verdict{matches: true}
+	return matchResult{matches: true}
 }

@@ -94,11 +94,11 @@ func TestStageSaysWhatSelectorsSay(t *testing.T) {
 				t.Skipf("%s: %v", text, err)
 			}
 			row = append(row, s)
-			if s.opaque {
+			if s.readsUnknown {
 				opaque++
 			}
 		}
-		stage := newStage(row)
+		stage := newSelectorChain(row)
 		for range 40 {
 			driver := rapid.SampledFrom([]string{"d", "f"}).Draw(t, "driver")
 			d := drawDevice(t)
@@ -134,15 +134,15 @@ func TestLook(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		expression string
-		attributes []read
-		capacities []read
+		attributes []readField
+		capacities []readField
 		opaque     bool
 	}{
 		{expression: `device.driver == "gpu.tessera.dev"`},
-		{expression: `device.attributes["d"].x == 1 && sign(device.capacity["d"].m) > 0`, attributes: []read{{"d", "x"}}, capacities: []read{{"d", "m"}}},
-		{expression: `cel.bind(d, device.attributes["d"], d.x == 1 && d.y == 2)`, attributes: []read{{"d", "x"}, {"d", "y"}}},
-		{expression: `"x" in device.attributes["d"] || has(device.attributes.d.y)`, attributes: []read{{"d", "x"}, {"d", "y"}}},
-		{expression: `device.attributes["d"].x.startsWith("a")`, attributes: []read{{"d", "x"}}},
+		{expression: `device.attributes["d"].x == 1 && sign(device.capacity["d"].m) > 0`, attributes: []readField{{"d", "x"}}, capacities: []readField{{"d", "m"}}},
+		{expression: `cel.bind(d, device.attributes["d"], d.x == 1 && d.y == 2)`, attributes: []readField{{"d", "x"}, {"d", "y"}}},
+		{expression: `"x" in device.attributes["d"] || has(device.attributes.d.y)`, attributes: []readField{{"d", "x"}, {"d", "y"}}},
+		{expression: `device.attributes["d"].x.startsWith("a")`, attributes: []readField{{"d", "x"}}},
 		{expression: `device.attributes["d"].exists(n, n == "x")`, opaque: true},
 		{expression: `"d" in device.attributes`, opaque: true},
 		{expression: `device.attributes["d"][device.driver] == 1`, opaque: true},
@@ -155,8 +155,8 @@ func TestLook(t *testing.T) {
 			t.Errorf("%s: %v", test.expression, err)
 			continue
 		}
-		if s.opaque != test.opaque || !s.opaque && (!slices.Equal(s.sight.attributes, test.attributes) || !slices.Equal(s.sight.capacities, test.capacities)) {
-			t.Errorf("%s: sees %+v, opaque %t, want %+v and %+v, opaque %t", test.expression, s.sight, s.opaque, test.attributes, test.capacities, test.opaque)
+		if s.readsUnknown != test.opaque || !s.readsUnknown && (!slices.Equal(s.reads.attributes, test.attributes) || !slices.Equal(s.reads.capacities, test.capacities)) {
+			t.Errorf("%s: sees %+v, opaque %t, want %+v and %+v, opaque %t", test.expression, s.reads, s.readsUnknown, test.attributes, test.capacities, test.opaque)
 		}
 	}
 }

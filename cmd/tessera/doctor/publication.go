@@ -28,10 +28,10 @@ func (n *nodeState) publicationFindings() []Finding {
 				Help: "this is normal for a moment while an agent publishes; if it persists, check the agent: " + n.agentLogsCommand(),
 			})
 		}
-		if len(r.Strange) > 0 {
+		if len(r.Invalid) > 0 {
 			found = append(found, Finding{
 				Severity: gpu.Warning.String(), Reason: ReasonStrangeDevices, Help: "check whether another driver publishes under the name " + r.Driver,
-				Message: fmt.Sprintf("pool %s: %s cannot be decoded and were skipped; the first is %s: %v", r.Pool, quantity(len(r.Strange), "device"), r.Strange[0].Name, r.Strange[0].Err),
+				Message: fmt.Sprintf("pool %s: %s cannot be decoded and were skipped; the first is %s: %v", r.Pool, quantity(len(r.Invalid), "device"), r.Invalid[0].Name, r.Invalid[0].Err),
 			})
 		}
 	}

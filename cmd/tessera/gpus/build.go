@@ -241,10 +241,10 @@ func poolProblems(r wire.Reading, unknown []hold) []string {
 		problems = append(problems, fmt.Sprintf("Pool %s: claim %s/%s holds device %s, which is no longer published.",
 			r.Pool, h.holder.Claim.Namespace, h.holder.Claim.Name, h.result.Device))
 	}
-	if len(r.Strange) > 0 {
-		first := r.Strange[0]
+	if len(r.Invalid) > 0 {
+		first := r.Invalid[0]
 		problems = append(problems, fmt.Sprintf("Pool %s: %d devices cannot be decoded and were skipped; the first is %s: %s.",
-			r.Pool, len(r.Strange), first.Name, strings.TrimSuffix(first.Err.Error(), ".")))
+			r.Pool, len(r.Invalid), first.Name, strings.TrimSuffix(first.Err.Error(), ".")))
 	}
 	return problems
 }

@@ -11,11 +11,11 @@ import (
 // choices are the scheduler plugin's: the function that it calls for every node.
 type choices struct {
 	node   fit.Node
-	demand map[int]*fit.Demand
+	demand map[int]*fit.Requirements
 }
 
 func newChoices(h hardware) choices {
-	c := choices{node: fit.Node{Wiring: topology.NewWiring(h.gpus)}, demand: map[int]*fit.Demand{}}
+	c := choices{node: fit.Node{Wiring: topology.NewWiring(h.gpus)}, demand: map[int]*fit.Requirements{}}
 	kind, all := fit.NewKind(nil, fit.Weights{}), fit.NewSet(len(h.gpus))
 	for i, g := range h.gpus {
 		c.node.GPUs = append(c.node.GPUs, fit.GPU{Name: g.Name(), Kind: kind, NUMA: g.NUMA})
@@ -23,7 +23,7 @@ func newChoices(h hardware) choices {
 		all.Add(i)
 	}
 	for _, k := range teams() {
-		c.demand[k] = &fit.Demand{Requests: []fit.Request{{Name: "gpus", Alternatives: []fit.Alternative{{Candidates: all, Count: k}}}}}
+		c.demand[k] = &fit.Requirements{Requests: []fit.Request{{Name: "gpus", Alternatives: []fit.Alternative{{Candidates: all, Count: k}}}}}
 	}
 	return c
 }

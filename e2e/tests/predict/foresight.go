@@ -81,7 +81,7 @@ func (f *Foresight) On(node string, claim *resourceapi.ResourceClaim) (Answer, e
 	if err != nil {
 		return Answer{}, fmt.Errorf("read claim %s: %w", claim.Name, err)
 	}
-	here, err := asked.On(n)
+	here, err := asked.OnNode(n)
 	if err != nil {
 		return Answer{}, fmt.Errorf("look for claim %s on %s: %w", claim.Name, node, err)
 	}
@@ -104,5 +104,5 @@ func (f *Foresight) Contradiction(node string) error {
 	if !ok {
 		return nil
 	}
-	return n.Unclear
+	return n.DelegateReason
 }

@@ -26,85 +26,85 @@ type Held struct {
 	Use gpu.Use
 }
 
-// Answer is who gives way, and what the demand gets then.
-type Answer struct {
+// Selection is who gives way, and what the demand gets then.
+type Selection struct {
 	// Victims are positions of holders, ascending; none when the demand fits as it is.
 	Victims []int
 	Choice  fit.Choice
 }
 
-// Select returns which of the holders must give way for the demand, and false when it does not fit even
+// SelectVictims returns which of the holders must give way for the demand, and false when it does not fit even
 // without all of them. No holder gives way needlessly: with any one of them back the demand does not fit.
 // For a demand of one device the answer is the best there is: least protected holders, then the least
 // important ones, then the fewest, then the best choice; for others holders stay in order of importance.
 // An error says that a holder does not hold what it is said to.
-func Select(n *fit.Node, d *fit.Demand, holders []Holder) (Answer, bool, error) {
-	var best Answer
+func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder) (Selection, bool, error) {
+	var best Selection
 	var found bool
-	for _, focus := range focuses(n, d) {
-		e := eviction{node: *n, demand: focus, holders: holders}
-		answer, ok, err := e.run()
+	for _, focus := range variantsOf(n, req) {
+		e := eviction{node: *n, requirements: focus, holders: holders}
+		answer, ok, err := e.selectVictims()
 		if err != nil {
-			return Answer{}, false, err
+			return Selection{}, false, err
 		}
-		if ok && (!found || compare(holders, answer, best) < 0) {
+		if ok && (!found || compareSelections(holders, answer, best) < 0) {
 			best, found = answer, true
 		}
 	}
 	return best, found, nil
 }
 
-// focuses returns the demands whose answers are compared: for a demand of one device one per device that
+// variantsOf returns the demands whose answers are compared: for a demand of one device one per device that
 // could serve it, else the demand itself.
-func focuses(n *fit.Node, d *fit.Demand) []*fit.Demand {
-	if len(d.Requests) != 1 || len(d.Requests[0].Alternatives) != 1 || d.Requests[0].Alternatives[0].Count != 1 {
-		return []*fit.Demand{d}
+func variantsOf(n *fit.Node, req *fit.Requirements) []*fit.Requirements {
+	if len(req.Requests) != 1 || len(req.Requests[0].Alternatives) != 1 || req.Requests[0].Alternatives[0].Count != 1 {
+		return []*fit.Requirements{req}
 	}
-	var all []*fit.Demand
+	var all []*fit.Requirements
 	for device := range n.Devices {
-		if !d.Requests[0].Alternatives[0].Candidates.Has(device) {
+		if !req.Requests[0].Alternatives[0].Candidates.Has(device) {
 			continue
 		}
-		only := d.Requests[0].Alternatives[0]
+		only := req.Requests[0].Alternatives[0]
 		only.Candidates = fit.NewSet(len(n.Devices))
 		only.Candidates.Add(device)
-		request := d.Requests[0]
+		request := req.Requests[0]
 		request.Alternatives = []fit.Alternative{only}
-		all = append(all, &fit.Demand{Requests: []fit.Request{request}, Constraints: d.Constraints})
+		all = append(all, &fit.Requirements{Requests: []fit.Request{request}, Constraints: req.Constraints})
 	}
 	return all
 }
 
 // eviction is one search: everybody leaves, then comes back who can.
 type eviction struct {
-	node    fit.Node
-	demand  *fit.Demand
-	holders []Holder
+	node         fit.Node
+	requirements *fit.Requirements
+	holders      []Holder
 }
 
-func (e *eviction) run() (Answer, bool, error) {
-	concerned := e.concerned()
+func (e *eviction) selectVictims() (Selection, bool, error) {
+	concerned := e.relevantHolders()
 	e.node.GPUs = slices.Clone(e.node.GPUs)
 	for _, i := range concerned {
-		if err := e.each(i, gpu.Occupancy.Release); err != nil {
-			return Answer{}, false, err
+		if err := e.changeHolder(i, gpu.Occupancy.Release); err != nil {
+			return Selection{}, false, err
 		}
 	}
-	choice, fits := fit.Choose(&e.node, e.demand)
+	choice, fits := fit.Choose(&e.node, e.requirements)
 	if !fits {
-		return Answer{}, false, nil
+		return Selection{}, false, nil
 	}
-	answer := Answer{Choice: choice}
+	answer := Selection{Choice: choice}
 	for _, i := range e.byImportance(concerned) {
-		if err := e.each(i, gpu.Occupancy.Take); err != nil {
-			return Answer{}, false, err
+		if err := e.changeHolder(i, gpu.Occupancy.Take); err != nil {
+			return Selection{}, false, err
 		}
-		if choice, fits := fit.Choose(&e.node, e.demand); fits {
+		if choice, fits := fit.Choose(&e.node, e.requirements); fits {
 			answer.Choice = choice
 			continue
 		}
-		if err := e.each(i, gpu.Occupancy.Release); err != nil {
-			return Answer{}, false, err
+		if err := e.changeHolder(i, gpu.Occupancy.Release); err != nil {
+			return Selection{}, false, err
 		}
 		answer.Victims = append(answer.Victims, i)
 	}
@@ -112,10 +112,10 @@ func (e *eviction) run() (Answer, bool, error) {
 	return answer, true, nil
 }
 
-// concerned returns the holders that hold something of a GPU that the demand could use.
-func (e *eviction) concerned() []int {
+// relevantHolders returns the holders that hold something of a GPU that the demand could use.
+func (e *eviction) relevantHolders() []int {
 	useful := make([]bool, len(e.node.GPUs))
-	for _, request := range e.demand.Requests {
+	for _, request := range e.requirements.Requests {
 		for _, a := range request.Alternatives {
 			for device, d := range e.node.Devices {
 				useful[d.GPU] = useful[d.GPU] || a.Candidates.Has(device)
@@ -131,8 +131,8 @@ func (e *eviction) concerned() []int {
 	return concerned
 }
 
-// each has the holder take what it holds, or release it.
-func (e *eviction) each(holder int, change func(gpu.Occupancy, gpu.Use) (gpu.Occupancy, error)) error {
+// changeHolder has the holder take what it holds, or release it.
+func (e *eviction) changeHolder(holder int, change func(gpu.Occupancy, gpu.Use) (gpu.Occupancy, error)) error {
 	for _, held := range e.holders[holder].Held {
 		g := &e.node.GPUs[held.GPU]
 		after, err := change(g.Occupancy, held.Use)
@@ -163,13 +163,13 @@ func (e *eviction) byImportance(holders []int) []int {
 	}
 	ordered := slices.Clone(holders)
 	slices.SortStableFunc(ordered, func(a, b int) int {
-		return cmp.Or(importance(e.holders[b], e.holders[a]), cmp.Compare(heaviest(b), heaviest(a)))
+		return cmp.Or(compareImportance(e.holders[b], e.holders[a]), cmp.Compare(heaviest(b), heaviest(a)))
 	})
 	return ordered
 }
 
-// importance compares two holders by what their eviction would hurt.
-func importance(a, b Holder) int {
+// compareImportance compares two holders by what their eviction would hurt.
+func compareImportance(a, b Holder) int {
 	return cmp.Or(cmp.Compare(protected(a), protected(b)), cmp.Compare(a.Priority, b.Priority))
 }
 
@@ -180,8 +180,8 @@ func protected(h Holder) int {
 	return 0
 }
 
-// compare is negative when a hurts less than b, or as much and leaves more.
-func compare(holders []Holder, a, b Answer) int {
+// compareSelections is negative when a hurts less than b, or as much and leaves more.
+func compareSelections(holders []Holder, a, b Selection) int {
 	return cmp.Or(
 		cmp.Compare(violations(holders, a), violations(holders, b)),
 		slices.Compare(priorities(holders, a), priorities(holders, b)),
@@ -189,7 +189,7 @@ func compare(holders []Holder, a, b Answer) int {
 	)
 }
 
-func violations(holders []Holder, a Answer) int {
+func violations(holders []Holder, a Selection) int {
 	n := 0
 	for _, i := range a.Victims {
 		n += protected(holders[i])
@@ -199,7 +199,7 @@ func violations(holders []Holder, a Answer) int {
 
 // priorities are those of the victims, the highest first. Of two lists the one that ends first hurts
 // less.
-func priorities(holders []Holder, a Answer) []int32 {
+func priorities(holders []Holder, a Selection) []int32 {
 	list := make([]int32, len(a.Victims))
 	for n, i := range a.Victims {
 		list[n] = holders[i].Priority

@@ -33,7 +33,7 @@ func nodeOf(t testing.TB, machine string) fit.Node {
 }
 
 // demandOf asks for so many devices of those that the filter lets pass.
-func demandOf(n fit.Node, count int, pass func(gpu.Use) bool) *fit.Demand {
+func demandOf(n fit.Node, count int, pass func(gpu.Use) bool) *fit.Requirements {
 	a := fit.Alternative{Candidates: fit.NewSet(len(n.Devices)), Count: count, Shares: make([]gpu.Share, len(n.Devices))}
 	for i, d := range n.Devices {
 		if pass(d.Use) {
@@ -43,7 +43,7 @@ func demandOf(n fit.Node, count int, pass func(gpu.Use) bool) *fit.Demand {
 			a.Shares[i] = gpu.Share{MemoryBytes: 10 << 30, Shares: 1}
 		}
 	}
-	return &fit.Demand{Requests: []fit.Request{{Name: "claim/request", Alternatives: []fit.Alternative{a}}}}
+	return &fit.Requirements{Requests: []fit.Request{{Name: "claim/request", Alternatives: []fit.Alternative{a}}}}
 }
 
 func whole(u gpu.Use) bool { return u.Shape == gpu.Whole }
@@ -81,7 +81,7 @@ func TestVictims(t *testing.T) {
 	tests := map[string]struct {
 		// fill returns the holders.
 		fill   func(n *fit.Node, hold func(h Holder, gpuAt int, pass func(gpu.Use) bool) Holder) []Holder
-		demand func(n fit.Node) *fit.Demand
+		demand func(n fit.Node) *fit.Requirements
 		want   []int
 		no     bool
 	}{
@@ -89,7 +89,7 @@ func TestVictims(t *testing.T) {
 			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(Holder{}, 0, whole)}
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, whole) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 1, whole) },
 		},
 		"the GPU that costs one, not the one that costs many": {
 			fill: func(n *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
@@ -99,7 +99,7 @@ func TestVictims(t *testing.T) {
 				}
 				return append(all, hold(Holder{}, 1, whole))
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, profile(n, three)) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 1, profile(n, three)) },
 			want:   []int{7},
 		},
 		"the half that costs less": {
@@ -110,7 +110,7 @@ func TestVictims(t *testing.T) {
 				}
 				return all
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, profile(n, three)) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 1, profile(n, three)) },
 			want:   []int{1, 2, 3}, // small instances take the upper half first, which has room for three
 		},
 		"many of low priority before one of higher": {
@@ -121,14 +121,14 @@ func TestVictims(t *testing.T) {
 				}
 				return all
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, whole) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 1, whole) },
 			want:   []int{1, 2, 3},
 		},
 		"protected ones last": {
 			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(Holder{Protected: true}, 0, whole), hold(Holder{Priority: 9}, 1, whole)}
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 1, whole) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 1, whole) },
 			want:   []int{1},
 		},
 		"one share of a shared GPU": {
@@ -140,7 +140,7 @@ func TestVictims(t *testing.T) {
 				}
 				return all
 			},
-			demand: func(n fit.Node) *fit.Demand {
+			demand: func(n fit.Node) *fit.Requirements {
 				return demandOf(n, 1, func(u gpu.Use) bool { return u.Shape == gpu.TimeShare })
 			},
 			want: []int{4},
@@ -149,7 +149,7 @@ func TestVictims(t *testing.T) {
 			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(hold(Holder{}, 0, whole), 1, whole)}
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 2, whole) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 2, whole) },
 			want:   []int{0},
 		},
 		"nobody when others are in the way": {
@@ -157,7 +157,7 @@ func TestVictims(t *testing.T) {
 				hold(Holder{}, 0, whole) // of higher priority: no holder
 				return []Holder{hold(Holder{}, 1, whole)}
 			},
-			demand: func(n fit.Node) *fit.Demand { return demandOf(n, 2, whole) },
+			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 2, whole) },
 			no:     true,
 		},
 	}
@@ -165,7 +165,7 @@ func TestVictims(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := nodeOf(t, "h100x2")
 			holders := test.fill(&n, func(h Holder, gpuAt int, pass func(gpu.Use) bool) Holder { return hold(t, &n, h, gpuAt, pass) })
-			got, ok, err := Select(&n, test.demand(n), holders)
+			got, ok, err := SelectVictims(&n, test.demand(n), holders)
 			if err != nil || ok == test.no {
 				t.Fatalf("fits %v, %v", ok, err)
 			}
@@ -179,7 +179,7 @@ func TestVictims(t *testing.T) {
 func TestHolderThatHoldsNothing(t *testing.T) {
 	n := nodeOf(t, "h100x2")
 	holders := []Holder{{Held: []Held{{GPU: 0, Use: gpu.Use{Shape: gpu.Whole}}}}}
-	if _, _, err := Select(&n, demandOf(n, 1, whole), holders); err == nil {
+	if _, _, err := SelectVictims(&n, demandOf(n, 1, whole), holders); err == nil {
 		t.Error("evicted who holds nothing")
 	}
 }
@@ -212,7 +212,7 @@ func TestVictimsAreTheFewest(t *testing.T) {
 		demand := demandOf(n, count, func(u gpu.Use) bool {
 			return u.Shape == wanted.Shape && u.Placement.Profile == wanted.Placement.Profile
 		})
-		got, ok, err := Select(&n, demand, holders)
+		got, ok, err := SelectVictims(&n, demand, holders)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,27 +237,27 @@ func TestVictimsAreTheFewest(t *testing.T) {
 	})
 }
 
-func hurts(holders []Holder, a, b Answer) int {
+func hurts(holders []Holder, a, b Selection) int {
 	return cmp.Or(cmp.Compare(violations(holders, a), violations(holders, b)), slices.Compare(priorities(holders, a), priorities(holders, b)))
 }
 
 // bruteForce tries every set of holders.
-func bruteForce(t *rapid.T, n fit.Node, d *fit.Demand, holders []Holder) (best Answer, possible bool) {
+func bruteForce(t *rapid.T, n fit.Node, req *fit.Requirements, holders []Holder) (best Selection, possible bool) {
 	for set := range 1 << len(holders) {
-		var answer Answer
+		var answer Selection
 		for i := range holders {
 			if set&(1<<i) != 0 {
 				answer.Victims = append(answer.Victims, i)
 			}
 		}
-		if fits(t, n, d, holders, answer.Victims) && (!possible || hurts(holders, answer, best) < 0) {
+		if fits(t, n, req, holders, answer.Victims) && (!possible || hurts(holders, answer, best) < 0) {
 			best, possible = answer, true
 		}
 	}
 	return best, possible
 }
 
-func fits(t *rapid.T, n fit.Node, d *fit.Demand, holders []Holder, victims []int) bool {
+func fits(t *rapid.T, n fit.Node, req *fit.Requirements, holders []Holder, victims []int) bool {
 	n.GPUs = slices.Clone(n.GPUs)
 	for _, i := range victims {
 		for _, held := range holders[i].Held {
@@ -268,6 +268,6 @@ func fits(t *rapid.T, n fit.Node, d *fit.Demand, holders []Holder, victims []int
 			n.GPUs[held.GPU].Occupancy = after
 		}
 	}
-	_, ok := fit.Choose(&n, d)
+	_, ok := fit.Choose(&n, req)
 	return ok
 }

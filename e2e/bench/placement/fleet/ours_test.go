@@ -57,10 +57,10 @@ func TestOursIsThePlugins(t *testing.T) {
 }
 
 // bid is what matters of a choice: which one it is of those that are worth the same does not.
-func bid(f *Fleet, kind *fit.Kind, c Choice) fit.Bid {
+func bid(f *Fleet, kind *fit.Kind, c Choice) fit.PlacementCost {
 	held := f.Held[f.State[c.GPU]]
 	before, after := kind.State(held), kind.State(f.Held[f.Taken[f.State[c.GPU]][c.Placement]])
-	return fit.Bid{Loss: kind.Value(before) - kind.Value(after), Holders: held.Holders(), Free: held.Free().Count()}
+	return fit.PlacementCost{Loss: kind.Value(before) - kind.Value(after), Holders: held.Holders(), Free: held.Free().Count()}
 }
 
 // node returns some of the fleet's GPUs as a node of the plugin's.
@@ -76,12 +76,12 @@ func node(f *Fleet, from, count int, kind *fit.Kind) *fit.Node {
 }
 
 // demand asks a node for one of the profile.
-func demand(n *fit.Node, profile int) *fit.Demand {
+func demand(n *fit.Node, profile int) *fit.Requirements {
 	candidates := fit.NewSet(len(n.Devices))
 	for i, d := range n.Devices {
 		if d.Use.Placement.Profile == profile {
 			candidates.Add(i)
 		}
 	}
-	return &fit.Demand{Requests: []fit.Request{{Name: "request", Alternatives: []fit.Alternative{{Candidates: candidates, Count: 1}}}}}
+	return &fit.Requirements{Requests: []fit.Request{{Name: "request", Alternatives: []fit.Alternative{{Candidates: candidates, Count: 1}}}}}
 }

@@ -54,10 +54,10 @@ func MFI(s *States) Policy {
 // Ours is the scheduler plugin's choice, by the functions that it calls.
 func Ours(s *States, w fit.Weights) Policy {
 	kind := fit.NewKind(s.Geometry, w)
-	return NewRanked(s, func(state, profile int) (fit.Bid, int, bool) {
+	return NewRanked(s, func(state, profile int) (fit.PlacementCost, int, bool) {
 		held := s.Held[state]
 		option, ok := kind.Best(kind.State(held), s.Profiles[profile].ID)
-		bid := fit.Bid{Loss: option.Loss, Holders: held.Holders(), Free: held.Free().Count()}
+		bid := fit.PlacementCost{Loss: option.Loss, Holders: held.Holders(), Free: held.Free().Count()}
 		return bid, slices.Index(s.Placements, option.Placement), ok
 	})
 }

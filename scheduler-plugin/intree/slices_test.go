@@ -46,8 +46,8 @@ func node(t *testing.T, held ...string) *index.Node {
 		x.SetClaim(claim)
 	}
 	known, ok := x.Node(n.Name)
-	if !ok || known.Unclear != nil {
-		t.Fatalf("the node is not known, or unclear: %v", known.Unclear)
+	if !ok || known.DelegateReason != nil {
+		t.Fatalf("the node is not known, or unclear: %v", known.DelegateReason)
 	}
 	return known
 }
@@ -69,7 +69,7 @@ func TestPrunedHasTheChoiceAndWhatTouchesIt(t *testing.T) {
 	_, second := slicesOf(t, empty, 1)
 	n := node(t, first[3], second[4])
 	positions, _ := slicesOf(t, n, 0)
-	pruned := intree.Pruned(n, fit.Choice{Picks: []fit.Pick{{Devices: positions[:1]}}})
+	pruned := intree.PrunedSlices(n, fit.Choice{Picks: []fit.Pick{{Devices: positions[:1]}}})
 
 	var devices, counters []string
 	for _, s := range pruned {
@@ -110,7 +110,7 @@ func TestOrderedHasEveryDeviceInTheOrder(t *testing.T) {
 		want = append(want, n.Devices[position].Name)
 	}
 	sets := map[string]bool{}
-	for _, s := range intree.Ordered(n, preference) {
+	for _, s := range intree.OrderedSlices(n, preference) {
 		for _, d := range s.Spec.Devices {
 			got = append(got, d.Name)
 		}
