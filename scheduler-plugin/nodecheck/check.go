@@ -25,7 +25,7 @@ type Check struct {
 	request  *framework.Resource
 }
 
-// Config is what a Check depends on besides the pod.
+// Config is what a Check depends on in addition to the pod.
 type Config struct {
 	// Nodes are the nodes of the scheduling cycle.
 	Nodes fwk.NodeInfoLister
