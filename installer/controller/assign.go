@@ -14,85 +14,85 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// policyOwner owns the drivers of ClusterPolicy.
-const policyOwner = "ClusterPolicy/" + v1alpha1.ClusterPolicyName
+// PolicyOwner owns the drivers of ClusterPolicy.
+const PolicyOwner = "ClusterPolicy/" + v1alpha1.ClusterPolicyName
 
 // defaultPool is the pool of nodes that no other chooses.
 const defaultPool = "default"
 
-// assignment is what policies say of one node, whatever stands on it.
-type assignment struct {
-	// chosen is whether the policy chooses the node, optedOut whether its user does not want any operand.
-	chosen, optedOut bool
-	// empty is whether the node has no GPU.
-	empty bool
-	// owner is who says which driver it gets; driver and upgrade are what that one says, complete.
-	owner   string
-	driver  v1alpha1.DriverSpec
-	upgrade v1alpha1.UpgradePolicy
-	// vgpu and sandbox say what else the node is for.
-	vgpu, sandbox bool
-	// off are the operands that a label of the node removes.
-	off map[string]bool
-	// pool is that of the node agent, draName the DRA driver's name there, mode the MIG mode that it wants.
-	pool, draName string
-	mode          v1alpha1.MIGMode
-	// slices is whether its GPUs are offered in slices.
-	slices bool
-	// conflict says what chooses the node twice, drivers names the NVIDIADrivers that do.
-	conflict string
-	drivers  []string
+// Assignment is what policies say of one node, whatever stands on it.
+type Assignment struct {
+	// Chosen is whether the policy chooses the node, optedOut whether its user does not want any operand.
+	Chosen, OptedOut bool
+	// NoGPUs is whether the node has no GPU.
+	NoGPUs bool
+	// Owner is who says which driver it gets; driver and upgrade are what that one says, complete.
+	Owner   string
+	Driver  v1alpha1.DriverSpec
+	Upgrade v1alpha1.UpgradePolicy
+	// VGPU and sandbox say what else the node is for.
+	VGPU, Sandbox bool
+	// disabled are the operands that a label of the node removes.
+	disabled map[string]bool
+	// AgentPool is that of the node agent, draName the DRA driver's name there, mode the MIG mode that it wants.
+	AgentPool, DRADriver string
+	MIGMode          v1alpha1.MIGMode
+	// OffersMIG is whether its GPUs are offered in slices.
+	OffersMIG bool
+	// Conflict says what chooses the node twice, drivers names the NVIDIADrivers that do.
+	Conflict string
+	ConflictingDrivers  []string
 }
 
-// managed reports whether operands belong on the node.
-func (a assignment) managed() bool { return a.chosen && !a.optedOut && !a.empty }
+// Managed reports whether operands belong on the node.
+func (a Assignment) Managed() bool { return a.Chosen && !a.OptedOut && !a.NoGPUs }
 
-// on is the assignment of a node with this hardware: where the discovery found no GPU, or finds none any more, no operand belongs. As long as it has
+// WithHardware is the assignment of a node with this hardware: where the discovery found no GPU, or finds none any more, no operand belongs. As long as it has
 // not spoken there may be one.
-func (a assignment) on(hardware *v1alpha1.HardwareStatus) assignment {
-	a.empty = hardware != nil && hardware.GPUs == 0
+func (a Assignment) WithHardware(hardware *v1alpha1.HardwareStatus) Assignment {
+	a.NoGPUs = hardware != nil && hardware.GPUs == 0
 	return a
 }
 
-// installs reports whether a driver container belongs on the node.
-func (a assignment) installs() bool {
-	return a.managed() && !a.sandbox && !a.off["driver"] && (a.vgpu || a.driver.On())
+// InstallsDriver reports whether a driver container belongs on the node.
+func (a Assignment) InstallsDriver() bool {
+	return a.Managed() && !a.Sandbox && !a.disabled["driver"] && (a.VGPU || a.Driver.On())
 }
 
-// assign says what policies want of a node.
-func (cat *catalog) assign(node *corev1.Node) assignment {
-	spec, set := cat.policy.Spec, labels.Set(node.Labels)
-	a := assignment{
-		chosen:   spec.NodeSelector == nil || matches(spec.NodeSelector, set),
-		optedOut: set[v1alpha1.LabelOperands] == "false",
-		off:      map[string]bool{},
-		sandbox:  spec.SandboxWorkloads.Enabled && matches(spec.SandboxWorkloads.NodeSelector, set),
-		vgpu:     spec.VGPUManager.Chosen() && matches(spec.VGPUManager.NodeSelector, set),
+// Assign says what policies want of a node.
+func (cat *Catalog) Assign(node *corev1.Node) Assignment {
+	spec, set := cat.Policy.Spec, labels.Set(node.Labels)
+	a := Assignment{
+		Chosen:   spec.NodeSelector == nil || selectorMatches(spec.NodeSelector, set),
+		OptedOut: set[v1alpha1.LabelOperands] == "false",
+		disabled:      map[string]bool{},
+		Sandbox:  spec.SandboxWorkloads.Enabled && selectorMatches(spec.SandboxWorkloads.NodeSelector, set),
+		VGPU:     spec.VGPUManager.Chosen() && selectorMatches(spec.VGPUManager.NodeSelector, set),
 	}
 	for _, operand := range []string{"driver", "node-agent", "operator-validator"} {
-		a.off[operand] = set[v1alpha1.LabelDeployPrefix+operand] == "false"
+		a.disabled[operand] = set[v1alpha1.LabelDeployPrefix+operand] == "false"
 	}
 	cat.assignDriver(&a, set)
 	cat.assignPool(&a, set)
-	if a.vgpu && a.sandbox {
-		a.conflict = "sandboxWorkloads and vgpuManager both choose the node: let one of them leave it out"
+	if a.VGPU && a.Sandbox {
+		a.Conflict = "sandboxWorkloads and vgpuManager both choose the node: let one of them leave it out"
 	}
 	return a
 }
 
 // assignDriver finds the one who says which driver the node gets.
-func (cat *catalog) assignDriver(a *assignment, set labels.Set) {
-	a.owner, a.driver, a.upgrade = policyOwner, cat.policy.Spec.Driver, cat.policy.Spec.Upgrade
-	if a.vgpu {
-		a.driver = v1alpha1.DriverSpec{Component: cat.policy.Spec.VGPUManager.Component}.Complete()
+func (cat *Catalog) assignDriver(a *Assignment, set labels.Set) {
+	a.Owner, a.Driver, a.Upgrade = PolicyOwner, cat.Policy.Spec.Driver, cat.Policy.Spec.Upgrade
+	if a.VGPU {
+		a.Driver = v1alpha1.DriverSpec{Component: cat.Policy.Spec.VGPUManager.Component}.Complete()
 		return
 	}
 	var selecting, defaults []int
-	for i, d := range cat.drivers {
+	for i, d := range cat.Drivers {
 		switch {
 		case d.Spec.Default:
 			defaults = append(defaults, i)
-		case matches(d.Spec.NodeSelector, set):
+		case selectorMatches(d.Spec.NodeSelector, set):
 			selecting = append(selecting, i)
 		}
 	}
@@ -102,44 +102,44 @@ func (cat *catalog) assignDriver(a *assignment, set labels.Set) {
 	switch len(selecting) {
 	case 0:
 	case 1:
-		d := cat.drivers[selecting[0]]
-		a.owner, a.driver = d.Name, d.Spec.DriverSpec
+		d := cat.Drivers[selecting[0]]
+		a.Owner, a.Driver = d.Name, d.Spec.DriverSpec
 		if d.Spec.Upgrade != nil {
-			a.upgrade = d.Spec.Upgrade.Complete()
+			a.Upgrade = d.Spec.Upgrade.Complete()
 		}
 	default:
 		for _, i := range selecting {
-			a.drivers = append(a.drivers, cat.drivers[i].Name)
+			a.ConflictingDrivers = append(a.ConflictingDrivers, cat.Drivers[i].Name)
 		}
-		a.conflict = fmt.Sprintf("NVIDIADrivers %s all choose the node: change their nodeSelectors so that one does", strings.Join(a.drivers, ", "))
+		a.Conflict = fmt.Sprintf("NVIDIADrivers %s all choose the node: change their nodeSelectors so that one does", strings.Join(a.ConflictingDrivers, ", "))
 	}
 }
 
 // assignPool finds the pool of the node agent.
-func (cat *catalog) assignPool(a *assignment, set labels.Set) {
-	agent := cat.policy.Spec.NodeAgent
-	a.pool, a.draName, a.slices = defaultPool, draName(agent.Config), offersSlices(agent.Config)
-	if a.sandbox {
-		a.pool = render.PoolSandbox
+func (cat *Catalog) assignPool(a *Assignment, set labels.Set) {
+	agent := cat.Policy.Spec.NodeAgent
+	a.AgentPool, a.DRADriver, a.OffersMIG = defaultPool, draName(agent.Config), offersMIGDevices(agent.Config)
+	if a.Sandbox {
+		a.AgentPool = render.PoolSandbox
 		return
 	}
 	var pools []string
 	for _, pool := range agent.Pools {
-		if matches(&pool.NodeSelector, set) {
+		if selectorMatches(&pool.NodeSelector, set) {
 			pools = append(pools, pool.Name)
-			a.pool, a.draName, a.mode = pool.Name, draName(pool.Config), pool.MIGMode
+			a.AgentPool, a.DRADriver, a.MIGMode = pool.Name, draName(pool.Config), pool.MIGMode
 			if pool.Config != nil {
-				a.slices = offersSlices(pool.Config)
+				a.OffersMIG = offersMIGDevices(pool.Config)
 			}
 		}
 	}
-	if len(pools) > 1 && a.conflict == "" {
-		a.conflict = fmt.Sprintf("node pools %s all choose the node: change nodeAgent.pools so that one does", strings.Join(pools, ", "))
+	if len(pools) > 1 && a.Conflict == "" {
+		a.Conflict = fmt.Sprintf("node pools %s all choose the node: change nodeAgent.pools so that one does", strings.Join(pools, ", "))
 	}
 }
 
-// offersSlices reports whether an agent with this configuration offers slices of GPUs.
-func offersSlices(config *v1alpha1.NodeConfigSpec) bool {
+// offersMIGDevices reports whether an agent with this configuration offers slices of GPUs.
+func offersMIGDevices(config *v1alpha1.NodeConfigSpec) bool {
 	return config == nil || len(config.Shapes) == 0 || slices.Contains(config.Shapes, v1alpha1.ShapeMIG)
 }
 
@@ -151,36 +151,36 @@ func draName(config *v1alpha1.NodeConfigSpec) string {
 	return config.DriverName
 }
 
-// matches reports whether a selector chooses the labels; one that is absent, or that the API server would have refused, chooses none.
-func matches(selector *metav1.LabelSelector, set labels.Set) bool {
+// selectorMatches reports whether a selector chooses the labels; one that is absent, or that the API server would have refused, chooses none.
+func selectorMatches(selector *metav1.LabelSelector, set labels.Set) bool {
 	s, err := metav1.LabelSelectorAsSelector(selector)
 	return err == nil && s.Matches(set)
 }
 
-// wanted is the assignment as phases know it.
-func (cat *catalog) wanted(a assignment, hardware *v1alpha1.HardwareStatus) phase.Wanted {
-	spec := cat.policy.Spec
+// Wanted is the assignment as phases know it.
+func (cat *Catalog) Wanted(a Assignment, hardware *v1alpha1.HardwareStatus) phase.Wanted {
+	spec := cat.Policy.Spec
 	w := phase.Wanted{
-		Managed:    a.managed(),
-		Driver:     a.installs(),
-		Toolkit:    a.managed() && spec.Toolkit.On(),
-		Agent:      a.managed() && spec.NodeAgent.On() && !a.off["node-agent"],
-		Validator:  a.managed() && spec.Validator.On() && !a.off["operator-validator"],
-		Sandbox:    a.sandbox,
-		MIGMode:    a.mode,
-		HostDriver: a.driver.HostDriver,
-		MinVersion: a.driver.MinVersion,
-		Conflict:   a.conflict,
+		Managed:    a.Managed(),
+		Driver:     a.InstallsDriver(),
+		Toolkit:    a.Managed() && spec.Toolkit.On(),
+		Agent:      a.Managed() && spec.NodeAgent.On() && !a.disabled["node-agent"],
+		Validator:  a.Managed() && spec.Validator.On() && !a.disabled["operator-validator"],
+		Sandbox:    a.Sandbox,
+		MIGMode:    a.MIGMode,
+		HostDriver: a.Driver.HostDriver,
+		MinVersion: a.Driver.MinVersion,
+		Conflict:   a.Conflict,
 		Upgrade: phase.Upgrade{
-			DriverTimeout: a.driver.StartupTimeout.Duration, DrainTimeout: a.upgrade.Drain.Timeout.Duration,
+			DriverTimeout: a.Driver.StartupTimeout.Duration, DrainTimeout: a.Upgrade.Drain.Timeout.Duration,
 			ValidateTimeout: spec.Validator.Timeout.Duration,
 		},
 	}
-	if limit := a.upgrade.Drain.WaitTimeout; limit != nil {
+	if limit := a.Upgrade.Drain.WaitTimeout; limit != nil {
 		w.Upgrade.WaitTimeout = limit.Duration
 	}
-	if found, ok := cat.driver(a, hardware); ok && found.err == nil {
-		w.Digest = found.driver.Digest
+	if found, ok := cat.DriverFor(a, hardware); ok && found.Err == nil {
+		w.Digest = found.Desired.Digest
 	}
 	return w
 }

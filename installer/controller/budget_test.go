@@ -52,7 +52,7 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 	if err := h.Delete(t.Context(), h.node("n1")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := h.r.Reconcile(t.Context(), request("n1")); err != nil {
+	if _, err := h.r.Reconcile(t.Context(), Request("n1")); err != nil {
 		t.Fatal(err)
 	}
 	if n2 = h.step("n2"); len(n2.Spec.Remedies) != 1 {
@@ -90,9 +90,9 @@ func TestSickGPUsAreCounted(t *testing.T) {
 	old.Status.Agent.BootID = "before"
 	p := &pass{}
 	for _, node := range []*v1alpha1.GPUNode{sick, old, away, light} {
-		p.members = append(p.members, member{gpunode: node, node: serving(node.Name), assignment: assignment{chosen: true, optedOut: node == away}})
+		p.members = append(p.members, member{gpunode: node, node: serving(node.Name), assignment: Assignment{Chosen: true, OptedOut: node == away}})
 	}
-	if got, want := p.sick(), (v1alpha1.GPUCounts{Sick: 2, Fatal: 1, Held: 1}); got != want {
+	if got, want := p.countFaultyGPUs(), (v1alpha1.GPUCounts{Sick: 2, Fatal: 1, Held: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

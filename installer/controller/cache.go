@@ -19,8 +19,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// cacheOptions restricts what is watched and kept: the own namespace, what the installer made, and of nodes and claims what is asked for.
-func cacheOptions(namespace string) cache.Options {
+// CacheOptions restricts what is watched and kept: the own namespace, what the installer made, and of nodes and claims what is asked for.
+func CacheOptions(namespace string) cache.Options {
 	own := map[string]cache.Config{namespace: {}}
 	made := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
 	madeHere := cache.ByObject{Label: made.Label, Namespaces: own}
@@ -30,7 +30,7 @@ func cacheOptions(namespace string) cache.Options {
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.Pod{}:                        here,
 			&corev1.ConfigMap{}:                  here,
-			&corev1.Secret{}:                     {Namespaces: own, Transform: hashSecret},
+			&corev1.Secret{}:                     {Namespaces: own, Transform: HashSecretValues},
 			&appsv1.DaemonSet{}:                  madeHere,
 			&appsv1.Deployment{}:                 madeHere,
 			&corev1.Service{}:                    madeHere,
@@ -38,14 +38,14 @@ func cacheOptions(namespace string) cache.Options {
 			&policyv1.PodDisruptionBudget{}:      madeHere,
 			&nodev1.RuntimeClass{}:               made,
 			&resourceapi.DeviceTaintRule{}:       made,
-			&corev1.Node{}:                       {Transform: trimNode},
-			&resourceapi.ResourceClaim{}:         {Transform: trimClaim(namespace)},
+			&corev1.Node{}:                       {Transform: TrimNode},
+			&resourceapi.ResourceClaim{}:         {Transform: TrimClaim(namespace)},
 		},
 	}
 }
 
-// hashSecret replaces the values of a Secret by their hashes: whether one changed is all that is asked.
-func hashSecret(object any) (any, error) {
+// HashSecretValues replaces the values of a Secret by their hashes: whether one changed is all that is asked.
+func HashSecretValues(object any) (any, error) {
 	secret, ok := object.(*corev1.Secret)
 	if !ok {
 		return object, nil
@@ -58,9 +58,9 @@ func hashSecret(object any) (any, error) {
 	return secret, nil
 }
 
-// trimNode keeps labels, taints, what kubelet says about itself, and resources that device plugins offer. Heartbeats are dropped, so that they are
+// TrimNode keeps labels, taints, what kubelet says about itself, and resources that device plugins offer. Heartbeats are dropped, so that they are
 // no change; of the managed fields the installer's own stay.
-func trimNode(object any) (any, error) {
+func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
 		return object, nil
@@ -72,7 +72,7 @@ func trimNode(object any) (any, error) {
 		}
 	}
 	for name, quantity := range node.Status.Allocatable {
-		if strings.HasPrefix(string(name), vendor) && !quantity.IsZero() {
+		if strings.HasPrefix(string(name), ResourcePrefix) && !quantity.IsZero() {
 			if status.Allocatable == nil {
 				status.Allocatable = corev1.ResourceList{}
 			}
@@ -89,8 +89,8 @@ func trimNode(object any) (any, error) {
 	return node, nil
 }
 
-// trimClaim keeps which devices a claim has and who uses it, and of the installer's own validations for what they are.
-func trimClaim(namespace string) toolscache.TransformFunc {
+// TrimClaim keeps which devices a claim has and who uses it, and of the installer's own validations for what they are.
+func TrimClaim(namespace string) toolscache.TransformFunc {
 	return func(object any) (any, error) {
 		claim, ok := object.(*resourceapi.ResourceClaim)
 		if !ok {

@@ -20,16 +20,16 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// errNoPolicy says that nothing is wanted of anybody: what runs is left as it is.
-var errNoPolicy = errors.New("there is no ClusterPolicy " + v1alpha1.ClusterPolicyName)
+// ErrNoPolicy says that nothing is wanted of anybody: what runs is left as it is.
+var ErrNoPolicy = errors.New("there is no ClusterPolicy " + v1alpha1.ClusterPolicyName)
 
-// catalog is everything that policies say, complete, at one moment.
-type catalog struct {
-	policy  *v1alpha1.ClusterPolicy
-	drivers []v1alpha1.NVIDIADriver
+// Catalog is everything that policies say, complete, at one moment.
+type Catalog struct {
+	Policy  *v1alpha1.ClusterPolicy
+	Drivers []v1alpha1.NVIDIADriver
 	input   render.Input
 	// known are drivers that were asked for already.
-	known map[driverKey]answer
+	known map[driverKey]RenderedDriver
 }
 
 // driverKey tells driver sets apart: nodes of the same key get the same driver.
@@ -39,19 +39,19 @@ type driverKey struct {
 	vgpu  bool
 }
 
-// answer is what render says of a driver set.
-type answer struct {
-	set    render.DriverSet
-	driver v1alpha1.DesiredDriver
-	err    error
+// RenderedDriver is what render says of a driver set.
+type RenderedDriver struct {
+	Set    render.DriverSet
+	Desired v1alpha1.DesiredDriver
+	Err    error
 }
 
 // readCatalog reads the policies from the cache; errNoPolicy when there is none.
-func readCatalog(ctx context.Context, c client.Reader, namespace string, images render.Images) (*catalog, error) {
+func readCatalog(ctx context.Context, c client.Reader, namespace string, images render.Images) (*Catalog, error) {
 	policy := &v1alpha1.ClusterPolicy{}
 	switch err := c.Get(ctx, types.NamespacedName{Name: v1alpha1.ClusterPolicyName}, policy); {
 	case apierrors.IsNotFound(err):
-		return nil, errNoPolicy
+		return nil, ErrNoPolicy
 	case err != nil:
 		return nil, fmt.Errorf("read ClusterPolicy: %w", err)
 	}
@@ -66,7 +66,7 @@ func readCatalog(ctx context.Context, c client.Reader, namespace string, images 
 		list.Items[i].Spec.DriverSpec = list.Items[i].Spec.Complete()
 		specs = append(specs, list.Items[i].Spec.DriverSpec)
 	}
-	cat := &catalog{policy: policy, drivers: list.Items, known: map[driverKey]answer{}}
+	cat := &Catalog{Policy: policy, Drivers: list.Items, known: map[driverKey]RenderedDriver{}}
 	cat.input = render.Input{
 		Namespace: namespace, Policy: *policy, Images: images, Contents: map[string]string{}, Keys: map[string][]string{},
 	}
@@ -79,7 +79,7 @@ func readCatalog(ctx context.Context, c client.Reader, namespace string, images 
 }
 
 // readContent hashes what a ConfigMap or Secret holds; one that does not exist has no hash.
-func (cat *catalog) readContent(ctx context.Context, c client.Reader, reference string) error {
+func (cat *Catalog) readContent(ctx context.Context, c client.Reader, reference string) error {
 	kind, name, _ := strings.Cut(reference, "/")
 	key := types.NamespacedName{Namespace: cat.input.Namespace, Name: name}
 	data := map[string][]byte{}
@@ -112,20 +112,20 @@ func (cat *catalog) readContent(ctx context.Context, c client.Reader, reference 
 	return nil
 }
 
-// driver returns the driver of a node with this hardware, as its assignment wants it; none where none is wanted or nothing is known yet.
-func (cat *catalog) driver(a assignment, hardware *v1alpha1.HardwareStatus) (answer, bool) {
-	if !a.installs() || hardware == nil || hardware.OS == "" || hardware.HostDriver != "" && !a.vgpu {
-		return answer{}, false
+// DriverFor returns the driver of a node with this hardware, as its assignment wants it; none where none is wanted or nothing is known yet.
+func (cat *Catalog) DriverFor(a Assignment, hardware *v1alpha1.HardwareStatus) (RenderedDriver, bool) {
+	if !a.InstallsDriver() || hardware == nil || hardware.OS == "" || hardware.HostDriver != "" && !a.VGPU {
+		return RenderedDriver{}, false
 	}
-	set := render.DriverSet{Owner: a.owner, Spec: a.driver, VGPU: a.vgpu, Host: render.Host{OS: hardware.OS}}
-	if a.driver.UsePrecompiled {
+	set := render.DriverSet{Owner: a.Owner, Spec: a.Driver, VGPU: a.VGPU, Host: render.Host{OS: hardware.OS}}
+	if a.Driver.UsePrecompiled {
 		set.Host.Kernel = hardware.Kernel
 	}
-	key := driverKey{owner: a.owner, host: set.Host, vgpu: a.vgpu}
+	key := driverKey{owner: a.Owner, host: set.Host, vgpu: a.VGPU}
 	known, ok := cat.known[key]
 	if !ok {
-		known = answer{set: set}
-		known.driver, known.err = render.Driver(cat.input, set)
+		known = RenderedDriver{Set: set}
+		known.Desired, known.Err = render.Driver(cat.input, set)
 		cat.known[key] = known
 	}
 	return known, true

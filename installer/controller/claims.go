@@ -19,11 +19,11 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// indexPool finds claims by the pools of their devices.
-const indexPool = "pool"
+// IndexClaimPool finds claims by the pools of their devices.
+const IndexClaimPool = "pool"
 
-// poolsOf are the pools that a claim has devices of, but for those that it only watches.
-func poolsOf(object client.Object) []string {
+// ClaimPools are the pools that a claim has devices of, but for those that it only watches.
+func ClaimPools(object client.Object) []string {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok || claim.Status.Allocation == nil {
 		return nil
@@ -38,54 +38,54 @@ func poolsOf(object client.Object) []string {
 	return slices.Compact(pools)
 }
 
-// use is who uses the GPUs of a node.
-type use struct {
-	// pods are those for which claims are reserved, each once, in order; uids whom a claim means by each name.
-	pods []types.NamespacedName
-	uids map[types.NamespacedName][]types.UID
-	// claims is how many claims have devices of the node, devices are those, in no order.
-	claims  int
-	devices []string
-	// unreadable is whether a claim is reserved for something that is no pod.
-	unreadable bool
+// Users is who uses the GPUs of a node.
+type Users struct {
+	// Pods are those for which claims are reserved, each once, in order; uids whom a claim means by each name.
+	Pods []types.NamespacedName
+	UIDs map[types.NamespacedName][]types.UID
+	// Claims is how many claims have devices of the node, devices are those, in no order.
+	Claims  int
+	Devices []string
+	// Unreadable is whether a claim is reserved for something that is no pod.
+	Unreadable bool
 }
 
-// usersOf finds them in the cache. The installer's own validations do not count; what users call their claims does not matter.
-func usersOf(ctx context.Context, c action.Cluster, pool string) (use, error) {
-	return usersOfDevices(ctx, c, pool, func(string) bool { return true })
+// PoolUsers finds them in the cache. The installer's own validations do not count; what users call their claims does not matter.
+func PoolUsers(ctx context.Context, c action.Cluster, pool string) (Users, error) {
+	return DeviceUsers(ctx, c, pool, func(string) bool { return true })
 }
 
-// usersOfDevices finds those of some of the pool's devices.
-func usersOfDevices(ctx context.Context, c action.Cluster, pool string, counts func(device string) bool) (use, error) {
+// DeviceUsers finds those of some of the pool's devices.
+func DeviceUsers(ctx context.Context, c action.Cluster, pool string, counts func(device string) bool) (Users, error) {
 	list := &resourceapi.ResourceClaimList{}
-	if err := c.Client.List(ctx, list, client.MatchingFields{indexPool: pool}, client.UnsafeDisableDeepCopy); err != nil {
-		return use{}, fmt.Errorf("list claims of pool %s: %w", pool, err)
+	if err := c.Client.List(ctx, list, client.MatchingFields{IndexClaimPool: pool}, client.UnsafeDisableDeepCopy); err != nil {
+		return Users{}, fmt.Errorf("list claims of pool %s: %w", pool, err)
 	}
-	u := use{uids: map[types.NamespacedName][]types.UID{}}
+	u := Users{UIDs: map[types.NamespacedName][]types.UID{}}
 	for i := range list.Items {
 		claim := &list.Items[i]
-		own, devices := claim.Namespace == c.Namespace && claim.Labels[render.LabelName] == render.OperandValidation, devicesOf(claim, pool)
+		own, devices := claim.Namespace == c.Namespace && claim.Labels[render.LabelName] == render.OperandValidation, claimDevices(claim, pool)
 		if own || !slices.ContainsFunc(devices, counts) {
 			continue
 		}
-		u.claims++
-		u.devices = append(u.devices, devices...)
+		u.Claims++
+		u.Devices = append(u.Devices, devices...)
 		for _, consumer := range claim.Status.ReservedFor {
 			if consumer.APIGroup != "" || consumer.Resource != "pods" {
-				u.unreadable = true
+				u.Unreadable = true
 				continue
 			}
 			pod := types.NamespacedName{Namespace: claim.Namespace, Name: consumer.Name}
-			u.pods, u.uids[pod] = append(u.pods, pod), append(u.uids[pod], consumer.UID)
+			u.Pods, u.UIDs[pod] = append(u.Pods, pod), append(u.UIDs[pod], consumer.UID)
 		}
 	}
-	slices.SortFunc(u.pods, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
-	u.pods = slices.Compact(u.pods)
+	slices.SortFunc(u.Pods, func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	u.Pods = slices.Compact(u.Pods)
 	return u, nil
 }
 
-// devicesOf are the devices of a pool that a claim has, but for those that it only watches.
-func devicesOf(claim *resourceapi.ResourceClaim, pool string) []string {
+// claimDevices are the devices of a pool that a claim has, but for those that it only watches.
+func claimDevices(claim *resourceapi.ResourceClaim, pool string) []string {
 	var devices []string
 	for _, result := range claim.Status.Allocation.Devices.Results {
 		if result.Pool == pool && (result.AdminAccess == nil || !*result.AdminAccess) {
@@ -98,19 +98,19 @@ func devicesOf(claim *resourceapi.ResourceClaim, pool string) []string {
 // drainer looks at the pods of users, live, and remembers which evictions were refused: whoever starts anew asks anew.
 type drainer struct {
 	live    client.Reader
-	refused *refusals
+	refused *refusedEvictions
 }
 
 // look says who holds the GPUs of a node that is being drained, and whom an eviction would be asked for.
-func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phase.Drain, []action.PodRef) {
-	drain := phase.Drain{Unreadable: u.unreadable}
+func (d drainer) look(ctx context.Context, u Users, spec v1alpha1.DrainSpec) (phase.Drain, []action.PodRef) {
+	drain := phase.Drain{Unreadable: u.Unreadable}
 	var victims []action.PodRef
 	waited, err := metav1.LabelSelectorAsSelector(spec.WaitFor)
 	if err != nil {
 		waited = labels.Nothing()
 	}
-	for _, key := range u.pods {
-		pod, err := action.ReadConsumer(ctx, d.live, key, u.uids[key]...)
+	for _, key := range u.Pods {
+		pod, err := action.ReadConsumer(ctx, d.live, key, u.UIDs[key]...)
 		if err != nil {
 			drain.Unreadable = true
 			drain.Holders = append(drain.Holders, key.String())
@@ -127,7 +127,7 @@ func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phas
 		if waited.Matches(labels.Set(pod.Labels)) {
 			drain.Waited = append(drain.Waited, key.String())
 		}
-		if reason := stays(pod, spec); reason != "" {
+		if reason := evictionBlocker(pod, spec); reason != "" {
 			drain.Staying = append(drain.Staying, phase.BlockedPod{Name: key.String(), Reason: reason})
 			drain.Blocked = append(drain.Blocked, phase.BlockedPod{Name: key.String(), Reason: reason})
 			continue
@@ -140,8 +140,8 @@ func (d drainer) look(ctx context.Context, u use, spec v1alpha1.DrainSpec) (phas
 	return drain, victims
 }
 
-// stays returns why a pod is not evicted; empty: it may be.
-func stays(pod *corev1.Pod, spec v1alpha1.DrainSpec) string {
+// evictionBlocker returns why a pod is not evicted; empty: it may be.
+func evictionBlocker(pod *corev1.Pod, spec v1alpha1.DrainSpec) string {
 	owner := metav1.GetControllerOf(pod)
 	switch {
 	case pod.Labels[v1alpha1.LabelSkipDrain] == "true":

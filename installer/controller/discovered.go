@@ -16,16 +16,16 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// discovers says what the discovery has still to do before all nodes are known; empty: nothing. It has looked at a node when its pod there is
+// pendingDiscovery says what the discovery has still to do before all nodes are known; empty: nothing. It has looked at a node when its pod there is
 // available. A node that is not Ready is not waited for. Nor, once the policy is Ready, is one that joins or whose pod is replaced: what comes later
 // counts when it is found, or a large cluster would never stay Ready.
-func (r *policyReconciler) discovers(ctx context.Context, p *pass, set *appsv1.DaemonSet) (string, error) {
+func (r *policyReconciler) pendingDiscovery(ctx context.Context, p *pass, set *appsv1.DaemonSet) (string, error) {
 	live := &appsv1.DaemonSet{}
 	if err := r.Client.Get(ctx, client.ObjectKeyFromObject(set), live); err != nil {
 		return "DaemonSet " + set.Name + " is not there yet", client.IgnoreNotFound(err)
 	}
-	if ready := meta.FindStatusCondition(p.policy.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
-		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == p.policy.Generation {
+	if ready := meta.FindStatusCondition(p.Policy.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
+		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == p.Policy.Generation {
 		return "", nil
 	}
 	// What was just written the cache may not have yet.
@@ -36,15 +36,15 @@ func (r *policyReconciler) discovers(ctx context.Context, p *pass, set *appsv1.D
 	if missing <= 0 {
 		return "", nil
 	}
-	silent, err := r.silent(ctx, live)
+	silent, err := r.countUnreachableNodes(ctx, live)
 	if err != nil || missing <= silent {
 		return "", err
 	}
 	return fmt.Sprintf("DaemonSet %s has not looked at %d of %d nodes yet: see its pods", set.Name, missing-silent, live.Status.DesiredNumberScheduled), nil
 }
 
-// silent counts the nodes of a DaemonSet that are not Ready and where no pod of it is.
-func (r *policyReconciler) silent(ctx context.Context, set *appsv1.DaemonSet) (int32, error) {
+// countUnreachableNodes counts the nodes of a DaemonSet that are not Ready and where no pod of it is.
+func (r *policyReconciler) countUnreachableNodes(ctx context.Context, set *appsv1.DaemonSet) (int32, error) {
 	nodes, pods := &corev1.NodeList{}, &corev1.PodList{}
 	if err := r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return 0, fmt.Errorf("list nodes: %w", err)
@@ -55,13 +55,13 @@ func (r *policyReconciler) silent(ctx context.Context, set *appsv1.DaemonSet) (i
 	runs := map[string]bool{}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		runs[pod.Spec.NodeName] = runs[pod.Spec.NodeName] || observePod(pod).State == phase.PodReady
+		runs[pod.Spec.NodeName] = runs[pod.Spec.NodeName] || ObservePod(pod).State == phase.PodReady
 	}
 	chosen := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: set.Spec.Template.Spec})
 	silent := int32(0)
 	for i := range nodes.Items {
 		node := &nodes.Items[i]
-		if observeNode(node).Ready || runs[node.Name] {
+		if ObserveNode(node).Ready || runs[node.Name] {
 			continue
 		}
 		is, err := chosen.Match(node)

@@ -79,7 +79,7 @@ func TestDiscoveryLooksEverywhere(t *testing.T) {
 				policy.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: test.ready}}
 			}
 			r := &policyReconciler{Cluster: action.Cluster{Client: fakeClient(t, objects...)}}
-			got, err := r.discovers(t.Context(), &pass{catalog: &catalog{policy: policy}}, set(""))
+			got, err := r.pendingDiscovery(t.Context(), &pass{Catalog: &Catalog{Policy: policy}}, set(""))
 			if err != nil || got != test.want {
 				t.Errorf("error %v, got %q, want %q", err, got, test.want)
 			}

@@ -27,14 +27,14 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-func request(name string) reconcile.Request {
+func Request(name string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
 }
 
 // byName asks for the node of the same name, byNode for that of a pod, byLabel for that which an object of the installer is for.
 func byName() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
-		return []reconcile.Request{request(o.GetName())}
+		return []reconcile.Request{Request(o.GetName())}
 	})
 }
 
@@ -42,11 +42,11 @@ func byNode() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		// A validation is looked at before it is placed, too.
 		if name := action.NodeOf(o); name != "" {
-			return []reconcile.Request{request(name)}
+			return []reconcile.Request{Request(name)}
 		}
 		var all []reconcile.Request
-		for _, name := range nodeOf(o) {
-			all = append(all, request(name))
+		for _, name := range PodNodes(o) {
+			all = append(all, Request(name))
 		}
 		return all
 	})
@@ -55,7 +55,7 @@ func byNode() handler.EventHandler {
 func byLabel() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		if name := action.NodeOf(o); name != "" {
-			return []reconcile.Request{request(name)}
+			return []reconcile.Request{Request(name)}
 		}
 		return nil
 	})
@@ -65,21 +65,21 @@ func byLabel() handler.EventHandler {
 func (r *nodeReconciler) byClaim() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, o client.Object) []reconcile.Request {
 		if name := action.NodeOf(o); name != "" {
-			return []reconcile.Request{request(name)}
+			return []reconcile.Request{Request(name)}
 		}
 		var all []reconcile.Request
-		for _, name := range nodesOf(o) {
+		for _, name := range ClaimNodes(o) {
 			node := &v1alpha1.GPUNode{}
 			if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node); err == nil && (node.Status.Phase != v1alpha1.PhaseReady || len(node.Status.Remedies) > 0) {
-				all = append(all, request(name))
+				all = append(all, Request(name))
 			}
 		}
 		return all
 	})
 }
 
-// nodesOf are the nodes of a claim's devices, whatever the drivers are called, but for devices that it only watches.
-func nodesOf(object client.Object) []string {
+// ClaimNodes are the nodes of a claim's devices, whatever the drivers are called, but for devices that it only watches.
+func ClaimNodes(object client.Object) []string {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok || claim.Status.Allocation == nil {
 		return nil
@@ -104,7 +104,7 @@ func (r *nodeReconciler) all() handler.EventHandler {
 		}
 		var all []reconcile.Request
 		for _, node := range list.Items {
-			all = append(all, request(node.Name))
+			all = append(all, Request(node.Name))
 		}
 		return all
 	})
@@ -115,7 +115,7 @@ func (r *nodeReconciler) waiting() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, _ client.Object) []reconcile.Request {
 		var all []reconcile.Request
 		for _, name := range r.waitingNodes(ctx) {
-			all = append(all, request(name))
+			all = append(all, Request(name))
 		}
 		return all
 	})
@@ -136,9 +136,9 @@ func (r *nodeReconciler) waitingNodes(ctx context.Context) []string {
 	return names
 }
 
-// treated lets through what may leave a place in the budget: a GPUNode whose remedies change, or that goes.
-func treated() predicate.Predicate {
-	p := on(func(old, now client.Object) bool {
+// remediationChanged lets through what may leave a place in the budget: a GPUNode whose remedies change, or that goes.
+func remediationChanged() predicate.Predicate {
+	p := updatesWhere(func(old, now client.Object) bool {
 		a, ok := old.(*v1alpha1.GPUNode)
 		b, is := now.(*v1alpha1.GPUNode)
 		return ok && is && (!equality.Semantic.DeepEqual(a.Spec.Remedies, b.Spec.Remedies) || !equality.Semantic.DeepEqual(a.Status.Remedies, b.Status.Remedies))
@@ -146,10 +146,10 @@ func treated() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: p.Update, CreateFunc: func(event.CreateEvent) bool { return false }}
 }
 
-// gather asks for one pass a little later, however much happens until then.
-func gather() handler.EventHandler {
+// afterDelay asks for one pass a little later, however much happens until then.
+func afterDelay() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	add := func(q queue) { q.AddAfter(request(v1alpha1.ClusterPolicyName), passPause) }
+	add := func(q queue) { q.AddAfter(Request(v1alpha1.ClusterPolicyName), passDelay) }
 	return handler.Funcs{
 		CreateFunc:  func(_ context.Context, _ event.CreateEvent, q queue) { add(q) },
 		UpdateFunc:  func(_ context.Context, _ event.UpdateEvent, q queue) { add(q) },
@@ -158,14 +158,14 @@ func gather() handler.EventHandler {
 	}
 }
 
-// on lets updates through that differ in what the function picks.
-func on(differ func(old, now client.Object) bool) predicate.Predicate {
+// updatesWhere lets updates through that differ in what the function picks.
+func updatesWhere(differ func(old, now client.Object) bool) predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return differ(e.ObjectOld, e.ObjectNew) }}
 }
 
-// changed lets through what differs in anything that is kept in the cache.
-func changed() predicate.Predicate {
-	return on(func(old, now client.Object) bool {
+// Changed lets through what differs in anything that is kept in the cache.
+func Changed() predicate.Predicate {
+	return updatesWhere(func(old, now client.Object) bool {
 		a, ok := old.DeepCopyObject().(client.Object)
 		b, is := now.DeepCopyObject().(client.Object)
 		if !ok || !is {
@@ -179,16 +179,16 @@ func changed() predicate.Predicate {
 	})
 }
 
-// decided lets through what a person decided: the spec, annotations, labels.
-func decided() predicate.Predicate {
-	return on(func(old, now client.Object) bool {
+// Decided lets through what a person decided: the spec, annotations, labels.
+func Decided() predicate.Predicate {
+	return updatesWhere(func(old, now client.Object) bool {
 		return old.GetGeneration() != now.GetGeneration() || !equality.Semantic.DeepEqual(old.GetAnnotations(), now.GetAnnotations())
 	})
 }
 
-// stated lets through changes of what an object says, and of whether a Deployment or the discovery is available.
-func stated() predicate.Predicate {
-	return on(func(old, now client.Object) bool {
+// workloadChanged lets through changes of what an object says, and of whether a Deployment or the discovery is available.
+func workloadChanged() predicate.Predicate {
+	return updatesWhere(func(old, now client.Object) bool {
 		if old.GetGeneration() != now.GetGeneration() || !equality.Semantic.DeepEqual(old.GetAnnotations(), now.GetAnnotations()) ||
 			!equality.Semantic.DeepEqual(old.GetLabels(), now.GetLabels()) {
 			return true
@@ -206,9 +206,9 @@ func stated() predicate.Predicate {
 	})
 }
 
-// contents lets through changes of what a ConfigMap or Secret holds.
-func contents() predicate.Predicate {
-	return on(func(old, now client.Object) bool {
+// ContentsChanged lets through changes of what a ConfigMap or Secret holds.
+func ContentsChanged() predicate.Predicate {
+	return updatesWhere(func(old, now client.Object) bool {
 		switch a := old.(type) {
 		case *corev1.ConfigMap:
 			b, ok := now.(*corev1.ConfigMap)
@@ -233,16 +233,16 @@ func (r *nodeReconciler) referenced(o client.Object) bool {
 		kind = "Secret"
 	}
 	var specs []v1alpha1.DriverSpec
-	for _, d := range cat.drivers {
+	for _, d := range cat.Drivers {
 		specs = append(specs, d.Spec.DriverSpec)
 	}
-	return slices.Contains(render.References(cat.policy.Spec, specs), kind+"/"+o.GetName())
+	return slices.Contains(render.References(cat.Policy.Spec, specs), kind+"/"+o.GetName())
 }
 
 func named(is func(client.Object) bool) predicate.Predicate { return predicate.NewPredicateFuncs(is) }
 
-// watched are the kinds of objects that the installer makes, but for those whose status is looked at.
-func (r *policyReconciler) watched() []client.Object {
+// watchedKinds are the kinds of objects that the installer makes, but for those whose status is looked at.
+func (r *policyReconciler) watchedKinds() []client.Object {
 	objects := []client.Object{
 		&corev1.Service{}, &resourceapi.ResourceClaimTemplate{}, &policyv1.PodDisruptionBudget{}, &nodev1.RuntimeClass{}, &resourceapi.DeviceTaintRule{},
 	}

@@ -20,10 +20,10 @@ func TestNodesOfClaims(t *testing.T) {
 		{Driver: "gpu.tessera.dev", Pool: "b-gpu.tessera.dev"}, {Driver: "gpu.tessera.dev", Pool: "c-gpu.tessera.dev", AdminAccess: new(true)},
 		{Driver: "net.example.com", Pool: "rack-7"},
 	}
-	if diff := cmp.Diff([]string{"a", "b"}, nodesOf(claim)); diff != "" {
+	if diff := cmp.Diff([]string{"a", "b"}, ClaimNodes(claim)); diff != "" {
 		t.Error(diff)
 	}
-	if got := nodesOf(&resourceapi.ResourceClaim{}); got != nil {
+	if got := ClaimNodes(&resourceapi.ResourceClaim{}); got != nil {
 		t.Errorf("a claim without devices is on %v", got)
 	}
 }
@@ -46,7 +46,7 @@ func TestAvailabilityOfTheDiscovery(t *testing.T) {
 		old := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: test.set}}
 		now := old.DeepCopy()
 		now.Status = test.status
-		if got := stated().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}); got != test.want {
+		if got := workloadChanged().Update(event.UpdateEvent{ObjectOld: old, ObjectNew: now}); got != test.want {
 			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
 	}

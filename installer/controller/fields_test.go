@@ -28,10 +28,10 @@ type policies struct {
 }
 
 // catalog is what the installer makes of them.
-func (p policies) catalog() *catalog {
-	c := &catalog{policy: &v1alpha1.ClusterPolicy{Spec: p.spec.Complete()}, known: map[driverKey]answer{}}
+func (p policies) catalog() *Catalog {
+	c := &Catalog{Policy: &v1alpha1.ClusterPolicy{Spec: p.spec.Complete()}, known: map[driverKey]RenderedDriver{}}
 	p.driver.DriverSpec = p.driver.Complete()
-	c.drivers = []v1alpha1.NVIDIADriver{{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: p.driver}}
+	c.Drivers = []v1alpha1.NVIDIADriver{{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: p.driver}}
 	return c
 }
 
@@ -45,10 +45,10 @@ func node(pool string) *corev1.Node {
 }
 
 // next is what becomes of a bare node of a pool whose host has a driver of this version.
-func next(c *catalog, pool, hostDriver string) phase.Decision {
+func next(c *Catalog, pool, hostDriver string) phase.Decision {
 	hardware := &v1alpha1.HardwareStatus{BootID: "b", GPUs: 1, OS: "ubuntu24.04", Kernel: "6.8", HostDriver: hostDriver}
 	return phase.Next(phase.Observed{
-		Now: time.Unix(0, 0), Wanted: c.wanted(c.assign(node(pool)), hardware), Status: v1alpha1.GPUNodeStatus{Hardware: hardware},
+		Now: time.Unix(0, 0), Wanted: c.Wanted(c.Assign(node(pool)), hardware), Status: v1alpha1.GPUNodeStatus{Hardware: hardware},
 		Node: phase.Node{Exists: true, Ready: true, BootID: "b"},
 	})
 }
@@ -56,30 +56,30 @@ func next(c *catalog, pool, hostDriver string) phase.Decision {
 func TestFieldsDecideAboutNodes(t *testing.T) {
 	off, on := v1alpha1.Component{Enabled: new(false)}, v1alpha1.Component{Enabled: new(true)}
 	minute := &metav1.Duration{Duration: time.Minute}
-	wanted := func(pool string, of func(phase.Wanted) any) func(*catalog) any {
-		return func(c *catalog) any { return of(c.wanted(c.assign(node(pool)), nil)) }
+	wanted := func(pool string, of func(phase.Wanted) any) func(*Catalog) any {
+		return func(c *Catalog) any { return of(c.Wanted(c.Assign(node(pool)), nil)) }
 	}
 	for _, f := range []struct {
 		field  string
 		change func(*policies)
-		look   func(*catalog) any
+		look   func(*Catalog) any
 		want   any
 	}{
 		{"spec.driver.enabled", func(p *policies) { p.spec.Driver.Enabled = off.Enabled }, wanted("", func(w phase.Wanted) any { return w.Driver }), false},
 		{"spec.driver.hostDriver", func(p *policies) { p.spec.Driver.HostDriver = v1alpha1.HostDriverRefuse },
-			func(c *catalog) any { return next(c, "", "550.1").Reason }, phase.ReasonHostDriverRefused},
+			func(c *Catalog) any { return next(c, "", "550.1").Reason }, phase.ReasonHostDriverRefused},
 		{"spec.driver.minVersion", func(p *policies) { p.spec.Driver.MinVersion = "560" },
-			func(c *catalog) any { return next(c, "", "550.1").Reason }, phase.ReasonHostDriverTooOld},
+			func(c *Catalog) any { return next(c, "", "550.1").Reason }, phase.ReasonHostDriverTooOld},
 		{"spec.nodeAgent.pools[].nodeSelector", func(p *policies) { p.spec.NodeAgent.Pools[0].NodeSelector = *inPool("gpu") },
-			func(c *catalog) any { return c.assign(node("gpu")).pool }, "mig"},
+			func(c *Catalog) any { return c.Assign(node("gpu")).AgentPool }, "mig"},
 		{"spec.nodeAgent.pools[].migMode", func(p *policies) { p.spec.NodeAgent.Pools[0].MIGMode = v1alpha1.MIGEnabled },
 			wanted("mig", func(w phase.Wanted) any { return w.MIGMode }), v1alpha1.MIGEnabled},
 		{"spec.sandboxWorkloads.nodeSelector", func(p *policies) { p.spec.SandboxWorkloads.NodeSelector = inPool("gpu") },
 			wanted("gpu", func(w phase.Wanted) any { return w.Sandbox && !w.Driver }), true},
 		{"spec.vgpuManager.enabled", func(p *policies) { p.spec.VGPUManager.Component = off },
-			func(c *catalog) any { return c.assign(node("vgpu")).vgpu }, false},
+			func(c *Catalog) any { return c.Assign(node("vgpu")).VGPU }, false},
 		{"spec.vgpuManager.nodeSelector", func(p *policies) { p.spec.VGPUManager.NodeSelector = inPool("gpu") },
-			func(c *catalog) any { return c.assign(node("gpu")).vgpu }, true},
+			func(c *Catalog) any { return c.Assign(node("gpu")).VGPU }, true},
 		{"spec.validator.enabled", func(p *policies) { p.spec.Validator.Component = off }, wanted("", func(w phase.Wanted) any { return w.Validator }), false},
 		{"spec.upgrade.drain.timeout", func(p *policies) { p.spec.Upgrade.Drain.Timeout = minute },
 			wanted("", func(w phase.Wanted) any { return w.Upgrade.DrainTimeout }), time.Minute},
@@ -88,13 +88,13 @@ func TestFieldsDecideAboutNodes(t *testing.T) {
 
 		{"NVIDIADriver spec.enabled", func(p *policies) { p.driver.Enabled = off.Enabled }, wanted("gpu", func(w phase.Wanted) any { return w.Driver }), false},
 		{"NVIDIADriver spec.hostDriver", func(p *policies) { p.driver.HostDriver = v1alpha1.HostDriverRefuse },
-			func(c *catalog) any { return next(c, "gpu", "550.1").Reason }, phase.ReasonHostDriverRefused},
+			func(c *Catalog) any { return next(c, "gpu", "550.1").Reason }, phase.ReasonHostDriverRefused},
 		{"NVIDIADriver spec.minVersion", func(p *policies) { p.driver.MinVersion = "560" },
-			func(c *catalog) any { return next(c, "gpu", "550.1").Reason }, phase.ReasonHostDriverTooOld},
+			func(c *Catalog) any { return next(c, "gpu", "550.1").Reason }, phase.ReasonHostDriverTooOld},
 		{"NVIDIADriver spec.nodeSelector", func(p *policies) { p.driver.NodeSelector = inPool("other") },
-			func(c *catalog) any { return c.assign(node("other")).owner }, "own"},
+			func(c *Catalog) any { return c.Assign(node("other")).Owner }, "own"},
 		{"NVIDIADriver spec.default", func(p *policies) { p.driver.NodeSelector, p.driver.Default = nil, true },
-			func(c *catalog) any { return c.assign(node("other")).owner }, "own"},
+			func(c *Catalog) any { return c.Assign(node("other")).Owner }, "own"},
 		{"NVIDIADriver spec.upgrade.drain.timeout", func(p *policies) {
 			p.driver.Upgrade = &v1alpha1.UpgradePolicy{Drain: v1alpha1.DrainSpec{Timeout: minute}}
 		},
@@ -141,10 +141,10 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 			{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}},
 		}}},
 	}}
-	u := use{uids: map[types.NamespacedName][]types.UID{}}
+	u := Users{UIDs: map[types.NamespacedName][]types.UID{}}
 	for _, pod := range all.all {
 		key := types.NamespacedName{Name: pod.Name}
-		u.pods, u.uids[key] = append(u.pods, key), []types.UID{pod.UID}
+		u.Pods, u.UIDs[key] = append(u.Pods, key), []types.UID{pod.UID}
 	}
 	for _, f := range []struct {
 		field                    string
@@ -162,7 +162,7 @@ func TestDrainFieldsDecideWhoLeaves(t *testing.T) {
 		t.Run(f.field, func(t *testing.T) {
 			upgrade := v1alpha1.UpgradePolicy{}.Complete()
 			f.change(&upgrade.Drain)
-			drain, victims := drainer{live: all, refused: newRefusals()}.look(t.Context(), u, upgrade.Drain)
+			drain, victims := drainer{live: all, refused: newRefusedEvictions()}.look(t.Context(), u, upgrade.Drain)
 			var leave, blocked []string
 			for _, v := range victims {
 				leave = append(leave, v.Name)
@@ -219,7 +219,7 @@ func TestFieldsDecideWhatIsWrittenOnNodes(t *testing.T) {
 				gpunode.Status.Hardware = &v1alpha1.HardwareStatus{GPUs: 1}
 				gpunode.Status.Agent = &v1alpha1.AgentStatus{GPUs: 1, Product: "NVIDIA-H100"}
 				c, n := p.catalog(), node("")
-				if err := r.mark(t.Context(), c, &sight{gpunode: gpunode, node: n, assignment: c.assign(n)}, phase.Decision{}); err != nil {
+				if err := r.updateNodeMarks(t.Context(), c, &nodeObservation{GPUNode: gpunode, KubeNode: n, Assignment: c.Assign(n)}, phase.Decision{}); err != nil {
 					t.Fatal(err)
 				}
 				return strings.Join(w.all, "\n")
@@ -241,9 +241,9 @@ func TestValidatorFieldsDecideWhatIsProven(t *testing.T) {
 		r := &nodeReconciler{Cluster: action.Cluster{Client: w, Live: w, Namespace: "tessera-system"}}
 		gpunode := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
 		gpunode.Status.Agent = &v1alpha1.AgentStatus{GPUs: 1, MIGCapable: true}
-		s := &sight{gpunode: gpunode, assignment: p.catalog().assign(node(""))}
+		s := &nodeObservation{GPUNode: gpunode, Assignment: p.catalog().Assign(node(""))}
 		s.Status = gpunode.Status
-		if err := r.validate(t.Context(), p.catalog(), s); err != nil {
+		if err := r.createNodeValidation(t.Context(), p.catalog(), s); err != nil {
 			t.Fatal(err)
 		}
 		return len(w.all)

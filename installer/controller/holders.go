@@ -19,75 +19,75 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// lookCloser adds who holds a GPU and how far its proof is. Pods are asked for only when they are to leave, or would be: of the others what claims say
+// readHolders adds who holds a GPU and how far its proof is. Pods are asked for only when they are to leave, or would be: of the others what claims say
 // in the cache is enough.
-func (r *nodeReconciler) lookCloser(ctx context.Context, cat *catalog, s *sight, p *patient) error {
-	stands, err := r.readProof(ctx, s.gpunode.Name, action.GPUValidationPart(p.GPU))
+func (r *nodeReconciler) readHolders(ctx context.Context, cat *Catalog, s *nodeObservation, p *gpuRemediation) error {
+	stands, err := r.readProof(ctx, s.GPUNode.Name, action.GPUValidationPart(p.GPU))
 	if err != nil {
 		return err
 	}
 	p.Validation, p.Started = stands.of(p.Order)
-	users, err := r.usersOfGPU(ctx, s, p)
+	users, err := r.gpuUsers(ctx, s, p)
 	if err != nil {
 		return err
 	}
 	if p.Order != nil || p.Policy.Mode == v1alpha1.RemediationAct {
-		p.Drain, p.victims = r.drainer.look(ctx, users, cat.policy.Spec.Remediation.Drain)
+		p.Drain, p.victims = r.drainer.look(ctx, users, cat.Policy.Spec.Remediation.Drain)
 		return nil
 	}
-	p.Drain.Unreadable = users.unreadable
-	for _, pod := range users.pods {
+	p.Drain.Unreadable = users.Unreadable
+	for _, pod := range users.Pods {
 		p.Drain.Holders = append(p.Drain.Holders, pod.String())
 	}
 	return nil
 }
 
 // of says how far a proof is for an order, and whether its pod has begun to run.
-func (p proof) of(order *v1alpha1.Remedy) (v phase.Validation, started bool) {
-	if order != nil && p.begun(order.ID) {
+func (p ValidationObjects) of(order *v1alpha1.Remedy) (v phase.Validation, started bool) {
+	if order != nil && p.AwaitsPod(order.ID) {
 		v.Begun = true
-		return judge(v, []phase.Pod{p.pending()}), false
+		return CombineParts(v, []phase.Pod{p.PendingPod()}), false
 	}
-	if p.pod == nil {
-		v.Leftover = p.claim != nil
+	if p.Pod == nil {
+		v.Leftover = p.Claim != nil
 		return v, false
 	}
-	seen := observePod(p.pod)
-	if order == nil || seen.State == phase.PodTerminating || p.pod.Annotations[action.AnnotationBarrier] != order.ID {
+	seen := ObservePod(p.Pod)
+	if order == nil || seen.State == phase.PodTerminating || p.Pod.Annotations[action.AnnotationBarrier] != order.ID {
 		v.Leftover = true
 		return v, false
 	}
-	return judge(v, []phase.Pod{seen}), p.pod.Status.Phase != "" && p.pod.Status.Phase != corev1.PodPending
+	return CombineParts(v, []phase.Pod{seen}), p.Pod.Status.Phase != "" && p.Pod.Status.Phase != corev1.PodPending
 }
 
-// usersOfGPU finds who holds a GPU, and, where a fault needs a reset, those that are reset along with it, or the devices of it that alone must be
+// gpuUsers finds who holds a GPU, and, where a fault needs a reset, those that are reset along with it, or the devices of it that alone must be
 // empty. A device that is not offered any more is nobody's: the agent, who knows it, says how much is prepared. While not everything is published nobody is named, and the claims are unreadable.
-func (r *nodeReconciler) usersOfGPU(ctx context.Context, s *sight, p *patient) (use, error) {
-	name := wire.PoolName(s.gpunode.Name, s.assignment.draName)
-	all, err := usersOf(ctx, r.Cluster, name)
-	if err != nil || all.claims == 0 {
+func (r *nodeReconciler) gpuUsers(ctx context.Context, s *nodeObservation, p *gpuRemediation) (Users, error) {
+	name := wire.PoolName(s.GPUNode.Name, s.Assignment.DRADriver)
+	all, err := PoolUsers(ctx, r.Cluster, name)
+	if err != nil || all.Claims == 0 {
 		return all, err
 	}
 	if reach := remediation.Reach(p.Faults); len(reach) > 0 {
-		return usersOfDevices(ctx, r.Cluster, name, func(device string) bool { return slices.Contains(reach, device) })
+		return DeviceUsers(ctx, r.Cluster, name, func(device string) bool { return slices.Contains(reach, device) })
 	}
 	pool, err := r.published(ctx, s, func(pool wire.Reading) bool {
-		return !slices.ContainsFunc(all.devices, func(device string) bool { _, _, err := pool.Find(device); return err != nil })
+		return !slices.ContainsFunc(all.Devices, func(device string) bool { _, _, err := pool.Find(device); return err != nil })
 	})
 	if err != nil {
-		return use{}, err
+		return Users{}, err
 	}
 	if !pool.Complete {
-		return use{unreadable: true}, nil // of nobody it is certain which GPU they have
+		return Users{Unreadable: true}, nil // of nobody it is certain which GPU they have
 	}
 	group := []string{p.GPU}
 	if remediation.Resets(p.Faults) {
 		group = resetGroup(pool, p.GPU)
 	}
-	return usersOfDevices(ctx, r.Cluster, name, func(device string) bool {
+	return DeviceUsers(ctx, r.Cluster, name, func(device string) bool {
 		g, _, err := pool.Find(device)
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("A claim has a device that is not offered any more", "node", s.gpunode.Name, "device", device)
+			klog.FromContext(ctx).V(2).Info("A claim has a device that is not offered any more", "node", s.GPUNode.Name, "device", device)
 			return false
 		}
 		return slices.Contains(group, g.Name)
@@ -106,8 +106,8 @@ func resetGroup(pool wire.Reading, name string) []string {
 	return []string{name}
 }
 
-// pools remembers what agents publish, so that a look at a sick node costs no request. It is safe for concurrent use.
-type pools struct {
+// Pools remembers what agents publish, so that a look at a sick node costs no request. It is safe for concurrent use.
+type Pools struct {
 	mutex sync.Mutex
 	nodes map[string]publication
 }
@@ -118,15 +118,15 @@ type publication struct {
 	pool  wire.Reading
 }
 
-func newPools() *pools { return &pools{nodes: map[string]publication{}} }
+func NewPools() *Pools { return &Pools{nodes: map[string]publication{}} }
 
-func (p *pools) of(node string) publication {
+func (p *Pools) of(node string) publication {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return p.nodes[node]
 }
 
-func (p *pools) set(node string, known publication) {
+func (p *Pools) set(node string, known publication) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	if p.nodes[node] = known; known.agent == "" {
@@ -135,8 +135,8 @@ func (p *pools) set(node string, known publication) {
 }
 
 // published returns the pool of a node: what is remembered of its agent when that has what is asked for, else what the API server has.
-func (r *nodeReconciler) published(ctx context.Context, s *sight, has func(wire.Reading) bool) (wire.Reading, error) {
-	name, agent := s.gpunode.Name, ""
+func (r *nodeReconciler) published(ctx context.Context, s *nodeObservation, has func(wire.Reading) bool) (wire.Reading, error) {
+	name, agent := s.GPUNode.Name, ""
 	if said := s.Status.Agent; said != nil {
 		agent = said.BootID + "/" + said.PodUID
 	}
@@ -148,7 +148,7 @@ func (r *nodeReconciler) published(ctx context.Context, s *sight, has func(wire.
 		return wire.Reading{}, fmt.Errorf("list ResourceSlices of node %s: %w", name, err)
 	}
 	for _, pool := range wire.Read(list.Items) {
-		if pool.Driver != s.assignment.draName || pool.Pool != wire.PoolName(name, pool.Driver) {
+		if pool.Driver != s.Assignment.DRADriver || pool.Pool != wire.PoolName(name, pool.Driver) {
 			continue
 		}
 		if pool.Complete {

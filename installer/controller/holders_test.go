@@ -84,12 +84,12 @@ func TestPauseByItsPresence(t *testing.T) {
 
 // On a node that is refused nothing can be reset, so nobody is evicted; one whose pods do not leave for an upgrade is worked on.
 func TestRefusedNodeIsBusy(t *testing.T) {
-	s := &sight{Observed: phase.Observed{Node: phase.Node{Exists: true, Ready: true}, Wanted: phase.Wanted{Managed: true}}}
+	s := &nodeObservation{Observed: phase.Observed{Node: phase.Node{Exists: true, Ready: true}, Wanted: phase.Wanted{Managed: true}}}
 	for reason, want := range map[string]bool{
 		phase.ReasonDevicePluginPresent: true, phase.ReasonConflict: true, phase.ReasonNoDriver: true, phase.ReasonHostDriverRefused: true,
 		phase.ReasonDrainBlocked: false, phase.ReasonClaimsPrepared: false,
 	} {
-		said := s.busy(phase.Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason})
+		said := s.busyReason(phase.Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason})
 		if want != strings.Contains(said, reason) || (said != "") != want {
 			t.Errorf("%s: %q, want busy %t", reason, said, want)
 		}
@@ -106,7 +106,7 @@ func TestGPUThatCannotBeSeenStopsNothingElse(t *testing.T) {
 			return errors.New("no answer")
 		},
 	})
-	if _, err := h.r.Reconcile(t.Context(), request("n1")); err == nil || !strings.Contains(err.Error(), "no answer") {
+	if _, err := h.r.Reconcile(t.Context(), Request("n1")); err == nil || !strings.Contains(err.Error(), "no answer") {
 		t.Errorf("of a GPU that cannot be seen it says %v", err)
 	}
 	node := &corev1.Node{}

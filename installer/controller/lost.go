@@ -13,14 +13,14 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// placed returns the driver that the label of a node stands for, as its DaemonSet says, where the GPUNode does not know what is good; else nil.
-func (r *nodeReconciler) placed(ctx context.Context, s *sight) (*v1alpha1.DesiredDriver, error) {
+// placedDriver returns the driver that the label of a node stands for, as its DaemonSet says, where the GPUNode does not know what is good; else nil.
+func (r *nodeReconciler) placedDriver(ctx context.Context, s *nodeObservation) (*v1alpha1.DesiredDriver, error) {
 	label := s.Node.Labels.Driver
 	if label == "" || s.Spec.Driver != nil && s.Status.LastGoodDriver != nil {
 		return nil, nil //nolint:nilnil // there is nothing to know
 	}
 	set := &appsv1.DaemonSet{}
-	name := driverOperand(s.assignment) + "-" + label
+	name := DriverOperand(s.Assignment) + "-" + label
 	switch err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, set); {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // there is nothing to know

@@ -47,25 +47,25 @@ func TestDriverOfALostGPUNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &pass{catalog: cat, now: time.Now()}
-	if err := policies.survey(t.Context(), p); err != nil {
+	p := &pass{Catalog: cat, now: time.Now()}
+	if err := policies.readMembers(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
-	if keeps := p.keeps(); !keeps(set) || keeps(other) {
+	if keeps := p.keepsObject(); !keeps(set) || keeps(other) {
 		t.Errorf("without the GPUNode: keeps the driver of the node: %t, another: %t", keeps(set), keeps(other))
 	}
 	r := &nodeReconciler{Cluster: policies.Cluster}
-	s := &sight{gpunode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, node: node, assignment: cat.assign(node)}
-	s.Node = observeNode(node)
+	s := &nodeObservation{GPUNode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, KubeNode: node, Assignment: cat.Assign(node)}
+	s.Node = ObserveNode(node)
 	want := &v1alpha1.DesiredDriver{
 		Source: v1alpha1.DriverContainer, Digest: digest, Version: "580.95.05", Image: "registry.example.com:5000/driver:580.95.05-ubuntu24.04",
 	}
-	got, err := r.placed(t.Context(), s)
+	got, err := r.placedDriver(t.Context(), s)
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("error %v, driver (-want +got):\n%s", err, diff)
 	}
 	s.Node.Labels.Driver = "nobodyknows1"
-	if got, err := r.placed(t.Context(), s); err != nil || got != nil {
+	if got, err := r.placedDriver(t.Context(), s); err != nil || got != nil {
 		t.Errorf("error %v, a driver that nobody knows: %+v", err, got)
 	}
 }
@@ -85,7 +85,7 @@ func TestRemember(t *testing.T) {
 		if err := c.Get(t.Context(), client.ObjectKeyFromObject(gpunode), now); err != nil {
 			t.Fatal(err)
 		}
-		s := &sight{gpunode: now}
+		s := &nodeObservation{GPUNode: now}
 		s.Spec, s.Status = now.Spec, now.Status
 		if err := (nodeStep{nodeReconciler: r, s: s, d: phase.Decision{Action: phase.Adopt, Driver: driver, Good: good}}).perform(t.Context()); err != nil {
 			t.Fatal(err)

@@ -84,7 +84,7 @@ func Run(ctx context.Context, c Config) error {
 	access := rest.CopyConfig(c.Access)
 	access.QPS, access.Burst, access.UserAgent = requests, burst, UserAgent
 	mgr, err := ctrl.NewManager(access, ctrl.Options{
-		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: cacheOptions(c.Namespace),
+		Scheme: scheme, Logger: klog.FromContext(ctx), Cache: CacheOptions(c.Namespace),
 		Client:         client.Options{Cache: &client.CacheOptions{Unstructured: true, EnableReadYourWritesConsistency: new(true)}},
 		Metrics:        metricsserver.Options{BindAddress: c.MetricsAddress},
 		LeaderElection: c.LeaderElect, LeaderElectionID: Lease, LeaderElectionNamespace: c.Namespace, LeaderElectionReleaseOnCancel: true,
@@ -108,14 +108,14 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 	if c.Registry == nil {
 		c.Registry = ctrlmetrics.Registry
 	}
-	m, err := newMetrics(c.Registry)
+	m, err := NewMetrics(c.Registry)
 	if err != nil {
 		return err
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, indexPool, poolsOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &resourceapi.ResourceClaim{}, IndexClaimPool, ClaimPools); err != nil {
 		return err
 	}
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, indexNode, nodeOf); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, IndexPodNode, PodNodes); err != nil {
 		return err
 	}
 	cluster := action.Cluster{Client: mgr.GetClient(), Live: live, Namespace: c.Namespace}
@@ -125,11 +125,11 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 	}
 	events := mgr.GetEventRecorder(UserAgent)
 	nodes := &nodeReconciler{
-		Cluster: cluster, images: c.Images, drainer: drainer{live: live, refused: newRefusals()}, obstacles: newObstacles(), recorder: events, metrics: m,
-		pools: newPools(),
+		Cluster: cluster, images: c.Images, drainer: drainer{live: live, refused: newRefusedEvictions()}, obstacles: NewObstacles(), recorder: events, metrics: m,
+		pools: NewPools(),
 	}
 	policies := &policyReconciler{
-		Cluster: cluster, images: c.Images, schema: &schemas{released: c.Schemas, lacks: c.Lacks}, recorder: events, metrics: m, monitors: err == nil,
+		Cluster: cluster, images: c.Images, schema: &crdSchemas{released: c.Schemas, lacks: c.Lacks}, recorder: events, metrics: m, monitors: err == nil,
 	}
 	if err := watchNodes(mgr, nodes); err != nil {
 		return err
@@ -142,34 +142,34 @@ func watchNodes(mgr ctrl.Manager, r *nodeReconciler) error {
 	retries := workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](firstRetry, lastRetry)
 	b := builder.ControllerManagedBy(mgr).Named("node").WithOptions(controller.Options{MaxConcurrentReconciles: workers, RateLimiter: retries}).
 		For(&v1alpha1.GPUNode{}).
-		Watches(&v1alpha1.GPUNode{}, r.waiting(), builder.WithPredicates(treated())).
-		Watches(&corev1.Node{}, byName(), builder.WithPredicates(changed())).
-		Watches(&corev1.Pod{}, byNode(), builder.WithPredicates(changed())).
-		Watches(&resourceapi.DeviceTaintRule{}, byLabel(), builder.WithPredicates(changed())).
-		Watches(&resourceapi.ResourceClaim{}, r.byClaim(), builder.WithPredicates(changed())).
-		Watches(&v1alpha1.ClusterPolicy{}, r.all(), builder.WithPredicates(decided())).
-		Watches(&v1alpha1.NVIDIADriver{}, r.all(), builder.WithPredicates(decided())).
-		Watches(&corev1.ConfigMap{}, r.all(), builder.WithPredicates(contents(), named(r.referenced))).
-		Watches(&corev1.Secret{}, r.all(), builder.WithPredicates(contents(), named(r.referenced)))
+		Watches(&v1alpha1.GPUNode{}, r.waiting(), builder.WithPredicates(remediationChanged())).
+		Watches(&corev1.Node{}, byName(), builder.WithPredicates(Changed())).
+		Watches(&corev1.Pod{}, byNode(), builder.WithPredicates(Changed())).
+		Watches(&resourceapi.DeviceTaintRule{}, byLabel(), builder.WithPredicates(Changed())).
+		Watches(&resourceapi.ResourceClaim{}, r.byClaim(), builder.WithPredicates(Changed())).
+		Watches(&v1alpha1.ClusterPolicy{}, r.all(), builder.WithPredicates(Decided())).
+		Watches(&v1alpha1.NVIDIADriver{}, r.all(), builder.WithPredicates(Decided())).
+		Watches(&corev1.ConfigMap{}, r.all(), builder.WithPredicates(ContentsChanged(), named(r.referenced))).
+		Watches(&corev1.Secret{}, r.all(), builder.WithPredicates(ContentsChanged(), named(r.referenced)))
 	return b.Complete(r)
 }
 
-// passPause gathers what happens within it into one pass.
-const passPause = 100 * time.Millisecond
+// passDelay gathers what happens within it into one pass.
+const passDelay = 100 * time.Millisecond
 
 // watchPolicies has everything looked at when anything changes that objects or rollouts depend on.
 func watchPolicies(mgr ctrl.Manager, r *policyReconciler) error {
 	b := builder.ControllerManagedBy(mgr).Named("policy").
-		Watches(&v1alpha1.ClusterPolicy{}, gather(), builder.WithPredicates(decided())).
-		Watches(&v1alpha1.NVIDIADriver{}, gather(), builder.WithPredicates(decided())).
-		Watches(&v1alpha1.GPUNode{}, gather()).
-		Watches(&corev1.Node{}, gather(), builder.WithPredicates(changed())).
-		Watches(&corev1.ConfigMap{}, gather(), builder.WithPredicates(contents())).
-		Watches(&corev1.Secret{}, gather(), builder.WithPredicates(contents())).
-		Watches(&appsv1.DaemonSet{}, gather(), builder.WithPredicates(stated())).
-		Watches(&appsv1.Deployment{}, gather(), builder.WithPredicates(stated()))
-	for _, object := range r.watched() {
-		b = b.Watches(object, gather(), builder.WithPredicates(changed()))
+		Watches(&v1alpha1.ClusterPolicy{}, afterDelay(), builder.WithPredicates(Decided())).
+		Watches(&v1alpha1.NVIDIADriver{}, afterDelay(), builder.WithPredicates(Decided())).
+		Watches(&v1alpha1.GPUNode{}, afterDelay()).
+		Watches(&corev1.Node{}, afterDelay(), builder.WithPredicates(Changed())).
+		Watches(&corev1.ConfigMap{}, afterDelay(), builder.WithPredicates(ContentsChanged())).
+		Watches(&corev1.Secret{}, afterDelay(), builder.WithPredicates(ContentsChanged())).
+		Watches(&appsv1.DaemonSet{}, afterDelay(), builder.WithPredicates(workloadChanged())).
+		Watches(&appsv1.Deployment{}, afterDelay(), builder.WithPredicates(workloadChanged()))
+	for _, object := range r.watchedKinds() {
+		b = b.Watches(object, afterDelay(), builder.WithPredicates(Changed()))
 	}
 	return b.Complete(r)
 }

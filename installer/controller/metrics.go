@@ -10,9 +10,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// metrics are those of the installer, beside controller-runtime's own. Nodes are counted by what their GPUNodes say.
-type metrics struct {
-	ready     prometheus.Histogram
+// Metrics are those of the installer, beside controller-runtime's own. Nodes are counted by what their GPUNodes say.
+type Metrics struct {
+	timeToReady     prometheus.Histogram
 	phases    *prometheus.HistogramVec
 	evictions *prometheus.CounterVec
 	nodes     *prometheus.GaugeVec
@@ -23,22 +23,22 @@ type metrics struct {
 	remediations *prometheus.CounterVec
 
 	mutex sync.Mutex
-	// stands is where each node stands.
-	stands map[string]stand
+	// states is where each node stands.
+	states map[string]nodeState
 }
 
-type stand struct {
+type nodeState struct {
 	phase  v1alpha1.NodePhase
 	reason string
 	// steps are those of its sick GPUs, joined.
 	steps string
 }
 
-// newMetrics registers the metrics.
-func newMetrics(registry prometheus.Registerer) (*metrics, error) {
+// NewMetrics registers the metrics.
+func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	buckets := prometheus.ExponentialBuckets(1, 2, 13) // 1 s to more than an hour
-	m := &metrics{
-		ready: prometheus.NewHistogram(prometheus.HistogramOpts{
+	m := &Metrics{
+		timeToReady: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name: "tessera_installer_time_to_ready_seconds", Help: "From the GPUNode to the first time that it was proven to work.", Buckets: buckets,
 		}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -62,9 +62,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 		remediations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tessera_installer_remediations_total", Help: "Remediations of GPUs that are over, by how they ended.",
 		}, []string{"outcome"}),
-		stands: map[string]stand{},
+		states: map[string]nodeState{},
 	}
-	for _, c := range []prometheus.Collector{m.ready, m.phases, m.evictions, m.nodes, m.reasons, m.stages, m.remedies, m.remediations} {
+	for _, c := range []prometheus.Collector{m.timeToReady, m.phases, m.evictions, m.nodes, m.reasons, m.stages, m.remedies, m.remediations} {
 		if err := registry.Register(c); err != nil {
 			return nil, err
 		}
@@ -72,8 +72,8 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// observe notes a node's move to the status.
-func (m *metrics) observe(node *v1alpha1.GPUNode, status v1alpha1.GPUNodeStatus, now time.Time) {
+// ObserveNode notes a node's move to the status.
+func (m *Metrics) ObserveNode(node *v1alpha1.GPUNode, status v1alpha1.GPUNodeStatus, now time.Time) {
 	old := node.Status
 	if old.Phase != "" && (old.Phase != status.Phase || old.Step != status.Step) {
 		m.phases.WithLabelValues(string(old.Phase), string(old.Step)).Observe(now.Sub(old.Since.Time).Seconds())
@@ -82,35 +82,35 @@ func (m *metrics) observe(node *v1alpha1.GPUNode, status v1alpha1.GPUNodeStatus,
 	for _, r := range status.Remedies {
 		steps = append(steps, string(r.Step))
 	}
-	m.move(node.Name, stand{status.Phase, status.Reason, strings.Join(steps, " ")})
+	m.move(node.Name, nodeState{status.Phase, status.Reason, strings.Join(steps, " ")})
 }
 
 // move counts a node where it stands now.
-func (m *metrics) move(node string, now stand) {
+func (m *Metrics) move(node string, now nodeState) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	before, known := m.stands[node]
+	before, known := m.states[node]
 	if known && before == now {
 		return
 	}
 	if known {
 		m.count(before, -1)
 	}
-	m.stands[node] = now
+	m.states[node] = now
 	m.count(now, 1)
 }
 
-// forget ends the count of a node.
-func (m *metrics) forget(node string) {
+// ForgetNode ends the count of a node.
+func (m *Metrics) ForgetNode(node string) {
 	m.mutex.Lock()
 	defer m.mutex.Unlock()
-	if before, known := m.stands[node]; known {
+	if before, known := m.states[node]; known {
 		m.count(before, -1)
-		delete(m.stands, node)
+		delete(m.states, node)
 	}
 }
 
-func (m *metrics) count(s stand, by float64) {
+func (m *Metrics) count(s nodeState, by float64) {
 	m.nodes.WithLabelValues(string(s.phase)).Add(by)
 	for _, step := range strings.Fields(s.steps) {
 		m.remedies.WithLabelValues(step).Add(by)
@@ -123,8 +123,8 @@ func (m *metrics) count(s stand, by float64) {
 	}
 }
 
-// stage notes where the rollout of an owner stands; nil: none is under way.
-func (m *metrics) stage(owner string, rollout *v1alpha1.RolloutStatus) {
+// SetRolloutStage notes where the rollout of an owner stands; nil: none is under way.
+func (m *Metrics) SetRolloutStage(owner string, rollout *v1alpha1.RolloutStatus) {
 	m.stages.DeletePartialMatch(prometheus.Labels{"owner": owner})
 	if rollout != nil {
 		m.stages.WithLabelValues(owner, string(rollout.Stage)).Set(1)

@@ -29,65 +29,65 @@ type nodeReconciler struct {
 	action.Cluster
 	images    render.Images
 	drainer   drainer
-	obstacles *obstacles
+	obstacles *Obstacles
 	recorder  recorder.EventRecorder
-	metrics   *metrics
-	pools     *pools
+	metrics   *Metrics
+	pools     *Pools
 	// budget is held while GPUs are taken out of service, so that nobody else counts at the same time.
 	budget sync.Mutex
-	taken  taken
+	taken  pendingOrders
 }
 
-// conflictPause is after what time a write is tried again that somebody else's write came before.
-const conflictPause = 200 * time.Millisecond
+// ConflictDelay is after what time a write is tried again that somebody else's write came before.
+const ConflictDelay = 200 * time.Millisecond
 
 // Reconcile performs one step of the node that the request names. What it does is seen and brings the next one.
 func (r *nodeReconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	cat, err := readCatalog(ctx, r.Client, r.Namespace, r.images)
-	abandoned := errors.Is(err, errNoPolicy)
+	abandoned := errors.Is(err, ErrNoPolicy)
 	if err != nil && !abandoned {
 		return ctrl.Result{}, err
 	}
 	gpunode := &v1alpha1.GPUNode{}
 	switch err := r.Client.Get(ctx, request.NamespacedName, gpunode); {
 	case apierrors.IsNotFound(err):
-		r.metrics.forget(request.Name)
-		r.obstacles.forget(request.Name)
+		r.metrics.ForgetNode(request.Name)
+		r.obstacles.ForgetNode(request.Name)
 		r.taken.forget(request.Name)
 		r.pools.set(request.Name, publication{})
 		if abandoned {
 			return ctrl.Result{}, nil
 		}
-		return ctrl.Result{}, r.adopt(ctx, cat, request.Name)
+		return ctrl.Result{}, r.createFromFeatureLabels(ctx, cat, request.Name)
 	case err != nil:
 		return ctrl.Result{}, fmt.Errorf("read GPUNode %s: %w", request.Name, err)
 	case gpunode.DeletionTimestamp != nil:
 		return ctrl.Result{}, nil
 	}
-	work := r.step
+	work := r.reconcileNode
 	if abandoned {
-		cat, work = withoutPolicy(), r.letGo
+		cat, work = WithoutPolicy(), r.releaseUnmanaged
 	}
 	after, err := work(ctx, cat, gpunode)
 	if apierrors.IsConflict(err) {
 		klog.FromContext(ctx).V(4).Info("Somebody else wrote first", "node", request.Name, "err", err)
-		return ctrl.Result{RequeueAfter: conflictPause}, nil
+		return ctrl.Result{RequeueAfter: ConflictDelay}, nil
 	}
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// step observes, decides, says and does.
-func (r *nodeReconciler) step(ctx context.Context, cat *catalog, gpunode *v1alpha1.GPUNode) (time.Duration, error) {
+// reconcileNode observes, decides, says and does.
+func (r *nodeReconciler) reconcileNode(ctx context.Context, cat *Catalog, gpunode *v1alpha1.GPUNode) (time.Duration, error) {
 	s, err := r.observe(ctx, cat, gpunode)
 	if err != nil {
 		return 0, err
 	}
-	met := r.obstacles.of(gpunode.Name)
-	s.Obstacle = met.text
+	met := r.obstacles.Of(gpunode.Name)
+	s.Obstacle = met.Text
 	d := phase.Next(s.Observed)
-	d.Message = met.explain(string(d.Action), s.tellLeftOut(d))
+	d.Message = met.Explain(string(d.Action), s.messageWithExcludedGPUs(d))
 	klog.FromContext(ctx).V(2).Info("Decided", "node", gpunode.Name, "phase", d.Phase, "step", d.Step, "reason", d.Reason, "op", d.Action)
-	if len(s.sick()) > 0 {
+	if len(s.faultyGPUs()) > 0 {
 		r.budget.Lock()
 		defer r.budget.Unlock()
 	}
@@ -95,23 +95,23 @@ func (r *nodeReconciler) step(ctx context.Context, cat *catalog, gpunode *v1alph
 	if err := r.examine(ctx, cat, s, d); err != nil {
 		return 0, err
 	}
-	if err := r.tell(ctx, s, d); err != nil {
+	if err := r.updateGPUNodeStatus(ctx, s, d); err != nil {
 		return 0, err
 	}
 	err = nodeStep{r, cat, s, d}.perform(ctx)
 	if !apierrors.IsConflict(err) {
-		r.obstacles.set(gpunode.Name, string(d.Action), err)
+		r.obstacles.Set(gpunode.Name, string(d.Action), err)
 	}
 	// A node that is not proven because GPUs of it are sick must not wait for what brings them back.
-	after, failed := r.treat(ctx, cat, s)
+	after, failed := r.remediateNodeGPUs(ctx, cat, s)
 	if err != nil {
 		return 0, errors.Join(err, failed)
 	}
-	return sooner(d.After, after), errors.Join(failed, r.mark(ctx, cat, s, d))
+	return Sooner(d.After, after), errors.Join(failed, r.updateNodeMarks(ctx, cat, s, d))
 }
 
-// adopt makes the GPUNode of a node that Node Feature Discovery says has GPUs.
-func (r *nodeReconciler) adopt(ctx context.Context, cat *catalog, name string) error {
+// createFromFeatureLabels makes the GPUNode of a node that Node Feature Discovery says has GPUs.
+func (r *nodeReconciler) createFromFeatureLabels(ctx context.Context, cat *Catalog, name string) error {
 	node := &corev1.Node{}
 	if err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -119,7 +119,7 @@ func (r *nodeReconciler) adopt(ctx context.Context, cat *catalog, name string) e
 		}
 		return fmt.Errorf("read node %s: %w", name, err)
 	}
-	if cat.policy.Spec.Discovery.Source == v1alpha1.DiscoverScan || !featured(node) || !cat.assign(node).managed() {
+	if cat.Policy.Spec.Discovery.Source == v1alpha1.DiscoverScan || !hasGPUFeatureLabel(node) || !cat.Assign(node).Managed() {
 		return nil
 	}
 	return r.CreateGPUNode(ctx, node)
@@ -128,8 +128,8 @@ func (r *nodeReconciler) adopt(ctx context.Context, cat *catalog, name string) e
 // nfdLabels begin the labels of Node Feature Discovery for PCI devices.
 const nfdLabels = "feature.node.kubernetes.io/pci-"
 
-// featured reports whether Node Feature Discovery says that a node has an NVIDIA GPU, or perhaps one.
-func featured(node *corev1.Node) bool {
+// hasGPUFeatureLabel reports whether Node Feature Discovery says that a node has an NVIDIA GPU, or perhaps one.
+func hasGPUFeatureLabel(node *corev1.Node) bool {
 	return slices.ContainsFunc([]string{"10de.present", "0302_10de.present", "0300_10de.present"}, func(name string) bool {
 		return node.Labels[nfdLabels+name] == "true"
 	})
@@ -138,25 +138,25 @@ func featured(node *corev1.Node) bool {
 // nodeStep is one decision about a node, with what it was decided from.
 type nodeStep struct {
 	*nodeReconciler
-	cat *catalog
-	s   *sight
+	cat *Catalog
+	s   *nodeObservation
 	d   phase.Decision
 }
 
 // nodeActions performs each action that phase can decide.
 var nodeActions = map[phase.Action]func(nodeStep, context.Context) error{
 	phase.Wait:        func(nodeStep, context.Context) error { return nil },
-	phase.Place:       func(n nodeStep, ctx context.Context) error { return n.place(ctx, n.s, n.d.Labels) },
-	phase.KeepHost:    func(n nodeStep, ctx context.Context) error { return n.GrantDriver(ctx, n.s.gpunode, n.d.Driver) },
+	phase.Place:       func(n nodeStep, ctx context.Context) error { return n.placeOperands(ctx, n.s, n.d.Labels) },
+	phase.KeepHost:    func(n nodeStep, ctx context.Context) error { return n.GrantDriver(ctx, n.s.GPUNode, n.d.Driver) },
 	phase.Adopt:       nodeStep.adoptDriver,
 	phase.Taint:       nodeStep.taint,
-	phase.Untaint:     func(n nodeStep, ctx context.Context) error { return n.UntaintNodeGPUs(ctx, n.s.gpunode.Name) },
+	phase.Untaint:     func(n nodeStep, ctx context.Context) error { return n.UntaintNodeGPUs(ctx, n.s.GPUNode.Name) },
 	phase.Enter:       nodeStep.enterMaintenance,
-	phase.Leave:       func(n nodeStep, ctx context.Context) error { return n.LeaveMaintenance(ctx, n.s.gpunode) },
-	phase.Evict:       func(n nodeStep, ctx context.Context) error { return n.evict(ctx, n.s, n.s.gpunode.Name, n.s.victims) },
+	phase.Leave:       func(n nodeStep, ctx context.Context) error { return n.LeaveMaintenance(ctx, n.s.GPUNode) },
+	phase.Evict:       func(n nodeStep, ctx context.Context) error { return n.evict(ctx, n.s, n.s.GPUNode.Name, n.s.victims) },
 	phase.Operate:     nodeStep.changeMIGMode,
-	phase.EndOperate:  func(n nodeStep, ctx context.Context) error { return n.DeleteMIGModePod(ctx, n.s.gpunode.Name) },
-	phase.Validate:    func(n nodeStep, ctx context.Context) error { return n.validate(ctx, n.cat, n.s) },
+	phase.EndOperate:  func(n nodeStep, ctx context.Context) error { return n.DeleteMIGModePod(ctx, n.s.GPUNode.Name) },
+	phase.Validate:    func(n nodeStep, ctx context.Context) error { return n.createNodeValidation(ctx, n.cat, n.s) },
 	phase.EndValidate: nodeStep.deleteValidation,
 	phase.Record:      nodeStep.recordValidated,
 	phase.RollBack:    nodeStep.rollBack,
@@ -166,7 +166,7 @@ var nodeActions = map[phase.Action]func(nodeStep, context.Context) error{
 func (n nodeStep) perform(ctx context.Context) error {
 	act, known := nodeActions[n.d.Action]
 	if !known {
-		return fmt.Errorf("perform %q on node %s: no such action", n.d.Action, n.s.gpunode.Name)
+		return fmt.Errorf("perform %q on node %s: no such action", n.d.Action, n.s.GPUNode.Name)
 	}
 	return act(n, ctx)
 }
@@ -174,47 +174,47 @@ func (n nodeStep) perform(ctx context.Context) error {
 // adoptDriver writes what is good before the spec: after a crash between the two the action is performed again.
 func (n nodeStep) adoptDriver(ctx context.Context) error {
 	if n.d.Good {
-		if err := n.RecordLastGoodDriver(ctx, n.s.gpunode, n.d.Driver); err != nil {
+		if err := n.RecordLastGoodDriver(ctx, n.s.GPUNode, n.d.Driver); err != nil {
 			return err
 		}
 	}
-	return n.GrantDriver(ctx, n.s.gpunode, n.d.Driver)
+	return n.GrantDriver(ctx, n.s.GPUNode, n.d.Driver)
 }
 
 func (n nodeStep) taint(ctx context.Context) error {
-	return n.TaintNodeGPUs(ctx, n.s.gpunode, n.s.assignment.draName, string(n.d.Maintenance.Operation))
+	return n.TaintNodeGPUs(ctx, n.s.GPUNode, n.s.Assignment.DRADriver, string(n.d.Maintenance.Operation))
 }
 
 func (n nodeStep) enterMaintenance(ctx context.Context) error {
-	return n.EnterMaintenance(ctx, n.s.gpunode, n.d.Maintenance, n.s.Now)
+	return n.EnterMaintenance(ctx, n.s.GPUNode, n.d.Maintenance, n.s.Now)
 }
 
 func (n nodeStep) deleteValidation(ctx context.Context) error {
-	return n.DeleteValidation(ctx, n.s.gpunode.Name, action.NodeValidationParts()...)
+	return n.DeleteValidation(ctx, n.s.GPUNode.Name, action.NodeValidationParts()...)
 }
 
 func (n nodeStep) recordValidated(ctx context.Context) error {
 	if n.s.Status.Validated == nil {
-		n.metrics.ready.Observe(n.s.Now.Sub(n.s.gpunode.CreationTimestamp.Time).Seconds())
+		n.metrics.timeToReady.Observe(n.s.Now.Sub(n.s.GPUNode.CreationTimestamp.Time).Seconds())
 	}
-	return n.RecordValidated(ctx, n.s.gpunode, n.s.Node.BootID, n.d.Attempt, n.s.Now)
+	return n.RecordValidated(ctx, n.s.GPUNode, n.s.Node.BootID, n.d.Attempt, n.s.Now)
 }
 
 func (n nodeStep) rollBack(ctx context.Context) error {
 	grant := action.Grant{Driver: n.d.Driver, AgentPool: n.s.Spec.AgentPool, MIGMode: n.d.MIGMode}
-	return n.RollBack(ctx, n.s.gpunode, grant, n.d.Attempt)
+	return n.RollBack(ctx, n.s.GPUNode, grant, n.d.Attempt)
 }
 
 func (n nodeStep) changeMIGMode(ctx context.Context) error {
-	spec := n.cat.policy.Spec
+	spec := n.cat.Policy.Spec
 	return n.CreateMIGModePod(ctx, action.MIGModeChange{
-		Node: n.s.gpunode, Mode: n.s.Spec.MIGMode, Image: cmp.Or(spec.NodeAgent.Image, n.images.Node),
+		Node: n.s.GPUNode, Mode: n.s.Spec.MIGMode, Image: cmp.Or(spec.NodeAgent.Image, n.images.Node),
 		PullSecrets: spec.DaemonSets.ImagePullSecrets, Paths: spec.HostPaths,
 	})
 }
 
-// sliceable reports whether a node's GPUs can be sliced as they are. Where the MIG mode needs a reset, only with the mode on.
-func sliceable(agent *v1alpha1.AgentStatus) bool {
+// createsMIGDevices reports whether a node's GPUs can be sliced as they are. Where the MIG mode needs a reset, only with the mode on.
+func createsMIGDevices(agent *v1alpha1.AgentStatus) bool {
 	return agent != nil && agent.MIGCapable && !v1alpha1.MIGEnabled.Differs(agent)
 }
 
@@ -226,16 +226,16 @@ func scheduler(spec v1alpha1.ClusterPolicySpec) string {
 	return corev1.DefaultSchedulerName
 }
 
-// place writes the labels by which operands come and go.
-func (r *nodeReconciler) place(ctx context.Context, s *sight, labels phase.Labels) error {
-	if s.node == nil {
+// placeOperands writes the labels by which operands come and go.
+func (r *nodeReconciler) placeOperands(ctx context.Context, s *nodeObservation, labels phase.Labels) error {
+	if s.KubeNode == nil {
 		return nil
 	}
-	return r.SetNodeLabels(ctx, s.node, action.OperandLabels(labels))
+	return r.SetNodeLabels(ctx, s.KubeNode, action.OperandLabels(labels))
 }
 
 // evict asks for evictions, once for each pod. What is refused is remembered for the node, or for a GPU of it.
-func (r *nodeReconciler) evict(ctx context.Context, s *sight, key string, victims []action.PodRef) error {
+func (r *nodeReconciler) evict(ctx context.Context, s *nodeObservation, key string, victims []action.PodRef) error {
 	refused, err := r.EvictPods(ctx, victims)
 	r.drainer.refused.set(key, refused)
 	r.metrics.evictions.WithLabelValues("refused").Add(float64(len(refused)))
@@ -245,7 +245,7 @@ func (r *nodeReconciler) evict(ctx context.Context, s *sight, key string, victim
 		for _, v := range victims {
 			names = append(names, v.Namespace+"/"+v.Name)
 		}
-		r.recorder.Eventf(s.gpunode, nil, corev1.EventTypeNormal, "Evicting", "Evict", "%s", note("Pods that hold GPUs are evicted: "+strings.Join(names, ", ")))
+		r.recorder.Eventf(s.GPUNode, nil, corev1.EventTypeNormal, "Evicting", "Evict", "%s", note("Pods that hold GPUs are evicted: "+strings.Join(names, ", ")))
 	}
 	return err
 }
@@ -255,31 +255,31 @@ const longestNote = 1000
 
 func note(text string) string { return text[:min(len(text), longestNote)] }
 
-// mark writes the labels that say what the GPUs are, and the readiness taint. A node that no policy chooses any more has neither.
-func (r *nodeReconciler) mark(ctx context.Context, cat *catalog, s *sight, d phase.Decision) error {
-	if s.node == nil {
+// updateNodeMarks writes the labels that say what the GPUs are, and the readiness taint. A node that no policy chooses any more has neither.
+func (r *nodeReconciler) updateNodeMarks(ctx context.Context, cat *Catalog, s *nodeObservation, d phase.Decision) error {
+	if s.KubeNode == nil {
 		return nil
 	}
-	if err := r.SetNodeLabels(ctx, s.node, described(cat, s)); err != nil {
+	if err := r.SetNodeLabels(ctx, s.KubeNode, describeNodeGPUs(cat, s)); err != nil {
 		return err
 	}
-	if cat.policy.Spec.ReadinessTaint && s.assignment.managed() && s.gpunode.Status.Validated == nil && d.Phase != v1alpha1.PhaseReady {
-		return r.AddReadinessTaint(ctx, s.node)
+	if cat.Policy.Spec.ReadinessTaint && s.Assignment.Managed() && s.GPUNode.Status.Validated == nil && d.Phase != v1alpha1.PhaseReady {
+		return r.AddReadinessTaint(ctx, s.KubeNode)
 	}
-	return r.RemoveReadinessTaint(ctx, s.node)
+	return r.RemoveReadinessTaint(ctx, s.KubeNode)
 }
 
-// described are the labels that say what the GPUs are; those that the installer wrote and that hold no more are empty.
-func described(cat *catalog, s *sight) map[string]string {
-	labels := action.FeatureLabels(s.gpunode.Status)
+// describeNodeGPUs are the labels that say what the GPUs are; those that the installer wrote and that hold no more are empty.
+func describeNodeGPUs(cat *Catalog, s *nodeObservation) map[string]string {
+	labels := action.FeatureLabels(s.GPUNode.Status)
 	switch {
-	case !s.assignment.chosen:
+	case !s.Assignment.Chosen:
 		labels = map[string]string{}
-	case !*cat.policy.Spec.FeatureLabels.Enabled:
+	case !*cat.Policy.Spec.FeatureLabels.Enabled:
 		labels = map[string]string{v1alpha1.LabelPresent: labels[v1alpha1.LabelPresent]}
 	}
 	for _, key := range action.FeatureLabelKeys() {
-		if _, stays := labels[key]; !stays && action.OwnsNodeLabel(s.node, key) {
+		if _, stays := labels[key]; !stays && action.OwnsNodeLabel(s.KubeNode, key) {
 			labels[key] = ""
 		}
 	}

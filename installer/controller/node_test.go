@@ -32,11 +32,11 @@ func TestMarksOfANodeThatIsLeftOut(t *testing.T) {
 	wrote.SetRawString(`{"f:metadata":{"f:labels":{"f:` + v1alpha1.LabelPresent + `":{},"f:nvidia.com/gpu.count":{}}}}`)
 	now.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: action.Manager, FieldsV1: wrote}}
 	r := &nodeReconciler{Cluster: action.Cluster{Client: c}}
-	s := &sight{node: now, gpunode: &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{
+	s := &nodeObservation{KubeNode: now, GPUNode: &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{
 		Hardware: &v1alpha1.HardwareStatus{GPUs: 8}, Agent: &v1alpha1.AgentStatus{GPUs: 8, Architecture: "Hopper"},
 	}}}
 	cat := policies{spec: v1alpha1.ClusterPolicySpec{ReadinessTaint: true}}.catalog()
-	if err := r.mark(t.Context(), cat, s, phase.Decision{}); err != nil {
+	if err := r.updateNodeMarks(t.Context(), cat, s, phase.Decision{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(node), now); err != nil {
@@ -80,10 +80,10 @@ func TestNodesWithoutGPUs(t *testing.T) {
 			if d.Phase != test.want.Phase || d.Reason != test.want.Reason {
 				t.Errorf("decided %s %s (%s), want %s %s", d.Phase, d.Reason, d.Message, test.want.Phase, test.want.Reason)
 			}
-			if err := r.mark(t.Context(), cat, s, d); err != nil {
+			if err := r.updateNodeMarks(t.Context(), cat, s, d); err != nil {
 				t.Fatal(err)
 			}
-			if got := len(s.node.Spec.Taints) > 0; got != test.tainted {
+			if got := len(s.KubeNode.Spec.Taints) > 0; got != test.tainted {
 				t.Errorf("tainted: %t", got)
 			}
 		})

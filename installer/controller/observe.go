@@ -19,81 +19,81 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// indexNode finds pods of the own namespace by their node.
-const indexNode = "node"
+// IndexPodNode finds pods of the own namespace by their node.
+const IndexPodNode = "node"
 
-func nodeOf(object client.Object) []string {
+func PodNodes(object client.Object) []string {
 	if pod, ok := object.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
 		return []string{pod.Spec.NodeName}
 	}
 	return nil
 }
 
-// sight is one node as it is, and what actions need of it beside.
-type sight struct {
+// nodeObservation is one node as it is, and what actions need of it beside.
+type nodeObservation struct {
 	phase.Observed
-	gpunode *v1alpha1.GPUNode
-	// node is nil when there is none.
-	node       *corev1.Node
-	assignment assignment
+	GPUNode *v1alpha1.GPUNode
+	// KubeNode is nil when there is none.
+	KubeNode       *corev1.Node
+	Assignment Assignment
 	victims    []action.PodRef
 	// claims is how many claims have devices of the node.
 	claims int
-	// monitored is whether pods of monitoring are on the node.
-	monitored bool
+	// Monitored is whether pods of monitoring are on the node.
+	Monitored bool
 	// patients are its GPUs that are not well, in order of their names.
-	patients []patient
+	patients []gpuRemediation
 }
 
 // observe looks at a node.
-func (r *nodeReconciler) observe(ctx context.Context, cat *catalog, gpunode *v1alpha1.GPUNode) (*sight, error) {
+func (r *nodeReconciler) observe(ctx context.Context, cat *Catalog, gpunode *v1alpha1.GPUNode) (*nodeObservation, error) {
 	s, pods, err := r.begin(ctx, cat, gpunode)
 	if err != nil {
 		return nil, err
 	}
-	s.Driver = operand(pods, driverOperand(s.assignment))
-	s.Toolkit, s.Operation = operand(pods, render.OperandToolkit), operand(pods, render.OperandOperation)
-	s.monitored = slices.ContainsFunc(pods, monitors)
+	s.Driver = OperandPod(pods, DriverOperand(s.Assignment))
+	s.Toolkit, s.Operation = OperandPod(pods, render.OperandToolkit), OperandPod(pods, render.OperandOperation)
+	s.Monitored = slices.ContainsFunc(pods, isMonitoringPod)
 	return s, s.complete(ctx, r)
 }
 
 // begin looks at the objects of a node and its agent, and returns the pods of operands on it.
-func (r *nodeReconciler) begin(ctx context.Context, cat *catalog, gpunode *v1alpha1.GPUNode) (*sight, []corev1.Pod, error) {
-	s := &sight{gpunode: gpunode, node: &corev1.Node{}}
-	switch err := r.Client.Get(ctx, types.NamespacedName{Name: gpunode.Name}, s.node); {
+func (r *nodeReconciler) begin(ctx context.Context, cat *Catalog, gpunode *v1alpha1.GPUNode) (*nodeObservation, []corev1.Pod, error) {
+	s := &nodeObservation{GPUNode: gpunode, KubeNode: &corev1.Node{}}
+	switch err := r.Client.Get(ctx, types.NamespacedName{Name: gpunode.Name}, s.KubeNode); {
 	case apierrors.IsNotFound(err):
-		s.node = nil
+		s.KubeNode = nil
 	case err != nil:
 		return nil, nil, fmt.Errorf("read node %s: %w", gpunode.Name, err)
 	}
 	s.Now, s.Spec, s.Status = time.Now(), gpunode.Spec, gpunode.Status
-	if s.node != nil {
-		s.assignment = cat.assign(s.node).on(gpunode.Status.Hardware)
-		s.Wanted = cat.wanted(s.assignment, gpunode.Status.Hardware)
-		s.Node = observeNode(s.node)
-		s.Node.Plugin = plugin(s.node, s.assignment)
+	if s.KubeNode != nil {
+		s.Assignment = cat.Assign(s.KubeNode).WithHardware(gpunode.Status.Hardware)
+		s.Wanted = cat.Wanted(s.Assignment, gpunode.Status.Hardware)
+		s.Node = ObserveNode(s.KubeNode)
+		s.Node.Plugin = devicePluginResources(s.KubeNode, s.Assignment)
 	}
 	pods := &corev1.PodList{}
-	if err := r.Client.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingFields{indexNode: gpunode.Name}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, pods, client.InNamespace(r.Namespace), client.MatchingFields{IndexPodNode: gpunode.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, nil, fmt.Errorf("list pods on node %s: %w", gpunode.Name, err)
 	}
-	s.Agent = operand(pods.Items, render.OperandNodeAgent)
+	s.Agent = OperandPod(pods.Items, render.OperandNodeAgent)
 	return s, pods.Items, nil
 }
 
-// driverOperand is what the driver's pods on a node are called.
-func driverOperand(a assignment) string {
-	if a.vgpu {
+// DriverOperand is what the driver's pods on a node are called.
+func DriverOperand(a Assignment) string {
+	if a.VGPU {
 		return render.OperandVGPUManager
 	}
 	return render.OperandDriver
 }
 
 // complete looks at taint, claims and validation.
-func (s *sight) complete(ctx context.Context, r *nodeReconciler) error {
-	name := s.gpunode.Name
+func (s *nodeObservation) complete(ctx context.Context, r *nodeReconciler) error {
+	name := s.GPUNode.Name
 	var err error
-	if s.Placed, err = r.placed(ctx, s); err != nil {
+	if s.Placed, err = r.placedDriver(ctx, s); err != nil {
 		return err
 	}
 	rule := &resourceapi.DeviceTaintRule{}
@@ -103,16 +103,16 @@ func (s *sight) complete(ctx context.Context, r *nodeReconciler) error {
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("read taint of node %s: %w", name, err)
 	}
-	users, err := usersOf(ctx, r.Cluster, name+"-"+s.assignment.draName)
+	users, err := PoolUsers(ctx, r.Cluster, name+"-"+s.Assignment.DRADriver)
 	if err != nil {
 		return err
 	}
-	s.claims = users.claims
+	s.claims = users.Claims
 	if s.Spec.Maintenance != nil || s.Tainted {
-		s.Drain, s.victims = r.drainer.look(ctx, users, s.assignment.upgrade.Drain)
+		s.Drain, s.victims = r.drainer.look(ctx, users, s.Assignment.Upgrade.Drain)
 	} else {
-		s.Drain.Unreadable = users.unreadable
-		for _, pod := range users.pods {
+		s.Drain.Unreadable = users.Unreadable
+		for _, pod := range users.Pods {
 			s.Drain.Holders = append(s.Drain.Holders, pod.String())
 		}
 	}
@@ -121,13 +121,13 @@ func (s *sight) complete(ctx context.Context, r *nodeReconciler) error {
 }
 
 // barrier tells for which boot, driver and agent a validation holds, and whom it leaves out.
-func (s *sight) barrier() string {
+func (s *nodeObservation) barrier() string {
 	digest := ""
 	if s.Spec.Driver != nil {
 		digest = s.Spec.Driver.Digest
 	}
 	barrier := strings.Join([]string{s.Node.BootID, digest, s.Agent.UID}, "/")
-	if out := s.leftOut(); len(out) > 0 {
+	if out := s.excludedGPUs(); len(out) > 0 {
 		barrier += "/without/" + strings.Join(out, "/")
 	}
 	return barrier
@@ -135,69 +135,69 @@ func (s *sight) barrier() string {
 
 // validation says how far the node's proof is. What waits for its pod is gone on with if it is the part that every proof has: a slice may not be to prove any
 // more, and is left over.
-func (s *sight) validation(ctx context.Context, r *nodeReconciler) (phase.Validation, error) {
+func (s *nodeObservation) validation(ctx context.Context, r *nodeReconciler) (phase.Validation, error) {
 	v := phase.Validation{State: phase.ValidationNone}
 	var parts []phase.Pod
 	for _, part := range action.NodeValidationParts() {
-		switch p, err := r.readProof(ctx, s.gpunode.Name, part); {
+		switch p, err := r.readProof(ctx, s.GPUNode.Name, part); {
 		case err != nil:
 			return v, err
-		case part == action.PartGPUs && p.begun(s.barrier()):
-			v.Begun, parts = true, append(parts, p.pending())
-		case p.pod != nil && s.counts(part, p):
-			parts = append(parts, observePod(p.pod))
+		case part == action.PartGPUs && p.AwaitsPod(s.barrier()):
+			v.Begun, parts = true, append(parts, p.PendingPod())
+		case p.Pod != nil && s.partCounts(part, p):
+			parts = append(parts, ObservePod(p.Pod))
 		default:
-			v.Leftover = v.Leftover || p.pod != nil || p.claim != nil
+			v.Leftover = v.Leftover || p.Pod != nil || p.Claim != nil
 		}
 	}
-	return judge(v, parts), nil
+	return CombineParts(v, parts), nil
 }
 
-// counts reports whether the pod of a part says something of this validation. A slice that users leave no room for proves nothing, and is no fault: whole
+// partCounts reports whether the pod of a part says something of this validation. A slice that users leave no room for proves nothing, and is no fault: whole
 // GPUs are enough then.
-func (s *sight) counts(part action.ValidationPart, p proof) bool {
-	seen := observePod(p.pod)
-	outrun := part == action.PartMIG && seen.State == phase.PodPending && !p.allocated() && s.claims > 0
+func (s *nodeObservation) partCounts(part action.ValidationPart, p ValidationObjects) bool {
+	seen := ObservePod(p.Pod)
+	outrun := part == action.PartMIG && seen.State == phase.PodPending && !p.Allocated() && s.claims > 0
 	return !outrun && seen.State != phase.PodTerminating && seen.Barrier == s.barrier()
 }
 
-// proof is what stands of a part of a validation; nil is what is not there.
-type proof struct {
-	pod   *corev1.Pod
-	claim *resourceapi.ResourceClaim
+// ValidationObjects is what stands of a part of a validation; nil is what is not there.
+type ValidationObjects struct {
+	Pod   *corev1.Pod
+	Claim *resourceapi.ResourceClaim
 }
 
-func (p proof) allocated() bool { return p.claim != nil && p.claim.Status.Allocation != nil }
+func (p ValidationObjects) Allocated() bool { return p.Claim != nil && p.Claim.Status.Allocation != nil }
 
-// begun reports whether the claim of an attempt stands as it was made, and its pod is still to be made.
-func (p proof) begun(barrier string) bool {
-	return p.pod == nil && p.claim != nil && !p.allocated() && p.claim.DeletionTimestamp == nil && p.claim.Annotations[action.AnnotationBarrier] == barrier
+// AwaitsPod reports whether the claim of an attempt stands as it was made, and its pod is still to be made.
+func (p ValidationObjects) AwaitsPod(barrier string) bool {
+	return p.Pod == nil && p.Claim != nil && !p.Allocated() && p.Claim.DeletionTimestamp == nil && p.Claim.Annotations[action.AnnotationBarrier] == barrier
 }
 
-// pending is the pod of a claim that has none yet: the attempt has its time from the claim on.
-func (p proof) pending() phase.Pod {
-	return phase.Pod{State: phase.PodPending, Since: p.claim.CreationTimestamp.Time}
+// PendingPod is the pod of a claim that has none yet: the attempt has its time from the claim on.
+func (p ValidationObjects) PendingPod() phase.Pod {
+	return phase.Pod{State: phase.PodPending, Since: p.Claim.CreationTimestamp.Time}
 }
 
 // readProof reads a part of a validation.
-func (r *nodeReconciler) readProof(ctx context.Context, node string, part action.ValidationPart) (proof, error) {
+func (r *nodeReconciler) readProof(ctx context.Context, node string, part action.ValidationPart) (ValidationObjects, error) {
 	key := types.NamespacedName{Namespace: r.Namespace, Name: action.ValidationName(node, part)}
-	p := proof{pod: &corev1.Pod{}, claim: &resourceapi.ResourceClaim{}}
-	errPod, errClaim := r.Client.Get(ctx, key, p.pod), r.Client.Get(ctx, key, p.claim)
+	p := ValidationObjects{Pod: &corev1.Pod{}, Claim: &resourceapi.ResourceClaim{}}
+	errPod, errClaim := r.Client.Get(ctx, key, p.Pod), r.Client.Get(ctx, key, p.Claim)
 	if err := firstError(errPod, errClaim); err != nil {
 		return p, fmt.Errorf("read validation of node %s: %w", node, err)
 	}
 	if errPod != nil {
-		p.pod = nil
+		p.Pod = nil
 	}
 	if errClaim != nil {
-		p.claim = nil
+		p.Claim = nil
 	}
 	return p, nil
 }
 
-// judge says what the parts of a validation amount to.
-func judge(v phase.Validation, parts []phase.Pod) phase.Validation {
+// CombineParts says what the parts of a validation amount to.
+func CombineParts(v phase.Validation, parts []phase.Pod) phase.Validation {
 	if len(parts) == 0 {
 		return v
 	}
@@ -230,8 +230,8 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// observeNode reads what a Node says, but for resources of device plugins.
-func observeNode(node *corev1.Node) phase.Node {
+// ObserveNode reads what a Node says, but for resources of device plugins.
+func ObserveNode(node *corev1.Node) phase.Node {
 	n := phase.Node{
 		Exists: node.DeletionTimestamp == nil, Cordoned: node.Spec.Unschedulable, BootID: node.Status.NodeInfo.BootID,
 		Labels: action.ReadOperandLabels(node),
@@ -242,17 +242,17 @@ func observeNode(node *corev1.Node) phase.Node {
 	return n
 }
 
-// vendor begins the resources that device plugins of NVIDIA offer: of GPUs, and of what else a node has, such as network cards.
-const vendor = "nvidia.com/"
+// ResourcePrefix begins the resources that device plugins of NVIDIA offer: of GPUs, and of what else a node has, such as network cards.
+const ResourcePrefix = "nvidia.com/"
 
-// plugin names the resources of a node that a device plugin hands GPUs out by. Whole GPUs, shared ones and slices have fixed names; those of virtual
+// devicePluginResources names the resources of a node that a device plugin hands GPUs out by. Whole GPUs, shared ones and slices have fixed names; those of virtual
 // machines are called as their product, or as somebody chose, so that on nodes for them every one counts.
-func plugin(node *corev1.Node, a assignment) string {
+func devicePluginResources(node *corev1.Node, a Assignment) string {
 	var names []string
 	for name, quantity := range node.Status.Allocatable {
-		resource, ours := strings.CutPrefix(string(name), vendor)
+		resource, ours := strings.CutPrefix(string(name), ResourcePrefix)
 		gpu := resource == "gpu" || strings.HasPrefix(resource, "gpu.") || strings.HasPrefix(resource, "mig-")
-		if ours && (gpu || a.sandbox) && !quantity.IsZero() {
+		if ours && (gpu || a.Sandbox) && !quantity.IsZero() {
 			names = append(names, string(name))
 		}
 	}

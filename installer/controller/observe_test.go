@@ -35,14 +35,14 @@ func TestDevicePluginsOfGPUs(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			kept, err := trimNode(&corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+			kept, err := TrimNode(&corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
 				corev1.ResourceName(test.offered): resource.MustParse("8"),
 				"nvidia.com/gpu.none":             resource.MustParse("0"),
 			}}})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := plugin(kept.(*corev1.Node), assignment{sandbox: test.sandbox}); got != test.want {
+			if got := devicePluginResources(kept.(*corev1.Node), Assignment{Sandbox: test.sandbox}); got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -68,7 +68,7 @@ func TestUsersOutrunTheProofOfSlices(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &sight{gpunode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, claims: test.users}
+			s := &nodeObservation{GPUNode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}, claims: test.users}
 			r := &nodeReconciler{Cluster: action.Cluster{Namespace: "tessera-system"}}
 			var objects []client.Object
 			for part, state := range map[action.ValidationPart]corev1.PodPhase{action.PartGPUs: test.gpus, action.PartMIG: test.mig} {
@@ -113,7 +113,7 @@ func TestProofBegun(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			s := &sight{gpunode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
+			s := &nodeObservation{GPUNode: &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}}
 			r := &nodeReconciler{Cluster: action.Cluster{Namespace: "tessera-system"}}
 			claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{
 				Namespace: r.Namespace, Name: action.ValidationName("n", test.part), CreationTimestamp: made,
@@ -122,7 +122,7 @@ func TestProofBegun(t *testing.T) {
 			if test.change != nil {
 				test.change(claim)
 			}
-			cached, err := trimClaim(r.Namespace)(claim)
+			cached, err := TrimClaim(r.Namespace)(claim)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -6,53 +6,53 @@ import (
 	"sync"
 )
 
-// obstacles are why nodes, and single GPUs of them, do not get on: what kept their last action from being performed. It is safe for concurrent use.
-type obstacles struct {
+// Obstacles are why nodes, and single GPUs of them, do not get on: what kept their last action from being performed. It is safe for concurrent use.
+type Obstacles struct {
 	mutex sync.Mutex
-	met   map[string]obstacle
+	met   map[string]Obstacle
 }
 
-// obstacle is an action and what it met when it was performed first in vain; what it meets later, in other words perhaps, is no news.
-type obstacle struct {
+// Obstacle is an action and what it met when it was performed first in vain; what it meets later, in other words perhaps, is no news.
+type Obstacle struct {
 	action string
-	text   string
+	Text   string
 }
 
-func newObstacles() *obstacles { return &obstacles{met: map[string]obstacle{}} }
+func NewObstacles() *Obstacles { return &Obstacles{met: map[string]Obstacle{}} }
 
-// set remembers how an action on a node, or on a GPU of one, ended.
-func (o *obstacles) set(key, action string, err error) {
+// Set remembers how an action on a node, or on a GPU of one, ended.
+func (o *Obstacles) Set(key, action string, err error) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	switch {
 	case err == nil:
 		delete(o.met, key)
 	case o.met[key].action != action:
-		o.met[key] = obstacle{action, err.Error()}
+		o.met[key] = Obstacle{action, err.Error()}
 	}
 }
 
-// of returns what a node, or a GPU of one, met last.
-func (o *obstacles) of(key string) obstacle {
+// Of returns what a node, or a GPU of one, met last.
+func (o *Obstacles) Of(key string) Obstacle {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
 	return o.met[key]
 }
 
-// forget forgets a node and its GPUs.
-func (o *obstacles) forget(node string) {
+// ForgetNode forgets a node and its GPUs.
+func (o *Obstacles) ForgetNode(node string) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	maps.DeleteFunc(o.met, func(key string, _ obstacle) bool { return key == node || strings.HasPrefix(key, gpuKey(node, "")) })
+	maps.DeleteFunc(o.met, func(key string, _ Obstacle) bool { return key == node || strings.HasPrefix(key, GPUKey(node, "")) })
 }
 
-// gpuKey is the key of a GPU of a node.
-func gpuKey(node, gpu string) string { return node + "/" + gpu }
+// GPUKey is the key of a GPU of a node.
+func GPUKey(node, gpu string) string { return node + "/" + gpu }
 
-// explain adds to the message of a decision why its action is not carried out.
-func (o obstacle) explain(action, message string) string {
-	if o.text == "" || o.action != action || strings.Contains(message, o.text) {
+// Explain adds to the message of a decision why its action is not carried out.
+func (o Obstacle) Explain(action, message string) string {
+	if o.Text == "" || o.action != action || strings.Contains(message, o.Text) {
 		return message
 	}
-	return strings.TrimPrefix(message+": "+o.text, ": ")
+	return strings.TrimPrefix(message+": "+o.Text, ": ")
 }

@@ -43,17 +43,17 @@ func TestObstaclesAreTold(t *testing.T) {
 			return c.Patch(ctx, o, patch, options...)
 		},
 	})
-	m, err := newMetrics(prometheus.NewRegistry())
+	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &nodeReconciler{
-		Cluster: action.Cluster{Client: c, Live: c, Namespace: "tessera-system"}, drainer: drainer{live: c, refused: newRefusals()},
-		obstacles: newObstacles(), recorder: events.NewFakeRecorder(100), metrics: m, pools: newPools(),
+		Cluster: action.Cluster{Client: c, Live: c, Namespace: "tessera-system"}, drainer: drainer{live: c, refused: newRefusedEvictions()},
+		obstacles: NewObstacles(), recorder: events.NewFakeRecorder(100), metrics: m, pools: NewPools(),
 	}
 	for i, want := range []string{"", "denied by a policy at 12:00", "denied by a policy at 12:00", "denied by a policy at 12:00", ""} {
 		failing := len(denials) > 0
-		if _, err := r.Reconcile(t.Context(), request("n")); (err != nil) != failing {
+		if _, err := r.Reconcile(t.Context(), Request("n")); (err != nil) != failing {
 			t.Fatalf("step %d: got error %v", i, err)
 		}
 		now := &v1alpha1.GPUNode{}
@@ -81,5 +81,5 @@ func indexedClient(t *testing.T, objects ...client.Object) client.WithWatch {
 			}
 			return []string{*slice.Spec.NodeName}
 		}).
-		WithIndex(&corev1.Pod{}, indexNode, nodeOf).WithIndex(&resourceapi.ResourceClaim{}, indexPool, poolsOf).Build()
+		WithIndex(&corev1.Pod{}, IndexPodNode, PodNodes).WithIndex(&resourceapi.ResourceClaim{}, IndexClaimPool, ClaimPools).Build()
 }

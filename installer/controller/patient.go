@@ -14,30 +14,30 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// patient is one GPU that is not well, or is being brought back: what is known of it, and what becomes of it.
-type patient struct {
+// gpuRemediation is one GPU that is not well, or is being brought back: what is known of it, and what becomes of it.
+type gpuRemediation struct {
 	remediation.Observed
 	decision remediation.Decision
 	victims  []action.PodRef
-	// unseen is why it could not be looked at: then nothing is done about it, and everything else is.
-	unseen error
+	// failed is why it could not be looked at: then nothing is done about it, and everything else is.
+	failed error
 }
 
-// faults are those of the node's GPUs that count.
-func (s *sight) faults() []v1alpha1.GPUFault { return grave(s.Status.Agent, s.Node.BootID) }
+// Faults are those of the node's GPUs that count.
+func (s *nodeObservation) Faults() []v1alpha1.GPUFault { return SevereFaults(s.Status.Agent, s.Node.BootID) }
 
-// grave are the faults that count: Critical and Fatal ones of this boot, as the agent says.
-func grave(agent *v1alpha1.AgentStatus, bootID string) []v1alpha1.GPUFault {
+// SevereFaults are the faults that count: Critical and Fatal ones of this boot, as the agent says.
+func SevereFaults(agent *v1alpha1.AgentStatus, bootID string) []v1alpha1.GPUFault {
 	if agent == nil || agent.BootID != bootID {
 		return nil
 	}
 	return slices.DeleteFunc(slices.Clone(agent.Faults), func(f v1alpha1.GPUFault) bool { return f.Severity != "Critical" && f.Severity != "Fatal" })
 }
 
-// sick names the GPUs that are looked at: those with faults, and those of which the GPUNode says that something is or was to be done.
-func (s *sight) sick() []string {
+// faultyGPUs names the GPUs that are looked at: those with faults, and those of which the GPUNode says that something is or was to be done.
+func (s *nodeObservation) faultyGPUs() []string {
 	var names []string
-	for _, f := range s.faults() {
+	for _, f := range s.Faults() {
 		names = append(names, f.GPU)
 	}
 	for _, order := range s.Spec.Remedies {
@@ -51,63 +51,63 @@ func (s *sight) sick() []string {
 }
 
 // examine looks at the GPUs that are not well and decides what becomes of them.
-func (r *nodeReconciler) examine(ctx context.Context, cat *catalog, s *sight, d phase.Decision) error {
+func (r *nodeReconciler) examine(ctx context.Context, cat *Catalog, s *nodeObservation, d phase.Decision) error {
 	s.patients = s.look(cat, d)
 	if len(s.patients) == 0 {
 		return nil
 	}
 	for i := range s.patients {
 		if p := &s.patients[i]; p.Policy.Mode != v1alpha1.RemediationOff || p.Order != nil {
-			p.unseen = r.lookCloser(ctx, cat, s, p)
+			p.failed = r.readHolders(ctx, cat, s, p)
 		}
 	}
-	granted, err := r.granted(ctx, cat, s)
+	granted, err := r.grantPlaces(ctx, cat, s)
 	if err != nil {
 		return err
 	}
 	for i := range s.patients {
 		p := &s.patients[i]
-		met := r.obstacles.of(gpuKey(s.gpunode.Name, p.GPU))
-		p.Granted, p.Obstacle = granted[remediation.Key{Node: s.gpunode.Name, GPU: p.GPU}], met.text
-		if p.decision = remediation.Next(p.Observed); p.unseen != nil {
+		met := r.obstacles.Of(GPUKey(s.GPUNode.Name, p.GPU))
+		p.Granted, p.Obstacle = granted[remediation.Key{Node: s.GPUNode.Name, GPU: p.GPU}], met.Text
+		if p.decision = remediation.Next(p.Observed); p.failed != nil {
 			p.decision = remediation.Decision{Status: p.Status, Action: remediation.Wait}
 		}
 		if status := p.decision.Status; status != nil {
-			status.Message = met.explain(string(p.decision.Action), status.Message)
+			status.Message = met.Explain(string(p.decision.Action), status.Message)
 		}
-		if c, asks := p.Candidate(s.gpunode.Name); asks && !c.Begun && p.decision.Action == remediation.Direct {
-			r.taken.note(s.gpunode.Name, p.GPU)
+		if c, asks := p.Candidate(s.GPUNode.Name); asks && !c.Begun && p.decision.Action == remediation.Direct {
+			r.taken.add(s.GPUNode.Name, p.GPU)
 		}
-		klog.FromContext(ctx).V(2).Info("Decided", "node", s.gpunode.Name, "gpu", p.GPU, "op", p.decision.Action)
+		klog.FromContext(ctx).V(2).Info("Decided", "node", s.GPUNode.Name, "gpu", p.GPU, "op", p.decision.Action)
 	}
 	return nil
 }
 
 // look is what the GPUNode and the cache tell of the sick GPUs of a node. d is what is decided about the node itself.
-func (s *sight) look(cat *catalog, d phase.Decision) []patient {
-	var patients []patient
+func (s *nodeObservation) look(cat *Catalog, d phase.Decision) []gpuRemediation {
+	var patients []gpuRemediation
 	history := map[string][]v1alpha1.RemedyRecord{}
 	for _, record := range s.Status.History {
 		history[record.GPU] = append(history[record.GPU], record)
 	}
-	for _, name := range s.sick() {
+	for _, name := range s.faultyGPUs() {
 		o := remediation.Observed{
 			Now: s.Now, GPU: name, Policy: cat.remediation(s), BootID: s.Node.BootID, Speaks: s.AgentRuns(), History: history[name],
-			Paused: cat.paused(s.gpunode), Busy: s.busy(d), Monitored: s.monitored,
+			Paused: cat.paused(s.GPUNode), Busy: s.busyReason(d), Monitored: s.Monitored,
 		}
-		o.Faults = slices.DeleteFunc(s.faults(), func(f v1alpha1.GPUFault) bool { return f.GPU != name })
-		o.Order = pick(s.Spec.Remedies, func(order v1alpha1.Remedy) bool { return order.GPU == name })
-		o.Status = pick(s.Status.Remedies, func(status v1alpha1.RemedyStatus) bool { return status.GPU == name })
+		o.Faults = slices.DeleteFunc(s.Faults(), func(f v1alpha1.GPUFault) bool { return f.GPU != name })
+		o.Order = findCopy(s.Spec.Remedies, func(order v1alpha1.Remedy) bool { return order.GPU == name })
+		o.Status = findCopy(s.Status.Remedies, func(status v1alpha1.RemedyStatus) bool { return status.GPU == name })
 		if o.Order != nil && s.Status.Agent != nil {
-			o.Agent = pick(s.Status.Agent.Remedies, func(said v1alpha1.AgentRemedy) bool { return said.ID == o.Order.ID })
+			o.Agent = findCopy(s.Status.Agent.Remedies, func(said v1alpha1.AgentRemedy) bool { return said.ID == o.Order.ID })
 		}
-		patients = append(patients, patient{Observed: o})
+		patients = append(patients, gpuRemediation{Observed: o})
 	}
 	return patients
 }
 
-// pick returns a copy of the first that is; nil: none is.
-func pick[T any](list []T, is func(T) bool) *T {
+// findCopy returns a copy of the first that is; nil: none is.
+func findCopy[T any](list []T, is func(T) bool) *T {
 	if at := slices.IndexFunc(list, is); at >= 0 {
 		return new(list[at])
 	}
@@ -115,8 +115,8 @@ func pick[T any](list []T, is func(T) bool) *T {
 }
 
 // remediation is what policies say about the GPUs of a node. Where no policy chooses the node, nothing is done.
-func (cat *catalog) remediation(s *sight) remediation.Policy {
-	spec := cat.policy.Spec
+func (cat *Catalog) remediation(s *nodeObservation) remediation.Policy {
+	spec := cat.Policy.Spec
 	p := remediation.Policy{
 		Mode: spec.Remediation.Mode, Attempts: *spec.Remediation.Attempts, Reboot: *spec.Remediation.Reboot,
 		Validates:    s.Wanted.Validator && !s.Wanted.Sandbox,
@@ -132,19 +132,19 @@ func (cat *catalog) remediation(s *sight) remediation.Policy {
 }
 
 // paused says where a person has stopped remediation; empty: nowhere.
-func (cat *catalog) paused(gpunode *v1alpha1.GPUNode) string {
+func (cat *Catalog) paused(gpunode *v1alpha1.GPUNode) string {
 	switch {
 	case v1alpha1.RemediationPaused(gpunode.Annotations):
 		return "GPUNode " + gpunode.Name
-	case v1alpha1.RemediationPaused(cat.policy.Annotations):
+	case v1alpha1.RemediationPaused(cat.Policy.Annotations):
 		return "ClusterPolicy " + v1alpha1.ClusterPolicyName
 	}
 	return ""
 }
 
-// busy says what else is being done with a node, or keeps its GPUs from being worked on; empty: nothing. A node that is only being proven, or that could not be,
+// busyReason says what else is being done with a node, or keeps its GPUs from being worked on; empty: nothing. A node that is only being proven, or that could not be,
 // is not busy: its sick GPUs may be why. Nor is one whose agent is away for a moment.
-func (s *sight) busy(d phase.Decision) string {
+func (s *nodeObservation) busyReason(d phase.Decision) string {
 	switch {
 	case !s.Node.Exists:
 		return "the Node is gone"
@@ -170,7 +170,7 @@ func (s *sight) busy(d phase.Decision) string {
 	return ""
 }
 
-// monitors reports whether a pod is of an operand that keeps GPUs open to watch them.
-func monitors(pod corev1.Pod) bool {
+// isMonitoringPod reports whether a pod is of an operand that keeps GPUs open to watch them.
+func isMonitoringPod(pod corev1.Pod) bool {
 	return render.IsMonitoring(pod.Labels[render.LabelName])
 }

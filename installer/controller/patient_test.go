@@ -64,13 +64,13 @@ func newHospital(t *testing.T, spec v1alpha1.ClusterPolicySpec, nodes []*v1alpha
 			return c.SubResource(sub).Patch(ctx, o, patch, options...)
 		},
 	})
-	m, err := newMetrics(prometheus.NewRegistry())
+	m, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.r = &nodeReconciler{
-		Cluster: action.Cluster{Client: h, Live: h, Namespace: ownNamespace}, drainer: drainer{live: h, refused: newRefusals()},
-		obstacles: newObstacles(), recorder: h.events, metrics: m, pools: newPools(),
+		Cluster: action.Cluster{Client: h, Live: h, Namespace: ownNamespace}, drainer: drainer{live: h, refused: newRefusedEvictions()},
+		obstacles: NewObstacles(), recorder: h.events, metrics: m, pools: NewPools(),
 	}
 	return h
 }
@@ -78,7 +78,7 @@ func newHospital(t *testing.T, spec v1alpha1.ClusterPolicySpec, nodes []*v1alpha
 // step looks at a node once.
 func (h *hospital) step(name string) *v1alpha1.GPUNode {
 	h.Helper()
-	if _, err := h.r.Reconcile(h.Context(), request(name)); err != nil {
+	if _, err := h.r.Reconcile(h.Context(), Request(name)); err != nil {
 		h.Fatal(err)
 	}
 	node := &v1alpha1.GPUNode{}
@@ -285,7 +285,7 @@ func TestProofLeavesSickGPUsOut(t *testing.T) {
 	}
 	h = newHospital(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{unproven(xid(t, "n", 0, 79, "Reboot"), xid(t, "n", 1, 79, "Reboot"))}, namespace)
 	for range 2 {
-		_, _ = h.r.Reconcile(t.Context(), request("n"))
+		_, _ = h.r.Reconcile(t.Context(), Request("n"))
 	}
 	if err := h.Get(t.Context(), client.ObjectKey{Name: "n"}, node); err != nil {
 		t.Fatal(err)
@@ -300,7 +300,7 @@ func TestFieldsDecideAboutSickGPUs(t *testing.T) {
 	minute := &metav1.Duration{Duration: time.Minute}
 	next := func(s v1alpha1.ClusterPolicySpec, fault string, change func(*remediation.Observed)) remediation.Decision {
 		o := remediation.Observed{
-			Now: time.Now(), GPU: "g", Policy: policies{spec: s}.catalog().remediation(&sight{Observed: phase.Observed{Wanted: phase.Wanted{Managed: true}}}),
+			Now: time.Now(), GPU: "g", Policy: policies{spec: s}.catalog().remediation(&nodeObservation{Observed: phase.Observed{Wanted: phase.Wanted{Managed: true}}}),
 			BootID: "b", Speaks: true, Granted: true,
 			Faults: []v1alpha1.GPUFault{{GPU: "g", Signal: "xid", XID: 95, Severity: "Fatal", Remedy: fault, BootID: "b", Since: metav1.Now()}},
 		}

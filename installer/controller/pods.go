@@ -15,15 +15,15 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// operand returns the pod of an operand on a node: of several the one that is furthest.
-func operand(pods []corev1.Pod, name string) phase.Pod {
+// OperandPod returns the pod of an operand on a node: of several the one that is furthest.
+func OperandPod(pods []corev1.Pod, name string) phase.Pod {
 	var found phase.Pod
 	for i := range pods {
 		if pods[i].Labels[render.LabelName] != name {
 			continue
 		}
-		seen := observePod(&pods[i])
-		ahead := further(seen.State) - further(found.State)
+		seen := ObservePod(&pods[i])
+		ahead := podProgress(seen.State) - podProgress(found.State)
 		// Of two agents that overlap the newer one takes over.
 		if found.State == phase.PodAbsent || ahead > 0 || ahead == 0 && seen.Since.After(found.Since) {
 			found = seen
@@ -32,40 +32,40 @@ func operand(pods []corev1.Pod, name string) phase.Pod {
 	return found
 }
 
-// further orders the states of a pod.
-func further(state phase.PodState) int {
+// podProgress orders the states of a pod.
+func podProgress(state phase.PodState) int {
 	return slices.Index([]phase.PodState{
 		phase.PodAbsent, phase.PodTerminating, phase.PodSucceeded, phase.PodFailed, phase.PodPending, phase.PodStarting, phase.PodReady,
 	}, state)
 }
 
-// observePod says how far a pod is and why it is not further. What it says does not change while a container fails in the same way over and
+// ObservePod says how far a pod is and why it is not further. What it says does not change while a container fails in the same way over and
 // over again.
-func observePod(pod *corev1.Pod) phase.Pod {
+func ObservePod(pod *corev1.Pod) phase.Pod {
 	seen := phase.Pod{
-		Name: pod.Name, UID: string(pod.UID), Digest: pod.Annotations[render.AnnotationDigest], Since: since(pod),
+		Name: pod.Name, UID: string(pod.UID), Digest: pod.Annotations[render.AnnotationDigest], Since: readySince(pod),
 		Barrier: pod.Annotations[action.AnnotationBarrier],
 		Reason:  pod.Status.Reason, Message: pod.Status.Message,
 	}
-	if seen.State = stateOf(pod); slices.Contains([]phase.PodState{phase.PodTerminating, phase.PodSucceeded, phase.PodReady}, seen.State) {
+	if seen.State = podState(pod); slices.Contains([]phase.PodState{phase.PodTerminating, phase.PodSucceeded, phase.PodReady}, seen.State) {
 		return seen
 	}
 	for _, status := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
-		if reason, message, fails := complaint(pod, status); fails {
+		if reason, message, fails := containerProblem(pod, status); fails {
 			seen.State, seen.Reason, seen.Message = phase.PodFailed, reason, message
 			return seen
 		} else if seen.Reason == "" && reason != "" {
 			seen.Reason, seen.Message = reason, message
 		}
 	}
-	if c := scheduled(pod); seen.Reason == "" && c != nil && c.Status == corev1.ConditionFalse {
+	if c := scheduledCondition(pod); seen.Reason == "" && c != nil && c.Status == corev1.ConditionFalse {
 		seen.Reason, seen.Message = c.Reason, c.Message
 	}
 	return seen
 }
 
-// since is since when a pod is ready, or not: a reboot begins it anew.
-func since(pod *corev1.Pod) time.Time {
+// readySince is since when a pod is ready, or not: a reboot begins it anew.
+func readySince(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodReady && c.LastTransitionTime.After(at) {
@@ -75,8 +75,8 @@ func since(pod *corev1.Pod) time.Time {
 	return at
 }
 
-// stateOf is how far a pod is, but for containers that fail.
-func stateOf(pod *corev1.Pod) phase.PodState {
+// podState is how far a pod is, but for containers that fail.
+func podState(pod *corev1.Pod) phase.PodState {
 	switch {
 	case pod.DeletionTimestamp != nil:
 		return phase.PodTerminating
@@ -84,7 +84,7 @@ func stateOf(pod *corev1.Pod) phase.PodState {
 		return phase.PodSucceeded
 	case pod.Status.Phase == corev1.PodFailed:
 		return phase.PodFailed
-	case ready(pod):
+	case isPodReady(pod):
 		return phase.PodReady
 	case pod.Status.Phase == corev1.PodRunning:
 		return phase.PodStarting
@@ -93,13 +93,13 @@ func stateOf(pod *corev1.Pod) phase.PodState {
 	}
 }
 
-func ready(pod *corev1.Pod) bool {
+func isPodReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-func scheduled(pod *corev1.Pod) *corev1.PodCondition {
+func scheduledCondition(pod *corev1.Pod) *corev1.PodCondition {
 	for i := range pod.Status.Conditions {
 		if pod.Status.Conditions[i].Type == corev1.PodScheduled {
 			return &pod.Status.Conditions[i]
@@ -111,8 +111,8 @@ func scheduled(pod *corev1.Pod) *corev1.PodCondition {
 // manyRestarts is how often a container may end badly before it counts as one that starts again and again, whether it runs at the moment or not.
 const manyRestarts = 3
 
-// complaint returns what is wrong with a container, and whether it is more than a matter of time.
-func complaint(pod *corev1.Pod, status corev1.ContainerStatus) (reason, message string, fails bool) {
+// containerProblem returns what is wrong with a container, and whether it is more than a matter of time.
+func containerProblem(pod *corev1.Pod, status corev1.ContainerStatus) (reason, message string, fails bool) {
 	if status.Ready {
 		return "", "", false
 	}
@@ -121,8 +121,8 @@ func complaint(pod *corev1.Pod, status corev1.ContainerStatus) (reason, message 
 		ended = status.LastTerminationState.Terminated
 	}
 	if ended != nil && ended.ExitCode != 0 {
-		reason, message, verb := ending(status.Name, ended)
-		again := status.RestartCount >= manyRestarts || waits(status, "CrashLoopBackOff") || pod.Spec.RestartPolicy == corev1.RestartPolicyNever
+		reason, message, verb := exitProblem(status.Name, ended)
+		again := status.RestartCount >= manyRestarts || isWaitingFor(status, "CrashLoopBackOff") || pod.Spec.RestartPolicy == corev1.RestartPolicyNever
 		return reason, message, verb || again
 	}
 	waiting := status.State.Waiting
@@ -139,12 +139,12 @@ func complaint(pod *corev1.Pod, status corev1.ContainerStatus) (reason, message 
 	return "", "", false
 }
 
-func waits(status corev1.ContainerStatus, reason string) bool {
+func isWaitingFor(status corev1.ContainerStatus, reason string) bool {
 	return status.State.Waiting != nil && status.State.Waiting.Reason == reason
 }
 
-// ending returns why a container ended badly, and whether it is a host verb that says so itself.
-func ending(container string, ended *corev1.ContainerStateTerminated) (reason, message string, verb bool) {
+// exitProblem returns why a container ended badly, and whether it is a host verb that says so itself.
+func exitProblem(container string, ended *corev1.ContainerStateTerminated) (reason, message string, verb bool) {
 	var result host.Result
 	text := strings.TrimSpace(ended.Message)
 	if err := json.Unmarshal([]byte(text), &result); err == nil && result.Verb != "" && !result.Done {

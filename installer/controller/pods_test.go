@@ -68,7 +68,7 @@ func TestObservedPods(t *testing.T) {
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{test.init}
 			pod.Status.ContainerStatuses = []corev1.ContainerStatus{test.main}
 			test.want.Name = "p"
-			if diff := cmp.Diff(test.want, observePod(pod)); diff != "" {
+			if diff := cmp.Diff(test.want, ObservePod(pod)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -31,9 +31,9 @@ import (
 type policyReconciler struct {
 	action.Cluster
 	images   render.Images
-	schema   *schemas
+	schema   *crdSchemas
 	recorder recorder.EventRecorder
-	metrics  *metrics
+	metrics  *Metrics
 	// monitors is whether the cluster serves ServiceMonitors.
 	monitors bool
 	// admitted is whether the namespace has the label for admin access, as far as it is known: it is looked at again after a failure.
@@ -42,7 +42,7 @@ type policyReconciler struct {
 
 // pass is what one reconciliation of the policy finds and does.
 type pass struct {
-	*catalog
+	*Catalog
 	now     time.Time
 	members []member
 	objects []client.Object
@@ -59,7 +59,7 @@ type fault struct{ reason, message string }
 type member struct {
 	gpunode    *v1alpha1.GPUNode
 	node       *corev1.Node
-	assignment assignment
+	assignment Assignment
 	// wanted is the driver that it is to have; nil where nothing is known or nothing is wanted.
 	wanted *v1alpha1.DesiredDriver
 	pods   int32
@@ -68,15 +68,15 @@ type member struct {
 // Reconcile performs one pass.
 func (r *policyReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	cat, err := readCatalog(ctx, r.Client, r.Namespace, r.images)
-	if errors.Is(err, errNoPolicy) {
+	if errors.Is(err, ErrNoPolicy) {
 		klog.FromContext(ctx).V(2).Info("Nothing is changed", "reason", err.Error())
 		return ctrl.Result{}, nil
 	}
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	p := &pass{catalog: cat, now: time.Now()}
-	if err := r.survey(ctx, p); err != nil {
+	p := &pass{Catalog: cat, now: time.Now()}
+	if err := r.readMembers(ctx, p); err != nil {
 		return ctrl.Result{}, err
 	}
 	recheck := r.schema.check(ctx, r.Live, p)
@@ -84,24 +84,24 @@ func (r *policyReconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.
 	if failed != nil {
 		p.faults = append(p.faults, fault{"ObjectsNotWritten", failed.Error()})
 	}
-	after, err := r.roll(ctx, p)
+	after, err := r.grantRollouts(ctx, p)
 	failed = errors.Join(failed, err)
 	if apierrors.IsConflict(err) {
-		return ctrl.Result{RequeueAfter: conflictPause}, nil
+		return ctrl.Result{RequeueAfter: ConflictDelay}, nil
 	}
-	return ctrl.Result{RequeueAfter: sooner(after, recheck)}, failed
+	return ctrl.Result{RequeueAfter: Sooner(after, recheck)}, failed
 }
 
-// sooner is the earlier of two times to look again; zero is never.
-func sooner(a, b time.Duration) time.Duration {
+// Sooner is the earlier of two times to look again; zero is never.
+func Sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b != 0 && b < a {
 		return b
 	}
 	return a
 }
 
-// survey reads the nodes and what policies say of them.
-func (r *policyReconciler) survey(ctx context.Context, p *pass) error {
+// readMembers reads the nodes and what policies say of them.
+func (r *policyReconciler) readMembers(ctx context.Context, p *pass) error {
 	gpunodes, nodes := &v1alpha1.GPUNodeList{}, &corev1.NodeList{}
 	if err := errors.Join(r.Client.List(ctx, gpunodes, client.UnsafeDisableDeepCopy), r.Client.List(ctx, nodes, client.UnsafeDisableDeepCopy)); err != nil {
 		return fmt.Errorf("list nodes: %w", err)
@@ -123,25 +123,25 @@ func (r *policyReconciler) survey(ctx context.Context, p *pass) error {
 	for i := range gpunodes.Items {
 		gpunode := &gpunodes.Items[i]
 		if node := byName[gpunode.Name]; node != nil {
-			p.members = append(p.members, member{gpunode: gpunode, node: node, assignment: p.assign(node).on(gpunode.Status.Hardware)})
+			p.members = append(p.members, member{gpunode: gpunode, node: node, assignment: p.Assign(node).WithHardware(gpunode.Status.Hardware)})
 		}
 	}
-	return r.wants(ctx, p)
+	return r.assignDrivers(ctx, p)
 }
 
-// wants asks which driver each node is to have, and how many pods a change would cost.
-func (r *policyReconciler) wants(ctx context.Context, p *pass) error {
+// assignDrivers asks which driver each node is to have, and how many pods a change would cost.
+func (r *policyReconciler) assignDrivers(ctx context.Context, p *pass) error {
 	named := map[string]bool{}
 	for i := range p.members {
 		m := &p.members[i]
-		found, ok := p.driver(m.assignment, m.gpunode.Status.Hardware)
+		found, ok := p.DriverFor(m.assignment, m.gpunode.Status.Hardware)
 		switch {
-		case !m.assignment.managed() || m.assignment.conflict != "":
+		case !m.assignment.Managed() || m.assignment.Conflict != "":
 			continue
-		case ok && found.err == nil:
-			m.wanted = &found.driver
+		case ok && found.Err == nil:
+			m.wanted = &found.Desired
 		case ok:
-			if text := found.err.Error(); !named[text] {
+			if text := found.Err.Error(); !named[text] {
 				named[text] = true
 				p.faults = append(p.faults, fault{"DriverUnknown", text})
 			}
@@ -149,11 +149,11 @@ func (r *policyReconciler) wants(ctx context.Context, p *pass) error {
 		if _, changes := m.change(); !changes {
 			continue
 		}
-		users, err := usersOf(ctx, r.Cluster, m.node.Name+"-"+m.assignment.draName)
+		users, err := PoolUsers(ctx, r.Cluster, m.node.Name+"-"+m.assignment.DRADriver)
 		if err != nil {
 			return err
 		}
-		m.pods = int32(len(users.pods)) //nolint:gosec // a node has thousands at most
+		m.pods = int32(len(users.Pods)) //nolint:gosec // a node has thousands at most
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (m member) change() (wanted string, changes bool) {
 
 // modeChanges reports whether another MIG mode is wanted than has been granted.
 func (m member) modeChanges() bool {
-	return m.assignment.mode != "" && m.assignment.mode != m.gpunode.Spec.MIGMode
+	return m.assignment.MIGMode != "" && m.assignment.MIGMode != m.gpunode.Spec.MIGMode
 }
 
 // modeChanging reports whether the node has been granted a MIG mode that its GPUs do not have yet.
@@ -203,10 +203,10 @@ func (r *policyReconciler) deploy(ctx context.Context, p *pass) error {
 	if len(written) > 0 {
 		logger.Info("Wrote objects", "objects", written)
 	}
-	if failed != nil || !r.schema.same() {
+	if failed != nil || !r.schema.complete() {
 		return failed
 	}
-	removed, failed := r.PruneObjects(ctx, r.kinds(), p.keeps())
+	removed, failed := r.PruneObjects(ctx, r.prunedKinds(), p.keepsObject())
 	if len(removed) > 0 {
 		logger.Info("Removed objects", "objects", removed)
 	}
@@ -215,24 +215,24 @@ func (r *policyReconciler) deploy(ctx context.Context, p *pass) error {
 
 // driverSets are the drivers that nodes are to have, each once.
 func (p *pass) driverSets() []render.DriverSet {
-	var sets []answer
+	var sets []RenderedDriver
 	for _, found := range p.known {
-		if found.err == nil {
+		if found.Err == nil {
 			sets = append(sets, found)
 		}
 	}
-	slices.SortFunc(sets, func(a, b answer) int {
-		return strings.Compare(a.driver.Digest+a.set.Owner+a.set.Host.Kernel, b.driver.Digest+b.set.Owner+b.set.Host.Kernel)
+	slices.SortFunc(sets, func(a, b RenderedDriver) int {
+		return strings.Compare(a.Desired.Digest+a.Set.Owner+a.Set.Host.Kernel, b.Desired.Digest+b.Set.Owner+b.Set.Host.Kernel)
 	})
 	var list []render.DriverSet
 	for _, s := range sets {
-		list = append(list, s.set)
+		list = append(list, s.Set)
 	}
 	return list
 }
 
-// kinds are the kinds of objects that the installer makes for the cluster.
-func (r *policyReconciler) kinds() []client.ObjectList {
+// prunedKinds are the kinds of objects that the installer makes for the cluster.
+func (r *policyReconciler) prunedKinds() []client.ObjectList {
 	kinds := []client.ObjectList{
 		&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &resourceapi.ResourceClaimTemplateList{},
 		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{}, &resourceapi.DeviceTaintRuleList{},
@@ -251,8 +251,8 @@ func isDriver(object client.Object) bool {
 	return is && render.IsDriver(object.GetLabels()[render.LabelName])
 }
 
-// keeps returns what tells objects that stay: those that were rendered, and the drivers that nodes have, have been granted or can return to.
-func (p *pass) keeps() func(client.Object) bool {
+// keepsObject returns what tells objects that stay: those that were rendered, and the drivers that nodes have, have been granted or can return to.
+func (p *pass) keepsObject() func(client.Object) bool {
 	wanted, drivers := map[string]bool{}, maps.Clone(p.placed)
 	key := func(object client.Object) string { return fmt.Sprintf("%T/%s", object, object.GetName()) }
 	for _, object := range p.objects {

@@ -30,21 +30,21 @@ type Preview struct {
 	Problems []string
 }
 
-// Foresee says what an edit would do to nodes and pods, by the same steps as the installer that has its objects in the namespace and these
+// PreviewEdit says what an edit would do to nodes and pods, by the same steps as the installer that has its objects in the namespace and these
 // images. It reads live objects through c, Secrets that drivers name among them, and writes nothing.
-func Foresee(ctx context.Context, c client.Client, namespace string, images render.Images, edit Edit) (Preview, error) {
-	r := &policyReconciler{Cluster: action.Cluster{Client: &foresight{Client: c, edit: edit}, Namespace: namespace}}
+func PreviewEdit(ctx context.Context, c client.Client, namespace string, images render.Images, edit Edit) (Preview, error) {
+	r := &policyReconciler{Cluster: action.Cluster{Client: &editedClient{Client: c, edit: edit}, Namespace: namespace}}
 	cat, err := readCatalog(ctx, r.Client, namespace, images)
 	if err != nil {
 		return Preview{}, err
 	}
-	p := &pass{catalog: cat, now: time.Now()}
-	if err := r.survey(ctx, p); err != nil {
+	p := &pass{Catalog: cat, now: time.Now()}
+	if err := r.readMembers(ctx, p); err != nil {
 		return Preview{}, err
 	}
 	preview := Preview{Plans: map[string]v1alpha1.Plan{}}
 	for _, owner := range p.owners() {
-		preview.Plans[owner] = rollout.Next(p.fleet(owner)).Plan
+		preview.Plans[owner] = rollout.Next(p.rolloutFleet(owner)).Plan
 	}
 	for _, f := range p.faults {
 		preview.Problems = append(preview.Problems, f.message)
@@ -52,8 +52,8 @@ func Foresee(ctx context.Context, c client.Client, namespace string, images rend
 	return preview, nil
 }
 
-// foresight reads a cluster as it would be after an edit, in the form in which the installer's cache has it.
-type foresight struct {
+// editedClient reads a cluster as it would be after an edit, in the form in which the installer's cache has it.
+type editedClient struct {
 	client.Client
 	edit Edit
 	// claims are all claims, read once.
@@ -61,7 +61,7 @@ type foresight struct {
 }
 
 // Get reads one object.
-func (f *foresight) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+func (f *editedClient) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
 	if policy, ok := into.(*v1alpha1.ClusterPolicy); ok && f.edit.Policy != nil {
 		f.edit.Policy.DeepCopyInto(policy)
 		return nil
@@ -70,14 +70,14 @@ func (f *foresight) Get(ctx context.Context, key client.ObjectKey, into client.O
 		return err
 	}
 	if secret, ok := into.(*corev1.Secret); ok {
-		_, err := hashSecret(secret)
+		_, err := HashSecretValues(secret)
 		return err
 	}
 	return nil
 }
 
 // List reads objects of a kind.
-func (f *foresight) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
+func (f *editedClient) List(ctx context.Context, into client.ObjectList, options ...client.ListOption) error {
 	if claims, ok := into.(*resourceapi.ResourceClaimList); ok {
 		return f.listClaims(ctx, claims, options)
 	}
@@ -94,7 +94,7 @@ func (f *foresight) List(ctx context.Context, into client.ObjectList, options ..
 }
 
 // listClaims lists those of one pool, for which the API server has no index.
-func (f *foresight) listClaims(ctx context.Context, into *resourceapi.ResourceClaimList, options []client.ListOption) error {
+func (f *editedClient) listClaims(ctx context.Context, into *resourceapi.ResourceClaimList, options []client.ListOption) error {
 	if f.claims == nil {
 		all := &resourceapi.ResourceClaimList{}
 		if err := f.Client.List(ctx, all); err != nil {
@@ -105,13 +105,13 @@ func (f *foresight) listClaims(ctx context.Context, into *resourceapi.ResourceCl
 	asked := (&client.ListOptions{}).ApplyOptions(options)
 	pool, ok := "", asked.FieldSelector != nil
 	if ok {
-		pool, ok = asked.FieldSelector.RequiresExactMatch(indexPool)
+		pool, ok = asked.FieldSelector.RequiresExactMatch(IndexClaimPool)
 	}
 	if !ok {
 		return errors.New("list claims: only those of one pool can be asked for")
 	}
 	for _, claim := range f.claims.Items {
-		if slices.Contains(poolsOf(&claim), pool) {
+		if slices.Contains(ClaimPools(&claim), pool) {
 			into.Items = append(into.Items, claim)
 		}
 	}

@@ -65,7 +65,7 @@ func TestForesee(t *testing.T) {
 	}{
 		"nothing": {want: map[string][2]int32{}},
 		"a newer driver": {
-			policy: func(p *v1alpha1.ClusterPolicy) { p.Spec.Driver.Version = "580.1" }, want: map[string][2]int32{policyOwner: {2, 2}},
+			policy: func(p *v1alpha1.ClusterPolicy) { p.Spec.Driver.Version = "580.1" }, want: map[string][2]int32{PolicyOwner: {2, 2}},
 		},
 		"another driver of one node": {
 			driver: func(d *v1alpha1.NVIDIADriver) { d.Spec.KernelModuleType = v1alpha1.ModulesOpen }, want: map[string][2]int32{"own": {1, 0}},
@@ -76,7 +76,7 @@ func TestForesee(t *testing.T) {
 		"both": {
 			policy: func(p *v1alpha1.ClusterPolicy) { p.Spec.Driver.Version = "580.1" },
 			driver: func(d *v1alpha1.NVIDIADriver) { d.Spec.Version = "580.1" },
-			want:   map[string][2]int32{policyOwner: {2, 2}, "own": {1, 0}},
+			want:   map[string][2]int32{PolicyOwner: {2, 2}, "own": {1, 0}},
 		},
 		"labels, tolerations and the agent's image": {
 			policy: func(p *v1alpha1.ClusterPolicy) {
@@ -109,7 +109,7 @@ func TestForesee(t *testing.T) {
 			test.driver(edited)
 			edit.Drivers = append(edit.Drivers, *edited)
 		}
-		preview, err := Foresee(t.Context(), c, "tessera-system", images, edit)
+		preview, err := PreviewEdit(t.Context(), c, "tessera-system", images, edit)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -132,7 +132,7 @@ func TestForesee(t *testing.T) {
 // settle grants every node what it is to have.
 func settle(t *testing.T, c client.Client, images render.Images) {
 	t.Helper()
-	cat, err := readCatalog(t.Context(), &foresight{Client: c}, "tessera-system", images)
+	cat, err := readCatalog(t.Context(), &editedClient{Client: c}, "tessera-system", images)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,11 +144,11 @@ func settle(t *testing.T, c client.Client, images render.Images) {
 		if err := c.Get(t.Context(), client.ObjectKey{Name: name}, gpunode); err != nil {
 			t.Fatal(err)
 		}
-		found, ok := cat.driver(cat.assign(node), gpunode.Status.Hardware)
-		if !ok || found.err != nil {
-			t.Fatalf("the driver of %s: %t, %v", name, ok, found.err)
+		found, ok := cat.DriverFor(cat.Assign(node), gpunode.Status.Hardware)
+		if !ok || found.Err != nil {
+			t.Fatalf("the driver of %s: %t, %v", name, ok, found.Err)
 		}
-		gpunode.Spec.Driver, gpunode.Status.LastGoodDriver = &found.driver, &found.driver
+		gpunode.Spec.Driver, gpunode.Status.LastGoodDriver = &found.Desired, &found.Desired
 		if err := c.Update(t.Context(), gpunode); err != nil {
 			t.Fatal(err)
 		}

@@ -12,25 +12,25 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// validate makes what proves the node: all GPUs that are well, and a slice where one can be sliced and nobody uses any.
-func (r *nodeReconciler) validate(ctx context.Context, cat *catalog, s *sight) error {
+// createNodeValidation makes what proves the node: all GPUs that are well, and a slice where one can be sliced and nobody uses any.
+func (r *nodeReconciler) createNodeValidation(ctx context.Context, cat *Catalog, s *nodeObservation) error {
 	v := r.validation(cat, s, s.barrier())
 	v.Parts = []action.ValidationPart{action.PartGPUs}
-	if *cat.policy.Spec.Validator.MIG && s.assignment.slices && sliceable(s.Status.Agent) && s.claims == 0 {
+	if *cat.Policy.Spec.Validator.MIG && s.Assignment.OffersMIG && createsMIGDevices(s.Status.Agent) && s.claims == 0 {
 		v.Parts = append(v.Parts, action.PartMIG)
 	}
 	var err error
-	if v.Scope, err = r.scope(ctx, s); err != nil {
+	if v.Scope, err = r.validationScope(ctx, s); err != nil {
 		return err
 	}
 	return r.CreateValidation(ctx, v)
 }
 
 // validation is a proof of nothing yet.
-func (r *nodeReconciler) validation(cat *catalog, s *sight, barrier string) action.Validation {
-	spec := cat.policy.Spec
+func (r *nodeReconciler) validation(cat *Catalog, s *nodeObservation, barrier string) action.Validation {
+	spec := cat.Policy.Spec
 	v := action.Validation{
-		Node: s.gpunode, Barrier: barrier, Component: spec.Validator.Component,
+		Node: s.GPUNode, Barrier: barrier, Component: spec.Validator.Component,
 		PullSecrets: spec.DaemonSets.ImagePullSecrets, Scheduler: scheduler(spec), Timeout: spec.Validator.Timeout.Duration,
 	}
 	if v.Component.Image == "" {
@@ -39,21 +39,21 @@ func (r *nodeReconciler) validation(cat *catalog, s *sight, barrier string) acti
 	return v
 }
 
-// scope leaves those GPUs out of the proof of a node that would make it fail or wait for ever. Who they are stands in the barrier, so that a proof which was
+// validationScope leaves those GPUs out of the proof of a node that would make it fail or wait for ever. Who they are stands in the barrier, so that a proof which was
 // begun with others is made again.
-func (r *nodeReconciler) scope(ctx context.Context, s *sight) (action.ValidationScope, error) {
-	out := s.leftOut()
+func (r *nodeReconciler) validationScope(ctx context.Context, s *nodeObservation) (action.ValidationScope, error) {
+	out := s.excludedGPUs()
 	if len(out) == 0 {
 		return action.ValidationScope{}, nil
 	}
 	if agent := s.Status.Agent; agent != nil && len(out) >= int(agent.GPUs) {
-		return action.ValidationScope{}, fmt.Errorf("prove node %s: none of its %d GPUs is well: %s", s.gpunode.Name, agent.GPUs, s.complaints(out))
+		return action.ValidationScope{}, fmt.Errorf("prove node %s: none of its %d GPUs is well: %s", s.GPUNode.Name, agent.GPUs, s.describeGPUs(out))
 	}
 	pool, err := r.published(ctx, s, func(pool wire.Reading) bool { return names(pool, out) == len(out) })
 	if err != nil {
 		return action.ValidationScope{}, err
 	}
-	scope := action.ValidationScope{Driver: s.assignment.draName}
+	scope := action.ValidationScope{Driver: s.Assignment.DRADriver}
 	for _, g := range pool.GPUs {
 		if slices.Contains(out, g.Name) {
 			scope.Without = append(scope.Without, g.GPU.UUID)
@@ -73,14 +73,14 @@ func names(pool wire.Reading, gpus []string) int {
 	return n
 }
 
-// leftOut are the GPUs that are not proven with their node: those that are out of service for a remedy, and those of which the agent says that no new
+// excludedGPUs are the GPUs that are not proven with their node: those that are out of service for a remedy, and those of which the agent says that no new
 // claims go there. One with a sick slice computes.
-func (s *sight) leftOut() []string {
+func (s *nodeObservation) excludedGPUs() []string {
 	var out []string
 	for _, order := range s.Spec.Remedies {
 		out = append(out, order.GPU)
 	}
-	for _, f := range s.faults() {
+	for _, f := range s.Faults() {
 		if f.Device == "" {
 			out = append(out, f.GPU)
 		}
@@ -89,23 +89,23 @@ func (s *sight) leftOut() []string {
 	return slices.Compact(out)
 }
 
-// tellLeftOut adds to the message of a node that is being proven who is left out.
-func (s *sight) tellLeftOut(d phase.Decision) string {
-	out := s.leftOut()
+// messageWithExcludedGPUs adds to the message of a node that is being proven who is left out.
+func (s *nodeObservation) messageWithExcludedGPUs(d phase.Decision) string {
+	out := s.excludedGPUs()
 	if d.Reason != phase.ReasonValidating || len(out) == 0 {
 		return d.Message
 	}
-	return d.Message + "; left out because they are not well: " + s.complaints(out)
+	return d.Message + "; left out because they are not well: " + s.describeGPUs(out)
 }
 
-// complaints are GPUs with what is wrong with them.
-func (s *sight) complaints(gpus []string) string {
+// describeGPUs are GPUs with what is wrong with them.
+func (s *nodeObservation) describeGPUs(gpus []string) string {
 	var all []string
 	for _, gpu := range gpus {
 		var wrong []string
-		for _, f := range s.faults() {
+		for _, f := range s.Faults() {
 			if f.GPU == gpu {
-				wrong = append(wrong, faultName(f))
+				wrong = append(wrong, FaultTitle(f))
 			}
 		}
 		if len(wrong) > 0 {
@@ -116,8 +116,8 @@ func (s *sight) complaints(gpus []string) string {
 	return strings.Join(all, ", ")
 }
 
-// faultName is a fault for people.
-func faultName(f v1alpha1.GPUFault) string {
+// FaultTitle is a fault for people.
+func FaultTitle(f v1alpha1.GPUFault) string {
 	if f.XID != 0 {
 		return fmt.Sprintf("XID %d", f.XID)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/tessera-gpu/tessera/installer/action"
 )
 
-// refusals are the evictions that the API server refused, by node and UID of the pod. It is safe for concurrent use.
-type refusals struct {
+// refusedEvictions are the evictions that the API server refused, by node and UID of the pod. It is safe for concurrent use.
+type refusedEvictions struct {
 	mutex sync.Mutex
 	nodes map[string]map[types.UID]string
 }
 
-func newRefusals() *refusals { return &refusals{nodes: map[string]map[types.UID]string{}} }
+func newRefusedEvictions() *refusedEvictions { return &refusedEvictions{nodes: map[string]map[types.UID]string{}} }
 
 // set replaces what is known of a node.
-func (r *refusals) set(node string, list []action.RefusedEviction) {
+func (r *refusedEvictions) set(node string, list []action.RefusedEviction) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	delete(r.nodes, node)
@@ -31,7 +31,7 @@ func (r *refusals) set(node string, list []action.RefusedEviction) {
 }
 
 // reason returns why the eviction of a pod was refused; empty: it was not.
-func (r *refusals) reason(pod types.UID) string {
+func (r *refusedEvictions) reason(pod types.UID) string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	for _, pods := range r.nodes {

@@ -16,18 +16,18 @@ import (
 	"github.com/tessera-gpu/tessera/installer/rollout"
 )
 
-// roll asks the rollout of each owner which nodes may begin, grants it to them, and says where everything stands.
-func (r *policyReconciler) roll(ctx context.Context, p *pass) (time.Duration, error) {
+// grantRollouts asks the rollout of each owner which nodes may begin, grants it to them, and says where everything stands.
+func (r *policyReconciler) grantRollouts(ctx context.Context, p *pass) (time.Duration, error) {
 	decisions, granted := map[string]rollout.Decision{}, map[string]bool{}
 	var after time.Duration
 	for _, owner := range p.owners() {
-		d := rollout.Next(p.fleet(owner))
+		d := rollout.Next(p.rolloutFleet(owner))
 		decisions[owner] = d
-		r.metrics.stage(owner, d.Status)
+		r.metrics.SetRolloutStage(owner, d.Status)
 		if len(d.Waits) > 0 {
 			klog.FromContext(ctx).V(2).Info("Nodes wait", "owner", owner, "nodes", d.Waits)
 		}
-		after = sooner(after, d.After)
+		after = Sooner(after, d.After)
 		for _, name := range d.Grant {
 			granted[name] = true
 		}
@@ -36,24 +36,24 @@ func (r *policyReconciler) roll(ctx context.Context, p *pass) (time.Duration, er
 	for _, m := range p.members {
 		failed = errors.Join(failed, r.grant(ctx, m, granted[m.node.Name]))
 	}
-	return after, errors.Join(failed, r.summarize(ctx, p, decisions))
+	return after, errors.Join(failed, r.updatePolicyStatuses(ctx, p, decisions))
 }
 
 // owners are all who say which driver nodes get, in order.
 func (p *pass) owners() []string {
-	owners := map[string]bool{policyOwner: true}
-	for _, d := range p.drivers {
+	owners := map[string]bool{PolicyOwner: true}
+	for _, d := range p.Drivers {
 		owners[d.Name] = true
 	}
 	return slices.Sorted(maps.Keys(owners))
 }
 
-// fleet is what the rollout must know of the nodes of an owner.
-func (p *pass) fleet(owner string) rollout.Fleet {
-	f := rollout.Fleet{Now: p.now, Policy: p.policy.Spec.Upgrade, Status: p.policy.Status.Rollout}
-	annotations := p.policy.Annotations
+// rolloutFleet is what the rollout must know of the nodes of an owner.
+func (p *pass) rolloutFleet(owner string) rollout.Fleet {
+	f := rollout.Fleet{Now: p.now, Policy: p.Policy.Spec.Upgrade, Status: p.Policy.Status.Rollout}
+	annotations := p.Policy.Annotations
 	f.Paused = annotations[v1alpha1.AnnotationPause] != ""
-	for _, d := range p.drivers {
+	for _, d := range p.Drivers {
 		if d.Name != owner {
 			continue
 		}
@@ -65,19 +65,19 @@ func (p *pass) fleet(owner string) rollout.Fleet {
 	}
 	f.Resumed = annotations[v1alpha1.AnnotationResume]
 	for _, m := range p.members {
-		if m.assignment.managed() && m.assignment.owner == owner {
-			f.Nodes = append(f.Nodes, m.entry())
+		if m.assignment.Managed() && m.assignment.Owner == owner {
+			f.Nodes = append(f.Nodes, m.rolloutNode())
 		}
 	}
 	return f
 }
 
-// entry is a node as the rollout knows it.
-func (m member) entry() rollout.Node {
+// rolloutNode is a node as the rollout knows it.
+func (m member) rolloutNode() rollout.Node {
 	status := m.gpunode.Status
 	n := rollout.Node{
 		Name: m.node.Name, Current: m.current(), Phase: status.Phase, Since: status.Since.Time, Attempt: status.Attempt, Pods: m.pods,
-		New:       m.fresh(),
+		New:       m.neverInService(),
 		Change:    m.modeChanges(),
 		Changing:  m.modeChanging(),
 		Available: available(m.node),
@@ -93,9 +93,9 @@ func (m member) entry() rollout.Node {
 	return n
 }
 
-// fresh reports whether the node has never been in service. One whose GPUNode was lost still has the label of a node that is. Where a host's driver was
+// neverInService reports whether the node has never been in service. One whose GPUNode was lost still has the label of a node that is. Where a host's driver was
 // kept and is gone, nothing is left that could be in service.
-func (m member) fresh() bool {
+func (m member) neverInService() bool {
 	status := m.gpunode.Status
 	if h := status.Hardware; m.current() == "" && m.wanted != nil && h != nil && h.HostDriver == "" && h.LoadedDriver == "" {
 		return m.node.Labels[v1alpha1.LabelDriver] == ""
@@ -105,25 +105,25 @@ func (m member) fresh() bool {
 
 // available reports whether Kubernetes may place pods on a node.
 func available(node *corev1.Node) bool {
-	n := observeNode(node)
+	n := ObserveNode(node)
 	return n.Ready && !n.Cordoned
 }
 
 // grant writes what a node is to have: driver and MIG mode when its turn has come, the agent's pool at any time.
 func (r *policyReconciler) grant(ctx context.Context, m member, turn bool) error {
-	if !m.assignment.managed() || m.assignment.conflict != "" {
+	if !m.assignment.Managed() || m.assignment.Conflict != "" {
 		return nil
 	}
 	spec := m.gpunode.Spec
 	g := action.GrantOf(m.gpunode)
-	g.AgentPool = m.assignment.pool
+	g.AgentPool = m.assignment.AgentPool
 	if turn {
-		g.MIGMode = m.assignment.mode
+		g.MIGMode = m.assignment.MIGMode
 		if m.wanted != nil {
 			g.Driver = m.wanted
 		}
 	}
-	if m.assignment.mode == "" {
+	if m.assignment.MIGMode == "" {
 		g.MIGMode = ""
 	}
 	if equality.Semantic.DeepEqual(g.Driver, spec.Driver) && g.AgentPool == spec.AgentPool && g.MIGMode == spec.MIGMode {

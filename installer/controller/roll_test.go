@@ -36,15 +36,15 @@ func TestA18MIGModeOfHostDriverWaits(t *testing.T) {
 	c := fakeClient(t, policy, node, gpunode, claim)
 	edit := Edit{Policy: policy.DeepCopy()}
 	edit.Policy.Spec.NodeAgent.Pools = []v1alpha1.NodePool{{Name: "sliced", MIGMode: v1alpha1.MIGEnabled}}
-	preview, err := Foresee(t.Context(), c, "tessera-system", render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "570.1", Validator: "validator:v1"}, edit)
+	preview, err := PreviewEdit(t.Context(), c, "tessera-system", render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "570.1", Validator: "validator:v1"}, edit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if plan := preview.Plans[policyOwner]; plan.Nodes != 1 || plan.Pods != 1 {
+	if plan := preview.Plans[PolicyOwner]; plan.Nodes != 1 || plan.Pods != 1 {
 		t.Errorf("the plan has %d nodes with %d pods, want one with one", plan.Nodes, plan.Pods)
 	}
-	m := member{gpunode: gpunode, node: node, assignment: assignment{mode: v1alpha1.MIGEnabled}}
-	f := rollout.Fleet{Policy: v1alpha1.UpgradePolicy{}.Complete(), Paused: true, Nodes: []rollout.Node{m.entry()}}
+	m := member{gpunode: gpunode, node: node, assignment: Assignment{MIGMode: v1alpha1.MIGEnabled}}
+	f := rollout.Fleet{Policy: v1alpha1.UpgradePolicy{}.Complete(), Paused: true, Nodes: []rollout.Node{m.rolloutNode()}}
 	if d := rollout.Next(f); len(d.Grant) != 0 || len(d.Waits) != 1 {
 		t.Errorf("granted %v, waiting %v while it is paused", d.Grant, d.Waits)
 	}
@@ -77,7 +77,7 @@ func TestWhatIsInServiceIsUpgraded(t *testing.T) {
 	for name, test := range tests {
 		m := member{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}, gpunode: &v1alpha1.GPUNode{}}
 		test.change(&m)
-		if got := m.entry().New; got != test.fresh {
+		if got := m.rolloutNode().New; got != test.fresh {
 			t.Errorf("%s: installed at once: %t", name, got)
 		}
 	}
@@ -89,7 +89,7 @@ func TestModeThatTheAgentChanges(t *testing.T) {
 	for architecture, want := range map[string]bool{"Ampere": true, "Hopper": false} {
 		m := member{node: &corev1.Node{}, gpunode: &v1alpha1.GPUNode{Spec: v1alpha1.GPUNodeSpec{MIGMode: v1alpha1.MIGEnabled}}}
 		m.gpunode.Status.Agent = &v1alpha1.AgentStatus{MIGCapable: true, MIGMode: "Disabled", Architecture: architecture}
-		if got := m.entry().Changing; got != want {
+		if got := m.rolloutNode().Changing; got != want {
 			t.Errorf("%s: changing: %t", architecture, got)
 		}
 	}

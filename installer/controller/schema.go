@@ -19,14 +19,14 @@ import (
 // SchemaAnnotation carries the hash of a CRD's schema as it was released.
 const SchemaAnnotation = "tessera.dev/schema-hash"
 
-// schemaPause is after what time CRDs that are of another release are read again.
-const schemaPause = 30 * time.Second
+// schemaRecheck is after what time CRDs that are of another release are read again.
+const schemaRecheck = 30 * time.Second
 
 var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// schemas compares the CRDs of the cluster with those that the installer was built with. While they lack fields the API server drops what is written
+// crdSchemas compares the CRDs of the cluster with those that the installer was built with. While they lack fields the API server drops what is written
 // into these, so that an absent field is no decision: nothing is removed then. Those of a newer release lack none.
-type schemas struct {
+type crdSchemas struct {
 	// released are the hashes by the CRDs' names; nil: nothing is compared.
 	released map[string]string
 	// lacks names fields of this release that a CRD does not know; nil: one with another hash lacks some.
@@ -35,7 +35,7 @@ type schemas struct {
 }
 
 // check reads the CRDs until they have what the release knows, and says when to look again.
-func (s *schemas) check(ctx context.Context, live client.Reader, p *pass) time.Duration {
+func (s *crdSchemas) check(ctx context.Context, live client.Reader, p *pass) time.Duration {
 	if s.known.Load() {
 		return 0
 	}
@@ -54,14 +54,14 @@ func (s *schemas) check(ctx context.Context, live client.Reader, p *pass) time.D
 		}
 		klog.FromContext(ctx).Error(nil, "The schema is of another release", "message", text)
 		p.faults = append(p.faults, fault{"SchemaMismatch", text})
-		return schemaPause
+		return schemaRecheck
 	}
 	s.known.Store(true)
 	return 0
 }
 
 // compare says what is wrong with a CRD of another release; empty: nothing.
-func (s *schemas) compare(ctx context.Context, live client.Reader, name string) string {
+func (s *crdSchemas) compare(ctx context.Context, live client.Reader, name string) string {
 	lost := "fields may be lost"
 	if s.lacks != nil {
 		crd := &unstructured.Unstructured{}
@@ -84,5 +84,5 @@ func (s *schemas) compare(ctx context.Context, live client.Reader, name string) 
 		"or the installer of the CRDs; nothing is removed until then", name, lost)
 }
 
-// same reports whether the CRDs are known to have what the release knows.
-func (s *schemas) same() bool { return s.known.Load() }
+// complete reports whether the CRDs are known to have what the release knows.
+func (s *crdSchemas) complete() bool { return s.known.Load() }

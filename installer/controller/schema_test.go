@@ -26,14 +26,14 @@ func TestA21OtherCRDs(t *testing.T) {
 		crd.SetGroupVersionKind(crdKind)
 		crd.SetName("a.tessera.dev")
 		crd.SetAnnotations(map[string]string{SchemaAnnotation: test.hash})
-		s := &schemas{released: map[string]string{"a.tessera.dev": "this"}, lacks: func(*unstructured.Unstructured) ([]string, error) { return test.lacks, nil }}
+		s := &crdSchemas{released: map[string]string{"a.tessera.dev": "this"}, lacks: func(*unstructured.Unstructured) ([]string, error) { return test.lacks, nil }}
 		p, fault := &pass{}, ""
 		again := s.check(t.Context(), fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(crd).Build(), p)
 		if len(p.faults) > 0 {
 			fault = p.faults[0].message
 		}
-		if fault != test.fault || s.same() != (test.fault == "") || (again > 0) != (test.fault != "") {
-			t.Errorf("%s: fault %q, removes: %t, again after %s", name, fault, s.same(), again)
+		if fault != test.fault || s.complete() != (test.fault == "") || (again > 0) != (test.fault != "") {
+			t.Errorf("%s: fault %q, removes: %t, again after %s", name, fault, s.complete(), again)
 		}
 	}
 }

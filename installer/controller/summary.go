@@ -22,26 +22,26 @@ import (
 // longestList is how many names a status carries.
 const longestList = 64
 
-// summarize writes the statuses of ClusterPolicy and NVIDIADrivers where they differ.
-func (r *policyReconciler) summarize(ctx context.Context, p *pass, decisions map[string]rollout.Decision) error {
-	failed := r.summarizePolicy(ctx, p, decisions[policyOwner])
-	for i := range p.drivers {
-		failed = errors.Join(failed, r.summarizeDriver(ctx, p, &p.drivers[i], decisions[p.drivers[i].Name]))
+// updatePolicyStatuses writes the statuses of ClusterPolicy and NVIDIADrivers where they differ.
+func (r *policyReconciler) updatePolicyStatuses(ctx context.Context, p *pass, decisions map[string]rollout.Decision) error {
+	failed := r.updateClusterPolicyStatus(ctx, p, decisions[PolicyOwner])
+	for i := range p.Drivers {
+		failed = errors.Join(failed, r.updateNVIDIADriverStatus(ctx, p, &p.Drivers[i], decisions[p.Drivers[i].Name]))
 	}
 	return failed
 }
 
-// standing is where a group of nodes stands.
-type standing struct {
+// nodeSummary is where a group of nodes stands.
+type nodeSummary struct {
 	counts v1alpha1.NodeCounts
 	// outdated is how many do not have what they are to have, stuck names those that are Blocked, Failed or RolledBack, with the reason.
 	outdated int
 	stuck    []string
 }
 
-// stand counts the nodes that belong to the group.
-func (p *pass) stand(belongs func(member) bool) standing {
-	var s standing
+// summarizeNodes counts the nodes that belong to the group.
+func (p *pass) summarizeNodes(belongs func(member) bool) nodeSummary {
+	var s nodeSummary
 	for _, m := range p.members {
 		if !belongs(m) {
 			continue
@@ -70,16 +70,16 @@ func (p *pass) stand(belongs func(member) bool) standing {
 	return s
 }
 
-// sick counts the GPUs of the cluster that are not well, or are being brought back.
-func (p *pass) sick() v1alpha1.GPUCounts {
+// countFaultyGPUs counts the GPUs of the cluster that are not well, or are being brought back.
+func (p *pass) countFaultyGPUs() v1alpha1.GPUCounts {
 	var counts v1alpha1.GPUCounts
 	for _, m := range p.members {
-		if !m.assignment.managed() {
+		if !m.assignment.Managed() {
 			continue
 		}
 		counts.Held += int32(len(m.gpunode.Spec.Remedies)) //nolint:gosec // a node has 16 GPUs at most
 		fatal := map[string]bool{}
-		for _, f := range grave(m.gpunode.Status.Agent, m.node.Status.NodeInfo.BootID) {
+		for _, f := range SevereFaults(m.gpunode.Status.Agent, m.node.Status.NodeInfo.BootID) {
 			fatal[f.GPU] = fatal[f.GPU] || f.Severity == "Fatal"
 		}
 		for _, is := range fatal {
@@ -91,30 +91,30 @@ func (p *pass) sick() v1alpha1.GPUCounts {
 	return counts
 }
 
-func (r *policyReconciler) summarizePolicy(ctx context.Context, p *pass, d rollout.Decision) error {
-	standing := p.stand(func(m member) bool { return m.assignment.managed() })
+func (r *policyReconciler) updateClusterPolicyStatus(ctx context.Context, p *pass, d rollout.Decision) error {
+	standing := p.summarizeNodes(func(m member) bool { return m.assignment.Managed() })
 	status := v1alpha1.ClusterPolicyStatus{
-		ObservedGeneration: p.policy.Generation, Nodes: standing.counts, GPUs: p.sick(), Rollout: d.Status, Conditions: slices.Clone(p.policy.Status.Conditions),
+		ObservedGeneration: p.Policy.Generation, Nodes: standing.counts, GPUs: p.countFaultyGPUs(), Rollout: d.Status, Conditions: slices.Clone(p.Policy.Status.Conditions),
 	}
 	if d.Plan.Nodes > 0 {
 		status.Plan = &d.Plan
 	}
-	operands, err := r.waiting(ctx, p)
+	operands, err := r.unavailableOperand(ctx, p)
 	if err != nil {
 		return err
 	}
-	v := verdictOf(standing, d.Status, operands, p.faults)
-	v.write(&status.Conditions, p.policy.Generation, p)
-	if equality.Semantic.DeepEqual(p.policy.Status, status) {
+	v := derivePolicyConditions(standing, d.Status, operands, p.faults)
+	v.write(&status.Conditions, p.Policy.Generation, p)
+	if equality.Semantic.DeepEqual(p.Policy.Status, status) {
 		return nil
 	}
-	r.announce(p.policy, p.policy.Status.Conditions, status.Conditions)
-	return r.WritePolicyStatus(ctx, p.policy.DeepCopy(), status)
+	r.recordConditionEvents(p.Policy, p.Policy.Status.Conditions, status.Conditions)
+	return r.WritePolicyStatus(ctx, p.Policy.DeepCopy(), status)
 }
 
-func (r *policyReconciler) summarizeDriver(ctx context.Context, p *pass, driver *v1alpha1.NVIDIADriver, d rollout.Decision) error {
-	standing := p.stand(func(m member) bool {
-		return m.assignment.managed() && m.assignment.owner == driver.Name && m.assignment.conflict == ""
+func (r *policyReconciler) updateNVIDIADriverStatus(ctx context.Context, p *pass, driver *v1alpha1.NVIDIADriver, d rollout.Decision) error {
+	standing := p.summarizeNodes(func(m member) bool {
+		return m.assignment.Managed() && m.assignment.Owner == driver.Name && m.assignment.Conflict == ""
 	})
 	status := v1alpha1.NVIDIADriverStatus{
 		ObservedGeneration: driver.Generation, Nodes: standing.counts, Rollout: d.Status, Conditions: slices.Clone(driver.Status.Conditions),
@@ -123,41 +123,41 @@ func (r *policyReconciler) summarizeDriver(ctx context.Context, p *pass, driver 
 		status.Plan = &d.Plan
 	}
 	var faults []fault
-	status.Conflicts, faults = p.quarrels(driver.Name)
-	v := verdictOf(standing, d.Status, "", faults)
+	status.Conflicts, faults = p.selectorConflicts(driver.Name)
+	v := derivePolicyConditions(standing, d.Status, "", faults)
 	v.write(&status.Conditions, driver.Generation, p)
 	if equality.Semantic.DeepEqual(driver.Status, status) {
 		return nil
 	}
-	r.announce(driver, driver.Status.Conditions, status.Conditions)
+	r.recordConditionEvents(driver, driver.Status.Conditions, status.Conditions)
 	return r.WritePolicyStatus(ctx, driver.DeepCopy(), status)
 }
 
-// quarrels are the first nodes that an NVIDIADriver and another one choose, and all that keeps its driver from its nodes.
-func (p *pass) quarrels(name string) (nodes []string, faults []fault) {
+// selectorConflicts are the first nodes that an NVIDIADriver and another one choose, and all that keeps its driver from its nodes.
+func (p *pass) selectorConflicts(name string) (nodes []string, faults []fault) {
 	for _, m := range p.members {
-		if !m.assignment.managed() || !slices.Contains(m.assignment.drivers, name) {
+		if !m.assignment.Managed() || !slices.Contains(m.assignment.ConflictingDrivers, name) {
 			continue
 		}
 		if len(nodes) == 0 {
-			faults = append(faults, fault{"Conflict", "node " + m.node.Name + ": " + m.assignment.conflict})
+			faults = append(faults, fault{"Conflict", "node " + m.node.Name + ": " + m.assignment.Conflict})
 		}
 		if len(nodes) < longestList {
 			nodes = append(nodes, m.node.Name)
 		}
 	}
 	for key, found := range p.known {
-		if key.owner == name && found.err != nil {
-			faults = append(faults, fault{"DriverUnknown", found.err.Error()})
+		if key.owner == name && found.Err != nil {
+			faults = append(faults, fault{"DriverUnknown", found.Err.Error()})
 		}
 	}
 	slices.SortFunc(faults, func(a, b fault) int { return strings.Compare(a.message, b.message) })
 	return nodes, faults
 }
 
-// waiting says which operand of the cluster is not available yet; empty: none. Operands on nodes are seen in the phases of their nodes, but for
+// unavailableOperand says which operand of the cluster is not available yet; empty: none. Operands on nodes are seen in the phases of their nodes, but for
 // the discovery: until it has looked everywhere, nobody knows how many there are.
-func (r *policyReconciler) waiting(ctx context.Context, p *pass) (string, error) {
+func (r *policyReconciler) unavailableOperand(ctx context.Context, p *pass) (string, error) {
 	for _, object := range p.objects {
 		switch o := object.(type) {
 		case *appsv1.Deployment:
@@ -172,7 +172,7 @@ func (r *policyReconciler) waiting(ctx context.Context, p *pass) (string, error)
 			if o.Name != render.OperandDiscovery {
 				continue
 			}
-			if waits, err := r.discovers(ctx, p, o); waits != "" || err != nil {
+			if waits, err := r.pendingDiscovery(ctx, p, o); waits != "" || err != nil {
 				return waits, err
 			}
 		}
@@ -180,8 +180,8 @@ func (r *policyReconciler) waiting(ctx context.Context, p *pass) (string, error)
 	return "", nil
 }
 
-// announce tells of conditions that changed in events.
-func (r *policyReconciler) announce(object client.Object, old, now []metav1.Condition) {
+// recordConditionEvents tells of conditions that changed in events.
+func (r *policyReconciler) recordConditionEvents(object client.Object, old, now []metav1.Condition) {
 	for _, c := range now {
 		before := meta.FindStatusCondition(old, c.Type)
 		if before != nil && before.Status == c.Status && before.Reason == c.Reason {

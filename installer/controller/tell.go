@@ -16,37 +16,37 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// tell writes into the status where the node stands, when that differs from what the status says.
-func (r *nodeReconciler) tell(ctx context.Context, s *sight, d phase.Decision) error {
-	old := s.gpunode.Status
+// updateGPUNodeStatus writes into the status where the node stands, when that differs from what the status says.
+func (r *nodeReconciler) updateGPUNodeStatus(ctx context.Context, s *nodeObservation, d phase.Decision) error {
+	old := s.GPUNode.Status
 	status := *old.DeepCopy()
-	status.ObservedGeneration = s.gpunode.Generation
+	status.ObservedGeneration = s.GPUNode.Generation
 	moved := status.Phase != d.Phase || status.Step != d.Step
 	if moved {
-		status.Since = stamp(s.Now)
+		status.Since = Timestamp(s.Now)
 	}
 	status.Phase, status.Step, status.Reason, status.Message = d.Phase, d.Step, d.Reason, d.Message
-	status.Components, status.Remedies = components(s, old.Components), s.remedies()
-	conditions(&status, s, d)
-	r.metrics.observe(s.gpunode, status, s.Now)
+	status.Components, status.Remedies = componentStatuses(s, old.Components), s.remedies()
+	setNodeConditions(&status, s, d)
+	r.metrics.ObserveNode(s.GPUNode, status, s.Now)
 	if equality.Semantic.DeepEqual(old, status) {
 		return nil
 	}
-	if err := r.WriteNodeStatus(ctx, s.gpunode, status); err != nil {
+	if err := r.WriteNodeStatus(ctx, s.GPUNode, status); err != nil {
 		return err
 	}
 	if moved || old.Reason != d.Reason {
-		r.announce(s.gpunode, d)
+		r.recordPhaseEvent(s.GPUNode, d)
 	}
-	r.announceSteps(s, old.Remedies)
+	r.recordStepEvents(s, old.Remedies)
 	return nil
 }
 
-// stamp is a time as the API keeps it.
-func stamp(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }
+// Timestamp is a time as the API keeps it.
+func Timestamp(t time.Time) metav1.Time { return metav1.NewTime(t).Rfc3339Copy() }
 
-// announce tells of a node's move in an event.
-func (r *nodeReconciler) announce(node *v1alpha1.GPUNode, d phase.Decision) {
+// recordPhaseEvent tells of a node's move in an event.
+func (r *nodeReconciler) recordPhaseEvent(node *v1alpha1.GPUNode, d phase.Decision) {
 	kind := corev1.EventTypeNormal
 	switch d.Phase {
 	case v1alpha1.PhaseBlocked, v1alpha1.PhaseFailed, v1alpha1.PhaseRolledBack:
@@ -64,8 +64,8 @@ func (r *nodeReconciler) announce(node *v1alpha1.GPUNode, d phase.Decision) {
 	r.recorder.Eventf(node, nil, kind, reason, "Move", "%s", note(text))
 }
 
-// components are the operands on the node as they are now.
-func components(s *sight, old []v1alpha1.ComponentStatus) []v1alpha1.ComponentStatus {
+// componentStatuses are the operands on the node as they are now.
+func componentStatuses(s *nodeObservation, old []v1alpha1.ComponentStatus) []v1alpha1.ComponentStatus {
 	validator := v1alpha1.ComponentStatus{Name: phase.ComponentValidator, State: v1alpha1.ComponentAbsent}
 	switch s.Validation.State {
 	case phase.ValidationRunning:
@@ -77,16 +77,16 @@ func components(s *sight, old []v1alpha1.ComponentStatus) []v1alpha1.ComponentSt
 	case phase.ValidationNone:
 	}
 	validator.Reason, validator.Message = s.Validation.Reason, s.Validation.Message
-	agent := component(phase.ComponentAgent, s.Agent)
+	agent := componentStatus(phase.ComponentAgent, s.Agent)
 	if agent.State == v1alpha1.ComponentReady && !s.AgentAccepted() {
 		agent.State, agent.Reason = v1alpha1.ComponentStarting, "NotAccepted"
 		agent.Message = "kubelet does not know the agent, the API server has not taken its ResourceSlices, or it finds no driver: see its log"
 	}
 	now := []v1alpha1.ComponentStatus{
-		component(phase.ComponentDriver, s.Driver), component(phase.ComponentToolkit, s.Toolkit), agent, validator,
+		componentStatus(phase.ComponentDriver, s.Driver), componentStatus(phase.ComponentToolkit, s.Toolkit), agent, validator,
 	}
 	for i := range now {
-		now[i].Since = stamp(s.Now)
+		now[i].Since = Timestamp(s.Now)
 		at := slices.IndexFunc(old, func(c v1alpha1.ComponentStatus) bool { return c.Name == now[i].Name })
 		if at >= 0 && old[at].State == now[i].State && old[at].Digest == now[i].Digest {
 			now[i].Since = old[at].Since
@@ -95,8 +95,8 @@ func components(s *sight, old []v1alpha1.ComponentStatus) []v1alpha1.ComponentSt
 	return now
 }
 
-// component is a pod as the status knows it.
-func component(name string, pod phase.Pod) v1alpha1.ComponentStatus {
+// componentStatus is a pod as the status knows it.
+func componentStatus(name string, pod phase.Pod) v1alpha1.ComponentStatus {
 	c := v1alpha1.ComponentStatus{Name: name, State: v1alpha1.ComponentAbsent, Digest: pod.Digest, Reason: pod.Reason, Message: pod.Message}
 	switch pod.State {
 	case phase.PodPending:
@@ -114,9 +114,9 @@ func component(name string, pod phase.Pod) v1alpha1.ComponentStatus {
 	return c
 }
 
-// conditions writes the named validations and Ready into the status.
-func conditions(status *v1alpha1.GPUNodeStatus, s *sight, d phase.Decision) {
-	for _, c := range append(slices.Clip(d.Conditions), remediation.Conditions(s.AgentRuns(), s.faults(), status.Remedies)...) {
+// setNodeConditions writes the named validations and Ready into the status.
+func setNodeConditions(status *v1alpha1.GPUNodeStatus, s *nodeObservation, d phase.Decision) {
+	for _, c := range append(slices.Clip(d.Conditions), remediation.Conditions(s.AgentRuns(), s.Faults(), status.Remedies)...) {
 		setCondition(status, s, c)
 	}
 	if !slices.ContainsFunc(d.Conditions, func(c phase.Condition) bool { return c.Type == v1alpha1.ConditionReady }) {
@@ -125,10 +125,10 @@ func conditions(status *v1alpha1.GPUNodeStatus, s *sight, d phase.Decision) {
 }
 
 // setCondition writes a condition into the status; one without a reason has the node's phase for one.
-func setCondition(status *v1alpha1.GPUNodeStatus, s *sight, now phase.Condition) {
+func setCondition(status *v1alpha1.GPUNodeStatus, s *nodeObservation, now phase.Condition) {
 	c := metav1.Condition{
 		Type: now.Type, Status: metav1.ConditionFalse, Reason: cmp.Or(now.Reason, string(status.Phase)), Message: now.Message,
-		ObservedGeneration: s.gpunode.Generation, LastTransitionTime: stamp(s.Now),
+		ObservedGeneration: s.GPUNode.Generation, LastTransitionTime: Timestamp(s.Now),
 	}
 	if now.Met {
 		c.Status = metav1.ConditionTrue

@@ -13,7 +13,7 @@ import (
 // The status remembers since when an agent is not accepted, whether its pod is ready or not: by that a node is left in service for a moment.
 func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	s := &sight{}
+	s := &nodeObservation{}
 	s.Node.BootID = "b"
 	s.Status.Agent = &v1alpha1.AgentStatus{BootID: "b", PodUID: "agent", DriverVersion: "580", Accepted: true}
 	s.Agent = phase.Pod{UID: "agent", State: phase.PodReady}
@@ -35,7 +35,7 @@ func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	} {
 		step.change()
 		s.Now = began.Add(step.after)
-		told = components(s, told)
+		told = componentStatuses(s, told)
 		var agent v1alpha1.ComponentStatus
 		for _, c := range told {
 			if c.Name == phase.ComponentAgent {

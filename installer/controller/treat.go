@@ -17,44 +17,44 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// treat does what was decided about the sick GPUs of a node, and says when to look again. One that cannot be treated does not keep the others from it.
-func (r *nodeReconciler) treat(ctx context.Context, cat *catalog, s *sight) (time.Duration, error) {
-	failed := r.askReboot(ctx, s)
+// remediateNodeGPUs does what was decided about the sick GPUs of a node, and says when to look again. One that cannot be treated does not keep the others from it.
+func (r *nodeReconciler) remediateNodeGPUs(ctx context.Context, cat *Catalog, s *nodeObservation) (time.Duration, error) {
+	failed := r.labelRebootRequired(ctx, s)
 	var after time.Duration
 	for i := range s.patients {
 		p := &s.patients[i]
-		err := p.unseen
+		err := p.failed
 		if err == nil {
-			err = r.care(ctx, cat, s, p)
+			err = r.remediateGPU(ctx, cat, s, p)
 		}
 		if !apierrors.IsConflict(err) {
-			r.obstacles.set(gpuKey(s.gpunode.Name, p.GPU), string(p.decision.Action), err)
+			r.obstacles.Set(GPUKey(s.GPUNode.Name, p.GPU), string(p.decision.Action), err)
 		}
-		failed, after = errors.Join(failed, err), sooner(after, p.decision.After)
+		failed, after = errors.Join(failed, err), Sooner(after, p.decision.After)
 	}
 	return after, failed
 }
 
-// care does what was decided about one GPU.
-func (r *nodeReconciler) care(ctx context.Context, cat *catalog, s *sight, p *patient) error {
-	node := s.gpunode
+// remediateGPU does what was decided about one GPU.
+func (r *nodeReconciler) remediateGPU(ctx context.Context, cat *Catalog, s *nodeObservation, p *gpuRemediation) error {
+	node := s.GPUNode
 	switch p.decision.Action {
 	case remediation.Wait:
 		return nil
 	case remediation.Direct:
 		return r.WriteRemedyOrder(ctx, node, p.decision.Order)
 	case remediation.Evict:
-		return r.evict(ctx, s, gpuKey(node.Name, p.GPU), p.victims)
+		return r.evict(ctx, s, GPUKey(node.Name, p.GPU), p.victims)
 	case remediation.Validate:
 		return r.validateGPU(ctx, cat, s, p)
 	case remediation.EndValidate:
 		return r.DeleteValidation(ctx, node.Name, action.GPUValidationPart(p.GPU))
 	case remediation.Release:
-		r.drainer.refused.set(gpuKey(node.Name, p.GPU), nil)
+		r.drainer.refused.set(GPUKey(node.Name, p.GPU), nil)
 		recorded, err := r.ReleaseGPU(ctx, node, p.GPU, p.decision.Record)
 		if recorded {
 			r.metrics.remediations.WithLabelValues(string(p.decision.Record.Outcome)).Inc()
-			r.announceEnd(s, *p.decision.Record)
+			r.recordEndEvent(s, *p.decision.Record)
 		}
 		return err
 	}
@@ -62,7 +62,7 @@ func (r *nodeReconciler) care(ctx context.Context, cat *catalog, s *sight, p *pa
 }
 
 // validateGPU makes what proves one GPU.
-func (r *nodeReconciler) validateGPU(ctx context.Context, cat *catalog, s *sight, p *patient) error {
+func (r *nodeReconciler) validateGPU(ctx context.Context, cat *Catalog, s *nodeObservation, p *gpuRemediation) error {
 	offers := func(pool wire.Reading) int {
 		return slices.IndexFunc(pool.GPUs, func(g wire.PublishedGPU) bool { return g.Name == p.GPU && g.GPU.UUID != "" })
 	}
@@ -72,28 +72,28 @@ func (r *nodeReconciler) validateGPU(ctx context.Context, cat *catalog, s *sight
 	}
 	at := offers(pool)
 	if at < 0 || p.Order == nil {
-		return fmt.Errorf("prove GPU %s of node %s: the node agent does not publish it: see its log", p.GPU, s.gpunode.Name)
+		return fmt.Errorf("prove GPU %s of node %s: the node agent does not publish it: see its log", p.GPU, s.GPUNode.Name)
 	}
 	v := r.validation(cat, s, p.Order.ID)
 	v.Parts = []action.ValidationPart{action.GPUValidationPart(p.GPU)}
-	v.Scope = action.ValidationScope{Driver: s.assignment.draName, Only: pool.GPUs[at].GPU.UUID}
+	v.Scope = action.ValidationScope{Driver: s.Assignment.DRADriver, Only: pool.GPUs[at].GPU.UUID}
 	return r.CreateValidation(ctx, v)
 }
 
-// askReboot writes the label of the Node by which a reboot is asked for, or takes it away, as the GPUNode's condition says.
-func (r *nodeReconciler) askReboot(ctx context.Context, s *sight) error {
-	if s.node == nil {
+// labelRebootRequired writes the label of the Node by which a reboot is asked for, or takes it away, as the GPUNode's condition says.
+func (r *nodeReconciler) labelRebootRequired(ctx context.Context, s *nodeObservation) error {
+	if s.KubeNode == nil {
 		return nil
 	}
 	asked := ""
-	if meta.IsStatusConditionTrue(s.gpunode.Status.Conditions, v1alpha1.ConditionRebootRequired) {
+	if meta.IsStatusConditionTrue(s.GPUNode.Status.Conditions, v1alpha1.ConditionRebootRequired) {
 		asked = "true"
 	}
-	return r.SetNodeLabels(ctx, s.node, map[string]string{v1alpha1.LabelRebootRequired: asked})
+	return r.SetNodeLabels(ctx, s.KubeNode, map[string]string{v1alpha1.LabelRebootRequired: asked})
 }
 
 // remedies are where the sick GPUs of a node stand, as its status has them.
-func (s *sight) remedies() []v1alpha1.RemedyStatus {
+func (s *nodeObservation) remedies() []v1alpha1.RemedyStatus {
 	var list []v1alpha1.RemedyStatus
 	for _, p := range s.patients {
 		if p.decision.Status != nil {
@@ -103,18 +103,18 @@ func (s *sight) remedies() []v1alpha1.RemedyStatus {
 	return list
 }
 
-// announceSteps tells of the steps of remediations, on the GPUNode and on the Node, where people look.
-func (r *nodeReconciler) announceSteps(s *sight, old []v1alpha1.RemedyStatus) {
+// recordStepEvents tells of the steps of remediations, on the GPUNode and on the Node, where people look.
+func (r *nodeReconciler) recordStepEvents(s *nodeObservation, old []v1alpha1.RemedyStatus) {
 	for _, now := range s.remedies() {
 		before := v1alpha1.RemedyStatus{}
-		if stood := pick(old, func(o v1alpha1.RemedyStatus) bool { return o.GPU == now.GPU }); stood != nil {
+		if stood := findCopy(old, func(o v1alpha1.RemedyStatus) bool { return o.GPU == now.GPU }); stood != nil {
 			before = *stood
 		}
 		if before.Step == now.Step && before.ID == now.ID {
 			continue
 		}
 		if reason, kind := stepEvent(before, now); reason != "" {
-			r.announceGPU(s, kind, reason, now.GPU+": "+now.Message)
+			r.recordGPUEvent(s, kind, reason, now.GPU+": "+now.Message)
 		}
 	}
 }
@@ -143,8 +143,8 @@ func stepEvent(before, now v1alpha1.RemedyStatus) (reason, kind string) {
 	return "", ""
 }
 
-// announceEnd tells how a remediation ended.
-func (r *nodeReconciler) announceEnd(s *sight, record v1alpha1.RemedyRecord) {
+// recordEndEvent tells how a remediation ended.
+func (r *nodeReconciler) recordEndEvent(s *nodeObservation, record v1alpha1.RemedyRecord) {
 	reason, kind := "RemediationStopped", corev1.EventTypeNormal
 	switch record.Outcome {
 	case v1alpha1.OutcomeRecovered:
@@ -153,12 +153,12 @@ func (r *nodeReconciler) announceEnd(s *sight, record v1alpha1.RemedyRecord) {
 		reason, kind = "RemediationFailed", corev1.EventTypeWarning
 	case v1alpha1.OutcomeStopped:
 	}
-	r.announceGPU(s, kind, reason, record.GPU+": "+record.Message)
+	r.recordGPUEvent(s, kind, reason, record.GPU+": "+record.Message)
 }
 
-func (r *nodeReconciler) announceGPU(s *sight, kind, reason, text string) {
-	r.recorder.Eventf(s.gpunode, nil, kind, reason, "Remedy", "%s", note(text))
-	if s.node != nil {
-		r.recorder.Eventf(s.node, nil, kind, reason, "Remedy", "%s", note(text))
+func (r *nodeReconciler) recordGPUEvent(s *nodeObservation, kind, reason, text string) {
+	r.recorder.Eventf(s.GPUNode, nil, kind, reason, "Remedy", "%s", note(text))
+	if s.KubeNode != nil {
+		r.recorder.Eventf(s.KubeNode, nil, kind, reason, "Remedy", "%s", note(text))
 	}
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// verdict is what conditions say of a ClusterPolicy or NVIDIADriver.
-type verdict struct{ ready, progressing, degraded, paused condition }
+// policyConditions is what conditions say of a ClusterPolicy or NVIDIADriver.
+type policyConditions struct{ ready, progressing, degraded, paused condition }
 
 // condition is a condition before it is written.
 type condition struct {
@@ -19,10 +19,10 @@ type condition struct {
 	reason, message string
 }
 
-// verdictOf judges a group of nodes. Ready means that what the spec says is in force everywhere: it is False from the edit that changes a driver to
+// derivePolicyConditions judges a group of nodes. Ready means that what the spec says is in force everywhere: it is False from the edit that changes a driver to
 // the end of the last node, and does not come and go with each node in between.
-func verdictOf(s standing, rollout *v1alpha1.RolloutStatus, operand string, faults []fault) verdict {
-	v := verdict{
+func derivePolicyConditions(s nodeSummary, rollout *v1alpha1.RolloutStatus, operand string, faults []fault) policyConditions {
+	v := policyConditions{
 		progressing: condition{reason: "Settled", message: "nothing is on its way"},
 		degraded:    condition{reason: "AsExpected", message: "nothing is wrong"},
 		paused:      condition{reason: "NotPaused", message: "no rollout is paused"},
@@ -39,14 +39,14 @@ func verdictOf(s standing, rollout *v1alpha1.RolloutStatus, operand string, faul
 	case len(faults) > 0:
 		v.degraded = condition{true, faults[0].reason, faults[0].message}
 	case len(s.stuck) > 0:
-		v.degraded = condition{true, "NodesStuck", several(s.stuck)}
+		v.degraded = condition{true, "NodesStuck", joinFirst(s.stuck)}
 	}
-	v.ready = readiness(s, v, operand)
+	v.ready = readyCondition(s, v, operand)
 	return v
 }
 
-// readiness says whether everything is as the spec wants it, and if not, the first thing that is not.
-func readiness(s standing, v verdict, operand string) condition {
+// readyCondition says whether everything is as the spec wants it, and if not, the first thing that is not.
+func readyCondition(s nodeSummary, v policyConditions, operand string) condition {
 	switch {
 	case v.degraded.is:
 		return condition{false, v.degraded.reason, v.degraded.message}
@@ -64,8 +64,8 @@ func readiness(s standing, v verdict, operand string) condition {
 	return condition{true, "Ready", fmt.Sprintf("all %d nodes are Ready", s.counts.Total)}
 }
 
-// several names the first few.
-func several(list []string) string {
+// joinFirst names the first few.
+func joinFirst(list []string) string {
 	const few = 5
 	if len(list) > few {
 		return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more: see kubectl get gpunodes", len(list)-few)
@@ -74,7 +74,7 @@ func several(list []string) string {
 }
 
 // write puts the verdict into conditions.
-func (v verdict) write(conditions *[]metav1.Condition, generation int64, p *pass) {
+func (v policyConditions) write(conditions *[]metav1.Condition, generation int64, p *pass) {
 	for _, c := range []struct {
 		kind string
 		condition
@@ -87,7 +87,7 @@ func (v verdict) write(conditions *[]metav1.Condition, generation int64, p *pass
 			status = metav1.ConditionTrue
 		}
 		meta.SetStatusCondition(conditions, metav1.Condition{
-			Type: c.kind, Status: status, Reason: c.reason, Message: c.message, ObservedGeneration: generation, LastTransitionTime: stamp(p.now),
+			Type: c.kind, Status: status, Reason: c.reason, Message: c.message, ObservedGeneration: generation, LastTransitionTime: Timestamp(p.now),
 		})
 	}
 }

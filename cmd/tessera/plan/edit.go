@@ -43,7 +43,7 @@ func preview(ctx context.Context, c client.Client, namespace string, files []str
 	if err != nil {
 		return Report{}, err
 	}
-	result, err := controller.Foresee(ctx, c, namespace, images, edit)
+	result, err := controller.PreviewEdit(ctx, c, namespace, images, edit)
 	if err != nil {
 		return Report{}, cluster.ExplainError("read the cluster", err)
 	}
