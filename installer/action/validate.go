@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -157,7 +158,7 @@ func (c Cluster) validationPod(v Validation, part ValidationPart) *corev1.Pod {
 		ActiveDeadlineSeconds:        new(int64(v.Timeout.Seconds())),
 		Affinity:                     nodeAffinity(v.Node.Name),
 		Tolerations:                  append([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, component.Tolerations...),
-		ImagePullSecrets:             pullSecrets(append(v.PullSecrets, component.ImagePullSecrets...)),
+		ImagePullSecrets:             pullSecrets(slices.Concat(v.PullSecrets, component.ImagePullSecrets)),
 		ResourceClaims:               []corev1.PodResourceClaim{{Name: "gpus", ResourceClaimName: &name}},
 		Containers:                   []corev1.Container{container},
 	}}

@@ -1,8 +1,9 @@
-// Package controller observes the cluster, asks phase and rollout what to do, and has action do it. It decides nothing about a node or a rollout and
-// remembers nothing that must outlive it: what must stands in GPUNodes.
+// Package controller runs the installer: it connects the reconcilers of policies and nodes with one cache and one set of clients.
 //
-// Two reconcilers share the work. The policy's makes the objects of the cluster, says which driver each node is to have, and grants it when the
-// rollout says so. The node's brings one node to what it has been granted. Everything is read from caches but the pods of users, and those only
-// while the GPUs of their node are taken out of service; nothing is written that stands already, so a cluster that is as it should be costs the
-// leader's lease and nothing else.
+// The policy reconciler writes the objects of the cluster, derives which driver each node is to have, and grants it when the rollout permits. The node
+// reconciler brings one node to what it has been granted and remediates its GPUs. Both decide nothing themselves (see installer/phase, installer/rollout
+// and installer/remediation), and keep nothing in memory that must survive a restart: that is in the GPUNodes.
+//
+// Everything is read from the cache except pods of users and ResourceSlices, which are read only for nodes whose GPUs are taken out of service or have
+// faults. Nothing is written that exists already, so in a cluster without changes the only requests are those for the lease.
 package controller

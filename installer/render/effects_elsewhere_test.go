@@ -35,13 +35,13 @@ func elsewhere(kind string) map[string]shown {
 
 // The tests, each a table with a case for every field that it shows.
 var (
-	nodes     = shown{"controller", "TestFieldsDecideAboutNodes"}
-	leaving   = shown{"controller", "TestDrainFieldsDecideWhoLeaves"}
-	written   = shown{"controller", "TestFieldsDecideWhatIsWrittenOnNodes"}
-	proof     = shown{"controller", "TestValidatorFieldsDecideWhatIsProven"}
+	nodes     = shown{"controller/catalog", "TestFieldsDecideAboutNodes"}
+	leaving   = shown{"controller/drain", "TestDrainFieldsDecideWhoLeaves"}
+	written   = shown{"controller/node", "TestFieldsDecideWhatIsWrittenOnNodes"}
+	proof     = shown{"controller/node", "TestValidatorFieldsDecideWhatIsProven"}
 	validator = shown{"action", "TestValidatorFieldsReachItsPods"}
-	sick      = shown{"controller", "TestFieldsDecideAboutSickGPUs"}
-	emptying  = shown{"controller", "TestRemediationDrainsDecideWhoLeaves"}
+	sick      = shown{"controller/remediation", "TestFieldsDecideAboutSickGPUs"}
+	emptying  = shown{"controller/remediation", "TestRemediationDrainsDecideWhoLeaves"}
 	beginning = shown{"rollout", "TestFieldsDecideWhoBegins"}
 )
 

@@ -20,7 +20,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/cluster"
-	"github.com/tessera-gpu/tessera/installer/controller"
+	"github.com/tessera-gpu/tessera/installer/controller/policy"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
@@ -43,7 +43,7 @@ func preview(ctx context.Context, c client.Client, namespace string, files []str
 	if err != nil {
 		return Report{}, err
 	}
-	result, err := controller.PreviewEdit(ctx, c, namespace, images, edit)
+	result, err := policy.PreviewEdit(ctx, c, namespace, images, edit)
 	if err != nil {
 		return Report{}, cluster.ExplainError("read the cluster", err)
 	}
@@ -59,8 +59,8 @@ func preview(ctx context.Context, c client.Client, namespace string, files []str
 }
 
 // readEdit reads the policies in the files. Any other object is an error.
-func readEdit(files []string, in io.Reader) (controller.Edit, error) {
-	var edit controller.Edit
+func readEdit(files []string, in io.Reader) (policy.Edit, error) {
+	var edit policy.Edit
 	for _, file := range files {
 		var text []byte
 		var err error
@@ -92,7 +92,7 @@ func readEdit(files []string, in io.Reader) (controller.Edit, error) {
 }
 
 // addDocument adds one YAML document to the edit.
-func addDocument(edit *controller.Edit, document []byte) error {
+func addDocument(edit *policy.Edit, document []byte) error {
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(document, &kind); err != nil {
 		return err
@@ -117,7 +117,7 @@ func addDocument(edit *controller.Edit, document []byte) error {
 }
 
 // mergeLive adds the annotations and the status of the cluster's objects to the edit and validates it with a dry run of the API server.
-func mergeLive(ctx context.Context, c client.Client, edit *controller.Edit) error {
+func mergeLive(ctx context.Context, c client.Client, edit *policy.Edit) error {
 	if policy := edit.Policy; policy != nil {
 		live := &v1alpha1.ClusterPolicy{}
 		err := c.Get(ctx, client.ObjectKeyFromObject(policy), live)

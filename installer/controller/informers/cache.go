@@ -1,0 +1,124 @@
+// Package informers configures the cache of the installer: which objects it has, which of their fields it keeps, and its indexes.
+package informers
+
+import (
+	"crypto/sha256"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	nodev1 "k8s.io/api/node/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/installer/action"
+	"github.com/tessera-gpu/tessera/installer/render"
+)
+
+// ResourcePrefix begins the names of extended resources of NVIDIA's device plugins: of GPUs, and of other devices such as network cards.
+const ResourcePrefix = "nvidia.com/"
+
+// CacheOptions returns the options of the cache: namespaced objects of the installer's namespace, objects of some kinds only with the installer's label,
+// and Nodes, Secrets and ResourceClaims without the fields that are not needed.
+func CacheOptions(namespace string) cache.Options {
+	own := map[string]cache.Config{namespace: {}}
+	made := cache.ByObject{Label: labels.SelectorFromSet(labels.Set{render.LabelManagedBy: render.ManagedBy})}
+	madeHere := cache.ByObject{Label: made.Label, Namespaces: own}
+	here := cache.ByObject{Namespaces: own}
+	return cache.Options{
+		DefaultTransform: cache.TransformStripManagedFields(),
+		ByObject: map[client.Object]cache.ByObject{
+			&corev1.Pod{}:                        here,
+			&corev1.ConfigMap{}:                  here,
+			&corev1.Secret{}:                     {Namespaces: own, Transform: HashSecretValues},
+			&appsv1.DaemonSet{}:                  madeHere,
+			&appsv1.Deployment{}:                 madeHere,
+			&corev1.Service{}:                    madeHere,
+			&resourceapi.ResourceClaimTemplate{}: madeHere,
+			&policyv1.PodDisruptionBudget{}:      madeHere,
+			&nodev1.RuntimeClass{}:               made,
+			&resourceapi.DeviceTaintRule{}:       made,
+			&corev1.Node{}:                       {Transform: TrimNode},
+			&resourceapi.ResourceClaim{}:         {Transform: TrimClaim(namespace)},
+		},
+	}
+}
+
+// HashSecretValues replaces the values of a Secret by their hashes, which suffice to detect a change. It is a transform of the cache.
+func HashSecretValues(object any) (any, error) {
+	secret, ok := object.(*corev1.Secret)
+	if !ok {
+		return object, nil
+	}
+	for key, value := range secret.Data {
+		sum := sha256.Sum256(value)
+		secret.Data[key] = sum[:]
+	}
+	secret.ManagedFields, secret.Annotations = nil, nil
+	return secret, nil
+}
+
+// TrimNode keeps labels, taints, boot ID, the status of condition Ready, resources of NVIDIA's device plugins, and the managed fields of the installer.
+// Heartbeats are dropped, so that they are no change. It is a transform of the cache.
+func TrimNode(object any) (any, error) {
+	node, ok := object.(*corev1.Node)
+	if !ok {
+		return object, nil
+	}
+	status := corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: node.Status.NodeInfo.BootID}}
+	for _, c := range node.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
+		}
+	}
+	for name, quantity := range node.Status.Allocatable {
+		if strings.HasPrefix(string(name), ResourcePrefix) && !quantity.IsZero() {
+			if status.Allocatable == nil {
+				status.Allocatable = corev1.ResourceList{}
+			}
+			status.Allocatable[name] = quantity
+		}
+	}
+	var fields []metav1.ManagedFieldsEntry
+	for _, entry := range node.ManagedFields {
+		if entry.Manager == action.Manager && entry.Subresource == "" {
+			fields = append(fields, entry)
+		}
+	}
+	node.Annotations, node.ManagedFields, node.Status = nil, fields, status
+	return node, nil
+}
+
+// TrimClaim returns a transform of the cache that keeps a claim's devices and reservations, and the metadata of the installer's validations.
+func TrimClaim(namespace string) toolscache.TransformFunc {
+	return func(object any) (any, error) {
+		claim, ok := object.(*resourceapi.ResourceClaim)
+		if !ok {
+			return object, nil
+		}
+		slim := &resourceapi.ResourceClaim{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID, ResourceVersion: claim.ResourceVersion,
+				DeletionTimestamp: claim.DeletionTimestamp,
+			},
+			Status: resourceapi.ResourceClaimStatus{ReservedFor: claim.Status.ReservedFor},
+		}
+		if claim.Namespace == namespace && claim.Labels[render.LabelName] == render.OperandValidation {
+			slim.Labels, slim.Annotations, slim.OwnerReferences = claim.Labels, claim.Annotations, claim.OwnerReferences
+			slim.CreationTimestamp = claim.CreationTimestamp
+		}
+		if allocation := claim.Status.Allocation; allocation != nil {
+			slim.Status.Allocation = &resourceapi.AllocationResult{}
+			for _, r := range allocation.Devices.Results {
+				slim.Status.Allocation.Devices.Results = append(slim.Status.Allocation.Devices.Results,
+					resourceapi.DeviceRequestAllocationResult{Driver: r.Driver, Pool: r.Pool, Device: r.Device, AdminAccess: r.AdminAccess})
+			}
+		}
+		return slim, nil
+	}
+}

@@ -1,0 +1,81 @@
+package node
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
+	"github.com/tessera-gpu/tessera/installer/remediation"
+)
+
+// abandon deletes the ClusterPolicy.
+func (h *testCluster) abandon() {
+	h.Helper()
+	if err := h.Delete(h.Context(), &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// Without a ClusterPolicy, as with mode Off, a GPU that was not reset is given back, nobody is asked for a reboot any more, and monitoring comes back; a GPU
+// that was reset and not proven stays held. The rest of the node is left alone.
+func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
+	for name, test := range map[string]struct {
+		step     v1alpha1.RemedyStep
+		attempts int32
+		held     bool
+	}{
+		"while it is drained":         {v1alpha1.RemedyDrain, 0, false},
+		"while a reboot is asked for": {v1alpha1.RemedyRebootRequested, 0, false},
+		"after a reset":               {v1alpha1.RemedyRebootRequested, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sick := controllertest.NodeInRemediation(t, test.step, remediation.ReasonDraining, test.attempts)
+			if test.step == v1alpha1.RemedyRebootRequested {
+				sick.Status.Remedies[0].BootID = "b"
+			}
+			h := newTestCluster(t, v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}, []*v1alpha1.GPUNode{sick})
+			h.abandon()
+			node := h.Node("n")
+			node.Labels[v1alpha1.LabelRebootRequired] = "true"
+			delete(node.Labels, v1alpha1.LabelReady)
+			if err := h.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			var now *v1alpha1.GPUNode
+			for range 4 {
+				now = h.step("n")
+			}
+			labels := h.Node("n").Labels
+			if _, asked := labels[v1alpha1.LabelRebootRequired]; asked || labels[v1alpha1.LabelReady] != "true" {
+				t.Errorf("labels %v", labels)
+			}
+			if meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionRebootRequired) || now.Status.Phase != v1alpha1.PhaseReady {
+				t.Errorf("the node says %+v", now.Status)
+			}
+			switch s := now.Status; {
+			case test.held:
+				if len(now.Spec.Remedies) != 1 || len(s.Remedies) != 1 || s.Remedies[0].Reason != remediation.ReasonOff || len(s.History) > 0 {
+					t.Errorf("orders %+v, remedies %+v", now.Spec.Remedies, s.Remedies)
+				}
+			case len(now.Spec.Remedies) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remediation.ReasonOff:
+				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remedies, s.Remedies, s.History)
+			}
+			writes := h.Writes
+			if h.step("n"); h.Writes != writes {
+				t.Errorf("%d writes although nothing happened", h.Writes-writes)
+			}
+		})
+	}
+}
+
+// A node of which nothing is held is not touched where there is no ClusterPolicy.
+func TestWithoutAPolicyNothingIsChanged(t *testing.T) {
+	h := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))})
+	h.abandon()
+	if h.step("n"); h.Writes > 0 {
+		t.Errorf("%d writes", h.Writes)
+	}
+}

@@ -1,0 +1,43 @@
+package nodestate
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+
+	"github.com/tessera-gpu/tessera/installer/controller/informers"
+)
+
+// A node is refused for what hands its GPUs out, not for whatever else NVIDIA's device plugins offer.
+func TestDevicePluginsOfGPUs(t *testing.T) {
+	tests := map[string]struct {
+		offered string
+		sandbox bool
+		want    string
+	}{
+		"GPUs":                                  {offered: "nvidia.com/gpu", want: "nvidia.com/gpu"},
+		"shared GPUs":                           {offered: "nvidia.com/gpu.shared", want: "nvidia.com/gpu.shared"},
+		"slices":                                {offered: "nvidia.com/mig-1g.10gb", want: "nvidia.com/mig-1g.10gb"},
+		"network cards":                         {offered: "nvidia.com/hostdev"},
+		"network cards of a name of somebody's": {offered: "nvidia.com/gpudirect_nics"},
+		"GPUs of others":                        {offered: "amd.com/gpu"},
+		"virtual GPUs":                          {offered: "nvidia.com/GRID_T4-1Q", sandbox: true, want: "nvidia.com/GRID_T4-1Q"},
+		"GPUs for virtual machines":             {offered: "nvidia.com/pgpu", sandbox: true, want: "nvidia.com/pgpu"},
+		"what is for virtual machines, on another": {offered: "nvidia.com/pgpu"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			kept, err := informers.TrimNode(&corev1.Node{Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+				corev1.ResourceName(test.offered): resource.MustParse("8"),
+				"nvidia.com/gpu.none":             resource.MustParse("0"),
+			}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := devicePluginResources(kept.(*corev1.Node), test.sandbox); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

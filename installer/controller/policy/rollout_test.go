@@ -1,0 +1,98 @@
+package policy
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/controller/catalog"
+	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
+	"github.com/tessera-gpu/tessera/installer/render"
+	"github.com/tessera-gpu/tessera/installer/rollout"
+)
+
+// TestA18MIGModeOfHostDriverWaits counts the nodes that keep their host's driver, and their pods, in what a change of the MIG mode costs, and lets none
+// of them begin while a person has paused it.
+func TestA18MIGModeOfHostDriverWaits(t *testing.T) {
+	t.Parallel()
+	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
+	host := &v1alpha1.DesiredDriver{Source: v1alpha1.DriverHost, Version: "580.1"}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	gpunode := &v1alpha1.GPUNode{
+		ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: v1alpha1.GPUNodeSpec{Driver: host},
+		Status: v1alpha1.GPUNodeStatus{
+			Phase: v1alpha1.PhaseReady, LastGoodDriver: host, Validated: &v1alpha1.Validated{BootID: "1"},
+			Hardware: &v1alpha1.HardwareStatus{BootID: "1", GPUs: 8, OS: "ubuntu24.04", HostDriver: "580.1", LoadedDriver: "580.1"},
+			Agent:    &v1alpha1.AgentStatus{BootID: "1", MIGCapable: true, MIGMode: "Disabled", Architecture: "Ampere"},
+		},
+	}
+	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "demo", Name: "one"}, Status: resourceapi.ResourceClaimStatus{
+		Allocation: &resourceapi.AllocationResult{Devices: resourceapi.DeviceAllocationResult{Results: []resourceapi.DeviceRequestAllocationResult{
+			{Driver: v1alpha1.DriverName, Pool: "n-" + v1alpha1.DriverName, Device: "gpu-0"},
+		}}},
+		ReservedFor: []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "one"}},
+	}}
+	c := controllertest.NewPlainClient(t, policy, node, gpunode, claim)
+	edit := Edit{Policy: policy.DeepCopy()}
+	edit.Policy.Spec.NodeAgent.Pools = []v1alpha1.NodePool{{Name: "sliced", MIGMode: v1alpha1.MIGEnabled}}
+	preview, err := PreviewEdit(t.Context(), c, controllertest.Namespace, render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "570.1", Validator: "validator:v1"}, edit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan := preview.Plans[catalog.PolicyOwner]; plan.Nodes != 1 || plan.Pods != 1 {
+		t.Errorf("the plan has %d nodes with %d pods, want one with one", plan.Nodes, plan.Pods)
+	}
+	m := member{gpunode: gpunode, node: node, assignment: catalog.Assignment{MIGMode: v1alpha1.MIGEnabled}}
+	f := rollout.Fleet{Policy: v1alpha1.UpgradePolicy{}.Complete(), Paused: true, Nodes: []rollout.Node{m.rolloutNode()}}
+	if d := rollout.Next(f); len(d.Grant) != 0 || len(d.Waits) != 1 {
+		t.Errorf("granted %v, waiting %v while it is paused", d.Grant, d.Waits)
+	}
+}
+
+// TestWhatIsInServiceIsUpgraded tells nodes that are installed at once from those whose change goes through the rollout.
+func TestWhatIsInServiceIsUpgraded(t *testing.T) {
+	t.Parallel()
+	container := &v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: "0123456789abcdef"}
+	host := &v1alpha1.DesiredDriver{Source: v1alpha1.DriverHost, Version: "580.1"}
+	tests := map[string]struct {
+		change func(m *member)
+		fresh  bool
+	}{
+		"a node on which nothing is": {func(*member) {}, true},
+		"one that was proven once":   {func(m *member) { m.gpunode.Status.LastGoodDriver = container }, false},
+		"one that failed its install": {func(m *member) {
+			m.gpunode.Spec.Driver = container
+			m.node.Labels[v1alpha1.LabelDriver] = "0123456789ab"
+		}, true},
+		"one whose GPUNode was lost": {func(m *member) {
+			m.node.Labels[v1alpha1.LabelDriver], m.node.Labels[v1alpha1.LabelReady] = "0123456789ab", "true"
+		}, false},
+		"one without a driver of ours": {func(m *member) { m.gpunode.Status.Validated = &v1alpha1.Validated{} }, false},
+		"one whose host's driver was removed": {func(m *member) {
+			m.wanted, m.gpunode.Spec.Driver, m.gpunode.Status.LastGoodDriver = container, host, host
+			m.gpunode.Status.Hardware = &v1alpha1.HardwareStatus{OS: "ubuntu24.04"}
+		}, true},
+	}
+	for name, test := range tests {
+		m := member{node: &corev1.Node{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{}}}, gpunode: &v1alpha1.GPUNode{}}
+		test.change(&m)
+		if got := m.rolloutNode().New; got != test.fresh {
+			t.Errorf("%s: installed at once: %t", name, got)
+		}
+	}
+}
+
+// TestModeThatTheAgentChanges takes no slot of the rollout: nothing is reset for it.
+func TestModeThatTheAgentChanges(t *testing.T) {
+	t.Parallel()
+	for architecture, want := range map[string]bool{"Ampere": true, "Hopper": false} {
+		m := member{node: &corev1.Node{}, gpunode: &v1alpha1.GPUNode{Spec: v1alpha1.GPUNodeSpec{MIGMode: v1alpha1.MIGEnabled}}}
+		m.gpunode.Status.Agent = &v1alpha1.AgentStatus{MIGCapable: true, MIGMode: "Disabled", Architecture: architecture}
+		if got := m.rolloutNode().Changing; got != want {
+			t.Errorf("%s: changing: %t", architecture, got)
+		}
+	}
+}

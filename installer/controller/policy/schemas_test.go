@@ -1,0 +1,39 @@
+package policy
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+)
+
+// TestA21OtherCRDs: CRDs that lack fields keep everything from being removed and are told; those of a newer release, as after a rollback, are not.
+func TestA21OtherCRDs(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		hash  string
+		lacks []string
+		fault string
+	}{
+		"of this release": {hash: "this"},
+		"newer":           {hash: "other"},
+		"older": {hash: "other", lacks: []string{"spec.later", "spec.more"}, fault: "the CRD a.tessera.dev is not that of this release, " +
+			"it lacks 2 fields, such as spec.later: run `tessera-installer crds` of the release, or the installer of the CRDs; nothing is removed until then"},
+	}
+	for name, test := range tests {
+		crd := &unstructured.Unstructured{}
+		crd.SetGroupVersionKind(crdKind)
+		crd.SetName("a.tessera.dev")
+		crd.SetAnnotations(map[string]string{SchemaAnnotation: test.hash})
+		s := &crdSchemas{released: map[string]string{"a.tessera.dev": "this"}, lacks: func(*unstructured.Unstructured) ([]string, error) { return test.lacks, nil }}
+		p, fault := &pass{}, ""
+		again := s.check(t.Context(), fake.NewClientBuilder().WithScheme(runtime.NewScheme()).WithObjects(crd).Build(), p)
+		if len(p.faults) > 0 {
+			fault = p.faults[0].message
+		}
+		if fault != test.fault || s.complete() != (test.fault == "") || (again > 0) != (test.fault != "") {
+			t.Errorf("%s: fault %q, removes: %t, again after %s", name, fault, s.complete(), again)
+		}
+	}
+}

@@ -1,0 +1,68 @@
+package remediation
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
+
+// RecordStepEvents records an Event for each GPU whose step differs from the one in old, the former status.remedies.
+func (n *NodeRemediation) RecordStepEvents(old []v1alpha1.RemedyStatus) {
+	for _, now := range n.Statuses() {
+		before := v1alpha1.RemedyStatus{}
+		if found := findCopy(old, func(o v1alpha1.RemedyStatus) bool { return o.GPU == now.GPU }); found != nil {
+			before = *found
+		}
+		if before.Step == now.Step && before.ID == now.ID {
+			continue
+		}
+		if reason, kind := stepEvent(before, now); reason != "" {
+			n.recordGPUEvent(kind, reason, now.GPU+": "+now.Message)
+		}
+	}
+}
+
+// stepEvent returns reason and type of the Event for a step. Waiting, draining and restoring have none.
+func stepEvent(before, now v1alpha1.RemedyStatus) (reason, kind string) {
+	switch now.Step {
+	case v1alpha1.RemedySuggested:
+		return "RemediationSuggested", corev1.EventTypeNormal
+	case v1alpha1.RemedyHold:
+		return "RemediationBegan", corev1.EventTypeNormal
+	case v1alpha1.RemedyResetGPU:
+		if before.Step == v1alpha1.RemedyDrain || before.Step == v1alpha1.RemedyHold {
+			return "GPUDrained", corev1.EventTypeNormal
+		}
+	case v1alpha1.RemedyValidate:
+		if before.Step == v1alpha1.RemedyResetGPU {
+			return "GPUReset", corev1.EventTypeNormal
+		}
+	case v1alpha1.RemedyRebootRequested:
+		return "RebootRequired", corev1.EventTypeWarning
+	case v1alpha1.RemedyReplace:
+		return "ReplacementRequired", corev1.EventTypeWarning
+	case v1alpha1.RemedyWaiting, v1alpha1.RemedyDrain, v1alpha1.RemedyRestore:
+	}
+	return "", ""
+}
+
+// recordEndEvent records the Event for the end of a remediation.
+func (n *NodeRemediation) recordEndEvent(record v1alpha1.RemedyRecord) {
+	reason, kind := "RemediationStopped", corev1.EventTypeNormal
+	switch record.Outcome {
+	case v1alpha1.OutcomeRecovered:
+		reason = "GPURecovered"
+	case v1alpha1.OutcomeFailed:
+		reason, kind = "RemediationFailed", corev1.EventTypeWarning
+	case v1alpha1.OutcomeStopped:
+	}
+	n.recordGPUEvent(kind, reason, record.GPU+": "+record.Message)
+}
+
+// recordGPUEvent records an Event on the GPUNode and on the Node.
+func (n *NodeRemediation) recordGPUEvent(kind, reason, text string) {
+	n.Events.Event(n.node.GPUNode, kind, reason, "Remedy", text)
+	if n.node.KubeNode != nil {
+		n.Events.Event(n.node.KubeNode, kind, reason, "Remedy", text)
+	}
+}

@@ -1,0 +1,104 @@
+package remediation
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
+)
+
+// The pod that a claim was reserved for is gone, and one of the same name runs elsewhere, as a StatefulSet makes it: that one holds nothing here.
+func TestAnotherPodOfTheSameNameHoldsNothing(t *testing.T) {
+	device := controllertest.WholeGPU(t, "n", 0)
+	node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+	node.Spec.Remedies = []v1alpha1.Remedy{{GPU: controllertest.GPU(t, "n", 0).Name(), ID: "i"}}
+	for uid, want := range map[types.UID]int{"uid-of-web-0": 1, "another": 0} {
+		web := controllertest.User("web-0", "n", device)
+		web[0].SetUID(uid)
+		h := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{node.DeepCopy()}, web...)
+		gpus := decide(t, h, controllertest.Policies{}.Catalog(), node)
+		if p := gpus[0]; len(p.victims) != want || len(p.Drain.Holders) != want {
+			t.Errorf("with UID %s: victims %+v, holders %q, want %d", uid, p.victims, p.Drain.Holders, want)
+		}
+	}
+}
+
+// Who holds a sick GPU follows from what the agent publishes: a device that is not offered any more is nobody's, and while not everything is published, claims
+// count as in use, and nobody is evicted.
+func TestHoldersOfAGPU(t *testing.T) {
+	g := controllertest.GPU(t, "n", 0)
+	device := controllertest.WholeGPU(t, "n", 0)
+	for name, test := range map[string]struct {
+		lacks      bool
+		holders    []string
+		unreadable bool
+	}{
+		"all is published":         {holders: []string{"users/training"}},
+		"a slice is not there yet": {lacks: true, unreadable: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))},
+				append(controllertest.User("training", "n", device), controllertest.User("old", "n", "withdrawn")...)...)
+			if test.lacks {
+				if err := h.Delete(t.Context(), controllertest.ResourceSlices(t, "n")[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			cat, node := controllertest.Policies{}.Catalog(), controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+			node.Spec.Remedies = []v1alpha1.Remedy{{GPU: g.Name(), ID: "i"}}
+			gpus := decide(t, h, cat, node)
+			if d := gpus[0].Drain; !slices.Equal(d.Holders, test.holders) || d.Unreadable != test.unreadable {
+				t.Errorf("holders are %q, unreadable %t", d.Holders, d.Unreadable)
+			}
+			if victims := gpus[0].victims; len(victims) != len(test.holders) {
+				t.Errorf("victims are %+v", victims)
+			}
+		})
+	}
+}
+
+// Who leaves a sick GPU is as the remediation's own drain says, whatever that of an upgrade says.
+func TestRemediationDrainsDecideWhoLeaves(t *testing.T) {
+	g := controllertest.GPU(t, "n", 0)
+	device := controllertest.WholeGPU(t, "n", 0)
+	alone, job := controllertest.User("alone", "n", device), controllertest.User("job", "n", device)
+	alone[0].SetOwnerReferences(nil)
+	job[0].SetLabels(map[string]string{"kind": "job"})
+	scratch := controllertest.User("scratch", "n", device)
+	scratch[0].(*corev1.Pod).Spec.Volumes = []corev1.Volume{{Name: "scratch", VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}}
+	for _, f := range []struct {
+		field  string
+		change func(*v1alpha1.DrainSpec)
+		want   string
+	}{
+		{"defaults", func(*v1alpha1.DrainSpec) {}, "job scratch;"},
+		{"force", func(d *v1alpha1.DrainSpec) { d.Force = true }, "alone job scratch;"},
+		{"deleteEmptyDir", func(d *v1alpha1.DrainSpec) { d.DeleteEmptyDir = new(false) }, "job;"},
+		{"waitFor", func(d *v1alpha1.DrainSpec) {
+			d.WaitFor = &metav1.LabelSelector{MatchLabels: map[string]string{"kind": "job"}}
+		}, "job scratch;users/job"},
+	} {
+		t.Run(f.field, func(t *testing.T) {
+			var spec v1alpha1.ClusterPolicySpec
+			f.change(&spec.Remediation.Drain)
+			node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+			node.Spec.Remedies = []v1alpha1.Remedy{{GPU: g.Name(), ID: "i"}}
+			h := controllertest.NewCluster(t, spec, []*v1alpha1.GPUNode{node}, slices.Concat(alone, job, scratch)...)
+			cat := controllertest.Policies{Spec: spec}.Catalog()
+			gpus := decide(t, h, cat, node)
+			var leave []string
+			for _, v := range gpus[0].victims {
+				leave = append(leave, v.Name)
+			}
+			if got := strings.Join(leave, " ") + ";" + strings.Join(gpus[0].Drain.Waited, " "); got != f.want {
+				t.Errorf("evicted and waited for are %q, want %q", got, f.want)
+			}
+		})
+	}
+}

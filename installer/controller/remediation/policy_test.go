@@ -1,0 +1,119 @@
+package remediation
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
+	"github.com/tessera-gpu/tessera/installer/controller/nodestate"
+	"github.com/tessera-gpu/tessera/installer/phase"
+	"github.com/tessera-gpu/tessera/installer/remediation"
+)
+
+// Only the word "false" takes a pause back: an annotation without a value is one, too.
+func TestPauseByItsPresence(t *testing.T) {
+	cat := controllertest.Policies{}.Catalog()
+	for value, want := range map[string]bool{"": true, "true": true, "yes": true, "false": false} {
+		node := controllertest.FaultyNode("n")
+		node.Annotations = map[string]string{v1alpha1.AnnotationPauseRemediation: value}
+		if got := pausedBy(cat, node) != ""; got != want {
+			t.Errorf("%q: %t, want %t", value, got, want)
+		}
+	}
+	if where := pausedBy(cat, controllertest.FaultyNode("n")); where != "" {
+		t.Errorf("without one: %q", where)
+	}
+}
+
+// On a node that is refused nothing can be reset, so nobody is evicted; one whose pods do not leave for an upgrade is worked on.
+func TestRefusedNodeIsBusy(t *testing.T) {
+	s := &nodestate.Observation{Observed: phase.Observed{Node: phase.Node{Exists: true, Ready: true}, Wanted: phase.Wanted{Managed: true}}}
+	for reason, want := range map[string]bool{
+		phase.ReasonDevicePluginPresent: true, phase.ReasonConflict: true, phase.ReasonNoDriver: true, phase.ReasonHostDriverRefused: true,
+		phase.ReasonDrainBlocked: false, phase.ReasonClaimsPrepared: false,
+	} {
+		said := busyReason(s, phase.Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason})
+		if want != strings.Contains(said, reason) || (said != "") != want {
+			t.Errorf("%s: %q, want busy %t", reason, said, want)
+		}
+	}
+}
+
+// What is said about remediation decides what becomes of a sick GPU.
+func TestFieldsDecideAboutSickGPUs(t *testing.T) {
+	minute := &metav1.Duration{Duration: time.Minute}
+	next := func(s v1alpha1.ClusterPolicySpec, fault string, change func(*remediation.Observed)) remediation.Decision {
+		o := remediation.Observed{
+			Now: time.Now(), GPU: "g", Policy: policyFor(controllertest.Policies{Spec: s}.Catalog(), &nodestate.Observation{Observed: phase.Observed{Wanted: phase.Wanted{Managed: true}}}),
+			BootID: "b", Speaks: true, Granted: true,
+			Faults: []v1alpha1.GPUFault{{GPU: "g", Signal: "xid", XID: 95, Severity: "Fatal", Remedy: fault, BootID: "b", Since: metav1.Now()}},
+		}
+		change(&o)
+		return remediation.Next(o)
+	}
+	failed := func(o *remediation.Observed) {
+		o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyResetGPU, Attempts: 1, Faults: []string{"XID 95"}}
+		o.Order = &v1alpha1.Remedy{GPU: "g", ID: "i", Step: v1alpha1.OrderReset}
+		o.Agent = &v1alpha1.AgentRemedy{ID: "i", State: v1alpha1.RemedyFailed}
+	}
+	act := func(s *v1alpha1.ClusterPolicySpec) { s.Remediation.Mode = v1alpha1.RemediationAct }
+	for _, f := range []struct {
+		field  string
+		change func(*v1alpha1.RemediationSpec)
+		look   func(v1alpha1.ClusterPolicySpec) any
+		want   any
+	}{
+		{"mode", func(r *v1alpha1.RemediationSpec) { r.Mode = v1alpha1.RemediationSuggest },
+			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", func(*remediation.Observed) {}).Action }, remediation.Wait},
+		{"attempts", func(r *v1alpha1.RemediationSpec) { r.Attempts = new(int32(1)) },
+			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", failed).Status.Step }, v1alpha1.RemedyRebootRequested},
+		{"reboot", func(r *v1alpha1.RemediationSpec) { r.Reboot = new(false) },
+			func(s v1alpha1.ClusterPolicySpec) any {
+				return next(s, "Reboot", func(*remediation.Observed) {}).Status.Step
+			}, v1alpha1.RemedyReplace},
+		{"drain.timeout", func(r *v1alpha1.RemediationSpec) { r.Drain.Timeout = minute }, func(s v1alpha1.ClusterPolicySpec) any {
+			return next(s, "Reset", func(o *remediation.Observed) {
+				o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyDrain, Reason: remediation.ReasonDraining, Since: metav1.NewTime(o.Now.Add(-2 * time.Minute))}
+				o.Order = &v1alpha1.Remedy{GPU: "g", ID: "i", Step: v1alpha1.OrderHold}
+				o.Agent = &v1alpha1.AgentRemedy{ID: "i", State: v1alpha1.RemedyHolding, Prepared: 1}
+				o.Drain.Holders = []string{"a/b"}
+			}).Action
+		}, remediation.Release},
+		{"drain.waitTimeout", func(r *v1alpha1.RemediationSpec) { r.Drain.WaitTimeout = minute }, func(s v1alpha1.ClusterPolicySpec) any {
+			return next(s, "Reset", func(o *remediation.Observed) {
+				o.Drain.Waited, o.Faults[0].Since = []string{"a/b"}, metav1.NewTime(o.Now.Add(-2*time.Minute))
+			}).Action
+		}, remediation.Direct},
+	} {
+		t.Run(f.field, func(t *testing.T) {
+			var spec v1alpha1.ClusterPolicySpec
+			act(&spec)
+			if before := f.look(spec); before == f.want {
+				t.Fatalf("it is %v before the change, too", before)
+			}
+			f.change(&spec.Remediation)
+			if after := f.look(spec); after != f.want {
+				t.Errorf("got %v, want %v", after, f.want)
+			}
+		})
+	}
+	t.Run("maxParallel", func(t *testing.T) {
+		for n, want := range map[int32]int{1: 1, 2: 2} {
+			spec := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct, MaxParallel: &n}}
+			node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"), controllertest.XIDFault(t, "n", 1, 95, "Reset"))
+			h, got := controllertest.NewCluster(t, spec, []*v1alpha1.GPUNode{node.DeepCopy()}), 0
+			for _, g := range decide(t, h, controllertest.Policies{Spec: spec}.Catalog(), node) {
+				if g.decision.Action == remediation.Direct {
+					got++
+				}
+			}
+			if got != want {
+				t.Errorf("with maxParallel %d, %d GPUs were taken out", n, got)
+			}
+		}
+	})
+}
