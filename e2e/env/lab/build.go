@@ -16,6 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
+// The lab's own programs: what a node runs first, what holds the namespaces of a pod, and the scheduler.
 const (
 	guestPackage     = "./e2e/env/lab/cmd/guest"
 	pausePackage     = "./deployments/images/pause"
@@ -45,18 +46,19 @@ func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 	if err != nil {
 		return err
 	}
-	p.folders[recipe.Product] = ProductFolder(p.config.Cache)
+	product := ProductFolder(p.config.Cache)
+	p.folders[recipe.Product] = product
 	l.say("building the scheduler from the tree")
-	scheduler := filepath.Join(p.folders[recipe.Product], "tessera-scheduler")
-	if err := binaries.Compile(ctx, source, schedulerPackage, scheduler); err != nil {
-		return err
+	guest, pause := filepath.Join(product, "guest"), filepath.Join(product, "pause")
+	for out, pkg := range map[string]string{
+		filepath.Join(product, "tessera-scheduler"): schedulerPackage, guest: guestPackage, pause: pausePackage,
+	} {
+		if err := binaries.Compile(ctx, source, pkg, out); err != nil {
+			return err
+		}
 	}
-	if err := binaries.Compile(ctx, source, guestPackage, l.guest()); err != nil {
-		return err
-	}
-	pause := filepath.Join(l.folder, "pause")
-	if err := binaries.Compile(ctx, source, pausePackage, pause); err != nil {
-		return err
+	if err := copyFile(guest, l.guest(), 0o755); err != nil {
+		return fmt.Errorf("copy the guest program: %w", err)
 	}
 	p.images = []string{"pause.tar"}
 	err = oci.WriteArchive(filepath.Join(l.images(), p.images[0]), oci.Image{
@@ -70,7 +72,7 @@ func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 	}
 	for i, archive := range p.config.Images {
 		name := fmt.Sprintf("%02d-%s", i, filepath.Base(archive))
-		if err := copyFile(archive, filepath.Join(l.images(), name)); err != nil {
+		if err := copyFile(archive, filepath.Join(l.images(), name), 0o644); err != nil {
 			return fmt.Errorf("take along image %s: %w", archive, err)
 		}
 		p.images = append(p.images, name)
@@ -89,13 +91,13 @@ func binaryMounts(folders binaries.Folders) []machine.Mount {
 	return mounts
 }
 
-func copyFile(from, to string) error {
+func copyFile(from, to string, mode os.FileMode) error {
 	source, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer source.Close() //nolint:errcheck // opened for reading
-	target, err := os.Create(to)
+	target, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}

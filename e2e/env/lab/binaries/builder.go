@@ -74,8 +74,14 @@ func (b Builder) Ready(ctx context.Context) (bool, error) {
 // folder is where a family is kept.
 func (b Builder) folder(p pinned) string { return filepath.Join(b.Cache, "bin", p.key) }
 
-// Compile builds one main package of the module in source to the file out, every time: Go's own cache makes that quick.
+// Compile builds one main package of the module in source to the file out. It does nothing if the file is up to date. Processes that compile to the
+// same file wait for each other.
 func Compile(ctx context.Context, source, pkg, out string) error {
+	unlock, err := lock(out + ".lock")
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if _, err := goCommand(ctx, source, "build", "-trimpath", "-ldflags=-s -w", "-o", out, pkg); err != nil {
 		return fmt.Errorf("build %s: %w", pkg, err)
 	}

@@ -37,7 +37,7 @@ func TestNeedIsMetByAnyOfItsFiles(t *testing.T) {
 
 func TestWhoIsAskedForRootLearnsWhatFor(t *testing.T) {
 	text := Touches("/run/some-lab", "/var/some-cache")
-	for _, want := range []string{"/run/some-lab", "/var/some-cache", "packages", "lab down", "control groups"} {
+	for _, want := range []string{"/run/some-lab", "/var/some-cache", "packages", "lab down", "control groups", inotifySetting} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not mentioned in:\n%s", want, text)
 		}

@@ -22,7 +22,8 @@ func Touches(folder, cache string) string {
 		"  - keep built programs in " + cache,
 		"  - keep its state, logs and file systems below " + folder + " until `lab down`",
 		"  - add one network link with an address of a free private /24, and control groups named tessera-lab-*",
-		"It opens no port on the host's own addresses, changes no kernel setting, and `lab down` removes all but packages and cache.",
+		fmt.Sprintf("  - raise %s to %d until the next boot, if it is lower", inotifySetting, inotifyInstances),
+		"It opens no port on the host's own addresses, changes no other kernel setting, and `lab down` removes all but packages and cache.",
 	}
 	return strings.Join(lines, "\n")
 }
@@ -34,13 +35,16 @@ func packageList(packages []string) string {
 	return strings.Join(packages, " ")
 }
 
-// Check tells whether a lab can run here: Linux, root, and everything installed.
+// Check returns an error if a lab cannot run on this machine: it needs Linux, root and what Install installs.
 func Check(folder, cache string) error {
 	if err := CheckRoot(folder, cache); err != nil {
 		return err
 	}
 	if missing := Missing(); len(missing) > 0 {
 		return fmt.Errorf("missing on this machine: %s; run `lab setup`", strings.Join(missing, " "))
+	}
+	if instances, err := readInotifyInstances(inotifyFile); err != nil || instances < inotifyInstances {
+		return errors.Join(fmt.Errorf("%s is %d, a lab needs %d; run `lab setup`", inotifySetting, instances, inotifyInstances), err)
 	}
 	return nil
 }
@@ -56,8 +60,12 @@ func CheckRoot(folder, cache string) error {
 	return nil
 }
 
-// Install installs what is missing on Debian and Ubuntu, and names it elsewhere.
+// Install installs what is missing on Debian and Ubuntu, and names it elsewhere. It raises the kernel's limit of inotify instances.
 func Install(ctx context.Context, progress io.Writer) error {
+	return errors.Join(raiseInotifyInstances(inotifyFile), installPackages(ctx, progress))
+}
+
+func installPackages(ctx context.Context, progress io.Writer) error {
 	missing := Missing()
 	if len(missing) == 0 {
 		return nil
