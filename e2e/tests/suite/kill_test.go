@@ -34,20 +34,15 @@ func killedInside(ctx context.Context, on *lab.Node, function, state string, sta
 	renew(ctx, on, pod)
 }
 
+// One moment of each call in a real cluster; e2e/tests/agent kills the agent at every step and in every function of NVML.
 var _ = Describe("The agent, killed", func() {
-	const (
-		create  = "nvmlDeviceCreateGpuInstanceWithPlacement"
-		compute = "nvmlGpuInstanceCreateComputeInstance"
-		mode    = "nvmlDeviceSetMigMode"
-	)
-
-	DescribeTable("while it prepares, ends with the claim prepared", func(ctx context.Context, function string) {
+	It("in the creation of a GPU instance, prepares the claim after its restart", func(ctx context.Context) {
 		r := newRoom(ctx)
 		on := node("node1")
-		r.hold(ctx, "neighbour", request("slice", migClass, onParent(hardware(on).GPUs[1].UUID), profile(oneSlice)))
-		neighbour := container(r.running(ctx, "neighbour"))
+		r.hold(ctx, "neighbor", request("slice", migClass, onParent(hardware(on).GPUs[1].UUID), profile(oneSlice)))
+		neighbor := container(r.running(ctx, "neighbor"))
 
-		killedInside(ctx, on, function, "Preparing", func() {
+		killedInside(ctx, on, "nvmlDeviceCreateGpuInstanceWithPlacement", "Preparing", func() {
 			r.claim(ctx, "mine", request("slice", migClass, onParent(first()), profile(twoSlices)))
 			r.create(ctx, podOf("mine", stay(), "mine"))
 		})
@@ -55,35 +50,27 @@ var _ = Describe("The agent, killed", func() {
 		r.running(ctx, "mine")
 		Expect(r.seen(ctx, "mine")).To(HaveLen(1))
 		Expect(count(ctx, on).Instances).To(HaveLen(2))
-		Expect(container(r.running(ctx, "neighbour"))).To(Equal(neighbour))
+		Expect(container(r.running(ctx, "neighbor"))).To(Equal(neighbor))
 		r.release(ctx, "mine")
-		r.release(ctx, "neighbour")
+		r.release(ctx, "neighbor")
 		nothingLeft(ctx)
-	},
-		Entry("in the change of the MIG mode", mode),
-		Entry("in the creation of the GPU instance", create),
-		Entry("in the creation of the compute instance", compute),
-		Entry("in the verification of what was made", "nvmlComputeInstanceGetInfo_v2"),
-	)
+	})
 
-	DescribeTable("while it unprepares, ends with the device free", func(ctx context.Context, function string) {
+	It("in the destruction of a GPU instance, frees the device after its restart", func(ctx context.Context) {
 		r := newRoom(ctx)
 		on := node("node1")
-		r.hold(ctx, "neighbour", request("slice", migClass, onParent(first()), profile(oneSlice)))
-		neighbour := container(r.running(ctx, "neighbour"))
+		r.hold(ctx, "neighbor", request("slice", migClass, onParent(first()), profile(oneSlice)))
+		neighbor := container(r.running(ctx, "neighbor"))
 		r.hold(ctx, "mine", request("slice", migClass, onParent(first()), profile(twoSlices)))
 
-		killedInside(ctx, on, function, "Unpreparing", func() {
+		killedInside(ctx, on, "nvmlGpuInstanceDestroy", "Unpreparing", func() {
 			Expect(r.Client.CoreV1().Pods(r.namespace).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
 		})
 
 		Eventually(ctx, func(ctx context.Context) []string { return count(ctx, on).Instances }).Should(HaveLen(1))
-		Expect(container(r.running(ctx, "neighbour"))).To(Equal(neighbour))
-		r.release(ctx, "neighbour")
+		Expect(container(r.running(ctx, "neighbor"))).To(Equal(neighbor))
+		r.release(ctx, "neighbor")
 		Expect(r.Client.ResourceV1().ResourceClaims(r.namespace).Delete(ctx, "mine", metav1.DeleteOptions{})).To(Succeed())
 		nothingLeft(ctx)
-	},
-		Entry("in the destruction of the compute instance", "nvmlComputeInstanceDestroy"),
-		Entry("in the destruction of the GPU instance", "nvmlGpuInstanceDestroy"),
-	)
+	})
 })
