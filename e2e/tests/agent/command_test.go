@@ -15,6 +15,7 @@ import (
 )
 
 func TestGatherInfo(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "a30x4l40sx4")
 	out, err := exec.Command(shared.agent, "gatherinfo", "--config="+n.config(), "--node-name="+n.name).Output()
 	n.must(err)
@@ -37,6 +38,7 @@ func TestGatherInfo(t *testing.T) {
 }
 
 func TestReady(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	ready := func(a *agent) (string, error) {
 		out, err := exec.Command(shared.agent, "ready", "--metrics-address=unix:"+a.socket()).CombinedOutput()
@@ -62,6 +64,7 @@ func TestReady(t *testing.T) {
 }
 
 func TestBadConfiguration(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.configure("shaeps: [mig]\n")
 	out, err := exec.Command(shared.agent, "--config="+n.config(), "--kubeconfig="+shared.kubeconfig).CombinedOutput()

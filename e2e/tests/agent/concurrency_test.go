@@ -36,6 +36,7 @@ func (n *node) together(claims []*drapb.Claim, do func(*drapb.Claim) error) {
 }
 
 func TestFiftySixSlicesAtOnce(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x8")
 	a, k := n.run()
 	var claims []*drapb.Claim
@@ -65,6 +66,7 @@ func TestFiftySixSlicesAtOnce(t *testing.T) {
 }
 
 func TestASlowGPUDelaysNoOther(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	calls := filepath.Join(n.dir, "calls")
 	a, k := n.run("FAKE_NVML_LOG=" + calls)
@@ -96,6 +98,7 @@ func TestASlowGPUDelaysNoOther(t *testing.T) {
 }
 
 func TestTwoAgentsOverlap(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.configure("profiles: [1g.10gb]\n")
 	older := n.start(shared.agent, "older")
@@ -163,6 +166,7 @@ func (n *node) lasting() []*drapb.Claim {
 // go; one of the older agents is killed, and kubelet restarts while two agents run. No call fails, and
 // what is prepared stays.
 func TestUpgrade(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x8")
 	daemons, err := n.host.RunDaemons(context.Background(), shared.product)
 	n.must(err)
@@ -256,6 +260,7 @@ func TestUpgrade(t *testing.T) {
 // TestOlderAgentDies kills an agent at every moment of a share's life while a newer one runs beside it,
 // which kubelet asks next, at once.
 func TestOlderAgentDies(t *testing.T) {
+	t.Parallel()
 	v := sharers()[len(sharers())-1]
 	s := newStage(t, v)
 	moments := s.life(v)

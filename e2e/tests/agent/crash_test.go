@@ -24,9 +24,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// The tables below kill the agent, or let the driver fail it, at every moment of a claim's life. The
-// moments come from a clean run, so that a step that is added later is a case from then on. On the
-// same GPU lives the claim of a neighbour, which must not notice anything.
+// The tables below kill the agent, or let the driver fail it, at every moment of a claim's life. The moments come from a clean run, so that a step
+// that is added later is a case from then on. What happens to the claim after the crash alternates from moment to moment: the tests of package prepare
+// combine every moment with every ending, in one process. The claim of a neighbor on the same GPU must not be affected.
 
 // stage is a node with a neighbour on it, used for one case after another as long as each leaves it
 // as it was.
@@ -377,6 +377,7 @@ func (d death) play(s *stage) error {
 }
 
 func TestKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -389,10 +390,8 @@ func TestKilledAtEveryStep(t *testing.T) {
 				t.Errorf("no moment %q in a clean run: %q", must, moments)
 			}
 		}
-		for _, moment := range moments {
-			for _, end := range endings() {
-				cases = append(cases, death{v, []string{moment}, end})
-			}
+		for i, moment := range moments {
+			cases = append(cases, death{v, []string{moment}, endings()[i%len(endings())]})
 		}
 	}
 	table(t, cases, func(s *stage, d death) error { return d.play(s) })
@@ -403,6 +402,7 @@ const carved = "before record-prepared"
 
 // TestKilledAgainWhileItRecovers kills the agent that comes back, too.
 func TestKilledAgainWhileItRecovers(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -412,16 +412,15 @@ func TestKilledAgainWhileItRecovers(t *testing.T) {
 		t.Errorf("nothing is taken back: %q", moments)
 	}
 	var cases []death
-	for _, moment := range moments {
-		for _, end := range endings() {
-			cases = append(cases, death{v, []string{carved, moment}, end})
-		}
+	for i, moment := range moments {
+		cases = append(cases, death{v, []string{carved, moment}, endings()[i%len(endings())]})
 	}
 	table(t, cases, func(s *stage, d death) error { return d.play(s) })
 }
 
 // TestTheTableNoticesALostRecord takes away the record that is written before the first side effect.
 func TestTheTableNoticesALostRecord(t *testing.T) {
+	t.Parallel()
 	s, v := newStage(t, victim{}), victims()[0]
 	claim := s.claimOf(v)
 	s.must(s.die(claim, carved, "TESSERA_TEST_FORGET=yes"))

@@ -22,6 +22,7 @@ func control() []string {
 }
 
 func TestWholeGPU(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	a, k := n.run()
 	a.waitReady()
@@ -61,6 +62,7 @@ func TestWholeGPU(t *testing.T) {
 }
 
 func TestMIG(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	_, k := n.run()
 	claim := n.claim("slices", []gpu.Device{n.slice(0, 9, 4), n.slice(0, 19, 2), n.slice(1, 14, 2)})

@@ -173,6 +173,7 @@ func allow(n *node) {
 }
 
 func TestGPUNode(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.identify()
 	allow(n)
@@ -214,6 +215,7 @@ func TestGPUNode(t *testing.T) {
 }
 
 func TestMaintenance(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.identify()
 	allow(n)
@@ -259,6 +261,7 @@ func TestMaintenance(t *testing.T) {
 
 // A claim that an older agent is still preparing keeps the newer one from acknowledging.
 func TestMaintenanceWaitsForTheOlderAgent(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	i := newInstaller(n)
 	i.create()
@@ -309,6 +312,7 @@ func TestMaintenanceWaitsForTheOlderAgent(t *testing.T) {
 
 // An agent that starts while it cannot read the GPUNode goes by what was last known.
 func TestMaintenanceOutlivesTheAPI(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	i := newInstaller(n)
 	i.create()

@@ -69,6 +69,7 @@ func illnesses() []illness {
 // Every signal reaches every device of its GPU, whatever the shape, and nothing else; what is prepared stays prepared, and the GPU comes
 // back when it is proven that it is well.
 func TestEverySignalOnEveryShape(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x8", brief)
 	w.open(shared.agent)
 	w.hold()
@@ -138,6 +139,7 @@ func TestEverySignalOnEveryShape(t *testing.T) {
 
 // What ends with a reset or a boot stays until the GPU has answered there without it, whatever time passes; what no reset ends stays.
 func TestRecoveryIsProven(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", brief)
 	w.open(shared.agent)
 	w.must(fakegpu.Remap(w.machine(), 0, fakegpu.Remapping{Uncorrectable: 1, Failed: true}))
@@ -159,6 +161,7 @@ func TestRecoveryIsProven(t *testing.T) {
 
 // Before Ampere, pages are retired; only GPUs in a rack's fabric tell of it.
 func TestSignalsOfSomeMachines(t *testing.T) {
+	t.Parallel()
 	for machine, ill := range map[string]illness{
 		"dgx1": {signal: gpu.SignalRetirePending, inject: func(dir string, index int) error { return fakegpu.RetirePages(dir, index, 1) }},
 		"gb200x4": {signal: gpu.SignalFabric, inject: func(dir string, index int) error {
@@ -177,6 +180,7 @@ func TestSignalsOfSomeMachines(t *testing.T) {
 
 // A driver that goes away is not a node of lost GPUs, and nothing is left of it when it is back.
 func TestDriverAwayIsNotLost(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	w.open(shared.agent)
 	claim := w.claim("whole", []gpu.Device{w.whole(1)}, onNode(w.node))
@@ -203,6 +207,7 @@ func TestDriverAwayIsNotLost(t *testing.T) {
 
 // A slice's XID is a matter of the slice, and of whoever would take the GPU as a whole.
 func TestASlicesXIDLeavesItsNeighbours(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x8", brief)
 	w.open(shared.agent)
 	w.hold()
@@ -238,6 +243,7 @@ func TestASlicesXIDLeavesItsNeighbours(t *testing.T) {
 
 // What is worse stays in sight, in either order, and what is harmless changes nothing.
 func TestWorseThingsStay(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", strings.Replace(brief, "quiet: 5s", "quiet: 10m", 1))
 	w.open(shared.agent)
 	w.hears(0, 1)
@@ -259,6 +265,7 @@ func TestWorseThingsStay(t *testing.T) {
 
 // What ends with the programs on a device is over when no claim holds it.
 func TestReleaseEndsWhatPrograms(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x8", "")
 	w.open(shared.agent)
 	w.hold()
@@ -273,10 +280,10 @@ func TestReleaseEndsWhatPrograms(t *testing.T) {
 
 // The API server refuses slices for a minute: kubelet knows at once, and the taint comes when it can, with the time of the fault.
 func TestPublishingRefusedForAMinute(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
-	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	refuse := w.refusing()
 	w.open(shared.agent)
@@ -309,6 +316,7 @@ func (n *node) refusing() *atomic.Bool {
 
 // TestKilledBetweenNoticingAndTelling kills the agent around what it saves and tells.
 func TestKilledBetweenNoticingAndTelling(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	steps := filepath.Join(w.dir, "steps")
 	for _, moment := range []string{"before save-health", "after save-health", "before tell-health", "after tell-health"} {
@@ -368,6 +376,7 @@ func (l loss) String() string { return fmt.Sprintf("%s lost %s", l.name, l.momen
 // TestLostDuringPrepare loses the victim's GPU at every moment of a Prepare. It ends with an error that names the GPU or with the claim
 // prepared, never without an end; the neighbour's GPU serves on, and after a reboot nothing is left.
 func TestLostDuringPrepare(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -438,6 +447,7 @@ func (s *stage) reached(moment string) error {
 
 // A claim on a GPU that does not answer is refused with a reason, and prepared when the GPU is back.
 func TestLostGPUIsRefused(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", brief)
 	w.open(shared.agent)
 	w.must(fakegpu.Lose(w.machine(), 1))
@@ -462,6 +472,7 @@ const (
 
 // A storm of events does not keep kubelet waiting.
 func TestStormDoesNotStarvePrepare(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	w.open(shared.agent)
 	claim := w.claim("claim", []gpu.Device{w.slice(0, 19, 0)})

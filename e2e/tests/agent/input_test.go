@@ -34,6 +34,7 @@ func result(change func(*resourceapi.DeviceRequestAllocationResult)) change {
 }
 
 func TestBadInput(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	_, k := n.run()
 	neighbour := n.claim("neighbour", []gpu.Device{n.slice(0, 19, 0)})
@@ -80,6 +81,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestADeviceIsGivenOnce(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	_, k := n.run()
 	for name, pair := range map[string][2]gpu.Device{
@@ -103,6 +105,7 @@ func TestADeviceIsGivenOnce(t *testing.T) {
 }
 
 func TestUnreadableRecord(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	a, k := n.run()
 	broken, other := n.claim("broken", []gpu.Device{n.slice(0, 19, 0)}), n.claim("other", []gpu.Device{n.slice(1, 19, 0)})
@@ -164,6 +167,7 @@ func TestUnknownInstanceIsLeftAlone(t *testing.T) {
 }
 
 func TestBusyInstance(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	a, k := n.run()
 	busy, other := n.claim("busy", []gpu.Device{n.slice(0, 19, 0)}), n.claim("other", []gpu.Device{n.slice(0, 9, 4)})
@@ -188,6 +192,7 @@ func TestBusyInstance(t *testing.T) {
 }
 
 func TestReboot(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	a, k := n.run()
 	claims := []*drapb.Claim{n.claim("again", []gpu.Device{n.slice(0, 9, 4)}), n.claim("gone", []gpu.Device{n.slice(1, 9, 4)})}

@@ -49,6 +49,7 @@ func (i installer) stands(what, id string, state v1alpha1.RemedyState, prepared 
 
 // A GPU that is held takes no new claims, is reset when the last is gone, and only once; the others serve on.
 func TestRemedy(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	i := newInstaller(w.node)
 	i.create()
@@ -102,6 +103,7 @@ func TestRemedy(t *testing.T) {
 
 // The agent dies in the middle of a reset: the next one finishes it.
 func TestKilledDuringReset(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	i := newInstaller(w.node)
 	i.create()
@@ -143,6 +145,7 @@ func (n *node) hangResets() (letGo func()) {
 
 // A reset that fails is told once, and is not tried again for the same order.
 func TestResetFails(t *testing.T) {
+	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	i := newInstaller(w.node)
 	i.create()

@@ -16,6 +16,7 @@ import (
 // TestDriverRootIsFoundAtRunTime runs one agent while the driver comes in a container's root, goes, and comes in the host's own: it is
 // told nothing of where to look.
 func TestDriverRootIsFoundAtRunTime(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	host := filepath.Join(n.dir, "h")
 	n.must(os.WriteFile(n.config(), fmt.Appendf(nil, "apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: %s, proc: %s, sys: %s}\n",
@@ -89,6 +90,7 @@ func (n *node) foundSoon(k *kubelet, where, libraries string, come, gone func())
 
 // TestExtras gives a claim the nodes of GPUDirect Storage and GDRCopy that it asks for, once their modules are loaded.
 func TestExtras(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	_, k := n.run()
 	asking := parameters(driver, `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","devices":["gds","gdrcopy"]}`)

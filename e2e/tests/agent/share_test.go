@@ -165,6 +165,7 @@ func stageOf(t *testing.T, last *stage, v victim) *stage {
 // TestSharersKilledAtEveryStep kills the agent at every moment of the life of every claim that shares.
 // What becomes of the claim afterwards changes from one moment to the next.
 func TestSharersKilledAtEveryStep(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -186,6 +187,7 @@ func TestSharersKilledAtEveryStep(t *testing.T) {
 
 // TestSharersKilledWhileTheyRecover kills the agent that takes a share back, too.
 func TestSharersKilledWhileTheyRecover(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -207,6 +209,7 @@ func TestSharersKilledWhileTheyRecover(t *testing.T) {
 // TestEveryCallOfSharersFailsOnce fails each function of NVML once that a share calls, at its last call:
 // the earlier ones are those of every agent that starts.
 func TestEveryCallOfSharersFailsOnce(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a minute")
 	}
@@ -237,6 +240,7 @@ func TestEveryCallOfSharersFailsOnce(t *testing.T) {
 
 // TestTimeSliceFailsOnce fails nvidia-smi, at the claim's beginning and at its end.
 func TestTimeSliceFailsOnce(t *testing.T) {
+	t.Parallel()
 	v := sharers()[0]
 	s := newStage(t, v)
 	_, k := s.run()
@@ -256,6 +260,7 @@ func TestTimeSliceFailsOnce(t *testing.T) {
 
 // TestDaemonDies kills the supervisor of a daemon, takes its program away and deletes its pod.
 func TestDaemonDies(t *testing.T) {
+	t.Parallel()
 	v := sharers()[1]
 	s := newStage(t, v)
 	_, k := s.run()
@@ -303,6 +308,7 @@ func TestDaemonDies(t *testing.T) {
 
 // TestSharesAreNotGivenTwice has shares allocated as by two schedulers that know nothing of each other.
 func TestSharesAreNotGivenTwice(t *testing.T) {
+	t.Parallel()
 	s := newStage(t, victim{})
 	_, k := s.run()
 	for name, test := range map[string]struct {
@@ -331,6 +337,7 @@ func TestSharesAreNotGivenTwice(t *testing.T) {
 
 // TestOfferOfANode has two nodes offer what their administrators decided for each.
 func TestOfferOfANode(t *testing.T) {
+	t.Parallel()
 	tests := map[string]struct {
 		config string
 		want   map[string]int

@@ -77,6 +77,7 @@ func (n *node) offered() int {
 }
 
 func TestMachines(t *testing.T) {
+	t.Parallel()
 	for _, machine := range []string{"t4x1", "mixed16", "a30x4l40sx4"} {
 		t.Run(machine, func(t *testing.T) {
 			n := newNode(t, machine)
@@ -96,6 +97,7 @@ func TestMachines(t *testing.T) {
 }
 
 func TestSlicesComeBackAfterKubeletsRestart(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	a, _ := n.run()
 	a.waitReady()
@@ -109,6 +111,7 @@ func TestSlicesComeBackAfterKubeletsRestart(t *testing.T) {
 }
 
 func TestNoGPU(t *testing.T) {
+	t.Parallel()
 	n := emptyNode(t, "h100x2")
 	for path, text := range map[string]string{
 		filepath.Join(fakegpu.ProcRoot(n.machine()), "sys/kernel/random/boot_id"): "5b1c1b5e-0000-4000-8000-000000000001\n",
@@ -128,6 +131,7 @@ func TestNoGPU(t *testing.T) {
 // TestAPIServerAway starts an agent that cannot reach the API server: what is prepared stays, and can be
 // taken back.
 func TestAPIServerAway(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	a, k := n.run()
 	claim, later := n.claim("early", []gpu.Device{n.slice(0, 19, 0)}), n.claim("late", []gpu.Device{n.whole(1)})
@@ -172,6 +176,7 @@ func (n *node) spec(claim *drapb.Claim) []string {
 }
 
 func TestDriverComesLater(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.must(fakegpu.RemoveDriver(n.machine()))
 	a, k := n.run()
@@ -196,6 +201,7 @@ func TestDriverComesLater(t *testing.T) {
 }
 
 func TestDriverVersionChanges(t *testing.T) {
+	t.Parallel()
 	const next = "580.82.07"
 	n := newNode(t, "h100x2")
 	a, k := n.run()

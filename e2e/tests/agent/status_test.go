@@ -233,6 +233,7 @@ func (n *node) warns(claim *drapb.Claim, reason string) string {
 }
 
 func TestClaimStatus(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.identify()
 	a, k := n.run()
@@ -311,6 +312,7 @@ func foreign(t *testing.T, claim *resourceapi.ResourceClaim) {
 }
 
 func TestRefusalIsTold(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.identify()
 	_, k := n.run()
@@ -343,6 +345,7 @@ func TestRefusalIsTold(t *testing.T) {
 }
 
 func TestTimeSliceIsTold(t *testing.T) {
+	t.Parallel()
 	n := newNode(t, "h100x2")
 	n.identify()
 	_, k := n.run()
