@@ -34,64 +34,105 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// ground is an API server with the chart's accounts, rights and policies, for all worlds one after the other.
+// ground is an API server with the chart's accounts, permissions and policies. A world has it to itself.
 type ground struct {
 	*harness.Plane
 	config *rest.Config
 	scheme *runtime.Scheme
-	// dir has everything that lies on disk, program is the installer.
+	// dir has all files, program is the installer.
 	dir, program string
 }
 
-// raise starts it once. What it starts dies with the tests.
-var raise = sync.OnceValues(func() (*ground, error) {
-	ctx := context.Background()
+// grounds are those of the test binary. A ground is used by one test after the other, so there are as many as tests run in parallel.
+var grounds struct {
+	sync.Mutex
+	all, idle []*ground
+}
+
+// program builds the installer once, in a folder that TestMain removes.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "installer")
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "tessera-installer")
+	return path, harness.Build(context.Background(), path, "./cmd/tessera-installer")
+})
+
+// takeGround returns an idle ground, or a new one.
+func takeGround() (*ground, error) {
+	grounds.Lock()
+	defer grounds.Unlock()
+	if last := len(grounds.idle) - 1; last >= 0 {
+		g := grounds.idle[last]
+		grounds.idle = grounds.idle[:last]
+		return g, nil
+	}
+	g, err := startGround(context.Background()) // it outlives the test
+	if g != nil {
+		grounds.all = append(grounds.all, g)
+	}
+	return g, err
+}
+
+// returnGround makes a ground, from which the test has removed its objects, available to other tests.
+func returnGround(g *ground) {
+	grounds.Lock()
+	defer grounds.Unlock()
+	grounds.idle = append(grounds.idle, g)
+}
+
+// startGround returns the ground also with an error, if it must be stopped.
+func startGround(ctx context.Context) (*ground, error) {
 	dir, err := os.MkdirTemp("", "ground")
 	if err != nil {
 		return nil, err
 	}
+	g := &ground{dir: dir, scheme: runtime.NewScheme()}
 	programs, err := harness.ClusterPrograms(ctx)
 	if err != nil {
-		return nil, err
+		return g, err
 	}
-	p, err := harness.StartPlane(ctx, dir, programs)
-	if err != nil {
-		return nil, err
+	if g.Plane, err = harness.StartPlane(ctx, dir, programs); err != nil {
+		return g, err
 	}
-	g := &ground{Plane: p, dir: dir, scheme: runtime.NewScheme()}
-	if g.config, err = clientcmd.BuildConfigFromFlags("", p.Kubeconfig); err != nil {
-		return nil, err
+	if g.config, err = clientcmd.BuildConfigFromFlags("", g.Kubeconfig); err != nil {
+		return g, err
 	}
 	g.config.QPS = -1
 	if err := errors.Join(clientgoscheme.AddToScheme(g.scheme), v1alpha1.AddToScheme(g.scheme)); err != nil {
-		return nil, err
+		return g, err
 	}
-	g.program = filepath.Join(dir, "tessera-installer")
-	if err := harness.Build(ctx, g.program, "./cmd/tessera-installer"); err != nil {
-		return nil, err
+	if g.program, err = program(); err != nil {
+		return g, err
 	}
-	if said, err := g.command(ctx, "crds"); err != nil {
-		return nil, fmt.Errorf("%w: %s", err, said)
+	if output, err := g.command(ctx, "crds"); err != nil {
+		return g, fmt.Errorf("%w: %s", err, output)
 	}
 	return g, g.furnish(ctx)
-})
+}
 
-// TestMain ends what the tests started.
+// end stops the API server and removes the files.
+func (g *ground) end() {
+	if g.Plane != nil {
+		g.Stop()
+	}
+	_ = os.RemoveAll(g.dir)
+}
+
+// TestMain stops what the tests have started.
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if started {
-		if g, err := raise(); g != nil {
-			g.Stop()
-			_ = os.RemoveAll(g.dir)
-		} else {
-			fmt.Fprintln(os.Stderr, "lifecycle tests:", err)
+	for _, g := range grounds.all {
+		g.end()
+	}
+	if len(grounds.all) > 0 {
+		if path, err := program(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(path))
 		}
 	}
 	os.Exit(code)
 }
-
-// started is whether any test needed the ground.
-var started bool
 
 // command runs the installer's program as an administrator and returns what it says.
 func (g *ground) command(ctx context.Context, args ...string) (string, error) {
@@ -151,11 +192,12 @@ type world struct {
 // newWorld gives a cluster without nodes and without a policy.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	started = true
-	g, err := raise()
+	t.Parallel()
+	g, err := takeGround()
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { returnGround(g) })
 	w := &world{T: t, ground: g, requests: &requests{}}
 	if w.admin, err = client.New(g.config, client.Options{Scheme: g.scheme}); err != nil {
 		t.Fatal(err)
