@@ -14,23 +14,28 @@ LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/g
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
 # The linters that do not read what is imported too: of e2e/tests/upstream that is the whole API server, 6 GB.
 LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godot,importas,ineffassign,revive
+GINKGO       := $(CACHE)/tools/ginkgo-$(shell awk '$$1 == "github.com/onsi/ginkgo/v2" {print $$2}' go.mod)
+SPECS        := $(GINKGO) run -v --no-color --keep-going
 FUZZTIME     ?= 30s
 
-# What needs root and the lab's programs stands apart from what runs anywhere.
+# Packages that need root and the lab's programs; all others run anywhere. Those of VERIFY are a part of `make verify`.
 INTEGRATION := ./e2e/tests/agent ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
 SUITE       := ./e2e/tests/suite ./e2e/tests/installation
-UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE)))
+VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
+UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(1)))
 
 ##@ Every day
 
 .PHONY: check
 check: ## vet, unit tests, import law: before every commit
 	$(GO) vet ./...
-	$(GO) test $(UNIT)
+	$(GO) test $(call UNIT)
 
 .PHONY: test-unit
-test-unit: ## unit and property tests and fuzz seeds; without root, those that need it say so
-	$(GO) test $(RACE) -timeout 20m $(UNIT)
+test-unit: ## unit and property tests and fuzz seeds, with -race where code is concurrent; tests that need root skip themselves without it
+	units="$(call UNIT,$(VERIFY))"; \
+	$(GO) test -race -timeout 20m $$($(GO) run ./e2e/repo/race $$units); \
+	$(GO) test -timeout 20m $$($(GO) run ./e2e/repo/race -plain $$units)
 	$(GO) -C e2e/tests/oracle test ./...
 
 .PHONY: build
@@ -51,23 +56,29 @@ install: ## the CLI into PREFIX/bin, by default below /usr/local, as tessera and
 ##@ Everything
 
 .PHONY: test
-test: lab ## everything: test-unit and test-integration with -race, then test-lab and test-upstream (root)
-	@$(MAKE) test-unit RACE=-race
-	@$(MAKE) test-integration RACE=-race
+test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream (root)
+	@$(MAKE) test-unit
+	@$(MAKE) test-integration
 	@$(MAKE) test-lab
 	@$(MAKE) test-upstream
 
+# Most of these tests wait for an agent or a controller, so more of them run in parallel than there are processors.
 .PHONY: test-integration
-test-integration: lab ## the real agent with a client in kubelet's place, and the lab itself (root)
-	$(GO) test $(RACE) -timeout 40m -count=1 $(INTEGRATION)
+test-integration: lab ## the real agent with a client in kubelet's place, and the lab itself, with -race (root)
+	$(GO) test -race -parallel 4 -timeout 40m -count=1 $(INTEGRATION)
 
+# The suites run concurrently, each in processes with clusters of their own.
 .PHONY: test-lab
-test-lab: lab ## the suites, in a real cluster with fake GPUs (root)
-	$(GO) test -v -timeout 45m -count=1 -p 1 $(SUITE) -args -ginkgo.v -ginkgo.no-color -ginkgo.label-filter='!long'
+test-lab: lab $(GINKGO) ## the suites, in real clusters with fake GPUs (root)
+	@$(SPECS) --timeout 45m --label-filter '!long' --procs 2 ./e2e/tests/installation 2>&1 | sed -u 's/^/installation: /' & \
+	status=0; installation=$$!; \
+	$(SPECS) --timeout 45m --label-filter '!long' --procs 3 ./e2e/tests/suite || status=1; \
+	wait $$installation || status=1; \
+	exit $$status
 
 .PHONY: test-long
-test-long: lab ## the faults that take minutes each: the installer killed at every step, the API server away over an upgrade (root)
-	$(GO) test -v -timeout 60m -count=1 ./e2e/tests/installation -args -ginkgo.v -ginkgo.no-color -ginkgo.label-filter='long || install'
+test-long: lab $(GINKGO) ## faults that take minutes each: the installer killed at every step, the API server away over an upgrade (root)
+	$(SPECS) --timeout 60m --label-filter 'long || install' --procs 2 ./e2e/tests/installation
 
 .PHONY: test-upstream
 test-upstream: lab ## kubernetes' own cases for the scheduler, with our plugin in the in-tree one's place (root)
@@ -121,7 +132,11 @@ verify-lint: $(LINT)
 .PHONY: verify-laws
 verify-laws:
 	@echo "== import law, house rules, manifests"
-	$(GO) test -count=1 ./e2e/repo/verify/...
+	$(GO) test -count=1 $(VERIFY)
+
+$(GINKGO):
+	@echo "building $(@F), once"
+	$(GO) build -trimpath -o $@ github.com/onsi/ginkgo/v2/ginkgo
 
 $(LINT):
 	@echo "building golangci-lint $(LINT_VERSION), once"

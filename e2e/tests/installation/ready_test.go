@@ -32,8 +32,7 @@ func installs() {
 			Expect(hardware(name).DriverLoaded).To(BeFalse())
 		}
 		began := time.Now()
-		log = record() //nolint:contextcheck // it goes on over the end of the spec
-		Expect(c.InstallChart(ctx, base())).To(Succeed())
+		Expect(c.InstallChart(ctx, base(cluster.OldDriver))).To(Succeed())
 		Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
 		for _, name := range bare() {
 			n := gpuNode(ctx, name)

@@ -58,9 +58,9 @@ done
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
 `
 
-// base are the values of the chart in this suite: quick where a cluster would be patient.
-func base() cluster.Values {
-	return cluster.Values{"clusterPolicy": cluster.Values{
+// base are the values of the chart in this suite: a version of the driver, and shorter times than the defaults.
+func base(driver string) cluster.Values {
+	return cluster.Values{"images": cluster.Values{"driver": cluster.Values{"version": driver}}, "clusterPolicy": cluster.Values{
 		"nodeSelector": cluster.Values{"matchLabels": cluster.Values{taken: "tessera"}},
 		"upgrade": cluster.Values{
 			"canary": 0, "soak": "1s", "maxParallel": 3, "maxUnavailable": "100%", "attempts": 2, "retryAfter": "5s", "failureBudget": 2,

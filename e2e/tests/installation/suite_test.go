@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,19 +12,15 @@ import (
 	. "github.com/onsi/gomega"
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
-	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
-// c is the cluster that all specs share, in their order; log is what became of its nodes.
+// c is the cluster of the process, log the phases of its nodes.
 var (
 	c   *cluster.Cluster
 	log *history
 )
-
-// folder is where the suite's lab stands, beside those of the demo and the other suite.
-var folder = filepath.Join(lab.Base, "installation")
 
 const limit = specs.AtMost
 
@@ -31,31 +28,51 @@ func TestInstallation(t *testing.T) {
 	specs.Run(t, "Tessera's installer in a lab")
 }
 
-var _ = BeforeSuite(func(ctx context.Context) {
-	Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
-	var err error
-	c, err = cluster.Bare(ctx, cluster.Config{Folder: folder, Nodes: nodes(), Progress: GinkgoWriter})
+// archives are the images of every lab; they are built once.
+var archives []string
+
+var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
+	built, err := cluster.InstallerImages(ctx, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
+	return []byte(strings.Join(built, "\n"))
+}, func(built []byte) {
+	archives = strings.Split(string(built), "\n")
 }, NodeTimeout(25*time.Minute))
 
-var _ = AfterSuite(func(ctx context.Context) {
-	if log != nil {
-		log.end()
-	}
-	if os.Getenv("TESSERA_KEEP_LAB") == "" {
-		Expect(lab.Down(ctx, folder)).To(Succeed())
-	}
-}, NodeTimeout(harness.Patience))
+// start brings up a cluster of bare nodes for the container, and records the phases of its nodes.
+func start(name string) {
+	BeforeAll(func(ctx context.Context) {
+		folder := filepath.Join(lab.Base, name)
+		Expect(lab.Down(ctx, folder)).To(Succeed(), "remove the lab of an earlier run")
+		if os.Getenv("TESSERA_KEEP_LAB") == "" {
+			DeferCleanup(lab.Down, folder)
+		}
+		var err error
+		c, err = cluster.Bare(ctx, cluster.Config{Folder: folder, Nodes: nodes(), Images: archives, Progress: GinkgoWriter})
+		Expect(err).NotTo(HaveOccurred())
+		log = record() //nolint:contextcheck // it outlives the node
+		DeferCleanup(log.end)
+	}, limit)
+}
 
-// The specs follow each other: each begins with what the one before it has left, and the last removes everything. A spec that fails does
-// not keep the others from being tried.
+// The specs of a container run in order: each starts from the state that the previous one left. After a failed spec the others still run. The
+// containers have their own clusters, so that they can run in parallel.
 var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
+	start("installation")
 	installs()
 	keepsPodsAlive()
 	upgrades()
+	leaves()
+})
+
+var _ = Describe("The installer on ready nodes", Ordered, ContinueOnFailure, func() {
+	start("installation-ready")
+	BeforeAll(func(ctx context.Context) {
+		Expect(c.InstallChart(ctx, base(cluster.NewDriver))).To(Succeed())
+		allReady(ctx, cluster.NewDriver, bare()...)
+	}, limit)
 	changesMIGModes()
 	heals()
 	suffers()
 	takesOver()
-	leaves()
 })

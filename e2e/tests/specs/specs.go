@@ -3,7 +3,9 @@ package specs
 
 import (
 	"cmp"
+	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 	"github.com/onsi/gomega"
 
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
 // AtMost limits a spec that waits for many conditions in sequence. Like harness.Patience it only ends waits that cannot succeed.
@@ -42,6 +45,11 @@ func Run(t *testing.T, title string) {
 		}
 	})
 	ginkgo.RunSpecs(t, title)
+}
+
+// Folder returns the folder of a lab. Ginkgo can run the specs of a suite in several processes, each of which has its own labs.
+func Folder(name string) string {
+	return filepath.Join(lab.Base, fmt.Sprintf("%s-%d", name, ginkgo.GinkgoParallelProcess()))
 }
 
 // ran returns the specs and suite nodes that were not skipped.

@@ -3,7 +3,6 @@ package suite
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -15,6 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
+	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
 // nvidiaExamples are manifests in the form of those for NVIDIA's driver, without an edit.
@@ -23,7 +23,7 @@ var nvidiaExamples = must(expect.Load(os.DirFS("../../../deployments/nvidia/exam
 // A cluster in which Tessera has the name of NVIDIA's driver.
 var _ = Describe("In the place of NVIDIA's driver", func() {
 	It("every manifest written for it comes out as it says", func(ctx context.Context) {
-		folder := filepath.Join(lab.Base, "suite-nvidia")
+		folder := specs.Folder("suite-nvidia")
 		Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
 		DeferCleanup(lab.Down, folder)
 		there, err := cluster.Up(ctx, cluster.Config{Folder: folder, Images: images, Components: []string{"nvidia"}, Progress: GinkgoWriter})

@@ -2,7 +2,6 @@ package suite
 
 import (
 	"context"
-	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -10,12 +9,13 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
+	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
 // The smallest cluster there is: its one node is tainted as control planes are, and its one GPU has no MIG.
 var _ = Describe("A single-node cluster with a T4", func() {
 	It("serves the GPU whole, once, to pods that tolerate the control plane", func(ctx context.Context) {
-		folder := filepath.Join(lab.Base, "suite-single")
+		folder := specs.Folder("suite-single")
 		Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
 		DeferCleanup(lab.Down, folder)
 		const controlPlane = "node-role.kubernetes.io/control-plane"

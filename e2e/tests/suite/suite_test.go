@@ -3,7 +3,7 @@ package suite
 import (
 	"context"
 	"os"
-	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,14 +16,11 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
-// c is the cluster that all specs share. Specs leave it as they found it.
+// c is the cluster that the specs of a process share. Every spec restores its state.
 var c *cluster.Cluster
 
-// images are the archives that every lab of the suites gets, built once.
+// images are the archives that every lab of the suite loads; they are built once.
 var images []string
-
-// folder is where the suite's lab stands; the demo's is another one, so both can.
-var folder = filepath.Join(lab.Base, "suite")
 
 const atMost = specs.AtMost
 
@@ -31,17 +28,21 @@ func TestSuite(t *testing.T) {
 	specs.Run(t, "Tessera in a lab")
 }
 
-var _ = BeforeSuite(func(ctx context.Context) {
-	Expect(lab.Down(ctx, folder)).To(Succeed(), "what an earlier run left behind")
-	var err error
-	images, err = cluster.Images(ctx, GinkgoWriter)
+var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
+	archives, err := cluster.Images(ctx, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
+	return []byte(strings.Join(archives, "\n"))
+}, func(ctx context.Context, archives []byte) {
+	images = strings.Split(string(archives), "\n")
+	folder := specs.Folder("suite")
+	Expect(lab.Down(ctx, folder)).To(Succeed(), "remove the lab of an earlier run")
+	var err error
 	c, err = cluster.Up(ctx, cluster.Config{Folder: folder, Images: images, Progress: GinkgoWriter})
 	Expect(err).NotTo(HaveOccurred())
 }, NodeTimeout(25*time.Minute))
 
 var _ = AfterSuite(func(ctx context.Context) {
 	if os.Getenv("TESSERA_KEEP_LAB") == "" {
-		Expect(lab.Down(ctx, folder)).To(Succeed())
+		Expect(lab.Down(ctx, specs.Folder("suite"))).To(Succeed())
 	}
 }, NodeTimeout(harness.Patience))
