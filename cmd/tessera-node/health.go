@@ -21,11 +21,12 @@ func (a *agent) watch(ctx context.Context, c config, boot string, records *check
 		return err
 	}
 	detection := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "tessera_health_detection_seconds", Help: "How long it takes from an XID, or the beginning of a look at a GPU, until a fault that came or became worse is told.",
+		Name:    "tessera_health_detection_seconds",
+		Help:    "Time from an XID, or from the start of a GPU's health check, to the report of a new or worsened fault, in seconds.",
 		Buckets: healthBuckets(),
 	})
 	xids := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "tessera_xid_total", Help: "XIDs that the GPU's driver told since this agent started, also harmless ones.",
+		Name: "tessera_xid_total", Help: "XIDs reported by the GPU's driver since this agent started, including harmless ones.",
 	}, []string{"gpu", "xid"})
 	a.monitor, err = health.New(ctx, seamHealth(health.Config{
 		Hardware: a.hardware, Store: store, Records: records, Inventory: a.inventory, Tell: a.diagnose, Rules: c.rules(), Boot: boot,
@@ -45,7 +46,7 @@ func healthBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 
 // timePublishing returns what takes note of how long the API server took to have the taints of faults.
 func timePublishing(registry prometheus.Registerer) func(time.Duration) {
 	publishing := prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "tessera_health_publish_seconds", Help: "How long it takes from a fault that is told, or over, until the API server has the taints of the devices.",
+		Name: "tessera_health_publish_seconds", Help: "Time from the report or the end of a fault to the published device taints, in seconds.",
 		Buckets: healthBuckets(),
 	})
 	registry.MustRegister(publishing)
@@ -77,7 +78,7 @@ type faults struct {
 	leads   func() bool
 }
 
-var faultsInEffect = prometheus.NewDesc("tessera_gpu_faults", "Faults of the GPU and its MIG devices that are not over, Warning or worse.",
+var faultsInEffect = prometheus.NewDesc("tessera_gpu_faults", "Current faults of the GPU and its MIG devices with severity Warning or worse.",
 	[]string{"gpu", "signal", "xid", "severity"}, nil)
 
 // Describe implements prometheus.Collector.

@@ -41,7 +41,7 @@ func TestFaultMetrics(t *testing.T) {
 	}
 	metrics := faults{monitor: monitor, leads: func() bool { return leads }}
 	want := `
-# HELP tessera_gpu_faults Faults of the GPU and its MIG devices that are not over, Warning or worse.
+# HELP tessera_gpu_faults Current faults of the GPU and its MIG devices with severity Warning or worse.
 # TYPE tessera_gpu_faults gauge
 tessera_gpu_faults{gpu="gpu-0",severity="Fatal",signal="xid",xid="79"} 1
 tessera_gpu_faults{gpu="gpu-1",severity="Critical",signal="xid",xid="94"} 2

@@ -19,17 +19,17 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 	gauge := func(name, help string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
-	gauge("tessera_records", "Claims that have a record on this node.", func() float64 {
+	gauge("tessera_claim_records", "Claims with a record on this node.", func() float64 {
 		list, err := records.List()
 		if err != nil {
 			return -1
 		}
 		return float64(len(list))
 	})
-	gauge("tessera_unknown_instances", "MIG devices that Tessera did not make; their memory slices are withheld.", func() float64 {
+	gauge("tessera_foreign_mig_devices", "MIG devices that Tessera did not create. Their memory slices are withheld.", func() float64 {
 		return float64(len(a.inventory.Unknown()))
 	})
-	gauge("tessera_gpus", "GPUs of the node that answer.", func() float64 {
+	gauge("tessera_gpus", "GPUs of the node that respond.", func() float64 {
 		answering := 0
 		for _, g := range a.inventory.Node().GPUs {
 			if !g.Lost {
@@ -38,7 +38,7 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 		}
 		return float64(answering)
 	})
-	gauge("tessera_slices_published", "ResourceSlices of the node that the API server has accepted from this agent; 0 while another one leads.", func() float64 {
+	gauge("tessera_resourceslices_published", "ResourceSlices of the node published by this agent; 0 while another agent of the node leads.", func() float64 {
 		if !a.instance.Leads() || a.publisher.Accepted(ctx) != nil {
 			return 0
 		}
@@ -48,7 +48,7 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 		}
 		return float64(len(pool.Slices))
 	})
-	gauge("tessera_agent_ready", "Whether kubelet knows the agent and the API server has accepted the node's ResourceSlices.", func() float64 {
+	gauge("tessera_agent_ready", "1 if the agent is registered with kubelet and the node's ResourceSlices are published, 0 otherwise.", func() float64 {
 		limited, cancel := context.WithTimeout(ctx, readyLimit)
 		defer cancel()
 		if a.ready(limited) != nil {
@@ -58,7 +58,7 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 	})
 	build := buildInfo()
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "tessera_build_info", Help: "The agent that answers, always 1.",
+		Name: "tessera_build_info", Help: "Version of the agent, always 1.",
 		ConstLabels: prometheus.Labels{"version": build.version, "revision": build.revision, "goversion": build.toolchain},
 	}, func() float64 { return 1 }))
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))

@@ -36,7 +36,7 @@ func (e *Exporter) describe(s sink, node gpu.Node, c card) {
 	s.gauge(e.facts.claims, float64(c.occupancy.Holders()), name, uuid, product, c.shape)
 	if c.Geometry.Slices() > 0 {
 		s.gauge(e.facts.slices, float64(c.occupancy.Free().Count()), name, uuid, product, "free")
-		s.gauge(e.facts.slices, float64(c.occupancy.Taken().Count()), name, uuid, product, "held")
+		s.gauge(e.facts.slices, float64(c.occupancy.Taken().Count()), name, uuid, product, "allocated")
 		s.gauge(e.facts.slices, float64(c.occupancy.Withheld().Count()), name, uuid, product, "withheld")
 		room := c.room()
 		for _, profile := range slices.Sorted(maps.Keys(room)) {

@@ -88,11 +88,11 @@ func New(ctx context.Context, c Config) *Exporter {
 	e := &Exporter{
 		config: c, measured: d.measured(), facts: d.facts(), readings: map[string]*latest[gpu.Measurement]{},
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tessera_telemetry_errors_total", Help: "Questions to a GPU, to kubelet or to the records that were not answered, or not in time.",
+			Name: "tessera_exporter_errors_total", Help: "Failed or timed out reads of a GPU, of kubelet's list of pods or of the claim records.",
 			ConstLabels: prometheus.Labels{"node": c.Node},
 		}, []string{"source", "gpu", "reason"}),
 		durations: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tessera_telemetry_duration_seconds", Help: "How long it takes to read one GPU.",
+			Name: "tessera_exporter_read_duration_seconds", Help: "Time to read one GPU, in seconds.",
 			ConstLabels: prometheus.Labels{"node": c.Node}, Buckets: prometheus.ExponentialBuckets(0.0005, 2, 14),
 		}),
 	}

@@ -109,59 +109,59 @@ func (s *scene) compare(t *testing.T, registry *prometheus.Registry, want string
 func TestExporter(t *testing.T) {
 	s := newScene(t)
 	s.compare(t, s.exporter(t.Context()), `
-# HELP tessera_gpu_utilization_ratio Part of the driver's last sample, up to a second, in which a kernel ran; none while the GPU is carved into MIG devices.
+# HELP tessera_gpu_utilization_ratio Ratio of the driver's last sample period, at most one second, in which a kernel ran. Absent while the GPU is partitioned into MIG devices.
 # TYPE tessera_gpu_utilization_ratio gauge
 tessera_gpu_utilization_ratio{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 0.5
-# HELP tessera_gpu_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
+# HELP tessera_gpu_memory_used_bytes Allocated device memory, excluding memory reserved by the driver, in bytes.
 # TYPE tessera_gpu_memory_used_bytes gauge
 tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 7
 tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",shape="mig",uuid="UUID1"} 9
-# HELP tessera_gpu_ecc_errors_total ECC errors of memory since the driver was loaded.
+# HELP tessera_gpu_ecc_errors_total ECC memory errors since the driver was loaded.
 # TYPE tessera_gpu_ecc_errors_total counter
 tessera_gpu_ecc_errors_total{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",severity="uncorrected",shape="mig",uuid="UUID1"} 2
-# HELP tessera_slice_ecc_errors_total ECC errors of memory since the driver was loaded.
-# TYPE tessera_slice_ecc_errors_total counter
-tessera_slice_ecc_errors_total{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",severity="uncorrected",shape="mig",uuid="MIG-1"} 1
-# HELP tessera_slice_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
-# TYPE tessera_slice_memory_used_bytes gauge
-tessera_slice_memory_used_bytes{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 3
-tessera_slice_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 4
-# HELP tessera_device_pod_info A pod that uses a GPU or a MIG device, one series for each pod, for joins on uuid.
+# HELP tessera_mig_device_ecc_errors_total ECC memory errors since the driver was loaded.
+# TYPE tessera_mig_device_ecc_errors_total counter
+tessera_mig_device_ecc_errors_total{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",severity="uncorrected",shape="mig",uuid="MIG-1"} 1
+# HELP tessera_mig_device_memory_used_bytes Allocated device memory, excluding memory reserved by the driver, in bytes.
+# TYPE tessera_mig_device_memory_used_bytes gauge
+tessera_mig_device_memory_used_bytes{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 3
+tessera_mig_device_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 4
+# HELP tessera_device_pod_info Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid. Always 1.
 # TYPE tessera_device_pod_info gauge
 tessera_device_pod_info{claim="one",container="main",gpu="GPU0",namespace="team",node="n",pod="a",profile="",shape="timeshare",uuid="UUID0"} 1
 tessera_device_pod_info{claim="two",container="main",gpu="GPU0",namespace="team",node="n",pod="b",profile="",shape="timeshare",uuid="UUID0"} 1
 tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
-# HELP tessera_claim_memory_bytes Device memory that the claim was promised with the device, in bytes.
+# HELP tessera_claim_memory_bytes Device memory allocated to the claim, in bytes.
 # TYPE tessera_claim_memory_bytes gauge
 tessera_claim_memory_bytes{claim="one",gpu="GPU0",namespace="team",node="n",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} 1.073741824e+10
 tessera_claim_memory_bytes{claim="two",gpu="GPU0",namespace="team",node="n",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} 2.147483648e+10
 tessera_claim_memory_bytes{claim="sliced",gpu="GPU1",namespace="other",node="n",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1.0468982784e+10
-# HELP tessera_gpu_claims Devices of claims on the GPU; the label shape says as what they use it.
+# HELP tessera_gpu_claims Devices of prepared claims on the GPU, by the GPU's shape.
 # TYPE tessera_gpu_claims gauge
 tessera_gpu_claims{gpu="GPU0",node="n",product="PRODUCT",shape="timeshare",uuid="UUID0"} 2
 tessera_gpu_claims{gpu="GPU1",node="n",product="PRODUCT",shape="mig",uuid="UUID1"} 1
-# HELP tessera_gpu_memory_slices Memory slices of a GPU that can be carved: free, held by claims, or withheld because something else lives there.
+# HELP tessera_gpu_memory_slices Memory slices of a GPU with MIG: free, allocated, or withheld because of a foreign MIG device.
 # TYPE tessera_gpu_memory_slices gauge
 tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="free",uuid="UUID0"} 0
-tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="held",uuid="UUID0"} 8
+tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="allocated",uuid="UUID0"} 8
 tessera_gpu_memory_slices{gpu="GPU0",node="n",product="PRODUCT",state="withheld",uuid="UUID0"} 0
 tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="free",uuid="UUID1"} 6
-tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="held",uuid="UUID1"} 1
+tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="allocated",uuid="UUID1"} 1
 tessera_gpu_memory_slices{gpu="GPU1",node="n",product="PRODUCT",state="withheld",uuid="UUID1"} 1
-`, "tessera_gpu_utilization_ratio", "tessera_gpu_memory_used_bytes", "tessera_gpu_ecc_errors_total", "tessera_slice_memory_used_bytes", "tessera_slice_ecc_errors_total",
+`, "tessera_gpu_utilization_ratio", "tessera_gpu_memory_used_bytes", "tessera_gpu_ecc_errors_total", "tessera_mig_device_memory_used_bytes", "tessera_mig_device_ecc_errors_total",
 		"tessera_device_pod_info", "tessera_claim_memory_bytes", "tessera_gpu_claims", "tessera_gpu_memory_slices")
 }
 
 const upText = `
-# HELP tessera_gpu_up Whether the GPU answered the last time that it was asked.
+# HELP tessera_gpu_up 1 if the GPU responded to the last read, 0 otherwise.
 # TYPE tessera_gpu_up gauge
 tessera_gpu_up{gpu="GPU0",node="n",product="PRODUCT",uuid="UUID0"} %d
 tessera_gpu_up{gpu="GPU1",node="n",product="PRODUCT",uuid="UUID1"} %d
 `
 
 const errorText = `
-# HELP tessera_telemetry_errors_total Questions to a GPU, to kubelet or to the records that were not answered, or not in time.
-# TYPE tessera_telemetry_errors_total counter
+# HELP tessera_exporter_errors_total Failed or timed out reads of a GPU, of kubelet's list of pods or of the claim records.
+# TYPE tessera_exporter_errors_total counter
 `
 
 // A GPU that hangs has no series, costs one scrape its patience and the others nothing.
@@ -179,11 +179,11 @@ func TestGPUThatHangs(t *testing.T) {
 		}
 		begin = time.Now()
 		s.compare(t, registry, fmt.Sprintf(upText, 0, 1)+errorText+`
-tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
-tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="records"} 0
-tessera_telemetry_errors_total{gpu="GPU0",node="n",reason="timeout",source="hardware"} 2
-tessera_telemetry_errors_total{gpu="GPU1",node="n",reason="error",source="hardware"} 0
-`, "tessera_gpu_up", "tessera_telemetry_errors_total")
+tessera_exporter_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
+tessera_exporter_errors_total{gpu="",node="n",reason="error",source="records"} 0
+tessera_exporter_errors_total{gpu="GPU0",node="n",reason="timeout",source="hardware"} 2
+tessera_exporter_errors_total{gpu="GPU1",node="n",reason="error",source="hardware"} 0
+`, "tessera_gpu_up", "tessera_exporter_errors_total")
 		if took := time.Since(begin); took != 0 {
 			t.Errorf("the second scrape took %v, want no wait", took)
 		}
@@ -198,15 +198,15 @@ func TestGPUWithTrouble(t *testing.T) {
 	s.errs[s.node.GPUs[1].Name()] = fmt.Errorf("gone: %w", gpu.ErrLost)
 	registry := s.exporter(t.Context())
 	s.compare(t, registry, fmt.Sprintf(upText, 1, 0)+`
-# HELP tessera_gpu_memory_used_bytes Device memory that is allocated, without what the driver keeps for itself, in bytes.
+# HELP tessera_gpu_memory_used_bytes Allocated device memory, excluding memory reserved by the driver, in bytes.
 # TYPE tessera_gpu_memory_used_bytes gauge
 tessera_gpu_memory_used_bytes{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",shape="timeshare",uuid="UUID0"} 7
 `+errorText+`
-tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
-tessera_telemetry_errors_total{gpu="",node="n",reason="error",source="records"} 0
-tessera_telemetry_errors_total{gpu="GPU0",node="n",reason="error",source="hardware"} 1
-tessera_telemetry_errors_total{gpu="GPU1",node="n",reason="lost",source="hardware"} 1
-`, "tessera_gpu_up", "tessera_gpu_memory_used_bytes", "tessera_telemetry_errors_total")
+tessera_exporter_errors_total{gpu="",node="n",reason="error",source="kubelet"} 0
+tessera_exporter_errors_total{gpu="",node="n",reason="error",source="records"} 0
+tessera_exporter_errors_total{gpu="GPU0",node="n",reason="error",source="hardware"} 1
+tessera_exporter_errors_total{gpu="GPU1",node="n",reason="lost",source="hardware"} 1
+`, "tessera_gpu_up", "tessera_gpu_memory_used_bytes", "tessera_exporter_errors_total")
 }
 
 // While kubelet does not answer, what it said last counts, and its age shows.
@@ -216,10 +216,10 @@ func TestKubeletAway(t *testing.T) {
 		s.records = s.records[2:]
 		registry := s.exporter(t.Context())
 		const info = `
-# HELP tessera_device_pod_info A pod that uses a GPU or a MIG device, one series for each pod, for joins on uuid.
+# HELP tessera_device_pod_info Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid. Always 1.
 # TYPE tessera_device_pod_info gauge
 tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
-# HELP tessera_pod_mapping_age_seconds Time since kubelet last told which pods use which claims, in seconds.
+# HELP tessera_pod_mapping_age_seconds Time since kubelet last returned its list of pods and claims, in seconds.
 # TYPE tessera_pod_mapping_age_seconds gauge
 `
 		s.compare(t, registry, info+`tessera_pod_mapping_age_seconds{node="n"} 0
@@ -242,7 +242,7 @@ func TestOnlyTheLeaderTells(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, family := range families {
-		if name := family.GetName(); name != "tessera_telemetry_errors_total" && name != "tessera_telemetry_duration_seconds" {
+		if name := family.GetName(); name != "tessera_exporter_errors_total" && name != "tessera_exporter_read_duration_seconds" {
 			t.Errorf("an agent that does not lead tells %s", name)
 		}
 	}
@@ -281,7 +281,7 @@ func TestHealth(t *testing.T) {
 	s.node.GPUs[1].Held = "XID 94"
 	registry := s.exporter(t.Context())
 	const help = `
-# HELP tessera_device_health Whether nothing is wrong with the GPU or MIG device that keeps claims off it: 1 healthy, 0 not.
+# HELP tessera_device_health 0 if the GPU or MIG device has a fault that prevents new claims, 1 otherwise.
 # TYPE tessera_device_health gauge
 `
 	const first = `tessera_device_health{claim="",container="",gpu="GPU0",namespace="team",node="n",pod="",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} `
@@ -289,7 +289,7 @@ func TestHealth(t *testing.T) {
 tessera_device_health{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="",shape="mig",uuid="UUID1"} 0
 tessera_device_health{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 0
 tessera_device_health{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 1
-# HELP tessera_gpu_held Whether the GPU is held for a remedy: no new claims.
+# HELP tessera_gpu_held 1 while the GPU is held for remediation and accepts no new claims, 0 otherwise.
 # TYPE tessera_gpu_held gauge
 tessera_gpu_held{gpu="GPU0",node="n",product="PRODUCT",uuid="UUID0"} 0
 tessera_gpu_held{gpu="GPU1",node="n",product="PRODUCT",uuid="UUID1"} 1

@@ -11,7 +11,7 @@ import (
 // series is how a quantity is shown.
 type series struct {
 	quantity gpu.Quantity
-	// name follows tessera_gpu_ or, for MIG devices, tessera_slice_.
+	// name follows tessera_gpu_ or, for MIG devices, tessera_mig_device_.
 	name, help string
 	kind       prometheus.ValueType
 	// label and value tell the series of one name apart; both are empty where there is one.
@@ -24,24 +24,26 @@ func table() []series {
 		gauge   = prometheus.GaugeValue
 		counter = prometheus.CounterValue
 
-		limited   = "Whether the clocks are held down, by reason."
-		recent    = "ECC errors of memory since the driver was loaded."
-		lifetime  = "ECC errors of memory in the GPU's lifetime."
-		remapped  = "Rows of memory that were remapped, by the severity of their errors."
-		retired   = "Pages of memory that were retired, by cause; before Ampere."
-		link      = "Errors on the GPU's NVLinks since the driver was loaded."
-		frequency = "Clock frequency now, in hertz."
+		compute   = "Ratio of the driver's last sample period, at most one second, in which a kernel ran. Absent while the GPU is partitioned into MIG devices."
+		memory    = "Ratio of the driver's last sample period in which device memory was read or written. Absent while the GPU is partitioned into MIG devices."
+		limited   = "1 while the clocks are limited for the reason, 0 otherwise."
+		recent    = "ECC memory errors since the driver was loaded."
+		lifetime  = "ECC memory errors in the GPU's lifetime."
+		remapped  = "Remapped memory rows, by severity of the errors."
+		retired   = "Retired memory pages, by cause. GPUs before Ampere only."
+		link      = "NVLink errors of the GPU since the driver was loaded."
+		frequency = "Current clock frequency, in hertz."
 	)
 	return []series{
-		{gpu.Utilization, "utilization_ratio", "Part of the driver's last sample, up to a second, in which a kernel ran; none while the GPU is carved into MIG devices.", gauge, "", ""},
-		{gpu.MemoryUtilization, "memory_utilization_ratio", "Part of the driver's last sample in which device memory was read or written; none while the GPU is carved.", gauge, "", ""},
-		{gpu.MemoryUsed, "memory_used_bytes", "Device memory that is allocated, without what the driver keeps for itself, in bytes.", gauge, "", ""},
-		{gpu.MemoryTotal, "memory_total_bytes", "Device memory, in bytes.", gauge, "", ""},
+		{gpu.Utilization, "utilization_ratio", compute, gauge, "", ""},
+		{gpu.MemoryUtilization, "memory_utilization_ratio", memory, gauge, "", ""},
+		{gpu.MemoryUsed, "memory_used_bytes", "Allocated device memory, excluding memory reserved by the driver, in bytes.", gauge, "", ""},
+		{gpu.MemoryTotal, "memory_total_bytes", "Total device memory, in bytes.", gauge, "", ""},
 		{gpu.Temperature, "temperature_celsius", "Temperature of the GPU's core, in degrees Celsius.", gauge, "", ""},
 		{gpu.MemoryTemperature, "memory_temperature_celsius", "Temperature of the device memory, in degrees Celsius.", gauge, "", ""},
-		{gpu.Power, "power_watts", "Power draw of the whole board, in watts.", gauge, "", ""},
-		{gpu.PowerLimit, "power_limit_watts", "Power that the board may draw, in watts.", gauge, "", ""},
-		{gpu.Energy, "energy_joules_total", "Energy that the board used since the driver was loaded, in joules.", counter, "", ""},
+		{gpu.Power, "power_watts", "Power draw of the board, in watts.", gauge, "", ""},
+		{gpu.PowerLimit, "power_limit_watts", "Power limit of the board, in watts.", gauge, "", ""},
+		{gpu.Energy, "energy_joules_total", "Energy used by the board since the driver was loaded, in joules.", counter, "", ""},
 		{gpu.ProcessorClock, "clock_hertz", frequency, gauge, "clock", "sm"},
 		{gpu.MemoryClock, "clock_hertz", frequency, gauge, "clock", "memory"},
 
@@ -59,12 +61,12 @@ func table() []series {
 		{gpu.LifetimeUncorrectedErrors, "ecc_errors_lifetime_total", lifetime, counter, "severity", "uncorrected"},
 		{gpu.RemappedCorrected, "remapped_rows_total", remapped, counter, "severity", "corrected"},
 		{gpu.RemappedUncorrected, "remapped_rows_total", remapped, counter, "severity", "uncorrected"},
-		{gpu.RemapPending, "row_remap_pending", "Whether the next reset will remap a row of memory.", gauge, "", ""},
-		{gpu.RemapFailed, "row_remap_failed", "Whether a row of memory could not be remapped: the GPU must be replaced.", gauge, "", ""},
+		{gpu.RemapPending, "row_remap_pending", "1 if the next reset will remap a memory row, 0 otherwise.", gauge, "", ""},
+		{gpu.RemapFailed, "row_remap_failed", "1 if a memory row could not be remapped, 0 otherwise. Replace the GPU if 1.", gauge, "", ""},
 		{gpu.RetiredSingleBit, "retired_pages_total", retired, counter, "cause", "single_bit"},
 		{gpu.RetiredDoubleBit, "retired_pages_total", retired, counter, "cause", "double_bit"},
-		{gpu.RetirePending, "page_retirement_pending", "Whether the next reset will retire a page of memory; before Ampere.", gauge, "", ""},
-		{gpu.PCIeReplays, "pcie_replays_total", "Packets that were sent again on PCIe since the driver was loaded.", counter, "", ""},
+		{gpu.RetirePending, "page_retirement_pending", "1 if the next reset will retire a memory page, 0 otherwise. GPUs before Ampere only.", gauge, "", ""},
+		{gpu.PCIeReplays, "pcie_replays_total", "PCIe packets sent again since the driver was loaded.", counter, "", ""},
 		{gpu.LinkFlitErrors, "nvlink_errors_total", link, counter, "kind", "crc_flit"},
 		{gpu.LinkDataErrors, "nvlink_errors_total", link, counter, "kind", "crc_data"},
 		{gpu.LinkReplays, "nvlink_errors_total", link, counter, "kind", "replay"},
@@ -86,22 +88,22 @@ func (d describer) of(name, help string, labels ...string) *prometheus.Desc {
 
 func (d describer) facts() facts {
 	return facts{
-		info: d.of("gpu_info", "A GPU of the node and its driver.", "gpu", "uuid", "product", "architecture", "driver_version", "cuda_version"),
-		up:   d.of("gpu_up", "Whether the GPU answered the last time that it was asked.", "gpu", "uuid", "product"),
-		held: d.of("gpu_held", "Whether the GPU is held for a remedy: no new claims.", "gpu", "uuid", "product"),
-		health: d.of("device_health", "Whether nothing is wrong with the GPU or MIG device that keeps claims off it: 1 healthy, 0 not.",
+		info: d.of("gpu_info", "GPU of the node and its driver, always 1.", "gpu", "uuid", "product", "architecture", "driver_version", "cuda_version"),
+		up:   d.of("gpu_up", "1 if the GPU responded to the last read, 0 otherwise.", "gpu", "uuid", "product"),
+		held: d.of("gpu_held", "1 while the GPU is held for remediation and accepts no new claims, 0 otherwise.", "gpu", "uuid", "product"),
+		health: d.of("device_health", "0 if the GPU or MIG device has a fault that prevents new claims, 1 otherwise.",
 			"gpu", "uuid", "product", "shape", "profile", "namespace", "pod", "container", "claim"),
-		claims: d.of("gpu_claims", "Devices of claims on the GPU; the label shape says as what they use it.",
+		claims: d.of("gpu_claims", "Devices of prepared claims on the GPU, by the GPU's shape.",
 			"gpu", "uuid", "product", "shape"),
-		slices: d.of("gpu_memory_slices", "Memory slices of a GPU that can be carved: free, held by claims, or withheld because something else lives there.",
+		slices: d.of("gpu_memory_slices", "Memory slices of a GPU with MIG: free, allocated, or withheld because of a foreign MIG device.",
 			"gpu", "uuid", "product", "state"),
-		room: d.of("gpu_mig_room", "How many more MIG devices of the profile fit on the GPU now, if no other is made.",
+		room: d.of("gpu_mig_devices_available", "Number of MIG devices of the profile that could be created on the GPU, if no other profile is created.",
 			"gpu", "uuid", "product", "profile"),
-		promised: d.of("claim_memory_bytes", "Device memory that the claim was promised with the device, in bytes.",
+		promised: d.of("claim_memory_bytes", "Device memory allocated to the claim, in bytes.",
 			"gpu", "uuid", "product", "shape", "profile", "namespace", "claim"),
-		pod: d.of("device_pod_info", "A pod that uses a GPU or a MIG device, one series for each pod, for joins on uuid.",
+		pod: d.of("device_pod_info", "Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid. Always 1.",
 			"gpu", "uuid", "shape", "profile", "namespace", "pod", "container", "claim"),
-		mappingAge: d.of("pod_mapping_age_seconds", "Time since kubelet last told which pods use which claims, in seconds."),
+		mappingAge: d.of("pod_mapping_age_seconds", "Time since kubelet last returned its list of pods and claims, in seconds."),
 	}
 }
 
@@ -125,7 +127,7 @@ func (d describer) measured() []measured {
 		all = append(all, measured{
 			series: s,
 			gpu:    of("gpu", "gpu", "uuid", "product", "shape"),
-			part:   of("slice", "gpu", "uuid", "product", "shape", "profile"),
+			part:   of("mig_device", "gpu", "uuid", "product", "shape", "profile"),
 		})
 	}
 	return all

@@ -34,10 +34,10 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 			unpreparing: duration(unpreparing, "result"),
 		},
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tessera_claims_in_flight", Help: "Claims that are being prepared or unprepared now.",
+			Name: "tessera_claims_in_flight", Help: "Claims being prepared or unprepared.",
 		}, []string{"operation"}),
 		errors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tessera_claim_errors_total", Help: "Claims that could not be prepared or unprepared, by reason.",
+			Name: "tessera_claim_errors_total", Help: "Failed calls to prepare or unprepare a claim, by reason.",
 		}, []string{"operation", "reason"}),
 	}
 	registry.MustRegister(m.durations[preparing], m.durations[unpreparing], m.inFlight, m.errors)
@@ -47,7 +47,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 func duration(op operation, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "tessera_" + string(op) + "_duration_seconds",
-		Help:    "How long it takes to " + string(op) + " one claim.",
+		Help:    "Time to " + string(op) + " one claim, in seconds.",
 		Buckets: prometheus.ExponentialBuckets(0.001, 2, 16),
 	}, labels)
 }

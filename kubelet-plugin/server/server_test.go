@@ -192,7 +192,7 @@ func TestEachClaimGetsItsOwnResult(t *testing.T) {
 		t.Errorf("unprepared: good %q, busy %q", a, b)
 	}
 	expected := `
-# HELP tessera_claim_errors_total Claims that could not be prepared or unprepared, by reason.
+# HELP tessera_claim_errors_total Failed calls to prepare or unprepare a claim, by reason.
 # TYPE tessera_claim_errors_total counter
 tessera_claim_errors_total{operation="prepare",reason="busy"} 1
 tessera_claim_errors_total{operation="prepare",reason="other"} 1

@@ -22,7 +22,7 @@ type Steps struct {
 func NewSteps(registry prometheus.Registerer) *Steps {
 	s := &Steps{begun: map[string]time.Time{}, durations: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "tessera_prepare_step_duration_seconds",
-		Help:    "How long a step of preparing or unpreparing a claim takes that succeeds; what is missing to the whole is waiting for the claim's GPUs and reading them.",
+		Help:    "Duration of a successful step of preparing or unpreparing a claim, in seconds. Excludes waiting for the locks of GPUs and reading them.",
 		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18),
 	}, []string{"step"})}
 	registry.MustRegister(s.durations)

@@ -11,14 +11,14 @@ type metrics struct {
 func newMetrics(registry prometheus.Registerer, depth func() float64) metrics {
 	m := metrics{
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tessera_status_failures_total", Help: "Tries to write the status of a claim that failed and are repeated; conflicts are not counted.",
+			Name: "tessera_claim_status_failures_total", Help: "Failed writes of a claim's status, which are retried. Conflicts are not counted.",
 		}),
 		dropped: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "tessera_status_dropped_total", Help: "Reports about claims that were dropped because too many waited.",
+			Name: "tessera_claim_status_dropped_total", Help: "Claim status updates dropped because the queue was full.",
 		}),
 	}
 	registry.MustRegister(m.failures, m.dropped, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "tessera_status_queue_depth", Help: "Claims whose status waits to be written.",
+		Name: "tessera_claim_status_queue_depth", Help: "Claims in the queue for a status update.",
 	}, depth))
 	return m
 }

@@ -292,14 +292,14 @@ func TestBounds(t *testing.T) {
 		}
 	}
 	expected := fmt.Sprintf(`
-# HELP tessera_status_dropped_total Reports about claims that were dropped because too many waited.
-# TYPE tessera_status_dropped_total counter
-tessera_status_dropped_total 21
-# HELP tessera_status_queue_depth Claims whose status waits to be written.
-# TYPE tessera_status_queue_depth gauge
-tessera_status_queue_depth %d
+# HELP tessera_claim_status_dropped_total Claim status updates dropped because the queue was full.
+# TYPE tessera_claim_status_dropped_total counter
+tessera_claim_status_dropped_total 21
+# HELP tessera_claim_status_queue_depth Claims in the queue for a status update.
+# TYPE tessera_claim_status_queue_depth gauge
+tessera_claim_status_queue_depth %d
 `, limit)
-	if err := testutil.GatherAndCompare(w.registry, strings.NewReader(expected), "tessera_status_dropped_total", "tessera_status_queue_depth"); err != nil {
+	if err := testutil.GatherAndCompare(w.registry, strings.NewReader(expected), "tessera_claim_status_dropped_total", "tessera_claim_status_queue_depth"); err != nil {
 		t.Error(err)
 	}
 	for i := range 100 {

@@ -22,12 +22,12 @@ func newCollector(f *Factory) *collector {
 	}
 	return &collector{
 		factory:    f,
-		nodes:      desc("nodes", "Nodes that publish devices: those that are understood (clear), and those whose devices are left to the in-tree allocator (unclear).", "state"),
-		devices:    desc("held_devices", "Devices that claims hold: written, or decided and not yet written (in_flight).", "state"),
-		gpus:       desc("gpus", "GPUs that hold nothing (idle), and others (used).", "state"),
-		slices:     desc("memory_slices", "Memory slices of GPUs that a MIG instance can take (free), and others (used). A GPU without MIG has one.", "state"),
-		stranded:   desc("stranded_memory_slices", "Free memory slices on GPUs that are in use."),
-		fragmented: desc("fragmented_nodes", "Nodes with at most so many free memory slices on GPUs that are in use; cumulative.", "at_most"),
+		nodes:      desc("nodes", "Nodes with published devices: evaluated by the plugin (supported) or by the in-tree allocator (delegated).", "state"),
+		devices:    desc("allocated_devices", "Allocated devices: written to the claim (written), or assumed and not yet written (in_flight).", "state"),
+		gpus:       desc("gpus", "GPUs without an allocation (idle) and with one (used).", "state"),
+		slices:     desc("memory_slices", "Memory slices of GPUs: free for a MIG device, or used. A GPU without MIG counts as one.", "state"),
+		stranded:   desc("stranded_memory_slices", "Free memory slices on GPUs in use."),
+		fragmented: desc("fragmented_nodes", "Nodes with at most this many free memory slices on GPUs in use; cumulative.", "at_most"),
 	}
 }
 
@@ -52,8 +52,8 @@ func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	gauge := func(d *compbasemetrics.Desc, value int, labels ...string) {
 		ch <- compbasemetrics.NewLazyConstMetric(d, compbasemetrics.GaugeValue, float64(value), labels...)
 	}
-	gauge(c.nodes, sum.Nodes-sum.Delegated, "clear")
-	gauge(c.nodes, sum.Delegated, "unclear")
+	gauge(c.nodes, sum.Nodes-sum.Delegated, "supported")
+	gauge(c.nodes, sum.Delegated, "delegated")
 	gauge(c.devices, sum.Devices-sum.InFlight, "written")
 	gauge(c.devices, sum.InFlight, "in_flight")
 	gauge(c.gpus, sum.Load.Idle, "idle")

@@ -89,12 +89,12 @@ func (c *cycle) record(node string, v *nodeVerdict) {
 type reason string
 
 const (
-	undecided reason = "demand"   // fit cannot decide the demand, on any node
-	unclear   reason = "node"     // nor on this node
-	partly    reason = "partly"   // some of the pod's claims are allocated already
-	sharing   reason = "sharing"  // a claim's allocation is shared within a pod group
-	refused   reason = "refused"  // the in-tree plugin refused what was chosen last time
-	offering  reason = "offering" // a device plugin offers what the pod asks for, here
+	undecided reason = "requirements"     // fit cannot decide the demand, on any node
+	unclear   reason = "node"             // nor on this node
+	partly    reason = "partly_allocated" // some of the pod's claims are allocated already
+	sharing   reason = "pod_group"        // a claim's allocation is shared within a pod group
+	refused   reason = "rejected"         // the in-tree plugin refused what was chosen last time
+	offering  reason = "device_plugin"    // a device plugin offers what the pod asks for, here
 )
 
 // delegatedRefusals returns the verdicts for which the in-tree plugin was asked and refused, in order of node.

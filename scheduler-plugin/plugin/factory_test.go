@@ -75,19 +75,19 @@ func TestCollector(t *testing.T) {
 	registry := compbasemetrics.NewKubeRegistry()
 	registry.CustomMustRegister(newCollector(f))
 	want := `
-# HELP tessera_scheduler_gpus [ALPHA] GPUs that hold nothing (idle), and others (used).
+# HELP tessera_scheduler_gpus [ALPHA] GPUs without an allocation (idle) and with one (used).
 # TYPE tessera_scheduler_gpus gauge
 tessera_scheduler_gpus{state="idle"} 8
 tessera_scheduler_gpus{state="used"} 8
-# HELP tessera_scheduler_held_devices [ALPHA] Devices that claims hold: written, or decided and not yet written (in_flight).
-# TYPE tessera_scheduler_held_devices gauge
-tessera_scheduler_held_devices{state="in_flight"} 0
-tessera_scheduler_held_devices{state="written"} 8
-# HELP tessera_scheduler_stranded_memory_slices [ALPHA] Free memory slices on GPUs that are in use.
+# HELP tessera_scheduler_allocated_devices [ALPHA] Allocated devices: written to the claim (written), or assumed and not yet written (in_flight).
+# TYPE tessera_scheduler_allocated_devices gauge
+tessera_scheduler_allocated_devices{state="in_flight"} 0
+tessera_scheduler_allocated_devices{state="written"} 8
+# HELP tessera_scheduler_stranded_memory_slices [ALPHA] Free memory slices on GPUs in use.
 # TYPE tessera_scheduler_stranded_memory_slices gauge
 tessera_scheduler_stranded_memory_slices 0
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tessera_scheduler_gpus", "tessera_scheduler_held_devices", "tessera_scheduler_stranded_memory_slices"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "tessera_scheduler_gpus", "tessera_scheduler_allocated_devices", "tessera_scheduler_stranded_memory_slices"); err != nil {
 		t.Error(err)
 	}
 }

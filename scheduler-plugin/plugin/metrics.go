@@ -34,28 +34,28 @@ func newMetrics() *metrics {
 	m := &metrics{
 		duration: compbasemetrics.NewHistogramVec(&compbasemetrics.HistogramOpts{
 			Subsystem: subsystem, Name: "extension_point_duration_seconds",
-			Help:           "How long the plugin took at an extension point, for pods with claims.",
+			Help:           "Duration of the plugin's extension points for pods with claims, in seconds.",
 			Buckets:        compbasemetrics.ExponentialBuckets(0.00002, 2, 16),
 			StabilityLevel: compbasemetrics.ALPHA,
 		}, []string{"extension_point"}),
 		misses: compbasemetrics.NewCounterVec(&compbasemetrics.CounterOpts{
-			Subsystem: subsystem, Name: "misses_total",
-			Help:           "Attempts that must be made again: none of the nodes looked at would do (narrowed), or the chosen one changed (changed).",
+			Subsystem: subsystem, Name: "retries_total",
+			Help:           "Scheduling attempts that must be repeated: no candidate node fits (narrowed), or the chosen node has changed (changed).",
 			StabilityLevel: compbasemetrics.ALPHA,
 		}, []string{"reason"}),
 		delegations: compbasemetrics.NewCounterVec(&compbasemetrics.CounterOpts{
 			Subsystem: subsystem, Name: "delegations_total",
-			Help:           "Decisions left to the in-tree allocator: on one node (node), else on all of them.",
+			Help:           "Decisions delegated to the in-tree allocator, by reason: node concerns one node, all other reasons concern all nodes of the pod.",
 			StabilityLevel: compbasemetrics.ALPHA,
 		}, []string{"reason"}),
 		refusals: compbasemetrics.NewCounter(&compbasemetrics.CounterOpts{
-			Subsystem: subsystem, Name: "refusals_total",
-			Help:           "Choices that the in-tree allocator refused. It should stay zero.",
+			Subsystem: subsystem, Name: "allocator_rejections_total",
+			Help:           "Chosen devices that the in-tree allocator rejected. Expected to stay 0.",
 			StabilityLevel: compbasemetrics.ALPHA,
 		}),
 		loss: compbasemetrics.NewHistogram(&compbasemetrics.HistogramOpts{
 			Subsystem: subsystem, Name: "placement_loss",
-			Help:           "What an allocation takes from the GPUs, as a share of what one empty GPU could be used for.",
+			Help:           "Value that an allocation removes from the GPUs' remaining capacity, as a ratio of the value of one idle GPU.",
 			Buckets:        []float64{0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8, 1, 2, 4, 8},
 			StabilityLevel: compbasemetrics.ALPHA,
 		}),

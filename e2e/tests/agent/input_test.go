@@ -183,11 +183,11 @@ func TestBusyInstance(t *testing.T) {
 	}
 	k.mustUnprepare(next)
 	a.metric(`tessera_claim_errors_total{operation="unprepare",reason="busy"} 1`)
-	a.metric(`tessera_records 2`)
+	a.metric(`tessera_claim_records 2`)
 	n.must(fakegpu.Reset(n.machine()))
 	k.mustUnprepare(busy)
 	k.mustUnprepare(other)
-	a.metric(`tessera_records 0`)
+	a.metric(`tessera_claim_records 0`)
 	n.isClean()
 }
 

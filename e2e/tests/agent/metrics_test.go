@@ -114,7 +114,7 @@ func (a *agent) metrics(ctx context.Context) (string, error) {
 }
 
 // timeouts are the lines of a scrape that count who did not answer in time.
-var timeouts = regexp.MustCompile(`(?m)^tessera_telemetry_errors_total\{.*reason="timeout".*$`)
+var timeouts = regexp.MustCompile(`(?m)^tessera_exporter_errors_total\{.*reason="timeout".*$`)
 
 // ready is the line of a scrape that says that kubelet and the API server have the agent's devices.
 const ready = "\ntessera_agent_ready 1\n"
@@ -422,7 +422,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("a GPU that hangs", func(t *testing.T) {
-		late := regexp.MustCompile(`(?m)^tessera_telemetry_errors_total\{gpu="` + w.hardware.GPUs[0].Name() + `",node="` + w.name + `",reason="timeout",source="hardware"\} \d+$`)
+		late := regexp.MustCompile(`(?m)^tessera_exporter_errors_total\{gpu="` + w.hardware.GPUs[0].Name() + `",node="` + w.name + `",reason="timeout",source="hardware"\} \d+$`)
 		before := late.FindString(w.agent.scrapeAll())
 		w.must(fakegpu.Slow(w.machine(), "nvmlDeviceGetTemperature", time.Hour))
 		stale()
@@ -454,9 +454,9 @@ func (w *ward) values(t *testing.T, p prometheus) {
 		{`count by (shape) (tessera_gpu_claims)`, []string{"1", "1", "1", "5"}},
 		// A GPU that is carved has no utilization, its slices have memory and pods.
 		{`count(tessera_gpu_utilization_ratio)`, []string{"7"}},
-		{`count(tessera_slice_utilization_ratio) or vector(0)`, []string{"0"}},
-		{`count by (pod) (tessera_slice_memory_total_bytes{profile="1g.10gb"})`, []string{"1", "1"}},
-		{`tessera_slice_memory_total_bytes{profile="3g.40gb",pod="",namespace="default",claim!=""} / 2^30 > bool 39`, []string{"1"}},
+		{`count(tessera_mig_device_utilization_ratio) or vector(0)`, []string{"0"}},
+		{`count by (pod) (tessera_mig_device_memory_total_bytes{profile="1g.10gb"})`, []string{"1", "1"}},
+		{`tessera_mig_device_memory_total_bytes{profile="3g.40gb",pod="",namespace="default",claim!=""} / 2^30 > bool 39`, []string{"1"}},
 		// Pods that share do not multiply what they share.
 		{`count(tessera_gpu_utilization_ratio` + shared + `)`, []string{"1"}},
 		{`count(tessera_gpu_utilization_ratio{shape="timeshare",pod="",namespace="default"})`, []string{"1"}},
@@ -464,7 +464,7 @@ func (w *ward) values(t *testing.T, p prometheus) {
 		{`count(tessera_device_pod_info{profile="3g.40gb",pod=~"left|right"})`, []string{"2"}},
 		{`tessera_claim_memory_bytes{shape="timeshare"} / 2^30`, []string{"10", "20"}},
 		{`max by (uuid) (tessera_gpu_utilization_ratio) * on (uuid) group_right () tessera_device_pod_info{pod="trainer"}`, []string{"0.55"}},
-		{`sum(tessera_gpu_memory_slices{state="held"})`, []string{"22"}},
+		{`sum(tessera_gpu_memory_slices{state="allocated"})`, []string{"22"}},
 		{`sum(tessera_prepare_step_duration_seconds_count{step="create-instance"})`, []string{"3"}},
 		{`sum(tessera_claim_errors_total{operation="prepare"})`, []string{"1"}},
 		{`tessera_agent_ready + on (node) tessera_build_info`, []string{"2"}},
@@ -518,7 +518,7 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		"healthy":             {healthy, nil},
 		"no answer":           {"", []string{"TesseraAgentDown"}},
 		"not ready":           {changed(`tessera_agent_ready`, "0"), []string{"TesseraAgentNotReady"}},
-		"not published":       {changed(`tessera_slices_published`, "0"), []string{"TesseraSlicesMissing"}},
+		"not published":       {changed(`tessera_resourceslices_published`, "0"), []string{"TesseraSlicesMissing"}},
 		"GPU does not answer": {changed(`tessera_gpu_up\{[^}]*\}`, "0"), []string{"TesseraGPUNotAnswering"}},
 		"a device not well":   {changed(`tessera_device_health\{[^}]*uuid="MIG-[^}]*\}`, "0"), []string{"TesseraGPUUnhealthy"}},
 		"held for a remedy":   {changed(`tessera_gpu_held\{[^}]*\}`, "1"), []string{"TesseraGPUHeld"}},
@@ -528,7 +528,7 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		"corrected":           {changed(`tessera_gpu_ecc_errors_total\{[^}]*severity="corrected"[^}]*\}`, "1"), nil},
 		"hot":                 {changed(`tessera_gpu_clocks_limited\{[^}]*reason="thermal"[^}]*\}`, "1"), []string{"TesseraClocksHeldDown"}},
 		"at the power limit":  {changed(`tessera_gpu_clocks_limited\{[^}]*reason="power_cap"[^}]*\}`, "1"), nil},
-		"foreign instances":   {changed(`tessera_unknown_instances`, "2"), []string{"TesseraForeignInstances"}},
+		"foreign instances":   {changed(`tessera_foreign_mig_devices`, "2"), []string{"TesseraForeignInstances"}},
 		"claims fail":         {changed(`tessera_claim_errors_total\{[^}]*\}`, "9"), []string{"TesseraClaimErrors"}},
 		"slow":                {changed(`tessera_prepare_duration_seconds_bucket\{[^}]*le="\+Inf"[^}]*\}`, "99"), []string{"TesseraPrepareSlow"}},
 		"kubelet away":        {changed(`tessera_pod_mapping_age_seconds\{[^}]*\}`, "1000"), []string{"TesseraPodsUnknown"}},

@@ -102,7 +102,7 @@ func TestSlicesComeBackAfterKubeletsRestart(t *testing.T) {
 	a, _ := n.run()
 	a.waitReady()
 	n.publishes("every device", devices(n.offered()))
-	a.metric("tessera_slices_published 2")
+	a.metric("tessera_resourceslices_published 2")
 	n.promptly("to bring the slices back", func() {
 		// What kubelet does when it starts.
 		n.must(shared.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, n.selector()))

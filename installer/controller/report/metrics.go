@@ -41,28 +41,28 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	buckets := prometheus.ExponentialBuckets(1, 2, 13) // 1 s to more than an hour
 	m := &Metrics{
 		timeToReady: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "tessera_installer_time_to_ready_seconds", Help: "From the GPUNode to the first time that it was proven to work.", Buckets: buckets,
+			Name: "tessera_installer_time_to_ready_seconds", Help: "Time from the creation of a GPUNode to its first successful validation, in seconds.", Buckets: buckets,
 		}),
 		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "tessera_installer_phase_seconds", Help: "How long nodes stood in a phase, or in a step of an upgrade, when they left it.", Buckets: buckets,
+			Name: "tessera_installer_phase_duration_seconds", Help: "Time that nodes spent in a phase, or in a step of an upgrade, recorded at its end, in seconds.", Buckets: buckets,
 		}, []string{"phase", "step"}),
 		evictions: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tessera_installer_evictions_total", Help: "Evictions of pods that held GPUs, by how they were answered.",
-		}, []string{"answer"}),
+			Name: "tessera_installer_evictions_total", Help: "Evictions of pods with GPU claims, by result: granted or refused.",
+		}, []string{"result"}),
 		nodes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tessera_installer_nodes", Help: "GPU nodes by phase.",
+			Name: "tessera_installer_nodes", Help: "GPU nodes, by phase.",
 		}, []string{"phase"}),
 		reasons: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tessera_installer_stuck_nodes", Help: "GPU nodes that are Blocked, Failed or RolledBack, by reason.",
+			Name: "tessera_installer_stuck_nodes", Help: "GPU nodes in phase Blocked, Failed or RolledBack, by reason.",
 		}, []string{"phase", "reason"}),
 		stages: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tessera_installer_rollout", Help: "1 for the stage in which the rollout of an owner's driver is.",
+			Name: "tessera_installer_rollout", Help: "Stage of the rollout of an owner's driver: 1 for the current stage.",
 		}, []string{"owner", "stage"}),
 		remedies: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "tessera_installer_remedies", Help: "GPUs that are not well, by the step of what is done or suggested about them.",
+			Name: "tessera_installer_unhealthy_gpus", Help: "Unhealthy GPUs, by the step of their remediation.",
 		}, []string{"step"}),
 		remediations: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "tessera_installer_remediations_total", Help: "Remediations of GPUs that are over, by how they ended.",
+			Name: "tessera_installer_remediations_total", Help: "Completed remediations of GPUs, by outcome.",
 		}, []string{"outcome"}),
 		states: map[string]nodeState{},
 	}
