@@ -518,20 +518,20 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		"healthy":             {healthy, nil},
 		"no answer":           {"", []string{"TesseraAgentDown"}},
 		"not ready":           {changed(`tessera_agent_ready`, "0"), []string{"TesseraAgentNotReady"}},
-		"not published":       {changed(`tessera_resourceslices_published`, "0"), []string{"TesseraSlicesMissing"}},
-		"GPU does not answer": {changed(`tessera_gpu_up\{[^}]*\}`, "0"), []string{"TesseraGPUNotAnswering"}},
+		"not published":       {changed(`tessera_resourceslices_published`, "0"), []string{"TesseraResourceSlicesMissing"}},
+		"GPU does not answer": {changed(`tessera_gpu_up\{[^}]*\}`, "0"), []string{"TesseraGPUNotResponding"}},
 		"a device not well":   {changed(`tessera_device_health\{[^}]*uuid="MIG-[^}]*\}`, "0"), []string{"TesseraGPUUnhealthy"}},
 		"held for a remedy":   {changed(`tessera_gpu_held\{[^}]*\}`, "1"), []string{"TesseraGPUHeld"}},
 		"remap failed":        {changed(`tessera_gpu_row_remap_failed\{[^}]*\}`, "1"), []string{"TesseraRowRemapFailed"}},
 		"remap pending":       {changed(`tessera_gpu_row_remap_pending\{[^}]*\}`, "1"), []string{"TesseraRowRemapPending"}},
 		"uncorrected":         {changed(`tessera_gpu_ecc_errors_total\{[^}]*severity="uncorrected"[^}]*\}`, "1"), []string{"TesseraUncorrectedMemoryErrors"}},
 		"corrected":           {changed(`tessera_gpu_ecc_errors_total\{[^}]*severity="corrected"[^}]*\}`, "1"), nil},
-		"hot":                 {changed(`tessera_gpu_clocks_limited\{[^}]*reason="thermal"[^}]*\}`, "1"), []string{"TesseraClocksHeldDown"}},
+		"hot":                 {changed(`tessera_gpu_clocks_limited\{[^}]*reason="thermal"[^}]*\}`, "1"), []string{"TesseraClocksLimited"}},
 		"at the power limit":  {changed(`tessera_gpu_clocks_limited\{[^}]*reason="power_cap"[^}]*\}`, "1"), nil},
-		"foreign instances":   {changed(`tessera_foreign_mig_devices`, "2"), []string{"TesseraForeignInstances"}},
+		"foreign instances":   {changed(`tessera_foreign_mig_devices`, "2"), []string{"TesseraForeignMIGDevices"}},
 		"claims fail":         {changed(`tessera_claim_errors_total\{[^}]*\}`, "9"), []string{"TesseraClaimErrors"}},
 		"slow":                {changed(`tessera_prepare_duration_seconds_bucket\{[^}]*le="\+Inf"[^}]*\}`, "99"), []string{"TesseraPrepareSlow"}},
-		"kubelet away":        {changed(`tessera_pod_mapping_age_seconds\{[^}]*\}`, "1000"), []string{"TesseraPodsUnknown"}},
+		"kubelet away":        {changed(`tessera_pod_mapping_age_seconds\{[^}]*\}`, "1000"), []string{"TesseraPodMappingStale"}},
 	}
 	covered := map[string]bool{}
 	for name, test := range tests {
@@ -559,7 +559,7 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		w.marked("no answer", gpu.SignalLost, w.on("NoSchedule", 6))
 		w.agent.waitReady()
 		stale()
-		want := []string{"TesseraGPUNotAnswering", "TesseraGPUUnhealthy", "TesseraRowRemapFailed", "TesseraRowRemapPending", "TesseraUncorrectedMemoryErrors"}
+		want := []string{"TesseraGPUNotResponding", "TesseraGPUUnhealthy", "TesseraRowRemapFailed", "TesseraRowRemapPending", "TesseraUncorrectedMemoryErrors"}
 		if diff := cmp.Diff(want, firing(prepared(w.agent.scrapeAll(), "9"))); diff != "" {
 			t.Errorf("alerts (-want +got):\n%s", diff)
 		}
