@@ -17,7 +17,7 @@ const ClusterPolicyName = "default"
 // +kubebuilder:printcolumn:name="ReadyNodes",type=integer,JSONPath=`.status.nodes.ready`
 // +kubebuilder:printcolumn:name="Upgrading",type=integer,JSONPath=`.status.nodes.upgrading`
 // +kubebuilder:printcolumn:name="Failed",type=integer,JSONPath=`.status.nodes.failed`
-// +kubebuilder:printcolumn:name="SickGPUs",type=integer,JSONPath=`.status.gpus.sick`
+// +kubebuilder:printcolumn:name="UnhealthyGPUs",type=integer,JSONPath=`.status.gpus.unhealthy`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="there is one ClusterPolicy and its name is default: edit that one"
@@ -142,8 +142,8 @@ type NodeCounts struct {
 
 // GPUCounts counts GPUs that are not well, each once by its worst fault, as their agents say in the present boot of their nodes.
 type GPUCounts struct {
-	// Sick counts those with a fault that is Critical or Fatal.
-	Sick int32 `json:"sick"`
+	// Unhealthy counts those with a fault that is Critical or Fatal.
+	Unhealthy int32 `json:"unhealthy"`
 	// Fatal counts those of them with a fault that is Fatal.
 	Fatal int32 `json:"fatal"`
 	// Held counts GPUs that are taken out of service for a remedy, those included that wait for a reboot or a person.

@@ -53,12 +53,12 @@ type GPUNodeSpec struct {
 	// Maintenance takes the GPUs out of service: while it is set, the agent refuses new Prepares and names it.
 	// +optional
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
-	// Remedies take single GPUs out of service to bring them back to health, at most one for each.
+	// Remediations take single GPUs out of service to bring them back to health, at most one for each.
 	// +optional
 	// +listType=map
 	// +listMapKey=gpu
 	// +kubebuilder:validation:MaxItems=64
-	Remedies []Remedy `json:"remedies,omitempty"`
+	Remediations []Remediation `json:"remediations,omitempty"`
 }
 
 // DesiredDriver identifies a driver.
@@ -153,15 +153,15 @@ type GPUNodeStatus struct {
 	// Agent is what the node agent says.
 	// +optional
 	Agent *AgentStatus `json:"agent,omitempty"`
-	// Remedies are where the installer stands with GPUs that are not well.
+	// Remediations are where the installer stands with GPUs that are not well.
 	// +optional
 	// +listType=map
 	// +listMapKey=gpu
-	Remedies []RemedyStatus `json:"remedies,omitempty"`
+	Remediations []RemediationStatus `json:"remediations,omitempty"`
 	// History are the last 32 remediations that are over, the latest first.
 	// +optional
 	// +listType=atomic
-	History []RemedyRecord `json:"history,omitempty"`
+	History []RemediationRecord `json:"history,omitempty"`
 	// Conditions: DriverValidated, ToolkitValidated, AgentValidated, WorkloadValidated, GPUsHealthy, RebootRequired, Ready.
 	// +optional
 	// +listType=map
@@ -318,8 +318,8 @@ type AgentStatus struct {
 	PodUID string `json:"podUID"`
 	// BootID is the boot in which it speaks.
 	BootID string `json:"bootID"`
-	// Accepted is whether kubelet knows the agent and the API server has accepted its slices.
-	Accepted bool `json:"accepted"`
+	// Ready is whether kubelet knows the agent and the API server has accepted its slices.
+	Ready bool `json:"ready"`
 	// DriverVersion is the version of the driver, as NVML says; empty: no driver.
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
@@ -356,16 +356,16 @@ type AgentStatus struct {
 	// Maintenance repeats the ID of spec.maintenance once Prepares are refused. It is told in maintenance only.
 	// +optional
 	Maintenance string `json:"maintenance,omitempty"`
-	// Prepared is then the number of claims that are still prepared on the node. It is told in maintenance only.
+	// PreparedClaims is then the number of claims that are still prepared on the node. It is told in maintenance only.
 	// +optional
-	Prepared *int32 `json:"prepared,omitempty"`
+	PreparedClaims *int32 `json:"preparedClaims,omitempty"`
 	// Faults are what is wrong with GPUs, Warning or worse, at most 64: the worst first.
 	// +optional
 	// +listType=atomic
 	Faults []GPUFault `json:"faults,omitempty"`
-	// Remedies are how far the agent is with spec.remedies.
+	// Remediations are how far the agent is with spec.remediations.
 	// +optional
 	// +listType=map
 	// +listMapKey=id
-	Remedies []AgentRemedy `json:"remedies,omitempty"`
+	Remediations []AgentRemediation `json:"remediations,omitempty"`
 }

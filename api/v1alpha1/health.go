@@ -11,14 +11,14 @@ type HealthSpec struct {
 	// gives them time.
 	// +optional
 	Evict bool `json:"evict,omitempty"`
-	// Quiet is how long a condition that passes by itself must be gone before the device is well again, by default 5m, at most 1h. It doubles, up to 1h, for
+	// QuietPeriod is how long a condition that passes by itself must be gone before the device is well again, by default 5m, at most 1h. It doubles, up to 1h, for
 	// one that comes and goes.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('1h')",message="must be more than 0s and at most 1h"
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	Quiet *metav1.Duration `json:"quiet,omitempty"`
+	QuietPeriod *metav1.Duration `json:"quietPeriod,omitempty"`
 	// XIDs say what XIDs mean here; those that are not named are judged by Tessera's table (docs/health-xids.md).
 	// +optional
 	// +listType=map
@@ -106,8 +106,8 @@ type GPUFault struct {
 	BootID string `json:"bootID"`
 }
 
-// Remedy is what the installer wants done about one GPU.
-type Remedy struct {
+// Remediation is what the installer wants done about one GPU.
+type Remediation struct {
 	// ID is new for every attempt; the agent repeats it.
 	// +kubebuilder:validation:MaxLength=64
 	ID string `json:"id"`
@@ -117,7 +117,7 @@ type Remedy struct {
 	// Step is what the agent is to do: Hold refuses new claims on the GPU and taints its devices, Reset also resets it once nothing is prepared on it,
 	// Validate lets the installer's validation through.
 	// +kubebuilder:validation:Enum=Hold;Reset;Validate
-	Step RemedyOrder `json:"step"`
+	Step RemediationOrder `json:"step"`
 	// Reason is told to users whose pods are refused.
 	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason"`
@@ -125,48 +125,48 @@ type Remedy struct {
 	Since metav1.Time `json:"since"`
 }
 
-// RemedyOrder is what the agent is to do for a remedy.
-type RemedyOrder string
+// RemediationOrder is what the agent is to do for a remedy.
+type RemediationOrder string
 
 // The orders, each of which includes the one before.
 const (
-	OrderHold     RemedyOrder = "Hold"
-	OrderReset    RemedyOrder = "Reset"
-	OrderValidate RemedyOrder = "Validate"
+	OrderHold     RemediationOrder = "Hold"
+	OrderReset    RemediationOrder = "Reset"
+	OrderValidate RemediationOrder = "Validate"
 )
 
-// AgentRemedy is how far the agent is with a remedy.
-type AgentRemedy struct {
-	// ID repeats spec.remedies.
+// AgentRemediation is how far the agent is with a remedy.
+type AgentRemediation struct {
+	// ID repeats spec.remediations.
 	ID string `json:"id"`
 	// State is Holding (new claims are refused), Resetting, Reset (done: the GPU answers again) or Failed (the reset failed, see message; it is not tried again for
 	// this ID).
 	// +kubebuilder:validation:Enum=Holding;Resetting;Reset;Failed
-	State RemedyState `json:"state"`
-	// Prepared is how many claims are prepared on the GPU and on those that are reset along with it.
-	Prepared int32 `json:"prepared"`
+	State AgentRemediationState `json:"state"`
+	// PreparedClaims is how many claims are prepared on the GPU and on those that are reset along with it.
+	PreparedClaims int32 `json:"preparedClaims"`
 	// Message is for people: what stands in the way, or what failed.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// RemedyState is how far the agent is.
-type RemedyState string
+// AgentRemediationState is how far the agent is.
+type AgentRemediationState string
 
 // The states of a remedy on the node.
 const (
-	RemedyHolding   RemedyState = "Holding"
-	RemedyResetting RemedyState = "Resetting"
-	RemedyReset     RemedyState = "Reset"
-	RemedyFailed    RemedyState = "Failed"
+	RemediationStateHolding   AgentRemediationState = "Holding"
+	RemediationStateResetting AgentRemediationState = "Resetting"
+	RemediationStateReset     AgentRemediationState = "Reset"
+	RemediationStateFailed    AgentRemediationState = "Failed"
 )
 
-// RemedyStatus is where the installer stands with one GPU that is not well.
-type RemedyStatus struct {
+// RemediationStatus is where the installer stands with one GPU that is not well.
+type RemediationStatus struct {
 	// GPU is the GPU's name.
 	GPU string `json:"gpu"`
 	// Step is Suggested, Waiting, Hold, Drain, Reset, Validate, Restore, RebootRequested or Replace.
-	Step RemedyStep `json:"step"`
+	Step RemediationStep `json:"step"`
 	// Reason is one word why it stands there.
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -196,24 +196,24 @@ type RemedyStatus struct {
 	BootID string `json:"bootID,omitempty"`
 }
 
-// RemedyStep is a step of a remediation.
-type RemedyStep string
+// RemediationStep is a step of a remediation.
+type RemediationStep string
 
 // The steps of a remediation, in their order; the last two are what is left when no reset helps.
 const (
-	RemedySuggested       RemedyStep = "Suggested"       // mode Suggest: what would be done
-	RemedyWaiting         RemedyStep = "Waiting"         // not begun: budget, pause, maintenance, peers
-	RemedyHold            RemedyStep = "Hold"            // no new claims on the GPU
-	RemedyDrain           RemedyStep = "Drain"           // its pods are evicted
-	RemedyResetGPU        RemedyStep = "Reset"           // monitoring leaves, the agent resets it
-	RemedyValidate        RemedyStep = "Validate"        // a claim proves it
-	RemedyRestore         RemedyStep = "Restore"         // its devices are given to claims again
-	RemedyRebootRequested RemedyStep = "RebootRequested" // the node must be rebooted
-	RemedyReplace         RemedyStep = "Replace"         // the GPU must be replaced
+	RemediationStepSuggested       RemediationStep = "Suggested"       // mode Suggest: what would be done
+	RemediationStepWaiting         RemediationStep = "Waiting"         // not begun: budget, pause, maintenance, peers
+	RemediationStepHold            RemediationStep = "Hold"            // no new claims on the GPU
+	RemediationStepDrain           RemediationStep = "Drain"           // its pods are evicted
+	RemediationStepReset           RemediationStep = "Reset"           // monitoring leaves, the agent resets it
+	RemediationStepValidate        RemediationStep = "Validate"        // a claim proves it
+	RemediationStepRestore         RemediationStep = "Restore"         // its devices are given to claims again
+	RemediationStepRebootRequested RemediationStep = "RebootRequested" // the node must be rebooted
+	RemediationStepReplace         RemediationStep = "Replace"         // the GPU must be replaced
 )
 
-// RemedyRecord is a remediation that is over.
-type RemedyRecord struct {
+// RemediationRecord is a remediation that is over.
+type RemediationRecord struct {
 	// ID is that of the last attempt; no two records have the same.
 	// +optional
 	ID string `json:"id,omitempty"`
@@ -227,7 +227,7 @@ type RemedyRecord struct {
 	Faults []string `json:"faults"`
 	// Outcome is Recovered, Failed, or Stopped (by a person, a policy, or because the fault was over by itself).
 	// +kubebuilder:validation:Enum=Recovered;Failed;Stopped
-	Outcome RemedyOutcome `json:"outcome"`
+	Outcome RemediationOutcome `json:"outcome"`
 	// Reason is one word why it ended so.
 	// +optional
 	Reason string `json:"reason,omitempty"`
@@ -246,14 +246,14 @@ type RemedyRecord struct {
 	Ended metav1.Time `json:"ended"`
 }
 
-// RemedyOutcome is how a remediation ended.
-type RemedyOutcome string
+// RemediationOutcome is how a remediation ended.
+type RemediationOutcome string
 
 // The outcomes.
 const (
-	OutcomeRecovered RemedyOutcome = "Recovered"
-	OutcomeFailed    RemedyOutcome = "Failed"
-	OutcomeStopped   RemedyOutcome = "Stopped"
+	OutcomeRecovered RemediationOutcome = "Recovered"
+	OutcomeFailed    RemediationOutcome = "Failed"
+	OutcomeStopped   RemediationOutcome = "Stopped"
 )
 
 // The conditions of a GPUNode that speak of health.
@@ -279,5 +279,5 @@ const (
 	LabelRebootRequired = "tessera.dev/reboot-required"
 	// TaintRemedy, behind the driver's name, is the key of the taint of devices whose GPU is held for a remedy. Those of faults have the
 	// name of the signal there.
-	TaintRemedy = "remedy"
+	TaintRemediation = "remedy"
 )

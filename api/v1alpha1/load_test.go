@@ -22,7 +22,7 @@ func TestLoad(t *testing.T) {
 			TypeMeta: metav1.TypeMeta{APIVersion: "tessera.dev/v1alpha1", Kind: "NodeConfig"},
 			NodeConfigSpec: NodeConfigSpec{
 				Shapes: []Shape{"gpu", "mig", "timeshare", "mps", "monitor"}, Shares: 10, DriverName: "gpu.tessera.dev", Attributes: "Compact",
-				Health: HealthSpec{Quiet: &metav1.Duration{Duration: 5 * time.Minute}},
+				Health: HealthSpec{QuietPeriod: &metav1.Duration{Duration: 5 * time.Minute}},
 				Roots:  Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
 			},
 		}
@@ -51,11 +51,11 @@ func TestLoad(t *testing.T) {
 		})},
 		"health, in part": {header + "health: {evict: true}\n", changed(func(c *NodeConfig) { c.Health.Evict = true })},
 		"everything": {header + "shapes: [gpu]\nshares: 1000\nprofiles: []\ndriverName: gpu.example.com\nattributes: Full\n" +
-			"health: {evict: true, quiet: 1h, xids: [{code: 13, severity: Warning}, {code: 65535, severity: Fatal, remedy: Replace}]}\n" +
+			"health: {evict: true, quietPeriod: 1h, xids: [{code: 13, severity: Warning}, {code: 65535, severity: Fatal, remedy: Replace}]}\n" +
 			"roots: {host: /host, proc: /host/proc, sys: /host/sys, dev: /host, driver: /driver}\n", changed(func(c *NodeConfig) {
 			c.NodeConfigSpec = NodeConfigSpec{
 				Shapes: []Shape{ShapeGPU}, Shares: 1000, Profiles: []string{}, DriverName: "gpu.example.com", Attributes: Full,
-				Health: HealthSpec{Evict: true, Quiet: &metav1.Duration{Duration: time.Hour}, XIDs: []XIDRule{
+				Health: HealthSpec{Evict: true, QuietPeriod: &metav1.Duration{Duration: time.Hour}, XIDs: []XIDRule{
 					{Code: 13, Severity: "Warning"}, {Code: 65535, Severity: "Fatal", Remedy: "Replace"},
 				}},
 				Roots: Roots{Host: "/host", Proc: "/host/proc", Sys: "/host/sys", Dev: "/host", Driver: "/driver"},
@@ -105,10 +105,10 @@ func TestLoadRefuses(t *testing.T) {
 		"long driver name":   {header + "driverName: " + strings.Repeat("a", 64) + "\n", "driverName: Too long: may not be more than 63 bytes"},
 		"no driver name":     {header + "driverName: \"\"\n", "driverName: Invalid value"},
 		"attribute set":      {header + "attributes: full\n", `attributes: Unsupported value: "full": supported values: "Compact", "Full"`},
-		"no quiet":           {header + "health: {quiet: 0s}\n", `health.quiet: Invalid value: "0s": must be more than 0s and at most 1h0m0s`},
-		"less than no quiet": {header + "health: {quiet: -1m}\n", `health.quiet: Invalid value: "-1m0s"`},
-		"a day of quiet":     {header + "health: {quiet: 24h}\n", "health.quiet: Invalid value"},
-		"quiet in days":      {header + "health: {quiet: 1d}\n", `unknown unit "d" in duration "1d"`},
+		"no quiet":           {header + "health: {quietPeriod: 0s}\n", `health.quietPeriod: Invalid value: "0s": must be more than 0s and at most 1h0m0s`},
+		"less than no quiet": {header + "health: {quietPeriod: -1m}\n", `health.quietPeriod: Invalid value: "-1m0s"`},
+		"a day of quiet":     {header + "health: {quietPeriod: 24h}\n", "health.quietPeriod: Invalid value"},
+		"quiet in days":      {header + "health: {quietPeriod: 1d}\n", `unknown unit "d" in duration "1d"`},
 		"unknown health key": {header + "health: {evicted: true}\n", `unknown field "health.evicted"`},
 		"unknown rule key":   {header + "health: {xids: [{xid: 13, severity: Fatal}]}\n", `unknown field "health.xids[0].xid"`},
 		"unknown severity": {header + "health: {xids: [{code: 13, severity: fatal}]}\n",
@@ -151,7 +151,7 @@ func TestRules(t *testing.T) {
 		want  map[int]gpu.Judgement
 	}{
 		"nothing decided": {header, 5 * time.Minute, nil},
-		"quiet":           {header + "health: {quiet: 90s}\n", 90 * time.Second, nil},
+		"quiet":           {header + "health: {quietPeriod: 90s}\n", 90 * time.Second, nil},
 		"a known XID keeps what is not said": {header + "health: {xids: [{code: 79, severity: Warning}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
 			79: {Severity: gpu.Warning, Remedy: gpu.Reboot, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; check power and seating when it comes again"},
 		}},
@@ -215,7 +215,7 @@ func TestDefaultIsValid(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	for _, seed := range []string{
 		"", header, header + "shapes: [mig]\nshares: 3\n", header + "roots: {host: /host}\n---\n", "{}", "null", "[]", "- a", "a: &a [*a]", "\x00", "%YAML 1.1\n---\n",
-		header + "driverName: gpu.nvidia.com\nprofiles: [1g.10gb+me]\n", header + "health: {quiet: 90s, xids: [{code: 13, severity: Fatal}]}\n", `{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shapes":null}`,
+		header + "driverName: gpu.nvidia.com\nprofiles: [1g.10gb+me]\n", header + "health: {quietPeriod: 90s, xids: [{code: 13, severity: Fatal}]}\n", `{"apiVersion":"tessera.dev/v1alpha1","kind":"NodeConfig","shapes":null}`,
 	} {
 		f.Add([]byte(seed))
 	}

@@ -151,7 +151,7 @@ func preset() NodeConfig {
 			Shapes:     shapes(),
 			Shares:     10,
 			DriverName: DriverName,
-			Health:     HealthSpec{Quiet: &metav1.Duration{Duration: gpu.DefaultQuiet}},
+			Health:     HealthSpec{QuietPeriod: &metav1.Duration{Duration: gpu.DefaultQuiet}},
 			Roots:      Roots{Host: "/", Proc: "/proc", Sys: "/sys"},
 		},
 	}

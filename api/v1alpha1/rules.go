@@ -19,8 +19,8 @@ const (
 // the table. A rule that a valid spec does not have is left out.
 func (h HealthSpec) Rules() gpu.Rules {
 	rules := gpu.Rules{}
-	if h.Quiet != nil {
-		rules.Quiet = h.Quiet.Duration
+	if h.QuietPeriod != nil {
+		rules.Quiet = h.QuietPeriod.Duration
 	}
 	for _, x := range h.XIDs {
 		j, err := x.judgement()
@@ -48,8 +48,8 @@ func (x XIDRule) judgement() (gpu.Judgement, error) {
 
 func (h HealthSpec) validate(at *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	if q := h.Quiet; q != nil && (q.Duration <= 0 || q.Duration > gpu.LongestQuiet) {
-		errs = append(errs, field.Invalid(at.Child("quiet"), q.Duration.String(), fmt.Sprintf("must be more than 0s and at most %v", gpu.LongestQuiet)))
+	if q := h.QuietPeriod; q != nil && (q.Duration <= 0 || q.Duration > gpu.LongestQuiet) {
+		errs = append(errs, field.Invalid(at.Child("quietPeriod"), q.Duration.String(), fmt.Sprintf("must be more than 0s and at most %v", gpu.LongestQuiet)))
 	}
 	xids := at.Child("xids")
 	if len(h.XIDs) > maxXIDRules {

@@ -167,7 +167,7 @@ func refuses(m *v1alpha1.Maintenance, agent *v1alpha1.AgentStatus) bool {
 
 // released reports whether an agent says, in this maintenance, that nothing is prepared.
 func released(m *v1alpha1.Maintenance, agent *v1alpha1.AgentStatus) bool {
-	return refuses(m, agent) && agent.Prepared != nil && *agent.Prepared == 0
+	return refuses(m, agent) && agent.PreparedClaims != nil && *agent.PreparedClaims == 0
 }
 
 // removeLabels removes the installer's labels and its taint from all nodes.

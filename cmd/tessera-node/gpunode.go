@@ -29,7 +29,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 		s := gpunode.HardwareStatus(a.inventory.Node())
 		s.Faults = gpunode.Faults(a.monitor.Faults(), c.rules())
 		s.Version, s.PodUID, s.BootID = buildInfo().version, c.podUID, boot
-		s.Accepted = a.ready(ctx) == nil
+		s.Ready = a.ready(ctx) == nil
 		return s
 	}
 	enforcer := maintenance.NewEnforcer(maintenance.Config{

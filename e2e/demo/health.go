@@ -144,7 +144,7 @@ func course(ctx context.Context, c *cluster.Cluster, s *sickbed) (err error) {
 	if err := fakegpu.XID(node.GPUFolder(), fakegpu.On(index), storyXID); err != nil {
 		return fmt.Errorf("inject XID %d: %w", storyXID, err)
 	}
-	if err := s.await(ctx, partTaint, partStatus, partClaim, part(v1alpha1.RemedySuggested)); err != nil {
+	if err := s.await(ctx, partTaint, partStatus, partClaim, part(v1alpha1.RemediationStepSuggested)); err != nil {
 		return err
 	}
 	if err := visit(ctx, c, s.node, sick); err != nil {
@@ -154,8 +154,8 @@ func course(ctx context.Context, c *cluster.Cluster, s *sickbed) (err error) {
 	if err := remediate(ctx, c, v1alpha1.RemediationAct); err != nil {
 		return err
 	}
-	if err := s.await(ctx, partEvicted, partReplaced, part(v1alpha1.RemedyHold), part(v1alpha1.RemedyDrain), part(v1alpha1.RemedyResetGPU),
-		part(v1alpha1.RemedyValidate), part(v1alpha1.RemedyRestore), partFree, partRecord); err != nil {
+	if err := s.await(ctx, partEvicted, partReplaced, part(v1alpha1.RemediationStepHold), part(v1alpha1.RemediationStepDrain), part(v1alpha1.RemediationStepReset),
+		part(v1alpha1.RemediationStepValidate), part(v1alpha1.RemediationStepRestore), partFree, partRecord); err != nil {
 		return err
 	}
 	if err := s.prove(ctx, c, node, resets); err != nil {

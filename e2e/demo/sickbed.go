@@ -225,7 +225,7 @@ func (s *sickbed) remedy(node *v1alpha1.GPUNode, _ bool) bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, status := range node.Status.Remedies {
+	for _, status := range node.Status.Remediations {
 		if status.GPU == s.gpu {
 			s.say("remedy", fmt.Sprintf("%s: %s", status.Step, oneLine(status.Message)), part(status.Step))
 		}

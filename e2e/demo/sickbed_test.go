@@ -64,15 +64,15 @@ func TestSickbed(t *testing.T) {
 	leaving.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: "gpu-one"}}
 	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Conditions: []metav1.Condition{{Type: "Healthy", Status: metav1.ConditionFalse, Reason: "XID95", Message: message}}}}
-	remedy := func(step v1alpha1.RemedyStep, records ...v1alpha1.RemedyRecord) *v1alpha1.GPUNode {
+	remedy := func(step v1alpha1.RemediationStep, records ...v1alpha1.RemediationRecord) *v1alpha1.GPUNode {
 		n := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: v1alpha1.GPUNodeStatus{History: records}}
 		if step != "" {
-			n.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: "another", Step: v1alpha1.RemedyReplace}, {GPU: name, Step: step, Message: "because\nof it"}}
+			n.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: "another", Step: v1alpha1.RemediationStepReplace}, {GPU: name, Step: step, Message: "because\nof it"}}
 		}
 		return n
 	}
-	record := func(id string) v1alpha1.RemedyRecord {
-		return v1alpha1.RemedyRecord{ID: id, GPU: name, Faults: []string{"XID 95"}, Outcome: v1alpha1.OutcomeRecovered, Message: "reset", Began: metav1.Unix(0, 0), Ended: metav1.Unix(9, 0)}
+	record := func(id string) v1alpha1.RemediationRecord {
+		return v1alpha1.RemediationRecord{ID: id, GPU: name, Faults: []string{"XID 95"}, Outcome: v1alpha1.OutcomeRecovered, Message: "reset", Began: metav1.Unix(0, 0), Ended: metav1.Unix(9, 0)}
 	}
 
 	publish := func(faults ...gpu.Fault) {
@@ -87,9 +87,9 @@ func TestSickbed(t *testing.T) {
 	publish(fault)
 	s.user(ill, false)
 	s.condition(claim, false)
-	s.remedy(remedy(v1alpha1.RemedySuggested, record("old")), false)
+	s.remedy(remedy(v1alpha1.RemediationStepSuggested, record("old")), false)
 	s.user(pod("two", "patient", corev1.PodRunning), false) // before the eviction: it is not in the place of anybody
-	s.remedy(remedy(v1alpha1.RemedyHold, record("old")), false)
+	s.remedy(remedy(v1alpha1.RemediationStepHold, record("old")), false)
 	s.user(leaving, false)
 	s.user(pod("three", "other", corev1.PodRunning), false)
 	s.user(pod("two", "patient", corev1.PodPending), false)
@@ -116,7 +116,7 @@ func TestSickbed(t *testing.T) {
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("told (-want +got):\n%s", diff)
 	}
-	if err := s.await(t.Context(), partTaint, partStatus, partClaim, part(v1alpha1.RemedySuggested), part(v1alpha1.RemedyHold), partEvicted, partReplaced, partFree, partRecord); err != nil {
+	if err := s.await(t.Context(), partTaint, partStatus, partClaim, part(v1alpha1.RemediationStepSuggested), part(v1alpha1.RemediationStepHold), partEvicted, partReplaced, partFree, partRecord); err != nil {
 		t.Error(err)
 	}
 }

@@ -36,11 +36,11 @@ func newCluster(t *testing.T, node *v1alpha1.GPUNode) (Cluster, func() *v1alpha1
 // An order replaces the one of the same GPU and leaves the others. Repeating it writes nothing.
 func TestWriteRemedyOrder(t *testing.T) {
 	since := metav1.NewTime(time.Unix(1000, 0))
-	order := func(gpu, id string, step v1alpha1.RemedyOrder) v1alpha1.Remedy {
-		return v1alpha1.Remedy{GPU: gpu, ID: id, Step: step, Reason: "r", Since: since}
+	order := func(gpu, id string, step v1alpha1.RemediationOrder) v1alpha1.Remediation {
+		return v1alpha1.Remediation{GPU: gpu, ID: id, Step: step, Reason: "r", Since: since}
 	}
 	c, now := newCluster(t, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}})
-	for _, o := range []v1alpha1.Remedy{
+	for _, o := range []v1alpha1.Remediation{
 		order("gpu-b", "1", v1alpha1.OrderHold), order("gpu-a", "2", v1alpha1.OrderHold), order("gpu-b", "1", v1alpha1.OrderReset),
 	} {
 		if err := c.WriteRemedyOrder(t.Context(), now(), o); err != nil {
@@ -54,8 +54,8 @@ func TestWriteRemedyOrder(t *testing.T) {
 			t.Errorf("the order %+v was written twice", o)
 		}
 	}
-	want := []v1alpha1.Remedy{order("gpu-a", "2", v1alpha1.OrderHold), order("gpu-b", "1", v1alpha1.OrderReset)}
-	if diff := cmp.Diff(want, now().Spec.Remedies); diff != "" {
+	want := []v1alpha1.Remediation{order("gpu-a", "2", v1alpha1.OrderHold), order("gpu-b", "1", v1alpha1.OrderReset)}
+	if diff := cmp.Diff(want, now().Spec.Remediations); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -63,10 +63,10 @@ func TestWriteRemedyOrder(t *testing.T) {
 // An attempt is recorded once, also after a crash between the record and the removal of the order. The history keeps 32 records, the latest first.
 func TestReleaseGPU(t *testing.T) {
 	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-	node.Spec.Remedies = []v1alpha1.Remedy{{GPU: "gpu-a", ID: "new"}, {GPU: "gpu-b", ID: "other"}}
+	node.Spec.Remediations = []v1alpha1.Remediation{{GPU: "gpu-a", ID: "new"}, {GPU: "gpu-b", ID: "other"}}
 	at := metav1.NewTime(time.Unix(1000, 0))
-	record := func(id string) v1alpha1.RemedyRecord {
-		return v1alpha1.RemedyRecord{ID: id, GPU: "gpu-a", Faults: []string{"XID 95"}, Outcome: v1alpha1.OutcomeRecovered, Began: at, Ended: at}
+	record := func(id string) v1alpha1.RemediationRecord {
+		return v1alpha1.RemediationRecord{ID: id, GPU: "gpu-a", Faults: []string{"XID 95"}, Outcome: v1alpha1.OutcomeRecovered, Began: at, Ended: at}
 	}
 	for i := range maxHistory {
 		node.Status.History = append(node.Status.History, record(fmt.Sprint(i)))
@@ -82,7 +82,7 @@ func TestReleaseGPU(t *testing.T) {
 			written++
 			// As after a crash between the two writes: the record exists and so does the order.
 			half := now()
-			half.Spec.Remedies = node.Spec.Remedies
+			half.Spec.Remediations = node.Spec.Remediations
 			if err := c.Client.Update(t.Context(), half); err != nil {
 				t.Fatal(err)
 			}
@@ -92,8 +92,8 @@ func TestReleaseGPU(t *testing.T) {
 	if history := got.Status.History; written != 1 || len(history) != maxHistory || history[0].ID != "new" || history[maxHistory-1].ID != fmt.Sprint(maxHistory-2) {
 		t.Errorf("%d records written; the history has %d, from %s to %s", written, len(history), history[0].ID, history[len(history)-1].ID)
 	}
-	if len(got.Spec.Remedies) != 1 || got.Spec.Remedies[0].GPU != "gpu-b" {
-		t.Errorf("orders are %+v", got.Spec.Remedies)
+	if len(got.Spec.Remediations) != 1 || got.Spec.Remediations[0].GPU != "gpu-b" {
+		t.Errorf("orders are %+v", got.Spec.Remediations)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestValidationScopeSelectsByUUID(t *testing.T) {
 			}
 		})
 	}
-	node := &v1alpha1.GPUNode{Spec: v1alpha1.GPUNodeSpec{Remedies: []v1alpha1.Remedy{{GPU: "gpu-a"}}}}
+	node := &v1alpha1.GPUNode{Spec: v1alpha1.GPUNodeSpec{Remediations: []v1alpha1.Remediation{{GPU: "gpu-a"}}}}
 	if parts := AllValidationParts(node); !slices.Contains(parts, GPUValidationPart("gpu-a")) || len(parts) != len(NodeValidationParts())+1 {
 		t.Errorf("parts are %q", parts)
 	}

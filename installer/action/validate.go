@@ -36,10 +36,10 @@ func NodeValidationParts() []ValidationPart { return []ValidationPart{PartGPUs, 
 // wait for claims that are still allocated on the GPU.
 func GPUValidationPart(gpu string) ValidationPart { return ValidationPart("-" + gpu) }
 
-// AllValidationParts returns every part that may exist on a node: its own, and one for each GPU in spec.remedies.
+// AllValidationParts returns every part that may exist on a node: its own, and one for each GPU in spec.remediations.
 func AllValidationParts(node *v1alpha1.GPUNode) []ValidationPart {
 	parts := NodeValidationParts()
-	for _, order := range node.Spec.Remedies {
+	for _, order := range node.Spec.Remediations {
 		parts = append(parts, GPUValidationPart(order.GPU))
 	}
 	return parts

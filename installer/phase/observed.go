@@ -45,7 +45,7 @@ func (o *Observed) AgentSpeaks() bool {
 
 // AgentAccepted reports whether the agent that runs now is known to kubelet and its slices to the API server, with the driver.
 func (o *Observed) AgentAccepted() bool {
-	return o.AgentRuns() && o.Status.Agent.Accepted && (o.Status.Agent.DriverVersion != "" || o.Wanted.Sandbox)
+	return o.AgentRuns() && o.Status.Agent.Ready && (o.Status.Agent.DriverVersion != "" || o.Wanted.Sandbox)
 }
 
 // AgentRuns reports whether the agent's pod is ready, and it is that pod which speaks in this boot.

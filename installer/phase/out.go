@@ -71,15 +71,15 @@ var outOfService = []rule{
 
 // underReset names a GPU whose reset was ordered and has not ended, as far as the agent says, and since when; empty: there is none, or it has taken too long.
 func (v *view) underReset() (gpu string, spent time.Duration) {
-	for _, order := range v.Spec.Remedies {
-		ends := func(r v1alpha1.AgentRemedy) bool {
-			return r.ID == order.ID && (r.State == v1alpha1.RemedyReset || r.State == v1alpha1.RemedyFailed)
+	for _, order := range v.Spec.Remediations {
+		ends := func(r v1alpha1.AgentRemediation) bool {
+			return r.ID == order.ID && (r.State == v1alpha1.RemediationStateReset || r.State == v1alpha1.RemediationStateFailed)
 		}
-		if order.Step != v1alpha1.OrderReset || v.AgentSpeaks() && slices.ContainsFunc(v.Status.Agent.Remedies, ends) {
+		if order.Step != v1alpha1.OrderReset || v.AgentSpeaks() && slices.ContainsFunc(v.Status.Agent.Remediations, ends) {
 			continue
 		}
 		spent = 0
-		for _, status := range v.Status.Remedies {
+		for _, status := range v.Status.Remediations {
 			if status.GPU == order.GPU {
 				spent = v.Now.Sub(status.Since.Time)
 			}

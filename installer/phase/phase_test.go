@@ -84,11 +84,11 @@ func TestDecisions(t *testing.T) {
 		}, "Validating// Validating Record", ""},
 		{"an unreadable claim counts as in use", changing, func(o *Observed) {
 			none := int32(0)
-			o.Status.Agent.Prepared, o.Drain = &none, Drain{Unreadable: true}
+			o.Status.Agent.PreparedClaims, o.Drain = &none, Drain{Unreadable: true}
 		}, "Upgrading/Drain/ Draining Wait", "cannot be read"},
 		{"a pod that is refused is not in the way", changing, func(o *Observed) {
 			none := int32(0)
-			o.Status.Agent.Prepared = &none
+			o.Status.Agent.PreparedClaims = &none
 		}, "Upgrading/StopAgent/ AgentStopping Place", ""},
 		{"an old acknowledgement is none", changing, func(o *Observed) { o.Status.Agent.Maintenance = "an older one" }, "Upgrading/Refuse/ Refusing Wait", ""},
 		{"nor is one of before a reboot", changing, func(o *Observed) { o.Status.Agent.BootID = "an older one" }, "Upgrading/Refuse/ Refusing Wait", ""},
@@ -98,9 +98,9 @@ func TestDecisions(t *testing.T) {
 		{"an agent that is replaced", ready, func(o *Observed) { agentPod(o, PodAbsent, time.Minute) }, "Ready// InService Wait", ""},
 		{"an agent that stays away", ready, func(o *Observed) { agentPod(o, PodStarting, 3*time.Minute) }, "ToolkitReady// AgentStarting Wait", ""},
 		{"an agent that took over a moment ago", ready, func(o *Observed) { o.Agent.UID, o.Agent.Since = "newer", now.Add(-time.Minute) }, "Ready// InService Wait", ""},
-		{"an agent whose slices are not accepted, seen just now", ready, func(o *Observed) { o.Status.Agent.Accepted = false }, "Ready// InService Wait", ""},
+		{"an agent whose slices are not accepted, seen just now", ready, func(o *Observed) { o.Status.Agent.Ready = false }, "Ready// InService Wait", ""},
 		{"an agent whose slices are not accepted for a while", ready, func(o *Observed) {
-			o.Status.Agent.Accepted = false
+			o.Status.Agent.Ready = false
 			agentPod(o, PodReady, 3*time.Minute)
 		}, "ToolkitReady// AgentStarting Wait", ""},
 		{"an agent that finds no driver", ready, func(o *Observed) { o.Status.Agent.DriverVersion = "" }, "ToolkitReady// AgentStarting Wait", ""},

@@ -16,7 +16,7 @@ func TestSwapWaitsForAReset(t *testing.T) {
 	at := func(change func(o *Observed)) Observed {
 		w := with(serving(0), func(w *world) { w.spec, w.wanted, w.ordered, w.labelReady = 2, 2, true, false })
 		o := w.observe()
-		o.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "one", State: v1alpha1.RemedyResetting}}
+		o.Status.Agent.Remediations = []v1alpha1.AgentRemediation{{ID: "one", State: v1alpha1.RemediationStateResetting}}
 		change(&o)
 		return o
 	}
@@ -24,16 +24,18 @@ func TestSwapWaitsForAReset(t *testing.T) {
 		observed Observed
 		waits    bool
 	}{
-		"it resets":                {at(func(*Observed) {}), true},
-		"it is about to":           {at(func(o *Observed) { o.Status.Agent.Remedies[0].State = v1alpha1.RemedyHolding }), true},
-		"it says nothing":          {at(func(o *Observed) { o.Status.Agent.Remedies = nil }), true},
-		"of another boot":          {at(func(o *Observed) { o.Status.Agent.Remedies[0].State, o.Node.BootID = v1alpha1.RemedyReset, "boot-1" }), true},
+		"it resets":       {at(func(*Observed) {}), true},
+		"it is about to":  {at(func(o *Observed) { o.Status.Agent.Remediations[0].State = v1alpha1.RemediationStateHolding }), true},
+		"it says nothing": {at(func(o *Observed) { o.Status.Agent.Remediations = nil }), true},
+		"of another boot": {at(func(o *Observed) {
+			o.Status.Agent.Remediations[0].State, o.Node.BootID = v1alpha1.RemediationStateReset, "boot-1"
+		}), true},
 		"the node leaves, too":     {at(func(o *Observed) { o.Wanted.Managed = false }), true},
 		"the agent is not wanted":  {at(func(o *Observed) { o.Wanted.Agent = false }), true},
-		"it has been reset":        {at(func(o *Observed) { o.Status.Agent.Remedies[0].State = v1alpha1.RemedyReset }), false},
-		"the reset failed":         {at(func(o *Observed) { o.Status.Agent.Remedies[0].State = v1alpha1.RemedyFailed }), false},
-		"the GPU is only held":     {at(func(o *Observed) { o.Spec.Remedies[0].Step = v1alpha1.OrderHold }), false},
-		"it has taken its time":    {at(func(o *Observed) { o.Status.Remedies[0].Since = metav1.NewTime(now.Add(-resetTimeout)) }), false},
+		"it has been reset":        {at(func(o *Observed) { o.Status.Agent.Remediations[0].State = v1alpha1.RemediationStateReset }), false},
+		"the reset failed":         {at(func(o *Observed) { o.Status.Agent.Remediations[0].State = v1alpha1.RemediationStateFailed }), false},
+		"the GPU is only held":     {at(func(o *Observed) { o.Spec.Remediations[0].Step = v1alpha1.OrderHold }), false},
+		"it has taken its time":    {at(func(o *Observed) { o.Status.Remediations[0].Since = metav1.NewTime(now.Add(-resetTimeout)) }), false},
 		"nothing is to be changed": {at(func(o *Observed) { o.Spec.Driver = desired(1) }), false},
 	}
 	for name, test := range tests {

@@ -55,8 +55,8 @@ func (v *view) restoring(message string) Decision {
 
 // resets reports whether a GPU of the node is about to be reset: monitoring, which has all GPUs open, is away meanwhile.
 func (v *view) resets() bool {
-	return slices.ContainsFunc(v.Status.Remedies, func(r v1alpha1.RemedyStatus) bool { return r.Step == v1alpha1.RemedyResetGPU }) ||
-		slices.ContainsFunc(v.Spec.Remedies, func(r v1alpha1.Remedy) bool { return r.Step == v1alpha1.OrderReset })
+	return slices.ContainsFunc(v.Status.Remediations, func(r v1alpha1.RemediationStatus) bool { return r.Step == v1alpha1.RemediationStepReset }) ||
+		slices.ContainsFunc(v.Spec.Remediations, func(r v1alpha1.Remediation) bool { return r.Step == v1alpha1.OrderReset })
 }
 
 // served reports whether the node was said to be in service.

@@ -115,7 +115,7 @@ func (v *view) refusing() bool {
 // empty reports whether nothing is prepared on the node any more. The agent's word counts, not the pods': one that came back to a claim that
 // is allocated here is refused and not in the way.
 func (v *view) empty() bool {
-	return v.refusing() && v.Status.Agent.Prepared != nil && *v.Status.Agent.Prepared == 0 && !v.Drain.Unreadable
+	return v.refusing() && v.Status.Agent.PreparedClaims != nil && *v.Status.Agent.PreparedClaims == 0 && !v.Drain.Unreadable
 }
 
 // otherMIGMode reports whether the GPUs are in another MIG mode than they are to be.

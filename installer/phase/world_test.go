@@ -224,7 +224,7 @@ func (w *world) observeGPUNode(o *Observed) {
 	}
 	if w.said {
 		zero := int32(0)
-		s.Agent = &v1alpha1.AgentStatus{BootID: bootIDs[w.saidBoot], Accepted: w.saidAccepted, Maintenance: ids[w.saidID], MIGCapable: w.saidDriver, MIGMode: "Disabled", Architecture: "Ampere"}
+		s.Agent = &v1alpha1.AgentStatus{BootID: bootIDs[w.saidBoot], Ready: w.saidAccepted, Maintenance: ids[w.saidID], MIGCapable: w.saidDriver, MIGMode: "Disabled", Architecture: "Ampere"}
 		if w.saidUID {
 			s.Agent.PodUID = "new"
 		}
@@ -235,18 +235,18 @@ func (w *world) observeGPUNode(o *Observed) {
 			s.Agent.MIGMode = "Enabled"
 		}
 		if w.saidID != 0 {
-			s.Agent.Prepared = &zero
+			s.Agent.PreparedClaims = &zero
 			if w.saidPrepared {
 				one := int32(1)
-				s.Agent.Prepared = &one
+				s.Agent.PreparedClaims = &one
 			}
 		}
 	}
 	if w.resetting || w.ordered { // a status that was lost is taken up from the order
-		s.Remedies = []v1alpha1.RemedyStatus{{GPU: "gpu", Step: v1alpha1.RemedyResetGPU, Since: metav1.NewTime(since(w.resetLate))}}
+		s.Remediations = []v1alpha1.RemediationStatus{{GPU: "gpu", Step: v1alpha1.RemediationStepReset, Since: metav1.NewTime(since(w.resetLate))}}
 	}
 	if w.ordered {
-		o.Spec.Remedies = []v1alpha1.Remedy{{ID: "one", GPU: "gpu", Step: v1alpha1.OrderReset}}
+		o.Spec.Remediations = []v1alpha1.Remediation{{ID: "one", GPU: "gpu", Step: v1alpha1.OrderReset}}
 	}
 	state := v1alpha1.ComponentReady
 	if !w.accepted() {

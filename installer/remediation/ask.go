@@ -18,7 +18,7 @@ var asking = []rule{
 		}
 		return v.close(v.halted())
 	}},
-	{"keep", func(v *view) bool { return v.at(v1alpha1.RemedyWaiting) }, func(v *view) Decision {
+	{"keep", func(v *view) bool { return v.at(v1alpha1.RemediationStepWaiting) }, func(v *view) Decision {
 		switch reason, _ := v.halted(); {
 		case reason == "" && v.Speaks:
 			return v.validating()
@@ -41,16 +41,16 @@ var asking = []rule{
 		return v.validating()
 	}},
 	{"reboot is done", func(v *view) bool {
-		return v.at(v1alpha1.RemedyRebootRequested) && v.rebooted() && v.stands.Reason != ReasonRebooted
+		return v.at(v1alpha1.RemediationStepRebootRequested) && v.rebooted() && v.stands.Reason != ReasonRebooted
 	}, func(v *view) Decision {
-		return v.in(v1alpha1.RemedyRebootRequested, ReasonRebooted, "the node was rebooted: the GPU is looked at anew")
+		return v.in(v1alpha1.RemediationStepRebootRequested, ReasonRebooted, "the node was rebooted: the GPU is looked at anew")
 	}},
 	{"reboot did not help", func(v *view) bool {
-		return v.at(v1alpha1.RemedyRebootRequested) && v.Speaks && v.persists() && v.rebooted() &&
-			(v.seen() || v.spent(v1alpha1.RemedyRebootRequested, ReasonRebooted) >= v.Policy.ValidateTimeout)
+		return v.at(v1alpha1.RemediationStepRebootRequested) && v.Speaks && v.persists() && v.rebooted() &&
+			(v.seen() || v.spent(v1alpha1.RemediationStepRebootRequested, ReasonRebooted) >= v.Policy.ValidateTimeout)
 	}, func(v *view) Decision { return v.ask(ReasonRebootUseless, "the reboot did not help: "+v.about()) }},
 	{"no reboot helps", func(v *view) bool {
-		return v.at(v1alpha1.RemedyRebootRequested) && !v.rebooted() && v.Speaks && (!v.Policy.Reboot || v.worst == gpu.Replace)
+		return v.at(v1alpha1.RemediationStepRebootRequested) && !v.rebooted() && v.Speaks && (!v.Policy.Reboot || v.worst == gpu.Replace)
 	}, func(v *view) Decision { return v.ask(v.stands.Reason, "no reboot is asked for: "+v.about()) }},
 	{"ask", (*view).asks, func(v *view) Decision {
 		return v.in(v.stands.Step, v.stands.Reason, v.stands.Message).until(max(proveAgain, v.Policy.ValidateTimeout), v.Now.Sub(v.stands.Since.Time))
@@ -58,7 +58,9 @@ var asking = []rule{
 }
 
 // asks reports whether the GPU waits for a reboot or a person.
-func (v *view) asks() bool { return v.at(v1alpha1.RemedyRebootRequested, v1alpha1.RemedyReplace) }
+func (v *view) asks() bool {
+	return v.at(v1alpha1.RemediationStepRebootRequested, v1alpha1.RemediationStepReplace)
+}
 
 // owesProof reports whether the GPU was reset, or failed its proof, and has passed none since: nothing that claims see may say so, but that it is held.
 func (v *view) owesProof() bool {
@@ -68,7 +70,7 @@ func (v *view) owesProof() bool {
 // keep leaves a GPU that is not proven held while nothing may be done; then it is proven.
 func (v *view) keep(message string) Decision {
 	why, halt := v.halted()
-	d := v.in(v1alpha1.RemedyWaiting, why, message+"; it stays held, and is not worked on: "+halt)
+	d := v.in(v1alpha1.RemediationStepWaiting, why, message+"; it stays held, and is not worked on: "+halt)
 	if v.directed() && v.Order.Step == v1alpha1.OrderHold {
 		return d
 	}
@@ -90,9 +92,9 @@ func (v *view) seen() bool {
 
 // ask asks for a reboot of the node, or for a person where none is asked for or one did not help.
 func (v *view) ask(reason, message string) Decision {
-	d := v.in(v1alpha1.RemedyRebootRequested, reason, message+"; reboot the node")
+	d := v.in(v1alpha1.RemediationStepRebootRequested, reason, message+"; reboot the node")
 	if !v.Policy.Reboot || v.worst == gpu.Replace || v.rebooted() || v.cameBack() {
-		d = v.in(v1alpha1.RemedyReplace, reason, message+"; replace the GPU, or look at it and reboot the node")
+		d = v.in(v1alpha1.RemediationStepReplace, reason, message+"; replace the GPU, or look at it and reboot the node")
 	}
 	d.Status.BootID = v.BootID
 	d.Status.Faults = slices.Compact(slices.Sorted(slices.Values(slices.Concat(v.stands.Faults, v.names))))
@@ -104,5 +106,5 @@ func (v *view) ask(reason, message string) Decision {
 
 // cameBack reports whether these faults were there already not long ago, and ended by a reboot: a record of the present boot ended without one.
 func (v *view) cameBack() bool {
-	return slices.ContainsFunc(v.late(), func(r v1alpha1.RemedyRecord) bool { return r.BootID != "" && r.BootID != v.BootID })
+	return slices.ContainsFunc(v.late(), func(r v1alpha1.RemediationRecord) bool { return r.BootID != "" && r.BootID != v.BootID })
 }

@@ -15,14 +15,14 @@ var beginning = []rule{
 		return v.worst < gpu.Restart || v.Policy.Mode != v1alpha1.RemediationAct && v.Policy.Mode != v1alpha1.RemediationSuggest
 	}, func(*view) Decision { return Decision{Action: Wait} }},
 	{"suggest", func(v *view) bool { return v.Policy.Mode == v1alpha1.RemediationSuggest }, func(v *view) Decision {
-		return v.in(v1alpha1.RemedySuggested, ReasonSuggested, v.suggestion())
+		return v.in(v1alpha1.RemediationStepSuggested, ReasonSuggested, v.suggestion())
 	}},
 	{"may not begin", func(v *view) bool {
 		reason, _ := v.halted()
 		return reason != ""
 	}, func(v *view) Decision {
 		reason, message := v.halted()
-		return v.in(v1alpha1.RemedyWaiting, reason, message)
+		return v.in(v1alpha1.RemediationStepWaiting, reason, message)
 	}},
 	{"ask at once", func(v *view) bool { return v.exhausted() }, func(v *view) Decision {
 		if v.worst > gpu.Reset {
@@ -32,26 +32,26 @@ var beginning = []rule{
 	}},
 	{"rest", func(v *view) bool { left, _ := v.rests(); return left > 0 }, func(v *view) Decision {
 		left, why := v.rests()
-		d := v.in(v1alpha1.RemedyWaiting, ReasonResting, fmt.Sprintf("it is tried again at %s: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
+		d := v.in(v1alpha1.RemediationStepWaiting, ReasonResting, fmt.Sprintf("it is tried again at %s: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
 		d.After = left
 		return d
 	}},
 	{"pods stay", func(v *view) bool { return len(v.Drain.Staying) > 0 }, func(v *view) Decision {
-		d := v.in(v1alpha1.RemedyWaiting, ReasonDrainBlocked, "the GPU is not taken out while it cannot be emptied: "+blocked(v.Drain.Staying))
+		d := v.in(v1alpha1.RemediationStepWaiting, ReasonDrainBlocked, "the GPU is not taken out while it cannot be emptied: "+blocked(v.Drain.Staying))
 		d.After = patience
 		return d
 	}},
 	{"wait for pods", func(v *view) bool {
 		return len(v.Drain.Waited) > 0 && (v.Policy.WaitTimeout == 0 || v.ill() < v.Policy.WaitTimeout)
 	}, func(v *view) Decision {
-		return v.in(v1alpha1.RemedyWaiting, ReasonWaitingForPods, "these are waited for before the GPU is taken out: "+some(v.Drain.Waited)).
+		return v.in(v1alpha1.RemediationStepWaiting, ReasonWaitingForPods, "these are waited for before the GPU is taken out: "+some(v.Drain.Waited)).
 			until(v.Policy.WaitTimeout, v.ill())
 	}},
 	{"budget", func(v *view) bool { return !v.Granted }, func(v *view) Decision {
-		return v.in(v1alpha1.RemedyWaiting, ReasonBudget, "as many GPUs are out of service as remediation.maxParallel allows")
+		return v.in(v1alpha1.RemediationStepWaiting, ReasonBudget, "as many GPUs are out of service as remediation.maxParallel allows")
 	}},
 	{"begin", func(*view) bool { return true }, func(v *view) Decision {
-		d := v.attempt(v.in(v1alpha1.RemedyHold, ReasonHolding, "the GPU is taken out of service"))
+		d := v.attempt(v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the GPU is taken out of service"))
 		return d.direct(v1alpha1.OrderHold)
 	}},
 }

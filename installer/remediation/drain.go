@@ -23,7 +23,7 @@ var taking = []rule{
 		return v.close(v.halted())
 	}},
 	{"over by itself", func(v *view) bool {
-		return v.free() && v.Speaks && v.worst < gpu.Restart && (v.stands.Step != v1alpha1.RemedyResetGPU || v.stands.Attempts == 0)
+		return v.free() && v.Speaks && v.worst < gpu.Restart && (v.stands.Step != v1alpha1.RemediationStepReset || v.stands.Attempts == 0)
 	}, func(v *view) Decision {
 		if v.owesProof() {
 			return v.validating() // it was reset, and somebody took the order away
@@ -36,36 +36,36 @@ var taking = []rule{
 	{"beyond a reset", func(v *view) bool { return v.free() && v.Speaks && v.worst > gpu.Reset }, func(v *view) Decision {
 		return v.ask(ReasonBeyondReset, "no reset helps: "+v.about())
 	}},
-	{"hold", func(v *view) bool { return v.at(v1alpha1.RemedyHold) && !v.directed() }, func(v *view) Decision {
-		spent := v.spent(v1alpha1.RemedyHold, ReasonHolding)
+	{"hold", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) && !v.directed() }, func(v *view) Decision {
+		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
 		if spent >= patience {
 			return v.close(ReasonHoldFailed, "the GPU could not be taken out: "+cmp.Or(v.Obstacle, "its order could not be written"))
 		}
-		return v.in(v1alpha1.RemedyHold, ReasonHolding, v.stands.Message).direct(v1alpha1.OrderHold).until(patience, spent)
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, v.stands.Message).direct(v1alpha1.OrderHold).until(patience, spent)
 	}},
 	{"agent holds", func(v *view) bool {
 		a := v.answers()
-		return v.at(v1alpha1.RemedyHold) && (a == nil || a.State == v1alpha1.RemedyFailed)
+		return v.at(v1alpha1.RemediationStepHold) && (a == nil || a.State == v1alpha1.RemediationStateFailed)
 	}, func(v *view) Decision {
 		if a := v.answers(); a != nil {
 			return v.close(ReasonHoldFailed, "the agent cannot hold the GPU: "+a.Message)
 		}
-		spent := v.spent(v1alpha1.RemedyHold, ReasonHolding)
+		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
 		if spent >= patience {
 			return v.close(ReasonAgentSilent, "the agent has not said that it refuses new claims: see its pod")
 		}
-		return v.in(v1alpha1.RemedyHold, ReasonHolding, "the agent is about to refuse new claims").until(patience, spent)
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the agent is about to refuse new claims").until(patience, spent)
 	}},
-	{"begin to drain", func(v *view) bool { return v.at(v1alpha1.RemedyHold) }, drain},
-	{"drain", func(v *view) bool { return v.at(v1alpha1.RemedyDrain) && !v.drained() }, drain},
-	{"programs have ended", func(v *view) bool { return v.at(v1alpha1.RemedyDrain) && v.worst == gpu.Restart }, func(v *view) Decision {
+	{"begin to drain", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) }, drain},
+	{"drain", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && !v.drained() }, drain},
+	{"programs have ended", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && v.worst == gpu.Restart }, func(v *view) Decision {
 		limit, spent := v.Policy.DrainTimeout+patience, v.drains()
 		if spent >= limit {
 			return v.close(ReasonFaultStays, "the programs have ended and the fault is still there: "+v.about())
 		}
 		return v.draining(ReasonRestarting, "the programs have ended: the agent is about to see that").until(limit, spent)
 	}},
-	{"reset is next", func(v *view) bool { return v.at(v1alpha1.RemedyDrain) }, func(v *view) Decision { return v.reset("nothing uses the GPU any more") }},
+	{"reset is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) }, func(v *view) Decision { return v.reset("nothing uses the GPU any more") }},
 }
 
 // drain empties the GPU, or gives it back when pods do not leave. Nobody is evicted while it is not certain what is wrong with the GPU, or who has it,
@@ -75,11 +75,11 @@ func drain(v *view) Decision {
 	if v.worst == gpu.Restart {
 		reason = ReasonRestarting
 	}
-	if !v.Speaks && v.at(v1alpha1.RemedyDrain) {
+	if !v.Speaks && v.at(v1alpha1.RemediationStepDrain) {
 		reason = v.stands.Reason
 	}
 	spent := v.drains()
-	if spent >= v.Policy.DrainTimeout && v.at(v1alpha1.RemedyDrain) {
+	if spent >= v.Policy.DrainTimeout && v.at(v1alpha1.RemediationStepDrain) {
 		return v.close(v.stuck())
 	}
 	d := v.draining(reason, v.awaited()).until(v.Policy.DrainTimeout, spent)
@@ -92,7 +92,7 @@ func drain(v *view) Decision {
 // awaited says what is waited for while the GPU is emptied. That claims outlive their pods for a moment is nobody's fault.
 func (v *view) awaited() string {
 	if a := v.answers(); a != nil && len(v.Drain.Holders) == 0 && !v.Drain.Unreadable {
-		return fmt.Sprintf("no pod holds the GPU; claims that kubelet and the agent are still to let go of: %d", a.Prepared)
+		return fmt.Sprintf("no pod holds the GPU; claims that kubelet and the agent are still to let go of: %d", a.PreparedClaims)
 	}
 	_, message := v.stuck()
 	return message
@@ -100,8 +100,8 @@ func (v *view) awaited() string {
 
 // draining returns a decision to wait while the GPU is emptied. Its time is one, whatever the GPU turns out to need meanwhile.
 func (v *view) draining(reason, message string) Decision {
-	d := v.in(v1alpha1.RemedyDrain, reason, message)
-	if v.at(v1alpha1.RemedyDrain) {
+	d := v.in(v1alpha1.RemediationStepDrain, reason, message)
+	if v.at(v1alpha1.RemediationStepDrain) {
 		d.Status.Since = v.stands.Since
 	}
 	return d
@@ -109,7 +109,7 @@ func (v *view) draining(reason, message string) Decision {
 
 // drains returns for how long the GPU has been emptied.
 func (v *view) drains() time.Duration {
-	if !v.at(v1alpha1.RemedyDrain) {
+	if !v.at(v1alpha1.RemediationStepDrain) {
 		return 0
 	}
 	return v.Now.Sub(v.stands.Since.Time)
@@ -127,7 +127,7 @@ func (v *view) stuck() (reason, message string) {
 	case a == nil:
 		return ReasonAgentSilent, "the agent does not say what is prepared on the GPU: see its pod"
 	default:
-		return ReasonDrainBlocked, fmt.Sprintf("%d claims are still prepared though no pod uses them: see the agent's log", a.Prepared)
+		return ReasonDrainBlocked, fmt.Sprintf("%d claims are still prepared though no pod uses them: see the agent's log", a.PreparedClaims)
 	}
 }
 

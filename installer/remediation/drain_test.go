@@ -15,11 +15,11 @@ import (
 // draining is a GPU whose pod is to leave.
 func draining() Observed {
 	o := ill()
-	o.Status = &v1alpha1.RemedyStatus{
-		GPU: o.GPU, Step: v1alpha1.RemedyDrain, Reason: ReasonDraining, ID: "one", Since: metav1.NewTime(now.Add(-10 * time.Second)), Faults: []string{"XID 95"},
+	o.Status = &v1alpha1.RemediationStatus{
+		GPU: o.GPU, Step: v1alpha1.RemediationStepDrain, Reason: ReasonDraining, ID: "one", Since: metav1.NewTime(now.Add(-10 * time.Second)), Faults: []string{"XID 95"},
 	}
-	o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
-	o.Agent = &v1alpha1.AgentRemedy{ID: "one", State: v1alpha1.RemedyHolding, Prepared: 1}
+	o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
+	o.Agent = &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}
 	o.Drain.Holders = []string{"a/b"}
 	return o
 }
@@ -46,11 +46,11 @@ func TestNobodyIsEvictedOnAGuess(t *testing.T) {
 			o := draining()
 			test.change(&o)
 			d := Next(o)
-			if d.Action != test.want || d.Status.Step != v1alpha1.RemedyDrain || d.Status.Since != o.Status.Since {
+			if d.Action != test.want || d.Status.Step != v1alpha1.RemediationStepDrain || d.Status.Since != o.Status.Since {
 				t.Errorf("%s, %+v, want %s", d.Action, d.Status, test.want)
 			}
 			o.Now = now.Add(o.Policy.DrainTimeout)
-			if d := Next(o); d.Status.Step != v1alpha1.RemedyRestore {
+			if d := Next(o); d.Status.Step != v1alpha1.RemediationStepRestore {
 				t.Errorf("when the time is over: %s, %+v", d.Action, d.Status)
 			}
 		})
@@ -70,7 +70,7 @@ func TestResets(t *testing.T) {
 func TestOrderThatCannotBeWritten(t *testing.T) {
 	o := draining()
 	o.Order, o.Agent, o.Obstacle = nil, nil, "a webhook refuses it"
-	o.Status.Step, o.Status.Reason = v1alpha1.RemedyHold, ReasonHolding
+	o.Status.Step, o.Status.Reason = v1alpha1.RemediationStepHold, ReasonHolding
 	if d := Next(o); d.Action != Direct {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
 	}
@@ -85,9 +85,9 @@ func TestOrderThatCannotBeWritten(t *testing.T) {
 func TestGPUThatSomebodyHasOpen(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
-	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyResetGPU, ReasonOrdered, 1
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonOrdered, 1
 	o.Order.Step = v1alpha1.OrderReset
-	o.Agent.Prepared, o.Agent.Message = 0, "process 4711 has it open"
+	o.Agent.PreparedClaims, o.Agent.Message = 0, "process 4711 has it open"
 	if d := Next(o); d.Action != Wait || !strings.Contains(d.Status.Message, "4711") {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
 	}
@@ -97,7 +97,7 @@ func TestGPUThatSomebodyHasOpen(t *testing.T) {
 		t.Errorf("later: %s %+v", d.Action, d.Record)
 	}
 	o.Agent = nil
-	if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemedyRebootRequested || d.Status.Reason != ReasonAgentSilent || d.Status.Attempts != 1 {
+	if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentSilent || d.Status.Attempts != 1 {
 		t.Errorf("of an agent that is silent: %s %+v", d.Action, d.Status)
 	}
 }
@@ -106,9 +106,9 @@ func TestGPUThatSomebodyHasOpen(t *testing.T) {
 func TestResetThatBeginsLate(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
-	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyResetGPU, ReasonOrdered, 1
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonOrdered, 1
 	o.Order.Step = v1alpha1.OrderReset
-	o.Agent.Prepared, o.Agent.State = 0, v1alpha1.RemedyResetting
+	o.Agent.PreparedClaims, o.Agent.State = 0, v1alpha1.RemediationStateResetting
 	o.Now = now.Add(resetTimeout - time.Second)
 	began := Next(o)
 	if began.Status.Reason != ReasonResetting || !began.Status.Since.Time.Equal(o.Now) {
@@ -117,7 +117,7 @@ func TestResetThatBeginsLate(t *testing.T) {
 	o.Status = began.Status
 	for _, speaks := range []bool{false, true} {
 		o.Now, o.Speaks = o.Now.Add(time.Minute), speaks
-		if d := Next(o); d.Action != Wait || d.Status.Since != began.Status.Since || d.Status.Step != v1alpha1.RemedyResetGPU {
+		if d := Next(o); d.Action != Wait || d.Status.Since != began.Status.Since || d.Status.Step != v1alpha1.RemediationStepReset {
 			t.Fatalf("the agent speaks: %t, and %s %+v", speaks, d.Action, d.Status)
 		}
 	}
@@ -132,28 +132,28 @@ func TestResetThatBeginsLate(t *testing.T) {
 func TestWhatWasResetStaysHeld(t *testing.T) {
 	for reason, stuck := range map[string]func(o *Observed){
 		ReasonMonitoringStays: func(o *Observed) { o.Monitored = true },
-		ReasonDrainBlocked:    func(o *Observed) { o.Agent.Prepared = 1 },
+		ReasonDrainBlocked:    func(o *Observed) { o.Agent.PreparedClaims = 1 },
 		ReasonAgentSilent:     func(o *Observed) { o.Agent, o.Speaks = nil, false },
 	} {
 		o := draining()
 		o.Drain.Holders = nil
-		o.Status.Step, o.Status.Reason = v1alpha1.RemedyResetGPU, ReasonMakingRoom
-		o.Agent.Prepared, o.Now = 0, now.Add(patience)
+		o.Status.Step, o.Status.Reason = v1alpha1.RemediationStepReset, ReasonMakingRoom
+		o.Agent.PreparedClaims, o.Now = 0, now.Add(patience)
 		stuck(&o)
 		if d := Next(o); d.Action != Release || d.Status.Reason != reason || d.Record.Reason != reason {
 			t.Errorf("%s: a GPU that was not reset: %s %+v", reason, d.Action, d.Status)
 		}
 		o.Status.Attempts = 1
 		d := Next(o)
-		if d.Action == Release || d.Status.Step != v1alpha1.RemedyRebootRequested || d.Status.Reason != reason {
+		if d.Action == Release || d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != reason {
 			t.Errorf("%s: a GPU that was reset: %s %+v", reason, d.Action, d.Status)
 		}
 		o.Paused = "GPUNode n"
-		if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemedyWaiting {
+		if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemediationStepWaiting {
 			t.Errorf("%s: a GPU that was reset, when a person says stop: %s %+v", reason, d.Action, d.Status)
 		}
 		o.Paused, o.Status = "", d.Status
-		o.Faults, o.Speaks, o.Monitored, o.Agent = nil, true, false, &v1alpha1.AgentRemedy{ID: "one", State: v1alpha1.RemedyHolding}
+		o.Faults, o.Speaks, o.Monitored, o.Agent = nil, true, false, &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding}
 		if d := Next(o); d.Action != Direct || d.Order.Step != v1alpha1.OrderValidate {
 			t.Errorf("%s: a GPU that is well after all: %s %+v", reason, d.Action, d.Status)
 		}
@@ -164,9 +164,9 @@ func TestWhatWasResetStaysHeld(t *testing.T) {
 // given back where it was not.
 func TestWarningAfterAReset(t *testing.T) {
 	o := draining()
-	o.Drain.Holders, o.Agent.Prepared = nil, 0
+	o.Drain.Holders, o.Agent.PreparedClaims = nil, 0
 	o.Faults[0].XID, o.Faults[0].Remedy = 13, gpu.Wait.String()
-	o.Status.Step, o.Status.Reason, o.Status.BootID = v1alpha1.RemedyRebootRequested, ReasonBeyondReset, o.BootID
+	o.Status.Step, o.Status.Reason, o.Status.BootID = v1alpha1.RemediationStepRebootRequested, ReasonBeyondReset, o.BootID
 	if d := Next(o); d.Action != Release || d.Status.Reason != ReasonRecovered {
 		t.Errorf("not reset: %s %+v", d.Action, d.Status)
 	}
@@ -180,7 +180,7 @@ func TestWarningAfterAReset(t *testing.T) {
 func TestAgentSilentInTheProof(t *testing.T) {
 	o := draining()
 	o.Drain.Holders, o.Faults, o.Agent, o.Speaks = nil, nil, nil, false
-	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyValidate, ReasonValidating, 1
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepValidate, ReasonValidating, 1
 	o.Order.Step, o.Validation = v1alpha1.OrderValidate, phase.Validation{State: phase.ValidationRunning}
 	if d := Next(o); d.Action != Wait || d.After == 0 {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
@@ -188,7 +188,7 @@ func TestAgentSilentInTheProof(t *testing.T) {
 	o.Now = now.Add(patience)
 	for _, validates := range []bool{true, false} {
 		o.Policy.Validates = validates
-		if d := Next(o); d.Status.Step != v1alpha1.RemedyRebootRequested || d.Status.Reason != ReasonAgentSilent {
+		if d := Next(o); d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentSilent {
 			t.Errorf("later: %s %+v", d.Action, d.Status)
 		}
 	}
@@ -220,7 +220,7 @@ func TestDrainHasOneTime(t *testing.T) {
 		}
 		o.Now, o.Faults = began.Add(time.Duration(n)*time.Minute), []v1alpha1.GPUFault{fault(need, "")}
 		d := Next(o)
-		if d.Status.Step != v1alpha1.RemedyDrain || d.Status.Since != began {
+		if d.Status.Step != v1alpha1.RemediationStepDrain || d.Status.Since != began {
 			t.Fatalf("after %d minutes: %s %+v", n, d.Action, d.Status)
 		}
 		o.Status = d.Status
@@ -234,12 +234,12 @@ func TestDrainHasOneTime(t *testing.T) {
 // TestRestAfterAMaintenance: a node that comes and goes has a GPU taken out less and less often, and what a person stopped in between changes nothing.
 func TestRestAfterAMaintenance(t *testing.T) {
 	o := ill()
-	o.History = []v1alpha1.RemedyRecord{{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonPaused, Ended: metav1.NewTime(now)}}
+	o.History = []v1alpha1.RemediationRecord{{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonPaused, Ended: metav1.NewTime(now)}}
 	if d := Next(o); d.Action != Direct {
 		t.Errorf("after a pause: %s %+v", d.Action, d.Status)
 	}
 	for n, want := range []time.Duration{rest, 2 * rest, 4 * rest} {
-		o.History = append(o.History, v1alpha1.RemedyRecord{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonBusy, Message: "not Ready", Ended: metav1.NewTime(now)})
+		o.History = append(o.History, v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonBusy, Message: "not Ready", Ended: metav1.NewTime(now)})
 		if d := Next(o); d.Status.Reason != ReasonResting || d.After != want || !strings.Contains(d.Status.Message, "not Ready") {
 			t.Errorf("after %d times: %s for %s, want %s", n+1, d.Status.Reason, d.After, want)
 		}
@@ -250,7 +250,7 @@ func TestRestAfterAMaintenance(t *testing.T) {
 func TestClaimWithoutPod(t *testing.T) {
 	o := draining()
 	o.Drain.Holders, o.Faults = nil, nil
-	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemedyValidate, ReasonValidating, 1
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepValidate, ReasonValidating, 1
 	o.Order.Step, o.Obstacle = v1alpha1.OrderValidate, "exceeded quota"
 	o.Validation = phase.Validation{State: phase.ValidationRunning, Begun: true}
 	if d := Next(o); d.Action != Validate {

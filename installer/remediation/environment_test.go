@@ -38,7 +38,7 @@ var progress = []move{
 	{"kubelet: monitoring", func(w *world) bool {
 		away := false
 		for i := range w.cards {
-			away = away || w.cards[i].has && w.cards[i].step == v1alpha1.RemedyResetGPU || w.cards[i].order == v1alpha1.OrderReset
+			away = away || w.cards[i].has && w.cards[i].step == v1alpha1.RemediationStepReset || w.cards[i].order == v1alpha1.OrderReset
 		}
 		return w.monitored == away && set(&w.monitored, !away)
 	}},
@@ -47,7 +47,7 @@ var progress = []move{
 	{"somebody reboots the node", func(w *world) bool {
 		for i := range w.cards {
 			c := &w.cards[i]
-			if w.rebooter && c.has && c.step == v1alpha1.RemedyRebootRequested && c.reason != ReasonRebooted {
+			if w.rebooter && c.has && c.step == v1alpha1.RemediationStepRebootRequested && c.reason != ReasonRebooted {
 				return reboot(w)
 			}
 		}
@@ -85,7 +85,7 @@ func agentHears(w *world, c *card) bool {
 	if c.gateID != c.orderID {
 		c.state, c.toldUsed = "", c.prepared
 		if c.order != "" {
-			c.state = v1alpha1.RemedyHolding
+			c.state = v1alpha1.RemediationStateHolding
 		}
 	}
 	c.gate, c.gateID = c.order, c.orderID
@@ -97,14 +97,14 @@ func agentResets(w *world, c *card) bool {
 		return false
 	}
 	switch {
-	case c.state == v1alpha1.RemedyHolding && !c.prepared && !c.open:
-		c.state, c.touched = v1alpha1.RemedyResetting, c.order == c.gate && c.orderID == c.gateID
-	case c.state == v1alpha1.RemedyResetting && c.hangs:
+	case c.state == v1alpha1.RemediationStateHolding && !c.prepared && !c.open:
+		c.state, c.touched = v1alpha1.RemediationStateResetting, c.order == c.gate && c.orderID == c.gateID
+	case c.state == v1alpha1.RemediationStateResetting && c.hangs:
 		return false
-	case c.state == v1alpha1.RemedyResetting && (c.badReset || w.monitored):
-		c.state = v1alpha1.RemedyFailed
-	case c.state == v1alpha1.RemedyResetting:
-		c.state = v1alpha1.RemedyReset
+	case c.state == v1alpha1.RemediationStateResetting && (c.badReset || w.monitored):
+		c.state = v1alpha1.RemediationStateFailed
+	case c.state == v1alpha1.RemediationStateResetting:
+		c.state = v1alpha1.RemediationStateReset
 		if c.ill <= gpu.Reset && c.ill > gpu.Wait && !c.stubborn {
 			c.ill = well
 		}
@@ -163,8 +163,8 @@ func reboot(w *world) bool {
 	for i := range w.cards {
 		c := &w.cards[i]
 		c.seen, c.hangs, c.touched = false, false, false
-		if c.state == v1alpha1.RemedyResetting {
-			c.state = v1alpha1.RemedyHolding
+		if c.state == v1alpha1.RemediationStateResetting {
+			c.state = v1alpha1.RemediationStateHolding
 		}
 		if c.user == phase.PodReady {
 			c.user, c.prepared = phase.PodPending, false
@@ -233,7 +233,7 @@ var disturbances = map[string]func(w *world) bool{
 	"lose status": on(func(c *card) bool {
 		ok := c.has
 		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.asked = false, "", "", "", 0, "", false, false, 0
-		c.records, c.recordID, c.recordReset, c.recordBusy, c.recordBoot = [3]v1alpha1.RemedyOutcome{}, "", [3]bool{}, [3]bool{}, [3]uint8{}
+		c.records, c.recordID, c.recordReset, c.recordBusy, c.recordBoot = [3]v1alpha1.RemediationOutcome{}, "", [3]bool{}, [3]bool{}, [3]uint8{}
 		c.touched = false
 		c.owed = c.order != ""
 		return ok

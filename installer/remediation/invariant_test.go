@@ -17,7 +17,7 @@ type invariant struct {
 
 // awaits reports whether the GPU waits for a reboot or a person.
 func (c *card) awaits() bool {
-	return c.step == v1alpha1.RemedyRebootRequested || c.step == v1alpha1.RemedyReplace
+	return c.step == v1alpha1.RemediationStepRebootRequested || c.step == v1alpha1.RemediationStepReplace
 }
 
 // taken counts the GPUs that the installer has taken out and not left to a person.
@@ -25,7 +25,7 @@ func taken(w *world) int {
 	n := 0
 	for i := range w.cards {
 		c := &w.cards[i]
-		if c.order != "" && c.asked == 0 && (c.step != v1alpha1.RemedyRestore || c.recordID != c.id) {
+		if c.order != "" && c.asked == 0 && (c.step != v1alpha1.RemediationStepRestore || c.recordID != c.id) {
 			n++
 		}
 	}
@@ -36,7 +36,7 @@ func (w *world) halted() bool {
 	return w.paused || w.busy || w.mode != v1alpha1.RemediationAct
 }
 
-func becomes(d Decision, steps ...v1alpha1.RemedyStep) bool {
+func becomes(d Decision, steps ...v1alpha1.RemediationStep) bool {
 	return d.Status != nil && slices.Contains(steps, d.Status.Step)
 }
 
@@ -45,20 +45,20 @@ var dead = []string{ReasonAgentSilent, ReasonMonitoringStays, ReasonDrainBlocked
 
 var invariants = []invariant{
 	{"a GPU that was reset is given back only when it is proven, or the node has booted", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && c.order != "" && c.touched && !c.proved &&
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && c.touched && !c.proved &&
 			(!w.noValidator || !w.spoken) && d.Status.Reason != ReasonUnproven
 	}},
 	{"who cannot prove a GPU because its agent is silent, or the node is being worked on, keeps it", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step == v1alpha1.RemedyValidate && d.Status.Reason == ReasonUnproven && (!w.spoken || w.busy && d.Status.Attempts > 0)
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonUnproven && (!w.spoken || w.busy && d.Status.Attempts > 0)
 	}},
 	{"nothing begins without rest after a maintenance came between", func(_ *world, c *card, d Decision) bool {
-		return begins(c, d) && becomes(d, v1alpha1.RemedyHold) && c.recordBusy[0] && !c.rested
+		return begins(c, d) && becomes(d, v1alpha1.RemediationStepHold) && c.recordBusy[0] && !c.rested
 	}},
 	{"pods have one time to leave", func(_ *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyDrain) && c.step == v1alpha1.RemedyDrain && c.late && d.Status.Since != since(true)
+		return becomes(d, v1alpha1.RemediationStepDrain) && c.step == v1alpha1.RemediationStepDrain && c.late && d.Status.Since != since(true)
 	}},
 	{"an agent is not accused before the time", func(_ *world, _ *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyDrain) && strings.Contains(d.Status.Message, "though no pod uses them")
+		return becomes(d, v1alpha1.RemediationStepDrain) && strings.Contains(d.Status.Message, "though no pod uses them")
 	}},
 	{"a reset is ordered only with nothing prepared and monitoring gone", func(w *world, c *card, d Decision) bool {
 		return d.Action == Direct && d.Order.Step == v1alpha1.OrderReset && (c.prepared || w.monitored || c.check != phase.ValidationNone)
@@ -74,7 +74,7 @@ var invariants = []invariant{
 	}},
 	{"nobody is evicted on the word of an agent that is not there", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && !w.spoken }},
 	{"a GPU that cannot be emptied is not taken out, and nobody else leaves it", func(w *world, c *card, d Decision) bool {
-		return w.stays && c.user == phase.PodReady && (d.Action == Evict || d.Action == Direct && c.order == "" && c.step != v1alpha1.RemedyHold)
+		return w.stays && c.user == phase.PodReady && (d.Action == Evict || d.Action == Direct && c.order == "" && c.step != v1alpha1.RemediationStepHold)
 	}},
 	{"nobody is evicted where that does not help", func(w *world, c *card, d Decision) bool {
 		return d.Action == Evict && w.agent && w.spoken && (c.ill < gpu.Restart || c.ill > gpu.Reset)
@@ -84,22 +84,22 @@ var invariants = []invariant{
 		return w.waited && d.Action == Direct && c.order == "" && c.user == phase.PodReady && !w.blocked && !c.rested
 	}},
 	{"what is reset and not asked for ends proven", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && d.Status.Reason == ReasonRecovered && c.order != "" && (d.Status.Attempts > 0 || c.asked > 0) && c.ill == well &&
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.order != "" && (d.Status.Attempts > 0 || c.asked > 0) && c.ill == well &&
 			!c.proved && !w.noValidator
 	}},
 	{"who recovered is well", func(_ *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && d.Status.Reason == ReasonRecovered && c.ill > gpu.Wait &&
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.ill > gpu.Wait &&
 			faultName(c.ill) == c.about && c.seen
 	}},
 	{"nothing of a proof is left when the GPU is given back", func(_ *world, c *card, d Decision) bool {
 		return d.Action == Release && c.check != phase.ValidationNone
 	}},
 	{"a GPU is not given back in the middle of its reset", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step == v1alpha1.RemedyResetGPU && c.state == v1alpha1.RemedyResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepReset && c.state == v1alpha1.RemediationStateResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
 			w.agent && !c.late
 	}},
 	{"an order is not changed in the middle of its reset", func(w *world, c *card, d Decision) bool {
-		return d.Action == Direct && d.Order.Step != v1alpha1.OrderReset && c.step == v1alpha1.RemedyResetGPU && c.gateID == c.orderID && c.state == v1alpha1.RemedyResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
+		return d.Action == Direct && d.Order.Step != v1alpha1.OrderReset && c.step == v1alpha1.RemediationStepReset && c.gateID == c.orderID && c.state == v1alpha1.RemediationStateResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
 			w.agent && w.spoken && !c.late
 	}},
 	{"a remediation is recorded once", func(_ *world, c *card, d Decision) bool {
@@ -116,11 +116,11 @@ var invariants = []invariant{
 		return after == *w
 	}},
 	{"a reboot is asked for only when policies want it, and a reset did not help or never does", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRebootRequested) && (w.noReboot && w.spoken && c.asked == 0 ||
+		return becomes(d, v1alpha1.RemediationStepRebootRequested) && (w.noReboot && w.spoken && c.asked == 0 ||
 			c.asked == 0 && d.Status.Reason != ReasonResetTimeout && d.Status.Attempts+resetsOfLate(c) < 2 && (d.Status.Attempts == 0 || !slices.Contains(dead, d.Status.Reason)) && c.ill < gpu.Reboot)
 	}},
 	{"a GPU is given up for ever only when no reboot helps", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyReplace) && c.step != v1alpha1.RemedyReplace && !w.noReboot && c.ill != gpu.Replace && !rebootedOfLate(w, c) && (c.asked == 0 || c.asked-1 == w.boot)
+		return becomes(d, v1alpha1.RemediationStepReplace) && c.step != v1alpha1.RemediationStepReplace && !w.noReboot && c.ill != gpu.Replace && !rebootedOfLate(w, c) && (c.asked == 0 || c.asked-1 == w.boot)
 	}},
 	{"a GPU that a person must look at stays away from claims", func(w *world, c *card, d Decision) bool {
 		return d.Action == Release && c.awaits() && c.badProof && !w.halted() && !w.noValidator && c.check == phase.ValidationFailed
@@ -130,26 +130,26 @@ var invariants = []invariant{
 	}},
 	{"nothing begins on the word of an agent that is not there", func(w *world, c *card, d Decision) bool { return begins(c, d) && !w.spoken }},
 	{"a GPU is taken out only where that may help", func(w *world, c *card, d Decision) bool {
-		return begins(c, d) && becomes(d, v1alpha1.RemedyHold) && w.spoken && c.ill > gpu.Reset
+		return begins(c, d) && becomes(d, v1alpha1.RemediationStepHold) && w.spoken && c.ill > gpu.Reset
 	}},
 	{"a proof is made only when it is let through", func(_ *world, c *card, d Decision) bool {
 		return d.Action == Validate && c.order != v1alpha1.OrderValidate
 	}},
 	{"nobody waits for a reset that has failed", func(w *world, c *card, d Decision) bool {
-		return w.spoken && d.Action == Wait && becomes(d, v1alpha1.RemedyResetGPU) && c.id == c.orderID && c.order == v1alpha1.OrderReset && c.state == v1alpha1.RemedyFailed &&
+		return w.spoken && d.Action == Wait && becomes(d, v1alpha1.RemediationStepReset) && c.id == c.orderID && c.order == v1alpha1.OrderReset && c.state == v1alpha1.RemediationStateFailed &&
 			c.gateID == c.orderID && d.Status.ID == c.orderID
 	}},
 	{"a GPU is proven after its reset when the fault is over", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyValidate) && c.step == v1alpha1.RemedyResetGPU && w.spoken && c.ill > gpu.Wait
+		return becomes(d, v1alpha1.RemediationStepValidate) && c.step == v1alpha1.RemediationStepReset && w.spoken && c.ill > gpu.Wait
 	}},
 	{"a suggestion touches nothing", func(_ *world, _ *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedySuggested) && d.Action != Wait
+		return becomes(d, v1alpha1.RemediationStepSuggested) && d.Action != Wait
 	}},
 	{"a GPU that failed its proof is not given back unproven", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step == v1alpha1.RemedyValidate && d.Status.Reason == ReasonUnproven && c.asked > 0 && c.asked-1 == w.boot
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonUnproven && c.asked > 0 && c.asked-1 == w.boot
 	}},
 	{"a GPU that was reset or failed its proof is not given back because somebody says stop", func(_ *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemedyRestore) && c.step != v1alpha1.RemedyRestore && c.order != "" && (d.Status.Attempts > 0 || c.check == phase.ValidationFailed) &&
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && (d.Status.Attempts > 0 || c.check == phase.ValidationFailed) &&
 			slices.Contains([]string{ReasonPaused, ReasonOff, ReasonBusy}, d.Status.Reason)
 	}},
 	{"a reset is ordered at most as often as policies say", func(_ *world, _ *card, d Decision) bool {
@@ -201,7 +201,7 @@ func unfair(w *world, c *card) string {
 		return "what served its turn is left behind"
 	case c.awaits() && c.order != v1alpha1.OrderHold && c.order != "":
 		return "monitoring is kept away while a person is waited for"
-	case c.order != "" && !c.awaits() && (c.step != v1alpha1.RemedyWaiting || !w.halted() || c.order != v1alpha1.OrderHold):
+	case c.order != "" && !c.awaits() && (c.step != v1alpha1.RemediationStepWaiting || !w.halted() || c.order != v1alpha1.OrderHold):
 		return "a GPU is held for ever"
 	case c.order != "" && !c.awaits():
 		return one(c.attempts > 0 || c.badProof, "a GPU is held that nothing was done to")
@@ -213,18 +213,18 @@ func unfair(w *world, c *card) string {
 		return "a GPU that would pass its proof is not tried"
 	case c.owed && !c.awaits():
 		return "a remediation is not recorded"
-	case c.step == v1alpha1.RemedyRebootRequested:
+	case c.step == v1alpha1.RemediationStepRebootRequested:
 		return vain(w, c)
 	case !speaks || c.awaits():
 		return ""
 	case c.ill < gpu.Restart || w.mode == v1alpha1.RemediationOff:
 		return one(!c.has, "something is said of a GPU that needs nothing")
 	case w.mode == v1alpha1.RemediationSuggest:
-		return one(c.step == v1alpha1.RemedySuggested, "nothing is suggested")
+		return one(c.step == v1alpha1.RemediationStepSuggested, "nothing is suggested")
 	case w.halted():
-		return one(c.step == v1alpha1.RemedyWaiting && (c.reason == ReasonPaused || c.reason == ReasonBusy), "it is not told what is waited for")
+		return one(c.step == v1alpha1.RemediationStepWaiting && (c.reason == ReasonPaused || c.reason == ReasonBusy), "it is not told what is waited for")
 	case w.stays && c.user != phase.PodAbsent:
-		return one(c.step == v1alpha1.RemedyWaiting && c.reason == ReasonDrainBlocked, "it is not told who stays")
+		return one(c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonDrainBlocked, "it is not told who stays")
 	default:
 		return "a GPU is ill and nothing is done"
 	}

@@ -18,27 +18,27 @@ func TestUnprovenStaysHeld(t *testing.T) {
 		ReasonOff:    func(o *Observed) { o.Policy.Mode = v1alpha1.RemediationOff },
 		ReasonBusy:   func(o *Observed) { o.Busy = "the node is not Ready" },
 	} {
-		for _, step := range []v1alpha1.RemedyStep{v1alpha1.RemedyValidate, v1alpha1.RemedyRebootRequested} {
-			if step == v1alpha1.RemedyRebootRequested && reason == ReasonBusy {
+		for _, step := range []v1alpha1.RemediationStep{v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepRebootRequested} {
+			if step == v1alpha1.RemediationStepRebootRequested && reason == ReasonBusy {
 				continue // who waits for a reboot waits through a maintenance
 			}
 			o := ill()
 			o.Faults = nil
-			o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderValidate}
-			o.Status = &v1alpha1.RemedyStatus{
+			o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderValidate}
+			o.Status = &v1alpha1.RemediationStatus{
 				GPU: o.GPU, Step: step, Reason: ReasonValidationFailed, ID: "one", Attempts: 2, Since: metav1.NewTime(now.Add(-time.Second)), Faults: []string{"XID 95"},
 			}
-			if step == v1alpha1.RemedyValidate {
+			if step == v1alpha1.RemediationStepValidate {
 				o.Status.Reason, o.Validation = ReasonValidating, phase.Validation{State: phase.ValidationFailed, Message: "CUDA error"}
 			}
 			free := o
 			stop(&o)
 			d := Next(o)
-			if d.Status == nil || d.Status.Step != v1alpha1.RemedyWaiting || d.Status.Reason != reason || d.Action != Direct || d.Order.ID != "one" || d.Order.Step != v1alpha1.OrderHold {
+			if d.Status == nil || d.Status.Step != v1alpha1.RemediationStepWaiting || d.Status.Reason != reason || d.Action != Direct || d.Order.ID != "one" || d.Order.Step != v1alpha1.OrderHold {
 				t.Fatalf("%s at %s: %s %+v", reason, step, d.Action, d.Status)
 			}
 			o.Status, o.Order, o.Validation = d.Status, &d.Order, phase.Validation{}
-			if d := Next(o); d.Action != Wait || d.Status.Step != v1alpha1.RemedyWaiting || d.Status.Message != o.Status.Message {
+			if d := Next(o); d.Action != Wait || d.Status.Step != v1alpha1.RemediationStepWaiting || d.Status.Message != o.Status.Message {
 				t.Errorf("%s at %s: later %s %+v", reason, step, d.Action, d.Status)
 			}
 			free.Status, free.Order, free.Validation = o.Status, o.Order, phase.Validation{}

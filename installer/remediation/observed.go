@@ -20,12 +20,12 @@ type Observed struct {
 	Speaks bool
 	// Faults are those of this GPU that are Critical or Fatal, as the agent says.
 	Faults []v1alpha1.GPUFault
-	// Order is the GPU's part of spec.remedies, Status that of status.remedies, Agent what the agent says to the order's ID; nil where there is none.
-	Order  *v1alpha1.Remedy
-	Status *v1alpha1.RemedyStatus
-	Agent  *v1alpha1.AgentRemedy
+	// Order is the GPU's part of spec.remediations, Status that of status.remediations, Agent what the agent says to the order's ID; nil where there is none.
+	Order  *v1alpha1.Remediation
+	Status *v1alpha1.RemediationStatus
+	Agent  *v1alpha1.AgentRemediation
 	// History are the GPU's records in status.history, the latest first.
-	History []v1alpha1.RemedyRecord
+	History []v1alpha1.RemediationRecord
 	// Granted is whether the budget of the cluster lets this GPU be taken out, or has: see Grant.
 	Granted bool
 	// Paused, when set, says where a person has stopped remediation: on the GPUNode or the ClusterPolicy.
@@ -63,26 +63,26 @@ type Action string
 const (
 	// Wait: nothing; somebody else is at work, and will be seen when done.
 	Wait Action = "Wait"
-	// Direct writes Decision.Order into spec.remedies, which begins an attempt or takes it a step further.
+	// Direct writes Decision.Order into spec.remediations, which begins an attempt or takes it a step further.
 	Direct Action = "Direct"
 	// Evict evicts the holders in Observed.Drain that are not leaving yet.
 	Evict Action = "Evict"
 	// Validate makes the claim and the pod that prove this GPU, EndValidate removes them.
 	Validate    Action = "Validate"
 	EndValidate Action = "EndValidate"
-	// Release adds Decision.Record to the history, unless a record has its ID already, and then takes the GPU out of spec.remedies.
+	// Release adds Decision.Record to the history, unless a record has its ID already, and then takes the GPU out of spec.remediations.
 	Release Action = "Release"
 )
 
 // Decision is where a GPU stands and what to do. The controller writes the status when it differs from it, and then performs the action.
 type Decision struct {
-	// Status becomes the GPU's part of status.remedies; nil: there is nothing to say of it any more.
-	Status *v1alpha1.RemedyStatus
+	// Status becomes the GPU's part of status.remediations; nil: there is nothing to say of it any more.
+	Status *v1alpha1.RemediationStatus
 	Action Action
-	// Order is what Direct writes, whole; status.remedies has its ID already.
-	Order v1alpha1.Remedy
+	// Order is what Direct writes, whole; status.remediations has its ID already.
+	Order v1alpha1.Remediation
 	// Record is what Release adds to the history; nil: nothing.
-	Record *v1alpha1.RemedyRecord
+	Record *v1alpha1.RemediationRecord
 	// After is when to look again although nothing happened; 0 is never.
 	After time.Duration
 }

@@ -1,6 +1,6 @@
 package remediation
 
-// The reasons in status.remedies, each of which is explained in installer/README.md.
+// The reasons in status.remediations, each of which is explained in installer/README.md.
 const (
 	// Why nothing has begun.
 	ReasonSuggested      = "Suggested"

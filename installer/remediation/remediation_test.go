@@ -29,17 +29,17 @@ func ill() Observed {
 
 // TestMessages: people are told what would be done, what it costs, and what is in the way.
 func TestMessages(t *testing.T) {
-	at := func(step v1alpha1.RemedyStep, reason string, change func(o *Observed)) Observed {
+	at := func(step v1alpha1.RemediationStep, reason string, change func(o *Observed)) Observed {
 		o := ill()
-		o.Status = &v1alpha1.RemedyStatus{GPU: o.GPU, Step: step, Reason: reason, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), Faults: []string{"XID 95"}}
-		o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
-		o.Agent = &v1alpha1.AgentRemedy{ID: "one", State: v1alpha1.RemedyHolding, Prepared: 1}
+		o.Status = &v1alpha1.RemediationStatus{GPU: o.GPU, Step: step, Reason: reason, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), Faults: []string{"XID 95"}}
+		o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
+		o.Agent = &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}
 		change(&o)
 		return o
 	}
 	tests := map[string]struct {
 		observed Observed
-		step     v1alpha1.RemedyStep
+		step     v1alpha1.RemediationStep
 		reason   string
 		says     []string
 	}{
@@ -49,7 +49,7 @@ func TestMessages(t *testing.T) {
 				o.Policy.Mode, o.Drain.Holders = v1alpha1.RemediationSuggest, []string{"a/b", "c/d"}
 				return o
 			}(),
-			v1alpha1.RemedySuggested, ReasonSuggested, []string{"XID 95", "reset", "2 pods would be evicted: a/b, c/d"},
+			v1alpha1.RemediationStepSuggested, ReasonSuggested, []string{"XID 95", "reset", "2 pods would be evicted: a/b, c/d"},
 		},
 		"suggest, beyond a reset": {
 			func() Observed {
@@ -57,30 +57,30 @@ func TestMessages(t *testing.T) {
 				o.Policy.Mode, o.Faults = v1alpha1.RemediationSuggest, []v1alpha1.GPUFault{fault(gpu.Reboot, "")}
 				return o
 			}(),
-			v1alpha1.RemedySuggested, ReasonSuggested, []string{"a reboot of the node would be asked for"},
+			v1alpha1.RemediationStepSuggested, ReasonSuggested, []string{"a reboot of the node would be asked for"},
 		},
 		"paused": {
 			func() Observed { o := ill(); o.Paused = "GPUNode n"; return o }(),
-			v1alpha1.RemedyWaiting, ReasonPaused, []string{"stopped by a person: GPUNode n"},
+			v1alpha1.RemediationStepWaiting, ReasonPaused, []string{"stopped by a person: GPUNode n"},
 		},
-		"budget": {func() Observed { o := ill(); o.Granted = false; return o }(), v1alpha1.RemedyWaiting, ReasonBudget, []string{"maxParallel"}},
+		"budget": {func() Observed { o := ill(); o.Granted = false; return o }(), v1alpha1.RemediationStepWaiting, ReasonBudget, []string{"maxParallel"}},
 		"drain blocked": {
-			at(v1alpha1.RemedyDrain, ReasonDraining, func(o *Observed) {
+			at(v1alpha1.RemediationStepDrain, ReasonDraining, func(o *Observed) {
 				o.Drain.Holders = []string{"a/b"}
 				o.Drain.Blocked = []phase.BlockedPod{{Name: "a/b", Reason: "its budget allows none"}}
 			}),
-			v1alpha1.RemedyRestore, ReasonDrainBlocked, []string{"a/b (its budget allows none)"},
+			v1alpha1.RemediationStepRestore, ReasonDrainBlocked, []string{"a/b (its budget allows none)"},
 		},
 		"prepared without pods": {
-			at(v1alpha1.RemedyDrain, ReasonDraining, func(*Observed) {}), v1alpha1.RemedyRestore, ReasonDrainBlocked, []string{"1 claims are still prepared"},
+			at(v1alpha1.RemediationStepDrain, ReasonDraining, func(*Observed) {}), v1alpha1.RemediationStepRestore, ReasonDrainBlocked, []string{"1 claims are still prepared"},
 		},
 		"monitoring stays": {
-			at(v1alpha1.RemedyResetGPU, ReasonMakingRoom, func(o *Observed) { o.Monitored = true }),
-			v1alpha1.RemedyRestore, ReasonMonitoringStays, []string{"monitoring"},
+			at(v1alpha1.RemediationStepReset, ReasonMakingRoom, func(o *Observed) { o.Monitored = true }),
+			v1alpha1.RemediationStepRestore, ReasonMonitoringStays, []string{"monitoring"},
 		},
 		"a GPU that the agent does not know": {
-			at(v1alpha1.RemedyHold, ReasonHolding, func(o *Observed) { o.Agent.State, o.Agent.Message = v1alpha1.RemedyFailed, "no such GPU" }),
-			v1alpha1.RemedyRestore, ReasonHoldFailed, []string{"no such GPU"},
+			at(v1alpha1.RemediationStepHold, ReasonHolding, func(o *Observed) { o.Agent.State, o.Agent.Message = v1alpha1.RemediationStateFailed, "no such GPU" }),
+			v1alpha1.RemediationStepRestore, ReasonHoldFailed, []string{"no such GPU"},
 		},
 	}
 	for name, test := range tests {
@@ -100,7 +100,7 @@ func TestMessages(t *testing.T) {
 
 // TestRest: what could not be taken out is left alone for longer each time.
 func TestRest(t *testing.T) {
-	failed := v1alpha1.RemedyRecord{Outcome: v1alpha1.OutcomeFailed, Message: "blocked", Ended: metav1.NewTime(now)}
+	failed := v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeFailed, Message: "blocked", Ended: metav1.NewTime(now)}
 	for n, want := range map[int]time.Duration{1: 10 * time.Minute, 2: 20 * time.Minute, 3: 40 * time.Minute, 12: 6 * time.Hour} {
 		o := ill()
 		for range n {
@@ -119,23 +119,23 @@ func TestRest(t *testing.T) {
 
 // TestComesBack: a fault that comes back within a day is the same one, and one that came back after a reboot is for a person.
 func TestComesBack(t *testing.T) {
-	record := func(ago time.Duration, attempts int32, boot string) v1alpha1.RemedyRecord {
-		return v1alpha1.RemedyRecord{
+	record := func(ago time.Duration, attempts int32, boot string) v1alpha1.RemediationRecord {
+		return v1alpha1.RemediationRecord{
 			Outcome: v1alpha1.OutcomeRecovered, Faults: []string{"XID 95"}, Attempts: attempts, BootID: boot, Ended: metav1.NewTime(now.Add(-ago)),
 		}
 	}
 	tests := map[string]struct {
-		history []v1alpha1.RemedyRecord
-		want    v1alpha1.RemedyStep
+		history []v1alpha1.RemediationRecord
+		want    v1alpha1.RemediationStep
 	}{
-		"once":                   {[]v1alpha1.RemedyRecord{record(time.Hour, 1, "")}, v1alpha1.RemedyHold},
-		"twice":                  {[]v1alpha1.RemedyRecord{record(time.Hour, 1, ""), record(2*time.Hour, 1, "")}, v1alpha1.RemedyRebootRequested},
-		"twice, long ago":        {[]v1alpha1.RemedyRecord{record(time.Hour, 1, ""), record(25*time.Hour, 1, "")}, v1alpha1.RemedyHold},
-		"twice and by a reboot":  {[]v1alpha1.RemedyRecord{record(time.Minute, 2, "b"), record(time.Hour, 1, "")}, v1alpha1.RemedyReplace},
-		"twice, no reboot since": {[]v1alpha1.RemedyRecord{record(time.Minute, 2, "boot"), record(time.Hour, 1, "")}, v1alpha1.RemedyRebootRequested},
-		"another fault":          {[]v1alpha1.RemedyRecord{{Outcome: v1alpha1.OutcomeRecovered, Faults: []string{"XID 48"}, Attempts: 5, Ended: metav1.NewTime(now)}}, v1alpha1.RemedyHold},
-		"programs ended it":      {[]v1alpha1.RemedyRecord{record(time.Hour, 0, ""), record(time.Hour, 0, "")}, v1alpha1.RemedyHold},
-		"one that was not ended": {[]v1alpha1.RemedyRecord{{Outcome: v1alpha1.OutcomeStopped, Faults: []string{"XID 95"}, Attempts: 2, Ended: metav1.NewTime(now)}}, v1alpha1.RemedyHold},
+		"once":                   {[]v1alpha1.RemediationRecord{record(time.Hour, 1, "")}, v1alpha1.RemediationStepHold},
+		"twice":                  {[]v1alpha1.RemediationRecord{record(time.Hour, 1, ""), record(2*time.Hour, 1, "")}, v1alpha1.RemediationStepRebootRequested},
+		"twice, long ago":        {[]v1alpha1.RemediationRecord{record(time.Hour, 1, ""), record(25*time.Hour, 1, "")}, v1alpha1.RemediationStepHold},
+		"twice and by a reboot":  {[]v1alpha1.RemediationRecord{record(time.Minute, 2, "b"), record(time.Hour, 1, "")}, v1alpha1.RemediationStepReplace},
+		"twice, no reboot since": {[]v1alpha1.RemediationRecord{record(time.Minute, 2, "boot"), record(time.Hour, 1, "")}, v1alpha1.RemediationStepRebootRequested},
+		"another fault":          {[]v1alpha1.RemediationRecord{{Outcome: v1alpha1.OutcomeRecovered, Faults: []string{"XID 48"}, Attempts: 5, Ended: metav1.NewTime(now)}}, v1alpha1.RemediationStepHold},
+		"programs ended it":      {[]v1alpha1.RemediationRecord{record(time.Hour, 0, ""), record(time.Hour, 0, "")}, v1alpha1.RemediationStepHold},
+		"one that was not ended": {[]v1alpha1.RemediationRecord{{Outcome: v1alpha1.OutcomeStopped, Faults: []string{"XID 95"}, Attempts: 2, Ended: metav1.NewTime(now)}}, v1alpha1.RemediationStepHold},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -154,28 +154,28 @@ func TestHeat(t *testing.T) {
 	heat := fault(gpu.Wait, "")
 	heat.Signal = "heat"
 	o.Faults = []v1alpha1.GPUFault{heat}
-	o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderReset}
-	o.Agent = &v1alpha1.AgentRemedy{ID: "one", State: v1alpha1.RemedyReset}
-	o.Status = &v1alpha1.RemedyStatus{
-		GPU: o.GPU, Step: v1alpha1.RemedyResetGPU, Reason: ReasonChecking, ID: "one", Attempts: 1, Since: metav1.NewTime(now), Faults: []string{"XID 95", "heat"},
+	o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderReset}
+	o.Agent = &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateReset}
+	o.Status = &v1alpha1.RemediationStatus{
+		GPU: o.GPU, Step: v1alpha1.RemediationStepReset, Reason: ReasonChecking, ID: "one", Attempts: 1, Since: metav1.NewTime(now), Faults: []string{"XID 95", "heat"},
 	}
 	if d := Next(o); d.Status.Reason != ReasonChecking || d.Action != Wait {
 		t.Errorf("at once: %+v %s, want to look a while", d.Status, d.Action)
 	}
 	o.Now = now.Add(o.Policy.ValidateTimeout)
-	if d := Next(o); d.Status.Step != v1alpha1.RemedyValidate || d.Status.Attempts != 1 || d.Order.Step != v1alpha1.OrderValidate {
+	if d := Next(o); d.Status.Step != v1alpha1.RemediationStepValidate || d.Status.Attempts != 1 || d.Order.Step != v1alpha1.OrderValidate {
 		t.Errorf("later: %+v %s, want a proof", d.Status, d.Action)
 	}
 }
 
 // TestUnproven: a GPU for which a person was asked is not given back because its proof found no place; one that a reset or a reboot brought back is.
 func TestUnproven(t *testing.T) {
-	for asked, want := range map[string]v1alpha1.RemedyStep{"": v1alpha1.RemedyRestore, "boot": v1alpha1.RemedyRebootRequested, "one before": v1alpha1.RemedyRestore} {
+	for asked, want := range map[string]v1alpha1.RemediationStep{"": v1alpha1.RemediationStepRestore, "boot": v1alpha1.RemediationStepRebootRequested, "one before": v1alpha1.RemediationStepRestore} {
 		o := ill()
 		o.Faults = nil
-		o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderValidate}
-		o.Status = &v1alpha1.RemedyStatus{
-			GPU: o.GPU, Step: v1alpha1.RemedyValidate, Reason: ReasonValidating, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), BootID: asked,
+		o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderValidate}
+		o.Status = &v1alpha1.RemediationStatus{
+			GPU: o.GPU, Step: v1alpha1.RemediationStepValidate, Reason: ReasonValidating, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), BootID: asked,
 		}
 		o.Obstacle = "the API server refuses it"
 		if d := Next(o); d.Status.Step != want || !strings.Contains(d.Status.Message, o.Obstacle) {
@@ -237,13 +237,13 @@ func TestGrant(t *testing.T) {
 
 // TestCandidate: a place is asked for only by who would begin, and kept by who has.
 func TestCandidate(t *testing.T) {
-	begun := func(step v1alpha1.RemedyStep, boot string) Observed {
+	begun := func(step v1alpha1.RemediationStep, boot string) Observed {
 		o := ill()
-		o.Status = &v1alpha1.RemedyStatus{GPU: o.GPU, Step: step, ID: "one", BootID: boot}
-		o.Order = &v1alpha1.Remedy{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
+		o.Status = &v1alpha1.RemediationStatus{GPU: o.GPU, Step: step, ID: "one", BootID: boot}
+		o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
 		return o
 	}
-	busy, reboot, forgotten := ill(), ill(), begun(v1alpha1.RemedyHold, "")
+	busy, reboot, forgotten := ill(), ill(), begun(v1alpha1.RemediationStepHold, "")
 	busy.Busy, reboot.Faults, forgotten.Status = "the driver changes", []v1alpha1.GPUFault{fault(gpu.Reboot, "")}, nil
 	tests := map[string]struct {
 		observed     Observed
@@ -253,10 +253,10 @@ func TestCandidate(t *testing.T) {
 		"well":                          {Observed{Now: now, Speaks: true}, false, false},
 		"a node that is being upgraded": {busy, false, false},
 		"beyond a reset":                {reboot, false, false},
-		"begun":                         {begun(v1alpha1.RemedyDrain, ""), true, true},
+		"begun":                         {begun(v1alpha1.RemediationStepDrain, ""), true, true},
 		"begun, status lost":            {forgotten, true, true},
-		"waits for a reboot":            {begun(v1alpha1.RemedyRebootRequested, "boot"), false, false},
-		"proven after a reboot":         {begun(v1alpha1.RemedyValidate, "boot-0"), false, false},
+		"waits for a reboot":            {begun(v1alpha1.RemediationStepRebootRequested, "boot"), false, false},
+		"proven after a reboot":         {begun(v1alpha1.RemediationStepValidate, "boot-0"), false, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestCandidate(t *testing.T) {
 func TestConditions(t *testing.T) {
 	warning := fault(gpu.Wait, "")
 	warning.Severity = "Warning"
-	asks := v1alpha1.RemedyStatus{GPU: "gpu-a", Step: v1alpha1.RemedyRebootRequested, Reason: ReasonResetFailed, Message: "the reset failed"}
+	asks := v1alpha1.RemediationStatus{GPU: "gpu-a", Step: v1alpha1.RemediationStepRebootRequested, Reason: ReasonResetFailed, Message: "the reset failed"}
 	done := asks
 	done.Reason = ReasonRebooted
 	healthy := phase.Condition{Type: v1alpha1.ConditionGPUsHealthy, Met: true, Reason: ReasonNoFaults}
@@ -280,16 +280,16 @@ func TestConditions(t *testing.T) {
 	tests := map[string]struct {
 		speaks   bool
 		faults   []v1alpha1.GPUFault
-		remedies []v1alpha1.RemedyStatus
+		remedies []v1alpha1.RemediationStatus
 		want     []phase.Condition
 	}{
 		"well":               {true, []v1alpha1.GPUFault{warning}, nil, []phase.Condition{healthy, calm}},
 		"an agent is silent": {false, []v1alpha1.GPUFault{fault(gpu.Reset, "")}, nil, []phase.Condition{calm}},
-		"ill": {true, []v1alpha1.GPUFault{fault(gpu.Reset, ""), warning}, []v1alpha1.RemedyStatus{asks}, []phase.Condition{
+		"ill": {true, []v1alpha1.GPUFault{fault(gpu.Reset, ""), warning}, []v1alpha1.RemediationStatus{asks}, []phase.Condition{
 			{Type: v1alpha1.ConditionGPUsHealthy, Reason: ReasonFaults, Message: "gpu-a XID 95"},
 			{Type: v1alpha1.ConditionRebootRequired, Met: true, Reason: ReasonRequested, Message: "gpu-a: the reset failed"},
 		}},
-		"rebooted": {true, nil, []v1alpha1.RemedyStatus{done}, []phase.Condition{healthy, calm}},
+		"rebooted": {true, nil, []v1alpha1.RemediationStatus{done}, []phase.Condition{healthy, calm}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -10,23 +10,23 @@ import (
 // resetting has the agent reset the GPU when nothing has it open. Once that is ordered it is finished, whatever people say meanwhile.
 var resetting = []rule{
 	{"make room", func(v *view) bool {
-		return v.at(v1alpha1.RemedyResetGPU) && !v.ordered() && (v.Monitored || !v.drained())
+		return v.at(v1alpha1.RemediationStepReset) && !v.ordered() && (v.Monitored || !v.drained())
 	}, func(v *view) Decision {
-		spent := v.spent(v1alpha1.RemedyResetGPU, ReasonMakingRoom)
+		spent := v.spent(v1alpha1.RemediationStepReset, ReasonMakingRoom)
 		if v.stands.Reason == ReasonOrdered {
 			v.stands.Attempts-- // it was about to be ordered, and was not
 		}
 		switch {
 		case spent < patience:
-			return v.in(v1alpha1.RemedyResetGPU, ReasonMakingRoom, "monitoring leaves the node: it keeps the GPU open").until(patience, spent)
+			return v.in(v1alpha1.RemediationStepReset, ReasonMakingRoom, "monitoring leaves the node: it keeps the GPU open").until(patience, spent)
 		case v.Monitored:
 			return v.end(ReasonMonitoringStays, "pods of monitoring do not leave the node, and keep the GPU open")
 		default:
 			return v.end(v.stuck())
 		}
 	}},
-	{"order reset", func(v *view) bool { return v.at(v1alpha1.RemedyResetGPU) && !v.ordered() }, func(v *view) Decision {
-		d := v.in(v1alpha1.RemedyResetGPU, ReasonOrdered, "the agent is to reset the GPU")
+	{"order reset", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && !v.ordered() }, func(v *view) Decision {
+		d := v.in(v1alpha1.RemediationStepReset, ReasonOrdered, "the agent is to reset the GPU")
 		if v.stands.Reason != ReasonOrdered {
 			d.Status.Attempts++
 		}
@@ -34,23 +34,23 @@ var resetting = []rule{
 	}},
 	{"reset failed", func(v *view) bool {
 		a := v.answers()
-		return v.at(v1alpha1.RemedyResetGPU) && a != nil && a.State == v1alpha1.RemedyFailed
+		return v.at(v1alpha1.RemediationStepReset) && a != nil && a.State == v1alpha1.RemediationStateFailed
 	}, func(v *view) Decision { return v.fail(ReasonResetFailed, "the reset failed: "+v.Agent.Message) }},
 	{"resets", func(v *view) bool {
 		a := v.answers()
-		return v.at(v1alpha1.RemedyResetGPU) && (a == nil || a.State != v1alpha1.RemedyReset)
+		return v.at(v1alpha1.RemediationStepReset) && (a == nil || a.State != v1alpha1.RemediationStateReset)
 	}, resets},
-	{"fault is over", func(v *view) bool { return v.at(v1alpha1.RemedyResetGPU) && len(v.Faults) > 0 }, func(v *view) Decision {
-		limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemedyResetGPU, ReasonChecking)
+	{"fault is over", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && len(v.Faults) > 0 }, func(v *view) Decision {
+		limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemediationStepReset, ReasonChecking)
 		switch {
 		case v.worst <= gpu.Wait && spent >= limit:
 			return v.validating() // what passes by itself neither another reset ends nor a reboot
 		case v.worst > gpu.Reset || spent >= limit:
 			return v.fail(ReasonFaultStays, "the reset did not help: "+v.about())
 		}
-		return v.in(v1alpha1.RemedyResetGPU, ReasonChecking, "the GPU was reset: the agent looks whether the fault is over").until(limit, spent)
+		return v.in(v1alpha1.RemediationStepReset, ReasonChecking, "the GPU was reset: the agent looks whether the fault is over").until(limit, spent)
 	}},
-	{"validate is next", func(v *view) bool { return v.at(v1alpha1.RemedyResetGPU) }, (*view).validating},
+	{"validate is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) }, (*view).validating},
 }
 
 // resets waits for the agent, which has the order. How long it takes to begin, and to end what it has begun, is counted apart.
@@ -61,17 +61,17 @@ func resets(v *view) Decision {
 	}
 	if a != nil {
 		message = "the agent is about to reset the GPU"
-		if a.State == v1alpha1.RemedyResetting {
+		if a.State == v1alpha1.RemediationStateResetting {
 			reason, message = ReasonResetting, "the agent resets the GPU"
 		}
 		if a.Message != "" {
 			message += ": " + a.Message
 		}
 	}
-	spent := v.spent(v1alpha1.RemedyResetGPU, reason)
+	spent := v.spent(v1alpha1.RemediationStepReset, reason)
 	switch {
 	case spent < resetTimeout:
-		return v.in(v1alpha1.RemedyResetGPU, reason, message).until(resetTimeout, spent)
+		return v.in(v1alpha1.RemediationStepReset, reason, message).until(resetTimeout, spent)
 	case a == nil:
 		return v.end(ReasonAgentSilent, fmt.Sprintf("the agent has not said within %s that it reset the GPU: see its log", resetTimeout))
 	case reason != ReasonOrdered:
@@ -86,7 +86,7 @@ func resets(v *view) Decision {
 
 // reset begins an attempt to reset the GPU: first monitoring leaves.
 func (v *view) reset(message string) Decision {
-	return v.in(v1alpha1.RemedyResetGPU, ReasonMakingRoom, message+": monitoring leaves the node, then the GPU is reset")
+	return v.in(v1alpha1.RemediationStepReset, ReasonMakingRoom, message+": monitoring leaves the node, then the GPU is reset")
 }
 
 // fail ends an attempt that brought nothing: there is another one, or somebody is asked.

@@ -13,29 +13,29 @@ import (
 
 // closing ends what is over, whatever else there is, and takes up what the status forgot.
 var closing = []rule{
-	{"end validation", func(v *view) bool { return v.proofStands() && !v.at(v1alpha1.RemedyValidate) && !v.forgot() }, func(v *view) Decision {
+	{"end validation", func(v *view) bool { return v.proofStands() && !v.at(v1alpha1.RemediationStepValidate) && !v.forgot() }, func(v *view) Decision {
 		return Decision{Status: v.Status, Action: EndValidate}
 	}},
-	{"release", func(v *view) bool { return v.at(v1alpha1.RemedyRestore) }, func(v *view) Decision {
+	{"release", func(v *view) bool { return v.at(v1alpha1.RemediationStepRestore) }, func(v *view) Decision {
 		return v.close(v.stands.Reason, v.stands.Message)
 	}},
 	{"adopt", (*view).forgot, func(v *view) Decision {
-		v.stands = v1alpha1.RemedyStatus{ID: v.Order.ID, Began: &v.Order.Since}
+		v.stands = v1alpha1.RemediationStatus{ID: v.Order.ID, Began: &v.Order.Since}
 		switch v.Order.Step {
 		case v1alpha1.OrderReset:
 			v.stands.Attempts = 1
-			return v.in(v1alpha1.RemedyResetGPU, ReasonOrdered, "the agent is to reset the GPU")
+			return v.in(v1alpha1.RemediationStepReset, ReasonOrdered, "the agent is to reset the GPU")
 		case v1alpha1.OrderValidate:
 			v.stands.Attempts = 1
-			return v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim is to prove the GPU")
+			return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim is to prove the GPU")
 		case v1alpha1.OrderHold:
 		}
-		return v.in(v1alpha1.RemedyHold, ReasonHolding, "the agent is to refuse new claims")
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the agent is to refuse new claims")
 	}},
 	{"order is gone", func(v *view) bool {
-		return v.Order == nil && v.at(v1alpha1.RemedyWaiting, v1alpha1.RemedyDrain, v1alpha1.RemedyResetGPU, v1alpha1.RemedyValidate)
+		return v.Order == nil && v.at(v1alpha1.RemediationStepWaiting, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset, v1alpha1.RemediationStepValidate)
 	}, func(v *view) Decision {
-		return v.close(ReasonOrderIsGone, "somebody took the GPU out of spec.remedies")
+		return v.close(ReasonOrderIsGone, "somebody took the GPU out of spec.remediations")
 	}},
 }
 
@@ -44,13 +44,13 @@ func (v *view) forgot() bool { return v.Order != nil && !v.begun() }
 
 // close gives the GPU back: the attempt is over, for this reason.
 func (v *view) close(reason, message string) Decision {
-	d := v.in(v1alpha1.RemedyRestore, reason, message)
+	d := v.in(v1alpha1.RemediationStepRestore, reason, message)
 	if v.proofStands() {
 		return d.do(EndValidate)
 	}
 	if v.record() == nil {
 		s := d.Status
-		d.Record = &v1alpha1.RemedyRecord{
+		d.Record = &v1alpha1.RemediationRecord{
 			ID: s.ID, GPU: s.GPU, UUID: s.UUID, Faults: append([]string{}, s.Faults...), Outcome: outcome(reason), Reason: reason, Message: message,
 			Attempts: s.Attempts, BootID: s.BootID, Began: s.Since, Ended: metav1.NewTime(v.Now).Rfc3339Copy(),
 		}
@@ -62,7 +62,7 @@ func (v *view) close(reason, message string) Decision {
 }
 
 // outcome says what a reason to give a GPU back means.
-func outcome(reason string) v1alpha1.RemedyOutcome {
+func outcome(reason string) v1alpha1.RemediationOutcome {
 	switch reason {
 	case ReasonRecovered, ReasonUnproven:
 		return v1alpha1.OutcomeRecovered
@@ -73,8 +73,8 @@ func outcome(reason string) v1alpha1.RemedyOutcome {
 }
 
 // record returns the record of the present attempt, nil when there is none yet.
-func (v *view) record() *v1alpha1.RemedyRecord {
-	i := slices.IndexFunc(v.History, func(r v1alpha1.RemedyRecord) bool { return v.stands.ID != "" && r.ID == v.stands.ID })
+func (v *view) record() *v1alpha1.RemediationRecord {
+	i := slices.IndexFunc(v.History, func(r v1alpha1.RemediationRecord) bool { return v.stands.ID != "" && r.ID == v.stands.ID })
 	if i < 0 {
 		return nil
 	}
@@ -93,9 +93,9 @@ func (v *view) tries() int32 {
 }
 
 // late returns the remediations that ended the same faults not long ago.
-func (v *view) late() []v1alpha1.RemedyRecord {
+func (v *view) late() []v1alpha1.RemediationRecord {
 	about := slices.Concat(v.stands.Faults, v.names)
-	var late []v1alpha1.RemedyRecord
+	var late []v1alpha1.RemediationRecord
 	for _, r := range v.History {
 		shares := slices.ContainsFunc(r.Faults, func(name string) bool { return slices.Contains(about, name) })
 		if shares && r.Outcome == v1alpha1.OutcomeRecovered && v.Now.Sub(r.Ended.Time) < memory {
@@ -108,7 +108,7 @@ func (v *view) late() []v1alpha1.RemedyRecord {
 // rests returns how much longer the GPU is left alone because it could not be taken out, or was taken out in vain, since it last recovered, and what
 // came of it the last time.
 func (v *view) rests() (left time.Duration, why string) {
-	var last *v1alpha1.RemedyRecord
+	var last *v1alpha1.RemediationRecord
 	pause := rest
 	for i, r := range v.History {
 		if r.Outcome == v1alpha1.OutcomeRecovered {

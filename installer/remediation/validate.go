@@ -11,34 +11,34 @@ import (
 // proof has a claim prove the GPU before it is given back.
 var proof = []rule{
 	{"order validate", func(v *view) bool {
-		return v.at(v1alpha1.RemedyValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
+		return v.at(v1alpha1.RemediationStepValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
 	}, (*view).validating},
-	{"fault comes back", func(v *view) bool { return v.at(v1alpha1.RemedyValidate) && v.Speaks && v.worst > gpu.Wait }, func(v *view) Decision {
+	{"fault comes back", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && v.Speaks && v.worst > gpu.Wait }, func(v *view) Decision {
 		return v.fail(ReasonFaultComesBack, "there is a fault again: "+v.about())
 	}},
-	{"agent is silent", func(v *view) bool { return v.at(v1alpha1.RemedyValidate) && !v.Speaks }, func(v *view) Decision {
-		limit, spent := max(v.Policy.ValidateTimeout, patience), v.spent(v1alpha1.RemedyValidate, ReasonValidating)
+	{"agent is silent", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && !v.Speaks }, func(v *view) Decision {
+		limit, spent := max(v.Policy.ValidateTimeout, patience), v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
 		if spent >= limit {
 			return v.end(ReasonAgentSilent, "the agent does not say how the GPU is: see its pod")
 		}
-		return v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim proves the GPU; the agent does not answer").until(limit, spent)
+		return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU; the agent does not answer").until(limit, spent)
 	}},
 	{"validate", func(v *view) bool {
-		return v.at(v1alpha1.RemedyValidate) && v.Policy.Validates && v.Validation.State != phase.ValidationPassed
+		return v.at(v1alpha1.RemediationStepValidate) && v.Policy.Validates && v.Validation.State != phase.ValidationPassed
 	}, validate},
-	{"recovered", func(v *view) bool { return v.at(v1alpha1.RemedyValidate) }, func(v *view) Decision {
+	{"recovered", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) }, func(v *view) Decision {
 		return v.close(ReasonRecovered, "the GPU is well again")
 	}},
 }
 
 // validating lets the installer's validation through to the GPU.
 func (v *view) validating() Decision {
-	return v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim proves the GPU").direct(v1alpha1.OrderValidate)
+	return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU").direct(v1alpha1.OrderValidate)
 }
 
 func validate(v *view) Decision {
-	limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemedyValidate, ReasonValidating)
-	d := v.in(v1alpha1.RemedyValidate, ReasonValidating, "a claim proves the GPU").until(limit, spent)
+	limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
+	d := v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU").until(limit, spent)
 	p := v.Validation
 	switch {
 	case p.State == phase.ValidationFailed:

@@ -35,7 +35,7 @@ const (
 type view struct {
 	*Observed
 	// stands is the status, but for what is over.
-	stands v1alpha1.RemedyStatus
+	stands v1alpha1.RemediationStatus
 	// worst is the strongest remedy that a fault needs, of those that the agent tells.
 	worst gpu.Remedy
 	// names are those of the faults that the agent tells.
@@ -50,8 +50,8 @@ func viewOf(o *Observed) *view {
 	if o.Status != nil {
 		v.stands = *o.Status
 	}
-	if last := v.record(); v.stands.Step == v1alpha1.RemedyRestore && o.Order == nil && last != nil {
-		v.stands = v1alpha1.RemedyStatus{Attempts: v.stands.Attempts}
+	if last := v.record(); v.stands.Step == v1alpha1.RemediationStepRestore && o.Order == nil && last != nil {
+		v.stands = v1alpha1.RemediationStatus{Attempts: v.stands.Attempts}
 		if last.Outcome == v1alpha1.OutcomeRecovered {
 			v.stands.Attempts = 0
 		}
@@ -92,7 +92,7 @@ func namesOf(faults []v1alpha1.GPUFault) []string {
 // begun reports whether a remediation is under way.
 func (v *view) begun() bool { return v.stands.ID != "" }
 
-func (v *view) at(steps ...v1alpha1.RemedyStep) bool {
+func (v *view) at(steps ...v1alpha1.RemediationStep) bool {
 	return v.begun() && slices.Contains(steps, v.stands.Step)
 }
 
@@ -104,11 +104,11 @@ func (v *view) directed() bool { return v.Order != nil && v.Order.ID == v.stands
 
 // free reports whether the GPU is taken out and not yet reset: it can be given back as it is.
 func (v *view) free() bool {
-	return v.at(v1alpha1.RemedyHold, v1alpha1.RemedyDrain) || v.at(v1alpha1.RemedyResetGPU) && !v.ordered()
+	return v.at(v1alpha1.RemediationStepHold, v1alpha1.RemediationStepDrain) || v.at(v1alpha1.RemediationStepReset) && !v.ordered()
 }
 
 // answers returns the agent's word on the present order, nil while it has none.
-func (v *view) answers() *v1alpha1.AgentRemedy {
+func (v *view) answers() *v1alpha1.AgentRemediation {
 	if !v.Speaks {
 		return nil
 	}
@@ -121,11 +121,11 @@ func (v *view) drained() bool {
 	if v.Drain.Unreadable {
 		return false
 	}
-	if v.worst == gpu.Restart && !v.at(v1alpha1.RemedyResetGPU) {
+	if v.worst == gpu.Restart && !v.at(v1alpha1.RemediationStepReset) {
 		return len(v.Drain.Holders) == 0
 	}
 	a := v.answers()
-	return a != nil && a.Prepared == 0
+	return a != nil && a.PreparedClaims == 0
 }
 
 // proofStands reports whether objects of a validation are in the cluster.
@@ -155,7 +155,7 @@ func (v *view) halted() (reason, message string) {
 }
 
 // spent returns for how long the GPU has stood where it stands for this reason.
-func (v *view) spent(step v1alpha1.RemedyStep, reason string) time.Duration {
+func (v *view) spent(step v1alpha1.RemediationStep, reason string) time.Duration {
 	if v.stands.Step != step || v.stands.Reason != reason {
 		return 0
 	}
@@ -163,7 +163,7 @@ func (v *view) spent(step v1alpha1.RemedyStep, reason string) time.Duration {
 }
 
 // in returns a decision to wait in a step. What a remediation is about stays as it was when it began.
-func (v *view) in(step v1alpha1.RemedyStep, reason, message string) Decision {
+func (v *view) in(step v1alpha1.RemediationStep, reason, message string) Decision {
 	s := v.stands
 	if s.Step != step || s.Reason != reason {
 		s.Since = metav1.NewTime(v.Now).Rfc3339Copy()
@@ -182,9 +182,9 @@ func (v *view) in(step v1alpha1.RemedyStep, reason, message string) Decision {
 func (d Decision) do(a Action) Decision { d.Action = a; return d }
 
 // direct returns a decision that orders something of the agent.
-func (d Decision) direct(o v1alpha1.RemedyOrder) Decision {
+func (d Decision) direct(o v1alpha1.RemediationOrder) Decision {
 	d.Action = Direct
-	d.Order = v1alpha1.Remedy{ID: d.Status.ID, GPU: d.Status.GPU, Step: o, Reason: purpose(d.Status)}
+	d.Order = v1alpha1.Remediation{ID: d.Status.ID, GPU: d.Status.GPU, Step: o, Reason: purpose(d.Status)}
 	if d.Status.Began != nil {
 		d.Order.Since = *d.Status.Began
 	}
@@ -192,7 +192,7 @@ func (d Decision) direct(o v1alpha1.RemedyOrder) Decision {
 }
 
 // purpose is told to users whose pods are refused.
-func purpose(s *v1alpha1.RemedyStatus) string {
+func purpose(s *v1alpha1.RemediationStatus) string {
 	return fmt.Sprintf("%s is not well (%s) and is being brought back to health", s.GPU, strings.Join(s.Faults, ", "))
 }
 

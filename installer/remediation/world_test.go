@@ -24,24 +24,24 @@ type card struct {
 	// ordered of it has begun in this boot and no proof has come since. What an agent begins while the order is being taken back is not meant.
 	open, touched bool
 	// gate is the order that the agent knows, with the ID; state what it says to it.
-	gate     v1alpha1.RemedyOrder
+	gate     v1alpha1.RemediationOrder
 	gateID   string
-	state    v1alpha1.RemedyState
+	state    v1alpha1.AgentRemediationState
 	toldUsed bool
 	prepared bool
 	user     phase.PodState
 	proved   bool
 	// The GPUNode.
 	has                bool
-	step               v1alpha1.RemedyStep
+	step               v1alpha1.RemediationStep
 	reason, id         string
 	attempts           int32
 	about              string
 	began, late        bool
 	asked              uint8 // the boot, counted from one
-	order              v1alpha1.RemedyOrder
+	order              v1alpha1.RemediationOrder
 	orderID            string
-	records            [3]v1alpha1.RemedyOutcome // the latest first
+	records            [3]v1alpha1.RemediationOutcome // the latest first
 	recordID           string
 	recordReset        [3]bool
 	recordBusy         [3]bool  // a maintenance came between
@@ -154,7 +154,7 @@ func (w *world) observe(i int) Observed {
 
 func (w *world) observeGPUNode(c *card, o *Observed) {
 	if c.has {
-		o.Status = &v1alpha1.RemedyStatus{GPU: o.GPU, Step: c.step, Reason: c.reason, ID: c.id, Attempts: c.attempts, Since: since(c.late)}
+		o.Status = &v1alpha1.RemediationStatus{GPU: o.GPU, Step: c.step, Reason: c.reason, ID: c.id, Attempts: c.attempts, Since: since(c.late)}
 		if c.began {
 			began := since(true)
 			o.Status.Began = &began
@@ -167,13 +167,13 @@ func (w *world) observeGPUNode(c *card, o *Observed) {
 		}
 	}
 	if c.order != "" {
-		o.Order = &v1alpha1.Remedy{ID: c.orderID, GPU: o.GPU, Step: c.order, Since: since(true)}
+		o.Order = &v1alpha1.Remediation{ID: c.orderID, GPU: o.GPU, Step: c.order, Since: since(true)}
 		if c.gate != "" && c.gateID == c.orderID && w.spoken {
-			o.Agent = &v1alpha1.AgentRemedy{ID: c.gateID, State: c.state}
+			o.Agent = &v1alpha1.AgentRemediation{ID: c.gateID, State: c.state}
 			if c.toldUsed {
-				o.Agent.Prepared = 1
+				o.Agent.PreparedClaims = 1
 			}
-			if c.open && c.state == v1alpha1.RemedyHolding && c.gate == v1alpha1.OrderReset {
+			if c.open && c.state == v1alpha1.RemediationStateHolding && c.gate == v1alpha1.OrderReset {
 				o.Agent.Message = "process 4711 has it open"
 			}
 		}
@@ -182,7 +182,7 @@ func (w *world) observeGPUNode(c *card, o *Observed) {
 		if outcome == "" {
 			continue
 		}
-		r := v1alpha1.RemedyRecord{ID: "an older one", Outcome: outcome, Faults: []string{faultName(gpu.Reset), faultName(gpu.Reboot)}, Ended: since(c.rested)}
+		r := v1alpha1.RemediationRecord{ID: "an older one", Outcome: outcome, Faults: []string{faultName(gpu.Reset), faultName(gpu.Reboot)}, Ended: since(c.rested)}
 		if i == 0 {
 			r.ID = c.recordID
 		}

@@ -129,7 +129,7 @@ func configEffects(field, object string, in func(*v1alpha1.ClusterPolicySpec) *v
 		{"roots.dev", "/own", func(c *v1alpha1.NodeConfigSpec) { c.Roots.Dev = "/own" }},
 		{"roots.driver", "/own", func(c *v1alpha1.NodeConfigSpec) { c.Roots.Driver = "/own" }},
 		{"health.evict", "true", func(c *v1alpha1.NodeConfigSpec) { c.Health.Evict = true }},
-		{"health.quiet", "7m0s", func(c *v1alpha1.NodeConfigSpec) { c.Health.Quiet = &metav1.Duration{Duration: 7 * time.Minute} }},
+		{"health.quietPeriod", "7m0s", func(c *v1alpha1.NodeConfigSpec) { c.Health.QuietPeriod = &metav1.Duration{Duration: 7 * time.Minute} }},
 		{"health.xids[].code", "31", judged(func(r *v1alpha1.XIDRule) { r.Code = 31 })},
 		{"health.xids[].severity", "Fatal", judged(func(r *v1alpha1.XIDRule) { r.Severity = "Fatal" })},
 		{"health.xids[].remedy", "Reboot", judged(func(r *v1alpha1.XIDRule) { r.Remedy = "Reboot" })},

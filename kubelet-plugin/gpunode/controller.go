@@ -14,7 +14,7 @@ type Config struct {
 	// Node is the name of the Kubernetes node and of the GPUNode.
 	Node   string
 	Client Client
-	// Maintenance applies spec.maintenance and spec.remedies. Only the Controller calls it.
+	// Maintenance applies spec.maintenance and spec.remediations. Only the Controller calls it.
 	Maintenance *maintenance.Enforcer
 	// Status returns the current status of the agent without Maintenance, Prepared and Remedies. It is called every second and must not
 	// block on other systems.

@@ -272,7 +272,7 @@ func (s *stage) expectAck(t *testing.T, when, id string, prepared int) {
 	var want v1alpha1.AgentStatus
 	s.set(func() { want = s.status })
 	if want.Maintenance = id; id != "" {
-		want.Prepared = new(int32(prepared))
+		want.PreparedClaims = new(int32(prepared))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", when, diff)
@@ -302,7 +302,7 @@ func TestStatusIsWrittenOnChange(t *testing.T) {
 		if writes != 1 || lists != 1 {
 			t.Errorf("%d writes and %d lists in an hour, want one each", writes, lists)
 		}
-		s.set(func() { s.status.Accepted = true })
+		s.set(func() { s.status.Ready = true })
 		pass(time.Second)
 		s.expectAck(t, "accepted", "", 0)
 		s.change(func(n *v1alpha1.GPUNode) { n.Status.Agent = nil })
@@ -451,7 +451,7 @@ func TestWritesBackOff(t *testing.T) {
 		s.mu.Lock()
 		s.away = apierrors.NewForbidden(schema.GroupResource{Resource: "gpunodes"}, nodeName, errors.New("no right"))
 		s.mu.Unlock()
-		s.set(func() { s.status.Accepted = true })
+		s.set(func() { s.status.Ready = true })
 		pass(time.Hour)
 		if _, writes := s.agentStatus(); writes-before < 300 || writes-before > 400 {
 			t.Errorf("tried %d times in an hour, want every %v", writes-before, maxRetryDelay)

@@ -66,7 +66,7 @@ func (r *reporter) status(ctx context.Context, node *v1alpha1.GPUNode) v1alpha1.
 	}
 	m, err := r.config.Maintenance.Advance(ctx)
 	r.logError(ctx, "State of maintenance not determined completely, retrying", err)
-	status.Maintenance, status.Prepared, status.Remedies = m.Maintenance, m.Prepared, m.Remedies
+	status.Maintenance, status.PreparedClaims, status.Remediations = m.Maintenance, m.Prepared, m.Remedies
 	return status
 }
 

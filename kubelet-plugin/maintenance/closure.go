@@ -30,7 +30,7 @@ type Hold struct {
 	// GPUs are those that are reset together, by name, including GPU itself: all of them are held.
 	GPUs []string `json:"gpus"`
 	// Step is what the remedy orders.
-	Step v1alpha1.RemedyOrder `json:"step"`
+	Step v1alpha1.RemediationOrder `json:"step"`
 }
 
 // remedy is the operation in refusals because of a hold.
@@ -50,7 +50,7 @@ func desiredClosure(node *v1alpha1.GPUNode, group func(string) []string, previou
 			Validating: node.Status.Step == v1alpha1.StepValidate || node.Status.Phase == v1alpha1.PhaseValidating,
 		}
 	}
-	for _, r := range node.Spec.Remedies {
+	for _, r := range node.Spec.Remediations {
 		gpus := append(slices.Clone(group(r.GPU)), r.GPU)
 		for _, h := range previous.Holds {
 			if h.ID == r.ID && h.GPU == r.GPU {

@@ -13,7 +13,7 @@
 //
 // # Resets
 //
-// An entry of spec.remedies holds one GPU together with the GPUs that are reset along with it. Holds are part of the same closure and use
+// An entry of spec.remediations holds one GPU together with the GPUs that are reset along with it. Holds are part of the same closure and use
 // the same locks, one per GPU, so that claims of other GPUs are not affected. If the order is Reset, the GPUs are reset in the background
 // as soon as no claim is prepared on them and their locks are free: once for each ID, also across restarts. The outcome is stored next to
 // the closure and removed some time after the entry is gone.

@@ -42,7 +42,7 @@ type Status struct {
 	// counted.
 	Prepared *int32
 	// Remedies are those whose holds are in effect.
-	Remedies []v1alpha1.AgentRemedy
+	Remedies []v1alpha1.AgentRemediation
 }
 
 // Enforcer applies to the node what the GPUNode orders: it sets the Gate, waits for the calls that were admitted before, and resets GPUs.

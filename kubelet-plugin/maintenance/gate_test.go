@@ -58,7 +58,7 @@ func enter(t *testing.T, g *Gate, claim prepare.Ref) func() {
 }
 
 func TestEnterAdmitsOrRefuses(t *testing.T) {
-	held := func(step v1alpha1.RemedyOrder) Closure {
+	held := func(step v1alpha1.RemediationOrder) Closure {
 		return Closure{Holds: []Hold{{ID: "r", GPU: "gpu-b", GPUs: []string{"gpu-a", "gpu-b"}, Reason: "XID 48", Step: step}}}
 	}
 	both := held(v1alpha1.OrderValidate)

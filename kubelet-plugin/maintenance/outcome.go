@@ -21,7 +21,7 @@ type Outcome struct {
 	// ID is that of the remedy.
 	ID string `json:"id"`
 	// State is Reset or Failed, Message the error of a failed reset.
-	State   v1alpha1.RemedyState `json:"state"`
+	State   v1alpha1.AgentRemediationState `json:"state"`
 	Message string               `json:"message,omitempty"`
 	// GPUs are those that were reset, by name, At is when. Both are absent after a failed reset and in files of older agents.
 	GPUs []string  `json:"gpus,omitempty"`

@@ -78,11 +78,11 @@ func newResets(c Config, wake func()) *resets {
 }
 
 // advance begins the reset of the hold if it is due, and returns the state of its remedy. prepared is the number of claims on its GPUs.
-func (r *resets) advance(ctx context.Context, h Hold, prepared int) v1alpha1.AgentRemedy {
-	a := v1alpha1.AgentRemedy{ID: h.ID, Prepared: int32(prepared)} //nolint:gosec // a node has a few thousand claims at most
+func (r *resets) advance(ctx context.Context, h Hold, prepared int) v1alpha1.AgentRemediation {
+	a := v1alpha1.AgentRemediation{ID: h.ID, PreparedClaims: int32(prepared)} //nolint:gosec // a node has a few thousand claims at most
 	a.State, a.Message = r.progress(h)
 	switch {
-	case a.State != v1alpha1.RemedyHolding || h.Step != v1alpha1.OrderReset:
+	case a.State != v1alpha1.RemediationStateHolding || h.Step != v1alpha1.OrderReset:
 	case prepared > 0:
 		a.Message = fmt.Sprintf("waiting for %d claims on %s to be released", prepared, strings.Join(h.GPUs, ", "))
 	default:
@@ -92,7 +92,7 @@ func (r *resets) advance(ctx context.Context, h Hold, prepared int) v1alpha1.Age
 }
 
 // progress returns the state of the remedy's reset.
-func (r *resets) progress(h Hold) (v1alpha1.RemedyState, string) {
+func (r *resets) progress(h Hold) (v1alpha1.AgentRemediationState, string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	one := r.byID[h.ID]
@@ -112,14 +112,14 @@ func (r *resets) progress(h Hold) (v1alpha1.RemedyState, string) {
 	case one.outcome != nil:
 		return one.outcome.State, one.outcome.Message
 	case !one.touched.IsZero() && (one.busyDelay == 0 || time.Since(one.touched) >= busyReportDelay):
-		return v1alpha1.RemedyResetting, ""
+		return v1alpha1.RemediationStateResetting, ""
 	}
-	return v1alpha1.RemedyHolding, one.obstacle
+	return v1alpha1.RemediationStateHolding, one.obstacle
 }
 
 // publishReset calls WasReset for a successful outcome, whichever agent made it: that agent may have ended before it could.
 func (r *resets) publishReset(o *Outcome) {
-	if o != nil && o.State == v1alpha1.RemedyReset && !o.At.IsZero() {
+	if o != nil && o.State == v1alpha1.RemediationStateReset && !o.At.IsZero() {
 		r.config.WasReset(o.GPUs, o.At)
 	}
 }
@@ -189,9 +189,9 @@ func (r *resets) perform(ctx context.Context, h Hold, one *reset) error {
 	if errors.Is(err, gpu.ErrBusy) {
 		return err // the hardware was not changed: the GPU stays held, and the installer decides for how long
 	}
-	outcome := Outcome{ID: h.ID, State: v1alpha1.RemedyReset, GPUs: h.GPUs, At: at}
+	outcome := Outcome{ID: h.ID, State: v1alpha1.RemediationStateReset, GPUs: h.GPUs, At: at}
 	if err != nil {
-		outcome = Outcome{ID: h.ID, State: v1alpha1.RemedyFailed, Message: err.Error()}
+		outcome = Outcome{ID: h.ID, State: v1alpha1.RemediationStateFailed, Message: err.Error()}
 	}
 	klog.FromContext(ctx).Info("Reset ended", "gpus", h.GPUs, "remedy", h.ID, "state", outcome.State, "reason", outcome.Message)
 	stored := r.config.Gate.saveOutcome(outcome)

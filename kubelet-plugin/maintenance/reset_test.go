@@ -267,10 +267,10 @@ func (s *stage) Reset(ctx context.Context, gpus []string, touch func()) (time.Ti
 // order sets the remedies of the GPUNode: "id gpu step".
 func order(orders ...string) func(*v1alpha1.GPUNode) {
 	return func(n *v1alpha1.GPUNode) {
-		n.Spec.Remedies = nil
+		n.Spec.Remediations = nil
 		for _, o := range orders {
 			parts := strings.Fields(o)
-			n.Spec.Remedies = append(n.Spec.Remedies, v1alpha1.Remedy{ID: parts[0], GPU: parts[1], Step: v1alpha1.RemedyOrder(parts[2]), Reason: "XID 48"})
+			n.Spec.Remediations = append(n.Spec.Remediations, v1alpha1.Remediation{ID: parts[0], GPU: parts[1], Step: v1alpha1.RemediationOrder(parts[2]), Reason: "XID 48"})
 		}
 	}
 }
@@ -278,11 +278,11 @@ func order(orders ...string) func(*v1alpha1.GPUNode) {
 // expectRemedies checks the remedies of the status: "id state prepared message".
 func (s *stage) expectRemedies(t *testing.T, when string, want ...string) {
 	t.Helper()
-	var remedies []v1alpha1.AgentRemedy
+	var remedies []v1alpha1.AgentRemediation
 	s.set(func() { remedies = s.status.Remedies })
 	var got []string
 	for _, r := range remedies {
-		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %d %s", r.ID, r.State, r.Prepared, r.Message)))
+		got = append(got, strings.TrimSpace(fmt.Sprintf("%s %s %d %s", r.ID, r.State, r.PreparedClaims, r.Message)))
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", when, diff)
@@ -641,7 +641,7 @@ func TestResetOfFormerLeader(t *testing.T) {
 // An unreadable outcome, or one of another ID, counts as none.
 func TestUnreadableOutcomes(t *testing.T) {
 	g := gate(t, t.TempDir(), true)
-	want := Outcome{ID: "1", State: v1alpha1.RemedyFailed, Message: "no", GPUs: []string{"gpu-a"}, At: time.Now().Round(0)}
+	want := Outcome{ID: "1", State: v1alpha1.RemediationStateFailed, Message: "no", GPUs: []string{"gpu-a"}, At: time.Now().Round(0)}
 	if err := g.saveOutcome(want); err != nil {
 		t.Fatal(err)
 	}

@@ -110,7 +110,7 @@ func (h *nodesScene) fault(index int, f v1alpha1.GPUFault) {
 
 // suggested adds a remediation of gpu-a's GPU that waits for mode Act.
 func (h *nodesScene) suggested(index int) {
-	h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[index].Name(), Step: v1alpha1.RemedySuggested}}
+	h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[index].Name(), Step: v1alpha1.RemediationStepSuggested}}
 }
 
 // deleteSlices removes the node's ResourceSlices, as kubelet does when an agent is gone.
@@ -192,16 +192,16 @@ func TestFindings(t *testing.T) {
 		"a remediation in progress": {
 			func(h *nodesScene) {
 				h.fault(0, xid95)
-				h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[0].Name(), Step: v1alpha1.OrderHold}}
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Message: "2 pods are evicted", Since: ago(time.Second * 4), Attempts: 1}}
-				h.gpuNode.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "1", State: v1alpha1.RemedyHolding, Prepared: 1}}
+				h.gpuNode.Spec.Remediations = []v1alpha1.Remediation{{ID: "1", GPU: h.a.GPUs[0].Name(), Step: v1alpha1.OrderHold}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepDrain, Message: "2 pods are evicted", Since: ago(time.Second * 4), Attempts: 1}}
+				h.gpuNode.Status.Agent.Remediations = []v1alpha1.AgentRemediation{{ID: "1", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"Drain for 4s, 1 reset so far: 2 pods are evicted", "agent: Holding, 1 claim prepared"}, nil,
 		},
 		"a suggestion": {
 			func(h *nodesScene) {
 				h.fault(0, xid95)
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedySuggested, Message: "1 pod would be evicted"}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepSuggested, Message: "1 pod would be evicted"}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"1 pod would be evicted", "remediation.mode: Act does this automatically"}, nil,
 		},
@@ -240,7 +240,7 @@ func TestFindings(t *testing.T) {
 		"a requested reboot": {
 			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "xid", XID: 79, Severity: "Fatal", Remedy: "Reboot"})
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyRebootRequested}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepRebootRequested}}
 				h.gpuNode.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionRebootRequired, Status: metav1.ConditionTrue}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"reboot node gpu-a"}, []string{"reboot required"},
@@ -254,7 +254,7 @@ func TestFindings(t *testing.T) {
 		"a GPU to replace": {
 			func(h *nodesScene) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "remap-failed", Severity: "Fatal", Remedy: "Replace"})
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyReplace}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepReplace}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"replace the GPU (GPU-"}, nil,
 		},
@@ -296,8 +296,8 @@ func TestFindings(t *testing.T) {
 		},
 		"held without a fault": {
 			func(h *nodesScene) {
-				h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[6].Name(), Reason: "being validated", Since: ago(9 * time.Second)}}
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[6].Name(), Step: v1alpha1.RemedyValidate, Since: ago(time.Second)}}
+				h.gpuNode.Spec.Remediations = []v1alpha1.Remediation{{ID: "1", GPU: h.a.GPUs[6].Name(), Reason: "being validated", Since: ago(9 * time.Second)}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[6].Name(), Step: v1alpha1.RemediationStepValidate, Since: ago(time.Second)}}
 			},
 			"gpu-a", "Warning", ReasonHeld, []string{"out of service for remediation: being validated, since 9s", "Validate for 1s"}, nil,
 		},
@@ -561,10 +561,10 @@ func faultyScene(t *testing.T) *nodesScene {
 	h.reportHealth("train", corev1.ResourceHealthStatusUnhealthy, "XID 95 on GPU gpu-0000-1b-00-0")
 	h.fault(2, v1alpha1.GPUFault{Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Device: h.deviceOf(clustertest.MIGUse(14, 2, 2))})
 	h.fault(5, v1alpha1.GPUFault{Signal: "heat", Severity: "Warning", Remedy: "Wait"})
-	h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[0].Name(), Step: v1alpha1.OrderHold, Since: ago(2 * time.Minute)}}
-	h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Message: "1 pod is evicted", Since: ago(time.Minute)}}
-	h.gpuNode.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "1", State: v1alpha1.RemedyHolding, Prepared: 1}}
-	h.gpuNode.Status.History = []v1alpha1.RemedyRecord{{
+	h.gpuNode.Spec.Remediations = []v1alpha1.Remediation{{ID: "1", GPU: h.a.GPUs[0].Name(), Step: v1alpha1.OrderHold, Since: ago(2 * time.Minute)}}
+	h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepDrain, Message: "1 pod is evicted", Since: ago(time.Minute)}}
+	h.gpuNode.Status.Agent.Remediations = []v1alpha1.AgentRemediation{{ID: "1", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}}
+	h.gpuNode.Status.History = []v1alpha1.RemediationRecord{{
 		GPU: h.a.GPUs[4].Name(), Faults: []string{"XID 48"}, Outcome: v1alpha1.OutcomeRecovered, Message: "reset and validated", Began: ago(26 * time.Hour), Ended: ago(26*time.Hour - 40*time.Second),
 	}}
 	h.agentB.Status.Conditions = nil

@@ -114,7 +114,7 @@ func (p AffectedPod) String() string {
 }
 
 // drawHistory writes the latest remediations of a node.
-func drawHistory(s *output.Screen, history []v1alpha1.RemedyRecord) {
+func drawHistory(s *output.Screen, history []v1alpha1.RemediationRecord) {
 	for _, r := range history[:min(len(history), maxHistory)] {
 		text := fmt.Sprintf("%s  %s  %s: %s after %s", r.Ended.UTC().Format("2006-01-02 15:04:05Z"), r.GPU, strings.Join(r.Faults, ", "), r.Outcome,
 			duration.HumanDuration(r.Ended.Sub(r.Began.Time)))

@@ -60,22 +60,22 @@ func TestRareFindings(t *testing.T) {
 			func(h *nodesScene) {
 				h.Taint("gpu-a", 0, gpu.Placement{}, "xid", "95", resourceapi.DeviceTaintEffectNoSchedule, ago(time.Minute))
 				h.gpuNode.Status.Agent = nil
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyDrain, Since: ago(time.Second)}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepDrain, Since: ago(time.Second)}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"status  Drain for 1s"}, []string{"agent:"},
 		},
 		"a remediation of another GPU": {
 			func(h *nodesScene) {
 				h.fault(0, xid95)
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemedyHold, Since: ago(time.Second), Attempts: 2}}
-				h.gpuNode.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: h.a.GPUs[1].Name()}, {ID: "2", GPU: h.a.GPUs[0].Name()}}
-				h.gpuNode.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "1", State: v1alpha1.RemedyHolding}, {ID: "2", State: v1alpha1.RemedyFailed, Message: "nvidia-smi failed"}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[0].Name(), Step: v1alpha1.RemediationStepHold, Since: ago(time.Second), Attempts: 2}}
+				h.gpuNode.Spec.Remediations = []v1alpha1.Remediation{{ID: "1", GPU: h.a.GPUs[1].Name()}, {ID: "2", GPU: h.a.GPUs[0].Name()}}
+				h.gpuNode.Status.Agent.Remediations = []v1alpha1.AgentRemediation{{ID: "1", State: v1alpha1.RemediationStateHolding}, {ID: "2", State: v1alpha1.RemediationStateFailed, Message: "nvidia-smi failed"}}
 			},
 			"gpu-a", "Fatal", ReasonFault, []string{"2 resets so far", "agent: Failed, 0 claims prepared: nvidia-smi failed"}, []string{"Holding"},
 		},
 		"a remediation of a GPU without a fault, not held": {
 			func(h *nodesScene) {
-				h.gpuNode.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: h.a.GPUs[6].Name(), Step: v1alpha1.RemedyRestore, Since: ago(time.Second)}}
+				h.gpuNode.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: h.a.GPUs[6].Name(), Step: v1alpha1.RemediationStepRestore, Since: ago(time.Second)}}
 			},
 			"gpu-a", "Warning", ReasonHeld, []string{"out of service for remediation\n", "Restore for 1s"}, nil,
 		},
@@ -261,7 +261,7 @@ func TestClusterFindings(t *testing.T) {
 	h := newNodesScene(t)
 	h.system("tessera-installer", "i", "x")
 	h.Add(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: "tessera-system", Name: "tessera-installer"}})
-	h.gpuNode.Status.History = []v1alpha1.RemedyRecord{
+	h.gpuNode.Status.History = []v1alpha1.RemediationRecord{
 		{GPU: "gpu-x", Faults: []string{"XID 48"}, Outcome: v1alpha1.OutcomeRecovered, Began: ago(time.Hour), Ended: ago(time.Hour)},
 	}
 	want := `2 nodes healthy. 1 cluster finding.

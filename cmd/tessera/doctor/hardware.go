@@ -75,11 +75,11 @@ func isSevere(a gpus.Fault) bool { return gpus.SeverityRank(a.Severity) > int(gp
 func (n *nodeState) faultHelp(g gpus.GPU, a gpus.Fault, judged gpu.Judgement) string {
 	s := n.remedyStatus(g.Name)
 	switch {
-	case s != nil && s.Step == v1alpha1.RemedyRebootRequested:
+	case s != nil && s.Step == v1alpha1.RemediationStepRebootRequested:
 		return fmt.Sprintf("reboot node %s; its GPUs are validated after the reboot", n.name)
-	case s != nil && s.Step == v1alpha1.RemedyReplace:
+	case s != nil && s.Step == v1alpha1.RemediationStepReplace:
 		return fmt.Sprintf("replace the GPU (%s), or inspect it and reboot the node", g.UUID)
-	case s != nil && s.Step == v1alpha1.RemedySuggested && isSevere(a) && faultRemedy(a) > gpu.Wait:
+	case s != nil && s.Step == v1alpha1.RemediationStepSuggested && isSevere(a) && faultRemedy(a) > gpu.Wait:
 		return judged.Help + "; " + n.actModeEffect(g)
 	case n.gpuNode == nil && isSevere(a) && faultRemedy(a) == gpu.Reset:
 		return fmt.Sprintf("%s; without an installer: drain node %s and reboot it", judged.Help, n.name)
@@ -114,15 +114,15 @@ func faultRemedy(a gpus.Fault) gpu.Remedy {
 }
 
 // remedyStatus returns the installer's status of the GPU's remediation, nil without one.
-func (n *nodeState) remedyStatus(name string) *v1alpha1.RemedyStatus {
+func (n *nodeState) remedyStatus(name string) *v1alpha1.RemediationStatus {
 	if n.gpuNode == nil {
 		return nil
 	}
-	i := slices.IndexFunc(n.gpuNode.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.GPU == name })
+	i := slices.IndexFunc(n.gpuNode.Status.Remediations, func(s v1alpha1.RemediationStatus) bool { return s.GPU == name })
 	if i < 0 {
 		return nil
 	}
-	return &n.gpuNode.Status.Remedies[i]
+	return &n.gpuNode.Status.Remediations[i]
 }
 
 // remediationStatus returns the installer's and the agent's status of the GPU's remediation, or why there is none.
@@ -140,10 +140,10 @@ func (n *nodeState) remediationStatus(g gpus.GPU, a gpus.Fault) []string {
 	if agent == nil {
 		return status
 	}
-	for _, order := range n.gpuNode.Spec.Remedies {
-		for _, answer := range agent.Remedies {
+	for _, order := range n.gpuNode.Spec.Remediations {
+		for _, answer := range agent.Remediations {
 			if order.GPU == g.Name && answer.ID == order.ID {
-				status = append(status, fmt.Sprintf("agent: %s, %s prepared%s", answer.State, quantity(int(answer.Prepared), "claim"), detail(answer.Message)))
+				status = append(status, fmt.Sprintf("agent: %s, %s prepared%s", answer.State, quantity(int(answer.PreparedClaims), "claim"), detail(answer.Message)))
 			}
 		}
 	}

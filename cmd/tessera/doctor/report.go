@@ -43,7 +43,7 @@ type Node struct {
 	// Findings begin with the most severe.
 	Findings []Finding `json:"findings,omitempty"`
 	// History are the completed remediations, the latest first.
-	History []v1alpha1.RemedyRecord `json:"history,omitempty"`
+	History []v1alpha1.RemediationRecord `json:"history,omitempty"`
 }
 
 // Finding is one fault of a GPU, a node or a component, with its effects.

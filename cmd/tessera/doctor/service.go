@@ -29,7 +29,7 @@ func (n *nodeState) serviceFindings() []Finding {
 		found = append(found, f)
 	}
 	// A reboot that a remediation requested is part of the fault's finding.
-	requested := slices.ContainsFunc(status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.Step == v1alpha1.RemedyRebootRequested })
+	requested := slices.ContainsFunc(status.Remediations, func(s v1alpha1.RemediationStatus) bool { return s.Step == v1alpha1.RemediationStepRebootRequested })
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRebootRequired); c != nil && c.Status == metav1.ConditionTrue && !requested {
 		found = append(found, Finding{
 			Severity: gpu.Critical.String(), Reason: ReasonRebootRequired, Since: &c.LastTransitionTime, Message: "reboot required" + detail(c.Message),

@@ -71,7 +71,7 @@ func addFaultTaints(s *clustertest.Scene) {
 	s.Taint("gpu-a", 2, gpu.Placement{Profile: 19, Start: 7, Size: 1}, "ecc", "", resourceapi.DeviceTaintEffectNoExecute, clustertest.Ago(26*time.Hour))
 	s.Taint("gpu-a", 5, whole, "heat", "", resourceapi.DeviceTaintEffectNone, clustertest.Ago(9*time.Second))
 	s.Taint("gpu-a", 6, whole, "xid", "1234", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Minute))
-	s.Taint("gpu-a", 7, whole, v1alpha1.TaintRemedy, "", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Minute))
+	s.Taint("gpu-a", 7, whole, v1alpha1.TaintRemediation, "", resourceapi.DeviceTaintEffectNoSchedule, clustertest.Ago(time.Minute))
 }
 
 // addReportedFaults adds the same faults to the GPUNode, and one fault without a taint.
@@ -85,8 +85,8 @@ func addReportedFaults(s *clustertest.Scene) {
 		{GPU: part.GPU, Device: wire.DeviceName(part), Signal: "xid", XID: 94, Severity: "Critical", Remedy: "Restart", Message: "restart the program", Since: clustertest.Ago(time.Hour), BootID: "boot-2"},
 		{GPU: s.GPUName("gpu-a", 3), Signal: "power", Severity: "Warning", Remedy: "Wait", Since: clustertest.Ago(time.Second), BootID: "boot-2"},
 	}
-	node.Spec.Remedies = []v1alpha1.Remedy{{ID: "1", GPU: seven, Step: v1alpha1.OrderReset, Reason: "reset for XID 95", Since: clustertest.Ago(time.Minute)}}
-	node.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: seven, Step: v1alpha1.RemedyResetGPU, Since: clustertest.Ago(time.Second)}}
+	node.Spec.Remediations = []v1alpha1.Remediation{{ID: "1", GPU: seven, Step: v1alpha1.OrderReset, Reason: "reset for XID 95", Since: clustertest.Ago(time.Minute)}}
+	node.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: seven, Step: v1alpha1.RemediationStepReset, Since: clustertest.Ago(time.Second)}}
 }
 
 func TestOutput(t *testing.T) {

@@ -122,7 +122,7 @@ func heldState(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) *Hel
 	if node == nil {
 		return h
 	}
-	for _, order := range node.Spec.Remedies {
+	for _, order := range node.Spec.Remediations {
 		if order.GPU == g.Name {
 			h = &Held{Since: &order.Since, Reason: order.Reason}
 		}
@@ -130,7 +130,7 @@ func heldState(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) *Hel
 	if h == nil {
 		return nil
 	}
-	for _, s := range node.Status.Remedies {
+	for _, s := range node.Status.Remediations {
 		if s.GPU == g.Name {
 			h.Step = string(s.Step)
 		}

@@ -87,12 +87,12 @@ func (p *players) speak(ctx context.Context, object any) error {
 	if err := p.stage.Kinds.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil {
 		return fmt.Errorf("speak for %s: %w", pod.Spec.NodeName, err)
 	}
-	status := v1alpha1.AgentStatus{Version: "bench", PodUID: string(pod.UID), BootID: node.Status.Hardware.BootID, Accepted: true}
+	status := v1alpha1.AgentStatus{Version: "bench", PodUID: string(pod.UID), BootID: node.Status.Hardware.BootID, Ready: true}
 	if node.Spec.Driver != nil {
 		status.DriverVersion, status.GPUs, status.Product = node.Spec.Driver.Version, gpusPerNode, "Tesla T4"
 	}
 	if node.Spec.Maintenance != nil {
-		status.Maintenance, status.Prepared = node.Spec.Maintenance.ID, new(int32)
+		status.Maintenance, status.PreparedClaims = node.Spec.Maintenance.ID, new(int32)
 	}
 	return p.stage.say(ctx, node.Name, agent, map[string]any{"agent": status})
 }
@@ -113,9 +113,9 @@ func (p *players) obey(ctx context.Context, object any) error {
 	status := *node.Status.Agent
 	switch {
 	case node.Spec.Maintenance != nil && node.Spec.Maintenance.ID != status.Maintenance:
-		status.Maintenance, status.Prepared = node.Spec.Maintenance.ID, new(int32)
+		status.Maintenance, status.PreparedClaims = node.Spec.Maintenance.ID, new(int32)
 	case node.Spec.Maintenance == nil && status.Maintenance != "":
-		status.Maintenance, status.Prepared = "", nil
+		status.Maintenance, status.PreparedClaims = "", nil
 	default:
 		return nil
 	}

@@ -131,8 +131,8 @@ func (i installer) acked(what, pod, id string, prepared int) {
 			return err
 		}
 		count := 0
-		if s.Prepared != nil {
-			count = int(*s.Prepared)
+		if s.PreparedClaims != nil {
+			count = int(*s.PreparedClaims)
 		}
 		if got := fmt.Sprintf("pod %s, maintenance %q, prepared %d", s.PodUID, s.Maintenance, count); got != want {
 			return fmt.Errorf("%s, want %s", got, want)
@@ -188,14 +188,14 @@ func TestGPUNode(t *testing.T) {
 	i.acked("the agent tells of itself", "pod", "", 0)
 	var told v1alpha1.AgentStatus
 	i.eventually("the slices are accepted", func(ctx context.Context) (err error) {
-		if told, err = i.agent(ctx); err == nil && !told.Accepted {
+		if told, err = i.agent(ctx); err == nil && !told.Ready {
 			err = errors.New("not accepted")
 		}
 		return err
 	})
 	g := n.hardware.GPUs[0]
 	want := v1alpha1.AgentStatus{
-		Version: told.Version, PodUID: "pod", BootID: told.BootID, Accepted: true, DriverVersion: "580.65.06", CUDAVersion: told.CUDAVersion, GPUs: 2,
+		Version: told.Version, PodUID: "pod", BootID: told.BootID, Ready: true, DriverVersion: "580.65.06", CUDAVersion: told.CUDAVersion, GPUs: 2,
 		Product: g.Product, Memory: int64(g.MemoryBytes), Architecture: g.Architecture, ComputeCapability: "9.0", Clique: g.Clique,
 		MIGCapable: true, MIGMode: "Disabled",
 	}

@@ -23,7 +23,7 @@ import (
 
 // brief has what passes by itself pass quickly, and judges some XIDs so that they pass by themselves, too.
 const brief = `health:
-  quiet: 5s
+  quietPeriod: 5s
   xids:
   - {code: 79, severity: Fatal, remedy: Wait}
   - {code: 901, severity: Fatal, remedy: Wait}
@@ -244,7 +244,7 @@ func TestASlicesXIDLeavesItsNeighbours(t *testing.T) {
 // What is worse stays in sight, in either order, and what is harmless changes nothing.
 func TestWorseThingsStay(t *testing.T) {
 	t.Parallel()
-	w := newSickbay(t, "h100x2", strings.Replace(brief, "quiet: 5s", "quiet: 10m", 1))
+	w := newSickbay(t, "h100x2", strings.Replace(brief, "quietPeriod: 5s", "quietPeriod: 10m", 1))
 	w.open(shared.agent)
 	w.hears(0, 1)
 	for _, code := range []int{13, 903, 901} {

@@ -18,32 +18,32 @@ import (
 )
 
 // signalRemedy stands for a remedy in the key of a taint.
-const signalRemedy gpu.Signal = v1alpha1.TaintRemedy
+const signalRemedy gpu.Signal = v1alpha1.TaintRemediation
 
 // order has the installer want something done about the GPU at the index; nothing any more without a step.
-func (i installer) order(id string, index int, step v1alpha1.RemedyOrder) {
+func (i installer) order(id string, index int, step v1alpha1.RemediationOrder) {
 	i.t.Helper()
-	list := []v1alpha1.Remedy{}
+	list := []v1alpha1.Remediation{}
 	if step != "" {
-		list = append(list, v1alpha1.Remedy{ID: id, GPU: i.whole(index).GPU, Step: step, Reason: "a row of memory is to be remapped", Since: metav1.Now()})
+		list = append(list, v1alpha1.Remediation{ID: id, GPU: i.whole(index).GPU, Step: step, Reason: "a row of memory is to be remapped", Since: metav1.Now()})
 	}
-	i.patch(map[string]any{"spec": map[string]any{"remedies": list}})
+	i.patch(map[string]any{"spec": map[string]any{"remediations": list}})
 }
 
 // stands waits until the agent says of the remedy that it is in the state, with so many prepared claims.
-func (i installer) stands(what, id string, state v1alpha1.RemedyState, prepared int32) {
+func (i installer) stands(what, id string, state v1alpha1.AgentRemediationState, prepared int32) {
 	i.t.Helper()
 	i.slowly(what, func(ctx context.Context) error {
 		s, err := i.agent(ctx)
 		if err != nil {
 			return err
 		}
-		for _, r := range s.Remedies {
-			if r.ID == id && r.State == state && r.Prepared == prepared {
+		for _, r := range s.Remediations {
+			if r.ID == id && r.State == state && r.PreparedClaims == prepared {
 				return nil
 			}
 		}
-		return fmt.Errorf("remedies %+v, want %s %s with %d prepared", s.Remedies, id, state, prepared)
+		return fmt.Errorf("remedies %+v, want %s %s with %d prepared", s.Remediations, id, state, prepared)
 	})
 }
 
@@ -67,7 +67,7 @@ func TestRemedy(t *testing.T) {
 	})
 
 	i.order("a1", 1, v1alpha1.OrderHold)
-	i.stands("held", "a1", v1alpha1.RemedyHolding, 1)
+	i.stands("held", "a1", v1alpha1.RemediationStateHolding, 1)
 	w.marked("held", signalRemedy, w.on("NoSchedule", 1))
 	late := w.claim("late", []gpu.Device{w.slice(1, 19, 3)})
 	if _, err := w.kubelet.prepare(late); err == nil || !strings.Contains(err.Error(), "a row of memory is to be remapped") {
@@ -78,17 +78,17 @@ func TestRemedy(t *testing.T) {
 	w.kubelet.mustPrepare(beside)
 
 	i.order("a1", 1, v1alpha1.OrderReset)
-	i.stands("it waits for who has it", "a1", v1alpha1.RemedyHolding, 1)
+	i.stands("it waits for who has it", "a1", v1alpha1.RemediationStateHolding, 1)
 	if resets := w.truth().GPUs[1].Resets; resets != 0 {
 		t.Fatalf("the GPU was reset %d times under a claim", resets)
 	}
 	w.kubelet.mustUnprepare(held)
-	i.stands("reset", "a1", v1alpha1.RemedyReset, 0)
+	i.stands("reset", "a1", v1alpha1.RemediationStateReset, 0)
 	w.marked("well, and still held", gpu.SignalRemapPending, nowhere)
 	w.marked("well, and still held", signalRemedy, w.on("NoSchedule", 1))
 	w.agent.kill()
 	w.open(shared.agent)
-	i.stands("remembered", "a1", v1alpha1.RemedyReset, 0)
+	i.stands("remembered", "a1", v1alpha1.RemediationStateReset, 0)
 	w.marked("still held", signalRemedy, w.on("NoSchedule", 1))
 	i.order("a1", 1, "")
 	w.marked("given back", signalRemedy, nowhere)
@@ -112,11 +112,11 @@ func TestKilledDuringReset(t *testing.T) {
 	w.marked("sick", gpu.SignalRemapPending, w.on("NoSchedule", 1))
 	letGo := w.hangResets()
 	i.order("a1", 1, v1alpha1.OrderReset)
-	i.stands("about it", "a1", v1alpha1.RemedyResetting, 0)
+	i.stands("about it", "a1", v1alpha1.RemediationStateResetting, 0)
 	w.agent.kill()
 	letGo()
 	w.open(shared.agent)
-	i.stands("finished", "a1", v1alpha1.RemedyReset, 0)
+	i.stands("finished", "a1", v1alpha1.RemediationStateReset, 0)
 	w.marked("well", gpu.SignalRemapPending, nowhere)
 	i.order("a1", 1, "")
 	w.marked("given back", signalRemedy, nowhere)
@@ -154,10 +154,10 @@ func TestResetFails(t *testing.T) {
 	w.marked("sick", gpu.SignalECC, w.on("NoSchedule", 1))
 	w.must(fakegpu.Fail(w.machine(), fakegpu.ResetGPU, nvmlUnknown, 1))
 	i.order("a1", 1, v1alpha1.OrderReset)
-	i.stands("failed", "a1", v1alpha1.RemedyFailed, 0)
+	i.stands("failed", "a1", v1alpha1.RemediationStateFailed, 0)
 	w.marked("still sick", gpu.SignalECC, w.on("NoSchedule", 1))
 	i.order("a2", 1, v1alpha1.OrderReset)
-	i.stands("another attempt", "a2", v1alpha1.RemedyReset, 0)
+	i.stands("another attempt", "a2", v1alpha1.RemediationStateReset, 0)
 	w.marked("well", gpu.SignalECC, nowhere)
 	if resets := w.truth().GPUs[1].Resets; resets != 1 {
 		t.Errorf("the GPU was reset %d times", resets)

@@ -98,20 +98,20 @@ func heals() {
 			// Not what it may have been reset for twice today: then a reboot is asked for.
 			Expect(fakegpu.ECC(node(hopper).GPUFolder(), index, 0, 1)).To(Succeed())
 		})
-		var killed []v1alpha1.RemedyStep
+		var killed []v1alpha1.RemediationStep
 		// Some steps last for moments: only who follows the node sees every one.
 		Expect(cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, _ bool) bool {
 			fallsIll()
-			for _, s := range n.Status.Remedies {
+			for _, s := range n.Status.Remediations {
 				if s.GPU == gpuName(hopper, index) && !slices.Contains(killed, s.Step) {
 					killed = append(killed, s.Step)
 					killInstaller(ctx)
 					GinkgoWriter.Printf("%s killed at %s\n", time.Now().Format(time.TimeOnly), s.Step)
 				}
 			}
-			return slices.Contains(killed, v1alpha1.RemedyRestore)
+			return slices.Contains(killed, v1alpha1.RemediationStepRestore)
 		})).To(Succeed())
-		Expect(killed).To(ContainElements(v1alpha1.RemedyHold, v1alpha1.RemedyDrain, v1alpha1.RemedyResetGPU, v1alpha1.RemedyValidate, v1alpha1.RemedyRestore))
+		Expect(killed).To(ContainElements(v1alpha1.RemediationStepHold, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset, v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepRestore))
 		recovered(ctx, hopper, index)
 		Expect(hardware(hopper).GPUs[index].Resets).To(Equal(before+1), "it was reset once")
 		r.awaitRunning(ctx, "user", hopper, string(pod.UID))
@@ -184,7 +184,7 @@ func remedies(ctx context.Context, name string) (string, error) {
 		return "", err
 	}
 	var lines []string
-	for _, s := range n.Status.Remedies {
+	for _, s := range n.Status.Remediations {
 		lines = append(lines, fmt.Sprintf("%s %s %s: %s", s.GPU, s.Step, s.Reason, s.Message))
 	}
 	return strings.Join(lines, "\n"), nil
@@ -198,15 +198,15 @@ func recovered(ctx context.Context, name string, index int) {
 		if err != nil {
 			return "", err
 		}
-		if len(n.Status.Remedies) > 0 || len(n.Status.History) == 0 {
+		if len(n.Status.Remediations) > 0 || len(n.Status.History) == 0 {
 			return remedies(ctx, name)
 		}
-		last := slices.MaxFunc(n.Status.History, func(a, b v1alpha1.RemedyRecord) int { return a.Ended.Compare(b.Ended.Time) })
+		last := slices.MaxFunc(n.Status.History, func(a, b v1alpha1.RemediationRecord) int { return a.Ended.Compare(b.Ended.Time) })
 		return fmt.Sprintf("%s %s: %s", last.GPU, last.Outcome, last.Message), nil
 	}).Should(HavePrefix("%s %s", gpuName(name, index), v1alpha1.OutcomeRecovered))
 	Eventually(ctx, func(ctx context.Context) (bool, error) {
 		n, err := c.GPUNode(ctx, name)
-		return err == nil && len(n.Spec.Remedies) == 0 && !meta.IsStatusConditionFalse(n.Status.Conditions, v1alpha1.ConditionGPUsHealthy), err
+		return err == nil && len(n.Spec.Remediations) == 0 && !meta.IsStatusConditionFalse(n.Status.Conditions, v1alpha1.ConditionGPUsHealthy), err
 	}).Should(BeTrue(), "%s is in service", name)
 }
 
@@ -275,14 +275,14 @@ func (w *course) add(n *v1alpha1.GPUNode) {
 			delete(w.out, key)
 		}
 	}
-	for _, s := range n.Status.Remedies {
+	for _, s := range n.Status.Remediations {
 		key := n.Name + " " + s.GPU
 		if seen := w.steps[key]; len(seen) == 0 || seen[len(seen)-1] != string(s.Step) {
 			w.steps[key] = append(seen, string(s.Step))
 			GinkgoWriter.Printf("%s %s: %s %s: %s\n", time.Now().Format(time.TimeOnly), key, s.Step, s.Reason, s.Message)
 		}
 	}
-	for _, order := range n.Spec.Remedies {
+	for _, order := range n.Spec.Remediations {
 		w.out[n.Name+" "+order.GPU] = true
 	}
 	w.atOnce = max(w.atOnce, len(w.out))

@@ -117,13 +117,13 @@ func TestShownByKubectl(t *testing.T) {
 		want                            [][]string
 	}{
 		{"default", "gpupolicy", "kind: ClusterPolicy\nmetadata: {name: default}\n",
-			`{"nodes":{"total":8,"ready":5,"upgrading":1,"blocked":0,"failed":2},"gpus":{"sick":3,"fatal":1,"held":1},"conditions":[{"type":"Ready","status":"False","reason":"NodesFailed","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
-			[][]string{{"NAME", "READY", "NODES", "READYNODES", "UPGRADING", "FAILED", "SICKGPUS", "REASON", "AGE"}, {"default", "False", "8", "5", "1", "2", "3", "NodesFailed"}}},
+			`{"nodes":{"total":8,"ready":5,"upgrading":1,"blocked":0,"failed":2},"gpus":{"unhealthy":3,"fatal":1,"held":1},"conditions":[{"type":"Ready","status":"False","reason":"NodesFailed","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
+			[][]string{{"NAME", "READY", "NODES", "READYNODES", "UPGRADING", "FAILED", "UNHEALTHYGPUS", "REASON", "AGE"}, {"default", "False", "8", "5", "1", "2", "3", "NodesFailed"}}},
 		{"h100", "nvd", "kind: NVIDIADriver\nmetadata: {name: h100}\nspec: {version: 580.105.08, default: true}\n",
 			`{"nodes":{"total":3,"ready":3,"upgrading":0,"blocked":0,"failed":0},"conditions":[{"type":"Ready","status":"True","reason":"Reconciled","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
 			[][]string{{"NAME", "VERSION", "DEFAULT", "READY", "NODES", "READYNODES", "REASON", "AGE"}, {"h100", "580.105.08", "true", "True", "3", "3", "Reconciled"}}},
 		{"node-1", "gn", "kind: GPUNode\nmetadata: {name: node-1}\n",
-			`{"phase":"Upgrading","step":"Drain","reason":"PodsRemain","since":"2026-01-01T00:00:00Z","agent":{"version":"v1","podUID":"a","bootID":"b","accepted":true,"driverVersion":"580.105.08","gpus":8,"product":"NVIDIA-H100"},"conditions":[{"type":"GPUsHealthy","status":"False","reason":"Faults","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
+			`{"phase":"Upgrading","step":"Drain","reason":"PodsRemain","since":"2026-01-01T00:00:00Z","agent":{"version":"v1","podUID":"a","bootID":"b","ready":true,"driverVersion":"580.105.08","gpus":8,"product":"NVIDIA-H100"},"conditions":[{"type":"GPUsHealthy","status":"False","reason":"Faults","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
 			[][]string{{"NAME", "PHASE", "STEP", "DRIVER", "GPUS", "HEALTHY", "PRODUCT", "REASON", "SINCE"}, {"node-1", "Upgrading", "Drain", "580.105.08", "8", "False", "NVIDIA-H100", "PodsRemain"}}},
 	}
 	for _, test := range tests {

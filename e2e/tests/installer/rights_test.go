@@ -203,10 +203,10 @@ func operation(name, account string) *corev1.Pod {
 
 const (
 	hardware = `status: {hardware: {bootID: one, gpus: 1, kernel: "6", os: debian12, architecture: amd64}}`
-	sickTold = `status: {agent: {version: v1, podUID: one, bootID: one, accepted: true, faults: [{gpu: gpu-0, signal: xid, xid: 79, severity: Fatal, remedy: Reboot,
-since: "2026-01-01T00:00:00Z", bootID: one}], remedies: [{id: a, state: Holding, prepared: 0}]}}`
+	sickTold = `status: {agent: {version: v1, podUID: one, bootID: one, ready: true, faults: [{gpu: gpu-0, signal: xid, xid: 79, severity: Fatal, remedy: Reboot,
+since: "2026-01-01T00:00:00Z", bootID: one}], remediations: [{id: a, state: Holding, preparedClaims: 0}]}}`
 	orders = `[{"id":"a","gpu":"gpu-0","step":"Hold","reason":"r","since":"2026-01-01T00:00:00Z"}]`
-	told   = `status: {agent: {version: v1, podUID: one, bootID: one, accepted: true}}`
+	told   = `status: {agent: {version: v1, podUID: one, bootID: one, ready: true}}`
 )
 
 // attempt is something that an account does, and a part of the refusal; empty when it may.
@@ -337,13 +337,13 @@ func (s *site) agent(t *testing.T) {
 			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", sickTold), "status")
 		}, ""},
 		{"says where a remedy stands", func(ctx context.Context, i identity) error {
-			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"remedies":[{"gpu":"gpu-0","step":"Restore","since":"2026-01-01T00:00:00Z"}]}}`, "status")
-		}, "may not write status.remedies"},
+			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"remediations":[{"gpu":"gpu-0","step":"Restore","since":"2026-01-01T00:00:00Z"}]}}`, "status")
+		}, "may not write status.remediations"},
 		{"writes the history of remedies", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"history":[]}}`, "status")
 		}, "may not write status.history"},
 		{"orders a remedy", func(ctx context.Context, i identity) error {
-			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"remedies":`+orders+`}}`)
+			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"remediations":`+orders+`}}`)
 		}, forbidden},
 		{"ends its maintenance", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"maintenance":null}}`)
@@ -394,10 +394,10 @@ taint: {key: tessera.dev/maintenance, effect: NoSchedule}}}`
 			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"agentPool":"default"}}`)
 		}, ""},
 		{"orders a remedy", func(ctx context.Context, i identity) error {
-			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"remedies":`+orders+`}}`)
+			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"remediations":`+orders+`}}`)
 		}, ""},
 		{"says where it stands", func(ctx context.Context, i identity) error {
-			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"remedies":[{"gpu":"gpu-0","step":"Hold","since":"2026-01-01T00:00:00Z"}]}}`, "status")
+			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"remediations":[{"gpu":"gpu-0","step":"Hold","since":"2026-01-01T00:00:00Z"}]}}`, "status")
 		}, ""},
 		{"asks for a reboot", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, nodes, "", "node1", `{"metadata":{"labels":{"tessera.dev/reboot-required":"true"}}}`)

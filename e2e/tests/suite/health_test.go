@@ -32,7 +32,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	// An XID is of one moment, and may be over before everybody has seen what it does: where that passes, it comes as often.
 	const often = 300 * time.Millisecond
 	// brief are rules under which what passes by itself passes quickly, and two XIDs do.
-	brief := map[string]any{"quiet": "1s", "xids": []map[string]any{
+	brief := map[string]any{"quietPeriod": "1s", "xids": []map[string]any{
 		{"code": 901, "severity": "Fatal", "remedy": "Wait"}, {"code": 902, "severity": "Warning", "remedy": "Wait"},
 	}}
 
@@ -151,7 +151,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	})
 
 	It("evicts the pods of a GPU that fell off the bus, where it is told to, and they come back elsewhere", func(ctx context.Context) {
-		judge(ctx, on, map[string]any{"quiet": "1s", "evict": true})
+		judge(ctx, on, map[string]any{"quietPeriod": "1s", "evict": true})
 		other := newRoom(ctx)
 		other.replicate(ctx, "server")
 		pod := other.replica(ctx, "server", "")

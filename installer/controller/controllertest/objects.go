@@ -53,20 +53,20 @@ func FaultyNode(name string, faults ...v1alpha1.GPUFault) *v1alpha1.GPUNode {
 			Phase: v1alpha1.PhaseReady, LastGoodDriver: &v1alpha1.DesiredDriver{Source: v1alpha1.DriverHost}, Validated: &v1alpha1.Validated{BootID: "b", At: at},
 			Hardware: &v1alpha1.HardwareStatus{BootID: "b", GPUs: 2, OS: "debian12", CDI: true, HostDriver: "580.1", LoadedDriver: "580.1"},
 			Agent: &v1alpha1.AgentStatus{
-				PodUID: "agent", BootID: "b", Accepted: true, DriverVersion: "580.1", GPUs: 2, Faults: faults,
+				PodUID: "agent", BootID: "b", Ready: true, DriverVersion: "580.1", GPUs: 2, Faults: faults,
 			},
 		},
 	}
 }
 
 // NodeInRemediation returns the GPUNode n with an XID 95 on its first GPU, whose remediation is at a step.
-func NodeInRemediation(t *testing.T, step v1alpha1.RemedyStep, reason string, attempts int32) *v1alpha1.GPUNode {
+func NodeInRemediation(t *testing.T, step v1alpha1.RemediationStep, reason string, attempts int32) *v1alpha1.GPUNode {
 	t.Helper()
 	fault := XIDFault(t, "n", 0, 95, "Reset")
 	node, at := FaultyNode("n", fault), metav1.NewTime(time.Now().Add(-time.Minute)).Rfc3339Copy()
-	node.Spec.Remedies = []v1alpha1.Remedy{{ID: "one", GPU: fault.GPU, Step: v1alpha1.OrderHold, Since: at, Reason: "r"}}
-	node.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: fault.GPU, Step: step, Reason: reason, ID: "one", Attempts: attempts, Since: at, Began: &at, Faults: []string{"XID 95"}}}
-	node.Status.Agent.Remedies = []v1alpha1.AgentRemedy{{ID: "one", State: v1alpha1.RemedyHolding, Prepared: 1}}
+	node.Spec.Remediations = []v1alpha1.Remediation{{ID: "one", GPU: fault.GPU, Step: v1alpha1.OrderHold, Since: at, Reason: "r"}}
+	node.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: fault.GPU, Step: step, Reason: reason, ID: "one", Attempts: attempts, Since: at, Began: &at, Faults: []string{"XID 95"}}}
+	node.Status.Agent.Remediations = []v1alpha1.AgentRemediation{{ID: "one", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}}
 	return node
 }
 

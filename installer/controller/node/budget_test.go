@@ -43,8 +43,8 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	n2 = h.step("n2")
-	if len(n1.Spec.Remedies) != 1 || len(n2.Spec.Remedies) != 0 || n2.Status.Remedies[0].Reason != remediation.ReasonBudget {
-		t.Fatalf("out of service are %+v and %+v, want one GPU; the other %+v", n1.Spec.Remedies, n2.Spec.Remedies, n2.Status.Remedies)
+	if len(n1.Spec.Remediations) != 1 || len(n2.Spec.Remediations) != 0 || n2.Status.Remediations[0].Reason != remediation.ReasonBudget {
+		t.Fatalf("out of service are %+v and %+v, want one GPU; the other %+v", n1.Spec.Remediations, n2.Spec.Remediations, n2.Status.Remediations)
 	}
 	lags = false
 	if err := h.Delete(t.Context(), n1); err != nil {
@@ -56,15 +56,15 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 	if _, err := h.r.Reconcile(t.Context(), trigger.Request("n1")); err != nil {
 		t.Fatal(err)
 	}
-	if n2 = h.step("n2"); len(n2.Spec.Remedies) != 1 {
-		t.Errorf("a place is free, and the other GPU is not taken out: %+v", n2.Status.Remedies)
+	if n2 = h.step("n2"); len(n2.Spec.Remediations) != 1 {
+		t.Errorf("a place is free, and the other GPU is not taken out: %+v", n2.Status.Remediations)
 	}
 }
 
 // A node that cannot be looked at keeps the places of its GPUs that are out of service.
 func TestBudgetOfANodeThatCannotBeSeen(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
-	h := newTestCluster(t, act, []*v1alpha1.GPUNode{controllertest.FaultyNode("n2", controllertest.XIDFault(t, "n2", 0, 95, "Reset")), controllertest.NodeInRemediation(t, v1alpha1.RemedyDrain, remediation.ReasonDraining, 0)})
+	h := newTestCluster(t, act, []*v1alpha1.GPUNode{controllertest.FaultyNode("n2", controllertest.XIDFault(t, "n2", 0, 95, "Reset")), controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, remediation.ReasonDraining, 0)})
 	h.use(interceptor.NewClient(h.WithWatch, interceptor.Funcs{
 		Get: func(ctx context.Context, c client.WithWatch, key types.NamespacedName, o client.Object, options ...client.GetOption) error {
 			if _, is := o.(*corev1.Node); is && key.Name == "n" {
@@ -73,7 +73,7 @@ func TestBudgetOfANodeThatCannotBeSeen(t *testing.T) {
 			return c.Get(ctx, key, o, options...)
 		},
 	}), h)
-	if n2 := h.step("n2"); len(n2.Spec.Remedies) > 0 {
-		t.Errorf("it is taken out: %+v", n2.Status.Remedies)
+	if n2 := h.step("n2"); len(n2.Spec.Remediations) > 0 {
+		t.Errorf("it is taken out: %+v", n2.Status.Remediations)
 	}
 }

@@ -30,10 +30,10 @@ func TestSuggestionsCostNothing(t *testing.T) {
 		controllertest.User("neighbour", "n", controllertest.WholeGPU(t, "n", 1))...)
 	h := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))}, objects...)
 	node := h.step("n")
-	if len(node.Status.Remedies) != 1 || node.Status.Remedies[0].Step != v1alpha1.RemedySuggested || node.Status.Remedies[0].GPU != sick.Name() {
-		t.Fatalf("remedies are %+v", node.Status.Remedies)
+	if len(node.Status.Remediations) != 1 || node.Status.Remediations[0].Step != v1alpha1.RemediationStepSuggested || node.Status.Remediations[0].GPU != sick.Name() {
+		t.Fatalf("remedies are %+v", node.Status.Remediations)
 	}
-	said := node.Status.Remedies[0].Message
+	said := node.Status.Remediations[0].Message
 	if !strings.Contains(said, "XID 95") || !strings.Contains(said, "users/training") || strings.Contains(said, "neighbour") {
 		t.Errorf("it says %q", said)
 	}
@@ -42,8 +42,8 @@ func TestSuggestionsCostNothing(t *testing.T) {
 	}) {
 		t.Errorf("conditions are %+v", c)
 	}
-	if len(node.Spec.Remedies) > 0 {
-		t.Errorf("it ordered %+v", node.Spec.Remedies)
+	if len(node.Spec.Remediations) > 0 {
+		t.Errorf("it ordered %+v", node.Spec.Remediations)
 	}
 	told := h.DrainEvents()
 	if !slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "RemediationSuggested") }) {
@@ -65,11 +65,11 @@ func TestBudgetCountsTheCluster(t *testing.T) {
 		controllertest.FaultyNode("n1", controllertest.XIDFault(t, "n1", 0, 95, "Reset"), controllertest.XIDFault(t, "n1", 1, 95, "Reset")), controllertest.FaultyNode("n2", controllertest.XIDFault(t, "n2", 0, 95, "Reset")),
 	})
 	n1, n2 := h.step("n1"), h.step("n2")
-	if len(n1.Spec.Remedies) != 1 || len(n2.Spec.Remedies) != 0 {
-		t.Fatalf("out of service are %+v and %+v, want one GPU", n1.Spec.Remedies, n2.Spec.Remedies)
+	if len(n1.Spec.Remediations) != 1 || len(n2.Spec.Remediations) != 0 {
+		t.Fatalf("out of service are %+v and %+v, want one GPU", n1.Spec.Remediations, n2.Spec.Remediations)
 	}
-	waits := append(slices.Clone(n1.Status.Remedies), n2.Status.Remedies...)
-	waits = slices.DeleteFunc(waits, func(s v1alpha1.RemedyStatus) bool { return s.Reason != remediation.ReasonBudget })
+	waits := append(slices.Clone(n1.Status.Remediations), n2.Status.Remediations...)
+	waits = slices.DeleteFunc(waits, func(s v1alpha1.RemediationStatus) bool { return s.Reason != remediation.ReasonBudget })
 	if len(waits) != 2 {
 		t.Errorf("%d GPUs wait for a place: %+v", len(waits), waits)
 	}
@@ -149,8 +149,8 @@ func TestWhatStopsRemediation(t *testing.T) {
 				}
 			}
 			got := h.step("n")
-			if len(got.Spec.Remedies) > 0 || len(got.Status.Remedies) != 1 || !strings.Contains(got.Status.Remedies[0].Message, test.want) {
-				t.Errorf("orders %+v, remedies %+v", got.Spec.Remedies, got.Status.Remedies)
+			if len(got.Spec.Remediations) > 0 || len(got.Status.Remediations) != 1 || !strings.Contains(got.Status.Remediations[0].Message, test.want) {
+				t.Errorf("orders %+v, remedies %+v", got.Spec.Remediations, got.Status.Remediations)
 			}
 		})
 	}
@@ -159,11 +159,11 @@ func TestWhatStopsRemediation(t *testing.T) {
 // Where the driver is about to be swapped no reset is ordered; one that was ordered before is waited for, and the node says so.
 func TestSwapAndReset(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
-	at := func(order v1alpha1.RemedyOrder, reason string) *testCluster {
-		sick := controllertest.NodeInRemediation(t, v1alpha1.RemedyResetGPU, reason, 0)
-		sick.Spec.Remedies[0].Step, sick.Status.Agent.Remedies[0].Prepared = order, 0
+	at := func(order v1alpha1.RemediationOrder, reason string) *testCluster {
+		sick := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepReset, reason, 0)
+		sick.Spec.Remediations[0].Step, sick.Status.Agent.Remediations[0].PreparedClaims = order, 0
 		if order == v1alpha1.OrderReset {
-			sick.Status.Remedies[0].Attempts, sick.Status.Agent.Remedies[0].State = 1, v1alpha1.RemedyResetting
+			sick.Status.Remediations[0].Attempts, sick.Status.Agent.Remediations[0].State = 1, v1alpha1.RemediationStateResetting
 		}
 		h := newTestCluster(t, act, []*v1alpha1.GPUNode{sick})
 		node := h.Node("n")
@@ -179,8 +179,8 @@ func TestSwapAndReset(t *testing.T) {
 	}
 	h := at(v1alpha1.OrderHold, remediation.ReasonMakingRoom)
 	for range 3 {
-		if n := h.step("n"); len(n.Spec.Remedies) > 0 && n.Spec.Remedies[0].Step == v1alpha1.OrderReset {
-			t.Fatalf("a reset is ordered: %+v, %s", n.Spec.Remedies, n.Status.Message)
+		if n := h.step("n"); len(n.Spec.Remediations) > 0 && n.Spec.Remediations[0].Step == v1alpha1.OrderReset {
+			t.Fatalf("a reset is ordered: %+v, %s", n.Spec.Remediations, n.Status.Message)
 		}
 	}
 	if !swaps(h) {
@@ -190,7 +190,7 @@ func TestSwapAndReset(t *testing.T) {
 	for range 3 {
 		n := h.step("n")
 		ready := meta.FindStatusCondition(n.Status.Conditions, v1alpha1.ConditionReady)
-		if swaps(h) || ready == nil || ready.Reason != phase.ReasonResetting || !strings.Contains(ready.Message, "is being reset") || n.Spec.Remedies[0].Step != v1alpha1.OrderReset {
+		if swaps(h) || ready == nil || ready.Reason != phase.ReasonResetting || !strings.Contains(ready.Message, "is being reset") || n.Spec.Remediations[0].Step != v1alpha1.OrderReset {
 			t.Fatalf("%+v, %+v", n.Spec, n.Status.Conditions)
 		}
 	}
@@ -207,15 +207,15 @@ func TestPodThatStaysKeepsTheGPU(t *testing.T) {
 		h := newTestCluster(t, spec, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))}, slices.Concat(controllertest.User("job", "n", device), bare)...)
 		node := h.step("n")
 		if force {
-			if len(node.Spec.Remedies) != 1 {
-				t.Errorf("with force: orders %+v, %+v", node.Spec.Remedies, node.Status.Remedies)
+			if len(node.Spec.Remediations) != 1 {
+				t.Errorf("with force: orders %+v, %+v", node.Spec.Remediations, node.Status.Remediations)
 			}
 			continue
 		}
-		if len(node.Spec.Remedies) > 0 || len(node.Status.Remedies) != 1 {
-			t.Fatalf("orders %+v, %+v", node.Spec.Remedies, node.Status.Remedies)
+		if len(node.Spec.Remediations) > 0 || len(node.Status.Remediations) != 1 {
+			t.Fatalf("orders %+v, %+v", node.Spec.Remediations, node.Status.Remediations)
 		}
-		if s := node.Status.Remedies[0]; s.Step != v1alpha1.RemedyWaiting || s.Reason != remediation.ReasonDrainBlocked || !strings.Contains(s.Message, "users/bare (") ||
+		if s := node.Status.Remediations[0]; s.Step != v1alpha1.RemediationStepWaiting || s.Reason != remediation.ReasonDrainBlocked || !strings.Contains(s.Message, "users/bare (") ||
 			strings.Contains(s.Message, "users/job") {
 			t.Errorf("it stands at %+v", s)
 		}
@@ -242,7 +242,7 @@ func TestGPUThatCannotBeSeenStopsNothingElse(t *testing.T) {
 	if node.Labels[v1alpha1.LabelPresent] != "true" {
 		t.Errorf("its node has labels %v", node.Labels)
 	}
-	if n2 := h.step("n2"); len(n2.Spec.Remedies) != 1 {
-		t.Errorf("of the other node: %+v", n2.Status.Remedies)
+	if n2 := h.step("n2"); len(n2.Spec.Remediations) != 1 {
+		t.Errorf("of the other node: %+v", n2.Status.Remediations)
 	}
 }

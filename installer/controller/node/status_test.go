@@ -15,7 +15,7 @@ func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	s := &nodeObservation{}
 	s.Node.BootID = "b"
-	s.Status.Agent = &v1alpha1.AgentStatus{BootID: "b", PodUID: "agent", DriverVersion: "580", Accepted: true}
+	s.Status.Agent = &v1alpha1.AgentStatus{BootID: "b", PodUID: "agent", DriverVersion: "580", Ready: true}
 	s.Agent = phase.Pod{UID: "agent", State: phase.PodReady}
 	var told []v1alpha1.ComponentStatus
 	for _, step := range []struct {
@@ -27,10 +27,10 @@ func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	}{
 		{0, func() {}, v1alpha1.ComponentReady, "", 0},
 		{time.Minute, func() {}, v1alpha1.ComponentReady, "", 0},
-		{2 * time.Minute, func() { s.Status.Agent.Accepted = false }, v1alpha1.ComponentStarting, "NotAccepted", 2},
+		{2 * time.Minute, func() { s.Status.Agent.Ready = false }, v1alpha1.ComponentStarting, "NotAccepted", 2},
 		{3 * time.Minute, func() { s.Agent.State = phase.PodStarting }, v1alpha1.ComponentStarting, "", 2},
 		{4 * time.Minute, func() { s.Agent.State, s.Agent.UID = phase.PodReady, "another" }, v1alpha1.ComponentStarting, "NotAccepted", 2},
-		{5 * time.Minute, func() { s.Status.Agent.PodUID, s.Status.Agent.Accepted = "another", true }, v1alpha1.ComponentReady, "", 5},
+		{5 * time.Minute, func() { s.Status.Agent.PodUID, s.Status.Agent.Ready = "another", true }, v1alpha1.ComponentReady, "", 5},
 		{6 * time.Minute, func() { s.Status.Agent.DriverVersion = "" }, v1alpha1.ComponentStarting, "NotAccepted", 6},
 	} {
 		step.change()

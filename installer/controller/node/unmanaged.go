@@ -22,7 +22,7 @@ func (r *Reconciler) releaseUnmanaged(ctx context.Context, gpunode *v1alpha1.GPU
 		return 0, err
 	}
 	rebootRequested := o.KubeNode != nil && o.KubeNode.Labels[v1alpha1.LabelRebootRequired] != ""
-	if len(o.Spec.Remedies) == 0 && len(o.Status.Remedies) == 0 && !rebootRequested {
+	if len(o.Spec.Remediations) == 0 && len(o.Status.Remediations) == 0 && !rebootRequested {
 		return 0, nil
 	}
 	gpus, done, err := r.Remediator.Decide(ctx, cat, o, phase.Decision{Phase: o.Status.Phase, Reason: o.Status.Reason})
@@ -45,7 +45,7 @@ func (r *Reconciler) releaseUnmanaged(ctx context.Context, gpunode *v1alpha1.GPU
 func (r *Reconciler) updateRemedyStatus(ctx context.Context, o *nodestate.Observation, gpus *remediation.NodeRemediation) error {
 	old := o.GPUNode.Status
 	status := *old.DeepCopy()
-	status.Remedies = gpus.Statuses()
+	status.Remediations = gpus.Statuses()
 	for _, c := range gpus.Conditions() {
 		setCondition(&status, o, c)
 	}

@@ -23,18 +23,18 @@ func (h *testCluster) abandon() {
 // that was reset and not proven stays held. The rest of the node is left alone.
 func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 	for name, test := range map[string]struct {
-		step     v1alpha1.RemedyStep
+		step     v1alpha1.RemediationStep
 		attempts int32
 		held     bool
 	}{
-		"while it is drained":         {v1alpha1.RemedyDrain, 0, false},
-		"while a reboot is asked for": {v1alpha1.RemedyRebootRequested, 0, false},
-		"after a reset":               {v1alpha1.RemedyRebootRequested, 1, true},
+		"while it is drained":         {v1alpha1.RemediationStepDrain, 0, false},
+		"while a reboot is asked for": {v1alpha1.RemediationStepRebootRequested, 0, false},
+		"after a reset":               {v1alpha1.RemediationStepRebootRequested, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			sick := controllertest.NodeInRemediation(t, test.step, remediation.ReasonDraining, test.attempts)
-			if test.step == v1alpha1.RemedyRebootRequested {
-				sick.Status.Remedies[0].BootID = "b"
+			if test.step == v1alpha1.RemediationStepRebootRequested {
+				sick.Status.Remediations[0].BootID = "b"
 			}
 			h := newTestCluster(t, v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}, []*v1alpha1.GPUNode{sick})
 			h.abandon()
@@ -57,11 +57,11 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 			}
 			switch s := now.Status; {
 			case test.held:
-				if len(now.Spec.Remedies) != 1 || len(s.Remedies) != 1 || s.Remedies[0].Reason != remediation.ReasonOff || len(s.History) > 0 {
-					t.Errorf("orders %+v, remedies %+v", now.Spec.Remedies, s.Remedies)
+				if len(now.Spec.Remediations) != 1 || len(s.Remedies) != 1 || s.Remedies[0].Reason != remediation.ReasonOff || len(s.History) > 0 {
+					t.Errorf("orders %+v, remedies %+v", now.Spec.Remediations, s.Remedies)
 				}
-			case len(now.Spec.Remedies) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remediation.ReasonOff:
-				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remedies, s.Remedies, s.History)
+			case len(now.Spec.Remediations) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remediation.ReasonOff:
+				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remediations, s.Remedies, s.History)
 			}
 			writes := h.Writes
 			if h.step("n"); h.Writes != writes {

@@ -67,7 +67,7 @@ func uuidsOf(pool wire.Reading, gpus []string) []string {
 // keeps new claims away. A GPU with a fault of one MIG device is validated.
 func (o *nodeObservation) excludedGPUs() []string {
 	var out []string
-	for _, order := range o.Spec.Remedies {
+	for _, order := range o.Spec.Remediations {
 		out = append(out, order.GPU)
 	}
 	for _, f := range o.Faults() {

@@ -88,7 +88,7 @@ func (r *Reconciler) nodesOfClaim(ctx context.Context, o client.Object) []string
 	return slices.DeleteFunc(informers.ClaimNodes(o), func(name string) bool {
 		node := &v1alpha1.GPUNode{}
 		err := r.Cluster.Client.Get(ctx, types.NamespacedName{Name: name}, node)
-		return err != nil || node.Status.Phase == v1alpha1.PhaseReady && len(node.Status.Remedies) == 0
+		return err != nil || node.Status.Phase == v1alpha1.PhaseReady && len(node.Status.Remediations) == 0
 	})
 }
 

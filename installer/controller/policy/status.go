@@ -80,13 +80,13 @@ func (p *pass) countFaultyGPUs() v1alpha1.GPUCounts {
 		if !m.assignment.Managed() {
 			continue
 		}
-		counts.Held += int32(len(m.gpunode.Spec.Remedies)) //nolint:gosec // a node has 16 GPUs at most
+		counts.Held += int32(len(m.gpunode.Spec.Remediations)) //nolint:gosec // a node has 16 GPUs at most
 		fatal := map[string]bool{}
 		for _, f := range nodestate.SevereFaults(m.gpunode.Status.Agent, m.node.Status.NodeInfo.BootID) {
 			fatal[f.GPU] = fatal[f.GPU] || f.Severity == gpu.Fatal.String()
 		}
 		for _, is := range fatal {
-			if counts.Sick++; is {
+			if counts.Unhealthy++; is {
 				counts.Fatal++
 			}
 		}

@@ -16,7 +16,7 @@ func TestSickGPUsAreCounted(t *testing.T) {
 	critical.Severity = "Critical"
 	warning := controllertest.XIDFault(t, "n", 1, 48, "Wait")
 	warning.Severity = "Warning"
-	sick := controllertest.NodeInRemediation(t, v1alpha1.RemedyDrain, remediation.ReasonDraining, 0)
+	sick := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, remediation.ReasonDraining, 0)
 	sick.Status.Agent.Faults = append(sick.Status.Agent.Faults, controllertest.XIDFault(t, "n", 0, 48, "Reset"), critical)
 	old, away, light := controllertest.FaultyNode("old", controllertest.XIDFault(t, "n", 0, 95, "Reset")), controllertest.FaultyNode("away", controllertest.XIDFault(t, "n", 0, 95, "Reset")), controllertest.FaultyNode("light", warning)
 	old.Status.Agent.BootID = "before"
@@ -24,7 +24,7 @@ func TestSickGPUsAreCounted(t *testing.T) {
 	for _, node := range []*v1alpha1.GPUNode{sick, old, away, light} {
 		p.members = append(p.members, member{gpunode: node, node: controllertest.ServingNode(node.Name), assignment: catalog.Assignment{Chosen: true, OptedOut: node == away}})
 	}
-	if got, want := p.countFaultyGPUs(), (v1alpha1.GPUCounts{Sick: 2, Fatal: 1, Held: 1}); got != want {
+	if got, want := p.countFaultyGPUs(), (v1alpha1.GPUCounts{Unhealthy: 2, Fatal: 1, Held: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

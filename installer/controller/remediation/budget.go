@@ -46,7 +46,7 @@ func (r *Remediator) grantPlaces(ctx context.Context, n *NodeRemediation) (map[r
 
 // nodeCandidates returns the candidates of another node. If the node cannot be read, only its GPUs that are out of service count.
 func (r *Remediator) nodeCandidates(ctx context.Context, c *catalog.Catalog, gpunode *v1alpha1.GPUNode) []remediation.Candidate {
-	if len(gpunode.Spec.Remedies) == 0 && len(gpunode.Status.Remedies) == 0 && (gpunode.Status.Agent == nil || len(gpunode.Status.Agent.Faults) == 0) {
+	if len(gpunode.Spec.Remediations) == 0 && len(gpunode.Status.Remediations) == 0 && (gpunode.Status.Agent == nil || len(gpunode.Status.Agent.Faults) == 0) {
 		return nil
 	}
 	node, _, err := nodestate.Read(ctx, r.Cluster, c, gpunode)
@@ -78,8 +78,8 @@ func candidates(node string, gpus []gpuRemediation) []remediation.Candidate {
 // heldCandidates returns the GPUs of a node that have a place, according to its GPUNode alone. Those that wait for a reboot or a replacement have none.
 func heldCandidates(node *v1alpha1.GPUNode) []remediation.Candidate {
 	var all []remediation.Candidate
-	for _, order := range node.Spec.Remedies {
-		if !slices.ContainsFunc(node.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.GPU == order.GPU && s.BootID != "" }) {
+	for _, order := range node.Spec.Remediations {
+		if !slices.ContainsFunc(node.Status.Remediations, func(s v1alpha1.RemediationStatus) bool { return s.GPU == order.GPU && s.BootID != "" }) {
 			all = append(all, remediation.Candidate{Key: remediation.Key{Node: node.Name, GPU: order.GPU}, Begun: true})
 		}
 	}
@@ -88,7 +88,7 @@ func heldCandidates(node *v1alpha1.GPUNode) []remediation.Candidate {
 
 // WaitsForBudget reports whether a GPU of the node waits for a place in the budget.
 func WaitsForBudget(node *v1alpha1.GPUNode) bool {
-	return slices.ContainsFunc(node.Status.Remedies, func(s v1alpha1.RemedyStatus) bool { return s.Reason == remediation.ReasonBudget })
+	return slices.ContainsFunc(node.Status.Remediations, func(s v1alpha1.RemediationStatus) bool { return s.Reason == remediation.ReasonBudget })
 }
 
 // BudgetChanged passes changes of GPUNodes that may free a place in the budget: updates of remedies, and deletions.
@@ -96,7 +96,7 @@ func BudgetChanged() predicate.Predicate {
 	p := trigger.UpdatesWhere(func(old, now client.Object) bool {
 		a, ok := old.(*v1alpha1.GPUNode)
 		b, is := now.(*v1alpha1.GPUNode)
-		return ok && is && (!equality.Semantic.DeepEqual(a.Spec.Remedies, b.Spec.Remedies) || !equality.Semantic.DeepEqual(a.Status.Remedies, b.Status.Remedies))
+		return ok && is && (!equality.Semantic.DeepEqual(a.Spec.Remediations, b.Spec.Remediations) || !equality.Semantic.DeepEqual(a.Status.Remediations, b.Status.Remediations))
 	})
 	return predicate.Funcs{UpdateFunc: p.Update, CreateFunc: func(event.CreateEvent) bool { return false }}
 }

@@ -115,9 +115,9 @@ func (r *Remediator) decideGPU(node string, g *gpuRemediation) {
 	}
 }
 
-// Statuses returns the new status.remedies of the node.
-func (n *NodeRemediation) Statuses() []v1alpha1.RemedyStatus {
-	var list []v1alpha1.RemedyStatus
+// Statuses returns the new status.remediations of the node.
+func (n *NodeRemediation) Statuses() []v1alpha1.RemediationStatus {
+	var list []v1alpha1.RemediationStatus
 	for _, g := range n.gpus {
 		if g.decision.Status != nil {
 			list = append(list, *g.decision.Status)
@@ -137,10 +137,10 @@ func faultyGPUs(node *nodestate.Observation) []string {
 	for _, f := range node.Faults() {
 		names = append(names, f.GPU)
 	}
-	for _, order := range node.Spec.Remedies {
+	for _, order := range node.Spec.Remediations {
 		names = append(names, order.GPU)
 	}
-	for _, status := range node.Status.Remedies {
+	for _, status := range node.Status.Remediations {
 		names = append(names, status.GPU)
 	}
 	slices.Sort(names)
@@ -150,7 +150,7 @@ func faultyGPUs(node *nodestate.Observation) []string {
 // listGPUs returns the GPUs of a node to decide about, as far as the node's objects describe them.
 func listGPUs(c *catalog.Catalog, node *nodestate.Observation, d phase.Decision) []gpuRemediation {
 	var gpus []gpuRemediation
-	history := map[string][]v1alpha1.RemedyRecord{}
+	history := map[string][]v1alpha1.RemediationRecord{}
 	for _, record := range node.Status.History {
 		history[record.GPU] = append(history[record.GPU], record)
 	}
@@ -160,10 +160,10 @@ func listGPUs(c *catalog.Catalog, node *nodestate.Observation, d phase.Decision)
 			Paused: pausedBy(c, node.GPUNode), Busy: busyReason(node, d), Monitored: node.Monitored,
 		}
 		o.Faults = slices.DeleteFunc(node.Faults(), func(f v1alpha1.GPUFault) bool { return f.GPU != name })
-		o.Order = findCopy(node.Spec.Remedies, func(order v1alpha1.Remedy) bool { return order.GPU == name })
-		o.Status = findCopy(node.Status.Remedies, func(status v1alpha1.RemedyStatus) bool { return status.GPU == name })
+		o.Order = findCopy(node.Spec.Remediations, func(order v1alpha1.Remediation) bool { return order.GPU == name })
+		o.Status = findCopy(node.Status.Remediations, func(status v1alpha1.RemediationStatus) bool { return status.GPU == name })
 		if o.Order != nil && node.Status.Agent != nil {
-			o.Agent = findCopy(node.Status.Agent.Remedies, func(answer v1alpha1.AgentRemedy) bool { return answer.ID == o.Order.ID })
+			o.Agent = findCopy(node.Status.Agent.Remediations, func(answer v1alpha1.AgentRemediation) bool { return answer.ID == o.Order.ID })
 		}
 		gpus = append(gpus, gpuRemediation{Observed: o})
 	}

@@ -6,11 +6,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// RecordStepEvents records an Event for each GPU whose step differs from the one in old, the former status.remedies.
-func (n *NodeRemediation) RecordStepEvents(old []v1alpha1.RemedyStatus) {
+// RecordStepEvents records an Event for each GPU whose step differs from the one in old, the former status.remediations.
+func (n *NodeRemediation) RecordStepEvents(old []v1alpha1.RemediationStatus) {
 	for _, now := range n.Statuses() {
-		before := v1alpha1.RemedyStatus{}
-		if found := findCopy(old, func(o v1alpha1.RemedyStatus) bool { return o.GPU == now.GPU }); found != nil {
+		before := v1alpha1.RemediationStatus{}
+		if found := findCopy(old, func(o v1alpha1.RemediationStatus) bool { return o.GPU == now.GPU }); found != nil {
 			before = *found
 		}
 		if before.Step == now.Step && before.ID == now.ID {
@@ -23,31 +23,31 @@ func (n *NodeRemediation) RecordStepEvents(old []v1alpha1.RemedyStatus) {
 }
 
 // stepEvent returns reason and type of the Event for a step. Waiting, draining and restoring have none.
-func stepEvent(before, now v1alpha1.RemedyStatus) (reason, kind string) {
+func stepEvent(before, now v1alpha1.RemediationStatus) (reason, kind string) {
 	switch now.Step {
-	case v1alpha1.RemedySuggested:
+	case v1alpha1.RemediationStepSuggested:
 		return "RemediationSuggested", corev1.EventTypeNormal
-	case v1alpha1.RemedyHold:
+	case v1alpha1.RemediationStepHold:
 		return "RemediationBegan", corev1.EventTypeNormal
-	case v1alpha1.RemedyResetGPU:
-		if before.Step == v1alpha1.RemedyDrain || before.Step == v1alpha1.RemedyHold {
+	case v1alpha1.RemediationStepReset:
+		if before.Step == v1alpha1.RemediationStepDrain || before.Step == v1alpha1.RemediationStepHold {
 			return "GPUDrained", corev1.EventTypeNormal
 		}
-	case v1alpha1.RemedyValidate:
-		if before.Step == v1alpha1.RemedyResetGPU {
+	case v1alpha1.RemediationStepValidate:
+		if before.Step == v1alpha1.RemediationStepReset {
 			return "GPUReset", corev1.EventTypeNormal
 		}
-	case v1alpha1.RemedyRebootRequested:
+	case v1alpha1.RemediationStepRebootRequested:
 		return "RebootRequired", corev1.EventTypeWarning
-	case v1alpha1.RemedyReplace:
+	case v1alpha1.RemediationStepReplace:
 		return "ReplacementRequired", corev1.EventTypeWarning
-	case v1alpha1.RemedyWaiting, v1alpha1.RemedyDrain, v1alpha1.RemedyRestore:
+	case v1alpha1.RemediationStepWaiting, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepRestore:
 	}
 	return "", ""
 }
 
 // recordEndEvent records the Event for the end of a remediation.
-func (n *NodeRemediation) recordEndEvent(record v1alpha1.RemedyRecord) {
+func (n *NodeRemediation) recordEndEvent(record v1alpha1.RemediationRecord) {
 	reason, kind := "RemediationStopped", corev1.EventTypeNormal
 	switch record.Outcome {
 	case v1alpha1.OutcomeRecovered:

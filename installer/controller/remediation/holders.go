@@ -40,7 +40,7 @@ func (r *Remediator) readHolders(ctx context.Context, c *catalog.Catalog, node *
 }
 
 // gpuValidation returns how far the validation of an order is, and whether its pod has started. Objects of another order are left over.
-func gpuValidation(objects validation.Objects, order *v1alpha1.Remedy) (v phase.Validation, started bool) {
+func gpuValidation(objects validation.Objects, order *v1alpha1.Remediation) (v phase.Validation, started bool) {
 	if order != nil && objects.AwaitsPod(order.ID) {
 		v.Begun = true
 		return validation.Combine(v, []phase.Pod{objects.PendingPod()}), false

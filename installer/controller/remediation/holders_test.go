@@ -17,7 +17,7 @@ import (
 func TestAnotherPodOfTheSameNameHoldsNothing(t *testing.T) {
 	device := controllertest.WholeGPU(t, "n", 0)
 	node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
-	node.Spec.Remedies = []v1alpha1.Remedy{{GPU: controllertest.GPU(t, "n", 0).Name(), ID: "i"}}
+	node.Spec.Remediations = []v1alpha1.Remediation{{GPU: controllertest.GPU(t, "n", 0).Name(), ID: "i"}}
 	for uid, want := range map[types.UID]int{"uid-of-web-0": 1, "another": 0} {
 		web := controllertest.User("web-0", "n", device)
 		web[0].SetUID(uid)
@@ -51,7 +51,7 @@ func TestHoldersOfAGPU(t *testing.T) {
 				}
 			}
 			cat, node := controllertest.Policies{}.Catalog(), controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
-			node.Spec.Remedies = []v1alpha1.Remedy{{GPU: g.Name(), ID: "i"}}
+			node.Spec.Remediations = []v1alpha1.Remediation{{GPU: g.Name(), ID: "i"}}
 			gpus := decide(t, h, cat, node)
 			if d := gpus[0].Drain; !slices.Equal(d.Holders, test.holders) || d.Unreadable != test.unreadable {
 				t.Errorf("holders are %q, unreadable %t", d.Holders, d.Unreadable)
@@ -88,7 +88,7 @@ func TestRemediationDrainsDecideWhoLeaves(t *testing.T) {
 			var spec v1alpha1.ClusterPolicySpec
 			f.change(&spec.Remediation.Drain)
 			node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
-			node.Spec.Remedies = []v1alpha1.Remedy{{GPU: g.Name(), ID: "i"}}
+			node.Spec.Remediations = []v1alpha1.Remediation{{GPU: g.Name(), ID: "i"}}
 			h := controllertest.NewCluster(t, spec, []*v1alpha1.GPUNode{node}, slices.Concat(alone, job, scratch)...)
 			cat := controllertest.Policies{Spec: spec}.Catalog()
 			gpus := decide(t, h, cat, node)

@@ -56,9 +56,9 @@ func TestFieldsDecideAboutSickGPUs(t *testing.T) {
 		return remediation.Next(o)
 	}
 	failed := func(o *remediation.Observed) {
-		o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyResetGPU, Attempts: 1, Faults: []string{"XID 95"}}
-		o.Order = &v1alpha1.Remedy{GPU: "g", ID: "i", Step: v1alpha1.OrderReset}
-		o.Agent = &v1alpha1.AgentRemedy{ID: "i", State: v1alpha1.RemedyFailed}
+		o.Status = &v1alpha1.RemediationStatus{GPU: "g", ID: "i", Step: v1alpha1.RemediationStepReset, Attempts: 1, Faults: []string{"XID 95"}}
+		o.Order = &v1alpha1.Remediation{GPU: "g", ID: "i", Step: v1alpha1.OrderReset}
+		o.Agent = &v1alpha1.AgentRemediation{ID: "i", State: v1alpha1.RemediationStateFailed}
 	}
 	act := func(s *v1alpha1.ClusterPolicySpec) { s.Remediation.Mode = v1alpha1.RemediationAct }
 	for _, f := range []struct {
@@ -70,16 +70,16 @@ func TestFieldsDecideAboutSickGPUs(t *testing.T) {
 		{"mode", func(r *v1alpha1.RemediationSpec) { r.Mode = v1alpha1.RemediationSuggest },
 			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", func(*remediation.Observed) {}).Action }, remediation.Wait},
 		{"attempts", func(r *v1alpha1.RemediationSpec) { r.Attempts = new(int32(1)) },
-			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", failed).Status.Step }, v1alpha1.RemedyRebootRequested},
+			func(s v1alpha1.ClusterPolicySpec) any { return next(s, "Reset", failed).Status.Step }, v1alpha1.RemediationStepRebootRequested},
 		{"reboot", func(r *v1alpha1.RemediationSpec) { r.Reboot = new(false) },
 			func(s v1alpha1.ClusterPolicySpec) any {
 				return next(s, "Reboot", func(*remediation.Observed) {}).Status.Step
-			}, v1alpha1.RemedyReplace},
+			}, v1alpha1.RemediationStepReplace},
 		{"drain.timeout", func(r *v1alpha1.RemediationSpec) { r.Drain.Timeout = minute }, func(s v1alpha1.ClusterPolicySpec) any {
 			return next(s, "Reset", func(o *remediation.Observed) {
-				o.Status = &v1alpha1.RemedyStatus{GPU: "g", ID: "i", Step: v1alpha1.RemedyDrain, Reason: remediation.ReasonDraining, Since: metav1.NewTime(o.Now.Add(-2 * time.Minute))}
-				o.Order = &v1alpha1.Remedy{GPU: "g", ID: "i", Step: v1alpha1.OrderHold}
-				o.Agent = &v1alpha1.AgentRemedy{ID: "i", State: v1alpha1.RemedyHolding, Prepared: 1}
+				o.Status = &v1alpha1.RemediationStatus{GPU: "g", ID: "i", Step: v1alpha1.RemediationStepDrain, Reason: remediation.ReasonDraining, Since: metav1.NewTime(o.Now.Add(-2 * time.Minute))}
+				o.Order = &v1alpha1.Remediation{GPU: "g", ID: "i", Step: v1alpha1.OrderHold}
+				o.Agent = &v1alpha1.AgentRemediation{ID: "i", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}
 				o.Drain.Holders = []string{"a/b"}
 			}).Action
 		}, remediation.Release},

@@ -81,7 +81,7 @@ func (m *Metrics) ObserveNode(node *v1alpha1.GPUNode, status v1alpha1.GPUNodeSta
 		m.phases.WithLabelValues(string(old.Phase), string(old.Step)).Observe(now.Sub(old.Since.Time).Seconds())
 	}
 	var steps []string
-	for _, r := range status.Remedies {
+	for _, r := range status.Remediations {
 		steps = append(steps, string(r.Step))
 	}
 	m.move(node.Name, nodeState{status.Phase, status.Reason, strings.Join(steps, " ")})
@@ -145,6 +145,6 @@ func (m *Metrics) AddEvictions(granted, refused int) {
 }
 
 // CountRemediation counts a remediation that has ended.
-func (m *Metrics) CountRemediation(outcome v1alpha1.RemedyOutcome) {
+func (m *Metrics) CountRemediation(outcome v1alpha1.RemediationOutcome) {
 	m.remediations.WithLabelValues(string(outcome)).Inc()
 }

@@ -100,7 +100,7 @@ func Describe(c *catalog.Catalog, node *v1alpha1.GPUNode, barrier, image string)
 
 // schedulerName returns the scheduler that places pods with claims for GPUs.
 func schedulerName(spec v1alpha1.ClusterPolicySpec) string {
-	if spec.Scheduler.On() && spec.Scheduler.Mode == v1alpha1.SchedulerBeside {
+	if spec.Scheduler.On() && spec.Scheduler.Mode == v1alpha1.SchedulerAdditional {
 		return render.OperandScheduler
 	}
 	return corev1.DefaultSchedulerName

@@ -72,7 +72,7 @@ func (s *Scene) GPUNode(name string) *v1alpha1.GPUNode {
 		Status: v1alpha1.GPUNodeStatus{
 			Phase: v1alpha1.PhaseReady, Reason: "InService", Since: Ago(time.Hour),
 			Hardware: &v1alpha1.HardwareStatus{BootID: "boot-2", GPUs: 8, LoadedDriver: "580.65.06"},
-			Agent:    &v1alpha1.AgentStatus{BootID: "boot-2", Accepted: true, DriverVersion: "580.65.06", GPUs: 8},
+			Agent:    &v1alpha1.AgentStatus{BootID: "boot-2", Ready: true, DriverVersion: "580.65.06", GPUs: 8},
 		},
 	}
 	s.Add(node)

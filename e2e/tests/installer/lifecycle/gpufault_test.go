@@ -30,7 +30,7 @@ type gpuFault struct {
 	cleared  bool
 	since    metav1.Time
 	// results are the states of resets, by the ID of the order.
-	results map[string]v1alpha1.RemedyState
+	results map[string]v1alpha1.AgentRemediationState
 }
 
 // machineNode is a node with two GPUs.
@@ -66,7 +66,7 @@ func (w *world) injectGPUFault(node string, index int, changes ...func(*gpuFault
 	w.Helper()
 	fault := &gpuFault{
 		node: node, GPU: w.machineNode(node).GPUs[index], xid: 95, remedy: "Reset", since: metav1.Now().Rfc3339Copy(),
-		results: map[string]v1alpha1.RemedyState{},
+		results: map[string]v1alpha1.AgentRemediationState{},
 	}
 	for _, change := range changes {
 		change(fault)
@@ -84,7 +84,7 @@ func (w *world) holder(name, node string, index int) *corev1.Pod {
 
 // observeRemedies records how many GPUs are out of service for a remediation. The mutex is held.
 func (s *simulator) observeRemedies(node *v1alpha1.GPUNode) {
-	s.heldGPUs[node.Name] = len(node.Spec.Remedies)
+	s.heldGPUs[node.Name] = len(node.Spec.Remediations)
 	sum := 0
 	for _, n := range s.heldGPUs {
 		sum += n
@@ -94,16 +94,16 @@ func (s *simulator) observeRemedies(node *v1alpha1.GPUNode) {
 
 // syncHealth returns the faults and remediations that an agent reports. It resets a GPU that it is ordered to reset
 // once no claim is prepared on it, one time per order.
-func (s *simulator) syncHealth(ctx context.Context, now *snapshot, g *v1alpha1.GPUNode, m machine) ([]v1alpha1.GPUFault, []v1alpha1.AgentRemedy, error) {
+func (s *simulator) syncHealth(ctx context.Context, now *snapshot, g *v1alpha1.GPUNode, m machine) ([]v1alpha1.GPUFault, []v1alpha1.AgentRemediation, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	var remedies []v1alpha1.AgentRemedy
-	for _, order := range g.Spec.Remedies {
-		report := v1alpha1.AgentRemedy{ID: order.ID, State: v1alpha1.RemedyHolding, Prepared: countPreparedOn(now, g.Name, order.GPU)}
+	var remedies []v1alpha1.AgentRemediation
+	for _, order := range g.Spec.Remediations {
+		report := v1alpha1.AgentRemediation{ID: order.ID, State: v1alpha1.RemediationStateHolding, PreparedClaims: countPreparedOn(now, g.Name, order.GPU)}
 		at := slices.IndexFunc(s.gpuFaults, func(f *gpuFault) bool { return f.node == g.Name && f.Name() == order.GPU })
 		if at >= 0 {
 			fault := s.gpuFaults[at]
-			if order.Step == v1alpha1.OrderReset && report.Prepared == 0 && fault.results[order.ID] == "" {
+			if order.Step == v1alpha1.OrderReset && report.PreparedClaims == 0 && fault.results[order.ID] == "" {
 				if err := s.resetGPU(ctx, now, fault, order.ID); err != nil {
 					return nil, nil, err
 				}
@@ -142,10 +142,10 @@ func (s *simulator) resetGPU(ctx context.Context, now *snapshot, f *gpuFault, or
 	}
 	if f.failures > 0 {
 		f.failures--
-		f.results[order] = v1alpha1.RemedyFailed
+		f.results[order] = v1alpha1.RemediationStateFailed
 		return nil
 	}
-	f.results[order] = v1alpha1.RemedyReset
+	f.results[order] = v1alpha1.RemediationStateReset
 	f.cleared = f.remedy == "Reset" && f.boot == ""
 	return nil
 }
@@ -170,20 +170,20 @@ func countPreparedOn(now *snapshot, node, name string) int32 {
 func act(s *v1alpha1.ClusterPolicySpec) { s.Remediation.Mode = v1alpha1.RemediationAct }
 
 // remedyOf is where the installer stands with a GPU; zero: nowhere.
-func (w *world) remedyOf(fault *gpuFault) v1alpha1.RemedyStatus {
+func (w *world) remedyOf(fault *gpuFault) v1alpha1.RemediationStatus {
 	w.Helper()
-	for _, status := range w.gpunode(fault.node).Status.Remedies {
+	for _, status := range w.gpunode(fault.node).Status.Remediations {
 		if status.GPU == fault.Name() {
 			return status
 		}
 	}
-	return v1alpha1.RemedyStatus{}
+	return v1alpha1.RemediationStatus{}
 }
 
 // untilStep waits until the installer stands somewhere with a GPU, and has a reason for it where one is given.
-func (w *world) untilStep(fault *gpuFault, step v1alpha1.RemedyStep, reason string) v1alpha1.RemedyStatus {
+func (w *world) untilStep(fault *gpuFault, step v1alpha1.RemediationStep, reason string) v1alpha1.RemediationStatus {
 	w.Helper()
-	var status v1alpha1.RemedyStatus
+	var status v1alpha1.RemediationStatus
 	w.until(fmt.Sprintf("%s of %s comes to %s", fault.Name(), fault.node, step), func() string {
 		if status = w.remedyOf(fault); status.Step != step || reason != "" && status.Reason != reason {
 			return fmt.Sprintf("it is %s (%s: %s)", status.Step, status.Reason, status.Message)
@@ -194,13 +194,13 @@ func (w *world) untilStep(fault *gpuFault, step v1alpha1.RemedyStep, reason stri
 }
 
 // untilEnded waits until remediations of a node are over, and returns how.
-func (w *world) untilEnded(node string, records int) []v1alpha1.RemedyRecord {
+func (w *world) untilEnded(node string, records int) []v1alpha1.RemediationRecord {
 	w.Helper()
-	var history []v1alpha1.RemedyRecord
+	var history []v1alpha1.RemediationRecord
 	w.until("remediations of "+node+" are over", func() string {
 		g := w.gpunode(node)
-		if history = g.Status.History; len(history) < records || len(g.Spec.Remedies) > 0 {
-			return fmt.Sprintf("remedies %+v, status %+v, history %+v", g.Spec.Remedies, g.Status.Remedies, history)
+		if history = g.Status.History; len(history) < records || len(g.Spec.Remediations) > 0 {
+			return fmt.Sprintf("remedies %+v, status %+v, history %+v", g.Spec.Remediations, g.Status.Remediations, history)
 		}
 		return ""
 	})

@@ -37,7 +37,7 @@ func TestSuggestSaysAndDoesNothing(t *testing.T) {
 	w := ward(t, "n1")
 	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
 	fault := w.injectGPUFault("n1", 0)
-	w.untilStep(fault, v1alpha1.RemedySuggested, "")
+	w.untilStep(fault, v1alpha1.RemediationStepSuggested, "")
 	w.until("it says what is wrong and whom it costs", func() string { // who watches claims and nodes may hear of the fault before he hears who holds the GPU
 		if said := w.remedyOf(fault).Message; !strings.Contains(said, "XID 95") || !strings.Contains(said, "default/training") {
 			return fmt.Sprintf("it says %q", said)
@@ -62,8 +62,8 @@ func TestSuggestSaysAndDoesNothing(t *testing.T) {
 		t.Errorf("%s %s", r.method, r.path)
 	}
 	g := w.gpunode("n1")
-	if !w.exists(user) || !w.exists(neighbour) || len(g.Spec.Remedies)+len(g.Status.History) > 0 {
-		t.Errorf("it did something: orders %+v, history %+v", g.Spec.Remedies, g.Status.History)
+	if !w.exists(user) || !w.exists(neighbour) || len(g.Spec.Remediations)+len(g.Status.History) > 0 {
+		t.Errorf("it did something: orders %+v, history %+v", g.Spec.Remediations, g.Status.History)
 	}
 	if !meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionGPUsHealthy) || g.Status.Phase != v1alpha1.PhaseReady {
 		t.Errorf("phase %s, conditions %+v", g.Status.Phase, g.Status.Conditions)
@@ -75,7 +75,7 @@ func TestActBringsAGPUBack(t *testing.T) {
 	w := ward(t, "n1")
 	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
 	fault := w.injectGPUFault("n1", 0)
-	w.untilStep(fault, v1alpha1.RemedySuggested, "")
+	w.untilStep(fault, v1alpha1.RemediationStepSuggested, "")
 	w.policy(act)
 	record := w.untilEnded("n1", 1)[0]
 	if record.Outcome != v1alpha1.OutcomeRecovered || record.GPU != fault.Name() || record.UUID != fault.UUID || !slices.Equal(record.Faults, []string{"XID 95"}) || record.Attempts != 1 {
@@ -86,8 +86,8 @@ func TestActBringsAGPUBack(t *testing.T) {
 	}
 	w.until("all is well again", func() string {
 		g := w.gpunode("n1")
-		if !meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionGPUsHealthy) || len(g.Status.Remedies) > 0 || g.Status.Phase != v1alpha1.PhaseReady {
-			return fmt.Sprintf("%s, %+v, %+v", g.Status.Phase, g.Status.Conditions, g.Status.Remedies)
+		if !meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionGPUsHealthy) || len(g.Status.Remediations) > 0 || g.Status.Phase != v1alpha1.PhaseReady {
+			return fmt.Sprintf("%s, %+v, %+v", g.Status.Phase, g.Status.Conditions, g.Status.Remediations)
 		}
 		pods := &corev1.PodList{}
 		w.must(w.admin.List(t.Context(), pods, client.InNamespace(home)))
@@ -174,7 +174,7 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	if record.Outcome != v1alpha1.OutcomeFailed || !strings.Contains(record.Message, "default/training") || !strings.Contains(record.Message, "never") {
 		t.Errorf("the record is %+v", record)
 	}
-	status := w.untilStep(fault, v1alpha1.RemedyWaiting, remediation.ReasonResting)
+	status := w.untilStep(fault, v1alpha1.RemediationStepWaiting, remediation.ReasonResting)
 	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
 		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
 	}
@@ -210,12 +210,12 @@ func TestPause(t *testing.T) {
 			pause("true")
 			w.policy(act)
 			fault := w.injectGPUFault("n1", 0)
-			if status := w.untilStep(fault, v1alpha1.RemedyWaiting, remediation.ReasonPaused); !strings.Contains(status.Message, name) {
+			if status := w.untilStep(fault, v1alpha1.RemediationStepWaiting, remediation.ReasonPaused); !strings.Contains(status.Message, name) {
 				t.Errorf("it says %q", status.Message)
 			}
 			w.settle()
 			pause("false")
-			w.untilStep(fault, v1alpha1.RemedyDrain, "")
+			w.untilStep(fault, v1alpha1.RemediationStepDrain, "")
 			pause("true")
 			if record := w.untilEnded("n1", 1)[0]; record.Outcome != v1alpha1.OutcomeStopped {
 				t.Errorf("the record is %+v", record)
@@ -237,7 +237,7 @@ func TestResetsFail(t *testing.T) {
 	w := ward(t, "n1")
 	w.policy(act)
 	fault := w.injectGPUFault("n1", 0, func(f *gpuFault) { f.failures, f.boot = 99, machine{name: "n1"}.bootID() })
-	status := w.untilStep(fault, v1alpha1.RemedyRebootRequested, "")
+	status := w.untilStep(fault, v1alpha1.RemediationStepRebootRequested, "")
 	if status.Attempts != 2 {
 		t.Errorf("it was tried %d times", status.Attempts)
 	}
@@ -249,7 +249,7 @@ func TestResetsFail(t *testing.T) {
 		return ""
 	})
 	w.settle()
-	if held := w.gpunode("n1").Spec.Remedies; len(held) != 1 || held[0].Step != v1alpha1.OrderHold {
+	if held := w.gpunode("n1").Spec.Remediations; len(held) != 1 || held[0].Step != v1alpha1.OrderHold {
 		t.Errorf("orders are %+v, want the GPU held", held)
 	}
 	m := machine{name: "n1", os: "debian12", kernel: "6.1.0", gpus: 2, boot: 1}
@@ -271,7 +271,7 @@ func TestRemedyKilledAtEveryStep(t *testing.T) {
 	w.injectGPUFault("n1", 0)
 	evictions := w.killedAtEveryWrite(func() bool {
 		g := w.gpunode("n1")
-		return len(g.Status.History) > 0 && len(g.Spec.Remedies) == 0 && len(g.Status.Remedies) == 0 && g.Status.Phase == v1alpha1.PhaseReady
+		return len(g.Status.History) > 0 && len(g.Spec.Remediations) == 0 && len(g.Status.Remediations) == 0 && g.Status.Phase == v1alpha1.PhaseReady
 	})
 	record := w.untilEnded("n1", 1)[0]
 	if record.Outcome != v1alpha1.OutcomeRecovered || record.Attempts != 1 || evictions != 1 || w.exists(user) {

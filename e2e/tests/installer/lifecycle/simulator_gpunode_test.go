@@ -70,14 +70,14 @@ func (s *simulator) syncAgents(ctx context.Context, now *snapshot) error {
 		}
 		m, _ := s.machineOf(g.Name)
 		want := v1alpha1.AgentStatus{
-			Version: "v1", PodUID: string(pod.UID), BootID: m.bootID(), Accepted: true, DriverVersion: loadedDriver(now, m),
+			Version: "v1", PodUID: string(pod.UID), BootID: m.bootID(), Ready: true, DriverVersion: loadedDriver(now, m),
 			GPUs: max(1, m.gpus), Product: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Architecture: "Hopper", ComputeCapability: "9.0",
 		}
 		if maintenance := g.Spec.Maintenance; maintenance != nil {
-			want.Maintenance, want.Prepared = maintenance.ID, new(countPrepared(now, g.Name))
+			want.Maintenance, want.PreparedClaims = maintenance.ID, new(countPrepared(now, g.Name))
 		}
 		var err error
-		if want.Faults, want.Remedies, err = s.syncHealth(ctx, now, &g, m); err != nil {
+		if want.Faults, want.Remediations, err = s.syncHealth(ctx, now, &g, m); err != nil {
 			return err
 		}
 		if g.Status.Agent != nil && equality.Semantic.DeepEqual(*g.Status.Agent, want) {
