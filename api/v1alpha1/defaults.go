@@ -58,7 +58,7 @@ func (s ClusterPolicySpec) Complete() ClusterPolicySpec {
 		}
 	}
 	c.Scheduler.complete(true)
-	or(&c.Scheduler.Mode, SchedulerBeside)
+	or(&c.Scheduler.Mode, SchedulerAdditional)
 	pointer(&c.Scheduler.Replicas, defaultSchedulerReplicas)
 	c.DCGM.complete(false)
 	c.DCGMExporter.complete(true)

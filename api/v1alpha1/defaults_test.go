@@ -29,7 +29,7 @@ driver:
   minVersion: "535"
 toolkit: {enabled: true, containerdConfig: /etc/containerd/config.toml}
 nodeAgent: {enabled: true}
-scheduler: {enabled: true, mode: beside, replicas: 2}
+scheduler: {enabled: true, mode: Additional, replicas: 2}
 dcgm: {enabled: false}
 dcgmExporter: {enabled: true, interval: 15s}
 validator: {enabled: true, mig: true, timeout: 10m}

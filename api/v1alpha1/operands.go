@@ -162,10 +162,10 @@ const (
 // SchedulerSpec is tessera-scheduler.
 type SchedulerSpec struct {
 	Component `json:",inline"`
-	// Mode is beside, the default: a scheduler of its own name that pods name or are given by policy; or replace: it
-	// takes the name default-scheduler, and the cluster's own must be off.
+	// Mode is Additional (default) or Replace. Additional runs the scheduler next to kube-scheduler under the name tessera-scheduler, which pods set in
+	// schedulerName or get from a policy. Replace also serves the name default-scheduler; stop kube-scheduler in this mode.
 	// +optional
-	// +kubebuilder:validation:Enum=beside;replace
+	// +kubebuilder:validation:Enum=Additional;Replace
 	Mode SchedulerMode `json:"mode,omitempty"`
 	// Replicas share one lease, by default 2.
 	// +optional
@@ -182,8 +182,8 @@ type SchedulerMode string
 
 // The modes of the scheduler.
 const (
-	SchedulerBeside  SchedulerMode = "beside"
-	SchedulerReplace SchedulerMode = "replace"
+	SchedulerAdditional  SchedulerMode = "Additional"
+	SchedulerReplace SchedulerMode = "Replace"
 )
 
 // ExporterSpec is dcgm-exporter.

@@ -46,7 +46,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}{
 		// The lease is that of the stock scheduler, so that one of both schedules.
 		"replace": {[]string{"default-scheduler", "tessera-scheduler"}, "kube-system/kube-scheduler"},
-		"beside":  {[]string{"tessera-scheduler"}, "tessera-system/tessera-scheduler"},
+		"additional":  {[]string{"tessera-scheduler"}, "tessera-system/tessera-scheduler"},
 	}
 	for way, test := range tests {
 		t.Run(way, func(t *testing.T) {

@@ -93,14 +93,14 @@ func TestSchedulerIsThatOfTheManifests(t *testing.T) {
 		unsigned(one[*policyv1.PodDisruptionBudget](t, all, "tessera-scheduler")), []difference[*policyv1.PodDisruptionBudget]{
 			{"every object says who made it and what it belongs to", func(b *policyv1.PodDisruptionBudget) { b.Labels = operandLabels("tessera-scheduler") }},
 		})
-	compare(t, manifest[resourceapi.DeviceTaintRule](t, "scheduler/beside/taint.yaml", 0),
+	compare(t, manifest[resourceapi.DeviceTaintRule](t, "scheduler/additional/taint.yaml", 0),
 		unsigned(one[*resourceapi.DeviceTaintRule](t, all, "scheduler.gpu.tessera.dev")), []difference[*resourceapi.DeviceTaintRule]{
 			{"every object says who made it and what it belongs to", func(r *resourceapi.DeviceTaintRule) { r.Labels = operandLabels("tessera-scheduler") }},
 		})
 }
 
 func TestSchedulerConfigIsThatOfTheManifests(t *testing.T) {
-	for _, mode := range []v1alpha1.SchedulerMode{v1alpha1.SchedulerBeside, v1alpha1.SchedulerReplace} {
+	for _, mode := range []v1alpha1.SchedulerMode{v1alpha1.SchedulerAdditional, v1alpha1.SchedulerReplace} {
 		t.Run(string(mode), func(t *testing.T) {
 			want, err := os.ReadFile(filepath.Join("../../deployments/scheduler", string(mode), "config.yaml"))
 			if err != nil {

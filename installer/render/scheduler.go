@@ -39,7 +39,7 @@ func scheduler(in Input) ([]client.Object, error) {
 			Spec: policyv1.PodDisruptionBudgetSpec{MaxUnavailable: new(whole(1)), Selector: workload{operand: OperandScheduler}.selector()},
 		},
 	}
-	if beside(spec) {
+	if additional(spec) {
 		for _, driver := range publishedDrivers(in) {
 			objects = append(objects, schedulersTaint(driver))
 		}
@@ -47,7 +47,7 @@ func scheduler(in Input) ([]client.Object, error) {
 	return objects, nil
 }
 
-func beside(spec v1alpha1.SchedulerSpec) bool { return spec.Mode != v1alpha1.SchedulerReplace }
+func additional(spec v1alpha1.SchedulerSpec) bool { return spec.Mode != v1alpha1.SchedulerReplace }
 
 // schedulersTaint returns the taint on all devices of a DRA driver.
 func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
@@ -132,9 +132,9 @@ type object = map[string]any
 // schedulerConfig returns the configuration file: that of deployments/scheduler, with what the policy decides.
 func schedulerConfig(in Input) (string, error) {
 	spec := in.Policy.Spec.Scheduler
-	// Beside: a lease of its own. Replace: that of the stock scheduler, so that the two never schedule at once.
+	// Additional: a lease of its own. Replace: that of the stock scheduler, so that the two never schedule at once.
 	lease, names := object{"resourceNamespace": in.Namespace, "resourceName": OperandScheduler}, []string{OperandScheduler}
-	if !beside(spec) {
+	if !additional(spec) {
 		lease, names = object{"resourceNamespace": "kube-system", "resourceName": "kube-scheduler"}, []string{corev1.DefaultSchedulerName, OperandScheduler}
 	}
 	lease["leaderElect"] = true
@@ -161,8 +161,8 @@ func schedulerArguments(in Input) object {
 		}
 	}
 	arguments := object{"drivers": drivers}
-	if beside(spec) {
-		arguments["mode"] = string(v1alpha1.SchedulerBeside) // the taint that keeps the cluster's own scheduler away is not for this one
+	if additional(spec) {
+		arguments["mode"] = string(v1alpha1.SchedulerAdditional) // the taint that keeps the cluster's own scheduler away is not for this one
 	}
 	if spec.Preemption {
 		arguments["preemption"] = "Enabled"

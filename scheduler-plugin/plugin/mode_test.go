@@ -8,8 +8,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
-// TestBeside has devices that are tainted for the stock scheduler.
-func TestBeside(t *testing.T) {
+// TestAdditional has devices that are tainted for the stock scheduler.
+func TestAdditional(t *testing.T) {
 	objects := machines(t, "h100x2", 1)
 	for _, object := range objects {
 		slice, ok := object.(*resourceapi.ResourceSlice)
@@ -20,8 +20,8 @@ func TestBeside(t *testing.T) {
 			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: config.SchedulerTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
-	t.Run("beside", func(t *testing.T) {
-		c := newCluster(t, "mode: beside", objects...)
+	t.Run("additional", func(t *testing.T) {
+		c := newCluster(t, "mode: Additional", objects...)
 		c.run("a", "gpu", 1)
 		c.bound("a")
 	})

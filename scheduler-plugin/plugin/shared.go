@@ -69,7 +69,7 @@ func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArg
 
 // hiddenTaint returns the key of the taint that we do not see.
 func hiddenTaint(args *config.TesseraDynamicResourcesArgs) string {
-	if args.Mode == config.Beside {
+	if args.Mode == config.Additional {
 		return config.SchedulerTaint
 	}
 	return ""

@@ -104,7 +104,7 @@ images:
 
 const overlayHead = `# Written by make push: installs the images that it pushed. With the scheduler, add one of
 #   components: [%[1]s/scheduler/replace]
-#   components: [%[1]s/scheduler/beside]
+#   components: [%[1]s/scheduler/additional]
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:

@@ -28,7 +28,7 @@ func shared() []struct{ manifest, when string } {
 		{"deviceclasses-profiles.yaml", ""},
 		{"scheduler/common/rbac.yaml", ""},
 		{"scheduler/common/admission.yaml", "tessera.scheduler"},
-		{"scheduler/beside/schedulername.yaml", "tessera.beside"},
+		{"scheduler/additional/schedulername.yaml", "tessera.additionalScheduler"},
 	}
 }
 

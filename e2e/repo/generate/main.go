@@ -65,7 +65,7 @@ func run(repository string) error {
 	}
 	scheduler := filepath.Join(deployments, "scheduler")
 	component, err := renderComponent( // includes the files written above
-		deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "beside"))
+		deployments, filepath.Join(scheduler, "common"), filepath.Join(scheduler, "additional"))
 	if err != nil {
 		return err
 	}

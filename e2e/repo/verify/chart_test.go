@@ -109,7 +109,7 @@ func variants() map[string][]string {
 		"metrics from one":   {"--set", "networkPolicy.metricsFrom.team=monitoring"},
 		"the hosts' drivers": {"--set", "clusterPolicy.driver.enabled=false"},
 		"no scheduler":       {"--set", "clusterPolicy.scheduler.enabled=false"},
-		"replaced scheduler": {"--set", "clusterPolicy.scheduler.mode=replace"},
+		"replaced scheduler": {"--set", "clusterPolicy.scheduler.mode=Replace"},
 		"draining uninstall": {"--set", "cleanup.drain=true"},
 		"plain installer":    {"--set", "installer.priorityClassName=", "--set-json", "installer.tolerations=[]", "--set-json", `installer.nodeSelector={"a":"b"}`},
 	}
@@ -267,7 +267,7 @@ func TestChartIsTheManifests(t *testing.T) {
 	folders := map[string][]string{
 		"deployments":   {"rbac.yaml", "admission.yaml", "admission-mps.yaml", "admission-monitor.yaml", "admission-params.yaml", "deviceclasses.yaml", "deviceclasses-profiles.yaml"},
 		schedulerCommon: {"rbac.yaml", "admission.yaml"},
-		schedulerBeside: {"schedulername.yaml"},
+		schedulerAdditional: {"schedulername.yaml"},
 	}
 	compared := 0
 	for folder, list := range folders {
@@ -318,7 +318,7 @@ func TestChartLeavesTheSchedulerOut(t *testing.T) {
 		want []string
 	}{
 		{"clusterPolicy.scheduler.mode=beside", beside}, {"clusterPolicy.scheduler.enabled=true", beside},
-		{"clusterPolicy.scheduler.mode=replace", allocations}, {"clusterPolicy.scheduler.enabled=false", nil},
+		{"clusterPolicy.scheduler.mode=Replace", allocations}, {"clusterPolicy.scheduler.enabled=false", nil},
 	} {
 		if diff := cmp.Diff(test.want, names("--set", test.flag)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", test.flag, diff)

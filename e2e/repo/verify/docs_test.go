@@ -167,7 +167,7 @@ func knownNames(t *testing.T) []string {
 			names = append(names, c.Name)
 		}
 	}
-	for _, folder := range []string{schedulerCommon, schedulerBeside} {
+	for _, folder := range []string{schedulerCommon, schedulerAdditional} {
 		for _, file := range manifests(t, folder) {
 			for _, object := range file {
 				if named, ok := object.(metav1.Object); ok {

@@ -43,7 +43,7 @@ func withComponent(t *testing.T) map[string][]runtime.Object {
 		t.Fatal(err)
 	}
 	objects := manifests(t, "deployments")
-	for _, folder := range []string{schedulerCommon, schedulerBeside} {
+	for _, folder := range []string{schedulerCommon, schedulerAdditional} {
 		for file, more := range manifests(t, folder) {
 			objects["scheduler/"+file] = more
 		}

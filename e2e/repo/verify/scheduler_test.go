@@ -26,7 +26,7 @@ import (
 // The folders of the scheduler's components.
 const (
 	schedulerCommon = "deployments/scheduler/common"
-	schedulerBeside = "deployments/scheduler/beside"
+	schedulerAdditional = "deployments/scheduler/additional"
 )
 
 const schedulerAccount = "system:serviceaccount:tessera-system:tessera-scheduler"
@@ -159,9 +159,9 @@ func TestOneSchedulerAllocates(t *testing.T) {
 	}
 }
 
-// TestBesideTaintsWhatThePluginIgnores: the taint of the rule is the one that mode beside does not see.
-func TestBesideTaintsWhatThePluginIgnores(t *testing.T) {
-	rule := one[*resourceapi.DeviceTaintRule](t, manifests(t, schedulerBeside))
+// TestAdditionalTaintsWhatThePluginIgnores: the taint of the rule is the one that mode Additional ignores.
+func TestAdditionalTaintsWhatThePluginIgnores(t *testing.T) {
+	rule := one[*resourceapi.DeviceTaintRule](t, manifests(t, schedulerAdditional))
 	if rule.Spec.Taint.Key != config.SchedulerTaint || rule.Spec.Taint.Effect != resourceapi.DeviceTaintEffectNoSchedule {
 		t.Errorf("taint %+v, want %s that keeps pods away and ends none", rule.Spec.Taint, config.SchedulerTaint)
 	}
@@ -179,9 +179,9 @@ func TestEverySchedulerPolicyIsBound(t *testing.T) {
 			t.Errorf("the binding of %s: %+v", policy.Name, binding.Spec)
 		}
 	}
-	beside := manifests(t, schedulerBeside)
-	for _, policy := range find[*admissionregistrationv1.MutatingAdmissionPolicy](beside) {
-		if binding := named[*admissionregistrationv1.MutatingAdmissionPolicyBinding](t, beside, policy.Name); binding.Spec.PolicyName != policy.Name {
+	additional := manifests(t, schedulerAdditional)
+	for _, policy := range find[*admissionregistrationv1.MutatingAdmissionPolicy](additional) {
+		if binding := named[*admissionregistrationv1.MutatingAdmissionPolicyBinding](t, additional, policy.Name); binding.Spec.PolicyName != policy.Name {
 			t.Errorf("the binding of %s: %+v", policy.Name, binding.Spec)
 		}
 		if len(policy.Spec.MatchConstraints.NamespaceSelector.MatchLabels) == 0 {

@@ -15,7 +15,7 @@ type TesseraDynamicResourcesArgs struct {
 	// Candidates is the number of nodes that an attempt looks at first; more only if none of them will do.
 	// Default: 64.
 	Candidates int `json:"candidates,omitempty"`
-	// Mode says whether this scheduler is the cluster's only one. Default: replace.
+	// Mode says whether this scheduler is the cluster's only one. Default: Replace.
 	Mode Mode `json:"mode,omitempty"`
 	// Preemption says whether pods of lower priority give way for devices. Default: Disabled.
 	Preemption Switch `json:"preemption,omitempty"`
@@ -37,10 +37,10 @@ type Mode string
 
 const (
 	// Replace is for the cluster's only scheduler.
-	Replace Mode = "replace"
-	// Beside is for a scheduler beside the stock one, which a taint on every device keeps away. The
+	Replace Mode = "Replace"
+	// Additional is for a scheduler beside the stock one, which a taint on every device keeps away. The
 	// plugin does not see that taint.
-	Beside Mode = "beside"
+	Additional Mode = "Additional"
 )
 
 // SchedulerTaint is the key of the taint that keeps the stock scheduler away from our devices.

@@ -84,8 +84,8 @@ func (a *TesseraDynamicResourcesArgs) validate() error {
 	if a.Candidates < 1 {
 		all = append(all, fmt.Errorf("candidates: %d is less than 1", a.Candidates))
 	}
-	if a.Mode != Replace && a.Mode != Beside {
-		all = append(all, fmt.Errorf("mode: %q is neither %s nor %s", a.Mode, Replace, Beside))
+	if a.Mode != Replace && a.Mode != Additional {
+		all = append(all, fmt.Errorf("mode: %q is neither %s nor %s", a.Mode, Replace, Additional))
 	}
 	if a.Preemption != Enabled && a.Preemption != Disabled {
 		all = append(all, fmt.Errorf("preemption: %q is neither %s nor %s", a.Preemption, Enabled, Disabled))

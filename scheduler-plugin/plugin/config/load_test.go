@@ -21,7 +21,7 @@ func defaults() *config.TesseraDynamicResourcesArgs {
 func TestLoad(t *testing.T) {
 	changed := defaults()
 	changed.TypeMeta = metav1.TypeMeta{APIVersion: "tessera.dev/v1alpha1", Kind: "TesseraDynamicResourcesArgs"}
-	changed.Drivers, changed.Candidates, changed.Mode, changed.Preemption = []string{"gpu.nvidia.com"}, 8, config.Beside, config.Enabled
+	changed.Drivers, changed.Candidates, changed.Mode, changed.Preemption = []string{"gpu.nvidia.com"}, 8, config.Additional, config.Enabled
 	changed.Weights.Profiles = map[string]float64{"1g.10gb": 0.5}
 	changed.FilterTimeout.Duration = 0
 	tests := map[string]struct {
@@ -30,7 +30,7 @@ func TestLoad(t *testing.T) {
 	}{
 		"nothing":    {nil, defaults()},
 		"empty":      {&runtime.Unknown{}, defaults()},
-		"everything": {&runtime.Unknown{ContentType: runtime.ContentTypeYAML, Raw: []byte("apiVersion: tessera.dev/v1alpha1\nkind: TesseraDynamicResourcesArgs\ndrivers: [gpu.nvidia.com]\nweights: {profiles: {1g.10gb: 0.5}}\ncandidates: 8\nmode: beside\npreemption: Enabled\nfilterTimeout: 0s")}, changed},
+		"everything": {&runtime.Unknown{ContentType: runtime.ContentTypeYAML, Raw: []byte("apiVersion: tessera.dev/v1alpha1\nkind: TesseraDynamicResourcesArgs\ndrivers: [gpu.nvidia.com]\nweights: {profiles: {1g.10gb: 0.5}}\ncandidates: 8\nmode: Additional\npreemption: Enabled\nfilterTimeout: 0s")}, changed},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

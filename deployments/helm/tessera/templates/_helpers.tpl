@@ -15,10 +15,10 @@
 {{- if ne (toString $scheduler.enabled) "false" }}yes{{ end -}}
 {{- end -}}
 
-{{/* Whether the scheduler stands beside the cluster's own: text, empty for no. */}}
-{{- define "tessera.beside" -}}
+{{/* Non-empty if the scheduler runs in mode Additional. */}}
+{{- define "tessera.additionalScheduler" -}}
 {{- $scheduler := (.Values.clusterPolicy | default dict).scheduler | default dict -}}
-{{- if and (include "tessera.scheduler" .) (eq ($scheduler.mode | default "beside") "beside") }}yes{{ end -}}
+{{- if and (include "tessera.scheduler" .) (eq ($scheduler.mode | default "Additional") "Additional") }}yes{{ end -}}
 {{- end -}}
 
 {{/* Every container of the chart. */}}

@@ -18,9 +18,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// runBeside installs the scheduler's pods beside a stock scheduler, as shipped, until the spec ends, and
+// runAdditional installs the scheduler's pods in addition to a stock scheduler, as shipped, until the spec ends, and
 // returns when they are ready.
-func runBeside(ctx context.Context, r room) {
+func runAdditional(ctx context.Context, r room) {
 	GinkgoHelper()
 	archive := filepath.Join(GinkgoT().TempDir(), "scheduler.tar")
 	image := bundle.Scheduler(bundle.Programs{Scheduler: programPath(ctx, tesseraProgram)})
@@ -33,7 +33,7 @@ func runBeside(ctx context.Context, r room) {
 
 	there, err := cluster.Manifests()
 	Expect(err).NotTo(HaveOccurred())
-	objects, err := cluster.Kustomized(ctx, "scheduler/beside")
+	objects, err := cluster.Kustomized(ctx, "scheduler/additional")
 	Expect(err).NotTo(HaveOccurred())
 	added := slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool {
 		return slices.ContainsFunc(there, func(other *unstructured.Unstructured) bool {
@@ -65,10 +65,10 @@ func (r room) scheduler(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return made.Spec.SchedulerName, nil
 }
 
-var _ = Describe("tessera-scheduler beside the cluster's own", func() {
+var _ = Describe("tessera-scheduler in addition to kube-scheduler", func() {
 	It("has the devices for itself, and pods come to it by name or by their namespace's label", func(ctx context.Context) {
 		own, opted := newRoom(ctx), newRoom(ctx)
-		runBeside(ctx, own)
+		runAdditional(ctx, own)
 		slice := request("slice", migClass, onH100, profile(oneSlice))
 
 		own.claim(ctx, "left", slice)
