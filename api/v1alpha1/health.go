@@ -279,5 +279,5 @@ const (
 	LabelRebootRequired = "tessera.dev/reboot-required"
 	// TaintRemedy, behind the driver's name, is the key of the taint of devices whose GPU is held for a remedy. Those of faults have the
 	// name of the signal there.
-	TaintRemediation = "remedy"
+	TaintRemediation = "remediation"
 )

@@ -13,15 +13,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// remedy stands in the place of a signal in the key of the taint of devices whose GPU is held for a remedy.
-const remedy = "remedy"
+// remediation takes the place of a signal in the key of the taint of devices whose GPU is held for remediation.
+const remediation = "remediation"
 
 // TaintKey returns the key of the taint of devices that have part in a fault of the signal, RemedyKey that of devices whose GPU is held for a
 // remedy: no new claims, until it is given back.
 func TaintKey(driver string, s gpu.Signal) string { return driver + "/" + string(s) }
 
 // RemedyKey is explained with TaintKey.
-func RemedyKey(driver string) string { return TaintKey(driver, remedy) }
+func RemedyKey(driver string) string { return TaintKey(driver, remediation) }
 
 // TaintSignal returns the signal, and of an XID the number, of which the taint tells. It is not ok when the taint is none of a fault that the
 // driver published.

@@ -59,7 +59,7 @@ func TestTaints(t *testing.T) {
 		evict = "gpu.tessera.dev/xid=48:NoExecute 2026-11-22T11:01:00Z"
 		hit   = "gpu.tessera.dev/xid=94:NoSchedule 2026-11-22T11:00:00Z"
 		row   = "gpu.tessera.dev/remap-pending=:NoSchedule 2026-11-22T11:03:00Z"
-		held  = "gpu.tessera.dev/remedy=:NoSchedule"
+		held  = "gpu.tessera.dev/remediation=:NoSchedule"
 	)
 	tests := map[string]struct {
 		sick  bool

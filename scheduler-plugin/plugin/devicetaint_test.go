@@ -126,7 +126,7 @@ func TestIllness(t *testing.T) {
 		"held for a remedy, and validated": {illness{held: "XID 79"}, []step{
 			running(ask("a", "gpu", 1), newPod("a", "a")),
 			waiting(ask("b", "gpu", 1), newPod("b", "b")),
-			running(with(ask("c", "gpu", 1), tolerates("remedy", "")), newPod("c", "c")),
+			running(with(ask("c", "gpu", 1), tolerates("remediation", "")), newPod("c", "c")),
 		}, nil},
 		"an extended resource": {fallen, []step{running(wants("a", "nvidia.com/gpu", 1)), waiting(wants("b", "nvidia.com/gpu", 1))}, nil},
 	}
