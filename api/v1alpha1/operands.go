@@ -182,8 +182,8 @@ type SchedulerMode string
 
 // The modes of the scheduler.
 const (
-	SchedulerAdditional  SchedulerMode = "Additional"
-	SchedulerReplace SchedulerMode = "Replace"
+	SchedulerAdditional SchedulerMode = "Additional"
+	SchedulerReplace    SchedulerMode = "Replace"
 )
 
 // ExporterSpec is dcgm-exporter.

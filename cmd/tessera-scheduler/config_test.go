@@ -45,8 +45,8 @@ func TestShippedConfigurations(t *testing.T) {
 		lease    string // namespace and name
 	}{
 		// The lease is that of the stock scheduler, so that one of both schedules.
-		"replace": {[]string{"default-scheduler", "tessera-scheduler"}, "kube-system/kube-scheduler"},
-		"additional":  {[]string{"tessera-scheduler"}, "tessera-system/tessera-scheduler"},
+		"replace":    {[]string{"default-scheduler", "tessera-scheduler"}, "kube-system/kube-scheduler"},
+		"additional": {[]string{"tessera-scheduler"}, "tessera-system/tessera-scheduler"},
 	}
 	for way, test := range tests {
 		t.Run(way, func(t *testing.T) {

@@ -20,7 +20,7 @@ func driverCondition(v *view) Condition {
 	hosts := v.Status.Hardware != nil && v.Status.Hardware.HostDriver != ""
 	switch {
 	case !v.Wanted.Managed || v.Wanted.Sandbox:
-		c.Reason = ReasonNotWanted
+		c.Reason = ReasonNotRequired
 	case v.driver == "" && hosts && !v.otherDriver():
 		c.Met, c.Reason, c.Message = true, ReasonHostDriverKept, "the host's driver "+v.Status.Hardware.HostDriver
 	case v.driver == "":
@@ -39,7 +39,7 @@ func toolkitCondition(v *view) Condition {
 	c := Condition{Type: v1alpha1.ConditionToolkitValidated}
 	switch {
 	case !v.Wanted.Managed || !v.Wanted.Toolkit:
-		c.Reason = ReasonNotWanted
+		c.Reason = ReasonNotRequired
 	case v.runtimeReady():
 		c.Met, c.Reason = true, ReasonRuntimeReady
 	case v.Toolkit.State == PodFailed:
@@ -54,9 +54,9 @@ func agentCondition(v *view) Condition {
 	c := Condition{Type: v1alpha1.ConditionAgentValidated}
 	switch {
 	case v.agent == "":
-		c.Reason = ReasonNotWanted
+		c.Reason = ReasonNotRequired
 	case v.AgentAccepted() || v.agentGraced():
-		c.Met, c.Reason = true, ReasonAgentAccepted
+		c.Met, c.Reason = true, ReasonAgentReady
 	case v.Agent.State == PodFailed:
 		c.Reason, c.Message = ReasonAgentFailed, v.Agent.Name+v.Agent.why()
 	default:
@@ -69,9 +69,9 @@ func workloadCondition(v *view) Condition {
 	c := Condition{Type: v1alpha1.ConditionWorkloadValidated}
 	switch {
 	case !v.Wanted.Managed || !v.proves():
-		c.Reason = ReasonNotWanted
+		c.Reason = ReasonNotRequired
 	case v.validated():
-		c.Met, c.Reason = true, ReasonPassed
+		c.Met, c.Reason = true, ReasonValidationPassed
 	case v.Validation.State == ValidationFailed:
 		c.Reason, c.Message = ReasonValidationFailed, v.Validation.Reason+": "+v.Validation.Message
 	default:

@@ -23,20 +23,20 @@ var outOfService = []rule{
 	{"end validation before leaving", func(v *view) bool {
 		return (v.mustLeave() || !v.Wanted.Managed) && v.validationStands()
 	}, func(v *view) Decision {
-		return v.leaving(v1alpha1.StepTaint, ReasonTakingOut, "the validation is ended").do(EndValidate)
+		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "the validation is ended").do(EndValidate)
 	}},
 	{"taint", func(v *view) bool { return v.mustLeave() && !v.Tainted }, func(v *view) Decision {
-		d := v.leaving(v1alpha1.StepTaint, ReasonTakingOut, "no new claim is allocated here").do(Taint)
+		d := v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "no new claim is allocated here").do(Taint)
 		d.Maintenance = v.maintenance()
 		return d
 	}},
 	{"mark", func(v *view) bool { return v.mustLeave() && v.Node.Labels.Maintenance != string(v.operation()) }, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Maintenance, l.Ready = string(v.operation()), false
-		return v.leaving(v1alpha1.StepTaint, ReasonTakingOut, "monitoring leaves and the scheduler sends nobody").place(l)
+		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "monitoring leaves and the scheduler sends nobody").place(l)
 	}},
 	{"enter", func(v *view) bool { return v.mustLeave() && !v.entered }, func(v *view) Decision {
-		d := v.leaving(v1alpha1.StepRefuse, ReasonRefusing, "the agent is told to refuse").do(Enter)
+		d := v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "the agent is told to refuse").do(Enter)
 		d.Maintenance = v.maintenance()
 		return d
 	}},
@@ -45,9 +45,9 @@ var outOfService = []rule{
 	}, func(v *view) Decision {
 		const message = "the agent has not said that it refuses Prepares: see its pod"
 		if v.spent(v1alpha1.StepRefuse) >= v.drainTimeout() {
-			return v.giveUp(v1alpha1.StepRefuse, ReasonAgentSilent, message)
+			return v.giveUp(v1alpha1.StepRefuse, ReasonAgentNotResponding, message)
 		}
-		return v.leaving(v1alpha1.StepRefuse, ReasonRefusing, "the agent is about to refuse Prepares").
+		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "the agent is about to refuse Prepares").
 			until(v.drainTimeout(), v.spent(v1alpha1.StepRefuse))
 	}},
 	{"wait for pods", func(v *view) bool {

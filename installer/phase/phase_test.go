@@ -90,8 +90,8 @@ func TestDecisions(t *testing.T) {
 			none := int32(0)
 			o.Status.Agent.PreparedClaims = &none
 		}, "Upgrading/StopAgent/ AgentStopping Place", ""},
-		{"an old acknowledgement is none", changing, func(o *Observed) { o.Status.Agent.Maintenance = "an older one" }, "Upgrading/Refuse/ Refusing Wait", ""},
-		{"nor is one of before a reboot", changing, func(o *Observed) { o.Status.Agent.BootID = "an older one" }, "Upgrading/Refuse/ Refusing Wait", ""},
+		{"an old acknowledgement is none", changing, func(o *Observed) { o.Status.Agent.Maintenance = "an older one" }, "Upgrading/Refuse/ WaitingForAgent Wait", ""},
+		{"nor is one of before a reboot", changing, func(o *Observed) { o.Status.Agent.BootID = "an older one" }, "Upgrading/Refuse/ WaitingForAgent Wait", ""},
 		{"A14 nothing is loaded after a reboot: nobody is evicted", changing, func(o *Observed) {
 			o.Status.Agent.BootID, o.Driver.State, o.Status.Hardware.LoadedDriver = "an older one", PodPending, ""
 		}, "Upgrading/Remove/ DriverRemoving Place", ""},
@@ -116,13 +116,13 @@ func TestDecisions(t *testing.T) {
 		{"A4 opted out and in use", changing, func(o *Observed) { o.Wanted = Wanted{} }, "Blocked/Drain/ GPUsInUse Wait", "user/pod"},
 		{"after a reboot a driver may be loaded until the discovery has looked", ready, func(o *Observed) {
 			o.Spec.Driver, o.Driver, o.Status.Agent.BootID, o.Status.Hardware.BootID = desired(2), Pod{}, "an older one", "an older one"
-		}, "Upgrading/Taint/ TakingOut Taint", ""},
+		}, "Upgrading/Taint/ EnteringMaintenance Taint", ""},
 		{"A17 a runtime that reads CDI by now keeps what made it", ready, func(o *Observed) {
 			o.Node.Labels.Toolkit, o.Toolkit.State = true, PodReady
 		}, "Ready// InService Wait", ""},
 		{"a way back is gone on a cordoned node, too", ready, func(o *Observed) {
 			o.Node.Labels.Driver, o.Driver.Digest, o.Node.Cordoned = short(2), digest(2), true
-		}, "Upgrading/Taint/ TakingOut Taint", ""},
+		}, "Upgrading/Taint/ EnteringMaintenance Taint", ""},
 		{"an agent that ends on a node that leaves", ready, func(o *Observed) { o.Wanted, o.Node.Labels.Agent = Wanted{}, "" },
 			"Upgrading/StopAgent/ AgentStopping Wait", ""},
 		{"the old driver ends though the new one's label stands", changing, func(o *Observed) {
@@ -154,8 +154,8 @@ func TestDecisions(t *testing.T) {
 		}, "Upgrading/Operate/ DriverStarting Place", ""},
 		{"an agent has its time to refuse before it is deserted", changing, func(o *Observed) {
 			o.Wanted, o.Drain, o.Status.Agent.Maintenance, o.Status.Step = Wanted{}, Drain{}, "", v1alpha1.StepRefuse
-		}, "Upgrading/Refuse/ Refusing Wait", ""},
-		{"A18 a MIG mode that needs a reset", ready, func(o *Observed) { o.Spec.MIGMode = v1alpha1.MIGEnabled }, "Upgrading/Taint/ TakingOut Taint", ""},
+		}, "Upgrading/Refuse/ WaitingForAgent Wait", ""},
+		{"A18 a MIG mode that needs a reset", ready, func(o *Observed) { o.Spec.MIGMode = v1alpha1.MIGEnabled }, "Upgrading/Taint/ EnteringMaintenance Taint", ""},
 		{"a MIG mode that the agent changes by itself", ready, func(o *Observed) {
 			o.Spec.MIGMode, o.Status.Agent.Architecture = v1alpha1.MIGEnabled, "Hopper"
 		}, "Ready// InService Wait", ""},
@@ -195,17 +195,17 @@ func TestConditions(t *testing.T) {
 		change func(o *Observed)
 		want   string
 	}{
-		{"in service", func(*Observed) {}, "+DriverReady +RuntimeReady +AgentAccepted +Passed"},
-		{"the driver fails", func(o *Observed) { o.Driver.State = PodFailed }, "-DriverFailed +RuntimeReady +AgentAccepted +Passed"},
+		{"in service", func(*Observed) {}, "+DriverReady +RuntimeReady +AgentReady +ValidationPassed"},
+		{"the driver fails", func(o *Observed) { o.Driver.State = PodFailed }, "-DriverFailed +RuntimeReady +AgentReady +ValidationPassed"},
 		{"the host's driver", func(o *Observed) {
 			o.Spec.Driver, o.Driver, o.Node.Labels.Driver = desired(9), Pod{}, ""
 			o.Status.Hardware.HostDriver = "580.1"
-		}, "+HostDriverKept +RuntimeReady +AgentAccepted -Validating"},
-		{"nothing is wanted", func(o *Observed) { o.Wanted = Wanted{} }, "-NotWanted -NotWanted -NotWanted -NotWanted"},
-		{"no proof is wanted", func(o *Observed) { o.Wanted.Validator = false }, "+DriverReady +RuntimeReady +AgentAccepted -NotWanted"},
+		}, "+HostDriverKept +RuntimeReady +AgentReady -Validating"},
+		{"nothing is wanted", func(o *Observed) { o.Wanted = Wanted{} }, "-NotRequired -NotRequired -NotRequired -NotRequired"},
+		{"no proof is wanted", func(o *Observed) { o.Wanted.Validator = false }, "+DriverReady +RuntimeReady +AgentReady -NotRequired"},
 		{"the proof failed", func(o *Observed) {
 			o.Status.Validated, o.Validation.State = nil, ValidationFailed
-		}, "+DriverReady +RuntimeReady +AgentAccepted -ValidationFailed"},
+		}, "+DriverReady +RuntimeReady +AgentReady -ValidationFailed"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

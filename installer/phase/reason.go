@@ -6,10 +6,10 @@ import "github.com/tessera-gpu/tessera/api/v1alpha1"
 // own reason, such as ImagePullBackOff or the ModuleInUse of a host verb, stands in the message.
 const (
 	// Why no operand is there.
-	ReasonNodeGone  = "NodeGone"
-	ReasonNotChosen = "NotChosen"
-	ReasonLeaving   = "Leaving"
-	ReasonGPUsInUse = "GPUsInUse"
+	ReasonNodeGone         = "NodeGone"
+	ReasonNotSelected      = "NotSelected"
+	ReasonRemovingOperands = "RemovingOperands"
+	ReasonGPUsInUse        = "GPUsInUse"
 
 	// What somebody else must settle.
 	ReasonDevicePluginPresent = "DevicePluginPresent"
@@ -38,17 +38,17 @@ const (
 	ReasonAgentStopping   = "AgentStopping"
 
 	// Out of service.
-	ReasonResetting       = "Resetting"
-	ReasonTakingOut       = "TakingOut"
-	ReasonRefusing        = "Refusing"
-	ReasonAgentSilent     = v1alpha1.AttemptAgentSilent
-	ReasonWaitingForPods  = "WaitingForPods"
-	ReasonDraining        = "Draining"
-	ReasonClaimsPrepared  = v1alpha1.AttemptClaimsPrepared
-	ReasonClaimUnreadable = v1alpha1.AttemptClaimUnreadable
-	ReasonDrainBlocked    = v1alpha1.AttemptDrainBlocked
-	ReasonMIGModeChanging = "MIGModeChanging"
-	ReasonMIGModeFailed   = "MIGModeFailed"
+	ReasonResetting           = "Resetting"
+	ReasonEnteringMaintenance = "EnteringMaintenance"
+	ReasonWaitingForAgent     = "WaitingForAgent"
+	ReasonAgentNotResponding  = v1alpha1.AttemptAgentNotResponding
+	ReasonWaitingForPods      = "WaitingForPods"
+	ReasonDraining            = "Draining"
+	ReasonClaimsPrepared      = v1alpha1.AttemptClaimsPrepared
+	ReasonClaimUnreadable     = v1alpha1.AttemptClaimUnreadable
+	ReasonDrainBlocked        = v1alpha1.AttemptDrainBlocked
+	ReasonMIGModeChanging     = "MIGModeChanging"
+	ReasonMIGModeFailed       = "MIGModeFailed"
 
 	// The proof, and back into service.
 	ReasonValidating        = "Validating"
@@ -58,9 +58,9 @@ const (
 	ReasonInService         = "InService"
 
 	// Conditions only.
-	ReasonDriverReady   = "DriverReady"
-	ReasonRuntimeReady  = "RuntimeReady"
-	ReasonAgentAccepted = "AgentAccepted"
-	ReasonPassed        = "Passed"
-	ReasonNotWanted     = "NotWanted"
+	ReasonDriverReady      = "DriverReady"
+	ReasonRuntimeReady     = "RuntimeReady"
+	ReasonAgentReady       = "AgentReady"
+	ReasonValidationPassed = "ValidationPassed"
+	ReasonNotRequired      = "NotRequired"
 )

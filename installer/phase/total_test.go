@@ -56,7 +56,7 @@ func anyWorld(t *rapid.T) world {
 // reasons are those that reason.go knows.
 func reasons(t *testing.T) map[string]bool {
 	known := map[string]bool{
-		v1alpha1.AttemptDrainBlocked: true, v1alpha1.AttemptClaimsPrepared: true, v1alpha1.AttemptClaimUnreadable: true, v1alpha1.AttemptAgentSilent: true,
+		v1alpha1.AttemptDrainBlocked: true, v1alpha1.AttemptClaimsPrepared: true, v1alpha1.AttemptClaimUnreadable: true, v1alpha1.AttemptAgentNotResponding: true,
 	}
 	file, err := parser.ParseFile(token.NewFileSet(), "reason.go", nil, 0)
 	if err != nil {

@@ -48,7 +48,7 @@ var asking = []rule{
 	{"reboot did not help", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepRebootRequested) && v.Speaks && v.persists() && v.rebooted() &&
 			(v.seen() || v.spent(v1alpha1.RemediationStepRebootRequested, ReasonRebooted) >= v.Policy.ValidateTimeout)
-	}, func(v *view) Decision { return v.ask(ReasonRebootUseless, "the reboot did not help: "+v.about()) }},
+	}, func(v *view) Decision { return v.ask(ReasonRebootInsufficient, "the reboot did not help: "+v.about()) }},
 	{"no reboot helps", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepRebootRequested) && !v.rebooted() && v.Speaks && (!v.Policy.Reboot || v.worst == gpu.Replace)
 	}, func(v *view) Decision { return v.ask(v.stands.Reason, "no reboot is asked for: "+v.about()) }},

@@ -26,13 +26,13 @@ var beginning = []rule{
 	}},
 	{"ask at once", func(v *view) bool { return v.exhausted() }, func(v *view) Decision {
 		if v.worst > gpu.Reset {
-			return v.ask(ReasonBeyondReset, "no reset helps: "+v.about())
+			return v.ask(ReasonResetInsufficient, "no reset helps: "+v.about())
 		}
-		return v.ask(ReasonFaultComesBack, fmt.Sprintf("%s: it was reset for that %d times of late", v.about(), v.tries()))
+		return v.ask(ReasonFaultReturned, fmt.Sprintf("%s: it was reset for that %d times of late", v.about(), v.tries()))
 	}},
 	{"rest", func(v *view) bool { left, _ := v.rests(); return left > 0 }, func(v *view) Decision {
 		left, why := v.rests()
-		d := v.in(v1alpha1.RemediationStepWaiting, ReasonResting, fmt.Sprintf("it is tried again at %s: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
+		d := v.in(v1alpha1.RemediationStepWaiting, ReasonBackoff, fmt.Sprintf("it is tried again at %s: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
 		d.After = left
 		return d
 	}},
@@ -48,7 +48,7 @@ var beginning = []rule{
 			until(v.Policy.WaitTimeout, v.ill())
 	}},
 	{"budget", func(v *view) bool { return !v.Granted }, func(v *view) Decision {
-		return v.in(v1alpha1.RemediationStepWaiting, ReasonBudget, "as many GPUs are out of service as remediation.maxParallel allows")
+		return v.in(v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, "as many GPUs are out of service as remediation.maxParallel allows")
 	}},
 	{"begin", func(*view) bool { return true }, func(v *view) Decision {
 		d := v.attempt(v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the GPU is taken out of service"))

@@ -11,16 +11,16 @@ import (
 
 // The reasons of conditions.
 const (
-	ReasonNoFaults  = "NoFaults"
-	ReasonFaults    = "Faults"
-	ReasonRequested = "Requested"
-	ReasonNotAsked  = "NotAsked"
+	ReasonNoFaults     = "NoFaults"
+	ReasonFaults       = "Faults"
+	ReasonRequested    = "Requested"
+	ReasonNotRequested = "NotRequested"
 )
 
 // Conditions returns GPUsHealthy and RebootRequired of a GPUNode, of what its agent says and of where remediations stand. While no agent
 // speaks nothing is known of the GPUs, and only RebootRequired is returned: the other one stays as it is.
 func Conditions(speaks bool, faults []v1alpha1.GPUFault, remedies []v1alpha1.RemediationStatus) []phase.Condition {
-	reboot := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotAsked}
+	reboot := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotRequested}
 	var asked []string
 	for _, s := range remedies {
 		if s.Step == v1alpha1.RemediationStepRebootRequested && s.Reason != ReasonRebooted {

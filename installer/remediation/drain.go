@@ -31,10 +31,10 @@ var taking = []rule{
 		if v.stands.Reason == ReasonRestarting {
 			return v.close(ReasonRecovered, "the fault ended with the programs")
 		}
-		return v.close(ReasonEnded, "the fault was over before anything was done to the GPU")
+		return v.close(ReasonFaultCleared, "the fault was over before anything was done to the GPU")
 	}},
 	{"beyond a reset", func(v *view) bool { return v.free() && v.Speaks && v.worst > gpu.Reset }, func(v *view) Decision {
-		return v.ask(ReasonBeyondReset, "no reset helps: "+v.about())
+		return v.ask(ReasonResetInsufficient, "no reset helps: "+v.about())
 	}},
 	{"hold", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) && !v.directed() }, func(v *view) Decision {
 		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
@@ -52,7 +52,7 @@ var taking = []rule{
 		}
 		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
 		if spent >= patience {
-			return v.close(ReasonAgentSilent, "the agent has not said that it refuses new claims: see its pod")
+			return v.close(ReasonAgentNotResponding, "the agent has not said that it refuses new claims: see its pod")
 		}
 		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the agent is about to refuse new claims").until(patience, spent)
 	}},
@@ -61,7 +61,7 @@ var taking = []rule{
 	{"programs have ended", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && v.worst == gpu.Restart }, func(v *view) Decision {
 		limit, spent := v.Policy.DrainTimeout+patience, v.drains()
 		if spent >= limit {
-			return v.close(ReasonFaultStays, "the programs have ended and the fault is still there: "+v.about())
+			return v.close(ReasonFaultPersists, "the programs have ended and the fault is still there: "+v.about())
 		}
 		return v.draining(ReasonRestarting, "the programs have ended: the agent is about to see that").until(limit, spent)
 	}},
@@ -125,7 +125,7 @@ func (v *view) stuck() (reason, message string) {
 	case len(v.Drain.Holders) > 0:
 		return ReasonDrainBlocked, "these pods hold the GPU: " + some(v.Drain.Holders)
 	case a == nil:
-		return ReasonAgentSilent, "the agent does not say what is prepared on the GPU: see its pod"
+		return ReasonAgentNotResponding, "the agent does not say what is prepared on the GPU: see its pod"
 	default:
 		return ReasonDrainBlocked, fmt.Sprintf("%d claims are still prepared though no pod uses them: see the agent's log", a.PreparedClaims)
 	}

@@ -85,7 +85,7 @@ func TestOrderThatCannotBeWritten(t *testing.T) {
 func TestGPUThatSomebodyHasOpen(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
-	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonOrdered, 1
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonResetOrdered, 1
 	o.Order.Step = v1alpha1.OrderReset
 	o.Agent.PreparedClaims, o.Agent.Message = 0, "process 4711 has it open"
 	if d := Next(o); d.Action != Wait || !strings.Contains(d.Status.Message, "4711") {
@@ -97,7 +97,7 @@ func TestGPUThatSomebodyHasOpen(t *testing.T) {
 		t.Errorf("later: %s %+v", d.Action, d.Record)
 	}
 	o.Agent = nil
-	if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentSilent || d.Status.Attempts != 1 {
+	if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentNotResponding || d.Status.Attempts != 1 {
 		t.Errorf("of an agent that is silent: %s %+v", d.Action, d.Status)
 	}
 }
@@ -106,7 +106,7 @@ func TestGPUThatSomebodyHasOpen(t *testing.T) {
 func TestResetThatBeginsLate(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
-	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonOrdered, 1
+	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonResetOrdered, 1
 	o.Order.Step = v1alpha1.OrderReset
 	o.Agent.PreparedClaims, o.Agent.State = 0, v1alpha1.RemediationStateResetting
 	o.Now = now.Add(resetTimeout - time.Second)
@@ -131,13 +131,13 @@ func TestResetThatBeginsLate(t *testing.T) {
 // node has booted.
 func TestWhatWasResetStaysHeld(t *testing.T) {
 	for reason, stuck := range map[string]func(o *Observed){
-		ReasonMonitoringStays: func(o *Observed) { o.Monitored = true },
-		ReasonDrainBlocked:    func(o *Observed) { o.Agent.PreparedClaims = 1 },
-		ReasonAgentSilent:     func(o *Observed) { o.Agent, o.Speaks = nil, false },
+		ReasonMonitorsNotRemoved: func(o *Observed) { o.Monitored = true },
+		ReasonDrainBlocked:       func(o *Observed) { o.Agent.PreparedClaims = 1 },
+		ReasonAgentNotResponding: func(o *Observed) { o.Agent, o.Speaks = nil, false },
 	} {
 		o := draining()
 		o.Drain.Holders = nil
-		o.Status.Step, o.Status.Reason = v1alpha1.RemediationStepReset, ReasonMakingRoom
+		o.Status.Step, o.Status.Reason = v1alpha1.RemediationStepReset, ReasonRemovingMonitors
 		o.Agent.PreparedClaims, o.Now = 0, now.Add(patience)
 		stuck(&o)
 		if d := Next(o); d.Action != Release || d.Status.Reason != reason || d.Record.Reason != reason {
@@ -166,7 +166,7 @@ func TestWarningAfterAReset(t *testing.T) {
 	o := draining()
 	o.Drain.Holders, o.Agent.PreparedClaims = nil, 0
 	o.Faults[0].XID, o.Faults[0].Remedy = 13, gpu.Wait.String()
-	o.Status.Step, o.Status.Reason, o.Status.BootID = v1alpha1.RemediationStepRebootRequested, ReasonBeyondReset, o.BootID
+	o.Status.Step, o.Status.Reason, o.Status.BootID = v1alpha1.RemediationStepRebootRequested, ReasonResetInsufficient, o.BootID
 	if d := Next(o); d.Action != Release || d.Status.Reason != ReasonRecovered {
 		t.Errorf("not reset: %s %+v", d.Action, d.Status)
 	}
@@ -188,7 +188,7 @@ func TestAgentSilentInTheProof(t *testing.T) {
 	o.Now = now.Add(patience)
 	for _, validates := range []bool{true, false} {
 		o.Policy.Validates = validates
-		if d := Next(o); d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentSilent {
+		if d := Next(o); d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentNotResponding {
 			t.Errorf("later: %s %+v", d.Action, d.Status)
 		}
 	}
@@ -239,8 +239,8 @@ func TestRestAfterAMaintenance(t *testing.T) {
 		t.Errorf("after a pause: %s %+v", d.Action, d.Status)
 	}
 	for n, want := range []time.Duration{rest, 2 * rest, 4 * rest} {
-		o.History = append(o.History, v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonBusy, Message: "not Ready", Ended: metav1.NewTime(now)})
-		if d := Next(o); d.Status.Reason != ReasonResting || d.After != want || !strings.Contains(d.Status.Message, "not Ready") {
+		o.History = append(o.History, v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonNodeBusy, Message: "not Ready", Ended: metav1.NewTime(now)})
+		if d := Next(o); d.Status.Reason != ReasonBackoff || d.After != want || !strings.Contains(d.Status.Message, "not Ready") {
 			t.Errorf("after %d times: %s for %s, want %s", n+1, d.Status.Reason, d.After, want)
 		}
 	}
@@ -257,7 +257,7 @@ func TestClaimWithoutPod(t *testing.T) {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
 	}
 	o.Now = now.Add(o.Policy.ValidateTimeout)
-	if d := Next(o); d.Status.Reason != ReasonUnproven || !strings.Contains(d.Status.Message, "exceeded quota") {
+	if d := Next(o); d.Status.Reason != ReasonNotValidated || !strings.Contains(d.Status.Message, "exceeded quota") {
 		t.Errorf("later: %s %+v", d.Action, d.Status)
 	}
 }

@@ -41,15 +41,15 @@ func becomes(d Decision, steps ...v1alpha1.RemediationStep) bool {
 }
 
 // dead are the ends of an attempt that could not go on: a GPU that was reset waits for a reboot then.
-var dead = []string{ReasonAgentSilent, ReasonMonitoringStays, ReasonDrainBlocked, ReasonGPUBusy}
+var dead = []string{ReasonAgentNotResponding, ReasonMonitorsNotRemoved, ReasonDrainBlocked, ReasonGPUBusy}
 
 var invariants = []invariant{
 	{"a GPU that was reset is given back only when it is proven, or the node has booted", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && c.touched && !c.proved &&
-			(!w.noValidator || !w.spoken) && d.Status.Reason != ReasonUnproven
+			(!w.noValidator || !w.spoken) && d.Status.Reason != ReasonNotValidated
 	}},
 	{"who cannot prove a GPU because its agent is silent, or the node is being worked on, keeps it", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonUnproven && (!w.spoken || w.busy && d.Status.Attempts > 0)
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && (!w.spoken || w.busy && d.Status.Attempts > 0)
 	}},
 	{"nothing begins without rest after a maintenance came between", func(_ *world, c *card, d Decision) bool {
 		return begins(c, d) && becomes(d, v1alpha1.RemediationStepHold) && c.recordBusy[0] && !c.rested
@@ -146,11 +146,11 @@ var invariants = []invariant{
 		return becomes(d, v1alpha1.RemediationStepSuggested) && d.Action != Wait
 	}},
 	{"a GPU that failed its proof is not given back unproven", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonUnproven && c.asked > 0 && c.asked-1 == w.boot
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && c.asked > 0 && c.asked-1 == w.boot
 	}},
 	{"a GPU that was reset or failed its proof is not given back because somebody says stop", func(_ *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && (d.Status.Attempts > 0 || c.check == phase.ValidationFailed) &&
-			slices.Contains([]string{ReasonPaused, ReasonOff, ReasonBusy}, d.Status.Reason)
+			slices.Contains([]string{ReasonPaused, ReasonOff, ReasonNodeBusy}, d.Status.Reason)
 	}},
 	{"a reset is ordered at most as often as policies say", func(_ *world, _ *card, d Decision) bool {
 		return d.Status != nil && (d.Status.Attempts > 2 || d.Status.Attempts < 0)
@@ -222,7 +222,7 @@ func unfair(w *world, c *card) string {
 	case w.mode == v1alpha1.RemediationSuggest:
 		return one(c.step == v1alpha1.RemediationStepSuggested, "nothing is suggested")
 	case w.halted():
-		return one(c.step == v1alpha1.RemediationStepWaiting && (c.reason == ReasonPaused || c.reason == ReasonBusy), "it is not told what is waited for")
+		return one(c.step == v1alpha1.RemediationStepWaiting && (c.reason == ReasonPaused || c.reason == ReasonNodeBusy), "it is not told what is waited for")
 	case w.stays && c.user != phase.PodAbsent:
 		return one(c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonDrainBlocked, "it is not told who stays")
 	default:

@@ -14,12 +14,12 @@ import (
 // that is over; the claims of users never meet it.
 func TestUnprovenStaysHeld(t *testing.T) {
 	for reason, stop := range map[string]func(o *Observed){
-		ReasonPaused: func(o *Observed) { o.Paused = "GPUNode n" },
-		ReasonOff:    func(o *Observed) { o.Policy.Mode = v1alpha1.RemediationOff },
-		ReasonBusy:   func(o *Observed) { o.Busy = "the node is not Ready" },
+		ReasonPaused:   func(o *Observed) { o.Paused = "GPUNode n" },
+		ReasonOff:      func(o *Observed) { o.Policy.Mode = v1alpha1.RemediationOff },
+		ReasonNodeBusy: func(o *Observed) { o.Busy = "the node is not Ready" },
 	} {
 		for _, step := range []v1alpha1.RemediationStep{v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepRebootRequested} {
-			if step == v1alpha1.RemediationStepRebootRequested && reason == ReasonBusy {
+			if step == v1alpha1.RemediationStepRebootRequested && reason == ReasonNodeBusy {
 				continue // who waits for a reboot waits through a maintenance
 			}
 			o := ill()

@@ -63,7 +63,7 @@ func TestMessages(t *testing.T) {
 			func() Observed { o := ill(); o.Paused = "GPUNode n"; return o }(),
 			v1alpha1.RemediationStepWaiting, ReasonPaused, []string{"stopped by a person: GPUNode n"},
 		},
-		"budget": {func() Observed { o := ill(); o.Granted = false; return o }(), v1alpha1.RemediationStepWaiting, ReasonBudget, []string{"maxParallel"}},
+		"budget": {func() Observed { o := ill(); o.Granted = false; return o }(), v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, []string{"maxParallel"}},
 		"drain blocked": {
 			at(v1alpha1.RemediationStepDrain, ReasonDraining, func(o *Observed) {
 				o.Drain.Holders = []string{"a/b"}
@@ -75,8 +75,8 @@ func TestMessages(t *testing.T) {
 			at(v1alpha1.RemediationStepDrain, ReasonDraining, func(*Observed) {}), v1alpha1.RemediationStepRestore, ReasonDrainBlocked, []string{"1 claims are still prepared"},
 		},
 		"monitoring stays": {
-			at(v1alpha1.RemediationStepReset, ReasonMakingRoom, func(o *Observed) { o.Monitored = true }),
-			v1alpha1.RemediationStepRestore, ReasonMonitoringStays, []string{"monitoring"},
+			at(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, func(o *Observed) { o.Monitored = true }),
+			v1alpha1.RemediationStepRestore, ReasonMonitorsNotRemoved, []string{"monitoring"},
 		},
 		"a GPU that the agent does not know": {
 			at(v1alpha1.RemediationStepHold, ReasonHolding, func(o *Observed) { o.Agent.State, o.Agent.Message = v1alpha1.RemediationStateFailed, "no such GPU" }),
@@ -107,7 +107,7 @@ func TestRest(t *testing.T) {
 			o.History = append(o.History, failed)
 		}
 		d := Next(o)
-		if d.Status.Reason != ReasonResting || d.After != want || !strings.Contains(d.Status.Message, "blocked") {
+		if d.Status.Reason != ReasonBackoff || d.After != want || !strings.Contains(d.Status.Message, "blocked") {
 			t.Errorf("after %d failures: %s for %s (%s), want %s", n, d.Status.Reason, d.After, d.Status.Message, want)
 		}
 		o.Now = now.Add(want)
@@ -157,9 +157,9 @@ func TestHeat(t *testing.T) {
 	o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderReset}
 	o.Agent = &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateReset}
 	o.Status = &v1alpha1.RemediationStatus{
-		GPU: o.GPU, Step: v1alpha1.RemediationStepReset, Reason: ReasonChecking, ID: "one", Attempts: 1, Since: metav1.NewTime(now), Faults: []string{"XID 95", "heat"},
+		GPU: o.GPU, Step: v1alpha1.RemediationStepReset, Reason: ReasonCheckingFaults, ID: "one", Attempts: 1, Since: metav1.NewTime(now), Faults: []string{"XID 95", "heat"},
 	}
-	if d := Next(o); d.Status.Reason != ReasonChecking || d.Action != Wait {
+	if d := Next(o); d.Status.Reason != ReasonCheckingFaults || d.Action != Wait {
 		t.Errorf("at once: %+v %s, want to look a while", d.Status, d.Action)
 	}
 	o.Now = now.Add(o.Policy.ValidateTimeout)
@@ -276,7 +276,7 @@ func TestConditions(t *testing.T) {
 	done := asks
 	done.Reason = ReasonRebooted
 	healthy := phase.Condition{Type: v1alpha1.ConditionGPUsHealthy, Met: true, Reason: ReasonNoFaults}
-	calm := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotAsked}
+	calm := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotRequested}
 	tests := map[string]struct {
 		speaks   bool
 		faults   []v1alpha1.GPUFault

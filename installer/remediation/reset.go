@@ -12,22 +12,22 @@ var resetting = []rule{
 	{"make room", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepReset) && !v.ordered() && (v.Monitored || !v.drained())
 	}, func(v *view) Decision {
-		spent := v.spent(v1alpha1.RemediationStepReset, ReasonMakingRoom)
-		if v.stands.Reason == ReasonOrdered {
+		spent := v.spent(v1alpha1.RemediationStepReset, ReasonRemovingMonitors)
+		if v.stands.Reason == ReasonResetOrdered {
 			v.stands.Attempts-- // it was about to be ordered, and was not
 		}
 		switch {
 		case spent < patience:
-			return v.in(v1alpha1.RemediationStepReset, ReasonMakingRoom, "monitoring leaves the node: it keeps the GPU open").until(patience, spent)
+			return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, "monitoring leaves the node: it keeps the GPU open").until(patience, spent)
 		case v.Monitored:
-			return v.end(ReasonMonitoringStays, "pods of monitoring do not leave the node, and keep the GPU open")
+			return v.end(ReasonMonitorsNotRemoved, "pods of monitoring do not leave the node, and keep the GPU open")
 		default:
 			return v.end(v.stuck())
 		}
 	}},
 	{"order reset", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && !v.ordered() }, func(v *view) Decision {
-		d := v.in(v1alpha1.RemediationStepReset, ReasonOrdered, "the agent is to reset the GPU")
-		if v.stands.Reason != ReasonOrdered {
+		d := v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the agent is to reset the GPU")
+		if v.stands.Reason != ReasonResetOrdered {
 			d.Status.Attempts++
 		}
 		return d.direct(v1alpha1.OrderReset)
@@ -41,14 +41,14 @@ var resetting = []rule{
 		return v.at(v1alpha1.RemediationStepReset) && (a == nil || a.State != v1alpha1.RemediationStateReset)
 	}, resets},
 	{"fault is over", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && len(v.Faults) > 0 }, func(v *view) Decision {
-		limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemediationStepReset, ReasonChecking)
+		limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemediationStepReset, ReasonCheckingFaults)
 		switch {
 		case v.worst <= gpu.Wait && spent >= limit:
 			return v.validating() // what passes by itself neither another reset ends nor a reboot
 		case v.worst > gpu.Reset || spent >= limit:
-			return v.fail(ReasonFaultStays, "the reset did not help: "+v.about())
+			return v.fail(ReasonFaultPersists, "the reset did not help: "+v.about())
 		}
-		return v.in(v1alpha1.RemediationStepReset, ReasonChecking, "the GPU was reset: the agent looks whether the fault is over").until(limit, spent)
+		return v.in(v1alpha1.RemediationStepReset, ReasonCheckingFaults, "the GPU was reset: the agent looks whether the fault is over").until(limit, spent)
 	}},
 	{"validate is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) }, (*view).validating},
 }
@@ -56,8 +56,8 @@ var resetting = []rule{
 // resets waits for the agent, which has the order. How long it takes to begin, and to end what it has begun, is counted apart.
 func resets(v *view) Decision {
 	a, reason, message := v.answers(), v.stands.Reason, "the agent does not say how far it is with the reset: see its pod"
-	if reason == ReasonMakingRoom {
-		reason = ReasonOrdered
+	if reason == ReasonRemovingMonitors {
+		reason = ReasonResetOrdered
 	}
 	if a != nil {
 		message = "the agent is about to reset the GPU"
@@ -73,20 +73,20 @@ func resets(v *view) Decision {
 	case spent < resetTimeout:
 		return v.in(v1alpha1.RemediationStepReset, reason, message).until(resetTimeout, spent)
 	case a == nil:
-		return v.end(ReasonAgentSilent, fmt.Sprintf("the agent has not said within %s that it reset the GPU: see its log", resetTimeout))
-	case reason != ReasonOrdered:
+		return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not said within %s that it reset the GPU: see its log", resetTimeout))
+	case reason != ReasonResetOrdered:
 		return v.giveUp(ReasonResetTimeout, fmt.Sprintf("the reset has not ended within %s: see the agent's log", resetTimeout))
 	}
 	v.stands.Attempts-- // it never began
 	if a.Message != "" {
 		return v.end(ReasonGPUBusy, fmt.Sprintf("the reset could not begin within %s: %s", resetTimeout, a.Message))
 	}
-	return v.end(ReasonAgentSilent, fmt.Sprintf("the agent has not begun to reset the GPU within %s: see its log", resetTimeout))
+	return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not begun to reset the GPU within %s: see its log", resetTimeout))
 }
 
 // reset begins an attempt to reset the GPU: first monitoring leaves.
 func (v *view) reset(message string) Decision {
-	return v.in(v1alpha1.RemediationStepReset, ReasonMakingRoom, message+": monitoring leaves the node, then the GPU is reset")
+	return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, message+": monitoring leaves the node, then the GPU is reset")
 }
 
 // fail ends an attempt that brought nothing: there is another one, or somebody is asked.

@@ -24,7 +24,7 @@ var closing = []rule{
 		switch v.Order.Step {
 		case v1alpha1.OrderReset:
 			v.stands.Attempts = 1
-			return v.in(v1alpha1.RemediationStepReset, ReasonOrdered, "the agent is to reset the GPU")
+			return v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the agent is to reset the GPU")
 		case v1alpha1.OrderValidate:
 			v.stands.Attempts = 1
 			return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim is to prove the GPU")
@@ -35,7 +35,7 @@ var closing = []rule{
 	{"order is gone", func(v *view) bool {
 		return v.Order == nil && v.at(v1alpha1.RemediationStepWaiting, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset, v1alpha1.RemediationStepValidate)
 	}, func(v *view) Decision {
-		return v.close(ReasonOrderIsGone, "somebody took the GPU out of spec.remediations")
+		return v.close(ReasonOrderRemoved, "somebody took the GPU out of spec.remediations")
 	}},
 }
 
@@ -64,9 +64,9 @@ func (v *view) close(reason, message string) Decision {
 // outcome says what a reason to give a GPU back means.
 func outcome(reason string) v1alpha1.RemediationOutcome {
 	switch reason {
-	case ReasonRecovered, ReasonUnproven:
+	case ReasonRecovered, ReasonNotValidated:
 		return v1alpha1.OutcomeRecovered
-	case ReasonHoldFailed, ReasonAgentSilent, ReasonDrainBlocked, ReasonMonitoringStays, ReasonFaultStays, ReasonGPUBusy:
+	case ReasonHoldFailed, ReasonAgentNotResponding, ReasonDrainBlocked, ReasonMonitorsNotRemoved, ReasonFaultPersists, ReasonGPUBusy:
 		return v1alpha1.OutcomeFailed
 	}
 	return v1alpha1.OutcomeStopped
@@ -114,7 +114,7 @@ func (v *view) rests() (left time.Duration, why string) {
 		if r.Outcome == v1alpha1.OutcomeRecovered {
 			break
 		}
-		if r.Outcome != v1alpha1.OutcomeFailed && r.Reason != ReasonBusy {
+		if r.Outcome != v1alpha1.OutcomeFailed && r.Reason != ReasonNodeBusy {
 			continue // a person stopped it, or there was nothing to do any more
 		}
 		if last == nil {

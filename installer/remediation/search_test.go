@@ -53,7 +53,7 @@ func record(c *card, d Decision) {
 	}
 	c.records = [3]v1alpha1.RemediationOutcome{r.Outcome, c.records[0], c.records[1]}
 	c.recordReset = [3]bool{r.Attempts > 0, c.recordReset[0], c.recordReset[1]}
-	c.recordBusy = [3]bool{r.Reason == ReasonBusy, c.recordBusy[0], c.recordBusy[1]}
+	c.recordBusy = [3]bool{r.Reason == ReasonNodeBusy, c.recordBusy[0], c.recordBusy[1]}
 	c.recordBoot = [3]uint8{bootNumber(r.BootID), c.recordBoot[0], c.recordBoot[1]}
 	c.recordID, c.rested, c.owed = r.ID, false, false
 }
@@ -255,7 +255,7 @@ func restless(trail []world, w world) string {
 	if !slices.ContainsFunc(round, func(t world) bool {
 		return slices.ContainsFunc(t.cards[:], func(c card) bool {
 			stuck := t.blocked || t.stays || t.broken || c.open || c.stubborn && c.ill == gpu.Restart
-			return stuck && c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonResting && c.order == "" ||
+			return stuck && c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonBackoff && c.order == "" ||
 				c.awaits() && c.reason == ReasonValidationFailed && (c.badProof || t.unplaced)
 		})
 	}) {

@@ -14,12 +14,12 @@ var proof = []rule{
 		return v.at(v1alpha1.RemediationStepValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
 	}, (*view).validating},
 	{"fault comes back", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && v.Speaks && v.worst > gpu.Wait }, func(v *view) Decision {
-		return v.fail(ReasonFaultComesBack, "there is a fault again: "+v.about())
+		return v.fail(ReasonFaultReturned, "there is a fault again: "+v.about())
 	}},
 	{"agent is silent", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && !v.Speaks }, func(v *view) Decision {
 		limit, spent := max(v.Policy.ValidateTimeout, patience), v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
 		if spent >= limit {
-			return v.end(ReasonAgentSilent, "the agent does not say how the GPU is: see its pod")
+			return v.end(ReasonAgentNotResponding, "the agent does not say how the GPU is: see its pod")
 		}
 		return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU; the agent does not answer").until(limit, spent)
 	}},
@@ -68,5 +68,5 @@ func (v *view) unproven() Decision {
 	if v.Busy != "" && v.owesProof() {
 		return v.keep(why) // what is being done with the node may be why
 	}
-	return v.close(ReasonUnproven, "the fault is over, and "+why)
+	return v.close(ReasonNotValidated, "the fault is over, and "+why)
 }

@@ -149,7 +149,7 @@ func (v *view) halted() (reason, message string) {
 	case v.Paused != "":
 		return ReasonPaused, "remediation is stopped by a person: " + v.Paused
 	case v.Busy != "":
-		return ReasonBusy, v.Busy
+		return ReasonNodeBusy, v.Busy
 	}
 	return "", ""
 }

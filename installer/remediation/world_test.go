@@ -190,7 +190,7 @@ func (w *world) observeGPUNode(c *card, o *Observed) {
 			r.Attempts = 1
 		}
 		if c.recordBusy[i] {
-			r.Reason = ReasonBusy
+			r.Reason = ReasonNodeBusy
 		}
 		if c.recordBoot[i] > 0 {
 			r.BootID = bootID(c.recordBoot[i] - 1)

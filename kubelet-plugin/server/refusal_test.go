@@ -69,9 +69,9 @@ func TestRefusal(t *testing.T) {
 		err          error
 		reason, says string
 	}{
-		"held":         {fmt.Errorf("device g: %w", holder), "DeviceHeld", "held by claim ns/holder as gpu"},
-		"in the way":   {&prepare.InTheWay{}, "DeviceHeld", "was not made by Tessera"},
-		"no room":      {fmt.Errorf("needs 3 shares: %w", gpu.ErrOccupied), "DeviceHeld", "until there is room"},
+		"held":         {fmt.Errorf("device g: %w", holder), "DeviceInUse", "held by claim ns/holder as gpu"},
+		"in the way":   {&prepare.InTheWay{}, "DeviceInUse", "was not made by Tessera"},
+		"no room":      {fmt.Errorf("needs 3 shares: %w", gpu.ErrOccupied), "DeviceInUse", "until there is room"},
 		"busy":         {fmt.Errorf("set the MIG mode: %w", gpu.ErrBusy), "DeviceBusy", "end it"},
 		"lost":         {gpu.ErrLost, "GPULost", "boot the node"},
 		"no driver":    {fmt.Errorf("%w: %w", gpu.ErrLost, gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver"},

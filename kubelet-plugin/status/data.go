@@ -56,8 +56,8 @@ type MIGData struct {
 // TimeSliceData is the time-slice class of the device's GPU: Default, Short, Medium or Long. Both differ
 // where another claim wished first.
 type TimeSliceData struct {
-	Interval       string `json:"interval"`
-	WishedInterval string `json:"wishedInterval"`
+	Interval          string `json:"interval"`
+	RequestedInterval string `json:"requestedInterval"`
 }
 
 // MPSData is the daemon that serves the device and the limits of this claim's clients; 0 is no limit.
@@ -87,7 +87,7 @@ func describe(a prepare.Answer) Data {
 		d.MIG = &MIGData{Profile: profile.Name, Placement: i.Placement, GPUInstanceID: i.GI, ComputeInstanceID: i.CI}
 	}
 	if wish := a.Settings.TimeSlice; wish != "" {
-		d.TimeSlice = &TimeSliceData{Interval: a.Interval, WishedInterval: wish}
+		d.TimeSlice = &TimeSliceData{Interval: a.Interval, RequestedInterval: wish}
 	}
 	if c := a.Daemon; c != nil {
 		d.MPS = &MPSData{

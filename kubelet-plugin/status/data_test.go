@@ -41,7 +41,7 @@ func TestData(t *testing.T) {
 		"time slices": {timeSlice("Long", "Short"), `{
 			"kind": "DeviceStatus", "apiVersion": "gpu.tessera.dev/v1alpha1", "type": "gpu",
 			"gpu": "gpu-0000-3b-00-0", "pciBusID": "0000:3b:00.0", "productName": "NVIDIA H100 80GB HBM3", "uuid": "GPU-1",
-			"timeSlice": {"interval": "Short", "wishedInterval": "Long"},
+			"timeSlice": {"interval": "Short", "requestedInterval": "Long"},
 			"cdiDeviceIDs": ["gpu.tessera.dev/claim=g0", "gpu.tessera.dev/common=all"]}`},
 		"virtual machine": {func(a *prepare.Answer) {
 			a.Use.Shape, a.GPU.UUID, a.IOMMUGroup, a.CDIDevices = gpu.VFIO, "", "31", []string{"gpu.tessera.dev/claim=g0"}

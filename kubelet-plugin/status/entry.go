@@ -32,7 +32,7 @@ const (
 	// only where one was.
 	TimeSliceApplied = "TimeSliceApplied"
 	// ReasonApplied and ReasonDifferent are its reasons.
-	ReasonApplied   = "WishedIntervalInEffect"
+	ReasonApplied   = "RequestedIntervalInEffect"
 	ReasonDifferent = "DifferentIntervalInEffect"
 )
 
@@ -140,10 +140,10 @@ func stateTimeSlice(e *entry, d Data, now metav1.Time) {
 	case t == nil:
 		meta.RemoveStatusCondition(&e.Conditions, TimeSliceApplied)
 		return
-	case t.Interval != t.WishedInterval:
+	case t.Interval != t.RequestedInterval:
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonDifferent
 		c.Message = fmt.Sprintf("the time slice %s is not in effect on %s: a claim that was there before wished %s; wish the same, or use another GPU",
-			t.WishedInterval, d.GPU, t.Interval)
+			t.RequestedInterval, d.GPU, t.Interval)
 	}
 	state(e, c)
 }

@@ -80,7 +80,7 @@ func TestSharing(t *testing.T) {
 		w.run(func() {
 			w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0", timeSlice("Long", "Long"))})
 		})
-		w.is("granted", "c", driver+" g0 Ready=True Prepared", driver+" g0 TimeSliceApplied=True WishedIntervalInEffect")
+		w.is("granted", "c", driver+" g0 Ready=True Prepared", driver+" g0 TimeSliceApplied=True RequestedIntervalInEffect")
 		w.run(func() { w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0")}) })
 		w.is("no wish", "c", driver+" g0 Ready=True Prepared")
 		if got := len(w.events()); got != len(want) {

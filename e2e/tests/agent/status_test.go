@@ -324,11 +324,11 @@ func TestRefusalIsTold(t *testing.T) {
 			t.Fatal("prepared over another claim")
 		}
 	}
-	if message := n.warns(over, "DeviceHeld"); !strings.Contains(message, n.name) || !strings.Contains(message, holder.GetName()) {
+	if message := n.warns(over, "DeviceInUse"); !strings.Contains(message, n.name) || !strings.Contains(message, holder.GetName()) {
 		t.Errorf("%q: want node and holder", message)
 	}
 	device := n.deviceOf(over, 0)
-	n.tells("refused", over, fmt.Sprintf("%s %s, Ready=False DeviceHeld", driver, device))
+	n.tells("refused", over, fmt.Sprintf("%s %s, Ready=False DeviceInUse", driver, device))
 	k.mustUnprepare(holder)
 	k.mustPrepare(over)
 	n.tells("prepared", over, fmt.Sprintf("%s %s %s, Ready=True Prepared", driver, device, n.onSlice(0)))
@@ -363,7 +363,7 @@ func TestTimeSliceIsTold(t *testing.T) {
 	k.mustPrepare(first)
 	k.mustPrepare(second)
 	name := n.deviceOf(first, 0)
-	n.tells("granted", first, fmt.Sprintf("%s %s %s, Ready=True Prepared, TimeSliceApplied=True WishedIntervalInEffect", driver, name, n.onWhole("timeshare", 0)))
+	n.tells("granted", first, fmt.Sprintf("%s %s %s, Ready=True Prepared, TimeSliceApplied=True RequestedIntervalInEffect", driver, name, n.onWhole("timeshare", 0)))
 	n.tells("not granted", second, fmt.Sprintf("%s %s %s, Ready=True Prepared, TimeSliceApplied=False DifferentIntervalInEffect", driver, name, n.onWhole("timeshare", 0)))
 	if message := n.warns(second, "TimeSliceNotApplied"); !strings.Contains(message, "wished Long") {
 		t.Errorf("%q", message)

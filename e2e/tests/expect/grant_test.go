@@ -119,7 +119,7 @@ func TestShares(t *testing.T) {
 	claim := testClaim(result("1", "4Gi"), result("2", "8Gi"))
 	claim.Status.Devices = []resourceapi.AllocatedDeviceStatus{{
 		Driver: "gpu.tessera.dev", Pool: "node1-gpu.tessera.dev", Device: "gpu-a-mps", ShareID: ptr.To("2"),
-		Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-told","timeSlice":{"interval":"Long","wishedInterval":"Short"}}`)},
+		Data: &runtime.RawExtension{Raw: []byte(`{"uuid":"GPU-told","timeSlice":{"interval":"Long","requestedInterval":"Short"}}`)},
 	}}
 	type seen struct{ id, uuid, label string }
 	var got []seen

@@ -74,7 +74,7 @@ func heals() {
 		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, hopper) }).
 			Should(SatisfyAll(ContainSubstring("Drain"), ContainSubstring(pod.Name)), "it says who is in the way")
 		fallIll(ampere, second)
-		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, ampere) }).Should(ContainSubstring("Waiting Budget"))
+		Eventually(ctx, func(ctx context.Context) (string, error) { return remedies(ctx, ampere) }).Should(ContainSubstring("Waiting BudgetExhausted"))
 		Expect(r.awaitRunning(ctx, "kept", hopper).UID).To(Equal(pod.UID), "the disruption budget is respected")
 		Expect([]int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}).To(Equal(before))
 

@@ -43,7 +43,7 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	n2 = h.step("n2")
-	if len(n1.Spec.Remediations) != 1 || len(n2.Spec.Remediations) != 0 || n2.Status.Remediations[0].Reason != remediation.ReasonBudget {
+	if len(n1.Spec.Remediations) != 1 || len(n2.Spec.Remediations) != 0 || n2.Status.Remediations[0].Reason != remediation.ReasonBudgetExhausted {
 		t.Fatalf("out of service are %+v and %+v, want one GPU; the other %+v", n1.Spec.Remediations, n2.Spec.Remediations, n2.Status.Remediations)
 	}
 	lags = false

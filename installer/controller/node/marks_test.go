@@ -60,7 +60,7 @@ func TestNodesWithoutGPUs(t *testing.T) {
 		tainted  bool
 	}{
 		"not looked at yet": {nil, phase.Decision{Phase: v1alpha1.PhasePreflight, Reason: phase.ReasonHardwareUnknown}, true},
-		"none":              {&v1alpha1.HardwareStatus{BootID: "b"}, phase.Decision{Phase: v1alpha1.PhaseAbsent, Reason: phase.ReasonNotChosen}, false},
+		"none":              {&v1alpha1.HardwareStatus{BootID: "b"}, phase.Decision{Phase: v1alpha1.PhaseAbsent, Reason: phase.ReasonNotSelected}, false},
 		"one": {
 			&v1alpha1.HardwareStatus{BootID: "b", GPUs: 1}, phase.Decision{Phase: v1alpha1.PhasePreflight, Reason: phase.ReasonWaitingForRollout}, true,
 		},

@@ -69,7 +69,7 @@ func TestBudgetCountsTheCluster(t *testing.T) {
 		t.Fatalf("out of service are %+v and %+v, want one GPU", n1.Spec.Remediations, n2.Spec.Remediations)
 	}
 	waits := append(slices.Clone(n1.Status.Remediations), n2.Status.Remediations...)
-	waits = slices.DeleteFunc(waits, func(s v1alpha1.RemediationStatus) bool { return s.Reason != remediation.ReasonBudget })
+	waits = slices.DeleteFunc(waits, func(s v1alpha1.RemediationStatus) bool { return s.Reason != remediation.ReasonBudgetExhausted })
 	if len(waits) != 2 {
 		t.Errorf("%d GPUs wait for a place: %+v", len(waits), waits)
 	}
@@ -177,7 +177,7 @@ func TestSwapAndReset(t *testing.T) {
 	swaps := func(h *testCluster) bool {
 		return h.Get(t.Context(), client.ObjectKey{Name: action.TaintRuleName("n")}, &resourceapi.DeviceTaintRule{}) == nil
 	}
-	h := at(v1alpha1.OrderHold, remediation.ReasonMakingRoom)
+	h := at(v1alpha1.OrderHold, remediation.ReasonRemovingMonitors)
 	for range 3 {
 		if n := h.step("n"); len(n.Spec.Remediations) > 0 && n.Spec.Remediations[0].Step == v1alpha1.OrderReset {
 			t.Fatalf("a reset is ordered: %+v, %s", n.Spec.Remediations, n.Status.Message)

@@ -58,7 +58,7 @@ func (r *Reconciler) recordPhaseEvent(node *v1alpha1.GPUNode, d phase.Decision) 
 	case v1alpha1.PhaseAbsent, v1alpha1.PhasePreflight, v1alpha1.PhaseDriverInstalling, v1alpha1.PhaseDriverReady, v1alpha1.PhaseToolkitReady,
 		v1alpha1.PhaseAgentReady, v1alpha1.PhaseValidating, v1alpha1.PhaseReady, v1alpha1.PhaseUpgrading:
 	}
-	r.Events.Event(node, kind, string(d.Phase)+string(d.Step), "Move", cmp.Or(d.Message, d.Reason))
+	r.Events.Event(node, kind, string(d.Phase)+string(d.Step), "ChangePhase", cmp.Or(d.Message, d.Reason))
 }
 
 // componentStatuses returns the states of the node's operands. Since is kept while state and digest stay the same.
@@ -76,7 +76,7 @@ func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1a
 	validator.Reason, validator.Message = o.Validation.Reason, o.Validation.Message
 	agent := componentStatus(phase.ComponentAgent, o.Agent)
 	if agent.State == v1alpha1.ComponentReady && !o.AgentAccepted() {
-		agent.State, agent.Reason = v1alpha1.ComponentStarting, "NotAccepted"
+		agent.State, agent.Reason = v1alpha1.ComponentStarting, "AgentNotReady"
 		agent.Message = "kubelet does not know the agent, the API server has not taken its ResourceSlices, or it finds no driver: see its log"
 	}
 	now := []v1alpha1.ComponentStatus{

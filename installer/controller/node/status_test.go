@@ -27,11 +27,11 @@ func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	}{
 		{0, func() {}, v1alpha1.ComponentReady, "", 0},
 		{time.Minute, func() {}, v1alpha1.ComponentReady, "", 0},
-		{2 * time.Minute, func() { s.Status.Agent.Ready = false }, v1alpha1.ComponentStarting, "NotAccepted", 2},
+		{2 * time.Minute, func() { s.Status.Agent.Ready = false }, v1alpha1.ComponentStarting, "AgentNotReady", 2},
 		{3 * time.Minute, func() { s.Agent.State = phase.PodStarting }, v1alpha1.ComponentStarting, "", 2},
-		{4 * time.Minute, func() { s.Agent.State, s.Agent.UID = phase.PodReady, "another" }, v1alpha1.ComponentStarting, "NotAccepted", 2},
+		{4 * time.Minute, func() { s.Agent.State, s.Agent.UID = phase.PodReady, "another" }, v1alpha1.ComponentStarting, "AgentNotReady", 2},
 		{5 * time.Minute, func() { s.Status.Agent.PodUID, s.Status.Agent.Ready = "another", true }, v1alpha1.ComponentReady, "", 5},
-		{6 * time.Minute, func() { s.Status.Agent.DriverVersion = "" }, v1alpha1.ComponentStarting, "NotAccepted", 6},
+		{6 * time.Minute, func() { s.Status.Agent.DriverVersion = "" }, v1alpha1.ComponentStarting, "AgentNotReady", 6},
 	} {
 		step.change()
 		s.Now = began.Add(step.after)

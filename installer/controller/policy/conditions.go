@@ -30,7 +30,7 @@ func derivePolicyConditions(s nodeSummary, rollout *v1alpha1.RolloutStatus, oper
 	}
 	moving := int(s.counts.Total-s.counts.Ready-s.counts.Blocked-s.counts.Failed) + s.outdated
 	if moving > 0 {
-		v.progressing = condition{true, "NodesOnTheirWay", fmt.Sprintf("%d of %d nodes are Ready", s.counts.Ready, s.counts.Total)}
+		v.progressing = condition{true, "NodesProgressing", fmt.Sprintf("%d of %d nodes are Ready", s.counts.Ready, s.counts.Total)}
 	}
 	if rollout != nil && rollout.Stage == v1alpha1.RolloutPaused {
 		v.paused = condition{true, "Paused", rollout.Reason}

@@ -198,6 +198,6 @@ func (r *Reconciler) recordConditionEvents(object client.Object, old, now []meta
 		if text == "" {
 			text = c.Reason
 		}
-		r.Events.Event(object, kind, c.Type+string(c.Status), "Judge", text)
+		r.Events.Event(object, kind, c.Type+string(c.Status), "UpdateCondition", text)
 	}
 }

@@ -88,7 +88,7 @@ func heldCandidates(node *v1alpha1.GPUNode) []remediation.Candidate {
 
 // WaitsForBudget reports whether a GPU of the node waits for a place in the budget.
 func WaitsForBudget(node *v1alpha1.GPUNode) bool {
-	return slices.ContainsFunc(node.Status.Remediations, func(s v1alpha1.RemediationStatus) bool { return s.Reason == remediation.ReasonBudget })
+	return slices.ContainsFunc(node.Status.Remediations, func(s v1alpha1.RemediationStatus) bool { return s.Reason == remediation.ReasonBudgetExhausted })
 }
 
 // BudgetChanged passes changes of GPUNodes that may free a place in the budget: updates of remedies, and deletions.

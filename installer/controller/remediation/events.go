@@ -28,7 +28,7 @@ func stepEvent(before, now v1alpha1.RemediationStatus) (reason, kind string) {
 	case v1alpha1.RemediationStepSuggested:
 		return "RemediationSuggested", corev1.EventTypeNormal
 	case v1alpha1.RemediationStepHold:
-		return "RemediationBegan", corev1.EventTypeNormal
+		return "RemediationStarted", corev1.EventTypeNormal
 	case v1alpha1.RemediationStepReset:
 		if before.Step == v1alpha1.RemediationStepDrain || before.Step == v1alpha1.RemediationStepHold {
 			return "GPUDrained", corev1.EventTypeNormal
@@ -61,8 +61,8 @@ func (n *NodeRemediation) recordEndEvent(record v1alpha1.RemediationRecord) {
 
 // recordGPUEvent records an Event on the GPUNode and on the Node.
 func (n *NodeRemediation) recordGPUEvent(kind, reason, text string) {
-	n.Events.Event(n.node.GPUNode, kind, reason, "Remedy", text)
+	n.Events.Event(n.node.GPUNode, kind, reason, "Remediate", text)
 	if n.node.KubeNode != nil {
-		n.Events.Event(n.node.KubeNode, kind, reason, "Remedy", text)
+		n.Events.Event(n.node.KubeNode, kind, reason, "Remediate", text)
 	}
 }

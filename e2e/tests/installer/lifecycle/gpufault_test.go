@@ -218,7 +218,7 @@ func (w *world) said(kind string) string {
 	slices.SortStableFunc(list.Items, func(a, b corev1.Event) int { return a.EventTime.Compare(b.EventTime.Time) })
 	var reasons []string
 	for _, e := range list.Items {
-		if e.Action == "Remedy" && e.InvolvedObject.Kind == kind && e.EventTime.After(w.started.Add(-time.Second)) {
+		if e.Action == "Remediate" && e.InvolvedObject.Kind == kind && e.EventTime.After(w.started.Add(-time.Second)) {
 			reasons = append(reasons, e.Reason)
 		}
 	}

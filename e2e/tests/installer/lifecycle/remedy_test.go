@@ -101,7 +101,7 @@ func TestActBringsAGPUBack(t *testing.T) {
 		return ""
 	})
 	w.settle()
-	const want = "RemediationSuggested RemediationBegan GPUDrained GPUReset GPURecovered"
+	const want = "RemediationSuggested RemediationStarted GPUDrained GPUReset GPURecovered"
 	w.until("events tell the story", func() string {
 		if node, gpunode := w.said("Node"), w.said("GPUNode"); node != want || gpunode != want {
 			return fmt.Sprintf("the Node's %q, the GPUNode's %q", node, gpunode)
@@ -174,7 +174,7 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	if record.Outcome != v1alpha1.OutcomeFailed || !strings.Contains(record.Message, "default/training") || !strings.Contains(record.Message, "never") {
 		t.Errorf("the record is %+v", record)
 	}
-	status := w.untilStep(fault, v1alpha1.RemediationStepWaiting, remediation.ReasonResting)
+	status := w.untilStep(fault, v1alpha1.RemediationStepWaiting, remediation.ReasonBackoff)
 	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
 		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
 	}
