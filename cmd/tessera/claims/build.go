@@ -129,7 +129,7 @@ func (b builder) buildDevice(result resourceapi.DeviceRequestAllocationResult) (
 		if err != nil {
 			continue
 		}
-		d.Shape, d.Index, d.What = decoded.Shape.String(), &g.GPU.Index, devicePart(g, decoded)
+		d.Shape, d.Index, d.Part = decoded.Shape.String(), &g.GPU.Index, devicePart(g, decoded)
 	}
 	return node, d
 }

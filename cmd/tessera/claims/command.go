@@ -132,10 +132,10 @@ func deviceText(d Device, format output.Format) string {
 	switch {
 	case d.Index == nil, format == output.Wide:
 		return d.Name
-	case d.What == "":
+	case d.Part == "":
 		return fmt.Sprintf("%d", *d.Index)
 	}
-	return fmt.Sprintf("%d:%s", *d.Index, strings.ReplaceAll(d.What, " ", "/"))
+	return fmt.Sprintf("%d:%s", *d.Index, strings.ReplaceAll(d.Part, " ", "/"))
 }
 
 func shape(d Device) string { return d.Shape }

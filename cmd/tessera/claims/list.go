@@ -61,8 +61,8 @@ type Claim struct {
 type Device struct {
 	Name  string `json:"name"`
 	Shape string `json:"shape,omitempty"`
-	// What is the part of the GPU: a MIG profile, an amount of memory, or empty for the whole GPU.
-	What string `json:"what,omitempty"`
+	// Part is the part of the GPU: a MIG profile, an amount of memory, or empty for the whole GPU.
+	Part string `json:"part,omitempty"`
 	// Index is the NVML index of the GPU.
 	Index *int `json:"index,omitempty"`
 	// AdminAccess marks a device that is monitored and takes no capacity.

@@ -18,7 +18,7 @@ func (n *nodeState) agentFindings() []Finding {
 	if c := n.readyCondition(); c != nil && c.Status != corev1.ConditionTrue {
 		found = append(found, Finding{
 			Severity: gpu.Critical.String(), Reason: ReasonNodeNotReady, Since: &c.LastTransitionTime, Pods: n.podsWithDevices(),
-			Message: "the node is not Ready" + detail(c.Message), Help: "check the node and its kubelet; the other findings of this node may be outdated",
+			Message: "the node is not Ready" + detail(c.Message), NextStep: "check the node and its kubelet; the other findings of this node may be outdated",
 		})
 	}
 	if n.pods != nil && !n.installerActive() {
@@ -47,8 +47,8 @@ func (n *nodeState) readyCondition() *corev1.NodeCondition {
 func (n *nodeState) agentStatusFindings(agent v1alpha1.AgentStatus) []Finding {
 	if n.node != nil && agent.BootID != n.node.Status.NodeInfo.BootID {
 		return []Finding{{
-			Severity: gpu.Critical.String(), Reason: ReasonAgentSilent, Message: "no report from the agent since the node booted; faults and GPUs are those of the previous boot",
-			Help: "check the agent: " + n.agentLogsCommand(),
+			Severity: gpu.Critical.String(), Reason: ReasonAgentNotReporting, Message: "no report from the agent since the node booted; faults and GPUs are those of the previous boot",
+			NextStep: "check the agent: " + n.agentLogsCommand(),
 		}}
 	}
 	hardware := n.gpuNode.Status.Hardware
@@ -57,12 +57,12 @@ func (n *nodeState) agentStatusFindings(agent v1alpha1.AgentStatus) []Finding {
 	case agent.DriverVersion == "" && hardware.GPUs > 0 && len(n.gpus) == 0:
 		return []Finding{{
 			Severity: gpu.Critical.String(), Reason: ReasonDriverMissing, Message: fmt.Sprintf("the node has %s, but no working driver", quantity(int(hardware.GPUs), "GPU")),
-			Help: "check the driver pod, or nvidia-smi and the kernel log on the node",
+			NextStep: "check the driver pod, or nvidia-smi and the kernel log on the node",
 		}}
 	case agent.GPUs > 0 && agent.GPUs < hardware.GPUs:
 		return []Finding{{
 			Severity: gpu.Critical.String(), Reason: ReasonGPUsMissing, Message: fmt.Sprintf("the driver lists %d of the %d GPUs on the PCI bus", agent.GPUs, hardware.GPUs),
-			Help: "check the node's kernel log for NVRM and Xid; reboot the node; if that does not help, replace the GPU",
+			NextStep: "check the node's kernel log for NVRM and Xid; reboot the node; if that does not help, replace the GPU",
 		}}
 	}
 	return nil
@@ -86,7 +86,7 @@ func (n *nodeState) installerActive() bool {
 func (n *nodeState) agentPodFindings() []Finding {
 	if len(n.agents) == 0 {
 		return []Finding{{
-			Severity: gpu.Critical.String(), Reason: ReasonAgentMissing, Pods: n.podsWithDevices(), Help: n.agentLogsCommand(),
+			Severity: gpu.Critical.String(), Reason: ReasonAgentMissing, Pods: n.podsWithDevices(), NextStep: n.agentLogsCommand(),
 			Message: "no agent on the node: pods with claims can neither start nor terminate, and faults are not detected",
 		}}
 	}
@@ -95,7 +95,7 @@ func (n *nodeState) agentPodFindings() []Finding {
 	}
 	newest := slices.MaxFunc(n.agents, func(a, b corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) })
 	f := Finding{
-		Severity: gpu.Critical.String(), Reason: ReasonAgentNotReady, Help: n.agentLogsCommand(),
+		Severity: gpu.Critical.String(), Reason: ReasonAgentNotReady, NextStep: n.agentLogsCommand(),
 		Message: fmt.Sprintf("the agent is not ready: pod %s is %s", newest.Name, newest.Status.Phase),
 	}
 	f.Since, f.Message = addNotReadyCause(newest, f.Message)

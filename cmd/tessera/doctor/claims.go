@@ -16,8 +16,8 @@ func (n *nodeState) claimFindings() []Finding {
 			if h.Condition != "" && g.Held == nil {
 				found = append(found, forGPU(g, Finding{
 					Severity: gpu.Warning.String(), Reason: ReasonRefused, Pods: pods,
-					Message: "claim " + h.Claim.Namespace + "/" + h.Claim.Name + " is not prepared: " + h.Condition,
-					Help:    "follow the message; kubelet retries automatically",
+					Message:  "claim " + h.Claim.Namespace + "/" + h.Claim.Name + " is not prepared: " + h.Condition,
+					NextStep: "follow the message; kubelet retries automatically",
 				}))
 				continue
 			}
@@ -42,7 +42,7 @@ func (n *nodeState) podHealthFindings(g gpus.GPU, pods []AffectedPod) []Finding 
 			severity, help = gpu.Warning, "kubelet has had no report from the agent for 30 s: check the agent"
 		}
 		found = append(found, forGPU(g, Finding{
-			Severity: severity.String(), Reason: ReasonPodUnhealthy, Pods: []AffectedPod{p}, Help: help,
+			Severity: severity.String(), Reason: ReasonPodUnhealthy, Pods: []AffectedPod{p}, NextStep: help,
 			Message: "the status of pod " + p.Namespace + "/" + p.Pod + " reports " + string(reported.health) + ", but the GPU has no fault",
 		}))
 	}
@@ -63,8 +63,8 @@ func (n *nodeState) missingDeviceFindings() []Finding {
 				}
 				found = append(found, Finding{
 					Severity: gpu.Critical.String(), Reason: ReasonDeviceGone, Pods: n.affectedPods([]gpus.Holder{n.holderOf(claim, result)}, anyHolder),
-					Message: "claim " + claim.Namespace + "/" + claim.Name + " holds device " + result.Device + ", which is no longer published",
-					Help:    "check whether the GPU was removed or the NodeConfig was changed; then delete the claim's pods, so that new claims get other devices",
+					Message:  "claim " + claim.Namespace + "/" + claim.Name + " holds device " + result.Device + ", which is no longer published",
+					NextStep: "check whether the GPU was removed or the NodeConfig was changed; then delete the claim's pods, so that new claims get other devices",
 				})
 			}
 		}

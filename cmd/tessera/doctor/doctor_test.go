@@ -381,7 +381,7 @@ func TestFindings(t *testing.T) {
 		},
 		"an agent's report of the previous boot": {
 			func(h *nodesScene) { h.gpuNode.Status.Agent.BootID = "boot-1" },
-			"gpu-a", "Critical", ReasonAgentSilent, []string{"no report from the agent since the node booted"}, nil,
+			"gpu-a", "Critical", ReasonAgentNotReporting, []string{"no report from the agent since the node booted"}, nil,
 		},
 		"a driver that is missing": {
 			func(h *nodesScene) {
@@ -407,7 +407,7 @@ func TestFindings(t *testing.T) {
 					}
 				}
 			},
-			"gpu-b", "Critical", ReasonSlicesIncomplete, []string{"ResourceSlices are missing", "two generations"}, nil,
+			"gpu-b", "Critical", ReasonResourceSlicesIncomplete, []string{"ResourceSlices are missing", "two generations"}, nil,
 		},
 		"an agent that is gone with its ResourceSlices": {
 			func(h *nodesScene) {
@@ -418,11 +418,11 @@ func TestFindings(t *testing.T) {
 		},
 		"an agent that publishes nothing": {
 			func(h *nodesScene) { h.deleteSlices("gpu-b") },
-			"gpu-b", "Critical", ReasonNoSlices, []string{"pool gpu-b-gpu.tessera.dev is not published", "demo/render (Running)", "logs agent-b"}, []string{"no agent on the node"},
+			"gpu-b", "Critical", ReasonNoResourceSlices, []string{"pool gpu-b-gpu.tessera.dev is not published", "demo/render (Running)", "logs agent-b"}, []string{"no agent on the node"},
 		},
 		"a node of the installer without ResourceSlices": {
 			func(h *nodesScene) { h.deleteSlices("gpu-a") },
-			"gpu-a", "Critical", ReasonNoSlices, []string{"pool gpu-a-gpu.tessera.dev is not published", "demo/train (Running)"}, []string{"but no device is published"},
+			"gpu-a", "Critical", ReasonNoResourceSlices, []string{"pool gpu-a-gpu.tessera.dev is not published", "demo/train (Running)"}, []string{"but no device is published"},
 		},
 		"a maintenance": {
 			func(h *nodesScene) {
@@ -531,11 +531,11 @@ func TestComponents(t *testing.T) {
 		"expired leader": {func(h *nodesScene) {
 			h.system("tessera-scheduler", "s", "x")
 			h.Add(lease("tessera-scheduler", "s", time.Minute))
-		}, ReasonNobodyLeads},
+		}, ReasonNoLeader},
 		"released lease": {func(h *nodesScene) {
 			h.system("tessera-installer", "s", "x")
 			h.Add(lease("tessera-installer", "", time.Second))
-		}, ReasonNobodyLeads},
+		}, ReasonNoLeader},
 		"lease without pods": {func(h *nodesScene) { h.Add(lease("tessera-scheduler", "s", time.Hour)) }, ""},
 		"not ready":          {func(h *nodesScene) { h.system("tessera-scheduler", "s", "x").Status.Conditions = nil }, ReasonComponentNotReady},
 	}

@@ -61,7 +61,7 @@ func drawFindings(s *output.Screen, findings []Finding, now time.Time) {
 	for _, f := range findings {
 		text := f.Message
 		if f.Index != nil {
-			text = fmt.Sprintf("GPU %d (%s)%s: %s", *f.Index, f.GPU, faultScope(f.Ailment), text)
+			text = fmt.Sprintf("GPU %d (%s)%s: %s", *f.Index, f.GPU, faultScope(f.Fault), text)
 		}
 		if f.Since != nil && !f.Since.IsZero() {
 			text += ", since " + duration.HumanDuration(now.Sub(f.Since.Time))
@@ -70,11 +70,11 @@ func drawFindings(s *output.Screen, findings []Finding, now time.Time) {
 		for _, p := range f.Pods {
 			drawRow(s, "pod", p.String())
 		}
-		for _, status := range f.Doing {
+		for _, status := range f.Status {
 			drawRow(s, "status", status)
 		}
-		if f.Help != "" {
-			drawRow(s, "next", f.Help)
+		if f.NextStep != "" {
+			drawRow(s, "next", f.NextStep)
 		}
 	}
 }
@@ -89,10 +89,10 @@ func faultScope(a *gpus.Fault) string {
 	if a == nil || len(a.Devices) == 0 {
 		return ""
 	}
-	if len(a.Slices) == 0 {
+	if len(a.MemorySlices) == 0 {
 		return ", " + strings.Join(a.Devices, ", ")
 	}
-	return ", memory slices " + joinInts(a.Slices)
+	return ", memory slices " + joinInts(a.MemorySlices)
 }
 
 // joinInts returns the numbers separated by ", ".
@@ -110,7 +110,7 @@ func (p AffectedPod) String() string {
 		}
 		user += ", claim " + p.Claim
 	}
-	return user + ", device " + p.Device + detail(p.Says)
+	return user + ", device " + p.Device + detail(p.Health)
 }
 
 // drawHistory writes the latest remediations of a node.

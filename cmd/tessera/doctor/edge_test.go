@@ -123,7 +123,7 @@ func TestRareFindings(t *testing.T) {
 				slice := h.slicesOf("gpu-b")[0]
 				slice.Spec.Devices = append(slice.Spec.Devices, resourceapi.Device{Name: "fpga-0"})
 			},
-			"gpu-b", "Warning", ReasonStrangeDevices, []string{"1 device cannot be decoded", "the first is fpga-0: "}, nil,
+			"gpu-b", "Warning", ReasonInvalidDevices, []string{"1 device cannot be decoded", "the first is fpga-0: "}, nil,
 		},
 		"a taint rule for one device": {
 			func(h *nodesScene) {
@@ -169,7 +169,7 @@ func TestRareFindings(t *testing.T) {
 				h.agentB.Spec.NodeName = ""
 				h.deleteSlices("gpu-b")
 			},
-			"gpu-b", "Critical", ReasonNoSlices, []string{"claim demo/left, used by no pod", "1 pod affected"}, nil,
+			"gpu-b", "Critical", ReasonNoResourceSlices, []string{"claim demo/left, used by no pod", "1 pod affected"}, nil,
 		},
 	})
 }

@@ -14,23 +14,23 @@ import (
 func (n *nodeState) gpuFindings() []Finding {
 	var found []Finding
 	for _, g := range n.gpus {
-		for _, a := range g.Ailments {
+		for _, a := range g.Faults {
 			found = append(found, n.faultFinding(g, a))
 		}
-		if len(g.Ailments) == 0 && (g.Held != nil || n.remedyStatus(g.Name) != nil) {
+		if len(g.Faults) == 0 && (g.Held != nil || n.remedyStatus(g.Name) != nil) {
 			found = append(found, n.heldFinding(g))
 		}
 		for _, conflict := range g.Conflicts {
 			found = append(found, forGPU(g, Finding{
 				Severity: gpu.Critical.String(), Reason: ReasonConflict, Message: strings.TrimSuffix(conflict, "."),
-				Help: "delete one of the claims and its pods; make sure that only one scheduler allocates these devices",
+				NextStep: "delete one of the claims and its pods; make sure that only one scheduler allocates these devices",
 			}))
 		}
-		if g.Slices != nil && len(g.Slices.Withheld) > 0 {
+		if g.MemorySlices != nil && len(g.MemorySlices.Withheld) > 0 {
 			found = append(found, forGPU(g, Finding{
 				Severity: gpu.Warning.String(), Reason: ReasonWithheld,
-				Message: fmt.Sprintf("memory slices %s are withheld: MIG devices exist there that Tessera did not create", joinInts(g.Slices.Withheld)),
-				Help:    "list them on the node with nvidia-smi mig -lgi and destroy those that are not needed",
+				Message:  fmt.Sprintf("memory slices %s are withheld: MIG devices exist there that Tessera did not create", joinInts(g.MemorySlices.Withheld)),
+				NextStep: "list them on the node with nvidia-smi mig -lgi and destroy those that are not needed",
 			}))
 		}
 		found = append(found, taintFindings(g)...)
@@ -47,7 +47,7 @@ func forGPU(g gpus.GPU, f Finding) Finding {
 // heldFinding is the finding about a GPU that is out of service for a remediation although no fault is reported any more.
 func (n *nodeState) heldFinding(g gpus.GPU) Finding {
 	f := forGPU(g, Finding{
-		Severity: gpu.Warning.String(), Reason: ReasonHeld, Message: "out of service for remediation", Doing: n.remediationStatus(g, gpus.Fault{}),
+		Severity: gpu.Warning.String(), Reason: ReasonHeld, Message: "out of service for remediation", Status: n.remediationStatus(g, gpus.Fault{}),
 	})
 	if g.Held != nil {
 		f.Since = g.Held.Since
@@ -59,12 +59,12 @@ func (n *nodeState) heldFinding(g gpus.GPU) Finding {
 // faultFinding is the finding about a hardware fault.
 func (n *nodeState) faultFinding(g gpus.GPU, a gpus.Fault) Finding {
 	judged := gpu.Rules{}.Judge(gpu.Signal(a.Signal), a.XID)
-	f := forGPU(g, Finding{Severity: a.Severity, Reason: ReasonFault, Ailment: &a, Since: a.Since, Message: a.String() + ": " + judged.Meaning})
+	f := forGPU(g, Finding{Severity: a.Severity, Reason: ReasonFault, Fault: &a, Since: a.Since, Message: a.String() + ": " + judged.Meaning})
 	f.Pods = n.affectedPods(g.Holders, func(h gpus.Holder) bool { return a.Affects(h.Device) })
 	if isSevere(a) {
-		f.Doing = n.remediationStatus(g, a)
+		f.Status = n.remediationStatus(g, a)
 	}
-	f.Help = n.faultHelp(g, a, judged)
+	f.NextStep = n.faultHelp(g, a, judged)
 	return f
 }
 
@@ -90,7 +90,7 @@ func (n *nodeState) faultHelp(g gpus.GPU, a gpus.Fault, judged gpu.Judgement) st
 // actModeEffect returns what remediation mode Act would do about the GPU: the strongest remedy among its severe faults decides.
 func (n *nodeState) actModeEffect(g gpus.GPU) string {
 	need := gpu.Wait
-	for _, a := range g.Ailments {
+	for _, a := range g.Faults {
 		if isSevere(a) {
 			need = max(need, faultRemedy(a))
 		}

@@ -16,14 +16,14 @@ func (n *nodeState) affectedPods(holders []gpus.Holder, selected func(gpus.Holde
 		if !selected(h) {
 			continue
 		}
-		p := AffectedPod{Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Device: h.Device, Says: h.Condition}
+		p := AffectedPod{Namespace: h.Claim.Namespace, Claim: h.Claim.Name, Device: h.Device, Health: h.Condition}
 		if len(h.Pods) == 0 {
 			list = append(list, p)
 		}
 		for _, user := range h.Pods {
-			p.Pod, p.Phase, p.Says = user.Name, user.Phase, h.Condition
+			p.Pod, p.Phase, p.Health = user.Name, user.Phase, h.Condition
 			if reported, ok := n.podHealth(p); ok {
-				p.Says = reported.text
+				p.Health = reported.text
 			}
 			list = append(list, p)
 		}

@@ -76,11 +76,11 @@ func (n *nodeState) unpublishedFindings() []Finding {
 	if n.installerActive() {
 		return nil
 	}
-	f := Finding{Severity: gpu.Critical.String(), Reason: ReasonNoSlices, Help: "check the agent: " + n.agentLogsCommand()}
+	f := Finding{Severity: gpu.Critical.String(), Reason: ReasonNoResourceSlices, NextStep: "check the agent: " + n.agentLogsCommand()}
 	var name string
 	if f.Pods, name = n.podsOfUnpublishedPools(); len(f.Pods) > 0 {
 		f.Message = fmt.Sprintf("pool %s is not published, although claims hold devices of it: their pods are not served", name)
-		f.Help += "; if Tessera was removed from the node for good, delete these pods"
+		f.NextStep += "; if Tessera was removed from the node for good, delete these pods"
 		return []Finding{f}
 	}
 	if len(n.slices) > 0 || n.gpuNode == nil || n.gpuNode.Status.Hardware == nil || n.gpuNode.Status.Hardware.GPUs == 0 {

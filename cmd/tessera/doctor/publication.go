@@ -24,13 +24,13 @@ func (n *nodeState) publicationFindings() []Finding {
 				message += "; ResourceSlices of two generations exist"
 			}
 			found = append(found, Finding{
-				Severity: gpu.Critical.String(), Reason: ReasonSlicesIncomplete, Message: message,
-				Help: "this is normal for a moment while an agent publishes; if it persists, check the agent: " + n.agentLogsCommand(),
+				Severity: gpu.Critical.String(), Reason: ReasonResourceSlicesIncomplete, Message: message,
+				NextStep: "this is normal for a moment while an agent publishes; if it persists, check the agent: " + n.agentLogsCommand(),
 			})
 		}
 		if len(r.Invalid) > 0 {
 			found = append(found, Finding{
-				Severity: gpu.Warning.String(), Reason: ReasonStrangeDevices, Help: "check whether another driver publishes under the name " + r.Driver,
+				Severity: gpu.Warning.String(), Reason: ReasonInvalidDevices, NextStep: "check whether another driver publishes under the name " + r.Driver,
 				Message: fmt.Sprintf("pool %s: %s cannot be decoded and were skipped; the first is %s: %v", r.Pool, quantity(len(r.Invalid), "device"), r.Invalid[0].Name, r.Invalid[0].Err),
 			})
 		}
@@ -48,7 +48,7 @@ func taintFindings(g gpus.GPU) []Finding {
 		if gpus.IsForeignTaint(g, t) {
 			found = append(found, forGPU(g, Finding{
 				Severity: gpu.Warning.String(), Reason: ReasonTainted, Since: t.Since,
-				Message: "tainted " + taintText(t.Key, t.Value, t.Effect), Help: "Tessera did not set this taint; remove it when it is no longer needed",
+				Message: "tainted " + taintText(t.Key, t.Value, t.Effect), NextStep: "Tessera did not set this taint; remove it when it is no longer needed",
 			}))
 		}
 	}
@@ -65,8 +65,8 @@ func (n *nodeState) taintRuleFindings() []Finding {
 		t := rule.Spec.Taint
 		found = append(found, Finding{
 			Severity: gpu.Warning.String(), Reason: ReasonTainted, Since: t.TimeAdded,
-			Message: fmt.Sprintf("DeviceTaintRule %s taints devices of the node: %s", rule.Name, taintText(t.Key, t.Value, string(t.Effect))),
-			Help:    "kubectl describe devicetaintrule " + rule.Name + "; delete the rule when it is no longer needed",
+			Message:  fmt.Sprintf("DeviceTaintRule %s taints devices of the node: %s", rule.Name, taintText(t.Key, t.Value, string(t.Effect))),
+			NextStep: "kubectl describe devicetaintrule " + rule.Name + "; delete the rule when it is no longer needed",
 		})
 	}
 	return found

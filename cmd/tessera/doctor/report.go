@@ -54,16 +54,16 @@ type Finding struct {
 	// GPU and Index name the GPU; both are absent when the finding concerns the node or the cluster.
 	GPU   string `json:"gpu,omitempty"`
 	Index *int   `json:"index,omitempty"`
-	// Ailment is the hardware fault; present only with ReasonFault.
-	Ailment *gpus.Fault `json:"ailment,omitempty"`
+	// Fault is the hardware fault; present only with ReasonFault.
+	Fault *gpus.Fault `json:"fault,omitempty"`
 	// Message states the fault. Since is when it began, if that is recorded.
 	Message string       `json:"message"`
 	Since   *metav1.Time `json:"since,omitempty"`
 	// Pods are the pods that the finding affects.
 	Pods []AffectedPod `json:"pods,omitempty"`
-	// Doing are sentences with the status of the remediation. Help is the next step for an administrator.
-	Doing []string `json:"doing,omitempty"`
-	Help  string   `json:"help,omitempty"`
+	// Status has sentences about the progress of the remediation. NextStep is what an administrator can do.
+	Status   []string `json:"status,omitempty"`
+	NextStep string   `json:"nextStep,omitempty"`
 }
 
 // AffectedPod is a pod, or a claim that no pod uses, with an affected device.
@@ -74,8 +74,8 @@ type AffectedPod struct {
 	Phase  string `json:"phase,omitempty"`
 	Claim  string `json:"claim"`
 	Device string `json:"device"`
-	// Says is the device's health in the pod's status; without one, the condition of the device in the claim's status.
-	Says string `json:"says,omitempty"`
+	// Health is the device's health in the pod's status; without one, the condition of the device in the claim's status.
+	Health string `json:"health,omitempty"`
 }
 
 // Reason is the machine-readable kind of a finding.
@@ -83,28 +83,28 @@ type Reason string
 
 // The reasons.
 const (
-	ReasonFault             Reason = "Fault"             // hardware fault that the agent reported
-	ReasonHeld              Reason = "Held"              // GPU out of service for remediation, without a current fault
-	ReasonConflict          Reason = "Conflict"          // allocations of one GPU that overlap
-	ReasonWithheld          Reason = "Withheld"          // memory slices used by MIG devices of another program
-	ReasonTainted           Reason = "Tainted"           // taint that Tessera did not set
-	ReasonRefused           Reason = "Refused"           // claim whose preparation was refused
-	ReasonPodUnhealthy      Reason = "PodUnhealthy"      // unhealthy device in a pod's status without a fault of the GPU
-	ReasonDeviceGone        Reason = "DeviceGone"        // allocated device that is no longer published
-	ReasonNodeNotReady      Reason = "NodeNotReady"      // kubelet does not report the node as Ready
-	ReasonAgentMissing      Reason = "AgentMissing"      // no agent pod on the node
-	ReasonAgentNotReady     Reason = "AgentNotReady"     // no agent pod of the node is ready
-	ReasonAgentSilent       Reason = "AgentSilent"       // the agent's last report is from before the node's last boot
-	ReasonNoSlices          Reason = "NoSlices"          // GPUs or allocations, but no published device
-	ReasonSlicesIncomplete  Reason = "SlicesIncomplete"  // incomplete pool, which the scheduler ignores
-	ReasonStrangeDevices    Reason = "StrangeDevices"    // published devices that do not decode as Tessera's
-	ReasonDriverMissing     Reason = "DriverMissing"     // GPUs without a driver
-	ReasonGPUsMissing       Reason = "GPUsMissing"       // the driver lists fewer GPUs than the PCI bus
-	ReasonMaintenance       Reason = "Maintenance"       // GPUs out of service for the installer's work
-	ReasonNotInService      Reason = "NotInService"      // node that the installer has not brought into service
-	ReasonRebootRequired    Reason = "RebootRequired"    // pending reboot request
-	ReasonNobodyLeads       Reason = "NobodyLeads"       // replicas without an elected leader
-	ReasonComponentNotReady Reason = "ComponentNotReady" // scheduler or installer without a ready pod
+	ReasonFault                    Reason = "Fault"                    // hardware fault that the agent reported
+	ReasonHeld                     Reason = "Held"                     // GPU out of service for remediation, without a current fault
+	ReasonConflict                 Reason = "Conflict"                 // allocations of one GPU that overlap
+	ReasonWithheld                 Reason = "Withheld"                 // memory slices used by MIG devices of another program
+	ReasonTainted                  Reason = "Tainted"                  // taint that Tessera did not set
+	ReasonRefused                  Reason = "Refused"                  // claim whose preparation was refused
+	ReasonPodUnhealthy             Reason = "PodUnhealthy"             // unhealthy device in a pod's status without a fault of the GPU
+	ReasonDeviceGone               Reason = "DeviceGone"               // allocated device that is no longer published
+	ReasonNodeNotReady             Reason = "NodeNotReady"             // kubelet does not report the node as Ready
+	ReasonAgentMissing             Reason = "AgentMissing"             // no agent pod on the node
+	ReasonAgentNotReady            Reason = "AgentNotReady"            // no agent pod of the node is ready
+	ReasonAgentNotReporting        Reason = "AgentNotReporting"        // the agent's last report is from before the node's last boot
+	ReasonNoResourceSlices         Reason = "NoResourceSlices"         // GPUs or allocations, but no published device
+	ReasonResourceSlicesIncomplete Reason = "ResourceSlicesIncomplete" // incomplete pool, which the scheduler ignores
+	ReasonInvalidDevices           Reason = "InvalidDevices"           // published devices that do not decode as Tessera's
+	ReasonDriverMissing            Reason = "DriverMissing"            // GPUs without a driver
+	ReasonGPUsMissing              Reason = "GPUsMissing"              // the driver lists fewer GPUs than the PCI bus
+	ReasonMaintenance              Reason = "Maintenance"              // GPUs out of service for the installer's work
+	ReasonNotInService             Reason = "NotInService"             // node that the installer has not brought into service
+	ReasonRebootRequired           Reason = "RebootRequired"           // pending reboot request
+	ReasonNoLeader                 Reason = "NoLeader"                 // replicas without an elected leader
+	ReasonComponentNotReady        Reason = "ComponentNotReady"        // scheduler or installer without a ready pod
 )
 
 // Bad reports whether any finding is Critical or Fatal.

@@ -33,7 +33,7 @@ func (n *nodeState) serviceFindings() []Finding {
 	if c := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionRebootRequired); c != nil && c.Status == metav1.ConditionTrue && !requested {
 		found = append(found, Finding{
 			Severity: gpu.Critical.String(), Reason: ReasonRebootRequired, Since: &c.LastTransitionTime, Message: "reboot required" + detail(c.Message),
-			Help: "reboot node " + n.name,
+			NextStep: "reboot node " + n.name,
 		})
 	}
 	return found
@@ -44,12 +44,12 @@ func (n *nodeState) maintenanceFinding(m v1alpha1.Maintenance) Finding {
 	status := n.gpuNode.Status
 	f := Finding{
 		Severity: gpu.Warning.String(), Reason: ReasonMaintenance, Since: &m.Since, Pods: n.podsWithDevices(),
-		Message: fmt.Sprintf("the GPUs are out of service for %s%s", m.Operation, detail(m.Reason)),
-		Doing:   []string{fmt.Sprintf("%s %s: %s%s", status.Phase, status.Step, status.Reason, detail(status.Message))},
-		Help:    "wait; for progress: kubectl describe gpunode " + n.name,
+		Message:  fmt.Sprintf("the GPUs are out of service for %s%s", m.Operation, detail(m.Reason)),
+		Status:   []string{fmt.Sprintf("%s %s: %s%s", status.Phase, status.Step, status.Reason, detail(status.Message))},
+		NextStep: "wait; for progress: kubectl describe gpunode " + n.name,
 	}
 	if status.Phase == v1alpha1.PhaseBlocked || status.Phase == v1alpha1.PhaseFailed {
-		f.Severity, f.Help = gpu.Critical.String(), "follow the message"
+		f.Severity, f.NextStep = gpu.Critical.String(), "follow the message"
 	}
 	return f
 }
@@ -59,15 +59,15 @@ func (n *nodeState) phaseFinding() (Finding, bool) {
 	status := n.gpuNode.Status
 	f := Finding{
 		Severity: gpu.Warning.String(), Reason: ReasonNotInService, Since: &status.Since,
-		Message: fmt.Sprintf("%s: %s%s", status.Phase, status.Reason, detail(status.Message)), Help: "wait: the installer is working on the node",
+		Message: fmt.Sprintf("%s: %s%s", status.Phase, status.Reason, detail(status.Message)), NextStep: "wait: the installer is working on the node",
 	}
 	switch status.Phase {
 	case v1alpha1.PhaseReady, v1alpha1.PhaseAbsent, "":
 		return Finding{}, false
 	case v1alpha1.PhaseBlocked, v1alpha1.PhaseFailed:
-		f.Severity, f.Help = gpu.Critical.String(), "follow the message"
+		f.Severity, f.NextStep = gpu.Critical.String(), "follow the message"
 	case v1alpha1.PhaseRolledBack:
-		f.Help = "the node is in service with the last working driver; the message has the cause of the failure"
+		f.NextStep = "the node is in service with the last working driver; the message has the cause of the failure"
 	case v1alpha1.PhasePreflight, v1alpha1.PhaseDriverInstalling, v1alpha1.PhaseDriverReady, v1alpha1.PhaseToolkitReady, v1alpha1.PhaseAgentReady,
 		v1alpha1.PhaseValidating, v1alpha1.PhaseUpgrading:
 	}
@@ -94,7 +94,7 @@ func componentFindings(s cluster.State, now time.Time) []Finding {
 		}
 		help := "kubectl -n " + cluster.SystemNamespace + " logs " + pods[0].Name
 		if !slices.ContainsFunc(pods, isReady) {
-			f := Finding{Severity: gpu.Critical.String(), Reason: ReasonComponentNotReady, Help: help, Message: "no pod of " + name + " is ready"}
+			f := Finding{Severity: gpu.Critical.String(), Reason: ReasonComponentNotReady, NextStep: help, Message: "no pod of " + name + " is ready"}
 			f.Since, f.Message = addNotReadyCause(pods[0], f.Message)
 			found = append(found, f)
 			continue
@@ -102,7 +102,7 @@ func componentFindings(s cluster.State, now time.Time) []Finding {
 		for _, lease := range s.Leases {
 			if lease.Name == name && !isHeld(lease, now) {
 				found = append(found, Finding{
-					Severity: gpu.Critical.String(), Reason: ReasonNobodyLeads, Help: help,
+					Severity: gpu.Critical.String(), Reason: ReasonNoLeader, NextStep: help,
 					Message: "no replica of " + name + " is the leader: none of them is active", Since: leaseRenewTime(lease),
 				})
 			}

@@ -33,7 +33,7 @@ func (d *dryRun) simulateAttempt(ctx context.Context, pod *corev1.Pod) (e Explan
 		return Explanation{}, false, fmt.Errorf("prefilter: %w", status.AsError())
 	}
 	if !status.IsSuccess() {
-		e.Refusal = status.Message()
+		e.Rejection = status.Message()
 	}
 	var feasible []fwk.NodeInfo
 	for _, info := range nodes {

@@ -139,7 +139,7 @@ func explainBound(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Exp
 		}
 	}
 	return Explanation{
-		Namespace: pod.Namespace, Pod: pod.Name, Scheduler: pod.Spec.SchedulerName, Bound: pod.Spec.NodeName,
+		Namespace: pod.Namespace, Pod: pod.Name, Scheduler: pod.Spec.SchedulerName, BoundNode: pod.Spec.NodeName,
 		Chosen: []string{pod.Spec.NodeName}, Nodes: []Node{n},
 	}, nil
 }

@@ -24,14 +24,14 @@ func draw(s *output.Screen, e Explanation) {
 
 func summary(e Explanation) string {
 	switch {
-	case e.Bound != "":
-		return "is bound to " + e.Bound
+	case e.BoundNode != "":
+		return "is bound to " + e.BoundNode
 	case len(e.Chosen) > 1:
 		return "would be bound to one of " + strings.Join(e.Chosen, ", ")
 	case len(e.Chosen) == 1:
 		return "would be bound to " + e.Chosen[0]
-	case e.Refusal != "" && len(e.Nodes) == 0:
-		return "fits on no node: " + e.Refusal
+	case e.Rejection != "" && len(e.Nodes) == 0:
+		return "fits on no node: " + e.Rejection
 	}
 	return "fits on no node"
 }

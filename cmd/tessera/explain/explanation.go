@@ -20,12 +20,12 @@ type Explanation struct {
 	Namespace string `json:"namespace"`
 	Pod       string `json:"pod"`
 	Scheduler string `json:"scheduler"`
-	// Bound is the node of a bound pod. Nodes then has only this node.
-	Bound string `json:"bound,omitempty"`
+	// BoundNode is the node of a bound pod. Nodes then has only this node.
+	BoundNode string `json:"boundNode,omitempty"`
 	// Chosen are the nodes with the highest score. kube-scheduler picks one of them at random.
 	Chosen []string `json:"chosen"`
-	// Refusal is why PreFilter rejected the pod.
-	Refusal string `json:"refusal,omitempty"`
+	// Rejection is why PreFilter rejected the pod.
+	Rejection string `json:"rejection,omitempty"`
 	// Nodes are the chosen nodes, then the others that fit by score, then the rest.
 	Nodes []Node `json:"nodes"`
 }

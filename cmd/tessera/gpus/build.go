@@ -168,7 +168,7 @@ func buildGPU(r wire.Reading, g wire.PublishedGPU, holds []hold) GPU {
 	}
 	o = o.Withhold(g.GPU.Withheld)
 	item.Shape = o.Shape().String()
-	item.Slices, item.Shared = memorySlices(g, o), sharedUse(g, o)
+	item.MemorySlices, item.Shared = memorySlices(g, o), sharedUse(g, o)
 	return item
 }
 
@@ -187,11 +187,11 @@ func holderDetails(g wire.PublishedGPU, h hold) Holder {
 }
 
 // memorySlices returns the memory slices; nil for a GPU without MIG.
-func memorySlices(g wire.PublishedGPU, o gpu.Occupancy) *Slices {
+func memorySlices(g wire.PublishedGPU, o gpu.Occupancy) *MemorySlices {
 	if g.GPU.Geometry.Slices() == 0 {
 		return nil
 	}
-	return &Slices{
+	return &MemorySlices{
 		Total: g.GPU.Geometry.Slices(), Used: sliceNumbers(o.Taken()), Free: sliceNumbers(o.Free()),
 		Withheld: sliceNumbers(o.Withheld() &^ o.Taken()),
 	}

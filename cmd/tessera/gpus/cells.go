@@ -31,8 +31,8 @@ func gpuCells(g GPU, columns int) []cell {
 	switch {
 	case g.Shared != nil:
 		return shareCells(g, min(columns, maxSharedWidth)-1)
-	case g.Slices != nil && (g.Shape == gpu.MIG.String() || len(g.Slices.Withheld) > 0 || g.Shape == gpu.None.String() && slices.ContainsFunc(g.Ailments, Fault.partial)):
-		return sliceCells(g, min(max((columns-1)/g.Slices.Total, minSliceWidth), maxSliceWidth))
+	case g.MemorySlices != nil && (g.Shape == gpu.MIG.String() || len(g.MemorySlices.Withheld) > 0 || g.Shape == gpu.None.String() && slices.ContainsFunc(g.Faults, Fault.partial)):
+		return sliceCells(g, min(max((columns-1)/g.MemorySlices.Total, minSliceWidth), maxSliceWidth))
 	}
 	return nil
 }
@@ -41,7 +41,7 @@ func gpuCells(g GPU, columns int) []cell {
 func sliceCells(g GPU, width int) []cell {
 	var cells []cell
 	faulty := faultyStyles(g)
-	for slice := 0; slice < g.Slices.Total; {
+	for slice := 0; slice < g.MemorySlices.Total; {
 		i := slices.IndexFunc(g.Holders, func(h Holder) bool { return h.Start != nil && *h.Start == slice && h.Size != nil && *h.Size > 0 })
 		switch {
 		case i >= 0:
@@ -49,9 +49,9 @@ func sliceCells(g GPU, width int) []cell {
 			cells = append(cells, cell{label: shortProfile(g.Holders[i].Profile, n*width-1), fill: ' ', width: n*width - 1, style: style})
 			slice += n
 			continue
-		case slices.Contains(g.Slices.Withheld, slice):
+		case slices.Contains(g.MemorySlices.Withheld, slice):
 			cells = append(cells, cell{fill: 'x', width: width - 1, style: output.Red})
-		case slices.Contains(g.Slices.Free, slice):
+		case slices.Contains(g.MemorySlices.Free, slice):
 			cells = append(cells, freeCell(faulty[slice], width-1))
 		default:
 			cells = append(cells, cell{fill: '?', width: width - 1, style: output.Red})
@@ -64,8 +64,8 @@ func sliceCells(g GPU, width int) []cell {
 // faultyStyles returns the style of the memory slices with a partial fault.
 func faultyStyles(g GPU) map[int]output.Style {
 	styles := map[int]output.Style{}
-	for _, f := range g.Ailments {
-		for _, slice := range f.Slices {
+	for _, f := range g.Faults {
+		for _, slice := range f.MemorySlices {
 			styles[slice] = output.Red
 		}
 	}

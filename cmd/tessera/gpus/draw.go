@@ -56,12 +56,12 @@ func drawNode(s *output.Screen, gpus []GPU) {
 	first := gpus[0]
 	parts := []output.Part{{Style: output.Bold, Text: first.Node}, {Text: "   " + tally(gpus, func(g GPU) string { return g.Product }, " x ")}}
 	parts = append(parts, output.Part{Text: "   " + tally(gpus, func(g GPU) string { return g.Shape }, " ")})
-	if faulty := slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return len(g.Ailments) == 0 }); len(faulty) > 0 {
+	if faulty := slices.DeleteFunc(slices.Clone(gpus), func(g GPU) bool { return len(g.Faults) == 0 }); len(faulty) > 0 {
 		worst := slices.MaxFunc(faulty, func(a, b GPU) int {
-			return cmp.Compare(SeverityRank(a.Ailments[0].Severity), SeverityRank(b.Ailments[0].Severity))
+			return cmp.Compare(SeverityRank(a.Faults[0].Severity), SeverityRank(b.Faults[0].Severity))
 		})
 		parts = append(parts, output.Part{
-			Style: severityStyle(worst.Ailments[0].Severity), Text: "   " + tally(faulty, func(g GPU) string { return g.Ailments[0].Severity }, " "),
+			Style: severityStyle(worst.Faults[0].Severity), Text: "   " + tally(faulty, func(g GPU) string { return g.Faults[0].Severity }, " "),
 		})
 	}
 	about := "   " + first.Driver
@@ -138,9 +138,9 @@ func useText(g GPU) string {
 			text += fmt.Sprintf(", %d %% of the SMs allocated", g.Shared.Compute)
 		}
 		return text
-	case g.Slices != nil && (g.Shape == gpu.MIG.String() || len(g.Slices.Withheld) > 0):
-		text := fmt.Sprintf("%d of %d memory slices used, %d free", len(g.Slices.Used), g.Slices.Total, len(g.Slices.Free))
-		if n := len(g.Slices.Withheld); n > 0 {
+	case g.MemorySlices != nil && (g.Shape == gpu.MIG.String() || len(g.MemorySlices.Withheld) > 0):
+		text := fmt.Sprintf("%d of %d memory slices used, %d free", len(g.MemorySlices.Used), g.MemorySlices.Total, len(g.MemorySlices.Free))
+		if n := len(g.MemorySlices.Withheld); n > 0 {
 			text += fmt.Sprintf(", %d withheld", n)
 		}
 		return text

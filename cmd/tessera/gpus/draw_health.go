@@ -14,7 +14,7 @@ import (
 
 // drawHealth draws the faults of a GPU and that it is held.
 func drawHealth(s *output.Screen, g GPU, detail Detail, now time.Time) {
-	for _, f := range g.Ailments {
+	for _, f := range g.Faults {
 		text := f.Severity + ": " + f.String() + faultScope(f) + sinceText(f.Since, now)
 		if detail == Full {
 			text += ": " + faultMeaning(f)
@@ -37,10 +37,10 @@ func drawHealth(s *output.Screen, g GPU, detail Detail, now time.Time) {
 // faultScope returns the memory slices or devices that a fault is limited to, with " on " before; empty for the whole GPU.
 func faultScope(f Fault) string {
 	switch {
-	case len(f.Slices) == 1:
-		return fmt.Sprintf(" on memory slice %d", f.Slices[0])
-	case len(f.Slices) > 1:
-		return fmt.Sprintf(" on memory slices %d-%d", f.Slices[0], f.Slices[len(f.Slices)-1])
+	case len(f.MemorySlices) == 1:
+		return fmt.Sprintf(" on memory slice %d", f.MemorySlices[0])
+	case len(f.MemorySlices) > 1:
+		return fmt.Sprintf(" on memory slices %d-%d", f.MemorySlices[0], f.MemorySlices[len(f.MemorySlices)-1])
 	case len(f.Devices) > 0:
 		return " on " + strings.Join(f.Devices, ", ")
 	}

@@ -32,9 +32,9 @@ func faultsOf(r wire.Reading, g wire.PublishedGPU, node *v1alpha1.GPUNode) []Fau
 
 // addHealth sets the faults of the GPU, whether it is held, and the severity of each holder.
 func (g *GPU) addHealth(r wire.Reading, published wire.PublishedGPU, node *v1alpha1.GPUNode) {
-	g.Ailments, g.Held = faultsOf(r, published, node), heldState(r, published, node)
+	g.Faults, g.Held = faultsOf(r, published, node), heldState(r, published, node)
 	for i := range g.Holders {
-		for _, f := range g.Ailments {
+		for _, f := range g.Faults {
 			if g.Holders[i].Severity == "" && f.Affects(g.Holders[i].Device) {
 				g.Holders[i].Severity = f.Severity
 			}
@@ -77,7 +77,7 @@ func faultFromReport(g wire.PublishedGPU, reported v1alpha1.GPUFault) Fault {
 			f.Devices = append(f.Devices, d.Name)
 		}
 	}
-	f.Slices = sliceNumbers(part.Placement.Mask())
+	f.MemorySlices = sliceNumbers(part.Placement.Mask())
 	return f
 }
 
@@ -94,7 +94,7 @@ func faultFromTaint(g wire.PublishedGPU, signal gpu.Signal, xid int, t Taint) Fa
 	case resourceapi.DeviceTaintEffectNone:
 	}
 	if len(t.Devices) > 0 {
-		f.Slices = taintedSlices(g, t.Devices)
+		f.MemorySlices = taintedSlices(g, t.Devices)
 	}
 	return f
 }
@@ -160,5 +160,5 @@ func (f Fault) partial() bool { return len(f.Devices) > 0 }
 
 // unavailable reports whether no claim without tolerations can get any device of the GPU.
 func (g GPU) unavailable() bool {
-	return g.Held != nil || slices.ContainsFunc(g.Ailments, func(f Fault) bool { return !f.partial() && SeverityRank(f.Severity) > int(gpu.Warning) })
+	return g.Held != nil || slices.ContainsFunc(g.Faults, func(f Fault) bool { return !f.partial() && SeverityRank(f.Severity) > int(gpu.Warning) })
 }

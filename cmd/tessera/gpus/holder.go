@@ -36,7 +36,7 @@ func holderRows(g GPU, detail Detail) []string {
 // drawHolder draws the row of a holder with the partial faults that affect its device and its condition.
 func drawHolder(s *output.Screen, row string, g GPU, h Holder) {
 	parts := []output.Part{{Text: indent + row}}
-	for _, f := range g.Ailments {
+	for _, f := range g.Faults {
 		if f.partial() && f.Affects(h.Device) {
 			parts = append(parts, output.Part{Style: severityStyle(f.Severity), Text: "! " + f.Severity + ": " + f.String() + "  "})
 		}

@@ -38,18 +38,18 @@ type GPU struct {
 	// Offers are the shapes that claims can request. Shape is the current one: idle, gpu, mig, timeshare, mps or vfio.
 	Offers []string `json:"offers"`
 	Shape  string   `json:"shape"`
-	// Slices are the memory slices of a GPU that supports MIG.
-	Slices *Slices `json:"slices,omitempty"`
+	// MemorySlices are the memory slices of a GPU that supports MIG.
+	MemorySlices *MemorySlices `json:"memorySlices,omitempty"`
 	// Shared is the use of a GPU in a shared shape.
 	Shared *Shared `json:"shared,omitempty"`
 	// Holders are the claims with a device of the GPU, by first memory slice, then claim. Monitors are claims with admin access, which
 	// take no capacity.
 	Holders  []Holder `json:"holders,omitempty"`
 	Monitors []Holder `json:"monitors,omitempty"`
-	// Ailments are the GPU's faults, the most severe first. Held is set while the GPU is out of service for remediation.
-	Ailments []Fault `json:"ailments,omitempty"`
-	Held     *Held   `json:"held,omitempty"`
-	Taints   []Taint `json:"taints,omitempty"`
+	// Faults are the GPU's faults, the most severe first. Held is set while the GPU is out of service for remediation.
+	Faults []Fault `json:"faults,omitempty"`
+	Held   *Held   `json:"held,omitempty"`
+	Taints []Taint `json:"taints,omitempty"`
 	// Conflicts are sentences about allocations that overlap with others. They are in the problems of the list, too.
 	Conflicts []string `json:"conflicts,omitempty"`
 }
@@ -67,8 +67,8 @@ type Fault struct {
 	Message string       `json:"message,omitempty"`
 	Since   *metav1.Time `json:"since,omitempty"`
 	// Devices are the affected devices, Slices their memory slices. Both are absent when the whole GPU is affected.
-	Devices []string `json:"devices,omitempty"`
-	Slices  []int    `json:"slices,omitempty"`
+	Devices      []string `json:"devices,omitempty"`
+	MemorySlices []int    `json:"memorySlices,omitempty"`
 }
 
 // Held describes why and since when a GPU is out of service for remediation.
@@ -79,8 +79,8 @@ type Held struct {
 	Reason string `json:"reason,omitempty"`
 }
 
-// Slices are memory slices by number.
-type Slices struct {
+// MemorySlices are memory slices by number.
+type MemorySlices struct {
 	Total int   `json:"total"`
 	Used  []int `json:"used"`
 	Free  []int `json:"free"`

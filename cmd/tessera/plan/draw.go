@@ -15,7 +15,7 @@ func draw(s *output.Screen, report Report) {
 		line(s, output.Plain, "There is no ClusterPolicy: the installer changes nothing.")
 		return
 	}
-	if report.Supposed {
+	if report.Preview {
 		line(s, output.Dim, "Effect of applying the files:")
 	}
 	for _, problem := range report.Problems {

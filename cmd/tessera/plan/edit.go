@@ -47,7 +47,7 @@ func preview(ctx context.Context, c client.Client, namespace string, files []str
 	if err != nil {
 		return Report{}, cluster.ExplainError("read the cluster", err)
 	}
-	report := Report{Drivers: []Driver{}, Problems: result.Problems, Supposed: true}
+	report := Report{Drivers: []Driver{}, Problems: result.Problems, Preview: true}
 	for _, owner := range slices.Sorted(maps.Keys(result.Plans)) {
 		name := "NVIDIADriver/" + owner
 		if owner == "ClusterPolicy/"+v1alpha1.ClusterPolicyName {

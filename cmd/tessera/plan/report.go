@@ -15,8 +15,8 @@ import (
 
 // Report is the pending change of drivers.
 type Report struct {
-	// Supposed reports that it is the preview of an edit.
-	Supposed bool `json:"supposed,omitempty"`
+	// Preview reports that it is the preview of an edit.
+	Preview bool `json:"preview,omitempty"`
 	// Problems are reasons why a driver could not be determined.
 	Problems []string `json:"problems,omitempty"`
 	// Drivers are the ClusterPolicy and the NVIDIADrivers.
