@@ -150,7 +150,7 @@ func TestChartRefusesBadValues(t *testing.T) {
 		"a port of no API":       {"networkPolicy.apiServerPorts={0}", "at '/networkPolicy/apiServerPorts/0'"},
 		"a policy in a list":     {"clusterPolicy={a}", "at '/clusterPolicy': got array, want null or object"},
 		"a switch for a part":    {"clusterPolicy.scheduler=true", "at '/clusterPolicy/scheduler': got boolean, want null or object"},
-		"no such mode":           {"clusterPolicy.scheduler.mode=instead", "at '/clusterPolicy/scheduler/mode': value must be one of 'beside', 'replace'"},
+		"no such mode":           {"clusterPolicy.scheduler.mode=instead", "at '/clusterPolicy/scheduler/mode': value must be one of 'Additional', 'Replace'"},
 		"another driver's name":  {"clusterPolicy.nodeAgent.config.driverName=gpu.nvidia.com", "use the manifests in deployments/nvidia"},
 	}
 	for name, test := range tests {
@@ -312,12 +312,12 @@ func TestChartLeavesTheSchedulerOut(t *testing.T) {
 		return found
 	}
 	allocations := []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
-	beside := slices.Concat([]string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}, allocations)
+	additional := slices.Concat([]string{"MutatingAdmissionPolicy", "MutatingAdmissionPolicyBinding"}, allocations)
 	for _, test := range []struct {
 		flag string
 		want []string
 	}{
-		{"clusterPolicy.scheduler.mode=beside", beside}, {"clusterPolicy.scheduler.enabled=true", beside},
+		{"clusterPolicy.scheduler.mode=Additional", additional}, {"clusterPolicy.scheduler.enabled=true", additional},
 		{"clusterPolicy.scheduler.mode=Replace", allocations}, {"clusterPolicy.scheduler.enabled=false", nil},
 	} {
 		if diff := cmp.Diff(test.want, names("--set", test.flag)); diff != "" {

@@ -125,7 +125,8 @@ func TestDialectFindsWords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := placesIn(words, "docs/page.md", "It is\nbesides tellGPUNode for ever.\n")
+	const line = "besides tellGPUNode for ever."
+	text, err := placesIn(words, "docs/page.md", "It is\n"+line+"\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +150,9 @@ func TestDialectFindsWords(t *testing.T) {
 	}
 	if found, err := placesIn(words, "docs/made.md", "<!-- Generated from x by y; do not edit. -->\nNobody says so.\n"); err != nil || len(found) > 0 {
 		t.Errorf("a generated file: got %v, %v, want nothing", found, err)
+	}
+	if found, err := placesIn(words, changelog, line+" `"+line+"`\n"); err != nil || len(found) != len(text) {
+		t.Errorf("a line and the same in backticks in the changelog: got %v, %v, want the words of the first", found, err)
 	}
 }
 
