@@ -22,7 +22,7 @@ type Outcome struct {
 	ID string `json:"id"`
 	// State is Reset or Failed, Message the error of a failed reset.
 	State   v1alpha1.AgentRemediationState `json:"state"`
-	Message string               `json:"message,omitempty"`
+	Message string                         `json:"message,omitempty"`
 	// GPUs are those that were reset, by name, At is when. Both are absent after a failed reset and in files of older agents.
 	GPUs []string  `json:"gpus,omitempty"`
 	At   time.Time `json:"at,omitzero"`

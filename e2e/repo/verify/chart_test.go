@@ -265,8 +265,8 @@ func TestChartIsTheManifests(t *testing.T) {
 		have[object.GetKind()+" "+object.GetName()+" "+object.GetNamespace()] = object
 	}
 	folders := map[string][]string{
-		"deployments":   {"rbac.yaml", "admission.yaml", "admission-mps.yaml", "admission-monitor.yaml", "admission-params.yaml", "deviceclasses.yaml", "deviceclasses-profiles.yaml"},
-		schedulerCommon: {"rbac.yaml", "admission.yaml"},
+		"deployments":       {"rbac.yaml", "admission.yaml", "admission-mps.yaml", "admission-monitor.yaml", "admission-params.yaml", "deviceclasses.yaml", "deviceclasses-profiles.yaml"},
+		schedulerCommon:     {"rbac.yaml", "admission.yaml"},
 		schedulerAdditional: {"schedulername.yaml"},
 	}
 	compared := 0

@@ -25,7 +25,7 @@ import (
 
 // The folders of the scheduler's components.
 const (
-	schedulerCommon = "deployments/scheduler/common"
+	schedulerCommon     = "deployments/scheduler/common"
 	schedulerAdditional = "deployments/scheduler/additional"
 )
 

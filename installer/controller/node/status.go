@@ -45,7 +45,7 @@ func (r *Reconciler) updateGPUNodeStatus(ctx context.Context, o *nodeObservation
 	if moved || old.Reason != d.Reason {
 		r.recordPhaseEvent(o.GPUNode, d)
 	}
-	gpus.RecordStepEvents(old.Remedies)
+	gpus.RecordStepEvents(old.Remediations)
 	return nil
 }
 

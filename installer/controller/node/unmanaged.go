@@ -56,6 +56,6 @@ func (r *Reconciler) updateRemedyStatus(ctx context.Context, o *nodestate.Observ
 	if err := r.Cluster.WriteNodeStatus(ctx, o.GPUNode, status); err != nil {
 		return err
 	}
-	gpus.RecordStepEvents(old.Remedies)
+	gpus.RecordStepEvents(old.Remediations)
 	return nil
 }
