@@ -57,11 +57,11 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 			}
 			switch s := now.Status; {
 			case test.held:
-				if len(now.Spec.Remediations) != 1 || len(s.Remediations) != 1 || s.Remedies[0].Reason != remediation.ReasonOff || len(s.History) > 0 {
-					t.Errorf("orders %+v, remedies %+v", now.Spec.Remediations, s.Remedies)
+				if len(now.Spec.Remediations) != 1 || len(s.Remediations) != 1 || s.Remediations[0].Reason != remediation.ReasonOff || len(s.History) > 0 {
+					t.Errorf("orders %+v, remedies %+v", now.Spec.Remediations, s.Remediations)
 				}
-			case len(now.Spec.Remediations) > 0 || len(s.Remedies) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remediation.ReasonOff:
-				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remediations, s.Remedies, s.History)
+			case len(now.Spec.Remediations) > 0 || len(s.Remediations) > 0 || len(s.History) != 1 || s.History[0].Outcome != v1alpha1.OutcomeStopped || s.History[0].Reason != remediation.ReasonOff:
+				t.Errorf("orders %+v, remedies %+v, history %+v", now.Spec.Remediations, s.Remediations, s.History)
 			}
 			writes := h.Writes
 			if h.step("n"); h.Writes != writes {
