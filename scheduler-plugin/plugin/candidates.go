@@ -94,7 +94,7 @@ func (p *Plugin) newNodeCheck(ctx context.Context, pod *corev1.Pod) *nodecheck.C
 	return nodecheck.New(ctx, pod, nodecheck.Config{
 		Nodes:                p.handle.SnapshotSharedLister().NodeInfos(),
 		ComparisonOperators:  p.features.EnableTaintTolerationComparisonOperators,
-		ToleratesMaintenance: p.tolerant(pod),
+		ToleratesMaintenance: p.podToleratesMaintenance(pod),
 	})
 }
 

@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	resourceapi "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	fwk "k8s.io/kube-scheduler/framework"
 
@@ -31,8 +30,6 @@ type cycle struct {
 	alternatives []bool
 	// extended are the pod's extended resources.
 	extended []corev1.ResourceName
-	// existingClaims are claims that stand for them already.
-	existingClaims []*resourceapi.ResourceClaim
 	// allNodes has the attempt look at every node, since a narrowed one found none; narrowed reports that
 	// nodes which might serve the pod were left out.
 	allNodes bool

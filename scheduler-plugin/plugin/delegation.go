@@ -72,7 +72,6 @@ func (p *Plugin) fullScope(c *cycle, n *index.Node) intree.Scope {
 	return intree.Scope{
 		Slices: slices.Concat(intree.OrderedSlices(n, fit.DevicesByCost(&n.Fit)), p.shared.index.NonLocalSlices()),
 		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.NonLocalHeld())),
-		Claims: c.existingClaims,
 	}
 }
 

@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -181,6 +182,67 @@ func TestRecovery(t *testing.T) {
 	c.pending("b")
 	c.publish(illness{}.published(t))
 	c.bound("b")
+}
+
+// TestAllocatedDeviceHeldForRemediation checks replacement pods of a claim that was allocated before its GPU was held.
+func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
+	const message = "allocated device " + firstGPU + " is held for remediation (device taint " + driver + "/remedy)"
+	admin := func(r *resourceapi.DeviceRequest) { r.Exactly.AdminAccess = new(true) }
+	held := illness{held: "XID 79"}
+	bothGPUs := func() *resourceapi.ResourceClaim { return ask("a", "gpu", 2) }
+	tests := map[string]struct {
+		claim    *resourceapi.ResourceClaim
+		after    illness
+		rejected bool
+	}{
+		"held":                         {bothGPUs(), held, true},
+		"held with NoExecute":          {bothGPUs(), illness{held: "XID 79", evict: true}, true},
+		"tolerated":                    {with(bothGPUs(), tolerates("remedy", "")), held, false},
+		"other taint tolerated":        {with(bothGPUs(), tolerates("xid", "")), held, true},
+		"monitor with admin access":    {with(ask("a", "monitor", 2), admin), held, false},
+		"fault without a held GPU":     {bothGPUs(), illness{events: []gpu.Event{{XID: 79}}}, false},
+		"MIG device of a GPU not held": {ask("a", "1g.10gb", 1), held, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			healthy := illness{}
+			first := newCluster(t, "", healthy.machine(t)...)
+			if strings.HasPrefix(name, "MIG") {
+				// The first GPU is full, so the MIG device is on the second one.
+				play(t, first, []step{running(with(ask("full", "gpu", 1), onFirstGPU), newPod("full", "full"))})
+			}
+			play(t, first, []step{running(test.claim, newPod("a1", "a"))})
+
+			second := newCluster(t, "", append(test.after.machine(t), first.claim("a"))...)
+			second.create(newPod("a2", "a"))
+			if !test.rejected {
+				second.bound("a2")
+				return
+			}
+			if got := second.pending("a2"); !strings.Contains(got, message) {
+				t.Errorf("rejected with %q, want %q", got, message)
+			}
+			second.publish(healthy.published(t))
+			second.bound("a2")
+		})
+	}
+}
+
+// TestPartlyAllocatedPodOfAHeldGPU checks a pod that has a claim to be allocated in addition to one on a held GPU.
+func TestPartlyAllocatedPodOfAHeldGPU(t *testing.T) {
+	healthy, held := illness{}, illness{held: "XID 79"}
+	first := newCluster(t, "", healthy.machine(t)...)
+	play(t, first, []step{running(with(ask("a", "gpu", 1), onFirstGPU), newPod("a1", "a"))})
+	second := newCluster(t, "", append(held.machine(t), first.claim("a"))...)
+	play(t, second, []step{waiting(ask("b", "gpu", 1), newPod("a2", "a", "b"))})
+	second.publish(healthy.published(t))
+	second.bound("a2")
+}
+
+// onFirstGPU selects the first GPU.
+func onFirstGPU(r *resourceapi.DeviceRequest) {
+	expression := fmt.Sprintf("device.attributes[%q].index == 0", driver)
+	r.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
 
 // publish has the slices changed in place.

@@ -15,7 +15,7 @@ import (
 // most it is a lookup.
 func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(cs)
-	if status := p.outOfService(c, pod, info); status != nil {
+	if status := p.checkOutOfService(cs, c, info); status != nil {
 		return status
 	}
 	if c == nil {

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,61 +10,109 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// maintained is the reason that nodes share whose GPUs are out of service.
-const maintained = "the GPUs are out of service (node label " + v1alpha1.LabelMaintenance + ")"
+// reasonMaintenance is the reason of nodes whose GPUs are out of service.
+const reasonMaintenance = "the GPUs are out of service (node label " + v1alpha1.LabelMaintenance + ")"
 
-// outOfService refuses a node whose GPUs are out of service for a pod that would use them there. Claims that are allocated already
-// ignore the taints of devices, so that a pod with one would come back for ever; for the others it is what the installer's rule of
-// taints says, where that is not looked at, too. Requests that tolerate the taint pass, as the installer's validations do. For a node
-// without the label, which is nearly every one, it is one lookup. The in-tree plugin has a pod tried again when a node's labels change.
-func (p *Plugin) outOfService(c *cycle, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
-	if _, out := info.Node().Labels[v1alpha1.LabelMaintenance]; !out || len(pod.Spec.ResourceClaims) == 0 && c == nil {
+// checkOutOfService rejects a node on which the pod would use GPUs that are out of service: held for remediation, or all
+// GPUs of a node under maintenance. It returns nil otherwise.
+//
+// The allocator evaluates device taints when it allocates a claim, and never again. A replacement pod of an allocated
+// claim would therefore start on a GPU that is being drained, be evicted, and be replaced by the next one. Requests that
+// tolerate the taint pass. Validations of the installer pass too: they tolerate maintenance, and use monitors, which are
+// never tainted for remediation.
+//
+// A rejected pod is retried when the node's labels or its ResourceSlices change, for which the in-tree plugin registers,
+// and when a DeviceTaintRule changes (Requeuer). The cost is one lookup for nodes without devices of the pod.
+func (p *Plugin) checkOutOfService(cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *fwk.Status {
+	of := claimsOfCycle(cs)
+	if of == nil {
 		return nil
 	}
-	of, err := p.podClaimsOf(pod)
-	if err != nil {
-		return fwk.AsStatus(err)
+	if device, key := p.heldDevice(of, info.Node().Name); device != "" {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable,
+			fmt.Sprintf("allocated device %s is held for remediation (device taint %s)", device, key))
 	}
-	if slices.ContainsFunc(of.results, p.concerns) || c != nil && p.chooses(c, of, info) {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, maintained)
+	if _, out := info.Node().Labels[v1alpha1.LabelMaintenance]; !out {
+		return nil
+	}
+	if slices.ContainsFunc(of.results, p.isClosedToMaintenance) || c != nil && p.choosesUntolerated(c, of, info) {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reasonMaintenance)
 	}
 	return nil
 }
 
-// concerns reports whether the device is one of ours whose request does not tolerate that it is out of service.
-func (p *Plugin) concerns(r resourceapi.DeviceRequestAllocationResult) bool {
-	return slices.Contains(p.args.Drivers, r.Driver) && !tolerate(r.Tolerations)
+// heldDevice returns the name of an allocated device of the node whose GPU is held for remediation, and the key of the
+// taint, unless the request tolerates it. It returns empty strings if there is none.
+func (p *Plugin) heldDevice(of *podClaims, node string) (device, key string) {
+	if len(of.results) == 0 {
+		return "", ""
+	}
+	n, ok := p.shared.index.Node(node)
+	if !ok {
+		return "", ""
+	}
+	key = wire.RemedyKey(n.Driver)
+	for i := range of.results {
+		r := &of.results[i]
+		if r.Driver != n.Driver || r.Pool != n.Pool {
+			continue
+		}
+		for _, d := range n.Devices {
+			if d.Name == r.Device && slices.ContainsFunc(d.Taints, func(t resourceapi.DeviceTaint) bool {
+				return t.Key == key && keepsPodsOff(t) && !toleratesTaint(r.Tolerations, t)
+			}) {
+				return r.Device, key
+			}
+		}
+	}
+	return "", ""
 }
 
-// chooses reports whether the pod would get a device of ours on the node for a request that does not tolerate that it is out of
-// service.
-func (p *Plugin) chooses(c *cycle, of podClaims, info fwk.NodeInfo) bool {
-	if of.tolerant(c.extended) {
+// keepsPodsOff reports whether the taint has an effect on pods.
+func keepsPodsOff(t resourceapi.DeviceTaint) bool {
+	return t.Effect == resourceapi.DeviceTaintEffectNoSchedule || t.Effect == resourceapi.DeviceTaintEffectNoExecute
+}
+
+// isClosedToMaintenance reports whether the allocated device is one of Tessera's and its request does not tolerate
+// maintenance.
+func (p *Plugin) isClosedToMaintenance(r resourceapi.DeviceRequestAllocationResult) bool {
+	return slices.Contains(p.args.Drivers, r.Driver) && !toleratesMaintenance(r.Tolerations)
+}
+
+// choosesUntolerated reports whether the pod would get a device of Tessera on the node for a request that does not
+// tolerate maintenance.
+func (p *Plugin) choosesUntolerated(c *cycle, of *podClaims, info fwk.NodeInfo) bool {
+	if of.allPendingTolerate(c.extended) {
 		return false
 	}
 	a, decided := p.answerOn(c, info)
 	return decided && a.Fits
 }
 
-// tolerant reports whether every request of the pod that is still to be allocated tolerates devices out of service.
-func (p *Plugin) tolerant(pod *corev1.Pod) bool {
+// podToleratesMaintenance reports whether every request of the pod that is still to be allocated tolerates maintenance.
+func (p *Plugin) podToleratesMaintenance(pod *corev1.Pod) bool {
 	of, err := p.podClaimsOf(pod)
-	return err == nil && of.tolerant(p.shared.extended.Requested(pod))
+	return err == nil && of.allPendingTolerate(p.shared.extended.Requested(pod))
 }
 
-func (of podClaims) tolerant(backed []corev1.ResourceName) bool {
-	return len(backed) == 0 && !slices.ContainsFunc(of.pending, func(claim *resourceapi.ResourceClaim) bool {
+// allPendingTolerate reports whether every request that is still to be allocated tolerates maintenance. Extended
+// resources have no tolerations.
+func (of *podClaims) allPendingTolerate(extended []corev1.ResourceName) bool {
+	return len(extended) == 0 && !slices.ContainsFunc(of.pending, func(claim *resourceapi.ResourceClaim) bool {
 		return slices.ContainsFunc(claim.Spec.Devices.Requests, func(r resourceapi.DeviceRequest) bool {
-			return r.Exactly != nil && !tolerate(r.Exactly.Tolerations) ||
-				slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return !tolerate(s.Tolerations) })
+			return r.Exactly != nil && !toleratesMaintenance(r.Exactly.Tolerations) ||
+				slices.ContainsFunc(r.FirstAvailable, func(s resourceapi.DeviceSubRequest) bool { return !toleratesMaintenance(s.Tolerations) })
 		})
 	})
 }
 
-// tolerate reports whether one of the tolerations is for the taint of devices out of service.
-func tolerate(tolerations []resourceapi.DeviceToleration) bool {
-	taint := resourceapi.DeviceTaint{Key: v1alpha1.TaintMaintenance, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+func toleratesMaintenance(tolerations []resourceapi.DeviceToleration) bool {
+	return toleratesTaint(tolerations, resourceapi.DeviceTaint{Key: v1alpha1.TaintMaintenance, Effect: resourceapi.DeviceTaintEffectNoSchedule})
+}
+
+func toleratesTaint(tolerations []resourceapi.DeviceToleration, taint resourceapi.DeviceTaint) bool {
 	return slices.ContainsFunc(tolerations, func(t resourceapi.DeviceToleration) bool { return resourceclaim.ToleratesTaint(t, taint) })
 }

@@ -36,7 +36,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if !decided {
 		return p.allocate(ctx, cs, c, info, p.fullScope(c, p.nodeFor(c, info)))
 	}
-	scene := intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held), Claims: c.existingClaims}
+	scene := intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held)}
 	status := p.allocate(ctx, cs, c, info, scene)
 	if status.IsRejected() {
 		return p.handleRejectedChoice(ctx, c, a, scene, status)
