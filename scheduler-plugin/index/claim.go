@@ -5,18 +5,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// claim is what is known of one claim.
+// claim is the state of one ResourceClaim. Up to three versions of the object are known, and the devices that the claim
+// holds follow from them (deviceHoldings):
+//
+//	decided by Reserve             pending, until the write is finished or given up
+//	written by PreBind             assumed, until the informer has caught up
+//	received from the informer     observed
+//
+// The invariant is that the index never holds fewer devices than kube-scheduler's own tracker of claims after the same
+// events and calls, so that no device is given away twice. Whenever the order of two reports is unknown, the one that
+// holds more devices wins.
 type claim struct {
-	name types.NamespacedName
-	uid  types.UID
-	// observed is what the API server has, assumed what was written and is not yet observed, pending what
-	// is decided and not yet written.
+	name                       types.NamespacedName
+	uid                        types.UID
 	observed, assumed, pending *resourceapi.ResourceClaim
-	// held are the devices that follow.
+	// held is the result of deviceHoldings for the present versions.
 	held []holding
 }
 
-// latest returns the newest that was written, nil when nothing is known.
+// latest returns the newest written version, nil if there is none.
 func (c *claim) latest() *resourceapi.ResourceClaim {
 	if c.assumed != nil {
 		return c.assumed
@@ -24,12 +31,11 @@ func (c *claim) latest() *resourceapi.ResourceClaim {
 	return c.observed
 }
 
-// SetClaim takes in a claim that the API server has. A version that is not newer than the one known
-// changes nothing.
+// SetClaim records a claim that the informer has received. A version that is older than the observed one is ignored.
 func (x *Index) SetClaim(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	// Whoever has seen the API server knows better than whoever remembers a deletion.
+	// The informer is the authority on which claims exist.
 	x.deleted.remove(object.UID)
 	var ch change
 	c := x.claimWithName(object, &ch)
@@ -46,8 +52,9 @@ func (x *Index) SetClaim(object *resourceapi.ResourceClaim) {
 	x.commit(ch)
 }
 
-// supersedes reports whether what was observed takes the place of what is assumed. One that is not newer does not where it holds less:
-// of a claim for extended resources the in-tree plugin assumes, at the version that it has, what a failed write may have allocated.
+// supersedes reports whether the observed version replaces the assumed one: it is not older. Of equal versions, one
+// without an allocation does not replace one with an allocation: for a claim for extended resources the in-tree plugin
+// assumes, under the version that it has read, an allocation that a failed write may have stored.
 func supersedes(observed, assumed *resourceapi.ResourceClaim) bool {
 	if order, ok := compareVersions(observed, assumed); ok && order == 0 {
 		return observed.Status.Allocation != nil || assumed.Status.Allocation == nil
@@ -55,8 +62,8 @@ func supersedes(observed, assumed *resourceapi.ResourceClaim) bool {
 	return !isOlder(observed, assumed)
 }
 
-// DeleteClaim takes in that the claim is gone. What is in flight for it stays until it is settled. It
-// changes nothing when another claim of the same name is known.
+// DeleteClaim records that the claim is deleted. A pending allocation stays until RemovePendingAllocation. Another claim
+// of the same name is not affected.
 func (x *Index) DeleteClaim(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -68,10 +75,11 @@ func (x *Index) DeleteClaim(object *resourceapi.ResourceClaim) {
 	x.commit(ch)
 }
 
-// AddPendingAllocation takes in an allocation that is decided and not written. A claim that is pending already stays as it
-// is. The calls of Pend and Settle about a claim must come in the order in which the scheduler's tracker
-// changed (GetPendingAllocation), not merely was asked to: it does not take a claim that is allocated, and
-// keeps one that several pods share.
+// AddPendingAllocation records an allocation that is decided and not yet written. It does not replace an earlier one.
+//
+// The scheduler's tracker ignores the pending allocation of an allocated claim, and keeps one that several pods share.
+// Therefore the calls of AddPendingAllocation and RemovePendingAllocation for a claim must come in the order in which
+// the tracker's GetPendingAllocation changed, not in the order in which the tracker was called.
 func (x *Index) AddPendingAllocation(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -84,8 +92,8 @@ func (x *Index) AddPendingAllocation(object *resourceapi.ResourceClaim) {
 	x.commit(ch)
 }
 
-// RemovePendingAllocation takes in that nothing is in flight for the claim any more: it was written and assumed, or
-// dropped.
+// RemovePendingAllocation records that no allocation of the claim is pending any more: it was written and passed to
+// AssumeClaim, or given up.
 func (x *Index) RemovePendingAllocation(uid types.UID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -99,9 +107,10 @@ func (x *Index) RemovePendingAllocation(uid types.UID) {
 	x.commit(ch)
 }
 
-// AssumeClaim takes in what was written and is not yet observed (AssumeClaimAfterAPICall), whether or not the
-// scheduler's tracker takes it: the two do not learn of the cluster at the same time. One that is older than
-// what is known changes nothing, nor does a claim that was deleted.
+// AssumeClaim records the API server's answer to a write or read of the claim, which the informer has not received yet
+// (AssumeClaimAfterAPICall). It is called whether or not the scheduler's tracker accepts the claim, since the two
+// receive events at different times. A version that is older than the latest one is ignored, and so is a claim that was
+// deleted: no further event would remove it.
 func (x *Index) AssumeClaim(object *resourceapi.ResourceClaim) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,8 +129,8 @@ func (x *Index) AssumeClaim(object *resourceapi.ResourceClaim) {
 	x.commit(ch)
 }
 
-// RestoreClaim goes back to what was observed (AssumedClaimRestore), but for an allocation: what is assumed was
-// an answer of the API server, which will tell when it is released. Until then nobody else may have it.
+// RestoreClaim drops the assumed version (AssumedClaimRestore), unless it has an allocation: that was an answer of the
+// API server, so the devices are held until the informer reports their release.
 func (x *Index) RestoreClaim(name types.NamespacedName) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -135,7 +144,7 @@ func (x *Index) RestoreClaim(name types.NamespacedName) {
 	x.commit(ch)
 }
 
-// claim returns the claim of the object, made if it is new.
+// claim returns the claim with the object's UID, and creates it if necessary.
 func (x *Index) claim(object *resourceapi.ResourceClaim) *claim {
 	c, ok := x.claims[object.UID]
 	if !ok {
@@ -145,8 +154,10 @@ func (x *Index) claim(object *resourceapi.ResourceClaim) *claim {
 	return c
 }
 
-// claimWithName returns the claim of the object as the one that has its name, and nil when another one has it that
-// is newer. An older one that had it is gone; one of which nothing that was written is known may be either.
+// claimWithName returns the claim with the object's UID as the holder of the object's name. A name belongs to one claim
+// at a time, so another claim that has it was deleted, or the object is. The resource version decides: it returns nil if
+// the object is older. A claim of which no written version is known has no version to compare with: it loses its name,
+// but is not recorded as deleted.
 func (x *Index) claimWithName(object *resourceapi.ResourceClaim, ch *change) *claim {
 	name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
 	if other := x.names[name]; other != nil && other.uid != object.UID {
@@ -163,11 +174,27 @@ func (x *Index) claimWithName(object *resourceapi.ResourceClaim, ch *change) *cl
 	return c
 }
 
-// removeWritten drops what was written of the claim.
+// removeWritten drops the written versions and the name of the claim.
 func (x *Index) removeWritten(c *claim, ch *change) {
 	c.observed, c.assumed = nil, nil
 	if x.names[c.name] == c {
 		delete(x.names, c.name)
 	}
 	x.recomputeHoldings(c, ch)
+}
+
+// recomputeHoldings updates the devices that the claim holds, the nodes of these devices and the statistics. It is called
+// after every change of the claim's versions. A claim without any version is removed.
+func (x *Index) recomputeHoldings(c *claim, ch *change) {
+	before, after := c.held, c.deviceHoldings()
+	c.held = after
+	x.stats.count(before, -1)
+	x.stats.count(after, 1)
+	x.updateHolders(c, before, ch)
+	if c.latest() == nil && c.pending == nil {
+		delete(x.claims, c.uid)
+		if x.names[c.name] == c {
+			delete(x.names, c.name)
+		}
+	}
 }

@@ -6,10 +6,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// withoutHiddenTaint returns the slice as the index is to see it: without the taints of Config.Unseen.
+// withoutHiddenTaint returns the slice without the taints whose key is Config.HiddenTaint. It copies what it changes.
 func (x *Index) withoutHiddenTaint(slice *resourceapi.ResourceSlice) *resourceapi.ResourceSlice {
-	unseen := func(t resourceapi.DeviceTaint) bool { return t.Key == x.config.HiddenTaint }
-	tainted := func(d resourceapi.Device) bool { return slices.ContainsFunc(d.Taints, unseen) }
+	hidden := func(t resourceapi.DeviceTaint) bool { return t.Key == x.config.HiddenTaint }
+	tainted := func(d resourceapi.Device) bool { return slices.ContainsFunc(d.Taints, hidden) }
 	if x.config.HiddenTaint == "" || !slices.ContainsFunc(slice.Spec.Devices, tainted) {
 		return slice
 	}
@@ -17,7 +17,7 @@ func (x *Index) withoutHiddenTaint(slice *resourceapi.ResourceSlice) *resourceap
 	changed.Spec.Devices = slices.Clone(slice.Spec.Devices)
 	for i := range changed.Spec.Devices {
 		d := &changed.Spec.Devices[i]
-		d.Taints = slices.DeleteFunc(slices.Clone(d.Taints), unseen)
+		d.Taints = slices.DeleteFunc(slices.Clone(d.Taints), hidden)
 	}
 	return &changed
 }

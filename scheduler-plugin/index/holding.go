@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 )
 
-// holding is a device that a claim holds, as its object has it.
+// holding is a device that a claim holds. result points into the claim's object.
 type holding struct {
 	result   *resourceapi.DeviceRequestAllocationResult
 	inFlight bool
@@ -18,7 +18,7 @@ type holding struct {
 // pool returns the pool of the device.
 func (h *holding) pool() poolID { return poolID{h.result.Driver, h.result.Pool} }
 
-// deviceID says which device, or which share of one, a result means.
+// deviceID identifies a device, or one share of a device that several claims share.
 type deviceID struct {
 	pool          poolID
 	device, share string
@@ -32,8 +32,8 @@ func deviceIDOf(r *resourceapi.DeviceRequestAllocationResult) deviceID {
 	return id
 }
 
-// deviceHoldings returns the devices that the claim holds: those in flight, and beside them what was written.
-// Devices with admin access are not held.
+// deviceHoldings returns the devices that the claim holds: those of the latest written version, and those of the pending
+// allocation in addition. A device in both counts once, as written. Devices with admin access are not held.
 func (c *claim) deviceHoldings() []holding {
 	var all []holding
 	add := func(object *resourceapi.ResourceClaim, inFlight bool) {
@@ -56,35 +56,29 @@ func (c *claim) deviceHoldings() []holding {
 	return all
 }
 
-// recomputeHoldings brings up to date what the claim holds, and forgets a claim of which nothing is known.
-func (x *Index) recomputeHoldings(c *claim, ch *change) {
-	before, after := c.held, c.deviceHoldings()
-	c.held = after
-	x.stats.count(before, -1)
-	x.stats.count(after, 1)
-	if slices.EqualFunc(before, after, sameDevice) {
-		for i := range after {
-			if before[i].inFlight != after[i].inFlight {
-				x.markInFlightChanged(c, &after[i], ch)
-			}
-		}
-	} else {
+// updateHolders records the claim, which held other devices before, as a holder of the devices that it holds now.
+//
+// The usual life of an allocation is pending, assumed, observed. All three hold the same devices, so that after the first
+// step only the flag inFlight changes: the node gets a new snapshot with the same revision, and nothing is ranked again.
+func (x *Index) updateHolders(c *claim, before []holding, ch *change) {
+	if !slices.EqualFunc(before, c.held, sameDevice) {
 		x.replaceHolders(c, before, ch)
+		return
 	}
-	if c.latest() == nil && c.pending == nil {
-		delete(x.claims, c.uid)
-		if x.names[c.name] == c {
-			delete(x.names, c.name)
+	for i := range c.held {
+		if before[i].inFlight != c.held[i].inFlight {
+			x.markInFlightChanged(c, &c.held[i], ch)
 		}
 	}
 }
 
-// sameDevice reports whether the holdings differ in nothing but being in flight.
+// sameDevice reports whether the two holdings differ at most in inFlight.
 func sameDevice(a, b holding) bool {
 	return a.result == b.result || equality.Semantic.DeepEqual(a.result, b.result)
 }
 
-// replaceHolders makes the claim, which held other devices before, a holder of the pools of those it holds now.
+// replaceHolders removes the claim from the holders of the pools of before, and adds it to those of the devices that it
+// holds now. Pools that are neither published nor held afterwards are removed.
 func (x *Index) replaceHolders(c *claim, before []holding, ch *change) {
 	for i := range before {
 		p := x.pool(before[i].pool())
@@ -103,7 +97,7 @@ func (x *Index) replaceHolders(c *claim, before []holding, ch *change) {
 	}
 }
 
-// markChanged notes that other devices of the pool are held.
+// markChanged records that other devices of the pool are held.
 func (x *Index) markChanged(p *pool, ch *change) {
 	if p.node == "" {
 		x.nonLocal.Store(nil)
@@ -112,8 +106,8 @@ func (x *Index) markChanged(p *pool, ch *change) {
 	ch.add(x.node(p.node))
 }
 
-// markInFlightChanged notes that a device of the claim is in flight, or not any more. Where another claim holds it too,
-// that decides which of the two is shown (once): then the node changed.
+// markInFlightChanged records that the flag inFlight of a device of the claim changed. If another claim holds the same
+// device, the flag decides which of the two is listed (dropWrittenTwice): then the list itself changed.
 func (x *Index) markInFlightChanged(c *claim, h *holding, ch *change) {
 	p := x.pools[h.pool()]
 	same := func(other holding) bool { return deviceIDOf(other.result) == deviceIDOf(h.result) }
@@ -130,7 +124,8 @@ func (x *Index) markInFlightChanged(c *claim, h *holding, ch *change) {
 	ch.touch(x.node(p.node))
 }
 
-// heldDevices returns the devices that claims hold of the pools, in order of claim and result.
+// heldDevices returns the devices of the pools that claims hold, in order of claim and result. The pools must be all
+// pools of one node, or all pools without a node.
 func (x *Index) heldDevices(pools []*pool) []Held {
 	var holders []*claim
 	here := func(p *pool) bool { return p != nil && len(p.newest) > 0 && p.node == pools[0].node }
@@ -141,6 +136,7 @@ func (x *Index) heldDevices(pools []*pool) []Held {
 		return cmp.Or(cmp.Compare(a.name.Namespace, b.name.Namespace), cmp.Compare(a.name.Name, b.name.Name), cmp.Compare(a.uid, b.uid))
 	})
 	var all []Held
+	// A claim that holds devices of several of the pools is listed in each of them.
 	for _, c := range slices.Compact(holders) {
 		for _, h := range c.held {
 			if here(x.pools[h.pool()]) {
@@ -151,8 +147,9 @@ func (x *Index) heldDevices(pools []*pool) []Held {
 	return dropWrittenTwice(all)
 }
 
-// dropWrittenTwice drops the devices in flight that another claim is known to have been given: of a claim that is made
-// for a pod's extended resources the one in flight and the one that is written are two.
+// dropWrittenTwice removes devices in flight that another claim already holds in writing. The in-tree plugin creates the
+// claim for a pod's extended resources during PreBind: the claim in flight and the created one are two claims with the
+// same devices until the pending allocation is removed.
 func dropWrittenTwice(list []Held) []Held {
 	if !slices.ContainsFunc(list, func(h Held) bool { return h.InFlight }) {
 		return list
