@@ -6,35 +6,37 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// servedCounts counts the devices by class, a byte each.
+// servedCounts counts the devices that are given to each request group: one byte per group, so that values can be compared and
+// used as map keys.
 type servedCounts string
 
-func (s servedCounts) plus(class int) servedCounts {
+// plus returns the counts with one more device for the group.
+func (s servedCounts) plus(group int) servedCounts {
 	counts := []byte(s)
-	counts[class]++
+	counts[group]++
 	return servedCounts(counts)
 }
 
-// assignedItem is an item, by its position among those of its GPU, given to a class.
+// assignedItem is an item, by its position among the items of its GPU, that is given to a request group.
 type assignedItem struct{ group, item int }
 
-// assignment is a way in which one GPU serves a part of a demand.
+// assignment is a way in which one GPU serves a part of the requirements.
 type assignment struct {
 	served   servedCounts
 	distinct distinctValues
-	// cost is without the residual: that depends on where the GPU is.
+	// cost excludes the residual, which depends on the position of the GPU: GPUs with equal assignments share them.
 	cost  gpuCost
 	items []assignedItem
 }
 
-// item is a device that a GPU can give, at most once: to one of the classes.
+// item is a device that a GPU can give at most once, to one of the groups.
 type item struct {
 	device int
 	groups []int
 }
 
-// itemsByGPU returns what the GPUs can give, by GPU. A shared device is an item for every class, and for every
-// member of it: each may take a share.
+// itemsByGPU returns the items of each GPU. A shared device is one item for each member of each group that can use it, since each
+// member can take a share.
 func (c *search) itemsByGPU() [][]item {
 	byDevice := map[int][]int{}
 	for i := range c.groups {
@@ -46,15 +48,15 @@ func (c *search) itemsByGPU() [][]item {
 	}
 	all := make([][]item, len(c.gpus))
 	for device := range c.node.Devices {
-		takers, d := byDevice[device], c.node.Devices[device]
+		groups, d := byDevice[device], c.node.Devices[device]
 		switch {
-		case len(takers) == 0:
+		case len(groups) == 0:
 		case !d.Use.Shape.Shared():
-			all[d.GPU] = append(all[d.GPU], item{device, takers})
+			all[d.GPU] = append(all[d.GPU], item{device, groups})
 		default:
-			for _, class := range takers {
-				for range c.groups[class].members {
-					all[d.GPU] = append(all[d.GPU], item{device, []int{class}})
+			for _, group := range groups {
+				for range c.groups[group].members {
+					all[d.GPU] = append(all[d.GPU], item{device, []int{group}})
 				}
 			}
 		}
@@ -62,13 +64,13 @@ func (c *search) itemsByGPU() [][]item {
 	return all
 }
 
-// sameAssignments reports whether the GPUs, which give these items, have the same ways. It need not notice that they
-// have.
-func (c *search) sameAssignments(a, b int, ofA, ofB []item) bool {
+// sameAssignments reports whether two GPUs with these items are known to have equal assignments: same kind, same occupancy, same uses.
+// False negatives only cost time.
+func (c *search) sameAssignments(a, b int, itemsA, itemsB []item) bool {
 	if len(c.distinct.last) > 0 || c.gpus[a].gpu.Kind != c.gpus[b].gpu.Kind || c.gpus[a].gpu.Occupancy != c.gpus[b].gpu.Occupancy {
 		return false
 	}
-	return slices.EqualFunc(ofA, ofB, func(x, y item) bool {
+	return slices.EqualFunc(itemsA, itemsB, func(x, y item) bool {
 		return c.node.Devices[x.device].Use == c.node.Devices[y.device].Use && slices.EqualFunc(x.groups, y.groups, func(i, j int) bool {
 			a := c.groups[i].alternative
 			return i == j && a.shareOf(x.device) == a.shareOf(y.device)
@@ -76,34 +78,34 @@ func (c *search) sameAssignments(a, b int, ofA, ofB []item) bool {
 	})
 }
 
-// assignmentsByGPU returns the ways by GPU.
+// assignmentsByGPU returns the assignments of each GPU. GPUs that are alike share them: on a node with 8 idle GPUs they are enumerated once.
 func (c *search) assignmentsByGPU(items [][]item) [][]assignment {
-	ways := make([][]assignment, len(items))
+	assignments := make([][]assignment, len(items))
 	for g := range items {
 		for before := range g {
 			if c.sameAssignments(before, g, items[before], items[g]) {
-				ways[g] = ways[before]
+				assignments[g] = assignments[before]
 				break
 			}
 		}
-		if ways[g] == nil {
-			ways[g] = c.enumerateAssignments(g, items[g])
+		if assignments[g] == nil {
+			assignments[g] = c.enumerateAssignments(g, items[g])
 		}
 	}
-	return ways
+	return assignments
 }
 
-// assignmentStep is a state of a GPU on the way through its items.
+// assignmentStep is a state of a GPU after some of its items are given.
 type assignmentStep struct {
 	occupancy gpu.Occupancy
 	served    servedCounts
 	distinct  distinctValues
-	// from is the position of the step before, given what was added to it.
+	// from is the position of the previous step, -1 for the first one; given is the item added to it.
 	from  int
 	given assignedItem
 }
 
-// stepKey is what of a step matters to the items that follow.
+// stepKey is the part of a step that later items depend on.
 type stepKey struct {
 	slices   gpu.Mask
 	engines  gpu.Engines
@@ -118,25 +120,32 @@ func (s *assignmentStep) key() stepKey {
 	return stepKey{slices: o.Taken(), engines: o.Engines(), shape: o.Shape(), shared: o.Shared(), served: s.served, distinct: s.distinct}
 }
 
-// initialSteps is how many steps are made room for.
+// initialSteps is the initial capacity for steps.
 const initialSteps = 64
 
-// enumerateAssignments returns the ways of the GPU: for every part that it can serve the one that costs least. The first
-// one serves nothing.
+// enumerateAssignments returns the assignments of the GPU: for every part of the requirements that it can serve, the one that costs least. The
+// first one serves nothing.
+//
+// It is a breadth-first closure over subsets of the items. Steps with equal keys have the same future, so only the first one is kept: the number
+// of steps depends on the states that the GPU can have and on the number of different requests, not on 2 to the number of items.
+//
+// Example: an empty H100, one group that needs two 1g.10gb. The items are the 7 placements. After the first item the steps are {} and {slice 0};
+// after all of them {}, 7 states with one MIG device and 21 with two. cheapestAssignments keeps one each for 0, 1 and 2 devices.
 func (c *search) enumerateAssignments(position int, items []item) []assignment {
 	start := assignmentStep{occupancy: c.gpus[position].gpu.Occupancy, served: c.noneServed(), from: -1}
 	steps, known := make([]assignmentStep, 0, initialSteps), make(map[stepKey]bool, initialSteps)
 	steps, known[start.key()] = append(steps, start), true
 	for i, item := range items {
+		// range evaluates steps once: steps that this item adds are not extended by the same item.
 		for from := range steps {
-			for _, class := range item.groups {
-				next, ok := c.assignDevice(&steps[from], class, item.device)
+			for _, group := range item.groups {
+				next, ok := c.assignDevice(&steps[from], group, item.device)
 				if !ok {
 					continue
 				}
-				if mark := next.key(); !known[mark] {
-					known[mark] = true
-					next.from, next.given = from, assignedItem{class, i}
+				if key := next.key(); !known[key] {
+					known[key] = true
+					next.from, next.given = from, assignedItem{group, i}
 					steps = append(steps, next)
 				}
 			}
@@ -145,20 +154,21 @@ func (c *search) enumerateAssignments(position int, items []item) []assignment {
 	return c.cheapestAssignments(position, steps)
 }
 
-// noneServed returns the counts of a demand of which nothing is served.
+// noneServed returns the counts with no device given.
 func (c *search) noneServed() servedCounts { return servedCounts(make([]byte, len(c.groups))) }
 
-// assignDevice returns the step with the device given to the class, and false when that is not possible.
-func (c *search) assignDevice(s *assignmentStep, class, device int) (assignmentStep, bool) {
-	taker := &c.groups[class]
-	if int(s.served[class]) >= taker.needed() {
+// assignDevice returns the step after the device is given to the group, and false if that is impossible: the group has all it needs, the device
+// does not fit, or a value of a distinctAttribute is used already.
+func (c *search) assignDevice(s *assignmentStep, group, device int) (assignmentStep, bool) {
+	g := &c.groups[group]
+	if int(s.served[group]) >= g.needed() {
 		return assignmentStep{}, false
 	}
-	use := taker.alternative.useOf(c.node, device)
+	use := g.alternative.useOf(c.node, device)
 	if !s.occupancy.Fits(use) {
 		return assignmentStep{}, false
 	}
-	after, ok := c.addDistinct(s.distinct, class, device)
+	after, ok := c.addDistinct(s.distinct, group, device)
 	if !ok {
 		return assignmentStep{}, false
 	}
@@ -166,18 +176,18 @@ func (c *search) assignDevice(s *assignmentStep, class, device int) (assignmentS
 	if err != nil {
 		return assignmentStep{}, false
 	}
-	return assignmentStep{occupancy: taken, served: s.served.plus(class), distinct: after}, true
+	return assignmentStep{occupancy: taken, served: s.served.plus(group), distinct: after}, true
 }
 
-// progress is what a way serves and spends.
+// progress is how much of the requirements is served, and which values of distinctAttributes are used for it.
 type progress struct {
 	served   servedCounts
 	distinct distinctValues
 }
 
-// cheapestAssignments returns, of the steps that serve the same, those that cost least.
+// cheapestAssignments returns, for every progress that the steps reach, the assignment that costs least.
 func (c *search) cheapestAssignments(position int, steps []assignmentStep) []assignment {
-	var ways []assignment
+	var assignments []assignment
 	at, last := map[progress]int{}, []int{}
 	for i := range steps {
 		w := assignment{served: steps[i].served, distinct: steps[i].distinct, cost: c.costOf(position, steps[i].occupancy)}
@@ -185,17 +195,17 @@ func (c *search) cheapestAssignments(position int, steps []assignmentStep) []ass
 		known, ok := at[progress{w.served, w.distinct}]
 		switch {
 		case !ok:
-			at[progress{w.served, w.distinct}] = len(ways)
-			ways, last = append(ways, w), append(last, i)
-		case w.cost.compare(ways[known].cost) < 0:
-			ways[known], last[known] = w, i
+			at[progress{w.served, w.distinct}] = len(assignments)
+			assignments, last = append(assignments, w), append(last, i)
+		case w.cost.compare(assignments[known].cost) < 0:
+			assignments[known], last[known] = w, i
 		}
 	}
 	for w, i := range last {
 		for ; steps[i].from >= 0; i = steps[i].from {
-			ways[w].items = append(ways[w].items, steps[i].given)
+			assignments[w].items = append(assignments[w].items, steps[i].given)
 		}
-		slices.Reverse(ways[w].items)
+		slices.Reverse(assignments[w].items)
 	}
-	return ways
+	return assignments
 }

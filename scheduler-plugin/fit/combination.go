@@ -2,23 +2,32 @@ package fit
 
 import "slices"
 
-// partialPlan is a part of the demand that the GPUs up to some position serve together.
+// partialPlan is the cheapest way in which the GPUs up to some position reach a progress.
 type partialPlan struct {
 	progress
 	cost gpuCost
-	// from is the position of the part before, among those of the GPU before, way what its GPU adds.
+	// from is the position of the plan that it extends, in the layer of the previous GPU; assignment is what its own GPU gives.
 	from       int
 	assignment *assignment
 }
 
-// combineAssignments serves all classes by the GPUs, and returns the way of each; nil when they cannot.
-func (c *search) combineAssignments(ways [][]assignment, start partialPlan) []*assignment {
-	most := c.maxRemaining(ways)
+// combineAssignments returns one assignment for each GPU such that together they serve all groups at the least cost; nil if that is impossible.
+//
+// It is a dynamic program over the GPUs in order. layers[g] holds the cheapest partial plan of the GPUs before g for every progress that they can
+// reach. Costs of different GPUs add up, and what the remaining GPUs can do depends only on the progress, so the cheapest plan for a progress is
+// part of an optimal solution if any plan with that progress is. The number of plans in a layer is bounded by the number of progresses, which
+// countProgress limits, and not by the number of GPUs or devices.
+//
+// Example: one group that needs 2 devices, three GPUs that can each give 0, 1 or 2. layers[0] = {0}, layers[1] = {0, 1, 2},
+// layers[2] = {0, 1, 2}, layers[3] = {2}: a plan that cannot reach 2 with the remaining GPUs is dropped. The result is read backwards from
+// the cheapest plan of layers[3].
+func (c *search) combineAssignments(assignments [][]assignment, start partialPlan) []*assignment {
+	remaining := c.maxRemaining(assignments)
 	layers := [][]partialPlan{{start}}
-	for g := range ways {
-		layers = append(layers, c.nextLayer(layers[g], ways[g], g, most[g+1]))
+	for g := range assignments {
+		layers = append(layers, c.nextLayer(layers[g], assignments[g], g, remaining[g+1]))
 	}
-	last := layers[len(ways)]
+	last := layers[len(assignments)]
 	best := -1
 	for i := range last {
 		if c.servesAll(last[i].served) && (best < 0 || last[i].cost.compare(last[best].cost) < 0) {
@@ -28,39 +37,39 @@ func (c *search) combineAssignments(ways [][]assignment, start partialPlan) []*a
 	if best < 0 {
 		return nil
 	}
-	chosen := make([]*assignment, len(ways))
-	for g := len(ways); g > 0; g-- {
+	chosen := make([]*assignment, len(assignments))
+	for g := len(assignments); g > 0; g-- {
 		chosen[g-1] = layers[g][best].assignment
 		best = layers[g][best].from
 	}
 	return chosen
 }
 
-// maxRemaining returns, by GPU, how many devices of each class it and those after it can give at most.
-func (c *search) maxRemaining(ways [][]assignment) [][]int {
-	most := make([][]int, len(ways)+1)
-	most[len(ways)] = make([]int, len(c.groups))
-	for g := len(ways) - 1; g >= 0; g-- {
-		most[g] = slices.Clone(most[g+1])
+// maxRemaining returns, for each GPU and group, an upper bound of the devices that the GPU and all later ones can give.
+func (c *search) maxRemaining(assignments [][]assignment) [][]int {
+	remaining := make([][]int, len(assignments)+1)
+	remaining[len(assignments)] = make([]int, len(c.groups))
+	for g := len(assignments) - 1; g >= 0; g-- {
+		remaining[g] = slices.Clone(remaining[g+1])
 		for i := range c.groups {
 			own := 0
-			for _, w := range ways[g] {
-				own = max(own, int(w.served[i]))
+			for _, a := range assignments[g] {
+				own = max(own, int(a.served[i]))
 			}
-			most[g][i] += own
+			remaining[g][i] += own
 		}
 	}
-	return most
+	return remaining
 }
 
-// nextLayer joins every part with every way of the next GPU: of those that serve the same it keeps the one
-// that costs least. most is what the GPUs after it can still give.
-func (c *search) nextLayer(before []partialPlan, ways []assignment, position int, most []int) []partialPlan {
+// nextLayer extends every plan by every assignment of the next GPU, and keeps the cheapest plan for each progress. remaining is what the GPUs after
+// it can give at most.
+func (c *search) nextLayer(before []partialPlan, assignments []assignment, position int, remaining []int) []partialPlan {
 	var after []partialPlan
 	at := map[progress]int{}
 	for from := range before {
-		for w := range ways {
-			next, ok := c.addAssignment(before[from], &ways[w], most)
+		for i := range assignments {
+			next, ok := c.addAssignment(before[from], &assignments[i], remaining)
 			if !ok {
 				continue
 			}
@@ -68,6 +77,7 @@ func (c *search) nextLayer(before []partialPlan, ways []assignment, position int
 			if next.assignment.cost.opened > 0 {
 				next.cost.residual += c.gpus[position].residual
 			}
+			// Values that no later GPU can use no longer distinguish plans.
 			next.distinct = c.distinct.usableAfter(next.distinct, position)
 			known, ok := at[next.progress]
 			switch {
@@ -82,25 +92,25 @@ func (c *search) nextLayer(before []partialPlan, ways []assignment, position int
 	return after
 }
 
-// addAssignment adds the way of a GPU, and returns false when that serves too much, spends a value twice, or
-// leaves more to be served than the GPUs after it can.
-func (c *search) addAssignment(before partialPlan, w *assignment, most []int) (partialPlan, bool) {
+// addAssignment extends a plan by the assignment of a GPU. It returns false if a group gets more than it needs or can no longer get enough, or if
+// a value of a distinctAttribute is used twice.
+func (c *search) addAssignment(before partialPlan, a *assignment, remaining []int) (partialPlan, bool) {
 	counts := []byte(before.served)
 	for i := range counts {
-		sum := int(counts[i]) + int(w.served[i])
-		if need := c.groups[i].needed(); sum > need || sum+most[i] < need {
+		sum := int(counts[i]) + int(a.served[i])
+		if need := c.groups[i].needed(); sum > need || sum+remaining[i] < need {
 			return before, false
 		}
 		counts[i] = byte(sum)
 	}
-	spent, ok := before.distinct.union(w.distinct)
+	distinct, ok := before.distinct.union(a.distinct)
 	if !ok {
 		return before, false
 	}
-	return partialPlan{progress: progress{servedCounts(counts), spent}, cost: before.cost.plus(w.cost), assignment: w}, true
+	return partialPlan{progress: progress{servedCounts(counts), distinct}, cost: before.cost.plus(a.cost), assignment: a}, true
 }
 
-// servesAll reports whether all classes have what they need.
+// servesAll reports whether all groups have the devices that they need.
 func (c *search) servesAll(s servedCounts) bool {
 	for i := range c.groups {
 		if int(s[i]) < c.groups[i].needed() {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// distinctValues are the values that a distinctAttribute does not allow again: their numbers, ascending.
+// distinctValues are the values of distinctAttributes that are used: their numbers, ascending. It is a string so that it can be part of a map key.
 type distinctValues string
 
-// distinctNumbers gives a number to every value of every distinctAttribute.
+// distinctNumbers numbers the values of all distinctAttributes of a search.
 type distinctNumbers struct {
 	numbers map[constraintValue]rune
-	// last is, by number, the last GPU that has a device with the value.
+	// last is, by number, the position of the last GPU that has a device with the value.
 	last []int
 }
 
@@ -21,15 +21,15 @@ type constraintValue struct {
 	value      int32
 }
 
-// newDistinctNumbers numbers what the classes of the search could spend.
+// newDistinctNumbers numbers the values of all devices that the groups of the search could take.
 func newDistinctNumbers(c *search) distinctNumbers {
 	n := distinctNumbers{numbers: map[constraintValue]rune{}}
-	for _, class := range c.groups {
-		for _, i := range class.constraints {
+	for _, group := range c.groups {
+		for _, i := range group.constraints {
 			if !c.requirements.Constraints[i].Distinct {
 				continue
 			}
-			for device := range class.alternative.Candidates.all {
+			for device := range group.alternative.Candidates.all {
 				n.add(constraintValue{i, c.requirements.Constraints[i].Values[device]}, c.node.Devices[device].GPU)
 			}
 		}
@@ -47,10 +47,10 @@ func (n *distinctNumbers) add(p constraintValue, gpu int) {
 	n.last[number] = max(n.last[number], gpu)
 }
 
-// addDistinct returns the values with those of the device, and false when one of them is spent already.
-func (c *search) addDistinct(before distinctValues, class, device int) (distinctValues, bool) {
+// addDistinct returns the used values after the group takes the device, and false if one of the values is already used.
+func (c *search) addDistinct(before distinctValues, group, device int) (distinctValues, bool) {
 	after := before
-	for _, i := range c.groups[class].constraints {
+	for _, i := range c.groups[group].constraints {
 		constraint := &c.requirements.Constraints[i]
 		if !constraint.Distinct {
 			continue
@@ -64,13 +64,14 @@ func (c *search) addDistinct(before distinctValues, class, device int) (distinct
 	return after, true
 }
 
+// with returns the values and the number.
 func (s distinctValues) with(number rune) distinctValues {
 	numbers := append([]rune(s), number)
 	slices.Sort(numbers)
 	return distinctValues(numbers)
 }
 
-// union returns the values of both, and false when they have one in common.
+// union returns the values of both, and false if they have one in common.
 func (s distinctValues) union(other distinctValues) (distinctValues, bool) {
 	for _, number := range other {
 		if strings.ContainsRune(string(s), number) {
@@ -81,7 +82,7 @@ func (s distinctValues) union(other distinctValues) (distinctValues, bool) {
 	return s, true
 }
 
-// usableAfter returns those of the values that a GPU after this one could spend, too.
+// usableAfter returns those of the values that a GPU after the position could use. Others cannot conflict any more.
 func (n *distinctNumbers) usableAfter(s distinctValues, gpu int) distinctValues {
 	var kept []rune
 	for _, number := range s {

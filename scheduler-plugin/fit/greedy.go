@@ -5,17 +5,22 @@ import (
 	"slices"
 )
 
-// greedy serves a demand of many different requests in steps: first the sets of whole GPUs, then device by
-// device what has the fewest free candidates, each by the best offer that what was given before leaves.
+// greedy serves requirements with too many progresses for an exhaustive search, device by device: first the teams, then always the group that
+// has the fewest free candidates per device that it still needs, which gets its best offer on the node as the devices given before leave it.
+//
+// It can fail although a solution exists: an early device may block the only one of a later group. Then everything is searched
+// (planFixedValues).
+//
+// Example: group A can use 2 free devices and needs 2, group B can use 10 and needs 1. A is served first, since its ratio is 1 and that of B 10.
 type greedy struct {
 	*search
-	// left is the node as the devices given so far leave it.
+	// left is the node after the devices given so far are taken.
 	left     Node
 	distinct distinctValues
 	given    []assignedDevice
 }
 
-// serveGreedily returns the devices for all classes, and false when the steps come to an end before.
+// serveGreedily returns the devices for all groups, and false if a group gets no device.
 func (c *search) serveGreedily() ([]assignedDevice, bool) {
 	g := greedy{search: c, left: *c.node}
 	g.left.GPUs = slices.Clone(c.node.GPUs)
@@ -31,18 +36,18 @@ func (c *search) serveGreedily() ([]assignedDevice, bool) {
 	}
 	for {
 		s := newNodeView(&g.left, nil)
-		class, best := g.scarcestGroup(&s, need)
+		group, best := g.scarcestGroup(&s, need)
 		switch {
-		case class < 0:
+		case group < 0:
 			return g.given, true
-		case best == nil || !g.takeDevice(class, best.device):
+		case best == nil || !g.takeDevice(group, best.device):
 			return nil, false
 		}
-		need[class]--
+		need[group]--
 	}
 }
 
-// serveTeams gives every team its best set beside those of the teams before.
+// serveTeams gives every team its best set of the GPUs that earlier teams left.
 func (g *greedy) serveTeams() bool {
 	p := planner{search: g.search}
 	for i := range g.groups {
@@ -63,51 +68,52 @@ func (g *greedy) serveTeams() bool {
 	return true
 }
 
-// takeDevice gives the device to the class.
-func (g *greedy) takeDevice(class, device int) bool {
+// takeDevice gives the device to the group.
+func (g *greedy) takeDevice(group, device int) bool {
 	at := g.node.Devices[device].GPU
-	next, err := g.left.GPUs[at].Occupancy.Take(g.groups[class].alternative.useOf(g.node, device))
+	next, err := g.left.GPUs[at].Occupancy.Take(g.groups[group].alternative.useOf(g.node, device))
 	if err != nil {
 		return false
 	}
-	after, ok := g.addDistinct(g.distinct, class, device)
+	after, ok := g.addDistinct(g.distinct, group, device)
 	if !ok {
 		return false
 	}
 	g.left.GPUs[at].Occupancy, g.distinct = next, after
-	g.given = append(g.given, assignedDevice{class, device})
+	g.given = append(g.given, assignedDevice{group, device})
 	return true
 }
 
-// scarcestGroup returns, of the classes that still need devices, the one with the fewest free candidates for
-// each of them, and its best offer; no class when all are served, no offer when there is none.
-func (g *greedy) scarcestGroup(s *nodeView, need []int) (class int, best *offer) {
-	class = -1
+// scarcestGroup returns, of the groups that still need devices, the one with the fewest free candidates per needed device, and its best offer. It
+// returns -1 if all groups are served, and no offer if the group has no free candidate.
+func (g *greedy) scarcestGroup(s *nodeView, need []int) (group int, best *offer) {
+	group = -1
 	fewest := 0
 	for i := range g.groups {
 		if need[i] == 0 {
 			continue
 		}
 		offer, free := g.bestOffer(s, i)
-		if class < 0 || cmp.Or(cmp.Compare(free*need[class], fewest*need[i]), cmp.Compare(i, class)) < 0 {
-			class, best, fewest = i, offer, free
+		// free/need < fewest/need of the other group, without division.
+		if group < 0 || cmp.Or(cmp.Compare(free*need[group], fewest*need[i]), cmp.Compare(i, group)) < 0 {
+			group, best, fewest = i, offer, free
 		}
 	}
-	return class, best
+	return group, best
 }
 
-// bestOffer returns the best offer for one more device of the class, and how many there are.
-func (g *greedy) bestOffer(s *nodeView, class int) (best *offer, free int) {
-	a := g.groups[class].alternative
+// bestOffer returns the best offer for one more device of the group, and the number of offers.
+func (g *greedy) bestOffer(s *nodeView, group int) (best *offer, free int) {
+	a := g.groups[group].alternative
 	for device := range a.Candidates.all {
-		if !g.allowsDevice(class, device) || g.isUsed(class, device) {
+		if !g.allowsDevice(group, device) || g.isUsed(group, device) {
 			continue
 		}
 		o, ok := s.offerOf(device, a.shareOf(device))
 		if !ok {
 			continue
 		}
-		if _, ok := g.addDistinct(g.distinct, class, device); !ok {
+		if _, ok := g.addDistinct(g.distinct, group, device); !ok {
 			continue
 		}
 		free++
@@ -118,11 +124,10 @@ func (g *greedy) bestOffer(s *nodeView, class int) (best *offer, free int) {
 	return best, free
 }
 
-// isUsed reports whether the class cannot have the device again: a share of the same GPU goes to another
-// request only.
-func (g *greedy) isUsed(class, device int) bool {
+// isUsed reports whether the group cannot take the device any more. Only different requests can take shares of the same device.
+func (g *greedy) isUsed(group, device int) bool {
 	shared := g.node.Devices[device].Use.Shape.Shared()
 	return slices.ContainsFunc(g.given, func(d assignedDevice) bool {
-		return d.device == device && (!shared || d.group == class && g.groups[class].perRequest > 1)
+		return d.device == device && (!shared || d.group == group && g.groups[group].perRequest > 1)
 	})
 }

@@ -2,17 +2,17 @@ package fit
 
 import "slices"
 
-// maxTeamSets is how many ways to choose the sets of whole GPUs are tried for a demand that asks for more.
+// maxTeamSets limits the sets that are considered for a team if there are other requests, and the combinations of sets of several teams.
 const maxTeamSets = 32
 
-// maxProgress is how many parts a demand may have to be planned at its best.
+// maxProgress limits the progresses of an exhaustive search (countProgress). The limit makes results worse, never impossible.
 const maxProgress = 32
 
-// planFixedValues finds the devices for the values that are fixed, and keeps them if they are the best so far.
+// planFixedValues finds the best devices for the fixed values of matchAttributes, and keeps them if they are the best so far.
 //
-// Requests for several whole GPUs get the best sets that leave enough to the others. When none of the
-// first mostSets does, any way to serve them counts. A demand of many parts is served in steps (greedy),
-// and only when they do not get to the end, and nothing was found with other values, all is tried.
+// Teams, requests for several whole GPUs, come first: the best sets of GPUs are tried, and the rest of the requirements is planned with what each of
+// them leaves. If none of the first maxTeamSets leaves enough, whole GPUs are assigned like other devices, whatever their links. Requirements
+// with more than limit progresses are served greedily; only if that fails, and no other values gave a result, everything is searched.
 func (c *search) planFixedValues() {
 	p := planner{search: c, tries: maxTeamSets}
 	if c.countProgress() > c.limit {
@@ -32,7 +32,8 @@ func (c *search) planFixedValues() {
 	}
 }
 
-// countProgress returns how many different parts of the demand can be served, or a number beyond the limit.
+// countProgress returns the number of progresses that are possible: the product of needed+1 over the groups, or a number beyond the limit. Two groups
+// that need 3 and 1 devices have 8: (0..3) x (0..1).
 func (c *search) countProgress() int {
 	parts := 1
 	for i := range c.groups {
@@ -44,7 +45,7 @@ func (c *search) countProgress() int {
 	return parts
 }
 
-// keepIfBest makes a plan of the devices, if it is the best so far.
+// keepIfBest makes a result of the devices and keeps it if its score is the highest so far.
 func (c *search) keepIfBest(all []assignedDevice) {
 	found := &plannedChoice{picks: c.picksOf(all)}
 	found.outcome = c.outcomeOfPicks(c.requirements, found.picks)
@@ -54,24 +55,26 @@ func (c *search) keepIfBest(all []assignedDevice) {
 	}
 }
 
-// assignedDevice is a device that a class gets.
+// assignedDevice is a device that a group gets.
 type assignedDevice struct{ group, device int }
 
-// planner tries sets for the teams among the classes, one team after the other.
+// planner tries sets of GPUs for the teams among the groups, by depth-first search: a set for the first team, a set of the remaining GPUs for the
+// second one, and so on. Sets are tried best first, at most tries combinations.
 type planner struct {
 	*search
-	// items and ways are by GPU.
+	// items and assignments are by GPU.
 	items       [][]item
 	assignments [][]assignment
-	// taken are the GPUs of the sets chosen so far, given their devices.
+	// taken are the GPUs of the sets on the current path, given their devices.
 	taken []int
 	given []assignedDevice
-	// tries is how many more sets may be tried; found says that one left enough.
+	// tries is the number of combinations that may still be tried; found is true once one of them left enough.
 	tries int
 	found bool
 }
 
-// chooseTeams chooses a set for the first team from the class on, and then for those after it.
+// chooseTeams chooses a set for the first team among the groups from the position on, and then for later teams. start has the progress of the sets on
+// the current path.
 func (p *planner) chooseTeams(from int, start partialPlan) {
 	next := from
 	for next < len(p.groups) && !p.groups[next].alternative.isTeam(p.node.Devices) {
@@ -92,43 +95,43 @@ func (p *planner) chooseTeams(from int, start partialPlan) {
 	}
 }
 
-// withTeam goes on with the set for the class.
-func (p *planner) withTeam(class int, set teamSet, start partialPlan) {
+// withTeam continues with the set for the group, and takes it back.
+func (p *planner) withTeam(group int, set teamSet, start partialPlan) {
 	taken, chosen := len(p.taken), len(p.given)
 	for i, device := range set.devices {
 		p.taken = append(p.taken, set.gpus[i])
-		p.given = append(p.given, assignedDevice{class, device})
-		start.served = start.served.plus(class)
+		p.given = append(p.given, assignedDevice{group, device})
+		start.served = start.served.plus(group)
 	}
 	start.distinct = set.distinct
-	p.chooseTeams(class+1, start)
+	p.chooseTeams(group+1, start)
 	p.taken, p.given = p.taken[:taken], p.given[:chosen]
 }
 
-// planRest serves what the sets leave to be served, and keeps the plan if it is the best.
+// planRest serves the rest of the requirements with the GPUs that the teams leave, and keeps the result if it is the best.
 func (p *planner) planRest(start partialPlan) {
-	ways := slices.Clone(p.assignments)
+	assignments := slices.Clone(p.assignments)
 	for _, g := range p.taken {
-		ways[g] = ways[g][:1]
+		assignments[g] = assignments[g][:1] // the first assignment gives nothing
 	}
-	chosen := p.combineAssignments(ways, start)
+	chosen := p.combineAssignments(assignments, start)
 	if chosen == nil {
 		return
 	}
 	p.found = true
 	all := slices.Clone(p.given)
-	for g, way := range chosen {
-		for _, given := range way.items {
+	for g, a := range chosen {
+		for _, given := range a.items {
 			all = append(all, assignedDevice{given.group, p.items[g][given.item].device})
 		}
 	}
 	p.keepIfBest(all)
 }
 
-// picksOf deals the devices out to the requests, ascending.
+// picksOf distributes the devices of each group to its requests, in ascending order.
 func (c *search) picksOf(all []assignedDevice) []Pick {
 	picks := make([]Pick, len(c.alternatives))
-	for i, class := range c.groups {
+	for i, group := range c.groups {
 		var devices []int
 		for _, g := range all {
 			if g.group == i {
@@ -136,8 +139,8 @@ func (c *search) picksOf(all []assignedDevice) []Pick {
 			}
 		}
 		slices.Sort(devices)
-		for m, request := range class.members {
-			picks[request] = Pick{Alternative: c.alternatives[request], Devices: devices[m*class.perRequest : (m+1)*class.perRequest]}
+		for m, request := range group.members {
+			picks[request] = Pick{Alternative: c.alternatives[request], Devices: devices[m*group.perRequest : (m+1)*group.perRequest]}
 		}
 	}
 	return picks

@@ -1,42 +1,47 @@
 package fit
 
-// search finds devices for several requests, or for those bound by constraints. The GPUs of a node do not
-// depend on each other but for the numbers of devices that each request still needs and the values that a
-// distinctAttribute forbids. So it lists for every GPU the ways in which it can serve a part (ways), and
-// joins them GPU by GPU, keeping for each served part the cheapest way to get there (join). Both visit
-// every part that can be served, which makes the search exact, and both depend on the number of different
-// requests, not on the number of devices. The value that a matchAttribute demands is fixed before.
+// search finds devices for several requests, or for requests with constraints. It is exact:
+//
+//  1. matchAttributes: each combination of values is tried (fixMatchValues). With fixed values they only exclude devices.
+//  2. Requests that ask for the same are one group (groupRequests), so that equal requests are not permuted.
+//  3. Every GPU lists the parts of the requirements that it can serve (enumerateAssignments).
+//  4. The lists are combined GPU by GPU (combineAssignments).
+//
+// GPUs of a node depend on each other only through the number of devices that each group still needs and the values that a
+// distinctAttribute has used. That is what makes step 4 possible, where a search over devices would be exponential. Sets of several whole
+// GPUs are the exception, since their quality depends on links between GPUs: they are chosen before (planner).
 type search struct {
 	*nodeView
 	requirements *Requirements
-	// alternatives are those of the requests that are to be served, which are the first ones.
+	// alternatives are the alternatives of the first requests, which are to be served; later requests are ignored.
 	alternatives []int
 	groups       []requestGroup
-	// values are, by constraint, the value that all members must have; for a distinctAttribute they are 0.
+	// values is, by constraint, the value that all members must have; 0 for a distinctAttribute.
 	values []int32
-	// distinct numbers what distinctAttributes tell apart.
+	// distinct numbers the values of distinctAttributes.
 	distinct distinctNumbers
-	// limit is how many parts are planned at their best.
+	// limit is the largest number of progresses that is searched exhaustively (maxProgress).
 	limit int
-	// best is the best plan that was found.
+	// best is the best result so far, nil if there is none.
 	best *plannedChoice
 }
 
-// plannedChoice is an answer.
+// plannedChoice is a result of a search.
 type plannedChoice struct {
 	picks   []Pick
 	outcome outcome
 	score   int64
 }
 
-// chooseSeveral serves the requests of the demand.
+// chooseSeveral returns the best devices for all requests.
 func (s *nodeView) chooseSeveral(req *Requirements) (Choice, bool) {
 	alternatives := make([]int, 0, len(req.Requests))
 	return s.extendAlternatives(req, alternatives)
 }
 
-// extendAlternatives finds the first alternatives for the requests that follow those chosen. A choice that already
-// cannot be served is not extended.
+// extendAlternatives returns the result for the first combination of alternatives that can be served, in the order of the API: the alternative of
+// the first request changes last. chosen are the alternatives of the first requests. Combinations whose first requests cannot be served are
+// not extended.
 func (s *nodeView) extendAlternatives(req *Requirements, chosen []int) (Choice, bool) {
 	next := len(chosen)
 	if next == len(req.Requests) {
@@ -60,6 +65,7 @@ func (s *nodeView) extendAlternatives(req *Requirements, chosen []int) (Choice, 
 	return Choice{}, false
 }
 
+// hasAlternatives reports whether a request has more than one alternative.
 func hasAlternatives(req *Requirements) bool {
 	for i := range req.Requests {
 		if len(req.Requests[i].Alternatives) > 1 {
@@ -69,7 +75,7 @@ func hasAlternatives(req *Requirements) bool {
 	return false
 }
 
-// planFor serves the first requests of the demand, with these alternatives; nil when that is impossible.
+// planFor returns the best result for the first requests with these alternatives, nil if there is none.
 func (s *nodeView) planFor(req *Requirements, alternatives []int) *plannedChoice {
 	c := newSearch(s, req, alternatives)
 	c.fixMatchValues(0)
@@ -82,7 +88,7 @@ func newSearch(s *nodeView, req *Requirements, alternatives []int) *search {
 	return c
 }
 
-// fixMatchValues tries every value for the matchAttributes from the position on, and plans with each.
+// fixMatchValues plans with every combination of values of the matchAttributes from the constraint on.
 func (c *search) fixMatchValues(constraint int) {
 	switch {
 	case !c.hasEnoughDevices():
