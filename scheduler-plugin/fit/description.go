@@ -35,7 +35,7 @@ func deviceName(n *Node, device int) string {
 	switch d.Use.Shape {
 	case gpu.MIG:
 		p, _ := g.Kind.Geometry.Profile(d.Use.Placement.Profile)
-		return fmt.Sprintf("%s at slice %d of %s", p.Name, d.Use.Placement.Start, g.Name)
+		return fmt.Sprintf("%s at memory slice %d of %s", p.Name, d.Use.Placement.Start, g.Name)
 	case gpu.Whole:
 		return g.Name
 	case gpu.TimeShare, gpu.MPS, gpu.VFIO, gpu.Monitor, gpu.None:
@@ -54,7 +54,7 @@ func describeCost(n *Node, req *Requirements, c Choice) string {
 	text := fmt.Sprintf("costs %.1f of %.1f, opens %s", float64(o.loss)/Unit, float64(worth)/Unit, plural(o.opened, "idle GPU"))
 	for r, pick := range c.Picks {
 		if req.Requests[r].Alternatives[pick.Alternative].isTeam(n.Devices) {
-			return text + fmt.Sprintf(", quality of the set %.2f", float64(o.quality)/topology.PerfectQuality)
+			return text + fmt.Sprintf(", link quality %.2f", float64(o.quality)/topology.PerfectQuality)
 		}
 	}
 	return text

@@ -39,13 +39,13 @@ func refusalReason(n *Node, req *Requirements) string {
 		return describeShortage(n, &req.Requests[last])
 	}
 	if _, ok := Choose(n, &Requirements{Requests: req.Requests}); ok {
-		return "devices are free, but not with " + strings.Join(blockingConstraints(n, req), " and ")
+		return "devices are free, but none satisfy " + strings.Join(blockingConstraints(n, req), " and ")
 	}
 	var others []string
 	for _, r := range req.Requests[:last] {
 		others = append(others, r.Name)
 	}
-	return fmt.Sprintf("%s; not beside what %s needs", describeShortage(n, &req.Requests[last]), strings.Join(others, ", "))
+	return fmt.Sprintf("%s; not in addition to %s", describeShortage(n, &req.Requests[last]), strings.Join(others, ", "))
 }
 
 // blockingConstraints names the constraints without any one of which the demand could be served, or all that bind
@@ -95,7 +95,7 @@ func (a *Alternative) describeShortage(n *Node) string {
 		}
 	}
 	if len(parts) == 1 {
-		parts = append(parts, "no device of the node is such a one, or a taint keeps it")
+		parts = append(parts, "no matching untainted device on this node")
 	}
 	return strings.Join(parts, "; ")
 }
@@ -131,7 +131,7 @@ func describeUse(g *gpu.Geometry, u gpu.Use) string {
 	switch u.Shape {
 	case gpu.MIG:
 		p, _ := g.Profile(u.Placement.Profile)
-		return fmt.Sprintf("%s: %s from %s", p.Name, plural(p.Size, "slice"), joinNumbers(p.Starts))
+		return fmt.Sprintf("%s: %s at %s", p.Name, plural(p.Size, "memory slice"), joinNumbers(p.Starts))
 	case gpu.Whole, gpu.VFIO:
 		return "an idle GPU"
 	case gpu.TimeShare, gpu.MPS:
@@ -200,7 +200,7 @@ func isHiddenConflict(o gpu.Occupancy, u gpu.Use) bool {
 // describeFreeSlices describes a GPU that can be carved. Why a placement in free slices is refused cannot be seen
 // from the slices.
 func describeFreeSlices(o gpu.Occupancy, free int, conflict string) string {
-	text := fmt.Sprintf("free slices %v", o.Free())
+	text := fmt.Sprintf("free memory slices %v", o.Free())
 	if withheld := o.Withheld(); withheld != 0 {
 		text += fmt.Sprintf(", withheld %v", withheld)
 	}

@@ -39,14 +39,14 @@ func (x *Index) readContent(n *node) *publishedContent {
 		case own == nil:
 			own = p
 		default:
-			problems = append(problems, fmt.Errorf("pools %q and %q are both ours: one is expected on a node", own.id.name, p.id.name))
+			problems = append(problems, fmt.Errorf("pools %q and %q: a node has at most one pool of Tessera", own.id.name, p.id.name))
 		}
 	}
 	switch {
 	case own == nil:
 	case !own.complete():
 		c.pool = own.id
-		problems = append(problems, fmt.Errorf("pool %q: %d of %d slices of generation %d are published",
+		problems = append(problems, fmt.Errorf("pool %q: %d of %d ResourceSlices of generation %d are published",
 			own.id.name, len(own.newest), own.newest[0].Spec.Pool.ResourceSliceCount, own.newest[0].Spec.Pool.Generation))
 	default:
 		c.pool = own.id

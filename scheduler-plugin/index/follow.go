@@ -191,7 +191,9 @@ func (i serialInformer[T]) AddTypedIndexers(indexers cache.TypedIndexers[T]) err
 }
 
 // AddTypedEventHandler adds the handler, to be called under the mutex.
-func (i serialInformer[T]) AddTypedEventHandler(h cache.TypedResourceEventHandler[T], options ...cache.HandlerOptions) (cache.ResourceEventHandlerRegistration, error) {
+func (i serialInformer[T]) AddTypedEventHandler(
+	h cache.TypedResourceEventHandler[T], options ...cache.HandlerOptions,
+) (cache.ResourceEventHandlerRegistration, error) {
 	return i.TypedSharedIndexInformer.AddTypedEventHandler(serialHandler[T]{h, i.serial, i.onEvent}, options...)
 }
 

@@ -236,14 +236,14 @@ func TestUnclear(t *testing.T) {
 		}, []string{"team/a", mig(n, 0, 19, 1), "withheld"}, 6},
 		"no share of a shared device": {func(x *index.Index) {
 			x.SetClaim(claimOf("a", 1, result("n1", whole(n, 0)+"-mps")))
-		}, []string{"team/a", "-mps", "no share"}, 0},
+		}, []string{"team/a", "-mps", "lacks a share ID"}, 0},
 		"a share held twice": {func(x *index.Index) {
 			x.SetClaim(claimOf("a", 1, share))
 			x.SetClaim(claimOf("b", 1, share))
-		}, []string{"team/b", "-timeshare", "twice"}, 0},
+		}, []string{"team/b", "-timeshare", "another claim"}, 0},
 		"an incomplete pool": {func(x *index.Index) {
 			x.DeleteSlice(publish(t, n, 1, 1)[1])
-		}, []string{"n1-" + driver, "1 of 2 slices"}, -1},
+		}, []string{"n1-" + driver, "1 of 2 ResourceSlices"}, -1},
 		"a strange device": {func(x *index.Index) {
 			list := publish(t, n, 2, 2)
 			delete(list[1].Spec.Devices[0].Attributes, "type")
@@ -256,7 +256,7 @@ func TestUnclear(t *testing.T) {
 				s.Spec.Pool.Name = "second"
 			}
 			set(x, second)
-		}, []string{"second", "both ours"}, 8},
+		}, []string{"second", "at most one pool"}, 8},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

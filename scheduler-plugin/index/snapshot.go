@@ -139,7 +139,7 @@ func (t *occupancyBuilder) checkSecondHolder(h *Held, shape gpu.Shape) error {
 
 // Why a device cannot be held.
 var (
-	errUnpublished = errors.New("it is not published")
-	errNoShare     = errors.New("it is shared, and this is no share of it")
-	errHeldTwice   = errors.New("it is held twice")
+	errUnpublished = errors.New("the device is not published")
+	errNoShare     = errors.New("the device is shared, but the allocation lacks a share ID")
+	errHeldTwice   = errors.New("another claim holds the same device")
 )

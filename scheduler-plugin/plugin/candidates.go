@@ -14,12 +14,11 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 )
 
-// narrowNodes returns the nodes to look at, all of them when nothing can be left out. Nodes that could serve
-// the pod and are left out must be looked at when those that are not fail: the cycle remembers that there
-// are such.
+// narrowNodes returns the candidates of the attempt, or no result if all nodes are candidates. It rejects the pod if no
+// node can serve it. Nodes that might serve the pod and are not candidates are considered by the next attempt if no
+// candidate fits (cycle.narrowed).
 //
-// A pod of a group is never narrowed: what PostFilter could do about a group that fails it does for the
-// whole group.
+// Pods of a pod group are never narrowed: PodGroupPostFilter acts for the whole group, on all nodes.
 func (p *Plugin) narrowNodes(ctx context.Context, cs fwk.CycleState, c *cycle, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	if c.order == nil || c.allNodes || cs.IsPodGroupSchedulingCycle() || p.shared.extended.OfferedAnywhere(c.extended) {
 		return nil, nil
@@ -28,7 +27,7 @@ func (p *Plugin) narrowNodes(ctx context.Context, cs fwk.CycleState, c *cycle, n
 	nominated := p.nominatedNode(c)
 	if c.order.Count() == 0 && len(delegated) == 0 && nominated == "" {
 		if p.preemptor.MayPreempt(c.pod) {
-			return nil, nil // what else is missing must be known before somebody is evicted
+			return nil, nil // pods may be evicted only if every other filter accepts the node
 		}
 		return nil, p.rejectPod(c, nodes) //nolint:contextcheck // selectors are evaluated in memory
 	}
@@ -37,15 +36,15 @@ func (p *Plugin) narrowNodes(ctx context.Context, cs fwk.CycleState, c *cycle, n
 		names.Insert(nominated)
 	}
 	if len(names) == 0 {
-		// Devices are not what is missing: the other plugins say what is, on every node.
+		// Every node with devices is closed or full. The other plugins report why, on all nodes.
 		return nil, nil
 	}
 	c.narrowed = len(names) < c.order.Count()+len(delegated)
 	return &fwk.PreFilterResult{NodeNames: names}, nil
 }
 
-// candidateNodes returns the nodes of the group's clique, the best ones beside them, and then of those that fit
-// does not decide the emptiest. The clique's are never left out, the others only make the number up.
+// candidateNodes returns the names of the candidates: all nodes of the clique of the pod's group, then the best nodes,
+// then delegated nodes with the fewest allocated devices, up to the configured number.
 func (p *Plugin) candidateNodes(c *cycle, check *nodecheck.Check, delegated []string) sets.Set[string] {
 	best := c.order.Best(p.args.Candidates, check.Allows)
 	if len(c.preferred) > 0 {
@@ -65,8 +64,7 @@ func (p *Plugin) candidateNodes(c *cycle, check *nodecheck.Check, delegated []st
 	return names
 }
 
-// sortByAllocated orders nodes that fit does not decide by how little of them is allocated: in a full cluster
-// most others fail.
+// sortByAllocated sorts the nodes by the number of allocated devices: in a full cluster most others fail.
 func (p *Plugin) sortByAllocated(names []string) {
 	held := make(map[string]int, len(names))
 	for _, name := range names {
@@ -77,7 +75,7 @@ func (p *Plugin) sortByAllocated(names []string) {
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(held[a], held[b]) })
 }
 
-// nominatedNode returns the node that is kept for the pod, if it could serve the pod; empty if there is none.
+// nominatedNode returns the pod's nominated node if it could serve the pod, and the empty string otherwise.
 func (p *Plugin) nominatedNode(c *cycle) string {
 	name := c.pod.Status.NominatedNodeName
 	if name == "" {

@@ -14,51 +14,51 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// cycleKey is where a cycle's state is kept. Pods that the in-tree plugin handles alone have none: those
-// without claims, and those whose claims are all allocated.
+// cycleKey is the key under which an attempt keeps its state. Pods that the in-tree plugin handles alone have none:
+// pods without claims, and pods whose claims are all allocated.
 const cycleKey fwk.StateKey = Name
 
 // cycle is the state of one attempt to schedule a pod with claims to be allocated. Copies share it.
 type cycle struct {
 	pod *corev1.Pod
-	// order is that of the nodes for the pod's demand; nil when the in-tree allocator decides about every
-	// node, why is the reason then.
+	// order is the order of the nodes for the requirements. It is nil if the in-tree allocator decides on every node, for
+	// delegateReason.
 	order          *rank.Order
 	requirements   *requirements.PodRequirements
 	delegateReason reason
-	// alternatives says of each request of the demand whether the pod gave alternatives for it.
+	// alternatives is true for each request that has alternatives (firstAvailable).
 	alternatives []bool
 	// extended are the pod's extended resources.
 	extended []corev1.ResourceName
-	// allNodes has the attempt look at every node, since a narrowed one found none; narrowed reports that
-	// nodes which might serve the pod were left out.
+	// allNodes is true if the previous attempt found none of its candidates fit, so that this one considers all nodes.
+	// narrowed is true if nodes that might serve the pod are not candidates.
 	allNodes bool
 	narrowed bool
 
-	// preferred are the nodes to be preferred for the sake of the pod's group.
+	// preferred are the nodes in the NVLink clique of the pod's group.
 	preferred sets.Set[string]
 
 	// group is held while the state of the pod group may be written.
 	group sync.Mutex
 
 	mu sync.Mutex
-	// verdicts are by node.
+	// verdicts holds the latest result by node.
 	verdicts map[string]*nodeVerdict
 }
 
 // Clone returns the same cycle: verdicts depend on nodes and claims, not on the pods of a simulation.
 func (c *cycle) Clone() fwk.StateData { return c }
 
-// nodeVerdict is what was found about one node.
+// nodeVerdict is the result for one node.
 type nodeVerdict struct {
 	status *fwk.Status
 	// score compares the node with others; preference is the in-tree plugin's own score.
 	score, preference int64
-	// state is the in-tree plugin's, when it was asked.
+	// state is the state of the in-tree plugin if it evaluated the node.
 	state *intree.ScopedState
 }
 
-// cycleOf returns the state of the cycle, nil when the in-tree plugin handles the pod alone.
+// cycleOf returns the state of the attempt, nil if the in-tree plugin handles the pod alone.
 func cycleOf(cs fwk.CycleState) *cycle {
 	data, err := cs.Read(cycleKey)
 	if err != nil {
@@ -68,7 +68,7 @@ func cycleOf(cs fwk.CycleState) *cycle {
 	return c
 }
 
-// verdict returns what was found about the node last.
+// verdict returns the latest result for the node.
 func (c *cycle) verdict(node string) (*nodeVerdict, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -82,19 +82,35 @@ func (c *cycle) record(node string, v *nodeVerdict) {
 	c.verdicts[node] = v
 }
 
-// reason says why the in-tree allocator decides; it is a label of metrics.
+// reason is why the in-tree allocator decides instead of fit. It is a label of metrics.
 type reason string
 
 const (
-	undecided reason = "requirements"     // fit cannot decide the demand, on any node
-	unclear   reason = "node"             // nor on this node
-	partly    reason = "partly_allocated" // some of the pod's claims are allocated already
-	sharing   reason = "pod_group"        // a claim's allocation is shared within a pod group
-	refused   reason = "rejected"         // the in-tree plugin refused what was chosen last time
-	offering  reason = "device_plugin"    // a device plugin offers what the pod asks for, here
+	undecided reason = "requirements"     // fit does not support the requirements
+	unclear   reason = "node"             // fit does not decide on this node
+	partly    reason = "partly_allocated" // some claims of the pod are already allocated
+	sharing   reason = "pod_group"        // an allocation is shared within a pod group
+	refused   reason = "rejected"         // the in-tree allocator rejected the choice of the previous attempt
 )
 
-// delegatedRefusals returns the verdicts for which the in-tree plugin was asked and refused, in order of node.
+// message returns the reason for people.
+func (r reason) message() string {
+	switch r {
+	case undecided:
+		return "the claims use a feature that only it supports"
+	case unclear:
+		return "the node's devices are not fully known"
+	case partly:
+		return "some claims of the pod are already allocated"
+	case sharing:
+		return "an allocation is shared within the pod group"
+	case refused:
+		return "it rejected the previous choice"
+	}
+	return string(r)
+}
+
+// delegatedRefusals returns the verdicts of nodes that the in-tree plugin rejected, in order of node.
 func (c *cycle) delegatedRefusals() []*nodeVerdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -107,7 +123,7 @@ func (c *cycle) delegatedRefusals() []*nodeVerdict {
 	return asked
 }
 
-// key is equal for cycles that ask for the same.
+// key is equal for attempts with equal requirements.
 func (c *cycle) key() string {
 	if c.requirements == nil {
 		return ""

@@ -12,7 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
-// delegateNode has the in-tree plugin try the pod on the node, with the node's devices in order of preference.
+// delegateNode lets an in-tree instance evaluate the pod on the node, with the node's devices in order of cost: the
+// in-tree allocator takes the first ones that fit. Reserve is simulated to get the score of the devices that it takes.
 func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo) *nodeVerdict {
 	if c.order != nil {
 		p.metrics.delegated(unclear)
@@ -38,7 +39,7 @@ func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 	return v
 }
 
-// runInTree has the instance prefilter and filter the pod on the node.
+// runInTree runs PreFilter and Filter of the instance for the pod on the node.
 func (p *Plugin) runInTree(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle, info fwk.NodeInfo) *fwk.Status {
 	if status := p.runPreFilter(ctx, i, state, c); !status.IsSuccess() {
 		return status
@@ -46,8 +47,8 @@ func (p *Plugin) runInTree(ctx context.Context, i *intree.Instance, state fwk.Cy
 	return i.Filter(ctx, state, c.pod, info)
 }
 
-// runPreFilter runs the in-tree PreFilter, which writes to the state of the pod group, if there is one: one
-// at a time then.
+// runPreFilter runs PreFilter of the instance. It writes to the state of the pod group, if there is one, which is
+// serialized.
 func (p *Plugin) runPreFilter(ctx context.Context, i *intree.Instance, state fwk.CycleState, c *cycle) *fwk.Status {
 	if state.GetPodGroupSchedulingCycle() != nil {
 		c.group.Lock()
@@ -57,8 +58,7 @@ func (p *Plugin) runPreFilter(ctx context.Context, i *intree.Instance, state fwk
 	return status
 }
 
-// nodeFor returns what the index has of the node, as the pod may see it; a node without devices when it has
-// nothing.
+// nodeFor returns the node as the pod sees it, without devices if the index does not have it.
 func (p *Plugin) nodeFor(c *cycle, info fwk.NodeInfo) *index.Node {
 	n, ok := p.shared.index.Node(info.Node().Name)
 	if !ok {
@@ -67,7 +67,7 @@ func (p *Plugin) nodeFor(c *cycle, info fwk.NodeInfo) *index.Node {
 	return n.ForPod(c.pod.UID)
 }
 
-// fullScope returns the node as it is, with devices that roam.
+// fullScope returns the scope with the whole node, and devices that are not local to a node.
 func (p *Plugin) fullScope(c *cycle, n *index.Node) intree.Scope {
 	return intree.Scope{
 		Slices: slices.Concat(intree.OrderedSlices(n, fit.DevicesByCost(&n.Fit)), p.shared.index.NonLocalSlices()),
@@ -75,7 +75,7 @@ func (p *Plugin) fullScope(c *cycle, n *index.Node) intree.Scope {
 	}
 }
 
-// attemptLogger returns the logger of an attempt on a node.
+// attemptLogger returns the logger for an attempt on a node.
 func attemptLogger(ctx context.Context, c *cycle, node string) klog.Logger {
 	return klog.LoggerWithValues(klog.FromContext(ctx), "pod", klog.KObj(c.pod), "node", node)
 }

@@ -1,3 +1,6 @@
-// Package plugin is the scheduler plugin TesseraDynamicResources: kube-scheduler's own
-// DynamicResources, led to the node and the devices that leave the most for the pods to come.
+// Package plugin is the scheduler plugin TesseraDynamicResources: its extension points, and what connects them to the
+// packages that decide.
+//
+// It embeds kube-scheduler's plugin DynamicResources, which defines what an allocation is and writes it.
+// TesseraDynamicResources chooses the node and the devices that leave the most for later pods.
 package plugin

@@ -9,8 +9,9 @@ import (
 	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
 )
 
-// EventsToRegister returns what may let a refused pod run: what the in-tree plugin knows of, and that a pod is given up for which
-// devices were reserved. What was in flight for it is free again then, and no event of a claim tells so when nothing was written.
+// EventsToRegister returns the events that may make a rejected pod schedulable: those of the in-tree plugin, and the
+// end of an assigned pod. If the scheduler gives up a pod before anything is written, its devices become free without
+// an event of a claim.
 func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHint, error) {
 	events, err := p.DynamicResources.EventsToRegister(ctx)
 	if err != nil {
@@ -21,8 +22,8 @@ func (p *Plugin) EventsToRegister(ctx context.Context) ([]fwk.ClusterEventWithHi
 	}), nil
 }
 
-// isSchedulableAfterRelease is called for an assigned pod that is gone, also for one that the scheduler alone had assigned. One that
-// the API server has bound holds nothing but what is written, and the events of its claims tell when that is free.
+// isSchedulableAfterRelease is called for an assigned pod that is deleted, or that the scheduler assigned and gave up.
+// A pod that the API server has bound holds only written allocations, whose release the events of its claims report.
 func (p *Plugin) isSchedulableAfterRelease(_ klog.Logger, _ *corev1.Pod, before, _ any) (fwk.QueueingHint, error) {
 	gone, ok := before.(*corev1.Pod)
 	if ok && (isBound(gone) || len(gone.Spec.ResourceClaims) == 0 && len(p.shared.extended.Requested(gone)) == 0) {

@@ -22,8 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// Factory makes the plugins of a scheduler's profiles, which share one index. It is safe for concurrent
-// use.
+// Factory creates the plugins of the profiles of a scheduler, which share one index. It is safe for concurrent use.
 type Factory struct {
 	metrics *metrics
 
@@ -38,7 +37,7 @@ func NewFactory() *Factory {
 	return f
 }
 
-// indexes returns those of the schedulers that run.
+// indexes returns the indexes of all running schedulers.
 func (f *Factory) indexes() []*index.Index {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -49,14 +48,13 @@ func (f *Factory) indexes() []*index.Index {
 	return all
 }
 
-// New returns the plugin of the only profile of a scheduler that has it. It is the PluginFactory for
-// such; where several profiles have the plugin, Factory.New is.
+// New returns the plugin of a scheduler with one such profile. Schedulers with several profiles use one Factory.
 func New(ctx context.Context, args runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 	return NewFactory().New(ctx, args, h)
 }
 
-// New returns the plugin of one profile. It is called once per profile, before informers start. What
-// profiles share ends with the context, which is the scheduler's.
+// New returns the plugin of one profile. It is called once per profile, before the informers start. ctx is the
+// scheduler's: what the profiles share ends with it.
 func (f *Factory) New(ctx context.Context, object runtime.Object, h fwk.Handle) (fwk.Plugin, error) {
 	args, err := config.Load(object)
 	if err != nil {
@@ -102,7 +100,7 @@ func (p *Plugin) newPreemptor(ctx context.Context) (*preemption.Preemptor, error
 	})
 }
 
-// sharedFor returns what the profiles of the handle's scheduler share.
+// sharedFor returns the state that the profiles of the handle's scheduler share.
 func (f *Factory) sharedFor(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*sharedState, error) {
 	manager := h.SharedDRAManager()
 	if manager == nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/rank"
 )
 
-// Filter reports whether the node can serve the pod's claims. It is called for many nodes at once; for
-// most it is a lookup.
+// Filter reports whether the node can serve the pod's claims. It is called for many nodes concurrently. For most of
+// them it is a lookup.
 func (p *Plugin) Filter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo) *fwk.Status {
 	c := cycleOf(cs)
 	if status := p.checkOutOfService(cs, c, info); status != nil {
@@ -41,8 +41,7 @@ func (p *Plugin) evaluateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 	return &nodeVerdict{status: fwk.NewStatus(fwk.UnschedulableAndUnresolvable, intree.ReasonCannotAllocate)}
 }
 
-// answerOn returns what fit says about the node, and false when the in-tree allocator must be asked,
-// since fit does not decide there.
+// answerOn returns the answer of fit on the node, and false if the in-tree allocator decides there.
 func (p *Plugin) answerOn(c *cycle, info fwk.NodeInfo) (rank.Answer, bool) {
 	if c.order == nil || p.shared.extended.OfferedOn(info, c.extended) {
 		return rank.Answer{}, false

@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
-// follow has the index follow the scheduler's informers.
+// follow connects the index and the trackers to the scheduler's informers.
 func (s *sharedState) follow(ctx context.Context, h fwk.Handle) error {
 	factory := h.SharedInformerFactory()
 	slices, claims := factory.Resource().V1().ResourceSlices(), factory.Resource().V1().ResourceClaims()
@@ -44,8 +44,8 @@ func (s *sharedState) follow(ctx context.Context, h fwk.Handle) error {
 	return nil
 }
 
-// waitForSync returns when the index has all that there was at the start. The scheduler itself waits for its own
-// handlers only.
+// waitForSync returns when the index has processed all objects that existed at the start. The scheduler waits for its
+// own handlers only.
 func (s *sharedState) waitForSync(ctx context.Context) error {
 	for _, synced := range s.synced {
 		if !synced() && !cache.WaitForCacheSync(ctx.Done(), synced) {
@@ -55,7 +55,8 @@ func (s *sharedState) waitForSync(ctx context.Context) error {
 	return nil
 }
 
-// newRequeuer returns a Requeuer for what the received function versions. It is called before the scheduler runs.
+// newRequeuer returns a Requeuer for an informer. received returns the version of the newest object that the informer
+// has received. It is called before the scheduler runs.
 func (s *sharedState) newRequeuer(received func() string, h fwk.Handle) *requeue.Requeuer {
 	r := requeue.NewRequeuer(received, func(pods []*corev1.Pod) {
 		byName := map[string]*corev1.Pod{}

@@ -18,12 +18,12 @@ import (
 // Name is the plugin's name in profiles.
 const Name = "TesseraDynamicResources"
 
-// Plugin takes the place of the in-tree plugin DynamicResources in a profile. Its methods are called by
-// the framework, under the framework's rules for concurrency.
+// Plugin replaces the in-tree plugin DynamicResources in a profile. The framework calls its methods under its own rules
+// for concurrency.
 //
-// What it does not define itself, the in-tree plugin does, with the manager of claims that the index
-// listens to: PreEnqueue, queueing hints, what PreBind writes. From Reserve on a cycle's state is
-// what the in-tree plugin itself would have written.
+// Methods that it does not define are those of the in-tree plugin: queueing hints, and the writes of PreBind. The
+// in-tree plugin uses a manager of claims that reports to the index. From Reserve on, the cycle state is what the
+// in-tree plugin alone would have written.
 type Plugin struct {
 	*dynamicresources.DynamicResources
 
@@ -55,17 +55,17 @@ var (
 // Name returns the plugin's name.
 func (p *Plugin) Name() string { return Name }
 
-// PreEnqueue holds a pod back as long as its claims do not exist, as the in-tree plugin does, and as long
-// as pods are being evicted for it.
+// PreEnqueue keeps a pod out of the queue until its claims exist, as the in-tree plugin does, and while pods are being
+// evicted for it.
 func (p *Plugin) PreEnqueue(ctx context.Context, pod *corev1.Pod) *fwk.Status {
 	if p.preemptor.IsEvictingFor(pod) {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting for the preemption for this pod to be finished")
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, "waiting until the preemption for this pod is finished")
 	}
 	return p.DynamicResources.PreEnqueue(ctx, pod)
 }
 
-// SignPod has every pod of a group that asks for devices looked at by itself, those with claims as the in-tree
-// plugin does: which nodes are good depends on where the others are.
+// SignPod makes every pod of a group that requires devices be evaluated separately: its best nodes depend on where the
+// other pods of the group are.
 func (p *Plugin) SignPod(ctx context.Context, pod *corev1.Pod) ([]fwk.SignFragment, *fwk.Status) {
 	if _, ok := podgroup.GroupOf(pod); ok && len(p.shared.extended.Requested(pod)) > 0 {
 		return nil, fwk.NewStatus(fwk.Unschedulable, "pods of a group are not signable")

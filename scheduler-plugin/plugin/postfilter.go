@@ -12,12 +12,12 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
-// PostFilter is called when no node was found, before any other plugin's. If nodes were left out, the
-// pod's next attempt looks at all of them, and nobody is evicted because of what a part of the cluster
-// looked like.
+// PostFilter is called when no node fits. If the candidates were narrowed, the pod is retried with all nodes at once,
+// and no pod is evicted because of what a part of the cluster looked like. Otherwise claims are deallocated as the
+// in-tree plugin does, or pods are preempted.
 func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	if _, err := cs.Read(intree.StateKey); err != nil {
-		// Another plugin refused the pod before claims were looked at.
+		// Another plugin rejected the pod before PreFilter of this one.
 		return nil, fwk.NewStatus(fwk.Unschedulable)
 	}
 	c := cycleOf(cs)
@@ -28,7 +28,7 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 		p.metrics.misses.WithLabelValues(missNarrowed).Inc()
 		p.hints.Set(pod.UID, requeue.AllNodes)
 		p.retryNow(ctx, pod)
-		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes will do, looking at all of them", p.args.Candidates))
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("none of the %d best nodes fits, retrying with all nodes", p.args.Candidates))
 	}
 	result, status := p.deallocateClaims(ctx, c, pod, statuses)
 	if !status.IsSuccess() && c.order != nil && p.preemptor.MayPreempt(pod) {
@@ -37,11 +37,14 @@ func (p *Plugin) PostFilter(ctx context.Context, cs fwk.CycleState, pod *corev1.
 	return result, status
 }
 
-// removeLeftovers has the in-tree plugin give back or delete what an earlier attempt left behind. When that is a claim for
-// extended resources that was created and never allocated, as after a crash, its end is no event for which
-// the in-tree plugin tries the pod again: the pod would wait for minutes. An attempt that begins before the
-// end is observed is told that the claim is not there, or has changed.
-func (p *Plugin) removeLeftovers(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+// removeLeftovers lets the in-tree plugin deallocate or delete the claims of an earlier attempt.
+//
+// If the scheduler crashed, a claim for extended resources may exist that was never allocated. No queueing hint of the
+// in-tree plugin covers its deletion, so the pod is activated here. An attempt that starts before the informer receives
+// the deletion gets a not-found or a conflict error, and activates the pod again.
+func (p *Plugin) removeLeftovers(
+	ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, statuses fwk.NodeToStatusReader,
+) (*fwk.PostFilterResult, *fwk.Status) {
 	result, status := p.DynamicResources.PostFilter(ctx, cs, pod, statuses)
 	done := status.IsRejected() && len(status.Reasons()) > 0
 	outdated := apierrors.IsNotFound(status.AsError()) || apierrors.IsConflict(status.AsError())
@@ -51,8 +54,8 @@ func (p *Plugin) removeLeftovers(ctx context.Context, cs fwk.CycleState, pod *co
 	return result, status
 }
 
-// deallocateClaims has the in-tree plugin give back claims of the pod that are allocated where the pod cannot
-// run. Each node that it was asked about has a state of its own.
+// deallocateClaims lets the in-tree plugin deallocate claims of the pod that are allocated where the pod cannot run.
+// Each delegated node has a separate state.
 func (p *Plugin) deallocateClaims(ctx context.Context, c *cycle, pod *corev1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
 	for _, v := range c.delegatedRefusals() {
 		result, status := p.DynamicResources.PostFilter(ctx, v.state, pod, statuses)

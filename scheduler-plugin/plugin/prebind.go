@@ -15,10 +15,10 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// PreBind writes what Reserve decided, as the in-tree plugin does. A write that failed may have been taken all the same: its answer was
-// lost. Then devices are held of which no event has told yet, and Unreserve would drop all that is known of them; so PreBind returns
-// once the index knows what the API server has of the pod's claims. (The claim for extended resources needs no look: the in-tree plugin
-// has it assumed as allocated, whatever became of the write, until it is deleted.)
+// PreBind writes the allocation, as the in-tree plugin does. A failed write may have been stored all the same, if only
+// the answer was lost. Unreserve would then release devices that the API server has allocated. So after a failure
+// PreBind reads the pod's claims and records their allocations before it returns. The claim for extended resources
+// needs no read: the in-tree plugin assumes it as allocated until it is deleted.
 func (p *Plugin) PreBind(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	status := p.DynamicResources.PreBind(ctx, cs, pod, node)
 	if !status.IsSuccess() {
@@ -27,8 +27,9 @@ func (p *Plugin) PreBind(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	return status
 }
 
-// assumeWrittenAllocations takes in what the API server has allocated to the pod's claims, however long it does not answer: until then the devices stay in
-// flight. It ends with the scheduler, not with ctx, which is cancelled when the pod is preempted.
+// assumeWrittenAllocations records the allocations that the API server has for the pod's claims. It retries until the
+// API server answers: until then the devices stay in flight. It ends with the scheduler, not with ctx, which is
+// canceled when the pod is preempted.
 func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) {
 	logger := klog.FromContext(ctx)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -37,7 +38,7 @@ func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) 
 	_ = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		claims, err := p.readAllocatedClaims(ctx, pod)
 		if err != nil {
-			logger.Error(err, "Cannot see whether devices were allocated, they stay reserved until the API server answers", "pod", klog.KObj(pod))
+			logger.Error(err, "Cannot read the claims after a failed write; their devices stay reserved until the API server answers", "pod", klog.KObj(pod))
 			return false, nil
 		}
 		for _, claim := range claims {
@@ -47,13 +48,13 @@ func (p *Plugin) assumeWrittenAllocations(ctx context.Context, pod *corev1.Pod) 
 	})
 }
 
-// readAllocatedClaims reads those of the pod's claims from the API server that are allocated.
+// readAllocatedClaims reads the pod's claims from the API server and returns those that are allocated.
 func (p *Plugin) readAllocatedClaims(ctx context.Context, pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
 	var claims []*resourceapi.ResourceClaim
 	for i := range pod.Spec.ResourceClaims {
 		name, _, err := resourceclaim.Name(pod, &pod.Spec.ResourceClaims[i])
 		if err != nil || name == nil {
-			continue // nothing was reserved for it
+			continue // it has no claim
 		}
 		claim, err := p.handle.ClientSet().ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, *name, metav1.GetOptions{})
 		switch {

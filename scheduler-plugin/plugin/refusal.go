@@ -11,19 +11,18 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/intree"
 )
 
-// A message explains nodes of at most so many different reasons, out of so many looked at.
+// A message lists at most maxReasons different reasons, of the first maxExplainedNodes nodes.
 const (
 	maxReasons        = 3
 	maxExplainedNodes = 4
 )
 
-// rejectPod returns the status of a pod that no node can serve, with what the first nodes lack.
+// rejectPod returns the status of a pod that no node can serve, with the reasons of some nodes.
 func (p *Plugin) rejectPod(c *cycle, nodes []fwk.NodeInfo) *fwk.Status {
 	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, append([]string{intree.ReasonCannotAllocate}, p.explainNodes(c, nodes)...)...)
 }
 
-// explainNodes says why nodes cannot serve the pod: nodes with the same reason in one line, at most a few
-// lines.
+// explainNodes returns why nodes cannot serve the pod, one line for each reason with the nodes that share it.
 func (p *Plugin) explainNodes(c *cycle, nodes []fwk.NodeInfo) []string {
 	of := map[string][]string{}
 	var reasons []string
@@ -45,7 +44,7 @@ func (p *Plugin) explainNodes(c *cycle, nodes []fwk.NodeInfo) []string {
 	return lines
 }
 
-// nodesWithDevices returns the first nodes that have devices of ours.
+// nodesWithDevices returns the first nodes that have devices of Tessera.
 func (p *Plugin) nodesWithDevices(nodes []fwk.NodeInfo) []*index.Node {
 	var found []*index.Node
 	for _, info := range nodes {

@@ -6,27 +6,26 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// Report is what an attempt to schedule a pod found out about one node, for people.
+// Report is what an attempt to schedule a pod found about one node, for people.
 type Report struct {
-	// Decided says that the other fields are fit's word. If not, the in-tree allocator decides about the
-	// node, and Reason says why.
+	// Decided is true if fit decides on the node. Otherwise the in-tree allocator does, and Reason is why.
 	Decided bool
 	Fits    bool
 	// Devices are the names of the devices that the pod would get.
 	Devices []string
-	// Reason says what the choice takes and costs, or what is missing.
+	// Reason is what the choice takes and costs, or what is missing.
 	Reason string
 }
 
-// Report returns what the attempt found out about the node, and false when the pod needs no devices to be
-// chosen. It is called after PreFilter.
+// Report returns what the attempt found about the node, and false if the pod needs no choice of devices. It is called
+// after PreFilter.
 func (p *Plugin) Report(cs fwk.CycleState, node string) (Report, bool) {
 	c := cycleOf(cs)
 	if c == nil {
 		return Report{}, false
 	}
 	if c.order == nil {
-		return Report{Reason: "left to the in-tree allocator: " + string(c.delegateReason)}, true
+		return Report{Reason: "delegated to the in-tree allocator: " + c.delegateReason.message()}, true
 	}
 	a := c.order.OnNode(node, c.pod.UID)
 	switch {

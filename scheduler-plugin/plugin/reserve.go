@@ -14,9 +14,9 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requeue"
 )
 
-// Reserve has the in-tree plugin allocate the chosen devices of the node, as the node is now. From here
-// on the cycle's state is the in-tree plugin's own, and PreBind is its business; a pod group
-// may reserve the same pod again after Unreserve.
+// Reserve evaluates the node again, as it is now, and lets an in-tree instance allocate the chosen devices. The cycle
+// state is then that of the in-tree plugin, which PreBind and Unreserve use. In a pod group, Reserve can be called
+// again for the same attempt after Unreserve.
 func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) *fwk.Status {
 	c := cycleOf(cs)
 	if c == nil {
@@ -31,7 +31,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	if decided && !a.Fits {
 		p.metrics.misses.WithLabelValues(missChanged).Inc()
 		p.retryNow(ctx, pod)
-		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed, trying again")
+		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed after filtering, retrying")
 	}
 	if !decided {
 		return p.allocate(ctx, cs, c, info, p.fullScope(c, p.nodeFor(c, info)))
@@ -45,13 +45,13 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 	return status
 }
 
-// Unreserve takes the allocation back, as the in-tree plugin does.
+// Unreserve gives the allocation up, as the in-tree plugin does.
 func (p *Plugin) Unreserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, node string) {
 	p.shared.groups.Remove(pod)
 	p.DynamicResources.Unreserve(ctx, cs, pod, node)
 }
 
-// allocate has an in-tree instance that sees the scene prefilter, filter and reserve the pod.
+// allocate runs PreFilter, Filter and Reserve of an in-tree instance that sees the scope.
 func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info fwk.NodeInfo, scene intree.Scope) *fwk.Status {
 	return p.pool.With(c.key(), scene, func(i *intree.Instance) *fwk.Status {
 		state := &intree.ScopedState{CycleState: cs}
@@ -68,18 +68,19 @@ func (p *Plugin) allocate(ctx context.Context, cs fwk.CycleState, c *cycle, info
 	})
 }
 
-// handleRejectedChoice is called when the in-tree plugin refuses what fit chose: one of the two has a wrong idea of
-// the node. The pod's next attempt leaves every choice to the in-tree plugin.
+// handleRejectedChoice is called when the in-tree allocator rejects the devices that fit chose, which means that one of
+// them is wrong about the node. The next attempt delegates every decision to the in-tree plugin, so that a wrong choice
+// is not repeated.
 func (p *Plugin) handleRejectedChoice(ctx context.Context, c *cycle, a rank.Answer, scene intree.Scope, status *fwk.Status) *fwk.Status {
 	p.metrics.refusals.Inc()
-	attemptLogger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator refuses the devices that were chosen",
+	attemptLogger(ctx, c, a.Node.Name).Error(status.AsError(), "The in-tree allocator rejected the chosen devices",
 		"choice", a.Choice, "held", a.Node.Held, "slices", klog.Format(scene.Slices))
 	p.hints.Set(c.pod.UID, requeue.InTreeOnly)
 	p.retryNow(ctx, c.pod)
-	return fwk.NewStatus(fwk.Unschedulable, append([]string{"the in-tree allocator refuses the chosen devices, leaving the choice to it"}, status.Reasons()...)...)
+	return fwk.NewStatus(fwk.Unschedulable, append([]string{"the in-tree allocator rejected the chosen devices, retrying with its own choice"}, status.Reasons()...)...)
 }
 
-// retryNow has the pod tried again, without waiting for an event.
+// retryNow moves the pod to the active queue, without waiting for an event.
 func (p *Plugin) retryNow(ctx context.Context, pod *corev1.Pod) {
 	p.handle.Activate(klog.FromContext(ctx), map[string]*corev1.Pod{klog.KObj(pod).String(): pod})
 }

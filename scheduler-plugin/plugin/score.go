@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// PreScore leaves pods out that no device has to be chosen for.
+// PreScore skips pods that need no choice of devices.
 func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _ []fwk.NodeInfo) *fwk.Status {
 	if cycleOf(cs) == nil {
 		return fwk.NewStatus(fwk.Skip)
@@ -20,7 +20,7 @@ func (p *Plugin) PreScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, _
 	return nil
 }
 
-// Score returns how much choosing the node leaves for the pods to come (fit.Choice.Score).
+// Score returns how much choosing the node leaves for later pods (fit.Choice.Score).
 func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *corev1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	c := cycleOf(cs)
 	if c == nil {
@@ -40,14 +40,17 @@ func (p *Plugin) Score(ctx context.Context, cs fwk.CycleState, _ *corev1.Pod, in
 // ScoreExtensions returns the plugin.
 func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return p }
 
-// NormalizeScore maps the scores to 0 to 100 and keeps their order: first what the in-tree plugin scores,
-// the user's order of alternatives, then the clique of the pod's group, then the score, then the name. Ties
-// would fall at random otherwise, and what depends on the last digits of a score, which node is filled
-// first, is worth a lot.
+// NormalizeScore maps the scores to 0 to 100 and keeps their order: by the score of the in-tree plugin, which is the
+// user's order of alternatives, then by the clique of the pod's group, then by Score, then by name. Nodes never tie,
+// since the framework would choose among them at random, and filling one node before the next is what keeps large
+// requests possible.
 //
-// The best node has 100. Of that, steps is for the place in the order, one for each; the rest is for where
-// the score is between the best and the worst one of equal preference, so that other plugins are outvoted
-// where there is much to lose, and nodes that are equal are told apart by what other plugins prefer.
+// The best node gets 100. orderPoints of that are for the place in the order, one point each. The rest is for the
+// distance of the score from the best and the worst score of equal preference: other plugins are outvoted where much
+// would be lost, and decide between nodes that are nearly equal.
+//
+// Example: scores 1000, 990 and 0 become 100, 98 and 61: 63, 62 and 61 points for the places, 37, 36 and 0 for the
+// distance.
 func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.Pod, scores fwk.NodeScoreList) *fwk.Status {
 	c := cycleOf(cs)
 	if c == nil || len(scores) == 0 {
@@ -62,15 +65,15 @@ func (p *Plugin) NormalizeScore(_ context.Context, cs fwk.CycleState, _ *corev1.
 	return nil
 }
 
-// orderPoints is the part of the score that stands for the place in the order.
+// orderPoints is the part of the score for the place in the order.
 const orderPoints = 63
 
-// scoredNode is how a node compares with others.
+// scoredNode is a node with what it is compared by.
 type scoredNode struct {
 	// at is the position in the list of scores.
 	at   int
 	name string
-	// preference is the user's, and of equals that of the pod's group.
+	// preference is the user's, and for equal ones that of the pod's group.
 	preference, score int64
 }
 
@@ -88,17 +91,17 @@ func (c *cycle) scoredNodes(scores fwk.NodeScoreList) []scoredNode {
 	return list
 }
 
-// compareScoredNodes is negative when a is the better one.
+// compareScoredNodes returns a negative number if a is the better node.
 func compareScoredNodes(a, b scoredNode) int {
 	return cmp.Or(cmp.Compare(b.preference, a.preference), cmp.Compare(b.score, a.score), cmp.Compare(a.name, b.name))
 }
 
-// scoreRanges are the ranges of the scores of nodes of equal preference, the most preferred first.
+// scoreRanges are the ranges of the scores of nodes with equal preference, the highest preference first.
 type scoreRanges []scoreRange
 
 type scoreRange struct{ preference, least, most int64 }
 
-// newScoreRanges returns the ranges of standings that are in order.
+// newScoreRanges returns the ranges of nodes that are sorted.
 func newScoreRanges(ordered []scoredNode) scoreRanges {
 	var all scoreRanges
 	for _, s := range ordered {
@@ -111,7 +114,7 @@ func newScoreRanges(ordered []scoredNode) scoreRanges {
 	return all
 }
 
-// share returns where between the worst and the best the standing is, 0 to 1.
+// share returns the position of the node between the worst and the best one, from 0 to 1.
 func (all scoreRanges) share(s scoredNode) float64 {
 	at := slices.IndexFunc(all, func(r scoreRange) bool { return r.preference == s.preference })
 	r, inside := all[at], 1.0
@@ -121,8 +124,8 @@ func (all scoreRanges) share(s scoredNode) float64 {
 	return (float64(len(all)-1-at) + inside) / float64(len(all))
 }
 
-// alternativePreference is what the in-tree plugin would score the choice: of every request with alternatives, the
-// earlier the better.
+// alternativePreference is the score that the in-tree plugin would give to the choice: for every request with
+// alternatives, more for an earlier one.
 func alternativePreference(c *cycle, choice fit.Choice) int64 {
 	var sum int64
 	for i, pick := range choice.Picks {

@@ -20,16 +20,16 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// sharedState is what the profiles of one scheduler have in common: two profiles with an index each would give
-// one device away twice.
+// sharedState is shared by the profiles of one scheduler: with an index for each profile, one device could be allocated
+// twice.
 type sharedState struct {
-	// life is the scheduler's.
+	// life is the context of the scheduler.
 	life    context.Context
 	index   *index.Index
 	reader  *requirements.Reader
 	rank    *rank.Rank
 	manager intree.Manager
-	// args are those of the first profile.
+	// args are the arguments of the first profile.
 	args *config.TesseraDynamicResourcesArgs
 	// extended are the extended resources that DeviceClasses back.
 	extended *extended.Resources
@@ -37,14 +37,14 @@ type sharedState struct {
 	groups *podgroup.Tracker
 	// requeuers are one per informer, and one for nominations.
 	requeuers []*requeue.Requeuer
-	// synced report that the index has all that there was at the start.
+	// synced report whether the objects that existed at the start are processed.
 	synced []cache.InformerSynced
 }
 
-// maxRanked is the number of demands for which the order of nodes is kept.
+// maxRanked is the number of requirements for which the order of nodes is kept.
 const maxRanked = 64
 
-// newSharedState returns what the profiles share. It is called before the informers start.
+// newSharedState returns the shared state. It is called before the informers start.
 func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArgs, h fwk.Handle) (*sharedState, error) {
 	x := index.New(index.Config{Drivers: args.Drivers, Weights: fit.Weights{Profiles: args.Weights.Profiles}, HiddenTaint: hiddenTaint(args)})
 	s := &sharedState{
@@ -67,7 +67,7 @@ func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArg
 	return s, nil
 }
 
-// hiddenTaint returns the key of the taint that we do not see.
+// hiddenTaint returns the key of the taint that the plugin ignores, empty if there is none.
 func hiddenTaint(args *config.TesseraDynamicResourcesArgs) string {
 	if args.Mode == config.Additional {
 		return config.SchedulerTaint
@@ -75,7 +75,7 @@ func hiddenTaint(args *config.TesseraDynamicResourcesArgs) string {
 	return ""
 }
 
-// checkArgs returns an error when another profile asks for another index.
+// checkArgs returns an error if another profile has arguments that need another index.
 func (s *sharedState) checkArgs(args *config.TesseraDynamicResourcesArgs) error {
 	if slices.Equal(s.args.Drivers, args.Drivers) && maps.Equal(s.args.Weights.Profiles, args.Weights.Profiles) && s.args.Mode == args.Mode {
 		return nil

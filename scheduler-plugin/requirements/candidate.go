@@ -75,13 +75,13 @@ func (a *alternative) toleratesTaint(taint resourceapi.DeviceTaint) bool {
 func unsupportedDevice(d *resourceapi.Device) error {
 	switch {
 	case len(d.BindingConditions) > 0 || len(d.BindingFailureConditions) > 0:
-		return errors.New("a device has binding conditions")
+		return errors.New("device has binding conditions")
 	case d.BindsToNode != nil:
-		return errors.New("a device binds to the node")
+		return errors.New("device binds to the node")
 	case d.NodeName != nil || d.NodeSelector != nil || d.AllNodes != nil:
-		return errors.New("a device selects nodes")
+		return errors.New("device selects nodes")
 	case len(d.NodeAllocatableResources) > 0:
-		return errors.New("a device takes resources of the node")
+		return errors.New("device uses resources of the node")
 	}
 	return nil
 }
@@ -90,9 +90,9 @@ func unsupportedDevice(d *resourceapi.Device) error {
 func shapeMismatch(d *resourceapi.Device, shape gpu.Shape) error {
 	switch {
 	case shape == gpu.Monitor:
-		return errors.New("a monitor")
+		return errors.New("monitor device")
 	case isShared(d) != shape.Shared():
-		return fmt.Errorf("a device of shape %v that allows multiple allocations: %t", shape, isShared(d))
+		return fmt.Errorf("device of shape %v has allowMultipleAllocations %t", shape, isShared(d))
 	}
 	return nil
 }

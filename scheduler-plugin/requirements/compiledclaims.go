@@ -130,7 +130,7 @@ func (p *compiledClaims) checkForeign(g driverDevices) error {
 			return delegatef("driver %s: %w", g.driver, err)
 		}
 		if slices.ContainsFunc(matching, func(word uint64) bool { return word != 0 }) {
-			return delegatef("a device of driver %s matches, too", g.driver)
+			return delegatef("a device of driver %s matches as well", g.driver)
 		}
 	}
 	return nil

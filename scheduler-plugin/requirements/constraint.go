@@ -20,7 +20,7 @@ func (c *constraint) onNode(n *index.Node) (fit.Constraint, error) {
 		}
 		v, ok := attributeValueOf(&a)
 		if !ok {
-			return fit.Constraint{}, delegatef("attribute %s is not one plain value", c.attribute)
+			return fit.Constraint{}, delegatef("attribute %s is not a single value", c.attribute)
 		}
 		number, known := numbers[v]
 		if !known {

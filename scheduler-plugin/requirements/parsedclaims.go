@@ -46,12 +46,12 @@ type constraint struct {
 	members   []fit.Member
 }
 
-// addClaim adds the requests and constraints of a claim.
-func (s *parsedClaims) addClaim(addClaim *resourceapi.ResourceClaim, classes Classes) error {
+// claim adds the requests and constraints of a claim.
+func (s *parsedClaims) addClaim(claim *resourceapi.ResourceClaim, classes Classes) error {
 	first, devices := len(s.requests), 0
-	for i := range addClaim.Spec.Devices.Requests {
-		asked := &addClaim.Spec.Devices.Requests[i]
-		r := request{name: addClaim.Name + "/" + asked.Name, short: asked.Name}
+	for i := range claim.Spec.Devices.Requests {
+		asked := &claim.Spec.Devices.Requests[i]
+		r := request{name: claim.Name + "/" + asked.Name, short: asked.Name}
 		most := 0
 		for _, way := range alternativesOf(asked) {
 			a, err := newAlternative(way, classes)
@@ -62,18 +62,18 @@ func (s *parsedClaims) addClaim(addClaim *resourceapi.ResourceClaim, classes Cla
 			r.alternatives = append(r.alternatives, a)
 		}
 		if len(r.alternatives) == 0 {
-			return delegatef("request %s: asks in a way that is not known", r.name)
+			return delegatef("request %s: unknown kind of request", r.name)
 		}
 		devices += most
 		s.requests = append(s.requests, r)
 	}
 	// The in-tree allocator gives up alternatives that make a claim too large; fit does not know that.
 	if devices > resourceapi.AllocationResultsMaxSize {
-		return delegatef("claim %s: may ask for %d devices, more than the %d that a claim can hold", addClaim.Name, devices, resourceapi.AllocationResultsMaxSize)
+		return delegatef("claim %s: may need %d devices, more than the %d that a claim can have", claim.Name, devices, resourceapi.AllocationResultsMaxSize)
 	}
-	for _, c := range addClaim.Spec.Devices.Constraints {
+	for _, c := range claim.Spec.Devices.Constraints {
 		if err := s.addConstraint(c, first); err != nil {
-			return delegatef("claim %s: %w", addClaim.Name, err)
+			return delegatef("claim %s: %w", claim.Name, err)
 		}
 	}
 	return nil
@@ -102,7 +102,7 @@ func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternat
 	case way.AllocationMode != resourceapi.DeviceAllocationModeExactCount:
 		return alternative{}, fmt.Errorf("allocation mode %s", way.AllocationMode)
 	case way.Count < 1 || way.Count > resourceapi.AllocationResultsMaxSize:
-		return alternative{}, fmt.Errorf("a count of %d", way.Count)
+		return alternative{}, fmt.Errorf("count %d", way.Count)
 	case len(way.DerivedAttributes) > 0:
 		return alternative{}, errors.New("derived attributes")
 	}
@@ -116,7 +116,7 @@ func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternat
 	}
 	for _, s := range slices.Concat(class.Spec.Selectors, way.Selectors) {
 		if s.CEL == nil {
-			return alternative{}, errors.New("a selector that is not CEL")
+			return alternative{}, errors.New("selector is not CEL")
 		}
 		a.selectors = append(a.selectors, s.CEL.Expression)
 	}
@@ -127,10 +127,10 @@ func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternat
 func (s *parsedClaims) addConstraint(c resourceapi.DeviceConstraint, first int) error {
 	named := cmp.Or(c.MatchAttribute, c.DistinctAttribute)
 	if named == nil {
-		return errors.New("a constraint that is not known")
+		return errors.New("unknown constraint")
 	}
 	if !strings.Contains(string(*named), "/") {
-		return fmt.Errorf("a constraint on %s, which names no domain", *named)
+		return fmt.Errorf("constraint on %s, which has no domain", *named)
 	}
 	added := constraint{attribute: *named, distinct: c.MatchAttribute == nil}
 	for i, r := range s.requests[first:] {

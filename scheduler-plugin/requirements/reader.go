@@ -39,8 +39,11 @@ type Reader struct {
 }
 
 // NewReader returns a reader.
-func NewReader(classes Classes, roaming NonLocal) *Reader {
-	return &Reader{classes: classes, nonLocal: roaming, compiled: lru.New(maxCompiled), chains: lru.New(maxChains), digests: &nodeDigestCache{nodes: map[string]*nodeDigests{}}}
+func NewReader(classes Classes, nonLocal NonLocal) *Reader {
+	return &Reader{
+		classes: classes, nonLocal: nonLocal, compiled: lru.New(maxCompiled), chains: lru.New(maxChains),
+		digests: &nodeDigestCache{nodes: map[string]*nodeDigests{}},
+	}
 }
 
 // Read returns what the claims, which are not allocated, ask for together, in the order in which the pod

@@ -10,7 +10,7 @@ import (
 )
 
 // ErrDelegate says that fit cannot decide a demand, or not on this node: the in-tree allocator does.
-var ErrDelegate = errors.New("left to the in-tree allocator")
+var ErrDelegate = errors.New("delegated to the in-tree allocator")
 
 // delegatef returns an error that wraps ErrDelegate and says why.
 func delegatef(format string, args ...any) error {

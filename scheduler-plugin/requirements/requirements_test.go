@@ -78,29 +78,29 @@ func TestDelegates(t *testing.T) {
 		"no admin access": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.AdminAccess = new(false)
 		}},
-		"too many": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) { r.Count = 33 }, want: "a count of 33"},
+		"too many": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) { r.Count = 33 }, want: "count 33"},
 		"too many together": {asks: func(claim *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.Count = 20
 			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: "more", Exactly: r})
-		}, want: "may ask for 40 devices"},
+		}, want: "may need 40 devices"},
 		"derived attributes": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.DerivedAttributes = []resourceapi.DeviceDerivedAttribute{{Name: "a/b", Expression: "1"}}
 		}, want: "derived attributes"},
 		"unknown class": {asks: ofClass("nothing"), want: "device class nothing"},
 		"unknown request": {asks: func(claim *resourceapi.ResourceClaim, _ *resourceapi.ExactDeviceRequest) {
 			claim.Spec.Devices.Requests[0].Exactly = nil
-		}, want: "a way that is not known"},
+		}, want: "unknown kind of request"},
 		"unknown selector": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.Selectors = make([]resourceapi.DeviceSelector, 1)
 		}, want: "not CEL"},
-		"unknown constraint": {asks: bound(resourceapi.DeviceConstraint{}), want: "a constraint that is not known"},
+		"unknown constraint": {asks: bound(resourceapi.DeviceConstraint{}), want: "unknown constraint"},
 		"bad selector":       {asks: selecting("device."), want: "compile selector"},
 		"failing selector":   {asks: selecting(`device.attributes["gpu.tessera.dev"].nothing == 1`), want: "no such key"},
 		"foreign devices match": {
 			asks: ofClass("any"),
 			is: func(s *site) {
 				s.slices = append(s.slices, slice(s.name, "nic.example.com", "nics", resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "nic"}}}))
-			}, want: "a device of driver nic.example.com matches, too",
+			}, want: "a device of driver nic.example.com matches as well",
 		},
 		"foreign devices do not match": {is: func(s *site) {
 			s.slices = append(s.slices, slice(s.name, "nic.example.com", "nics", resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "nic"}}}))
@@ -109,7 +109,7 @@ func TestDelegates(t *testing.T) {
 			roaming := slice(s.name, "fabric.example.com", "fabric", resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "switch"}}})
 			roaming.Spec.NodeName, roaming.Spec.AllNodes = nil, new(true)
 			s.slices = append(s.slices, roaming)
-		}, want: "a device of driver fabric.example.com matches, too"},
+		}, want: "a device of driver fabric.example.com matches as well"},
 		"binding conditions": {is: device(func(d *resourceapi.Device) { d.BindingConditions = []string{"ready"} }), want: "binding conditions"},
 		"binds to node":      {is: device(func(d *resourceapi.Device) { d.BindsToNode = new(true) }), want: "binds to the node"},
 		"takes node's resources": {is: device(func(d *resourceapi.Device) {
@@ -123,12 +123,12 @@ func TestDelegates(t *testing.T) {
 		"node operations": {is: func(s *site) {
 			s.slices[len(s.slices)-1].Spec.SkipNodeOperations = []resourceapi.SkipNodeOperation{"Prepare"}
 		}, want: "skips node operations"},
-		"incomplete pool": {is: func(s *site) { s.slices = s.slices[1:] }, want: "slices of generation"},
+		"incomplete pool": {is: func(s *site) { s.slices = s.slices[1:] }, want: "ResourceSlices of generation"},
 		"list attribute": {
 			asks: bound(resourceapi.DeviceConstraint{MatchAttribute: new(resourceapi.FullyQualifiedName("gpu.tessera.dev/peers"))}),
 			is: device(func(d *resourceapi.Device) {
 				d.Attributes["peers"] = resourceapi.DeviceAttribute{IntValues: []int64{1, 2}}
-			}), want: "not one plain value",
+			}), want: "not a single value",
 		},
 		"fractions": {asks: taking("memory", "1500m"), want: "whole number"},
 	}

@@ -1,5 +1,5 @@
-// Package config is the configuration of the plugin TesseraDynamicResources: what stands below
-// pluginConfig in the scheduler's configuration file.
+// Package config is the configuration of the plugin TesseraDynamicResources: its args in pluginConfig of the scheduler's
+// configuration file.
 package config
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -8,16 +8,16 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type TesseraDynamicResourcesArgs struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Drivers are the names under which our node agents publish. Default: gpu.tessera.dev.
+	// Drivers are the driver names under which the node agents publish. Default: gpu.tessera.dev.
 	Drivers []string `json:"drivers,omitempty"`
-	// Weights say what demand is expected.
+	// Weights describe the expected demand.
 	Weights Weights `json:"weights,omitempty"`
-	// Candidates is the number of nodes that an attempt looks at first; more only if none of them will do.
-	// Default: 64.
+	// Candidates is the number of nodes that an attempt considers first. If none of them fits, the next attempt considers
+	// all nodes. Default: 64.
 	Candidates int `json:"candidates,omitempty"`
-	// Mode says whether this scheduler is the cluster's only one. Default: Replace.
+	// Mode is how this scheduler shares the cluster with others. Default: Replace.
 	Mode Mode `json:"mode,omitempty"`
-	// Preemption says whether pods of lower priority give way for devices. Default: Disabled.
+	// Preemption is whether pods of lower priority are evicted for devices. Default: Disabled.
 	Preemption Switch `json:"preemption,omitempty"`
 	// FilterTimeout bounds the in-tree allocator's search on one node; zero is no bound. Default: 10s.
 	FilterTimeout *metav1.Duration `json:"filterTimeout,omitempty"`
@@ -25,7 +25,7 @@ type TesseraDynamicResourcesArgs struct {
 	BindingTimeout *metav1.Duration `json:"bindingTimeout,omitempty"`
 }
 
-// Weights say what demand is expected.
+// Weights describe the expected demand.
 type Weights struct {
 	// Profiles are the shares of the demands by the names of MIG profiles; one that is not named is not
 	// expected (fit.Weights). Default: nothing is known of the demand.

@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Load returns the arguments that the configuration file has for the plugin, with defaults, validated;
-// nil stands for no arguments. Unknown keys are refused.
+// Load returns the arguments of the configuration file, with defaults, validated. A nil object stands for no arguments.
+// Unknown keys are rejected.
 func Load(object runtime.Object) (*TesseraDynamicResourcesArgs, error) {
 	var args TesseraDynamicResourcesArgs
 	switch given := object.(type) {
