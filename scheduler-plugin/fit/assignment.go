@@ -6,8 +6,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// servedCounts counts the devices that are given to each request group: one byte per group, so that values can be compared and
-// used as map keys.
+// servedCounts counts the devices that are given to each request group: one byte per group, so that values can be
+// compared and used as map keys.
 type servedCounts string
 
 // plus returns the counts with one more device for the group.
@@ -35,8 +35,8 @@ type item struct {
 	groups []int
 }
 
-// itemsByGPU returns the items of each GPU. A shared device is one item for each member of each group that can use it, since each
-// member can take a share.
+// itemsByGPU returns the items of each GPU. A shared device is one item for each member of each group that can use it,
+// since each member can take a share.
 func (c *search) itemsByGPU() [][]item {
 	byDevice := map[int][]int{}
 	for i := range c.groups {
@@ -64,8 +64,8 @@ func (c *search) itemsByGPU() [][]item {
 	return all
 }
 
-// sameAssignments reports whether two GPUs with these items are known to have equal assignments: same kind, same occupancy, same uses.
-// False negatives only cost time.
+// sameAssignments reports whether two GPUs with these items are known to have equal assignments: same kind, same
+// occupancy, same uses. False negatives only cost time.
 func (c *search) sameAssignments(a, b int, itemsA, itemsB []item) bool {
 	if len(c.distinct.last) > 0 || c.gpus[a].gpu.Kind != c.gpus[b].gpu.Kind || c.gpus[a].gpu.Occupancy != c.gpus[b].gpu.Occupancy {
 		return false
@@ -78,7 +78,8 @@ func (c *search) sameAssignments(a, b int, itemsA, itemsB []item) bool {
 	})
 }
 
-// assignmentsByGPU returns the assignments of each GPU. GPUs that are alike share them: on a node with 8 idle GPUs they are enumerated once.
+// assignmentsByGPU returns the assignments of each GPU. GPUs that are alike share them: on a node with 8 idle GPUs they
+// are enumerated once.
 func (c *search) assignmentsByGPU(items [][]item) [][]assignment {
 	assignments := make([][]assignment, len(items))
 	for g := range items {
@@ -123,14 +124,16 @@ func (s *assignmentStep) key() stepKey {
 // initialSteps is the initial capacity for steps.
 const initialSteps = 64
 
-// enumerateAssignments returns the assignments of the GPU: for every part of the requirements that it can serve, the one that costs least. The
-// first one serves nothing.
+// enumerateAssignments returns the assignments of the GPU: for every part of the requirements that it can serve, the
+// one that costs least. The first one serves nothing.
 //
-// It is a breadth-first closure over subsets of the items. Steps with equal keys have the same future, so only the first one is kept: the number
-// of steps depends on the states that the GPU can have and on the number of different requests, not on 2 to the number of items.
+// It is a breadth-first closure over subsets of the items. Steps with equal keys have the same future, so only the
+// first one is kept: the number of steps depends on the states that the GPU can have and on the number of different
+// requests, not on 2 to the number of items.
 //
-// Example: an empty H100, one group that needs two 1g.10gb. The items are the 7 placements. After the first item the steps are {} and {slice 0};
-// after all of them {}, 7 states with one MIG device and 21 with two. cheapestAssignments keeps one each for 0, 1 and 2 devices.
+// Example: an empty H100, one group that needs two 1g.10gb. The items are the 7 placements. After the first item the
+// steps are {} and {slice 0}; after all of them {}, 7 states with one MIG device and 21 with two. cheapestAssignments
+// keeps one each for 0, 1 and 2 devices.
 func (c *search) enumerateAssignments(position int, items []item) []assignment {
 	start := assignmentStep{occupancy: c.gpus[position].gpu.Occupancy, served: c.noneServed(), from: -1}
 	steps, known := make([]assignmentStep, 0, initialSteps), make(map[stepKey]bool, initialSteps)
@@ -157,8 +160,8 @@ func (c *search) enumerateAssignments(position int, items []item) []assignment {
 // noneServed returns the counts with no device given.
 func (c *search) noneServed() servedCounts { return servedCounts(make([]byte, len(c.groups))) }
 
-// assignDevice returns the step after the device is given to the group, and false if that is impossible: the group has all it needs, the device
-// does not fit, or a value of a distinctAttribute is used already.
+// assignDevice returns the step after the device is given to the group, and false if that is impossible: the group has
+// all it needs, the device does not fit, or a value of a distinctAttribute is used already.
 func (c *search) assignDevice(s *assignmentStep, group, device int) (assignmentStep, bool) {
 	g := &c.groups[group]
 	if int(s.served[group]) >= g.needed() {

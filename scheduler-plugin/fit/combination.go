@@ -6,21 +6,24 @@ import "slices"
 type partialPlan struct {
 	progress
 	cost gpuCost
-	// from is the position of the plan that it extends, in the layer of the previous GPU; assignment is what its own GPU gives.
+	// from is the position of the plan that it extends, in the layer of the previous GPU; assignment is what its own
+	// GPU gives.
 	from       int
 	assignment *assignment
 }
 
-// combineAssignments returns one assignment for each GPU such that together they serve all groups at the least cost; nil if that is impossible.
+// combineAssignments returns one assignment for each GPU such that together they serve all groups at the least cost;
+// nil if that is impossible.
 //
-// It is a dynamic program over the GPUs in order. layers[g] holds the cheapest partial plan of the GPUs before g for every progress that they can
-// reach. Costs of different GPUs add up, and what the remaining GPUs can do depends only on the progress, so the cheapest plan for a progress is
-// part of an optimal solution if any plan with that progress is. The number of plans in a layer is bounded by the number of progresses, which
-// countProgress limits, and not by the number of GPUs or devices.
+// It is a dynamic program over the GPUs in order. layers[g] holds the cheapest partial plan of the GPUs before g for
+// every progress that they can reach. Costs of different GPUs add up, and what the remaining GPUs can do depends only
+// on the progress, so the cheapest plan for a progress is part of an optimal solution if any plan with that progress
+// is. The number of plans in a layer is bounded by the number of progresses, which countProgress limits, and not by the
+// number of GPUs or devices.
 //
-// Example: one group that needs 2 devices, three GPUs that can each give 0, 1 or 2. layers[0] = {0}, layers[1] = {0, 1, 2},
-// layers[2] = {0, 1, 2}, layers[3] = {2}: a plan that cannot reach 2 with the remaining GPUs is dropped. The result is read backwards from
-// the cheapest plan of layers[3].
+// Example: one group that needs 2 devices, three GPUs that can each give 0, 1 or 2. layers[0] = {0}, layers[1] = {0, 1,
+// 2}, layers[2] = {0, 1, 2}, layers[3] = {2}: a plan that cannot reach 2 with the remaining GPUs is dropped. The result
+// is read backwards from the cheapest plan of layers[3].
 func (c *search) combineAssignments(assignments [][]assignment, start partialPlan) []*assignment {
 	remaining := c.maxRemaining(assignments)
 	layers := [][]partialPlan{{start}}
@@ -62,8 +65,8 @@ func (c *search) maxRemaining(assignments [][]assignment) [][]int {
 	return remaining
 }
 
-// nextLayer extends every plan by every assignment of the next GPU, and keeps the cheapest plan for each progress. remaining is what the GPUs after
-// it can give at most.
+// nextLayer extends every plan by every assignment of the next GPU, and keeps the cheapest plan for each progress.
+// remaining is what the GPUs after it can give at most.
 func (c *search) nextLayer(before []partialPlan, assignments []assignment, position int, remaining []int) []partialPlan {
 	var after []partialPlan
 	at := map[progress]int{}
@@ -92,8 +95,8 @@ func (c *search) nextLayer(before []partialPlan, assignments []assignment, posit
 	return after
 }
 
-// addAssignment extends a plan by the assignment of a GPU. It returns false if a group gets more than it needs or can no longer get enough, or if
-// a value of a distinctAttribute is used twice.
+// addAssignment extends a plan by the assignment of a GPU. It returns false if a group gets more than it needs or can
+// no longer get enough, or if a value of a distinctAttribute is used twice.
 func (c *search) addAssignment(before partialPlan, a *assignment, remaining []int) (partialPlan, bool) {
 	counts := []byte(before.served)
 	for i := range counts {

@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// distinctValues are the values of distinctAttributes that are used: their numbers, ascending. It is a string so that it can be part of a map key.
+// distinctValues are the values of distinctAttributes that are used: their numbers, ascending. It is a string so that
+// it can be part of a map key.
 type distinctValues string
 
 // distinctNumbers numbers the values of all distinctAttributes of a search.

@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// greedy serves requirements with too many progresses for an exhaustive search, device by device: first the teams, then always the group that
-// has the fewest free candidates per device that it still needs, which gets its best offer on the node as the devices given before leave it.
+// greedy serves requirements with too many progresses for an exhaustive search, device by device: first the teams, then
+// always the group that has the fewest free candidates per device that it still needs, which gets its best offer on the
+// node as the devices given before leave it.
 //
-// It can fail although a solution exists: an early device may block the only one of a later group. Then everything is searched
-// (planFixedValues).
+// It can fail although a solution exists: an early device may block the only one of a later group. Then everything is
+// searched (planFixedValues).
 //
-// Example: group A can use 2 free devices and needs 2, group B can use 10 and needs 1. A is served first, since its ratio is 1 and that of B 10.
+// Example: group A can use 2 free devices and needs 2, group B can use 10 and needs 1. A is served first, since its
+// ratio is 1 and that of B 10.
 type greedy struct {
 	*search
 	// left is the node after the devices given so far are taken.
@@ -84,8 +86,8 @@ func (g *greedy) takeDevice(group, device int) bool {
 	return true
 }
 
-// scarcestGroup returns, of the groups that still need devices, the one with the fewest free candidates per needed device, and its best offer. It
-// returns -1 if all groups are served, and no offer if the group has no free candidate.
+// scarcestGroup returns, of the groups that still need devices, the one with the fewest free candidates per needed
+// device, and its best offer. It returns -1 if all groups are served, and no offer if the group has no free candidate.
 func (g *greedy) scarcestGroup(s *nodeView, need []int) (group int, best *offer) {
 	group = -1
 	fewest := 0
@@ -124,7 +126,8 @@ func (g *greedy) bestOffer(s *nodeView, group int) (best *offer, free int) {
 	return best, free
 }
 
-// isUsed reports whether the group cannot take the device any more. Only different requests can take shares of the same device.
+// isUsed reports whether the group cannot take the device any more. Only different requests can take shares of the same
+// device.
 func (g *greedy) isUsed(group, device int) bool {
 	shared := g.node.Devices[device].Use.Shape.Shared()
 	return slices.ContainsFunc(g.given, func(d assignedDevice) bool {

@@ -2,17 +2,21 @@ package fit
 
 import "slices"
 
-// maxTeamSets limits the sets that are considered for a team if there are other requests, and the combinations of sets of several teams.
+// maxTeamSets limits the sets that are considered for a team if there are other requests, and the combinations of sets
+// of several teams.
 const maxTeamSets = 32
 
-// maxProgress limits the progresses of an exhaustive search (countProgress). The limit makes results worse, never impossible.
+// maxProgress limits the progresses of an exhaustive search (countProgress). The limit makes results worse, never
+// impossible.
 const maxProgress = 32
 
-// planFixedValues finds the best devices for the fixed values of matchAttributes, and keeps them if they are the best so far.
+// planFixedValues finds the best devices for the fixed values of matchAttributes, and keeps them if they are the best
+// so far.
 //
-// Teams, requests for several whole GPUs, come first: the best sets of GPUs are tried, and the rest of the requirements is planned with what each of
-// them leaves. If none of the first maxTeamSets leaves enough, whole GPUs are assigned like other devices, whatever their links. Requirements
-// with more than limit progresses are served greedily; only if that fails, and no other values gave a result, everything is searched.
+// Teams, requests for several whole GPUs, come first: the best sets of GPUs are tried, and the rest of the requirements
+// is planned with what each of them leaves. If none of the first maxTeamSets leaves enough, whole GPUs are assigned
+// like other devices, whatever their links. Requirements with more than limit progresses are served greedily; only if
+// that fails, and no other values gave a result, everything is searched.
 func (c *search) planFixedValues() {
 	p := planner{search: c, tries: maxTeamSets}
 	if c.countProgress() > c.limit {
@@ -32,8 +36,8 @@ func (c *search) planFixedValues() {
 	}
 }
 
-// countProgress returns the number of progresses that are possible: the product of needed+1 over the groups, or a number beyond the limit. Two groups
-// that need 3 and 1 devices have 8: (0..3) x (0..1).
+// countProgress returns the number of progresses that are possible: the product of needed+1 over the groups, or a
+// number beyond the limit. Two groups that need 3 and 1 devices have 8: (0..3) x (0..1).
 func (c *search) countProgress() int {
 	parts := 1
 	for i := range c.groups {
@@ -58,8 +62,8 @@ func (c *search) keepIfBest(all []assignedDevice) {
 // assignedDevice is a device that a group gets.
 type assignedDevice struct{ group, device int }
 
-// planner tries sets of GPUs for the teams among the groups, by depth-first search: a set for the first team, a set of the remaining GPUs for the
-// second one, and so on. Sets are tried best first, at most tries combinations.
+// planner tries sets of GPUs for the teams among the groups, by depth-first search: a set for the first team, a set of
+// the remaining GPUs for the second one, and so on. Sets are tried best first, at most tries combinations.
 type planner struct {
 	*search
 	// items and assignments are by GPU.
@@ -73,8 +77,8 @@ type planner struct {
 	found bool
 }
 
-// chooseTeams chooses a set for the first team among the groups from the position on, and then for later teams. start has the progress of the sets on
-// the current path.
+// chooseTeams chooses a set for the first team among the groups from the position on, and then for later teams. start
+// has the progress of the sets on the current path.
 func (p *planner) chooseTeams(from int, start partialPlan) {
 	next := from
 	for next < len(p.groups) && !p.groups[next].alternative.isTeam(p.node.Devices) {

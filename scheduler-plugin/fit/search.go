@@ -7,9 +7,10 @@ package fit
 //  3. Every GPU lists the parts of the requirements that it can serve (enumerateAssignments).
 //  4. The lists are combined GPU by GPU (combineAssignments).
 //
-// GPUs of a node depend on each other only through the number of devices that each group still needs and the values that a
-// distinctAttribute has used. That is what makes step 4 possible, where a search over devices would be exponential. Sets of several whole
-// GPUs are the exception, since their quality depends on links between GPUs: they are chosen before (planner).
+// GPUs of a node depend on each other only through the number of devices that each group still needs and the values
+// that a distinctAttribute has used. That is what makes step 4 possible, where a search over devices would be
+// exponential. Sets of several whole GPUs are the exception, since their quality depends on links between GPUs: they
+// are chosen before (planner).
 type search struct {
 	*nodeView
 	requirements *Requirements
@@ -39,9 +40,9 @@ func (s *nodeView) chooseSeveral(req *Requirements) (Choice, bool) {
 	return s.extendAlternatives(req, alternatives)
 }
 
-// extendAlternatives returns the result for the first combination of alternatives that can be served, in the order of the API: the alternative of
-// the first request changes last. chosen are the alternatives of the first requests. Combinations whose first requests cannot be served are
-// not extended.
+// extendAlternatives returns the result for the first combination of alternatives that can be served, in the order of
+// the API: the alternative of the first request changes last. chosen are the alternatives of the first requests.
+// Combinations whose first requests cannot be served are not extended.
 func (s *nodeView) extendAlternatives(req *Requirements, chosen []int) (Choice, bool) {
 	next := len(chosen)
 	if next == len(req.Requests) {
@@ -83,7 +84,10 @@ func (s *nodeView) planFor(req *Requirements, alternatives []int) *plannedChoice
 }
 
 func newSearch(s *nodeView, req *Requirements, alternatives []int) *search {
-	c := &search{nodeView: s, requirements: req, alternatives: alternatives, groups: groupRequests(req, alternatives), limit: maxProgress, values: make([]int32, len(req.Constraints))}
+	c := &search{
+		nodeView: s, requirements: req, alternatives: alternatives, groups: groupRequests(req, alternatives),
+		limit: maxProgress, values: make([]int32, len(req.Constraints)),
+	}
 	c.distinct = newDistinctNumbers(c)
 	return c
 }

@@ -13,10 +13,11 @@ type teamSet struct {
 	distinct      distinctValues
 }
 
-// bestTeamSets returns the best sets for the group among the GPUs that are not taken, at most maxTeamSets, the best one first.
+// bestTeamSets returns the best sets for the group among the GPUs that are not taken, at most maxTeamSets, the best one
+// first.
 //
-// All subsets of the right size are enumerated, and the best ones kept by insertion into a sorted list: at most 12,870 subsets, of 8 out of
-// 16 GPUs. Nodes without tables get one set, by the heuristic ChooseByPairs.
+// All subsets of the right size are enumerated, and the best ones kept by insertion into a sorted list: at most 12,870
+// subsets, of 8 out of 16 GPUs. Nodes without tables get one set, by the heuristic ChooseByPairs.
 func (p *planner) bestTeamSets(group int, before distinctValues) []teamSet {
 	t := p.teamOfGroup(group)
 	k := p.groups[group].perRequest
@@ -85,8 +86,8 @@ func (p *planner) teamSetOf(t *team, group int, gpus []int, before distinctValue
 	return d, true
 }
 
-// compareSets returns a negative number if a is the better set: the better ring, then the lower value, then the smaller loss of residual. It never returns
-// zero for different sets.
+// compareSets returns a negative number if a is the better set: the better ring, then the lower value, then the smaller
+// loss of residual. It never returns zero for different sets.
 func (t *team) compareSets(a, b topology.Set) int {
 	if c := t.tables.CompareRings(a, b); c != 0 {
 		return c

@@ -9,8 +9,8 @@ import (
 	typedresourcev1 "k8s.io/client-go/kubernetes/typed/resource/v1"
 )
 
-// uncancelableClient is a client that does not break off the write of an allocation: when a pod is preempted while it is bound, the API server may
-// take the write after it has answered learn.
+// uncancelableClient is a client whose writes of allocations are not canceled when a pod is preempted during binding:
+// the API server could store a canceled write after PreBind has read the claim.
 type uncancelableClient struct {
 	kubernetes.Interface
 }
@@ -33,7 +33,9 @@ type uncancelableClaims struct {
 	typedresourcev1.ResourceClaimInterface
 }
 
-// UpdateStatus waits for the answer even when ctx ends.
-func (c uncancelableClaims) UpdateStatus(ctx context.Context, claim *resourceapi.ResourceClaim, options metav1.UpdateOptions) (*resourceapi.ResourceClaim, error) {
+// UpdateStatus completes even if ctx ends.
+func (c uncancelableClaims) UpdateStatus(
+	ctx context.Context, claim *resourceapi.ResourceClaim, options metav1.UpdateOptions,
+) (*resourceapi.ResourceClaim, error) {
 	return c.ResourceClaimInterface.UpdateStatus(context.WithoutCancel(ctx), claim, options)
 }

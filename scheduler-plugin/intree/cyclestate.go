@@ -8,8 +8,8 @@ import (
 // StateKey is where the in-tree plugin keeps its state of a cycle.
 const StateKey fwk.StateKey = names.DynamicResources
 
-// ScopedState is a cycle's state in which the in-tree plugin has a place of its own: what it writes there the
-// cycle does not see, so that one cycle can hold its verdicts on many nodes.
+// ScopedState is a cycle state with separate data of the in-tree plugin, so that one cycle can hold its data for many
+// nodes.
 type ScopedState struct {
 	fwk.CycleState
 	Data fwk.StateData
@@ -53,7 +53,7 @@ func (s *ScopedState) Clone() fwk.CycleState {
 	return clone
 }
 
-// WithoutPodGroup is a scoped state that does not know of the pod group: what is only tried leaves no mark there.
+// WithoutPodGroup is a scoped state without the pod group, so that a simulation does not write to the state of the group.
 type WithoutPodGroup struct {
 	*ScopedState
 }

@@ -9,7 +9,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// Handle is the framework's handle for in-tree plugins, with another manager of claims and devices and an uncancelable client.
+// Handle is the framework's handle for in-tree plugins, with another manager of claims and devices and an uncancelable
+// client.
 type Handle struct {
 	fwk.Handle
 	manager fwk.SharedDRAManager
@@ -30,8 +31,8 @@ func (h Handle) ClientSet() kubernetes.Interface { return uncancelableClient{h.H
 // SharedInformerFactory returns the factory given to the handle.
 func (h Handle) SharedInformerFactory() informers.SharedInformerFactory { return h.factory }
 
-// unindexed is a factory of informers whose pods take no further indexes. Every in-tree plugin adds one,
-// which the instances of a pool do not need: only queueing hints use it, and those are the profile's own.
+// unindexed is a factory of informers whose pods accept no indexers. Every in-tree plugin adds one for its queueing
+// hints, which instances of a pool do not use.
 type unindexed struct {
 	informers.SharedInformerFactory
 }

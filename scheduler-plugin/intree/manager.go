@@ -10,13 +10,12 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// Manager is the scheduler's manager of claims and devices, with an ear for what is decided: the index
-// knows of an allocation before anybody else can be given the same devices. It is safe for concurrent
-// use; the goroutines that bind pods write through it.
+// Manager is the scheduler's manager of claims and devices, which also records allocations in the index, before another
+// pod can get the same devices. It is safe for concurrent use: the goroutines that bind pods write through it.
 type Manager struct {
 	fwk.SharedDRAManager
 	index *index.Index
-	// order is held while an allocation begins or ends in both, the tracker and the index.
+	// order is held while an allocation begins or ends, so that tracker and index see the same order.
 	order *sync.Mutex
 }
 
@@ -30,8 +29,8 @@ func (m Manager) ResourceClaims() fwk.ResourceClaimTracker {
 	return allocationRecorder{ResourceClaimTracker: m.SharedDRAManager.ResourceClaims(), index: m.index, order: m.order}
 }
 
-// allocationRecorder tells the index about allocations in flight. An allocation is told before the tracker has it
-// and ended after the tracker has dropped it, so that the index never shows less than the tracker.
+// allocationRecorder records allocations in flight in the index: before the tracker has them, and until after the
+// tracker has dropped them, so that the index never holds less than the tracker.
 type allocationRecorder struct {
 	fwk.ResourceClaimTracker
 	index *index.Index
@@ -48,13 +47,13 @@ func (t allocationRecorder) SignalClaimPendingAllocation(uid types.UID, claim *r
 	}
 	err := t.ResourceClaimTracker.SignalClaimPendingAllocation(uid, claim)
 	if !shared && t.GetPendingAllocation(uid) == nil {
-		// The tracker refused, or found the claim allocated already.
+		// The tracker rejected it, or the claim is already allocated.
 		t.index.RemovePendingAllocation(uid)
 	}
 	return err
 }
 
-// MaybeRemoveClaimPendingAllocation ends it, if nobody else shares it.
+// MaybeRemoveClaimPendingAllocation ends an allocation, unless other pods share it.
 func (t allocationRecorder) MaybeRemoveClaimPendingAllocation(uid types.UID, force bool) bool {
 	t.order.Lock()
 	defer t.order.Unlock()
@@ -65,15 +64,14 @@ func (t allocationRecorder) MaybeRemoveClaimPendingAllocation(uid types.UID, for
 	return removed
 }
 
-// AssumeClaimAfterAPICall takes in a claim that was written and is not yet observed. The tracker refuses
-// one that it knows a newer version of, or does not know yet; the index judges that for itself, since its
-// events come on a way of their own.
+// AssumeClaimAfterAPICall records a claim that was written and is not observed yet. The tracker rejects a claim of
+// which it has a newer version or none. The index decides separately, since it receives events at other times.
 func (t allocationRecorder) AssumeClaimAfterAPICall(claim *resourceapi.ResourceClaim) error {
 	t.index.AssumeClaim(claim)
 	return t.ResourceClaimTracker.AssumeClaimAfterAPICall(claim)
 }
 
-// AssumedClaimRestore goes back to what was observed.
+// AssumedClaimRestore drops the assumed claim.
 func (t allocationRecorder) AssumedClaimRestore(namespace, name string) {
 	t.ResourceClaimTracker.AssumedClaimRestore(namespace, name)
 	t.index.RestoreClaim(types.NamespacedName{Namespace: namespace, Name: name})

@@ -10,10 +10,9 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// PrunedSlices returns the slices of our pool on the node with nothing in them but the chosen devices, those
-// that are held on the same GPUs, and the counters that they consume: whatever the in-tree allocator
-// decides about the chosen devices it decides as it would with the whole cluster before it. The pool is
-// complete, and the node must not be unclear.
+// PrunedSlices returns the ResourceSlices of Tessera's pool on the node with only the chosen devices, the devices that
+// are held on the same GPUs, and the counters that these consume. The in-tree allocator decides on the chosen devices
+// as it would with all ResourceSlices. The node must not be delegated.
 func PrunedSlices(n *index.Node, choice fit.Choice) []*resourceapi.ResourceSlice {
 	kept := devicesToKeep(n, choice)
 	consumed := counterSetsOf(n, kept)
@@ -66,8 +65,8 @@ func counterSetsOf(n *index.Node, devices sets.Set[string]) sets.Set[string] {
 	return names
 }
 
-// OrderedSlices returns all slices of the node, with the devices of our pool in the order of preference, which
-// are positions of devices, those to be preferred first. The in-tree allocator takes the first that fits.
+// OrderedSlices returns all ResourceSlices of the node, with the devices of Tessera's pool in the order of preference,
+// which lists positions of devices. The in-tree allocator takes the first devices that fit.
 func OrderedSlices(n *index.Node, preference []int) []*resourceapi.ResourceSlice {
 	if n.DelegateReason != nil || len(preference) != len(n.Devices) {
 		return n.Slices
@@ -96,8 +95,8 @@ func OrderedSlices(n *index.Node, preference []int) []*resourceapi.ResourceSlice
 	return ordered
 }
 
-// sameButDevices reports whether slices with devices differ in nothing else, so that devices may move from one to
-// another.
+// sameButDevices reports whether the ResourceSlices with devices differ only in their devices, so that devices can be
+// moved between them.
 func sameButDevices(list []*resourceapi.ResourceSlice) bool {
 	var first *resourceapi.ResourceSliceSpec
 	for _, s := range list {
@@ -115,7 +114,7 @@ func sameButDevices(list []*resourceapi.ResourceSlice) bool {
 
 func equalPointers[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
 
-// poolSlices returns the slices of our pool on the node, of its newest generation.
+// poolSlices returns the ResourceSlices of the newest generation of Tessera's pool on the node.
 func poolSlices(n *index.Node) []*resourceapi.ResourceSlice {
 	var ours []*resourceapi.ResourceSlice
 	for _, s := range n.Slices {
@@ -132,7 +131,7 @@ func poolSlices(n *index.Node) []*resourceapi.ResourceSlice {
 	return ours
 }
 
-// withContent returns a slice with other content.
+// withContent returns a copy of the ResourceSlice with other content.
 func withContent(s *resourceapi.ResourceSlice, devices []resourceapi.Device, counters []resourceapi.CounterSet) *resourceapi.ResourceSlice {
 	virtual := *s
 	virtual.Spec.Devices = devices
@@ -140,7 +139,7 @@ func withContent(s *resourceapi.ResourceSlice, devices []resourceapi.Device, cou
 	return &virtual
 }
 
-// setSliceCount has the slices be all of their pool.
+// setSliceCount makes the ResourceSlices a complete pool.
 func setSliceCount(list []*resourceapi.ResourceSlice) {
 	for _, s := range list {
 		s.Spec.Pool.ResourceSliceCount = int64(len(list))

@@ -7,15 +7,15 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// State is what is allocated, in the in-tree allocator's terms. It is not changed once it is made.
+// State is what is allocated, as the in-tree allocator's types. It is immutable.
 type State struct {
 	exclusive sets.Set[structured.DeviceID]
 	shares    sets.Set[structured.SharedDeviceID]
 	consumed  structured.ConsumedCapacityCollection
 }
 
-// NewState returns the state in which these devices are held. Admin access holds nothing, and a share
-// holds no more than what it consumes (allocateddevices.go of the in-tree plugin).
+// NewState returns the state with these devices allocated. Admin access allocates nothing, and a share allocates what
+// it consumes (allocateddevices.go of the in-tree plugin).
 func NewState(held []index.Held) *State {
 	s := &State{
 		exclusive: sets.New[structured.DeviceID](),

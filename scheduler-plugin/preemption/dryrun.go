@@ -130,7 +130,14 @@ func (p *Preemptor) emptyDryRun(cs fwk.CycleState, pod *corev1.Pod, node string)
 }
 
 // newDryRun returns a dry run of evicting the possible victims from the node.
-func (p *Preemptor) newDryRun(cs fwk.CycleState, pod *corev1.Pod, node string, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget) (*dryRun, error) {
+//
+// Holders are found from devices: a held device leads to its claim, the claim to the pods that have reserved it, and
+// these to the victims they are part of. Pods that share a claim are one owner, since the claim is released only when
+// all of them are gone. If pod 1 and pod 2 share claim A, and pod 2 also has claim B, then {1, 2} is one owner with the
+// claims A and B (ownerOf merges them).
+func (p *Preemptor) newDryRun(
+	cs fwk.CycleState, pod *corev1.Pod, node string, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget,
+) (*dryRun, error) {
 	d, err := p.emptyDryRun(cs, pod, node)
 	if err != nil {
 		return nil, err

@@ -174,7 +174,10 @@ func (p *Preemptor) candidateNodes(ctx context.Context, pod *corev1.Pod) (*frame
 
 // SelectVictimsOnNode returns the pods to evict from the node, and how many of them violate a PodDisruptionBudget.
 // The evaluator calls it for many nodes at once, each time with a separate cycle state and node.
-func (p *Preemptor) SelectVictimsOnNode(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo, possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget) ([]*corev1.Pod, int, *fwk.Status) {
+func (p *Preemptor) SelectVictimsOnNode(
+	ctx context.Context, cs fwk.CycleState, pod *corev1.Pod, info fwk.NodeInfo,
+	possible []*preemption.DomainVictim, pdbs []*policyv1.PodDisruptionBudget,
+) ([]*corev1.Pod, int, *fwk.Status) {
 	d, err := p.newDryRun(cs, pod, info.Node().Name, lowerPriority(pod, possible), pdbs) //nolint:contextcheck // selectors are evaluated in memory
 	if err != nil {
 		return nil, 0, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, err.Error())

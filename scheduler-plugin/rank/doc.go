@@ -1,4 +1,4 @@
-// Package rank keeps, for each demand that pods of the last while had, the nodes of the cluster in the
-// order in which they serve it best. An event costs the nodes that it changed, a pod the candidates it
-// looks at: neither costs the size of the cluster.
+// Package rank keeps, for each recently used set of requirements, the nodes of the cluster in the order in which they
+// serve it best. An event costs the nodes that it changed, and a pod the candidates that it considers. Neither depends
+// on the size of the cluster.
 package rank

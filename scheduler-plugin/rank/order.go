@@ -12,31 +12,30 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// Order is the order of the nodes for one demand. It shows the cluster as the last Rank.Order for an
-// equal demand found it. It is safe for concurrent use.
+// Order is the order of the nodes for one set of requirements, as of the last Rank.Order for equal requirements. It is
+// safe for concurrent use.
 //
-// What is promised to a pod counts as held in the order; only On knows better. So a pod's promised node
-// is asked with On, whether or not the order has it.
+// Devices that are nominated for a pod count as held in the order. Only OnNode takes into account that the pod itself
+// may have them. The nominated node of a pod is therefore evaluated with OnNode, whether or not it is in the order.
 type Order struct {
 	rank         *Rank
 	requirements *requirements.PodRequirements
 	table        *nodeTable
 }
 
-// Answer is what one node has for the demand.
+// Answer is the result for one node.
 type Answer struct {
-	// Node is what was looked at, as the pod may see it; nil when the index does not have it.
+	// Node is the evaluated node, as the pod sees it; nil if the index does not have it.
 	Node *index.Node
 	// Fits reports that the node serves the demand, with Choice.
 	Fits   bool
 	Choice fit.Choice
-	// Err wraps requirements.ErrDelegate when fit does not decide on the node; nil when it does.
+	// Err wraps requirements.ErrDelegate if the in-tree allocator decides on the node.
 	Err error
 }
 
-// Best returns the names of at most so many nodes that can serve the demand and that are allowed, the
-// best first. It asks about no more nodes than it must; allow must not call the order. The cost is that
-// of the nodes asked about.
+// Best returns the names of at most so many allowed nodes that can serve the requirements, the best one first. allow is
+// called for no more nodes than necessary, with a lock held: it must not call the order.
 func (o *Order) Best(nodes int, allow func(name string) bool) []string {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
@@ -45,7 +44,7 @@ func (o *Order) Best(nodes int, allow func(name string) bool) []string {
 		if len(best) == nodes {
 			return false
 		}
-		// The index does not remember for ever which nodes are gone.
+		// The index forgets removed nodes after some time (index.Changed).
 		if _, known := o.rank.nodes.Node(p.name); known && allow(p.name) {
 			best = append(best, p.name)
 		}
@@ -54,30 +53,29 @@ func (o *Order) Best(nodes int, allow func(name string) bool) []string {
 	return best
 }
 
-// Delegated returns the names of the nodes that fit does not decide, in order of name: the in-tree
-// allocator must be asked about each.
+// Delegated returns the names of the nodes on which the in-tree allocator decides, in order.
 func (o *Order) Delegated() []string {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
 	return slices.Sorted(maps.Keys(o.table.delegated))
 }
 
-// Count returns how many nodes can serve the demand, those that fit does not decide not counted.
+// Count returns the number of nodes that can serve the requirements, without delegated ones.
 func (o *Order) Count() int {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
 	return len(o.table.ranked)
 }
 
-// Revision returns that of the index which the order shows.
+// Revision returns the revision of the index that the order reflects.
 func (o *Order) Revision() uint64 {
 	o.table.mu.RLock()
 	defer o.table.mu.RUnlock()
 	return o.table.revision
 }
 
-// OnNode returns what the node has for the demand now, whatever the pod is promised there included. It is a
-// lookup as long as the node has not changed since Rank.Order and the pod is promised nothing on it.
+// OnNode returns the result for the node as it is now, including devices that are nominated for the pod. It is a lookup
+// unless the node has changed since Rank.Order or has nominations for the pod.
 func (o *Order) OnNode(name string, pod types.UID) Answer {
 	a, ok := o.cachedAnswer(name, pod)
 	if ok {
@@ -87,12 +85,14 @@ func (o *Order) OnNode(name string, pod types.UID) Answer {
 	return a
 }
 
-// cachedAnswer returns what the order says about the node, and false with the node alone when it cannot say.
+// cachedAnswer returns the result from the table, or false and the node if the node must be evaluated.
+//
+// The node is read from the index under the lock of the table. If its revision is not newer than that of the table, the
+// table's result is for this very snapshot: update evaluates, under the same lock, all nodes up to its revision.
 func (o *Order) cachedAnswer(name string, pod types.UID) (Answer, bool) {
 	t := o.table
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	// The node is looked up under the lock: when it is no newer than the table, it is the one judged.
 	n, ok := o.rank.nodes.Node(name)
 	if !ok {
 		return Answer{}, true
@@ -111,7 +111,7 @@ func (o *Order) cachedAnswer(name string, pod types.UID) (Answer, bool) {
 	return Answer{Node: n}, true
 }
 
-// evaluateNode judges one node.
+// evaluateNode evaluates one node.
 func (r *Rank) evaluateNode(req *requirements.PodRequirements, n *index.Node) (fit.Choice, bool, error) {
 	asked, err := req.OnNode(n)
 	if err != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// Nodes are the nodes of the cluster as the index knows them.
+// Nodes are the nodes of the cluster (index.Index).
 type Nodes interface {
 	Node(name string) (*index.Node, bool)
 	Changed(since uint64) (nodes map[string]*index.Node, now uint64)
 }
 
-// Rank keeps the order of nodes for the demands used last. It is safe for concurrent use; a demand that
-// is brought up to date holds up only those who ask about the same demand.
+// Rank keeps the order of nodes for the requirements used last. It is safe for concurrent use. An update blocks only
+// readers of the same requirements.
 type Rank struct {
 	nodes  Nodes
 	choose func(*fit.Node, *fit.Requirements) (fit.Choice, bool)
@@ -26,21 +26,21 @@ type Rank struct {
 	tables *lru.Cache
 }
 
-// New returns a rank that keeps so many demands. A demand kept costs some hundred bytes per node.
+// New returns a rank that keeps so many orders. An order costs some hundred bytes per node.
 func New(nodes Nodes, demands int) *Rank {
 	return &Rank{nodes: nodes, choose: fit.Choose, tables: lru.New(demands)}
 }
 
-// Order brings the order of the demand up to date with the index and returns it. It is called once for
-// each attempt to schedule a pod: it costs what the nodes cost that changed since the last call for an
-// equal demand, of all nodes the first time.
+// Order updates the order for the requirements to the state of the index, and returns it. It is called once for each
+// attempt to schedule a pod. The cost is that of the nodes that changed since the last call for equal requirements, of
+// all nodes at the first call.
 func (r *Rank) Order(req *requirements.PodRequirements) *Order {
 	t := r.table(req.Key)
 	t.update(r, req)
 	return &Order{rank: r, requirements: req, table: t}
 }
 
-// table returns what is kept for the key.
+// table returns the table for the key, and creates it if necessary.
 func (r *Rank) table(key string) *nodeTable {
 	r.mu.Lock()
 	defer r.mu.Unlock()

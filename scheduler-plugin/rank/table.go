@@ -15,33 +15,35 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// nodeTable is what is kept for one demand: the verdict on every node at one revision of the index. Nodes
-// without an entry cannot serve the demand.
+// nodeTable holds the results of one set of requirements on all nodes, at one revision of the index. A node without an
+// entry cannot serve the requirements.
+//
+// The invariant is that ranked and order hold the same entries, and that ranked and delegated have no node in common.
 type nodeTable struct {
 	mu       sync.RWMutex
 	revision uint64
 	ranked   map[string]*rankedNode
 	order    *btree.BTree[*rankedNode]
-	// delegated are the nodes that fit does not decide, with the reason.
+	// delegated are the nodes on which the in-tree allocator decides, with the reason.
 	delegated map[string]error
 }
 
-// rankedNode is the standing of a node that can serve the demand.
+// rankedNode is a node that can serve the requirements.
 type rankedNode struct {
 	name       string
 	shuffleKey uint64
 	choice     fit.Choice
 }
 
-// treeDegree is that of the tree: a node of it fills a few lines of the processor's cache.
+// treeDegree is the degree of the tree: a tree node fills a few cache lines.
 const treeDegree = 16
 
 func newNodeTable() *nodeTable {
 	return &nodeTable{ranked: map[string]*rankedNode{}, order: btree.New(treeDegree, ranksBefore), delegated: map[string]error{}}
 }
 
-// ranksBefore reports whether a comes first: by score, and of equals in an order that has nothing to do with
-// their names, so that the first few are not all of one rack.
+// ranksBefore reports whether a is better: by score, and for equal scores by a hash of the name. The order must be the
+// same at every call, and should not follow names, so that the first nodes are not all in one rack.
 func ranksBefore(a, b *rankedNode) bool {
 	return cmp.Or(
 		cmp.Compare(b.choice.Score, a.choice.Score), cmp.Compare(a.shuffleKey, b.shuffleKey), cmp.Compare(a.name, b.name),
@@ -53,7 +55,7 @@ func shuffleKeyOf(name string) uint64 {
 	return binary.BigEndian.Uint64(sum[:])
 }
 
-// update judges the nodes that changed since the last update.
+// update evaluates the nodes that changed since the last update.
 func (t *nodeTable) update(r *Rank, req *requirements.PodRequirements) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,13 +9,13 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// Holder is who holds devices of a node and may be made to give them back.
+// Holder is an owner of devices of a node that may be evicted.
 type Holder struct {
-	// Priority is that of its most important pod.
+	// Priority is the highest priority of its pods.
 	Priority int32
-	// Protected says that a PodDisruptionBudget would be violated.
+	// Protected is true if its eviction would violate a PodDisruptionBudget.
 	Protected bool
-	// Held is what it holds.
+	// Held are the uses that it holds.
 	Held []Held
 }
 
@@ -26,18 +26,17 @@ type Held struct {
 	Use gpu.Use
 }
 
-// Selection is who gives way, and what the demand gets then.
+// Selection is which holders are evicted, and what the pod gets then.
 type Selection struct {
-	// Victims are positions of holders, ascending; none when the demand fits as it is.
+	// Victims are positions of holders, ascending; none if the requirements fit without an eviction.
 	Victims []int
 	Choice  fit.Choice
 }
 
-// SelectVictims returns which of the holders must give way for the demand, and false when it does not fit even
-// without all of them. No holder gives way needlessly: with any one of them back the demand does not fit.
-// For a demand of one device the answer is the best there is: least protected holders, then the least
-// important ones, then the fewest, then the best choice; for others holders stay in order of importance.
-// An error says that a holder does not hold what it is said to.
+// SelectVictims returns which of the holders must be evicted for the requirements, and false if they do not fit even
+// without all of them. The selection is minimal: with any one of the victims back, the requirements do not fit. For one
+// device it is optimal: fewest protected holders, then lowest priorities, then fewest holders, then the best choice of
+// devices. An error means that a holder does not hold what it should.
 func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder) (Selection, bool, error) {
 	var best Selection
 	var found bool
@@ -54,8 +53,8 @@ func SelectVictims(n *fit.Node, req *fit.Requirements, holders []Holder) (Select
 	return best, found, nil
 }
 
-// variantsOf returns the demands whose answers are compared: for a demand of one device one per device that
-// could serve it, else the demand itself.
+// variantsOf returns the requirements whose selections are compared: for one device, one variant for each candidate
+// device; otherwise the requirements themselves.
 func variantsOf(n *fit.Node, req *fit.Requirements) []*fit.Requirements {
 	if len(req.Requests) != 1 || len(req.Requests[0].Alternatives) != 1 || req.Requests[0].Alternatives[0].Count != 1 {
 		return []*fit.Requirements{req}
@@ -75,7 +74,14 @@ func variantsOf(n *fit.Node, req *fit.Requirements) []*fit.Requirements {
 	return all
 }
 
-// eviction is one search: everybody leaves, then comes back who can.
+// eviction is one search, as kube-scheduler's own preemption does it: all holders are evicted, then reprieved one by
+// one, the most important first, as long as the requirements still fit. A holder that cannot be reprieved is a victim.
+//
+// The result is minimal, since occupancies only grow: a holder that did not fit back does not fit back later. It
+// depends on the order for several devices. For one fixed device it does not, which is why variantsOf fixes it.
+//
+// Example: the pod needs slices 0 to 3 of a GPU. Holders A (priority 5, slice 0), B (priority 1, slice 2), C (priority
+// 1, slice 5). Without all three the pod fits. A does not fit back, B neither, C does: the victims are A and B.
 type eviction struct {
 	node         fit.Node
 	requirements *fit.Requirements
@@ -112,7 +118,7 @@ func (e *eviction) selectVictims() (Selection, bool, error) {
 	return answer, true, nil
 }
 
-// relevantHolders returns the holders that hold something of a GPU that the demand could use.
+// relevantHolders returns the holders with something on a GPU that a candidate device uses.
 func (e *eviction) relevantHolders() []int {
 	useful := make([]bool, len(e.node.GPUs))
 	for _, request := range e.requirements.Requests {
@@ -131,7 +137,7 @@ func (e *eviction) relevantHolders() []int {
 	return concerned
 }
 
-// changeHolder has the holder take what it holds, or release it.
+// changeHolder applies Take or Release to everything that the holder holds.
 func (e *eviction) changeHolder(holder int, change func(gpu.Occupancy, gpu.Use) (gpu.Occupancy, error)) error {
 	for _, held := range e.holders[holder].Held {
 		g := &e.node.GPUs[held.GPU]
@@ -144,9 +150,8 @@ func (e *eviction) changeHolder(holder int, change func(gpu.Occupancy, gpu.Use) 
 	return nil
 }
 
-// byImportance returns the holders in the order in which they may stay: protected ones and those of high
-// priority first, then those on GPUs that would cost the most to clear, so that whoever gives way does so
-// on few GPUs.
+// byImportance returns the holders in the order in which they are reprieved: protected ones first, then by priority,
+// then those on the GPUs with the most holders, so that victims are on few GPUs.
 func (e *eviction) byImportance(holders []int) []int {
 	burden := make([]int, len(e.node.GPUs))
 	for _, i := range holders {
@@ -168,7 +173,7 @@ func (e *eviction) byImportance(holders []int) []int {
 	return ordered
 }
 
-// compareImportance compares two holders by what their eviction would hurt.
+// compareImportance compares two holders by the damage of their eviction.
 func compareImportance(a, b Holder) int {
 	return cmp.Or(cmp.Compare(protected(a), protected(b)), cmp.Compare(a.Priority, b.Priority))
 }
@@ -180,7 +185,7 @@ func protected(h Holder) int {
 	return 0
 }
 
-// compareSelections is negative when a hurts less than b, or as much and leaves more.
+// compareSelections returns a negative number if a does less damage, or equal damage and leaves more for later pods.
 func compareSelections(holders []Holder, a, b Selection) int {
 	return cmp.Or(
 		cmp.Compare(violations(holders, a), violations(holders, b)),
@@ -197,8 +202,7 @@ func violations(holders []Holder, a Selection) int {
 	return n
 }
 
-// priorities are those of the victims, the highest first. Of two lists the one that ends first hurts
-// less.
+// priorities returns the priorities of the victims, the highest first. A prefix of another list is less damage.
 func priorities(holders []Holder, a Selection) []int32 {
 	list := make([]int32, len(a.Victims))
 	for n, i := range a.Victims {
