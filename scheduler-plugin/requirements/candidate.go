@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// onNode returns what the alternative asks of the node. An error says why fit cannot decide it.
+// onNode returns what the alternative requires of the node. An error means that fit does not decide on it.
 func (a *alternative) onNode(n *index.Node, stages []*selectorChain) (fit.Alternative, error) {
 	matching, err := filterDevices(stages, n.Driver, n.Devices)
 	if err != nil {
@@ -70,8 +70,8 @@ func (a *alternative) toleratesTaint(taint resourceapi.DeviceTaint) bool {
 	return false
 }
 
-// unsupportedDevice says why only the in-tree allocator can decide about the device, nil when it is as ours are. It
-// does not name the device: what it says is remembered for others that are like it.
+// unsupportedDevice returns why fit does not support the device, nil if it does. It does not name the device, since the
+// result is shared by equal devices.
 func unsupportedDevice(d *resourceapi.Device) error {
 	switch {
 	case len(d.BindingConditions) > 0 || len(d.BindingFailureConditions) > 0:
@@ -86,7 +86,7 @@ func unsupportedDevice(d *resourceapi.Device) error {
 	return nil
 }
 
-// shapeMismatch says why fit cannot reckon with the device in the shape.
+// shapeMismatch returns why fit does not support the device in the shape, nil if it does.
 func shapeMismatch(d *resourceapi.Device, shape gpu.Shape) error {
 	switch {
 	case shape == gpu.Monitor:
@@ -97,7 +97,7 @@ func shapeMismatch(d *resourceapi.Device, shape gpu.Shape) error {
 	return nil
 }
 
-// unsupportedSlice says why only the in-tree allocator can decide about the devices of the slice.
+// unsupportedSlice returns why fit does not support the devices of the ResourceSlice, nil if it does.
 func unsupportedSlice(slice *resourceapi.ResourceSlice) error {
 	if len(slice.Spec.SkipNodeOperations) > 0 {
 		return delegatef("slice %s: skips node operations", slice.Name)

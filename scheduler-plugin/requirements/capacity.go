@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// capacityFits reports whether the device, holding nothing, has what the alternative takes of its capacities.
+// capacityFits reports whether the device, if nothing of it is allocated, has the capacities that the alternative takes.
 func (a *alternative) capacityFits(d *resourceapi.Device) (bool, error) {
 	for name := range a.capacity {
 		if _, ok := d.Capacity[name]; !ok {
@@ -20,7 +20,7 @@ func (a *alternative) capacityFits(d *resourceapi.Device) (bool, error) {
 		}
 	}
 	if len(a.capacity) == 0 && !isShared(d) {
-		// Nothing is asked for and everything given.
+		// No capacity is requested, and the whole device is allocated.
 		return true, nil
 	}
 	fits := true
@@ -67,9 +67,9 @@ func (a *alternative) shareOf(d *resourceapi.Device, driver string) (gpu.Share, 
 	return share, nil
 }
 
-// takenCapacity returns how much of the capacity the alternative takes: what it asks for, rounded up to what the
-// policy allows, or the default, or all of it; and whether the policy allows it. Only whole numbers are
-// decided here: a feature decides what becomes of fractions.
+// takenCapacity returns how much of the capacity the alternative takes, and whether the request policy permits it: the
+// requested amount, rounded up to what the policy permits, or else the default, or else all of it. Only whole numbers
+// are supported: how fractions are rounded depends on a feature gate.
 func (a *alternative) takenCapacity(name resourceapi.QualifiedName, c resourceapi.DeviceCapacity) (int64, bool, error) {
 	asked, ok := a.capacity[name]
 	if !ok && c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
@@ -95,7 +95,7 @@ func (a *alternative) takenCapacity(name resourceapi.QualifiedName, c resourceap
 
 var errFraction = errors.New("must be a whole number of a usual size")
 
-// wholeNumber returns the quantity as a number that can be reckoned with in thousandths, as the allocator may.
+// wholeNumber returns the quantity as a number that can be multiplied by 1000 without overflow, as the allocator does.
 func wholeNumber(q resource.Quantity) (int64, error) {
 	n, ok := q.AsInt64()
 	if !ok || n < 0 || n > 1<<53 {

@@ -13,13 +13,14 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// compiledClaims is a demand as every node is asked, and what the nodes answered. All demands of one key share it.
+// compiledClaims are parsed claims with compiled selectors, and the results of nodes. All requirements with one key
+// share them.
 type compiledClaims struct {
 	requests    []request
 	constraints []constraint
 	// chains are those of the alternatives, of all requests in a row.
 	chains [][]*selectorChain
-	// columns are what the demand looks at; blind says that it may look at everything.
+	// columns are what the demand looks at; blind says that it may key at everything.
 	columns     []column
 	uncacheable bool
 	digests     *nodeDigestCache
@@ -31,16 +32,16 @@ type compiledClaims struct {
 	err             error
 }
 
-// nodeAnswer is what is asked of nodes that look the same.
+// nodeAnswer is the result of nodes with equal digests.
 type nodeAnswer struct {
 	asked *fit.Requirements
 	err   error
 }
 
-func newCompiledClaims(s *parsedClaims, stages [][]*selectorChain, surveys *nodeDigestCache) *compiledClaims {
-	p := &compiledClaims{requests: s.requests, constraints: s.constraints, chains: stages, digests: surveys, answers: map[digest]nodeAnswer{}}
+func newCompiledClaims(s *parsedClaims, chains [][]*selectorChain, digests *nodeDigestCache) *compiledClaims {
+	p := &compiledClaims{requests: s.requests, constraints: s.constraints, chains: chains, digests: digests, answers: map[digest]nodeAnswer{}}
 	var all readSet
-	for _, row := range stages {
+	for _, row := range chains {
 		for _, one := range row {
 			all = all.union(one.reads)
 			p.uncacheable = p.uncacheable || one.uncacheable
@@ -63,34 +64,34 @@ func newCompiledClaims(s *parsedClaims, stages [][]*selectorChain, surveys *node
 	return p
 }
 
-// onNode returns what is asked of the node.
+// onNode returns what is required of the node.
 func (p *compiledClaims) onNode(n *index.Node) (*fit.Requirements, error) {
-	survey := p.digests.forNode(n)
-	if survey.unsupported != nil {
-		return nil, survey.unsupported
+	nodeDigests := p.digests.forNode(n)
+	if nodeDigests.unsupported != nil {
+		return nil, nodeDigests.unsupported
 	}
-	look := survey.digestOf(n, p.columns)
+	key := nodeDigests.digestOf(n, p.columns)
 	if p.uncacheable {
-		// The node is like no other.
-		look = sha256.Sum256(fmt.Appendf(look[:], "%d %s", n.Content, n.Name))
+		// The result may depend on anything that the node publishes.
+		key = sha256.Sum256(fmt.Appendf(key[:], "%d %s", n.Content, n.Name))
 	}
 	p.mu.Lock()
-	known, ok := p.answers[look]
+	known, ok := p.answers[key]
 	p.mu.Unlock()
 	if ok {
 		return known.asked, known.err
 	}
-	asked, err := p.evaluateNode(n, survey.drivers[1:])
+	asked, err := p.evaluateNode(n, nodeDigests.drivers[1:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.answers) >= maxAnswers {
 		clear(p.answers)
 	}
-	p.answers[look] = nodeAnswer{asked, err}
+	p.answers[key] = nodeAnswer{asked, err}
 	return asked, err
 }
 
-// evaluateNode works out what is asked of the node, which has devices of others, too.
+// evaluateNode evaluates the claims on the node. others are the devices of other drivers.
 func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*fit.Requirements, error) {
 	for _, g := range others {
 		if err := p.checkForeign(g); err != nil {
@@ -121,11 +122,10 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*f
 	return asked, nil
 }
 
-// checkForeign returns an error when the demand could be served by devices that the index does not follow.
-// Whether they are free is not looked at.
+// checkForeign returns an error if devices that fit does not support could serve a request, whether or not they are free.
 func (p *compiledClaims) checkForeign(g driverDevices) error {
-	for _, stages := range p.chains {
-		matching, err := filterDevices(stages, g.driver, g.devices)
+	for _, chains := range p.chains {
+		matching, err := filterDevices(chains, g.driver, g.devices)
 		if err != nil {
 			return delegatef("driver %s: %w", g.driver, err)
 		}
@@ -136,7 +136,7 @@ func (p *compiledClaims) checkForeign(g driverDevices) error {
 	return nil
 }
 
-// checkNonLocal returns an error when the demand could be served by devices that are not bound to one node.
+// checkNonLocal returns an error if devices that are not local to one node could serve a request.
 func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,14 +152,14 @@ func (p *compiledClaims) checkNonLocal(roaming []*resourceapi.ResourceSlice) err
 	return p.err
 }
 
-// filterDevices returns the devices that pass all stages.
-func filterDevices(stages []*selectorChain, driver string, devices []*resourceapi.Device) (fit.Set, error) {
+// filterDevices returns the devices that pass all chains.
+func filterDevices(chains []*selectorChain, driver string, devices []*resourceapi.Device) (fit.Set, error) {
 	set := fit.NewSet(len(devices))
 	for i := range devices {
 		set.Add(i)
 	}
 	var err error
-	for _, s := range stages {
+	for _, s := range chains {
 		if set, err = s.filter(driver, devices, set); err != nil {
 			return nil, err
 		}

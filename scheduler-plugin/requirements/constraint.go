@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// onNode returns the constraint with the values that the node's devices have.
+// onNode returns the constraint with the values of the node's devices.
 func (c *constraint) onNode(n *index.Node) (fit.Constraint, error) {
 	bound := fit.Constraint{Attribute: string(c.attribute), Distinct: c.distinct, Members: c.members, Values: make([]int32, len(n.Devices))}
 	numbers := map[attributeValue]int32{}
@@ -32,7 +32,7 @@ func (c *constraint) onNode(n *index.Node) (fit.Constraint, error) {
 	return bound, nil
 }
 
-// findAttribute returns the device's attribute of the name; one in the driver's own domain may stand without.
+// findAttribute returns the device's attribute with the name; the driver's own domain may be omitted.
 func findAttribute(d *resourceapi.Device, driver string, name resourceapi.FullyQualifiedName) (resourceapi.DeviceAttribute, bool) {
 	if a, ok := d.Attributes[resourceapi.QualifiedName(name)]; ok {
 		return a, true
@@ -45,15 +45,15 @@ func findAttribute(d *resourceapi.Device, driver string, name resourceapi.FullyQ
 	return a, ok
 }
 
-// attributeValue is an attribute's value: two are equal when they are of one type and equal. Versions are equal
-// as texts, as the API wants them in their shortest form.
+// attributeValue is the value of an attribute. Values are equal if their types and contents are equal. Versions are
+// compared as text: the API requires their canonical form.
 type attributeValue struct {
 	kind    byte
 	text    string
 	integer int64
 }
 
-// attributeValueOf returns the value, and false for a list or a type that is not known.
+// attributeValueOf returns the value, and false for a list or an unknown type.
 func attributeValueOf(a *resourceapi.DeviceAttribute) (attributeValue, bool) {
 	switch {
 	case isList(a):

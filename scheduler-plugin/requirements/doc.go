@@ -1,6 +1,9 @@
-// Package requirements turns the claims of a pod into what they ask of a node (fit.Demand): classes and
-// selectors are evaluated against the published devices, taints and tolerations against each other.
+// Package requirements evaluates the claims of a pod into what they require of a node (fit.Requirements).
 //
-// It says, too, when a claim asks for something that fit does not decide; the in-tree allocator decides
-// that then, node by node.
+// Claims are parsed with their DeviceClasses (parsedClaims), their CEL selectors are compiled (compiledClaims), and then
+// evaluated on each node. Evaluating CEL is expensive, so results are cached: a visitor of the expression finds which
+// attributes and capacities it reads (readSet), and devices that are equal in these have equal results. Nodes whose devices
+// are equal in all of them (nodeDigests) have equal requirements.
+//
+// Claims that fit does not support return ErrDelegate, for all nodes or for one: the in-tree allocator decides there.
 package requirements

@@ -8,8 +8,7 @@ import (
 	"slices"
 )
 
-// key returns what is equal for equal sketches, whatever the names of the claims are: a hash of all that
-// is asked for.
+// key returns a hash of all that is required. It is equal for equal claims, whatever their names are.
 func (s *parsedClaims) key() string {
 	var k keyEncoder
 	k.number(len(s.requests))
@@ -33,7 +32,7 @@ func (s *parsedClaims) key() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// keyEncoder is an unambiguous encoding: strings carry their length.
+// keyEncoder encodes values unambiguously: strings are prefixed with their length.
 type keyEncoder []byte
 
 func (k *keyEncoder) number(n int) { *k = binary.AppendVarint(*k, int64(n)) }

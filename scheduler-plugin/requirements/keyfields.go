@@ -8,16 +8,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// readSet is what of a device an expression can see, beside its driver and whether it may be allocated
-// more than once.
+// readSet is what an expression reads of a device, in addition to its driver and allowMultipleAllocations.
 type readSet struct {
 	attributes, capacities []readField
 }
 
-// readField is one attribute or capacity that is read, as device.attributes["domain"].id.
+// readField is one attribute or capacity, as in device.attributes["domain"].id.
 type readField struct{ domain, id string }
 
-// union returns what either sees.
+// union returns what either reads.
 func (s readSet) union(other readSet) readSet {
 	return readSet{unionReads(s.attributes, other.attributes), unionReads(s.capacities, other.capacities)}
 }
@@ -32,8 +31,7 @@ func unionReads(a, b []readField) []readField {
 	return all
 }
 
-// names returns the names under which what is read may stand on a device of the driver: in the driver's
-// own domain it may stand without.
+// names returns the names that the field can have on a device of the driver: the driver's own domain may be omitted.
 func (r readField) names(driver string) []resourceapi.QualifiedName {
 	qualified := resourceapi.QualifiedName(r.domain + "/" + r.id)
 	if r.domain == driver {
@@ -42,7 +40,7 @@ func (r readField) names(driver string) []resourceapi.QualifiedName {
 	return []resourceapi.QualifiedName{qualified}
 }
 
-// keyFields is the sight of devices of one driver, by the names to look for.
+// keyFields is a readSet for devices of one driver, as the names to key up.
 type keyFields struct {
 	attributes, capacities [][]resourceapi.QualifiedName
 }
@@ -58,65 +56,65 @@ func (s readSet) keyFieldsOf(driver string) keyFields {
 	return g
 }
 
-// appendKey adds how the device looks: devices of one driver that look the same are the same to whoever
-// sees no more of them.
-func (g keyFields) appendKey(look []byte, d *resourceapi.Device) []byte {
+// appendKey appends the key of the device: an encoding of the values of the fields. Devices of one driver with equal
+// keys are equal for every expression that reads no more than these fields.
+func (g keyFields) appendKey(key []byte, d *resourceapi.Device) []byte {
 	if isShared(d) {
-		look = append(look, '*')
+		key = append(key, '*')
 	}
 	for _, names := range g.attributes {
-		look = appendAttributes(look, d, names)
+		key = appendAttributes(key, d, names)
 	}
 	for _, names := range g.capacities {
-		look = appendCapacities(look, d, names)
+		key = appendCapacities(key, d, names)
 	}
-	return look
+	return key
 }
 
-func appendAttributes(look []byte, d *resourceapi.Device, names []resourceapi.QualifiedName) []byte {
+func appendAttributes(key []byte, d *resourceapi.Device, names []resourceapi.QualifiedName) []byte {
 	for _, name := range names {
 		a, ok := d.Attributes[name]
-		look = appendAttribute(look, ok, &a)
+		key = appendAttribute(key, ok, &a)
 	}
-	return look
+	return key
 }
 
-func appendCapacities(look []byte, d *resourceapi.Device, names []resourceapi.QualifiedName) []byte {
+func appendCapacities(key []byte, d *resourceapi.Device, names []resourceapi.QualifiedName) []byte {
 	for _, name := range names {
 		if c, ok := d.Capacity[name]; ok {
-			look = appendQuantity(look, &c.Value)
+			key = appendQuantity(key, &c.Value)
 			continue
 		}
-		look = append(look, '-')
+		key = append(key, '-')
 	}
-	return look
+	return key
 }
 
-func appendQuantity(look []byte, q *resource.Quantity) []byte {
+func appendQuantity(key []byte, q *resource.Quantity) []byte {
 	if n, whole := q.AsInt64(); whole {
-		return binary.AppendVarint(append(look, 'q'), n)
+		return binary.AppendVarint(append(key, 'q'), n)
 	}
-	return appendText(append(look, 'Q'), q.String())
+	return appendText(append(key, 'Q'), q.String())
 }
 
-func appendAttribute(look []byte, ok bool, a *resourceapi.DeviceAttribute) []byte {
+func appendAttribute(key []byte, ok bool, a *resourceapi.DeviceAttribute) []byte {
 	switch {
 	case !ok:
-		return append(look, '-')
+		return append(key, '-')
 	case isList(a):
-		return appendList(look, a)
+		return appendList(key, a)
 	case a.IntValue != nil:
-		return binary.AppendVarint(append(look, 'i'), *a.IntValue)
+		return binary.AppendVarint(append(key, 'i'), *a.IntValue)
 	case a.BoolValue != nil && *a.BoolValue:
-		return append(look, 'y')
+		return append(key, 'y')
 	case a.BoolValue != nil:
-		return append(look, 'n')
+		return append(key, 'n')
 	case a.StringValue != nil:
-		return appendText(append(look, 's'), *a.StringValue)
+		return appendText(append(key, 's'), *a.StringValue)
 	case a.VersionValue != nil:
-		return appendText(append(look, 'v'), *a.VersionValue)
+		return appendText(append(key, 'v'), *a.VersionValue)
 	}
-	return append(look, '?')
+	return append(key, '?')
 }
 
 // isList reports whether the attribute is a list, as the feature DRAListTypeAttributes allows.
@@ -124,26 +122,26 @@ func isList(a *resourceapi.DeviceAttribute) bool {
 	return a.IntValues != nil || a.BoolValues != nil || a.StringValues != nil || a.VersionValues != nil
 }
 
-func appendList(look []byte, a *resourceapi.DeviceAttribute) []byte {
-	look = binary.AppendVarint(append(look, 'I'), int64(len(a.IntValues)))
+func appendList(key []byte, a *resourceapi.DeviceAttribute) []byte {
+	key = binary.AppendVarint(append(key, 'I'), int64(len(a.IntValues)))
 	for _, n := range a.IntValues {
-		look = binary.AppendVarint(look, n)
+		key = binary.AppendVarint(key, n)
 	}
-	look = binary.AppendVarint(append(look, 'B'), int64(len(a.BoolValues)))
+	key = binary.AppendVarint(append(key, 'B'), int64(len(a.BoolValues)))
 	for _, b := range a.BoolValues {
-		look = append(look, map[bool]byte{true: 'y', false: 'n'}[b])
+		key = append(key, map[bool]byte{true: 'y', false: 'n'}[b])
 	}
-	look = binary.AppendVarint(append(look, 'S'), int64(len(a.StringValues)))
+	key = binary.AppendVarint(append(key, 'S'), int64(len(a.StringValues)))
 	for _, s := range a.StringValues {
-		look = appendText(look, s)
+		key = appendText(key, s)
 	}
-	look = binary.AppendVarint(append(look, 'V'), int64(len(a.VersionValues)))
+	key = binary.AppendVarint(append(key, 'V'), int64(len(a.VersionValues)))
 	for _, s := range a.VersionValues {
-		look = appendText(look, s)
+		key = appendText(key, s)
 	}
-	return look
+	return key
 }
 
-func appendText(look []byte, s string) []byte {
-	return append(binary.AppendUvarint(look, uint64(len(s))), s...)
+func appendText(key []byte, s string) []byte {
+	return append(binary.AppendUvarint(key, uint64(len(s))), s...)
 }

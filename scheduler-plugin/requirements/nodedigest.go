@@ -13,18 +13,18 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// digest stands for what was digested: equal digests, equal contents.
+// digest is a hash of values. Equal digests mean equal values.
 type digest [sha256.Size]byte
 
-// nodeDigestCache are what is known of the published devices of every node, for all demands.
+// nodeDigestCache holds the digests of every node, for all requirements.
 type nodeDigestCache struct {
 	mu    sync.Mutex
 	nodes map[string]*nodeDigests
 }
 
-// nodeDigests is what was learned about the devices of one node of one content: a digest of all values of an
-// attribute, for each attribute that a demand looks at. Nodes with equal digests are the same to whoever
-// looks at no more, so that most nodes of a cluster are looked at once and for all.
+// nodeDigests are the digests of the devices of one node, for one content of the node: for each column, the values of
+// all devices. Nodes with equal digests in the columns that requirements read have equal results. In most clusters many
+// nodes are equal, so that requirements are evaluated once for all of them.
 type nodeDigests struct {
 	content     uint64
 	drivers     []driverDevices
@@ -40,7 +40,7 @@ type driverDevices struct {
 	devices []*resourceapi.Device
 }
 
-// column names a part of what is published of each device.
+// column is a part of what is published of each device.
 type column struct {
 	part columnPart
 	read readField
@@ -51,12 +51,12 @@ type columnPart int
 const (
 	attributeValues columnPart = iota
 	capacityValues
-	// facts are all that counts whatever is asked for; policies all that a request for capacity needs.
+	// facts are what every evaluation depends on; policies what requests for capacity depend on.
 	facts
 	policies
 )
 
-// forNode returns the survey of the node.
+// forNode returns the digests of the node.
 func (s *nodeDigestCache) forNode(n *index.Node) *nodeDigests {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,7 @@ func newNodeDigests(n *index.Node) *nodeDigests {
 	return s
 }
 
-// devicesOfSlice returns the devices of a slice.
+// devicesOfSlice returns the devices of a ResourceSlice.
 func devicesOfSlice(slice *resourceapi.ResourceSlice) driverDevices {
 	g := driverDevices{driver: slice.Spec.Driver, devices: make([]*resourceapi.Device, len(slice.Spec.Devices))}
 	for i := range slice.Spec.Devices {
@@ -96,7 +96,7 @@ func devicesOfSlice(slice *resourceapi.ResourceSlice) driverDevices {
 	return g
 }
 
-// digestOf returns a digest of the columns.
+// digestOf returns the digest of the columns.
 func (s *nodeDigests) digestOf(n *index.Node, columns []column) digest {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,74 +112,74 @@ func (s *nodeDigests) digestOf(n *index.Node, columns []column) digest {
 	return sha256.Sum256(all)
 }
 
-// digestColumn digests one column.
+// digestColumn returns the digest of one column.
 func (s *nodeDigests) digestColumn(n *index.Node, c column) digest {
-	var look []byte
+	var key []byte
 	for i, g := range s.drivers {
-		look = appendText(look, g.driver)
-		look = binary.AppendUvarint(look, uint64(len(g.devices)))
+		key = appendText(key, g.driver)
+		key = binary.AppendUvarint(key, uint64(len(g.devices)))
 		names := c.read.names(g.driver)
 		for j, d := range g.devices {
 			switch {
 			case c.part == attributeValues:
-				look = appendAttributes(look, d, names)
+				key = appendAttributes(key, d, names)
 			case c.part == capacityValues:
-				look = appendCapacities(look, d, names)
+				key = appendCapacities(key, d, names)
 			case c.part == facts:
-				look = appendFacts(look, d)
+				key = appendFacts(key, d)
 				if i == 0 {
-					look = append(look, byte(n.Fit.Devices[j].Use.Shape))
+					key = append(key, byte(n.Fit.Devices[j].Use.Shape))
 				}
 			case i == 0:
-				look = appendPolicies(look, d)
+				key = appendPolicies(key, d)
 			}
 		}
 	}
-	return sha256.Sum256(look)
+	return sha256.Sum256(key)
 }
 
-// appendFacts adds what counts about a device for every demand.
-func appendFacts(look []byte, d *resourceapi.Device) []byte {
-	look = append(look, map[bool]byte{true: '*', false: '.'}[isShared(d)])
+// appendFacts appends what every evaluation of the device depends on.
+func appendFacts(key []byte, d *resourceapi.Device) []byte {
+	key = append(key, map[bool]byte{true: '*', false: '.'}[isShared(d)])
 	if err := unsupportedDevice(d); err != nil {
-		look = append(look, '!')
-		look = appendText(look, err.Error())
+		key = append(key, '!')
+		key = appendText(key, err.Error())
 	}
 	for _, t := range d.Taints {
-		look = append(look, 't')
-		look = appendText(look, t.Key)
-		look = appendText(look, t.Value)
-		look = appendText(look, string(t.Effect))
+		key = append(key, 't')
+		key = appendText(key, t.Key)
+		key = appendText(key, t.Value)
+		key = appendText(key, string(t.Effect))
 	}
 	if isShared(d) {
-		look = appendPolicies(look, d)
+		key = appendPolicies(key, d)
 	}
-	return append(look, ';')
+	return append(key, ';')
 }
 
-// appendPolicies adds the capacities of a device and how they may be taken.
-func appendPolicies(look []byte, d *resourceapi.Device) []byte {
+// appendPolicies appends the capacities of a device with their request policies.
+func appendPolicies(key []byte, d *resourceapi.Device) []byte {
 	for _, name := range slices.Sorted(maps.Keys(d.Capacity)) {
 		c := d.Capacity[name]
-		look = appendQuantity(appendText(append(look, 'c'), string(name)), &c.Value)
+		key = appendQuantity(appendText(append(key, 'c'), string(name)), &c.Value)
 		p := c.RequestPolicy
 		if p == nil {
 			continue
 		}
-		look = appendBound(append(look, 'd'), p.Default)
+		key = appendBound(append(key, 'd'), p.Default)
 		for i := range p.ValidValues {
-			look = appendBound(append(look, 'v'), &p.ValidValues[i])
+			key = appendBound(append(key, 'v'), &p.ValidValues[i])
 		}
 		if r := p.ValidRange; r != nil {
-			look = appendBound(appendBound(appendBound(append(look, 'r'), r.Min), r.Max), r.Step)
+			key = appendBound(appendBound(appendBound(append(key, 'r'), r.Min), r.Max), r.Step)
 		}
 	}
-	return look
+	return key
 }
 
-func appendBound(look []byte, q *resource.Quantity) []byte {
+func appendBound(key []byte, q *resource.Quantity) []byte {
 	if q == nil {
-		return append(look, '-')
+		return append(key, '-')
 	}
-	return appendQuantity(look, q)
+	return appendQuantity(key, q)
 }

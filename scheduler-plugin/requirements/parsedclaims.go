@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// parsedClaims is what claims ask for, before anything is compiled.
+// parsedClaims are the requests and constraints of claims, before selectors are compiled.
 type parsedClaims struct {
 	requests    []request
 	constraints []constraint
@@ -27,7 +27,7 @@ type request struct {
 	alternatives []alternative
 }
 
-// alternative is a request without a choice, or one of its subrequests.
+// alternative is a request without alternatives, or one of its subrequests.
 type alternative struct {
 	// name is that of the subrequest, empty without a choice.
 	name  string
@@ -46,7 +46,7 @@ type constraint struct {
 	members   []fit.Member
 }
 
-// claim adds the requests and constraints of a claim.
+// addClaim adds the requests and constraints of a claim.
 func (s *parsedClaims) addClaim(claim *resourceapi.ResourceClaim, classes Classes) error {
 	first, devices := len(s.requests), 0
 	for i := range claim.Spec.Devices.Requests {
@@ -67,7 +67,7 @@ func (s *parsedClaims) addClaim(claim *resourceapi.ResourceClaim, classes Classe
 		devices += most
 		s.requests = append(s.requests, r)
 	}
-	// The in-tree allocator gives up alternatives that make a claim too large; fit does not know that.
+	// The in-tree allocator skips alternatives that make a claim too large; fit does not.
 	if devices > resourceapi.AllocationResultsMaxSize {
 		return delegatef("claim %s: may need %d devices, more than the %d that a claim can have", claim.Name, devices, resourceapi.AllocationResultsMaxSize)
 	}
@@ -79,7 +79,7 @@ func (s *parsedClaims) addClaim(claim *resourceapi.ResourceClaim, classes Classe
 	return nil
 }
 
-// alternativesOf returns the ways in which the request can be served, in order of preference.
+// alternativesOf returns the alternatives of the request, in order of preference.
 func alternativesOf(r *resourceapi.DeviceRequest) []resourceapi.DeviceSubRequest {
 	if r.Exactly == nil {
 		return r.FirstAvailable
@@ -90,13 +90,13 @@ func alternativesOf(r *resourceapi.DeviceRequest) []resourceapi.DeviceSubRequest
 		Tolerations: e.Tolerations, Capacity: e.Capacity, DerivedAttributes: e.DerivedAttributes,
 	}
 	if e.AdminAccess != nil && *e.AdminAccess {
-		// No mode of that name exists: it is refused with those that fit does not know.
+		// Not a valid mode: newAlternative delegates it like other unsupported modes.
 		way.AllocationMode = "admin access"
 	}
 	return []resourceapi.DeviceSubRequest{way}
 }
 
-// newAlternative returns the alternative, and an error when fit does not decide it.
+// newAlternative returns the alternative, and an error if fit does not support it.
 func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternative, error) {
 	switch {
 	case way.AllocationMode != resourceapi.DeviceAllocationModeExactCount:
@@ -123,7 +123,7 @@ func newAlternative(way resourceapi.DeviceSubRequest, classes Classes) (alternat
 	return a, nil
 }
 
-// addConstraint adds a constraint of the claim whose requests begin at first.
+// addConstraint adds a constraint of the claim whose first request is at the position first.
 func (s *parsedClaims) addConstraint(c resourceapi.DeviceConstraint, first int) error {
 	named := cmp.Or(c.MatchAttribute, c.DistinctAttribute)
 	if named == nil {
@@ -151,7 +151,7 @@ func (s *parsedClaims) addConstraint(c resourceapi.DeviceConstraint, first int) 
 	return nil
 }
 
-// description says in the user's words what each device of the alternative must be.
+// description returns what each device of the alternative must be, for messages.
 func (a *alternative) description() string {
 	text := a.class
 	for i, name := range slices.Sorted(maps.Keys(a.capacity)) {
@@ -161,7 +161,7 @@ func (a *alternative) description() string {
 	return text
 }
 
-// requestsCapacity reports whether anything asks for capacity.
+// requestsCapacity reports whether a request asks for capacity.
 func (s *parsedClaims) requestsCapacity() bool {
 	return slices.ContainsFunc(s.requests, func(r request) bool {
 		return slices.ContainsFunc(r.alternatives, func(a alternative) bool { return len(a.capacity) > 0 })

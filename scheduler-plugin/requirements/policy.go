@@ -9,11 +9,11 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// policy is what may be taken of a capacity: values of a range or of a list, or any when there is neither.
+// policy is which amounts of a capacity can be taken: those of a range or of a list, or any if there is neither.
 type policy struct {
 	ranged            bool
 	least, most, step int64
-	// values are in ascending order, as the API wants them.
+	// values are in ascending order, which the API requires.
 	values []int64
 }
 
@@ -45,7 +45,7 @@ func readPolicy(p *resourceapi.CapacityRequestPolicy) (policy, error) {
 	return read, errors.Join(problems...)
 }
 
-// round returns the least that the policy allows and that is no less, or the number when there is none.
+// round returns the least permitted amount that is not smaller, or n if there is none.
 func (p policy) round(n int64) int64 {
 	if p.ranged {
 		n = max(n, p.least)
@@ -62,7 +62,7 @@ func (p policy) round(n int64) int64 {
 	return n
 }
 
-// allows reports whether the number may be taken.
+// allows reports whether the amount is permitted.
 func (p policy) allows(n int64) bool {
 	if p.ranged {
 		return n <= p.most && (n-p.least)%p.step == 0

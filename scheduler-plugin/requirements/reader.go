@@ -8,17 +8,17 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// Classes finds DeviceClasses (fwk.DeviceClassLister).
+// Classes gets DeviceClasses (fwk.DeviceClassLister).
 type Classes interface {
 	Get(name string) (*resourceapi.DeviceClass, error)
 }
 
-// NonLocal returns the slices of devices that are not bound to one node, of every driver (index.Index).
+// NonLocal lists the ResourceSlices of devices that are not local to one node (index.Index).
 type NonLocal interface {
 	NonLocalSlices() []*resourceapi.ResourceSlice
 }
 
-// How much is remembered: of demands, of the selectors they are made of, of what one selector says.
+// Limits of the caches: compiled claims, selector chains, results of one chain, results of compiled claims.
 const (
 	maxCompiled     = 256
 	maxChains       = 512
@@ -26,10 +26,10 @@ const (
 	maxAnswers      = 8192
 )
 
-// Reader reads claims. It remembers what selectors say about devices, and is safe for concurrent use.
+// Reader evaluates claims and caches results. It is safe for concurrent use.
 //
-// It reads them as the allocator of Kubernetes 1.37 does with the features that are on by default; what
-// other features add is left to that allocator.
+// It evaluates them as the allocator of Kubernetes 1.37 does with the features that are on by default. Claims that use
+// other features are delegated to that allocator.
 type Reader struct {
 	classes  Classes
 	nonLocal NonLocal
@@ -46,8 +46,8 @@ func NewReader(classes Classes, nonLocal NonLocal) *Reader {
 	}
 }
 
-// Read returns what the claims, which are not allocated, ask for together, in the order in which the pod
-// names them. It reads their specs only. An error wraps ErrDelegate when fit cannot decide it, on any node.
+// Read returns what the claims, which are not allocated, require together, in the order in which the pod lists them. It
+// reads their specs only. An error wraps ErrDelegate if fit does not decide on any node.
 func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*PodRequirements, error) {
 	var s parsedClaims
 	for _, claim := range claims {
@@ -69,7 +69,7 @@ func (r *Reader) Read(claims []*resourceapi.ResourceClaim) (*PodRequirements, er
 	return d, nil
 }
 
-// compiledFor returns the plan that is known for the key, or makes it.
+// compiledFor returns the cached compiled claims for the key, or compiles them.
 func (r *Reader) compiledFor(key string, s *parsedClaims) (*compiledClaims, error) {
 	if known, ok := r.compiled.Get(key); ok {
 		if p, ok := known.(*compiledClaims); ok {
@@ -91,8 +91,8 @@ func (r *Reader) compiledFor(key string, s *parsedClaims) (*compiledClaims, erro
 	return p, nil
 }
 
-// compileSelectors returns the stages of the selectors: as many selectors in a row as can be remembered together
-// are one.
+// compileSelectors returns the chains of the selectors. Consecutive selectors with known read sets form one chain;
+// every other selector is a chain that is not cached.
 func (r *Reader) compileSelectors(texts []string) ([]*selectorChain, error) {
 	var stages []*selectorChain
 	var row []selector
@@ -119,7 +119,7 @@ func (r *Reader) compileSelectors(texts []string) ([]*selectorChain, error) {
 	return stages, nil
 }
 
-// chainFor returns the stage that is known for the selectors, with what it remembers, or makes it.
+// chainFor returns the cached chain of the selectors, or creates it.
 func (r *Reader) chainFor(row []selector) *selectorChain {
 	var texts []string
 	for _, s := range row {

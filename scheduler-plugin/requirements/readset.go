@@ -6,7 +6,7 @@ import (
 	"github.com/google/cel-go/common/types"
 )
 
-// devicePart is what an expression stands for.
+// devicePart is the part of the device that an expression stands for.
 type devicePart struct {
 	kind   partKind
 	domain string
@@ -15,9 +15,9 @@ type devicePart struct {
 type partKind int
 
 const (
-	// other is any value; what it was made of is looked at where it stands.
+	// other is any value that is not a part of the device with several fields.
 	other partKind = iota
-	// wholeDevice is the variable device, all its attributes or capacities, domain those of one domain.
+	// wholeDevice is the variable device. The others are all its attributes or capacities, or those of one domain.
 	wholeDevice
 	allAttributes
 	allCapacities
@@ -25,64 +25,71 @@ const (
 	capacityDomain
 )
 
-// readSetVisitor collects what an expression sees.
+// readSetVisitor collects what an expression reads of a device.
+//
+// It visits the parsed expression. A path from the variable device down to one attribute or capacity, such as
+// device.attributes["gpu.tessera.dev"].profile, is one read. A path that ends earlier passes several fields at once to
+// something else, and a name that is computed could be any field: then readsUnknown is set, and results are not cached.
+// Macros are expanded to comprehensions, in which cel.bind gives a part of the device another name (scope).
+//
+// Examples: device.driver == "x" reads nothing beyond what every key contains. device.attributes["d"].a == 1 reads d/a.
+// device.attributes["d"].exists(n, n == "a") reads unknown fields.
 type readSetVisitor struct {
 	reads        readSet
 	readsUnknown bool
 }
 
-// scope are the variables that an expression has, beside device.
+// scope maps variables of an expression to the parts of the device that they stand for.
 type scope map[string]devicePart
 
-// findReadSet returns what of a device the parsed expression sees, or that this is not known: because it uses a
-// domain or the device as a whole, or names what it reads by a value.
+// findReadSet returns what the parsed expression reads of a device, or true if that is unknown.
 func findReadSet(e ast.Expr) (readSet, bool) {
-	var o readSetVisitor
-	o.visit(e, scope{"device": {kind: wholeDevice}})
-	return o.reads, o.readsUnknown
+	var v readSetVisitor
+	v.visit(e, scope{"device": {kind: wholeDevice}})
+	return v.reads, v.readsUnknown
 }
 
-// visit looks at an expression whose value is used.
-func (o *readSetVisitor) visit(e ast.Expr, in scope) {
-	if o.visitRead(e, in) {
+// visit visits an expression whose value is used.
+func (v *readSetVisitor) visit(e ast.Expr, in scope) {
+	if v.visitRead(e, in) {
 		return
 	}
 	if p := partOf(e, in); p.kind != other {
-		o.readsUnknown = true
+		v.readsUnknown = true
 		return
 	}
 	switch e.Kind() {
 	case ast.SelectKind:
-		o.visit(e.AsSelect().Operand(), in)
+		v.visit(e.AsSelect().Operand(), in)
 	case ast.CallKind:
 		call := e.AsCall()
 		if call.IsMemberFunction() {
-			o.visit(call.Target(), in)
+			v.visit(call.Target(), in)
 		}
-		o.visitAll(call.Args(), in)
+		v.visitAll(call.Args(), in)
 	case ast.ListKind:
-		o.visitAll(e.AsList().Elements(), in)
+		v.visitAll(e.AsList().Elements(), in)
 	case ast.ComprehensionKind:
-		o.visitComprehension(e.AsComprehension(), in)
+		v.visitComprehension(e.AsComprehension(), in)
 	case ast.LiteralKind, ast.IdentKind:
-		// Sees nothing: a variable that stands for a part of a device was located above.
+		// Nothing is read: variables that stand for a part of the device are handled above.
 	case ast.MapKind, ast.StructKind, ast.UnspecifiedExprKind:
-		o.readsUnknown = true
+		v.readsUnknown = true
 	}
 }
 
-func (o *readSetVisitor) visitAll(list []ast.Expr, in scope) {
+func (v *readSetVisitor) visitAll(list []ast.Expr, in scope) {
 	for _, e := range list {
-		o.visit(e, in)
+		v.visit(e, in)
 	}
 }
 
-// visitComprehension looks at what macros become, cel.bind, exists and all among them.
-func (o *readSetVisitor) visitComprehension(c ast.ComprehensionExpr, in scope) {
-	o.visit(c.IterRange(), in)
+// visitComprehension visits an expanded macro, such as cel.bind, exists and all.
+func (v *readSetVisitor) visitComprehension(c ast.ComprehensionExpr, in scope) {
+	v.visit(c.IterRange(), in)
 	start := partOf(c.AccuInit(), in)
 	if start.kind == other {
-		o.visit(c.AccuInit(), in)
+		v.visit(c.AccuInit(), in)
 	}
 	bound := scope{}
 	for name, p := range in {
@@ -94,43 +101,43 @@ func (o *readSetVisitor) visitComprehension(c ast.ComprehensionExpr, in scope) {
 	}
 	bound[c.AccuVar()] = start
 	if start.kind != other && !isBind(c) {
-		o.readsUnknown = true
+		v.readsUnknown = true
 		return
 	}
 	if start.kind == other {
-		o.visit(c.LoopCondition(), bound)
-		o.visit(c.LoopStep(), bound)
+		v.visit(c.LoopCondition(), bound)
+		v.visit(c.LoopStep(), bound)
 	}
-	o.visit(c.Result(), bound)
+	v.visit(c.Result(), bound)
 }
 
-// isBind reports whether the comprehension only gives its start a name, as cel.bind does.
+// isBind reports whether the comprehension only gives its initial value a name, as cel.bind does.
 func isBind(c ast.ComprehensionExpr) bool {
 	return c.IterRange().Kind() == ast.ListKind && len(c.IterRange().AsList().Elements()) == 0
 }
 
-// visitRead takes in an expression that reads one thing of the device, and reports whether it is one.
-func (o *readSetVisitor) visitRead(e ast.Expr, in scope) bool {
+// visitRead records the read if the expression reads one field of the device, and reports whether it does.
+func (v *readSetVisitor) visitRead(e ast.Expr, in scope) bool {
 	of, id, ok := selectPart(e, in)
 	if !ok {
 		return false
 	}
 	switch of.kind {
 	case wholeDevice:
-		// The driver and whether a device may be allocated more than once are always seen.
+		// Every key contains the driver and allowMultipleAllocations.
 		return id == "driver" || id == "allowMultipleAllocations"
 	case attributeDomain:
-		o.reads.attributes = unionReads(o.reads.attributes, []readField{{of.domain, id}})
+		v.reads.attributes = unionReads(v.reads.attributes, []readField{{of.domain, id}})
 		return true
 	case capacityDomain:
-		o.reads.capacities = unionReads(o.reads.capacities, []readField{{of.domain, id}})
+		v.reads.capacities = unionReads(v.reads.capacities, []readField{{of.domain, id}})
 		return true
 	case other, allAttributes, allCapacities:
 	}
 	return false
 }
 
-// partOf returns the part of the device, larger than one value, that the expression stands for.
+// partOf returns the part of the device with several fields that the expression stands for.
 func partOf(e ast.Expr, in scope) devicePart {
 	if e.Kind() == ast.IdentKind {
 		if name := e.AsIdent(); name != ".device" {
@@ -148,7 +155,7 @@ func partOf(e ast.Expr, in scope) devicePart {
 	return of.part(id)
 }
 
-// part returns the part of the name, when it is larger than one value.
+// part returns the part with the name, if it has several fields.
 func (p devicePart) part(id string) devicePart {
 	switch p.kind {
 	case wholeDevice:
@@ -162,8 +169,8 @@ func (p devicePart) part(id string) devicePart {
 	return devicePart{}
 }
 
-// selectPart returns the part of a device of which the expression takes one thing, and the name of that: x.id,
-// has(x.id), x["id"], x.?id, x[?"id"] and "id" in x.
+// selectPart returns the part of which the expression selects one field, and the name of the field: x.id, has(x.id),
+// x["id"], x.?id, x[?"id"] and "id" in x.
 func selectPart(e ast.Expr, in scope) (of devicePart, id string, ok bool) {
 	if e.Kind() == ast.SelectKind {
 		s := e.AsSelect()
@@ -184,7 +191,7 @@ func selectPart(e ast.Expr, in scope) (of devicePart, id string, ok bool) {
 	return devicePart{}, "", false
 }
 
-// stringConstant returns the value of a literal string.
+// stringConstant returns the value of a string literal.
 func stringConstant(e ast.Expr) (string, bool) {
 	if e.Kind() != ast.LiteralKind {
 		return "", false

@@ -9,28 +9,28 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// ErrDelegate says that fit cannot decide a demand, or not on this node: the in-tree allocator does.
+// ErrDelegate means that fit does not decide, on any node or on this one: the in-tree allocator does.
 var ErrDelegate = errors.New("delegated to the in-tree allocator")
 
-// delegatef returns an error that wraps ErrDelegate and says why.
+// delegatef returns an error that wraps ErrDelegate, with the reason.
 func delegatef(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrDelegate, fmt.Errorf(format, args...))
 }
 
-// PodRequirements is what a pod's claims ask for, of any node. It is never changed and safe for concurrent use.
+// PodRequirements is what the claims of a pod require, of any node. It is immutable and safe for concurrent use.
 type PodRequirements struct {
-	// Key is equal for demands that ask for the same: pods of one Deployment, for instance. It does not
-	// depend on the names of the claims.
+	// Key is equal for equal requirements, such as those of the pods of one Deployment. It does not depend on the names of
+	// the claims.
 	Key string
 
 	compiled *compiledClaims
-	// names are those of the requests, claim/request.
+	// names are the names of the requests, claim/request.
 	names []string
 }
 
-// OnNode returns what is asked of this node. An error wraps ErrDelegate when fit cannot decide it there, such
-// as when devices of another driver match, too. The answer is remembered for all nodes whose devices look
-// the same to the demand, and must not be changed.
+// OnNode returns what is required of the node. An error wraps ErrDelegate if fit does not decide there, for example
+// because a device of another driver matches as well. The result is shared by all nodes whose devices are equal as far
+// as the claims read them, and must not be changed.
 func (p *PodRequirements) OnNode(n *index.Node) (*fit.Requirements, error) {
 	if n.DelegateReason != nil {
 		return nil, delegatef("node %s: %w", n.Name, n.DelegateReason)
@@ -45,7 +45,7 @@ func (p *PodRequirements) OnNode(n *index.Node) (*fit.Requirements, error) {
 	return p.withNames(asked), nil
 }
 
-// withNames returns the demand with the names of the pod's own claims: those of another pod may be in it.
+// withNames returns the requirements with the names of the pod's own claims: the cached ones may have those of another pod.
 func (p *PodRequirements) withNames(asked *fit.Requirements) *fit.Requirements {
 	own := true
 	for i, name := range p.names {
@@ -62,7 +62,7 @@ func (p *PodRequirements) withNames(asked *fit.Requirements) *fit.Requirements {
 	return &renamed
 }
 
-// ForgetNode drops what is remembered, for all demands, of a node that is gone.
+// ForgetNode drops what is cached, for all requirements, of a node that is removed.
 func (p *PodRequirements) ForgetNode(node string) {
 	if p.compiled != nil {
 		p.compiled.digests.forget(node)

@@ -49,9 +49,9 @@ func (s *selector) matches(driver string, d *resourceapi.Device) (bool, error) {
 	return matches, nil
 }
 
-// selectorChain is a row of selectors that are evaluated in order, up to the first that does not match, and what
-// they said about the devices seen so far. Devices that look the same to them are the same to them, on
-// whatever node: one evaluation costs more than a hundred look-ups.
+// selectorChain is a list of selectors that are evaluated in order until one does not match, with cached results.
+// Devices with equal keys have equal results, on whatever node: one evaluation of CEL costs more than a hundred
+// lookups.
 type selectorChain struct {
 	selectors []selector
 	reads     readSet
@@ -60,12 +60,12 @@ type selectorChain struct {
 
 	mu    sync.Mutex
 	known map[string]matchResult
-	// scratch is where the look of a device is written; evaluated counts, for tests.
+	// scratch is the buffer for keys; evaluated counts evaluations, for tests.
 	scratch   []byte
 	evaluated int
 }
 
-// matchResult is what a stage says about a device. An error is one for every device that looks the same.
+// matchResult is the result for a device. An error applies to every device with the same key.
 type matchResult struct {
 	matches bool
 	err     error
@@ -80,11 +80,11 @@ func newSelectorChain(row []selector) *selectorChain {
 	return s
 }
 
-// filter returns those of the devices in the set that match.
+// filter returns the devices of the set that match.
 func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in fit.Set) (fit.Set, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	glance := s.reads.keyFieldsOf(driver)
+	fields := s.reads.keyFieldsOf(driver)
 	s.scratch = append(strconv.AppendQuote(s.scratch[:0], driver), ' ')
 	start := len(s.scratch)
 	out := fit.NewSet(len(devices))
@@ -93,7 +93,7 @@ func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in 
 			continue
 		}
 		s.scratch = s.scratch[:start]
-		v := s.matchCached(driver, d, glance)
+		v := s.matchCached(driver, d, fields)
 		if v.err != nil {
 			return nil, v.err
 		}
@@ -104,12 +104,12 @@ func (s *selectorChain) filter(driver string, devices []*resourceapi.Device, in 
 	return out, nil
 }
 
-// matchCached returns the verdict on the device, from memory when it looks like one seen before.
-func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, glance keyFields) matchResult {
+// matchCached returns the result for the device, from the cache if possible.
+func (s *selectorChain) matchCached(driver string, d *resourceapi.Device, fields keyFields) matchResult {
 	if s.uncacheable {
 		return s.evaluate(driver, d)
 	}
-	s.scratch = glance.appendKey(s.scratch, d)
+	s.scratch = fields.appendKey(s.scratch, d)
 	if v, ok := s.known[string(s.scratch)]; ok {
 		return v
 	}
