@@ -186,7 +186,7 @@ func TestRecovery(t *testing.T) {
 
 // TestAllocatedDeviceHeldForRemediation checks replacement pods of a claim that was allocated before its GPU was held.
 func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
-	const message = "allocated device " + firstGPU + " is held for remediation (device taint " + driver + "/remedy)"
+	const message = "allocated device " + firstGPU + " is held for remediation (device taint " + driver + "/remediation)"
 	admin := func(r *resourceapi.DeviceRequest) { r.Exactly.AdminAccess = new(true) }
 	held := illness{held: "XID 79"}
 	bothGPUs := func() *resourceapi.ResourceClaim { return ask("a", "gpu", 2) }
@@ -197,7 +197,7 @@ func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
 	}{
 		"held":                         {bothGPUs(), held, true},
 		"held with NoExecute":          {bothGPUs(), illness{held: "XID 79", evict: true}, true},
-		"tolerated":                    {with(bothGPUs(), tolerates("remedy", "")), held, false},
+		"tolerated":                    {with(bothGPUs(), tolerates("remediation", "")), held, false},
 		"other taint tolerated":        {with(bothGPUs(), tolerates("xid", "")), held, true},
 		"monitor with admin access":    {with(ask("a", "monitor", 2), admin), held, false},
 		"fault without a held GPU":     {bothGPUs(), illness{events: []gpu.Event{{XID: 79}}}, false},
