@@ -1,15 +1,15 @@
 package fit
 
-// Choice is a complete answer to a demand on one node.
+// Choice is the devices of one node for all requests.
 type Choice struct {
 	// Picks are by request.
 	Picks []Pick
-	// Score compares the choices of one demand on different nodes: higher leaves more for the pods to
-	// come. Of two choices on nodes that differ in nothing that matters the scores are equal.
+	// Score compares choices for equal requirements on different nodes: a higher score leaves more for later pods.
+	// Choices on equal nodes have equal scores.
 	Score int64
 }
 
-// Pick is what a request gets.
+// Pick is the devices for one request.
 type Pick struct {
 	// Alternative is the position of the alternative that is served.
 	Alternative int

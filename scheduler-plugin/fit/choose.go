@@ -6,15 +6,13 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// Choose returns the best devices that the node has for the demand, and false when it has none. Of
-// alternatives it takes the first that lets all requests be served, as the API demands: those of the first
-// request change last. Of devices it takes those whose loss leaves most to the demands to come, in the
-// order of Choice.Score.
+// Choose returns the best devices of the node for the requirements, and false if there are none. It takes the first
+// combination of alternatives with which all requests can be served; as in the API, the alternative of the first
+// request changes last. Among devices it takes those that leave the most, in the order of Choice.Score.
 //
-// Whenever there is a way to serve the demand, one is found. It is the best one for one device, for whole
-// GPUs, and for a demand of few parts (mostParts) but for what sets of whole GPUs leave to the other
-// requests (mostSets); a demand of more parts is served in steps, each at its best. The result depends only
-// on the arguments.
+// If the requirements can be satisfied, a choice is found. It is optimal for one device, for whole GPUs, and for
+// requirements with at most maxProgress progresses, except that at most maxTeamSets sets of whole GPUs are tried if
+// there are other requests. Larger requirements are served greedily. The result depends only on the arguments.
 func Choose(n *Node, req *Requirements) (Choice, bool) {
 	var buffer [stackGPUs]gpuView
 	s := newNodeView(n, buffer[:0])
@@ -24,14 +22,14 @@ func Choose(n *Node, req *Requirements) (Choice, bool) {
 	return newHeapNodeView(n).chooseSeveral(req)
 }
 
-// newHeapNodeView returns the sight of the node for a search that goes through memory. Those that do not keep
-// theirs on the stack.
+// newHeapNodeView returns the view of the node on the heap, for searches that keep it. Other searches keep the view on
+// the stack.
 func newHeapNodeView(n *Node) *nodeView {
 	s := newNodeView(n, nil)
 	return &s
 }
 
-// chooseSingle serves the only request of the demand.
+// chooseSingle serves the only request.
 func (s *nodeView) chooseSingle(n *Node, req *Requirements) (Choice, bool) {
 	alternatives := req.Requests[0].Alternatives
 	for i := range alternatives {
@@ -43,10 +41,10 @@ func (s *nodeView) chooseSingle(n *Node, req *Requirements) (Choice, bool) {
 	return Choice{}, false
 }
 
-// maxAlternatives is how many alternatives the API allows.
+// maxAlternatives is the number of alternatives that the API allows.
 const maxAlternatives = 8
 
-// alternativeRank returns how kube-scheduler ranks the alternative of a request: nothing where there is no choice.
+// alternativeRank returns how kube-scheduler ranks the alternative of a request: 0 for a request without alternatives.
 func alternativeRank(r Request, alternative int) int {
 	if len(r.Alternatives) == 1 {
 		return 0
@@ -72,7 +70,7 @@ func (s *nodeView) serveAlternative(n *Node, req *Requirements, alternative int)
 	return best.picks[0].Devices, best.outcome, true
 }
 
-// bestDevice returns the best device for an alternative that needs one.
+// bestDevice returns the best device for an alternative that needs one device.
 func (s *nodeView) bestDevice(a *Alternative) ([]int, outcome, bool) {
 	var best offer
 	found := false
@@ -94,7 +92,7 @@ func (s *nodeView) bestDevice(a *Alternative) ([]int, outcome, bool) {
 	return []int{best.device}, s.outcomeOfOffer(&best), true
 }
 
-// outcomeOfOffer returns that of one offer.
+// outcomeOfOffer returns the outcome of taking one offer.
 func (s *nodeView) outcomeOfOffer(o *offer) outcome {
 	out := outcome{quality: topology.PerfectQuality, loss: int64(o.Loss), holders: o.Holders, free: o.Free}
 	if isWholeGPU(s.node.Devices[o.device].Use.Shape) {

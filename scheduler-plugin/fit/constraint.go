@@ -2,10 +2,10 @@ package fit
 
 import "slices"
 
-// allowsDevice reports whether the constraints that bind the class let it have the device at all: it has the
-// attributes, and the values that are fixed.
-func (c *search) allowsDevice(class, device int) bool {
-	for _, i := range c.groups[class].constraints {
+// allowsDevice reports whether the constraints of the group permit the device: it has the attributes, with the fixed
+// values.
+func (c *search) allowsDevice(group, device int) bool {
+	for _, i := range c.groups[group].constraints {
 		constraint := &c.requirements.Constraints[i]
 		value := constraint.Values[device]
 		if value == 0 || !constraint.Distinct && c.values[i] != 0 && c.values[i] != value {
@@ -15,19 +15,19 @@ func (c *search) allowsDevice(class, device int) bool {
 	return true
 }
 
-// isBinding reports whether the constraint has a member among the classes.
+// isBinding reports whether the constraint has a member among the groups.
 func (c *search) isBinding(constraint int) bool {
-	return slices.ContainsFunc(c.groups, func(class requestGroup) bool { return slices.Contains(class.constraints, constraint) })
+	return slices.ContainsFunc(c.groups, func(group requestGroup) bool { return slices.Contains(group.constraints, constraint) })
 }
 
-// possibleValues returns the values of the constraint that its members could have, ascending.
+// possibleValues returns the values that members of the constraint could have, ascending.
 func (c *search) possibleValues(constraint int) []int32 {
 	var values []int32
-	for i, class := range c.groups {
-		if !slices.Contains(class.constraints, constraint) {
+	for i, group := range c.groups {
+		if !slices.Contains(group.constraints, constraint) {
 			continue
 		}
-		for device := range class.alternative.Candidates.all {
+		for device := range group.alternative.Candidates.all {
 			if c.allowsDevice(i, device) {
 				values = append(values, c.requirements.Constraints[constraint].Values[device])
 			}
@@ -37,21 +37,20 @@ func (c *search) possibleValues(constraint int) []int32 {
 	return slices.Compact(values)
 }
 
-// hasEnoughDevices reports whether every class has as many devices as it needs, free or not. No node has as many as
-// cannot be counted: the API allows a claim 32.
+// hasEnoughDevices reports whether every group has as many candidates as it needs, free or not.
 func (c *search) hasEnoughDevices() bool {
-	for i, class := range c.groups {
+	for i, group := range c.groups {
 		count := 0
-		for device := range class.alternative.Candidates.all {
+		for device := range group.alternative.Candidates.all {
 			if !c.allowsDevice(i, device) {
 				continue
 			}
 			count++
 			if c.node.Devices[device].Use.Shape.Shared() {
-				count += len(class.members) - 1
+				count += len(group.members) - 1
 			}
 		}
-		if count < class.needed() || class.needed() > maxNeeded {
+		if count < group.needed() || group.needed() > maxNeeded {
 			return false
 		}
 	}

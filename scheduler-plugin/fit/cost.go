@@ -7,8 +7,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// gpuCost is what a GPU loses. Costs of different GPUs can be added, the residual only roughly: it is what
-// opening the GPU alone would take.
+// gpuCost is what a GPU loses. Costs of different GPUs can be added. The residual is added as well, although it is
+// exact only if a single GPU is opened.
 type gpuCost struct {
 	loss, residual        int64
 	opened, holders, free int
@@ -23,13 +23,13 @@ func (c gpuCost) plus(other gpuCost) gpuCost {
 	}
 }
 
-// compare returns a negative number when c is less; the fields count in the order of Choice.Score.
+// compare returns a negative number if c is lower, in the order of Choice.Score.
 func (c gpuCost) compare(other gpuCost) int {
 	return cmp.Or(cmp.Compare(c.loss, other.loss), cmp.Compare(c.residual, other.residual), cmp.Compare(c.opened, other.opened),
 		cmp.Compare(other.holders, c.holders), cmp.Compare(c.free, other.free), cmp.Compare(c.unshared, other.unshared))
 }
 
-// costOf returns what the GPU loses when it holds what is in after.
+// costOf returns what the GPU loses if after is its new occupancy.
 func (s *nodeView) costOf(position int, after gpu.Occupancy) gpuCost {
 	g := &s.gpus[position]
 	before, kind := g.gpu.Occupancy, g.gpu.Kind
@@ -49,7 +49,7 @@ func (s *nodeView) costOf(position int, after gpu.Occupancy) gpuCost {
 	return total
 }
 
-// outcomeOfPicks returns what the picks, which can be taken together, do to the node.
+// outcomeOfPicks returns the outcome of the picks, which must be possible together.
 func (s *nodeView) outcomeOfPicks(req *Requirements, picks []Pick) outcome {
 	o := outcome{quality: topology.PerfectQuality}
 	after := map[int]gpu.Occupancy{}
@@ -75,7 +75,7 @@ func (s *nodeView) outcomeOfPicks(req *Requirements, picks []Pick) outcome {
 	return o
 }
 
-// addCosts adds what the GPUs lose that hold what is in after.
+// addCosts adds what the GPUs lose whose new occupancies are in after.
 func (s *nodeView) addCosts(o *outcome, after map[int]gpu.Occupancy) {
 	var whole []int
 	for g := range s.gpus {

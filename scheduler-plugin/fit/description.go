@@ -8,9 +8,9 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// Describe says in words what the choice takes and what it costs the node, for people: which devices,
-// what part of the node's worth is lost (Kind.Value over Unit), how good a set of whole GPUs is and how
-// many idle GPUs it opens. The choice must be one of Choose for the node and the demand.
+// Describe returns, for people, what the choice takes and what it costs the node: the devices, the lost part of the
+// node's value (Kind.Value over Unit), the number of idle GPUs that it opens, and the link quality of a set of whole
+// GPUs. The choice must be a result of Choose for the node and the requirements.
 func Describe(n *Node, req *Requirements, c Choice) string {
 	var parts []string
 	for r, pick := range c.Picks {
@@ -43,7 +43,7 @@ func deviceName(n *Node, device int) string {
 	return fmt.Sprintf("%s as %v", g.Name, d.Use.Shape)
 }
 
-// describeCost says what the choice costs.
+// describeCost returns what the choice costs.
 func describeCost(n *Node, req *Requirements, c Choice) string {
 	s := newNodeView(n, nil)
 	o := s.outcomeOfPicks(req, c.Picks)

@@ -6,8 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Kind is a GPU model as it is offered: its geometry and the tables made of it. It is made once per
-// geometry and shared; its methods are safe for concurrent use.
+// Kind is a GPU model with its tables. It is created once per geometry and shared. Its methods are safe for concurrent use.
 type Kind struct {
 	// Geometry is nil for a GPU without MIG.
 	Geometry *gpu.Geometry
@@ -25,13 +24,15 @@ type Kind struct {
 	rows []atomic.Pointer[stateRow]
 }
 
-// State is what is taken of a GPU as far as it matters to placements: the memory slices, in units of the
-// geometry's granule, and the engines that can refuse a placement. It belongs to its Kind; zero is an
-// empty GPU.
+// State is what is taken of a GPU, as far as placements depend on it. It is a number in a mixed radix: the low bits are
+// the memory slices in units of granules, and every kind of engine that can be the limit is one more digit. It belongs
+// to its Kind; zero is an empty GPU. Adding a placement is an addition.
+//
+// Example: an H100 has 8 memory slices of one granule each. The state with slices 0 and 1 taken is 0b11.
 type State int32
 
-// maxStates bounds the states of a kind. No known GPU has more than a thousandth of it; a geometry that
-// would have more, made from absurd counters, does without some of its engines.
+// maxStates limits the states of a kind. Known GPUs have at most a thousandth of it. For a geometry with more, read
+// from absurd counters, some engines are not counted (exact is false).
 const maxStates = 1 << 20
 
 // engineDigit is a kind of engine whose number is a digit of the state.
@@ -41,7 +42,7 @@ type engineDigit struct {
 	place, capacity int32
 }
 
-// profileTable is a MIG profile as the tables see it.
+// profileTable is a MIG profile with its placements.
 type profileTable struct {
 	// weight is what a free placement is worth, packed what one is worth that an expected demand can use;
 	// 0 where none is expected.
@@ -57,7 +58,7 @@ type legalPlacement struct {
 	cost      State
 }
 
-// NewKind returns the tables of the geometry. They are filled as they are used.
+// NewKind returns the kind of the geometry. Its tables are filled on use.
 func NewKind(g *gpu.Geometry, w Weights) *Kind {
 	k := &Kind{Geometry: g, granule: granuleOf(g), exact: true}
 	k.granules = max(1, g.Slices()) / k.granule
@@ -116,8 +117,7 @@ func (k *Kind) countStates(g *gpu.Geometry) int {
 	return states
 }
 
-// legalPlacements returns the placements of the profile: those that take least from an empty GPU first, of equal
-// ones that with the highest start.
+// legalPlacements returns the placements of the profile in the order of the geometry.
 func (k *Kind) legalPlacements(p gpu.Profile) []legalPlacement {
 	var all []legalPlacement
 	for _, start := range p.Starts {
@@ -131,7 +131,7 @@ func (k *Kind) legalPlacements(p gpu.Profile) []legalPlacement {
 // Empty returns the state of a GPU that holds nothing.
 func (k *Kind) Empty() State { return 0 }
 
-// fullState returns the state of a GPU that has room for no placement.
+// fullState returns the state of a GPU without room for any placement.
 func (k *Kind) fullState() State { return 1<<k.granules - 1 }
 
 // State returns the state of the GPU. Withheld slices count as taken; a GPU that is in use as a whole or
@@ -150,7 +150,7 @@ func (k *Kind) stateOf(o *gpu.Occupancy) State {
 	return state
 }
 
-// granuleMask returns the slices in granules: one that is taken in part is taken.
+// granuleMask returns the memory slices in granules. A granule of which a part is taken is taken.
 func (k *Kind) granuleMask(m gpu.Mask) State {
 	if k.granule == 1 {
 		return State(m)
@@ -173,7 +173,7 @@ func (k *Kind) engineDigits(e gpu.Engines) State {
 	return state
 }
 
-// isFree reports whether the window is free in the state.
+// isFree reports whether the placement is free in the state.
 func (k *Kind) isFree(s State, w legalPlacement) bool {
 	if s&w.mask != 0 {
 		return false
@@ -187,8 +187,7 @@ func (k *Kind) isFree(s State, w legalPlacement) bool {
 	return true
 }
 
-// Release returns the state without the placement, which it must hold: a placement that the geometry does
-// not know changes nothing.
+// Release returns the state without the placement, which it must hold. An unknown placement changes nothing.
 func (k *Kind) Release(s State, p gpu.Placement) State {
 	for _, profile := range k.profiles {
 		for _, w := range profile.placements {
@@ -200,7 +199,7 @@ func (k *Kind) Release(s State, p gpu.Placement) State {
 	return s
 }
 
-// profileIndex returns that of the profile, or -1.
+// profileIndex returns the position of the profile, or -1.
 func (k *Kind) profileIndex(id int) int {
 	for i, known := range k.ids {
 		if known == id {

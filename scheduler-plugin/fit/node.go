@@ -7,8 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// Node is what can be chosen from: the GPUs of one node and the devices that they are offered as. It is
-// never changed once it is made; nodes share what is equal (Kind, Wiring).
+// Node is the GPUs of one node and the devices that it offers. It is immutable; nodes share what is equal (Kind, Wiring).
 type Node struct {
 	Name string
 	// GPUs are by position, which Device.GPU names.

@@ -5,7 +5,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// gpuView is what a search keeps in mind of a GPU.
+// gpuView is a GPU as a search sees it.
 type gpuView struct {
 	gpu *GPU
 	row *stateRow
@@ -28,10 +28,10 @@ type nodeView struct {
 	tables *topology.Tables
 }
 
-// stackGPUs is the number of GPUs of a node up to which a search for one device does not allocate.
+// stackGPUs is the number of GPUs up to which a search for one device does not allocate.
 const stackGPUs = 16
 
-// newNodeView returns the sight of the node, with the outlooks in the buffer if there is room.
+// newNodeView returns the view of the node. It uses the buffer if it is large enough.
 func newNodeView(n *Node, buffer []gpuView) nodeView {
 	s := nodeView{node: n, gpus: buffer}
 	for i := range n.GPUs {
@@ -55,7 +55,7 @@ func newNodeView(n *Node, buffer []gpuView) nodeView {
 	return s
 }
 
-// lossBound returns no more than what the device costs, quickly, and false only when it is not free.
+// lossBound returns a lower bound of what the device costs, by one lookup. It returns false only if the device is not free.
 func (s *nodeView) lossBound(device int) (int32, bool) {
 	d := &s.node.Devices[device]
 	if d.Use.Shape != gpu.MIG {

@@ -6,8 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// PlacementCost is what a GPU offers for a MIG placement. Bids compare GPUs of one node as well as of different
-// nodes.
+// PlacementCost is what a MIG placement costs on a GPU. It compares GPUs of one node as well as of different nodes.
 type PlacementCost struct {
 	// Loss is the value that the placement takes from the GPU (Option.Loss).
 	Loss int32
@@ -15,8 +14,8 @@ type PlacementCost struct {
 	Holders, Free int
 }
 
-// Compare returns a negative number when b is the better bid: the least loss, then the most instances,
-// since such a GPU is the last to become empty anyway, then the fewest free slices.
+// Compare returns a negative number if b is better: the least loss, then the most MIG devices, since such a GPU becomes
+// idle last anyway, then the fewest free memory slices.
 func (b PlacementCost) Compare(other PlacementCost) int {
 	return cmp.Or(cmp.Compare(b.Loss, other.Loss), cmp.Compare(other.Holders, b.Holders), cmp.Compare(b.Free, other.Free))
 }
@@ -33,7 +32,7 @@ type offer struct {
 	device, gpu, rank int
 }
 
-// compare returns a negative number when o is the better offer.
+// compare returns a negative number if o is better.
 func (o *offer) compare(other *offer) int {
 	if c := cmp.Or(cmp.Compare(o.Loss, other.Loss), cmp.Compare(o.residual, other.residual), o.Compare(other.PlacementCost)); c != 0 {
 		return c
@@ -43,7 +42,7 @@ func (o *offer) compare(other *offer) int {
 		cmp.Compare(o.gpu, other.gpu), cmp.Compare(o.rank, other.rank))
 }
 
-// offerOf returns what the device costs a demand for the share, and false when it is not free.
+// offerOf returns what the device costs for the share, and false if it is not free.
 func (s *nodeView) offerOf(device int, share gpu.Share) (offer, bool) {
 	d := &s.node.Devices[device]
 	g := &s.gpus[d.GPU]
@@ -95,7 +94,7 @@ func (s *nodeView) addPlacement(d *Device, o *offer) bool {
 	return true
 }
 
-// subtractShare returns what is left of what is left.
+// subtractShare returns what remains of left after taken.
 func subtractShare(left, taken gpu.Share) gpu.Share {
 	return gpu.Share{MemoryBytes: left.MemoryBytes - taken.MemoryBytes, Shares: left.Shares - taken.Shares, Compute: left.Compute - taken.Compute}
 }

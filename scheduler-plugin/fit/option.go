@@ -15,7 +15,7 @@ type Option struct {
 	Loss int32
 }
 
-// stateRow is what the tables know of one state.
+// stateRow is what the tables hold for one state.
 type stateRow struct {
 	// value is that of Value, packed the part of it that is of what can be used at the same time.
 	value, packed int32
@@ -26,15 +26,14 @@ type stateRow struct {
 	ranks []uint8
 }
 
-// Value returns what the free placements of the state are worth together (V). Every one counts Unit per
-// memory slice; beside that every slice counts Packed that the expected demands could fill at the same time.
-// The first part is how many demands could come, whichever they are; the second sees the slices that are
-// lost for good while the instances beside them live.
+// Value returns the value of the free placements of the state (V): Unit per memory slice of every free placement, plus
+// Packed per memory slice that the expected profiles could fill at the same time. The first part counts how many
+// requests could be served, whichever they are. The second one excludes memory slices that stay unusable as long as
+// their neighbors are used.
 func (k *Kind) Value(s State) int32 { return k.rowOf(s).value }
 
-// Options returns the free placements of the profile, given by id: the one of least loss first, of equal
-// ones the one that would cost an empty GPU least, then the one with the highest start. The caller must
-// not change it. Nothing is allocated for a state that was asked for before.
+// Options returns the free placements of the profile with the id: least loss first, then least cost on an empty GPU,
+// then highest start. The caller must not change the result. It does not allocate for a state that was used before.
 func (k *Kind) Options(s State, profile int) []Option {
 	position := k.profileIndex(profile)
 	if position < 0 {
@@ -43,7 +42,7 @@ func (k *Kind) Options(s State, profile int) []Option {
 	return k.rowOf(s).options[position]
 }
 
-// Best returns the first of the Options, and false when there are none.
+// Best returns the first of the Options, and false if there are none.
 func (k *Kind) Best(s State, profile int) (Option, bool) {
 	options := k.Options(s, profile)
 	if len(options) == 0 {
@@ -52,7 +51,7 @@ func (k *Kind) Best(s State, profile int) (Option, bool) {
 	return options[0], true
 }
 
-// rowOf returns the row of the state. Two callers that make one at once make equal ones.
+// rowOf returns the row of the state. Concurrent callers may compute equal rows.
 func (k *Kind) rowOf(s State) *stateRow {
 	if r := k.rows[s].Load(); r != nil {
 		return r
@@ -74,8 +73,8 @@ func (k *Kind) newStateRow(s State) *stateRow {
 	return r
 }
 
-// optionAt returns the option of a placement of the profile, given by position, and its rank among the
-// options; nil when it is not free or not legal.
+// optionAt returns the option of a placement and its rank among the options of the profile, given by position; nil if
+// the placement is not free or not legal.
 func (k *Kind) optionAt(r *stateRow, profile int, p gpu.Placement) (optionAt *Option, rank int) {
 	start := p.Start
 	if k.granule > 1 {
@@ -114,7 +113,7 @@ func (k *Kind) optionsOf(s State, before int32, p profileTable) []Option {
 	return options
 }
 
-// openValue returns what the placements that are free are worth.
+// openValue returns the value of all free placements.
 func (k *Kind) openValue(s State) int32 {
 	var value int32
 	for _, p := range k.profiles {
@@ -127,7 +126,8 @@ func (k *Kind) openValue(s State) int32 {
 	return value
 }
 
-// packedValue returns what the slices are worth that expected demands could fill at the same time.
+// packedValue returns the value of the memory slices that expected profiles can fill at the same time: the best
+// sequence of placements, by recursion over states. Rows cache the results.
 func (k *Kind) packedValue(s State) int32 {
 	var most int32
 	for _, p := range k.profiles {

@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Refusal says why a node cannot serve a demand; the zero value says that it can.
+// Refusal is why a node cannot satisfy requirements. The zero value means that it can.
 type Refusal struct {
 	// Request is the first request that cannot be served, beside those before it.
 	Request string
@@ -20,7 +20,7 @@ type Refusal struct {
 // String returns the refusal for messages.
 func (r Refusal) String() string { return r.Request + ": " + r.Reason }
 
-// Explain returns why the node cannot serve the demand. It is for people: Choose is far faster.
+// Explain returns why the node cannot satisfy the requirements. It is for people, and much slower than Choose.
 func Explain(n *Node, req *Requirements) Refusal {
 	for i, r := range req.Requests {
 		first := &Requirements{Requests: req.Requests[:i+1], Constraints: req.Constraints}
@@ -31,7 +31,7 @@ func Explain(n *Node, req *Requirements) Refusal {
 	return Refusal{}
 }
 
-// refusalReason says why the last request of the demand cannot be served although those before it can.
+// refusalReason returns why the last request cannot be served although those before it can.
 func refusalReason(n *Node, req *Requirements) string {
 	last := len(req.Requests) - 1
 	alone := &Requirements{Requests: req.Requests[last:]}
@@ -48,8 +48,8 @@ func refusalReason(n *Node, req *Requirements) string {
 	return fmt.Sprintf("%s; not in addition to %s", describeShortage(n, &req.Requests[last]), strings.Join(others, ", "))
 }
 
-// blockingConstraints names the constraints without any one of which the demand could be served, or all that bind
-// the last request when it takes more than one.
+// blockingConstraints returns the constraints without any one of which the requirements could be satisfied, or all
+// constraints if more than one must go.
 func blockingConstraints(n *Node, req *Requirements) []string {
 	var one, all []string
 	for i, c := range req.Constraints {
@@ -73,7 +73,7 @@ func blockingConstraints(n *Node, req *Requirements) []string {
 	return all
 }
 
-// describeShortage says what every alternative of the request needs and what every GPU that could give it has.
+// describeShortage returns what every alternative of the request needs and what every GPU with candidates has.
 func describeShortage(n *Node, r *Request) string {
 	var all []string
 	for i := range r.Alternatives {
@@ -100,7 +100,7 @@ func (a *Alternative) describeShortage(n *Node) string {
 	return strings.Join(parts, "; ")
 }
 
-// describeNeed says what the alternative asks for.
+// describeNeed returns what the alternative needs.
 func (a *Alternative) describeNeed(n *Node) string {
 	what := a.Description
 	var kinds []string
@@ -123,10 +123,10 @@ func (a *Alternative) describeNeed(n *Node) string {
 	return strings.TrimSpace(what)
 }
 
-// maxListedKinds is how many kinds of devices a message lists.
+// maxListedKinds is the number of kinds of devices that a message lists.
 const maxListedKinds = 4
 
-// describeUse names what a use takes.
+// describeUse returns what a use takes.
 func describeUse(g *gpu.Geometry, u gpu.Use) string {
 	switch u.Shape {
 	case gpu.MIG:
@@ -164,7 +164,7 @@ func joinNumbers(all []int) string {
 	return text
 }
 
-// describeGPU says how much the GPU has left for the alternative; empty when none of the candidates is on it.
+// describeGPU returns what the GPU has left for the alternative, empty if it has no candidate.
 func (a *Alternative) describeGPU(n *Node, position int) string {
 	o := n.GPUs[position].Occupancy
 	free, slices, conflict := 0, 0, ""
@@ -192,13 +192,13 @@ func (a *Alternative) describeGPU(n *Node, position int) string {
 	return conflict
 }
 
-// isHiddenConflict reports whether the free slices do not show why the use is refused.
+// isHiddenConflict reports whether a use is rejected although its memory slices are free.
 func isHiddenConflict(o gpu.Occupancy, u gpu.Use) bool {
 	return u.Shape == gpu.MIG && !u.Placement.Mask().Overlaps(^o.Free())
 }
 
-// describeFreeSlices describes a GPU that can be carved. Why a placement in free slices is refused cannot be seen
-// from the slices.
+// describeFreeSlices describes a GPU that can hold MIG devices. A conflict is added if the free memory slices do not
+// explain it.
 func describeFreeSlices(o gpu.Occupancy, free int, conflict string) string {
 	text := fmt.Sprintf("free memory slices %v", o.Free())
 	if withheld := o.Withheld(); withheld != 0 {
@@ -210,7 +210,7 @@ func describeFreeSlices(o gpu.Occupancy, free int, conflict string) string {
 	return text
 }
 
-// conflictText returns the conflict that an error of Take names, without what is taken and the sentinel.
+// conflictText returns the conflict in an error of Take, without the use and the sentinel.
 func conflictText(err error) string {
 	if inner := errors.Unwrap(err); inner != nil {
 		err = inner

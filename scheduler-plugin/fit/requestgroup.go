@@ -2,7 +2,7 @@ package fit
 
 import "slices"
 
-// requestGroup is one or more requests that a search need not tell apart, each by the alternative that is tried.
+// requestGroup is one or more requests that ask for the same, so that a search need not distinguish them.
 type requestGroup struct {
 	// members are the positions of the requests, each the number of devices that one of them needs. There
 	// is more than one member only when each needs one device.
@@ -13,13 +13,13 @@ type requestGroup struct {
 	constraints []int
 }
 
-// needed returns how many devices all members need.
+// needed returns the number of devices that all members need.
 func (c *requestGroup) needed() int { return len(c.members) * c.perRequest }
 
-// maxNeeded bounds what a class needs.
+// maxNeeded is the largest number of devices that a group can need: servedCounts has one byte.
 const maxNeeded = 255
 
-// groupRequests returns the classes of the first requests of the demand with these alternatives.
+// groupRequests returns the groups of the first requests with these alternatives.
 func groupRequests(req *Requirements, alternatives []int) []requestGroup {
 	var all []requestGroup
 	for r, position := range alternatives {
@@ -35,7 +35,7 @@ func groupRequests(req *Requirements, alternatives []int) []requestGroup {
 	return all
 }
 
-// canMerge reports whether the members of the other class ask for the same, one device each.
+// canMerge reports whether the members of both groups ask for the same, one device each.
 func (c *requestGroup) canMerge(other requestGroup) bool {
 	return c.perRequest == 1 && other.perRequest == 1 && len(c.members) < maxNeeded && slices.Equal(c.constraints, other.constraints) &&
 		slices.Equal(c.alternative.Candidates, other.alternative.Candidates) &&

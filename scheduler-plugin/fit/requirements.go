@@ -2,8 +2,8 @@ package fit
 
 import "github.com/tessera-gpu/tessera/api/gpu"
 
-// Requirements is what a pod's claims ask of one node, all of them together: positions are those of the node's
-// devices. The devices of all requests are different ones, except shared ones with room for both.
+// Requirements is what all claims of a pod require of one node. Devices are positions in Node.Devices. All requests get
+// different devices, except shared ones with room for both.
 type Requirements struct {
 	Requests    []Request
 	Constraints []Constraint
@@ -51,7 +51,7 @@ type Member struct {
 	Request, Alternative int
 }
 
-// shareOf returns what is asked of the device.
+// shareOf returns the share that is required of the device.
 func (a *Alternative) shareOf(device int) gpu.Share {
 	if a.Shares == nil {
 		return gpu.Share{}
@@ -59,14 +59,14 @@ func (a *Alternative) shareOf(device int) gpu.Share {
 	return a.Shares[device]
 }
 
-// useOf returns what the device takes when it serves the alternative.
+// useOf returns the use that the device takes if it serves the alternative.
 func (a *Alternative) useOf(n *Node, device int) gpu.Use {
 	use := n.Devices[device].Use
 	use.Share = a.shareOf(device)
 	return use
 }
 
-// isTeam reports whether the alternative asks for a team: several whole GPUs.
+// isTeam reports whether the alternative requires several whole GPUs.
 func (a *Alternative) isTeam(devices []Device) bool {
 	if a.Count < 2 {
 		return false
@@ -79,5 +79,5 @@ func (a *Alternative) isTeam(devices []Device) bool {
 	return true
 }
 
-// isWholeGPU reports whether the shape is that of a GPU that one claim has to itself.
+// isWholeGPU reports whether the shape gives a GPU to one claim alone.
 func isWholeGPU(s gpu.Shape) bool { return s == gpu.Whole || s == gpu.VFIO }

@@ -2,7 +2,7 @@ package fit
 
 import "github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 
-// outcome is what a choice does to the node, as far as it compares nodes.
+// outcome is the effect of a choice on the node, as far as nodes are compared by it.
 type outcome struct {
 	// rank is the sum of eight less the position of the alternative over all requests that have a choice.
 	rank int
@@ -32,11 +32,11 @@ const (
 	rankBits     = 10
 )
 
-// score packs the outcome so that the greater number is the better choice. By importance: the
-// alternatives served, as kube-scheduler ranks them; the quality of the sets of whole GPUs; the least loss
-// of potential, which is value and, far below it, residual; the fewest idle GPUs opened; the most
-// instances on the GPUs taken from, the fewest free slices there; the most GPUs in use on the node. A
-// number that is too large for its field counts as the largest that is not.
+// score packs the outcome into a number so that the greater number is the better choice. In order of importance: the
+// alternatives, as kube-scheduler ranks them; the link quality of sets of whole GPUs; the least loss of value; the
+// least loss of residual; the fewest idle GPUs opened; the most MIG devices on the GPUs of the choice; the fewest free
+// memory slices there; the most GPUs in use on the node. A number that is too large for its field counts as the field's
+// maximum.
 func (s *nodeView) score(o outcome) int64 {
 	used := 0
 	for i := range s.gpus {

@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// team is a request for whole GPUs: every candidate is one.
+// team is a request for several whole GPUs: all its candidates are whole GPUs.
 type team struct {
 	*nodeView
 	// idle are the GPUs that can be taken, in order, device the device by GPU.
@@ -17,7 +17,7 @@ type team struct {
 	alike bool
 }
 
-// teamOf returns the alternative as a team, and false when not all candidates are whole GPUs.
+// teamOf returns the alternative as a team, and false if not all candidates are whole GPUs.
 func (s *nodeView) teamOf(a *Alternative) (team, bool) {
 	t := team{nodeView: s, device: make([]int, len(s.gpus)), alike: true}
 	for i := range t.device {
@@ -62,8 +62,8 @@ func (t *team) chooseTeam(k int) ([]int, outcome, bool) {
 	return chosen, o, true
 }
 
-// bestSet returns the best set by the tables: the best quality, of equal ones that of least value, then the
-// least residual.
+// bestSet returns the best set: the best ring, then the least value, then the smallest loss of residual. If all GPUs
+// have the same value and all idle GPUs are candidates, the tables have the answer cached.
 func (t *team) bestSet(k int) []int {
 	from, best := topology.SetOf(t.idle), topology.Set(0)
 	if t.alike && from == t.nodeView.idle {
@@ -77,7 +77,7 @@ func (t *team) bestSet(k int) []int {
 	return best.Members()
 }
 
-// valueOf returns what the GPUs of the set are worth.
+// valueOf returns the value of the GPUs of the set.
 func (t *team) valueOf(set topology.Set) int64 {
 	var value int64
 	for g := range set.All {

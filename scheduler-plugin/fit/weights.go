@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Weights say what the cluster's future demands are expected to be. With the zero value nothing is known.
+// Weights describe the expected demand. The zero value means that nothing is known.
 type Weights struct {
 	// Profiles are the shares of the demands by the names of MIG profiles. Slices are not left over in a
 	// way that only other profiles could use: those that are named with less than half of the average,
