@@ -128,7 +128,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	a.preparer, err = prepare.New(seam(prepare.Config{
 		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
 		Records: records, Specs: a.specs, Claims: reader, Gate: gate,
-		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Settled: a.status.Settled,
+		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Reconciled: a.status.Reconciled,
 	}))
 	if err != nil {
 		return nil, err

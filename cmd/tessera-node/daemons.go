@@ -87,7 +87,7 @@ func (a *agent) tell(ctx context.Context, before watched, now mps.State) {
 	if now.LastErrorAt.After(before.served) {
 		reason = now.LastError
 	}
-	users, err := a.preparer.Users(now.Name)
+	users, err := a.preparer.DaemonUsers(now.Name)
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "The users of an MPS daemon cannot be told that it was started anew", "daemon", now.Name)
 	}

@@ -29,9 +29,9 @@ func (a *agent) watch(ctx context.Context, c config, boot string, records *check
 		Name: "tessera_xid_total", Help: "XIDs reported by the GPU's driver since this agent started, including harmless ones.",
 	}, []string{"gpu", "xid"})
 	a.monitor, err = health.New(ctx, seamHealth(health.Config{
-		Hardware: a.hardware, Store: store, Records: records, Inventory: a.inventory, Tell: a.diagnose, Rules: c.rules(), Boot: boot,
+		Hardware: a.hardware, Store: store, Records: records, Inventory: a.inventory, Report: a.diagnose, Rules: c.rules(), Boot: boot,
 		Leads: a.instance.Leads, Detected: func(took time.Duration) { detection.Observe(took.Seconds()) },
-		Heard: func(e gpu.Event) { xids.WithLabelValues(e.GPU, strconv.Itoa(e.XID)).Add(float64(e.Count)) },
+		Received: func(e gpu.Event) { xids.WithLabelValues(e.GPU, strconv.Itoa(e.XID)).Add(float64(e.Count)) },
 	}))
 	if err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestFaultMetrics(t *testing.T) {
 	}
 	leads := true
 	monitor, err := health.New(t.Context(), health.Config{
-		Store: store, Inventory: &inventory.Inventory{}, Tell: func([]gpu.Fault) {}, Boot: "boot", Leads: func() bool { return leads },
+		Store: store, Inventory: &inventory.Inventory{}, Report: func([]gpu.Fault) {}, Boot: "boot", Leads: func() bool { return leads },
 	})
 	if err != nil {
 		t.Fatal(err)

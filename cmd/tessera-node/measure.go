@@ -27,7 +27,7 @@ func measure(ctx context.Context, registry prometheus.Registerer, a *agent, reco
 		return float64(len(list))
 	})
 	gauge("tessera_foreign_mig_devices", "MIG devices that Tessera did not create. Their memory slices are withheld.", func() float64 {
-		return float64(len(a.inventory.Unknown()))
+		return float64(len(a.inventory.ForeignInstances()))
 	})
 	gauge("tessera_gpus", "GPUs of the node that respond.", func() float64 {
 		answering := 0

@@ -17,7 +17,7 @@ var _ maintenance.Resetter = (*resetter)(nil)
 
 // connection is the agent's connection to the driver, as far as a reset is concerned.
 type connection interface {
-	Apart(ctx context.Context, f func(context.Context) error) error
+	Disconnected(ctx context.Context, f func(context.Context) error) error
 	Users(ctx context.Context, gpuName string) ([]int, error)
 	Check(ctx context.Context, gpuName string) (gpu.Checkup, error)
 }
@@ -82,7 +82,7 @@ func (r *resetter) attempt(ctx context.Context, gpus []string, touch func()) (at
 	}
 	ran := false
 	var failed error
-	err = r.connection.Apart(ctx, func(ctx context.Context) error {
+	err = r.connection.Disconnected(ctx, func(ctx context.Context) error {
 		if ctx.Err() != nil { // nobody waits for it any more
 			return context.Cause(ctx)
 		}

@@ -30,7 +30,7 @@ type card struct {
 	hang chan struct{}
 }
 
-func (c *card) Apart(ctx context.Context, f func(context.Context) error) error {
+func (c *card) Disconnected(ctx context.Context, f func(context.Context) error) error {
 	if !c.open {
 		return gpu.ErrNoDriver
 	}

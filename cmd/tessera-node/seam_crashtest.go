@@ -57,8 +57,8 @@ func seamHealth(c health.Config) health.Config {
 		return c
 	}
 	c.Store = seamStore{c.Store, e}
-	tell := c.Tell
-	c.Tell = func(faults []gpu.Fault) {
+	tell := c.Report
+	c.Report = func(faults []gpu.Fault) {
 		e.moments("before tell-health", faults)
 		tell(faults)
 		e.moments("after tell-health", faults)
@@ -130,7 +130,7 @@ type forgetful struct{ prepare.Records }
 
 // Save keeps only what is written later.
 func (f forgetful) Save(r prepare.Record) error {
-	if r.State == prepare.Preparing {
+	if r.State == prepare.StatePreparing {
 		return nil
 	}
 	return f.Records.Save(r)

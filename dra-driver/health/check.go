@@ -9,8 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// look is one look at a GPU.
-type look struct {
+// check is one look at a GPU.
+type check struct {
 	gpu   string
 	began time.Time
 	// rounds is how many rounds of looks found it still going on.
@@ -20,37 +20,37 @@ type look struct {
 	err     error
 }
 
-// look begins a look at every GPU that is not being looked at. They go on beside each other, so that one that hangs holds up no other; such a
+// startChecks begins a look at every GPU that is not being looked at. They go on beside each other, so that one that hangs holds up no other; such a
 // one counts as lost. The time of a look ends a period before that: one that only waited for the connection is over by then, and says so.
-func (m *Monitor) look(ctx context.Context) {
+func (m *Monitor) startChecks(ctx context.Context) {
 	now := time.Now()
 	node, known, _ := m.config.Inventory.Watch()
-	m.forget(ctx, node, known)
-	if m.silence++; len(node.GPUs) == 0 {
-		m.silence = 0
+	m.removeMissingGPUs(ctx, node, known)
+	if m.silentRounds++; len(node.GPUs) == 0 {
+		m.silentRounds = 0
 	}
 	for _, g := range node.GPUs {
 		name := g.Name()
-		l, going := m.looking[name]
+		l, going := m.running[name]
 		if going {
 			// Rounds are counted: a machine that stood still for a while had none, and its driver is not to blame. One more than fit into the
 			// time lets a look that ends with its time be heard first.
-			if l.rounds++; l.rounds > int(hang/m.config.Period)+1 {
-				m.telling.noticed(l.began)
-				m.lost(now, name, fmt.Sprintf("the driver does not answer a question about it since %s", l.began.UTC().Format(time.DateTime)))
-				m.settle(ctx, name)
+			if l.rounds++; l.rounds > int(checkTimeout/m.config.Period)+1 {
+				m.reporting.noticed(l.began)
+				m.setLost(now, name, fmt.Sprintf("the driver does not answer a question about it since %s", l.began.UTC().Format(time.DateTime)))
+				m.clearFaults(ctx, name)
 			}
 			continue
 		}
-		l = &look{gpu: name, began: now}
-		m.looking[name] = l
-		go m.check(ctx, l)
+		l = &check{gpu: name, began: now}
+		m.running[name] = l
+		go m.runCheck(ctx, l)
 	}
 }
 
-// check looks and hands over what it sees.
-func (m *Monitor) check(ctx context.Context, l *look) {
-	limited, cancel := context.WithTimeout(ctx, hang)
+// runCheck looks and hands over what it sees.
+func (m *Monitor) runCheck(ctx context.Context, l *check) {
+	limited, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	l.checkup, l.err = m.config.Hardware.Check(limited, l.gpu)
 	if errors.Is(l.err, gpu.ErrNoDriver) {
@@ -59,25 +59,25 @@ func (m *Monitor) check(ctx context.Context, l *look) {
 	}
 	select {
 	case <-ctx.Done():
-	case m.looks <- l:
+	case m.results <- l:
 	}
 }
 
-// looked takes in what a look saw, unless it tells of a time that is over, before a reset or long ago.
-func (m *Monitor) looked(ctx context.Context, l *look) {
-	if m.looking[l.gpu] != l {
+// handleResult takes in what a look saw, unless it tells of a time that is over, before a reset or long ago.
+func (m *Monitor) handleResult(ctx context.Context, l *check) {
+	if m.running[l.gpu] != l {
 		return
 	}
-	delete(m.looking, l.gpu)
+	delete(m.running, l.gpu)
 	if errors.Is(l.err, context.DeadlineExceeded) {
-		m.unanswered(ctx, l)
+		m.handleTimeout(ctx, l)
 		return
 	}
-	if time.Since(l.began) > hang+m.config.Period {
+	if time.Since(l.began) > checkTimeout+m.config.Period {
 		return
 	}
-	m.silence = 0
-	delete(m.unheard, l.gpu)
+	m.silentRounds = 0
+	delete(m.timeouts, l.gpu)
 	var trouble error
 	switch {
 	case l.err == nil:
@@ -86,48 +86,48 @@ func (m *Monitor) looked(ctx context.Context, l *look) {
 		c.GPU, c.At = l.gpu, l.began
 		c.Conditions = append([]gpu.Condition{{Signal: gpu.SignalLost}, {Signal: gpu.SignalDriver}}, c.Conditions...)
 		m.checked[l.gpu] = c
-		m.telling.noticed(l.began)
+		m.reporting.noticed(l.began)
 		m.health = m.health.Check(m.config.Rules, c, m.config.Boot)
 	case errors.Is(l.err, gpu.ErrNoDriver):
-		m.unchecked(l.began, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: l.err.Error()})
+		m.setConditions(l.began, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: l.err.Error()})
 	case errors.Is(l.err, gpu.ErrLost):
-		m.lost(l.began, l.gpu, l.err.Error())
+		m.setLost(l.began, l.gpu, l.err.Error())
 	default:
 		trouble = l.err
 	}
-	m.trouble(ctx, "look at "+l.gpu, trouble)
-	m.settle(ctx, l.gpu)
+	m.logError(ctx, "look at "+l.gpu, trouble)
+	m.clearFaults(ctx, l.gpu)
 }
 
-// unanswered takes in that a look ended with its time, which alone says nothing: the driver is being opened, or another GPU is reset, and nobody can be
+// handleTimeout takes in that a look ended with its time, which alone says nothing: the driver is being opened, or another GPU is reset, and nobody can be
 // asked. While others can, it is the GPU that lets the driver take so long over it; when nobody can for very long, it is the driver.
-func (m *Monitor) unanswered(ctx context.Context, l *look) {
+func (m *Monitor) handleTimeout(ctx context.Context, l *check) {
 	heard := false
 	for name, c := range m.checked {
 		heard = heard || name != l.gpu && c.At.After(l.began)
 	}
-	if m.unheard[l.gpu]++; !heard {
-		m.unheard[l.gpu] = 0
+	if m.timeouts[l.gpu]++; !heard {
+		m.timeouts[l.gpu] = 0
 	}
 	switch now := time.Now(); {
-	case m.unheard[l.gpu] >= mostUnheard:
-		m.lost(now, l.gpu, fmt.Sprintf("the driver takes longer than %v over each look at it", hang))
-	case m.silence >= int(deaf/m.config.Period):
-		m.unchecked(now, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: fmt.Sprintf("no GPU can be asked anything for %v", deaf)})
+	case m.timeouts[l.gpu] >= maxTimeouts:
+		m.setLost(now, l.gpu, fmt.Sprintf("the driver takes longer than %v over each look at it", checkTimeout))
+	case m.silentRounds >= int(silenceTimeout/m.config.Period):
+		m.setConditions(now, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: fmt.Sprintf("no GPU can be asked anything for %v", silenceTimeout)})
 	default:
 		return
 	}
-	m.settle(ctx, l.gpu)
+	m.clearFaults(ctx, l.gpu)
 }
 
-// lost takes in that a GPU does not answer. The driver does: it is who says so.
-func (m *Monitor) lost(at time.Time, gpuName, detail string) {
-	m.unchecked(at, gpuName, gpu.Condition{Signal: gpu.SignalLost, Present: true, Detail: detail}, gpu.Condition{Signal: gpu.SignalDriver})
+// setLost takes in that a GPU does not answer. The driver does: it is who says so.
+func (m *Monitor) setLost(at time.Time, gpuName, detail string) {
+	m.setConditions(at, gpuName, gpu.Condition{Signal: gpu.SignalLost, Present: true, Detail: detail}, gpu.Condition{Signal: gpu.SignalDriver})
 }
 
-// unchecked takes in why a GPU could not be looked at.
-func (m *Monitor) unchecked(at time.Time, gpuName string, conditions ...gpu.Condition) {
+// setConditions takes in why a GPU could not be looked at.
+func (m *Monitor) setConditions(at time.Time, gpuName string, conditions ...gpu.Condition) {
 	delete(m.checked, gpuName)
-	m.telling.noticed(at)
+	m.reporting.noticed(at)
 	m.health = m.health.Check(m.config.Rules, gpu.Checkup{GPU: gpuName, Conditions: conditions, At: at}, m.config.Boot)
 }

@@ -67,7 +67,7 @@ func (m *machine) Held() ([]gpu.Device, bool, error) {
 	return slices.Clone(m.held), true, nil
 }
 
-func (m *machine) Listen(ctx context.Context, tell func(gpu.Event)) error {
+func (m *machine) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 	m.mu.Lock()
 	m.listens++
 	if m.away {
@@ -294,7 +294,7 @@ func (s *stage) run(t *testing.T) {
 	var err error
 	s.monitor, err = New(t.Context(), Config{
 		Hardware: s.machine, Store: s.disk, Records: s.machine, Inventory: s.machine, Rules: s.rules, Boot: s.boot,
-		Leads: func() bool { return !s.following() }, Tell: s.hear,
+		Leads: func() bool { return !s.following() }, Report: s.hear,
 		Detected: func(took time.Duration) {
 			s.heard.Lock()
 			defer s.heard.Unlock()

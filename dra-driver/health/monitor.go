@@ -13,9 +13,9 @@ import (
 
 // Hardware is the driver of the node as the monitor needs it.
 type Hardware interface {
-	// Listen tells every XID of every GPU from now on, in order, until ctx ends or there is no connection to the driver; it returns why.
+	// WatchEvents tells every XID of every GPU from now on, in order, until ctx ends or there is no connection to the driver; it returns why.
 	// An error that wraps gpu.ErrNoDriver means the latter.
-	Listen(ctx context.Context, tell func(gpu.Event)) error
+	WatchEvents(ctx context.Context, tell func(gpu.Event)) error
 	// Check looks at one GPU. An error that wraps gpu.ErrLost means that the GPU does not answer, one that wraps gpu.ErrNoDriver that no
 	// GPU can be asked. When ctx ends before the driver could be asked, as while it is being replaced or another GPU is reset, the error is
 	// that of ctx, and nothing follows.
@@ -50,16 +50,16 @@ type Config struct {
 	Store     Store
 	Records   Records
 	Inventory Inventory
-	// Tell is given the faults in effect, Warning or worse, whenever they change: a fault that comes, goes or becomes better or worse at
+	// Report is given the faults in effect, Warning or worse, whenever they change: a fault that comes, goes or becomes better or worse at
 	// once, other changes at most once a second; how often a look found a condition is no change. It is called by New, when faults are
 	// remembered, and by Run, and returns at once.
-	Tell func([]gpu.Fault)
+	Report func([]gpu.Fault)
 	// Detected, if it is set, is told how long it took from an event, or from the beginning of a look, until Tell was given a fault
 	// that had come or become worse.
 	Detected func(time.Duration)
 	// Heard, if it is set, is told of every XID; as many as came together are one with a count.
-	Heard func(gpu.Event)
-	Rules gpu.Rules
+	Received func(gpu.Event)
+	Rules    gpu.Rules
 	// Boot is the id of this boot.
 	Boot string
 	// Leads reports whether this agent speaks for the node: it alone saves.
@@ -72,28 +72,28 @@ type Config struct {
 const (
 	// period is how often every GPU is looked at by default.
 	period = time.Second
-	// tellCounts and saveCounts are how often changes are told and saved that only say how often and when.
-	tellCounts, saveCounts = time.Second, 10 * time.Second
-	// hang is how long a look may take. A GPU that lets one wait for a period longer counts as lost.
-	hang = 5 * time.Second
-	// mostUnheard is how many looks in a row may end with their time while others that began later are over. deaf is how long none may be over: longer than
+	// reportCountsPeriod and saveCounts are how often changes are told and saved that only say how often and when.
+	reportCountsPeriod, saveCountsPeriod = time.Second, 10 * time.Second
+	// checkTimeout is how long a look may take. A GPU that lets one wait for a period longer counts as lost.
+	checkTimeout = 5 * time.Second
+	// maxTimeouts is how many looks in a row may end with their time while others that began later are over. deaf is how long none may be over: longer than
 	// any reset takes, and opening a driver.
-	mostUnheard = 3
-	deaf        = 5 * time.Minute
-	// rest is how long no events are taken in after some that said nothing new.
-	rest = 20 * time.Millisecond
-	// patience is how long the disk is waited for before something is told although it is not saved.
-	patience = 500 * time.Millisecond
+	maxTimeouts    = 3
+	silenceTimeout = 5 * time.Minute
+	// eventPause is how long no events are taken in after some that said nothing new.
+	eventPause = 20 * time.Millisecond
+	// saveTimeout is how long the disk is waited for before something is told although it is not saved.
+	saveTimeout = 500 * time.Millisecond
 )
 
 // Monitor watches the GPUs of the node. Its methods are safe for concurrent use.
 type Monitor struct {
 	config Config
 	// faults are those that Faults returns.
-	faults atomic.Pointer[[]gpu.Fault]
-	heard  *heard
-	looks  chan *look
-	resets chan reset
+	faults  atomic.Pointer[[]gpu.Fault]
+	events  *eventQueue
+	results chan *check
+	resets  chan resetNotice
 	// ended is closed when Run returns.
 	ended chan struct{}
 
@@ -102,17 +102,17 @@ type Monitor struct {
 	health gpu.Health
 	// checked are the last looks at the GPUs that answer, looking when the looks that are not over began, by the GPU's name.
 	checked map[string]gpu.Checkup
-	looking map[string]*look
-	// unheard are how many looks at each GPU in a row ended with their time while another GPU was heard, silence how many rounds of looks there were
+	running map[string]*check
+	// timeouts are how many looks at each GPU in a row ended with their time while another GPU was heard, silence how many rounds of looks there were
 	// since any was.
-	unheard map[string]int
-	silence int
+	timeouts     map[string]int
+	silentRounds int
 	// missing are for how many rounds GPUs that something is remembered of have not been there.
-	missing map[string]int
-	memory  memory
-	telling telling
-	// troubles are the last errors that were logged, while they last, by what was tried.
-	troubles map[string]string
+	missing   map[string]int
+	stored    storeState
+	reporting reportState
+	// logged are the last errors that were logged, while they last, by what was tried.
+	logged map[string]string
 }
 
 // New returns a monitor that has told what is remembered.
@@ -124,52 +124,52 @@ func New(ctx context.Context, c Config) (*Monitor, error) {
 		c.Period = period
 	}
 	m := &Monitor{
-		config: c, heard: newHeard(), looks: make(chan *look), resets: make(chan reset), ended: make(chan struct{}),
-		health: gpu.Health{Boot: c.Boot}, checked: map[string]gpu.Checkup{}, looking: map[string]*look{},
-		unheard: map[string]int{}, missing: map[string]int{}, troubles: map[string]string{},
+		config: c, events: newEventQueue(), results: make(chan *check), resets: make(chan resetNotice), ended: make(chan struct{}),
+		health: gpu.Health{Boot: c.Boot}, checked: map[string]gpu.Checkup{}, running: map[string]*check{},
+		timeouts: map[string]int{}, missing: map[string]int{}, logged: map[string]string{},
 	}
 	m.load(ctx)
-	m.show()
-	m.tell()
+	m.publishFaults()
+	m.report()
 	return m, nil
 }
 
 // Run watches until ctx ends. Call it once.
 func (m *Monitor) Run(ctx context.Context) error {
 	defer close(m.ended)
-	go m.listen(ctx)
+	go m.watchEvents(ctx)
 	tick := time.NewTicker(m.config.Period)
 	defer tick.Stop()
 	var rested <-chan time.Time
-	m.look(ctx)
+	m.startChecks(ctx)
 	for {
-		events := m.heard.ready
+		events := m.events.ready
 		if rested != nil {
 			events = nil
 		}
 		var remembered chan struct{}
 		select {
 		case <-ctx.Done():
-			m.leave(ctx)
+			m.saveBeforeExit(ctx)
 			return nil
 		case <-tick.C:
-			m.leads(ctx)
-			m.look(ctx)
-		case l := <-m.looks:
-			m.looked(ctx, l)
+			m.takeLead(ctx)
+			m.startChecks(ctx)
+		case l := <-m.results:
+			m.handleResult(ctx, l)
 		case <-events:
-			if !m.note() {
-				rested = time.After(rest)
+			if !m.processEvents() {
+				rested = time.After(eventPause)
 			}
 		case <-rested:
 			rested = nil
 		case r := <-m.resets:
-			m.reset(r)
-			remembered = r.remembered
+			m.applyReset(r)
+			remembered = r.saved
 		}
 		m.save(ctx)
-		m.show()
-		m.tell()
+		m.publishFaults()
+		m.report()
 		if remembered != nil {
 			close(remembered)
 		}
@@ -179,21 +179,21 @@ func (m *Monitor) Run(ctx context.Context) error {
 // Faults returns everything that is remembered, also what is harmless and what is over, by GPU, placement, signal and number.
 func (m *Monitor) Faults() []gpu.Fault { return *m.faults.Load() }
 
-// show lets Faults return what is remembered now.
-func (m *Monitor) show() {
+// publishFaults lets Faults return what is remembered now.
+func (m *Monitor) publishFaults() {
 	faults := m.health.Faults
 	m.faults.Store(&faults)
 }
 
-// settle ends what is over.
-func (m *Monitor) settle(ctx context.Context, gpuName string) {
+// clearFaults ends what is over.
+func (m *Monitor) clearFaults(ctx context.Context, gpuName string) {
 	s := gpu.Situation{Now: time.Now(), Boot: m.config.Boot, Checked: m.checked}
 	if m.waitsForRelease(gpuName) {
 		var err error
 		if s.Held, s.All, err = m.config.Records.Held(); err != nil {
 			s.All = false
 		}
-		m.trouble(ctx, "read what claims hold", err)
+		m.logError(ctx, "read what claims hold", err)
 	}
 	m.health = m.health.Settle(m.config.Rules, s)
 }
@@ -208,14 +208,14 @@ func (m *Monitor) waitsForRelease(gpuName string) bool {
 	return false
 }
 
-// trouble logs an error that differs from the last one of what was tried.
-func (m *Monitor) trouble(ctx context.Context, tried string, err error) {
+// logError logs an error that differs from the last one of what was tried.
+func (m *Monitor) logError(ctx context.Context, tried string, err error) {
 	said := ""
 	if err != nil {
 		said = err.Error()
 	}
-	if said != "" && m.troubles[tried] == "" {
+	if said != "" && m.logged[tried] == "" {
 		klog.FromContext(ctx).Error(err, "The health of GPUs is not known or kept as it should, trying again", "op", tried)
 	}
-	m.troubles[tried] = said
+	m.logged[tried] = said
 }

@@ -76,7 +76,7 @@ func TestLinks(t *testing.T) {
 }
 
 // What is known of a device only becomes worse, whatever comes first.
-func TestWorstCounts(t *testing.T) {
+func TestWorstFaultIsReportedFirst(t *testing.T) {
 	for _, order := range [][]int{{13, 79}, {79, 13}, {79, 94, 13}, {94, 13, 79}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			perform(t, func(t *testing.T, s *stage) {
@@ -114,7 +114,7 @@ func TestKilled(t *testing.T) {
 		tells := s.count(&s.tells)
 		var err error
 		_, err = New(t.Context(), Config{
-			Hardware: s.machine, Store: s.disk, Records: s.machine, Inventory: s.machine, Boot: s.boot, Leads: func() bool { return true }, Tell: s.hear,
+			Hardware: s.machine, Store: s.disk, Records: s.machine, Inventory: s.machine, Boot: s.boot, Leads: func() bool { return true }, Report: s.hear,
 		})
 		if err != nil || s.count(&s.tells) != tells+1 {
 			t.Errorf("New: %v, told %d times, want once", err, s.count(&s.tells)-tells)
@@ -127,7 +127,7 @@ func TestKilled(t *testing.T) {
 }
 
 // Between saving and telling nothing is lost; between noticing and saving nothing was told.
-func TestKilledBeforeItTold(t *testing.T) {
+func TestKilledBeforeReport(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(time.Second)
 		hung := make(chan struct{})
@@ -234,7 +234,7 @@ func TestResetAndKilled(t *testing.T) {
 }
 
 // A look that began before a reset says nothing of the GPU after it.
-func TestLookBeforeReset(t *testing.T) {
+func TestCheckThatBeganBeforeReset(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(500 * time.Millisecond)
 		hung := make(chan struct{})
@@ -248,7 +248,7 @@ func TestLookBeforeReset(t *testing.T) {
 	})
 }
 
-func TestAnotherBoot(t *testing.T) {
+func TestReboot(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(time.Second)
 		s.xid(0, 79)                          // reboot
@@ -277,7 +277,7 @@ func TestAnotherBoot(t *testing.T) {
 }
 
 // A GPU that was taken out while the node was off is forgotten; one that the driver does not know, or that goes in this boot, is not.
-func TestTakenOut(t *testing.T) {
+func TestRemovedGPU(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
 		s.xid(0, 79)
@@ -302,23 +302,23 @@ func TestTakenOut(t *testing.T) {
 			}
 		}
 		s.change(takenOut)
-		pass(2 * absence)
+		pass(2 * removalDelay)
 		told("in the same boot", "XID 13", "XID 79")
 		s.kill()
 		s.boot = "boot-2"
 		s.change(func(m *machine) { m.cards = cards })
 		s.run(t)
-		pass(2 * absence)
+		pass(2 * removalDelay)
 		told("in another boot, when the driver does not know it", "XID 13", "XID 79")
 		s.change(takenOut)
-		pass(absence / 2)
+		pass(removalDelay / 2)
 		told("when it is away for a moment", "XID 13", "XID 79")
 		s.change(func(m *machine) { m.cards = cards })
 		pass(2 * time.Second)
 		s.change(takenOut)
-		pass(absence / 2)
+		pass(removalDelay / 2)
 		told("and again", "XID 13", "XID 79")
-		pass(absence)
+		pass(removalDelay)
 		told("when it is gone")
 		if h := s.disk.has(t); len(h.Faults) != 1 || h.Faults[0].Signal != gpu.SignalRemapFailed {
 			t.Errorf("on the disk is %v", h.Faults)
@@ -389,23 +389,23 @@ func TestHang(t *testing.T) {
 
 // While nobody may ask, as when the driver is opened for long or another GPU is reset, looks end with their context, and nothing follows;
 // not even when the monitor comes to its tick late and the word of the look comes after it.
-func TestConnectionKeptApart(t *testing.T) {
+func TestConnectionClosedForReset(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
 		s.change(func(m *machine) { m.apart = 30 * time.Millisecond })
 		begun := time.Now().Add(500 * time.Millisecond)
 		for range 10 {
 			s.allow()
-			pass(time.Until(begun.Add(hang - 100*time.Millisecond)))
+			pass(time.Until(begun.Add(checkTimeout - 100*time.Millisecond)))
 			hung := make(chan struct{})
 			s.disk.behave(func(d *disk) { d.hung = hung })
 			s.xid(0, 48)
-			pass(time.Until(begun.Add(hang + 10*time.Millisecond)))
+			pass(time.Until(begun.Add(checkTimeout + 10*time.Millisecond)))
 			s.disk.behave(func(d *disk) { d.hung = nil })
 			close(hung)
 			pass(time.Second)
 			s.expect(t, "while nobody can be asked", "0 XID 48 Fatal")
-			begun = begun.Add(hang + s.monitor.config.Period)
+			begun = begun.Add(checkTimeout + s.monitor.config.Period)
 		}
 		s.change(func(m *machine) { m.apart = 0 })
 		pass(10 * time.Second)
@@ -419,12 +419,12 @@ func TestSlow(t *testing.T) {
 		slow := func(is bool) { s.change(func(m *machine) { m.cards[m.gpu(0)].slow = is }) }
 		pass(1500 * time.Millisecond)
 		slow(true)
-		pass(2 * (hang + s.monitor.config.Period))
+		pass(2 * (checkTimeout + s.monitor.config.Period))
 		slow(false)
 		pass(10 * time.Second)
 		s.expect(t, "when it was slow twice")
 		slow(true)
-		pass((mostUnheard + 1) * (hang + s.monitor.config.Period))
+		pass((maxTimeouts + 1) * (checkTimeout + s.monitor.config.Period))
 		s.expect(t, "when it stays slow", "0 lost Critical")
 		tells := s.count(&s.tells)
 		pass(time.Hour)
@@ -443,12 +443,12 @@ func TestSilence(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
 		s.change(func(m *machine) { m.apart = time.Millisecond })
-		pass(deaf - 10*time.Second)
+		pass(silenceTimeout - 10*time.Second)
 		s.expect(t, "for less")
 		pass(25 * time.Second)
 		s.expect(t, "for longer", "0 driver Critical", "1 driver Critical")
 		s.change(func(m *machine) { m.apart = 0 })
-		pass(hang + 2*s.monitor.config.Period)
+		pass(checkTimeout + 2*s.monitor.config.Period)
 		s.expect(t, "when it answers")
 	})
 }
@@ -475,7 +475,7 @@ func TestDriver(t *testing.T) {
 }
 
 // A listening that ends, as for another connection to the driver, begins again before anything else can be told.
-func TestListensAgainAtOnce(t *testing.T) {
+func TestWatchRestartsImmediately(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
 		s.change(func(m *machine) {
@@ -490,7 +490,7 @@ func TestListensAgainAtOnce(t *testing.T) {
 }
 
 // A program that breaks for ever costs little, and every one of its errors is counted.
-func TestStorm(t *testing.T) {
+func TestManyEvents(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(time.Second)
 		s.xid(0, 48)
@@ -502,7 +502,7 @@ func TestStorm(t *testing.T) {
 			<-time.After(time.Second / rate)
 		}
 		s.xid(1, 79)
-		pass(rest)
+		pass(eventPause)
 		s.expect(t, "at once, in a storm of another GPU", "0 XID 48 Fatal", "1 XID 79 Fatal")
 		if f := s.known(t, 48); f.Count != 1+seconds*rate {
 			t.Errorf("counted %d, want %d", f.Count, 1+seconds*rate)
@@ -546,7 +546,7 @@ func TestDiskHangs(t *testing.T) {
 		hung := make(chan struct{})
 		s.disk.behave(func(d *disk) { d.hung = hung })
 		s.xid(0, 79)
-		pass(patience)
+		pass(saveTimeout)
 		s.expect(t, "although the disk hangs", "0 XID 79 Fatal")
 		s.xid(1, 48)
 		pass(time.Second)
@@ -617,8 +617,8 @@ func (s *stage) another(t *testing.T, h gpu.Health) {
 }
 
 // A write that hung in the disk while another agent came, saved and went replaces nothing, and what the other saved is taken in before the next.
-func TestOvertakenWhileTheDiskHangs(t *testing.T) {
-	for _, took := range []time.Duration{patience / 2, 5 * time.Second} {
+func TestLeadLostWhileDiskHangs(t *testing.T) {
+	for _, took := range []time.Duration{saveTimeout / 2, 5 * time.Second} {
 		t.Run(took.String(), func(t *testing.T) {
 			perform(t, func(t *testing.T, s *stage) {
 				pass(1500 * time.Millisecond)
@@ -654,13 +654,13 @@ func TestNew(t *testing.T) {
 
 // BenchmarkEvents is what an event costs in a storm; b.N of them are told as fast as it goes.
 func BenchmarkEvents(b *testing.B) {
-	h := newHeard()
-	m := &Monitor{heard: h, config: Config{Inventory: &machine{outdated: make(chan struct{})}, Boot: "boot"}}
+	h := newEventQueue()
+	m := &Monitor{events: h, config: Config{Inventory: &machine{outdated: make(chan struct{})}, Boot: "boot"}}
 	e := gpu.Event{GPU: "gpu-0000-3b-00-0", XID: 94, At: time.Now()}
 	for n := range b.N {
 		h.add(e)
 		if n%20 == 19 { // at 1,000 per second they are taken in every 20 ms
-			m.note()
+			m.processEvents()
 		}
 	}
 }

@@ -11,72 +11,72 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// memory is what is known of what the store has.
-type memory struct {
+// storeState is what is known of what the store has.
+type storeState struct {
 	// leading is whether this agent took over what the one before it had saved.
 	leading bool
-	// kept is what the store has; tried is what was last given to it, at a time.
-	kept, tried gpu.Health
-	at          time.Time
+	// saved is what the store has; tried is what was last given to it, at a time.
+	saved, tried gpu.Health
+	at           time.Time
 	// writing is an earlier write that did not end in time.
-	writing chan written
+	writing chan writeResult
 }
 
-// written is how a write ended.
-type written struct {
+// writeResult is how a write ended.
+type writeResult struct {
 	saved bool
 	err   error
 }
 
-// errSlow says that the disk was not waited for.
-var errSlow = errors.New("the disk does not answer")
+// errDiskTimeout says that the disk was not waited for.
+var errDiskTimeout = errors.New("the disk does not answer")
 
 // load takes in what was saved. What this agent knows already stays; it may have heard of more.
 func (m *Monitor) load(ctx context.Context) bool {
 	loaded, err := m.config.Store.LoadHealth()
-	m.trouble(ctx, "load what is remembered", err)
+	m.logError(ctx, "load what is remembered", err)
 	if err != nil {
 		return false
 	}
-	m.health, m.memory.kept = m.health.Join(loaded), loaded
-	m.settle(ctx, "")
+	m.health, m.stored.saved = m.health.Join(loaded), loaded
+	m.clearFaults(ctx, "")
 	return true
 }
 
-// leads reports whether this agent is to save. It takes over from the one before it first, and does not write over what it cannot read.
-func (m *Monitor) leads(ctx context.Context) bool {
-	m.memory.leading = m.config.Leads() && (m.memory.leading || m.load(ctx))
-	return m.memory.leading
+// takeLead reports whether this agent is to save. It takes over from the one before it first, and does not write over what it cannot read.
+func (m *Monitor) takeLead(ctx context.Context) bool {
+	m.stored.leading = m.config.Leads() && (m.stored.leading || m.load(ctx))
+	return m.stored.leading
 }
 
 // save saves what is remembered before it is told. When that fails it is told nevertheless, because to keep claims off a sick GPU is worth more,
 // and tried again.
 func (m *Monitor) save(ctx context.Context) {
-	k, now := &m.memory, time.Now()
-	urgent := differs(k.kept, m.health)
+	k, now := &m.stored, time.Now()
+	urgent := differSignificantly(k.saved, m.health)
 	switch {
-	case urgent && differs(k.tried, m.health), now.Sub(k.at) >= m.config.Period && urgent:
-	case now.Sub(k.at) >= saveCounts && !sameSketch(k.kept.Faults, m.health.Faults):
+	case urgent && differSignificantly(k.tried, m.health), now.Sub(k.at) >= m.config.Period && urgent:
+	case now.Sub(k.at) >= saveCountsPeriod && !equalExceptCounts(k.saved.Faults, m.health.Faults):
 	default:
 		return
 	}
 	k.at = now
-	leads := m.leads(ctx)
+	leads := m.takeLead(ctx)
 	k.tried = m.health
 	if !leads {
 		return
 	}
 	end := m.write(m.health)
 	if end.saved {
-		k.kept = m.health
+		k.saved = m.health
 	}
-	m.trouble(ctx, "save what is remembered", end.err)
+	m.logError(ctx, "save what is remembered", end.err)
 }
 
 // write gives what is remembered to the store and waits for it, but not for ever. One that found another agent in the lead ends this one's: what
 // that one saved is taken in before anything is saved again.
-func (m *Monitor) write(h gpu.Health) written {
-	k := &m.memory
+func (m *Monitor) write(h gpu.Health) writeResult {
+	k := &m.stored
 	if k.writing != nil {
 		select {
 		case late := <-k.writing:
@@ -86,15 +86,15 @@ func (m *Monitor) write(h gpu.Health) written {
 				return late
 			}
 		default:
-			return written{err: errSlow}
+			return writeResult{err: errDiskTimeout}
 		}
 	}
-	writing := make(chan written, 1)
+	writing := make(chan writeResult, 1)
 	go func() {
 		saved, err := m.config.Store.SaveHealth(h, m.config.Leads)
-		writing <- written{saved, err}
+		writing <- writeResult{saved, err}
 	}()
-	limit := time.NewTimer(patience)
+	limit := time.NewTimer(saveTimeout)
 	defer limit.Stop()
 	select {
 	case end := <-writing:
@@ -102,51 +102,51 @@ func (m *Monitor) write(h gpu.Health) written {
 		return end
 	case <-limit.C:
 		k.writing = writing
-		return written{err: errSlow}
+		return writeResult{err: errDiskTimeout}
 	}
 }
 
 // overtaken reports whether another agent led.
-func (w written) overtaken() bool { return !w.saved && w.err == nil }
+func (w writeResult) overtaken() bool { return !w.saved && w.err == nil }
 
-// leave saves the counts before the process ends.
-func (m *Monitor) leave(ctx context.Context) {
-	if reflect.DeepEqual(m.memory.kept, m.health) || !m.memory.leading || !m.config.Leads() {
+// saveBeforeExit saves the counts before the process ends.
+func (m *Monitor) saveBeforeExit(ctx context.Context) {
+	if reflect.DeepEqual(m.stored.saved, m.health) || !m.stored.leading || !m.config.Leads() {
 		return
 	}
-	m.trouble(ctx, "save what is remembered", m.write(m.health).err)
+	m.logError(ctx, "save what is remembered", m.write(m.health).err)
 }
 
-// differs reports whether two memories differ in more than counts.
-func differs(a, b gpu.Health) bool {
+// differSignificantly reports whether two memories differ in more than counts.
+func differSignificantly(a, b gpu.Health) bool {
 	return a.Boot != b.Boot || !maps.Equal(a.Links, b.Links) || !maps.EqualFunc(a.Resets, b.Resets, time.Time.Equal) ||
-		!same(grave(a.Faults), grave(b.Faults))
+		!equalSignificance(significantFaults(a.Faults), significantFaults(b.Faults))
 }
 
-// gravity is what makes a change of a fault one that must not be forgotten.
-type gravity struct {
-	kind
+// significance is what makes a change of a fault one that must not be forgotten.
+type significance struct {
+	eventKey
 	signal   gpu.Signal
 	severity gpu.Severity
 	remedy   gpu.Remedy
 	inEffect bool
 }
 
-// grave returns the gravities of the faults that are more than harmless.
-func grave(faults []gpu.Fault) []gravity {
-	var found []gravity
+// significantFaults returns the gravities of the faults that are more than harmless.
+func significantFaults(faults []gpu.Fault) []significance {
+	var found []significance
 	for _, f := range faults {
 		if f.Severity > gpu.Harmless {
-			found = append(found, gravity{kind{f.GPU, f.Placement, f.XID}, f.Signal, f.Severity, f.Remedy, f.InEffect()})
+			found = append(found, significance{eventKey{f.GPU, f.Placement, f.XID}, f.Signal, f.Severity, f.Remedy, f.InEffect()})
 		}
 	}
 	return found
 }
 
-func same(a, b []gravity) bool { return slices.Equal(a, b) }
+func equalSignificance(a, b []significance) bool { return slices.Equal(a, b) }
 
-// sameSketch reports whether two lists of faults say the same, but for how often a look found a condition and when it was the last.
-func sameSketch(a, b []gpu.Fault) bool {
+// equalExceptCounts reports whether two lists of faults say the same, but for how often a look found a condition and when it was the last.
+func equalExceptCounts(a, b []gpu.Fault) bool {
 	return slices.EqualFunc(a, b, func(f, g gpu.Fault) bool {
 		if f.Signal != gpu.SignalXID && g.Signal != gpu.SignalXID {
 			f.Last, f.Count = g.Last, g.Count

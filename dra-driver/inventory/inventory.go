@@ -48,30 +48,30 @@ type Config struct {
 // safe for concurrent use.
 type Inventory struct {
 	config  Config
-	current atomic.Pointer[picture]
-	wanted  chan struct{}
+	current atomic.Pointer[snapshot]
+	refresh chan struct{}
 	// mu is held while the current picture is replaced, never while the hardware is read. marks are
 	// behind it.
-	mu    sync.Mutex
-	marks marks
+	mu      sync.Mutex
+	overlay overlay
 
 	// The rest belongs to New and then to Run.
 
 	// driver is the fingerprint of the driver that is open; empty while none is.
 	driver string
-	// trouble is the last error that was logged, while it lasts.
-	trouble string
+	// logged is the last error that was logged, while it lasts.
+	logged string
 }
 
-// picture is what was found. It is never changed.
-type picture struct {
+// snapshot is what was found. It is never changed.
+type snapshot struct {
 	node gpu.Node
 	// known is false until the hardware was read once or found to be without a driver.
 	known bool
-	// unknown are the instances that no record owns.
-	unknown []gpu.Instance
-	// away is since when the driver is away; zero: it is not. Every GPU is lost then.
-	away time.Time
+	// foreign are the instances that no record owns.
+	foreign []gpu.Instance
+	// driverGoneSince is since when the driver is away; zero: it is not. Every GPU is lost then.
+	driverGoneSince time.Time
 	// outdated is closed when there is a newer picture.
 	outdated chan struct{}
 }
@@ -86,8 +86,8 @@ func New(ctx context.Context, c Config) *Inventory {
 	if c.Period == 0 {
 		c.Period = 10 * time.Second
 	}
-	i := &Inventory{config: c, wanted: make(chan struct{}, 1)}
-	i.current.Store(&picture{node: gpu.Node{Name: c.Node}, outdated: make(chan struct{})})
+	i := &Inventory{config: c, refresh: make(chan struct{}, 1)}
+	i.current.Store(&snapshot{node: gpu.Node{Name: c.Node}, outdated: make(chan struct{})})
 	i.update(ctx)
 	return i
 }
@@ -107,7 +107,7 @@ func (i *Inventory) Run(ctx context.Context) error {
 			}
 			i.driver = ""
 		case <-period.C:
-		case <-i.wanted:
+		case <-i.refresh:
 		}
 		i.update(ctx)
 	}
@@ -130,17 +130,17 @@ func (i *Inventory) Watch() (node gpu.Node, known bool, outdated <-chan struct{}
 	return node, p.known, p.outdated
 }
 
-// Unknown returns the MIG devices that no record owns: somebody made them by other means. Their
+// ForeignInstances returns the MIG devices that no record owns: somebody made them by other means. Their
 // slices are withheld, and nobody but their maker removes them.
-func (i *Inventory) Unknown() []gpu.Instance {
-	return slices.Clone(i.current.Load().unknown)
+func (i *Inventory) ForeignInstances() []gpu.Instance {
+	return slices.Clone(i.current.Load().foreign)
 }
 
 // Refresh asks for the hardware to be read again soon. It does not wait; calls that come faster than
 // the hardware can be read count once.
 func (i *Inventory) Refresh() {
 	select {
-	case i.wanted <- struct{}{}:
+	case i.refresh <- struct{}{}:
 	default:
 	}
 }

@@ -145,7 +145,7 @@ func TestReadsBeforeItRuns(t *testing.T) {
 	}
 }
 
-func TestDriverComesGoesAndChanges(t *testing.T) {
+func TestDriverAppearsDisappearsAndChanges(t *testing.T) {
 	m := h100s(t)
 	m.driver = ""
 	start(t, m, func(t *testing.T, i *Inventory) {
@@ -216,7 +216,7 @@ func TestReopenHangs(t *testing.T) {
 				t.Errorf("tried %d times in 5 minutes", m.reopens)
 			}
 		})
-		pass(reopening + 5*time.Second)
+		pass(reopenTimeout + 5*time.Second)
 		m.change(func(m *machine) {
 			if m.reads == reads {
 				t.Error("the new driver is not read when nothing hangs any more")
@@ -225,7 +225,7 @@ func TestReopenHangs(t *testing.T) {
 	})
 }
 
-func TestErrorsKeepThePicture(t *testing.T) {
+func TestErrorsKeepSnapshot(t *testing.T) {
 	tests := map[string]func(*machine){
 		"hardware": func(m *machine) { m.readErr = errors.New("unknown error") },
 		"records":  func(m *machine) { m.heldErr = errors.New("input/output error") },
@@ -289,7 +289,7 @@ func TestLostGPU(t *testing.T) {
 	})
 }
 
-func TestUnknownInstance(t *testing.T) {
+func TestForeignInstance(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
 		var ours, admins gpu.Instance
@@ -299,8 +299,8 @@ func TestUnknownInstance(t *testing.T) {
 		})
 		i.Refresh()
 		synctest.Wait()
-		if node := i.Node(); len(node.GPUs[0].Instances) != 1 || node.GPUs[0].Withheld != 0 || len(i.Unknown()) != 0 {
-			t.Errorf("our instance: %+v, unknown %v", node.GPUs[0], i.Unknown())
+		if node := i.Node(); len(node.GPUs[0].Instances) != 1 || node.GPUs[0].Withheld != 0 || len(i.ForeignInstances()) != 0 {
+			t.Errorf("our instance: %+v, unknown %v", node.GPUs[0], i.ForeignInstances())
 		}
 
 		m.change(func(m *machine) { admins = m.instance(0, 4) })
@@ -308,7 +308,7 @@ func TestUnknownInstance(t *testing.T) {
 		if got := i.Node().GPUs[0].Withheld; got != gpu.SpanMask(4, 1) {
 			t.Errorf("with an instance of an administrator: slices %v are withheld", got)
 		}
-		if diff := cmp.Diff([]gpu.Instance{admins}, i.Unknown()); diff != "" {
+		if diff := cmp.Diff([]gpu.Instance{admins}, i.ForeignInstances()); diff != "" {
 			t.Errorf("unknown (-want +got):\n%s", diff)
 		}
 		if i.Node().GPUs[1].Withheld != 0 {
@@ -317,8 +317,8 @@ func TestUnknownInstance(t *testing.T) {
 
 		m.change(func(m *machine) { m.unreadable = true })
 		pass(10 * time.Second)
-		if got := i.Node().GPUs[0].Withheld; got != 0 || len(i.Unknown()) != 1 {
-			t.Errorf("while a record cannot be read: slices %v are withheld, unknown %v: it may be a claim's", got, i.Unknown())
+		if got := i.Node().GPUs[0].Withheld; got != 0 || len(i.ForeignInstances()) != 1 {
+			t.Errorf("while a record cannot be read: slices %v are withheld, unknown %v: it may be a claim's", got, i.ForeignInstances())
 		}
 		m.change(func(m *machine) { m.unreadable = false })
 		pass(10 * time.Second)
@@ -331,14 +331,14 @@ func TestUnknownInstance(t *testing.T) {
 
 		m.change(func(m *machine) { m.node.GPUs[0].Instances = []gpu.Instance{ours} })
 		pass(10 * time.Second)
-		if i.Node().GPUs[0].Withheld != 0 || len(i.Unknown()) != 0 {
-			t.Errorf("after it went: slices %v are withheld, unknown %v", i.Node().GPUs[0].Withheld, i.Unknown())
+		if i.Node().GPUs[0].Withheld != 0 || len(i.ForeignInstances()) != 0 {
+			t.Errorf("after it went: slices %v are withheld, unknown %v", i.Node().GPUs[0].Withheld, i.ForeignInstances())
 		}
 	})
 }
 
 // An instance that is destroyed, with its record, between the two halves of a look was ours.
-func TestReleasedWhileLooking(t *testing.T) {
+func TestReleasedWhileReading(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
 		m.change(func(m *machine) {
@@ -348,13 +348,13 @@ func TestReleasedWhileLooking(t *testing.T) {
 		_, _, outdated := i.Watch()
 		i.Refresh()
 		synctest.Wait()
-		if isClosed(outdated) || len(i.Unknown()) != 0 {
-			t.Errorf("an instance of ours was taken for a stranger: %v", i.Unknown())
+		if isClosed(outdated) || len(i.ForeignInstances()) != 0 {
+			t.Errorf("an instance of ours was taken for a stranger: %v", i.ForeignInstances())
 		}
 	})
 }
 
-func TestRefreshesCountOnce(t *testing.T) {
+func TestRefreshesAreMerged(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
 		synctest.Wait()
@@ -470,7 +470,7 @@ func TestDiagnose(t *testing.T) {
 }
 
 // A driver that goes away is what is wrong with every GPU from the first picture without it to the first one with it, whoever else has noticed.
-func TestDriverAwayIsAFault(t *testing.T) {
+func TestMissingDriverIsAFault(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
 		said := func(when string, want ...gpu.Signal) {

@@ -8,9 +8,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// marks are what others know of the GPUs: it is shown with them whatever the hardware says, and stays when a GPU is lost, cannot be
+// overlay are what others know of the GPUs: it is shown with them whatever the hardware says, and stays when a GPU is lost, cannot be
 // read, or goes and comes back. A value is never changed, only replaced.
-type marks struct {
+type overlay struct {
 	// faults are in effect, Warning or worse, by the GPU's name, the worst first.
 	faults map[string][]gpu.Fault
 	// held are why GPUs are out of service, by name.
@@ -25,39 +25,39 @@ func (i *Inventory) Diagnose(faults []gpu.Fault) {
 	for _, f := range (gpu.Health{Faults: faults}).InEffect() {
 		byGPU[f.GPU] = append(byGPU[f.GPU], f)
 	}
-	i.mark(func(m *marks) { m.faults = byGPU })
+	i.updateOverlay(func(m *overlay) { m.faults = byGPU })
 }
 
 // Hold has the GPUs of these names shown as out of service from now on, with the reasons, and all others not, in the way of Diagnose.
 func (i *Inventory) Hold(held map[string]string) {
 	held = maps.Clone(held)
-	i.mark(func(m *marks) { m.held = held })
+	i.updateOverlay(func(m *overlay) { m.held = held })
 }
 
-// mark changes the marks and shows them.
-func (i *Inventory) mark(change func(*marks)) {
+// updateOverlay changes the marks and shows them.
+func (i *Inventory) updateOverlay(change func(*overlay)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	change(&i.marks)
-	i.put(*i.current.Load())
+	change(&i.overlay)
+	i.store(*i.current.Load())
 }
 
-// on returns the node with the marks. While the driver is away, every GPU has that for a fault, also until whoever diagnoses has seen it, and until
+// apply returns the node with the marks. While the driver is away, every GPU has that for a fault, also until whoever diagnoses has seen it, and until
 // the hardware was read again: nobody is to take it for a GPU that is lost, and to reset or replace it.
-func (m marks) on(node gpu.Node, away time.Time) gpu.Node {
+func (m overlay) apply(node gpu.Node, away time.Time) gpu.Node {
 	node.GPUs = slices.Clone(node.GPUs)
 	for n, g := range node.GPUs {
 		faults := m.faults[g.Name()]
 		seen := slices.ContainsFunc(faults, func(f gpu.Fault) bool { return f.Signal == gpu.SignalDriver })
 		if !away.IsZero() && !seen {
-			faults = gpu.Health{Faults: append(slices.Clone(faults), driverAway(g, away))}.InEffect()
+			faults = gpu.Health{Faults: append(slices.Clone(faults), driverFault(g, away))}.InEffect()
 		}
 		node.GPUs[n].Faults, node.GPUs[n].Held = faults, m.held[g.Name()]
 	}
 	return node
 }
 
-func driverAway(g gpu.GPU, since time.Time) gpu.Fault {
+func driverFault(g gpu.GPU, since time.Time) gpu.Fault {
 	j := gpu.Rules{}.Judge(gpu.SignalDriver, 0)
 	return gpu.Fault{
 		GPU: g.Name(), UUID: g.UUID, Signal: gpu.SignalDriver, Severity: j.Severity, Remedy: j.Remedy, Since: since, Last: since, Count: 1,

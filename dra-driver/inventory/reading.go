@@ -16,9 +16,9 @@ type reading struct {
 	all bool
 }
 
-// look reads the hardware and then the records. In this order an instance that is being made is never
+// readOnce reads the hardware and then the records. In this order an instance that is being made is never
 // a stranger: its record came first. GPUs that do not answer are shown as they last were.
-func (i *Inventory) look(ctx context.Context, last gpu.Node) (reading, error) {
+func (i *Inventory) readOnce(ctx context.Context, last gpu.Node) (reading, error) {
 	node, err := i.config.Hardware.Read(ctx)
 	if err != nil {
 		return reading{}, err
@@ -37,20 +37,20 @@ func (i *Inventory) look(ctx context.Context, last gpu.Node) (reading, error) {
 	return reading{node, held, all}, nil
 }
 
-// settle looks at the node and decides what is withheld on it. An instance whose record goes between
+// read looks at the node and decides what is withheld on it. An instance whose record goes between
 // the two halves of a look is a stranger to it, so a stranger that is new counts only when a second
 // look finds it as well.
-func (i *Inventory) settle(ctx context.Context, last *picture) (gpu.Node, []gpu.Instance, error) {
-	r, err := i.look(ctx, last.node)
+func (i *Inventory) read(ctx context.Context, last *snapshot) (gpu.Node, []gpu.Instance, error) {
+	r, err := i.readOnce(ctx, last.node)
 	if err != nil {
 		return gpu.Node{}, nil, err
 	}
-	strangers := r.strangers()
-	if len(without(strangers, last.unknown)) > 0 {
-		if r, err = i.look(ctx, last.node); err != nil {
+	strangers := r.foreignInstances()
+	if len(without(strangers, last.foreign)) > 0 {
+		if r, err = i.readOnce(ctx, last.node); err != nil {
 			return gpu.Node{}, nil, err
 		}
-		again := r.strangers()
+		again := r.foreignInstances()
 		strangers = without(again, without(again, strangers))
 	}
 	for n, g := range r.node.GPUs {
@@ -59,8 +59,8 @@ func (i *Inventory) settle(ctx context.Context, last *picture) (gpu.Node, []gpu.
 	return r.node, strangers, nil
 }
 
-// strangers returns the instances that no record owns.
-func (r reading) strangers() []gpu.Instance {
+// foreignInstances returns the instances that no record owns.
+func (r reading) foreignInstances() []gpu.Instance {
 	var found []gpu.Instance
 	for _, g := range r.node.GPUs {
 		for _, i := range g.Instances {

@@ -15,10 +15,10 @@ import (
 // update opens the driver if it is not open, reads the hardware and puts out what it finds.
 func (i *Inventory) update(ctx context.Context) {
 	last := i.current.Load()
-	next := picture{known: true}
+	next := snapshot{known: true}
 	err := i.open(ctx)
 	if err == nil {
-		next.node, next.unknown, err = i.settle(ctx, last)
+		next.node, next.foreign, err = i.read(ctx, last)
 	}
 	switch {
 	case ctx.Err() != nil:
@@ -28,15 +28,15 @@ func (i *Inventory) update(ctx context.Context) {
 	case i.driver == "" || errors.Is(err, gpu.ErrNoDriver):
 		i.driver = ""
 		next = last.lost()
-		if next.away.IsZero() {
-			next.away = time.Now()
+		if next.driverGoneSince.IsZero() {
+			next.driverGoneSince = time.Now()
 		}
 		next.known = last.known || errors.Is(err, gpu.ErrNoDriver)
 	case err != nil:
 		next = *last
 	}
-	i.tell(ctx, err)
-	i.found(ctx, next)
+	i.logError(ctx, err)
+	i.publish(ctx, next)
 }
 
 // open connects to the driver that is installed now, unless it is connected. The fingerprint is taken
@@ -46,7 +46,7 @@ func (i *Inventory) open(ctx context.Context) error {
 		return nil
 	}
 	driver := i.config.Hardware.Driver()
-	limited, cancel := context.WithTimeout(ctx, reopening)
+	limited, cancel := context.WithTimeout(ctx, reopenTimeout)
 	defer cancel()
 	if err := i.config.Hardware.Reopen(limited); err != nil {
 		return err
@@ -56,24 +56,24 @@ func (i *Inventory) open(ctx context.Context) error {
 	return nil
 }
 
-// reopening is how long the connection may take to be free for another one: a call that hangs in the driver keeps it.
-const reopening = 15 * time.Second
+// reopenTimeout is how long the connection may take to be free for another one: a call that hangs in the driver keeps it.
+const reopenTimeout = 15 * time.Second
 
 // lost returns the picture with every GPU lost. They stay in it: they may be allocated.
-func (p *picture) lost() picture {
+func (p *snapshot) lost() snapshot {
 	node := p.node
 	node.GPUs = slices.Clone(node.GPUs)
 	for n := range node.GPUs {
 		node.GPUs[n].Lost = true
 	}
-	return picture{node: node, unknown: p.unknown, known: p.known, away: p.away}
+	return snapshot{node: node, foreign: p.foreign, known: p.known, driverGoneSince: p.driverGoneSince}
 }
 
-// put makes next, with what is marked, the current picture if it says anything new. The caller holds mu.
-func (i *Inventory) put(next picture) (last *picture, changed bool) {
+// store makes next, with what is marked, the current picture if it says anything new. The caller holds mu.
+func (i *Inventory) store(next snapshot) (last *snapshot, changed bool) {
 	last = i.current.Load()
 	next.outdated = last.outdated
-	next.node = i.marks.on(next.node, next.away)
+	next.node = i.overlay.apply(next.node, next.driverGoneSince)
 	if reflect.DeepEqual(*last, next) {
 		return last, false
 	}
@@ -83,10 +83,10 @@ func (i *Inventory) put(next picture) (last *picture, changed bool) {
 	return last, true
 }
 
-// found makes what was read the current picture and says what is new.
-func (i *Inventory) found(ctx context.Context, next picture) {
+// publish makes what was read the current picture and says what is new.
+func (i *Inventory) publish(ctx context.Context, next snapshot) {
 	i.mu.Lock()
-	last, changed := i.put(next)
+	last, changed := i.store(next)
 	i.mu.Unlock()
 	if !changed {
 		return
@@ -97,23 +97,23 @@ func (i *Inventory) found(ctx context.Context, next picture) {
 			logger.Info("GPU stopped or began to answer", "gpu", g.Name(), "lost", g.Lost)
 		}
 	}
-	for _, u := range without(next.unknown, last.unknown) {
+	for _, u := range without(next.foreign, last.foreign) {
 		logger.Info("Instance was not made by Tessera, its memory slices are withheld", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
 	}
-	for _, u := range without(last.unknown, next.unknown) {
+	for _, u := range without(last.foreign, next.foreign) {
 		logger.Info("Instance that was not made by Tessera is gone", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
 	}
 	logger.V(2).Info("Node changed", "node", next.node.Name, "gpus", len(next.node.GPUs), "driverVersion", next.node.DriverVersion)
 }
 
-// tell logs an error that differs from the last one: a node may be without a driver for days.
-func (i *Inventory) tell(ctx context.Context, err error) {
+// logError logs an error that differs from the last one: a node may be without a driver for days.
+func (i *Inventory) logError(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {
 		trouble = err.Error()
 	}
-	if trouble != "" && trouble != i.trouble {
+	if trouble != "" && trouble != i.logged {
 		klog.FromContext(ctx).Info("Hardware not read, waiting for it", "node", i.config.Node, "reason", trouble)
 	}
-	i.trouble = trouble
+	i.logged = trouble
 }

@@ -30,7 +30,7 @@ func connect(path string) (nvml.Interface, error) {
 	}
 	library := nvml.New(nvml.WithLibraryPath(path))
 	if ret := library.InitWithFlags(nvml.INIT_FLAG_NO_GPUS); ret != nvml.SUCCESS {
-		err := failure("nvmlInitWithFlags", ret)
+		err := newCallError("nvmlInitWithFlags", ret)
 		disconnect(library)
 		return nil, err
 	}

@@ -95,10 +95,10 @@ func TestConnect(t *testing.T) {
 		}
 		defer disconnect(library)
 		version, ret := library.SystemGetDriverVersion()
-		if err := failure("nvmlSystemGetDriverVersion", ret); err != nil {
+		if err := newCallError("nvmlSystemGetDriverVersion", ret); err != nil {
 			t.Fatal(err)
 		}
-		if _, ret := library.DeviceGetCount(); !errors.Is(failure("nvmlDeviceGetCount", ret), gpu.ErrUnsupported) {
+		if _, ret := library.DeviceGetCount(); !errors.Is(newCallError("nvmlDeviceGetCount", ret), gpu.ErrUnsupported) {
 			t.Errorf("a function that the library lacks: got %v, want unsupported", ret)
 		}
 		if _, err := connect(path); err == nil {

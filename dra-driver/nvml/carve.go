@@ -12,10 +12,10 @@ import (
 // Create creates the GPU instance at exactly the placement, without a compute instance. After an
 // error there may be one all the same: List tells.
 func (s *Session) Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
-	return on(ctx, s, gpuName, func(f *facts) (gpu.Instance, error) { return f.create(p) })
+	return withGPU(ctx, s, gpuName, func(f *gpuInfo) (gpu.Instance, error) { return f.create(p) })
 }
 
-func (f *facts) create(p gpu.Placement) (gpu.Instance, error) {
+func (f *gpuInfo) create(p gpu.Placement) (gpu.Instance, error) {
 	if _, err := f.gpu.Geometry.Legal(p); err != nil {
 		return gpu.Instance{}, err
 	}
@@ -23,7 +23,7 @@ func (f *facts) create(p gpu.Placement) (gpu.Instance, error) {
 	profile := nvml.GpuInstanceProfileInfo{Id: uint32(p.Profile)}
 	placement := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
 	gi, code := f.handle.CreateGpuInstanceWithPlacement(&profile, &placement)
-	if err := failure("nvmlDeviceCreateGpuInstanceWithPlacement", code); err != nil {
+	if err := newCallError("nvmlDeviceCreateGpuInstanceWithPlacement", code); err != nil {
 		return gpu.Instance{}, err
 	}
 	return f.instance(gi)
@@ -32,12 +32,12 @@ func (f *facts) create(p gpu.Placement) (gpu.Instance, error) {
 // Complete creates the compute instance that has all of the GPU instance and returns the MIG device.
 // After an error there may be one all the same: List tells.
 func (s *Session) Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error) {
-	return on(ctx, s, i.GPU, func(f *facts) (gpu.Instance, error) { return f.complete(i) })
+	return withGPU(ctx, s, i.GPU, func(f *gpuInfo) (gpu.Instance, error) { return f.complete(i) })
 }
 
-func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
-	var a answers
-	gi := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
+func (f *gpuInfo) complete(i gpu.Instance) (gpu.Instance, error) {
+	var a calls
+	gi := query(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
 	if a.err != nil {
 		return gpu.Instance{}, a.err
 	}
@@ -57,7 +57,7 @@ func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
 		return gpu.Instance{}, err
 	}
 	if _, code := gi.CreateComputeInstance(&all); code != nvml.SUCCESS {
-		return gpu.Instance{}, failure("nvmlGpuInstanceCreateComputeInstance", code)
+		return gpu.Instance{}, newCallError("nvmlGpuInstanceCreateComputeInstance", code)
 	}
 	return f.instance(gi)
 }
@@ -67,18 +67,18 @@ func (f *facts) complete(i gpu.Instance) (gpu.Instance, error) {
 // again, so the placement and, where it is known, the UUID must agree before anything is touched. An
 // error that wraps gpu.ErrBusy may leave the GPU instance without its compute instance.
 func (s *Session) Destroy(ctx context.Context, i gpu.Instance) error {
-	_, err := on(ctx, s, i.GPU, func(f *facts) (done, error) { return done{}, f.destroy(i) })
+	_, err := withGPU(ctx, s, i.GPU, func(f *gpuInfo) (noValue, error) { return noValue{}, f.destroy(i) })
 	return err
 }
 
-func (f *facts) destroy(i gpu.Instance) error {
-	var a answers
+func (f *gpuInfo) destroy(i gpu.Instance) error {
+	var a calls
 	if f.modes(&a).current != gpu.ModeEnabled {
 		return a.err
 	}
-	gi := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
+	gi := query(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(i.GI) })
 	switch {
-	case answered(a.err, nvml.ERROR_NOT_FOUND):
+	case failedWith(a.err, nvml.ERROR_NOT_FOUND):
 		return nil
 	case a.err != nil:
 		return a.err
@@ -95,9 +95,9 @@ func (f *facts) destroy(i gpu.Instance) error {
 		return a.err
 	}
 	for _, part := range parts {
-		if err := failure("nvmlComputeInstanceDestroy", part.handle.Destroy()); err != nil {
+		if err := newCallError("nvmlComputeInstanceDestroy", part.handle.Destroy()); err != nil {
 			return err
 		}
 	}
-	return failure("nvmlGpuInstanceDestroy", gi.Destroy())
+	return newCallError("nvmlGpuInstanceDestroy", gi.Destroy())
 }

@@ -253,7 +253,7 @@ func TestDestroyIsIdempotent(t *testing.T) {
 }
 
 // Ids are used again: what stands under the id of an instance that is gone belongs to somebody else.
-func TestDestroySparesOthers(t *testing.T) {
+func TestDestroyKeepsOtherInstances(t *testing.T) {
 	s, _ := open(t, "h100x2")
 	g := partitionable(t, s)[0]
 	old := carve(t, s, g.Name(), at(9, 0, 4))
@@ -289,18 +289,18 @@ func TestMIGDeviceBehindTheParent(t *testing.T) {
 	g := partitionable(t, s)[0]
 	carve(t, s, g.Name(), at(19, 6, 1))
 	want := carve(t, s, g.Name(), at(19, 1, 1))
-	uuid, err := on(t.Context(), s, g.Name(), func(f *facts) (string, error) {
+	uuid, err := withGPU(t.Context(), s, g.Name(), func(f *gpuInfo) (string, error) {
 		mig, err := f.migDevice(nvml.ComputeInstanceInfo{Device: f.handle, Id: uint32(want.CI)}, want.GI)
 		if err != nil {
 			return "", err
 		}
 		uuid, code := mig.GetUUID()
-		return uuid, failure("nvmlDeviceGetUUID", code)
+		return uuid, newCallError("nvmlDeviceGetUUID", code)
 	})
 	if err != nil || uuid != want.UUID {
 		t.Errorf("got %s, %v, want %s", uuid, err, want.UUID)
 	}
-	if _, err := on(t.Context(), s, g.Name(), func(f *facts) (nvml.Device, error) {
+	if _, err := withGPU(t.Context(), s, g.Name(), func(f *gpuInfo) (nvml.Device, error) {
 		return f.migDevice(nvml.ComputeInstanceInfo{Device: f.handle, Id: 5}, want.GI)
 	}); err == nil {
 		t.Error("a compute instance that is not there has a MIG device")
@@ -325,7 +325,7 @@ func called(t *testing.T, f func()) []string {
 
 // Whatever call fails once while a MIG device is made and destroyed, the hardware is told as it is,
 // and what was made can be taken back.
-func TestEveryCallOfACarveFailsOnce(t *testing.T) {
+func TestEveryCarveCallFailsOnce(t *testing.T) {
 	s, dir := open(t, "b300x2")
 	g := partitionable(t, s)[0]
 	cycle := func() (made gpu.Instance, err error) {

@@ -22,20 +22,20 @@ import (
 // The connection is held for one question at a time, as in Measure.
 func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error) {
 	c := gpu.Checkup{GPU: gpuName, At: time.Now()}
-	known, err := on(ctx, s, gpuName, func(f *facts) (*facts, error) { return f, nil })
+	known, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (*gpuInfo, error) { return f, nil })
 	if err != nil {
 		return c, err
 	}
 	p := &probe{session: s, gpu: known}
-	carved := p.carved(ctx)
-	c.Conditions = append(c.Conditions, p.look(ctx, known.brakes)...)
-	c.Conditions = append(c.Conditions, p.look(ctx, known.memoryErrors)...)
-	c.Conditions = append(c.Conditions, p.look(ctx, known.rows)...)
+	carved := p.migEnabled(ctx)
+	c.Conditions = append(c.Conditions, p.conditions(ctx, known.slowdownConditions)...)
+	c.Conditions = append(c.Conditions, p.conditions(ctx, known.memoryErrorConditions)...)
+	c.Conditions = append(c.Conditions, p.conditions(ctx, known.rowConditions)...)
 	if carved {
-		c.Conditions = append(c.Conditions, p.memoryErrorsByPart(ctx, c.Conditions)...)
+		c.Conditions = append(c.Conditions, p.migMemoryErrors(ctx, c.Conditions)...)
 	} else {
-		c.Conditions = append(c.Conditions, p.look(ctx, known.linksUp)...)
-		c.Conditions = append(c.Conditions, p.look(ctx, known.fabric)...)
+		c.Conditions = append(c.Conditions, p.conditions(ctx, known.linkConditions)...)
+		c.Conditions = append(c.Conditions, p.conditions(ctx, known.fabricConditions)...)
 	}
 	switch failed := errors.Join(p.errs...); {
 	case p.ended:
@@ -56,11 +56,11 @@ func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error
 // Present reports whether one of NVIDIA's devices is in the GPU's place on the PCI bus, driver or not. In doubt one is.
 func (s *Session) Present(gpuName string) bool { return s.sysfs.present(gpuName) }
 
-// look puts one question; nothing is the answer when it fails.
-func (p *probe) look(ctx context.Context, question func(*answers) []gpu.Condition) []gpu.Condition {
+// conditions puts one question; nothing is the answer when it fails.
+func (p *probe) conditions(ctx context.Context, question func(*calls) []gpu.Condition) []gpu.Condition {
 	var found []gpu.Condition
-	p.hold(ctx, func() error {
-		var a answers
+	p.withConnection(ctx, func() error {
+		var a calls
 		found = question(&a)
 		if a.err != nil {
 			found = nil
@@ -70,9 +70,9 @@ func (p *probe) look(ctx context.Context, question func(*answers) []gpu.Conditio
 	return found
 }
 
-// brakes asks what slows the clocks down.
-func (f *facts) brakes(a *answers) []gpu.Condition {
-	reasons, has := askIfMeasured(a, "nvmlDeviceGetCurrentClocksEventReasons", func() (uint64, nvml.Return) { return clockReasons(f.handle) })
+// slowdownConditions asks what slows the clocks down.
+func (f *gpuInfo) slowdownConditions(a *calls) []gpu.Condition {
+	reasons, has := querySensor(a, "nvmlDeviceGetCurrentClocksEventReasons", func() (uint64, nvml.Return) { return clockReasons(f.handle) })
 	if !has {
 		return nil
 	}
@@ -82,8 +82,8 @@ func (f *facts) brakes(a *answers) []gpu.Condition {
 	}
 }
 
-// memoryErrors asks for the memory errors of the whole GPU that were not corrected.
-func (f *facts) memoryErrors(a *answers) []gpu.Condition {
+// memoryErrorConditions asks for the memory errors of the whole GPU that were not corrected.
+func (f *gpuInfo) memoryErrorConditions(a *calls) []gpu.Condition {
 	count, has := uncorrected(a, f.handle)
 	if !has {
 		return nil
@@ -91,8 +91,8 @@ func (f *facts) memoryErrors(a *answers) []gpu.Condition {
 	return []gpu.Condition{memoryErrors(count, gpu.Placement{})}
 }
 
-func uncorrected(a *answers, d nvml.Device) (uint64, bool) {
-	return askIfMeasured(a, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
+func uncorrected(a *calls, d nvml.Device) (uint64, bool) {
+	return querySensor(a, "nvmlDeviceGetTotalEccErrors", func() (uint64, nvml.Return) {
 		return d.GetTotalEccErrors(nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC)
 	})
 }
@@ -105,22 +105,22 @@ func memoryErrors(count uint64, of gpu.Placement) gpu.Condition {
 	return c
 }
 
-// memoryErrorsByPart asks the MIG devices, unless the GPU has answered for all of them. Only one with errors is told of: without any
+// migMemoryErrors asks the MIG devices, unless the GPU has answered for all of them. Only one with errors is told of: without any
 // nothing follows, and to find out where a MIG device lies takes calls.
-func (p *probe) memoryErrorsByPart(ctx context.Context, known []gpu.Condition) []gpu.Condition {
+func (p *probe) migMemoryErrors(ctx context.Context, known []gpu.Condition) []gpu.Condition {
 	for _, c := range known {
 		if c.Signal == gpu.SignalECC {
 			return nil
 		}
 	}
 	var found []gpu.Condition
-	for _, mig := range p.parts(ctx) {
-		found = append(found, p.look(ctx, func(a *answers) []gpu.Condition {
+	for _, mig := range p.migDevices(ctx) {
+		found = append(found, p.conditions(ctx, func(a *calls) []gpu.Condition {
 			count, has := uncorrected(a, mig)
 			if !has || count == 0 {
 				return nil
 			}
-			gi, has := askIfMeasured(a, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId)
+			gi, has := querySensor(a, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId)
 			if !has {
 				return nil // destroyed meanwhile
 			}

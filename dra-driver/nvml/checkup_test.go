@@ -79,7 +79,7 @@ func TestCheckHealthy(t *testing.T) {
 	}
 }
 
-func TestCheckTrouble(t *testing.T) {
+func TestCheckFaults(t *testing.T) {
 	s, dir := open(t, "h100x8")
 	name := gputest.Node(t, "h100x8").GPUs[3].Name()
 	tests := map[string]struct {
@@ -162,7 +162,7 @@ func TestCheckMIG(t *testing.T) {
 	}
 }
 
-func TestCheckWithoutAnswers(t *testing.T) {
+func TestCheckFailingCalls(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	gpus := gputest.Node(t, "h100x2").GPUs
 	first, second := gpus[0].Name(), gpus[1].Name()
@@ -234,7 +234,7 @@ func TestCheckLetsReopenIn(t *testing.T) {
 	}
 }
 
-func TestFabricTrouble(t *testing.T) {
+func TestDescribeFabricError(t *testing.T) {
 	const completed = nvml.GPU_FABRIC_STATE_COMPLETED
 	tests := map[string]struct {
 		info nvml.GpuFabricInfo_v2
@@ -250,7 +250,7 @@ func TestFabricTrouble(t *testing.T) {
 		"access timeout": {nvml.GpuFabricInfo_v2{State: completed, HealthMask: 1 << 6}, "timed out"},
 	}
 	for what, test := range tests {
-		got := fabricTrouble(test.info)
+		got := describeFabricError(test.info)
 		if (got == "") != (test.want == "") || !strings.Contains(got, test.want) {
 			t.Errorf("%s: got %q, want something with %q", what, got, test.want)
 		}

@@ -11,23 +11,23 @@ import (
 // remapsRows is the compute capability from which on rows of memory are remapped; before, pages are retired.
 const remapsRows = 8
 
-// rows asks what the next reset would do to the memory.
-func (f *facts) rows(a *answers) []gpu.Condition {
+// rowConditions asks what the next reset would do to the memory.
+func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 	if f.gpu.ComputeMajor < remapsRows {
-		pending, has := askIfMeasured(a, "nvmlDeviceGetRetiredPagesPendingStatus", f.handle.GetRetiredPagesPendingStatus)
+		pending, has := querySensor(a, "nvmlDeviceGetRetiredPagesPendingStatus", f.handle.GetRetiredPagesPendingStatus)
 		if !has {
 			return nil
 		}
 		return []gpu.Condition{{Signal: gpu.SignalRetirePending, Present: pending == nvml.FEATURE_ENABLED}}
 	}
 	type state struct{ pending, failed bool }
-	now, has := askIfMeasured(a, "nvmlDeviceGetRemappedRows", func() (state, nvml.Return) {
+	now, has := querySensor(a, "nvmlDeviceGetRemappedRows", func() (state, nvml.Return) {
 		_, _, pending, failed, code := f.handle.GetRemappedRows()
 		return state{pending, failed}, code
 	})
 	if !has {
 		// Its header says that it does not answer while there are MIG devices.
-		now, has = askIfMeasured(a, "nvmlDeviceGetFieldValues", func() (state, nvml.Return) {
+		now, has = querySensor(a, "nvmlDeviceGetFieldValues", func() (state, nvml.Return) {
 			fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_REMAPPED_PENDING}, {FieldId: nvml.FI_DEV_REMAPPED_FAILURE}}
 			code := f.handle.GetFieldValues(fields)
 			for _, field := range fields {
@@ -46,35 +46,35 @@ func (f *facts) rows(a *answers) []gpu.Condition {
 	return []gpu.Condition{{Signal: gpu.SignalRemapPending, Present: now.pending}, {Signal: gpu.SignalRemapFailed, Present: now.failed}}
 }
 
-// linksUp counts the NVLinks that are up, of a GPU that has any.
-func (f *facts) linksUp(a *answers) []gpu.Condition {
+// linkConditions counts the NVLinks that are up, of a GPU that has any.
+func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
 	if len(f.ports) == 0 {
 		return nil
 	}
-	up := len(f.up(a))
+	up := len(f.activeLinks(a))
 	return []gpu.Condition{{Signal: gpu.SignalNVLink, Links: up, Detail: fmt.Sprintf("%d NVLinks are up", up)}}
 }
 
-// fabric asks how the GPU does in its NVLink fabric. What the driver says of how the fabric is configured does not count: a machine
+// fabricConditions asks how the GPU does in its NVLink fabric. What the driver says of how the fabric is configured does not count: a machine
 // without a partition or a chassis of its own is not a sick GPU.
-func (f *facts) fabric(a *answers) []gpu.Condition {
-	info, has := askIfMeasured(a, "nvmlDeviceGetGpuFabricInfoV", f.handle.GetGpuFabricInfoV().V2)
+func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
+	info, has := querySensor(a, "nvmlDeviceGetGpuFabricInfoV", f.handle.GetGpuFabricInfoV().V2)
 	if !has || info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
 		return nil
 	}
-	detail := fabricTrouble(info)
+	detail := describeFabricError(info)
 	return []gpu.Condition{{Signal: gpu.SignalFabric, Present: detail != "", Detail: detail}}
 }
 
-// fabricTrouble says what is wrong with the fabric; empty when nothing is.
-func fabricTrouble(info nvml.GpuFabricInfo_v2) string {
+// describeFabricError says what is wrong with the fabric; empty when nothing is.
+func describeFabricError(info nvml.GpuFabricInfo_v2) string {
 	switch {
 	case info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED:
 		return "the GPU has not begun to join it"
 	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
 		return "the GPU has not joined it yet"
 	case nvml.Return(info.Status) != nvml.SUCCESS:
-		return fmt.Sprintf("the GPU could not join it: %v", failure("its status", nvml.Return(info.Status)))
+		return fmt.Sprintf("the GPU could not join it: %v", newCallError("its status", nvml.Return(info.Status)))
 	}
 	for _, sign := range []struct {
 		shift, width, is uint32

@@ -14,12 +14,12 @@ import (
 // device is one GPU of a connection. Its facts are nil until the GPU has answered.
 type device struct {
 	index int
-	facts atomic.Pointer[facts]
+	info  atomic.Pointer[gpuInfo]
 }
 
-// facts are what does not change on a GPU while the connection lasts. They are read once: asking for
+// gpuInfo are what does not change on a GPU while the connection lasts. They are read once: asking for
 // handles and profiles is what takes long on real hardware.
-type facts struct {
+type gpuInfo struct {
 	handle nvml.Device
 	// name is the GPU's name, kept because every call looks for it.
 	name string
@@ -28,23 +28,23 @@ type facts struct {
 	// profiles are the MIG profiles that the GPU knows.
 	profiles []rawProfile
 	// ports are the NVLinks by number.
-	ports []port
+	ports []nvlinkPort
 }
 
-// facts returns what is known of the GPU, asking for it if that never succeeded. Callers follow each
+// gpuInfo returns what is known of the GPU, asking for it if that never succeeded. Callers follow each
 // other.
-func (s *Session) facts(ctx context.Context, d *device) (*facts, error) {
-	if known := d.facts.Load(); known != nil {
+func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
+	if known := d.info.Load(); known != nil {
 		return known, nil
 	}
-	var a answers
-	handle := ask(&a, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return s.node.library.DeviceGetHandleByIndex(d.index) })
+	var a calls
+	handle := query(&a, "nvmlDeviceGetHandleByIndex", func() (nvml.Device, nvml.Return) { return s.node.library.DeviceGetHandleByIndex(d.index) })
 	if a.err != nil {
 		return nil, a.err
 	}
 	g := identity(&a, handle)
 	g.Index = d.index
-	read := &facts{handle: handle, name: g.Name(), profiles: profiles(&a, handle), ports: ports(&a, handle)}
+	read := &gpuInfo{handle: handle, name: g.Name(), profiles: profiles(&a, handle), ports: nvlinkPorts(&a, handle)}
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -53,29 +53,29 @@ func (s *Session) facts(ctx context.Context, d *device) (*facts, error) {
 		klog.FromContext(ctx).Error(err, "MIG profiles not understood, the GPU counts as one without MIG", "gpu", read.name, "product", g.Product)
 	}
 	if g.Multiprocessors == 0 {
-		g.Multiprocessors = largest(g)
+		g.Multiprocessors = largestProfileMultiprocessors(g)
 	}
 	g.NUMA, g.PCIeRoot = s.sysfs.numa(g.PCI), s.sysfs.root(g.PCI)
 	read.gpu = g
-	d.facts.Store(read)
+	d.info.Store(read)
 	return read, nil
 }
 
 // identity asks what the GPU is.
-func identity(a *answers, d nvml.Device) gpu.GPU {
-	pci := ask(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
-	memory := ask(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
-	capability := ask(a, "nvmlDeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
+func identity(a *calls, d nvml.Device) gpu.GPU {
+	pci := query(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
+	memory := query(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
+	capability := query(a, "nvmlDeviceGetCudaComputeCapability", func() ([2]int, nvml.Return) {
 		major, minor, code := d.GetCudaComputeCapability()
 		return [2]int{major, minor}, code
 	})
-	brand, _ := askIfAny(a, "nvmlDeviceGetBrand", d.GetBrand)
-	architecture, _ := askIfAny(a, "nvmlDeviceGetArchitecture", d.GetArchitecture)
-	cores, _ := askIfAny(a, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
+	brand, _ := queryOptional(a, "nvmlDeviceGetBrand", d.GetBrand)
+	architecture, _ := queryOptional(a, "nvmlDeviceGetArchitecture", d.GetArchitecture)
+	cores, _ := queryOptional(a, "nvmlDeviceGetNumGpuCores", d.GetNumGpuCores)
 	return gpu.GPU{
 		PCI:             address(pci),
-		UUID:            ask(a, "nvmlDeviceGetUUID", d.GetUUID),
-		Product:         ask(a, "nvmlDeviceGetName", d.GetName),
+		UUID:            query(a, "nvmlDeviceGetUUID", d.GetUUID),
+		Product:         query(a, "nvmlDeviceGetName", d.GetName),
 		Brand:           brandName(brand),
 		Architecture:    architectureName(architecture),
 		ComputeMajor:    capability[0],
@@ -93,22 +93,22 @@ func address(pci nvml.PciInfo) string {
 
 // profiles asks for every MIG profile that the header knows of; drivers answer with MIG off too. The
 // form that tells names is said to need MIG on, so it is asked for the name only.
-func profiles(a *answers, d nvml.Device) []rawProfile {
+func profiles(a *calls, d nvml.Device) []rawProfile {
 	var known []rawProfile
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
-		info, has := askAt(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
+		info, has := queryIndexed(a, "nvmlDeviceGetGpuInstanceProfileInfo", func() (nvml.GpuInstanceProfileInfo, nvml.Return) {
 			return d.GetGpuInstanceProfileInfo(enum)
 		})
 		if !has || info.InstanceCount == 0 {
 			continue
 		}
-		named, _ := askAt(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
+		named, _ := queryIndexed(a, "nvmlDeviceGetGpuInstanceProfileInfoV", func() (nvml.GpuInstanceProfileInfo_v2, nvml.Return) {
 			return d.GetGpuInstanceProfileInfoV(enum).V2()
 		})
-		placements, _ := askIfAny(a, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
+		placements, _ := queryOptional(a, "nvmlDeviceGetGpuInstancePossiblePlacements", func() ([]nvml.GpuInstancePlacement, nvml.Return) {
 			return d.GetGpuInstancePossiblePlacements(&info)
 		})
-		known = append(known, rawProfile{enum: enum, name: text(named.Name[:]), info: info, placements: placements})
+		known = append(known, rawProfile{enum: enum, name: cString(named.Name[:]), info: info, placements: placements})
 	}
 	return known
 }
@@ -127,10 +127,10 @@ func multiprocessors(cores, major, minor int) int {
 	return cores / perSM
 }
 
-// largest returns the SMs of the largest MIG profile, for a GPU that does not tell its cores because
+// largestProfileMultiprocessors returns the SMs of the largest MIG profile, for a GPU that does not tell its cores because
 // MIG is on. That profile has all SMs on the GPUs that switch MIG on and off as they are used, where
 // the number must not come and go with it; on an A100 it has fewer, so there the number stays unknown.
-func largest(g gpu.GPU) int {
+func largestProfileMultiprocessors(g gpu.GPU) int {
 	if !g.TogglesMIG() {
 		return 0
 	}

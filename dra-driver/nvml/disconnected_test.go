@@ -20,7 +20,7 @@ import (
 )
 
 // A reset needs that nobody has the GPU open: it works apart only, even while somebody listens.
-func TestApart(t *testing.T) {
+func TestDisconnected(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
 	reset := func(ctx context.Context) error {
@@ -35,7 +35,7 @@ func TestApart(t *testing.T) {
 		t.Errorf("a reset beside the session: %v", err)
 	}
 	waiting := make(chan error, 1)
-	err := s.Apart(t.Context(), func(ctx context.Context) error {
+	err := s.Disconnected(t.Context(), func(ctx context.Context) error {
 		go func() {
 			_, err := s.Mode(ctx, gputest.Node(t, "h100x2").GPUs[0].Name())
 			waiting <- err
@@ -54,12 +54,12 @@ func TestApart(t *testing.T) {
 	}
 }
 
-func TestApartWithTrouble(t *testing.T) {
+func TestDisconnectedWithErrors(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	name := gputest.Node(t, "h100x2").GPUs[0].Name()
 	refused := errors.New("refused")
 	ctx, cancel := context.WithCancel(t.Context())
-	err := s.Apart(ctx, func(context.Context) error {
+	err := s.Disconnected(ctx, func(context.Context) error {
 		cancel()
 		return refused
 	})
@@ -72,14 +72,14 @@ func TestApartWithTrouble(t *testing.T) {
 		t.Error("was run")
 		return nil
 	}
-	if err := s.Apart(ctx, never); !errors.Is(err, context.Canceled) {
+	if err := s.Disconnected(ctx, never); !errors.Is(err, context.Canceled) {
 		t.Errorf("no time: %v", err)
 	}
-	err = s.Apart(t.Context(), func(context.Context) error { return errors.Join(refused, fakegpu.RemoveDriver(dir)) })
+	err = s.Disconnected(t.Context(), func(context.Context) error { return errors.Join(refused, fakegpu.RemoveDriver(dir)) })
 	if !errors.Is(err, refused) || !errors.Is(err, gpu.ErrNoDriver) {
 		t.Errorf("the driver goes meanwhile: %v", err)
 	}
-	if err := s.Apart(t.Context(), never); !errors.Is(err, gpu.ErrNoDriver) {
+	if err := s.Disconnected(t.Context(), never); !errors.Is(err, gpu.ErrNoDriver) {
 		t.Errorf("without a driver: %v", err)
 	}
 	must(t, fakegpu.RestoreDriver(dir))
@@ -88,13 +88,13 @@ func TestApartWithTrouble(t *testing.T) {
 }
 
 // A call that hangs in the driver keeps neither the other calls nor who wants to be apart, and they overlap for as long as they like.
-func TestApartBesideOneThatHangs(t *testing.T) {
+func TestDisconnectedWhileACallHangs(t *testing.T) {
 	s, _ := open(t, "h100x2")
 	name := gputest.Node(t, "h100x2").GPUs[0].Name()
-	must(t, s.enter(t.Context())) // hangs
+	must(t, s.useConnection(t.Context())) // hangs
 	for what, change := range map[string]func(context.Context) error{
 		"Apart": func(ctx context.Context) error {
-			return s.Apart(ctx, func(context.Context) error {
+			return s.Disconnected(ctx, func(context.Context) error {
 				t.Error("was run")
 				return nil
 			})
@@ -110,7 +110,7 @@ func TestApartBesideOneThatHangs(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	waits := make(chan error, 1)
-	go func() { waits <- s.Apart(ctx, func(context.Context) error { return nil }) }()
+	go func() { waits <- s.Disconnected(ctx, func(context.Context) error { return nil }) }()
 	for s.wanted.Load() == 0 {
 		runtime.Gosched()
 	}
@@ -126,15 +126,15 @@ func TestApartBesideOneThatHangs(t *testing.T) {
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
-			for s.enter(busy) == nil {
-				rest(busy, time.Millisecond)
+			for s.useConnection(busy) == nil {
+				sleep(busy, time.Millisecond)
 				s.mu.RUnlock()
 			}
 		})
 	}
 	limited, done := context.WithTimeout(t.Context(), harness.Patience)
 	defer done()
-	if err := s.Apart(limited, func(context.Context) error { return nil }); err != nil {
+	if err := s.Disconnected(limited, func(context.Context) error { return nil }); err != nil {
 		t.Errorf("beside many calls: %v", err)
 	}
 	stop()
@@ -164,21 +164,21 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestExcludeHasItsTurn has a call that hangs for longer than others wait, and then others that follow each other without a pause, as a listener's do.
-func TestExcludeHasItsTurn(t *testing.T) {
+// TestLockConnectionIsNotStarved has a call that hangs for longer than others wait, and then others that follow each other without a pause, as a listener's do.
+func TestLockConnectionIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Session
 		s.mu.RLock()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		excluded := make(chan error)
-		go func() { excluded <- s.exclude(ctx) }()
-		rest(ctx, precedence+precedence/2)
+		go func() { excluded <- s.lockConnection(ctx) }()
+		sleep(ctx, precedence+precedence/2)
 		others, end := context.WithCancel(ctx)
 		defer end()
 		go func() {
-			for s.enter(others) == nil {
-				rest(others, precedence/8)
+			for s.useConnection(others) == nil {
+				sleep(others, precedence/8)
 				s.mu.RUnlock()
 			}
 		}()

@@ -20,7 +20,7 @@ type callError struct {
 	text string
 }
 
-func failure(call string, code nvml.Return) error {
+func newCallError(call string, code nvml.Return) error {
 	if code == nvml.SUCCESS {
 		return nil
 	}
@@ -49,8 +49,8 @@ func sentinel(code nvml.Return) error {
 	return nil
 }
 
-// answered reports whether the error is a call that ended with one of the codes.
-func answered(err error, codes ...nvml.Return) bool {
+// failedWith reports whether the error is a call that ended with one of the codes.
+func failedWith(err error, codes ...nvml.Return) bool {
 	var refused *callError
 	return errors.As(err, &refused) && slices.Contains(codes, refused.code)
 }

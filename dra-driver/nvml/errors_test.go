@@ -28,47 +28,47 @@ func TestFailure(t *testing.T) {
 		nvml.ERROR_UNKNOWN:                 nil,
 	}
 	for code, want := range tests {
-		err := fmt.Errorf("create something: %w", failure("nvmlSomething", code))
+		err := fmt.Errorf("create something: %w", newCallError("nvmlSomething", code))
 		for _, sentinel := range sentinels {
 			if got := errors.Is(err, sentinel); got != errors.Is(want, sentinel) {
 				t.Errorf("%v: is %q: %t", err, sentinel, got)
 			}
 		}
-		if !answered(err, code) || answered(err, nvml.SUCCESS) {
+		if !failedWith(err, code) || failedWith(err, nvml.SUCCESS) {
 			t.Errorf("%v: does not tell its code", err)
 		}
 	}
-	if err := failure("nvmlSomething", nvml.SUCCESS); err != nil {
+	if err := newCallError("nvmlSomething", nvml.SUCCESS); err != nil {
 		t.Errorf("success: got %v", err)
 	}
-	if got := failure("nvmlDeviceGetCount", nvml.ERROR_GPU_IS_LOST).Error(); !strings.HasPrefix(got, "nvmlDeviceGetCount: ") || !strings.HasSuffix(got, " (15)") {
+	if got := newCallError("nvmlDeviceGetCount", nvml.ERROR_GPU_IS_LOST).Error(); !strings.HasPrefix(got, "nvmlDeviceGetCount: ") || !strings.HasSuffix(got, " (15)") {
 		t.Errorf("message: got %q, want the call, NVML's words and its code", got)
 	}
 }
 
 // What a GPU does not have is no failure, and hides none that came before it.
-func TestAnswers(t *testing.T) {
+func TestCallsStopAfterFailure(t *testing.T) {
 	question := func(code nvml.Return) func() (int, nvml.Return) {
 		return func() (int, nvml.Return) { return 7, code }
 	}
-	var a answers
-	if got, has := askIfAny(&a, "nvmlOptional", question(nvml.ERROR_NOT_SUPPORTED)); has || got != 0 || a.err != nil {
+	var a calls
+	if got, has := queryOptional(&a, "nvmlOptional", question(nvml.ERROR_NOT_SUPPORTED)); has || got != 0 || a.err != nil {
 		t.Errorf("not supported: got %d, %t, %v", got, has, a.err)
 	}
-	if got, has := askAt(&a, "nvmlNumbered", question(nvml.ERROR_INVALID_ARGUMENT)); has || got != 0 || a.err != nil {
+	if got, has := queryIndexed(&a, "nvmlNumbered", question(nvml.ERROR_INVALID_ARGUMENT)); has || got != 0 || a.err != nil {
 		t.Errorf("no such number: got %d, %t, %v", got, has, a.err)
 	}
-	if got, has := askIfAny(&a, "nvmlOptional", question(nvml.SUCCESS)); !has || got != 7 {
+	if got, has := queryOptional(&a, "nvmlOptional", question(nvml.SUCCESS)); !has || got != 7 {
 		t.Errorf("supported: got %d, %t", got, has)
 	}
-	wrong := answers{}
-	if _, has := askIfAny(&wrong, "nvmlOptional", question(nvml.ERROR_INVALID_ARGUMENT)); has || wrong.err == nil {
+	wrong := calls{}
+	if _, has := queryOptional(&wrong, "nvmlOptional", question(nvml.ERROR_INVALID_ARGUMENT)); has || wrong.err == nil {
 		t.Error("an invalid argument was taken for a missing feature")
 	}
-	if got := ask(&a, "nvmlNeeded", question(nvml.ERROR_NOT_SUPPORTED)); got != 0 || !errors.Is(a.err, gpu.ErrUnsupported) {
+	if got := query(&a, "nvmlNeeded", question(nvml.ERROR_NOT_SUPPORTED)); got != 0 || !errors.Is(a.err, gpu.ErrUnsupported) {
 		t.Errorf("needed: got %d, %v", got, a.err)
 	}
-	if _, has := askIfAny(&a, "nvmlOptional", question(nvml.SUCCESS)); has || !answered(a.err, nvml.ERROR_NOT_SUPPORTED) {
+	if _, has := queryOptional(&a, "nvmlOptional", question(nvml.SUCCESS)); has || !failedWith(a.err, nvml.ERROR_NOT_SUPPORTED) {
 		t.Errorf("after a failure: got %t, %v", has, a.err)
 	}
 }

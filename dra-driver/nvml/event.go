@@ -31,14 +31,14 @@ func (n *node) event(ctx context.Context, data nvml.EventData) (gpu.Event, bool)
 }
 
 // owner returns the GPU with the handle. NVML has one handle per GPU; where a driver gives another, the UUID tells.
-func (n *node) owner(handle nvml.Device) *facts {
+func (n *node) owner(handle nvml.Device) *gpuInfo {
 	uuid := ""
 	for _, byUUID := range []bool{false, true} {
 		if byUUID {
 			uuid, _ = handle.GetUUID()
 		}
 		for _, d := range n.devices {
-			known := d.facts.Load()
+			known := d.info.Load()
 			if known != nil && (known.handle == handle || byUUID && known.gpu.UUID == uuid) {
 				return known
 			}
@@ -48,13 +48,13 @@ func (n *node) owner(handle nvml.Device) *facts {
 }
 
 // placement returns that of a GPU instance; none when MIG is off or the instance is gone.
-func (f *facts) placement(gi int) gpu.Placement {
-	var a answers
-	handle := ask(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(gi) })
+func (f *gpuInfo) placement(gi int) gpu.Placement {
+	var a calls
+	handle := query(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(gi) })
 	if a.err != nil {
 		return gpu.Placement{}
 	}
-	info := ask(&a, "nvmlGpuInstanceGetInfo", handle.GetInfo)
+	info := query(&a, "nvmlGpuInstanceGetInfo", handle.GetInfo)
 	if a.err != nil {
 		return gpu.Placement{}
 	}

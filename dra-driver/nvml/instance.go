@@ -14,31 +14,31 @@ import (
 // List reads the MIG devices of the GPU from the hardware, by start. A GPU instance without a compute
 // instance is listed with CI NoCompute. A GPU with MIG off has none.
 func (s *Session) List(ctx context.Context, gpuName string) ([]gpu.Instance, error) {
-	return on(ctx, s, gpuName, (*facts).instances)
+	return withGPU(ctx, s, gpuName, (*gpuInfo).instances)
 }
 
 // instances reads the MIG devices by start. When one of them is destroyed between being listed and
 // being asked, its handle is refused, and the list is read anew: what is left out must be gone.
-func (f *facts) instances() ([]gpu.Instance, error) {
+func (f *gpuInfo) instances() ([]gpu.Instance, error) {
 	var list []gpu.Instance
 	var err error
 	for range 3 {
 		list, err = f.instancesOnce()
-		if !answered(err, nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT) {
+		if !failedWith(err, nvml.ERROR_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT) {
 			break
 		}
 	}
 	return list, err
 }
 
-func (f *facts) instancesOnce() ([]gpu.Instance, error) {
-	var a answers
+func (f *gpuInfo) instancesOnce() ([]gpu.Instance, error) {
+	var a calls
 	if f.modes(&a).current != gpu.ModeEnabled {
 		return nil, a.err
 	}
 	var all []gpu.Instance
 	for _, profile := range f.profiles {
-		handles := ask(&a, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
+		handles := query(&a, "nvmlDeviceGetGpuInstances", func() ([]nvml.GpuInstance, nvml.Return) {
 			return f.handle.GetGpuInstances(&profile.info)
 		})
 		for _, handle := range handles {
@@ -60,9 +60,9 @@ func (f *facts) instancesOnce() ([]gpu.Instance, error) {
 
 // instance reads one GPU instance. Of several compute instances, which Tessera never makes, it
 // tells the one with the lowest id.
-func (f *facts) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
-	var a answers
-	info := ask(&a, "nvmlGpuInstanceGetInfo", gi.GetInfo)
+func (f *gpuInfo) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
+	var a calls
+	info := query(&a, "nvmlGpuInstanceGetInfo", gi.GetInfo)
 	instance := gpu.Instance{
 		GPU:       f.name,
 		Placement: gpu.Placement{Profile: int(info.ProfileId), Start: int(info.Placement.Start), Size: int(info.Placement.Size)},
@@ -79,8 +79,8 @@ func (f *facts) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
 		return instance, err
 	}
 	instance.CI = int(part.info.Id)
-	instance.UUID = ask(&a, "nvmlDeviceGetUUID of a MIG device", mig.GetUUID)
-	instance.Multiprocessors = int(ask(&a, "nvmlDeviceGetAttributes", mig.GetAttributes).MultiprocessorCount)
+	instance.UUID = query(&a, "nvmlDeviceGetUUID of a MIG device", mig.GetUUID)
+	instance.Multiprocessors = int(query(&a, "nvmlDeviceGetAttributes", mig.GetAttributes).MultiprocessorCount)
 	return instance, a.err
 }
 
@@ -91,24 +91,24 @@ type computeInstance struct {
 }
 
 // computeInstances asks for every compute instance of the GPU instance.
-func computeInstances(a *answers, gi nvml.GpuInstance) []computeInstance {
+func computeInstances(a *calls, gi nvml.GpuInstance) []computeInstance {
 	var all []computeInstance
 	for _, profile := range computeProfiles(a, gi) {
-		handles := ask(a, "nvmlGpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
+		handles := query(a, "nvmlGpuInstanceGetComputeInstances", func() ([]nvml.ComputeInstance, nvml.Return) {
 			return gi.GetComputeInstances(&profile)
 		})
 		for _, handle := range handles {
-			all = append(all, computeInstance{handle, ask(a, "nvmlComputeInstanceGetInfo", handle.GetInfo)})
+			all = append(all, computeInstance{handle, query(a, "nvmlComputeInstanceGetInfo", handle.GetInfo)})
 		}
 	}
 	return all
 }
 
 // computeProfiles asks which compute instances fit into the GPU instance.
-func computeProfiles(a *answers, gi nvml.GpuInstance) []nvml.ComputeInstanceProfileInfo {
+func computeProfiles(a *calls, gi nvml.GpuInstance) []nvml.ComputeInstanceProfileInfo {
 	var all []nvml.ComputeInstanceProfileInfo
 	for profile := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
-		info, has := askAt(a, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
+		info, has := queryIndexed(a, "nvmlGpuInstanceGetComputeInstanceProfileInfo", func() (nvml.ComputeInstanceProfileInfo, nvml.Return) {
 			return gi.GetComputeInstanceProfileInfo(profile, nvml.COMPUTE_INSTANCE_ENGINE_PROFILE_SHARED)
 		})
 		if has && info.InstanceCount > 0 {
@@ -121,22 +121,22 @@ func computeProfiles(a *answers, gi nvml.GpuInstance) []nvml.ComputeInstanceProf
 // migDevice returns the MIG device of the compute instance. Drivers give its handle in the field that
 // the header calls the parent device; where one takes the header at its word, the MIG devices of the
 // GPU are searched.
-func (f *facts) migDevice(info nvml.ComputeInstanceInfo, gi int) (nvml.Device, error) {
+func (f *gpuInfo) migDevice(info nvml.ComputeInstanceInfo, gi int) (nvml.Device, error) {
 	if isMIG, code := info.Device.IsMigDeviceHandle(); code == nvml.SUCCESS && isMIG {
 		return info.Device, nil
 	}
-	var a answers
-	for index := range ask(&a, "nvmlDeviceGetMaxMigDeviceCount", f.handle.GetMaxMigDeviceCount) {
+	var a calls
+	for index := range query(&a, "nvmlDeviceGetMaxMigDeviceCount", f.handle.GetMaxMigDeviceCount) {
 		mig, code := f.handle.GetMigDeviceHandleByIndex(index)
 		if code == nvml.ERROR_NOT_FOUND {
 			continue
 		}
-		a.err = failure("nvmlDeviceGetMigDeviceHandleByIndex", code)
+		a.err = newCallError("nvmlDeviceGetMigDeviceHandleByIndex", code)
 		if a.err != nil {
 			break
 		}
-		if ask(&a, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId) == gi &&
-			ask(&a, "nvmlDeviceGetComputeInstanceId", mig.GetComputeInstanceId) == int(info.Id) && a.err == nil {
+		if query(&a, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId) == gi &&
+			query(&a, "nvmlDeviceGetComputeInstanceId", mig.GetComputeInstanceId) == int(info.Id) && a.err == nil {
 			return mig, nil
 		}
 	}

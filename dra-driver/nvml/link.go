@@ -6,8 +6,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// port is one NVLink of a GPU: the PCI address at its other end.
-type port struct {
+// nvlinkPort is one NVLink of a GPU: the PCI address at its other end.
+type nvlinkPort struct {
 	link   int
 	remote string
 }
@@ -15,23 +15,23 @@ type port struct {
 // pair are two GPUs by index, the smaller first.
 type pair struct{ a, b int }
 
-// wire is one NVLink that is up, from the GPU with the index to a PCI address.
-type wire struct {
+// activeLink is one NVLink that is up, from the GPU with the index to a PCI address.
+type activeLink struct {
 	from   int
 	remote string
 }
 
-// ports asks for the NVLinks that the GPU has, up or down, and where they lead. A link whose end has
+// nvlinkPorts asks for the NVLinks that the GPU has, up or down, and where they lead. A link whose end has
 // no PCI address here leads to a switch of another machine.
-func ports(a *answers, d nvml.Device) []port {
-	var all []port
+func nvlinkPorts(a *calls, d nvml.Device) []nvlinkPort {
+	var all []nvlinkPort
 	for link := range nvml.NVLINK_MAX_LINKS {
-		_, has := askAt(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) })
+		_, has := queryIndexed(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return d.GetNvLinkState(link) })
 		if !has {
 			continue
 		}
-		remote, known := askAt(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(link) })
-		p := port{link: link}
+		remote, known := queryIndexed(a, "nvmlDeviceGetNvLinkRemotePciInfo", func() (nvml.PciInfo, nvml.Return) { return d.GetNvLinkRemotePciInfo(link) })
+		p := nvlinkPort{link: link}
 		if known {
 			p.remote = address(remote)
 		}
@@ -40,23 +40,23 @@ func ports(a *answers, d nvml.Device) []port {
 	return all
 }
 
-// up asks which of the GPU's NVLinks are up now.
-func (f *facts) up(a *answers) []wire {
-	var wires []wire
+// activeLinks asks which of the GPU's NVLinks are up now.
+func (f *gpuInfo) activeLinks(a *calls) []activeLink {
+	var wires []activeLink
 	for _, p := range f.ports {
-		state, _ := askIfAny(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return f.handle.GetNvLinkState(p.link) })
+		state, _ := queryOptional(a, "nvmlDeviceGetNvLinkState", func() (nvml.EnableState, nvml.Return) { return f.handle.GetNvLinkState(p.link) })
 		if state == nvml.FEATURE_ENABLED {
-			wires = append(wires, wire{from: f.gpu.Index, remote: p.remote})
+			wires = append(wires, activeLink{from: f.gpu.Index, remote: p.remote})
 		}
 	}
 	return wires
 }
 
-// matrix returns the relation of every two GPUs, given by PCI address in order of index: NVLinks
+// linkMatrix returns the relation of every two GPUs, given by PCI address in order of index: NVLinks
 // where there are any, else what the PCIe bus says. Links that end at a switch join all GPUs that
 // have such links, each two by as many as the lesser of them has. A GPU without an address is one
 // that never answered.
-func matrix(addresses []string, wires []wire, bus map[pair]gpu.Link) [][]gpu.Link {
+func linkMatrix(addresses []string, wires []activeLink, bus map[pair]gpu.Link) [][]gpu.Link {
 	index := map[string]int{}
 	for i, address := range addresses {
 		if address != "" {
@@ -75,13 +75,13 @@ func matrix(addresses []string, wires []wire, bus map[pair]gpu.Link) [][]gpu.Lin
 	for a := range addresses {
 		links[a] = make([]gpu.Link, len(addresses))
 		for b := range addresses {
-			links[a][b] = relation(a, b, direct[pair{a, b}]+min(switched[a], switched[b]), bus)
+			links[a][b] = linkBetween(a, b, direct[pair{a, b}]+min(switched[a], switched[b]), bus)
 		}
 	}
 	return links
 }
 
-func relation(a, b, nvlinks int, bus map[pair]gpu.Link) gpu.Link {
+func linkBetween(a, b, nvlinks int, bus map[pair]gpu.Link) gpu.Link {
 	switch {
 	case a == b:
 		return gpu.LinkSelf

@@ -11,9 +11,9 @@ import (
 
 // cabling returns what NVML says of the machine's links: addresses, links that are up, relation on the
 // bus. Links that end at a switch lead to an address that is no GPU's.
-func cabling(m gputest.Machine) ([]string, []wire, map[pair]gpu.Link) {
+func cabling(m gputest.Machine) ([]string, []activeLink, map[pair]gpu.Link) {
 	var addresses []string
-	var wires []wire
+	var wires []activeLink
 	bus := map[pair]gpu.Link{}
 	for a, slot := range m.GPUs {
 		addresses = append(addresses, slot.PCI)
@@ -25,26 +25,26 @@ func cabling(m gputest.Machine) ([]string, []wire, map[pair]gpu.Link) {
 			most = max(most, m.NVLinkCount(a, b))
 			for range m.NVLinkCount(a, b) {
 				if !m.NVSwitch {
-					wires = append(wires, wire{a, other.PCI})
+					wires = append(wires, activeLink{a, other.PCI})
 				}
 			}
 		}
 		if m.NVSwitch {
 			for range most {
-				wires = append(wires, wire{a, "0000:f7:00.0"})
+				wires = append(wires, activeLink{a, "0000:f7:00.0"})
 			}
 		}
 	}
 	return addresses, wires, bus
 }
 
-func TestMatrix(t *testing.T) {
+func TestLinkMatrix(t *testing.T) {
 	machines, err := gputest.Machines()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range machines {
-		got := matrix(cabling(m))
+		got := linkMatrix(cabling(m))
 		for i, g := range gputest.Node(t, m.Name).GPUs {
 			if diff := cmp.Diff(g.Links, got[i]); diff != "" {
 				t.Errorf("%s: links of GPU %d (-want +got):\n%s", m.Name, i, diff)
@@ -53,10 +53,10 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-func TestMatrixOfASickMachine(t *testing.T) {
+func TestLinkMatrixWithFailures(t *testing.T) {
 	addresses := []string{"0000:01:00.0", "0000:02:00.0", ""}
 	bus := map[pair]gpu.Link{{0, 1}: gpu.LinkNode}
-	wires := []wire{
+	wires := []activeLink{
 		{0, "0000:f7:00.0"}, {0, ""}, {0, "0000:00:00.0"}, {0, "0000:f7:00.0"},
 		{1, "0000:f7:00.0"}, {1, "0000:f7:00.0"}, {1, "0000:f7:00.0"}, // one of four is down
 	}
@@ -65,10 +65,10 @@ func TestMatrixOfASickMachine(t *testing.T) {
 		{gpu.NVLinks(3), gpu.LinkSelf, gpu.LinkUnknown},
 		{gpu.LinkUnknown, gpu.LinkUnknown, gpu.LinkSelf},
 	}
-	if diff := cmp.Diff(want, matrix(addresses, wires, bus)); diff != "" {
+	if diff := cmp.Diff(want, linkMatrix(addresses, wires, bus)); diff != "" {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
-	if got := matrix(addresses, nil, bus)[1][0]; got != gpu.LinkNode {
+	if got := linkMatrix(addresses, nil, bus)[1][0]; got != gpu.LinkNode {
 		t.Errorf("all links down: got %v, want what the bus says", got)
 	}
 }

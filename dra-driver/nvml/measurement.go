@@ -9,10 +9,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// question is one call of NVML that measures.
-type question struct {
+// sensor is one call of NVML that measures.
+type sensor struct {
 	call string
-	ask  func(nvml.Device) (gpu.Telemetry, nvml.Return)
+	read func(nvml.Device) (gpu.Telemetry, nvml.Return)
 }
 
 // The units in which NVML answers, in base units.
@@ -22,42 +22,42 @@ const (
 	mega    = 1e6
 )
 
-// questions are what a GPU is asked.
-func questions() []question {
-	all := append(partQuestions(),
-		question{"nvmlDeviceGetUtilizationRates", utilization},
-		single("nvmlDeviceGetTemperature", gpu.Temperature, 1, func(d nvml.Device) (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }),
-		single("nvmlDeviceGetPowerUsage", gpu.Power, milli, nvml.Device.GetPowerUsage),
-		single("nvmlDeviceGetEnforcedPowerLimit", gpu.PowerLimit, milli, nvml.Device.GetEnforcedPowerLimit),
-		single("nvmlDeviceGetTotalEnergyConsumption", gpu.Energy, milli, nvml.Device.GetTotalEnergyConsumption),
-		single("nvmlDeviceGetClockInfo", gpu.ProcessorClock, mega, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(nvml.CLOCK_SM) }),
-		single("nvmlDeviceGetClockInfo", gpu.MemoryClock, mega, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(nvml.CLOCK_MEM) }),
-		question{"nvmlDeviceGetCurrentClocksEventReasons", limits},
+// gpuSensors are what a GPU is asked.
+func gpuSensors() []sensor {
+	all := append(migSensors(),
+		sensor{"nvmlDeviceGetUtilizationRates", utilization},
+		numberSensor("nvmlDeviceGetTemperature", gpu.Temperature, 1, func(d nvml.Device) (uint32, nvml.Return) { return d.GetTemperature(nvml.TEMPERATURE_GPU) }),
+		numberSensor("nvmlDeviceGetPowerUsage", gpu.Power, milli, nvml.Device.GetPowerUsage),
+		numberSensor("nvmlDeviceGetEnforcedPowerLimit", gpu.PowerLimit, milli, nvml.Device.GetEnforcedPowerLimit),
+		numberSensor("nvmlDeviceGetTotalEnergyConsumption", gpu.Energy, milli, nvml.Device.GetTotalEnergyConsumption),
+		numberSensor("nvmlDeviceGetClockInfo", gpu.ProcessorClock, mega, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(nvml.CLOCK_SM) }),
+		numberSensor("nvmlDeviceGetClockInfo", gpu.MemoryClock, mega, func(d nvml.Device) (uint32, nvml.Return) { return d.GetClockInfo(nvml.CLOCK_MEM) }),
+		sensor{"nvmlDeviceGetCurrentClocksEventReasons", limits},
 		errorsOf(gpu.CorrectedErrors, nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.VOLATILE_ECC),
 		errorsOf(gpu.LifetimeCorrectedErrors, nvml.MEMORY_ERROR_TYPE_CORRECTED, nvml.AGGREGATE_ECC),
 		errorsOf(gpu.LifetimeUncorrectedErrors, nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.AGGREGATE_ECC),
-		question{"nvmlDeviceGetRemappedRows", remapped},
+		sensor{"nvmlDeviceGetRemappedRows", remapped},
 		retired(gpu.RetiredSingleBit, nvml.PAGE_RETIREMENT_CAUSE_MULTIPLE_SINGLE_BIT_ECC_ERRORS),
 		retired(gpu.RetiredDoubleBit, nvml.PAGE_RETIREMENT_CAUSE_DOUBLE_BIT_ECC_ERROR),
-		single("nvmlDeviceGetRetiredPagesPendingStatus", gpu.RetirePending, 1, nvml.Device.GetRetiredPagesPendingStatus),
-		single("nvmlDeviceGetPcieReplayCounter", gpu.PCIeReplays, 1, nvml.Device.GetPcieReplayCounter),
-		question{"nvmlDeviceGetFieldValues", fields},
+		numberSensor("nvmlDeviceGetRetiredPagesPendingStatus", gpu.RetirePending, 1, nvml.Device.GetRetiredPagesPendingStatus),
+		numberSensor("nvmlDeviceGetPcieReplayCounter", gpu.PCIeReplays, 1, nvml.Device.GetPcieReplayCounter),
+		sensor{"nvmlDeviceGetFieldValues", fields},
 	)
 	return all
 }
 
-// partQuestions are what a MIG device is asked as well. Of ECC errors it knows only those since the
+// migSensors are what a MIG device is asked as well. Of ECC errors it knows only those since the
 // driver was loaded that were not corrected, and the GPU around it then does not.
-func partQuestions() []question {
-	return []question{
+func migSensors() []sensor {
+	return []sensor{
 		{"nvmlDeviceGetMemoryInfo_v2", memory},
 		errorsOf(gpu.UncorrectedErrors, nvml.MEMORY_ERROR_TYPE_UNCORRECTED, nvml.VOLATILE_ECC),
 	}
 }
 
-// single is a question with one number for an answer, in the unit.
-func single[N ~int | ~int32 | ~uint32 | ~uint64](call string, q gpu.Quantity, unit float64, get func(nvml.Device) (N, nvml.Return)) question {
-	return question{call, func(d nvml.Device) (gpu.Telemetry, nvml.Return) {
+// numberSensor is a question with one number for an answer, in the unit.
+func numberSensor[N ~int | ~int32 | ~uint32 | ~uint64](call string, q gpu.Quantity, unit float64, get func(nvml.Device) (N, nvml.Return)) sensor {
+	return sensor{call, func(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 		value, code := get(d)
 		return gpu.Telemetry{q: float64(value) * unit}, code
 	}}
@@ -101,25 +101,25 @@ func limits(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 		gpu.BrakedByHeat:     nvml.ClocksThrottleReasonHwThermalSlowdown,
 		gpu.BrakedBySupply:   nvml.ClocksThrottleReasonHwPowerBrakeSlowdown,
 	} {
-		t[q] = truth(reasons&bit != 0)
+		t[q] = boolValue(reasons&bit != 0)
 	}
 	return t, code
 }
 
-func errorsOf(q gpu.Quantity, kind nvml.MemoryErrorType, since nvml.EccCounterType) question {
-	return single("nvmlDeviceGetTotalEccErrors", q, 1, func(d nvml.Device) (uint64, nvml.Return) { return d.GetTotalEccErrors(kind, since) })
+func errorsOf(q gpu.Quantity, kind nvml.MemoryErrorType, since nvml.EccCounterType) sensor {
+	return numberSensor("nvmlDeviceGetTotalEccErrors", q, 1, func(d nvml.Device) (uint64, nvml.Return) { return d.GetTotalEccErrors(kind, since) })
 }
 
 func remapped(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	corrected, uncorrected, pending, failed, code := d.GetRemappedRows()
 	return gpu.Telemetry{
 		gpu.RemappedCorrected: float64(corrected), gpu.RemappedUncorrected: float64(uncorrected),
-		gpu.RemapPending: truth(pending), gpu.RemapFailed: truth(failed),
+		gpu.RemapPending: boolValue(pending), gpu.RemapFailed: boolValue(failed),
 	}, code
 }
 
-func retired(q gpu.Quantity, cause nvml.PageRetirementCause) question {
-	return single("nvmlDeviceGetRetiredPages", q, 1, func(d nvml.Device) (int, nvml.Return) {
+func retired(q gpu.Quantity, cause nvml.PageRetirementCause) sensor {
+	return numberSensor("nvmlDeviceGetRetiredPages", q, 1, func(d nvml.Device) (int, nvml.Return) {
 		pages, code := d.GetRetiredPages(cause)
 		return len(pages), code
 	})
@@ -166,7 +166,7 @@ func numberIn(v nvml.FieldValue) (float64, bool) {
 	return 0, false
 }
 
-func truth(is bool) float64 {
+func boolValue(is bool) float64 {
 	if is {
 		return 1
 	}

@@ -12,8 +12,8 @@ import (
 // modes are the MIG mode now and the one after the next reset.
 type modes struct{ current, pending gpu.Mode }
 
-func (f *facts) modes(a *answers) modes {
-	got, has := askIfAny(a, "nvmlDeviceGetMigMode", func() (modes, nvml.Return) {
+func (f *gpuInfo) modes(a *calls) modes {
+	got, has := queryOptional(a, "nvmlDeviceGetMigMode", func() (modes, nvml.Return) {
 		current, pending, code := f.handle.GetMigMode()
 		return modes{modeOf(current), modeOf(pending)}, code
 	})
@@ -30,7 +30,7 @@ func modeOf(number int) gpu.Mode {
 	return gpu.ModeDisabled
 }
 
-func number(m gpu.Mode) int {
+func migModeNumber(m gpu.Mode) int {
 	if m == gpu.ModeEnabled {
 		return nvml.DEVICE_MIG_ENABLE
 	}
@@ -39,8 +39,8 @@ func number(m gpu.Mode) int {
 
 // Mode reads the MIG mode that is in effect on the GPU.
 func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
-	return on(ctx, s, gpuName, func(f *facts) (gpu.Mode, error) {
-		var a answers
+	return withGPU(ctx, s, gpuName, func(f *gpuInfo) (gpu.Mode, error) {
+		var a calls
 		return f.modes(&a).current, a.err
 	})
 }
@@ -49,14 +49,14 @@ func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
 // when a client of the GPU is in the way, and gpu.ErrUnsupported when the GPU would need a reset,
 // which is the case before Hopper and in some virtual machines: then nothing is left pending.
 func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
-	_, err := on(ctx, s, gpuName, func(f *facts) (done, error) {
-		return done{}, f.setMode(mode)
+	_, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (noValue, error) {
+		return noValue{}, f.setMode(mode)
 	})
 	return err
 }
 
-func (f *facts) setMode(mode gpu.Mode) error {
-	var a answers
+func (f *gpuInfo) setMode(mode gpu.Mode) error {
+	var a calls
 	before := f.modes(&a)
 	switch {
 	case a.err != nil:
@@ -68,28 +68,28 @@ func (f *facts) setMode(mode gpu.Mode) error {
 	case !f.gpu.TogglesMIG():
 		return f.needsReset(mode)
 	}
-	activation, code := f.handle.SetMigMode(number(mode))
-	if err := failure("nvmlDeviceSetMigMode", code); err != nil {
+	activation, code := f.handle.SetMigMode(migModeNumber(mode))
+	if err := newCallError("nvmlDeviceSetMigMode", code); err != nil {
 		return err
 	}
 	after := f.modes(&a)
 	if a.err != nil || after.current == mode {
 		return a.err
 	}
-	err := failure("activation by nvmlDeviceSetMigMode", activation)
+	err := newCallError("activation by nvmlDeviceSetMigMode", activation)
 	if err == nil || activation == nvml.ERROR_RESET_REQUIRED {
 		err = f.needsReset(mode)
 	}
 	// The wish would come true at some later reset, behind everybody's back.
-	if _, code := f.handle.SetMigMode(number(before.pending)); code != nvml.SUCCESS {
-		return fmt.Errorf("%w; the mode stays pending: %w", err, failure("nvmlDeviceSetMigMode", code))
+	if _, code := f.handle.SetMigMode(migModeNumber(before.pending)); code != nvml.SUCCESS {
+		return fmt.Errorf("%w; the mode stays pending: %w", err, newCallError("nvmlDeviceSetMigMode", code))
 	}
 	return err
 }
 
-func (f *facts) needsReset(mode gpu.Mode) error {
+func (f *gpuInfo) needsReset(mode gpu.Mode) error {
 	return fmt.Errorf("a reset of the GPU is needed: drain the node, set the mode (nvidia-smi -i %s -mig %d) and reboot: %w",
-		f.gpu.UUID, number(mode), gpu.ErrUnsupported)
+		f.gpu.UUID, migModeNumber(mode), gpu.ErrUnsupported)
 }
 
 // SetComputeMode sets who may use a GPU, and returns nil only when that is in effect. It needs the
@@ -97,21 +97,21 @@ func (f *facts) needsReset(mode gpu.Mode) error {
 // GPU already stay. It wraps gpu.ErrUnsupported while the GPU is in MIG mode, where the mode is always
 // the default (nvmlDeviceSetComputeMode); asking for the default there succeeds.
 func (s *Session) SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error {
-	_, err := on(ctx, s, gpuName, func(f *facts) (done, error) {
-		return done{}, f.setComputeMode(m)
+	_, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (noValue, error) {
+		return noValue{}, f.setComputeMode(m)
 	})
 	return err
 }
 
-func (f *facts) setComputeMode(m gpu.ComputeMode) error {
+func (f *gpuInfo) setComputeMode(m gpu.ComputeMode) error {
 	wanted := nvml.COMPUTEMODE_DEFAULT
 	if m == gpu.ComputeExclusive {
 		wanted = nvml.COMPUTEMODE_EXCLUSIVE_PROCESS
 	}
-	var a answers
-	now := ask(&a, "nvmlDeviceGetComputeMode", f.handle.GetComputeMode)
+	var a calls
+	now := query(&a, "nvmlDeviceGetComputeMode", f.handle.GetComputeMode)
 	if a.err != nil || now == wanted {
 		return a.err
 	}
-	return failure("nvmlDeviceSetComputeMode", f.handle.SetComputeMode(wanted))
+	return newCallError("nvmlDeviceSetComputeMode", f.handle.SetComputeMode(wanted))
 }

@@ -89,7 +89,7 @@ func newSwitchboard(activation nvml.Return) *switchboard {
 }
 
 // The call succeeds, and yet the mode is not in effect: the second of its answers says why.
-func TestSetModeLooksAtTheActivation(t *testing.T) {
+func TestSetModeChecksActivation(t *testing.T) {
 	tests := map[string]struct {
 		activation nvml.Return
 		want       error
@@ -102,7 +102,7 @@ func TestSetModeLooksAtTheActivation(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := newSwitchboard(test.activation)
-			f := &facts{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
+			f := &gpuInfo{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
 			if err := f.setMode(gpu.ModeEnabled); !errors.Is(err, test.want) {
 				t.Errorf("got %v, want %v", err, test.want)
 			}
@@ -114,15 +114,15 @@ func TestSetModeLooksAtTheActivation(t *testing.T) {
 	t.Run("what is pending cannot be taken back", func(t *testing.T) {
 		d := newSwitchboard(nvml.ERROR_IN_USE)
 		d.refuseFrom = 2
-		f := &facts{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
+		f := &gpuInfo{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
 		err := f.setMode(gpu.ModeEnabled)
-		if !errors.Is(err, gpu.ErrBusy) || !answered(err, nvml.ERROR_IN_USE) {
+		if !errors.Is(err, gpu.ErrBusy) || !failedWith(err, nvml.ERROR_IN_USE) {
 			t.Errorf("got %v, want busy, and that the mode stays pending", err)
 		}
 	})
 	t.Run("before Hopper nothing is tried", func(t *testing.T) {
 		d := newSwitchboard(nvml.SUCCESS)
-		f := &facts{handle: d, gpu: gputest.Node(t, "a100x8").GPUs[0]}
+		f := &gpuInfo{handle: d, gpu: gputest.Node(t, "a100x8").GPUs[0]}
 		if err := f.setMode(gpu.ModeEnabled); !errors.Is(err, gpu.ErrUnsupported) || d.sets != 0 {
 			t.Errorf("got %v after %d calls, want unsupported after none", err, d.sets)
 		}
@@ -130,7 +130,7 @@ func TestSetModeLooksAtTheActivation(t *testing.T) {
 	t.Run("an administrator's pending mode is left alone", func(t *testing.T) {
 		d := newSwitchboard(nvml.SUCCESS)
 		d.pending = nvml.DEVICE_MIG_ENABLE
-		f := &facts{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
+		f := &gpuInfo{handle: d, gpu: gputest.Node(t, "h100x2").GPUs[0]}
 		if err := f.setMode(gpu.ModeDisabled); err != nil || d.sets != 0 {
 			t.Errorf("got %v after %d calls, want nothing to do", err, d.sets)
 		}
@@ -143,7 +143,7 @@ func TestSetModeRefused(t *testing.T) {
 	if err := fakegpu.Fail(dir, "nvmlDeviceSetMigMode", uint32(nvml.ERROR_NO_PERMISSION), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetMode(t.Context(), name, gpu.ModeEnabled); !answered(err, nvml.ERROR_NO_PERMISSION) {
+	if err := s.SetMode(t.Context(), name, gpu.ModeEnabled); !failedWith(err, nvml.ERROR_NO_PERMISSION) {
 		t.Errorf("got %v, want no permission", err)
 	}
 }
@@ -169,7 +169,7 @@ func TestSetComputeMode(t *testing.T) {
 	if err := fakegpu.Fail(dir, "nvmlDeviceSetComputeMode", uint32(nvml.ERROR_NO_PERMISSION), 1); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.SetComputeMode(t.Context(), name, gpu.ComputeDefault); !answered(err, nvml.ERROR_NO_PERMISSION) {
+	if err := s.SetComputeMode(t.Context(), name, gpu.ComputeDefault); !failedWith(err, nvml.ERROR_NO_PERMISSION) {
 		t.Errorf("got %v, want no permission", err)
 	}
 	set(gpu.ComputeDefault, fakegpu.ComputeDefault)

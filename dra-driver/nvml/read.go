@@ -16,7 +16,7 @@ import (
 // GPU that does not answer is no error: it is in the answer, marked lost, with what is known of it.
 // An error wraps gpu.ErrNoDriver, and then Reopen is what helps. Calls of Read follow each other.
 func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
-	if err := s.enter(ctx); err != nil {
+	if err := s.useConnection(ctx); err != nil {
 		return gpu.Node{}, fmt.Errorf("read the GPUs: %w", err)
 	}
 	defer s.mu.RUnlock()
@@ -26,7 +26,7 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 		return gpu.Node{}, fmt.Errorf("read the GPUs: %w", gpu.ErrNoDriver)
 	}
 	read := gpu.Node{DriverVersion: s.node.driver, CUDAVersion: s.node.cuda}
-	var wires []wire
+	var wires []activeLink
 	for _, d := range s.node.devices {
 		if err := ctx.Err(); err != nil {
 			return gpu.Node{}, err
@@ -38,13 +38,13 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 		read.GPUs = append(read.GPUs, g)
 		wires = append(wires, up...)
 	}
-	s.nameTheSilent(read.GPUs)
-	s.node.relate()
+	s.assignAddresses(read.GPUs)
+	s.node.readTopology()
 	addresses := make([]string, len(read.GPUs))
 	for i, g := range read.GPUs {
 		addresses[i] = g.PCI
 	}
-	for i, links := range matrix(addresses, wires, s.node.relatedness) {
+	for i, links := range linkMatrix(addresses, wires, s.node.relatedness) {
 		read.GPUs[i].Links = links
 	}
 	return read, nil
@@ -52,11 +52,11 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 
 // state returns the GPU as it is now and its NVLinks that are up. A GPU whose answers fail twice is
 // lost; only a missing driver is an error.
-func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []wire, error) {
+func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []activeLink, error) {
 	var err error
 	for range 2 {
 		var g gpu.GPU
-		var wires []wire
+		var wires []activeLink
 		if g, wires, err = s.stateOnce(ctx, d); err == nil {
 			return g, wires, nil
 		}
@@ -68,7 +68,7 @@ func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []wire, error)
 		return gpu.GPU{}, nil, err
 	}
 	lost := gpu.GPU{Index: d.index}
-	if known := d.facts.Load(); known != nil {
+	if known := d.info.Load(); known != nil {
 		lost = known.gpu
 	}
 	lost.Lost = true
@@ -76,24 +76,24 @@ func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []wire, error)
 	return lost, nil, nil
 }
 
-func (s *Session) stateOnce(ctx context.Context, d *device) (gpu.GPU, []wire, error) {
-	known, err := s.facts(ctx, d)
+func (s *Session) stateOnce(ctx context.Context, d *device) (gpu.GPU, []activeLink, error) {
+	known, err := s.gpuInfo(ctx, d)
 	if err != nil {
 		return gpu.GPU{}, nil, err
 	}
-	return known.now()
+	return known.readState()
 }
 
-// now asks for everything of the GPU that can change.
-func (f *facts) now() (gpu.GPU, []wire, error) {
-	var a answers
+// readState asks for everything of the GPU that can change.
+func (f *gpuInfo) readState() (gpu.GPU, []activeLink, error) {
+	var a calls
 	g := f.gpu
-	g.Minor = ask(&a, "nvmlDeviceGetMinorNumber", f.handle.GetMinorNumber)
+	g.Minor = query(&a, "nvmlDeviceGetMinorNumber", f.handle.GetMinorNumber)
 	modes := f.modes(&a)
 	g.Mode, g.Pending = modes.current, modes.pending
 	g.ECC = ecc(&a, f.handle)
 	g.Clique = clique(&a, f.handle)
-	wires := f.up(&a)
+	wires := f.activeLinks(&a)
 	if a.err != nil {
 		return gpu.GPU{}, nil, a.err
 	}
@@ -102,8 +102,8 @@ func (f *facts) now() (gpu.GPU, []wire, error) {
 	return g, wires, err
 }
 
-func ecc(a *answers, d nvml.Device) *bool {
-	state, has := askIfAny(a, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
+func ecc(a *calls, d nvml.Device) *bool {
+	state, has := queryOptional(a, "nvmlDeviceGetEccMode", func() (nvml.EnableState, nvml.Return) {
 		current, _, code := d.GetEccMode()
 		return current, code
 	})
@@ -116,8 +116,8 @@ func ecc(a *answers, d nvml.Device) *bool {
 
 // clique returns clusterUUID.cliqueID once the fabric manager has joined the GPU to its NVLink
 // fabric.
-func clique(a *answers, d nvml.Device) string {
-	info, has := askIfAny(a, "nvmlDeviceGetGpuFabricInfoV", d.GetGpuFabricInfoV().V2)
+func clique(a *calls, d nvml.Device) string {
+	info, has := queryOptional(a, "nvmlDeviceGetGpuFabricInfoV", d.GetGpuFabricInfoV().V2)
 	joined := info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS
 	if !has || !joined || info.ClusterUuid == [16]uint8{} {
 		return ""
@@ -126,9 +126,9 @@ func clique(a *answers, d nvml.Device) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16], info.CliqueId)
 }
 
-// nameTheSilent gives GPUs that never answered their PCI addresses, which are their names: NVML
+// assignAddresses gives GPUs that never answered their PCI addresses, which are their names: NVML
 // numbers GPUs in order of address, so the addresses that nobody else has are theirs in that order.
-func (s *Session) nameTheSilent(gpus []gpu.GPU) {
+func (s *Session) assignAddresses(gpus []gpu.GPU) {
 	free := s.sysfs.gpus()
 	silent := 0
 	for _, g := range gpus {
@@ -147,12 +147,12 @@ func (s *Session) nameTheSilent(gpus []gpu.GPU) {
 	}
 }
 
-// relate completes what is known of how the GPUs reach each other on PCIe. What NVML does not answer
+// readTopology completes what is known of how the GPUs reach each other on PCIe. What NVML does not answer
 // stays unknown and is asked again with the next Read.
-func (n *node) relate() {
+func (n *node) readTopology() {
 	for b, second := range n.devices {
 		for a, first := range n.devices[:b] {
-			x, y := first.facts.Load(), second.facts.Load()
+			x, y := first.info.Load(), second.info.Load()
 			if _, known := n.relatedness[pair{a, b}]; known || x == nil || y == nil {
 				continue
 			}

@@ -84,7 +84,7 @@ func (s *Session) Driver() string {
 // to the driver that is installed now. After an error the session is closed; one that wraps
 // gpu.ErrNoDriver says how many GPUs wait for a driver. When ctx ends while a call that hangs keeps the connection, that stays as it is.
 func (s *Session) Reopen(ctx context.Context) error {
-	if err := s.exclude(ctx); err != nil {
+	if err := s.lockConnection(ctx); err != nil {
 		return fmt.Errorf("open the driver again: %w", err)
 	}
 	defer s.mu.Unlock()
@@ -101,9 +101,9 @@ func (s *Session) Reopen(ctx context.Context) error {
 // Close ends the connection once the calls in progress are through; while one hangs in the driver, it leaves that to the end of the process.
 // Closing a closed session does nothing.
 func (s *Session) Close() {
-	ctx, cancel := context.WithTimeout(context.Background(), closing)
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	if s.exclude(ctx) != nil {
+	if s.lockConnection(ctx) != nil {
 		return
 	}
 	defer s.mu.Unlock()
@@ -136,7 +136,7 @@ func (s *Session) open(ctx context.Context) error {
 		return err
 	}
 	for _, d := range s.node.devices {
-		if _, err := s.facts(ctx, d); err != nil {
+		if _, err := s.gpuInfo(ctx, d); err != nil {
 			klog.FromContext(ctx).V(2).Info("GPU does not answer, every Read asks again", "index", d.index, "err", err)
 		}
 	}
@@ -144,14 +144,14 @@ func (s *Session) open(ctx context.Context) error {
 }
 
 func newNode(library nvml.Interface) (*node, error) {
-	var a answers
+	var a calls
 	n := &node{
 		library:     library,
-		driver:      ask(&a, "nvmlSystemGetDriverVersion", library.SystemGetDriverVersion),
-		cuda:        cudaVersion(ask(&a, "nvmlSystemGetCudaDriverVersion", library.SystemGetCudaDriverVersion_v2)),
+		driver:      query(&a, "nvmlSystemGetDriverVersion", library.SystemGetDriverVersion),
+		cuda:        cudaVersion(query(&a, "nvmlSystemGetCudaDriverVersion", library.SystemGetCudaDriverVersion_v2)),
 		relatedness: map[pair]gpu.Link{},
 	}
-	for index := range ask(&a, "nvmlDeviceGetCount", library.DeviceGetCount) {
+	for index := range query(&a, "nvmlDeviceGetCount", library.DeviceGetCount) {
 		n.devices = append(n.devices, &device{index: index})
 	}
 	if a.err != nil {
@@ -163,14 +163,14 @@ func newNode(library nvml.Interface) (*node, error) {
 // cudaVersion returns the text of NVML's number: 13000 is 13.0.
 func cudaVersion(number int) string { return fmt.Sprintf("%d.%d", number/1000, number%1000/10) }
 
-// done is the answer of an operation that only succeeds or fails.
-type done struct{}
+// noValue is the answer of an operation that only succeeds or fails.
+type noValue struct{}
 
-// on runs f with the GPU while the connection stays as it is. The caller knows what it asked of which
+// withGPU runs f with the GPU while the connection stays as it is. The caller knows what it asked of which
 // GPU, so the error says neither.
-func on[T any](ctx context.Context, s *Session, gpuName string, f func(*facts) (T, error)) (T, error) {
+func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpuInfo) (T, error)) (T, error) {
 	var none T
-	if err := s.enter(ctx); err != nil {
+	if err := s.useConnection(ctx); err != nil {
 		return none, err
 	}
 	defer s.mu.RUnlock()
@@ -182,30 +182,30 @@ func on[T any](ctx context.Context, s *Session, gpuName string, f func(*facts) (
 }
 
 const (
-	// turn is how often a call that waits for the connection looks whether it may.
-	turn = 5 * time.Millisecond
+	// pollDelay is how often a call that waits for the connection looks whether it may.
+	pollDelay = 5 * time.Millisecond
 	// precedence is how long calls wait for one who is to change the connection. Calls are short: who did not get it by then waits for one
 	// that hangs, and the others must not wait with it. They go on for as long before they wait again.
 	precedence = 2 * time.Second
-	// closing is how long Close waits for calls in progress.
-	closing = 10 * time.Second
+	// closeTimeout is how long Close waits for calls in progress.
+	closeTimeout = 10 * time.Second
 )
 
-// enter keeps the connection as it is until mu is given back, once nobody changes it. A caller whose time ends before that is told so: a look
+// useConnection keeps the connection as it is until mu is given back, once nobody changes it. A caller whose time ends before that is told so: a look
 // at a GPU must be able to tell one that hangs from a connection that is being opened, or kept apart, for another.
-func (s *Session) enter(ctx context.Context) error {
+func (s *Session) useConnection(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if time.Now().UnixNano() >= s.wanted.Load() && s.mu.TryRLock() {
 			return nil
 		}
-		rest(ctx, turn)
+		sleep(ctx, pollDelay)
 	}
 	return ctx.Err()
 }
 
-// exclude waits until the calls in progress are through and keeps others out until mu is given back. It does not queue at mu, where it would
+// lockConnection waits until the calls in progress are through and keeps others out until mu is given back. It does not queue at mu, where it would
 // keep every other call out for as long as one hangs in the driver: it has precedence again and again, and the others their turn in between.
-func (s *Session) exclude(ctx context.Context) error {
+func (s *Session) lockConnection(ctx context.Context) error {
 	var until time.Time
 	defer func() { s.wanted.CompareAndSwap(until.UnixNano(), 0) }()
 	for ctx.Err() == nil {
@@ -216,25 +216,25 @@ func (s *Session) exclude(ctx context.Context) error {
 		if s.mu.TryLock() {
 			return nil
 		}
-		rest(ctx, turn)
+		sleep(ctx, pollDelay)
 	}
 	return fmt.Errorf("a call of the driver that began before does not return, or the connection is kept apart: %w", ctx.Err())
 }
 
-func (s *Session) find(gpuName string) (*facts, error) {
+func (s *Session) find(gpuName string) (*gpuInfo, error) {
 	if s.node == nil {
 		return nil, gpu.ErrNoDriver
 	}
 	for _, d := range s.node.devices {
-		if known := d.facts.Load(); known != nil && known.name == gpuName {
+		if known := d.info.Load(); known != nil && known.name == gpuName {
 			return known, nil
 		}
 	}
 	return nil, fmt.Errorf("no such GPU answers: %w", gpu.ErrLost)
 }
 
-// text returns the string in a fixed C array.
-func text(array []int8) string {
+// cString returns the string in a fixed C array.
+func cString(array []int8) string {
 	var b strings.Builder
 	for _, c := range array {
 		if c == 0 {

@@ -260,7 +260,7 @@ func TestLinkDown(t *testing.T) {
 }
 
 // A call that fails once changes nothing of what is read, at the opening or after it.
-func TestEveryCallOfAReadFailsOnce(t *testing.T) {
+func TestEveryReadCallFailsOnce(t *testing.T) {
 	s, dir := open(t, "a30x4l40sx4")
 	carve(t, s, partitionable(t, s)[0].Name(), at(14, 1, 1))
 	want, err := s.Read(t.Context())

@@ -76,7 +76,7 @@ func TestSysfs(t *testing.T) {
 	}
 }
 
-func TestNameTheSilent(t *testing.T) {
+func TestAssignAddresses(t *testing.T) {
 	display := func(address string) pciFunction {
 		return pciFunction{address, "pci0000:00", "0x10de", "0x030200", "0"}
 	}
@@ -93,7 +93,7 @@ func TestNameTheSilent(t *testing.T) {
 			for i, address := range test.given {
 				gpus[i].PCI = address
 			}
-			s.nameTheSilent(gpus)
+			s.assignAddresses(gpus)
 			for i, want := range test.want {
 				if gpus[i].PCI != want {
 					t.Errorf("GPU %d: got %q, want %q", i, gpus[i].PCI, want)

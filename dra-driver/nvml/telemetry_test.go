@@ -141,7 +141,7 @@ func TestMeasureMIG(t *testing.T) {
 	}
 }
 
-func TestMeasureWithTrouble(t *testing.T) {
+func TestMeasureWithErrors(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	gpus := gputest.Node(t, "h100x2").GPUs
 

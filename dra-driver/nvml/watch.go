@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	// listenFor is how long one wait for an event holds the connection, and so the most that Reopen, Close and Apart wait for it.
-	listenFor = 250 * time.Millisecond
-	// registerEvery is how often GPUs that could not be registered are tried again.
-	registerEvery = time.Second
-	// mostAtOnce is how many events are taken while the connection is held once.
-	mostAtOnce = 64
+	// waitDuration is how long one wait for an event holds the connection, and so the most that Reopen, Close and Apart wait for it.
+	waitDuration = 250 * time.Millisecond
+	// registerPeriod is how often GPUs that could not be registered are tried again.
+	registerPeriod = time.Second
+	// maxEventsPerWait is how many events are taken while the connection is held once.
+	maxEventsPerWait = 64
 )
 
-// Listen tells every XID of every GPU, in order, from now on until ctx ends or the connection does, and returns why. When Reopen or Apart has put
+// WatchEvents tells every XID of every GPU, in order, from now on until ctx ends or the connection does, and returns why. When Reopen or Apart has put
 // another connection in its place, it goes on with that at once. The error wraps gpu.ErrNoDriver when there is none, after Close or because the
 // driver went: then one listens anew. After any other error, too; it says that the driver tells no events now.
 //
@@ -29,9 +29,9 @@ const (
 // instance is told with its placement; when the instance is gone by then, of the whole GPU, which is the safe side. What happens while
 // nobody listens, as during Apart, is not told: Check shows what remains of it. tell is called while the connection is not held, and may
 // call the session.
-func (s *Session) Listen(ctx context.Context, tell func(gpu.Event)) error {
-	l := &listener{session: s}
-	if err := l.with(ctx, func() error { return l.begin(ctx) }); err != nil {
+func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
+	l := &eventWatch{session: s}
+	if err := l.withConnection(ctx, func() error { return l.start(ctx) }); err != nil {
 		return fmt.Errorf("listen to the GPUs: %w", err)
 	}
 	defer l.end(context.WithoutCancel(ctx))
@@ -40,20 +40,20 @@ func (s *Session) Listen(ctx context.Context, tell func(gpu.Event)) error {
 		for _, e := range events {
 			tell(e)
 		}
-		if errors.Is(err, gpu.ErrNoDriver) && l.moved(ctx) {
+		if errors.Is(err, gpu.ErrNoDriver) && l.reconnect(ctx) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("listen to the GPUs: %w", err)
 		}
 		if l.pause {
-			rest(ctx, listenFor)
+			sleep(ctx, waitDuration)
 		}
 	}
 }
 
-// listener is one event set of one connection.
-type listener struct {
+// eventWatch is one event set of one connection.
+type eventWatch struct {
 	session *Session
 	// node is the connection that it began with.
 	node *node
@@ -65,9 +65,9 @@ type listener struct {
 	pause bool
 }
 
-// with calls f while the connection stays the one that the listener began with.
-func (l *listener) with(ctx context.Context, f func() error) error {
-	if err := l.session.enter(ctx); err != nil {
+// withConnection calls f while the connection stays the one that the listener began with.
+func (l *eventWatch) withConnection(ctx context.Context, f func() error) error {
+	if err := l.session.useConnection(ctx); err != nil {
 		return err
 	}
 	defer l.session.mu.RUnlock()
@@ -80,14 +80,14 @@ func (l *listener) with(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// moved begins with the connection that took the place of the listener's, and reports whether there is one.
-func (l *listener) moved(ctx context.Context) bool {
-	next := &listener{session: l.session}
-	err := next.with(ctx, func() error {
+// reconnect begins with the connection that took the place of the listener's, and reports whether there is one.
+func (l *eventWatch) reconnect(ctx context.Context) bool {
+	next := &eventWatch{session: l.session}
+	err := next.withConnection(ctx, func() error {
 		if next.node == l.node {
 			return gpu.ErrNoDriver
 		}
-		return next.begin(ctx)
+		return next.start(ctx)
 	})
 	if err == nil {
 		*l = *next
@@ -95,10 +95,10 @@ func (l *listener) moved(ctx context.Context) bool {
 	return err == nil
 }
 
-// begin makes a set, in place of the one that there is, and registers every GPU that answers.
-func (l *listener) begin(ctx context.Context) error {
+// start makes a set, in place of the one that there is, and registers every GPU that answers.
+func (l *eventWatch) start(ctx context.Context) error {
 	set, code := l.node.library.EventSetCreate()
-	if err := failure("nvmlEventSetCreate", code); err != nil {
+	if err := newCallError("nvmlEventSetCreate", code); err != nil {
 		return err
 	}
 	l.node.sets.add(set)
@@ -108,8 +108,8 @@ func (l *listener) begin(ctx context.Context) error {
 }
 
 // end gives the set back. The end of the connection has done that already.
-func (l *listener) end(ctx context.Context) {
-	if l.session.enter(ctx) != nil {
+func (l *eventWatch) end(ctx context.Context) {
+	if l.session.useConnection(ctx) != nil {
 		return
 	}
 	defer l.session.mu.RUnlock()
@@ -119,7 +119,7 @@ func (l *listener) end(ctx context.Context) {
 }
 
 // register adds the missing GPUs to the set. Only a missing driver is an error.
-func (l *listener) register(ctx context.Context) error {
+func (l *eventWatch) register(ctx context.Context) error {
 	var missing []*device
 	for _, d := range l.missing {
 		err := d.register(l.set)
@@ -137,22 +137,22 @@ func (l *listener) register(ctx context.Context) error {
 
 // register adds the GPU to the set once it has shown that it answers: a lost one could end every wait.
 func (d *device) register(set nvml.EventSet) error {
-	known := d.facts.Load()
+	known := d.info.Load()
 	if known == nil {
 		return gpu.ErrLost
 	}
-	var a answers
-	askIfAny(&a, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return known.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
+	var a calls
+	queryOptional(&a, "nvmlDeviceGetTemperature", func() (uint32, nvml.Return) { return known.handle.GetTemperature(nvml.TEMPERATURE_GPU) })
 	if a.err != nil {
 		return a.err
 	}
-	return failure("nvmlDeviceRegisterEvents", known.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set))
+	return newCallError("nvmlDeviceRegisterEvents", known.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set))
 }
 
 // next waits for events and returns those that are there. They count also when it fails.
-func (l *listener) next(ctx context.Context) (events []gpu.Event, err error) {
-	err = l.with(ctx, func() error {
-		if len(l.missing) > 0 && time.Since(l.tried) >= registerEvery {
+func (l *eventWatch) next(ctx context.Context) (events []gpu.Event, err error) {
+	err = l.withConnection(ctx, func() error {
+		if len(l.missing) > 0 && time.Since(l.tried) >= registerPeriod {
 			if err := l.register(ctx); err != nil {
 				return err
 			}
@@ -163,21 +163,21 @@ func (l *listener) next(ctx context.Context) (events []gpu.Event, err error) {
 	return events, err
 }
 
-func (l *listener) take(ctx context.Context) ([]gpu.Event, error) {
+func (l *eventWatch) take(ctx context.Context) ([]gpu.Event, error) {
 	if l.pause = len(l.missing) == len(l.node.devices); l.pause {
 		return nil, nil
 	}
 	var events []gpu.Event
-	for wait := listenFor; len(events) < mostAtOnce; wait = 0 {
+	for wait := waitDuration; len(events) < maxEventsPerWait; wait = 0 {
 		data, code := l.set.Wait(uint32(wait.Milliseconds()))
-		err := failure("nvmlEventSetWait", code)
+		err := newCallError("nvmlEventSetWait", code)
 		switch {
-		case answered(err, nvml.ERROR_TIMEOUT):
+		case failedWith(err, nvml.ERROR_TIMEOUT):
 			return events, nil
 		case errors.Is(err, gpu.ErrLost):
 			l.pause = true
 			events = append(events, l.drain(ctx)...)
-			return events, l.begin(ctx) // the set of the others
+			return events, l.start(ctx) // the set of the others
 		case err != nil:
 			return events, err
 		}
@@ -189,9 +189,9 @@ func (l *listener) take(ctx context.Context) ([]gpu.Event, error) {
 }
 
 // drain takes what the set still has, which the driver gave it before it failed.
-func (l *listener) drain(ctx context.Context) []gpu.Event {
+func (l *eventWatch) drain(ctx context.Context) []gpu.Event {
 	var events []gpu.Event
-	for range mostAtOnce {
+	for range maxEventsPerWait {
 		data, code := l.set.Wait(0)
 		if code == nvml.ERROR_GPU_IS_LOST {
 			continue // it may come before the events of the others
@@ -206,8 +206,8 @@ func (l *listener) drain(ctx context.Context) []gpu.Event {
 	return events
 }
 
-// rest waits, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):

@@ -34,7 +34,7 @@ func listen(t *testing.T, s *Session, dir string) *ear {
 	ctx, cancel := context.WithCancel(t.Context())
 	e := &ear{t: t, dir: dir, events: make(chan gpu.Event, 5000), ended: make(chan error, 1), cancel: cancel}
 	t.Cleanup(cancel)
-	go func() { e.ended <- s.Listen(ctx, func(event gpu.Event) { e.events <- event }) }()
+	go func() { e.ended <- s.WatchEvents(ctx, func(event gpu.Event) { e.events <- event }) }()
 	e.hears(0)
 	return e
 }
@@ -96,7 +96,7 @@ func must(t *testing.T, err error) {
 
 var withoutTime = cmpopts.IgnoreFields(gpu.Event{}, "At")
 
-func TestListen(t *testing.T) {
+func TestWatchEvents(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	gpus := gputest.Node(t, "h100x2").GPUs
 	must(t, s.SetMode(t.Context(), gpus[1].Name(), gpu.ModeEnabled))
@@ -142,7 +142,7 @@ func TestListen(t *testing.T) {
 }
 
 // A burst arrives whole and in order, while other calls go on.
-func TestListenToABurst(t *testing.T) {
+func TestWatchEventsBurst(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
 	const burst = 1000
@@ -160,14 +160,14 @@ func TestListenToABurst(t *testing.T) {
 }
 
 // Whoever listens goes on with the connection that takes the place of the one before.
-func TestListenGoesOn(t *testing.T) {
+func TestWatchEventsReconnects(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
 	limited, done := context.WithTimeout(t.Context(), harness.Patience) // who listens must not keep the connection
 	defer done()
 	for what, another := range map[string]func() error{
 		"reopened": func() error { return s.Reopen(limited) },
-		"apart":    func() error { return s.Apart(limited, func(context.Context) error { return nil }) },
+		"apart":    func() error { return s.Disconnected(limited, func(context.Context) error { return nil }) },
 	} {
 		for range 3 {
 			if err := another(); err != nil {
@@ -183,7 +183,7 @@ func TestListenGoesOn(t *testing.T) {
 }
 
 // The end of the connection ends the listening, and one can listen anew.
-func TestListenUntilTheConnectionEnds(t *testing.T) {
+func TestWatchEventsUntilClosed(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	tests := []struct {
 		what  string
@@ -200,7 +200,7 @@ func TestListenUntilTheConnectionEnds(t *testing.T) {
 		if err := e.end(); !errors.Is(err, gpu.ErrNoDriver) {
 			t.Errorf("%s: Listen ended with %v", test.what, err)
 		}
-		if err := s.Listen(t.Context(), nil); !errors.Is(err, gpu.ErrNoDriver) {
+		if err := s.WatchEvents(t.Context(), nil); !errors.Is(err, gpu.ErrNoDriver) {
 			t.Errorf("%s: Listen says %v", test.what, err)
 		}
 		must(t, test.after())
@@ -209,7 +209,7 @@ func TestListenUntilTheConnectionEnds(t *testing.T) {
 }
 
 // A GPU that is lost keeps nobody from hearing the others, and is heard again when it is back.
-func TestListenWithoutALostGPU(t *testing.T) {
+func TestWatchEventsWithLostGPU(t *testing.T) {
 	t.Run("lost while somebody waits", func(t *testing.T) {
 		s, dir := open(t, "h100x2")
 		e := listen(t, s, dir)
@@ -242,16 +242,16 @@ func TestListenWithoutALostGPU(t *testing.T) {
 		must(t, fakegpu.Lose(dir, 1))
 		ended := make(chan error, 1)
 		events := make(chan gpu.Event, 5000)
-		go func() { ended <- s.Listen(t.Context(), func(event gpu.Event) { events <- event }) }()
+		go func() { ended <- s.WatchEvents(t.Context(), func(event gpu.Event) { events <- event }) }()
 		must(t, fakegpu.Reset(dir))
 		(&ear{t: t, dir: dir, events: events, ended: ended}).hears(0)
 	})
 }
 
-func TestListenFails(t *testing.T) {
+func TestWatchEventsFails(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	must(t, fakegpu.Fail(dir, "nvmlEventSetCreate", uint32(nvml.ERROR_UNKNOWN), 1))
-	if err := s.Listen(t.Context(), nil); err == nil || errors.Is(err, gpu.ErrNoDriver) {
+	if err := s.WatchEvents(t.Context(), nil); err == nil || errors.Is(err, gpu.ErrNoDriver) {
 		t.Errorf("no set: %v", err)
 	}
 	e := listen(t, s, dir)
@@ -263,7 +263,7 @@ func TestListenFails(t *testing.T) {
 }
 
 // A driver that lacks newer functions tells XIDs all the same.
-func TestListenToAnOldDriver(t *testing.T) {
+func TestWatchEventsOldDriver(t *testing.T) {
 	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
 	must(t, s.Reopen(t.Context()))
 	e := listen(t, s, dir)

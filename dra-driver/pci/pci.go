@@ -109,8 +109,8 @@ func (b *Bus) Measure(context.Context, string) (gpu.Measurement, error) {
 	return gpu.Measurement{}, nil
 }
 
-// Listen tells nothing: without a driver nobody hears of errors. It blocks until ctx ends.
-func (b *Bus) Listen(ctx context.Context, _ func(gpu.Event)) error {
+// WatchEvents tells nothing: without a driver nobody hears of errors. It blocks until ctx ends.
+func (b *Bus) WatchEvents(ctx context.Context, _ func(gpu.Event)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -161,9 +161,9 @@ func (b *Bus) find(gpuName string) (string, error) {
 // errNotOnBus means that the bus was read and has no function at the GPU's address.
 var errNotOnBus = errors.New("not on the PCI bus")
 
-// Apart refuses: what would be done apart, a reset, needs NVIDIA's driver. The virtual machine's monitor resets a GPU whenever a machine
+// Disconnected refuses: what would be done apart, a reset, needs NVIDIA's driver. The virtual machine's monitor resets a GPU whenever a machine
 // ends or begins with it.
-func (b *Bus) Apart(context.Context, func(context.Context) error) error {
+func (b *Bus) Disconnected(context.Context, func(context.Context) error) error {
 	return fmt.Errorf("a reset of GPUs that are for virtual machines: %w", gpu.ErrUnsupported)
 }
 

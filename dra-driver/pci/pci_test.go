@@ -115,7 +115,7 @@ func TestRefuses(t *testing.T) {
 	_, completed := b.Complete(t.Context(), gpu.Instance{})
 	for name, err := range map[string]error{
 		"create": created, "complete": completed,
-		"apart": b.Apart(t.Context(), nil), "users": second(b.Users(t.Context(), "gpu-x")),
+		"apart": b.Disconnected(t.Context(), nil), "users": second(b.Users(t.Context(), "gpu-x")),
 		"mode": b.SetMode(t.Context(), "gpu-x", gpu.ModeEnabled), "compute mode": b.SetComputeMode(t.Context(), "gpu-x", gpu.ComputeExclusive),
 	} {
 		if !errors.Is(err, gpu.ErrUnsupported) {
@@ -154,10 +154,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestListenEndsWithItsContext(t *testing.T) {
+func TestWatchEventsEndsWithContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := New(t.TempDir(), nil).Listen(ctx, nil); !errors.Is(err, context.Canceled) {
+	if err := New(t.TempDir(), nil).WatchEvents(ctx, nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// onItsWay is how long a change may be on its way to the API server: as long as a failure is waited for
+// maxPendingAge is how long a change may be on its way to the API server: as long as a failure is waited for
 // at most before it is tried again.
-const onItsWay = lastRetry
+const maxPendingAge = maxRetryDelay
 
 // Accepted returns nil when the API server has the node's slices, and otherwise why not: the agent is
 // not ready. While Run runs, that means what the inventory shows, but for a change that was not refused
@@ -30,7 +30,7 @@ func (p *Publisher) Accepted(ctx context.Context) error {
 	p.mu.Unlock()
 	switch {
 	case !s.running:
-		return p.whole(ctx)
+		return p.checkPublished(ctx)
 	case s.unencodable != nil:
 		return s.unencodable
 	case s.dropped != nil:
@@ -39,14 +39,14 @@ func (p *Publisher) Accepted(ctx context.Context) error {
 		return s.unwritten
 	case s.accepted == 0:
 		return errPending
-	case s.accepted != s.asked && time.Since(s.moved) >= onItsWay:
-		return fmt.Errorf("%w: a change is on its way for %v", errPending, time.Since(s.moved).Round(time.Second))
+	case s.accepted != s.submitted && time.Since(s.progressed) >= maxPendingAge:
+		return fmt.Errorf("%w: a change is on its way for %v", errPending, time.Since(s.progressed).Round(time.Second))
 	}
 	return nil
 }
 
-// whole returns nil when the API server has every slice of the pool's last generation.
-func (p *Publisher) whole(ctx context.Context) error {
+// checkPublished returns nil when the API server has every slice of the pool's last generation.
+func (p *Publisher) checkPublished(ctx context.Context) error {
 	selector := fields.Set{
 		resourceapi.ResourceSliceSelectorDriver:   p.config.Options.Driver,
 		resourceapi.ResourceSliceSelectorNodeName: p.config.Node,
@@ -77,25 +77,25 @@ func complete(slices []resourceapi.ResourceSlice, pool string) bool {
 	return count > 0 && count == last.ResourceSliceCount
 }
 
-func (p *Publisher) begin() {
+func (p *Publisher) startRun() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = state{running: true}
 }
 
-func (p *Publisher) end() {
+func (p *Publisher) endRun() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state = state{}
 }
 
-func (p *Publisher) encoded(err error) {
+func (p *Publisher) setEncodeError(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state.unencodable = err
 }
 
-func (p *Publisher) unwritten(err error) {
+func (p *Publisher) setWriteError(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state.unwritten = err
@@ -105,44 +105,44 @@ func (p *Publisher) unwritten(err error) {
 	}
 }
 
-// ask gives the controller something new; what the controller takes up from then on is that.
-func (p *Publisher) ask(give func()) {
+// submit gives the controller something new; what the controller takes up from then on is that.
+func (p *Publisher) submit(give func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state.accepted == p.state.asked {
-		p.state.moved = time.Now()
+	if p.state.accepted == p.state.submitted {
+		p.state.progressed = time.Now()
 	}
-	p.state.asked++
+	p.state.submitted++
 	p.state.dropped = nil
 	give()
 }
 
-// taint notes that what is asked next tells of other faults than before.
-func (p *Publisher) taint(since time.Time) {
+// recordTaintChange notes that what is asked next tells of other faults than before.
+func (p *Publisher) recordTaintChange(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.state.tainting = append(p.state.tainting, tainting{asked: p.state.asked + 1, since: since})
+	p.state.taintChanges = append(p.state.taintChanges, taintChange{submitted: p.state.submitted + 1, since: since})
 }
 
-// tell says how long the changes of faults took that the API server has accepted.
-func (p *Publisher) tell(taken int) {
-	for len(p.state.tainting) > 0 && p.state.tainting[0].asked <= taken {
+// observeAccepted says how long the changes of faults took that the API server has accepted.
+func (p *Publisher) observeAccepted(taken int) {
+	for len(p.state.taintChanges) > 0 && p.state.taintChanges[0].submitted <= taken {
 		if p.config.Accepted != nil {
-			p.config.Accepted(time.Since(p.state.tainting[0].since))
+			p.config.Accepted(time.Since(p.state.taintChanges[0].since))
 		}
-		p.state.tainting = p.state.tainting[1:]
+		p.state.taintChanges = p.state.taintChanges[1:]
 	}
 }
 
 // firstRetry and lastRetry are after what times a failure is tried again, at first and at most: by default
 // that grows to a quarter of an hour.
 const (
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 5 * time.Second
+	minRetryDelay = 50 * time.Millisecond
+	maxRetryDelay = 5 * time.Second
 )
 
 func newQueue() workqueue.TypedRateLimitingInterface[string] {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry))
+	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay))
 }
 
 // queue watches the controller work: it takes a pool up with Get, and with Forget says that it is
@@ -159,7 +159,7 @@ func (q *queue) Get() (string, bool) {
 	pool, shutdown := q.TypedRateLimitingInterface.Get()
 	q.publisher.mu.Lock()
 	defer q.publisher.mu.Unlock()
-	q.taken = q.publisher.state.asked
+	q.taken = q.publisher.state.submitted
 	q.publisher.state.unwritten = nil
 	return pool, shutdown
 }
@@ -168,6 +168,6 @@ func (q *queue) Forget(pool string) {
 	q.TypedRateLimitingInterface.Forget(pool)
 	q.publisher.mu.Lock()
 	defer q.publisher.mu.Unlock()
-	q.publisher.state.accepted, q.publisher.state.moved = q.taken, time.Now()
-	q.publisher.tell(q.taken)
+	q.publisher.state.accepted, q.publisher.state.progressed = q.taken, time.Now()
+	q.publisher.observeAccepted(q.taken)
 }

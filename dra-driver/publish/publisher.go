@@ -55,23 +55,23 @@ type Publisher struct {
 type state struct {
 	// running is true while Run runs.
 	running bool
-	// asked counts the pools that the controller was given, accepted is the last of them that the API
+	// submitted counts the pools that the controller was given, accepted is the last of them that the API
 	// server has whole.
-	asked, accepted int
-	// moved is when the API server last had one whole, or when something was asked after it had all.
-	moved time.Time
+	submitted, accepted int
+	// progressed is when the API server last had one whole, or when something was asked after it had all.
+	progressed time.Time
 	// unencodable is why the node cannot be published as it is, unwritten why the last attempt to
 	// write failed. dropped says that the API server keeps only a part of what it is given; the
 	// controller reports that once and then contents itself.
 	unencodable, unwritten, dropped error
-	// tainting are the changes of faults that the API server has not accepted yet.
-	tainting []tainting
+	// taintChanges are the changes of faults that the API server has not accepted yet.
+	taintChanges []taintChange
 }
 
-// tainting is a change of the faults: what was asked with it, and since when.
-type tainting struct {
-	asked int
-	since time.Time
+// taintChange is a change of the faults: what was asked with it, and since when.
+type taintChange struct {
+	submitted int
+	since     time.Time
 }
 
 // errPending is the state between asking and accepting.
@@ -84,8 +84,8 @@ func New(c Config) *Publisher { return &Publisher{config: c, newQueue: newQueue}
 // What cannot be encoded or written is logged and repeated or replaced by what comes next: Run returns
 // an error only when it cannot start.
 func (p *Publisher) Run(ctx context.Context) error {
-	p.begin()
-	defer p.end()
+	p.startRun()
+	defer p.endRun()
 	var controller *resourceslice.Controller
 	defer func() { controller.Stop() }()
 	var published *resourceslice.DriverResources
@@ -94,7 +94,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		next := p.encode(ctx, node, known)
 		if next != nil && !apiequality.Semantic.DeepEqual(next, published) {
 			if published != nil && !equalTaints(published, next) {
-				p.taint(time.Now())
+				p.recordTaintChange(time.Now())
 			}
 			published = next
 			var err error
@@ -119,7 +119,7 @@ func (p *Publisher) encode(ctx context.Context, node gpu.Node, known bool) *reso
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Node is not published as it is", "node", p.config.Node)
 	}
-	p.encoded(err)
+	p.setEncodeError(err)
 	if err != nil {
 		return nil
 	}
@@ -154,10 +154,10 @@ func taints(r *resourceslice.DriverResources) map[string][]resourceapi.DeviceTai
 // it would remove what an earlier agent published.
 func (p *Publisher) publish(ctx context.Context, controller *resourceslice.Controller, next *resourceslice.DriverResources) (*resourceslice.Controller, error) {
 	if controller != nil {
-		p.ask(func() { controller.Update(next) })
+		p.submit(func() { controller.Update(next) })
 		return controller, nil
 	}
-	p.ask(func() {})
+	p.submit(func() {})
 	delay := syncDelay
 	controller, err := resourceslice.StartController(ctx, resourceslice.Options{
 		DriverName:   p.config.Options.Driver,
@@ -180,5 +180,5 @@ func (p *Publisher) report(ctx context.Context, err error, doing string) {
 		return
 	}
 	klog.FromContext(ctx).Error(err, "Node is not published yet", "node", p.config.Node, "op", doing)
-	p.unwritten(err)
+	p.setWriteError(err)
 }

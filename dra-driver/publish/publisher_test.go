@@ -254,7 +254,7 @@ func TestPublishesOnlyChanges(t *testing.T) {
 			pass(time.Minute)
 		}
 		s.expect(t, "after 100 snapshots that say the same", true)
-		if asked := s.publisher.state.asked; asked != 1 {
+		if asked := s.publisher.state.submitted; asked != 1 {
 			t.Errorf("the controller was troubled %d times by 100 snapshots that say the same", asked-1)
 		}
 
@@ -268,7 +268,7 @@ func TestPublishesOnlyChanges(t *testing.T) {
 	})
 }
 
-func TestComesBackAfterKubeletWiped(t *testing.T) {
+func TestRepublishesAfterKubeletDeleted(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		s.shown.set(gputest.Node(t, "h100x2"))
 		for _, wait := range []time.Duration{2 * time.Second, time.Hour} {
@@ -291,7 +291,7 @@ func TestNodeWithoutGPUs(t *testing.T) {
 	})
 }
 
-func TestServerIsAway(t *testing.T) {
+func TestServerUnreachable(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		s.behave(func(s *server) { s.refuse = errors.New("connection refused") })
 		s.shown.set(gputest.Node(t, "h100x2"))
@@ -317,21 +317,21 @@ func TestServerIsSlow(t *testing.T) {
 		changed := gputest.Node(t, "h100x2")
 		changed.GPUs[1].Withheld = gpu.SpanMask(0, 4)
 		s.shown.set(changed)
-		pass(onItsWay / 2)
+		pass(maxPendingAge / 2)
 		s.expect(t, "while the first change is on its way", true)
-		pass(time.Minute - time.Second - onItsWay/2)
+		pass(time.Minute - time.Second - maxPendingAge/2)
 		s.expect(t, "while it is on its way for long", false)
 		s.shown.set(node)
 		pass(2 * time.Second)
 		s.expect(t, "when that is written, and the second change is on its way", true, "update")
-		pass(onItsWay)
+		pass(maxPendingAge)
 		s.expect(t, "while the second is on its way for long", false)
 		pass(time.Minute)
 		s.expect(t, "when both are written", true, "update")
 	})
 }
 
-func TestServerKeepsOnlyAPart(t *testing.T) {
+func TestServerDropsFields(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		s.behave(func(s *server) {
 			s.drop = func(slice *resourceapi.ResourceSlice) {
@@ -348,7 +348,7 @@ func TestServerKeepsOnlyAPart(t *testing.T) {
 	})
 }
 
-func TestWhatCannotBeEncoded(t *testing.T) {
+func TestUnencodableNode(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		good := gputest.Node(t, "h100x2")
 		s.shown.set(good)
@@ -367,7 +367,7 @@ func TestWhatCannotBeEncoded(t *testing.T) {
 	})
 }
 
-func TestStandsBack(t *testing.T) {
+func TestAcceptedWhileAnotherLeads(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		s.shown.set(gputest.Node(t, "h100x2"))
 		pass(2 * time.Second)
@@ -445,7 +445,7 @@ func (s *stage) tainted(t *testing.T) []string {
 }
 
 // A taint is written at once, whatever was written just before, and only the slices of its devices are.
-func TestTaintsAreWrittenAtOnce(t *testing.T) {
+func TestTaintsAreWrittenImmediately(t *testing.T) {
 	node := gputest.Node(t, "h100x8")
 	perform(t, func(t *testing.T, s *stage) {
 		s.shown.set(node)
@@ -474,7 +474,7 @@ func TestTaintsAreWrittenAtOnce(t *testing.T) {
 }
 
 // What fails for a minute ends with the last state, and nothing of what was in between.
-func TestTaintsWhileServerIsAway(t *testing.T) {
+func TestTaintsWhileServerUnreachable(t *testing.T) {
 	node := gputest.Node(t, "h100x2")
 	perform(t, func(t *testing.T, s *stage) {
 		s.shown.set(node)

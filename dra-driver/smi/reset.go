@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
-// persistLimit is how long it may take to switch persistence mode on again, for which there is time also when the reset took all.
-const persistLimit = 30 * time.Second
+// persistenceTimeout is how long it may take to switch persistence mode on again, for which there is time also when the reset took all.
+const persistenceTimeout = 30 * time.Second
 
 // Reset resets GPUs together (nvidia-smi --gpu-reset), by their PCI addresses as gpu.GPU.PCI has them: a GPU that does not answer has no
 // UUID and no number, but always an address. It needs the rights of root and that nobody has one of the GPUs open: no program, no
@@ -45,7 +45,7 @@ func (t *Tool) reset(ctx context.Context, addresses []string) error {
 		err = resetOnly(ctx, program, busIDs(addresses))
 	}
 	if len(persistent) > 0 {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistLimit)
+		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), persistenceTimeout)
 		_, again := run(limited, program, "-pm", "1", "-i", strings.Join(persistent, ","))
 		cancel()
 		err = errors.Join(err, again)

@@ -136,7 +136,7 @@ func script(t *testing.T, text string) string {
 }
 
 // The words with which hardware refuses, and the exit status that does not tell why.
-func TestResetInTheWordsOfHardware(t *testing.T) {
+func TestResetClassifiesHardwareOutput(t *testing.T) {
 	tests := map[string]struct {
 		says string
 		want error

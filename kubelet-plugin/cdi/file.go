@@ -25,9 +25,9 @@ const (
 
 func claimFile(uid string) string { return claimPrefix + uid + extension }
 
-// put checks the spec against the host and replaces the file.
-func (s *Specs) put(name string, spec *cdispec.Spec) error {
-	if err := s.check(spec); err != nil {
+// writeSpec checks the spec against the host and replaces the file.
+func (s *Specs) writeSpec(name string, spec *cdispec.Spec) error {
+	if err := s.validateSpec(spec); err != nil {
 		return err
 	}
 	text, err := json.MarshalIndent(spec, "", "  ")
@@ -40,9 +40,9 @@ func (s *Specs) put(name string, spec *cdispec.Spec) error {
 	return atomicfile.Write(s.path(name), append(text, '\n'), atomicfile.Options{Mode: 0o644})
 }
 
-// sweep removes what processes left behind that died while they wrote. A write takes far less than a
+// removeTemporaryFiles removes what processes left behind that died while they wrote. A write takes far less than a
 // minute.
-func (s *Specs) sweep() error {
+func (s *Specs) removeTemporaryFiles() error {
 	files, err := filepath.Glob(atomicfile.TemporaryGlob(s.path(ownPrefix)))
 	if err != nil {
 		return err
@@ -59,9 +59,9 @@ func (s *Specs) sweep() error {
 	return nil
 }
 
-// check returns an error that names the first host path of the spec that is not there. With it a
+// validateSpec returns an error that names the first host path of the spec that is not there. With it a
 // container would fail to start, with an error that says less.
-func (s *Specs) check(spec *cdispec.Spec) error {
+func (s *Specs) validateSpec(spec *cdispec.Spec) error {
 	edits := []cdispec.ContainerEdits{spec.ContainerEdits}
 	for _, device := range spec.Devices {
 		edits = append(edits, device.ContainerEdits)

@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// passed reports whether the devices are for virtual machines. A node has no others then, and no driver.
-func passed(devices []prepare.Prepared) bool {
+// usesPassthrough reports whether the devices are for virtual machines. A node has no others then, and no driver.
+func usesPassthrough(devices []prepare.Prepared) bool {
 	return len(devices) > 0 && devices[0].Use.Shape == gpu.VFIO
 }
 
@@ -46,5 +46,5 @@ func (s *Specs) passthrough(uid string, devices []prepare.Prepared) ([][]string,
 	if err != nil {
 		return nil, err
 	}
-	return ids, s.put(claimFile(uid), versioned)
+	return ids, s.writeSpec(claimFile(uid), versioned)
 }

@@ -48,7 +48,7 @@ func (s *Specs) Refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.fingerprint = ""
-	if err := errors.Join(s.refresh(), s.sweep()); err != nil {
+	if err := errors.Join(s.refresh(), s.removeTemporaryFiles()); err != nil {
 		return fmt.Errorf("refresh the common CDI spec: %w", err)
 	}
 	return nil
@@ -67,7 +67,7 @@ func (s *Specs) Write(claimUID string, devices []prepare.Prepared) ([][]string, 
 }
 
 func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, error) {
-	if passed(devices) {
+	if usesPassthrough(devices) {
 		return s.passthrough(claimUID, devices)
 	}
 	driver, err := s.current()
@@ -90,7 +90,7 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 	if err != nil {
 		return nil, err
 	}
-	return ids, s.put(claimFile(claimUID), spec)
+	return ids, s.writeSpec(claimFile(claimUID), spec)
 }
 
 // extras finds what the devices ask for beside themselves, each once.
@@ -173,7 +173,7 @@ func (s *Specs) refresh() error {
 		if err != nil {
 			return err
 		}
-		if err := s.put(commonFile, spec); err != nil {
+		if err := s.writeSpec(commonFile, spec); err != nil {
 			return err
 		}
 	case missing != nil:

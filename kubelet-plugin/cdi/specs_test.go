@@ -270,7 +270,7 @@ func TestNoDriver(t *testing.T) {
 }
 
 // The common spec follows the driver, is made again when it is lost, and is otherwise left alone.
-func TestTheCommonSpecFollowsTheDriver(t *testing.T) {
+func TestCommonSpecFollowsDriver(t *testing.T) {
 	h := newHost(t)
 	specs := New(h.Config)
 	write := func() {
@@ -310,7 +310,7 @@ func TestTheCommonSpecFollowsTheDriver(t *testing.T) {
 }
 
 // Of two agents only the leading one writes the common spec; the other waits until there is one.
-func TestOnlyTheLeaderWritesTheCommonSpec(t *testing.T) {
+func TestOnlyLeaderWritesCommonSpec(t *testing.T) {
 	h := newHost(t)
 	h.Leads = func() bool { return false }
 	follower := New(h.Config)
@@ -334,7 +334,7 @@ func TestOnlyTheLeaderWritesTheCommonSpec(t *testing.T) {
 	}
 }
 
-func TestLeftoversAreSweptUp(t *testing.T) {
+func TestTemporaryFilesAreRemoved(t *testing.T) {
 	h := newHost(t)
 	h.write("/var/run/cdi/.tessera-claim-a.json.1.tmp", "old")
 	h.write("/var/run/cdi/.tessera-claim-b.json.2.tmp", "being written")

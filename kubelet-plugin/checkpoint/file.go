@@ -2,5 +2,5 @@ package checkpoint
 
 import "github.com/tessera-gpu/tessera/internal/host/atomicfile"
 
-// onDisk is how the files of this package are written: durably, and one writer at a time for each.
-func onDisk() atomicfile.Options { return atomicfile.Options{Mode: 0o600, SingleWriter: true} }
+// fileOptions is how the files of this package are written: durably, and one writer at a time for each.
+func fileOptions() atomicfile.Options { return atomicfile.Options{Mode: 0o600, SingleWriter: true} }

@@ -53,7 +53,7 @@ func (h *Health) LoadHealth() (_ gpu.Health, err error) {
 	}
 	loaded, err := decodeHealth(data)
 	if errors.Is(err, errDamaged) {
-		err = h.putAside(err)
+		err = h.setAsideDamaged(err)
 	}
 	if err != nil {
 		return gpu.Health{}, fmt.Errorf("load what is remembered of the GPUs' health: %w", err)
@@ -78,7 +78,7 @@ func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, e
 	}
 	data, err := encodeHealth(health, old)
 	if err == nil {
-		err = atomicfile.Write(h.path(), data, onDisk())
+		err = atomicfile.Write(h.path(), data, fileOptions())
 	}
 	if err != nil {
 		return false, fmt.Errorf("save what is remembered of the GPUs' health: %w", err)
@@ -88,8 +88,8 @@ func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, e
 
 func (h *Health) path() string { return filepath.Join(h.dir, healthName) }
 
-// putAside renames the damaged file and reports it. The caller holds the lock.
-func (h *Health) putAside(why error) error {
+// setAsideDamaged renames the damaged file and reports it. The caller holds the lock.
+func (h *Health) setAsideDamaged(why error) error {
 	entries, err := os.ReadDir(h.dir)
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func (h *Health) putAside(why error) error {
 		return err
 	}
 	h.report(path, why)
-	return atomicfile.SyncFolder(onDisk(), h.dir)
+	return atomicfile.SyncFolder(fileOptions(), h.dir)
 }
 
 // lock excludes other processes and goroutines from the file until unlock is called. The kernel unlocks it for a process that dies.

@@ -81,7 +81,7 @@ func TestHealth(t *testing.T) {
 }
 
 // Every field of a fault is kept: one that is new in the model needs a place in the file.
-func TestHealthKeepsEveryField(t *testing.T) {
+func TestHealthRoundTripKeepsEveryField(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
 	want := ill()
@@ -298,7 +298,7 @@ func TestTwoAgentsSaveHealth(t *testing.T) {
 }
 
 // A write that waited until another agent led is none: who leads is asked when nobody else can write any more.
-func TestOvertakenAgentSavesNoHealth(t *testing.T) {
+func TestFormerLeaderSavesNoHealth(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
 	saveHealth(t, store, ill())

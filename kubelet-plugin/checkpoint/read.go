@@ -26,7 +26,7 @@ func (s *Store) read(uid string) (prepare.Record, error) {
 	var newer *newerError
 	switch {
 	case errors.Is(err, errDamaged):
-		err = errors.Join(err, s.putAside(file, uid, err))
+		err = errors.Join(err, s.setAsideDamaged(file, uid, err))
 	case errors.As(err, &newer):
 		if _, told := s.told.LoadOrStore(path, true); !told {
 			s.report(path, err)
@@ -47,8 +47,8 @@ func decodeFile(file *os.File, uid string) (prepare.Record, error) {
 	return r, err
 }
 
-// putAside renames the damaged file and reports it, unless another one has taken its place meanwhile.
-func (s *Store) putAside(file *os.File, uid string, why error) error {
+// setAsideDamaged renames the damaged file and reports it, unless another one has taken its place meanwhile.
+func (s *Store) setAsideDamaged(file *os.File, uid string, why error) error {
 	damaged, err := file.Stat()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Store) putAside(file *os.File, uid string, why error) error {
 	if err != nil {
 		return err
 	}
-	before, err := s.setAside(uid)
+	before, err := s.damagedFiles(uid)
 	if err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (s *Store) putAside(file *os.File, uid string, why error) error {
 	}
 	if err == nil {
 		s.report(path, why)
-		err = atomicfile.SyncFolder(onDisk(), s.dir)
+		err = atomicfile.SyncFolder(fileOptions(), s.dir)
 	}
 	return err
 }
@@ -93,8 +93,8 @@ func salvage(paths []string, uid string) prepare.Ref {
 	return prepare.Ref(file.Record)
 }
 
-// setAside returns the paths of what was set aside for the claim.
-func (s *Store) setAside(uid string) ([]string, error) {
+// damagedFiles returns the paths of what was set aside for the claim.
+func (s *Store) damagedFiles(uid string) ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, err

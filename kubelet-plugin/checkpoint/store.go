@@ -50,12 +50,12 @@ func (s *Store) Load(uid string) (prepare.Record, error) {
 	case !errors.Is(err, errDamaged) && !errors.Is(err, fs.ErrNotExist):
 		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
 	}
-	before, err := s.setAside(uid)
+	before, err := s.damagedFiles(uid)
 	switch {
 	case err != nil:
 		return prepare.Record{}, fmt.Errorf("record of claim %s: %w", uid, err)
 	case len(before) > 0:
-		return prepare.Record{}, &prepare.Unreadable{Claim: salvage(before, uid)}
+		return prepare.Record{}, &prepare.UnreadableRecord{Claim: salvage(before, uid)}
 	}
 	return prepare.Record{}, fmt.Errorf("claim %s: %w", uid, prepare.ErrNoRecord)
 }
@@ -68,7 +68,7 @@ func (s *Store) Save(r prepare.Record) error {
 	}
 	data, err := encode(r, old)
 	if err == nil {
-		err = atomicfile.Write(s.path(r.UID), data, onDisk())
+		err = atomicfile.Write(s.path(r.UID), data, fileOptions())
 	}
 	if err != nil {
 		return fmt.Errorf("save the record of claim %s: %w", r.Ref, err)
@@ -79,12 +79,12 @@ func (s *Store) Save(r prepare.Record) error {
 // Delete removes the record with everything that was set aside for the claim, and returns after that
 // is on the disk. A missing record is no error.
 func (s *Store) Delete(uid string) error {
-	before, err := s.setAside(uid)
+	before, err := s.damagedFiles(uid)
 	if err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	// The record goes last: what was set aside must not outlive it and stand for it.
-	if err := atomicfile.Remove(onDisk(), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
+	if err := atomicfile.Remove(fileOptions(), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	return nil
@@ -147,7 +147,7 @@ func (s *Store) count(chosen func(prepare.Record) bool) (int, error) {
 
 // list returns every readable record by UID, and whether there is none that is not.
 func (s *Store) list() (records []prepare.Record, all bool, err error) {
-	found, err := s.survey()
+	found, err := s.readFolder()
 	if err != nil {
 		return nil, false, fmt.Errorf("list the records: %w", err)
 	}
@@ -175,7 +175,7 @@ type contents struct {
 	aside bool
 }
 
-func (s *Store) survey() (contents, error) {
+func (s *Store) readFolder() (contents, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return contents{}, err

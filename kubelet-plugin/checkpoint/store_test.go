@@ -74,7 +74,7 @@ func files(t *testing.T, dir string) []string {
 
 func whole(uid, gpuName string) prepare.Record {
 	return prepare.Record{
-		Ref: prepare.Ref{UID: uid, Namespace: "team", Name: "claim-" + uid}, State: prepare.Ready, BootID: "boot",
+		Ref: prepare.Ref{UID: uid, Namespace: "team", Name: "claim-" + uid}, State: prepare.StatePrepared, BootID: "boot",
 		Wanted: []prepare.Wanted{{
 			Result: prepare.Result{Request: "gpu", Pool: "pool", Device: gpuName},
 			Use:    gpu.Device{GPU: gpuName, Use: gpu.Use{Shape: gpu.Whole}},
@@ -204,7 +204,7 @@ func TestStoredFiles(t *testing.T) {
 		Admin:  true,
 	}
 	oldest := prepare.Record{
-		Ref: prepare.Ref{UID: trainer, Namespace: "team-a", Name: "trainer"}, State: prepare.Ready,
+		Ref: prepare.Ref{UID: trainer, Namespace: "team-a", Name: "trainer"}, State: prepare.StatePrepared,
 		BootID: "3f0c2c0e-7f4e-4d55-8a58-2f6f6b0e6a11", Wanted: []prepare.Wanted{slice, big},
 	}
 	current := oldest
@@ -226,7 +226,7 @@ func TestStoredFiles(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("record (-want +got):\n%s", diff)
 			}
-			got.State = prepare.Unpreparing
+			got.State = prepare.StateUnpreparing
 			if err := s.Save(got); err != nil {
 				t.Fatal(err)
 			}
@@ -251,7 +251,7 @@ func TestUnknownFieldsSurvive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.State = prepare.Unpreparing
+	r.State = prepare.StateUnpreparing
 	r.Wanted = r.Wanted[1:]
 	if err := s.Save(r); err != nil {
 		t.Fatal(err)
@@ -327,7 +327,7 @@ func TestNewerRecord(t *testing.T) {
 }
 
 func unreadable(err error) bool {
-	var unreadable *prepare.Unreadable
+	var unreadable *prepare.UnreadableRecord
 	return errors.As(err, &unreadable)
 }
 
@@ -419,7 +419,7 @@ func TestSalvage(t *testing.T) {
 	} {
 		write(t, dir, "a", []byte(test.data))
 		_, err := s.Load("a")
-		var unreadable *prepare.Unreadable
+		var unreadable *prepare.UnreadableRecord
 		if !errors.As(err, &unreadable) || unreadable.Claim != test.want {
 			t.Errorf("load of %s: %v, want the claim %+v", test.data, err, test.want)
 		}
@@ -517,7 +517,7 @@ func TestCount(t *testing.T) {
 	dir := t.TempDir()
 	s, _ := open(t, dir)
 	leaving, before := whole("leaving", "gpu-1"), whole("before", "gpu-2")
-	leaving.State, before.BootID = prepare.Unpreparing, "another"
+	leaving.State, before.BootID = prepare.StateUnpreparing, "another"
 	for _, r := range []prepare.Record{whole("ready", "gpu-0"), leaving, before} {
 		if err := s.Save(r); err != nil {
 			t.Fatal(err)

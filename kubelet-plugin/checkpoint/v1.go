@@ -74,7 +74,7 @@ type instanceV1 struct {
 }
 
 // states are those that every format knows.
-var states = []prepare.State{prepare.Preparing, prepare.Ready, prepare.Unpreparing}
+var states = []prepare.State{prepare.StatePreparing, prepare.StatePrepared, prepare.StateUnpreparing}
 
 func encodeV1(r prepare.Record) recordV1 {
 	v := recordV1{

@@ -40,26 +40,26 @@ func Of(g gpu.GPU, u gpu.Use, rules gpu.Rules) Diagnosis {
 			continue
 		}
 		d.Severity, d.Since = f.Severity, f.Since
-		d.say(f, rules)
+		d.setFault(f, rules)
 	}
 	if g.Lost && d.Healthy() && u.Shape != gpu.Monitor && u.Shape != gpu.None {
 		f := gpu.Fault{GPU: d.gpu, Signal: gpu.SignalLost}
-		return Diagnosis{gpu: d.gpu, Severity: max(gpu.Critical, rules.Judge(gpu.SignalLost, 0).Severity)}.said(f, rules)
+		return Diagnosis{gpu: d.gpu, Severity: max(gpu.Critical, rules.Judge(gpu.SignalLost, 0).Severity)}.withFault(f, rules)
 	}
 	return d
 }
 
 // OfFault returns the diagnosis of a single fault.
 func OfFault(f gpu.Fault, rules gpu.Rules) Diagnosis {
-	return Diagnosis{gpu: f.GPU, Severity: f.Severity, Since: f.Since}.said(f, rules)
+	return Diagnosis{gpu: f.GPU, Severity: f.Severity, Since: f.Since}.withFault(f, rules)
 }
 
-func (d Diagnosis) said(f gpu.Fault, rules gpu.Rules) Diagnosis {
-	d.say(f, rules)
+func (d Diagnosis) withFault(f gpu.Fault, rules gpu.Rules) Diagnosis {
+	d.setFault(f, rules)
 	return d
 }
 
-func (d *Diagnosis) say(f gpu.Fault, rules gpu.Rules) {
+func (d *Diagnosis) setFault(f gpu.Fault, rules gpu.Rules) {
 	d.Reason, d.what, d.advice = Reason(f), f.String(), Advice(f, rules)
 }
 

@@ -12,26 +12,26 @@ import (
 
 func TestCommon(t *testing.T) {
 	tests := map[string]struct {
-		holders []holder
-		want    holder
+		holders []consumer
+		want    consumer
 	}{
-		"nobody":  {nil, holder{}},
-		"one":     {[]holder{{"ns", "pod", "main", "claim"}}, holder{"ns", "pod", "main", "claim"}},
-		"no pod":  {[]holder{{"ns", "", "", "claim"}}, holder{"ns", "", "", "claim"}},
-		"sidecar": {[]holder{{"ns", "pod", "main", "claim"}, {"ns", "pod", "side", "claim"}}, holder{"ns", "pod", "", "claim"}},
+		"nobody":  {nil, consumer{}},
+		"one":     {[]consumer{{"ns", "pod", "main", "claim"}}, consumer{"ns", "pod", "main", "claim"}},
+		"no pod":  {[]consumer{{"ns", "", "", "claim"}}, consumer{"ns", "", "", "claim"}},
+		"sidecar": {[]consumer{{"ns", "pod", "main", "claim"}, {"ns", "pod", "side", "claim"}}, consumer{"ns", "pod", "", "claim"}},
 		"a claim that pods share, with containers of one name": {
-			[]holder{{"ns", "a", "main", "claim"}, {"ns", "b", "main", "claim"}}, holder{"ns", "", "", "claim"},
+			[]consumer{{"ns", "a", "main", "claim"}, {"ns", "b", "main", "claim"}}, consumer{"ns", "", "", "claim"},
 		},
 		"claims of one namespace": {
-			[]holder{{"ns", "a", "main", "one"}, {"ns", "b", "main", "two"}}, holder{"ns", "", "", ""},
+			[]consumer{{"ns", "a", "main", "one"}, {"ns", "b", "main", "two"}}, consumer{"ns", "", "", ""},
 		},
 		"equal names in different namespaces": {
-			[]holder{{"ns", "pod", "main", "claim"}, {"other", "pod", "main", "claim"}}, holder{},
+			[]consumer{{"ns", "pod", "main", "claim"}, {"other", "pod", "main", "claim"}}, consumer{},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := common(test.holders); got != test.want {
+			if got := commonLabels(test.holders); got != test.want {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
@@ -39,27 +39,27 @@ func TestCommon(t *testing.T) {
 }
 
 func TestByPod(t *testing.T) {
-	got := byPod([]holder{
+	got := mergeByPod([]consumer{
 		{"b", "x", "main", "c1"}, {"a", "y", "main", "c2"}, {"a", "y", "main", "c3"}, {"a", "x", "main", "c4"},
 		{"a", "x", "side", "c4"}, {"a", "", "", "c5"},
 	})
-	want := []holder{{"a", "x", "", "c4"}, {"a", "y", "main", ""}, {"b", "x", "main", "c1"}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(holder{})); diff != "" {
+	want := []consumer{{"a", "x", "", "c4"}, {"a", "y", "main", ""}, {"b", "x", "main", "c1"}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(consumer{})); diff != "" {
 		t.Errorf("one for every pod (-want +got):\n%s", diff)
 	}
 }
 
 // A container is a device's only with the claim, the pool, the device and the share that kubelet names.
-func TestUsers(t *testing.T) {
+func TestConsumersOf(t *testing.T) {
 	claim := prepare.Ref{UID: "1", Namespace: "ns", Name: "claim"}
 	device := prepare.Result{Request: "r", Pool: "pool", Device: "gpu-0", ShareID: "s"}
 	right := Container{Namespace: "ns", Pod: "pod", Name: "main", Claim: "claim", Pool: "pool", Device: "gpu-0", ShareID: "s"}
-	alone := []holder{{namespace: "ns", claim: "claim"}}
+	alone := []consumer{{namespace: "ns", claim: "claim"}}
 	tests := map[string]struct {
 		change func(*Container)
-		want   []holder
+		want   []consumer
 	}{
-		"the same":          {func(*Container) {}, []holder{{"ns", "pod", "main", "claim"}}},
+		"the same":          {func(*Container) {}, []consumer{{"ns", "pod", "main", "claim"}}},
 		"another namespace": {func(c *Container) { c.Namespace = "other" }, alone},
 		"another claim":     {func(c *Container) { c.Claim = "other" }, alone},
 		"another pool":      {func(c *Container) { c.Pool = "other" }, alone},
@@ -70,27 +70,27 @@ func TestUsers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := right
 			test.change(&c)
-			if diff := cmp.Diff(test.want, users(claim, device, []Container{c}), cmp.AllowUnexported(holder{})); diff != "" {
+			if diff := cmp.Diff(test.want, consumersOf(claim, device, []Container{c}), cmp.AllowUnexported(consumer{})); diff != "" {
 				t.Errorf("users (-want +got):\n%s", diff)
 			}
 		})
 	}
 }
 
-func TestRoom(t *testing.T) {
+func TestFreeProfiles(t *testing.T) {
 	node := gputest.Node(t, "h100x2")
-	slice := func(profile, start int) holding {
+	slice := func(profile, start int) allocation {
 		for _, p := range node.GPUs[0].Geometry.Placements(profile) {
 			if p.Start == start {
-				return holding{use: gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.MIG, Placement: p}}, uuid: "MIG-1"}
+				return allocation{use: gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.MIG, Placement: p}}, uuid: "MIG-1"}
 			}
 		}
 		t.Fatalf("no placement of %d at %d", profile, start)
-		return holding{}
+		return allocation{}
 	}
-	room := func(held ...holding) map[string]int {
+	room := func(held ...allocation) map[string]int {
 		all := cards(node, held)
-		return all[0].room()
+		return all[0].freeProfiles()
 	}
 	if got := room(); got["1g.10gb"] != 7 || got["3g.40gb"] != 2 || got["7g.80gb"] != 1 {
 		t.Errorf("an idle H100: %v", got)
@@ -99,7 +99,7 @@ func TestRoom(t *testing.T) {
 	if got := room(slice(19, 2), slice(19, 6)); got["1g.10gb"] != 5 || got["3g.40gb"] != 0 || got["2g.20gb"] != 2 || got["7g.80gb"] != 0 {
 		t.Errorf("a fragmented H100: %v", got)
 	}
-	if got := room(holding{use: gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.Whole}}}); got["1g.10gb"] != 0 {
+	if got := room(allocation{use: gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.Whole}}}); got["1g.10gb"] != 0 {
 		t.Errorf("a whole H100 in use: %v", got)
 	}
 	node = gputest.Node(t, "a100-40x2")

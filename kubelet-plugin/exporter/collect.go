@@ -28,58 +28,58 @@ func (s sink) gauge(desc *prometheus.Desc, value float64, labels ...string) {
 	s.put(desc, prometheus.GaugeValue, value, labels...)
 }
 
-// describe tells what is known of a GPU without asking it.
-func (e *Exporter) describe(s sink, node gpu.Node, c card) {
+// collectInventory tells what is known of a GPU without asking it.
+func (e *Exporter) collectInventory(s sink, node gpu.Node, c card) {
 	name, uuid, product := c.gpu, c.uuid, c.product
-	s.gauge(e.facts.info, 1, name, uuid, product, c.Architecture, node.DriverVersion, node.CUDAVersion)
-	s.gauge(e.facts.held, truth(c.Held != ""), name, uuid, product)
-	s.gauge(e.facts.claims, float64(c.occupancy.Holders()), name, uuid, product, c.shape)
+	s.gauge(e.descs.info, 1, name, uuid, product, c.Architecture, node.DriverVersion, node.CUDAVersion)
+	s.gauge(e.descs.held, boolValue(c.Held != ""), name, uuid, product)
+	s.gauge(e.descs.claims, float64(c.occupancy.Holders()), name, uuid, product, c.shape)
 	if c.Geometry.Slices() > 0 {
-		s.gauge(e.facts.slices, float64(c.occupancy.Free().Count()), name, uuid, product, "free")
-		s.gauge(e.facts.slices, float64(c.occupancy.Taken().Count()), name, uuid, product, "allocated")
-		s.gauge(e.facts.slices, float64(c.occupancy.Withheld().Count()), name, uuid, product, "withheld")
-		room := c.room()
+		s.gauge(e.descs.slices, float64(c.occupancy.Free().Count()), name, uuid, product, "free")
+		s.gauge(e.descs.slices, float64(c.occupancy.Taken().Count()), name, uuid, product, "allocated")
+		s.gauge(e.descs.slices, float64(c.occupancy.Withheld().Count()), name, uuid, product, "withheld")
+		room := c.freeProfiles()
 		for _, profile := range slices.Sorted(maps.Keys(room)) {
-			s.gauge(e.facts.room, float64(room[profile]), name, uuid, product, profile)
+			s.gauge(e.descs.room, float64(room[profile]), name, uuid, product, profile)
 		}
 	}
 	for _, d := range c.all() {
 		healthy := diagnosis.Of(c.GPU, d.use(), gpu.Rules{}).Healthy()
-		s.gauge(e.facts.health, truth(healthy), d.gpu, d.uuid, d.product, d.shape, d.profile, d.namespace, d.pod, d.container, d.claim)
-		e.holders(s, c, d)
+		s.gauge(e.descs.health, boolValue(healthy), d.gpu, d.uuid, d.product, d.shape, d.profile, d.namespace, d.pod, d.container, d.claim)
+		e.collectClaims(s, c, d)
 	}
 }
 
-// holders tells who uses a device and what they were promised.
-func (e *Exporter) holders(s sink, c card, d device) {
+// collectClaims tells who uses a device and what they were promised.
+func (e *Exporter) collectClaims(s sink, c card, d device) {
 	type owner struct{ namespace, claim string }
 	promised := map[owner]uint64{}
 	var owners []owner
-	var users []holder
+	var users []consumer
 	for _, h := range d.held {
 		o := owner{h.claim.Namespace, h.claim.Name}
 		if !slices.Contains(owners, o) {
 			owners = append(owners, o)
 		}
-		promised[o] += c.promised(h)
+		promised[o] += c.allocatedMemory(h)
 		users = append(users, h.holders...)
 	}
 	for _, o := range owners {
 		if promised[o] > 0 {
-			s.gauge(e.facts.promised, float64(promised[o]), d.gpu, d.uuid, d.product, d.shape, d.profile, o.namespace, o.claim)
+			s.gauge(e.descs.promised, float64(promised[o]), d.gpu, d.uuid, d.product, d.shape, d.profile, o.namespace, o.claim)
 		}
 	}
-	for _, u := range byPod(users) {
-		s.gauge(e.facts.pod, 1, d.gpu, d.uuid, d.shape, d.profile, u.namespace, u.pod, u.container, u.claim)
+	for _, u := range mergeByPod(users) {
+		s.gauge(e.descs.pod, 1, d.gpu, d.uuid, d.shape, d.profile, u.namespace, u.pod, u.container, u.claim)
 	}
 }
 
-// tell tells what a GPU and its MIG devices measured. One that nothing else knows of was made or
+// collectMeasurement tells what a GPU and its MIG devices measured. One that nothing else knows of was made or
 // destroyed just now and is left out.
-func (e *Exporter) tell(s sink, c card, m gpu.Measurement) {
+func (e *Exporter) collectMeasurement(s sink, c card, m gpu.Measurement) {
 	for _, d := range c.all() {
 		telemetry := m.GPU
-		if d.part {
+		if d.isMIG {
 			telemetry = m.Instances[d.uuid]
 		}
 		for _, q := range e.measured {
@@ -91,7 +91,7 @@ func (e *Exporter) tell(s sink, c card, m gpu.Measurement) {
 	}
 }
 
-func truth(is bool) float64 {
+func boolValue(is bool) float64 {
 	if is {
 		return 1
 	}

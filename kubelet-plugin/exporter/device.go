@@ -10,12 +10,12 @@ import (
 // device is a GPU or a MIG device as its series name it.
 type device struct {
 	gpu, uuid, product, shape, profile string
-	// part says that it is a MIG device, which lies at the placement.
-	part      bool
+	// isMIG says that it is a MIG device, which lies at the placement.
+	isMIG     bool
 	placement gpu.Placement
-	holder
+	consumer
 	// held is what claims hold of it.
-	held []holding
+	held []allocation
 }
 
 // card is a GPU with its MIG devices.
@@ -23,13 +23,13 @@ type card struct {
 	device
 	gpu.GPU
 	occupancy gpu.Occupancy
-	// parts are the MIG devices by UUID.
-	parts map[string]device
+	// migDevices are the MIG devices by UUID.
+	migDevices map[string]device
 }
 
 // cards returns the node's GPUs with what is held of them. One without an address has no name; it has
 // never answered and is left out. It is pure.
-func cards(node gpu.Node, held []holding) []card {
+func cards(node gpu.Node, held []allocation) []card {
 	var all []card
 	for _, g := range node.GPUs {
 		if g.PCI != "" {
@@ -39,12 +39,12 @@ func cards(node gpu.Node, held []holding) []card {
 	return all
 }
 
-func cardOf(g gpu.GPU, held []holding) card {
+func cardOf(g gpu.GPU, held []allocation) card {
 	c := card{
-		GPU: g, occupancy: g.Empty(0), parts: map[string]device{},
+		GPU: g, occupancy: g.Empty(0), migDevices: map[string]device{},
 		device: device{gpu: g.Name(), uuid: g.UUID, product: g.Product},
 	}
-	var holders []holder
+	var holders []consumer
 	for _, h := range held {
 		if h.use.GPU != c.gpu {
 			continue
@@ -54,19 +54,19 @@ func cardOf(g gpu.GPU, held []holding) card {
 			c.occupancy = next
 		}
 		if h.use.Shape == gpu.MIG {
-			c.part(h.uuid, h.use.Placement, h)
+			c.addMIGDevice(h.uuid, h.use.Placement, h)
 			continue
 		}
 		c.held = append(c.held, h)
 		holders = append(holders, h.holders...)
 	}
 	for _, i := range g.Instances {
-		if _, known := c.parts[i.UUID]; !known {
-			c.part(i.UUID, i.Placement)
+		if _, known := c.migDevices[i.UUID]; !known {
+			c.addMIGDevice(i.UUID, i.Placement)
 		}
 	}
 	c.occupancy = c.occupancy.Withhold(g.Withheld)
-	c.holder = common(holders)
+	c.consumer = commonLabels(holders)
 	shape := c.occupancy.Shape()
 	if shape == gpu.None && len(g.Instances) > 0 {
 		shape = gpu.MIG
@@ -75,22 +75,22 @@ func cardOf(g gpu.GPU, held []holding) card {
 	return c
 }
 
-// part adds the MIG device at the placement, held by at most one claim.
-func (c *card) part(uuid string, p gpu.Placement, held ...holding) {
+// addMIGDevice adds the MIG device at the placement, held by at most one claim.
+func (c *card) addMIGDevice(uuid string, p gpu.Placement, held ...allocation) {
 	if uuid == "" {
 		return
 	}
 	profile, _ := c.Geometry.Profile(p.Profile)
-	d := device{gpu: c.gpu, uuid: uuid, product: c.Product, shape: gpu.MIG.String(), profile: profile.Name, part: true, placement: p, held: held}
+	d := device{gpu: c.gpu, uuid: uuid, product: c.Product, shape: gpu.MIG.String(), profile: profile.Name, isMIG: true, placement: p, held: held}
 	for _, h := range held {
-		d.holder = common(h.holders)
+		d.consumer = commonLabels(h.holders)
 	}
-	c.parts[uuid] = d
+	c.migDevices[uuid] = d
 }
 
 // use is what the device stands for: the GPU as a whole, also where it is carved or shared, or the MIG device.
 func (d device) use() gpu.Use {
-	if d.part {
+	if d.isMIG {
 		return gpu.Use{Shape: gpu.MIG, Placement: d.placement}
 	}
 	return gpu.Use{Shape: gpu.Whole}
@@ -99,16 +99,16 @@ func (d device) use() gpu.Use {
 // all returns the GPU and its MIG devices, these by UUID.
 func (c *card) all() []device {
 	all := []device{c.device}
-	for _, d := range c.parts {
+	for _, d := range c.migDevices {
 		all = append(all, d)
 	}
 	slices.SortFunc(all[1:], func(a, b device) int { return strings.Compare(a.uuid, b.uuid) })
 	return all
 }
 
-// room returns how many more MIG devices of each profile fit now, by the profile's name. None do on a
+// freeProfiles returns how many more MIG devices of each profile fit now, by the profile's name. None do on a
 // GPU that would need a reset first.
-func (c *card) room() map[string]int {
+func (c *card) freeProfiles() map[string]int {
 	carvable := len(c.Uses(gpu.Offer{Shapes: []gpu.Shape{gpu.MIG}})) > 0
 	room := map[string]int{}
 	for _, profile := range c.Geometry.Profiles() {
@@ -125,8 +125,8 @@ func (c *card) room() map[string]int {
 	return room
 }
 
-// promised returns the device memory that the claim was promised with the device.
-func (c *card) promised(h holding) uint64 {
+// allocatedMemory returns the device memory that the claim was promised with the device.
+func (c *card) allocatedMemory(h allocation) uint64 {
 	switch h.use.Shape {
 	case gpu.MIG:
 		profile, _ := c.Geometry.Profile(h.use.Placement.Profile)

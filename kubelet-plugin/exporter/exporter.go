@@ -45,28 +45,28 @@ type Config struct {
 	// Leads reports whether this agent speaks for the node: while two overlap, only one of them tells of
 	// its devices, so that sums stay right.
 	Leads func() bool
-	// Fresh is how long a reading is good for further scrapes; 1 s by default.
-	Fresh time.Duration
-	// Patience is how long a GPU and kubelet may take to answer; 3 s by default, less than Prometheus
+	// MaxAge is how long a reading is good for further scrapes; 1 s by default.
+	MaxAge time.Duration
+	// Timeout is how long a GPU and kubelet may take to answer; 3 s by default, less than Prometheus
 	// waits for a scrape. One that hangs holds up one scrape so long and then none.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // Exporter is a prometheus.Collector. It is safe for concurrent use; nothing happens between scrapes.
 type Exporter struct {
 	config    Config
 	measure   func(gpuName string) func() (gpu.Measurement, error)
-	pods      latest[[]Container]
+	pods      cachedQuery[[]Container]
 	measured  []measured
-	facts     facts
+	descs     inventoryDescs
 	failures  *prometheus.CounterVec
 	durations prometheus.Histogram
 
 	mu sync.Mutex
 	// readings are the GPUs' by name.
-	readings map[string]*latest[gpu.Measurement]
-	// known is kubelet's last good answer.
-	known answer[[]Container]
+	readings map[string]*cachedQuery[gpu.Measurement]
+	// lastPods is kubelet's last good answer.
+	lastPods result[[]Container]
 }
 
 // The sources of what may fail; hardware is counted by GPU.
@@ -78,15 +78,15 @@ const (
 
 // New returns an exporter that asks as long as ctx lives.
 func New(ctx context.Context, c Config) *Exporter {
-	if c.Fresh == 0 {
-		c.Fresh = time.Second
+	if c.MaxAge == 0 {
+		c.MaxAge = time.Second
 	}
-	if c.Patience == 0 {
-		c.Patience = 3 * time.Second
+	if c.Timeout == 0 {
+		c.Timeout = 3 * time.Second
 	}
 	d := describer{c.Node}
 	e := &Exporter{
-		config: c, measured: d.measured(), facts: d.facts(), readings: map[string]*latest[gpu.Measurement]{},
+		config: c, measured: d.measured(), descs: d.inventoryDescs(), readings: map[string]*cachedQuery[gpu.Measurement]{},
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tessera_exporter_errors_total", Help: "Failed or timed out reads of a GPU, of kubelet's list of pods or of the claim records.",
 			ConstLabels: prometheus.Labels{"node": c.Node},
@@ -103,13 +103,13 @@ func New(ctx context.Context, c Config) *Exporter {
 			return c.Hardware.Measure(ctx, gpuName)
 		}
 	}
-	e.pods = latest[[]Container]{fresh: c.Fresh, patience: c.Patience, ask: func() ([]Container, error) {
-		limited, cancel := context.WithTimeout(ctx, c.Patience)
+	e.pods = cachedQuery[[]Container]{maxAge: c.MaxAge, timeout: c.Timeout, query: func() ([]Container, error) {
+		limited, cancel := context.WithTimeout(ctx, c.Timeout)
 		defer cancel()
 		return c.Pods.Containers(limited)
 	}}
 	for _, source := range []string{ofKubelet, ofRecords} {
-		e.failures.WithLabelValues(source, "", reason(nil))
+		e.failures.WithLabelValues(source, "", errorReason(nil))
 	}
 	return e
 }
@@ -120,7 +120,7 @@ func (e *Exporter) Describe(out chan<- *prometheus.Desc) {
 		out <- m.gpu
 		out <- m.part
 	}
-	f := e.facts
+	f := e.descs
 	for _, desc := range []*prometheus.Desc{f.info, f.up, f.held, f.health, f.claims, f.slices, f.room, f.promised, f.pod, f.mappingAge} {
 		out <- desc
 	}
@@ -142,32 +142,32 @@ func (e *Exporter) collect(s sink) {
 	node := e.config.Inventory.Node()
 	readings := e.read(node)
 	records, err := e.config.Records.List()
-	e.count(ofRecords, "", err)
-	pods := e.mapping()
+	e.countError(ofRecords, "", err)
+	pods := e.podMapping()
 	if !pods.at.IsZero() {
-		s.gauge(e.facts.mappingAge, time.Since(pods.at).Seconds())
+		s.gauge(e.descs.mappingAge, time.Since(pods.at).Seconds())
 	}
-	for _, c := range cards(node, holdings(records, pods.value)) {
-		e.describe(s, node, c)
+	for _, c := range cards(node, allocationsOf(records, pods.value)) {
+		e.collectInventory(s, node, c)
 		reading := readings[c.gpu]
-		e.count(ofHardware, c.gpu, reading.err)
-		answered := !c.Lost && !silent(reading.err)
-		s.gauge(e.facts.up, truth(answered), c.gpu, c.uuid, c.product)
+		e.countError(ofHardware, c.gpu, reading.err)
+		answered := !c.Lost && !notResponding(reading.err)
+		s.gauge(e.descs.up, boolValue(answered), c.gpu, c.uuid, c.product)
 		if answered {
-			e.tell(s, c, reading.value)
+			e.collectMeasurement(s, c, reading.value)
 		}
 	}
 }
 
 // read returns the readings of all GPUs by name; those that are late have errLate. A GPU that is known
 // to be lost is not asked.
-func (e *Exporter) read(node gpu.Node) map[string]answer[gpu.Measurement] {
+func (e *Exporter) read(node gpu.Node) map[string]result[gpu.Measurement] {
 	e.mu.Lock()
-	asked := map[string]*latest[gpu.Measurement]{}
+	asked := map[string]*cachedQuery[gpu.Measurement]{}
 	for _, g := range node.GPUs {
 		name := g.Name()
 		if e.readings[name] == nil {
-			e.readings[name] = &latest[gpu.Measurement]{fresh: e.config.Fresh, patience: e.config.Patience, ask: e.measure(name)}
+			e.readings[name] = &cachedQuery[gpu.Measurement]{maxAge: e.config.MaxAge, timeout: e.config.Timeout, query: e.measure(name)}
 		}
 		if !g.Lost {
 			asked[name] = e.readings[name]
@@ -175,45 +175,45 @@ func (e *Exporter) read(node gpu.Node) map[string]answer[gpu.Measurement] {
 	}
 	e.mu.Unlock()
 	for _, reading := range asked {
-		reading.open()
+		reading.start()
 	}
-	all := map[string]answer[gpu.Measurement]{}
+	all := map[string]result[gpu.Measurement]{}
 	for name, reading := range asked {
 		all[name] = reading.get()
 	}
 	return all
 }
 
-// mapping returns kubelet's answer, or its last good one: while kubelet does not answer, pods do not
+// podMapping returns kubelet's answer, or its last good one: while kubelet does not answer, pods do not
 // come and go, and claims that go are gone from the records.
-func (e *Exporter) mapping() answer[[]Container] {
+func (e *Exporter) podMapping() result[[]Container] {
 	now := e.pods.get()
-	e.count(ofKubelet, "", now.err)
+	e.countError(ofKubelet, "", now.err)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if now.err == nil {
-		e.known = now
+		e.lastPods = now
 	}
-	return e.known
+	return e.lastPods
 }
 
-// count counts a failure; without one it only shows that there are none.
-func (e *Exporter) count(source, gpuName string, err error) {
-	counter := e.failures.WithLabelValues(source, gpuName, reason(err))
+// countError counts a failure; without one it only shows that there are none.
+func (e *Exporter) countError(source, gpuName string, err error) {
+	counter := e.failures.WithLabelValues(source, gpuName, errorReason(err))
 	if err != nil {
 		counter.Inc()
 	}
 }
 
-// silent reports whether the error says that a GPU does not answer.
-func silent(err error) bool {
-	return errors.Is(err, errLate) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver)
+// notResponding reports whether the error says that a GPU does not answer.
+func notResponding(err error) bool {
+	return errors.Is(err, errTimeout) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver)
 }
 
-// reason is the metrics' word for an error.
-func reason(err error) string {
+// errorReason is the metrics' word for an error.
+func errorReason(err error) string {
 	switch {
-	case errors.Is(err, errLate), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):
 		return "timeout"
 	case errors.Is(err, gpu.ErrLost):
 		return "lost"

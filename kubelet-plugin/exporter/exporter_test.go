@@ -58,7 +58,7 @@ func newScene(t *testing.T) *scene {
 	s.node.GPUs[1].Withheld = stranger.Placement.Mask()
 
 	share := func(uid, id string, bytes uint64) prepare.Record {
-		return prepare.Record{Ref: prepare.Ref{UID: uid, Namespace: "team", Name: uid}, State: prepare.Ready, Wanted: []prepare.Wanted{{
+		return prepare.Record{Ref: prepare.Ref{UID: uid, Namespace: "team", Name: uid}, State: prepare.StatePrepared, Wanted: []prepare.Wanted{{
 			Result: prepare.Result{Request: "r", Pool: "p", Device: "shared", ShareID: id},
 			Use:    gpu.Device{GPU: first, Use: gpu.Use{Shape: gpu.TimeShare, Share: gpu.Share{MemoryBytes: bytes, Shares: 1}}},
 		}}}
@@ -66,7 +66,7 @@ func newScene(t *testing.T) *scene {
 	s.records = []prepare.Record{
 		share("one", "s1", 10<<30), share("two", "s2", 20<<30),
 		{
-			Ref: prepare.Ref{UID: "sliced", Namespace: "other", Name: "sliced"}, State: prepare.Ready, Instances: []gpu.Instance{mine},
+			Ref: prepare.Ref{UID: "sliced", Namespace: "other", Name: "sliced"}, State: prepare.StatePrepared, Instances: []gpu.Instance{mine},
 			Wanted: []prepare.Wanted{
 				{Result: prepare.Result{Request: "r", Pool: "p", Device: "slice"}, Use: gpu.Device{GPU: second, Use: gpu.Use{Shape: gpu.MIG, Placement: small[0]}}},
 				{Result: prepare.Result{Request: "m", Pool: "p", Device: "monitor"}, Admin: true, Use: gpu.Device{GPU: first, Use: gpu.Use{Shape: gpu.Monitor}}},
@@ -165,7 +165,7 @@ const errorText = `
 `
 
 // A GPU that hangs has no series, costs one scrape its patience and the others nothing.
-func TestGPUThatHangs(t *testing.T) {
+func TestHangingGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.hangs[s.node.GPUs[0].Name()] = true
@@ -192,7 +192,7 @@ tessera_exporter_errors_total{gpu="GPU1",node="n",reason="error",source="hardwar
 	})
 }
 
-func TestGPUWithTrouble(t *testing.T) {
+func TestGPUWithErrors(t *testing.T) {
 	s := newScene(t)
 	s.errs[s.node.GPUs[0].Name()] = errors.New("a sensor is broken")
 	s.errs[s.node.GPUs[1].Name()] = fmt.Errorf("gone: %w", gpu.ErrLost)
@@ -210,7 +210,7 @@ tessera_exporter_errors_total{gpu="GPU1",node="n",reason="lost",source="hardware
 }
 
 // While kubelet does not answer, what it said last counts, and its age shows.
-func TestKubeletAway(t *testing.T) {
+func TestKubeletUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.records = s.records[2:]
@@ -234,7 +234,7 @@ tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other"
 }
 
 // Of two agents that overlap only one tells of the devices.
-func TestOnlyTheLeaderTells(t *testing.T) {
+func TestOnlyLeaderExports(t *testing.T) {
 	s := newScene(t)
 	s.follows = true
 	families, err := s.exporter(t.Context()).Gather()

@@ -6,32 +6,32 @@ import (
 	"time"
 )
 
-// errLate says that an answer did not come in time. The question stays open.
-var errLate = errors.New("no answer in time")
+// errTimeout says that an answer did not come in time. The question stays open.
+var errTimeout = errors.New("no answer in time")
 
-// latest is the answer to a question that takes long: it is asked at most once at a time, and not
+// cachedQuery is the answer to a question that takes long: it is asked at most once at a time, and not
 // before the last answer has become old. All methods are safe for concurrent use.
-type latest[T any] struct {
-	// ask answers the question. It may hang; then nobody asks again.
-	ask func() (T, error)
-	// fresh is how long an answer is good, patience how long one is waited for.
-	fresh, patience time.Duration
+type cachedQuery[T any] struct {
+	// query answers the question. It may hang; then nobody asks again.
+	query func() (T, error)
+	// maxAge is how long an answer is good, patience how long one is waited for.
+	maxAge, timeout time.Duration
 
 	mu sync.Mutex
-	// question is the open one; nil while none is.
-	question *question
-	answer   answer[T]
+	// pending is the open one; nil while none is.
+	pending *pendingQuery
+	result  result[T]
 }
 
-// question is one that was asked and not answered yet.
-type question struct {
-	// asked is when, answered is closed with the answer.
-	asked    time.Time
-	answered chan struct{}
+// pendingQuery is one that was asked and not answered yet.
+type pendingQuery struct {
+	// started is when, answered is closed with the answer.
+	started time.Time
+	done    chan struct{}
 }
 
-// answer is what was answered when.
-type answer[T any] struct {
+// result is what was answered when.
+type result[T any] struct {
 	value T
 	err   error
 	at    time.Time
@@ -39,47 +39,47 @@ type answer[T any] struct {
 
 // get returns an answer that is good, waiting for it until the question has been open for the
 // patience; then it returns the last answer with errLate. A question that hangs is waited for once.
-func (l *latest[T]) get() answer[T] {
-	open := l.open()
+func (l *cachedQuery[T]) get() result[T] {
+	open := l.start()
 	if open == nil {
 		return l.last()
 	}
-	timer := time.NewTimer(l.patience - time.Since(open.asked))
+	timer := time.NewTimer(l.timeout - time.Since(open.started))
 	defer timer.Stop()
 	select {
-	case <-open.answered:
+	case <-open.done:
 		return l.last()
 	case <-timer.C:
 		late := l.last()
-		late.err = errLate
+		late.err = errTimeout
 		return late
 	}
 }
 
-func (l *latest[T]) last() answer[T] {
+func (l *cachedQuery[T]) last() result[T] {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.answer
+	return l.result
 }
 
-// open returns the open question, asking it if nobody has; nil when the last answer is good.
-func (l *latest[T]) open() *question {
+// start returns the open question, asking it if nobody has; nil when the last answer is good.
+func (l *cachedQuery[T]) start() *pendingQuery {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
-	case l.question != nil:
-		return l.question
-	case !l.answer.at.IsZero() && time.Since(l.answer.at) < l.fresh:
+	case l.pending != nil:
+		return l.pending
+	case !l.result.at.IsZero() && time.Since(l.result.at) < l.maxAge:
 		return nil
 	}
-	open := &question{time.Now(), make(chan struct{})}
-	l.question = open
+	open := &pendingQuery{time.Now(), make(chan struct{})}
+	l.pending = open
 	go func() {
-		value, err := l.ask()
+		value, err := l.query()
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.answer, l.question = answer[T]{value, err, time.Now()}, nil
-		close(open.answered)
+		l.result, l.pending = result[T]{value, err, time.Now()}, nil
+		close(open.done)
 	}()
 	return open
 }

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-func TestLatest(t *testing.T) {
+func TestCachedQuery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int32
 		takes := time.Second
-		l := &latest[int32]{fresh: time.Second, patience: 3 * time.Second, ask: func() (int32, error) {
+		l := &cachedQuery[int32]{maxAge: time.Second, timeout: 3 * time.Second, query: func() (int32, error) {
 			<-time.After(takes)
 			return calls.Add(1), nil
 		}}
@@ -33,8 +33,8 @@ func TestLatest(t *testing.T) {
 		check("while it is good", 1, nil, 0)
 		<-time.After(time.Second)
 		takes = time.Hour
-		check("one that hangs", 1, errLate, 3*time.Second)
-		check("one that was waited for already", 1, errLate, 0)
+		check("one that hangs", 1, errTimeout, 3*time.Second)
+		check("one that was waited for already", 1, errTimeout, 0)
 		<-time.After(takes - 3*time.Second)
 		synctest.Wait()
 		check("when it answered after all, and nobody asked again meanwhile", 2, nil, 0)

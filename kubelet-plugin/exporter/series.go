@@ -74,8 +74,8 @@ func table() []series {
 	}
 }
 
-// facts describe the series that do not come from the hardware.
-type facts struct {
+// inventoryDescs describe the series that do not come from the hardware.
+type inventoryDescs struct {
 	info, up, held, health, claims, slices, room, promised, pod, mappingAge *prometheus.Desc
 }
 
@@ -86,8 +86,8 @@ func (d describer) of(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc("tessera_"+name, help, labels, prometheus.Labels{"node": d.node})
 }
 
-func (d describer) facts() facts {
-	return facts{
+func (d describer) inventoryDescs() inventoryDescs {
+	return inventoryDescs{
 		info: d.of("gpu_info", "GPU of the node and its driver, always 1.", "gpu", "uuid", "product", "architecture", "driver_version", "cuda_version"),
 		up:   d.of("gpu_up", "1 if the GPU responded to the last read, 0 otherwise.", "gpu", "uuid", "product"),
 		held: d.of("gpu_held", "1 while the GPU is held for remediation and accepts no new claims, 0 otherwise.", "gpu", "uuid", "product"),
@@ -136,7 +136,7 @@ func (d describer) measured() []measured {
 // labels returns the values of the labels, in their order.
 func (m measured) labels(d device) (*prometheus.Desc, []string) {
 	desc, values := m.gpu, []string{d.gpu, d.uuid, d.product, d.shape}
-	if d.part {
+	if d.isMIG {
 		desc, values = m.part, append(values, d.profile)
 	}
 	values = append(values, d.namespace, d.pod, d.container, d.claim)

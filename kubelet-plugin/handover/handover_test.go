@@ -55,7 +55,7 @@ func newest(t *testing.T, i *Instance) bool {
 	return is
 }
 
-func TestTheNewestLiveInstanceLeads(t *testing.T) {
+func TestNewestLiveInstanceLeads(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "instances")
 	old := join(t, dir, "old")
 	if !newest(t, old) {
@@ -72,19 +72,19 @@ func TestTheNewestLiveInstanceLeads(t *testing.T) {
 	if err := old.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{door, "young"}, files(t, dir)); diff != "" {
+	if diff := cmp.Diff([]string{joinLock, "young"}, files(t, dir)); diff != "" {
 		t.Errorf("after the older left (-want +got):\n%s", diff)
 	}
 }
 
-func TestJoinRemovesTheDeadAndRefusesADouble(t *testing.T) {
+func TestJoinRemovesDeadAndRefusesDuplicate(t *testing.T) {
 	dir := t.TempDir()
 	join(t, dir, "dead").die(t)
 	if err := os.WriteFile(filepath.Join(dir, "half-born"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	join(t, dir, "pod")
-	if diff := cmp.Diff([]string{door, "pod"}, files(t, dir)); diff != "" {
+	if diff := cmp.Diff([]string{joinLock, "pod"}, files(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if _, err := Join(dir, "pod"); err == nil {
@@ -93,7 +93,7 @@ func TestJoinRemovesTheDeadAndRefusesADouble(t *testing.T) {
 }
 
 // Two agents come and go beside each other: who joins may have open what the other takes away.
-func TestJoinBesideOneThatLeaves(t *testing.T) {
+func TestJoinWhileAnotherLeaves(t *testing.T) {
 	dir := t.TempDir()
 	var agents sync.WaitGroup
 	for _, name := range []string{"one", "other"} {
@@ -113,7 +113,7 @@ func TestJoinBesideOneThatLeaves(t *testing.T) {
 	agents.Wait()
 }
 
-func TestARestartedPodIsNewestAgain(t *testing.T) {
+func TestRestartedPodIsNewest(t *testing.T) {
 	dir := t.TempDir()
 	pod, other := join(t, dir, "pod"), join(t, dir, "other")
 	pod.die(t)
@@ -155,7 +155,7 @@ func expect(t *testing.T, what string, signal <-chan struct{}) {
 	}
 }
 
-func TestLeadFollowsTheOthers(t *testing.T) {
+func TestLeadStartsAndStops(t *testing.T) {
 	dir := t.TempDir()
 	old := join(t, dir, "old")
 	first := lead(t, old)
@@ -187,15 +187,15 @@ func TestLeadFollowsTheOthers(t *testing.T) {
 	expect(t, "the first speaks again after the third left", first.began)
 }
 
-// TestStandingBackDoesNotWaitForAStir releases the newer one's lock without anything that the folder tells.
-func TestStandingBackDoesNotWaitForAStir(t *testing.T) {
+// TestFollowerRechecksWithoutChange releases the newer one's lock without anything that the folder tells.
+func TestFollowerRechecksWithoutChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		old, young := join(t, dir, "old"), join(t, dir, "young")
 		ctx, cancel := context.WithCancel(t.Context())
 		began, result := make(chan struct{}), make(chan error)
 		go func() {
-			result <- old.follow(ctx, make(chan struct{}), func(ctx context.Context) error {
+			result <- old.updateLeadership(ctx, make(chan struct{}), func(ctx context.Context) error {
 				close(began)
 				<-ctx.Done()
 				return ctx.Err()
@@ -213,7 +213,7 @@ func TestStandingBackDoesNotWaitForAStir(t *testing.T) {
 	})
 }
 
-func TestLeadReturnsTheSpeakersError(t *testing.T) {
+func TestLeadReturnsError(t *testing.T) {
 	want := errors.New("no API server")
 	err := join(t, t.TempDir(), "pod").Lead(t.Context(), func(context.Context) error { return want })
 	if !errors.Is(err, want) {

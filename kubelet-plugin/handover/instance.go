@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// door is the file whose lock is held while an instance joins, so that two never get one number.
-const door = ".door"
+// joinLock is the file whose lock is held while an instance joins, so that two never get one number.
+const joinLock = ".door"
 
 // Instance is this process among the agents of the node. Its methods are safe for concurrent use.
 type Instance struct {
@@ -30,7 +30,7 @@ func Join(dir, name string) (_ *Instance, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
-	entrance, err := enter(dir)
+	entrance, err := lockJoins(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func Join(dir, name string) (_ *Instance, err error) {
 	if err := removeDead(dir); err != nil {
 		return nil, err
 	}
-	others, err := living(dir)
+	others, err := liveInstances(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func Join(dir, name string) (_ *Instance, err error) {
 		}
 		number = max(number, other.number+1)
 	}
-	file, err := sign(filepath.Join(dir, name), number)
+	file, err := writeNumber(filepath.Join(dir, name), number)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (i *Instance) Leads() bool {
 
 // newest reports whether no live instance joined after this one.
 func (i *Instance) newest() (bool, error) {
-	others, err := living(i.dir)
+	others, err := liveInstances(i.dir)
 	if err != nil {
 		return false, err
 	}
@@ -81,8 +81,8 @@ func (i *Instance) newest() (bool, error) {
 	return true, nil
 }
 
-func enter(dir string) (*os.File, error) {
-	file, err := lock.Open(filepath.Join(dir, door))
+func lockJoins(dir string) (*os.File, error) {
+	file, err := lock.Open(filepath.Join(dir, joinLock))
 	if err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
 	}
@@ -92,9 +92,9 @@ func enter(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// sign creates the file, locks it and writes the number. The lock comes first: whoever sees the
+// writeNumber creates the file, locks it and writes the number. The lock comes first: whoever sees the
 // number sees a live holder.
-func sign(path string, number int) (*os.File, error) {
+func writeNumber(path string, number int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
@@ -108,22 +108,22 @@ func sign(path string, number int) (*os.File, error) {
 	return file, nil
 }
 
-// signature is what one file of the folder says.
-type signature struct {
+// entry is what one file of the folder says.
+type entry struct {
 	name   string
 	number int
 }
 
-// living returns the instances whose files are signed and locked.
-func living(dir string) ([]signature, error) {
-	var found []signature
-	err := visit(dir, func(name string, file *os.File, held bool) error {
+// liveInstances returns the instances whose files are signed and locked.
+func liveInstances(dir string) ([]entry, error) {
+	var found []entry
+	err := visitInstances(dir, func(name string, file *os.File, held bool) error {
 		text, err := io.ReadAll(file)
 		if err != nil {
 			return err
 		}
 		if number, unsigned := strconv.Atoi(string(text)); held && unsigned == nil {
-			found = append(found, signature{name: name, number: number})
+			found = append(found, entry{name: name, number: number})
 		}
 		return nil
 	})
@@ -132,7 +132,7 @@ func living(dir string) ([]signature, error) {
 
 // removeDead removes the files of instances that are gone. Only whoever holds the door may do so; who leaves just now has removed its own.
 func removeDead(dir string) error {
-	return visit(dir, func(_ string, file *os.File, held bool) error {
+	return visitInstances(dir, func(_ string, file *os.File, held bool) error {
 		if held {
 			return nil
 		}
@@ -143,24 +143,24 @@ func removeDead(dir string) error {
 	})
 }
 
-// visit calls see for every instance's file, with whether somebody holds its lock.
-func visit(dir string, see func(name string, file *os.File, held bool) error) error {
+// visitInstances calls see for every instance's file, with whether somebody holds its lock.
+func visitInstances(dir string, see func(name string, file *os.File, held bool) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return fmt.Errorf("list the agents of the node: %w", err)
 	}
 	for _, entry := range entries {
-		if entry.Name() == door {
+		if entry.Name() == joinLock {
 			continue
 		}
-		if err := visitOne(filepath.Join(dir, entry.Name()), see); err != nil {
+		if err := visitInstance(filepath.Join(dir, entry.Name()), see); err != nil {
 			return fmt.Errorf("list the agents of the node: %w", err)
 		}
 	}
 	return nil
 }
 
-func visitOne(path string, see func(name string, file *os.File, held bool) error) error {
+func visitInstance(path string, see func(name string, file *os.File, held bool) error) error {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

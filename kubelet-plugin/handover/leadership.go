@@ -15,7 +15,7 @@ import (
 // the newer ones are gone. The context of speak is cancelled as soon as a newer one joins. Lead
 // returns nil when ctx ends and an error when speak fails by itself.
 func (i *Instance) Lead(ctx context.Context, speak func(context.Context) error) error {
-	changes, err := watch(i.dir)
+	changes, err := watchFolder(i.dir)
 	if err != nil {
 		return err
 	}
@@ -25,20 +25,20 @@ func (i *Instance) Lead(ctx context.Context, speak func(context.Context) error) 
 		<-ctx.Done()
 		return changes.Close()
 	})
-	group.Go(func() error { return drain(ctx, changes, stirred) })
-	group.Go(func() error { return i.follow(ctx, stirred, speak) })
+	group.Go(func() error { return forwardChanges(ctx, changes, stirred) })
+	group.Go(func() error { return i.updateLeadership(ctx, stirred, speak) })
 	return group.Wait()
 }
 
-// lookAgain is how long an instance that stands back waits for the folder to stir. The kernel tells that
+// recheckPeriod is how long an instance that stands back waits for the folder to stir. The kernel tells that
 // a dead one's file is closed a moment before it releases its lock (__fput in Linux' fs/file_table.c):
 // whoever looks between the two sees it alive, and nothing tells of the second.
-const lookAgain = time.Second
+const recheckPeriod = time.Second
 
-// follow starts and ends terms as the folder stirs.
-func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak func(context.Context) error) error {
+// updateLeadership starts and ends terms as the folder stirs.
+func (i *Instance) updateLeadership(ctx context.Context, stirred <-chan struct{}, speak func(context.Context) error) error {
 	logger := klog.FromContext(ctx)
-	var current *term
+	var current *leadership
 	defer func() { current.end() }()
 	for {
 		leads, err := i.newest()
@@ -47,7 +47,7 @@ func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak fu
 			return err
 		case leads && current == nil:
 			logger.Info("Speaking for the node: no newer agent runs", "number", i.number)
-			current = begin(ctx, speak)
+			current = startLeadership(ctx, speak)
 		case !leads && current != nil:
 			logger.Info("Standing back: a newer agent runs", "number", i.number)
 			current.end()
@@ -55,7 +55,7 @@ func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak fu
 		}
 		var again <-chan time.Time
 		if !leads {
-			again = time.After(lookAgain)
+			again = time.After(recheckPeriod)
 		}
 		select {
 		case <-ctx.Done():
@@ -68,16 +68,16 @@ func (i *Instance) follow(ctx context.Context, stirred <-chan struct{}, speak fu
 	}
 }
 
-// term is one stretch of time in which the instance leads.
-type term struct {
+// leadership is one stretch of time in which the instance leads.
+type leadership struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    chan error
 }
 
-func begin(ctx context.Context, speak func(context.Context) error) *term {
+func startLeadership(ctx context.Context, speak func(context.Context) error) *leadership {
 	ctx, cancel := context.WithCancel(ctx)
-	t := &term{cancel: cancel, done: make(chan struct{}), err: make(chan error, 1)}
+	t := &leadership{cancel: cancel, done: make(chan struct{}), err: make(chan error, 1)}
 	go func() {
 		defer close(t.done)
 		if err := speak(ctx); err != nil && ctx.Err() == nil {
@@ -88,7 +88,7 @@ func begin(ctx context.Context, speak func(context.Context) error) *term {
 }
 
 // failed delivers the error of a term that ended by itself. It works on nil.
-func (t *term) failed() <-chan error {
+func (t *leadership) failed() <-chan error {
 	if t == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (t *term) failed() <-chan error {
 }
 
 // end cancels the term and waits for it. It works on nil.
-func (t *term) end() {
+func (t *leadership) end() {
 	if t == nil {
 		return
 	}
@@ -104,9 +104,9 @@ func (t *term) end() {
 	<-t.done
 }
 
-// watch opens a stream of the folder's changes (inotify(7)). A file that is closed after writing
+// watchFolder opens a stream of the folder's changes (inotify(7)). A file that is closed after writing
 // belongs to an instance that left or died: the kernel closes it for the dead.
-func watch(dir string) (*os.File, error) {
+func watchFolder(dir string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
 		return nil, fmt.Errorf("watch %s: %w", dir, err)
@@ -119,8 +119,8 @@ func watch(dir string) (*os.File, error) {
 	return changes, nil
 }
 
-// drain turns the changes into at most one pending stir.
-func drain(ctx context.Context, changes *os.File, stirred chan<- struct{}) error {
+// forwardChanges turns the changes into at most one pending stir.
+func forwardChanges(ctx context.Context, changes *os.File, stirred chan<- struct{}) error {
 	events := make([]byte, 4096)
 	for ctx.Err() == nil {
 		if _, err := changes.Read(events); err != nil && ctx.Err() == nil {

@@ -108,7 +108,7 @@ func TestDevicesAreNotOpened(t *testing.T) {
 	b.run(UpdateLDCache, "--folder", "/usr/lib64")
 }
 
-func TestImagesWithoutEnd(t *testing.T) {
+func TestUnboundedImages(t *testing.T) {
 	tests := map[string]func(b bundle){
 		"a configuration that includes itself": func(b bundle) {
 			b.write("/etc/ld.so.conf", "include /etc/ld.so.conf\ninclude /etc/ld.so.conf\n")

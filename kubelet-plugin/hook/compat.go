@@ -29,7 +29,7 @@ const (
 // search, if the image has them and they suit the driver; otherwise it takes back what an earlier run
 // may have left in the image.
 func enableCUDACompat(c container, o options) error {
-	suits, err := c.compatSuits(o.driver)
+	suits, err := c.compatSupportsDriver(o.driver)
 	switch {
 	case err != nil:
 		c.warn("CUDA compatibility libraries are not used: %v", err)
@@ -40,9 +40,9 @@ func enableCUDACompat(c container, o options) error {
 	return c.write(compatDropIn, lines([]string{compatFolder}))
 }
 
-// compatSuits reports whether the image's libcuda is newer than the driver and made to run on it. A
+// compatSupportsDriver reports whether the image's libcuda is newer than the driver and made to run on it. A
 // library without the note suits drivers of an older branch.
-func (r root) compatSuits(driver string) (bool, error) {
+func (r root) compatSupportsDriver(driver string) (bool, error) {
 	name, err := r.compatLibrary()
 	if err != nil || name == "" {
 		return false, err

@@ -52,25 +52,25 @@ func (p Program) link(folder string) error {
 
 // How long the control daemon may take.
 const (
-	// startLimit is for its first answer, commandLimit for each answer, quitLimit for its end after it
+	// startTimeout is for its first answer, commandLimit for each answer, quitLimit for its end after it
 	// was told to; a pod has 30 s.
-	startLimit   = 30 * time.Second
-	commandLimit = 10 * time.Second
-	quitLimit    = 10 * time.Second
+	startTimeout   = 30 * time.Second
+	commandTimeout = 10 * time.Second
+	quitTimeout    = 10 * time.Second
 	// firstPause lies between the first tries to reach a daemon that starts.
 	firstPause = 20 * time.Millisecond
 )
 
-// allowance is how long a control daemon may take: startLimit, commandLimit and quitLimit, except in tests.
-type allowance struct{ start, command, quit time.Duration }
+// timeouts is how long a control daemon may take: startLimit, commandLimit and quitLimit, except in tests.
+type timeouts struct{ start, command, quit time.Duration }
 
 // control is a control daemon that was started.
 type control struct {
-	program string
-	env     []string
-	allowed allowance
-	cmd     *exec.Cmd
-	said    *tail
+	program  string
+	env      []string
+	timeouts timeouts
+	cmd      *exec.Cmd
+	output   *tail
 	// done is closed when the daemon has ended; err is valid from then on.
 	done chan struct{}
 	err  error
@@ -80,18 +80,18 @@ type control struct {
 //
 // Without -multiuser-server clients of another user than the first one's would wait until all of his
 // have ended; the GPU belongs to the daemon's claims, whose containers run as whom they like.
-func start(program Program, folder string, c configuration, lock *os.File, allowed allowance) (*control, error) {
+func start(program Program, folder string, c configuration, lock *os.File, allowed timeouts) (*control, error) {
 	pipe, logs, libraries := filepath.Join(folder, pipeName), filepath.Join(folder, logName), filepath.Join(folder, libName)
 	if err := program.link(libraries); err != nil {
 		return nil, fmt.Errorf("link the driver's libraries: %w", err)
 	}
-	if err := empty(pipe); err != nil {
+	if err := clearFolder(pipe); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, err
 	}
-	d := &control{program: program.Path, allowed: allowed, said: &tail{}, done: make(chan struct{})}
+	d := &control{program: program.Path, timeouts: allowed, output: &tail{}, done: make(chan struct{})}
 	d.env = []string{
 		"PATH=" + filepath.Dir(program.Path) + ":/usr/sbin:/usr/bin:/sbin:/bin",
 		"LD_LIBRARY_PATH=" + libraries,
@@ -102,7 +102,7 @@ func start(program Program, folder string, c configuration, lock *os.File, allow
 	d.cmd = exec.Command(program.Path, "-f", "-multiuser-server")
 	// A client may connect before the first command is through: the limits stand from the beginning.
 	d.cmd.Env = append(d.env, c.environment()...)
-	d.cmd.Stdout, d.cmd.Stderr = d.said, d.said
+	d.cmd.Stdout, d.cmd.Stderr = d.output, d.output
 	d.cmd.ExtraFiles = []*os.File{lock}
 	d.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	d.cmd.WaitDelay = time.Second
@@ -146,7 +146,7 @@ func (c configuration) environment() []string {
 
 // command has the daemon carry out one line and returns its answer.
 func (d *control) command(ctx context.Context, line string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.allowed.command)
+	ctx, cancel := context.WithTimeout(ctx, d.timeouts.command)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, d.program)
 	cmd.Env = d.env
@@ -155,23 +155,23 @@ func (d *control) command(ctx context.Context, line string) (string, error) {
 	output, err := cmd.CombinedOutput()
 	answer := strings.TrimSpace(string(output))
 	if err != nil {
-		return "", fmt.Errorf("%s: %w%s", line, err, quoted(answer))
+		return "", fmt.Errorf("%s: %w%s", line, err, formatOutput(answer))
 	}
 	return answer, nil
 }
 
 // ready waits until the daemon answers.
 func (d *control) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, d.allowed.start)
+	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
 	defer cancel()
-	for pause := firstPause; ; pause = min(2*pause, look) {
+	for pause := firstPause; ; pause = min(2*pause, configPeriod) {
 		_, err := d.servers(ctx)
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-d.done:
-			return d.ended()
+			return d.exitError()
 		case <-ctx.Done():
 			return fmt.Errorf("the daemon does not answer: %w", err)
 		case <-time.After(pause):
@@ -179,27 +179,27 @@ func (d *control) ready(ctx context.Context) error {
 	}
 }
 
-// occupy has the daemon start its server before there is a client: a GPU that only one process may use is
+// startServer has the daemon start its server before there is a client: a GPU that only one process may use is
 // whoever comes first's, and that must not be a program that goes around the daemon. With
 // -multiuser-server the one server is root's.
-func (d *control) occupy(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, d.allowed.start)
+func (d *control) startServer(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
 	defer cancel()
 	refusal, err := d.command(ctx, "start_server -uid 0")
 	if err != nil {
 		return err
 	}
-	for pause := firstPause; ; pause = min(2*pause, look) {
+	for pause := firstPause; ; pause = min(2*pause, configPeriod) {
 		err := d.active(ctx)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, errNoServer) && refusal != "":
-			return fmt.Errorf("does another program use the device? %w%s", err, quoted(refusal))
+			return fmt.Errorf("does another program use the device? %w%s", err, formatOutput(refusal))
 		}
 		select {
 		case <-d.done:
-			return d.ended()
+			return d.exitError()
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", err, ctx.Err())
 		case <-time.After(pause):
@@ -221,7 +221,7 @@ func (d *control) active(ctx context.Context) error {
 	}
 	status, err := d.command(ctx, "get_server_status "+servers[0])
 	if err == nil && !strings.EqualFold(status, "active") {
-		err = fmt.Errorf("the daemon's server %s is not active%s", servers[0], quoted(status))
+		err = fmt.Errorf("the daemon's server %s is not active%s", servers[0], formatOutput(status))
 	}
 	return err
 }
@@ -235,15 +235,15 @@ func (d *control) servers(ctx context.Context) ([]string, error) {
 	pids := strings.Fields(answer)
 	for _, pid := range pids {
 		if _, err := strconv.Atoi(pid); err != nil {
-			return nil, fmt.Errorf("get_server_list: not a list of process IDs%s", quoted(answer))
+			return nil, fmt.Errorf("get_server_list: not a list of process IDs%s", formatOutput(answer))
 		}
 	}
 	return pids, nil
 }
 
-// ended says how a daemon ended that nobody told to.
-func (d *control) ended() error {
-	said := quoted(d.said.last())
+// exitError says how a daemon ended that nobody told to.
+func (d *control) exitError() error {
+	said := formatOutput(d.output.last())
 	if d.err != nil {
 		return fmt.Errorf("%s ended: %w%s", d.program, d.err, said)
 	}
@@ -252,7 +252,7 @@ func (d *control) ended() error {
 
 // quit ends the daemon and its servers, and kills them if they do not end in time.
 func (d *control) quit(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.allowed.quit)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.timeouts.quit)
 	defer cancel()
 	var errs []error
 	select {
@@ -265,16 +265,16 @@ func (d *control) quit(ctx context.Context) error {
 		select {
 		case <-d.done:
 		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("the daemon does not end within %v: killing it", d.allowed.quit), d.cmd.Process.Kill())
+			errs = append(errs, fmt.Errorf("the daemon does not end within %v: killing it", d.timeouts.quit), d.cmd.Process.Kill())
 			<-d.done
 		}
 	}
-	return errors.Join(append(errs, endChildren())...)
+	return errors.Join(append(errs, killAndReapChildren())...)
 }
 
-// empty makes a folder that everybody can enter and takes out what an earlier daemon left. The folder
+// clearFolder makes a folder that everybody can enter and takes out what an earlier daemon left. The folder
 // itself stays: containers have it mounted.
-func empty(folder string) error {
+func clearFolder(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
@@ -290,7 +290,7 @@ func empty(folder string) error {
 	return nil
 }
 
-func quoted(said string) string {
+func formatOutput(said string) string {
 	if said = strings.Join(strings.Fields(said), " "); said == "" {
 		return ""
 	}

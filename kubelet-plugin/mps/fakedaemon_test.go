@@ -72,21 +72,21 @@ func superviseStage(folder, stage string) error {
 		}
 		return p, nil
 	}})
-	s.patience, s.allowed = 300*time.Millisecond, patient()
+	s.evictDelay, s.timeouts = 300*time.Millisecond, patient()
 	if text := os.Getenv(quitVariable); text != "" {
 		limit, err := time.ParseDuration(text)
 		if err != nil {
 			return err
 		}
-		s.allowed.quit = limit
+		s.timeouts.quit = limit
 	}
 	return s.Run(ctx)
 }
 
 // patient is for a daemon on a busy machine, which may hold up the start of a program for long: a command that is cut off is a failure
 // of the daemon, and none of these tests is about that.
-func patient() allowance {
-	return allowance{start: harness.Patience, command: harness.Patience, quit: harness.Patience}
+func patient() timeouts {
+	return timeouts{start: harness.Patience, command: harness.Patience, quit: harness.Patience}
 }
 
 // standIn plays nvidia-cuda-mps-control as its manual describes it, and strictly: a line that it does

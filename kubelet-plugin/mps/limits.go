@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// limit puts the limits of c into effect on a daemon that has those of was: as defaults of servers that
+// applyLimits puts the limits of c into effect on a daemon that has those of was: as defaults of servers that
 // are still to start, and on the servers that run. A server holds its new clients to them; clients that
 // are connected keep what they had (nvidia-cuda-mps-control(1)).
-func (d *control) limit(ctx context.Context, was, c configuration) error {
+func (d *control) applyLimits(ctx context.Context, was, c configuration) error {
 	lines := c.lines(was)
 	for _, l := range lines {
-		if err := d.tell(ctx, l.asDefault()); err != nil {
+		if err := d.setLimit(ctx, l.asDefault()); err != nil {
 			return err
 		}
 	}
@@ -36,13 +36,13 @@ func (d *control) limit(ctx context.Context, was, c configuration) error {
 		}
 		done = append(done, servers...)
 	}
-	return d.check(ctx, c)
+	return d.verifyPercentage(ctx, c)
 }
 
 // limitServer puts limits into effect on a server; one that has ended in between needs none.
 func (d *control) limitServer(ctx context.Context, pid string, lines []line) error {
 	for _, l := range lines {
-		err := d.tell(ctx, l.on(pid))
+		err := d.setLimit(ctx, l.on(pid))
 		if err == nil {
 			continue
 		}
@@ -54,15 +54,15 @@ func (d *control) limitServer(ctx context.Context, pid string, lines []line) err
 	return nil
 }
 
-// tell has the daemon carry out a line that sets a limit. It answers with nothing or the value; whatever
+// setLimit has the daemon carry out a line that sets a limit. It answers with nothing or the value; whatever
 // else it says is a refusal, which its exit status does not tell.
-func (d *control) tell(ctx context.Context, line string) error {
+func (d *control) setLimit(ctx context.Context, line string) error {
 	answer, err := d.command(ctx, line)
 	if err != nil {
 		return err
 	}
 	if _, err := strconv.ParseFloat(strings.TrimRight(answer, "%MG"), 64); err != nil && answer != "" {
-		return fmt.Errorf("%s: the daemon refuses%s", line, quoted(answer))
+		return fmt.Errorf("%s: the daemon refuses%s", line, formatOutput(answer))
 	}
 	return nil
 }
@@ -96,14 +96,14 @@ func (c configuration) percentage() int {
 	return c.ActiveThreadPercentage
 }
 
-// follows reports whether a daemon under the limits of was can be led to those of c.
-func (c configuration) follows(was configuration) bool {
+// reachableFrom reports whether a daemon under the limits of was can be led to those of c.
+func (c configuration) reachableFrom(was configuration) bool {
 	return c.Visible == was.Visible && (c.PinnedMemoryBytes > 0 || was.PinnedMemoryBytes == 0)
 }
 
-// check asks the daemon for the percentage that is in effect. What it says about memory is rounded to
+// verifyPercentage asks the daemon for the percentage that is in effect. What it says about memory is rounded to
 // gibibytes by some drivers and is not asked for; an answer that is no number proves nothing.
-func (d *control) check(ctx context.Context, c configuration) error {
+func (d *control) verifyPercentage(ctx context.Context, c configuration) error {
 	if c.ActiveThreadPercentage == 0 {
 		return nil
 	}

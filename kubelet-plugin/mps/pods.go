@@ -71,7 +71,7 @@ func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFold
 	if err != nil {
 		return prepare.DaemonFolders{}, err
 	}
-	pod, err := p.await(ctx, c)
+	pod, err := p.waitUntilServing(ctx, c)
 	if err != nil {
 		return prepare.DaemonFolders{}, err
 	}
@@ -94,8 +94,8 @@ func (p *Pods) configure(c configuration) error {
 	return write(folder, configName, c)
 }
 
-// await returns the UID of the pod whose daemon serves under the configuration, once there is one.
-func (p *Pods) await(ctx context.Context, c configuration) (string, error) {
+// waitUntilServing returns the UID of the pod whose daemon serves under the configuration, once there is one.
+func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (string, error) {
 	s, serves, err := p.observe(c.Name)
 	var live podView
 	var next time.Time
@@ -107,14 +107,14 @@ func (p *Pods) await(ctx context.Context, c configuration) (string, error) {
 			return s.Pod, nil
 		}
 		if now := time.Now(); now.After(next) {
-			if live, err = p.tend(ctx, c); err != nil {
+			if live, err = p.checkPod(ctx, c); err != nil {
 				break
 			}
 			next = now.Add(podPeriod)
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("%s: %w", waitsFor(live, s, serves, c), context.Cause(ctx))
+			return "", fmt.Errorf("%s: %w", describeWait(live, s, serves, c), context.Cause(ctx))
 		case <-time.After(folderPeriod):
 		}
 		s, serves, err = p.observe(c.Name)
@@ -140,30 +140,30 @@ func (p *Pods) observe(name string) (state, bool, error) {
 type podView struct {
 	// uid is the pod's; empty as long as it is unknown.
 	uid types.UID
-	// waits says what a daemon that does not serve waits for.
-	waits string
+	// waitReason says what a daemon that does not serve waits for.
+	waitReason string
 }
 
-// gone stands for the UID of a pod that cannot serve any more.
-const gone = types.UID("none")
+// replacedUID stands for the UID of a pod that cannot serve any more.
+const replacedUID = types.UID("none")
 
 // allows reports whether the state can be that of the pod.
 func (v podView) allows(s state) bool { return v.uid == "" || string(v.uid) == s.Pod }
 
-// tend looks at the daemon's pod and makes or replaces it if need be. An API server that does not answer
+// checkPod looks at the daemon's pod and makes or replaces it if need be. An API server that does not answer
 // is waited for, one that refuses is an error.
-func (p *Pods) tend(ctx context.Context, c configuration) (podView, error) {
-	view, err := p.bring(ctx, c)
+func (p *Pods) checkPod(ctx context.Context, c configuration) (podView, error) {
+	view, err := p.ensurePod(ctx, c)
 	switch {
 	case err == nil:
 		return view, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), errors.Is(err, errNoPod):
 		return podView{}, err
 	}
-	return podView{waits: err.Error()}, nil
+	return podView{waitReason: err.Error()}, nil
 }
 
-func (p *Pods) bring(ctx context.Context, c configuration) (podView, error) {
+func (p *Pods) ensurePod(ctx context.Context, c configuration) (podView, error) {
 	name := p.podName(c.Name)
 	pod, err := p.pods().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -172,9 +172,9 @@ func (p *Pods) bring(ctx context.Context, c configuration) (podView, error) {
 	case err != nil:
 		return podView{}, fmt.Errorf("read pod %s: %w", name, err)
 	case pod.DeletionTimestamp != nil:
-		return podView{uid: gone, waits: fmt.Sprintf("pod %s is still being deleted", name)}, nil
+		return podView{uid: replacedUID, waitReason: fmt.Sprintf("pod %s is still being deleted", name)}, nil
 	case ended(pod):
-		return p.replace(ctx, pod, describe(pod))
+		return p.replace(ctx, pod, describePod(pod))
 	}
 	outdated, err := p.outdated(ctx, pod, c)
 	switch {
@@ -183,7 +183,7 @@ func (p *Pods) bring(ctx context.Context, c configuration) (podView, error) {
 	case outdated:
 		return p.replace(ctx, pod, "it was made by another version of the agent and does not run")
 	}
-	return podView{uid: pod.UID, waits: describe(pod)}, nil
+	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
 
 // create makes the pod. Another agent may be faster: then the next look shows its pod.
@@ -195,18 +195,18 @@ func (p *Pods) create(ctx context.Context, c configuration) (podView, error) {
 	pod, err := p.pods().Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return podView{uid: gone, waits: fmt.Sprintf("pod %s was made by another agent", wanted.Name)}, nil
+		return podView{uid: replacedUID, waitReason: fmt.Sprintf("pod %s was made by another agent", wanted.Name)}, nil
 	case err != nil:
 		return podView{}, fmt.Errorf("create pod %s: %w", wanted.Name, err)
 	}
 	klog.FromContext(ctx).Info("Made the pod of an MPS daemon", "pod", klog.KObj(pod), "gpu", c.GPU, "claimUID", c.ClaimUID)
-	return podView{uid: pod.UID, waits: describe(pod)}, nil
+	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
 
 // replace deletes the pod; the look after it is gone makes another.
 func (p *Pods) replace(ctx context.Context, pod *corev1.Pod, why string) (podView, error) {
 	klog.FromContext(ctx).Info("Replacing the pod of an MPS daemon", "pod", klog.KObj(pod), "reason", why)
-	return podView{uid: gone, waits: fmt.Sprintf("pod %s is replaced: %s", pod.Name, why)}, p.remove(ctx, pod)
+	return podView{uid: replacedUID, waitReason: fmt.Sprintf("pod %s is replaced: %s", pod.Name, why)}, p.deletePodByUID(ctx, pod)
 }
 
 // outdated reports whether the pod would be made otherwise now and no process of it lives. A pod whose
@@ -223,8 +223,8 @@ func (p *Pods) outdated(ctx context.Context, pod *corev1.Pod, c configuration) (
 	return pod.Annotations[templateAnnotation] != wanted.Annotations[templateAnnotation], nil
 }
 
-// remove deletes exactly this pod.
-func (p *Pods) remove(ctx context.Context, pod *corev1.Pod) error {
+// deletePodByUID deletes exactly this pod.
+func (p *Pods) deletePodByUID(ctx context.Context, pod *corev1.Pod) error {
 	err := p.pods().Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return fmt.Errorf("delete pod %s: %w", pod.Name, err)
@@ -252,7 +252,7 @@ func (p *Pods) release(ctx context.Context, name string) error {
 		waits := fmt.Sprintf("processes of it still hold the lock in %s", folder)
 		if now := time.Now(); now.After(next) {
 			// Repeated: an agent that creates the pod at this moment must not bring it back.
-			if err := p.dismiss(ctx, name); err != nil {
+			if err := p.deletePod(ctx, name); err != nil {
 				return err
 			}
 			next = now.Add(podPeriod)
@@ -272,8 +272,8 @@ func (p *Pods) release(ctx context.Context, name string) error {
 	}
 }
 
-// dismiss has the daemon's pod deleted, if there is one.
-func (p *Pods) dismiss(ctx context.Context, name string) error {
+// deletePod has the daemon's pod deleted, if there is one.
+func (p *Pods) deletePod(ctx context.Context, name string) error {
 	pod, err := p.pods().Get(ctx, p.podName(name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -283,7 +283,7 @@ func (p *Pods) dismiss(ctx context.Context, name string) error {
 	case pod.DeletionTimestamp != nil:
 		return nil
 	}
-	return p.remove(ctx, pod)
+	return p.deletePodByUID(ctx, pod)
 }
 
 // List returns the daemons of the node with Name, GPU and ClaimUID, by name: those that have a pod, and

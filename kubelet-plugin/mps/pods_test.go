@@ -283,7 +283,7 @@ func refused(t *testing.T, call func(context.Context) error) error {
 	return err
 }
 
-func TestEnsureMakesThePod(t *testing.T) {
+func TestEnsureCreatesPod(t *testing.T) {
 	c := newCluster(t)
 	folders := ensure(t, c.agent("agent-1"), shared)
 	want := prepare.DaemonFolders{
@@ -332,7 +332,7 @@ func TestEnsureMakesThePod(t *testing.T) {
 	}
 }
 
-func TestEnsureFindsWhatServes(t *testing.T) {
+func TestEnsureFindsServingDaemon(t *testing.T) {
 	c := newCluster(t)
 	first := ensure(t, c.agent("agent-1"), shared)
 	// The next agent needs nobody for a daemon that serves, nor for a change of its limits.
@@ -407,7 +407,7 @@ func TestEnsureReplaces(t *testing.T) {
 }
 
 // After a boot kubelet starts the pod again, before anybody asks for the daemon.
-func TestEnsureAfterABoot(t *testing.T) {
+func TestEnsureAfterReboot(t *testing.T) {
 	c := newCluster(t)
 	first := ensure(t, c.agent("agent-1"), shared)
 	c.change(func() {
@@ -421,7 +421,7 @@ func TestEnsureAfterABoot(t *testing.T) {
 	}
 }
 
-func TestEnsureSaysWhatItWaitsFor(t *testing.T) {
+func TestEnsureReportsWaitReason(t *testing.T) {
 	c := newCluster(t)
 	c.change(func() { c.image, c.away = "another", true })
 	err := refused(t, func(ctx context.Context) error { _, err := c.agent("agent-1").Ensure(ctx, shared); return err })
@@ -450,7 +450,7 @@ func TestEnsureSaysWhatItWaitsFor(t *testing.T) {
 }
 
 // An upgraded agent leaves a daemon alone that its predecessor made.
-func TestEnsureKeepsAnOlderPodThatRuns(t *testing.T) {
+func TestEnsureKeepsRunningPodOfOlderAgent(t *testing.T) {
 	c := newCluster(t)
 	first := ensure(t, c.agent("agent-1"), shared)
 	c.change(func() {
@@ -465,7 +465,7 @@ func TestEnsureKeepsAnOlderPodThatRuns(t *testing.T) {
 	}
 }
 
-func TestEnsureTellsTheDaemonsError(t *testing.T) {
+func TestEnsureReportsDaemonError(t *testing.T) {
 	c := newCluster(t)
 	c.change(func() { c.image = "none, so that no supervisor runs" })
 	folder := filepath.Join(c.dir, shared.Name)

@@ -12,21 +12,21 @@ func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// describe says what a pod does that has no daemon yet.
-func describe(pod *corev1.Pod) string {
+// describePod says what a pod does that has no daemon yet.
+func describePod(pod *corev1.Pod) string {
 	var parts []string
 	for _, c := range pod.Status.ContainerStatuses {
 		switch {
 		case c.State.Waiting != nil:
-			parts = append(parts, "its container waits: "+join(c.State.Waiting.Reason, c.State.Waiting.Message))
+			parts = append(parts, "its container waits: "+joinReason(c.State.Waiting.Reason, c.State.Waiting.Message))
 		case c.State.Terminated != nil:
-			parts = append(parts, "its container ended: "+join(c.State.Terminated.Reason, c.State.Terminated.Message))
+			parts = append(parts, "its container ended: "+joinReason(c.State.Terminated.Reason, c.State.Terminated.Message))
 		}
 		if last := c.LastTerminationState.Terminated; last != nil {
-			parts = append(parts, fmt.Sprintf("it ended before with status %d: %s", last.ExitCode, join(last.Reason, last.Message)))
+			parts = append(parts, fmt.Sprintf("it ended before with status %d: %s", last.ExitCode, joinReason(last.Reason, last.Message)))
 		}
 	}
-	if said := join(pod.Status.Reason, pod.Status.Message); said != "" {
+	if said := joinReason(pod.Status.Reason, pod.Status.Message); said != "" {
 		parts = append(parts, said)
 	}
 	if len(pod.Status.ContainerStatuses) == 0 && !ended(pod) {
@@ -39,14 +39,14 @@ func describe(pod *corev1.Pod) string {
 	return strings.Join(append([]string{fmt.Sprintf("pod %s is %s", pod.Name, phase)}, parts...), "; ")
 }
 
-// waitsFor says why the daemon does not serve under the configuration.
-func waitsFor(live podView, s state, serves bool, c configuration) string {
+// describeWait says why the daemon does not serve under the configuration.
+func describeWait(live podView, s state, serves bool, c configuration) string {
 	parts := []string{"it does not serve"}
 	if serves {
 		parts = []string{"it serves, but not under these limits"}
 	}
-	if live.waits != "" {
-		parts = append(parts, live.waits)
+	if live.waitReason != "" {
+		parts = append(parts, live.waitReason)
 	}
 	if s.LastError != "" && (!serves || s.Config != c) {
 		parts = append(parts, fmt.Sprintf("last error of %d, at %s: %s", s.Restarts, s.LastErrorAt.UTC().Format("15:04:05"), s.LastError))
@@ -54,6 +54,6 @@ func waitsFor(live podView, s state, serves bool, c configuration) string {
 	return strings.Join(parts, "; ")
 }
 
-func join(reason, message string) string {
+func joinReason(reason, message string) string {
 	return strings.Join(strings.FieldsFunc(reason+"\n"+message, func(r rune) bool { return r == '\n' }), ": ")
 }

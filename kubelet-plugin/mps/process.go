@@ -21,13 +21,13 @@ func adoptOrphans() error {
 	return nil
 }
 
-// endLimit is how long killed children may take to end. One that hangs in the driver ends when the GPU
+// reapTimeout is how long killed children may take to end. One that hangs in the driver ends when the GPU
 // lets go of it.
-const endLimit = 5 * time.Second
+const reapTimeout = 5 * time.Second
 
-// endChildren kills all children and waits for them. No other code may wait for a child meanwhile.
-func endChildren() error {
-	for deadline := time.Now().Add(endLimit); ; time.Sleep(firstPause) {
+// killAndReapChildren kills all children and waits for them. No other code may wait for a child meanwhile.
+func killAndReapChildren() error {
+	for deadline := time.Now().Add(reapTimeout); ; time.Sleep(firstPause) {
 		if err := killChildren(); err != nil {
 			return err
 		}
@@ -44,7 +44,7 @@ func endChildren() error {
 			}
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("the daemon's servers do not end within %v of being killed", endLimit)
+			return fmt.Errorf("the daemon's servers do not end within %v of being killed", reapTimeout)
 		}
 	}
 }

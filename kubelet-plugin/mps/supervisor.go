@@ -17,17 +17,17 @@ import (
 
 // How often and how long the supervisor waits.
 const (
-	// look is how often the configuration is read.
-	look = 100 * time.Millisecond
+	// configPeriod is how often the configuration is read.
+	configPeriod = 100 * time.Millisecond
 	// A daemon that ended is started again after the shortest pause, and after twice the last one each
 	// time it ends again before it has served for proven.
-	shortestPause = 100 * time.Millisecond
-	longestPause  = 10 * time.Second
-	proven        = time.Minute
-	// retryPause lies between tries to put other limits into effect.
-	retryPause = time.Second
-	// patience is how long processes that still hold the lock are left alone.
-	patience = 5 * time.Second
+	minRestartDelay = 100 * time.Millisecond
+	maxRestartDelay = 10 * time.Second
+	stableDuration  = time.Minute
+	// limitRetryDelay lies between tries to put other limits into effect.
+	limitRetryDelay = time.Second
+	// evictDelay is how long processes that still hold the lock are left alone.
+	evictDelay = 5 * time.Second
 	// logPeriod is how often the daemon's logs are looked at, logLimit how large one may become: they
 	// are kept in memory.
 	logPeriod = 10 * time.Second
@@ -50,14 +50,14 @@ type Supervisor struct {
 	SupervisorConfig
 	lock  *os.File
 	state state
-	// patience and allowed are the constants, except in tests.
-	patience time.Duration
-	allowed  allowance
+	// evictDelay and allowed are the constants, except in tests.
+	evictDelay time.Duration
+	timeouts   timeouts
 }
 
 // NewSupervisor returns a supervisor.
 func NewSupervisor(c SupervisorConfig) *Supervisor {
-	return &Supervisor{SupervisorConfig: c, patience: patience, allowed: allowance{start: startLimit, command: commandLimit, quit: quitLimit}}
+	return &Supervisor{SupervisorConfig: c, evictDelay: evictDelay, timeouts: timeouts{start: startTimeout, command: commandTimeout, quit: quitTimeout}}
 }
 
 // Run keeps the daemon running as its configuration says until ctx ends, then ends it and returns nil.
@@ -72,47 +72,47 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	if err := adoptOrphans(); err != nil {
 		return err
 	}
-	if err := s.hold(ctx); err != nil {
+	if err := s.acquireLock(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return fmt.Errorf("supervise the MPS daemon in %s: %w", s.Folder, err)
 	}
 	defer s.lock.Close() //nolint:errcheck // the process ends
-	if err := s.inherit(); err != nil {
+	if err := s.loadFormerState(); err != nil {
 		return err
 	}
-	pause := shortestPause
+	pause := minRestartDelay
 	for ctx.Err() == nil {
 		began := time.Now()
 		c, err := read[configuration](s.Folder, configName)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			sleep(ctx, look)
+			sleep(ctx, configPeriod)
 			continue
 		case err == nil:
 			err = s.serve(ctx, c)
 		}
 		if err == nil || ctx.Err() != nil {
-			pause = shortestPause
+			pause = minRestartDelay
 			continue
 		}
-		if time.Since(began) > proven {
-			pause = shortestPause
+		if time.Since(began) > stableDuration {
+			pause = minRestartDelay
 		}
 		klog.FromContext(ctx).Error(err, "The daemon ended or did not start", "pause", pause)
-		s.count(ctx, c, err)
+		s.recordFailure(ctx, c, err)
 		sleep(ctx, pause)
-		pause = min(2*pause, longestPause)
+		pause = min(2*pause, maxRestartDelay)
 	}
 	return nil
 }
 
-// hold takes the lock for the life of the process. Whoever holds it longer than patience is what an
+// acquireLock takes the lock for the life of the process. Whoever holds it longer than patience is what an
 // earlier life of this daemon left, and is killed: no second daemon may run on the same devices.
-func (s *Supervisor) hold(ctx context.Context) error {
+func (s *Supervisor) acquireLock(ctx context.Context) error {
 	path := filepath.Join(s.Folder, lockName)
-	for last := time.Now().Add(s.patience); ; sleep(ctx, look) {
+	for last := time.Now().Add(s.evictDelay); ; sleep(ctx, configPeriod) {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -126,7 +126,7 @@ func (s *Supervisor) hold(ctx context.Context) error {
 			return nil
 		}
 		if errors.Is(err, lock.ErrHeld) && time.Now().After(last) {
-			err = s.evict(ctx, file)
+			err = s.killLockHolders(ctx, file)
 		}
 		if closing := file.Close(); err != nil && !errors.Is(err, lock.ErrHeld) {
 			return errors.Join(err, closing)
@@ -134,8 +134,8 @@ func (s *Supervisor) hold(ctx context.Context) error {
 	}
 }
 
-// evict kills the processes that hold the lock.
-func (s *Supervisor) evict(ctx context.Context, file *os.File) error {
+// killLockHolders kills the processes that hold the lock.
+func (s *Supervisor) killLockHolders(ctx context.Context, file *os.File) error {
 	pids, err := holders(file)
 	if err != nil {
 		return err
@@ -149,8 +149,8 @@ func (s *Supervisor) evict(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// inherit takes over what the former supervisor counted. It was killed if its daemon still served.
-func (s *Supervisor) inherit() error {
+// loadFormerState takes over what the former supervisor counted. It was killed if its daemon still served.
+func (s *Supervisor) loadFormerState() error {
 	former, err := read[state](s.Folder, stateName)
 	if err != nil {
 		former = state{} // there is none, or one that nobody can read
@@ -174,12 +174,12 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err != nil {
 		return fmt.Errorf("find nvidia-cuda-mps-control: %w", err)
 	}
-	d, err := start(program, s.Folder, c, s.lock, s.allowed)
+	d, err := start(program, s.Folder, c, s.lock, s.timeouts)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, s.withdraw())
+		err = errors.Join(err, s.clearServing())
 		if ending := d.quit(ctx); ending != nil {
 			klog.FromContext(ctx).Error(ending, "The daemon did not end well")
 		}
@@ -187,21 +187,21 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err := d.ready(ctx); err != nil {
 		return err
 	}
-	if err := d.limit(ctx, configuration{}, c); err != nil {
+	if err := d.applyLimits(ctx, configuration{}, c); err != nil {
 		return err
 	}
-	if err := d.occupy(ctx); err != nil {
+	if err := d.startServer(ctx); err != nil {
 		return err
 	}
-	if err := s.announce(ctx, c); err != nil {
+	if err := s.setServing(ctx, c); err != nil {
 		return err
 	}
-	return s.follow(ctx, d, c)
+	return s.followConfiguration(ctx, d, c)
 }
 
-// follow leads a daemon that serves from one configuration to the next.
-func (s *Supervisor) follow(ctx context.Context, d *control, c configuration) error {
-	looks, logs := time.NewTicker(look), time.NewTicker(logPeriod)
+// followConfiguration leads a daemon that serves from one configuration to the next.
+func (s *Supervisor) followConfiguration(ctx context.Context, d *control, c configuration) error {
+	looks, logs := time.NewTicker(configPeriod), time.NewTicker(logPeriod)
 	defer looks.Stop()
 	defer logs.Stop()
 	for {
@@ -209,36 +209,36 @@ func (s *Supervisor) follow(ctx context.Context, d *control, c configuration) er
 		case <-ctx.Done():
 			return nil
 		case <-d.done:
-			return d.ended()
+			return d.exitError()
 		case <-logs.C:
-			s.trim(ctx)
+			s.truncateLogs(ctx)
 			continue
 		case <-looks.C:
 		}
-		next, err := s.step(ctx, d, c)
+		next, err := s.update(ctx, d, c)
 		switch {
-		case errors.Is(err, errOther):
+		case errors.Is(err, errNeedsRestart):
 			return nil
 		case err != nil:
 			// Clients depend on the daemon: it stays, under the limits that it has.
-			s.complain(ctx, err)
-			looks.Reset(retryPause)
+			s.recordError(ctx, err)
+			looks.Reset(limitRetryDelay)
 		default:
 			c = next
-			looks.Reset(look)
+			looks.Reset(configPeriod)
 		}
 	}
 }
 
-// errOther says that the configuration needs another daemon, or none.
-var errOther = errors.New("another daemon is needed")
+// errNeedsRestart says that the configuration needs another daemon, or none.
+var errNeedsRestart = errors.New("another daemon is needed")
 
-// step leads a daemon under the configuration c to the one that is wanted now, and returns it.
-func (s *Supervisor) step(ctx context.Context, d *control, c configuration) (configuration, error) {
+// update leads a daemon under the configuration c to the one that is wanted now, and returns it.
+func (s *Supervisor) update(ctx context.Context, d *control, c configuration) (configuration, error) {
 	next, err := read[configuration](s.Folder, configName)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return c, errOther
+		return c, errNeedsRestart
 	case err != nil:
 		return c, err
 	case next == c:
@@ -247,22 +247,22 @@ func (s *Supervisor) step(ctx context.Context, d *control, c configuration) (con
 	if err := next.validate(); err != nil {
 		return c, err
 	}
-	if !next.follows(c) {
-		return c, errOther
+	if !next.reachableFrom(c) {
+		return c, errNeedsRestart
 	}
-	return next, s.lead(ctx, d, c, next)
+	return next, s.applyConfiguration(ctx, d, c, next)
 }
 
-// lead puts another configuration into effect and says so.
-func (s *Supervisor) lead(ctx context.Context, d *control, was, c configuration) error {
-	if err := d.limit(ctx, was, c); err != nil {
+// applyConfiguration puts another configuration into effect and says so.
+func (s *Supervisor) applyConfiguration(ctx context.Context, d *control, was, c configuration) error {
+	if err := d.applyLimits(ctx, was, c); err != nil {
 		return err
 	}
-	return s.announce(ctx, c)
+	return s.setServing(ctx, c)
 }
 
-// announce tells the agent that the daemon serves under the configuration.
-func (s *Supervisor) announce(ctx context.Context, c configuration) error {
+// setServing tells the agent that the daemon serves under the configuration.
+func (s *Supervisor) setServing(ctx context.Context, c configuration) error {
 	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
 	if !s.state.Serving {
 		s.state.Since = time.Now()
@@ -274,8 +274,8 @@ func (s *Supervisor) announce(ctx context.Context, c configuration) error {
 	return lock.Try(s.lock, lock.Exclusive, lock.Byte(servingByte))
 }
 
-// withdraw tells the agent that no daemon serves.
-func (s *Supervisor) withdraw() error {
+// clearServing tells the agent that no daemon serves.
+func (s *Supervisor) clearServing() error {
 	if !s.state.Serving {
 		return nil
 	}
@@ -283,15 +283,15 @@ func (s *Supervisor) withdraw() error {
 	return errors.Join(lock.Release(s.lock, lock.Byte(servingByte)), s.save())
 }
 
-// count writes down that a daemon ended or could not be started.
-func (s *Supervisor) count(ctx context.Context, c configuration, failure error) {
+// recordFailure writes down that a daemon ended or could not be started.
+func (s *Supervisor) recordFailure(ctx context.Context, c configuration, failure error) {
 	s.state.Config = c
 	s.state.Restarts++
-	s.complain(ctx, failure)
+	s.recordError(ctx, failure)
 }
 
-// complain writes an error down.
-func (s *Supervisor) complain(ctx context.Context, failure error) {
+// recordError writes an error down.
+func (s *Supervisor) recordError(ctx context.Context, failure error) {
 	s.state.LastError, s.state.LastErrorAt = failure.Error(), time.Now()
 	if err := s.save(); err != nil {
 		klog.FromContext(ctx).Error(err, "The state could not be written")
@@ -306,9 +306,9 @@ func (s *Supervisor) save() error {
 	return nil
 }
 
-// trim empties logs that became too large. A daemon that writes on at its old place leaves a hole, which
+// truncateLogs empties logs that became too large. A daemon that writes on at its old place leaves a hole, which
 // takes no memory.
-func (s *Supervisor) trim(ctx context.Context) {
+func (s *Supervisor) truncateLogs(ctx context.Context) {
 	files, err := filepath.Glob(filepath.Join(s.Folder, logName, "*"))
 	for _, path := range files {
 		var stat unix.Stat_t

@@ -131,7 +131,7 @@ func (s *stage) pid() int {
 func (s *stage) connect() int {
 	s.t.Helper()
 	d := &control{
-		program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), allowed: patient(),
+		program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), timeouts: patient(),
 		env: []string{"CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, pipeName)},
 	}
 	answer, err := d.command(s.t.Context(), "connect")
@@ -241,7 +241,7 @@ func TestSupervisorFollowsLimits(t *testing.T) {
 }
 
 // Clients depend on a daemon that serves: limits that it does not take are no reason to end it.
-func TestSupervisorKeepsADaemonThatRefuses(t *testing.T) {
+func TestSupervisorKeepsDaemonThatRefusesLimits(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
 	s.await(limited)
@@ -266,7 +266,7 @@ func TestSupervisorKeepsADaemonThatRefuses(t *testing.T) {
 	}
 }
 
-func TestSupervisorStartsAnotherDaemonForOtherDevices(t *testing.T) {
+func TestSupervisorReplacesDaemonForOtherDevices(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
 	s.await(limited)
@@ -301,7 +301,7 @@ func TestSupervisorWithoutConfiguration(t *testing.T) {
 	}
 }
 
-func TestSupervisorStartsADeadDaemonAgain(t *testing.T) {
+func TestSupervisorRestartsDaemon(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
 	s.await(limited)
@@ -325,7 +325,7 @@ func TestSupervisorStartsADeadDaemonAgain(t *testing.T) {
 	}
 }
 
-func TestSupervisorSaysWhyADaemonDoesNotStart(t *testing.T) {
+func TestSupervisorReportsStartFailure(t *testing.T) {
 	tests := map[string]struct {
 		harm func(s *stage) (repair func())
 		says string
@@ -411,7 +411,7 @@ func TestSupervisorIsKilled(t *testing.T) {
 }
 
 // What an earlier life left holds the lock and the GPU: it must not keep the next one waiting.
-func TestSupervisorEvictsWhatIsLeft(t *testing.T) {
+func TestSupervisorKillsLockHolders(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
 	s.await(limited)
@@ -448,7 +448,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	c.Visible = gputest.UUID("node1", 0) + "," + gputest.UUID("node1", 1)
 	s.configure(c)
 	s.await(c)
-	d := &control{program: fakegpu.MPSControl(machine), allowed: patient(), env: []string{
+	d := &control{program: fakegpu.MPSControl(machine), timeouts: patient(), env: []string{
 		"LD_LIBRARY_PATH=" + filepath.Join(folder, libName), "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(folder, pipeName),
 	}}
 	for line, want := range map[string]string{
@@ -462,7 +462,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	wider.ActiveThreadPercentage, wider.PinnedMemoryBytes = 0, 700*mebibyte
 	s.configure(wider)
 	s.await(wider)
-	if err := d.tell(t.Context(), "set_default_device_pinned_mem_limit 2 1G"); err == nil || !strings.Contains(err.Error(), "Invalid device 2") {
+	if err := d.setLimit(t.Context(), "set_default_device_pinned_mem_limit 2 1G"); err == nil || !strings.Contains(err.Error(), "Invalid device 2") {
 		t.Errorf("a device that the daemon does not serve: %v", err)
 	}
 	if err := s.signal(syscall.SIGTERM); err != nil || s.held(aliveByte) {

@@ -212,8 +212,8 @@ func TestSlowDestroy(t *testing.T) {
 	})
 }
 
-// TestReconcileWaitsForNobody reconciles while a call holds one claim: the others are settled at once.
-func TestReconcileWaitsForNobody(t *testing.T) {
+// TestReconcileSkipsLockedClaims reconciles while a call holds one claim: the others are settled at once.
+func TestReconcileSkipsLockedClaims(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, "h100x2")
@@ -221,7 +221,7 @@ func TestReconcileWaitsForNobody(t *testing.T) {
 		slow := claim("slow", w.slice(0, 19, 0))
 		mustPrepare(t, p, slow)
 		for name, want := range map[string]Wanted{"abandoned": w.slice(1, 19, 0), "waiting": w.slice(0, 19, 1)} {
-			r := with(Preparing, claim(name, want))
+			r := with(StatePreparing, claim(name, want))
 			w.records.kept[r.UID] = r
 		}
 		gate := make(chan struct{})

@@ -29,17 +29,17 @@ func (e *AlreadyHeld) Error() string {
 // Unwrap returns gpu.ErrOccupied.
 func (e *AlreadyHeld) Unwrap() error { return gpu.ErrOccupied }
 
-// InTheWay says that an instance lies where the claim's device must be and that no record owns it:
+// ForeignInstance says that an instance lies where the claim's device must be and that no record owns it:
 // somebody made it by other means, and Tessera never destroys it. It wraps gpu.ErrOccupied.
-type InTheWay struct{ Instance gpu.Instance }
+type ForeignInstance struct{ Instance gpu.Instance }
 
 // Error names the instance and what to do.
-func (e *InTheWay) Error() string {
+func (e *ForeignInstance) Error() string {
 	return fmt.Sprintf("%v is in the way and was not made by Tessera: destroy it to use its memory slices", e.Instance)
 }
 
 // Unwrap returns gpu.ErrOccupied.
-func (e *InTheWay) Unwrap() error { return gpu.ErrOccupied }
+func (e *ForeignInstance) Unwrap() error { return gpu.ErrOccupied }
 
 // holder is somebody who holds a part of a GPU, with the error for whoever wants that part too.
 type holder struct {
@@ -47,27 +47,27 @@ type holder struct {
 	refusal error
 }
 
-// holders returns who holds what on the GPU besides the record's claim: the other claims, whether
+// holdersOn returns who holds what on the GPU besides the record's claim: the other claims, whether
 // their instances exist or not, and the instances that no record owns.
-func holders(r Record, v view, g reading) []holder {
+func holdersOn(r Record, v view, g reading) []holder {
 	var found []holder
 	for _, other := range v.others {
 		for _, w := range other.on(g.name) {
 			found = append(found, holder{use: w.Use.Use, refusal: &AlreadyHeld{
-				GPU: g.name, Use: w.Use.Use, Claim: other.Ref, Releasing: other.State == Unpreparing,
+				GPU: g.name, Use: w.Use.Use, Claim: other.Ref, Releasing: other.State == StateUnpreparing,
 			}})
 		}
 	}
 	for _, i := range g.Instances {
-		if !r.made(i) && !owned(v.others, i) {
+		if !r.created(i) && !ownedByAny(v.others, i) {
 			use := gpu.Use{Shape: gpu.MIG, Placement: i.Placement}
-			found = append(found, holder{use: use, refusal: &InTheWay{Instance: i}})
+			found = append(found, holder{use: use, refusal: &ForeignInstance{Instance: i}})
 		}
 	}
 	return found
 }
 
-func owned(records []Record, i gpu.Instance) bool {
+func ownedByAny(records []Record, i gpu.Instance) bool {
 	for _, r := range records {
 		if r.Owns(i.GPU, i.Placement) {
 			return true
@@ -76,12 +76,12 @@ func owned(records []Record, i gpu.Instance) bool {
 	return false
 }
 
-// admit returns an error that names the holder when the claim's devices on the GPU do not fit beside
+// admitDevices returns an error that names the holder when the claim's devices on the GPU do not fit beside
 // what others hold there, or beside each other.
-func admit(r Record, v view, g reading) error {
-	held := holders(r, v, g)
+func admitDevices(r Record, v view, g reading) error {
+	held := holdersOn(r, v, g)
 	for _, w := range r.on(g.name) {
-		if err := fits(g.Empty(v.shares), held, w.Use.Use); err != nil {
+		if err := checkFit(g.Empty(v.shares), held, w.Use.Use); err != nil {
 			return fmt.Errorf("device %s: %w", w.Device, err)
 		}
 		held = append(held, holder{use: w.Use.Use, refusal: &AlreadyHeld{GPU: g.name, Use: w.Use.Use, Claim: r.Ref}})
@@ -89,26 +89,26 @@ func admit(r Record, v view, g reading) error {
 	return nil
 }
 
-// fits returns nil when the use fits on the empty GPU beside each holder and beside all of them, the refusal of the
+// checkFit returns nil when the use fits on the empty GPU beside each holder and beside all of them, the refusal of the
 // first holder that excludes it, or what the occupancy says.
-func fits(empty gpu.Occupancy, held []holder, use gpu.Use) error {
+func checkFit(empty gpu.Occupancy, held []holder, use gpu.Use) error {
 	if _, err := empty.Take(use); err != nil {
 		return err
 	}
 	all := empty
 	for _, h := range held {
-		if _, err := hold(empty, h.use).Take(use); err != nil {
+		if _, err := occupy(empty, h.use).Take(use); err != nil {
 			return h.refusal
 		}
-		all = hold(all, h.use)
+		all = occupy(all, h.use)
 	}
 	_, err := all.Take(use)
 	return err
 }
 
-// hold returns the occupancy with the use. What cannot be taken, because two hold it at once or the
+// occupy returns the occupancy with the use. What cannot be taken, because two hold it at once or the
 // geometry does not know it, is withheld: it is still nobody else's.
-func hold(o gpu.Occupancy, use gpu.Use) gpu.Occupancy {
+func occupy(o gpu.Occupancy, use gpu.Use) gpu.Occupancy {
 	next, err := o.Take(use)
 	if err != nil {
 		return o.Withhold(use.Placement.Mask())

@@ -183,7 +183,7 @@ func unprepareIt(r *trial, p *Preparer) error {
 }
 
 func reconcileIt(r *trial, p *Preparer) error {
-	claims, err := p.known()
+	claims, err := p.storedClaims()
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func reconcileIt(r *trial, p *Preparer) error {
 			return err
 		}
 	}
-	return p.sweep(quiet(r.t))
+	return p.releaseOrphanDaemons(quiet(r.t))
 }
 
 // events runs the operation and returns what the observer was told: before and after every step.
@@ -250,7 +250,7 @@ func (r *trial) end() {
 var aftermaths = map[string]func(r *trial){
 	"prepared again": func(r *trial) {
 		r.must("prepare again", prepareIt(r, r.process(r.t, nil)))
-		r.wants(Ready)
+		r.wants(StatePrepared)
 	},
 	"unprepared": func(r *trial) {
 		r.must("unprepare", unprepareIt(r, r.process(r.t, nil)))
@@ -259,15 +259,15 @@ var aftermaths = map[string]func(r *trial){
 	"reconciled": func(r *trial) {
 		_, damaged := r.records.unreadable[r.claim(r.world).UID]
 		_, specified := r.specs.kept[r.claim(r.world).UID]
-		settled := r.state() == Ready || r.state() == "" && damaged && specified
+		settled := r.state() == StatePrepared || r.state() == "" && damaged && specified
 		r.must("reconcile", r.process(r.t, nil).Reconcile(quiet(r.t)))
 		if settled {
-			r.wants(Ready)
+			r.wants(StatePrepared)
 		} else {
 			r.wants("")
 		}
 		r.must("prepare after reconcile", prepareIt(r, r.process(r.t, nil)))
-		r.wants(Ready)
+		r.wants(StatePrepared)
 	},
 	"rebooted": func(r *trial) {
 		r.reboot()
@@ -281,7 +281,7 @@ var aftermaths = map[string]func(r *trial){
 			r.must("neighbour after boot", err)
 		}
 		r.must("prepare after boot", prepareIt(r, r.process(r.t, nil)))
-		r.wants(Ready)
+		r.wants(StatePrepared)
 	},
 }
 
@@ -394,11 +394,11 @@ func report(t *testing.T, tried int, faults []string) {
 	}
 }
 
-// TestKillsFindAMissingRecord spoils the crash safety: the record before the first side effect is not
+// TestKillsDetectMissingRecord spoils the crash safety: the record before the first side effect is not
 // written, or the one before the first thing is taken away. The kills must notice.
-func TestKillsFindAMissingRecord(t *testing.T) {
+func TestKillsDetectMissingRecord(t *testing.T) {
 	t.Parallel()
-	for _, state := range []State{Preparing, Unpreparing} {
+	for _, state := range []State{StatePreparing, StateUnpreparing} {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
 			_, faults := scenarios["slice beside neighbours"].crashes(t, func(w *world) {
@@ -440,14 +440,14 @@ func TestEveryCallFailsOnce(t *testing.T) {
 							r.check("after the failure")
 							r.before, r.after = nil, nil
 							if first == nil && op.name != "unprepare" {
-								r.wants(Ready)
+								r.wants(StatePrepared)
 							}
 							r.must("again", op.do(r, p))
 							if op.name == "unprepare" {
 								r.must("reconcile", p.Reconcile(quiet(t)))
 								r.wants("")
 							} else {
-								r.wants(Ready)
+								r.wants(StatePrepared)
 							}
 							r.end()
 							tried++
@@ -500,14 +500,14 @@ func (r *trial) failOnce(number int, effect bool, err error) {
 	}
 }
 
-// TestEventsAreThePlan checks that the steps which the kills run over are the ones that plan lists.
-func TestEventsAreThePlan(t *testing.T) {
+// TestObserverSeesPlannedSteps checks that the steps which the kills run over are the ones that plan lists.
+func TestObserverSeesPlannedSteps(t *testing.T) {
 	t.Parallel()
 	s := scenarios["slices and a whole GPU"]
 	r := s.try(t)
 	p := r.process(t, nil)
 	record := Record{Ref: ref("a"), BootID: p.BootID, Wanted: s.claim(r.world).Wanted}
-	steps, err := plan(record, p.look(quiet(t), record, nil))
+	steps, err := planPrepare(record, p.readGPUs(quiet(t), record, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -120,9 +120,9 @@ func (r Record) daemons() []string {
 // uses reports whether the daemon serves a device of the claim.
 func (r Record) uses(daemon string) bool { return slices.Contains(r.daemons(), daemon) }
 
-// needDaemon reports whether the daemon serves one of the claims that are not on their way out.
-func needDaemon(records []Record, name string) bool {
-	return slices.ContainsFunc(living(records), func(r Record) bool { return r.uses(name) })
+// servesActiveClaim reports whether the daemon serves one of the claims that are not on their way out.
+func servesActiveClaim(records []Record, name string) bool {
+	return slices.ContainsFunc(activeRecords(records), func(r Record) bool { return r.uses(name) })
 }
 
 // daemon describes the claim's daemon of the name. What it must bound every client to is the largest
@@ -149,20 +149,20 @@ func (x *execution) daemon(name string) Daemon {
 	}
 	slices.Sort(visible)
 	d.Visible = strings.Join(slices.Compact(visible), ",")
-	for _, r := range append(living(x.view.others), x.record) {
+	for _, r := range append(activeRecords(x.view.others), x.record) {
 		for i, w := range r.Wanted {
 			if r.daemonOf(i) == name {
 				percentage, memory := w.limits()
-				d.ActiveThreadPercentage = looser(d.ActiveThreadPercentage, percentage)
-				d.PinnedMemoryBytes = looser(d.PinnedMemoryBytes, memory)
+				d.ActiveThreadPercentage = looserLimit(d.ActiveThreadPercentage, percentage)
+				d.PinnedMemoryBytes = looserLimit(d.PinnedMemoryBytes, memory)
 			}
 		}
 	}
 	return d
 }
 
-// looser returns the limit that binds less; 0 is no limit.
-func looser[T int | int64](a, b T) T {
+// looserLimit returns the limit that binds less; 0 is no limit.
+func looserLimit[T int | int64](a, b T) T {
 	if a == 0 || b == 0 {
 		return 0
 	}

@@ -11,7 +11,7 @@ import (
 // something there is for do to find out: nobody changes it below.
 func (p *Preparer) Exclusive(ctx context.Context, gpus []string, purpose string, do func(context.Context) error) error {
 	names := slices.Compact(slices.Sorted(slices.Values(gpus)))
-	release, err := p.locks.hold(ctx, names, purpose)
+	release, err := p.locks.acquireGPUsFor(ctx, names, purpose)
 	if err != nil {
 		return fmt.Errorf("%s: %w", purpose, err)
 	}

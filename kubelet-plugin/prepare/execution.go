@@ -35,8 +35,8 @@ type place struct {
 	gpu.Placement
 }
 
-// deeds are what the kinds of steps do.
-var deeds = [...]func(*execution, context.Context, Step) error{
+// stepFuncs are what the kinds of steps do.
+var stepFuncs = [...]func(*execution, context.Context, Step) error{
 	RecordPreparing:   (*execution).recordPreparing,
 	SetMode:           (*execution).setMode,
 	CreateInstance:    (*execution).createInstance,
@@ -47,7 +47,7 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 	EnsureDaemon:      (*execution).ensureDaemon,
 	BindPassthrough:   (*execution).bindPassthrough,
 	WriteSpec:         (*execution).writeSpec,
-	RecordReady:       (*execution).recordReady,
+	RecordPrepared:    (*execution).recordPrepared,
 	RecordUnpreparing: (*execution).recordUnpreparing,
 	RemoveSpec:        (*execution).removeSpec,
 	ReleaseDaemon:     (*execution).releaseDaemon,
@@ -57,16 +57,16 @@ var deeds = [...]func(*execution, context.Context, Step) error{
 	DeleteRecord:      (*execution).deleteRecord,
 }
 
-// open reads the GPUs of the record's claim and returns its execution. Without the records of others
+// newExecution reads the GPUs of the record's claim and returns its execution. Without the records of others
 // it can neither admit nor undo.
-func (p *Preparer) open(ctx context.Context, r Record, others []Record) *execution {
+func (p *Preparer) newExecution(ctx context.Context, r Record, others []Record) *execution {
 	x := &execution{
-		Preparer: p, record: r, view: p.look(ctx, r, others),
+		Preparer: p, record: r, view: p.readGPUs(ctx, r, others),
 		live: map[place]gpu.Instance{}, begun: map[place]bool{}, clients: map[string]DaemonFolders{}, groups: map[string]string{},
 	}
 	for _, g := range x.view.gpus {
 		for _, i := range g.Instances {
-			if r.made(i) {
+			if r.created(i) {
 				x.live[place{i.GPU, i.Placement}] = i
 			}
 		}
@@ -89,7 +89,7 @@ func (x *execution) run(ctx context.Context, steps []Step) error {
 			break
 		}
 		x.Observer(Before, x.record.Ref, s)
-		if err := deeds[s.Kind](x, ctx, s); err != nil {
+		if err := stepFuncs[s.Kind](x, ctx, s); err != nil {
 			errs = append(errs, err)
 			if s.Kind != DestroyInstance {
 				break
@@ -104,14 +104,14 @@ func (x *execution) run(ctx context.Context, steps []Step) error {
 
 // undo takes back what the record's claim holds.
 func (x *execution) undo(ctx context.Context) error {
-	steps, err := undo(x.record, x.view)
+	steps, err := planUndo(x.record, x.view)
 	if err != nil {
 		return err
 	}
 	if err := x.run(ctx, steps); err != nil {
 		return err
 	}
-	return x.view.lost(x.record)
+	return x.view.lostGPUError(x.record)
 }
 
 // rollback takes back what this execution made, after a step of a claim that is Preparing failed. The
@@ -129,7 +129,7 @@ func (x *execution) rollback(ctx context.Context) error {
 			r.Instances = append(r.Instances, instance)
 		}
 	}
-	if err := x.open(ctx, r, x.view.others).undo(ctx); err != nil {
+	if err := x.newExecution(ctx, r, x.view.others).undo(ctx); err != nil {
 		return fmt.Errorf("undo: %w", err)
 	}
 	return nil
@@ -137,29 +137,29 @@ func (x *execution) rollback(ctx context.Context) error {
 
 // The steps on the record and the spec.
 
-func (x *execution) recordPreparing(context.Context, Step) error { return x.save(Preparing) }
+func (x *execution) recordPreparing(context.Context, Step) error { return x.save(StatePreparing) }
 
-func (x *execution) recordReady(ctx context.Context, _ Step) error {
+func (x *execution) recordPrepared(ctx context.Context, _ Step) error {
 	x.record.Instances = nil
 	for _, w := range x.record.Wanted {
 		if instance, made := x.live[place{w.Use.GPU, w.Use.Placement}]; made && !w.Admin {
 			x.record.Instances = append(x.record.Instances, instance)
 		}
 	}
-	if err := x.save(Ready); err != nil {
+	if err := x.save(StatePrepared); err != nil {
 		return err
 	}
 	klog.FromContext(ctx).Info("Prepared", "devices", len(x.record.Wanted))
 	return nil
 }
 
-func (x *execution) recordUnpreparing(context.Context, Step) error { return x.save(Unpreparing) }
+func (x *execution) recordUnpreparing(context.Context, Step) error { return x.save(StateUnpreparing) }
 
 func (x *execution) deleteRecord(ctx context.Context, _ Step) error {
 	if err := x.Records.Delete(x.record.UID); err != nil {
 		return fmt.Errorf("delete the record: %w", err)
 	}
-	if x.record.State != unrecorded {
+	if x.record.State != stateUnrecorded {
 		klog.FromContext(ctx).Info("Unprepared", "devices", len(x.record.Wanted))
 	}
 	return nil

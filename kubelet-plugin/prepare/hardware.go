@@ -19,7 +19,7 @@ func (x *execution) setMode(ctx context.Context, s Step) error {
 			return fmt.Errorf("read the instances of %s: %w", s.GPU, err)
 		}
 		if len(there) > 0 {
-			return fmt.Errorf("turn MIG off on %s: %w", s.GPU, &InTheWay{Instance: there[0]})
+			return fmt.Errorf("turn MIG off on %s: %w", s.GPU, &ForeignInstance{Instance: there[0]})
 		}
 	}
 	if err := x.Modes.SetMode(ctx, s.GPU, s.Mode); err != nil {
@@ -118,11 +118,11 @@ func (x *execution) unbindPassthrough(ctx context.Context, s Step) error {
 
 // verify reads the GPU again and compares it with what the claim was promised.
 func (x *execution) verify(ctx context.Context, s Step) error {
-	found := x.read(ctx, x.view.on(s.GPU))
+	found := x.readGPU(ctx, x.view.on(s.GPU))
 	if found.unread != nil {
 		return found.unread
 	}
-	x.view.put(found)
+	x.view.replace(found)
 	for _, w := range x.record.Wanted {
 		if w.Use.GPU != s.GPU || !w.touches() {
 			continue
@@ -146,7 +146,7 @@ func (x *execution) verifyDevice(w Wanted, found reading) error {
 		return fmt.Errorf("%s has no instance of %v", found.name, w.Use.Placement)
 	}
 	at := place{w.Use.GPU, w.Use.Placement}
-	if made, known := x.live[at]; !w.Admin && (!known || made.GI != instance.GI || !x.record.made(instance)) {
+	if made, known := x.live[at]; !w.Admin && (!known || made.GI != instance.GI || !x.record.created(instance)) {
 		return fmt.Errorf("%v (%s) is not the one that was made for the claim: somebody destroyed that", instance, instance.UUID)
 	}
 	x.live[at] = instance

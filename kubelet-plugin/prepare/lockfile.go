@@ -13,8 +13,8 @@ import (
 // How often a lock is tried that another process holds. That happens only while two agents overlap;
 // within a process the queue wakes whoever is next.
 const (
-	shortestPause = time.Millisecond
-	longestPause  = 50 * time.Millisecond
+	minPollDelay = time.Millisecond
+	maxPollDelay = 50 * time.Millisecond
 )
 
 // lockFile locks the file, creating it, or returns lock.ErrHeld. The owner's name is written to the file for those that wait.
@@ -23,7 +23,7 @@ func lockFile(path, owner string) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := sign(file, owner); err != nil {
+	if err := writeOwner(file, owner); err != nil {
 		return nil, errors.Join(fmt.Errorf("sign %s: %w", path, err), file.Close())
 	}
 	return file, nil
@@ -32,7 +32,7 @@ func lockFile(path, owner string) (*os.File, error) {
 // waitForFile locks the file as soon as no other process holds it. When ctx ends first, the error is
 // a heldError.
 func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
-	for pause := shortestPause; ; pause = min(2*pause, longestPause) {
+	for pause := minPollDelay; ; pause = min(2*pause, maxPollDelay) {
 		file, err := lockFile(path, owner)
 		if !errors.Is(err, lock.ErrHeld) {
 			return file, err
@@ -40,12 +40,12 @@ func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return nil, &heldError{holder: signature(path), cause: context.Cause(ctx)}
+			return nil, &heldError{holder: readOwner(path), cause: context.Cause(ctx)}
 		}
 	}
 }
 
-func sign(file *os.File, owner string) error {
+func writeOwner(file *os.File, owner string) error {
 	if err := file.Truncate(0); err != nil {
 		return err
 	}
@@ -53,8 +53,8 @@ func sign(file *os.File, owner string) error {
 	return err
 }
 
-// signature returns who holds the lock file according to its text.
-func signature(path string) string {
+// readOwner returns who holds the lock file according to its text.
+func readOwner(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) == 0 {
 		return "another process"

@@ -36,19 +36,19 @@ func (e *heldError) Error() string { return fmt.Sprintf("held by %s: %v", e.hold
 // Unwrap returns why the wait ended.
 func (e *heldError) Unwrap() error { return e.cause }
 
-// claim waits for the lock of the claim.
-func (l *locks) claim(ctx context.Context, claim Ref) (*heldLock, error) {
-	return l.take(ctx, claimLock(claim), owner(claim))
+// acquireClaim waits for the lock of the claim.
+func (l *locks) acquireClaim(ctx context.Context, acquireClaim Ref) (*heldLock, error) {
+	return l.acquire(ctx, claimLock(acquireClaim), claimOwner(acquireClaim))
 }
 
-// tryClaim takes the lock of the claim when nobody on the node holds it: a held lock is a live owner.
-func (l *locks) tryClaim(claim Ref) (held *heldLock, free bool, err error) {
+// tryAcquireClaim takes the lock of the claim when nobody on the node holds it: a held lock is a live owner.
+func (l *locks) tryAcquireClaim(claim Ref) (held *heldLock, free bool, err error) {
 	name := claimLock(claim)
-	leave, ok := l.queue.tryEnter(name, owner(claim))
+	leave, ok := l.queue.tryEnter(name, claimOwner(claim))
 	if !ok {
 		return nil, false, nil
 	}
-	file, err := lockFile(l.path(name), owner(claim))
+	file, err := lockFile(l.path(name), claimOwner(claim))
 	if err != nil {
 		leave()
 		if errors.Is(err, lock.ErrHeld) {
@@ -59,14 +59,14 @@ func (l *locks) tryClaim(claim Ref) (held *heldLock, free bool, err error) {
 	return &heldLock{file: file, leave: leave}, true, nil
 }
 
-// gpus waits for the locks of the GPUs, whose names are in ascending order, and returns how to release
+// acquireGPUs waits for the locks of the GPUs, whose names are in ascending order, and returns how to release
 // them all.
-func (l *locks) gpus(ctx context.Context, names []string, claim Ref) (release func(), err error) {
-	return l.hold(ctx, names, owner(claim))
+func (l *locks) acquireGPUs(ctx context.Context, names []string, claim Ref) (release func(), err error) {
+	return l.acquireGPUsFor(ctx, names, claimOwner(claim))
 }
 
-// hold is gpus for whoever the owner says.
-func (l *locks) hold(ctx context.Context, names []string, owner string) (release func(), err error) {
+// acquireGPUsFor is gpus for whoever the owner says.
+func (l *locks) acquireGPUsFor(ctx context.Context, names []string, owner string) (release func(), err error) {
 	var held []*heldLock
 	release = func() {
 		for _, one := range held {
@@ -74,7 +74,7 @@ func (l *locks) hold(ctx context.Context, names []string, owner string) (release
 		}
 	}
 	for _, name := range names {
-		one, err := l.take(ctx, name, owner)
+		one, err := l.acquire(ctx, name, owner)
 		if err != nil {
 			release()
 			return nil, err
@@ -84,7 +84,7 @@ func (l *locks) hold(ctx context.Context, names []string, owner string) (release
 	return release, nil
 }
 
-func (l *locks) take(ctx context.Context, name, owner string) (*heldLock, error) {
+func (l *locks) acquire(ctx context.Context, name, owner string) (*heldLock, error) {
 	leave, err := l.queue.enter(ctx, name, owner)
 	if err != nil {
 		return nil, fmt.Errorf("waiting for %s, %w", name, err)
@@ -104,9 +104,9 @@ func (h *heldLock) release() {
 	h.leave()
 }
 
-// end gives the lock back and removes its file. The file goes while the lock is held: whoever opened
+// releaseAndRemove gives the lock back and removes its file. The file goes while the lock is held: whoever opened
 // it meanwhile sees that it is gone and opens a new one. A file that stays does no harm.
-func (h *heldLock) end() {
+func (h *heldLock) releaseAndRemove() {
 	_ = os.Remove(h.file.Name())
 	h.release()
 }
@@ -115,4 +115,4 @@ func (l *locks) path(name string) string { return filepath.Join(l.dir, name+".lo
 
 func claimLock(claim Ref) string { return "claim-" + claim.UID }
 
-func owner(claim Ref) string { return "claim " + claim.String() }
+func claimOwner(claim Ref) string { return "claim " + claim.String() }

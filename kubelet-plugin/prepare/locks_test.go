@@ -33,8 +33,11 @@ func TestMain(m *testing.M) {
 func holdUntilKilled(dir string) int {
 	l := locks{dir: dir}
 	for _, take := range []func() error{
-		func() error { _, err := l.claim(context.Background(), ref("dead")); return err },
-		func() error { _, err := l.gpus(context.Background(), []string{"gpu-0"}, ref("dead")); return err },
+		func() error { _, err := l.acquireClaim(context.Background(), ref("dead")); return err },
+		func() error {
+			_, err := l.acquireGPUs(context.Background(), []string{"gpu-0"}, ref("dead"))
+			return err
+		},
 	} {
 		if err := take(); err != nil {
 			fmt.Println(err)
@@ -62,12 +65,12 @@ func TestKilledHolder(t *testing.T) {
 		t.Fatalf("the holder says %q, %v", line, err)
 	}
 	l := locks{dir: dir}
-	if _, free, err := l.tryClaim(ref("dead")); free || err != nil {
+	if _, free, err := l.tryAcquireClaim(ref("dead")); free || err != nil {
 		t.Fatalf("the claim's lock while its holder lives: %v, %v", free, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	_, err = l.gpus(ctx, []string{"gpu-0"}, ref("a"))
+	_, err = l.acquireGPUs(ctx, []string{"gpu-0"}, ref("a"))
 	if !has(err, "waiting for gpu-0, held by claim team/dead in another process") || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("waiting: %v, want the holder", err)
 	}
@@ -77,12 +80,12 @@ func TestKilledHolder(t *testing.T) {
 	if err := command.Wait(); err == nil {
 		t.Fatal("the holder ended by itself")
 	}
-	one, free, err := l.tryClaim(ref("dead"))
+	one, free, err := l.tryAcquireClaim(ref("dead"))
 	if !free || err != nil {
 		t.Fatalf("the claim's lock after its holder's death: %v, %v", free, err)
 	}
-	one.end()
-	release, err := l.gpus(t.Context(), []string{"gpu-0"}, ref("a"))
+	one.releaseAndRemove()
+	release, err := l.acquireGPUs(t.Context(), []string{"gpu-0"}, ref("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func TestLockExcludes(t *testing.T) {
 		for range 3 {
 			group.Go(func() {
 				for range 50 {
-					one, err := process.claim(t.Context(), ref("a"))
+					one, err := process.acquireClaim(t.Context(), ref("a"))
 					if err != nil {
 						t.Error(err)
 						return
@@ -110,7 +113,7 @@ func TestLockExcludes(t *testing.T) {
 						t.Errorf("%d hold the lock", n)
 					}
 					inside.Add(-1)
-					one.end()
+					one.releaseAndRemove()
 				}
 			})
 		}
@@ -145,7 +148,7 @@ func TestRemovedLockFile(t *testing.T) {
 				}
 				runtime.Gosched()
 				inside.Add(-1)
-				(&heldLock{file: file, leave: func() {}}).end()
+				(&heldLock{file: file, leave: func() {}}).releaseAndRemove()
 			}
 		})
 	}
@@ -193,8 +196,8 @@ func TestQueueIsFair(t *testing.T) {
 	})
 }
 
-// TestQueueForgetsWhoLeaves lets a waiter give up, and the one behind it get its turn.
-func TestQueueForgetsWhoLeaves(t *testing.T) {
+// TestQueueRemovesLeavers lets a waiter give up, and the one behind it get its turn.
+func TestQueueRemovesLeavers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var q queue
@@ -229,8 +232,8 @@ func TestQueueForgetsWhoLeaves(t *testing.T) {
 	})
 }
 
-// TestQueueGivesAFreeTurn enters lines without anybody for somebody whose time is up: nobody holds them up.
-func TestQueueGivesAFreeTurn(t *testing.T) {
+// TestQueueGrantsFreeTurnAfterCancel enters lines without anybody for somebody whose time is up: nobody holds them up.
+func TestQueueGrantsFreeTurnAfterCancel(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -244,18 +247,18 @@ func TestQueueGivesAFreeTurn(t *testing.T) {
 	}
 }
 
-func TestLocksReleaseWhatTheyTook(t *testing.T) {
+func TestLocksReleaseOnFailure(t *testing.T) {
 	t.Parallel()
 	l := locks{dir: t.TempDir()}
 	if err := os.Mkdir(l.path("gpu-1"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := l.gpus(t.Context(), []string{"gpu-0", "gpu-1"}, ref("a")); !has(err, "gpu-1") {
+	if _, err := l.acquireGPUs(t.Context(), []string{"gpu-0", "gpu-1"}, ref("a")); !has(err, "gpu-1") {
 		t.Errorf("a lock that is a folder: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	release, err := l.gpus(ctx, []string{"gpu-0"}, ref("b"))
+	release, err := l.acquireGPUs(ctx, []string{"gpu-0"}, ref("b"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -85,22 +85,22 @@ func loseAt(t *testing.T, moment int, want func(w *world) Claim) bool {
 }
 
 // While the driver is away nobody is told that GPUs are lost; for what becomes of the claim, they are.
-func TestDriverAway(t *testing.T) {
+func TestMissingDriver(t *testing.T) {
 	w := newWorld(t, "h100x2")
 	node := w.node
 	node.GPUs = slices.Clone(node.GPUs)
 	for n := range node.GPUs {
 		node.GPUs[n].Lost = true
 	}
-	if err := identify(node, h0).unread; !errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver) {
+	if err := findGPU(node, h0).unread; !errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver) {
 		t.Errorf("lost: %v", err)
 	}
 	node.GPUs[0].Faults = []gpu.Fault{{GPU: h0, Signal: gpu.SignalDriver, Severity: gpu.Critical}}
-	if err := identify(node, h0).unread; !errors.Is(err, gpu.ErrNoDriver) || !errors.Is(err, gpu.ErrLost) {
+	if err := findGPU(node, h0).unread; !errors.Is(err, gpu.ErrNoDriver) || !errors.Is(err, gpu.ErrLost) {
 		t.Errorf("without a driver: %v", err)
 	}
 	node.GPUs[0].Lost = false
-	if err := identify(node, h0).unread; err != nil {
+	if err := findGPU(node, h0).unread; err != nil {
 		t.Errorf("when it answers: %v", err)
 	}
 }
@@ -109,13 +109,13 @@ func TestHolds(t *testing.T) {
 	w := newWorld(t, "h100x2")
 	admin := w.whole(1)
 	admin.Admin = true
-	r := Record{State: Ready, Wanted: []Wanted{w.slice(0, 19, 0), admin}}
+	r := Record{State: StatePrepared, Wanted: []Wanted{w.slice(0, 19, 0), admin}}
 	for _, test := range []struct {
 		state State
 		gpus  []string
 		want  bool
 	}{
-		{Ready, []string{h0}, true}, {Preparing, []string{h1, h0}, true}, {Ready, []string{h1}, false}, {Unpreparing, []string{h0}, false}, {Ready, nil, false},
+		{StatePrepared, []string{h0}, true}, {StatePreparing, []string{h1, h0}, true}, {StatePrepared, []string{h1}, false}, {StateUnpreparing, []string{h0}, false}, {StatePrepared, nil, false},
 	} {
 		if r.State = test.state; r.Holds(test.gpus) != test.want {
 			t.Errorf("%s, %v: want %t", test.state, test.gpus, test.want)

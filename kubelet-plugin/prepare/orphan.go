@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// Users returns the claims that the daemon serves.
-func (p *Preparer) Users(daemon string) ([]Ref, error) {
+// DaemonUsers returns the claims that the daemon serves.
+func (p *Preparer) DaemonUsers(daemon string) ([]Ref, error) {
 	records, err := p.others(Record{})
 	if err != nil {
 		return nil, err
 	}
 	var users []Ref
-	for _, r := range living(records) {
+	for _, r := range activeRecords(records) {
 		if r.uses(daemon) {
 			users = append(users, r.Ref)
 		}
@@ -22,63 +22,63 @@ func (p *Preparer) Users(daemon string) ([]Ref, error) {
 	return users, nil
 }
 
-// sweep ends the daemons that serve no claim of this boot: those of claims that a reboot ended, and what
+// releaseOrphanDaemons ends the daemons that serve no claim of this boot: those of claims that a reboot ended, and what
 // was left where records were lost.
-func (p *Preparer) sweep(ctx context.Context) error {
+func (p *Preparer) releaseOrphanDaemons(ctx context.Context) error {
 	daemons, err := p.Daemons.List(ctx)
 	if err != nil {
 		return fmt.Errorf("list the MPS daemons: %w", err)
 	}
 	var errs []error
 	for _, d := range daemons {
-		if err := p.sweepDaemon(ctx, d); err != nil {
+		if err := p.releaseOrphanDaemon(ctx, d); err != nil {
 			errs = append(errs, fmt.Errorf("end MPS daemon %s, which serves nobody: %w", d.Name, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// sweepDaemon ends the daemon unless a claim needs it or somebody is at work on its claim.
-func (p *Preparer) sweepDaemon(ctx context.Context, d Daemon) error {
-	if needed, err := p.needed(d); err != nil || needed {
+// releaseOrphanDaemon ends the daemon unless a claim needs it or somebody is at work on its claim.
+func (p *Preparer) releaseOrphanDaemon(ctx context.Context, d Daemon) error {
+	if needed, err := p.needsDaemon(d); err != nil || needed {
 		return err
 	}
-	release, free, err := p.lockOf(ctx, d)
+	release, free, err := p.lockDaemon(ctx, d)
 	if err != nil || !free {
 		return err
 	}
 	defer release()
-	if needed, err := p.needed(d); err != nil || needed {
+	if needed, err := p.needsDaemon(d); err != nil || needed {
 		return err
 	}
 	return p.Daemons.Release(ctx, d.Name)
 }
 
-// needed reports whether a record of this boot needs the daemon, or may: a claim whose record cannot be
+// needsDaemon reports whether a record of this boot needs the daemon, or may: a claim whose record cannot be
 // read keeps its own.
-func (p *Preparer) needed(d Daemon) (bool, error) {
+func (p *Preparer) needsDaemon(d Daemon) (bool, error) {
 	if d.ClaimUID != "" {
-		r, err := p.recall(Ref{UID: d.ClaimUID})
-		return r.State == damaged || r.BootID == p.BootID && r.uses(d.Name), err
+		r, err := p.loadRecord(Ref{UID: d.ClaimUID})
+		return r.State == stateDamaged || r.BootID == p.BootID && r.uses(d.Name), err
 	}
 	records, err := p.others(Record{})
 	return slices.ContainsFunc(records, func(r Record) bool { return r.uses(d.Name) }), err
 }
 
-// lockOf takes the lock under which the daemon may be changed: that of its GPU or of its claim, which is
+// lockDaemon takes the lock under which the daemon may be changed: that of its GPU or of its claim, which is
 // not free while somebody is at work on it.
-func (p *Preparer) lockOf(ctx context.Context, d Daemon) (release func(), free bool, err error) {
+func (p *Preparer) lockDaemon(ctx context.Context, d Daemon) (release func(), free bool, err error) {
 	if d.ClaimUID == "" {
-		release, err = p.locks.gpus(ctx, []string{d.GPU}, Ref{Name: d.Name})
+		release, err = p.locks.acquireGPUs(ctx, []string{d.GPU}, Ref{Name: d.Name})
 		return release, true, err
 	}
 	claim := Ref{UID: d.ClaimUID}
 	if err := claim.validate(); err != nil {
 		return nil, false, err
 	}
-	held, free, err := p.locks.tryClaim(claim)
+	held, free, err := p.locks.tryAcquireClaim(claim)
 	if err != nil || !free {
 		return nil, false, err
 	}
-	return held.end, true, nil
+	return held.releaseAndRemove, true, nil
 }

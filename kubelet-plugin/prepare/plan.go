@@ -7,44 +7,44 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// plan returns what is left to do until the claim of the record is ready, in order, or the error that
+// planPrepare returns what is left to do until the claim of the record is ready, in order, or the error that
 // says why it never will be as things stand. What the view shows to be done already is not in it, so
 // that planning again after a crash continues where the crash was. It is pure.
-func plan(r Record, v view) ([]Step, error) {
+func planPrepare(r Record, v view) ([]Step, error) {
 	for _, g := range v.gpus {
 		if g.unread != nil {
 			return nil, g.unread
 		}
 	}
-	if r.State == Ready {
-		return slices.Concat(confirm(r, v), serve(r), []Step{{Kind: WriteSpec}}), nil
+	if r.State == StatePrepared {
+		return slices.Concat(verifySteps(r, v), daemonSteps(r), []Step{{Kind: WriteSpec}}), nil
 	}
 	for _, g := range v.gpus {
-		if err := admit(r, v, g); err != nil {
+		if err := admitDevices(r, v, g); err != nil {
 			return nil, err
 		}
 	}
-	if r.State == damaged && exists(r, v) {
+	if r.State == stateDamaged && instancesExist(r, v) {
 		// As far as can be seen the claim was ready and its pods run: nothing is made, so nothing can
 		// go wrong that would have to be undone.
-		return slices.Concat(confirm(r, v), serve(r), []Step{{Kind: WriteSpec}, {Kind: RecordReady}}), nil
+		return slices.Concat(verifySteps(r, v), daemonSteps(r), []Step{{Kind: WriteSpec}, {Kind: RecordPrepared}}), nil
 	}
 	var steps []Step
-	if r.State != Preparing {
+	if r.State != StatePreparing {
 		steps = append(steps, Step{Kind: RecordPreparing})
 	}
 	for _, g := range v.gpus {
-		carved, err := carve(r, g)
+		carved, err := planGPU(r, g)
 		if err != nil {
 			return nil, err
 		}
 		steps = append(steps, carved...)
 	}
-	return slices.Concat(steps, serve(r), []Step{{Kind: WriteSpec}, {Kind: RecordReady}}), nil
+	return slices.Concat(steps, daemonSteps(r), []Step{{Kind: WriteSpec}, {Kind: RecordPrepared}}), nil
 }
 
-// exists reports whether every instance of the claim is there and complete.
-func exists(r Record, v view) bool {
+// instancesExist reports whether every instance of the claim is there and complete.
+func instancesExist(r Record, v view) bool {
 	for _, g := range v.gpus {
 		for _, w := range r.on(g.name) {
 			there, found := g.at(w.Use.Placement)
@@ -56,27 +56,27 @@ func exists(r Record, v view) bool {
 	return true
 }
 
-// confirm returns the steps that check what the claim has.
-func confirm(r Record, v view) []Step {
+// verifySteps returns the steps that check what the claim has.
+func verifySteps(r Record, v view) []Step {
 	var steps []Step
 	for _, g := range v.gpus {
-		steps = append(steps, verify(r, g)...)
-		steps = append(steps, pass(r, g)...)
+		steps = append(steps, verifyStep(r, g)...)
+		steps = append(steps, bindStep(r, g)...)
 	}
 	return steps
 }
 
-// pass returns the step that binds the GPU for a virtual machine. It also finds the GPU's group, and is done again whenever that is needed.
-func pass(r Record, g reading) []Step {
-	if !r.passes(g.name) {
+// bindStep returns the step that binds the GPU for a virtual machine. It also finds the GPU's group, and is done again whenever that is needed.
+func bindStep(r Record, g reading) []Step {
+	if !r.usesPassthrough(g.name) {
 		return nil
 	}
 	return []Step{{Kind: BindPassthrough, GPU: g.name}}
 }
 
-// carve returns the steps that make the claim's devices on one GPU.
-func carve(r Record, g reading) ([]Step, error) {
-	steps, err := setMode(r, g)
+// planGPU returns the steps that make the claim's devices on one GPU.
+func planGPU(r Record, g reading) ([]Step, error) {
+	steps, err := modeSteps(r, g)
 	if err != nil {
 		return nil, err
 	}
@@ -92,12 +92,12 @@ func carve(r Record, g reading) ([]Step, error) {
 			steps = append(steps, Step{Kind: CompleteInstance, GPU: g.name, Placement: w.Use.Placement})
 		}
 	}
-	steps = append(steps, verify(r, g)...)
-	return slices.Concat(steps, share(r, g), pass(r, g)), nil
+	steps = append(steps, verifyStep(r, g)...)
+	return slices.Concat(steps, sharingSteps(r, g), bindStep(r, g)), nil
 }
 
-// share returns the steps that set how the containers of a GPU share it.
-func share(r Record, g reading) []Step {
+// sharingSteps returns the steps that set how the containers of a GPU share it.
+func sharingSteps(r Record, g reading) []Step {
 	var steps []Step
 	if interval := r.interval(g.name); interval != "" {
 		steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: interval})
@@ -108,8 +108,8 @@ func share(r Record, g reading) []Step {
 	return steps
 }
 
-// serve returns the steps after which MPS daemons serve the claim's devices.
-func serve(r Record) []Step {
+// daemonSteps returns the steps after which MPS daemons serve the claim's devices.
+func daemonSteps(r Record) []Step {
 	var steps []Step
 	for _, name := range r.daemons() {
 		steps = append(steps, Step{Kind: EnsureDaemon, Daemon: name})
@@ -117,9 +117,9 @@ func serve(r Record) []Step {
 	return steps
 }
 
-// setMode returns the step that brings the GPU into the MIG mode that the claim needs, if it is not in
+// modeSteps returns the step that brings the GPU into the MIG mode that the claim needs, if it is not in
 // it. Without a reset only Hopper and newer change theirs.
-func setMode(r Record, g reading) ([]Step, error) {
+func modeSteps(r Record, g reading) ([]Step, error) {
 	held := r.on(g.name)
 	if len(held) == 0 || g.Geometry == nil {
 		return nil, nil
@@ -138,8 +138,8 @@ func setMode(r Record, g reading) ([]Step, error) {
 	return []Step{{Kind: SetMode, GPU: g.name, Mode: need}}, nil
 }
 
-// verify returns the step that verifies what the claim has on the GPU, unless it only watches it.
-func verify(r Record, g reading) []Step {
+// verifyStep returns the step that verifies what the claim has on the GPU, unless it only watches it.
+func verifyStep(r Record, g reading) []Step {
 	if !slices.Contains(r.touched(), g.name) {
 		return nil
 	}

@@ -20,7 +20,7 @@ const (
 // seen is the view of the record's GPUs in the world, with the records of others.
 func seen(t *testing.T, w *world, r Record, others ...Record) view {
 	t.Helper()
-	return w.process(t, nil).look(quiet(t), r, others)
+	return w.process(t, nil).readGPUs(quiet(t), r, others)
 }
 
 // with makes a record of the claim.
@@ -55,7 +55,7 @@ func TestPlan(t *testing.T) {
 		"whole GPU": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.whole(0))), nil
+				return with(stateUnrecorded, claim("a", w.whole(0))), nil
 			},
 			want: []string{"record-preparing", "verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -63,7 +63,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				w.leaveOn(0)
-				return with(unrecorded, claim("a", w.whole(0))), nil
+				return with(stateUnrecorded, claim("a", w.whole(0))), nil
 			},
 			want: []string{"record-preparing", "set-mode " + h0 + " disabled", "verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -72,14 +72,14 @@ func TestPlan(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.whole(0))
 				c.Wanted[0].Settings.TimeSlice, c.Wanted[0].Interval = "Short", "Short"
-				return with(unrecorded, c), nil
+				return with(stateUnrecorded, c), nil
 			},
 			want: []string{"record-preparing", "verify " + h0, "set-timeslice " + h0 + " Short", "write-spec", "record-prepared"},
 		},
 		"first slice": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 19, 3))), nil
+				return with(stateUnrecorded, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{
 				"record-preparing", "set-mode " + h0 + " enabled",
@@ -91,7 +91,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 6), true)
-				return with(unrecorded, claim("a", w.whole(1), w.slice(0, 9, 0), w.slice(0, 14, 4))), []Record{with(Ready, claim("b", w.slice(0, 19, 6)))}
+				return with(stateUnrecorded, claim("a", w.whole(1), w.slice(0, 9, 0), w.slice(0, 14, 4))), []Record{with(StatePrepared, claim("b", w.slice(0, 19, 6)))}
 			},
 			want: []string{
 				"record-preparing",
@@ -103,7 +103,7 @@ func TestPlan(t *testing.T) {
 		"Ampere with MIG on": {
 			machine: "a30x4l40sx4",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 14, 2))), nil
+				return with(stateUnrecorded, claim("a", w.slice(0, 14, 2))), nil
 			},
 			want: []string{
 				"record-preparing", "create-instance " + a0 + " profile 14 at slices 2-2", "complete-instance " + a0 + " profile 14 at slices 2-2",
@@ -113,7 +113,7 @@ func TestPlan(t *testing.T) {
 		"after a crash before the creation": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+				return with(StatePreparing, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{
 				"set-mode " + h0 + " enabled", "create-instance " + h0 + " profile 19 at slices 3-3",
@@ -124,7 +124,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), false)
-				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+				return with(StatePreparing, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"complete-instance " + h0 + " profile 19 at slices 3-3", "verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -132,7 +132,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+				return with(StatePreparing, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -140,7 +140,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(damaged, claim("a", w.slice(0, 19, 3))), nil
+				return with(stateDamaged, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -148,7 +148,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), false)
-				return with(damaged, claim("a", w.slice(0, 19, 3))), nil
+				return with(stateDamaged, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"record-preparing", "complete-instance " + h0 + " profile 19 at slices 3-3", "verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -156,7 +156,7 @@ func TestPlan(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(Ready, claim("a", w.slice(0, 19, 3), w.whole(1))), nil
+				return with(StatePrepared, claim("a", w.slice(0, 19, 3), w.whole(1))), nil
 			},
 			want: []string{"verify " + h0, "verify " + h1, "write-spec"},
 		},
@@ -165,7 +165,7 @@ func TestPlan(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.wanted(0, gpu.Use{Shape: gpu.Monitor}))
 				c.Wanted[0].Admin = true
-				return with(unrecorded, c), []Record{with(Ready, claim("b", w.whole(0)))}
+				return with(stateUnrecorded, c), []Record{with(StatePrepared, claim("b", w.whole(0)))}
 			},
 			want: []string{"record-preparing", "write-spec", "record-prepared"},
 		},
@@ -174,7 +174,7 @@ func TestPlan(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.slice(0, 19, 3))
 				c.Wanted[0].Admin = true
-				return with(unrecorded, c), []Record{with(Ready, claim("b", w.slice(0, 19, 3)))}
+				return with(stateUnrecorded, c), []Record{with(StatePrepared, claim("b", w.slice(0, 19, 3)))}
 			},
 			want: []string{"record-preparing", "verify " + h0, "write-spec", "record-prepared"},
 		},
@@ -184,7 +184,7 @@ func TestPlan(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.machine)
 			r, others := test.setup(t, w)
-			steps, err := plan(r, seen(t, w, r, others...))
+			steps, err := planPrepare(r, seen(t, w, r, others...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -208,50 +208,50 @@ func TestPlanRefuses(t *testing.T) {
 		"whole against whole": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.whole(0))), []Record{with(Ready, claim("b", w.whole(0)))}
+				return with(stateUnrecorded, claim("a", w.whole(0))), []Record{with(StatePrepared, claim("b", w.whole(0)))}
 			},
 			is: held("b"), says: []string{"device " + h0 + ": held by claim team/b as gpu"},
 		},
 		"whole against a slice": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.whole(0))), []Record{with(Preparing, claim("b", w.slice(0, 19, 6)))}
+				return with(stateUnrecorded, claim("a", w.whole(0))), []Record{with(StatePreparing, claim("b", w.slice(0, 19, 6)))}
 			},
 			is: held("b"), says: []string{"held by claim team/b as profile 19 at slices 6-6"},
 		},
 		"slice against whole, being released": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(Unpreparing, claim("b", w.whole(0)))}
+				return with(stateUnrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(StateUnpreparing, claim("b", w.whole(0)))}
 			},
 			is: held("b"), says: []string{"held by claim team/b as gpu, being released"},
 		},
 		"overlapping slices": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 19, 0), w.slice(0, 14, 4))),
-					[]Record{with(Ready, claim("b", w.slice(0, 19, 1))), with(Ready, claim("c", w.slice(0, 19, 5)))}
+				return with(stateUnrecorded, claim("a", w.slice(0, 19, 0), w.slice(0, 14, 4))),
+					[]Record{with(StatePrepared, claim("b", w.slice(0, 19, 1))), with(StatePrepared, claim("c", w.slice(0, 19, 5)))}
 			},
 			is: held("c"), says: []string{"device " + h0 + "-mig-14-4: held by claim team/c as profile 19 at slices 5-5"},
 		},
 		"an engine that there is once": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 20, 0))), []Record{with(Ready, claim("b", w.slice(0, 19, 3))), with(Ready, claim("c", w.slice(0, 20, 5)))}
+				return with(stateUnrecorded, claim("a", w.slice(0, 20, 0))), []Record{with(StatePrepared, claim("b", w.slice(0, 19, 3))), with(StatePrepared, claim("c", w.slice(0, 20, 5)))}
 			},
 			is: held("c"),
 		},
 		"two devices of one claim": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 9, 0), w.slice(0, 19, 2))), nil
+				return with(stateUnrecorded, claim("a", w.slice(0, 9, 0), w.slice(0, 19, 2))), nil
 			},
 			is: held("a"),
 		},
 		"whole, although the holders already clash": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(Ready, claim("b", w.slice(0, 19, 0))), with(Ready, claim("c", w.whole(0)))}
+				return with(stateUnrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(StatePrepared, claim("b", w.slice(0, 19, 0))), with(StatePrepared, claim("c", w.whole(0)))}
 			},
 			is: held("c"),
 		},
@@ -259,59 +259,59 @@ func TestPlanRefuses(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(unrecorded, claim("a", w.slice(0, 19, 3))), nil
+				return with(stateUnrecorded, claim("a", w.slice(0, 19, 3))), nil
 			},
-			is: &InTheWay{}, says: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not made by Tessera"},
+			is: &ForeignInstance{}, says: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not made by Tessera"},
 		},
 		"an administrator's instance that overlaps": {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 9, 0), true)
-				return with(Preparing, claim("a", w.slice(0, 19, 3))), nil
+				return with(StatePreparing, claim("a", w.slice(0, 19, 3))), nil
 			},
-			is: &InTheWay{},
+			is: &ForeignInstance{},
 		},
 		"an administrator's instance under a whole GPU": {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(unrecorded, claim("a", w.whole(0))), nil
+				return with(stateUnrecorded, claim("a", w.whole(0))), nil
 			},
-			is: &InTheWay{},
+			is: &ForeignInstance{},
 		},
 		"another instance where the neighbour's was": {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(unrecorded, claim("a", w.slice(0, 19, 3))), []Record{with(Unpreparing, claim("b", w.slice(0, 19, 3)))}
+				return with(stateUnrecorded, claim("a", w.slice(0, 19, 3))), []Record{with(StateUnpreparing, claim("b", w.slice(0, 19, 3)))}
 			},
 			is: held("b"),
 		},
 		"Ampere with MIG off": {
 			machine: "a30x4l40sx4",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(2, 14, 0))), nil
+				return with(stateUnrecorded, claim("a", w.slice(2, 14, 0))), nil
 			},
 			is: gpu.ErrUnsupported, says: []string{"MIG is disabled", "NVIDIA A30", "reset"},
 		},
 		"Ampere with MIG on, as a whole": {
 			machine: "a30x4l40sx4",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.whole(0))), nil
+				return with(stateUnrecorded, claim("a", w.whole(0))), nil
 			},
 			is: gpu.ErrUnsupported, says: []string{"MIG is enabled"},
 		},
 		"a slice of a GPU without MIG": {
 			machine: "a30x4l40sx4",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(4, 19, 0))), nil
+				return with(stateUnrecorded, claim("a", w.slice(4, 19, 0))), nil
 			},
 			is: gpu.ErrUnsupported,
 		},
 		"a placement that the geometry does not have": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(unrecorded, claim("a", w.slice(0, 9, 2))), nil
+				return with(stateUnrecorded, claim("a", w.slice(0, 9, 2))), nil
 			},
 			is: gpu.ErrUnsupported, says: []string{"3g.40gb"},
 		},
@@ -319,7 +319,7 @@ func TestPlanRefuses(t *testing.T) {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				w.gpus[h0].lost = true
-				return with(unrecorded, claim("a", w.whole(1), w.whole(0))), nil
+				return with(stateUnrecorded, claim("a", w.whole(1), w.whole(0))), nil
 			},
 			is: gpu.ErrLost,
 		},
@@ -328,7 +328,7 @@ func TestPlanRefuses(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.whole(0))
 				c.Wanted[0].Use.GPU = "gpu-ffff-00-00-0"
-				return with(Ready, c), nil
+				return with(StatePrepared, c), nil
 			},
 			is: gpu.ErrLost, says: []string{"gpu-ffff-00-00-0", "node1"},
 		},
@@ -338,9 +338,9 @@ func TestPlanRefuses(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.machine)
 			r, others := test.setup(t, w)
-			steps, err := plan(r, seen(t, w, r, others...))
+			steps, err := planPrepare(r, seen(t, w, r, others...))
 			var byClaim, want *AlreadyHeld
-			var inTheWay *InTheWay
+			var inTheWay *ForeignInstance
 			switch {
 			case errors.As(test.is, &want):
 				if !errors.As(err, &byClaim) || byClaim.Claim != want.Claim || !errors.Is(err, gpu.ErrOccupied) {
@@ -360,9 +360,9 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// TestFitsBesideAllTogether has three claims of which any two fit: no GPU of the catalogue is like that,
+// TestFitConsidersAllHoldersTogether has three claims of which any two fit: no GPU of the catalogue is like that,
 // but a geometry may be.
-func TestFitsBesideAllTogether(t *testing.T) {
+func TestFitConsidersAllHoldersTogether(t *testing.T) {
 	t.Parallel()
 	geometry, err := gpu.NewGeometry([]gpu.Profile{
 		{ID: 1, Name: "1g", Size: 1, Starts: []int{0, 1, 2, 3}, Engines: gpu.Engines{JPEG: 1}},
@@ -375,11 +375,11 @@ func TestFitsBesideAllTogether(t *testing.T) {
 		return gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 1, Start: start, Size: 1}}
 	}
 	held := []holder{{use: use(0), refusal: &AlreadyHeld{Claim: ref("b")}}}
-	if err := fits(geometry.Empty(), held, use(2)); err != nil {
+	if err := checkFit(geometry.Empty(), held, use(2)); err != nil {
 		t.Errorf("beside one: %v", err)
 	}
 	held = append(held, holder{use: use(1), refusal: &AlreadyHeld{Claim: ref("c")}})
-	if err := fits(geometry.Empty(), held, use(2)); !errors.Is(err, gpu.ErrOccupied) || !has(err, "jpeg-engines") {
+	if err := checkFit(geometry.Empty(), held, use(2)); !errors.Is(err, gpu.ErrOccupied) || !has(err, "jpeg-engines") {
 		t.Errorf("beside two: %v, want the engines that are missing", err)
 	}
 }
@@ -394,7 +394,7 @@ func TestUndo(t *testing.T) {
 		"whole GPU": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(Ready, claim("a", w.whole(0))), nil
+				return with(StatePrepared, claim("a", w.whole(0))), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
 		},
@@ -402,7 +402,7 @@ func TestUndo(t *testing.T) {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				w.gpus[h0].lost = true
-				return with(Ready, claim("a", w.whole(0))), nil
+				return with(StatePrepared, claim("a", w.whole(0))), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
 		},
@@ -411,7 +411,7 @@ func TestUndo(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				c := claim("a", w.whole(0))
 				c.Wanted[0].Settings.TimeSlice, c.Wanted[0].Interval = "Short", "Short"
-				return with(Unpreparing, c), nil
+				return with(StateUnpreparing, c), nil
 			},
 			want: []string{"remove-spec", "set-timeslice " + h0 + " Default", "delete-record"},
 		},
@@ -419,7 +419,7 @@ func TestUndo(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(Ready, claim("a", w.slice(0, 19, 3))), nil
+				return with(StatePrepared, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "restore-mode " + h0 + " disabled", "delete-record"},
 		},
@@ -427,7 +427,7 @@ func TestUndo(t *testing.T) {
 			machine: "a30x4l40sx4",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 14, 1), true)
-				return with(Ready, claim("a", w.slice(0, 14, 1))), nil
+				return with(StatePrepared, claim("a", w.slice(0, 14, 1))), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + a0 + " profile 14 at slices 1-1", "delete-record"},
 		},
@@ -436,7 +436,7 @@ func TestUndo(t *testing.T) {
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				carved(t, w, w.slice(0, 19, 5), true)
-				return with(Ready, claim("a", w.slice(0, 19, 3))), []Record{with(Ready, claim("b", w.slice(0, 19, 5)))}
+				return with(StatePrepared, claim("a", w.slice(0, 19, 3))), []Record{with(StatePrepared, claim("b", w.slice(0, 19, 5)))}
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
 		},
@@ -444,7 +444,7 @@ func TestUndo(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
-				return with(Ready, claim("a", w.slice(0, 19, 3))), []Record{with(Preparing, claim("b", w.slice(0, 19, 5)))}
+				return with(StatePrepared, claim("a", w.slice(0, 19, 3))), []Record{with(StatePreparing, claim("b", w.slice(0, 19, 5)))}
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
 		},
@@ -453,7 +453,7 @@ func TestUndo(t *testing.T) {
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				carved(t, w, w.slice(0, 9, 4), true)
-				return with(Ready, claim("a", w.slice(0, 19, 3))), nil
+				return with(StatePrepared, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
 		},
@@ -461,7 +461,7 @@ func TestUndo(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				i := carved(t, w, w.slice(0, 19, 3), true)
-				r := with(Ready, claim("a", w.slice(0, 19, 3)))
+				r := with(StatePrepared, claim("a", w.slice(0, 19, 3)))
 				i.UUID = "MIG-of-the-claim"
 				r.Instances = []gpu.Instance{i}
 				return r, nil
@@ -472,7 +472,7 @@ func TestUndo(t *testing.T) {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				i := carved(t, w, w.slice(0, 19, 3), false)
-				r := with(Unpreparing, claim("a", w.slice(0, 19, 3)))
+				r := with(StateUnpreparing, claim("a", w.slice(0, 19, 3)))
 				i.CI, i.UUID = 0, "MIG-of-the-claim"
 				r.Instances = []gpu.Instance{i}
 				return r, nil
@@ -482,7 +482,7 @@ func TestUndo(t *testing.T) {
 		"everything is gone already": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
-				return with(Unpreparing, claim("a", w.slice(0, 19, 3))), nil
+				return with(StateUnpreparing, claim("a", w.slice(0, 19, 3))), nil
 			},
 			want: []string{"remove-spec", "delete-record"},
 		},
@@ -491,7 +491,7 @@ func TestUndo(t *testing.T) {
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				w.gpus[h1].lost = true
-				return with(Ready, claim("a", w.slice(1, 19, 0), w.slice(0, 19, 3))), nil
+				return with(StatePrepared, claim("a", w.slice(1, 19, 0), w.slice(0, 19, 3))), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "restore-mode " + h0 + " disabled"},
 		},
@@ -501,7 +501,7 @@ func TestUndo(t *testing.T) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				c := claim("a", w.slice(0, 19, 3))
 				c.Wanted[0].Admin = true
-				return with(Ready, c), nil
+				return with(StatePrepared, c), nil
 			},
 			want: []string{"record-unpreparing", "remove-spec", "delete-record"},
 		},
@@ -511,7 +511,7 @@ func TestUndo(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, test.machine)
 			r, others := test.setup(t, w)
-			steps, err := undo(r, seen(t, w, r, others...))
+			steps, err := planUndo(r, seen(t, w, r, others...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -522,25 +522,25 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// TestUndoWaitsForAnAnswer checks that a GPU which fails to answer, but is not lost, keeps the claim.
-func TestUndoWaitsForAnAnswer(t *testing.T) {
+// TestUndoRefusesUnreadGPU checks that a GPU which fails to answer, but is not lost, keeps the claim.
+func TestUndoRefusesUnreadGPU(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
-	r := with(Ready, claim("a", w.slice(0, 19, 3)))
+	r := with(StatePrepared, claim("a", w.slice(0, 19, 3)))
 	broken := errors.New("broken")
 	v := view{gpus: []reading{{name: h0, unread: broken}}}
-	if steps, err := undo(r, v); !errors.Is(err, broken) {
+	if steps, err := planUndo(r, v); !errors.Is(err, broken) {
 		t.Errorf("undo: %v %v, want the reason", lines(steps), err)
 	}
 }
 
-// TestPlanNamesNothingTwice lets the kills, which go over steps, reach each step exactly once.
-func TestPlanNamesNothingTwice(t *testing.T) {
+// TestPlanHasNoDuplicateSteps lets the kills, which go over steps, reach each step exactly once.
+func TestPlanHasNoDuplicateSteps(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenarios {
 		w := s.try(t).world
-		r := with(unrecorded, s.claim(w))
-		steps, err := plan(r, w.process(t, nil).look(quiet(t), r, w.records.snapshot()))
+		r := with(stateUnrecorded, s.claim(w))
+		steps, err := planPrepare(r, w.process(t, nil).readGPUs(quiet(t), r, w.records.snapshot()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -558,15 +558,15 @@ func TestStepKinds(t *testing.T) {
 	t.Parallel()
 	names := map[string]bool{}
 	for k := RecordPreparing; k <= DeleteRecord; k++ {
-		if names[k.String()] || k.String() == "" || deeds[k] == nil {
-			t.Errorf("kind %d: %q, has a deed: %v", k, k, deeds[k] != nil)
+		if names[k.String()] || k.String() == "" || stepFuncs[k] == nil {
+			t.Errorf("kind %d: %q, has a deed: %v", k, k, stepFuncs[k] != nil)
 		}
 		names[k.String()] = true
 	}
 	if got := Kind(99).String(); got != "kind-99" {
 		t.Errorf("unknown kind: %q", got)
 	}
-	if len(deeds) != int(DeleteRecord)+1 || len(kindNames) != len(deeds) {
+	if len(stepFuncs) != int(DeleteRecord)+1 || len(kindNames) != len(stepFuncs) {
 		t.Error("a kind without a row")
 	}
 	if got := fmt.Sprint([]Step{{Kind: RestoreMode, GPU: "g", Mode: gpu.ModeDisabled}, {Kind: WriteSpec}}); got != "[restore-mode g disabled write-spec]" {

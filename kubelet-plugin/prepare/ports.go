@@ -49,15 +49,15 @@ type Passthrough interface {
 // ErrNoRecord says that nothing is kept for the claim.
 var ErrNoRecord = errors.New("no record")
 
-// Unreadable says that a record was kept for the claim, could not be read and was set aside: the claim
+// UnreadableRecord says that a record was kept for the claim, could not be read and was set aside: the claim
 // was ours, but what it holds has to be found out anew.
-type Unreadable struct {
+type UnreadableRecord struct {
 	// Claim is the claim as far as it could be made out; its UID is certain.
 	Claim Ref
 }
 
 // Error names the claim.
-func (e *Unreadable) Error() string {
+func (e *UnreadableRecord) Error() string {
 	return fmt.Sprintf("the record of claim %s (%s) is unreadable", e.Claim, e.Claim.UID)
 }
 

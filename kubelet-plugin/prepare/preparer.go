@@ -36,9 +36,9 @@ type Config struct {
 	LocksDir string
 	// Observer is told about every step; it may be nil.
 	Observer Observer
-	// Settled is told about every claim that Reconcile found ready, with what Prepare would answer; it
+	// Reconciled is told about every claim that Reconcile found ready, with what Prepare would answer; it
 	// may be nil.
-	Settled func(claim Ref, answers []Answer)
+	Reconciled func(claim Ref, answers []Answer)
 }
 
 // Preparer makes claims usable and takes them back. Its methods are safe for concurrent use, by
@@ -68,21 +68,21 @@ func New(c Config) (*Preparer, error) {
 		c.Daemons = noDaemons{}
 	}
 	if c.Gate == nil {
-		c.Gate = open{}
+		c.Gate = noGate{}
 	}
 	if c.Observer == nil {
 		c.Observer = func(When, Ref, Step) {}
 	}
-	if c.Settled == nil {
-		c.Settled = func(Ref, []Answer) {}
+	if c.Reconciled == nil {
+		c.Reconciled = func(Ref, []Answer) {}
 	}
 	return &Preparer{Config: c, locks: locks{dir: c.LocksDir}}, nil
 }
 
-// open stands in where no gate is.
-type open struct{}
+// noGate stands in where no gate is.
+type noGate struct{}
 
-func (open) Enter(context.Context, Ref, []string) (func(), error) { return func() {}, nil }
+func (noGate) Enter(context.Context, Ref, []string) (func(), error) { return func() {}, nil }
 
 // noTimeSlice stands in on a node that cannot set time slices: there every GPU has the default.
 type noTimeSlice struct{}
@@ -110,62 +110,62 @@ func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
 }
 
 func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
-	if err := errors.Join(c.validate(), p.passable(c)); err != nil {
+	if err := errors.Join(c.validate(), p.validatePassthrough(c)); err != nil {
 		return nil, err
 	}
-	held, err := p.locks.claim(ctx, c.Ref)
+	held, err := p.locks.acquireClaim(ctx, c.Ref)
 	if err != nil {
 		return nil, err
 	}
-	defer held.end()
-	kept, err := p.recall(c.Ref)
+	defer held.releaseAndRemove()
+	kept, err := p.loadRecord(c.Ref)
 	if err != nil {
 		return nil, err
 	}
 	want := Record{Ref: c.Ref, BootID: p.BootID, Wanted: c.Wanted}
-	leave, err := p.pass(ctx, kept, want)
+	leave, err := p.enterGate(ctx, kept, want)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	release, err := p.locks.gpus(ctx, Record{Wanted: slices.Concat(kept.Wanted, c.Wanted)}.touched(), c.Ref)
+	release, err := p.locks.acquireGPUs(ctx, Record{Wanted: slices.Concat(kept.Wanted, c.Wanted)}.touched(), c.Ref)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	want, err = p.resume(ctx, kept, want)
+	want, err = p.startingRecord(ctx, kept, want)
 	if err != nil {
 		return nil, err
 	}
-	return p.settle(ctx, want)
+	return p.ensurePrepared(ctx, want)
 }
 
-// pass passes the gate for a claim that is not ready.
-func (p *Preparer) pass(ctx context.Context, kept, want Record) (leave func(), err error) {
-	if kept.State == Ready && kept.BootID == p.BootID && kept.same(want) {
+// enterGate passes the gate for a claim that is not ready.
+func (p *Preparer) enterGate(ctx context.Context, kept, want Record) (leave func(), err error) {
+	if kept.State == StatePrepared && kept.BootID == p.BootID && kept.same(want) {
 		return func() {}, nil
 	}
 	return p.Gate.Enter(ctx, want.Ref, want.holds())
 }
 
-// resume returns the record from which the claim goes on: what is kept, or what is wanted after that was released.
-func (p *Preparer) resume(ctx context.Context, kept, want Record) (Record, error) {
+// startingRecord returns the record from which the claim goes on: what is kept, or what is wanted after that was released.
+func (p *Preparer) startingRecord(ctx context.Context, kept, want Record) (Record, error) {
 	switch {
-	case kept.State == unrecorded, kept.State == damaged:
+	case kept.State == stateUnrecorded, kept.State == stateDamaged:
 		want.State = kept.State
-	case kept.State != Unpreparing && kept.BootID == p.BootID && kept.same(want):
+	case kept.State != StateUnpreparing && kept.BootID == p.BootID && kept.same(want):
 		return kept, nil
 	default:
 		// The record is of another boot, of another allocation, or on its way out.
-		if err := p.release(ctx, kept); err != nil {
+		if err := p.releaseClaim(ctx, kept); err != nil {
 			return Record{}, err
 		}
 	}
 	return want, nil
 }
 
-// passable returns an error when the claim is for a virtual machine and the node's GPUs are not.
-func (p *Preparer) passable(c Claim) error {
+// validatePassthrough returns an error when the claim is for a virtual machine and the node's GPUs are not.
+func (p *Preparer) validatePassthrough(c Claim) error {
 	i := slices.IndexFunc(c.Wanted, func(w Wanted) bool { return w.Use.Shape == gpu.VFIO })
 	if i < 0 || p.Passthrough != nil {
 		return nil
@@ -193,51 +193,51 @@ func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
 	if err := claim.validate(); err != nil {
 		return err
 	}
-	held, err := p.locks.claim(ctx, claim)
+	held, err := p.locks.acquireClaim(ctx, claim)
 	if err != nil {
 		return err
 	}
-	defer held.end()
-	kept, err := p.recall(claim)
+	defer held.releaseAndRemove()
+	kept, err := p.loadRecord(claim)
 	if err != nil {
 		return err
 	}
-	if kept.State == damaged {
-		kept, err = p.restore(ctx, Record{Ref: claim, State: damaged, BootID: p.BootID})
+	if kept.State == stateDamaged {
+		kept, err = p.rebuildRecord(ctx, Record{Ref: claim, State: stateDamaged, BootID: p.BootID})
 		switch {
 		case errors.Is(err, ErrNoClaim):
 			klog.FromContext(ctx).Error(err, "The claim is gone and its record was unreadable: what it held stays")
-			return p.forget(ctx, kept)
+			return p.deleteRecordAndSpec(ctx, kept)
 		case err != nil:
 			return err
 		}
 	}
-	unlock, err := p.locks.gpus(ctx, kept.touched(), claim)
+	unlock, err := p.locks.acquireGPUs(ctx, kept.touched(), claim)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return p.release(ctx, kept)
+	return p.releaseClaim(ctx, kept)
 }
 
-// recall returns what is kept for the claim: a record of state unrecorded when nothing is, damaged
+// loadRecord returns what is kept for the claim: a record of state unrecorded when nothing is, damaged
 // when it could not be read.
-func (p *Preparer) recall(claim Ref) (Record, error) {
+func (p *Preparer) loadRecord(claim Ref) (Record, error) {
 	r, err := p.Records.Load(claim.UID)
-	var unreadable *Unreadable
+	var unreadable *UnreadableRecord
 	switch {
 	case errors.Is(err, ErrNoRecord):
-		return Record{Ref: claim, State: unrecorded, BootID: p.BootID}, nil
+		return Record{Ref: claim, State: stateUnrecorded, BootID: p.BootID}, nil
 	case errors.As(err, &unreadable):
-		return Record{Ref: unreadable.Claim, State: damaged, BootID: p.BootID}, nil
+		return Record{Ref: unreadable.Claim, State: stateDamaged, BootID: p.BootID}, nil
 	case err != nil:
 		return Record{}, fmt.Errorf("read the record: %w", err)
 	}
 	return r, nil
 }
 
-// restore asks the API server what a claim holds whose record could not be read.
-func (p *Preparer) restore(ctx context.Context, r Record) (Record, error) {
+// rebuildRecord asks the API server what a claim holds whose record could not be read.
+func (p *Preparer) rebuildRecord(ctx context.Context, r Record) (Record, error) {
 	claim, err := Claim{}, ErrNoClaim
 	if r.Name != "" {
 		claim, err = p.Claims.Allocated(ctx, r.Ref)
@@ -249,24 +249,24 @@ func (p *Preparer) restore(ctx context.Context, r Record) (Record, error) {
 	return r, nil
 }
 
-// settle brings the claim of the record to readiness. The locks are held. What was begun and went
+// ensurePrepared brings the claim of the record to readiness. The locks are held. What was begun and went
 // wrong is undone; a claim that was ready stays as it is.
-func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
+func (p *Preparer) ensurePrepared(ctx context.Context, r Record) ([]Answer, error) {
 	var others []Record
-	if r.State != Ready || len(r.daemons()) > 0 {
+	if r.State != StatePrepared || len(r.daemons()) > 0 {
 		var err error
 		if others, err = p.others(r); err != nil {
 			return nil, err
 		}
 	}
-	x := p.open(ctx, r, others)
+	x := p.newExecution(ctx, r, others)
 	x.record = decideIntervals(r, others)
-	steps, err := plan(x.record, x.view)
+	steps, err := planPrepare(x.record, x.view)
 	if err != nil {
 		return nil, err
 	}
 	if err := x.run(ctx, steps); err != nil {
-		if x.record.State == Preparing && ctx.Err() == nil {
+		if x.record.State == StatePreparing && ctx.Err() == nil {
 			err = errors.Join(err, x.rollback(ctx))
 		}
 		return nil, err
@@ -274,21 +274,21 @@ func (p *Preparer) settle(ctx context.Context, r Record) ([]Answer, error) {
 	return x.answers, nil
 }
 
-// release takes the claim of the record back until nothing is left of it. The locks are held. A record
+// releaseClaim takes the claim of the record back until nothing is left of it. The locks are held. A record
 // of another boot is only forgotten.
-func (p *Preparer) release(ctx context.Context, r Record) error {
-	if r.State == unrecorded || r.BootID != p.BootID {
-		return p.forget(ctx, r)
+func (p *Preparer) releaseClaim(ctx context.Context, r Record) error {
+	if r.State == stateUnrecorded || r.BootID != p.BootID {
+		return p.deleteRecordAndSpec(ctx, r)
 	}
 	others, err := p.others(r)
 	if err != nil {
 		return err
 	}
-	return p.open(ctx, r, others).undo(ctx)
+	return p.newExecution(ctx, r, others).undo(ctx)
 }
 
-// forget drops what is kept for the claim and leaves the hardware alone.
-func (p *Preparer) forget(ctx context.Context, r Record) error {
+// deleteRecordAndSpec drops what is kept for the claim and leaves the hardware alone.
+func (p *Preparer) deleteRecordAndSpec(ctx context.Context, r Record) error {
 	x := &execution{Preparer: p, record: r}
 	return x.run(ctx, []Step{{Kind: RemoveSpec}, {Kind: DeleteRecord}})
 }

@@ -82,7 +82,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-func TestBadClaims(t *testing.T) {
+func TestInvalidClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
@@ -168,7 +168,7 @@ func TestVanishedInstance(t *testing.T) {
 			if err := p.Reconcile(quiet(t)); !has(err, "reconcile claim team/a (uid-a)") {
 				t.Errorf("reconcile: %v, want it to name the claim", err)
 			}
-			if got := w.records.kept["uid-a"].State; got != Ready {
+			if got := w.records.kept["uid-a"].State; got != StatePrepared {
 				t.Errorf("record: %s, want it as it was", got)
 			}
 			mustUnprepare(t, p, c)
@@ -180,7 +180,7 @@ func TestVanishedInstance(t *testing.T) {
 	}
 }
 
-func TestMIGTurnedOnUnderAWholeGPU(t *testing.T) {
+func TestMIGEnabledUnderWholeGPU(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
@@ -194,8 +194,8 @@ func TestMIGTurnedOnUnderAWholeGPU(t *testing.T) {
 	clean(t, w)
 }
 
-// TestAnotherAllocation prepares a claim that got other devices without an Unprepare in between.
-func TestAnotherAllocation(t *testing.T) {
+// TestChangedAllocation prepares a claim that got other devices without an Unprepare in between.
+func TestChangedAllocation(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
@@ -212,8 +212,8 @@ func TestAnotherAllocation(t *testing.T) {
 	clean(t, w)
 }
 
-// TestAnotherBootHoldsNothing calls the agent after a boot before anything was reconciled.
-func TestAnotherBootHoldsNothing(t *testing.T) {
+// TestRecordOfOtherBootHoldsNothing calls the agent after a boot before anything was reconciled.
+func TestRecordOfOtherBootHoldsNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	mustPrepare(t, w.process(t, nil), claim("a", w.slice(0, 19, 3)))
@@ -231,14 +231,14 @@ func TestAnotherBootHoldsNothing(t *testing.T) {
 	clean(t, w)
 }
 
-// TestRecordOfAnotherBootDestroysNothing finds another's instance where the last boot's would lie.
-func TestRecordOfAnotherBootDestroysNothing(t *testing.T) {
+// TestRecordOfOtherBootDestroysNothing finds another's instance where the last boot's would lie.
+func TestRecordOfOtherBootDestroysNothing(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(p *Preparer, c Claim) error{
 		"reconcile": func(p *Preparer, _ Claim) error { return p.Reconcile(quiet(t)) },
 		"unprepare": func(p *Preparer, c Claim) error { return p.Unprepare(quiet(t), c.Ref) },
 	} {
-		for _, state := range []State{Preparing, Ready, Unpreparing} {
+		for _, state := range []State{StatePreparing, StatePrepared, StateUnpreparing} {
 			w := newWorld(t, "h100x2")
 			c := claim("a", w.slice(0, 19, 3))
 			r := with(state, c)
@@ -258,8 +258,8 @@ func TestRecordOfAnotherBootDestroysNothing(t *testing.T) {
 	}
 }
 
-// TestNewerAgentReadsTheSameClaimDifferently checks that a claim which is ready stays as it was made.
-func TestNewerAgentReadsTheSameClaimDifferently(t *testing.T) {
+// TestNewerAgentDecodesClaimDifferently checks that a claim which is ready stays as it was made.
+func TestNewerAgentDecodesClaimDifferently(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	c := claim("a", w.slice(0, 19, 3), w.whole(1))
@@ -324,7 +324,7 @@ func TestLostGPU(t *testing.T) {
 	if got := w.instances(); len(got) != 1 || got[0].GPU != h0 {
 		t.Errorf("instances: %v, want the one that cannot be reached", got)
 	}
-	if got := w.records.kept["uid-a"].State; got != Unpreparing {
+	if got := w.records.kept["uid-a"].State; got != StateUnpreparing {
 		t.Errorf("record: %q, want Unpreparing", got)
 	}
 	if _, err := p.Prepare(quiet(t), claim("a", w.slice(1, 19, 0))); !errors.Is(err, gpu.ErrLost) {
@@ -337,9 +337,9 @@ func TestLostGPU(t *testing.T) {
 	clean(t, w)
 }
 
-// TestIntruderDuringPrepare lets an administrator be faster, at every moment of the call: the instance
+// TestForeignInstanceDuringPrepare lets an administrator be faster, at every moment of the call: the instance
 // is left alone, and the claim leaves nothing.
-func TestIntruderDuringPrepare(t *testing.T) {
+func TestForeignInstanceDuringPrepare(t *testing.T) {
 	t.Parallel()
 	for _, moment := range []string{"save Preparing", "mode " + h0, "create " + h0} {
 		t.Run(moment, func(t *testing.T) {
@@ -379,8 +379,8 @@ func TestIntruderDuringPrepare(t *testing.T) {
 	}
 }
 
-// TestIntruderBeforeMIGIsTurnedOff makes an instance after the plan saw none.
-func TestIntruderBeforeMIGIsTurnedOff(t *testing.T) {
+// TestForeignInstanceBeforeMIGIsDisabled makes an instance after the plan saw none.
+func TestForeignInstanceBeforeMIGIsDisabled(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	w.leaveOn(0)
@@ -402,9 +402,9 @@ func TestIntruderBeforeMIGIsTurnedOff(t *testing.T) {
 	clean(t, w)
 }
 
-// TestOutOfTime ends the context in the middle: what was made stays for the next call, which makes
+// TestTimeout ends the context in the middle: what was made stays for the next call, which makes
 // nothing twice.
-func TestOutOfTime(t *testing.T) {
+func TestTimeout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	c := claim("a", w.slice(0, 19, 3))
@@ -420,7 +420,7 @@ func TestOutOfTime(t *testing.T) {
 		t.Errorf("prepare: %v, want the step that was next and why", err)
 	}
 	before := w.instances()
-	if len(before) != 1 || w.records.kept[c.UID].State != Preparing {
+	if len(before) != 1 || w.records.kept[c.UID].State != StatePreparing {
 		t.Fatalf("instances %v, record %q: want what was made", before, w.records.kept[c.UID].State)
 	}
 	answers := mustPrepare(t, w.process(t, nil), c)
@@ -456,7 +456,7 @@ func TestUnreadableRecord(t *testing.T) {
 			if err := come(w.process(t, nil), c); err != nil {
 				t.Fatal(err)
 			}
-			if got := w.records.kept[c.UID]; got.State != Ready || !cmp.Equal(got.Instances, before) {
+			if got := w.records.kept[c.UID]; got.State != StatePrepared || !cmp.Equal(got.Instances, before) {
 				t.Errorf("record: %s with %v, want Prepared with %v", got.State, got.Instances, before)
 			}
 			if diff := cmp.Diff(before, w.instances()); diff != "" {
@@ -481,9 +481,9 @@ func TestUnreadableRecord(t *testing.T) {
 	})
 }
 
-// TestUnreadableRecordOfNobody has no one who knows what the claim holds: nothing is destroyed on a
+// TestUnreadableRecordOfDeletedClaim has no one who knows what the claim holds: nothing is destroyed on a
 // guess.
-func TestUnreadableRecordOfNobody(t *testing.T) {
+func TestUnreadableRecordOfDeletedClaim(t *testing.T) {
 	t.Parallel()
 	w, c := damagedClaim(t)
 	p := w.process(t, nil)
@@ -506,9 +506,9 @@ func TestUnreadableRecordOfNobody(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordAndTrouble fails to make the record again: the claim's instances stay, because
+// TestUnreadableRecordAndErrors fails to make the record again: the claim's instances stay, because
 // its pods may run.
-func TestUnreadableRecordAndTrouble(t *testing.T) {
+func TestUnreadableRecordAndErrors(t *testing.T) {
 	t.Parallel()
 	for _, call := range []string{"write", "save Prepared", "mode " + h0} {
 		t.Run(call, func(t *testing.T) {
@@ -534,9 +534,9 @@ func TestUnreadableRecordAndTrouble(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecordDoesNotWinARace keeps a device from a claim whose record is unreadable when
+// TestUnreadableRecordDoesNotTakeHeldDevices keeps a device from a claim whose record is unreadable when
 // another claim was given it meanwhile.
-func TestUnreadableRecordDoesNotWinARace(t *testing.T) {
+func TestUnreadableRecordDoesNotTakeHeldDevices(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
@@ -574,7 +574,7 @@ func TestReconcile(t *testing.T) {
 	sound(t, w)
 	p.Claims = outside{gone: map[string]bool{"uid-stale": true}}
 	settled := make(chan string, 9)
-	p.Settled = func(claim Ref, answers []Answer) {
+	p.Reconciled = func(claim Ref, answers []Answer) {
 		settled <- fmt.Sprintf("%s %s %v", claim.Name, answers[0].Device, answers[0].CDIDevices)
 	}
 	if err := p.Reconcile(quiet(t)); err != nil {
@@ -627,9 +627,9 @@ func TestReconcileCannotList(t *testing.T) {
 	}
 }
 
-// TestReconcileLeavesTheLivingAlone reconciles while an agent, this one or another, is in the middle of
+// TestReconcileKeepsHeldClaims reconciles while an agent, this one or another, is in the middle of
 // preparing.
-func TestReconcileLeavesTheLivingAlone(t *testing.T) {
+func TestReconcileKeepsHeldClaims(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	other := w.process(t, nil)

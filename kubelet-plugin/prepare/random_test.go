@@ -87,14 +87,14 @@ func (w *walk) call(m mishap, do func(ctx context.Context, p *Preparer) error) (
 func (w *walk) apart(t *rapid.T, uid string, action func()) {
 	before := map[string][]Prepared{}
 	for _, r := range w.records.snapshot() {
-		if r.UID != uid && r.State == Ready && r.BootID == w.bootID() {
+		if r.UID != uid && r.State == StatePrepared && r.BootID == w.bootID() {
 			before[r.UID] = steady(w.specs.kept[r.UID])
 		}
 	}
 	action()
 	same := cmp.Comparer(func(a, b *gpu.Geometry) bool { return a == b })
 	for other, spec := range before {
-		if got := w.records.kept[other].State; got != Ready {
+		if got := w.records.kept[other].State; got != StatePrepared {
 			t.Errorf("claim %s became %q", other, got)
 		}
 		if diff := cmp.Diff(spec, steady(w.specs.kept[other]), same); diff != "" {
@@ -150,11 +150,11 @@ func (w *walk) reconcile(t *rapid.T) {
 		// Claim by claim on this goroutine, where the kill is caught. Its errors are those of single
 		// claims, which the other actions judge.
 		_, _ = w.call(m, func(ctx context.Context, p *Preparer) error {
-			claims, err := p.known()
+			claims, err := p.storedClaims()
 			for _, c := range claims {
 				err = errors.Join(err, p.reconcile(ctx, c))
 			}
-			return errors.Join(err, p.sweep(ctx))
+			return errors.Join(err, p.releaseOrphanDaemons(ctx))
 		})
 	})
 }
@@ -208,7 +208,7 @@ func (w *walk) end(t *rapid.T) {
 		}
 	}
 	// What a reboot left is nobody's.
-	if err := p.sweep(quiet(w.t)); err != nil {
+	if err := p.releaseOrphanDaemons(quiet(w.t)); err != nil {
 		t.Error(err)
 	}
 	for _, left := range w.litter() {

@@ -19,7 +19,7 @@ import (
 // retries what could not be destroyed. It returns what went wrong, claim by claim; one claim's trouble
 // does not keep the others from being settled.
 func (p *Preparer) Reconcile(ctx context.Context) error {
-	claims, err := p.known()
+	claims, err := p.storedClaims()
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
@@ -34,11 +34,11 @@ func (p *Preparer) Reconcile(ctx context.Context) error {
 		})
 	}
 	group.Wait()
-	return errors.Join(append(errs, p.sweep(ctx))...)
+	return errors.Join(append(errs, p.releaseOrphanDaemons(ctx))...)
 }
 
-// known returns every claim that left a record or a spec on the node.
-func (p *Preparer) known() ([]Ref, error) {
+// storedClaims returns every claim that left a record or a spec on the node.
+func (p *Preparer) storedClaims() ([]Ref, error) {
 	records, err := p.Records.List()
 	if err != nil {
 		return nil, fmt.Errorf("list the records: %w", err)
@@ -66,17 +66,17 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err := claim.validate(); err != nil {
 		return err
 	}
-	held, free, err := p.locks.tryClaim(claim)
+	held, free, err := p.locks.tryAcquireClaim(claim)
 	if err != nil || !free {
 		return err
 	}
-	defer held.end()
-	r, err := p.recall(claim)
+	defer held.releaseAndRemove()
+	r, err := p.loadRecord(claim)
 	if err != nil {
 		return err
 	}
-	if r.State == damaged {
-		r, err = p.restore(ctx, r)
+	if r.State == stateDamaged {
+		r, err = p.rebuildRecord(ctx, r)
 		switch {
 		case errors.Is(err, ErrNoClaim):
 			// It may only be its name that is damaged, and its pods may run: kubelet knows the name and
@@ -86,29 +86,29 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 			return err
 		}
 	}
-	keep, doubt := p.keeps(ctx, r)
-	unlock, err := p.locks.gpus(ctx, r.touched(), r.Ref)
+	keep, doubt := p.shouldKeep(ctx, r)
+	unlock, err := p.locks.acquireGPUs(ctx, r.touched(), r.Ref)
 	if err != nil {
 		return errors.Join(doubt, err)
 	}
 	defer unlock()
 	if keep {
-		answers, err := p.settle(ctx, r)
+		answers, err := p.ensurePrepared(ctx, r)
 		if err == nil {
-			p.Settled(r.Ref, answers)
+			p.Reconciled(r.Ref, answers)
 		}
 		return errors.Join(doubt, err)
 	}
-	return p.release(ctx, r)
+	return p.releaseClaim(ctx, r)
 }
 
-// keeps reports whether the claim stays as it is: it is ready, or was before its record was damaged,
+// shouldKeep reports whether the claim stays as it is: it is ready, or was before its record was damaged,
 // in this boot, and may be in use. In doubt, which is the error, it stays.
-func (p *Preparer) keeps(ctx context.Context, r Record) (bool, error) {
+func (p *Preparer) shouldKeep(ctx context.Context, r Record) (bool, error) {
 	switch {
-	case r.State == damaged:
+	case r.State == stateDamaged:
 		return true, nil
-	case r.State != Ready, r.BootID != p.BootID:
+	case r.State != StatePrepared, r.BootID != p.BootID:
 		return false, nil
 	}
 	held, err := p.Claims.Held(ctx, r.Ref)

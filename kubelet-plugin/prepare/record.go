@@ -11,20 +11,20 @@ type State string
 
 // The states of a record. A claim without a record is not ours.
 const (
-	// Preparing is written, with the whole plan, before the first side effect.
-	Preparing State = "Preparing"
-	// Ready is written after the last one: the claim's devices are usable.
-	Ready State = "Prepared"
-	// Unpreparing is written before the first thing is taken away.
-	Unpreparing State = "Unpreparing"
+	// StatePreparing is written, with the whole plan, before the first side effect.
+	StatePreparing State = "Preparing"
+	// StatePrepared is written after the last one: the claim's devices are usable.
+	StatePrepared State = "Prepared"
+	// StateUnpreparing is written before the first thing is taken away.
+	StateUnpreparing State = "Unpreparing"
 )
 
 // The states of a claim that has no record on disk; they are never written.
 const (
-	// unrecorded is a claim for which nothing was kept.
-	unrecorded State = ""
-	// damaged is a claim whose record was set aside: what lies at its placements was made for it.
-	damaged State = "Damaged"
+	// stateUnrecorded is a claim for which nothing was kept.
+	stateUnrecorded State = ""
+	// stateDamaged is a claim whose record was set aside: what lies at its placements was made for it.
+	stateDamaged State = "Damaged"
 )
 
 // Record is what is kept on disk for one claim. It is enough to finish or undo the claim after a
@@ -81,7 +81,7 @@ func (r Record) holds() []string {
 // Holds reports whether the claim holds something of one of the GPUs, or may until it was taken back. One that is on its way out
 // does not: its containers have ended, and only what was made for it is still to be removed.
 func (r Record) Holds(gpus []string) bool {
-	return r.State != Unpreparing && slices.ContainsFunc(r.holds(), func(name string) bool { return slices.Contains(gpus, name) })
+	return r.State != StateUnpreparing && slices.ContainsFunc(r.holds(), func(name string) bool { return slices.Contains(gpus, name) })
 }
 
 func gpuNames(wanted []Wanted) []string {
@@ -93,23 +93,23 @@ func gpuNames(wanted []Wanted) []string {
 	return slices.Compact(names)
 }
 
-// marks reports whether the claim changes the GPU in a way that has to be taken back.
-func (r Record) marks(gpuName string) bool {
+// altersGPU reports whether the claim changes the GPU in a way that has to be taken back.
+func (r Record) altersGPU(gpuName string) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool {
 		return w.Use.Shape == gpu.MIG || w.Use.Shape == gpu.VFIO || w.Interval != "" || w.exclusive()
 	})
 }
 
-// passes reports whether the claim gives the GPU to a virtual machine.
-func (r Record) passes(gpuName string) bool {
+// usesPassthrough reports whether the claim gives the GPU to a virtual machine.
+func (r Record) usesPassthrough(gpuName string) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool { return w.Use.Shape == gpu.VFIO })
 }
 
-// made reports whether the instance was made for the claim. The record of a claim that is not ready
+// created reports whether the instance was made for the claim. The record of a claim that is not ready
 // knows no instance yet: then the placement decides, because nothing lay there when the record was
 // written. Once the instance is known, another one at its placement is somebody else's.
-func (r Record) made(i gpu.Instance) bool {
-	if r.State == unrecorded || !r.Owns(i.GPU, i.Placement) {
+func (r Record) created(i gpu.Instance) bool {
+	if r.State == stateUnrecorded || !r.Owns(i.GPU, i.Placement) {
 		return false
 	}
 	for _, known := range r.Instances {

@@ -10,9 +10,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// TestIntervalBelongsToTheGPU walks through wishes for the time slice of one GPU: the first decides, a
+// TestFirstClaimDecidesInterval walks through wishes for the time slice of one GPU: the first decides, a
 // different one is told what is in effect, and the last to go restores the default.
-func TestIntervalBelongsToTheGPU(t *testing.T) {
+func TestFirstClaimDecidesInterval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "t4x1")
 	p := w.process(t, nil)
@@ -133,7 +133,7 @@ func TestDaemonBounds(t *testing.T) {
 func TestPrivateDaemons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "a30x4l40sx4")
-	r := with(Ready, claim("a",
+	r := with(StatePrepared, claim("a",
 		w.slice(0, 14, 0).served(10), w.whole(4).served(20), w.slice(1, 14, 0).served(10),
 		w.whole(5).served(30), w.whole(6).served(20), w.whole(7)))
 	want := []string{"mps-uid-a-0", "mps-uid-a-1", "mps-uid-a-2", "mps-uid-a-3"}
@@ -151,8 +151,8 @@ func TestPrivateDaemons(t *testing.T) {
 	}
 }
 
-// TestSweep ends what serves nobody, and nothing else.
-func TestSweep(t *testing.T) {
+// TestReleaseOrphanDaemons ends what serves nobody, and nothing else.
+func TestReleaseOrphanDaemons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")
 	p := w.process(t, nil)
@@ -163,7 +163,7 @@ func TestSweep(t *testing.T) {
 	w.damage(damaged)
 	w.fleet.daemons["mps-lost"] = &daemon{Daemon: Daemon{Name: "mps-lost", ClaimUID: "uid-lost"}, alive: true}
 	w.fleet.daemons["mps-other"] = &daemon{Daemon: Daemon{Name: "mps-other", GPU: w.node.GPUs[1].Name()}, alive: true}
-	if err := p.sweep(quiet(t)); err != nil {
+	if err := p.releaseOrphanDaemons(quiet(t)); err != nil {
 		t.Fatal(err)
 	}
 	if len(w.fleet.daemons) != 3 || w.fleet.daemons["mps-lost"] != nil || w.fleet.daemons["mps-other"] != nil {

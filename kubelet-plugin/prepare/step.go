@@ -31,8 +31,8 @@ const (
 	BindPassthrough
 	// WriteSpec writes the claim's CDI spec.
 	WriteSpec
-	// RecordReady writes that the claim is usable.
-	RecordReady
+	// RecordPrepared writes that the claim is usable.
+	RecordPrepared
 
 	// RecordUnpreparing writes that the claim is being taken back, before anything is.
 	RecordUnpreparing
@@ -61,7 +61,7 @@ var kindNames = [...]string{
 	EnsureDaemon:      "ensure-daemon",
 	BindPassthrough:   "bind-vfio",
 	WriteSpec:         "write-spec",
-	RecordReady:       "record-prepared",
+	RecordPrepared:    "record-prepared",
 	RecordUnpreparing: "record-unpreparing",
 	RemoveSpec:        "remove-spec",
 	ReleaseDaemon:     "release-daemon",

@@ -15,13 +15,13 @@ const defaultTimeSlice = "Default"
 // decideIntervals returns the record with the classes that its devices will have. A claim that was
 // begun keeps what was decided then.
 func decideIntervals(r Record, others []Record) Record {
-	if r.State != unrecorded && r.State != damaged {
+	if r.State != stateUnrecorded && r.State != stateDamaged {
 		return r
 	}
 	r.Wanted = slices.Clone(r.Wanted)
 	for i, w := range r.Wanted {
 		if w.Settings.TimeSlice != "" && !w.Admin {
-			r.Wanted[i].Interval = cmp.Or(interval(living(others), w.Use.GPU), r.interval(w.Use.GPU), w.Settings.TimeSlice)
+			r.Wanted[i].Interval = cmp.Or(interval(activeRecords(others), w.Use.GPU), r.interval(w.Use.GPU), w.Settings.TimeSlice)
 		}
 	}
 	return r
@@ -48,7 +48,7 @@ func interval(records []Record, gpuName string) string {
 	return ""
 }
 
-// living returns the records of the claims that are not on their way out.
-func living(records []Record) []Record {
-	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.State == Unpreparing })
+// activeRecords returns the records of the claims that are not on their way out.
+func activeRecords(records []Record) []Record {
+	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.State == StateUnpreparing })
 }

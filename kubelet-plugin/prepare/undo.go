@@ -7,39 +7,39 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// undo returns what is left to do until nothing of the record's claim is left, in order. It is pure.
+// planUndo returns what is left to do until nothing of the record's claim is left, in order. It is pure.
 // Where a GPU is lost the record stays: what lies there is taken back when the GPU answers again, or
 // forgotten after a reboot. An error says which GPU could not be read.
-func undo(r Record, v view) ([]Step, error) {
+func planUndo(r Record, v view) ([]Step, error) {
 	var steps []Step
-	if r.State != Unpreparing {
+	if r.State != StateUnpreparing {
 		steps = append(steps, Step{Kind: RecordUnpreparing})
 	}
 	steps = append(steps, Step{Kind: RemoveSpec})
 	for _, name := range r.daemons() {
-		if !needDaemon(v.others, name) {
+		if !servesActiveClaim(v.others, name) {
 			steps = append(steps, Step{Kind: ReleaseDaemon, Daemon: name})
 		}
 	}
 	for _, g := range v.gpus {
 		switch {
 		case g.unread == nil:
-			steps = append(steps, giveBack(r, v, g)...)
+			steps = append(steps, planUndoGPU(r, v, g)...)
 		case !errors.Is(g.unread, gpu.ErrLost):
 			return nil, g.unread
 		}
 	}
-	if v.lost(r) == nil {
+	if v.lostGPUError(r) == nil {
 		steps = append(steps, Step{Kind: DeleteRecord})
 	}
 	return steps, nil
 }
 
-// giveBack returns the steps that take the claim's devices on one GPU back. Only what was made for the
+// planUndoGPU returns the steps that take the claim's devices on one GPU back. Only what was made for the
 // claim is destroyed.
-func giveBack(r Record, v view, g reading) []Step {
-	steps := unshare(r, v, g)
-	if r.passes(g.name) {
+func planUndoGPU(r Record, v view, g reading) []Step {
+	steps := planUndoSharing(r, v, g)
+	if r.usesPassthrough(g.name) {
 		steps = append(steps, Step{Kind: UnbindPassthrough, GPU: g.name})
 	}
 	carved, remaining := false, len(g.Instances)
@@ -48,26 +48,26 @@ func giveBack(r Record, v view, g reading) []Step {
 			continue
 		}
 		carved = true
-		if there, exists := g.at(w.Use.Placement); exists && r.made(there) {
+		if there, exists := g.at(w.Use.Placement); exists && r.created(there) {
 			steps = append(steps, Step{Kind: DestroyInstance, GPU: g.name, Placement: w.Use.Placement})
 			remaining--
 		}
 	}
-	if carved && remaining == 0 && g.TogglesMIG() && g.Mode == gpu.ModeEnabled && !needMIG(v.others, g.name) {
+	if carved && remaining == 0 && g.TogglesMIG() && g.Mode == gpu.ModeEnabled && !needsMIG(v.others, g.name) {
 		steps = append(steps, Step{Kind: RestoreMode, GPU: g.name, Mode: gpu.ModeDisabled})
 	}
 	return steps
 }
 
-// unshare returns the steps that give a GPU its own ways back when the last claim is gone that changed
+// planUndoSharing returns the steps that give a GPU its own ways back when the last claim is gone that changed
 // them. With MIG on there is nothing to give back and nothing that could be set: the claim
 // was taken back before MIG was turned off for it.
-func unshare(r Record, v view, g reading) []Step {
+func planUndoSharing(r Record, v view, g reading) []Step {
 	if g.Mode == gpu.ModeEnabled {
 		return nil
 	}
 	var steps []Step
-	others := living(v.others)
+	others := activeRecords(v.others)
 	if r.interval(g.name) != "" && interval(others, g.name) == "" {
 		steps = append(steps, Step{Kind: SetTimeSlice, GPU: g.name, Interval: defaultTimeSlice})
 	}
@@ -77,8 +77,8 @@ func unshare(r Record, v view, g reading) []Step {
 	return steps
 }
 
-// needMIG reports whether a record counts on MIG being on, whether its instance exists or not.
-func needMIG(records []Record, gpuName string) bool {
+// needsMIG reports whether a record counts on MIG being on, whether its instance exists or not.
+func needsMIG(records []Record, gpuName string) bool {
 	for _, r := range records {
 		for _, w := range r.on(gpuName) {
 			if w.Use.Shape == gpu.MIG {

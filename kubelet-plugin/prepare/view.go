@@ -38,8 +38,8 @@ func (v view) on(name string) reading {
 	return reading{name: name, unread: fmt.Errorf("GPU %s: not read", name)}
 }
 
-// put replaces the reading of a GPU by a newer one.
-func (v view) put(newer reading) {
+// replace replaces the reading of a GPU by a newer one.
+func (v view) replace(newer reading) {
 	for i, r := range v.gpus {
 		if r.name == newer.name {
 			v.gpus[i] = newer
@@ -47,10 +47,10 @@ func (v view) put(newer reading) {
 	}
 }
 
-// lost returns why a GPU cannot be read on which the claim left something.
-func (v view) lost(r Record) error {
+// lostGPUError returns why a GPU cannot be read on which the claim left something.
+func (v view) lostGPUError(r Record) error {
 	for _, g := range v.gpus {
-		if g.unread != nil && r.marks(g.name) {
+		if g.unread != nil && r.altersGPU(g.name) {
 			return g.unread
 		}
 	}
@@ -66,18 +66,18 @@ func (r reading) at(p gpu.Placement) (gpu.Instance, bool) {
 	return r.Instances[i], true
 }
 
-// look reads the GPUs of the record's claim. One that does not answer is a part of the view, not an
+// readGPUs reads the GPUs of the record's claim. One that does not answer is a part of the view, not an
 // error.
-func (p *Preparer) look(ctx context.Context, r Record, others []Record) view {
+func (p *Preparer) readGPUs(ctx context.Context, r Record, others []Record) view {
 	v := view{others: others, shares: p.Shares}
 	node := p.Inventory.Node()
 	seen := gpuNames(slices.DeleteFunc(slices.Clone(r.Wanted), func(w Wanted) bool {
 		return !w.touches() && w.Use.Shape != gpu.Monitor
 	}))
 	for _, name := range r.gpus() {
-		reading := identify(node, name)
+		reading := findGPU(node, name)
 		if reading.unread == nil && slices.Contains(seen, name) {
-			reading = p.read(ctx, reading)
+			reading = p.readGPU(ctx, reading)
 		}
 		v.gpus = append(v.gpus, reading)
 	}
@@ -95,9 +95,9 @@ func (p *Preparer) others(r Record) ([]Record, error) {
 	}), nil
 }
 
-// identify finds the GPU in the inventory. One that is not there is as lost as one that does not answer. While the driver is away all are, and that
+// findGPU finds the GPU in the inventory. One that is not there is as lost as one that does not answer. While the driver is away all are, and that
 // is what is to be said of it.
-func identify(node gpu.Node, name string) reading {
+func findGPU(node gpu.Node, name string) reading {
 	found, err := node.Find(name)
 	switch {
 	case err != nil:
@@ -111,8 +111,8 @@ func identify(node gpu.Node, name string) reading {
 	return reading{GPU: found, name: name}
 }
 
-// read asks the hardware for what changes: the MIG mode and the instances.
-func (p *Preparer) read(ctx context.Context, r reading) reading {
+// readGPU asks the hardware for what changes: the MIG mode and the instances.
+func (p *Preparer) readGPU(ctx context.Context, r reading) reading {
 	if r.Geometry == nil {
 		return r
 	}

@@ -154,7 +154,7 @@ func (c *cabinet) Load(uid string) (r Record, err error) {
 	case known:
 		return copied(r), nil
 	case unreadable:
-		return Record{}, fmt.Errorf("load: %w", &Unreadable{Claim: salvaged})
+		return Record{}, fmt.Errorf("load: %w", &UnreadableRecord{Claim: salvaged})
 	}
 	return Record{}, fmt.Errorf("claim %s: %w", uid, ErrNoRecord)
 }
@@ -327,7 +327,7 @@ func (w *world) faults() []string {
 	records := slices.DeleteFunc(w.records.snapshot(), func(r Record) bool { return r.BootID != w.bootID() })
 	damaged := func(i gpu.Instance) bool {
 		for uid := range w.records.unreadable {
-			if with(Ready, w.api.claims[uid]).Owns(i.GPU, i.Placement) {
+			if with(StatePrepared, w.api.claims[uid]).Owns(i.GPU, i.Placement) {
 				return true
 			}
 		}
@@ -350,13 +350,13 @@ func (w *world) faults() []string {
 		}
 	}
 	for _, r := range records {
-		if r.State == Ready {
+		if r.State == StatePrepared {
 			faults = append(faults, w.ready(r)...)
 		}
 	}
 	for name, c := range w.gpus {
-		passes := slices.ContainsFunc(records, func(r Record) bool { return r.passes(name) })
-		ready := slices.ContainsFunc(records, func(r Record) bool { return r.passes(name) && r.State == Ready })
+		passes := slices.ContainsFunc(records, func(r Record) bool { return r.usesPassthrough(name) })
+		ready := slices.ContainsFunc(records, func(r Record) bool { return r.usesPassthrough(name) && r.State == StatePrepared })
 		if c.bound && !passes || ready && !c.bound {
 			faults = append(faults, fmt.Sprintf("%s: bound to vfio-pci %t, for a claim %t", name, c.bound, passes))
 		}
@@ -373,7 +373,7 @@ func (w *world) shared(records []Record) []string {
 		for _, r := range records {
 			for _, wanted := range r.on(g.Name()) {
 				next, err := held.Take(wanted.Use.Use)
-				if err != nil && r.State == Ready {
+				if err != nil && r.State == StatePrepared {
 					faults = append(faults, fmt.Sprintf("%s of claim %s: %v", wanted.Device, r.Ref, err))
 				}
 				held = next
@@ -390,7 +390,7 @@ func (w *world) shared(records []Record) []string {
 
 func (w *world) damagedUses(daemon string) bool {
 	for uid := range w.records.unreadable {
-		if with(Ready, w.api.claims[uid]).uses(daemon) {
+		if with(StatePrepared, w.api.claims[uid]).uses(daemon) {
 			return true
 		}
 	}
@@ -458,7 +458,7 @@ func (w *world) served(r Record, i int) []string {
 		return []string{fmt.Sprintf("claim %s: spec of %s has limits %v", r.Ref, want.Device, spec.Daemon)}
 	case want.Use.Shape == gpu.MIG && !strings.Contains(d.Visible, spec.Instance.UUID), want.Use.Shape != gpu.MIG && !strings.Contains(d.Visible, uuid):
 		return []string{fmt.Sprintf("claim %s: daemon %s serves %s", r.Ref, name, d.Visible)}
-	case looser(d.ActiveThreadPercentage, percentage) != d.ActiveThreadPercentage || looser(d.PinnedMemoryBytes, memory) != d.PinnedMemoryBytes:
+	case looserLimit(d.ActiveThreadPercentage, percentage) != d.ActiveThreadPercentage || looserLimit(d.PinnedMemoryBytes, memory) != d.PinnedMemoryBytes:
 		return []string{fmt.Sprintf("claim %s: daemon %s allows less than the claim has: %v", r.Ref, name, d)}
 	}
 	return nil

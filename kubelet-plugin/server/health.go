@@ -35,7 +35,7 @@ func (p *plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletpl
 		health := p.health(node, known)
 		if due || !slices.Equal(told, health) {
 			select {
-			case reports <- reportOf(health):
+			case reports <- healthReport(health):
 				told, due = health, false
 			case <-ctx.Done():
 				return nil
@@ -73,8 +73,8 @@ func (p *plugin) health(node gpu.Node, known bool) []kubeletplugin.DeviceHealth 
 	return all
 }
 
-// reportOf returns the health as it is now.
-func reportOf(health []kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealthReport {
+// healthReport returns the health as it is now.
+func healthReport(health []kubeletplugin.DeviceHealth) kubeletplugin.DeviceHealthReport {
 	now := time.Now()
 	devices := slices.Clone(health)
 	for i := range devices {

@@ -30,8 +30,8 @@ type Metrics struct {
 func NewMetrics(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		durations: map[operation]*prometheus.HistogramVec{
-			preparing:   duration(preparing, "shape", "result"),
-			unpreparing: duration(unpreparing, "result"),
+			preparing:   newDurationHistogram(preparing, "shape", "result"),
+			unpreparing: newDurationHistogram(unpreparing, "result"),
 		},
 		inFlight: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "tessera_claims_in_flight", Help: "Claims being prepared or unprepared.",
@@ -44,7 +44,7 @@ func NewMetrics(registry prometheus.Registerer) *Metrics {
 	return m
 }
 
-func duration(op operation, labels ...string) *prometheus.HistogramVec {
+func newDurationHistogram(op operation, labels ...string) *prometheus.HistogramVec {
 	return prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "tessera_" + string(op) + "_duration_seconds",
 		Help:    "Time to " + string(op) + " one claim, in seconds.",
@@ -52,9 +52,9 @@ func duration(op operation, labels ...string) *prometheus.HistogramVec {
 	}, labels)
 }
 
-// begin counts a call in; the returned function counts it out. The shape is empty where it is not
+// startCall counts a call in; the returned function counts it out. The shape is empty where it is not
 // known.
-func (m *Metrics) begin(op operation) func(shape string, err error) {
+func (m *Metrics) startCall(op operation) func(shape string, err error) {
 	start := time.Now()
 	m.inFlight.WithLabelValues(string(op)).Inc()
 	return func(shape string, err error) {
@@ -62,7 +62,7 @@ func (m *Metrics) begin(op operation) func(shape string, err error) {
 		result := "ok"
 		if err != nil {
 			result = "error"
-			m.errors.WithLabelValues(string(op), reason(err)).Inc()
+			m.errors.WithLabelValues(string(op), errorReason(err)).Inc()
 		}
 		labels := prometheus.Labels{"result": result}
 		if op == preparing {
@@ -87,7 +87,7 @@ var reasons = []struct {
 	{gpu.ErrLost, "lost"},
 }
 
-func reason(err error) string {
+func errorReason(err error) string {
 	for _, r := range reasons {
 		if errors.Is(err, r.is) {
 			return r.name

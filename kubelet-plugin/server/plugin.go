@@ -18,9 +18,9 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// patience is how long one call may take. Kubelet gives up after 45 s and learns nothing; before
+// callTimeout is how long one call may take. Kubelet gives up after 45 s and learns nothing; before
 // that it gets an error that says what was waited for.
-const patience = 40 * time.Second
+const callTimeout = 40 * time.Second
 
 // errPanic marks a call that panicked.
 var errPanic = errors.New("bug in the agent")
@@ -35,7 +35,7 @@ var _ kubeletplugin.DRAPlugin = (*plugin)(nil)
 func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	p.begun.Add(1)
 	defer p.ended.Add(1)
-	return each(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
+	return forEachClaim(ctx, claims, func(ctx context.Context, claim *resourceapi.ResourceClaim) (types.UID, kubeletplugin.PrepareResult) {
 		devices, err := p.prepare(ctx, claim)
 		return claim.UID, kubeletplugin.PrepareResult{Devices: devices, Err: err}
 	}), nil
@@ -45,24 +45,24 @@ func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	p.begun.Add(1)
 	defer p.ended.Add(1)
-	return each(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
+	return forEachClaim(ctx, claims, func(ctx context.Context, claim kubeletplugin.NamespacedObject) (types.UID, error) {
 		return claim.UID, p.unprepare(ctx, claim)
 	}), nil
 }
 
 func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim) (devices []kubeletplugin.Device, err error) {
 	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
-	shape, finish := "", p.begin(ctx, preparing)
+	shape, finish := "", p.startCall(ctx, preparing)
 	var answers []prepare.Answer
 	defer func() {
 		finish(shape, err)
-		p.tell(prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}, answers, err)
+		p.reportResult(prepare.Ref{UID: string(object.UID), Namespace: object.Namespace, Name: object.Name}, answers, err)
 	}()
 	defer recovered(ctx, &err)
 
 	claim, err := p.Translate(object)
 	if err != nil {
-		return nil, &unreadable{err}
+		return nil, &invalidClaim{err}
 	}
 	shape = shapeOf(claim)
 	answers, err = p.Claims.Prepare(ctx, claim)
@@ -74,7 +74,7 @@ func (p *plugin) prepare(ctx context.Context, object *resourceapi.ResourceClaim)
 
 func (p *plugin) unprepare(ctx context.Context, object kubeletplugin.NamespacedObject) (err error) {
 	ctx = withClaim(ctx, object.Namespace, object.Name, object.UID)
-	finish := p.begin(ctx, unpreparing)
+	finish := p.startCall(ctx, unpreparing)
 	defer func() { finish("", err) }()
 	defer recovered(ctx, &err)
 
@@ -133,9 +133,9 @@ func shapeOf(claim prepare.Claim) string {
 	return shape
 }
 
-// each calls do for every item at once, within the patience, and collects the results by UID.
-func each[Item, Result any](ctx context.Context, items []Item, do func(context.Context, Item) (types.UID, Result)) map[types.UID]Result {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// forEachClaim calls do for every item at once, within the patience, and collects the results by UID.
+func forEachClaim[Item, Result any](ctx context.Context, items []Item, do func(context.Context, Item) (types.UID, Result)) map[types.UID]Result {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	results := make(map[types.UID]Result, len(items))
 	var mutex sync.Mutex
@@ -152,9 +152,9 @@ func each[Item, Result any](ctx context.Context, items []Item, do func(context.C
 	return results
 }
 
-// begin counts a call in; the returned function counts it out and logs why it failed.
-func (p *plugin) begin(ctx context.Context, op operation) func(shape string, err error) {
-	finish := p.Metrics.begin(op)
+// startCall counts a call in; the returned function counts it out and logs why it failed.
+func (p *plugin) startCall(ctx context.Context, op operation) func(shape string, err error) {
+	finish := p.Metrics.startCall(op)
 	return func(shape string, err error) {
 		finish(shape, err)
 		if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// forgotten is how long a claim must be gone from the API server before the node lets go of it without
+// claimGoneGrace is how long a claim must be gone from the API server before the node lets go of it without
 // being told. Kubelet takes back a claim within minutes after its last pod, also of pods that were
 // deleted by force and still end; what it has not taken back by then it does not know any more.
-const forgotten = 10 * time.Minute
+const claimGoneGrace = 10 * time.Minute
 
 // Reader reads claims as the API server has them. It implements prepare.Claims and is safe for
 // concurrent use.
@@ -98,13 +98,13 @@ func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
 		return true, nil
 	}
 	// Kubelet takes most of them back before it is asked again.
-	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return time.Since(since) > 2*forgotten })
+	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return time.Since(since) > 2*claimGoneGrace })
 	since, known := r.gone[ref.UID]
 	if !known {
 		since = time.Now()
 		r.gone[ref.UID] = since
 	}
-	return time.Since(since) < forgotten, nil
+	return time.Since(since) < claimGoneGrace, nil
 }
 
 // object gets the claim if it is allocated.

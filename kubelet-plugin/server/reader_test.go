@@ -108,7 +108,7 @@ func TestAllocated(t *testing.T) {
 	}
 }
 
-func TestHeldUntilForgotten(t *testing.T) {
+func TestHeldDuringGracePeriod(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		node := gputest.Node(t, "h100x2")
 		client := fake.NewClientset(allocated("here", node))
@@ -124,7 +124,7 @@ func TestHeldUntilForgotten(t *testing.T) {
 		if !held("gone") || !held("here") {
 			t.Error("a claim is let go of at first sight")
 		}
-		<-time.After(forgotten - time.Second)
+		<-time.After(claimGoneGrace - time.Second)
 		if !held("gone") {
 			t.Error("a claim is let go of before its time")
 		}

@@ -20,11 +20,11 @@ type Status interface {
 	Unprepared(claim prepare.Ref)
 }
 
-// unreadable marks the error of a claim that asks for what is not there or cannot be.
-type unreadable struct{ error }
+// invalidClaim marks the error of a claim that asks for what is not there or cannot be.
+type invalidClaim struct{ error }
 
 // Unwrap returns the cause.
-func (u *unreadable) Unwrap() error { return u.error }
+func (u *invalidClaim) Unwrap() error { return u.error }
 
 // other is the reason of every cause that is not told apart.
 const other = "PrepareFailed"
@@ -36,18 +36,18 @@ var refusals = []struct {
 	// advice is what the user can do.
 	advice string
 }{
-	{is(errPanic), other, "this is a bug of the agent: report it with the agent's log; it tries again"},
-	{isA[*unreadable], "InvalidParameters", "correct the claim or its DeviceClass and make the claim anew"},
-	{is(prepare.ErrOutOfService), "OutOfService", "the agent tries again until the GPUs are back in service; to go on elsewhere delete the pod and the claim"},
-	{is(gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver on the node or repair it; the agent tries again until then"},
-	{is(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or boot the node; to go on elsewhere delete the pod"},
-	{isA[*prepare.AlreadyHeld], "DeviceInUse", "the agent tries again until that claim is gone; to go on elsewhere delete the pod and the claim"},
-	{isA[*prepare.InTheWay], "DeviceInUse", "the agent tries again until it is destroyed; to go on elsewhere delete the pod and the claim"},
-	{is(gpu.ErrOccupied), "DeviceInUse", "the agent tries again until there is room; to go on elsewhere delete the pod and the claim"},
-	{is(gpu.ErrBusy), "DeviceBusy", "a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then"},
-	{isA[*prepare.DaemonFailed], "MPSDaemonNotReady", "look at the daemon's pod, which has the daemon's name, and its log; the agent tries again"},
-	{is(context.DeadlineExceeded), "Timeout", "the agent goes on with the next try"},
-	{is(gpu.ErrUnsupported), "Unsupported", "ask for another device or other parameters: this GPU cannot do it as it is set up"},
+	{wraps(errPanic), other, "this is a bug of the agent: report it with the agent's log; it tries again"},
+	{wrapsType[*invalidClaim], "InvalidParameters", "correct the claim or its DeviceClass and make the claim anew"},
+	{wraps(prepare.ErrOutOfService), "OutOfService", "the agent tries again until the GPUs are back in service; to go on elsewhere delete the pod and the claim"},
+	{wraps(gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver on the node or repair it; the agent tries again until then"},
+	{wraps(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or boot the node; to go on elsewhere delete the pod"},
+	{wrapsType[*prepare.AlreadyHeld], "DeviceInUse", "the agent tries again until that claim is gone; to go on elsewhere delete the pod and the claim"},
+	{wrapsType[*prepare.ForeignInstance], "DeviceInUse", "the agent tries again until it is destroyed; to go on elsewhere delete the pod and the claim"},
+	{wraps(gpu.ErrOccupied), "DeviceInUse", "the agent tries again until there is room; to go on elsewhere delete the pod and the claim"},
+	{wraps(gpu.ErrBusy), "DeviceBusy", "a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then"},
+	{wrapsType[*prepare.DaemonFailed], "MPSDaemonNotReady", "look at the daemon's pod, which has the daemon's name, and its log; the agent tries again"},
+	{wraps(context.DeadlineExceeded), "Timeout", "the agent goes on with the next try"},
+	{wraps(gpu.ErrUnsupported), "Unsupported", "ask for another device or other parameters: this GPU cannot do it as it is set up"},
 }
 
 // Refusal is a reason under which claims are refused, and what their users can do.
@@ -65,17 +65,17 @@ func Refusals() []Refusal {
 	return all
 }
 
-func is(target error) func(error) bool {
+func wraps(target error) func(error) bool {
 	return func(err error) bool { return errors.Is(err, target) }
 }
 
-func isA[T error](err error) bool {
+func wrapsType[T error](err error) bool {
 	_, found := errors.AsType[T](err)
 	return found
 }
 
-// refusal returns why a claim could not be prepared on the node, in a word and in a sentence.
-func refusal(err error, node string) (reason, message string) {
+// describeRefusal returns why a claim could not be prepared on the node, in a word and in a sentence.
+func describeRefusal(err error, node string) (reason, message string) {
 	reason, advice := other, "the agent tries again; its log on the node tells more"
 	for _, r := range refusals {
 		if r.is(err) {
@@ -86,14 +86,14 @@ func refusal(err error, node string) (reason, message string) {
 	return reason, fmt.Sprintf("on node %s: %v; %s", node, err, advice)
 }
 
-// tell passes on what became of the call to prepare the claim. What kubelet gave up, or the end of this
+// reportResult passes on what became of the call to prepare the claim. What kubelet gave up, or the end of this
 // agent did, is no refusal: the next call goes on.
-func (s *Server) tell(claim prepare.Ref, answers []prepare.Answer, err error) {
+func (s *Server) reportResult(claim prepare.Ref, answers []prepare.Answer, err error) {
 	switch {
 	case err == nil:
 		s.Status.Prepared(claim, answers)
 	case !errors.Is(err, context.Canceled):
-		reason, message := refusal(err, s.Node)
+		reason, message := describeRefusal(err, s.Node)
 		s.Status.Refused(claim, reason, message)
 	}
 }

@@ -38,7 +38,7 @@ func (t *told) Refused(claim prepare.Ref, reason, message string) {
 
 func (t *told) Unprepared(claim prepare.Ref) { t.note("%s %s unprepared", claim, claim.UID) }
 
-func TestUsersAreTold(t *testing.T) {
+func TestResultsAreReported(t *testing.T) {
 	names := []string{"good", "busy", "panics", "unreadable", "cancelled"}
 	c := config(t, names...)
 	heard := &told{}
@@ -70,7 +70,7 @@ func TestRefusal(t *testing.T) {
 		reason, says string
 	}{
 		"held":         {fmt.Errorf("device g: %w", holder), "DeviceInUse", "held by claim ns/holder as gpu"},
-		"in the way":   {&prepare.InTheWay{}, "DeviceInUse", "was not made by Tessera"},
+		"in the way":   {&prepare.ForeignInstance{}, "DeviceInUse", "was not made by Tessera"},
 		"no room":      {fmt.Errorf("needs 3 shares: %w", gpu.ErrOccupied), "DeviceInUse", "until there is room"},
 		"busy":         {fmt.Errorf("set the MIG mode: %w", gpu.ErrBusy), "DeviceBusy", "end it"},
 		"lost":         {gpu.ErrLost, "GPULost", "boot the node"},
@@ -80,9 +80,9 @@ func TestRefusal(t *testing.T) {
 		"daemon late":  {&prepare.DaemonFailed{Name: "mps-g", Cause: context.DeadlineExceeded}, "MPSDaemonNotReady", "run MPS daemon mps-g"},
 		"unsupported":  {fmt.Errorf("MIG is off: %w", gpu.ErrUnsupported), "Unsupported", "MIG is off"},
 		"anything":     {errors.New("disk full"), "PrepareFailed", "disk full"},
-		"wrong params": {&unreadable{fmt.Errorf("no: %w", gpu.ErrUnsupported)}, "InvalidParameters", "correct"},
+		"wrong params": {&invalidClaim{fmt.Errorf("no: %w", gpu.ErrUnsupported)}, "InvalidParameters", "correct"},
 	} {
-		reason, message := refusal(test.err, "node1")
+		reason, message := describeRefusal(test.err, "node1")
 		if reason != test.reason || !strings.Contains(message, test.says) || !strings.Contains(message, "node1") {
 			t.Errorf("%s: %s: %s; want %s: … %s", name, reason, message, test.reason, test.says)
 		}

@@ -81,7 +81,7 @@ func New(config Config) *Server {
 // Run serves kubelet until ctx ends. Then calls in progress come to their end, within limits, and it
 // returns nil after the sockets are gone. It returns an error when serving cannot start or breaks.
 func (s *Server) Run(ctx context.Context) error {
-	if err := removeStale(ctx, s.Driver, s.PluginDir, s.RegistryDir); err != nil {
+	if err := removeStaleSockets(ctx, s.Driver, s.PluginDir, s.RegistryDir); err != nil {
 		return err
 	}
 	// The helper would cut off calls at once when its context ends.
@@ -121,8 +121,8 @@ func (s *Server) options() []kubeletplugin.Option {
 // When the server ends, it serves until nothing was called for the time of quiet, at most for the time of
 // farewell, which is less than kubelet grants a pod to end by itself.
 const (
-	quiet    = 500 * time.Millisecond
-	farewell = 20 * time.Second
+	drainIdle    = 500 * time.Millisecond
+	drainTimeout = 20 * time.Second
 )
 
 // drain takes the registration away, so that kubelet calls another agent if there is one, and waits
@@ -131,13 +131,13 @@ func (s *Server) drain(ctx context.Context) {
 	if err := os.Remove(s.registration()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		klog.FromContext(ctx).Error(err, "Kubelet may still call this agent while it ends")
 	}
-	end := time.After(farewell)
+	end := time.After(drainTimeout)
 	for {
 		ended, begun := s.ended.Load(), s.begun.Load()
 		select {
-		case <-time.After(quiet):
+		case <-time.After(drainIdle):
 		case <-end:
-			klog.FromContext(ctx).Info("Ending with calls in progress", "after", farewell)
+			klog.FromContext(ctx).Info("Ending with calls in progress", "after", drainTimeout)
 			return
 		}
 		if ended == begun && begun == s.begun.Load() {

@@ -204,7 +204,7 @@ tessera_claim_errors_total{operation="unprepare",reason="busy"} 1
 	}
 }
 
-func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
+func TestClaimsOfOneCallRunConcurrently(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	c := config(t, names...)
 	barrier := &sync.WaitGroup{}
@@ -218,7 +218,7 @@ func TestClaimsOfOneCallRunAtOnce(t *testing.T) {
 	}
 }
 
-func TestACallInProgressComesToItsEnd(t *testing.T) {
+func TestRunWaitsForCallInProgress(t *testing.T) {
 	c := config(t, "a")
 	barrier := &sync.WaitGroup{}
 	barrier.Add(2)
@@ -240,7 +240,7 @@ func TestACallInProgressComesToItsEnd(t *testing.T) {
 	select {
 	case err := <-ended:
 		t.Errorf("the server ended below a call: %v", err)
-	case <-time.After(2 * quiet):
+	case <-time.After(2 * drainIdle):
 	}
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
@@ -276,7 +276,7 @@ func TestRegistered(t *testing.T) {
 	}
 }
 
-func TestOnlyAFatalErrorEndsRun(t *testing.T) {
+func TestOnlyFatalErrorEndsRun(t *testing.T) {
 	s := New(config(t))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -309,7 +309,7 @@ func TestStaleSocketsAreRemoved(t *testing.T) {
 	}
 	defer listener.Close()
 
-	if err := removeStale(t.Context(), c.Driver, c.PluginDir, c.RegistryDir); err != nil {
+	if err := removeStaleSockets(t.Context(), c.Driver, c.PluginDir, c.RegistryDir); err != nil {
 		t.Fatal(err)
 	}
 	for _, socket := range dead {

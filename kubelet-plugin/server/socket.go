@@ -14,13 +14,13 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// secondLook is how long after the first refusal a socket is tried again: one that another agent has
+// socketRetryDelay is how long after the first refusal a socket is tried again: one that another agent has
 // just made refuses until it listens.
-const secondLook = 100 * time.Millisecond
+const socketRetryDelay = 100 * time.Millisecond
 
-// removeStale removes the sockets of earlier agents of this driver that nobody listens on any more.
+// removeStaleSockets removes the sockets of earlier agents of this driver that nobody listens on any more.
 // An agent that was killed cannot remove its own, and kubelet keeps dialling what it finds.
-func removeStale(ctx context.Context, driver, pluginDir, registryDir string) error {
+func removeStaleSockets(ctx context.Context, driver, pluginDir, registryDir string) error {
 	var sockets []string
 	for _, pattern := range []string{
 		filepath.Join(pluginDir, "dra*.sock"),
@@ -32,14 +32,14 @@ func removeStale(ctx context.Context, driver, pluginDir, registryDir string) err
 		}
 		sockets = append(sockets, found...)
 	}
-	answers := func(socket string) bool { return !refuses(ctx, socket) }
+	answers := func(socket string) bool { return !refusesConnections(ctx, socket) }
 	if sockets = slices.DeleteFunc(sockets, answers); len(sockets) == 0 {
 		return nil
 	}
 	select {
 	case <-ctx.Done():
 		return nil
-	case <-time.After(secondLook):
+	case <-time.After(socketRetryDelay):
 	}
 	for _, socket := range slices.DeleteFunc(sockets, answers) {
 		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -50,8 +50,8 @@ func removeStale(ctx context.Context, driver, pluginDir, registryDir string) err
 	return nil
 }
 
-// refuses reports whether a connection to the socket is refused: its listener is gone.
-func refuses(ctx context.Context, socket string) bool {
+// refusesConnections reports whether a connection to the socket is refused: its listener is gone.
+func refusesConnections(ctx context.Context, socket string) bool {
 	var dialer net.Dialer
 	connection, err := dialer.DialContext(ctx, "unix", socket)
 	if err == nil {

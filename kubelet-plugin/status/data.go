@@ -67,8 +67,8 @@ type MPSData struct {
 	PinnedDeviceMemoryLimitBytes int64  `json:"pinnedDeviceMemoryLimitBytes,omitempty"`
 }
 
-// describe returns the data of a prepared device.
-func describe(a prepare.Answer) Data {
+// deviceData returns the data of a prepared device.
+func deviceData(a prepare.Answer) Data {
 	d := Data{
 		TypeMeta:    metav1.TypeMeta{APIVersion: APIVersion, Kind: Kind},
 		Type:        a.Use.Shape.String(),

@@ -56,7 +56,7 @@ func TestData(t *testing.T) {
 			"cdiDeviceIDs": ["gpu.tessera.dev/claim=g0", "gpu.tessera.dev/common=all"]}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			text, err := describe(answer("g0", test.change)).raw()
+			text, err := deviceData(answer("g0", test.change)).raw()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +80,7 @@ func TestDataFits(t *testing.T) {
 		a.Daemon = &prepare.Client{Name: strings.Repeat("m", 63)}
 		a.CDIDevices = []string{strings.Repeat("c", 255), strings.Repeat("c", 255)}
 	})
-	text, err := describe(long).raw()
+	text, err := deviceData(long).raw()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func TestDataFits(t *testing.T) {
 func TestOneDeviceTwice(t *testing.T) {
 	claim := allocated("c", "g0", "g0")
 	second := answer("g0", func(a *prepare.Answer) { a.Request, a.CDIDevices[0] = "s", "gpu.tessera.dev/claim=second" })
-	entries, err := prepared([]prepare.Answer{answer("g0"), second})(owner{driver, pool}, claim, metav1.Now())
+	entries, err := preparedState([]prepare.Answer{answer("g0"), second})(owner{driver, pool}, claim, metav1.Now())
 	if err != nil || len(entries) != 1 {
 		t.Fatalf("%d entries, %v; want 1", len(entries), err)
 	}

@@ -50,8 +50,8 @@ func shareOf(e entry) share {
 	return s
 }
 
-// statement says what the claim's entries of this node shall be. It is pure; now is for transitions.
-type statement func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error)
+// desiredState says what the claim's entries of this node shall be. It is pure; now is for transitions.
+type desiredState func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error)
 
 // owner tells which entries are this agent's: those of its driver for devices of its pool. Entries of
 // other drivers and of other nodes are neither read nor written.
@@ -104,8 +104,8 @@ func (o owner) entry(claim *resourceapi.ResourceClaim, s share) entry {
 	return e
 }
 
-// prepared states that the devices are ready.
-func prepared(answers []prepare.Answer) statement {
+// preparedState states that the devices are ready.
+func preparedState(answers []prepare.Answer) desiredState {
 	return func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error) {
 		var entries []entry
 		for _, s := range o.allocated(claim) {
@@ -115,7 +115,7 @@ func prepared(answers []prepare.Answer) statement {
 			if len(given) == 0 {
 				continue
 			}
-			data := describe(given[0])
+			data := deviceData(given[0])
 			for _, again := range given[1:] {
 				data.CDIDeviceIDs = union(data.CDIDeviceIDs, again.CDIDevices)
 			}
@@ -125,16 +125,16 @@ func prepared(answers []prepare.Answer) statement {
 			}
 			e := o.entry(claim, s)
 			e.Data = &runtime.RawExtension{Raw: text}
-			state(&e, metav1.Condition{Type: Ready, Status: metav1.ConditionTrue, Reason: ReasonPrepared, LastTransitionTime: now})
-			stateTimeSlice(&e, data, now)
+			setCondition(&e, metav1.Condition{Type: Ready, Status: metav1.ConditionTrue, Reason: ReasonPrepared, LastTransitionTime: now})
+			setTimeSliceCondition(&e, data, now)
 			entries = append(entries, e)
 		}
 		return entries, nil
 	}
 }
 
-// stateTimeSlice states whether the wish was granted.
-func stateTimeSlice(e *entry, d Data, now metav1.Time) {
+// setTimeSliceCondition states whether the wish was granted.
+func setTimeSliceCondition(e *entry, d Data, now metav1.Time) {
 	c := metav1.Condition{Type: TimeSliceApplied, Status: metav1.ConditionTrue, Reason: ReasonApplied, LastTransitionTime: now}
 	switch t := d.TimeSlice; {
 	case t == nil:
@@ -145,11 +145,11 @@ func stateTimeSlice(e *entry, d Data, now metav1.Time) {
 		c.Message = fmt.Sprintf("the time slice %s is not in effect on %s: a claim that was there before wished %s; wish the same, or use another GPU",
 			t.RequestedInterval, d.GPU, t.Interval)
 	}
-	state(e, c)
+	setCondition(e, c)
 }
 
-// turned returns a notice for every wish that is newly not granted.
-func turned(before, after []entry) []notice {
+// timeSliceNotices returns a notice for every wish that is newly not granted.
+func timeSliceNotices(before, after []entry) []notice {
 	var notices []notice
 	for _, e := range after {
 		c := meta.FindStatusCondition(e.Conditions, TimeSliceApplied)
@@ -167,28 +167,30 @@ func turned(before, after []entry) []notice {
 	return notices
 }
 
-// refused states that the devices are not ready. What was known about them stays.
-func refused(reason, message string) statement {
+// refusedState states that the devices are not ready. What was known about them stays.
+func refusedState(reason, message string) desiredState {
 	return func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error) {
 		var entries []entry
 		for _, s := range o.allocated(claim) {
 			e := o.entry(claim, s)
-			state(&e, metav1.Condition{Type: Ready, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: now})
+			setCondition(&e, metav1.Condition{Type: Ready, Status: metav1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: now})
 			entries = append(entries, e)
 		}
 		return entries, nil
 	}
 }
 
-// unprepared states that nothing is there any more: also a claim that stays allocated has no device on
+// unpreparedState states that nothing is there any more: also a claim that stays allocated has no device on
 // the node then.
-func unprepared(owner, *resourceapi.ResourceClaim, metav1.Time) ([]entry, error) { return nil, nil }
+func unpreparedState(owner, *resourceapi.ResourceClaim, metav1.Time) ([]entry, error) {
+	return nil, nil
+}
 
 // conditionTypes are the conditions that are written here.
 func conditionTypes() []string { return []string{Ready, Healthy, TimeSliceApplied} }
 
-// state sets the condition; the time of its last transition stays where the status does.
-func state(e *entry, c metav1.Condition) { meta.SetStatusCondition(&e.Conditions, c) }
+// setCondition sets the condition; the time of its last transition stays where the status does.
+func setCondition(e *entry, c metav1.Condition) { meta.SetStatusCondition(&e.Conditions, c) }
 
 // union returns the first list and what only the second has.
 func union(first, second []string) []string {
@@ -201,9 +203,9 @@ func union(first, second []string) []string {
 	return all
 }
 
-// same reports whether both lists say the same, in whatever order. The API server writes data anew,
+// sameEntries reports whether both lists say the same, in whatever order. The API server writes data anew,
 // with its keys in another order.
-func same(a, b []entry) bool {
+func sameEntries(a, b []entry) bool {
 	return slices.EqualFunc(ordered(a), ordered(b), func(a, b entry) bool {
 		if !sameData(a.Data, b.Data) {
 			return false

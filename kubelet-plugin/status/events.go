@@ -24,8 +24,8 @@ const (
 	ReasonGPURecovered = "GPURecovered"
 )
 
-// repeat is how long the same is not told again about a claim: kubelet tries for as long as the pod exists.
-const repeat = 5 * time.Minute
+// repeatInterval is how long the same is not told again about a claim: kubelet tries for as long as the pod exists.
+const repeatInterval = 5 * time.Minute
 
 // notice is something that the users of a claim or of the node are told.
 type notice struct {
@@ -38,32 +38,32 @@ func (n notice) order(o notice) int {
 	return cmp.Or(cmp.Compare(n.reason, o.reason), cmp.Compare(n.message, o.message))
 }
 
-// told identifies what was told.
-type told struct {
+// eventKey identifies what was told.
+type eventKey struct {
 	uid string
 	notice
 }
 
-// teller makes Events from notices. It is safe for concurrent use. Similar Events are counted into one by
+// eventWriter makes Events from notices. It is safe for concurrent use. Similar Events are counted into one by
 // the recorder.
-type teller struct {
+type eventWriter struct {
 	recorder record.EventRecorder
 
 	mutex sync.Mutex
-	// told is when what was told last.
-	told map[told]time.Time
+	// written is when what was told last.
+	written map[eventKey]time.Time
 }
 
-// teller returns a teller that works until end is called.
-func (r *Reporter) teller(ctx context.Context) (t *teller, end func()) {
+// newEventWriter returns a teller that works until end is called.
+func (r *Reporter) newEventWriter(ctx context.Context) (t *eventWriter, end func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.Client.CoreV1().Events("")})
 	source := corev1.EventSource{Component: r.Driver, Host: r.Node}
-	return &teller{recorder: broadcaster.NewRecorder(scheme.Scheme, source), told: map[told]time.Time{}}, broadcaster.Shutdown
+	return &eventWriter{recorder: broadcaster.NewRecorder(scheme.Scheme, source), written: map[eventKey]time.Time{}}, broadcaster.Shutdown
 }
 
-// users are the claim and every pod that may use it.
-func users(claim *resourceapi.ResourceClaim) []corev1.ObjectReference {
+// eventObjects are the claim and every pod that may use it.
+func eventObjects(claim *resourceapi.ResourceClaim) []corev1.ObjectReference {
 	all := []corev1.ObjectReference{{
 		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim",
 		Namespace: claim.Namespace, Name: claim.Name, UID: claim.UID,
@@ -76,10 +76,10 @@ func users(claim *resourceapi.ResourceClaim) []corev1.ObjectReference {
 	return all
 }
 
-// tell makes an Event of each notice on each of the objects, unless the first one was told the same a short while ago.
-func (t *teller) tell(objects []corev1.ObjectReference, notices []notice) {
+// write makes an Event of each notice on each of the objects, unless the first one was told the same a short while ago.
+func (t *eventWriter) write(objects []corev1.ObjectReference, notices []notice) {
 	for _, n := range notices {
-		if !t.fresh(told{string(objects[0].UID), n}) {
+		if !t.isDue(eventKey{string(objects[0].UID), n}) {
 			continue
 		}
 		for _, object := range objects {
@@ -88,21 +88,21 @@ func (t *teller) tell(objects []corev1.ObjectReference, notices []notice) {
 	}
 }
 
-// fresh reports whether it is time to tell it, and remembers that it was told.
-func (t *teller) fresh(what told) bool {
+// isDue reports whether it is time to tell it, and remembers that it was told.
+func (t *eventWriter) isDue(what eventKey) bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	now := time.Now()
-	if last, known := t.told[what]; known && now.Sub(last) < repeat {
+	if last, known := t.written[what]; known && now.Sub(last) < repeatInterval {
 		return false
 	}
-	for old, last := range t.told {
-		if now.Sub(last) >= repeat {
-			delete(t.told, old)
+	for old, last := range t.written {
+		if now.Sub(last) >= repeatInterval {
+			delete(t.written, old)
 		}
 	}
-	if len(t.told) < limit {
-		t.told[what] = now
+	if len(t.written) < maxPending {
+		t.written[what] = now
 	}
 	return true
 }

@@ -29,14 +29,14 @@ type Records interface {
 	List() ([]prepare.Record, error)
 }
 
-// recordsAgain is when the records are read again after they could not be.
-const recordsAgain = time.Second
+// recordsRetryDelay is when the records are read again after they could not be.
+const recordsRetryDelay = time.Second
 
 // Follow has the status of claims brought up to date when the health of their devices changes, and tells of faults on the Node, until ctx ends.
 // The agent calls it while it leads, and may again later: what is wrong by then is told on the Node anew. What has become well while nobody followed
 // is written when the claim is settled. It returns nil.
 func (r *Reporter) Follow(ctx context.Context) error {
-	tell, end := r.teller(ctx)
+	tell, end := r.newEventWriter(ctx)
 	defer end()
 	var sick map[string]diagnosis.Diagnosis
 	var known map[string]diagnosis.Diagnosis
@@ -44,15 +44,15 @@ func (r *Reporter) Follow(ctx context.Context) error {
 		node, sure, outdated := r.Health.Watch()
 		var retry <-chan time.Time
 		if sure {
-			now := r.sick(node)
-			if err := r.notify(changed(sick, now)); err != nil {
-				klog.FromContext(ctx).Error(err, "The claims of GPUs whose health changed are not told yet", "after", recordsAgain)
-				retry = time.After(recordsAgain)
+			now := r.unhealthyDevices(node)
+			if err := r.enqueueClaimsWith(changedDevices(sick, now)); err != nil {
+				klog.FromContext(ctx).Error(err, "The claims of GPUs whose health changed are not told yet", "after", recordsRetryDelay)
+				retry = time.After(recordsRetryDelay)
 			} else {
 				sick = now
 			}
-			faults := r.faults(node)
-			tell.tell([]corev1.ObjectReference{r.self()}, r.begunAndOver(known, faults))
+			faults := r.nodeFaults(node)
+			tell.write([]corev1.ObjectReference{r.nodeReference()}, r.faultNotices(known, faults))
 			known = faults
 		}
 		select {
@@ -64,13 +64,13 @@ func (r *Reporter) Follow(ctx context.Context) error {
 	}
 }
 
-// self is the Node as kubelet names it in its own Events, so that both are shown together.
-func (r *Reporter) self() corev1.ObjectReference {
+// nodeReference is the Node as kubelet names it in its own Events, so that both are shown together.
+func (r *Reporter) nodeReference() corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.Node, UID: types.UID(r.Node)}
 }
 
-// sick returns what is wrong with every device that is not healthy, by name.
-func (r *Reporter) sick(node gpu.Node) map[string]diagnosis.Diagnosis {
+// unhealthyDevices returns what is wrong with every device that is not healthy, by name.
+func (r *Reporter) unhealthyDevices(node gpu.Node) map[string]diagnosis.Diagnosis {
 	found := map[string]diagnosis.Diagnosis{}
 	for _, g := range node.GPUs {
 		if !g.Lost && len(g.Faults) == 0 {
@@ -85,8 +85,8 @@ func (r *Reporter) sick(node gpu.Node) map[string]diagnosis.Diagnosis {
 	return found
 }
 
-// changed returns the names of the devices of which both say different things.
-func changed(before, after map[string]diagnosis.Diagnosis) map[string]bool {
+// changedDevices returns the names of the devices of which both say different things.
+func changedDevices(before, after map[string]diagnosis.Diagnosis) map[string]bool {
 	names := map[string]bool{}
 	for name, d := range after {
 		if was, known := before[name]; !known || was.Message() != d.Message() {
@@ -101,8 +101,8 @@ func changed(before, after map[string]diagnosis.Diagnosis) map[string]bool {
 	return names
 }
 
-// notify has the status of every claim looked at that is prepared with one of the devices.
-func (r *Reporter) notify(devices map[string]bool) error {
+// enqueueClaimsWith has the status of every claim looked at that is prepared with one of the devices.
+func (r *Reporter) enqueueClaimsWith(devices map[string]bool) error {
 	if len(devices) == 0 {
 		return nil
 	}
@@ -112,21 +112,21 @@ func (r *Reporter) notify(devices map[string]bool) error {
 	}
 	for _, record := range records {
 		has := slices.ContainsFunc(record.Wanted, func(w prepare.Wanted) bool { return devices[w.Device] })
-		if has && record.State == prepare.Ready && record.BootID == r.BootID {
-			r.note(record.Ref, &errand{claim: record.Ref})
+		if has && record.State == prepare.StatePrepared && record.BootID == r.BootID {
+			r.enqueue(record.Ref, &statusUpdate{claim: record.Ref})
 		}
 	}
 	return nil
 }
 
-// examine states in the entries whether their devices are healthy, and returns what is to be told of that. Of a device with which nothing
+// updateHealthyCondition states in the entries whether their devices are healthy, and returns what is to be told of that. Of a device with which nothing
 // was ever wrong nothing is stated, nor anything new while the node is not known.
-func (r *Reporter) examine(entries []entry, now metav1.Time) ([]entry, []notice) {
+func (r *Reporter) updateHealthyCondition(entries []entry, now metav1.Time) ([]entry, []notice) {
 	node, known, _ := r.Health.Watch()
 	if !known || len(entries) == 0 {
 		return entries, nil
 	}
-	sick := r.sick(node)
+	sick := r.unhealthyDevices(node)
 	var notices []notice
 	next := make([]entry, 0, len(entries))
 	for _, e := range entries {
@@ -138,12 +138,12 @@ func (r *Reporter) examine(entries []entry, now metav1.Time) ([]entry, []notice)
 		d, ill := sick[e.Device]
 		switch {
 		case ill:
-			state(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionFalse, Reason: d.Reason, Message: d.Message(), LastTransitionTime: now})
+			setCondition(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionFalse, Reason: d.Reason, Message: d.Message(), LastTransitionTime: now})
 			if was.Status != metav1.ConditionFalse || was.Reason != d.Reason {
 				notices = append(notices, notice{reason: ReasonUnhealthy, message: d.Notice()})
 			}
 		case was.Status == metav1.ConditionFalse:
-			state(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionTrue, Reason: ReasonRecovered, LastTransitionTime: now})
+			setCondition(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionTrue, Reason: ReasonRecovered, LastTransitionTime: now})
 			notices = append(notices, notice{kind: corev1.EventTypeNormal, reason: ReasonGPURecovered, message: fmt.Sprintf("%s is well again: %s is over", e.Device, was.Reason)})
 		}
 		next = append(next, e)
@@ -151,8 +151,8 @@ func (r *Reporter) examine(entries []entry, now metav1.Time) ([]entry, []notice)
 	return next, notices
 }
 
-// faults returns the node's faults, each by a text that is its own. That the driver is away is one, however many GPUs wait for it.
-func (r *Reporter) faults(node gpu.Node) map[string]diagnosis.Diagnosis {
+// nodeFaults returns the node's faults, each by a text that is its own. That the driver is away is one, however many GPUs wait for it.
+func (r *Reporter) nodeFaults(node gpu.Node) map[string]diagnosis.Diagnosis {
 	found := map[string]diagnosis.Diagnosis{}
 	for _, g := range node.GPUs {
 		for _, f := range g.Faults {
@@ -165,8 +165,8 @@ func (r *Reporter) faults(node gpu.Node) map[string]diagnosis.Diagnosis {
 	return found
 }
 
-// begunAndOver returns the notices of the faults that came, became worse, or are over.
-func (r *Reporter) begunAndOver(before, after map[string]diagnosis.Diagnosis) []notice {
+// faultNotices returns the notices of the faults that came, became worse, or are over.
+func (r *Reporter) faultNotices(before, after map[string]diagnosis.Diagnosis) []notice {
 	var notices []notice
 	for key, d := range after {
 		if was, known := before[key]; !known || was.Severity < d.Severity {

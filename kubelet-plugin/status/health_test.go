@@ -64,7 +64,7 @@ func hospital(t *testing.T) (w *world, first, second string) {
 	for _, name := range []string{"slice", "neighbour", "share", "whole", "watched"} {
 		w.foreign(name, "nic")
 		c := w.claim(name)
-		r := prepare.Record{Ref: ref(name), State: prepare.Ready, BootID: "boot"}
+		r := prepare.Record{Ref: ref(name), State: prepare.StatePrepared, BootID: "boot"}
 		for _, result := range c.Status.Allocation.Devices.Results[1:] {
 			r.Wanted = append(r.Wanted, prepare.Wanted{Result: prepare.Result{Request: "r", Pool: pool, Device: result.Device}})
 		}
@@ -90,7 +90,7 @@ func (w *world) follow(do func()) {
 		go func() { end <- w.reporter.Follow(ctx) }()
 		synctest.Wait()
 		do()
-		time.Sleep(calm)
+		time.Sleep(writeDelay)
 		synctest.Wait()
 		cancel()
 		if err := <-end; err != nil {
@@ -163,7 +163,7 @@ func TestHealthOfClaims(t *testing.T) {
 		w.client.ClearActions()
 		before := len(w.events())
 		w.start()
-		w.follow(func() { w.reporter.Settled(ref("slice"), []prepare.Answer{answer(first + "-mig-19-0")}) })
+		w.follow(func() { w.reporter.Reconciled(ref("slice"), []prepare.Answer{answer(first + "-mig-19-0")}) })
 		if n := w.count("patch", "resourceclaims"); n != 0 || len(w.events()) != before {
 			t.Errorf("after a restart %d writes and %d events more", n, len(w.events())-before)
 		}
@@ -171,7 +171,7 @@ func TestHealthOfClaims(t *testing.T) {
 		// It ends while no agent runs; one claim is settled afterwards, the others when their turn comes.
 		w.start()
 		w.ward.fault()
-		w.follow(func() { w.reporter.Settled(ref("slice"), []prepare.Answer{answer(first + "-mig-19-0")}) })
+		w.follow(func() { w.reporter.Reconciled(ref("slice"), []prepare.Answer{answer(first + "-mig-19-0")}) })
 		w.is("well again", "slice", driver+" "+first+"-mig-19-0 Healthy=True Recovered", driver+" "+first+"-mig-19-0 Ready=True Prepared")
 		if want := "1x Normal GPURecovered ResourceClaim/slice: " + first + "-mig-19-0 is well again: XID79 is over"; !slices.Contains(w.events(), want) {
 			t.Errorf("not told: %s\n%v", want, w.events())
@@ -192,12 +192,12 @@ func TestHealthUnknown(t *testing.T) {
 
 		w.ward.change(func(w *ward) { w.known, w.node.GPUs = false, nil })
 		w.start()
-		w.follow(func() { w.reporter.Settled(ref("whole"), []prepare.Answer{answer(second)}) })
+		w.follow(func() { w.reporter.Reconciled(ref("whole"), []prepare.Answer{answer(second)}) })
 		w.is("the node is not known", "whole", lost, driver+" "+second+" Ready=True Prepared")
 
 		w.ward.change(func(w *ward) {
 			w.known, w.node = true, gputest.Node(t, "h100x2")
-			w.records[0].State, w.records[1].BootID = prepare.Unpreparing, "before"
+			w.records[0].State, w.records[1].BootID = prepare.StateUnpreparing, "before"
 			w.broken = errors.New("input/output error")
 		})
 		w.follow(func() {
@@ -207,7 +207,7 @@ func TestHealthUnknown(t *testing.T) {
 			w.ward.mu.Lock()
 			w.ward.broken = nil
 			w.ward.mu.Unlock()
-			time.Sleep(recordsAgain + calm)
+			time.Sleep(recordsRetryDelay + writeDelay)
 		})
 		w.is("being taken back", "slice", driver+" "+first+"-mig-19-0 Ready=True Prepared")
 		w.is("of another boot", "neighbour", driver+" "+first+"-mig-19-1 Ready=True Prepared")
@@ -218,7 +218,7 @@ func TestHealthUnknown(t *testing.T) {
 }
 
 // A claim that is prepared on a sick device is told at once.
-func TestPreparedOnASickDevice(t *testing.T) {
+func TestPreparedOnUnhealthyDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, second := hospital(t)
 		w.ward.change(func(w *ward) {
@@ -232,7 +232,7 @@ func TestPreparedOnASickDevice(t *testing.T) {
 }
 
 // A fault that comes and goes every minute for an hour is told every five minutes.
-func TestFlappingDoesNotFlood(t *testing.T) {
+func TestFlappingFaultWritesNoRepeatedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, _ := hospital(t)
 		w.follow(func() {

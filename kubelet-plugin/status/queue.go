@@ -16,23 +16,23 @@ import (
 const (
 	// workers is how many claims are written at once.
 	workers = 4
-	// limit is how many claims may wait; a node holds far fewer. What comes on top is dropped and counted:
+	// maxPending is how many claims may wait; a node holds far fewer. What comes on top is dropped and counted:
 	// claims that are prepared are told again.
-	limit = 2048
-	// mostNotices is how many notices of one claim may wait.
-	mostNotices = 16
-	// calm is how long a status waits to be written: kubelet's calls for other claims go before, and a
+	maxPending = 2048
+	// maxNotices is how many notices of one claim may wait.
+	maxNotices = 16
+	// writeDelay is how long a status waits to be written: kubelet's calls for other claims go before, and a
 	// claim that is taken back at once needs nothing written. Notices do not wait.
-	calm = 250 * time.Millisecond
-	// soonest and latest bound the time between two tries for one claim.
-	soonest, latest = 200 * time.Millisecond, 2 * time.Minute
+	writeDelay = 250 * time.Millisecond
+	// minRetryDelay and latest bound the time between two tries for one claim.
+	minRetryDelay, maxRetryDelay = 200 * time.Millisecond, 2 * time.Minute
 )
 
-// errand is what is to be done for one claim. It does not change once it is in the queue.
-type errand struct {
+// statusUpdate is what is to be done for one claim. It does not change once it is in the queue.
+type statusUpdate struct {
 	claim prepare.Ref
-	// say is what the status shall say; nil leaves it as it is, but for the health of the devices, which is looked at whenever it is written.
-	say statement
+	// desired is what the status shall say; nil leaves it as it is, but for the health of the devices, which is looked at whenever it is written.
+	desired desiredState
 	// digest is of what the claim was prepared as, when say says so.
 	digest digest
 	// notices are Events that have not been told.
@@ -46,42 +46,42 @@ func digestOf(answers []prepare.Answer) digest {
 	sum := sha256.New()
 	for _, a := range answers {
 		// What cannot be encoded is reported when it is written.
-		text, _ := describe(a).raw()
+		text, _ := deviceData(a).raw()
 		_, _ = sum.Write(text)
 	}
 	return digest(sum.Sum(nil))
 }
 
-// note puts the errand into the queue. It takes the place of an older one of its claim, whose notices
+// enqueue puts the errand into the queue. It takes the place of an older one of its claim, whose notices
 // are still told.
-func (r *Reporter) note(claim prepare.Ref, e *errand) {
+func (r *Reporter) enqueue(claim prepare.Ref, e *statusUpdate) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	older, waits := r.errands[claim.UID]
-	if !waits && len(r.errands) >= limit {
+	older, waits := r.updates[claim.UID]
+	if !waits && len(r.updates) >= maxPending {
 		r.metrics.dropped.Inc()
 		return
 	}
 	if waits {
-		e.inherit(older)
+		e.merge(older)
 	}
-	if e.say != nil {
+	if e.desired != nil {
 		delete(r.confirmed, claim.UID)
 	}
-	r.errands[claim.UID] = e
+	r.updates[claim.UID] = e
 	switch {
 	case r.queue == nil:
 	case len(e.notices) > 0:
 		r.queue.Add(claim.UID)
 	default:
-		r.queue.AddAfter(claim.UID, calm)
+		r.queue.AddAfter(claim.UID, writeDelay)
 	}
 }
 
-// inherit takes over what of the older errand is still to be done.
-func (e *errand) inherit(older *errand) {
-	if e.say == nil {
-		e.say, e.digest = older.say, older.digest
+// merge takes over what of the older errand is still to be done.
+func (e *statusUpdate) merge(older *statusUpdate) {
+	if e.desired == nil {
+		e.desired, e.digest = older.desired, older.digest
 	}
 	notices := slices.Clone(older.notices)
 	for _, n := range e.notices {
@@ -89,28 +89,28 @@ func (e *errand) inherit(older *errand) {
 			notices = append(notices, n)
 		}
 	}
-	e.notices = notices[max(0, len(notices)-mostNotices):]
+	e.notices = notices[max(0, len(notices)-maxNotices):]
 }
 
-// open makes the queue, with what was noted before.
-func (r *Reporter) open() workqueue.TypedRateLimitingInterface[string] {
+// openQueue makes the queue, with what was noted before.
+func (r *Reporter) openQueue() workqueue.TypedRateLimitingInterface[string] {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	r.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](soonest, latest))
-	for uid := range r.errands {
+	r.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay))
+	for uid := range r.updates {
 		r.queue.Add(uid)
 	}
 	return r.queue
 }
 
 // work performs errands until the queue is shut down. The queue gives a claim to one worker at a time.
-func (r *Reporter) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], t *teller) {
+func (r *Reporter) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], t *eventWriter) {
 	for {
 		uid, end := queue.Get()
 		if end {
 			return
 		}
-		if r.try(ctx, uid, t) {
+		if r.process(ctx, uid, t) {
 			queue.Forget(uid)
 		} else if ctx.Err() == nil {
 			queue.AddRateLimited(uid)
@@ -119,16 +119,16 @@ func (r *Reporter) work(ctx context.Context, queue workqueue.TypedRateLimitingIn
 	}
 }
 
-// try performs the claim's errand, if there is one, and reports whether it needs no other try.
-func (r *Reporter) try(ctx context.Context, uid string, t *teller) bool {
+// process performs the claim's errand, if there is one, and reports whether it needs no other try.
+func (r *Reporter) process(ctx context.Context, uid string, t *eventWriter) bool {
 	r.mutex.Lock()
-	e, waits := r.errands[uid]
+	e, waits := r.updates[uid]
 	r.mutex.Unlock()
 	if !waits {
 		return true
 	}
 	logger := klog.FromContext(ctx).WithValues("claim", klog.KRef(e.claim.Namespace, e.claim.Name), "claimUID", uid)
-	err := r.perform(klog.NewContext(ctx, logger), e, t)
+	err := r.write(klog.NewContext(ctx, logger), e, t)
 	switch {
 	case err == nil:
 		r.finish(uid, e)
@@ -143,14 +143,14 @@ func (r *Reporter) try(ctx context.Context, uid string, t *teller) bool {
 }
 
 // finish takes the errand off unless another one took its place meanwhile.
-func (r *Reporter) finish(uid string, e *errand) {
+func (r *Reporter) finish(uid string, e *statusUpdate) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	if r.errands[uid] != e {
+	if r.updates[uid] != e {
 		return
 	}
-	delete(r.errands, uid)
-	if e.digest != (digest{}) && len(r.confirmed) < limit {
+	delete(r.updates, uid)
+	if e.digest != (digest{}) && len(r.confirmed) < maxPending {
 		r.confirmed[uid] = e.digest
 	}
 }
@@ -159,5 +159,5 @@ func (r *Reporter) finish(uid string, e *errand) {
 func (r *Reporter) depth() float64 {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return float64(len(r.errands))
+	return float64(len(r.updates))
 }

@@ -37,8 +37,8 @@ type Reporter struct {
 	metrics metrics
 
 	mutex sync.Mutex
-	// errands are what is still to be done, by the claim's UID; at most limit.
-	errands map[string]*errand
+	// updates are what is still to be done, by the claim's UID; at most limit.
+	updates map[string]*statusUpdate
 	// confirmed are the claims whose status is known to tell what they were prepared as, with the digest
 	// of that; at most limit.
 	confirmed map[string]digest
@@ -50,7 +50,7 @@ type Reporter struct {
 func New(c Config) *Reporter {
 	r := &Reporter{
 		Config: c, owner: owner{driver: c.Driver, pool: c.Pool},
-		errands: map[string]*errand{}, confirmed: map[string]digest{},
+		updates: map[string]*statusUpdate{}, confirmed: map[string]digest{},
 	}
 	r.metrics = newMetrics(c.Registry, r.depth)
 	return r
@@ -58,9 +58,9 @@ func New(c Config) *Reporter {
 
 // Run writes until ctx ends. What is not written by then is told again by the next agent.
 func (r *Reporter) Run(ctx context.Context) error {
-	teller, end := r.teller(ctx)
+	teller, end := r.newEventWriter(ctx)
 	defer end()
-	queue := r.open()
+	queue := r.openQueue()
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() { r.work(ctx, queue, teller) })
@@ -73,12 +73,12 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 // Prepared says that the claim's devices are ready.
 func (r *Reporter) Prepared(claim prepare.Ref, answers []prepare.Answer) {
-	r.note(claim, &errand{claim: claim, say: prepared(answers), digest: digestOf(answers)})
+	r.enqueue(claim, &statusUpdate{claim: claim, desired: preparedState(answers), digest: digestOf(answers)})
 }
 
-// Settled is Prepared for claims that are looked after again and again: what is known to be written is
+// Reconciled is Prepared for claims that are looked after again and again: what is known to be written is
 // not looked at.
-func (r *Reporter) Settled(claim prepare.Ref, answers []prepare.Answer) {
+func (r *Reporter) Reconciled(claim prepare.Ref, answers []prepare.Answer) {
 	r.mutex.Lock()
 	known := r.confirmed[claim.UID] == digestOf(answers)
 	r.mutex.Unlock()
@@ -91,12 +91,12 @@ func (r *Reporter) Settled(claim prepare.Ref, answers []prepare.Answer) {
 // is for the claim's user: what, where, and what to do.
 func (r *Reporter) Refused(claim prepare.Ref, reason, message string) {
 	message = diagnosis.Clip(message)
-	r.note(claim, &errand{claim: claim, say: refused(reason, message), notices: []notice{{reason: reason, message: message}}})
+	r.enqueue(claim, &statusUpdate{claim: claim, desired: refusedState(reason, message), notices: []notice{{reason: reason, message: message}}})
 }
 
 // Unprepared says that the claim has no device on the node any more.
 func (r *Reporter) Unprepared(claim prepare.Ref) {
-	r.note(claim, &errand{claim: claim, say: unprepared})
+	r.enqueue(claim, &statusUpdate{claim: claim, desired: unpreparedState})
 }
 
 // DaemonRestarted tells the users of the claims that the MPS daemon which serves them was started anew,
@@ -104,7 +104,7 @@ func (r *Reporter) Unprepared(claim prepare.Ref) {
 func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason string) {
 	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was started anew: %s: programs that used the GPU through it have failed and must start again", daemon, reason))
 	for _, claim := range claims {
-		r.note(claim, &errand{claim: claim, notices: []notice{{reason: ReasonDaemonRestarted, message: text}}})
+		r.enqueue(claim, &statusUpdate{claim: claim, notices: []notice{{reason: ReasonDaemonRestarted, message: text}}})
 	}
 }
 

@@ -29,7 +29,7 @@ func (w *world) is(when, name string, want ...string) {
 	}
 }
 
-func TestLifeOfAClaim(t *testing.T) {
+func TestClaimLifecycle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, allocated("c", "g0", "g1/s1"))
 		w.foreign("c", "nic")
@@ -107,28 +107,28 @@ func TestRepetition(t *testing.T) {
 			t.Errorf("%d writes, want one per claim", got)
 		}
 		reads := w.count("get", "resourceclaims")
-		w.run(func() { w.reporter.Settled(ref("c"), answers) })
+		w.run(func() { w.reporter.Reconciled(ref("c"), answers) })
 		if got := w.count("get", "resourceclaims"); got != reads {
 			t.Error("a claim that is known to be written was looked at again")
 		}
-		w.run(func() { w.reporter.Settled(ref("c"), []prepare.Answer{answer("g0", timeSlice("Long", "Long"))}) })
+		w.run(func() { w.reporter.Reconciled(ref("c"), []prepare.Answer{answer("g0", timeSlice("Long", "Long"))}) })
 		if got := w.count("patch", "resourceclaims"); got != 3 {
 			t.Errorf("%d writes, want another one for what changed", got)
 		}
 	})
 }
 
-// TestShortLife prepares a claim and takes it back at once: nothing is written.
-func TestShortLife(t *testing.T) {
+// TestShortLivedClaimIsNotWritten prepares a claim and takes it back at once: nothing is written.
+func TestShortLivedClaimIsNotWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, allocated("c", "g0"))
 		w.run(func() {
 			synctest.Wait() // what is noted before a reporter runs is written at once
 			for range 10 {
 				w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0")})
-				time.Sleep(calm / 100)
+				time.Sleep(writeDelay / 100)
 				w.reporter.Unprepared(ref("c"))
-				time.Sleep(calm / 100)
+				time.Sleep(writeDelay / 100)
 			}
 		})
 		if reads, writes := w.count("get", "resourceclaims"), w.count("patch", "resourceclaims"); reads != 1 || writes != 0 {
@@ -137,8 +137,8 @@ func TestShortLife(t *testing.T) {
 	})
 }
 
-// TestRetryLoopDoesNotFlood refuses a claim every ten seconds for an hour, in one run.
-func TestRetryLoopDoesNotFlood(t *testing.T) {
+// TestRetryLoopWritesNoRepeatedEvents refuses a claim every ten seconds for an hour, in one run.
+func TestRetryLoopWritesNoRepeatedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, allocated("c", "g0"))
 		w.run(func() {
@@ -188,9 +188,9 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestTheLaterReportCounts tells of a claim while an older report of it is being written, and while one
+// TestLaterUpdateReplacesEarlier tells of a claim while an older report of it is being written, and while one
 // waits for its next try.
-func TestTheLaterReportCounts(t *testing.T) {
+func TestLaterUpdateReplacesEarlier(t *testing.T) {
 	for name, outcome := range map[string]error{"written": nil, "failed": errors.New("connection reset")} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -204,7 +204,7 @@ func TestTheLaterReportCounts(t *testing.T) {
 				})
 				w.run(func() {
 					w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0")})
-					time.Sleep(calm)
+					time.Sleep(writeDelay)
 					synctest.Wait()
 					w.reporter.Unprepared(ref("c"))
 					close(release)
@@ -221,8 +221,8 @@ func TestTheLaterReportCounts(t *testing.T) {
 	}
 }
 
-// TestNoticesOutliveReports refuses a claim while nothing can be read, and prepares it then.
-func TestNoticesOutliveReports(t *testing.T) {
+// TestNoticesSurviveLaterUpdates refuses a claim while nothing can be read, and prepares it then.
+func TestNoticesSurviveLaterUpdates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, allocated("c", "g0"))
 		w.foreign("c", "nic")
@@ -252,8 +252,8 @@ func TestRestart(t *testing.T) {
 		w.start()
 		writes := w.count("patch", "resourceclaims")
 		w.run(func() {
-			w.reporter.Settled(ref("written"), []prepare.Answer{answer("g0")})
-			w.reporter.Settled(ref("lost"), []prepare.Answer{answer("g1")})
+			w.reporter.Reconciled(ref("written"), []prepare.Answer{answer("g0")})
+			w.reporter.Reconciled(ref("lost"), []prepare.Answer{answer("g1")})
 		})
 		if got := w.count("patch", "resourceclaims") - writes; got != 1 {
 			t.Errorf("%d writes, want the missing one", got)
@@ -286,7 +286,7 @@ func TestAnotherClaim(t *testing.T) {
 
 func TestBounds(t *testing.T) {
 	w := newWorld(t)
-	for i := range limit + 7 {
+	for i := range maxPending + 7 {
 		for range 3 {
 			w.reporter.Prepared(ref(fmt.Sprint(i)), nil)
 		}
@@ -298,15 +298,15 @@ tessera_claim_status_dropped_total 21
 # HELP tessera_claim_status_queue_depth Claims in the queue for a status update.
 # TYPE tessera_claim_status_queue_depth gauge
 tessera_claim_status_queue_depth %d
-`, limit)
+`, maxPending)
 	if err := testutil.GatherAndCompare(w.registry, strings.NewReader(expected), "tessera_claim_status_dropped_total", "tessera_claim_status_queue_depth"); err != nil {
 		t.Error(err)
 	}
 	for i := range 100 {
 		w.reporter.Refused(ref("0"), "Timeout", fmt.Sprint(i))
 	}
-	if got := len(w.reporter.errands["uid-0"].notices); got != mostNotices {
-		t.Errorf("%d notices of one claim wait, want %d", got, mostNotices)
+	if got := len(w.reporter.updates["uid-0"].notices); got != maxNotices {
+		t.Errorf("%d notices of one claim wait, want %d", got, maxNotices)
 	}
 }
 

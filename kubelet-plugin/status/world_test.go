@@ -74,7 +74,7 @@ func (w *world) run(do func()) {
 	end := make(chan error, 1)
 	go func() { end <- w.reporter.Run(ctx) }()
 	do()
-	time.Sleep(calm)
+	time.Sleep(writeDelay)
 	synctest.Wait()
 	cancel()
 	if err := <-end; err != nil {

@@ -11,8 +11,8 @@ import (
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// perform tells the notices and brings the status up to date. A claim that is gone needs neither.
-func (r *Reporter) perform(ctx context.Context, e *errand, t *teller) error {
+// write tells the notices and brings the status up to date. A claim that is gone needs neither.
+func (r *Reporter) write(ctx context.Context, e *statusUpdate, t *eventWriter) error {
 	claim, err := r.Client.ResourceV1().ResourceClaims(e.claim.Namespace).Get(ctx, e.claim.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -22,23 +22,23 @@ func (r *Reporter) perform(ctx context.Context, e *errand, t *teller) error {
 	case string(claim.UID) != e.claim.UID:
 		return nil
 	}
-	t.tell(users(claim), e.notices)
+	t.write(eventObjects(claim), e.notices)
 	now := metav1.Now().Rfc3339Copy()
 	before := r.owner.entries(claim)
 	next := before
-	if e.say != nil {
-		if next, err = e.say(r.owner, claim, now); err != nil {
+	if e.desired != nil {
+		if next, err = e.desired(r.owner, claim, now); err != nil {
 			return err
 		}
 	}
-	next, notices := r.examine(next, now)
-	if same(before, next) {
+	next, notices := r.updateHealthyCondition(next, now)
+	if sameEntries(before, next) {
 		return nil
 	}
 	if err := r.apply(ctx, claim, next); err != nil {
 		return err
 	}
-	t.tell(users(claim), append(turned(before, next), notices...))
+	t.write(eventObjects(claim), append(timeSliceNotices(before, next), notices...))
 	return nil
 }
 
@@ -47,7 +47,7 @@ func (r *Reporter) perform(ctx context.Context, e *errand, t *teller) error {
 func (r *Reporter) apply(ctx context.Context, claim *resourceapi.ResourceClaim, entries []entry) error {
 	status := resourceac.ResourceClaimStatus()
 	for _, e := range entries {
-		status.WithDevices(configuration(e))
+		status.WithDevices(applyConfiguration(e))
 	}
 	config := resourceac.ResourceClaim(claim.Name, claim.Namespace).
 		WithUID(claim.UID).WithResourceVersion(claim.ResourceVersion).WithStatus(status)
@@ -58,7 +58,7 @@ func (r *Reporter) apply(ctx context.Context, claim *resourceapi.ResourceClaim, 
 	return nil
 }
 
-func configuration(e entry) *resourceac.AllocatedDeviceStatusApplyConfiguration {
+func applyConfiguration(e entry) *resourceac.AllocatedDeviceStatusApplyConfiguration {
 	config := resourceac.AllocatedDeviceStatus().WithDriver(e.Driver).WithPool(e.Pool).WithDevice(e.Device)
 	config.ShareID = e.ShareID
 	if e.Data != nil {

@@ -220,12 +220,12 @@ func (b *Binder) release(ctx context.Context, device string) error {
 	return nil
 }
 
-// patience is how long giving back may take after a failure.
-const patience = 10 * time.Second
+// restoreTimeout is how long giving back may take after a failure.
+const restoreTimeout = 10 * time.Second
 
 // undo gives devices back after a failure, also when ctx has ended, and says which did not get their driver back.
 func (b *Binder) undo(ctx context.Context, moved, before []string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()
 	var errs []error
 	for i := len(moved) - 1; i >= 0; i-- {

@@ -38,8 +38,8 @@ var (
 	ErrStuck = errors.New("nvidia-smi was killed and has not ended: it waits in the driver; see the kernel log, and reboot the node if it persists")
 )
 
-// grace is how long a killed program may take to end and to close its output.
-const grace = time.Second
+// abandonDelay is how long a killed program may take to end and to close its output.
+const abandonDelay = time.Second
 
 // Run runs the program and returns its output, standard error included. Errors carry the output and wrap the cause of ctx if ctx ended.
 //
@@ -47,7 +47,7 @@ const grace = time.Second
 // is abandoned after two seconds; the error then wraps ErrStuck too.
 func (p Program) Run(ctx context.Context, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, p.Path, arguments...)
-	command.WaitDelay = grace
+	command.WaitDelay = abandonDelay
 	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	if p.Library != "" {
 		command.Env = append(command.Env, "LD_PRELOAD="+p.Library)
@@ -95,7 +95,7 @@ func waitOrAbandon(ctx context.Context, command *exec.Cmd) ([]byte, error) {
 	select {
 	case r := <-ended:
 		return r.output, r.err
-	case <-time.After(2 * grace):
+	case <-time.After(2 * abandonDelay):
 		return nil, ErrStuck
 	}
 }
