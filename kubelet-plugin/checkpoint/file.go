@@ -2,5 +2,7 @@ package checkpoint
 
 import "github.com/tessera-gpu/tessera/internal/host/atomicfile"
 
-// fileOptions is how the files of this package are written: durably, and one writer at a time for each.
-func fileOptions() atomicfile.Options { return atomicfile.Options{Mode: 0o600, SingleWriter: true} }
+// fileOptions makes writes durable. Each file has at most one writer at a time. files is the file system; nil means that of the process.
+func fileOptions(files atomicfile.FileSystem) atomicfile.Options {
+	return atomicfile.Options{Mode: 0o600, SingleWriter: true, FileSystem: files}
+}

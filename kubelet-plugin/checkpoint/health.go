@@ -25,6 +25,8 @@ const (
 type Health struct {
 	dir    string
 	report func(path string, err error)
+	// files is the file system of writes; nil means that of the process.
+	files atomicfile.FileSystem
 }
 
 // OpenHealth returns what is kept in the folder, which is created when it is missing. A file that cannot be read is reported, with where it
@@ -78,7 +80,7 @@ func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, e
 	}
 	data, err := encodeHealth(health, old)
 	if err == nil {
-		err = atomicfile.Write(h.path(), data, fileOptions())
+		err = atomicfile.Write(h.path(), data, fileOptions(h.files))
 	}
 	if err != nil {
 		return false, fmt.Errorf("save what is remembered of the GPUs' health: %w", err)
@@ -105,7 +107,7 @@ func (h *Health) setAsideDamaged(why error) error {
 		return err
 	}
 	h.report(path, why)
-	return atomicfile.SyncFolder(fileOptions(), h.dir)
+	return atomicfile.SyncFolder(fileOptions(h.files), h.dir)
 }
 
 // lock excludes other processes and goroutines from the file until unlock is called. The kernel unlocks it for a process that dies.

@@ -28,7 +28,7 @@ func (s *Store) read(uid string) (prepare.Record, error) {
 	case errors.Is(err, errDamaged):
 		err = errors.Join(err, s.setAsideDamaged(file, uid, err))
 	case errors.As(err, &newer):
-		if _, told := s.told.LoadOrStore(path, true); !told {
+		if _, known := s.reported.LoadOrStore(path, true); !known {
 			s.report(path, err)
 		}
 	}
@@ -71,7 +71,7 @@ func (s *Store) setAsideDamaged(file *os.File, uid string, why error) error {
 	}
 	if err == nil {
 		s.report(path, why)
-		err = atomicfile.SyncFolder(fileOptions(), s.dir)
+		err = atomicfile.SyncFolder(fileOptions(s.files), s.dir)
 	}
 	return err
 }

@@ -27,8 +27,10 @@ const (
 type Store struct {
 	dir    string
 	report func(path string, err error)
-	// told are the paths of newer records that were reported.
-	told sync.Map
+	// reported are the paths of records of newer agents that were reported.
+	reported sync.Map
+	// files is the file system of writes; nil means that of the process.
+	files atomicfile.FileSystem
 }
 
 // Open returns the store in the folder, which is created when it is missing. Every file that cannot
@@ -68,7 +70,7 @@ func (s *Store) Save(r prepare.Record) error {
 	}
 	data, err := encode(r, old)
 	if err == nil {
-		err = atomicfile.Write(s.path(r.UID), data, fileOptions())
+		err = atomicfile.Write(s.path(r.UID), data, fileOptions(s.files))
 	}
 	if err != nil {
 		return fmt.Errorf("save the record of claim %s: %w", r.Ref, err)
@@ -84,7 +86,7 @@ func (s *Store) Delete(uid string) error {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	// The record goes last: what was set aside must not outlive it and stand for it.
-	if err := atomicfile.Remove(fileOptions(), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
+	if err := atomicfile.Remove(fileOptions(s.files), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	return nil
