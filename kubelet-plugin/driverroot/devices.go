@@ -36,16 +36,14 @@ var frontend = []string{"nvidia-frontend", "nvidia"}
 
 const capabilities = "nvidia-caps"
 
-func (d *Driver) addDevices(roots Roots) (err error) {
+func (d *Driver) addDevices(root tree, roots Roots) (err error) {
 	if d.Majors, err = roots.majors(); err != nil {
 		return err
 	}
 	if d.Capabilities, err = roots.capabilities(); err != nil {
 		return err
 	}
-	if d.Dev, err = roots.dev(); err != nil {
-		return err
-	}
+	d.Dev = roots.dev(root)
 	for _, c := range control {
 		node, err := d.node(roots, c.name, c.drivers)
 		switch {
@@ -66,11 +64,11 @@ func (r Roots) GPU(driver Driver, minor int) (Node, error) {
 
 // Device returns a device node of the host that is not NVIDIA's, by its name below dev. An error wraps fs.ErrNotExist when there is none.
 func (r Roots) Device(name string) (File, error) {
-	folder, err := r.dev()
+	root, err := r.driver()
 	if err != nil {
 		return File{}, err
 	}
-	file := File{Host: filepath.Join(folder, name), Path: filepath.Join("/dev", name)}
+	file := File{Host: filepath.Join(r.dev(root), name), Path: filepath.Join("/dev", name)}
 	seen, err := r.See(file.Host)
 	if err != nil {
 		return File{}, err

@@ -75,7 +75,7 @@ func Scan(roots Roots) (Driver, error) {
 	if err := driver.addFiles(root, roots); err != nil {
 		return Driver{}, err
 	}
-	if err := driver.addDevices(roots); err != nil {
+	if err := driver.addDevices(root, roots); err != nil {
 		return Driver{}, err
 	}
 	return driver, nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -92,10 +93,7 @@ func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]Node, error) {
 		slices.Sort(paths)
 		var nodes []Node
 		for _, path := range paths {
-			name, err := filepath.Rel(seen, path)
-			if err != nil {
-				return nil, err
-			}
+			name := strings.TrimPrefix(path, seen+"/")
 			node, err := driver.extraNode(path, filepath.Join(dev, name), wanted.driver)
 			if err != nil {
 				return nil, err

@@ -38,10 +38,7 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Mtim.Nano())
 		}
 	}
-	dev, err := r.dev()
-	if err != nil {
-		return "", err
-	}
+	dev := r.dev(root)
 	for _, c := range control {
 		if seen, err := r.See(filepath.Join(dev, c.name)); err == nil {
 			stat := lstat(seen)

@@ -137,8 +137,8 @@ func (d *Driver) link(root tree, at string, entry os.DirEntry) (Link, bool) {
 		return Link{}, false
 	}
 	if path.IsAbs(target) {
-		if target, err = filepath.Rel(path.Dir(at), library); err != nil {
-			return Link{}, false
+		if relative, err := filepath.Rel(path.Dir(at), library); err == nil {
+			target = relative
 		}
 	}
 	return Link{Target: target, Path: at}, true

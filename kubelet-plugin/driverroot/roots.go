@@ -101,19 +101,15 @@ func (r Roots) tree(hostPath string) (tree, error) {
 	return tree{seen: seen, host: r.onHost(seen)}, nil
 }
 
-// dev returns the host path of the folder with the device nodes.
-func (r Roots) dev() (string, error) {
+// dev returns the host path of the folder with the device nodes, for a driver with the tree.
+func (r Roots) dev(root tree) string {
 	if r.Dev != "" {
-		return filepath.Join(r.onHost(r.Dev), "dev"), nil
-	}
-	root, err := r.driver()
-	if err != nil {
-		return "", err
+		return filepath.Join(r.onHost(r.Dev), "dev")
 	}
 	if _, err := root.resolve("/dev"); err == nil {
-		return filepath.Join(root.host, "dev"), nil
+		return filepath.Join(root.host, "dev")
 	}
-	return "/dev", nil
+	return "/dev"
 }
 
 // resolve returns the path, inside the tree, of what path leads to once every link is followed. It
