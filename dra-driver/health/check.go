@@ -9,19 +9,20 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// check is one look at a GPU.
+// check is one check of a GPU.
 type check struct {
 	gpu   string
 	began time.Time
-	// rounds is how many rounds of looks found it still going on.
+	// rounds counts the rounds in which it was still in progress.
 	rounds int
-	// The rest is set when it is over.
+	// The remaining fields are set when it has ended.
 	checkup gpu.Checkup
 	err     error
 }
 
-// startChecks begins a look at every GPU that is not being looked at. They go on beside each other, so that one that hangs holds up no other; such a
-// one counts as lost. The time of a look ends a period before that: one that only waited for the connection is over by then, and says so.
+// startChecks begins a round: a check of each GPU that has none in progress. Checks run concurrently, so that a GPU that hangs does not delay
+// the others. A GPU whose check is in progress for longer than checkTimeout and a period counts as lost. The period is added because a
+// check that only waited for the connection to the driver ends with checkTimeout, which is no evidence against the GPU.
 func (m *Monitor) startChecks(ctx context.Context) {
 	now := time.Now()
 	node, known, _ := m.config.Inventory.Watch()
@@ -31,30 +32,30 @@ func (m *Monitor) startChecks(ctx context.Context) {
 	}
 	for _, g := range node.GPUs {
 		name := g.Name()
-		l, going := m.running[name]
-		if going {
-			// Rounds are counted: a machine that stood still for a while had none, and its driver is not to blame. One more than fit into the
-			// time lets a look that ends with its time be heard first.
-			if l.rounds++; l.rounds > int(checkTimeout/m.config.Period)+1 {
-				m.reporting.noticed(l.began)
-				m.setLost(now, name, fmt.Sprintf("the driver does not answer a question about it since %s", l.began.UTC().Format(time.DateTime)))
+		c, inProgress := m.running[name]
+		if inProgress {
+			// Rounds are counted instead of time, because a machine that was suspended has no rounds meanwhile. One more round than fits into
+			// the timeout lets the result of a check that has timed out arrive first.
+			if c.rounds++; c.rounds > int(checkTimeout/m.config.Period)+1 {
+				m.reporting.observed(c.began)
+				m.setLost(now, name, fmt.Sprintf("the driver has not answered a query of the GPU since %s", c.began.UTC().Format(time.DateTime)))
 				m.clearFaults(ctx, name)
 			}
 			continue
 		}
-		l = &check{gpu: name, began: now}
-		m.running[name] = l
-		go m.runCheck(ctx, l)
+		c = &check{gpu: name, began: now}
+		m.running[name] = c
+		go m.runCheck(ctx, c)
 	}
 }
 
-// runCheck looks and hands over what it sees.
+// runCheck performs the check and passes it to Run.
 func (m *Monitor) runCheck(ctx context.Context, l *check) {
 	limited, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	l.checkup, l.err = m.config.Hardware.Check(limited, l.gpu)
 	if errors.Is(l.err, gpu.ErrNoDriver) {
-		// One whose connection was opened anew meanwhile says so, too.
+		// The error may be of a connection that was replaced during the check.
 		l.checkup, l.err = m.config.Hardware.Check(limited, l.gpu)
 	}
 	select {
@@ -63,7 +64,7 @@ func (m *Monitor) runCheck(ctx context.Context, l *check) {
 	}
 }
 
-// handleResult takes in what a look saw, unless it tells of a time that is over, before a reset or long ago.
+// handleResult processes a check, unless its result is outdated: it began before a reset, or long ago.
 func (m *Monitor) handleResult(ctx context.Context, l *check) {
 	if m.running[l.gpu] != l {
 		return
@@ -78,56 +79,57 @@ func (m *Monitor) handleResult(ctx context.Context, l *check) {
 	}
 	m.silentRounds = 0
 	delete(m.timeouts, l.gpu)
-	var trouble error
+	var failed error
 	switch {
 	case l.err == nil:
 		c := l.checkup
-		// What comes after the look began is not known by it.
+		// The result is as of the start: the check may have missed what happened later.
 		c.GPU, c.At = l.gpu, l.began
 		c.Conditions = append([]gpu.Condition{{Signal: gpu.SignalLost}, {Signal: gpu.SignalDriver}}, c.Conditions...)
 		m.checked[l.gpu] = c
-		m.reporting.noticed(l.began)
+		m.reporting.observed(l.began)
 		m.health = m.health.Check(m.config.Rules, c, m.config.Boot)
 	case errors.Is(l.err, gpu.ErrNoDriver):
 		m.setConditions(l.began, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: l.err.Error()})
 	case errors.Is(l.err, gpu.ErrLost):
 		m.setLost(l.began, l.gpu, l.err.Error())
 	default:
-		trouble = l.err
+		failed = l.err
 	}
-	m.logError(ctx, "look at "+l.gpu, trouble)
+	m.logError(ctx, "check "+l.gpu, failed)
 	m.clearFaults(ctx, l.gpu)
 }
 
-// handleTimeout takes in that a look ended with its time, which alone says nothing: the driver is being opened, or another GPU is reset, and nobody can be
-// asked. While others can, it is the GPU that lets the driver take so long over it; when nobody can for very long, it is the driver.
+// handleTimeout processes a check that has timed out. That alone is no evidence: while the driver is being opened or another GPU is reset, no
+// check succeeds. If checks of other GPUs that began later succeed, the GPU is lost. If none succeeds for silenceTimeout, the driver is
+// missing.
 func (m *Monitor) handleTimeout(ctx context.Context, l *check) {
-	heard := false
+	othersRespond := false
 	for name, c := range m.checked {
-		heard = heard || name != l.gpu && c.At.After(l.began)
+		othersRespond = othersRespond || name != l.gpu && c.At.After(l.began)
 	}
-	if m.timeouts[l.gpu]++; !heard {
+	if m.timeouts[l.gpu]++; !othersRespond {
 		m.timeouts[l.gpu] = 0
 	}
 	switch now := time.Now(); {
 	case m.timeouts[l.gpu] >= maxTimeouts:
-		m.setLost(now, l.gpu, fmt.Sprintf("the driver takes longer than %v over each look at it", checkTimeout))
+		m.setLost(now, l.gpu, fmt.Sprintf("each check of the GPU takes longer than %v", checkTimeout))
 	case m.silentRounds >= int(silenceTimeout/m.config.Period):
-		m.setConditions(now, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: fmt.Sprintf("no GPU can be asked anything for %v", silenceTimeout)})
+		m.setConditions(now, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: fmt.Sprintf("no GPU could be queried for %v", silenceTimeout)})
 	default:
 		return
 	}
 	m.clearFaults(ctx, l.gpu)
 }
 
-// setLost takes in that a GPU does not answer. The driver does: it is who says so.
+// setLost records that a GPU does not respond. The driver does, since it reported that.
 func (m *Monitor) setLost(at time.Time, gpuName, detail string) {
 	m.setConditions(at, gpuName, gpu.Condition{Signal: gpu.SignalLost, Present: true, Detail: detail}, gpu.Condition{Signal: gpu.SignalDriver})
 }
 
-// setConditions takes in why a GPU could not be looked at.
+// setConditions records why a GPU could not be checked.
 func (m *Monitor) setConditions(at time.Time, gpuName string, conditions ...gpu.Condition) {
 	delete(m.checked, gpuName)
-	m.reporting.noticed(at)
+	m.reporting.observed(at)
 	m.health = m.health.Check(m.config.Rules, gpu.Checkup{GPU: gpuName, Conditions: conditions, At: at}, m.config.Boot)
 }

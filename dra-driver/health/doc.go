@@ -1,4 +1,3 @@
-// Package health watches the health of the node's GPUs: it listens to the driver's events, looks at every GPU once a second, and has the rules
-// of api/gpu judge what it finds. One goroutine owns all that is remembered; it is saved before it is told, so that what was told outlives
-// the process.
+// Package health monitors the GPUs of the node: it receives the driver's events, checks each GPU once a second, and determines faults by the
+// rules of api/gpu. Faults are saved before they are reported, so that they survive the process.
 package health

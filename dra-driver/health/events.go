@@ -11,10 +11,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// watchEvents listens until ctx ends. What ends after a while had begun, and begins again at once: nobody hears what is told between the two. What does not
-// begin waits until the inventory has something new, as when it has opened the driver again, and in any case not longer than until the next look.
+// watchEvents receives events until ctx ends. A watch that ended after a period or more is restarted immediately, because events in between are
+// lost. One that could not start is restarted when the inventory has a new snapshot, as after the driver was opened, at the latest after a
+// period.
 func (m *Monitor) watchEvents(ctx context.Context) {
-	last := ""
+	logged := ""
 	for {
 		_, _, outdated := m.config.Inventory.Watch()
 		began := time.Now()
@@ -22,9 +23,9 @@ func (m *Monitor) watchEvents(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if err != nil && !errors.Is(err, gpu.ErrNoDriver) && err.Error() != last {
-			klog.FromContext(ctx).Error(err, "No XIDs are heard, trying again")
-			last = err.Error()
+		if err != nil && !errors.Is(err, gpu.ErrNoDriver) && err.Error() != logged {
+			klog.FromContext(ctx).Error(err, "XIDs are not received, retrying")
+			logged = err.Error()
 		}
 		if time.Since(began) >= m.config.Period {
 			continue
@@ -38,10 +39,10 @@ func (m *Monitor) watchEvents(ctx context.Context) {
 	}
 }
 
-// eventQueue collects events for the monitor. Events of one GPU, placement and number are one with a count, so that as many as may come take
-// no more room than there are kinds of them, none is lost, and who tells them never waits.
+// eventQueue passes events to Run. Events with the same key are merged into one with a count: the queue is bounded by the number of keys, no
+// event is lost, and add never blocks.
 type eventQueue struct {
-	// ready has one element while there are events.
+	// ready contains a value while there are events.
 	ready chan struct{}
 
 	mu     sync.Mutex
@@ -49,14 +50,14 @@ type eventQueue struct {
 	order  []*queuedEvent
 }
 
-// eventKey is what events are counted together by.
+// eventKey is the key by which events are merged.
 type eventKey struct {
 	gpu       string
 	placement gpu.Placement
 	xid       int
 }
 
-// queuedEvent are events of one kind; first is when the first of them was.
+// queuedEvent is a merged event; first is the time of the first one.
 type queuedEvent struct {
 	gpu.Event
 	first time.Time
@@ -66,39 +67,39 @@ func newEventQueue() *eventQueue {
 	return &eventQueue{ready: make(chan struct{}, 1), events: map[eventKey]*queuedEvent{}}
 }
 
-// add takes an event in.
-func (h *eventQueue) add(e gpu.Event) {
+// add adds an event.
+func (q *eventQueue) add(e gpu.Event) {
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
 	e.Count = max(e.Count, 1)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	of := eventKey{e.GPU, e.Placement, e.XID}
-	if known, has := h.events[of]; has {
-		known.Count += e.Count
-		known.At = e.At
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	key := eventKey{e.GPU, e.Placement, e.XID}
+	if queued, found := q.events[key]; found {
+		queued.Count += e.Count
+		queued.At = e.At
 		return
 	}
-	h.events[of] = &queuedEvent{Event: e, first: e.At}
-	h.order = append(h.order, h.events[of])
+	q.events[key] = &queuedEvent{Event: e, first: e.At}
+	q.order = append(q.order, q.events[key])
 	select {
-	case h.ready <- struct{}{}:
+	case q.ready <- struct{}{}:
 	default:
 	}
 }
 
-// take returns what was heard since it was last called, in the order in which it came.
-func (h *eventQueue) take() []*queuedEvent {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	order := h.order
-	h.order = nil
-	clear(h.events)
+// take removes and returns the events in the order of their arrival.
+func (q *eventQueue) take() []*queuedEvent {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	order := q.order
+	q.order = nil
+	clear(q.events)
 	return order
 }
 
-// processEvents takes in what was heard and reports whether any of it matters: whether it comes, or becomes worse.
+// processEvents judges the queued events and reports whether a fault changed significantly.
 func (m *Monitor) processEvents() bool {
 	node, _, _ := m.config.Inventory.Watch()
 	before := significantFaults(m.health.Faults)
@@ -107,7 +108,7 @@ func (m *Monitor) processEvents() bool {
 			e.UUID = g.UUID
 		}
 		m.health = m.health.Note(m.config.Rules, e.Event, m.config.Boot)
-		m.reporting.noticed(e.first)
+		m.reporting.observed(e.first)
 		if m.config.Received != nil {
 			m.config.Received(e.Event)
 		}

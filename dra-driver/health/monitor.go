@@ -11,85 +11,93 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Hardware is the driver of the node as the monitor needs it.
+// Hardware is the part of the driver that a Monitor uses.
 type Hardware interface {
-	// WatchEvents tells every XID of every GPU from now on, in order, until ctx ends or there is no connection to the driver; it returns why.
-	// An error that wraps gpu.ErrNoDriver means the latter.
-	WatchEvents(ctx context.Context, tell func(gpu.Event)) error
-	// Check looks at one GPU. An error that wraps gpu.ErrLost means that the GPU does not answer, one that wraps gpu.ErrNoDriver that no
-	// GPU can be asked. When ctx ends before the driver could be asked, as while it is being replaced or another GPU is reset, the error is
-	// that of ctx, and nothing follows.
+	// WatchEvents calls handle for every XID of every GPU from now on, in order, until ctx ends or the connection to the driver is closed; it
+	// returns the reason. The error wraps gpu.ErrNoDriver if there is no connection.
+	WatchEvents(ctx context.Context, handle func(gpu.Event)) error
+	// Check reads the health of one GPU. The error wraps gpu.ErrLost if the GPU does not respond, and gpu.ErrNoDriver if no GPU can be
+	// queried. If ctx ends before the driver could be queried, as during a driver upgrade or a reset of another GPU, the error is that of
+	// ctx, which is no evidence of a fault.
 	Check(ctx context.Context, gpuName string) (gpu.Checkup, error)
-	// Present reports whether there is a GPU in the place, whether or not anybody can ask it anything. In doubt there is.
+	// Present reports whether a device is at the GPU's PCI address, with or without a driver. It returns true if that cannot be determined.
 	Present(gpuName string) bool
 }
 
-// Store keeps what is remembered, durably.
+// Store saves the health durably.
 type Store interface {
-	// LoadHealth returns what was saved last; nothing was when the value is zero. What cannot be read was set aside and reported.
+	// LoadHealth returns what was saved last; the zero value if nothing was. An unreadable file is set aside and counts as nothing.
 	LoadHealth() (gpu.Health, error)
-	// SaveHealth saves it if leads says so, which is asked while nobody else can load or save, and returns whether it did.
+	// SaveHealth saves h if leads returns true, and returns whether it did. leads is called while no other agent can load or save.
 	SaveHealth(h gpu.Health, leads func() bool) (saved bool, err error)
 }
 
-// Records tell what claims hold.
+// Records lists what claims hold.
 type Records interface {
+	// Held returns the devices that claims hold. all is false if some records cannot be read, so that there may be more.
 	Held() (held []gpu.Device, all bool, err error)
 }
 
-// Inventory shows the node.
+// Inventory returns the node.
 type Inventory interface {
-	// Watch returns the node as it was last read, of which the GPUs are looked at, and a channel that is closed when that changes, as
-	// it does when the driver is opened again.
+	// Watch returns the last snapshot of the node, whose GPUs are checked, and a channel that is closed when there is a newer one, for
+	// example because the driver was opened again.
 	Watch() (node gpu.Node, known bool, outdated <-chan struct{})
 }
 
-// Config is what a Monitor works with.
+// Config is what a Monitor needs. Fields are required unless stated otherwise.
 type Config struct {
 	Hardware  Hardware
 	Store     Store
 	Records   Records
 	Inventory Inventory
-	// Report is given the faults in effect, Warning or worse, whenever they change: a fault that comes, goes or becomes better or worse at
-	// once, other changes at most once a second; how often a look found a condition is no change. It is called by New, when faults are
-	// remembered, and by Run, and returns at once.
-	Report func([]gpu.Fault)
-	// Detected, if it is set, is told how long it took from an event, or from the beginning of a look, until Tell was given a fault
-	// that had come or become worse.
-	Detected func(time.Duration)
-	// Heard, if it is set, is told of every XID; as many as came together are one with a count.
-	Received func(gpu.Event)
-	Rules    gpu.Rules
-	// Boot is the id of this boot.
+	Rules     gpu.Rules
+	// Boot is the ID of this boot.
 	Boot string
-	// Leads reports whether this agent speaks for the node: it alone saves.
+	// Leads reports whether this agent leads; only the leading agent saves.
 	Leads func() bool
-	// Period is how often every GPU is looked at; 1 s by default.
+	// Report receives the faults in effect with severity Warning or worse, whenever they change. A fault that begins, ends or changes its
+	// severity is reported immediately, other changes at most once a second. How often a condition was found is not a change. Report is
+	// called by New, with the faults that were saved, and by Run, and must not block.
+	Report func([]gpu.Fault)
+	// Detected receives the time from an event, or from the start of a check, until the new or worse fault was passed to Report. Optional.
+	Detected func(time.Duration)
+	// Received is called for each XID; XIDs that arrived together are one event with a count. Optional.
+	Received func(gpu.Event)
+	// Period is the time between two checks of a GPU; 1 s by default.
 	Period time.Duration
 }
 
-// The times of a monitor.
+// The times of a Monitor.
 const (
-	// period is how often every GPU is looked at by default.
-	period = time.Second
-	// reportCountsPeriod and saveCounts are how often changes are told and saved that only say how often and when.
-	reportCountsPeriod, saveCountsPeriod = time.Second, 10 * time.Second
-	// checkTimeout is how long a look may take. A GPU that lets one wait for a period longer counts as lost.
+	// defaultPeriod is the default of Config.Period.
+	defaultPeriod = time.Second
+	// reportCountsPeriod and saveCountsPeriod limit how often a change is reported and saved that concerns only counts and times.
+	reportCountsPeriod = time.Second
+	saveCountsPeriod   = 10 * time.Second
+	// checkTimeout limits a check. A GPU whose check takes a period longer counts as lost.
 	checkTimeout = 5 * time.Second
-	// maxTimeouts is how many looks in a row may end with their time while others that began later are over. deaf is how long none may be over: longer than
-	// any reset takes, and opening a driver.
-	maxTimeouts    = 3
+	// maxTimeouts is the number of consecutive timeouts of one GPU, while checks of other GPUs that began later succeed, after which the GPU
+	// counts as lost.
+	maxTimeouts = 3
+	// silenceTimeout is the time without any completed check after which the driver counts as missing. It is longer than a reset and than
+	// opening a driver.
 	silenceTimeout = 5 * time.Minute
-	// eventPause is how long no events are taken in after some that said nothing new.
+	// eventPause is the pause before the next events are processed after events that changed nothing.
 	eventPause = 20 * time.Millisecond
-	// saveTimeout is how long the disk is waited for before something is told although it is not saved.
+	// saveTimeout limits the wait for the disk. After it, faults are reported although they are not saved.
 	saveTimeout = 500 * time.Millisecond
 )
 
-// Monitor watches the GPUs of the node. Its methods are safe for concurrent use.
+// Monitor determines the faults of the node's GPUs from events and periodic checks. Its methods are safe for concurrent use.
+//
+// One goroutine, Run, owns the state: events and results of checks arrive through channels. After each of them it judges (rules of
+// api/gpu), then saves, then reports, in this order: a fault that was reported, so that devices were tainted and pods evicted, is still
+// known after a restart. If the disk fails or does not respond, the fault is reported nevertheless, because keeping claims off a faulted
+// GPU is more important.
 type Monitor struct {
 	config Config
-	// faults are those that Faults returns.
+	// faults is the value that Faults returns.
 	faults  atomic.Pointer[[]gpu.Fault]
 	events  *eventQueue
 	results chan *check
@@ -97,31 +105,30 @@ type Monitor struct {
 	// ended is closed when Run returns.
 	ended chan struct{}
 
-	// The rest belongs to New and then to Run.
+	// The remaining fields are used by New and then only by Run.
 
 	health gpu.Health
-	// checked are the last looks at the GPUs that answer, looking when the looks that are not over began, by the GPU's name.
+	// checked are the last successful checks of the GPUs that respond, running the checks in progress; both by the GPU's name.
 	checked map[string]gpu.Checkup
 	running map[string]*check
-	// timeouts are how many looks at each GPU in a row ended with their time while another GPU was heard, silence how many rounds of looks there were
-	// since any was.
+	// timeouts counts consecutive timeouts per GPU while other GPUs could be checked, silentRounds the rounds without any completed check.
 	timeouts     map[string]int
 	silentRounds int
-	// missing are for how many rounds GPUs that something is remembered of have not been there.
+	// missing counts the rounds in which a GPU with stored faults was absent.
 	missing   map[string]int
 	stored    storeState
 	reporting reportState
-	// logged are the last errors that were logged, while they last, by what was tried.
+	// logged are the errors in effect that were logged, by operation.
 	logged map[string]string
 }
 
-// New returns a monitor that has told what is remembered.
+// New returns a monitor after it has loaded and reported the saved faults: nothing is published before the first report.
 func New(ctx context.Context, c Config) (*Monitor, error) {
 	if c.Boot == "" {
-		return nil, errors.New("watch the health of GPUs: the id of this boot must be known")
+		return nil, errors.New("monitor the health of GPUs: the boot ID is not set")
 	}
 	if c.Period == 0 {
-		c.Period = period
+		c.Period = defaultPeriod
 	}
 	m := &Monitor{
 		config: c, events: newEventQueue(), results: make(chan *check), resets: make(chan resetNotice), ended: make(chan struct{}),
@@ -134,20 +141,21 @@ func New(ctx context.Context, c Config) (*Monitor, error) {
 	return m, nil
 }
 
-// Run watches until ctx ends. Call it once.
+// Run monitors until ctx ends and returns nil. It must be called once.
 func (m *Monitor) Run(ctx context.Context) error {
 	defer close(m.ended)
 	go m.watchEvents(ctx)
 	tick := time.NewTicker(m.config.Period)
 	defer tick.Stop()
-	var rested <-chan time.Time
+	var pauseEnd <-chan time.Time
 	m.startChecks(ctx)
 	for {
+		// During a pause, events only accumulate: a fault that the driver repeats 1,000 times a second costs 50 rounds a second.
 		events := m.events.ready
-		if rested != nil {
+		if pauseEnd != nil {
 			events = nil
 		}
-		var remembered chan struct{}
+		var resetSaved chan struct{}
 		select {
 		case <-ctx.Done():
 			m.saveBeforeExit(ctx)
@@ -155,37 +163,38 @@ func (m *Monitor) Run(ctx context.Context) error {
 		case <-tick.C:
 			m.takeLead(ctx)
 			m.startChecks(ctx)
-		case l := <-m.results:
-			m.handleResult(ctx, l)
+		case c := <-m.results:
+			m.handleResult(ctx, c)
 		case <-events:
 			if !m.processEvents() {
-				rested = time.After(eventPause)
+				pauseEnd = time.After(eventPause)
 			}
-		case <-rested:
-			rested = nil
+		case <-pauseEnd:
+			pauseEnd = nil
 		case r := <-m.resets:
 			m.applyReset(r)
-			remembered = r.saved
+			resetSaved = r.saved
 		}
 		m.save(ctx)
 		m.publishFaults()
 		m.report()
-		if remembered != nil {
-			close(remembered)
+		if resetSaved != nil {
+			close(resetSaved)
 		}
 	}
 }
 
-// Faults returns everything that is remembered, also what is harmless and what is over, by GPU, placement, signal and number.
+// Faults returns all stored faults, including harmless and ended ones, by GPU, placement, signal and XID. The caller must not modify them.
 func (m *Monitor) Faults() []gpu.Fault { return *m.faults.Load() }
 
-// publishFaults lets Faults return what is remembered now.
+// publishFaults sets the value of Faults.
 func (m *Monitor) publishFaults() {
 	faults := m.health.Faults
 	m.faults.Store(&faults)
 }
 
-// clearFaults ends what is over.
+// clearFaults ends the faults whose conditions for that are met, after the GPU was checked. A fault that is cleared by a restart of the
+// affected pods ends when no claim holds the device; the records of claims are read only if the GPU has such a fault.
 func (m *Monitor) clearFaults(ctx context.Context, gpuName string) {
 	s := gpu.Situation{Now: time.Now(), Boot: m.config.Boot, Checked: m.checked}
 	if m.waitsForRelease(gpuName) {
@@ -198,7 +207,7 @@ func (m *Monitor) clearFaults(ctx context.Context, gpuName string) {
 	m.health = m.health.Settle(m.config.Rules, s)
 }
 
-// waitsForRelease reports whether the GPU has a fault that is over when no claim holds what it affects: only then the records are read.
+// waitsForRelease reports whether the GPU has a fault in effect that ends when no claim holds the affected device.
 func (m *Monitor) waitsForRelease(gpuName string) bool {
 	for _, f := range m.health.Faults {
 		if f.GPU == gpuName && f.InEffect() && f.Severity > gpu.Harmless && f.Remedy == gpu.Restart {
@@ -208,14 +217,14 @@ func (m *Monitor) waitsForRelease(gpuName string) bool {
 	return false
 }
 
-// logError logs an error that differs from the last one of what was tried.
-func (m *Monitor) logError(ctx context.Context, tried string, err error) {
-	said := ""
+// logError logs the first error of an operation since it last succeeded. All operations are retried.
+func (m *Monitor) logError(ctx context.Context, operation string, err error) {
+	text := ""
 	if err != nil {
-		said = err.Error()
+		text = err.Error()
 	}
-	if said != "" && m.logged[tried] == "" {
-		klog.FromContext(ctx).Error(err, "The health of GPUs is not known or kept as it should, trying again", "op", tried)
+	if text != "" && m.logged[operation] == "" {
+		klog.FromContext(ctx).Error(err, "Health monitoring is degraded, retrying", "op", operation)
 	}
-	m.logged[tried] = said
+	m.logged[operation] = text
 }

@@ -11,30 +11,30 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// storeState is what is known of what the store has.
+// storeState is the state of saving.
 type storeState struct {
-	// leading is whether this agent took over what the one before it had saved.
+	// leading is whether this agent saves, after it has loaded what the previous leader saved.
 	leading bool
-	// saved is what the store has; tried is what was last given to it, at a time.
+	// saved is the content of the store; tried is the last value that was passed to it, at is when.
 	saved, tried gpu.Health
 	at           time.Time
-	// writing is an earlier write that did not end in time.
+	// writing is a write that has timed out and is still in progress.
 	writing chan writeResult
 }
 
-// writeResult is how a write ended.
+// writeResult is the result of a write.
 type writeResult struct {
 	saved bool
 	err   error
 }
 
-// errDiskTimeout says that the disk was not waited for.
-var errDiskTimeout = errors.New("the disk does not answer")
+// errDiskTimeout is returned when a write did not end within saveTimeout.
+var errDiskTimeout = errors.New("the disk does not respond")
 
-// load takes in what was saved. What this agent knows already stays; it may have heard of more.
+// load merges the saved faults with those that this agent has found, and reports whether they could be read.
 func (m *Monitor) load(ctx context.Context) bool {
 	loaded, err := m.config.Store.LoadHealth()
-	m.logError(ctx, "load what is remembered", err)
+	m.logError(ctx, "load faults", err)
 	if err != nil {
 		return false
 	}
@@ -43,46 +43,47 @@ func (m *Monitor) load(ctx context.Context) bool {
 	return true
 }
 
-// takeLead reports whether this agent is to save. It takes over from the one before it first, and does not write over what it cannot read.
+// takeLead reports whether this agent saves. When it begins to lead, it first loads what the previous leader saved; it does not overwrite a
+// file that it cannot read.
 func (m *Monitor) takeLead(ctx context.Context) bool {
 	m.stored.leading = m.config.Leads() && (m.stored.leading || m.load(ctx))
 	return m.stored.leading
 }
 
-// save saves what is remembered before it is told. When that fails it is told nevertheless, because to keep claims off a sick GPU is worth more,
-// and tried again.
+// save saves the health if it changed: significant changes immediately and, after a failure, once per period; counts and times every
+// saveCountsPeriod.
 func (m *Monitor) save(ctx context.Context) {
-	k, now := &m.stored, time.Now()
-	urgent := differSignificantly(k.saved, m.health)
+	s, now := &m.stored, time.Now()
+	urgent := differSignificantly(s.saved, m.health)
 	switch {
-	case urgent && differSignificantly(k.tried, m.health), now.Sub(k.at) >= m.config.Period && urgent:
-	case now.Sub(k.at) >= saveCountsPeriod && !equalExceptCounts(k.saved.Faults, m.health.Faults):
+	case urgent && differSignificantly(s.tried, m.health), now.Sub(s.at) >= m.config.Period && urgent:
+	case now.Sub(s.at) >= saveCountsPeriod && !equalExceptCounts(s.saved.Faults, m.health.Faults):
 	default:
 		return
 	}
-	k.at = now
+	s.at = now
 	leads := m.takeLead(ctx)
-	k.tried = m.health
+	s.tried = m.health
 	if !leads {
 		return
 	}
 	end := m.write(m.health)
 	if end.saved {
-		k.saved = m.health
+		s.saved = m.health
 	}
-	m.logError(ctx, "save what is remembered", end.err)
+	m.logError(ctx, "save faults", end.err)
 }
 
-// write gives what is remembered to the store and waits for it, but not for ever. One that found another agent in the lead ends this one's: what
-// that one saved is taken in before anything is saved again.
+// write passes the health to the store and waits up to saveTimeout. While a write that timed out is in progress, it returns errDiskTimeout.
+// If the store found that another agent leads, this agent must load what that one saved before it saves again.
 func (m *Monitor) write(h gpu.Health) writeResult {
-	k := &m.stored
-	if k.writing != nil {
+	s := &m.stored
+	if s.writing != nil {
 		select {
-		case late := <-k.writing:
-			k.writing = nil
-			if late.overtaken() {
-				k.leading = false
+		case late := <-s.writing:
+			s.writing = nil
+			if late.leadLost() {
+				s.leading = false
 				return late
 			}
 		default:
@@ -98,32 +99,32 @@ func (m *Monitor) write(h gpu.Health) writeResult {
 	defer limit.Stop()
 	select {
 	case end := <-writing:
-		k.leading = k.leading && !end.overtaken()
+		s.leading = s.leading && !end.leadLost()
 		return end
 	case <-limit.C:
-		k.writing = writing
+		s.writing = writing
 		return writeResult{err: errDiskTimeout}
 	}
 }
 
-// overtaken reports whether another agent led.
-func (w writeResult) overtaken() bool { return !w.saved && w.err == nil }
+// leadLost reports whether nothing was saved because another agent leads.
+func (w writeResult) leadLost() bool { return !w.saved && w.err == nil }
 
-// saveBeforeExit saves the counts before the process ends.
+// saveBeforeExit saves counts and times that are not saved yet.
 func (m *Monitor) saveBeforeExit(ctx context.Context) {
 	if reflect.DeepEqual(m.stored.saved, m.health) || !m.stored.leading || !m.config.Leads() {
 		return
 	}
-	m.logError(ctx, "save what is remembered", m.write(m.health).err)
+	m.logError(ctx, "save faults", m.write(m.health).err)
 }
 
-// differSignificantly reports whether two memories differ in more than counts.
+// differSignificantly reports whether the two differ in more than counts and times.
 func differSignificantly(a, b gpu.Health) bool {
 	return a.Boot != b.Boot || !maps.Equal(a.Links, b.Links) || !maps.EqualFunc(a.Resets, b.Resets, time.Time.Equal) ||
 		!equalSignificance(significantFaults(a.Faults), significantFaults(b.Faults))
 }
 
-// significance is what makes a change of a fault one that must not be forgotten.
+// significance is the part of a fault whose changes are saved and reported immediately.
 type significance struct {
 	eventKey
 	signal   gpu.Signal
@@ -132,7 +133,7 @@ type significance struct {
 	inEffect bool
 }
 
-// significantFaults returns the gravities of the faults that are more than harmless.
+// significantFaults returns the significance of the faults that are worse than Harmless.
 func significantFaults(faults []gpu.Fault) []significance {
 	var found []significance
 	for _, f := range faults {
@@ -145,7 +146,7 @@ func significantFaults(faults []gpu.Fault) []significance {
 
 func equalSignificance(a, b []significance) bool { return slices.Equal(a, b) }
 
-// equalExceptCounts reports whether two lists of faults say the same, but for how often a look found a condition and when it was the last.
+// equalExceptCounts reports whether the faults are equal, except for how often and when checks last found a condition.
 func equalExceptCounts(a, b []gpu.Fault) bool {
 	return slices.EqualFunc(a, b, func(f, g gpu.Fault) bool {
 		if f.Signal != gpu.SignalXID && g.Signal != gpu.SignalXID {

@@ -9,11 +9,12 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// removalDelay is how long a GPU must be neither in the inventory nor on the bus to be gone.
+// removalDelay is how long a GPU must be absent from the inventory and from the PCI bus until it counts as removed.
 const removalDelay = time.Minute
 
-// removeMissingGPUs forgets what was wrong with GPUs that were there in another boot and are not in this one: nobody would ever see that it is over. One that is
-// on the bus, though no driver knows it, is sick and not gone; so is one that was seen in this boot.
+// removeMissingGPUs drops the faults of GPUs that were removed: they have faults of an earlier boot and were never seen in this one, so that no
+// check could ever clear their faults. A GPU that is on the bus but that the driver does not list is faulted, not removed, and so is one that
+// was seen in this boot.
 func (m *Monitor) removeMissingGPUs(ctx context.Context, node gpu.Node, known bool) {
 	for _, name := range m.health.Missed(m.config.Boot) {
 		if _, err := node.Find(name); err == nil || !known || m.config.Hardware.Present(name) {
@@ -24,7 +25,7 @@ func (m *Monitor) removeMissingGPUs(ctx context.Context, node gpu.Node, known bo
 			continue
 		}
 		delete(m.missing, name)
-		klog.FromContext(ctx).Info("GPU is not on the node any more, what was wrong with it is forgotten", "gpu", name)
+		klog.FromContext(ctx).Info("GPU was removed from the node, its faults are dropped", "gpu", name)
 		m.health = m.health.Without(name)
 	}
 }

@@ -6,55 +6,55 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// reportState is how far the others know.
+// reportState is what was reported.
 type reportState struct {
-	// reported are the faults that they know, since a time.
+	// reported are the last faults that were reported, at is when.
 	reported []gpu.Fault
 	at       time.Time
-	// since is when the earliest of what was taken in since the last save and tell was noticed.
+	// since is the time of the earliest observation that was processed after the last report.
 	since time.Time
 }
 
-// noticed says when something was noticed that is taken in now.
-func (t *reportState) noticed(at time.Time) {
-	if t.since.IsZero() || at.Before(t.since) {
-		t.since = at
+// observed records the time of an observation that is processed now.
+func (r *reportState) observed(at time.Time) {
+	if r.since.IsZero() || at.Before(r.since) {
+		r.since = at
 	}
 }
 
-// report tells the faults in effect if they changed.
+// report passes the faults in effect to Config.Report if they changed.
 func (m *Monitor) report() {
-	t, now := &m.reporting, time.Now()
-	since := t.since
-	t.since = time.Time{}
+	r, now := &m.reporting, time.Now()
+	since := r.since
+	r.since = time.Time{}
 	faults := m.health.InEffect()
-	before, after := significantFaults(t.reported), significantFaults(faults)
+	before, after := significantFaults(r.reported), significantFaults(faults)
 	urgent := !equalSignificance(before, after)
-	if !urgent && (now.Sub(t.at) < reportCountsPeriod || equalExceptCounts(t.reported, faults)) {
+	if !urgent && (now.Sub(r.at) < reportCountsPeriod || equalExceptCounts(r.reported, faults)) {
 		return
 	}
-	t.reported, t.at = faults, now
+	r.reported, r.at = faults, now
 	m.config.Report(faults)
 	if m.config.Detected != nil && !since.IsZero() && worse(before, after) {
 		m.config.Detected(time.Since(since))
 	}
 }
 
-// worse reports whether a fault came or became worse.
+// worse reports whether a fault began or its severity rose.
 func worse(before, after []significance) bool {
-	known := map[significance]gpu.Severity{}
+	previous := map[significance]gpu.Severity{}
 	for _, g := range before {
-		known[g.key()] = g.severity
+		previous[g.key()] = g.severity
 	}
 	for _, g := range after {
-		if g.severity > known[g.key()] {
+		if g.severity > previous[g.key()] {
 			return true
 		}
 	}
 	return false
 }
 
-// key is the gravity without what may change.
+// key identifies the fault: it is the significance without what may change.
 func (g significance) key() significance {
 	g.severity, g.remedy, g.inEffect = 0, 0, false
 	return g

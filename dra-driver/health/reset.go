@@ -2,16 +2,16 @@ package health
 
 import "time"
 
-// resetNotice says that GPUs were reset.
+// resetNotice is a completed reset of GPUs.
 type resetNotice struct {
 	gpus []string
 	at   time.Time
-	// saved is closed when it is saved, or cannot be.
+	// saved is closed when the reset was processed and saved, or saving has failed.
 	saved chan struct{}
 }
 
-// WasReset takes in that the GPUs of these names were reset together, when, and answer again: what a reset ends is over as soon as a look does not find
-// it. It returns when that is saved, so that it outlives the process. It may be called while Run runs, and waits for it to begin.
+// WasReset records that the GPUs were reset together at the given time and respond again: faults that a reset clears end as soon as a check
+// does not find them. It returns after that was saved. It must be called while Run runs, or before; then it waits for Run.
 func (m *Monitor) WasReset(gpus []string, at time.Time) {
 	r := resetNotice{gpus: gpus, at: at, saved: make(chan struct{})}
 	select {
@@ -22,7 +22,7 @@ func (m *Monitor) WasReset(gpus []string, at time.Time) {
 	<-r.saved
 }
 
-// applyReset takes in that GPUs were reset. The looks that are going on began before: they may have found a GPU that did not answer for it.
+// applyReset records the reset and discards the checks in progress: they began before, and may have failed because of the reset.
 func (m *Monitor) applyReset(r resetNotice) {
 	m.health = m.health.Reset(r.gpus, r.at, m.config.Boot)
 	for _, name := range r.gpus {
