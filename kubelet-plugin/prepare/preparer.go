@@ -12,51 +12,48 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Config is what a Preparer works with. Everything is required unless it says otherwise.
+// Config is what a Preparer needs. Fields are required unless stated otherwise.
 type Config struct {
 	Inventory Inventory
 	Instances Instances
 	Modes     Modes
-	// TimeSlice is nil on a node that cannot set time slices: a claim that wishes one is refused there.
+	// TimeSlice is nil on a node that cannot set time slices: claims that request one are refused.
 	TimeSlice TimeSlice
-	// Daemons is nil on a node that cannot run MPS daemons: a claim that needs one is refused there.
+	// Daemons is nil on a node that cannot run MPS daemons: claims that need one are refused.
 	Daemons Daemons
-	// Passthrough is nil on a node whose GPUs are not for virtual machines: a claim of one is refused there.
+	// Passthrough is nil on a node whose GPUs are not for virtual machines: claims of the shape vfio are refused.
 	Passthrough Passthrough
-	// Shares is how many claims one GPU serves in a shared shape.
+	// Shares is the number of claims that one GPU serves in a shared shape.
 	Shares  int
 	Records Records
 	Specs   Specs
 	Claims  Claims
-	// Gate is nil where claims may always be prepared.
+	// Gate is nil if claims may always be prepared.
 	Gate Gate
-	// BootID names this boot of the machine. What an older record says about hardware is void.
+	// BootID identifies the current boot. Records of an earlier boot describe no hardware.
 	BootID string
-	// LocksDir is the folder of the lock files, shared by all agents of the node. New creates it.
+	// LocksDir is the folder of the lock files, which all agents of the node share. New creates it.
 	LocksDir string
-	// Observer is told about every step; it may be nil.
+	// Observer is called before and after each step; optional.
 	Observer Observer
-	// Reconciled is told about every claim that Reconcile found ready, with what Prepare would answer; it
-	// may be nil.
+	// Reconciled is called for each claim that Reconcile found prepared, with the answers that Prepare would return; optional.
 	Reconciled func(claim Ref, answers []Answer)
 }
 
-// Preparer makes claims usable and takes them back. Its methods are safe for concurrent use, by
-// several goroutines and by several processes over the same folders and hardware. Every method may be
-// called again at any time: after a crash, an error or the end of its context, the next call carries
-// on.
+// Preparer prepares and unprepares claims. Its methods are safe for concurrent use, by goroutines and by processes that share the folders
+// and the hardware. Each method may be repeated at any time: after a crash, an error or the end of its context, the next call continues.
 //
-// A method waits only for its claim and for the GPUs of its claim. When ctx ends, the error says what
-// was waited for and who holds it. Ports are called with the ctx of the method.
+// A method blocks only on the lock of its claim and the locks of the claim's GPUs. When ctx ends, the error names the lock and its holder.
+// Ports are called with the ctx of the method.
 type Preparer struct {
 	Config
 	locks locks
 }
 
-// New returns a Preparer over the folders and the hardware of the node.
+// New returns a Preparer. Its error means that the configuration is unusable.
 func New(c Config) (*Preparer, error) {
 	if c.BootID == "" {
-		return nil, errors.New("prepare claims: the boot id is not known")
+		return nil, errors.New("prepare claims: the boot ID is not set")
 	}
 	if err := os.MkdirAll(c.LocksDir, 0o700); err != nil {
 		return nil, fmt.Errorf("prepare claims: %w", err)
@@ -79,12 +76,12 @@ func New(c Config) (*Preparer, error) {
 	return &Preparer{Config: c, locks: locks{dir: c.LocksDir}}, nil
 }
 
-// noGate stands in where no gate is.
+// noGate is the Gate of a node without maintenance: it admits every claim.
 type noGate struct{}
 
 func (noGate) Enter(context.Context, Ref, []string) (func(), error) { return func() {}, nil }
 
-// noTimeSlice stands in on a node that cannot set time slices: there every GPU has the default.
+// noTimeSlice is the TimeSlice of a node that cannot set time slices: every GPU has the default.
 type noTimeSlice struct{}
 
 func (noTimeSlice) Set(_ context.Context, gpuUUID, interval string) error {
@@ -94,13 +91,13 @@ func (noTimeSlice) Set(_ context.Context, gpuUUID, interval string) error {
 	return fmt.Errorf("time slice %s on %s: %w", interval, gpuUUID, gpu.ErrUnsupported)
 }
 
-// Prepare makes every device of the claim usable, or none, and returns one answer per device in the
-// claim's order. For a claim that is ready it verifies the devices against the hardware, writes the
-// CDI spec again and returns the same answers, as often as it is called: pods share claims.
+// Prepare makes all devices of the claim usable, or none, and returns one answer per device in the claim's order. If the claim is already
+// prepared, it verifies the devices against the hardware, writes the CDI spec again and returns the same answers: kubelet calls it once for
+// each pod that shares the claim, and after each restart.
 //
-// An error wraps AlreadyHeld when another claim holds a device, InTheWay when an instance does that
-// Tessera did not make, OutOfService when the Gate refuses a claim that is not ready, or the error of the hardware. What this call had made by then is destroyed;
-// only when ctx ended it is left for the next call.
+// The error wraps AlreadyHeld if another claim holds a device, ForeignInstance if a MIG device of another program occupies its memory
+// slices, OutOfService if the Gate refuses the claim, or an error of the hardware. What the call had created is destroyed, unless ctx has
+// ended: then it is left for the next call, which continues from the record.
 func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
 	answers, err := p.prepare(ctx, c)
 	if err != nil {
@@ -109,62 +106,67 @@ func (p *Preparer) Prepare(ctx context.Context, c Claim) ([]Answer, error) {
 	return answers, nil
 }
 
+// prepare takes the locks and the gate in a fixed order: the claim's lock, the gate, the locks of its GPUs. The record is read under the
+// claim's lock, because another agent may be preparing the same claim. The gate comes before the GPUs' locks, because the leader waits for
+// the calls inside the gate before it takes the GPUs' locks for a reset.
 func (p *Preparer) prepare(ctx context.Context, c Claim) ([]Answer, error) {
 	if err := errors.Join(c.validate(), p.validatePassthrough(c)); err != nil {
 		return nil, err
 	}
-	held, err := p.locks.acquireClaim(ctx, c.Ref)
+	lock, err := p.locks.acquireClaim(ctx, c.Ref)
 	if err != nil {
 		return nil, err
 	}
-	defer held.releaseAndRemove()
-	kept, err := p.loadRecord(c.Ref)
+	defer lock.releaseAndRemove()
+	stored, err := p.loadRecord(c.Ref)
 	if err != nil {
 		return nil, err
 	}
-	want := Record{Ref: c.Ref, BootID: p.BootID, Wanted: c.Wanted}
-	leave, err := p.enterGate(ctx, kept, want)
+	desired := Record{Ref: c.Ref, BootID: p.BootID, Wanted: c.Wanted}
+	leave, err := p.enterGate(ctx, stored, desired)
 	if err != nil {
 		return nil, err
 	}
 	defer leave()
-	release, err := p.locks.acquireGPUs(ctx, Record{Wanted: slices.Concat(kept.Wanted, c.Wanted)}.touched(), c.Ref)
+	// The stored record may name other GPUs than the claim, which are released first.
+	unlock, err := p.locks.acquireGPUs(ctx, Record{Wanted: slices.Concat(stored.Wanted, c.Wanted)}.touched(), c.Ref)
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	want, err = p.startingRecord(ctx, kept, want)
+	defer unlock()
+	r, err := p.startingRecord(ctx, stored, desired)
 	if err != nil {
 		return nil, err
 	}
-	return p.ensurePrepared(ctx, want)
+	return p.ensurePrepared(ctx, r)
 }
 
-// enterGate passes the gate for a claim that is not ready.
-func (p *Preparer) enterGate(ctx context.Context, kept, want Record) (leave func(), err error) {
-	if kept.State == StatePrepared && kept.BootID == p.BootID && kept.same(want) {
+// enterGate enters the gate, unless the claim is prepared already: a maintenance does not affect running pods.
+func (p *Preparer) enterGate(ctx context.Context, stored, desired Record) (leave func(), err error) {
+	if stored.State == StatePrepared && stored.BootID == p.BootID && stored.same(desired) {
 		return func() {}, nil
 	}
-	return p.Gate.Enter(ctx, want.Ref, want.holds())
+	return p.Gate.Enter(ctx, desired.Ref, desired.holds())
 }
 
-// startingRecord returns the record from which the claim goes on: what is kept, or what is wanted after that was released.
-func (p *Preparer) startingRecord(ctx context.Context, kept, want Record) (Record, error) {
+// startingRecord returns the record from which the claim is prepared: the stored one if it describes the same devices in this boot, else
+// the desired one, after what the stored one holds was released. It needs the claim's lock and the GPUs' locks.
+func (p *Preparer) startingRecord(ctx context.Context, stored, desired Record) (Record, error) {
 	switch {
-	case kept.State == stateUnrecorded, kept.State == stateDamaged:
-		want.State = kept.State
-	case kept.State != StateUnpreparing && kept.BootID == p.BootID && kept.same(want):
-		return kept, nil
+	case stored.State == stateUnrecorded, stored.State == stateDamaged:
+		desired.State = stored.State
+	case stored.State != StateUnpreparing && stored.BootID == p.BootID && stored.same(desired):
+		return stored, nil
 	default:
-		// The record is of another boot, of another allocation, or on its way out.
-		if err := p.releaseClaim(ctx, kept); err != nil {
+		// The record is of another boot, of another allocation, or is being unprepared.
+		if err := p.releaseClaim(ctx, stored); err != nil {
 			return Record{}, err
 		}
 	}
-	return want, nil
+	return desired, nil
 }
 
-// validatePassthrough returns an error when the claim is for a virtual machine and the node's GPUs are not.
+// validatePassthrough returns an error if the claim is for a virtual machine and the node's GPUs are not.
 func (p *Preparer) validatePassthrough(c Claim) error {
 	i := slices.IndexFunc(c.Wanted, func(w Wanted) bool { return w.Use.Shape == gpu.VFIO })
 	if i < 0 || p.Passthrough != nil {
@@ -173,55 +175,54 @@ func (p *Preparer) validatePassthrough(c Claim) error {
 	return fmt.Errorf("device %s: this node does not prepare GPUs as %v: %w", c.Wanted[i].Device, gpu.VFIO, gpu.ErrUnsupported)
 }
 
-// Unprepare takes everything back that the claim was given and forgets it. A claim that is not known
-// is no error. After an error, usually gpu.ErrBusy because a process still uses the device, the claim
-// keeps its record and nobody else gets its devices. A GPU that is lost holds nobody up: Unprepare
-// succeeds, and Reconcile takes back what lies there once the GPU answers.
+// Unprepare releases everything that the claim holds and deletes its record. An unknown claim is no error. After an error, usually
+// gpu.ErrBusy because a process still uses the device, the record stays and no other claim gets the devices. If a GPU is lost, Unprepare
+// succeeds, so that the pod can end; the record stays, and Reconcile releases the rest when the GPU responds again.
 func (p *Preparer) Unprepare(ctx context.Context, claim Ref) error {
 	err := p.unprepare(ctx, claim)
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, gpu.ErrLost):
-		klog.FromContext(ctx).Error(err, "The claim keeps its record until the GPU is back or the machine boots")
+		klog.FromContext(ctx).Error(err, "GPU lost: the record of the claim stays until the GPU responds or the machine reboots")
 		return nil
 	}
 	return fmt.Errorf("unprepare claim %s: %w", claim, err)
 }
 
+// unprepare releases the claim under its lock and the locks of its GPUs. It does not enter the gate: releasing is always allowed.
 func (p *Preparer) unprepare(ctx context.Context, claim Ref) error {
 	if err := claim.validate(); err != nil {
 		return err
 	}
-	held, err := p.locks.acquireClaim(ctx, claim)
+	lock, err := p.locks.acquireClaim(ctx, claim)
 	if err != nil {
 		return err
 	}
-	defer held.releaseAndRemove()
-	kept, err := p.loadRecord(claim)
+	defer lock.releaseAndRemove()
+	stored, err := p.loadRecord(claim)
 	if err != nil {
 		return err
 	}
-	if kept.State == stateDamaged {
-		kept, err = p.rebuildRecord(ctx, Record{Ref: claim, State: stateDamaged, BootID: p.BootID})
+	if stored.State == stateDamaged {
+		stored, err = p.rebuildRecord(ctx, Record{Ref: claim, State: stateDamaged, BootID: p.BootID})
 		switch {
 		case errors.Is(err, ErrNoClaim):
-			klog.FromContext(ctx).Error(err, "The claim is gone and its record was unreadable: what it held stays")
-			return p.deleteRecordAndSpec(ctx, kept)
+			klog.FromContext(ctx).Error(err, "The record was unreadable and the claim is deleted: MIG devices of the claim are not destroyed")
+			return p.deleteRecordAndSpec(ctx, stored)
 		case err != nil:
 			return err
 		}
 	}
-	unlock, err := p.locks.acquireGPUs(ctx, kept.touched(), claim)
+	unlock, err := p.locks.acquireGPUs(ctx, stored.touched(), claim)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return p.releaseClaim(ctx, kept)
+	return p.releaseClaim(ctx, stored)
 }
 
-// loadRecord returns what is kept for the claim: a record of state unrecorded when nothing is, damaged
-// when it could not be read.
+// loadRecord returns the record of the claim. Its state is stateUnrecorded if there is none, and stateDamaged if it cannot be read.
 func (p *Preparer) loadRecord(claim Ref) (Record, error) {
 	r, err := p.Records.Load(claim.UID)
 	var unreadable *UnreadableRecord
@@ -236,22 +237,24 @@ func (p *Preparer) loadRecord(claim Ref) (Record, error) {
 	return r, nil
 }
 
-// rebuildRecord asks the API server what a claim holds whose record could not be read.
+// rebuildRecord returns the damaged record with the devices that the API server lists in the claim's allocation.
 func (p *Preparer) rebuildRecord(ctx context.Context, r Record) (Record, error) {
 	claim, err := Claim{}, ErrNoClaim
 	if r.Name != "" {
 		claim, err = p.Claims.Allocated(ctx, r.Ref)
 	}
 	if err != nil {
-		return r, fmt.Errorf("ask what the claim holds, because its record is unreadable: %w", err)
+		return r, fmt.Errorf("read the allocation of the claim, because its record is unreadable: %w", err)
 	}
 	r.Wanted = claim.Wanted
 	return r, nil
 }
 
-// ensurePrepared brings the claim of the record to readiness. The locks are held. What was begun and went
-// wrong is undone; a claim that was ready stays as it is.
+// ensurePrepared performs the steps that the claim of the record still needs. The caller holds the locks. If a step fails, the steps of an
+// unfinished claim are undone; a claim that was prepared before keeps its devices, because its pods may be running.
 func (p *Preparer) ensurePrepared(ctx context.Context, r Record) ([]Answer, error) {
+	// A prepared claim is only compared with the hardware. Other records matter to it if it shares an MPS daemon, whose limits they
+	// determine together.
 	var others []Record
 	if r.State != StatePrepared || len(r.daemons()) > 0 {
 		var err error
@@ -274,8 +277,8 @@ func (p *Preparer) ensurePrepared(ctx context.Context, r Record) ([]Answer, erro
 	return x.answers, nil
 }
 
-// releaseClaim takes the claim of the record back until nothing is left of it. The locks are held. A record
-// of another boot is only forgotten.
+// releaseClaim undoes everything that the record describes and deletes it. The caller holds the locks. The hardware state of another boot
+// is gone, so only the files of such a record are deleted.
 func (p *Preparer) releaseClaim(ctx context.Context, r Record) error {
 	if r.State == stateUnrecorded || r.BootID != p.BootID {
 		return p.deleteRecordAndSpec(ctx, r)
@@ -287,7 +290,7 @@ func (p *Preparer) releaseClaim(ctx context.Context, r Record) error {
 	return p.newExecution(ctx, r, others).undo(ctx)
 }
 
-// deleteRecordAndSpec drops what is kept for the claim and leaves the hardware alone.
+// deleteRecordAndSpec deletes the files of the claim and does not change the hardware.
 func (p *Preparer) deleteRecordAndSpec(ctx context.Context, r Record) error {
 	x := &execution{Preparer: p, record: r}
 	return x.run(ctx, []Step{{Kind: RemoveSpec}, {Kind: DeleteRecord}})
