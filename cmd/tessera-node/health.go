@@ -53,7 +53,7 @@ func timePublishing(registry prometheus.Registerer) func(time.Duration) {
 	return func(took time.Duration) { publishing.Observe(took.Seconds()) }
 }
 
-// diagnose has the inventory show the faults. It reads the hardware again when a GPU stopped or began to answer.
+// diagnose has the inventory show the faults. It reads the hardware again when a GPU stopped or started responding.
 func (a *agent) diagnose(found []gpu.Fault) {
 	a.inventory.Diagnose(found)
 	for _, g := range a.inventory.Node().GPUs {

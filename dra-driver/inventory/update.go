@@ -94,14 +94,14 @@ func (i *Inventory) publish(ctx context.Context, next snapshot) {
 	logger := klog.FromContext(ctx)
 	for _, g := range next.node.GPUs {
 		if before, err := last.node.Find(g.Name()); g.Lost != (err == nil && before.Lost) {
-			logger.Info("GPU stopped or began to answer", "gpu", g.Name(), "lost", g.Lost)
+			logger.Info("GPU stopped or started responding", "gpu", g.Name(), "lost", g.Lost)
 		}
 	}
 	for _, u := range without(next.foreign, last.foreign) {
-		logger.Info("Instance was not made by Tessera, its memory slices are withheld", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
+		logger.Info("Foreign MIG device found, its memory slices are withheld", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
 	}
 	for _, u := range without(last.foreign, next.foreign) {
-		logger.Info("Instance that was not made by Tessera is gone", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
+		logger.Info("Foreign MIG device is gone", "gpu", u.GPU, "instance", u.String(), "uuid", u.UUID)
 	}
 	logger.V(2).Info("Node changed", "node", next.node.Name, "gpus", len(next.node.GPUs), "driverVersion", next.node.DriverVersion)
 }
@@ -113,7 +113,7 @@ func (i *Inventory) logError(ctx context.Context, err error) {
 		trouble = err.Error()
 	}
 	if trouble != "" && trouble != i.logged {
-		klog.FromContext(ctx).Info("Hardware not read, waiting for it", "node", i.config.Node, "reason", trouble)
+		klog.FromContext(ctx).Info("Hardware not read, retrying", "node", i.config.Node, "reason", trouble)
 	}
 	i.logged = trouble
 }

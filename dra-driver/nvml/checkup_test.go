@@ -243,7 +243,7 @@ func TestDescribeFabricError(t *testing.T) {
 		"well":           {nvml.GpuFabricInfo_v2{State: completed, HealthMask: 0xaa}, ""},
 		"nothing known":  {nvml.GpuFabricInfo_v2{State: completed}, ""},
 		"no partition":   {nvml.GpuFabricInfo_v2{State: completed, HealthMask: nvml.GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NO_PARTITION << 8}, ""},
-		"not started":    {nvml.GpuFabricInfo_v2{State: nvml.GPU_FABRIC_STATE_NOT_STARTED}, "begun"},
+		"not started":    {nvml.GpuFabricInfo_v2{State: nvml.GPU_FABRIC_STATE_NOT_STARTED}, "started"},
 		"refused":        {nvml.GpuFabricInfo_v2{State: completed, Status: uint32(nvml.ERROR_UNKNOWN)}, "999"},
 		"route":          {nvml.GpuFabricInfo_v2{State: completed, HealthMask: 1 << 4}, "not healthy"},
 		"recovery":       {nvml.GpuFabricInfo_v2{State: completed, HealthMask: 1 << 2}, "recovered"},

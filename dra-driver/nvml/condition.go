@@ -70,7 +70,7 @@ func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
 func describeFabricError(info nvml.GpuFabricInfo_v2) string {
 	switch {
 	case info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED:
-		return "the GPU has not begun to join it"
+		return "the GPU has not started to join it"
 	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
 		return "the GPU has not joined it yet"
 	case nvml.Return(info.Status) != nvml.SUCCESS:

@@ -50,7 +50,7 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	}
 	var err error
 	if g.Geometry, err = s.models.geometry(read.profiles, g.MemoryBytes); err != nil {
-		klog.FromContext(ctx).Error(err, "MIG profiles not understood, the GPU counts as one without MIG", "gpu", read.name, "product", g.Product)
+		klog.FromContext(ctx).Error(err, "MIG profiles cannot be decoded, the GPU is treated as one without MIG", "gpu", read.name, "product", g.Product)
 	}
 	if g.Multiprocessors == 0 {
 		g.Multiprocessors = largestProfileMultiprocessors(g)

@@ -137,7 +137,7 @@ func (s *Session) open(ctx context.Context) error {
 	}
 	for _, d := range s.node.devices {
 		if _, err := s.gpuInfo(ctx, d); err != nil {
-			klog.FromContext(ctx).V(2).Info("GPU does not answer, every Read asks again", "index", d.index, "err", err)
+			klog.FromContext(ctx).V(2).Info("GPU does not respond, each Read retries", "index", d.index, "err", err)
 		}
 	}
 	return nil
@@ -218,7 +218,7 @@ func (s *Session) lockConnection(ctx context.Context) error {
 		}
 		sleep(ctx, pollDelay)
 	}
-	return fmt.Errorf("a call of the driver that began before does not return, or the connection is kept apart: %w", ctx.Err())
+	return fmt.Errorf("an earlier call of the driver does not return, or a reset is in progress: %w", ctx.Err())
 }
 
 func (s *Session) find(gpuName string) (*gpuInfo, error) {

@@ -127,7 +127,7 @@ func (l *eventWatch) register(ctx context.Context) error {
 			return err
 		}
 		if err != nil {
-			klog.FromContext(ctx).V(4).Info("GPU tells no events, it is asked again", "index", d.index, "err", err)
+			klog.FromContext(ctx).V(4).Info("GPU cannot be registered for events, retrying", "index", d.index, "err", err)
 			missing = append(missing, d)
 		}
 	}

@@ -40,7 +40,7 @@ func (p *Publisher) Accepted(ctx context.Context) error {
 	case s.accepted == 0:
 		return errPending
 	case s.accepted != s.submitted && time.Since(s.progressed) >= maxPendingAge:
-		return fmt.Errorf("%w: a change is on its way for %v", errPending, time.Since(s.progressed).Round(time.Second))
+		return fmt.Errorf("%w: a change is pending for %v", errPending, time.Since(s.progressed).Round(time.Second))
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (p *Publisher) checkPublished(ctx context.Context) error {
 	}
 	list, err := p.config.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: selector.String()})
 	if err != nil {
-		return fmt.Errorf("list the node's slices: %w", err)
+		return fmt.Errorf("list the node's ResourceSlices: %w", err)
 	}
 	if !complete(list.Items, wire.PoolName(p.config.Node, p.config.Options.Driver)) {
 		return errPending

@@ -75,7 +75,7 @@ type taintChange struct {
 }
 
 // errPending is the state between asking and accepting.
-var errPending = errors.New("slices are not published yet")
+var errPending = errors.New("ResourceSlices are not published yet")
 
 // New returns a publisher that has not started.
 func New(c Config) *Publisher { return &Publisher{config: c, newQueue: newQueue} }
@@ -117,7 +117,7 @@ func (p *Publisher) encode(ctx context.Context, node gpu.Node, known bool) *reso
 	}
 	pool, err := wire.Encode(node, p.config.Options)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Node is not published as it is", "node", p.config.Node)
+		klog.FromContext(ctx).Error(err, "Node not published, it cannot be encoded", "node", p.config.Node)
 	}
 	p.setEncodeError(err)
 	if err != nil {
@@ -179,6 +179,6 @@ func (p *Publisher) report(ctx context.Context, err error, doing string) {
 	if ctx.Err() != nil {
 		return
 	}
-	klog.FromContext(ctx).Error(err, "Node is not published yet", "node", p.config.Node, "op", doing)
+	klog.FromContext(ctx).Error(err, "Node not published, retrying", "node", p.config.Node, "op", doing)
 	p.setWriteError(err)
 }

@@ -124,7 +124,7 @@ func decodeHealth(data []byte) (gpu.Health, error) {
 
 func (v healthV1) health() (gpu.Health, error) {
 	if v.Version < formatV1 {
-		return gpu.Health{}, fmt.Errorf("it says format %d", v.Version)
+		return gpu.Health{}, fmt.Errorf("it has format %d", v.Version)
 	}
 	h := gpu.Health{Boot: v.Boot}
 	for _, l := range v.Links {

@@ -121,7 +121,7 @@ func decodeV1(body []byte) (prepare.Record, error) {
 		return prepare.Record{}, fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	if v.Version < formatV1 {
-		return prepare.Record{}, fmt.Errorf("%w: it says format %d", errDamaged, v.Version)
+		return prepare.Record{}, fmt.Errorf("%w: it has format %d", errDamaged, v.Version)
 	}
 	return v.record()
 }

@@ -108,7 +108,7 @@ func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
 	}
 	var stat unix.Stat_t
 	if err := unix.Lstat(seen, &stat); err != nil {
-		return Node{}, fmt.Errorf("stat device node %s: %w: nvidia-modprobe makes it", host, err)
+		return Node{}, fmt.Errorf("stat device node %s: %w: create it with nvidia-modprobe", host, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
 		return Node{}, fmt.Errorf("device node %s: not a character device", host)
@@ -123,7 +123,7 @@ func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
 		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, drivers[len(drivers)-1])
 	}
 	if want := d.Majors[drivers[i]]; node.Major != want {
-		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: make the node anew", host, node.Major, drivers[i], want)
+		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: create the node again", host, node.Major, drivers[i], want)
 	}
 	return node, nil
 }

@@ -50,7 +50,7 @@ func extraGroups() map[string]extraGroup {
 func (r Roots) Extra(driver Driver, name string) (Extra, error) {
 	group, ok := extraGroups()[name]
 	if !ok {
-		return Extra{}, fmt.Errorf("device group %q: is not known", name)
+		return Extra{}, fmt.Errorf("device group %q: unknown", name)
 	}
 	var err error
 	if driver.Majors, err = r.majors(); err != nil { // modules may have come since the driver was read
@@ -124,7 +124,7 @@ func (d Driver) extraNode(seen, host, driver string) (Node, error) {
 		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, driver)
 	}
 	if node.Major != want {
-		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: make the node anew", host, node.Major, driver, want)
+		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: create the node again", host, node.Major, driver, want)
 	}
 	return node, nil
 }

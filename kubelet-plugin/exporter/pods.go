@@ -36,12 +36,12 @@ func (k Kubelet) Containers(ctx context.Context) ([]Container, error) {
 	connection, err := grpc.NewClient("unix:"+k.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))
 	if err != nil {
-		return nil, fmt.Errorf("ask kubelet for its pods: %w", err)
+		return nil, fmt.Errorf("list the pods of kubelet: %w", err)
 	}
 	defer connection.Close()
 	list, err := podresources.NewPodResourcesListerClient(connection).List(ctx, &podresources.ListPodResourcesRequest{})
 	if err != nil {
-		return nil, fmt.Errorf("ask kubelet for its pods: %w", err)
+		return nil, fmt.Errorf("list the pods of kubelet: %w", err)
 	}
 	var all []Container
 	for _, pod := range list.GetPodResources() {

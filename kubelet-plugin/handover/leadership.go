@@ -46,10 +46,10 @@ func (i *Instance) updateLeadership(ctx context.Context, stirred <-chan struct{}
 		case err != nil:
 			return err
 		case leads && current == nil:
-			logger.Info("Speaking for the node: no newer agent runs", "number", i.number)
+			logger.Info("Leading: no newer agent runs", "number", i.number)
 			current = startLeadership(ctx, speak)
 		case !leads && current != nil:
-			logger.Info("Standing back: a newer agent runs", "number", i.number)
+			logger.Info("Not leading: a newer agent runs", "number", i.number)
 			current.end()
 			current = nil
 		}

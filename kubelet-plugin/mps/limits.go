@@ -113,7 +113,7 @@ func (d *control) verifyPercentage(ctx context.Context, c configuration) error {
 	}
 	got, err := strconv.ParseFloat(strings.TrimSuffix(answer, "%"), 64)
 	if err == nil && int(got+0.5) != c.ActiveThreadPercentage {
-		return fmt.Errorf("the daemon says that its active thread percentage is %s, not %d", answer, c.ActiveThreadPercentage)
+		return fmt.Errorf("the daemon reports an active thread percentage of %s instead of %d", answer, c.ActiveThreadPercentage)
 	}
 	return nil
 }

@@ -181,7 +181,7 @@ func (p *Pods) ensurePod(ctx context.Context, c configuration) (podView, error) 
 	case err != nil:
 		return podView{}, err
 	case outdated:
-		return p.replace(ctx, pod, "it was made by another version of the agent and does not run")
+		return p.replace(ctx, pod, "it was created by another version of the agent and does not run")
 	}
 	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
@@ -195,11 +195,11 @@ func (p *Pods) create(ctx context.Context, c configuration) (podView, error) {
 	pod, err := p.pods().Create(ctx, wanted, metav1.CreateOptions{FieldManager: fieldManager})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		return podView{uid: replacedUID, waitReason: fmt.Sprintf("pod %s was made by another agent", wanted.Name)}, nil
+		return podView{uid: replacedUID, waitReason: fmt.Sprintf("pod %s was created by another agent", wanted.Name)}, nil
 	case err != nil:
 		return podView{}, fmt.Errorf("create pod %s: %w", wanted.Name, err)
 	}
-	klog.FromContext(ctx).Info("Made the pod of an MPS daemon", "pod", klog.KObj(pod), "gpu", c.GPU, "claimUID", c.ClaimUID)
+	klog.FromContext(ctx).Info("Created the pod of an MPS daemon", "pod", klog.KObj(pod), "gpu", c.GPU, "claimUID", c.ClaimUID)
 	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
 

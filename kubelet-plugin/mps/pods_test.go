@@ -425,7 +425,7 @@ func TestEnsureReportsWaitReason(t *testing.T) {
 	c := newCluster(t)
 	c.change(func() { c.image, c.away = "another", true })
 	err := refused(t, func(ctx context.Context) error { _, err := c.agent("agent-1").Ensure(ctx, shared); return err })
-	if !strings.Contains(err.Error(), "kubelet has not taken it up") {
+	if !strings.Contains(err.Error(), "kubelet has not started it") {
 		t.Errorf("at once: %v", err)
 	}
 	c.change(func() { c.away = false })

@@ -18,7 +18,7 @@ func describePod(pod *corev1.Pod) string {
 	for _, c := range pod.Status.ContainerStatuses {
 		switch {
 		case c.State.Waiting != nil:
-			parts = append(parts, "its container waits: "+joinReason(c.State.Waiting.Reason, c.State.Waiting.Message))
+			parts = append(parts, "its container is waiting: "+joinReason(c.State.Waiting.Reason, c.State.Waiting.Message))
 		case c.State.Terminated != nil:
 			parts = append(parts, "its container ended: "+joinReason(c.State.Terminated.Reason, c.State.Terminated.Message))
 		}
@@ -30,7 +30,7 @@ func describePod(pod *corev1.Pod) string {
 		parts = append(parts, said)
 	}
 	if len(pod.Status.ContainerStatuses) == 0 && !ended(pod) {
-		parts = append(parts, "kubelet has not taken it up")
+		parts = append(parts, "kubelet has not started it")
 	}
 	phase := string(pod.Status.Phase)
 	if phase == "" {
@@ -43,7 +43,7 @@ func describePod(pod *corev1.Pod) string {
 func describeWait(live podView, s state, serves bool, c configuration) string {
 	parts := []string{"it does not serve"}
 	if serves {
-		parts = []string{"it serves, but not under these limits"}
+		parts = []string{"it serves, but not with these limits"}
 	}
 	if live.waitReason != "" {
 		parts = append(parts, live.waitReason)

@@ -141,7 +141,7 @@ func (s *Supervisor) killLockHolders(ctx context.Context, file *os.File) error {
 		return err
 	}
 	for _, pid := range pids {
-		klog.FromContext(ctx).Info("Killing what an earlier daemon left", "pid", pid)
+		klog.FromContext(ctx).Info("Killing a process of an earlier daemon", "pid", pid)
 		if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("kill process %d: %w", pid, err)
 		}
@@ -159,7 +159,7 @@ func (s *Supervisor) loadFormerState() error {
 	s.state.Pod, s.state.Serving = s.Pod, false
 	if former.Serving {
 		s.state.Restarts++
-		s.state.LastError, s.state.LastErrorAt = "killed together with its supervisor", time.Now()
+		s.state.LastError, s.state.LastErrorAt = "the daemon was killed with its supervisor", time.Now()
 	}
 	return s.save()
 }
@@ -181,7 +181,7 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	defer func() {
 		err = errors.Join(err, s.clearServing())
 		if ending := d.quit(ctx); ending != nil {
-			klog.FromContext(ctx).Error(ending, "The daemon did not end well")
+			klog.FromContext(ctx).Error(ending, "The daemon was not stopped cleanly")
 		}
 	}()
 	if err := d.ready(ctx); err != nil {
@@ -317,7 +317,7 @@ func (s *Supervisor) truncateLogs(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The daemon's logs grow")
+		klog.FromContext(ctx).Error(err, "The daemon's logs could not be truncated")
 	}
 }
 

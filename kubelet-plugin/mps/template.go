@@ -48,7 +48,7 @@ const (
 )
 
 // errNoPod says that the agent has no pod to make others from.
-var errNoPod = errors.New("the agent does not run in a pod, or does not know it: set POD_NAMESPACE and POD_NAME")
+var errNoPod = errors.New("the agent's own pod is unknown: run the agent in a pod with POD_NAMESPACE and POD_NAME set")
 
 func (p *Pods) pods() typedcorev1.PodInterface { return p.Client.CoreV1().Pods(p.Namespace) }
 

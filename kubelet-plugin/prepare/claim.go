@@ -69,18 +69,18 @@ func (w Wanted) validate() error {
 	case gpu.Whole, gpu.MIG, gpu.TimeShare:
 	case gpu.MPS:
 		if w.Admin {
-			return fmt.Errorf("device %s: a daemon has no place for an administrator: claim a monitor device: %w", w.Device, gpu.ErrUnsupported)
+			return fmt.Errorf("device %s: admin access is not possible through an MPS daemon: claim a monitor device: %w", w.Device, gpu.ErrUnsupported)
 		}
 	case gpu.Monitor:
 		if !w.Admin {
-			return fmt.Errorf("device %s: a monitor is for claims with adminAccess only: %w", w.Device, gpu.ErrUnsupported)
+			return fmt.Errorf("device %s: a monitor device needs adminAccess: %w", w.Device, gpu.ErrUnsupported)
 		}
 	case gpu.VFIO:
 		if w.Admin {
-			return fmt.Errorf("device %s: a virtual machine has its GPU for itself: %w", w.Device, gpu.ErrUnsupported)
+			return fmt.Errorf("device %s: a GPU for a virtual machine cannot be shared with adminAccess: %w", w.Device, gpu.ErrUnsupported)
 		}
 		if len(w.Settings.Extras.List()) > 0 {
-			return fmt.Errorf("device %s: the devices of a driver are of no use to a virtual machine: %w", w.Device, gpu.ErrUnsupported)
+			return fmt.Errorf("device %s: a virtual machine cannot use devices of the host's driver: %w", w.Device, gpu.ErrUnsupported)
 		}
 	case gpu.None:
 		return fmt.Errorf("device %s: this agent does not prepare GPUs as %v: %w", w.Device, shape, gpu.ErrUnsupported)

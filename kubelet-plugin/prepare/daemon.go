@@ -61,7 +61,7 @@ func (e *DaemonFailed) Unwrap() error { return e.Cause }
 type noDaemons struct{}
 
 func (noDaemons) Ensure(context.Context, Daemon) (DaemonFolders, error) {
-	return DaemonFolders{}, fmt.Errorf("this agent runs no MPS daemons: %w", gpu.ErrUnsupported)
+	return DaemonFolders{}, fmt.Errorf("this node does not support MPS daemons: %w", gpu.ErrUnsupported)
 }
 func (noDaemons) Release(context.Context, string) error  { return nil }
 func (noDaemons) List(context.Context) ([]Daemon, error) { return nil, nil }

@@ -85,7 +85,7 @@ func (x *execution) run(ctx context.Context, steps []Step) error {
 			break
 		}
 		if ctx.Err() != nil {
-			errs = append(errs, fmt.Errorf("out of time before %v: %w", s, context.Cause(ctx)))
+			errs = append(errs, fmt.Errorf("timeout before %v: %w", s, context.Cause(ctx)))
 			break
 		}
 		x.Observer(Before, x.record.Ref, s)

@@ -19,7 +19,7 @@ func (x *execution) setMode(ctx context.Context, s Step) error {
 			return fmt.Errorf("read the instances of %s: %w", s.GPU, err)
 		}
 		if len(there) > 0 {
-			return fmt.Errorf("turn MIG off on %s: %w", s.GPU, &ForeignInstance{Instance: there[0]})
+			return fmt.Errorf("disable MIG on %s: %w", s.GPU, &ForeignInstance{Instance: there[0]})
 		}
 	}
 	if err := x.Modes.SetMode(ctx, s.GPU, s.Mode); err != nil {
@@ -111,7 +111,7 @@ func (x *execution) bindPassthrough(ctx context.Context, s Step) error {
 
 func (x *execution) unbindPassthrough(ctx context.Context, s Step) error {
 	if err := x.Passthrough.Unbind(ctx, s.GPU); err != nil {
-		return fmt.Errorf("take %s back from a virtual machine: %w", s.GPU, err)
+		return fmt.Errorf("unbind %s from a virtual machine: %w", s.GPU, err)
 	}
 	return nil
 }
@@ -137,7 +137,7 @@ func (x *execution) verify(ctx context.Context, s Step) error {
 func (x *execution) verifyDevice(w Wanted, found reading) error {
 	if w.Use.Shape != gpu.MIG {
 		if found.Mode == gpu.ModeEnabled {
-			return fmt.Errorf("MIG was turned on for %s: it cannot be used as a whole", found.name)
+			return fmt.Errorf("MIG was enabled on %s: it cannot be used as a whole", found.name)
 		}
 		return nil
 	}
@@ -147,7 +147,7 @@ func (x *execution) verifyDevice(w Wanted, found reading) error {
 	}
 	at := place{w.Use.GPU, w.Use.Placement}
 	if made, known := x.live[at]; !w.Admin && (!known || made.GI != instance.GI || !x.record.created(instance)) {
-		return fmt.Errorf("%v (%s) is not the one that was made for the claim: somebody destroyed that", instance, instance.UUID)
+		return fmt.Errorf("%v (%s) is not the one that was created for the claim, which was destroyed by another program", instance, instance.UUID)
 	}
 	x.live[at] = instance
 	profile, err := found.Geometry.Legal(w.Use.Placement)

@@ -261,7 +261,7 @@ func TestPlanRefuses(t *testing.T) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				return with(stateUnrecorded, claim("a", w.slice(0, 19, 3))), nil
 			},
-			is: &ForeignInstance{}, says: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not made by Tessera"},
+			is: &ForeignInstance{}, says: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not created by Tessera"},
 		},
 		"an administrator's instance that overlaps": {
 			machine: "h100x2",

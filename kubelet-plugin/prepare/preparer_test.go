@@ -124,8 +124,8 @@ func TestInvalidClaims(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	t.Parallel()
-	if _, err := New(Config{LocksDir: t.TempDir()}); !has(err, "boot id") {
-		t.Errorf("without a boot id: %v", err)
+	if _, err := New(Config{LocksDir: t.TempDir()}); !has(err, "boot ID") {
+		t.Errorf("without a boot ID: %v", err)
 	}
 	if _, err := New(Config{BootID: "boot", LocksDir: "/dev/null/locks"}); err == nil {
 		t.Error("a folder of locks below a file")
@@ -187,7 +187,7 @@ func TestMIGEnabledUnderWholeGPU(t *testing.T) {
 	c := claim("a", w.whole(0))
 	mustPrepare(t, p, c)
 	w.leaveOn(0)
-	if _, err := p.Prepare(quiet(t), c); !has(err, "MIG was turned on", h0) {
+	if _, err := p.Prepare(quiet(t), c); !has(err, "MIG was enabled", h0) {
 		t.Errorf("prepare: %v, want it to say that MIG is on", err)
 	}
 	mustUnprepare(t, p, c)
@@ -368,7 +368,7 @@ func TestForeignInstanceDuringPrepare(t *testing.T) {
 			if _, kept := w.records.kept[c.UID]; kept {
 				t.Error("the claim kept a record")
 			}
-			if _, err := w.process(t, nil).Prepare(quiet(t), c); !has(err, "not made by Tessera") {
+			if _, err := w.process(t, nil).Prepare(quiet(t), c); !has(err, "not created by Tessera") {
 				t.Errorf("prepare again: %v, want the intruder", err)
 			}
 			foreign := slices.DeleteFunc(w.instances(), func(i gpu.Instance) bool { return !w.foreign[i.UUID] })
@@ -392,7 +392,7 @@ func TestForeignInstanceBeforeMIGIsDisabled(t *testing.T) {
 		}
 		return nil
 	}
-	if _, err := w.process(t, nil).Prepare(quiet(t), claim("a", w.whole(0))); !has(err, "turn MIG off on "+h0, "not made by Tessera") {
+	if _, err := w.process(t, nil).Prepare(quiet(t), claim("a", w.whole(0))); !has(err, "disable MIG on "+h0, "not created by Tessera") {
 		t.Errorf("prepare: %v, want the intruder", err)
 	}
 	w.before = nil
@@ -416,7 +416,7 @@ func TestTimeout(t *testing.T) {
 		}
 	})
 	_, err := p.Prepare(ctx, c)
-	if !errors.Is(err, gone) || !has(err, "out of time before complete-instance "+h0) || has(err, "undo") {
+	if !errors.Is(err, gone) || !has(err, "timeout before complete-instance "+h0) || has(err, "undo") {
 		t.Errorf("prepare: %v, want the step that was next and why", err)
 	}
 	before := w.instances()

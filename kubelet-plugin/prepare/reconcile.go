@@ -113,7 +113,7 @@ func (p *Preparer) shouldKeep(ctx context.Context, r Record) (bool, error) {
 	}
 	held, err := p.Claims.Held(ctx, r.Ref)
 	if err != nil {
-		return true, fmt.Errorf("ask whether the claim is held: %w", err)
+		return true, fmt.Errorf("check whether the claim is held: %w", err)
 	}
 	return held, nil
 }

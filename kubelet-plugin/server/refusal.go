@@ -36,18 +36,18 @@ var refusals = []struct {
 	// advice is what the user can do.
 	advice string
 }{
-	{wraps(errPanic), other, "this is a bug of the agent: report it with the agent's log; it tries again"},
-	{wrapsType[*invalidClaim], "InvalidParameters", "correct the claim or its DeviceClass and make the claim anew"},
-	{wraps(prepare.ErrOutOfService), "OutOfService", "the agent tries again until the GPUs are back in service; to go on elsewhere delete the pod and the claim"},
-	{wraps(gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver on the node or repair it; the agent tries again until then"},
-	{wraps(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or boot the node; to go on elsewhere delete the pod"},
-	{wrapsType[*prepare.AlreadyHeld], "DeviceInUse", "the agent tries again until that claim is gone; to go on elsewhere delete the pod and the claim"},
-	{wrapsType[*prepare.ForeignInstance], "DeviceInUse", "the agent tries again until it is destroyed; to go on elsewhere delete the pod and the claim"},
-	{wraps(gpu.ErrOccupied), "DeviceInUse", "the agent tries again until there is room; to go on elsewhere delete the pod and the claim"},
-	{wraps(gpu.ErrBusy), "DeviceBusy", "a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then"},
-	{wrapsType[*prepare.DaemonFailed], "MPSDaemonNotReady", "look at the daemon's pod, which has the daemon's name, and its log; the agent tries again"},
-	{wraps(context.DeadlineExceeded), "Timeout", "the agent goes on with the next try"},
-	{wraps(gpu.ErrUnsupported), "Unsupported", "ask for another device or other parameters: this GPU cannot do it as it is set up"},
+	{wraps(errPanic), other, "this is a bug of the agent: report it with the agent's log; the agent retries"},
+	{wrapsType[*invalidClaim], "InvalidParameters", "correct the claim or its DeviceClass and create the claim again"},
+	{wraps(prepare.ErrOutOfService), "OutOfService", "the agent retries until the GPUs are in service again; to use another node, delete the pod and the claim"},
+	{wraps(gpu.ErrNoDriver), "NoDriver", "install or repair the NVIDIA driver on the node; the agent retries until then"},
+	{wraps(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or reboot the node; to use another GPU, delete the pod"},
+	{wrapsType[*prepare.AlreadyHeld], "DeviceInUse", "the agent retries until that claim is released; to use another device, delete the pod and the claim"},
+	{wrapsType[*prepare.ForeignInstance], "DeviceInUse", "the agent retries until it is destroyed; to use another device, delete the pod and the claim"},
+	{wraps(gpu.ErrOccupied), "DeviceInUse", "the agent retries until there is room; to use another device, delete the pod and the claim"},
+	{wraps(gpu.ErrBusy), "DeviceBusy", "a process still uses the device, possibly outside of Kubernetes: end it; the agent retries until then"},
+	{wrapsType[*prepare.DaemonFailed], "MPSDaemonNotReady", "check the daemon's pod, which has the daemon's name, and its log; the agent retries"},
+	{wraps(context.DeadlineExceeded), "Timeout", "the agent continues with the next call of kubelet"},
+	{wraps(gpu.ErrUnsupported), "Unsupported", "request another device or other parameters: this GPU does not support it as configured"},
 }
 
 // Refusal is a reason under which claims are refused, and what their users can do.
@@ -76,7 +76,7 @@ func wrapsType[T error](err error) bool {
 
 // describeRefusal returns why a claim could not be prepared on the node, in a word and in a sentence.
 func describeRefusal(err error, node string) (reason, message string) {
-	reason, advice := other, "the agent tries again; its log on the node tells more"
+	reason, advice := other, "the agent retries; its log on the node has details"
 	for _, r := range refusals {
 		if r.is(err) {
 			reason, advice = r.reason, r.advice

@@ -52,11 +52,11 @@ func TestResultsAreReported(t *testing.T) {
 	}
 	slices.Sort(heard.lines)
 	want := []string{
-		"ns/busy uid-busy DeviceBusy: on node node1: destroy it first: in use; a process still uses the device, perhaps outside of Kubernetes: end it; the agent tries again until then",
+		"ns/busy uid-busy DeviceBusy: on node node1: destroy it first: in use; a process still uses the device, possibly outside of Kubernetes: end it; the agent retries until then",
 		"ns/good uid-good prepared: device-good",
 		"ns/good uid-good unprepared",
-		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing; this is a bug of the agent: report it with the agent's log; it tries again",
-		"ns/unreadable uid-unreadable InvalidParameters: on node node1: field x: unknown; correct the claim or its DeviceClass and make the claim anew",
+		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing; this is a bug of the agent: report it with the agent's log; the agent retries",
+		"ns/unreadable uid-unreadable InvalidParameters: on node node1: field x: unknown; correct the claim or its DeviceClass and create the claim again",
 	}
 	if diff := cmp.Diff(want, heard.lines); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -70,12 +70,12 @@ func TestRefusal(t *testing.T) {
 		reason, says string
 	}{
 		"held":         {fmt.Errorf("device g: %w", holder), "DeviceInUse", "held by claim ns/holder as gpu"},
-		"in the way":   {&prepare.ForeignInstance{}, "DeviceInUse", "was not made by Tessera"},
+		"in the way":   {&prepare.ForeignInstance{}, "DeviceInUse", "was not created by Tessera"},
 		"no room":      {fmt.Errorf("needs 3 shares: %w", gpu.ErrOccupied), "DeviceInUse", "until there is room"},
 		"busy":         {fmt.Errorf("set the MIG mode: %w", gpu.ErrBusy), "DeviceBusy", "end it"},
 		"lost":         {gpu.ErrLost, "GPULost", "boot the node"},
-		"no driver":    {fmt.Errorf("%w: %w", gpu.ErrLost, gpu.ErrNoDriver), "NoDriver", "install the NVIDIA driver"},
-		"maintenance":  {fmt.Errorf("prepare: %w", &prepare.OutOfService{Operation: "Reset", Reason: "Xid 79"}), "OutOfService", "out of service for a Reset: Xid 79; the agent tries again until"},
+		"no driver":    {fmt.Errorf("%w: %w", gpu.ErrLost, gpu.ErrNoDriver), "NoDriver", "install or repair the NVIDIA driver"},
+		"maintenance":  {fmt.Errorf("prepare: %w", &prepare.OutOfService{Operation: "Reset", Reason: "Xid 79"}), "OutOfService", "out of service for a Reset: Xid 79; the agent retries until"},
 		"late":         {fmt.Errorf("waiting for gpu-1: %w", context.DeadlineExceeded), "Timeout", "waiting for gpu-1"},
 		"daemon late":  {&prepare.DaemonFailed{Name: "mps-g", Cause: context.DeadlineExceeded}, "MPSDaemonNotReady", "run MPS daemon mps-g"},
 		"unsupported":  {fmt.Errorf("MIG is off: %w", gpu.ErrUnsupported), "Unsupported", "MIG is off"},

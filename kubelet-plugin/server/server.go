@@ -129,7 +129,7 @@ const (
 // until kubelet has got its last answer.
 func (s *Server) drain(ctx context.Context) {
 	if err := os.Remove(s.registration()); err != nil && !errors.Is(err, os.ErrNotExist) {
-		klog.FromContext(ctx).Error(err, "Kubelet may still call this agent while it ends")
+		klog.FromContext(ctx).Error(err, "Deregistration failed: kubelet may call this agent while it shuts down")
 	}
 	end := time.After(drainTimeout)
 	for {
@@ -137,7 +137,7 @@ func (s *Server) drain(ctx context.Context) {
 		select {
 		case <-time.After(drainIdle):
 		case <-end:
-			klog.FromContext(ctx).Info("Ending with calls in progress", "after", drainTimeout)
+			klog.FromContext(ctx).Info("Shutting down with calls in progress", "after", drainTimeout)
 			return
 		}
 		if ended == begun && begun == s.begun.Load() {
@@ -161,7 +161,7 @@ func (s *Server) Registered() bool { return s.registered.Load() }
 // logged, any other ends Run.
 func (p *plugin) HandleError(ctx context.Context, err error, msg string) {
 	if errors.Is(err, kubeletplugin.ErrRecoverable) {
-		klog.FromContext(ctx).Error(err, "Trouble in the background, retrying", "doing", msg)
+		klog.FromContext(ctx).Error(err, "Background error, retrying", "doing", msg)
 		return
 	}
 	select {

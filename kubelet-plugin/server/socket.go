@@ -45,7 +45,7 @@ func removeStaleSockets(ctx context.Context, driver, pluginDir, registryDir stri
 		if err := os.Remove(socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("remove stale socket: %w", err)
 		}
-		klog.FromContext(ctx).Info("Removed a socket that nobody listens on", "socket", socket)
+		klog.FromContext(ctx).Info("Removed a stale socket", "socket", socket)
 	}
 	return nil
 }

@@ -142,7 +142,7 @@ func setTimeSliceCondition(e *entry, d Data, now metav1.Time) {
 		return
 	case t.Interval != t.RequestedInterval:
 		c.Status, c.Reason = metav1.ConditionFalse, ReasonDifferent
-		c.Message = fmt.Sprintf("the time slice %s is not in effect on %s: a claim that was there before wished %s; wish the same, or use another GPU",
+		c.Message = fmt.Sprintf("the time slice %s is not in effect on %s: an earlier claim requested %s; request the same, or use another GPU",
 			t.RequestedInterval, d.GPU, t.Interval)
 	}
 	setCondition(e, c)

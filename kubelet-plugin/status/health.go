@@ -46,7 +46,7 @@ func (r *Reporter) Follow(ctx context.Context) error {
 		if sure {
 			now := r.unhealthyDevices(node)
 			if err := r.enqueueClaimsWith(changedDevices(sick, now)); err != nil {
-				klog.FromContext(ctx).Error(err, "The claims of GPUs whose health changed are not told yet", "after", recordsRetryDelay)
+				klog.FromContext(ctx).Error(err, "The status of claims on GPUs whose health changed is not updated, retrying", "after", recordsRetryDelay)
 				retry = time.After(recordsRetryDelay)
 			} else {
 				sick = now
@@ -144,7 +144,7 @@ func (r *Reporter) updateHealthyCondition(entries []entry, now metav1.Time) ([]e
 			}
 		case was.Status == metav1.ConditionFalse:
 			setCondition(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionTrue, Reason: ReasonRecovered, LastTransitionTime: now})
-			notices = append(notices, notice{kind: corev1.EventTypeNormal, reason: ReasonGPURecovered, message: fmt.Sprintf("%s is well again: %s is over", e.Device, was.Reason)})
+			notices = append(notices, notice{kind: corev1.EventTypeNormal, reason: ReasonGPURecovered, message: fmt.Sprintf("%s recovered: %s ended", e.Device, was.Reason)})
 		}
 		next = append(next, e)
 	}

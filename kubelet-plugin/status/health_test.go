@@ -173,7 +173,7 @@ func TestHealthOfClaims(t *testing.T) {
 		w.ward.fault()
 		w.follow(func() { w.reporter.Reconciled(ref("slice"), []prepare.Answer{answer(first + "-mig-19-0")}) })
 		w.is("well again", "slice", driver+" "+first+"-mig-19-0 Healthy=True Recovered", driver+" "+first+"-mig-19-0 Ready=True Prepared")
-		if want := "1x Normal GPURecovered ResourceClaim/slice: " + first + "-mig-19-0 is well again: XID79 is over"; !slices.Contains(w.events(), want) {
+		if want := "1x Normal GPURecovered ResourceClaim/slice: " + first + "-mig-19-0 recovered: XID79 ended"; !slices.Contains(w.events(), want) {
 			t.Errorf("not told: %s\n%v", want, w.events())
 		}
 		w.follow(func() { w.reporter.Unprepared(ref("slice")) })

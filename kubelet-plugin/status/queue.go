@@ -134,10 +134,10 @@ func (r *Reporter) process(ctx context.Context, uid string, t *eventWriter) bool
 		r.finish(uid, e)
 		return true
 	case apierrors.IsConflict(err):
-		logger.V(2).Info("The claim changed, writing its status again", "reason", err.Error())
+		logger.V(2).Info("The claim changed, retrying its status", "reason", err.Error())
 	case ctx.Err() == nil:
 		r.metrics.failures.Inc()
-		logger.Error(err, "The status of a claim is not written, trying again")
+		logger.Error(err, "Claim status not written, retrying")
 	}
 	return false
 }

@@ -102,7 +102,7 @@ func (r *Reporter) Unprepared(claim prepare.Ref) {
 // DaemonRestarted tells the users of the claims that the MPS daemon which serves them was started anew,
 // and why: CUDA programs that were connected to it have failed.
 func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason string) {
-	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was started anew: %s: programs that used the GPU through it have failed and must start again", daemon, reason))
+	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was restarted: %s. CUDA programs that were connected to it have failed and must be restarted", daemon, reason))
 	for _, claim := range claims {
 		r.enqueue(claim, &statusUpdate{claim: claim, notices: []notice{{reason: ReasonDaemonRestarted, message: text}}})
 	}

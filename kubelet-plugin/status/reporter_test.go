@@ -67,7 +67,7 @@ func TestSharing(t *testing.T) {
 		w.run(func() {
 			w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0", timeSlice("Long", "Short"))})
 		})
-		const why = "the time slice Long is not in effect on gpu-0000-3b-00-0: a claim that was there before wished Short; wish the same, or use another GPU"
+		const why = "the time slice Long is not in effect on gpu-0000-3b-00-0: an earlier claim requested Short; request the same, or use another GPU"
 		w.is("not granted", "c", driver+" g0 Ready=True Prepared", driver+" g0 TimeSliceApplied=False DifferentIntervalInEffect "+why)
 		want := []string{
 			"1x Warning TimeSliceNotApplied Pod/a: " + why,
@@ -237,7 +237,7 @@ func TestNoticesSurviveLaterUpdates(t *testing.T) {
 		}
 		for _, object := range []string{"Pod/a", "Pod/b", "ResourceClaim/c"} {
 			want = append(want, "1x Warning MPSDaemonRestarted "+object+
-				": MPS daemon mps-gpu-0000-3b-00-0 was started anew: exit status 1: programs that used the GPU through it have failed and must start again")
+				": MPS daemon mps-gpu-0000-3b-00-0 was restarted: exit status 1. CUDA programs that were connected to it have failed and must be restarted")
 		}
 		if diff := cmp.Diff(want, w.events()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)

@@ -148,7 +148,7 @@ func TestUnknownInstanceIsLeftAlone(t *testing.T) {
 	n.publishes("every device still published", devices(n.offered()))
 
 	over := n.claim("over", []gpu.Device{n.slice(0, 9, 0)})
-	if _, err := k.prepare(over); err == nil || !strings.Contains(err.Error(), "not made by Tessera") {
+	if _, err := k.prepare(over); err == nil || !strings.Contains(err.Error(), "not created by Tessera") {
 		t.Errorf("prepare over the instance: %v", err)
 	}
 	k.mustUnprepare(over)
