@@ -6,13 +6,12 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// AlreadyHeld says that another claim holds what was asked. It wraps gpu.ErrOccupied.
+// AlreadyHeld is the error of a device that another claim holds. It wraps gpu.ErrOccupied.
 type AlreadyHeld struct {
 	// GPU and Use are what the other claim holds.
 	GPU string
 	Use gpu.Use
-	// Claim is the other claim; Releasing reports that it is being taken back, so that a later try
-	// will succeed.
+	// Claim is the other claim; Releasing reports that it is being unprepared, so that a retry will succeed.
 	Claim     Ref
 	Releasing bool
 }
@@ -29,8 +28,8 @@ func (e *AlreadyHeld) Error() string {
 // Unwrap returns gpu.ErrOccupied.
 func (e *AlreadyHeld) Unwrap() error { return gpu.ErrOccupied }
 
-// ForeignInstance says that an instance lies where the claim's device must be and that no record owns it:
-// somebody made it by other means, and Tessera never destroys it. It wraps gpu.ErrOccupied.
+// ForeignInstance is the error of a device whose memory slices are occupied by a MIG device that no record owns. It was created by another
+// program, and Tessera never destroys it. It wraps gpu.ErrOccupied.
 type ForeignInstance struct{ Instance gpu.Instance }
 
 // Error names the instance and what to do.
@@ -41,14 +40,14 @@ func (e *ForeignInstance) Error() string {
 // Unwrap returns gpu.ErrOccupied.
 func (e *ForeignInstance) Unwrap() error { return gpu.ErrOccupied }
 
-// holder is somebody who holds a part of a GPU, with the error for whoever wants that part too.
+// holder is a use of a GPU by a claim or by another program, with the error for a claim that conflicts with it.
 type holder struct {
 	use     gpu.Use
 	refusal error
 }
 
-// holdersOn returns who holds what on the GPU besides the record's claim: the other claims, whether
-// their instances exist or not, and the instances that no record owns.
+// holdersOn returns the uses of the GPU other than the record's claim: the devices of other claims, whether their MIG devices exist or not, and
+// the MIG devices that no record owns.
 func holdersOn(r Record, v view, g reading) []holder {
 	var found []holder
 	for _, other := range v.others {
@@ -76,8 +75,7 @@ func ownedByAny(records []Record, i gpu.Instance) bool {
 	return false
 }
 
-// admitDevices returns an error that names the holder when the claim's devices on the GPU do not fit beside
-// what others hold there, or beside each other.
+// admitDevices returns an error that names the holder if the claim's devices on the GPU conflict with other uses, or with each other.
 func admitDevices(r Record, v view, g reading) error {
 	held := holdersOn(r, v, g)
 	for _, w := range r.on(g.name) {
@@ -89,8 +87,8 @@ func admitDevices(r Record, v view, g reading) error {
 	return nil
 }
 
-// checkFit returns nil when the use fits on the empty GPU beside each holder and beside all of them, the refusal of the
-// first holder that excludes it, or what the occupancy says.
+// checkFit returns nil if the use fits on the GPU together with each holder and with all of them; else the refusal of the first holder that
+// excludes it, or the error of the occupancy.
 func checkFit(empty gpu.Occupancy, held []holder, use gpu.Use) error {
 	if _, err := empty.Take(use); err != nil {
 		return err
@@ -106,8 +104,8 @@ func checkFit(empty gpu.Occupancy, held []holder, use gpu.Use) error {
 	return err
 }
 
-// occupy returns the occupancy with the use. What cannot be taken, because two hold it at once or the
-// geometry does not know it, is withheld: it is still nobody else's.
+// occupy returns the occupancy with the use. A use that cannot be added, because two holders overlap or the geometry lacks the profile, is
+// withheld: no other claim may get it.
 func occupy(o gpu.Occupancy, use gpu.Use) gpu.Occupancy {
 	next, err := o.Take(use)
 	if err != nil {

@@ -6,9 +6,8 @@ import (
 	"slices"
 )
 
-// Exclusive calls do while nobody prepares or takes back anything on the GPUs, in any process of the node: it waits for their locks,
-// in the order in which everybody takes them, within ctx. What waits for them meanwhile names the purpose. Whether claims hold
-// something there is for do to find out: nobody changes it below.
+// Exclusive calls do while no claim is prepared or unprepared on the GPUs, by any process of the node. It waits for their locks within ctx.
+// Errors of calls that wait for them name the purpose. do checks whether claims hold the GPUs; that cannot change while do runs.
 func (p *Preparer) Exclusive(ctx context.Context, gpus []string, purpose string, do func(context.Context) error) error {
 	names := slices.Compact(slices.Sorted(slices.Values(gpus)))
 	release, err := p.locks.acquireGPUsFor(ctx, names, purpose)

@@ -10,15 +10,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// execution performs the steps of one claim while its locks are held. It decides nothing: every step
-// does what it says or returns an error.
+// execution performs the steps of one claim while its locks are held. It makes no decisions: each step takes effect or returns an error.
 type execution struct {
 	*Preparer
-	// record is the claim as it stands on disk, view what was read before the first step.
+	// record is the record on disk, view the state that was read before the first step.
 	record Record
 	view   view
-	// live are the claim's instances that are known to exist; begun are the placements at which one
-	// may exist because its creation was begun.
+	// live are the claim's MIG devices that exist; begun are the placements at which one may exist because its creation has begun.
 	live  map[place]gpu.Instance
 	begun map[place]bool
 	// clients are how the claim's devices use their daemons, by the daemon's name; set by EnsureDaemon.
@@ -29,13 +27,13 @@ type execution struct {
 	answers []Answer
 }
 
-// place is where an instance lies.
+// place is the position of a MIG device.
 type place struct {
 	gpu string
 	gpu.Placement
 }
 
-// stepFuncs are what the kinds of steps do.
+// stepFuncs are the functions that perform the steps, by kind.
 var stepFuncs = [...]func(*execution, context.Context, Step) error{
 	RecordPreparing:   (*execution).recordPreparing,
 	SetMode:           (*execution).setMode,
@@ -57,8 +55,8 @@ var stepFuncs = [...]func(*execution, context.Context, Step) error{
 	DeleteRecord:      (*execution).deleteRecord,
 }
 
-// newExecution reads the GPUs of the record's claim and returns its execution. Without the records of others
-// it can neither admit nor undo.
+// newExecution reads the GPUs of the record's claim and returns its execution. The records of others are required for planning a claim that is
+// not prepared yet, and for undo.
 func (p *Preparer) newExecution(ctx context.Context, r Record, others []Record) *execution {
 	x := &execution{
 		Preparer: p, record: r, view: p.readGPUs(ctx, r, others),
@@ -74,8 +72,8 @@ func (p *Preparer) newExecution(ctx context.Context, r Record, others []Record) 
 	return x
 }
 
-// run performs the steps in order and stops at the first error, except that one instance which cannot
-// be destroyed does not keep the next from being. The record is never deleted after an error.
+// run performs the steps in order and stops at the first error. Only a MIG device that cannot be destroyed does not stop it: the others are
+// destroyed too, but the record is not deleted.
 func (x *execution) run(ctx context.Context, steps []Step) error {
 	logger := klog.FromContext(ctx)
 	logger.V(2).Info("Planned", "steps", steps)
@@ -102,7 +100,7 @@ func (x *execution) run(ctx context.Context, steps []Step) error {
 	return errors.Join(errs...)
 }
 
-// undo takes back what the record's claim holds.
+// undo releases what the record's claim holds.
 func (x *execution) undo(ctx context.Context) error {
 	steps, err := planUndo(x.record, x.view)
 	if err != nil {
@@ -114,8 +112,8 @@ func (x *execution) undo(ctx context.Context) error {
 	return x.view.lostGPUError(x.record)
 }
 
-// rollback takes back what this execution made, after a step of a claim that is Preparing failed. The
-// record is trimmed first to what was begun: whatever else lies at a placement of the claim came from somebody else meanwhile.
+// rollback undoes what this execution created, after a step of a claim in state Preparing failed. The record is first reduced to placements at
+// which creation has begun: a MIG device at another placement of the claim was created by another program meanwhile and is not destroyed.
 func (x *execution) rollback(ctx context.Context) error {
 	r := x.record
 	r.Wanted, r.Instances = nil, nil
@@ -191,7 +189,7 @@ func (x *execution) writeSpec(context.Context, Step) error {
 	return nil
 }
 
-// prepared returns the device at the position as it was made ready.
+// prepared returns the prepared device at the index.
 func (x *execution) prepared(i int) Prepared {
 	w := x.record.Wanted[i]
 	p := Prepared{

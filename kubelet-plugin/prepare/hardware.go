@@ -10,8 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// setMode changes the MIG mode. Turning MIG off takes idle instances with it, so the GPU is asked once
-// more whether it has any.
+// setMode sets the MIG mode. Disabling MIG destroys idle MIG devices, so the GPU is checked again for any.
 func (x *execution) setMode(ctx context.Context, s Step) error {
 	if s.Mode == gpu.ModeDisabled {
 		there, err := x.Instances.List(ctx, s.GPU)
@@ -28,11 +27,11 @@ func (x *execution) setMode(ctx context.Context, s Step) error {
 	return nil
 }
 
-// restoreMode turns MIG off if it can. Whoever needs the whole GPU next turns it off himself, so a
-// refusal, as by a monitoring process that has the GPU open, is only told.
+// restoreMode disables MIG, best effort. A refusal, for example because a monitoring process has the GPU open, is only logged: the next claim for
+// the whole GPU disables MIG itself.
 func (x *execution) restoreMode(ctx context.Context, s Step) error {
 	if err := x.setMode(ctx, s); err != nil {
-		klog.FromContext(ctx).V(2).Info("Left MIG on", "gpu", s.GPU, "reason", err.Error())
+		klog.FromContext(ctx).V(2).Info("MIG stays enabled", "gpu", s.GPU, "reason", err.Error())
 	}
 	return nil
 }
@@ -42,7 +41,7 @@ func (x *execution) createInstance(ctx context.Context, s Step) error {
 	x.begun[at] = true
 	instance, err := x.Instances.Create(ctx, s.GPU, s.Placement)
 	if err != nil {
-		// Refused because something lies there: that is not ours, and no rollback may touch it.
+		// The memory slices are occupied by a MIG device that is not the claim's: a rollback must not destroy it.
 		x.begun[at] = !errors.Is(err, gpu.ErrOccupied)
 		return fmt.Errorf("create %v on %s: %w", s.Placement, s.GPU, err)
 	}
@@ -116,7 +115,7 @@ func (x *execution) unbindPassthrough(ctx context.Context, s Step) error {
 	return nil
 }
 
-// verify reads the GPU again and compares it with what the claim was promised.
+// verify reads the GPU again and compares it with the record.
 func (x *execution) verify(ctx context.Context, s Step) error {
 	found := x.readGPU(ctx, x.view.on(s.GPU))
 	if found.unread != nil {

@@ -10,14 +10,14 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// How often a lock is tried that another process holds. That happens only while two agents overlap;
-// within a process the queue wakes whoever is next.
+// The intervals at which a lock is tried that another process holds. That happens only while two agents overlap; within a process, the queue
+// wakes the next goroutine.
 const (
 	minPollDelay = time.Millisecond
 	maxPollDelay = 50 * time.Millisecond
 )
 
-// lockFile locks the file, creating it, or returns lock.ErrHeld. The owner's name is written to the file for those that wait.
+// lockFile locks the file, creating it, or returns lock.ErrHeld. The owner is written to the file, for the errors of waiting processes.
 func lockFile(path, owner string) (*os.File, error) {
 	file, err := lock.OpenExclusive(path)
 	if err != nil {
@@ -29,8 +29,7 @@ func lockFile(path, owner string) (*os.File, error) {
 	return file, nil
 }
 
-// waitForFile locks the file as soon as no other process holds it. When ctx ends first, the error is
-// a heldError.
+// waitForFile locks the file as soon as it is free. If ctx ends first, the error is a heldError.
 func waitForFile(ctx context.Context, path, owner string) (*os.File, error) {
 	for pause := minPollDelay; ; pause = min(2*pause, maxPollDelay) {
 		file, err := lockFile(path, owner)
@@ -53,7 +52,7 @@ func writeOwner(file *os.File, owner string) error {
 	return err
 }
 
-// readOwner returns who holds the lock file according to its text.
+// readOwner returns the owner that is written in the lock file.
 func readOwner(path string) string {
 	text, err := os.ReadFile(path)
 	if err != nil || len(text) == 0 {

@@ -10,9 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// locks are the locks of claims and GPUs: a lock file for the processes of the node, with a fair
-// queue in front of it for the goroutines of this one. Whoever takes both takes the claim's first and
-// then the GPUs' in order of their names, so that nobody waits in a circle.
+// locks are the locks of claims and GPUs: a lock file for the processes of the node, and a fair queue for the goroutines of this process. A
+// claim's lock is taken before those of GPUs, and these in order of their names, so that there is no deadlock.
 type locks struct {
 	dir   string
 	queue queue
@@ -24,7 +23,7 @@ type heldLock struct {
 	leave func()
 }
 
-// heldError says who holds the lock that was waited for in vain.
+// heldError is the error of a wait for a lock that ended; it names the holder.
 type heldError struct {
 	holder string
 	cause  error
@@ -41,7 +40,7 @@ func (l *locks) acquireClaim(ctx context.Context, acquireClaim Ref) (*heldLock, 
 	return l.acquire(ctx, claimLock(acquireClaim), claimOwner(acquireClaim))
 }
 
-// tryAcquireClaim takes the lock of the claim when nobody on the node holds it: a held lock is a live owner.
+// tryAcquireClaim takes the lock of the claim if it is free. A held lock has a live owner.
 func (l *locks) tryAcquireClaim(claim Ref) (held *heldLock, free bool, err error) {
 	name := claimLock(claim)
 	leave, ok := l.queue.tryEnter(name, claimOwner(claim))
@@ -65,7 +64,7 @@ func (l *locks) acquireGPUs(ctx context.Context, names []string, claim Ref) (rel
 	return l.acquireGPUsFor(ctx, names, claimOwner(claim))
 }
 
-// acquireGPUsFor is gpus for whoever the owner says.
+// acquireGPUsFor is acquireGPUs with another owner than a claim.
 func (l *locks) acquireGPUsFor(ctx context.Context, names []string, owner string) (release func(), err error) {
 	var held []*heldLock
 	release = func() {
@@ -97,15 +96,15 @@ func (l *locks) acquire(ctx context.Context, name, owner string) (*heldLock, err
 	return &heldLock{file: file, leave: leave}, nil
 }
 
-// release gives the lock back.
+// release releases the lock.
 func (h *heldLock) release() {
-	// Close of a file that was only locked has nothing to report.
+	// Nothing was written to the file that Close could report.
 	_ = h.file.Close()
 	h.leave()
 }
 
-// releaseAndRemove gives the lock back and removes its file. The file goes while the lock is held: whoever opened
-// it meanwhile sees that it is gone and opens a new one. A file that stays does no harm.
+// releaseAndRemove removes the lock's file and releases the lock, in this order: a process that has opened the file meanwhile detects that it was
+// removed and opens a new one. A file that cannot be removed does no harm.
 func (h *heldLock) releaseAndRemove() {
 	_ = os.Remove(h.file.Name())
 	h.release()

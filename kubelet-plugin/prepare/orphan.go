@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// DaemonUsers returns the claims that the daemon serves.
+// DaemonUsers returns the claims that the MPS daemon serves.
 func (p *Preparer) DaemonUsers(daemon string) ([]Ref, error) {
 	records, err := p.others(Record{})
 	if err != nil {
@@ -22,8 +22,8 @@ func (p *Preparer) DaemonUsers(daemon string) ([]Ref, error) {
 	return users, nil
 }
 
-// releaseOrphanDaemons ends the daemons that serve no claim of this boot: those of claims that a reboot ended, and what
-// was left where records were lost.
+// releaseOrphanDaemons stops the MPS daemons that serve no claim of this boot: those of claims before a reboot, and those whose records were
+// lost.
 func (p *Preparer) releaseOrphanDaemons(ctx context.Context) error {
 	daemons, err := p.Daemons.List(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (p *Preparer) releaseOrphanDaemons(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// releaseOrphanDaemon ends the daemon unless a claim needs it or somebody is at work on its claim.
+// releaseOrphanDaemon stops the daemon unless a claim needs it, or its claim is locked by another call.
 func (p *Preparer) releaseOrphanDaemon(ctx context.Context, d Daemon) error {
 	if needed, err := p.needsDaemon(d); err != nil || needed {
 		return err
@@ -54,8 +54,7 @@ func (p *Preparer) releaseOrphanDaemon(ctx context.Context, d Daemon) error {
 	return p.Daemons.Release(ctx, d.Name)
 }
 
-// needsDaemon reports whether a record of this boot needs the daemon, or may: a claim whose record cannot be
-// read keeps its own.
+// needsDaemon reports whether a record of this boot needs the daemon. A claim whose record cannot be read keeps its daemon.
 func (p *Preparer) needsDaemon(d Daemon) (bool, error) {
 	if d.ClaimUID != "" {
 		r, err := p.loadRecord(Ref{UID: d.ClaimUID})
@@ -65,8 +64,8 @@ func (p *Preparer) needsDaemon(d Daemon) (bool, error) {
 	return slices.ContainsFunc(records, func(r Record) bool { return r.uses(d.Name) }), err
 }
 
-// lockDaemon takes the lock under which the daemon may be changed: that of its GPU or of its claim, which is
-// not free while somebody is at work on it.
+// lockDaemon takes the lock that protects the daemon: that of its GPU, or that of its claim. It does not wait for the claim's lock and reports
+// whether that was free.
 func (p *Preparer) lockDaemon(ctx context.Context, d Daemon) (release func(), free bool, err error) {
 	if d.ClaimUID == "" {
 		release, err = p.locks.acquireGPUs(ctx, []string{d.GPU}, Ref{Name: d.Name})

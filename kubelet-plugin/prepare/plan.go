@@ -7,9 +7,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// planPrepare returns what is left to do until the claim of the record is ready, in order, or the error that
-// says why it never will be as things stand. What the view shows to be done already is not in it, so
-// that planning again after a crash continues where the crash was. It is pure.
+// planPrepare returns the remaining steps until the claim of the record is prepared, in order, or the error why it cannot be in this state.
+// Steps that the view shows as completed are left out, so that planning again after a crash continues where the crash was. It is pure.
 func planPrepare(r Record, v view) ([]Step, error) {
 	for _, g := range v.gpus {
 		if g.unread != nil {
@@ -25,8 +24,7 @@ func planPrepare(r Record, v view) ([]Step, error) {
 		}
 	}
 	if r.State == stateDamaged && instancesExist(r, v) {
-		// As far as can be seen the claim was ready and its pods run: nothing is made, so nothing can
-		// go wrong that would have to be undone.
+		// The claim probably was prepared and its pods may run. Nothing is created, so that no failure can lead to an undo.
 		return slices.Concat(verifySteps(r, v), daemonSteps(r), []Step{{Kind: WriteSpec}, {Kind: RecordPrepared}}), nil
 	}
 	var steps []Step
@@ -43,7 +41,7 @@ func planPrepare(r Record, v view) ([]Step, error) {
 	return slices.Concat(steps, daemonSteps(r), []Step{{Kind: WriteSpec}, {Kind: RecordPrepared}}), nil
 }
 
-// instancesExist reports whether every instance of the claim is there and complete.
+// instancesExist reports whether every MIG device of the claim exists and is complete.
 func instancesExist(r Record, v view) bool {
 	for _, g := range v.gpus {
 		for _, w := range r.on(g.name) {
@@ -56,7 +54,7 @@ func instancesExist(r Record, v view) bool {
 	return true
 }
 
-// verifySteps returns the steps that check what the claim has.
+// verifySteps returns the steps that compare the hardware with the record of a prepared claim.
 func verifySteps(r Record, v view) []Step {
 	var steps []Step
 	for _, g := range v.gpus {
@@ -66,7 +64,8 @@ func verifySteps(r Record, v view) []Step {
 	return steps
 }
 
-// bindStep returns the step that binds the GPU for a virtual machine. It also finds the GPU's group, and is done again whenever that is needed.
+// bindStep returns the step that binds the GPU to vfio-pci for a virtual machine. The step is idempotent and also determines the IOMMU group,
+// which is needed each time.
 func bindStep(r Record, g reading) []Step {
 	if !r.usesPassthrough(g.name) {
 		return nil
@@ -74,7 +73,7 @@ func bindStep(r Record, g reading) []Step {
 	return []Step{{Kind: BindPassthrough, GPU: g.name}}
 }
 
-// planGPU returns the steps that make the claim's devices on one GPU.
+// planGPU returns the steps that create the claim's devices on one GPU.
 func planGPU(r Record, g reading) ([]Step, error) {
 	steps, err := modeSteps(r, g)
 	if err != nil {
@@ -117,8 +116,8 @@ func daemonSteps(r Record) []Step {
 	return steps
 }
 
-// modeSteps returns the step that brings the GPU into the MIG mode that the claim needs, if it is not in
-// it. Without a reset only Hopper and newer change theirs.
+// modeSteps returns the step that sets the MIG mode that the claim needs, if the GPU has another one. Before Hopper that needs a reset, and
+// is an error.
 func modeSteps(r Record, g reading) ([]Step, error) {
 	held := r.on(g.name)
 	if len(held) == 0 || g.Geometry == nil {
@@ -138,7 +137,7 @@ func modeSteps(r Record, g reading) ([]Step, error) {
 	return []Step{{Kind: SetMode, GPU: g.name, Mode: need}}, nil
 }
 
-// verifyStep returns the step that verifies what the claim has on the GPU, unless it only watches it.
+// verifyStep returns the step that verifies the claim's devices on the GPU, unless the claim only monitors it.
 func verifyStep(r Record, g reading) []Step {
 	if !slices.Contains(r.touched(), g.name) {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// queue lets the goroutines of this process wait for named things in the order in which they came.
-// The zero queue is ready; it is safe for concurrent use.
+// queue grants names to the goroutines of this process in the order of their requests. The zero value is ready for use; it is safe for
+// concurrent use.
 type queue struct {
 	mutex sync.Mutex
 	lines map[string][]*ticket
@@ -19,8 +19,8 @@ type ticket struct {
 	turn  chan struct{}
 }
 
-// enter waits for the turn at the name and returns how to leave. When ctx ends and somebody else has the
-// turn, the error is a heldError; a turn that is free is taken, also when ctx has ended.
+// enter waits until the name is granted and returns the function that returns it. If ctx ends first, the error is a heldError. A free name is
+// granted even if ctx has ended.
 func (q *queue) enter(ctx context.Context, name, owner string) (leave func(), err error) {
 	own := q.join(name, owner)
 	select {
@@ -34,7 +34,7 @@ func (q *queue) enter(ctx context.Context, name, owner string) (leave func(), er
 	return func() { q.leave(name, own) }, nil
 }
 
-// tryEnter takes the turn at the name when nobody has it or waits for it.
+// tryEnter grants the name if it is free and has no waiters.
 func (q *queue) tryEnter(name, owner string) (leave func(), ok bool) {
 	own := q.join(name, owner)
 	select {
@@ -60,15 +60,14 @@ func (q *queue) join(name, owner string) *ticket {
 	return own
 }
 
-// first returns the ticket that has its turn. Somebody stands in the line.
+// first returns the ticket that has the name. The line must not be empty.
 func (q *queue) first(name string) *ticket {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()
 	return q.lines[name][0]
 }
 
-// leave gives the ticket back, with or without its turn. The next in line gets the turn; a line in which
-// nobody stands is forgotten.
+// leave removes the ticket from the line, whether it has the name or waits. The next ticket gets the name; an empty line is deleted.
 func (q *queue) leave(name string, own *ticket) {
 	q.mutex.Lock()
 	defer q.mutex.Unlock()

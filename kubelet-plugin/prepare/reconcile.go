@@ -9,15 +9,15 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Reconcile brings every claim of the node in order that nobody is working on: it finishes taking back
-// what is on its way out, takes back what was never finished and so is in nobody's use, forgets
-// claims of another boot and takes back those that are not held any more (Config.Claims), verifies the
-// claims that are ready and writes their CDI specs again, writes records again that could not be read,
-// and removes specs and MPS daemons without a claim. Instances that no record owns are not touched.
+// Reconcile corrects the state of every claim that no other call has locked:
+//   - Claims in state Unpreparing and Preparing are released; kubelet calls again for the latter.
+//   - Records of another boot are deleted.
+//   - Prepared claims that are not held any more (Config.Claims) are released; the others are verified, and their CDI specs written again.
+//   - Unreadable records are rebuilt.
+//   - CDI specs and MPS daemons without a claim are removed.
 //
-// It is called at the start of an agent, beside the calls of kubelet, and from time to time: that
-// retries what could not be destroyed. It returns what went wrong, claim by claim; one claim's trouble
-// does not keep the others from being settled.
+// MIG devices that no record owns are not changed. Reconcile is called at the start of the agent, concurrently with calls of kubelet, and
+// periodically, which retries what could not be destroyed. It returns the errors of all claims; an error of one claim does not affect others.
 func (p *Preparer) Reconcile(ctx context.Context) error {
 	claims, err := p.storedClaims()
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *Preparer) storedClaims() ([]Ref, error) {
 	return claims, nil
 }
 
-// reconcile brings one claim in order, unless somebody else is at work on it.
+// reconcile corrects the state of one claim, unless another call has its lock.
 func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	if err := claim.validate(); err != nil {
 		return err
@@ -79,8 +79,7 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 		r, err = p.rebuildRecord(ctx, r)
 		switch {
 		case errors.Is(err, ErrNoClaim):
-			// It may only be its name that is damaged, and its pods may run: kubelet knows the name and
-			// says it with its next call.
+			// Perhaps only the name in the record is damaged, and the claim's pods run. kubelet's next call has the name.
 			return nil
 		case err != nil:
 			return err
@@ -102,8 +101,8 @@ func (p *Preparer) reconcile(ctx context.Context, claim Ref) error {
 	return p.releaseClaim(ctx, r)
 }
 
-// shouldKeep reports whether the claim stays as it is: it is ready, or was before its record was damaged,
-// in this boot, and may be in use. In doubt, which is the error, it stays.
+// shouldKeep reports whether the claim is kept: it was prepared in this boot, or its record is damaged, and it may be in use. If that cannot be
+// determined, it is kept and the error returned.
 func (p *Preparer) shouldKeep(ctx context.Context, r Record) (bool, error) {
 	switch {
 	case r.State == stateDamaged:

@@ -6,33 +6,33 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// State is how far a claim has come.
+// State is the state of a claim.
 type State string
 
-// The states of a record. A claim without a record is not ours.
+// The states of a record. The values are stored on disk.
 const (
-	// StatePreparing is written, with the whole plan, before the first side effect.
+	// StatePreparing is written, with all placements, before the first side effect.
 	StatePreparing State = "Preparing"
-	// StatePrepared is written after the last one: the claim's devices are usable.
+	// StatePrepared is written after the last side effect: the claim's devices are usable.
 	StatePrepared State = "Prepared"
-	// StateUnpreparing is written before the first thing is taken away.
+	// StateUnpreparing is written before anything is released.
 	StateUnpreparing State = "Unpreparing"
 )
 
-// The states of a claim that has no record on disk; they are never written.
+// The states of a claim without a readable record; they are never written.
 const (
-	// stateUnrecorded is a claim for which nothing was kept.
+	// stateUnrecorded is a claim without a record.
 	stateUnrecorded State = ""
-	// stateDamaged is a claim whose record was set aside: what lies at its placements was made for it.
+	// stateDamaged is a claim whose record was set aside: MIG devices at its placements were created for it.
 	stateDamaged State = "Damaged"
 )
 
-// Record is what is kept on disk for one claim. It is enough to finish or undo the claim after a
-// crash at any point, without the API server.
+// Record is the state of one claim on disk. It is sufficient to complete or undo the claim after a crash at any point, without the API
+// server.
 type Record struct {
 	Ref
 	State State
-	// BootID is the boot in which the record was written. Hardware state of another boot is gone.
+	// BootID is the boot in which the record was written. The hardware state of another boot no longer exists.
 	BootID string
 	// Wanted are the devices of the claim, in the order of its allocation.
 	Wanted []Wanted
@@ -41,7 +41,7 @@ type Record struct {
 	Instances []gpu.Instance
 }
 
-// Owns reports whether the record says that the placement on the GPU is this claim's.
+// Owns reports whether the record contains the placement on the GPU.
 func (r Record) Owns(gpuName string, p gpu.Placement) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool {
 		return w.Use.Shape == gpu.MIG && w.Use.Placement == p
@@ -73,13 +73,13 @@ func (r Record) touched() []string {
 	return gpuNames(touching)
 }
 
-// holds returns the GPUs of which the claim holds something, by name in ascending order.
+// holds returns the GPUs of which the claim holds a device, by name in ascending order.
 func (r Record) holds() []string {
 	return gpuNames(slices.DeleteFunc(slices.Clone(r.Wanted), func(w Wanted) bool { return w.Admin }))
 }
 
-// Holds reports whether the claim holds something of one of the GPUs, or may until it was taken back. One that is on its way out
-// does not: its containers have ended, and only what was made for it is still to be removed.
+// Holds reports whether the claim holds a device of one of the GPUs, or may hold it until it is released. A claim that is being unprepared
+// holds none: its containers have ended, and only what was created for it remains to be removed.
 func (r Record) Holds(gpus []string) bool {
 	return r.State != StateUnpreparing && slices.ContainsFunc(r.holds(), func(name string) bool { return slices.Contains(gpus, name) })
 }
@@ -93,21 +93,20 @@ func gpuNames(wanted []Wanted) []string {
 	return slices.Compact(names)
 }
 
-// altersGPU reports whether the claim changes the GPU in a way that has to be taken back.
+// altersGPU reports whether the claim changes the GPU in a way that must be undone.
 func (r Record) altersGPU(gpuName string) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool {
 		return w.Use.Shape == gpu.MIG || w.Use.Shape == gpu.VFIO || w.Interval != "" || w.exclusive()
 	})
 }
 
-// usesPassthrough reports whether the claim gives the GPU to a virtual machine.
+// usesPassthrough reports whether the claim passes the GPU to a virtual machine.
 func (r Record) usesPassthrough(gpuName string) bool {
 	return slices.ContainsFunc(r.on(gpuName), func(w Wanted) bool { return w.Use.Shape == gpu.VFIO })
 }
 
-// created reports whether the instance was made for the claim. The record of a claim that is not ready
-// knows no instance yet: then the placement decides, because nothing lay there when the record was
-// written. Once the instance is known, another one at its placement is somebody else's.
+// created reports whether the MIG device was created for the claim. Before the claim is prepared, its record contains no MIG devices: then
+// the placement decides, because it was free when the record was written. Afterwards, another MIG device at the placement is foreign.
 func (r Record) created(i gpu.Instance) bool {
 	if r.State == stateUnrecorded || !r.Owns(i.GPU, i.Placement) {
 		return false
@@ -120,8 +119,8 @@ func (r Record) created(i gpu.Instance) bool {
 	return true
 }
 
-// same reports whether both records are of the same devices. What a device stands for and its
-// settings are not compared: for a claim that is ready, those of the time when it was prepared count.
+// same reports whether both records are of the same allocated devices. Use and settings are not compared: those of a prepared claim are
+// what they were when it was prepared, whatever a newer agent decodes.
 func (r Record) same(other Record) bool {
 	type identity struct {
 		Result

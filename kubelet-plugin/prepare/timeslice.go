@@ -5,15 +5,13 @@ import (
 	"slices"
 )
 
-// The time-slice class belongs to the GPU. The first claim that wishes one decides; a later wish for
-// another is recorded as what is in effect instead, so that the records alone say what the GPU has and
-// when the last claim is gone that counts on it.
+// The time slice is a setting of the GPU. The first claim that requests an interval decides. For a later claim that requests another one, the
+// interval in effect is recorded, so that the records alone show the GPU's setting, and which claim is the last one that needs it.
 
-// defaultTimeSlice is the time-slice class that a GPU has when no claim wishes another.
+// defaultTimeSlice is the interval of a GPU without a claim that requests another one.
 const defaultTimeSlice = "Default"
 
-// decideIntervals returns the record with the classes that its devices will have. A claim that was
-// begun keeps what was decided then.
+// decideIntervals returns the record with the intervals that its devices will have. A claim that was begun keeps those that were decided then.
 func decideIntervals(r Record, others []Record) Record {
 	if r.State != stateUnrecorded && r.State != stateDamaged {
 		return r
@@ -27,8 +25,7 @@ func decideIntervals(r Record, others []Record) Record {
 	return r
 }
 
-// interval returns the class that the claim has decided or accepted for the GPU; empty where it wished
-// none.
+// interval returns the interval that the record has for the GPU; empty if the claim requested none.
 func (r Record) interval(gpuName string) string {
 	for _, w := range r.on(gpuName) {
 		if w.Interval != "" {
@@ -38,7 +35,7 @@ func (r Record) interval(gpuName string) string {
 	return ""
 }
 
-// interval returns the class that any of the records has for the GPU.
+// interval returns the interval that one of the records has for the GPU.
 func interval(records []Record, gpuName string) string {
 	for _, r := range records {
 		if class := r.interval(gpuName); class != "" {
@@ -48,7 +45,7 @@ func interval(records []Record, gpuName string) string {
 	return ""
 }
 
-// activeRecords returns the records of the claims that are not on their way out.
+// activeRecords returns the records of the claims that are not being unprepared.
 func activeRecords(records []Record) []Record {
 	return slices.DeleteFunc(slices.Clone(records), func(r Record) bool { return r.State == StateUnpreparing })
 }

@@ -7,9 +7,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// planUndo returns what is left to do until nothing of the record's claim is left, in order. It is pure.
-// Where a GPU is lost the record stays: what lies there is taken back when the GPU answers again, or
-// forgotten after a reboot. An error says which GPU could not be read.
+// planUndo returns the remaining steps that release the record's claim, in order. It is pure. If a GPU is lost, the record is kept: the rest is
+// released when the GPU responds again, or dropped after a reboot. The error is that of a GPU that could not be read.
 func planUndo(r Record, v view) ([]Step, error) {
 	var steps []Step
 	if r.State != StateUnpreparing {
@@ -35,8 +34,7 @@ func planUndo(r Record, v view) ([]Step, error) {
 	return steps, nil
 }
 
-// planUndoGPU returns the steps that take the claim's devices on one GPU back. Only what was made for the
-// claim is destroyed.
+// planUndoGPU returns the steps that release the claim's devices on one GPU. Only MIG devices that were created for the claim are destroyed.
 func planUndoGPU(r Record, v view, g reading) []Step {
 	steps := planUndoSharing(r, v, g)
 	if r.usesPassthrough(g.name) {
@@ -59,9 +57,8 @@ func planUndoGPU(r Record, v view, g reading) []Step {
 	return steps
 }
 
-// planUndoSharing returns the steps that give a GPU its own ways back when the last claim is gone that changed
-// them. With MIG on there is nothing to give back and nothing that could be set: the claim
-// was taken back before MIG was turned off for it.
+// planUndoSharing returns the steps that restore time slice and compute mode of a GPU, if no other claim needs them. While MIG is enabled, the
+// claim never changed them, and they cannot be set.
 func planUndoSharing(r Record, v view, g reading) []Step {
 	if g.Mode == gpu.ModeEnabled {
 		return nil
@@ -77,7 +74,7 @@ func planUndoSharing(r Record, v view, g reading) []Step {
 	return steps
 }
 
-// needsMIG reports whether a record counts on MIG being on, whether its instance exists or not.
+// needsMIG reports whether a record has a MIG device on the GPU, whether it exists or not.
 func needsMIG(records []Record, gpuName string) bool {
 	for _, r := range records {
 		for _, w := range r.on(gpuName) {

@@ -8,8 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// view is everything that a decision about one claim is made from, as it was read while the claim's
-// locks were held.
+// view is the input of planning for one claim, read while the claim's locks were held.
 type view struct {
 	// gpus are the claim's GPUs, by name in ascending order.
 	gpus []reading
@@ -19,12 +18,11 @@ type view struct {
 	shares int
 }
 
-// reading is one GPU of a view. Its Mode and Instances are the hardware's answer where the claim
-// touches the GPU or monitors it, and unknown where an administrator's claim only has it too.
+// reading is one GPU of a view. Mode and Instances are read from the hardware if the claim changes or monitors the GPU, else they are unset.
 type reading struct {
 	gpu.GPU
 	name string
-	// unread is why the GPU could not be read; the embedded GPU says nothing then.
+	// unread is why the GPU could not be read; the embedded GPU is invalid then.
 	unread error
 }
 
@@ -38,7 +36,7 @@ func (v view) on(name string) reading {
 	return reading{name: name, unread: fmt.Errorf("GPU %s: not read", name)}
 }
 
-// replace replaces the reading of a GPU by a newer one.
+// replace replaces the reading of a GPU.
 func (v view) replace(newer reading) {
 	for i, r := range v.gpus {
 		if r.name == newer.name {
@@ -47,7 +45,7 @@ func (v view) replace(newer reading) {
 	}
 }
 
-// lostGPUError returns why a GPU cannot be read on which the claim left something.
+// lostGPUError returns why a GPU cannot be read that the claim has changed.
 func (v view) lostGPUError(r Record) error {
 	for _, g := range v.gpus {
 		if g.unread != nil && r.altersGPU(g.name) {
@@ -57,7 +55,7 @@ func (v view) lostGPUError(r Record) error {
 	return nil
 }
 
-// at returns the instance that lies exactly at the placement.
+// at returns the MIG device at exactly the placement.
 func (r reading) at(p gpu.Placement) (gpu.Instance, bool) {
 	i := slices.IndexFunc(r.Instances, func(i gpu.Instance) bool { return i.Placement == p })
 	if i < 0 {
@@ -66,8 +64,7 @@ func (r reading) at(p gpu.Placement) (gpu.Instance, bool) {
 	return r.Instances[i], true
 }
 
-// readGPUs reads the GPUs of the record's claim. One that does not answer is a part of the view, not an
-// error.
+// readGPUs reads the GPUs of the record's claim. A GPU that does not respond is part of the view, not an error.
 func (p *Preparer) readGPUs(ctx context.Context, r Record, others []Record) view {
 	v := view{others: others, shares: p.Shares}
 	node := p.Inventory.Node()
@@ -95,8 +92,8 @@ func (p *Preparer) others(r Record) ([]Record, error) {
 	}), nil
 }
 
-// findGPU finds the GPU in the inventory. One that is not there is as lost as one that does not answer. While the driver is away all are, and that
-// is what is to be said of it.
+// findGPU finds the GPU in the inventory. A GPU that is missing there is lost, like one that does not respond. While no driver is loaded, all
+// are lost, and the error names the driver.
 func findGPU(node gpu.Node, name string) reading {
 	found, err := node.Find(name)
 	switch {
@@ -111,7 +108,7 @@ func findGPU(node gpu.Node, name string) reading {
 	return reading{GPU: found, name: name}
 }
 
-// readGPU asks the hardware for what changes: the MIG mode and the instances.
+// readGPU reads MIG mode and MIG devices from the hardware.
 func (p *Preparer) readGPU(ctx context.Context, r reading) reading {
 	if r.Geometry == nil {
 		return r
