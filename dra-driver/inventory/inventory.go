@@ -10,60 +10,56 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Hardware is the driver of the node as the inventory needs it.
+// Hardware is the part of the driver that an Inventory uses.
 type Hardware interface {
-	// Driver returns a fingerprint of the installed driver, which differs when another one was
-	// installed or loaded; empty while there is none. It is called every few seconds and must be cheap.
+	// Driver returns a fingerprint of the installed driver, which changes when another one is installed or loaded; empty without a driver. It is
+	// called every few seconds and must be cheap.
 	Driver() string
 	// Reopen connects to the driver that is installed now. An error wraps gpu.ErrNoDriver when there
 	// is none.
 	Reopen(ctx context.Context) error
-	// Read reads the node without its name. A GPU that does not answer is marked lost. An error that
-	// wraps gpu.ErrNoDriver means that the connection is of no use until it is reopened.
+	// Read reads the node without its name. A GPU that does not respond is marked lost. An error that wraps gpu.ErrNoDriver means that the
+	// connection must be reopened.
 	Read(ctx context.Context) (gpu.Node, error)
 }
 
-// Records are what the node keeps about claims: only they know which instances are ours.
+// Records are the records of claims, which determine which MIG devices belong to Tessera.
 type Records interface {
-	// Held returns everything that some claim's record holds, from before it is carved until after it
-	// is destroyed; what a claim only watches (admin access) is not held. all is false while a record
-	// cannot be read: then there may be more, and nothing is withheld.
+	// Held returns the devices that claims hold, from before they are created until after they are destroyed. Admin access does not hold a
+	// device. all is false while a record cannot be read: then there may be more, and nothing is withheld.
 	Held() (held []gpu.Device, all bool, err error)
 }
 
-// Config is what an Inventory works with.
+// Config is what an Inventory needs.
 type Config struct {
 	// Node is the Kubernetes node name.
 	Node     string
 	Hardware Hardware
 	Records  Records
-	// Poll is how often it is looked for another driver; 2 s by default.
+	// Poll is how often the fingerprint of the driver is checked; 2 s by default.
 	Poll time.Duration
-	// Period is how often the hardware is read although nobody asked; 10 s by default. It is how
-	// instances and modes that an administrator changes are noticed.
+	// Period is how often the hardware is read without a request; 10 s by default. It detects MIG devices and modes that an administrator changes.
 	Period time.Duration
 }
 
-// Inventory is the current picture of the node. All methods but New and Run return at once and are
-// safe for concurrent use.
+// Inventory is the current snapshot of the node. All methods except New and Run return immediately and are safe for concurrent use.
 type Inventory struct {
 	config  Config
 	current atomic.Pointer[snapshot]
 	refresh chan struct{}
-	// mu is held while the current picture is replaced, never while the hardware is read. marks are
-	// behind it.
+	// mu is held while the current snapshot is replaced, never while the hardware is read. It guards overlay.
 	mu      sync.Mutex
 	overlay overlay
 
-	// The rest belongs to New and then to Run.
+	// The remaining fields are used by New and then only by Run.
 
-	// driver is the fingerprint of the driver that is open; empty while none is.
+	// driver is the fingerprint of the open driver; empty without one.
 	driver string
-	// logged is the last error that was logged, while it lasts.
+	// logged is the last error that was logged, until it ends.
 	logged string
 }
 
-// snapshot is what was found. It is never changed.
+// snapshot is the state that was read. It is never modified.
 type snapshot struct {
 	node gpu.Node
 	// known is false until the hardware was read once or found to be without a driver.
@@ -72,13 +68,12 @@ type snapshot struct {
 	foreign []gpu.Instance
 	// driverGoneSince is since when the driver is away; zero: it is not. Every GPU is lost then.
 	driverGoneSince time.Time
-	// outdated is closed when there is a newer picture.
+	// outdated is closed when there is a newer snapshot.
 	outdated chan struct{}
 }
 
-// New returns an inventory that has read the hardware once, so that the first claim finds its GPU. A
-// node without a driver or with a sick one is no error: Run waits for it. On real hardware opening the
-// driver can take seconds.
+// New returns an inventory that has read the hardware once, so that the first claim finds its GPU. A missing driver, or one that fails, is no error:
+// Run retries. Opening the driver can take seconds.
 func New(ctx context.Context, c Config) *Inventory {
 	if c.Poll == 0 {
 		c.Poll = 2 * time.Second
@@ -92,7 +87,7 @@ func New(ctx context.Context, c Config) *Inventory {
 	return i
 }
 
-// Run keeps the picture current until ctx ends. Call it once.
+// Run keeps the snapshot current until ctx ends. It must be called once.
 func (i *Inventory) Run(ctx context.Context) error {
 	poll, period := time.NewTicker(i.config.Poll), time.NewTicker(i.config.Period)
 	defer poll.Stop()
@@ -113,16 +108,15 @@ func (i *Inventory) Run(ctx context.Context) error {
 	}
 }
 
-// Node returns the node as it was last read. What a GPU holds may have changed since. The caller may
-// change the list of GPUs but nothing below it.
+// Node returns the node as it was last read. The MIG devices of a GPU may have changed since. The caller may modify the list of GPUs but nothing
+// below it.
 func (i *Inventory) Node() gpu.Node {
 	node, _, _ := i.Watch()
 	return node
 }
 
-// Watch is Node with two more answers: whether the node is known, which it is not before the hardware
-// was read once or found to be without a driver; and a channel that is closed as soon as any of this
-// changes.
+// Watch is Node with two more results: whether the hardware has been read, or no driver was found; and a channel that is closed as soon as any of
+// this changes.
 func (i *Inventory) Watch() (node gpu.Node, known bool, outdated <-chan struct{}) {
 	p := i.current.Load()
 	node = p.node
@@ -130,14 +124,12 @@ func (i *Inventory) Watch() (node gpu.Node, known bool, outdated <-chan struct{}
 	return node, p.known, p.outdated
 }
 
-// ForeignInstances returns the MIG devices that no record owns: somebody made them by other means. Their
-// slices are withheld, and nobody but their maker removes them.
+// ForeignInstances returns the MIG devices that no record owns. Their memory slices are withheld, and Tessera never destroys them.
 func (i *Inventory) ForeignInstances() []gpu.Instance {
 	return slices.Clone(i.current.Load().foreign)
 }
 
-// Refresh asks for the hardware to be read again soon. It does not wait; calls that come faster than
-// the hardware can be read count once.
+// Refresh requests that the hardware be read again. It does not wait; requests are merged while a read is in progress.
 func (i *Inventory) Refresh() {
 	select {
 	case i.refresh <- struct{}{}:

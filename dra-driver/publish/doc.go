@@ -1,7 +1,6 @@
-// Package publish keeps the node's ResourceSlices on the API server equal to what the inventory shows.
+// Package publish keeps the node's ResourceSlices in the API server equal to the inventory.
 //
-// Encoding is api/wire's, writing and repairing is the resourceslice controller's of Kubernetes; this
-// package joins the two, so that something is written only when something changed, a write that fails
-// is repeated within seconds, and slices that somebody else deletes, as kubelet does when it restarts,
-// come back.
+// Package api/wire encodes, Kubernetes' resourceslice controller writes and repairs; this package connects the two, so that ResourceSlices are
+// written only when something has changed, failed writes are retried within seconds, and ResourceSlices that others delete, as kubelet does
+// when it restarts, are created again.
 package publish

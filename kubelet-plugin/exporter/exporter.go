@@ -14,27 +14,27 @@ import (
 
 // Hardware measures GPUs.
 type Hardware interface {
-	// Measure reads one GPU. What cannot be read is left out, and the error says why; one that wraps
-	// gpu.ErrLost or gpu.ErrNoDriver means that the GPU does not answer. It may hang.
+	// Measure reads one GPU. Values that cannot be read are left out and reported in the error; one that wraps gpu.ErrLost or gpu.ErrNoDriver
+	// means that the GPU does not respond. It may hang.
 	Measure(ctx context.Context, gpuName string) (gpu.Measurement, error)
 }
 
-// Inventory shows the node.
+// Inventory returns the node.
 type Inventory interface {
 	Node() gpu.Node
 }
 
-// Records are what the node keeps about claims.
+// Records are the records of claims on the node.
 type Records interface {
 	List() ([]prepare.Record, error)
 }
 
-// Pods knows the containers that use claims.
+// Pods lists the containers that use claims.
 type Pods interface {
 	Containers(ctx context.Context) ([]Container, error)
 }
 
-// Config is what an Exporter works with. Everything is required unless it says otherwise.
+// Config is what an Exporter needs. Fields without a default are required.
 type Config struct {
 	// Node is the name of the Kubernetes node.
 	Node      string
@@ -42,13 +42,12 @@ type Config struct {
 	Inventory Inventory
 	Records   Records
 	Pods      Pods
-	// Leads reports whether this agent speaks for the node: while two overlap, only one of them tells of
-	// its devices, so that sums stay right.
+	// Leads reports whether this agent leads: only the leading agent exports metrics of devices, so that sums stay correct during an upgrade.
 	Leads func() bool
-	// MaxAge is how long a reading is good for further scrapes; 1 s by default.
+	// MaxAge is how long a reading is used for further scrapes; 1 s by default.
 	MaxAge time.Duration
-	// Timeout is how long a GPU and kubelet may take to answer; 3 s by default, less than Prometheus
-	// waits for a scrape. One that hangs holds up one scrape so long and then none.
+	// Timeout limits the queries of a GPU and of kubelet; 3 s by default, less than the scrape timeout of Prometheus. A query that hangs delays
+	// only the scrape that started it.
 	Timeout time.Duration
 }
 
@@ -63,9 +62,9 @@ type Exporter struct {
 	durations prometheus.Histogram
 
 	mu sync.Mutex
-	// readings are the GPUs' by name.
+	// readings are the queries of GPUs by name.
 	readings map[string]*cachedQuery[gpu.Measurement]
-	// lastPods is kubelet's last good answer.
+	// lastPods is the last successful result of kubelet.
 	lastPods result[[]Container]
 }
 
@@ -76,7 +75,7 @@ const (
 	ofRecords  = "records"
 )
 
-// New returns an exporter that asks as long as ctx lives.
+// New returns an exporter. Its queries are canceled with ctx.
 func New(ctx context.Context, c Config) *Exporter {
 	if c.MaxAge == 0 {
 		c.MaxAge = time.Second
@@ -137,7 +136,7 @@ func (e *Exporter) Collect(out chan<- prometheus.Metric) {
 	e.durations.Collect(out)
 }
 
-// collect tells of the node's devices.
+// collect sends the series of the node's devices.
 func (e *Exporter) collect(s sink) {
 	node := e.config.Inventory.Node()
 	readings := e.read(node)
@@ -159,33 +158,32 @@ func (e *Exporter) collect(s sink) {
 	}
 }
 
-// read returns the readings of all GPUs by name; those that are late have errLate. A GPU that is known
-// to be lost is not asked.
+// read returns the readings of all GPUs by name; the error of a late one is errTimeout. A lost GPU is not queried.
 func (e *Exporter) read(node gpu.Node) map[string]result[gpu.Measurement] {
 	e.mu.Lock()
-	asked := map[string]*cachedQuery[gpu.Measurement]{}
+	queries := map[string]*cachedQuery[gpu.Measurement]{}
 	for _, g := range node.GPUs {
 		name := g.Name()
 		if e.readings[name] == nil {
 			e.readings[name] = &cachedQuery[gpu.Measurement]{maxAge: e.config.MaxAge, timeout: e.config.Timeout, query: e.measure(name)}
 		}
 		if !g.Lost {
-			asked[name] = e.readings[name]
+			queries[name] = e.readings[name]
 		}
 	}
 	e.mu.Unlock()
-	for _, reading := range asked {
+	for _, reading := range queries {
 		reading.start()
 	}
 	all := map[string]result[gpu.Measurement]{}
-	for name, reading := range asked {
+	for name, reading := range queries {
 		all[name] = reading.get()
 	}
 	return all
 }
 
-// podMapping returns kubelet's answer, or its last good one: while kubelet does not answer, pods do not
-// come and go, and claims that go are gone from the records.
+// podMapping returns the list of kubelet, or the last successful one: while kubelet does not respond, no pods start or end, and claims that are
+// released are removed from the records.
 func (e *Exporter) podMapping() result[[]Container] {
 	now := e.pods.get()
 	e.countError(ofKubelet, "", now.err)
@@ -197,7 +195,7 @@ func (e *Exporter) podMapping() result[[]Container] {
 	return e.lastPods
 }
 
-// countError counts a failure; without one it only shows that there are none.
+// countError counts an error; without one it only creates the series.
 func (e *Exporter) countError(source, gpuName string, err error) {
 	counter := e.failures.WithLabelValues(source, gpuName, errorReason(err))
 	if err != nil {
@@ -205,12 +203,12 @@ func (e *Exporter) countError(source, gpuName string, err error) {
 	}
 }
 
-// notResponding reports whether the error says that a GPU does not answer.
+// notResponding reports whether the error means that a GPU does not respond.
 func notResponding(err error) bool {
 	return errors.Is(err, errTimeout) || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver)
 }
 
-// errorReason is the metrics' word for an error.
+// errorReason returns the value of the label reason.
 func errorReason(err error) string {
 	switch {
 	case errors.Is(err, errTimeout), errors.Is(err, context.DeadlineExceeded):

@@ -6,39 +6,39 @@ import (
 	"time"
 )
 
-// errTimeout says that an answer did not come in time. The question stays open.
+// errTimeout is returned when a query did not end in time. It continues.
 var errTimeout = errors.New("no answer in time")
 
-// cachedQuery is the answer to a question that takes long: it is asked at most once at a time, and not
-// before the last answer has become old. All methods are safe for concurrent use.
+// cachedQuery is a slow query with a cached result: at most one runs at a time, and none while the last result is newer than maxAge. All methods are
+// safe for concurrent use.
 type cachedQuery[T any] struct {
-	// query answers the question. It may hang; then nobody asks again.
+	// query runs the query. While it hangs, no other one is started.
 	query func() (T, error)
-	// maxAge is how long an answer is good, patience how long one is waited for.
+	// maxAge is how long a result is used, timeout limits the wait for one.
 	maxAge, timeout time.Duration
 
 	mu sync.Mutex
-	// pending is the open one; nil while none is.
+	// pending is the query in progress; nil without one.
 	pending *pendingQuery
 	result  result[T]
 }
 
-// pendingQuery is one that was asked and not answered yet.
+// pendingQuery is a query in progress.
 type pendingQuery struct {
-	// started is when, answered is closed with the answer.
+	// started is when it began; done is closed when it has ended.
 	started time.Time
 	done    chan struct{}
 }
 
-// result is what was answered when.
+// result is the result of a query, and when it ended.
 type result[T any] struct {
 	value T
 	err   error
 	at    time.Time
 }
 
-// get returns an answer that is good, waiting for it until the question has been open for the
-// patience; then it returns the last answer with errLate. A question that hangs is waited for once.
+// get returns a result that is not older than maxAge. It waits until the query has taken timeout; then it returns the last result with errTimeout.
+// A query that hangs is waited for once.
 func (l *cachedQuery[T]) get() result[T] {
 	open := l.start()
 	if open == nil {
@@ -62,7 +62,7 @@ func (l *cachedQuery[T]) last() result[T] {
 	return l.result
 }
 
-// start returns the open question, asking it if nobody has; nil when the last answer is good.
+// start returns the query in progress, and starts one if the last result is too old; nil if it is not.
 func (l *cachedQuery[T]) start() *pendingQuery {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// joinLock is the file whose lock is held while an instance joins, so that two never get one number.
+// joinLock is the file whose lock is held while an instance joins, so that numbers are unique.
 const joinLock = ".door"
 
 // Instance is this process among the agents of the node. Its methods are safe for concurrent use.
@@ -23,9 +23,8 @@ type Instance struct {
 	file   *os.File
 }
 
-// Join makes the process the newest instance of the folder, which is created when it is missing. The
-// name is the pod's UID: of two processes with one name the second is refused. What dead instances
-// left is removed.
+// Join makes the process the newest instance of the folder, which is created if it does not exist. The name is the pod's UID: a second process
+// with the same name is refused. Files of instances that have ended are removed.
 func Join(dir, name string) (_ *Instance, err error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("join the agents of the node: %w", err)
@@ -56,12 +55,12 @@ func Join(dir, name string) (_ *Instance, err error) {
 	return &Instance{dir: dir, name: name, number: number, file: file}, nil
 }
 
-// Close leaves: an older instance, if there is one, leads from now on.
+// Close removes the instance; an older one, if any, leads from now on.
 func (i *Instance) Close() error {
 	return errors.Join(os.Remove(i.file.Name()), i.file.Close())
 }
 
-// Leads reports whether this instance is the newest live one. In doubt it is not.
+// Leads reports whether this instance is the newest that runs; false if that cannot be determined.
 func (i *Instance) Leads() bool {
 	newest, err := i.newest()
 	return err == nil && newest
@@ -92,8 +91,7 @@ func lockJoins(dir string) (*os.File, error) {
 	return file, nil
 }
 
-// writeNumber creates the file, locks it and writes the number. The lock comes first: whoever sees the
-// number sees a live holder.
+// writeNumber creates the file, locks it and writes the number. The lock is taken first, so that a file with a number always has a live holder.
 func writeNumber(path string, number int) (*os.File, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -108,13 +106,13 @@ func writeNumber(path string, number int) (*os.File, error) {
 	return file, nil
 }
 
-// entry is what one file of the folder says.
+// entry is the content of one file of the folder.
 type entry struct {
 	name   string
 	number int
 }
 
-// liveInstances returns the instances whose files are signed and locked.
+// liveInstances returns the instances whose files have a number and are locked.
 func liveInstances(dir string) ([]entry, error) {
 	var found []entry
 	err := visitInstances(dir, func(name string, file *os.File, held bool) error {
@@ -130,7 +128,7 @@ func liveInstances(dir string) ([]entry, error) {
 	return found, err
 }
 
-// removeDead removes the files of instances that are gone. Only whoever holds the door may do so; who leaves just now has removed its own.
+// removeDead removes the files of instances that have ended. The caller holds the join lock.
 func removeDead(dir string) error {
 	return visitInstances(dir, func(_ string, file *os.File, held bool) error {
 		if held {
@@ -143,7 +141,7 @@ func removeDead(dir string) error {
 	})
 }
 
-// visitInstances calls see for every instance's file, with whether somebody holds its lock.
+// visitInstances calls see for every instance's file, with whether its lock is held.
 func visitInstances(dir string, see func(name string, file *os.File, held bool) error) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -11,32 +11,30 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Lead runs speak whenever this instance is the newest live one: at once if it is, and again whenever
-// the newer ones are gone. The context of speak is cancelled as soon as a newer one joins. Lead
-// returns nil when ctx ends and an error when speak fails by itself.
-func (i *Instance) Lead(ctx context.Context, speak func(context.Context) error) error {
+// Lead runs lead while this instance is the newest that runs: immediately if it is, and again when the newer ones have ended. The context of
+// lead is canceled as soon as a newer instance joins. Lead returns nil when ctx ends, and the error of lead.
+func (i *Instance) Lead(ctx context.Context, lead func(context.Context) error) error {
 	changes, err := watchFolder(i.dir)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	stirred := make(chan struct{}, 1)
+	changed := make(chan struct{}, 1)
 	group.Go(func() error {
 		<-ctx.Done()
 		return changes.Close()
 	})
-	group.Go(func() error { return forwardChanges(ctx, changes, stirred) })
-	group.Go(func() error { return i.updateLeadership(ctx, stirred, speak) })
+	group.Go(func() error { return forwardChanges(ctx, changes, changed) })
+	group.Go(func() error { return i.updateLeadership(ctx, changed, lead) })
 	return group.Wait()
 }
 
-// recheckPeriod is how long an instance that stands back waits for the folder to stir. The kernel tells that
-// a dead one's file is closed a moment before it releases its lock (__fput in Linux' fs/file_table.c):
-// whoever looks between the two sees it alive, and nothing tells of the second.
+// recheckPeriod is how often an instance that does not lead checks without a change. The kernel reports the close of a file a moment before it
+// releases its lock (__fput in Linux' fs/file_table.c): a check between the two finds the instance running, and no further event follows.
 const recheckPeriod = time.Second
 
-// updateLeadership starts and ends terms as the folder stirs.
-func (i *Instance) updateLeadership(ctx context.Context, stirred <-chan struct{}, speak func(context.Context) error) error {
+// updateLeadership starts and ends leaderships when the folder changes.
+func (i *Instance) updateLeadership(ctx context.Context, changed <-chan struct{}, lead func(context.Context) error) error {
 	logger := klog.FromContext(ctx)
 	var current *leadership
 	defer func() { current.end() }()
@@ -47,7 +45,7 @@ func (i *Instance) updateLeadership(ctx context.Context, stirred <-chan struct{}
 			return err
 		case leads && current == nil:
 			logger.Info("Leading: no newer agent runs", "number", i.number)
-			current = startLeadership(ctx, speak)
+			current = startLeadership(ctx, lead)
 		case !leads && current != nil:
 			logger.Info("Not leading: a newer agent runs", "number", i.number)
 			current.end()
@@ -60,7 +58,7 @@ func (i *Instance) updateLeadership(ctx context.Context, stirred <-chan struct{}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-stirred:
+		case <-changed:
 		case <-again:
 		case err := <-current.failed():
 			return err
@@ -68,26 +66,26 @@ func (i *Instance) updateLeadership(ctx context.Context, stirred <-chan struct{}
 	}
 }
 
-// leadership is one stretch of time in which the instance leads.
+// leadership is a period in which the instance leads.
 type leadership struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 	err    chan error
 }
 
-func startLeadership(ctx context.Context, speak func(context.Context) error) *leadership {
+func startLeadership(ctx context.Context, lead func(context.Context) error) *leadership {
 	ctx, cancel := context.WithCancel(ctx)
 	t := &leadership{cancel: cancel, done: make(chan struct{}), err: make(chan error, 1)}
 	go func() {
 		defer close(t.done)
-		if err := speak(ctx); err != nil && ctx.Err() == nil {
+		if err := lead(ctx); err != nil && ctx.Err() == nil {
 			t.err <- err
 		}
 	}()
 	return t
 }
 
-// failed delivers the error of a term that ended by itself. It works on nil.
+// failed receives the error of a leadership that has failed. It accepts nil.
 func (t *leadership) failed() <-chan error {
 	if t == nil {
 		return nil
@@ -95,7 +93,7 @@ func (t *leadership) failed() <-chan error {
 	return t.err
 }
 
-// end cancels the term and waits for it. It works on nil.
+// end cancels the leadership and waits for it. It accepts nil.
 func (t *leadership) end() {
 	if t == nil {
 		return
@@ -104,8 +102,7 @@ func (t *leadership) end() {
 	<-t.done
 }
 
-// watchFolder opens a stream of the folder's changes (inotify(7)). A file that is closed after writing
-// belongs to an instance that left or died: the kernel closes it for the dead.
+// watchFolder opens a stream of the folder's changes (inotify(7)). A file is closed after writing when its instance has ended.
 func watchFolder(dir string) (*os.File, error) {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
@@ -119,15 +116,15 @@ func watchFolder(dir string) (*os.File, error) {
 	return changes, nil
 }
 
-// forwardChanges turns the changes into at most one pending stir.
-func forwardChanges(ctx context.Context, changes *os.File, stirred chan<- struct{}) error {
+// forwardChanges merges the changes into at most one pending value.
+func forwardChanges(ctx context.Context, changes *os.File, changed chan<- struct{}) error {
 	events := make([]byte, 4096)
 	for ctx.Err() == nil {
 		if _, err := changes.Read(events); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("watch the agents of the node: %w", err)
 		}
 		select {
-		case stirred <- struct{}{}:
+		case changed <- struct{}{}:
 		default:
 		}
 	}

@@ -8,14 +8,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/params"
 )
 
-// Claim is an allocated ResourceClaim as far as this driver is concerned: its identity and the
-// devices of ours that were allocated to it.
+// Claim is an allocated ResourceClaim: its identity and its devices of this driver.
 type Claim struct {
 	Ref
 	Wanted []Wanted
 }
 
-// Ref is the identity of a claim. The UID is the key of everything that is kept for it.
+// Ref is the identity of a claim. The UID is the key of records, specs and locks.
 type Ref struct {
 	UID       string
 	Namespace string
@@ -25,7 +24,7 @@ type Ref struct {
 // String returns namespace/name for messages.
 func (r Ref) String() string { return r.Namespace + "/" + r.Name }
 
-// uid is what may become the name of a file.
+// uid matches UIDs that are safe as part of a file name.
 var uid = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
 
 func (r Ref) validate() error {
@@ -35,8 +34,7 @@ func (r Ref) validate() error {
 	return nil
 }
 
-// Result identifies one allocation result: what kubelet, the record, the CDI device and the claim's
-// status agree on.
+// Result identifies one allocation result for kubelet, the record, the CDI device and the claim's status.
 type Result struct {
 	// Request is the name in the claim, "request" or "request/subrequest".
 	Request string
@@ -49,20 +47,18 @@ type Result struct {
 // Wanted is one allocated device with everything that decides how it is prepared.
 type Wanted struct {
 	Result
-	// Use is what the device stands for on this node.
+	// Use is the use of a GPU that the device's name stands for on this node.
 	Use gpu.Device
 	// Admin marks a result with adminAccess: nothing is created, destroyed or counted for it.
 	Admin bool
 	// Settings are the parameters in effect.
 	Settings Settings
-	// Interval is the time-slice class that the GPU has for the device, decided when it is prepared and
-	// kept with it; empty where nobody wished one. It differs from the wish of the Settings where
-	// another claim of the GPU wished first.
+	// Interval is the time slice in effect for the device, decided when it is prepared; empty if no claim requested one. It differs from the
+	// Settings if an earlier claim of the GPU requested another one.
 	Interval string
 }
 
-// validate returns an error when the agent cannot prepare such a device, whatever the state of the
-// node.
+// validate returns an error if the agent can never prepare such a device, regardless of the node's state.
 func (w Wanted) validate() error {
 	shape := w.Use.Shape
 	switch shape {
@@ -100,11 +96,10 @@ func (w Wanted) validateSettings() error {
 	return nil
 }
 
-// touches reports whether the device's GPU is read or changed when it is prepared: a device that only
-// watches a whole GPU leaves it alone.
+// touches reports whether preparing the device reads or changes its GPU. Admin access to a whole GPU does neither.
 func (w Wanted) touches() bool { return !w.Admin || w.Use.Shape == gpu.MIG }
 
-// validate returns an error when the claim cannot be prepared, whatever the state of the node.
+// validate returns an error if the claim can never be prepared, regardless of the node's state.
 func (c Claim) validate() error {
 	if err := c.Ref.validate(); err != nil {
 		return err
@@ -128,22 +123,20 @@ func (c Claim) validate() error {
 // Settings are the parameters of one device after precedence, defaults and validation.
 type Settings = params.Settings
 
-// Prepared is one device as it was made ready: what the CDI spec and the answer to kubelet are made
-// from.
+// Prepared is one prepared device, the input of the CDI spec and of the answer to kubelet.
 type Prepared struct {
 	Result
 	Use   gpu.Device
 	Admin bool
-	// GPU is a snapshot of the parent without its instances.
+	// GPU is a snapshot of the GPU without its MIG devices.
 	GPU gpu.GPU
 	// Instance is the live MIG device; nil for every other shape.
 	Instance *gpu.Instance
-	// Watched are the instances that existed when a monitor was prepared; nil for every other shape.
+	// Watched are the MIG devices that existed when a monitor was prepared; nil for every other shape.
 	Watched []gpu.Instance
 	// IOMMUGroup is the number of the group that a virtual machine gets; empty for every other shape.
 	IOMMUGroup string
-	// Settings are the parameters that were wished, Interval the time-slice class in effect, empty where
-	// nobody wished one.
+	// Settings are the requested parameters, Interval the time slice in effect, empty if no claim requested one.
 	Settings Settings
 	Interval string
 	// Daemon is the MPS daemon that serves the device; nil without one.

@@ -17,8 +17,7 @@ type Daemon struct {
 	// GPU is the name of the GPU that a shared daemon serves, ClaimUID the claim of a private one; the
 	// other is empty.
 	GPU, ClaimUID string
-	// Visible is what the daemon serves: UUIDs of GPUs, or of one MIG device, separated by commas
-	// (CUDA_VISIBLE_DEVICES).
+	// Visible are the devices that the daemon serves: UUIDs of GPUs, or of one MIG device, separated by commas (CUDA_VISIBLE_DEVICES).
 	Visible string
 	// ActiveThreadPercentage bounds every client's part of the multiprocessors, 1 to 100; 0 is no limit.
 	ActiveThreadPercentage int
@@ -36,16 +35,15 @@ type DaemonFolders struct {
 // calls for one daemon are serialized by the caller through the lock of its GPU or claim. A daemon
 // outlives the agent.
 type Daemons interface {
-	// Ensure makes the daemon run as described, whatever ran before, and returns when clients can
-	// connect under these limits.
+	// Ensure starts the daemon, or updates a running one, and returns when clients can connect under these limits.
 	Ensure(ctx context.Context, d Daemon) (DaemonFolders, error)
-	// Release ends the daemon and returns when no process of it is left. A missing one is no error.
+	// Release stops the daemon and returns when none of its processes exists. A missing one is no error.
 	Release(ctx context.Context, name string) error
 	// List returns the daemons of the node with Name, GPU and ClaimUID.
 	List(ctx context.Context) ([]Daemon, error)
 }
 
-// DaemonFailed says that an MPS daemon does not run as a claim needs it. It wraps the cause.
+// DaemonFailed is the error of an MPS daemon that does not serve as a claim needs it. It wraps the cause.
 type DaemonFailed struct {
 	Name  string
 	Cause error
@@ -57,7 +55,7 @@ func (e *DaemonFailed) Error() string { return fmt.Sprintf("run MPS daemon %s: %
 // Unwrap returns the cause.
 func (e *DaemonFailed) Unwrap() error { return e.Cause }
 
-// noDaemons stands in on a node that cannot run daemons.
+// noDaemons is the Daemons of a node that cannot run MPS daemons.
 type noDaemons struct{}
 
 func (noDaemons) Ensure(context.Context, Daemon) (DaemonFolders, error) {
@@ -72,7 +70,7 @@ func (w Wanted) exclusive() bool {
 	return !w.Admin && (w.Use.Shape == gpu.MPS || w.Use.Shape == gpu.Whole && w.Settings.MPS.Private)
 }
 
-// limits returns what a client of the device's daemon may take; 0 is no limit.
+// limits returns the limits of a client of the device's daemon; 0 is no limit.
 func (w Wanted) limits() (activeThreadPercentage int, pinnedMemoryBytes int64) {
 	if w.Use.Shape == gpu.MPS {
 		return w.Use.Share.Compute, int64(w.Use.Share.MemoryBytes)
@@ -120,14 +118,13 @@ func (r Record) daemons() []string {
 // uses reports whether the daemon serves a device of the claim.
 func (r Record) uses(daemon string) bool { return slices.Contains(r.daemons(), daemon) }
 
-// servesActiveClaim reports whether the daemon serves one of the claims that are not on their way out.
+// servesActiveClaim reports whether the daemon serves a claim that is not being unprepared.
 func servesActiveClaim(records []Record, name string) bool {
 	return slices.ContainsFunc(activeRecords(records), func(r Record) bool { return r.uses(name) })
 }
 
-// daemon describes the claim's daemon of the name. What it must bound every client to is the largest
-// limit of the claims that it serves; a claim without a limit lifts it for all, and only the
-// environment of their containers holds the others to theirs.
+// daemon describes the claim's daemon of the name. Its limits are the largest of the claims that it serves; a claim without a limit removes it
+// for all, and the other claims' limits are only in the environment of their containers.
 func (x *execution) daemon(name string) Daemon {
 	d := Daemon{Name: name}
 	var visible []string
@@ -161,7 +158,7 @@ func (x *execution) daemon(name string) Daemon {
 	return d
 }
 
-// looserLimit returns the limit that binds less; 0 is no limit.
+// looserLimit returns the larger limit; 0 is no limit.
 func looserLimit[T int | int64](a, b T) T {
 	if a == 0 || b == 0 {
 		return 0

@@ -10,7 +10,7 @@ import (
 
 // Instances creates and destroys MIG devices. Implementations are safe for concurrent use; calls for
 // one GPU are serialized by the caller through the GPU's lock. Errors wrap gpu.ErrBusy,
-// gpu.ErrOccupied, gpu.ErrUnsupported or gpu.ErrLost where they apply.
+// gpu.ErrOccupied, gpu.ErrUnsupported or gpu.ErrLost.
 type Instances interface {
 	// List reads the instances of the GPU from the hardware, by start. A GPU instance without a
 	// compute instance is listed with CI NoCompute. A GPU with MIG off has none.
@@ -19,8 +19,7 @@ type Instances interface {
 	Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error)
 	// Complete creates the compute instance that spans the GPU instance and returns the MIG device.
 	Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error)
-	// Destroy removes the compute instance, if any, and then the GPU instance. What is already gone
-	// is no error.
+	// Destroy removes the compute instance, if any, and then the GPU instance. A missing one is no error.
 	Destroy(ctx context.Context, i gpu.Instance) error
 }
 
@@ -28,7 +27,7 @@ type Instances interface {
 type Modes interface {
 	Mode(ctx context.Context, gpuName string) (gpu.Mode, error)
 	SetMode(ctx context.Context, gpuName string, m gpu.Mode) error
-	// SetComputeMode says who may use a GPU that has MIG off.
+	// SetComputeMode sets which processes may use a GPU with MIG disabled.
 	SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error
 }
 
@@ -37,22 +36,22 @@ type TimeSlice interface {
 	Set(ctx context.Context, gpuUUID, interval string) error
 }
 
-// Passthrough gives GPUs to virtual machines. Calls for one GPU are serialized by the caller through the GPU's lock. Both may be called again at any time,
-// and an error that wraps gpu.ErrBusy says that somebody uses the GPU.
+// Passthrough passes GPUs to virtual machines. Calls for one GPU are serialized by the caller through the GPU's lock. Both are idempotent. An
+// error that wraps gpu.ErrBusy means that a process uses the GPU.
 type Passthrough interface {
-	// Bind binds the GPU, with what goes along, to vfio-pci and returns the number of its IOMMU group. One that is bound stays so, whoever uses it.
+	// Bind binds the GPU and the other functions of its board to vfio-pci and returns the number of its IOMMU group. A GPU that is bound stays bound.
 	Bind(ctx context.Context, gpuName string) (group string, err error)
-	// Unbind gives it back. One that is not bound stays as it is.
+	// Unbind returns the GPU to its driver. A GPU that is not bound is not changed.
 	Unbind(ctx context.Context, gpuName string) error
 }
 
-// ErrNoRecord says that nothing is kept for the claim.
+// ErrNoRecord is returned for a claim without a record.
 var ErrNoRecord = errors.New("no record")
 
-// UnreadableRecord says that a record was kept for the claim, could not be read and was set aside: the claim
-// was ours, but what it holds has to be found out anew.
+// UnreadableRecord is the error of a claim whose record could not be read and was set aside: the driver prepared it, but what it holds has to be
+// determined again.
 type UnreadableRecord struct {
-	// Claim is the claim as far as it could be made out; its UID is certain.
+	// Claim is the claim as far as it could be read; the UID is always set.
 	Claim Ref
 }
 
@@ -61,15 +60,13 @@ func (e *UnreadableRecord) Error() string {
 	return fmt.Sprintf("the record of claim %s (%s) is unreadable", e.Claim, e.Claim.UID)
 }
 
-// Records keeps one record per claim, durably: when Save or Delete returns, what it did survives a
-// power cut. Implementations are safe for concurrent use by several processes; one claim's calls are
-// serialized by the claim's lock.
+// Records stores one record per claim durably: after Save or Delete returns, the change survives a power cut. Implementations are safe for
+// concurrent use by several processes; calls for one claim are serialized by the claim's lock.
 type Records interface {
-	// Load returns ErrNoRecord when there is none and Unreadable when it had to be set aside, now or
-	// earlier.
+	// Load returns ErrNoRecord if there is none, and UnreadableRecord if it was set aside, now or earlier.
 	Load(uid string) (Record, error)
 	Save(r Record) error
-	// Delete of a missing record is no error. What was set aside for the claim goes as well.
+	// Delete of a missing record is no error. Files that were set aside for the claim are removed as well.
 	Delete(uid string) error
 	// List returns every readable record by UID.
 	List() ([]Record, error)
@@ -87,42 +84,38 @@ type Specs interface {
 	List() ([]string, error)
 }
 
-// Inventory answers what the node looks like: geometry, names and topology. What a GPU holds is read
-// through Instances when it is needed, never taken from here.
+// Inventory returns the node: geometry, names and topology. MIG devices are read through Instances when they are needed, never from here.
 type Inventory interface {
 	Node() gpu.Node
 }
 
-// ErrNoClaim says that the API server does not have the claim any more.
+// ErrNoClaim is returned when the API server does not have the claim.
 var ErrNoClaim = errors.New("no such claim")
 
-// Claims asks about claims outside the agent; both know a claim by all of its Ref.
+// Claims reads claims from the API server. A claim is identified by all fields of its Ref.
 type Claims interface {
-	// Held reports whether anybody may still use the claim: the API server has it with this UID, or
-	// kubelet knows a pod that uses it. In doubt it is held.
+	// Held reports whether the claim may still be in use. If that cannot be determined, it is held.
 	Held(ctx context.Context, claim Ref) (bool, error)
-	// Allocated returns the claim with its devices of ours as the API server has it; ErrNoClaim when
-	// it is gone or not allocated.
+	// Allocated returns the claim with its devices of this driver; ErrNoClaim if it is deleted or not allocated.
 	Allocated(ctx context.Context, claim Ref) (Claim, error)
 }
 
 // Gate decides whether claims may be prepared now.
 type Gate interface {
-	// Enter is called before anything is made for a claim that is not ready, with the claim's lock held. While it is
-	// allowed, leave is called when the claim is ready or given up; until then nobody may be told that all is quiet.
-	// The GPUs are those that the claim is to hold, by name in ascending order; what it only watches is not among them.
-	// A refusal is an OutOfService. Enter may wait, within ctx.
+	// Enter is called before a claim is prepared, with the claim's lock held. If it admits the claim, the caller calls leave when the claim is
+	// prepared or has failed; until then a maintenance is not acknowledged. The GPUs are those that the claim will hold, by name in ascending
+	// order, without those that it only monitors. A refusal is an OutOfService. Enter may wait, within ctx.
 	Enter(ctx context.Context, claim Ref, gpus []string) (leave func(), err error)
 }
 
-// ErrOutOfService says that GPUs of the node are out of service.
+// ErrOutOfService is wrapped by refusals because GPUs are out of service.
 var ErrOutOfService = errors.New("out of service")
 
 // OutOfService is the refusal of a Gate. It wraps ErrOutOfService.
 type OutOfService struct {
 	// GPU is the one GPU that is out of service; empty: all of the node are.
 	GPU string
-	// Operation is what for, such as DriverSwap or remedy, Reason why, for people.
+	// Operation is the operation, such as DriverSwap or remedy; Reason is a text for users.
 	Operation, Reason string
 }
 

@@ -6,47 +6,47 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Kind is what a step does.
+// Kind is the kind of a step.
 type Kind int
 
-// The kinds of steps. The first group makes a claim ready, the second takes it back.
+// The kinds of steps. The first group prepares a claim, the second releases it.
 const (
 	// RecordPreparing writes the claim's record before the first side effect.
 	RecordPreparing Kind = iota + 1
-	// SetMode changes the MIG mode of a GPU on which nothing lives.
+	// SetMode sets the MIG mode of an idle GPU.
 	SetMode
 	// CreateInstance creates a GPU instance at its placement.
 	CreateInstance
 	// CompleteInstance creates the compute instance that spans the GPU instance.
 	CompleteInstance
-	// Verify reads the GPU again and compares it with what the claim was promised.
+	// Verify reads the GPU again and compares it with the record.
 	Verify
-	// SetTimeSlice sets the time-slice class of a GPU.
+	// SetTimeSlice sets the time slice of a GPU.
 	SetTimeSlice
-	// SetComputeMode sets who may use a GPU.
+	// SetComputeMode sets which processes may use a GPU.
 	SetComputeMode
-	// EnsureDaemon makes an MPS daemon serve the claim.
+	// EnsureDaemon starts or updates the MPS daemon that serves the claim.
 	EnsureDaemon
 	// BindPassthrough binds a GPU to vfio-pci.
 	BindPassthrough
 	// WriteSpec writes the claim's CDI spec.
 	WriteSpec
-	// RecordPrepared writes that the claim is usable.
+	// RecordPrepared writes the record of the prepared claim.
 	RecordPrepared
 
-	// RecordUnpreparing writes that the claim is being taken back, before anything is.
+	// RecordUnpreparing writes the record before anything is released.
 	RecordUnpreparing
 	// RemoveSpec removes the claim's CDI spec.
 	RemoveSpec
-	// ReleaseDaemon ends an MPS daemon that served nobody else.
+	// ReleaseDaemon stops an MPS daemon that serves no other claim.
 	ReleaseDaemon
-	// UnbindPassthrough gives a GPU back that a virtual machine had.
+	// UnbindPassthrough unbinds a GPU from vfio-pci.
 	UnbindPassthrough
 	// DestroyInstance destroys a MIG device of the claim.
 	DestroyInstance
-	// RestoreMode turns MIG off after the last instance, where that needs no reset.
+	// RestoreMode disables MIG after the last MIG device, if that needs no reset.
 	RestoreMode
-	// DeleteRecord forgets the claim, after everything it held is gone.
+	// DeleteRecord deletes the record, after everything that the claim held was released.
 	DeleteRecord
 )
 
@@ -79,11 +79,10 @@ func (k Kind) String() string {
 	return kindNames[k]
 }
 
-// Step is one thing to do for a claim. Steps are values: a plan can be printed, compared and counted
-// before anything happens.
+// Step is one idempotent change for a claim. Steps are values, so that a plan can be logged and compared before it is performed.
 type Step struct {
 	Kind Kind
-	// GPU is the GPU's name; empty in the steps on the claim as a whole.
+	// GPU is the GPU's name; empty in steps that concern the whole claim.
 	GPU string
 	// Placement is set in CreateInstance, CompleteInstance and DestroyInstance.
 	Placement gpu.Placement
@@ -119,10 +118,10 @@ func (s Step) String() string {
 	return text
 }
 
-// When is a moment in the life of a step.
+// When is when an Observer is called.
 type When string
 
-// The moments that an Observer is told about.
+// The times at which an Observer is called.
 const (
 	// Before is just before the step is performed.
 	Before When = "before"
@@ -130,7 +129,6 @@ const (
 	After When = "after"
 )
 
-// Observer is told about every step of every claim, in the order of each claim's plan, by the
-// goroutine that performs it; calls for different claims come at the same time. It is for measuring,
-// and for ending the process at a chosen step in tests of crash safety.
+// Observer is called before and after each step of each claim, in the order of the claim's plan, by the goroutine that performs it; calls for
+// different claims are concurrent. It is for metrics, and for tests that end the process at a chosen step.
 type Observer func(when When, claim Ref, step Step)

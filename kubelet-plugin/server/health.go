@@ -18,25 +18,23 @@ type Health interface {
 	Watch() (node gpu.Node, known bool, outdated <-chan struct{})
 }
 
-// healthPeriod is how often kubelet is told the health of all devices although nothing changed. It takes what it was not told
-// for 30 s for unknown.
+// healthPeriod is how often the health of all devices is sent although nothing changed. kubelet sets it to Unknown after 30 s without an update.
 const healthPeriod = 10 * time.Second
 
-// WatchHealthStatus tells kubelet the health of every device that the node's GPUs can stand for, now, whenever it changes and from time to
-// time, until ctx ends. Devices that are not offered any more are among them: claims may still hold them. The helper calls it once for
-// every stream of kubelet, which may be several.
+// WatchHealthStatus sends the health of all possible devices of the node's GPUs: at once, when it changes and periodically, until ctx ends. Devices
+// that are no longer offered are included, because claims may hold them. The helper calls it once for each stream of kubelet.
 func (p *plugin) WatchHealthStatus(ctx context.Context, reports chan<- kubeletplugin.DeviceHealthReport) error {
 	tick := time.NewTicker(healthPeriod)
 	defer tick.Stop()
-	var told []kubeletplugin.DeviceHealth
+	var sent []kubeletplugin.DeviceHealth
 	due := true
 	for {
 		node, known, outdated := p.Health.Watch()
 		health := p.health(node, known)
-		if due || !slices.Equal(told, health) {
+		if due || !slices.Equal(sent, health) {
 			select {
 			case reports <- healthReport(health):
-				told, due = health, false
+				sent, due = health, false
 			case <-ctx.Done():
 				return nil
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// operation is what kubelet asked for; its text is part of the metrics' names.
+// operation is a call of kubelet; its text is part of the metrics' names.
 type operation string
 
 const (
@@ -72,7 +72,7 @@ func (m *Metrics) startCall(op operation) func(shape string, err error) {
 	}
 }
 
-// reasons are the causes that are told apart, the most telling first.
+// reasons maps causes to values of the label reason; the first match applies.
 var reasons = []struct {
 	is   error
 	name string

@@ -18,20 +18,18 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// callTimeout is how long one call may take. Kubelet gives up after 45 s and learns nothing; before
-// that it gets an error that says what was waited for.
+// callTimeout limits one call. kubelet cancels a call after 45 s; before that, it gets an error that names what the call waits for.
 const callTimeout = 40 * time.Second
 
 // errPanic marks a call that panicked.
 var errPanic = errors.New("bug in the agent")
 
-// plugin is the server as the helper calls it; a type of its own keeps the callbacks off Server.
+// plugin implements the callbacks of the helper, which should not be methods of Server.
 type plugin struct{ *Server }
 
 var _ kubeletplugin.DRAPlugin = (*plugin)(nil)
 
-// PrepareResourceClaims prepares the claims in parallel. Each gets its own result: one that fails
-// leaves the others alone.
+// PrepareResourceClaims prepares the claims concurrently. Each has its own result: a failure does not affect others.
 func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	p.begun.Add(1)
 	defer p.ended.Add(1)
@@ -41,7 +39,7 @@ func (p *plugin) PrepareResourceClaims(ctx context.Context, claims []*resourceap
 	}), nil
 }
 
-// UnprepareResourceClaims takes the claims back in parallel, each with its own result.
+// UnprepareResourceClaims unprepares the claims concurrently, each with its own result.
 func (p *plugin) UnprepareResourceClaims(ctx context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	p.begun.Add(1)
 	defer p.ended.Add(1)
@@ -86,7 +84,7 @@ func (p *plugin) unprepare(ctx context.Context, object kubeletplugin.NamespacedO
 	return nil
 }
 
-// devicesOf is the answer in kubelet's words.
+// devicesOf converts the answers to kubelet's type.
 func devicesOf(answers []prepare.Answer) []kubeletplugin.Device {
 	devices := make([]kubeletplugin.Device, 0, len(answers))
 	for _, answer := range answers {
@@ -105,7 +103,7 @@ func devicesOf(answers []prepare.Answer) []kubeletplugin.Device {
 	return devices
 }
 
-// metadataOf is what a container is told of its device, under the names of the slice's attributes. Only virtual machines need it: others ask the driver.
+// metadataOf returns metadata of a GPU for a virtual machine, named after the device's attributes. Other containers query the driver.
 func metadataOf(answer prepare.Answer) *kubeletplugin.DeviceMetadata {
 	if answer.Use.Shape != gpu.VFIO {
 		return nil
@@ -119,7 +117,7 @@ func metadataOf(answer prepare.Answer) *kubeletplugin.DeviceMetadata {
 	return &kubeletplugin.DeviceMetadata{Attributes: attributes}
 }
 
-// shapeOf is the metrics' word for what a claim asks: its shape, or mixed.
+// shapeOf returns the value of the label shape: the claim's shape, or mixed.
 func shapeOf(claim prepare.Claim) string {
 	shape := ""
 	for _, wanted := range claim.Wanted {
@@ -133,7 +131,7 @@ func shapeOf(claim prepare.Claim) string {
 	return shape
 }
 
-// forEachClaim calls do for every item at once, within the patience, and collects the results by UID.
+// forEachClaim calls do concurrently for all items, within callTimeout, and collects the results by UID.
 func forEachClaim[Item, Result any](ctx context.Context, items []Item, do func(context.Context, Item) (types.UID, Result)) map[types.UID]Result {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

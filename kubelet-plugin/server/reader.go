@@ -18,9 +18,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// claimGoneGrace is how long a claim must be gone from the API server before the node lets go of it without
-// being told. Kubelet takes back a claim within minutes after its last pod, also of pods that were
-// deleted by force and still end; what it has not taken back by then it does not know any more.
+// claimGoneGrace is how long a claim must be missing in the API server before the node releases it without a call of kubelet. kubelet unprepares a
+// claim within minutes after its last pod, also of pods that were deleted by force and are still ending.
 const claimGoneGrace = 10 * time.Minute
 
 // Reader reads claims as the API server has them. It implements prepare.Claims and is safe for
@@ -31,13 +30,11 @@ type Reader struct {
 	inventory prepare.Inventory
 
 	mutex sync.Mutex
-	// gone are the claims that the API server did not have when last asked, by UID, with when that
-	// began.
+	// gone are the claims that the API server does not have, by UID, with the time of the first read without them.
 	gone map[string]time.Time
 }
 
-// NewReader returns a reader of claims for the driver. The inventory tells what the names of devices
-// stand for.
+// NewReader returns a reader of claims for the driver. The inventory resolves names of devices.
 func NewReader(driver string, client kubernetes.Interface, inventory prepare.Inventory) *Reader {
 	return &Reader{driver: driver, client: client, inventory: inventory, gone: map[string]time.Time{}}
 }
@@ -73,8 +70,7 @@ func (r *Reader) Read(object *resourceapi.ResourceClaim) (prepare.Claim, error) 
 	return claim, nil
 }
 
-// Allocated asks the API server for the claim: prepare.ErrNoClaim when it is gone, was replaced or is
-// not allocated.
+// Allocated reads the claim from the API server; prepare.ErrNoClaim if it is deleted, was replaced or is not allocated.
 func (r *Reader) Allocated(ctx context.Context, ref prepare.Ref) (prepare.Claim, error) {
 	object, err := r.object(ctx, ref)
 	if err != nil {
@@ -83,8 +79,7 @@ func (r *Reader) Allocated(ctx context.Context, ref prepare.Ref) (prepare.Claim,
 	return r.Read(object)
 }
 
-// Held reports whether the claim may still be in use: true until the API server has been without it
-// for some time.
+// Held reports whether the claim may still be in use: true until it was missing in the API server for claimGoneGrace.
 func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
 	_, err := r.object(ctx, ref)
 	gone := errors.Is(err, prepare.ErrNoClaim)
@@ -97,7 +92,7 @@ func (r *Reader) Held(ctx context.Context, ref prepare.Ref) (bool, error) {
 		delete(r.gone, ref.UID)
 		return true, nil
 	}
-	// Kubelet takes most of them back before it is asked again.
+	// Most of them are unprepared by kubelet before the next call.
 	maps.DeleteFunc(r.gone, func(_ string, since time.Time) bool { return time.Since(since) > 2*claimGoneGrace })
 	since, known := r.gone[ref.UID]
 	if !known {

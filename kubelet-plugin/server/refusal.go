@@ -10,26 +10,26 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Status tells the users of claims what became of them. It is told after every call of kubelet, in the
-// order in which the calls for one claim ended, and returns at once: whatever it writes, it writes later.
+// Status reports results to the users of claims. It is called after each call of kubelet, in the order in which the calls for one claim ended, and
+// must not block.
 type Status interface {
 	Prepared(claim prepare.Ref, answers []prepare.Answer)
-	// Refused says that a call to prepare the claim failed. The reason is one word in CamelCase, the
-	// message says what, where, and what to do.
+	// Refused reports that a call to prepare the claim failed. The reason is one word in CamelCase, the message states what happened, where, and
+	// what to do.
 	Refused(claim prepare.Ref, reason, message string)
 	Unprepared(claim prepare.Ref)
 }
 
-// invalidClaim marks the error of a claim that asks for what is not there or cannot be.
+// invalidClaim wraps the error of a claim whose devices or parameters cannot be resolved.
 type invalidClaim struct{ error }
 
 // Unwrap returns the cause.
 func (u *invalidClaim) Unwrap() error { return u.error }
 
-// other is the reason of every cause that is not told apart.
+// other is the reason of all causes that are not in the table.
 const other = "PrepareFailed"
 
-// refusals are the causes that a user is told apart, the most telling first.
+// refusals maps causes to reasons and advice; the first match applies.
 var refusals = []struct {
 	is     func(error) bool
 	reason string
@@ -53,7 +53,7 @@ var refusals = []struct {
 // Refusal is a reason under which claims are refused, and what their users can do.
 type Refusal struct{ Reason, Advice string }
 
-// Refusals returns the reasons that users are told, each with its first advice.
+// Refusals returns the reasons of refusals, each with its first advice.
 func Refusals() []Refusal {
 	var all []Refusal
 	for _, r := range refusals {
@@ -74,7 +74,7 @@ func wrapsType[T error](err error) bool {
 	return found
 }
 
-// describeRefusal returns why a claim could not be prepared on the node, in a word and in a sentence.
+// describeRefusal returns the reason and the message of a failed preparation.
 func describeRefusal(err error, node string) (reason, message string) {
 	reason, advice := other, "the agent retries; its log on the node has details"
 	for _, r := range refusals {
@@ -86,8 +86,8 @@ func describeRefusal(err error, node string) (reason, message string) {
 	return reason, fmt.Sprintf("on node %s: %v; %s", node, err, advice)
 }
 
-// reportResult passes on what became of the call to prepare the claim. What kubelet gave up, or the end of this
-// agent did, is no refusal: the next call goes on.
+// reportResult reports the result of a call to prepare the claim. A call that was canceled, by kubelet or by the shutdown of the agent, is no
+// refusal: the next call continues.
 func (s *Server) reportResult(claim prepare.Ref, answers []prepare.Answer, err error) {
 	switch {
 	case err == nil:

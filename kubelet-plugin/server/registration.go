@@ -8,8 +8,8 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// watchRegistration is a gRPC interceptor that learns from kubelet's own call whether the plugin was
-// accepted. The helper's RegistrationStatus tells the same, but is not safe to read concurrently.
+// watchRegistration is a gRPC interceptor that reads from kubelet's call whether the plugin was registered. The helper's RegistrationStatus has the
+// same information, but is not safe for concurrent use.
 func (s *Server) watchRegistration(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if status, ok := request.(*registerapi.RegistrationStatus); ok {
 		s.registered.Store(status.GetPluginRegistered())

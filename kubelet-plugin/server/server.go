@@ -37,20 +37,19 @@ type Config struct {
 	Claims Claims
 	// Translate reads an allocated claim.
 	Translate Translate
-	// Status tells the claims' users.
+	// Status reports to the claims' users.
 	Status Status
-	// Health shows what is wrong with the GPUs, in the words of Rules.
+	// Health returns the faults of the GPUs, whose texts follow Rules.
 	Health Health
 	Rules  gpu.Rules
 	// Metrics counts.
 	Metrics *Metrics
-	// MetadataDir is the folder of CDI specs on a node whose GPUs are for virtual machines: there containers are told the addresses of their GPUs in files
-	// (KEP-5304), which is where KubeVirt looks. Empty: none are written.
+	// MetadataDir is the folder of CDI specs on a node whose GPUs are for virtual machines: containers get files with the addresses of their GPUs
+	// (KEP-5304), which KubeVirt reads. Empty: no files are written.
 	MetadataDir string
 }
 
-// Claims makes claims usable and takes them back. Implementations are safe for concurrent use, and
-// both calls may be repeated at any time.
+// Claims prepares and unprepares claims. Implementations are safe for concurrent use, and both calls may be repeated at any time.
 type Claims interface {
 	Prepare(ctx context.Context, claim prepare.Claim) ([]prepare.Answer, error)
 	Unprepare(ctx context.Context, claim prepare.Ref) error
@@ -118,15 +117,13 @@ func (s *Server) options() []kubeletplugin.Option {
 	return options
 }
 
-// When the server ends, it serves until nothing was called for the time of quiet, at most for the time of
-// farewell, which is less than kubelet grants a pod to end by itself.
+// On shutdown the server keeps serving until no call has arrived for drainIdle, at most drainTimeout, which is less than the grace period of a pod.
 const (
 	drainIdle    = 500 * time.Millisecond
 	drainTimeout = 20 * time.Second
 )
 
-// drain takes the registration away, so that kubelet calls another agent if there is one, and waits
-// until kubelet has got its last answer.
+// drain deregisters, so that kubelet calls another agent if there is one, and waits until the calls in progress have ended.
 func (s *Server) drain(ctx context.Context) {
 	if err := os.Remove(s.registration()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		klog.FromContext(ctx).Error(err, "Deregistration failed: kubelet may call this agent while it shuts down")
@@ -157,8 +154,7 @@ func (s *Server) registration() string {
 // Registered reports whether kubelet accepted the plugin.
 func (s *Server) Registered() bool { return s.registered.Load() }
 
-// HandleError is called by the helper for what fails in the background. Recoverable errors are
-// logged, any other ends Run.
+// HandleError is called by the helper for background errors. Recoverable ones are logged, any other ends Run.
 func (p *plugin) HandleError(ctx context.Context, err error, msg string) {
 	if errors.Is(err, kubeletplugin.ErrRecoverable) {
 		klog.FromContext(ctx).Error(err, "Background error, retrying", "doing", msg)

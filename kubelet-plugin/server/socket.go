@@ -14,12 +14,11 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// socketRetryDelay is how long after the first refusal a socket is tried again: one that another agent has
-// just made refuses until it listens.
+// socketRetryDelay is the pause before a socket that refused a connection is tried again: a new socket of another agent refuses until it listens.
 const socketRetryDelay = 100 * time.Millisecond
 
-// removeStaleSockets removes the sockets of earlier agents of this driver that nobody listens on any more.
-// An agent that was killed cannot remove its own, and kubelet keeps dialling what it finds.
+// removeStaleSockets removes sockets of earlier agents of this driver that have no listener. An agent that was killed cannot remove its sockets, and
+// kubelet keeps connecting to them.
 func removeStaleSockets(ctx context.Context, driver, pluginDir, registryDir string) error {
 	var sockets []string
 	for _, pattern := range []string{

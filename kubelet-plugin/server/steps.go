@@ -14,7 +14,7 @@ type Steps struct {
 	durations *prometheus.HistogramVec
 
 	mu sync.Mutex
-	// begun is when the step of a claim began that is being performed, by the claim's UID.
+	// begun is the start of the step that is being performed, by the claim's UID.
 	begun map[string]time.Time
 }
 

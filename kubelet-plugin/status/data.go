@@ -16,36 +16,34 @@ const (
 	Kind       = "DeviceStatus"
 )
 
-// Data is what status.devices[].data of a claim tells about one device: enough to find it in what
-// nvidia-smi and exporters print. The names are those of the device's attributes where there is one.
-// Fields are only added.
+// Data is status.devices[].data of a claim: it identifies one device in the output of nvidia-smi and of exporters. Names are those of the device's
+// attributes, where they exist. Fields are only added.
 type Data struct {
 	metav1.TypeMeta `json:",inline"`
 
 	// Type is the shape: gpu, mig, timeshare, mps, vfio or monitor.
 	Type string `json:"type"`
-	// GPU, PCIBusID and ProductName tell the GPU, also of a MIG device.
+	// GPU, PCIBusID and ProductName are those of the GPU, also for a MIG device.
 	GPU         string `json:"gpu"`
 	PCIBusID    string `json:"pciBusID,omitempty"`
 	ProductName string `json:"productName,omitempty"`
-	// UUID is what CUDA_VISIBLE_DEVICES would take: GPU-… or MIG-…. ParentUUID is the GPU's, of a MIG
-	// device only.
+	// UUID is a value for CUDA_VISIBLE_DEVICES: GPU-… or MIG-…. ParentUUID is the GPU's, only set for a MIG device.
 	UUID       string `json:"uuid,omitempty"`
 	ParentUUID string `json:"parentUUID,omitempty"`
-	// IOMMUGroup is what a virtual machine got: the number of the group.
+	// IOMMUGroup is the number of the IOMMU group of a GPU for a virtual machine.
 	IOMMUGroup string `json:"iommuGroup,omitempty"`
 	// MIG is set for a MIG device.
 	MIG *MIGData `json:"mig,omitempty"`
-	// TimeSlice is set where the claim wished a time-slice class, MPS where a daemon serves the device.
+	// TimeSlice is set if the claim requested one, MPS if a daemon serves the device.
 	TimeSlice *TimeSliceData `json:"timeSlice,omitempty"`
 	MPS       *MPSData       `json:"mps,omitempty"`
-	// AdminAccess marks a device that is watched and not held.
+	// AdminAccess marks a device that the claim monitors and does not hold.
 	AdminAccess bool `json:"adminAccess,omitempty"`
 	// CDIDeviceIDs are what the container runtime was given.
 	CDIDeviceIDs []string `json:"cdiDeviceIDs,omitempty"`
 }
 
-// MIGData is where a MIG device lies and how NVML numbers it until it is destroyed.
+// MIGData is the placement of a MIG device and its IDs in NVML.
 type MIGData struct {
 	Profile           string        `json:"profile,omitempty"`
 	Placement         gpu.Placement `json:"placement"`
@@ -53,8 +51,7 @@ type MIGData struct {
 	ComputeInstanceID int           `json:"computeInstanceID"`
 }
 
-// TimeSliceData is the time-slice class of the device's GPU: Default, Short, Medium or Long. Both differ
-// where another claim wished first.
+// TimeSliceData is the time slice of the device's GPU: Default, Short, Medium or Long. They differ if an earlier claim requested another one.
 type TimeSliceData struct {
 	Interval          string `json:"interval"`
 	RequestedInterval string `json:"requestedInterval"`

@@ -23,13 +23,12 @@ const (
 	// ReasonPrepared is why Ready is True.
 	ReasonPrepared = "Prepared"
 
-	// Healthy tells whether something is wrong with the device; it is there only where something was. What is wrong is the reason, in one word.
+	// Healthy is False while the device has a fault, whose name is the reason. It is only set after a first fault.
 	Healthy = "Healthy"
-	// ReasonRecovered is why it is True again.
+	// ReasonRecovered is the reason of True after a fault.
 	ReasonRecovered = "Recovered"
 
-	// TimeSliceApplied tells whether the GPU has the time-slice class that the claim wished; it is there
-	// only where one was.
+	// TimeSliceApplied is whether the GPU has the time slice that the claim requested; it is only set if the claim requested one.
 	TimeSliceApplied = "TimeSliceApplied"
 	// ReasonApplied and ReasonDifferent are its reasons.
 	ReasonApplied   = "RequestedIntervalInEffect"
@@ -50,11 +49,11 @@ func shareOf(e entry) share {
 	return s
 }
 
-// desiredState says what the claim's entries of this node shall be. It is pure; now is for transitions.
+// desiredState computes the claim's entries of this node. It is pure; now is the time of transitions.
 type desiredState func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error)
 
-// owner tells which entries are this agent's: those of its driver for devices of its pool. Entries of
-// other drivers and of other nodes are neither read nor written.
+// owner identifies this agent's entries: those of its driver for devices of its pool. Entries of other drivers and nodes are neither read nor
+// written.
 type owner struct{ driver, pool string }
 
 // allocated returns the devices of the owner that the claim has, each once: two requests with admin
@@ -76,7 +75,7 @@ func (o owner) allocated(claim *resourceapi.ResourceClaim) []share {
 	return shares
 }
 
-// entries returns the owner's entries as they stand, with those conditions only that are written here.
+// entries returns the owner's current entries, with only those conditions that this package writes.
 func (o owner) entries(claim *resourceapi.ResourceClaim) []entry {
 	var found []entry
 	for _, e := range claim.Status.Devices {
@@ -90,7 +89,7 @@ func (o owner) entries(claim *resourceapi.ResourceClaim) []entry {
 	return found
 }
 
-// entry returns the entry of the device as it stands, or a new one.
+// entry returns the current entry of the device, or a new one.
 func (o owner) entry(claim *resourceapi.ResourceClaim, s share) entry {
 	for _, e := range o.entries(claim) {
 		if shareOf(e) == s {
@@ -104,7 +103,7 @@ func (o owner) entry(claim *resourceapi.ResourceClaim, s share) entry {
 	return e
 }
 
-// preparedState states that the devices are ready.
+// preparedState returns entries of devices that are ready.
 func preparedState(answers []prepare.Answer) desiredState {
 	return func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error) {
 		var entries []entry
@@ -133,7 +132,7 @@ func preparedState(answers []prepare.Answer) desiredState {
 	}
 }
 
-// setTimeSliceCondition states whether the wish was granted.
+// setTimeSliceCondition sets whether the requested time slice is in effect.
 func setTimeSliceCondition(e *entry, d Data, now metav1.Time) {
 	c := metav1.Condition{Type: TimeSliceApplied, Status: metav1.ConditionTrue, Reason: ReasonApplied, LastTransitionTime: now}
 	switch t := d.TimeSlice; {
@@ -148,7 +147,7 @@ func setTimeSliceCondition(e *entry, d Data, now metav1.Time) {
 	setCondition(e, c)
 }
 
-// timeSliceNotices returns a notice for every wish that is newly not granted.
+// timeSliceNotices returns a notice for each requested time slice that newly is not in effect.
 func timeSliceNotices(before, after []entry) []notice {
 	var notices []notice
 	for _, e := range after {
@@ -167,7 +166,7 @@ func timeSliceNotices(before, after []entry) []notice {
 	return notices
 }
 
-// refusedState states that the devices are not ready. What was known about them stays.
+// refusedState returns entries of devices that are not ready. Their data is kept.
 func refusedState(reason, message string) desiredState {
 	return func(o owner, claim *resourceapi.ResourceClaim, now metav1.Time) ([]entry, error) {
 		var entries []entry
@@ -180,8 +179,7 @@ func refusedState(reason, message string) desiredState {
 	}
 }
 
-// unpreparedState states that nothing is there any more: also a claim that stays allocated has no device on
-// the node then.
+// unpreparedState returns no entries: the claim has no device on the node, even if it stays allocated.
 func unpreparedState(owner, *resourceapi.ResourceClaim, metav1.Time) ([]entry, error) {
 	return nil, nil
 }
@@ -189,7 +187,7 @@ func unpreparedState(owner, *resourceapi.ResourceClaim, metav1.Time) ([]entry, e
 // conditionTypes are the conditions that are written here.
 func conditionTypes() []string { return []string{Ready, Healthy, TimeSliceApplied} }
 
-// setCondition sets the condition; the time of its last transition stays where the status does.
+// setCondition sets the condition; the time of its last transition is kept if its status does not change.
 func setCondition(e *entry, c metav1.Condition) { meta.SetStatusCondition(&e.Conditions, c) }
 
 // union returns the first list and what only the second has.
@@ -203,8 +201,7 @@ func union(first, second []string) []string {
 	return all
 }
 
-// sameEntries reports whether both lists say the same, in whatever order. The API server writes data anew,
-// with its keys in another order.
+// sameEntries reports whether both lists are equal, in any order. The API server changes the order of keys in the data.
 func sameEntries(a, b []entry) bool {
 	return slices.EqualFunc(ordered(a), ordered(b), func(a, b entry) bool {
 		if !sameData(a.Data, b.Data) {

@@ -13,23 +13,23 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// The reasons of Events besides those of refusals.
+// The reasons of Events, in addition to those of refusals.
 const (
-	// ReasonDaemonRestarted says that an MPS daemon was started anew under running containers.
+	// ReasonDaemonRestarted: an MPS daemon was restarted under running containers.
 	ReasonDaemonRestarted = "MPSDaemonRestarted"
-	// ReasonTimeSliceNotApplied says that the GPU keeps another time-slice class than the claim wished.
+	// ReasonTimeSliceNotApplied: the GPU has another time slice than the claim requested.
 	ReasonTimeSliceNotApplied = "TimeSliceNotApplied"
-	// ReasonUnhealthy says that something is wrong with a GPU or a MIG device, ReasonGPURecovered that it is over.
+	// ReasonUnhealthy: a GPU or MIG device has a fault. ReasonGPURecovered: the fault has ended.
 	ReasonUnhealthy    = "GPUUnhealthy"
 	ReasonGPURecovered = "GPURecovered"
 )
 
-// repeatInterval is how long the same is not told again about a claim: kubelet tries for as long as the pod exists.
+// repeatInterval is the minimum time between two equal Events of a claim: kubelet retries as long as the pod exists.
 const repeatInterval = 5 * time.Minute
 
-// notice is something that the users of a claim or of the node are told.
+// notice is the content of an Event.
 type notice struct {
-	// kind is the type of the Event; empty is a warning.
+	// kind is the type of the Event; empty means Warning.
 	kind            string
 	reason, message string
 }
@@ -38,23 +38,22 @@ func (n notice) order(o notice) int {
 	return cmp.Or(cmp.Compare(n.reason, o.reason), cmp.Compare(n.message, o.message))
 }
 
-// eventKey identifies what was told.
+// eventKey identifies an Event of an object.
 type eventKey struct {
 	uid string
 	notice
 }
 
-// eventWriter makes Events from notices. It is safe for concurrent use. Similar Events are counted into one by
-// the recorder.
+// eventWriter writes Events. It is safe for concurrent use. The recorder aggregates similar Events.
 type eventWriter struct {
 	recorder record.EventRecorder
 
 	mutex sync.Mutex
-	// written is when what was told last.
+	// written is when an Event was written last.
 	written map[eventKey]time.Time
 }
 
-// newEventWriter returns a teller that works until end is called.
+// newEventWriter returns an eventWriter that works until end is called.
 func (r *Reporter) newEventWriter(ctx context.Context) (t *eventWriter, end func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.Client.CoreV1().Events("")})
@@ -62,7 +61,7 @@ func (r *Reporter) newEventWriter(ctx context.Context) (t *eventWriter, end func
 	return &eventWriter{recorder: broadcaster.NewRecorder(scheme.Scheme, source), written: map[eventKey]time.Time{}}, broadcaster.Shutdown
 }
 
-// eventObjects are the claim and every pod that may use it.
+// eventObjects returns the claim and each pod that may use it.
 func eventObjects(claim *resourceapi.ResourceClaim) []corev1.ObjectReference {
 	all := []corev1.ObjectReference{{
 		APIVersion: resourceapi.SchemeGroupVersion.String(), Kind: "ResourceClaim",
@@ -76,7 +75,7 @@ func eventObjects(claim *resourceapi.ResourceClaim) []corev1.ObjectReference {
 	return all
 }
 
-// write makes an Event of each notice on each of the objects, unless the first one was told the same a short while ago.
+// write writes an Event of each notice on each of the objects, unless the same was written on the first one within repeatInterval.
 func (t *eventWriter) write(objects []corev1.ObjectReference, notices []notice) {
 	for _, n := range notices {
 		if !t.isDue(eventKey{string(objects[0].UID), n}) {
@@ -88,7 +87,7 @@ func (t *eventWriter) write(objects []corev1.ObjectReference, notices []notice) 
 	}
 }
 
-// isDue reports whether it is time to tell it, and remembers that it was told.
+// isDue reports whether the Event may be written, and records that it was.
 func (t *eventWriter) isDue(what eventKey) bool {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

@@ -18,42 +18,41 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Health shows the node with what is wrong with its GPUs.
+// Health returns the node with the faults of its GPUs.
 type Health interface {
 	// Watch returns the node, whether it is known, and a channel that is closed as soon as any of this changes.
 	Watch() (node gpu.Node, known bool, outdated <-chan struct{})
 }
 
-// Records are what the node keeps about claims.
+// Records are the records of claims on the node.
 type Records interface {
 	List() ([]prepare.Record, error)
 }
 
-// recordsRetryDelay is when the records are read again after they could not be.
+// recordsRetryDelay is the pause after the records could not be read.
 const recordsRetryDelay = time.Second
 
-// Follow has the status of claims brought up to date when the health of their devices changes, and tells of faults on the Node, until ctx ends.
-// The agent calls it while it leads, and may again later: what is wrong by then is told on the Node anew. What has become well while nobody followed
-// is written when the claim is settled. It returns nil.
+// Follow updates the status of claims when the health of their devices changes, and reports faults on the Node, until ctx ends. The agent calls it
+// while it leads, and may call it again later: the faults in effect are then reported on the Node again. A recovery while no agent led is
+// written by Reconcile. It returns nil.
 func (r *Reporter) Follow(ctx context.Context) error {
-	tell, end := r.newEventWriter(ctx)
+	events, end := r.newEventWriter(ctx)
 	defer end()
-	var sick map[string]diagnosis.Diagnosis
-	var known map[string]diagnosis.Diagnosis
+	var unhealthy, reported map[string]diagnosis.Diagnosis
 	for {
 		node, sure, outdated := r.Health.Watch()
 		var retry <-chan time.Time
 		if sure {
 			now := r.unhealthyDevices(node)
-			if err := r.enqueueClaimsWith(changedDevices(sick, now)); err != nil {
+			if err := r.enqueueClaimsWith(changedDevices(unhealthy, now)); err != nil {
 				klog.FromContext(ctx).Error(err, "The status of claims on GPUs whose health changed is not updated, retrying", "after", recordsRetryDelay)
 				retry = time.After(recordsRetryDelay)
 			} else {
-				sick = now
+				unhealthy = now
 			}
 			faults := r.nodeFaults(node)
-			tell.write([]corev1.ObjectReference{r.nodeReference()}, r.faultNotices(known, faults))
-			known = faults
+			events.write([]corev1.ObjectReference{r.nodeReference()}, r.faultNotices(reported, faults))
+			reported = faults
 		}
 		select {
 		case <-ctx.Done():
@@ -69,7 +68,7 @@ func (r *Reporter) nodeReference() corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: r.Node, UID: types.UID(r.Node)}
 }
 
-// unhealthyDevices returns what is wrong with every device that is not healthy, by name.
+// unhealthyDevices returns the diagnoses of all devices that are not healthy, by name.
 func (r *Reporter) unhealthyDevices(node gpu.Node) map[string]diagnosis.Diagnosis {
 	found := map[string]diagnosis.Diagnosis{}
 	for _, g := range node.GPUs {
@@ -85,7 +84,7 @@ func (r *Reporter) unhealthyDevices(node gpu.Node) map[string]diagnosis.Diagnosi
 	return found
 }
 
-// changedDevices returns the names of the devices of which both say different things.
+// changedDevices returns the names of the devices whose diagnoses differ.
 func changedDevices(before, after map[string]diagnosis.Diagnosis) map[string]bool {
 	names := map[string]bool{}
 	for name, d := range after {
@@ -101,7 +100,7 @@ func changedDevices(before, after map[string]diagnosis.Diagnosis) map[string]boo
 	return names
 }
 
-// enqueueClaimsWith has the status of every claim looked at that is prepared with one of the devices.
+// enqueueClaimsWith queues an update of every prepared claim with one of the devices.
 func (r *Reporter) enqueueClaimsWith(devices map[string]bool) error {
 	if len(devices) == 0 {
 		return nil
@@ -119,14 +118,14 @@ func (r *Reporter) enqueueClaimsWith(devices map[string]bool) error {
 	return nil
 }
 
-// updateHealthyCondition states in the entries whether their devices are healthy, and returns what is to be told of that. Of a device with which nothing
-// was ever wrong nothing is stated, nor anything new while the node is not known.
+// updateHealthyCondition sets the condition Healthy of the entries and returns the notices of changes. A device that never had a fault gets no
+// condition. While the hardware was not read, nothing is changed.
 func (r *Reporter) updateHealthyCondition(entries []entry, now metav1.Time) ([]entry, []notice) {
 	node, known, _ := r.Health.Watch()
 	if !known || len(entries) == 0 {
 		return entries, nil
 	}
-	sick := r.unhealthyDevices(node)
+	unhealthy := r.unhealthyDevices(node)
 	var notices []notice
 	next := make([]entry, 0, len(entries))
 	for _, e := range entries {
@@ -135,9 +134,9 @@ func (r *Reporter) updateHealthyCondition(entries []entry, now metav1.Time) ([]e
 		if c := meta.FindStatusCondition(e.Conditions, Healthy); c != nil {
 			was = *c
 		}
-		d, ill := sick[e.Device]
+		d, found := unhealthy[e.Device]
 		switch {
-		case ill:
+		case found:
 			setCondition(&e, metav1.Condition{Type: Healthy, Status: metav1.ConditionFalse, Reason: d.Reason, Message: d.Message(), LastTransitionTime: now})
 			if was.Status != metav1.ConditionFalse || was.Reason != d.Reason {
 				notices = append(notices, notice{reason: ReasonUnhealthy, message: d.Notice()})
@@ -151,7 +150,7 @@ func (r *Reporter) updateHealthyCondition(entries []entry, now metav1.Time) ([]e
 	return next, notices
 }
 
-// nodeFaults returns the node's faults, each by a text that is its own. That the driver is away is one, however many GPUs wait for it.
+// nodeFaults returns the node's faults by a unique key. A missing driver is one fault, regardless of the number of GPUs.
 func (r *Reporter) nodeFaults(node gpu.Node) map[string]diagnosis.Diagnosis {
 	found := map[string]diagnosis.Diagnosis{}
 	for _, g := range node.GPUs {
@@ -165,7 +164,7 @@ func (r *Reporter) nodeFaults(node gpu.Node) map[string]diagnosis.Diagnosis {
 	return found
 }
 
-// faultNotices returns the notices of the faults that came, became worse, or are over.
+// faultNotices returns the notices of faults that began, worsened or ended.
 func (r *Reporter) faultNotices(before, after map[string]diagnosis.Diagnosis) []notice {
 	var notices []notice
 	for key, d := range after {

@@ -16,44 +16,43 @@ import (
 const (
 	// workers is how many claims are written at once.
 	workers = 4
-	// maxPending is how many claims may wait; a node holds far fewer. What comes on top is dropped and counted:
-	// claims that are prepared are told again.
+	// maxPending is the maximum number of claims with pending updates; a node has far fewer. Further ones are dropped and counted; prepared
+	// claims are reported again by Reconcile.
 	maxPending = 2048
-	// maxNotices is how many notices of one claim may wait.
+	// maxNotices is the maximum number of pending notices of one claim.
 	maxNotices = 16
-	// writeDelay is how long a status waits to be written: kubelet's calls for other claims go before, and a
-	// claim that is taken back at once needs nothing written. Notices do not wait.
+	// writeDelay delays the write of a status, so that kubelet's calls for other claims have priority, and nothing is written for a claim that is
+	// unprepared soon. Notices are not delayed.
 	writeDelay = 250 * time.Millisecond
-	// minRetryDelay and latest bound the time between two tries for one claim.
+	// minRetryDelay and maxRetryDelay limit the time between two attempts for one claim.
 	minRetryDelay, maxRetryDelay = 200 * time.Millisecond, 2 * time.Minute
 )
 
-// statusUpdate is what is to be done for one claim. It does not change once it is in the queue.
+// statusUpdate is a pending update of one claim. It is not modified after it was queued.
 type statusUpdate struct {
 	claim prepare.Ref
-	// desired is what the status shall say; nil leaves it as it is, but for the health of the devices, which is looked at whenever it is written.
+	// desired computes the desired entries; nil keeps the current ones, except for the health of the devices, which is always updated.
 	desired desiredState
-	// digest is of what the claim was prepared as, when say says so.
+	// digest identifies the prepared devices, if desired reports any.
 	digest digest
-	// notices are Events that have not been told.
+	// notices are Events that have not been written.
 	notices []notice
 }
 
-// digest identifies what a claim was prepared as; the zero digest is nothing.
+// digest identifies the prepared devices of a claim; the zero digest is none.
 type digest [sha256.Size]byte
 
 func digestOf(answers []prepare.Answer) digest {
 	sum := sha256.New()
 	for _, a := range answers {
-		// What cannot be encoded is reported when it is written.
+		// An encoding error is reported when the status is written.
 		text, _ := deviceData(a).raw()
 		_, _ = sum.Write(text)
 	}
 	return digest(sum.Sum(nil))
 }
 
-// enqueue puts the errand into the queue. It takes the place of an older one of its claim, whose notices
-// are still told.
+// enqueue queues the update. It replaces a pending one of the same claim, whose notices are kept.
 func (r *Reporter) enqueue(claim prepare.Ref, e *statusUpdate) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -78,7 +77,7 @@ func (r *Reporter) enqueue(claim prepare.Ref, e *statusUpdate) {
 	}
 }
 
-// merge takes over what of the older errand is still to be done.
+// merge adds what the older update contains and this one does not.
 func (e *statusUpdate) merge(older *statusUpdate) {
 	if e.desired == nil {
 		e.desired, e.digest = older.desired, older.digest
@@ -92,7 +91,7 @@ func (e *statusUpdate) merge(older *statusUpdate) {
 	e.notices = notices[max(0, len(notices)-maxNotices):]
 }
 
-// openQueue makes the queue, with what was noted before.
+// openQueue creates the queue with the updates that are pending.
 func (r *Reporter) openQueue() workqueue.TypedRateLimitingInterface[string] {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -103,7 +102,7 @@ func (r *Reporter) openQueue() workqueue.TypedRateLimitingInterface[string] {
 	return r.queue
 }
 
-// work performs errands until the queue is shut down. The queue gives a claim to one worker at a time.
+// work processes updates until the queue is shut down. The queue passes a claim to one worker at a time.
 func (r *Reporter) work(ctx context.Context, queue workqueue.TypedRateLimitingInterface[string], t *eventWriter) {
 	for {
 		uid, end := queue.Get()
@@ -119,7 +118,7 @@ func (r *Reporter) work(ctx context.Context, queue workqueue.TypedRateLimitingIn
 	}
 }
 
-// process performs the claim's errand, if there is one, and reports whether it needs no other try.
+// process writes the claim's update, if there is one, and reports whether no retry is needed.
 func (r *Reporter) process(ctx context.Context, uid string, t *eventWriter) bool {
 	r.mutex.Lock()
 	e, waits := r.updates[uid]
@@ -142,7 +141,7 @@ func (r *Reporter) process(ctx context.Context, uid string, t *eventWriter) bool
 	return false
 }
 
-// finish takes the errand off unless another one took its place meanwhile.
+// finish removes the update unless another one has replaced it meanwhile.
 func (r *Reporter) finish(uid string, e *statusUpdate) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -155,7 +154,7 @@ func (r *Reporter) finish(uid string, e *statusUpdate) {
 	}
 }
 
-// depth is the number of claims that wait.
+// depth returns the number of claims with pending updates.
 func (r *Reporter) depth() float64 {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()

@@ -17,10 +17,10 @@ import (
 
 // Config is what a Reporter needs; everything but Rules is required.
 type Config struct {
-	// Driver, Node and Pool say whose devices are reported.
+	// Driver, Node and Pool identify the devices that are reported.
 	Driver, Node, Pool string
 	Client             kubernetes.Interface
-	// Health shows what is wrong with the GPUs, in the words of Rules; Records tell whom it concerns: claims that were prepared in this boot.
+	// Health returns the faults of the GPUs, whose texts follow Rules. Records are the claims that were prepared in this boot.
 	Health  Health
 	Rules   gpu.Rules
 	Records Records
@@ -37,16 +37,15 @@ type Reporter struct {
 	metrics metrics
 
 	mutex sync.Mutex
-	// updates are what is still to be done, by the claim's UID; at most limit.
+	// updates are the pending updates, by the claim's UID; at most maxPending.
 	updates map[string]*statusUpdate
-	// confirmed are the claims whose status is known to tell what they were prepared as, with the digest
-	// of that; at most limit.
+	// confirmed are the digests of what was written, by the UID of the prepared claim; at most maxPending.
 	confirmed map[string]digest
-	// queue holds the UIDs of errands while Run runs.
+	// queue contains the UIDs of updates while Run runs.
 	queue workqueue.TypedRateLimitingInterface[string]
 }
 
-// New returns a reporter that takes note; it writes in Run.
+// New returns a reporter. It queues updates from now on and writes them in Run.
 func New(c Config) *Reporter {
 	r := &Reporter{
 		Config: c, owner: owner{driver: c.Driver, pool: c.Pool},
@@ -56,14 +55,14 @@ func New(c Config) *Reporter {
 	return r
 }
 
-// Run writes until ctx ends. What is not written by then is told again by the next agent.
+// Run writes until ctx ends. Updates that are not written by then are reported again by the next agent.
 func (r *Reporter) Run(ctx context.Context) error {
-	teller, end := r.newEventWriter(ctx)
+	events, end := r.newEventWriter(ctx)
 	defer end()
 	queue := r.openQueue()
 	var group sync.WaitGroup
 	for range workers {
-		group.Go(func() { r.work(ctx, queue, teller) })
+		group.Go(func() { r.work(ctx, queue, events) })
 	}
 	<-ctx.Done()
 	queue.ShutDown()
@@ -71,13 +70,12 @@ func (r *Reporter) Run(ctx context.Context) error {
 	return nil
 }
 
-// Prepared says that the claim's devices are ready.
+// Prepared reports that the claim is prepared.
 func (r *Reporter) Prepared(claim prepare.Ref, answers []prepare.Answer) {
 	r.enqueue(claim, &statusUpdate{claim: claim, desired: preparedState(answers), digest: digestOf(answers)})
 }
 
-// Reconciled is Prepared for claims that are looked after again and again: what is known to be written is
-// not looked at.
+// Reconciled is Prepared for claims that are reported repeatedly: it does nothing if the same was written already.
 func (r *Reporter) Reconciled(claim prepare.Ref, answers []prepare.Answer) {
 	r.mutex.Lock()
 	known := r.confirmed[claim.UID] == digestOf(answers)
@@ -87,20 +85,20 @@ func (r *Reporter) Reconciled(claim prepare.Ref, answers []prepare.Answer) {
 	}
 }
 
-// Refused says that a call to prepare the claim failed. The reason is one word in CamelCase, the message
-// is for the claim's user: what, where, and what to do.
+// Refused reports that a call to prepare the claim failed. The reason is one word in CamelCase, the message states what happened, where, and what
+// to do.
 func (r *Reporter) Refused(claim prepare.Ref, reason, message string) {
 	message = diagnosis.Clip(message)
 	r.enqueue(claim, &statusUpdate{claim: claim, desired: refusedState(reason, message), notices: []notice{{reason: reason, message: message}}})
 }
 
-// Unprepared says that the claim has no device on the node any more.
+// Unprepared reports that the claim has no device on the node.
 func (r *Reporter) Unprepared(claim prepare.Ref) {
 	r.enqueue(claim, &statusUpdate{claim: claim, desired: unpreparedState})
 }
 
-// DaemonRestarted tells the users of the claims that the MPS daemon which serves them was started anew,
-// and why: CUDA programs that were connected to it have failed.
+// DaemonRestarted reports on the claims that the MPS daemon which serves them was restarted, and why: CUDA programs that were connected to it
+// have failed.
 func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason string) {
 	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was restarted: %s. CUDA programs that were connected to it have failed and must be restarted", daemon, reason))
 	for _, claim := range claims {
@@ -108,8 +106,8 @@ func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason s
 	}
 }
 
-// manager is the name under which server-side apply knows this agent's entries: of the node, so that no
-// agent takes the entries of another for its own. It has at most 128 characters.
+// manager is the field manager of this agent's entries. It contains the node, so that agents of two nodes do not replace each other's entries. It
+// has at most 128 characters.
 func (c Config) manager() string {
 	name := c.Driver + "/" + c.Node
 	if len(name) <= maxManager {

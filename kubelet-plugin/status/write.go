@@ -11,7 +11,7 @@ import (
 	resourceac "k8s.io/client-go/applyconfigurations/resource/v1"
 )
 
-// write tells the notices and brings the status up to date. A claim that is gone needs neither.
+// write writes the Events and the status of the claim, unless it was deleted.
 func (r *Reporter) write(ctx context.Context, e *statusUpdate, t *eventWriter) error {
 	claim, err := r.Client.ResourceV1().ResourceClaims(e.claim.Namespace).Get(ctx, e.claim.Name, metav1.GetOptions{})
 	switch {
@@ -42,8 +42,8 @@ func (r *Reporter) write(ctx context.Context, e *statusUpdate, t *eventWriter) e
 	return nil
 }
 
-// apply makes the entries the only ones of this agent. The write fails with a conflict when the claim
-// changed since it was read, so that a late one never undoes a later one.
+// apply replaces this agent's entries. The write fails with a conflict if the claim has changed since it was read, so that a delayed write never
+// overwrites a later one.
 func (r *Reporter) apply(ctx context.Context, claim *resourceapi.ResourceClaim, entries []entry) error {
 	status := resourceac.ResourceClaimStatus()
 	for _, e := range entries {
