@@ -1,0 +1,25 @@
+package controller
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Of several installers one works at a time: the manager elects a leader by the lease in the installer's namespace, and releases it when it ends. Only a
+// single installer, which is not told to elect, works without.
+func TestManagerElectsALeader(t *testing.T) {
+	for _, elect := range []bool{true, false} {
+		o := managerOptions(t.Context(), Config{Namespace: "own", LeaderElect: elect, MetricsAddress: "0"}, runtime.NewScheme())
+		if o.LeaderElection != elect || o.LeaderElectionID != Lease || o.LeaderElectionNamespace != "own" || !o.LeaderElectionReleaseOnCancel {
+			t.Errorf("with election %t: election %t by the lease %s/%s, released %t", elect, o.LeaderElection, o.LeaderElectionNamespace, o.LeaderElectionID,
+				o.LeaderElectionReleaseOnCancel)
+		}
+		if o.Controller.NeedLeaderElection != nil && !*o.Controller.NeedLeaderElection {
+			t.Error("controllers work without the lease")
+		}
+		if o.Metrics.BindAddress != "0" {
+			t.Errorf("metrics are served on %q", o.Metrics.BindAddress)
+		}
+	}
+}
