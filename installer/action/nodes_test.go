@@ -131,7 +131,7 @@ func TestOwnsNodeLabel(t *testing.T) {
 		fields []metav1.ManagedFieldsEntry
 		want   bool
 	}{
-		"nobody's":         {nil, false},
+		"without fields":   {nil, false},
 		"the installer's":  {[]metav1.ManagedFieldsEntry{fields(Manager, label)}, true},
 		"another's":        {[]metav1.ManagedFieldsEntry{fields("kubectl", label)}, false},
 		"another label":    {[]metav1.ManagedFieldsEntry{fields(Manager, `{"f:metadata":{"f:labels":{"f:a":{}}}}`)}, false},

@@ -7,7 +7,7 @@ import (
 )
 
 // Of several installers one works at a time: the manager elects a leader by the lease in the installer's namespace, and releases it when it ends. Only a
-// single installer, which is not told to elect, works without.
+// single installer without the option works without the lease.
 func TestManagerElectsALeader(t *testing.T) {
 	for _, elect := range []bool{true, false} {
 		o := managerOptions(t.Context(), Config{Namespace: "own", LeaderElect: elect, MetricsAddress: "0"}, runtime.NewScheme())

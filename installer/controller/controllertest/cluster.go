@@ -95,10 +95,10 @@ func (c *Cluster) DrainEvents() []string {
 	}
 }
 
-// NewClient returns a client of a fake API server with these objects, with the indexes of the cache and a status subresource of GPUNodes.
+// NewClient returns a client of a fake API server with these objects, with the indexes of the cache and the status subresources.
 func NewClient(t *testing.T, objects ...client.Object) client.WithWatch {
 	t.Helper()
-	return builder(t, objects).WithStatusSubresource(&v1alpha1.GPUNode{}).
+	return builder(t, objects).WithStatusSubresource(&v1alpha1.GPUNode{}, &v1alpha1.ClusterPolicy{}, &v1alpha1.NVIDIADriver{}).
 		WithIndex(&resourceapi.ResourceSlice{}, resourceapi.ResourceSliceSelectorNodeName, func(o client.Object) []string {
 			slice, ok := o.(*resourceapi.ResourceSlice)
 			if !ok || slice.Spec.NodeName == nil {
