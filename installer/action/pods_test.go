@@ -68,7 +68,7 @@ func TestValidationScopes(t *testing.T) {
 		t.Errorf("one GPU: got %+v", got)
 	}
 	node := gpuNode("n")
-	node.Spec.Remedies = []v1alpha1.Remedy{{GPU: "gpu-a"}}
+	node.Spec.Remediations = []v1alpha1.Remediation{{GPU: "gpu-a"}}
 	if diff := cmp.Diff([]ValidationPart{PartGPUs, PartMIG, "-gpu-a"}, AllValidationParts(node)); diff != "" {
 		t.Errorf("parts (-want +got):\n%s", diff)
 	}

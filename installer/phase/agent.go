@@ -16,10 +16,10 @@ var runtime = []rule{
 	}},
 	{"runtime ready", func(v *view) bool { return !v.runtimeReady() }, func(v *view) Decision {
 		if v.Toolkit.State == PodFailed {
-			return v.broken(ReasonToolkitFailed, "the container runtime could not be told to read CDI specs"+v.Toolkit.why())
+			return v.broken(ReasonToolkitFailed, "the container runtime could not be configured to read CDI specs"+v.Toolkit.why())
 		}
 		return v.in(v1alpha1.PhaseDriverReady, v1alpha1.StepStart, ReasonToolkitStarting,
-			"the container runtime is told to read CDI specs"+v.Toolkit.why())
+			"the container runtime is being configured to read CDI specs"+v.Toolkit.why())
 	}},
 }
 

@@ -8,7 +8,7 @@ var lost = []rule{
 		driver := v.placed()
 		if driver == nil {
 			return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonWaitingForRollout,
-				"nobody knows which driver the node has: the rollout has not granted one yet")
+				"the driver of the node is unknown: the rollout has not granted one yet")
 		}
 		d := v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonDriverAdopted, "the GPUNode is new and the node is not: the driver that it has stays").do(Adopt)
 		d.Driver, d.Good = driver, v.Node.Labels.Ready || v.resets()

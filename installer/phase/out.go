@@ -33,10 +33,10 @@ var outOfService = []rule{
 	{"mark", func(v *view) bool { return v.mustLeave() && v.Node.Labels.Maintenance != string(v.operation()) }, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Maintenance, l.Ready = string(v.operation()), false
-		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "monitoring leaves and the scheduler sends nobody").place(l)
+		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "monitoring leaves the node and the scheduler places no pods there").place(l)
 	}},
 	{"enter", func(v *view) bool { return v.mustLeave() && !v.entered }, func(v *view) Decision {
-		d := v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "the agent is told to refuse").do(Enter)
+		d := v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "maintenance begins: the agent refuses new claims").do(Enter)
 		d.Maintenance = v.maintenance()
 		return d
 	}},
@@ -145,7 +145,7 @@ func (v *view) patient() bool {
 func drain(v *view) Decision {
 	reason, message := v.holding()
 	if v.retires() {
-		d := blocked(ReasonGPUsInUse, "operands leave when nobody uses the GPUs any more; "+message)
+		d := blocked(ReasonGPUsInUse, "operands are removed when no pod uses the GPUs any more; "+message)
 		d.Step = v1alpha1.StepDrain
 		return d
 	}

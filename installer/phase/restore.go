@@ -9,7 +9,7 @@ import (
 // restore gives the GPUs back to pods and says how it ended.
 var restore = []rule{
 	{"leave", func(v *view) bool { return v.entered }, func(v *view) Decision {
-		return v.restoring("the agent is told to answer again").do(Leave)
+		return v.restoring("maintenance ends: the agent accepts claims again").do(Leave)
 	}},
 	{"agent answers", func(v *view) bool {
 		return v.Tainted && v.agent != "" && v.Status.Agent != nil && v.Status.Agent.Maintenance != ""

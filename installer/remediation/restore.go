@@ -35,7 +35,7 @@ var closing = []rule{
 	{"order is gone", func(v *view) bool {
 		return v.Order == nil && v.at(v1alpha1.RemediationStepWaiting, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset, v1alpha1.RemediationStepValidate)
 	}, func(v *view) Decision {
-		return v.close(ReasonOrderRemoved, "somebody took the GPU out of spec.remediations")
+		return v.close(ReasonOrderRemoved, "the GPU was removed from spec.remediations by another client")
 	}},
 }
 

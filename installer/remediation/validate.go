@@ -27,7 +27,7 @@ var proof = []rule{
 		return v.at(v1alpha1.RemediationStepValidate) && v.Policy.Validates && v.Validation.State != phase.ValidationPassed
 	}, validate},
 	{"recovered", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) }, func(v *view) Decision {
-		return v.close(ReasonRecovered, "the GPU is well again")
+		return v.close(ReasonRecovered, "the GPU is healthy again")
 	}},
 }
 

@@ -193,7 +193,7 @@ func (d Decision) direct(o v1alpha1.RemediationOrder) Decision {
 
 // purpose is told to users whose pods are refused.
 func purpose(s *v1alpha1.RemediationStatus) string {
-	return fmt.Sprintf("%s is not well (%s) and is being brought back to health", s.GPU, strings.Join(s.Faults, ", "))
+	return fmt.Sprintf("%s has faults (%s) and is being remediated", s.GPU, strings.Join(s.Faults, ", "))
 }
 
 // until returns a decision that is looked at again when a span of a limit is over.

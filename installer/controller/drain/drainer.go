@@ -105,13 +105,13 @@ func evictionBlocker(pod *corev1.Pod, spec v1alpha1.DrainSpec) string {
 	owner := metav1.GetControllerOf(pod)
 	switch {
 	case pod.Labels[v1alpha1.LabelSkipDrain] == "true":
-		return "its label " + v1alpha1.LabelSkipDrain + " leaves it to itself: end it, or remove the label"
+		return "its label " + v1alpha1.LabelSkipDrain + " excludes it from evictions: delete the pod, or remove the label"
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
 		return "it is a static pod of the node: remove its file"
 	case owner != nil && owner.Kind == "DaemonSet":
-		return "DaemonSet " + owner.Name + " would make it again at once: take the node out of its selector, or delete it"
+		return "DaemonSet " + owner.Name + " would create it again at once: exclude the node from its selector, or delete the DaemonSet"
 	case owner == nil && !spec.Force:
-		return "no controller would make it again: delete it, or set drain.force"
+		return "no controller would create it again: delete it, or set drain.force"
 	case spec.DeleteEmptyDir != nil && !*spec.DeleteEmptyDir && hasEmptyDir(pod):
 		return "it would lose the data of an emptyDir: delete it, or set drain.deleteEmptyDir"
 	}

@@ -134,7 +134,7 @@ func TestRequestedNodes(t *testing.T) {
 	busy := controllertest.FaultyNode("busy")
 	busy.Status.Phase = v1alpha1.PhaseUpgrading
 	held := controllertest.FaultyNode("held")
-	held.Status.Remedies = []v1alpha1.RemedyStatus{{GPU: "g"}}
+	held.Status.Remediations = []v1alpha1.RemediationStatus{{GPU: "g"}}
 	c := newTestCluster(t, v1alpha1.ClusterPolicySpec{Driver: v1alpha1.DriverSpec{RepoConfig: "mirror"}}, []*v1alpha1.GPUNode{controllertest.FaultyNode("calm"), busy, held})
 	claim := func(node string) client.Object { return controllertest.User("p", node, "d")[1] }
 	for name, test := range map[string]struct {

@@ -112,7 +112,7 @@ func TestProofLeavesSickGPUsOut(t *testing.T) {
 	if err := h.Get(t.Context(), client.ObjectKey{Name: "n"}, node); err != nil {
 		t.Fatal(err)
 	}
-	if claim(h) != nil || !strings.Contains(node.Status.Message, "none of its 2 GPUs is well") {
+	if claim(h) != nil || !strings.Contains(node.Status.Message, "all of its 2 GPUs have faults") {
 		t.Errorf("the node says %q, and a claim was made: %v", node.Status.Message, claim(h) != nil)
 	}
 }

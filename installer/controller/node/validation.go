@@ -43,7 +43,7 @@ func (r *Reconciler) validationScope(ctx context.Context, o *nodeObservation) (a
 		return action.ValidationScope{}, nil
 	}
 	if agent := o.Status.Agent; agent != nil && len(out) >= int(agent.GPUs) {
-		return action.ValidationScope{}, fmt.Errorf("prove node %s: none of its %d GPUs is well: %s", o.GPUNode.Name, agent.GPUs, o.describeGPUs(out))
+		return action.ValidationScope{}, fmt.Errorf("validate node %s: all of its %d GPUs have faults: %s", o.GPUNode.Name, agent.GPUs, o.describeGPUs(out))
 	}
 	pool, err := r.Pools.Published(ctx, &o.Observation, func(pool wire.Reading) bool { return len(uuidsOf(pool, out)) == len(out) })
 	if err != nil {
@@ -85,7 +85,7 @@ func (o *nodeObservation) messageWithExcludedGPUs(d phase.Decision) string {
 	if d.Reason != phase.ReasonValidating || len(out) == 0 {
 		return d.Message
 	}
-	return d.Message + "; left out because they are not well: " + o.describeGPUs(out)
+	return d.Message + "; excluded because of faults: " + o.describeGPUs(out)
 }
 
 // describeGPUs returns GPUs with their faults, for messages.

@@ -24,8 +24,8 @@ type condition struct {
 // changes a driver until the last node has it, and does not change with each node in between.
 func derivePolicyConditions(s nodeSummary, rollout *v1alpha1.RolloutStatus, operand string, faults []fault) policyConditions {
 	v := policyConditions{
-		progressing: condition{reason: "Settled", message: "nothing is on its way"},
-		degraded:    condition{reason: "AsExpected", message: "nothing is wrong"},
+		progressing: condition{reason: "Settled", message: "no node is changing"},
+		degraded:    condition{reason: "AsExpected", message: "there are no faults"},
 		paused:      condition{reason: "NotPaused", message: "no rollout is paused"},
 	}
 	moving := int(s.counts.Total-s.counts.Ready-s.counts.Blocked-s.counts.Failed) + s.outdated
@@ -52,7 +52,7 @@ func readyCondition(s nodeSummary, v policyConditions, operand string) condition
 	case v.degraded.is:
 		return condition{false, v.degraded.reason, v.degraded.message}
 	case s.counts.Total == 0:
-		return condition{false, "NoGPUNodes", "no GPU node has been found that is chosen"}
+		return condition{false, "NoGPUNodes", "no GPU node was found that the nodeSelector selects: see kubectl get gpunodes"}
 	case v.paused.is:
 		return condition{false, "RolloutPaused", v.paused.message}
 	case s.outdated > 0:

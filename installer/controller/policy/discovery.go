@@ -41,7 +41,7 @@ func (r *Reconciler) pendingDiscovery(ctx context.Context, p *pass, set *appsv1.
 	if err != nil || missing <= silent {
 		return "", err
 	}
-	return fmt.Sprintf("DaemonSet %s has not looked at %d of %d nodes yet: see its pods", set.Name, missing-silent, live.Status.DesiredNumberScheduled), nil
+	return fmt.Sprintf("DaemonSet %s has not run on %d of %d nodes yet: see its pods", set.Name, missing-silent, live.Status.DesiredNumberScheduled), nil
 }
 
 // countUnreachableNodes counts the nodes that a DaemonSet selects, that are not Ready, and on which it has no ready pod.

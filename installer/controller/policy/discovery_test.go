@@ -18,7 +18,7 @@ import (
 // Until the discovery has looked at every node that can be looked at, no policy becomes Ready; one that is stays so.
 func TestDiscoveryLooksEverywhere(t *testing.T) {
 	t.Parallel()
-	const started, looked = "DaemonSet tessera-discovery has not started yet", "DaemonSet tessera-discovery has not looked at 1 of 3 nodes yet: see its pods"
+	const started, looked = "DaemonSet tessera-discovery has not started yet", "DaemonSet tessera-discovery has not run on 1 of 3 nodes yet: see its pods"
 	status := func(desired, available int32) appsv1.DaemonSetStatus {
 		return appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: desired, NumberAvailable: available}
 	}

@@ -50,7 +50,7 @@ func busyReason(node *nodestate.Observation, d phase.Decision) string {
 	case node.Tainted || node.Node.Labels.Maintenance != "" || d.Phase == v1alpha1.PhaseUpgrading:
 		return "a maintenance of the node"
 	case !node.Wanted.Managed || d.Phase == v1alpha1.PhaseAbsent:
-		return "no ClusterPolicy chooses the node"
+		return "no ClusterPolicy selects the node"
 	}
 	switch d.Reason {
 	case phase.ReasonDevicePluginPresent, phase.ReasonConflict, phase.ReasonHostDriverTooOld, phase.ReasonHostDriverRefused, phase.ReasonNoDriver:

@@ -33,11 +33,11 @@ func TestEveryDecisionIsPerformed(t *testing.T) {
 		fails    string
 		done     func(*testing.T, *controllertest.Cluster) bool
 	}{
-		remediation.Wait: {decision: remediation.Decision{After: time.Minute}, done: func(_ *testing.T, c *controllertest.Cluster) bool { return len(c.GPUNode("n").Spec.Remedies) == 1 }},
-		remediation.Direct: {decision: remediation.Decision{Order: v1alpha1.Remedy{GPU: "gpu-b", ID: "2"}}, done: func(_ *testing.T, c *controllertest.Cluster) bool {
-			return len(c.GPUNode("n").Spec.Remedies) == 2
+		remediation.Wait: {decision: remediation.Decision{After: time.Minute}, done: func(_ *testing.T, c *controllertest.Cluster) bool { return len(c.GPUNode("n").Spec.Remediations) == 1 }},
+		remediation.Direct: {decision: remediation.Decision{Order: v1alpha1.Remediation{GPU: "gpu-b", ID: "2"}}, done: func(_ *testing.T, c *controllertest.Cluster) bool {
+			return len(c.GPUNode("n").Spec.Remediations) == 2
 		}},
-		remediation.Evict: {done: func(_ *testing.T, c *controllertest.Cluster) bool { return len(c.GPUNode("n").Spec.Remedies) == 1 }},
+		remediation.Evict: {done: func(_ *testing.T, c *controllertest.Cluster) bool { return len(c.GPUNode("n").Spec.Remediations) == 1 }},
 		remediation.Validate: {done: func(t *testing.T, c *controllertest.Cluster) bool {
 			claim := &resourceapi.ResourceClaim{}
 			if err := c.Get(t.Context(), client.ObjectKey{Namespace: controllertest.Namespace, Name: proof(t).Name}, claim); err != nil {
@@ -49,9 +49,9 @@ func TestEveryDecisionIsPerformed(t *testing.T) {
 		remediation.EndValidate: {done: func(t *testing.T, c *controllertest.Cluster) bool {
 			return c.Get(t.Context(), client.ObjectKey{Namespace: controllertest.Namespace, Name: proof(t).Name}, &corev1.Pod{}) != nil
 		}},
-		remediation.Release: {decision: remediation.Decision{Record: &v1alpha1.RemedyRecord{ID: "one", Outcome: v1alpha1.OutcomeFailed}}, done: func(_ *testing.T, c *controllertest.Cluster) bool {
+		remediation.Release: {decision: remediation.Decision{Record: &v1alpha1.RemediationRecord{ID: "one", Outcome: v1alpha1.OutcomeFailed}}, done: func(_ *testing.T, c *controllertest.Cluster) bool {
 			n := c.GPUNode("n")
-			return len(n.Spec.Remedies) == 0 && len(n.Status.History) == 1 && slices.ContainsFunc(c.DrainEvents(), func(e string) bool { return strings.HasPrefix(e, "Warning RemediationFailed") })
+			return len(n.Spec.Remediations) == 0 && len(n.Status.History) == 1 && slices.ContainsFunc(c.DrainEvents(), func(e string) bool { return strings.HasPrefix(e, "Warning RemediationFailed") })
 		}},
 		"Dance": {fails: "no such action", done: func(*testing.T, *controllertest.Cluster) bool { return true }},
 	}
@@ -61,14 +61,14 @@ func TestEveryDecisionIsPerformed(t *testing.T) {
 			if name == remediation.EndValidate {
 				more = append(more, &corev1.Pod{ObjectMeta: proof(t)})
 			}
-			c := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.NodeInRemediation(t, v1alpha1.RemedyDrain, "r", 0)}, more...)
+			c := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, "r", 0)}, more...)
 			r, cat := newRemediator(t, c), controllertest.Policies{}.Catalog()
 			node, _, err := nodestate.Read(t.Context(), r.Cluster, cat, c.GPUNode("n"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			gpu := gpuRemediation{decision: test.decision}
-			gpu.decision.Action, gpu.GPU, gpu.Order = name, controllertest.GPU(t, "n", 0).Name(), &node.Spec.Remedies[0]
+			gpu.decision.Action, gpu.GPU, gpu.Order = name, controllertest.GPU(t, "n", 0).Name(), &node.Spec.Remediations[0]
 			other := gpuRemediation{failed: errors.New("cannot be observed")}
 			other.GPU, other.decision.Action = "other", remediation.Wait
 			n := &NodeRemediation{Remediator: r, catalog: cat, node: node, gpus: []gpuRemediation{other, gpu}}
@@ -98,7 +98,7 @@ func TestValidationOfAnUnpublishedGPU(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := &gpuRemediation{}
-	g.GPU, g.Order = "gpu-unknown", &v1alpha1.Remedy{ID: "i"}
+	g.GPU, g.Order = "gpu-unknown", &v1alpha1.Remediation{ID: "i"}
 	err = (&NodeRemediation{Remediator: r, catalog: cat, node: node}).createGPUValidation(t.Context(), g)
 	if err == nil || !strings.Contains(err.Error(), "gpu-unknown") {
 		t.Errorf("got error %v", err)
@@ -108,17 +108,17 @@ func TestValidationOfAnUnpublishedGPU(t *testing.T) {
 // Steps that people wait for have Events, others none.
 func TestStepEvents(t *testing.T) {
 	for _, test := range []struct {
-		before, now v1alpha1.RemedyStep
+		before, now v1alpha1.RemediationStep
 		reason      string
 	}{
-		{"", v1alpha1.RemedySuggested, "RemediationSuggested"}, {"", v1alpha1.RemedyWaiting, ""}, {v1alpha1.RemedyWaiting, v1alpha1.RemedyHold, "RemediationBegan"},
-		{v1alpha1.RemedyHold, v1alpha1.RemedyDrain, ""}, {v1alpha1.RemedyDrain, v1alpha1.RemedyResetGPU, "GPUDrained"},
-		{v1alpha1.RemedyHold, v1alpha1.RemedyResetGPU, "GPUDrained"}, {v1alpha1.RemedyValidate, v1alpha1.RemedyResetGPU, ""},
-		{v1alpha1.RemedyResetGPU, v1alpha1.RemedyValidate, "GPUReset"}, {v1alpha1.RemedyDrain, v1alpha1.RemedyValidate, ""},
-		{v1alpha1.RemedyResetGPU, v1alpha1.RemedyRebootRequested, "RebootRequired"}, {v1alpha1.RemedyResetGPU, v1alpha1.RemedyReplace, "ReplacementRequired"},
-		{v1alpha1.RemedyValidate, v1alpha1.RemedyRestore, ""},
+		{"", v1alpha1.RemediationStepSuggested, "RemediationSuggested"}, {"", v1alpha1.RemediationStepWaiting, ""}, {v1alpha1.RemediationStepWaiting, v1alpha1.RemediationStepHold, "RemediationStarted"},
+		{v1alpha1.RemediationStepHold, v1alpha1.RemediationStepDrain, ""}, {v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset, "GPUDrained"},
+		{v1alpha1.RemediationStepHold, v1alpha1.RemediationStepReset, "GPUDrained"}, {v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepReset, ""},
+		{v1alpha1.RemediationStepReset, v1alpha1.RemediationStepValidate, "GPUReset"}, {v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepValidate, ""},
+		{v1alpha1.RemediationStepReset, v1alpha1.RemediationStepRebootRequested, "RebootRequired"}, {v1alpha1.RemediationStepReset, v1alpha1.RemediationStepReplace, "ReplacementRequired"},
+		{v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepRestore, ""},
 	} {
-		if reason, _ := stepEvent(v1alpha1.RemedyStatus{Step: test.before}, v1alpha1.RemedyStatus{Step: test.now}); reason != test.reason {
+		if reason, _ := stepEvent(v1alpha1.RemediationStatus{Step: test.before}, v1alpha1.RemediationStatus{Step: test.now}); reason != test.reason {
 			t.Errorf("%s to %s: got %q, want %q", test.before, test.now, reason, test.reason)
 		}
 	}
@@ -132,17 +132,17 @@ func TestGPUValidation(t *testing.T) {
 	}
 	leaving := pod(corev1.PodRunning)
 	leaving.DeletionTimestamp = new(metav1.Now())
-	claim, order := &resourceapi.ResourceClaim{ObjectMeta: meta}, &v1alpha1.Remedy{ID: "one"}
+	claim, order := &resourceapi.ResourceClaim{ObjectMeta: meta}, &v1alpha1.Remediation{ID: "one"}
 	for name, test := range map[string]struct {
 		objects validation.Objects
-		order   *v1alpha1.Remedy
+		order   *v1alpha1.Remediation
 		want    phase.Validation
 		started bool
 	}{
 		"none":             {validation.Objects{}, order, phase.Validation{}, false},
 		"a claim":          {validation.Objects{Claim: claim}, order, phase.Validation{State: phase.ValidationRunning, Begun: true}, false},
 		"without an order": {validation.Objects{Claim: claim}, nil, phase.Validation{Leftover: true}, false},
-		"of another order": {validation.Objects{Pod: pod(corev1.PodRunning)}, &v1alpha1.Remedy{ID: "two"}, phase.Validation{Leftover: true}, false},
+		"of another order": {validation.Objects{Pod: pod(corev1.PodRunning)}, &v1alpha1.Remediation{ID: "two"}, phase.Validation{Leftover: true}, false},
 		"leaving":          {validation.Objects{Pod: leaving}, order, phase.Validation{Leftover: true}, false},
 		"pending":          {validation.Objects{Pod: pod(corev1.PodPending)}, order, phase.Validation{State: phase.ValidationRunning}, false},
 		"running":          {validation.Objects{Pod: pod(corev1.PodRunning)}, order, phase.Validation{State: phase.ValidationRunning}, true},
@@ -156,7 +156,7 @@ func TestGPUValidation(t *testing.T) {
 
 // Updates of remedies and deletions may free a place in the budget; a GPU that waits for a reboot has none.
 func TestBudgetChanged(t *testing.T) {
-	plain, held := controllertest.FaultyNode("n"), controllertest.NodeInRemediation(t, v1alpha1.RemedyDrain, remediation.ReasonBudget, 0)
+	plain, held := controllertest.FaultyNode("n"), controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, remediation.ReasonBudgetExhausted, 0)
 	p := BudgetChanged()
 	if p.Create(event.CreateEvent{Object: plain}) || !p.Delete(event.DeleteEvent{Object: plain}) || p.Update(event.UpdateEvent{ObjectOld: plain, ObjectNew: plain}) ||
 		!p.Update(event.UpdateEvent{ObjectOld: held, ObjectNew: plain}) || p.Update(event.UpdateEvent{ObjectOld: &corev1.Node{}, ObjectNew: &corev1.Node{}}) {
@@ -168,7 +168,7 @@ func TestBudgetChanged(t *testing.T) {
 	if got := heldCandidates(held); len(got) != 1 || !got[0].Begun {
 		t.Errorf("a held GPU: %+v", got)
 	}
-	held.Status.Remedies[0].BootID = "b"
+	held.Status.Remediations[0].BootID = "b"
 	if got := heldCandidates(held); len(got) != 0 {
 		t.Errorf("a GPU that waits for a reboot: %+v", got)
 	}

@@ -27,7 +27,7 @@ func TestNodesAreCountedByTheirState(t *testing.T) {
 	}
 	now := time.Unix(1000, 0)
 	node := &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
-	status := v1alpha1.GPUNodeStatus{Phase: v1alpha1.PhaseReady, Since: metav1.NewTime(now), Remedies: []v1alpha1.RemedyStatus{{Step: v1alpha1.RemedyHold}, {Step: v1alpha1.RemedyHold}}}
+	status := v1alpha1.GPUNodeStatus{Phase: v1alpha1.PhaseReady, Since: metav1.NewTime(now), Remediations: []v1alpha1.RemediationStatus{{Step: v1alpha1.RemediationStepHold}, {Step: v1alpha1.RemediationStepHold}}}
 	for range 2 {
 		m.ObserveNode(node, status, now)
 	}

@@ -25,7 +25,7 @@ func (s SMI) GPUs(ctx context.Context) ([]GPU, error) {
 		}
 		fields := strings.Split(line, ",")
 		if len(fields) != 3 {
-			return nil, fmt.Errorf("read the GPUs' modes: nvidia-smi says %q", strings.TrimSpace(line))
+			return nil, fmt.Errorf("read the GPUs' modes: nvidia-smi printed %q", strings.TrimSpace(line))
 		}
 		gpus = append(gpus, GPU{UUID: strings.TrimSpace(fields[0]), Current: mode(fields[1]), Pending: mode(fields[2])})
 	}

@@ -75,11 +75,11 @@ func Check(want Want, seen Seen) []host.Failure {
 		found = append(found, host.Failure{Reason: reason, Message: fmt.Sprintf(format, arguments...)})
 	}
 	if differs(want.Kernel, seen.Kernel) {
-		complain(KernelChanged, "this driver is for kernel %s and the node runs %s: the installer chooses another as soon as discovery has told it",
+		complain(KernelChanged, "this driver is for kernel %s and the node runs %s: the installer selects another as soon as discovery has reported it",
 			want.Kernel, seen.Kernel)
 	}
 	if differs(want.OS, seen.OS) {
-		complain(OSChanged, "this driver is for %s and the node runs %s: the installer chooses another as soon as discovery has told it", want.OS, seen.OS)
+		complain(OSChanged, "this driver is for %s and the node runs %s: the installer selects another as soon as discovery has reported it", want.OS, seen.OS)
 	}
 	if seen.HostDriver != "" {
 		complain(HostDriver, "the host has driver %s of its own: remove it, or keep it with hostDriver: Keep and a minVersion that it reaches",
@@ -89,7 +89,7 @@ func Check(want Want, seen Seen) []host.Failure {
 		complain(NouveauInUse, "the module nouveau is in use %d times: blacklist it (modprobe.d: blacklist nouveau) and restart the node", seen.Nouveau)
 	}
 	if seen.SecureBoot && want.Modules != Precompiled {
-		complain(SecureBoot, "secure boot is on, and the kernel refuses modules that are compiled on the node, for nobody has signed them: "+
+		complain(SecureBoot, "secure boot is on, and the kernel rejects modules that are compiled on the node, because they are not signed: "+
 			"set usePrecompiled, or switch secure boot off")
 	}
 	if want.Modules == CompiledWithHostHeaders && !seen.Headers {

@@ -56,7 +56,7 @@ func (c Config) once(ctx context.Context) (changed bool, folders []string, messa
 		return false, nil, "", err
 	}
 	if !edits {
-		return false, nil, name + " reads CDI specs by itself: nothing is changed", nil
+		return false, nil, name + " already reads CDI specs: nothing is changed", nil
 	}
 	plan, err := Make(c.files(), c.Main, c.CDI)
 	if err != nil {

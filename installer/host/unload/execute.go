@@ -88,7 +88,7 @@ func (c Config) notUnmounted(path string, err error) error {
 	if !errors.Is(err, ErrBusy) {
 		return fmt.Errorf("unmount %s: %w", c.Roots.OnHost(path), err)
 	}
-	return host.Fail(RootBusy, "the former driver's root cannot be unmounted: somebody uses %s (`fuser -m` names them); end them, or restart the node",
+	return host.Fail(RootBusy, "the former driver's root cannot be unmounted: a process uses %s (`fuser -m` lists it): end it, or restart the node",
 		c.Roots.OnHost(path))
 }
 
