@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -102,7 +103,7 @@ func TestSchedulerIsThatOfTheManifests(t *testing.T) {
 func TestSchedulerConfigIsThatOfTheManifests(t *testing.T) {
 	for _, mode := range []v1alpha1.SchedulerMode{v1alpha1.SchedulerAdditional, v1alpha1.SchedulerReplace} {
 		t.Run(string(mode), func(t *testing.T) {
-			want, err := os.ReadFile(filepath.Join("../../deployments/scheduler", string(mode), "config.yaml"))
+			want, err := os.ReadFile(filepath.Join("../../deployments/scheduler", strings.ToLower(string(mode)), "config.yaml"))
 			if err != nil {
 				t.Fatal(err)
 			}
