@@ -176,7 +176,7 @@ func (d *driver) rdmaEnv() []corev1.EnvVar {
 }
 
 // probePeriod is how often a driver that is being installed is looked at.
-const probePeriod = 10 * time.Second
+const probePeriod = 5 * time.Second
 
 // startupProbe asks the driver itself. NVIDIA's images install into their own root, so nvidia-smi of the container is that of the driver, without
 // changing roots, and it answers once the modules are loaded; the root is shown after that, and only then is a driver any use to others.

@@ -183,7 +183,7 @@ func driverEffects(field string, with func(func(*v1alpha1.DriverSpec)) func(*ren
 		{field: "version", path: at(main, ".image"), want: "registry.example:5000/nvidia/driver:570.124.06-ubuntu24.04", change: with(func(d *v1alpha1.DriverSpec) { d.Version = "570.124.06" })},
 		{field: "usePrecompiled", path: at(main, ".image"), want: "registry.example:5000/nvidia/driver:580.105.08-6.8.0-60-generic-ubuntu24.04", change: with(func(d *v1alpha1.DriverSpec) { d.UsePrecompiled = true })},
 		{field: "kernelModuleType", path: env("KERNEL_MODULE_TYPE"), want: "proprietary", change: with(func(d *v1alpha1.DriverSpec) { d.KernelModuleType = v1alpha1.ModulesProprietary })},
-		{field: "startupTimeout", path: at(main, ".startupProbe.failureThreshold"), want: "30", change: with(func(d *v1alpha1.DriverSpec) { d.StartupTimeout = &metav1.Duration{Duration: 5 * time.Minute} })},
+		{field: "startupTimeout", path: at(main, ".startupProbe.failureThreshold"), want: "60", change: with(func(d *v1alpha1.DriverSpec) { d.StartupTimeout = &metav1.Duration{Duration: 5 * time.Minute} })},
 		{field: "rdma.useHostMOFED", path: env("USE_HOST_MOFED"), want: "", change: with(func(d *v1alpha1.DriverSpec) { d.RDMA.UseHostMOFED = false })},
 		{field: "kernelModuleConfig", path: file("module-config"), want: "", change: with(func(d *v1alpha1.DriverSpec) { d.KernelModuleConfig = "" })},
 		{field: "repoConfig", path: volume + `repositories")].configMap.name`, want: "modules", change: with(func(d *v1alpha1.DriverSpec) { d.RepoConfig = "modules" })},
