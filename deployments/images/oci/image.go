@@ -4,6 +4,7 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"cmp"
 	"errors"
 	"fmt"
@@ -76,7 +77,8 @@ func layer(files []File) (v1.Layer, error) {
 		return nil, err
 	}
 	open := func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(content)), nil }
-	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer))
+	// At the default level, layers of programs are 7 percent smaller and take more than twice the time.
+	return tarball.LayerFromOpener(open, tarball.WithMediaType(types.OCILayer), tarball.WithCompressionLevel(gzip.BestSpeed))
 }
 
 // archive writes the entries in the order of their paths, without times or owners.
