@@ -150,7 +150,7 @@ func course(ctx context.Context, c *cluster.Cluster, s *sickbed) (err error) {
 	if err := visit(ctx, c, s.node, sick); err != nil {
 		return err
 	}
-	fmt.Printf("\nkubectl edit clusterpolicy default: spec.remediation.mode: %s -> %s\n", v1alpha1.RemediationSuggest, v1alpha1.RemediationAct)
+	fmt.Printf("\nkubectl edit gpupolicy default: spec.remediation.mode: %s -> %s\n", v1alpha1.RemediationSuggest, v1alpha1.RemediationAct)
 	if err := remediate(ctx, c, v1alpha1.RemediationAct); err != nil {
 		return err
 	}

@@ -87,7 +87,7 @@ func bring(ctx context.Context, folder string, values cluster.Values) (*cluster.
 	if err != nil {
 		return nil, fmt.Errorf("%w\nlook around, then `make demo-down`", err)
 	}
-	fmt.Println("kubectl wait --for=condition=Ready clusterpolicy/default: condition met")
+	fmt.Println("kubectl wait --for=condition=Ready gpupolicy/default: condition met")
 	return c, nil
 }
 

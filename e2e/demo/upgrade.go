@@ -127,7 +127,7 @@ func plan(ctx context.Context, c *cluster.Cluster) (last string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("ask for driver %s: %w", cluster.NewDriver, err)
 	}
-	fmt.Printf("\nkubectl edit clusterpolicy default: spec.driver.version: %s -> %s\n", cluster.OldDriver, cluster.NewDriver)
+	fmt.Printf("\nkubectl edit gpupolicy default: spec.driver.version: %s -> %s\n", cluster.OldDriver, cluster.NewDriver)
 	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no plan appears in the ClusterPolicy's status"))
 	defer cancel()
 	err = cluster.Follow(ctx, c, &v1alpha1.ClusterPolicyList{}, func(policy *v1alpha1.ClusterPolicy, _ bool) bool {

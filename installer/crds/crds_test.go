@@ -41,6 +41,31 @@ func TestValid(t *testing.T) {
 	}
 }
 
+// TestShortNamesAreUnambiguous compares the short names with all names of the GPU Operator's kinds, whose CRDs may be installed at the same time, and
+// with each other.
+func TestShortNamesAreUnambiguous(t *testing.T) {
+	t.Parallel()
+	list, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := map[string]string{}
+	for _, name := range []string{"clusterpolicy", "clusterpolicies", "nvidiadriver", "nvidiadrivers", "nvd", "nvdriver", "nvdrivers", "gpucluster", "gpuclusters", "gc"} {
+		taken[name] = "the GPU Operator"
+	}
+	for _, crd := range list {
+		if len(crd.Spec.Names.ShortNames) == 0 {
+			t.Errorf("%s has no short name", crd.Name)
+		}
+		for _, name := range crd.Spec.Names.ShortNames {
+			if owner, is := taken[name]; is {
+				t.Errorf("%s: the short name %s is one of %s", crd.Name, name, owner)
+			}
+			taken[name] = crd.Name
+		}
+	}
+}
+
 // TestChartInstallsTheSameFiles compares the embedded CRDs with those of the chart: both are written by one generator.
 func TestChartInstallsTheSameFiles(t *testing.T) {
 	t.Parallel()

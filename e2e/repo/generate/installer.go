@@ -21,7 +21,7 @@ All kinds are in ` + "`tessera.dev/v1alpha1`" + ` and cluster-scoped.
 | NVIDIADriver | you | another driver for some nodes |
 | GPUNode | the installer | desired and observed state of one GPU node |
 
-The installer writes every status. ` + "`kubectl wait --for=condition=Ready clusterpolicy/default`" + ` returns when every selected node is ready.
+The installer writes every status. ` + "`kubectl wait --for=condition=Ready gpupolicy/default`" + ` returns when every selected node is ready.
 ` + "`tessera migrate`" + ` converts the ClusterPolicy of NVIDIA's GPU Operator.
 
 - An absent field has the listed default.

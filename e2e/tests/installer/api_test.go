@@ -119,7 +119,7 @@ func TestShownByKubectl(t *testing.T) {
 		{"default", "gpupolicy", "kind: ClusterPolicy\nmetadata: {name: default}\n",
 			`{"nodes":{"total":8,"ready":5,"upgrading":1,"blocked":0,"failed":2},"gpus":{"unhealthy":3,"fatal":1,"held":1},"conditions":[{"type":"Ready","status":"False","reason":"NodesFailed","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
 			[][]string{{"NAME", "READY", "NODES", "READYNODES", "UPGRADING", "FAILED", "UNHEALTHYGPUS", "REASON", "AGE"}, {"default", "False", "8", "5", "1", "2", "3", "NodesFailed"}}},
-		{"h100", "nvd", "kind: NVIDIADriver\nmetadata: {name: h100}\nspec: {version: 580.105.08, default: true}\n",
+		{"h100", "gpudriver", "kind: NVIDIADriver\nmetadata: {name: h100}\nspec: {version: 580.105.08, default: true}\n",
 			`{"nodes":{"total":3,"ready":3,"upgrading":0,"blocked":0,"failed":0},"conditions":[{"type":"Ready","status":"True","reason":"Reconciled","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
 			[][]string{{"NAME", "VERSION", "DEFAULT", "READY", "NODES", "READYNODES", "REASON", "AGE"}, {"h100", "580.105.08", "true", "True", "3", "3", "Reconciled"}}},
 		{"node-1", "gn", "kind: GPUNode\nmetadata: {name: node-1}\n",
