@@ -4,9 +4,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// GPUNode is what is desired and known of one GPU node, and the only place where the installer remembers anything. It has the node's
-// name and ends with it. Writers, by field manager: the installer owns spec, and in status everything but hardware (the
-// discovery on the node) and agent (the node agent).
+// GPUNode is the desired and observed state of one GPU node. It has the name of the node and is deleted with it; the installer keeps no other state. Fields
+// are written with server-side apply: status.hardware by the discovery on the node, status.agent by the node agent, spec and the rest of status by the
+// installer.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,22 +38,21 @@ type GPUNodeList struct {
 	Items           []GPUNode `json:"items"`
 }
 
-// GPUNodeSpec is what the installer wants of the node.
+// GPUNodeSpec is the desired state of the node. The installer writes it.
 type GPUNodeSpec struct {
-	// Driver is the driver that the node is to run. The rollout sets it when the node's turn has come. Absent: none is
-	// installed.
+	// Driver is the desired driver. The rollout sets it when the node may be upgraded. Absent: no driver is installed.
 	// +optional
 	Driver *DesiredDriver `json:"driver,omitempty"`
-	// AgentPool is the pool of the node agent, by default default.
+	// AgentPool is the name of the node agent's pool. Default: default.
 	// +optional
 	AgentPool string `json:"agentPool,omitempty"`
-	// MIGMode is the MIG mode that the node's GPUs are to have; empty leaves it alone.
+	// MIGMode is the desired MIG mode of the node's GPUs. Empty: the mode is not changed.
 	// +optional
 	MIGMode MIGMode `json:"migMode,omitempty"`
-	// Maintenance takes the GPUs out of service: while it is set, the agent refuses new Prepares and names it.
+	// Maintenance takes the GPUs out of service. While it is set, the agent refuses to prepare new claims and reports its ID.
 	// +optional
 	Maintenance *Maintenance `json:"maintenance,omitempty"`
-	// Remediations take single GPUs out of service to bring them back to health, at most one for each.
+	// Remediations are orders to the agent for faulted GPUs, at most one for each GPU.
 	// +optional
 	// +listType=map
 	// +listMapKey=gpu
@@ -66,17 +65,17 @@ type DesiredDriver struct {
 	// Source is Container or Host.
 	// +kubebuilder:validation:Enum=Container;Host
 	Source DriverSource `json:"source"`
-	// Digest identifies the driver container with all that decides what it installs: image, kind of modules, contents of its
-	// ConfigMaps and Secrets. Empty for a host's driver.
+	// Digest identifies the driver container by everything that requires a reinstallation: image, module type, contents of its ConfigMaps and Secrets.
+	// Empty for a driver of the host.
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// Owner is the NVIDIADriver that it comes from, or ClusterPolicy/default.
+	// Owner is the NVIDIADriver that selects the driver, or ClusterPolicy/default.
 	// +optional
 	Owner string `json:"owner,omitempty"`
-	// Version is the driver's version, for people.
+	// Version is the version of the driver. Informational.
 	// +optional
 	Version string `json:"version,omitempty"`
-	// Image is the driver's image, for people.
+	// Image is the image of the driver. Informational.
 	// +optional
 	Image string `json:"image,omitempty"`
 }
@@ -90,20 +89,20 @@ const (
 	DriverHost      DriverSource = "Host"
 )
 
-// Maintenance is a time without GPUs.
+// Maintenance is a period in which the GPUs of a node are out of service.
 type Maintenance struct {
-	// ID is new for every maintenance; the agent repeats it in status.agent.maintenance when it refuses Prepares.
+	// ID identifies the maintenance. The agent repeats it in status.agent.maintenance once it refuses claims.
 	ID string `json:"id"`
 	// Operation is DriverSwap, MIGMode or Removal (the release is being uninstalled).
 	// +kubebuilder:validation:Enum=DriverSwap;MIGMode;Removal
 	Operation Operation `json:"operation"`
-	// Reason is told to users whose pods are refused.
+	// Reason is part of the message for users whose claims are refused.
 	Reason string `json:"reason"`
-	// Since is when it began.
+	// Since is when the maintenance started.
 	Since metav1.Time `json:"since"`
 }
 
-// Operation is what a maintenance is for.
+// Operation is the purpose of a maintenance.
 type Operation string
 
 // The operations.
@@ -113,24 +112,24 @@ const (
 	OperationRemoval    Operation = "Removal"
 )
 
-// GPUNodeStatus is what is known of the node.
+// GPUNodeStatus is the observed state of the node.
 type GPUNodeStatus struct {
-	// ObservedGeneration is the generation that phase and conditions speak of.
+	// ObservedGeneration is the generation for which phase and conditions were determined.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Phase is where the node stands on its way to Ready.
+	// Phase is the phase of the node.
 	// +optional
 	Phase NodePhase `json:"phase,omitempty"`
 	// Step is the step of the upgrade in the phase Upgrading.
 	// +optional
 	Step UpgradeStep `json:"step,omitempty"`
-	// Reason is one word why the node stands there.
+	// Reason is the machine-readable cause of the phase.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message is for people: what, where, what to do.
+	// Message describes the cause and what to do.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Since is when phase or step began.
+	// Since is when the phase or step started.
 	// +optional
 	Since metav1.Time `json:"since,omitempty"`
 	// Components are the operands on the node.
@@ -138,27 +137,27 @@ type GPUNodeStatus struct {
 	// +listType=map
 	// +listMapKey=name
 	Components []ComponentStatus `json:"components,omitempty"`
-	// Driver is the driver that was installed and validated last: the one that a rollback returns to.
+	// LastGoodDriver is the last driver that passed validation. A rollback returns to it.
 	// +optional
 	LastGoodDriver *DesiredDriver `json:"lastGoodDriver,omitempty"`
-	// Validated is what the last validation that passed was about: boot and driver.
+	// Validated is the boot and the driver of the last passed validation.
 	// +optional
 	Validated *Validated `json:"validated,omitempty"`
-	// Attempt is the last driver that failed here; absent when the last one succeeded.
+	// Attempt is the last failed driver. Absent if the last driver succeeded.
 	// +optional
 	Attempt *Attempt `json:"attempt,omitempty"`
-	// Hardware is what the discovery on the node saw.
+	// Hardware is the report of the discovery.
 	// +optional
 	Hardware *HardwareStatus `json:"hardware,omitempty"`
-	// Agent is what the node agent says.
+	// Agent is the report of the node agent.
 	// +optional
 	Agent *AgentStatus `json:"agent,omitempty"`
-	// Remediations are where the installer stands with GPUs that are not well.
+	// Remediations is the progress with faulted GPUs.
 	// +optional
 	// +listType=map
 	// +listMapKey=gpu
 	Remediations []RemediationStatus `json:"remediations,omitempty"`
-	// History are the last 32 remediations that are over, the latest first.
+	// History has the last 32 completed remediations, the latest first.
 	// +optional
 	// +listType=atomic
 	History []RemediationRecord `json:"history,omitempty"`
@@ -169,7 +168,7 @@ type GPUNodeStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// The conditions of a GPUNode, besides Ready.
+// The conditions of a GPUNode in addition to Ready.
 const (
 	ConditionDriverValidated   = "DriverValidated"
 	ConditionToolkitValidated  = "ToolkitValidated"
@@ -177,22 +176,22 @@ const (
 	ConditionWorkloadValidated = "WorkloadValidated"
 )
 
-// NodePhase is where a node stands.
+// NodePhase is the phase of a node.
 type NodePhase string
 
 // The phases of a node.
 const (
-	PhaseAbsent           NodePhase = "Absent"           // no operand belongs here: opted out, not chosen, no GPU
-	PhasePreflight        NodePhase = "Preflight"        // looked at before anything is touched
-	PhaseDriverInstalling NodePhase = "DriverInstalling" // the driver container is at work
-	PhaseDriverReady      NodePhase = "DriverReady"      // the driver is loaded, the runtime is looked at
-	PhaseToolkitReady     NodePhase = "ToolkitReady"     // the runtime reads CDI, the agent is waited for
-	PhaseAgentReady       NodePhase = "AgentReady"       // kubelet knows the agent, its slices are accepted
-	PhaseValidating       NodePhase = "Validating"       // claims prove it
+	PhaseAbsent           NodePhase = "Absent"           // no operands: opted out, not selected, or no GPU
+	PhasePreflight        NodePhase = "Preflight"        // the node is checked before the first change
+	PhaseDriverInstalling NodePhase = "DriverInstalling" // the driver container installs the driver
+	PhaseDriverReady      NodePhase = "DriverReady"      // the driver is loaded, the runtime is checked
+	PhaseToolkitReady     NodePhase = "ToolkitReady"     // the runtime reads CDI, the agent starts
+	PhaseAgentReady       NodePhase = "AgentReady"       // the agent is registered and its ResourceSlices are published
+	PhaseValidating       NodePhase = "Validating"       // claims test the node
 	PhaseReady            NodePhase = "Ready"
 	PhaseUpgrading        NodePhase = "Upgrading"  // out of service for a change; see step
-	PhaseBlocked          NodePhase = "Blocked"    // somebody else must act; see reason
-	PhaseFailed           NodePhase = "Failed"     // it did not work; see reason
+	PhaseBlocked          NodePhase = "Blocked"    // an administrator or another program must act; see reason
+	PhaseFailed           NodePhase = "Failed"     // the node could not be brought into service; see reason
 	PhaseRolledBack       NodePhase = "RolledBack" // in service with the last good driver after a failure
 )
 
@@ -202,14 +201,14 @@ type UpgradeStep string
 // The steps of an upgrade, in their order.
 const (
 	StepTaint     UpgradeStep = "Taint"     // no new claims: a DeviceTaintRule
-	StepRefuse    UpgradeStep = "Refuse"    // the agent refuses Prepares
-	StepDrain     UpgradeStep = "Drain"     // holders are evicted; none is prepared at its end
-	StepStopAgent UpgradeStep = "StopAgent" // nobody has the driver open
-	StepRemove    UpgradeStep = "Remove"    // the old driver's container goes, its modules are unloaded
+	StepRefuse    UpgradeStep = "Refuse"    // the agent refuses to prepare claims
+	StepDrain     UpgradeStep = "Drain"     // pods with claims are evicted until no claim is prepared
+	StepStopAgent UpgradeStep = "StopAgent" // the agent closes the driver
+	StepRemove    UpgradeStep = "Remove"    // the old driver container is removed, its modules are unloaded
 	StepOperate   UpgradeStep = "Operate"   // the new driver is installed, or the MIG mode changed
-	StepStart     UpgradeStep = "Start"     // the agent runs again and its slices are accepted
-	StepValidate  UpgradeStep = "Validate"  // claims prove it
-	StepRestore   UpgradeStep = "Restore"   // Prepares are answered, the taint goes
+	StepStart     UpgradeStep = "Start"     // the agent runs again and its ResourceSlices are published
+	StepValidate  UpgradeStep = "Validate"  // claims test the node
+	StepRestore   UpgradeStep = "Restore"   // claims are prepared again, the taint is removed
 )
 
 // ComponentStatus is one operand on the node.
@@ -219,20 +218,20 @@ type ComponentStatus struct {
 	// State is Absent, Pending, Starting, Ready or Failed.
 	// +kubebuilder:validation:Enum=Absent;Pending;Starting;Ready;Failed
 	State ComponentState `json:"state"`
-	// Reason is one word why it is in that state.
+	// Reason is the machine-readable cause of the state.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message is for people: what, where, what to do.
+	// Message describes the cause and what to do.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Digest is what runs.
+	// Digest identifies the running revision.
 	// +optional
 	Digest string `json:"digest,omitempty"`
 	// Since is when the state began.
 	Since metav1.Time `json:"since"`
 }
 
-// ComponentState is how far an operand is.
+// ComponentState is the state of an operand.
 type ComponentState string
 
 // The states of an operand.
@@ -244,126 +243,126 @@ const (
 	ComponentFailed   ComponentState = "Failed"
 )
 
-// Validated is what a validation was about.
+// Validated identifies what a validation tested.
 type Validated struct {
-	// BootID is the boot in which it passed.
+	// BootID is the boot in which the validation passed.
 	BootID string `json:"bootID"`
-	// Digest is the driver that passed; empty: the host's own.
+	// Digest is that of the driver. Empty for a driver of the host.
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// At is when.
+	// At is when the validation passed.
 	At metav1.Time `json:"at"`
 }
 
-// Attempt counts failures with one driver.
+// Attempt counts the failures of one driver.
 type Attempt struct {
 	// Digest is the driver that failed.
 	Digest string `json:"digest"`
-	// Count is how often.
+	// Count is the number of failures.
 	Count int32 `json:"count"`
-	// Reason is one word why it failed last.
+	// Reason is the machine-readable cause of the last failure.
 	Reason string `json:"reason"`
-	// Message is for people: what failed last, where, what to do.
+	// Message describes the last failure and what to do.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Last is when it failed last.
+	// Last is the time of the last failure.
 	Last metav1.Time `json:"last"`
 }
 
-// HardwareStatus is what the discovery reads on the node, whether there is a driver or not.
+// HardwareStatus is what the discovery reads on the node. It does not require a driver.
 type HardwareStatus struct {
-	// BootID is the boot that it was read in.
+	// BootID is the boot of the report.
 	BootID string `json:"bootID"`
-	// GPUs counts NVIDIA's display and 3D controllers on the PCI bus.
+	// GPUs is the number of NVIDIA's display and 3D controllers on the PCI bus.
 	GPUs int32 `json:"gpus"`
 	// PCI are their PCI device IDs, such as 2330, each once, in order.
 	// +optional
 	// +listType=atomic
 	PCI []string `json:"pci,omitempty"`
-	// Kernel is the release of the running kernel. It becomes a part of an image's tag.
+	// Kernel is the release of the running kernel. It is part of the tags of driver images.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9][A-Za-z0-9._+~-]*)?$`
 	Kernel string `json:"kernel"`
-	// OS is the operating system as it is written in tags of driver images, such as ubuntu24.04.
+	// OS is the operating system as in the tags of driver images, such as ubuntu24.04.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^([a-z0-9][a-z0-9._-]*)?$`
 	OS string `json:"os"`
-	// OSName is what the operating system calls itself.
+	// OSName is the PRETTY_NAME of the operating system.
 	// +optional
 	OSName string `json:"osName,omitempty"`
-	// Architecture is Go's name of it.
+	// Architecture is the GOARCH of the node.
 	Architecture string `json:"architecture"`
-	// SecureBoot is whether the firmware lets only signed modules in.
+	// SecureBoot reports whether the kernel loads signed modules only.
 	// +optional
 	SecureBoot bool `json:"secureBoot,omitempty"`
-	// HostDriver is the version of the driver that the host itself brings; empty: none.
+	// HostDriver is the version of the driver that is installed on the host. Empty: none.
 	// +optional
 	HostDriver string `json:"hostDriver,omitempty"`
-	// LoadedDriver is the version of the modules that are loaded; empty: none.
+	// LoadedDriver is the version of the loaded kernel modules. Empty: none.
 	// +optional
 	LoadedDriver string `json:"loadedDriver,omitempty"`
 	// Runtime is the container runtime with its version, such as containerd://2.2.1.
 	// +optional
 	Runtime string `json:"runtime,omitempty"`
-	// CDI is whether the runtime reads CDI specs as it is configured.
+	// CDI reports whether CDI is enabled in the configuration of the runtime.
 	// +optional
 	CDI bool `json:"cdi,omitempty"`
 }
 
-// AgentStatus is what the node agent says. It is written when it changes.
+// AgentStatus is the report of the node agent, written when it changes.
 type AgentStatus struct {
-	// Version is the agent's.
+	// Version is the version of the agent.
 	Version string `json:"version"`
 	// PodUID is the UID of the agent's pod.
 	PodUID string `json:"podUID"`
-	// BootID is the boot in which it speaks.
+	// BootID is the boot of the report.
 	BootID string `json:"bootID"`
-	// Ready is whether kubelet knows the agent and the API server has accepted its slices.
+	// Ready reports whether the agent is registered with kubelet and its ResourceSlices are published.
 	Ready bool `json:"ready"`
-	// DriverVersion is the version of the driver, as NVML says; empty: no driver.
+	// DriverVersion is the version of the driver from NVML. Empty: no driver.
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
-	// CUDAVersion is the newest CUDA that the driver runs, as NVML says; empty: no driver.
+	// CUDAVersion is the newest CUDA version that the driver supports, from NVML. Empty: no driver.
 	// +optional
 	CUDAVersion string `json:"cudaVersion,omitempty"`
-	// GPUs is how many NVML sees.
+	// GPUs is the number of GPUs from NVML.
 	// +optional
 	GPUs int32 `json:"gpus,omitempty"`
-	// Product is their product, that of the first where they differ.
+	// Product is the product name of the first GPU.
 	// +optional
 	Product string `json:"product,omitempty"`
-	// Memory is that of one GPU in bytes, of the first where they differ.
+	// Memory is the memory of the first GPU, in bytes.
 	// +optional
 	Memory int64 `json:"memory,omitempty"`
-	// Architecture is the GPUs' generation.
+	// Architecture is the architecture of the GPUs, such as Hopper.
 	// +optional
 	Architecture string `json:"architecture,omitempty"`
-	// ComputeCapability is that of the GPUs, such as 9.0.
+	// ComputeCapability is the CUDA compute capability of the GPUs, such as 9.0.
 	// +optional
 	ComputeCapability string `json:"computeCapability,omitempty"`
-	// Clique is clusterUUID.cliqueID of the NVLink fabric across nodes; empty: none.
+	// Clique is clusterUUID.cliqueID of the NVLink fabric across nodes. Empty: none.
 	// +optional
 	Clique string `json:"clique,omitempty"`
-	// MIGCapable is whether any GPU can be sliced.
+	// MIGCapable reports whether a GPU of the node supports MIG.
 	// +optional
 	MIGCapable bool `json:"migCapable,omitempty"`
-	// MIGMode is Enabled, Disabled or Mixed, of the GPUs that can be sliced.
+	// MIGMode is Enabled, Disabled or Mixed for the GPUs that support MIG.
 	// +optional
 	MIGMode string `json:"migMode,omitempty"`
-	// MIGPending is whether a mode waits for a reset.
+	// MIGPending reports whether a change of the MIG mode requires a reset.
 	// +optional
 	MIGPending bool `json:"migPending,omitempty"`
-	// Maintenance repeats the ID of spec.maintenance once Prepares are refused. It is told in maintenance only.
+	// Maintenance repeats the ID of spec.maintenance once the agent refuses claims. Set during maintenance only.
 	// +optional
 	Maintenance string `json:"maintenance,omitempty"`
-	// PreparedClaims is then the number of claims that are still prepared on the node. It is told in maintenance only.
+	// PreparedClaims is the number of claims that are prepared on the node. Set during maintenance only.
 	// +optional
 	PreparedClaims *int32 `json:"preparedClaims,omitempty"`
-	// Faults are what is wrong with GPUs, Warning or worse, at most 64: the worst first.
+	// Faults are the current faults with severity Warning or worse, at most 64, the most severe first.
 	// +optional
 	// +listType=atomic
 	Faults []GPUFault `json:"faults,omitempty"`
-	// Remediations are how far the agent is with spec.remediations.
+	// Remediations is the progress of the agent with spec.remediations.
 	// +optional
 	// +listType=map
 	// +listMapKey=id
