@@ -152,7 +152,8 @@ func TestPagesNameWhatExists(t *testing.T) {
 func knownNames(t *testing.T) []string {
 	t.Helper()
 	names := []string{
-		"gpu.tessera.dev", "gpu.nvidia.com", "resource.nvidia.com", "compute-domain.nvidia.com", "clusterpolicies.nvidia.com", // drivers, groups, kinds
+		"gpu.tessera.dev", "gpu.nvidia.com", "resource.nvidia.com", "compute-domain.nvidia.com",
+		"clusterpolicies.nvidia.com", "nvidiadrivers.nvidia.com", // drivers, groups, kinds
 		"docs.nvidia.com",
 	}
 	kinds, err := crds.Load()
