@@ -44,7 +44,7 @@ func (o *Order) Best(nodes int, allow func(name string) bool) []string {
 		if len(best) == nodes {
 			return false
 		}
-		// The index forgets removed nodes after some time (index.Changed).
+		// The index drops removed nodes after some time (index.Changed).
 		if _, known := o.rank.nodes.Node(p.name); known && allow(p.name) {
 			best = append(best, p.name)
 		}
