@@ -124,7 +124,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 		Cluster: cluster, Catalogs: catalogs, Images: c.Images, Drainer: drainer, Pools: pools, Obstacles: obstacles, Remediator: remediator, Events: events,
 		Metrics: metrics,
 	})
-	if err := nodes.SetUp(mgr); err != nil {
+	if err := nodes.SetUp(mgr); err != nil { //nolint:contextcheck // predicates get no context
 		return err
 	}
 	return policy.New(policy.Config{

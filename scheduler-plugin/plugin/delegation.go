@@ -20,7 +20,7 @@ func (p *Plugin) delegateNode(ctx context.Context, cs fwk.CycleState, c *cycle, 
 	}
 	n := p.nodeFor(c, info)
 	capture := &intree.Capture{}
-	scene := p.fullScope(c, n)
+	scene := p.fullScope(n)
 	scene.Capture = capture
 	v := &nodeVerdict{state: &intree.ScopedState{CycleState: cs}}
 	v.status = p.pool.With(c.key(), scene, func(i *intree.Instance) *fwk.Status {
@@ -68,7 +68,7 @@ func (p *Plugin) nodeFor(c *cycle, info fwk.NodeInfo) *index.Node {
 }
 
 // fullScope returns the scope with the whole node, and devices that are not local to a node.
-func (p *Plugin) fullScope(c *cycle, n *index.Node) intree.Scope {
+func (p *Plugin) fullScope(n *index.Node) intree.Scope {
 	return intree.Scope{
 		Slices: slices.Concat(intree.OrderedSlices(n, fit.DevicesByCost(&n.Fit)), p.shared.index.NonLocalSlices()),
 		State:  intree.NewState(slices.Concat(n.Held, p.shared.index.NonLocalHeld())),

@@ -34,7 +34,7 @@ func (p *Plugin) Reserve(ctx context.Context, cs fwk.CycleState, pod *corev1.Pod
 		return fwk.NewStatus(fwk.Unschedulable, "the node's devices changed after filtering, retrying")
 	}
 	if !decided {
-		return p.allocate(ctx, cs, c, info, p.fullScope(c, p.nodeFor(c, info)))
+		return p.allocate(ctx, cs, c, info, p.fullScope(p.nodeFor(c, info)))
 	}
 	scene := intree.Scope{Slices: intree.PrunedSlices(a.Node, a.Choice), State: intree.NewState(a.Node.Held)}
 	status := p.allocate(ctx, cs, c, info, scene)

@@ -4,8 +4,8 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"cmp"
+	"compress/gzip"
 	"errors"
 	"fmt"
 	"io"

@@ -75,7 +75,7 @@ func complete(spec v1alpha1.ClusterPolicySpec, drivers []v1alpha1.NVIDIADriver) 
 func (c *Catalog) share() {
 	c.Policy.Spec = c.spec
 	for i := range c.Drivers {
-		c.Drivers[i].Spec = c.computed.drivers[i]
+		c.Drivers[i].Spec = c.drivers[i]
 	}
 }
 

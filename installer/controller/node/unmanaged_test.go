@@ -12,10 +12,10 @@ import (
 )
 
 // abandon deletes the ClusterPolicy.
-func (h *testCluster) abandon() {
-	h.Helper()
-	if err := h.Delete(h.Context(), &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}); err != nil {
-		h.Fatal(err)
+func (c *testCluster) abandon() {
+	c.Helper()
+	if err := c.Delete(c.Context(), &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}); err != nil {
+		c.Fatal(err)
 	}
 }
 

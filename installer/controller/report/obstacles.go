@@ -20,6 +20,7 @@ type Obstacle struct {
 	Text   string
 }
 
+// NewObstacles returns a store without obstacles.
 func NewObstacles() *Obstacles { return &Obstacles{failed: map[string]Obstacle{}} }
 
 // Set keeps how an action on a node or GPU ended.
