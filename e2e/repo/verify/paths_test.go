@@ -76,6 +76,35 @@ func alternatives(name string) []string {
 	return all
 }
 
+// placed matches names in backticks and the file that contains them: `A`, `B()` in `path/file.go`.
+var placed = regexp.MustCompile("((?:`[\\w.]+(?:\\(\\))?`(?:, | and )?)+) in `([\\w./-]+\\.(?:go|c))`")
+
+// TestPagesNameWhatFilesContain checks every name that a page places in a file: the last element of `Type.method()` must be a word of the file.
+func TestPagesNameWhatFilesContain(t *testing.T) {
+	checked := 0
+	files(t, func(page, text string) {
+		for _, match := range placed.FindAllStringSubmatch(text, -1) {
+			source, err := os.ReadFile(filepath.Join(root(t), match[2]))
+			if err != nil {
+				continue // TestPagesNamePathsThatExist reports it
+			}
+			for name := range strings.FieldsFuncSeq(match[1], func(r rune) bool { return strings.ContainsRune("`(), ", r) }) {
+				if name == "and" {
+					continue
+				}
+				checked++
+				last := name[strings.LastIndex(name, ".")+1:]
+				if !regexp.MustCompile(`\b` + regexp.QuoteMeta(last) + `\b`).Match(source) {
+					t.Errorf("%s places %s in %s, which does not contain it", page, name, match[2])
+				}
+			}
+		}
+	}, ".md")
+	if checked < 100 {
+		t.Errorf("%d names were found: the pages or this test have changed", checked)
+	}
+}
+
 func TestNamedPaths(t *testing.T) {
 	text := "`api/gpu`, `api/nothing/x.go`, [`docs/README.md#documentation`](x), `nvidia.com/gpu`, `cmd`, `bench/<name>.json`, `e2e/{env,fake}/`, `installer/*/doc.go`"
 	got := namedPaths(t, text)
