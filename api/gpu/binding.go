@@ -1,7 +1,14 @@
 package gpu
 
-// bindingEngines returns the kinds that can refuse a placement although its slices are free. A kind
-// is left out when the kinds before it already keep every packing within its capacity.
+// bindingEngines returns the engine kinds that can reject a placement although its memory slices are free.
+//
+// Kinds are examined in the order of the Engine constants. A kind binds if some packing of non-overlapping placements needs
+// more engines of it than the GPU has, where only packings count that stay within the capacity of the kinds found before. The
+// result is therefore sufficient (checking its kinds is equal to checking all kinds), but not always minimal: a later kind can
+// make an earlier one redundant.
+//
+// Example: an H100 has one OFA engine, and every 1g.10gb+me takes one. Two of them fit by memory slices but not by engines, so
+// OFA binds. Decoders do not bind: no packing needs more of them than the GPU has.
 func bindingEngines(g *Geometry) []Engine {
 	var binding []Engine
 	for kind := range Engine(engineKinds) {
@@ -13,8 +20,8 @@ func bindingEngines(g *Geometry) []Engine {
 	return binding
 }
 
-// search finds the most engines of one kind that any packing of the GPU uses while the kinds that
-// bind already stay within their capacity.
+// search finds the largest number of engines of one kind that any packing uses. Packings that exceed the capacity of a kind in
+// binding are ignored. known caches the results of most.
 type search struct {
 	geometry *Geometry
 	binding  []Engine
@@ -22,14 +29,19 @@ type search struct {
 	known    map[packed]int
 }
 
-// packed is a packing of the slices below one, as far as it limits the rest.
+// packed is the state of a packing that is built from memory slice 0 upwards: slices is the first memory slice that is not
+// decided yet. It has only what limits the remaining placements, so that packings with equal states share one result.
 type packed struct {
 	slices int
-	// used are the engines of the kinds that bind already.
+	// used counts the engines taken so far, of the binding kinds only.
 	used Engines
 }
 
-// most returns the most engines of the kind that the slices above p can use.
+// most returns the largest number of engines of the kind that placements from memory slice p.slices on can use.
+//
+// There are two choices for each memory slice: leave it free, or start one of the legal placements there. Results are cached by
+// state, which bounds the work by the number of states instead of the number of packings; the latter grows exponentially with
+// the number of memory slices.
 func (s *search) most(p packed) int {
 	if p.slices >= s.geometry.slices {
 		return 0

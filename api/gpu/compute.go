@@ -1,18 +1,19 @@
 package gpu
 
-// ComputeMode says who may create CUDA contexts on a GPU (nvmlComputeMode_t), as far as Tessera sets it.
+// ComputeMode determines which processes may create CUDA contexts on a GPU. It has the values of nvmlComputeMode_t that Tessera
+// sets.
 type ComputeMode int
 
 // The compute modes.
 const (
-	// ComputeDefault lets any number of processes use the GPU.
+	// ComputeDefault permits contexts of any number of processes (NVML_COMPUTEMODE_DEFAULT).
 	ComputeDefault ComputeMode = iota
-	// ComputeExclusive lets one process at a time (EXCLUSIVE_PROCESS): with an MPS daemon that process
-	// is the daemon's server, and nobody can go around it.
+	// ComputeExclusive permits contexts of one process at a time (NVML_COMPUTEMODE_EXCLUSIVE_PROCESS). With an MPS daemon that
+	// process is the daemon's server, so that no client can bypass the daemon.
 	ComputeExclusive
 )
 
-// String returns the mode as nvidia-smi prints it.
+// String returns the mode as nvidia-smi prints it, or "unknown".
 func (m ComputeMode) String() string {
 	switch m {
 	case ComputeDefault:

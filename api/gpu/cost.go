@@ -2,18 +2,20 @@ package gpu
 
 import "fmt"
 
-// Cost is what a use takes from its GPU. Two uses fit together only when the sum of their costs
-// does; the published counters say the same.
+// Cost is what a use takes from its GPU. Uses of different shapes exclude each other, and MIG placements fit together if and
+// only if the sum of their costs fits. Package wire publishes costs as counters, so that every DRA allocator applies the same
+// rule.
 type Cost struct {
-	// Slices are the memory slices; a GPU without MIG counts as one slice.
+	// Slices are the memory slices taken. A GPU without MIG counts as one memory slice.
 	Slices Mask
-	// Engines are the engines of the kinds that bind (Geometry.BindingEngines); the others are zero.
+	// Engines are the engines taken, of the binding kinds only (Geometry.BindingEngines). Other kinds are zero.
 	Engines Engines
 }
 
-// Cost returns what the use takes: a placement its slices and engines, every other shape all there
-// is, a monitor nothing. An error wraps ErrUnsupported: the GPU can never hold the use. It works on a
-// nil Geometry.
+// Cost returns what the use takes: the memory slices and engines of a placement for MIG, nothing for Monitor, and the whole GPU
+// for every other shape. It works on a nil Geometry.
+//
+// An error wraps ErrUnsupported: the use has no shape, or its placement is not legal on this geometry.
 func (g *Geometry) Cost(u Use) (Cost, error) {
 	switch u.Shape {
 	case MIG:
@@ -31,7 +33,7 @@ func (g *Geometry) Cost(u Use) (Cost, error) {
 	return Cost{}, fmt.Errorf("%v: %w", u, ErrUnsupported)
 }
 
-// Total returns all that a GPU has, which is what a whole GPU costs. It works on a nil Geometry.
+// Total returns the cost of a whole GPU. It works on a nil Geometry.
 func (g *Geometry) Total() Cost {
 	return Cost{Slices: g.mask(), Engines: g.Capacity().only(g.kinds())}
 }
@@ -39,7 +41,7 @@ func (g *Geometry) Total() Cost {
 // mask returns all memory slices; a GPU without MIG counts as one. It works on a nil Geometry.
 func (g *Geometry) mask() Mask { return SpanMask(0, max(1, g.Slices())) }
 
-// kinds returns what BindingEngines copies.
+// kinds returns the binding kinds without a copy. It works on a nil Geometry.
 func (g *Geometry) kinds() []Engine {
 	if g == nil {
 		return nil

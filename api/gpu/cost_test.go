@@ -16,7 +16,7 @@ func TestCost(t *testing.T) {
 		use      gpu.Use
 		want     gpu.Cost
 	}{
-		// Engines that never decide are no part of a cost.
+		// Engines of kinds that do not bind are not part of a cost.
 		"a slice":                 {h100, mig(19, 3, 1), gpu.Cost{Slices: gpu.SpanMask(3, 1)}},
 		"a slice with media":      {h100, mig(20, 3, 1), gpu.Cost{Slices: gpu.SpanMask(3, 1), Engines: gpu.Engines{OFA: 1}}},
 		"the largest instance":    {h100, mig(0, 0, 8), gpu.Cost{Slices: gpu.SpanMask(0, 8), Engines: gpu.Engines{OFA: 1}}},

@@ -8,17 +8,17 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// packings is what a walk over everything that a GPU can hold found.
+// packings has the totals of a walk over all states of a GPU.
 type packings struct {
-	// States are the distinct sets of placements, Masks the distinct sets of slices they take.
+	// States counts the distinct sets of placements, Masks the distinct sets of memory slices that they take.
 	States, Masks int
-	// Maximal are the states to which nothing can be added, Multisets those that differ in what they
-	// hold and not only in where.
+	// Maximal counts the states to which no placement can be added. Multisets counts the maximal states that differ in the
+	// profiles they hold and not only in the positions.
 	Maximal, Multisets int
 }
 
-// TestCountOfPackings walks through every state that placements of the profiles can reach. The wanted
-// figures were enumerated independently from published geometries.
+// TestCountOfPackings visits every state that placements of the given profiles can reach. The expected totals were computed
+// independently of this package from published geometries.
 func TestCountOfPackings(t *testing.T) {
 	t.Parallel()
 	classic, withDouble, withMedia := []int{19, 14, 9, 5, 0}, []int{19, 15, 14, 9, 5, 0}, []int{19, 20, 15, 14, 9, 5, 0}
@@ -76,8 +76,8 @@ func count(t *testing.T, g *gpu.Geometry, profiles []int) packings {
 	return packings{States: len(states), Masks: len(masks), Maximal: maximal, Multisets: len(multisets)}
 }
 
-// TestMaxInstances checks for every profile of the catalogue that as many instances fit on an empty GPU
-// as the driver says, wherever the first ones are put.
+// TestMaxInstances checks for every profile of the catalogue that an empty GPU holds as many instances as the driver reports
+// (MaxInstances), independent of the order of placements.
 func TestMaxInstances(t *testing.T) {
 	t.Parallel()
 	for _, m := range models(t) {
@@ -98,7 +98,7 @@ func TestMaxInstances(t *testing.T) {
 	}
 }
 
-// models returns the names of every model of the catalogue.
+// models returns the names of all models of the catalogue.
 func models(t *testing.T) []string {
 	t.Helper()
 	all, err := gputest.Models()

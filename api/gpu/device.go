@@ -2,27 +2,29 @@ package gpu
 
 import "slices"
 
-// Device is one thing that a claim can be given: a use of one GPU.
+// Device is what one allocation result names: a use of one GPU.
 type Device struct {
-	// GPU is the GPU's name.
+	// GPU is the name of the GPU (GPU.Name).
 	GPU string `json:"gpu"`
 	Use
 }
 
-// Offer is what the administrator lets a node offer.
+// Offer is what the NodeConfig permits on a node.
 type Offer struct {
-	// Shapes are the shapes offered.
+	// Shapes are the permitted shapes. Order and repetition have no effect.
 	Shapes []Shape
-	// Profiles are the names of the MIG profiles offered; empty offers all.
+	// Profiles are the names of the permitted MIG profiles; empty permits all. Names depend on the driver version.
 	Profiles []string
-	// Shares is how many claims one GPU serves in a shared shape.
+	// Shares is the number of shares of each GPU in a shared shape.
 	Shares int
 }
 
-// Devices returns every device that the node offers, GPU by GPU in order of index, per GPU in the
-// order that a first-fit scheduler should try: smallest profile first, within a profile the placement
-// of least loss, then the shared shapes, then the whole GPU, then the monitor. The result depends only
-// on the arguments.
+// Devices returns all devices that the node offers, GPU by GPU in order of index, within a GPU in the order in which a
+// first-fit allocator should try them: MIG profiles from small to large, within a profile the placement of least loss first
+// (Geometry.ByLoss), then the shared shapes, the whole GPU, VFIO, and the monitor.
+//
+// The order depends only on the arguments. It is the published order, so that kube-scheduler's in-tree allocator prefers the
+// same placements as Tessera's plugin.
 func (n Node) Devices(offer Offer) []Device {
 	var devices []Device
 	for _, g := range n.GPUs {
@@ -33,17 +35,16 @@ func (n Node) Devices(offer Offer) []Device {
 	return devices
 }
 
-// Uses returns the uses of one GPU that the offer allows and the hardware can serve without a reset:
-// a GPU whose MIG mode cannot change without one offers the shapes of its current mode only.
+// Uses returns the uses of the GPU that the offer permits and that need no GPU reset, in the order of Node.Devices. Before
+// Hopper, where a change of the MIG mode needs a reset, only the shapes of the current mode are returned.
 func (g GPU) Uses(offer Offer) []Use {
 	return slices.DeleteFunc(g.AllUses(), func(u Use) bool {
 		return !g.serves(u.Shape) || !g.offered(u, offer)
 	})
 }
 
-// AllUses returns every use that the GPU's hardware knows, whether or not the current MIG mode and
-// the administrator's offer allow it, in the order of Devices. It is the complete table of what a
-// device of this GPU can stand for.
+// AllUses returns all uses that the GPU's hardware has, in the order of Node.Devices. Neither the current MIG mode nor an offer
+// limits it, so that a device allocated under an earlier mode or offer is still found in it.
 func (g GPU) AllUses() []Use {
 	var uses []Use
 	if g.Geometry != nil {
@@ -57,8 +58,10 @@ func (g GPU) AllUses() []Use {
 	return uses
 }
 
-// serves reports whether the hardware can serve the shape without a reset. Of a GPU that was lost
-// before it was ever read, nothing is known, and nothing can be promised.
+// serves reports whether the GPU can take the shape without a reset.
+//
+// VFIO needs an IOMMU group. All other shapes need a UUID: a GPU without one is not bound to NVIDIA's driver, or was lost
+// before its first read, so that nothing is known about its hardware.
 func (g GPU) serves(shape Shape) bool {
 	if shape == VFIO {
 		return g.IOMMUGroup != ""
@@ -78,6 +81,7 @@ func (g GPU) serves(shape Shape) bool {
 	return false
 }
 
+// offered reports whether the offer permits the use. The placement of a MIG use must be legal.
 func (g GPU) offered(u Use, offer Offer) bool {
 	if !slices.Contains(offer.Shapes, u.Shape) {
 		return false

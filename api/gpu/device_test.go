@@ -14,8 +14,8 @@ import (
 
 var everyShape = []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.VFIO, gpu.Monitor}
 
-// TestModes says which shapes a GPU can take without a reset: before Hopper those of its current MIG
-// mode, from Hopper on all of them.
+// TestModes checks which shapes a GPU offers without a reset: before Hopper those of its current MIG mode, from Hopper on all
+// of them.
 func TestModes(t *testing.T) {
 	t.Parallel()
 	notMIG := []gpu.Shape{gpu.TimeShare, gpu.MPS, gpu.Whole, gpu.Monitor}
@@ -40,7 +40,7 @@ func TestModes(t *testing.T) {
 	for _, test := range tests {
 		g := gputest.Node(t, test.machine).GPUs[0]
 		g.Mode = test.mode
-		// What the mode will be after the next reset decides nothing.
+		// The mode after the next reset (Pending) has no effect.
 		for _, g.Pending = range []gpu.Mode{gpu.ModeDisabled, gpu.ModeEnabled} {
 			var got []gpu.Shape
 			for _, u := range g.Uses(gpu.Offer{Shapes: everyShape}) {
@@ -113,8 +113,8 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestUsesProperties checks on every machine that the uses are those of the table, each legal, none
-// twice, smaller profiles first.
+// TestUsesProperties checks on every machine that Uses is an ordered subset of AllUses, without duplicates, that every use is
+// legal, and that smaller uses come first.
 func TestUsesProperties(t *testing.T) {
 	t.Parallel()
 	machines, err := gputest.Machines()

@@ -5,18 +5,23 @@ import "fmt"
 // Engine is a kind of fixed-function engine of a GPU.
 type Engine int
 
-// The engine kinds in the order in which they are asked whether they bind.
+// The engine kinds, in the order in which bindingEngines examines them.
 const (
+	// OFA is the optical flow accelerator.
 	OFA Engine = iota
+	// Decoder is a video decoder (NVDEC).
 	Decoder
+	// Encoder is a video encoder (NVENC).
 	Encoder
+	// JPEG is a JPEG decoder (NVJPG).
 	JPEG
+	// Copy is a copy engine (CE).
 	Copy
 )
 
 const engineKinds = int(Copy) + 1
 
-// String returns the engine's name as it appears in counters and messages.
+// String returns the name of the kind in published counters and in messages.
 func (e Engine) String() string {
 	switch e {
 	case OFA:
@@ -34,7 +39,7 @@ func (e Engine) String() string {
 	}
 }
 
-// Engines counts fixed-function engines by kind.
+// Engines has the number of engines of each kind. Fields are those of nvmlGpuInstanceProfileInfo_t.
 type Engines struct {
 	OFA     int `json:"ofa,omitempty"`
 	JPEG    int `json:"jpeg,omitempty"`
@@ -43,7 +48,7 @@ type Engines struct {
 	Copy    int `json:"copy,omitempty"`
 }
 
-// Count returns the number of engines of one kind.
+// Count returns the number of engines of the kind. It panics if the kind is not one of the constants.
 func (e Engines) Count(kind Engine) int { return e.counts()[kind] }
 
 func (e Engines) counts() [engineKinds]int {
@@ -54,6 +59,7 @@ func fromCounts(c [engineKinds]int) Engines {
 	return Engines{OFA: c[OFA], JPEG: c[JPEG], Decoder: c[Decoder], Encoder: c[Encoder], Copy: c[Copy]}
 }
 
+// combine applies f to the counts of each kind.
 func (e Engines) combine(other Engines, f func(a, b int) int) Engines {
 	a, b := e.counts(), other.counts()
 	for i := range a {
@@ -70,11 +76,12 @@ func (e Engines) minus(other Engines) Engines {
 	return e.combine(other, func(a, b int) int { return a - b })
 }
 
+// atLeast returns the larger count of each kind.
 func (e Engines) atLeast(other Engines) Engines {
 	return e.combine(other, func(a, b int) int { return max(a, b) })
 }
 
-// only returns the counts of the kinds and zero for every other.
+// only returns the counts of the given kinds; all others are zero.
 func (e Engines) only(kinds []Engine) Engines {
 	var kept [engineKinds]int
 	for _, kind := range kinds {
@@ -83,7 +90,7 @@ func (e Engines) only(kinds []Engine) Engines {
 	return fromCounts(kept)
 }
 
-// lacking returns the first of the kinds of which there are fewer than needed.
+// lacking returns the first of the given kinds of which e has fewer engines than needed, and false if e has enough.
 func (e Engines) lacking(needed Engines, kinds []Engine) (Engine, bool) {
 	for _, kind := range kinds {
 		if needed.Count(kind) > e.Count(kind) {

@@ -7,36 +7,42 @@ import (
 	"time"
 )
 
-// Fault is something that is wrong with a GPU, or was until a while ago. It is kept on disk and shown to people: fields are only added.
+// Fault is one detected problem of a GPU or MIG device: at most one exists per GPU, placement, signal and XID number. A fault
+// that is over is kept for LongestQuiet, so that a recurrence is recognized.
+//
+// The JSON form may gain fields; existing ones are not removed or renamed.
 type Fault struct {
-	// GPU is the GPU's name, UUID what was in that place when the fault was first seen, as soon as it says so.
+	// GPU is the GPU's name. UUID identifies the hardware at that PCI address when the fault was first seen; it is empty until
+	// the GPU reports it.
 	GPU  string `json:"gpu"`
 	UUID string `json:"uuid,omitempty"`
-	// Placement is that of the MIG device which alone is affected; without one the whole GPU is.
+	// Placement is that of the only affected MIG device. The zero value means that the whole GPU is affected.
 	Placement Placement `json:"placement,omitzero"`
-	// Signal tells it, XID with which number.
+	// Signal is what detected the fault. XID is the number, for SignalXID only.
 	Signal Signal `json:"signal"`
 	XID    int    `json:"xid,omitempty"`
-	// Severity and Remedy are as the rules judged it when it began, and with every Settle.
+	// Severity and Remedy are taken from the rules when the fault begins and again at every Settle.
 	Severity Severity `json:"severity"`
 	Remedy   Remedy   `json:"remedy"`
-	// Detail is what the hardware says, for people.
+	// Detail is the hardware's description, for messages only.
 	Detail string `json:"detail,omitempty"`
-	// Since is when it was first seen since it was over last, Last when it was last, Count how often since: events, or looks that found it.
+	// Since is when the fault began, or began again after it was over. Last is when it was last seen. Count is how often it was
+	// seen since Since: events, or checks that found the condition.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
 	Count int       `json:"count"`
-	// Boot is the boot in which it was last seen.
+	// Boot is the boot ID of the boot in which the fault was last seen.
 	Boot string `json:"boot"`
-	// Gone is since when a condition is not there; zero while it is, and for an event.
+	// Gone is when a condition was first found absent. It is zero while the condition is present, and for events.
 	Gone time.Time `json:"gone,omitzero"`
-	// Quiet is how long it must be gone to be over by itself. It doubles, up to an hour, each time that it comes back.
+	// Quiet is the quiet period: how long the fault must be absent to end without a remedy. Each recurrence doubles it, up to
+	// LongestQuiet.
 	Quiet time.Duration `json:"quiet"`
-	// Over is when it was proven to be over; it is remembered for a while, in case it comes back. Zero: it is in effect.
+	// Over is when the fault was proven to be over. Zero means that the fault is in effect.
 	Over time.Time `json:"over,omitzero"`
 }
 
-// String names the fault for messages, such as "XID 79" or "remap-pending".
+// String returns the fault's name in messages, such as "XID 79" or "remap-pending".
 func (f Fault) String() string {
 	if f.Signal == SignalXID {
 		return fmt.Sprintf("XID %d", f.XID)
@@ -47,8 +53,9 @@ func (f Fault) String() string {
 // InEffect reports whether the fault is not over.
 func (f Fault) InEffect() bool { return f.Over.IsZero() }
 
-// Affects reports whether a device of the fault's GPU has part in it: every one when the whole GPU is affected, else the MIG devices
-// that share memory slices with the affected one and every use of the whole GPU. A monitor never has: it is for finding out.
+// Affects reports whether the fault affects the use of its GPU. A fault of the whole GPU affects every use. A fault of a MIG
+// device affects the MIG devices that share memory slices with it, and every use of the whole GPU. A monitor is never affected,
+// because it is the means of diagnosis.
 func (f Fault) Affects(u Use) bool {
 	switch u.Shape {
 	case Monitor, None:
@@ -60,10 +67,11 @@ func (f Fault) Affects(u Use) bool {
 	return true
 }
 
-// whole reports whether the whole GPU is affected. A placement that no GPU can have says nothing of where the fault is.
+// whole reports whether the whole GPU is affected. A placement that no GPU can have (it is read from a file) counts as the
+// whole GPU, since it does not locate the fault.
 func (f Fault) whole() bool { return f.Placement.Mask() == 0 }
 
-// covers reports whether every device that has part in the other fault is as badly off for this one.
+// covers reports whether f affects every device that g affects, with at least g's severity. Dropping g then improves no device.
 func (f Fault) covers(g Fault) bool {
 	if f.GPU != g.GPU || !f.InEffect() || f.Severity < g.Severity {
 		return false
@@ -71,7 +79,8 @@ func (f Fault) covers(g Fault) bool {
 	return f.whole() || !g.whole() && g.Placement.Mask()&^f.Placement.Mask() == 0
 }
 
-// order is how faults are listed: by GPU, placement, signal and number. No two of a Health are equal in it.
+// order compares faults by GPU, placement, signal and number: the order of Health.Faults. These fields are the identity of a
+// fault; no two faults of a Health compare equal.
 func (f Fault) order(g Fault) int {
 	if c := cmp.Compare(f.GPU, g.GPU); c != 0 {
 		return c
@@ -82,13 +91,13 @@ func (f Fault) order(g Fault) int {
 	)
 }
 
-// Ailments returns the faults in effect, Warning or worse, that a device of the GPU has part in: the worst first, of those that are as bad
-// the one that is there for longest.
+// Ailments returns the GPU's faults in effect that affect the use, with severity Warning or higher. The most severe comes
+// first; among equally severe ones, the oldest.
 func (g GPU) Ailments(u Use) []Fault {
 	return worst(g.Faults, func(f Fault) bool { return f.Affects(u) })
 }
 
-// worst returns the faults in effect, Warning or worse, that are chosen, as Ailments orders them.
+// worst returns the faults in effect with severity Warning or higher for which chosen is true, in the order of Ailments.
 func worst(faults []Fault, chosen func(Fault) bool) []Fault {
 	var found []Fault
 	for _, f := range faults {

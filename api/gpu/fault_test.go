@@ -17,7 +17,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// TestAffects checks on every model who has part in a fault: of the GPU everybody, of a MIG device those that share memory slices with it.
+// TestAffects checks on every model which uses a fault affects: all uses for a fault of the whole GPU, those that share memory
+// slices for a fault of a MIG device.
 func TestAffects(t *testing.T) {
 	t.Parallel()
 	models, err := gputest.Models()
@@ -81,10 +82,10 @@ func TestAilments(t *testing.T) {
 	}
 }
 
-// deed is something that happens to a Health without proving anything.
+// deed records an observation, which proves nothing, in a Health.
 type deed func(gpu.Health) gpu.Health
 
-// placements are where faults can be: MIG devices of an H100, or the whole GPU.
+// placements returns where faults can be: all MIG placements of an H100, and the zero value for the whole GPU.
 func placements(tb testing.TB) []gpu.Placement {
 	tb.Helper()
 	found := []gpu.Placement{{}}
@@ -96,7 +97,7 @@ func placements(tb testing.TB) []gpu.Placement {
 	return found
 }
 
-// anyEvent draws an XID of the two GPUs.
+// anyEvent draws an XID of one of the two GPUs.
 func anyEvent(t *rapid.T, at []gpu.Placement, numbers []int) gpu.Event {
 	return gpu.Event{
 		GPU: rapid.SampledFrom([]string{sick, other}).Draw(t, "gpu"), Placement: rapid.SampledFrom(at).Draw(t, "placement"),
@@ -104,7 +105,7 @@ func anyEvent(t *rapid.T, at []gpu.Placement, numbers []int) gpu.Event {
 	}
 }
 
-// anyDeed draws an event or a look.
+// anyDeed draws an event or a checkup.
 func anyDeed(t *rapid.T, at []gpu.Placement, numbers []int) deed {
 	if rapid.Bool().Draw(t, "event") {
 		e := anyEvent(t, at, numbers)
@@ -122,7 +123,7 @@ func anyDeed(t *rapid.T, at []gpu.Placement, numbers []int) deed {
 	return func(h gpu.Health) gpu.Health { return h.Check(gpu.Rules{}, c, present) }
 }
 
-// everyXID are the numbers of the table and some that are not in it.
+// everyXID returns all numbers of the table and three that are not in it.
 func everyXID() []int {
 	numbers := []int{1000, 1001, 1002}
 	for _, x := range (gpu.Rules{}).Table() {
@@ -131,7 +132,7 @@ func everyXID() []int {
 	return numbers
 }
 
-// severities returns how bad off every device of the two GPUs is.
+// severities returns the worst severity of every device of the two GPUs.
 func severities(h gpu.Health, at []gpu.Placement) map[gpu.Device]gpu.Severity {
 	bad := map[gpu.Device]gpu.Severity{}
 	for _, name := range []string{sick, other} {
@@ -149,8 +150,8 @@ func severities(h gpu.Health, at []gpu.Placement) map[gpu.Device]gpu.Severity {
 	return bad
 }
 
-// TestOnlyProofHeals checks that whatever is heard and seen makes no device better, also when there is more than can be remembered, that no
-// memory is changed by another that was made from it, and that memory has bounds.
+// TestOnlyProofHeals checks that recording observations improves no device, even beyond the limit of faults; that it does not
+// modify the Health from which the result was derived; and that the number of faults is bounded.
 func TestOnlyProofHeals(t *testing.T) {
 	t.Parallel()
 	at, numbers := placements(t), everyXID()
@@ -162,7 +163,7 @@ func TestOnlyProofHeals(t *testing.T) {
 		t.Fatalf("%d faults are remembered of one GPU, want 64", len(full.Faults))
 	}
 	rapid.Check(t, func(t *rapid.T) {
-		// One of them has already as much to remember as it can: damage everywhere, of every number.
+		// Half of the runs start at the limit of faults, with every number at every placement.
 		h := full
 		if rapid.Bool().Draw(t, "healthy") {
 			h = gpu.Health{}
@@ -199,7 +200,7 @@ func TestOnlyProofHeals(t *testing.T) {
 	})
 }
 
-// order is how a Health lists its faults, by hand.
+// order is the order of Health.Faults, implemented independently.
 func order(a, b gpu.Fault) int {
 	key := func(f gpu.Fault) string {
 		return fmt.Sprintf("%s %3d %3d %3d %s %6d", f.GPU, f.Placement.Start, f.Placement.Size, f.Placement.Profile, f.Signal, f.XID)
@@ -213,13 +214,13 @@ func order(a, b gpu.Fault) int {
 	return 0
 }
 
-// clone returns the health in memory of its own.
+// clone returns a deep copy of the health.
 func clone(h gpu.Health) gpu.Health {
 	h.Faults, h.Links, h.Resets = slices.Clone(h.Faults), maps.Clone(h.Links), maps.Clone(h.Resets)
 	return h
 }
 
-// TestOrderOfEvents checks that it does not matter in which order independent events are heard.
+// TestOrderOfEvents checks that the result does not depend on the order in which independent events are recorded.
 func TestOrderOfEvents(t *testing.T) {
 	t.Parallel()
 	at, numbers := placements(t), everyXID()
@@ -243,8 +244,8 @@ func TestOrderOfEvents(t *testing.T) {
 	})
 }
 
-// TestSettleEndsOnlyTheProven checks that settling without a reset, a boot, another GPU or time ends nothing that needs it, and that
-// settling twice changes nothing.
+// TestSettleEndsOnlyTheProven checks that Settle without a reset, reboot, replacement or quiet period ends no fault that needs
+// it, and that it is idempotent.
 func TestSettleEndsOnlyTheProven(t *testing.T) {
 	t.Parallel()
 	at, numbers := placements(t), everyXID()
@@ -269,7 +270,7 @@ func TestSettleEndsOnlyTheProven(t *testing.T) {
 	})
 }
 
-// crowded is a node of eight GPUs with so many faults each.
+// crowded returns a node of eight GPUs with the given number of faults each.
 func crowded(faults int) (gpu.Health, gpu.Situation) {
 	var h gpu.Health
 	s := gpu.Situation{Now: noon.Add(time.Hour), Boot: present, Checked: map[string]gpu.Checkup{}, All: true}
@@ -284,7 +285,7 @@ func crowded(faults int) (gpu.Health, gpu.Situation) {
 	return h, s
 }
 
-// BenchmarkHealth is what one event, one look and one settling cost: of a node with few faults, and of one with all that can be remembered.
+// BenchmarkHealth measures one event, one checkup and one Settle, on a node with few faults and on one at the limit.
 func BenchmarkHealth(b *testing.B) {
 	for _, faults := range []int{3, 64} {
 		h, s := crowded(faults)

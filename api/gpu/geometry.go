@@ -7,50 +7,57 @@ import (
 	"slices"
 )
 
-// Geometry is what a GPU model can hold: its memory slices and its MIG profiles with their legal
-// placements. It is read from NVML (nvmlDeviceGetGpuInstanceProfileInfo and
-// nvmlDeviceGetGpuInstancePossiblePlacements), shared by pointer and never changed after New.
-// A nil Geometry is a GPU without MIG.
+// Geometry is what a GPU model can hold: its memory slices, and its MIG profiles with their legal placements. A nil Geometry is
+// a GPU without MIG; all exported methods except UnmarshalJSON accept it.
+//
+// A Geometry is immutable once built, shared by pointer, and safe for concurrent use. Occupancies compare equal (==) only if
+// they share the pointer.
+//
+// Source: nvmlDeviceGetGpuInstanceProfileInfo, nvmlDeviceGetGpuInstancePossiblePlacements.
 type Geometry struct {
+	// slices is the number of memory slices, capacity the GPU's engines of all kinds, and binding the result of bindingEngines.
+	// profiles are sorted by size, compute slices and id; other fields refer to a profile by its position there.
 	slices   int
 	capacity Engines
 	binding  []Engine
 	profiles []Profile
-	// engines are, by profile, those of the kinds that bind.
+	// engines has, for each profile, the engines of the binding kinds.
 	engines []Engines
-	// placements are the legal ones, profile by profile, by ascending start.
+	// placements are the legal placements, profile by profile, in ascending order of start.
 	placements []Placement
-	// preferred are the same, within a profile by ascending loss.
+	// preferred are the same placements, within a profile in ascending order of loss.
 	preferred []Placement
 }
 
-// Profile is one kind of GPU instance that a geometry allows.
+// Profile is a kind of GPU instance, as NVML reports it.
 type Profile struct {
-	// ID is the profile id that nvidia-smi prints and that nvmlDeviceCreateGpuInstance takes. It is
-	// the stable identity of a profile: names change with the driver.
+	// ID is the profile id that nvidia-smi prints and that nvmlDeviceCreateGpuInstance takes. It is the stable identity of a
+	// profile; names depend on the driver version.
 	ID int `json:"id"`
 	// Name is the driver's name, such as 1g.10gb or 1g.10gb+me.
 	Name string `json:"name"`
-	// ComputeSlices is the number before the g in the name.
+	// ComputeSlices is the number of compute slices, which precedes the g in the name.
 	ComputeSlices int `json:"computeSlices"`
 	// Size is the number of memory slices that an instance takes.
 	Size int `json:"size"`
 	// Starts are the legal first memory slices, ascending.
 	Starts []int `json:"starts"`
-	// MaxInstances is how many instances of this profile an otherwise empty GPU holds.
+	// MaxInstances is the number of instances of this profile that an empty GPU holds.
 	MaxInstances int `json:"maxInstances"`
-	// Multiprocessors is the number of SMs of an instance.
+	// Multiprocessors is the number of streaming multiprocessors (SMs) of an instance.
 	Multiprocessors int `json:"multiprocessors"`
-	// MemoryBytes is the memory of an instance.
+	// MemoryBytes is the memory of an instance in bytes.
 	MemoryBytes uint64 `json:"memoryBytes"`
-	// Engines are the engines of an instance.
+	// Engines are the fixed-function engines of an instance.
 	Engines Engines `json:"engines"`
 }
 
-// NewGeometry checks the profiles and returns their geometry, with the profiles in order of size,
-// then compute slices, then id. The number of slices is what the legal placements reach; a start
-// that is listed twice counts once. An error names the profile that is wrong: the model is built
-// from what a driver says, and a driver may be newer than this code.
+// NewGeometry validates the profiles and returns their geometry. The argument is not modified, and not retained.
+//
+// The number of memory slices is the highest one that any legal placement reaches, plus one. The capacity of an engine kind is
+// the largest number that one profile has. Duplicate starts are merged.
+//
+// An error names the invalid profile. Drivers newer than this code are expected, so that the input is not trusted.
 func NewGeometry(profiles []Profile) (*Geometry, error) {
 	g := &Geometry{profiles: slices.Clone(profiles)}
 	seen := map[int]bool{}
@@ -80,6 +87,7 @@ func NewGeometry(profiles []Profile) (*Geometry, error) {
 	return g, nil
 }
 
+// validate checks the name and that all placements are within MaxSlices. Starts must be sorted.
 func (p *Profile) validate() error {
 	switch {
 	case p.Name == "":
@@ -92,7 +100,7 @@ func (p *Profile) validate() error {
 	return nil
 }
 
-// bind says which engine kinds can refuse a placement.
+// bind sets the binding kinds and the engines of each profile that follow from them.
 func (g *Geometry) bind(kinds []Engine) {
 	g.binding, g.engines = kinds, make([]Engines, len(g.profiles))
 	for i, p := range g.profiles {
@@ -108,7 +116,7 @@ func (g *Geometry) Slices() int {
 	return g.slices
 }
 
-// Capacity returns the engines of the GPU: per kind, the most that any profile has.
+// Capacity returns the engines of the GPU: for each kind, the most that one profile has.
 func (g *Geometry) Capacity() Engines {
 	if g == nil {
 		return Engines{}
@@ -116,14 +124,13 @@ func (g *Geometry) Capacity() Engines {
 	return g.capacity
 }
 
-// BindingEngines returns the engine kinds that can refuse a placement whose memory slices are
-// free; no other kind ever decides.
+// BindingEngines returns the engine kinds that can reject a placement whose memory slices are free (bindingEngines). Only these
+// kinds need counters.
 func (g *Geometry) BindingEngines() []Engine {
 	return slices.Clone(g.kinds())
 }
 
-// Profiles returns the profiles by size, then compute slices, then id. The caller must not change
-// their Starts.
+// Profiles returns the profiles by size, then compute slices, then id. The caller must not modify their Starts.
 func (g *Geometry) Profiles() []Profile {
 	if g == nil {
 		return nil
@@ -131,7 +138,7 @@ func (g *Geometry) Profiles() []Profile {
 	return slices.Clone(g.profiles)
 }
 
-// Profile returns the profile with the id.
+// Profile returns the profile with the id. The caller must not modify its Starts.
 func (g *Geometry) Profile(id int) (Profile, bool) {
 	i := g.index(id)
 	if i < 0 {
@@ -140,7 +147,7 @@ func (g *Geometry) Profile(id int) (Profile, bool) {
 	return g.profiles[i], true
 }
 
-// index returns the position of the profile, or -1.
+// index returns the position of the profile in g.profiles, or -1.
 func (g *Geometry) index(id int) int {
 	if g == nil {
 		return -1
@@ -153,7 +160,7 @@ func (g *Geometry) index(id int) int {
 	return -1
 }
 
-// Placements returns every legal placement of the profile, by ascending start.
+// Placements returns all legal placements of the profile, in ascending order of start; none for an unknown id.
 func (g *Geometry) Placements(id int) []Placement {
 	if g == nil {
 		return nil
@@ -161,7 +168,7 @@ func (g *Geometry) Placements(id int) []Placement {
 	return of(id, g.placements)
 }
 
-// of returns the placements of the profile.
+// of returns the placements that have the profile id, in their order.
 func of(id int, placements []Placement) []Placement {
 	var own []Placement
 	for _, p := range placements {
@@ -172,8 +179,7 @@ func of(id int, placements []Placement) []Placement {
 	return own
 }
 
-// Legal returns the profile of the placement when the geometry allows it, and ErrUnsupported with
-// the legal choices otherwise.
+// Legal returns the profile of a legal placement. Otherwise the error wraps ErrUnsupported and lists the legal starts.
 func (g *Geometry) Legal(p Placement) (Profile, error) {
 	i, err := g.legal(p)
 	if err != nil {
@@ -182,7 +188,7 @@ func (g *Geometry) Legal(p Placement) (Profile, error) {
 	return g.profiles[i], nil
 }
 
-// legal returns the position of the profile of a legal placement.
+// legal is Legal, but returns the position of the profile in g.profiles.
 func (g *Geometry) legal(p Placement) (int, error) {
 	i := g.index(p.Profile)
 	if i < 0 {
@@ -194,7 +200,7 @@ func (g *Geometry) legal(p Placement) (int, error) {
 	return i, nil
 }
 
-// Open returns the placements of the profile that the occupancy leaves free, by ascending start.
+// Open returns the placements of the profile that fit next to what the occupancy holds, in ascending order of start.
 func (g *Geometry) Open(o Occupancy, id int) []Placement {
 	var open []Placement
 	for _, p := range g.Placements(id) {
@@ -205,10 +211,10 @@ func (g *Geometry) Open(o Occupancy, id int) []Placement {
 	return open
 }
 
-// MarshalJSON writes the geometry as the list of its profiles.
+// MarshalJSON encodes the geometry as the list of its profiles.
 func (g *Geometry) MarshalJSON() ([]byte, error) { return json.Marshal(g.Profiles()) }
 
-// UnmarshalJSON reads what MarshalJSON wrote and checks it as NewGeometry does.
+// UnmarshalJSON decodes the output of MarshalJSON and validates it as NewGeometry does. On an error g is unchanged.
 func (g *Geometry) UnmarshalJSON(data []byte) error {
 	var profiles []Profile
 	if err := json.Unmarshal(data, &profiles); err != nil {

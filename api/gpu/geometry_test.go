@@ -77,7 +77,7 @@ func TestNewGeometry(t *testing.T) {
 	}
 }
 
-// TestNewGeometryKeepsItsOwn checks that the caller's profiles stay the caller's.
+// TestNewGeometryKeepsItsOwn checks that NewGeometry does not modify the profiles of the caller.
 func TestNewGeometryKeepsItsOwn(t *testing.T) {
 	t.Parallel()
 	profiles := []gpu.Profile{{ID: 1, Name: "b", Size: 2, Starts: []int{2, 0}}, {ID: 2, Name: "a", Size: 1, Starts: []int{0}}}
@@ -136,8 +136,8 @@ func TestGeometryJSON(t *testing.T) {
 	}
 }
 
-// TestBindingEngines names the engine kinds that need a counter. That no other kind ever decides is
-// part of TestOccupancyProperties, whose model counts them all.
+// TestBindingEngines checks which engine kinds need a counter. TestOccupancyProperties, whose model counts all kinds, proves
+// that no other kind rejects a placement.
 func TestBindingEngines(t *testing.T) {
 	t.Parallel()
 	tests := map[string][]gpu.Engine{
@@ -159,8 +159,8 @@ func TestBindingEngines(t *testing.T) {
 	}
 }
 
-// TestBindingEnginesSuffice checks on random geometries that the kinds that bind refuse exactly what
-// all kinds together refuse, and that none of them is there for nothing.
+// TestBindingEnginesSuffice checks on random geometries that the binding kinds reject exactly the packings that all kinds
+// together reject, and that the last binding kind is not redundant.
 func TestBindingEnginesSuffice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -196,14 +196,14 @@ func TestBindingEnginesSuffice(t *testing.T) {
 				needed[binding[0]] = true
 			}
 		})
-		// A kind may only bind because a later one was not known yet, so at least the last is needed.
+		// An earlier kind can be made redundant by a later one, so only the last is certain to be needed.
 		if all := g.BindingEngines(); len(all) > 0 && !needed[all[len(all)-1]] {
 			t.Fatalf("%v binds for nothing", all[len(all)-1])
 		}
 	})
 }
 
-// walk visits the engines used by every set of placements that do not overlap.
+// walk calls visit with the engines that each set of non-overlapping placements uses.
 func walk(g *gpu.Geometry, slice int, used map[gpu.Engine]int, visit func(map[gpu.Engine]int)) {
 	if slice >= g.Slices() {
 		visit(used)
@@ -222,8 +222,8 @@ func walk(g *gpu.Geometry, slice int, used map[gpu.Engine]int, visit func(map[gp
 	}
 }
 
-// TestManyProfiles checks that a driver with many more profiles than today's does not make the
-// geometry slow to build: the number of packings grows with the power of the slices.
+// TestManyProfiles checks that a geometry with many more profiles than today's drivers report is built quickly, although the
+// number of packings grows exponentially with the number of memory slices.
 func TestManyProfiles(t *testing.T) {
 	t.Parallel()
 	var profiles []gpu.Profile
@@ -255,7 +255,8 @@ func TestLoss(t *testing.T) {
 		profile int
 		want    []int
 	}{
-		// The slices 4 to 6 cost less than 0 to 3, where a 4g could be, and 6 the least: it has no 2g.
+		// Memory slices 4-6 have less loss than 0-3, which a 4g profile can use. Memory slice 6 has the least: no 2g.20gb can
+		// start there.
 		{"h100-80", 19, []int{6, 4, 5, 0, 1, 2, 3}},
 		{"h100-80", 15, []int{6, 4, 0, 2}},
 		{"h100-80", 14, []int{4, 0, 2}},
@@ -271,8 +272,7 @@ func TestLoss(t *testing.T) {
 	}
 }
 
-// TestValue compares the value of every mask with its definition, and the order by loss with the
-// values.
+// TestValue compares Value with its definition for every mask, and ByLoss with the order of the values.
 func TestValue(t *testing.T) {
 	t.Parallel()
 	for _, m := range models(t) {

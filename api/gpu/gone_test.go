@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A GPU counts as missed when nothing that is remembered of it is from this boot.
+// TestMissed checks that a GPU counts as missed if none of its records is from the current boot.
 func TestMissed(t *testing.T) {
 	now := time.Now()
 	note := func(h Health, name string, xid int, boot string) Health {

@@ -8,55 +8,65 @@ import (
 	"time"
 )
 
-// The times of the rules.
+// The times and limits of the health rules.
 const (
-	// DefaultQuiet is how long a condition must be gone before its fault is over.
+	// DefaultQuiet is the quiet period of a condition: how long it must be absent before its fault is over.
 	DefaultQuiet = 5 * time.Minute
-	// LongestQuiet is the most that it becomes for one that comes and goes, and how long a fault that is over is remembered.
+	// LongestQuiet bounds the quiet period of a fault that recurs. It is also how long a fault that is over is kept.
 	LongestQuiet = time.Hour
-	// linkQuiet is DefaultQuiet for NVLinks and their fabric, which form after every boot and reset, and of a peer's.
+	// linkQuiet bounds the quiet period of NVLinks and their fabric, which are down for a short time after each boot and reset,
+	// including a reset of a peer GPU.
 	linkQuiet = 30 * time.Second
-	// settling is how long a GPU may take after a reset until its links and counters say how it is.
+	// settling is how long after a reset a condition from before it can still be reported: links are trained again, and
+	// counters are updated.
 	settling = time.Minute
-	// clockError is how far a time may lie ahead before it is taken for that of a clock which was wrong.
+	// clockError is how far a stored time may be in the future before it is attributed to a wrong clock and replaced.
 	clockError = time.Minute
-	// mostFaults is how many faults of one GPU are kept; of more, the least severe and oldest are forgotten.
+	// mostFaults bounds the faults of one GPU. Beyond it, the fault of least importance is dropped (forget).
 	mostFaults = 64
 )
 
-// Health is everything that is remembered of the health of a node's GPUs. It is a value: its methods return another one and leave it
-// as it is. Note and Check only ever make a device worse; Settle alone ends faults, for what proves it.
+// Health is the record of the faults of a node's GPUs, which survives restarts of the agent. It is a value: methods return a
+// changed copy and leave the receiver unchanged, including its maps and slices.
+//
+// The invariant: recording observations (Note, Check, Reset) never improves a device. Its severity stays or rises, even if
+// faults are dropped because there are more than mostFaults. Only Settle ends faults, and only with the proof that their remedy
+// demands (Remedy). A GPU that stops reporting an error is not thereby healthy.
 type Health struct {
-	// Faults are ordered by GPU, placement, signal and number.
+	// Faults are ordered by GPU, placement, signal and number, which are their identity.
 	Faults []Fault `json:"faults,omitempty"`
-	// Boot is the boot of which Links and Resets speak.
+	// Boot is the boot ID to which Links and Resets belong.
 	Boot string `json:"boot,omitempty"`
-	// Links is the most NVLinks that each GPU was seen with, Resets when it was last reset, by name.
+	// Links has, by GPU name, the largest number of NVLinks that were up. Resets has the time of the last reset.
 	Links  map[string]int       `json:"links,omitempty"`
 	Resets map[string]time.Time `json:"resets,omitempty"`
 }
 
-// InEffect returns the faults that are not over, Warning or worse: the worst first, of those that are as bad the one that is there for
-// longest.
+// InEffect returns the faults in effect with severity Warning or higher. The most severe comes first; among equally severe
+// ones, the oldest.
 func (h Health) InEffect() []Fault { return worst(h.Faults, func(Fault) bool { return true }) }
 
-// Note takes an event in.
+// Note records an event. boot is the current boot ID.
 func (h Health) Note(r Rules, e Event, boot string) Health {
 	return h.see(r, Fault{GPU: e.GPU, Placement: e.Placement, UUID: e.UUID, Signal: SignalXID, XID: e.XID, Last: e.At, Count: e.Count, Boot: boot})
 }
 
-// Reset takes in that the GPUs were reset together, when that was done.
+// Reset records that the named GPUs were reset together and that the reset completed at the given time. Resets may be recorded
+// in any order; the latest time is kept.
 func (h Health) Reset(gpus []string, at time.Time, boot string) Health {
 	h = h.in(boot)
 	for _, name := range gpus {
-		if at.After(h.Resets[name]) { // what is told late may be told after a later one
+		if at.After(h.Resets[name]) { // a reset can be recorded after a later one
 			h.Resets = with(h.Resets, name, at)
 		}
 	}
 	return h
 }
 
-// Check takes in what a look at a GPU found.
+// Check records the result of one check of a GPU. A present condition begins or renews its fault; an absent one starts the
+// fault's quiet period. A condition that the checkup does not contain changes nothing, since the hardware did not report it.
+//
+// A checkup with a UUID proves that the GPU and its driver respond, so that SignalLost and SignalDriver are absent.
 func (h Health) Check(r Rules, c Checkup, boot string) Health {
 	h = h.in(boot)
 	if c.UUID != "" {
@@ -81,7 +91,7 @@ func (h Health) Check(r Rules, c Checkup, boot string) Health {
 	return h
 }
 
-// in returns the health in the boot: another one begins with links and resets unknown.
+// in returns the health in the boot. In a new boot, links and resets are unknown.
 func (h Health) in(boot string) Health {
 	if h.Boot != boot {
 		h.Boot, h.Links, h.Resets = boot, nil, nil
@@ -89,7 +99,8 @@ func (h Health) in(boot string) Health {
 	return h
 }
 
-// count remembers the most NVLinks that the GPU had, and says whether some are missing. What was remembered stays while they are not used.
+// count compares the links of a condition of SignalNVLink with the most that were up in this boot, and returns it with Present
+// and Detail set. Links that cannot be used now (LinksUnused) are not missing, and the recorded maximum is kept.
 func (h Health) count(name string, c Condition) (Health, Condition) {
 	if c.Links == LinksUnused {
 		c.Present = false
@@ -104,7 +115,8 @@ func (h Health) count(name string, c Condition) (Health, Condition) {
 	return h, c
 }
 
-// identify has the faults that began in this boot while the GPU could not say its UUID speak of the one that does now.
+// identify sets the UUID of the GPU's faults that were last seen in this boot and have none. Faults of other boots are left:
+// another GPU could have been in that place.
 func (h Health) identify(c Checkup, boot string) Health {
 	cloned := false
 	for i, f := range h.Faults {
@@ -119,7 +131,7 @@ func (h Health) identify(c Checkup, boot string) Health {
 	return h
 }
 
-// see adds a fault, or counts one that is known.
+// see records an observation: it inserts a new fault or renews the existing one.
 func (h Health) see(r Rules, f Fault) Health {
 	i, known := slices.BinarySearchFunc(h.Faults, f, Fault.order)
 	if known {
@@ -133,15 +145,18 @@ func (h Health) see(r Rules, f Fault) Health {
 	return h
 }
 
-// begun returns the fault as it is when it is first seen.
+// begun returns the observation f as a new fault: judged, counted and with the quiet period of its signal.
 func (f Fault) begun(r Rules) Fault {
 	j := r.Judge(f.Signal, f.XID)
 	f.Severity, f.Remedy, f.Since, f.Count, f.Quiet = j.Severity, j.Remedy, f.Last, max(f.Count, 1), r.quiet(f.Signal)
 	return f
 }
 
-// again returns the fault as it is when it is seen once more. One that was over begins anew; one that was gone or over must stay away for
-// longer. One of another GPU in the same place has nothing to do with it.
+// again returns the fault after it was observed again.
+//
+// If another GPU is in its place (a different UUID), the fault is replaced. If it was over, it starts again with a new Since
+// and Count. If it was over or absent, its quiet period is doubled, so that a fault that comes and goes ends more slowly each
+// time. Otherwise it is only updated and counted.
 func (f Fault) again(r Rules, seen Fault) Fault {
 	if seen.UUID != "" && f.UUID != "" && seen.UUID != f.UUID {
 		return seen.begun(r)
@@ -171,7 +186,7 @@ func (f Fault) again(r Rules, seen Fault) Fault {
 	return f
 }
 
-// miss notes that a condition is not there.
+// miss records that the condition of f was found absent at f.Last. Only the first absence starts the quiet period.
 func (h Health) miss(f Fault) Health {
 	i, known := slices.BinarySearchFunc(h.Faults, f, Fault.order)
 	if !known || !h.Faults[i].InEffect() || !h.Faults[i].Gone.IsZero() {
@@ -182,7 +197,7 @@ func (h Health) miss(f Fault) Health {
 	return h
 }
 
-// with returns the map with the value of the name.
+// with returns a copy of the map in which name has the value. The argument may be nil.
 func with[V any](m map[string]V, name string, value V) map[string]V {
 	m = maps.Clone(m)
 	if m == nil {
@@ -192,8 +207,14 @@ func with[V any](m map[string]V, name string, value V) map[string]V {
 	return m
 }
 
-// forget keeps the number of faults of a GPU in bounds: of those that make no device worse, or else of all, the least severe goes that was
-// last seen longest ago. The faults are the caller's to change.
+// forget removes one fault of the GPU if there are more than mostFaults. It modifies the slice.
+//
+// Candidates are the faults whose removal improves no device: those that are over, that are Harmless, or that another fault
+// covers. The candidate of least importance (worth) is removed.
+//
+// There is always a candidate; all faults of the GPU are considered only as a precaution. Of the other faults, two of one
+// severity never start at the same memory slice, since one would cover the other. With three severities there are at most
+// 3*MaxSlices of them, which is less than mostFaults.
 func forget(faults []Fault, gpuName string) []Fault {
 	var own, idle []int
 	for i, f := range faults {
@@ -217,7 +238,8 @@ func forget(faults []Fault, gpuName string) []Fault {
 	return slices.Delete(faults, least, least+1)
 }
 
-// worth orders faults by how much is lost when they are forgotten, ascending.
+// worth orders faults by importance, ascending: faults that are over before faults in effect, then by severity, then by the
+// time at which they were last seen.
 func (f Fault) worth(g Fault) int {
 	if f.InEffect() != g.InEffect() {
 		if g.InEffect() {

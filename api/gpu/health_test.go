@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// noon is when the stories of these tests begin.
+// noon is when the scenarios of these tests begin.
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 const (
@@ -22,7 +22,7 @@ const (
 	present = "boot-1"
 )
 
-// story tells a Health what happens, a second apart, and settles it like an agent: after each look and each event.
+// story runs a scenario on a Health like the agent does: observations are one second apart, and Settle follows each of them.
 type story struct {
 	tb     testing.TB
 	rules  gpu.Rules
@@ -30,7 +30,8 @@ type story struct {
 	boot   string
 	uuid   string
 	health gpu.Health
-	// looked are the looks that were answered, held is what claims hold.
+	// looked are the last checkups that the GPU answered. held are the devices that claims hold, known whether that list is
+	// complete.
 	looked map[string]gpu.Checkup
 	held   []gpu.Device
 	known  bool
@@ -46,7 +47,7 @@ func (s *story) settle() {
 	s.health = s.health.Settle(s.rules, gpu.Situation{Now: s.now, Boot: s.boot, Checked: s.looked, Held: s.held, All: s.known})
 }
 
-// xid is an event of the GPU, or of a MIG device of it.
+// xid records an XID of the GPU or of one of its MIG devices.
 func (s *story) xid(number int, placement ...gpu.Placement) {
 	s.after(time.Second)
 	e := gpu.Event{GPU: sick, XID: number, At: s.now}
@@ -57,9 +58,10 @@ func (s *story) xid(number int, placement ...gpu.Placement) {
 	s.settle()
 }
 
-// look is a look that finds these signals and misses all others; nvlink is told by links.
+// look records a checkup in which the given signals are present and all others absent, with all NVLinks up.
 func (s *story) look(found ...gpu.Signal) { s.looks(18, found...) }
 
+// looks is look with the given number of NVLinks up.
 func (s *story) looks(links int, found ...gpu.Signal) {
 	s.after(time.Second)
 	c := gpu.Checkup{GPU: sick, UUID: s.uuid, At: s.now}
@@ -74,7 +76,7 @@ func (s *story) looks(links int, found ...gpu.Signal) {
 	s.settle()
 }
 
-// unanswered is a look that finds the GPU lost, or no driver.
+// unanswered records a checkup to which the GPU or the driver did not respond.
 func (s *story) unanswered(why gpu.Signal) {
 	s.after(time.Second)
 	delete(s.looked, sick)
@@ -95,7 +97,7 @@ func (s *story) reboot() {
 	s.settle()
 }
 
-// effect names the faults in effect with their severities.
+// effect lists the faults in effect with their severities.
 func (s *story) effect() string {
 	var names []string
 	for _, f := range s.health.InEffect() {
@@ -104,7 +106,7 @@ func (s *story) effect() string {
 	return strings.Join(names, ", ")
 }
 
-// is checks what is in effect.
+// is checks which faults are in effect.
 func (s *story) is(want string) {
 	s.tb.Helper()
 	if got := s.effect(); got != want {
@@ -112,7 +114,7 @@ func (s *story) is(want string) {
 	}
 }
 
-// TestProof tells of every remedy what ends it and what does not.
+// TestProof checks for every remedy what ends a fault and what does not.
 func TestProof(t *testing.T) {
 	t.Parallel()
 	slice := gpu.Placement{Profile: 19, Start: 0, Size: 1}
@@ -125,7 +127,7 @@ func TestProof(t *testing.T) {
 			s.is("XID 48 Fatal")
 			s.reset()
 			s.settle()
-			s.is("XID 48 Fatal") // it does not answer yet
+			s.is("XID 48 Fatal") // the GPU did not respond after the reset yet
 			s.look()
 			s.is("")
 		},
@@ -210,13 +212,13 @@ func TestProof(t *testing.T) {
 			s.looks(gpu.LinksUnused)
 			s.is("")
 			s.looks(16)
-			s.is("nvlink Critical") // it was never mended
+			s.is("nvlink Critical") // the links were never repaired
 		},
 		"links that a reset brings back": func(s *story) {
 			s.look()
 			s.looks(16)
 			s.reset()
-			s.looks(4) // they are being trained
+			s.looks(4) // the links are being trained
 			s.looks(17)
 			s.is("nvlink Critical")
 			s.look()
@@ -241,7 +243,7 @@ func TestProof(t *testing.T) {
 			s.after(time.Hour)
 			s.looks(16)
 			s.is("nvlink Critical")
-			s.look() // by itself, long after
+			s.look() // long after the reset
 			s.is("nvlink Critical")
 		},
 		"a reset does not end what needs a reboot": func(s *story) {
@@ -299,7 +301,7 @@ func TestProof(t *testing.T) {
 			s.after(24 * time.Hour)
 			s.look()
 			s.is("XID 94 Critical")
-			s.held, s.known = s.held[1:], false // not all of them could be read
+			s.held, s.known = s.held[1:], false // the list of claims is incomplete
 			s.look()
 			s.is("XID 94 Critical")
 			s.known = true
@@ -410,7 +412,8 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestFlapping checks that what comes and goes stays away for longer each time, up to an hour, and that looking often is not coming often.
+// TestFlapping checks that the quiet period of a condition doubles with each recurrence, up to an hour, and that frequent
+// checks of one occurrence do not double it.
 func TestFlapping(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -456,7 +459,7 @@ func TestFlapping(t *testing.T) {
 	}
 }
 
-// TestFlappingXID checks that an XID which comes back after it was over must stay away for longer.
+// TestFlappingXID checks that the quiet period of an XID that recurs after it was over is doubled.
 func TestFlappingXID(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -485,7 +488,7 @@ func TestLongQuiet(t *testing.T) {
 	}
 }
 
-// TestTold checks what people are told of a fault.
+// TestTold checks the texts of a fault.
 func TestTold(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
@@ -547,7 +550,7 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestStoredByOthers checks that a record of a release with other severities, remedies, signals and fields is read.
+// TestStoredByOthers checks that a record of a release with other severities, remedies, signals and fields can be read.
 func TestStoredByOthers(t *testing.T) {
 	t.Parallel()
 	const record = `{"faults":[{"gpu":"gpu-a","signal":"cosmic","severity":"Apocalyptic","remedy":"Exorcise","since":"2026-11-22T12:00:00Z","last":"2026-11-22T12:00:00Z","count":1,"boot":"b","quiet":1,"colour":"red"}],"boot":"b"}`
@@ -564,8 +567,8 @@ func TestStoredByOthers(t *testing.T) {
 	}
 }
 
-// TestForgetting checks that of more than can be remembered what goes makes no device better: on the left half of the GPU everything fails in
-// every way, on the right half is one error, and the whole is hot.
+// TestForgetting checks that dropping faults beyond the limit improves no device. In the scenario every fault exists on the
+// left half of the GPU, one on the right half, and the whole GPU is hot.
 func TestForgetting(t *testing.T) {
 	t.Parallel()
 	s := begin(t)

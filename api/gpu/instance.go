@@ -2,33 +2,32 @@ package gpu
 
 import "fmt"
 
-// NoCompute is the compute instance id of an Instance that has no compute instance yet.
+// NoCompute is Instance.CI of a GPU instance that has no compute instance yet.
 const NoCompute = -1
 
-// Instance is a MIG device that exists on the hardware: a GPU instance with the compute instance
-// that spans it.
+// Instance is a MIG device that exists on the hardware: a GPU instance with the one compute instance that spans it.
 type Instance struct {
-	// GPU is the name of the parent (GPU.Name).
+	// GPU is the name of the parent GPU (GPU.Name).
 	GPU string `json:"gpu"`
-	// Placement is where the GPU instance lies.
+	// Placement is the profile and position of the GPU instance.
 	Placement Placement `json:"placement"`
-	// GI and CI are the ids that NVML gave the GPU instance and the compute instance. CI is NoCompute
-	// while there is none. Ids are used again after a destroy; the UUID is not.
+	// GI and CI are NVML's ids of the GPU instance and of the compute instance. CI is NoCompute while there is no compute
+	// instance. NVML reuses ids after an instance is destroyed, but never a UUID.
 	GI int `json:"gi"`
 	CI int `json:"ci"`
-	// UUID is the MIG device's UUID; empty while there is no compute instance.
+	// UUID is the UUID of the MIG device; empty while there is no compute instance.
 	UUID string `json:"uuid,omitempty"`
-	// Multiprocessors is the number of SMs that the compute instance got.
+	// Multiprocessors is the number of SMs of the compute instance.
 	Multiprocessors int `json:"multiprocessors,omitempty"`
 }
 
-// String names the instance for messages.
+// String returns the instance's name in messages.
 func (i Instance) String() string {
 	return fmt.Sprintf("instance gi%d/ci%d (%v) on %s", i.GI, i.CI, i.Placement, i.GPU)
 }
 
-// Verify returns an error that names the difference when the instance is not exactly what the
-// profile and placement promise.
+// Verify returns an error that names the difference if the instance does not have exactly the placement and the multiprocessors
+// of the profile. The driver can create a compute instance with fewer SMs than the profile has.
 func (i Instance) Verify(profile Profile, want Placement) error {
 	switch {
 	case i.Placement != want:

@@ -6,9 +6,10 @@ import (
 	"time"
 )
 
-// Join takes in what another watcher of the same node remembers, such as the agent that spoke for the node before this one. Of a fault that both
-// know, the one that saw it last is right; when both saw it last at the same time, it is in effect if either says so, because what is over
-// is proven again.
+// Join merges the health that another process recorded about the same node, such as the previous agent before a handover. A
+// fault that both have is taken from the one that saw it last. If both saw it last at the same time, it is in effect if either
+// has it in effect: the proof that it is over is repeated by the next Settle. Links and resets are merged if both are of the
+// same boot.
 func (h Health) Join(other Health) Health {
 	faults := slices.Clone(h.Faults)
 	for _, f := range other.Faults {
@@ -34,7 +35,7 @@ func (h Health) Join(other Health) Health {
 	return h
 }
 
-// join returns what two watchers know of one fault.
+// join merges two records of one fault. Count and Quiet become the larger values.
 func (f Fault) join(g Fault) Fault {
 	last, other := f, g
 	if g.Last.After(f.Last) {

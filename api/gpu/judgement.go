@@ -6,21 +6,22 @@ import (
 	"time"
 )
 
-// Judgement is what a fault means and what follows from it.
+// Judgement is the consequence of a fault: how severe it is and what clears it.
 type Judgement struct {
 	Severity Severity
 	Remedy   Remedy
-	// Meaning is what happened, Help what to do, in a sentence each without a full stop.
+	// Meaning describes what happened, Help what to do. Each is a sentence without a final period, so that messages can combine
+	// them.
 	Meaning, Help string
 }
 
-// What several judgements advise.
+// Help texts that several judgements share.
 const (
 	resetHelp = "let the GPU be drained and reset"
 	linkHelp  = "let the GPU be drained and reset; then check the fabric manager, the bridge or the baseboard"
 )
 
-// conditions are the judgements of everything but XIDs.
+// conditions has the judgements of all signals except SignalXID.
 var conditions = map[Signal]Judgement{
 	SignalECC:           {Critical, Reset, "memory errors that could not be corrected", "let the GPU be drained and reset; replace it when this comes again"},
 	SignalRemapPending:  {Critical, Reset, "a row of memory is going to be remapped", "let the GPU be drained and reset: the reset remaps the row"},
@@ -34,16 +35,16 @@ var conditions = map[Signal]Judgement{
 	SignalDriver:        {Critical, Wait, "the driver does not answer", "nothing while it is being replaced; else look at the driver's container and the kernel's log"},
 }
 
-// Rules judge what the hardware tells. The zero value is the table of this package.
+// Rules judge signals. The zero value is the built-in table (xids and conditions).
 type Rules struct {
-	// XIDs are judged otherwise than in the table.
+	// XIDs overrides the judgement of single XIDs. Source: NodeConfig, health.xids.
 	XIDs map[int]Judgement
-	// Quiet is how long a condition must be gone before its fault is over, DefaultQuiet when zero.
+	// Quiet is the quiet period of conditions; zero means DefaultQuiet.
 	Quiet time.Duration
 }
 
-// Judge returns what a signal means; xid counts for SignalXID only. A signal that this release does not know means that
-// something is wrong which another release has seen.
+// Judge returns the judgement of a signal. xid is used with SignalXID only. An unknown XID is a Warning with remedy Wait. An
+// unknown signal, which a record of another release can contain, is a Warning with remedy Reset.
 func (r Rules) Judge(s Signal, xid int) Judgement {
 	if s == SignalXID {
 		return r.judgeXID(xid)
@@ -65,13 +66,13 @@ func (r Rules) judgeXID(xid int) Judgement {
 	return xids[i].Judgement
 }
 
-// XID is what an XID means.
+// XID is the judgement of an XID number.
 type XID struct {
 	Number int
 	Judgement
 }
 
-// Table returns every XID that is judged by its number, in ascending order.
+// Table returns all XIDs that have a judgement, including overrides, in ascending order. The caller may modify it.
 func (r Rules) Table() []XID {
 	table := slices.DeleteFunc(slices.Clone(xids), func(x XID) bool {
 		_, otherwise := r.XIDs[x.Number]
@@ -84,8 +85,8 @@ func (r Rules) Table() []XID {
 	return table
 }
 
-// quiet is how long the signal must be gone before it is over by itself. A driver that answers again is all that was missing; links
-// and a fabric take a while after every boot, reset and change of mode, and the first time they say that they are ready is nearly believed.
+// quiet returns the initial quiet period of the signal. SignalDriver has none: a driver that responds again is the proof. Links
+// and fabric are down for a short time after each boot, reset and change of the MIG mode, so that their period is short.
 func (r Rules) quiet(s Signal) time.Duration {
 	quiet := cmp.Or(r.Quiet, DefaultQuiet)
 	if s == SignalDriver {

@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// TestTable holds every judgement to its form, and those that decide what becomes of GPUs to NVIDIA's catalog.
+// TestTable checks the form of every judgement, and the severities of the XIDs with consequences against NVIDIA's catalog.
 func TestTable(t *testing.T) {
 	t.Parallel()
 	var rules gpu.Rules
@@ -32,7 +32,8 @@ func TestTable(t *testing.T) {
 	for _, s := range gpu.Signals() {
 		formed(t, rules.Judge(s, 0))
 	}
-	// The catalog's immediate actions: RESET_GPU and its like, RESTART_BM, RESTART_APP with CHECK_APP, IGNORE.
+	// The immediate actions of the catalog are, in this order: RESET_GPU and similar, RESTART_BM, RESTART_APP with CHECK_APP,
+	// IGNORE.
 	for severity, numbers := range map[gpu.Severity][]int{
 		gpu.Fatal:    {46, 48, 62, 64, 79, 95, 110, 119, 120, 140, 143, 158},
 		gpu.Critical: {63, 74, 94, 109, 136, 144, 145, 146, 147, 148, 149, 150, 155, 156},
@@ -53,7 +54,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// formed checks that the judgement can be put into a sentence.
+// formed checks that Meaning and Help can be parts of a sentence.
 func formed(t *testing.T, j gpu.Judgement) {
 	t.Helper()
 	for _, text := range []string{j.Meaning, j.Help} {

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// Layout returns a placement for each of the profiles, given by id and as often as they are wanted,
-// beside what the occupancy holds. Every order in which they could be placed is tried, so that an error
-// means that no way exists: it wraps ErrOccupied, or ErrUnsupported for a profile that the geometry does
-// not know. Of several layouts it is one whose large profiles take the placements of least loss; it
-// depends only on the arguments, and is by ascending start.
+// Layout returns placements for the profiles next to what the occupancy holds, in ascending order of start. profiles has ids;
+// an id that is wanted n times is listed n times.
+//
+// The search is complete: an error that wraps ErrOccupied means that no layout exists. An error that wraps ErrUnsupported names
+// a profile that the geometry does not have. If there are several layouts, large profiles get the placements of least loss. The
+// result depends only on the arguments.
 func (g *Geometry) Layout(o Occupancy, profiles []int) ([]Placement, error) {
 	wanted := slices.Clone(profiles)
 	for _, id := range wanted {
@@ -19,8 +20,8 @@ func (g *Geometry) Layout(o Occupancy, profiles []int) ([]Placement, error) {
 			return nil, fmt.Errorf("lay out profile %d: no such MIG profile: %w", id, ErrUnsupported)
 		}
 	}
-	// Large ones first, equal ones together: what cannot fit shows early, and equal profiles are not
-	// exchanged with each other.
+	// Large profiles come first, so that a dead end is found early. Equal profiles are adjacent, so that place does not try
+	// permutations of them.
 	slices.SortFunc(wanted, func(a, b int) int { return cmp.Compare(g.index(b), g.index(a)) })
 	l := layout{geometry: g, wanted: wanted}
 	if !l.place(o, 0, 0) {
@@ -30,15 +31,18 @@ func (g *Geometry) Layout(o Occupancy, profiles []int) ([]Placement, error) {
 	return l.placed, nil
 }
 
-// layout is a search for placements.
+// layout is the state of a backtracking search: placed[i] is the placement of the profile with the id wanted[i].
 type layout struct {
 	geometry *Geometry
 	wanted   []int
 	placed   []Placement
 }
 
-// place places what is wanted after those that are placed, and reports whether that is possible. first
-// is the least choice, in order of loss, of the next one: equal profiles take theirs in that order.
+// place places wanted[next:] into the occupancy and reports whether that is possible; l.placed then has all placements. On
+// failure l.placed is unchanged.
+//
+// first is the lowest index into the placements of wanted[next], in order of loss, that may be tried. Of equal profiles each
+// one takes a later index than the one before. That tries every set of placements once instead of once per permutation.
 func (l *layout) place(o Occupancy, next, first int) bool {
 	if next == len(l.wanted) {
 		return true
@@ -62,8 +66,7 @@ func (l *layout) place(o Occupancy, next, first int) bool {
 	return false
 }
 
-// names lists profiles by name for messages, each with how often it is wanted; equal ones are
-// neighbours.
+// names lists profiles in messages, such as "2 x 1g.10gb, 1 x 3g.40gb". Equal profiles must be adjacent.
 func (g *Geometry) names(profiles []int) string {
 	var parts []string
 	for _, id := range slices.Compact(slices.Clone(profiles)) {

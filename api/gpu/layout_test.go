@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// multisets returns every multiset of profiles that the geometry can hold, found by placing anything
-// anywhere from the first slice on; the key is the sorted list of profile ids.
+// multisets returns all multisets of profiles that an empty GPU can hold. It tries every placement at every memory slice, in
+// ascending order of start. The key is the sorted list of profile ids.
 func multisets(g *gpu.Geometry) map[string][]int {
 	found := map[string][]int{}
 	var all []gpu.Placement
@@ -37,8 +37,8 @@ func multisets(g *gpu.Geometry) map[string][]int {
 	return found
 }
 
-// TestLayout compares the search with brute force on every geometry: what some packing holds is laid
-// out, and what one profile more makes of it only when that is a packing as well.
+// TestLayout compares Layout with brute force on every geometry: a multiset that some packing holds is laid out. With one more
+// profile it is laid out if and only if that is also a packing.
 func TestLayout(t *testing.T) {
 	t.Parallel()
 	models, err := gputest.Models()

@@ -5,8 +5,12 @@ import (
 	"slices"
 )
 
-// Value is what the free slices of a GPU are still worth: over all profiles, the slices of the legal
-// placements that fit outside the mask. The loss of a placement is the value it takes away.
+// Value returns what the free memory slices of a GPU are worth: the sum of the sizes of all legal placements that do not
+// overlap the taken mask. It is 0 for a nil Geometry.
+//
+// The loss of a placement is the value that it removes. Placing with the least loss keeps the most alternatives for later
+// claims. Example: on an empty H100 a 1g.10gb loses least at memory slice 6, because no 2g.20gb starts there and no 4g.40gb
+// covers it.
 func (g *Geometry) Value(taken Mask) int {
 	if g == nil {
 		return 0
@@ -20,8 +24,7 @@ func (g *Geometry) Value(taken Mask) int {
 	return value
 }
 
-// ByLoss returns the placements of the profile, the one that takes the least value from an empty
-// GPU first; ties by ascending start.
+// ByLoss returns the placements of the profile by ascending loss on an empty GPU; ties by ascending start.
 func (g *Geometry) ByLoss(id int) []Placement {
 	if g == nil {
 		return nil
@@ -29,8 +32,7 @@ func (g *Geometry) ByLoss(id int) []Placement {
 	return of(id, g.preferred)
 }
 
-// byLoss returns the placements with those of each profile in order of loss. The profiles keep
-// their order.
+// byLoss returns all placements, with those of each profile in ascending order of loss. The profiles keep their order.
 func (g *Geometry) byLoss() []Placement {
 	preferred := slices.Clone(g.placements)
 	slices.SortStableFunc(preferred, func(a, b Placement) int {

@@ -5,14 +5,14 @@ import (
 	"math/bits"
 )
 
-// MaxSlices is the largest number of memory slices that a Mask can name.
+// MaxSlices is the largest number of memory slices that a Mask can represent.
 const MaxSlices = 16
 
-// Mask is a set of memory slices: bit i stands for memory slice i.
+// Mask is a set of memory slices: bit i is memory slice i.
 type Mask uint16
 
-// SpanMask returns the mask of size slices from start on. A span that is not within slices 0 to
-// MaxSlices-1 has no mask: it is empty, as that of a negative or a zero size.
+// SpanMask returns the mask of size consecutive memory slices from start on. It is empty if the span is not within 0 to
+// MaxSlices-1, or the size is not positive; it does not panic, because spans are read from files.
 func SpanMask(start, size int) Mask {
 	if start < 0 || size < 0 || size > MaxSlices || start > MaxSlices-size {
 		return 0
@@ -20,13 +20,13 @@ func SpanMask(start, size int) Mask {
 	return Mask((1<<size - 1) << start)
 }
 
-// Overlaps reports whether both masks name a common slice.
+// Overlaps reports whether the masks have a memory slice in common.
 func (m Mask) Overlaps(other Mask) bool { return m&other != 0 }
 
-// Has reports whether the mask names the slice.
+// Has reports whether the mask contains the memory slice.
 func (m Mask) Has(slice int) bool { return SpanMask(slice, 1).Overlaps(m) }
 
-// String lists the slices, such as "[0 1 5]".
+// String lists the memory slices, such as "[0 1 5]".
 func (m Mask) String() string {
 	list := []int{}
 	for i := range MaxSlices {
@@ -37,5 +37,5 @@ func (m Mask) String() string {
 	return fmt.Sprint(list)
 }
 
-// Count returns the number of slices in the mask.
+// Count returns the number of memory slices in the mask.
 func (m Mask) Count() int { return bits.OnesCount16(uint16(m)) }

@@ -2,20 +2,20 @@ package gpu
 
 import "fmt"
 
-// Mode is the MIG mode of a GPU as the hardware answers it.
+// Mode is the MIG mode of a GPU (nvmlDeviceGetMigMode).
 type Mode int
 
 // The MIG modes.
 const (
-	// ModeUnsupported is a GPU without MIG.
+	// ModeUnsupported is the mode of a GPU without MIG.
 	ModeUnsupported Mode = iota
-	// ModeDisabled is a MIG-capable GPU with MIG off.
+	// ModeDisabled is the mode of a MIG-capable GPU with MIG disabled.
 	ModeDisabled
-	// ModeEnabled is a GPU with MIG on.
+	// ModeEnabled is the mode of a GPU with MIG enabled.
 	ModeEnabled
 )
 
-// String returns the mode for messages.
+// String returns the mode's name: unsupported, disabled, enabled, or unknown.
 func (m Mode) String() string {
 	switch m {
 	case ModeUnsupported:
@@ -28,10 +28,10 @@ func (m Mode) String() string {
 	return "unknown"
 }
 
-// MarshalText writes the mode by its name.
+// MarshalText encodes the mode by its name.
 func (m Mode) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText decodes the output of MarshalText; any other text is an error.
 func (m *Mode) UnmarshalText(text []byte) error {
 	for mode := ModeUnsupported; mode <= ModeEnabled; mode++ {
 		if mode.String() == string(text) {

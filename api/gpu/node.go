@@ -6,73 +6,72 @@ import (
 	"unicode"
 )
 
-// Node is one machine as its GPUs present it: a snapshot, in order of GPU index.
+// Node is a snapshot of one node and its GPUs.
 type Node struct {
 	// Name is the Kubernetes node name.
 	Name string `json:"name"`
-	// DriverVersion and CUDAVersion are the driver's texts, such as 580.65.06 and 13.0; empty while
-	// the node has no driver.
+	// DriverVersion and CUDAVersion are as the driver reports them, such as 580.65.06 and 13.0. They are empty while no driver
+	// is loaded.
 	DriverVersion string `json:"driverVersion,omitempty"`
 	CUDAVersion   string `json:"cudaVersion,omitempty"`
-	// GPUs are the node's GPUs by index.
+	// GPUs are in order of index: GPUs[i].Index is i.
 	GPUs []GPU `json:"gpus"`
 }
 
-// GPU is one physical GPU.
+// GPU is one physical GPU with its current state.
 type GPU struct {
-	// PCI is the address as sysfs writes it: 0000:3b:00.0. It is the identity that survives reboot,
-	// re-enumeration and MIG mode changes.
+	// PCI is the PCI address in the format of sysfs, such as 0000:3b:00.0. It is the identity of a GPU, since it does not
+	// change with a reboot, a new enumeration or the MIG mode.
 	PCI string `json:"pci"`
-	// Index is NVML's index and the position in Node.GPUs; Minor is N in /dev/nvidiaN.
+	// Index is NVML's index and the position in Node.GPUs. Minor is N in /dev/nvidiaN.
 	Index int `json:"index"`
 	Minor int `json:"minor"`
-	// UUID is GPU-…; empty where the GPU is read without its driver, for virtual machines.
+	// UUID is NVML's UUID, GPU-…. It is empty for a GPU that was read without its driver (VFIO), or never responded.
 	UUID string `json:"uuid"`
-	// Product, Brand and Architecture are NVML's names, such as "NVIDIA H100 80GB HBM3", "Nvidia",
-	// "Hopper".
+	// Product, Brand and Architecture are NVML's names, such as "NVIDIA H100 80GB HBM3", "Nvidia" and "Hopper".
 	Product      string `json:"product"`
 	Brand        string `json:"brand,omitempty"`
 	Architecture string `json:"architecture,omitempty"`
 	// ComputeMajor and ComputeMinor are the CUDA compute capability.
 	ComputeMajor int `json:"computeMajor"`
 	ComputeMinor int `json:"computeMinor"`
-	// MemoryBytes and Multiprocessors are the totals of the whole GPU; Multiprocessors is 0 where the
-	// driver does not tell.
+	// MemoryBytes and Multiprocessors are those of the whole GPU. Multiprocessors is 0 if the driver does not report it.
 	MemoryBytes     uint64 `json:"memoryBytes"`
 	Multiprocessors int    `json:"multiprocessors,omitempty"`
-	// Mode is the MIG mode now, Pending the one after the next reset.
+	// Mode is the current MIG mode, Pending the mode after the next reset.
 	Mode    Mode `json:"mode"`
 	Pending Mode `json:"pending"`
-	// Geometry is nil on a GPU without MIG.
+	// Geometry is nil for a GPU without MIG.
 	Geometry *Geometry `json:"geometry,omitempty"`
-	// Instances are the MIG devices that exist, ordered by start.
+	// Instances are the existing MIG devices, in order of start.
 	Instances []Instance `json:"instances,omitempty"`
-	// Withheld are the memory slices that nobody may take (see Occupancy.Withhold).
+	// Withheld are memory slices that cannot be allocated (Occupancy.Withhold).
 	Withheld Mask `json:"withheld,omitempty"`
-	// ECC reports whether ECC is on; nil where the GPU has none.
+	// ECC reports whether ECC is enabled; nil if the GPU has no ECC.
 	ECC *bool `json:"ecc,omitempty"`
-	// NUMA is the NUMA node; negative when the platform has none.
+	// NUMA is the NUMA node; negative if the platform has none.
 	NUMA int `json:"numa"`
-	// PCIeRoot is the PCIe root complex, such as pci0000:3a; empty when unknown.
+	// PCIeRoot is the PCIe root complex, such as pci0000:3a; empty if unknown.
 	PCIeRoot string `json:"pcieRoot,omitempty"`
-	// IOMMUGroup is the number of the GPU's IOMMU group, with which it can be given to a virtual machine; empty where it has none,
-	// or shares it with another card, and wherever the GPU is read through its driver.
+	// IOMMUGroup is the number of the GPU's IOMMU group, which makes it usable by a virtual machine. It is empty if the GPU has
+	// no group or shares it with another device, and whenever the GPU is read through its driver.
 	IOMMUGroup string `json:"iommuGroup,omitempty"`
-	// Links holds the relation to every GPU of the node by index, LinkSelf at its own.
+	// Links are the links to all GPUs of the node, by index; LinkSelf at the GPU's index.
 	Links []Link `json:"links,omitempty"`
-	// Clique is clusterUUID.cliqueID of the NVLink fabric; empty without one.
+	// Clique identifies the NVLink fabric as clusterUUID.cliqueID; empty without a fabric.
 	Clique string `json:"clique,omitempty"`
-	// Lost reports that the GPU does not answer any more; the fields above are the last known ones. One
-	// that never answered has no UUID.
+	// Lost reports that the GPU does not respond; the fields above have the last known values. A GPU that never responded has
+	// no UUID.
 	Lost bool `json:"lost,omitempty"`
-	// Faults are what is wrong with the GPU now, Warning or worse, the worst first.
+	// Faults are the faults in effect with severity Warning or higher, the most severe first.
 	Faults []Fault `json:"faults,omitempty"`
-	// Held, when set, says for which remedy the GPU is out of service: no new claims.
+	// Held, if not empty, is the reason why the GPU is out of service for remediation, such as "XID 48". New claims are not
+	// allocated on it.
 	Held string `json:"held,omitempty"`
 }
 
-// Name returns the GPU's name in every object that Tessera writes: gpu- and the PCI address with
-// dashes. It is a label: no code parses it.
+// Name returns the GPU's name in all Kubernetes objects and messages: "gpu-" and the PCI address in lower case with dashes. It
+// is an identifier that must not be parsed.
 func (g GPU) Name() string {
 	return "gpu-" + strings.Map(func(r rune) rune {
 		if r == ':' || r == '.' {
@@ -82,10 +81,11 @@ func (g GPU) Name() string {
 	}, g.PCI)
 }
 
-// TogglesMIG reports whether the MIG mode changes without a reset of the GPU: on Hopper and newer.
+// TogglesMIG reports whether the MIG mode can change without a reset of the GPU: on Hopper and later. Source: NVIDIA MIG User
+// Guide.
 func (g GPU) TogglesMIG() bool { return g.Geometry.Slices() > 0 && g.ComputeMajor >= 9 }
 
-// Find returns the GPU with the name.
+// Find returns the GPU with the name (GPU.Name), or an error.
 func (n Node) Find(name string) (GPU, error) {
 	for _, g := range n.GPUs {
 		if g.Name() == name {

@@ -2,8 +2,14 @@ package gpu
 
 import "fmt"
 
-// Occupancy is what one GPU holds: a value, so that trying and undoing are assignments, and two that
-// hold the same are equal (==). The zero Occupancy belongs to no GPU; Geometry.Empty makes one.
+// Occupancy is what one GPU holds. It is a value: trying a use and undoing it are assignments, copies are independent, and
+// occupancies of one Geometry with equal contents are equal (==), so that it can be a map key.
+//
+// The invariants: all holders have the same shape; MIG placements do not overlap and stay within the engine capacity; the
+// shares of a shared shape stay within the total. An idle GPU has shape None; the first Take determines the shape and the last
+// Release resets it.
+//
+// The zero Occupancy is that of a GPU without MIG; use Geometry.Empty or GPU.Empty.
 type Occupancy struct {
 	geometry *Geometry
 	shape    Shape
@@ -11,40 +17,41 @@ type Occupancy struct {
 	withheld Mask
 	engines  Engines
 	holders  int
-	// total is what there is to share out, shared what is.
+	// total is what a shared shape can give to its holders, shared what they have taken.
 	total, shared Share
-	// held has, at the first slice of each placement held, the position of its profile plus one.
+	// held has, at the first memory slice of each placement, the position of its profile in geometry.profiles plus one; 0
+	// elsewhere. An array instead of a list keeps the type comparable, and independent of the order of Takes.
 	held [MaxSlices]uint16
 }
 
-// Empty returns the occupancy of a GPU that holds nothing and whose shares nobody counts. It works on a
-// nil Geometry.
+// Empty returns the occupancy of an idle GPU that does not limit shares. It works on a nil Geometry.
 func (g *Geometry) Empty() Occupancy { return Occupancy{geometry: g} }
 
-// Empty returns the occupancy of the GPU when it holds nothing and may be shared by so many claims.
+// Empty returns the occupancy of the GPU when idle. In a shared shape it gives the GPU's memory, the given number of shares,
+// and 100 percent of the multiprocessors.
 func (g GPU) Empty(shares int) Occupancy {
 	return Occupancy{geometry: g.Geometry, total: Share{MemoryBytes: g.MemoryBytes, Shares: shares, Compute: 100}}
 }
 
-// Shape returns the current shape; None when nothing is held.
+// Shape returns the current shape; None if the GPU is idle.
 func (o Occupancy) Shape() Shape { return o.shape }
 
-// Taken returns the memory slices that are held.
+// Taken returns the memory slices that are held. All shapes except MIG hold all of them.
 func (o Occupancy) Taken() Mask { return o.taken }
 
-// Withheld returns the slices that nobody may take.
+// Withheld returns the memory slices that cannot be allocated.
 func (o Occupancy) Withheld() Mask { return o.withheld }
 
-// Free returns the memory slices that can still be taken by a MIG placement.
+// Free returns the memory slices that are neither held nor withheld.
 func (o Occupancy) Free() Mask { return o.all() &^ (o.taken | o.withheld) }
 
-// Engines returns the engines that are held, of the kinds that bind (Geometry.BindingEngines).
+// Engines returns the engines that are held, of the binding kinds only (Geometry.BindingEngines).
 func (o Occupancy) Engines() Engines { return o.engines }
 
-// Holders returns how many uses are held: instances, shares, or one for a whole GPU.
+// Holders returns the number of uses held: MIG devices, claims of a shared GPU, or one for a whole GPU.
 func (o Occupancy) Holders() int { return o.holders }
 
-// Placements returns the placements that are held, by start.
+// Placements returns the placements held, in order of start.
 func (o Occupancy) Placements() []Placement {
 	var held []Placement
 	for start, position := range o.held {
@@ -56,26 +63,26 @@ func (o Occupancy) Placements() []Placement {
 	return held
 }
 
-// Shared returns what the holders of a shared shape have taken together.
+// Shared returns the sum of the shares held.
 func (o Occupancy) Shared() Share { return o.shared }
 
-// Total returns what a shared shape has to give when nothing is shared out; zero limits nothing.
+// Total returns what a shared shape can give when no share is held. A zero field does not limit.
 func (o Occupancy) Total() Share { return o.total }
 
-// Left returns what a shared shape has left to give, at most the whole; the largest numbers where nobody
-// counts.
+// Left returns what a shared shape can still give. A field that is not limited has the largest value of its type.
 func (o Occupancy) Left() Share { return o.shared.left(o.total) }
 
-// Withhold returns the occupancy with the slices kept from everybody, because something that is not
-// ours lives there or could not be destroyed. What is held already stays held.
+// Withhold returns the occupancy with the memory slices withheld from allocation, because a foreign MIG device exists there or
+// a MIG device could not be destroyed. Uses that are held remain held.
 func (o Occupancy) Withhold(m Mask) Occupancy {
 	o.withheld |= m & o.all()
 	return o
 }
 
-// Take returns the occupancy with the use added. An error wraps ErrOccupied and names the conflict,
-// or ErrUnsupported when the GPU can never hold the use; the receiver is unchanged. Taking a monitor
-// changes nothing.
+// Take returns the occupancy with the use added. Taking a monitor changes nothing.
+//
+// An error wraps ErrOccupied and names the conflict, or wraps ErrUnsupported if the GPU can never hold the use. The receiver is
+// returned unchanged then.
 func (o Occupancy) Take(u Use) (Occupancy, error) {
 	cost, err := o.geometry.Cost(u)
 	if err != nil {
@@ -98,7 +105,8 @@ func (o Occupancy) Take(u Use) (Occupancy, error) {
 	return o, nil
 }
 
-// Fits reports whether Take would succeed, without the cost of saying why not.
+// Fits reports whether Take would succeed. It rejects most uses without building an error, and so costs much less than Take;
+// the scheduler plugin calls it for every candidate.
 func (o Occupancy) Fits(u Use) bool {
 	switch u.Shape {
 	case MIG:
@@ -114,7 +122,7 @@ func (o Occupancy) Fits(u Use) bool {
 	return false
 }
 
-// fitsPlacement is Fits for MIG: what most placements fail by comes before what makes an error.
+// fitsPlacement is Fits for MIG. The checks of masks come first: they reject most placements without an allocation.
 func (o Occupancy) fitsPlacement(u Use) bool {
 	if u.Placement.Mask().Overlaps(o.taken|o.withheld) || o.shape != None && o.shape != MIG {
 		return false
@@ -123,10 +131,10 @@ func (o Occupancy) fitsPlacement(u Use) bool {
 	return err == nil && o.conflict(u, cost) == nil
 }
 
-// Idle reports whether the GPU holds nothing and nothing of it is withheld.
+// Idle reports whether the GPU holds nothing and no memory slice is withheld.
 func (o Occupancy) Idle() bool { return o.shape == None && o.withheld == 0 }
 
-// conflict returns why a use at this cost cannot be added, nil when it can.
+// conflict returns an error that names why the use with the cost cannot be added; nil if it can.
 func (o Occupancy) conflict(u Use, cost Cost) error {
 	switch {
 	case cost.Slices.Overlaps(o.withheld):
@@ -147,8 +155,8 @@ func (o Occupancy) conflict(u Use, cost Cost) error {
 	return nil
 }
 
-// Release is the inverse of Take: it returns the occupancy without the use, and an error when the
-// use is not held; the receiver is unchanged.
+// Release returns the occupancy without the use; it is the inverse of Take. It is an error if the use is not held; the receiver
+// is returned unchanged then. Releasing a monitor changes nothing.
 func (o Occupancy) Release(u Use) (Occupancy, error) {
 	if u.Shape == Monitor {
 		return o, nil
@@ -177,8 +185,8 @@ func (o Occupancy) Release(u Use) (Occupancy, error) {
 	return o, nil
 }
 
-// position returns the mark of a legal placement's profile in held.
+// position returns the entry of a legal placement in held.
 func (o Occupancy) position(p Placement) uint16 { return uint16(o.geometry.index(p.Profile) + 1) }
 
-// all returns the mask of every memory slice; a GPU without MIG counts as one slice.
+// all returns the mask of all memory slices; a GPU without MIG counts as one.
 func (o Occupancy) all() Mask { return o.geometry.mask() }

@@ -134,10 +134,10 @@ func TestWithhold(t *testing.T) {
 	}
 }
 
-// held is the model of the properties: a list of uses, and rules written out as naively as possible.
+// held is the reference model of the property tests: a list of uses with rules as simple as possible.
 type held []gpu.Use
 
-// fits says whether the use fits beside those held: no slice twice, no engine of any kind twice, one
+// fits reports whether the use fits next to those held: no memory slice is taken twice, no engine kind beyond its capacity, one
 // shape at a time.
 func (h held) fits(g *gpu.Geometry, withheld gpu.Mask, u gpu.Use) bool {
 	if u.Shape == gpu.Monitor {
@@ -174,8 +174,8 @@ func (h held) fits(g *gpu.Geometry, withheld gpu.Mask, u gpu.Use) bool {
 
 var engines = []gpu.Engine{gpu.OFA, gpu.Decoder, gpu.Encoder, gpu.JPEG, gpu.Copy}
 
-// TestOccupancyProperties runs random histories of takes and releases on every model and compares each
-// step with the naive model.
+// TestOccupancyProperties runs random sequences of Take and Release on every model and compares each step with the reference
+// model.
 func TestOccupancyProperties(t *testing.T) {
 	t.Parallel()
 	geometries := []*gpu.Geometry{nil}
@@ -238,7 +238,7 @@ func released(t *rapid.T, o gpu.Occupancy, u gpu.Use) gpu.Occupancy {
 	return next
 }
 
-// agree checks everything that an occupancy tells against the list.
+// agree compares everything that an occupancy reports with the reference model.
 func agree(t *rapid.T, g *gpu.Geometry, o gpu.Occupancy, h held, withheld gpu.Mask) {
 	t.Helper()
 	var placements []gpu.Placement

@@ -2,11 +2,12 @@ package gpu
 
 import "fmt"
 
-// OfferedGeometry returns what is known of a GPU from outside of its node: the profiles that it is
-// offered in, and what a whole one costs. They may be
-// fewer than the hardware has, so that slices and engines come from total, whose kinds of engines are
-// those that bind. The cost of every use is then the same as on the node. A GPU of one slice without
-// profiles has no geometry.
+// OfferedGeometry returns the geometry of a GPU as it can be derived from published devices: from the profiles that are offered
+// and the cost of the whole GPU. The cost of every use then equals the cost on the node.
+//
+// The offered profiles can be fewer than those of the hardware. The number of memory slices, the binding kinds and their
+// capacity are therefore taken from total, and MaxInstances is computed. A GPU of one memory slice without profiles has no
+// geometry (nil). An error names the contradiction between profiles and total.
 func OfferedGeometry(profiles []Profile, total Cost) (*Geometry, error) {
 	if len(profiles) == 0 && total.Slices.Count() <= 1 {
 		return nil, nil
@@ -37,8 +38,8 @@ func OfferedGeometry(profiles []Profile, total Cost) (*Geometry, error) {
 	return g, nil
 }
 
-// most returns how many instances of the profile an otherwise empty GPU holds. Spans of one length are
-// packed best from the first slice on.
+// most returns how many instances of the profile an empty GPU holds. Taking each legal placement that fits, in ascending order
+// of start, is optimal for spans of equal length.
 func (g *Geometry) most(id int) int {
 	o := g.Empty()
 	for _, p := range g.Placements(id) {

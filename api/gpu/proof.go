@@ -5,19 +5,22 @@ import (
 	"time"
 )
 
-// Situation is what is known beside the hardware's own words when it is decided what is over.
+// Situation is the evidence with which Settle decides which faults are over.
 type Situation struct {
+	// Now is the current time.
 	Now time.Time
-	// Boot is the present boot.
+	// Boot is the current boot ID; empty if unknown, which proves nothing.
 	Boot string
-	// Checked are the last looks at the GPUs that answered, by name; the Health has taken them in.
+	// Checked has, by GPU name, the last checkup of each GPU that responded. All of them were recorded with Health.Check.
 	Checked map[string]Checkup
-	// Held is what claims hold, All whether that is all.
+	// Held are the devices that claims hold. All reports that the list is complete; otherwise it proves nothing.
 	Held []Device
 	All  bool
 }
 
-// Settle ends the faults that are proven to be over, judges the others by the rules in force, and forgets what was over for long.
+// Settle ends the faults that are proven to be over, updates the severity and remedy of faults to the rules, and removes faults
+// that have been over for LongestQuiet. Faults with signals of another release keep their severity and remedy. It is idempotent
+// for equal arguments.
 func (h Health) Settle(r Rules, s Situation) Health {
 	kept := make([]Fault, 0, len(h.Faults))
 	for _, f := range h.Faults {
@@ -39,7 +42,7 @@ func (h Health) Settle(r Rules, s Situation) Health {
 	return h
 }
 
-// reset is when the GPU was last reset in this boot; zero: it was not.
+// reset returns when the GPU was last reset in this boot; zero if it was not.
 func (h Health) reset(gpuName, boot string) time.Time {
 	if h.Boot != boot {
 		return time.Time{}
@@ -47,7 +50,8 @@ func (h Health) reset(gpuName, boot string) time.Time {
 	return h.Resets[gpuName]
 }
 
-// dated returns the fault without times that lie ahead: a clock that was wrong must not keep it for years.
+// dated returns the fault with times in the future replaced by now. Otherwise a clock that was wrong for a moment would keep
+// the fault in effect until that time.
 func (f Fault) dated(now time.Time) Fault {
 	for _, t := range []*time.Time{&f.Since, &f.Last, &f.Gone, &f.Over} {
 		if t.Sub(now) > clockError {
@@ -57,7 +61,8 @@ func (f Fault) dated(now time.Time) Fault {
 	return f
 }
 
-// proven reports whether the fault is over. A stronger remedy does what a weaker one does.
+// proven reports whether the fault is proven to be over, by the demand of its remedy (the constants of Remedy). A stronger
+// remedy includes the weaker ones: a reset also proves what a restart would.
 func (f Fault) proven(s Situation, reset time.Time) bool {
 	switch {
 	case f.replaced(s):
@@ -74,7 +79,8 @@ func (f Fault) proven(s Situation, reset time.Time) bool {
 	return false
 }
 
-// left is when the fault was last there; zero while it is.
+// left returns since when the fault is absent: for a condition when it was found absent, zero while it is present; for an
+// event, and for a signal of another release, when it was last seen.
 func (f Fault) left() time.Time {
 	if f.Signal == SignalXID || !f.Signal.known() {
 		return f.Last
@@ -82,18 +88,19 @@ func (f Fault) left() time.Time {
 	return f.Gone
 }
 
-// quiet reports whether the fault stayed away long enough.
+// quiet reports whether the fault was absent for its quiet period.
 func (f Fault) quiet(now time.Time) bool {
 	left := f.left()
 	return !left.IsZero() && now.Sub(left) >= f.Quiet
 }
 
-// released reports whether no claim holds what is affected.
+// released reports whether no claim holds an affected device, and the fault is not present.
 func (f Fault) released(s Situation) bool {
 	return s.All && !f.left().IsZero() && !slices.ContainsFunc(s.Held, func(d Device) bool { return d.GPU == f.GPU && f.Affects(d.Use) })
 }
 
-// renewed reports whether the GPU was begun anew after the fault, by another boot or the reset, and answers since without showing it.
+// renewed reports whether the GPU was initialized after the fault, by another boot or by the given reset, and responded to a
+// checkup since then without showing the fault.
 func (f Fault) renewed(s Situation, reset time.Time) bool {
 	c, answers := s.Checked[f.GPU]
 	if !answers || !c.At.After(f.Last) {
@@ -105,7 +112,8 @@ func (f Fault) renewed(s Situation, reset time.Time) bool {
 	return !reset.IsZero() && !c.At.Before(reset) && f.before(reset)
 }
 
-// before reports whether the fault is from before the reset. A condition may show for a while after it: links must be trained again.
+// before reports whether the fault is from before the reset. A condition that began before the reset may be reported until
+// settling has passed, since links are trained again.
 func (f Fault) before(reset time.Time) bool {
 	if f.Signal == SignalXID {
 		return reset.After(f.Last)
@@ -113,7 +121,7 @@ func (f Fault) before(reset time.Time) bool {
 	return reset.After(f.Since) && f.Last.Before(reset.Add(settling))
 }
 
-// replaced reports whether another GPU answers in its place.
+// replaced reports whether a GPU with another UUID responds at the fault's PCI address.
 func (f Fault) replaced(s Situation) bool {
 	c, answers := s.Checked[f.GPU]
 	return answers && c.UUID != "" && f.UUID != "" && c.UUID != f.UUID

@@ -6,19 +6,19 @@ import (
 	"strings"
 )
 
-// Severity is how bad a fault is. It decides what becomes of the devices that the fault affects.
+// Severity is how severe a fault is. It determines what happens to the devices that the fault affects.
 type Severity int
 
 // The severities, in ascending order.
 const (
-	// Harmless concerns a program and not the hardware, such as one that read past its memory. It is counted.
+	// Harmless is an error of a program and not of the hardware, such as an illegal memory access. It is only counted.
 	Harmless Severity = iota
-	// Warning is told and changes nothing: the device is still given to claims.
+	// Warning is published as a taint without effect: the device is still allocated.
 	Warning
-	// Critical keeps new claims off the device. What runs on it goes on.
+	// Critical keeps new claims off the device (taint effect NoSchedule). Running pods continue.
 	Critical
-	// Fatal means that what runs on the device is lost or its results are wrong: like Critical, and its pods are evicted where
-	// the administrator says so.
+	// Fatal means that the work on the device is lost or its results are wrong. It is like Critical, and if the administrator
+	// permits eviction, the pods on the device are evicted (NoExecute).
 	Fatal
 )
 
@@ -32,11 +32,11 @@ func (s Severity) String() string {
 	return severities[s]
 }
 
-// MarshalText writes the severity by its name.
+// MarshalText encodes the severity by its name.
 func (s Severity) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote, of any release: a severity that this one does not know keeps new claims off the device and
-// ends nothing, so it is Critical. Whoever reads what people write uses ParseSeverity.
+// UnmarshalText decodes the output of MarshalText of any release. An unknown name becomes Critical, which keeps new claims off
+// the device and evicts no pod. It never returns an error; use ParseSeverity for the input of users.
 func (s *Severity) UnmarshalText(text []byte) error {
 	known, err := ParseSeverity(string(text))
 	if err != nil {
@@ -46,7 +46,7 @@ func (s *Severity) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseSeverity is the inverse of String.
+// ParseSeverity is the inverse of String. The error lists the names.
 func ParseSeverity(name string) (Severity, error) {
 	if i := slices.Index(severities[:], name); i >= 0 {
 		return Severity(i), nil
@@ -54,21 +54,24 @@ func ParseSeverity(name string) (Severity, error) {
 	return Harmless, fmt.Errorf("severity %q: must be one of %s", name, strings.Join(severities[:], ", "))
 }
 
-// Remedy is what ends a fault, and so what proves that it is over.
+// Remedy is what clears a fault. It also determines which proof Settle demands before the fault is over.
 type Remedy int
 
-// The remedies, in ascending order: a stronger one also does what a weaker one does.
+// The remedies, in ascending order: a stronger one includes the weaker ones. A GPU with another UUID in the same place ends
+// every fault.
 const (
-	// Wait: it passes by itself, and is over when it was not there for the quiet time, or as with Reset.
+	// Wait means that the fault passes without an action. It is over after its quiet period, or as with Reset.
 	Wait Remedy = iota
-	// Restart: the programs on the device must end. It is over when no claim holds what is affected, or as with Reset.
+	// Restart means that the programs on the device must end. The fault is over when no claim holds an affected device, or as
+	// with Reset.
 	Restart
-	// Reset: the GPU must be reset. It is over when the GPU answers after a reset, or in another boot, and does not show the
-	// fault again. That it went away by itself proves nothing.
+	// Reset means that the GPU must be reset. The fault is over when the GPU responds after a reset, or in another boot,
+	// without showing it again. Its absence alone proves nothing.
 	Reset
-	// Reboot: the node must be rebooted. It is over when the GPU answers in another boot and does not show the fault again.
+	// Reboot means that the node must be rebooted. The fault is over when the GPU responds in another boot without showing it
+	// again.
 	Reboot
-	// Replace: the GPU must be replaced. It is over when another GPU is in its place.
+	// Replace means that the GPU must be replaced. The fault is over when another GPU is in its place.
 	Replace
 )
 
@@ -82,11 +85,11 @@ func (r Remedy) String() string {
 	return remedies[r]
 }
 
-// MarshalText writes the remedy by its name.
+// MarshalText encodes the remedy by its name.
 func (r Remedy) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText reads what MarshalText wrote, of any release: a remedy that this one does not know is Reset, which does not pass by
-// itself. Whoever reads what people write uses ParseRemedy.
+// UnmarshalText decodes the output of MarshalText of any release. An unknown name becomes Reset, whose faults do not end by
+// waiting. It never returns an error; use ParseRemedy for the input of users.
 func (r *Remedy) UnmarshalText(text []byte) error {
 	known, err := ParseRemedy(string(text))
 	if err != nil {
@@ -96,7 +99,7 @@ func (r *Remedy) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// ParseRemedy is the inverse of String.
+// ParseRemedy is the inverse of String. The error lists the names.
 func ParseRemedy(name string) (Remedy, error) {
 	if i := slices.Index(remedies[:], name); i >= 0 {
 		return Remedy(i), nil

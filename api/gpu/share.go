@@ -5,14 +5,13 @@ import (
 	"math"
 )
 
-// Share is what one claim takes from a GPU in a shared shape, and what such a GPU has in total. In any
-// other shape it is zero.
+// Share is what one claim takes from a GPU in a shared shape, and what such a GPU can give. It is zero for other shapes.
 type Share struct {
-	// MemoryBytes is device memory.
+	// MemoryBytes is device memory in bytes.
 	MemoryBytes uint64 `json:"memoryBytes,omitempty"`
-	// Shares counts claims: a claim takes one unless it asks for more.
+	// Shares counts shares. A claim takes one unless it requests more.
 	Shares int `json:"shares,omitempty"`
-	// Compute is a percentage of the multiprocessors; 0 states no limit and takes nothing.
+	// Compute is a percentage of the multiprocessors. 0 means no limit for the claim, and takes nothing.
 	Compute int `json:"compute,omitempty"`
 }
 
@@ -24,12 +23,13 @@ func (s Share) minus(other Share) Share {
 	return Share{MemoryBytes: s.MemoryBytes - other.MemoryBytes, Shares: s.Shares - other.Shares, Compute: s.Compute - other.Compute}
 }
 
-// within reports whether the share is a part of the other.
+// within reports whether no field of s exceeds that of other.
 func (s Share) within(other Share) bool {
 	return s.MemoryBytes <= other.MemoryBytes && s.Shares <= other.Shares && s.Compute <= other.Compute
 }
 
-// left returns what of the total is left beside what is taken; the largest number for a zero total.
+// left returns what remains of total if s is taken. Where total is zero, which means no limit, the field is the largest value
+// of its type. Memory does not fall below 0, since it is unsigned.
 func (s Share) left(total Share) Share {
 	left := Share{MemoryBytes: math.MaxUint64, Shares: math.MaxInt, Compute: math.MaxInt}
 	if total.MemoryBytes > 0 {
@@ -44,8 +44,8 @@ func (s Share) left(total Share) Share {
 	return left
 }
 
-// lacks returns an error that names what of the share is more than is left. A zero total limits
-// nothing: the hardware did not tell, or nobody counts.
+// lacks returns an error that wraps ErrOccupied if s is more than what taken leaves of total. The comparison is with the
+// remainder and not with a sum, so that large requests do not overflow. A zero field of total does not limit.
 func (s Share) lacks(taken, total Share) error {
 	left := taken.left(total)
 	switch {

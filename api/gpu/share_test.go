@@ -69,8 +69,8 @@ func TestReleaseOfMoreThanIsShared(t *testing.T) {
 	}
 }
 
-// TestShareProperties takes and releases random shares: never more than there is, and releasing in any
-// order undoes taking.
+// TestShareProperties takes random shares and releases them in random order. The sum never exceeds the total, and the last
+// release restores the empty occupancy.
 func TestShareProperties(t *testing.T) {
 	t.Parallel()
 	g := gputest.Node(t, "t4x1").GPUs[0]

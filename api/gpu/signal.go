@@ -2,34 +2,37 @@ package gpu
 
 import "time"
 
-// Signal is what tells that something is wrong with a GPU. Its value is the last part of the key of a device taint.
+// Signal is what detects a fault. Its value is the name part of the key of the device taint.
 type Signal string
 
-// The signals. An XID is an event, all others are conditions: they are there or not whenever one looks.
+// The signals. An XID is an event. All others are conditions, which are present or absent at a check.
 const (
-	// SignalXID is an error that the driver reports with a number.
+	// SignalXID is an error that the driver reports with a number (nvmlEventTypeXidCriticalError).
 	SignalXID Signal = "xid"
-	// SignalECC is memory errors that could not be corrected, since the driver was loaded.
+	// SignalECC is uncorrected memory errors since the driver was loaded.
 	SignalECC Signal = "ecc"
-	// SignalRemapPending is a row of memory that the next reset remaps, SignalRemapFailed one that could not be.
+	// SignalRemapPending is a row of memory that the next reset remaps. SignalRemapFailed is a row that could not be remapped.
+	// Both exist from Ampere on (nvmlDeviceGetRemappedRows).
 	SignalRemapPending Signal = "remap-pending"
 	SignalRemapFailed  Signal = "remap-failed"
-	// SignalRetirePending is a page of memory, before Ampere, that is retired with the next load of the driver.
+	// SignalRetirePending is a page of memory, before Ampere, that is retired when the driver is loaded again.
 	SignalRetirePending Signal = "retire-pending"
-	// SignalLost is a GPU that does not answer.
+	// SignalLost is a GPU that does not respond.
 	SignalLost Signal = "lost"
-	// SignalNVLink is NVLinks that were up in this boot and are not. In MIG mode nobody can use them, and none is missing.
+	// SignalNVLink is NVLinks that are down and were up earlier in this boot. In MIG mode links cannot be used, and none counts
+	// as down.
 	SignalNVLink Signal = "nvlink"
-	// SignalHeat and SignalPower are the hardware's own brakes, which halve the clocks or worse, for heat and for the power supply.
+	// SignalHeat and SignalPower are hardware slowdowns, which halve the clocks or reduce them further, because of the
+	// temperature and of the power supply.
 	SignalHeat  Signal = "heat"
 	SignalPower Signal = "power"
-	// SignalFabric is a GPU whose NVLink fabric is not ready or says that it is not healthy.
+	// SignalFabric is an NVLink fabric that is not ready, or that reports itself as unhealthy.
 	SignalFabric Signal = "fabric"
-	// SignalDriver is a node whose driver does not answer: it is being replaced, or broken.
+	// SignalDriver is a driver that does not respond: it is being replaced, or it failed.
 	SignalDriver Signal = "driver"
 )
 
-// Signals returns all signals, in the order in which they are shown.
+// Signals returns all signals, in the order in which they are listed and published.
 func Signals() []Signal {
 	return []Signal{
 		SignalXID, SignalLost, SignalECC, SignalRemapFailed, SignalRemapPending, SignalRetirePending, SignalNVLink, SignalFabric, SignalHeat,
@@ -37,47 +40,48 @@ func Signals() []Signal {
 	}
 }
 
-// Event is an error at a moment: an XID. Source: nvmlEventSetWait_v2.
+// Event is an XID at a point in time. Source: nvmlEventSetWait_v2.
 type Event struct {
-	// GPU is the GPU's name, Placement the MIG device's; without one the whole GPU is meant.
+	// GPU is the GPU's name. Placement is that of the affected MIG device; the zero value means the whole GPU.
 	GPU       string
 	Placement Placement
-	// UUID is what is in the GPU's place, empty when that is not known.
+	// UUID identifies the hardware at that PCI address; empty if unknown.
 	UUID string
-	// XID is the number.
+	// XID is the number. At is when the event was received.
 	XID int
 	At  time.Time
-	// Count is how many events this stands for, At the time of the last of them; zero stands for one.
+	// Count is the number of equal events that were combined, At then being the time of the last one. Zero means one.
 	Count int
 }
 
-// Condition is what a GPU says of one signal when it is looked at. What it cannot say is not a condition: nothing follows from it.
+// Condition is the state of one signal at a check. A signal that the hardware cannot report has no Condition, and nothing is
+// concluded from it.
 type Condition struct {
 	Signal Signal
-	// Placement is that of a MIG device that says it of itself; without one the whole GPU is meant.
+	// Placement is that of the MIG device that reports the condition; the zero value means the whole GPU.
 	Placement Placement
-	// Present is whether it is so.
+	// Present reports whether the problem exists. It is ignored for SignalNVLink.
 	Present bool
-	// Links is, of SignalNVLink only, how many links are up; Present and Detail do not count there, because only who remembers how many
-	// there were knows whether one is missing. LinksUnused is that nobody can use them now, as in MIG mode, so that none is missing.
+	// Links, for SignalNVLink only, is the number of links that are up. Health.Check sets Present and Detail from it, because
+	// only the recorded maximum shows how many are missing. LinksUnused means that links cannot be used now, as in MIG mode.
 	Links int
-	// Detail is for people, such as "3 errors since the driver was loaded".
+	// Detail is a description for messages, such as "3 errors since the driver was loaded".
 	Detail string
 }
 
-// LinksUnused stands for a number of links that does not matter.
+// LinksUnused is the value of Condition.Links when the number of links is irrelevant.
 const LinksUnused = -1
 
-// Checkup is what one look at a GPU's health found.
+// Checkup is the result of one health check of a GPU.
 type Checkup struct {
-	// GPU is the GPU's name, UUID what it says it is; empty while it does not answer. One that says its UUID is neither lost nor without
-	// a driver, whether or not that stands among the conditions.
+	// GPU is the GPU's name. UUID is what the GPU reports, empty if it does not respond. A GPU that reports its UUID is neither
+	// lost nor without a driver, independent of Conditions.
 	GPU, UUID  string
 	Conditions []Condition
 	At         time.Time
 }
 
-// known reports whether this release knows the signal: records may come from another.
+// known reports whether this release has the signal. Records can be from another release.
 func (s Signal) known() bool {
 	_, condition := conditions[s]
 	return condition || s == SignalXID

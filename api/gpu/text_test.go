@@ -24,7 +24,7 @@ func TestSpanMask(t *testing.T) {
 		{9, 3, 0b111000000000, "[9 10 11]"},
 		{0, 16, 0xffff, "[0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15]"},
 		{15, 1, 0x8000, "[15]"},
-		// What is no span of slices is empty, and never a panic: placements are read from files.
+		// A span that is not within 0 to MaxSlices-1 is empty and does not panic, because placements are read from files.
 		{15, 2, 0, "[]"},
 		{16, 0, 0, "[]"},
 		{-1, 1, 0, "[]"},

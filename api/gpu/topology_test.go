@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// linked returns a node of GPUs between which the pairs have one NVLink, reported by the first of
-// the pair only when half is set.
+// linked returns a node whose given pairs of GPUs are connected by one NVLink. If half is set, only the first GPU of a pair
+// reports it.
 func linked(gpus int, half bool, pairs ...[2]int) gpu.Node {
 	n := gpu.Node{GPUs: make([]gpu.GPU, gpus)}
 	for i := range n.GPUs {
@@ -59,7 +59,7 @@ func TestIslands(t *testing.T) {
 	}
 }
 
-// TestIslandsProperties compares with the transitive closure of the links.
+// TestIslandsProperties compares Islands with the transitive closure of the links.
 func TestIslandsProperties(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -115,7 +115,7 @@ func TestNVLinks(t *testing.T) {
 	}
 }
 
-// TestResetGroup checks who is reset along with a GPU: nobody from Ampere on, before that whoever is joined to it by NVLinks.
+// TestResetGroup checks which GPUs are reset together: one GPU alone from Ampere on, a whole link island before.
 func TestResetGroup(t *testing.T) {
 	t.Parallel()
 	for machine, want := range map[string][][]int{
@@ -134,7 +134,7 @@ func TestResetGroup(t *testing.T) {
 			}
 		}
 	}
-	pairs := gputest.Node(t, "dgx1") // as two islands, one link of which only its far end still reports
+	pairs := gputest.Node(t, "dgx1") // pairs of GPUs as islands; one link is reported by its far end only
 	for i := range pairs.GPUs {
 		for k := range pairs.GPUs {
 			if i/2 != k/2 || i < k && i == 0 {

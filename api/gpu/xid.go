@@ -1,13 +1,19 @@
 package gpu
 
-// xids judges XIDs, in ascending order. What they mean and what helps: NVIDIA's XID catalog,
-// https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html, its columns description, immediate action and trigger conditions, and
-// for GPUs before Ampere the catalog that it names for those. Numbers that both call unused, and those of displays, are not in it.
+// xids has the judgements of XIDs, in ascending order of number (Rules.judgeXID searches it by bisection).
 //
-// The severities are ours: Fatal where the catalog demands a reset or a reboot and the work on the GPU is lost; Critical where it demands one
-// and the work may go on, or ends with a program; Warning where it wants a program restarted though the hardware may be the cause, or
-// somebody told; Harmless where it looks for the cause in the program. Where the action depends on bits of the kernel's message, which the
-// driver does not hand out with the number, it is the worse one.
+// Meanings and actions are from NVIDIA's XID catalog, https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html
+// (columns description, immediate action and trigger conditions), and for GPUs before Ampere from the document that it refers
+// to. Numbers that both list as unused, and those of displays, are left out.
+//
+// The catalog has no severities. Tessera derives them from its actions:
+//   - Fatal: a reset or reboot, and the work on the GPU is lost.
+//   - Critical: a reset or reboot, but the work can continue, or only one program ends.
+//   - Warning: restart of a program although the hardware can be the cause, or a report to NVIDIA's support.
+//   - Harmless: the catalog attributes the error to the program.
+//
+// Where the action depends on bits of the kernel's message, which NVML does not report with the number, the more severe one is
+// used.
 var xids = []XID{
 	{8, engine("the GPU stopped working on a program")},
 	{11, program("a program sent commands that are not valid")},
@@ -126,24 +132,24 @@ var xids = []XID{
 	{172, Judgement{Warning, Reset, "says of XID 48 that it was memory inside the chip (SRAM)", "do what is said about XID 48; replace the GPU when it comes again"}},
 }
 
-// What the table advises more than once.
+// Help texts that several rows share.
 const (
 	again    = "let the GPU be drained and reset; ask NVIDIA's support when it comes again"
 	driver   = "update the driver; ask NVIDIA's support when it comes again"
 	firmware = "update the GPU's firmware; ask NVIDIA's support when it comes again"
 )
 
-// program judges what a program brought upon itself.
+// program is the judgement of an error that the program itself caused.
 func program(meaning string) Judgement {
 	return Judgement{Harmless, Restart, meaning, "look at the program"}
 }
 
-// engine judges what costs a program its work, and may be the hardware's doing.
+// engine is the judgement of an error that ends one program and can be caused by the hardware.
 func engine(meaning string) Judgement {
 	return Judgement{Warning, Restart, meaning, "restart the program; let the GPU be reset when it comes again"}
 }
 
-// reset judges what only a reset ends, and what every program on the GPU loses its work to.
+// reset is the judgement of an error that only a reset clears and that ends all programs on the GPU.
 func reset(meaning string) Judgement {
 	return Judgement{Fatal, Reset, meaning, again}
 }

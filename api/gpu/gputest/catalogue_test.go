@@ -8,8 +8,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// TestGeometry holds the catalogue against totals that were counted from published dumps, not from
-// the files: placements per GPU, and the engine kinds that can refuse a placement on free slices.
+// TestGeometry compares the catalogue with totals that were counted in published dumps and not in its files: placements per
+// GPU, and the binding engine kinds.
 func TestGeometry(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -54,8 +54,8 @@ func TestGeometry(t *testing.T) {
 	}
 }
 
-// TestSpan checks that every GPU instance can hold one compute instance with all its SMs, and that
-// B300's small profile offers a lesser one first.
+// TestSpan checks that every GPU instance can hold one compute instance with all its SMs, and that the small profile of a B300
+// lists a smaller compute instance first.
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	models, err := Models()
@@ -80,7 +80,7 @@ func TestSpan(t *testing.T) {
 	}
 }
 
-// TestMachines checks that every machine builds and that its links are the same from both ends.
+// TestMachines checks that every machine can be built and that both ends of a link report the same connection.
 func TestMachines(t *testing.T) {
 	t.Parallel()
 	machines, err := Machines()

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// The driver of every node that the catalogue builds.
+// The driver of every node in the catalogue.
 const (
 	DriverVersion = "580.65.06"
 	CUDAVersion   = "13.0"
@@ -16,31 +16,31 @@ const (
 
 // Machine is the GPU hardware of one node.
 type Machine struct {
-	// Name is the catalogue's key, such as h100x8.
+	// Name is the key in the catalogue, such as h100x8.
 	Name string `json:"name"`
-	// NVSwitch reports that the NVLinks end at switches, not at the peer GPUs.
+	// NVSwitch reports that the NVLinks are connected to switches and not to the peer GPUs.
 	NVSwitch bool `json:"nvswitch"`
-	// Cluster and Clique name the NVLink domain that spans machines; Cluster is empty without one.
+	// Cluster and Clique identify the NVLink fabric across machines; Cluster is empty without a fabric.
 	Cluster string `json:"cluster"`
 	Clique  int    `json:"clique"`
-	// NVLinks has a row per GPU and in it a column per GPU: the number of NVLinks between the two as
-	// 1-9 and a-i for 10-18, a dot for none.
+	// NVLinks has a row and a column for each GPU: the number of NVLinks between the two as 1-9 and a-i for 10-18, a dot for
+	// none.
 	NVLinks []string `json:"nvlinks"`
 	// GPUs are the GPUs by index.
 	GPUs []Slot `json:"gpus"`
 }
 
-// Slot is a GPU in its place.
+// Slot is a GPU at its position in a machine.
 type Slot struct {
-	// Model is the name of the model.
+	// Model is the name of the model (Model.Name).
 	Model string `json:"model"`
-	// PCI is the address, Root the root complex, and Switch the PCIe switch in between, empty without.
+	// PCI is the PCI address, Root the root complex, and Switch the PCIe switch between them; empty without one.
 	PCI    string `json:"pci"`
 	Root   string `json:"root"`
 	Switch string `json:"switch"`
-	// NUMA is the NUMA node, negative without one.
+	// NUMA is the NUMA node; negative without one.
 	NUMA int `json:"numa"`
-	// MIG reports that the MIG mode is on when the machine is delivered.
+	// MIG reports that MIG mode is initially enabled.
 	MIG bool `json:"mig"`
 }
 
@@ -56,8 +56,8 @@ func FindMachine(name string) (Machine, error) {
 	return find(machines, name, func(m Machine) string { return m.Name })
 }
 
-// Node returns the machine as a node with that name reports it when nothing runs on it. The UUIDs
-// depend on the name: two nodes with equal machines have different GPUs.
+// Node returns the machine as the idle node with the given name. The UUIDs depend on the name, so that nodes with equal
+// machines have different GPUs.
 func (m Machine) Node(name string) (gpu.Node, error) {
 	node := gpu.Node{Name: name, DriverVersion: DriverVersion, CUDAVersion: CUDAVersion}
 	for i, slot := range m.GPUs {
@@ -100,7 +100,7 @@ func (s Slot) mode(model Model) gpu.Mode {
 	return gpu.ModeDisabled
 }
 
-// Link returns the closest relation of two GPUs: NVLinks where there are any, else PCIe.
+// Link returns the closest connection of two GPUs: NVLink if there is one, else PCIe.
 func (m Machine) Link(a, b int) gpu.Link {
 	if n := m.NVLinkCount(a, b); n > 0 {
 		return gpu.NVLinks(n)
@@ -108,7 +108,7 @@ func (m Machine) Link(a, b int) gpu.Link {
 	return m.PCIeLink(a, b)
 }
 
-// PCIeLink returns the relation of two GPUs over PCIe, whether or not NVLinks join them.
+// PCIeLink returns the connection of two GPUs over PCIe, even if NVLinks connect them.
 func (m Machine) PCIeLink(a, b int) gpu.Link {
 	x, y := m.GPUs[a], m.GPUs[b]
 	switch {
@@ -132,7 +132,7 @@ func (m Machine) NVLinkCount(a, b int) int {
 	return strings.IndexByte(".123456789abcdefghi", m.NVLinks[a][b])
 }
 
-// UUID returns the UUID of a GPU of a node: always the same for the same name and index.
+// UUID returns the UUID of a GPU of a node. It depends only on the name and the index.
 func UUID(node string, index int) string {
 	sum := sha1.Sum(fmt.Appendf(nil, "%s/%d", node, index))
 	b := sum[:16]

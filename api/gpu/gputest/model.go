@@ -1,8 +1,8 @@
-// Package gputest is the catalogue of known GPU models and machines, for tests, the fake GPU and the
-// benches. No product binary links it: the product learns its geometry from NVML.
+// Package gputest is the catalogue of known GPU models and machines, for tests, the fake GPU and the benchmarks. No product
+// binary links it: at run time the geometry is read from NVML.
 //
-// Values come from published nvidia-smi dumps of real hardware and NVIDIA's MIG user guide; a model
-// whose note is not empty says there what is inferred.
+// Values come from published nvidia-smi dumps of real hardware and NVIDIA's MIG user guide. Where a value is inferred, the
+// model's note states it.
 package gputest
 
 import (
@@ -20,9 +20,9 @@ import (
 //go:embed models/*.json machines/*.json
 var files embed.FS
 
-// Model is a GPU model as the hardware presents it.
+// Model is a GPU model.
 type Model struct {
-	// Name is the catalogue's key, such as h100-80.
+	// Name is the key in the catalogue, such as h100-80.
 	Name string `json:"name"`
 	// Product, Brand and Architecture are NVML's names (gpu.GPU).
 	Product      string `json:"product"`
@@ -44,7 +44,7 @@ type Model struct {
 	// ComputeSlices and MaxInstances bound what MIG can hold; 0 on a model without MIG.
 	ComputeSlices int `json:"computeSlices"`
 	MaxInstances  int `json:"maxInstances"`
-	// Note says what is inferred, not read from hardware.
+	// Note states which values are inferred and not read from hardware.
 	Note string `json:"note"`
 	// Profiles are the MIG profiles; none on a model without MIG.
 	Profiles []Profile `json:"profiles"`
@@ -106,7 +106,7 @@ func FindModel(name string) (Model, error) {
 // MIG reports whether the model can be partitioned.
 func (m Model) MIG() bool { return len(m.Profiles) > 0 }
 
-// Geometry returns what NVML would say a GPU of this model can hold; nil without MIG.
+// Geometry returns the geometry of the model as NVML would report it; nil without MIG.
 func (m Model) Geometry() (*gpu.Geometry, error) {
 	if !m.MIG() {
 		return nil, nil
@@ -132,7 +132,7 @@ func (m Model) Geometry() (*gpu.Geometry, error) {
 	return geometry, nil
 }
 
-// read decodes every file of a folder of the catalogue, in order of file name.
+// read decodes all files of a folder of the catalogue, in order of file name.
 func read[T any](folder string) ([]T, error) {
 	entries, err := files.ReadDir(folder)
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Node returns the node "node1" with the machine; it ends the test when the catalogue has none of
-// that name.
+// Node returns the machine as the node "node1". It fails the test if the catalogue does not have the machine.
 func Node(tb testing.TB, machine string) gpu.Node {
 	tb.Helper()
 	m, err := FindMachine(machine)
@@ -21,8 +20,7 @@ func Node(tb testing.TB, machine string) gpu.Node {
 	return node
 }
 
-// Geometry returns the geometry of the model, nil without MIG; it ends the test when the catalogue
-// has no model of that name.
+// Geometry returns the geometry of the model; nil without MIG. It fails the test if the catalogue does not have the model.
 func Geometry(tb testing.TB, model string) *gpu.Geometry {
 	tb.Helper()
 	m, err := FindModel(model)
