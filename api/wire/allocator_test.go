@@ -21,16 +21,16 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// features are the allocator's with Kubernetes 1.37 as it is installed.
+// features are those of the allocator in Kubernetes 1.37 with default settings.
 var features = structured.Features{
 	AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true,
 	DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true,
 }
 
-// compiled holds the CEL expressions of all tests: compiling costs more than allocating.
+// compiled caches the CEL expressions of all tests, because compiling is slower than allocating.
 var compiled = cel.NewCache(1000, cel.Features{EnableConsumableCapacity: true})
 
-// classes are the DeviceClasses, one per shape.
+// classes lists the DeviceClasses, one for each shape.
 type classes struct{}
 
 func (classes) List() ([]*resourceapi.DeviceClass, error) { return nil, nil }
@@ -50,13 +50,13 @@ func selectors(expressions ...string) []resourceapi.DeviceSelector {
 	return list
 }
 
-// scheduler allocates on one node with the allocator that kube-scheduler uses.
+// scheduler allocates on one node with kube-scheduler's allocator.
 type scheduler struct {
 	t      rapid.TB
 	ctx    context.Context
 	node   gpu.Node
 	slices []*resourceapi.ResourceSlice
-	// held are the results of the claims that live, by claim number.
+	// held are the results of existing claims, by claim number.
 	held map[int]resourceapi.DeviceRequestAllocationResult
 	next int
 }
@@ -73,7 +73,7 @@ func newScheduler(ctx context.Context, t rapid.TB, n gpu.Node, o wire.Options) *
 	}
 }
 
-// request is what a claim asks for.
+// request is a request of a claim.
 type request struct {
 	shape    gpu.Shape
 	selector string
@@ -81,13 +81,13 @@ type request struct {
 	admin    bool
 }
 
-// on asks for a device of one GPU.
+// on requests a device of the GPU.
 func on(g gpu.GPU, shape gpu.Shape) request {
 	attribute := map[bool]resourceapi.QualifiedName{true: wire.ParentUUID, false: wire.UUID}[shape == gpu.MIG]
 	return request{shape: shape, selector: fmt.Sprintf(`device.attributes["gpu.tessera.dev"].%s == %q`, attribute, g.UUID)}
 }
 
-// exactly asks for one device.
+// exactly requests one device.
 func exactly(g gpu.GPU, u gpu.Use) request {
 	r := on(g, u.Shape)
 	if u.Shape == gpu.MIG {
@@ -96,14 +96,14 @@ func exactly(g gpu.GPU, u gpu.Use) request {
 	return r
 }
 
-// profile asks for a MIG profile on one GPU.
+// profile requests a device with the MIG profile on the GPU.
 func profile(g gpu.GPU, name string) request {
 	r := on(g, gpu.MIG)
 	r.selector += fmt.Sprintf(` && device.attributes["gpu.tessera.dev"].profile == %q`, name)
 	return r
 }
 
-// allocate returns the number of the claim that got a device, or false when there is none.
+// allocate returns the number of the claim that was allocated, or false if no device is available.
 func (s *scheduler) allocate(r request) (int, bool) {
 	s.t.Helper()
 	exact := &resourceapi.ExactDeviceRequest{
@@ -138,7 +138,7 @@ func (s *scheduler) allocate(r request) (int, bool) {
 	return s.next, true
 }
 
-// state is what the scheduler knows about the claims that live.
+// state returns what the scheduler has recorded about existing claims.
 func (s *scheduler) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -159,7 +159,7 @@ func (s *scheduler) state() structured.AllocatedState {
 	return state
 }
 
-// must allocates and returns the claim's number.
+// must allocates the request and returns the number of the claim.
 func (s *scheduler) must(r request) int {
 	s.t.Helper()
 	n, ok := s.allocate(r)
@@ -169,7 +169,7 @@ func (s *scheduler) must(r request) int {
 	return n
 }
 
-// mustNot checks that the request is refused.
+// mustNot checks that the request is not allocated.
 func (s *scheduler) mustNot(r request) {
 	s.t.Helper()
 	if n, ok := s.allocate(r); ok {
@@ -241,7 +241,7 @@ func TestSharesRunOut(t *testing.T) {
 	tests := []struct {
 		name  string
 		shape gpu.Shape
-		// capacity is what each claim asks for.
+		// capacity is what each claim requests.
 		capacity map[resourceapi.QualifiedName]resource.Quantity
 		// want is how many claims one GPU serves.
 		want int
@@ -289,8 +289,8 @@ func TestWithheldSlicesRefuse(t *testing.T) {
 	s.mustNot(on(g, gpu.MIG))
 }
 
-// TestCountersAgreeWithTheModel checks on random histories that the real allocator, which sees only
-// attributes and counters, gives out a device exactly when the model says that it fits.
+// TestCountersAgreeWithTheModel checks on random sequences that kube-scheduler's allocator, which has only attributes and
+// counters, allocates a device if and only if it fits by the model.
 func TestCountersAgreeWithTheModel(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

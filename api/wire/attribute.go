@@ -8,13 +8,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// The attributes of a device. A name without a domain belongs to the driver's domain. Names and types
-// are those of NVIDIA's driver where it has the attribute, so that CEL selectors carry over.
+// The attributes of a device. A name without a domain is in the domain of the driver. Where NVIDIA's driver has the same
+// attribute, name and type are equal, so that CEL selectors work with both.
 const (
 	// Type is the shape: gpu, mig, timeshare, mps, vfio or monitor.
 	Type resourceapi.QualifiedName = "type"
-	// UUID is the UUID of the GPU, on every device that stands for a whole one and has a driver; ParentUUID is the same
-	// on a MIG device, whose own UUID does not exist before it is carved.
+	// UUID is the UUID of the GPU, on all devices except MIG devices and those of type vfio. ParentUUID is the same on a MIG
+	// device, which has no UUID before it is created.
 	UUID       resourceapi.QualifiedName = "uuid"
 	ParentUUID resourceapi.QualifiedName = "parentUUID"
 	// ProductName, Brand and Architecture are NVML's names.
@@ -29,27 +29,27 @@ const (
 	Profile      resourceapi.QualifiedName = "profile"
 	MIGProfileID resourceapi.QualifiedName = "migProfileID"
 	MIGStart     resourceapi.QualifiedName = "migStart"
-	// Index is NVML's index, Minor the N of /dev/nvidiaN.
+	// Index is NVML's index, Minor is N in /dev/nvidiaN.
 	Index resourceapi.QualifiedName = "index"
 	Minor resourceapi.QualifiedName = "minor"
-	// LinkIsland numbers the GPUs of a node that reach each other over NVLinks; absent without NVLinks,
-	// so that matchAttribute demands them. Links are the relations to every GPU (EncodeLinks).
+	// LinkIsland is the number of the GPU's link island (gpu.Node.Islands). It is absent without NVLinks, so that
+	// matchAttribute on it requires NVLinks. Links are the connections to all GPUs of the node (EncodeLinks).
 	LinkIsland resourceapi.QualifiedName = "linkIsland"
 	Links      resourceapi.QualifiedName = "links"
-	// Clique is clusterUUID.cliqueID of the NVLink fabric.
+	// Clique identifies the NVLink fabric as clusterUUID.cliqueID.
 	Clique resourceapi.QualifiedName = "clique"
-	// IOMMUGroup is the number of the group that goes to a virtual machine, on devices of type vfio.
+	// IOMMUGroup is the number of the IOMMU group that a virtual machine gets, on devices of type vfio.
 	IOMMUGroup resourceapi.QualifiedName = "iommuGroup"
 	// ECCMode is Enabled or Disabled; absent on a GPU without ECC.
 	ECCMode resourceapi.QualifiedName = "eccMode"
 
-	// PCIBusID, PCIeRoot and NUMANode are the attributes that drivers of all vendors share.
+	// PCIBusID, PCIeRoot and NUMANode are the standard attributes, which drivers of all vendors use.
 	PCIBusID resourceapi.QualifiedName = "resource.kubernetes.io/pciBusID"
 	PCIeRoot resourceapi.QualifiedName = "resource.kubernetes.io/pcieRoot"
 	NUMANode resourceapi.QualifiedName = "resource.kubernetes.io/numaNode"
 )
 
-// The capacities of a device.
+// The capacities of a device. Memory is in bytes, the others are counts.
 const (
 	Memory          resourceapi.QualifiedName = "memory"
 	Multiprocessors resourceapi.QualifiedName = "multiprocessors"
@@ -58,17 +58,18 @@ const (
 	Encoders        resourceapi.QualifiedName = "encoders"
 	JPEGEngines     resourceapi.QualifiedName = "jpegEngines"
 	OFAEngines      resourceapi.QualifiedName = "ofaEngines"
-	// Shares is how many claims a shared GPU serves; Compute is the percentage of multiprocessors that
-	// an MPS client may use, 0 for no limit.
+	// Shares is the number of shares of a shared GPU. Compute is the percentage of the multiprocessors that an MPS client may
+	// use; 0 means no limit.
 	Shares  resourceapi.QualifiedName = "shares"
 	Compute resourceapi.QualifiedName = "compute"
 )
 
-// sliceCounter is the name of the counter that stands for a memory slice. The counters of engines
-// have the names of the engine kinds.
+// sliceCounter returns the name of the counter of a memory slice. Counters of engines have the names of the engine kinds
+// (gpu.Engine.String).
 func sliceCounter(slice int) string { return sliceCounters[slice] }
 
-// sliceCounters are the names by slice: a reader of a cluster looks them up by the million.
+// sliceCounters are the names by memory slice, computed once: reading the ResourceSlices of a large cluster looks up millions
+// of them.
 var sliceCounters = func() (names [gpu.MaxSlices]string) {
 	for slice := range names {
 		names[slice] = fmt.Sprintf("memory-slice-%d", slice)
@@ -76,9 +77,9 @@ var sliceCounters = func() (names [gpu.MaxSlices]string) {
 	return names
 }()
 
-// DeviceName returns the name under which the device is published. It is a label: it is looked up
-// (Decode), never parsed. A MIG device is named by profile id, since profile names contain what the
-// API refuses and change with the driver.
+// DeviceName returns the name under which the device is published. It is an identifier that is found by comparison (Decode) and
+// must not be parsed. MIG devices are named by profile id, because a profile name has characters that the API rejects and
+// depends on the driver version.
 func DeviceName(d gpu.Device) string {
 	switch d.Shape {
 	case gpu.Whole:

@@ -12,8 +12,10 @@ const gi = 1 << 30
 // capacities collects the capacities of one device.
 type capacities map[resourceapi.QualifiedName]resourceapi.DeviceCapacity
 
-// capacity returns the capacities of a use of the GPU. A shared device carries only those with a
-// request policy and a default: the first share would take any other as a whole.
+// capacity returns the capacities of a use of the GPU.
+//
+// A shared device has only capacities with a request policy that has a default. The allocator would consume any other capacity
+// completely for the first claim that does not request it (KEP-5075).
 func (s source) capacity(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.DeviceCapacity {
 	c := capacities{}
 	switch u.Shape {
@@ -51,8 +53,7 @@ func (c capacities) count(name resourceapi.QualifiedName, n int) {
 	c[name] = resourceapi.DeviceCapacity{Value: *quantity(int64(n))}
 }
 
-// engines adds every kind, also those of which there are none: an expression that reads a capacity
-// which a device lacks is an error, not a mismatch.
+// engines adds all engine kinds, also with 0: a CEL expression that reads a missing capacity is an error, and not a mismatch.
 func (c capacities) engines(e gpu.Engines) {
 	c.count(CopyEngines, e.Copy)
 	c.count(Decoders, e.Decoder)
@@ -61,8 +62,9 @@ func (c capacities) engines(e gpu.Engines) {
 	c.count(OFAEngines, e.OFA)
 }
 
-// share adds what claims take from a shared GPU: memory in steps of 1Gi, by default an equal part,
-// and one of the shares.
+// share adds the capacities that claims consume of a shared GPU: memory in steps of 1Gi, by default an equal part for each
+// share, and shares, by default one. total is in bytes. A GPU with less than 2Gi has no valid range; by default its memory is
+// given as a whole.
 func (c capacities) share(total uint64, shares int) {
 	memory := resourceapi.DeviceCapacity{Value: *resource.NewQuantity(int64(total), resource.BinarySI)}
 	memory.RequestPolicy = &resourceapi.CapacityRequestPolicy{Default: new(memory.Value.DeepCopy())}
@@ -76,7 +78,7 @@ func (c capacities) share(total uint64, shares int) {
 	}
 	c[Memory] = memory
 
-	// One step above the least must be within the total, so that a single share has none.
+	// The API server requires that the minimum plus one step is within the capacity, so that a single share has no step.
 	span := &resourceapi.CapacityRequestPolicyRange{Min: quantity(1)}
 	if shares > 1 {
 		span.Step = quantity(1)
@@ -87,7 +89,7 @@ func (c capacities) share(total uint64, shares int) {
 	}
 }
 
-// percent adds a limit in percent of which 0, the default, means none.
+// percent adds a limit in percent with the default 0, which means no limit.
 func (c capacities) percent(name resourceapi.QualifiedName) {
 	c[name] = resourceapi.DeviceCapacity{
 		Value: *quantity(100),

@@ -6,9 +6,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// counterSet returns what the GPU has: a counter of 1 per memory slice, and one per engine kind that
-// can refuse a placement on free slices. A withheld slice counts 0, so that every device that touches
-// it stays published and is refused.
+// counterSet returns what the GPU has: a counter of 1 for each memory slice, and a counter for each binding engine kind.
+//
+// The counter of a withheld memory slice is 0. All devices remain published, and the allocator rejects those that use the
+// memory slice. A change of the withheld ones thus changes one counter set only.
 func (s source) counterSet() resourceapi.CounterSet {
 	total := s.gpu.Geometry.Total()
 	counters := s.counters(total)
@@ -20,8 +21,8 @@ func (s source) counterSet() resourceapi.CounterSet {
 	return resourceapi.CounterSet{Name: s.gpu.Name(), Counters: counters}
 }
 
-// consumption returns the cost as a reference to the GPU's counters; nil for a device that takes
-// nothing, since the API refuses an empty one.
+// consumption returns the cost as a reference to the GPU's counters. It is nil for a monitor, since the API rejects a
+// consumption without counters.
 func (s source) consumption(cost gpu.Cost) []resourceapi.DeviceCounterConsumption {
 	if cost == (gpu.Cost{}) {
 		return nil
@@ -29,6 +30,7 @@ func (s source) consumption(cost gpu.Cost) []resourceapi.DeviceCounterConsumptio
 	return []resourceapi.DeviceCounterConsumption{{CounterSet: s.gpu.Name(), Counters: s.counters(cost)}}
 }
 
+// counters returns the cost as counters. Engine kinds that the cost does not have are left out.
 func (s source) counters(cost gpu.Cost) map[string]resourceapi.Counter {
 	counters := map[string]resourceapi.Counter{}
 	for slice := range gpu.MaxSlices {

@@ -8,9 +8,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Decode returns the device that an allocation result names, with what the claim takes of a shared one. The name is looked up among everything
-// the node's hardware knows, not only among what is offered now: a claim that was allocated before an
-// administrator narrowed the offer keeps its meaning. An error names pool and device.
+// Decode returns the device that an allocation result names, with the share that the claim consumes of a shared one.
+//
+// The name is compared with all devices that the node's hardware has, and not only with those that are offered. A claim that
+// was allocated before the offer was narrowed therefore remains valid. An error names the pool and the device.
 func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Options) (gpu.Device, error) {
 	if pool := PoolName(n.Name, o.Driver); result.Driver != o.Driver || result.Pool != pool {
 		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: this is pool %q, driver %q", result.Device, result.Pool, result.Driver, pool, o.Driver)
@@ -26,8 +27,8 @@ func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Opti
 	return gpu.Device{}, fmt.Errorf("device %q of pool %q: no such device on node %s", result.Device, result.Pool, n.Name)
 }
 
-// Share returns what the result consumes of a device of the driver in a shared shape; zero in any other. An allocator states every capacity; a result
-// that states some holds at least one share.
+// Share returns what the result consumes of a device of the driver in a shared shape; zero for other shapes. The allocator sets
+// all consumed capacities. A result that has some, but not the shares, holds one share.
 func Share(result resourceapi.DeviceRequestAllocationResult, shape gpu.Shape, driver string) gpu.Share {
 	if !shape.Shared() || len(result.ConsumedCapacity) == 0 {
 		return gpu.Share{}

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// source is one GPU of a node with everything its devices tell about it.
+// source has one GPU of a node and everything from which its devices are encoded.
 type source struct {
 	node    gpu.Node
 	gpu     gpu.GPU
@@ -47,12 +47,13 @@ func (s source) attributes(u gpu.Use) map[resourceapi.QualifiedName]resourceapi.
 	return a
 }
 
-// complete reports whether devices of the shape carry all that is known about the GPU. Of one for virtual machines nothing more is known.
+// complete reports whether devices of the shape have all attributes and capacities of the GPU. Devices of type vfio never do:
+// without a driver the rest is unknown.
 func (s source) complete(shape gpu.Shape) bool {
 	return shape != gpu.VFIO && (s.options.Full || shape == gpu.Whole)
 }
 
-// identity adds what every device carries: what it is and where it is.
+// identity adds the attributes that every device has: what it is and where it is.
 func (s source) identity(a attributes, u gpu.Use) {
 	a.text(Type, u.Shape.String())
 	a.text(ProductName, s.gpu.Product)
@@ -62,7 +63,7 @@ func (s source) identity(a attributes, u gpu.Use) {
 		a.number(NUMANode, s.gpu.NUMA)
 	}
 	switch u.Shape {
-	case gpu.VFIO: // without a driver there is no UUID; KubeVirt looks for the address
+	case gpu.VFIO: // without a driver there is no UUID; KubeVirt reads the address
 		a.text(PCIBusID, s.gpu.PCI)
 		a.text(IOMMUGroup, s.gpu.IOMMUGroup)
 		return
@@ -78,7 +79,7 @@ func (s source) identity(a attributes, u gpu.Use) {
 	a.number(MIGStart, u.Placement.Start)
 }
 
-// details adds what is the same for every use of the GPU.
+// details adds the attributes that are equal for all uses of the GPU.
 func (s source) details(a attributes) {
 	a.text(Brand, s.gpu.Brand)
 	a.text(Architecture, s.gpu.Architecture)
@@ -101,7 +102,7 @@ func eccMode(on bool) string {
 	return "Disabled"
 }
 
-// fabric adds how the GPU reaches others. MIG devices have no peer access.
+// fabric adds the connections to other GPUs. MIG devices have none, since they have no peer access.
 func (s source) fabric(a attributes) {
 	if s.island >= 0 {
 		a.number(LinkIsland, s.island)

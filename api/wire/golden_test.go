@@ -18,17 +18,17 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// TestGolden holds what is published about one GPU of each kind, a line per counter set and device.
-// A change here is a change of what users' selectors see.
+// TestGolden compares what is published about one GPU of each kind with files that have a line per counter set and device. A
+// changed file is a change of the attributes that users select by.
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		file, machine string
 		full          bool
 		shapes        []gpu.Shape
-		// withheld are slices of the first GPU.
+		// withheld are memory slices of the first GPU.
 		withheld gpu.Mask
-		// sick gives it faults, evict is Options.Evict.
+		// sick adds faults to the first GPU; evict is Options.Evict.
 		sick, evict bool
 	}{
 		{file: "h100", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
@@ -67,7 +67,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// lines writes what the pool says about one GPU.
+// lines returns what the pool has about one GPU.
 func lines(t *testing.T, gpuName string, pool wire.Pool) []byte {
 	t.Helper()
 	var out bytes.Buffer

@@ -15,13 +15,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// The regular expressions by which the API server knows a semantic version and a name.
+// The regular expressions with which the API server validates a semantic version and a name.
 var (
 	semantic   = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)$`)
 	identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 )
 
-// review collects what the API server's validation would refuse about a pool.
+// review collects the errors that the API server's validation would return for a pool.
 type review struct {
 	problems []string
 	sets     map[string]resourceapi.CounterSet
@@ -150,7 +150,7 @@ func (r *review) taint(device string, t resourceapi.DeviceTaint) {
 	}
 }
 
-// capacity checks a request policy as the API server does.
+// capacity validates a request policy like the API server.
 func (r *review) capacity(d resourceapi.Device, name resourceapi.QualifiedName, c resourceapi.DeviceCapacity) {
 	policy := c.RequestPolicy
 	many := d.AllowMultipleAllocations != nil && *d.AllowMultipleAllocations
@@ -205,7 +205,7 @@ func (r *review) label(name string) {
 	}
 }
 
-// TestReviewRefuses keeps the checks of this file honest: each of these pools breaks one rule.
+// TestReviewRefuses checks that the checks of this file can fail: each of these pools violates one rule.
 func TestReviewRefuses(t *testing.T) {
 	t.Parallel()
 	one := map[string]resourceapi.Counter{"memory-slice-0": {Value: resource.MustParse("1")}}

@@ -7,13 +7,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// linkLetters has a letter per relation, in the order of gpu.Link: ? unknown, s SYS, n NODE, h PHB,
-// x PXB, p PIX, - self, then 1 to 9 and A to I for 1 to 18 NVLinks. There is no relation of zero
-// NVLinks, whose place holds a space.
+// linkLetters has a character for each connection, in the order of gpu.Link: ? unknown, s SYS, n NODE, h PHB, x PXB, p PIX, -
+// the GPU itself, then 1 to 9 and A to I for 1 to 18 NVLinks. The space is a placeholder for gpu.LinkNVLink, which is not a
+// connection.
 const linkLetters = "?snhxp- 123456789ABCDEFGHI"
 
-// EncodeLinks returns the attribute links of the GPU: one character per GPU of the node by index.
-// It is empty where nothing is known, and cut to what an attribute may have.
+// EncodeLinks returns the attribute Links of the GPU: one character for each GPU of the node, by index. It is empty if the
+// links are unknown, and truncated to the maximum length of an attribute. Example: "-99s" is GPU 0 of four, with nine NVLinks
+// to GPUs 1 and 2, and GPU 3 on another NUMA node.
 func EncodeLinks(g gpu.GPU, gpus int) string {
 	if len(g.Links) == 0 {
 		return ""
@@ -32,7 +33,7 @@ func linkLetter(link gpu.Link) byte {
 	return linkLetters[link]
 }
 
-// DecodeLinks is the inverse of EncodeLinks.
+// DecodeLinks is the inverse of EncodeLinks. An error names the first invalid character.
 func DecodeLinks(letters string) ([]gpu.Link, error) {
 	links := make([]gpu.Link, len(letters))
 	for i := range letters {

@@ -7,14 +7,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// offers remembers what the last GPU of a pool was offered as: the next one is mostly the same.
+// offers caches the geometry of the last GPU that was read. Most GPUs of a pool have equal offers, and building a geometry is
+// expensive.
 type offers struct {
 	profiles profiles
 	total    gpu.Cost
 	geometry *gpu.Geometry
 }
 
-// geometryOf returns the geometry of the offered profiles (gpu.OfferedGeometry).
+// geometryOf returns the geometry of the offered profiles (gpu.OfferedGeometry). GPUs with equal offers share it.
 func (o *offers) geometryOf(p profiles, total gpu.Cost) (*gpu.Geometry, error) {
 	if o.geometry != nil && o.total == total && reflect.DeepEqual(o.profiles, p) {
 		return o.geometry, nil
@@ -29,7 +30,8 @@ func (o *offers) geometryOf(p profiles, total gpu.Cost) (*gpu.Geometry, error) {
 // profiles collects MIG profiles from placements.
 type profiles []gpu.Profile
 
-// add adds a profile with one start, or the start to the profile that is known.
+// add adds a profile with one start, or its start to the profile with the same id. An error names the difference if the two
+// contradict each other.
 func (all *profiles) add(p gpu.Profile) error {
 	for i, known := range *all {
 		if known.ID != p.ID {

@@ -11,37 +11,41 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Options decide what is published about a node.
+// Options determine what is published about a node.
 type Options struct {
 	// Driver is the name of the DRA driver.
 	Driver string
 	// Offer is what the node may offer.
 	Offer gpu.Offer
-	// Full publishes every attribute and capacity on every device; otherwise only a whole GPU carries
-	// them all, and the others what a claim needs to choose.
+	// Full publishes all attributes and capacities on every device. Otherwise only a whole GPU has all of them, and other
+	// devices have those that a claim needs to select one.
 	Full bool
-	// Evict has the pods of devices with a Fatal fault evicted: the effect of its taint is NoExecute then.
+	// Evict makes the effect of the taint of a Fatal fault NoExecute, so that the pods on the device are evicted.
 	Evict bool
 }
 
 // Pool is the content of all ResourceSlices of a node.
 type Pool struct {
 	Name string
-	// Slices are in order of preference: an allocator that takes the first fit reads them so.
+	// Slices are in order of preference. Allocators read ResourceSlices in order of name and take the first device that fits,
+	// so that a publisher should name them in this order.
 	Slices []Slice
 }
 
-// Slice is the content of one ResourceSlice: counter sets or devices, never both.
+// Slice is the content of one ResourceSlice: either counter sets or devices, since the API does not permit both.
 type Slice struct {
 	SharedCounters []resourceapi.CounterSet
 	Devices        []resourceapi.Device
 }
 
-// Encode returns what is published about the node: a counter set per GPU that is offered, in slices of
-// their own, then the devices in the order of gpu.Node.Devices, tainted for the faults that they have part
-// in. The devices of a GPU are in one slice where they fit: what befalls it changes one slice in place, and
-// the pool is whole all the while. A node without devices has one empty slice, which tells a working driver
-// from none. An error names what cannot be published; nothing is left out silently.
+// Encode returns the pool of the node: a counter set for each GPU with devices, then the devices in the order of
+// gpu.Node.Devices, with the taints of the faults that affect them.
+//
+// The devices of one GPU are in one ResourceSlice if it can hold them. A fault of a GPU then changes a single ResourceSlice in
+// place, and the pool is complete at all times. A node without devices has one empty ResourceSlice, which distinguishes a
+// working driver from a missing one.
+//
+// An error names what cannot be published; nothing is left out silently.
 func Encode(n gpu.Node, o Options) (Pool, error) {
 	pool := Pool{Name: PoolName(n.Name, o.Driver)}
 	if err := check(pool.Name, n.Devices(o.Offer), o.Offer); err != nil {
@@ -75,7 +79,7 @@ func Encode(n gpu.Node, o Options) (Pool, error) {
 	return pool, nil
 }
 
-// pack adds the devices of a GPU to the last slice where they fit, else to as few new ones as hold them.
+// pack adds the devices of a GPU to the last Slice if it can hold all of them, otherwise to as few new ones as possible.
 func pack(parts []Slice, devices []resourceapi.Device) []Slice {
 	const most = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
 	if last := len(parts) - 1; last >= 0 && len(parts[last].Devices)+len(devices) <= most {
@@ -88,7 +92,8 @@ func pack(parts []Slice, devices []resourceapi.Device) []Slice {
 	return parts
 }
 
-// check returns what the API server or an allocator would refuse the whole pool for.
+// check returns an error for what makes the API server or an allocator reject the whole pool: an invalid name, no shares, two
+// GPUs with the same name.
 func check(pool string, devices []gpu.Device, offer gpu.Offer) error {
 	if problems := validation.IsDNS1123Subdomain(pool); len(problems) > 0 {
 		return fmt.Errorf("name: %s", strings.Join(problems, ", "))

@@ -22,7 +22,7 @@ import (
 
 const driver = "gpu.tessera.dev"
 
-// everyShape is all that can be published.
+// everyShape are all shapes that can be published.
 var everyShape = []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.VFIO, gpu.Monitor}
 
 // offering returns compact options for the shapes, with ten shares per GPU.
@@ -48,7 +48,7 @@ func devices(pool wire.Pool) []resourceapi.Device {
 	return all
 }
 
-// published returns the pool as the ResourceSlices that an API server would hand out.
+// published returns the pool as the ResourceSlices of an API server.
 func published(node string, pool wire.Pool) []*resourceapi.ResourceSlice {
 	var list []*resourceapi.ResourceSlice
 	for i, s := range pool.Slices {
@@ -74,8 +74,8 @@ func published(node string, pool wire.Pool) []*resourceapi.ResourceSlice {
 	return list
 }
 
-// TestIdentity checks on every machine of the catalogue and on random nodes that a published device
-// decodes to the device it was made from, and that the API server would take the pool.
+// TestIdentity checks on every machine of the catalogue and on random nodes that a published device decodes to the device from
+// which it was encoded, and that the API server would accept the pool.
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	machines, err := gputest.Machines()
@@ -135,7 +135,7 @@ func identity(tb rapid.TB, n gpu.Node, o wire.Options) {
 	}
 }
 
-// together checks that the devices of a GPU, here of all GPUs in order, lie in as few slices as hold them.
+// together checks that the devices of each GPU, given for all GPUs in order, are in as few ResourceSlices as possible.
 func together(tb rapid.TB, pool wire.Pool, all []gpu.Device) {
 	tb.Helper()
 	const most = resourceapi.ResourceSliceMaxDevicesWithAdvancedFeatures
@@ -158,7 +158,7 @@ func together(tb rapid.TB, pool wire.Pool, all []gpu.Device) {
 	}
 }
 
-// anyNode draws a node of known models in any state, with texts that no driver was tried with.
+// anyNode draws a node of known models in any state, with arbitrary texts.
 func anyNode(t *rapid.T, models []gputest.Model) gpu.Node {
 	text := rapid.String()
 	n := gpu.Node{
@@ -195,7 +195,7 @@ func anyNode(t *rapid.T, models []gputest.Model) gpu.Node {
 	return n
 }
 
-// anyFault draws a fault of a GPU, of this release or of another.
+// anyFault draws a fault of a GPU, with a signal of this or of another release.
 func anyFault(t *rapid.T, geometry *gpu.Geometry) gpu.Fault {
 	uses := gpu.GPU{Geometry: geometry}.AllUses()
 	return gpu.Fault{
@@ -226,12 +226,12 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// A GPU for virtual machines is read without its driver: no UUID, and what KubeVirt looks for.
+// TestSandbox checks the device of a GPU that was read without its driver: no UUID, and the attributes that KubeVirt reads.
 func TestSandbox(t *testing.T) {
 	t.Parallel()
 	n := gpu.Node{Name: "node1", GPUs: []gpu.GPU{
 		{PCI: "0000:17:00.0", Product: "NVIDIA H100 80GB HBM3", MemoryBytes: 80 << 30, NUMA: 1, PCIeRoot: "pci0000:16", IOMMUGroup: "31"},
-		{PCI: "0000:2a:00.0", Index: 1, NUMA: -1}, // without an IOMMU group of its own
+		{PCI: "0000:2a:00.0", Index: 1, NUMA: -1}, // its IOMMU group is shared
 	}}
 	pool := encode(t, n, offering(gpu.VFIO))
 	found := devices(pool)
@@ -268,14 +268,14 @@ func TestSplit(t *testing.T) {
 	tests := []struct {
 		machine string
 		shapes  []gpu.Shape
-		// want has, slice by slice, the number of counter sets and of devices.
+		// want has the number of counter sets and of devices of each ResourceSlice.
 		want [][2]int
 	}{
 		{"t4x1", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{1, 0}, {0, 1}}},
 		{"h100x8", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{8, 0}, {0, 52}, {0, 52}, {0, 52}, {0, 52}}},
 		{"rtxpro6000x4", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{4, 0}, {0, 62}, {0, 62}}},
-		// 16 GPUs: 2 H100 and 2 B200 with 26 devices each, 2 RTX PRO with 31, of the four Ampere GPUs
-		// with MIG an A100 of 25 and an A30 of 13 carved and one of each whole, the rest without MIG.
+		// 16 GPUs: 2 H100 and 2 B200 with 26 devices each, 2 RTX PRO 6000 with 31 each. Of the four Ampere GPUs with MIG, one
+		// A100 with 25 and one A30 with 13 devices are in MIG mode, and one of each is not. The rest has no MIG.
 		{"mixed16", []gpu.Shape{gpu.Whole, gpu.MIG}, [][2]int{{8, 0}, {8, 0}, {0, 52}, {0, 52}, {0, 40}, {0, 57}, {0, 35}}},
 		{"h100x2", nil, [][2]int{{0, 0}}},
 	}
@@ -304,14 +304,14 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestBudget holds the promise about the size of a node in the API server.
+// TestBudget checks the maximum size of a node's ResourceSlices in the API server.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name   string
 		full   bool
 		shapes []gpu.Shape
-		// sick has every device tainted, of each GPU for a fault that needs a reset, and because it is held for it.
+		// sick taints every device: for a fault of its GPU that needs a reset, and because the GPU is held.
 		sick bool
 		// kib is the limit in KiB.
 		kib float64
@@ -395,8 +395,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeOutlivesOffer checks that narrowing the offer does not take the meaning from claims that
-// were allocated before.
+// TestDecodeOutlivesOffer checks that claims which were allocated before the offer was narrowed can still be decoded.
 func TestDecodeOutlivesOffer(t *testing.T) {
 	t.Parallel()
 	node := gputest.Node(t, "h100x2")

@@ -13,15 +13,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// published is a device as a slice has it.
+// published is a device of a ResourceSlice, together with its driver.
 type published struct {
 	*resourceapi.Device
 	driver string
-	// cost is what the device consumes.
+	// cost is what the device consumes of the counter set of its GPU.
 	cost gpu.Cost
 }
 
-// newPublished returns a device of the driver.
+// newPublished returns the device with its cost. d is retained and must not be changed.
 func newPublished(d *resourceapi.Device, driver string) published {
 	p := published{Device: d, driver: driver}
 	for _, consumed := range d.ConsumesCounters {
@@ -30,7 +30,7 @@ func newPublished(d *resourceapi.Device, driver string) published {
 	return p
 }
 
-// attribute returns the attribute; a name in the driver's own domain may stand with it or without.
+// attribute returns the attribute. A name in the driver's domain is valid with and without the domain.
 func (d published) attribute(name resourceapi.QualifiedName) resourceapi.DeviceAttribute {
 	if a, ok := d.Attributes[name]; ok {
 		return a
@@ -52,7 +52,7 @@ func (d published) version(name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// number returns the attribute, or otherwise when the device has none.
+// number returns the attribute, or otherwise if the device does not have it.
 func (d published) number(name resourceapi.QualifiedName, otherwise int) int {
 	if value := d.attribute(name).IntValue; value != nil {
 		return int(*value)
@@ -60,7 +60,7 @@ func (d published) number(name resourceapi.QualifiedName, otherwise int) int {
 	return otherwise
 }
 
-// capacity returns the capacity; 0 when the device has none.
+// capacity returns the capacity; 0 if the device does not have it, or if it is negative.
 func (d published) capacity(name resourceapi.QualifiedName) int64 {
 	c, ok := d.Capacity[name]
 	if !ok {
@@ -69,11 +69,11 @@ func (d published) capacity(name resourceapi.QualifiedName) int64 {
 	return max(0, c.Value.Value())
 }
 
-// uuid returns the UUID of the GPU.
+// uuid returns the UUID of the GPU; empty if there is none.
 func (d published) uuid() string { return cmp.Or(d.text(ParentUUID), d.text(UUID)) }
 
-// set returns the name of the counter set that the device consumes from; none for a monitor. An error
-// says why this is no device of Encode.
+// set returns the name of the counter set that the device consumes from; empty for a monitor. An error names what makes the
+// device different from those of Encode.
 func (d published) set() (string, error) {
 	shape, err := gpu.ParseShape(d.text(Type))
 	switch {
@@ -91,8 +91,8 @@ func (d published) set() (string, error) {
 	return d.ConsumesCounters[0].CounterSet, nil
 }
 
-// use returns what the device stands for. The size of a placement is the number of memory slices that
-// it consumes.
+// use returns the use that the device offers. The size of a placement is the number of memory slices that the device consumes,
+// since there is no attribute for it.
 func (d published) use() (gpu.Use, error) {
 	shape, err := gpu.ParseShape(d.text(Type))
 	if err != nil || shape != gpu.MIG {
@@ -105,7 +105,7 @@ func (d published) use() (gpu.Use, error) {
 	return gpu.Use{Shape: gpu.MIG, Placement: p}, nil
 }
 
-// costOf returns the counters in the terms of the model, and the memory slices among them that count 0.
+// costOf returns the counters as a cost, and the memory slices whose counter is 0, which are withheld.
 func costOf(counters map[string]resourceapi.Counter) (cost gpu.Cost, empty gpu.Mask) {
 	for slice := range gpu.MaxSlices {
 		if c, ok := counters[sliceCounter(slice)]; ok {
@@ -125,8 +125,8 @@ func costOf(counters map[string]resourceapi.Counter) (cost gpu.Cost, empty gpu.M
 	return cost, empty
 }
 
-// engines returns the capacities in engines, or what is consumed of those that bind where a device
-// does not tell them.
+// engines returns the engines of the device from its capacities. A compact device does not have them; the result is then what
+// it consumes, which has the binding kinds only.
 func (d published) engines() gpu.Engines {
 	if _, tells := d.Capacity[CopyEngines]; !tells {
 		return d.cost.Engines
@@ -137,8 +137,8 @@ func (d published) engines() gpu.Engines {
 	}
 }
 
-// profile returns the MIG profile of the device, with its one start. The number of compute slices is
-// what a profile's name begins with.
+// profile returns the MIG profile of the device, with its one start. The number of compute slices is the number with which the
+// profile's name begins; 0 if it begins otherwise.
 func (d published) profile(p gpu.Placement) gpu.Profile {
 	name := d.text(Profile)
 	before, _, _ := strings.Cut(name, "g.")
@@ -152,7 +152,8 @@ func (d published) profile(p gpu.Placement) gpu.Profile {
 	}
 }
 
-// tell adds what the device tells about its GPU.
+// tell sets the fields of the GPU that the device's attributes and capacities have. Fields that it does not have are kept,
+// because devices of one GPU have different attributes.
 func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
 	g.UUID = d.uuid()
 	g.Index = d.number(Index, g.Index)
@@ -174,7 +175,7 @@ func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
 		g.Links = links
 	}
 	var patch int
-	// A version that is none leaves zeros, as one that is absent does.
+	// An invalid version leaves zeros, like a missing one.
 	_, _ = fmt.Sscanf(d.version(ComputeCapability), "%d.%d.%d", &g.ComputeMajor, &g.ComputeMinor, &patch)
 	if shape != gpu.MIG && shape != gpu.Monitor {
 		g.MemoryBytes = max(g.MemoryBytes, uint64(d.capacity(Memory)))
@@ -182,7 +183,11 @@ func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
 	}
 }
 
-// readGPU reads the devices of one GPU. counters is its counter set, nil when it is not published.
+// readGPU reads the devices of one GPU. counters is its counter set; nil if it is not published.
+//
+// The first pass collects profiles and attributes, from which the geometry is derived. The second pass verifies that each
+// device consumes exactly what its use costs in that geometry. Only such devices are returned as devices of the GPU; all others
+// are returned as invalid.
 func (o *offers) readGPU(name string, devices []published, counters map[string]resourceapi.Counter) (PublishedGPU, []InvalidDevice) {
 	g := PublishedGPU{Name: name, GPU: gpu.GPU{NUMA: -1}}
 	var strange []InvalidDevice
@@ -223,7 +228,7 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 	return g, strange
 }
 
-// add adds a device with its taints.
+// add adds a device, and its taints to those of the GPU.
 func (g *PublishedGPU) add(d PublishedDevice) {
 	g.Devices = append(g.Devices, d)
 	for _, t := range d.Taints {
@@ -235,7 +240,7 @@ func (g *PublishedGPU) add(d PublishedDevice) {
 	}
 }
 
-// costs returns an error when the device does not consume what its use costs.
+// costs returns an error if the device does not consume what its use costs.
 func costs(geometry *gpu.Geometry, use gpu.Use, d published) error {
 	cost, err := geometry.Cost(use)
 	if err != nil {

@@ -11,36 +11,35 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Reading is what the ResourceSlices of one pool tell about the GPUs of a node: the inverse of Encode,
-// for those who see a cluster and not the hardware.
+// Reading is what the ResourceSlices of one pool publish about the GPUs of a node. It is the inverse of Encode, for readers
+// without access to the hardware, such as the scheduler plugin and the CLI.
 type Reading struct {
 	Driver, Pool, Node string
 	Generation         int64
-	// Complete reports that every slice of the generation is there. Until then GPUs may be missing.
+	// Complete reports that all ResourceSlices of the generation were read. Otherwise GPUs can be missing.
 	Complete bool
-	// DriverVersion and CUDAVersion are as published: semantic versions.
+	// DriverVersion and CUDAVersion are the published semantic versions.
 	DriverVersion, CUDAVersion string
 	// GPUs are in order of index.
 	GPUs []PublishedGPU
-	// Invalid are the devices that do not follow the form of Encode, such as those of another driver of
-	// the same name.
+	// Invalid are the devices that differ from those of Encode, such as those of another driver with the same name.
 	Invalid []InvalidDevice
 }
 
-// PublishedGPU is one GPU as far as it is published.
+// PublishedGPU is one GPU with what is published about it.
 type PublishedGPU struct {
 	// Name is the GPU's name.
 	Name string
-	// GPU has what the devices tell, and zero values for the rest: always Mode, Pending, Instances and
-	// Lost, and without a complete device (a whole GPU, or any with Options.Full) PCI, Minor, Brand,
-	// Architecture, the compute capability, ECC and links. NUMA is -1 without one. Its geometry has the
-	// profiles that are offered (gpu.OfferedGeometry), Withheld the slices that nobody may take.
+	// GPU has the published values, and zero values otherwise. Never published are Mode, Pending, Instances and Lost. PCI,
+	// Minor, Brand, Architecture, the compute capability, ECC and links need a device with all attributes: a whole GPU, or any
+	// with Options.Full. NUMA is -1 if there is no NUMA node. The geometry has the offered profiles (gpu.OfferedGeometry).
+	// Withheld are the memory slices whose counter is 0.
 	GPU gpu.GPU
-	// Shares is how many claims the GPU serves in a shared shape; 0 when none is offered.
+	// Shares is the number of shares in a shared shape; 0 if none is offered.
 	Shares int
 	// Devices are in the order of publication.
 	Devices []PublishedDevice
-	// Taints are those that at least one of the devices has, each once, in the order of the first device that has it.
+	// Taints are the distinct taints of all devices, in order of their first appearance.
 	Taints []resourceapi.DeviceTaint
 }
 
@@ -48,19 +47,19 @@ type PublishedGPU struct {
 type PublishedDevice struct {
 	Name string
 	Use  gpu.Use
-	// Taints are as they are published; TaintSignal says what those of faults tell.
+	// Taints are as published. TaintSignal returns the signal of those that the driver set for a fault.
 	Taints []resourceapi.DeviceTaint
 }
 
-// InvalidDevice is a device that could not be read, and why.
+// InvalidDevice is a device that could not be read, and the reason.
 type InvalidDevice struct {
 	Name string
 	Err  error
 }
 
-// Read returns what the slices tell, pool by pool in order of node and pool. Slices of an older
-// generation of their pool are ignored. Only attributes, capacities, counters and taints are read; names are
-// labels by which they are found again.
+// Read returns a Reading for each driver and pool, in order of node, driver and pool. ResourceSlices of older generations of a
+// pool are ignored. Names of devices are not parsed; all data is from attributes, capacities, counters and taints. The list is
+// not modified, but the results refer to it.
 func Read(list []resourceapi.ResourceSlice) []Reading {
 	type key struct{ driver, pool string }
 	pools := map[key][]resourceapi.ResourceSlice{}
@@ -78,7 +77,7 @@ func Read(list []resourceapi.ResourceSlice) []Reading {
 	return readings
 }
 
-// Find returns the device with the name and the GPU that it is of.
+// Find returns the device with the name and its GPU, or an error.
 func (r Reading) Find(device string) (PublishedGPU, PublishedDevice, error) {
 	for _, g := range r.GPUs {
 		for _, d := range g.Devices {
@@ -90,8 +89,8 @@ func (r Reading) Find(device string) (PublishedGPU, PublishedDevice, error) {
 	return PublishedGPU{}, PublishedDevice{}, fmt.Errorf("device %q of pool %q: not published", device, r.Pool)
 }
 
-// Decode returns the device that an allocation result names, with what the claim takes of a shared one.
-// Other than the function of this name it knows only what is published now.
+// Decode returns the device that an allocation result names, with the share that the claim consumes of a shared one. Unlike the
+// function Decode, it finds only devices that are published now.
 func (r Reading) Decode(result resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
 	if result.Driver != r.Driver || result.Pool != r.Pool {
 		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: this is pool %q, driver %q", result.Device, result.Pool, result.Driver, r.Pool, r.Driver)
@@ -105,7 +104,7 @@ func (r Reading) Decode(result resourceapi.DeviceRequestAllocationResult) (gpu.D
 	return d, nil
 }
 
-// readPool reads the newest generation of one pool.
+// readPool reads the newest generation of one pool. The list must not be empty.
 func readPool(list []resourceapi.ResourceSlice) Reading {
 	newest := slices.MaxFunc(list, func(a, b resourceapi.ResourceSlice) int {
 		return cmp.Compare(a.Spec.Pool.Generation, b.Spec.Pool.Generation)
@@ -117,7 +116,7 @@ func readPool(list []resourceapi.ResourceSlice) Reading {
 	list = slices.DeleteFunc(slices.Clone(list), func(s resourceapi.ResourceSlice) bool {
 		return s.Spec.Pool.Generation != r.Generation
 	})
-	// Whoever lists slices gets them in order of their names, and an allocator tries them so.
+	// The API server lists ResourceSlices in order of name, and allocators try them in this order.
 	slices.SortFunc(list, func(a, b resourceapi.ResourceSlice) int { return cmp.Compare(a.Name, b.Name) })
 	r.Complete = int64(len(list)) == newest.Pool.ResourceSliceCount
 	sets := map[string]map[string]resourceapi.Counter{}
@@ -134,7 +133,8 @@ func readPool(list []resourceapi.ResourceSlice) Reading {
 	return r
 }
 
-// gpus gathers the devices by GPU and reads each.
+// gpus groups the devices by GPU and reads each GPU. A device belongs to the GPU whose counter set it consumes from. A monitor,
+// which consumes nothing, belongs to the GPU with the same UUID.
 func (r *Reading) gpus(devices []published, sets map[string]map[string]resourceapi.Counter) {
 	bySet := map[string][]published{}
 	byUUID := map[string]string{}
@@ -153,7 +153,7 @@ func (r *Reading) gpus(devices []published, sets map[string]map[string]resourcea
 	for _, d := range monitors {
 		set, known := byUUID[d.uuid()]
 		if !known {
-			// Nothing but the monitor is offered: the UUID is all the name there is.
+			// Only the monitor of this GPU is offered. The name is not published then, and the UUID replaces it.
 			set = d.uuid()
 		}
 		bySet[set] = append(bySet[set], d)

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// list returns the pool as a client lists it, in any order.
+// list returns the pool as a client lists it, in reverse order.
 func list(node, driver string, pool wire.Pool) []resourceapi.ResourceSlice {
 	var all []resourceapi.ResourceSlice
 	for _, s := range published(node, pool) {
@@ -27,11 +27,11 @@ func list(node, driver string, pool wire.Pool) []resourceapi.ResourceSlice {
 	return all
 }
 
-// sameGeometry compares geometries by what they are made of.
+// sameGeometry compares geometries by their profiles.
 var sameGeometry = cmp.Transformer("Profiles", func(g *gpu.Geometry) []gpu.Profile { return g.Profiles() })
 
-// TestReadEveryMachine checks on every machine of the catalogue that what is read is what was
-// published: every fact that some device tells, every device, every profile.
+// TestReadEveryMachine checks on every machine of the catalogue that Read returns what was published: every attribute of some
+// device, every device, every profile.
 func TestReadEveryMachine(t *testing.T) {
 	t.Parallel()
 	machines, err := gputest.Machines()
@@ -63,7 +63,7 @@ func TestReadEveryMachine(t *testing.T) {
 	}
 }
 
-// told returns what is published of the GPU by these options, by hand.
+// told returns the expected PublishedGPU for the options, implemented independently.
 func told(g gpu.GPU, o wire.Options) wire.PublishedGPU {
 	p := wire.PublishedGPU{Name: g.Name(), GPU: g}
 	for _, use := range g.Uses(o.Offer) {
@@ -92,8 +92,7 @@ func told(g gpu.GPU, o wire.Options) wire.PublishedGPU {
 	return p
 }
 
-// onlyBinding returns the geometry whose profiles have the engines that bind and no others: what a
-// compact device tells.
+// onlyBinding returns the geometry whose profiles have the engines of the binding kinds only, as compact devices publish them.
 func onlyBinding(g *gpu.Geometry) *gpu.Geometry {
 	profiles := g.Profiles()
 	for i := range profiles {
@@ -110,8 +109,8 @@ func onlyBinding(g *gpu.Geometry) *gpu.Geometry {
 	return only
 }
 
-// TestReadDecides checks on random nodes and offers that whoever reads the slices comes to the node's
-// own decisions: the same costs, and the same answers to whatever is tried.
+// TestReadDecides checks on random nodes and offers that a reader of the ResourceSlices comes to the same decisions as the
+// node: equal costs, and equal results of every Take and Release.
 func TestReadDecides(t *testing.T) {
 	t.Parallel()
 	models, err := gputest.Models()
@@ -156,7 +155,7 @@ func TestReadDecides(t *testing.T) {
 	})
 }
 
-// decides takes and releases at random on both sides.
+// decides takes and releases random uses on both sides and compares the results.
 func decides(t *rapid.T, n gpu.Node, o wire.Options, read wire.PublishedGPU) {
 	var here gpu.GPU
 	for _, g := range n.GPUs {
@@ -212,7 +211,7 @@ func TestReadResult(t *testing.T) {
 	}
 }
 
-// TestReadStrange checks that what does not follow the form is told and leaves the rest readable.
+// TestReadStrange checks that invalid devices are reported and do not prevent reading the others.
 func TestReadStrange(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -270,7 +269,7 @@ func TestReadGenerations(t *testing.T) {
 	if got := readings[1].GPUs[0].GPU; got.Geometry != nil || got.Product != "Tesla T4" {
 		t.Errorf("node2 has %+v", got)
 	}
-	// Counter sets come in a slice of their own; without it nothing can be decided.
+	// Counter sets are in other ResourceSlices than devices. Without them no use can be verified.
 	partial := wire.Read(newer[:1])[0]
 	if partial.Complete || len(partial.GPUs) != 0 || len(partial.Invalid) != 2 {
 		t.Errorf("one slice of two: %+v", partial)

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// TestDecodeShare reads what an allocator says a claim takes of a shared GPU.
+// TestDecodeShare checks which share results from the consumed capacity of a shared GPU.
 func TestDecodeShare(t *testing.T) {
 	t.Parallel()
 	node := gputest.Node(t, "h100x2")

@@ -13,18 +13,18 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// remediation takes the place of a signal in the key of the taint of devices whose GPU is held for remediation.
+// remediation replaces the signal in the key of the taint of GPUs that are held for remediation.
 const remediation = "remediation"
 
-// TaintKey returns the key of the taint of devices that have part in a fault of the signal, RemedyKey that of devices whose GPU is held for a
-// remedy: no new claims, until it is given back.
+// TaintKey returns the key of the taint of devices that a fault with the signal affects.
 func TaintKey(driver string, s gpu.Signal) string { return driver + "/" + string(s) }
 
-// RemedyKey is explained with TaintKey.
+// RemedyKey returns the key of the taint of devices whose GPU is held for remediation. It keeps new claims off until the GPU is
+// released.
 func RemedyKey(driver string) string { return TaintKey(driver, remediation) }
 
-// TaintSignal returns the signal, and of an XID the number, of which the taint tells. It is not ok when the taint is none of a fault that the
-// driver published.
+// TaintSignal returns the signal of a taint that the driver published for a fault, and for SignalXID the number. ok is false
+// for all other taints.
 func TaintSignal(driver string, t resourceapi.DeviceTaint) (s gpu.Signal, xid int, ok bool) {
 	name, own := strings.CutPrefix(t.Key, driver+"/")
 	if s = gpu.Signal(name); !own || !slices.Contains(gpu.Signals(), s) {
@@ -37,8 +37,11 @@ func TaintSignal(driver string, t resourceapi.DeviceTaint) (s gpu.Signal, xid in
 	return s, 0, true
 }
 
-// taints returns the taints of a use of the GPU: one per signal, for the worst fault of it that the use has part in, in order of signals,
-// then the one of a GPU that is held. A monitor has none: it is for finding out. There are fewer signals than taints that a device may have.
+// taints returns the taints of a use of the GPU. For each signal there is one taint, for the worst fault that affects the use,
+// in the order of gpu.Signals. The taint of a held GPU is the last. A monitor has none, because it is the means of diagnosis.
+//
+// This release has fewer signals than a device may have taints. Signals of other releases can exceed the limit; then the taints
+// of the least severe faults are left out.
 func (s source) taints(u gpu.Use) []resourceapi.DeviceTaint {
 	if u.Shape == gpu.Monitor {
 		return nil
@@ -68,7 +71,8 @@ func (s source) taints(u gpu.Use) []resourceapi.DeviceTaint {
 	return taints
 }
 
-// taint returns the taint of a fault. Its time is cut to the seconds that the API keeps, so that what comes back from there is equal.
+// taint returns the taint of a fault. Its time is truncated to seconds, the precision of the API, so that the taint is equal
+// after a round trip.
 func (s source) taint(key string, f gpu.Fault) resourceapi.DeviceTaint {
 	t := resourceapi.DeviceTaint{Key: key, Effect: s.effect(f.Severity)}
 	if f.Signal == gpu.SignalXID {
@@ -80,7 +84,7 @@ func (s source) taint(key string, f gpu.Fault) resourceapi.DeviceTaint {
 	return t
 }
 
-// effect is what a fault does to claims.
+// effect returns the effect of a fault with the severity on claims.
 func (s source) effect(severity gpu.Severity) resourceapi.DeviceTaintEffect {
 	switch {
 	case severity < gpu.Critical:

@@ -16,10 +16,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// noon is when the faults of these tests begin, not on a second.
+// noon is when the faults of these tests begin; it is not a whole second.
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 987654321, time.FixedZone("", 3600))
 
-// faults are those of a GPU that is hot, of which slices 4 and 5 have lost their memory, and on slice 6 of which a program was hit.
+// faults are those of a GPU that is hot, whose memory slices 4 and 5 have uncorrected errors, and on whose memory slice 6 a
+// program failed.
 func faults() []gpu.Fault {
 	return []gpu.Fault{
 		{Signal: gpu.SignalHeat, Severity: gpu.Warning, Since: noon},
@@ -32,7 +33,7 @@ func faults() []gpu.Fault {
 	}
 }
 
-// line is a taint in one line.
+// line returns a taint as one line.
 func line(t resourceapi.DeviceTaint) string {
 	since := ""
 	if t.TimeAdded != nil {
@@ -41,7 +42,7 @@ func line(t resourceapi.DeviceTaint) string {
 	return fmt.Sprintf("%s=%s:%s%s", t.Key, t.Value, t.Effect, since)
 }
 
-// lineup are taints in a line each.
+// lineup returns each taint as one line.
 func lineup(taints []resourceapi.DeviceTaint) []string {
 	var list []string
 	for _, t := range taints {
@@ -50,7 +51,7 @@ func lineup(taints []resourceapi.DeviceTaint) []string {
 	return list
 }
 
-// TestTaints checks who is tainted with what: each signal once, by its worst fault, and of faults that are as bad the oldest.
+// TestTaints checks the taints of each device: one for each signal, for its worst fault, among equally severe ones the oldest.
 func TestTaints(t *testing.T) {
 	t.Parallel()
 	const (
@@ -109,7 +110,7 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-// cutName returns what of the device's name follows the GPU's.
+// cutName returns the part of the device's name after the name of the GPU.
 func cutName(device, gpuName string) (suffix string, of bool) {
 	if len(device) < len(gpuName) || device[:len(gpuName)] != gpuName {
 		return "", false
@@ -117,7 +118,7 @@ func cutName(device, gpuName string) (suffix string, of bool) {
 	return device[len(gpuName):], true
 }
 
-// TestTaintOrder checks that the order in which faults became known is not seen, so that equal health is published equally.
+// TestTaintOrder checks that the order in which faults were detected has no effect, so that equal health is published equally.
 func TestTaintOrder(t *testing.T) {
 	t.Parallel()
 	node := gputest.Node(t, "h100x2")
@@ -132,7 +133,7 @@ func TestTaintOrder(t *testing.T) {
 	})
 }
 
-// TestTaintsRead checks that readers get what was published, by device and by GPU, and know the signals.
+// TestTaintsRead checks that Read returns the published taints by device and by GPU, and that their signals are recognized.
 func TestTaintsRead(t *testing.T) {
 	t.Parallel()
 	node := gputest.Node(t, "h100x2")
@@ -140,7 +141,7 @@ func TestTaintsRead(t *testing.T) {
 	pool := encode(t, node, offering(everyShape...))
 	for _, d := range devices(pool) {
 		if d.Name == node.GPUs[0].Name() {
-			d.Taints[0].TimeAdded = nil // whoever publishes without one has a taint of its own
+			d.Taints[0].TimeAdded = nil // a taint without a time is distinct from those with one
 		}
 	}
 	r := wire.Read(list(node.Name, driver, pool))[0]

@@ -7,10 +7,10 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// attributes collects the attributes of one device. What is unknown is left out.
+// attributes collects the attributes of one device. Unknown values are left out.
 type attributes map[resourceapi.QualifiedName]resourceapi.DeviceAttribute
 
-// text adds a string, cut to what the API takes.
+// text adds a string, truncated to the maximum length; nothing if it is empty.
 func (a attributes) text(name resourceapi.QualifiedName, value string) {
 	if value != "" {
 		a[name] = resourceapi.DeviceAttribute{StringValue: new(cut(value))}
@@ -21,14 +21,15 @@ func (a attributes) number(name resourceapi.QualifiedName, value int) {
 	a[name] = resourceapi.DeviceAttribute{IntValue: new(int64(value))}
 }
 
-// version adds a version in the form that the API takes, and nothing when the text is no version.
+// version adds a version as the API requires it; nothing if the text is not a version.
 func (a attributes) version(name resourceapi.QualifiedName, text string) {
 	if v, ok := semver(text); ok {
 		a[name] = resourceapi.DeviceAttribute{VersionValue: new(v)}
 	}
 }
 
-// cut shortens the text to the bytes that an attribute may have, between two characters.
+// cut truncates the text to the maximum length of an attribute in bytes, without splitting a character. Invalid UTF-8 is
+// replaced.
 func cut(text string) string {
 	text = strings.ToValidUTF8(text, "?")
 	if len(text) <= resourceapi.DeviceAttributeMaxValueLength {
@@ -41,8 +42,8 @@ func cut(text string) string {
 	return text[:end]
 }
 
-// semver returns a dotted number as a semantic version: without leading zeros, with three parts.
-// What a driver writes as 580.65.06 is 580.65.6, and 9.0 is 9.0.0. Further parts are dropped.
+// semver returns a dotted number as a semantic version: three parts without leading zeros. 580.65.06 becomes 580.65.6, and 9.0
+// becomes 9.0.0. Further parts are dropped. It is false if the text is not a dotted number or is too long.
 func semver(text string) (string, bool) {
 	parts := strings.Split(text, ".")
 	for i, part := range parts {

@@ -102,7 +102,7 @@ func TestLinks(t *testing.T) {
 	})
 }
 
-// TestShareOfSmallMemory covers what no real GPU has: too little memory for the usual steps.
+// TestShareOfSmallMemory covers sizes that no real GPU has: too little memory for the usual steps.
 func TestShareOfSmallMemory(t *testing.T) {
 	t.Parallel()
 	tests := map[uint64]string{0: "0", gi: "1Gi", 2*gi - 1: "2147483647", 2 * gi: "1Gi", 24 * gi: "2Gi", 80 * gi: "8Gi"}
