@@ -7,58 +7,58 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Tessera's own types.
+// The API version and the kinds of Tessera's own parameters.
 const (
 	APIVersion    = "gpu.tessera.dev/v1alpha1"
 	GPUConfigKind = "GPUConfig"
 	MIGConfigKind = "MIGConfig"
 )
 
-// Config is one decoded entry, complete and valid: a *GPUConfig, *MIGConfig, *NVIDIAGPUConfig or
-// *NVIDIAMIGConfig.
+// Config is one decoded entry, with defaults and validated: a *GPUConfig, *MIGConfig, *NVIDIAGPUConfig or *NVIDIAMIGConfig.
 type Config interface {
-	// kind returns the name of the type for messages.
+	// kind returns the name of the kind, for messages.
 	kind() string
-	// serves reports whether devices of the shape take these parameters.
+	// serves reports whether the parameters are for devices of the shape.
 	serves(gpu.Shape) bool
 	// normalize sets the defaults.
 	normalize()
-	// wishes returns where the entry asks for a time slice and for an MPS daemon, nil where it does not.
+	// wishes returns the paths of the fields that request a time slice and an MPS daemon; nil if the entry does not request it.
 	wishes() (timeSlice, mps *field.Path)
-	// apply replaces in the settings what the entry says and leaves the rest.
+	// apply applies the entry to the settings. Tessera's kinds change the settings whose fields the entry has and keep the
+	// others; NVIDIA's kinds replace all settings.
 	apply(*Settings)
 }
 
-// GPUConfig are the parameters of a GPU that is given as a whole or shared.
+// GPUConfig is the parameters of a whole or shared GPU.
 type GPUConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// TimeSlicing is how the containers of the GPU take turns.
+	// TimeSlicing sets the time slice of the GPU; absent keeps what an earlier entry set.
 	TimeSlicing *TimeSlicing `json:"timeSlicing,omitempty"`
-	// MPS asks for an MPS daemon of the claim's own.
+	// MPS runs an MPS daemon for this claim only; absent keeps what an earlier entry set.
 	MPS *MPS `json:"mps,omitempty"`
-	// Devices are device nodes of the node that the containers get as well; absent leaves what is set.
+	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them.
 	Devices []Extra `json:"devices,omitempty"`
 }
 
-// MIGConfig are the parameters of a MIG device.
+// MIGConfig is the parameters of a MIG device.
 type MIGConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// MPS asks for an MPS daemon of the claim's own.
+	// MPS runs an MPS daemon for this claim only; absent keeps what an earlier entry set.
 	MPS *MPS `json:"mps,omitempty"`
-	// Devices are device nodes of the node that the containers get as well; absent leaves what is set.
+	// Devices adds device nodes of the node to the containers. It replaces those of an earlier entry; absent keeps them.
 	Devices []Extra `json:"devices,omitempty"`
 }
 
-// TimeSlicing is how long one context runs before the next.
+// TimeSlicing determines how long a context runs before the next one.
 type TimeSlicing struct {
 	// Interval is Default, Short, Medium or Long; absent means Default.
 	Interval Interval `json:"interval,omitempty"`
 }
 
-// Interval is a time-slice class of the driver.
+// Interval is a class of time slices of the driver. Source: nvidia-smi compute-policy --set-timeslice.
 type Interval string
 
-// The intervals.
+// The intervals. Default is the driver's own time slice.
 const (
 	Default Interval = "Default"
 	Short   Interval = "Short"
@@ -66,12 +66,11 @@ const (
 	Long    Interval = "Long"
 )
 
-// MPS limits what the clients of an MPS daemon take.
+// MPS has the limits of the clients of an MPS daemon.
 type MPS struct {
-	// ActiveThreadPercentage is the part of the multiprocessors that a client may use, 1 to 100; absent
-	// means no limit.
+	// ActiveThreadPercentage is the part of the multiprocessors that a client may use, 1 to 100 percent; absent means no limit.
 	ActiveThreadPercentage *int `json:"activeThreadPercentage,omitempty"`
-	// PinnedMemoryLimit is the device memory that a client may pin, such as 4Gi; absent means no limit.
+	// PinnedMemoryLimit is the device memory that a client may allocate on each device, such as 4Gi; absent means no limit.
 	PinnedMemoryLimit *Memory `json:"pinnedMemoryLimit,omitempty"`
 }
 
@@ -99,6 +98,7 @@ func (c *GPUConfig) wishes() (timeSlice, mps *field.Path) {
 
 func (c *MIGConfig) wishes() (timeSlice, mps *field.Path) { return nil, c.MPS.wish() }
 
+// wish returns the path of the field mps; nil if m is nil.
 func (m *MPS) wish() *field.Path {
 	if m == nil {
 		return nil

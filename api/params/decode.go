@@ -10,11 +10,12 @@ import (
 	"sigs.k8s.io/json"
 )
 
-// Decode reads the parameters of one opaque configuration for a driver of the name, sets the defaults
-// and validates them. It is strict: unknown and repeated fields are errors. An error names the field and
-// the values that it may have; what Kind.validate found is in it as an Aggregate of field errors.
+// Decode returns the parameters of one opaque configuration for the named driver, with defaults and validated. raw is JSON.
+//
+// Decoding is strict: unknown and repeated fields are errors. An error names the field and its permitted values. Errors of the
+// schema are wrapped as a utilerrors.Aggregate of *field.Error.
 func Decode(driver string, raw []byte) (Config, error) {
-	if len(raw) == 0 { // what null becomes in a RawExtension
+	if len(raw) == 0 { // a RawExtension decodes null to no bytes
 		raw = []byte("null")
 	}
 	var value map[string]any
@@ -41,7 +42,7 @@ func Decode(driver string, raw []byte) (Config, error) {
 	return config, nil
 }
 
-// find returns the kind that the parameters say they are of.
+// find returns the kind that apiVersion and kind of the parameters name. An error lists the kinds that the driver accepts.
 func find(driver string, value map[string]any) (Kind, error) {
 	kinds := Kinds()
 	i := slices.IndexFunc(kinds, func(k Kind) bool { return value["apiVersion"] == k.APIVersion && value["kind"] == k.Name })
@@ -54,9 +55,10 @@ func find(driver string, value map[string]any) (Kind, error) {
 	return Kind{}, fmt.Errorf("apiVersion %s, kind %s: must be one of %s", text(value["apiVersion"]), text(value["kind"]), Offered(driver))
 }
 
+// accepts reports whether the kind is accepted with the driver name.
 func (k Kind) accepts(driver string) bool { return k.Driver == "" || k.Driver == driver }
 
-// Offered lists the kinds that are accepted with a driver name.
+// Offered lists the kinds that are accepted with a driver name, for messages.
 func Offered(driver string) string {
 	var versions []string
 	names := map[string][]string{}
@@ -75,7 +77,7 @@ func Offered(driver string) string {
 	return strings.Join(versions, "; ")
 }
 
-// text returns a value for a message.
+// text returns a value of apiVersion or kind for messages, at most 100 characters of it.
 func text(value any) string {
 	if value == nil {
 		value = ""

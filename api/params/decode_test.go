@@ -14,12 +14,12 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// of returns the parameters of the kind with the fields, which start with a comma.
+// of returns parameters of the kind with the fields, which begin with a comma.
 func of(kind, fields string) string {
 	return `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"` + kind + `"` + fields + `}`
 }
 
-// nvidia returns parameters of NVIDIA's kind with the fields, which start with a comma.
+// nvidia returns parameters of NVIDIA's kind with the fields, which begin with a comma.
 func nvidia(kind, fields string) string {
 	return `{"apiVersion":"resource.nvidia.com/v1beta1","kind":"` + kind + `"` + fields + `}`
 }
@@ -58,7 +58,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestNVIDIAKinds checks that NVIDIA's kinds mean what they mean to NVIDIA's driver.
+// TestNVIDIAKinds checks that NVIDIA's kinds have the effect that they have with NVIDIA's driver.
 func TestNVIDIAKinds(t *testing.T) {
 	t.Parallel()
 	mps := func(s MPSSettings) Settings { s.Private = true; return Settings{MPS: s} }
@@ -193,7 +193,7 @@ func TestKindsAreTheTypes(t *testing.T) {
 	}
 }
 
-// shape returns the fields of an object by name, each with its own or with its type.
+// shape returns the fields of an object by name, each with its fields or its type.
 func shape(fields []Field) map[string]any {
 	names := map[string]any{}
 	for _, f := range fields {
@@ -230,7 +230,7 @@ func shapeOf(typ reflect.Type) any {
 	return names
 }
 
-// TestReference checks that every field is described: what the documentation prints.
+// TestReference checks that every field has a description in the documentation.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	rows := Reference()
@@ -251,7 +251,7 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that no input makes Decode panic, and that what it accepts has valid settings.
+// FuzzDecode checks that no input makes Decode panic, and that accepted input has valid settings.
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		"", "null", "{}", "[]", `"x"`, "{\"apiVersion\":", "\x00", of("GPUConfig", ""), of("MIGConfig", ""), of("Pod", ""),
@@ -275,7 +275,7 @@ func FuzzDecode(f *testing.F) {
 		if config.serves(gpu.Monitor) || config.serves(gpu.VFIO) || config.serves(gpu.None) {
 			t.Errorf("%s serves a device without parameters", config.kind())
 		}
-		// What is accepted means the same when it is written again.
+		// Accepted parameters have the same settings after they are encoded and decoded.
 		again, err := json.Marshal(config)
 		if err != nil {
 			t.Fatal(err)
@@ -292,7 +292,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// valid checks settings that come out.
+// valid checks that the settings are within their bounds.
 func valid(t *testing.T, s Settings) {
 	t.Helper()
 	if !slices.Contains([]string{"", "Default", "Short", "Medium", "Long"}, s.TimeSlice) {

@@ -2,20 +2,21 @@ package params
 
 import "slices"
 
-// Extra is a kind of device nodes of a node that belong to no GPU. Nobody gets them who does not ask.
+// Extra is a group of device nodes that belong to the node and not to a GPU. Containers get them only if an entry requests
+// them.
 type Extra string
 
 // The extras.
 const (
 	// GDS is GPUDirect Storage.
 	GDS Extra = "gds"
-	// GDRCopy is NVIDIA's copies between GPU and CPU without the driver.
+	// GDRCopy is NVIDIA's library for copies between GPU and CPU memory without the driver.
 	GDRCopy Extra = "gdrcopy"
 	// RDMA is InfiniBand and RoCE.
 	RDMA Extra = "rdma"
 )
 
-// extraOrder is the order in which they are told.
+// extraOrder returns the extras in the order in which they are listed. The position is the bit in Extras.
 func extraOrder() []Extra { return []Extra{GDS, GDRCopy, RDMA} }
 
 // ExtraNames returns the names of all extras.
@@ -30,7 +31,7 @@ func ExtraNames() []string {
 // Extras is a set of extras. The zero value is empty. Sets are comparable.
 type Extras uint8
 
-// ExtrasOf returns the set of the extras; what is none is left out.
+// ExtrasOf returns the set of the extras. Unknown ones are ignored.
 func ExtrasOf(list ...Extra) Extras {
 	var set Extras
 	for _, e := range list {
@@ -41,7 +42,7 @@ func ExtrasOf(list ...Extra) Extras {
 	return set
 }
 
-// List returns the extras of the set in their order, nil for none.
+// List returns the extras of the set in order; nil for an empty set.
 func (s Extras) List() []Extra {
 	var list []Extra
 	for i, e := range extraOrder() {

@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// The types of NVIDIA's driver that are accepted with its name, and their strategies of sharing.
+// The kinds of NVIDIA's driver, which are accepted with its driver name, and its sharing strategies.
 const (
 	NVIDIAAPIVersion    = "resource.nvidia.com/v1beta1"
 	NVIDIAGPUConfigKind = "GpuConfig"
@@ -17,45 +17,44 @@ const (
 	MPSStrategy         = "MPS"
 )
 
-// NVIDIAGPUConfig are the parameters of a GPU as NVIDIA's driver reads them. Unlike Tessera's own, a
-// later one takes the place of an earlier one as a whole.
+// NVIDIAGPUConfig is the parameters of a GPU in the format of NVIDIA's driver. Unlike with Tessera's kinds, a later entry
+// replaces all settings of an earlier one.
 type NVIDIAGPUConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// Sharing is how containers share the GPU; absent sets nothing.
+	// Sharing determines how containers share the GPU; absent sets nothing.
 	Sharing *NVIDIASharing `json:"sharing,omitempty"`
 }
 
-// NVIDIAMIGConfig are the parameters of a MIG device as NVIDIA's driver reads them.
+// NVIDIAMIGConfig is the parameters of a MIG device in the format of NVIDIA's driver.
 type NVIDIAMIGConfig struct {
 	metav1.TypeMeta `json:",inline"`
-	// Sharing is how containers share the device; absent sets nothing.
+	// Sharing determines how containers share the device; absent sets nothing.
 	Sharing *NVIDIAMIGSharing `json:"sharing,omitempty"`
 }
 
-// NVIDIASharing is how the containers of a GPU share it.
+// NVIDIASharing determines how containers share a GPU.
 type NVIDIASharing struct {
 	NVIDIAMIGSharing `json:",inline"`
-	// TimeSlicingConfig goes with the strategy TimeSlicing; absent means the interval Default.
+	// TimeSlicingConfig is permitted with the strategy TimeSlicing only; absent means the interval Default.
 	TimeSlicingConfig *TimeSlicing `json:"timeSlicingConfig,omitempty"`
 }
 
-// NVIDIAMIGSharing is how the containers of a MIG device share it. The strategy TimeSlicing is accepted
-// and without effect.
+// NVIDIAMIGSharing determines how containers share a MIG device. The strategy TimeSlicing is accepted and has no effect.
 type NVIDIAMIGSharing struct {
 	// Strategy is TimeSlicing or MPS.
 	Strategy string `json:"strategy"`
-	// MPSConfig goes with the strategy MPS; absent means no limits.
+	// MPSConfig is permitted with the strategy MPS only; absent means no limits.
 	MPSConfig *NVIDIAMPS `json:"mpsConfig,omitempty"`
 }
 
-// NVIDIAMPS limits what the clients of an MPS daemon take.
+// NVIDIAMPS has the limits of the clients of an MPS daemon.
 type NVIDIAMPS struct {
-	// ActiveThreadPercentage is the part of the multiprocessors that a client may use, 1 to 100; 0 and
-	// absent mean no limit.
+	// ActiveThreadPercentage is the part of the multiprocessors that a client may use, 1 to 100 percent; 0 and absent mean no
+	// limit.
 	ActiveThreadPercentage *int `json:"defaultActiveThreadPercentage,omitempty"`
-	// PinnedMemoryLimit is the device memory that a client may pin; absent means no limit.
+	// PinnedMemoryLimit is the device memory that a client may allocate on each device; absent means no limit.
 	PinnedMemoryLimit *Memory `json:"defaultPinnedDeviceMemoryLimit,omitempty"`
-	// MultiUser changes nothing: clients of several users always run under a daemon at the same time.
+	// MultiUser has no effect: a daemon always serves clients of several users at the same time.
 	MultiUser *bool `json:"multiUser,omitempty"`
 }
 
@@ -94,6 +93,7 @@ func (c *NVIDIAMIGConfig) wishes() (timeSlice, mps *field.Path) {
 	return nil, strategyPath()
 }
 
+// strategyPath is the path of the field that requests both time slices and MPS daemons.
 func strategyPath() *field.Path { return field.NewPath("sharing", "strategy") }
 
 func (c *NVIDIAGPUConfig) apply(s *Settings) {
@@ -114,7 +114,7 @@ func (c *NVIDIAMIGConfig) apply(s *Settings) {
 	}
 }
 
-// mps returns the settings of the claim's own daemon, the zero value for none.
+// mps returns the settings of the claim's MPS daemon; the zero value if the strategy is not MPS.
 func (s *NVIDIAMIGSharing) mps() MPSSettings {
 	if s.Strategy != MPSStrategy {
 		return MPSSettings{}

@@ -2,17 +2,17 @@ package params
 
 import "fmt"
 
-// Row is one field in the reference of parameters.
+// Row is one field in the reference of parameters in the documentation.
 type Row struct {
-	// APIVersion and Kind are the type's, Name is the field's path in it.
+	// APIVersion and Kind are those of the type. Name is the path of the field in it, such as mps.pinnedMemoryLimit.
 	APIVersion, Kind, Name string
-	// Type is what stands in JSON; Unit what a number counts.
+	// Type is the JSON type. Unit is what a number counts.
 	Type, Unit string
-	// Default is what holds when the field is absent, Allowed what it may be, Effect what it does.
+	// Default is the value of an absent field. Allowed describes the permitted values, Effect what the field does.
 	Default, Allowed, Effect string
 }
 
-// Reference returns every field of every kind, in the order of Kinds.
+// Reference returns all fields of all kinds, in the order of Kinds. A field precedes the fields in it.
 func Reference() []Row {
 	var rows []Row
 	for _, kind := range Kinds() {
@@ -21,6 +21,7 @@ func Reference() []Row {
 	return rows
 }
 
+// reference returns the rows of the fields; prefix is the path of their object, with a final period.
 func reference(kind Kind, prefix string, fields []Field) []Row {
 	var rows []Row
 	for _, f := range fields {
@@ -33,7 +34,7 @@ func reference(kind Kind, prefix string, fields []Field) []Row {
 	return rows
 }
 
-// allowed says what the field may be, for a table.
+// allowed describes the permitted values and conditions of the field.
 func (f Field) allowed() string {
 	allowed := f.Demand()
 	if f.Required {

@@ -10,9 +10,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Configs returns the entries that apply to an allocated claim: those of the DeviceClasses from its
-// allocation, those of the claim from its spec. The allocation has the claim's entries too, but its
-// writer empties their requests where they name all of them, and so forgets that they were named.
+// Configs returns the entries that apply to an allocated claim: those of the DeviceClasses from its allocation, those of the
+// claim from its spec.
+//
+// The allocation also has the claim's entries. But if such an entry names all requests, the scheduler's allocator removes the
+// names, and Resolve could no longer distinguish it from an entry that names none.
 func Configs(claim *resourceapi.ResourceClaim) []resourceapi.DeviceAllocationConfiguration {
 	var configs []resourceapi.DeviceAllocationConfiguration
 	if allocation := claim.Status.Allocation; allocation != nil {
@@ -32,15 +34,18 @@ func Configs(claim *resourceapi.ResourceClaim) []resourceapi.DeviceAllocationCon
 	return configs
 }
 
-// Resolve returns the settings of a device of the shape that was allocated for the request, which is
-// named as in an allocation result: "request" or "request/subrequest". What a claim says goes before
-// what its class says, a later entry before an earlier one, part by part. Entries for other drivers
-// and other requests are not looked at.
+// Resolve returns the settings of a device of the shape that was allocated for the request. request is as in an allocation
+// result: "request" or "request/subrequest". Entries for other drivers and other requests are ignored.
 //
-// An entry that names no request, or the request of which the device's is an alternative, applies to
-// the devices that its kind is for. A claim's entry that names exactly this request must be for its
-// shape. An entry that asks for what its kind knows and the device's shape cannot do is an error,
-// wherever it stands: better refused than silently without effect.
+// Precedence: entries of the claim override those of the DeviceClass, and later entries override earlier ones. Tessera's kinds
+// override setting by setting, NVIDIA's kinds replace all settings.
+//
+// An entry applies to a device if it names no request, the device's request, or the request of which the device's is a
+// subrequest. It is then decisive whether the entry's kind is for the shape:
+//   - It is: the entry is applied. If it requests something that this shape cannot do, that is an error, since it would have no effect.
+//   - It is not: the entry is ignored, because it can be for other devices. If an entry of the claim names exactly this request, that is an error.
+//
+// An error names the source and position of the entry, and its field.
 func Resolve(configs []resourceapi.DeviceAllocationConfiguration, driver, request string, shape gpu.Shape) (Settings, error) {
 	var settings Settings
 	for _, from := range []struct {
@@ -67,7 +72,7 @@ func Resolve(configs []resourceapi.DeviceAllocationConfiguration, driver, reques
 	return settings, nil
 }
 
-// apply adds one entry to the settings.
+// apply applies one entry to the settings, or returns the error that Resolve describes.
 func apply(settings *Settings, entry resourceapi.DeviceAllocationConfiguration, request string, shape gpu.Shape) error {
 	config, err := Decode(entry.Opaque.Driver, entry.Opaque.Parameters.Raw)
 	if err != nil {
@@ -87,7 +92,7 @@ func apply(settings *Settings, entry resourceapi.DeviceAllocationConfiguration, 
 	return nil
 }
 
-// covers reports whether an entry with these requests is for the request.
+// covers reports whether an entry with these request names applies to the request.
 func covers(requests []string, request string) bool {
 	main, _, _ := strings.Cut(request, "/")
 	return len(requests) == 0 || slices.Contains(requests, request) || slices.Contains(requests, main)

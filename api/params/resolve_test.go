@@ -14,7 +14,7 @@ import (
 
 const driver = "gpu.tessera.dev"
 
-// fromClass and fromClaim return an entry as it stands in an allocation.
+// fromClass and fromClaim return an entry as an allocation has it.
 func fromClass(raw string, requests ...string) resourceapi.DeviceAllocationConfiguration {
 	return resourceapi.DeviceAllocationConfiguration{Source: resourceapi.AllocationConfigSourceClass, Requests: requests, DeviceConfiguration: opaque(driver, raw)}
 }
@@ -87,7 +87,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestPrecedence checks what comes out of several entries.
+// TestPrecedence checks the settings that result from several entries.
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	interval := func(i Interval) string { return of("GPUConfig", `,"timeSlicing":{"interval":"`+string(i)+`"}`) }
@@ -129,8 +129,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// TestClassGoesFirst checks that the order in the allocation does not matter, by which of two wrong
-// entries is named.
+// TestClassGoesFirst checks that entries of the class are applied first, whatever their order in the allocation: of two invalid
+// entries, the error names the one of the class.
 func TestClassGoesFirst(t *testing.T) {
 	t.Parallel()
 	configs := []resourceapi.DeviceAllocationConfiguration{fromClaim("{}"), fromClass("[]")}
@@ -142,7 +142,7 @@ func TestClassGoesFirst(t *testing.T) {
 	}
 }
 
-// TestConfigs checks that a claim's entry keeps the names of its requests, which the allocation loses.
+// TestConfigs checks that a claim's entry keeps the names of its requests, which the allocation can lose.
 func TestConfigs(t *testing.T) {
 	t.Parallel()
 	raw := of("GPUConfig", "")
@@ -167,8 +167,7 @@ func TestConfigs(t *testing.T) {
 	}
 }
 
-// FuzzResolve checks that no combination of entries makes Resolve panic, and that every device gets
-// settings that its shape can have.
+// FuzzResolve checks that no combination of entries makes Resolve panic, and that the settings fit the shape.
 func FuzzResolve(f *testing.F) {
 	for _, raw := range []string{
 		"", "null", "{}", of("GPUConfig", ""), of("MIGConfig", `,"mps":{}`), of("GPUConfig", `,"timeSlicing":{}`), of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"4Gi"}`),
@@ -200,7 +199,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// Extras replace those that were said before; who does not mention them leaves them.
+// TestResolveExtras checks that extras replace those of earlier entries, and that an entry without the field keeps them.
 func TestResolveExtras(t *testing.T) {
 	t.Parallel()
 	class := fromClass(of("GPUConfig", `,"devices":["gds","rdma"]`))

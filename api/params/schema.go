@@ -9,45 +9,44 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Kind is the schema of one type of parameters. The checks of Decode, the admission policy and the
-// reference in the documentation are made from it.
+// Kind is the schema of one kind of parameters. Decode, the admission policy and the reference in the documentation use it.
 type Kind struct {
 	APIVersion, Name string
-	// Driver is the only driver name with which the kind is accepted; empty for every one.
+	// Driver is the only driver name with which the kind is accepted; empty accepts all.
 	Driver string
-	// For is what the kind is for, in words.
+	// For describes the devices that the kind is for.
 	For string
-	// Fields are those besides apiVersion and kind.
+	// Fields are all fields except apiVersion and kind.
 	Fields []Field
 }
 
-// Field is one field of a Kind or of an object in it. A field that is null is absent.
+// Field is one field of a Kind or of an object in it. A field with the value null counts as absent.
 type Field struct {
 	Name string
 	Type Type
-	// Values are the texts that a Choice may be, and that a Choices may hold.
+	// Values are the permitted texts of a Choice or of the elements of a Choices.
 	Values []string
-	// Least and Most are the bounds of a Number, and of a Size in bytes; both are allowed values.
+	// Least and Most are the inclusive bounds of a Number, and of a Size in bytes.
 	Least, Most int64
 	// Fields are those of an Object.
 	Fields []Field
-	// Required fields stand wherever their object does.
+	// Required fields must be present in their object.
 	Required bool
-	// When is the value that the field's object must have for the field to be allowed.
+	// When is the condition under which the field is permitted; nil permits it always.
 	When *Condition
-	// Unit is what a Number counts, Default what holds when the field is absent, Effect what it does.
+	// Unit is what a Number counts, Default the value of an absent field, Effect what the field does.
 	Unit, Default, Effect string
 }
 
-// Condition is a field beside another one, and its value.
+// Condition is that another field of the same object has a value.
 type Condition struct{ Field, Value string }
 
-// Type is what a field may hold.
+// Type is the type of a field's value.
 type Type int
 
 // The types.
 const (
-	// Object holds fields.
+	// Object has fields.
 	Object Type = iota
 	// Choice is one of several texts.
 	Choice
@@ -59,11 +58,11 @@ const (
 	Truth
 	// Size is an amount of memory: a text such as 512Mi, or a whole number of bytes.
 	Size
-	// Refused is a field that is known and never accepted; Effect says what to do instead.
+	// Refused is the type of a field that is recognized but never accepted; Effect describes the alternative.
 	Refused
 )
 
-// String returns the type for people.
+// String returns the name of the JSON type; "none" for Refused.
 func (t Type) String() string {
 	switch t {
 	case Object:
@@ -82,17 +81,17 @@ func (t Type) String() string {
 	return fmt.Sprintf("type-%d", int(t))
 }
 
-// Limits of an amount of memory: MPS counts in megabytes, and no GPU has a pebibyte.
+// The bounds of an amount of memory in bytes. MPS counts in megabytes, and no GPU has a pebibyte.
 const (
 	leastPinned = 1 << 20
 	mostPinned  = 1 << 50
 )
 
-// SizePattern is what the text of a Size looks like, as a regular expression. It is checked before the
-// text becomes a quantity: parsing a quantity with a large negative exponent takes a minute of CPU.
+// SizePattern is the regular expression of the text of a Size. A text must match it before it is parsed as a quantity, because
+// parsing a quantity with a large negative exponent takes a minute of CPU time.
 const SizePattern = `^[0-9]{1,15}([.][0-9]{1,3})?(k|M|G|T|Ki|Mi|Gi|Ti)?$`
 
-// Demand says what the field must be: the end of every message about it.
+// Demand describes the permitted values of the field. It is the end of each message about it.
 func (f Field) Demand() string {
 	switch f.Type {
 	case Object:
@@ -113,7 +112,7 @@ func (f Field) Demand() string {
 	return "must be " + f.Type.String()
 }
 
-// Known says which fields an object may have: the end of the message about an unknown one.
+// Known lists the fields of an object. It is the end of the message about an unknown field.
 func Known(fields []Field) string {
 	if len(fields) == 0 {
 		return "there are no fields here"
@@ -125,14 +124,15 @@ func Known(fields []Field) string {
 	return "the fields are " + strings.Join(names, ", ")
 }
 
-// Demand says where the field may stand.
+// Demand describes the condition, for messages.
 func (c Condition) Demand() string { return fmt.Sprintf("is only for %s %s", c.Field, c.Value) }
 
+// amount returns a number of bytes as text, such as 1Mi.
 func amount(bytes int64) string {
 	return resource.NewQuantity(bytes, resource.BinarySI).String()
 }
 
-// Kinds returns the schemas of everything that can stand in an opaque configuration.
+// Kinds returns the schemas of all kinds that an opaque configuration can have. The caller may modify the result.
 func Kinds() []Kind {
 	interval := Field{
 		Name: "interval", Type: Choice, Values: []string{string(Default), string(Short), string(Medium), string(Long)}, Default: string(Default),
@@ -162,6 +162,7 @@ func Kinds() []Kind {
 	}
 }
 
+// extras returns the field devices of Tessera's kinds.
 func extras() Field {
 	return Field{
 		Name: "devices", Type: Choices, Values: ExtraNames(), Default: "none",
@@ -170,6 +171,7 @@ func extras() Field {
 	}
 }
 
+// ownMPS returns the field mps of Tessera's kinds.
 func ownMPS() Field {
 	return Field{
 		Name: "mps", Type: Object, Effect: "runs an MPS daemon of the claim's own for its containers",
@@ -186,7 +188,7 @@ func ownMPS() Field {
 	}
 }
 
-// sharing is the one field of NVIDIA's kinds.
+// sharing returns the field sharing of NVIDIA's kinds, with the given fields in addition to strategy.
 func sharing(configs ...Field) Field {
 	strategy := Field{
 		Name: "strategy", Type: Choice, Values: []string{TimeSlicingStrategy, MPSStrategy}, Required: true,
@@ -198,6 +200,7 @@ func sharing(configs ...Field) Field {
 	}
 }
 
+// nvidiaMPS returns the field mpsConfig of NVIDIA's kinds.
 func nvidiaMPS() Field {
 	return Field{
 		Name: "mpsConfig", Type: Object, When: &Condition{"strategy", MPSStrategy}, Effect: "limits what the clients of the claim's MPS daemon take",

@@ -7,32 +7,31 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Settings are the parameters of one device after precedence, defaults and validation. The zero value
-// leaves everything as it is. Settings are comparable.
+// Settings are the parameters of one device after precedence, defaults and validation. The zero value changes nothing. Settings
+// are comparable.
 type Settings struct {
-	// TimeSlice is the wished time-slice class, the text of an Interval; empty leaves the GPU's.
+	// TimeSlice is the text of an Interval; empty keeps the time slice of the GPU.
 	TimeSlice string
-	// MPS are the limits of the claim's own MPS daemon.
+	// MPS are the limits of the claim's MPS daemon.
 	MPS MPSSettings
-	// Extras are device nodes that the containers get beside those of the device.
+	// Extras are device nodes that the containers get in addition to those of the device.
 	Extras Extras
 }
 
-// MPSSettings are the limits of an MPS daemon.
+// MPSSettings are the limits of the MPS daemon of a claim.
 type MPSSettings struct {
-	// Private asks for a daemon of the claim's own; without it everything else is zero.
+	// Private requests a daemon for this claim only. Without it all other fields are zero.
 	Private bool
-	// ActiveThreadPercentage is 1 to 100, or 0 for no limit.
+	// ActiveThreadPercentage is 1 to 100 percent; 0 means no limit.
 	ActiveThreadPercentage int
-	// PinnedMemoryBytes is a number of bytes, or 0 for no limit.
+	// PinnedMemoryBytes is the limit of each client in bytes; 0 means no limit.
 	PinnedMemoryBytes int64
 }
 
 // Memory is an amount of memory in bytes.
 type Memory int64
 
-// UnmarshalJSON reads a text such as 4Gi or a whole number of bytes. What Kind.validate has not passed
-// becomes 0.
+// UnmarshalJSON decodes a text such as 4Gi, or a whole number of bytes. A value that Kind.validate rejects becomes 0.
 func (m *Memory) UnmarshalJSON(raw []byte) error {
 	var value any
 	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &value); err != nil {
@@ -56,13 +55,14 @@ func (c *MIGConfig) apply(s *Settings) {
 	s.extend(c.Devices)
 }
 
-// extend replaces the extras by those of an entry that has the field.
+// extend replaces the extras if the entry has the field.
 func (s *Settings) extend(extras []Extra) {
 	if extras != nil {
 		s.Extras = ExtrasOf(extras...)
 	}
 }
 
+// apply replaces the settings of the MPS daemon if m is not nil.
 func (m *MPS) apply(s *Settings) {
 	if m == nil {
 		return
@@ -81,8 +81,8 @@ func (s *MPSSettings) limit(percentage *int, memory *Memory) {
 	}
 }
 
-// refusals returns why a device of the shape cannot have what is wished at the paths, nil for what is
-// not wished.
+// refusals returns why a device of the shape cannot have what is requested at the paths (Config.wishes). A nil path requests
+// nothing.
 func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	refuse := func(wish *field.Path, reason string) {

@@ -11,11 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// sizeText is SizePattern.
+// sizeText is the compiled SizePattern.
 var sizeText = regexp.MustCompile(SizePattern)
 
-// validate returns what is wrong with parameters of the kind. They are as decoded from JSON, whole
-// numbers as int64.
+// validate returns the errors of parameters of the kind. The value is as decoded from JSON, with whole numbers as int64.
 func (k Kind) validate(value map[string]any) field.ErrorList {
 	value = maps.Clone(value)
 	delete(value, "apiVersion")
@@ -23,6 +22,7 @@ func (k Kind) validate(value map[string]any) field.ErrorList {
 	return validateObject(nil, k.Fields, value)
 }
 
+// validateObject returns the errors of an object with the fields. at is its path; nil for the root.
 func validateObject(at *field.Path, fields []Field, value map[string]any) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(value)) {
@@ -46,7 +46,7 @@ func validateObject(at *field.Path, fields []Field, value map[string]any) field.
 	return errs
 }
 
-// validate checks a value that is there.
+// validate returns the errors of a value that is not null.
 func (f Field) validate(at *field.Path, value any) field.ErrorList {
 	if f.Type == Refused {
 		return field.ErrorList{field.Forbidden(at, f.Demand())}
@@ -63,7 +63,7 @@ func (f Field) validate(at *field.Path, value any) field.ErrorList {
 	return field.ErrorList{field.Invalid(at, value, f.Demand())}
 }
 
-// permits reports whether a field that holds no fields may have the value.
+// permits reports whether a field that is not an Object may have the value.
 func (f Field) permits(value any) bool {
 	switch f.Type {
 	case Choice:
@@ -85,7 +85,7 @@ func (f Field) permits(value any) bool {
 	return false
 }
 
-// permitsAll reports whether the value is a list of texts that are allowed, each at most once.
+// permitsAll reports whether the value is a list of permitted texts, each at most once.
 func (f Field) permitsAll(value any) bool {
 	list, ok := value.([]any)
 	if !ok {
@@ -102,8 +102,8 @@ func (f Field) permitsAll(value any) bool {
 	return true
 }
 
-// bytesOf returns the amount of memory that a text or a whole number stands for. It is false for what
-// is none, and for what no int64 holds.
+// bytesOf returns the number of bytes of a text or a whole number. Fractions of a byte are dropped. It is false if the value is
+// not an amount of memory, or exceeds mostPinned as a text.
 func bytesOf(value any) (int64, bool) {
 	switch v := value.(type) {
 	case int64:
