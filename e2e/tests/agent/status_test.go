@@ -365,7 +365,7 @@ func TestTimeSliceIsTold(t *testing.T) {
 	name := n.deviceOf(first, 0)
 	n.tells("granted", first, fmt.Sprintf("%s %s %s, Ready=True Prepared, TimeSliceApplied=True RequestedIntervalInEffect", driver, name, n.onWhole("timeshare", 0)))
 	n.tells("not granted", second, fmt.Sprintf("%s %s %s, Ready=True Prepared, TimeSliceApplied=False DifferentIntervalInEffect", driver, name, n.onWhole("timeshare", 0)))
-	if message := n.warns(second, "TimeSliceNotApplied"); !strings.Contains(message, "wished Long") {
+	if message := n.warns(second, "TimeSliceNotApplied"); !strings.Contains(message, "requested Long") {
 		t.Errorf("%q", message)
 	}
 	object, err := n.object(t.Context(), second)
