@@ -186,8 +186,9 @@ func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) 
 	return nil
 }
 
-// How often the log of a container that has ended is looked at, and how many times: time alone says nothing on a machine that stood
-// still. containerd's writer of the log lags behind the end that it reports: what was said last may not be in the file yet.
+// The log of a container that has ended is read every logPeriod until it contains what is expected. containerd reports the end of a container before its
+// writer has copied all output to the file, by seconds on a loaded machine. A log with other content is read logLooks times; a count, because time also
+// passes while the machine stands still. An empty log is read until ctx ends: every program of the examples prints something.
 const (
 	logPeriod = 100 * time.Millisecond
 	logLooks  = 150
@@ -212,7 +213,7 @@ func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, containe
 		raw, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
 		text = string(raw)
 		looks++
-		return told(text) || looks == logLooks, err
+		return told(text) || looks >= logLooks && (text != "" || o.Phase == Failed), err
 	})
 	return text, err
 }
