@@ -13,14 +13,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// connect opens the library and initializes NVML. A node without GPUs is no error.
+// connect loads the library at path and initializes NVML. A node without GPUs is not an error. If the library cannot be
+// loaded, the error wraps gpu.ErrNoDriver.
 //
-// go-nvml leaves its C symbols to the dynamic linker, and that has three faults in an agent that runs
-// for months: a function that the driver lacks ends the process at its first call; with -z now, the
-// default of some distributions, it ends it at the start; and the first library that was called stays
-// bound for good, so that a new driver would be spoken to through the old one's code. The functions
-// are therefore defined in this package (forward.S) and jump through a table that is filled here.
-// What the driver lacks answers NVML_ERROR_FUNCTION_NOT_FOUND.
+// go-nvml resolves its C symbols with the dynamic linker, which has three defects in a long-running agent: a function
+// that the driver lacks ends the process at its first call; with -z now, the default of some distributions, it ends the
+// process at startup; and the first library that was loaded stays bound, so that calls after a driver update run the old
+// library's code. The functions are therefore defined in this package (forward.S) and jump through a table that
+// tessera_nvml_bind fills. A function that the driver lacks returns NVML_ERROR_FUNCTION_NOT_FOUND.
 func connect(path string) (nvml.Interface, error) {
 	file := C.CString(path)
 	defer C.free(unsafe.Pointer(file))
@@ -37,8 +37,8 @@ func connect(path string) (nvml.Interface, error) {
 	return library, nil
 }
 
-// disconnect ends NVML and lets the library go. go-nvml keeps its own handle of the library when
-// nvmlShutdown fails; it is given back here.
+// disconnect shuts NVML down and closes the library. go-nvml keeps its own handle of the library when nvmlShutdown
+// fails; disconnect closes that handle too.
 func disconnect(library nvml.Interface) {
 	handles := C.int(1)
 	if library.Shutdown() != nvml.SUCCESS {

@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write symbols.h anew from the pinned go-nvml")
 
-// A function that go-nvml calls and that is not forwarded is left to the dynamic linker, which ends
-// the process when the driver lacks it.
+// A function that go-nvml calls and that forward.S lacks is resolved by the dynamic linker, which ends the process if
+// the driver lacks it.
 func TestEverySymbolIsForwarded(t *testing.T) {
 	want := calledByGoNVML(t)
 	text, err := os.ReadFile("symbols.h")
@@ -65,7 +65,7 @@ func calledByGoNVML(t *testing.T) []string {
 	return slices.Compact(names)
 }
 
-// compile builds an NVML library of one version that knows almost nothing.
+// compile builds an NVML library of one version with almost no functions.
 func compile(t *testing.T, path, version string) {
 	t.Helper()
 	source := path + ".c"

@@ -9,8 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Create creates the GPU instance at exactly the placement, without a compute instance. After an
-// error there may be one all the same: List tells.
+// Create creates the GPU instance at exactly the placement, without a compute instance. After an error the instance may
+// exist nevertheless; List returns it.
 func (s *Session) Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
 	return withGPU(ctx, s, gpuName, func(f *gpuInfo) (gpu.Instance, error) { return f.create(p) })
 }
@@ -19,7 +19,7 @@ func (f *gpuInfo) create(p gpu.Placement) (gpu.Instance, error) {
 	if _, err := f.gpu.Geometry.Legal(p); err != nil {
 		return gpu.Instance{}, err
 	}
-	// What is legal is a profile that the GPU told of; only its id goes into the call.
+	// A legal placement is of a profile that the GPU reported; the call uses only its id.
 	profile := nvml.GpuInstanceProfileInfo{Id: uint32(p.Profile)}
 	placement := nvml.GpuInstancePlacement{Start: uint32(p.Start), Size: uint32(p.Size)}
 	gi, code := f.handle.CreateGpuInstanceWithPlacement(&profile, &placement)
@@ -29,8 +29,8 @@ func (f *gpuInfo) create(p gpu.Placement) (gpu.Instance, error) {
 	return f.instance(gi)
 }
 
-// Complete creates the compute instance that has all of the GPU instance and returns the MIG device.
-// After an error there may be one all the same: List tells.
+// Complete creates the compute instance that spans the GPU instance and returns the MIG device. After an error the
+// compute instance may exist nevertheless; List returns it.
 func (s *Session) Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error) {
 	return withGPU(ctx, s, i.GPU, func(f *gpuInfo) (gpu.Instance, error) { return f.complete(i) })
 }
@@ -62,10 +62,10 @@ func (f *gpuInfo) complete(i gpu.Instance) (gpu.Instance, error) {
 	return f.instance(gi)
 }
 
-// Destroy removes the compute instances of the instance and then the GPU instance. What is already
-// gone is no error, and neither is an id that belongs to another instance by now: ids are used
-// again, so the placement and, where it is known, the UUID must agree before anything is touched. An
-// error that wraps gpu.ErrBusy may leave the GPU instance without its compute instance.
+// Destroy destroys the compute instances of the instance and then the GPU instance. An instance that no longer exists is
+// not an error, and neither is an id that belongs to another instance by now: the driver reuses ids, so the placement
+// and, where it is known, the UUID must match before anything is destroyed. After an error that wraps gpu.ErrBusy, the
+// GPU instance may exist without its compute instance.
 func (s *Session) Destroy(ctx context.Context, i gpu.Instance) error {
 	_, err := withGPU(ctx, s, i.GPU, func(f *gpuInfo) (noValue, error) { return noValue{}, f.destroy(i) })
 	return err

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// partitionable returns a GPU of each product on which MIG is on, or goes on without a reset.
+// partitionable returns a GPU of each product whose MIG mode is enabled or can be enabled without a reset.
 func partitionable(t *testing.T, s *Session) []gpu.GPU {
 	t.Helper()
 	node, err := s.Read(t.Context())
@@ -50,7 +50,7 @@ func carve(t *testing.T, s *Session, gpuName string, p gpu.Placement) gpu.Instan
 	return completed
 }
 
-// list returns what the hardware holds.
+// list returns the MIG devices of the hardware.
 func list(t *testing.T, s *Session, gpuName string) []gpu.Instance {
 	t.Helper()
 	instances, err := s.List(t.Context(), gpuName)
@@ -60,9 +60,8 @@ func list(t *testing.T, s *Session, gpuName string) []gpu.Instance {
 	return instances
 }
 
-// Every placement that is published can be carved and then is what was promised, on every model: also
-// where several compute instances have the same number of slices, and where the GPU instance has
-// fewer SMs than the GPU.
+// Every published placement can be created and then has the promised properties, on every model: also where several
+// compute instances have the same number of slices, and where the GPU instance has fewer SMs than the GPU.
 func TestEveryPlacement(t *testing.T) {
 	machines, err := gputest.Machines()
 	if err != nil {
@@ -141,7 +140,7 @@ func TestListIsByStart(t *testing.T) {
 	}
 }
 
-// A handle that turns stale in the middle of List must not hide what is there.
+// A handle that becomes invalid during List must not hide the other instances.
 func TestListWhileOthersDestroy(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	g := partitionable(t, s)[0]
@@ -157,7 +156,7 @@ func TestListWhileOthersDestroy(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	// Every case has a machine of its own: a destroy that is refused halfway leaves half an instance.
+	// Every case has its own machine: a destroy that fails halfway leaves half an instance.
 	var (
 		s    *Session
 		dir  string
@@ -233,7 +232,7 @@ func TestDestroyIsIdempotent(t *testing.T) {
 	destroy(made)
 	destroy(made)
 
-	// The crash between the creation of the compute instance and the record of it.
+	// A crash between the creation of the compute instance and its record.
 	half, err := s.Create(t.Context(), g.Name(), at(19, 0, 1))
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +251,7 @@ func TestDestroyIsIdempotent(t *testing.T) {
 	destroy(made)
 }
 
-// Ids are used again: what stands under the id of an instance that is gone belongs to somebody else.
+// Ids are reused: the id of an instance that no longer exists may belong to a foreign instance.
 func TestDestroyKeepsOtherInstances(t *testing.T) {
 	s, _ := open(t, "h100x2")
 	g := partitionable(t, s)[0]
@@ -283,7 +282,7 @@ func TestDestroyKeepsOtherInstances(t *testing.T) {
 	}
 }
 
-// Where the driver gives the parent device, as its header says, the MIG device is found by its ids.
+// If the driver returns the parent device, as its header documents, the MIG device is found by its ids.
 func TestMIGDeviceBehindTheParent(t *testing.T) {
 	s, _ := open(t, "h100x2")
 	g := partitionable(t, s)[0]
@@ -323,8 +322,8 @@ func called(t *testing.T, f func()) []string {
 	return slices.Compact(functions)
 }
 
-// Whatever call fails once while a MIG device is made and destroyed, the hardware is told as it is,
-// and what was made can be taken back.
+// If any one call fails once while a MIG device is created and destroyed, List matches the hardware, and what was
+// created can be destroyed.
 func TestEveryCarveCallFailsOnce(t *testing.T) {
 	s, dir := open(t, "b300x2")
 	g := partitionable(t, s)[0]

@@ -12,14 +12,16 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Check looks at the health of one GPU; it is called once a second for each. What the GPU, the driver or the MIG mode does not offer, and
-// what could not be read, is no condition. A look that succeeds says that the GPU is not lost. An error wraps gpu.ErrLost when the GPU
-// does not answer, which is also when every question fails, and gpu.ErrNoDriver when no GPU can be asked; the checkup is empty then.
+// Check reads the health of one GPU; it is called once a second for each GPU. What the GPU, the driver or the MIG mode
+// does not support, and what could not be read, has no condition. A check that succeeds includes that the GPU is not
+// lost. The error wraps gpu.ErrLost if the GPU does not respond or every query fails, and gpu.ErrNoDriver if there is no
+// driver; the checkup is empty then.
 //
-// In MIG mode all is well with NVLinks and the fabric, which nobody can use there and of which some GPUs take the links down, and
-// memory errors are told of the MIG devices that have any, because the driver knows them by MIG device only.
+// In MIG mode the conditions of NVLinks and the fabric are reported as absent: MIG devices cannot use them, and some
+// GPUs take the links down. Memory errors are reported for the MIG devices that have any, because the driver counts them
+// by MIG device only.
 //
-// The connection is held for one question at a time, as in Measure.
+// The connection is held for one query at a time, as in Measure.
 func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error) {
 	c := gpu.Checkup{GPU: gpuName, At: time.Now()}
 	known, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (*gpuInfo, error) { return f, nil })
@@ -47,16 +49,17 @@ func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error
 	}
 	c.UUID = known.gpu.UUID
 	c.Conditions = append(c.Conditions, gpu.Condition{Signal: gpu.SignalLost})
-	if carved { // nobody uses the fabric and its links through MIG devices: faults of them from before end
+	if carved { // MIG devices cannot use the fabric and its links: this ends earlier faults of them
 		c.Conditions = append(c.Conditions, gpu.Condition{Signal: gpu.SignalFabric}, gpu.Condition{Signal: gpu.SignalNVLink, Links: gpu.LinksUnused})
 	}
 	return c, nil
 }
 
-// Present reports whether one of NVIDIA's devices is in the GPU's place on the PCI bus, driver or not. In doubt one is.
+// Present reports whether an NVIDIA device is at the GPU's address on the PCI bus, with or without a driver. It returns
+// true if the bus cannot be read.
 func (s *Session) Present(gpuName string) bool { return s.sysfs.present(gpuName) }
 
-// conditions puts one question; nothing is the answer when it fails.
+// conditions makes one query; it returns nil if the query fails.
 func (p *probe) conditions(ctx context.Context, question func(*calls) []gpu.Condition) []gpu.Condition {
 	var found []gpu.Condition
 	p.withConnection(ctx, func() error {
@@ -70,7 +73,7 @@ func (p *probe) conditions(ctx context.Context, question func(*calls) []gpu.Cond
 	return found
 }
 
-// slowdownConditions asks what slows the clocks down.
+// slowdownConditions reads the hardware slowdowns of the clocks: heat and power.
 func (f *gpuInfo) slowdownConditions(a *calls) []gpu.Condition {
 	reasons, has := querySensor(a, "nvmlDeviceGetCurrentClocksEventReasons", func() (uint64, nvml.Return) { return clockReasons(f.handle) })
 	if !has {
@@ -82,7 +85,7 @@ func (f *gpuInfo) slowdownConditions(a *calls) []gpu.Condition {
 	}
 }
 
-// memoryErrorConditions asks for the memory errors of the whole GPU that were not corrected.
+// memoryErrorConditions reads the uncorrected memory errors of the whole GPU.
 func (f *gpuInfo) memoryErrorConditions(a *calls) []gpu.Condition {
 	count, has := uncorrected(a, f.handle)
 	if !has {
@@ -105,8 +108,9 @@ func memoryErrors(count uint64, of gpu.Placement) gpu.Condition {
 	return c
 }
 
-// migMemoryErrors asks the MIG devices, unless the GPU has answered for all of them. Only one with errors is told of: without any
-// nothing follows, and to find out where a MIG device lies takes calls.
+// migMemoryErrors reads the uncorrected memory errors of the MIG devices, unless the GPU has reported a number for all
+// of them. Only MIG devices with errors have a condition: its absence is not needed for the others, and finding the
+// placement of a MIG device takes calls.
 func (p *probe) migMemoryErrors(ctx context.Context, known []gpu.Condition) []gpu.Condition {
 	for _, c := range known {
 		if c.Signal == gpu.SignalECC {
@@ -122,7 +126,7 @@ func (p *probe) migMemoryErrors(ctx context.Context, known []gpu.Condition) []gp
 			}
 			gi, has := querySensor(a, "nvmlDeviceGetGpuInstanceId", mig.GetGpuInstanceId)
 			if !has {
-				return nil // destroyed meanwhile
+				return nil // destroyed in the meantime
 			}
 			return []gpu.Condition{memoryErrors(count, p.gpu.placement(gi))}
 		})...)

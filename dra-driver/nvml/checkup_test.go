@@ -15,7 +15,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// symptoms are the conditions that are there, each as its signal with where and how many links; told are all signals that were told.
+// symptoms are the conditions that are present, each as its signal with placement and number of links; told are all
+// signals that were reported.
 func symptoms(c gpu.Checkup) (there map[string]string, told map[gpu.Signal]bool) {
 	there, told = map[string]string{}, map[gpu.Signal]bool{}
 	for _, condition := range c.Conditions {
@@ -27,7 +28,7 @@ func symptoms(c gpu.Checkup) (there map[string]string, told map[gpu.Signal]bool)
 	return there, told
 }
 
-// links returns how many NVLinks are up, -2 when that was not told.
+// links returns how many NVLinks are up, -2 if that was not reported.
 func links(c gpu.Checkup) int {
 	for _, condition := range c.Conditions {
 		if condition.Signal == gpu.SignalNVLink {
@@ -58,7 +59,7 @@ func signals(list ...gpu.Signal) map[gpu.Signal]bool {
 	return set
 }
 
-// Only what a GPU can say is told: of a healthy one, that nothing is wrong.
+// Only conditions that a GPU supports are reported; none is present on a healthy GPU.
 func TestCheckHealthy(t *testing.T) {
 	for machine, want := range map[string]map[gpu.Signal]bool{
 		"h100x8": signals(gpu.SignalRemapPending, gpu.SignalRemapFailed, gpu.SignalNVLink, gpu.SignalFabric),
@@ -133,7 +134,7 @@ func TestCheckRetirePending(t *testing.T) {
 	}
 }
 
-// In MIG mode memory errors are those of a MIG device, the rest is the GPU's, and NVLinks do not count.
+// In MIG mode memory errors are those of a MIG device, the other conditions are the GPU's, and NVLinks do not count.
 func TestCheckMIG(t *testing.T) {
 	s, dir := open(t, "h100x8")
 	name := gputest.Node(t, "h100x8").GPUs[0].Name()
@@ -143,7 +144,7 @@ func TestCheckMIG(t *testing.T) {
 	must(t, fakegpu.InstanceECC(dir, fakegpu.Place{GPU: 0, Instance: sick.GI, Compute: fakegpu.Whole}, 3))
 	must(t, fakegpu.Remap(dir, 0, fakegpu.Remapping{Pending: true}))
 	must(t, fakegpu.LinkDown(dir, 0, 1))
-	// As its header has it, while there are MIG devices.
+	// nvml.h: not supported while there are MIG devices.
 	must(t, fakegpu.Fail(dir, "nvmlDeviceGetRemappedRows", uint32(nvml.ERROR_NOT_SUPPORTED), fakegpu.Forever))
 	seen := check(t, s, name)
 	if got := links(seen); got != gpu.LinksUnused {
@@ -207,7 +208,7 @@ func TestCheckFailingCalls(t *testing.T) {
 	refused("closed", first, gpu.ErrNoDriver)
 }
 
-// A driver that lacks newer functions is asked by the older ones, or less.
+// A driver that lacks newer functions is queried with the older ones, or with fewer.
 func TestCheckOldDriver(t *testing.T) {
 	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x8", DriverVersion: "535.183.06"})
 	must(t, s.Reopen(t.Context()))
@@ -219,7 +220,7 @@ func TestCheckOldDriver(t *testing.T) {
 	}
 }
 
-// Check lets others have the connection between its questions.
+// Check releases the connection between its queries.
 func TestCheckLetsReopenIn(t *testing.T) {
 	s, dir := open(t, "h100x8")
 	must(t, fakegpu.Slow(dir, "nvmlDeviceGetTotalEccErrors", 50*time.Millisecond))

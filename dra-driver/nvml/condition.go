@@ -8,10 +8,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// remapsRows is the compute capability from which on rows of memory are remapped; before, pages are retired.
+// remapsRows is the first major compute capability whose GPUs remap rows of memory; earlier ones retire pages.
 const remapsRows = 8
 
-// rowConditions asks what the next reset would do to the memory.
+// rowConditions reads the row remapping, or page retirement, that is pending until the next reset or has failed.
 func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 	if f.gpu.ComputeMajor < remapsRows {
 		pending, has := querySensor(a, "nvmlDeviceGetRetiredPagesPendingStatus", f.handle.GetRetiredPagesPendingStatus)
@@ -26,7 +26,7 @@ func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 		return state{pending, failed}, code
 	})
 	if !has {
-		// Its header says that it does not answer while there are MIG devices.
+		// nvml.h: nvmlDeviceGetRemappedRows is not supported while there are MIG devices.
 		now, has = querySensor(a, "nvmlDeviceGetFieldValues", func() (state, nvml.Return) {
 			fields := []nvml.FieldValue{{FieldId: nvml.FI_DEV_REMAPPED_PENDING}, {FieldId: nvml.FI_DEV_REMAPPED_FAILURE}}
 			code := f.handle.GetFieldValues(fields)
@@ -46,7 +46,7 @@ func (f *gpuInfo) rowConditions(a *calls) []gpu.Condition {
 	return []gpu.Condition{{Signal: gpu.SignalRemapPending, Present: now.pending}, {Signal: gpu.SignalRemapFailed, Present: now.failed}}
 }
 
-// linkConditions counts the NVLinks that are up, of a GPU that has any.
+// linkConditions counts the active NVLinks; nil for a GPU without NVLinks.
 func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
 	if len(f.ports) == 0 {
 		return nil
@@ -55,8 +55,8 @@ func (f *gpuInfo) linkConditions(a *calls) []gpu.Condition {
 	return []gpu.Condition{{Signal: gpu.SignalNVLink, Links: up, Detail: fmt.Sprintf("%d NVLinks are up", up)}}
 }
 
-// fabricConditions asks how the GPU does in its NVLink fabric. What the driver says of how the fabric is configured does not count: a machine
-// without a partition or a chassis of its own is not a sick GPU.
+// fabricConditions reads the state of the GPU in its NVLink fabric. The driver's report of an incorrect fabric
+// configuration is ignored: a machine without a partition or its own chassis does not make the GPU unhealthy.
 func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
 	info, has := querySensor(a, "nvmlDeviceGetGpuFabricInfoV", f.handle.GetGpuFabricInfoV().V2)
 	if !has || info.State == nvml.GPU_FABRIC_STATE_NOT_SUPPORTED {
@@ -66,7 +66,7 @@ func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
 	return []gpu.Condition{{Signal: gpu.SignalFabric, Present: detail != "", Detail: detail}}
 }
 
-// describeFabricError says what is wrong with the fabric; empty when nothing is.
+// describeFabricError describes the fault of the fabric; empty if there is none.
 func describeFabricError(info nvml.GpuFabricInfo_v2) string {
 	switch {
 	case info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED:

@@ -11,28 +11,28 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// device is one GPU of a connection. Its facts are nil until the GPU has answered.
+// device is one GPU of a connection. info is nil until the GPU has responded.
 type device struct {
 	index int
 	info  atomic.Pointer[gpuInfo]
 }
 
-// gpuInfo are what does not change on a GPU while the connection lasts. They are read once: asking for
-// handles and profiles is what takes long on real hardware.
+// gpuInfo has the facts of a GPU that do not change while the connection lasts. They are read once, because the queries
+// of handles and profiles are the slow ones on real hardware.
 type gpuInfo struct {
 	handle nvml.Device
-	// name is the GPU's name, kept because every call looks for it.
+	// name is the GPU's name, kept because every call looks the GPU up by it.
 	name string
-	// gpu holds what does not change; the other fields are zero.
+	// gpu holds the constant fields; the other fields are zero.
 	gpu gpu.GPU
-	// profiles are the MIG profiles that the GPU knows.
+	// profiles are the MIG profiles that the GPU supports.
 	profiles []rawProfile
 	// ports are the NVLinks by number.
 	ports []nvlinkPort
 }
 
-// gpuInfo returns what is known of the GPU, asking for it if that never succeeded. Callers follow each
-// other.
+// gpuInfo returns the constant facts of the GPU and reads them from NVML if no earlier read succeeded. Calls must be
+// serialized.
 func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	if known := d.info.Load(); known != nil {
 		return known, nil
@@ -61,7 +61,7 @@ func (s *Session) gpuInfo(ctx context.Context, d *device) (*gpuInfo, error) {
 	return read, nil
 }
 
-// identity asks what the GPU is.
+// identity queries the product, the identifiers and the size of the GPU.
 func identity(a *calls, d nvml.Device) gpu.GPU {
 	pci := query(a, "nvmlDeviceGetPciInfo", d.GetPciInfo)
 	memory := query(a, "nvmlDeviceGetMemoryInfo", d.GetMemoryInfo)
@@ -85,14 +85,14 @@ func identity(a *calls, d nvml.Device) gpu.GPU {
 	}
 }
 
-// address returns the PCI address as sysfs writes it. NVML's own text has eight digits of domain and
-// no function.
+// address returns the PCI address in the form that sysfs uses. NVML's own text has eight digits of domain and no
+// function.
 func address(pci nvml.PciInfo) string {
 	return fmt.Sprintf("%04x:%02x:%02x.0", pci.Domain, pci.Bus, pci.Device)
 }
 
-// profiles asks for every MIG profile that the header knows of; drivers answer with MIG off too. The
-// form that tells names is said to need MIG on, so it is asked for the name only.
+// profiles queries every MIG profile that the header defines. Drivers return them with MIG disabled too. The V form of
+// the call, which also returns names, is documented to require MIG mode, so only the name is taken from it.
 func profiles(a *calls, d nvml.Device) []rawProfile {
 	var known []rawProfile
 	for enum := range nvml.GPU_INSTANCE_PROFILE_COUNT {
@@ -113,8 +113,8 @@ func profiles(a *calls, d nvml.Device) []rawProfile {
 	return known
 }
 
-// multiprocessors returns the number of SMs of a whole GPU, which NVML tells only as a number of
-// cores; 0 for an architecture whose cores per SM are not known here.
+// multiprocessors returns the number of SMs of a whole GPU, which NVML reports only as a number of cores; 0 for an
+// architecture that the table lacks.
 func multiprocessors(cores, major, minor int) int {
 	perSM := map[[2]int]int{
 		{6, 0}: 64, {6, 1}: 128, {7, 0}: 64, {7, 5}: 64,
@@ -127,9 +127,9 @@ func multiprocessors(cores, major, minor int) int {
 	return cores / perSM
 }
 
-// largestProfileMultiprocessors returns the SMs of the largest MIG profile, for a GPU that does not tell its cores because
-// MIG is on. That profile has all SMs on the GPUs that switch MIG on and off as they are used, where
-// the number must not come and go with it; on an A100 it has fewer, so there the number stays unknown.
+// largestProfileMultiprocessors returns the SMs of the largest MIG profile, for a GPU that does not report its cores
+// because MIG is enabled. On GPUs whose MIG mode changes without a reset, that profile has all SMs, and the number must
+// not depend on the mode. On an A100 the profile has fewer SMs than the GPU, so the number stays unknown (0).
 func largestProfileMultiprocessors(g gpu.GPU) int {
 	if !g.TogglesMIG() {
 		return 0

@@ -11,13 +11,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Disconnected runs f while this process has no GPU open, which a reset needs: it ends the connection once the calls in progress are through,
-// runs f and connects again, also when f fails or ctx ends. Other calls wait meanwhile and go on with the new connection, Listen as well;
-// Measure ends with gpu.ErrNoDriver. f must not call the session.
+// Disconnected calls f while this process has no GPU open, which a reset requires: it waits for the calls in progress,
+// ends the connection, calls f and connects again, also if f fails or ctx ends. Other calls wait meanwhile and continue
+// with the new connection, WatchEvents included; Measure ends with gpu.ErrNoDriver. f must not call the session.
 //
-// The error is that of f, or that there is no driver afterwards; then the session stays closed and Reopen is what helps. Without a
-// connection at the start f is not run, and the error wraps gpu.ErrNoDriver. When ctx ends while a call hangs in the driver, f is not run and
-// the connection stays; other calls go on meanwhile.
+// The error is that of f, or that there is no driver afterwards; then the session stays closed and Reopen is needed.
+// Without a connection at the start, f is not called and the error wraps gpu.ErrNoDriver. If ctx ends while a call hangs
+// in the driver, f is not called and the connection stays; other calls continue meanwhile.
 func (s *Session) Disconnected(ctx context.Context, f func(context.Context) error) error {
 	if err := s.lockConnection(ctx); err != nil {
 		return fmt.Errorf("end the connection to the driver: %w", err)
@@ -34,8 +34,8 @@ func (s *Session) Disconnected(ctx context.Context, f func(context.Context) erro
 	return err
 }
 
-// Users returns the ids of the processes that compute or draw on the GPU or on its MIG devices, in ascending order, as the host numbers
-// them. A process that only has the driver open is not among them.
+// Users returns the ids of the compute and graphics processes on the GPU and its MIG devices, in ascending order, in the
+// host's PID namespace. Processes that only have the driver open are not included.
 func (s *Session) Users(ctx context.Context, gpuName string) ([]int, error) {
 	return withGPU(ctx, s, gpuName, func(f *gpuInfo) ([]int, error) {
 		var a calls

@@ -19,7 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// A reset needs that nobody has the GPU open: it works apart only, even while somebody listens.
+// A reset requires that no process has the GPU open: it works only within Disconnected, also during WatchEvents.
 func TestDisconnected(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
@@ -66,7 +66,7 @@ func TestDisconnectedWithErrors(t *testing.T) {
 	if !errors.Is(err, refused) || errors.Is(err, gpu.ErrNoDriver) {
 		t.Errorf("got %v, want %v", err, refused)
 	}
-	check(t, s, name) // there is a connection again
+	check(t, s, name) // connected again
 
 	never := func(context.Context) error {
 		t.Error("was run")
@@ -87,7 +87,8 @@ func TestDisconnectedWithErrors(t *testing.T) {
 	check(t, s, name)
 }
 
-// A call that hangs in the driver keeps neither the other calls nor who wants to be apart, and they overlap for as long as they like.
+// A call that hangs in the driver blocks neither the other calls nor Disconnected, even if calls overlap for as long as
+// they like.
 func TestDisconnectedWhileACallHangs(t *testing.T) {
 	s, _ := open(t, "h100x2")
 	name := gputest.Node(t, "h100x2").GPUs[0].Name()
@@ -114,14 +115,14 @@ func TestDisconnectedWhileACallHangs(t *testing.T) {
 	for s.wanted.Load() == 0 {
 		runtime.Gosched()
 	}
-	check(t, s, name) // after it has waited for a while
+	check(t, s, name) // after it has waited
 	cancel()
 	if err := <-waits; !errors.Is(err, context.Canceled) {
 		t.Errorf("without an end: %v", err)
 	}
 	s.mu.RUnlock()
 
-	// Calls that follow each other closely leave a turn to it.
+	// Calls in close succession do not keep it from locking.
 	busy, stop := context.WithCancel(t.Context())
 	var calls sync.WaitGroup
 	for range 4 {
@@ -164,7 +165,8 @@ func TestUsers(t *testing.T) {
 	}
 }
 
-// TestLockConnectionIsNotStarved has a call that hangs for longer than others wait, and then others that follow each other without a pause, as a listener's do.
+// TestLockConnectionIsNotStarved has a call that hangs for longer than others wait, and then calls in close succession
+// without a pause, as those of WatchEvents.
 func TestLockConnectionIsNotStarved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var s Session

@@ -11,12 +11,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// callError is a call that NVML refused. It wraps the sentinel of api/gpu that a caller decides on,
-// when there is one.
+// callError is a failed NVML call. It wraps the sentinel of api/gpu on which callers decide, if there is one.
 type callError struct {
 	call string
 	code nvml.Return
-	// text is copied when the call fails: go-nvml's own points into the library, which may be gone later.
+	// text is copied when the call fails: the string of go-nvml points into the library, which may be unloaded later.
 	text string
 }
 
@@ -27,7 +26,7 @@ func newCallError(call string, code nvml.Return) error {
 	return &callError{call: call, code: code, text: strings.Clone(code.Error())}
 }
 
-// Error names the call and says in NVML's words what is wrong.
+// Error returns the name of the call, NVML's text and the code.
 func (e *callError) Error() string { return fmt.Sprintf("%s: %s (%d)", e.call, e.text, int(e.code)) }
 
 // Unwrap returns the sentinel.
@@ -49,7 +48,7 @@ func sentinel(code nvml.Return) error {
 	return nil
 }
 
-// failedWith reports whether the error is a call that ended with one of the codes.
+// failedWith reports whether err is a failed call with one of the codes.
 func failedWith(err error, codes ...nvml.Return) bool {
 	var refused *callError
 	return errors.As(err, &refused) && slices.Contains(codes, refused.code)

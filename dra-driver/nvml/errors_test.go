@@ -46,7 +46,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// What a GPU does not have is no failure, and hides none that came before it.
+// What a GPU does not support is not a failure, and does not hide an earlier failure.
 func TestCallsStopAfterFailure(t *testing.T) {
 	question := func(code nvml.Return) func() (int, nvml.Return) {
 		return func() (int, nvml.Return) { return 7, code }

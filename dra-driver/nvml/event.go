@@ -10,10 +10,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// wholeGPU is the GPU instance of an event that concerns no instance (nvmlEventData_t).
+// wholeGPU is the GPU instance id of an event that concerns the whole GPU (nvmlEventData_t).
 const wholeGPU = 0xFFFFFFFF
 
-// event turns NVML's event into the model's; false when it is none or nobody can say of which GPU it is.
+// event converts NVML's event into the model's; false if it is not an XID or its GPU is unknown.
 func (n *node) event(ctx context.Context, data nvml.EventData) (gpu.Event, bool) {
 	if data.EventType != nvml.EventTypeXidCriticalError {
 		return gpu.Event{}, false
@@ -30,7 +30,8 @@ func (n *node) event(ctx context.Context, data nvml.EventData) (gpu.Event, bool)
 	return e, true
 }
 
-// owner returns the GPU with the handle. NVML has one handle per GPU; where a driver gives another, the UUID tells.
+// owner returns the GPU with the handle; nil if there is none. NVML has one handle per GPU; if a driver returns another
+// handle, the UUID identifies the GPU.
 func (n *node) owner(handle nvml.Device) *gpuInfo {
 	uuid := ""
 	for _, byUUID := range []bool{false, true} {
@@ -47,7 +48,7 @@ func (n *node) owner(handle nvml.Device) *gpuInfo {
 	return nil
 }
 
-// placement returns that of a GPU instance; none when MIG is off or the instance is gone.
+// placement returns the placement of a GPU instance; zero when MIG is disabled or the instance no longer exists.
 func (f *gpuInfo) placement(gi int) gpu.Placement {
 	var a calls
 	handle := query(&a, "nvmlDeviceGetGpuInstanceById", func() (nvml.GpuInstance, nvml.Return) { return f.handle.GetGpuInstanceById(gi) })

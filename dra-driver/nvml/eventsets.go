@@ -7,8 +7,8 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// eventSets are those of a connection that are in use. All are given back before the connection ends: what is left open keeps the
-// driver's module in use and is in the way of a reset.
+// eventSets has the event sets of a connection that are in use. All are freed before the connection ends: an open set
+// keeps the driver's kernel module in use and blocks a reset. It is safe for concurrent use.
 type eventSets struct {
 	mu   sync.Mutex
 	open []nvml.EventSet
@@ -20,7 +20,7 @@ func (s *eventSets) add(set nvml.EventSet) {
 	s.open = append(s.open, set)
 }
 
-// free gives a set back, once; none is no set.
+// free frees a set, once. A set that is not in use, such as the zero value, is ignored.
 func (s *eventSets) free(set nvml.EventSet) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -30,7 +30,7 @@ func (s *eventSets) free(set nvml.EventSet) {
 	}
 }
 
-// end gives all back; nobody waits for an event any more.
+// end frees all sets. The caller ensures that no wait for an event is in progress.
 func (s *eventSets) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

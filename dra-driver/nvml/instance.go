@@ -11,14 +11,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// List reads the MIG devices of the GPU from the hardware, by start. A GPU instance without a compute
-// instance is listed with CI NoCompute. A GPU with MIG off has none.
+// List reads the MIG devices of the GPU from the hardware, ordered by start. A GPU instance without a compute instance
+// has CI NoCompute. A GPU with MIG disabled has none.
 func (s *Session) List(ctx context.Context, gpuName string) ([]gpu.Instance, error) {
 	return withGPU(ctx, s, gpuName, (*gpuInfo).instances)
 }
 
-// instances reads the MIG devices by start. When one of them is destroyed between being listed and
-// being asked, its handle is refused, and the list is read anew: what is left out must be gone.
+// instances reads the MIG devices, ordered by start. If one of them is destroyed between the list and its queries, its
+// handle is rejected and the list is read again: an instance is left out only if it no longer exists.
 func (f *gpuInfo) instances() ([]gpu.Instance, error) {
 	var list []gpu.Instance
 	var err error
@@ -58,8 +58,8 @@ func (f *gpuInfo) instancesOnce() ([]gpu.Instance, error) {
 	return all, nil
 }
 
-// instance reads one GPU instance. Of several compute instances, which Tessera never makes, it
-// tells the one with the lowest id.
+// instance reads one GPU instance. If it has several compute instances, which Tessera never creates, the one with the
+// lowest id is returned.
 func (f *gpuInfo) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
 	var a calls
 	info := query(&a, "nvmlGpuInstanceGetInfo", gi.GetInfo)
@@ -84,13 +84,13 @@ func (f *gpuInfo) instance(gi nvml.GpuInstance) (gpu.Instance, error) {
 	return instance, a.err
 }
 
-// computeInstance is a compute instance and what NVML says of it.
+// computeInstance is a compute instance and its NVML information.
 type computeInstance struct {
 	handle nvml.ComputeInstance
 	info   nvml.ComputeInstanceInfo
 }
 
-// computeInstances asks for every compute instance of the GPU instance.
+// computeInstances reads all compute instances of the GPU instance.
 func computeInstances(a *calls, gi nvml.GpuInstance) []computeInstance {
 	var all []computeInstance
 	for _, profile := range computeProfiles(a, gi) {
@@ -104,7 +104,7 @@ func computeInstances(a *calls, gi nvml.GpuInstance) []computeInstance {
 	return all
 }
 
-// computeProfiles asks which compute instances fit into the GPU instance.
+// computeProfiles reads the compute instance profiles that fit into the GPU instance.
 func computeProfiles(a *calls, gi nvml.GpuInstance) []nvml.ComputeInstanceProfileInfo {
 	var all []nvml.ComputeInstanceProfileInfo
 	for profile := range nvml.COMPUTE_INSTANCE_PROFILE_COUNT {
@@ -118,9 +118,8 @@ func computeProfiles(a *calls, gi nvml.GpuInstance) []nvml.ComputeInstanceProfil
 	return all
 }
 
-// migDevice returns the MIG device of the compute instance. Drivers give its handle in the field that
-// the header calls the parent device; where one takes the header at its word, the MIG devices of the
-// GPU are searched.
+// migDevice returns the MIG device of the compute instance. Drivers return its handle in the field that the header
+// documents as the parent device; if a driver follows the header, the MIG devices of the GPU are searched.
 func (f *gpuInfo) migDevice(info nvml.ComputeInstanceInfo, gi int) (nvml.Device, error) {
 	if isMIG, code := info.Device.IsMigDeviceHandle(); code == nvml.SUCCESS && isMIG {
 		return info.Device, nil

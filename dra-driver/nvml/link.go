@@ -6,23 +6,23 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// nvlinkPort is one NVLink of a GPU: the PCI address at its other end.
+// nvlinkPort is one NVLink of a GPU. remote is the PCI address at its other end.
 type nvlinkPort struct {
 	link   int
 	remote string
 }
 
-// pair are two GPUs by index, the smaller first.
+// pair is two GPUs by index, the smaller first.
 type pair struct{ a, b int }
 
-// activeLink is one NVLink that is up, from the GPU with the index to a PCI address.
+// activeLink is one active NVLink, from the GPU with the index from to a PCI address.
 type activeLink struct {
 	from   int
 	remote string
 }
 
-// nvlinkPorts asks for the NVLinks that the GPU has, up or down, and where they lead. A link whose end has
-// no PCI address here leads to a switch of another machine.
+// nvlinkPorts reads the NVLinks of the GPU, active or not, and their remote ends. A link whose end has no PCI address on
+// this machine leads to a switch of another machine.
 func nvlinkPorts(a *calls, d nvml.Device) []nvlinkPort {
 	var all []nvlinkPort
 	for link := range nvml.NVLINK_MAX_LINKS {
@@ -40,7 +40,7 @@ func nvlinkPorts(a *calls, d nvml.Device) []nvlinkPort {
 	return all
 }
 
-// activeLinks asks which of the GPU's NVLinks are up now.
+// activeLinks reads which of the GPU's NVLinks are active.
 func (f *gpuInfo) activeLinks(a *calls) []activeLink {
 	var wires []activeLink
 	for _, p := range f.ports {
@@ -52,10 +52,9 @@ func (f *gpuInfo) activeLinks(a *calls) []activeLink {
 	return wires
 }
 
-// linkMatrix returns the relation of every two GPUs, given by PCI address in order of index: NVLinks
-// where there are any, else what the PCIe bus says. Links that end at a switch join all GPUs that
-// have such links, each two by as many as the lesser of them has. A GPU without an address is one
-// that never answered.
+// linkMatrix returns the relation of every two GPUs, given by PCI address in order of index: the number of NVLinks if
+// there are any, else the PCIe relation. Links that end at a switch connect all GPUs with such links; two GPUs share the
+// smaller of their two numbers. A GPU with an empty address has never responded.
 func linkMatrix(addresses []string, wires []activeLink, bus map[pair]gpu.Link) [][]gpu.Link {
 	index := map[string]int{}
 	for i, address := range addresses {
@@ -91,7 +90,7 @@ func linkBetween(a, b, nvlinks int, bus map[pair]gpu.Link) gpu.Link {
 	return bus[pair{min(a, b), max(a, b)}]
 }
 
-// busLink turns NVML's common ancestor on PCIe into the model's relation.
+// busLink converts NVML's common ancestor on PCIe into the model's relation.
 func busLink(level nvml.GpuTopologyLevel) gpu.Link {
 	return map[nvml.GpuTopologyLevel]gpu.Link{
 		nvml.TOPOLOGY_INTERNAL:   gpu.LinkSwitch,

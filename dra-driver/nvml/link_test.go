@@ -9,8 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// cabling returns what NVML says of the machine's links: addresses, links that are up, relation on the
-// bus. Links that end at a switch lead to an address that is no GPU's.
+// cabling returns NVML's view of the machine's links: addresses, active links, relations on the bus. Links that end at a
+// switch lead to an address that is not a GPU's.
 func cabling(m gputest.Machine) ([]string, []activeLink, map[pair]gpu.Link) {
 	var addresses []string
 	var wires []activeLink

@@ -9,20 +9,20 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// sensor is one call of NVML that measures.
+// sensor is one NVML call that reads telemetry. read returns the values in base units.
 type sensor struct {
 	call string
 	read func(nvml.Device) (gpu.Telemetry, nvml.Return)
 }
 
-// The units in which NVML answers, in base units.
+// NVML's units, in base units.
 const (
 	percent = 0.01
 	milli   = 0.001
 	mega    = 1e6
 )
 
-// gpuSensors are what a GPU is asked.
+// gpuSensors returns the sensors of a whole GPU.
 func gpuSensors() []sensor {
 	all := append(migSensors(),
 		sensor{"nvmlDeviceGetUtilizationRates", utilization},
@@ -46,8 +46,8 @@ func gpuSensors() []sensor {
 	return all
 }
 
-// migSensors are what a MIG device is asked as well. Of ECC errors it knows only those since the
-// driver was loaded that were not corrected, and the GPU around it then does not.
+// migSensors returns the sensors that MIG devices have too. A MIG device reports only the uncorrected ECC errors since
+// the driver was loaded, and its GPU does not report these then.
 func migSensors() []sensor {
 	return []sensor{
 		{"nvmlDeviceGetMemoryInfo_v2", memory},
@@ -55,7 +55,7 @@ func migSensors() []sensor {
 	}
 }
 
-// numberSensor is a question with one number for an answer, in the unit.
+// numberSensor returns a sensor whose call returns one number in the unit.
 func numberSensor[N ~int | ~int32 | ~uint32 | ~uint64](call string, q gpu.Quantity, unit float64, get func(nvml.Device) (N, nvml.Return)) sensor {
 	return sensor{call, func(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 		value, code := get(d)
@@ -68,8 +68,8 @@ func utilization(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	return gpu.Telemetry{gpu.Utilization: float64(rates.Gpu) * percent, gpu.MemoryUtilization: float64(rates.Memory) * percent}, code
 }
 
-// memory asks for the form that does not count the driver's own memory as used; older drivers have
-// only the other.
+// memory uses the version of the call that does not count the driver's own memory as used; older drivers have only the
+// other.
 func memory(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	info, code := d.GetMemoryInfo_v2()
 	if code != nvml.SUCCESS {
@@ -80,7 +80,7 @@ func memory(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	return gpu.Telemetry{gpu.MemoryUsed: float64(info.Used), gpu.MemoryTotal: float64(info.Total)}, code
 }
 
-// clockReasons asks by the call's newer name and then by its older one.
+// clockReasons uses the call's newer name and then its older one.
 func clockReasons(d nvml.Device) (uint64, nvml.Return) {
 	reasons, code := d.GetCurrentClocksEventReasons()
 	if code == nvml.ERROR_FUNCTION_NOT_FOUND {
@@ -125,7 +125,7 @@ func retired(q gpu.Quantity, cause nvml.PageRetirementCause) sensor {
 	})
 }
 
-// fields asks for what is known by number only. Each has a code of its own.
+// fields reads the quantities that NVML returns by field number only. Each value has its own return code.
 func fields(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	values := []nvml.FieldValue{
 		{FieldId: nvml.FI_DEV_MEMORY_TEMP},
@@ -145,7 +145,7 @@ func fields(d nvml.Device) (gpu.Telemetry, nvml.Return) {
 	return t, code
 }
 
-// numberIn returns the number in a field, whose bytes are those of a C union.
+// numberIn returns the number in a field, whose bytes are those of a C union; false for an unknown type.
 func numberIn(v nvml.FieldValue) (float64, bool) {
 	short, long := binary.NativeEndian.Uint32(v.Value[:4]), binary.NativeEndian.Uint64(v.Value[:])
 	switch nvml.ValueType(v.ValueType) {

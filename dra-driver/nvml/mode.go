@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// modes are the MIG mode now and the one after the next reset.
+// modes is the present MIG mode and the mode after the next reset.
 type modes struct{ current, pending gpu.Mode }
 
 func (f *gpuInfo) modes(a *calls) modes {
@@ -37,7 +37,7 @@ func migModeNumber(m gpu.Mode) int {
 	return nvml.DEVICE_MIG_DISABLE
 }
 
-// Mode reads the MIG mode that is in effect on the GPU.
+// Mode returns the MIG mode that is in effect on the GPU.
 func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
 	return withGPU(ctx, s, gpuName, func(f *gpuInfo) (gpu.Mode, error) {
 		var a calls
@@ -45,9 +45,9 @@ func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
 	})
 }
 
-// SetMode switches MIG on or off and returns nil only when that is in effect. It wraps gpu.ErrBusy
-// when a client of the GPU is in the way, and gpu.ErrUnsupported when the GPU would need a reset,
-// which is the case before Hopper and in some virtual machines: then nothing is left pending.
+// SetMode sets the MIG mode and returns nil only if the mode is in effect. The error wraps gpu.ErrBusy if a client of
+// the GPU prevents the change, and gpu.ErrUnsupported if the GPU would need a reset, which is the case before Hopper and
+// in some virtual machines; no change stays pending then.
 func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
 	_, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (noValue, error) {
 		return noValue{}, f.setMode(mode)
@@ -80,7 +80,7 @@ func (f *gpuInfo) setMode(mode gpu.Mode) error {
 	if err == nil || activation == nvml.ERROR_RESET_REQUIRED {
 		err = f.needsReset(mode)
 	}
-	// The wish would come true at some later reset, behind everybody's back.
+	// Otherwise the pending mode would take effect at some later reset, unexpectedly.
 	if _, code := f.handle.SetMigMode(migModeNumber(before.pending)); code != nvml.SUCCESS {
 		return fmt.Errorf("%w; the mode stays pending: %w", err, newCallError("nvmlDeviceSetMigMode", code))
 	}
@@ -92,10 +92,10 @@ func (f *gpuInfo) needsReset(mode gpu.Mode) error {
 		f.gpu.UUID, migModeNumber(mode), gpu.ErrUnsupported)
 }
 
-// SetComputeMode sets who may use a GPU, and returns nil only when that is in effect. It needs the
-// rights of root, and lasts until it is set again or the driver is reloaded. Processes that are on the
-// GPU already stay. It wraps gpu.ErrUnsupported while the GPU is in MIG mode, where the mode is always
-// the default (nvmlDeviceSetComputeMode); asking for the default there succeeds.
+// SetComputeMode sets the compute mode of a GPU and returns nil only if the mode is in effect. It requires root, and the
+// mode lasts until it is set again or the driver is reloaded. Processes that already use the GPU stay. The error wraps
+// gpu.ErrUnsupported while the GPU is in MIG mode, where the mode is always the default (nvmlDeviceSetComputeMode);
+// setting the default there succeeds.
 func (s *Session) SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error {
 	_, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (noValue, error) {
 		return noValue{}, f.setComputeMode(m)

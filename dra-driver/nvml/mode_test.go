@@ -62,13 +62,13 @@ func TestSetModeWithInstances(t *testing.T) {
 	}
 }
 
-// switchboard is a GPU whose MIG mode is accepted but does not become active.
+// switchboard is a GPU on which a MIG mode is accepted but does not become active.
 type switchboard struct {
 	mock.Device
 	current, pending int
 	activation       nvml.Return
 	sets             int
-	// refuseFrom is the number of the first call that is refused.
+	// refuseFrom is the number of the first call that fails.
 	refuseFrom int
 }
 
@@ -88,7 +88,7 @@ func newSwitchboard(activation nvml.Return) *switchboard {
 	return s
 }
 
-// The call succeeds, and yet the mode is not in effect: the second of its answers says why.
+// The call succeeds without the mode being in effect; its activation status has the reason.
 func TestSetModeChecksActivation(t *testing.T) {
 	tests := map[string]struct {
 		activation nvml.Return
@@ -178,7 +178,7 @@ func TestSetComputeMode(t *testing.T) {
 	if err := s.SetMode(t.Context(), name, gpu.ModeEnabled); err != nil {
 		t.Fatal(err)
 	}
-	set(gpu.ComputeDefault, fakegpu.ComputeDefault) // which it is in MIG mode
+	set(gpu.ComputeDefault, fakegpu.ComputeDefault) // the mode in effect in MIG mode
 	if err := s.SetComputeMode(t.Context(), name, gpu.ComputeExclusive); !errors.Is(err, gpu.ErrUnsupported) {
 		t.Errorf("in MIG mode: got %v, want unsupported", err)
 	}

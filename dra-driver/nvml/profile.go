@@ -12,21 +12,21 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// rawProfile is what NVML says of one MIG profile.
+// rawProfile is NVML's data of one MIG profile.
 type rawProfile struct {
 	// enum is the NVML_GPU_INSTANCE_PROFILE_ constant under which the profile was found.
 	enum int
-	// name is empty where the driver does not tell, as some do while MIG is off.
+	// name is empty if the driver does not report it, as some do while MIG is disabled.
 	name       string
 	info       nvml.GpuInstanceProfileInfo
 	placements []nvml.GpuInstancePlacement
 }
 
-// models keeps one geometry per distinct set of profiles.
+// models caches one geometry per distinct set of profiles.
 type models map[string]*gpu.Geometry
 
-// geometry returns the geometry of a GPU with the profiles and that much memory; nil without profiles.
-// Two GPUs with equal profiles get the same pointer.
+// geometry returns the geometry of a GPU with the profiles and memoryBytes of memory; nil without profiles. Two GPUs
+// with equal profiles get the same pointer.
 func (m models) geometry(raw []rawProfile, memoryBytes uint64) (*gpu.Geometry, error) {
 	var profiles []gpu.Profile
 	for _, r := range raw {
@@ -72,15 +72,15 @@ func (r rawProfile) profile(memoryBytes uint64) gpu.Profile {
 	return p
 }
 
-// nominalGB returns the memory that is written in a profile's name: the GPU's GiB, rounded up, times
-// the profile's part of it in eighths, rounded up.
+// nominalGB returns the memory in GB that a profile's name has: the GPU's GiB, rounded up, times the profile's part of
+// it in eighths, rounded up.
 func nominalGB(profileBytes, gpuBytes uint64) int {
 	eighths := math.Ceil(8 * float64(profileBytes) / float64(gpuBytes))
 	total := math.Ceil(float64(gpuBytes) / (1 << 30))
 	return int(math.Round(eighths / 8 * total))
 }
 
-// variant returns what the name of a profile says besides its size.
+// variant returns the suffix of a profile's name, which follows its size.
 func variant(enum int) string {
 	switch enum {
 	case nvml.GPU_INSTANCE_PROFILE_1_SLICE_REV1, nvml.GPU_INSTANCE_PROFILE_2_SLICE_REV1:
@@ -96,9 +96,9 @@ func variant(enum int) string {
 	return ""
 }
 
-// spanning returns the profile of the compute instance that has all of its GPU instance: the most
-// multiprocessors. Two profiles can have the same number of slices and yet not the same
-// multiprocessors, so the name and the number of slices do not decide.
+// spanning returns the profile of the compute instance that spans its GPU instance: the one with the most
+// multiprocessors. Two profiles can have equal numbers of compute slices and different numbers of multiprocessors, so
+// neither the name nor the number of slices decides.
 func spanning(profiles []nvml.ComputeInstanceProfileInfo) (nvml.ComputeInstanceProfileInfo, error) {
 	if len(profiles) == 0 {
 		return nvml.ComputeInstanceProfileInfo{}, fmt.Errorf("the GPU instance has no compute instance profile: %w", gpu.ErrUnsupported)

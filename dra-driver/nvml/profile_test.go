@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// raw returns what NVML says of a model of the catalogue.
+// raw returns NVML's profile data of a model of the catalogue.
 func raw(m gputest.Model, name func(gputest.Profile) string) []rawProfile {
 	var all []rawProfile
 	for _, p := range m.Profiles {
@@ -29,8 +29,8 @@ func raw(m gputest.Model, name func(gputest.Profile) string) []rawProfile {
 	return all
 }
 
-// The geometry is the same whether the driver tells the profiles' names, as it does with MIG on, or
-// not: a GPU that is offered as 1g.10gb must not change its name with the first claim.
+// The geometry is the same whether the driver reports the profiles' names, as it does with MIG enabled, or not: a GPU
+// that is published with 1g.10gb must not change that name with the first claim.
 func TestGeometry(t *testing.T) {
 	catalogue, err := gputest.Models()
 	if err != nil {
@@ -80,8 +80,8 @@ func TestGeometryOfAnUnknownDriver(t *testing.T) {
 	}
 }
 
-// The profile that spans a GPU instance is the one with all of its SMs, wherever it stands in the list
-// and however many profiles have the same number of slices.
+// The profile that spans a GPU instance is the one with all of its SMs, regardless of its position in the list and of
+// how many profiles have the same number of slices.
 func TestSpanning(t *testing.T) {
 	catalogue, err := gputest.Models()
 	if err != nil {

@@ -2,12 +2,12 @@ package nvml
 
 import "github.com/NVIDIA/go-nvml/pkg/nvml"
 
-// calls is a series of questions to NVML: after the first failure no further one is asked.
+// calls is a series of NVML calls: after the first failure, the remaining calls are skipped. err is the first failure.
 type calls struct {
 	err error
 }
 
-// query returns the answer to a question; zero after a failure.
+// query makes the NVML call and returns its result; the zero value if this call or an earlier one failed.
 func query[T any](a *calls, call string, question func() (T, nvml.Return)) T {
 	var none T
 	if a.err != nil {
@@ -20,12 +20,13 @@ func query[T any](a *calls, call string, question func() (T, nvml.Return)) T {
 	return answer
 }
 
-// queryOptional is ask for what not every GPU and driver has; that it has none is no failure.
+// queryOptional is query for what some GPUs and drivers lack: it returns false then, and a.err stays nil.
 func queryOptional[T any](a *calls, call string, question func() (T, nvml.Return)) (T, bool) {
 	return queryExcept(a, call, question, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND)
 }
 
-// queryIndexed is askIfAny for one of a numbered list, which a driver may know less of than this code.
+// queryIndexed is queryOptional for an entry of a numbered list, of which a driver may support fewer entries than the
+// header defines.
 func queryIndexed[T any](a *calls, call string, question func() (T, nvml.Return)) (T, bool) {
 	return queryExcept(a, call, question, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT)
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Read reads the node from the hardware, without its name and without deciding what is withheld. A
-// GPU that does not answer is no error: it is in the answer, marked lost, with what is known of it.
-// An error wraps gpu.ErrNoDriver, and then Reopen is what helps. Calls of Read follow each other.
+// Read reads the node from the hardware, without its name and without the decision which devices are withheld. A GPU
+// that does not respond is not an error: it is in the result with Lost set and the facts read earlier. If the driver is
+// missing or was replaced, the error wraps gpu.ErrNoDriver and Reopen is needed. Concurrent calls of Read are
+// serialized.
 func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 	if err := s.useConnection(ctx); err != nil {
 		return gpu.Node{}, fmt.Errorf("read the GPUs: %w", err)
@@ -50,8 +51,8 @@ func (s *Session) Read(ctx context.Context) (gpu.Node, error) {
 	return read, nil
 }
 
-// state returns the GPU as it is now and its NVLinks that are up. A GPU whose answers fail twice is
-// lost; only a missing driver is an error.
+// state returns the present state of the GPU and its active NVLinks. A GPU whose calls fail twice is lost; only a
+// missing driver is an error.
 func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []activeLink, error) {
 	var err error
 	for range 2 {
@@ -84,7 +85,7 @@ func (s *Session) stateOnce(ctx context.Context, d *device) (gpu.GPU, []activeLi
 	return known.readState()
 }
 
-// readState asks for everything of the GPU that can change.
+// readState queries everything of the GPU that can change.
 func (f *gpuInfo) readState() (gpu.GPU, []activeLink, error) {
 	var a calls
 	g := f.gpu
@@ -114,8 +115,7 @@ func ecc(a *calls, d nvml.Device) *bool {
 	return &on
 }
 
-// clique returns clusterUUID.cliqueID once the fabric manager has joined the GPU to its NVLink
-// fabric.
+// clique returns clusterUUID.cliqueID once the fabric manager has added the GPU to its NVLink fabric; empty before.
 func clique(a *calls, d nvml.Device) string {
 	info, has := queryOptional(a, "nvmlDeviceGetGpuFabricInfoV", d.GetGpuFabricInfoV().V2)
 	joined := info.State == nvml.GPU_FABRIC_STATE_COMPLETED && nvml.Return(info.Status) == nvml.SUCCESS
@@ -126,8 +126,9 @@ func clique(a *calls, d nvml.Device) string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x.%d", u[0:4], u[4:6], u[6:8], u[8:10], u[10:16], info.CliqueId)
 }
 
-// assignAddresses gives GPUs that never answered their PCI addresses, which are their names: NVML
-// numbers GPUs in order of address, so the addresses that nobody else has are theirs in that order.
+// assignAddresses sets the PCI address, from which the name derives, of GPUs that have never responded. NVML numbers
+// GPUs in order of address, so the addresses of the bus that no other GPU has belong to these GPUs in that order. If
+// their numbers differ, the addresses stay empty.
 func (s *Session) assignAddresses(gpus []gpu.GPU) {
 	free := s.sysfs.gpus()
 	silent := 0
@@ -147,8 +148,8 @@ func (s *Session) assignAddresses(gpus []gpu.GPU) {
 	}
 }
 
-// readTopology completes what is known of how the GPUs reach each other on PCIe. What NVML does not answer
-// stays unknown and is asked again with the next Read.
+// readTopology completes the PCIe relations of the GPUs. A relation that NVML does not return stays unknown, and the
+// next Read queries it again.
 func (n *node) readTopology() {
 	for b, second := range n.devices {
 		for a, first := range n.devices[:b] {

@@ -17,37 +17,38 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Config says where a Session finds the driver and the hardware.
+// Config has the paths of the driver and the hardware.
 type Config struct {
-	// Library returns the path of the driver's libnvidia-ml.so.1 as this process sees it, and an error
-	// while no driver is installed. It is asked every few seconds.
+	// Library returns the path of the driver's libnvidia-ml.so.1 as this process sees it, and an error while no driver
+	// is installed. It is called every few seconds.
 	Library func() (string, error)
-	// SysRoot is where the host's sysfs is seen, such as /sys.
+	// SysRoot is the path of the host's sysfs, such as /sys.
 	SysRoot string
 }
 
-// Session is the agent's connection to the driver. It is safe for concurrent use: calls run side by
-// side and only Reopen, Close and Apart wait for them. A process has at most one open session.
+// Session is the agent's connection to the driver. It is safe for concurrent use: calls run in parallel, and only
+// Reopen, Close and Disconnected exclude them. A process has at most one open session.
 //
-// While the session is closed, every method but Driver, Reopen and Close fails with an error that
-// wraps gpu.ErrNoDriver; so does a call that finds the driver gone or replaced, and then Reopen is
-// what helps. NVML calls cannot be interrupted: a context is looked at before the first of them.
+// While the session is closed, every method except Driver, Reopen, Close and Present fails with an error that wraps
+// gpu.ErrNoDriver; so does a call that finds the driver removed or replaced, and then Reopen is needed. NVML calls
+// cannot be interrupted: a context is checked only before the first of them.
 type Session struct {
 	library func() (string, error)
 	sysfs   sysfs
 
-	// mu is held for reading during every call and for writing while the connection changes; enter and exclude alone take it. wanted is until
-	// when no new call enters, in nanoseconds, so that who changes the connection has its turn.
+	// mu is held for reading during every call and for writing while the connection changes; only useConnection and
+	// lockConnection lock it. wanted is the time (Unix nanoseconds) until which no new call starts, so that
+	// lockConnection gets the lock.
 	mu     sync.RWMutex
 	wanted atomic.Int64
 	node   *node
-	// reading serializes Read, which completes what the connection knows.
+	// reading serializes Read, which completes the cached facts of the connection.
 	reading sync.Mutex
-	// models outlives connections, so that equal GPUs share one geometry whatever happens.
+	// models outlives connections, so that equal GPUs share one geometry across them.
 	models models
 }
 
-// node is what one connection knows of the machine.
+// node is the cached facts of the machine of one connection.
 type node struct {
 	library     nvml.Interface
 	driver      string
@@ -62,8 +63,8 @@ func New(c Config) *Session {
 	return &Session{library: c.Library, sysfs: sysfs(c.SysRoot), models: models{}}
 }
 
-// Driver returns a fingerprint of the installed driver, which differs when another one was installed
-// or loaded; it is empty while there is none. It costs a few stat calls and needs no open session.
+// Driver returns a fingerprint of the installed driver, which changes when another driver is installed or loaded; empty
+// while there is none. It costs a few stat calls and needs no open session.
 func (s *Session) Driver() string {
 	path, err := s.library()
 	if err != nil {
@@ -80,9 +81,9 @@ func (s *Session) Driver() string {
 	return fmt.Sprintf("%s inode %d size %d of %d, module %s", path, inode, info.Size(), info.ModTime().UnixNano(), s.sysfs.module())
 }
 
-// Reopen ends the connection, if there is one, once the calls in progress are through, and connects
-// to the driver that is installed now. After an error the session is closed; one that wraps
-// gpu.ErrNoDriver says how many GPUs wait for a driver. When ctx ends while a call that hangs keeps the connection, that stays as it is.
+// Reopen waits for the calls in progress, ends the connection, if there is one, and connects to the driver that is
+// installed now. After an error the session is closed; an error that wraps gpu.ErrNoDriver has the number of GPUs on the
+// PCI bus. If ctx ends while a call that hangs holds the connection, the connection stays as it is.
 func (s *Session) Reopen(ctx context.Context) error {
 	if err := s.lockConnection(ctx); err != nil {
 		return fmt.Errorf("open the driver again: %w", err)
@@ -98,8 +99,8 @@ func (s *Session) Reopen(ctx context.Context) error {
 	return nil
 }
 
-// Close ends the connection once the calls in progress are through; while one hangs in the driver, it leaves that to the end of the process.
-// Closing a closed session does nothing.
+// Close waits for the calls in progress, at most closeTimeout, and ends the connection. If a call hangs in the driver
+// for longer, the connection stays open until the process ends. Closing a closed session does nothing.
 func (s *Session) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
@@ -123,7 +124,7 @@ func (s *Session) open(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrNoDriver, err)
 	}
-	// Another version has another file name behind the link, and the dynamic linker goes by names.
+	// Another version has another file name behind the link, and the dynamic linker identifies libraries by name.
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrNoDriver, err)
 	}
@@ -160,14 +161,14 @@ func newNode(library nvml.Interface) (*node, error) {
 	return n, nil
 }
 
-// cudaVersion returns the text of NVML's number: 13000 is 13.0.
+// cudaVersion returns the text of NVML's version number: 13000 is 13.0.
 func cudaVersion(number int) string { return fmt.Sprintf("%d.%d", number/1000, number%1000/10) }
 
-// noValue is the answer of an operation that only succeeds or fails.
+// noValue is the result of an operation that only succeeds or fails.
 type noValue struct{}
 
-// withGPU runs f with the GPU while the connection stays as it is. The caller knows what it asked of which
-// GPU, so the error says neither.
+// withGPU calls f with the GPU and keeps the connection from changing meanwhile. The error names neither the operation
+// nor the GPU; the caller adds them.
 func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpuInfo) (T, error)) (T, error) {
 	var none T
 	if err := s.useConnection(ctx); err != nil {
@@ -182,17 +183,19 @@ func withGPU[T any](ctx context.Context, s *Session, gpuName string, f func(*gpu
 }
 
 const (
-	// pollDelay is how often a call that waits for the connection looks whether it may.
+	// pollDelay is the interval at which a call that waits for the connection tries to lock it.
 	pollDelay = 5 * time.Millisecond
-	// precedence is how long calls wait for one who is to change the connection. Calls are short: who did not get it by then waits for one
-	// that hangs, and the others must not wait with it. They go on for as long before they wait again.
+	// precedence is how long new calls wait for lockConnection. Calls are short: a caller of lockConnection that did not
+	// get the lock by then waits for a call that hangs, and the other calls must not wait with it. They run for the same
+	// time before they wait again.
 	precedence = 2 * time.Second
 	// closeTimeout is how long Close waits for calls in progress.
 	closeTimeout = 10 * time.Second
 )
 
-// useConnection keeps the connection as it is until mu is given back, once nobody changes it. A caller whose time ends before that is told so: a look
-// at a GPU must be able to tell one that hangs from a connection that is being opened, or kept apart, for another.
+// useConnection locks mu for reading, once no caller changes the connection; the caller unlocks it. If ctx ends before,
+// it returns the error of ctx, so that a health check can distinguish a GPU that hangs from a connection that is being
+// opened or is closed for a reset of another GPU.
 func (s *Session) useConnection(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if time.Now().UnixNano() >= s.wanted.Load() && s.mu.TryRLock() {
@@ -203,8 +206,9 @@ func (s *Session) useConnection(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// lockConnection waits until the calls in progress are through and keeps others out until mu is given back. It does not queue at mu, where it would
-// keep every other call out for as long as one hangs in the driver: it has precedence again and again, and the others their turn in between.
+// lockConnection waits until the calls in progress return and locks mu for writing; the caller unlocks it. It does not
+// queue at mu, which would block every other call for as long as one hangs in the driver: it sets wanted for precedence,
+// pauses for as long, and repeats that until it gets the lock or ctx ends.
 func (s *Session) lockConnection(ctx context.Context) error {
 	var until time.Time
 	defer func() { s.wanted.CompareAndSwap(until.UnixNano(), 0) }()

@@ -21,7 +21,7 @@ import (
 // nodeName is the node of every fake machine.
 const nodeName = "node1"
 
-// install lays down the fake machine and returns a closed session on it, and its folder.
+// install creates the fake machine and returns a closed session on it, and its folder.
 func install(t *testing.T, spec fakegpu.Spec) (*Session, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func sysfsOf(t *testing.T, m gputest.Machine) sysfs {
 	return fakeSysfs(t, functions...)
 }
 
-// sameGeometry compares geometries by what they are made of.
+// sameGeometry compares geometries by content.
 var sameGeometry = cmp.Transformer("Profiles", func(g *gpu.Geometry) []gpu.Profile { return g.Profiles() })
 
 func TestRead(t *testing.T) {
@@ -80,7 +80,7 @@ func TestRead(t *testing.T) {
 			want.Name = ""
 			for i, g := range want.GPUs {
 				if g.Mode == gpu.ModeEnabled && !g.TogglesMIG() {
-					want.GPUs[i].Multiprocessors = 0 // not told while MIG is on
+					want.GPUs[i].Multiprocessors = 0 // not reported while MIG is enabled
 				}
 			}
 			if diff := cmp.Diff(want, got, sameGeometry); diff != "" {
@@ -110,7 +110,8 @@ func TestClosedSession(t *testing.T) {
 	s.Close()
 }
 
-// The driver comes, changes and goes under the session, which says so and can be reopened each time.
+// The driver is installed, replaced and removed while the session exists; the session reports it and can be reopened
+// each time.
 func TestDriverChanges(t *testing.T) {
 	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
 	want := gputest.Node(t, "h100x2")
@@ -164,7 +165,7 @@ func TestDriverChanges(t *testing.T) {
 	check(gputest.DriverVersion)
 }
 
-// The oldest supported driver lacks many functions; the node looks the same through it.
+// The oldest supported driver lacks many functions; the node reads the same through it.
 func TestOldDriver(t *testing.T) {
 	s, _ := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
 	if err := s.Reopen(t.Context()); err != nil {
@@ -182,7 +183,7 @@ func TestOldDriver(t *testing.T) {
 	carveAndDestroy(t, s, g, g.Geometry.Profiles()[0], g.Geometry.Placements(g.Geometry.Profiles()[0].ID)[0])
 }
 
-// Drivers may keep the names of profiles to themselves while MIG is off.
+// Drivers may not report the names of profiles while MIG is disabled.
 func TestProfilesWithoutNames(t *testing.T) {
 	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
 	if err := fakegpu.Fail(dir, "nvmlDeviceGetGpuInstanceProfileInfoV", uint32(nvml.ERROR_NOT_SUPPORTED), fakegpu.Forever); err != nil {
@@ -259,7 +260,7 @@ func TestLinkDown(t *testing.T) {
 	}
 }
 
-// A call that fails once changes nothing of what is read, at the opening or after it.
+// A call that fails once changes nothing in the result, while the session opens or after it.
 func TestEveryReadCallFailsOnce(t *testing.T) {
 	s, dir := open(t, "a30x4l40sx4")
 	carve(t, s, partitionable(t, s)[0].Name(), at(14, 1, 1))
@@ -301,7 +302,7 @@ func TestEveryReadCallFailsOnce(t *testing.T) {
 	}
 }
 
-// Calls in progress end before the connection changes under them, and the next ones use the new one.
+// Calls in progress end before the connection changes, and later calls use the new one.
 func TestReopenUnderLoad(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	gpus := partitionable(t, s)
@@ -363,7 +364,7 @@ func TestCancelledContext(t *testing.T) {
 	}
 }
 
-// BenchmarkRead is what the periodic look at the hardware costs the agent itself.
+// BenchmarkRead measures the cost of the periodic read of the hardware.
 func BenchmarkRead(b *testing.B) {
 	dir := b.TempDir()
 	if err := fakegpu.InstallDriver(b.Context(), dir, fakegpu.Spec{Node: nodeName, Machine: "h100x8"}); err != nil {

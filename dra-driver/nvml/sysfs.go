@@ -10,11 +10,12 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/pci"
 )
 
-// sysfs is the root under which the host's sysfs is seen. What cannot be read is answered like what
-// the platform does not have.
+// sysfs is the root of the host's sysfs. An attribute that cannot be read is treated like one that the platform does not
+// have.
 type sysfs string
 
-// gpus returns the PCI addresses of NVIDIA's display functions in ascending order, driver or not; none if the bus cannot be read.
+// gpus returns the PCI addresses of NVIDIA's display functions in ascending order, with or without a driver; none if the
+// bus cannot be read.
 func (s sysfs) gpus() []string {
 	functions, err := pci.Sysfs(s).GPUs()
 	if err != nil {
@@ -27,7 +28,8 @@ func (s sysfs) gpus() []string {
 	return addresses
 }
 
-// present reports whether one of NVIDIA's devices is at the GPU's address, driver or not. It is true if that cannot be read.
+// present reports whether an NVIDIA device is at the GPU's address, with or without a driver; true if the bus cannot be
+// read.
 func (s sysfs) present(gpuName string) bool {
 	addresses, err := pci.Sysfs(s).Addresses()
 	if err != nil {
@@ -41,7 +43,7 @@ func (s sysfs) present(gpuName string) bool {
 	return false
 }
 
-// numa returns the NUMA node of the PCI function; -1 when the platform has none.
+// numa returns the NUMA node of the PCI function; -1 if the platform reports none.
 func (s sysfs) numa(address string) int {
 	number, err := strconv.Atoi(s.attribute(address, "numa_node"))
 	if err != nil {
@@ -50,10 +52,11 @@ func (s sysfs) numa(address string) int {
 	return number
 }
 
-// root returns the PCIe root complex above the PCI function, such as pci0000:3a; empty if the platform does not show one.
+// root returns the PCIe root complex above the PCI function, such as pci0000:3a; empty if the platform does not report
+// one.
 func (s sysfs) root(address string) string { return pci.Sysfs(s).Root(address) }
 
-// module returns the version of the loaded NVIDIA kernel module; empty when it says none.
+// module returns the version of the loaded NVIDIA kernel module; empty if it reports none.
 func (s sysfs) module() string { return s.read("module/nvidia/version") }
 
 func (s sysfs) attribute(address, name string) string {

@@ -10,12 +10,12 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Measure reads the telemetry of the GPU and of its MIG devices. What the hardware, the driver or the
-// MIG mode does not offer is left out; so is what could not be read, and the error says why. An error
-// that wraps gpu.ErrLost or gpu.ErrNoDriver ends the reading.
+// Measure reads the telemetry of the GPU and of its MIG devices. What the hardware, the driver or the MIG mode does not
+// support is left out; so is what could not be read, and the error has the reasons. An error that wraps gpu.ErrLost or
+// gpu.ErrNoDriver ended the reading.
 //
-// The connection is held for one question at a time, so that a new driver does not have to wait for
-// all of them. A call that hangs in the driver cannot be interrupted: Measure then hangs, too.
+// The connection is held for one query at a time, so that a driver update does not wait for all of them. A call that
+// hangs in the driver cannot be interrupted: Measure then hangs too.
 func (s *Session) Measure(ctx context.Context, gpuName string) (gpu.Measurement, error) {
 	known, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (*gpuInfo, error) { return f, nil })
 	if err != nil {
@@ -29,16 +29,17 @@ func (s *Session) Measure(ctx context.Context, gpuName string) (gpu.Measurement,
 	return m, errors.Join(p.errs...)
 }
 
-// probe puts questions to one GPU, as long as the connection is the one that it began with.
+// probe makes queries to one GPU as long as the connection is the one that it started with.
 type probe struct {
 	session *Session
 	gpu     *gpuInfo
-	// ended is set when nothing more can be asked.
+	// ended is set when no further query is possible.
 	ended bool
 	errs  []error
 }
 
-// withConnection calls f while the connection stays as it is.
+// withConnection calls f if the connection is still the one that the probe started with, and keeps it from changing
+// meanwhile. Errors are appended to errs.
 func (p *probe) withConnection(ctx context.Context, f func() error) {
 	if p.ended {
 		return
@@ -56,7 +57,7 @@ func (p *probe) withConnection(ctx context.Context, f func() error) {
 	p.ended = ctx.Err() != nil || errors.Is(err, gpu.ErrLost) || errors.Is(err, gpu.ErrNoDriver)
 }
 
-// read puts the questions to the GPU or to one of its MIG devices.
+// read reads the sensors of the GPU or of one of its MIG devices.
 func (p *probe) read(ctx context.Context, device nvml.Device, questions []sensor) gpu.Telemetry {
 	t := gpu.Telemetry{}
 	for _, q := range questions {
@@ -70,14 +71,14 @@ func (p *probe) read(ctx context.Context, device nvml.Device, questions []sensor
 	return t
 }
 
-// querySensor is askIfAny for what a sensor or a driver may not offer and for a MIG device that may be
-// gone.
+// querySensor is queryOptional for a sensor that the GPU or the driver may not support and a MIG device that may no
+// longer exist.
 func querySensor[T any](a *calls, call string, question func() (T, nvml.Return)) (T, bool) {
 	return queryExcept(a, call, question, nvml.ERROR_NOT_SUPPORTED, nvml.ERROR_FUNCTION_NOT_FOUND, nvml.ERROR_INVALID_ARGUMENT,
 		nvml.ERROR_NOT_FOUND, nvml.ERROR_NO_DATA)
 }
 
-// migEnabled asks whether MIG is on.
+// migEnabled reports whether MIG mode is enabled.
 func (p *probe) migEnabled(ctx context.Context) bool {
 	var on bool
 	p.withConnection(ctx, func() error {
@@ -88,7 +89,7 @@ func (p *probe) migEnabled(ctx context.Context) bool {
 	return on
 }
 
-// instances reads the MIG devices. One that is destroyed meanwhile is left out.
+// instances reads the MIG devices by UUID. One that is destroyed meanwhile is left out.
 func (p *probe) instances(ctx context.Context) map[string]gpu.Telemetry {
 	all := map[string]gpu.Telemetry{}
 	for _, mig := range p.migDevices(ctx) {
@@ -108,7 +109,7 @@ func (p *probe) instances(ctx context.Context) map[string]gpu.Telemetry {
 	return all
 }
 
-// migDevices returns the handles of the MIG devices, whose numbers have gaps.
+// migDevices returns the handles of the MIG devices, whose indexes have gaps.
 func (p *probe) migDevices(ctx context.Context) []nvml.Device {
 	var all []nvml.Device
 	p.withConnection(ctx, func() error {

@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// health are the quantities that every fake GPU with remapped rows knows.
+// health has the quantities that every fake GPU with remapped rows supports.
 func health(t gpu.Telemetry) gpu.Telemetry {
 	known := gpu.Telemetry{}
 	for _, q := range []gpu.Quantity{

@@ -13,22 +13,24 @@ import (
 )
 
 const (
-	// waitDuration is how long one wait for an event holds the connection, and so the most that Reopen, Close and Apart wait for it.
+	// waitDuration is how long one wait for an event holds the connection, and so how long it delays Reopen, Close and
+	// Disconnected.
 	waitDuration = 250 * time.Millisecond
-	// registerPeriod is how often GPUs that could not be registered are tried again.
+	// registerPeriod is the interval at which the registration of GPUs that could not be registered is retried.
 	registerPeriod = time.Second
-	// maxEventsPerWait is how many events are taken while the connection is held once.
+	// maxEventsPerWait is the maximum number of events that are taken while the connection is held once.
 	maxEventsPerWait = 64
 )
 
-// WatchEvents tells every XID of every GPU, in order, from now on until ctx ends or the connection does, and returns why. When Reopen or Apart has put
-// another connection in its place, it goes on with that at once. The error wraps gpu.ErrNoDriver when there is none, after Close or because the
-// driver went: then one listens anew. After any other error, too; it says that the driver tells no events now.
+// WatchEvents calls tell for every XID of every GPU, in order, from now on until ctx or the connection ends, and returns
+// the reason. After Reopen or Disconnected has replaced the connection, it continues with the new one. The error wraps
+// gpu.ErrNoDriver if there is no connection, after Close or because the driver was removed. After any error the caller
+// calls WatchEvents again; an error without gpu.ErrNoDriver means that the driver delivers no events at present.
 //
-// A GPU that cannot be registered, such as a lost one, is tried again every second while the others are listened to. An event of a GPU
-// instance is told with its placement; when the instance is gone by then, of the whole GPU, which is the safe side. What happens while
-// nobody listens, as during Apart, is not told: Check shows what remains of it. tell is called while the connection is not held, and may
-// call the session.
+// The registration of a GPU that fails, such as that of a lost one, is retried every second while events of the others
+// are delivered. An event of a GPU instance has its placement; if the instance no longer exists, the event is one of the
+// whole GPU, which is the safe interpretation. Events without a watch, as during Disconnected, are lost; Check reports
+// the conditions that remain. tell is called while the connection is not held and may call the session.
 func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 	l := &eventWatch{session: s}
 	if err := l.withConnection(ctx, func() error { return l.start(ctx) }); err != nil {
@@ -55,17 +57,18 @@ func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 // eventWatch is one event set of one connection.
 type eventWatch struct {
 	session *Session
-	// node is the connection that it began with.
+	// node is the connection that the watch started with.
 	node *node
 	set  nvml.EventSet
-	// missing are the GPUs that the set does not have; tried is when they were last asked.
+	// missing are the GPUs that are not registered; tried is the time of the last attempt.
 	missing []*device
 	tried   time.Time
-	// pause is set when the driver did not wait: there is nothing to wait for, or it refused to.
+	// pause is set when the driver did not wait: no GPU is registered, or the wait failed at once.
 	pause bool
 }
 
-// withConnection calls f while the connection stays the one that the listener began with.
+// withConnection calls f if the connection is still the one that the watch started with, and keeps it from changing
+// meanwhile. Otherwise it returns gpu.ErrNoDriver.
 func (l *eventWatch) withConnection(ctx context.Context, f func() error) error {
 	if err := l.session.useConnection(ctx); err != nil {
 		return err
@@ -80,7 +83,7 @@ func (l *eventWatch) withConnection(ctx context.Context, f func() error) error {
 	return f()
 }
 
-// reconnect begins with the connection that took the place of the listener's, and reports whether there is one.
+// reconnect restarts the watch on the connection that replaced its own, and reports whether there is one.
 func (l *eventWatch) reconnect(ctx context.Context) bool {
 	next := &eventWatch{session: l.session}
 	err := next.withConnection(ctx, func() error {
@@ -95,7 +98,7 @@ func (l *eventWatch) reconnect(ctx context.Context) bool {
 	return err == nil
 }
 
-// start makes a set, in place of the one that there is, and registers every GPU that answers.
+// start creates an event set, which replaces the present one, and registers every GPU that responds.
 func (l *eventWatch) start(ctx context.Context) error {
 	set, code := l.node.library.EventSetCreate()
 	if err := newCallError("nvmlEventSetCreate", code); err != nil {
@@ -107,7 +110,7 @@ func (l *eventWatch) start(ctx context.Context) error {
 	return l.register(ctx)
 }
 
-// end gives the set back. The end of the connection has done that already.
+// end frees the event set, unless the end of the connection has already done so.
 func (l *eventWatch) end(ctx context.Context) {
 	if l.session.useConnection(ctx) != nil {
 		return
@@ -118,7 +121,7 @@ func (l *eventWatch) end(ctx context.Context) {
 	}
 }
 
-// register adds the missing GPUs to the set. Only a missing driver is an error.
+// register adds the missing GPUs to the set. Only a missing driver is an error; other failures are retried.
 func (l *eventWatch) register(ctx context.Context) error {
 	var missing []*device
 	for _, d := range l.missing {
@@ -135,7 +138,7 @@ func (l *eventWatch) register(ctx context.Context) error {
 	return nil
 }
 
-// register adds the GPU to the set once it has shown that it answers: a lost one could end every wait.
+// register adds the GPU to the set if it responds to a query: a lost GPU in the set could end every wait.
 func (d *device) register(set nvml.EventSet) error {
 	known := d.info.Load()
 	if known == nil {
@@ -149,7 +152,7 @@ func (d *device) register(set nvml.EventSet) error {
 	return newCallError("nvmlDeviceRegisterEvents", known.handle.RegisterEvents(nvml.EventTypeXidCriticalError, set))
 }
 
-// next waits for events and returns those that are there. They count also when it fails.
+// next waits for events and returns them. Events are valid even if err is not nil.
 func (l *eventWatch) next(ctx context.Context) (events []gpu.Event, err error) {
 	err = l.withConnection(ctx, func() error {
 		if len(l.missing) > 0 && time.Since(l.tried) >= registerPeriod {
@@ -177,7 +180,7 @@ func (l *eventWatch) take(ctx context.Context) ([]gpu.Event, error) {
 		case errors.Is(err, gpu.ErrLost):
 			l.pause = true
 			events = append(events, l.drain(ctx)...)
-			return events, l.start(ctx) // the set of the others
+			return events, l.start(ctx) // the set of the remaining GPUs
 		case err != nil:
 			return events, err
 		}
@@ -188,13 +191,13 @@ func (l *eventWatch) take(ctx context.Context) ([]gpu.Event, error) {
 	return events, nil
 }
 
-// drain takes what the set still has, which the driver gave it before it failed.
+// drain returns the events that the set still has, which the driver queued before the failure.
 func (l *eventWatch) drain(ctx context.Context) []gpu.Event {
 	var events []gpu.Event
 	for range maxEventsPerWait {
 		data, code := l.set.Wait(0)
 		if code == nvml.ERROR_GPU_IS_LOST {
-			continue // it may come before the events of the others
+			continue // may precede the events of the others
 		}
 		if code != nvml.SUCCESS {
 			break
@@ -206,7 +209,7 @@ func (l *eventWatch) drain(ctx context.Context) []gpu.Event {
 	return events
 }
 
-// sleep waits, or until ctx ends.
+// sleep waits for d or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

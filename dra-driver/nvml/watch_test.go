@@ -16,10 +16,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// beacon is the XID with which the tests find out that somebody listens.
+// beacon is the XID with which the tests detect that the watch has started.
 const beacon = 999
 
-// ear is somebody who listens.
+// ear is a caller of WatchEvents.
 type ear struct {
 	t      *testing.T
 	dir    string
@@ -28,7 +28,7 @@ type ear struct {
 	cancel context.CancelFunc
 }
 
-// listen starts to listen and returns when an XID of GPU 0 arrives.
+// listen starts a watch and returns when an XID of GPU 0 arrives.
 func listen(t *testing.T, s *Session, dir string) *ear {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -39,7 +39,7 @@ func listen(t *testing.T, s *Session, dir string) *ear {
 	return e
 }
 
-// hears returns when XIDs of the GPU arrive, and forgets all others.
+// hears returns when XIDs of the GPU arrive, and discards all others.
 func (e *ear) hears(index int) {
 	e.t.Helper()
 	name := gputest.Node(e.t, "h100x2").GPUs[index].Name()
@@ -58,7 +58,7 @@ func (e *ear) hears(index int) {
 	e.t.Fatalf("no XID of GPU %d arrives", index)
 }
 
-// next returns the next event that is no beacon.
+// next returns the next event that is not a beacon.
 func (e *ear) next() gpu.Event {
 	e.t.Helper()
 	for {
@@ -75,7 +75,7 @@ func (e *ear) next() gpu.Event {
 	}
 }
 
-// end returns why Listen ended.
+// end returns the error of WatchEvents.
 func (e *ear) end() error {
 	e.t.Helper()
 	select {
@@ -130,7 +130,7 @@ func TestWatchEvents(t *testing.T) {
 			t.Errorf("%s: at %v", test.what, got.At)
 		}
 	}
-	must(t, fakegpu.ECC(dir, 0, 0, 1)) // an event that is no XID
+	must(t, fakegpu.ECC(dir, 0, 0, 1)) // an event that is not an XID
 	must(t, fakegpu.XID(dir, fakegpu.On(0), 31))
 	if got := e.next(); got.XID != 31 {
 		t.Errorf("got %+v, want XID 31", got)
@@ -141,7 +141,7 @@ func TestWatchEvents(t *testing.T) {
 	}
 }
 
-// A burst arrives whole and in order, while other calls go on.
+// A burst arrives complete and in order, while other calls run.
 func TestWatchEventsBurst(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
@@ -159,11 +159,11 @@ func TestWatchEventsBurst(t *testing.T) {
 	}
 }
 
-// Whoever listens goes on with the connection that takes the place of the one before.
+// A watch continues with the connection that replaces its own.
 func TestWatchEventsReconnects(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	e := listen(t, s, dir)
-	limited, done := context.WithTimeout(t.Context(), harness.Patience) // who listens must not keep the connection
+	limited, done := context.WithTimeout(t.Context(), harness.Patience) // the watch must not keep the connection
 	defer done()
 	for what, another := range map[string]func() error{
 		"reopened": func() error { return s.Reopen(limited) },
@@ -182,7 +182,7 @@ func TestWatchEventsReconnects(t *testing.T) {
 	}
 }
 
-// The end of the connection ends the listening, and one can listen anew.
+// The end of the connection ends the watch, and a new one can start.
 func TestWatchEventsUntilClosed(t *testing.T) {
 	s, dir := open(t, "h100x2")
 	tests := []struct {
@@ -208,7 +208,7 @@ func TestWatchEventsUntilClosed(t *testing.T) {
 	listen(t, s, dir)
 }
 
-// A GPU that is lost keeps nobody from hearing the others, and is heard again when it is back.
+// A lost GPU does not block the events of the others, and its events arrive again once it recovers.
 func TestWatchEventsWithLostGPU(t *testing.T) {
 	t.Run("lost while somebody waits", func(t *testing.T) {
 		s, dir := open(t, "h100x2")
@@ -231,7 +231,7 @@ func TestWatchEventsWithLostGPU(t *testing.T) {
 		must(t, s.Reopen(t.Context()))
 		e := listen(t, s, dir)
 		must(t, fakegpu.Find(dir, 1))
-		if _, err := s.Read(t.Context()); err != nil { // which finds out who it is
+		if _, err := s.Read(t.Context()); err != nil { // identifies the lost GPU
 			t.Fatal(err)
 		}
 		e.hears(1)
@@ -262,7 +262,7 @@ func TestWatchEventsFails(t *testing.T) {
 	listen(t, s, dir)
 }
 
-// A driver that lacks newer functions tells XIDs all the same.
+// A driver that lacks newer functions delivers XIDs too.
 func TestWatchEventsOldDriver(t *testing.T) {
 	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
 	must(t, s.Reopen(t.Context()))
