@@ -15,8 +15,7 @@ type Hardware interface {
 	// Driver returns a fingerprint of the installed driver, which changes when another one is installed or loaded; empty without a driver. It is
 	// called every few seconds and must be cheap.
 	Driver() string
-	// Reopen connects to the driver that is installed now. An error wraps gpu.ErrNoDriver when there
-	// is none.
+	// Reopen connects to the driver that is installed now. The error wraps gpu.ErrNoDriver if there is none.
 	Reopen(ctx context.Context) error
 	// Read reads the node without its name. A GPU that does not respond is marked lost. An error that wraps gpu.ErrNoDriver means that the
 	// connection must be reopened.
@@ -30,15 +29,16 @@ type Records interface {
 	Held() (held []gpu.Device, all bool, err error)
 }
 
-// Config is what an Inventory needs.
+// Config has the dependencies and intervals of an Inventory.
 type Config struct {
 	// Node is the Kubernetes node name.
 	Node     string
 	Hardware Hardware
 	Records  Records
-	// Poll is how often the fingerprint of the driver is checked; 2 s by default.
+	// Poll is the interval at which the fingerprint of the driver is checked; 2 s by default.
 	Poll time.Duration
-	// Period is how often the hardware is read without a request; 10 s by default. It detects MIG devices and modes that an administrator changes.
+	// Period is the interval at which the hardware is read without a request; 10 s by default. The periodic read detects
+	// MIG devices and modes that an administrator changes.
 	Period time.Duration
 }
 
@@ -55,7 +55,7 @@ type Inventory struct {
 
 	// driver is the fingerprint of the open driver; empty without one.
 	driver string
-	// logged is the last error that was logged, until it ends.
+	// logged is the last logged error; empty after a read without an error.
 	logged string
 }
 
@@ -66,14 +66,14 @@ type snapshot struct {
 	known bool
 	// foreign are the instances that no record owns.
 	foreign []gpu.Instance
-	// driverGoneSince is since when the driver is away; zero: it is not. Every GPU is lost then.
+	// driverGoneSince is when the driver went away; zero while it is present. While it is away, every GPU is lost.
 	driverGoneSince time.Time
 	// outdated is closed when there is a newer snapshot.
 	outdated chan struct{}
 }
 
-// New returns an inventory that has read the hardware once, so that the first claim finds its GPU. A missing driver, or one that fails, is no error:
-// Run retries. Opening the driver can take seconds.
+// New returns an inventory that has read the hardware once, so that the first claim finds its GPU. A missing or failing
+// driver is not an error: Run retries. Opening the driver can take seconds.
 func New(ctx context.Context, c Config) *Inventory {
 	if c.Poll == 0 {
 		c.Poll = 2 * time.Second
@@ -108,15 +108,15 @@ func (i *Inventory) Run(ctx context.Context) error {
 	}
 }
 
-// Node returns the node as it was last read. The MIG devices of a GPU may have changed since. The caller may modify the list of GPUs but nothing
-// below it.
+// Node returns the node as it was last read. The MIG devices of a GPU may have changed since. The caller may modify the
+// list of GPUs but nothing below it.
 func (i *Inventory) Node() gpu.Node {
 	node, _, _ := i.Watch()
 	return node
 }
 
-// Watch is Node with two more results: whether the hardware has been read, or no driver was found; and a channel that is closed as soon as any of
-// this changes.
+// Watch is Node with two more results: whether the hardware has been read or found to be without a driver, and a channel
+// that is closed as soon as any of this changes.
 func (i *Inventory) Watch() (node gpu.Node, known bool, outdated <-chan struct{}) {
 	p := i.current.Load()
 	node = p.node

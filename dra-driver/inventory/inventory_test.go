@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// machine is a driver and the records of a node, changed by the test while the inventory runs.
+// machine is a driver and the records of a node, which the test changes while the inventory runs.
 type machine struct {
 	mu        sync.Mutex
 	driver    string
@@ -24,13 +24,13 @@ type machine struct {
 	reopenErr error
 	readErr   error
 	heldErr   error
-	// unreadable reports that a record cannot be read.
+	// unreadable is set if a record cannot be read.
 	unreadable bool
-	// afterHeld is run once, when the records were read.
+	// afterHeld is called once, after the records have been read.
 	afterHeld func(*machine)
 	reads     int
 	reopens   int
-	// hangs is whether a call in the driver keeps the connection from being opened anew.
+	// hangs is set if a call in the driver blocks Reopen.
 	hangs bool
 }
 
@@ -83,13 +83,13 @@ func (m *machine) change(f func(*machine)) {
 	f(m)
 }
 
-// pass lets the time of the bubble pass.
+// pass advances the clock of the bubble.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// start runs an inventory of the machine in a bubble whose clock the test moves.
+// start runs an inventory of the machine in a bubble whose clock the test controls.
 func start(t *testing.T, m *machine, test func(t *testing.T, i *Inventory)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -115,7 +115,7 @@ func h100s(t *testing.T) *machine {
 	return &machine{driver: "580", node: node}
 }
 
-// instance makes an instance of a 1g profile on a GPU of the machine.
+// instance creates a MIG device of a 1g profile on a GPU of the machine.
 func (m *machine) instance(index, start int) gpu.Instance {
 	i := gpu.Instance{
 		GPU: m.node.GPUs[index].Name(), Placement: gpu.Placement{Profile: 19, Start: start, Size: 1},
@@ -182,7 +182,7 @@ func TestDriverAppearsDisappearsAndChanges(t *testing.T) {
 	})
 }
 
-// The library stays where it is, but the kernel module is another one.
+// The library stays the same, but the kernel module changes.
 func TestConnectionGoesStale(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
@@ -199,7 +199,8 @@ func TestConnectionGoesStale(t *testing.T) {
 	})
 }
 
-// A call that hangs in the old driver keeps the new one from being opened, and nothing else: the picture stays, and it is tried until it works.
+// A call that hangs in the old driver blocks the opening of the new one, and nothing else: the snapshot stays, and
+// Reopen is retried until it succeeds.
 func TestReopenHangs(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
@@ -337,7 +338,7 @@ func TestForeignInstance(t *testing.T) {
 	})
 }
 
-// An instance that is destroyed, with its record, between the two halves of a look was ours.
+// A MIG device that is destroyed, with its record, between the two steps of a read is not foreign.
 func TestReleasedWhileReading(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
@@ -359,7 +360,7 @@ func TestRefreshesAreMerged(t *testing.T) {
 	start(t, m, func(t *testing.T, i *Inventory) {
 		synctest.Wait()
 		before := m.reads
-		m.change(func(*machine) { // the hardware is busy
+		m.change(func(*machine) { // the hardware is in use
 			for range 100 {
 				i.Refresh()
 			}
@@ -403,12 +404,12 @@ func TestWithheld(t *testing.T) {
 	}
 }
 
-// fault is one in effect.
+// fault is a fault in effect.
 func fault(gpuName string, s gpu.Severity, xid int) gpu.Fault {
 	return gpu.Fault{GPU: gpuName, Signal: gpu.SignalXID, XID: xid, Severity: s, Since: time.Now(), Last: time.Now(), Count: 1}
 }
 
-// Faults are shown at once, also before Run, although nothing is read for it; only a change is news.
+// Faults are shown at once, also before Run, without a read of the hardware; only a difference is a change.
 func TestDiagnose(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
@@ -469,7 +470,8 @@ func TestDiagnose(t *testing.T) {
 	})
 }
 
-// A driver that goes away is what is wrong with every GPU from the first picture without it to the first one with it, whoever else has noticed.
+// While the driver is away, every GPU has the driver fault, from the first snapshot without the driver to the first one
+// with it, whatever Diagnose reports.
 func TestMissingDriverIsAFault(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
@@ -516,7 +518,7 @@ func TestMissingDriverIsAFault(t *testing.T) {
 	})
 }
 
-// An agent that starts again shows what it remembers before anything is published.
+// A restarted agent applies the persisted faults before anything is published.
 func TestDiagnoseBeforeRun(t *testing.T) {
 	m := h100s(t)
 	i := New(t.Context(), Config{Node: "node1", Hardware: m, Records: m})
@@ -526,7 +528,7 @@ func TestDiagnoseBeforeRun(t *testing.T) {
 	}
 }
 
-// Everybody may mark at any time, while the hardware is read.
+// The overlay may be changed at any time, also while the hardware is read.
 func TestDiagnoseWhileReading(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {

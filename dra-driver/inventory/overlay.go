@@ -8,18 +8,18 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// overlay are what others know of the GPUs: it is shown with them whatever the hardware says, and stays when a GPU is lost, cannot be
-// read, or goes and comes back. A value is never changed, only replaced.
+// overlay is the state of GPUs that does not come from the hardware. It is applied to every snapshot and stays when a
+// GPU is lost, cannot be read, or is removed and returns. Its maps are replaced and never modified.
 type overlay struct {
-	// faults are in effect, Warning or worse, by the GPU's name, the worst first.
+	// faults are the faults in effect with severity Warning or worse, by the GPU's name, the worst first.
 	faults map[string][]gpu.Fault
-	// held are why GPUs are out of service, by name.
+	// held are the reasons why GPUs are out of service, by name.
 	held map[string]string
 }
 
-// Diagnose has the GPUs shown with these faults from now on, of which those in effect count, Warning or worse. When it returns, Node and
-// Watch know them: nothing is read for it, and what says the same as before is no news. It may be called before Run, so that what is first
-// published has them.
+// Diagnose sets the faults of all GPUs. Only faults in effect with severity Warning or worse are shown. When it returns,
+// Node and Watch include them: the hardware is not read, and equal faults are not a change. It may be called before Run,
+// so that the first published snapshot includes them.
 func (i *Inventory) Diagnose(faults []gpu.Fault) {
 	byGPU := map[string][]gpu.Fault{}
 	for _, f := range (gpu.Health{Faults: faults}).InEffect() {
@@ -28,13 +28,14 @@ func (i *Inventory) Diagnose(faults []gpu.Fault) {
 	i.updateOverlay(func(m *overlay) { m.faults = byGPU })
 }
 
-// Hold has the GPUs of these names shown as out of service from now on, with the reasons, and all others not, in the way of Diagnose.
+// Hold marks the GPUs with these names as out of service, with the reasons, and all others as in service. Like Diagnose,
+// it takes effect at once.
 func (i *Inventory) Hold(held map[string]string) {
 	held = maps.Clone(held)
 	i.updateOverlay(func(m *overlay) { m.held = held })
 }
 
-// updateOverlay changes the marks and shows them.
+// updateOverlay changes the overlay and applies it to the current snapshot.
 func (i *Inventory) updateOverlay(change func(*overlay)) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -42,8 +43,9 @@ func (i *Inventory) updateOverlay(change func(*overlay)) {
 	i.store(*i.current.Load())
 }
 
-// apply returns the node with the marks. While the driver is away, every GPU has that for a fault, also until whoever diagnoses has seen it, and until
-// the hardware was read again: nobody is to take it for a GPU that is lost, and to reset or replace it.
+// apply returns the node with the overlay. away is when the driver went away; zero while it is present. While the driver
+// is away, every GPU has a driver fault, even before Diagnose reports it and until the hardware has been read again:
+// otherwise the GPU would look lost, and would be reset or replaced.
 func (m overlay) apply(node gpu.Node, away time.Time) gpu.Node {
 	node.GPUs = slices.Clone(node.GPUs)
 	for n, g := range node.GPUs {

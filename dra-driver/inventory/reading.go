@@ -8,16 +8,16 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// reading is the hardware at one moment and, read just after it, what claims hold.
+// reading is the hardware at one moment and the devices that claims held just after it.
 type reading struct {
 	node gpu.Node
 	held []gpu.Device
-	// all reports that nothing else is held.
+	// all reports whether held is complete.
 	all bool
 }
 
-// readOnce reads the hardware and then the records. In this order an instance that is being made is never
-// a stranger: its record came first. GPUs that do not answer are shown as they last were.
+// readOnce reads the hardware and then the records. In this order a MIG device that is being created is never foreign,
+// because its record is written first. A GPU that does not respond keeps its state of last, with Lost set.
 func (i *Inventory) readOnce(ctx context.Context, last gpu.Node) (reading, error) {
 	node, err := i.config.Hardware.Read(ctx)
 	if err != nil {
@@ -37,9 +37,9 @@ func (i *Inventory) readOnce(ctx context.Context, last gpu.Node) (reading, error
 	return reading{node, held, all}, nil
 }
 
-// read looks at the node and decides what is withheld on it. An instance whose record goes between
-// the two halves of a look is a stranger to it, so a stranger that is new counts only when a second
-// look finds it as well.
+// read reads the node and determines which memory slices are withheld. If the record of a MIG device is deleted between
+// the two steps of readOnce, the MIG device looks foreign, so a new foreign MIG device counts only if a second read
+// finds it too.
 func (i *Inventory) read(ctx context.Context, last *snapshot) (gpu.Node, []gpu.Instance, error) {
 	r, err := i.readOnce(ctx, last.node)
 	if err != nil {
@@ -59,7 +59,7 @@ func (i *Inventory) read(ctx context.Context, last *snapshot) (gpu.Node, []gpu.I
 	return r.node, strangers, nil
 }
 
-// foreignInstances returns the instances that no record owns.
+// foreignInstances returns the MIG devices that no record owns.
 func (r reading) foreignInstances() []gpu.Instance {
 	var found []gpu.Instance
 	for _, g := range r.node.GPUs {
@@ -73,9 +73,9 @@ func (r reading) foreignInstances() []gpu.Instance {
 	return found
 }
 
-// withheld returns the memory slices of the GPU that nobody may take: those of the strangers, but
-// never one that a claim holds or may hold. A counter that is lowered under a live allocation turns
-// negative, and the scheduler then refuses the whole node.
+// withheld returns the memory slices of the GPU that cannot be allocated: those of foreign MIG devices, except slices
+// that a claim holds or may hold. A counter that is lowered below its live allocations becomes negative, and the
+// scheduler then rejects the whole node.
 func (r reading) withheld(g gpu.GPU, strangers []gpu.Instance) gpu.Mask {
 	var mask gpu.Mask
 	if !r.all {
@@ -94,7 +94,7 @@ func (r reading) withheld(g gpu.GPU, strangers []gpu.Instance) gpu.Mask {
 	return mask
 }
 
-// without returns the instances that are not among the others.
+// without returns the instances that others does not contain.
 func without(instances, others []gpu.Instance) []gpu.Instance {
 	return slices.DeleteFunc(slices.Clone(instances), func(i gpu.Instance) bool { return slices.Contains(others, i) })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// update opens the driver if it is not open, reads the hardware and puts out what it finds.
+// update opens the driver if it is not open, reads the hardware and stores the result as the current snapshot.
 func (i *Inventory) update(ctx context.Context) {
 	last := i.current.Load()
 	next := snapshot{known: true}
@@ -24,7 +24,7 @@ func (i *Inventory) update(ctx context.Context) {
 	case ctx.Err() != nil:
 		return
 	case i.driver == "" && errors.Is(err, context.DeadlineExceeded):
-		next = *last // the connection is what it was: whoever asks something of it is told how it is
+		next = *last // the connection is unchanged; calls to it return its state
 	case i.driver == "" || errors.Is(err, gpu.ErrNoDriver):
 		i.driver = ""
 		next = last.lost()
@@ -39,8 +39,8 @@ func (i *Inventory) update(ctx context.Context) {
 	i.publish(ctx, next)
 }
 
-// open connects to the driver that is installed now, unless it is connected. The fingerprint is taken
-// first: what changes while the driver opens is found by the next look.
+// open connects to the driver that is installed now, unless a connection is open. The fingerprint is taken first: the
+// next poll detects a change during Reopen.
 func (i *Inventory) open(ctx context.Context) error {
 	if i.driver != "" {
 		return nil
@@ -56,10 +56,10 @@ func (i *Inventory) open(ctx context.Context) error {
 	return nil
 }
 
-// reopenTimeout is how long the connection may take to be free for another one: a call that hangs in the driver keeps it.
+// reopenTimeout is how long Reopen waits for the present connection, which a call that hangs in the driver holds.
 const reopenTimeout = 15 * time.Second
 
-// lost returns the picture with every GPU lost. They stay in it: they may be allocated.
+// lost returns the snapshot with every GPU lost. The GPUs stay in it, because they may be allocated.
 func (p *snapshot) lost() snapshot {
 	node := p.node
 	node.GPUs = slices.Clone(node.GPUs)
@@ -69,7 +69,7 @@ func (p *snapshot) lost() snapshot {
 	return snapshot{node: node, foreign: p.foreign, known: p.known, driverGoneSince: p.driverGoneSince}
 }
 
-// store makes next, with what is marked, the current picture if it says anything new. The caller holds mu.
+// store applies the overlay to next and makes it the current snapshot if it differs. The caller holds mu.
 func (i *Inventory) store(next snapshot) (last *snapshot, changed bool) {
 	last = i.current.Load()
 	next.outdated = last.outdated
@@ -83,7 +83,7 @@ func (i *Inventory) store(next snapshot) (last *snapshot, changed bool) {
 	return last, true
 }
 
-// publish makes what was read the current picture and says what is new.
+// publish stores the snapshot and logs the changes.
 func (i *Inventory) publish(ctx context.Context, next snapshot) {
 	i.mu.Lock()
 	last, changed := i.store(next)
@@ -106,7 +106,7 @@ func (i *Inventory) publish(ctx context.Context, next snapshot) {
 	logger.V(2).Info("Node changed", "node", next.node.Name, "gpus", len(next.node.GPUs), "driverVersion", next.node.DriverVersion)
 }
 
-// logError logs an error that differs from the last one: a node may be without a driver for days.
+// logError logs an error unless it equals the last one: a node may be without a driver for days.
 func (i *Inventory) logError(ctx context.Context, err error) {
 	trouble := ""
 	if err != nil {

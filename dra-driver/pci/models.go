@@ -1,12 +1,12 @@
 package pci
 
-// model is what NVML would say of a GPU by its PCI device ID.
+// model has the data of a GPU that NVML would report, by its PCI device ID.
 type model struct {
 	product, architecture string
 	mebibytes             uint64
 }
 
-// models are those that are known, by PCI device ID (pci.ids; memory as NVML reports it).
+// models is the table of models by PCI device ID. Source: pci.ids; memory in MiB as NVML reports it.
 var models = map[string]model{
 	"1db1": {"Tesla V100-SXM2-16GB", "Volta", 16384},
 	"1eb8": {"Tesla T4", "Turing", 15360},
@@ -22,7 +22,8 @@ var models = map[string]model{
 	"3182": {"NVIDIA B300 SXM6 AC", "Blackwell", 275040},
 }
 
-// modelOf returns what is known of a PCI device ID. Nothing is known of most: a virtual machine finds out by itself.
+// modelOf returns the model of a PCI device ID. A model that the table lacks has only a product name; the driver in the
+// virtual machine does not need the data.
 func modelOf(device string) model {
 	if known, ok := models[device]; ok {
 		return known

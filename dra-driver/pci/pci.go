@@ -14,25 +14,26 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/pci"
 )
 
-// Bus is the PCI bus of the node.
+// Bus is the PCI bus of the node. It is safe for concurrent use.
 type Bus struct {
 	sys pci.Sysfs
-	// group returns the IOMMU group with which a GPU can be given to a virtual machine.
+	// group returns the IOMMU group with which a GPU is passed through to a virtual machine.
 	group func(address string) (string, error)
 }
 
-// New returns the bus that a sysfs shows. Group finds a GPU's IOMMU group by its address; a GPU for which it fails is known, and not offered.
+// New returns the bus of the sysfs mounted at sys. group returns a GPU's IOMMU group by its PCI address; a GPU for which
+// it fails is listed without a group and cannot be allocated.
 func New(sys string, group func(address string) (string, error)) *Bus {
 	return &Bus{sys: pci.Sysfs(sys), group: group}
 }
 
-// Driver returns a fingerprint of what is read here. It never changes: there is no driver to wait for.
+// Driver returns a constant fingerprint: there is no driver that could change.
 func (b *Bus) Driver() string { return "vfio" }
 
-// Reopen connects to nothing.
+// Reopen does nothing: there is no connection.
 func (b *Bus) Reopen(context.Context) error { return nil }
 
-// Close ends nothing.
+// Close does nothing: there is no connection.
 func (b *Bus) Close() {}
 
 // Read reads the node without its name, the GPUs in order of address.
@@ -53,7 +54,7 @@ func (b *Bus) Read(ctx context.Context) (gpu.Node, error) {
 	return node, nil
 }
 
-// read reads one GPU. What cannot be read is answered like what the platform does not have.
+// read reads one GPU. An attribute that cannot be read is treated like one that the platform does not have.
 func (b *Bus) read(function pci.Function) gpu.GPU {
 	known := modelOf(function.Device)
 	g := gpu.GPU{
@@ -66,7 +67,7 @@ func (b *Bus) read(function pci.Function) gpu.GPU {
 	return g
 }
 
-// attribute returns the content of a function's file; empty if it cannot be read.
+// attribute returns the content of a function's file in sysfs; empty if it cannot be read.
 func (b *Bus) attribute(address, name string) string {
 	value, err := b.sys.Attribute(address, name)
 	if err != nil {
@@ -75,48 +76,49 @@ func (b *Bus) attribute(address, name string) string {
 	return value
 }
 
-// List returns no instances: MIG is the guest's.
+// List returns no MIG devices: MIG is up to the guest.
 func (b *Bus) List(context.Context, string) ([]gpu.Instance, error) { return nil, nil }
 
-// Create refuses.
+// Create returns an error that wraps gpu.ErrUnsupported.
 func (b *Bus) Create(_ context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
 	return gpu.Instance{}, unsupported(gpuName, p.String())
 }
 
-// Complete refuses.
+// Complete returns an error that wraps gpu.ErrUnsupported.
 func (b *Bus) Complete(_ context.Context, i gpu.Instance) (gpu.Instance, error) {
 	return gpu.Instance{}, unsupported(i.GPU, i.String())
 }
 
-// Destroy has nothing to destroy.
+// Destroy does nothing: there are no MIG devices.
 func (b *Bus) Destroy(context.Context, gpu.Instance) error { return nil }
 
-// Mode returns that there is none.
+// Mode returns gpu.ModeUnsupported.
 func (b *Bus) Mode(context.Context, string) (gpu.Mode, error) { return gpu.ModeUnsupported, nil }
 
-// SetMode refuses.
+// SetMode returns an error that wraps gpu.ErrUnsupported.
 func (b *Bus) SetMode(_ context.Context, gpuName string, m gpu.Mode) error {
 	return unsupported(gpuName, m.String())
 }
 
-// SetComputeMode refuses.
+// SetComputeMode returns an error that wraps gpu.ErrUnsupported.
 func (b *Bus) SetComputeMode(_ context.Context, gpuName string, m gpu.ComputeMode) error {
 	return unsupported(gpuName, m.String())
 }
 
-// Measure reads nothing: without a driver there are no sensors.
+// Measure returns no telemetry: without a driver there are no sensors.
 func (b *Bus) Measure(context.Context, string) (gpu.Measurement, error) {
 	return gpu.Measurement{}, nil
 }
 
-// WatchEvents tells nothing: without a driver nobody hears of errors. It blocks until ctx ends.
+// WatchEvents delivers no events, because XIDs come from the driver. It blocks until ctx ends and returns its error.
 func (b *Bus) WatchEvents(ctx context.Context, _ func(gpu.Event)) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-// Check looks whether the GPU is on the bus and answers there. An error wraps gpu.ErrLost when it does not: then it is gone from sysfs, or
-// its configuration space reads as all ones, of which a sysfs that shows none says nothing. There is nothing else to know.
+// Check reads whether the GPU is on the bus and responds. The error wraps gpu.ErrLost if sysfs does not have the GPU or
+// its configuration space reads as all ones; a sysfs without configuration spaces has the second check skipped. There
+// are no other conditions.
 func (b *Bus) Check(_ context.Context, gpuName string) (gpu.Checkup, error) {
 	c := gpu.Checkup{GPU: gpuName, At: time.Now()}
 	address, err := b.find(gpuName)
@@ -135,7 +137,8 @@ func (b *Bus) Check(_ context.Context, gpuName string) (gpu.Checkup, error) {
 	return c, nil
 }
 
-// Present reports whether a device is in the GPU's place, whether or not it answers. In doubt one is.
+// Present reports whether an NVIDIA device is at the GPU's address, whether or not it responds; true if the bus cannot
+// be read.
 func (b *Bus) Present(gpuName string) bool {
 	address, err := b.find(gpuName)
 	if err != nil {
@@ -144,7 +147,7 @@ func (b *Bus) Present(gpuName string) bool {
 	return b.sys.IsNVIDIA(address)
 }
 
-// find returns the PCI address of the GPU.
+// find returns the PCI address of the GPU. The error wraps gpu.ErrLost.
 func (b *Bus) find(gpuName string) (string, error) {
 	addresses, err := b.sys.Addresses()
 	if err != nil {
@@ -161,13 +164,13 @@ func (b *Bus) find(gpuName string) (string, error) {
 // errNotOnBus means that the bus was read and has no function at the GPU's address.
 var errNotOnBus = errors.New("not on the PCI bus")
 
-// Disconnected refuses: what would be done apart, a reset, needs NVIDIA's driver. The virtual machine's monitor resets a GPU whenever a machine
-// ends or begins with it.
+// Disconnected returns an error that wraps gpu.ErrUnsupported: a reset needs NVIDIA's driver. The hypervisor resets a
+// GPU whenever a virtual machine starts or stops.
 func (b *Bus) Disconnected(context.Context, func(context.Context) error) error {
 	return fmt.Errorf("a reset of GPUs that are for virtual machines: %w", gpu.ErrUnsupported)
 }
 
-// Users refuses: who is inside a virtual machine is not known.
+// Users returns an error that wraps gpu.ErrUnsupported: the processes inside a virtual machine are not visible.
 func (b *Bus) Users(_ context.Context, gpuName string) ([]int, error) {
 	return nil, unsupported(gpuName, "processes")
 }

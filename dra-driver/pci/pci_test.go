@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// bus writes functions of a PCI bus as sysfs shows them, and returns its root.
+// bus writes the functions of a PCI bus in the layout of sysfs, and returns its root.
 func bus(t *testing.T, functions map[string]map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -76,7 +76,7 @@ func TestRead(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("node (-want +got):\n%s", diff)
 	}
-	// Only the one with a group of its own is offered, and only to virtual machines.
+	// Only the GPU with its own group is offered, and only to virtual machines.
 	devices := got.Devices(gpu.Offer{Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.VFIO, gpu.Monitor}, Shares: 2})
 	if diff := cmp.Diff([]gpu.Device{{GPU: "gpu-0000-17-00-0", Use: gpu.Use{Shape: gpu.VFIO}}}, devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
@@ -89,7 +89,7 @@ func TestNoBus(t *testing.T) {
 	}
 }
 
-// What is said of a model is what its driver says.
+// The data of a model equals what its driver reports.
 func TestModels(t *testing.T) {
 	files, err := filepath.Glob("../../api/gpu/gputest/models/*.json")
 	if err != nil || len(files) == 0 {
@@ -126,7 +126,7 @@ func TestRefuses(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// A GPU is lost when it is not on the bus, or there but deaf.
+// A GPU is lost if it is not on the bus, or on the bus and does not respond.
 func TestCheck(t *testing.T) {
 	with := func(config string) map[string]string {
 		files := function("0x10de", "0x030200", "0x2330", "0")

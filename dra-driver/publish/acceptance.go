@@ -15,15 +15,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// maxPendingAge is how long a change may be on its way to the API server: as long as a failure is waited for
-// at most before it is tried again.
+// maxPendingAge is how long a submitted pool may be pending before the agent is not ready: the longest delay between two
+// retries.
 const maxPendingAge = maxRetryDelay
 
-// Accepted returns nil when the API server has the node's slices, and otherwise why not: the agent is
-// not ready. While Run runs, that means what the inventory shows, but for a change that was not refused
-// and has just been given: an agent that tells of a fault is not away. Nothing is asked of the API
-// server then. Otherwise another agent publishes, and it is enough that the pool is whole; each call
-// then lists the node's slices.
+// Accepted returns nil if the API server has the node's ResourceSlices, and otherwise the reason; the agent is not ready
+// then. While Run runs, the ResourceSlices must match the inventory, except for a change that has been pending for less
+// than maxPendingAge without an error, so that an agent stays ready while it publishes a fault. No request is made then.
+// While Run does not run, another agent publishes, and the pool must only be complete; each call lists the node's
+// ResourceSlices.
 func (p *Publisher) Accepted(ctx context.Context) error {
 	p.mu.Lock()
 	s := p.state
@@ -45,7 +45,7 @@ func (p *Publisher) Accepted(ctx context.Context) error {
 	return nil
 }
 
-// checkPublished returns nil when the API server has every slice of the pool's last generation.
+// checkPublished returns nil if the API server has every ResourceSlice of the pool's latest generation.
 func (p *Publisher) checkPublished(ctx context.Context) error {
 	selector := fields.Set{
 		resourceapi.ResourceSliceSelectorDriver:   p.config.Options.Driver,
@@ -61,7 +61,7 @@ func (p *Publisher) checkPublished(ctx context.Context) error {
 	return nil
 }
 
-// complete reports whether all slices of the pool's highest generation are there.
+// complete reports whether all slices of the pool's highest generation are present.
 func complete(slices []resourceapi.ResourceSlice, pool string) bool {
 	var last resourceapi.ResourcePool
 	var count int64
@@ -105,7 +105,7 @@ func (p *Publisher) setWriteError(err error) {
 	}
 }
 
-// submit gives the controller something new; what the controller takes up from then on is that.
+// submit submits a new pool to the controller with give; the controller's next Get takes that pool.
 func (p *Publisher) submit(give func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,14 +117,15 @@ func (p *Publisher) submit(give func()) {
 	give()
 }
 
-// recordTaintChange notes that what is asked next tells of other faults than before.
+// recordTaintChange records that the taints of the next submitted pool differ from the last one's.
 func (p *Publisher) recordTaintChange(since time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.state.taintChanges = append(p.state.taintChanges, taintChange{submitted: p.state.submitted + 1, since: since})
 }
 
-// observeAccepted says how long the changes of faults took that the API server has accepted.
+// observeAccepted calls Config.Accepted for the changes of taints that the API server has accepted, up to the pool with
+// number taken. The caller holds mu.
 func (p *Publisher) observeAccepted(taken int) {
 	for len(p.state.taintChanges) > 0 && p.state.taintChanges[0].submitted <= taken {
 		if p.config.Accepted != nil {
@@ -134,8 +135,7 @@ func (p *Publisher) observeAccepted(taken int) {
 	}
 }
 
-// firstRetry and lastRetry are after what times a failure is tried again, at first and at most: by default
-// that grows to a quarter of an hour.
+// minRetryDelay and maxRetryDelay bound the backoff of failed writes. By default it grows to a quarter of an hour.
 const (
 	minRetryDelay = 50 * time.Millisecond
 	maxRetryDelay = 5 * time.Second
@@ -145,13 +145,12 @@ func newQueue() workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetryDelay, maxRetryDelay))
 }
 
-// queue watches the controller work: it takes a pool up with Get, and with Forget says that it is
-// done with it. What it could not write it reports in between.
+// queue observes the controller's progress: Get starts the write of a pool and Forget ends it successfully. Errors are
+// reported in between (Publisher.report).
 type queue struct {
 	workqueue.TypedRateLimitingInterface[string]
 	publisher *Publisher
-	// taken is what was asked when the pool at work was taken up; only the controller's one worker
-	// touches it.
+	// taken is the number of the pool that was current at the last Get; only the controller's single worker accesses it.
 	taken int
 }
 

@@ -18,71 +18,71 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// Inventory shows the node.
+// Inventory provides the state of the node.
 type Inventory interface {
-	// Watch returns the node, whether it is known yet, and a channel that is closed when either changes.
+	// Watch returns the node, whether it has been read, and a channel that is closed when either changes.
 	Watch() (node gpu.Node, known bool, outdated <-chan struct{})
 }
 
-// Config is what a Publisher works with.
+// Config has the dependencies of a Publisher.
 type Config struct {
-	// Node is the name of the Kubernetes node, which owns the slices.
+	// Node is the name of the Kubernetes node, which owns the ResourceSlices.
 	Node      string
 	Client    kubernetes.Interface
 	Inventory Inventory
 	Options   wire.Options
-	// Accepted, if it is set, is told how long it took from a change of the faults of the GPUs, as the inventory showed it, until the API
-	// server had the slices that tell of it.
+	// Accepted, if set, is called with the time from a change of the taints, as the inventory reported it, until the API
+	// server accepted the ResourceSlices with the change. It must not block.
 	Accepted func(time.Duration)
 }
 
-// syncDelay is how long after the last change on the API server the slices there are compared with
-// what they should be. The default of half a minute would leave a node without slices that long after
-// each restart of kubelet.
+// syncDelay is the delay between the last change of the ResourceSlices on the API server and their comparison with the
+// wanted state. The controller's default of 30 s would leave a node without ResourceSlices that long after each restart
+// of kubelet.
 const syncDelay = time.Second
 
-// Publisher publishes the node while Run runs. Several agents of one node must not run at the same
-// time; when Run returns, nothing is written any more.
+// Publisher publishes the node while Run runs. Two agents of one node must not run at the same time; after Run returns,
+// nothing is written.
 type Publisher struct {
 	config   Config
 	newQueue func() workqueue.TypedRateLimitingInterface[string]
-	// mu orders what is asked of the controller and what the controller takes up.
+	// mu orders the submissions to the controller and the controller's reads of them. It guards state.
 	mu    sync.Mutex
 	state state
 }
 
-// state is how far the API server is with what was asked.
+// state is the progress of the API server towards the submitted pools.
 type state struct {
 	// running is true while Run runs.
 	running bool
-	// submitted counts the pools that the controller was given, accepted is the last of them that the API
-	// server has whole.
+	// submitted counts the pools that were submitted to the controller; accepted is the number of the last one that the
+	// API server has completely.
 	submitted, accepted int
-	// progressed is when the API server last had one whole, or when something was asked after it had all.
+	// progressed is when the API server last accepted a pool completely, or when a pool was submitted after it had
+	// accepted all.
 	progressed time.Time
-	// unencodable is why the node cannot be published as it is, unwritten why the last attempt to
-	// write failed. dropped says that the API server keeps only a part of what it is given; the
-	// controller reports that once and then contents itself.
+	// unencodable is the reason why the node cannot be encoded; unwritten is the error of the last write. dropped means
+	// that the API server keeps only a part of the written fields; the controller reports that once and does not retry.
 	unencodable, unwritten, dropped error
-	// taintChanges are the changes of faults that the API server has not accepted yet.
+	// taintChanges are the changes of taints that the API server has not accepted yet, in order.
 	taintChanges []taintChange
 }
 
-// taintChange is a change of the faults: what was asked with it, and since when.
+// taintChange is a change of taints: the number of the pool that has it, and the time of the change.
 type taintChange struct {
 	submitted int
 	since     time.Time
 }
 
-// errPending is the state between asking and accepting.
+// errPending means that the API server has not accepted the submitted pool yet.
 var errPending = errors.New("ResourceSlices are not published yet")
 
-// New returns a publisher that has not started.
+// New returns a publisher that has not been started.
 func New(c Config) *Publisher { return &Publisher{config: c, newQueue: newQueue} }
 
-// Run publishes the node, once it is known, until ctx ends; the slices stay. It may run again later.
-// What cannot be encoded or written is logged and repeated or replaced by what comes next: Run returns
-// an error only when it cannot start.
+// Run publishes the node, once it has been read, until ctx ends; the ResourceSlices stay. It may be called again after
+// it returns. Errors of encoding and writing are logged, and retried or superseded by the next change: Run returns an
+// error only if it cannot start.
 func (p *Publisher) Run(ctx context.Context) error {
 	p.startRun()
 	defer p.endRun()
@@ -110,7 +110,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 }
 
-// encode returns the resources to publish; nil while nothing should change.
+// encode returns the resources to publish; nil if nothing can be published now. The published resources stay then.
 func (p *Publisher) encode(ctx context.Context, node gpu.Node, known bool) *resourceslice.DriverResources {
 	if !known {
 		return nil
@@ -130,12 +130,12 @@ func (p *Publisher) encode(ctx context.Context, node gpu.Node, known bool) *reso
 	return &resourceslice.DriverResources{Pools: map[string]resourceslice.Pool{pool.Name: {Slices: slices}}}
 }
 
-// equalTaints reports whether the devices of both have the same taints.
+// equalTaints reports whether the devices of a and b have the same taints.
 func equalTaints(a, b *resourceslice.DriverResources) bool {
 	return apiequality.Semantic.DeepEqual(taints(a), taints(b))
 }
 
-// taints returns the taints of every device that has any, by name.
+// taints returns the taints of every tainted device, by device name.
 func taints(r *resourceslice.DriverResources) map[string][]resourceapi.DeviceTaint {
 	found := map[string][]resourceapi.DeviceTaint{}
 	for _, pool := range r.Pools {
@@ -150,8 +150,8 @@ func taints(r *resourceslice.DriverResources) map[string][]resourceapi.DeviceTai
 	return found
 }
 
-// publish gives the resources to the controller, which is started with the first of them: without any
-// it would remove what an earlier agent published.
+// publish submits the resources to the controller, which is started with the first of them: without resources it would
+// delete the ResourceSlices of an earlier agent.
 func (p *Publisher) publish(ctx context.Context, controller *resourceslice.Controller, next *resourceslice.DriverResources) (*resourceslice.Controller, error) {
 	if controller != nil {
 		p.submit(func() { controller.Update(next) })
@@ -174,7 +174,7 @@ func (p *Publisher) publish(ctx context.Context, controller *resourceslice.Contr
 	return controller, nil
 }
 
-// report is told by the controller what it could not do; it is going to try again.
+// report records an error of the controller, which retries by itself.
 func (p *Publisher) report(ctx context.Context, err error, doing string) {
 	if ctx.Err() != nil {
 		return

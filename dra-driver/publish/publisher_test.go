@@ -30,7 +30,7 @@ const (
 	driverName = "gpu.tessera.dev"
 )
 
-// shown is an inventory that the test sets.
+// shown is an inventory whose state the test sets.
 type shown struct {
 	mu       sync.Mutex
 	node     gpu.Node
@@ -52,16 +52,16 @@ func (s *shown) set(node gpu.Node) {
 	s.outdated = make(chan struct{})
 }
 
-// server is an API server for slices: it gives names, UIDs and versions, and counts what is written.
+// server is an API server for ResourceSlices: it sets names, UIDs and versions, and counts writes.
 type server struct {
 	*fake.Clientset
 	mu      sync.Mutex
 	version int
 	writes  []string
-	// refuse, when set, is the answer to every write; drop is applied to what is written.
+	// refuse, if set, is returned by every write; drop is applied to every written slice.
 	refuse error
 	drop   func(*resourceapi.ResourceSlice)
-	// slow is how long a write takes.
+	// slow is the duration of a write.
 	slow time.Duration
 }
 
@@ -127,7 +127,7 @@ func (s *server) behave(f func(*server)) {
 	f(s)
 }
 
-// stored returns the slices on the server by name.
+// stored returns the ResourceSlices on the server by name.
 func (s *server) stored(t *testing.T) []resourceapi.ResourceSlice {
 	t.Helper()
 	list, err := s.ResourceV1().ResourceSlices().List(t.Context(), metav1.ListOptions{})
@@ -149,17 +149,17 @@ func (s *server) wipe(t *testing.T) {
 	s.taken()
 }
 
-// stage is a publisher that runs in a bubble, with what surrounds it.
+// stage is a publisher that runs in a bubble, with its dependencies.
 type stage struct {
 	*server
 	shown     *shown
 	publisher *Publisher
 	stop      func()
-	// took is what the publisher said of how long faults took.
+	// took are the durations with which Config.Accepted was called.
 	took []time.Duration
 }
 
-// accepted returns how long the faults took that the server has accepted.
+// accepted returns how long the accepted changes of taints took.
 func (s *stage) accepted() []time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,8 +203,8 @@ func perform(t *testing.T, test func(t *testing.T, s *stage)) {
 	})
 }
 
-// late is a queue that is a little late. The controller looks again at the moment at which it forgets a
-// slice that it made, and if it comes exactly then, as only a simulated clock can, it looks for ever.
+// late is a queue with a small delay. The controller compares again at the moment at which its entry of a created slice
+// expires, and if it compares exactly then, as is possible only with a simulated clock, it loops endlessly.
 type late struct {
 	workqueue.TypedRateLimitingInterface[string]
 }
@@ -218,7 +218,7 @@ func pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// expect checks the writes since the last look and whether the agent is ready.
+// expect checks the writes since the last call and whether the agent is ready.
 func (s *stage) expect(t *testing.T, when string, ready bool, writes ...string) {
 	t.Helper()
 	if got := s.taken(); !slices.Equal(got, writes) {
@@ -418,7 +418,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// sick returns the node with a fault of a GPU that was first seen at a time.
+// sick returns the node with a fault of a GPU that was first detected at a time.
 func sick(node gpu.Node, index int, xid int, since time.Time) gpu.Node {
 	node.GPUs = slices.Clone(node.GPUs)
 	node.GPUs[index].Faults = []gpu.Fault{{
@@ -444,7 +444,7 @@ func (s *stage) tainted(t *testing.T) []string {
 	return found
 }
 
-// A taint is written at once, whatever was written just before, and only the slices of its devices are.
+// A taint is written at once, also just after another write, and only the ResourceSlices of its devices are written.
 func TestTaintsAreWrittenImmediately(t *testing.T) {
 	node := gputest.Node(t, "h100x8")
 	perform(t, func(t *testing.T, s *stage) {
@@ -473,7 +473,7 @@ func TestTaintsAreWrittenImmediately(t *testing.T) {
 	})
 }
 
-// What fails for a minute ends with the last state, and nothing of what was in between.
+// After a minute of failures the last state is written, and no state in between.
 func TestTaintsWhileServerUnreachable(t *testing.T) {
 	node := gputest.Node(t, "h100x2")
 	perform(t, func(t *testing.T, s *stage) {
