@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// Program is the driver's nvidia-cuda-mps-control as this process can run it. Paths are those of this
-// process's own mount namespace.
+// Program is the driver's nvidia-cuda-mps-control as this process can run it. Paths are those of this process's mount
+// namespace.
 //
-// The program is not started in the driver's root: that root may have neither libc nor /dev, and the
-// folders of a daemon would have to be mounted into it. Nor is it given the root's library folders,
-// which may hold another libc than the one that starts it. It gets a folder with the driver's own
-// libraries alone, and runs on every glibc on which the driver's library runs.
+// The program is not started in the driver's root: that root may lack libc or /dev, and the daemon's folders would have
+// to be mounted into it. It does not use the root's library folders either, which may have another libc than the one
+// that starts it. It gets a folder with only the driver's own libraries, and runs on every glibc on which the driver's
+// library runs.
 type Program struct {
-	// Path is the program; nvidia-cuda-mps-server lies beside it.
+	// Path is the path of the program; nvidia-cuda-mps-server is in the same folder.
 	Path string
 	// Libraries are the driver's shared libraries.
 	Libraries []Library
@@ -30,11 +30,11 @@ type Program struct {
 
 // Library is a shared library of the driver, or another name of one.
 type Library struct {
-	// Name is the file's name, Target the path of the file or the name of another library.
+	// Name is the file's name. Target is the path of the file or the name of another library.
 	Name, Target string
 }
 
-// link fills a folder with links to the libraries.
+// link replaces the folder with one that has links to the libraries.
 func (p Program) link(folder string) error {
 	if err := os.RemoveAll(folder); err != nil {
 		return err
@@ -50,21 +50,21 @@ func (p Program) link(folder string) error {
 	return nil
 }
 
-// How long the control daemon may take.
+// Timeouts of the control daemon.
 const (
-	// startTimeout is for its first answer, commandLimit for each answer, quitLimit for its end after it
-	// was told to; a pod has 30 s.
+	// startTimeout bounds the wait for its first response, commandTimeout each command, and quitTimeout its end after
+	// the quit command. The grace period of the pod is 30 s.
 	startTimeout   = 30 * time.Second
 	commandTimeout = 10 * time.Second
 	quitTimeout    = 10 * time.Second
-	// firstPause lies between the first tries to reach a daemon that starts.
+	// firstPause is the first interval between attempts to reach a daemon that starts; it doubles.
 	firstPause = 20 * time.Millisecond
 )
 
-// timeouts is how long a control daemon may take: startLimit, commandLimit and quitLimit, except in tests.
+// timeouts are the timeouts of a control daemon: startTimeout, commandTimeout and quitTimeout, except in tests.
 type timeouts struct{ start, command, quit time.Duration }
 
-// control is a control daemon that was started.
+// control is a control daemon that has been started.
 type control struct {
 	program  string
 	env      []string
@@ -76,10 +76,10 @@ type control struct {
 	err  error
 }
 
-// start starts a control daemon in the folder. It inherits the lock and dies with this process.
+// start starts a control daemon in the folder. The daemon inherits the lock and ends with this process.
 //
-// Without -multiuser-server clients of another user than the first one's would wait until all of his
-// have ended; the GPU belongs to the daemon's claims, whose containers run as whom they like.
+// Without -multiuser-server, clients of a second user would wait until all clients of the first user have ended. The GPU
+// is allocated to the daemon's claims, whose containers may run as different users.
 func start(program Program, folder string, c configuration, lock *os.File, allowed timeouts) (*control, error) {
 	pipe, logs, libraries := filepath.Join(folder, pipeName), filepath.Join(folder, logName), filepath.Join(folder, libName)
 	if err := program.link(libraries); err != nil {
@@ -100,7 +100,7 @@ func start(program Program, folder string, c configuration, lock *os.File, allow
 		"CUDA_VISIBLE_DEVICES=" + c.Visible,
 	}
 	d.cmd = exec.Command(program.Path, "-f", "-multiuser-server")
-	// A client may connect before the first command is through: the limits stand from the beginning.
+	// A client may connect before the first command completes: the environment sets the limits from the start.
 	d.cmd.Env = append(d.env, c.environment()...)
 	d.cmd.Stdout, d.cmd.Stderr = d.output, d.output
 	d.cmd.ExtraFiles = []*os.File{lock}
@@ -114,8 +114,8 @@ func start(program Program, folder string, c configuration, lock *os.File, allow
 	return d, nil
 }
 
-// run starts the daemon and waits for it on one thread: the kernel sends Pdeathsig when the thread that
-// started it ends (prctl(2), PR_SET_PDEATHSIG).
+// run starts the daemon and waits for it on one thread: the kernel sends Pdeathsig when the thread that started the
+// daemon ends (prctl(2), PR_SET_PDEATHSIG).
 func (d *control) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -128,7 +128,7 @@ func (d *control) run(started chan<- error) {
 	close(d.done)
 }
 
-// environment returns the limits for the daemon's environment, which it reads when it starts.
+// environment returns the limits as environment variables, which the daemon reads when it starts.
 func (c configuration) environment() []string {
 	var env []string
 	if c.ActiveThreadPercentage > 0 {
@@ -144,7 +144,7 @@ func (c configuration) environment() []string {
 	return env
 }
 
-// command has the daemon carry out one line and returns its answer.
+// command executes one line in the daemon and returns its output.
 func (d *control) command(ctx context.Context, line string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.command)
 	defer cancel()
@@ -160,7 +160,7 @@ func (d *control) command(ctx context.Context, line string) (string, error) {
 	return answer, nil
 }
 
-// ready waits until the daemon answers.
+// ready waits until the daemon responds, at most timeouts.start.
 func (d *control) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
 	defer cancel()
@@ -179,9 +179,9 @@ func (d *control) ready(ctx context.Context) error {
 	}
 }
 
-// startServer has the daemon start its server before there is a client: a GPU that only one process may use is
-// whoever comes first's, and that must not be a program that goes around the daemon. With
-// -multiuser-server the one server is root's.
+// startServer starts the daemon's server before any client connects. In exclusive-process mode the first process on the
+// GPU excludes all others, so the server must precede any program that bypasses the daemon. With -multiuser-server the
+// single server runs as root.
 func (d *control) startServer(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.timeouts.start)
 	defer cancel()
@@ -207,10 +207,10 @@ func (d *control) startServer(ctx context.Context) error {
 	}
 }
 
-// errNoServer says that the daemon has no server.
+// errNoServer means that the daemon has no server.
 var errNoServer = errors.New("the daemon starts no server")
 
-// active returns nil when a server has the devices and takes clients.
+// active returns nil if a server has the devices and accepts clients.
 func (d *control) active(ctx context.Context) error {
 	servers, err := d.servers(ctx)
 	if err != nil {
@@ -241,7 +241,7 @@ func (d *control) servers(ctx context.Context) ([]string, error) {
 	return pids, nil
 }
 
-// exitError says how a daemon ended that nobody told to.
+// exitError returns the error of a daemon that ended without a quit command.
 func (d *control) exitError() error {
 	said := formatOutput(d.output.last())
 	if d.err != nil {
@@ -250,7 +250,7 @@ func (d *control) exitError() error {
 	return fmt.Errorf("%s ended by itself%s", d.program, said)
 }
 
-// quit ends the daemon and its servers, and kills them if they do not end in time.
+// quit ends the daemon and its servers, and kills them after timeouts.quit.
 func (d *control) quit(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.timeouts.quit)
 	defer cancel()
@@ -258,7 +258,7 @@ func (d *control) quit(ctx context.Context) error {
 	select {
 	case <-d.done:
 	default:
-		// The daemon waits for clients; those that are left over must not keep it.
+		// The daemon waits for its clients; the timeout bounds that wait.
 		if _, err := d.command(ctx, "quit"); err != nil {
 			errs = append(errs, err)
 		}
@@ -272,8 +272,8 @@ func (d *control) quit(ctx context.Context) error {
 	return errors.Join(append(errs, killAndReapChildren())...)
 }
 
-// clearFolder makes a folder that everybody can enter and takes out what an earlier daemon left. The folder
-// itself stays: containers have it mounted.
+// clearFolder creates the folder with mode 0755 if it is missing, and removes the files of an earlier daemon. The folder
+// itself is kept, because containers have it mounted.
 func clearFolder(folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err

@@ -21,14 +21,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// The test's own program plays four parts, told apart by roleVariable: the tests, a supervisor, the
-// driver's nvidia-cuda-mps-control (with -f the daemon, else its command line), and a server of it.
+// The test's own program has four roles, selected by roleVariable: the tests, a supervisor, the driver's
+// nvidia-cuda-mps-control (with -f the daemon, else its command line), and a server of it.
 const (
 	roleVariable   = "TESSERA_TEST_ROLE"
 	folderVariable = "TESSERA_TEST_FOLDER"
-	// stageVariable is the folder through which the tests direct the stand-in.
+	// stageVariable is the folder through which the tests control the stand-in.
 	stageVariable = "TESSERA_TEST_STAGE"
-	// quitVariable is how long a daemon may take to end, by default as long as all else.
+	// quitVariable is how long a daemon may take to end, by default as long as everything else.
 	quitVariable = "TESSERA_TEST_QUIT"
 )
 
@@ -83,14 +83,13 @@ func superviseStage(folder, stage string) error {
 	return s.Run(ctx)
 }
 
-// patient is for a daemon on a busy machine, which may hold up the start of a program for long: a command that is cut off is a failure
-// of the daemon, and none of these tests is about that.
+// patient has timeouts for a daemon on a busy machine, which may delay the start of a program for long: a command that
+// times out is a failure of the daemon, which none of these tests is about.
 func patient() timeouts {
 	return timeouts{start: harness.Patience, command: harness.Patience, quit: harness.Patience}
 }
 
-// standIn plays nvidia-cuda-mps-control as its manual describes it, and strictly: a line that it does
-// not know is an error.
+// standIn implements nvidia-cuda-mps-control as its manual describes it, and strictly: an unknown line is an error.
 func standIn(stage string) error {
 	socket := filepath.Join(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "control")
 	if !slices.Contains(os.Args, "-f") {
@@ -128,7 +127,7 @@ func standIn(stage string) error {
 	}
 }
 
-// ask passes the standard input on to the daemon.
+// ask passes the standard input to the daemon.
 func ask(socket string) error {
 	connection, err := net.Dial("unix", socket)
 	if err != nil {
@@ -152,7 +151,7 @@ func ask(socket string) error {
 type character struct {
 	stage   string
 	servers []*exec.Cmd
-	// limits are those in effect: of each server by its PID, of later ones by "default".
+	// limits are those in effect: of each server by its PID, of later servers by "default".
 	limits map[string]string
 	over   bool
 }
@@ -189,7 +188,7 @@ func (c *character) obey(words []string) (string, error) {
 		return "ACTIVE\n", nil
 	case verb == "connect", verb == "start_server" && slices.Equal(arguments, []string{"-uid", "0"}):
 		server := exec.Command(os.Args[0])
-		if verb != "connect" { // not a command: a client comes, for whom a server starts that outlives the daemon
+		if verb != "connect" { // not a command: a client connects, for which a server starts that outlives the daemon
 			server.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 		}
 		server.Env = append(os.Environ(), roleVariable+"=server")

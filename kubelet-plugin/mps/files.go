@@ -23,11 +23,11 @@ const (
 	libName    = "lib"
 )
 
-// mebibyte is the unit of memory limits: the daemon takes whole ones, written M.
+// mebibyte is the unit of memory limits: the daemon accepts whole MiB, written M.
 const mebibyte = 1 << 20
 
-// configuration is config.json. Agent and supervisor may be of different versions: a supervisor
-// ignores fields that it does not know, and its state then never says that they are in effect.
+// configuration is the content of config.json. Agent and supervisor may have different versions: a supervisor ignores
+// unknown fields, and its state then never reports them as in effect.
 type configuration struct {
 	Name                   string `json:"name"`
 	GPU                    string `json:"gpu,omitempty"`
@@ -37,7 +37,7 @@ type configuration struct {
 	PinnedMemoryBytes      int64  `json:"pinnedMemoryBytes,omitempty"`
 }
 
-// validate refuses what no daemon can do.
+// validate returns an error for a configuration that no daemon can run.
 func (c configuration) validate() error {
 	var errs []error
 	if c.Name == "" || c.Name != filepath.Base(c.Name) || strings.HasPrefix(c.Name, ".") {
@@ -55,15 +55,15 @@ func (c configuration) validate() error {
 	return errors.Join(errs...)
 }
 
-// devices is how many devices the daemon serves. Its commands know them by their position.
+// devices returns the number of devices that the daemon serves. Its commands identify them by position.
 func (c configuration) devices() int { return strings.Count(c.Visible, ",") + 1 }
 
-// memory is the limit in the daemon's words, rounded down: it must never be wider than what was asked.
+// memory returns the limit in the daemon's format, rounded down, so that it never exceeds the requested limit.
 func (c configuration) memory() string { return fmt.Sprintf("%dM", c.PinnedMemoryBytes/mebibyte) }
 
-// state is state.json.
+// state is the content of state.json.
 type state struct {
-	// Config is what is in effect while Serving, else what was last tried.
+	// Config is the configuration in effect while Serving, else the last one that was attempted.
 	Config  configuration `json:"config"`
 	Serving bool          `json:"serving"`
 	// Pod is the UID of the supervisor's pod.
@@ -74,24 +74,23 @@ type state struct {
 	LastErrorAt time.Time `json:"lastErrorAt,omitzero"`
 }
 
-// State is what a daemon's supervisor tells about it.
+// State is the state of a daemon that its supervisor reports.
 type State struct {
-	// Name, GPU and ClaimUID are the daemon's.
+	// Name, GPU and ClaimUID identify the daemon.
 	Name, GPU, ClaimUID string
-	// Serving says whether clients can connect.
+	// Serving reports whether clients can connect.
 	Serving bool
-	// Since is when the daemon began or ceased to serve.
+	// Since is when the daemon started or stopped serving.
 	Since time.Time
-	// Restarts counts how often the daemon ended without being asked to, or could not be started; it
-	// starts at zero with every new folder.
+	// Restarts counts the unrequested ends and failed starts of the daemon since its folder was created.
 	Restarts int
-	// LastError is what went wrong last, at LastErrorAt: why the daemon ended, or why other limits could
-	// not be put into effect. Both are zero when nothing did.
+	// LastError is the last error, at LastErrorAt: why the daemon ended, or why other limits could not be put into
+	// effect. Both are zero if there was none.
 	LastError   string
 	LastErrorAt time.Time
 }
 
-// read reads a file of the folder. The error wraps fs.ErrNotExist when there is none.
+// read reads a file of the folder. The error wraps fs.ErrNotExist if there is none.
 func read[T configuration | state](folder, name string) (T, error) {
 	var value T
 	text, err := os.ReadFile(filepath.Join(folder, name))
@@ -104,7 +103,7 @@ func read[T configuration | state](folder, name string) (T, error) {
 	return value, nil
 }
 
-// write replaces a file of the folder as a whole.
+// write replaces a file of the folder atomically.
 func write[T configuration | state](folder, name string, value T) error {
 	path := filepath.Join(folder, name)
 	text, err := json.MarshalIndent(value, "", "  ")
@@ -117,7 +116,7 @@ func write[T configuration | state](folder, name string, value T) error {
 	return nil
 }
 
-// The conversions fail to compile when the port gets a field that is not on disk.
+// These conversions fail to compile if prepare.Daemon has a field that configuration lacks.
 var (
 	_ = configuration(prepare.Daemon{})
 	_ = prepare.Daemon(configuration{})

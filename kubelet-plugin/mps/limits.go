@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// applyLimits puts the limits of c into effect on a daemon that has those of was: as defaults of servers that
-// are still to start, and on the servers that run. A server holds its new clients to them; clients that
-// are connected keep what they had (nvidia-cuda-mps-control(1)).
+// applyLimits puts the limits of c into effect on a daemon that has those of was: as defaults of servers that start
+// later, and on the running servers. A server applies them to new clients; connected clients keep their limits
+// (nvidia-cuda-mps-control(1)).
 func (d *control) applyLimits(ctx context.Context, was, c configuration) error {
 	lines := c.lines(was)
 	for _, l := range lines {
@@ -18,7 +18,7 @@ func (d *control) applyLimits(ctx context.Context, was, c configuration) error {
 			return err
 		}
 	}
-	// A server that starts meanwhile may have read the former defaults: look until there is no new one.
+	// A server that starts meanwhile may have read the former defaults: repeat until there is no new one.
 	var done []string
 	for len(lines) > 0 {
 		servers, err := d.servers(ctx)
@@ -39,7 +39,7 @@ func (d *control) applyLimits(ctx context.Context, was, c configuration) error {
 	return d.verifyPercentage(ctx, c)
 }
 
-// limitServer puts limits into effect on a server; one that has ended in between needs none.
+// limitServer puts limits into effect on a server. If the server has ended meanwhile, it returns nil.
 func (d *control) limitServer(ctx context.Context, pid string, lines []line) error {
 	for _, l := range lines {
 		err := d.setLimit(ctx, l.on(pid))
@@ -54,8 +54,8 @@ func (d *control) limitServer(ctx context.Context, pid string, lines []line) err
 	return nil
 }
 
-// setLimit has the daemon carry out a line that sets a limit. It answers with nothing or the value; whatever
-// else it says is a refusal, which its exit status does not tell.
+// setLimit executes a line that sets a limit. The daemon's output is empty or the value; any other output is an error,
+// because the exit status does not report one.
 func (d *control) setLimit(ctx context.Context, line string) error {
 	answer, err := d.command(ctx, line)
 	if err != nil {
@@ -73,8 +73,8 @@ type line struct{ what, arguments string }
 func (l line) asDefault() string       { return "set_default_" + l.what + " " + l.arguments }
 func (l line) on(server string) string { return "set_" + l.what + " " + server + " " + l.arguments }
 
-// lines returns the commands that lead from the limits of was to those of c. There is none that lifts a
-// memory limit: that takes another daemon.
+// lines returns the commands that change the limits of was to those of c. No command removes a memory limit: that
+// requires a restart of the daemon (reachableFrom).
 func (c configuration) lines(was configuration) []line {
 	var lines []line
 	if c.ActiveThreadPercentage > 0 || was.ActiveThreadPercentage > 0 {
@@ -88,7 +88,7 @@ func (c configuration) lines(was configuration) []line {
 	return lines
 }
 
-// percentage returns the percentage in the daemon's words.
+// percentage returns the percentage for the daemon, 1 to 100.
 func (c configuration) percentage() int {
 	if c.ActiveThreadPercentage == 0 {
 		return 100
@@ -96,13 +96,13 @@ func (c configuration) percentage() int {
 	return c.ActiveThreadPercentage
 }
 
-// reachableFrom reports whether a daemon under the limits of was can be led to those of c.
+// reachableFrom reports whether commands can change a daemon with the limits of was to those of c, without a restart.
 func (c configuration) reachableFrom(was configuration) bool {
 	return c.Visible == was.Visible && (c.PinnedMemoryBytes > 0 || was.PinnedMemoryBytes == 0)
 }
 
-// verifyPercentage asks the daemon for the percentage that is in effect. What it says about memory is rounded to
-// gibibytes by some drivers and is not asked for; an answer that is no number proves nothing.
+// verifyPercentage reads the percentage that is in effect from the daemon and returns an error if it is not c's. The
+// memory limit is not verified, because some drivers report it rounded to GiB. Output that is not a number is ignored.
 func (d *control) verifyPercentage(ctx context.Context, c configuration) error {
 	if c.ActiveThreadPercentage == 0 {
 		return nil

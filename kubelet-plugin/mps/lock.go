@@ -23,8 +23,8 @@ func isLocked(folder string, offset int64) (bool, error) {
 	return lock.IsHeldAt(filepath.Join(folder, lockName), lock.Byte(offset))
 }
 
-// holders returns the processes, other than this one, that have the file open under a lock. It sees
-// those of its own PID namespace.
+// holders returns the processes, other than this one, that have the file open with a lock. It finds only processes of
+// its own PID namespace.
 func holders(file *os.File) ([]int, error) {
 	want, err := file.Stat()
 	if err != nil {
@@ -41,11 +41,11 @@ func holders(file *os.File) ([]int, error) {
 		if err != nil || pid == os.Getpid() {
 			continue
 		}
-		// A process that has ended in between holds nothing.
+		// A process that has ended meanwhile holds no lock.
 		if open, err := os.Stat(descriptor); err != nil || !os.SameFile(open, want) {
 			continue
 		}
-		// Whoever only asks for the lock has the file open, too, but has no lock on it (proc_pid_fdinfo(5)).
+		// A process that only waits for the lock has the file open too, but has no lock on it (proc_pid_fdinfo(5)).
 		text, err := os.ReadFile(filepath.Join("/proc", parts[2], "fdinfo", parts[4]))
 		if err == nil && bytes.Contains(text, []byte("OFDLCK")) {
 			found = append(found, pid)

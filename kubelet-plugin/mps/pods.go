@@ -21,47 +21,47 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// How often the agent looks at what it waits for: at the folder, and at the pod.
+// Polling intervals of the agent: of the folder, and of the pod.
 const (
 	folderPeriod = 25 * time.Millisecond
 	podPeriod    = 500 * time.Millisecond
 )
 
-// Config says where daemons run.
+// Config has the locations and the clients with which daemons run.
 type Config struct {
-	// Node is the Kubernetes node, Client the API server's.
+	// Node is the name of the Kubernetes node.
 	Node   string
 	Client kubernetes.Interface
-	// Namespace and Pod are the agent's own. Daemons run in the namespace, from the agent's image.
-	// Without a pod the agent cannot run daemons.
+	// Namespace and Pod identify the agent's own pod. Daemons run in the namespace with the agent's image. Without a pod
+	// the agent cannot run daemons.
 	Namespace, Pod string
-	// Dir is the folder of the daemons' folders, under the same path on the host, in the agent and in the
-	// daemons: /run/tessera/mps. It must not outlive a boot.
+	// Dir is the parent of the daemons' folders, with the same path on the host, in the agent and in the daemons:
+	// /run/tessera/mps. It must not survive a boot.
 	Dir string
 	// KubeletPods is the host folder of kubelet's pods: /var/lib/kubelet/pods.
 	KubeletPods string
-	// Needs are paths that the supervisor sees as the agent does: what is mounted there, or below, is
-	// mounted into the daemons' pods, too.
+	// Needs are paths that the supervisor requires as the agent has them: a volume mounted there, or below, is mounted
+	// into the daemons' pods too.
 	Needs []string
-	// Args are arguments that the agent's program takes before its verb.
+	// Args are arguments of the agent's program that precede its verb.
 	Args []string
 }
 
-// Pods runs every MPS control daemon of the node in a pod of its own. Its methods are safe for concurrent
-// use, by several agents, too; calls for one daemon are serialized by the caller.
+// Pods runs every MPS control daemon of the node in its own pod. It is safe for concurrent use, also by several agents;
+// the caller serializes calls for one daemon.
 type Pods struct {
 	Config
 }
 
 var _ prepare.Daemons = (*Pods)(nil)
 
-// New returns the daemons of the node. It remembers nothing: pods and folders are the truth.
+// New returns the daemons of the node. It holds no state: pods and folders are the source.
 func New(c Config) *Pods { return &Pods{Config: c} }
 
-// Ensure makes the daemon run as described and returns when its supervisor says that exactly this is in
-// effect. A pod that is missing is made, one that ended is replaced, one that is being deleted is waited
-// for. A daemon that serves already is found so without the API server. After an error the daemon may
-// exist; the next call carries on, and Release ends it. The caller says which daemon an error is about.
+// Ensure makes the daemon run with the configuration and returns when its supervisor reports exactly this configuration
+// in effect. It creates a missing pod, replaces one that ended, and waits for the end of one that is being deleted. A
+// daemon that already serves needs no call to the API server. After an error the daemon may exist; the next call
+// continues, and Release ends it. Errors do not name the daemon; the caller does.
 func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFolders, error) {
 	c := configuration(d)
 	err := c.validate()
@@ -81,10 +81,10 @@ func (p *Pods) Ensure(ctx context.Context, d prepare.Daemon) (prepare.DaemonFold
 	}, nil
 }
 
-// configure writes the configuration unless it is there already.
+// configure writes the configuration unless the file already has it.
 func (p *Pods) configure(c configuration) error {
 	folder := p.folder(c.Name)
-	// Servers may run as somebody else and must be able to enter.
+	// Servers may run as another user and must be able to enter the folder.
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
 	}
@@ -94,12 +94,12 @@ func (p *Pods) configure(c configuration) error {
 	return write(folder, configName, c)
 }
 
-// waitUntilServing returns the UID of the pod whose daemon serves under the configuration, once there is one.
+// waitUntilServing returns the UID of the pod whose daemon serves with the configuration, once there is one.
 func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (string, error) {
 	s, serves, err := p.observe(c.Name)
 	var live podView
 	var next time.Time
-	if serves { // its supervisor follows the configuration by itself
+	if serves { // its supervisor applies the configuration without the agent
 		next = time.Now().Add(podPeriod)
 	}
 	for err == nil {
@@ -122,8 +122,8 @@ func (p *Pods) waitUntilServing(ctx context.Context, c configuration) (string, e
 	return "", err
 }
 
-// observe returns what the supervisor says, and whether a daemon serves so. The lock is asked first: it
-// is taken after the state was written.
+// observe returns the supervisor's state and whether the daemon serves. The lock is checked before the state is read,
+// because the supervisor locks it after it has written the state.
 func (p *Pods) observe(name string) (state, bool, error) {
 	serves, err := isLocked(p.folder(name), servingByte)
 	if err != nil {
@@ -136,22 +136,22 @@ func (p *Pods) observe(name string) (state, bool, error) {
 	return s, serves && s.Serving, err
 }
 
-// podView is what a look at a daemon's pod showed.
+// podView is the result of a check of a daemon's pod.
 type podView struct {
-	// uid is the pod's; empty as long as it is unknown.
+	// uid is the pod's UID; empty while it is unknown.
 	uid types.UID
-	// waitReason says what a daemon that does not serve waits for.
+	// waitReason describes why the daemon does not serve yet.
 	waitReason string
 }
 
-// replacedUID stands for the UID of a pod that cannot serve any more.
+// replacedUID replaces the UID of a pod that cannot serve any more.
 const replacedUID = types.UID("none")
 
-// allows reports whether the state can be that of the pod.
+// allows reports whether the state can be the pod's.
 func (v podView) allows(s state) bool { return v.uid == "" || string(v.uid) == s.Pod }
 
-// checkPod looks at the daemon's pod and makes or replaces it if need be. An API server that does not answer
-// is waited for, one that refuses is an error.
+// checkPod checks the daemon's pod, and creates or replaces it if needed. Errors of the API server are retried, except
+// those that reject the request.
 func (p *Pods) checkPod(ctx context.Context, c configuration) (podView, error) {
 	view, err := p.ensurePod(ctx, c)
 	switch {
@@ -186,7 +186,7 @@ func (p *Pods) ensurePod(ctx context.Context, c configuration) (podView, error) 
 	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
 
-// create makes the pod. Another agent may be faster: then the next look shows its pod.
+// create creates the pod. If another agent has created it meanwhile, the next check returns that pod.
 func (p *Pods) create(ctx context.Context, c configuration) (podView, error) {
 	wanted, err := p.pod(ctx, c)
 	if err != nil {
@@ -203,14 +203,14 @@ func (p *Pods) create(ctx context.Context, c configuration) (podView, error) {
 	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
 
-// replace deletes the pod; the look after it is gone makes another.
+// replace deletes the pod; a check after its end creates another.
 func (p *Pods) replace(ctx context.Context, pod *corev1.Pod, why string) (podView, error) {
 	klog.FromContext(ctx).Info("Replacing the pod of an MPS daemon", "pod", klog.KObj(pod), "reason", why)
 	return podView{uid: replacedUID, waitReason: fmt.Sprintf("pod %s is replaced: %s", pod.Name, why)}, p.deletePodByUID(ctx, pod)
 }
 
-// outdated reports whether the pod would be made otherwise now and no process of it lives. A pod whose
-// supervisor runs is left alone, whatever made it: clients depend on it.
+// outdated reports whether the pod differs from the one that would be created now and none of its processes lives. A pod
+// whose supervisor runs is never outdated, because clients depend on it.
 func (p *Pods) outdated(ctx context.Context, pod *corev1.Pod, c configuration) (bool, error) {
 	runs, err := isLocked(p.folder(c.Name), aliveByte)
 	if err != nil || runs {
@@ -223,7 +223,7 @@ func (p *Pods) outdated(ctx context.Context, pod *corev1.Pod, c configuration) (
 	return pod.Annotations[templateAnnotation] != wanted.Annotations[templateAnnotation], nil
 }
 
-// deletePodByUID deletes exactly this pod.
+// deletePodByUID deletes exactly this pod. A pod that no longer exists is not an error.
 func (p *Pods) deletePodByUID(ctx context.Context, pod *corev1.Pod) error {
 	err := p.pods().Delete(ctx, pod.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &pod.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
@@ -232,9 +232,9 @@ func (p *Pods) deletePodByUID(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Release ends the daemon. It first takes the configuration away, at which the supervisor ends the
-// daemon at once, then the pod, and waits until the kernel says that no process of it is left. The pod
-// may still be listed for a while as one that ends.
+// Release ends the daemon. It removes the configuration, at which the supervisor ends the daemon at once, deletes the
+// pod, and waits until the lock shows that no process of the daemon lives. The API server may list the pod as
+// terminating for a while longer.
 func (p *Pods) Release(ctx context.Context, name string) error {
 	if err := p.release(ctx, name); err != nil {
 		return fmt.Errorf("end MPS daemon %s: %w", name, err)
@@ -251,7 +251,7 @@ func (p *Pods) release(ctx context.Context, name string) error {
 	for {
 		waits := fmt.Sprintf("processes of it still hold the lock in %s", folder)
 		if now := time.Now(); now.After(next) {
-			// Repeated: an agent that creates the pod at this moment must not bring it back.
+			// Repeated, so that an agent that creates the pod concurrently does not keep it.
 			if err := p.deletePod(ctx, name); err != nil {
 				return err
 			}
@@ -272,7 +272,7 @@ func (p *Pods) release(ctx context.Context, name string) error {
 	}
 }
 
-// deletePod has the daemon's pod deleted, if there is one.
+// deletePod deletes the daemon's pod, if there is one.
 func (p *Pods) deletePod(ctx context.Context, name string) error {
 	pod, err := p.pods().Get(ctx, p.podName(name), metav1.GetOptions{})
 	switch {
@@ -286,8 +286,8 @@ func (p *Pods) deletePod(ctx context.Context, name string) error {
 	return p.deletePodByUID(ctx, pod)
 }
 
-// List returns the daemons of the node with Name, GPU and ClaimUID, by name: those that have a pod, and
-// those that have only a folder left.
+// List returns the daemons of the node with Name, GPU and ClaimUID, ordered by name: those that have a pod, and those
+// that have only a folder.
 func (p *Pods) List(ctx context.Context) ([]prepare.Daemon, error) {
 	pods, err := p.pods().List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{
 		MatchLabels: map[string]string{nameLabel: daemonName, nodeLabel: labelValue(p.Node)},
@@ -310,8 +310,8 @@ func (p *Pods) List(ctx context.Context) ([]prepare.Daemon, error) {
 	return slices.CompactFunc(daemons, func(a, b prepare.Daemon) bool { return a.Name == b.Name }), nil
 }
 
-// States returns what the supervisors of the node tell about their daemons, by name. It asks nobody but
-// the folders and may be called often.
+// States returns the states that the supervisors of the node report, ordered by name. It reads only the folders and may
+// be called often.
 func (p *Pods) States() ([]State, error) {
 	entries, err := os.ReadDir(p.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -329,7 +329,7 @@ func (p *Pods) States() ([]State, error) {
 		}
 		if configured != nil {
 			if c = s.Config; c.Name == "" {
-				continue // nobody has ever asked for it
+				continue // the daemon was never configured
 			}
 		}
 		states = append(states, State{

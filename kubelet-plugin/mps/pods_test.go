@@ -33,19 +33,19 @@ const (
 
 var pods = corev1.SchemeGroupVersion.WithResource("pods")
 
-// cluster is an API server and the kubelet of one node. Its supervisors are goroutines that take the
-// lock and say at once that what is configured is in effect.
+// cluster is an API server and the kubelet of one node. Its supervisors are goroutines that take the lock and report
+// every configuration as in effect at once.
 type cluster struct {
 	t      *testing.T
 	client *fake.Clientset
 	dir    string
 
 	mu sync.Mutex
-	// image is the only one that kubelet can pull; empty is all of them.
+	// image is the only one that kubelet can pull; empty means all images.
 	image string
-	// slow keeps kubelet from ending pods that are deleted, away from doing anything.
+	// slow keeps kubelet from ending pods that are deleted, away from any action.
 	slow, away bool
-	// down makes the API server refuse to answer.
+	// down makes every request to the API server fail.
 	down    bool
 	made    int
 	deleted int
@@ -125,7 +125,7 @@ func agentPod(name, image string) *corev1.Pod {
 	}
 }
 
-// delete does what the API server does for a pod on a node: it only marks it.
+// delete does what the API server does for a pod on a node: it only sets the deletion timestamp.
 func (c *cluster) delete(action k8stesting.DeleteActionImpl) error {
 	object, err := c.client.Tracker().Get(pods, namespace, action.Name)
 	if err != nil {
@@ -191,7 +191,7 @@ func (c *cluster) daemonPods() []corev1.Pod {
 	return daemons
 }
 
-// supervise is one look of a supervisor.
+// supervise is one poll of a supervisor.
 func (c *cluster) supervise(folder string, uid types.UID) {
 	wanted, err := read[configuration](folder, configName)
 	if err != nil {
@@ -237,7 +237,7 @@ func (c *cluster) agent(pod string) *Pods {
 	})
 }
 
-// only returns the one pod of a daemon.
+// only returns the daemon's only pod.
 func (c *cluster) only() corev1.Pod {
 	c.t.Helper()
 	c.mu.Lock()
@@ -271,7 +271,7 @@ func ensure(t *testing.T, p *Pods, d prepare.Daemon) prepare.DaemonFolders {
 	return folders
 }
 
-// refused calls with little time and returns the error.
+// refused calls with a short timeout and returns the error.
 func refused(t *testing.T, call func(context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -335,7 +335,7 @@ func TestEnsureCreatesPod(t *testing.T) {
 func TestEnsureFindsServingDaemon(t *testing.T) {
 	c := newCluster(t)
 	first := ensure(t, c.agent("agent-1"), shared)
-	// The next agent needs nobody for a daemon that serves, nor for a change of its limits.
+	// The next agent needs no API server for a daemon that serves, nor for a change of its limits.
 	c.change(func() { c.down = true })
 	again := c.agent("agent-2")
 	if diff := cmp.Diff(first, ensure(t, again, shared)); diff != "" {
@@ -406,7 +406,7 @@ func TestEnsureReplaces(t *testing.T) {
 	}
 }
 
-// After a boot kubelet starts the pod again, before anybody asks for the daemon.
+// After a boot kubelet starts the pod again, before the daemon is requested.
 func TestEnsureAfterReboot(t *testing.T) {
 	c := newCluster(t)
 	first := ensure(t, c.agent("agent-1"), shared)
@@ -436,7 +436,7 @@ func TestEnsureReportsWaitReason(t *testing.T) {
 			t.Errorf("got %q, want %q in it", err, part)
 		}
 	}
-	// The upgraded agent has an image that can be pulled. Its pod takes the place of the one that hangs.
+	// The upgraded agent has an image that can be pulled. Its pod replaces the one that hangs.
 	c.change(func() {
 		c.image = "registry/tessera/node:2"
 		if err := c.client.Tracker().Add(agentPod("agent-2", "registry/tessera/node:2")); err != nil {
@@ -449,7 +449,7 @@ func TestEnsureReportsWaitReason(t *testing.T) {
 	}
 }
 
-// An upgraded agent leaves a daemon alone that its predecessor made.
+// An upgraded agent keeps a daemon that an earlier version created.
 func TestEnsureKeepsRunningPodOfOlderAgent(t *testing.T) {
 	c := newCluster(t)
 	first := ensure(t, c.agent("agent-1"), shared)
@@ -514,7 +514,7 @@ func TestEnsureRefused(t *testing.T) {
 	}
 }
 
-// Two agents overlap, and one is faster.
+// Two agents overlap, and one creates the pod first.
 func TestEnsureOfTwoAgents(t *testing.T) {
 	c := newCluster(t)
 	theirs, err := c.agent("agent-1").pod(t.Context(), configuration(shared))
@@ -630,7 +630,7 @@ func TestListAndStates(t *testing.T) {
 	if diff := cmp.Diff(wanted, states); err != nil || diff != "" {
 		t.Errorf("States: %v (-want +got):\n%s", err, diff)
 	}
-	// A daemon without a pod is still a daemon as long as it has its folder.
+	// A daemon without a pod is listed as long as it has its folder.
 	c.change(func() { _ = c.client.Tracker().Delete(pods, namespace, c.agent("").podName(private.Name)) })
 	list, err = c.agent("agent-1").List(t.Context())
 	if diff := cmp.Diff(want, list); err != nil || diff != "" {

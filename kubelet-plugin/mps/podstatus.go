@@ -7,12 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// ended reports whether kubelet will not run the pod again.
+// ended reports whether kubelet will not start the pod again.
 func ended(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// describePod says what a pod does that has no daemon yet.
+// describePod describes the state of a pod whose daemon does not serve yet.
 func describePod(pod *corev1.Pod) string {
 	var parts []string
 	for _, c := range pod.Status.ContainerStatuses {
@@ -39,7 +39,7 @@ func describePod(pod *corev1.Pod) string {
 	return strings.Join(append([]string{fmt.Sprintf("pod %s is %s", pod.Name, phase)}, parts...), "; ")
 }
 
-// describeWait says why the daemon does not serve under the configuration.
+// describeWait describes why the daemon does not serve with the configuration.
 func describeWait(live podView, s state, serves bool, c configuration) string {
 	parts := []string{"it does not serve"}
 	if serves {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// adoptOrphans makes the process the parent of every descendant whose own parent has died: a daemon's
-// servers must not outlive it unseen.
+// adoptOrphans makes the process the parent of every descendant whose own parent has died: a daemon's servers must not
+// outlive it unnoticed.
 func adoptOrphans() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("adopt orphans: %w", err)
@@ -21,8 +21,8 @@ func adoptOrphans() error {
 	return nil
 }
 
-// reapTimeout is how long killed children may take to end. One that hangs in the driver ends when the GPU
-// lets go of it.
+// reapTimeout is how long killed children may take to end. A child that hangs in the driver ends when the GPU releases
+// it.
 const reapTimeout = 5 * time.Second
 
 // killAndReapChildren kills all children and waits for them. No other code may wait for a child meanwhile.
@@ -58,9 +58,9 @@ func killChildren() error {
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
-			continue // ended in between
+			continue // ended meanwhile
 		}
-		// The name, in parentheses, may hold anything; state and parent follow it (proc_pid_stat(5)).
+		// The name, in parentheses, may have any characters; state and parent follow it (proc_pid_stat(5)).
 		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(os.Getpid()) {
 			continue

@@ -15,56 +15,56 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// How often and how long the supervisor waits.
+// Intervals and delays of the supervisor.
 const (
-	// configPeriod is how often the configuration is read.
+	// configPeriod is the interval at which the configuration is read.
 	configPeriod = 100 * time.Millisecond
-	// A daemon that ended is started again after the shortest pause, and after twice the last one each
-	// time it ends again before it has served for proven.
+	// A daemon that ended is restarted after minRestartDelay, which doubles up to maxRestartDelay with each end before
+	// the daemon has run for stableDuration.
 	minRestartDelay = 100 * time.Millisecond
 	maxRestartDelay = 10 * time.Second
 	stableDuration  = time.Minute
-	// limitRetryDelay lies between tries to put other limits into effect.
+	// limitRetryDelay is the delay before other limits are attempted again.
 	limitRetryDelay = time.Second
-	// evictDelay is how long processes that still hold the lock are left alone.
+	// evictDelay is how long other processes may hold the lock before they are killed.
 	evictDelay = 5 * time.Second
-	// logPeriod is how often the daemon's logs are looked at, logLimit how large one may become: they
-	// are kept in memory.
+	// logPeriod is the interval at which the sizes of the daemon's logs are checked, logLimit the maximum size of one in
+	// bytes: the logs are kept in memory.
 	logPeriod = 10 * time.Second
 	logLimit  = 8 << 20
 )
 
-// SupervisorConfig says what a supervisor works on.
+// SupervisorConfig has the parameters of a supervisor.
 type SupervisorConfig struct {
 	// Folder is the daemon's folder.
 	Folder string
 	// Pod is the UID of the pod in which the supervisor runs.
 	Pod string
-	// Program finds the driver's program. It is called at every start of the daemon, since a driver may
-	// come, go and change.
+	// Program returns the driver's program. It is called at every start of the daemon, because the driver may be
+	// installed, removed or replaced.
 	Program func() (Program, error)
 }
 
-// Supervisor runs one daemon.
+// Supervisor runs one daemon. It is not safe for concurrent use.
 type Supervisor struct {
 	SupervisorConfig
 	lock  *os.File
 	state state
-	// evictDelay and allowed are the constants, except in tests.
+	// evictDelay and timeouts are the constants, except in tests.
 	evictDelay time.Duration
 	timeouts   timeouts
 }
 
-// NewSupervisor returns a supervisor.
+// NewSupervisor returns a supervisor that has not been started.
 func NewSupervisor(c SupervisorConfig) *Supervisor {
 	return &Supervisor{SupervisorConfig: c, evictDelay: evictDelay, timeouts: timeouts{start: startTimeout, command: commandTimeout, quit: quitTimeout}}
 }
 
-// Run keeps the daemon running as its configuration says until ctx ends, then ends it and returns nil.
-// While there is no configuration no daemon runs. A daemon that cannot be started, or ends, is no
-// error: it is written into the state and started again.
+// Run keeps the daemon running with its configuration until ctx ends, then ends it and returns nil. Without a
+// configuration no daemon runs. A daemon that cannot be started, or ends, is not an error: the failure is written into
+// the state and the daemon is restarted.
 //
-// Run needs a process of its own. It adopts orphans and kills every child when a daemon has ended.
+// Run needs its own process: it adopts orphans and kills every child when a daemon has ended.
 func (s *Supervisor) Run(ctx context.Context) error {
 	if s.Pod == "" {
 		return errors.New("supervise an MPS daemon: the UID of the pod is unknown")
@@ -108,8 +108,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// acquireLock takes the lock for the life of the process. Whoever holds it longer than patience is what an
-// earlier life of this daemon left, and is killed: no second daemon may run on the same devices.
+// acquireLock takes the lock for the life of the process. A process that holds it for longer than evictDelay belongs to
+// an earlier supervisor of this daemon and is killed: no second daemon may run on the same devices.
 func (s *Supervisor) acquireLock(ctx context.Context) error {
 	path := filepath.Join(s.Folder, lockName)
 	for last := time.Now().Add(s.evictDelay); ; sleep(ctx, configPeriod) {
@@ -149,11 +149,12 @@ func (s *Supervisor) killLockHolders(ctx context.Context, file *os.File) error {
 	return nil
 }
 
-// loadFormerState takes over what the former supervisor counted. It was killed if its daemon still served.
+// loadFormerState loads the state of the former supervisor. If its daemon was still serving, it was killed, which is
+// recorded.
 func (s *Supervisor) loadFormerState() error {
 	former, err := read[state](s.Folder, stateName)
 	if err != nil {
-		former = state{} // there is none, or one that nobody can read
+		former = state{} // missing or unreadable
 	}
 	s.state = former
 	s.state.Pod, s.state.Serving = s.Pod, false
@@ -164,8 +165,8 @@ func (s *Supervisor) loadFormerState() error {
 	return s.save()
 }
 
-// serve runs one control daemon. It returns nil when ctx has ended or the configuration needs another
-// daemon or none, and an error when the daemon failed; none is left in each case.
+// serve runs one control daemon. It returns nil when ctx has ended or the configuration requires another daemon or none,
+// and an error when the daemon failed. In each case the daemon has ended.
 func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	if err := c.validate(); err != nil {
 		return err
@@ -199,7 +200,7 @@ func (s *Supervisor) serve(ctx context.Context, c configuration) (err error) {
 	return s.followConfiguration(ctx, d, c)
 }
 
-// followConfiguration leads a daemon that serves from one configuration to the next.
+// followConfiguration applies changes of the configuration to a serving daemon. It returns like serve.
 func (s *Supervisor) followConfiguration(ctx context.Context, d *control, c configuration) error {
 	looks, logs := time.NewTicker(configPeriod), time.NewTicker(logPeriod)
 	defer looks.Stop()
@@ -220,7 +221,7 @@ func (s *Supervisor) followConfiguration(ctx context.Context, d *control, c conf
 		case errors.Is(err, errNeedsRestart):
 			return nil
 		case err != nil:
-			// Clients depend on the daemon: it stays, under the limits that it has.
+			// Clients depend on the daemon: it keeps running with its present limits.
 			s.recordError(ctx, err)
 			looks.Reset(limitRetryDelay)
 		default:
@@ -230,10 +231,10 @@ func (s *Supervisor) followConfiguration(ctx context.Context, d *control, c conf
 	}
 }
 
-// errNeedsRestart says that the configuration needs another daemon, or none.
+// errNeedsRestart means that the configuration requires another daemon, or none.
 var errNeedsRestart = errors.New("another daemon is needed")
 
-// update leads a daemon under the configuration c to the one that is wanted now, and returns it.
+// update reads the configuration, applies it to a daemon with configuration c, and returns the one in effect.
 func (s *Supervisor) update(ctx context.Context, d *control, c configuration) (configuration, error) {
 	next, err := read[configuration](s.Folder, configName)
 	switch {
@@ -253,7 +254,7 @@ func (s *Supervisor) update(ctx context.Context, d *control, c configuration) (c
 	return next, s.applyConfiguration(ctx, d, c, next)
 }
 
-// applyConfiguration puts another configuration into effect and says so.
+// applyConfiguration puts another configuration into effect and records that.
 func (s *Supervisor) applyConfiguration(ctx context.Context, d *control, was, c configuration) error {
 	if err := d.applyLimits(ctx, was, c); err != nil {
 		return err
@@ -261,7 +262,7 @@ func (s *Supervisor) applyConfiguration(ctx context.Context, d *control, was, c 
 	return s.setServing(ctx, c)
 }
 
-// setServing tells the agent that the daemon serves under the configuration.
+// setServing records for the agent that the daemon serves with the configuration.
 func (s *Supervisor) setServing(ctx context.Context, c configuration) error {
 	klog.FromContext(ctx).Info("The daemon serves", "devices", c.Visible, "activeThreadPercentage", c.ActiveThreadPercentage, "pinnedMemoryBytes", c.PinnedMemoryBytes)
 	if !s.state.Serving {
@@ -274,7 +275,7 @@ func (s *Supervisor) setServing(ctx context.Context, c configuration) error {
 	return lock.Try(s.lock, lock.Exclusive, lock.Byte(servingByte))
 }
 
-// clearServing tells the agent that no daemon serves.
+// clearServing records for the agent that no daemon serves.
 func (s *Supervisor) clearServing() error {
 	if !s.state.Serving {
 		return nil
@@ -283,14 +284,14 @@ func (s *Supervisor) clearServing() error {
 	return errors.Join(lock.Release(s.lock, lock.Byte(servingByte)), s.save())
 }
 
-// recordFailure writes down that a daemon ended or could not be started.
+// recordFailure records that a daemon ended or could not be started.
 func (s *Supervisor) recordFailure(ctx context.Context, c configuration, failure error) {
 	s.state.Config = c
 	s.state.Restarts++
 	s.recordError(ctx, failure)
 }
 
-// recordError writes an error down.
+// recordError records an error.
 func (s *Supervisor) recordError(ctx context.Context, failure error) {
 	s.state.LastError, s.state.LastErrorAt = failure.Error(), time.Now()
 	if err := s.save(); err != nil {
@@ -298,7 +299,7 @@ func (s *Supervisor) recordError(ctx context.Context, failure error) {
 	}
 }
 
-// save writes the state. A folder that was removed takes none: whoever removed it wants to know nothing.
+// save writes the state. A missing folder is not an error: the daemon was released.
 func (s *Supervisor) save() error {
 	if err := write(s.Folder, stateName, s.state); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -306,8 +307,8 @@ func (s *Supervisor) save() error {
 	return nil
 }
 
-// truncateLogs empties logs that became too large. A daemon that writes on at its old place leaves a hole, which
-// takes no memory.
+// truncateLogs truncates logs that have become too large. If the daemon continues to write at its old offset, the file
+// gets a hole, which uses no memory.
 func (s *Supervisor) truncateLogs(ctx context.Context) {
 	files, err := filepath.Glob(filepath.Join(s.Folder, logName, "*"))
 	for _, path := range files {
@@ -321,7 +322,7 @@ func (s *Supervisor) truncateLogs(ctx context.Context) {
 	}
 }
 
-// sleep waits for the time or the end of ctx.
+// sleep waits for pause or until ctx ends.
 func sleep(ctx context.Context, pause time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -24,7 +24,7 @@ import (
 type stage struct {
 	t           *testing.T
 	folder, dir string
-	// settings are further variables of the supervisor's environment.
+	// settings are additional variables of the supervisor's environment.
 	settings   []string
 	supervisor *exec.Cmd
 }
@@ -37,10 +37,10 @@ func newStage(t *testing.T, settings ...string) *stage {
 	return s
 }
 
-// install puts the stand-in where the driver is looked for.
+// install puts the stand-in at the path of the driver's program.
 func (s *stage) install() {
 	s.t.Helper()
-	// A program that looks for races lingers for a second at its end, unless told otherwise.
+	// A program with the race detector sleeps for a second before it exits, unless configured otherwise.
 	program := "#!/bin/sh\nexport GORACE=atexit_sleep_ms=0 " + roleVariable + "=control " + stageVariable + "='" + s.dir + "'\nexec '" + os.Args[0] + "' \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(s.dir, "nvidia-cuda-mps-control"), []byte(program), 0o755); err != nil {
 		s.t.Fatal(err)
@@ -54,7 +54,7 @@ func (s *stage) start() {
 	s.supervisor.Env = append(s.supervisor.Env, s.settings...)
 	var said strings.Builder
 	s.supervisor.Stdout, s.supervisor.Stderr = &said, &said
-	// What an unclean end leaves holds the output open.
+	// Processes that remain after an unclean end hold the output open.
 	s.supervisor.WaitDelay = time.Second
 	if err := s.supervisor.Start(); err != nil {
 		s.t.Fatal(err)
@@ -89,7 +89,7 @@ func (s *stage) observe() (state, bool) {
 	return seen, serves
 }
 
-// await waits until the daemon serves under the configuration.
+// await waits until the daemon serves with the configuration.
 func (s *stage) await(c configuration) state {
 	s.t.Helper()
 	var seen state
@@ -127,7 +127,7 @@ func (s *stage) pid() int {
 	return number
 }
 
-// connect has a client come and returns the process of its server.
+// connect connects a client and returns the process of its server.
 func (s *stage) connect() int {
 	s.t.Helper()
 	d := &control{
@@ -162,7 +162,7 @@ func (s *stage) signal(signal syscall.Signal) error {
 	return s.supervisor.Wait()
 }
 
-// runs reports whether the process is there and not a zombie.
+// runs reports whether the process exists and is not a zombie.
 func runs(pid int) bool {
 	text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	return err == nil && !strings.Contains(string(text), ") Z ")
@@ -213,7 +213,7 @@ func TestSupervisorServesUnderLimits(t *testing.T) {
 	}
 }
 
-// A second claim has other limits: servers that run are told, too, and nobody loses a connection.
+// A second claim has other limits: running servers get them too, and no client loses its connection.
 func TestSupervisorFollowsLimits(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
@@ -240,7 +240,7 @@ func TestSupervisorFollowsLimits(t *testing.T) {
 	}
 }
 
-// Clients depend on a daemon that serves: limits that it does not take are no reason to end it.
+// Clients depend on a daemon that serves: limits that it rejects are no reason to end it.
 func TestSupervisorKeepsDaemonThatRefusesLimits(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
@@ -272,7 +272,7 @@ func TestSupervisorReplacesDaemonForOtherDevices(t *testing.T) {
 	s.await(limited)
 	daemon, server := s.pid(), s.connect()
 	free := limited
-	free.PinnedMemoryBytes = 0 // no command lifts a memory limit
+	free.PinnedMemoryBytes = 0 // no command removes a memory limit
 	s.configure(free)
 	seen := s.await(free)
 	if s.pid() == daemon || runs(daemon) || runs(server) {
@@ -390,7 +390,7 @@ func TestSupervisorEndsItsDaemon(t *testing.T) {
 	}
 }
 
-// A supervisor that is killed takes its daemon along, and the kernel says so.
+// A killed supervisor ends its daemon, which the lock shows.
 func TestSupervisorIsKilled(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
@@ -410,7 +410,7 @@ func TestSupervisorIsKilled(t *testing.T) {
 	}
 }
 
-// What an earlier life left holds the lock and the GPU: it must not keep the next one waiting.
+// Remaining processes of an earlier supervisor hold the lock and the GPU: they must not block the next one.
 func TestSupervisorKillsLockHolders(t *testing.T) {
 	s := newStage(t)
 	s.configure(limited)
@@ -427,14 +427,13 @@ func TestSupervisorKillsLockHolders(t *testing.T) {
 	eventually(t, "the server ends", func() bool { return !runs(server) })
 }
 
-// The fake driver's daemon is as strict as NVIDIA's: it must be found with its libraries, and take every
-// command.
+// The fake driver's daemon is as strict as NVIDIA's: it must be found with its libraries, and accept every command.
 func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	machine := t.TempDir()
 	if err := fakegpu.InstallDriver(t.Context(), machine, fakegpu.Spec{Machine: "h100x2"}); err != nil {
 		t.Fatal(err)
 	}
-	folder, err := os.MkdirTemp("", "mps") // the path of a socket has little room
+	folder, err := os.MkdirTemp("", "mps") // the path of a socket is limited in length
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,10 +6,10 @@ import (
 	"sync"
 )
 
-// tailSize is how much of a daemon's output is kept for an error.
+// tailSize is how many bytes of a daemon's output are kept for an error.
 const tailSize = 1024
 
-// tail passes output on to the standard error and keeps its end. It is safe for concurrent use.
+// tail passes output to the standard error and keeps its end. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	kept []byte
@@ -26,7 +26,7 @@ func (t *tail) Write(text []byte) (int, error) {
 	return os.Stderr.Write(text)
 }
 
-// last returns the last line: the others are for the log, not for a message to users.
+// last returns the last line; the lines before it are for the log, not for an error message.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

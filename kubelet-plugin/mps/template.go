@@ -28,35 +28,35 @@ const (
 	gpuLabel      = "tessera.dev/gpu"
 	claimLabel    = "tessera.dev/claim-uid"
 	nodeLabel     = "tessera.dev/node"
-	// templateAnnotation is a hash of what the pod was made from.
+	// templateAnnotation is a hash of the pod's spec, which shows whether the pod is outdated.
 	templateAnnotation = "tessera.dev/template"
 	fieldManager       = "tessera-node"
 )
 
 const (
-	// agentContainer is the name of the agent's container among those that others may have added.
+	// agentContainer is the name of the agent's container, among containers that other components may have added.
 	agentContainer = "agent"
 	shmVolume      = "shm"
 	folderVolume   = "mps"
-	// shmSize is how large the memory may become that a daemon and its clients share. It is their
-	// /dev/shm, and takes only what is written into it.
+	// shmSize is the limit of the memory that a daemon and its clients share. It is their /dev/shm and uses only the
+	// memory that is written.
 	shmSize = "8Gi"
-	// gracePeriod is how long the supervisor has for ending the daemon and, if it must, for killing it.
+	// gracePeriod is the supervisor's time, in seconds, to end the daemon and, if needed, to kill it.
 	gracePeriod = 30
 	// Verb is the command of the agent's program that runs a supervisor.
 	Verb = "mps"
 )
 
-// errNoPod says that the agent has no pod to make others from.
+// errNoPod means that the agent's own pod, the source of the daemons' pods, is unknown.
 var errNoPod = errors.New("the agent's own pod is unknown: run the agent in a pod with POD_NAMESPACE and POD_NAME set")
 
 func (p *Pods) pods() typedcorev1.PodInterface { return p.Client.CoreV1().Pods(p.Namespace) }
 
-// podName is unique in the namespace: other nodes have daemons of the same name.
+// podName is unique in the namespace: other nodes have daemons with the same name.
 func (p *Pods) podName(daemon string) string { return daemon + "-" + hash([]byte(p.Node)) }
 
-// pod returns the daemon's pod as it would be made now, from the agent's own pod: what an administrator
-// decides about images and mounts is decided once.
+// pod returns the daemon's pod as it would be created now. Images, mounts and other settings are those of the agent's
+// own pod, so that an administrator configures them once.
 func (p *Pods) pod(ctx context.Context, c configuration) (*corev1.Pod, error) {
 	if p.Namespace == "" || p.Pod == "" {
 		return nil, errNoPod
@@ -80,7 +80,7 @@ func (p *Pods) pod(ctx context.Context, c configuration) (*corev1.Pod, error) {
 			Name:      p.podName(c.Name),
 			Namespace: p.Namespace,
 			Labels:    p.labels(c),
-			// As with the mirror of a static pod: a drain may evict it, and it goes with the node.
+			// Like the mirror pod of a static pod: a drain may evict it, and it is deleted with the node.
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: node.Name, UID: node.UID, Controller: &yes}},
 		},
 		Spec: corev1.PodSpec{
@@ -117,7 +117,7 @@ func (p *Pods) pod(ctx context.Context, c configuration) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// labels returns what the pod is found by.
+// labels returns the labels by which the pod is found.
 func (p *Pods) labels(c configuration) map[string]string {
 	labels := map[string]string{nameLabel: daemonName, partLabel: partName, instanceLabel: c.Name, nodeLabel: labelValue(p.Node)}
 	if c.GPU != "" {
@@ -141,12 +141,12 @@ func containerOf(own *corev1.Pod) (corev1.Container, error) {
 	return corev1.Container{}, fmt.Errorf("the agent's own pod %s has no container %s", own.Name, agentContainer)
 }
 
-// mounts returns the daemon's own folder and memory, and what the agent has mounted where it is needed.
+// mounts returns the volumes of the daemon's folder and shared memory, and those of the agent that p.Needs requires.
 func (p *Pods) mounts(own *corev1.Pod, agent corev1.Container, daemon string) ([]corev1.Volume, []corev1.VolumeMount) {
 	size, create := resource.MustParse(shmSize), corev1.HostPathDirectoryOrCreate
 	volumes := []corev1.Volume{
 		{Name: shmVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size}}},
-		// After a boot the folder is gone and the pod starts again before the agent asks for the daemon.
+		// After a boot the folder is missing, and kubelet may start the pod before the agent requests the daemon.
 		{Name: folderVolume, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: p.folder(daemon), Type: &create}}},
 	}
 	mounts := []corev1.VolumeMount{
@@ -166,19 +166,19 @@ func (p *Pods) mounts(own *corev1.Pod, agent corev1.Container, daemon string) ([
 	return volumes, mounts
 }
 
-// covers reports whether what is mounted at the path is seen at need, or below it.
+// covers reports whether a volume mounted at the path is visible at need or below it.
 func covers(mounted, need string) bool {
 	mounted, need = filepath.Clean(mounted), filepath.Clean(need)
 	return under(need, mounted) || need != "/" && under(mounted, need)
 }
 
-// under reports whether path is the folder or lies below it.
+// under reports whether path is the folder or is below it.
 func under(path, folder string) bool {
 	return path == folder || strings.HasPrefix(path, strings.TrimSuffix(folder, "/")+"/")
 }
 
-// labelValue returns the text, or a part of it that is told from others by a hash where it is no value
-// of a label: names of nodes may be longer than 63 characters.
+// labelValue returns the text if it is a valid label value, and otherwise a part of it with a hash of the whole: names
+// of nodes may be longer than 63 characters.
 func labelValue(text string) string {
 	if len(validation.IsValidLabelValue(text)) == 0 {
 		return text
@@ -187,7 +187,7 @@ func labelValue(text string) string {
 	return strings.Trim(text[:min(len(text), validation.LabelValueMaxLength-len(sum)-1)], "-_.") + "-" + sum
 }
 
-// hash tells texts apart in names.
+// hash returns a short hash that distinguishes texts in names: 8 hexadecimal digits.
 func hash(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:4])
