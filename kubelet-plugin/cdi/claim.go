@@ -14,20 +14,21 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// grant is a prepared device together with the device node of its GPU.
+// grant is a prepared device with the device node of its GPU.
 type grant struct {
 	prepare.Prepared
 	gpu driverroot.Node
 }
 
-// extra are device nodes of the node, with their files, that a claim asked for.
+// extra is additional device nodes that a claim requests, with their files.
 type extra struct {
 	name params.Extra
 	driverroot.Extra
 }
 
-// claim returns the spec of a claim: one device per grant, in their order, then one per extra, and for each grant the ids
-// that give it to a container with its extras. The device's own id comes first: kubelet knows a device by its first id.
+// claim returns the spec of a claim: one device per grant, in their order, then one per extra; and for each grant the
+// ids that inject it with its extras. The device's own id comes first, because kubelet identifies a device by its first
+// id.
 func claim(uid string, driver driverroot.Driver, grants []grant, extras []extra) (*cdispec.Spec, [][]string, error) {
 	spec := cdispec.Spec{Kind: vendor + "/" + claimClass}
 	var ids [][]string
@@ -71,8 +72,8 @@ func (e extra) edits() cdispec.ContainerEdits {
 	return edits
 }
 
-// nodes returns the device nodes of one device: its GPU's and, for a part of it, the capabilities
-// that open exactly that part.
+// nodes returns the device nodes of one device: its GPU's and, for a part of the GPU, those of the capabilities that
+// give access to exactly that part.
 func nodes(driver driverroot.Driver, g grant) ([]*cdispec.DeviceNode, error) {
 	nodes := []*cdispec.DeviceNode{hostNode(g.gpu)}
 	names, err := capabilities(driver, g.Prepared)
@@ -89,7 +90,7 @@ func nodes(driver driverroot.Driver, g grant) ([]*cdispec.DeviceNode, error) {
 	return nodes, nil
 }
 
-// capabilities returns the MIG capabilities that a device needs besides its GPU.
+// capabilities returns the MIG capabilities that a device needs in addition to its GPU.
 func capabilities(driver driverroot.Driver, p prepare.Prepared) ([]string, error) {
 	switch p.Use.Shape {
 	case gpu.Whole, gpu.TimeShare, gpu.MPS:
@@ -115,17 +116,17 @@ func capabilities(driver driverroot.Driver, p prepare.Prepared) ([]string, error
 	return nil, fmt.Errorf("use %s as %v: %w", p.Use.GPU, p.Use.Shape, gpu.ErrUnsupported)
 }
 
-// access returns the capabilities that open one MIG device.
+// access returns the capabilities that give access to one MIG device.
 func access(g gpu.GPU, i gpu.Instance) []string {
 	instance := fmt.Sprintf("gpu%d/gi%d", g.Minor, i.GI)
 	return []string{instance + "/access", fmt.Sprintf("%s/ci%d/access", instance, i.CI)}
 }
 
-// monitor is the capability to watch every MIG device without using one.
+// monitor is the capability to monitor every MIG device without using one.
 const monitor = "monitor"
 
-// capabilityNode returns a node that is described in full: the runtime makes it also where the host
-// has none, and lets the container read it, which is all that the driver asks for.
+// capabilityNode returns a node with its numbers: the runtime creates it even if the host has none, and gives the
+// container read permission, which is all that the driver requires.
 func capabilityNode(node driverroot.Node) *cdispec.DeviceNode {
 	readable := os.FileMode(0o444)
 	return &cdispec.DeviceNode{

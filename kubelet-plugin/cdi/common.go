@@ -7,20 +7,20 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 )
 
-// The names of CDI devices: vendor/class=device. They do not follow the name of the DRA driver, which
-// an administrator may choose.
+// The names of CDI devices: vendor/class=device. They are independent of the name of the DRA driver, which an
+// administrator may choose.
 const (
 	vendor      = "gpu.tessera.dev"
 	commonClass = "common"
 	claimClass  = "claim"
-	// commonDevice is the one device of the common spec.
+	// commonDevice is the only device of the common spec.
 	commonDevice = "driver"
 )
 
 // common returns the spec of the driver. program is the host path of the hook program.
 //
-// NVIDIA_VISIBLE_DEVICES tells an NVIDIA container runtime that may stand below to add nothing. It is
-// an edit of the device, as a device must have one.
+// NVIDIA_VISIBLE_DEVICES disables the injection of an NVIDIA container runtime, which may be the runtime of the node. It
+// is an edit of the device, because a device must have one.
 func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 	var edits cdispec.ContainerEdits
 	for _, node := range driver.Control {
@@ -45,7 +45,7 @@ func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 	})
 }
 
-// hooks returns the one hook that does all that is to be done in a container before it starts.
+// hooks returns the single hook that makes all changes in a container before it starts.
 func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
 	args := []string{hook.Program, hook.All, "--host-driver-version", driver.Version}
 	for _, link := range driver.Links {
@@ -57,7 +57,7 @@ func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
 	return []*cdispec.Hook{{HookName: "createContainer", Path: program, Args: args}}
 }
 
-// hostNode returns a node whose numbers the runtime takes from the host when a container is made.
+// hostNode returns a node whose numbers the runtime reads from the host when a container is created.
 func hostNode(node driverroot.Node) *cdispec.DeviceNode {
 	return &cdispec.DeviceNode{Path: node.Path, HostPath: node.Host}
 }
@@ -66,8 +66,8 @@ func mount(file driverroot.File, options ...string) *cdispec.Mount {
 	return &cdispec.Mount{HostPath: file.Host, ContainerPath: file.Path, Options: options}
 }
 
-// versioned returns the spec with the oldest version that has all it uses: runtimes refuse versions
-// that are newer than they are.
+// versioned returns the spec with the oldest version that has all its fields: runtimes reject versions that are newer
+// than theirs.
 func versioned(spec cdispec.Spec) (*cdispec.Spec, error) {
 	version, err := cdispec.MinimumRequiredVersion(&spec)
 	if err != nil {

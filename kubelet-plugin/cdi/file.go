@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
-// The names of the files: runtimes read every file with this extension, and no other.
+// The names of the files: runtimes read the files with this extension.
 const (
 	extension   = ".json"
 	commonFile  = "tessera-common" + extension
@@ -25,7 +25,7 @@ const (
 
 func claimFile(uid string) string { return claimPrefix + uid + extension }
 
-// writeSpec checks the spec against the host and replaces the file.
+// writeSpec checks the spec against the host and replaces the file atomically.
 func (s *Specs) writeSpec(name string, spec *cdispec.Spec) error {
 	if err := s.validateSpec(spec); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *Specs) writeSpec(name string, spec *cdispec.Spec) error {
 	return atomicfile.Write(s.path(name), append(text, '\n'), atomicfile.Options{Mode: 0o644})
 }
 
-// removeTemporaryFiles removes what processes left behind that died while they wrote. A write takes far less than a
+// removeTemporaryFiles removes the temporary files of processes that died during a write. A write takes far less than a
 // minute.
 func (s *Specs) removeTemporaryFiles() error {
 	files, err := filepath.Glob(atomicfile.TemporaryGlob(s.path(ownPrefix)))
@@ -59,8 +59,8 @@ func (s *Specs) removeTemporaryFiles() error {
 	return nil
 }
 
-// validateSpec returns an error that names the first host path of the spec that is not there. With it a
-// container would fail to start, with an error that says less.
+// validateSpec returns an error that names the first host path of the spec that does not exist. Without this check the
+// container would fail to start, with a less specific error.
 func (s *Specs) validateSpec(spec *cdispec.Spec) error {
 	edits := []cdispec.ContainerEdits{spec.ContainerEdits}
 	for _, device := range spec.Devices {

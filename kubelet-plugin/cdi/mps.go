@@ -9,15 +9,15 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Where the clients of an MPS daemon find it, as the CUDA driver looks for it.
+// The default paths of the CUDA driver at which clients find an MPS daemon.
 const (
 	mpsPipes  = "/tmp/nvidia-mps"
 	mpsMemory = "/dev/shm"
 )
 
-// client returns what makes the processes of a container clients of the device's MPS daemon: its pipes,
-// the memory that it shares with them, and their limits (the CUDA_MPS_ variables of NVIDIA's
-// Multi-Process Service). A daemon of the claim's own holds its clients to the limits by itself.
+// client returns the edits that make the processes of a container clients of the device's MPS daemon: its pipes, the
+// memory that it shares with them, and their limits (the CUDA_MPS_ variables of NVIDIA's Multi-Process Service). A
+// daemon of one claim only applies the limits itself, so that its clients need no variables.
 func client(p prepare.Prepared) cdispec.ContainerEdits {
 	if p.Daemon == nil {
 		return cdispec.ContainerEdits{}

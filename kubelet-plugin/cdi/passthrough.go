@@ -12,14 +12,14 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// usesPassthrough reports whether the devices are for virtual machines. A node has no others then, and no driver.
+// usesPassthrough reports whether the devices are for virtual machines. A node has no other devices then, and no driver.
 func usesPassthrough(devices []prepare.Prepared) bool {
 	return len(devices) > 0 && devices[0].Use.Shape == gpu.VFIO
 }
 
-// passthrough writes the spec of a claim for virtual machines: for each device the node of its IOMMU group, with the node that opens any. QEMU in a pod
-// of KubeVirt finds both where it looks for them, and Kata's runtime takes the group's node for a device to be passed on. There is no common device: nothing of a
-// driver goes along.
+// passthrough writes the spec of a claim for virtual machines: for each device the node of its IOMMU group and
+// /dev/vfio/vfio, which opens any group. QEMU in a pod of KubeVirt expects both at these paths, and Kata's runtime
+// passes the device of the group's node through. There is no common device, because nothing of a driver is injected.
 func (s *Specs) passthrough(uid string, devices []prepare.Prepared) ([][]string, error) {
 	spec := cdispec.Spec{Kind: vendor + "/" + claimClass}
 	var ids [][]string

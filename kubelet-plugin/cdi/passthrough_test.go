@@ -65,7 +65,7 @@ func TestPassthrough(t *testing.T) {
 	if diff := cmp.Diff(devices, spec.Devices); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	// Without a driver the common spec is not written, and nothing needs it.
+	// Without a driver the common spec is not written and not needed.
 	if diff := cmp.Diff([]string{claimFile("uid")}, h.files()); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}

@@ -48,7 +48,7 @@ func driver() driverroot.Driver {
 	}
 }
 
-// grants are one device of every shape, in one claim.
+// grants has one device of every shape, in one claim.
 func grants() []grant {
 	parent := gpu.GPU{PCI: "0000:3b:00.0", Index: 3, Minor: 1}
 	device := func(name string, shape gpu.Shape) prepare.Prepared {
@@ -167,7 +167,7 @@ func TestClaimRefuses(t *testing.T) {
 	}
 }
 
-// A GPU of a driver without MIG is monitored through its node alone.
+// A GPU of a driver without MIG is monitored with its device node only.
 func TestMonitorWithoutMIG(t *testing.T) {
 	d := driver()
 	d.Capabilities = nil

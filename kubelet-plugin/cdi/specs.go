@@ -15,21 +15,20 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// Config says where specs are written and what they are made from.
+// Config has the locations of the specs and their inputs.
 type Config struct {
-	// Dir is the folder in which the runtime looks for specs, as this process sees it: /var/run/cdi.
+	// Dir is the folder from which the runtime reads specs, as a path of this process: /var/run/cdi.
 	Dir string
-	// Roots are where this process sees the host.
+	// Roots are the paths of the host's file systems in this process.
 	Roots driverroot.Roots
 	// Hook is the host path of the installed hook program.
 	Hook string
-	// Leads reports whether this process is the one that writes the common spec: of two agents that
-	// overlap in an upgrade only the newest does. It may be called for every claim.
+	// Leads reports whether this process writes the common spec: of two agents that overlap in an upgrade only the
+	// newest does. It may be called for every claim.
 	Leads func() bool
 }
 
-// Specs writes specs for one node. It is safe for concurrent use; calls for one claim are serialized
-// by the caller.
+// Specs writes the specs of one node. It is safe for concurrent use; the caller serializes calls for one claim.
 type Specs struct {
 	config Config
 
@@ -38,12 +37,12 @@ type Specs struct {
 	driver      driverroot.Driver
 }
 
-// New returns Specs that have looked at nothing yet: a node may wait for its driver.
+// New returns Specs that have not read the driver yet, because a node may wait for its driver.
 func New(config Config) *Specs { return &Specs{config: config} }
 
-// Refresh reads the driver anew and, where this process leads, writes the common spec, whatever stood
-// there. It is called when the process starts to lead and when another driver was loaded. An error
-// names the path that is missing, or wraps gpu.ErrNoDriver.
+// Refresh reads the driver again and, if this process leads, writes the common spec unconditionally. It is called when
+// the process becomes the leader and when another driver has been loaded. The error names the missing path or wraps
+// gpu.ErrNoDriver.
 func (s *Specs) Refresh() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -54,10 +53,9 @@ func (s *Specs) Refresh() error {
 	return nil
 }
 
-// Write writes the claim's spec, replacing an older one, and returns for each device its CDI ids, its
-// own before the common one. It reads the driver anew if that has changed, and brings the common spec
-// up to date first. Every host file that the spec names is checked: an error names the missing path,
-// or wraps gpu.ErrNoDriver, and the claim's spec is as before.
+// Write writes the claim's spec, replacing an older one, and returns the CDI ids of each device, its own id before the
+// common one. It reads the driver again if that has changed, and updates the common spec first. Every host file that the
+// spec names is checked: the error names the missing path or wraps gpu.ErrNoDriver, and the claim's spec is unchanged.
 func (s *Specs) Write(claimUID string, devices []prepare.Prepared) ([][]string, error) {
 	ids, err := s.write(claimUID, devices)
 	if err != nil {
@@ -93,7 +91,8 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 	return ids, s.writeSpec(claimFile(claimUID), spec)
 }
 
-// extras finds what the devices ask for beside themselves, each once.
+// extras returns the additional device nodes that the devices' parameters request, each once. The error wraps
+// gpu.ErrUnsupported if the node lacks one.
 func (s *Specs) extras(driver driverroot.Driver, devices []prepare.Prepared) ([]extra, error) {
 	var asked params.Extras
 	for _, device := range devices {
@@ -113,7 +112,7 @@ func (s *Specs) extras(driver driverroot.Driver, devices []prepare.Prepared) ([]
 	return extras, nil
 }
 
-// Remove removes the claim's spec. A missing one is no error.
+// Remove removes the claim's spec. A missing spec is not an error.
 func (s *Specs) Remove(claimUID string) error {
 	err := os.Remove(s.path(claimFile(claimUID)))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -122,7 +121,7 @@ func (s *Specs) Remove(claimUID string) error {
 	return nil
 }
 
-// List returns the claims that have a spec, by UID.
+// List returns the UIDs of the claims that have a spec.
 func (s *Specs) List() ([]string, error) {
 	entries, err := os.ReadDir(s.config.Dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -141,7 +140,7 @@ func (s *Specs) List() ([]string, error) {
 	return claims, nil
 }
 
-// current returns the driver as it is now, after the common spec was brought up to date.
+// current updates the common spec and returns the present driver.
 func (s *Specs) current() (driverroot.Driver, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -149,8 +148,8 @@ func (s *Specs) current() (driverroot.Driver, error) {
 	return s.driver, err
 }
 
-// refresh reads the driver if it has changed since it was read, and writes the common spec then and
-// when it is gone. A process that does not lead only makes sure that there is one.
+// refresh reads the driver if it has changed since the last read, and then, or if the common spec is missing, writes the
+// common spec. A process that does not lead only checks that the common spec exists.
 func (s *Specs) refresh() error {
 	fingerprint, err := s.config.Roots.Fingerprint()
 	switch {

@@ -24,7 +24,7 @@ import (
 
 const version = "580.65.06"
 
-// host is a host with a driver and GPUs in a temporary folder, which stands for its root.
+// host is a host with a driver and GPUs, whose root is a temporary folder.
 type host struct {
 	t testing.TB
 	Config
@@ -55,7 +55,7 @@ func newHost(t testing.TB) *host {
 	return h
 }
 
-// install lays the libraries of a driver version and loads its module.
+// install creates the libraries of a driver version and loads its module.
 func (h *host) install(version string) {
 	h.write("/usr/lib64/libcuda.so."+version, "")
 	h.write("/usr/lib64/libnvidia-ml.so."+version, "")
@@ -128,7 +128,7 @@ func slice() prepare.Prepared {
 	return p
 }
 
-// inject gives a container the devices as a runtime does.
+// inject injects the devices into a container as a runtime does.
 func (h *host) inject(ids ...string) *oci.Spec {
 	h.t.Helper()
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(h.Dir), cdiapi.WithAutoRefresh(false))
@@ -145,10 +145,10 @@ func (h *host) inject(ids ...string) *oci.Spec {
 	return container
 }
 
-// A container with two claims has the nodes of both and everything that is common once.
+// A container with two claims has the nodes of both, and the common edits once.
 func TestTwoClaimsInOneContainer(t *testing.T) {
 	h := newHost(t)
-	// The library looks for nodes at their host paths: here those of the machine that runs the test.
+	// The library reads nodes at their host paths: here those of the machine that runs the test.
 	h.Roots = driverroot.Roots{Host: "/", Proc: h.Roots.Proc, Sys: h.Roots.Sys, Driver: h.Roots.Host, Dev: h.Roots.Host}
 	h.Hook = filepath.Join(h.Roots.Driver, h.Hook)
 	specs := New(h.Config)
@@ -226,7 +226,7 @@ func TestWriteListRemove(t *testing.T) {
 	}
 }
 
-// What is missing is named, and a claim without it gets no spec.
+// The error names the missing path, and the claim gets no spec.
 func TestWriteNamesWhatIsMissing(t *testing.T) {
 	tests := map[string]struct {
 		breakIt func(*host)
@@ -269,7 +269,7 @@ func TestNoDriver(t *testing.T) {
 	}
 }
 
-// The common spec follows the driver, is made again when it is lost, and is otherwise left alone.
+// The common spec follows the driver, is written again if it is missing, and is otherwise not changed.
 func TestCommonSpecFollowsDriver(t *testing.T) {
 	h := newHost(t)
 	specs := New(h.Config)
@@ -309,7 +309,7 @@ func TestCommonSpecFollowsDriver(t *testing.T) {
 	}
 }
 
-// Of two agents only the leading one writes the common spec; the other waits until there is one.
+// Of two agents only the leading one writes the common spec; the other waits until it exists.
 func TestOnlyLeaderWritesCommonSpec(t *testing.T) {
 	h := newHost(t)
 	h.Leads = func() bool { return false }
@@ -373,7 +373,7 @@ func TestConcurrentClaims(t *testing.T) {
 	}
 }
 
-// The cost of one claim's spec over its life.
+// BenchmarkWriteRemove measures the cost of one claim's spec over its life.
 func BenchmarkWriteRemove(b *testing.B) {
 	h := newHost(b)
 	specs := New(h.Config)
@@ -388,7 +388,7 @@ func BenchmarkWriteRemove(b *testing.B) {
 	}
 }
 
-// Device nodes beside the GPU's come only with a claim that asks for them, and only where the node has them.
+// Additional device nodes are injected only for a claim that requests them, and only if the node has them.
 func TestExtras(t *testing.T) {
 	top := newHost(t)
 	h := &host{t: t, Config: top.Config}

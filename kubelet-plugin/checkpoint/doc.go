@@ -1,30 +1,31 @@
-// Package checkpoint keeps the records of claims on disk: one file per claim, <claim uid>.json, which
-// is always either the old or the new one, whole.
+// Package checkpoint persists the records of claims: one file per claim, <claim uid>.json, which always has the complete
+// old or the complete new record.
 //
 // # Format
 //
-// A file is {"checksum": "sha256:…", "record": {…}}. The checksum is over the bytes of the record as
-// they stand in the file, so that it means the same to every version. This outer shape and the
-// record's fields version, readableBy, uid and state never change their meaning.
+// A file is {"checksum": "sha256:…", "record": {…}}. The checksum is over the bytes of the record as they are in the
+// file, so that it has the same meaning in every version. This outer structure and the record's fields version,
+// readableBy, uid and state never change their meaning.
 //
-// version is the format that the writer knows, readableBy the oldest format whose readers understand
-// enough of the record to finish or undo its claim. A reader of format R reads a record with
-// readableBy <= R, whatever its version, and converts those of older formats. A writer of format N
-// keeps readableBy at N-1 or lower: during an upgrade both read and write the same records, and a
-// downgrade by one version finds its claims.
+// version is the writer's format, readableBy the oldest format whose readers understand enough of the record to finish
+// or undo its claim. A reader of format R reads a record with readableBy <= R, whatever its version, and converts those
+// of older formats. A writer of format N keeps readableBy at N-1 or lower: during an upgrade both versions read and
+// write the same records, and after a downgrade by one version the agent finds its claims.
 //
-// Fields that a reader does not know survive when it writes the record again, and so do version and
-// readableBy of a newer writer. A newer format must therefore live with old and new values side by
-// side: what an older agent changes is the state, what it drops is a device, with all its fields.
+// Unknown fields are kept when a reader writes the record again, and so are version and readableBy of a newer writer. A
+// newer format must therefore accept records that mix old and new values: an older agent changes the state, and removes
+// devices with all their fields.
 //
-// # What cannot be read
+// # Unreadable files
 //
-// A file that is damaged is renamed to <claim uid>.json.unreadable-<n> and reported, once; the agent
-// works on, and prepare.Unreadable tells that the claim was ours, and its name if that can be made out. A record of a newer format that
-// says we cannot read it is no damage: it stays in its place, is reported, and its claim is refused.
+// A damaged file is renamed to <claim uid>.json.unreadable-<n> and reported, once; the agent continues.
+// prepare.UnreadableRecord means that the claim had a record, and has the claim's name if it can be recovered. A record
+// of a newer format that this version cannot read is not damaged: it stays in its place, is reported, and its claim is
+// rejected.
 //
 // # Health
 //
-// What is remembered of the GPUs' health is one more file, health.json in a folder of its own, with the same envelope, header and promises. A
-// fault is known by GPU, placement, signal and number: what a newer agent says of it survives as long as the fault is remembered.
+// The state of the GPUs' health is one more file, health.json in its own folder, with the same envelope, header and
+// guarantees. A fault is identified by GPU, placement, signal and XID: unknown fields of a newer agent are kept as long
+// as the fault is.
 package checkpoint

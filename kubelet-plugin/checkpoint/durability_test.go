@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
-// disk is a file system that records the calls which make a write durable, and fails the one that fail names.
+// disk is a file system that records the calls that make a write durable, and fails the call that fail names.
 type disk struct {
 	calls []string
 	fail  string
@@ -73,8 +73,9 @@ func (f *diskFile) Sync() error {
 	return f.File.Sync()
 }
 
-// A record is durable when Save returns: its content is synced before it takes the place of the old one, and then its folder. Otherwise a
-// power cut could leave an empty or the old record of a claim that kubelet was told is prepared.
+// A record is durable when Save returns: its content is synced before it replaces the old one, and then its folder is
+// synced. Otherwise a power failure could leave an empty or the old record of a claim that was reported to kubelet as
+// prepared.
 func TestSaveSyncsRecord(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "claims")
@@ -97,7 +98,7 @@ func TestSaveSyncsRecord(t *testing.T) {
 	}
 }
 
-// A record that cannot be made durable is an error, and the old one stays unless it was replaced already.
+// A record that cannot be made durable is an error, and the old one stays unless it has been replaced already.
 func TestSaveReportsFailedSync(t *testing.T) {
 	t.Parallel()
 	for fail, want := range map[string]string{

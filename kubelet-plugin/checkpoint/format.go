@@ -11,10 +11,10 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// errDamaged says that the bytes are no record.
+// errDamaged means that the bytes are not a valid record.
 var errDamaged = errors.New("damaged")
 
-// newerError says that the record is one of a newer agent and that this one must not touch it.
+// newerError means that a newer agent wrote the record and that this version must not modify it.
 type newerError struct{ version, readableBy int }
 
 func (e *newerError) Error() string {
@@ -22,13 +22,13 @@ func (e *newerError) Error() string {
 		e.version, e.readableBy, formatV1)
 }
 
-// envelope is the file.
+// envelope is the outer structure of a file.
 type envelope struct {
 	Checksum string          `json:"checksum"`
 	Record   json.RawMessage `json:"record"`
 }
 
-// header is what every format has in common.
+// header has the fields that all formats share.
 type header struct {
 	Version    int `json:"version"`
 	ReadableBy int `json:"readableBy"`
@@ -46,14 +46,13 @@ func decode(data []byte) (prepare.Record, error) {
 	r, err := decodeV1(body)
 	var h header
 	if err != nil && json.Unmarshal(body, &h) == nil && h.Version > formatV1 {
-		// Whole, and yet not understood: its writer promised too much. It is no damage.
+		// The checksum is right and the record cannot be decoded: readableBy is too low. It is not damaged.
 		return prepare.Record{}, &newerError{version: h.Version, readableBy: h.Version}
 	}
 	return r, err
 }
 
-// unwrap returns the bytes of the record after their checksum and header; none for a file without an
-// envelope.
+// unwrap verifies checksum and header and returns the bytes of the record; nil for a file without an envelope.
 func unwrap(data []byte) ([]byte, error) {
 	var file envelope
 	if err := json.Unmarshal(data, &file); err != nil {
@@ -75,8 +74,8 @@ func unwrap(data []byte) ([]byte, error) {
 	return file.Record, nil
 }
 
-// encode returns the file for the record. What the file in its place has and this version does not
-// know is carried over; old is nil without one.
+// encode returns the file content for the record. Fields of the present file that this version does not know are kept;
+// old is nil if there is no file.
 func encode(r prepare.Record, old []byte) ([]byte, error) {
 	body, err := json.Marshal(encodeV1(r))
 	if err != nil {
@@ -85,8 +84,8 @@ func encode(r prepare.Record, old []byte) ([]byte, error) {
 	return seal(body, old, carry)
 }
 
-// seal returns the file for the body, with what carry takes over from the file in its place. It does not write over one that only newer agents
-// read.
+// seal returns the file content for the body, with the fields that carry keeps from the present file. It returns a
+// newerError for a file that only newer agents can read, so that it is not overwritten.
 func seal(body, old []byte, carry func(fresh, old []byte) ([]byte, error)) ([]byte, error) {
 	before, err := unwrap(old)
 	var newer *newerError

@@ -13,24 +13,24 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/lock"
 )
 
-// healthName is the file of what is remembered of the GPUs' health; lockName is locked while it is written.
+// healthName is the file of the GPUs' health; lockName is locked while the file is read or written.
 const (
 	healthName = "health" + suffix
 	lockName   = ".lock"
 )
 
-// Health keeps what is remembered of the health of the node's GPUs in a folder, in the manner of records: one file with a checksum, which is
-// always either the old or the new one, and in which what another version wrote survives. It is safe for concurrent use, also by several
+// Health persists the health of the node's GPUs in a folder, like Store: one file with a checksum, which is always
+// complete and in which the unknown fields of other versions are kept. It is safe for concurrent use, also by several
 // processes over the same folder.
 type Health struct {
 	dir    string
 	report func(path string, err error)
-	// files is the file system of writes; nil means that of the process.
+	// files is the file system of writes; nil means the process's.
 	files atomicfile.FileSystem
 }
 
-// OpenHealth returns what is kept in the folder, which is created when it is missing. A file that cannot be read is reported, with where it
-// lies now and why.
+// OpenHealth returns the health in the folder, which is created if it is missing. report is called for a damaged file,
+// with its present path and the reason.
 func OpenHealth(dir string, report func(path string, err error)) (*Health, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open what is remembered of the GPUs' health: %w", err)
@@ -38,8 +38,8 @@ func OpenHealth(dir string, report func(path string, err error)) (*Health, error
 	return &Health{dir: dir, report: report}, nil
 }
 
-// LoadHealth returns what was saved last, the zero value when nothing was. A damaged file is set aside and reported, and then nothing was. One
-// of a newer agent, which says that this one cannot read it, stays and is an error.
+// LoadHealth returns the saved health; the zero value if there is none. A damaged file is set aside and reported, and
+// the zero value is returned. A file of a newer agent that this version cannot read stays and is an error.
 func (h *Health) LoadHealth() (_ gpu.Health, err error) {
 	unlock, err := h.lock()
 	if err != nil {
@@ -63,8 +63,9 @@ func (h *Health) LoadHealth() (_ gpu.Health, err error) {
 	return loaded, nil
 }
 
-// SaveHealth writes what is remembered, if leads says so, and returns whether it did, after it is on the disk. Leads is asked while nobody else can
-// read or write: a write that waited for the lock, or for the disk, until another agent led never replaces what that one has loaded or saved.
+// SaveHealth writes the health if leads returns true, and returns whether it has, once that is durable. leads is called
+// with the lock held: a write that waited for the lock, or for the disk, until another agent became the leader never
+// replaces what that agent has loaded or saved.
 func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, err error) {
 	unlock, err := h.lock()
 	if err != nil {
@@ -110,7 +111,8 @@ func (h *Health) setAsideDamaged(why error) error {
 	return atomicfile.SyncFolder(fileOptions(h.files), h.dir)
 }
 
-// lock excludes other processes and goroutines from the file until unlock is called. The kernel unlocks it for a process that dies.
+// lock excludes other processes and goroutines from the file until unlock is called. The kernel releases the lock of a
+// process that dies.
 func (h *Health) lock() (unlock func() error, err error) {
 	file, err := lock.Open(filepath.Join(h.dir, lockName))
 	if err != nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// healthV1 is the format of the health that this package writes, in the envelope and with the header of a record. No field is ever left out
-// when it is written, as in records.
+// healthV1 is the format of health that this package writes, in the envelope and with the header of a record. Every
+// field is always written, as in records.
 type healthV1 struct {
 	header
-	// Boot is the boot of which links and resets speak.
+	// Boot is the boot to which links and resets belong.
 	Boot   string    `json:"boot"`
 	Links  []linksV1 `json:"links"`
 	Resets []resetV1 `json:"resets"`
@@ -41,24 +41,24 @@ type faultV1 struct {
 	Last     time.Time    `json:"last"`
 	Count    int          `json:"count"`
 	Boot     string       `json:"boot"`
-	// Gone and Over are null while the fault is there and in effect.
+	// Gone and Over are null while the fault is present and in effect.
 	Gone *time.Time `json:"gone"`
 	// Quiet is a duration such as 5m0s.
 	Quiet string     `json:"quiet"`
 	Over  *time.Time `json:"over"`
 }
 
-// identityV1 is what makes a fault the same one as another.
+// identityV1 has the fields that identify a fault.
 type identityV1 struct {
 	GPU string `json:"gpu"`
-	// Placement is null when the whole GPU is affected.
+	// Placement is null if the whole GPU is affected.
 	Placement *placementV1 `json:"placement"`
 	Signal    string       `json:"signal"`
 	XID       int          `json:"xid"`
 }
 
-// encodeHealth returns the file for what is remembered. What the file in its place has and this version does not know is carried over; old is nil
-// without one.
+// encodeHealth returns the file content for the health. Fields of the present file that this version does not know are
+// kept; old is nil if there is no file.
 func encodeHealth(h gpu.Health, old []byte) ([]byte, error) {
 	v := healthV1{header: header{Version: formatV1, ReadableBy: formatV1}, Boot: h.Boot, Links: []linksV1{}, Resets: []resetV1{}, Faults: []faultV1{}}
 	for name, up := range h.Links {
@@ -98,7 +98,7 @@ func encodeFault(f gpu.Fault) faultV1 {
 	return v
 }
 
-// decodeHealth returns what is remembered in a file. The error wraps errDamaged or is a newerError.
+// decodeHealth returns the health in a file. The error wraps errDamaged or is a newerError.
 func decodeHealth(data []byte) (gpu.Health, error) {
 	body, err := unwrap(data)
 	if err != nil {
@@ -116,7 +116,7 @@ func decodeHealth(data []byte) (gpu.Health, error) {
 	}
 	var h header
 	if json.Unmarshal(body, &h) == nil && h.Version > formatV1 {
-		// Whole, and yet not understood: its writer promised too much. It is no damage.
+		// The checksum is right and the record cannot be decoded: readableBy is too low. It is not damaged.
 		return gpu.Health{}, &newerError{version: h.Version, readableBy: h.Version}
 	}
 	return gpu.Health{}, fmt.Errorf("%w: %w", errDamaged, err)
@@ -173,8 +173,8 @@ func (v faultV1) fault() (gpu.Fault, error) {
 	return f, nil
 }
 
-// carryHealth is carry for the health: a fault belongs together with the one of the same identity, whatever else is said of it, and what of
-// the old ones is no more does not come back.
+// carryHealth is carry for health: faults correspond if their identities are equal, whatever their other fields, and old
+// faults that fresh lacks are dropped.
 func carryHealth(fresh, old []byte) ([]byte, error) {
 	var now, before struct {
 		Faults []json.RawMessage `json:"faults"`
@@ -216,7 +216,7 @@ func carryHealth(fresh, old []byte) ([]byte, error) {
 	return json.Marshal(whole)
 }
 
-// identity returns which fault it is, as a text to compare.
+// identity returns the identity of a fault as a comparable text.
 func identity(fault json.RawMessage) string {
 	var v identityV1
 	if json.Unmarshal(fault, &v) != nil {

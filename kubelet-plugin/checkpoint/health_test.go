@@ -30,7 +30,7 @@ func openHealth(t *testing.T, dir string) (*Health, *complaints) {
 	return h, heard
 }
 
-// ill is what testdata/health-v1.json holds.
+// ill is the content of testdata/health-v1.json.
 func ill() gpu.Health {
 	since := time.Date(2026, 11, 22, 18, 0, 0, 123456789, time.UTC)
 	return gpu.Health{
@@ -80,7 +80,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// Every field of a fault is kept: one that is new in the model needs a place in the file.
+// Every field of a fault is persisted: a new field of the model needs a field in the file.
 func TestHealthRoundTripKeepsEveryField(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
@@ -109,7 +109,7 @@ func TestHealthRoundTripKeepsEveryField(t *testing.T) {
 	expectHealth(t, store, want)
 }
 
-// What any release wrote, every later one reads.
+// Every release reads what earlier releases wrote.
 func TestStoredHealth(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "health-v1.json"))
@@ -195,7 +195,7 @@ func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 	}
 }
 
-// What only newer agents read stays as it is.
+// A file that only newer agents can read is not changed.
 func TestNewerHealth(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(map[string]any){
@@ -254,7 +254,7 @@ func TestDamagedHealth(t *testing.T) {
 	}
 }
 
-// A crash while it is written leaves the old file; what is left of the new one is in nobody's way.
+// A crash during a write keeps the old file, and the remains of the new one do not affect later writes.
 func TestHealthPowerCut(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
@@ -267,7 +267,7 @@ func TestHealthPowerCut(t *testing.T) {
 	expectHealth(t, store, gpu.Health{Boot: "boot-2"})
 }
 
-// Two agents may write at the same time: what is read is always what one of them wrote.
+// Two agents may write at the same time: every read returns what one of them wrote.
 func TestTwoAgentsSaveHealth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -297,7 +297,8 @@ func TestTwoAgentsSaveHealth(t *testing.T) {
 	group.Wait()
 }
 
-// A write that waited until another agent led is none: who leads is asked when nobody else can write any more.
+// A write that waited until another agent became the leader is not made: leads is called when no other process can
+// write.
 func TestFormerLeaderSavesNoHealth(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
@@ -348,7 +349,7 @@ func FuzzDecodeHealth(f *testing.F) {
 		f.Add([]byte(body))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// As a file, and as one whose checksum is right.
+		// As a whole file, and as a record with the right checksum.
 		for _, file := range [][]byte{data, fmt.Appendf(nil, `{"checksum":%q,"record":%s}`, checksum(data), data)} {
 			h, err := decodeHealth(file)
 			if err != nil {

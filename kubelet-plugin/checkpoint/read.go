@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// read returns the claim's record. A damaged one is set aside and reported (errDamaged); one of a
-// newer agent stays and is reported once (newerError).
+// read returns the claim's record. A damaged record is set aside and reported (errDamaged); one of a newer agent stays
+// and is reported once (newerError).
 func (s *Store) read(uid string) (prepare.Record, error) {
 	path := s.path(uid)
 	file, err := os.Open(path)
@@ -47,7 +47,7 @@ func decodeFile(file *os.File, uid string) (prepare.Record, error) {
 	return r, err
 }
 
-// setAsideDamaged renames the damaged file and reports it, unless another one has taken its place meanwhile.
+// setAsideDamaged renames the damaged file and reports it, unless another file has replaced it meanwhile.
 func (s *Store) setAsideDamaged(file *os.File, uid string, why error) error {
 	damaged, err := file.Stat()
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *Store) setAsideDamaged(file *os.File, uid string, why error) error {
 	return err
 }
 
-// salvage makes out what claim the newest of the damaged files is of. Nothing in it can be trusted, so
-// that whoever uses the name checks that it is the name of a claim with the UID.
+// salvage returns the claim's reference from the newest of the damaged files. Its content cannot be trusted: the caller
+// verifies that the claim with this name has the UID. If the name cannot be recovered, only the UID is set.
 func salvage(paths []string, uid string) prepare.Ref {
 	data, err := os.ReadFile(paths[len(paths)-1])
 	var file struct {
@@ -93,7 +93,7 @@ func salvage(paths []string, uid string) prepare.Ref {
 	return prepare.Ref(file.Record)
 }
 
-// damagedFiles returns the paths of what was set aside for the claim.
+// damagedFiles returns the paths of the claim's damaged files.
 func (s *Store) damagedFiles(uid string) ([]string, error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {

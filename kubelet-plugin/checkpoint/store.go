@@ -15,26 +15,25 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// suffix ends the name of a record, aside the one of a record that was set aside, before its number.
+// suffix ends the name of a record's file. aside follows it in the name of a damaged file, before its number.
 const (
 	suffix = ".json"
 	aside  = ".unreadable-"
 )
 
-// Store keeps records in a folder. It is safe for concurrent use by several processes over the same
-// folder, as long as one claim's calls of Save and Delete are serialized. It implements
-// prepare.Records.
+// Store persists records in a folder. It is safe for concurrent use by several processes over the same folder, if the
+// calls of Save and Delete for one claim are serialized. It implements prepare.Records.
 type Store struct {
 	dir    string
 	report func(path string, err error)
-	// reported are the paths of records of newer agents that were reported.
+	// reported are the paths of the records of newer agents that have been reported.
 	reported sync.Map
-	// files is the file system of writes; nil means that of the process.
+	// files is the file system of writes; nil means the process's.
 	files atomicfile.FileSystem
 }
 
-// Open returns the store in the folder, which is created when it is missing. Every file that cannot
-// be read is reported, with where it lies now and why; report may be called by any call of the store.
+// Open returns the store in the folder, which is created if it is missing. report is called for every file that cannot
+// be read, with its present path and the reason; any method may call it.
 func Open(dir string, report func(path string, err error)) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the records: %w", err)
@@ -42,8 +41,8 @@ func Open(dir string, report func(path string, err error)) (*Store, error) {
 	return &Store{dir: dir, report: report}, nil
 }
 
-// Load returns the record of the claim, prepare.ErrNoRecord when there is none, or prepare.Unreadable
-// when it had to be set aside, now or earlier.
+// Load returns the record of the claim. The error wraps prepare.ErrNoRecord if there is none, and is a
+// *prepare.UnreadableRecord if the record was damaged and set aside, now or earlier.
 func (s *Store) Load(uid string) (prepare.Record, error) {
 	r, err := s.read(uid)
 	switch {
@@ -62,7 +61,7 @@ func (s *Store) Load(uid string) (prepare.Record, error) {
 	return prepare.Record{}, fmt.Errorf("claim %s: %w", uid, prepare.ErrNoRecord)
 }
 
-// Save writes the record and returns after it is on the disk.
+// Save writes the record and returns once it is durable.
 func (s *Store) Save(r prepare.Record) error {
 	old, err := os.ReadFile(s.path(r.UID))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -78,28 +77,28 @@ func (s *Store) Save(r prepare.Record) error {
 	return nil
 }
 
-// Delete removes the record with everything that was set aside for the claim, and returns after that
-// is on the disk. A missing record is no error.
+// Delete removes the record and the damaged files of the claim, and returns once that is durable. A missing record is
+// not an error.
 func (s *Store) Delete(uid string) error {
 	before, err := s.damagedFiles(uid)
 	if err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
-	// The record goes last: what was set aside must not outlive it and stand for it.
+	// The record is removed last: a damaged file must not outlive it, because Load would report it.
 	if err := atomicfile.Remove(fileOptions(s.files), append(before, atomicfile.TemporaryPath(s.path(uid)), s.path(uid))...); err != nil {
 		return fmt.Errorf("delete the record of claim %s: %w", uid, err)
 	}
 	return nil
 }
 
-// List returns every readable record by UID. What cannot be read is set aside and reported.
+// List returns all readable records, ordered by UID. Unreadable ones are set aside or kept, and reported.
 func (s *Store) List() ([]prepare.Record, error) {
 	records, _, err := s.list()
 	return records, err
 }
 
-// Held returns everything that the records hold: what a claim only watches (admin access) it does not
-// hold. all is false while there is a record that cannot be read, so that there may be more.
+// Held returns the devices that the records hold; admin access does not hold a device. all is false while a record
+// cannot be read, because it may hold more.
 func (s *Store) Held() (held []gpu.Device, all bool, err error) {
 	records, all, err := s.list()
 	for _, r := range records {
@@ -112,18 +111,19 @@ func (s *Store) Held() (held []gpu.Device, all bool, err error) {
 	return held, all, err
 }
 
-// Count returns how many claims have a record of the boot, whatever its state. A record that cannot be read counts: what it
-// holds is not known.
+// Count returns the number of claims with a record of the boot, in any state. A record that cannot be read counts,
+// because its content is unknown.
 func (s *Store) Count(bootID string) (int, error) {
 	return s.count(func(r prepare.Record) bool { return r.BootID == bootID })
 }
 
-// CountOn returns how many claims of the boot hold something of one of the GPUs (prepare.Record.Holds). A record that cannot be read counts.
+// CountOn returns the number of claims of the boot that hold a device of one of the GPUs (prepare.Record.Holds). A
+// record that cannot be read counts.
 func (s *Store) CountOn(bootID string, gpus []string) (int, error) {
 	return s.count(func(r prepare.Record) bool { return r.BootID == bootID && r.Holds(gpus) })
 }
 
-// count returns how many claims have a record that is chosen or cannot be read.
+// count returns the number of claims with a record for which chosen returns true or that cannot be read.
 func (s *Store) count(chosen func(prepare.Record) bool) (int, error) {
 	records, _, err := s.list()
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) count(chosen func(prepare.Record) bool) (int, error) {
 	return len(claims), nil
 }
 
-// list returns every readable record by UID, and whether there is none that is not.
+// list returns all readable records, ordered by UID, and whether all records are readable.
 func (s *Store) list() (records []prepare.Record, all bool, err error) {
 	found, err := s.readFolder()
 	if err != nil {
@@ -169,11 +169,11 @@ func (s *Store) list() (records []prepare.Record, all bool, err error) {
 	return records, all, nil
 }
 
-// contents are what the folder holds.
+// contents are the relevant files of the folder.
 type contents struct {
-	// uids are the claims that have a record, ascending.
+	// uids are the claims that have a record, in ascending order.
 	uids []string
-	// aside reports that a record was set aside.
+	// aside reports whether a damaged record was set aside.
 	aside bool
 }
 

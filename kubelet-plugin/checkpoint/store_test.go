@@ -20,7 +20,7 @@ import (
 
 const trainer = "8c1f6c52-3a0e-4c5a-9a53-5d1a3e5b7f01"
 
-// complaints collects what a store reports.
+// complaints collects the reports of a store.
 type complaints struct {
 	mutex sync.Mutex
 	paths []string
@@ -185,7 +185,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// TestStoredFiles reads files as older and newer agents wrote them.
+// TestStoredFiles reads files that older and newer agents wrote.
 func TestStoredFiles(t *testing.T) {
 	t.Parallel()
 	slice := prepare.Wanted{
@@ -240,8 +240,8 @@ func TestStoredFiles(t *testing.T) {
 	}
 }
 
-// TestUnknownFieldsSurvive lets this version change what a newer one wrote: the newer one finds its
-// own fields again, beside what was changed.
+// TestUnknownFieldsSurvive changes with this version what a newer one wrote: the newer version finds its own fields,
+// next to the change.
 func TestUnknownFieldsSurvive(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -289,7 +289,7 @@ func record(t *testing.T, file []byte) map[string]any {
 	return object
 }
 
-// TestNewerRecord checks that a record which is not for this version is left exactly as it is.
+// TestNewerRecord checks that a record that this version cannot read is not changed.
 func TestNewerRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -396,7 +396,7 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
-// TestSalvage makes out the claim's name from a record that is damaged elsewhere.
+// TestSalvage recovers the claim's name from a record that is damaged elsewhere.
 func TestSalvage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -426,8 +426,8 @@ func TestSalvage(t *testing.T) {
 	}
 }
 
-// TestEveryBit turns every bit of a record's file around, and cuts the file at every byte: what is
-// read is the record or nothing.
+// TestEveryBit flips every bit of a record's file, and truncates the file at every byte: a read returns the record or
+// none.
 func TestEveryBit(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join("testdata", "v1.json"))
@@ -453,7 +453,7 @@ func TestEveryBit(t *testing.T) {
 	}
 }
 
-// TestPowerCut leaves what a crash before the rename leaves: the next content, half written.
+// TestPowerCut has the state of a crash before the rename: the next content, half written.
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -543,8 +543,8 @@ func TestCount(t *testing.T) {
 	count("none", 0)
 }
 
-// TestTwoAgents lets two stores over one folder work on claims of their own and list all the time, as
-// two agents do during an upgrade.
+// TestTwoAgents has two stores over one folder that write their own claims and list all the time, like two agents during
+// an upgrade.
 func TestTwoAgents(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -625,7 +625,7 @@ func FuzzDecode(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		// As a file, and as a record whose checksum is right.
+		// As a whole file, and as a record with the right checksum.
 		for _, file := range [][]byte{data, fmt.Appendf(nil, `{"checksum":%q,"record":%s}`, checksum(data), data)} {
 			r, err := decode(file)
 			if err != nil {

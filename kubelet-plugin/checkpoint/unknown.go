@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// carry returns the fresh record with every field that only the old one has: fields that this version
-// does not know, because it writes all that it knows. A newer header stays.
+// carry returns the fresh record with every field that only the old one has. These are the unknown fields, because this
+// version writes all fields that it knows. The header of a newer version is kept.
 func carry(fresh, old []byte) ([]byte, error) {
 	into, err := fields(fresh)
 	if err != nil {
@@ -37,8 +37,8 @@ func fields(data []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// merge returns fresh with the unknown fields of old, at every depth. The elements of lists belong
-// together when all that is known of them is equal.
+// merge returns fresh with the unknown fields of old, at every depth. Elements of lists correspond if all their known
+// fields are equal.
 func merge(fresh, old any) any {
 	switch fresh := fresh.(type) {
 	case map[string]any:
@@ -66,7 +66,7 @@ func merge(fresh, old any) any {
 	return fresh
 }
 
-// counterpart returns the element of the list that has all fields of the given one; nil without one.
+// counterpart returns the element of the list that has all fields of the given one; nil if there is none.
 func counterpart(element any, list []any) any {
 	for _, candidate := range list {
 		if covers(candidate, element) {
@@ -76,7 +76,7 @@ func counterpart(element any, list []any) any {
 	return nil
 }
 
-// covers reports whether everything that part says, whole says too.
+// covers reports whether whole has all values of part, at every depth.
 func covers(whole, part any) bool {
 	switch part := part.(type) {
 	case map[string]any:

@@ -8,8 +8,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// recordV0 is the format before the first release: without envelope, checksum and known instances.
-// It is read, never written.
+// recordV0 is the format before the first release: without envelope, checksum and instances. It is read and never
+// written.
 type recordV0 struct {
 	Version int    `json:"version"`
 	UID     string `json:"uid"`
@@ -26,7 +26,7 @@ type deviceV0 struct {
 	Device  string `json:"device"`
 	GPU     string `json:"gpu"`
 	Shape   string `json:"shape"`
-	// Placement is profile id, start and size; empty but for MIG devices.
+	// Placement is profile id, start and size; empty except for MIG devices.
 	Placement []int `json:"placement"`
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// formatV1 is the format that this package writes. No field is ever left out when it is written: that
-// is how merge knows which ones are unknown.
+// formatV1 is the format that this package writes. Every field is always written, so that merge can identify the unknown
+// ones.
 const formatV1 = 1
 
 type recordV1 struct {
@@ -33,17 +33,17 @@ type deviceV1 struct {
 	GPU     string `json:"gpu"`
 	// Shape is the published name of the shape (gpu.Shape).
 	Shape string `json:"shape"`
-	// Placement is null but for MIG devices.
+	// Placement is null except for MIG devices.
 	Placement *placementV1 `json:"placement"`
 	Admin     bool         `json:"admin"`
-	// TimeSlice is the class that was wished, Interval the one in effect.
+	// TimeSlice is the requested class, Interval the one in effect.
 	TimeSlice string `json:"timeSlice"`
 	Interval  string `json:"interval"`
-	// Share is null but for shared devices, MPS but for those with a daemon of the claim's own. Agents
-	// that do not know the two neither write such records nor make such devices.
+	// Share is null except for shared devices, MPS except for devices with an MPS daemon of one claim only. Agents that
+	// do not know the two fields neither write such records nor create such devices.
 	Share *shareV1 `json:"share"`
 	MPS   *mpsV1   `json:"mps"`
-	// Extras are names; those that this agent does not know it does not give.
+	// Extras are names of device nodes; this version does not inject those that it does not know.
 	Extras []params.Extra `json:"extras"`
 }
 
@@ -73,7 +73,7 @@ type instanceV1 struct {
 	Multiprocessors int         `json:"multiprocessors"`
 }
 
-// states are those that every format knows.
+// states are the states that every format has.
 var states = []prepare.State{prepare.StatePreparing, prepare.StatePrepared, prepare.StateUnpreparing}
 
 func encodeV1(r prepare.Record) recordV1 {
@@ -182,8 +182,8 @@ func (d deviceV1) wanted() (prepare.Wanted, error) {
 	return w, nil
 }
 
-// valid reports whether the placement can be drawn at all; whether a GPU allows it is its geometry's
-// affair.
+// valid reports whether the placement is within the range of memory slices; whether a GPU allows it is up to its
+// geometry.
 func (p placementV1) valid() bool {
 	return p.Start >= 0 && p.Start < gpu.MaxSlices && p.Size > 0 && p.Size <= gpu.MaxSlices-p.Start
 }
