@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// everyHook runs all hooks as a spec lists them and ignores their errors: a hostile image need not
-// start, it must only do no harm.
+// everyHook runs all hooks as a spec lists them and ignores their errors: a malicious image need not start, it must only
+// do no harm.
 func everyHook(b bundle) {
 	for _, args := range [][]string{
 		{CreateSymlinks, "--link", "libcuda.so.580::/usr/lib64/libcuda.so.1", "--link", "libcuda.so.1::/usr/lib64/libcuda.so"},
@@ -24,8 +24,8 @@ func everyHook(b bundle) {
 	}
 }
 
-// Images that point wherever a hook may touch something at the host: the folder outside stays as it
-// is, whatever the hooks answer.
+// Images with links to the host at every path that a hook may access: the folder outside is not changed, whatever the
+// hooks return.
 func TestHostileImages(t *testing.T) {
 	tests := map[string]func(b bundle, outside string){
 		"the linker's folder is absolute": func(b bundle, outside string) { b.link(outside, "/etc") },
@@ -65,8 +65,7 @@ func TestHostileImages(t *testing.T) {
 	}
 }
 
-// What an image puts at the place of a file must not make a hook wait, and must not be opened: opening
-// a device can do anything.
+// A file of an image must not block a hook, and a special file must not be opened: opening a device can have any effect.
 func TestSpecialFilesAreNotOpened(t *testing.T) {
 	for _, path := range []string{
 		"/etc/ld.so.conf", "/etc/ld.so.conf.d/a.conf", "/etc/ld.so.cache", "/usr/lib64/libx.so.1",
@@ -87,7 +86,7 @@ func TestSpecialFilesAreNotOpened(t *testing.T) {
 			go func() { everyHook(b); close(done) }()
 			select {
 			case <-done:
-			case <-time.After(5 * time.Minute): // it only ends a wait in vain
+			case <-time.After(5 * time.Minute): // only ends a wait without success
 				t.Fatal("a hook waits for a pipe")
 			}
 		})
@@ -97,7 +96,7 @@ func TestSpecialFilesAreNotOpened(t *testing.T) {
 func TestDevicesAreNotOpened(t *testing.T) {
 	needRoot(t, "makes device nodes")
 	b := newBundle(t)
-	// Opening a node whose number belongs to nobody fails with ENXIO, which no hook may run into.
+	// Opening a node with an unassigned number fails with ENXIO, which no hook may return.
 	for _, path := range []string{"/etc/ld.so.conf", "/usr/lib64/libx.so.1"} {
 		b.folder(filepath.Dir(path))
 		if err := unix.Mknod(filepath.Join(b.root, path), unix.S_IFCHR|0o666, int(unix.Mkdev(125, 1))); err != nil {
@@ -131,8 +130,8 @@ func TestUnboundedImages(t *testing.T) {
 	}
 }
 
-// Somebody who shares a volume with the container exchanges a folder for a link to the outside, over
-// and over, while the hooks work in it.
+// A process that shares a volume with the container replaces a folder with a link to the outside, repeatedly, while the
+// hooks run in it.
 func TestExchangeWhileHooksRun(t *testing.T) {
 	b := newBundle(t)
 	host := outside(t)

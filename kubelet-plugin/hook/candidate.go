@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// candidate is a file that could serve the programs that ask for key.
+// candidate is a file that the linker could use for the library name key.
 type candidate struct {
 	key  string
 	name string
@@ -15,8 +15,8 @@ type candidate struct {
 	link bool
 }
 
-// candidateOf returns what a file or a link serves. A link whose name is neither the library's own
-// nor, without the version, the one for compilers counts as a file.
+// candidateOf returns the candidate of a file or a link. A link whose name is neither the library's soname nor, as the
+// compilers' link, the soname without version counts as a file.
 func candidateOf(name string, library ldso.Library, link bool) candidate {
 	soname := cmp.Or(library.Name, name)
 	if link && (name == soname || strings.HasSuffix(name, ".so") && strings.HasPrefix(soname, name)) {
@@ -25,8 +25,7 @@ func candidateOf(name string, library ldso.Library, link bool) candidate {
 	return candidate{key: soname, name: name, abi: library.ABI}
 }
 
-// prefer keeps of two candidates for one key the one that ldconfig takes: a file rather than a link,
-// then the higher version.
+// prefer keeps the candidate for a key that ldconfig would take: a file rather than a link, then the higher version.
 func prefer(found map[string]candidate, c candidate) map[string]candidate {
 	other, ok := found[c.key]
 	if !ok || other.link && !c.link || other.link == c.link && ldso.CompareNames(c.name, other.name) > 0 {

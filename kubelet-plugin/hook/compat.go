@@ -20,14 +20,13 @@ import (
 const (
 	compatFolder = "/usr/local/cuda/compat"
 	compatPrefix = "libcuda.so."
-	// compatSection is the note in which a compatibility library says which drivers it runs on.
+	// compatSection is the note in which a compatibility library lists the drivers that it supports.
 	compatSection = ".note.cuda.fwd_compatibility"
 	compatOwner   = "NVIDIA Corporation"
 )
 
-// enableCUDACompat puts the image's compatibility libraries before the driver's in the order of
-// search, if the image has them and they suit the driver; otherwise it takes back what an earlier run
-// may have left in the image.
+// enableCUDACompat puts the image's compatibility libraries before the driver's in the search order, if the image has
+// them and they support the driver; otherwise it removes the drop-in of an earlier run.
 func enableCUDACompat(c container, o options) error {
 	suits, err := c.compatSupportsDriver(o.driver)
 	switch {
@@ -40,8 +39,8 @@ func enableCUDACompat(c container, o options) error {
 	return c.write(compatDropIn, lines([]string{compatFolder}))
 }
 
-// compatSupportsDriver reports whether the image's libcuda is newer than the driver and made to run on it. A
-// library without the note suits drivers of an older branch.
+// compatSupportsDriver reports whether the image's libcuda is newer than the driver and supports it. A library without
+// the note supports drivers of an older branch.
 func (r root) compatSupportsDriver(driver string) (bool, error) {
 	name, err := r.compatLibrary()
 	if err != nil || name == "" {
@@ -90,7 +89,7 @@ func (r root) compatLibrary() (string, error) {
 	return strings.Join(names, ""), nil
 }
 
-// compatBranches returns the driver branches that the library's note names; nil if it has no note.
+// compatBranches returns the driver branches in the library's note; nil if it has no note.
 func (r root) compatBranches(library string) ([]int, error) {
 	handle, err := r.lookup(library)
 	if err != nil {
@@ -113,8 +112,8 @@ func (r root) compatBranches(library string) ([]int, error) {
 	return branches, nil
 }
 
-// parseNote returns the driver branches of an ELF note: a header with the sizes of the owner's name
-// and of the description, then both, padded to the section's alignment. The description is JSON.
+// parseNote returns the driver branches of an ELF note: a header with the sizes of the owner's name and of the
+// description, then both, padded to the section's alignment. The description is JSON.
 func parseNote(note ldso.Section) ([]int, error) {
 	const header = 12
 	data, align := note.Data, max(note.Align, 4)
@@ -137,7 +136,7 @@ func parseNote(note ldso.Section) ([]int, error) {
 	return append([]int{}, description.Driver...), nil
 }
 
-// parseVersion returns the numbers of a driver version.
+// parseVersion returns the numbers of a driver version: 580.65.06 is 580, 65, 6.
 func parseVersion(version string) ([]int, error) {
 	var numbers []int
 	for part := range strings.SplitSeq(version, ".") {

@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// compatLibrary returns a 64-bit library with a note section that names driver branches: a header, a
-// dynamic segment, and three sections. Without text there is no such section.
+// compatLibrary returns a 64-bit library with a note section that lists driver branches: a header, a dynamic segment,
+// and three sections. Without text there is no such section.
 func compatLibrary(t *testing.T, text string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -102,7 +102,7 @@ func TestEnableCUDACompat(t *testing.T) {
 	}
 }
 
-// The compatibility libraries come before the driver's, also where an image includes no drop-ins.
+// The compatibility libraries precede the driver's, also if an image includes no drop-ins.
 func TestCompatComesFirst(t *testing.T) {
 	needRoot(t, "runs a program in another root")
 	for name, conf := range map[string]string{"drop-ins": "include /etc/ld.so.conf.d/*.conf\n", "no drop-ins": "/usr/local/lib\n"} {

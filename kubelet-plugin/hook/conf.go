@@ -10,21 +10,21 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// Bounds far above what images have; an image that exceeds them gets an error.
+// Limits far above those of real images; an image that exceeds them is an error.
 const (
 	maxConf      = 64 << 10
 	maxConfFiles = 256
 	maxConfDepth = 8
 )
 
-// configured returns the folders that the root's ld.so.conf and the files it includes list, in order.
+// configured returns the folders that the root's ld.so.conf and the files that it includes list, in order.
 func (r root) configured() ([]string, error) {
 	reader := confReader{root: r}
 	err := reader.read(confPath, 0)
 	return reader.folders, err
 }
 
-// conf returns the folders listed in one file; none if there is none.
+// conf returns the folders listed in one file; none if the file is missing.
 func (r root) conf(file string) ([]string, error) {
 	text, err := r.read(file, maxConf)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -39,14 +39,14 @@ func (r root) conf(file string) ([]string, error) {
 	return folders, err
 }
 
-// confReader collects the folders of a file and of those that it includes.
+// confReader collects the folders of a file and of the files that it includes.
 type confReader struct {
 	root
 	folders []string
 	files   int
 }
 
-// read adds a file's folders. A file that is missing or no regular file adds nothing, as for ldconfig.
+// read adds a file's folders. A file that is missing or not a regular file adds none, as in ldconfig.
 func (c *confReader) read(file string, depth int) error {
 	if c.files++; c.files > maxConfFiles || depth > maxConfDepth {
 		return fmt.Errorf("read %s: more than %d files, or %d deep in each other", confPath, maxConfFiles, maxConfDepth)
@@ -70,8 +70,8 @@ func (c *confReader) read(file string, depth int) error {
 	return nil
 }
 
-// include reads the files that a pattern matches, by name. Only the last element may be a pattern; a
-// relative one counts from the folder of the file that has it.
+// include reads the files that match a pattern, ordered by name. Only the last element may be a pattern; a relative
+// pattern starts at the folder of the file that has it.
 func (c *confReader) include(from, pattern string, depth int) error {
 	if !path.IsAbs(pattern) {
 		pattern = path.Join(from, pattern)

@@ -1,12 +1,11 @@
-// Package hook holds the CDI hooks that make an injected NVIDIA driver usable in a container, and the
-// installation of the program that runs them.
+// Package hook has the CDI hooks that make an injected NVIDIA driver usable in a container, and installs the program
+// that runs them.
 //
-// A container runtime runs a hook as createContainer: as root, in the container's mount namespace,
-// before the container's root becomes "/". The root file system belongs to whoever built the image
-// and may be changed by others while a hook runs. The hooks therefore touch it only through handles:
-// every path is resolved inside the root by the kernel, the last element is never followed where
-// something is made, special files are never opened, sizes are bounded, and nothing from the root is
-// ever executed.
+// A container runtime runs a hook as createContainer: as root, in the container's mount namespace, before the
+// container's root becomes "/". The root file system is under the control of the image's author, and other processes may
+// change it while a hook runs. The hooks therefore access it only through handles: the kernel resolves every path inside
+// the root, the last element is never followed where something is created, special files are never opened, sizes are
+// bounded, and nothing from the root is ever executed.
 //
-// The hooks are written to be run again and by several containers at once; they share no state.
+// The hooks are idempotent and may run for several containers concurrently; they share no state.
 package hook

@@ -10,41 +10,41 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The hooks by their names in a CDI spec.
+// The names of the hooks in a CDI spec.
 const (
-	// CreateSymlinks makes the links given as --link TARGET::PATH.
+	// CreateSymlinks creates the links given as --link TARGET::PATH.
 	CreateSymlinks = "create-symlinks"
-	// UpdateLDCache lets the container's linker find the libraries in the folders given as --folder.
+	// UpdateLDCache adds the libraries in the folders given as --folder to the container's linker cache.
 	UpdateLDCache = "update-ldcache"
-	// EnableCUDACompat prefers the image's own CUDA compatibility libraries where they suit the
-	// driver given as --host-driver-version. It must run before UpdateLDCache.
+	// EnableCUDACompat prefers the image's own CUDA compatibility libraries if they support the driver given as
+	// --host-driver-version. It must run before UpdateLDCache.
 	EnableCUDACompat = "enable-cuda-compat"
-	// DisableDeviceNodeModification hides from the container that the driver may make device nodes.
+	// DisableDeviceNodeModification sets the driver's parameter for the container so that its libraries create no device
+	// nodes.
 	DisableDeviceNodeModification = "disable-device-node-modification"
-	// All performs the four in the order in which they depend on each other: one process instead of four
-	// at every start of a container.
+	// All runs the four in the order of their dependencies: one process instead of four at every start of a container.
 	All = "prepare-container"
 )
 
-// container is what a hook works on.
+// container is the container on which a hook works.
 type container struct {
 	root
-	// warn tells the user of something that went wrong and keeps no container from starting.
+	// warn logs a failure that must not keep the container from starting.
 	warn func(format string, args ...any)
 }
 
-// options are the flags of all hooks.
+// options are the values of the flags of all hooks.
 type options struct {
 	links   list
 	folders list
 	driver  string
 }
 
-// order is the order in which All performs the hooks: links before the cache that is made from them, and
-// compatibility libraries before the cache that prefers them.
+// order is the order in which All runs the hooks: links before the cache that is built from them, and compatibility
+// libraries before the cache that prefers them.
 var order = [...]string{CreateSymlinks, EnableCUDACompat, UpdateLDCache, DisableDeviceNodeModification}
 
-// hooks are the hooks that this program knows.
+// hooks are the hooks of this version, by name.
 var hooks = map[string]func(container, options) error{
 	CreateSymlinks:                createSymlinks,
 	UpdateLDCache:                 updateLDCache,
@@ -52,9 +52,9 @@ var hooks = map[string]func(container, options) error{
 	DisableDeviceNodeModification: disableDeviceNodeModification,
 }
 
-// Run performs the hook that the first argument names on the container whose OCI state stands in
-// state, once. A hook that this version does not know, and a root file system that cannot be written,
-// are warnings in log and no errors: they must not keep a container from starting.
+// Run runs the hook that the first argument names on the container whose OCI state is read from state. A hook that this
+// version does not have, and a root file system that is read-only, are warnings in log and not errors: they must not
+// keep a container from starting.
 func Run(args []string, state io.Reader, log io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("name a hook: " + strings.Join(order[:], ", ") + " or " + All)
@@ -89,7 +89,7 @@ func Run(args []string, state io.Reader, log io.Writer) error {
 	return nil
 }
 
-// warning returns how the hook warns.
+// warning returns the warn function of the hook.
 func warning(log io.Writer, hook string) func(format string, args ...any) {
 	return func(format string, args ...any) {
 		fmt.Fprintf(log, "%s: %s: warning: %s\n", Program, hook, fmt.Sprintf(format, args...))
@@ -112,13 +112,13 @@ func parse(name string, args []string, log io.Writer) (options, error) {
 	return o, nil
 }
 
-// list is a flag that may be given several times.
+// list is a flag that may be repeated.
 type list []string
 
 // String returns the values for messages.
 func (l *list) String() string { return fmt.Sprint([]string(*l)) }
 
-// Set adds a value.
+// Set appends a value.
 func (l *list) Set(value string) error {
 	*l = append(*l, value)
 	return nil

@@ -17,11 +17,10 @@ import (
 // Program is the name of the program that runs the hooks.
 const Program = "tessera-hook"
 
-// Install copies the program at src into a folder of dir that is named after its content and returns
-// the program's path. The program appears whole or not at all and is never changed afterwards, so
-// that specs of running containers stay valid while newer ones name a newer program. It is called
-// before any spec names the path, by every start of the agent; several may call it at once. dir must
-// be on a file system that lets programs run.
+// Install copies the program at src into a folder of dir that is named after its content, and returns the program's
+// path. The file is written atomically and never changed afterwards, so that specs of running containers stay valid
+// while newer specs name a newer program. Every start of the agent calls it before any spec names the path; concurrent
+// calls are safe. dir must be on a file system without noexec.
 func Install(src, dir string) (string, error) {
 	content, err := os.ReadFile(src)
 	if err != nil {
@@ -45,7 +44,7 @@ func Install(src, dir string) (string, error) {
 	return path, nil
 }
 
-// runnable returns an error for a folder of a file system from which nothing can be run.
+// runnable returns an error for a folder on a file system that is mounted noexec.
 func runnable(folder string) error {
 	var system unix.Statfs_t
 	if err := unix.Statfs(folder, &system); err != nil {

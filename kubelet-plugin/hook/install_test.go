@@ -20,7 +20,7 @@ func TestInstall(t *testing.T) {
 	}
 	one, two := script("one"), script("two")
 
-	// Several agents install at once while an upgrade is under way.
+	// Several agents install at the same time during an upgrade.
 	var installs sync.WaitGroup
 	for range 8 {
 		for _, src := range []string{one, two} {

@@ -13,18 +13,18 @@ import (
 const (
 	cachePath = "/etc/ld.so.cache"
 	confPath  = "/etc/ld.so.conf"
-	// The drop-ins come before those of an image in its order of names, and compatibility libraries
-	// before the driver's.
+	// The drop-ins precede those of an image in the order of names, and the compatibility libraries precede the
+	// driver's.
 	dropIns      = "/etc/ld.so.conf.d"
 	compatDropIn = dropIns + "/00-tessera-compat.conf"
 	driverDropIn = dropIns + "/00-tessera-driver.conf"
 )
 
-// updateLDCache writes the container's ld.so.cache as the container's own ldconfig would, with the
-// driver's folders added, and leaves a drop-in for it so that an ldconfig run in the container later
-// finds the driver too. Folders that the image lists or its linker knows keep their place in the
-// order of search: the driver must not change which other libraries a program gets. Roots of musl,
-// which has no cache, get their search path extended; roots without any linker are none the worse.
+// updateLDCache writes the container's ld.so.cache as the container's own ldconfig would, with the driver's folders
+// added, and a drop-in so that a later ldconfig run in the container finds the driver too. Folders that the image
+// configures or its linker searches by default keep their place in the search order: the driver must not change which
+// other libraries a program gets. For a root with musl, which has no cache, the search path is extended; for a root
+// without a linker the files have no effect.
 func updateLDCache(c container, o options) error {
 	configured, err := c.configured()
 	if err != nil {
@@ -54,7 +54,7 @@ func updateLDCache(c container, o options) error {
 	return c.updateMusl(o.folders)
 }
 
-// defaults returns the folders that the root's linker and its ldconfig search without being told.
+// defaults returns the folders that the root's linker and its ldconfig search by default.
 func (r root) defaults() []string {
 	debian, err := r.lookup("/etc/debian_version")
 	if err != nil {
@@ -64,7 +64,7 @@ func (r root) defaults() []string {
 	return ldso.MultiarchFolders()
 }
 
-// missing returns those of the folders that are not among the known ones, under whatever path.
+// missing returns the folders that are not among the known ones, compared by identity.
 func (r root) missing(known, folders []string) []string {
 	seen := map[identity]bool{}
 	for _, folder := range known {
@@ -88,7 +88,7 @@ func (r root) missing(known, folders []string) []string {
 	return missing
 }
 
-// includeDropIns writes the usual ld.so.conf where an image has none.
+// includeDropIns writes the usual ld.so.conf if an image has none.
 func (r root) includeDropIns() error {
 	handle, err := r.lookup(confPath)
 	if err == nil {
@@ -100,5 +100,5 @@ func (r root) includeDropIns() error {
 	return r.write(confPath, []byte("include "+dropIns+"/*.conf\n"))
 }
 
-// lines returns a file with a line for each string.
+// lines returns the content of a file with a line for each string.
 func lines(text []string) []byte { return []byte(strings.Join(text, "\n") + "\n") }

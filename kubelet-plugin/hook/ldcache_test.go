@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// library builds a shared library whose function answers with the text.
+// library builds a shared library whose function returns the text.
 func (b bundle) library(path, soname, answer string) {
 	b.t.Helper()
 	b.folder(filepath.Dir(path))
@@ -37,8 +37,8 @@ func build(t *testing.T, source string, args ...string) {
 	}
 }
 
-// glibc copies this machine's dynamic linker and C library into the root, and a program that opens
-// the library named by its argument and prints its answer and path.
+// glibc copies this machine's dynamic linker and C library into the root, and a program that opens the library named by
+// its argument and prints its text and path.
 func (b bundle) glibc() {
 	b.t.Helper()
 	build(b.t, `
@@ -74,7 +74,7 @@ int main(int argc, char **argv) {
 	}
 }
 
-// ask runs the program in the root, with its own linker.
+// ask runs the program in the root, with the root's linker.
 func (b bundle) ask(library string) string {
 	b.t.Helper()
 	out, err := exec.CommandContext(b.t.Context(), "chroot", b.root, "/ask", library).CombinedOutput()
@@ -86,8 +86,7 @@ func (b bundle) ask(library string) string {
 
 const driverFolder = "/opt/driver"
 
-// The linker of the container finds the driver through the cache alone: nothing else leads it to the
-// driver's folder.
+// The linker of the container finds the driver through the cache only: no other configuration has the driver's folder.
 func TestTheLinkerFindsTheDriver(t *testing.T) {
 	needRoot(t, "runs a program in another root")
 	b := newBundle(t)
@@ -101,7 +100,7 @@ func TestTheLinkerFindsTheDriver(t *testing.T) {
 	b.run(UpdateLDCache, "--folder", driverFolder)
 	for library, want := range map[string]string{
 		"libcuda.so.1": "driver from " + driverFolder + "/libcuda.so.1",
-		// The compilers' link and a library without its link are found as well.
+		// The compilers' link and a library without its link are found too.
 		"libcuda.so":        "driver from " + driverFolder + "/libcuda.so",
 		"libnvidia-ml.so.1": "management from " + driverFolder + "/libnvidia-ml.so.580.65.06",
 	} {
@@ -111,8 +110,8 @@ func TestTheLinkerFindsTheDriver(t *testing.T) {
 	}
 }
 
-// A program gets the same libraries of its image with the driver as without: folders that the image
-// lists stay before those that its linker only knows, also when the driver lies in one of them.
+// A program gets the same libraries of its image with the driver as without: folders that the image lists precede the
+// default ones of its linker, even if the driver is in one of them.
 func TestTheDriverChangesNoOtherLibrary(t *testing.T) {
 	needRoot(t, "runs a program in another root")
 	b := newBundle(t)
@@ -136,7 +135,7 @@ func TestTheDriverChangesNoOtherLibrary(t *testing.T) {
 	}
 }
 
-// Variants of a library for newer processors stay usable.
+// Variants of a library for newer processors remain usable.
 func TestTheLinkerPrefersVariants(t *testing.T) {
 	needRoot(t, "runs a program in another root")
 	flags, err := os.ReadFile("/proc/cpuinfo")
@@ -155,7 +154,7 @@ func TestTheLinkerPrefersVariants(t *testing.T) {
 	}
 }
 
-// An ldconfig run in the container later keeps the driver.
+// A later ldconfig run in the container keeps the driver.
 func TestALaterLdconfigFindsTheDriver(t *testing.T) {
 	needRoot(t, "runs ldconfig on another root")
 	b := newBundle(t)
@@ -170,7 +169,7 @@ func TestALaterLdconfigFindsTheDriver(t *testing.T) {
 	}
 }
 
-// The cache has what glibc's ldconfig would put in, for a root with everything that makes a difference.
+// The cache equals the one of glibc's ldconfig, for a root with every case that makes a difference.
 func TestTheCacheIsLdconfigs(t *testing.T) {
 	needRoot(t, "runs ldconfig on another root")
 	b := newBundle(t)
@@ -232,7 +231,7 @@ func cached(t *testing.T, path string) []string {
 	return libraries
 }
 
-// Images without a linker, without /etc, without anything.
+// Images without a linker, without /etc, or empty.
 func TestEmptyImages(t *testing.T) {
 	b := newBundle(t)
 	b.run(UpdateLDCache, "--folder", "/usr/lib64")
@@ -275,8 +274,8 @@ func TestMusl(t *testing.T) {
 	}
 }
 
-// The driver lies where its host's distribution has it. The image may be of another one, whose ldconfig
-// must be told of the folder; its own folders need no mention.
+// The driver is in the folders of its host's distribution. The image may be of another distribution, whose ldconfig
+// needs the folder listed; its own folders need not be listed.
 func TestDistributions(t *testing.T) {
 	for _, test := range []struct {
 		image, folder string

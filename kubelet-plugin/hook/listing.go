@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// listing is what a folder has of libraries: files with what they are, and links with their texts.
+// listing is the libraries of a folder: files with their library data, and links with their targets.
 type listing struct {
 	folder string
 	files  map[string]ldso.Library
@@ -23,7 +23,7 @@ func (l listing) has(name string) bool {
 	return file || link
 }
 
-// list looks at the entries of a folder. What is neither a library nor a link is left out.
+// list reads the entries of a folder. Entries that are neither libraries nor links are left out.
 func (r root) list(dir *os.File, folder string, names []string) listing {
 	l := listing{folder: folder, files: map[string]ldso.Library{}, links: map[string]string{}}
 	target := make([]byte, unix.PathMax)
@@ -44,8 +44,8 @@ func (r root) list(dir *os.File, folder string, names []string) listing {
 	return l
 }
 
-// follow returns the library that a link leads to. Links inside the folder, nearly all there are,
-// need no look at the files.
+// follow returns the library to which a link leads. Links within the folder, which are nearly all, need no access to the
+// files.
 func (r root) follow(l listing, name string) (ldso.Library, bool) {
 	for target, hops := l.links[name], 0; hops < 8 && l.has(target); hops++ {
 		if library, ok := l.files[target]; ok {
@@ -71,7 +71,7 @@ func readLibrary(handle int) (ldso.Library, error) {
 	return ldso.ReadLibrary(descriptor(fd))
 }
 
-// descriptor reads from an open file without the cost of an os.File.
+// descriptor reads from an open file without the overhead of an os.File.
 type descriptor int
 
 // ReadAt implements io.ReaderAt.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// The musl linker of the machines that Tessera runs on: its path, the file that replaces its search
-// path, and what it searches without that file.
+// The machines whose musl linker is supported, and the folders that it searches without a path file
+// (/etc/ld-musl-<machine>.path).
 var (
 	muslMachines = []string{"x86_64", "aarch64"}
 	muslDefaults = []string{"/lib", "/usr/local/lib", "/usr/lib"}

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inNamespace runs the calling test again in a process with a mount namespace of its own and reports
-// whether this is that process; the other one returns when it has ended.
+// inNamespace runs the calling test again in a process with its own mount namespace and reports whether this is that
+// process; in the other process it returns when that one has ended.
 func inNamespace(t *testing.T) bool {
 	t.Helper()
 	needRoot(t, "makes a mount namespace")
@@ -69,7 +69,7 @@ func TestReadOnlyRootIsAWarning(t *testing.T) {
 	}
 }
 
-// A mount of the user's at the place of a link is left alone, and the other links are made.
+// A mount of the user at the path of a link is not changed, and the other links are created.
 func TestAMountAtTheLinksPlaceIsAWarning(t *testing.T) {
 	if !inNamespace(t) {
 		return
@@ -110,8 +110,8 @@ func TestMagicLinksAreNotFollowed(t *testing.T) {
 	}
 }
 
-// The parameters are replaced for the container alone, by a file that nobody can change. Any file of
-// procfs can stand for the driver's.
+// The parameters are replaced in the container only, by a file that cannot be changed. The test uses another file of
+// procfs in place of the driver's.
 func TestOvermount(t *testing.T) {
 	if !inNamespace(t) {
 		return

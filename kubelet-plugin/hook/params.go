@@ -16,9 +16,9 @@ const (
 	maxParams    = 64 << 10
 )
 
-// disableDeviceNodeModification lets the driver's libraries in the container read that they shall not
-// make or change device nodes: it mounts a copy of the driver's parameters that says so over the
-// original. Roots without the driver's parameters, and those that say so already, stay as they are.
+// disableDeviceNodeModification makes the driver's libraries in the container read that they must not create or change
+// device nodes: it mounts a copy of the driver's parameters with ModifyDeviceFiles: 0 over the original. A root without
+// the driver's parameters, or whose parameters already have that value, is not changed.
 func disableDeviceNodeModification(c container, _ options) error {
 	params, err := c.lookup(paramsPath)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +49,7 @@ func disableDeviceNodeModification(c container, _ options) error {
 	return err
 }
 
-// withoutDeviceFiles returns the parameters with the one for device nodes off, and whether it was on.
+// withoutDeviceFiles returns the parameters with ModifyDeviceFiles set to 0, and whether it was 1.
 func withoutDeviceFiles(params []byte) ([]byte, bool) {
 	const on, off = "ModifyDeviceFiles: 1", "ModifyDeviceFiles: 0"
 	var masked bytes.Buffer
@@ -63,10 +63,10 @@ func withoutDeviceFiles(params []byte) ([]byte, bool) {
 	return masked.Bytes(), changed
 }
 
-// overmount mounts a read-only file with the text over target, a file of procfs in the folder. The
-// mount is complete and read-only before it appears. Its file lies in a tmpfs of its own, which has
-// to be mounted somewhere while a part of it is taken out of it: on the folder, which is hidden for
-// that moment from nobody, as no process of the container runs yet.
+// overmount mounts a read-only file with the text over target, a file of procfs in the folder. The mount is complete and
+// read-only before it appears. Its file is in its own tmpfs, which must be mounted somewhere while the file is cloned
+// out of it: it is mounted on the folder, which is hidden for that moment only, before any process of the container
+// runs.
 func overmount(folder, target *os.File, text []byte) error {
 	var system unix.Statfs_t
 	if err := unix.Fstatfs(int(target.Fd()), &system); err != nil {
@@ -96,7 +96,7 @@ func overmount(folder, target *os.File, text []byte) error {
 
 const hardened = unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOEXEC
 
-// tmpfs returns a new tmpfs that is mounted nowhere, just large enough for a file of the size.
+// tmpfs returns a new, unmounted tmpfs that is just large enough for a file of the size.
 func tmpfs(size int) (int, error) {
 	context, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
@@ -124,7 +124,7 @@ func writeAt(folder int, name string, text []byte) error {
 	return errors.Join(err, file.Chmod(0o444), file.Close())
 }
 
-// detach returns a read-only mount of one file of the file system, mounted nowhere.
+// detach returns an unmounted, read-only mount of one file of the file system.
 func detach(system int, name string, place *os.File) (file int, err error) {
 	if err := attach(system, int(place.Fd())); err != nil {
 		return -1, err
@@ -147,7 +147,7 @@ func detach(system int, name string, place *os.File) (file int, err error) {
 	return file, nil
 }
 
-// attach mounts what is mounted nowhere over the file or folder behind a handle.
+// attach mounts an unmounted mount over the file or folder behind a handle.
 func attach(mount, place int) error {
 	return unix.MoveMount(mount, "", place, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 }

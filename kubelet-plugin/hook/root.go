@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// root is a container's root file system. Every path is resolved inside it, by the kernel or element
-// by element on handles: absolute links and ".." lead to the root, never out of it, and nobody who
-// changes the tree in the meantime changes that.
+// root is a container's root file system. Every path is resolved inside it, by the kernel or element by element on
+// handles: absolute links and ".." lead to the root, never out of it, even if another process changes the tree
+// concurrently.
 type root struct{ dir *os.File }
 
 func openRoot(path string) (root, error) {
@@ -30,13 +30,13 @@ func openRoot(path string) (root, error) {
 
 func (r root) close() { r.dir.Close() }
 
-// lookup returns a handle that can be inspected but neither read nor written: looking up a device or
-// a pipe does nothing to it.
+// lookup returns a handle that can be inspected but neither read nor written: the lookup of a device or a pipe has no
+// effect on it.
 func (r root) lookup(path string) (*os.File, error) {
 	return pathrs.OpenatInRoot(r.dir, path)
 }
 
-// folder opens a folder for listing and as the place of new files.
+// folder opens a folder to list it and to create files in it.
 func (r root) folder(path string) (*os.File, error) {
 	handle, err := r.lookup(path)
 	if err != nil {
@@ -46,13 +46,13 @@ func (r root) folder(path string) (*os.File, error) {
 	return pathrs.Reopen(handle, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// existing opens a folder that is there; like ldconfig, it takes one that cannot be opened for missing.
+// existing opens a folder if it exists; like ldconfig, it treats a folder that cannot be opened as missing.
 func (r root) existing(path string) (*os.File, bool) {
 	folder, err := r.folder(path)
 	return folder, err == nil
 }
 
-// makeFolder opens a folder after it made what is missing of it.
+// makeFolder opens a folder and creates its missing elements.
 func (r root) makeFolder(path string) (*os.File, error) {
 	dir, err := pathrs.MkdirAllHandle(r.dir, path, 0o755)
 	if err != nil {
@@ -61,7 +61,7 @@ func (r root) makeFolder(path string) (*os.File, error) {
 	return dir, nil
 }
 
-// read returns the contents of a regular file of at most limit bytes.
+// read returns the content of a regular file of at most limit bytes.
 func (r root) read(path string, limit int64) ([]byte, error) {
 	handle, err := r.lookup(path)
 	if err != nil {
@@ -71,7 +71,7 @@ func (r root) read(path string, limit int64) ([]byte, error) {
 	return readHandle(handle, limit)
 }
 
-// readHandle returns the contents of the file behind a handle.
+// readHandle returns the content of the regular file behind a handle, at most limit bytes.
 func readHandle(handle *os.File, limit int64) ([]byte, error) {
 	fd, err := reopen(int(handle.Fd()))
 	if err != nil {
@@ -89,11 +89,11 @@ func readHandle(handle *os.File, limit int64) ([]byte, error) {
 	return text, nil
 }
 
-// errSpecial says that something is not the regular file that it should be.
+// errSpecial means that a file is not a regular file.
 var errSpecial = errors.New("not a regular file")
 
-// reopen returns a descriptor to read the regular file behind a handle. What a handle refers to
-// cannot be exchanged, so that what was inspected is what is opened.
+// reopen returns a descriptor to read the regular file behind a handle. The file behind a handle cannot be replaced, so
+// the file that was inspected is the one that is opened.
 func reopen(handle int) (int, error) {
 	var stat unix.Stat_t
 	if err := unix.Fstat(handle, &stat); err != nil {
@@ -105,11 +105,11 @@ func reopen(handle int) (int, error) {
 	return unix.Open(selfFD(handle), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 }
 
-// selfFD returns the path that leads to an open descriptor of this process, whatever it refers to.
+// selfFD returns the path of an open descriptor of this process.
 func selfFD(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// write puts a file of that content at the path, at once or not at all. A link there is replaced, not
-// followed. A file that has the content already is left alone, also where nothing can be written.
+// write replaces the file at the path atomically. A link there is replaced, not followed. A file that already has the
+// content is not changed, also on a read-only file system.
 func (r root) write(name string, content []byte) error {
 	if same, err := r.read(name, int64(len(content))); err == nil && bytes.Equal(same, content) {
 		return nil
@@ -126,7 +126,7 @@ func (r root) write(name string, content []byte) error {
 		}
 		file := os.NewFile(uintptr(fd), name)
 		_, err = file.Write(content)
-		// The process's umask must not hide the file from the container's users.
+		// The process's umask must not make the file unreadable for the container's users.
 		return errors.Join(err, file.Chmod(0o644), file.Close())
 	})
 	if err != nil {
@@ -135,7 +135,7 @@ func (r root) write(name string, content []byte) error {
 	return nil
 }
 
-// remove removes a file or a link; it is no error when there is none.
+// remove removes a file or a link; a missing one is not an error.
 func (r root) remove(name string) error {
 	folder, err := r.folder(path.Dir(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -151,8 +151,8 @@ func (r root) remove(name string) error {
 	return nil
 }
 
-// replace makes something under a temporary name in the folder and renames it to name, over whatever
-// is there. Nothing is left behind when it fails.
+// replace creates something with a temporary name in the folder and renames it to name, replacing what is there. After
+// an error the temporary file is removed.
 func replace(folder *os.File, name string, create func(temporary string) error) error {
 	temporary := ".tessera-" + rand.Text()
 	err := create(temporary)
@@ -165,7 +165,7 @@ func replace(folder *os.File, name string, create func(temporary string) error) 
 	return nil
 }
 
-// ignore returns err unless it is one of the errors that are expected.
+// ignore returns err unless it is one of the expected errors.
 func ignore(err error, expected ...error) error {
 	for _, e := range expected {
 		if errors.Is(err, e) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bundle is a container as a runtime lays it out, with a root file system to fill.
+// bundle is a container in the layout of a runtime, with a root file system to fill.
 type bundle struct {
 	t    *testing.T
 	path string
@@ -50,7 +50,7 @@ func (b bundle) try(args ...string) (string, error) {
 	return log.String(), err
 }
 
-// run runs a hook that must succeed in silence.
+// run runs a hook that must succeed without a log message.
 func (b bundle) run(args ...string) {
 	b.t.Helper()
 	log, err := b.try(args...)
@@ -91,7 +91,7 @@ func (b bundle) read(path string) string {
 	return string(text)
 }
 
-// tree returns every path below the folder with what it is: a link's text, a file's content.
+// tree returns every path below the folder with its content: a link's target, a file's content.
 func tree(t *testing.T, top string) map[string]string {
 	t.Helper()
 	found := map[string]string{}

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// built returns the program that runs the hooks, built as it is shipped.
+// built returns the program that runs the hooks, built as it is released.
 func built(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), Program)
@@ -28,7 +28,7 @@ func built(t *testing.T) string {
 	return path
 }
 
-// driverHooks are the hooks of a driver with one library, as a spec has them.
+// driverHooks are the hooks of a driver with one library, as in a spec.
 var driverHooks = [][]string{{
 	All, "--host-driver-version", "580.65.06", "--folder", driverFolder,
 	"--link", "libcuda.so.580.65.06::" + driverFolder + "/libcuda.so.1", "--link", "libcuda.so.1::" + driverFolder + "/libcuda.so",
@@ -95,8 +95,7 @@ func hostLibrary(t *testing.T) string {
 	return filepath.Join(host.root, "libcuda.so")
 }
 
-// The real program under a real runtime: the unprivileged program in a read-only root finds the
-// driver by name.
+// The real program with a real runtime: the unprivileged program in a read-only root finds the driver by name.
 func TestRunc(t *testing.T) {
 	b := newContainer(t)
 	b.glibc()
@@ -111,7 +110,7 @@ func TestRunc(t *testing.T) {
 	}
 }
 
-// mapUsers puts the container into a user namespace and gives its root to the users in it.
+// mapUsers runs the container in a user namespace and changes the owner of its root to the users in it.
 func (b bundle) mapUsers() {
 	b.t.Helper()
 	const first = 100000
@@ -149,7 +148,7 @@ func (b bundle) mapUsers() {
 	}
 }
 
-// In a pod with users of its own the hooks run without any privilege on the host.
+// In a pod with a user namespace the hooks run without any privilege on the host.
 func TestRuncUserNamespace(t *testing.T) {
 	b := newContainer(t)
 	b.glibc()
@@ -168,7 +167,7 @@ func TestRuncUserNamespace(t *testing.T) {
 	}
 }
 
-// An image with nothing but one static program starts as well.
+// An image with only one static program starts too.
 func TestRuncStaticImage(t *testing.T) {
 	b := newContainer(t)
 	busybox, err := exec.LookPath("busybox")
@@ -189,12 +188,12 @@ func TestRuncStaticImage(t *testing.T) {
 	}
 }
 
-// What the hooks cost, for the log: nothing is asserted about time.
+// The cost of the hooks, for the log: no time is asserted.
 func TestCost(t *testing.T) {
 	b := newContainer(t)
 	b.glibc()
 	program, library := built(t), hostLibrary(t)
-	// As many libraries as a large image has.
+	// As many libraries as in a large image.
 	content, err := os.ReadFile(library)
 	if err != nil {
 		t.Fatal(err)
@@ -217,8 +216,7 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// cost is a median of several runs: on a busy machine the time that processors worked says more than
-// the time that passed.
+// cost is a median of several runs. On a busy machine the CPU time is more meaningful than the elapsed time.
 type cost struct{ passed, worked time.Duration }
 
 // String returns the cost for the log.
@@ -231,7 +229,7 @@ func measure(command func() *exec.Cmd) cost {
 	for range 5 {
 		cmd := command()
 		start := time.Now()
-		// Without its hooks the program in the container fails, as it should.
+		// Without its hooks the program in the container fails, as expected.
 		_ = cmd.Run()
 		passed = append(passed, time.Since(start))
 		worked = append(worked, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
@@ -249,7 +247,7 @@ func libraryNames(n int) []string {
 	return names
 }
 
-// The program needs nothing of the host that runs it, whatever C library that has.
+// The program requires nothing of the host that runs it, with any C library.
 func TestTheProgramIsStatic(t *testing.T) {
 	program, err := elf.Open(built(t))
 	if err != nil {

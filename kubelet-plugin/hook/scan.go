@@ -12,10 +12,10 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook/ldso"
 )
 
-// maxLibraries bounds how many files a scan looks into; the largest images have a few thousand.
+// maxLibraries is the maximum number of files that a scan reads; the largest images have a few thousand.
 const maxLibraries = 1 << 15
 
-// identity tells folders apart that have several paths.
+// identity identifies a folder that has several paths.
 type identity struct{ device, inode uint64 }
 
 func (r root) identify(folder string) (identity, error) {
@@ -35,7 +35,7 @@ func identityOf(file *os.File) (identity, error) {
 	return identity{device: stat.Dev, inode: stat.Ino}, nil
 }
 
-// scanner finds the libraries of a root in the way of glibc's ldconfig.
+// scanner finds the libraries of a root like glibc's ldconfig.
 type scanner struct {
 	root
 	scanned map[identity]bool
@@ -43,8 +43,8 @@ type scanner struct {
 	entries []ldso.Entry
 }
 
-// libraries returns what the linker is to find in the folders, in their order; folders that do not
-// exist are left out, and one that comes again under another path as well.
+// libraries returns the linker's entries for the folders, in their order. Folders that do not exist, and repeated ones
+// under another path, are left out.
 func (r root) libraries(folders []string) ([]ldso.Entry, error) {
 	s := scanner{root: r, scanned: map[identity]bool{}}
 	for _, folder := range folders {
@@ -55,8 +55,8 @@ func (r root) libraries(folders []string) ([]ldso.Entry, error) {
 	return s.entries, nil
 }
 
-// scan adds the libraries of a folder and, unless it is one itself, of its variants for processors
-// with more than the basic instructions.
+// scan adds the libraries of a folder and, unless hwcap is set, of its glibc-hwcaps subfolders, which have variants for
+// newer processors.
 func (s *scanner) scan(path, hwcap string) error {
 	dir, ok := s.existing(path)
 	if !ok {
@@ -104,7 +104,7 @@ func (s *scanner) scanHwcaps(folder string) error {
 	return nil
 }
 
-// add adds an entry for every name under which programs may ask for a library of the folder.
+// add adds an entry for every name under which programs may load a library of the folder.
 func (s *scanner) add(l listing, hwcap string) {
 	found := map[string]candidate{}
 	for name, library := range l.files {
@@ -118,7 +118,7 @@ func (s *scanner) add(l listing, hwcap string) {
 	for _, key := range slices.Sorted(maps.Keys(found)) {
 		c := found[key]
 		name := c.name
-		// The name that programs ask for survives an update of the library.
+		// The name that programs load survives an update of the library.
 		if hwcap == "" && l.has(key) {
 			name = key
 		}

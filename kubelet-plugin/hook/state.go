@@ -9,12 +9,11 @@ import (
 	"path/filepath"
 )
 
-// maxState bounds the OCI state; runtimes write a few hundred bytes.
+// maxState is the maximum size of the OCI state in bytes; runtimes write a few hundred.
 const maxState = 1 << 20
 
-// containerRoot opens the root file system of the container whose OCI state the runtime writes to
-// every hook (OCI runtime specification, State): the state names the bundle, the bundle's config.json
-// the root.
+// containerRoot opens the root file system of the container whose OCI state the runtime writes to every hook (OCI
+// runtime specification, State): the state has the path of the bundle, the bundle's config.json that of the root.
 func containerRoot(state io.Reader) (root, error) {
 	var container struct {
 		Bundle string `json:"bundle"`

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// createSymlinks makes each link as "ln -sfn" would inside the root: a file or another link at its
-// place is replaced, a folder is not. What cannot be written, or is a mount of the user's, is a warning,
-// so that the other links are still made.
+// createSymlinks creates each link as "ln -sfn" would inside the root: a file or another link at its path is replaced, a
+// folder is not. A read-only file system, or a mount of the user at the path, is a warning, so that the other links are
+// still created.
 func createSymlinks(c container, o options) error {
 	for _, link := range o.links {
 		target, at, ok := strings.Cut(link, "::")
@@ -28,7 +28,7 @@ func createSymlinks(c container, o options) error {
 	return nil
 }
 
-// link makes one symbolic link. Its text is never followed.
+// link creates one symbolic link. The target is never followed.
 func (r root) link(target, at string) error {
 	at = path.Join("/", at)
 	if at == "/" {

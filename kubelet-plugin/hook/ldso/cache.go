@@ -6,14 +6,14 @@ import (
 	"slices"
 )
 
-// Entry is one line of the cache: the linker that looks for Name finds Path.
+// Entry is one entry of the cache: the linker resolves Name to Path.
 type Entry struct {
-	// Name is the name under which programs ask for the library, Path its absolute path.
+	// Name is the name under which programs load the library, Path its absolute path.
 	Name string
 	Path string
 	ABI  ABI
-	// Hwcap is the subdirectory of glibc-hwcaps in which the library lies, such as x86-64-v3; empty
-	// for a library that runs everywhere.
+	// Hwcap is the subdirectory of glibc-hwcaps that has the library, such as x86-64-v3; empty for a library without
+	// special requirements.
 	Hwcap string
 }
 
@@ -31,8 +31,7 @@ const (
 	hwcapExtension = 1 << 62
 )
 
-// Encode returns a cache of the entries. Of entries that differ only in the path the linker takes the
-// first.
+// Encode returns a cache of the entries. Of entries that differ only in the path, the linker takes the first.
 func Encode(entries []Entry) []byte {
 	entries = slices.Clone(entries)
 	slices.SortStableFunc(entries, order)
@@ -79,8 +78,8 @@ func Encode(entries []Entry) []byte {
 	return append(cache, section...)
 }
 
-// order sorts entries as the linker's binary search wants them: from the last name to the first, and
-// among entries of one name the optimized ones before the others, by the name of the optimization.
+// order compares entries as the linker's binary search requires: names in descending order, and entries with one name
+// with the optimized ones first, ordered by hwcap.
 func order(a, b Entry) int {
 	plain := func(e Entry) int {
 		if e.Hwcap == "" {
@@ -96,8 +95,8 @@ func order(a, b Entry) int {
 	)
 }
 
-// hwcapsOf returns the distinct hwcaps of the entries in order of their names: the linker merges them
-// with its own list in one pass.
+// hwcapsOf returns the distinct hwcaps of the entries, ordered by name: the linker merges them with its own list in one
+// pass.
 func hwcapsOf(entries []Entry) []string {
 	var hwcaps []string
 	for _, e := range entries {
@@ -117,7 +116,7 @@ func hwcapValue(hwcaps []string, hwcap string) uint64 {
 	return hwcapExtension | uint64(index)
 }
 
-// stringTable collects the strings of the cache, each once. Offsets count from the start of the file.
+// stringTable has the strings of the cache, each once. Offsets count from the start of the file.
 type stringTable struct {
 	start   int
 	text    []byte
@@ -145,9 +144,8 @@ func (t *stringTable) pad(to int) {
 	}
 }
 
-// CompareNames orders library names as the linker does: character by character, but runs of digits by
-// their value, so that libx.so.10 follows libx.so.9. Like the linker's, the value is a 32-bit integer
-// that overflows silently.
+// CompareNames orders library names as the linker does: character by character, but runs of digits by their value, so
+// that libx.so.10 follows libx.so.9. As in the linker, the value is a 32-bit integer that overflows silently.
 func CompareNames(a, b string) int {
 	for a != "" {
 		aDigit, bDigit := digit(a), digit(b)
@@ -179,7 +177,7 @@ func CompareNames(a, b string) int {
 
 func digit(s string) bool { return s != "" && '0' <= s[0] && s[0] <= '9' }
 
-// number returns the value of the digits at the start of s, and the rest.
+// number returns the value of the digits at the start of s, and the rest of s.
 func number(s string) (int32, string) {
 	var value int32
 	for digit(s) {

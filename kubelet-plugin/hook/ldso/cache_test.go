@@ -60,7 +60,7 @@ func TestEncodeBytes(t *testing.T) {
 	}
 }
 
-// glibc's own ldconfig reads the cache back.
+// glibc's own ldconfig reads the cache.
 func TestLdconfigReadsIt(t *testing.T) {
 	entries := []Entry{
 		{Name: "libcuda.so.1", Path: "/usr/lib64/libcuda.so.1", ABI: X8664},
@@ -91,7 +91,7 @@ func TestLdconfigReadsIt(t *testing.T) {
 	}
 }
 
-// Whatever the entries, ldconfig accepts the cache and finds as many as were put in.
+// For any entries, ldconfig accepts the cache and lists all of them.
 func TestLdconfigReadsAnyCache(t *testing.T) {
 	name := rapid.StringMatching(`lib[a-z0-9.+_-]{0,12}\.so(\.[0-9]{1,12}){0,3}`)
 	entry := rapid.Custom(func(t *rapid.T) Entry {
@@ -111,7 +111,7 @@ func TestLdconfigReadsAnyCache(t *testing.T) {
 	}
 }
 
-// ldconfigPrints returns what ldconfig says of a cache with the entries, a line per library.
+// ldconfigPrints returns ldconfig's listing of a cache with the entries, a line per library.
 func ldconfigPrints(t *testing.T, entries []Entry) []string {
 	t.Helper()
 	ldconfig, err := exec.LookPath("ldconfig")

@@ -8,8 +8,8 @@ type Line struct {
 	Include string
 }
 
-// ParseConf returns the statements in order. Comments, the obsolete hwcap statement and relative
-// folders are left out, as ldconfig leaves them out.
+// ParseConf returns the statements in order. Like ldconfig, it ignores comments, the obsolete hwcap statement and
+// relative folders.
 func ParseConf(text string) []Line {
 	var lines []Line
 	for line := range strings.Lines(text) {
@@ -30,7 +30,7 @@ func ParseConf(text string) []Line {
 	return lines
 }
 
-// parseFolder drops the library type that old files have behind a folder, and slashes at the end.
+// parseFolder removes the library type that old files have after a folder, and trailing slashes.
 func parseFolder(line string) (string, bool) {
 	folder, _, _ := strings.Cut(strings.TrimSpace(line), "=")
 	folder = strings.TrimSpace(folder)
@@ -43,10 +43,10 @@ func parseFolder(line string) (string, bool) {
 	return "/", true
 }
 
-// DefaultFolders returns the folders that a linker searches without being told, as glibc has them.
+// DefaultFolders returns the folders that glibc's linker searches by default.
 func DefaultFolders() []string { return []string{"/lib64", "/usr/lib64", "/lib", "/usr/lib"} }
 
-// MultiarchFolders returns the same of Debian and what is made from it, on every machine.
+// MultiarchFolders returns the default folders of Debian and its derivatives, on every machine.
 func MultiarchFolders() []string {
 	return []string{
 		"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu",
@@ -55,7 +55,7 @@ func MultiarchFolders() []string {
 	}
 }
 
-// IsLibraryName reports whether ldconfig would look into a file of this name.
+// IsLibraryName reports whether ldconfig would read a file with this name.
 func IsLibraryName(name string) bool {
 	library := strings.HasPrefix(name, "lib") || strings.HasPrefix(name, "ld-") || strings.HasPrefix(name, "ld.so.") || strings.HasPrefix(name, "ld64.so.")
 	return library && strings.Contains(name, ".so") && Plain(name)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ABI says for which programs a library is, in the words of the cache.
+// ABI is the kind of programs that can use a library, as a value of the cache.
 type ABI uint32
 
 // The ABIs of the machines that Tessera runs on.
@@ -21,17 +21,17 @@ const (
 	AArch64 ABI = 0x0a03
 )
 
-// Library is what the linker must know of a shared library.
+// Library is the linker's data of a shared library.
 type Library struct {
-	// Name is the soname; empty when the library has none.
+	// Name is the soname; empty if the library has none.
 	Name string
 	ABI  ABI
 }
 
-// ErrNotLibrary says that a file is no shared library of a machine that is known here.
+// ErrNotLibrary means that a file is not a shared library of a supported machine.
 var ErrNotLibrary = errors.New("not a shared library")
 
-// Bounds far above those of any real library.
+// Limits far above those of any real library.
 const (
 	headSize     = 1024
 	maxSegments  = 256
@@ -41,8 +41,8 @@ const (
 	segmentSize3 = 32
 )
 
-// ReadLibrary reads the soname and the ABI of a library. It wraps ErrNotLibrary when the file is
-// something else or makes no sense.
+// ReadLibrary reads the soname and the ABI of a library. The error wraps ErrNotLibrary if the file is not a library or
+// is invalid.
 func ReadLibrary(file io.ReaderAt) (Library, error) {
 	head := make([]byte, headSize)
 	n, err := file.ReadAt(head, 0)
@@ -58,13 +58,13 @@ func ReadLibrary(file io.ReaderAt) (Library, error) {
 	return library, err
 }
 
-// image is a file that claims to be a shared library. Both of our machines are little endian.
+// image is a file that may be a shared library. Both supported machines are little endian.
 type image struct {
 	file io.ReaderAt
-	// head is the start of the file; it nearly always holds the table of segments.
+	// head is the start of the file; it nearly always includes the table of segments.
 	head []byte
 	wide bool
-	// loads are the segments that are mapped from the file, dynamic is the linker's own.
+	// loads are the segments that are mapped from the file; dynamic is the segment for the linker.
 	loads   []segment
 	dynamic segment
 }
@@ -75,7 +75,7 @@ func wrong(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrNotLibrary, fmt.Sprintf(format, args...))
 }
 
-// at returns size bytes of the file.
+// at returns size bytes of the file, or fewer at its end.
 func (i *image) at(offset, size uint64) ([]byte, error) {
 	if end := offset + size; end >= offset && end <= uint64(len(i.head)) {
 		return i.head[offset:end], nil
@@ -109,7 +109,7 @@ func (i *image) identify() (Library, error) {
 	return Library{ABI: abi}, i.readSegments()
 }
 
-// target is what a file is compiled for.
+// target is the class and the machine for which a file is compiled.
 type target struct {
 	class   elf.Class
 	machine elf.Machine
@@ -167,7 +167,7 @@ func (i *image) segment(header []byte) segment {
 	}
 }
 
-// soname returns the library's name, empty if it has none.
+// soname returns the library's name; empty if it has none.
 func (i *image) soname() (string, error) {
 	dynamic, err := i.at(i.dynamic.offset, i.dynamic.size)
 	if err != nil {
@@ -194,8 +194,8 @@ func (i *image) soname() (string, error) {
 	return "", wrong("its names are outside the file")
 }
 
-// dynamicValues returns the offset of the soname in the table of strings, whether there is one, and
-// the table's address.
+// dynamicValues returns the offset of the soname in the string table, whether there is a soname, and the table's
+// address.
 func (i *image) dynamicValues(dynamic []byte) (name uint64, named bool, table uint64) {
 	word := func(at int) uint64 { return uint64(binary.LittleEndian.Uint32(dynamic[at:])) }
 	size := 4
@@ -216,8 +216,8 @@ func (i *image) dynamicValues(dynamic []byte) (name uint64, named bool, table ui
 	return name, named, table
 }
 
-// Plain reports whether a name can be the name of a library in the cache: printable ASCII without a
-// slash, no longer than a file name.
+// Plain reports whether a name can be the name of a library in the cache: printable ASCII without a slash, not longer
+// than a file name.
 func Plain(name string) bool {
 	if name == "" || len(name) > maxName {
 		return false

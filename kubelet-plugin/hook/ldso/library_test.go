@@ -120,7 +120,7 @@ func TestReadLibrary(t *testing.T) {
 	}
 }
 
-// A library may lie: whatever the bytes, the answer is a plain name or an error.
+// A library may have any content: the result is a plain name or an error.
 func FuzzReadLibrary(f *testing.F) {
 	f.Add(library(elf.ELFCLASS64, elf.EM_X86_64, "liba.so.1"))
 	f.Add(library(elf.ELFCLASS32, elf.EM_386, "liba.so.1"))

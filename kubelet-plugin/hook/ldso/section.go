@@ -7,7 +7,7 @@ import (
 	"io"
 )
 
-// Bounds far above those of any real library.
+// Limits far above those of any real library.
 const (
 	maxSections   = 4096
 	maxSection    = 64 << 10
@@ -17,12 +17,12 @@ const (
 // Section is a section of a library.
 type Section struct {
 	Data []byte
-	// Align is the alignment of what lies in the section.
+	// Align is the alignment of the section's content.
 	Align uint64
 }
 
-// ReadSection returns a section of a 64-bit library, and whether it has one of that name. It wraps
-// ErrNotLibrary when the file is something else or makes no sense.
+// ReadSection returns a section of a 64-bit library, and whether the library has a section with that name. The error
+// wraps ErrNotLibrary if the file is not a library or is invalid.
 func ReadSection(file io.ReaderAt, name string) (Section, bool, error) {
 	head := make([]byte, headSize)
 	n, err := file.ReadAt(head, 0)
