@@ -18,8 +18,8 @@ type Node struct {
 	Major, Minor uint32
 }
 
-// control are the nodes that belong to no GPU, with the names under which /proc/devices may list
-// their driver: the first that is listed counts.
+// control are the nodes that belong to no GPU, with the names that their driver may have in /proc/devices: the first
+// that is listed is used.
 var control = []struct {
 	name     string
 	drivers  []string
@@ -56,13 +56,14 @@ func (d *Driver) addDevices(root tree, roots Roots) (err error) {
 	return nil
 }
 
-// GPU returns the device node of the GPU with the minor number as the host has it now. An error names
-// the path of what is missing or wrong.
+// GPU returns the present device node of the GPU with the minor number. The error names the path that is missing or
+// wrong.
 func (r Roots) GPU(driver Driver, minor int) (Node, error) {
 	return driver.node(r, "nvidia"+strconv.Itoa(minor), frontend)
 }
 
-// Device returns a device node of the host that is not NVIDIA's, by its name below dev. An error wraps fs.ErrNotExist when there is none.
+// Device returns a device node of the host that is not NVIDIA's, by its name below dev. The error wraps fs.ErrNotExist
+// if there is none.
 func (r Roots) Device(name string) (File, error) {
 	root, err := r.driver()
 	if err != nil {
@@ -83,8 +84,8 @@ func (r Roots) Device(name string) (File, error) {
 	return file, nil
 }
 
-// Capability returns the node that opens a MIG capability, by the kernel's name for it. It need not
-// exist on the host: its numbers say all about it.
+// Capability returns the node that opens a MIG capability, by its name in the kernel. The node need not exist on the
+// host: its numbers are sufficient.
 func (d Driver) Capability(name string) (Node, error) {
 	major, ok := d.Majors[capabilities]
 	if !ok {
@@ -98,8 +99,8 @@ func (d Driver) Capability(name string) (Node, error) {
 	return Node{File: File{Host: path, Path: path}, Major: major, Minor: minor}, nil
 }
 
-// node returns a device node of the host after it was checked to be one of the driver: a node that
-// outlived a reload of its module has a number that belongs to nobody or to somebody else.
+// node returns a device node of the host after a check that it belongs to the driver: a node that outlived a reload of
+// its module has a number that is unassigned or belongs to another driver.
 func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
 	host := filepath.Join(d.Dev, name)
 	seen, err := roots.See(host)
@@ -128,7 +129,7 @@ func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
 	return node, nil
 }
 
-// majors reads the character devices of the kernel's list.
+// majors reads the character devices in /proc/devices: major numbers by name.
 func (r Roots) majors() (map[string]uint32, error) {
 	path := filepath.Join(r.Proc, "devices")
 	text, err := os.ReadFile(path)
@@ -151,8 +152,7 @@ func (r Roots) majors() (map[string]uint32, error) {
 	return majors, nil
 }
 
-// capabilities reads the table of MIG minors: a name and a number a line. A driver without MIG has no
-// table.
+// capabilities reads the table of MIG minors: a name and a number per line. A driver without MIG has no table.
 func (r Roots) capabilities() (map[string]uint32, error) {
 	path := filepath.Join(r.Proc, "driver/nvidia-caps/mig-minors")
 	file, err := os.Open(path)

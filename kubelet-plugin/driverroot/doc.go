@@ -1,11 +1,9 @@
-// Package driverroot reads what an installed NVIDIA driver consists of, as a container needs it: the
-// libraries and the links beside them, programs, firmware, settings, sockets, control device nodes,
-// and the numbers under which the kernel knows its devices.
+// Package driverroot reads the parts of an installed NVIDIA driver that a container needs: the libraries and the links
+// to them, programs, firmware, settings, sockets, control device nodes, and the device numbers of the kernel.
 //
-// Scan reads all of it into a Driver, a value that does not change afterwards. Roots.Fingerprint tells
-// cheaply whether a Driver that was read before still describes the host. Nothing is cached in the
-// package and nothing on the host is written; everything is safe for concurrent use.
+// Scan reads all of them into a Driver, an immutable value. Roots.Fingerprint detects at low cost whether a Driver still
+// describes the host. The package has no cache and writes nothing on the host; everything is safe for concurrent use.
 //
-// The process that scans may see the host through a mount such as /host. Every host path in a Driver
-// is the path on the host itself, as a container runtime will look it up.
+// The process that scans may have the host mounted at a path such as /host. Every host path in a Driver is the path on
+// the host itself, as a container runtime uses it.
 package driverroot

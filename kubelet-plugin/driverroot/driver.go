@@ -10,37 +10,37 @@ import (
 	"strings"
 )
 
-// Driver is one installed driver as a container needs it. Lists are in a fixed order and free of
-// duplicates.
+// Driver is the parts of an installed driver that a container needs. Lists have a fixed order and no duplicates.
 type Driver struct {
-	// Version is the loaded kernel module's version, such as 580.65.06. Every library is of it.
+	// Version is the version of the loaded kernel module, such as 580.65.06. Every library has this version, except
+	// those with their own.
 	Version string
-	// Libraries are the shared libraries, Links the links beside them, Folders the container folders
-	// in which the dynamic linker must look for them.
+	// Libraries are the shared libraries, Links the links to them, Folders the folders in the container that the dynamic
+	// linker must search.
 	Libraries []File
 	Links     []Link
 	Folders   []string
-	// Programs are the driver's tools that exist, Firmware the GSP images, Settings the ICD and
-	// vendor files of graphics and compute loaders.
+	// Programs are the driver's tools, Firmware the GSP images, Settings the ICD and vendor files of graphics and
+	// compute loaders. Each has only the existing files.
 	Programs []File
 	Firmware []File
 	Settings []File
-	// Sockets are the sockets that a container may talk to. The fabric manager's is never one.
+	// Sockets are the sockets that a container may use. The fabric manager's is never one of them.
 	Sockets []File
-	// Dev is the host path of the folder with the device nodes, Control are those that every container
-	// with a GPU needs.
+	// Dev is the host path of the folder with the device nodes. Control are the nodes that every container with a GPU
+	// needs.
 	Dev     string
 	Control []Node
-	// Majors are the character devices by name, as the kernel lists them.
+	// Majors are the major numbers of character devices, by name in /proc/devices.
 	Majors map[string]uint32
-	// Capabilities are the minor numbers of the MIG capabilities by the kernel's name for them, such
-	// as gpu0/gi3/ci0/access. Empty on a driver without MIG.
+	// Capabilities are the minor numbers of the MIG capabilities, by name in the kernel, such as gpu0/gi3/ci0/access.
+	// Empty for a driver without MIG.
 	Capabilities map[string]uint32
 }
 
 // File is a file of the driver.
 type File struct {
-	// Host is the path on the host with every link resolved.
+	// Host is the path on the host with all links resolved.
 	Host string
 	// Path is the path in the container.
 	Path string
@@ -54,11 +54,11 @@ type Link struct {
 	Path string
 }
 
-// ErrNotLoaded says that the node has no loaded driver.
+// ErrNotLoaded means that the node has no loaded driver.
 var ErrNotLoaded = errors.New("no driver is loaded")
 
-// Scan reads the driver. What every container needs and is not there is an error that names the path;
-// it wraps ErrNotLoaded when there is no driver at all.
+// Scan reads the driver. The error names the path of a required part that is missing, and wraps ErrNotLoaded if no
+// driver is loaded.
 func Scan(roots Roots) (Driver, error) {
 	version, err := roots.version()
 	if err != nil {
@@ -83,8 +83,8 @@ func Scan(roots Roots) (Driver, error) {
 
 var versionNumber = regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`)
 
-// version returns the version of the loaded kernel module. Its line in the version file names the
-// module first; the version is the first field that is a number with dots.
+// version returns the version of the loaded kernel module: the first field of the module's line in the version file that
+// is a number with dots.
 func (r Roots) version() (string, error) {
 	path := filepath.Join(r.Proc, "driver/nvidia/version")
 	text, err := os.ReadFile(path)

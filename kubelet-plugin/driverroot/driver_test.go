@@ -16,14 +16,14 @@ import (
 
 const version = "580.65.06"
 
-// host is a host in a temporary folder, seen by the code under test through a mount.
+// host is a host in a temporary folder, which the tested code accesses through a mount.
 type host struct {
 	t *testing.T
 	Roots
 }
 
-// newHost returns a host with a complete small driver installed at the root: libraries in a
-// multiarch folder that is also reached through a link, as distributions have it.
+// newHost returns a host with a complete small driver installed at the root: libraries in a multiarch folder that a link
+// leads to as well, as in distributions.
 func newHost(t *testing.T) host {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -52,7 +52,7 @@ func newHost(t *testing.T) host {
 	h.write("/usr/lib/x86_64-linux-gnu/libc.so.6", "not the driver's")
 	h.link("libc.so.6", "/usr/lib/x86_64-linux-gnu/libc.so")
 	h.write("/usr/bin/nvidia-smi", "program")
-	// Kernels write times in steps: a change must not fall into the step in which the folder was made.
+	// Kernels record times in steps: a change must not be in the step in which the folder was created.
 	past := time.Unix(1_700_000_000, 0)
 	if err := os.Chtimes(filepath.Join(top, "usr/lib/x86_64-linux-gnu"), past, past); err != nil {
 		t.Fatal(err)
@@ -194,8 +194,8 @@ func TestScanFindsWhatIsOptional(t *testing.T) {
 	}
 }
 
-// A driver container has a tree of its own: absolute links in it lead to its root, its libraries are
-// found in the container without the prefix, and its firmware folder may be the kernel's parameter.
+// A driver container has its own tree: absolute links in it lead to its root, its libraries are mounted in the container
+// without the prefix, and its firmware folder may be the kernel's parameter.
 func TestScanOfADriverContainer(t *testing.T) {
 	h := newHost(t)
 	root := "/run/nvidia/driver"
@@ -312,7 +312,7 @@ func TestGPUAndCapability(t *testing.T) {
 	}
 }
 
-// The roots may be set, as paths that this process sees or as the host's own, and are found otherwise.
+// The roots may be set, as paths of this process or of the host, and are determined otherwise.
 func TestRoots(t *testing.T) {
 	const container = "/run/nvidia/driver"
 	tests := map[string]struct {
@@ -361,7 +361,7 @@ func TestRoots(t *testing.T) {
 	}
 }
 
-// container lays a driver without device nodes below the path.
+// container creates a driver without device nodes below the path.
 func (h host) container(path string) {
 	for _, name := range []string{"libcuda.so", "libnvidia-ml.so"} {
 		h.write(path+"/usr/lib64/"+name+"."+version, "")
@@ -369,13 +369,13 @@ func (h host) container(path string) {
 	}
 }
 
-// nodes makes the control nodes below the path as well.
+// nodes creates the control nodes below the path too.
 func (h host) nodes(path string) {
 	h.node(path+"/dev/nvidiactl", 120, 255)
 	h.node(path+"/dev/nvidia-uvm", 121, 0)
 }
 
-// Every change after which a spec must be made anew changes the fingerprint, and nothing else does.
+// Every change after which a spec must be written again changes the fingerprint, and nothing else does.
 func TestFingerprint(t *testing.T) {
 	tests := map[string]struct {
 		change func(host)
@@ -435,7 +435,7 @@ func TestExtra(t *testing.T) {
 		t.Errorf("rdma without a connection manager: %v (-want +got):\n%s", err, diff)
 	}
 
-	// A driver container has nodes of its own; what it has not is looked for on the host.
+	// A driver container has its own nodes; missing ones are read from the host.
 	h.container("/run/nvidia/driver")
 	h.nodes("/run/nvidia/driver")
 	h.node("/run/nvidia/driver/dev/nvidia-fs7", 240, 7)

@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Extra is a group of device nodes that belong to no GPU, with the files that go with them.
+// Extra is a group of device nodes that belong to no GPU, with their files.
 type Extra struct {
 	Nodes []Node
 	Files []File
 }
 
-// extraNodes is a pattern of device nodes below dev, with the name under which /proc/devices lists their driver; empty where
-// it lists none of its own.
+// extraNodes is a pattern of device nodes below dev, with the name of their driver in /proc/devices; empty if the driver
+// has no own entry there.
 type extraNodes struct {
 	pattern, driver string
 }
 
-// extraGroup is what an extra consists of, with what brings it about where the first of its nodes is missing.
+// extraGroup is the content of an extra, with the remedy if the first of its nodes is missing.
 type extraGroup struct {
 	nodes  []extraNodes
 	files  []string
@@ -44,16 +44,16 @@ func extraGroups() map[string]extraGroup {
 	}
 }
 
-// Extra returns the group of the name, gds, gdrcopy or rdma, as the host has it now. The error wraps fs.ErrNotExist where the host
-// has no such device, and says what to do. Nodes are looked for where the driver's are, then in the host's /dev.
-// It may be called for every claim.
+// Extra returns the present nodes and files of the group with the name gds, gdrcopy or rdma. The error wraps
+// fs.ErrNotExist if the host has no such device, and includes the remedy. Nodes are read from the folder of the driver's
+// nodes, then from the host's /dev. It may be called for every claim.
 func (r Roots) Extra(driver Driver, name string) (Extra, error) {
 	group, ok := extraGroups()[name]
 	if !ok {
 		return Extra{}, fmt.Errorf("device group %q: unknown", name)
 	}
 	var err error
-	if driver.Majors, err = r.majors(); err != nil { // modules may have come since the driver was read
+	if driver.Majors, err = r.majors(); err != nil { // modules may have been loaded since the driver was read
 		return Extra{}, err
 	}
 	var found Extra
@@ -79,7 +79,7 @@ func (r Roots) Extra(driver Driver, name string) (Extra, error) {
 	return found, nil
 }
 
-// extraNodes returns the nodes of the pattern in the first folder that has any, by name.
+// extraNodes returns the nodes that match the pattern in the first folder that has any, ordered by name.
 func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]Node, error) {
 	for _, dev := range slices.Compact([]string{driver.Dev, "/dev"}) {
 		seen, err := r.See(dev)
@@ -106,7 +106,7 @@ func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]Node, error) {
 	return nil, nil
 }
 
-// extraNode returns the node at the path as this process sees it, after it was checked to be one of the kernel's driver.
+// extraNode returns the node at the path, after a check that it is a node of the kernel's driver.
 func (d Driver) extraNode(seen, host, driver string) (Node, error) {
 	var stat unix.Stat_t
 	if err := unix.Lstat(seen, &stat); err != nil {

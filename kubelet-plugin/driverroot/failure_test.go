@@ -11,10 +11,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// loop makes a link that leads to itself, so that nothing below the path can be resolved.
+// loop creates a link to itself, so that nothing below the path can be resolved.
 func (h host) loop(path string) { h.link(path, path) }
 
-// folder makes an empty folder.
+// folder creates an empty folder.
 func (h host) folder(path string) {
 	h.t.Helper()
 	if err := os.MkdirAll(filepath.Join(h.Host, path), 0o755); err != nil {
@@ -30,7 +30,7 @@ func expectError(t *testing.T, err error, want string) {
 	}
 }
 
-// Each file that Scan needs may be missing, of another type, or behind a link that cannot be followed.
+// Each file that Scan requires may be missing, of another type, or behind a link that cannot be followed.
 func TestScanFailures(t *testing.T) {
 	const (
 		libraries = "/usr/lib/x86_64-linux-gnu"
@@ -76,7 +76,7 @@ func (h host) replaceByFile(path string) {
 	h.write(path, "")
 }
 
-// Folders that cannot be read, and links that leave the tree or loop, hide what they lead to and nothing else.
+// Folders that cannot be read, and links that leave the tree or loop, hide only their targets.
 func TestScanIgnoresHostileFolders(t *testing.T) {
 	h := newHost(t)
 	want := h.scan()

@@ -22,8 +22,8 @@ var (
 	}
 )
 
-// settings are files that loaders read, looked for below settingFolders by name and mounted below at.
-// Some managed platforms keep them at the root of the driver's tree.
+// settings are files that loaders read. Each is read from the first of settingFolders that has it and mounted below at.
+// Some managed platforms have them at the root of the driver's tree.
 var (
 	settingFolders = []string{"/etc", "/usr/local/share", "/usr/share", "/"}
 	settings       = []struct{ at, name string }{
@@ -45,14 +45,14 @@ var (
 	}
 )
 
-// The persistence daemon's socket is the only one that a container may have: the fabric manager's
-// would let a tenant repartition the node, and an MPS daemon's belongs to the claims it serves.
+// The persistence daemon's socket is the only one that a container may have: with the fabric manager's a tenant could
+// repartition the node, and an MPS daemon's belongs to the claims that it serves.
 var (
 	socketFolders = []string{"/run", "/var/run"}
 	sockets       = []string{"nvidia-persistenced/socket"}
 )
 
-// addFiles finds what is useful where it exists and missed by nobody where it does not.
+// addFiles adds the files that are optional: a missing one is not an error.
 func (d *Driver) addFiles(root tree, roots Roots) error {
 	for _, name := range programs {
 		if file, ok := root.first(programFolders, name); ok {
@@ -84,8 +84,8 @@ func (d *Driver) addFiles(root tree, roots Roots) error {
 	return nil
 }
 
-// firmwareFolders returns where the kernel looks for firmware, in its order: the folder set as its
-// parameter, if any, then the standard ones.
+// firmwareFolders returns the folders in which the kernel looks for firmware, in its order: the folder of the kernel
+// parameter, if set, then the standard ones.
 func (r Roots) firmwareFolders(root tree) ([]string, error) {
 	release, err := os.ReadFile(filepath.Join(r.Proc, "sys/kernel/osrelease"))
 	if err != nil {
@@ -98,7 +98,7 @@ func (r Roots) firmwareFolders(root tree) ([]string, error) {
 		path.Join("/lib/firmware", kernel),
 		"/lib/firmware",
 	}
-	// The parameter is absent where the kernel was built without it.
+	// The parameter is absent if the kernel was built without it.
 	if text, err := os.ReadFile(filepath.Join(r.Sys, "module/firmware_class/parameters/path")); err == nil {
 		if set := strings.TrimSpace(string(text)); set != "" {
 			folders = append([]string{strings.TrimPrefix(set, strings.TrimSuffix(root.host, "/"))}, folders...)

@@ -10,13 +10,13 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/bootid"
 )
 
-// Fingerprint stands for everything that Scan would read. Two equal fingerprints of the same roots
-// mean that the Driver has not changed in between.
+// Fingerprint identifies everything that Scan reads. Two equal fingerprints of the same roots mean that the Driver has
+// not changed in between.
 type Fingerprint string
 
-// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and
-// the control nodes. A file that is replaced or added changes its folder's time. It takes a few dozen
-// system calls and may be called for every claim. The error wraps ErrNotLoaded when there is no driver.
+// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and the control nodes.
+// A file that is replaced or added changes its folder's time. It takes a few dozen system calls and may be called for
+// every claim. The error wraps ErrNotLoaded if no driver is loaded.
 func (r Roots) Fingerprint() (Fingerprint, error) {
 	version, err := r.version()
 	if err != nil {
@@ -48,7 +48,7 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 	return Fingerprint(parts.String()), nil
 }
 
-// lstat returns zeros for what is missing: its absence is part of a fingerprint.
+// lstat returns zeros for a missing file: its absence is part of a fingerprint.
 func lstat(path string) unix.Stat_t {
 	var stat unix.Stat_t
 	if err := unix.Lstat(path, &stat); err != nil {

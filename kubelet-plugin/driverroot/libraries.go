@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// libraryFolders are where drivers install their libraries, in the order of preference.
+// libraryFolders are the folders in which drivers install their libraries, in order of preference.
 var libraryFolders = []string{
 	"/usr/lib64",
 	"/usr/lib/x86_64-linux-gnu",
@@ -24,7 +24,7 @@ var libraryFolders = []string{
 	"/lib/aarch64-linux-gnu/nvidia/current",
 }
 
-// ownVersion are the libraries that come with the driver under version numbers of their own.
+// ownVersion are the libraries of the driver that have their own version numbers.
 var ownVersion = []string{
 	"libnvidia-nvvm70.so.*",
 	"libnvidia-egl-gbm.so.*.*",
@@ -34,21 +34,21 @@ var ownVersion = []string{
 	"libnvidia-egl-xlib.so.*.*",
 }
 
-// xorgFolders hold the driver's modules of the X server: below a library folder, and the server's own.
+// xorgFolders have the driver's modules of the X server, below a library folder; xorgServerFolders are the server's own.
 var (
 	xorgFolders       = []string{"nvidia/xorg", "xorg/modules/drivers", "xorg/modules/extensions", "xorg/modules/updates/drivers", "xorg/modules/updates/extensions"}
 	xorgServerFolders = []string{"/usr/lib", "/usr/lib64"}
 )
 
-// expected are links that programs rely on and that some installations leave out.
+// expected are links that programs require and that some installations lack.
 var expected = []struct{ library, name, target string }{
 	{"libcuda.so.", "libcuda.so", "libcuda.so.1"},
 	{"libGLX_nvidia.so.", "libGLX_indirect.so.0", ""},
 	{"libnvidia-opticalflow.so.", "libnvidia-opticalflow.so", "libnvidia-opticalflow.so.1"},
 }
 
-// addLibraries finds every library of the driver's version, the libraries with versions of their own,
-// and the links beside them.
+// addLibraries adds every library with the driver's version, the libraries with their own versions, and the links to
+// them.
 func (d *Driver) addLibraries(root tree) error {
 	folders := root.folders(libraryFolders...)
 	var found []folder
@@ -82,7 +82,7 @@ func (d *Driver) addLibraries(root tree) error {
 	return nil
 }
 
-// addModules finds the modules of the X server and returns their folders, in which no linker looks.
+// addModules adds the modules of the X server and returns their folders, which no linker searches.
 func (d *Driver) addModules(root tree, libraries []folder) ([]folder, error) {
 	var places []string
 	for _, f := range libraries {
@@ -102,8 +102,8 @@ func (d *Driver) addModules(root tree, libraries []folder) ([]folder, error) {
 	return found, nil
 }
 
-// addLinks finds the links that lead to a library of the driver, in the folder of a library or in its
-// gbm folder, and adds the expected ones.
+// addLinks adds the links that lead to a library of the driver, from the folder of a library or its gbm folder, and the
+// expected ones.
 func (d *Driver) addLinks(root tree, folders []folder) {
 	for _, f := range folders {
 		for _, f := range append([]folder{f}, root.folders(path.Join(f.path, "gbm"))...) {
@@ -123,7 +123,7 @@ func (d *Driver) addLinks(root tree, folders []folder) {
 	d.Links = distinct(d.Links, func(l Link) string { return l.Path })
 }
 
-// link returns the entry as a link if it is one and ends at a library of the driver.
+// link returns the entry as a link, and whether it is one that leads to a library of the driver.
 func (d *Driver) link(root tree, at string, entry os.DirEntry) (Link, bool) {
 	if entry.Type()&os.ModeSymlink == 0 {
 		return Link{}, false

@@ -11,26 +11,26 @@ import (
 	securejoin "github.com/cyphar/filepath-securejoin"
 )
 
-// Roots say where this process sees the parts of the host: absolute paths in its own mount namespace.
+// Roots are the paths of the parts of the host: absolute paths in the mount namespace of this process.
 type Roots struct {
 	// Host is the host's root: "/", or a mount such as "/host".
 	Host string
 	// Proc and Sys are the host's procfs and sysfs.
 	Proc string
 	Sys  string
-	// Driver is the root of the driver's file tree. When it is empty, it is decided at every look:
-	// run/nvidia/driver where a driver container has its libraries there, else the host's root.
+	// Driver is the root of the driver's file tree. If it is empty, each call determines it: /run/nvidia/driver if a
+	// driver container has its libraries there, else the host's root.
 	Driver string
-	// Dev is the folder whose dev holds the device nodes. When it is empty, it is decided at every
-	// look: the driver's root where it has a dev, else the host's.
+	// Dev is the folder whose subfolder dev has the device nodes. If it is empty, each call determines it: the driver's
+	// root if it has a dev, else the host's.
 	Dev string
 }
 
-// containerDriver is where a driver container shows its root on the host.
+// containerDriver is the host path of the root of a driver container.
 const containerDriver = "/run/nvidia/driver"
 
-// See returns the path under which this process sees a host path. Links on the way are followed as
-// the host follows them. The last element need not exist.
+// See returns the path of this process for a host path. Links are followed as on the host. The last element need not
+// exist.
 func (r Roots) See(hostPath string) (string, error) {
 	seen, err := securejoin.SecureJoin(r.Host, hostPath)
 	if err != nil {
@@ -39,16 +39,15 @@ func (r Roots) See(hostPath string) (string, error) {
 	return seen, nil
 }
 
-// Library returns the path under which this process sees the driver's libnvidia-ml.so.1, with every
-// link resolved; an error while there is none. It may be called every few seconds.
+// Library returns the path, in this process, of the driver's libnvidia-ml.so.1, with all links resolved. It returns an
+// error while there is none. It may be called every few seconds.
 func (r Roots) Library() (string, error) { return r.find(libraryFolders, "libnvidia-ml.so.1") }
 
-// Program returns the path under which this process sees one of the driver's programs, such as
-// nvidia-smi; an error while there is none.
+// Program returns the path, in this process, of one of the driver's programs, such as nvidia-smi. It returns an error
+// while there is none.
 func (r Roots) Program(name string) (string, error) { return r.find(programFolders, name) }
 
-// find returns the path under which this process sees the file in the first of the driver's folders
-// that has it.
+// find returns the path, in this process, of the file in the first of the driver's folders that has it.
 func (r Roots) find(folders []string, name string) (string, error) {
 	root, err := r.driver()
 	if err != nil {
@@ -61,7 +60,7 @@ func (r Roots) find(folders []string, name string) (string, error) {
 	return r.See(file.Host)
 }
 
-// onHost returns the host path of what this process sees at the path.
+// onHost returns the host path of a path of this process.
 func (r Roots) onHost(path string) string {
 	if rest, ok := strings.CutPrefix(path, strings.TrimSuffix(r.Host, "/")); ok && (rest == "" || rest[0] == '/') {
 		return filepath.Join("/", rest)
@@ -69,10 +68,10 @@ func (r Roots) onHost(path string) string {
 	return path
 }
 
-// tree is the driver's file tree. Absolute links in it lead to its own root, as they do for the
-// programs of a driver container; a tree at "/" is the host itself.
+// tree is the driver's file tree. Absolute links in it lead to its own root, as for the programs of a driver container;
+// a tree at "/" is the host itself.
 type tree struct {
-	// seen is the root of the tree as this process sees it, host the same on the host.
+	// seen is the root of the tree as a path of this process, host the same on the host.
 	seen string
 	host string
 }
@@ -112,8 +111,8 @@ func (r Roots) dev(root tree) string {
 	return "/dev"
 }
 
-// resolve returns the path, inside the tree, of what path leads to once every link is followed. It
-// wraps fs.ErrNotExist when that is nothing.
+// resolve returns the path, inside the tree, of the file that path leads to, with all links resolved. The error wraps
+// fs.ErrNotExist if there is none.
 func (t tree) resolve(path string) (string, error) {
 	seen, err := securejoin.SecureJoin(t.seen, path)
 	if err != nil {
@@ -125,7 +124,7 @@ func (t tree) resolve(path string) (string, error) {
 	return filepath.Join("/", strings.TrimPrefix(seen, filepath.Clean(t.seen))), nil
 }
 
-// file returns the file that the path leads to, to be found in a container under the same path.
+// file returns the file that the path leads to; a container gets it at its resolved path.
 func (t tree) file(path string) (File, error) {
 	resolved, err := t.resolve(path)
 	if err != nil {
@@ -134,7 +133,7 @@ func (t tree) file(path string) (File, error) {
 	return File{Host: filepath.Join(t.host, resolved), Path: path}, nil
 }
 
-// first returns the file below the first of the folders that has it, if any has.
+// first returns the file below the first of the folders that has it, and whether any has.
 func (t tree) first(folders []string, name string) (File, bool) {
 	for _, folder := range folders {
 		if file, err := t.file(filepath.Join(folder, name)); err == nil {
@@ -144,13 +143,13 @@ func (t tree) first(folders []string, name string) (File, bool) {
 	return File{}, false
 }
 
-// folder is a folder of the tree under its real path.
+// folder is a folder of the tree with its resolved path.
 type folder struct {
 	path    string
 	entries []os.DirEntry
 }
 
-// folders returns those of the paths that exist, each real folder once, in the order given.
+// folders returns the paths that exist, each resolved folder once, in the order given.
 func (t tree) folders(paths ...string) []folder {
 	var found []folder
 	for _, path := range paths {
@@ -167,8 +166,8 @@ func (t tree) folders(paths ...string) []folder {
 	return found
 }
 
-// match returns the files of the folder whose names match one of the patterns, by name, each under
-// its real path.
+// match returns the files of the folder whose names match one of the patterns, ordered by name, each with its resolved
+// path.
 func (t tree) match(f folder, patterns ...string) ([]File, error) {
 	var files []File
 	for _, entry := range f.entries {

@@ -8,8 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// consumer is who uses a device, as far as it is known: the claim from our records, the rest from
-// kubelet.
+// consumer identifies the user of a device as far as it is known: the claim is from the records, the rest from kubelet.
 type consumer struct{ namespace, pod, container, claim string }
 
 // allocation is one device of a claim.
@@ -17,13 +16,13 @@ type allocation struct {
 	use   gpu.Device
 	name  string
 	claim prepare.Ref
-	// uuid is that of the MIG device, as soon as there is one; empty for every other shape.
+	// uuid is the UUID of the MIG device, once there is one; empty for every other shape.
 	uuid string
-	// holders are the containers that use it, or one without a pod while none is known.
+	// holders are the containers that use it, or one consumer without a pod if none is known.
 	holders []consumer
 }
 
-// allocationsOf returns what the records hold, in their order. It is pure.
+// allocationsOf returns the devices that the records hold, in the order of the records. It is pure.
 func allocationsOf(records []prepare.Record, containers []Container) []allocation {
 	var all []allocation
 	for _, r := range records {
@@ -64,7 +63,7 @@ func uuidAt(instances []gpu.Instance, use gpu.Device) string {
 	return ""
 }
 
-// commonLabels returns what is the same for all holders.
+// commonLabels returns the labels that are equal for all holders.
 func commonLabels(holders []consumer) consumer {
 	if len(holders) == 0 {
 		return consumer{}
@@ -75,7 +74,7 @@ func commonLabels(holders []consumer) consumer {
 			equalOrEmpty(same.namespace, h.namespace), equalOrEmpty(same.pod, h.pod),
 			equalOrEmpty(same.container, h.container), equalOrEmpty(same.claim, h.claim),
 		}
-		// The same name in another namespace, or in another pod, is another thing.
+		// The same name in another namespace, or in another pod, identifies another object.
 		if same.namespace == "" {
 			same = consumer{}
 		}
@@ -93,7 +92,7 @@ func equalOrEmpty(a, b string) string {
 	return ""
 }
 
-// mergeByPod returns one holder for every pod among them, in order of namespace and name.
+// mergeByPod returns one holder per pod, ordered by namespace and name.
 func mergeByPod(holders []consumer) []consumer {
 	type pod struct{ namespace, name string }
 	groups := map[pod][]consumer{}

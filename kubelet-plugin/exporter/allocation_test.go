@@ -49,7 +49,7 @@ func TestByPod(t *testing.T) {
 	}
 }
 
-// A container is a device's only with the claim, the pool, the device and the share that kubelet names.
+// A container uses a device only if kubelet lists it with the claim, the pool, the device and the share.
 func TestConsumersOf(t *testing.T) {
 	claim := prepare.Ref{UID: "1", Namespace: "ns", Name: "claim"}
 	device := prepare.Result{Request: "r", Pool: "pool", Device: "gpu-0", ShareID: "s"}
@@ -95,7 +95,7 @@ func TestFreeProfiles(t *testing.T) {
 	if got := room(); got["1g.10gb"] != 7 || got["3g.40gb"] != 2 || got["7g.80gb"] != 1 {
 		t.Errorf("an idle H100: %v", got)
 	}
-	// One small slice in the middle of each half leaves much memory and no room for half a GPU.
+	// One small MIG device in the middle of each half leaves much memory and no room for half a GPU.
 	if got := room(slice(19, 2), slice(19, 6)); got["1g.10gb"] != 5 || got["3g.40gb"] != 0 || got["2g.20gb"] != 2 || got["7g.80gb"] != 0 {
 		t.Errorf("a fragmented H100: %v", got)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/diagnosis"
 )
 
-// sink is where series go.
+// sink is the channel to which series are sent.
 type sink struct{ out chan<- prometheus.Metric }
 
 func (s sink) put(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
@@ -28,7 +28,7 @@ func (s sink) gauge(desc *prometheus.Desc, value float64, labels ...string) {
 	s.put(desc, prometheus.GaugeValue, value, labels...)
 }
 
-// collectInventory tells what is known of a GPU without asking it.
+// collectInventory sends the series of a GPU that need no query of the hardware.
 func (e *Exporter) collectInventory(s sink, node gpu.Node, c card) {
 	name, uuid, product := c.gpu, c.uuid, c.product
 	s.gauge(e.descs.info, 1, name, uuid, product, c.Architecture, node.DriverVersion, node.CUDAVersion)
@@ -50,7 +50,7 @@ func (e *Exporter) collectInventory(s sink, node gpu.Node, c card) {
 	}
 }
 
-// collectClaims tells who uses a device and what they were promised.
+// collectClaims sends the users of a device and the resources that they were allocated.
 func (e *Exporter) collectClaims(s sink, c card, d device) {
 	type owner struct{ namespace, claim string }
 	promised := map[owner]uint64{}
@@ -74,8 +74,8 @@ func (e *Exporter) collectClaims(s sink, c card, d device) {
 	}
 }
 
-// collectMeasurement tells what a GPU and its MIG devices measured. One that nothing else knows of was made or
-// destroyed just now and is left out.
+// collectMeasurement sends the telemetry of a GPU and its MIG devices. A MIG device that the inventory lacks was created
+// or destroyed just now and is left out.
 func (e *Exporter) collectMeasurement(s sink, c card, m gpu.Measurement) {
 	for _, d := range c.all() {
 		telemetry := m.GPU

@@ -7,14 +7,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// device is a GPU or a MIG device as its series name it.
+// device is a GPU or a MIG device with the labels of its series.
 type device struct {
 	gpu, uuid, product, shape, profile string
-	// isMIG says that it is a MIG device, which lies at the placement.
+	// isMIG is set for a MIG device, which is at the placement.
 	isMIG     bool
 	placement gpu.Placement
 	consumer
-	// held is what claims hold of it.
+	// held are the allocations of the device.
 	held []allocation
 }
 
@@ -27,8 +27,8 @@ type card struct {
 	migDevices map[string]device
 }
 
-// cards returns the node's GPUs with what is held of them. One without an address has no name; it has
-// never answered and is left out. It is pure.
+// cards returns the node's GPUs with their allocations. A GPU without an address has no name, because it has never
+// responded, and is left out. It is pure.
 func cards(node gpu.Node, held []allocation) []card {
 	var all []card
 	for _, g := range node.GPUs {
@@ -49,7 +49,7 @@ func cardOf(g gpu.GPU, held []allocation) card {
 		if h.use.GPU != c.gpu {
 			continue
 		}
-		// What does not fit is two records' quarrel, and not for metrics to settle.
+		// An allocation that does not fit conflicts with another record; it is ignored here.
 		if next, err := c.occupancy.Take(h.use.Use); err == nil {
 			c.occupancy = next
 		}
@@ -88,7 +88,7 @@ func (c *card) addMIGDevice(uuid string, p gpu.Placement, held ...allocation) {
 	c.migDevices[uuid] = d
 }
 
-// use is what the device stands for: the GPU as a whole, also where it is carved or shared, or the MIG device.
+// use returns the use that the device represents: the whole GPU, also if it is partitioned or shared, or the MIG device.
 func (d device) use() gpu.Use {
 	if d.isMIG {
 		return gpu.Use{Shape: gpu.MIG, Placement: d.placement}
@@ -96,7 +96,7 @@ func (d device) use() gpu.Use {
 	return gpu.Use{Shape: gpu.Whole}
 }
 
-// all returns the GPU and its MIG devices, these by UUID.
+// all returns the GPU and its MIG devices, the latter ordered by UUID.
 func (c *card) all() []device {
 	all := []device{c.device}
 	for _, d := range c.migDevices {
@@ -106,15 +106,15 @@ func (c *card) all() []device {
 	return all
 }
 
-// freeProfiles returns how many more MIG devices of each profile fit now, by the profile's name. None do on a
-// GPU that would need a reset first.
+// freeProfiles returns how many more MIG devices of each profile fit now, by the profile's name: 0 on a GPU that would
+// need a reset first.
 func (c *card) freeProfiles() map[string]int {
 	carvable := len(c.Uses(gpu.Offer{Shapes: []gpu.Shape{gpu.MIG}})) > 0
 	room := map[string]int{}
 	for _, profile := range c.Geometry.Profiles() {
 		room[profile.Name] = 0
 		left := c.occupancy
-		// Spans of one length are packed best from the first slice on.
+		// Spans of one length are packed best in ascending order of start.
 		for _, p := range c.Geometry.Placements(profile.ID) {
 			if next, err := left.Take(gpu.Use{Shape: gpu.MIG, Placement: p}); err == nil && carvable {
 				left = next
@@ -125,7 +125,7 @@ func (c *card) freeProfiles() map[string]int {
 	return room
 }
 
-// allocatedMemory returns the device memory that the claim was promised with the device.
+// allocatedMemory returns the device memory in bytes that the claim was allocated with the device.
 func (c *card) allocatedMemory(h allocation) uint64 {
 	switch h.use.Shape {
 	case gpu.MIG:

@@ -34,7 +34,7 @@ type Pods interface {
 	Containers(ctx context.Context) ([]Container, error)
 }
 
-// Config is what an Exporter needs. Fields without a default are required.
+// Config has the dependencies and settings of an Exporter. Fields without a default are required.
 type Config struct {
 	// Node is the name of the Kubernetes node.
 	Node      string
@@ -68,7 +68,7 @@ type Exporter struct {
 	lastPods result[[]Container]
 }
 
-// The sources of what may fail; hardware is counted by GPU.
+// The sources of errors; those of hardware are counted by GPU.
 const (
 	ofHardware = "hardware"
 	ofKubelet  = "kubelet"

@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// scene is a node with everything that an exporter asks.
+// scene is a node with all dependencies of an exporter.
 type scene struct {
 	mu       sync.Mutex
 	node     gpu.Node
@@ -45,8 +45,8 @@ func (s *scene) Measure(ctx context.Context, name string) (gpu.Measurement, erro
 	return s.measured[name], s.errs[name]
 }
 
-// newScene is a node of two H100: on the first two claims share time, in the second a claim that two
-// containers of a pod use holds a slice, and a stranger lives there.
+// newScene has a node with two H100: two claims share the first one by time-slicing; on the second, a claim that two
+// containers of a pod use holds a MIG device, and there is a foreign one.
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	s := &scene{node: gputest.Node(t, "h100x2"), measured: map[string]gpu.Measurement{}, errs: map[string]error{}, hangs: map[string]bool{}}
@@ -85,8 +85,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// exporter returns an exporter of the scene, whose registry checks the series against what Describe
-// says.
+// exporter returns an exporter of the scene, whose registry checks the series against Describe.
 func (s *scene) exporter(ctx context.Context) *prometheus.Registry {
 	registry := prometheus.NewPedanticRegistry()
 	registry.MustRegister(New(ctx, Config{Node: "n", Hardware: s, Inventory: s, Records: s, Pods: s, Leads: func() bool { return !s.follows }}))
@@ -164,7 +163,7 @@ const errorText = `
 # TYPE tessera_exporter_errors_total counter
 `
 
-// A GPU that hangs has no series, costs one scrape its patience and the others nothing.
+// A GPU that hangs has no series, delays one scrape by the timeout and the others not at all.
 func TestHangingGPU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -209,7 +208,7 @@ tessera_exporter_errors_total{gpu="GPU1",node="n",reason="lost",source="hardware
 `, "tessera_gpu_up", "tessera_gpu_memory_used_bytes", "tessera_exporter_errors_total")
 }
 
-// While kubelet does not answer, what it said last counts, and its age shows.
+// While kubelet does not respond, its last list is used, and its age is exported.
 func TestKubeletUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
@@ -233,7 +232,7 @@ tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other"
 	})
 }
 
-// Of two agents that overlap only one tells of the devices.
+// Of two agents that overlap only one exports the devices.
 func TestOnlyLeaderExports(t *testing.T) {
 	s := newScene(t)
 	s.follows = true
@@ -248,7 +247,7 @@ func TestOnlyLeaderExports(t *testing.T) {
 	}
 }
 
-// Every quantity is shown, once, and names and texts are as Prometheus asks.
+// Every quantity is exported once, and names and texts follow Prometheus' conventions.
 func TestTable(t *testing.T) {
 	shown := map[gpu.Quantity]bool{}
 	for _, s := range table() {
@@ -272,7 +271,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// A fault of a slice leaves its neighbours healthy; one of a GPU is told of all that is on it, with the pods that suffer.
+// A fault of a MIG device leaves its neighbors healthy; one of a GPU is exported for all its devices, with the affected
+// pods.
 func TestHealth(t *testing.T) {
 	s := newScene(t)
 	slice := s.node.GPUs[1].Instances[0].Placement

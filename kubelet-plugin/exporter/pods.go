@@ -9,29 +9,28 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// Container is a container that uses a device which was allocated to a claim.
+// Container is a container that uses an allocated device of a claim.
 type Container struct {
 	Namespace, Pod, Name string
 	// Claim is the name of the claim, which is in the same namespace.
 	Claim string
-	// Pool, Device and ShareID are the allocation.
+	// Pool, Device and ShareID identify the allocated device.
 	Pool, Device, ShareID string
 }
 
 // Kubelet is kubelet's list of containers and their devices, the podresources API.
 type Kubelet struct {
-	// Socket is where kubelet serves it; it need not exist.
+	// Socket is the path of kubelet's socket; it need not exist.
 	Socket string
-	// Driver is the DRA driver whose devices are of interest.
+	// Driver is the name of the DRA driver whose devices are listed.
 	Driver string
 }
 
-// maxAnswer is the most that kubelet may answer, as kubelet's own client has it.
+// maxAnswer is the maximum size of kubelet's response in bytes. Source: kubelet's own client.
 const maxAnswer = 16 << 20
 
-// Containers asks kubelet which containers of running pods use a device of the driver. Init
-// containers are not among them, except those that keep running. Kubelet lists claims since
-// Kubernetes 1.34.
+// Containers returns the containers of running pods that use a device of the driver. Init containers are not included,
+// except restartable ones. Kubelet lists claims since Kubernetes 1.34.
 func (k Kubelet) Containers(ctx context.Context) ([]Container, error) {
 	connection, err := grpc.NewClient("unix:"+k.Socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswer)))

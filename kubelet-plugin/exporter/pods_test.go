@@ -11,7 +11,7 @@ import (
 	podresources "k8s.io/kubelet/pkg/apis/podresources/v1"
 )
 
-// lister is kubelet's side.
+// lister is kubelet's side of the API.
 type lister struct {
 	podresources.UnimplementedPodResourcesListerServer
 	pods []*podresources.PodResources

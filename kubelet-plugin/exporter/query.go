@@ -14,7 +14,7 @@ var errTimeout = errors.New("no answer in time")
 type cachedQuery[T any] struct {
 	// query runs the query. While it hangs, no other one is started.
 	query func() (T, error)
-	// maxAge is how long a result is used, timeout limits the wait for one.
+	// maxAge is how long a result is used; timeout bounds the wait for one.
 	maxAge, timeout time.Duration
 
 	mu sync.Mutex

@@ -8,17 +8,17 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// series is how a quantity is shown.
+// series describes the series of a quantity.
 type series struct {
 	quantity gpu.Quantity
 	// name follows tessera_gpu_ or, for MIG devices, tessera_mig_device_.
 	name, help string
 	kind       prometheus.ValueType
-	// label and value tell the series of one name apart; both are empty where there is one.
+	// label and value distinguish the series with one name; both are empty if there is only one.
 	label, value string
 }
 
-// table lists how every quantity is shown.
+// table returns the series of every quantity.
 func table() []series {
 	const (
 		gauge   = prometheus.GaugeValue
@@ -74,12 +74,12 @@ func table() []series {
 	}
 }
 
-// inventoryDescs describe the series that do not come from the hardware.
+// inventoryDescs has the descriptions of the series that do not come from the hardware.
 type inventoryDescs struct {
 	info, up, held, health, claims, slices, room, promised, pod, mappingAge *prometheus.Desc
 }
 
-// describer makes descriptions that carry the node's name.
+// describer creates descriptions with the node's name.
 type describer struct{ node string }
 
 func (d describer) of(name, help string, labels ...string) *prometheus.Desc {
@@ -107,13 +107,13 @@ func (d describer) inventoryDescs() inventoryDescs {
 	}
 }
 
-// measured describes the series of a quantity, for GPUs and for MIG devices.
+// measured has the descriptions of the series of a quantity, for GPUs and for MIG devices.
 type measured struct {
 	series
 	gpu, part *prometheus.Desc
 }
 
-// measured returns how every quantity is shown.
+// measured returns the descriptions of every quantity.
 func (d describer) measured() []measured {
 	var all []measured
 	for _, s := range table() {
@@ -133,7 +133,7 @@ func (d describer) measured() []measured {
 	return all
 }
 
-// labels returns the values of the labels, in their order.
+// labels returns the description for the device and the values of its labels, in their order.
 func (m measured) labels(d device) (*prometheus.Desc, []string) {
 	desc, values := m.gpu, []string{d.gpu, d.uuid, d.product, d.shape}
 	if d.isMIG {
@@ -146,5 +146,5 @@ func (m measured) labels(d device) (*prometheus.Desc, []string) {
 	return desc, values
 }
 
-// valid returns the text as a label may have it.
+// valid returns the text with invalid UTF-8 replaced, as labels require.
 func valid(text string) string { return strings.ToValidUTF8(text, "?") }

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Binder binds GPUs to vfio-pci. Whoever calls it holds the lock of the GPU: two calls about one group must not overlap.
+// Binder binds GPUs to vfio-pci. The caller holds the lock of the GPU: two calls for one group must not overlap.
 type Binder struct {
 	sys     Sys
 	nodes   Nodes
@@ -24,8 +24,8 @@ func New(sys Sys, nodes Nodes, modules Modules) *Binder {
 	return &Binder{sys: sys, nodes: nodes, modules: modules}
 }
 
-// Bind binds the GPU at a PCI address, with its card's other functions, to vfio-pci and returns its group. A GPU that is bound already stays so. On an
-// error everything is as it was, or the error says what is not.
+// Bind binds the GPU at a PCI address, with its card's other functions, to vfio-pci and returns its group. A GPU that is
+// already bound stays so. After an error the previous drivers are restored, or the error names the devices that are not.
 func (b *Binder) Bind(ctx context.Context, address string) (Group, error) {
 	group, err := Find(b.sys, address)
 	if err != nil {
@@ -54,7 +54,7 @@ func (b *Binder) Bind(ctx context.Context, address string) (Group, error) {
 	return group, nil
 }
 
-// load sees that vfio-pci is there. It is never taken out again: nobody is disturbed by it.
+// load loads vfio-pci if it is missing. The module is never unloaded, because it has no effect on other devices.
 func (b *Binder) load(ctx context.Context) error {
 	folder := path.Join(drivers, driver)
 	if _, err := b.sys.List(folder); err == nil {
@@ -69,8 +69,9 @@ func (b *Binder) load(ctx context.Context) error {
 	return nil
 }
 
-// Unbind gives the GPU at a PCI address, with its card's other functions, back to whatever driver wants it; on a node for virtual machines that may be
-// none. One that is not bound to vfio-pci stays as it is. It wraps gpu.ErrBusy while a virtual machine has the group.
+// Unbind returns the GPU at a PCI address, with its card's other functions, to the default driver; on a node for virtual
+// machines there may be none. A GPU that is not bound to vfio-pci is not changed. The error wraps gpu.ErrBusy while a
+// virtual machine has the group open.
 func (b *Binder) Unbind(ctx context.Context, address string) error {
 	group, err := Find(b.sys, address)
 	if err != nil {
@@ -95,7 +96,7 @@ func (b *Binder) Unbind(ctx context.Context, address string) error {
 	return nil
 }
 
-// Bound reports whether the GPU, with all that goes along, is bound to vfio-pci.
+// Bound reports whether the GPU and all other devices of its group are bound to vfio-pci.
 func (b *Binder) Bound(address string) (bool, error) {
 	group, err := Find(b.sys, address)
 	if err != nil {
@@ -109,7 +110,7 @@ func (b *Binder) Bound(address string) (bool, error) {
 	return true, nil
 }
 
-// driverOf returns the driver of a device; empty: none.
+// driverOf returns the driver of a device; empty if it has none.
 func (b *Binder) driverOf(device string) (string, error) {
 	name, err := b.sys.Link(path.Join(devices, device, "driver"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -121,7 +122,8 @@ func (b *Binder) driverOf(device string) (string, error) {
 	return name, nil
 }
 
-// idle fails with gpu.ErrBusy when the driver's module is used by somebody: NVIDIA's does not say which of its GPUs is, and taking one that is would wait.
+// idle returns gpu.ErrBusy if the driver's module is in use: NVIDIA's driver does not report which of its GPUs is, and
+// unbinding one in use would block.
 func (b *Binder) idle(device, by string) error {
 	if by != "nvidia" {
 		return nil
@@ -136,7 +138,7 @@ func (b *Binder) idle(device, by string) error {
 	return fmt.Errorf("take %s from the driver nvidia, which is used %s times: %w", device, count, gpu.ErrBusy)
 }
 
-// move makes to the driver of a device; empty lets any driver that wants it take it, as it was before somebody overrode that.
+// move binds a device to the driver to; empty clears the override and lets the kernel probe for a driver.
 func (b *Binder) move(ctx context.Context, device, to string) error {
 	current, err := b.driverOf(device)
 	if err != nil {
@@ -159,7 +161,7 @@ func (b *Binder) move(ctx context.Context, device, to string) error {
 	return b.moved(device, to)
 }
 
-// moved sees for itself that a device has been moved.
+// moved verifies that a device has been moved.
 func (b *Binder) moved(device, to string) error {
 	now, err := b.driverOf(device)
 	switch {
@@ -173,7 +175,7 @@ func (b *Binder) moved(device, to string) error {
 	return nil
 }
 
-// override writes driver_override, and sees that it has been taken. A line end alone clears it.
+// override writes driver_override and verifies it. A line end alone clears it.
 func (b *Binder) override(ctx context.Context, device, to string) error {
 	file := path.Join(devices, device, "driver_override")
 	now, err := b.overridden(file)
@@ -192,7 +194,7 @@ func (b *Binder) override(ctx context.Context, device, to string) error {
 	return nil
 }
 
-// overridden reads driver_override, where the kernel writes (null) for nothing.
+// overridden reads driver_override, for which the kernel writes (null) if it is empty.
 func (b *Binder) overridden(file string) (string, error) {
 	now, err := b.sys.Read(file)
 	if err != nil {
@@ -201,7 +203,8 @@ func (b *Binder) overridden(file string) (string, error) {
 	return strings.TrimSpace(strings.ReplaceAll(now, "(null)", "")), nil
 }
 
-// release gives a device back: one that vfio-pci has, or that a call which did not come to its end has left with the override or without a driver.
+// release returns a device to its default driver: one that vfio-pci has, or that an interrupted call has left with the
+// override or without a driver.
 func (b *Binder) release(ctx context.Context, device string) error {
 	current, err := b.driverOf(device)
 	if err != nil {
@@ -214,16 +217,17 @@ func (b *Binder) release(ctx context.Context, device string) error {
 	switch {
 	case current == driver, current == "":
 		return b.move(ctx, device, "")
-	case override == driver: // it never left its own driver, or another has taken it meanwhile
+	case override == driver: // it never left its own driver, or another one has bound it meanwhile
 		return b.override(ctx, device, "")
 	}
 	return nil
 }
 
-// restoreTimeout is how long giving back may take after a failure.
+// restoreTimeout is how long the restoration after a failure may take.
 const restoreTimeout = 10 * time.Second
 
-// undo gives devices back after a failure, also when ctx has ended, and says which did not get their driver back.
+// undo restores the drivers of devices after a failure, also if ctx has ended. Its error names the devices whose driver
+// was not restored.
 func (b *Binder) undo(ctx context.Context, moved, before []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 	defer cancel()

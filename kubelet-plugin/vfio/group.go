@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The sentinels that a caller decides on.
+// The errors on which callers decide.
 var (
-	// ErrNoIOMMU says that the machine cannot keep a device's memory accesses apart: the IOMMU is off, or there is none.
+	// ErrNoIOMMU means that the machine cannot isolate a device's memory accesses: the IOMMU is disabled or missing.
 	ErrNoIOMMU = errors.New("no IOMMU group")
-	// ErrNoModule says that the module vfio-pci is not loaded.
+	// ErrNoModule means that the module vfio-pci is not loaded.
 	ErrNoModule = errors.New("module vfio-pci is not loaded")
-	// ErrShared says that the group has a device of another card.
+	// ErrShared means that the group has a device of another card.
 	ErrShared = errors.New("IOMMU group shared with another card")
 )
 
@@ -29,11 +29,13 @@ const (
 type Group struct {
 	// ID is its number, as in /dev/vfio/<ID>.
 	ID string
-	// Devices are the PCI addresses of those of its devices that go to the virtual machine: the GPU last, its card's other functions before it.
+	// Devices are the PCI addresses of the devices that are passed through: the GPU last, its card's other functions
+	// before it.
 	Devices []string
 }
 
-// Find returns the group of a GPU by its PCI address. A group with a device of another card is ErrShared: that card would go along.
+// Find returns the group of a GPU by its PCI address. The error wraps ErrNoIOMMU if it has none, and ErrShared if the
+// group has a device of another card, which would be passed through too.
 func Find(sys Sys, address string) (Group, error) {
 	id, err := sys.Link(path.Join(devices, address, "iommu_group"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,7 +55,7 @@ func Find(sys Sys, address string) (Group, error) {
 			return Group{}, fmt.Errorf("read device %s of IOMMU group %s: %w", member, id, err)
 		}
 		switch {
-		case strings.HasPrefix(class, "0x0604"), member == address: // a bridge of the bus stays with its own driver
+		case strings.HasPrefix(class, "0x0604"), member == address: // a bridge of the bus keeps its own driver
 		case slot(member) == slot(address):
 			group.Devices = append(group.Devices, member)
 		default:
@@ -66,7 +68,7 @@ func Find(sys Sys, address string) (Group, error) {
 	return group, nil
 }
 
-// slot returns an address without its function.
+// slot returns an address without its function number.
 func slot(address string) string {
 	card, _, _ := strings.Cut(address, ".")
 	return card

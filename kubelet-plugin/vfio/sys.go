@@ -18,35 +18,36 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Sys is a sysfs. Paths are below its root.
+// Sys is a sysfs. Paths are relative to its root.
 type Sys interface {
-	// Read returns a file's text without the line end; it wraps fs.ErrNotExist.
+	// Read returns a file's text without the line end. The error wraps fs.ErrNotExist if there is no file.
 	Read(path string) (string, error)
-	// Write writes a text. It returns when the kernel has done what that asks for, with its refusal, or when ctx ends: then the kernel goes on by itself.
+	// Write writes a text. It returns when the kernel has completed the requested action, with the kernel's error, or
+	// when ctx ends; the kernel then continues.
 	Write(ctx context.Context, path, text string) error
-	// Link returns the last element of what a link leads to; it wraps fs.ErrNotExist.
+	// Link returns the last element of a link's target. The error wraps fs.ErrNotExist if there is no link.
 	Link(path string) (string, error)
-	// List returns the names in a folder, in order; it wraps fs.ErrNotExist.
+	// List returns the names in a folder, in order. The error wraps fs.ErrNotExist if there is no folder.
 	List(path string) ([]string, error)
 }
 
 // Nodes are the device nodes of IOMMU groups.
 type Nodes interface {
-	// Check returns why a group cannot be used: nil, or an error that wraps fs.ErrNotExist when there is no node, or gpu.ErrBusy when somebody has it open. The
-	// kernel opens a group for one program at a time.
+	// Check returns nil if a group can be opened. The error wraps fs.ErrNotExist if there is no node, and gpu.ErrBusy if
+	// a process has it open: the kernel opens a group for one process at a time.
 	Check(group string) error
 }
 
 // Modules loads modules of the kernel.
 type Modules interface {
-	// Load loads a module with those that it needs. One that is loaded is no error.
+	// Load loads a module with its dependencies. A loaded module is not an error.
 	Load(ctx context.Context, module string) error
 }
 
-// Modprobe loads modules with the program of that name in a host's root, which knows the host's modules.
+// Modprobe loads modules with the program modprobe in a host's root, which has the host's modules.
 type Modprobe string
 
-// Load loads a module.
+// Load loads a module with its dependencies.
 func (m Modprobe) Load(ctx context.Context, module string) error {
 	program := "/sbin/modprobe"
 	if _, err := os.Stat(filepath.Join(string(m), program)); err != nil {
@@ -67,13 +68,13 @@ func (m Modprobe) Load(ctx context.Context, module string) error {
 // Folder is a sysfs that is mounted at a path.
 type Folder string
 
-// Read returns a file's text.
+// Read returns a file's text without the line end.
 func (f Folder) Read(path string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(string(f), path))
 	return strings.TrimSpace(string(text)), err
 }
 
-// Write writes a text in one write(2), as sysfs wants it. The file is never made.
+// Write writes a text in one write(2), as sysfs requires. It never creates the file.
 func (f Folder) Write(ctx context.Context, path, text string) error {
 	done := make(chan error, 1)
 	go func() {
@@ -93,13 +94,13 @@ func (f Folder) Write(ctx context.Context, path, text string) error {
 	}
 }
 
-// Link returns the last element of what a link leads to.
+// Link returns the last element of a link's target.
 func (f Folder) Link(path string) (string, error) {
 	target, err := os.Readlink(filepath.Join(string(f), path))
 	return filepath.Base(target), err
 }
 
-// List returns the names in a folder.
+// List returns the names in a folder, in order.
 func (f Folder) List(path string) ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(string(f), path))
 	if err != nil {
@@ -113,10 +114,10 @@ func (f Folder) List(path string) ([]string, error) {
 	return names, nil
 }
 
-// Dev is a folder whose dev holds device nodes.
+// Dev is a folder whose subfolder dev has the device nodes.
 type Dev string
 
-// Check opens the node of a group, and closes it again.
+// Check opens the node of a group and closes it again.
 func (d Dev) Check(group string) error {
 	path := filepath.Join(string(d), "dev/vfio", group)
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)

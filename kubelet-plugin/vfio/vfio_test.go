@@ -73,7 +73,7 @@ func TestBindWithoutAnyDriver(t *testing.T) {
 	}
 }
 
-// What cannot be bound, and is as it was afterwards.
+// Devices that cannot be bound, and are unchanged afterwards.
 func TestBindFails(t *testing.T) {
 	tests := map[string]struct {
 		change func(*fakevfio.Kernel)
@@ -107,7 +107,7 @@ func TestBindFails(t *testing.T) {
 	}
 }
 
-// NVIDIA's driver lets a GPU go that nobody uses.
+// NVIDIA's driver releases a GPU that is not in use.
 func TestBindFromNVIDIA(t *testing.T) {
 	k := fakevfio.Card()
 	k.Devices[h100].Driver, k.Takes["nvidia"], k.Refs = "nvidia", []string{h100}, "0"
@@ -152,7 +152,7 @@ func TestUnbindBusy(t *testing.T) {
 	if diff := cmp.Diff(bound, k.State()); diff != "" || len(k.Writes) != 0 {
 		t.Errorf("writes %v, state (-want +got):\n%s", k.Writes, diff)
 	}
-	// A virtual machine has it already, and the claim is prepared a second time.
+	// A virtual machine has it already, and the claim is prepared again.
 	if _, err := b.Bind(t.Context(), display); err != nil {
 		t.Errorf("bind again while it is used: %v", err)
 	}
@@ -162,7 +162,8 @@ func TestUnbindBusy(t *testing.T) {
 	}
 }
 
-// A use that begins between the question and the write: the kernel waits, we do not for ever, and the next try ends it.
+// A use that starts between the check and the write: the kernel blocks, the call waits until ctx ends, and the next
+// attempt completes it.
 func TestUnbindRaced(t *testing.T) {
 	k := fakevfio.Card()
 	if _, err := New(k, k, k).Bind(t.Context(), h100); err != nil {
@@ -179,7 +180,7 @@ func TestUnbindRaced(t *testing.T) {
 	}
 }
 
-// racing has a program open the group right after it was seen to be free.
+// racing has a process open the group just after the check.
 type racing struct{ *fakevfio.Kernel }
 
 func (r racing) Check(group string) error {
@@ -188,7 +189,7 @@ func (r racing) Check(group string) error {
 	return err
 }
 
-// Every write fails once: a failed Bind leaves everything as it was.
+// Every write fails once: a failed Bind restores the previous state.
 func TestBindUndoesEveryFailure(t *testing.T) {
 	for n := 1; ; n++ {
 		k := fakevfio.Card()
@@ -210,7 +211,7 @@ func TestBindUndoesEveryFailure(t *testing.T) {
 	}
 }
 
-// What cannot be undone is said.
+// The error names what cannot be restored.
 func TestBindReportsWhatIsNotUndone(t *testing.T) {
 	k := fakevfio.Card()
 	k.Refuses["vfio-pci"], k.Refuses["nouveau"] = true, true
@@ -226,7 +227,8 @@ func TestBindReportsWhatIsNotUndone(t *testing.T) {
 	}
 }
 
-// The process ends at every write, before it and, as the next process sees it, after the one before: Bind and Unbind both find their way from there.
+// The process ends at every write, before it and, as the next process finds it, after the one before: Bind and Unbind
+// both succeed from there.
 func TestCrashes(t *testing.T) {
 	for _, during := range []string{"Bind", "Unbind"} {
 		for n := 1; n <= 6; n++ {
@@ -307,7 +309,7 @@ func TestFolder(t *testing.T) {
 			t.Errorf("%s of what does not exist: %v", name, err)
 		}
 	}
-	// A write that the kernel does not answer.
+	// A write that blocks in the kernel.
 	if err := unix.Mkfifo(filepath.Join(root, "slow"), 0o644); err != nil {
 		t.Fatal(err)
 	}
