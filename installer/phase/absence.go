@@ -2,7 +2,7 @@ package phase
 
 import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
-// absence tidies a node on which no operand belongs, once agent and driver are gone.
+// absence removes maintenance, taint and labels from a node on which no operand is wanted, after agent and driver have stopped.
 var absence = []rule{
 	{"leave an absent node", func(v *view) bool { return !v.Wanted.Managed && v.entered }, left(Leave)},
 	{"untaint an absent node", func(v *view) bool { return !v.Wanted.Managed && v.Tainted }, left(Untaint)},
@@ -16,7 +16,7 @@ var absence = []rule{
 	}},
 }
 
-// left returns what performs one action on a node that operands have left.
+// left returns a rule body that performs one action on a node whose operands have stopped.
 func left(a Action) func(*view) Decision {
 	return func(*view) Decision {
 		return Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonRemovingOperands, Message: "operands have left", Action: a}

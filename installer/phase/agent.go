@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// runtime has the container runtime read CDI specs, where it does not by itself.
+// runtime configures the container runtime to read CDI specs where it does not do so by default.
 var runtime = []rule{
 	{"place toolkit", func(v *view) bool { return v.Node.Labels.Toolkit != v.toolkit }, func(v *view) Decision {
 		l := v.Node.Labels
@@ -23,12 +23,12 @@ var runtime = []rule{
 	}},
 }
 
-// runtimeReady reports whether the runtime reads CDI specs, or nobody is to see to it.
+// runtimeReady reports whether the runtime reads CDI specs, or the toolkit is not required.
 func (v *view) runtimeReady() bool {
 	return !v.toolkit || v.Toolkit.State == PodReady || v.surveyed() && v.Status.Hardware.CDI
 }
 
-// modes changes the MIG mode while nobody has the GPUs open.
+// modes changes the MIG mode while no process has the GPUs open.
 var modes = []rule{
 	{"operate", func(v *view) bool { return v.mayOperate() && v.Operation.State == PodAbsent }, func(v *view) Decision {
 		if v.Obstacle != "" && v.spent(v1alpha1.StepOperate) >= v.Wanted.Upgrade.DriverTimeout {
@@ -50,24 +50,24 @@ var modes = []rule{
 	{"end operation before the agent comes", (*view).operationStrays, endOperation},
 }
 
-// operationStrays reports whether an operation goes on that is not wanted any more, and no agent has the GPUs open.
+// operationStrays reports whether a MIG mode operation exists that is no longer wanted while no agent has the GPUs open.
 func (v *view) operationStrays() bool {
 	return v.Operation.State != PodAbsent && v.Node.Labels.Agent == "" && !v.mayOperate()
 }
 
-// mayOperate reports whether the mode is to change, nobody has the GPUs open and no operation for another mode is in the way.
+// mayOperate reports whether the mode must change, the agent is off the node and no operation for another mode exists.
 func (v *view) mayOperate() bool {
 	return v.entered && v.otherMIGMode() && v.Node.Labels.Agent == "" && (v.Operation.State == PodAbsent || v.operationFits())
 }
 
-// operationFits reports whether an operation is for the mode that is to be.
+// operationFits reports whether the existing operation is for the desired MIG mode.
 func (v *view) operationFits() bool { return v.Operation.Barrier == string(v.Spec.MIGMode) }
 
 func (v *view) operating(message string) Decision {
 	return v.in(v1alpha1.PhaseDriverReady, v1alpha1.StepOperate, ReasonMIGModeChanging, message)
 }
 
-// unchanged gives up a MIG mode: the agent comes back with what the GPUs have.
+// unchanged gives up a MIG mode change: the attempt is recorded and spec is rolled back, so that the agent returns with the mode that the GPUs have.
 func (v *view) unchanged(message string) Decision {
 	d := v.operating(message).do(RollBack)
 	d.Reason, d.Driver, d.Attempt = ReasonMIGModeFailed, v.Spec.Driver, v.attempt(ReasonMIGModeFailed, message)
@@ -75,7 +75,7 @@ func (v *view) unchanged(message string) Decision {
 	return d
 }
 
-// agents has the node agent run and be accepted.
+// agents starts the node agent and waits until it is accepted.
 var agents = []rule{
 	{"place agent", func(v *view) bool { return v.agent != "" && v.Node.Labels.Agent != v.agent }, func(v *view) Decision {
 		l := v.Node.Labels
@@ -102,7 +102,7 @@ var agents = []rule{
 	{"end operation", func(v *view) bool { return v.Operation.State != PodAbsent }, endOperation},
 }
 
-// endOperation has the operation's pod go, and waits until it has gone.
+// endOperation deletes the operation's pod and waits until it is gone.
 func endOperation(v *view) Decision {
 	step := v1alpha1.StepOperate
 	if v.Node.Labels.Agent != "" {
@@ -115,7 +115,7 @@ func endOperation(v *view) Decision {
 	return d
 }
 
-// agentSpent returns for how long the agent has been waited for; one that was given up stays so until it is accepted.
+// agentSpent returns how long the agent has been awaited. After a timeout it returns forever until the agent is accepted.
 func (v *view) agentSpent() time.Duration {
 	switch {
 	case v.closed():
@@ -129,7 +129,7 @@ func (v *view) agentSpent() time.Duration {
 	}
 }
 
-// broken returns a failure for which no driver is to blame.
+// broken returns a failure that does not roll back the driver.
 func (v *view) broken(reason, message string) Decision {
 	d := Decision{Phase: v1alpha1.PhaseFailed, Reason: reason, Message: message, Action: Wait}
 	if v.closed() {

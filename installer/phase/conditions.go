@@ -10,7 +10,7 @@ const (
 	ComponentValidator = "validator"
 )
 
-// conditions returns the four named validations as they stand, always in the same order.
+// conditions returns the current state of the four validations, always in the same order.
 func conditions(v *view) []Condition {
 	return []Condition{driverCondition(v), toolkitCondition(v), agentCondition(v), workloadCondition(v)}
 }

@@ -2,13 +2,13 @@ package phase
 
 import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
-// move is something that happens without the installer. It changes the world, or reports false.
+// move is an event outside the installer. It changes the world, or returns false if it does not apply.
 type move struct {
 	name string
 	do   func(w *world) bool
 }
 
-// progress is what happens by itself in a fair environment, most urgent first.
+// progress has the events that occur without intervention in a fair environment, most urgent first.
 var progress = []move{
 	{"the discovery looks", func(w *world) bool { w.known = true; return set(&w.surveyed, true) }},
 	{"kubelet: driver", driverMoves},
@@ -45,7 +45,7 @@ var progress = []move{
 		if w.check != ValidationRunning || w.begun || w.agent != PodReady || w.loaded == 0 && w.host == 0 {
 			return false
 		}
-		// The agent lets validations through in their step, and only then.
+		// The agent admits validation pods only in their step.
 		if w.gate != 0 && w.step != v1alpha1.StepValidate {
 			return false
 		}
@@ -67,7 +67,7 @@ var progress = []move{
 	{"the rollout grants", grant},
 }
 
-// leaves reports whether something is being done with the node: then remediation orders no reset.
+// leaves reports whether an action on the node is in progress, during which the remediation orders no reset.
 func (w *world) leaves() bool {
 	return w.tainted || w.entered != 0 || w.labelMaint != "" || w.phase == v1alpha1.PhaseUpgrading || w.unmanaged || w.gone
 }
@@ -84,7 +84,7 @@ func driverMoves(w *world) bool {
 	case here && w.driver != PodTerminating && w.labelDriver != w.driverDigest:
 		w.driver = PodTerminating
 	case w.driver == PodTerminating:
-		// Its modules go with the container, unless somebody has them open.
+		// The container unloads its modules on exit unless a process has them open.
 		w.driver, w.driverLate, w.driverDigest = PodAbsent, false, 0
 		if !w.prepared {
 			w.loaded = 0
@@ -150,16 +150,16 @@ func userMoves(w *world) bool {
 	case w.user == PodTerminating && (!w.prepared || w.agent == PodReady):
 		w.user, w.prepared = PodAbsent, false
 	case w.waited && w.user == PodReady && w.entered != 0:
-		w.user = PodTerminating // the job ends
+		w.user = PodTerminating // the job completes
 	case (w.unmanaged || w.noAgent || w.noDriver) && (w.user == PodReady || w.user == PodPending):
-		w.user = PodTerminating // an administrator sees to it
+		w.user = PodTerminating // an administrator removes the pod
 	default:
 		return false
 	}
 	return true
 }
 
-// grant is the rollout, as far as one node sees it.
+// grant models the rollout as observed by one node.
 func grant(w *world) bool {
 	if w.gone || w.noDriver || w.unmanaged || w.conflict || w.plugin {
 		return false
@@ -180,7 +180,7 @@ func grant(w *world) bool {
 	return true
 }
 
-// timePasses makes everything late that is waited for.
+// timePasses expires every pending timeout.
 func timePasses(w *world) bool {
 	before := *w
 	w.late, w.resetLate = true, w.ordered
@@ -191,7 +191,7 @@ func timePasses(w *world) bool {
 	return before != *w
 }
 
-// The disturbances, by what a scenario calls them.
+// The disturbances, by their name in scenarios.
 var disturbances = map[string]func(w *world) bool{
 	"reboot": func(w *world) bool {
 		w.boot++
@@ -278,7 +278,7 @@ func or[T any](yes bool, a, b T) T {
 	return b
 }
 
-// lose has somebody delete the GPUNode, and all that it owns goes with it. It is made again at once, empty.
+// lose deletes the GPUNode and everything that it owns. It is recreated at once, empty.
 func lose(w *world) bool {
 	*w = world{
 		wanted: w.wanted, wantedMIG: w.wantedMIG, unmanaged: w.unmanaged, sandbox: w.sandbox, noAgent: w.noAgent, paused: w.paused,

@@ -2,8 +2,8 @@ package phase
 
 import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
-// fail ends what does not work: where another driver was good before, the node goes back to it; else it is Failed and stays as it is, so that
-// what comes right by itself is seen.
+// fail handles a failed step. If another driver was good before, the node rolls back to it; otherwise the node becomes Failed and keeps its state, so
+// that a later recovery is observed.
 func (v *view) fail(step v1alpha1.UpgradeStep, reason, message string) Decision {
 	good := v.Status.LastGoodDriver
 	if good == nil || same(good, v.Spec.Driver) {
@@ -18,7 +18,7 @@ func (v *view) fail(step v1alpha1.UpgradeStep, reason, message string) Decision 
 	return d
 }
 
-// attempt counts a failure: once in a step, however often it is decided.
+// attempt returns the attempt to record for a failure. A step counts once, however often it is evaluated.
 func (v *view) attempt(reason, message string) *v1alpha1.Attempt {
 	a := &v1alpha1.Attempt{Count: 1, Reason: reason, Message: message}
 	a.Last.Time = v.Now
@@ -39,7 +39,7 @@ func (v *view) attempt(reason, message string) *v1alpha1.Attempt {
 	return a
 }
 
-// same reports whether two drivers are one, or both none.
+// same reports whether two drivers have the same source and digest, or are both nil.
 func same(a, b *v1alpha1.DesiredDriver) bool {
 	if a == nil || b == nil {
 		return a == b

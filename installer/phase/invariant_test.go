@@ -2,11 +2,11 @@ package phase
 
 import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
-// invariant is what must hold in every state for what the installer is about to do.
+// invariant must hold in every state for the action that the installer is about to perform.
 type invariant struct {
 	name   string
 	broken func(w *world, d Decision) bool
-	// always says that it must hold when the world has moved on between the decision and the act, too.
+	// always: the invariant must also hold if the world changes between the decision and the action.
 	always bool
 }
 
@@ -150,7 +150,7 @@ func violated(w *world, d Decision) string {
 	return ""
 }
 
-// dishonest judges a world in which nothing happens any more.
+// dishonest checks the status in a world without further events.
 func dishonest(w *world) string {
 	serves := !w.tainted && w.entered == 0 && w.labelMaint == "" && w.labelReady && (w.agent == PodReady || w.noAgent)
 	switch {
@@ -168,7 +168,7 @@ func dishonest(w *world) string {
 	case w.operation != PodAbsent || w.check != ValidationNone || w.leftover:
 		return "what served its turn is left behind"
 	case w.phase == v1alpha1.PhaseBlocked && w.step == v1alpha1.StepDrain && w.spec == w.lastGood && (w.unreadable || w.blocked && w.user != PodAbsent):
-		return "" // on its way back, and nobody may be evicted
+		return "" // rolling back, and no pod may be evicted
 	case !serves:
 		return "it does not come back into service"
 	case w.user != PodAbsent && !w.prepared:

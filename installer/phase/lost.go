@@ -2,7 +2,7 @@ package phase
 
 import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
-// lost brings back what a GPUNode forgot that was deleted, or restored without its status: the driver that runs stays, and nobody is evicted.
+// lost restores the fields of a GPUNode that was deleted or restored without its status: the running driver stays and no pod is evicted.
 var lost = []rule{
 	{"adopt driver", (*view).forgot, func(v *view) Decision {
 		driver := v.placed()
@@ -16,8 +16,8 @@ var lost = []rule{
 	}},
 }
 
-// forgot reports whether the GPUNode does not know the driver that was placed on its node. The label by which a node is in service is there only
-// after what runs was recorded as good: where the record is missing the status was lost, and the spec may be an old one.
+// forgot reports whether the GPUNode lacks the driver that was placed on its node. The ready label is set only after the running driver was recorded
+// as good; if the record is missing, the status was lost and the spec may be outdated.
 func (v *view) forgot() bool {
 	if !v.Wanted.Managed || !v.Wanted.Driver || v.Wanted.Sandbox || v.Node.Labels.Driver == "" {
 		return false
@@ -25,7 +25,7 @@ func (v *view) forgot() bool {
 	return v.Spec.Driver == nil || v.Status.LastGoodDriver == nil && (v.Node.Labels.Ready || v.resets()) && v.placed() != nil
 }
 
-// placed returns the driver that the node's label stands for, as far as it is known.
+// placed returns the driver that the node's label identifies, or nil if it is unknown.
 func (v *view) placed() *v1alpha1.DesiredDriver {
 	if v.Placed != nil {
 		return v.Placed

@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// bare is a node on which nothing is, serving one that is Ready with driver 1.
+// bare is a node without operands, serving one that is Ready with driver 1.
 func bare(budget uint8) world { return world{wanted: 1, ready: true, cdi: true, budget: budget} }
 
 func serving(budget uint8) world {
@@ -60,8 +60,8 @@ func scenarios() []scenario {
 	}
 }
 
-// TestModel visits every state that a node and its environment can reach in each scenario, with a crash after every action, and judges each: no
-// invariant is broken, and from each a fair environment leads to where the node belongs.
+// TestModel visits every reachable state of a node and its environment in each scenario, with a crash after every action. In each state no invariant
+// is violated, and a fair environment leads to the expected final state.
 func TestModel(t *testing.T) {
 	var total atomic.Int64
 	t.Cleanup(func() {

@@ -1,6 +1,5 @@
-// Package phase decides what becomes of one node: it names the phase that an observed node is in and the next action. It is pure: a
-// table over values, without clock, client or memory. The controller observes, asks Next, has the action performed and observes again, so a crash
-// after any action is the same as a new start.
+// Package phase computes the phase of one node and the next action. It is pure: a table of rules over values, without clock, client or state. The
+// controller observes, calls Next, performs the action and observes again, so a crash after any action is equivalent to a restart.
 package phase
 
 import (
@@ -9,135 +8,135 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Observed is one node as it is at one moment. Nothing in it is remembered by the controller: what must outlive it stands in the
+// Observed is the state of one node at one moment. The controller keeps none of it between observations: state that must persist is stored in the
 // GPUNode.
 type Observed struct {
 	// Now is the time of the observation.
 	Now time.Time
-	// Wanted is what policies want of the node, before the rollout grants it.
+	// Wanted is what the policies want for the node, before the rollout grants it.
 	Wanted Wanted
-	// Spec and Status are the GPUNode's.
+	// Spec and Status are those of the GPUNode.
 	Spec   v1alpha1.GPUNodeSpec
 	Status v1alpha1.GPUNodeStatus
-	// Node is the Node object's part.
+	// Node is the relevant part of the Node object.
 	Node Node
-	// Placed is the driver that the node's label stands for, as its DaemonSet says; nil where there is no label or no DaemonSet.
+	// Placed is the driver that the node's label identifies, read from its DaemonSet. Nil if there is no label or no DaemonSet.
 	Placed *v1alpha1.DesiredDriver
-	// Driver, Toolkit, Agent are the pods of the operands on the node.
+	// Driver, Toolkit and Agent are the pods of the operands on the node.
 	Driver, Toolkit, Agent Pod
-	// Tainted is whether the DeviceTaintRule of the node stands.
+	// Tainted reports whether the DeviceTaintRule of the node exists.
 	Tainted bool
-	// Drain is what holds the node's GPUs.
+	// Drain lists the pods that use the node's GPUs.
 	Drain Drain
-	// Operation is the pod that changes the MIG mode, when there is one.
+	// Operation is the pod that changes the MIG mode, if it exists.
 	Operation Pod
-	// Validation is the validation that runs or ran last for the present boot, driver and agent.
+	// Validation is the running or last validation for the present boot, driver and agent.
 	Validation Validation
-	// Obstacle is why the action that was decided last could not be performed, such as what the API server said; empty: it was. Who starts anew
-	// knows of none, and tries.
+	// Obstacle is the error of the last decided action, such as a rejection of the API server. Empty means success. It is not persisted: after a
+	// restart it is empty and the action is tried.
 	Obstacle string
 }
 
-// AgentSpeaks reports whether what the agent says is of this boot.
+// AgentSpeaks reports whether the agent's status is from the current boot.
 func (o *Observed) AgentSpeaks() bool {
 	return o.Status.Agent != nil && o.Status.Agent.BootID == o.Node.BootID
 }
 
-// AgentAccepted reports whether the agent that runs now is known to kubelet and its slices to the API server, with the driver.
+// AgentAccepted reports whether the running agent is registered with kubelet, has published its ResourceSlices and reports the driver.
 func (o *Observed) AgentAccepted() bool {
 	return o.AgentRuns() && o.Status.Agent.Ready && (o.Status.Agent.DriverVersion != "" || o.Wanted.Sandbox)
 }
 
-// AgentRuns reports whether the agent's pod is ready, and it is that pod which speaks in this boot.
+// AgentRuns reports whether the agent's pod is ready and its status is from that pod in the current boot.
 func (o *Observed) AgentRuns() bool {
 	return o.Agent.State == PodReady && o.AgentSpeaks() && o.Status.Agent.PodUID == o.Agent.UID
 }
 
-// Wanted is what policies want of a node.
+// Wanted is what the policies want for a node.
 type Wanted struct {
-	// Managed is whether the policy chooses the node at all and the user has not opted out of all operands; the others whether
-	// each operand is wanted there.
+	// Managed reports whether the policy selects the node and the user has not opted out of all operands; the other fields report whether each
+	// operand is wanted on the node.
 	Managed, Driver, Toolkit, Agent, Validator bool
-	// Sandbox: the GPUs belong to virtual machines, no driver is wanted.
+	// Sandbox reports that the GPUs are for virtual machines and that no driver is wanted.
 	Sandbox bool
-	// Digest and MIGMode are the driver and the mode that policies want; spec has them once the rollout has granted them. An attempt that
-	// failed with another is forgotten. Digest is empty where no container is wanted, a kept host's driver included.
+	// Digest and MIGMode are the driver and the mode that the policies want; the rollout copies them to spec when it grants them. A failed attempt
+	// with another digest or mode is discarded. Digest is empty if no driver container is wanted, including for a kept host driver.
 	Digest  string
 	MIGMode v1alpha1.MIGMode
-	// HostDriver and MinVersion: what becomes of a host's driver.
+	// HostDriver and MinVersion define how a driver of the host is handled.
 	HostDriver v1alpha1.HostDriverPolicy
 	MinVersion string
-	// Conflict, when set, says which drivers or pools both choose the node.
+	// Conflict names the drivers or pools that both select the node. Empty means no conflict.
 	Conflict string
-	// Upgrade is the policy of the node's driver, complete.
+	// Upgrade is the upgrade policy of the node's driver, with all defaults set.
 	Upgrade Upgrade
 }
 
-// Upgrade are the parts of an upgrade policy that concern one node.
+// Upgrade has the timeouts of an upgrade policy that apply to one node.
 type Upgrade struct {
 	DriverTimeout, DrainTimeout, WaitTimeout, ValidateTimeout time.Duration
 }
 
-// Node is what the Node object says.
+// Node has the observed fields of the Node object.
 type Node struct {
-	// Exists, Ready and Cordoned are as Kubernetes means them.
+	// Exists, Ready and Cordoned have their Kubernetes meaning.
 	Exists, Ready, Cordoned bool
 	// BootID is the boot that kubelet reports.
 	BootID string
-	// Plugin, when set, names the foreign resources, such as nvidia.com/gpu, that a device plugin offers on the node.
+	// Plugin names the extended resources, such as nvidia.com/gpu, that a device plugin advertises on the node. Empty means none.
 	Plugin string
-	// Labels are those by which operands come and go, as they are on the Node now.
+	// Labels are the current operand labels of the Node.
 	Labels Labels
 }
 
-// PodState is how far a pod is.
+// PodState is the progress of a pod.
 type PodState string
 
 // The states of a pod.
 const (
-	PodAbsent      PodState = ""            // there is none
-	PodPending     PodState = "Pending"     // not started: no image yet, init containers at work
-	PodStarting    PodState = "Starting"    // runs and is not ready yet
+	PodAbsent      PodState = ""            // the pod does not exist
+	PodPending     PodState = "Pending"     // not started: the image is being pulled or init containers are running
+	PodStarting    PodState = "Starting"    // running and not yet ready
 	PodReady       PodState = "Ready"       // ready
-	PodSucceeded   PodState = "Succeeded"   // ended well
-	PodFailed      PodState = "Failed"      // ended badly, cannot start, or starts again and again
+	PodSucceeded   PodState = "Succeeded"   // completed successfully
+	PodFailed      PodState = "Failed"      // completed with an error, cannot start, or is in a crash loop
 	PodTerminating PodState = "Terminating" // is being deleted
 )
 
 // Pod is a pod of an operand on the node.
 //
-// Of several, during a rolling update, it is the one that is furthest. UID is compared with status.agent.podUID.
+// During a rolling update with several pods it is the one with the most progress. UID is compared with status.agent.podUID.
 type Pod struct {
 	Name, UID string
 	State     PodState
-	// Digest is what the pod runs, from its annotation.
+	// Digest identifies what the pod runs, from its annotation.
 	Digest string
-	// Barrier is what the pod of an operation is for: the MIG mode. One that stands in the way of another mode proves nothing about that one.
+	// Barrier is the MIG mode for which an operation's pod was created. A pod for another mode proves nothing about the desired mode.
 	Barrier string
-	// Since is since when it is ready, or not: the later of its creation and the last change of its condition Ready, so that a reboot
-	// begins it anew.
+	// Since is when the pod's readiness last changed: the later of its creation and the last transition of its Ready condition, so that a reboot
+	// restarts it.
 	Since time.Time
-	// Reason and Message say why it is not ready: the first of its containers that says something; for a host verb, the verb's own result.
+	// Reason and Message explain why the pod is not ready: from the first container that reports any; for a host verb, the verb's result.
 	Reason, Message string
 }
 
-// Drain is what holds the GPUs of a node.
+// Drain lists the pods that use the GPUs of a node.
 type Drain struct {
-	// Holders are the pods that use claims of our drivers on the node, Waited those of them that are waited for first, Blocked those that
-	// may not be evicted or whose eviction is refused, with the reason; Leaving those that are being deleted already. Pods of the
-	// validation are none of them, and pods that hold nothing but adminAccess claims are not either.
+	// Holders are the pods that use claims of our drivers on the node. Waited are the holders to wait for before eviction, Blocked those that must
+	// not be evicted or whose eviction is refused, with the reason, and Leaving those that are terminating. Pods of the validation and pods that use
+	// only adminAccess claims are excluded.
 	Holders, Waited, Leaving []string
 	Blocked                  []BlockedPod
-	// Staying are those of Blocked that are not even asked to go.
+	// Staying are those of Blocked for which no eviction is requested.
 	Staying []BlockedPod
-	// Unreadable is whether some claim could not be read: it counts as in use.
+	// Unreadable reports whether a claim could not be read. It counts as in use.
 	Unreadable bool
 }
 
-// BlockedPod is a pod that does not leave.
+// BlockedPod is a pod that cannot be evicted, and the reason.
 type BlockedPod struct{ Name, Reason string }
 
-// ValidationState is how far a validation is.
+// ValidationState is the progress of a validation.
 type ValidationState string
 
 // The states of a validation.
@@ -148,15 +147,15 @@ const (
 	ValidationFailed  ValidationState = "Failed"
 )
 
-// Validation is a validation of the node.
+// Validation is the state of a validation of the node.
 type Validation struct {
 	State ValidationState
-	// Since is when it began.
+	// Since is the start time.
 	Since time.Time
-	// Reason and Message say why it failed.
+	// Reason and Message explain a failure.
 	Reason, Message string
-	// Leftover is whether objects of a validation that is over still stand.
+	// Leftover reports whether objects of an ended validation still exist.
 	Leftover bool
-	// Begun is whether one that runs has its claim and not yet its pod: an installer could not make it, or was killed before it did.
+	// Begun reports whether a running validation has a claim but no pod yet: the pod could not be created, or the installer was terminated before.
 	Begun bool
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// unproven is a node in service whose proof cannot be begun, for so long.
+// unproven returns a node in service whose validation has been impossible to start for the given time.
 func unproven(spent time.Duration) Observed {
 	o := ready()
 	o.Status.Validated, o.Node.Labels.Ready, o.Obstacle = nil, false, "exceeded quota"
@@ -18,14 +18,14 @@ func unproven(spent time.Duration) Observed {
 	return o
 }
 
-// claimed is one whose proof has a claim and no pod, for so long.
+// claimed returns one whose validation has had a claim and no pod for the given time.
 func claimed(spent time.Duration) Observed {
 	o := unproven(spent)
 	o.Validation = Validation{State: ValidationRunning, Since: now.Add(-spent), Begun: true}
 	return o
 }
 
-// operating is a node out of service whose GPUs are to be in MIG mode and are not, in the step in which that is done for so long.
+// operating returns a node out of service with a pending MIG mode change, in that step for the given time.
 func operating(spent time.Duration) Observed {
 	o := changing()
 	o.Spec.Driver, o.Spec.MIGMode, o.Drain = desired(1), v1alpha1.MIGEnabled, Drain{}
@@ -34,7 +34,7 @@ func operating(spent time.Duration) Observed {
 	return o
 }
 
-// TestWhatCannotBeDone has an action that is refused again and again end in a node that says so, not in one that is about to be Ready for ever.
+// TestWhatCannotBeDone checks that an action that is refused repeatedly ends in a node that reports it, and not in an endless transition to Ready.
 func TestWhatCannotBeDone(t *testing.T) {
 	tests := map[string]struct {
 		from   Observed

@@ -9,8 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// outOfService takes the GPUs from pods before something is changed below them. Where no agent runs, or no driver is loaded, none of it
-// holds: nobody is evicted for nothing.
+// outOfService drains the GPUs before the driver or MIG mode changes. No rule matches if no agent is placed or no driver is loaded, so that no pod is
+// evicted without need.
 var outOfService = []rule{
 	{"reset under way", func(v *view) bool { gpu, _ := v.underReset(); return v.mustLeave() && gpu != "" }, func(v *view) Decision {
 		gpu, spent := v.underReset()
@@ -69,7 +69,7 @@ var outOfService = []rule{
 	}},
 }
 
-// underReset names a GPU whose reset was ordered and has not ended, as far as the agent says, and since when; empty: there is none, or it has taken too long.
+// underReset returns a GPU with an unfinished reset and the time since its order, or "" if there is none or the reset timed out.
 func (v *view) underReset() (gpu string, spent time.Duration) {
 	for _, order := range v.Spec.Remediations {
 		ends := func(r v1alpha1.AgentRemediation) bool {
@@ -91,12 +91,12 @@ func (v *view) underReset() (gpu string, spent time.Duration) {
 	return "", 0
 }
 
-// validationStands reports whether objects of a validation are in the cluster.
+// validationStands reports whether objects of a validation exist.
 func (v *view) validationStands() bool {
 	return v.Validation.State != ValidationNone || v.Validation.Leftover
 }
 
-// operation is what the GPUs are taken out for.
+// operation returns the maintenance operation for which the GPUs are taken out of service.
 func (v *view) operation() v1alpha1.Operation {
 	if v.entered {
 		return v.Spec.Maintenance.Operation
@@ -107,12 +107,12 @@ func (v *view) operation() v1alpha1.Operation {
 	return v1alpha1.OperationDriverSwap
 }
 
-// maintenance is what users are told, but for its ID and beginning.
+// maintenance returns the spec.maintenance to write, without ID and Since.
 func (v *view) maintenance() v1alpha1.Maintenance {
 	return v1alpha1.Maintenance{Operation: v.operation(), Reason: v.purpose()}
 }
 
-// purpose is told to those who are refused.
+// purpose returns the reason of the maintenance, which appears in errors of refused claims.
 func (v *view) purpose() string {
 	switch {
 	case v.retires():
@@ -126,7 +126,7 @@ func (v *view) purpose() string {
 	}
 }
 
-// deserted reports whether an agent that does not answer keeps nothing but itself on a node that retires.
+// deserted reports whether an unresponsive agent is the only remaining holder of the GPUs on a retiring node.
 func (v *view) deserted() bool {
 	if !v.retires() || v.refusing() && v.Agent.State == PodReady || len(v.Drain.Holders) > 0 || v.Drain.Unreadable {
 		return false
@@ -135,13 +135,13 @@ func (v *view) deserted() bool {
 	return v.spent(v1alpha1.StepRefuse) >= limit || v.spent(v1alpha1.StepDrain) >= limit || v.Status.Step == v1alpha1.StepStopAgent
 }
 
-// patient reports whether pods are still waited for. What was once not waited for any longer is not again.
+// patient reports whether to keep waiting for pods. After the wait has ended in this upgrade it does not resume.
 func (v *view) patient() bool {
 	limit := v.Wanted.Upgrade.WaitTimeout
 	return v.Status.Step != v1alpha1.StepDrain && (limit == 0 || v.spent(v1alpha1.StepRefuse) < limit)
 }
 
-// drain empties the node. A node that retires evicts nobody: its pods leave by themselves, or an administrator sees to it.
+// drain empties the node. On a retiring node no pod is evicted: pods end by themselves, or an administrator removes them.
 func drain(v *view) Decision {
 	reason, message := v.holding()
 	if v.retires() {
@@ -162,7 +162,7 @@ func drain(v *view) Decision {
 	return d
 }
 
-// holding says what keeps the node from being empty.
+// holding returns the reason and a message that lists what keeps the node from being empty.
 func (v *view) holding() (reason, message string) {
 	switch {
 	case len(v.Drain.Blocked) > 0:
@@ -180,7 +180,7 @@ func (v *view) holding() (reason, message string) {
 	}
 }
 
-// named is how many names a message holds.
+// named is the maximum number of names in a message.
 const named = 10
 
 func names(list []string) string {
@@ -190,13 +190,13 @@ func names(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// leaving returns a decision to wait in a step, before the taint stands as well as after.
+// leaving returns a decision to wait in a step, independent of the taint.
 func (v *view) leaving(step v1alpha1.UpgradeStep, reason, message string) Decision {
 	return Decision{Phase: v1alpha1.PhaseUpgrading, Step: step, Reason: reason, Message: message, Action: Wait}
 }
 
-// giveUp ends a maintenance in which nothing was touched: the attempt is counted, and spec becomes what the node has. A node that retires, or
-// is on its way back already, has nothing to go back to and is blocked.
+// giveUp ends a maintenance before any change: the attempt is counted, and spec is set to what the node has. A node that retires or already rolls
+// back has no previous state and becomes Blocked.
 func (v *view) giveUp(step v1alpha1.UpgradeStep, reason, message string) Decision {
 	d := blocked(reason, message)
 	d.Step = step
@@ -210,7 +210,7 @@ func (v *view) giveUp(step v1alpha1.UpgradeStep, reason, message string) Decisio
 	return d
 }
 
-// stalling makes a decision that is waited in for too long a failure. It goes on when that for which it waits comes after all.
+// stalling marks a decision as Failed after the limit. The node continues when the awaited event occurs later.
 func (v *view) stalling(d Decision, limit time.Duration) Decision {
 	if d.Step != "" && v.spent(d.Step) >= limit {
 		d.Phase = v1alpha1.PhaseFailed

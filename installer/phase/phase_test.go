@@ -12,10 +12,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// ready is a node in service with driver 1, as seen.
+// ready is the observation of a node in service with driver 1.
 func ready() Observed { w := serving(0); return w.observe() }
 
-// changing is the same node granted driver 2, out of service, refusing, with a pod on its GPUs.
+// changing is the same node granted driver 2, out of service, refusing claims, with a pod on its GPUs.
 func changing() Observed {
 	w := with(serving(0), func(w *world) {
 		w.wanted, w.spec, w.tainted, w.entered, w.saidID, w.gate, w.op = 2, 2, true, 1, 1, 1, v1alpha1.OperationDriverSwap
@@ -25,7 +25,7 @@ func changing() Observed {
 	return w.observe()
 }
 
-// TestDecisions shows what single observations mean. What sequences of them lead to is the model's.
+// TestDecisions checks the decisions for single observations. The model test covers sequences.
 func TestDecisions(t *testing.T) {
 	agentPod := func(o *Observed, state PodState, away time.Duration) {
 		o.Agent.State = state
@@ -177,7 +177,7 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestAdoptedIsGood records what runs as good where the node is in service with it, and only there.
+// TestAdoptedIsGood checks that the running driver is recorded as good only if the node is in service with it.
 func TestAdoptedIsGood(t *testing.T) {
 	for _, inService := range []bool{true, false} {
 		o := ready()
@@ -188,7 +188,7 @@ func TestAdoptedIsGood(t *testing.T) {
 	}
 }
 
-// TestConditions shows the four validations on the way to Ready, always in the same order.
+// TestConditions checks the four validations on the way to Ready, always in the same order.
 func TestConditions(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -232,7 +232,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestAttemptIsCountedOnce counts a failure when it is decided first, not again when the installer died before it rolled back.
+// TestAttemptIsCountedOnce checks that a failure counts at its first decision and not again after a crash before the rollback.
 func TestAttemptIsCountedOnce(t *testing.T) {
 	o := changing()
 	o.Node.Labels.Driver, o.Node.Labels.Agent, o.Agent.State = short(2), "", PodAbsent
@@ -255,7 +255,7 @@ func TestAttemptIsCountedOnce(t *testing.T) {
 	}
 }
 
-// TestWaitsEnd has every wait with a limit say when to look again.
+// TestWaitsEnd checks that every wait with a limit sets Decision.After.
 func TestWaitsEnd(t *testing.T) {
 	o := changing()
 	o.Drain.Leaving = o.Drain.Holders
@@ -284,7 +284,7 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestMessagesAreShort names ten pods and counts the others.
+// TestMessagesAreShort checks that a message names ten pods and counts the others.
 func TestMessagesAreShort(t *testing.T) {
 	o := changing()
 	o.Drain.Holders = strings.Split(strings.Repeat("user/pod ", 5000), " ")[:5000]
@@ -293,7 +293,7 @@ func TestMessagesAreShort(t *testing.T) {
 	}
 }
 
-// TestReasonsAreExplained finds every reason of the source in the README.
+// TestReasonsAreExplained checks that the README explains every reason of the source.
 func TestReasonsAreExplained(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// proof has claims prove the node, once in a boot for each driver.
+// proof validates the node with claims, once per boot and driver.
 var proof = []rule{
 	{"validate", func(v *view) bool { return !v.validated() && v.proves() && v.Validation.State != ValidationPassed }, validate},
 	{"record", func(v *view) bool { return !v.validated() || !v.recorded() }, func(v *view) Decision {
@@ -21,7 +21,7 @@ var proof = []rule{
 	}},
 }
 
-// recorded reports whether the status says what is good, and remembers no attempt that does not count any more.
+// recorded reports whether the status has the good driver and no outdated attempt.
 func (v *view) recorded() bool {
 	return same(v.Status.LastGoodDriver, v.Spec.Driver) && (v.Status.Attempt == nil) == (v.failedBefore() == nil)
 }
@@ -39,7 +39,7 @@ func validate(v *view) Decision {
 	return v.unproven(limit, spent)
 }
 
-// unproven is a proof that failed, took too long or could not be begun.
+// unproven handles a validation that failed, timed out or could not be started.
 func (v *view) unproven(limit, spent time.Duration) Decision {
 	reason, message := ReasonValidationFailed, "claims did not prove the node: "+v.Validation.Reason+": "+v.Validation.Message
 	if v.Validation.State == ValidationRunning {
@@ -55,14 +55,14 @@ func (v *view) unproven(limit, spent time.Duration) Decision {
 	case v.Validation.State == ValidationNone:
 		return d.do(Validate)
 	}
-	// There is nothing to go back to: it is tried again, and stays Failed meanwhile.
+	// No driver to roll back to: the validation is repeated, and the node stays Failed meanwhile.
 	if spent >= limit+validateAgain {
 		return d.do(EndValidate)
 	}
 	return d.until(limit+validateAgain, spent)
 }
 
-// proving returns for how long the node has been about to be proven.
+// proving returns how long the node has been waiting for the start of a validation.
 func (v *view) proving() time.Duration {
 	if v.Status.Phase == v1alpha1.PhaseValidating {
 		return v.Now.Sub(v.Status.Since.Time)
@@ -70,7 +70,7 @@ func (v *view) proving() time.Duration {
 	return v.spent(v1alpha1.StepValidate)
 }
 
-// validating returns a decision to wait for the proof. A node that failed it stays Failed until it passes.
+// validating returns a decision to wait for the validation. A node that failed it stays Failed until it passes.
 func (v *view) validating(message string) Decision {
 	d := v.in(v1alpha1.PhaseValidating, v1alpha1.StepValidate, ReasonValidating, message)
 	failed := v.Status.Reason == ReasonValidationFailed || v.Status.Reason == ReasonValidationTimeout

@@ -2,16 +2,16 @@ package phase
 
 import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
-// The reasons of decisions, by which people and programs tell why a node stands where it stands. Each is explained in installer/README.md. A pod's
-// own reason, such as ImagePullBackOff or the ModuleInUse of a host verb, stands in the message.
+// Reasons of decisions, reported in status.reason and conditions. installer/README.md explains each. A pod's own reason, such as ImagePullBackOff or
+// the ModuleInUse of a host verb, is part of the message.
 const (
-	// Why no operand is there.
+	// No operands on the node.
 	ReasonNodeGone         = "NodeGone"
 	ReasonNotSelected      = "NotSelected"
 	ReasonRemovingOperands = "RemovingOperands"
 	ReasonGPUsInUse        = "GPUsInUse"
 
-	// What somebody else must settle.
+	// Blocked until an administrator or another component acts.
 	ReasonDevicePluginPresent = "DevicePluginPresent"
 	ReasonConflict            = "Conflict"
 	ReasonHostDriverTooOld    = "HostDriverTooOld"
@@ -37,7 +37,7 @@ const (
 	ReasonAgentFailed     = "AgentFailed"
 	ReasonAgentStopping   = "AgentStopping"
 
-	// Out of service.
+	// Maintenance.
 	ReasonResetting           = "Resetting"
 	ReasonEnteringMaintenance = "EnteringMaintenance"
 	ReasonWaitingForAgent     = "WaitingForAgent"
@@ -50,14 +50,14 @@ const (
 	ReasonMIGModeChanging     = "MIGModeChanging"
 	ReasonMIGModeFailed       = "MIGModeFailed"
 
-	// The proof, and back into service.
+	// Validation and return to service.
 	ReasonValidating        = "Validating"
 	ReasonValidationFailed  = "ValidationFailed"
 	ReasonValidationTimeout = "ValidationTimeout"
 	ReasonRestoring         = "Restoring"
 	ReasonInService         = "InService"
 
-	// Conditions only.
+	// Used only in conditions.
 	ReasonDriverReady      = "DriverReady"
 	ReasonRuntimeReady     = "RuntimeReady"
 	ReasonAgentReady       = "AgentReady"

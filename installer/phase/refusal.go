@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// refusals are asked before anything is touched. What has begun is finished: none of them holds while the GPUs are out of service.
+// refusals are evaluated before anything changes. A started maintenance is always finished: no refusal applies while spec.maintenance is set.
 var refusals = []rule{
 	{"node gone", func(v *view) bool { return !v.Node.Exists }, func(v *view) Decision {
 		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNodeGone, Message: "the node is not in the cluster any more", Action: Wait}
@@ -46,7 +46,7 @@ var refusals = []rule{
 	}},
 }
 
-// notAvailable gives back what a node cannot begin with now.
+// notAvailable returns the grant of a node that cannot start the upgrade now.
 var notAvailable = []rule{
 	{"node not available", func(v *view) bool {
 		return v.Wanted.Managed && !v.entered && !v.retires() && v.mustLeave() && !v.goingBack() && (v.Node.Cordoned || !v.Node.Ready)
@@ -59,12 +59,12 @@ var notAvailable = []rule{
 	}},
 }
 
-// goingBack reports whether what is to run was good before, and what is there was not: that is no upgrade.
+// goingBack reports whether spec.driver is the last good driver and another one is installed: a rollback and not an upgrade.
 func (v *view) goingBack() bool {
 	return v.otherDriver() && same(v.Spec.Driver, v.Status.LastGoodDriver)
 }
 
-// meetsHostDriver reports whether the host has a driver of its own where a container is wanted and none is yet.
+// meetsHostDriver reports whether the host has its own driver where a driver container is wanted and none is installed.
 func (v *view) meetsHostDriver() bool {
 	return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && (!v.closed() || v.Spec.Driver == nil) &&
 		v.Status.Hardware != nil && v.Status.Hardware.HostDriver != ""
@@ -74,7 +74,7 @@ func blocked(reason, message string) Decision {
 	return Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason, Message: message, Action: Wait}
 }
 
-// backInPlace makes a decision give the grant back: spec becomes what the node has. Where that is not known, it waits.
+// backInPlace turns a decision into a rollback of the grant: spec is set to what the node has. If that is unknown, the decision is unchanged.
 func (v *view) backInPlace(d Decision) Decision {
 	driver := v.Spec.Driver
 	if v.otherDriver() {
@@ -89,7 +89,7 @@ func (v *view) backInPlace(d Decision) Decision {
 	return d
 }
 
-// installed returns the driver that the node has, as far as it is known.
+// installed returns the driver on the node, or nil if it is unknown.
 func (v *view) installed() *v1alpha1.DesiredDriver {
 	good := v.Status.LastGoodDriver
 	switch {
@@ -104,7 +104,7 @@ func (v *view) installed() *v1alpha1.DesiredDriver {
 	}
 }
 
-// older compares two versions of drivers, number by number. One that cannot be read is not older.
+// older reports whether one driver version is lower than another, compared number by number. An unparsable version is not older.
 func older(version, than string) bool {
 	a, b := strings.Split(version, "."), strings.Split(than, ".")
 	for i := range min(len(a), len(b)) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// TestSwapWaitsForAReset: a node that is to change its driver, or to lose its agent, waits for a GPU that is being reset by order, says so, and waits no
-// longer than a reset may take.
+// TestSwapWaitsForAReset checks that a node that is to change its driver or lose its agent waits for an ordered GPU reset, reports it, and waits at
+// most for the reset timeout.
 func TestSwapWaitsForAReset(t *testing.T) {
 	at := func(change func(o *Observed)) Observed {
 		w := with(serving(0), func(w *world) { w.spec, w.wanted, w.ordered, w.labelReady = 2, 2, true, false })
@@ -51,7 +51,7 @@ func TestSwapWaitsForAReset(t *testing.T) {
 	}
 }
 
-// TestResetInAMaintenance: the wait for a reset does not begin the step anew in which a node is.
+// TestResetInAMaintenance checks that waiting for a reset does not restart the current step of a node.
 func TestResetInAMaintenance(t *testing.T) {
 	w := with(serving(0), func(w *world) { w.spec, w.wanted, w.ordered, w.tainted, w.entered = 2, 2, true, true, 1 })
 	w.phase, w.step = v1alpha1.PhaseUpgrading, v1alpha1.StepDrain

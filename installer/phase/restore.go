@@ -6,7 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// restore gives the GPUs back to pods and says how it ended.
+// restore returns the GPUs to service and reports the outcome.
 var restore = []rule{
 	{"leave", func(v *view) bool { return v.entered }, func(v *view) Decision {
 		return v.restoring("maintenance ends: the agent accepts claims again").do(Leave)
@@ -22,7 +22,7 @@ var restore = []rule{
 	{"make room for a reset", func(v *view) bool {
 		return v.Node.Labels.Maintenance == "" && v.Node.Labels.Ready == v.resets() && (v.resets() || v.served())
 	}, func(v *view) Decision {
-		// The node stays in service: its other GPUs are used.
+		// The node stays in service: its other GPUs are in use.
 		l := v.Node.Labels
 		l.Ready = !v.resets()
 		return inService(v).place(l)
@@ -38,7 +38,7 @@ var restore = []rule{
 	{"in service", func(*view) bool { return true }, inService},
 }
 
-// MonitoringReturns says by which labels monitoring comes back to a node in service that it has left for a reset; false: it is there, or not to come.
+// MonitoringReturns returns the labels that bring monitoring back to a node in service after a reset. It returns false if no change is needed.
 func MonitoringReturns(o Observed) (Labels, bool) {
 	v := viewOf(&o)
 	l := v.Node.Labels
@@ -53,18 +53,18 @@ func (v *view) restoring(message string) Decision {
 	return v.in(v1alpha1.PhaseValidating, v1alpha1.StepRestore, ReasonRestoring, message)
 }
 
-// resets reports whether a GPU of the node is about to be reset: monitoring, which has all GPUs open, is away meanwhile.
+// resets reports whether a GPU of the node is to be reset. Monitoring opens all GPUs and is removed from the node meanwhile.
 func (v *view) resets() bool {
 	return slices.ContainsFunc(v.Status.Remediations, func(r v1alpha1.RemediationStatus) bool { return r.Step == v1alpha1.RemediationStepReset }) ||
 		slices.ContainsFunc(v.Spec.Remediations, func(r v1alpha1.Remediation) bool { return r.Step == v1alpha1.OrderReset })
 }
 
-// served reports whether the node was said to be in service.
+// served reports whether the status reports the node in service.
 func (v *view) served() bool {
 	return v.Status.Phase == v1alpha1.PhaseReady || v.Status.Phase == inService(v).Phase && v.Status.Step == ""
 }
 
-// inService says how a node that serves came to it: as it was to, or because something did not work out.
+// inService returns the phase of a node in service: Ready, or the outcome of a failed attempt that still counts.
 func inService(v *view) Decision {
 	d := Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Message: "GPUs can be claimed", Action: Wait}
 	if v.agent != "" && !v.AgentAccepted() {

@@ -6,22 +6,22 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// rule is one guard: where it holds, it decides. Rules are asked in order, so each may take for granted that no rule before it holds.
+// rule is one guard and its decision. Rules are evaluated in order, so each may assume that no earlier rule matched.
 type rule struct {
 	name string
 	when func(*view) bool
 	then func(*view) Decision
 }
 
-// rules returns all rules in order: the parts of the way, each in a file of its own.
+// rules returns all rules in order. Each part of the lifecycle has its own file.
 func rules() []rule {
 	return slices.Concat(refusals, lost, notAvailable, outOfService, swap, absence, runtime, modes, agents, proof, restore)
 }
 
-// ordered is what Next asks.
+// ordered is the rule table of Next.
 var ordered = rules()
 
-// Next names the phase of an observed node and the next action. It is total: whatever is observed, some rule decides.
+// Next returns the phase of an observed node and the next action. It is total: every observation matches a rule.
 func Next(o Observed) Decision { return decide(&o, ordered) }
 
 func decide(o *Observed, table []rule) Decision {

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestEveryRuleCounts leaves out one rule at a time: the model must notice, with one disturbance at most, or the rule is of no use.
+// TestEveryRuleCounts removes one rule at a time: the model must fail with at most one disturbance, otherwise the rule is redundant.
 func TestEveryRuleCounts(t *testing.T) {
 	for i, r := range ordered {
 		t.Run(r.name, func(t *testing.T) {

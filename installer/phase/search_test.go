@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/statespace"
 )
 
-// perform does what a decision asks for, as the installer does.
+// perform executes a decision like the installer.
 func perform(w *world, d Decision) {
 	switch d.Action {
 	case Wait:
@@ -53,7 +53,7 @@ func perform(w *world, d Decision) {
 	}
 }
 
-// halves are what an installer has done of what takes two writes when it is killed between them, or cannot do the second.
+// halves are the first writes of actions with two writes, as after a crash or an error between them.
 var halves = map[Action]func(*world, Decision){RollBack: performAttempt, Validate: performClaim}
 
 // performAttempt is the first half of RollBack.
@@ -72,7 +72,7 @@ func performClaim(w *world, _ Decision) {
 	}
 }
 
-// install is one turn of the installer: it says what it sees, and once that is said, acts.
+// install is one reconcile of the installer: it writes the status if it changed, otherwise it performs the action.
 func install(w *world, d Decision) {
 	if say(w, d) {
 		return
@@ -80,7 +80,7 @@ func install(w *world, d Decision) {
 	perform(w, d)
 }
 
-// say writes phase, step and reason into the status when they differ.
+// say writes phase, step and reason to the status if they differ.
 func say(w *world, d Decision) bool {
 	if w.phase == d.Phase && w.step == d.Step && w.reason == d.Reason {
 		return false
@@ -92,23 +92,23 @@ func say(w *world, d Decision) bool {
 	return true
 }
 
-// scenario is where a search starts and what may disturb it.
+// scenario is the initial state of a search and its possible disturbances.
 type scenario struct {
 	name     string
 	start    world
 	disturbs []string
-	// smooth says that what is wanted runs in the end when nothing disturbs it.
+	// smooth: without disturbances the wanted state is reached in the end.
 	smooth bool
 }
 
-// search is an explicit-state search, breadth first, of everything that can happen in a scenario.
+// search is an explicit-state breadth-first search of everything that can happen in a scenario.
 type search struct {
 	scenario
 	*statespace.Space[world]
 	table []rule
-	// ends are states from which a fair environment is known to come to rest.
+	// ends are states from which a fair environment is proven to settle.
 	ends map[world]bool
-	// broken is what goes wrong when the installer acts late.
+	// broken has the violations caused by late actions of the installer.
 	broken *finding
 }
 
@@ -152,7 +152,7 @@ func (s *search) expand(i int, w world, d Decision) {
 		moves = s.Try(i, w, m.name, m.do) || moves
 		s.late(i, w, d, m)
 	}
-	// When nothing else happens time passes; that it does although something could is a disturbance.
+	// Time passes when no other event is possible; if one is possible, the passing of time is a disturbance.
 	if after == w && !moves {
 		s.Try(i, w, "time passes", timePasses)
 	}
@@ -167,8 +167,8 @@ func (s *search) expand(i int, w world, d Decision) {
 	}
 }
 
-// late has the installer do what it decided before something else happened, as it does when its caches lag behind. It writes nothing into a
-// GPUNode that has changed: the API server refuses that.
+// late performs a decision that was made before another event, as with outdated caches. It does not write to a GPUNode that has changed, because the
+// API server rejects that with a conflict.
 func (s *search) late(i int, w world, d Decision, m move) {
 	after := w
 	if d.Action == Wait || say(&after, d) || !m.do(&after) {
@@ -188,7 +188,7 @@ func (s *search) late(i int, w world, d Decision, m move) {
 	s.Visit(after, i, m.name+", and the installer late: "+string(d.Action))
 }
 
-// settles follows a fair environment from a state until nothing happens any more, and judges where that is.
+// settles follows a fair environment from a state until no event is possible, and checks the final state.
 func (s *search) settles(i int, w world) *finding {
 	var trail []world
 	var path []string
@@ -216,7 +216,7 @@ func (s *search) settles(i int, w world) *finding {
 		before, spec, mig := w.phase, w.spec, w.mig
 		what := s.fair(&w, d)
 		if w.spec != spec || w.mig != mig {
-			became = 0 // something else is granted, or given up
+			became = 0 // another driver is granted, or given up
 		}
 		if w.phase == v1alpha1.PhaseReady && before != w.phase {
 			if became++; became > 1 {
@@ -240,14 +240,14 @@ func (s *search) settles(i int, w world) *finding {
 	return nil
 }
 
-// resting reports whether a round that is gone for ever is one of a node that stays Failed and tries again after a while.
+// resting reports whether an endless cycle is that of a node that stays Failed and retries after a delay.
 func resting(trail []world, w world) bool {
 	round := trail[slices.Index(trail, w):]
 	return !slices.ContainsFunc(round, func(t world) bool { return t.phase != v1alpha1.PhaseFailed }) &&
 		slices.ContainsFunc(round, func(t world) bool { return t.checkLate })
 }
 
-// fair lets one thing happen: the installer first, then the environment, then time.
+// fair performs one event: of the installer first, then of the environment, then the passing of time.
 func (s *search) fair(w *world, d Decision) string {
 	before := *w
 	if install(w, d); *w != before {

@@ -6,7 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// swap brings the driver: the old one goes, the new one comes.
+// swap replaces the driver: the old one is removed, then the new one is installed.
 var swap = []rule{
 	{"end operation before the driver goes", func(v *view) bool {
 		return (v.otherDriver() || !v.Wanted.Managed) && v.Operation.State != PodAbsent
@@ -62,7 +62,7 @@ var swap = []rule{
 	}},
 }
 
-// arriving reports whether the label is the right one already and only the old pod is still there.
+// arriving reports whether the label already names the desired driver and only the old pod still exists.
 func (v *view) arriving() bool {
 	return v.driver != "" && v.Node.Labels.Driver == v1alpha1.DriverLabelValue(v.driver)
 }
@@ -75,7 +75,7 @@ func (v *view) installing(reason, message string) Decision {
 	return v.in(v1alpha1.PhaseDriverInstalling, v1alpha1.StepOperate, reason, message)
 }
 
-// why returns what a pod says of itself, to end a message with.
+// why returns the pod's reason and message as a suffix for a message.
 func (p Pod) why() string {
 	switch {
 	case p.Reason == "" && p.Message == "":

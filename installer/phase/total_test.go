@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// values are what fields of a world may hold, by type.
+// values are the possible values of the fields of a world, by type.
 var values = map[reflect.Type][]string{
 	reflect.TypeFor[PodState](): {
 		string(PodAbsent), string(PodPending), string(PodStarting), string(PodReady), string(PodSucceeded), string(PodFailed), string(PodTerminating),
@@ -34,7 +34,7 @@ var values = map[reflect.Type][]string{
 	reflect.TypeFor[string]():             {"", ReasonDrainBlocked, ReasonGPUsInUse, ReasonAgentFailed, ReasonValidationFailed, ReasonMIGModeFailed},
 }
 
-// anyWorld draws a world, one that can be reached or not.
+// anyWorld draws a random world, reachable or not.
 func anyWorld(t *rapid.T) world {
 	var w world
 	v := reflect.ValueOf(&w).Elem()
@@ -53,7 +53,7 @@ func anyWorld(t *rapid.T) world {
 	return w
 }
 
-// reasons are those that reason.go knows.
+// reasons are those declared in reason.go.
 func reasons(t *testing.T) map[string]bool {
 	known := map[string]bool{
 		v1alpha1.AttemptDrainBlocked: true, v1alpha1.AttemptClaimsPrepared: true, v1alpha1.AttemptClaimUnreadable: true, v1alpha1.AttemptAgentNotResponding: true,
@@ -75,7 +75,7 @@ func reasons(t *testing.T) map[string]bool {
 	return known
 }
 
-// TestAnythingIsDecided has a sound decision for whatever is observed, possible or not, the same each time.
+// TestAnythingIsDecided checks that every observation, possible or not, has a valid and deterministic decision.
 func TestAnythingIsDecided(t *testing.T) {
 	known := reasons(t)
 	rapid.Check(t, func(t *rapid.T) {

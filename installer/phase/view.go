@@ -7,32 +7,32 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// How long things may take that no policy speaks of.
+// Timeouts that no policy sets.
 const (
-	// agentTimeout is how long an agent may take to be accepted, agentGrace how long a node in service may be without one before it is not Ready.
+	// agentTimeout limits how long an agent may take to be accepted, agentGrace how long a node in service stays Ready without one.
 	agentTimeout = 5 * time.Minute
 	agentGrace   = 2 * time.Minute
-	// stopTimeout is how long a pod may take to go before the node says that it does not.
+	// stopTimeout limits how long a pod may take to terminate before the node is Failed.
 	stopTimeout = 10 * time.Minute
-	// validateAgain is after what time a validation that failed is made again where there is nothing to go back to.
+	// validateAgain is the delay before a failed validation is repeated where there is no driver to roll back to.
 	validateAgain = 10 * time.Minute
-	// resetTimeout is for how long a node stays as it is because a GPU of it is being reset. Its remediation gives a reset up before.
+	// resetTimeout limits how long a GPU reset delays a maintenance. The remediation gives up a reset earlier.
 	resetTimeout = 15 * time.Minute
-	// evictAgain is after what time an eviction that was refused is asked for again.
+	// evictAgain is the delay before a refused eviction is retried.
 	evictAgain = 10 * time.Second
 )
 
-// MIGAttempt returns what stands for a driver's digest in the attempt of a change of the MIG mode.
+// MIGAttempt returns the value of Attempt.Digest for a change of the MIG mode.
 func MIGAttempt(mode v1alpha1.MIGMode) string { return "mig-mode/" + string(mode) }
 
-// view is what rules ask: an observation and what follows from it.
+// view is the input of rules: an observation and values derived from it.
 type view struct {
 	*Observed
-	// driver is the digest that the node is to run, agent the pool of its agent; empty: none.
+	// driver is the digest of the desired driver, agent the pool of the desired agent. Empty means none.
 	driver, agent string
-	// toolkit is whether the node's runtime must be told to read CDI specs.
+	// toolkit reports whether the node's runtime must be configured to read CDI specs.
 	toolkit bool
-	// entered is whether spec.maintenance stands.
+	// entered reports whether spec.maintenance is set.
 	entered bool
 }
 
@@ -45,40 +45,40 @@ func viewOf(o *Observed) *view {
 		v.driver = d.Digest
 	}
 	if o.Wanted.Agent {
-		// Where policies have not spoken yet the agent that runs stays.
+		// Without a pool from a policy, the running agent stays.
 		v.agent = cmp.Or(o.Spec.AgentPool, o.Node.Labels.Agent, "default")
 	}
-	// Once told, the runtime says that it reads specs: that must not take away what keeps it so.
+	// After configuration the runtime reports that it reads CDI specs. That must not remove the toolkit, which keeps the configuration.
 	v.toolkit = o.Wanted.Toolkit && (o.Node.Labels.Toolkit || o.Status.Hardware != nil && !o.Status.Hardware.CDI)
 	return v
 }
 
-// closed reports whether the GPUs are out of service, or partly so.
+// closed reports whether the GPUs are fully or partly out of service.
 func (v *view) closed() bool { return v.entered || v.Tainted || v.Node.Labels.Maintenance != "" }
 
-// retires reports whether the node loses its agent or its driver because nobody wants them there any more.
+// retires reports whether the node loses its agent or its driver because neither policy nor user wants it any more.
 func (v *view) retires() bool { return v.agent == "" || !v.Wanted.Driver && v.otherDriver() }
 
-// otherDriver reports whether something else is installed than what is to run.
+// otherDriver reports whether a driver other than the desired one is installed.
 func (v *view) otherDriver() bool {
 	label := v.Node.Labels.Driver
 	return label != "" && label != v1alpha1.DriverLabelValue(v.driver) || v.Driver.State != PodAbsent && v.Driver.Digest != v.driver
 }
 
-// driverReady reports whether what is to run does.
+// driverReady reports whether the desired driver is running.
 func (v *view) driverReady() bool {
 	return v.driver == "" || v.Driver.State == PodReady && !v.otherDriver()
 }
 
-// bare reports whether nothing of ours is installed on the host.
+// bare reports whether no driver of ours is installed on the host.
 func (v *view) bare() bool { return v.Node.Labels.Driver == "" && v.Driver.State == PodAbsent }
 
-// surveyed reports whether the discovery has spoken since the node booted.
+// surveyed reports whether the discovery has reported since the node booted.
 func (v *view) surveyed() bool {
 	return v.Status.Hardware != nil && v.Status.Hardware.BootID == v.Node.BootID
 }
 
-// loaded reports whether a driver is loaded, or may be: while its container starts, and until the discovery has spoken in this boot.
+// loaded reports whether a driver is or may be loaded: also while its container starts, and until the discovery reports in this boot.
 func (v *view) loaded() bool {
 	if v.Driver.State == PodReady || v.Driver.State == PodStarting || v.AgentSpeaks() && v.Status.Agent.DriverVersion != "" {
 		return true
@@ -86,18 +86,18 @@ func (v *view) loaded() bool {
 	return !v.surveyed() || v.Status.Hardware.LoadedDriver != ""
 }
 
-// agentGraced reports whether the agent of a node in service is away for a moment only, as when it is replaced or kubelet starts anew. One that says that
-// there is no driver is not away.
+// agentGraced reports whether the agent of a node in service is only briefly away, as during its replacement or a restart of kubelet. An agent that
+// reports no driver is not away.
 func (v *view) agentGraced() bool {
 	return !v.closed() && (v.Node.Labels.Ready || v.resets()) && v.validated() && !v.driverless() && v.agentAway() < agentGrace
 }
 
-// driverless reports whether the agent that runs says that there is no driver, where one is to be.
+// driverless reports whether the running agent reports no driver where one is required.
 func (v *view) driverless() bool {
 	return v.AgentRuns() && v.Status.Agent.DriverVersion == "" && !v.Wanted.Sandbox
 }
 
-// agentAway returns for how long the agent has not been accepted, as the status has it. Of one of which it does not say so that was seen just now.
+// agentAway returns how long the agent has not been accepted, from status.components. Zero if the status does not have it yet.
 func (v *view) agentAway() time.Duration {
 	for _, c := range v.Status.Components {
 		if c.Name == ComponentAgent && c.State != v1alpha1.ComponentReady {
@@ -107,28 +107,28 @@ func (v *view) agentAway() time.Duration {
 	return 0
 }
 
-// refusing reports whether the agent has said that it refuses Prepares in this maintenance.
+// refusing reports whether the agent has confirmed that it refuses Prepare calls in this maintenance.
 func (v *view) refusing() bool {
 	return v.entered && v.AgentSpeaks() && v.Status.Agent.Maintenance == v.Spec.Maintenance.ID
 }
 
-// empty reports whether nothing is prepared on the node any more. The agent's word counts, not the pods': one that came back to a claim that
-// is allocated here is refused and not in the way.
+// empty reports whether no claim is prepared on the node. It uses the agent's count and not the list of pods: a pod that was recreated for a claim
+// allocated here is refused and holds nothing.
 func (v *view) empty() bool {
 	return v.refusing() && v.Status.Agent.PreparedClaims != nil && *v.Status.Agent.PreparedClaims == 0 && !v.Drain.Unreadable
 }
 
-// otherMIGMode reports whether the GPUs are in another MIG mode than they are to be.
+// otherMIGMode reports whether the GPUs are in a MIG mode other than the desired one.
 func (v *view) otherMIGMode() bool {
 	return v.Wanted.Managed && v.AgentSpeaks() && v.Spec.MIGMode.Differs(v.Status.Agent)
 }
 
-// mustLeave reports whether the agent must stop: with it, the GPUs are taken out of service.
+// mustLeave reports whether the agent must stop, and with it the GPUs go out of service.
 func (v *view) mustLeave() bool {
 	return v.Node.Labels.Agent != "" && (v.agent == "" || v.otherDriver() && v.loaded() || v.otherMIGMode() && v.Operation.State == PodAbsent)
 }
 
-// validated reports whether what runs has been proven: in this boot, with this driver, and since the agent was last stopped for a maintenance.
+// validated reports whether the node has been validated in this boot, with this driver, and since the agent last stopped for a maintenance.
 func (v *view) validated() bool {
 	p := v.Status.Validated
 	if p == nil || p.BootID != v.Node.BootID || p.Digest != v.driver {
@@ -137,12 +137,12 @@ func (v *view) validated() bool {
 	return !v.entered || !p.At.Before(&v.Spec.Maintenance.Since) || !v.Agent.Since.After(v.Spec.Maintenance.Since.Time)
 }
 
-// proves reports whether claims prove the node. Where GPUs belong to virtual machines there is no driver that could run anything.
+// proves reports whether claims validate the node. Nodes for virtual machines have no driver and are not validated.
 func (v *view) proves() bool {
 	return v.Wanted.Validator && v.agent != "" && !v.Wanted.Sandbox
 }
 
-// failedBefore returns the attempt that still counts: with what policies want, and not with what is to run now.
+// failedBefore returns the attempt that still counts: for what the policies want, and not for what spec has now.
 func (v *view) failedBefore() *v1alpha1.Attempt {
 	a := v.Status.Attempt
 	switch {
@@ -157,7 +157,7 @@ func (v *view) failedBefore() *v1alpha1.Attempt {
 	}
 }
 
-// spent returns for how long the node has been in a step of an upgrade. One that stands still in it stays so until it moves.
+// spent returns how long the node has been in a step of an upgrade. For a node that is Failed or Blocked in it, it returns forever.
 func (v *view) spent(step v1alpha1.UpgradeStep) time.Duration {
 	if v.Status.Step != step {
 		return 0
@@ -170,7 +170,7 @@ func (v *view) spent(step v1alpha1.UpgradeStep) time.Duration {
 
 const forever time.Duration = 1<<63 - 1
 
-// drainTimeout is how long a drain may take. A node that no policy speaks of any more has no less.
+// drainTimeout limits a drain. A node without a policy gets agentTimeout.
 func (v *view) drainTimeout() time.Duration {
 	if limit := v.Wanted.Upgrade.DrainTimeout; limit > 0 {
 		return limit
@@ -178,7 +178,7 @@ func (v *view) drainTimeout() time.Duration {
 	return agentTimeout
 }
 
-// in returns a decision to wait: in service in a phase of the way to Ready, out of service in a step of the upgrade.
+// in returns a decision to wait: with the given phase if the node is in service, otherwise with the step of the upgrade.
 func (v *view) in(phase v1alpha1.NodePhase, step v1alpha1.UpgradeStep, reason, message string) Decision {
 	d := Decision{Phase: phase, Reason: reason, Message: message, Action: Wait}
 	if v.closed() {
@@ -187,13 +187,13 @@ func (v *view) in(phase v1alpha1.NodePhase, step v1alpha1.UpgradeStep, reason, m
 	return d
 }
 
-// place returns a decision with the labels that it writes.
+// place returns a copy of the decision that places labels.
 func (d Decision) place(l Labels) Decision { d.Action, d.Labels = Place, l; return d }
 
-// do returns a decision with an action that needs nothing but its name.
+// do returns a copy of the decision with an action that needs no parameters.
 func (d Decision) do(a Action) Decision { d.Action = a; return d }
 
-// until returns a decision that is looked at again when a span of a limit is over; no limit is none.
+// until returns a copy of the decision that is reevaluated when the limit ends. A limit of zero means no limit.
 func (d Decision) until(limit, spent time.Duration) Decision {
 	if limit > spent {
 		d.After = limit - spent

@@ -8,20 +8,20 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// world is one node with everything around it: the GPUNode, the Node, pods, the kernel and what people do. It is comparable, so that a search
-// knows where it has been. Drivers are 1, 2, 3; 0 is none.
+// world is one node with its environment: the GPUNode, the Node, pods, the kernel and actions of people. It is comparable, so that a search can
+// record visited states. Drivers are 1, 2, 3; 0 is none.
 type world struct {
 	// What policies and people want.
 	wanted                                         uint8
 	wantedMIG, unmanaged, sandbox, noAgent, paused bool
 	plugin, conflict, ready, cordoned              bool
 	gone, noDriver                                 bool
-	// setGone is whether somebody has deleted the DaemonSets of drivers.
+	// setGone reports whether the DaemonSets of drivers were deleted.
 	setGone bool
-	// host is the host's own driver: 1 a good one, 2 one that is too old; refuse is the policy.
+	// host is the host's own driver: 1 is supported, 2 is too old; refuse is the policy.
 	host   uint8
 	refuse bool
-	// The GPUNode: spec is 9 for the host's driver. Times are in relation to the maintenance.
+	// The GPUNode: spec is 9 for the host's driver. Times are relative to the maintenance.
 	spec, lastGood    uint8
 	mig               bool
 	entered, lastID   uint8
@@ -63,7 +63,7 @@ type world struct {
 	// The kernel and the hardware.
 	loaded uint8
 	mode   bool
-	// What the agent last said, and the maintenance that it refuses for.
+	// The last status of the agent, and the maintenance for which it refuses claims.
 	said                     bool
 	saidUID                  bool
 	saidBoot                 uint8
@@ -71,15 +71,15 @@ type world struct {
 	saidID                   uint8
 	saidPrepared, saidMode   bool
 	gate                     uint8
-	// A user's pod and its claim; blocked is whether a budget forbids its eviction, waited whether it is waited for.
+	// A user's pod and its claim; blocked reports whether a disruption budget forbids its eviction, waited whether it is waited for.
 	user                                  PodState
 	prepared                              bool
 	blocked, waited, unreadable           bool
 	badDriver                             uint8
 	badAgent, badCheck, badMode, voidMode bool
-	// resetting is whether a GPU of the node is at its reset, ordered whether the agent is told to make it, resetLate whether it takes too long.
+	// resetting reports whether a reset of a GPU is in progress, ordered whether the agent has the order, resetLate whether it timed out.
 	resetting, ordered, resetLate bool
-	// budget is how many disturbances are still to come.
+	// budget is the number of remaining disturbances.
 	budget uint8
 }
 
@@ -139,7 +139,7 @@ func since(late bool) time.Time {
 	return now
 }
 
-// observe returns what the installer sees of the world.
+// observe returns the observation of the world by the installer.
 func (w *world) observe() Observed {
 	o := Observed{
 		Now: now,
@@ -242,7 +242,7 @@ func (w *world) observeGPUNode(o *Observed) {
 			}
 		}
 	}
-	if w.resetting || w.ordered { // a status that was lost is taken up from the order
+	if w.resetting || w.ordered { // a lost status is restored from the order
 		s.Remediations = []v1alpha1.RemediationStatus{{GPU: "gpu", Step: v1alpha1.RemediationStepReset, Since: metav1.NewTime(since(w.resetLate))}}
 	}
 	if w.ordered {
@@ -255,7 +255,7 @@ func (w *world) observeGPUNode(o *Observed) {
 	s.Components = []v1alpha1.ComponentStatus{{Name: ComponentAgent, State: state, Since: metav1.NewTime(since(w.agentLate))}}
 }
 
-// accepted reports whether the agent runs, and kubelet and the API server know it.
+// accepted reports whether the agent runs and is registered with kubelet and the API server.
 func (w *world) accepted() bool {
 	return w.agent == PodReady && w.said && w.saidUID && w.saidBoot == w.boot && w.saidAccepted
 }
