@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
-	_ "time/tzdata" // zones are named on machines without a database, too
+	_ "time/tzdata" // embeds the time zone database for machines without one
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -16,7 +16,7 @@ import (
 // noon is on a Wednesday.
 var noon = time.Date(2026, time.November, 18, 12, 0, 0, 0, time.UTC)
 
-// fleet is eight nodes that are to get another driver.
+// fleet returns eight nodes that must change their driver.
 func fleet() rollout.Fleet {
 	f := rollout.Fleet{Now: noon, Policy: v1alpha1.UpgradePolicy{}.Complete()}
 	for i := range 8 {
@@ -28,17 +28,17 @@ func fleet() rollout.Fleet {
 	return f
 }
 
-// failed is a node that is back on its old driver after so many attempts with the new one.
+// failed returns a node that rolled back to its old driver after the given number of attempts.
 func failed(n *rollout.Node, count int32, ago time.Duration) {
 	n.Phase, n.Attempt = v1alpha1.PhaseRolledBack, &v1alpha1.Attempt{Digest: "new", Count: count, Reason: "DriverFailed", Last: metav1.NewTime(noon.Add(-ago))}
 }
 
-// done is a node that has the new driver for so long.
+// done returns a node that has had the new driver for the given time.
 func done(n *rollout.Node, ago time.Duration) {
 	n.Current, n.LastGood, n.Since = "new", "new", noon.Add(-ago)
 }
 
-// Each field of the upgrade policy decides how many nodes may begin.
+// Each field of the upgrade policy limits how many nodes may start.
 func TestFieldsDecideWhoBegins(t *testing.T) {
 	waves := func(f *rollout.Fleet) {
 		f.Policy.Canary, f.Policy.MaxParallel = new(intstr.FromInt32(0)), new(int32(0))

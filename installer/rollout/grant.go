@@ -6,7 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// room is how many nodes may still begin.
+// room is how many more nodes may start, per limit.
 type room struct{ canary, parallel, out int }
 
 func (s *surveyed) room(stage v1alpha1.RolloutStage) room {
@@ -20,7 +20,7 @@ func (s *surveyed) room(stage v1alpha1.RolloutStage) room {
 	return r
 }
 
-// grant lets nodes begin as far as there is room, and says of the others why not.
+// grant selects the nodes that may start within the limits and records the reason for each of the others.
 func (s *surveyed) grant(d *Decision, gate string, stage v1alpha1.RolloutStage) {
 	r := s.room(stage)
 	for _, n := range s.open {
@@ -37,7 +37,7 @@ func (s *surveyed) grant(d *Decision, gate string, stage v1alpha1.RolloutStage) 
 	}
 }
 
-// refuses says why a node may not begin now.
+// refuses returns the reason why a node may not start now, or "".
 func (s *surveyed) refuses(n *Node, r room, gate string, stage v1alpha1.RolloutStage) string {
 	switch {
 	case gate != "":
@@ -59,8 +59,8 @@ func (s *surveyed) refuses(n *Node, r room, gate string, stage v1alpha1.RolloutS
 	}
 }
 
-// retarget grants to nodes that are changing already what is wanted by now: they are out of service anyway. One that is on its way back is let
-// go, and while a person or failures hold the rollout nothing but a way back is begun.
+// retarget grants the latest target to nodes that are already changing, because they are out of service anyway. Nodes that roll back are skipped.
+// While a person or the failure budget holds the rollout, only a return to the last good driver is granted.
 func (s *surveyed) retarget(d *Decision) {
 	gate, _ := s.gate()
 	for i := range s.Nodes {
@@ -74,7 +74,7 @@ func (s *surveyed) retarget(d *Decision) {
 	}
 }
 
-// closeWaits says of the nodes that are left out why.
+// closeWaits records why skipped and exhausted nodes wait.
 func (s *surveyed) closeWaits(d *Decision) {
 	for _, n := range s.closed {
 		reason := WaitFailed
@@ -85,13 +85,13 @@ func (s *surveyed) closeWaits(d *Decision) {
 	}
 }
 
-// The most that a plan writes down.
+// Limits of a published plan.
 const (
 	maxWaves = 16
 	maxNames = 64
 )
 
-// plan is everything that has not begun: the canaries, then as many at a time as may change together.
+// plan returns all changes that have not started: the canaries, then waves of as many nodes as may change at the same time.
 func (s *surveyed) plan(stage v1alpha1.RolloutStage) v1alpha1.Plan {
 	plan := v1alpha1.Plan{Nodes: count(len(s.open))}
 	for _, n := range s.open {
@@ -111,7 +111,7 @@ func (s *surveyed) plan(stage v1alpha1.RolloutStage) v1alpha1.Plan {
 	return plan
 }
 
-// wave moves the first nodes into a wave of the plan and returns the others.
+// wave moves the first nodes to a wave of the plan and returns the others.
 func wave(plan *v1alpha1.Plan, nodes []*Node, size int) []*Node {
 	size = min(size, len(nodes))
 	if size <= 0 {

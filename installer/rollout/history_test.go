@@ -13,11 +13,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// history is a fleet that lives: nodes change, fail, go away and come back, as the rollout lets them.
+// history simulates a fleet: nodes change, fail, disappear and return, as the rollout permits.
 type history struct {
 	Fleet
 	bad     map[string]bool // nodes on which the new driver fails
-	blocked map[string]bool // nodes whose pods do not leave
+	blocked map[string]bool // nodes whose pods do not terminate
 	host    map[string]bool // nodes that keep their host's driver
 }
 
@@ -36,7 +36,7 @@ func newHistory(policy v1alpha1.UpgradePolicy, nodes int) *history {
 	return h
 }
 
-// want makes all nodes want another driver, but for those that keep their host's; those of odd numbers have another kernel.
+// want sets another driver as the target of all nodes, except those that keep their host's driver. Nodes with odd numbers have another kernel.
 func (h *history) want(version string) {
 	for i := range h.Nodes {
 		if h.host[h.Nodes[i].Name] {
@@ -46,7 +46,7 @@ func (h *history) want(version string) {
 	}
 }
 
-// keepHost makes a node one that has its host's driver, and is in service with it.
+// keepHost makes a node keep its host's driver, in service.
 func (h *history) keepHost(n *Node) {
 	h.host[n.Name], n.Wanted, n.Current, n.LastGood = true, "", "", ""
 }
@@ -74,7 +74,7 @@ func (h *history) enter(n *Node, phase v1alpha1.NodePhase) {
 	}
 }
 
-// live lets a node do one step of what it has been granted.
+// live performs one step of what a node has been granted.
 func (h *history) live(n *Node) {
 	changing := n.Current != n.LastGood || n.Changing
 	switch {
@@ -91,7 +91,7 @@ func (h *history) live(n *Node) {
 	case changing && n.Available:
 		h.enter(n, v1alpha1.PhaseUpgrading)
 	case changing:
-		n.Current, n.Change, n.Changing = n.LastGood, n.Change || n.Changing, false // it gives the grant back
+		n.Current, n.Change, n.Changing = n.LastGood, n.Change || n.Changing, false // it returns the grant
 	}
 }
 
@@ -156,7 +156,7 @@ func drawPolicy(t *rapid.T) v1alpha1.UpgradePolicy {
 	return p
 }
 
-// hold checks what must be true of every decision, before it is followed.
+// hold checks the invariants of every decision before it is applied.
 func (h *history) hold(t *rapid.T, d Decision) {
 	running, out, total := h.counts()
 	parallel, may := int(*h.Policy.MaxParallel), share(h.Policy.MaxUnavailable, total)
@@ -201,8 +201,8 @@ func (h *history) accounted(t *rapid.T, d Decision) {
 	}
 }
 
-// TestHistories lives through random histories: no limit is ever exceeded, and when everything is calm in the end every node is done, has failed as
-// often as it may, is left out, or waits for a named reason.
+// TestHistories simulates random histories: no limit is ever exceeded, and in a final state without disturbances every node is done, has used all its
+// attempts, is skipped, or waits for a named reason.
 func TestHistories(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		h := newHistory(drawPolicy(t), rapid.IntRange(1, 7).Draw(t, "nodes"))
@@ -250,7 +250,7 @@ func (h *history) disturb(t *rapid.T) {
 	}
 }
 
-// calm lets everything come to its end.
+// calm runs the fleet without disturbances until it settles.
 func (h *history) calm(t *rapid.T) {
 	h.Paused, h.blocked = false, map[string]bool{}
 	for i := range h.Nodes {

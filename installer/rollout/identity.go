@@ -7,10 +7,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// migAim is the part of those that change their MIG mode.
+// migAim is the part of a rollout's identity for nodes that change their MIG mode.
 const migAim = "mig-mode"
 
-// aim returns the part of a rollout's identity that a node stands for. A MIG mode is one whatever the driver.
+// aim returns the part of a rollout's identity that a node contributes. A MIG mode change has the same aim for all drivers.
 func (n *Node) aim() string {
 	if n.Wanted == n.Current && (n.Change || n.Changing) {
 		return migAim
@@ -18,7 +18,7 @@ func (n *Node) aim() string {
 	return v1alpha1.DriverLabelValue(n.Wanted)
 }
 
-// identity joins the aims of all nodes that change or are to: nodes of two kernels want two drivers, and are one rollout.
+// identity joins the aims of all nodes that change or must change: nodes with different kernels need different drivers in one rollout.
 func identity(nodes []*Node) string {
 	var aims []string
 	for _, n := range nodes {
@@ -33,7 +33,7 @@ func identity(nodes []*Node) string {
 	return strings.Join(aims, "+")
 }
 
-// continues reports whether a rollout is the one that the status speaks of: it wants nothing that that one did not.
+// continues reports whether the identity belongs to the rollout in the status: it has no aim that the status does not have.
 func continues(status *v1alpha1.RolloutStatus, id string) bool {
 	if status == nil {
 		return false
@@ -42,7 +42,7 @@ func continues(status *v1alpha1.RolloutStatus, id string) bool {
 	return !slices.ContainsFunc(strings.Split(id, "+"), func(a string) bool { return !slices.Contains(before, a) })
 }
 
-// resumed reports whether a person has started this rollout, or ended its pause.
+// resumed reports whether a person has started this rollout or ended its pause.
 func (f *Fleet) resumed() bool {
 	return f.Resumed == "true" || f.Resumed != "" && f.Status != nil && f.Resumed == f.Status.Digest
 }

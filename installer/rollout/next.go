@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Next decides which nodes may begin. The policy is complete. What is decided is a function of the fleet alone, so that granting less than is
-// decided, or the same again, does no harm.
+// Next decides which nodes may start. The policy must have all defaults set. The decision depends on the fleet alone, so a partial or repeated grant
+// of it is harmless.
 func Next(f Fleet) Decision {
 	s := survey(&f)
 	d := Decision{}
@@ -43,18 +43,18 @@ func or(a, b string) string {
 	return b
 }
 
-// surveyed is a fleet that has been looked through.
+// surveyed is a fleet with its nodes classified and counted.
 type surveyed struct {
 	*Fleet
 	id string
-	// open are nodes that must change and may be tried, in order; closed those that are left out or have failed too often.
+	// open are nodes that must change and may be tried, in order. closed are those that are skipped or have failed too often.
 	open, closed []*Node
-	// total counts nodes that have been in service; out those that do not serve.
+	// total counts nodes that have been in service; out counts those that are not in service now.
 	total, out                     int
 	done, running, failed, waiting int
-	// proven counts nodes that this rollout has changed and that serve.
+	// proven counts nodes that this rollout has changed and that are in service.
 	proven int
-	// opens is when the maintenance window does.
+	// opens is the time when the maintenance window opens.
 	opens time.Time
 }
 
@@ -81,7 +81,7 @@ func survey(f *Fleet) *surveyed {
 	return s
 }
 
-// count files one node.
+// count classifies one node.
 func (s *surveyed) count(n *Node) {
 	s.total++
 	if !n.serves() {
@@ -106,7 +106,7 @@ func (s *surveyed) count(n *Node) {
 	}
 }
 
-// share is a number, or a percentage of a total rounded up.
+// share resolves a number, or a percentage of total rounded up.
 func share(v *intstr.IntOrString, total int) int {
 	n, err := intstr.GetScaledValueFromIntOrPercent(v, total, true)
 	if err != nil {
@@ -115,7 +115,7 @@ func share(v *intstr.IntOrString, total int) int {
 	return n
 }
 
-// ended says that there is nothing to do, where there was.
+// ended returns the status of a rollout without remaining changes, or nil if there was no rollout.
 func (s *surveyed) ended() *v1alpha1.RolloutStatus {
 	if s.Status == nil {
 		return nil
@@ -128,7 +128,7 @@ func (s *surveyed) ended() *v1alpha1.RolloutStatus {
 	return s.status(v1alpha1.RolloutDone, reason)
 }
 
-// status says where the rollout stands, since when.
+// status returns the rollout status. Since is kept while the stage is unchanged.
 func (s *surveyed) status(stage v1alpha1.RolloutStage, reason string) *v1alpha1.RolloutStatus {
 	st := &v1alpha1.RolloutStatus{
 		Digest: s.id, Stage: stage, Since: metav1.NewTime(s.Now), Reason: reason,

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// tell lets a fleet live for some turns of a minute and tells who began when, with the stages between.
+// tell simulates a fleet for some turns of a minute and returns which node started when, with the stages between.
 func tell(h *history, turns int) []string {
 	var story []string
 	stage := v1alpha1.RolloutStage("")
@@ -114,7 +114,7 @@ func TestNewNodesAreGrantedAtOnce(t *testing.T) {
 	}
 }
 
-// TestA9FailureIsNamed tells which node failed and why when failures pause a rollout.
+// TestA9FailureIsNamed checks that the message names the failed node and its reason when failures pause a rollout.
 func TestA9FailureIsNamed(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{FailureBudget: number(0)}, 2)
 	h.want("new")
@@ -144,7 +144,7 @@ func TestRetriesRestLongerEachTime(t *testing.T) {
 	}
 }
 
-// TestNewDriverInTheMiddle takes a third driver to nodes that are changing already, and leaves alone one that is on its way back.
+// TestNewDriverInTheMiddle checks that nodes that are already changing get a third driver, and that nodes that roll back do not.
 func TestNewDriverInTheMiddle(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{Canary: number(0), MaxParallel: new(int32), MaxUnavailable: percent(100)}, 3)
 	h.want("new")
@@ -163,7 +163,7 @@ func TestNewDriverInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestMIGModeIsARollout changes modes under the same limits as drivers.
+// TestMIGModeIsARollout checks that changes of the MIG mode have the same limits as drivers.
 func TestMIGModeIsARollout(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{}, 3)
 	for i := range h.Nodes {
@@ -189,7 +189,7 @@ func TestMIGModeIsARollout(t *testing.T) {
 	}
 }
 
-// TestMIGModeOfHostDriversIsARollout holds nodes that keep their host's driver to the same limits: they have nothing of ours, and pods.
+// TestMIGModeOfHostDriversIsARollout checks that the limits also apply to nodes that keep their host's driver: they have pods, and no driver of ours.
 func TestMIGModeOfHostDriversIsARollout(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{}, 6)
 	for i := range h.Nodes {
@@ -243,7 +243,7 @@ func TestShareRoundsUp(t *testing.T) {
 	}
 }
 
-// TestWayBackIsNeverHeld takes a node that is changing back to what it had, though the rollout is paused, and does not take it elsewhere.
+// TestWayBackIsNeverHeld checks that a changing node may return to its last good driver while the rollout is paused, and gets no other one.
 func TestWayBackIsNeverHeld(t *testing.T) {
 	for version, want := range map[string][]string{"old": {"n00"}, "newer": nil} {
 		h := newHistory(v1alpha1.UpgradePolicy{}, 2)
@@ -259,7 +259,7 @@ func TestWayBackIsNeverHeld(t *testing.T) {
 	}
 }
 
-// TestNextRolloutHasCanariesAgain tells a rollout from the one before it, though both want the same.
+// TestNextRolloutHasCanariesAgain checks that a rollout is distinct from the previous one with the same target.
 func TestNextRolloutHasCanariesAgain(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{}, 3)
 	h.Status = &v1alpha1.RolloutStatus{Digest: "mig-mode", Stage: v1alpha1.RolloutDone}

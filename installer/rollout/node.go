@@ -7,10 +7,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// needs reports whether the node has not been granted what it is to have.
+// needs reports whether the node has not been granted its target.
 func (n *Node) needs() bool { return n.Wanted != n.Current || n.Change }
 
-// attempt returns what failed with what is wanted now.
+// attempt returns the last failed attempt with the present target, or nil.
 func (n *Node) attempt() *v1alpha1.Attempt {
 	a := n.Attempt
 	if a != nil && (a.Digest == n.Wanted || n.Change && strings.HasPrefix(a.Digest, migAttempt)) {
@@ -19,10 +19,10 @@ func (n *Node) attempt() *v1alpha1.Attempt {
 	return nil
 }
 
-// migAttempt begins what stands for a driver's digest in the attempt of a change of the MIG mode.
+// migAttempt is the prefix of Attempt.Digest for a change of the MIG mode (phase.MIGAttempt).
 const migAttempt = "mig-mode/"
 
-// running reports whether the node is changing, or has been told to: it takes a slot.
+// running reports whether the node is changing or has been granted a change. It takes a slot.
 func (n *Node) running() bool {
 	switch n.Phase {
 	case v1alpha1.PhaseUpgrading:
@@ -37,7 +37,7 @@ func (n *Node) running() bool {
 	}
 }
 
-// serves reports whether pods can use the node's GPUs and it has not been told to change.
+// serves reports whether pods can use the node's GPUs and no change has been granted.
 func (n *Node) serves() bool {
 	if !n.Available || n.running() {
 		return false
@@ -46,12 +46,12 @@ func (n *Node) serves() bool {
 	return n.Phase == v1alpha1.PhaseReady || n.Phase == v1alpha1.PhaseRolledBack || n.Phase == v1alpha1.PhaseBlocked && inPlace
 }
 
-// done reports whether the node has what it is to have and serves.
+// done reports whether the node has its target and is in service.
 func (n *Node) done() bool {
 	return !n.New && !n.needs() && !n.Changing && n.Current == n.LastGood && n.Phase == v1alpha1.PhaseReady
 }
 
-// failed reports whether what is wanted has failed on the node and not succeeded since.
+// failed reports whether the target has failed on the node without a later success.
 func (n *Node) failed() bool {
 	if n.New {
 		return false
@@ -62,7 +62,7 @@ func (n *Node) failed() bool {
 	return !n.needs() && n.Current != n.LastGood && n.Phase == v1alpha1.PhaseFailed
 }
 
-// exhausted reports whether the node has failed as often as it may. One whose pods did not leave has not failed.
+// exhausted reports whether the node has used all its attempts. A node whose pods could not be drained has not failed.
 func (f *Fleet) exhausted(n *Node) bool {
 	a := n.attempt()
 	if a == nil || a.Undisturbed() {
@@ -75,10 +75,10 @@ func (f *Fleet) exhausted(n *Node) bool {
 	return a.Count >= limit
 }
 
-// doublings is how often the rest between two attempts doubles at most.
+// doublings limits how often the delay between two attempts doubles.
 const doublings = 6
 
-// rests returns until when the node is left alone after it failed; the past when it is not.
+// rests returns the end of the retry delay after a failure. Without a failure it returns the zero time.
 func (f *Fleet) rests(n *Node) time.Time {
 	a := n.attempt()
 	if a == nil {

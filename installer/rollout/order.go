@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// order returns nodes in the order in which they change: those that have not failed yet first; the nodes of a clique follow each other, a clique
-// that has begun before others; fewest pods first.
+// order returns nodes in the order in which they change: nodes without a failed attempt first; the nodes of a clique consecutively, a started clique
+// before others; fewest pods first.
 func order(nodes []*Node) []*Node {
 	type clique struct {
 		begun bool
@@ -39,7 +39,7 @@ func order(nodes []*Node) []*Node {
 	return sorted
 }
 
-// later orders what holds behind what does not.
+// later orders false before true.
 func later(a, b bool) int {
 	switch {
 	case a == b:

@@ -1,6 +1,5 @@
-// Package rollout decides which nodes of a fleet may begin to change: canaries first, then waves, within the limits of the upgrade
-// policy. It is pure; what it must know of the past stands in the GPUNodes. A node that has never been in service is not upgraded but
-// installed: that takes no slot.
+// Package rollout decides which nodes of a fleet may start to change: canaries first, then waves, within the limits of the upgrade policy. It is
+// pure; all state is in the GPUNodes. A node that has never been in service is installed and not upgraded: it takes no slot.
 package rollout
 
 import (
@@ -9,14 +8,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Fleet is every node that gets its driver from one owner (an NVIDIADriver or the ClusterPolicy), and how it may change.
+// Fleet has all nodes whose driver belongs to one owner (an NVIDIADriver or the ClusterPolicy), and the limits for their changes.
 type Fleet struct {
 	Now    time.Time
 	Policy v1alpha1.UpgradePolicy
-	// Paused is whether a person has paused it, Resumed the digest for which a person has ended a pause (or "true").
+	// Paused reports whether a person paused the rollout. Resumed is the digest for which a person ended a pause, or "true" for any.
 	Paused  bool
 	Resumed string
-	// Status is what was said last.
+	// Status is the last published status.
 	Status *v1alpha1.RolloutStatus
 	Nodes  []Node
 }
@@ -24,56 +23,56 @@ type Fleet struct {
 // Node is a node of the fleet.
 type Node struct {
 	Name string
-	// Wanted is the digest that the node is to have (nodes of other kernels have other digests); Current is that of spec.driver: what it has been
-	// granted; LastGood that of the last good driver. Empty: none, or the host's own.
+	// Wanted is the digest of the node's target (nodes with other kernels have other digests), Current that of spec.driver, which has been granted,
+	// and LastGood that of the last good driver. Empty means none or the host's own driver.
 	Wanted, Current, LastGood string
-	// New is whether the node has never been in service: it is installed, at once, whatever holds upgrades.
+	// New reports whether the node has never been in service. It is installed at once, independent of all limits.
 	New bool
-	// Change is whether the node must change for another reason that takes its GPUs away (its MIG mode) and has not been granted that;
-	// Changing whether it has, and is not yet as it is to be.
+	// Change reports whether the node must change for another reason that takes its GPUs out of service (its MIG mode) and that has not been granted.
+	// Changing reports whether it has been granted and is not complete.
 	Change, Changing bool
 	Phase            v1alpha1.NodePhase
-	// Since is when the phase began.
+	// Since is the start time of the phase.
 	Since time.Time
 	// Attempt is the last failure on the node.
 	Attempt *v1alpha1.Attempt
-	// Available is whether the node is Ready in Kubernetes and not cordoned; Skipped whether a person has left it out.
+	// Available reports whether the node is Ready in Kubernetes and not cordoned. Skipped reports whether a person excluded it.
 	Available, Skipped bool
-	// Pods is how many running pods hold its GPUs: nodes with fewer go first.
+	// Pods is the number of running pods that use its GPUs: nodes with fewer pods change first.
 	Pods int32
-	// Clique is the NVLink fabric across nodes that it belongs to: the nodes of a clique follow each other.
+	// Clique is the multi-node NVLink domain of the node: the nodes of a clique change consecutively.
 	Clique string
 }
 
-// Decision is what may begin now.
+// Decision lists the nodes that may start now.
 type Decision struct {
-	// Grant are the names of nodes whose spec may be set to what is wanted, in order.
+	// Grant are the names of nodes whose spec may be set to the target, in order.
 	Grant []string
-	// Status is what to say; nil when nothing is to be done and nothing was.
+	// Status is the status to publish; nil if there is and was nothing to do.
 	Status *v1alpha1.RolloutStatus
-	// Waits says of every node that must change, is not changing and may not begin now why not, in the order in which they would.
+	// Waits has the reason for every node that must change, is not changing and may not start now, in the order of the rollout.
 	Waits []Wait
-	// Plan is everything that is still to be done.
+	// Plan has all remaining changes.
 	Plan v1alpha1.Plan
-	// After is when to look again although nothing happened; zero: only when something happens.
+	// After is the delay until the next evaluation. Zero means that only an event triggers one.
 	After time.Duration
 }
 
-// Wait is why a node does not begin.
+// Wait is the reason why a node does not start.
 type Wait struct{ Node, Reason string }
 
-// The reasons why a node does not begin. They are explained in installer/README.md.
+// Reasons why a node does not start. installer/README.md explains them.
 const (
-	WaitPaused      = "Paused"         // a person has paused the rollout
-	WaitManual      = "NotAutomatic"   // upgrade.auto is off and nobody has started it
-	WaitFailures    = "FailureBudget"  // more nodes failed than may
+	WaitPaused      = "Paused"         // a person paused the rollout
+	WaitManual      = "NotAutomatic"   // upgrade.auto is off and no person has started the rollout
+	WaitFailures    = "FailureBudget"  // more nodes failed than the budget allows
 	WaitWindow      = "OutsideWindow"  // the maintenance window is closed
-	WaitCanary      = "Canary"         // the canaries come first
-	WaitSoak        = "Soak"           // the canaries are watched
-	WaitParallel    = "MaxParallel"    // as many nodes change as may
-	WaitUnavailable = "MaxUnavailable" // as many nodes are out of service as may
+	WaitCanary      = "Canary"         // the canaries change first
+	WaitSoak        = "Soak"           // the canaries are in their soak time
+	WaitParallel    = "MaxParallel"    // the maximum number of nodes is changing
+	WaitUnavailable = "MaxUnavailable" // the maximum number of nodes is out of service
 	WaitNode        = "NodeNotReady"   // the node is cordoned or not Ready
-	WaitRetry       = "RetryAfter"     // it failed, and rests until it is tried again
-	WaitSkipped     = "Skipped"        // a person has left it out
-	WaitFailed      = "Failed"         // it failed as often as it may
+	WaitRetry       = "RetryAfter"     // it failed, and its retry delay has not ended
+	WaitSkipped     = "Skipped"        // a person excluded it
+	WaitFailed      = "Failed"         // it has used all its attempts
 )

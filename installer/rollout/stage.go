@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// gate returns what keeps all nodes from beginning, as a reason and in words; empty when nothing does.
+// gate returns the reason that keeps all nodes from starting, and its message. Empty means that the rollout may proceed.
 func (s *surveyed) gate() (reason, message string) {
 	may := share(s.Policy.FailureBudget, s.total)
 	switch {
@@ -36,10 +36,10 @@ func (s *surveyed) gate() (reason, message string) {
 	}
 }
 
-// named is how many nodes a message names.
+// named is the maximum number of nodes in a message.
 const named = 5
 
-// failures are the first failed nodes with their reasons.
+// failures returns the first failed nodes with their reasons.
 func (s *surveyed) failures() []string {
 	var list []string
 	for i := range s.Nodes {
@@ -57,12 +57,12 @@ func (s *surveyed) failures() []string {
 	return list
 }
 
-// canaries is how many nodes go first, of those that can.
+// canaries returns the number of canaries, limited to the nodes that can change.
 func (s *surveyed) canaries() int {
 	return min(share(s.Policy.Canary, s.total), s.proven+s.running+len(s.open))
 }
 
-// changed reports whether this rollout has changed the node. A MIG mode cannot be told from before: what became Ready since counts.
+// changed reports whether this rollout changed the node. Earlier MIG modes are not recorded: a node that became Ready since the canary stage counts.
 func (s *surveyed) changed(n *Node) bool {
 	aims := strings.Split(s.id, "+")
 	if slices.Contains(aims, v1alpha1.DriverLabelValue(n.Wanted)) {
@@ -71,7 +71,7 @@ func (s *surveyed) changed(n *Node) bool {
 	return slices.Contains(aims, migAim) && s.Status != nil && s.Status.Stage == v1alpha1.RolloutCanary && !n.Since.Before(s.Status.Since.Time)
 }
 
-// stage is where the rollout stands, behind a gate or not. Once the canaries have been watched, one that fails later is a failure like others.
+// stage returns the stage of the rollout, behind a gate or not. After the soak, a failure of a canary counts like any other failure.
 func (s *surveyed) stage(gate string) v1alpha1.RolloutStage {
 	var before v1alpha1.RolloutStage
 	if s.Status != nil {
@@ -93,7 +93,7 @@ func (s *surveyed) stage(gate string) v1alpha1.RolloutStage {
 	}
 }
 
-// soaked is when the canaries have been Ready for long enough.
+// soaked returns the time at which the canaries have been Ready for the soak time.
 func (s *surveyed) soaked(first int) time.Time {
 	soak := s.Policy.Soak.Duration
 	var since []time.Time
@@ -109,7 +109,7 @@ func (s *surveyed) soaked(first int) time.Time {
 	return since[first-1].Add(soak)
 }
 
-// standing says in words why the rollout stands where it stands.
+// standing returns the message for the present stage.
 func (s *surveyed) standing(d *Decision, stage v1alpha1.RolloutStage) string {
 	if stage == v1alpha1.RolloutSoak {
 		return "the canaries are watched until " + s.soaked(s.canaries()).Format(time.RFC3339)
@@ -128,7 +128,7 @@ func (s *surveyed) standing(d *Decision, stage v1alpha1.RolloutStage) string {
 	return "nodes that wait: " + strings.Join(list, ", ")
 }
 
-// after is when something changes by time alone.
+// after returns the delay until the next change that depends on time alone.
 func (s *surveyed) after(stage v1alpha1.RolloutStage, gate string) time.Duration {
 	var first time.Time
 	sooner := func(t time.Time) {

@@ -8,9 +8,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// window reports whether a maintenance window is open, and when it opens next if not. It begins by the clocks of its zone and lasts as long as
-// it says, whatever clocks do meanwhile. A beginning that a day has twice, because clocks go back, is the first; one that it does not have is an
-// hour off.
+// window reports whether a maintenance window is open, and otherwise when it opens next. The start is local time in the window's zone; the duration
+// is elapsed time, independent of clock changes. A start that occurs twice on a day with a clock change is the first occurrence; one that does not
+// exist is shifted by one hour.
 func window(w *v1alpha1.MaintenanceWindow, now time.Time) (open bool, opens time.Time, err error) {
 	if w == nil {
 		return true, time.Time{}, nil
@@ -24,7 +24,7 @@ func window(w *v1alpha1.MaintenanceWindow, now time.Time) (open bool, opens time
 		return false, time.Time{}, fmt.Errorf("read start of the maintenance window: %w", err)
 	}
 	local := now.In(zone)
-	// A window of yesterday may still be open; the next one begins within a week.
+	// A window that opened yesterday may still be open; the next one opens within a week.
 	for day := -1; day <= 7; day++ {
 		begins := time.Date(local.Year(), local.Month(), local.Day()+day, start.Hour(), start.Minute(), 0, 0, zone)
 		if before := begins.Add(-time.Hour); before.Hour() == begins.Hour() && before.Minute() == begins.Minute() {
