@@ -7,8 +7,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// asking is for what no reset ends: the GPU waits for a reboot or for a person, and takes no place in the budget. Where it was taken out before, it is
-// held until it is proven; else its faults keep claims away.
+// asking handles GPUs that no reset can repair: they wait for a reboot or an administrator and take no place in the budget. A GPU that was held stays
+// held until it passes a validation; otherwise the taints of its faults keep claims away.
 var asking = []rule{
 	{"ask no more", func(v *view) bool {
 		return v.asks() && (v.Policy.Mode != v1alpha1.RemediationAct || v.Paused != "")
@@ -57,17 +57,17 @@ var asking = []rule{
 	}},
 }
 
-// asks reports whether the GPU waits for a reboot or a person.
+// asks reports whether the GPU waits for a reboot or an administrator.
 func (v *view) asks() bool {
 	return v.at(v1alpha1.RemediationStepRebootRequested, v1alpha1.RemediationStepReplace)
 }
 
-// owesProof reports whether the GPU was reset, or failed its proof, and has passed none since: nothing that claims see may say so, but that it is held.
+// owesProof reports whether the GPU was reset or failed a validation and has passed none since. Only the hold keeps claims away from it.
 func (v *view) owesProof() bool {
 	return v.Order != nil && (v.stands.Attempts > 0 || v.stands.Reason == ReasonValidationFailed)
 }
 
-// keep leaves a GPU that is not proven held while nothing may be done; then it is proven.
+// keep holds a GPU without a passed validation while remediation is halted. It is validated afterwards.
 func (v *view) keep(message string) Decision {
 	why, halt := v.halted()
 	d := v.in(v1alpha1.RemediationStepWaiting, why, message+"; it stays held, and is not worked on: "+halt)
@@ -77,20 +77,20 @@ func (v *view) keep(message string) Decision {
 	return d.direct(v1alpha1.OrderHold)
 }
 
-// mayPass reports whether a GPU that has no fault is worth another look. One that only failed its proof is proven again from time to time: something else
-// may have been to blame.
+// mayPass reports whether a GPU without faults is to be validated again. One that only failed its validation is retried periodically, because the
+// cause may have been elsewhere.
 func (v *view) mayPass() bool {
 	return v.stands.Reason != ReasonValidationFailed || v.rebooted() || v.spent(v.stands.Step, ReasonValidationFailed) >= proveAgain
 }
 
-// seen reports whether a fault that the remediation is about was seen in the present boot.
+// seen reports whether a fault of this remediation was observed in the present boot.
 func (v *view) seen() bool {
 	return slices.ContainsFunc(v.Faults, func(f v1alpha1.GPUFault) bool {
 		return f.BootID == v.BootID && slices.Contains(v.stands.Faults, namesOf([]v1alpha1.GPUFault{f})[0])
 	})
 }
 
-// ask asks for a reboot of the node, or for a person where none is asked for or one did not help.
+// ask requests a reboot of the node, or a replacement if reboots are disabled or a reboot did not help.
 func (v *view) ask(reason, message string) Decision {
 	d := v.in(v1alpha1.RemediationStepRebootRequested, reason, message+"; reboot the node")
 	if !v.Policy.Reboot || v.worst == gpu.Replace || v.rebooted() || v.cameBack() {
@@ -104,7 +104,7 @@ func (v *view) ask(reason, message string) Decision {
 	return d
 }
 
-// cameBack reports whether these faults were there already not long ago, and ended by a reboot: a record of the present boot ended without one.
+// cameBack reports whether a recent remediation of these faults ended by a reboot: its record names another boot than the present one.
 func (v *view) cameBack() bool {
 	return slices.ContainsFunc(v.late(), func(r v1alpha1.RemediationRecord) bool { return r.BootID != "" && r.BootID != v.BootID })
 }

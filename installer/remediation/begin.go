@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// beginning says what would be done, and begins it when it may.
+// beginning starts a remediation if permitted, or reports what it would do.
 var beginning = []rule{
 	{"unknown", func(v *view) bool { return !v.Speaks }, func(v *view) Decision { return Decision{Status: v.Status, Action: Wait} }},
 	{"nothing to do", func(v *view) bool {
@@ -56,12 +56,12 @@ var beginning = []rule{
 	}},
 }
 
-// exhausted reports whether no reset helps, or has helped often enough.
+// exhausted reports whether no reset can repair the GPU, or the permitted number of resets is used.
 func (v *view) exhausted() bool {
 	return v.worst > gpu.Reset || v.worst == gpu.Reset && v.tries() >= v.Policy.Attempts
 }
 
-// ill returns for how long the GPU has had the fault that it has had longest.
+// ill returns the age of the oldest fault of the GPU.
 func (v *view) ill() time.Duration {
 	var longest time.Duration
 	for _, f := range v.Faults {
@@ -70,7 +70,7 @@ func (v *view) ill() time.Duration {
 	return longest
 }
 
-// suggestion says what would be done, and what that costs.
+// suggestion describes what would be done and its cost.
 func (v *view) suggestion() string {
 	cost := "no pod uses it"
 	if n := len(v.Drain.Holders); n > 0 {

@@ -8,20 +8,21 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Key names a GPU of the cluster.
+// Key identifies a GPU of the cluster.
 type Key struct{ Node, GPU string }
 
-// Candidate is a GPU that asks for a place in the budget, or has one.
+// Candidate is a GPU that requests or has a place in the budget.
 type Candidate struct {
 	Key
-	// Begun is whether the GPU is taken out already: it keeps its place.
+	// Begun reports whether the GPU is already out of service. It keeps its place.
 	Begun bool
-	// Severity and Since are those of its worst fault.
+	// Severity is that of its worst fault, Since the start of its oldest fault.
 	Severity gpu.Severity
 	Since    time.Time
 }
 
-// Grant says which GPUs may be out of service for a remedy: those that are, and of the others the worst and longest ill, up to maxParallel.
+// Grant returns the GPUs that may be out of service: those that already are, and of the others the most severe and oldest, up to maxParallel in
+// total.
 func Grant(candidates []Candidate, maxParallel int) map[Key]bool {
 	order := slices.Clone(candidates)
 	slices.SortStableFunc(order, func(a, b Candidate) int {
@@ -36,7 +37,7 @@ func Grant(candidates []Candidate, maxParallel int) map[Key]bool {
 	return granted
 }
 
-// first orders what is so before what is not.
+// first orders true before false.
 func first(a, b bool) int {
 	switch {
 	case a == b:
@@ -48,8 +49,8 @@ func first(a, b bool) int {
 	}
 }
 
-// Candidate says how the GPU stands to the budget; false: it asks for nothing. A GPU that waits for a reboot or a person has given its place
-// back, and needs none for the proof that follows. Granted does not count here.
+// Candidate returns the GPU's request for the budget, and false if it has none. A GPU that waits for a reboot or an administrator has returned its
+// place and needs none for the validation that follows. Granted is ignored.
 func (o Observed) Candidate(node string) (Candidate, bool) { return o.candidate(node, ordered) }
 
 func (o Observed) candidate(node string, table []rule) (Candidate, bool) {

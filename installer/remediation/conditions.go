@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// The reasons of conditions.
+// Reasons of conditions.
 const (
 	ReasonNoFaults     = "NoFaults"
 	ReasonFaults       = "Faults"
@@ -17,8 +17,8 @@ const (
 	ReasonNotRequested = "NotRequested"
 )
 
-// Conditions returns GPUsHealthy and RebootRequired of a GPUNode, of what its agent says and of where remediations stand. While no agent
-// speaks nothing is known of the GPUs, and only RebootRequired is returned: the other one stays as it is.
+// Conditions returns the conditions GPUsHealthy and RebootRequired of a GPUNode, from the agent's faults and the remediations. Without a current
+// agent status the health is unknown and only RebootRequired is returned, so that GPUsHealthy keeps its value.
 func Conditions(speaks bool, faults []v1alpha1.GPUFault, remedies []v1alpha1.RemediationStatus) []phase.Condition {
 	reboot := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotRequested}
 	var asked []string
@@ -46,13 +46,13 @@ func Conditions(speaks bool, faults []v1alpha1.GPUFault, remedies []v1alpha1.Rem
 	return []phase.Condition{healthy, reboot}
 }
 
-// Resets reports whether faults of a GPU need a reset or more: then those that are reset along with it must be empty, too.
+// Resets reports whether faults of a GPU need a reset or more. Then GPUs that are reset together with it must be drained too.
 func Resets(faults []v1alpha1.GPUFault) bool {
 	return slices.ContainsFunc(faults, func(f v1alpha1.GPUFault) bool { return remedyOf(f) >= gpu.Reset })
 }
 
-// Reach is what must be empty before the faults of a GPU, those that are Critical or Fatal, can end: names of devices when only the programs
-// of those must; none: the whole GPU, see Resets.
+// Reach returns the devices to drain before the Critical or Fatal faults of a GPU can end: device names if only programs of those devices must end,
+// nil for the whole GPU (see Resets).
 func Reach(faults []v1alpha1.GPUFault) []string {
 	var devices []string
 	for _, f := range faults {

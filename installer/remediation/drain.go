@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// taking takes the GPU out: no new claims, and its pods leave. Until a reset is ordered it can be given back as it is.
+// taking takes the GPU out of service: new claims are refused and its pods are evicted. Until a reset is ordered, the GPU can be released unchanged.
 var taking = []rule{
 	{"halt", func(v *view) bool {
 		reason, _ := v.halted()
@@ -26,7 +26,7 @@ var taking = []rule{
 		return v.free() && v.Speaks && v.worst < gpu.Restart && (v.stands.Step != v1alpha1.RemediationStepReset || v.stands.Attempts == 0)
 	}, func(v *view) Decision {
 		if v.owesProof() {
-			return v.validating() // it was reset, and somebody took the order away
+			return v.validating() // it was reset, and another client removed the order
 		}
 		if v.stands.Reason == ReasonRestarting {
 			return v.close(ReasonRecovered, "the fault ended with the programs")
@@ -68,8 +68,8 @@ var taking = []rule{
 	{"reset is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) }, func(v *view) Decision { return v.reset("nothing uses the GPU any more") }},
 }
 
-// drain empties the GPU, or gives it back when pods do not leave. Nobody is evicted while it is not certain what is wrong with the GPU, or who has it,
-// nor while somebody stays.
+// drain empties the GPU, or releases it after the drain timeout. No pod is evicted while the agent's status is outdated, a claim is unreadable, or a
+// pod must not be evicted.
 func drain(v *view) Decision {
 	reason := ReasonDraining
 	if v.worst == gpu.Restart {
@@ -89,7 +89,7 @@ func drain(v *view) Decision {
 	return d
 }
 
-// awaited says what is waited for while the GPU is emptied. That claims outlive their pods for a moment is nobody's fault.
+// awaited returns a message that names what the drain waits for. Claims stay prepared for a short time after their pods end; that is no error.
 func (v *view) awaited() string {
 	if a := v.answers(); a != nil && len(v.Drain.Holders) == 0 && !v.Drain.Unreadable {
 		return fmt.Sprintf("no pod holds the GPU; claims that kubelet and the agent are still to let go of: %d", a.PreparedClaims)
@@ -98,7 +98,7 @@ func (v *view) awaited() string {
 	return message
 }
 
-// draining returns a decision to wait while the GPU is emptied. Its time is one, whatever the GPU turns out to need meanwhile.
+// draining returns a decision to wait for the drain. The drain has one start time, even if the remedy changes meanwhile.
 func (v *view) draining(reason, message string) Decision {
 	d := v.in(v1alpha1.RemediationStepDrain, reason, message)
 	if v.at(v1alpha1.RemediationStepDrain) {
@@ -107,7 +107,7 @@ func (v *view) draining(reason, message string) Decision {
 	return d
 }
 
-// drains returns for how long the GPU has been emptied.
+// drains returns how long the drain has taken.
 func (v *view) drains() time.Duration {
 	if !v.at(v1alpha1.RemediationStepDrain) {
 		return 0
@@ -115,7 +115,7 @@ func (v *view) drains() time.Duration {
 	return v.Now.Sub(v.stands.Since.Time)
 }
 
-// stuck says what keeps the GPU from being empty.
+// stuck returns the reason and a message that lists what keeps the GPU from being empty.
 func (v *view) stuck() (reason, message string) {
 	switch a := v.answers(); {
 	case len(v.Drain.Blocked) > 0:
@@ -131,7 +131,7 @@ func (v *view) stuck() (reason, message string) {
 	}
 }
 
-// blocked says which pods do not leave, and why.
+// blocked returns a message that lists pods that cannot be evicted, with the reasons.
 func blocked(pods []phase.BlockedPod) string {
 	var list []string
 	for _, b := range pods {
@@ -140,7 +140,7 @@ func blocked(pods []phase.BlockedPod) string {
 	return "these pods may not be evicted: " + some(list)
 }
 
-// some joins names, as many as a message holds.
+// some joins names, up to the maximum for a message.
 func some(list []string) string {
 	const named = 10
 	if len(list) > named {

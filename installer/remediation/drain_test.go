@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// draining is a GPU whose pod is to leave.
+// draining returns a GPU whose pod must leave.
 func draining() Observed {
 	o := ill()
 	o.Status = &v1alpha1.RemediationStatus{
@@ -24,7 +24,7 @@ func draining() Observed {
 	return o
 }
 
-// TestNobodyIsEvictedOnAGuess: while it is not certain who has the GPU, or what is wrong with it, nobody is evicted, and the time for the drain goes on.
+// TestNobodyIsEvictedOnAGuess checks that no pod is evicted while holders or faults are uncertain, and that the drain timeout keeps running.
 func TestNobodyIsEvictedOnAGuess(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(o *Observed)
@@ -57,7 +57,7 @@ func TestNobodyIsEvictedOnAGuess(t *testing.T) {
 	}
 }
 
-// TestResets: what ends with its programs leaves the GPUs alone that are reset along with it.
+// TestResets checks that faults that end with their programs do not affect the GPUs that are reset together.
 func TestResets(t *testing.T) {
 	for r, want := range map[gpu.Remedy]bool{gpu.Wait: false, gpu.Restart: false, gpu.Reset: true, gpu.Reboot: true} {
 		if got := Resets([]v1alpha1.GPUFault{fault(gpu.Wait, ""), fault(r, "")}); got != want {
@@ -66,7 +66,7 @@ func TestResets(t *testing.T) {
 	}
 }
 
-// TestOrderThatCannotBeWritten: what keeps a GPU from being taken out ends the attempt in its time, and is told.
+// TestOrderThatCannotBeWritten checks that a failing write of the order ends the attempt in time and is reported.
 func TestOrderThatCannotBeWritten(t *testing.T) {
 	o := draining()
 	o.Order, o.Agent, o.Obstacle = nil, nil, "a webhook refuses it"
@@ -81,7 +81,8 @@ func TestOrderThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestGPUThatSomebodyHasOpen: a reset that never began costs no attempt and no reboot, and people read who keeps the GPU open. One that may have begun counts.
+// TestGPUThatSomebodyHasOpen checks that a reset that never started costs no attempt and no reboot and that the message names the process; one that
+// may have started counts.
 func TestGPUThatSomebodyHasOpen(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
@@ -102,7 +103,7 @@ func TestGPUThatSomebodyHasOpen(t *testing.T) {
 	}
 }
 
-// TestResetThatBeginsLate: what has begun has its whole time, however long it was in coming, and an agent that starts anew meanwhile gives it no more.
+// TestResetThatBeginsLate checks that a started reset has its full timeout, however late it started, and that an agent restart does not extend it.
 func TestResetThatBeginsLate(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
@@ -127,8 +128,8 @@ func TestResetThatBeginsLate(t *testing.T) {
 	}
 }
 
-// TestWhatWasResetStaysHeld: an attempt that cannot go on gives back a GPU that nobody touched, and holds one that was reset, until it is proven or the
-// node has booted.
+// TestWhatWasResetStaysHeld checks that an aborted attempt releases a GPU that was not reset, and holds one that was reset until a validation or a
+// reboot.
 func TestWhatWasResetStaysHeld(t *testing.T) {
 	for reason, stuck := range map[string]func(o *Observed){
 		ReasonMonitorsNotRemoved: func(o *Observed) { o.Monitored = true },
@@ -160,8 +161,8 @@ func TestWhatWasResetStaysHeld(t *testing.T) {
 	}
 }
 
-// TestWarningAfterAReset: a GPU for which a reboot is asked and that has nothing but what passes by itself is proven first where it was reset, and
-// given back where it was not.
+// TestWarningAfterAReset checks a GPU with a requested reboot and only faults that end by themselves: it is validated first if it was reset, and
+// released if it was not.
 func TestWarningAfterAReset(t *testing.T) {
 	o := draining()
 	o.Drain.Holders, o.Agent.PreparedClaims = nil, 0
@@ -176,7 +177,7 @@ func TestWarningAfterAReset(t *testing.T) {
 	}
 }
 
-// TestAgentSilentInTheProof: while nobody says how the GPU is, it is not given back as one whose proof found no place.
+// TestAgentSilentInTheProof checks that a GPU without a current agent status is not released as one whose validation could not run.
 func TestAgentSilentInTheProof(t *testing.T) {
 	o := draining()
 	o.Drain.Holders, o.Faults, o.Agent, o.Speaks = nil, nil, nil, false
@@ -194,7 +195,7 @@ func TestAgentSilentInTheProof(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAccusedAtOnce: claims that outlive their pods for a moment are no fault of the agent; those that stay are.
+// TestNobodyIsAccusedAtOnce checks that claims that briefly outlive their pods are not reported as an error of the agent, and lasting ones are.
 func TestNobodyIsAccusedAtOnce(t *testing.T) {
 	const accusation = "though no pod uses them"
 	o := draining()
@@ -208,7 +209,7 @@ func TestNobodyIsAccusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestDrainHasOneTime: a fault that comes and goes, and with it what the GPU needs, gives its pods no more time.
+// TestDrainHasOneTime checks that a fault that comes and goes, and with it the remedy, does not extend the drain timeout.
 func TestDrainHasOneTime(t *testing.T) {
 	o := draining()
 	o.Policy.DrainTimeout = 10 * time.Minute
@@ -231,7 +232,7 @@ func TestDrainHasOneTime(t *testing.T) {
 	}
 }
 
-// TestRestAfterAMaintenance: a node that comes and goes has a GPU taken out less and less often, and what a person stopped in between changes nothing.
+// TestRestAfterAMaintenance checks that a flapping node increases the backoff, and that stops by a person in between do not reset it.
 func TestRestAfterAMaintenance(t *testing.T) {
 	o := ill()
 	o.History = []v1alpha1.RemediationRecord{{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonPaused, Ended: metav1.NewTime(now)}}
@@ -246,7 +247,7 @@ func TestRestAfterAMaintenance(t *testing.T) {
 	}
 }
 
-// TestClaimWithoutPod: the proof goes on with the claim that it has, and ends when its pod is refused for as long as a proof may take.
+// TestClaimWithoutPod checks that a validation continues with its existing claim, and ends when its pod is refused for the whole timeout.
 func TestClaimWithoutPod(t *testing.T) {
 	o := draining()
 	o.Drain.Holders, o.Faults = nil, nil

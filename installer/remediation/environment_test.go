@@ -6,13 +6,13 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// move is something that happens without the installer. It changes the world, or reports false.
+// move is an event outside the installer. It changes the world, or returns false if it does not apply.
 type move struct {
 	name string
 	do   func(w *world) bool
 }
 
-// each makes a move of what happens to one GPU.
+// each lifts an event of one GPU to a move of the world.
 func each(name string, do func(w *world, c *card) bool) move {
 	return move{name, func(w *world) bool {
 		for i := range w.cards {
@@ -24,7 +24,7 @@ func each(name string, do func(w *world, c *card) bool) move {
 	}}
 }
 
-// progress is what happens by itself in a fair environment, most urgent first.
+// progress has the events that occur without intervention in a fair environment, most urgent first.
 var progress = []move{
 	{"the agent comes", func(w *world) bool { return !w.broken && set(&w.agent, true) }},
 	{"the agent speaks", func(w *world) bool { return w.agent && set(&w.spoken, true) }},
@@ -61,7 +61,7 @@ func set(b *bool, value bool) bool {
 	return changed
 }
 
-// agentLooks sees what is there in this boot, and ends what is over.
+// agentLooks reports the faults of this boot and removes ended ones.
 func agentLooks(w *world, c *card) bool {
 	if !w.agent || !w.spoken || c.ill == well {
 		return false
@@ -77,7 +77,7 @@ func agentLooks(w *world, c *card) bool {
 	return true
 }
 
-// agentHears takes an order in: from then on claims are refused, or accepted again.
+// agentHears accepts an order: from then on claims are refused, or accepted again.
 func agentHears(w *world, c *card) bool {
 	if !w.agent || c.gate == c.order && c.gateID == c.orderID {
 		return false
@@ -144,7 +144,7 @@ func proofMoves(w *world, c *card) bool {
 	return true
 }
 
-// timePasses makes everything late that is waited for.
+// timePasses expires every pending timeout.
 func timePasses(w *world) bool {
 	before := *w
 	for i := range w.cards {
@@ -179,7 +179,7 @@ func reboot(w *world) bool {
 	return true
 }
 
-// on makes a disturbance of what befalls the first GPU.
+// on makes a disturbance of an event of the first GPU.
 func on(do func(c *card) bool) func(*world) bool {
 	return func(w *world) bool { return do(&w.cards[0]) }
 }
@@ -194,7 +194,7 @@ func falls(r gpu.Remedy) func(*world) bool {
 	})
 }
 
-// The disturbances, by what a scenario calls them.
+// The disturbances, by their name in scenarios.
 var disturbances = map[string]func(w *world) bool{
 	"wait":    falls(gpu.Wait),
 	"restart": falls(gpu.Restart),

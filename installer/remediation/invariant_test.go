@@ -9,18 +9,18 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// invariant is what must hold in every state for what the installer is about to do for a GPU.
+// invariant must hold in every state for the action that the installer is about to perform on a GPU.
 type invariant struct {
 	name   string
 	broken func(w *world, c *card, d Decision) bool
 }
 
-// awaits reports whether the GPU waits for a reboot or a person.
+// awaits reports whether the GPU waits for a reboot or an administrator.
 func (c *card) awaits() bool {
 	return c.step == v1alpha1.RemediationStepRebootRequested || c.step == v1alpha1.RemediationStepReplace
 }
 
-// taken counts the GPUs that the installer has taken out and not left to a person.
+// taken counts the GPUs that the installer holds and that do not wait for an administrator.
 func taken(w *world) int {
 	n := 0
 	for i := range w.cards {
@@ -40,7 +40,7 @@ func becomes(d Decision, steps ...v1alpha1.RemediationStep) bool {
 	return d.Status != nil && slices.Contains(steps, d.Status.Step)
 }
 
-// dead are the ends of an attempt that could not go on: a GPU that was reset waits for a reboot then.
+// dead are the reasons of aborted attempts. A GPU that was reset then waits for a reboot.
 var dead = []string{ReasonAgentNotResponding, ReasonMonitorsNotRemoved, ReasonDrainBlocked, ReasonGPUBusy}
 
 var invariants = []invariant{
@@ -157,7 +157,7 @@ var invariants = []invariant{
 	}},
 }
 
-// resetsOfLate counts the remediations of late that a reset ended.
+// resetsOfLate counts the recent remediations that ended by a reset.
 func resetsOfLate(c *card) int32 {
 	n := int32(0)
 	for i, outcome := range c.records {
@@ -168,12 +168,12 @@ func resetsOfLate(c *card) int32 {
 	return n
 }
 
-// rebootedOfLate reports whether a remediation of late ended with a reboot.
+// rebootedOfLate reports whether a recent remediation ended with a reboot.
 func rebootedOfLate(w *world, c *card) bool {
 	return slices.ContainsFunc(c.recordBoot[:], func(asked uint8) bool { return asked > 0 && asked-1 != w.boot })
 }
 
-// dishonest judges a world in which nothing happens any more.
+// dishonest checks the status in a world without further events.
 func (s *search) dishonest(w *world) string {
 	for i := range w.cards {
 		c := &w.cards[i]
@@ -230,7 +230,7 @@ func unfair(w *world, c *card) string {
 	}
 }
 
-// vain judges a GPU that waits for a reboot, and will for ever.
+// vain checks a GPU that waits for a reboot without end.
 func vain(w *world, c *card) string {
 	rebooted := c.asked-1 != w.boot
 	switch {

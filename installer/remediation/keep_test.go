@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// TestUnprovenStaysHeld: a GPU that was reset and failed its proof has no fault that fences it. Whatever stops remediation, it stays held, and is proven when
-// that is over; the claims of users never meet it.
+// TestUnprovenStaysHeld checks a GPU that was reset and failed its validation, and so has no fault that taints it. Whatever halts remediation, the
+// GPU stays held, is validated afterwards, and no user claim gets it.
 func TestUnprovenStaysHeld(t *testing.T) {
 	for reason, stop := range map[string]func(o *Observed){
 		ReasonPaused:   func(o *Observed) { o.Paused = "GPUNode n" },
@@ -20,7 +20,7 @@ func TestUnprovenStaysHeld(t *testing.T) {
 	} {
 		for _, step := range []v1alpha1.RemediationStep{v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepRebootRequested} {
 			if step == v1alpha1.RemediationStepRebootRequested && reason == ReasonNodeBusy {
-				continue // who waits for a reboot waits through a maintenance
+				continue // a pending reboot request persists through a maintenance
 			}
 			o := ill()
 			o.Faults = nil

@@ -12,15 +12,15 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// full searches as deep as scenarios say; else at most one disturbance befalls a GPU.
+// full searches to the depth of the scenarios; otherwise at most one disturbance affects a GPU.
 var full = flag.Bool("full", false, "search all that can happen with as many disturbances as scenarios say")
 
 func TestMain(m *testing.M) {
-	debug.SetGCPercent(400) // a search keeps every state
+	debug.SetGCPercent(400) // the search keeps every state
 	m.Run()
 }
 
-// sick is a node with one GPU that has a fault and is used.
+// sick is a node with one faulted GPU in use.
 func sick(r gpu.Remedy, budget uint8) world {
 	w := world{agent: true, spoken: true, monitored: true, mode: v1alpha1.RemediationAct, rebooter: true, budget: budget}
 	w.cards[0] = card{exists: true, ill: r, seen: r != well, user: phase.PodReady, prepared: true}
@@ -37,7 +37,7 @@ func two(r gpu.Remedy, budget uint8) world {
 
 func with(w world, change func(w *world, c *card)) world { change(&w, &w.cards[0]); return w }
 
-// witnesses are the scenarios that notice when a rule is left out.
+// witnesses are the scenarios that fail when a rule is removed.
 var witnesses = map[string]string{
 	"order reset":         "well",
 	"adopt":               "a reset",
@@ -83,7 +83,7 @@ var witnesses = map[string]string{
 	"well after all":      "well",
 }
 
-// deep are the scenarios of which only a full search has the time.
+// deep are the scenarios that only a full search has time for.
 func deep() []scenario {
 	return []scenario{
 		{"two GPUs and what befalls them", two(gpu.Reset, 1), []string{
@@ -128,8 +128,8 @@ func scenarios() []scenario {
 	}
 }
 
-// TestModel visits every state that a GPU and its environment can reach in each scenario, with a crash after every action, and judges each: no
-// invariant is broken, and from each a fair environment leads to a GPU that serves or to an honest word about what is waited for.
+// TestModel visits every reachable state of a GPU and its environment in each scenario, with a crash after every action. In each state no invariant
+// is violated, and a fair environment leads to a GPU in service or to a correct report of what is awaited.
 func TestModel(t *testing.T) {
 	var total atomic.Int64
 	all := scenarios()
@@ -155,8 +155,8 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// TestEveryRuleCounts leaves out one rule at a time: the model must notice, with one disturbance at most, or the rule is of no use. Where it
-// notices first is written down, so that nothing else need be searched.
+// TestEveryRuleCounts removes one rule at a time: the model must fail with at most one disturbance, otherwise the rule is redundant. The first
+// failing scenario is recorded, so that only that one is searched.
 func TestEveryRuleCounts(t *testing.T) {
 	for i, r := range ordered {
 		t.Run(r.name, func(t *testing.T) {

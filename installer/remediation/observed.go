@@ -7,82 +7,82 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// Observed is one GPU of a node as it is at one moment.
+// Observed is the state of one GPU at one moment.
 type Observed struct {
 	Now time.Time
 	// GPU is the GPU's name.
 	GPU string
-	// Policy is what policies say.
+	// Policy is the remediation policy.
 	Policy Policy
 	// BootID is the boot that kubelet reports.
 	BootID string
-	// Speaks is whether the agent that runs now has spoken in this boot. While it has not, Faults and Agent are of no worth.
+	// Speaks reports whether the running agent has reported in this boot. Otherwise Faults and Agent are invalid.
 	Speaks bool
-	// Faults are those of this GPU that are Critical or Fatal, as the agent says.
+	// Faults are the Critical and Fatal faults of this GPU, from the agent.
 	Faults []v1alpha1.GPUFault
-	// Order is the GPU's part of spec.remediations, Status that of status.remediations, Agent what the agent says to the order's ID; nil where there is none.
+	// Order is the GPU's entry in spec.remediations, Status in status.remediations, and Agent the agent's status of that order; nil if absent.
 	Order  *v1alpha1.Remediation
 	Status *v1alpha1.RemediationStatus
 	Agent  *v1alpha1.AgentRemediation
-	// History are the GPU's records in status.history, the latest first.
+	// History has the GPU's records from status.history, newest first.
 	History []v1alpha1.RemediationRecord
-	// Granted is whether the budget of the cluster lets this GPU be taken out, or has: see Grant.
+	// Granted reports whether the budget of the cluster permits this GPU to be out of service; see Grant.
 	Granted bool
-	// Paused, when set, says where a person has stopped remediation: on the GPUNode or the ClusterPolicy.
+	// Paused names the object on which a person paused remediation: the GPUNode or the ClusterPolicy. Empty means not paused.
 	Paused string
-	// Busy, when set, says what else is being done with the node: a maintenance, not Ready, no agent. Nothing begins then.
+	// Busy names what prevents a start: a maintenance, a node that is not Ready, no agent. Empty means nothing.
 	Busy string
-	// Drain is what holds the GPU, and those that are reset along with it; when Reach names devices, what holds those.
+	// Drain lists the pods that use the GPU and those that are reset with it, or only the devices that Reach returns.
 	Drain phase.Drain
-	// Monitored is whether pods of monitoring, which keep the GPU open, are on the node.
+	// Monitored reports whether monitoring pods, which keep the GPU open, are on the node.
 	Monitored bool
-	// Validation is the validation of this GPU for the order's ID; one for another ID is left over. Started is whether its pod has begun to run.
+	// Validation is the validation of this GPU for the order's ID; one for another ID is left over. Started reports whether its pod has started.
 	Validation phase.Validation
 	Started    bool
-	// Obstacle is why the action that was decided last could not be performed; empty: it was.
+	// Obstacle is the error of the last decided action. Empty means success.
 	Obstacle string
 }
 
-// Policy is what policies say about remediation, complete.
+// Policy is the remediation policy, with all defaults set.
 type Policy struct {
 	Mode     v1alpha1.RemediationMode
 	Attempts int32
-	// Reboot is whether a reboot may be asked for.
+	// Reboot reports whether a reboot may be requested.
 	Reboot bool
-	// Validates is whether there is a validator to prove a GPU with.
+	// Validates reports whether a validator exists.
 	Validates bool
-	// DrainTimeout is how long evictions may take, WaitTimeout how long pods are waited for before, without end when zero. ValidateTimeout is how long
-	// a GPU may take to be without faults after a reset or a reboot, and then to pass its proof.
+	// DrainTimeout limits evictions, WaitTimeout the wait for pods before them (zero: no limit). ValidateTimeout limits how long a GPU may take to be
+	// free of faults after a reset or a reboot, and then to pass its validation.
 	DrainTimeout, WaitTimeout, ValidateTimeout time.Duration
 }
 
-// Action is what is to be done next. Every action may be performed twice: the second time changes nothing.
+// Action is the next action of the controller. Actions are idempotent.
 type Action string
 
 // The actions.
 const (
-	// Wait: nothing; somebody else is at work, and will be seen when done.
+	// Wait performs no action: another component is working, and its result appears in a later observation.
 	Wait Action = "Wait"
-	// Direct writes Decision.Order into spec.remediations, which begins an attempt or takes it a step further.
+	// Direct writes Decision.Order to spec.remediations, which starts an attempt or advances it.
 	Direct Action = "Direct"
-	// Evict evicts the holders in Observed.Drain that are not leaving yet.
+	// Evict evicts the holders in Observed.Drain that are not terminating.
 	Evict Action = "Evict"
-	// Validate makes the claim and the pod that prove this GPU, EndValidate removes them.
+	// Validate creates the claim and the pod that validate this GPU, EndValidate deletes them.
 	Validate    Action = "Validate"
 	EndValidate Action = "EndValidate"
-	// Release adds Decision.Record to the history, unless a record has its ID already, and then takes the GPU out of spec.remediations.
+	// Release adds Decision.Record to the history unless a record with its ID exists, and then removes the GPU from spec.remediations.
 	Release Action = "Release"
 )
 
-// Decision is where a GPU stands and what to do. The controller writes the status when it differs from it, and then performs the action.
+// Decision is the status of a GPU and the next action. The controller writes the status if it changed, and then performs the action.
 type Decision struct {
-	// Status becomes the GPU's part of status.remediations; nil: there is nothing to say of it any more.
+	// Status is the new entry in status.remediations; nil removes it.
 	Status *v1alpha1.RemediationStatus
 	Action Action
-	// Order is what Direct writes, whole; status.remediations has its ID already.
+	// Order is the complete order that Direct writes. Its ID is already in status.remediations.
 	Order v1alpha1.Remediation
-	// Record is what Release adds to the history; nil: nothing.
+	// Record is what Release adds to the history; nil for none.
 	Record *v1alpha1.RemediationRecord
-	// After is when to look again although nothing happened; 0 is never.
+	// After is the delay until the next evaluation. Zero means that only an event triggers one.
 	After time.Duration
 }

@@ -1,8 +1,8 @@
 package remediation
 
-// The reasons in status.remediations, each of which is explained in installer/README.md.
+// Reasons in status.remediations. installer/README.md explains each.
 const (
-	// Why nothing has begun.
+	// Not started.
 	ReasonSuggested       = "Suggested"
 	ReasonOff             = "Off"
 	ReasonPaused          = "Paused"
@@ -11,7 +11,7 @@ const (
 	ReasonBackoff         = "Backoff"
 	ReasonWaitingForPods  = "WaitingForPods"
 
-	// What is being done.
+	// In progress.
 	ReasonHolding          = "Holding"
 	ReasonDraining         = "Draining"
 	ReasonRestarting       = "Restarting"
@@ -25,7 +25,7 @@ const (
 	ReasonFaultCleared     = "FaultCleared"
 	ReasonOrderRemoved     = "OrderRemoved"
 
-	// What did not work.
+	// Failed.
 	ReasonHoldFailed         = "HoldFailed"
 	ReasonAgentNotResponding = "AgentNotResponding"
 	ReasonDrainBlocked       = "DrainBlocked"
@@ -37,7 +37,7 @@ const (
 	ReasonFaultReturned      = "FaultReturned"
 	ReasonValidationFailed   = "ValidationFailed"
 
-	// What only a person or another boot can settle.
+	// Needs an administrator or a reboot.
 	ReasonResetInsufficient  = "ResetInsufficient"
 	ReasonRebooted           = "Rebooted"
 	ReasonRebootInsufficient = "RebootInsufficient"

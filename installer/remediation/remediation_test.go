@@ -19,7 +19,7 @@ func fault(r gpu.Remedy, device string) v1alpha1.GPUFault {
 	}
 }
 
-// ill is a GPU that needs a reset, on a node where everything is well else.
+// ill returns a GPU that needs a reset, on a node that is otherwise healthy.
 func ill() Observed {
 	return Observed{
 		Now: now, GPU: "gpu-a", BootID: "boot", Speaks: true, Faults: []v1alpha1.GPUFault{fault(gpu.Reset, "")}, Granted: true,
@@ -27,7 +27,7 @@ func ill() Observed {
 	}
 }
 
-// TestMessages: people are told what would be done, what it costs, and what is in the way.
+// TestMessages checks that messages name the planned action, its cost, and what prevents it.
 func TestMessages(t *testing.T) {
 	at := func(step v1alpha1.RemediationStep, reason string, change func(o *Observed)) Observed {
 		o := ill()
@@ -98,7 +98,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestRest: what could not be taken out is left alone for longer each time.
+// TestRest checks that the backoff grows after each failed attempt.
 func TestRest(t *testing.T) {
 	failed := v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeFailed, Message: "blocked", Ended: metav1.NewTime(now)}
 	for n, want := range map[int]time.Duration{1: 10 * time.Minute, 2: 20 * time.Minute, 3: 40 * time.Minute, 12: 6 * time.Hour} {
@@ -117,7 +117,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestComesBack: a fault that comes back within a day is the same one, and one that came back after a reboot is for a person.
+// TestComesBack checks that a fault that returns within a day counts as the same, and that one that returns after a reboot needs an administrator.
 func TestComesBack(t *testing.T) {
 	record := func(ago time.Duration, attempts int32, boot string) v1alpha1.RemediationRecord {
 		return v1alpha1.RemediationRecord{
@@ -148,7 +148,7 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestHeat: what passes by itself and outlasts a reset costs neither another reset nor a reboot.
+// TestHeat checks that a fault that ends by itself and outlasts a reset causes neither another reset nor a reboot.
 func TestHeat(t *testing.T) {
 	o := ill()
 	heat := fault(gpu.Wait, "")
@@ -168,7 +168,8 @@ func TestHeat(t *testing.T) {
 	}
 }
 
-// TestUnproven: a GPU for which a person was asked is not given back because its proof found no place; one that a reset or a reboot brought back is.
+// TestUnproven checks that a GPU that waits for an administrator is not released because its validation could not run; one recovered by a reset or
+// reboot is.
 func TestUnproven(t *testing.T) {
 	for asked, want := range map[string]v1alpha1.RemediationStep{"": v1alpha1.RemediationStepRestore, "boot": v1alpha1.RemediationStepRebootRequested, "one before": v1alpha1.RemediationStepRestore} {
 		o := ill()
@@ -184,7 +185,7 @@ func TestUnproven(t *testing.T) {
 	}
 }
 
-// TestBegin: the ID stands in the status, the order repeats it, and the agent can tell users why.
+// TestBegin checks that the status has the ID, that the order repeats it, and that the order has a reason for users.
 func TestBegin(t *testing.T) {
 	d := Next(ill())
 	if d.Action != Direct || d.Order.ID == "" || d.Order.ID != d.Status.ID || d.Order.GPU != "gpu-a" || d.Order.Step != v1alpha1.OrderHold || d.Order.Since.IsZero() {
@@ -235,7 +236,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestCandidate: a place is asked for only by who would begin, and kept by who has.
+// TestCandidate checks that only a GPU that would start requests a place in the budget, and one that has started keeps it.
 func TestCandidate(t *testing.T) {
 	begun := func(step v1alpha1.RemediationStep, boot string) Observed {
 		o := ill()
@@ -300,7 +301,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestReach: neighbours of a MIG device whose programs must end are left alone; a reset needs the whole GPU.
+// TestReach checks that neighbors of a MIG device whose programs must end are unaffected; a reset needs the whole GPU.
 func TestReach(t *testing.T) {
 	tests := map[string]struct {
 		faults []v1alpha1.GPUFault

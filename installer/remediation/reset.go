@@ -7,14 +7,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// resetting has the agent reset the GPU when nothing has it open. Once that is ordered it is finished, whatever people say meanwhile.
+// resetting orders the reset from the agent when no process has the GPU open. An ordered reset is always finished, even if the policy changes.
 var resetting = []rule{
 	{"make room", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepReset) && !v.ordered() && (v.Monitored || !v.drained())
 	}, func(v *view) Decision {
 		spent := v.spent(v1alpha1.RemediationStepReset, ReasonRemovingMonitors)
 		if v.stands.Reason == ReasonResetOrdered {
-			v.stands.Attempts-- // it was about to be ordered, and was not
+			v.stands.Attempts-- // the order was about to be written and was not
 		}
 		switch {
 		case spent < patience:
@@ -44,7 +44,7 @@ var resetting = []rule{
 		limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemediationStepReset, ReasonCheckingFaults)
 		switch {
 		case v.worst <= gpu.Wait && spent >= limit:
-			return v.validating() // what passes by itself neither another reset ends nor a reboot
+			return v.validating() // another reset or a reboot does not end a fault that ends by itself
 		case v.worst > gpu.Reset || spent >= limit:
 			return v.fail(ReasonFaultPersists, "the reset did not help: "+v.about())
 		}
@@ -53,7 +53,7 @@ var resetting = []rule{
 	{"validate is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) }, (*view).validating},
 }
 
-// resets waits for the agent, which has the order. How long it takes to begin, and to end what it has begun, is counted apart.
+// resets waits for the agent, which has the order. The time until the reset starts and the time of the reset have separate limits.
 func resets(v *view) Decision {
 	a, reason, message := v.answers(), v.stands.Reason, "the agent does not say how far it is with the reset: see its pod"
 	if reason == ReasonRemovingMonitors {
@@ -77,19 +77,19 @@ func resets(v *view) Decision {
 	case reason != ReasonResetOrdered:
 		return v.giveUp(ReasonResetTimeout, fmt.Sprintf("the reset has not ended within %s: see the agent's log", resetTimeout))
 	}
-	v.stands.Attempts-- // it never began
+	v.stands.Attempts-- // the reset never started
 	if a.Message != "" {
 		return v.end(ReasonGPUBusy, fmt.Sprintf("the reset could not begin within %s: %s", resetTimeout, a.Message))
 	}
 	return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not begun to reset the GPU within %s: see its log", resetTimeout))
 }
 
-// reset begins an attempt to reset the GPU: first monitoring leaves.
+// reset starts an attempt to reset the GPU. Monitoring leaves the node first.
 func (v *view) reset(message string) Decision {
 	return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, message+": monitoring leaves the node, then the GPU is reset")
 }
 
-// fail ends an attempt that brought nothing: there is another one, or somebody is asked.
+// fail ends an unsuccessful attempt: it is repeated, or an administrator is needed.
 func (v *view) fail(reason, message string) Decision {
 	why, _ := v.halted()
 	if why == "" && v.stands.BootID == "" && v.worst <= gpu.Reset && v.tries() < v.Policy.Attempts {
@@ -98,7 +98,7 @@ func (v *view) fail(reason, message string) Decision {
 	return v.giveUp(reason, message)
 }
 
-// giveUp asks somebody, unless nobody wants to be asked now.
+// giveUp requests a reboot or replacement, or holds the GPU while remediation is halted.
 func (v *view) giveUp(reason, message string) Decision {
 	if why, _ := v.halted(); why != "" {
 		return v.keep(message)
@@ -106,7 +106,7 @@ func (v *view) giveUp(reason, message string) Decision {
 	return v.ask(reason, message)
 }
 
-// end ends an attempt that cannot go on. A GPU that was not touched is given back and rests; one that was reset stays held, and somebody is asked.
+// end aborts an attempt. A GPU that was not reset is released and backs off; one that was reset stays held, and a reboot or replacement is requested.
 func (v *view) end(reason, message string) Decision {
 	if v.owesProof() {
 		return v.giveUp(reason, message)

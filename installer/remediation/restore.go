@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// closing ends what is over, whatever else there is, and takes up what the status forgot.
+// closing finishes completed attempts before all other rules, and restores a lost status from the order.
 var closing = []rule{
 	{"end validation", func(v *view) bool { return v.proofStands() && !v.at(v1alpha1.RemediationStepValidate) && !v.forgot() }, func(v *view) Decision {
 		return Decision{Status: v.Status, Action: EndValidate}
@@ -39,10 +39,10 @@ var closing = []rule{
 	}},
 }
 
-// forgot reports whether there is an order of which the status does not know.
+// forgot reports whether an order exists that the status lacks.
 func (v *view) forgot() bool { return v.Order != nil && !v.begun() }
 
-// close gives the GPU back: the attempt is over, for this reason.
+// close releases the GPU and ends the attempt with a reason.
 func (v *view) close(reason, message string) Decision {
 	d := v.in(v1alpha1.RemediationStepRestore, reason, message)
 	if v.proofStands() {
@@ -61,7 +61,7 @@ func (v *view) close(reason, message string) Decision {
 	return d.do(Release)
 }
 
-// outcome says what a reason to give a GPU back means.
+// outcome returns the outcome for a release reason.
 func outcome(reason string) v1alpha1.RemediationOutcome {
 	switch reason {
 	case ReasonRecovered, ReasonNotValidated:
@@ -72,7 +72,7 @@ func outcome(reason string) v1alpha1.RemediationOutcome {
 	return v1alpha1.OutcomeStopped
 }
 
-// record returns the record of the present attempt, nil when there is none yet.
+// record returns the record of the present attempt, or nil if there is none yet.
 func (v *view) record() *v1alpha1.RemediationRecord {
 	i := slices.IndexFunc(v.History, func(r v1alpha1.RemediationRecord) bool { return v.stands.ID != "" && r.ID == v.stands.ID })
 	if i < 0 {
@@ -81,7 +81,7 @@ func (v *view) record() *v1alpha1.RemediationRecord {
 	return &v.History[i]
 }
 
-// tries returns how often the GPU has been reset for these faults: now, and of late with success.
+// tries returns the number of resets for these faults: in this attempt, and recent successful ones.
 func (v *view) tries() int32 {
 	n := v.stands.Attempts
 	for _, r := range v.late() {
@@ -92,7 +92,7 @@ func (v *view) tries() int32 {
 	return n
 }
 
-// late returns the remediations that ended the same faults not long ago.
+// late returns recent remediations that repaired the same faults.
 func (v *view) late() []v1alpha1.RemediationRecord {
 	about := slices.Concat(v.stands.Faults, v.names)
 	var late []v1alpha1.RemediationRecord
@@ -105,8 +105,7 @@ func (v *view) late() []v1alpha1.RemediationRecord {
 	return late
 }
 
-// rests returns how much longer the GPU is left alone because it could not be taken out, or was taken out in vain, since it last recovered, and what
-// came of it the last time.
+// rests returns the remaining backoff after failed attempts since the last recovery, and the message of the last one.
 func (v *view) rests() (left time.Duration, why string) {
 	var last *v1alpha1.RemediationRecord
 	pause := rest
@@ -115,7 +114,7 @@ func (v *view) rests() (left time.Duration, why string) {
 			break
 		}
 		if r.Outcome != v1alpha1.OutcomeFailed && r.Reason != ReasonNodeBusy {
-			continue // a person stopped it, or there was nothing to do any more
+			continue // a person stopped it, or there was nothing left to do
 		}
 		if last == nil {
 			last = &v.History[i]
@@ -129,7 +128,7 @@ func (v *view) rests() (left time.Duration, why string) {
 	return pause - v.Now.Sub(last.Ended.Time), last.Message
 }
 
-// about names the faults of a GPU for messages.
+// about joins the names of a GPU's faults for messages.
 func (v *view) about() string {
 	return cmp.Or(strings.Join(v.names, ", "), strings.Join(v.stands.Faults, ", "), "no fault")
 }

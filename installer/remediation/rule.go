@@ -4,20 +4,20 @@ import (
 	"slices"
 )
 
-// rule is one guard: where it holds, it decides. Rules are asked in order, so each may take for granted that no rule before it holds.
+// rule is one guard and its decision. Rules are evaluated in order, so each may assume that no earlier rule matched.
 type rule struct {
 	name string
 	when func(*view) bool
 	then func(*view) Decision
 }
 
-// rules returns all rules in order: what ends, what waits for a person, the parts of the way, and how it begins; each in a file of its own.
+// rules returns all rules in order: completion, waiting for an administrator, the steps of an attempt, and its start. Each group has its own file.
 func rules() []rule { return slices.Concat(closing, asking, taking, resetting, proof, beginning) }
 
-// ordered is what Next asks.
+// ordered is the rule table of Next.
 var ordered = rules()
 
-// Next names the step of one GPU and the next action. It is total: whatever is observed, some rule decides.
+// Next returns the remediation step of one GPU and the next action. It is total: every observation yields a decision.
 func Next(o Observed) Decision { return decide(&o, ordered) }
 
 func decide(o *Observed, table []rule) Decision {

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// perform does what a decision asks for, as the installer does.
+// perform executes a decision like the installer.
 func perform(w *world, c *card, d Decision) {
 	switch d.Action {
 	case Wait:
@@ -35,7 +35,7 @@ func perform(w *world, c *card, d Decision) {
 	}
 }
 
-// halves are what an installer has done of what takes two writes when it is killed between them, or cannot do the second.
+// halves are the first writes of actions with two writes, as after a crash or an error between them.
 var halves = map[Action]func(*card, Decision){Release: record, Validate: claim}
 
 // claim is the first half of Validate.
@@ -58,12 +58,12 @@ func record(c *card, d Decision) {
 	c.recordID, c.rested, c.owed = r.ID, false, false
 }
 
-// begins reports whether a decision begins a remediation.
+// begins reports whether a decision starts a remediation.
 func begins(c *card, d Decision) bool {
 	return d.Status != nil && d.Status.ID != "" && d.Status.ID != c.id && c.order == ""
 }
 
-// say writes the status when it differs from what stands.
+// say writes the status if it changed.
 func say(w *world, c *card, d Decision) bool {
 	before := *c
 	s := d.Status
@@ -83,34 +83,34 @@ func say(w *world, c *card, d Decision) bool {
 	return *c != before
 }
 
-// install is one turn of the installer for a GPU: it says what it sees, and once that is said, acts.
+// install is one reconcile of the installer for a GPU: it writes the status if it changed, otherwise it performs the action.
 func install(w *world, i int, d Decision) {
 	if c := &w.cards[i]; !say(w, c, d) {
 		perform(w, c, d)
 	}
 }
 
-// scenario is where a search starts and what may disturb it.
+// scenario is the initial state of a search and its possible disturbances.
 type scenario struct {
 	name     string
 	start    world
 	disturbs []string
-	// outcome is how the first GPU's remediation ends when nothing disturbs it.
+	// outcome is the result of the first GPU's remediation without disturbances.
 	outcome v1alpha1.RemediationOutcome
 }
 
-// search is an explicit-state search, breadth first, of everything that can happen in a scenario.
+// search is an explicit-state breadth-first search of everything that can happen in a scenario.
 type search struct {
 	scenario
 	*statespace.Space[world]
 	table []rule
-	// ends are states from which a fair environment is known to come to rest.
+	// ends are states from which a fair environment is proven to settle.
 	ends map[world]bool
 }
 
 type finding = statespace.Finding[world]
 
-// longest is how many steps at most a fair environment takes to where nothing happens any more, or to where it has been.
+// longest is the maximum number of steps until a fair environment settles or reaches a visited state.
 const longest = 1000
 
 // run visits every state and returns the first violation.
@@ -128,7 +128,7 @@ func (s *search) run() *finding {
 	return nil
 }
 
-// next asks for a place in the budget only where that decides: to begin.
+// next evaluates the budget only where it matters: for a start.
 func (s *search) next(w *world, i int) Decision {
 	o := w.observe(i)
 	o.Granted = true
@@ -140,7 +140,7 @@ func (s *search) next(w *world, i int) Decision {
 	return decide(&o, s.table)
 }
 
-// violated names an invariant that is broken by what the installer is about to do for any GPU.
+// violated returns an invariant violated by the next action of the installer for any GPU.
 func (s *search) violated(w *world) string {
 	if taken(w) > 1 {
 		return "more GPUs are taken out than the budget allows"
@@ -187,7 +187,7 @@ func (s *search) expand(n int, w world) {
 	for _, m := range progress {
 		moves = s.Try(n, w, m.name, m.do) || moves
 	}
-	// When nothing else happens time passes; that it does although something could is a disturbance.
+	// Time passes when no other event is possible; if one is possible, the passing of time is a disturbance.
 	if !moves {
 		s.Try(n, w, "time passes", timePasses)
 	}
@@ -201,8 +201,8 @@ func (s *search) expand(n int, w world) {
 	}
 }
 
-// late has the installer do what it decided before something else happened, as it does when its caches lag behind. It writes nothing into a
-// GPUNode that has changed: the API server refuses that.
+// late performs a decision that was made before another event, as with outdated caches. It does not write to a GPUNode that has changed, because the
+// API server rejects that with a conflict.
 func (s *search) late(n int, w world, i int, d Decision) {
 	for _, m := range progress {
 		after := w
@@ -214,7 +214,7 @@ func (s *search) late(n int, w world, i int, d Decision) {
 	}
 }
 
-// settles follows a fair environment from a state until nothing happens any more, and judges where that is.
+// settles follows a fair environment from a state until no event is possible, and checks the final state.
 func (s *search) settles(n int, w world) *finding {
 	var trail []world
 	var path []string
@@ -248,8 +248,8 @@ func (s *search) settles(n int, w world) *finding {
 	return nil
 }
 
-// restless judges a round that is gone for ever: only a GPU that cannot be taken out goes one, and rests in it, or one that fails its proof
-// and waits for a person in between.
+// restless checks an endless cycle: only a GPU that cannot be taken out of service and backs off may have one, or one that fails its validation and
+// waits for an administrator in between.
 func restless(trail []world, w world) string {
 	round := trail[slices.Index(trail, w):]
 	if !slices.ContainsFunc(round, func(t world) bool {
@@ -269,7 +269,7 @@ func restless(trail []world, w world) string {
 	return ""
 }
 
-// fair lets one thing happen: the installer first, then the environment, then time.
+// fair performs one event: of the installer first, then of the environment, then the passing of time.
 func (s *search) fair(w *world) string {
 	before := *w
 	for i := range w.cards {

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// proof has a claim prove the GPU before it is given back.
+// proof validates the GPU with a claim before it is released.
 var proof = []rule{
 	{"order validate", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
@@ -31,7 +31,7 @@ var proof = []rule{
 	}},
 }
 
-// validating lets the installer's validation through to the GPU.
+// validating orders the agent to admit the installer's validation to the GPU.
 func (v *view) validating() Decision {
 	return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU").direct(v1alpha1.OrderValidate)
 }
@@ -55,8 +55,8 @@ func validate(v *view) Decision {
 	return d
 }
 
-// unproven gives back a GPU whose proof did not come about, unless somebody was asked for in this boot: it may have failed a proof before, and stays; so does
-// one on a node with which something else is being done.
+// unproven releases a GPU whose validation could not run. It stays held if a reboot or replacement was requested in this boot, because it may have
+// failed a validation before, or if it owes a validation on a busy node.
 func (v *view) unproven() Decision {
 	why := "the claim that proves the GPU found no place: " + v.Validation.Message
 	if v.Obstacle != "" {
@@ -66,7 +66,7 @@ func (v *view) unproven() Decision {
 		return v.ask(ReasonValidationFailed, why)
 	}
 	if v.Busy != "" && v.owesProof() {
-		return v.keep(why) // what is being done with the node may be why
+		return v.keep(why) // the activity on the node may be the cause
 	}
 	return v.close(ReasonNotValidated, "the fault is over, and "+why)
 }

@@ -14,31 +14,31 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// How long things may take that no policy speaks of.
+// Timeouts that no policy sets.
 const (
-	// patience is how long the agent may take to answer, programs that ended to be seen, and monitoring to leave.
+	// patience limits the wait for a response of the agent, for ended programs to be observed, and for monitoring to leave.
 	patience = 5 * time.Minute
-	// resetTimeout is how long a reset may take.
+	// resetTimeout limits a reset.
 	resetTimeout = 10 * time.Minute
-	// evictAgain is after what time an eviction that was refused is asked for again.
+	// evictAgain is the delay before a refused eviction is retried.
 	evictAgain = 10 * time.Second
-	// rest is how long a GPU is left alone after it could not be taken out. It doubles each time, up to longestRest.
+	// rest is the backoff after a failed attempt. It doubles each time, up to longestRest.
 	rest        = 10 * time.Minute
 	longestRest = 6 * time.Hour
-	// proveAgain is after what time a GPU that has no fault and failed its proof is proven again.
+	// proveAgain is the delay before a GPU without faults that failed its validation is validated again.
 	proveAgain = time.Hour
-	// memory is for how long a fault that comes back counts as the same.
+	// memory is how long a returning fault counts as the same.
 	memory = 24 * time.Hour
 )
 
-// view is what rules ask: an observation and what follows from it.
+// view is the input of rules: an observation and values derived from it.
 type view struct {
 	*Observed
-	// stands is the status, but for what is over.
+	// stands is the status without completed remediations.
 	stands v1alpha1.RemediationStatus
-	// worst is the strongest remedy that a fault needs, of those that the agent tells.
+	// worst is the strongest remedy that a reported fault needs.
 	worst gpu.Remedy
-	// names are those of the faults that the agent tells.
+	// names are the names of the reported faults.
 	names []string
 }
 
@@ -59,7 +59,7 @@ func viewOf(o *Observed) *view {
 	return v
 }
 
-// remedyOf returns what ends a fault. One that this installer does not know is for people.
+// remedyOf returns the remedy of a fault. An unknown value means Replace.
 func remedyOf(f v1alpha1.GPUFault) gpu.Remedy {
 	var r gpu.Remedy
 	if r.UnmarshalText([]byte(f.Remedy)) != nil {
@@ -68,7 +68,7 @@ func remedyOf(f v1alpha1.GPUFault) gpu.Remedy {
 	return r
 }
 
-// severityOf returns how bad a fault is.
+// severityOf returns the severity of a fault. An unknown value means Critical.
 func severityOf(f v1alpha1.GPUFault) gpu.Severity {
 	var s gpu.Severity
 	if s.UnmarshalText([]byte(f.Severity)) != nil {
@@ -77,7 +77,7 @@ func severityOf(f v1alpha1.GPUFault) gpu.Severity {
 	return s
 }
 
-// namesOf names faults, each once and in order.
+// namesOf returns the names of faults, deduplicated and sorted.
 func namesOf(faults []v1alpha1.GPUFault) []string {
 	var names []string
 	for _, f := range faults {
@@ -89,25 +89,25 @@ func namesOf(faults []v1alpha1.GPUFault) []string {
 	return slices.Compact(names)
 }
 
-// begun reports whether a remediation is under way.
+// begun reports whether a remediation is in progress.
 func (v *view) begun() bool { return v.stands.ID != "" }
 
 func (v *view) at(steps ...v1alpha1.RemediationStep) bool {
 	return v.begun() && slices.Contains(steps, v.stands.Step)
 }
 
-// ordered reports whether the order of the present attempt has come to a reset.
+// ordered reports whether the order of the present attempt is beyond Hold.
 func (v *view) ordered() bool { return v.directed() && v.Order.Step != v1alpha1.OrderHold }
 
-// directed reports whether the order is that of the present attempt.
+// directed reports whether the order belongs to the present attempt.
 func (v *view) directed() bool { return v.Order != nil && v.Order.ID == v.stands.ID }
 
-// free reports whether the GPU is taken out and not yet reset: it can be given back as it is.
+// free reports whether the GPU is held and no reset has been ordered: it can be released unchanged.
 func (v *view) free() bool {
 	return v.at(v1alpha1.RemediationStepHold, v1alpha1.RemediationStepDrain) || v.at(v1alpha1.RemediationStepReset) && !v.ordered()
 }
 
-// answers returns the agent's word on the present order, nil while it has none.
+// answers returns the agent's status of the present order, or nil if there is none.
 func (v *view) answers() *v1alpha1.AgentRemediation {
 	if !v.Speaks {
 		return nil
@@ -115,8 +115,8 @@ func (v *view) answers() *v1alpha1.AgentRemediation {
 	return v.Agent
 }
 
-// drained reports whether nothing is in the way of what is to be done. Of a reset the agent's word counts, not the pods': one that came back to
-// a claim that is allocated here is refused and not in the way.
+// drained reports whether the next action may proceed. For a reset the agent's count of prepared claims decides and not the list of pods: a pod that
+// was recreated for a claim allocated here is refused and holds nothing.
 func (v *view) drained() bool {
 	if v.Drain.Unreadable {
 		return false
@@ -128,20 +128,20 @@ func (v *view) drained() bool {
 	return a != nil && a.PreparedClaims == 0
 }
 
-// proofStands reports whether objects of a validation are in the cluster.
+// proofStands reports whether objects of a validation exist.
 func (v *view) proofStands() bool { return v.Validation.State != "" || v.Validation.Leftover }
 
-// rebooted reports whether the node has another boot than that in which it was asked for.
+// rebooted reports whether the node has rebooted since a reboot or replacement was requested.
 func (v *view) rebooted() bool { return v.stands.BootID != "" && v.stands.BootID != v.BootID }
 
-// persists reports whether a fault that the remediation is about is there.
+// persists reports whether a fault of this remediation is still reported.
 func (v *view) persists() bool {
 	return slices.ContainsFunc(v.Faults, func(f v1alpha1.GPUFault) bool {
 		return len(v.stands.Faults) == 0 || slices.Contains(v.stands.Faults, namesOf([]v1alpha1.GPUFault{f})[0])
 	})
 }
 
-// halted says why nothing may begin; empty: it may.
+// halted returns why no attempt may start, or "" if one may.
 func (v *view) halted() (reason, message string) {
 	switch {
 	case v.Policy.Mode != v1alpha1.RemediationAct:
@@ -154,7 +154,7 @@ func (v *view) halted() (reason, message string) {
 	return "", ""
 }
 
-// spent returns for how long the GPU has stood where it stands for this reason.
+// spent returns how long the GPU has been in this step for this reason.
 func (v *view) spent(step v1alpha1.RemediationStep, reason string) time.Duration {
 	if v.stands.Step != step || v.stands.Reason != reason {
 		return 0
@@ -162,7 +162,7 @@ func (v *view) spent(step v1alpha1.RemediationStep, reason string) time.Duration
 	return v.Now.Sub(v.stands.Since.Time)
 }
 
-// in returns a decision to wait in a step. What a remediation is about stays as it was when it began.
+// in returns a decision to wait in a step. The faults of a remediation stay those with which it started.
 func (v *view) in(step v1alpha1.RemediationStep, reason, message string) Decision {
 	s := v.stands
 	if s.Step != step || s.Reason != reason {
@@ -178,10 +178,10 @@ func (v *view) in(step v1alpha1.RemediationStep, reason, message string) Decisio
 	return Decision{Status: &s, Action: Wait}
 }
 
-// do returns a decision with an action that needs nothing but its name.
+// do returns a copy of the decision with an action that needs no parameters.
 func (d Decision) do(a Action) Decision { d.Action = a; return d }
 
-// direct returns a decision that orders something of the agent.
+// direct returns a copy of the decision that writes an order for the agent.
 func (d Decision) direct(o v1alpha1.RemediationOrder) Decision {
 	d.Action = Direct
 	d.Order = v1alpha1.Remediation{ID: d.Status.ID, GPU: d.Status.GPU, Step: o, Reason: purpose(d.Status)}
@@ -191,12 +191,12 @@ func (d Decision) direct(o v1alpha1.RemediationOrder) Decision {
 	return d
 }
 
-// purpose is told to users whose pods are refused.
+// purpose returns the reason of the order, which appears in errors of refused claims.
 func purpose(s *v1alpha1.RemediationStatus) string {
 	return fmt.Sprintf("%s has faults (%s) and is being remediated", s.GPU, strings.Join(s.Faults, ", "))
 }
 
-// until returns a decision that is looked at again when a span of a limit is over.
+// until returns a copy of the decision that is reevaluated when the limit ends.
 func (d Decision) until(limit, spent time.Duration) Decision {
 	if limit > spent {
 		d.After = limit - spent
@@ -204,7 +204,7 @@ func (d Decision) until(limit, spent time.Duration) Decision {
 	return d
 }
 
-// attempt returns a status with the ID of a new attempt.
+// attempt returns a copy of the decision with the ID of a new attempt.
 func (v *view) attempt(d Decision) Decision {
 	const longest = 40
 	now := metav1.NewTime(v.Now).Rfc3339Copy()

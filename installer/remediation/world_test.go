@@ -12,18 +12,18 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// card is one GPU with everything around it: what is wrong with it, who uses it, what stands of it in the GPUNode.
+// card is one GPU with its environment: its fault, its users, its entries in the GPUNode.
 type card struct {
 	exists bool
-	// ill is what ends the fault, well when there is none; seen is whether it was seen in this boot. That a reset, a reboot or a proof does not
-	// help is hidden in the hardware.
+	// ill is the remedy of the fault, well if there is none; seen reports whether it was observed in this boot. Whether a reset, a reboot or a
+	// validation helps is hidden in the hardware.
 	ill                                       gpu.Remedy
 	seen                                      bool
 	badReset, hangs, stubborn, dead, badProof bool
-	// open is whether somebody outside of Kubernetes has the GPU open, touched whether a reset that was
-	// ordered of it has begun in this boot and no proof has come since. What an agent begins while the order is being taken back is not meant.
+	// open reports whether a process outside of Kubernetes has the GPU open, touched whether an ordered reset has started in this boot without a
+	// later validation. A reset that the agent starts while the order is being withdrawn is excluded.
 	open, touched bool
-	// gate is the order that the agent knows, with the ID; state what it says to it.
+	// gate is the order that the agent has, with its ID; state is the agent's status of it.
 	gate     v1alpha1.RemediationOrder
 	gateID   string
 	state    v1alpha1.AgentRemediationState
@@ -41,40 +41,41 @@ type card struct {
 	asked              uint8 // the boot, counted from one
 	order              v1alpha1.RemediationOrder
 	orderID            string
-	records            [3]v1alpha1.RemediationOutcome // the latest first
+	records            [3]v1alpha1.RemediationOutcome // newest first
 	recordID           string
 	recordReset        [3]bool
-	recordBusy         [3]bool  // a maintenance came between
-	recordBoot         [3]uint8 // the boot in which somebody was asked, counted from one
+	recordBusy         [3]bool  // a maintenance occurred in between
+	recordBoot         [3]uint8 // the boot of the request, counted from one
 	rested             bool
-	owed               bool // a remediation has begun of which there is no record
+	owed               bool // a remediation has started that has no record
 	check              phase.ValidationState
 	checkID            string
-	begun              bool // its claim is there, its pod not yet
+	begun              bool // its claim exists, its pod does not yet
 	started, checkLate bool
 }
 
-// world is a node with two GPUs, one of which may be missing. It is comparable, so that a search knows where it has been.
+// world is a node with two GPUs, one of which may be missing. It is comparable, so that a search can record visited states.
 type world struct {
 	cards [2]card
 	boot  uint8
-	// agent is whether one runs, spoken whether it has in this boot, broken that none comes back.
+	// agent reports whether an agent runs, spoken whether it has reported in this boot, broken that none returns.
 	agent, spoken, broken bool
 	monitored             bool
 	mode                  v1alpha1.RemediationMode
 	paused, busy          bool
 	noReboot, noValidator bool
-	// blocked is whether no pod may be evicted, stays whether none is even asked to go, waited whether pods are waited for, rebooter whether somebody reboots nodes of which it is asked.
+	// blocked reports whether no pod may be evicted, stays whether no eviction is requested, waited whether pods are waited for, rebooter whether
+	// requested reboots happen.
 	blocked, stays, waited, rebooter bool
-	unplaced                         bool // nobody places the pods of proofs
+	unplaced                         bool // no scheduler places the pods of validations
 	turn                             uint8
-	// budget is how many disturbances are still to come.
+	// budget is the number of remaining disturbances.
 	budget uint8
 }
 
 const (
 	well gpu.Remedy = -1
-	// turns is after how many IDs one comes again; fewer are remembered.
+	// turns is the number of IDs after which one is reused; fewer are recorded.
 	turns = 6
 )
 
@@ -99,7 +100,7 @@ func bootNumber(id string) uint8 {
 
 func faultName(r gpu.Remedy) string { return fmt.Sprintf("XID %d", 100+int(r)) }
 
-// observe returns what the installer sees of a GPU.
+// observe returns the observation of a GPU by the installer.
 func (w *world) observe(i int) Observed {
 	c := &w.cards[i]
 	o := Observed{
@@ -199,7 +200,7 @@ func (w *world) observeGPUNode(c *card, o *Observed) {
 	}
 }
 
-// granted is what the budget says, as the installer asks it for all GPUs.
+// granted returns the result of the budget, evaluated for all GPUs as in the installer.
 func (w *world) granted(i int, table []rule) bool {
 	var candidates []Candidate
 	for j := range w.cards {
