@@ -14,21 +14,21 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// The pools of the node agent that no policy names: values of the label tessera.dev/agent.
+// Pools of the node agent that exist without a policy: values of the label tessera.dev/agent.
 const (
-	// PoolDefault is that of the nodes that no pool chooses.
+	// PoolDefault is the pool of nodes that no pool selects.
 	PoolDefault = "default"
-	// PoolSandbox is that of the nodes whose GPUs go to virtual machines.
+	// PoolSandbox is the pool of nodes whose GPUs are for virtual machines.
 	PoolSandbox = "sandbox"
 )
 
-// pool is a group of nodes with the same configuration of the agent.
+// pool is a group of nodes with the same agent configuration.
 type pool struct {
 	name   string
 	config v1alpha1.NodeConfigSpec
 }
 
-// agents returns, for each pool, the node agent's DaemonSet and its configuration.
+// agents returns the node agent's DaemonSet and ConfigMap of each pool.
 func agents(in Input) ([]client.Object, error) {
 	pools, err := pools(in)
 	if err != nil {
@@ -45,7 +45,7 @@ func agents(in Input) ([]client.Object, error) {
 	return objects, nil
 }
 
-// pools are those of the policy, and those whose label nodes still carry.
+// pools returns the pools of the policy, and pools that are no longer in the policy while nodes have their label.
 func pools(in Input) ([]pool, error) {
 	spec := in.Policy.Spec.NodeAgent
 	common := v1alpha1.NodeConfigSpec{}
@@ -77,13 +77,13 @@ func pools(in Input) ([]pool, error) {
 	return all, nil
 }
 
-// sandbox is the pool of nodes whose GPUs are offered to virtual machines and to nobody else.
+// sandbox returns the pool of nodes whose GPUs are offered only to virtual machines.
 func sandbox(common v1alpha1.NodeConfigSpec) pool {
 	common.Shapes, common.Profiles = []v1alpha1.Shape{v1alpha1.ShapeVFIO}, nil
 	return pool{PoolSandbox, common}
 }
 
-// left is a pool that no policy has any more and whose label nodes still carry.
+// left returns a pool that is no longer in the policy and whose label nodes still have.
 func left(name string, common v1alpha1.NodeConfigSpec) pool {
 	if name == PoolSandbox {
 		return sandbox(common)
@@ -99,7 +99,7 @@ func (p pool) suffixed(name string) string {
 	return name + "-" + p.name
 }
 
-// nodeConfig returns the NodeConfig of the pool as YAML. Roots that the policy leaves open follow from where the pod mounts the host.
+// nodeConfig returns the NodeConfig of the pool as YAML. Unset roots are derived from the pod's host mounts.
 func (p pool) nodeConfig(in Input) (string, error) {
 	config := v1alpha1.NodeConfig{TypeMeta: kind(v1alpha1.APIVersion, v1alpha1.NodeConfigKind), NodeConfigSpec: p.config}
 	host := paths(in)
@@ -113,26 +113,26 @@ func (p pool) nodeConfig(in Input) (string, error) {
 	config.Roots.Proc = cmp.Or(config.Roots.Proc, below(host.Proc, "/proc"))
 	config.Roots.Sys = cmp.Or(config.Roots.Sys, below(host.Sys, "/sys"))
 	config.Roots.Dev = cmp.Or(config.Roots.Dev, below(host.Dev, "/"))
-	// The agent itself looks at the usual folder, and at the host's own driver where there is none.
+	// Without this folder the agent uses the host's own driver.
 	config.Roots.Driver = cmp.Or(config.Roots.Driver, below(host.DriverInstallDir, driverRoot))
 	text, err := yaml.Marshal(config)
 	return string(text), err
 }
 
-// daemonSet returns the DaemonSet of the pool. Two agents overlap during an update, so that kubelet always has one to call; a tenth of the nodes
-// at a time, since an agent that does not become ready stops the update and leaves the old one at work.
+// daemonSet returns the DaemonSet of the pool. Two agents overlap during an update, so that kubelet can always call one. One tenth of the nodes is
+// updated at a time: an agent that does not become ready stops the update and the old agent keeps running.
 func (p pool) daemonSet(in Input, config string) *appsv1.DaemonSet {
 	spec := in.Policy.Spec.NodeAgent
 	w := workload{
 		operand: OperandNodeAgent, name: p.suffixed(OperandNodeAgent), variant: map[string]string{v1alpha1.LabelAgent: p.name},
-		// That of the default pool is the one of deployments/daemonset.yaml, so that an agent that runs without the installer is taken over.
+		// The default pool has the selector of deployments/daemonset.yaml, so that an agent installed without the installer is adopted.
 		apart:     p.name != PoolDefault,
 		component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
 		annotations: map[string]string{AnnotationConfig: hash(config)},
 		pod: corev1.PodSpec{
 			ServiceAccountName: OperandNodeAgent,
 			NodeSelector:       map[string]string{v1alpha1.LabelAgent: p.name},
-			// A reset that has begun is finished before the agent ends; else it ends at once.
+			// A started reset is finished before the agent exits; otherwise it exits at once.
 			TerminationGracePeriodSeconds: new(int64(150)),
 			Containers:                    []corev1.Container{agentContainer(in)},
 			Volumes:                       append([]corev1.Volume{fromConfigMap("config", p.suffixed("tessera-node-config"))}, agentVolumes(in)...),
@@ -163,7 +163,7 @@ func agentContainer(in Input) corev1.Container {
 			PeriodSeconds: 2, FailureThreshold: 1,
 		},
 		Resources: requests("20m", "64Mi"),
-		// Kubelet's default lies in /dev, which is the host's here.
+		// Kubelet's default is in /dev, which is the host's here.
 		TerminationMessagePath: "/etc/tessera-termination",
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: "config", MountPath: "/etc/tessera", ReadOnly: true},
@@ -178,10 +178,10 @@ func agentContainer(in Input) corev1.Container {
 	}
 }
 
-// mpsFolder is where MPS daemons have their folders, on the host and in pods: in memory, nothing of a daemon may outlive a boot.
+// mpsFolder has the folders of MPS daemons, on the host and in pods. It is in memory, because no state of a daemon may survive a reboot.
 const mpsFolder = "/run/tessera/mps"
 
-// agentFlags tell the agent of folders that are not where they usually are.
+// agentFlags returns the agent's flags for folders that differ from the defaults.
 func agentFlags(host v1alpha1.HostPathsSpec) []string {
 	var flags []string
 	if host.KubeletRoot != "/var/lib/kubelet" {
@@ -200,7 +200,7 @@ func agentVolumes(in Input) []corev1.Volume {
 	host := paths(in)
 	return []corev1.Volume{
 		existing("host", host.Root),
-		existing("dev", "/dev"), // NVML opens device nodes that may appear after the agent has started
+		existing("dev", "/dev"), // NVML opens device nodes that may appear after the agent's start
 		folder("plugins", path.Join(host.KubeletRoot, "plugins")),
 		folder("registry", path.Join(host.KubeletRoot, "plugins_registry")),
 		folder("cdi", host.CDI),
@@ -209,7 +209,7 @@ func agentVolumes(in Input) []corev1.Volume {
 	}
 }
 
-// written returns a ConfigMap with one file, a configuration that the installer writes.
+// written returns a ConfigMap with one configuration file rendered by the installer.
 func written(in Input, name, key, text string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: named(in, name), Data: map[string]string{key: text}}
 }

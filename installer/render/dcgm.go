@@ -37,8 +37,8 @@ func dcgm(in Input) ([]client.Object, error) {
 	}, nil
 }
 
-// monitor returns the pod of an operand that watches all GPUs of a ready node through a claim, which takes them from nobody. It is root without
-// any capability: kubelet's sockets and the device nodes of some drivers are root's.
+// monitor returns the pod of an operand that monitors all GPUs of a ready node with an adminAccess claim, which leaves them available. It runs as
+// root without capabilities: kubelet's sockets and the device nodes of some drivers are accessible only to root.
 func monitor(component, name string, c corev1.Container) corev1.PodSpec {
 	c.SecurityContext = confined()
 	c.Resources.Claims = []corev1.ResourceClaim{{Name: gpusClaim}}
@@ -56,7 +56,7 @@ func monitor(component, name string, c corev1.Container) corev1.PodSpec {
 	}
 }
 
-// monitorClaim returns the template of such claims.
+// monitorClaim returns the ResourceClaimTemplate of such claims.
 func monitorClaim(in Input, name string) *resourceapi.ResourceClaimTemplate {
 	return &resourceapi.ResourceClaimTemplate{
 		TypeMeta: kind("resource.k8s.io/v1", "ResourceClaimTemplate"), ObjectMeta: named(in, name),
@@ -68,7 +68,7 @@ func monitorClaim(in Input, name string) *resourceapi.ResourceClaimTemplate {
 	}
 }
 
-// localService returns a Service that leads to the pod on the same node.
+// localService returns a Service that routes to the pod on the same node.
 func localService(in Input, operand string, port corev1.ServicePort) *corev1.Service {
 	port.TargetPort = intstr.FromString(port.Name)
 	return &corev1.Service{

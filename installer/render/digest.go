@@ -15,15 +15,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Driver returns what the driver of a set is: its digest decides whether a node that has it needs a new one. The digest covers everything that
-// decides what is installed, contents of ConfigMaps and Secrets included, and nothing else: not labels, tolerations, resources or pull secrets,
-// not who owns it, not the images of the installer. An error names what is missing; *Absent is a ConfigMap or Secret.
+// Driver returns the driver of a set. Its digest decides whether a node must replace its driver. The digest covers everything that determines what is
+// installed, including the contents of ConfigMaps and Secrets. It does not cover labels, tolerations, resources, pull secrets, the owner or the
+// images of the installer. An error names what is missing; *Absent is a missing ConfigMap or Secret.
 func Driver(in Input, set DriverSet) (v1alpha1.DesiredDriver, error) {
 	in.Policy.Spec = in.Policy.Spec.Complete()
 	return describe(in, complete(in, set))
 }
 
-// describe does it for an input and a set that are complete.
+// describe returns the driver of an input and a set with all defaults set.
 func describe(in Input, set DriverSet) (v1alpha1.DesiredDriver, error) {
 	image, err := driverImage(in, set)
 	if err != nil {
@@ -47,7 +47,7 @@ func describe(in Input, set DriverSet) (v1alpha1.DesiredDriver, error) {
 	}, nil
 }
 
-// complete sets the defaults of a set; the spec of a vGPU host driver is the policy's.
+// complete sets the defaults of a set. The spec of a vGPU host driver is taken from the policy.
 func complete(in Input, set DriverSet) DriverSet {
 	if set.VGPU {
 		set.Spec = v1alpha1.DriverSpec{Component: in.Policy.Spec.VGPUManager.Component}
@@ -56,7 +56,7 @@ func complete(in Input, set DriverSet) DriverSet {
 	return set
 }
 
-// version is told for people; that of a vGPU host driver stands in its image only.
+// version returns the driver version for display. It is empty for a vGPU host driver, whose version is part of its image tag.
 func version(in Input, set DriverSet) string {
 	if set.VGPU {
 		return ""
@@ -64,10 +64,9 @@ func version(in Input, set DriverSet) string {
 	return cmp.Or(set.Spec.Version, in.Images.DriverVersion)
 }
 
-// fingerprint is what a digest is made of: one line per decision, a key and a value. The keys are written here and nowhere else: they are not
-// the names of fields, so that a field may be renamed; only what differs from its default has a line, so that a field may be added; and
-// the lines are sorted, so that their order in this file is free. A key that is changed, and a default, reinstall the driver on every node of every
-// cluster: the test with recorded digests fails.
+// fingerprint is the input of a digest: one line per setting, with key and value. The keys are defined only here and are not field names, so a field
+// may be renamed. Only values that differ from their default have a line, so a field may be added. The lines are sorted, so their order in this file
+// does not matter. A changed key or default reinstalls the driver on every node of every cluster; the test with recorded digests detects that.
 type fingerprint []string
 
 func (f *fingerprint) add(key, value string) {
@@ -82,7 +81,7 @@ func (f *fingerprint) sum() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// addPlace adds what the driver is for and where it goes.
+// addPlace adds the target of the driver: its kind, operating system and kernel.
 func (f *fingerprint) addPlace(in Input, set DriverSet) {
 	f.add("os", set.Host.OS)
 	if set.Spec.UsePrecompiled {
@@ -99,7 +98,7 @@ func (f *fingerprint) addPlace(in Input, set DriverSet) {
 	}
 }
 
-// addSettings adds how it is installed.
+// addSettings adds the installation settings.
 func (f *fingerprint) addSettings(in Input, set DriverSet) {
 	f.add("version", version(in, set))
 	if set.Spec.KernelModuleType != v1alpha1.ModulesAuto {
@@ -114,14 +113,14 @@ func (f *fingerprint) addSettings(in Input, set DriverSet) {
 		}
 	}
 	if rdma := set.Spec.RDMA; rdma.Chosen() {
-		f.add("rdma.image", rdma.Image) // by default the driver's
+		f.add("rdma.image", rdma.Image) // default: the driver's image
 		if rdma.UseHostMOFED {
 			f.add("rdma.host", "on")
 		}
 	}
 }
 
-// addContents adds variables, and what stands in the ConfigMaps and Secrets that the driver names: not their names.
+// addContents adds variables, and the contents but not the names of the ConfigMaps and Secrets that the driver refers to.
 func (f *fingerprint) addContents(in Input, d v1alpha1.DriverSpec) error {
 	for _, n := range files(d) {
 		content, ok := in.Contents[n.reference]
@@ -143,7 +142,7 @@ func (f *fingerprint) addContents(in Input, d v1alpha1.DriverSpec) error {
 func (f *fingerprint) addVariable(in Input, part string, e corev1.EnvVar) error {
 	key := cmp.Or(part, "driver") + ".env." + e.Name
 	if e.ValueFrom == nil {
-		// An empty variable is one, too.
+		// An empty variable counts as well.
 		f.add(key, "="+e.Value)
 		return nil
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// discovery returns the DaemonSet that tells what a node is: its GPUs, kernel, operating system, runtime. It sees the host read-only, as a user to whom
-// nothing there belongs: what everybody may read is enough, and root would reach the sockets of the host. Where the configuration of a runtime is
-// its owner's alone, the toolkit looks closer.
+// discovery returns the DaemonSet that reports a node's GPUs, kernel, operating system and runtime. It mounts the host read-only and runs as a user
+// that owns no file there: world-readable files suffice, and root could open the host's sockets. A runtime configuration that only its owner can read
+// is evaluated by the toolkit.
 func discovery(in Input) ([]client.Object, error) {
 	spec := in.Policy.Spec.Discovery
 	if !spec.On() {
@@ -31,7 +31,7 @@ func discovery(in Input) ([]client.Object, error) {
 				SecurityContext: reading(),
 				Resources:       requests("5m", "24Mi"),
 				VolumeMounts: []corev1.VolumeMount{{
-					// What the host unmounts must go here, too: a volume that stays mounted somewhere cannot move to another node.
+					// Unmounts of the host must propagate here: a volume that stays mounted cannot move to another node.
 					Name: "host", MountPath: hostMount, ReadOnly: true, MountPropagation: new(corev1.MountPropagationHostToContainer),
 				}},
 			}},
@@ -43,18 +43,18 @@ func discovery(in Input) ([]client.Object, error) {
 	return []client.Object{set}, nil
 }
 
-// looks is how many seconds the discovery has to tell what a node is, a second try included, before it counts as available there: until it is available
-// everywhere, nobody knows how many GPU nodes there are.
+// looks is the time in seconds for the first report, including one retry, before the pod counts as available. Until it is available on all nodes, the
+// number of GPU nodes is unknown.
 const looks = 10
 
-// found are the requirements of which a node must meet one to be looked at; none: every Linux node is. Each node is judged by its own labels, so that
-// nothing changes for the others, and no pod is made anew, when Node Feature Discovery comes, goes or loses its labels.
+// found returns alternative node requirements for discovery; none means every Linux node. Each node is evaluated by its own labels, so that
+// installing or removing Node Feature Discovery, or losing its labels, affects no other node and recreates no pod.
 func found(in Input) []corev1.NodeSelectorRequirement {
 	const features = "feature.node.kubernetes.io/"
 	const pci = features + "pci-"
 	labelled := []corev1.NodeSelectorRequirement{
 		isTrue(pci + "10de.present"), isTrue(pci + "0302_10de.present"), isTrue(pci + "0300_10de.present"),
-		isTrue(v1alpha1.LabelPresent), // known to the installer already
+		isTrue(v1alpha1.LabelPresent), // found by an earlier discovery
 	}
 	switch in.Policy.Spec.Discovery.Source {
 	case v1alpha1.DiscoverScan:
@@ -63,6 +63,6 @@ func found(in Input) []corev1.NodeSelectorRequirement {
 		return labelled
 	case v1alpha1.DiscoverAuto:
 	}
-	// The kernel's version is what Node Feature Discovery tells of every node.
+	// Node Feature Discovery labels every node with its kernel version.
 	return append(labelled, corev1.NodeSelectorRequirement{Key: features + "kernel-version.full", Operator: corev1.NodeSelectorOpDoesNotExist})
 }

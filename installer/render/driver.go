@@ -13,27 +13,27 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// What a driver's pod is called and where it shows itself: the contract of NVIDIA's driver images.
+// Container names and paths of NVIDIA's driver images.
 const (
-	// DriverContainer is the main container of a driver's pod, VGPUContainer that of a vGPU host driver's.
+	// DriverContainer is the main container of a driver pod, VGPUContainer that of a vGPU host driver pod.
 	DriverContainer = "nvidia-driver-ctr"
 	VGPUContainer   = "nvidia-vgpu-manager-ctr"
 
-	// driverRoot is where the image shows its root, in the container and by default on the host.
+	// driverRoot is the mount point of the image's root, in the container and by default on the host.
 	driverRoot    = "/run/nvidia/driver"
 	driverAccount = "tessera-driver"
-	// rootShown is true in a shell once a driver shows its root.
+	// rootShown is a shell test that succeeds once the driver root is mounted.
 	rootShown = "[ -e " + driverRoot + "/usr/bin/nvidia-smi ]"
 	runNVIDIA = "run-nvidia"
 )
 
-// drivers returns a DaemonSet per driver.
+// drivers returns one DaemonSet per driver.
 func drivers(in Input) ([]client.Object, error) { return driverSets(in, OperandDriver) }
 
-// vgpuManagers returns a DaemonSet per vGPU host driver.
+// vgpuManagers returns one DaemonSet per vGPU host driver.
 func vgpuManagers(in Input) ([]client.Object, error) { return driverSets(in, OperandVGPUManager) }
 
-// driverSets returns the DaemonSets of one operand, one per digest, in the order of their digests.
+// driverSets returns the DaemonSets of one operand, one per digest, sorted by digest.
 func driverSets(in Input, operand string) ([]client.Object, error) {
 	byDigest := map[string]*driver{}
 	for _, set := range in.Drivers {
@@ -61,18 +61,19 @@ func driverSets(in Input, operand string) ([]client.Object, error) {
 	return objects, nil
 }
 
-// driver is a driver whose DaemonSet is to be made.
+// driver is the input of one driver DaemonSet.
 type driver struct {
 	in      Input
 	operand string
 	set     DriverSet
 	what    v1alpha1.DesiredDriver
-	// gds and gdrcopy are the images of these, empty when they are off.
+	// gds and gdrcopy are the images of these components, empty if disabled.
 	gds, gdrcopy string
 }
 
-// shared returns the driver of two owners that ask for the same: their nodes share a DaemonSet, so that a node that goes from one to the
-// other keeps its driver. Tolerations and pull secrets are those of both; for the rest, which installs nothing, the owner whose name is first counts.
+// shared returns the combined driver of two owners with the same digest: their nodes share a DaemonSet, so a node that moves from one owner to the
+// other keeps its driver. Tolerations and pull secrets are united; other settings, which do not affect the installation, come from the owner whose
+// name sorts first.
 func (d *driver) shared(other *driver) *driver {
 	first, second := *d, other.set.Spec.Component
 	if other.set.Owner < d.set.Owner {
@@ -84,7 +85,7 @@ func (d *driver) shared(other *driver) *driver {
 	return &first
 }
 
-// daemonSet returns the driver's DaemonSet. A changed template touches no pod that runs: what would have to is another digest.
+// daemonSet returns the driver's DaemonSet. A changed template does not replace running pods: a change that requires this changes the digest.
 func (d *driver) daemonSet() *appsv1.DaemonSet {
 	short := v1alpha1.DriverLabelValue(d.what.Digest)
 	w := workload{
@@ -106,8 +107,8 @@ func (d *driver) pod() corev1.PodSpec {
 		ServiceAccountName:           driverAccount,
 		AutomountServiceAccountToken: new(false),
 		NodeSelector:                 map[string]string{v1alpha1.LabelDriver: v1alpha1.DriverLabelValue(d.what.Digest)},
-		HostPID:                      true, // the scripts look at the host's processes
-		// The container unloads the modules when it is asked to end.
+		HostPID:                      true, // the scripts inspect processes of the host
+		// The container unloads the modules on termination.
 		TerminationGracePeriodSeconds: new(int64(60)),
 		InitContainers:                []corev1.Container{d.preflight(), d.unload()},
 		Containers:                    append([]corev1.Container{d.main()}, d.sidecars()...),
@@ -115,7 +116,7 @@ func (d *driver) pod() corev1.PodSpec {
 	}
 }
 
-// main returns the driver's container.
+// main returns the driver container.
 func (d *driver) main() corev1.Container {
 	c := corev1.Container{
 		Name:            DriverContainer,
@@ -124,7 +125,7 @@ func (d *driver) main() corev1.Container {
 		Env:             d.env(),
 		SecurityContext: hostSecurity(),
 		StartupProbe:    d.startupProbe(),
-		// The image's scripts write no message: what they print last says why a driver does not load.
+		// The scripts write no termination message: the end of their log explains why a driver does not load.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             slices.Concat(d.mounts(corev1.MountPropagationBidirectional), d.mainMounts(), d.configMounts()),
 	}
@@ -137,20 +138,20 @@ func (d *driver) main() corev1.Container {
 	return c
 }
 
-// hostSecurity is that of a container that loads kernel modules.
+// hostSecurity returns the security context of a container that loads kernel modules.
 func hostSecurity() *corev1.SecurityContext {
 	s := privileged()
 	s.SELinuxOptions = &corev1.SELinuxOptions{Level: "s0"}
 	return s
 }
 
-// env are the variables that NVIDIA's images read.
+// env returns the variables that NVIDIA's images read.
 func (d *driver) env() []corev1.EnvVar {
 	env := []corev1.EnvVar{
 		fromField("NODE_NAME", "spec.nodeName"),
 		fromField("NODE_IP", "status.hostIP"),
-		{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}, // no runtime hook is to look at this container
-		// With it an image finds what it installed under the same digest in this boot, and does not install it again.
+		{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}, // no runtime hook may process this container
+		// With it an image detects an installation with the same digest in this boot and skips the installation.
 		{Name: "DRIVER_CONFIG_DIGEST", Value: d.what.Digest},
 	}
 	if d.set.VGPU {
@@ -158,7 +159,7 @@ func (d *driver) env() []corev1.EnvVar {
 	}
 	env = append(env, corev1.EnvVar{Name: "KERNEL_MODULE_TYPE", Value: string(d.set.Spec.KernelModuleType)})
 	if d.set.Spec.KernelModuleType == v1alpha1.ModulesOpen {
-		env = append(env, corev1.EnvVar{Name: "OPEN_KERNEL_MODULES_ENABLED", Value: "true"}) // images before 570
+		env = append(env, corev1.EnvVar{Name: "OPEN_KERNEL_MODULES_ENABLED", Value: "true"}) // for images before 570
 	}
 	return append(env, d.rdmaEnv()...)
 }
@@ -175,11 +176,11 @@ func (d *driver) rdmaEnv() []corev1.EnvVar {
 	return env
 }
 
-// probePeriod is how often a driver that is being installed is looked at.
+// probePeriod is the period of the startup probe.
 const probePeriod = 5 * time.Second
 
-// startupProbe asks the driver itself. NVIDIA's images install into their own root, so nvidia-smi of the container is that of the driver, without
-// changing roots, and it answers once the modules are loaded; the root is shown after that, and only then is a driver any use to others.
+// startupProbe runs the driver's nvidia-smi. NVIDIA's images install into their own root, so the container's nvidia-smi is that of the driver, and it
+// succeeds once the modules are loaded. The root is mounted after that, and other containers need the root.
 func (d *driver) startupProbe() *corev1.Probe {
 	timeout := d.set.Spec.StartupTimeout.Duration
 	return &corev1.Probe{
@@ -187,13 +188,12 @@ func (d *driver) startupProbe() *corev1.Probe {
 			Command: []string{"sh", "-c", `nvidia-smi >/dev/null && ` + rootShown},
 		}},
 		PeriodSeconds:    int32(probePeriod.Seconds()),
-		TimeoutSeconds:   60, // nvidia-smi starts every GPU of a machine of sixteen
+		TimeoutSeconds:   60, // nvidia-smi initializes every GPU, up to sixteen per machine
 		FailureThreshold: int32(max(1, (timeout+probePeriod-1)/probePeriod)),
 	}
 }
 
-// helper returns an init container that does one of the installer's verbs on the host. How it ends stands in its termination message. Its image is
-// the node agent's.
+// helper returns an init container that runs one of the installer's host verbs with the node agent's image. The result is in its termination message.
 func (d *driver) helper(name string) corev1.Container {
 	agent := d.in.Policy.Spec.NodeAgent
 	return corev1.Container{
@@ -206,7 +206,7 @@ func (d *driver) helper(name string) corev1.Container {
 	}
 }
 
-// preflight looks at the host before anything is touched: it sees it read-only.
+// preflight checks the host before any change. It mounts the host read-only.
 func (d *driver) preflight() corev1.Container {
 	c := d.helper("preflight")
 	c.Args = append(c.Args, "--os="+d.set.Host.OS, "--scratch="+path.Join(hostMount, paths(d.in).KubeletRoot))
@@ -214,17 +214,17 @@ func (d *driver) preflight() corev1.Container {
 		c.Args = append(c.Args, "--kernel="+d.set.Host.Kernel, "--modules=precompiled")
 	}
 	c.SecurityContext = reading()
-	// With what is mounted below it, of which nothing can be written either where the kernel can see to it.
+	// Including submounts, which are also read-only if the kernel supports it.
 	c.VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: hostMount, ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyIfPossible)}}
 	return c
 }
 
-// unload takes away another driver's modules and mounts.
+// unload removes another driver's modules and mounts.
 func (d *driver) unload() corev1.Container {
 	c := d.helper("unload")
 	c.Args = append(c.Args, "--digest="+d.what.Digest)
 	if simulated(d.in) {
-		// What stands for the kernel lies beside what stands for its sysfs.
+		// The simulated kernel is in the same folder as the simulated sysfs.
 		c.Args = append(c.Args, "--simulated="+path.Join(hostMount, path.Dir(paths(d.in).Sys), "bin/kernel"))
 	}
 	c.SecurityContext = hostSecurity()
@@ -232,8 +232,8 @@ func (d *driver) unload() corev1.Container {
 	return c
 }
 
-// installFolders are the volumes that driver and sidecars share, and where they are mounted. Where the host is to see the driver's root elsewhere, that
-// folder lies on the one to which images show it.
+// installFolders returns the volumes that driver and sidecars share. If the driver root has another path on the host, that folder is mounted at the
+// path that images use.
 func (d *driver) installFolders() []corev1.Volume {
 	p := paths(d.in)
 	volumes := []corev1.Volume{folder(runNVIDIA, path.Dir(driverRoot))}

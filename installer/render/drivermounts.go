@@ -7,16 +7,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// mount is a folder or file of the host in a driver's container.
+// mount is a folder or file of the host in a driver container.
 type mount struct {
 	name, host, container string
-	// kind says what is made when it is missing; by default nothing is looked at.
+	// kind is the volume's type check and creation mode; by default there is none.
 	kind        corev1.HostPathType
 	propagation corev1.MountPropagationMode
 	readOnly    bool
 }
 
-// hostMounts are what NVIDIA's images expect of the host besides the folder of the driver.
+// hostMounts returns the mounts that NVIDIA's images require from the host in addition to the driver's folder.
 func (d *driver) hostMounts() []mount {
 	const in = corev1.MountPropagationHostToContainer
 	all := []mount{
@@ -28,8 +28,8 @@ func (d *driver) hostMounts() []mount {
 		{name: "host-os-release", host: "/etc/os-release", container: "/host-etc/os-release", readOnly: true},
 	}
 	if !simulated(d.in) {
-		// Where the kernel looks for firmware, which the driver brings, and whether memory of GPUs comes online by itself. Simulated
-		// hardware has no use for the real kernel's.
+		// The kernel's firmware search path, because the driver contains firmware, and whether GPU memory comes online automatically. Simulated
+		// hardware does not use the real kernel's.
 		all = append(all,
 			mount{name: "firmware-path", host: "/sys/module/firmware_class/parameters/path"},
 			mount{name: "firmware", host: path.Join(paths(d.in).DriverInstallDir, "lib/firmware"), container: "/lib/firmware", kind: corev1.HostPathDirectoryOrCreate},
@@ -41,8 +41,8 @@ func (d *driver) hostMounts() []mount {
 	return append(all, d.distributionMounts()...)
 }
 
-// distributionMounts are what the images of a distribution need of the host to get its packages: the host's subscription, which RHEL's images
-// look for where CRI-O shows it by itself, and for precompiled modules on SUSE the host's own modules.
+// distributionMounts returns the mounts that images of a distribution need to install packages: the host's subscription, at the path where RHEL
+// images expect it (CRI-O mounts it by default), and for precompiled modules on SUSE the host's modules.
 func (d *driver) distributionMounts() []mount {
 	const folder, file = corev1.HostPathDirectoryOrCreate, corev1.HostPathFileOrCreate
 	os, precompiled := d.set.Host.OS, d.set.Spec.UsePrecompiled
@@ -65,7 +65,7 @@ func (d *driver) distributionMounts() []mount {
 	return nil
 }
 
-// mainMounts are the mounts of the driver's container besides those that it shares with sidecars.
+// mainMounts returns the mounts of the driver container that it does not share with sidecars.
 func (d *driver) mainMounts() []corev1.VolumeMount {
 	var all []corev1.VolumeMount
 	for _, m := range d.hostMounts() {
@@ -93,7 +93,7 @@ func (m mount) volume() corev1.Volume {
 	return v
 }
 
-// mounts are those of the folders in which driver and sidecars meet.
+// mounts returns the mounts of the folders that driver and sidecars share.
 func (d *driver) mounts(propagation corev1.MountPropagationMode) []corev1.VolumeMount {
 	var all []corev1.VolumeMount
 	for _, v := range d.installFolders() {
@@ -106,7 +106,7 @@ func (d *driver) mounts(propagation corev1.MountPropagationMode) []corev1.Volume
 	return all
 }
 
-// volumes are those of the driver's pod.
+// volumes returns the volumes of the driver pod.
 func (d *driver) volumes() []corev1.Volume {
 	volumes := append(d.installFolders(), existing("host", paths(d.in).Root))
 	for _, m := range d.hostMounts() {
@@ -115,7 +115,7 @@ func (d *driver) volumes() []corev1.Volume {
 	return append(volumes, d.configVolumes()...)
 }
 
-// config is a ConfigMap whose keys are files in a folder of the driver's container, beside what the image has there.
+// config is a ConfigMap whose keys are mounted as files in a folder of the driver container, without hiding the image's files there.
 type config struct{ volume, configMap, folder string }
 
 func (d *driver) configs() []config {
@@ -133,7 +133,7 @@ func (d *driver) configs() []config {
 	return all
 }
 
-// packageFolders are where the images of an operating system look for package repositories and for certificates.
+// packageFolders returns the folders in which the images of an operating system look for package repositories and for certificates.
 func packageFolders(os string) (repositories, certificates string) {
 	switch {
 	case strings.HasPrefix(os, "ubuntu"), strings.HasPrefix(os, "debian"):
@@ -157,7 +157,7 @@ func (d *driver) configVolumes() []corev1.Volume {
 	return all
 }
 
-// configMounts are the mounts of files, each of which appears beside what the image has.
+// configMounts returns one mount per file, without hiding the image's files.
 func (d *driver) configMounts() []corev1.VolumeMount {
 	var all []corev1.VolumeMount
 	for _, c := range d.configs() {

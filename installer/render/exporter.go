@@ -28,7 +28,7 @@ func exporter(in Input) ([]client.Object, error) {
 		operand: OperandDCGMExporter, name: OperandDCGMExporter, component: spec.Component, image: cmp.Or(spec.Image, in.Images.DCGMExporter),
 		pod: monitor("dcgm-exporter", OperandDCGMExporter, exporterContainer(in)),
 	}
-	// Which pods use which devices.
+	// Kubelet's pod resources API: which pods use which devices.
 	w.pod.Volumes = append(w.pod.Volumes, existing("pod-resources", path.Join(paths(in).KubeletRoot, "pod-resources")))
 	if spec.Config != "" {
 		w.pod.Volumes = append(w.pod.Volumes, fromConfigMap("metrics", spec.Config))
@@ -68,7 +68,7 @@ func exporterContainer(in Input) corev1.Container {
 	return c
 }
 
-// serviceMonitor has the Prometheus Operator scrape the exporters.
+// serviceMonitor returns the ServiceMonitor for the Prometheus Operator.
 func serviceMonitor(in Input) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: object{
 		"apiVersion": "monitoring.coreos.com/v1", "kind": "ServiceMonitor",
@@ -77,14 +77,14 @@ func serviceMonitor(in Input) *unstructured.Unstructured {
 			"selector": object{"matchLabels": object{LabelName: OperandDCGMExporter}},
 			"endpoints": []any{object{
 				"port": "metrics", "interval": prometheus(in.Policy.Spec.DCGMExporter.Interval.Duration),
-				// The labels of a device are those of the pod that uses it, not of the exporter.
+				// The labels of a device identify the pod that uses it, not the exporter.
 				"honorLabels": true,
 			}},
 		},
 	}}
 }
 
-// prometheus writes a duration in the one form that Prometheus reads: a whole number of milliseconds or seconds.
+// prometheus formats a duration as Prometheus requires it: a whole number of milliseconds or seconds.
 func prometheus(d time.Duration) string {
 	if d%time.Second == 0 {
 		return fmt.Sprintf("%ds", d/time.Second)

@@ -13,17 +13,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// What objects and pods carry.
+// Labels and annotations of objects and pods.
 const (
-	// LabelManagedBy with the value ManagedBy is on every object that the installer makes, and on no pod that a DaemonSet or Deployment makes.
+	// LabelManagedBy with the value ManagedBy is set on every object that the installer creates, and not on pods of DaemonSets and Deployments.
 	LabelManagedBy = "tessera.dev/managed-by"
 	ManagedBy      = "tessera-installer"
-	// AnnotationHash is the hash of the object as it was rendered, of a driver's DaemonSet that of what its pods run: with the same hash there is
-	// nothing to write.
+	// AnnotationHash is the hash of the rendered object, or of the pod template for a driver's DaemonSet. An object with an equal hash is not
+	// written.
 	AnnotationHash = "tessera.dev/hash"
-	// AnnotationDigest on a driver's pod is the digest of the driver.
+	// AnnotationDigest on a driver pod is the digest of the driver.
 	AnnotationDigest = "tessera.dev/digest"
-	// AnnotationConfig on a pod is the hash of its configuration: another one makes new pods.
+	// AnnotationConfig on a pod is the hash of its configuration. A change recreates the pods.
 	AnnotationConfig = "tessera.dev/config-hash"
 
 	labelPartOf = "app.kubernetes.io/part-of"
@@ -35,12 +35,12 @@ func named(in Input, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: in.Namespace}
 }
 
-// kind returns the type of an object: server-side apply needs it.
+// kind returns the type of an object, which server-side apply requires.
 func kind(apiVersion, kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: apiVersion, Kind: kind}
 }
 
-// finish gives an object the labels and annotations of all objects, and its hash as the last.
+// finish sets the common labels and annotations of an object, and then its hash.
 func finish(in Input, operand string, object client.Object) error {
 	if err := checkImages(object); err != nil {
 		return err
@@ -58,7 +58,7 @@ func finish(in Input, operand string, object client.Object) error {
 	return nil
 }
 
-// hashed is what the hash of an object is made of: of a driver's DaemonSet what its pods run, for owners that share it come and go.
+// hashed returns the input of an object's hash. For a driver's DaemonSet it is the pod template, because the owners that share it change.
 func hashed(operand string, object client.Object) any {
 	if set, ok := object.(*appsv1.DaemonSet); ok && (IsDriver(operand)) {
 		return set.Spec.Template.Spec
@@ -66,7 +66,7 @@ func hashed(operand string, object client.Object) any {
 	return object
 }
 
-// checkImages refuses a pod with a container that has no image: neither the release nor the policy names one.
+// checkImages rejects an object with a container without an image: neither the release nor the policy has one.
 func checkImages(object client.Object) error {
 	var pod corev1.PodSpec
 	switch o := object.(type) {
@@ -85,7 +85,7 @@ func checkImages(object client.Object) error {
 	return nil
 }
 
-// merged returns a map with everything that is in the maps; the last one wins.
+// merged returns the union of the maps; later maps take precedence.
 func merged(all ...map[string]string) map[string]string {
 	sum := map[string]string{}
 	for _, m := range all {
@@ -94,7 +94,7 @@ func merged(all ...map[string]string) map[string]string {
 	return sum
 }
 
-// hash returns a hash of a text, long enough to tell one from another.
+// hash returns a short hash of a text.
 func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])

@@ -2,10 +2,10 @@ package render
 
 import "sigs.k8s.io/controller-runtime/pkg/client"
 
-// LabelName is the label that carries the name of an operand, on its objects and on its pods.
+// LabelName is the label with the name of an operand, on its objects and on its pods.
 const LabelName = "app.kubernetes.io/name"
 
-// The names of the operands that Objects returns.
+// Names of the operands that Objects returns.
 const (
 	OperandDiscovery    = "tessera-discovery"
 	OperandDriver       = "tessera-driver"
@@ -17,7 +17,7 @@ const (
 	OperandDCGMExporter = "tessera-dcgm-exporter"
 )
 
-// The names of what the installer creates for single nodes, and of the installer itself.
+// Names of objects that the installer creates for single nodes, and of the installer itself.
 const (
 	OperandValidation  = "tessera-validation"  // pods and claims that validate a node or a GPU
 	OperandOperation   = "tessera-operation"   // the pod that changes the MIG mode of a node
@@ -25,10 +25,10 @@ const (
 	OperandInstaller   = "tessera-installer"
 )
 
-// operand is a part that the installer deploys.
+// operand is a component that the installer deploys.
 type operand struct {
 	name string
-	// objects returns the operand's objects; none when the policy has it switched off.
+	// objects returns the operand's objects; none if the policy disables it.
 	objects func(Input) ([]client.Object, error)
 }
 

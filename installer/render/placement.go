@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// notOptedOut are the requirements of a node whose user has not switched the component off there. Only what serves nobody but itself is
-// placed by them; driver, toolkit and agent come and go by the installer's own labels, in order.
+// notOptedOut returns the node requirements of components that users can disable per node by label. Only components without dependents are placed
+// this way; driver, toolkit and agent are placed by the installer's own labels, in order.
 func notOptedOut(components ...string) []corev1.NodeSelectorRequirement {
 	keys := []string{v1alpha1.LabelOperands}
 	for _, c := range components {
@@ -24,7 +24,7 @@ func notOptedOut(components ...string) []corev1.NodeSelectorRequirement {
 	return all
 }
 
-// chosen are the requirements of a node that a selector chooses.
+// chosen converts a label selector to node requirements.
 func chosen(selector *metav1.LabelSelector) []corev1.NodeSelectorRequirement {
 	if selector == nil {
 		return nil
@@ -39,7 +39,7 @@ func chosen(selector *metav1.LabelSelector) []corev1.NodeSelectorRequirement {
 	return all
 }
 
-// required places a pod on nodes that meet all of the requirements and, when there are alternatives, one of these.
+// required places a pod on nodes that meet all requirements and, if there are alternatives, at least one of these.
 func required(all []corev1.NodeSelectorRequirement, alternatives ...corev1.NodeSelectorRequirement) *corev1.Affinity {
 	terms := []corev1.NodeSelectorTerm{{MatchExpressions: all}}
 	if len(alternatives) > 0 {
@@ -53,10 +53,10 @@ func required(all []corev1.NodeSelectorRequirement, alternatives ...corev1.NodeS
 	}}
 }
 
-// isTrue requires a label to be true.
+// isTrue requires that a label has the value true.
 func isTrue(key string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: []string{"true"}}
 }
 
-// sortedKeys are the keys of a map in order.
+// sortedKeys returns the keys of a map in order.
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

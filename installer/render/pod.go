@@ -15,7 +15,7 @@ func percent(text string) intstr.IntOrString { return intstr.FromString(text) }
 
 func whole(n int32) intstr.IntOrString { return intstr.FromInt32(n) }
 
-// confined is the security of a container that asks the host for nothing.
+// confined returns the security context of a container that needs no host access.
 func confined() *corev1.SecurityContext {
 	return &corev1.SecurityContext{
 		AllowPrivilegeEscalation: new(false),
@@ -25,30 +25,30 @@ func confined() *corev1.SecurityContext {
 	}
 }
 
-// reading is that of one that reads the host's files besides. On hosts with SELinux a confined domain may not read most of them, whoever
-// runs in it; without SELinux the type means nothing.
+// reading returns the security context of a container that also reads host files. On hosts with SELinux a confined domain cannot read most of them,
+// whatever its user; without SELinux the type has no effect.
 func reading() *corev1.SecurityContext {
 	s := confined()
 	s.SELinuxOptions = &corev1.SELinuxOptions{Type: "spc_t"}
 	return s
 }
 
-// privileged is the security of a container that works on the host.
+// privileged returns the security context of a container that changes the host.
 func privileged() *corev1.SecurityContext { return &corev1.SecurityContext{Privileged: new(true)} }
 
-// requests returns what a container asks for when the policy does not say.
+// requests returns the default resource requests.
 func requests(cpu, memory string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: corev1.ResourceList{
 		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
 	}}
 }
 
-// fromField returns a variable with a field of the pod.
+// fromField returns a variable with the value of a field of the pod.
 func fromField(name, field string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{FieldRef: &corev1.ObjectFieldSelector{FieldPath: field}}}
 }
 
-// folder returns a volume of a folder of the host, existing returns one that is not made when it is missing, file one that may be a file.
+// folder returns a volume of a host folder, existing one that must exist already, and file one that may be a file.
 func folder(name, hostPath string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		HostPath: &corev1.HostPathVolumeSource{Path: hostPath, Type: new(corev1.HostPathDirectoryOrCreate)},
@@ -59,7 +59,7 @@ func existing(name, hostPath string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: hostPath}}}
 }
 
-// scratch returns an empty volume that ends with the pod.
+// scratch returns an empty volume with the lifetime of the pod.
 func scratch(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}}
 }
@@ -71,10 +71,10 @@ func fromConfigMap(name, configMap string) corev1.Volume {
 	}}
 }
 
-// hostMount is where the host's root is mounted in pods that need it.
+// hostMount is the mount point of the host's root in pods.
 const hostMount = "/host"
 
-// paths are the host's, with the kernel's own where no hardware is simulated.
+// paths returns the host paths, with the kernel's own unless hardware is simulated.
 func paths(in Input) v1alpha1.HostPathsSpec {
 	p := in.Policy.Spec.HostPaths
 	p.Proc = cmp.Or(p.Proc, "/proc")
@@ -86,7 +86,7 @@ func paths(in Input) v1alpha1.HostPathsSpec {
 // simulated reports whether hardware is simulated.
 func simulated(in Input) bool { return paths(in).Sys != "/sys" }
 
-// rootFlags tell a program where it sees the host, which is mounted at hostMount.
+// rootFlags returns the flags for a host root that is mounted at hostMount.
 func rootFlags(in Input) []string {
 	p := paths(in)
 	return []string{

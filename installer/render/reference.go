@@ -12,19 +12,20 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Absent is the error of a ConfigMap or Secret that a driver needs and that does not exist: the driver waits for it.
+// Absent is the error for a missing ConfigMap or Secret that a driver requires. The driver waits for it.
 type Absent struct {
-	// Reference is kind/name, Field the field of the driver that names it.
+	// Reference is kind/name, Field the field of the driver that refers to it.
 	Reference, Namespace, Field string
 }
 
-// Error says what to do.
+// Error names the missing object and what to do.
 func (a *Absent) Error() string {
 	kind, name, _ := strings.Cut(a.Reference, "/")
 	return fmt.Sprintf("%s %s/%s, which %s names, does not exist: create it, or remove the field", kind, a.Namespace, name, a.Field)
 }
 
-// References are the ConfigMaps and Secrets that policies and drivers name, as kind/name, each once and in order: the keys of Input.Contents.
+// References returns the ConfigMaps and Secrets that policies and drivers refer to, as kind/name, deduplicated and sorted: the keys of
+// Input.Contents.
 func References(policy v1alpha1.ClusterPolicySpec, drivers []v1alpha1.DriverSpec) []string {
 	var all []string
 	if policy.DCGMExporter.Config != "" {
@@ -50,7 +51,7 @@ func References(policy v1alpha1.ClusterPolicySpec, drivers []v1alpha1.DriverSpec
 func configMap(name string) string { return "ConfigMap/" + name }
 func secret(name string) string    { return "Secret/" + name }
 
-// source returns the ConfigMap or Secret that a variable comes from, and whether it may be missing.
+// source returns the ConfigMap or Secret of a variable, and whether it is optional.
 func source(e corev1.EnvVar) (reference string, optional bool) {
 	switch {
 	case e.ValueFrom == nil:
@@ -64,13 +65,13 @@ func source(e corev1.EnvVar) (reference string, optional bool) {
 	return "", false
 }
 
-// file is a ConfigMap or Secret that a driver names.
+// file is a ConfigMap or Secret that a driver refers to.
 type file struct {
-	// field is the field that names it, key what the digest calls it.
+	// field is the field that refers to it, key its key in the digest.
 	field, key, reference string
 }
 
-// files are those that a driver names, in order.
+// files returns the references of a driver, in order.
 func files(d v1alpha1.DriverSpec) []file {
 	var all []file
 	add := func(name, field, key string, reference func(string) string) {
@@ -86,14 +87,14 @@ func files(d v1alpha1.DriverSpec) []file {
 	return all
 }
 
-// part is a container of a driver's pod.
+// part is a container of a driver pod.
 type part struct {
-	// name is what fields and the digest call it; the driver itself has none.
+	// name is the part's name in fields and in the digest, empty for the driver.
 	name      string
 	component v1alpha1.Component
 }
 
-// components are the parts of a driver that are on, the driver first.
+// components returns the enabled parts of a driver, the driver first.
 func components(d v1alpha1.DriverSpec) []part {
 	all := []part{{"", d.Component}}
 	for _, p := range []part{{"rdma", d.RDMA.Component}, {"gds", d.GDS}, {"gdrcopy", d.GDRCopy}} {
@@ -104,11 +105,11 @@ func components(d v1alpha1.DriverSpec) []part {
 	return all
 }
 
-// tag is what an image may be tagged with.
+// tag matches valid image tags.
 var tag = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// driverImage returns the image of a driver: <image>:<version>-<os>, <image>:<version>-<kernel>-<os> when it is precompiled; a reference with a
-// digest is taken as it is. What the node is comes from the node itself, never from another.
+// driverImage returns the image of a driver: <image>:<version>-<os>, or <image>:<version>-<kernel>-<os> if precompiled. A reference with a digest is
+// unchanged. Operating system and kernel are those of the set's nodes.
 func driverImage(in Input, set DriverSet) (string, error) {
 	if set.VGPU {
 		return companionImage("vgpuManager", cmp.Or(set.Spec.Image, in.Images.VGPUManager), set.Host)
@@ -144,7 +145,7 @@ func driverImage(in Input, set DriverSet) (string, error) {
 	return image + ":" + name, nil
 }
 
-// companionImages returns the images of gds and gdrcopy, each empty when it is off.
+// companionImages returns the images of gds and gdrcopy, empty if disabled.
 func companionImages(in Input, set DriverSet) (gds, gdrcopy string, err error) {
 	if set.Spec.GDS.Chosen() {
 		if gds, err = companionImage("gds", cmp.Or(set.Spec.GDS.Image, in.Images.GDS), set.Host); err != nil {
@@ -157,7 +158,7 @@ func companionImages(in Input, set DriverSet) (gds, gdrcopy string, err error) {
 	return gds, gdrcopy, err
 }
 
-// companionImage returns an image that is compiled for an operating system; field is where the policy may name it.
+// companionImage returns an image that is built for an operating system; field is the policy field that can set it.
 func companionImage(field, image string, host Host) (string, error) {
 	if image == "" {
 		return "", fmt.Errorf("name the image of %s: the release has none: set %s.image", field, field)
@@ -165,8 +166,8 @@ func companionImage(field, image string, host Host) (string, error) {
 	return hostImage(image, host), nil
 }
 
-// hostImage returns the image of what is compiled for an operating system, as NVIDIA tags it: the operating system ends the tag, and is
-// added to a tag that does not end with it. A reference without a tag or with a digest is taken as it is.
+// hostImage returns the image for an operating system, by NVIDIA's tag convention: the tag ends with the operating system, which is appended if
+// missing. A reference without a tag or with a digest is unchanged.
 func hostImage(image string, host Host) string {
 	if !tagged(image) || strings.Contains(image, "@") || host.OS == "" || strings.HasSuffix(image, "-"+host.OS) {
 		return image
@@ -174,7 +175,7 @@ func hostImage(image string, host Host) string {
 	return image + "-" + host.OS
 }
 
-// tagged reports whether a reference has a tag: the port of a registry is none.
+// tagged reports whether a reference has a tag. The port of a registry is not a tag.
 func tagged(image string) bool {
 	return strings.Contains(image[strings.LastIndex(image, "/")+1:], ":")
 }

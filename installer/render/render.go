@@ -1,5 +1,5 @@
-// Package render makes the objects that policies ask for. It is pure: the same input gives the same objects in the same order, and an object
-// that differs is one that must be written.
+// Package render creates the objects for the policies. It is pure: the same input gives the same objects in the same order, and an object must be
+// written only if it differs.
 package render
 
 import (
@@ -10,30 +10,30 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Input is everything that objects are made of.
+// Input is the input of rendering.
 type Input struct {
-	// Namespace is the installer's own; all namespaced objects live in it.
+	// Namespace is the installer's namespace, which has all namespaced objects.
 	Namespace string
-	// Policy is the ClusterPolicy; what it leaves open is completed here.
+	// Policy is the ClusterPolicy. Unset fields get their defaults here.
 	Policy v1alpha1.ClusterPolicy
 	// Images are the images of the release, by component.
 	Images Images
-	// Drivers are the driver DaemonSets that nodes are granted or can be rolled back to. One stays until no node has its label any
-	// more, whatever the policy says by then: the label takes its pods away in the right order.
+	// Drivers are the driver DaemonSets that nodes have been granted or can roll back to. A DaemonSet stays until no node has its label, independent
+	// of the policy: removing the label removes its pods in the right order.
 	Drivers []DriverSet
-	// Agents are the pools of the node agent whose label some node carries. They stay as long, too: an agent that goes before its claims are
-	// released leaves pods that never end.
+	// Agents are the agent pools whose label at least one node has. They also stay that long: an agent that stops before its claims are released
+	// leaves pods that cannot terminate.
 	Agents []string
-	// Contents are hashes of the contents of the ConfigMaps and Secrets that the policies name, by kind/name (see References); one that does
-	// not exist is absent.
+	// Contents are hashes of the contents of the ConfigMaps and Secrets that the policies refer to, by kind/name (see References). A missing object
+	// has no entry.
 	Contents map[string]string
-	// Keys are the keys of their data, sorted, by kind/name: each is mounted as a file of its own.
+	// Keys are the sorted data keys of these objects, by kind/name. Each is mounted as a separate file.
 	Keys map[string][]string
-	// ServiceMonitors is whether the cluster serves that kind.
+	// ServiceMonitors reports whether the cluster serves that kind.
 	ServiceMonitors bool
 }
 
-// Images are references by component.
+// Images are image references by component.
 type Images struct {
 	Node         string `json:"node,omitempty"`
 	Scheduler    string `json:"scheduler,omitempty"`
@@ -44,29 +44,28 @@ type Images struct {
 	DCGMExporter string `json:"dcgmExporter,omitempty"`
 	Validator    string `json:"validator,omitempty"`
 	VGPUManager  string `json:"vgpuManager,omitempty"`
-	// DriverVersion is the version of the driver of the release.
+	// DriverVersion is the driver version of the release.
 	DriverVersion string `json:"driverVersion,omitempty"`
 }
 
-// DriverSet is one driver DaemonSet: a driver for the nodes of one operating system, and of one kernel when it is precompiled.
+// DriverSet is one driver DaemonSet: a driver for the nodes with one operating system, and one kernel if precompiled.
 type DriverSet struct {
 	// Owner is the NVIDIADriver's name, or ClusterPolicy/default.
 	Owner string
-	// Spec is what the owner says. It is not read for a vGPU host driver, which is all in the policy.
+	// Spec is the owner's driver spec. It is ignored for a vGPU host driver, which is defined by the policy.
 	Spec v1alpha1.DriverSpec
 	Host Host
-	// VGPU makes it the vGPU host driver.
+	// VGPU marks the vGPU host driver.
 	VGPU bool
 }
 
-// Host is what a driver is chosen for. Kernel is read for precompiled drivers only; nothing depends on Architecture, since images are made
-// for several.
+// Host is what a driver is selected for. Kernel is used only for precompiled drivers. Architecture has no effect, because images support several.
 type Host struct{ OS, Kernel, Architecture string }
 
-// Objects returns all objects of the cluster, without those of single nodes. Names are unique by kind. What is in the cluster with the label
-// tessera.dev/managed-by=tessera-installer and not in this list is to be removed, but for what is made for single nodes (DeviceTaintRules
-// tessera-maintenance-*, the pods and claims of validations and operations). An error names what is wrong in a policy: give it only driver sets
-// for which Driver has none.
+// Objects returns all objects of the cluster except those for single nodes. Names are unique per kind. An object in the cluster with the label
+// tessera.dev/managed-by=tessera-installer that is not in this list must be deleted, except those for single nodes (DeviceTaintRules
+// tessera-maintenance-*, pods and claims of validations and operations). An error names an invalid part of a policy; pass only driver sets for which
+// Driver returns no error.
 func Objects(in Input) ([]client.Object, error) {
 	in.Policy.Spec = in.Policy.Spec.Complete()
 	var all []client.Object

@@ -17,11 +17,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// schedulerTaint is the key of the taint that keeps other schedulers away from our devices.
+// schedulerTaint is the key of the taint that prevents other schedulers from allocating our devices.
 const schedulerTaint = "gpu.tessera.dev/scheduler"
 
-// scheduler returns tessera-scheduler: its configuration, two pods of which one schedules, the budget of their disruption, and beside another
-// scheduler the taint that keeps that one away from the devices.
+// scheduler returns tessera-scheduler: its configuration, a Deployment of two pods with leader election, its PodDisruptionBudget, and, if another
+// scheduler is also used, the taint that prevents that one from allocating the devices.
 func scheduler(in Input) ([]client.Object, error) {
 	spec := in.Policy.Spec.Scheduler
 	if !spec.On() {
@@ -60,7 +60,7 @@ func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
 	}
 }
 
-// publishedDrivers are the names of DRA drivers under which agents publish devices, our own first.
+// publishedDrivers returns the names of the DRA drivers whose devices the agents publish, our own first.
 func publishedDrivers(in Input) []string {
 	names := []string{v1alpha1.DriverName}
 	add := func(config *v1alpha1.NodeConfigSpec) {
@@ -97,7 +97,7 @@ func schedulerDeployment(in Input, config string) *appsv1.Deployment {
 		TypeMeta: kind("apps/v1", "Deployment"), ObjectMeta: named(in, OperandScheduler),
 		Spec: appsv1.DeploymentSpec{
 			Replicas: spec.Replicas, Selector: w.selector(),
-			// The one that goes hands its lease over, so a change of the configuration costs a moment.
+			// The terminating pod releases its lease, so a change of the configuration causes only a short interruption.
 			Strategy: appsv1.DeploymentStrategy{
 				RollingUpdate: &appsv1.RollingUpdateDeployment{MaxSurge: new(whole(1)), MaxUnavailable: new(whole(0))},
 			},
@@ -117,7 +117,7 @@ func schedulerContainer() corev1.Container {
 		Name:            "scheduler",
 		Args:            []string{"--config=/etc/tessera/config.yaml"},
 		Ports:           []corev1.ContainerPort{{Name: "https", ContainerPort: 10259}},
-		StartupProbe:    probe("/readyz", 1, 120), // its caches are full
+		StartupProbe:    probe("/readyz", 1, 120), // until its caches are synced
 		ReadinessProbe:  probe("/readyz", 0, 0),
 		LivenessProbe:   probe("/livez", 0, 6),
 		Resources:       requests("100m", "256Mi"),
@@ -129,10 +129,10 @@ func schedulerContainer() corev1.Container {
 // object is a part of a configuration file.
 type object = map[string]any
 
-// schedulerConfig returns the configuration file: that of deployments/scheduler, with what the policy decides.
+// schedulerConfig returns the configuration file: that of deployments/scheduler with the settings of the policy.
 func schedulerConfig(in Input) (string, error) {
 	spec := in.Policy.Spec.Scheduler
-	// Additional: a lease of its own. Replace: that of the stock scheduler, so that the two never schedule at once.
+	// Additional uses a separate lease. Replace uses that of the stock scheduler, so that the two never schedule at the same time.
 	lease, names := object{"resourceNamespace": in.Namespace, "resourceName": OperandScheduler}, []string{OperandScheduler}
 	if !additional(spec) {
 		lease, names = object{"resourceNamespace": "kube-system", "resourceName": "kube-scheduler"}, []string{corev1.DefaultSchedulerName, OperandScheduler}
@@ -145,14 +145,14 @@ func schedulerConfig(in Input) (string, error) {
 	text, err := yaml.Marshal(object{
 		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
 		"leaderElection": lease,
-		// A pod with a claim costs five writes; the default of 50 a second would be ten pods.
+		// A pod with a claim costs five writes; the default of 50 per second would limit scheduling to ten pods per second.
 		"clientConnection": object{"qps": 1000, "burst": 2000},
 		"profiles":         profiles,
 	})
 	return string(text), err
 }
 
-// schedulerArguments are those of the plugin.
+// schedulerArguments returns the arguments of the plugin.
 func schedulerArguments(in Input) object {
 	spec, drivers := in.Policy.Spec.Scheduler, []string{v1alpha1.DriverName, v1alpha1.NVIDIADriverName}
 	for _, driver := range publishedDrivers(in) {
@@ -162,7 +162,7 @@ func schedulerArguments(in Input) object {
 	}
 	arguments := object{"drivers": drivers}
 	if additional(spec) {
-		arguments["mode"] = string(v1alpha1.SchedulerAdditional) // the taint that keeps the cluster's own scheduler away is not for this one
+		arguments["mode"] = string(v1alpha1.SchedulerAdditional) // this scheduler tolerates the taint for the cluster's scheduler
 	}
 	if spec.Preemption {
 		arguments["preemption"] = "Enabled"
@@ -170,7 +170,7 @@ func schedulerArguments(in Input) object {
 	return arguments
 }
 
-// schedulerProfile puts the plugin in the place of the stock one, and before preemption.
+// schedulerProfile replaces the stock plugin with ours, before preemption.
 func schedulerProfile(name string, arguments object) object {
 	const plugin = "TesseraDynamicResources"
 	enabled := object{"enabled": []any{object{"name": plugin}}}
@@ -188,7 +188,7 @@ func schedulerProfile(name string, arguments object) object {
 	}
 }
 
-// apartByHost prefers another node for each pod of an operand.
+// apartByHost prefers a separate node for each pod of an operand.
 func apartByHost(operand string) *corev1.Affinity {
 	return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 		PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{
@@ -200,7 +200,7 @@ func apartByHost(operand string) *corev1.Affinity {
 	}}
 }
 
-// unprivilegedUser is the security of a pod that needs no rights on its node.
+// unprivilegedUser returns the security context of a pod that needs no rights on its node.
 func unprivilegedUser() *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
 		RunAsNonRoot: new(true), RunAsUser: new(int64(65532)),

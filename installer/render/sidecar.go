@@ -8,23 +8,23 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// sidecar is a container beside the driver that loads one more module.
+// sidecar is a container of the driver pod that loads one additional module.
 type sidecar struct {
 	name, image string
 	component   v1alpha1.Component
-	// args are the command with its arguments, module what it loads.
+	// command and args start it; module is the module that it loads.
 	command []string
 	args    []string
 	module  string
 	env     []corev1.EnvVar
 }
 
-// sidecars returns the containers beside the driver that are on.
+// sidecars returns the enabled sidecar containers.
 func (d *driver) sidecars() []corev1.Container {
 	spec := d.set.Spec
 	var all []corev1.Container
 	for _, s := range []sidecar{
-		// It loads the module again whenever the driver of the network cards takes it away.
+		// It reloads the module whenever the network driver unloads it.
 		{
 			"nvidia-peermem-ctr", cmp.Or(spec.RDMA.Image, d.what.Image), spec.RDMA.Component,
 			[]string{"nvidia-driver"}, []string{"reload_nvidia_peermem"}, "nvidia_peermem", d.rdmaEnv(),
@@ -45,7 +45,7 @@ func (d *driver) sidecars() []corev1.Container {
 	return all
 }
 
-// afterDriver is a command that runs a program with its arguments once the driver has shown its root: after it has loaded its modules.
+// afterDriver returns a command that runs a program once the driver root is mounted, which is after the driver has loaded its modules.
 func afterDriver(program string) []string {
 	return []string{"sh", "-c", `until ` + rootShown + `; do sleep 5; done; exec "$0" "$@"`, program}
 }
@@ -60,8 +60,8 @@ func (d *driver) sidecar(s sidecar) corev1.Container {
 		StartupProbe:    d.startupProbe(),
 		VolumeMounts:    d.sidecarMounts(s),
 	}
-	// The module is loaded after the driver, which has its own time, and may be compiled as well. Where hardware is simulated, the image sees its
-	// sysfs under the path that it has on the host.
+	// The module is loaded after the driver, which has its own startup timeout, and may be compiled as well. For simulated hardware the image sees
+	// the simulated sysfs at its host path.
 	c.StartupProbe.Exec.Command = []string{"test", "-d", paths(d.in).Sys + "/module/" + s.module}
 	c.StartupProbe.TimeoutSeconds = 10
 	c.StartupProbe.FailureThreshold *= 2
@@ -69,7 +69,7 @@ func (d *driver) sidecar(s sidecar) corev1.Container {
 	return c
 }
 
-// sidecarMounts are the folder of the driver, logs, and the network cards' driver for peermem.
+// sidecarMounts returns the driver's folder, logs, and for peermem the network driver.
 func (d *driver) sidecarMounts(s sidecar) []corev1.VolumeMount {
 	propagation := corev1.MountPropagationHostToContainer
 	all := d.mounts(propagation)

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// toolkit returns the DaemonSet that has container runtimes read CDI specs, on nodes whose runtime does not, and the RuntimeClass.
+// toolkit returns the DaemonSet that configures container runtimes to read CDI specs, on nodes whose runtime does not, and the RuntimeClass.
 func toolkit(in Input) ([]client.Object, error) {
 	spec := in.Policy.Spec.Toolkit
 	if !spec.On() {
@@ -22,17 +22,17 @@ func toolkit(in Input) ([]client.Object, error) {
 	w := workload{
 		operand: OperandToolkit, name: OperandToolkit, component: spec.Component, image: cmp.Or(spec.Image, in.Images.Node),
 		pod: corev1.PodSpec{
-			// It asks nothing of the cluster.
+			// It needs no access to the API server.
 			ServiceAccountName:           driverAccount,
 			AutomountServiceAccountToken: new(false),
 			NodeSelector:                 map[string]string{v1alpha1.LabelToolkit: "true"},
-			HostPID:                      true, // restarts the runtime
+			HostPID:                      true, // to restart the runtime
 			Containers: []corev1.Container{{
 				Name:            "toolkit",
 				Args:            append(slices.Clip(host), "--watch"),
 				Env:             []corev1.EnvVar{fromField("NODE_NAME", "spec.nodeName")},
 				SecurityContext: privileged(),
-				// Ready is a node whose runtime reads CDI specs as it runs.
+				// Ready means that the running runtime reads CDI specs.
 				ReadinessProbe: &corev1.Probe{
 					ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
 						Command: slices.Concat([]string{"tessera-node"}, host, []string{"--check", "--termination-log="}),
@@ -52,13 +52,13 @@ func toolkit(in Input) ([]client.Object, error) {
 	return objects, nil
 }
 
-// runtimeFlags tell a program about the container runtime.
+// runtimeFlags returns the flags that describe the container runtime.
 func runtimeFlags(in Input) []string {
 	return []string{"--containerd-config=" + in.Policy.Spec.Toolkit.ContainerdConfig, "--cdi-dir=" + paths(in).CDI}
 }
 
-// runtimeClass returns a class for pods that name one. Devices come by CDI, so any handler will do, but a class must name one: runc is what
-// containerd, CRI-O and their distributions call their default.
+// runtimeClass returns a class for pods that require one. Devices are injected through CDI, so any handler works, but a class must name one: runc is
+// the default handler of containerd, CRI-O and their distributions.
 func runtimeClass(name string) *nodev1.RuntimeClass {
 	return &nodev1.RuntimeClass{TypeMeta: kind("node.k8s.io/v1", "RuntimeClass"), ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "runc"}
 }

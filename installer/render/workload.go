@@ -11,15 +11,15 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// workload is what an operand's pods have of their own. Everything else comes from its component and from what all operands have in common.
+// workload has the specific parts of an operand's pods. All others come from its component and from the settings common to all operands.
 type workload struct {
-	// operand is the label app.kubernetes.io/name, name that of the object.
+	// operand is the label app.kubernetes.io/name, name the name of the object.
 	operand, name string
-	// variant are more labels of the pods.
+	// variant has additional labels of the pods.
 	variant map[string]string
-	// apart is whether the variant is part of the selector: several objects of the operand have pods of their own.
+	// apart reports whether the variant is part of the selector, for operands with several objects.
 	apart bool
-	// component is what the policy decides, image the reference of the main container's image: the component's or the release's.
+	// component has the policy's settings, image the main container's image: the component's or the release's.
 	component v1alpha1.Component
 	image     string
 	// annotations are those of the pods.
@@ -28,7 +28,7 @@ type workload struct {
 	pod corev1.PodSpec
 }
 
-// selector are the labels by which the object finds its pods.
+// selector returns the pod selector of the object.
 func (w workload) selector() *metav1.LabelSelector {
 	labels := map[string]string{LabelName: w.operand}
 	if w.apart {
@@ -37,7 +37,7 @@ func (w workload) selector() *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: labels}
 }
 
-// template returns the pods' template.
+// template returns the pod template.
 func (w workload) template(in Input) corev1.PodTemplateSpec {
 	common := in.Policy.Spec.DaemonSets
 	pod := w.pod.DeepCopy()
@@ -51,7 +51,7 @@ func (w workload) template(in Input) corev1.PodTemplateSpec {
 	return corev1.PodTemplateSpec{ObjectMeta: meta, Spec: *pod}
 }
 
-// daemonSet returns the DaemonSet of a workload, with what all operands on nodes have in common.
+// daemonSet returns the DaemonSet of a workload, with the settings common to all operands on nodes.
 func (w workload) daemonSet(in Input, strategy appsv1.DaemonSetUpdateStrategy) *appsv1.DaemonSet {
 	common := in.Policy.Spec.DaemonSets
 	w.pod.PriorityClassName = common.PriorityClassName
@@ -64,7 +64,7 @@ func (w workload) daemonSet(in Input, strategy appsv1.DaemonSetUpdateStrategy) *
 	}
 }
 
-// apply gives a container its image and what the policy decides about it.
+// apply sets a container's image and the policy's settings.
 func apply(c *corev1.Container, decided v1alpha1.Component, image string) {
 	c.Image = image
 	c.ImagePullPolicy = decided.ImagePullPolicy
@@ -84,7 +84,7 @@ func apply(c *corev1.Container, decided v1alpha1.Component, image string) {
 	}
 }
 
-// secrets returns references to Secrets, each once.
+// secrets returns deduplicated references to Secrets.
 func secrets(names ...[]string) []corev1.LocalObjectReference {
 	var all []corev1.LocalObjectReference
 	for _, name := range slices.Concat(names...) {
@@ -95,7 +95,7 @@ func secrets(names ...[]string) []corev1.LocalObjectReference {
 	return all
 }
 
-// union returns the tolerations of both lists, each once.
+// union returns the deduplicated tolerations of both lists.
 func union(a, b []corev1.Toleration) []corev1.Toleration {
 	var all []corev1.Toleration
 	for _, t := range slices.Concat(a, b) {
@@ -106,7 +106,7 @@ func union(a, b []corev1.Toleration) []corev1.Toleration {
 	return all
 }
 
-// rolling replaces pods node by node; a tenth of the nodes at a time, since what is replaced serves nobody but metrics and discovery.
+// rolling replaces pods on one tenth of the nodes at a time. It is for operands that only serve metrics and discovery.
 func rolling() appsv1.DaemonSetUpdateStrategy {
 	return appsv1.DaemonSetUpdateStrategy{
 		Type:          appsv1.RollingUpdateDaemonSetStrategyType,
