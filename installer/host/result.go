@@ -1,6 +1,6 @@
-// Package host is the work on a host: what `tessera-node host <verb>` does in init containers and short-lived pods of the installer. Each verb ends with
-// a Result in the container's termination message; the installer reads it from the pod and writes it into the GPUNode, so a verb needs no right in
-// the cluster.
+// Package host implements `tessera-node host <verb>`, which init containers and short-lived pods of the installer run on a host. Each verb writes a
+// Result to the container's termination message; the installer reads it from the pod and writes it to the GPUNode, so a verb needs no access to the
+// API server.
 package host
 
 import (
@@ -14,25 +14,25 @@ import (
 	"unicode/utf8"
 )
 
-// Result is how a verb ended. It is JSON in the termination message, below 4 KiB.
+// Result is the outcome of a verb. It is JSON in the termination message, limited to 4 KiB.
 type Result struct {
 	// Verb is preflight, unload, toolkit or mig-mode.
 	Verb string `json:"verb"`
-	// Done is whether it succeeded; Changed whether it changed the host.
+	// Done reports success; Changed reports whether the verb changed the host.
 	Done    bool `json:"done"`
 	Changed bool `json:"changed,omitempty"`
-	// Reason is one word why it failed, such as ModuleInUse or DiskFull; Message is for people: what, where, what to do.
+	// Reason is a one-word reason of a failure, such as ModuleInUse or DiskFull. Message is for people: what, where, what to do.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 }
 
-// Failure is an error with the reason that a Result tells.
+// Failure is an error with the reason for a Result.
 type Failure struct {
 	// Reason is one word.
 	Reason string
 	// Message is for people: what, where, what to do.
 	Message string
-	// Cause is the error below it, if there is one; the message does not repeat it.
+	// Cause is the wrapped error, if any; the message does not repeat it.
 	Cause error
 }
 
@@ -52,7 +52,7 @@ func Fail(reason, format string, arguments ...any) error {
 	return &Failure{Reason: reason, Message: fmt.Sprintf(format, arguments...)}
 }
 
-// Outcome returns how a verb ended: with what it says about the host, or with the error. An error that is no Failure has the reason Error.
+// Outcome returns the result of a verb, with the message about the host, or with the error. An error that is no Failure has the reason Error.
 func Outcome(verb string, changed Changed, message string, err error) Result {
 	result := Result{Verb: verb, Done: err == nil, Changed: bool(changed), Message: message}
 	if err == nil {
@@ -66,14 +66,14 @@ func Outcome(verb string, changed Changed, message string, err error) Result {
 	return result
 }
 
-// Changed is whether a verb changed the host.
+// Changed reports whether a verb changed the host.
 type Changed bool
 
-// limit is how many bytes kubelet keeps of a termination message.
+// limit is the maximum size in bytes of a termination message in kubelet.
 const limit = 4096
 
-// Report prints the result and writes it into the file of the termination message. A file that cannot be made is no error: what is
-// printed says the same, and an empty path asks for none.
+// Report prints the result and writes it to the termination message file. A failure to write that file is no error, because the output has the same
+// content. An empty path means no file.
 func (r Result) Report(out io.Writer, terminationLog string) error {
 	text, err := r.text()
 	if err != nil {
@@ -92,11 +92,11 @@ func (r Result) Report(out io.Writer, terminationLog string) error {
 	return err
 }
 
-// text returns the JSON, with the message cut to what kubelet keeps.
+// text returns the JSON, with the message truncated to kubelet's limit.
 func (r Result) text() ([]byte, error) {
 	text, err := json.Marshal(r)
 	for err == nil && len(text) > limit {
-		const longest = 6 // bytes that one byte takes in JSON
+		const longest = 6 // maximum bytes in JSON for one byte
 		cut := max(len(r.Message)-(len(text)-limit)/longest-2*len("…"), 0)
 		for cut > 0 && !utf8.RuneStart(r.Message[cut]) {
 			cut--
