@@ -1,6 +1,6 @@
-// Package containerd reads containerd 1.7's configuration as that daemon does, and edits it without losing a line of it.
+// Package containerd reads containerd 1.7's configuration like that daemon, and edits it without losing a line.
 //
-// Two of its rules decide everything here (services/server/config in containerd 1.7): files that are imported come after those that import them, breadth
-// first; and a file that has a section of a plugin replaces the section of the same plugin in all files before it, key by key nothing is merged. A drop-in
-// that enables CDI must therefore carry the whole section of the CRI plugin.
+// Two rules of containerd matter (services/server/config in containerd 1.7): imported files are loaded after the files that import them, breadth
+// first; and the section of a plugin replaces the section of the same plugin from all earlier files, without merging keys. A drop-in that enables CDI
+// must therefore contain the whole section of the CRI plugin.
 package containerd

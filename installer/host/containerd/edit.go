@@ -14,8 +14,8 @@ import (
 // mark precedes the line that Import adds.
 const mark = "# The next line was added by Tessera, which enables CDI.\n"
 
-// Import returns the text of a main file with one more pattern at the end of its imports. Every other byte of it stays. A text that is empty or
-// nil becomes a file of version 2.
+// Import returns the text of a main file with one pattern appended to its imports. All other bytes are unchanged. An empty or nil text becomes a file
+// of version 2.
 func Import(file string, text []byte, pattern string) ([]byte, error) {
 	before, err := parse(file, text)
 	if err != nil {
@@ -44,7 +44,7 @@ func Import(file string, text []byte, pattern string) ([]byte, error) {
 	return edited, sameButImports(file, text, edited, append(before.Imports, pattern))
 }
 
-// Forget undoes Import. What Import made of an empty text becomes nil: no file. A text that does not have the pattern is returned as it is.
+// Forget reverts Import. What Import created from an empty text becomes nil: no file. A text without the pattern is unchanged.
 func Forget(file string, text []byte, pattern string) ([]byte, error) {
 	before, err := parse(file, text)
 	if err != nil {
@@ -70,7 +70,7 @@ func Forget(file string, text []byte, pattern string) ([]byte, error) {
 	return edited, sameButImports(file, text, edited, kept)
 }
 
-// takeOut removes a pattern with the comma beside it.
+// takeOut removes a pattern with its comma.
 func takeOut(text []byte, pattern string) []byte {
 	quoted := `(?:` + regexp.QuoteMeta(strconv.Quote(pattern)) + `|'` + regexp.QuoteMeta(pattern) + `')`
 	list, err := findImports(text)
@@ -86,7 +86,7 @@ func takeOut(text []byte, pattern string) []byte {
 	return text
 }
 
-// sameButImports fails when an edit has done anything but change the imports.
+// sameButImports returns an error if an edit changed anything except the imports.
 func sameButImports(file string, before, after []byte, imports []string) error {
 	var old, edited map[string]any
 	if err := toml.Unmarshal(before, &old); err != nil {
@@ -111,7 +111,7 @@ func sameButImports(file string, before, after []byte, imports []string) error {
 	return nil
 }
 
-// list is where the elements of the imports are in a text: from the opening bracket to the end of the last element or comma.
+// list is the position of the import elements in a text: from the opening bracket to the end of the last element or comma.
 type list struct {
 	begin, end   int
 	empty, comma bool
@@ -119,7 +119,7 @@ type list struct {
 
 var importsLine = regexp.MustCompile(`(?m)^[ \t]*(?:imports|"imports"|'imports')[ \t]*=[ \t]*\[`)
 
-// findImports finds the imports among the keys before the first table.
+// findImports returns the position of the imports among the keys before the first table.
 func findImports(text []byte) (list, error) {
 	at := importsLine.FindIndex(text)
 	if at == nil {
@@ -144,7 +144,7 @@ func findImports(text []byte) (list, error) {
 	return list{}, errors.New("the imports have no end")
 }
 
-// skipString returns where the string that begins at i ends.
+// skipString returns the end of the string that starts at i.
 func skipString(text []byte, i int) int {
 	quote := text[i]
 	for i++; i < len(text) && text[i] != quote; i++ {
@@ -155,7 +155,7 @@ func skipString(text []byte, i int) int {
 	return min(i, len(text)-1)
 }
 
-// DropIn returns a file with the section of the CRI plugin.
+// DropIn returns a file that contains only the section of the CRI plugin.
 func DropIn(comment string, section map[string]any) ([]byte, error) {
 	text, err := toml.Marshal(map[string]any{"version": 2, "plugins": map[string]any{CRI: section}})
 	if err != nil {

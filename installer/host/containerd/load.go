@@ -15,37 +15,37 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
-// CRI is the plugin that kubelet talks to.
+// CRI is the name of the plugin that serves kubelet.
 const CRI = "io.containerd.grpc.v1.cri"
 
-// Files are the files of the host, under the host's names.
+// Files accesses files of the host by their host paths.
 type Files interface {
-	// Read returns a file's content; it wraps fs.ErrNotExist when there is none.
+	// Read returns a file's content. The error wraps fs.ErrNotExist if the file does not exist.
 	Read(path string) ([]byte, error)
-	// Glob returns the files that a pattern means, in order.
+	// Glob returns the files that match a pattern, sorted.
 	Glob(pattern string) ([]string, error)
 }
 
-// Config is the configuration as it takes effect.
+// Config is the effective configuration.
 type Config struct {
-	// Version is that of its format; 1 when nobody says.
+	// Version is the format version; 1 if no file has one.
 	Version int
-	// Section is the CRI plugin's, nil when nobody has one; Owner the file that it comes from.
+	// Section is the CRI plugin's section, nil if no file has one. Owner is the file that contains it.
 	Section map[string]any
 	Owner   string
-	// Loaded are the files, in the order of loading; Folders those in which a new file would change the configuration.
+	// Loaded are the files in loading order. Folders are those in which a new file would change the configuration.
 	Loaded  []string
 	Folders []string
 }
 
-// document are the parts of a file that matter here.
+// document has the relevant parts of a file.
 type document struct {
 	Version int                       `toml:"version"`
 	Imports []string                  `toml:"imports"`
 	Plugins map[string]map[string]any `toml:"plugins"`
 }
 
-// Load reads the configuration. A main file that does not exist is an empty one: containerd then runs with what is built in.
+// Load reads the configuration. A missing main file counts as empty: containerd then uses its built-in defaults.
 func Load(files Files, path string) (Config, error) {
 	config := Config{Version: 1, Folders: []string{filepath.Dir(path)}}
 	pending, seen := []string{path}, map[string]bool{}
@@ -74,7 +74,7 @@ func Load(files Files, path string) (Config, error) {
 	return config, nil
 }
 
-// add merges a file and returns those that it imports.
+// add merges a file and returns its imports.
 func (c *Config) add(files Files, file string, text []byte) ([]string, error) {
 	d, err := parse(file, text)
 	if err != nil {
@@ -118,16 +118,16 @@ func parse(file string, text []byte) (document, error) {
 	return d, nil
 }
 
-// ConfigInvalid is the reason when a file cannot be understood; nothing is written then.
+// ConfigInvalid is the reason if a file cannot be parsed. Nothing is written then.
 const ConfigInvalid = "ConfigInvalid"
 
-// CDI reports whether the configuration enables CDI and reads specs in the folder.
+// CDI reports whether the configuration enables CDI and includes the folder.
 func (c Config) CDI(folder string) bool {
 	enabled, ok := c.Section["enable_cdi"].(bool)
 	return ok && enabled && slices.Contains(c.folders(), filepath.Clean(folder))
 }
 
-// folders are those of CDI specs, by default containerd's own.
+// folders returns the CDI spec folders, by default containerd's own.
 func (c Config) folders() []string {
 	listed, there := c.Section["cdi_spec_dirs"].([]any)
 	if !there {
@@ -142,7 +142,7 @@ func (c Config) folders() []string {
 	return folders
 }
 
-// WithCDI returns the section with CDI enabled, and the folder among those of specs. Nothing else in it differs.
+// WithCDI returns the section with CDI enabled and the folder added to the spec folders. All else is unchanged.
 func (c Config) WithCDI(folder string) map[string]any {
 	section := maps.Clone(c.Section)
 	if section == nil {
@@ -161,7 +161,7 @@ func (c Config) WithCDI(folder string) map[string]any {
 	return section
 }
 
-// OnHost are the files of a host.
+// OnHost accesses the files of a host.
 type OnHost struct{ Roots host.Roots }
 
 // Read returns a file's content.
@@ -173,7 +173,7 @@ func (o OnHost) Read(path string) ([]byte, error) {
 	return os.ReadFile(seen)
 }
 
-// Glob returns the files that a pattern means.
+// Glob returns the files that match a pattern.
 func (o OnHost) Glob(pattern string) ([]string, error) {
 	fixed := filepath.Dir(pattern[:strings.IndexAny(pattern+"*", "*?[")] + "x")
 	seen, err := o.Roots.See(fixed)
@@ -190,10 +190,10 @@ func (o OnHost) Glob(pattern string) ([]string, error) {
 	return matches, nil
 }
 
-// Overlay are files with some of them written or removed.
+// Overlay is a view of files with planned changes.
 type Overlay struct {
 	Files
-	// Changed are the contents by path; nil is a file that is not there.
+	// Changed has the contents by path; nil means removed.
 	Changed map[string][]byte
 }
 
@@ -209,7 +209,7 @@ func (o Overlay) Read(path string) ([]byte, error) {
 	return o.Files.Read(path)
 }
 
-// Glob returns the files that a pattern means.
+// Glob returns the files that match a pattern.
 func (o Overlay) Glob(pattern string) ([]string, error) {
 	below, err := o.Files.Glob(pattern)
 	if err != nil {
@@ -231,7 +231,7 @@ func (o Overlay) Glob(pattern string) ([]string, error) {
 	return all, nil
 }
 
-// With returns the overlay with one more change.
+// With returns a copy of the overlay with one more change.
 func (o Overlay) With(path string, text []byte) Overlay {
 	changed := maps.Clone(o.Changed)
 	if changed == nil {
