@@ -1,4 +1,4 @@
-// Package cri asks a container runtime what it is, over the interface that kubelet uses (CRI v1).
+// Package cri reads the status of a container runtime over CRI v1, the interface that kubelet uses.
 package cri
 
 import (
@@ -19,21 +19,21 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
-// Status is what a runtime says of itself.
+// Status is the status that a runtime reports.
 type Status struct {
-	// Name is containerd or cri-o, Version that of its own.
+	// Name is containerd or cri-o, Version its version.
 	Name, Version string
-	// CDI is whether it reads CDI specs as it runs now, which is not what its files say; Folders are where from.
+	// CDI reports whether the running runtime reads CDI specs, which can differ from its configuration files. Folders are the spec folders.
 	CDI     bool
 	Folders []string
 }
 
-// Sockets are where runtimes listen, as the host names them: containerd's, that of k3s and RKE2, CRI-O's.
+// Sockets returns the host paths of the known runtime sockets: of containerd, of k3s and RKE2, and of CRI-O.
 func Sockets() []string {
 	return []string{"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/var/run/crio/crio.sock"}
 }
 
-// Find returns the path under which this process sees the socket; without one, that of the first runtime that listens.
+// Find returns the path under which this process accesses the socket. For an empty socket it returns the first known one that exists.
 func Find(r host.Roots, socket string) (string, error) {
 	candidates := Sockets()
 	if socket != "" {
@@ -51,7 +51,7 @@ func Find(r host.Roots, socket string) (string, error) {
 	return "", fmt.Errorf("find the container runtime: no socket at %s: name it with --runtime-endpoint", strings.Join(candidates, ", "))
 }
 
-// Ask asks the runtime behind a socket, and waits until it answers or ctx ends: a runtime that is just restarting answers a little later.
+// Ask returns the status of the runtime at a socket. It retries while the runtime is starting, until ctx ends.
 func Ask(ctx context.Context, socket string) (Status, error) {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
@@ -66,7 +66,7 @@ func Ask(ctx context.Context, socket string) (Status, error) {
 	}
 	running := Status{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion()}
 	if running.Name != "containerd" {
-		running.CDI = running.Name == "cri-o" // from 1.23 on, older than any that serves CRI v1 with DRA
+		running.CDI = running.Name == "cri-o" // since 1.23, which is older than any that serves CRI v1 with DRA
 		return running, nil
 	}
 	answer, err := client.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
@@ -76,10 +76,10 @@ func Ask(ctx context.Context, socket string) (Status, error) {
 	return running, running.read(answer.GetInfo()["config"])
 }
 
-// pause is between two questions to a runtime that is still starting.
+// pause is the delay between two requests to a runtime that is starting.
 const pause = 200 * time.Millisecond
 
-// version asks again as long as the runtime is starting.
+// version requests the version, and retries while the runtime is starting.
 func version(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*runtimeapi.VersionResponse, error) {
 	for {
 		answer, err := client.Version(ctx, &runtimeapi.VersionRequest{})
@@ -94,12 +94,12 @@ func version(ctx context.Context, client runtimeapi.RuntimeServiceClient) (*runt
 	}
 }
 
-// starting reports whether the runtime listens and is not at work yet: containerd says so in words only, until it has looked at all its containers.
+// starting reports whether the runtime listens and is not ready. Containerd reports this only in the message, until it has loaded all containers.
 func starting(err error) bool {
 	return status.Code(err) == codes.Unknown && strings.Contains(err.Error(), "server is not initialized yet")
 }
 
-// read takes from containerd's verbose status what its CRI plugin runs with.
+// read parses the CRI plugin's configuration from containerd's verbose status.
 func (s *Status) read(config string) error {
 	var running struct {
 		EnableCDI   *bool    `json:"enableCDI"`
