@@ -1,5 +1,5 @@
-// Package migmode changes the MIG mode of a node's GPUs where that needs a reset and no one else may be at work: on A100 and A30. The installer has drained
-// the node before. Newer GPUs change it at once; there the node agent does it by claims, and this verb finds nothing to wait for.
+// Package migmode changes the MIG mode of a node's GPUs where that needs a reset of idle GPUs: on A100 and A30. The installer drains the node first.
+// Newer GPUs change it without a reset; there the node agent does so for claims, and this verb has nothing to change.
 package migmode
 
 import (
@@ -12,20 +12,20 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
-// Verb is the verb's name.
+// Verb is the name of the verb.
 const Verb = "mig-mode"
 
-// The reasons why the mode cannot be changed.
+// Reasons of a failed change.
 const (
-	// GPUInUse: somebody has the GPU open, or there are MIG instances.
+	// GPUInUse: a process has the GPU open, or MIG instances exist.
 	GPUInUse = "GPUInUse"
-	// NotChanged: the GPU says it is done, and is not.
+	// NotChanged: the driver reports success, and the mode is unchanged.
 	NotChanged = "NotChanged"
-	// NoDriver: nvidia-smi does not work.
+	// NoDriver: nvidia-smi fails.
 	NoDriver = "NoDriver"
 )
 
-// Mode is the MIG mode of a GPU, in nvidia-smi's words; empty where a GPU has none.
+// Mode is the MIG mode of a GPU as nvidia-smi prints it; empty for a GPU without MIG.
 type Mode string
 
 // The modes.
@@ -34,26 +34,26 @@ const (
 	Disabled Mode = "Disabled"
 )
 
-// GPU is a GPU with its mode: Pending is the one that it will have after a reset.
+// GPU is a GPU with its mode. Pending is the mode after the next reset.
 type GPU struct {
 	UUID             string
 	Current, Pending Mode
 }
 
-// Driver changes GPUs.
+// Driver changes the MIG mode of GPUs.
 type Driver interface {
-	// GPUs returns all of them.
+	// GPUs returns all GPUs.
 	GPUs(ctx context.Context) ([]GPU, error)
-	// Set asks for a mode, which the GPU may take at once or at its next reset. It wraps ErrInUse when somebody uses the GPU.
+	// Set requests a mode, which the GPU applies at once or at its next reset. The error wraps ErrInUse if the GPU is in use.
 	Set(ctx context.Context, uuid string, mode Mode) error
-	// Reset resets GPUs together. It wraps ErrInUse when somebody uses one of them.
+	// Reset resets GPUs together. The error wraps ErrInUse if one of them is in use.
 	Reset(ctx context.Context, uuids []string) error
 }
 
-// ErrInUse says that somebody uses a GPU.
+// ErrInUse is the error for a GPU in use.
 var ErrInUse = errors.New("in use")
 
-// Change returns the GPUs that must change, in order. Those without MIG stay as they are.
+// Change returns the GPUs that must change, in order. GPUs without MIG are unchanged.
 func Change(gpus []GPU, want Mode) []GPU {
 	var change []GPU
 	for _, gpu := range gpus {
@@ -64,10 +64,10 @@ func Change(gpus []GPU, want Mode) []GPU {
 	return change
 }
 
-// restoreTimeout limits how long a failed change is undone.
+// restoreTimeout limits the restore after a failed change.
 const restoreTimeout = 5 * time.Minute
 
-// Run brings all GPUs to the mode. When one cannot be changed, those before it get back the mode that they had. It may be run again at any time.
+// Run changes all GPUs to the mode. If one fails, those before it are restored to their previous mode. Run is idempotent.
 func Run(ctx context.Context, driver Driver, want Mode) host.Result {
 	if want != Enabled && want != Disabled {
 		return host.Outcome(Verb, false, "", fmt.Errorf("mode %q: must be %s or %s", want, Enabled, Disabled))
@@ -81,7 +81,7 @@ func Run(ctx context.Context, driver Driver, want Mode) host.Result {
 		return host.Outcome(Verb, false, fmt.Sprintf("MIG is %s already on all GPUs that have it", strings.ToLower(string(want))), nil)
 	}
 	if err := bring(ctx, driver, change, want); err != nil {
-		// GPUs are restored after ctx ended, too, but nvidia-smi may never end: the restore has a separate limit.
+		// GPUs are also restored after ctx ended; the separate limit covers an nvidia-smi that hangs.
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTimeout)
 		back := restore(limited, driver, change)
 		cancel()
@@ -90,7 +90,7 @@ func Run(ctx context.Context, driver Driver, want Mode) host.Result {
 	return host.Outcome(Verb, true, fmt.Sprintf("MIG is %s on %d GPUs", strings.ToLower(string(want)), len(change)), nil)
 }
 
-// bring changes the GPUs and sees for itself that they have changed.
+// bring changes the GPUs and verifies the change.
 func bring(ctx context.Context, driver Driver, change []GPU, want Mode) error {
 	for _, gpu := range change {
 		if err := driver.Set(ctx, gpu.UUID, want); err != nil {
@@ -110,7 +110,7 @@ func bring(ctx context.Context, driver Driver, change []GPU, want Mode) error {
 	return host.Fail(NotChanged, "MIG is not %s after a reset of %s: restart the node", strings.ToLower(string(want)), strings.Join(left, ", "))
 }
 
-// remaining returns those of the GPUs that do not have the mode.
+// remaining returns the GPUs that do not have the mode.
 func remaining(ctx context.Context, driver Driver, of []GPU, want Mode) ([]string, error) {
 	gpus, err := driver.GPUs(ctx)
 	if err != nil {
@@ -129,7 +129,7 @@ func remaining(ctx context.Context, driver Driver, of []GPU, want Mode) ([]strin
 	return left, nil
 }
 
-// restore gives the GPUs back the modes that they had.
+// restore restores the previous modes of the GPUs.
 func restore(ctx context.Context, driver Driver, change []GPU) error {
 	gpus, err := driver.GPUs(ctx)
 	if err != nil {
@@ -156,7 +156,7 @@ func restore(ctx context.Context, driver Driver, change []GPU) error {
 	return errors.Join(errs...)
 }
 
-// resetUnless resets a GPU unless it has its mode without.
+// resetUnless resets a GPU unless it already has its previous mode.
 func resetUnless(ctx context.Context, driver Driver, was GPU) error {
 	left, err := remaining(ctx, driver, []GPU{was}, was.Current)
 	if err != nil || len(left) == 0 {

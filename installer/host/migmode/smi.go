@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
-// SMI is the driver's nvidia-smi.
+// SMI implements Driver with the driver's nvidia-smi.
 type SMI struct{ Program smi.Program }
 
 // GPUs returns all GPUs with their modes.
@@ -32,7 +32,7 @@ func (s SMI) GPUs(ctx context.Context) ([]GPU, error) {
 	return gpus, nil
 }
 
-// mode reads nvidia-smi's word; [N/A] and [Not Supported] are none.
+// mode parses nvidia-smi's value; [N/A] and [Not Supported] mean no MIG.
 func mode(text string) Mode {
 	switch m := Mode(strings.TrimSpace(text)); m {
 	case Enabled, Disabled:
@@ -41,7 +41,7 @@ func mode(text string) Mode {
 	return ""
 }
 
-// Set asks for a mode.
+// Set requests a mode.
 func (s SMI) Set(ctx context.Context, uuid string, mode Mode) error {
 	number := "0"
 	if mode == Enabled {
@@ -51,7 +51,7 @@ func (s SMI) Set(ctx context.Context, uuid string, mode Mode) error {
 	return err
 }
 
-// Reset resets GPUs together: those that NVLink joins cannot be reset one by one.
+// Reset resets GPUs together: GPUs connected by NVLink cannot be reset individually.
 func (s SMI) Reset(ctx context.Context, uuids []string) error {
 	_, err := s.run(ctx, "-i", strings.Join(uuids, ","), "--gpu-reset")
 	return err
