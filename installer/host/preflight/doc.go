@@ -1,2 +1,2 @@
-// Package preflight looks at a host before a driver is installed, and says what would keep it from working. It changes nothing.
+// Package preflight checks a host before a driver is installed, and reports what prevents the installation. It changes nothing.
 package preflight

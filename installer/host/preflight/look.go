@@ -13,11 +13,11 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// mountSpace is what the place needs where a driver container shows its root: it is a mount, and holds a few small files.
+// mountSpace is the space in bytes required at the driver container's root on the host: it is a mount point and has a few small files.
 const mountSpace = 1 << 20
 
-// Look reads what Check judges. Scratch is the folder, in this process's own view, whose file system takes the driver's files: a container's
-// own root, since the runtime keeps those of all containers in one place.
+// Look reads the input of Check. Scratch is a folder in this process's mount namespace whose file system stores the driver's files: a container's own
+// root, because the runtime stores those of all containers in one place.
 func Look(r host.Roots, scratch string) (Seen, error) {
 	var seen Seen
 	kernel, err := survey.Kernel(r)
@@ -48,7 +48,7 @@ func Look(r host.Roots, scratch string) (Seen, error) {
 	return seen, err
 }
 
-// headers reports whether the host has the headers of a kernel. build is a link that distributions leave dangling without them.
+// headers reports whether the host has the headers of a kernel. Without them, build is a dangling symbolic link on some distributions.
 func headers(r host.Roots, kernel string) (bool, error) {
 	build, err := r.See(filepath.Join("/lib/modules", kernel, "build"))
 	if err != nil {
@@ -81,7 +81,7 @@ func disks(r host.Roots, scratch string) ([]Disk, error) {
 	return append(found, Disk{Path: "the file system of " + r.Driver, Free: free, Need: mountSpace}), nil
 }
 
-// freeBelow returns the bytes that root can write at the path, or at its nearest parent that there is.
+// freeBelow returns the bytes available to root at the path, or at its nearest existing parent.
 func freeBelow(path string) (uint64, error) {
 	for {
 		var stat unix.Statfs_t

@@ -9,55 +9,55 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// Verb is the verb's name.
+// Verb is the name of the verb.
 const Verb = "preflight"
 
-// Want is what the driver container was chosen for, and what it needs.
+// Want has the requirements of the driver container.
 type Want struct {
-	// Kernel and OS are those that the image was chosen for; empty ones are not compared.
+	// Kernel and OS are those for which the image was selected; empty values are not compared.
 	Kernel, OS string
-	// Modules is where the kernel modules come from.
+	// Modules is the source of the kernel modules.
 	Modules Modules
-	// MinFree is how many bytes the driver's files need.
+	// MinFree is the space in bytes that the driver's files need.
 	MinFree uint64
 }
 
-// Modules is where the kernel modules come from.
+// Modules is the source of the kernel modules.
 type Modules string
 
-// Where kernel modules come from.
+// Sources of kernel modules.
 const (
-	// Precompiled modules are in the image, signed by whom the firmware trusts.
+	// Precompiled modules are in the image, with a signature that the firmware trusts.
 	Precompiled Modules = "precompiled"
-	// Compiled modules are made on the node, with headers that the image fetches or carries. Nobody has signed them.
+	// Compiled modules are built on the node, with headers that the image downloads or contains. They are unsigned.
 	Compiled Modules = "compiled"
-	// CompiledWithHostHeaders are made with the headers of the host.
+	// CompiledWithHostHeaders modules are built with the headers of the host.
 	CompiledWithHostHeaders Modules = "compiled-with-host-headers"
 )
 
-// Seen is what a host is.
+// Seen has the observed properties of a host.
 type Seen struct {
 	Kernel, OS string
 	SecureBoot bool
-	// HostDriver is the version of the host's own driver; empty: none.
+	// HostDriver is the version of the host's own driver; empty means none.
 	HostDriver string
-	// Nouveau is who uses the open-source driver that comes with the kernel: -1 when it is not loaded.
+	// Nouveau is the use count of the open-source driver of the kernel: -1 if it is not loaded.
 	Nouveau int
-	// Headers is whether the host has the headers of its running kernel.
+	// Headers reports whether the host has the headers of its running kernel.
 	Headers bool
-	// Disks are the places that the driver's files go to.
+	// Disks are the locations of the driver's files.
 	Disks []Disk
 }
 
-// Disk is the free space of a place.
+// Disk is the free space of a location.
 type Disk struct {
 	Path string
 	Free uint64
-	// Need is how many bytes it must have, when that is not Want.MinFree.
+	// Need is the required space in bytes if it differs from Want.MinFree.
 	Need uint64
 }
 
-// The reasons why a driver cannot be installed.
+// Reasons why a driver cannot be installed.
 const (
 	KernelChanged  = "KernelChanged"
 	OSChanged      = "OSChanged"
@@ -68,7 +68,7 @@ const (
 	DiskFull       = "DiskFull"
 )
 
-// Check returns everything that would keep the driver from being installed, the most decisive first.
+// Check returns everything that prevents the installation of the driver, the most decisive first.
 func Check(want Want, seen Seen) []host.Failure {
 	var found []host.Failure
 	complain := func(reason, format string, arguments ...any) {
@@ -104,10 +104,10 @@ func Check(want Want, seen Seen) []host.Failure {
 	return found
 }
 
-// differs compares with what is expected; nothing expected is met by anything.
+// differs compares a value with the expected one; an empty expectation matches everything.
 func differs(want, seen string) bool { return want != "" && want != seen }
 
-// Result returns how the check ended: the first reason, and everything that is wrong.
+// Result returns the result of the check: the first reason, and all failures in the message.
 func Result(want Want, seen Seen) host.Result {
 	found := Check(want, seen)
 	if len(found) == 0 {
@@ -120,7 +120,7 @@ func Result(want Want, seen Seen) host.Result {
 	return host.Outcome(Verb, false, "", &host.Failure{Reason: found[0].Reason, Message: strings.Join(messages, "; ")})
 }
 
-// references returns who uses a module: -1 when it is not loaded.
+// references returns the use count of a module: -1 if it is not loaded.
 func references(modules []survey.Module, name string) int {
 	for _, m := range modules {
 		if m.Name == name {
@@ -130,7 +130,7 @@ func references(modules []survey.Module, name string) int {
 	return -1
 }
 
-// Validate refuses what is none of them.
+// Validate rejects unknown sources.
 func (m Modules) Validate() error {
 	switch m {
 	case Precompiled, Compiled, CompiledWithHostHeaders:
