@@ -1,3 +1,3 @@
-// Package survey reads what a host is: kernel, operating system, firmware, modules, GPUs and drivers. It changes nothing and needs no right but
-// to read; discovery calls it every few minutes, the verbs once.
+// Package survey reads the state of a host: kernel, operating system, firmware, modules, GPUs and drivers. It changes nothing and needs only read
+// access. Discovery calls it every few minutes, the verbs once.
 package survey

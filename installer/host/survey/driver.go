@@ -14,8 +14,8 @@ import (
 
 var versionNumber = regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`)
 
-// LoadedDriver returns the version of the NVIDIA modules that are loaded, from the procfs file driver/nvidia/version; empty: none. Its line
-// names the module first, and the version is the first field that is a number with dots.
+// LoadedDriver returns the version of the loaded NVIDIA modules from the procfs file driver/nvidia/version, or "" if none is loaded. The line starts
+// with the module's name, and the version is the first field that is a dotted number.
 func LoadedDriver(r host.Roots) (string, error) {
 	path := filepath.Join(r.Proc, "driver/nvidia/version")
 	text, err := os.ReadFile(path)
@@ -50,9 +50,8 @@ var (
 	}
 )
 
-// HostDriver returns the version of the driver that the host itself brings: that of its libnvidia-ml, when it has nvidia-smi as well. Empty:
-// none. What leads into the root of a driver container is not the host's. Without modules it is a driver all the same: the host
-// may load them at its next start.
+// HostDriver returns the version of the host's own driver: that of its libnvidia-ml if nvidia-smi exists as well, otherwise "". Files in the root of
+// a driver container are excluded. The driver also counts while its modules are not loaded, because the host may load them at the next boot.
 func HostDriver(r host.Roots) (string, error) {
 	program, err := firstOf(r, programFolders, "nvidia-smi")
 	if err != nil || program == "" {
@@ -61,8 +60,8 @@ func HostDriver(r host.Roots) (string, error) {
 	return firstOf(r, libraryFolders, "libnvidia-ml.so.*")
 }
 
-// firstOf returns what follows the first match's ".so.", or the match when there is no such part; of links to the same library the version
-// is what counts.
+// firstOf returns the part after ".so." of the first match, or the match itself without such a part. For symbolic links the version of the target
+// library counts.
 func firstOf(r host.Roots, folders []string, pattern string) (string, error) {
 	for _, folder := range folders {
 		seen, err := r.See(folder)
@@ -82,7 +81,7 @@ func firstOf(r host.Roots, folders []string, pattern string) (string, error) {
 	return "", nil
 }
 
-// own returns the version of a library, or the path of a program, that is the host's own.
+// own returns the version of a library, or the path of a program, that belongs to the host itself.
 func own(r host.Roots, match string) (string, bool) {
 	resolved, err := r.See(r.OnHost(match))
 	if err != nil {
@@ -98,7 +97,7 @@ func own(r host.Roots, match string) (string, bool) {
 	return version, versionNumber.MatchString(version)
 }
 
-// Contained reports whether what this process sees at the path belongs to a driver container.
+// Contained reports whether a path of this process belongs to a driver container.
 func Contained(r host.Roots, seen string) bool {
 	return r.Driver != "" && r.Driver != "/" && host.Below(r.OnHost(seen), r.Driver)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/smi"
 )
 
-// SMI returns the driver's nvidia-smi: that of the driver container where there is one, else the host's.
+// SMI returns the driver's nvidia-smi: that of the driver container if it exists, otherwise the host's.
 func SMI(r host.Roots) (smi.Program, error) {
 	for _, root := range []string{r.Driver, "/"} {
 		seen, err := r.See(root)
@@ -28,8 +28,8 @@ func SMI(r host.Roots) (smi.Program, error) {
 	return smi.Program{}, fmt.Errorf("find nvidia-smi with libnvidia-ml.so.1 below %s or in the host's root: %w", r.Driver, fs.ErrNotExist)
 }
 
-// inRoot returns what the name leads to in the first of the folders that has it. Absolute links in a root lead to that root, as they do for the
-// programs of a driver container.
+// inRoot returns the file of that name in the first folder that has it. Absolute symbolic links resolve relative to that root, as for the programs of
+// a driver container.
 func inRoot(root string, folders []string, name string) string {
 	for _, folder := range folders {
 		seen, err := securejoin.SecureJoin(root, filepath.Join(folder, name))

@@ -17,7 +17,7 @@ import (
 // Kernel returns the release of the running kernel.
 func Kernel(r host.Roots) (string, error) { return line(r.Proc, "sys/kernel/osrelease") }
 
-// BootID returns the ID of the boot, which kubelet reports as well.
+// BootID returns the ID of the boot, as reported by kubelet.
 func BootID(r host.Roots) (string, error) { return bootid.Read(r.Proc) }
 
 func line(root, path string) (string, error) {
@@ -30,12 +30,12 @@ func line(root, path string) (string, error) {
 
 // System is an operating system.
 type System struct {
-	// Tag is how the tags of driver images name it, such as ubuntu24.04; Name what it calls itself.
+	// Tag is the name in tags of driver images, such as ubuntu24.04. Name is the display name.
 	Tag, Name string
 }
 
-// OS returns the host's operating system, from os-release(5). Tags are the ID and VERSION_ID, as in the tags of NVIDIA's driver images: for
-// Rocky Linux, Oracle Linux and RHEL from 10 on the major version alone (rocky9, rhel10), for RHEL 8 and 9 with the minor one (rhel9.4).
+// OS returns the host's operating system, from os-release(5). Tags are ID and VERSION_ID, as in the tags of NVIDIA's driver images: for Rocky Linux,
+// Oracle Linux and RHEL from 10 on only the major version (rocky9, rhel10), for RHEL 8 and 9 with the minor version (rhel9.4).
 func OS(r host.Roots) (System, error) {
 	for _, path := range []string{"/etc/os-release", "/usr/lib/os-release"} {
 		seen, err := r.See(path)
@@ -78,7 +78,7 @@ func parseOS(text string) (System, error) {
 	return System{Tag: id + version, Name: name}, nil
 }
 
-// unquote takes the quotes of the shell off a value. Names have no escapes that matter.
+// unquote removes shell quotes from a value. Names have no relevant escapes.
 func unquote(value string) string {
 	value = strings.TrimSpace(value)
 	for _, quote := range []string{`"`, `'`} {
@@ -89,8 +89,8 @@ func unquote(value string) string {
 	return value
 }
 
-// SecureBoot reports whether the firmware lets only signed modules in: the last byte of the EFI variable SecureBoot, after four bytes of
-// attributes (UEFI 2.10, 3.3). A machine without EFI, and one whose efivarfs is not to be seen, has none.
+// SecureBoot reports whether the firmware accepts only signed modules: the last byte of the EFI variable SecureBoot, after four bytes of attributes
+// (UEFI 2.10, 3.3). It is false for a machine without EFI or without a visible efivarfs.
 func SecureBoot(r host.Roots) (bool, error) {
 	paths, err := filepath.Glob(filepath.Join(r.Sys, "firmware/efi/efivars/SecureBoot-*"))
 	if err != nil {
@@ -108,16 +108,16 @@ func SecureBoot(r host.Roots) (bool, error) {
 	return false, nil
 }
 
-// Module is a module of the kernel that is loaded.
+// Module is a loaded kernel module.
 type Module struct {
 	Name string
-	// Refs counts who uses it, programs and modules; By are the modules among them.
+	// Refs is the use count, by programs and modules. By are the modules that use it.
 	Refs int
 	By   []string
 }
 
-// Modules returns the loaded modules, from the procfs file modules: name, size, references, the modules that use it, state and address. A procfs
-// without that file has none.
+// Modules returns the loaded modules, from the procfs file modules: name, size, references, dependent modules, state and address. If that file does
+// not exist, the list is empty.
 func Modules(r host.Roots) ([]Module, error) {
 	file, err := os.Open(filepath.Join(r.Proc, "modules"))
 	if errors.Is(err, fs.ErrNotExist) {
