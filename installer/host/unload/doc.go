@@ -1,3 +1,3 @@
-// Package unload takes the kernel modules of a former driver container out of the kernel, and its root off the host, so that the next driver finds
-// a clean machine. What is in use stays, and the users are named: nothing is forced.
+// Package unload removes the kernel modules and the mounts of a previous driver container, so that the next driver starts on a clean host. Modules
+// and mounts in use stay, and their users are reported: nothing is forced.
 package unload

@@ -10,40 +10,40 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// ErrBusy says that a module or a mount is in use.
+// ErrBusy is the error for a module or mount in use.
 var ErrBusy = errors.New("in use")
 
-// Kernel is the kernel's modules.
+// Kernel accesses the kernel's modules.
 type Kernel interface {
-	// Loaded returns the modules.
+	// Loaded returns the loaded modules.
 	Loaded() ([]survey.Module, error)
-	// Remove takes a module out. It wraps ErrBusy when somebody uses it, and never waits for that to end.
+	// Remove removes a module. The error wraps ErrBusy if it is in use; Remove does not wait for the end of that use.
 	Remove(ctx context.Context, module string) error
 }
 
-// Mounts are the mounts of the host.
+// Mounts accesses the mounts of the host.
 type Mounts interface {
-	// Below returns the mount points at and below a path, in the order of mounting.
+	// Below returns the mount points at and below a path, in mount order.
 	Below(path string) ([]string, error)
-	// Unmount takes one off. It wraps ErrBusy when somebody uses it; a lazy unmount would leave it to its users unseen.
+	// Unmount unmounts a path. The error wraps ErrBusy if it is in use; a lazy unmount would stay active without being visible.
 	Unmount(path string) error
 }
 
-// Config is what the verb works with.
+// Config has the settings of the verb.
 type Config struct {
 	Roots  host.Roots
 	Kernel Kernel
 	Mounts Mounts
-	// Processes is the procfs in which the host's programs are to be seen.
+	// Processes is a procfs in which the host's processes are visible.
 	Processes string
-	// Digest is that of the driver that comes next: one that is loaded already stays. Empty: whatever is loaded goes.
+	// Digest is the digest of the next driver: if it is already loaded, it stays. Empty means that any loaded driver is removed.
 	Digest string
-	// StateFile is the host's path of the file in which a driver container keeps its digest.
+	// StateFile is the host path of the file in which a driver container stores its digest.
 	StateFile string
 }
 
-// Run unloads what a former driver container has left. It may be run again at any time: a module that could not be removed is still loaded, and so
-// are those below it, so the state is never worse than "not everything is unloaded yet".
+// Run unloads what a previous driver container left. It is idempotent: a module that could not be removed is still loaded, with its dependencies, so
+// a failed run only leaves the unload incomplete.
 func (c Config) Run(ctx context.Context) host.Result {
 	changed, message, err := c.run(ctx)
 	return host.Outcome(Verb, host.Changed(changed), message, err)
@@ -77,7 +77,7 @@ func (c Config) notRemoved(seen Seen, module string, err error) error {
 	if !errors.Is(err, ErrBusy) {
 		return fmt.Errorf("remove module %s: %w", module, err)
 	}
-	// Somebody began to use it meanwhile.
+	// A process started to use it after the check.
 	if holders, err := Holders(c.Processes); err == nil {
 		seen.Holders = holders
 	}
@@ -92,7 +92,7 @@ func (c Config) notUnmounted(path string, err error) error {
 		c.Roots.OnHost(path))
 }
 
-// say returns what was done.
+// say returns a message about what was done.
 func (p Plan) say(seen Seen) string {
 	var parts []string
 	switch {

@@ -17,13 +17,13 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// Linux is the kernel that this process runs on.
+// Linux is the kernel of this process.
 type Linux struct{ Roots host.Roots }
 
-// Loaded returns the modules.
+// Loaded returns the loaded modules.
 func (l Linux) Loaded() ([]survey.Module, error) { return survey.Modules(l.Roots) }
 
-// Remove takes a module out (delete_module(2), without waiting). One that is gone already is no error.
+// Remove removes a module (delete_module(2), nonblocking). An absent module is no error.
 func (l Linux) Remove(_ context.Context, module string) error {
 	err := unix.DeleteModule(module, unix.O_NONBLOCK)
 	switch {
@@ -35,16 +35,16 @@ func (l Linux) Remove(_ context.Context, module string) error {
 	return err
 }
 
-// Simulated is the kernel of simulated hardware: a program removes modules, run as `<program> rmmod <module>`. Its exit status 16 (EBUSY) says that the module is in use.
+// Simulated is the kernel of simulated hardware: `<program> rmmod <module>` removes a module. Exit status 16 (EBUSY) means that the module is in use.
 type Simulated struct {
 	Roots   host.Roots
 	Program string
 }
 
-// Loaded returns the modules.
+// Loaded returns the loaded modules.
 func (s Simulated) Loaded() ([]survey.Module, error) { return survey.Modules(s.Roots) }
 
-// Remove takes a module out.
+// Remove removes a module.
 func (s Simulated) Remove(ctx context.Context, module string) error {
 	command := exec.CommandContext(ctx, s.Program, "rmmod", module)
 	command.WaitDelay = time.Second
@@ -59,7 +59,7 @@ func (s Simulated) Remove(ctx context.Context, module string) error {
 	return nil
 }
 
-// MountTable is the mount table of this process, in which unmounts reach the host when the mount of the host's root is shared with it.
+// MountTable is the mount table of this process. Unmounts propagate to the host if the mount of the host's root is shared with it.
 type MountTable struct{ File string }
 
 // Below returns the mount points at and below a path (proc_pid_mountinfo(5)).
@@ -84,12 +84,12 @@ func (m MountTable) Below(path string) ([]string, error) {
 	return slices.Clip(points), lines.Err()
 }
 
-// unescape undoes the octal escapes of the mount table: blank, tab, line feed, backslash.
+// unescape decodes the octal escapes of the mount table: space, tab, line feed, backslash.
 func unescape(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// Unmount takes a mount off. One that is gone already, as its parent's peer took it along, is no error.
+// Unmount unmounts a path. An absent mount is no error: the unmount of its parent's peer may have removed it.
 func (m MountTable) Unmount(path string) error {
 	err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)
 	switch {

@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// look reads what Make decides by.
+// look reads the input of Make.
 func (c Config) look() (Seen, error) {
 	var seen Seen
 	var err error
@@ -56,11 +56,11 @@ func (c Config) state() (string, error) {
 	return strings.TrimSpace(string(text)), err
 }
 
-// nodes are the device nodes of the driver and its companions.
+// nodes matches the device nodes of the driver and its companions.
 var nodes = regexp.MustCompile(`(^|/)dev/(nvidia([0-9]+|ctl|-uvm|-uvm-tools|-modeset|-nvlink|-nvswitch[0-9a-z]*|-vgpu[0-9a-z]*|-fs[0-9]*)|nvidia-caps/.*|gdrdrv)$`)
 
-// Holders returns the programs that have a device node of the driver open or mapped, by process ID. A procfs without processes has none, and
-// a program that ends meanwhile, or may not be looked at, is left out; this one does not count.
+// Holders returns the processes that have a device node of the driver open or mapped, by process ID. Processes that end meanwhile or cannot be
+// inspected are skipped, as is this process. A procfs without processes has no holders.
 func Holders(processes string) ([]Holder, error) {
 	entries, err := os.ReadDir(processes)
 	if err != nil {
@@ -97,7 +97,7 @@ func opens(folder string) bool {
 	})
 }
 
-// mapped reports whether a process has a device node mapped: that outlives its descriptor.
+// mapped reports whether a process has a device node mapped. A mapping outlives its descriptor.
 func mapped(folder string) bool {
 	text, err := os.ReadFile(filepath.Join(folder, "maps"))
 	if err != nil {

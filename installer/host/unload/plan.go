@@ -10,39 +10,39 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// Verb is the verb's name.
+// Verb is the name of the verb.
 const Verb = "unload"
 
-// The reasons why a driver cannot be unloaded.
+// Reasons why a driver cannot be unloaded.
 const (
 	// ModuleInUse: programs or other modules use the driver.
 	ModuleInUse = "ModuleInUse"
-	// RootBusy: somebody still uses files of the former driver's root.
+	// RootBusy: a process still uses files of the previous driver's root.
 	RootBusy = "RootBusy"
 )
 
-// order are the modules that go, users before used. nouveau is the kernel's own driver for the same GPUs.
+// order returns the modules to remove, dependents first. nouveau is the kernel's own driver for the same GPUs.
 func order() []string {
 	return []string{
 		"nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "nvidia_fs", "nvidia_vgpu_vfio", "gdrdrv", "nvidia_cs", "nvidia", "nouveau",
 	}
 }
 
-// Seen is what is known before anything is touched.
+// Seen is the state of the host before any change.
 type Seen struct {
-	// Modules are those of the kernel.
+	// Modules are the loaded kernel modules.
 	Modules []survey.Module
-	// Version is the version of the loaded driver, for people.
+	// Version is the version of the loaded driver, for messages.
 	Version string
-	// Holders are the programs that have the driver open.
+	// Holders are the processes that have the driver open.
 	Holders []Holder
-	// State is the digest that the former driver container left of itself.
+	// State is the digest that the previous driver container stored.
 	State string
-	// Mounts are the mount points at and below the root of the former driver container, as this process sees them, in the order of mounting.
+	// Mounts are the mount points at and below the root of the previous driver container, in this process's mount namespace, in mount order.
 	Mounts []string
 }
 
-// Holder is a program that has the driver open.
+// Holder is a process that has the driver open.
 type Holder struct {
 	PID     int
 	Command string
@@ -50,9 +50,9 @@ type Holder struct {
 
 func (h Holder) String() string { return fmt.Sprintf("%s (%d)", h.Command, h.PID) }
 
-// Plan is what to do, in this order.
+// Plan has the steps in order.
 type Plan struct {
-	// Keep says that the driver that is loaded is the wanted one: its modules stay, whoever uses them.
+	// Keep reports that the loaded driver is the desired one: its modules stay, even if in use.
 	Keep bool
 	// Remove are the modules to be removed.
 	Remove []string
@@ -60,8 +60,8 @@ type Plan struct {
 	Unmount []string
 }
 
-// Make decides what to do for a driver of the given digest; empty: whatever is loaded goes. It fails with ModuleInUse when somebody uses what is
-// to go, before anything is touched.
+// Make returns the plan for a driver of the given digest; empty means that any loaded driver is removed. It fails with ModuleInUse, before any
+// change, if something to be removed is in use.
 func Make(seen Seen, digest string) (Plan, error) {
 	plan := Plan{Unmount: slices.Clone(seen.Mounts)}
 	slices.Reverse(plan.Unmount)
@@ -81,7 +81,7 @@ func Make(seen Seen, digest string) (Plan, error) {
 	return plan, plan.inUse(seen, loaded)
 }
 
-// inUse fails when a module that is to go is used by a program, or by a module that stays.
+// inUse returns an error if a module to be removed is used by a program, or by a module that stays.
 func (p Plan) inUse(seen Seen, loaded map[string]survey.Module) error {
 	var users []string
 	for _, name := range p.Remove {
@@ -101,13 +101,13 @@ func (p Plan) inUse(seen Seen, loaded map[string]survey.Module) error {
 	return inUse(seen, strings.Join(users, ", "))
 }
 
-// inUse says who uses the driver, and what to do.
+// inUse returns an error that names the users of the driver and what to do.
 func inUse(seen Seen, what string) error {
 	return host.Fail(ModuleInUse, "driver %s cannot be unloaded: %s, %s; end them, or restart the node", cmp.Or(seen.Version, "(unknown version)"), what,
 		byWhom(seen.Holders))
 }
 
-// named is how many programs a message names.
+// named is the maximum number of programs in a message.
 const named = 10
 
 func byWhom(holders []Holder) string {
