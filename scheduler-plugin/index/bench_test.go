@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// cluster returns an index of so many nodes of 8 H100 in all shapes. The devices of all nodes are the same
-// objects, as nobody reads more than their names: what is left to measure is the index itself.
+// cluster returns an index with the given number of nodes, each with 8 H100 in all shapes. The devices of all nodes are
+// the same objects, since only their names are read: what is measured is the memory and time of the index itself.
 func cluster(tb testing.TB, nodes int) *index.Index {
 	tb.Helper()
 	x := newIndex()
@@ -35,8 +35,8 @@ func published(tb testing.TB, nodes int) [][]*resourceapi.ResourceSlice {
 	return all
 }
 
-// BenchmarkMemory prints what the index itself takes per node of 8 H100: idle, and with 56 claims for a
-// slice each.
+// BenchmarkMemory prints the memory of the index per node of 8 H100: idle, and with 56 claims for one memory slice
+// each.
 func BenchmarkMemory(b *testing.B) {
 	const nodes = 1000
 	n := machine(b, "h100x8", "n")
@@ -78,8 +78,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkClaim measures one claim's way: decided, assumed, settled, observed, deleted, and what a reader
-// of the changes pays, on a half full node of a cluster.
+// BenchmarkClaim measures the events of one claim on a half full node of a cluster: pending, assumed, settled,
+// observed, deleted, and the cost of a call of Changed.
 func BenchmarkClaim(b *testing.B) {
 	n := machine(b, "h100x8", "n")
 	for _, nodes := range []int{500, 5000} {
@@ -106,7 +106,7 @@ func BenchmarkClaim(b *testing.B) {
 	}
 }
 
-// BenchmarkPublish measures what it costs to read a node of 8 H100 in all shapes from its slices.
+// BenchmarkPublish measures reading a node of 8 H100 in all shapes from its ResourceSlices.
 func BenchmarkPublish(b *testing.B) {
 	x := newIndex()
 	n := machine(b, "h100x8", "n")

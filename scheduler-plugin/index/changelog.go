@@ -6,41 +6,42 @@ import (
 	"slices"
 )
 
-// maxRemovedNodes is how many of the nodes that are gone are remembered.
+// maxRemovedNodes limits the number of removed nodes that are recorded.
 const maxRemovedNodes = 1 << 14
 
-// node is a node as the index works on it.
+// node is the mutable state of one node. Index.mu guards it.
 type node struct {
 	name string
-	// pools are those whose devices are all on the node, in order of driver and name.
+	// pools are the pools whose devices are all on the node, sorted by driver and name.
 	pools []*pool
-	// nominations are in order of pod.
+	// nominations are sorted by pod.
 	nominations []*nomination
-	// content is what the pools publish, nil when it must be read again, and since when it is so.
+	// content is what the pools publish, nil when it must be read again. contentChanged is the revision of the last
+	// change.
 	content        *publishedContent
 	contentChanged uint64
 	// snapshot is what readers see, nil without pools.
 	snapshot *Node
-	// changed is the revision of the last change, place the node's in the log.
+	// changed is the revision of the last change. place is the node's element in changeLog.nodes.
 	changed uint64
 	place   *list.Element
 }
 
-// changeLog has the nodes in order of their last change.
+// changeLog lists the nodes in the order of their last change.
 type changeLog struct {
 	revision uint64
 	nodes    list.List
-	// removed are the nodes that went, in that order; one that came back is passed over.
+	// removed are the removed nodes, oldest first. An entry whose node has come back is skipped.
 	removed []removedNode
 }
 
-// removedNode is a node that went at a revision.
+// removedNode is a node that was removed at a revision.
 type removedNode struct {
 	node     *node
 	revision uint64
 }
 
-// add notes that the node changed at the present revision.
+// add records that the node changed at the current revision.
 func (l *changeLog) add(n *node) {
 	n.changed = l.revision
 	if n.place == nil {
@@ -53,7 +54,8 @@ func (l *changeLog) add(n *node) {
 	}
 }
 
-// dropOldestRemoved returns a node that went longest ago, when too many are remembered, and nil otherwise.
+// dropOldestRemoved returns the node that was removed first and drops it from the log, if more than maxRemovedNodes are
+// recorded. Otherwise it returns nil.
 func (l *changeLog) dropOldestRemoved() *node {
 	for len(l.removed) > maxRemovedNodes {
 		oldest := l.removed[0]
@@ -67,7 +69,7 @@ func (l *changeLog) dropOldestRemoved() *node {
 	return nil
 }
 
-// after yields the nodes that changed after the revision, the last one first.
+// after yields the nodes that changed after the revision, most recent first.
 func (l *changeLog) after(revision uint64) iter.Seq[*node] {
 	return func(yield func(*node) bool) {
 		for e := l.nodes.Back(); e != nil; e = e.Prev() {
@@ -79,27 +81,27 @@ func (l *changeLog) after(revision uint64) iter.Seq[*node] {
 	}
 }
 
-// change collects what one event changes.
+// change collects the nodes that one event changes.
 type change struct {
-	// nodes are those that changed, touched those of which only Held.InFlight did.
+	// nodes are the changed nodes. touched are the nodes of which only Held.InFlight changed.
 	nodes, touched []*node
 }
 
-// add adds a node that changed.
+// add records a changed node.
 func (c *change) add(n *node) {
 	if !slices.Contains(c.nodes, n) {
 		c.nodes = append(c.nodes, n)
 	}
 }
 
-// touch adds a node of which only Held.InFlight changed.
+// touch records a node of which only Held.InFlight changed.
 func (c *change) touch(n *node) {
 	if !slices.Contains(c.touched, n) {
 		c.touched = append(c.touched, n)
 	}
 }
 
-// node returns the node of the name, made if it is new.
+// node returns the node with the name, and creates it if necessary.
 func (x *Index) node(name string) *node {
 	n, ok := x.nodes[name]
 	if !ok {
@@ -109,7 +111,8 @@ func (x *Index) node(name string) *node {
 	return n
 }
 
-// commit makes the snapshots of the nodes that changed, at a revision of their own.
+// commit replaces the snapshots of the changed nodes. All changes of one event get the same new revision; touched nodes
+// keep theirs.
 func (x *Index) commit(c change) {
 	next := x.log.revision + 1
 	for _, n := range c.nodes {
@@ -133,14 +136,15 @@ func (x *Index) commit(c change) {
 	}
 }
 
-// dropUnusedNode drops the node when nobody can ask for it any more.
+// dropUnusedNode removes a node without pools and nominations that is not in the change log.
 func (x *Index) dropUnusedNode(n *node) {
 	if n.place == nil && len(n.nominations) == 0 && len(n.pools) == 0 {
 		delete(x.nodes, n.name)
 	}
 }
 
-// updateSnapshot replaces the snapshot of the node.
+// updateSnapshot replaces the snapshot of the node and updates the statistics and cliques. A node without pools has no
+// snapshot.
 func (x *Index) updateSnapshot(n *node, revision uint64) {
 	before := n.snapshot
 	if len(n.pools) == 0 {

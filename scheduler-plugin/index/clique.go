@@ -7,7 +7,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// Clique returns the NVLink clique of the node's GPUs, empty when they have none or not all the same.
+// Clique returns the NVLink clique of the node's GPUs, empty if they have none or are in different cliques.
 func (n *Node) Clique() string {
 	if len(n.Fit.GPUs) == 0 {
 		return ""
@@ -21,8 +21,8 @@ func (n *Node) Clique() string {
 	return name
 }
 
-// Places returns how often so many GPUs of the node are idle, without cutting a GPU; with no number,
-// whether all of them are.
+// Places returns how many disjoint sets of the given number of idle GPUs the node has. For 0 it returns 1 if all GPUs
+// of the node are idle, otherwise 0.
 func (n *Node) Places(gpus int) int { return n.load.places(gpus) }
 
 func (l Load) places(gpus int) int {
@@ -32,8 +32,8 @@ func (l Load) places(gpus int) int {
 	return l.Idle / gpus
 }
 
-// Cliques returns the NVLink cliques that span nodes, in order of name. What is free is counted in places
-// of so many idle GPUs of one node (Node.Places). The cost depends on the number of cliques.
+// Cliques returns the NVLink cliques, sorted by name. Their free capacity is counted in sets of the given number of
+// idle GPUs on one node (Node.Places). The cost depends on the number of cliques.
 func (x *Index) Cliques(gpus int) []topology.Clique {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -44,7 +44,7 @@ func (x *Index) Cliques(gpus int) []topology.Clique {
 	return list
 }
 
-// CliqueNodes returns the names of the clique's nodes, in order.
+// CliqueNodes returns the names of the clique's nodes, sorted. It is nil for an unknown clique.
 func (x *Index) CliqueNodes(clique string) []string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -55,17 +55,17 @@ func (x *Index) CliqueNodes(clique string) []string {
 	return slices.Sorted(maps.Keys(c.nodes))
 }
 
-// cliques are those of the cluster by name; one without nodes is not among them.
+// cliques are the cliques of the cluster by name. A clique without nodes is removed.
 type cliques map[string]*clique
 
-// clique is one clique.
+// clique is one NVLink clique.
 type clique struct {
 	nodes map[string]bool
-	// loads count its nodes by how many GPUs they have and how many of those are idle.
+	// loads counts the nodes by their number of GPUs and number of idle GPUs.
 	loads map[[2]int]int
 }
 
-// places returns how often so many GPUs of one node are idle.
+// places returns the sum of Load.places of all nodes.
 func (c *clique) places(gpus int) int {
 	sum := 0
 	for load, nodes := range c.loads {
@@ -74,7 +74,7 @@ func (c *clique) places(gpus int) int {
 	return sum
 }
 
-// replace counts a node in another state; nil stands for none.
+// replace replaces the node's contribution to the cliques. Nil means no node.
 func (all cliques) replace(before, after *Node) {
 	all.remove(before)
 	all.add(after)

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestCliques follows two cliques of two nodes each, and a node without one.
+// TestCliques follows two cliques of two nodes each, and a node without a clique.
 func TestCliques(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -53,7 +53,7 @@ func TestCliques(t *testing.T) {
 	}
 }
 
-// TestCliqueOfANode is about nodes whose GPUs differ.
+// TestCliqueOfANode covers nodes whose GPUs differ.
 func TestCliqueOfANode(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

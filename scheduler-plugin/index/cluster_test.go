@@ -19,7 +19,7 @@ const (
 	foreign = "nic.example.com"
 )
 
-// everyShape is what a node offers by default.
+// everyShape is the default offer of a node.
 var everyShape = wire.Options{Driver: driver, Offer: gpu.Offer{
 	Shapes: []gpu.Shape{gpu.Whole, gpu.MIG, gpu.TimeShare, gpu.MPS, gpu.Monitor}, Shares: 10,
 }}
@@ -27,7 +27,7 @@ var everyShape = wire.Options{Driver: driver, Offer: gpu.Offer{
 // newIndex returns an empty index for our driver.
 func newIndex() *index.Index { return index.New(index.Config{Drivers: []string{driver}}) }
 
-// machine returns the machine of the catalogue as a node of the name.
+// machine returns the machine of the catalog as a node with the name.
 func machine(tb testing.TB, name, node string) gpu.Node {
 	tb.Helper()
 	m, err := gputest.FindMachine(name)
@@ -41,7 +41,7 @@ func machine(tb testing.TB, name, node string) gpu.Node {
 	return n
 }
 
-// publish returns the slices of the node at a generation of its pool; the version makes them newer.
+// publish returns the ResourceSlices of the node at a pool generation. The version sets the resourceVersion.
 func publish(tb testing.TB, n gpu.Node, generation, version int) []*resourceapi.ResourceSlice {
 	tb.Helper()
 	pool, err := wire.Encode(n, everyShape)
@@ -61,7 +61,7 @@ func publish(tb testing.TB, n gpu.Node, generation, version int) []*resourceapi.
 	return list
 }
 
-// foreignSlice returns a slice of another driver; without a node it is of all nodes.
+// foreignSlice returns a ResourceSlice of another driver. Without a node it applies to all nodes.
 func foreignSlice(node, pool string, version int, devices ...string) *resourceapi.ResourceSlice {
 	s := &resourceapi.ResourceSlice{
 		ObjectMeta: meta("", pool+"-"+node, version),
@@ -97,14 +97,14 @@ func claimOf(name string, version int, results ...resourceapi.DeviceRequestAlloc
 	return c
 }
 
-// whole and mig return the names of the devices of GPU i of the node.
+// whole and mig return the device names of GPU i of the node.
 func whole(n gpu.Node, i int) string { return n.GPUs[i].Name() }
 
 func mig(n gpu.Node, i, profile, start int) string {
 	return fmt.Sprintf("%s-mig-%d-%d", n.GPUs[i].Name(), profile, start)
 }
 
-// set hands all slices to the index.
+// set passes all ResourceSlices to the index.
 func set(x *index.Index, list []*resourceapi.ResourceSlice) {
 	for _, s := range list {
 		x.SetSlice(s)

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestConcurrent lets slices, claims, a scheduler and readers go on at the same time: the race detector
-// sees what is shared, and readers never see a GPU whose occupancy is not that of what is held.
+// TestConcurrent runs ResourceSlice events, claim events, a scheduler and readers concurrently: the race detector
+// checks the shared state, and readers check that the occupancy of each GPU matches the held devices.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -54,7 +54,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// watch reads the index and checks every node that it sees.
+// watch reads the index and checks every node.
 func watch(t *testing.T, x *index.Index, rounds int) {
 	var since uint64
 	for range rounds {
@@ -81,7 +81,7 @@ func watch(t *testing.T, x *index.Index, rounds int) {
 	}
 }
 
-// TestSize checks that an event reads and renews the node that it is about, however many there are.
+// TestSize checks that an event reads and updates only its own node, independent of the number of nodes.
 func TestSize(t *testing.T) {
 	t.Parallel()
 	n := machine(t, "t4x1", "n")
@@ -119,7 +119,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// placed returns the slice as node i publishes it.
+// placed returns the ResourceSlice as node i publishes it.
 func placed(s *resourceapi.ResourceSlice, i int) *resourceapi.ResourceSlice {
 	c := *s
 	c.Name = fmt.Sprintf("%s-%d", s.Name, i)

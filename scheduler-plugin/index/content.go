@@ -12,13 +12,14 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// publishedContent is what is published on a node, whatever is held of it. It is never changed.
+// publishedContent is what is published on a node, independent of what is allocated. It is immutable, and snapshots
+// share it.
 type publishedContent struct {
 	slices  []*resourceapi.ResourceSlice
 	foreign bool
-	// pool is that of our devices.
+	// pool is the pool of our devices.
 	pool poolID
-	// gpus hold nothing but what is withheld.
+	// gpus have no allocations; only the withheld memory slices are taken.
 	gpus           []fit.GPU
 	layout         *deviceLayout
 	devices        []*resourceapi.Device
@@ -26,7 +27,8 @@ type publishedContent struct {
 	delegateReason error
 }
 
-// readContent reads what is published on the node.
+// readContent reads the pools of the node. Problems are collected in delegateReason: the node is then evaluated by the
+// in-tree allocator.
 func (x *Index) readContent(n *node) *publishedContent {
 	c := &publishedContent{layout: &deviceLayout{}}
 	var own *pool
@@ -56,14 +58,14 @@ func (x *Index) readContent(n *node) *publishedContent {
 	return c
 }
 
-// readOwnPool adds our devices, and returns what is wrong with them.
+// readOwnPool adds the devices of our pool and returns the problems found.
 func (x *Index) readOwnPool(c *publishedContent, p *pool) []error {
 	x.stats.Reads++
 	list := make([]resourceapi.ResourceSlice, len(p.newest))
 	for i, s := range p.newest {
 		list[i] = *s
 	}
-	// Slices of one pool and generation make one reading.
+	// The slices have one pool and one generation, so that there is exactly one reading.
 	reading := wire.Read(list)[0]
 	var problems []error
 	for _, strange := range reading.Invalid {
@@ -96,7 +98,7 @@ func (x *Index) readOwnPool(c *publishedContent, p *pool) []error {
 	return problems
 }
 
-// addDevices adds the devices that could be read in the order of publication.
+// addDevices adds the devices that were read successfully, in order of publication.
 func (x *Index) addDevices(c *publishedContent, p *pool, read map[string]fit.Device) {
 	var names []string
 	var devices []fit.Device

@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestFollow checks that the index learns of slices, rules and claims from informers that a scheduler has,
-// whose own tracker was there first.
+// TestFollow checks that the index receives ResourceSlices, rules and claims from the scheduler's informers, to which
+// the scheduler's own tracker was attached first.
 func TestFollow(t *testing.T) {
 	t.Parallel()
 	n := machine(t, "h100x2", "n1")
@@ -80,8 +80,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// changeCluster deletes the claim that is there, makes another one that holds the device, and a rule that
-// taints everything of our driver.
+// changeCluster deletes the existing claim, creates another one that holds the device, and creates a rule that taints
+// all devices of our driver.
 func changeCluster(ctx context.Context, t *testing.T, client *fake.Clientset, device string) {
 	t.Helper()
 	if err := client.ResourceV1().ResourceClaims("team").Delete(ctx, "early", metav1.DeleteOptions{}); err != nil {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestHandler checks what is passed on of the events of an informer: objects, the last known ones of
-// deletions that were missed, and nothing else.
+// TestHandler checks which informer events are passed on: objects, the last known objects of missed deletions, and
+// nothing else.
 func TestHandler(t *testing.T) {
 	t.Parallel()
 	var got []string

@@ -11,26 +11,26 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// Config says what is indexed.
+// Config configures an index.
 type Config struct {
-	// Drivers are the names of our driver: devices of others are foreign.
+	// Drivers are the names of our driver. Devices of other drivers are foreign.
 	Drivers []string
-	// Weights go into the tables of every kind of GPU.
+	// Weights determine the tables of every kind of GPU.
 	Weights fit.Weights
-	// HiddenTaint is the key of a taint that devices are seen without; empty when there is none.
+	// HiddenTaint is the key of a taint that is removed from all devices. Empty means none.
 	HiddenTaint string
 }
 
-// Index follows the cluster.
+// Index has the published and allocated devices of every node. All methods are safe for concurrent use.
 type Index struct {
 	config Config
-	// snapshots are the nodes by name (*Node), for readers without the lock; roaming are the slices that
-	// Roaming returns, nil when they must be gathered again.
+	// snapshots has the current *Node of each node name; nonLocal is the result of gatherNonLocal, nil when it must be
+	// computed again. Both are read without the lock.
 	snapshots sync.Map
 	nonLocal  atomic.Pointer[nonLocal]
 
-	// mu guards everything below. The work under it depends on the objects of an event, not on the
-	// number of nodes.
+	// mu guards all fields below. The work under the lock depends on the objects of an event, not on the number of
+	// nodes.
 	mu            sync.Mutex
 	slices        map[string]*resourceapi.ResourceSlice
 	pools         map[poolID]*pool
@@ -62,7 +62,7 @@ func New(c Config) *Index {
 	}
 }
 
-// Node returns the node of the name, and false when nothing is published on it. It waits for nobody.
+// Node returns the node with the name, and false if no devices are published on it. It takes no lock.
 func (x *Index) Node(name string) (*Node, bool) {
 	known, ok := x.snapshots.Load(name)
 	if !ok {
@@ -72,10 +72,9 @@ func (x *Index) Node(name string) (*Node, bool) {
 	return n, ok
 }
 
-// Changed returns the nodes that changed after the revision by name, nil ones for those that are gone,
-// and the revision that the answer stands for. Revision 0 returns every node. The cost depends on the
-// number of nodes returned. Of the nodes that are gone the last ones only are remembered (mostGone): who
-// asks after a very long time meets names that Node does not know.
+// Changed returns the nodes that changed after the revision, by name, and the current revision. The value of a removed
+// node is nil. Revision 0 returns all nodes. The cost depends on the number of returned nodes. Only the last
+// maxRemovedNodes removals are recorded: a caller with an older revision may keep nodes that Node does not return.
 func (x *Index) Changed(since uint64) (nodes map[string]*Node, now uint64) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -88,5 +87,5 @@ func (x *Index) Changed(since uint64) (nodes map[string]*Node, now uint64) {
 	return nodes, x.log.revision
 }
 
-// ours reports whether the driver is ours.
+// ours reports whether the driver is one of Config.Drivers.
 func (x *Index) ours(driver string) bool { return slices.Contains(x.config.Drivers, driver) }

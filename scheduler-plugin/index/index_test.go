@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestPublished checks what is known of a node with nothing but its slices.
+// TestPublished checks the state of a node that has ResourceSlices only.
 func TestPublished(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -47,7 +47,7 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestNodesShare checks that equal nodes share what they have in common.
+// TestNodesShare checks that equal nodes share their interned values.
 func TestNodesShare(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -62,7 +62,7 @@ func TestNodesShare(t *testing.T) {
 	}
 }
 
-// step is one event and what must be free of GPU 0 of node n1 after it.
+// step is one event and what must be free of GPU 0 of node n1 afterwards.
 type step struct {
 	name string
 	do   func(x *index.Index)
@@ -181,8 +181,8 @@ func TestClaim(t *testing.T) {
 	}
 }
 
-// TestInFlightOfTwo checks that a node changes when the allocation of one of two claims that hold a device
-// is written: until then the other one stood in its place.
+// TestInFlightOfTwo checks that a node changes when the allocation of one of two claims that hold the same device is
+// written: the list then contains the other claim.
 func TestInFlightOfTwo(t *testing.T) {
 	t.Parallel()
 	n := machine(t, "h100x2", "n1")
@@ -210,7 +210,7 @@ func TestInFlightOfTwo(t *testing.T) {
 	}
 }
 
-// TestUnclear checks that what contradicts itself is told, by claim and device, and never free.
+// TestUnclear checks that contradictions are reported by claim and device, and that their devices are never free.
 func TestUnclear(t *testing.T) {
 	t.Parallel()
 	n := machine(t, "h100x2", "n1")

@@ -10,8 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// internTables has what nodes have in common. Nodes of equal content share one of each; what no node uses any
-// more is forgotten.
+// internTables has values that nodes with equal content share. A value that no node uses any more is garbage collected.
+// Index.mu guards the tables.
 type internTables struct {
 	weights fit.Weights
 	kinds   internTable[fit.Kind]
@@ -19,21 +19,21 @@ type internTables struct {
 	layouts internTable[deviceLayout]
 }
 
-// deviceLayout is what the devices of a node are, whichever node it is.
+// deviceLayout maps the devices of a node to GPUs and placements. It does not depend on the node.
 type deviceLayout struct {
-	// devices are by position, positions are by name.
+	// devices are by position. positions has the position of each device by name.
 	devices   []fit.Device
 	positions map[string]int
 }
 
-// internTable has one value per content.
+// internTable has at most one value for each content.
 type internTable[T any] struct {
 	known map[string]weak.Pointer[T]
-	// room is how many values may be known until those that are unused are looked for.
+	// room is the number of entries above which unused entries are removed.
 	room int
 }
 
-// intern returns the value of the content, made if nobody uses one.
+// intern returns the value for the content, and creates it if no node uses one.
 func (t *internTable[T]) intern(content string, create func() *T) *T {
 	if v := t.known[content].Value(); v != nil {
 		return v
@@ -54,14 +54,14 @@ func (t *internTable[T]) intern(content string, create func() *T) *T {
 	return v
 }
 
-// kind returns the kind of the geometry.
+// kind returns the shared kind for the geometry.
 func (s *internTables) kind(g *gpu.Geometry) *fit.Kind {
 	content := fmt.Sprintf("%d %+v %v %+v", g.Slices(), g.Capacity(), g.BindingEngines(), g.Profiles())
 	return s.kinds.intern(content, func() *fit.Kind { return fit.NewKind(g, s.weights) })
 }
 
-// wiring returns the wiring of the GPUs. It sees what their links depend on and nothing that tells equal
-// nodes apart.
+// wiring returns the shared topology of the GPUs. Only the fields that determine the links are used, so that UUIDs and
+// serial numbers do not distinguish nodes with the same topology.
 func (s *internTables) wiring(gpus []gpu.GPU) *topology.Wiring {
 	bare := make([]gpu.GPU, len(gpus))
 	var content strings.Builder
@@ -72,7 +72,7 @@ func (s *internTables) wiring(gpus []gpu.GPU) *topology.Wiring {
 	return s.wirings.intern(content.String(), func() *topology.Wiring { return topology.NewWiring(bare) })
 }
 
-// layout returns the layout of the devices and their names.
+// layout returns the shared layout of the devices with these names.
 func (s *internTables) layout(names []string, devices []fit.Device) *deviceLayout {
 	var content strings.Builder
 	for i, d := range devices {

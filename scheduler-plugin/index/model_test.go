@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// model is an index that remembers objects and nothing else: every answer is made from scratch.
+// model is a reference index that stores objects only and computes every answer from scratch.
 type model struct {
 	slices            map[string]*resourceapi.ResourceSlice
 	observed, assumed map[types.NamespacedName]*resourceapi.ResourceClaim
@@ -64,12 +64,12 @@ func (m *model) deleteSlice(s *resourceapi.ResourceSlice) {
 	}
 }
 
-// latest returns what was written last under the name.
+// latest returns the version that was written last under the name.
 func (m *model) latest(name types.NamespacedName) *resourceapi.ResourceClaim {
 	return cmp.Or(m.assumed[name], m.observed[name])
 }
 
-// displace makes way for a claim of another UID, and returns false when the one known is newer.
+// displace removes a claim with the same name and another UID, and returns false if that claim is newer.
 func (m *model) displace(c *resourceapi.ResourceClaim) bool {
 	known := m.latest(nameOf(c))
 	if known == nil || known.UID == c.UID {
@@ -123,8 +123,8 @@ func (m *model) pend(c *resourceapi.ResourceClaim) {
 	}
 }
 
-// held returns all that claims hold anywhere: what is written, and what is in flight and not written for
-// anybody.
+// held returns all devices that claims hold: those that are written, and those in flight that no claim holds in
+// writing.
 func (m *model) held() []index.Held {
 	var all []index.Held
 	for name := range m.names() {
@@ -149,7 +149,7 @@ func (m *model) held() []index.Held {
 	return all
 }
 
-// holds returns what the object says.
+// holds returns the devices in the allocation of the object.
 func holds(c *resourceapi.ResourceClaim) []index.Held {
 	var all []index.Held
 	if c == nil || c.Status.Allocation == nil {
@@ -174,7 +174,7 @@ func (m *model) names() map[types.NamespacedName]bool {
 	return all
 }
 
-// device names the device or the share.
+// device returns an identifier of the device or share.
 func device(h index.Held) string {
 	share := types.UID("")
 	if h.Result.ShareID != nil {
@@ -183,7 +183,7 @@ func device(h index.Held) string {
 	return fmt.Sprintf("%s/%s/%s/%s", h.Result.Driver, h.Result.Pool, h.Result.Device, share)
 }
 
-// pools returns the slices of the newest generation by driver and pool.
+// pools returns the ResourceSlices of the newest generation by driver and pool.
 func (m *model) pools() map[string][]*resourceapi.ResourceSlice {
 	newest := map[string]int64{}
 	key := func(s *resourceapi.ResourceSlice) string { return s.Spec.Driver + "/" + s.Spec.Pool.Name }
@@ -199,7 +199,7 @@ func (m *model) pools() map[string][]*resourceapi.ResourceSlice {
 	return pools
 }
 
-// onNode returns the node that a pool is on, empty for none.
+// onNode returns the node of a pool, empty for none.
 func onNode(list []*resourceapi.ResourceSlice) string {
 	names := map[string]bool{}
 	for _, s := range list {
@@ -214,7 +214,7 @@ func onNode(list []*resourceapi.ResourceSlice) string {
 	return *list[0].Spec.NodeName
 }
 
-// sight is what is compared of a node.
+// sight is the compared part of a node.
 type sight struct {
 	Slices, Devices []string
 	Foreign         bool
@@ -253,7 +253,7 @@ func gpuSightOf(name, clique string, numa int, o gpu.Occupancy) gpuSight {
 	return gpuSight{name, clique, numa, o.Shape(), o.Taken(), o.Withheld(), o.Holders(), o.Placements(), o.Shared()}
 }
 
-// node returns what should be seen of the node by the pod, nil when nothing is published on it.
+// node returns the expected state of the node as the pod sees it, nil if nothing is published on it.
 func (m *model) node(name string, pod types.UID) *sight {
 	s := &sight{}
 	pools := m.pools()
@@ -302,7 +302,7 @@ func (m *model) promisedOn(node string, but types.UID) []index.Held {
 	return all
 }
 
-// fill adds the GPUs and what is taken of them.
+// fill adds the GPUs and their occupancy.
 func (m *model) fill(s *sight, own []*resourceapi.ResourceSlice, promises []index.Held) {
 	var reading wire.Reading
 	readable := len(own) > 0 && int64(len(own)) == own[0].Spec.Pool.ResourceSliceCount
@@ -368,7 +368,7 @@ func take(r wire.Reading, occupied map[string]gpu.Occupancy, lost map[string]gpu
 	if d.Shape.Shared() || d.Shape == gpu.Monitor {
 		for _, other := range held {
 			if device(other) == device(h) && (other.UID != h.UID || other.Pod != h.Pod) {
-				// The first in order has it.
+				// The first holder in order has it.
 				first := slices.IndexFunc(held, func(o index.Held) bool { return device(o) == device(h) })
 				ok = ok && held[first].UID == h.UID && held[first].Pod == h.Pod
 			}

@@ -9,34 +9,34 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// Node is what the index knows of one node at one revision. It is never changed once it is handed out.
+// Node is the state of one node at one revision. It is immutable.
 type Node struct {
 	Name string
-	// Revision is that of the index at which the node last changed: equal revisions, equal nodes, but for
+	// Revision is the index revision at which the node last changed. Nodes with equal revisions are equal, except for
 	// Held.InFlight.
 	Revision uint64
-	// Content is that of the index at which the published devices last changed, whatever is held of
-	// them: what was learned by looking at their attributes and taints holds as long as it is equal.
+	// Content is the index revision at which the published devices last changed, independent of allocations. Results
+	// that were computed from device attributes and taints are valid as long as it is equal.
 	Content uint64
-	// Fit are the GPUs of our driver and what they hold, in-flight allocations and promises included.
-	// It has no devices on a node without our driver, or as long as our pool is incomplete.
+	// Fit has the GPUs of our driver and their occupancy, including in-flight allocations and nominations. It has no
+	// devices on a node without our driver, or while our pool is incomplete.
 	Fit fit.Node
-	// Driver and Pool are those of our devices.
+	// Driver and Pool identify the pool of our devices.
 	Driver, Pool string
-	// Devices are the published ones, by position in Fit.Devices, taints of rules included. Monitors are
-	// among them: they take nothing, so that fit finds them free whoever holds them.
+	// Devices are the published devices by position in Fit.Devices, with the taints of DeviceTaintRules. Monitor
+	// devices are included: they take no capacity, so that fit reports them as free even if a claim holds them.
 	Devices []*resourceapi.Device
-	// Slices are the ResourceSlices of the node, of every driver, in order of driver, pool and name,
-	// taints of rules included. Of a pool they are those of the newest generation.
+	// Slices are the ResourceSlices of the node, of every driver, sorted by driver, pool and name, with the taints of
+	// DeviceTaintRules. Only the newest generation of each pool is included.
 	Slices []*resourceapi.ResourceSlice
-	// Foreign reports that other drivers publish devices on the node.
+	// Foreign reports whether other drivers publish devices on the node.
 	Foreign bool
-	// DelegateReason is why Fit must not be trusted alone, nil when it may: a pool that is incomplete, a device
-	// that cannot be read, allocations that contradict each other or name what is not published. What is
-	// allocated still is never free in Fit.
+	// DelegateReason is the reason why the in-tree allocator must evaluate the node, nil if Fit is sufficient: the pool
+	// is incomplete, a device cannot be read, or allocations contradict each other or name unpublished devices.
+	// Allocated capacity is never free in Fit, even then.
 	DelegateReason error
-	// Held are the allocated devices of the node, of every driver, in order of claim and result, and after
-	// them what is promised, in order of pod. Devices held with admin access are not among them.
+	// Held are the allocated devices of the node, of every driver, in order of claim and result, followed by the
+	// nominated devices in order of pod. Devices that are allocated with admin access are not included.
 	Held []Held
 
 	load        Load
@@ -44,22 +44,22 @@ type Node struct {
 	nominations []*nomination
 }
 
-// Held is one device that a claim holds, or that is promised.
+// Held is one device that a claim holds, or that is nominated for a pod.
 type Held struct {
-	// Claim and UID are the claim's, empty for a promise.
+	// Claim and UID identify the claim. They are empty for a nomination.
 	Claim types.NamespacedName
 	UID   types.UID
-	// Pod is the one that the device is promised to, empty for an allocated device.
+	// Pod is the pod that the device is nominated for, empty for an allocated device.
 	Pod    types.UID
 	Result resourceapi.DeviceRequestAllocationResult
-	// InFlight reports that the allocation is decided, and not yet known to be written.
+	// InFlight reports whether the allocation is decided and its write not yet confirmed.
 	InFlight bool
 }
 
 // pool returns the pool of the device.
 func (h *Held) pool() poolID { return poolID{h.Result.Driver, h.Result.Pool} }
 
-// ForPod returns the node as the pod may see it: what is promised to the pod itself counts as free.
+// ForPod returns the node as the pod sees it: devices that are nominated for this pod count as free.
 func (n *Node) ForPod(pod types.UID) *Node {
 	own := func(p *nomination) bool { return p.pod == pod }
 	if !slices.ContainsFunc(n.nominations, own) {

@@ -8,25 +8,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// nomination is what is kept for a pod. It is never changed.
+// nomination reserves devices of a node for a pod. It is immutable.
 type nomination struct {
 	pod     types.UID
 	node    string
 	devices []resourceapi.DeviceRequestAllocationResult
 }
 
-// Nominate keeps devices of a node for a pod that is to come: they count as held for everybody else
-// (Node.For). What somebody still holds of them, such as a victim that is to be evicted, is kept from
-// everybody else as soon as it is released, and what is left of their GPUs' slices already now. A later
-// promise to the same pod replaces the earlier one; Redeem ends it.
+// Nominate reserves devices of a node for a pod that is expected to be scheduled: they count as held for all other pods
+// (Node.ForPod). Devices that a claim still holds, such as those of a preemption victim, are reserved from the moment
+// of their release, and the free memory slices that they need are withheld immediately. A later nomination of the same
+// pod replaces the earlier one. EndNomination ends it.
 func (x *Index) Nominate(pod types.UID, node string, devices []resourceapi.DeviceRequestAllocationResult) {
 	x.replaceNomination(&nomination{pod, node, slices.Clone(devices)})
 }
 
-// EndNomination ends the promise to the pod, if there is one.
+// EndNomination removes the nomination of the pod, if there is one.
 func (x *Index) EndNomination(pod types.UID) { x.replaceNomination(&nomination{pod: pod}) }
 
-// replaceNomination replaces what is promised to the pod.
+// replaceNomination replaces the nomination of the pod. A nomination without devices removes it.
 func (x *Index) replaceNomination(p *nomination) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestPromise checks what others and the pod itself find free of a GPU of which a half is promised.
+// TestPromise checks what is free for other pods and for the pod itself of a GPU of which half is nominated.
 func TestPromise(t *testing.T) {
 	t.Parallel()
 	n := machine(t, "h100x2", "n1")

@@ -6,21 +6,21 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 )
 
-// nonLocal is what is known of the pools that are not on one node.
+// nonLocal has the ResourceSlices and held devices of the pools that are not on one node.
 type nonLocal struct {
 	slices []*resourceapi.ResourceSlice
 	held   []Held
 }
 
-// NonLocalSlices returns the slices of the pools whose devices are not all bound to one node, of every driver, in
-// order of driver, pool and name. It is cheap but after a change of such a pool. Nobody may change what it
-// returns.
+// NonLocalSlices returns the ResourceSlices of the pools whose devices are not all on one node, of every driver, sorted
+// by driver, pool and name. The result is cached until such a pool changes. Callers must not modify it.
 func (x *Index) NonLocalSlices() []*resourceapi.ResourceSlice { return x.gatherNonLocal().slices }
 
-// NonLocalHeld returns what claims hold of these pools, in order of claim and result.
+// NonLocalHeld returns the devices of these pools that claims hold, in order of claim and result. Callers must not
+// modify the result.
 func (x *Index) NonLocalHeld() []Held { return x.gatherNonLocal().held }
 
-// gatherNonLocal returns what is known of the roaming pools, gathered again after a change.
+// gatherNonLocal returns the state of the non-local pools. It is computed again after a change.
 func (x *Index) gatherNonLocal() *nonLocal {
 	if known := x.nonLocal.Load(); known != nil {
 		return known
@@ -40,7 +40,7 @@ func (x *Index) gatherNonLocal() *nonLocal {
 	return r
 }
 
-// updateNonLocal notes whether the pool, whose slices changed, is on no node.
+// updateNonLocal updates the set of non-local pools after the ResourceSlices of the pool changed.
 func (x *Index) updateNonLocal(p *pool) {
 	_, before := x.nonLocalPools[p.id]
 	now := p.node == "" && len(p.newest) > 0

@@ -9,24 +9,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// poolID names a pool.
+// poolID identifies a pool.
 type poolID struct{ driver, name string }
 
-// poolOfSlice returns the pool of the slice.
+// poolOfSlice returns the pool of the ResourceSlice.
 func poolOfSlice(s *resourceapi.ResourceSlice) poolID { return poolID{s.Spec.Driver, s.Spec.Pool.Name} }
 
-// pool is what is published and held of one pool. It is known as long as it has either.
+// pool has the ResourceSlices of one pool and the claims that hold its devices. It exists as long as it has either.
 type pool struct {
 	id poolID
-	// slices are all that are known, newest those of the newest generation; both in order of name.
+	// slices are all ResourceSlices, newest are those of the newest generation. Both are sorted by name.
 	slices, newest []*resourceapi.ResourceSlice
-	// node is where all devices of the newest generation are, empty when they are not all on one node.
+	// node is the node of all devices of the newest generation, empty if they are not all on one node.
 	node string
 	// holders are the claims that hold devices of the pool.
 	holders map[types.UID]*claim
 }
 
-// complete reports whether all slices of the newest generation are known.
+// complete reports whether all ResourceSlices of the newest generation have been received.
 func (p *pool) complete() bool {
 	return len(p.newest) > 0 && int64(len(p.newest)) == p.newest[0].Spec.Pool.ResourceSliceCount
 }
@@ -36,7 +36,7 @@ func (p *pool) compare(other *pool) int {
 	return cmp.Or(cmp.Compare(p.id.driver, other.id.driver), cmp.Compare(p.id.name, other.id.name))
 }
 
-// pool returns the pool, made if it is new.
+// pool returns the pool with the ID, and creates it if necessary.
 func (x *Index) pool(id poolID) *pool {
 	p, ok := x.pools[id]
 	if !ok {
@@ -46,8 +46,8 @@ func (x *Index) pool(id poolID) *pool {
 	return p
 }
 
-// SetSlice takes in a slice that is published, taints of rules included: it may come again with other
-// taints at the same resourceVersion. One that is older than what is known changes nothing.
+// SetSlice records a published ResourceSlice with the taints of DeviceTaintRules. The same resourceVersion can arrive
+// again with other taints. A ResourceSlice that is older than the recorded one is ignored.
 func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
 	slice = x.withoutHiddenTaint(slice)
 	x.mu.Lock()
@@ -72,8 +72,8 @@ func (x *Index) SetSlice(slice *resourceapi.ResourceSlice) {
 	x.commit(c)
 }
 
-// DeleteSlice takes in that the slice is gone. It changes nothing when another one of the same name is
-// known.
+// DeleteSlice records that the ResourceSlice is deleted. It has no effect if a ResourceSlice with the same name and
+// another UID is recorded.
 func (x *Index) DeleteSlice(slice *resourceapi.ResourceSlice) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -87,12 +87,13 @@ func (x *Index) DeleteSlice(slice *resourceapi.ResourceSlice) {
 	x.commit(c)
 }
 
-// compareSliceName orders slices by name.
+// compareSliceName orders ResourceSlices by name.
 func compareSliceName(s *resourceapi.ResourceSlice, name string) int {
 	return cmp.Compare(s.Name, name)
 }
 
-// isNewerSlice reports whether the slice says something else than the one known, and something newer.
+// isNewerSlice reports whether the ResourceSlice replaces the recorded one: it is newer, or has the same
+// resourceVersion and other content.
 func isNewerSlice(slice, known *resourceapi.ResourceSlice) bool {
 	if slice == known {
 		return false
@@ -104,7 +105,7 @@ func isNewerSlice(slice, known *resourceapi.ResourceSlice) bool {
 	return order == 0 && !equality.Semantic.DeepEqual(slice, known)
 }
 
-// removeFromPool removes the slice from its pool.
+// removeFromPool removes the ResourceSlice from its pool.
 func (x *Index) removeFromPool(slice *resourceapi.ResourceSlice, c *change) {
 	p := x.pool(poolOfSlice(slice))
 	if i, known := slices.BinarySearchFunc(p.slices, slice.Name, compareSliceName); known {
@@ -113,8 +114,8 @@ func (x *Index) removeFromPool(slice *resourceapi.ResourceSlice, c *change) {
 	x.updatePool(p, c)
 }
 
-// updatePool brings up to date what follows from the slices of a pool: which of them count, and where the
-// pool is.
+// updatePool recomputes what follows from the ResourceSlices of a pool: those of the newest generation, and the node of
+// the pool.
 func (x *Index) updatePool(p *pool, c *change) {
 	var newest []*resourceapi.ResourceSlice
 	for _, s := range p.slices {
@@ -135,7 +136,7 @@ func (x *Index) updatePool(p *pool, c *change) {
 	x.dropUnusedPool(p)
 }
 
-// commonNode returns the node that all of the slices name, empty when there is none.
+// commonNode returns the node that all ResourceSlices name, empty if there is none.
 func commonNode(list []*resourceapi.ResourceSlice) string {
 	var name string
 	for i, s := range list {
@@ -147,7 +148,7 @@ func commonNode(list []*resourceapi.ResourceSlice) string {
 	return name
 }
 
-// movePool puts the pool, whose slices changed, on the node of the name, or on none.
+// movePool moves the pool, whose ResourceSlices changed, to the node with the name. An empty name means no node.
 func (x *Index) movePool(p *pool, name string, c *change) {
 	if p.node != "" {
 		n := x.node(p.node)
@@ -169,7 +170,7 @@ func (x *Index) movePool(p *pool, name string, c *change) {
 	p.node = name
 }
 
-// dropUnusedPool forgets the pool when nothing is known of it.
+// dropUnusedPool removes a pool without ResourceSlices and holders.
 func (x *Index) dropUnusedPool(p *pool) {
 	if len(p.slices) == 0 && len(p.holders) == 0 {
 		delete(x.pools, p.id)

@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestSlices checks what is known of two nodes while their slices come and go.
+// TestSlices checks the state of two nodes while their ResourceSlices are added and deleted.
 func TestSlices(t *testing.T) {
 	t.Parallel()
 	h100, t4 := machine(t, "h100x2", "n1"), machine(t, "t4x1", "n1")
@@ -23,7 +23,7 @@ func TestSlices(t *testing.T) {
 	}
 	again := publish(t, h100, 1, 1)
 	again[0].UID = "made-again"
-	// seen has the GPUs of n1 and n2, -1 for a node that is not known, and how often devices were read.
+	// seen has the GPUs of n1 and n2, -1 for an absent node, and the number of reads.
 	type seen struct {
 		n1, n2  int
 		unclear bool
@@ -102,8 +102,8 @@ func TestSlices(t *testing.T) {
 	}
 }
 
-// TestTaints checks that a taint of a rule, which comes at the same version of the slice, is seen, and
-// that nothing but the taints makes it another content.
+// TestTaints checks that a taint of a rule, which arrives with the same version of the ResourceSlice, is applied, and
+// that only a change of taints changes Node.Content.
 func TestTaints(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -122,7 +122,7 @@ func TestTaints(t *testing.T) {
 	}
 }
 
-// TestChanged checks what a reader of the changes is told.
+// TestChanged checks what Changed returns.
 func TestChanged(t *testing.T) {
 	t.Parallel()
 	x := newIndex()
@@ -177,7 +177,7 @@ func TestChanged(t *testing.T) {
 	}
 }
 
-// TestGone checks that nodes that come and go leave nothing behind but what readers may have missed.
+// TestGone checks that nodes that are added and removed leave only the records that readers may have missed.
 func TestGone(t *testing.T) {
 	t.Parallel()
 	x := newIndex()

@@ -18,8 +18,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestModel plays random streams of events, duplicates, late and contradicting ones among them, and
-// compares every answer with one that is made from scratch.
+// TestModel plays random streams of events, including duplicate, late and contradicting ones, and compares every answer
+// with the model's.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	templates, devices := universe(t)
@@ -42,7 +42,7 @@ func TestModel(t *testing.T) {
 	})
 }
 
-// nodes are those of the play, one of which nobody publishes.
+// nodes are the nodes of the play; one of them has no published devices.
 var nodes = []string{"n1", "n2", "n3"}
 
 // play is one stream of events.
@@ -51,14 +51,14 @@ type play struct {
 	model     *model
 	templates [][]*resourceapi.ResourceSlice
 	devices   []resourceapi.DeviceRequestAllocationResult
-	// mirror is what a reader of the changes knows, at the revision since.
+	// mirror is the state of a reader of Changed at the revision since.
 	mirror map[string]*index.Node
 	since  uint64
-	// seen is what was seen of a node and its revision.
+	// seen is the recorded state of a node at a revision.
 	seen map[string]*sight
 }
 
-// universe returns pools that nodes may publish, and devices that claims may hold.
+// universe returns pools that nodes may publish and devices that claims may hold.
 func universe(tb testing.TB) (pools [][]*resourceapi.ResourceSlice, devices []resourceapi.DeviceRequestAllocationResult) {
 	h100, t4 := machine(tb, "h100x2", "n1"), machine(tb, "t4x1", "n2")
 	withheld := machine(tb, "h100x2", "n1")
@@ -104,7 +104,7 @@ func universe(tb testing.TB) (pools [][]*resourceapi.ResourceSlice, devices []re
 	return pools, devices
 }
 
-// slice draws a slice at some version, with or without a taint.
+// slice draws a ResourceSlice at some version, with or without a taint.
 func (p *play) slice(t *rapid.T) *resourceapi.ResourceSlice {
 	pool := rapid.SampledFrom(p.templates).Draw(t, "pool")
 	return p.version(t, rapid.SampledFrom(pool).Draw(t, "slice"))
@@ -211,7 +211,7 @@ func (p *play) redeem(t *rapid.T) {
 	delete(p.model.promises, pod)
 }
 
-// check compares all that can be asked.
+// check compares the results of all methods.
 func (p *play) check(t *rapid.T) {
 	changed, now := p.index.Changed(p.since)
 	for name, n := range changed {
@@ -259,7 +259,7 @@ func (p *play) check(t *rapid.T) {
 	p.checkStats(t, sum)
 }
 
-// diffOf is cmp.Diff, which takes long to find that two are the same: with it alone the test took five times as long.
+// diffOf is cmp.Diff with a fast check for equality: with cmp.Diff alone the test takes five times as long.
 func diffOf(want, got any, options ...cmp.Option) string {
 	if reflect.DeepEqual(want, got) {
 		return ""
@@ -274,7 +274,7 @@ func revision(n *index.Node) uint64 {
 	return n.Revision
 }
 
-// same checks that a node of a revision that was seen is as it was, but for what is in flight.
+// same checks that a node at a revision that was seen before is unchanged, except for Held.InFlight.
 func (p *play) same(t *rapid.T, n *index.Node) {
 	key := fmt.Sprintf("%s at %d", n.Name, n.Revision)
 	now := sightOf(n)
@@ -327,7 +327,7 @@ func (p *play) checkStats(t *rapid.T, sum index.Stats) {
 	}
 }
 
-// TestOrder checks that a node is the same whatever the order in which its objects became known.
+// TestOrder checks that the state of a node does not depend on the order of events.
 func TestOrder(t *testing.T) {
 	t.Parallel()
 	templates, devices := universe(t)

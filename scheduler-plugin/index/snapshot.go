@@ -10,14 +10,15 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// header says which node a snapshot is of, and at which revisions.
+// header identifies a snapshot: the node, and the revisions of the last change of the node and of its published
+// content.
 type header struct {
 	name              string
 	revision, content uint64
 }
 
-// newSnapshot returns the node with the devices that are allocated, in order of claim and result, and those that
-// are promised. It depends on nothing else.
+// newSnapshot returns the node with the allocated devices, in order of claim and result, and the nominated devices. The
+// result depends on the arguments only.
 func (c *publishedContent) newSnapshot(h header, allocated []Held, promises []*nomination) *Node {
 	n := &Node{
 		Name: h.name, Revision: h.revision, Content: h.content,
@@ -47,19 +48,20 @@ func (c *publishedContent) newSnapshot(h header, allocated []Held, promises []*n
 	return n
 }
 
-// occupancyBuilder takes devices from the GPUs of a new snapshot.
+// occupancyBuilder takes allocated and nominated devices from the GPUs of a new snapshot.
 type occupancyBuilder struct {
 	content  *publishedContent
 	gpus     []fit.GPU
 	problems []error
-	// lost are the slices of what cannot be held, by position of the GPU. They are withheld in the end, so
-	// that they do not stand in the way of those who can.
+	// lost are the memory slices of devices that cannot be held, by position of the GPU. withholdLost withholds them at
+	// the end, so that they do not conflict with devices that can be held.
 	lost map[int]gpu.Mask
-	// seen are the devices, or shares, of which Take would not refuse a second holder.
+	// seen are the devices, or shares, for which Occupancy.Take accepts a second holder.
 	seen map[deviceID]bool
 }
 
-// addAllocated takes a device that a claim holds. If it cannot be held, nobody else gets what it costs.
+// addAllocated takes a device that a claim holds. If it cannot be held, its memory slices are withheld and the problem
+// is recorded.
 func (t *occupancyBuilder) addAllocated(h *Held) {
 	if t.isUnreadable(h) {
 		return
@@ -69,14 +71,15 @@ func (t *occupancyBuilder) addAllocated(h *Held) {
 	}
 }
 
-// isUnreadable reports whether the device is not one of ours that can be read.
+// isUnreadable reports whether the device is not in our pool, or our pool cannot be read. Such a device has no effect
+// on the GPUs.
 func (t *occupancyBuilder) isUnreadable(h *Held) bool {
 	incomplete := t.content.delegateReason != nil && len(t.content.layout.devices) == 0
 	return incomplete || h.pool() != t.content.pool
 }
 
-// addNominated takes a device that is promised, beside what is held, and reports whether it is free for that.
-// If it is not, nobody else gets what it costs.
+// addNominated takes a nominated device in addition to the held ones, and reports whether it is free. If it is not, its
+// memory slices are withheld.
 func (t *occupancyBuilder) addNominated(h *Held, held []Held) bool {
 	if t.isUnreadable(h) {
 		return !slices.ContainsFunc(held, func(other Held) bool { return deviceIDOf(&other.Result) == deviceIDOf(&h.Result) })
@@ -84,7 +87,7 @@ func (t *occupancyBuilder) addNominated(h *Held, held []Held) bool {
 	return t.takeDevice(h) == nil
 }
 
-// takeDevice takes the device. An error says why it cannot be held.
+// takeDevice takes the device. The error is the reason why it cannot be held; its memory slices are then added to lost.
 func (t *occupancyBuilder) takeDevice(h *Held) error {
 	position, ok := t.content.layout.positions[h.Result.Device]
 	if !ok {
@@ -111,14 +114,15 @@ func (t *occupancyBuilder) takeDevice(h *Held) error {
 	return err
 }
 
-// withholdLost keeps from everybody what cannot be held.
+// withholdLost withholds the memory slices of devices that cannot be held.
 func (t *occupancyBuilder) withholdLost() {
 	for position, slices := range t.lost {
 		t.gpus[position].Occupancy = t.gpus[position].Occupancy.Withhold(slices)
 	}
 }
 
-// checkSecondHolder returns an error when the device is held twice in a way that Take does not see.
+// checkSecondHolder returns an error for a second holder that Occupancy.Take accepts: of a monitor, or of the same
+// share of a shared device.
 func (t *occupancyBuilder) checkSecondHolder(h *Held, shape gpu.Shape) error {
 	if !shape.Shared() && shape != gpu.Monitor {
 		return nil
@@ -137,7 +141,7 @@ func (t *occupancyBuilder) checkSecondHolder(h *Held, shape gpu.Shape) error {
 	return nil
 }
 
-// Why a device cannot be held.
+// Reasons why a device cannot be held.
 var (
 	errUnpublished = errors.New("the device is not published")
 	errNoShare     = errors.New("the device is shared, but the allocation lacks a share ID")

@@ -1,28 +1,28 @@
 package index
 
-// Stats sum up the cluster, for metrics.
+// Stats are totals of the cluster for metrics.
 type Stats struct {
-	// Nodes publish devices, of any driver; Unclear ones among them have Node.Unclear.
+	// Nodes counts nodes with published devices of any driver. Delegated counts those with a Node.DelegateReason.
 	Nodes, Delegated int
-	// Load is that of our GPUs.
+	// Load is the total of our GPUs.
 	Load Load
-	// Devices are held by claims, of any driver and wherever they are published; InFlight ones among them
-	// are decided and not yet written. Promises are made to pods.
+	// Devices counts devices that claims hold, of any driver, wherever they are published. InFlight counts those whose
+	// allocation is decided and not yet written. Nominations counts pods with nominated devices.
 	Devices, InFlight, Nominations int
-	// Reads counts how often the devices of a node were read from its slices, which is the costly part of
-	// following the cluster.
+	// Reads counts how often the devices of a node were read from its ResourceSlices, the expensive part of processing
+	// events.
 	Reads uint64
 }
 
-// Load is how much is used of some GPUs.
+// Load is the utilization of a set of GPUs.
 type Load struct {
-	// GPUs are all, Idle those that hold nothing.
+	// GPUs counts all GPUs, Idle those without a holder.
 	GPUs, Idle int
-	// Slices are the memory slices, Free those that a MIG instance can take; a GPU without MIG has one.
+	// Slices counts memory slices, Free those available for a MIG device. A GPU without MIG counts as one.
 	Slices, Free int
 }
 
-// Stats returns the sums. The cost does not depend on the size of the cluster.
+// Stats returns the totals. Its cost does not depend on the size of the cluster.
 func (x *Index) Stats() Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -31,10 +31,10 @@ func (x *Index) Stats() Stats {
 	return s
 }
 
-// Load returns how much is used of the node's GPUs.
+// Load returns the utilization of the node's GPUs.
 func (n *Node) Load() Load { return n.load }
 
-// measureLoad returns the load of the GPUs.
+// measureLoad computes the utilization of the GPUs.
 func (n *Node) measureLoad() Load {
 	l := Load{GPUs: len(n.Fit.GPUs)}
 	for i := range n.Fit.GPUs {
@@ -48,13 +48,13 @@ func (n *Node) measureLoad() Load {
 	return l
 }
 
-// replace counts a node in another state; nil stands for none.
+// replace replaces the node's contribution to the totals. Nil means no node.
 func (s *Stats) replace(before, after *Node) {
 	s.add(before, -1)
 	s.add(after, 1)
 }
 
-// add counts the node so many times.
+// add adds the node's contribution, multiplied by times.
 func (s *Stats) add(n *Node, times int) {
 	if n == nil {
 		return
@@ -69,7 +69,7 @@ func (s *Stats) add(n *Node, times int) {
 	s.Load.Free += times * n.load.Free
 }
 
-// count counts the holdings so many times.
+// count adds the holdings, multiplied by times.
 func (s *Stats) count(list []holding, times int) {
 	s.Devices += times * len(list)
 	for i := range list {

@@ -21,9 +21,9 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// TestTracker plays what a scheduler and others do to claims before kube-scheduler's tracker and an index
-// that learns of the cluster later, and checks that nothing that the tracker holds is free in the index, but
-// for what the API server's answer to a later write showed to be released.
+// TestTracker plays actions of a scheduler and other clients on claims against kube-scheduler's tracker and an index
+// that receives events later. It checks that no device that the tracker holds is free in the index, except devices
+// whose release is visible in the API server's answer to a later write.
 func TestTracker(t *testing.T) {
 	logger, ctx := ktesting.NewTestContext(t)
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(), 0)
@@ -32,7 +32,7 @@ func TestTracker(t *testing.T) {
 		claims := assumecache.NewAssumeCache(logger, s, "ResourceClaim", "", nil)
 		s.tracker = dynamicresources.NewDRAManager(ctx, claims, nil, factory).ResourceClaims()
 		s.index.SetSlice(foreignSlice("", "fabric", 1, "d0", "d1", "d2", "d3"))
-		// Each ends early, since many an action cannot be taken when it is drawn.
+		// Each run is short, since many drawn actions do not apply.
 		for range 10 {
 			t.Repeat(map[string]func(*rapid.T){
 				"create":    s.create,
@@ -52,25 +52,25 @@ func TestTracker(t *testing.T) {
 	})
 }
 
-// scheduler is a scheduler beside an API server.
+// scheduler simulates a scheduler and an API server.
 type scheduler struct {
 	index   *index.Index
 	tracker fwk.ResourceClaimTracker
-	// handler is the tracker's; all events up to seen were told to it, those up to late to the index.
+	// handler is the tracker's handler. It has received the events up to seen, the index those up to late.
 	handler    cache.ResourceEventHandler
 	events     []event
 	seen, late int
-	// api are the claims by name, version is the last one given, held is what is in flight, written is what
-	// the scheduler itself wrote last.
+	// api are the claims by name, version is the last resourceVersion, held is what is in flight, written is what the
+	// scheduler wrote last.
 	api           map[string]*resourceapi.ResourceClaim
 	version       int
 	held, written map[types.UID]*resourceapi.ResourceClaim
 }
 
-// event is one of an informer: without an object before it is an addition, without one after a deletion.
+// event is an informer event: an addition if before is nil, a deletion if after is nil.
 type event struct{ before, after *resourceapi.ResourceClaim }
 
-// AddEventHandler takes the tracker's handler.
+// AddEventHandler stores the tracker's handler.
 func (s *scheduler) AddEventHandler(h cache.ResourceEventHandler) (cache.ResourceEventHandlerRegistration, error) {
 	s.handler = h
 	return nil, nil
@@ -78,7 +78,7 @@ func (s *scheduler) AddEventHandler(h cache.ResourceEventHandler) (cache.Resourc
 
 var claimNames = []string{"a", "b", "c"}
 
-// write stores what becomes of a claim; nil deletes it.
+// write stores the new state of a claim; nil deletes it.
 func (s *scheduler) write(name string, after *resourceapi.ResourceClaim) {
 	before := s.api[name]
 	s.version++
@@ -118,7 +118,7 @@ func (s *scheduler) release(t *rapid.T) {
 
 func (s *scheduler) remove(t *rapid.T) { s.write(s.existing(t).Name, nil) }
 
-// observe tells the tracker of the next event, and the index of some that the tracker knows.
+// observe passes the next event to the tracker, and to the index some that the tracker has received.
 func (s *scheduler) observe(t *rapid.T) {
 	if s.seen < len(s.events) {
 		switch e := s.events[s.seen]; {
@@ -138,7 +138,7 @@ func (s *scheduler) observe(t *rapid.T) {
 	}
 }
 
-// follow tells the index of the next event.
+// follow passes the next event to the index.
 func (s *scheduler) follow() {
 	if e := s.events[s.late]; e.after == nil {
 		s.index.DeleteClaim(e.before)
@@ -148,8 +148,7 @@ func (s *scheduler) follow() {
 	s.late++
 }
 
-// reserve decides on a device that the index finds free for a claim that the tracker knows as not
-// allocated.
+// reserve allocates a device that is free in the index to a claim that is not allocated in the tracker.
 func (s *scheduler) reserve(t *rapid.T) {
 	c, err := s.tracker.Get("team", rapid.SampledFrom(claimNames).Draw(t, "name"))
 	if err != nil || c.Status.Allocation != nil || s.held[c.UID] != nil {
@@ -184,7 +183,7 @@ func (s *scheduler) pending(t *rapid.T) *resourceapi.ResourceClaim {
 	return nil
 }
 
-// bind writes an allocation and tells both of the answer, in the order of the in-tree plugin.
+// bind writes an allocation and passes the answer to both, in the order of the in-tree plugin.
 func (s *scheduler) bind(t *rapid.T) {
 	c := s.pending(t)
 	stored := s.api[c.Name]
@@ -196,7 +195,7 @@ func (s *scheduler) bind(t *rapid.T) {
 	written.Status = c.Status
 	s.write(c.Name, written)
 	s.written[c.UID] = written
-	// The tracker refuses what it has a newer version of.
+	// The tracker rejects a claim of which it has a newer version.
 	_ = s.tracker.AssumeClaimAfterAPICall(written)
 	s.index.AssumeClaim(written)
 	if rapid.IntRange(0, 3).Draw(t, "another claim fails") == 0 {
@@ -211,7 +210,7 @@ func (s *scheduler) bind(t *rapid.T) {
 
 func (s *scheduler) unreserve(t *rapid.T) { s.drop(s.pending(t)) }
 
-// drop ends what is in flight without an end.
+// drop removes a pending allocation that was not written.
 func (s *scheduler) drop(c *resourceapi.ResourceClaim) {
 	delete(s.held, c.UID)
 	if s.tracker.MaybeRemoveClaimPendingAllocation(c.UID, false) {
@@ -230,8 +229,8 @@ func (s *scheduler) known() map[string]bool {
 	return held
 }
 
-// check compares the index with the tracker: with its claims and what is in flight. What it makes of them, its
-// set of allocated devices, loses track of a claim that it sees allocated, and next allocated again elsewhere.
+// check compares the index with the tracker's claims and pending allocations. The tracker's set of allocated devices is
+// not compared: it loses a claim that is observed as allocated and next as allocated elsewhere.
 func (s *scheduler) check(t *rapid.T) {
 	all := slices.Collect(maps.Values(s.held))
 	for _, name := range claimNames {
@@ -239,7 +238,7 @@ func (s *scheduler) check(t *rapid.T) {
 		if err != nil {
 			continue
 		}
-		// The tracker forgot what was written when it was told to restore the claim.
+		// The tracker dropped the written version when the claim was restored.
 		if written := s.written[c.UID]; written == nil || !isOlder(t, c, written) {
 			all = append(all, c)
 		}
@@ -263,7 +262,7 @@ func isOlder(t *rapid.T, a, b *resourceapi.ResourceClaim) bool {
 	return order < 0
 }
 
-// checkTruth compares the index, which knows everything, with the API server.
+// checkTruth compares the index, after all events, with the API server.
 func (s *scheduler) checkTruth(t *rapid.T) {
 	want := map[string]bool{}
 	for _, c := range s.api {

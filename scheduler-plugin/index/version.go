@@ -5,8 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// compareVersions compares the resourceVersions of two objects of one resource, and returns false when
-// they cannot be compared: then the one that comes last counts.
+// compareVersions compares the resourceVersions of two objects of one resource. It returns false if they cannot be
+// compared; the object that arrives last is then the current one.
 func compareVersions(a, b metav1.Object) (order int, ok bool) {
 	order, err := resourceversion.CompareResourceVersion(a.GetResourceVersion(), b.GetResourceVersion())
 	return order, err == nil
