@@ -18,8 +18,8 @@ import (
 	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 )
 
-// crowded returns pods of low priority that hold a port of every node but the last: only a filter that
-// the plugin does not foresee refuses those nodes, and evicting would help there.
+// crowded returns pods of low priority that hold a host port of every node except the last. Only a filter that the
+// plugin does not anticipate rejects those nodes, and preemption would help there.
 func crowded(nodes int) []runtime.Object {
 	low, preempts := int32(-100), corev1.PreemptLowerPriority
 	var pods []runtime.Object
@@ -37,7 +37,8 @@ func onPort(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// fragment has claims hold a slice of the first GPU of the nodes, so that they are the best for more.
+// fragment lets claims hold a memory slice of the first GPU of each node, so that these nodes score best for further
+// MIG devices.
 func fragment(c *cluster, nodes int) {
 	c.tb.Helper()
 	for i := range nodes {
@@ -92,7 +93,7 @@ func TestBrokenGPUBeforeAnEmptyOne(t *testing.T) {
 	}
 }
 
-// TestRace has more pods than there is room for come at once.
+// TestRace creates more pods at once than the nodes have capacity for.
 func TestRace(t *testing.T) {
 	c := newCluster(t, "", machines(t, "h100x2", 1)...)
 	for i := range 20 {
@@ -126,7 +127,7 @@ func TestRace(t *testing.T) {
 	c.eventually("three more run in the place of those that ended", func() bool { return len(running()) == 14 })
 }
 
-// release ends the pod and gives its claim back, as the claim controller would.
+// release deletes the pod and deallocates its claim, as the claim controller does.
 func (c *cluster) release(name string) {
 	c.tb.Helper()
 	if err := c.client.CoreV1().Pods("default").Delete(c.ctx, name, metav1.DeleteOptions{}); err != nil {
@@ -138,7 +139,7 @@ func (c *cluster) release(name string) {
 
 }
 
-// TestFailedWrite has the API server refuse the first allocations: nothing may stay assumed.
+// TestFailedWrite lets the API server reject the first allocations: no allocation may stay assumed.
 func TestFailedWrite(t *testing.T) {
 	c := newCluster(t, "", machines(t, "h100x2", 1)...)
 	var refused atomic.Int32
@@ -158,7 +159,7 @@ func TestFailedWrite(t *testing.T) {
 	c.bound("b")
 }
 
-// meddler changes a DeviceClass after nodes were filtered and puts it back for the next attempt.
+// meddler changes a DeviceClass after nodes were filtered and restores it for the next attempt.
 type meddler struct {
 	handle fwk.Handle
 	pods   map[string]bool
@@ -180,7 +181,7 @@ func (m *meddler) PreFilter(ctx context.Context, _ fwk.CycleState, _ *corev1.Pod
 
 func (*meddler) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
-// set changes the expression of the class and waits until the scheduler sees it.
+// set changes the expression of the class and waits until the scheduler has received the change.
 func (m *meddler) set(ctx context.Context, expression string) error {
 	classes := m.handle.ClientSet().ResourceV1().DeviceClasses()
 	class, err := classes.Get(ctx, "gpu", metav1.GetOptions{})

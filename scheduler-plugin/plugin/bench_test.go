@@ -31,14 +31,14 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// site is a plugin in a framework without a scheduler around it.
+// site is a plugin in a framework without a scheduler.
 type site struct {
 	handle fwk.Handle
 	nodes  []fwk.NodeInfo
 	plugin fwk.Plugin
 }
 
-// newSite returns a site with what the API server has, and the plugin that newPlugin returns.
+// newSite returns a site with the objects of the API server and the plugin that newPlugin returns.
 func newSite(tb testing.TB, objects []runtime.Object, nodes []*corev1.Node, newPlugin func(context.Context, fwk.Handle) (fwk.Plugin, error)) *site {
 	tb.Helper()
 	ctx := tb.Context()
@@ -73,7 +73,7 @@ func newSite(tb testing.TB, objects []runtime.Object, nodes []*corev1.Node, newP
 	return &site{handle: h, nodes: infos, plugin: p}
 }
 
-// hardware returns nodes of eight GPUs, half of them in use, with what they publish and a claim.
+// hardware returns nodes of eight GPUs, half of them in use, with their published devices and a claim.
 func hardware(tb testing.TB, count int, class string) ([]runtime.Object, []*corev1.Node) {
 	tb.Helper()
 	var objects []runtime.Object
@@ -127,7 +127,7 @@ func newClaim(name, class string) *resourceapi.ResourceClaim {
 	}
 }
 
-// attempt schedules the pod as a scheduling cycle would and takes it back.
+// attempt runs the extension points of one scheduling cycle for the pod and reverts the result.
 func (s *site) attempt(tb testing.TB, pod *corev1.Pod) {
 	ctx, cs := tb.Context(), framework.NewCycleState()
 	p, ok := s.plugin.(interface {
@@ -171,9 +171,9 @@ func (s *site) attempt(tb testing.TB, pod *corev1.Pod) {
 	p.Unreserve(ctx, cs, pod, best)
 }
 
-// BenchmarkAttempt is the work for one pod with one claim, on nodes of eight GPUs that are half full: of our
-// plugin, and of the in-tree one, which looks at 420 of 1,000 nodes. What counts is cpu-µs/op: the time of
-// the processors, garbage collection included.
+// BenchmarkAttempt measures the work for one pod with one claim, on nodes of eight GPUs that are half full: of our
+// plugin, and of the in-tree plugin, which evaluates 420 of 1,000 nodes. The relevant result is cpu-µs/op: CPU time
+// including garbage collection.
 func BenchmarkAttempt(b *testing.B) {
 	for _, nodes := range []int{100, 1000} {
 		for _, class := range []string{"1g.10gb", "gpu"} {
@@ -204,7 +204,7 @@ func benchmark(b *testing.B, s *site) {
 	b.ReportMetric(float64((processorTime(b)-before).Microseconds())/float64(b.N), "cpu-µs/op")
 }
 
-// processorTime is what the process has used.
+// processorTime returns the CPU time of the process.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

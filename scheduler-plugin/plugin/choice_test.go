@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// oracle says what fit chooses in a cluster, from what the API server has and nothing else.
+// oracle computes the choice of fit in a cluster from the objects of the API server only.
 type oracle struct {
 	index   *index.Index
 	reader  *requirements.Reader
@@ -47,8 +47,8 @@ func (o *oracle) Get(name string) (*resourceapi.DeviceClass, error) {
 	return nil, apierrors.NewNotFound(resourceapi.Resource("deviceclasses"), name)
 }
 
-// choices returns the devices that fit would give to the claim, by node that has any, once the scheduler knows of all that has ended: of that it hears
-// from another informer than of pods.
+// choices returns the devices that fit would allocate to the claim, by node. It waits until the scheduler has received
+// all released claims: they arrive through another informer than pods.
 func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[string][]string {
 	c.tb.Helper()
 	list, err := c.client.ResourceV1().ResourceClaims("").List(c.ctx, metav1.ListOptions{})
@@ -94,7 +94,7 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 
 func sameHold(a, b index.Held) bool { return a.UID == b.UID && a.Result.Device == b.Result.Device }
 
-// TestSchedulerAllocatesWhatFitChooses has pods come and go, 500 times.
+// TestSchedulerAllocatesWhatFitChooses creates and deletes pods, 500 times.
 func TestSchedulerAllocatesWhatFitChooses(t *testing.T) {
 	objects := slices.Concat(machines(t, "h100x2", 2), []runtime.Object{newNode("node-8")})
 	for _, s := range published(t, "dgx1", "node-8") {

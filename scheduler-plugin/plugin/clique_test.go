@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/podgroup"
 )
 
-// trays returns nodes of four GPUs, named node-0 and so on, each in the clique that is given.
+// trays returns nodes of four GPUs, named node-0 and so on, each in the given clique.
 func trays(tb testing.TB, cliques string) []runtime.Object {
 	tb.Helper()
 	objects := classes()
@@ -33,7 +33,7 @@ func trays(tb testing.TB, cliques string) []runtime.Object {
 	return objects
 }
 
-// asking is a pod of a group, with what it asks for and where it must run, and where it is to run.
+// asking is a pod of a group with its request, the node that it is restricted to, and the node that it is expected on.
 type asking struct {
 	group, size string
 	class       string
@@ -41,8 +41,8 @@ type asking struct {
 	only, want  string
 }
 
-// TestGroups starts pods one after the other. Without a group node-2 comes first of equal ones, and before
-// all of them one that is in use.
+// TestGroups starts pods one after the other. Without a group, node-2 is the first of equal nodes, and a node in use is
+// preferred to idle ones.
 func TestGroups(t *testing.T) {
 	tray := func(group, size, want string) asking { return asking{group, size, "gpu", 4, "", want} }
 	tests := map[string]struct {
@@ -91,7 +91,7 @@ func grouped(pod *corev1.Pod, a asking) *corev1.Pod {
 	return pod
 }
 
-// TestGroupWithClosedNodes has the clique that fits best by its GPUs closed to pods.
+// TestGroupWithClosedNodes closes the clique that fits best by its GPUs to pods.
 func TestGroupWithClosedNodes(t *testing.T) {
 	objects := trays(t, "aabbb")
 	for _, object := range objects {
@@ -110,8 +110,8 @@ func TestGroupWithClosedNodes(t *testing.T) {
 	}
 }
 
-// TestGroupOfRunningPods has a pod of the group run before the scheduler starts, in a namespace of its own
-// another one of a group of the same name.
+// TestGroupOfRunningPods lets a pod of the group run before the scheduler starts. A pod of another group with the same
+// name runs in another namespace.
 func TestGroupOfRunningPods(t *testing.T) {
 	mine, other := grouped(newPod("mine", "mine"), asking{group: "g"}), grouped(newPod("other", "other"), asking{group: "g"})
 	mine.Spec.NodeName, other.Spec.NodeName, other.Namespace = "node-2", "node-0", "another"
@@ -123,7 +123,7 @@ func TestGroupOfRunningPods(t *testing.T) {
 	}
 }
 
-// TestGroupThatTheInTreePluginPlaces asks for all GPUs of a node, which fit does not decide.
+// TestGroupThatTheInTreePluginPlaces requests all GPUs of a node, which is delegated.
 func TestGroupThatTheInTreePluginPlaces(t *testing.T) {
 	c := newCluster(t, "", trays(t, "aabb")...)
 	for i, a := range []asking{{group: "g", size: "2", want: "node-0"}, {group: "h", size: "2", want: "node-2"}, {group: "g", size: "2", want: "node-1"}} {

@@ -36,7 +36,7 @@ import (
 
 const driver = "gpu.tessera.dev"
 
-// cluster is an API server without etcd and a scheduler of the real code, with our plugin or the in-tree
+// cluster is an API server without etcd and a scheduler that runs the production code, with our plugin or the in-tree
 // one.
 type cluster struct {
 	tb     testing.TB
@@ -45,7 +45,7 @@ type cluster struct {
 	plugin *plugin.Factory
 }
 
-// newCluster starts a scheduler on what the API server has.
+// newCluster starts a scheduler on the objects of the API server.
 func newCluster(tb testing.TB, args string, objects ...runtime.Object) *cluster {
 	tb.Helper()
 	return start(tb, ours(args), nil, objects...)
@@ -57,7 +57,7 @@ func newStockCluster(tb testing.TB, objects ...runtime.Object) *cluster {
 	return start(tb, schedulerconfig.KubeSchedulerProfile{SchedulerName: corev1.DefaultSchedulerName, Plugins: defaults.PluginsV1, PluginConfig: defaults.PluginConfigsV1}, nil, objects...)
 }
 
-// ours is the default profile with our plugin in the place of the in-tree one.
+// ours is the default profile with our plugin instead of the in-tree one.
 func ours(args string) schedulerconfig.KubeSchedulerProfile {
 	plugins := defaults.PluginsV1.DeepCopy()
 	plugins.MultiPoint.Disabled = append(plugins.MultiPoint.Disabled, schedulerconfig.Plugin{Name: "DynamicResources"})
@@ -81,7 +81,7 @@ func ours(args string) schedulerconfig.KubeSchedulerProfile {
 func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, others frameworkruntime.Registry, objects ...runtime.Object) *cluster {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
-	// The other one, which keeps managed fields, maps all kinds anew at every call.
+	// The alternative, which tracks managed fields, builds its type mapping at every call.
 	c := &cluster{tb: tb, ctx: ctx, client: fake.NewSimpleClientset(), plugin: plugin.NewFactory()}
 	c.client.PrependReactor("*", "*", (&versions{tracker: c.client.Tracker()}).react)
 	for _, object := range objects {
@@ -115,8 +115,8 @@ func start(tb testing.TB, profile schedulerconfig.KubeSchedulerProfile, others f
 	return c
 }
 
-// versions gives objects the UIDs and versions that an API server would, refuses what has changed in
-// between, and binds pods.
+// versions assigns UIDs and resourceVersions to objects as an API server does, rejects conflicting updates, and binds
+// pods.
 type versions struct {
 	tracker clienttesting.ObjectTracker
 	mu      sync.Mutex
@@ -193,7 +193,7 @@ func (v *versions) bind(a clienttesting.UpdateAction) error {
 	return v.tracker.Update(pods, pod, b.Namespace)
 }
 
-// create has the API server create the object.
+// create creates the object in the API server.
 func (c *cluster) create(object runtime.Object) {
 	c.tb.Helper()
 	var err error
@@ -219,7 +219,7 @@ func (c *cluster) create(object runtime.Object) {
 	}
 }
 
-// eventually waits until the condition holds.
+// eventually waits until the condition is true.
 func (c *cluster) eventually(what string, holds func() bool) {
 	c.tb.Helper()
 	if err := wait.PollUntilContextTimeout(c.ctx, 2*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) { return holds(), nil }); err != nil {
@@ -227,7 +227,7 @@ func (c *cluster) eventually(what string, holds func() bool) {
 	}
 }
 
-// pod returns the pod as it is now.
+// pod returns the current pod.
 func (c *cluster) pod(name string) *corev1.Pod {
 	c.tb.Helper()
 	pod, err := c.client.CoreV1().Pods("default").Get(c.ctx, name, metav1.GetOptions{})
@@ -248,7 +248,7 @@ func (c *cluster) bound(name string) string {
 	return node
 }
 
-// pending waits until the scheduler has said why the pod cannot run, and returns what it says.
+// pending waits until the scheduler has reported why the pod cannot run, and returns the message.
 func (c *cluster) pending(name string) string {
 	c.tb.Helper()
 	var message string
@@ -267,7 +267,7 @@ func (c *cluster) pending(name string) string {
 	return message
 }
 
-// claim returns the claim as it is now.
+// claim returns the current claim.
 func (c *cluster) claim(name string) *resourceapi.ResourceClaim {
 	c.tb.Helper()
 	claim, err := c.client.ResourceV1().ResourceClaims("default").Get(c.ctx, name, metav1.GetOptions{})
@@ -297,7 +297,7 @@ func newNode(name string) *corev1.Node {
 	}
 }
 
-// published returns the slices of a machine.
+// published returns the ResourceSlices of a machine.
 func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice {
 	tb.Helper()
 	n := gputest.Node(tb, machine)
@@ -308,7 +308,7 @@ func published(tb testing.TB, machine, node string) []*resourceapi.ResourceSlice
 	return publishedOf(tb, n)
 }
 
-// publishedOf returns the slices of the node.
+// publishedOf returns the ResourceSlices of the node.
 func publishedOf(tb testing.TB, n gpu.Node) []*resourceapi.ResourceSlice {
 	tb.Helper()
 	pool, err := wire.Encode(n, wire.Options{Driver: driver, Offer: gpu.Offer{
@@ -330,7 +330,7 @@ func publishedOf(tb testing.TB, n gpu.Node) []*resourceapi.ResourceSlice {
 	return list
 }
 
-// machines returns so many nodes of the machine, named node-0 and so on, with what they publish.
+// machines returns count nodes of the machine, named node-0 and so on, with their ResourceSlices.
 func machines(tb testing.TB, machine string, count int) []runtime.Object {
 	tb.Helper()
 	objects := classes()
@@ -344,7 +344,7 @@ func machines(tb testing.TB, machine string, count int) []runtime.Object {
 	return objects
 }
 
-// classes are the product's, by shape, and one per MIG profile named in tests.
+// classes are the DeviceClasses of the product by shape, and one for each MIG profile named in tests.
 func classes() []runtime.Object {
 	var list []runtime.Object
 	add := func(name, extended, expression string) {
@@ -368,7 +368,7 @@ func classes() []runtime.Object {
 	return list
 }
 
-// ask returns a claim for so many devices of the class.
+// ask returns a claim for count devices of the class.
 func ask(name, class string, count int64) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
@@ -393,7 +393,7 @@ func newPod(name string, claims ...string) *corev1.Pod {
 	return pod
 }
 
-// run creates a pod that asks for so many devices of the class, with a claim of its name.
+// run creates a pod that requests count devices of the class, with a claim of the same name.
 func (c *cluster) run(name, class string, count int64) {
 	c.tb.Helper()
 	c.create(ask(name, class, count))

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
 )
 
-// collector measures the indexes of a factory when it is asked.
+// collector computes metrics from the indexes of a factory on each scrape.
 type collector struct {
 	compbasemetrics.BaseStableCollector
 	factory *Factory
@@ -31,14 +31,14 @@ func newCollector(f *Factory) *collector {
 	}
 }
 
-// DescribeWithStability describes what is collected.
+// DescribeWithStability sends the descriptions of all metrics.
 func (c *collector) DescribeWithStability(ch chan<- *compbasemetrics.Desc) {
 	for _, d := range []*compbasemetrics.Desc{c.nodes, c.devices, c.gpus, c.slices, c.stranded, c.fragmented} {
 		ch <- d
 	}
 }
 
-// CollectWithStability measures. It looks at every node.
+// CollectWithStability sends the current values. It iterates over all nodes.
 func (c *collector) CollectWithStability(ch chan<- compbasemetrics.Metric) {
 	var sum index.Stats
 	var waste strands
@@ -74,13 +74,13 @@ func addStats(a, b index.Stats) index.Stats {
 	return a
 }
 
-// strandBounds are the bounds of the counts of nodes.
+// strandBounds are the upper bounds of tessera_scheduler_fragmented_nodes, in memory slices.
 var strandBounds = [...]int{0, 4, 8, 16, 32}
 
-// strands are free slices on GPUs in use.
+// strands counts free memory slices on GPUs in use.
 type strands struct {
 	slices int
-	// nodes counts those with at most strandBounds of them.
+	// nodes counts, for each of strandBounds, the nodes with at most that many.
 	nodes [len(strandBounds)]int
 }
 

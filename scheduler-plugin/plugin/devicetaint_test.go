@@ -15,22 +15,22 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// firstGPU is the first GPU of the machine of these tests, lastSlice a slice of it.
+// firstGPU is the first GPU of the machine of these tests, lastSlice a memory slice of it.
 const firstGPU = "gpu-0000-1b-00-0"
 
 var lastSlice = gpu.Placement{Profile: 19, Start: 6, Size: 1}
 
-// illness is what has happened to the first GPU of a machine of two.
+// illness is the state of the first GPU of a machine of two.
 type illness struct {
 	events     []gpu.Event
 	conditions []gpu.Signal
-	// held says for which remedy it is held.
+	// held is the remedy for which the GPU is held.
 	held string
-	// evict has taints evict.
+	// evict selects the effect NoExecute for taints.
 	evict bool
 }
 
-// published is the machine as its agent publishes it.
+// published returns the ResourceSlices of the machine as its agent publishes them.
 func (i illness) published(tb testing.TB) []*resourceapi.ResourceSlice {
 	tb.Helper()
 	node := gputest.Node(tb, "h100x2")
@@ -58,7 +58,7 @@ func (i illness) published(tb testing.TB) []*resourceapi.ResourceSlice {
 	return list
 }
 
-// machine returns everything that a scheduler needs for the machine.
+// machine returns all objects that a scheduler needs for the machine.
 func (i illness) machine(tb testing.TB) []runtime.Object {
 	tb.Helper()
 	objects := append(classes(), newNode("node-0"))
@@ -68,7 +68,8 @@ func (i illness) machine(tb testing.TB) []runtime.Object {
 	return objects
 }
 
-// tolerates has the request tolerate a taint of the driver's: of any value when it has none, with any effect.
+// tolerates adds a toleration of a taint of the driver to the request. An empty value tolerates any value; every effect
+// is tolerated.
 func tolerates(key, value string) func(*resourceapi.DeviceRequest) {
 	toleration := resourceapi.DeviceToleration{Key: driver + "/" + key, Operator: resourceapi.DeviceTolerationOpExists}
 	if value != "" {
@@ -77,7 +78,8 @@ func tolerates(key, value string) func(*resourceapi.DeviceRequest) {
 	return func(r *resourceapi.DeviceRequest) { r.Exactly.Tolerations = []resourceapi.DeviceToleration{toleration} }
 }
 
-// TestIllness says what is given to claims of a machine whose first GPU is not well; the in-tree plugin is held to the same.
+// TestIllness checks which devices claims get on a machine whose first GPU is unhealthy. The in-tree plugin must give
+// the same results.
 func TestIllness(t *testing.T) {
 	fallen := illness{events: []gpu.Event{{XID: 79}}}
 	hit := illness{events: []gpu.Event{{XID: 94, Placement: lastSlice}}}
@@ -93,7 +95,7 @@ func TestIllness(t *testing.T) {
 	scenarios := map[string]struct {
 		illness illness
 		steps   []step
-		// barred must be given to nobody.
+		// barred selects devices that must not be allocated.
 		barred func(device string) bool
 	}{
 		"a GPU that is lost to claims": {fallen, []step{
@@ -154,7 +156,7 @@ func TestIllness(t *testing.T) {
 	}
 }
 
-// TestWarning checks that a fault which is only told changes no choice.
+// TestWarning checks that a fault which is only reported changes no choice.
 func TestWarning(t *testing.T) {
 	given := func(i illness) (all []string) {
 		c := newCluster(t, "", i.machine(t)...)
@@ -172,7 +174,7 @@ func TestWarning(t *testing.T) {
 	}
 }
 
-// TestRecovery checks that a pod which waits for a GPU that is not well runs when it is.
+// TestRecovery checks that a pod which waits for an unhealthy GPU runs after the GPU recovers.
 func TestRecovery(t *testing.T) {
 	fallen := illness{events: []gpu.Event{{XID: 79}}}
 	c := newCluster(t, "", fallen.machine(t)...)
@@ -228,7 +230,7 @@ func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
 	}
 }
 
-// TestPartlyAllocatedPodOfAHeldGPU checks a pod that has a claim to be allocated in addition to one on a held GPU.
+// TestPartlyAllocatedPodOfAHeldGPU checks a pod that has an unallocated claim in addition to one on a held GPU.
 func TestPartlyAllocatedPodOfAHeldGPU(t *testing.T) {
 	healthy, held := illness{}, illness{held: "XID 79"}
 	first := newCluster(t, "", healthy.machine(t)...)
@@ -245,7 +247,7 @@ func onFirstGPU(r *resourceapi.DeviceRequest) {
 	r.Exactly.Selectors = []resourceapi.DeviceSelector{{CEL: &resourceapi.CELDeviceSelector{Expression: expression}}}
 }
 
-// publish has the slices changed in place.
+// publish updates the ResourceSlices in place.
 func (c *cluster) publish(list []*resourceapi.ResourceSlice) {
 	c.tb.Helper()
 	for _, s := range list {

@@ -2,5 +2,5 @@ package plugin
 
 import "github.com/tessera-gpu/tessera/scheduler-plugin/index"
 
-// Indexes returns those of the schedulers that run.
+// Indexes returns the indexes of the running schedulers.
 func (f *Factory) Indexes() []*index.Index { return f.indexes() }

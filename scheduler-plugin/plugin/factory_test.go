@@ -92,8 +92,8 @@ tessera_scheduler_stranded_memory_slices 0
 	}
 }
 
-// TestNothingStaysReserved takes back what was reserved, and reserves the same again in the same cycle, as
-// a pod group does.
+// TestNothingStaysReserved unreserves and reserves the same devices again in one cycle, as the scheduling of a pod
+// group does.
 func TestNothingStaysReserved(t *testing.T) {
 	objects, nodes := hardware(t, 2, "gpu")
 	s := newSite(t, objects, nodes, func(ctx context.Context, h fwk.Handle) (fwk.Plugin, error) { return New(ctx, nil, h) })

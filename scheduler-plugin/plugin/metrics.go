@@ -7,7 +7,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// metrics are those of a scheduler's plugins. They are served with the scheduler's own.
+// metrics are the metrics of the plugins of one scheduler. The scheduler's own endpoint serves them.
 type metrics struct {
 	duration    *compbasemetrics.HistogramVec
 	misses      *compbasemetrics.CounterVec
@@ -19,17 +19,17 @@ type metrics struct {
 const (
 	subsystem = "tessera_scheduler"
 
-	// Extension points whose duration is measured.
+	// Values of the label extension_point.
 	preFilter = "PreFilter"
 	reserve   = "Reserve"
 
-	// Why an attempt was made in vain.
+	// Values of the label reason of retries_total.
 	missNarrowed = "narrowed"
 	missChanged  = "changed"
 )
 
-// newMetrics registers the metrics with the scheduler's registry. A second factory in one process, as tests
-// have, is not measured: what is registered stays that of the first.
+// newMetrics registers the metrics with the scheduler's registry. If a process creates a second factory, as tests do,
+// the metrics of the first one stay registered and those of the second are not served.
 func newMetrics() *metrics {
 	m := &metrics{
 		duration: compbasemetrics.NewHistogramVec(&compbasemetrics.HistogramOpts{
@@ -66,7 +66,7 @@ func newMetrics() *metrics {
 	return m
 }
 
-// time measures an extension point from now to the call of what it returns.
+// time starts a measurement of an extension point. The returned function ends and records it.
 func (m *metrics) time(point string) func() {
 	start := time.Now()
 	return func() { m.duration.WithLabelValues(point).Observe(time.Since(start).Seconds()) }

@@ -8,7 +8,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
 )
 
-// TestAdditional has devices that are tainted for the stock scheduler.
+// TestAdditional uses devices that are tainted for the stock scheduler.
 func TestAdditional(t *testing.T) {
 	objects := machines(t, "h100x2", 1)
 	for _, object := range objects {

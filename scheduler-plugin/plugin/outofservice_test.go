@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// maintain takes the GPUs of the node out of service or back.
+// maintain takes the GPUs of the node out of service or returns them to service.
 func (c *cluster) maintain(name string, out bool) {
 	c.tb.Helper()
 	node, err := c.client.CoreV1().Nodes().Get(c.ctx, name, metav1.GetOptions{})
@@ -29,7 +29,7 @@ func (c *cluster) maintain(name string, out bool) {
 	}
 }
 
-// closed are so many machines whose GPUs are out of service.
+// closed returns count machines whose GPUs are out of service.
 func closed(tb testing.TB, count int) []runtime.Object {
 	tb.Helper()
 	objects := machines(tb, "h100x2", count)
@@ -41,7 +41,7 @@ func closed(tb testing.TB, count int) []runtime.Object {
 	return objects
 }
 
-// tolerating has the request tolerate devices out of service.
+// tolerating makes the request tolerate devices out of service.
 func tolerating(r *resourceapi.DeviceRequest) {
 	r.Exactly.Tolerations = []resourceapi.DeviceToleration{{Key: v1alpha1.TaintMaintenance, Operator: resourceapi.DeviceTolerationOpExists}}
 }
@@ -73,7 +73,8 @@ func TestMaintenance(t *testing.T) {
 	}
 }
 
-// Another pod of a claim that is allocated comes back for ever otherwise.
+// TestMaintenanceOfAnAllocatedClaim covers a second pod of an allocated claim, which would otherwise be rejected in
+// every attempt.
 func TestMaintenanceOfAnAllocatedClaim(t *testing.T) {
 	before := newCluster(t, "", append(machines(t, "h100x2", 1), nics("node-0", 1))...)
 	play(t, before, []step{
@@ -102,7 +103,8 @@ func TestMaintenanceOfAnAllocatedClaim(t *testing.T) {
 	c.bound("a3")
 }
 
-// Nodes out of service do not fill the set of nodes that an attempt looks at, and nobody is evicted on them.
+// TestMaintenanceIsNoCandidate checks that nodes out of service do not use up the candidates of an attempt, and that
+// preemption does not evict pods on them.
 func TestMaintenanceIsNoCandidate(t *testing.T) {
 	objects := closed(t, 8)
 	const open = "node-7"

@@ -13,7 +13,7 @@ import (
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 )
 
-// TestPodGroups has two gangs come while the clique of the first node is broken: each has a clique of its own.
+// TestPodGroups schedules two gangs while the clique of the first node is fragmented: each gang gets its own clique.
 func TestPodGroups(t *testing.T) {
 	featuregatetesting.SetFeatureGateDuringTest(t, utilfeature.DefaultFeatureGate, kubefeatures.GenericWorkload, true)
 	objects := trays(t, "abcabc")

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// TestClaimLeftByACrash has a scheduler begin with a claim for extended resources that was created before a
-// crash and never allocated.
+// TestClaimLeftByACrash starts a scheduler with a claim for extended resources that was created before a crash and
+// never allocated.
 func TestClaimLeftByACrash(t *testing.T) {
 	pod := wants("a", "nvidia.com/mig-1g.10gb", 1)
 	pod.UID = "uid-of-a"

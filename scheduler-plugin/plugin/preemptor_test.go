@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// important creates a pod of the priority that asks for a device of the class, with a claim of its name.
+// important creates a pod of the priority that requests a device of the class, with a claim of the same name.
 func (c *cluster) important(name, class string, priority int32) {
 	c.tb.Helper()
 	c.create(ask(name, class, 1))
@@ -21,7 +21,7 @@ func (c *cluster) important(name, class string, priority int32) {
 	c.create(pod)
 }
 
-// fill has pods of the priority hold every GPU of the cluster but the first, and slices of the first.
+// fill lets pods of the priority hold every GPU of the cluster except the first, and memory slices of the first.
 func fill(c *cluster, gpus int, priority int32) (slices []string) {
 	c.tb.Helper()
 	for i := range gpus - 1 {
@@ -48,7 +48,7 @@ func (c *cluster) gone(name string) bool {
 	return err != nil
 }
 
-// freed does what the claim controller does when the claim's pod is gone.
+// freed deallocates the claim of a deleted pod, as the claim controller does.
 func (c *cluster) freed(name string) {
 	c.tb.Helper()
 	claim := c.claim(name)
@@ -58,7 +58,7 @@ func (c *cluster) freed(name string) {
 	}
 }
 
-// evicted waits until so many of the pods are gone and returns them.
+// evicted waits until count of the pods are deleted and returns them.
 func (c *cluster) evicted(pods []string, count int) []string {
 	c.tb.Helper()
 	var gone []string
@@ -73,10 +73,10 @@ func TestPreemption(t *testing.T) {
 	c := newCluster(t, "preemption: Enabled", machines(t, "h100x2", 2)...)
 	low := fill(c, 4, 0)
 	c.important("high", "3g.40gb", 100)
-	// Three slices of the lowest priority give way, though one whole GPU would be fewer pods.
+	// Three MIG devices of the lowest priority are preempted, although one whole GPU would mean fewer pods.
 	gone := c.evicted(low, 3)
 	c.eventually("the pod is nominated", func() bool { return c.pod("high").Status.NominatedNodeName != "" })
-	// What they release is kept, also from pods that fit into a part of it.
+	// Their devices are nominated and not available to other pods, even to those that fit into a part of them.
 	c.important("rival", "1g.10gb", 0)
 	c.pending("rival")
 	for i, name := range gone {
@@ -104,7 +104,7 @@ func TestPreemption(t *testing.T) {
 func TestNobodyIsEvicted(t *testing.T) {
 	for name, test := range map[string]struct {
 		args string
-		// pod is what the pod is like.
+		// pod modifies the pod of the test case.
 		pod func(*corev1.Pod)
 	}{
 		"when it is not asked for":  {"", func(*corev1.Pod) {}},
@@ -129,7 +129,7 @@ func TestNobodyIsEvicted(t *testing.T) {
 	}
 }
 
-// TestPromiseEnds checks that what was kept for a pod is anybody's when the pod is gone, at once.
+// TestPromiseEnds checks that nominated devices become available as soon as the pod is deleted.
 func TestPromiseEnds(t *testing.T) {
 	c := newCluster(t, "preemption: Enabled", machines(t, "h100x2", 1)...)
 	low := fill(c, 2, 0)
@@ -137,7 +137,7 @@ func TestPromiseEnds(t *testing.T) {
 	gone := c.evicted(low, 3)
 	c.important("rival", "1g.10gb", 0)
 	c.pending("rival")
-	// The last victim keeps the pod waiting, and its end is the last that happens.
+	// The pod waits for the last victim, whose deletion is the last event.
 	for _, name := range gone[1:] {
 		c.freed(name)
 	}
@@ -147,7 +147,7 @@ func TestPromiseEnds(t *testing.T) {
 	c.bound("rival")
 }
 
-// TestOtherResources has a pod evict for cpu and devices together.
+// TestOtherResources lets a pod preempt for CPU and devices together.
 func TestOtherResources(t *testing.T) {
 	c := newCluster(t, "preemption: Enabled", machines(t, "h100x2", 1)...)
 	low := fill(c, 2, 0)

@@ -12,14 +12,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// step creates objects, among them one pod, and says whether it gets a node.
+// step creates objects, among them one pod, and states whether it gets a node.
 type step struct {
 	objects []runtime.Object
 	pod     string
 	refused bool
 }
 
-// running is a step with a pod that gets a node, waiting one with a pod that does not.
+// running is a step whose pod gets a node, waiting one whose pod does not.
 func running(objects ...runtime.Object) step {
 	s := step{objects: objects}
 	for _, object := range objects {
@@ -42,7 +42,7 @@ func with(claim *resourceapi.ResourceClaim, change func(*resourceapi.DeviceReque
 	return claim
 }
 
-// either returns a claim for the first of the classes that is available.
+// either returns a claim for the first available of the classes.
 func either(name string, classes ...string) *resourceapi.ResourceClaim {
 	claim := ask(name, classes[0], 1)
 	claim.Spec.Devices.Requests[0].Exactly = nil
@@ -54,14 +54,14 @@ func either(name string, classes ...string) *resourceapi.ResourceClaim {
 	return claim
 }
 
-// wants returns a pod that asks for an extended resource.
+// wants returns a pod that requests an extended resource.
 func wants(name, resourceName string, count int64) *corev1.Pod {
 	pod := newPod(name)
 	pod.Spec.Containers[0].Resources.Requests[corev1.ResourceName(resourceName)] = *resource.NewQuantity(count, resource.DecimalSI)
 	return pod
 }
 
-// nics returns a slice of another driver's devices on the node, or on every node when it has no name.
+// nics returns a ResourceSlice of another driver on the node, or for all nodes if the name is empty.
 func nics(node string, count int) *resourceapi.ResourceSlice {
 	slice := &resourceapi.ResourceSlice{
 		ObjectMeta: metav1.ObjectMeta{Name: "nics-" + node},
@@ -77,12 +77,12 @@ func nics(node string, count int) *resourceapi.ResourceSlice {
 	return slice
 }
 
-// allOf has the request ask for all devices of a node.
+// allOf makes the request demand all devices of a node.
 func allOf(r *resourceapi.DeviceRequest) {
 	r.Exactly.AllocationMode, r.Exactly.Count = resourceapi.DeviceAllocationModeAll, 0
 }
 
-// TestScheduling says of pods whether they run; the in-tree plugin is held to the same.
+// TestScheduling checks which pods run. The in-tree plugin must give the same results.
 func TestScheduling(t *testing.T) {
 	admin := func(r *resourceapi.DeviceRequest) {
 		yes := true

@@ -40,7 +40,7 @@ func TestNormalizeScore(t *testing.T) {
 	}
 }
 
-// TestNormalizedScoresKeepTheOrder is about any nodes of one attempt that is narrowed as by default.
+// TestNormalizedScoresKeepTheOrder covers arbitrary nodes of one attempt with the default number of candidates.
 func TestNormalizedScoresKeepTheOrder(t *testing.T) {
 	ctx := t.Context()
 	rapid.Check(t, func(t *rapid.T) {
