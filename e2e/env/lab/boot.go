@@ -20,15 +20,15 @@ import (
 )
 
 const (
-	// patience is how long is waited for what comes up: the API server, a node, the controllers' first objects. It only ends a wait that is in vain, so
-	// it has room for a host that runs much else, and for one that stands still for a minute.
+	// patience is the timeout for the API server, a node or the first objects of the controllers to become ready. It
+	// includes a margin for a busy host, which may even stop running the lab for a minute.
 	patience   = 5 * time.Minute
 	readyPause = 200 * time.Millisecond
 	bootIDFile = "/proc/sys/kernel/random/boot_id"
 	gpuDisk    = "gpu" // folder of a node's disk
 )
 
-// makeNode makes the machine of node i with its disk, certificates and hardware. It does not boot it.
+// makeNode creates the machine of node i with its disk, certificates and hardware. It does not boot it.
 func (l *Lab) makeNode(ctx context.Context, p *preparation, i int) error {
 	node, err := l.recipeNode(p, i)
 	if err != nil {
@@ -86,8 +86,8 @@ func (l *Lab) recipeNode(p *preparation, i int) (recipe.Node, error) {
 	}, nil
 }
 
-// boot starts the machine of node i, which must be down, and returns when the node is Ready. Every boot has an id of its own, which kubelet reports:
-// that tells the new boot's readiness from the old one's.
+// boot starts the machine of node i, which must be down, and returns when the node is Ready. Every boot has its own
+// boot ID, which kubelet reports: it distinguishes the readiness of this boot from that of the previous one.
 func (l *Lab) boot(ctx context.Context, i int) error {
 	name := l.state.Nodes[i].Name
 	bootID := string(uuid.NewUUID())
@@ -103,7 +103,7 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	}
 	spec.Masks = append(spec.Masks, machine.File{Path: bootIDFile, Content: []byte(bootID + "\n"), Mode: 0o444})
 	m := l.machine(name)
-	began := time.Now().Truncate(time.Second) // heartbeats are told in whole seconds
+	began := time.Now().Truncate(time.Second) // heartbeats have a resolution of one second
 	if err := m.Boot(ctx, l.guest(), spec); err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (l *Lab) boot(ctx context.Context, i int) error {
 	})
 }
 
-// announceBoot tells the hardware of node i, if it has any, of the boot.
+// announceBoot passes the boot ID to the hardware of node i, if it has any.
 func (l *Lab) announceBoot(ctx context.Context, i int, bootID string) error {
 	node := l.state.Nodes[i]
 	if node.GPU == "" {
@@ -140,7 +140,7 @@ func (l *Lab) announceBoot(ctx context.Context, i int, bootID string) error {
 	return nil
 }
 
-// awaitNode waits until the API server's view of the node has no flaw left. An API server that is away is waited for.
+// awaitNode waits until flaw returns an empty string for the node. An unavailable API server is retried.
 func (l *Lab) awaitNode(ctx context.Context, name string, flaw func(*corev1.Node) string) error {
 	last := "the node has not registered"
 	err := wait.PollUntilContextCancel(ctx, readyPause, true, func(ctx context.Context) (bool, error) {
@@ -158,7 +158,8 @@ func (l *Lab) awaitNode(ctx context.Context, name string, flaw func(*corev1.Node
 	return nil
 }
 
-// awaitAccount waits until the controllers have made the account that pods have by default: before, every pod is refused.
+// awaitAccount waits until the controllers have created the default service account: before that, every pod is
+// rejected.
 func (l *Lab) awaitAccount(ctx context.Context) error {
 	var last error
 	ctx, cancel := context.WithTimeout(ctx, patience)

@@ -16,14 +16,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// The lab's own programs: what a node runs first, what holds the namespaces of a pod, and the scheduler.
+// The lab's own programs: the first process of a machine, the pause program of pods, and the scheduler.
 const (
 	guestPackage     = "./e2e/env/lab/cmd/guest"
 	pausePackage     = "./deployments/images/pause"
 	schedulerPackage = "./cmd/tessera-scheduler"
 )
 
-// buildPrograms builds the cluster's programs into the cache, where they are missing.
+// buildPrograms builds the missing programs of the cluster into the cache.
 func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error) {
 	source, err := binaries.Source()
 	if err != nil {
@@ -37,10 +37,10 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 	return builder.Build(ctx)
 }
 
-// ProductFolder is where the product's programs that a lab runs are in the cache, after its start.
+// ProductFolder returns the folder of the product's programs in the cache. It exists after Start.
 func ProductFolder(cache string) string { return filepath.Join(cache, "bin", recipe.Product) }
 
-// buildOwn builds the lab's own programs and gathers the images of every node.
+// buildOwn builds the lab's own programs and collects the images of every node.
 func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 	source, err := binaries.Source()
 	if err != nil {
@@ -82,7 +82,7 @@ func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 
 func (l *Lab) images() string { return filepath.Join(l.folder, "images") }
 
-// binaryMounts shows a machine the programs of all families.
+// binaryMounts mounts the programs of all families into a machine.
 func binaryMounts(folders binaries.Folders) []machine.Mount {
 	var mounts []machine.Mount
 	for _, family := range slices.Sorted(maps.Keys(folders)) {

@@ -1,5 +1,6 @@
-// Package lab runs a real Kubernetes cluster on one machine, for tests: real etcd, API server, controllers, scheduler, and nodes with real kubelets,
-// containerd and runc. Only the GPU is somebody else's fake. Nodes can be killed, rebooted and cut off.
+// Package lab runs a real Kubernetes cluster on one host, for tests: real etcd, API server, controllers and scheduler,
+// and nodes with real kubelets, containerd and runc. Only the GPUs are simulated, by the caller's Hardware. Nodes can
+// be killed, rebooted and disconnected.
 package lab
 
 import (
@@ -17,56 +18,56 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// Base is the folder below which labs stand unless told otherwise.
+// Base is the default parent folder of labs.
 const Base = "/run/tessera-lab"
 
-// Hardware builds the GPUs of a node. The lab gives each node with a GPU spec a folder that outlives reboots, on a file system that takes device
-// nodes; the node sees it at GPUFolder, the host at Node.GPUFolder.
+// Hardware creates the GPUs of a node. The lab gives each node with a GPU spec a folder that persists across reboots,
+// on a file system that supports device nodes. The node sees it at GPUFolder, the host at Node.GPUFolder.
 type Hardware interface {
-	// Install fills the empty folder of the named node as the spec says, once in the life of a node, before its first boot.
+	// Install fills the empty folder of the named node according to the spec, once, before the node's first boot.
 	Install(ctx context.Context, node, spec, folder string) error
-	// Reboot does to the hardware what a power cycle does. The node is down meanwhile.
+	// Reboot applies the effects of a power cycle to the hardware. The node is down during the call.
 	Reboot(ctx context.Context, folder string) error
-	// Boot tells the hardware, before each boot of the node, the boot's id: the one that kubelet will report.
+	// Boot passes the boot ID that kubelet will report to the hardware, before each boot of the node.
 	Boot(ctx context.Context, folder, bootID string) error
 }
 
-// GPUFolder is where a node finds the hardware's folder.
+// GPUFolder is the path of the hardware's folder on a node.
 const GPUFolder = "/run/fakegpu"
 
-// Config describes a lab. The zero value is a cluster of no nodes in the default places.
+// Config describes a lab. The zero value is a cluster without nodes in the default folders.
 type Config struct {
-	// Folder holds the lab's state and logs, and names it; Base/lab when empty. It must be absent or empty.
+	// Folder has the lab's state and logs, and identifies the lab. Base/lab if empty. It must be absent or empty.
 	Folder string
-	// Cache keeps built programs; binaries.DefaultCache when empty.
+	// Cache has the built programs. binaries.DefaultCache if empty.
 	Cache string
 	Nodes []NodeSpec
-	// Hardware builds the GPUs; nil when no node has any.
+	// Hardware creates the GPUs. It may be nil if no node has a GPU.
 	Hardware Hardware
-	// Images are archives that every node has before its kubelet starts.
+	// Images are archives that every node imports before its kubelet starts.
 	Images []string
 	// Gates, RuntimeConfig and Audit: see recipe.Cluster.
 	Gates         recipe.Gates
 	RuntimeConfig string
 	Audit         bool
-	// Progress is told what is being done, a line at a time; nil means nobody is.
+	// Progress receives one line per step. It may be nil.
 	Progress io.Writer
 }
 
 // NodeSpec describes one node.
 type NodeSpec struct {
 	Name   string            `json:"name"`
-	GPU    string            `json:"gpu,omitempty"` // a spec that Config.Hardware understands; none when empty
+	GPU    string            `json:"gpu,omitempty"` // a spec that Config.Hardware accepts; empty for no GPUs
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 	// Runtime is the container runtime: Containerd, the default, or Containerd17.
 	Runtime string `json:"runtime,omitempty"`
-	// Files are small files of the node's own, by path, such as /etc/os-release. They are written at every boot, over what the host has there;
-	// those in a folder named bin are programs.
+	// Files are small additional files of the node by path, such as /etc/os-release. They replace the host's file at
+	// every boot. Files in a folder named bin are executable.
 	Files map[string]string `json:"files,omitempty"`
 }
 
-// complete fills in the defaults and checks the rest.
+// complete sets the defaults and validates the configuration.
 func (c Config) complete() (Config, error) {
 	if c.Folder == "" {
 		c.Folder = filepath.Join(Base, "lab")

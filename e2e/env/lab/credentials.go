@@ -13,10 +13,11 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// kubeletClient is who the API server is when it speaks to a kubelet.
+// kubeletClient is the user of the API server towards kubelets.
 const kubeletClient = "kube-apiserver-kubelet-client"
 
-// credentials issues what each part of the cluster proves itself with. Every part has its own identity: what works here works on a guarded cluster.
+// credentials issues the certificates of the cluster's components. Every component has its own identity, so that
+// permissions apply as in a production cluster.
 type credentials struct {
 	authority *pki.Authority
 	server    string
@@ -83,7 +84,7 @@ func (c credentials) node(node recipe.Node) ([]machine.File, error) {
 	}, nil
 }
 
-// kubeconfig is a whole kubeconfig file for a client.
+// kubeconfig returns a complete kubeconfig file for a client.
 func (c credentials) kubeconfig(subject pki.Subject) ([]byte, error) {
 	pair, err := c.authority.Issue(subject)
 	if err != nil {

@@ -16,8 +16,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/netns"
 )
 
-// Down ends the lab in a folder and removes all it made on the host: processes, control groups, network, mounts, files. It works after a crash at
-// any point, and where there is no lab it does nothing. The state goes last: an interrupted Down can be repeated.
+// Down stops the lab in a folder and removes everything it created on the host: processes, control groups, network,
+// mounts, files. It works after a crash at any point, and has no effect if there is no lab. The state is removed last:
+// an interrupted Down can be repeated.
 func Down(ctx context.Context, folder string) error {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -42,7 +43,7 @@ func Down(ctx context.Context, folder string) error {
 	return removeFolder(folder)
 }
 
-// endMachines cuts the power of every machine, recorded or not: the lab's control groups hold all its processes.
+// endMachines kills every machine, recorded or not: the lab's control groups contain all its processes.
 func endMachines(ctx context.Context, s state, folder string) error {
 	entries, err := os.ReadDir(filepath.Join(folder, "machines"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -60,7 +61,7 @@ func endMachines(ctx context.Context, s state, folder string) error {
 	return tree.Remove(ctx)
 }
 
-// unmountBelow unmounts everything mounted below the folder, the last mounted first.
+// unmountBelow unmounts everything mounted below the folder, in reverse order of mounting.
 func unmountBelow(folder string) error {
 	mountinfo, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -74,7 +75,8 @@ func unmountBelow(folder string) error {
 	return nil
 }
 
-// mountPoints lists the mount points below the folder in the order they were mounted, from mountinfo text (see proc(5)).
+// mountPoints lists the mount points below the folder in the order they were mounted, from mountinfo text (see
+// proc(5)).
 func mountPoints(mountinfo, folder string) []string {
 	unescape := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 	var points []string
@@ -90,7 +92,7 @@ func mountPoints(mountinfo, folder string) []string {
 	return points
 }
 
-// removeFolder deletes the folder's content, then the state that says there is a lab, then the folder and an empty Base.
+// removeFolder deletes the folder's content, then the state file that marks a lab, then the folder and an empty Base.
 func removeFolder(folder string) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -109,7 +111,7 @@ func removeFolder(folder string) error {
 		return fmt.Errorf("remove the lab's folder: %w", err)
 	}
 	if filepath.Dir(folder) == Base {
-		_ = os.Remove(Base) // stays as long as another lab is in it
+		_ = os.Remove(Base) // fails while another lab exists
 	}
 	return nil
 }

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// LoadImage imports an archive of images, OCI layout or docker's, on every node. A node that is down is an error.
+// LoadImage imports an archive of images, in OCI or Docker layout, on every node. A node that is down is an error.
 func (l *Lab) LoadImage(ctx context.Context, archive string) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, node := range l.Nodes() {

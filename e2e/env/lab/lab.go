@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// Lab is a standing cluster. Its methods may be called concurrently, but one at a time for each node.
+// Lab is a running cluster. Its methods may be called concurrently, but only one at a time for each node.
 type Lab struct {
 	folder   string
 	state    state
@@ -30,8 +30,9 @@ type Lab struct {
 	client   kubernetes.Interface
 }
 
-// Start builds what is missing and brings a lab up; it returns when every node is Ready and pods can be made. It needs root. After an error what stands keeps standing, so that
-// its logs can be read: Down removes it.
+// Start builds missing programs and starts a lab. It returns when every node is Ready and pods can be created. It
+// requires root. After an error the processes that were started keep running, so that their logs can be read: Down
+// removes them.
 func Start(ctx context.Context, config Config) (*Lab, error) {
 	config, err := config.complete()
 	if err != nil {
@@ -60,7 +61,7 @@ func Start(ctx context.Context, config Config) (*Lab, error) {
 	return l, nil
 }
 
-// Open returns the lab that stands in a folder. hardware may be nil if no node with GPUs will be booted.
+// Open returns the lab in a folder. hardware may be nil if no node with GPUs will be booted.
 func Open(folder string, hardware Hardware) (*Lab, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -74,7 +75,7 @@ func Open(folder string, hardware Hardware) (*Lab, error) {
 	return l, l.connectClient()
 }
 
-// preparation is what Start works out before anything runs.
+// preparation has the results of prepare.
 type preparation struct {
 	lab         *Lab
 	config      Config
@@ -84,7 +85,7 @@ type preparation struct {
 	images      []string // file names in the lab's image folder
 }
 
-// prepare claims the folder, builds programs and images, lays the network and issues the first certificates.
+// prepare reserves the folder, builds programs and images, creates the network and issues the first certificates.
 func prepare(ctx context.Context, config Config) (*preparation, error) {
 	s, err := newState(config.Nodes)
 	if err != nil {
@@ -112,7 +113,7 @@ func prepare(ctx context.Context, config Config) (*preparation, error) {
 	return p, err
 }
 
-// startControlPlane boots the control plane and leaves a kubeconfig for the user.
+// startControlPlane boots the control plane and writes a kubeconfig for the user.
 func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 	plan := l.state.Plan
 	files, err := p.credentials.controlPlane(plan.ControlPlane(), plan.FirstService())
@@ -146,7 +147,7 @@ func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 	return m.Wait(ctx)
 }
 
-// startNodes makes and boots all nodes at once.
+// startNodes creates and boots all nodes in parallel.
 func (l *Lab) startNodes(ctx context.Context, p *preparation) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, spec := range l.state.Nodes {
@@ -160,19 +161,19 @@ func (l *Lab) startNodes(ctx context.Context, p *preparation) error {
 	return group.Wait()
 }
 
-// Folder is where the lab stands.
+// Folder returns the lab's folder.
 func (l *Lab) Folder() string { return l.folder }
 
-// ID is part of every name that the lab uses on the host.
+// ID returns the identifier that is part of every name that the lab uses on the host.
 func (l *Lab) ID() string { return l.state.ID }
 
-// Kubeconfig is the path of a kubeconfig with all rights.
+// Kubeconfig returns the path of a kubeconfig with all permissions.
 func (l *Lab) Kubeconfig() string { return filepath.Join(l.folder, "kubeconfig") }
 
-// Config returns the admin's client configuration, without a rate limit. It is the caller's own copy.
+// Config returns a copy of the admin's client configuration, without a rate limit.
 func (l *Lab) Config() *rest.Config { return rest.CopyConfig(l.config) }
 
-// Down ends the lab; it cannot be used afterwards.
+// Down stops the lab and removes it. The lab cannot be used afterwards.
 func (l *Lab) Down(ctx context.Context) error { return Down(ctx, l.folder) }
 
 func (l *Lab) connectClient() error {
@@ -193,10 +194,10 @@ func (l *Lab) machine(name string) machine.Machine { return l.state.machine(l.fo
 
 func (l *Lab) controlPlane() machine.Machine { return l.machine(recipe.ControlPlaneName) }
 
-// guest is the program that is first in every machine.
+// guest returns the path of the program that is the first process of every machine.
 func (l *Lab) guest() string { return filepath.Join(l.folder, "guest") }
 
-// specFile keeps the spec of a node between its boots.
+// specFile returns the path of the file that stores the spec of a node between boots.
 func (l *Lab) specFile(name string) string {
 	return filepath.Join(l.folder, "machines", name, "spec.json")
 }
@@ -206,7 +207,7 @@ func (l *Lab) saveSpec(spec machine.Spec) error {
 	if err != nil {
 		return fmt.Errorf("write the spec of %s: %w", spec.Name, err)
 	}
-	if err := os.WriteFile(l.specFile(spec.Name), text, 0o600); err != nil { // it holds keys
+	if err := os.WriteFile(l.specFile(spec.Name), text, 0o600); err != nil { // it contains keys
 		return fmt.Errorf("write the spec of %s: %w", spec.Name, err)
 	}
 	return nil

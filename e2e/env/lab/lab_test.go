@@ -28,14 +28,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// TestLab brings one node up and does to it what the suites will do. It needs root and built programs; `make lab` makes both sure.
+// TestLab starts a lab of one node and uses everything that the suites use. It requires root and built programs, which
+// `make lab` provides.
 func TestLab(t *testing.T) {
 	needLab(t)
-	folder, err := os.MkdirTemp("/run", "lab-test-") // short: kubelet's sockets lie deep below
+	folder, err := os.MkdirTemp("/run", "lab-test-") // short, since the paths of kubelet's sockets are long
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { down(t, folder) }) // whatever happens
+	t.Cleanup(func() { down(t, folder) }) // also after a failure
 	foreign := traces(t, folder, "none")
 	l, err := lab.Start(t.Context(), lab.Config{
 		Folder: folder, Hardware: hardware{}, Images: []string{userland(t)}, Progress: t.Output(),
@@ -55,13 +56,13 @@ func TestLab(t *testing.T) {
 	t.Run("killed node starts again", s.killedNodeStarts)
 	t.Run("second lab beside the first", s.secondLab)
 	t.Run("nothing is left after a crash", func(t *testing.T) {
-		for _, record := range []string{"machines/node1/pid.json", "machines/control-plane/pid.json"} { // as if the records were lost
+		for _, record := range []string{"machines/node1/pid.json", "machines/control-plane/pid.json"} { // simulates lost records
 			if err := os.Remove(filepath.Join(folder, record)); err != nil {
 				t.Error(err)
 			}
 		}
 		down(t, folder)
-		down(t, folder) // twice is fine
+		down(t, folder) // a second call has no effect
 		if _, err := os.Stat(folder); err == nil {
 			t.Errorf("%s is still there", folder)
 		}
@@ -71,7 +72,7 @@ func TestLab(t *testing.T) {
 	})
 }
 
-// needLab leaves a test out where no lab can stand.
+// needLab skips the test if a lab cannot run here.
 func needLab(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -98,7 +99,7 @@ func needLab(t *testing.T) {
 	}
 }
 
-// hardware leaves marks instead of GPUs.
+// hardware creates marker files instead of GPUs.
 type hardware struct{}
 
 func (hardware) Install(_ context.Context, node, spec, folder string) error {
@@ -119,7 +120,8 @@ func (hardware) Boot(_ context.Context, folder, bootID string) error {
 }
 
 func (s scene) podReachesAPIServer(t *testing.T) {
-	// A plain request over TLS is refused in words: enough to see that the Service's address leads to the API server, which ends the connection itself.
+	// A plain HTTP request to the TLS port gets an error response that ends the connection: this suffices to show that
+	// the Service's address leads to the API server.
 	s.create(t, pod("client", `printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 300 "$KUBERNETES_SERVICE_HOST" "$KUBERNETES_SERVICE_PORT"; test -s /var/run/secrets/kubernetes.io/serviceaccount/token && echo token`))
 	logs := s.logsAtEnd(t, "client")
 	if !strings.Contains(logs, "HTTPS server") || !strings.Contains(logs, "token") {
@@ -212,7 +214,7 @@ func (s scene) partitionCutsOff(t *testing.T) {
 		}
 		return conn.Close()
 	}
-	s.await(t, "the node is reached", func(context.Context) (bool, error) { return reach() == nil, nil }) // kubelet, which began anew, may not listen yet
+	s.await(t, "the node is reached", func(context.Context) (bool, error) { return reach() == nil, nil }) // kubelet was restarted and may not listen yet
 	if err := s.node.Partition(t.Context()); err != nil {
 		t.Fatal(err)
 	}

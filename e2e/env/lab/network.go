@@ -14,15 +14,16 @@ import (
 
 const (
 	bridge     = "lab0" // in the control plane's network namespace
-	hostPort   = "host" // the bridge's port towards the host
+	hostPort   = "host" // the bridge's port to the host
 	nodeDevice = "eth0"
 )
 
-// bridgePort is the bridge's port towards node i.
+// bridgePort returns the name of the bridge's port to node i.
 func bridgePort(i int) string { return fmt.Sprintf("node%d", i) }
 
-// layNetwork chooses free networks, records the choice, and makes the control plane's namespace, the bridge in it, and the host's way in.
-// Labs that start at the same moment take turns, so that each sees the other's choice among the host's routes.
+// layNetwork chooses free networks, records the choice, and creates the control plane's namespace, the bridge in it,
+// and the link to the host. Labs that start at the same time are serialized, so that each finds the choice of the
+// others in the host's routes.
 func (l *Lab) layNetwork(ctx context.Context) error {
 	unlock, err := lockHostNetwork()
 	if err != nil {
@@ -61,14 +62,15 @@ func (l *Lab) layNetwork(ctx context.Context) error {
 	)
 }
 
-// connect gives node i a fresh network namespace with a link to the bridge: whatever the last boot left in the old one is gone.
+// connect gives node i a new network namespace with a link to the bridge. The namespace of the previous boot is
+// removed.
 func (l *Lab) connect(ctx context.Context, i int) error {
 	name := l.state.Nodes[i].Name
 	namespace, plan, inside := l.machine(name).Network(), l.state.Plan, l.controlPlane().Network()
 	if err := namespace.Remove(); err != nil {
 		return err
 	}
-	if err := dropLink(ctx, inside, bridgePort(i)); err != nil { // a dead namespace takes its links along, but takes its time
+	if err := dropLink(ctx, inside, bridgePort(i)); err != nil { // a terminated namespace removes its links, but asynchronously
 		return err
 	}
 	node, err := netns.Make(string(namespace))
@@ -107,7 +109,7 @@ func runIP(ctx context.Context, commands ...ipCommand) error {
 	return nil
 }
 
-// dropLink removes a link if it is there. A link whose other end has just died may vanish by itself meanwhile.
+// dropLink removes a link if it exists. A link whose other end was just removed may disappear concurrently.
 func dropLink(ctx context.Context, namespace netns.Namespace, link string) error {
 	there, err := namespace.HasLink(ctx, link)
 	if err != nil || !there {
@@ -121,7 +123,7 @@ func dropLink(ctx context.Context, namespace netns.Namespace, link string) error
 	return failed
 }
 
-// lockHostNetwork takes a lock on the host's network namespace itself, so that no file is left behind.
+// lockHostNetwork locks the file of the host's network namespace, so that no lock file remains.
 func lockHostNetwork() (unlock func(), err error) {
 	file, err := os.Open("/proc/self/ns/net")
 	if err != nil {

@@ -23,27 +23,29 @@ const (
 	Scheduler         = recipe.Scheduler
 )
 
-// Containerd17 is the other container runtime that a node can have: the newest that reads no CDI specs by itself.
+// Containerd17 is the alternative container runtime of a node: the newest version that does not read CDI specs by
+// default.
 const Containerd17 = recipe.Containerd17
 
-// Computer is a machine of the lab: a node, or the one with the control plane.
+// Computer is a machine of the lab: a node, or the control plane.
 type Computer struct {
 	name    string
 	machine machine.Machine
 }
 
-// Name is the host name.
+// Name returns the host name.
 func (c *Computer) Name() string { return c.name }
 
-// Logs is the host's path of the folder with one log per service.
+// Logs returns the host's path of the folder with one log per service.
 func (c *Computer) Logs() string { return c.machine.Logs() }
 
-// Services returns the state of the services; machine.ErrDown when the computer does not run.
+// Services returns the state of the services. It returns machine.ErrDown if the computer does not run.
 func (c *Computer) Services(ctx context.Context) ([]machine.ServiceStatus, error) {
 	return c.machine.Status(ctx)
 }
 
-// StopService ends a service until StartService. What it has started lives on: containers outlive their kubelet and containerd.
+// StopService stops a service until StartService. Its child processes keep running: containers outlive their kubelet
+// and containerd.
 func (c *Computer) StopService(ctx context.Context, service string) error {
 	return c.control(ctx, machine.OpStop, service)
 }
@@ -61,7 +63,7 @@ func (c *Computer) RestartService(ctx context.Context, service string) error {
 	return c.StartService(ctx, service)
 }
 
-// KillService crashes a service, by SIGKILL; the machine starts it again by itself. It returns when the service has ended.
+// KillService kills a service with SIGKILL and returns when it has exited. The machine restarts it.
 func (c *Computer) KillService(ctx context.Context, service string) error {
 	return c.control(ctx, machine.OpKill, service)
 }
@@ -69,7 +71,7 @@ func (c *Computer) KillService(ctx context.Context, service string) error {
 // Ready returns when every service that was not stopped is ready.
 func (c *Computer) Ready(ctx context.Context) error { return c.machine.Wait(ctx) }
 
-// Command prepares a program to run inside, as root, in all the computer's namespaces.
+// Command prepares a program to run inside the computer, as root, in all its namespaces.
 func (c *Computer) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	cmd, err := c.machine.Command(ctx, args...)
 	if err != nil {
@@ -79,7 +81,7 @@ func (c *Computer) Command(ctx context.Context, args ...string) (*exec.Cmd, erro
 	return cmd, nil
 }
 
-// Exec runs a program inside and returns its standard output. An error carries the standard error.
+// Exec runs a program inside the computer and returns its standard output. An error includes the standard error.
 func (c *Computer) Exec(ctx context.Context, args ...string) ([]byte, error) {
 	cmd, err := c.Command(ctx, args...)
 	if err != nil {
@@ -100,14 +102,14 @@ func (c *Computer) control(ctx context.Context, op machine.Operation, service st
 	return nil
 }
 
-// Node is a worker node. Its power and its cable are the tester's.
+// Node is a worker node. Tests control its power and its network link.
 type Node struct {
 	Computer
 	lab   *Lab
 	index int
 }
 
-// Node returns the node of that name.
+// Node returns the node with the name.
 func (l *Lab) Node(name string) (*Node, error) {
 	index, err := l.state.node(name)
 	if err != nil {
@@ -116,7 +118,7 @@ func (l *Lab) Node(name string) (*Node, error) {
 	return &Node{Computer: Computer{name: name, machine: l.machine(name)}, lab: l, index: index}, nil
 }
 
-// Nodes returns all nodes in the order they were configured.
+// Nodes returns all nodes in the order of the configuration.
 func (l *Lab) Nodes() []*Node {
 	var nodes []*Node
 	for i, spec := range l.state.Nodes {
@@ -130,19 +132,20 @@ func (l *Lab) ControlPlane() *Computer {
 	return &Computer{name: recipe.ControlPlaneName, machine: l.controlPlane()}
 }
 
-// GPU is the spec of the node's GPUs, empty when it has none.
+// GPU returns the spec of the node's GPUs, empty if it has none.
 func (n *Node) GPU() string { return n.lab.state.Nodes[n.index].GPU }
 
-// GPUFolder is the host's path of what the node sees as GPUFolder. It is there while the node is down.
+// GPUFolder returns the host's path of the folder that the node sees as GPUFolder. It exists while the node is down.
 func (n *Node) GPUFolder() string { return filepath.Join(n.machine.Disk(), gpuDisk) }
 
-// Kill cuts the power: every process ends at once, unsaved things are lost. The disk stays.
+// Kill simulates a power loss: every process ends immediately, unsaved data is lost. The disk persists.
 func (n *Node) Kill(ctx context.Context) error { return n.machine.Kill(ctx) }
 
-// Stop shuts the node down: services end in order, then everything else.
+// Stop shuts the node down: services stop in order, then all other processes.
 func (n *Node) Stop(ctx context.Context) error { return n.machine.Shutdown(ctx) }
 
-// Start boots a node that is down, with a new boot id, empty /run and /dev, the same disk, and hardware after a power cycle. It returns when the node is Ready.
+// Start boots a node that is down, with a new boot ID, empty /run and /dev, the same disk, and power-cycled hardware.
+// It returns when the node is Ready.
 func (n *Node) Start(ctx context.Context) error {
 	if running, err := n.machine.Running(); err != nil || running {
 		return err
@@ -166,10 +169,10 @@ func (n *Node) Reboot(ctx context.Context) error {
 	return n.Start(ctx)
 }
 
-// Partition pulls the node's cable until Heal or the next boot. What runs on the node goes on.
+// Partition disconnects the node from the network until Heal or the next boot. Processes on the node keep running.
 func (n *Node) Partition(ctx context.Context) error { return n.setCable(ctx, "down") }
 
-// Heal plugs the cable in again.
+// Heal reconnects the node.
 func (n *Node) Heal(ctx context.Context) error { return n.setCable(ctx, "up") }
 
 func (n *Node) setCable(ctx context.Context, state string) error {

@@ -14,7 +14,8 @@ import (
 	pluginapi "k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 )
 
-// plugin is the least that makes kubelet ask containerd for a CDI device: one device of the CDI kind lab.test/device.
+// plugin is a minimal device plugin that makes kubelet request a CDI device from containerd: one device of the CDI kind
+// lab.test/device.
 type plugin struct {
 	pluginapi.UnimplementedDevicePluginServer
 	resource corev1.ResourceName
@@ -22,7 +23,8 @@ type plugin struct {
 	stop     <-chan struct{}
 }
 
-// servePlugin serves a plugin in a node's device plugin folder, as seen from the host, and registers it. It ends with the test.
+// servePlugin serves a plugin in a node's device plugin folder, by its path on the host, and registers it. It stops
+// when the test ends.
 func servePlugin(t *testing.T, folder string) *plugin {
 	t.Helper()
 	const name = "lab.sock"
@@ -50,12 +52,12 @@ func servePlugin(t *testing.T, folder string) *plugin {
 	return p
 }
 
-// GetDevicePluginOptions answers kubelet's first question.
+// GetDevicePluginOptions returns the default options.
 func (p *plugin) GetDevicePluginOptions(context.Context, *pluginapi.Empty) (*pluginapi.DevicePluginOptions, error) {
 	return &pluginapi.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch offers the device for as long as the test lasts.
+// ListAndWatch publishes the device until the test ends.
 func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingServer[pluginapi.ListAndWatchResponse]) error {
 	devices := []*pluginapi.Device{{ID: "one", Health: pluginapi.Healthy}}
 	if err := stream.Send(&pluginapi.ListAndWatchResponse{Devices: devices}); err != nil {
@@ -68,7 +70,7 @@ func (p *plugin) ListAndWatch(_ *pluginapi.Empty, stream grpc.ServerStreamingSer
 	return nil
 }
 
-// Allocate names the CDI device.
+// Allocate returns the name of the CDI device.
 func (p *plugin) Allocate(_ context.Context, request *pluginapi.AllocateRequest) (*pluginapi.AllocateResponse, error) {
 	response := &pluginapi.AllocateResponse{}
 	for range request.GetContainerRequests() {

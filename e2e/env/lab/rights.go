@@ -25,20 +25,20 @@ import (
 
 const allowPause = 50 * time.Millisecond
 
-// admin is who the lab's user is.
+// admin returns the subject of the lab's user.
 func admin() pki.Subject {
 	return pki.Subject{User: "tessera-lab-admin", Groups: []string{"system:masters"}}
 }
 
-// allow gives the parts of the control plane the rights that an API server does not give by itself, as soon
-// as it takes them: the scheduler is not ready without its own.
+// allow grants the control plane components the permissions that are not built into the API server, as soon as the API
+// server accepts requests: the scheduler does not become ready without its permissions.
 func (l *Lab) allow(ctx context.Context) error {
 	bindings, err := schedulerBindings()
 	if err != nil {
 		return err
 	}
 	bindings = append(bindings, &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: kubeletClient}, // it reads logs and runs commands on the nodes
+		ObjectMeta: metav1.ObjectMeta{Name: kubeletClient}, // reads logs and runs commands on the nodes
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletClient}},
 	})
@@ -52,7 +52,7 @@ func (l *Lab) allow(ctx context.Context) error {
 	return nil
 }
 
-// bind creates a binding. Until its namespace is there, and the API server itself, it is tried again.
+// bind creates a binding. It retries while the namespace or the API server is not available.
 func (l *Lab) bind(ctx context.Context, binding runtime.Object) error {
 	rbac := l.client.RbacV1()
 	var last error
@@ -71,8 +71,8 @@ func (l *Lab) bind(ctx context.Context, binding runtime.Object) error {
 	return nil
 }
 
-// schedulerBindings are what deployments/ gives the scheduler beyond its own namespace, which a lab does not
-// have at its start.
+// schedulerBindings returns the bindings of the scheduler in deployments/ outside its own namespace, which does not
+// exist when a lab starts.
 func schedulerBindings() ([]runtime.Object, error) {
 	source, err := binaries.Source()
 	if err != nil {

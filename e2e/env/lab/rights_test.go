@@ -9,7 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// TestSchedulerIsWhoHoldsItsRights: the user of the lab's certificate is the account that deployments/ binds.
+// TestSchedulerIsWhoHoldsItsRights checks that the user of the lab's scheduler certificate is the service account that
+// deployments/ binds.
 func TestSchedulerIsWhoHoldsItsRights(t *testing.T) {
 	bindings, err := schedulerBindings()
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
-// scene is a standing lab and a client for it.
+// scene is a running lab and a client for it.
 type scene struct {
 	lab    *lab.Lab
 	node   *lab.Node
@@ -41,7 +41,7 @@ func newScene(t *testing.T, l *lab.Lab) scene {
 	return scene{l, node, client}
 }
 
-// kubelet is the address of the node's kubelet, which the host reaches by the lab's bridge.
+// kubelet returns the address of the node's kubelet, which the host reaches through the lab's bridge.
 func (s scene) kubelet(t *testing.T) string {
 	t.Helper()
 	node, err := s.client.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
@@ -57,11 +57,11 @@ func (s scene) kubelet(t *testing.T) string {
 	return ""
 }
 
-// lastWords end the log of every pod that ends.
+// lastWords is the last line of the log of every pod that completes.
 const lastWords = "that was all"
 
-// pod is a pod of one container that runs a shell script once. It says all that it says by one stream: the
-// runtime copies each by itself, in no order.
+// pod returns a pod of one container that runs a shell script once. All output goes to one stream: the runtime copies
+// stdout and stderr independently, without ordering them.
 func pod(name, script string) *corev1.Pod {
 	script = "exec 2>&1\n" + script + "\necho " + lastWords
 	return &corev1.Pod{
@@ -99,7 +99,7 @@ func (s scene) running(t *testing.T, name string) (status corev1.ContainerStatus
 	return status
 }
 
-// logsAtEnd waits until the pod has ended and returns what it said.
+// logsAtEnd waits until the pod has completed and returns its log.
 func (s scene) logsAtEnd(t *testing.T, name string) string {
 	t.Helper()
 	s.await(t, name+" ends", func(ctx context.Context) (bool, error) {
@@ -107,7 +107,7 @@ func (s scene) logsAtEnd(t *testing.T, name string) string {
 		return status.State.Terminated != nil, err
 	})
 	var logs []byte
-	// The runtime's writer of the log lags behind the end that it reports.
+	// The runtime may report the exit of a container before it has written the whole log.
 	s.await(t, name+" has said everything", func(ctx context.Context) (_ bool, err error) {
 		logs, err = s.client.CoreV1().Pods(metav1.NamespaceDefault).GetLogs(name, &corev1.PodLogOptions{}).DoRaw(ctx)
 		return strings.Contains(string(logs), lastWords), err
@@ -115,7 +115,8 @@ func (s scene) logsAtEnd(t *testing.T, name string) string {
 	return string(logs)
 }
 
-// await waits until the condition holds. Its error is a reason to ask again: the API server may lack time for an answer, or kubelet for that of a log.
+// await waits until the condition is true. An error is retried: the API server or kubelet may be temporarily
+// overloaded.
 func (s scene) await(t *testing.T, what string, condition wait.ConditionWithContextFunc) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
@@ -132,7 +133,7 @@ func (s scene) await(t *testing.T, what string, condition wait.ConditionWithCont
 	}
 }
 
-// folderOf is the host's path of a node's disk.
+// folderOf returns the host's path of a node's disk.
 func folderOf(node *lab.Node) string { return filepath.Dir(node.GPUFolder()) }
 
 // userland builds the image of the pods.
@@ -149,7 +150,7 @@ func userland(t *testing.T) string {
 	return archive
 }
 
-// down ends a lab even when the test's own context has ended.
+// down stops a lab even if the test's own context has ended.
 func down(t *testing.T, folder string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
@@ -162,7 +163,8 @@ func down(t *testing.T, folder string) {
 	}
 }
 
-// traces lists what a lab could leave on a host: processes, mounts, links and control groups. Those of other labs are theirs.
+// traces lists everything that a lab could leave on a host: processes, mounts, links and control groups. Those of other
+// labs are not included.
 func traces(t *testing.T, folder, id string) []string {
 	t.Helper()
 	var found []string

@@ -10,12 +10,12 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// StockScheduler is the profile in which the lab's scheduler is as Kubernetes ships it: in the same process,
-// hence with the same knowledge of what is taken, so that both can be compared.
+// StockScheduler is the profile in which the lab's scheduler uses the plugins of kube-scheduler only. It runs in the
+// same process and shares its caches, so that both profiles can be compared.
 const StockScheduler = "stock-scheduler"
 
-// schedulerConfig is the configuration of a scheduler in the place of the stock one, as deployments/ has it,
-// with the profile to compare with.
+// schedulerConfig returns the configuration in deployments/ for a replacement of kube-scheduler, with the additional
+// profile StockScheduler.
 func schedulerConfig() (machine.File, error) {
 	source, err := binaries.Source()
 	if err != nil {

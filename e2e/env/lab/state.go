@@ -15,17 +15,18 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// state is what a lab must remember to be used and ended by another process. It is written before anything it names is made.
+// state is the persistent state by which another process can use and stop a lab. It is written before the named
+// resources are created.
 type state struct {
-	ID    string       `json:"id"` // random: part of every name the lab uses on the host
+	ID    string       `json:"id"` // random; part of every name that the lab uses on the host
 	Plan  address.Plan `json:"plan"`
 	Nodes []NodeSpec   `json:"nodes"`
 }
 
 var (
-	// ErrExists says that there is a lab in the folder already.
+	// ErrExists is returned if the folder already has a lab.
 	ErrExists = errors.New("a lab stands there already; end it first")
-	// ErrNoLab says that there is none.
+	// ErrNoLab is returned if the folder has no lab.
 	ErrNoLab = errors.New("there is no lab")
 )
 
@@ -37,10 +38,10 @@ func newState(nodes []NodeSpec) (state, error) {
 	return state{ID: hex.EncodeToString(id[:]), Nodes: nodes}, nil
 }
 
-// hostLink is the name of the host's end of the link into the lab.
+// hostLink returns the name of the host's end of the link into the lab.
 func (s state) hostLink() string { return "tl" + s.ID }
 
-// cgroup is the name of the control group tree of a machine, or, with an empty name, of all of them.
+// cgroup returns the name of the control group tree of a machine, or, for an empty name, of all machines.
 func (s state) cgroup(machine string) string {
 	return filepath.Join("tessera-lab-"+s.ID, machine)
 }
@@ -49,7 +50,7 @@ func (s state) machine(folder, name string) machine.Machine {
 	return machine.At(filepath.Join(folder, "machines", name), s.cgroup(name))
 }
 
-// node returns the index of a node, which gives it its addresses.
+// node returns the index of a node, which determines its addresses.
 func (s state) node(name string) (int, error) {
 	index := slices.IndexFunc(s.Nodes, func(n NodeSpec) bool { return n.Name == name })
 	if index < 0 {
