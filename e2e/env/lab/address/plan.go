@@ -1,4 +1,4 @@
-// Package address chooses the networks of a lab so that they collide with nothing the host already reaches. It is pure.
+// Package address chooses networks for a lab that do not overlap the host's routes. It has no side effects.
 package address
 
 import (
@@ -9,10 +9,10 @@ import (
 	"net/netip"
 )
 
-// MaxNodes is the number of nodes a plan has addresses for.
+// MaxNodes is the maximum number of nodes of a plan.
 const MaxNodes = 128
 
-// ErrNoneFree says that every candidate network overlaps a route of the host.
+// ErrNoneFree is returned if every candidate network overlaps a route of the host.
 var ErrNoneFree = errors.New("no private /16 network is free of the host's routes")
 
 // Plan is the address plan of one lab: one /16 of IPv4, of which only the node network is visible to the host.
@@ -24,7 +24,7 @@ type Plan struct {
 	Network netip.Prefix `json:"network"`
 }
 
-// Choose returns the first candidate network that overlaps none of the taken prefixes.
+// Choose returns the first candidate network that does not overlap the taken prefixes.
 func Choose(taken []netip.Prefix) (Plan, error) {
 	for _, network := range candidates() {
 		if !overlapsAny(network, taken) {
@@ -34,29 +34,30 @@ func Choose(taken []netip.Prefix) (Plan, error) {
 	return Plan{}, ErrNoneFree
 }
 
-// Nodes is the network of the lab bridge.
+// Nodes returns the network of the lab bridge.
 func (p Plan) Nodes() netip.Prefix { return netip.PrefixFrom(p.at(0, 0), 24) }
 
-// Services is the range of Service addresses.
+// Services returns the range of Service addresses.
 func (p Plan) Services() netip.Prefix { return netip.PrefixFrom(p.at(16, 0), 20) }
 
-// Pods is the pod network of node i.
+// Pods returns the pod network of node i.
 func (p Plan) Pods(i int) netip.Prefix { return netip.PrefixFrom(p.at(128+i, 0), 24) }
 
-// ControlPlane is the address of the API server and of the router between the nodes.
+// ControlPlane returns the address of the API server, which is also the router between the nodes.
 func (p Plan) ControlPlane() netip.Addr { return p.at(0, 1) }
 
-// FirstService is the address of the Service kubernetes.default.
+// FirstService returns the address of the Service kubernetes.default.
 func (p Plan) FirstService() netip.Addr { return p.at(16, 1) }
 
-// Host is the host's own address on the lab bridge.
+// Host returns the host's address on the lab bridge.
 func (p Plan) Host() netip.Addr { return p.at(0, 254) }
 
-// Node is the address of node i, 0 <= i < MaxNodes.
+// Node returns the address of node i, 0 <= i < MaxNodes.
 func (p Plan) Node(i int) netip.Addr { return p.at(0, 10+i) }
 
-// MAC is the link address that belongs to an IPv4 address: locally administered, and the same after every boot. Were it drawn anew, neighbours would
-// send to the old one until their memory of it fades, which takes up to a minute; a bridge left to itself even takes a new one whenever a port comes or goes.
+// MAC returns the link address for an IPv4 address: locally administered, and the same after every boot. With a random
+// address, neighbors would use the old one until their ARP entry expires, which takes up to a minute. A bridge without
+// a fixed address even changes it when a port is added or removed.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	a := addr.As4()
 	return net.HardwareAddr{0x02, 0, a[0], a[1], a[2], a[3]}
@@ -68,7 +69,7 @@ func (p Plan) at(third, fourth int) netip.Addr {
 	return netip.AddrFrom4(a)
 }
 
-// Taken reads the output of `ip -json -4 route show table all` and returns every destination but the default route.
+// Taken parses the output of `ip -json -4 route show table all` and returns every destination except the default route.
 func Taken(routes []byte) ([]netip.Prefix, error) {
 	var entries []struct {
 		Destination string `json:"dst"`
@@ -89,7 +90,7 @@ func Taken(routes []byte) ([]netip.Prefix, error) {
 	return taken, nil
 }
 
-// destination reads a route's destination: "default", a prefix, or a lone address.
+// destination parses a route's destination: "default", a prefix, or a single address.
 func destination(text string) (netip.Prefix, error) {
 	if text == "default" {
 		return netip.PrefixFrom(netip.IPv4Unspecified(), 0), nil
@@ -104,7 +105,8 @@ func destination(text string) (netip.Prefix, error) {
 	return netip.PrefixFrom(addr, addr.BitLen()), nil
 }
 
-// candidates lists the networks a lab may use: private space (RFC 1918), then shared space (RFC 6598), then the benchmarking range (RFC 2544).
+// candidates lists the networks that a lab may use: private space (RFC 1918), then shared space (RFC 6598), then the
+// benchmarking range (RFC 2544).
 func candidates() []netip.Prefix {
 	var list []netip.Prefix
 	add := func(first byte, low, high int) {
