@@ -12,20 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// progressPause is how often a long build says that it is alive.
+// progressPause is the interval of progress messages during a long build.
 const progressPause = 15 * time.Second
 
-// Builder builds families from Modules into Cache and tells Progress what it is doing, a line at a time.
+// Builder builds families from Modules into Cache and writes one line per step to Progress.
 type Builder struct {
 	Modules  string
 	Cache    string
 	Progress io.Writer
 }
 
-// Folders tells for each family's name where its programs are.
+// Folders maps the name of each family to the folder of its programs.
 type Folders map[string]string
 
-// Build builds what is missing in the cache. Builders in other processes wait for each other; an interrupted build leaves nothing that counts as built.
+// Build builds what is missing in the cache. Builds in several processes are serialized by a lock. An interrupted build
+// is not considered complete.
 func (b Builder) Build(ctx context.Context) (Folders, error) {
 	folders := Folders{}
 	for _, family := range Families() {
@@ -38,7 +39,7 @@ func (b Builder) Build(ctx context.Context) (Folders, error) {
 	return folders, nil
 }
 
-// BuildOne builds what is missing of one family and returns its folder.
+// BuildOne builds one family, if it is missing in the cache, and returns its folder.
 func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
 	for _, family := range Families() {
 		if family.Name != name {
@@ -57,7 +58,7 @@ func (b Builder) BuildOne(ctx context.Context, name string) (string, error) {
 	return "", fmt.Errorf("build %s: no family of programs has this name", name)
 }
 
-// Ready tells whether everything is in the cache already.
+// Ready reports whether all families are in the cache.
 func (b Builder) Ready(ctx context.Context) (bool, error) {
 	for _, family := range Families() {
 		p, err := family.pin(ctx, b.Modules)
@@ -71,11 +72,11 @@ func (b Builder) Ready(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// folder is where a family is kept.
+// folder returns the folder of a family in the cache.
 func (b Builder) folder(p pinned) string { return filepath.Join(b.Cache, "bin", p.key) }
 
-// Compile builds one main package of the module in source to the file out. It does nothing if the file is up to date. Processes that compile to the
-// same file wait for each other.
+// Compile builds one main package of the module in source to the file out. It has no effect if the file is up to date.
+// Processes that compile to the same file are serialized by a lock.
 func Compile(ctx context.Context, source, pkg, out string) error {
 	unlock, err := lock(out + ".lock")
 	if err != nil {
@@ -88,7 +89,7 @@ func Compile(ctx context.Context, source, pkg, out string) error {
 	return nil
 }
 
-// ensure returns the folder of the family, which it builds when there is none yet.
+// ensure returns the folder of the family, and builds it if necessary.
 func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
 	folder := b.folder(p)
 	if built(folder) {
@@ -99,7 +100,7 @@ func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if built(folder) { // by whoever held the lock before us
+	if built(folder) { // by the previous holder of the lock
 		return folder, nil
 	}
 	unfinished := folder + ".unfinished"
@@ -112,7 +113,7 @@ func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
 	return folder, os.Rename(unfinished, folder)
 }
 
-// build compiles all programs with one command, as they share most of their packages.
+// build compiles all programs of the family into a temporary folder and renames it.
 func (b Builder) build(ctx context.Context, p pinned, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -137,7 +138,8 @@ func (b Builder) build(ctx context.Context, p pinned, folder string) error {
 	}
 }
 
-// compile builds the programs one by one: only so does each get its own name, and the shared packages are compiled once all the same.
+// compile builds the programs one by one, so that each gets its configured name. The build cache compiles shared
+// packages only once.
 func (p pinned) compile(ctx context.Context, folder string) error {
 	for _, program := range p.Programs {
 		args := append([]string{"build"}, p.flags()...)
@@ -158,7 +160,7 @@ func built(folder string) bool {
 	return err == nil
 }
 
-// lock takes a lock that ends with the process, at the latest.
+// lock takes a file lock, which is released when the process exits at the latest.
 func lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// modules writes a module that pins a tiny program at v1.2.3 and returns the folder above it. Nothing is downloaded.
+// modules writes a module that pins a small program at v1.2.3 and returns its parent folder. Nothing is downloaded.
 func modules(t *testing.T) (folder string, family Family) {
 	t.Helper()
 	folder = t.TempDir()
@@ -19,7 +19,7 @@ func modules(t *testing.T) (folder string, family Family) {
 		"tiny/go.mod": "module test/tiny\n\ngo 1.26.0\n\nrequire example.invalid/tool v1.2.3\n\nreplace example.invalid/tool => ./tool\n",
 		"tiny/go.sum": "",
 		"tiny/pin.go": "//go:build tools\n\npackage tiny\n\nimport _ \"example.invalid/tool\"\n",
-		// The tool itself: it prints its stamp.
+		// The tool prints its stamp.
 		"tiny/tool/go.mod":  "module example.invalid/tool\n\ngo 1.26.0\n",
 		"tiny/tool/main.go": "package main\n\nvar version = \"unset\"\n\nfunc main() { println(version) }\n",
 	} {

@@ -16,15 +16,15 @@ import (
 	"strings"
 )
 
-// Family is the programs built from one module of e2e/env/lab/modules.
+// Family is the set of programs that are built from one module of e2e/env/lab/modules.
 type Family struct {
 	// Name is the folder of the module, and of the programs inside a machine.
 	Name string
-	// Module is the requirement whose version the family has.
+	// Module is the requirement that determines the version of the family.
 	Module string
-	// Programs are import paths of main packages, in the order they are built.
+	// Programs are import paths of main packages, in build order.
 	Programs []Program
-	// Stamp names the -X variables that carry the version, if the programs report one.
+	// Stamp returns the -X variables for the version, if the programs report one.
 	Stamp func(version string) map[string]string
 }
 
@@ -34,7 +34,8 @@ type Program struct {
 	Package string
 }
 
-// Families lists everything a lab runs that is not the host's own, the quickest to build first, and helm, which its user does.
+// Families lists all programs of a lab that are not taken from the host, fastest build first, and helm, which tests
+// use.
 func Families() []Family {
 	return []Family{
 		{
@@ -53,7 +54,7 @@ func Families() []Family {
 			},
 		},
 		{
-			Name: "containerd17", Module: "github.com/containerd/containerd", // reads CDI specs only when it is told to
+			Name: "containerd17", Module: "github.com/containerd/containerd", // reads CDI specs only if configured
 			Programs: []Program{
 				{"containerd", "github.com/containerd/containerd/cmd/containerd"},
 				{"containerd-shim-runc-v2", "github.com/containerd/containerd/cmd/containerd-shim-runc-v2"},
@@ -85,7 +86,7 @@ func Families() []Family {
 	}
 }
 
-// kubernetesStamp sets what clients and servers tell each other: without it they misjudge each other's age.
+// kubernetesStamp sets the version that clients and servers exchange: without it the version skew checks fail.
 func kubernetesStamp(version string) map[string]string {
 	const variables = "k8s.io/component-base/version."
 	numbers := strings.Split(strings.TrimPrefix(version, "v"), ".")
@@ -96,15 +97,15 @@ func kubernetesStamp(version string) map[string]string {
 	}
 }
 
-// pinned is a family at its pinned version: what is built, and where it is kept.
+// pinned is a family at its pinned version.
 type pinned struct {
 	Family
 	folder  string // of the module
 	version string
-	key     string // names the folder in the cache; changes with everything that changes the programs
+	key     string // folder in the cache; changes with every input of the build
 }
 
-// pin reads the version from the module in modules and derives the key.
+// pin reads the version from the module in modules and computes the key.
 func (f Family) pin(ctx context.Context, modules string) (pinned, error) {
 	p := pinned{Family: f, folder: filepath.Join(modules, f.Name)}
 	version, err := goCommand(ctx, p.folder, "list", "-m", "-f", "{{.Version}}", f.Module)
@@ -129,7 +130,7 @@ func (f Family) pin(ctx context.Context, modules string) (pinned, error) {
 	return p, nil
 }
 
-// flags of `go build`, the same for every program of the family.
+// flags returns the flags of `go build`, the same for every program of the family.
 func (p pinned) flags() []string {
 	ldflags := "-s -w"
 	if p.Stamp != nil {
@@ -141,7 +142,7 @@ func (p pinned) flags() []string {
 	return []string{"-trimpath", "-mod=readonly", "-ldflags=" + ldflags}
 }
 
-// goCommand runs the go command in a folder and returns what it printed.
+// goCommand runs the go command in a folder and returns its output.
 func goCommand(ctx context.Context, folder string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = folder
@@ -154,7 +155,7 @@ func goCommand(ctx context.Context, folder string, args ...string) (string, erro
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// tail keeps the end of a compiler's complaint.
+// tail returns the end of the compiler's output.
 func tail(text string) string {
 	const lines = 20
 	all := strings.Split(strings.TrimSpace(text), "\n")

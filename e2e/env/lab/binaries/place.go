@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 )
 
-// ErrNoSource says that the lab's modules were not found.
+// ErrNoSource is returned if the lab's modules are not found.
 var ErrNoSource = errors.New("run this inside the repository: e2e/env/lab/modules was not found here or above")
 
-// Source finds the repository's root from the working folder upwards.
+// Source returns the repository root, searched from the working directory upwards.
 func Source() (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
@@ -32,7 +32,7 @@ func Source() (string, error) {
 	}
 }
 
-// DefaultCache is the folder $TESSERA_CACHE, or ~/.cache/tessera.
+// DefaultCache returns $TESSERA_CACHE, or ~/.cache/tessera.
 func DefaultCache() (string, error) {
 	if dir := os.Getenv("TESSERA_CACHE"); dir != "" {
 		return filepath.Abs(dir)
