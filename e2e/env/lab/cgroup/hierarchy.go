@@ -1,4 +1,4 @@
-// Package cgroup makes and removes the control groups of a lab's machines, on hosts with cgroup v1, v2 or both.
+// Package cgroup creates and removes the control groups of a lab's machines, on hosts with cgroup v1, v2 or both.
 package cgroup
 
 import (
@@ -32,7 +32,7 @@ func Hierarchies(mountinfo string) []Hierarchy {
 	return list
 }
 
-// identity keeps, of a v1 hierarchy's options, those that say which one it is.
+// identity returns those options of a v1 hierarchy that identify it.
 func identity(options string) []string {
 	var kept []string
 	for option := range strings.SplitSeq(options, ",") {
@@ -47,5 +47,5 @@ func identity(options string) []string {
 	return kept
 }
 
-// cpuset tells whether a new group takes no process before it is told its CPUs and memory nodes.
+// cpuset reports whether a new group accepts processes only after its CPUs and memory nodes are set.
 func (h Hierarchy) cpuset() bool { return slices.Contains(h.Options, "cpuset") }

@@ -9,16 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is the host's control groups as a machine shall see them: its own group is the root of each hierarchy.
+// View is the machine's view of the host's control groups: the machine's own group is the root of each hierarchy.
 type View struct{ hierarchies []Hierarchy }
 
-// Host reads the hierarchies of the host. The machine calls it first, while it still sees them.
+// Host reads the hierarchies of the host. It must be called before Mount, while they are still visible.
 func Host() (View, error) {
 	hierarchies, err := mounted()
 	return View{hierarchies}, err
 }
 
-// Mount replaces the host's hierarchies below root, which must be a copy in our own mount namespace, by those of our own cgroup namespace.
+// Mount replaces the host's hierarchies below root with those of the current cgroup namespace. root must be a copy in
+// the current mount namespace.
 func (v View) Mount(root string) error {
 	for _, h := range v.hierarchies {
 		kind, target := "cgroup", filepath.Join(root, h.Path)
@@ -35,7 +36,8 @@ func (v View) Mount(root string) error {
 	return nil
 }
 
-// Settle moves us, the machine's first process, out of the root of v2: a group with processes can hand no controllers to the containers beside it.
+// Settle moves the current process, the machine's first one, out of the root of v2: a group that contains processes
+// cannot delegate controllers to its child groups.
 func (v View) Settle() error {
 	for _, h := range v.hierarchies {
 		if !h.Unified {
@@ -45,7 +47,7 @@ func (v View) Settle() error {
 		if err := os.MkdirAll(system, 0o755); err != nil {
 			return fmt.Errorf("settle in control group: %w", err)
 		}
-		if err := os.WriteFile(filepath.Join(system, "cgroup.procs"), []byte("0"), 0); err != nil { // 0: whoever writes
+		if err := os.WriteFile(filepath.Join(system, "cgroup.procs"), []byte("0"), 0); err != nil { // 0: the writing process
 			return fmt.Errorf("settle in control group: %w", err)
 		}
 		delegate(h.Path)
@@ -53,7 +55,8 @@ func (v View) Settle() error {
 	return nil
 }
 
-// delegate hands the controllers that kubelet and runc use to the children of dir. Those that the host lacks or has bound to v1 are left out.
+// delegate enables the controllers that kubelet and runc use for the children of dir. Controllers that the host lacks
+// or has bound to v1 are skipped.
 func delegate(dir string) {
 	for _, controller := range []string{"cpu", "cpuset", "io", "memory", "pids", "hugetlb"} {
 		_ = os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0)

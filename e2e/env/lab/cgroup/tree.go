@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tree is the groups of one name in every hierarchy of the host.
+// Tree is the set of groups with one name in every hierarchy of the host.
 type Tree struct {
 	hierarchies []Hierarchy
 	name        string
 }
 
-// Of returns the tree of that name, which need not exist. The name is a relative path.
+// Of returns the tree with the name, which need not exist. The name is a relative path.
 func Of(name string) (Tree, error) {
 	hierarchies, err := mounted()
 	return Tree{hierarchies: hierarchies, name: name}, err
@@ -35,7 +35,7 @@ func mounted() ([]Hierarchy, error) {
 	return Hierarchies(string(mountinfo)), nil
 }
 
-// Add makes the tree where it is missing and puts a process into it.
+// Add creates the tree where it is missing and adds a process to it.
 func (t Tree) Add(pid int) error {
 	for _, h := range t.hierarchies {
 		dir := filepath.Join(h.Path, t.name)
@@ -49,7 +49,7 @@ func (t Tree) Add(pid int) error {
 	return nil
 }
 
-// makeAll makes dir and its parents below the hierarchy's root, each ready to hold processes or further groups.
+// makeAll creates dir and its parents below the hierarchy's root, each ready to contain processes or groups.
 func (h Hierarchy) makeAll(dir string) error {
 	relative, err := filepath.Rel(h.Path, dir)
 	if err != nil {
@@ -88,7 +88,7 @@ func inherit(parent, child string) error {
 	return nil
 }
 
-// Remove ends every process in the tree and removes the tree. An absent tree is no error.
+// Remove kills every process in the tree and removes the tree. An absent tree is not an error.
 func (t Tree) Remove(ctx context.Context) error {
 	for _, h := range t.hierarchies {
 		if err := remove(ctx, filepath.Join(h.Path, t.name)); err != nil {
@@ -98,7 +98,7 @@ func (t Tree) Remove(ctx context.Context) error {
 	return nil
 }
 
-// remove tries until the kernel lets go of the last process: an ended process stays in its group for a moment.
+// remove retries until the kernel releases the last process: a terminated process stays in its group for a short time.
 func remove(ctx context.Context, dir string) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -115,7 +115,7 @@ func remove(ctx context.Context, dir string) error {
 	}
 }
 
-// removeOnce kills what is in the groups and removes them, the deepest first.
+// removeOnce kills the processes in the groups and removes the groups, deepest first.
 func removeOnce(dir string) error {
 	groups, err := below(dir)
 	if err != nil {
@@ -148,7 +148,8 @@ func below(dir string) ([]string, error) {
 	return groups, err
 }
 
-// kill ends the processes of one group. They are in it, hence the lab's: no number can be mistaken.
+// kill ends the processes of one group. Membership in the group shows that they are the lab's, even if a PID was
+// reused.
 func kill(group string) error {
 	text, err := os.ReadFile(filepath.Join(group, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) {
