@@ -1,4 +1,4 @@
-// Command guest is the first process of a lab machine. The lab starts it; it is of no use by hand.
+// Command guest is the first process of a lab machine. Only the lab starts it.
 package main
 
 import (
@@ -18,14 +18,15 @@ func main() {
 	}
 }
 
-// run takes the machine's folder; a second argument means that this is the second life. Standard input carries the spec, file 3 the word that the machine is up.
+// run takes the machine's folder; a second argument selects the second stage. Standard input carries the spec. File 3
+// receives the message that the machine is up.
 func run(program string, args []string) error {
 	switch len(args) {
 	case 1:
 		return guest.Enter(program, args[0], "boot")
 	case 2:
 		const ready = 3
-		unix.CloseOnExec(ready) // no service may hold it open
+		unix.CloseOnExec(ready) // services must not inherit it
 		return guest.Run(args[0], os.Stdin, os.NewFile(ready, "ready"))
 	default:
 		return errors.New("usage: guest FOLDER < SPEC")

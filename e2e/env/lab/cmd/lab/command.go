@@ -9,13 +9,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// place is where the lab of this invocation stands.
+// place identifies the lab of this invocation.
 type place struct {
 	name   string
 	folder string
 }
 
-// dir is the lab's folder: as given, or by name below the common base.
+// dir returns the lab's folder: as given, or by name below lab.Base.
 func (p place) dir() string {
 	if p.folder != "" {
 		return p.folder

@@ -1,4 +1,4 @@
-// Command lab builds, starts, inspects and ends a real Kubernetes cluster on this machine.
+// Command lab builds, starts, inspects and stops a real Kubernetes cluster on this host.
 package main
 
 import (

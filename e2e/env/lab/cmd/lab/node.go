@@ -11,10 +11,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
-// hardware is what builds the GPUs of this lab's nodes.
+// hardware returns the simulator that creates the GPUs of this lab's nodes.
 func hardware() lab.Hardware { return cluster.Hardware{} }
 
-// parseNode reads NAME or NAME=GPU-SPEC.
+// parseNode parses NAME or NAME=GPU-SPEC.
 func parseNode(text string) lab.NodeSpec {
 	name, gpu, _ := strings.Cut(text, "=")
 	return lab.NodeSpec{Name: name, GPU: gpu}
@@ -74,7 +74,7 @@ func newExec(p *place) *cobra.Command {
 	}
 }
 
-// newService is the crash of programs, as newNode is the crash of machines.
+// newService returns the command that stops, starts and kills services of a machine.
 func newService(p *place) *cobra.Command {
 	cmd := &cobra.Command{Use: "service", Short: "Stop, start or crash a program of a node or of control-plane"}
 	for _, verb := range []struct {
@@ -102,7 +102,7 @@ func newService(p *place) *cobra.Command {
 	return cmd
 }
 
-// openComputer finds a node, or the control plane, by its name.
+// openComputer returns a node, or the control plane, by its name.
 func openComputer(p *place, name string) (*lab.Computer, error) {
 	l, err := lab.Open(p.dir(), hardware())
 	if err != nil {

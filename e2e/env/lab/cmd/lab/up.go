@@ -37,7 +37,7 @@ func newUp(p *place) *cobra.Command {
 	return cmd
 }
 
-// defaultNodes are those of the demo and the suites.
+// defaultNodes returns the nodes of the demo and the suites.
 func defaultNodes() []string {
 	var texts []string
 	for _, node := range cluster.Nodes() {
