@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// serve answers requests, each on a connection of its own, until the listener fails.
+// serve answers requests, one per connection, until the listener fails.
 func serve(ctx context.Context, listener net.Listener, list services) {
 	for {
 		conn, err := listener.Accept()
@@ -27,7 +27,7 @@ func serve(ctx context.Context, listener net.Listener, list services) {
 	}
 }
 
-// answer performs one request. A client that hangs up ends the wait, not the deed.
+// answer performs one request. If the client disconnects, the wait ends but the operation continues.
 func answer(ctx context.Context, conn net.Conn, list services) {
 	defer conn.Close() //nolint:errcheck // the reply was sent or the client is gone
 	ctx, cancel := context.WithCancel(ctx)
@@ -38,7 +38,7 @@ func answer(ctx context.Context, conn net.Conn, list services) {
 		return
 	}
 	go func() {
-		_, _ = io.Copy(io.Discard, conn) // returns when the client hangs up
+		_, _ = io.Copy(io.Discard, conn) // returns when the client disconnects
 		cancel()
 	}()
 	reply := machine.Reply{}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is one node of /dev that programs expect on any host.
+// device is one standard node of /dev.
 type device struct {
 	name         string
 	major, minor uint32
@@ -20,7 +20,8 @@ func devices() []device {
 	}
 }
 
-// makeDevices fills an empty /dev: the usual devices, terminals of its own, shared memory, and the usual links. No device of the host comes along.
+// makeDevices fills an empty /dev: the standard devices, a private devpts, shared memory, and the usual links. No other
+// device of the host is included.
 func makeDevices(dev string) error {
 	for _, d := range devices() {
 		path := filepath.Join(dev, d.name)

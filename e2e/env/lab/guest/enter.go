@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Enter is the first of two lives of the first process: it waits until there is a spec to read, by when it was put into its control groups, makes those
-// the root of a cgroup namespace, and becomes the given program. A namespace belongs to a thread; only the replacement of the program leaves no other.
-// It returns only with an error.
+// Enter is the first stage of the first process. It waits until the spec can be read, at which time the process is in
+// its control groups, makes these the root of a new cgroup namespace, and executes the given program. A namespace
+// belongs to a thread; execve leaves no other thread. Enter returns only with an error.
 func Enter(program string, args ...string) error {
 	runtime.LockOSThread()
 	for {

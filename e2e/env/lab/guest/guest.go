@@ -1,5 +1,5 @@
-// Package guest is the first process of a machine: it builds the root folder, starts the services, starts them again when they end,
-// reaps what is left behind, and answers the control socket. It knows nothing of Kubernetes.
+// Package guest is the first process of a machine: it builds the root folder, starts and restarts the services, reaps
+// orphaned processes, and serves the control socket. It does not depend on Kubernetes.
 package guest
 
 import (
@@ -16,9 +16,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// Run is the life of a machine. It must be the first process of new PID, mount, UTS and IPC namespaces. folder is the machine's own;
-// the spec comes from input, whose early end means that whoever started us is gone. Once services are about to start, "ok" is written to ready.
-// It returns after SIGTERM, when the services have ended.
+// Run runs a machine. It must be the first process of new PID, mount, UTS and IPC namespaces. folder is the machine's
+// folder. The spec is read from input; an early end of file means that the starting process has ended. When services
+// are about to start, "ok" is written to ready. Run returns after SIGTERM, when the services have ended.
 func Run(folder string, input io.Reader, ready io.WriteCloser) error {
 	var spec machine.Spec
 	if err := json.NewDecoder(input).Decode(&spec); err != nil {
@@ -52,9 +52,9 @@ func Run(folder string, input io.Reader, ready io.WriteCloser) error {
 	return nil
 }
 
-// openOutside opens what lies outside the new root and is needed inside: the log folder and the control socket.
+// openOutside opens the files outside the new root that are needed inside: the log folder and the control socket.
 func openOutside(folder string) (*os.Root, net.Listener, error) {
-	if err := os.Chdir(folder); err != nil { // a socket's path is short: relative, it fits under any folder
+	if err := os.Chdir(folder); err != nil { // the path of a socket is limited: a relative path fits for any folder
 		return nil, nil, fmt.Errorf("enter the machine's folder: %w", err)
 	}
 	logs, err := os.OpenRoot(machine.LogFolder)

@@ -11,7 +11,7 @@ import (
 
 const probeTimeout = 2 * time.Second
 
-// probe looks once whether a service is ready.
+// probe checks once whether a service is ready.
 func probe(p machine.Probe) bool {
 	if p.Socket != "" {
 		return accepts(p.Socket)

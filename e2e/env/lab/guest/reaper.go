@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reaper starts processes and collects every child that ends: ours, and those that lost their parent.
+// reaper starts processes and reaps every child that exits, including orphans that the kernel assigned to this process.
 type reaper struct {
 	mu      sync.Mutex
 	running map[int]*process
 }
 
-// process is a child started by us. done is closed once it has ended; status holds from then on.
+// process is a started child. done is closed after it has exited; status is valid from then on.
 type process struct {
 	pid    int
 	status unix.WaitStatus
@@ -26,7 +26,8 @@ type process struct {
 
 func newReaper() *reaper { return &reaper{running: map[int]*process{}} }
 
-// start runs a program with its output appended to log. The lock makes sure that a child is known before its end is collected.
+// start runs a program with its output appended to log. The lock ensures that a child is registered before its exit is
+// reaped.
 func (r *reaper) start(path string, args, env []string, log *os.File) (*process, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -49,7 +50,7 @@ func (r *reaper) start(path string, args, env []string, log *os.File) (*process,
 	return p, nil
 }
 
-// run collects ended children for as long as the machine lives.
+// run reaps children until the machine ends.
 func (r *reaper) run() {
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, unix.SIGCHLD)
@@ -78,11 +79,11 @@ func (r *reaper) collect() {
 	}
 }
 
-// signal sends to the process unless it has ended; a number that was used again is never hit.
+// signal sends the signal to the process unless it has exited. A reused PID is never signaled.
 func (r *reaper) signal(p *process, sig unix.Signal) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running[p.pid] == p {
-		_ = unix.Kill(p.pid, sig) // it is our child and not yet collected: the number is its own
+		_ = unix.Kill(p.pid, sig) // a child that is not yet reaped: the PID cannot have been reused
 	}
 }

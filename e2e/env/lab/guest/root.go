@@ -13,8 +13,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// enterRoot builds the machine's root and makes it ours: the host's files below, the machine's own writable layer above, so that nothing a node
-// writes is seen by the host or another node. The layer and all bound folders lie on the machine's disk and outlive a reboot; /run, /dev and /tmp do not.
+// enterRoot builds the machine's root and enters it: the host's files as lower layer, the machine's own writable layer
+// above, so that writes of a node are not visible to the host or other nodes. The writable layer and all bound folders
+// are on the machine's disk and persist across reboots; /run, /dev and /tmp do not.
 func enterRoot(folder string, spec machine.Spec) error {
 	if err := unix.Sethostname([]byte(spec.Name)); err != nil {
 		return fmt.Errorf("set the host name: %w", err)
@@ -48,7 +49,7 @@ func enterRoot(folder string, spec machine.Spec) error {
 	return nil
 }
 
-// layered lists the parts of a host that may be file systems of their own and still belong into a machine's root.
+// layered lists the host's directories that may be separate file systems and are part of a machine's root.
 func layered() []string { return []string{"/", "/usr", "/etc", "/var", "/opt"} }
 
 // mountLayers mounts one overlay per file system of the host: lower is the host's, upper is on the machine's disk.
@@ -71,7 +72,7 @@ func mountLayers(root, disk string) error {
 	return nil
 }
 
-// isMountPoint tells whether dir is the root of a file system other than its parent's.
+// isMountPoint reports whether dir is on another file system than its parent.
 func isMountPoint(dir string) bool {
 	var here, above unix.Stat_t
 	if unix.Lstat(dir, &here) != nil || unix.Lstat(filepath.Dir(dir), &above) != nil {
@@ -80,7 +81,8 @@ func isMountPoint(dir string) bool {
 	return here.Mode&unix.S_IFMT == unix.S_IFDIR && here.Dev != above.Dev
 }
 
-// mountKernel mounts what the kernel offers: processes of our own, the host's /sys with its cgroups, and empty /run and /tmp.
+// mountKernel mounts the kernel's file systems: a private /proc, the host's /sys with its cgroups, and empty /run and
+// /tmp.
 func mountKernel(root string) error {
 	type step struct {
 		source, target, kind string
@@ -115,7 +117,7 @@ func bindAll(root string, mounts []machine.Mount) error {
 	return nil
 }
 
-// bind makes the mount point, of the source's kind, and binds the source there with all that is mounted below it.
+// bind creates the mount point, of the source's type, and binds the source there recursively.
 func bind(source, target string) error {
 	info, err := os.Stat(source)
 	if err != nil {
@@ -132,7 +134,7 @@ func bind(source, target string) error {
 	return mount(source, target, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// touch makes an empty file where there is none.
+// touch creates an empty file if it does not exist.
 func touch(path string) error {
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -143,7 +145,7 @@ func touch(path string) error {
 	return os.WriteFile(path, nil, 0o644)
 }
 
-// writeAll writes whole files, replacing what the host has there, links included.
+// writeAll writes files, replacing those of the host, including symbolic links.
 func writeAll(root string, files []machine.File) error {
 	for _, file := range files {
 		path := filepath.Join(root, file.Path)
@@ -160,12 +162,12 @@ func writeAll(root string, files []machine.File) error {
 	return nil
 }
 
-// pivot makes root the root of our mount namespace and lets go of the host's.
+// pivot makes root the root of the current mount namespace and unmounts the host's.
 func pivot(root string) error {
 	if err := os.Chdir(root); err != nil {
 		return fmt.Errorf("enter the new root: %w", err)
 	}
-	if err := unix.PivotRoot(".", "."); err != nil { // the old root now lies over the new one
+	if err := unix.PivotRoot(".", "."); err != nil { // the old root is now mounted over the new one
 		return fmt.Errorf("change to the new root: %w", err)
 	}
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
@@ -177,7 +179,7 @@ func pivot(root string) error {
 	return nil
 }
 
-// maskAll covers files with private copies that live in /run.
+// maskAll covers files with private copies in /run.
 func maskAll(masks []machine.File) error {
 	const folder = "/run/mask"
 	if err := os.MkdirAll(folder, 0o755); err != nil {

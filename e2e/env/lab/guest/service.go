@@ -15,10 +15,11 @@ import (
 
 const (
 	restartPause = time.Second            // between the end of a service and its next start
-	probePause   = 100 * time.Millisecond // between two looks at a service that is starting
+	probePause   = 100 * time.Millisecond // interval of the probes of a starting service
 )
 
-// service keeps one program running. Its own goroutine is the only one that starts the program; others change what is wanted and wait.
+// service keeps one program running. Only its own goroutine starts the program; other goroutines change the wanted
+// state and wait.
 type service struct {
 	machine.Service
 	path    string
@@ -34,7 +35,7 @@ type service struct {
 	starts  int
 }
 
-// run keeps the program as it is wanted, for as long as the machine lives.
+// run keeps the program in the wanted state until the machine ends.
 func (s *service) run(ctx context.Context) {
 	for _, need := range s.needs {
 		need.await(ctx, need.isReady)
@@ -53,7 +54,7 @@ func (s *service) run(ctx context.Context) {
 	}
 }
 
-// once starts the program and returns nil when it ended as wanted, and why it ended otherwise.
+// once starts the program. It returns nil if the program ended as wanted, otherwise the reason.
 func (s *service) once(ctx context.Context) error {
 	p, err := s.launch()
 	if err != nil {
@@ -75,7 +76,7 @@ func (s *service) once(ctx context.Context) error {
 	return fmt.Errorf("ended by itself: %s", describe(p.status))
 }
 
-// watch probes the program until it is ready, and returns when it has ended.
+// watch probes the program until it is ready, and returns when it has exited.
 func (s *service) watch(p *process) {
 	ticker := time.NewTicker(probePause)
 	defer ticker.Stop()
@@ -104,16 +105,16 @@ func (s *service) launch() (*process, error) {
 	s.starts++
 	s.mu.Unlock()
 	s.set(machine.Starting, p)
-	if !s.isWanted() { // unwanted while it was being started: whoever asked saw no process to signal
+	if !s.isWanted() { // stopped during the start: stop found no process to signal
 		s.reaper.signal(p, unix.SIGTERM)
 	}
 	return p, nil
 }
 
-// start makes the program wanted; it returns at once.
+// start makes the program wanted. It returns immediately.
 func (s *service) start() { s.want(true) }
 
-// stop makes the program unwanted and returns when it has ended.
+// stop makes the program unwanted and returns when it has exited.
 func (s *service) stop(ctx context.Context) {
 	s.want(false)
 	if p := s.current(); p != nil {
@@ -127,7 +128,7 @@ func (s *service) stop(ctx context.Context) {
 	s.await(ctx, func() bool { return s.wanted || s.state == machine.Stopped || s.state == machine.Waiting })
 }
 
-// kill ends the program the hard way and returns when it has ended; as it is still wanted, it will be started again.
+// kill ends the program with SIGKILL and returns when it has exited. The program is still wanted and is restarted.
 func (s *service) kill(ctx context.Context) error {
 	p := s.current()
 	if p == nil {
@@ -138,14 +139,14 @@ func (s *service) kill(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// pause waits a moment, or until the program is unwanted.
+// pause waits for restartPause, or until the program is unwanted.
 func (s *service) pause(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, restartPause)
 	defer cancel()
 	s.await(ctx, func() bool { return !s.wanted })
 }
 
-// await returns when the condition holds, which is evaluated under the lock, or ctx has ended.
+// await returns when the condition, which is evaluated under the lock, is true, or ctx has ended.
 func (s *service) await(ctx context.Context, condition func() bool) {
 	for {
 		s.mu.Lock()
@@ -193,7 +194,7 @@ func (s *service) isWanted() bool {
 // isReady is a condition for await.
 func (s *service) isReady() bool { return s.state == machine.Ready }
 
-// isSettled is a condition for await: nothing more is about to happen by itself.
+// isSettled is a condition for await: the state changes no further without a request.
 func (s *service) isSettled() bool { return s.state == machine.Ready || s.state == machine.Stopped }
 
 func (s *service) status() machine.ServiceStatus {

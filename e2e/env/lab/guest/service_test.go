@@ -18,14 +18,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// theReaper is the only one of the process, as in a guest: two would take each other's children.
+// theReaper is the only reaper of the process, as in a guest: two would reap each other's children.
 var theReaper = sync.OnceValue(func() *reaper {
 	r := newReaper()
 	go r.run()
 	return r
 })
 
-// patient is a context that ends when nothing is to be expected any more.
+// patient returns a context with the timeout of the tests.
 func patient(t *testing.T) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
@@ -33,7 +33,8 @@ func patient(t *testing.T) context.Context {
 	return ctx
 }
 
-// startMachine runs services under a control socket, as a guest does, without the namespaces around it. The services end with the test.
+// startMachine runs services with a control socket, as a guest does, without namespaces. The services stop when the
+// test ends.
 func startMachine(t *testing.T, specs ...machine.Service) (control machine.Machine, folder string) {
 	t.Helper()
 	folder = t.TempDir()
@@ -45,7 +46,7 @@ func startMachine(t *testing.T, specs ...machine.Service) (control machine.Machi
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Chdir(folder) // a socket's path is short
+	t.Chdir(folder) // the path of a socket is limited
 	listener, err := net.Listen("unix", machine.ControlSocket)
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +114,7 @@ func TestStoppedServiceStaysStoppedUntilStarted(t *testing.T) {
 	if err := control.Wait(patient(t)); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // twice is fine
+	for range 2 { // a second call has no effect
 		if err := control.Control(patient(t), machine.OpStop, "server"); err != nil {
 			t.Fatal(err)
 		}

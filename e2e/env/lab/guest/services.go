@@ -15,7 +15,7 @@ import (
 // services are the programs of a machine in the order of the spec.
 type services []*service
 
-// newServices checks that every program exists and every need is met by an earlier service.
+// newServices checks that every program exists and that every service needs earlier services only.
 func newServices(spec machine.Spec, r *reaper, logs *os.Root) (services, error) {
 	var list services
 	env := []string{"PATH=" + spec.Path, "HOME=/root", "HOSTNAME=" + spec.Name}
@@ -55,7 +55,7 @@ func (l services) start() {
 	}
 }
 
-// stop ends the services, the last started first.
+// stop stops the services in reverse order.
 func (l services) stop() {
 	for i := len(l) - 1; i >= 0; i-- {
 		l[i].stop(context.Background())
@@ -70,7 +70,7 @@ func (l services) status() []machine.ServiceStatus {
 	return list
 }
 
-// find looks a program up in a PATH of the new root.
+// find looks up a program in a PATH of the new root.
 func find(name, path string) (string, error) {
 	if strings.Contains(name, "/") {
 		return name, nil
