@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// The inotify instances of all machines count as those of one user. A node needs about ten for kubelet, containerd and the agent: the kernel's default
-// of 128 is used up by two labs, and kubelet then exits at its start.
+// The inotify instances of all machines count for one user. A node needs about ten for kubelet, containerd and the
+// agent: two labs exceed the kernel's default of 128, and kubelet then exits at its start.
 const (
 	inotifySetting   = "fs.inotify.max_user_instances"
 	inotifyFile      = "/proc/sys/fs/inotify/max_user_instances"
@@ -27,7 +27,7 @@ func readInotifyInstances(file string) (int, error) {
 	return instances, nil
 }
 
-// raiseInotifyInstances raises the limit until the next boot. It never lowers it.
+// raiseInotifyInstances raises the limit until the next boot. It never lowers the limit.
 func raiseInotifyInstances(file string) error {
 	instances, err := readInotifyInstances(file)
 	if err != nil || instances >= inotifyInstances {

@@ -1,4 +1,4 @@
-// Package host knows what a lab needs of the machine it runs on, and installs what is missing where it knows how.
+// Package host checks the requirements of a lab on the host, and installs missing packages on supported distributions.
 package host
 
 import (
@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Need is one thing a lab uses and the Debian package that brings it.
+// Need is one requirement of a lab and the Debian package that provides it.
 type Need struct {
 	Package string
-	Files   []string // any one of them is enough; a name without a slash is looked up in PATH
+	Files   []string // one of them suffices; a name without a slash is searched in PATH
 }
 
-// Needs lists everything but Go itself.
+// Needs lists all requirements except Go.
 func Needs() []Need {
 	return []Need{
 		{"runc", []string{"runc"}},
@@ -50,7 +50,7 @@ func cniPlugin(name string) []string {
 	return paths
 }
 
-// Missing returns the packages of the needs that are not met.
+// Missing returns the packages of the requirements that are not met.
 func Missing() []string {
 	var packages []string
 	for _, need := range Needs() {

@@ -11,10 +11,10 @@ import (
 	"strings"
 )
 
-// ErrNotRoot says that the lab was asked to work without root.
+// ErrNotRoot is returned if the lab runs without root.
 var ErrNotRoot = errors.New("the lab needs root")
 
-// Touches says in words what a lab changes on the host, for whoever is asked to become root.
+// Touches describes what a lab changes on the host, for users who must decide on running it as root.
 func Touches(folder, cache string) string {
 	lines := []string{
 		"A lab needs root for network namespaces, mounts, control groups and containers. On this machine it will",
@@ -35,7 +35,7 @@ func packageList(packages []string) string {
 	return strings.Join(packages, " ")
 }
 
-// Check returns an error if a lab cannot run on this machine: it needs Linux, root and what Install installs.
+// Check returns an error if a lab cannot run on this host: it requires Linux, root and the packages of Install.
 func Check(folder, cache string) error {
 	if err := CheckRoot(folder, cache); err != nil {
 		return err
@@ -49,7 +49,7 @@ func Check(folder, cache string) error {
 	return nil
 }
 
-// CheckRoot refuses other systems than Linux, and other users than root with the reasons for it.
+// CheckRoot returns an error on systems other than Linux, and for users other than root, with the reasons.
 func CheckRoot(folder, cache string) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a lab runs on Linux only, this is %s", runtime.GOOS)
@@ -60,7 +60,8 @@ func CheckRoot(folder, cache string) error {
 	return nil
 }
 
-// Install installs what is missing on Debian and Ubuntu, and names it elsewhere. It raises the kernel's limit of inotify instances.
+// Install installs missing packages on Debian and Ubuntu, and returns their names in an error elsewhere. It raises the
+// kernel's limit of inotify instances.
 func Install(ctx context.Context, progress io.Writer) error {
 	return errors.Join(raiseInotifyInstances(inotifyFile), installPackages(ctx, progress))
 }
