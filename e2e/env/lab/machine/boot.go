@@ -16,8 +16,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/cgroup"
 )
 
-// Boot starts the machine with the given guest program and returns when its root is built and its services are about to start; Wait tells when they are ready.
-// The machine's network namespace must exist. The machine outlives the caller. After an error nothing of it runs.
+// Boot starts the machine with the given guest program and returns when its root is built and its services are about to
+// start; Wait returns when they are ready. The machine's network namespace must exist. The machine outlives the calling
+// process. After an error no process of the machine runs.
 func (m Machine) Boot(ctx context.Context, guest string, spec Spec) error {
 	if running, err := m.Running(); err != nil || running {
 		return errors.Join(err, fmt.Errorf("boot %s: it runs already or cannot be told", spec.Name))
@@ -35,7 +36,7 @@ func (m Machine) Boot(ctx context.Context, guest string, spec Spec) error {
 	return nil
 }
 
-// launch is a guest that was started and waits for its spec.
+// launch is a started guest that waits for its spec.
 type launch struct {
 	pid   int
 	spec  io.WriteCloser
@@ -49,8 +50,8 @@ func (l launch) close() {
 	l.log.Close()   //nolint:errcheck // the guest has its own copy
 }
 
-// launch starts the guest in new namespaces. Until it has its spec it does nothing, and should we die it reads an end of file and ends too:
-// there is no moment at which a machine runs that nobody has recorded.
+// launch starts the guest in new namespaces. The guest does nothing before it has its spec. If the calling process dies
+// first, the guest reads an end of file and exits: no machine runs without a record.
 func (m Machine) launch(ctx context.Context, guest string) (*launch, error) {
 	log, err := os.OpenFile(filepath.Join(m.Logs(), "guest.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -75,11 +76,11 @@ func (m Machine) launch(ctx context.Context, guest string) (*launch, error) {
 	if err := errors.Join(ctx.Err(), m.Network().Do(cmd.Start)); err != nil {
 		return nil, errors.Join(fmt.Errorf("start the guest: %w", err), log.Close(), ready.Close())
 	}
-	go func() { _ = cmd.Wait() }() // collects the guest if it ends before us
+	go func() { _ = cmd.Wait() }() // reaps the guest if it exits before this process
 	return &launch{pid: cmd.Process.Pid, spec: spec, ready: ready, log: log}, nil
 }
 
-// handOver records the guest, puts it into its control groups, gives it the spec, and waits for its answer.
+// handOver records the guest, adds it to its control groups, sends it the spec, and waits for its answer.
 func (m Machine) handOver(l *launch, spec Spec) error {
 	identity, err := Identify(l.pid)
 	if err != nil {
@@ -108,7 +109,7 @@ func (m Machine) handOver(l *launch, spec Spec) error {
 	return nil
 }
 
-// lastWords is the last line of the guest's log.
+// lastWords returns the last line of the guest's log.
 func (m Machine) lastWords() string {
 	text, err := os.ReadFile(filepath.Join(m.Logs(), "guest.log"))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Status returns the state of the machine's services, and ErrDown when it does not run.
+// Status returns the state of the machine's services. It returns ErrDown if the machine does not run.
 func (m Machine) Status(ctx context.Context) ([]ServiceStatus, error) {
 	reply, err := m.ask(ctx, Request{Operation: OpStatus})
 	return reply.Services, err
@@ -34,7 +34,7 @@ func (m Machine) Control(ctx context.Context, operation Operation, service strin
 	return nil
 }
 
-// ask sends one request to the guest. When ctx ends the connection is cut, which ends the guest's wait.
+// ask sends one request to the guest. When ctx ends the connection is closed, which ends the guest's wait.
 func (m Machine) ask(ctx context.Context, request Request) (Reply, error) {
 	conn, err := m.dial(ctx)
 	if err != nil {
@@ -56,7 +56,8 @@ func (m Machine) ask(ctx context.Context, request Request) (Reply, error) {
 	return reply, nil
 }
 
-// dial connects by way of a descriptor of the folder: a socket's path is limited to 107 bytes, the folder's is not.
+// dial connects through a file descriptor of the folder: the path of a socket is limited to 107 bytes, that of the
+// folder is not.
 func (m Machine) dial(ctx context.Context) (net.Conn, error) {
 	folder, err := unix.Open(m.folder, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {

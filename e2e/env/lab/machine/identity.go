@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names a process for good: its number alone may be used again, the same number started at the same time of the same boot may not.
+// Identity identifies a process uniquely: a PID can be reused, the combination of PID, start time and boot ID cannot.
 type Identity struct {
 	PID    int    `json:"pid"`
 	Start  uint64 `json:"start"`  // clock ticks since boot, field 22 of /proc/<pid>/stat
@@ -38,8 +38,8 @@ func Identify(pid int) (Identity, error) {
 	return Identity{PID: pid, Start: start, BootID: strings.TrimSpace(string(boot))}, nil
 }
 
-// startTime takes field 22 out of a stat line. The program's name, field 2, may hold blanks and parentheses: it ends at the last one.
-// A process that has ended and waits to be collected by its parent is refused.
+// startTime returns field 22 of a stat line. The program's name, field 2, may contain blanks and parentheses: it ends
+// at the last closing one. A zombie is an error.
 func startTime(stat string) (uint64, error) {
 	const fieldsAfterName = 22 - 2
 	fields := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
@@ -52,14 +52,14 @@ func startTime(stat string) (uint64, error) {
 	return strconv.ParseUint(fields[fieldsAfterName-1], 10, 64)
 }
 
-// Alive tells whether the very process still runs.
+// Alive reports whether the identified process still runs.
 func (i Identity) Alive() bool {
 	now, err := Identify(i.PID)
 	return err == nil && now == i
 }
 
-// end kills the process, if it still runs, and waits until it is gone. The process is held by a descriptor before it is looked at, so that
-// another one is never hit.
+// end sends the signal to the process, if it still runs, and waits until it has exited. The process is opened by a
+// pidfd before its identity is checked, so that no other process is signaled.
 func (i Identity) end(ctx context.Context, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(i.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -78,7 +78,7 @@ func (i Identity) end(ctx context.Context, sig unix.Signal) error {
 	return awaitEnd(ctx, fd)
 }
 
-// awaitEnd waits on a process descriptor, in short turns so that ctx is heard.
+// awaitEnd waits for a pidfd, with a short poll timeout so that the end of ctx is noticed.
 func awaitEnd(ctx context.Context, fd int) error {
 	const turn = 50 // milliseconds
 	for {
@@ -97,7 +97,8 @@ func awaitEnd(ctx context.Context, fd int) error {
 
 func (m Machine) identityFile() string { return filepath.Join(m.folder, "pid.json") }
 
-// identity reads the identity of the machine's first process; ok is false when the machine was never started or was put away.
+// identity reads the identity of the machine's first process. ok is false if the machine was never started or was shut
+// down.
 func (m Machine) identity() (identity Identity, ok bool, err error) {
 	text, err := os.ReadFile(m.identityFile())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -51,7 +51,7 @@ func TestEndSparesAProcessThatTookTheNumber(t *testing.T) {
 	}
 }
 
-// sleeper starts a process that does nothing and returns where its end is reported.
+// sleeper starts an idle process and returns a channel that receives its exit.
 func sleeper(t *testing.T) (*exec.Cmd, <-chan error) {
 	t.Helper()
 	cmd := exec.Command("sleep", "600")

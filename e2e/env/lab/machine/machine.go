@@ -17,23 +17,24 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/netns"
 )
 
-// shutdownGrace is how long the services of a machine may take to end before the power is cut.
+// shutdownGrace is the time that the services of a machine have to stop before the machine is killed.
 const shutdownGrace = 30 * time.Second
 
-// ErrDown says that the machine does not run.
+// ErrDown is returned if the machine does not run.
 var ErrDown = errors.New("the machine is down")
 
-// Machine is one computer of a lab, known by its folder. The value holds no state: any process that knows the folder may act on the machine,
-// though only one may boot or end it at a time.
+// Machine is one computer of a lab, identified by its folder. The value has no state: any process that has the folder
+// may operate the machine, but only one at a time may boot or stop it.
 type Machine struct {
 	folder string
 	cgroup string
 }
 
-// At returns the machine of a folder, which need not exist yet. cgroup is the name of its control group tree, unique on the host.
+// At returns the machine of a folder, which need not exist yet. cgroup is the name of its control group tree, unique on
+// the host.
 func At(folder, cgroup string) Machine { return Machine{folder: folder, cgroup: cgroup} }
 
-// Make creates the folder and the disk: a tmpfs, because containerd's overlays need a file system below that is not itself an overlay.
+// Make creates the folder and the disk: a tmpfs, since containerd's overlays need a file system that is not an overlay.
 func (m Machine) Make() error {
 	for _, dir := range []string{m.Disk(), m.Logs(), filepath.Join(m.folder, RootFolder)} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -46,27 +47,27 @@ func (m Machine) Make() error {
 	return nil
 }
 
-// Disk is the folder, seen from the host, whose content outlives reboots.
+// Disk returns the host's path of the folder that persists across reboots.
 func (m Machine) Disk() string { return filepath.Join(m.folder, DiskFolder) }
 
-// Logs is the folder with one log per service and the guest's own, guest.log.
+// Logs returns the folder with one log per service and guest.log.
 func (m Machine) Logs() string { return filepath.Join(m.folder, LogFolder) }
 
-// Network is the machine's network namespace, which the caller makes before each boot.
+// Network returns the machine's network namespace, which the caller creates before each boot.
 func (m Machine) Network() netns.Namespace {
 	return netns.Namespace(filepath.Join(m.folder, "netns"))
 }
 
-// Running tells whether the machine's first process lives.
+// Running reports whether the machine's first process is alive.
 func (m Machine) Running() (bool, error) {
 	identity, ok, err := m.identity()
 	return ok && identity.Alive(), err
 }
 
-// Kill cuts the power: every process of the machine ends at once. A machine that is down is no error.
+// Kill simulates a power loss: every process of the machine ends immediately. A machine that is down is not an error.
 func (m Machine) Kill(ctx context.Context) error { return m.end(ctx, unix.SIGKILL) }
 
-// Shutdown ends the services in good order first, and cuts the power when that takes too long.
+// Shutdown stops the services in order, and kills the machine after shutdownGrace.
 func (m Machine) Shutdown(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, shutdownGrace)
 	defer cancel()
@@ -76,7 +77,8 @@ func (m Machine) Shutdown(ctx context.Context) error {
 	return m.Kill(ctx)
 }
 
-// end signals the first process and waits for it: the kernel ends all others of its PID namespace before it is gone. Then the control groups go.
+// end signals the first process and waits for it: the kernel ends all other processes of its PID namespace first. Then
+// the control groups are removed.
 func (m Machine) end(ctx context.Context, sig unix.Signal) error {
 	identity, ok, err := m.identity()
 	if err != nil {
@@ -100,7 +102,8 @@ func (m Machine) end(ctx context.Context, sig unix.Signal) error {
 	return nil
 }
 
-// Command prepares a program to run inside the machine, in all its namespaces, as root. Program and arguments are the machine's own paths.
+// Command prepares a program to run inside the machine, in all its namespaces, as root. Paths are those inside the
+// machine.
 func (m Machine) Command(ctx context.Context, args ...string) (*exec.Cmd, error) {
 	identity, ok, err := m.identity()
 	if err != nil {
