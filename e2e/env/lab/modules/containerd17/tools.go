@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package containerd17 pins the newest containerd that needs to be told to read CDI specs.
+// Package containerd17 pins the newest containerd that does not read CDI specs by default.
 package containerd17
 
 import (
