@@ -1,4 +1,5 @@
-// Package netns makes network namespaces that are held by a file of the lab, not by a global name, and the links between them.
+// Package netns creates network namespaces that are referenced by a file of the lab instead of a global name, and the
+// links between them.
 package netns
 
 import (
@@ -16,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace is a network namespace by the path of the file that holds it. The zero value is the one we are in.
+// Namespace is the path of the file that references a network namespace. The zero value is the current namespace.
 type Namespace string
 
-// Make makes a fresh namespace held by a file at path.
+// Make creates a new namespace with a reference at path.
 func Make(path string) (Namespace, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -40,10 +41,11 @@ func Make(path string) (Namespace, error) {
 	return Namespace(path), nil
 }
 
-// Remove lets go of the namespace: it ends with its last process, and so do its links. An absent one is no error.
+// Remove removes the reference: the namespace and its links end with its last process. An absent reference is not an
+// error.
 func (n Namespace) Remove() error {
 	err := unix.Unmount(string(n), unix.MNT_DETACH)
-	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: the file is there, nothing is mounted
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) { // EINVAL: the file exists, nothing is mounted
 		return fmt.Errorf("remove network namespace %s: %w", n, err)
 	}
 	if err := os.Remove(string(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -70,13 +72,13 @@ func (n Namespace) Do(function func() error) error {
 	})
 }
 
-// IP runs ip(8) inside the namespace; command is split at blanks.
+// IP runs ip(8) inside the namespace. command is split at blanks.
 func (n Namespace) IP(ctx context.Context, command string) error {
 	_, err := n.Output(ctx, command)
 	return err
 }
 
-// Output is IP and returns what it printed.
+// Output runs ip(8) as IP does and returns its output.
 func (n Namespace) Output(ctx context.Context, command string) ([]byte, error) {
 	var stdout, stderr bytes.Buffer
 	err := n.Do(func() error {
@@ -90,7 +92,7 @@ func (n Namespace) Output(ctx context.Context, command string) ([]byte, error) {
 	return stdout.Bytes(), nil
 }
 
-// HasLink tells whether there is a link of that name.
+// HasLink reports whether a link with the name exists.
 func (n Namespace) HasLink(ctx context.Context, name string) (bool, error) {
 	output, err := n.Output(ctx, "-json link show")
 	if err != nil {
@@ -110,7 +112,8 @@ func (n Namespace) HasLink(ctx context.Context, name string) (bool, error) {
 	return false, nil
 }
 
-// onOwnThread runs the function on a thread that ends with it, so that the thread's namespace is nobody else's.
+// onOwnThread runs the function on a thread that ends with it, so that no other goroutine runs in the thread's
+// namespace.
 func onOwnThread(function func() error) error {
 	result := make(chan error, 1)
 	go func() {

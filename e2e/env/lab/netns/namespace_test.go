@@ -31,7 +31,7 @@ func TestNamespacesAreApartAndGoAway(t *testing.T) {
 			t.Errorf("link in namespace %q: %t, want %t", place.namespace, got, place.want)
 		}
 	}
-	for range 2 { // twice is fine
+	for range 2 { // a second call has no effect
 		if err := inside.Remove(); err != nil {
 			t.Fatal(err)
 		}
