@@ -1,4 +1,4 @@
-// Package pki issues the certificates of a lab: one authority for servers and clients alike.
+// Package pki issues the certificates of a lab: one authority for servers and clients.
 package pki
 
 import (
@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// lifetime of every certificate: a lab is a thing of hours, but may be left standing.
+// lifetime is the validity of every certificate: most labs run for hours, but may be kept longer.
 const lifetime = 365 * 24 * time.Hour
 
-// Authority signs certificates. It holds no state besides its key and may be used concurrently.
+// Authority signs certificates. It has no state except its key and may be used concurrently.
 type Authority struct {
 	certificate *x509.Certificate
 	key         crypto.Signer
@@ -32,7 +32,8 @@ type Pair struct {
 	Key         []byte
 }
 
-// Subject is who a certificate speaks for, and the names it may serve under. Without names the certificate is good for clients only.
+// Subject is the identity of a certificate and the names of the server. Without names the certificate is for clients
+// only.
 type Subject struct {
 	User      string
 	Groups    []string
@@ -40,7 +41,7 @@ type Subject struct {
 	Addresses []netip.Addr
 }
 
-// New makes an authority with a fresh key.
+// New creates an authority with a new key.
 func New(now func() time.Time) (*Authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -63,10 +64,10 @@ func New(now func() time.Time) (*Authority, error) {
 	return &Authority{certificate: certificate, key: key, pem: encode("CERTIFICATE", der), now: now}, nil
 }
 
-// Certificate is the authority's own certificate, PEM.
+// Certificate returns the authority's own certificate, PEM.
 func (a *Authority) Certificate() []byte { return a.pem }
 
-// Issue signs a certificate for the subject with a key of its own.
+// Issue signs a certificate for the subject with a new key.
 func (a *Authority) Issue(subject Subject) (Pair, error) {
 	template, err := template(pkix.Name{CommonName: subject.User, Organization: subject.Groups}, a.now())
 	if err != nil {
@@ -92,7 +93,7 @@ func (a *Authority) Issue(subject Subject) (Pair, error) {
 	return Pair{Certificate: encode("CERTIFICATE", der), Key: keyPEM}, nil
 }
 
-// SigningKey makes a key pair without a certificate, as service-account tokens need it: private and public key, PEM.
+// SigningKey creates a key pair without a certificate for service account tokens: private and public key, PEM.
 func SigningKey() (private, public []byte, err error) {
 	key, private, err := newKey()
 	if err != nil {
@@ -125,7 +126,7 @@ func template(name pkix.Name, now time.Time) (*x509.Certificate, error) {
 	return &x509.Certificate{
 		SerialNumber: serial,
 		Subject:      name,
-		NotBefore:    now.Add(-time.Hour), // a clock that is set back a little must not break a lab
+		NotBefore:    now.Add(-time.Hour), // tolerates a clock that is set back by less than an hour
 		NotAfter:     now.Add(lifetime),
 	}, nil
 }
