@@ -11,28 +11,29 @@ import (
 // ControlPlaneName is the host name of the machine with the control plane.
 const ControlPlaneName = "control-plane"
 
-// Cluster is what all parts of a cluster share.
+// Cluster has the settings that all parts of a cluster share.
 type Cluster struct {
 	Plan  address.Plan
 	Gates Gates
-	// RuntimeConfig switches API versions on or off, as kube-apiserver's flag of that name.
+	// RuntimeConfig enables or disables API versions, as the flag --runtime-config of kube-apiserver.
 	RuntimeConfig string
 	// Audit makes the API server log every request, without bodies.
 	Audit bool
 }
 
-// AuditLog is where the API server writes its audit log.
+// AuditLog is the path of the API server's audit log.
 const AuditLog = "/var/log/kubernetes/audit.log"
 
 const auditPolicy = Config + "/audit-policy.yaml"
 
-// ControlPlane is the machine that runs etcd, the API server, the controllers and the scheduler. Certificates and kubeconfigs are the caller's to add.
+// ControlPlane returns the machine that runs etcd, the API server, the controllers and the scheduler. The caller adds
+// certificates and kubeconfigs.
 func ControlPlane(cluster Cluster) machine.Spec {
 	files := append(network(ControlPlaneName), config(auditPolicy, "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [{level: Metadata}]\n"))
 	return machine.Spec{
 		Name:     ControlPlaneName,
 		Files:    files,
-		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")}, // it is the router between the nodes' pods
+		Settings: []machine.File{setting("/proc/sys/net/ipv4/ip_forward", "1")}, // routes between the nodes' pods
 		Path:     Path(),
 		Services: []machine.Service{etcd(), apiServer(cluster), controllerManager(cluster), scheduler(cluster)},
 	}
@@ -68,7 +69,7 @@ func apiServer(cluster Cluster) machine.Service {
 		args = append(args, "--runtime-config="+cluster.RuntimeConfig)
 	}
 	if cluster.Audit {
-		// One file without rotation: who counts requests must find them all.
+		// One file without rotation: counting requests requires the complete log.
 		args = append(args, "--audit-log-path="+AuditLog, "--audit-log-maxsize=0", "--audit-policy-file="+auditPolicy)
 	}
 	return machine.Service{
@@ -76,7 +77,7 @@ func apiServer(cluster Cluster) machine.Service {
 		Args:  append(args, cluster.Gates.flag()...),
 		Needs: []string{Etcd},
 		Ready: machine.Probe{URL: Server(cluster.Plan) + "/readyz"},
-		Grace: 2 * time.Second, // it would wait a minute for its watchers to leave
+		Grace: 2 * time.Second, // otherwise it waits a minute for its watchers to disconnect
 	}
 }
 

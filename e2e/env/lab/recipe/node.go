@@ -35,13 +35,14 @@ const (
 	proxyConfig      = Config + "/kube-proxy.yaml"
 )
 
-// Persistent lists the folders of a node that need a plain file system below them, not the machine's overlay: container layers are overlays
-// themselves, and volumes are bound from kubelet's folder.
+// Persistent lists the folders of a node that need a plain file system instead of the machine's overlay: container
+// layers are overlays themselves, and volumes are bound from kubelet's folder.
 func Persistent() []string {
 	return []string{"/var/lib/kubelet", "/var/lib/containerd", "/var/lib/cni", "/var/log/pods"}
 }
 
-// Worker is the machine of a node: containerd, kubelet and kube-proxy. Certificates and kubeconfigs are the caller's to add.
+// Worker returns the machine of a node: containerd, kubelet and kube-proxy. The caller adds certificates and
+// kubeconfigs.
 func Worker(cluster Cluster, node Node) (machine.Spec, error) {
 	kubelet, err := kubeletFile(cluster, node)
 	if err != nil {
@@ -63,7 +64,8 @@ func Worker(cluster Cluster, node Node) (machine.Spec, error) {
 	}, nil
 }
 
-// kernelMasks covers the settings that kubelet insists on and writes: they belong to the whole host, which the lab must not change.
+// kernelMasks covers the settings that kubelet requires and writes: they apply to the whole host, which the lab must
+// not change.
 func kernelMasks() []machine.File {
 	return []machine.File{
 		setting("/proc/sys/vm/overcommit_memory", "1"),
@@ -83,8 +85,9 @@ func containerd() machine.Service {
 	}
 }
 
-// containerdFile: CDI is on by default. restrict_oom_score_adj keeps containers starting where the lab lacks CAP_SYS_RESOURCE. An AppArmor profile
-// would be loaded into the host's kernel and stay there.
+// containerdFile returns containerd's configuration. CDI is enabled by default. restrict_oom_score_adj lets containers
+// start where the lab lacks CAP_SYS_RESOURCE. AppArmor is disabled, since a profile would be loaded into the host's
+// kernel and stay there.
 func containerdFile(node Node) string {
 	if node.Runtime == Containerd17 {
 		return containerd17File(node)
@@ -104,7 +107,7 @@ state = "/run/containerd"
 `, containerdSocket, PauseImage, node.CNI)
 }
 
-// containerd17File is the same in the words of version 1.7, which reads no CDI specs unless it is told to.
+// containerd17File returns the equivalent configuration for version 1.7, which reads CDI specs only if configured.
 func containerd17File(node Node) string {
 	return fmt.Sprintf(`version = 2
 root = "/var/lib/containerd"
@@ -120,7 +123,7 @@ state = "/run/containerd"
 `, containerdSocket, PauseImage, node.CNI)
 }
 
-// imageImport brings the images a cluster cannot do without, before kubelet can ask for them.
+// imageImport imports the required images of a cluster before kubelet starts.
 func imageImport(node Node) machine.Service {
 	script := []string{"set -e"}
 	for _, image := range node.Images {
@@ -134,7 +137,8 @@ func imageImport(node Node) machine.Service {
 	}
 }
 
-// cniFile gives each pod a point-to-point link, an address of the node's pod network, and the node's address beyond it.
+// cniFile gives each pod a point-to-point link, an address of the node's pod network, and a route through the node's
+// address.
 func cniFile(node Node) string {
 	return fmt.Sprintf(`{"cniVersion": "1.0.0", "name": "lab", "plugins": [
   {"type": "ptp", "ipMasq": true, "ipam": {"type": "host-local", "dataDir": "/var/lib/cni",
@@ -183,7 +187,8 @@ func kubeletService(node Node) machine.Service {
 	}
 }
 
-// kubeletFile: a node accepts only who the API server vouches for. Pods have no parent control group: the lab limits nothing.
+// kubeletFile returns kubelet's configuration. A node accepts only clients that the API server authenticates and
+// authorizes. Pods have no parent control group: the lab sets no resource limits.
 func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 	text, err := json.MarshalIndent(map[string]any{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -204,8 +209,8 @@ func kubeletFile(cluster Cluster, node Node) (machine.File, error) {
 		"evictionHard": map[string]string{
 			"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%",
 		},
-		"syncFrequency":             "10s", // a pod whose claim could not be prepared is tried again this often, not each minute
-		"nodeStatusUpdateFrequency": "1s",  // a node that is ready says so at once, not after ten seconds
+		"syncFrequency":             "10s", // retry interval of a pod whose claim could not be prepared; the default is a minute
+		"nodeStatusUpdateFrequency": "1s",  // a node reports readiness within a second, instead of ten
 		"registerWithTaints":        node.Taints,
 		"featureGates":              cluster.Gates,
 	}, "", "  ")

@@ -1,4 +1,4 @@
-// Package recipe says how the programs of a cluster are started: their flags and their configuration. It is pure.
+// Package recipe defines the flags and configuration of the programs of a cluster. It has no side effects.
 package recipe
 
 import (
@@ -45,23 +45,23 @@ const (
 	Proxy             = "kube-proxy"
 )
 
-// SchedulerUser is who the scheduler is: its service account, as deployments/ names it, so that rights and
-// policies are those of a scheduler that runs in a pod.
+// SchedulerUser is the user of the scheduler: the service account in deployments/, so that its permissions and policies
+// are those of a scheduler that runs in a pod.
 const SchedulerUser = "system:serviceaccount:tessera-system:tessera-scheduler"
 
-// SchedulerConfig is where the scheduler finds its configuration.
+// SchedulerConfig is the path of the scheduler's configuration.
 const SchedulerConfig = Config + "/scheduler.yaml"
 
 // APIServerPort is where the API server listens on the control plane's address.
 const APIServerPort = 6443
 
-// PauseImage is the image of every pod's sandbox. It is part of every node, never pulled.
+// PauseImage is the image of every pod's sandbox. Every node has it; it is never pulled.
 const PauseImage = "localhost/tessera-lab/pause:1"
 
-// KubeconfigFile is where the named service finds its kubeconfig.
+// KubeconfigFile returns the path of the named service's kubeconfig.
 func KubeconfigFile(service string) string { return Config + "/" + service + ".kubeconfig" }
 
-// Server is the URL of the API server, from the host and from nodes alike.
+// Server returns the URL of the API server, for the host and the nodes.
 func Server(plan address.Plan) string {
 	return fmt.Sprintf("https://%s:%d", plan.ControlPlane(), APIServerPort)
 }
@@ -69,7 +69,7 @@ func Server(plan address.Plan) string {
 // Gates are the feature gates of a cluster, the same for every component.
 type Gates map[string]bool
 
-// flag renders the gates as a flag, or nothing when there are none.
+// flag renders the gates as a flag, or nothing if there are none.
 func (g Gates) flag() []string {
 	if len(g) == 0 {
 		return nil
@@ -84,26 +84,26 @@ func (g Gates) flag() []string {
 // Containerd17 is the family of the older container runtime.
 const Containerd17 = "containerd17"
 
-// Path is the PATH inside every machine: the lab's own programs before the host's.
+// Path is the PATH inside every machine: the lab's programs precede the host's.
 func Path() string { return pathWith("") }
 
-// pathWith is that of a node with another runtime than the usual one.
+// pathWith returns the PATH of a node with the given runtime, empty for the default.
 func pathWith(runtime string) string {
 	dirs := []string{Binaries + "/etcd", Binaries + "/" + cmp.Or(runtime, Containerd), Binaries + "/kubernetes", Binaries + "/" + Product}
 	return strings.Join(append(dirs, "/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"), ":")
 }
 
-// config is a file of configuration, readable by all.
+// config returns a configuration file, readable by all.
 func config(path, content string) machine.File {
 	return machine.File{Path: path, Content: []byte(content), Mode: 0o644}
 }
 
-// setting is a kernel setting with its value.
+// setting returns a kernel setting with its value.
 func setting(path, value string) machine.File {
 	return machine.File{Path: path, Content: []byte(value + "\n"), Mode: 0o644}
 }
 
-// network lists the files by which programs find names: there is no name service in a lab.
+// network returns the files for name resolution: a lab has no name service.
 func network(name string) []machine.File {
 	return []machine.File{
 		config("/etc/hostname", name+"\n"),

@@ -7,9 +7,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Scheduling is a shipped configuration of the scheduler as it runs in a lab: with the lab's kubeconfig,
-// with one more profile that has kube-scheduler's own plugins only, and without leader election, which the
-// service's flag switches off: a lab has one scheduler, and one that was killed need not wait for its lease.
+// Scheduling adapts a shipped configuration of the scheduler to a lab: it sets the lab's kubeconfig, adds a profile
+// with kube-scheduler's own plugins only, and disables leader election, which the service's flag also disables: a lab
+// has one scheduler, and a restart after a kill must not wait for the lease.
 func Scheduling(shipped []byte, stockProfile string) ([]byte, error) {
 	var config map[string]any
 	if err := yaml.UnmarshalStrict(shipped, &config); err != nil {
