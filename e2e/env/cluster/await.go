@@ -14,15 +14,15 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// The agent's DaemonSet and the scheduler's Deployment and account, as deployments/ names them.
+// Names of the agent's DaemonSet and of the scheduler's Deployment and account in deployments/.
 const (
 	Namespace     = "tessera-system"
 	AgentName     = "tessera-node"
 	SchedulerName = "tessera-scheduler"
 )
 
-// AwaitAgents returns when an agent is ready on every node of the cluster. Ready means that kubelet
-// has registered it and that the API server has its slices.
+// AwaitAgents returns when an agent is ready on every node of the cluster: kubelet has registered it and its
+// ResourceSlices are published.
 func (c *Cluster) AwaitAgents(ctx context.Context) error {
 	sets := c.Client.AppsV1().DaemonSets(Namespace)
 	only := fields.OneTermEqualSelector("metadata.name", AgentName).String()

@@ -16,34 +16,34 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// Config says what stands where.
+// Config configures a cluster.
 type Config struct {
-	// Folder holds the lab; the lab's default when empty.
+	// Folder is the lab's folder. The lab's default if empty.
 	Folder string
-	// Nodes are the lab's nodes; Nodes() when nil.
+	// Nodes are the lab's nodes. Nodes() if nil.
 	Nodes []lab.NodeSpec
-	// Images are archives that every node gets; Images builds them when nil.
+	// Images are archives that every node imports. If nil, they are built by Images.
 	Images []string
-	// Components are folders in deployments/ that kustomize adds to what is installed there.
+	// Components are folders in deployments/ whose kustomize components are installed in addition.
 	Components []string
-	// Progress is told what happens, a line at a time.
+	// Progress receives one line per step.
 	Progress io.Writer
 }
 
-// Cluster is a lab with Tessera in it.
+// Cluster is a lab with Tessera installed.
 type Cluster struct {
 	*lab.Lab
-	// Client and Dynamic act as the cluster's administrator, without a rate limit.
+	// Client and Dynamic have the permissions of the cluster's administrator and no rate limit.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
-	// Kinds is a client for Tessera's own kinds as well.
+	// Kinds is a client for the built-in kinds and those of Tessera.
 	Kinds client.WithWatch
 
 	objects *objects
 }
 
-// Up starts a lab, installs Tessera in it and returns when every node's agent is ready. What stands
-// after an error keeps standing for the eye; lab.Down removes it.
+// Up starts a lab, installs Tessera in it and returns when every node's agent is ready. After an error the lab keeps
+// running for inspection; lab.Down removes it.
 func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if c.Nodes == nil {
 		c.Nodes = Nodes()
@@ -55,7 +55,7 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	return install(ctx, l, c)
 }
 
-// start completes the configuration, with images that are built where none are given, and starts the lab.
+// start completes the configuration, builds the images if none are given, and starts the lab.
 func start(ctx context.Context, c *Config, build func(context.Context, io.Writer) ([]string, error)) (_ *lab.Lab, err error) {
 	if c.Progress == nil {
 		c.Progress = io.Discard
@@ -70,7 +70,7 @@ func start(ctx context.Context, c *Config, build func(context.Context, io.Writer
 	})
 }
 
-// Open returns the cluster that stands in the folder.
+// Open returns the running cluster in the folder.
 func Open(folder string) (*Cluster, error) {
 	l, err := lab.Open(folder, Hardware{})
 	if err != nil {
@@ -117,7 +117,7 @@ func install(ctx context.Context, l *lab.Lab, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// source returns the path of something in the repository.
+// source returns the path of a file in the repository.
 func source(path ...string) (string, error) {
 	root, err := binaries.Source()
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 // kubectlFolder is the key of the folder with kubectl among the lab's programs.
 const kubectlFolder = "kubernetes"
 
-// WithComponents returns what kubectl makes of deployments/ with components of it, which are named by
-// their folders in it, beside that of the scheduler, and with the roots of the node configuration pointing
-// at the fake GPUs. The components' DeviceClasses and the like come as kustomize orders them.
+// WithComponents returns the kustomize build of deployments/ with the scheduler component and the given components,
+// which are named by their folders in deployments/. The roots of the node configuration are those of the fake GPUs. The
+// objects are in kustomize's order.
 func WithComponents(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
 	list, err := Kustomized(ctx, append([]string{schedulerComponent}, components...)...)
 	return withoutSchedulerPods(list), err
 }
 
-// Kustomized returns what kubectl makes of deployments/ with these components of it and no others.
+// Kustomized returns the kustomize build of deployments/ with exactly these components.
 func Kustomized(ctx context.Context, components ...string) ([]*unstructured.Unstructured, error) {
 	text, err := kustomize(ctx, components)
 	if err != nil {
@@ -39,7 +39,7 @@ func Kustomized(ctx context.Context, components ...string) ([]*unstructured.Unst
 	return list, pointAtFakeGPUs(list)
 }
 
-// kustomize writes a kustomization as a user would, beside the clone, and lets kubectl build it.
+// kustomize writes a kustomization outside the repository, as a user does, and builds it with kubectl.
 func kustomize(ctx context.Context, components []string) ([]byte, error) {
 	folder, err := source("deployments")
 	if err != nil {
@@ -81,7 +81,7 @@ func kustomize(ctx context.Context, components []string) ([]byte, error) {
 	return out, nil
 }
 
-// kubectl returns the lab's kubectl, which is built when it is not there.
+// kubectl returns the path of the lab's kubectl. It is built if missing.
 func kubectl(ctx context.Context) (string, error) {
 	modules, err := source("e2e", "env", "lab", "modules")
 	if err != nil {

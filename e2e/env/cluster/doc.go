@@ -1,4 +1,3 @@
-// Package cluster puts the product into a lab: fake GPUs in the nodes, the images on them, and
-// deployments/ applied as it is shipped, with nothing changed but the node configuration's roots. The
-// demo and the suites stand on it.
+// Package cluster installs the product in a lab: fake GPUs in the nodes, the images, and deployments/ applied as
+// shipped, except for the roots in the node configuration. The demo and the suites use it.
 package cluster

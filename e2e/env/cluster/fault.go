@@ -6,17 +6,18 @@ import (
 	"path/filepath"
 )
 
-// DriverFault is what becomes of a driver version on a bare node.
+// DriverFault is a simulated fault of a driver version on a bare node.
 type DriverFault string
 
-// The faults of drivers.
+// Faults of drivers.
 const (
 	Works DriverFault = ""
-	Fails DriverFault = "fail" // it does not load
-	Hangs DriverFault = "hang" // it is never done
+	Fails DriverFault = "fail" // the module does not load
+	Hangs DriverFault = "hang" // loading never ends
 )
 
-// BreakDriver makes a version of the driver fail on a bare node from its next start on, or work again.
+// BreakDriver sets the fault of a driver version on a bare node, effective from its next start. An empty fault removes
+// it.
 func (c *Cluster) BreakDriver(node, version string, fault DriverFault) error {
 	n, err := c.Node(node)
 	if err != nil {

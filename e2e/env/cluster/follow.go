@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// newKinds returns a client for Kubernetes' kinds and Tessera's.
+// newKinds returns a client for the kinds of Kubernetes and Tessera.
 func newKinds(config *rest.Config) (client.WithWatch, error) {
 	kinds := runtime.NewScheme()
 	if err := errors.Join(scheme.AddToScheme(kinds), v1alpha1.AddToScheme(kinds)); err != nil {
@@ -34,8 +34,8 @@ func newKinds(config *rest.Config) (client.WithWatch, error) {
 	return c, nil
 }
 
-// Follow calls f with every object of a kind, as it is now and at each change, one after the other, until ctx ends or f says that it has seen
-// enough. The list is one of the kind. Deleted tells that an object has gone; it is as it was then.
+// Follow calls f with every existing object of a kind and with each change, sequentially, until ctx ends or f returns
+// true. list is a list of the kind. deleted reports that the object was deleted; object is then its last state.
 func Follow[T client.Object](ctx context.Context, c *Cluster, list client.ObjectList, f func(object T, deleted bool) (done bool)) error {
 	options := func(o metav1.ListOptions) *client.ListOptions { return &client.ListOptions{Raw: &o} }
 	fresh := func() client.ObjectList { return list.DeepCopyObject().(client.ObjectList) } //nolint:forcetypeassert // a copy is of the same type
@@ -59,7 +59,7 @@ func Follow[T client.Object](ctx context.Context, c *Cluster, list client.Object
 	return nil
 }
 
-// GPUNode returns what is known of a GPU node.
+// GPUNode returns the GPUNode with the name.
 func (c *Cluster) GPUNode(ctx context.Context, name string) (*v1alpha1.GPUNode, error) {
 	var node v1alpha1.GPUNode
 	return &node, c.Kinds.Get(ctx, types.NamespacedName{Name: name}, &node)
@@ -71,7 +71,7 @@ func (c *Cluster) Policy(ctx context.Context) (*v1alpha1.ClusterPolicy, error) {
 	return &policy, c.Kinds.Get(ctx, types.NamespacedName{Name: v1alpha1.ClusterPolicyName}, &policy)
 }
 
-// EditPolicy changes the ClusterPolicy as somebody with kubectl edit does.
+// EditPolicy reads, changes and updates the ClusterPolicy, as kubectl edit does.
 func (c *Cluster) EditPolicy(ctx context.Context, edit func(*v1alpha1.ClusterPolicy)) error {
 	policy, err := c.Policy(ctx)
 	if err != nil {

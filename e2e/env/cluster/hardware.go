@@ -9,13 +9,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// Hardware fits the lab's nodes with fake GPUs. A spec is the name of a machine in the catalogue, such
-// as h100x8, with options behind commas: bare (no driver is installed), kernel=<release>.
+// Hardware adds fake GPUs to the lab's nodes. A spec is the name of a machine in the catalog, such as h100x8, with
+// options after commas: bare (no driver is installed), kernel=<release>.
 type Hardware struct{}
 
 var _ lab.Hardware = Hardware{}
 
-// Install lays the machine into the folder.
+// Install creates the machine in the folder.
 func (Hardware) Install(ctx context.Context, node, spec, folder string) error {
 	machine, err := parseHardware(spec)
 	if err != nil {
@@ -46,16 +46,16 @@ func parseHardware(text string) (fakegpu.Spec, error) {
 	return spec, nil
 }
 
-// Reboot does to the GPUs what a power cycle does.
+// Reboot applies a power cycle to the GPUs.
 func (Hardware) Reboot(_ context.Context, folder string) error { return fakegpu.Reboot(folder) }
 
-// Boot has the GPUs' part of /proc tell the boot that kubelet reports.
+// Boot sets the boot ID in the GPUs' part of /proc to the one that kubelet reports.
 func (Hardware) Boot(_ context.Context, folder, bootID string) error {
 	return fakegpu.SetBootID(folder, bootID)
 }
 
-// Nodes returns the default lab: eight H100 behind NVSwitch, and a mixed node of A30, two of them with
-// MIG mode on, and L40S.
+// Nodes returns the default lab: a node of eight H100 with NVSwitch, and a mixed node of A30, two of them with MIG mode
+// on, and L40S.
 func Nodes() []lab.NodeSpec {
 	return []lab.NodeSpec{
 		{Name: "node1", GPU: "h100x8"},
@@ -63,8 +63,8 @@ func Nodes() []lab.NodeSpec {
 	}
 }
 
-// BareNodes returns three nodes without a driver: H100, a mixed node of A30, two of them with MIG mode on, and L40S, and
-// A100 on an older operating system and its kernel.
+// BareNodes returns three nodes without a driver: H100; A30, two of them with MIG mode on, and L40S; A100 on an older
+// operating system and kernel.
 func BareNodes() []lab.NodeSpec {
 	return []lab.NodeSpec{
 		{Name: "node1", GPU: "h100x8,bare", Files: OSRelease(Ubuntu24)},
@@ -73,7 +73,7 @@ func BareNodes() []lab.NodeSpec {
 	}
 }
 
-// OSRelease is what a node says about its operating system, which is tagged like ubuntu24.04.
+// OSRelease returns the /etc/os-release of a node for an operating system tag such as ubuntu24.04.
 func OSRelease(tag string) map[string]string {
 	version := strings.TrimPrefix(tag, "ubuntu")
 	text := fmt.Sprintf("ID=ubuntu\nVERSION_ID=%q\nPRETTY_NAME=\"Ubuntu %s LTS\"\n", version, version)

@@ -11,8 +11,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// InstallHostDriver gives a bare node a driver of its own, as a package of its distribution would: files in its root, until the node's disk ends, and
-// modules until its next boot.
+// InstallHostDriver installs a driver on a bare node, as a package of its distribution does: files in its root, which
+// persist with the node's disk, and modules, which are loaded until the next boot.
 func (c *Cluster) InstallHostDriver(ctx context.Context, node, version string) error {
 	n, err := c.Node(node)
 	if err != nil {

@@ -12,16 +12,16 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// ProbeImage holds the probe, the program of the examples.
+// ProbeImage has the probe, the program of the examples.
 const ProbeImage = "localhost/tessera/probe:dev"
 
-// Images builds the product's images and the tests' from the repository and returns the archives.
+// Images builds the images of the product and of the tests from the repository and returns the archives.
 func Images(ctx context.Context, progress io.Writer) ([]string, error) {
 	return images(ctx, progress, bundle.Programs{}.Complete)
 }
 
-// InstallerImages builds what a cluster needs that is installed by the chart: the product's images with the installer's, the tests' and the
-// operands'.
+// InstallerImages builds the images for a cluster that the chart installs: those of the product including the
+// installer, of the tests and of the operands.
 func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) {
 	archives, err := images(ctx, progress, bundle.Programs{}.CompleteInstaller)
 	if err != nil {
@@ -34,7 +34,7 @@ func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) 
 	return append(archives, archive), nil
 }
 
-// images builds the images of the programs that complete compiles, and the probe's.
+// images builds the images of the programs that complete compiles, and of the probe.
 func images(ctx context.Context, progress io.Writer, complete func(ctx context.Context, source, folder string) (bundle.Programs, error)) ([]string, error) {
 	fmt.Fprintln(progress, "building the images") //nolint:errcheck // progress is for the eye
 	root, err := source()
@@ -75,7 +75,7 @@ func probeImage(ctx context.Context, folder string) (string, error) {
 	return archive, oci.WriteArchive(archive, base.Image(ProbeImage, oci.File{Path: "/usr/bin/probe", Source: program}))
 }
 
-// compileProbe compiles the probe, linked to the C library and nothing else, into a folder.
+// compileProbe compiles the probe, linked to the C library only, into a folder.
 func compileProbe(ctx context.Context, folder string) (string, error) {
 	dir, err := source("e2e", "env", "probe")
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// schedulerComponent is the folder in deployments/ with what every way to run the scheduler has.
+// schedulerComponent is the folder in deployments/ that all ways to run the scheduler share.
 const schedulerComponent = "scheduler/common"
 
-// Manifests returns what deployments/ and the scheduler's component in it list, in their order, with the
-// roots of the node configuration pointing at the fake GPUs, and without the scheduler's pods: a lab's
-// scheduler is a part of its control plane, with the same account.
+// Manifests returns the objects of deployments/ and of its scheduler component, in their order. The roots of the node
+// configuration are those of the fake GPUs. The scheduler's pods are omitted: a lab's scheduler runs in its control
+// plane, with the same account.
 func Manifests() ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, part := range []string{"", schedulerComponent} {
@@ -37,14 +37,14 @@ func Manifests() ([]*unstructured.Unstructured, error) {
 	return all, pointAtFakeGPUs(all)
 }
 
-// withoutSchedulerPods leaves out what runs the scheduler in pods.
+// withoutSchedulerPods omits the objects that run the scheduler in pods.
 func withoutSchedulerPods(list []*unstructured.Unstructured) []*unstructured.Unstructured {
 	return slices.DeleteFunc(list, func(object *unstructured.Unstructured) bool {
 		return object.GetName() == SchedulerName && (object.GetKind() == "Deployment" || object.GetKind() == "PodDisruptionBudget")
 	})
 }
 
-// Listed returns the objects of the folder's kustomization, in its order, as they stand in the files.
+// Listed returns the unmodified objects of the folder's kustomization, in its order.
 func Listed(folder string) ([]*unstructured.Unstructured, error) {
 	text, err := os.ReadFile(filepath.Join(folder, "kustomization.yaml"))
 	if err != nil {
@@ -69,7 +69,7 @@ func Listed(folder string) ([]*unstructured.Unstructured, error) {
 	return list, nil
 }
 
-// configName and configKey are where the node configuration stands.
+// configName and configKey locate the node configuration.
 const (
 	configName = "tessera-node-config"
 	configKey  = "node.yaml"
@@ -92,8 +92,7 @@ func pointAtFakeGPUs(list []*unstructured.Unstructured) error {
 	return fmt.Errorf("no ConfigMap %s in deployments/", configName)
 }
 
-// withRoots keeps what the configuration says and adds the roots of the fake host tree, as the agent
-// sees them below the host's root.
+// withRoots adds the roots of the fake host tree, as the agent sees them below the host's root, to the configuration.
 func withRoots(text string) (string, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(text), &config); err != nil {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The only difference between what is shipped and what runs in a lab are the roots.
+// TestManifestsPointAtFakeGPUs checks that the objects in a lab differ from the shipped ones only in the roots.
 func TestManifestsPointAtFakeGPUs(t *testing.T) {
 	list, err := Manifests()
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// fieldManager is the name under which objects are applied.
+// fieldManager is the field manager of applied objects.
 const fieldManager = "tessera-e2e"
 
 // objects reads and writes objects of any kind.
@@ -30,8 +30,7 @@ func newObjects(d discovery.DiscoveryInterface, dyn dynamic.Interface) *objects 
 	return &objects{mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(d)), dynamic: dyn}
 }
 
-// Apply writes the objects by server-side apply, in order. A namespaced object without a namespace goes
-// to default.
+// Apply applies the objects by server-side apply, in order. The namespace of a namespaced object defaults to default.
 func (c *Cluster) Apply(ctx context.Context, list ...*unstructured.Unstructured) error {
 	for _, object := range list {
 		resource, err := c.objects.resource(object)
@@ -46,7 +45,7 @@ func (c *Cluster) Apply(ctx context.Context, list ...*unstructured.Unstructured)
 	return nil
 }
 
-// Delete deletes the objects in reverse order. One that is gone is no error.
+// Delete deletes the objects in reverse order. An absent object is not an error.
 func (c *Cluster) Delete(ctx context.Context, list ...*unstructured.Unstructured) error {
 	for i := len(list) - 1; i >= 0; i-- {
 		resource, err := c.objects.resource(list[i])
@@ -79,7 +78,7 @@ func (o *objects) resource(object *unstructured.Unstructured) (dynamic.ResourceI
 	return resource.Namespace(namespace), nil
 }
 
-// Decode reads all objects of a manifest.
+// Decode returns all objects of a manifest.
 func Decode(manifest []byte) ([]*unstructured.Unstructured, error) {
 	var list []*unstructured.Unstructured
 	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// The operands of a lab: small images of ours that do what of NVIDIA's can be seen from outside.
+// Operands of a lab: small images of ours that simulate the externally visible behavior of NVIDIA's.
 const (
 	DriverImage    = "localhost/tessera/driver" // its tag is <version>-<os>, or <branch>-<kernel>-<os>
 	GDSImage       = "localhost/tessera/nvidia-fs:dev"
@@ -28,20 +28,21 @@ const (
 	PluginImage    = "localhost/tessera/device-plugin:dev"
 )
 
-// The versions of the driver that have images.
+// Versions of the driver for which images exist.
 const (
 	OldDriver = "570.124.06"
 	NewDriver = gputest.DriverVersion
 )
 
-// The operating systems that have driver images, as they are tagged, and the kernel of a machine that names none, for which precompiled images are there.
+// Tags of the operating systems for which driver images exist, and the default kernel of a machine, for which
+// precompiled images exist.
 const (
 	Ubuntu22 = "ubuntu22.04"
 	Ubuntu24 = "ubuntu24.04"
 	Kernel   = "6.8.0-79-generic"
 )
 
-// operands builds all of these images into one archive.
+// operands builds all operand images into one archive.
 func operands(ctx context.Context, folder string) (string, error) {
 	base, err := bundle.NewBase(ctx)
 	if err != nil {
@@ -65,10 +66,10 @@ func operands(ctx context.Context, folder string) (string, error) {
 
 type operandBuilder struct {
 	base   bundle.Base
-	folder string // of what is built
+	folder string // folder of the compiled programs
 }
 
-// drivers are the driver's images and those of the containers beside it: one program, and per version its files.
+// drivers returns the images of the driver and of its sidecars: one program, and the files of each version.
 func (b operandBuilder) drivers(ctx context.Context) ([]oci.Image, error) {
 	program, err := b.compile(ctx, "driver", "CGO_ENABLED=0")
 	if err != nil {
@@ -98,7 +99,7 @@ func (b operandBuilder) drivers(ctx context.Context) ([]oci.Image, error) {
 	return images, nil
 }
 
-// driverFiles are the files of a driver. The base's /lib leads to /usr/lib.
+// driverFiles returns the files of a driver. The base's /lib is a link to /usr/lib.
 func (b operandBuilder) driverFiles(ctx context.Context, version string) ([]oci.File, error) {
 	root := filepath.Join(b.folder, "driver-"+version)
 	if err := os.RemoveAll(root); err != nil {
@@ -131,7 +132,7 @@ func (b operandBuilder) driverFiles(ctx context.Context, version string) ([]oci.
 	return files, err
 }
 
-// monitoring are DCGM's images: one program under two names.
+// monitoring returns DCGM's images: one program under two names.
 func (b operandBuilder) monitoring(ctx context.Context) ([]oci.Image, error) {
 	program, err := b.compile(ctx, "dcgm", "CGO_ENABLED=1")
 	if err != nil {
@@ -144,7 +145,7 @@ func (b operandBuilder) monitoring(ctx context.Context) ([]oci.Image, error) {
 	return []oci.Image{engine, exporter}, nil
 }
 
-// others are the validator and the classic device plugin.
+// others returns the images of the validator and the classic device plugin.
 func (b operandBuilder) others(ctx context.Context) ([]oci.Image, error) {
 	probe, err := compileProbe(ctx, b.folder)
 	if err != nil {
@@ -181,10 +182,10 @@ func (b operandBuilder) compile(ctx context.Context, name, cgo string) (string, 
 	return program, nil
 }
 
-// kernelProgram is where a bare machine has the way into its kernel, in its folder.
+// kernelProgram is the path, in the folder of a bare machine, of the program that simulates its kernel.
 const kernelProgram = "bin/kernel"
 
-// addKernel puts that program into a machine's folder.
+// addKernel adds kernelProgram to a machine's folder.
 func addKernel(ctx context.Context, folder string) error {
 	root, err := source()
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// Values are those of the chart, or a part of them.
+// Values are values of the chart, or a part of them.
 type Values map[string]any
 
-// Bare starts a lab whose nodes have GPUs and nothing for them, with all images that the chart's installation needs.
+// Bare starts a lab whose nodes have GPUs and no GPU software, with all images that the chart's installation needs.
 func Bare(ctx context.Context, c Config) (*Cluster, error) {
 	if c.Nodes == nil {
 		c.Nodes = BareNodes()
@@ -35,8 +35,8 @@ func Bare(ctx context.Context, c Config) (*Cluster, error) {
 	return bare, bare.allowScheduler(ctx)
 }
 
-// allowScheduler gives the lab's scheduler, which is part of its control plane, the rights that deployments/ has for it: the chart, which is told to
-// leave the scheduler out, has none.
+// allowScheduler grants the lab's scheduler, which runs in its control plane, the permissions in deployments/:
+// labValues excludes the scheduler from the chart.
 func (c *Cluster) allowScheduler(ctx context.Context) error {
 	for _, part := range []string{"", schedulerComponent} {
 		folder, err := source("deployments", part)
@@ -59,11 +59,12 @@ func (c *Cluster) allowScheduler(ctx context.Context) error {
 	return nil
 }
 
-// hookTimeout is how long helm waits for its hooks: longer than the chart lets them run, so that a hook ends itself and says why.
+// hookTimeout is helm's timeout for hooks. It exceeds the deadline in the chart, so that a hook reports its own
+// failure.
 const hookTimeout = 20 * time.Minute
 
-// InstallChart installs the chart, or upgrades what it has installed, as a user does: with the lab's images, the roots of the fake hardware and,
-// over these, the values.
+// InstallChart installs or upgrades the chart as a user does: with the lab's images and the roots of the fake hardware,
+// which values may override.
 func (c *Cluster) InstallChart(ctx context.Context, values Values) error {
 	helm, err := chart.New(ctx)
 	if err != nil {
@@ -83,7 +84,7 @@ func (c *Cluster) InstallChart(ctx context.Context, values Values) error {
 	return err
 }
 
-// RemoveChart uninstalls it. What refuses to go says why.
+// RemoveChart uninstalls the chart. The error includes the reason of a refused removal.
 func (c *Cluster) RemoveChart(ctx context.Context) error {
 	helm, err := chart.New(ctx)
 	if err != nil {
@@ -94,7 +95,7 @@ func (c *Cluster) RemoveChart(ctx context.Context) error {
 	return err
 }
 
-// AwaitPolicy returns when the ClusterPolicy is Ready: what a user waits for.
+// AwaitPolicy returns when the ClusterPolicy is Ready.
 func (c *Cluster) AwaitPolicy(ctx context.Context, patience time.Duration) error {
 	program, err := kubectl(ctx)
 	if err != nil {
@@ -107,7 +108,8 @@ func (c *Cluster) AwaitPolicy(ctx context.Context, patience time.Duration) error
 	return nil
 }
 
-// labValues are what a lab needs: its images in the place of NVIDIA's, fake hardware in the place of the kernel's, and no scheduler but its own.
+// labValues returns the values for a lab: its images instead of NVIDIA's, fake hardware, and no scheduler from the
+// chart.
 func labValues() Values {
 	image := func(reference string) Values { return Values{"repository": reference, "tag": "dev"} }
 	return Values{
@@ -128,7 +130,7 @@ func labValues() Values {
 	}
 }
 
-// merged returns the values with others over them.
+// merged returns the values overridden by over.
 func merged(values, over Values) Values {
 	all := maps.Clone(values)
 	for key, value := range over {
