@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Again does something at once, and again after each pause, until end is called or it fails. So has what passes by itself not passed before everybody has
-// seen it. End waits until it is over and returns why it failed; it must be called.
+// Again calls do immediately and again after each pause, until end is called or do fails. It keeps a transient
+// condition present until every observer has seen it. end waits for the last call and returns its error; it must be
+// called.
 func Again(ctx context.Context, pause time.Duration, do func() error) (end func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)

@@ -17,25 +17,25 @@ import (
 type Agent struct {
 	*Process
 	host *Host
-	// UID is the one of the agent's pod.
+	// UID is the UID of the agent's pod.
 	UID string
 }
 
-// Launch says which program runs as an agent, and how.
+// Launch configures the start of an agent.
 type Launch struct {
-	// Program is tessera-node, Hook tessera-hook.
+	// Program is the path of tessera-node, Hook that of tessera-hook.
 	Program, Hook string
-	// UID is the one of the pod.
+	// UID is the UID of the pod.
 	UID string
-	// Args are more arguments.
+	// Args are additional arguments.
 	Args []string
-	// Environment has name=value, beside the caller's own.
+	// Environment has name=value pairs in addition to the caller's environment.
 	Environment []string
-	// Verbosity is the one of the log.
+	// Verbosity is the log verbosity.
 	Verbosity int
 }
 
-// Start starts an agent and returns at once.
+// Start starts an agent and returns immediately.
 func (h *Host) Start(l Launch) (*Agent, error) {
 	a := &Agent{host: h, UID: l.UID}
 	cmd := exec.Command(l.Program, "--config="+h.Config(), "--kubeconfig="+h.Kubeconfig, "--node-name="+h.Name, "--pod-uid="+l.UID,
@@ -49,15 +49,15 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 	return a, err
 }
 
-// Registration is the socket where kubelet finds the agent.
+// Registration returns the socket at which kubelet finds the agent.
 func (a *Agent) Registration() string {
 	return filepath.Join(a.host.Registry(), fmt.Sprintf("%s-%s-reg.sock", Driver, a.UID))
 }
 
-// Socket is where the agent answers HTTP.
+// Socket returns the socket of the agent's HTTP endpoint.
 func (a *Agent) Socket() string { return filepath.Join(a.host.Dir, a.UID+".http") }
 
-// Request asks the agent's HTTP endpoint.
+// Request sends a request to the agent's HTTP endpoint.
 func (a *Agent) Request(ctx context.Context, path string) (*http.Response, error) {
 	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", a.Socket())
@@ -69,7 +69,7 @@ func (a *Agent) Request(ctx context.Context, path string) (*http.Response, error
 	return client.Do(request)
 }
 
-// Ready returns why the agent is not ready.
+// Ready returns an error if the agent is not ready.
 func (a *Agent) Ready(ctx context.Context) error {
 	if err := a.Alive(); err != nil {
 		return err

@@ -13,11 +13,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// Change adapts a claim before it is created or, for its status, before that is written.
+// Change modifies a claim before it is created or, for the status, before the status is written.
 type Change func(*resourceapi.ResourceClaim)
 
-// Claim makes a claim that holds the devices of the host, as the scheduler leaves it. The request of
-// the n-th device is called r<n>, from 0.
+// Claim creates a claim that holds the devices of the host, in the state in which the scheduler leaves it. The request
+// of the n-th device is named r<n>, from 0.
 func (h *Host) Claim(ctx context.Context, name string, devices []gpu.Device, changes ...Change) (*drapb.Claim, error) {
 	claims := h.plane.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault)
 	object := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Name: h.Name + "-" + name}}
@@ -48,12 +48,12 @@ func (h *Host) Claim(ctx context.Context, name string, devices []gpu.Device, cha
 	return &drapb.Claim{Namespace: created.Namespace, Name: created.Name, Uid: string(created.UID)}, nil
 }
 
-// Whole is the whole GPU at the index.
+// Whole returns the whole GPU at the index.
 func (h *Host) Whole(index int) gpu.Device {
 	return gpu.Device{GPU: h.Hardware.GPUs[index].Name(), Use: gpu.Use{Shape: gpu.Whole}}
 }
 
-// Slice is the MIG placement of the profile at the memory slice of the GPU at the index.
+// Slice returns the MIG placement of the profile at the memory slice of the GPU at the index.
 func (h *Host) Slice(index, profile, start int) (gpu.Device, error) {
 	g := h.Hardware.GPUs[index]
 	for _, p := range g.Geometry.Placements(profile) {
@@ -64,14 +64,14 @@ func (h *Host) Slice(index, profile, start int) (gpu.Device, error) {
 	return gpu.Device{}, fmt.Errorf("no placement of profile %d at %d on GPU %d", profile, start, index)
 }
 
-// Selector selects the host's slices.
+// Selector selects the host's ResourceSlices.
 func (h *Host) Selector() metav1.ListOptions {
 	return metav1.ListOptions{FieldSelector: fields.Set{
 		resourceapi.ResourceSliceSelectorNodeName: h.Name, resourceapi.ResourceSliceSelectorDriver: Driver,
 	}.String()}
 }
 
-// Pool reads the slices of the host's pool; an error while it is not whole.
+// Pool returns the ResourceSlices of the host's pool. An incomplete pool is an error.
 func (h *Host) Pool(ctx context.Context) ([]resourceapi.ResourceSlice, error) {
 	list, err := h.plane.Client.ResourceV1().ResourceSlices().List(ctx, h.Selector())
 	if err != nil {

@@ -17,13 +17,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// agentPod is the name of the pod from which agents of the host make those of MPS daemons.
+// agentPod returns the name of the pod that owns the MPS daemon pods which agents of the host create.
 func (h *Host) agentPod() string { return h.Name + "-agent" }
 
-// MPS is the folder of the MPS daemons' folders.
+// MPS returns the parent folder of the MPS daemons' folders.
 func (h *Host) MPS() string { return filepath.Join(h.Dir, "mps") }
 
-// Daemons stands in for kubelet towards the pods of MPS daemons on a host: it runs their supervisors.
+// Daemons replaces kubelet for the pods of MPS daemons on a host: it runs their supervisors.
 type Daemons struct {
 	host    *Host
 	program string
@@ -31,12 +31,12 @@ type Daemons struct {
 	ended   chan struct{}
 
 	mutex sync.Mutex
-	// running are the supervisors by the UIDs of their pods.
+	// running has the supervisors by pod UID.
 	running map[types.UID]*Process
 }
 
-// RunDaemons makes the pod of the host's agents, without which they cannot run MPS daemons, and runs the
-// daemons' pods with the agent's program. Stop ends it.
+// RunDaemons creates the pod of the host's agents, which they need to run MPS daemons, and runs the daemons' pods with
+// the agent's program until Stop.
 func (h *Host) RunDaemons(ctx context.Context, program string) (*Daemons, error) {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: h.agentPod()},
@@ -51,13 +51,13 @@ func (h *Host) RunDaemons(ctx context.Context, program string) (*Daemons, error)
 	return d, nil
 }
 
-// Stop ends every supervisor, as the end of the machine does.
+// Stop ends every supervisor, as a shutdown of the machine does.
 func (d *Daemons) Stop() {
 	d.end()
 	<-d.ended
 }
 
-// Kill ends every supervisor as a crash does. They are started again.
+// Kill crashes every supervisor. They are restarted.
 func (d *Daemons) Kill() {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -66,7 +66,7 @@ func (d *Daemons) Kill() {
 	}
 }
 
-// daemonPause is how often the pods are looked at.
+// daemonPause is the interval at which the pods are listed.
 const daemonPause = 20 * time.Millisecond
 
 func (d *Daemons) run(ctx context.Context) {
@@ -90,7 +90,7 @@ func (d *Daemons) run(ctx context.Context) {
 	}
 }
 
-// sync brings the supervisors in line with the pods.
+// sync starts and stops supervisors according to the pods.
 func (d *Daemons) sync(ctx context.Context) error {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -125,7 +125,7 @@ func (d *Daemons) start(pod corev1.Pod) error {
 	return err
 }
 
-// remove ends the supervisor and says that the pod is gone.
+// remove ends the supervisor and deletes the pod.
 func (d *Daemons) remove(ctx context.Context, pod corev1.Pod, process *Process) error {
 	if process != nil {
 		if err := process.Alive(); err == nil {
@@ -146,7 +146,7 @@ func (d *Daemons) remove(ctx context.Context, pod corev1.Pod, process *Process) 
 	return err
 }
 
-// memory is where kubelet mounts the memory that a daemon shares with its clients.
+// memory returns the path at which kubelet mounts the memory that a daemon shares with its clients.
 func (d *Daemons) memory(pod types.UID) string {
 	return filepath.Join(filepath.Dir(d.host.Records), "pods", string(pod), "volumes", "kubernetes.io~empty-dir", "shm")
 }

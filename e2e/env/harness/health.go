@@ -7,14 +7,15 @@ import (
 	drahealthv1 "k8s.io/kubelet/pkg/apis/dra-health/v1"
 )
 
-// Health is what kubelet knows of the health of an agent's devices: the last report that named each. It is safe for concurrent use.
+// Health is kubelet's record of the health of an agent's devices: the last report. It is safe for concurrent use.
 type Health struct {
 	mutex   sync.Mutex
 	devices map[string]*drahealthv1.DeviceHealth
 	reports int
 }
 
-// WatchHealth follows what the agent reports, as kubelet does, until ctx or the agent ends. With every report, tell is called; it may be nil.
+// WatchHealth receives the agent's health reports, as kubelet does, until ctx or the agent ends. It calls tell, which
+// may be nil, after every report.
 func (k *Kubelet) WatchHealth(ctx context.Context, h *Health, tell func()) error {
 	stream, err := k.health.NodeWatchResources(ctx, &drahealthv1.NodeWatchResourcesRequest{})
 	if err != nil {
@@ -32,7 +33,7 @@ func (k *Kubelet) WatchHealth(ctx context.Context, h *Health, tell func()) error
 	}
 }
 
-// take keeps a report, which names all devices: one that it leaves out is not known any more.
+// take stores a report. A report lists all devices: an omitted device is removed.
 func (h *Health) take(devices []*drahealthv1.DeviceHealth) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -43,7 +44,7 @@ func (h *Health) take(devices []*drahealthv1.DeviceHealth) {
 	}
 }
 
-// Of returns what was last said of the device; an unknown one is Unknown.
+// Of returns the last reported health of the device and its message. An unlisted device is Unknown.
 func (h *Health) Of(device string) (drahealthv1.HealthStatus, string) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -51,7 +52,7 @@ func (h *Health) Of(device string) (drahealthv1.HealthStatus, string) {
 	return d.GetHealth(), d.GetMessage()
 }
 
-// Unhealthy returns the devices that are not healthy, with what is said of each.
+// Unhealthy returns the devices that are not healthy, with their messages.
 func (h *Health) Unhealthy() map[string]string {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()
@@ -64,7 +65,7 @@ func (h *Health) Unhealthy() map[string]string {
 	return sick
 }
 
-// Known returns how many devices are known, and how many reports there were.
+// Known returns the number of listed devices and the number of reports.
 func (h *Health) Known() (devices, reports int) {
 	h.mutex.Lock()
 	defer h.mutex.Unlock()

@@ -18,22 +18,22 @@ import (
 // Driver is the name of the DRA driver.
 const Driver = v1alpha1.DriverName
 
-// Host is a host made of files, with a Node of the same name on the API server.
+// Host is a file-based host with a Node of the same name on the API server.
 type Host struct {
 	Name string
-	// Dir has everything; short, as the names of sockets have at most 107 characters.
+	// Dir is the root folder. It must be short, since paths of sockets have at most 107 characters.
 	Dir string
-	// Records is where kubelet keeps its plugins' data, on a file system of the caller's choice.
+	// Records is the folder of kubelet's plugin data, on a file system of the caller's choice.
 	Records string
-	// Kubeconfig is how agents find the API server.
+	// Kubeconfig is the path of the agents' kubeconfig.
 	Kubeconfig string
-	// Hardware is the machine as the catalogue has it.
+	// Hardware is the machine in the catalog.
 	Hardware gpu.Node
 	plane    *Plane
 }
 
-// NewHost makes the folders of a host in dir, which exists and is the caller's to remove, and its Node.
-// The machine is one of the catalogue; its files are laid down by Install.
+// NewHost creates the folders of a host in dir, which must exist and which the caller removes, and its Node. machine is
+// a name in the catalog; Install creates its files.
 func NewHost(ctx context.Context, plane *Plane, dir, name, machine string) (*Host, error) {
 	m, err := gputest.FindMachine(machine)
 	if err != nil {
@@ -55,33 +55,33 @@ func NewHost(ctx context.Context, plane *Plane, dir, name, machine string) (*Hos
 	return h, err
 }
 
-// Install lays down the files of the machine.
+// Install creates the files of the machine.
 func (h *Host) Install(ctx context.Context, machine string) error {
 	return fakegpu.Install(ctx, h.Machine(), fakegpu.Spec{Node: h.Name, Machine: machine})
 }
 
-// Machine is the folder of the fake machine.
+// Machine returns the folder of the fake machine.
 func (h *Host) Machine() string { return filepath.Join(h.Dir, "m") }
 
-// Data is the agent's own folder.
+// Data returns the agent's data folder.
 func (h *Host) Data() string { return filepath.Join(h.Records, Driver) }
 
-// Registry is where kubelet looks for plugins.
+// Registry returns the folder in which kubelet finds plugins.
 func (h *Host) Registry() string { return filepath.Join(h.Dir, "r") }
 
-// CDI is where container runtimes look for specs.
+// CDI returns the folder in which container runtimes find CDI specs.
 func (h *Host) CDI() string { return filepath.Join(h.Dir, "cdi") }
 
-// PodResources is the socket where kubelet would tell which pods use which claims.
+// PodResources returns the socket of kubelet's podresources API.
 func (h *Host) PodResources() string { return filepath.Join(h.Dir, "pods.sock") }
 
-// Log has the output of every agent of the host.
+// Log returns the log file of all agents of the host.
 func (h *Host) Log() string { return filepath.Join(h.Dir, "agent.log") }
 
-// Config is the path of the NodeConfig.
+// Config returns the path of the NodeConfig.
 func (h *Host) Config() string { return filepath.Join(h.Dir, "node.yaml") }
 
-// Configure writes the NodeConfig: the roots, and more lines.
+// Configure writes the NodeConfig: the roots and additional lines.
 func (h *Host) Configure(more string) error {
 	m := h.Machine()
 	text := fmt.Sprintf("apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: /, proc: %s, sys: %s, driver: %s, dev: %s}\n%s",
@@ -89,7 +89,7 @@ func (h *Host) Configure(more string) error {
 	return os.WriteFile(h.Config(), []byte(text), 0o600)
 }
 
-// KeepRecords moves kubelet's folder of plugins below the folder. No agent runs yet.
+// KeepRecords moves kubelet's plugin folder below the folder. It must be called before an agent is started.
 func (h *Host) KeepRecords(folder string) error {
 	h.Records = filepath.Join(folder, "p")
 	return os.MkdirAll(h.Data(), 0o755)

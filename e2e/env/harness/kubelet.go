@@ -13,17 +13,17 @@ import (
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// CallLimit is how long kubelet waits for one call.
+// CallLimit is kubelet's timeout for one call.
 const CallLimit = 45 * time.Second
 
-// Kubelet is a connection to one agent as kubelet holds it. Close ends it.
+// Kubelet is kubelet's connection to one agent. Close ends it.
 type Kubelet struct {
 	plugin      drapb.DRAPluginClient
 	health      drahealthv1.DRAResourceHealthClient
 	connections []*grpc.ClientConn
 }
 
-// Register does once what kubelet does when it finds the agent's registration socket.
+// Register performs one registration, as kubelet does when it finds the agent's registration socket.
 func (a *Agent) Register(ctx context.Context) (*Kubelet, error) {
 	if err := a.Alive(); err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (a *Agent) Register(ctx context.Context) (*Kubelet, error) {
 	return Register(ctx, a.Registration())
 }
 
-// Register does once what kubelet does when it finds the registration socket.
+// Register performs one registration, as kubelet does when it finds the registration socket.
 func Register(ctx context.Context, socket string) (_ *Kubelet, err error) {
 	k := &Kubelet{}
 	defer func() {
@@ -75,7 +75,7 @@ func (k *Kubelet) Close() {
 	}
 }
 
-// Prepare is kubelet's call for one claim: the devices, or the error of the call or of the claim.
+// Prepare prepares one claim, as kubelet does. It returns the devices, or the error of the call or of the claim.
 func (k *Kubelet) Prepare(ctx context.Context, claim *drapb.Claim) ([]*drapb.Device, error) {
 	ctx, cancel := context.WithTimeout(ctx, CallLimit)
 	defer cancel()
@@ -93,7 +93,7 @@ func (k *Kubelet) Prepare(ctx context.Context, claim *drapb.Claim) ([]*drapb.Dev
 	return answer.GetDevices(), nil
 }
 
-// Unprepare is kubelet's call for one claim.
+// Unprepare unprepares one claim, as kubelet does.
 func (k *Kubelet) Unprepare(ctx context.Context, claim *drapb.Claim) error {
 	ctx, cancel := context.WithTimeout(ctx, CallLimit)
 	defer cancel()

@@ -8,15 +8,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// Ground is what the tests of a package stand on: an API server, a folder of their own, and the programs of a cluster.
+// Ground is the common environment of a package's tests: an API server, a folder, and the programs of a cluster.
 type Ground struct {
 	*Plane
 	Dir      string
 	Programs binaries.Folders
 }
 
-// Main is the TestMain of a package whose tests share a ground: it lays it, has prepare make what else they share, runs them, clears all away and
-// exits. What prepare starts may go on until its context ends, which is when the tests have ended.
+// Main implements TestMain for a package whose tests share a Ground: it creates the ground, calls prepare for further
+// shared state, runs the tests, removes everything and exits. The context of prepare ends after the tests.
 func Main(m interface{ Run() int }, prepare func(context.Context, Ground) error) {
 	code, err := run(m, prepare)
 	if err != nil {

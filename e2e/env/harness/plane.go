@@ -21,17 +21,17 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/pki"
 )
 
-// Plane is an API server on loopback without any node or controller.
+// Plane is an API server on loopback without nodes and controllers.
 type Plane struct {
-	// Client is an administrator without a rate limit.
+	// Client is an administrator's client without a rate limit.
 	Client kubernetes.Interface
-	// Kubeconfig is the path of the same access as a file.
+	// Kubeconfig is the path of a kubeconfig with the same access.
 	Kubeconfig string
 	ports      []Port
 	processes  []*Process
 }
 
-// StartPlane starts etcd and the API server in dir and waits until it answers. Stop ends them.
+// StartPlane starts etcd and the API server in dir and waits until the API server answers. Stop ends them.
 func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *Plane, err error) {
 	p := &Plane{Kubeconfig: filepath.Join(dir, "kubeconfig")}
 	defer func() {
@@ -76,7 +76,7 @@ func (p *Plane) start(dir, binary string, args ...string) error {
 	return nil
 }
 
-// Stop ends the processes as crashes do.
+// Stop kills the processes.
 func (p *Plane) Stop() {
 	for _, process := range p.processes {
 		process.Kill()
@@ -116,15 +116,15 @@ func (p *Plane) connect(ctx context.Context, server, authority, token string) er
 	})
 }
 
-// credentials are paths of files that the API server reads, and clients the authority.
+// credentials are paths of files that the API server reads, and the authority that clients trust.
 type credentials struct {
 	authority, certificate, key string
-	// public and private are the key of service accounts' tokens.
+	// public and private are the key pair of service account tokens.
 	public, private string
 	tokens          string
 }
 
-// writeCredentials writes the files, before anybody can read one that is not whole: a client keeps for minutes what it read of an authority.
+// writeCredentials writes the files before any process reads them: clients cache an incomplete authority for minutes.
 func writeCredentials(dir, token string) (credentials, error) {
 	authority, err := pki.New(time.Now)
 	if err != nil {

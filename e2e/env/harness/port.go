@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Port is a port of loopback on which nobody listens, and that nobody else is given, until it is released. Who listens there on purpose shares it
-// (SO_REUSEPORT).
+// Port is a reserved loopback port without a listener. No other process is assigned it until Release; a process can
+// listen on it explicitly with SO_REUSEPORT.
 type Port struct {
 	// Address is host:port.
 	Address string
@@ -17,7 +17,7 @@ type Port struct {
 	socket  *os.File
 }
 
-// HoldPort returns a port that was free.
+// HoldPort reserves a free port.
 func HoldPort() (Port, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -42,5 +42,5 @@ func HoldPort() (Port, error) {
 	return p, nil
 }
 
-// Release gives the port back.
+// Release releases the port.
 func (p Port) Release() { _ = p.socket.Close() }

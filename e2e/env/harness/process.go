@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// Process is a started command. Its end is waited for once, in the background.
+// Process is a started command. A background goroutine waits for it.
 type Process struct {
 	Cmd *exec.Cmd
-	// Ended is closed when the process is gone.
+	// Ended is closed when the process has exited.
 	Ended <-chan struct{}
 }
 
-// Start starts the command with its output appended to the log. It dies with the caller's process.
+// Start starts the command with its output appended to the log. The command is killed when the calling process ends.
 func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	file, err := os.OpenFile(log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -38,14 +38,14 @@ func Start(log string, cmd *exec.Cmd) (*Process, error) {
 	return &Process{Cmd: cmd, Ended: ended}, nil
 }
 
-// Kill ends the process as a crash does and waits until it is gone. Twice is fine.
+// Kill kills the process and waits until it has exited. It has no effect on an exited process.
 func (p *Process) Kill() {
 	_ = p.Cmd.Process.Kill()
 	<-p.Ended
 }
 
-// Terminate ends the process as kubelet ends a pod and waits until it is gone. An error says that it
-// did not end well.
+// Terminate ends the process with SIGTERM, as kubelet does, and waits until it has exited. It returns an error if the
+// exit status is not 0.
 func (p *Process) Terminate() error {
 	if err := p.Cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("terminate %s: %w", filepath.Base(p.Cmd.Path), err)
@@ -57,10 +57,10 @@ func (p *Process) Terminate() error {
 	return nil
 }
 
-// ErrEnded says that a process is gone, and that what it would do does not come any more.
+// ErrEnded is returned when a process has exited, so that waiting for its effects is useless.
 var ErrEnded = errors.New("ended")
 
-// Alive returns an error when the process is gone, which wraps ErrEnded.
+// Alive returns an error that wraps ErrEnded if the process has exited.
 func (p *Process) Alive() error {
 	select {
 	case <-p.Ended:
@@ -70,19 +70,21 @@ func (p *Process) Alive() error {
 	}
 }
 
-// Patience is how long a test waits for what must come. It only ends a wait that is in vain, so it has room for a machine that runs much else, and
-// for one that stands still for a minute: no test takes as long, and none says with it how fast something is.
+// Patience is the timeout for an expected event. It only ends waits that cannot succeed, and includes a margin for a
+// busy machine, even one that does not run for a minute: no test takes as long, and no test measures a duration with
+// it.
 const Patience = 5 * time.Minute
 
-// pollPause is how long Poll waits between two tries.
+// pollPause is the pause of Poll between two attempts.
 const pollPause = 5 * time.Millisecond
 
-// Poll repeats try until it succeeds, says that a process has ended, or ctx ends; then the last error that came before tells why.
+// Poll repeats try until it succeeds, returns ErrEnded, or ctx ends. In the last case the error includes the last error
+// of try.
 func Poll(ctx context.Context, try func(context.Context) error) error {
 	return PollEvery(ctx, pollPause, try)
 }
 
-// PollEvery is Poll with a pause of its own, for what costs more or takes longer.
+// PollEvery is Poll with another pause, for expensive or slow conditions.
 func PollEvery(ctx context.Context, pause time.Duration, try func(context.Context) error) error {
 	tick := time.NewTicker(pause)
 	defer tick.Stop()

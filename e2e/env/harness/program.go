@@ -12,10 +12,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// ErrNotRoot says that root is needed.
+// ErrNotRoot is returned if the process is not run by root.
 var ErrNotRoot = errors.New("needs root: the fake host has device nodes, which only root can make")
 
-// CheckRoot returns ErrNotRoot for other users than root.
+// CheckRoot returns ErrNotRoot for users other than root.
 func CheckRoot() error {
 	if os.Geteuid() != 0 {
 		return ErrNotRoot
@@ -23,12 +23,12 @@ func CheckRoot() error {
 	return nil
 }
 
-// Build builds a program of the tree to the path; args are those of go build.
+// Build builds a program of the repository to the path. args are arguments of go build.
 func Build(ctx context.Context, path string, args ...string) error {
 	return BuildIn(ctx, ".", path, args...)
 }
 
-// BuildIn is Build for a module of its own in a folder of the tree.
+// BuildIn is Build for a nested module in a folder of the repository.
 func BuildIn(ctx context.Context, module, path string, args ...string) error {
 	source, err := binaries.Source()
 	if err != nil {
@@ -42,7 +42,7 @@ func BuildIn(ctx context.Context, module, path string, args ...string) error {
 	return nil
 }
 
-// BuildDriver builds the fake GPU library into the cache, so that later installations find it there.
+// BuildDriver builds the fake GPU library into the cache, for later installations.
 func BuildDriver(ctx context.Context) error {
 	cache, err := fakegpu.DefaultCache()
 	if err != nil {
@@ -52,8 +52,8 @@ func BuildDriver(ctx context.Context) error {
 	return err
 }
 
-// ClusterPrograms returns the folders of etcd and of Kubernetes' programs, which it builds when the
-// cache has none yet; that takes minutes and shows progress.
+// ClusterPrograms returns the folders of the programs of etcd and Kubernetes. It builds programs that are missing in
+// the cache, which takes minutes and reports progress.
 func ClusterPrograms(ctx context.Context) (binaries.Folders, error) {
 	source, err := binaries.Source()
 	if err != nil {

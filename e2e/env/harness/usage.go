@@ -24,8 +24,8 @@ func (p *Process) Memory() (int, error) {
 	return 0, errors.New("no VmRSS")
 }
 
-// Worked returns the processor time that the threads of the process have used so far. Threads that
-// have ended are not counted.
+// Worked returns the CPU time that the existing threads of the process have used. Threads that have exited are not
+// counted.
 func (p *Process) Worked() (time.Duration, error) {
 	stats, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.Cmd.Process.Pid))
 	if err != nil || len(stats) == 0 {
