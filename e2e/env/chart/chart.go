@@ -18,20 +18,21 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// Release is the name under which the chart is installed.
+// Release is the release name of the chart.
 const Release = "tessera"
 
-// Helm is the program and the chart.
+// Helm is the helm program and the chart.
 type Helm struct {
-	// Program is helm's path, Folder the chart's.
+	// Program is the path of helm, Folder that of the chart.
 	Program, Folder string
-	// Kubeconfig is the access to a cluster; rendering needs none.
+	// Kubeconfig is the path of a kubeconfig. Rendering does not need it.
 	Kubeconfig string
-	// Home keeps what helm writes for itself; empty: nowhere that lasts.
+	// Home is the folder for helm's own files. If empty, a temporary folder is used.
 	Home string
 }
 
-// New builds helm, where it is not in the cache, and finds the chart. A build takes minutes and tells progress on stderr.
+// New builds helm, if it is missing in the cache, and finds the chart. A build takes minutes and reports progress on
+// stderr.
 func New(ctx context.Context) (Helm, error) {
 	source, err := binaries.Source()
 	if err != nil {
@@ -48,7 +49,7 @@ func New(ctx context.Context) (Helm, error) {
 	return Helm{Program: filepath.Join(folder, "helm"), Folder: filepath.Join(source, "deployments", "helm", "tessera")}, nil
 }
 
-// Run runs helm and returns what it printed. What it complains about is in the error.
+// Run runs helm and returns its standard output. The error includes the standard error.
 func (h Helm) Run(ctx context.Context, args ...string) (string, error) {
 	home := h.Home
 	if home == "" {
@@ -68,7 +69,7 @@ func (h Helm) Run(ctx context.Context, args ...string) (string, error) {
 	return stdout.String(), nil
 }
 
-// Template returns what the chart is with these flags, hooks included, in helm's order.
+// Template returns the rendered objects of the chart with these flags, including hooks, in helm's order.
 func (h Helm) Template(ctx context.Context, namespace string, flags ...string) ([]*unstructured.Unstructured, error) {
 	args := append([]string{"template", Release, h.Folder, "--namespace", namespace, "--kube-version", "v1.37.0"}, flags...)
 	text, err := h.Run(ctx, args...)
