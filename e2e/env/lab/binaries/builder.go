@@ -113,7 +113,7 @@ func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
 	return folder, os.Rename(unfinished, folder)
 }
 
-// build compiles all programs of the family into a temporary folder and renames it.
+// build compiles all programs of the family into the folder and reports progress.
 func (b Builder) build(ctx context.Context, p pinned, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
