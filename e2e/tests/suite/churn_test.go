@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
-// wishes are what the pods of the churn ask for, over both nodes; small ones more often.
+// wishes are the requests of the pods of the churn, over both nodes; small ones are more frequent.
 var wishes = []resourceapi.DeviceRequest{
 	request("d", migClass, onH100, profile(oneSlice)), request("d", migClass, onH100, profile(oneSlice)),
 	request("d", migClass, onH100, profile(twoSlices)), request("d", migClass, onH100, profile(threeSlices)),
@@ -21,7 +21,7 @@ var wishes = []resourceapi.DeviceRequest{
 	request("d", migClass, onA30, profile("1g.6gb")), request("d", migClass, onA30, profile("2g.12gb")),
 }
 
-// resources is what an agent uses that a leak would add to.
+// resources are the resources of an agent that a leak would increase.
 type resources struct{ Files, Goroutines float64 }
 
 func usage(ctx context.Context, on *lab.Node) resources {
@@ -29,7 +29,7 @@ func usage(ctx context.Context, on *lab.Node) resources {
 	return resources{metric(ctx, on, "process_open_fds"), metric(ctx, on, "go_goroutines")}
 }
 
-// most returns the most that an agent uses in several looks, so that what comes and goes by itself is in it.
+// most returns the maximum of several measurements of an agent, which includes transient use.
 func most(ctx context.Context, on *lab.Node) (use resources) {
 	GinkgoHelper()
 	for range 20 {
@@ -41,8 +41,8 @@ func most(ctx context.Context, on *lab.Node) (use resources) {
 
 var _ = Describe("Two hundred pods, sixteen at a time", func() {
 	It("each see exactly their device and leave nothing behind", func(ctx context.Context) {
-		// What an earlier spec took from the agents, such as a watch that is tried again only after a minute, they have again when they start anew;
-		// what they keep from the first pods on is no leak.
+		// Restarted agents have all their watches, also those that an earlier spec interrupted and that are retried
+		// only after a minute. Resources that are kept from the first pods on are not a leak.
 		for _, n := range c.Nodes() {
 			crash(ctx, n)
 		}
@@ -64,7 +64,7 @@ var _ = Describe("Two hundred pods, sixteen at a time", func() {
 	}, atMost)
 })
 
-// churn has so many pods come and go, each with one device that it sees.
+// churn creates and deletes count pods, each with one device, which it must see.
 func (r room) churn(ctx context.Context, name string, pods int) {
 	GinkgoHelper()
 	// The seed is ginkgo's, so that a run can be repeated.

@@ -1,3 +1,3 @@
-// Package suite holds the tests of the product where it runs: in a lab with real kubelets, containerd
-// and runc, and fake GPUs. `make test-lab` runs it; it needs root.
+// Package suite tests the product in a lab with real kubelets, containerd and runc, and fake GPUs. `make test-lab` runs
+// it. It requires root.
 package suite

@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// examples are the manifests of deployments/examples, each with its own expectation.
+// examples are the manifests of deployments/examples with their expectations.
 var examples = must(expect.Load(os.DirFS("../../../deployments/examples")))
 
 func must[T any](value T, err error) T {
@@ -38,7 +38,7 @@ func exampleOf(file string) expect.Example {
 	return examples[i]
 }
 
-// runExample runs the example, which is taken away after the spec, and returns what came of it.
+// runExample runs the example until the end of the spec, and returns its outcomes.
 func runExample(ctx context.Context, watcher *expect.Watcher, example expect.Example) []expect.Outcome {
 	GinkgoHelper()
 	DeferCleanup(func(ctx context.Context) {
@@ -56,13 +56,13 @@ func runExample(ctx context.Context, watcher *expect.Watcher, example expect.Exa
 	return outcomes
 }
 
-// setting is what a GPU has that claims set while they hold it.
+// setting is the state of a GPU that claims change while they hold it.
 type setting struct {
 	TimeSlice   int
 	ComputeMode fakegpu.ComputeMode
 }
 
-// settings returns those of all GPUs that are not the driver's defaults, by UUID.
+// settings returns the settings of all GPUs that differ from the driver's defaults, by UUID.
 func settings() map[string]setting {
 	GinkgoHelper()
 	set := map[string]setting{}
@@ -144,7 +144,7 @@ var _ = Describe("Examples", func() {
 	})
 })
 
-// staying returns the example with pods that do not end.
+// staying returns the example with pods that keep running.
 func staying(example expect.Example) expect.Example {
 	GinkgoHelper()
 	changed := example
@@ -167,9 +167,8 @@ func staying(example expect.Example) expect.Example {
 	return changed
 }
 
-// handover follows the pods of a Deployment until a new one is ready. It returns the number of the last
-// change at which the old pod had a running container, and of the first at which a new one had a node,
-// which it gets together with its devices.
+// handover follows the pods of a Deployment until a new one is ready. It returns the number of the last change at which
+// the old pod had a running container, and of the first at which a new pod had a node, and with it its devices.
 func handover(changes <-chan watch.Event, old string) (heldUntil, givenAt int) {
 	GinkgoHelper()
 	n := 0

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// smi runs nvidia-smi on a node, as an administrator would.
+// smi runs nvidia-smi on a node.
 func smi(ctx context.Context, on *lab.Node, args ...string) string {
 	GinkgoHelper()
 	out, err := on.Exec(ctx, append([]string{fakegpu.SMI(lab.GPUFolder)}, args...)...)
@@ -116,5 +116,5 @@ var _ = Describe("An instance that an administrator made", func() {
 	})
 })
 
-// slot is the name of the counter of a memory slice.
+// slot returns the name of the counter of a memory slice.
 func slot(slice int) string { return fmt.Sprintf("memory-slice-%d", slice) }

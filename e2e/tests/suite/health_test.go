@@ -20,8 +20,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// Sick GPUs in a real cluster: what is published, what kubelet says in the status of pods, who may still get a device, who goes on. Every
-// signal with every shape below is also held to it faster, and killed, in e2e/tests/agent.
+// These specs cover unhealthy GPUs in a real cluster: published taints, the health that kubelet reports in the status
+// of pods, the placement of new pods, and running pods. e2e/tests/agent covers every signal with every shape, and
+// crashes, without a cluster.
 var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	var (
 		on    *lab.Node
@@ -29,9 +30,9 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 		first map[string]string // the pods' containers
 		took  = times{}
 	)
-	// An XID is of one moment, and may be over before everybody has seen what it does: where that passes, it comes as often.
+	// An XID is transient and may end before every observer has seen its effect: it is injected repeatedly.
 	const often = 300 * time.Millisecond
-	// brief are rules under which what passes by itself passes quickly, and two XIDs do.
+	// brief has rules with a short quiet period, also for two XIDs.
 	brief := map[string]any{"quietPeriod": "1s", "xids": []map[string]any{
 		{"code": 901, "severity": "Fatal", "remedy": "Wait"}, {"code": 902, "severity": "Warning", "remedy": "Wait"},
 	}}
@@ -52,7 +53,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 
 	AfterAll(took.say)
 
-	// show has GPUs show a signal.
+	// show injects a signal into GPUs.
 	show := func(inject func(string, int) error, indices ...int) error {
 		for _, i := range indices {
 			if err := inject(on.GPUFolder(), i); err != nil {
@@ -61,7 +62,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 		}
 		return nil
 	}
-	// reaches expects whom a signal of GPUs reaches that has just begun.
+	// reaches checks which devices, claims and pods a new signal of GPUs affects.
 	reaches := func(ctx context.Context, signal gpu.Signal, mark string, sick bool, indices ...int) {
 		GinkgoHelper()
 		begin := time.Now()
@@ -172,7 +173,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	},
 		Entry("memory errors", gpu.SignalECC, func(folder string, i int) error { return fakegpu.ECC(folder, i, 0, 1) }, turned, served, whole),
 		Entry("an NVLink that is down", gpu.SignalNVLink, func(folder string, i int) error { return fakegpu.LinkDown(folder, i, 2) }, turned, served, whole),
-		// The last, as it reaches all.
+		// This entry is the last, since it affects all GPUs.
 		Entry("a row of memory to remap", gpu.SignalRemapPending, func(folder string, i int) error {
 			return fakegpu.Remap(folder, i, fakegpu.Remapping{Uncorrectable: 1, Pending: true})
 		}, sliced, turned, served, whole),
@@ -201,7 +202,7 @@ var _ = Describe("The health of GPUs", Ordered, ContinueOnFailure, func() {
 	}, atMost)
 })
 
-// replicate makes a Deployment of one pod with an H100 of its own, claimed by a template.
+// replicate creates a Deployment of one pod with its own H100, claimed by a template.
 func (r room) replicate(ctx context.Context, name string) {
 	GinkgoHelper()
 	_, err := r.Client.ResourceV1().ResourceClaimTemplates(r.namespace).Create(ctx, &resourceapi.ResourceClaimTemplate{
@@ -225,7 +226,7 @@ func (r room) replicate(ctx context.Context, name string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// replica waits until a pod of the Deployment runs that is not the one with the UID.
+// replica waits until a pod of the Deployment runs whose UID differs from not.
 func (r room) replica(ctx context.Context, name, not string) corev1.Pod {
 	GinkgoHelper()
 	var found corev1.Pod
@@ -251,7 +252,7 @@ func (r room) seenBy(ctx context.Context, pod string) string {
 	return seen[0].UUID
 }
 
-// hardwareIndex is the index of the GPU with the UUID.
+// hardwareIndex returns the index of the GPU with the UUID.
 func hardwareIndex(on *lab.Node, uuid string) int {
 	GinkgoHelper()
 	for _, g := range hardware(on).GPUs {

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// agentOf returns a client with a real token of the node's agent, bound to its pod as kubelet's is.
+// agentOf returns a client with a token of the node's agent that is bound to its pod, as kubelet requests it.
 func agentOf(ctx context.Context, node string) kubernetes.Interface {
 	GinkgoHelper()
 	pod := agent(ctx, node)

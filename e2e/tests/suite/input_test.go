@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
-// driver is the name under which the product publishes in the lab.
+// driver is the driver name of the product in the lab.
 const driver = "gpu.tessera.dev"
 
 // configured returns a claim with opaque parameters.
@@ -102,8 +102,8 @@ func wholeDevice(ctx context.Context, on *lab.Node) resourceapi.DeviceRequestAll
 	return resourceapi.DeviceRequestAllocationResult{}
 }
 
-// bind does by hand, as the scheduler, what a scheduler does: it allocates the device to a new claim and puts
-// a pod of the same name on the node.
+// bind simulates the scheduler, with its identity: it allocates the device to a new claim and binds a pod of the same
+// name to the node.
 func (r room) bind(ctx context.Context, on *lab.Node, name string, device resourceapi.DeviceRequestAllocationResult) {
 	GinkgoHelper()
 	claims := r.Client.ResourceV1().ResourceClaims(r.namespace)

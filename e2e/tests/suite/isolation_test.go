@@ -18,15 +18,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// doors is what the probe says about every device number of the fake driver.
+// doors is the probe's result for every device number of the fake driver.
 type doors struct {
 	// Granted and Denied are "major:minor" or "major:first-last".
 	Granted, Denied []string
-	// Other are the numbers that prove nothing.
+	// Other are the device numbers with another result.
 	Other []struct{ Device, Error string }
 }
 
-// tried returns what the pod's container may open.
+// tried returns the device access of the pod's container.
 func (r room) tried(ctx context.Context, name string) doors {
 	GinkgoHelper()
 	var d doors
@@ -38,7 +38,7 @@ func (r room) tried(ctx context.Context, name string) doors {
 	return d
 }
 
-// line returns the first line of the text that begins so.
+// line returns the first line of the text with the prefix.
 func line(text, prefix string) string {
 	for line := range strings.Lines(text) {
 		if strings.HasPrefix(line, prefix) {
@@ -64,7 +64,7 @@ func (d doors) opens() []string {
 	return list
 }
 
-// controls are the nodes that every container with a GPU gets, below /dev.
+// controls are the device nodes of every container with a GPU, below /dev.
 var controls = []string{"nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"}
 
 // numbers returns the device numbers of nodes of the host.
@@ -79,8 +79,8 @@ func numbers(ctx context.Context, on *lab.Node, names ...string) []string {
 	return list
 }
 
-// capabilities returns the device numbers of a MIG device: of its GPU instance and its compute instance.
-// The minors are the driver's: 135 for each GPU, 9 for each instance, after the three of the system.
+// capabilities returns the device numbers of a MIG device: of its GPU instance and its compute instance. The minors
+// follow the driver's scheme: 3 of the system, 135 for each GPU, 9 for each instance.
 func capabilities(ctx context.Context, on *lab.Node, minor int, device expect.Seen) []string {
 	GinkgoHelper()
 	gi, ci := ids(on, device)
@@ -102,7 +102,7 @@ func capabilityMajor(ctx context.Context, on *lab.Node) string {
 	return ""
 }
 
-// ids returns the GPU instance and compute instance that the hardware has under the UUID.
+// ids returns the GPU instance and compute instance with the UUID in the hardware.
 func ids(on *lab.Node, device expect.Seen) (gi, ci int) {
 	GinkgoHelper()
 	for _, g := range hardware(on).GPUs {
@@ -118,7 +118,7 @@ func ids(on *lab.Node, device expect.Seen) (gi, ci int) {
 	return 0, 0
 }
 
-// physical returns the GPU with the UUID as the catalogue has it.
+// physical returns the GPU with the UUID from the catalog.
 func physical(on *lab.Node, uuid string) gpu.GPU {
 	GinkgoHelper()
 	machine, err := gputest.FindMachine(on.GPU())
@@ -134,7 +134,7 @@ func physical(on *lab.Node, uuid string) gpu.GPU {
 	return gpu.GPU{}
 }
 
-// prober is a pod that may make any device node and tells which it can open.
+// prober is a pod with permission to create device nodes that reports which of them it can open.
 func prober(name string, claims ...string) *corev1.Pod {
 	pod := podOf(name, []string{"sh", "-c", "probe isolation && exec probe --stay 3600"}, claims...)
 	pod.Spec.Containers[0].SecurityContext = &corev1.SecurityContext{
@@ -143,7 +143,7 @@ func prober(name string, claims ...string) *corev1.Pod {
 	return pod
 }
 
-// onlyOpens expects that the container can open the numbers and is refused every other one.
+// onlyOpens checks that the container can open exactly the given device numbers.
 func (r room) onlyOpens(ctx context.Context, name string, wanted []string) {
 	GinkgoHelper()
 	d := r.tried(ctx, name)
@@ -205,8 +205,8 @@ var _ = Describe("Isolation", func() {
 	})
 })
 
-// isAsPromised expects the MIG device that the container sees to have the multiprocessors that the
-// profile promises on that GPU.
+// isAsPromised checks that the MIG device in the container has the number of multiprocessors that the profile specifies
+// for that GPU.
 func (r room) isAsPromised(on *lab.Node, g gpu.GPU, device expect.Seen) {
 	GinkgoHelper()
 	for _, p := range g.Geometry.Profiles() {

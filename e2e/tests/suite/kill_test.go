@@ -12,14 +12,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// killedInside slows one NVML function of a node down, starts something that calls it, and waits until the record says that the agent is
-// about it; then the agent is killed in the middle of the call, which lasts longer than anybody waits.
+// killedInside delays one NVML function of a node, starts an operation that calls it, waits until the record has the
+// state, and kills the agent during the call, which lasts longer than any timeout.
 func killedInside(ctx context.Context, on *lab.Node, function, state string, start func()) {
 	GinkgoHelper()
 	Expect(fakegpu.Slow(on.GPUFolder(), function, 2*harness.Patience)).To(Succeed())
 	DeferCleanup(func(ctx context.Context) {
 		Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
-		if CurrentSpecReport().Failed() { // a call that has begun goes on
+		if CurrentSpecReport().Failed() { // a call in progress continues
 			crash(ctx, on)
 		}
 	})
@@ -34,7 +34,8 @@ func killedInside(ctx context.Context, on *lab.Node, function, state string, sta
 	renew(ctx, on, pod)
 }
 
-// One moment of each call in a real cluster; e2e/tests/agent kills the agent at every step and in every function of NVML.
+// These specs kill the agent during one call of each kind in a real cluster. e2e/tests/agent kills the agent at every
+// step and in every function of NVML.
 var _ = Describe("The agent, killed", func() {
 	It("in the creation of a GPU instance, prepares the claim after its restart", func(ctx context.Context) {
 		r := newRoom(ctx)

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// Where the agent keeps things on a node.
+// Folders of the agent on a node.
 const (
 	pluginData = "/var/lib/kubelet/plugins/gpu.tessera.dev"
 	recordsDir = pluginData + "/claims"
@@ -25,13 +25,13 @@ const (
 	daemonsDir = "/run/tessera/mps"
 )
 
-// ledger is everything on a node that a claim can leave behind.
+// ledger lists everything on a node that a claim can leave behind.
 type ledger struct {
-	// Instances are the MIG devices, counted from the hardware's own state.
+	// Instances are the MIG devices, read from the hardware's own state.
 	Instances []string
 	// Records and Specs are the files of claims.
 	Records, Specs []string
-	// Daemons are the folders of MPS daemons, Modes what GPUs have set besides MIG.
+	// Daemons are the folders of MPS daemons, Modes the GPU settings besides MIG.
 	Daemons, Modes []string
 }
 
@@ -57,7 +57,7 @@ func count(ctx context.Context, node *lab.Node) ledger {
 	return l
 }
 
-// empty reports whether nothing is left.
+// empty reports whether the ledger has no entries.
 func (l ledger) empty() bool {
 	return len(l.Instances)+len(l.Records)+len(l.Specs)+len(l.Daemons)+len(l.Modes) == 0
 }
@@ -75,7 +75,7 @@ func files(ctx context.Context, node *lab.Node, folder string) []string {
 	return found(ctx, node, folder, "-type", "f", "-name", "*.json*", "-printf", "%f\n")
 }
 
-// found returns the words that find prints of what is in a folder.
+// found returns the output of find in a folder, split into words.
 func found(ctx context.Context, node *lab.Node, folder string, expression ...string) []string {
 	GinkgoHelper()
 	out := answer(ctx, func(ctx context.Context) ([]byte, error) {
@@ -84,7 +84,7 @@ func found(ctx context.Context, node *lab.Node, folder string, expression ...str
 	return strings.Fields(string(out))
 }
 
-// claimSpecs keeps the specs of claims: the common one stays.
+// claimSpecs returns the specs of claims without the common spec.
 func claimSpecs(names []string) []string {
 	var specs []string
 	for _, name := range names {
@@ -95,7 +95,7 @@ func claimSpecs(names []string) []string {
 	return specs
 }
 
-// nothingLeft expects every node to hold nothing of any claim.
+// nothingLeft checks that no claim has left anything on any node.
 func nothingLeft(ctx context.Context) {
 	GinkgoHelper()
 	for _, node := range c.Nodes() {
@@ -142,7 +142,7 @@ func isReady(pod corev1.Pod) bool {
 	return false
 }
 
-// metric reads an unlabelled metric of a node's agent.
+// metric returns an unlabeled metric of a node's agent.
 func metric(ctx context.Context, node *lab.Node, name string) float64 {
 	GinkgoHelper()
 	out := answer(ctx, func(ctx context.Context) ([]byte, error) {

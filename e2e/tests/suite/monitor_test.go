@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
-// newAdminRoom is a room in which claims may have admin access.
+// newAdminRoom creates a room in which claims may have admin access.
 func newAdminRoom(ctx context.Context) room {
 	GinkgoHelper()
 	r := newRoom(ctx)
@@ -37,7 +37,7 @@ func everyGPU() resourceapi.DeviceRequest {
 	return r
 }
 
-// fill has pods use every GPU of node1, each shape among them, and returns their names.
+// fill lets pods use every GPU of node1, in all shapes, and returns their names.
 func (r room) fill(ctx context.Context, on *lab.Node) []string {
 	GinkgoHelper()
 	gpus := hardware(on).GPUs

@@ -18,29 +18,29 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// CUDA's errors as a program sees them.
+// CUDA error codes of a program.
 const (
 	outOfMemory = 2
-	noDevice    = 46  // the device is somebody else's
+	noDevice    = 46  // another program holds the device
 	serverLost  = 806 // the MPS server has ended
 )
 
-// client is a pod whose program uses the GPU until something fails, and then starts again, as a server
-// would. Every life writes what it was given, and what failed. Between two lives it waits until the next daemon has
-// its server: a program that comes while no daemon is there has the GPU to itself, and keeps the next daemon from it.
+// client is a pod whose program uses the GPU until a call fails, and then restarts, as a server does. Every run prints
+// its usage and its errors. Before a restart it waits until the next daemon has a server: a program that starts without
+// a daemon gets the GPU exclusively, and prevents the start of the next daemon.
 func client(name string) *corev1.Pod {
 	const served = "echo get_server_list | nvidia-cuda-mps-control | grep -q '^[0-9]'"
 	return podOf(name, []string{"sh", "-c", "while true; do probe share all 3600; sleep 3; until " + served + "; do sleep 1; done; done"}, name)
 }
 
-// life is what one life of a client says: a line of usage, or one of what failed.
+// life is the output of one run of a client: a line of usage, or one of errors.
 type life struct {
 	expect.Usage
 	Failed string
 	Error  int
 }
 
-// lives returns what the lives of a client said.
+// lives returns the output of a client's runs.
 func (r room) lives(ctx context.Context, name string) []life {
 	GinkgoHelper()
 	text := answer(ctx, func(ctx context.Context) (string, error) { return r.log(ctx, name) })
@@ -54,7 +54,7 @@ func (r room) lives(ctx context.Context, name string) []life {
 	return all
 }
 
-// uses waits until the client's last life uses the GPU, and returns what it was given.
+// uses waits until the client's last run uses the GPU, and returns its usage.
 func (r room) uses(ctx context.Context, name string) expect.Usage {
 	GinkgoHelper()
 	r.running(ctx, name)
@@ -68,7 +68,7 @@ func (r room) uses(ctx context.Context, name string) expect.Usage {
 	return last.Usage
 }
 
-// failures returns the errors that the client's programs met.
+// failures returns the error codes of the client's runs.
 func (r room) failures(ctx context.Context, name string) []int {
 	GinkgoHelper()
 	var codes []int
@@ -80,7 +80,7 @@ func (r room) failures(ctx context.Context, name string) []int {
 	return codes
 }
 
-// daemonsOf returns the pods of a node's MPS daemons, also those that are on their way out.
+// daemonsOf returns the pods of a node's MPS daemons, including terminating ones.
 func daemonsOf(ctx context.Context, on *lab.Node) ([]corev1.Pod, error) {
 	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: "spec.nodeName=" + on.Name(), LabelSelector: "app.kubernetes.io/name=tessera-mps",
@@ -97,7 +97,7 @@ func noDaemon(ctx context.Context, on *lab.Node) {
 	Eventually(ctx, func(ctx context.Context) ([]corev1.Pod, error) { return daemonsOf(ctx, on) }).Should(BeEmpty())
 }
 
-// daemonOf returns the pod of a node's only MPS daemon, once those of earlier claims are gone.
+// daemonOf returns the pod of a node's only MPS daemon, after those of earlier claims are deleted.
 func daemonOf(ctx context.Context, on *lab.Node) (daemon corev1.Pod) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
@@ -109,21 +109,21 @@ func daemonOf(ctx context.Context, on *lab.Node) (daemon corev1.Pod) {
 	return daemon
 }
 
-// killControl ends the node's MPS control daemons as a kernel would.
+// killControl kills the node's MPS control daemons with SIGKILL.
 func killControl(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	out, err := on.Exec(ctx, "pkill", "-KILL", "-f", "nvidia-cuda-mps-control -f")
 	Expect(err).NotTo(HaveOccurred(), string(out))
 }
 
-// part expects what a client was given: so much memory in MiB and so many multiprocessors.
+// part matches a usage with the given memory in MiB and number of multiprocessors.
 func part(memory int64, multiprocessors int) func(expect.Usage) bool {
 	return func(u expect.Usage) bool {
 		return u.AllocatedMiB == memory && u.Refused == outOfMemory && len(u.Devices) == 1 && u.Devices[0].Multiprocessors == multiprocessors
 	}
 }
 
-// third is a share of which three fit on a GPU: 25 % of 132 multiprocessors, in pairs.
+// third is a share of which three fit on a GPU: 25% of 132 multiprocessors, rounded to pairs.
 func third(uuid string) resourceapi.DeviceRequest { return share(mpsClass, uuid, "20Gi", "25") }
 
 var aThird = part(20<<10, 32)
@@ -171,7 +171,7 @@ var _ = Describe("MPS", func() {
 		r, on := newRoom(ctx), node("node1")
 		gpu := hardware(on).GPUs[0]
 		r.claim(ctx, "hostile", third(gpu.UUID))
-		// It is the first on the GPU, and does not look for the daemon where it is.
+		// The pod is the first on the GPU and ignores the daemon's pipe directory.
 		hostile := podOf("hostile", []string{"sh", "-c", "CUDA_MPS_PIPE_DIRECTORY=/nowhere probe share all 1; sleep 3600"}, "hostile")
 		r.create(ctx, hostile)
 		r.running(ctx, "hostile")
@@ -213,7 +213,7 @@ var _ = Describe("MPS", func() {
 	It("comes back when somebody deletes the daemon's pod", func(ctx context.Context) {
 		r, on := newRoom(ctx), node("node1")
 		gpu := hardware(on).GPUs[0]
-		// It does not start again by itself: whoever comes first while no daemon is there has the GPU.
+		// The program does not restart by itself: the first program without a daemon gets the GPU exclusively.
 		r.claim(ctx, "a", third(gpu.UUID))
 		r.create(ctx, podOf("a", []string{"sh", "-c", "probe share all 3600; sleep 3600"}, "a"))
 		Expect(r.uses(ctx, "a")).To(Satisfy(aThird))
@@ -269,7 +269,7 @@ var _ = Describe("A GPU", func() {
 		}
 		waiting := ""
 		for i := range 2 * len(shapes) {
-			// The next shape waits for the GPU while the last one has it; the second round is in another order.
+			// The next shape waits for the GPU until the previous one is released. The second round uses another order.
 			claim := shapes[(i+i/len(shapes)*i)%len(shapes)].DeepCopy()
 			claim.Name = fmt.Sprintf("%s-%d", claim.Name, i)
 			Expect(r.make(ctx, claim)).To(Succeed())

@@ -17,10 +17,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
-// nvidiaExamples are manifests in the form of those for NVIDIA's driver, without an edit.
+// nvidiaExamples are unmodified manifests for NVIDIA's driver.
 var nvidiaExamples = must(expect.Load(os.DirFS("../../../deployments/nvidia/examples")))
 
-// A cluster in which Tessera has the name of NVIDIA's driver.
+// These specs run in a cluster in which Tessera uses the name of NVIDIA's driver.
 var _ = Describe("In the place of NVIDIA's driver", func() {
 	It("every manifest written for it comes out as it says", func(ctx context.Context) {
 		folder := specs.Folder("suite-nvidia")

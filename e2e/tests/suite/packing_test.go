@@ -16,7 +16,7 @@ func first() string {
 	return hardware(node("node1")).GPUs[0].UUID
 }
 
-// pending returns when the scheduler has said that no node has what the pod asks.
+// pending returns when the scheduler has reported that no node satisfies the pod.
 func (r room) pending(ctx context.Context, name string) {
 	GinkgoHelper()
 	r.refused(ctx, name, "cannot allocate all claims")
@@ -47,7 +47,7 @@ var _ = Describe("One H100", func() {
 		for i := range 7 {
 			r.hold(ctx, fmt.Sprintf("slice-%d", i), slice)
 		}
-		// The slices 4 to 6 become free, and 7 always was: room for a 3g at 4 and nowhere else.
+		// Memory slices 4 to 6 become free, 7 is free already: a 3g fits at 4 only.
 		for i := range 7 {
 			name := fmt.Sprintf("slice-%d", i)
 			if start := r.start(ctx, name); start >= 4 {
@@ -94,7 +94,7 @@ var _ = Describe("One H100", func() {
 	})
 })
 
-// start returns the first memory slice of a claim's MIG device, as it is published.
+// start returns the first memory slice of a claim's MIG device, as published.
 func (r room) start(ctx context.Context, claim string) int64 {
 	GinkgoHelper()
 	value := r.allocated(ctx, claim)[0].Attributes["migStart"].IntValue

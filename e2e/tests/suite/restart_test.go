@@ -14,15 +14,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 )
 
-// container is the identity of the pod's container: a restart changes it.
+// container returns the ID of the pod's container, which changes with a restart.
 func container(pod *corev1.Pod) string {
 	GinkgoHelper()
 	Expect(pod.Status.ContainerStatuses).NotTo(BeEmpty())
 	return pod.Status.ContainerStatuses[0].ContainerID
 }
 
-// crash ends the agent's process on a node as a kernel would, and then the pod, so that the next one
-// starts without back-off. It returns when the next one is ready.
+// crash kills the agent's process on a node and then deletes the pod, so that the next one starts without backoff. It
+// returns when the next pod is ready.
 func crash(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	pod := agent(ctx, on.Name())
@@ -46,7 +46,8 @@ func renew(ctx context.Context, on *lab.Node, old corev1.Pod) {
 	Eventually(ctx, func(ctx context.Context) string { return agent(ctx, on.Name()).Name }).ShouldNot(Equal(old.Name))
 }
 
-// restartKubelet returns when the node's slices are published again, each anew: a kubelet that starts wipes those that it finds.
+// restartKubelet restarts kubelet and returns when all ResourceSlices of the node are published again with new UIDs: a
+// starting kubelet deletes the existing ones.
 func restartKubelet(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	before := uids(ctx, on)
@@ -84,7 +85,8 @@ var _ = Describe("A running pod", func() {
 			Consistently(ctx, func() int { return len(hardware(on).GPUs[0].Instances) }).
 				WithTimeout(time.Minute).WithPolling(time.Second).Should(Equal(instances))
 			Expect(c.ControlPlane().StartService(ctx, lab.APIServer)).To(Succeed())
-			// Who watched it tries again after up to a minute (client-go's back-off), and once more where it refuses before it knows the roles.
+			// A client retries a watch after up to a minute (client-go's backoff), and once more if the API server
+			// rejects it before it has loaded the roles.
 			r := newRoom(ctx)
 			r.create(ctx, podOf("first", stay()))
 			r.running(ctx, "first")
@@ -107,7 +109,7 @@ var _ = Describe("A node", func() {
 		on := node(before.Spec.NodeName)
 		old := r.seen(ctx, "survivor")[0]
 
-		// This one is deleted while the node is down: its record is of another boot and of nobody.
+		// This pod is deleted while the node is down: its record is of another boot and of no existing claim.
 		stale := podOf("stale", stay(), "stale")
 		r.claim(ctx, "stale", request("slice", migClass, onH100, profile(oneSlice)))
 		r.create(ctx, stale)
@@ -136,7 +138,7 @@ var _ = Describe("A node", func() {
 	}, atMost)
 })
 
-// uids returns the identities of a node's slices once all are published: one that was deleted and made again has another.
+// uids returns the UIDs of a node's ResourceSlices after all are published. A recreated ResourceSlice has a new UID.
 func uids(ctx context.Context, on *lab.Node) []string {
 	GinkgoHelper()
 	var list []string

@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// runAdditional installs the scheduler's pods in addition to a stock scheduler, as shipped, until the spec ends, and
+// runAdditional installs the scheduler's pods in addition to a stock scheduler, as shipped, until the spec ends. It
 // returns when they are ready.
 func runAdditional(ctx context.Context, r room) {
 	GinkgoHelper()
@@ -56,7 +56,7 @@ func (r room) label(ctx context.Context, key, value string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// scheduler is who schedules a pod of that kind in the room, by a request that changes nothing.
+// scheduler returns the scheduler name that admission assigns to the pod in the room, using a dry run.
 func (r room) scheduler(ctx context.Context, pod *corev1.Pod) (string, error) {
 	made, err := r.Client.CoreV1().Pods(r.namespace).Create(ctx, pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {

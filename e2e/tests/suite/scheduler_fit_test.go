@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/predict"
 )
 
-// foresee reads the cluster once it is published, whose allocations must not contradict each other.
+// foresee reads the published cluster and checks that its allocations do not contradict each other.
 func foresee(ctx context.Context) *predict.Foresight {
 	GinkgoHelper()
 	for _, node := range c.Nodes() {
@@ -26,8 +26,8 @@ func foresee(ctx context.Context) *predict.Foresight {
 	return f
 }
 
-// lands has the scheduler place a pod with the claim, and expects it where fit says: on a best node, on
-// those devices, seen from inside.
+// lands lets the scheduler place a pod with the claim, and checks that it is where fit predicts: on one of the best
+// nodes, with those devices, as seen inside the container.
 func (r room) lands(ctx context.Context, claim *resourceapi.ResourceClaim) {
 	GinkgoHelper()
 	Expect(r.make(ctx, claim)).To(Succeed())
@@ -53,7 +53,7 @@ func (r room) lands(ctx context.Context, claim *resourceapi.ResourceClaim) {
 	}
 	Expect(got).To(Equal(said.Devices), "%s: %s", name, said.Text)
 
-	var inside []string // GPUs by UUID, MIG devices by that of their GPU and their profile
+	var inside []string // GPUs by UUID, MIG devices by the UUID of their GPU and their profile
 	for _, device := range r.seen(ctx, name) {
 		inside = append(inside, place(device.UUID, device.Parent, device.Profile))
 	}
@@ -71,7 +71,7 @@ func place(uuid, parent, profile string) string {
 	return uuid
 }
 
-// fragments holds slices on both nodes so that their GPUs are in use to different degrees.
+// fragments holds MIG devices on both nodes so that their GPUs are in use to different degrees.
 func (r room) fragments(ctx context.Context) {
 	GinkgoHelper()
 	gpus := hardware(node("node1")).GPUs
@@ -100,7 +100,7 @@ var _ = Describe("tessera-scheduler", func() {
 		for i, wish := range []resourceapi.DeviceRequest{
 			request("slice", migClass, onH100, profile(oneSlice)),
 			request("slice", migClass, onH100, profile(threeSlices)),
-			request("slice", migClass), // the smallest does, wherever
+			request("slice", migClass), // the smallest suffices, on any GPU
 			two,
 			request("gpu", wholeClass, onH100),
 			request("slice", migClass, onH100, profile(twoSlices)),
@@ -139,7 +139,7 @@ var _ = Describe("tessera-scheduler", func() {
 			got = append(got, device.UUID)
 		}
 		slices.Sort(got)
-		linked := []string{gpus[2].UUID, gpus[3].UUID} // the A30 without MIG mode, which have a bridge
+		linked := []string{gpus[2].UUID, gpus[3].UUID} // the A30 without MIG mode, which have an NVLink bridge
 		slices.Sort(linked)
 		Expect(got).To(Equal(linked))
 	})

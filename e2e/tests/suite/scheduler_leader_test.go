@@ -15,13 +15,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// election lets nobody lose the lease who could not renew it for a while: whoever does ends, and kubelet is not here to start it again.
-// What its time would end, vacate ends.
+// election has lease times that outlast a long interruption: a scheduler that loses its lease exits, and no kubelet
+// restarts it here. vacate ends the lease instead of its expiry.
 var election = []string{"--leader-elect-lease-duration=10m", "--leader-elect-renew-deadline=9m", "--leader-elect-retry-period=500ms"}
 
 const lease = "kube-scheduler"
 
-// leads waits until somebody holds the scheduler's lease.
+// leads waits until a scheduler holds the lease.
 func leads(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {
@@ -31,13 +31,13 @@ func leads(ctx context.Context) {
 	}).Should(Succeed())
 }
 
-// vacate ends the lease of a scheduler that is gone.
+// vacate ends the lease of a scheduler that has exited.
 func vacate(ctx context.Context) {
 	GinkgoHelper()
 	Expect(c.Client.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(ctx, lease, metav1.DeleteOptions{})).To(Succeed())
 }
 
-// bound counts the pods of the room that have a node.
+// bound returns the number of pods of the room that are bound to a node.
 func (r room) bound(ctx context.Context) int {
 	GinkgoHelper()
 	pods := answer(ctx, func(ctx context.Context) (*corev1.PodList, error) {
@@ -59,7 +59,7 @@ var _ = Describe("A scheduler that leads", func() {
 		config := shippedConfig("replace", identity(ctx, cluster.Namespace, cluster.SchedulerName))
 		first := startScheduler(ctx, tesseraProgram, config, election...)
 		leads(ctx)
-		DeferCleanup(vacate) // when the second one has ended, too: who comes later finds no lease that is held
+		DeferCleanup(vacate) // after the second one has ended as well: later schedulers find a free lease
 		startScheduler(ctx, tesseraProgram, config, election...)
 
 		const pods = 16
@@ -77,14 +77,14 @@ var _ = Describe("A scheduler that leads", func() {
 		Expect(held).To(HaveLen(pods))
 		slices.Sort(held)
 		Expect(slices.Compact(held)).To(HaveLen(pods), "no device is given away twice")
-		foresee(ctx) // nor do any two overlap
+		foresee(ctx) // also checks that allocations do not overlap
 
 		now := metav1.DeleteOptions{}
 		Expect(r.Client.CoreV1().Pods(r.namespace).DeleteCollection(ctx, now, metav1.ListOptions{})).To(Succeed())
 		Expect(r.Client.ResourceV1().ResourceClaims(r.namespace).DeleteCollection(ctx, now, metav1.ListOptions{})).To(Succeed())
 		all := request("gpus", wholeClass, onH100)
 		all.Exactly.Count, all.Exactly.AllocationMode = 8, resourceapi.DeviceAllocationModeExactCount
-		r.hold(ctx, "all", all) // the new leader knows of every device that it came back
+		r.hold(ctx, "all", all) // the new leader has received the release of every device
 		r.release(ctx, "all")
 		nothingLeft(ctx)
 	})

@@ -12,14 +12,14 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// extended returns a pod that asks for whole GPUs by the name that device plugins have made known.
+// extended returns a pod that requests whole GPUs by the extended resource name of device plugins.
 func extended(name string, count int64) *corev1.Pod {
 	pod := podOf(name, stay())
 	pod.Spec.Containers[0].Resources.Limits = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(count, resource.DecimalSI)}
 	return pod
 }
 
-// templated makes a template and returns a pod that gets its claim from it.
+// templated creates a template and returns a pod that gets its claim from it.
 func (r room) templated(ctx context.Context, name string, wish resourceapi.DeviceRequest) *corev1.Pod {
 	GinkgoHelper()
 	_, err := r.Client.ResourceV1().ResourceClaimTemplates(r.namespace).Create(ctx, &resourceapi.ResourceClaimTemplate{
@@ -69,7 +69,7 @@ var _ = Describe("A second scheduler", func() {
 			r.refused(ctx, pod.Name, user+" may not allocate devices of "+driver)
 			r.refused(ctx, pod.Name, "set schedulerName: tessera-scheduler in the pod")
 		}
-		r.running(ctx, "without") // it is a scheduler
+		r.running(ctx, "without") // the account is a scheduler's
 		Expect(r.held(ctx)).To(BeEmpty())
 	})
 
@@ -89,7 +89,7 @@ var _ = Describe("A second scheduler", func() {
 			return claim.Status.Devices, err
 		}).ShouldNot(BeEmpty(), "the agent says what the device is")
 
-		// The controller takes the reservation back and ends the allocation of a claim that stays.
+		// The controller removes the reservation and the allocation of a claim that is kept.
 		for _, name := range []string{"kept", "made", "counted"} {
 			Expect(r.Client.CoreV1().Pods(r.namespace).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
 		}

@@ -27,7 +27,7 @@ import (
 // schedulerUser is the account of the product's scheduler.
 const schedulerUser = "system:serviceaccount:" + cluster.Namespace + ":" + cluster.SchedulerName
 
-// clientAs returns a client that the API server takes for the user.
+// clientAs returns a client that impersonates the user.
 func clientAs(user string) kubernetes.Interface {
 	GinkgoHelper()
 	config := c.Config()
@@ -37,7 +37,7 @@ func clientAs(user string) kubernetes.Interface {
 	return client
 }
 
-// identity writes a kubeconfig with a real token of a service account and returns its path.
+// identity writes a kubeconfig with a token of a service account and returns its path.
 func identity(ctx context.Context, namespace, account string) string {
 	GinkgoHelper()
 	token, err := c.Client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -53,8 +53,8 @@ func identity(ctx context.Context, namespace, account string) string {
 	return path
 }
 
-// secondScheduler makes a service account in the room with the rights of a scheduler and returns its user
-// and its kubeconfig.
+// secondScheduler creates a service account in the room with the permissions of a scheduler. It returns its user name
+// and kubeconfig.
 func (r room) secondScheduler(ctx context.Context) (user, kubeconfig string) {
 	GinkgoHelper()
 	for _, role := range []string{"system:kube-scheduler", "system:volume-scheduler"} {
@@ -71,7 +71,7 @@ func (r room) secondScheduler(ctx context.Context) (user, kubeconfig string) {
 	return "system:serviceaccount:" + r.namespace + ":" + account, identity(ctx, r.namespace, account)
 }
 
-// The schedulers that the specs run beside the lab's own, by folder and program in the lab's cache.
+// Schedulers that the specs run in addition to the lab's own, by folder and program in the lab's cache.
 var (
 	stockProgram   = [2]string{"kubernetes", "kube-scheduler"}
 	tesseraProgram = [2]string{"tessera", "tessera-scheduler"}
@@ -108,13 +108,13 @@ func startScheduler(ctx context.Context, program [2]string, config map[string]an
 	return s
 }
 
-// end ends the scheduler, unless it has ended, and returns when it is gone.
+// end signals the scheduler, unless it has exited, and returns when it has exited.
 func (s *scheduling) end(how syscall.Signal) {
 	if s.command.ProcessState != nil {
 		return
 	}
 	_ = s.command.Process.Signal(how)
-	_ = s.command.Wait() // how it ends was ours to say
+	_ = s.command.Wait() // the exit status depends on the signal
 }
 
 func programPath(ctx context.Context, program [2]string) string {
@@ -129,7 +129,7 @@ func programPath(ctx context.Context, program [2]string) string {
 	return filepath.Join(folders[program[0]], program[1])
 }
 
-// shippedConfig is a configuration of deployments/, by the way to run it, with a kubeconfig.
+// shippedConfig returns a configuration of deployments/ for a way to run the scheduler, with a kubeconfig.
 func shippedConfig(way, kubeconfig string) map[string]any {
 	GinkgoHelper()
 	source, err := binaries.Source()
@@ -142,7 +142,7 @@ func shippedConfig(way, kubeconfig string) map[string]any {
 	return config
 }
 
-// stockConfig is the configuration of kube-scheduler for the pods that name the profile.
+// stockConfig returns a configuration of kube-scheduler for the pods that name the profile.
 func stockConfig(profile, kubeconfig string) map[string]any {
 	return map[string]any{
 		"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",
@@ -161,5 +161,5 @@ func withoutScheduler(ctx context.Context) {
 	})
 }
 
-// named is a name of several.
+// named returns a numbered name.
 func named(what string, i int) string { return fmt.Sprintf("%s-%d", what, i) }

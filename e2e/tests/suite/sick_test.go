@@ -24,17 +24,17 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// The shapes that pods hold on node1 while its GPUs fall ill, by the indices of their GPUs. Two slices are on the first.
+// GPU indices of the shapes that pods hold on node1 while faults are injected. Two MIG devices are on the first GPU.
 const (
 	sliced, turned, served, whole = 0, 1, 2, 3
 )
 
-// shaped are the names of the pods and the GPUs that they are on.
+// shaped returns the names of the pods and the indices of their GPUs.
 func shaped() map[string]int {
 	return map[string]int{"slice": sliced, "neighbour": sliced, "turns": turned, "mps": served, "whole": whole}
 }
 
-// nodeConfig is where the agents' configuration stands.
+// Name and key of the agents' configuration.
 const (
 	nodeConfig    = "tessera-node-config"
 	nodeConfigKey = "node.yaml"
@@ -48,7 +48,7 @@ func configuration(ctx context.Context) string {
 	return config.Data[nodeConfigKey]
 }
 
-// judge has the agent of a node go by other rules of health. Nothing else is changed.
+// judge restarts the agent of a node with other health rules.
 func judge(ctx context.Context, on *lab.Node, rules map[string]any) {
 	GinkgoHelper()
 	var all map[string]any
@@ -59,7 +59,8 @@ func judge(ctx context.Context, on *lab.Node, rules map[string]any) {
 	reconfigure(ctx, on, string(text))
 }
 
-// reconfigure has the agent of a node start anew with a configuration. Kubelet may give a new pod what it knew of a ConfigMap before: then once more.
+// reconfigure restarts the agent of a node with a configuration. It retries if kubelet mounts a cached version of the
+// ConfigMap.
 func reconfigure(ctx context.Context, on *lab.Node, text string) {
 	GinkgoHelper()
 	maps := c.Client.CoreV1().ConfigMaps(cluster.Namespace)
@@ -76,13 +77,13 @@ func reconfigure(ctx context.Context, on *lab.Node, text string) {
 	}).Should(Succeed())
 }
 
-// fences are the taints of a node's devices.
+// fences returns the taints of a node's devices.
 func fences(ctx context.Context, on *lab.Node) expect.Fences {
 	GinkgoHelper()
 	return expect.ReadFences(slicesOf(ctx, on))
 }
 
-// entire are the taints of a node's devices once all are published.
+// entire returns the taints of a node's devices after all devices are published.
 func entire(ctx context.Context, on *lab.Node) expect.Fences {
 	GinkgoHelper()
 	return expect.ReadFences(pool(ctx, on))
@@ -106,10 +107,10 @@ func marked(ctx context.Context, on *lab.Node, signal gpu.Signal, mark func(gpu.
 	}).WithPolling(50 * time.Millisecond).Should(Succeed())
 }
 
-// nowhere is the mark of what is well.
+// nowhere is the mark of a signal that is absent.
 func nowhere(gpu.Device) string { return "" }
 
-// onGPUs marks all devices of GPUs of a node.
+// onGPUs returns a mark for all devices of the GPUs of a node.
 func onGPUs(on *lab.Node, mark string, indices ...int) func(gpu.Device) string {
 	GinkgoHelper()
 	var names []string
@@ -124,7 +125,7 @@ func onGPUs(on *lab.Node, mark string, indices ...int) func(gpu.Device) string {
 	}
 }
 
-// told is what a pod's status says of its device, such as "Unhealthy: XID 48 …".
+// told returns the health of a pod's device in its status, such as "Unhealthy: XID 48 …".
 func (r room) told(ctx context.Context, name string) (string, error) {
 	pod, err := r.pod(ctx, name)
 	if err != nil || len(pod.Status.ContainerStatuses) == 0 {
@@ -143,7 +144,7 @@ func (r room) told(ctx context.Context, name string) (string, error) {
 	return strings.Join(words, "; "), nil
 }
 
-// tells waits until the status of these pods begins with the word.
+// tells waits until the status of these pods begins with the given health.
 func (r room) tells(ctx context.Context, word corev1.ResourceHealthStatus, names ...string) {
 	GinkgoHelper()
 	for _, name := range names {
@@ -152,7 +153,7 @@ func (r room) tells(ctx context.Context, word corev1.ResourceHealthStatus, names
 	}
 }
 
-// unwell are the claims whose condition Healthy is False, sorted.
+// unwell returns the claims whose condition Healthy is False, sorted.
 func (r room) unwell(ctx context.Context) ([]string, error) {
 	claims, err := r.Client.ResourceV1().ResourceClaims(r.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -170,7 +171,7 @@ func (r room) unwell(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// holdShapes has pods hold every shape.
+// holdShapes creates pods that hold every shape.
 func (r room) holdShapes(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	gpus := hardware(on).GPUs
@@ -187,10 +188,10 @@ func (r room) holdShapes(ctx context.Context, on *lab.Node) {
 	}
 }
 
-// times are how long it took until what.
+// times are measured durations by name.
 type times map[string]report.Samples
 
-// say adds what was measured to the suite's report.
+// say adds the measurements to the suite's report.
 func (t times) say() {
 	for what, samples := range t {
 		AddReportEntry(fmt.Sprintf("from the fault until %s: p50 %v, p99 %v, of %d", what, samples.Median().Round(time.Millisecond),
@@ -198,7 +199,8 @@ func (t times) say() {
 	}
 }
 
-// cured brings a node's hardware in order, and the agent to know it: what is over only in another boot takes a reboot.
+// cured clears all faults of a node's hardware and waits until the agent has noticed. It reboots the node for faults
+// that only a reboot ends.
 func cured(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	Expect(fakegpu.Reset(on.GPUFolder())).To(Succeed())
@@ -209,7 +211,7 @@ func cured(ctx context.Context, on *lab.Node) {
 	Eventually(ctx, func(ctx context.Context) int { return entire(ctx, on).Count(v1alpha1.DriverName) }).Should(BeZero())
 }
 
-// rebooted cuts the node's power and waits until its agent is back.
+// rebooted power-cycles the node and waits until its agent is ready.
 func rebooted(ctx context.Context, on *lab.Node) {
 	GinkgoHelper()
 	before := agent(ctx, on.Name())

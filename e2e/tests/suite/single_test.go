@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
-// The smallest cluster there is: its one node is tainted as control planes are, and its one GPU has no MIG.
+// This is a minimal cluster: its only node is tainted as a control plane, and its only GPU does not support MIG.
 var _ = Describe("A single-node cluster with a T4", func() {
 	It("serves the GPU whole, once, to pods that tolerate the control plane", func(ctx context.Context) {
 		folder := specs.Folder("suite-single")

@@ -24,7 +24,8 @@ func (p published) attribute(name resourceapi.QualifiedName) string {
 	return ""
 }
 
-// slicesOf returns the slices of a node as they are at the moment: not all, or none, while its pool is written anew and when kubelet has wiped it.
+// slicesOf returns the current ResourceSlices of a node. The list is incomplete while the pool is being written and
+// after kubelet has deleted it.
 func slicesOf(ctx context.Context, on *lab.Node) []resourceapi.ResourceSlice {
 	GinkgoHelper()
 	return answer(ctx, func(ctx context.Context) (*resourceapi.ResourceSliceList, error) {
@@ -32,7 +33,7 @@ func slicesOf(ctx context.Context, on *lab.Node) []resourceapi.ResourceSlice {
 	}).Items
 }
 
-// pool returns the slices of a node once all are published.
+// pool returns the ResourceSlices of a node after all are published.
 func pool(ctx context.Context, on *lab.Node) (list []resourceapi.ResourceSlice) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) bool {
@@ -42,7 +43,7 @@ func pool(ctx context.Context, on *lab.Node) (list []resourceapi.ResourceSlice) 
 	return list
 }
 
-// allocated returns the devices of a claim as they are published, once all are.
+// allocated returns the published devices of a claim, after all are published.
 func (r room) allocated(ctx context.Context, claim string) []published {
 	GinkgoHelper()
 	results := r.results(ctx, claim)
@@ -63,7 +64,7 @@ func (r room) allocated(ctx context.Context, claim string) []published {
 	})
 }
 
-// find returns an allocated device among those of the slices.
+// find returns an allocated device from the ResourceSlices.
 func find(list []resourceapi.ResourceSlice, result resourceapi.DeviceRequestAllocationResult) (published, bool) {
 	for _, slice := range list {
 		for _, device := range slice.Spec.Devices {
@@ -75,7 +76,7 @@ func find(list []resourceapi.ResourceSlice, result resourceapi.DeviceRequestAllo
 	return published{}, false
 }
 
-// counter returns what a node publishes of a counter of a GPU.
+// counter returns the value of a published counter of a GPU.
 func counter(ctx context.Context, on *lab.Node, gpuName, name string) int64 {
 	GinkgoHelper()
 	for _, slice := range slicesOf(ctx, on) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/status"
 )
 
-// timed is a claim of a time share that wishes an interval.
+// timed returns a claim of a time share that requests an interval.
 func timed(name, uuid, interval string) *resourceapi.ResourceClaim {
 	return configured(name, driver, `{"apiVersion":"gpu.tessera.dev/v1alpha1","kind":"GPUConfig","timeSlicing":{"interval":"`+interval+`"}}`,
 		share(timeShareClass, uuid, "10Gi", ""))
@@ -49,7 +49,7 @@ var _ = Describe("The time slice of a GPU", func() {
 	})
 })
 
-// applied waits until the status of the claim's only device says whether the GPU has the time slice that it wished.
+// applied waits until the status of the claim's only device reports whether the requested time slice is set on the GPU.
 func (r room) applied(ctx context.Context, claim string, whether metav1.ConditionStatus) {
 	GinkgoHelper()
 	Eventually(ctx, func(g Gomega, ctx context.Context) {

@@ -26,7 +26,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// claimed is what a record on a node says of a device.
+// claimed is the entry of a device in a record on a node.
 type claimed struct {
 	GPU, Shape string
 	Admin      bool
@@ -38,8 +38,7 @@ type claimed struct {
 	}
 }
 
-// recorded returns the devices of a record's text. The record is the value of a field beside its
-// checksum.
+// recorded returns the devices of a record. The record is the value of a field next to its checksum.
 func recorded(text []byte) ([]claimed, error) {
 	var file struct {
 		Record  json.RawMessage
@@ -54,7 +53,7 @@ func recorded(text []byte) ([]claimed, error) {
 	return recorded(file.Record)
 }
 
-// use returns what the device is for the model.
+// use returns the device as a use in the GPU model.
 func (d claimed) use() (gpu.Use, error) {
 	shape, err := gpu.ParseShape(d.Shape)
 	u := gpu.Use{Shape: shape}
@@ -67,7 +66,7 @@ func (d claimed) use() (gpu.Use, error) {
 	return u, err
 }
 
-// model is a node of the lab as the catalogue has it.
+// model returns a node of the lab from the catalog.
 func model(on *lab.Node) gpu.Node {
 	GinkgoHelper()
 	machine, err := gputest.FindMachine(on.GPU())
@@ -77,10 +76,10 @@ func model(on *lab.Node) gpu.Node {
 	return n
 }
 
-// shares is how many claims a GPU serves by default.
+// shares is the default number of claims per shared GPU.
 const shares = 10
 
-// holdings are uses by the GPU's name, with who has each.
+// holdings are uses and their holders by the GPU's name.
 type holdings map[string][]struct {
 	gpu.Use
 	who string
@@ -93,7 +92,7 @@ func (h holdings) add(gpuName, who string, use gpu.Use) {
 	}{use, who})
 }
 
-// conflicts says where a GPU has more than one shape, or is given away twice or beyond what it has.
+// conflicts lists GPUs with more than one shape, double allocations, and allocations beyond the capacity.
 func (h holdings) conflicts(n gpu.Node) []string {
 	var found []string
 	for _, g := range n.GPUs {
@@ -110,7 +109,7 @@ func (h holdings) conflicts(n gpu.Node) []string {
 	return found
 }
 
-// allocations returns what the API server has given away of a node.
+// allocations returns the allocations of a node in the API server.
 func allocations(ctx context.Context, n gpu.Node) (holdings, error) {
 	claims, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -135,14 +134,14 @@ func allocations(ctx context.Context, n gpu.Node) (holdings, error) {
 	return held, nil
 }
 
-// records returns what the agent of a node has on record, read on the node's disk.
+// records returns the agent's records of a node, read from the node's disk.
 func records(on *lab.Node) (holdings, error) {
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(on.GPUFolder()), recordsDir, "*.json"))
 	held := holdings{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // taken back meanwhile
+			continue // removed since the listing
 		}
 		if err != nil {
 			return nil, err
@@ -162,8 +161,7 @@ func records(on *lab.Node) (holdings, error) {
 	return held, err
 }
 
-// strange says where the hardware is in two shapes at once, or has an instance that nobody has on
-// record.
+// strange lists GPUs of the hardware with two shapes, and instances without a record.
 func strange(state fakegpu.State, n gpu.Node, held holdings) []string {
 	var found []string
 	for i, g := range state.GPUs {
@@ -184,8 +182,8 @@ func strange(state fakegpu.State, n gpu.Node, held holdings) []string {
 	return found
 }
 
-// broken says what is wrong on a node at this moment. The views are read one after the other, so that
-// only what two looks in a row show is certain.
+// broken lists the current inconsistencies of a node. The sources are read one after the other, so that only an
+// inconsistency in two consecutive results is real.
 func broken(ctx context.Context, on *lab.Node, n gpu.Node) ([]string, error) {
 	var before []string
 	for {
@@ -211,7 +209,7 @@ func broken(ctx context.Context, on *lab.Node, n gpu.Node) ([]string, error) {
 	}
 }
 
-// pause paces what happens at random; nothing is waited for.
+// pause delays the random actions. It waits for no condition.
 func pause(ctx context.Context, length time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -219,7 +217,7 @@ func pause(ctx context.Context, length time.Duration) {
 	}
 }
 
-// walker lets pods come and go.
+// walker creates and deletes pods.
 type walker struct {
 	room
 	random *rand.Rand
@@ -230,7 +228,7 @@ type walker struct {
 	moves map[string]int
 }
 
-// wish returns what a new pod asks for, on one of few GPUs so that shapes meet.
+// wish returns the claim of a new pod, on one of few GPUs so that shapes compete.
 func (w *walker) wish() *resourceapi.ResourceClaim {
 	w.made++
 	name := fmt.Sprintf("walk-%d", w.made)
@@ -251,7 +249,7 @@ func (w *walker) wish() *resourceapi.ResourceClaim {
 	}
 }
 
-// come makes a claim and a pod.
+// come creates a claim and a pod.
 func (w *walker) come(ctx context.Context) error {
 	claim := w.wish()
 	w.moves["came"]++
@@ -259,7 +257,7 @@ func (w *walker) come(ctx context.Context) error {
 	return errors.Join(w.make(ctx, claim), w.tryCreate(ctx, podOf(claim.Name, stay(), claim.Name)))
 }
 
-// leave deletes a pod and its claim, as often as not without waiting for kubelet.
+// leave deletes a pod and its claim, half of the time without waiting for kubelet.
 func (w *walker) leave(ctx context.Context) error {
 	i := w.random.IntN(len(w.live))
 	name := w.live[i]
@@ -276,7 +274,7 @@ func (w *walker) leave(ctx context.Context) error {
 	return errors.Join(err, w.Client.ResourceV1().ResourceClaims(w.namespace).Delete(ctx, name, metav1.DeleteOptions{}))
 }
 
-// walkTime is how long the walk takes, walkPods how many pods there are at most.
+// walkTime is the duration of the walk, walkPods the maximum number of pods.
 const (
 	walkTime = 75 * time.Second
 	walkPods = 14

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// answer asks until it is told: who cannot be asked at a moment, because a server or a connection begins anew, can be later.
+// answer calls ask until it succeeds: a server or connection may be unavailable for a short time.
 func answer[T any](ctx context.Context, ask func(context.Context) (T, error)) (told T) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) (err error) {
@@ -23,7 +23,7 @@ func answer[T any](ctx context.Context, ask func(context.Context) (T, error)) (t
 	return told
 }
 
-// gone returns when the object is not found any more.
+// gone returns when the object is not found.
 func gone(ctx context.Context, get func() error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, harness.Patience, true, func(context.Context) (bool, error) {

@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// The classes as deployments/ names them.
+// Names of the DeviceClasses in deployments/.
 const (
 	wholeClass     = "gpu.tessera.dev"
 	migClass       = "mig.tessera.dev"
@@ -29,23 +29,23 @@ const (
 	monitorClass   = "monitor.tessera.dev"
 )
 
-// The profiles of an 80 GB H100 that the specs use.
+// Profiles of an 80 GB H100 that the specs use.
 const (
 	oneSlice    = "1g.10gb"
 	twoSlices   = "2g.20gb"
 	threeSlices = "3g.40gb"
 )
 
-// account is the one that controllers make in every namespace, and that pods run under.
+// account is the default service account of every namespace, which pods use.
 const account = "default"
 
-// room is a namespace of one spec. It is gone, and with it every claim, before the next spec begins.
+// room is a namespace of one spec. It is deleted, with every claim in it, before the next spec begins.
 type room struct {
 	*cluster.Cluster
 	namespace string
 }
 
-// newRoom makes a room in the cluster that all specs share.
+// newRoom creates a room in the shared cluster.
 func newRoom(ctx context.Context) room {
 	GinkgoHelper()
 	return newRoomIn(ctx, c)
@@ -59,7 +59,7 @@ func newRoomIn(ctx context.Context, c *cluster.Cluster) room {
 	Expect(err).NotTo(HaveOccurred())
 	r := room{Cluster: c, namespace: namespace.Name}
 	DeferCleanup(r.clear)
-	answer(ctx, func(ctx context.Context) (*corev1.ServiceAccount, error) { // before, pods are refused, and whoever wants its token
+	answer(ctx, func(ctx context.Context) (*corev1.ServiceAccount, error) { // until then, pods and token requests are rejected
 		return c.Client.CoreV1().ServiceAccounts(r.namespace).Get(ctx, account, metav1.GetOptions{})
 	})
 	return r
@@ -75,7 +75,7 @@ func (r room) clear(ctx context.Context) {
 	}).Should(BeTrue(), "namespace %s must go", r.namespace)
 }
 
-// The selectors of devices by product.
+// Selectors of devices by product.
 const (
 	onH100 = `device.attributes['gpu.tessera.dev'].productName.startsWith('NVIDIA H100')`
 	onA30  = `device.attributes['gpu.tessera.dev'].productName.startsWith('NVIDIA A30')`
@@ -92,7 +92,7 @@ func onParent(uuid string) string {
 	return fmt.Sprintf(`device.attributes['gpu.tessera.dev'].parentUUID == '%s'`, uuid)
 }
 
-// onGPU selects a GPU in any shape but MIG.
+// onGPU selects a GPU in any shape except MIG.
 func onGPU(uuid string) string {
 	return fmt.Sprintf(`device.attributes['gpu.tessera.dev'].uuid == '%s'`, uuid)
 }
@@ -105,7 +105,7 @@ func request(name, class string, selectors ...string) resourceapi.DeviceRequest 
 	return resourceapi.DeviceRequest{Name: name, Exactly: exactly}
 }
 
-// share requests a part of a shared GPU; without compute there is no limit of it.
+// share requests a part of a shared GPU. Without compute it is not limited.
 func share(class, uuid, memory, compute string) resourceapi.DeviceRequest {
 	r := request("share", class, onGPU(uuid))
 	requests := map[resourceapi.QualifiedName]resource.Quantity{"memory": resource.MustParse(memory)}
@@ -133,14 +133,14 @@ func claimOf(name string, requests ...resourceapi.DeviceRequest) *resourceapi.Re
 	}
 }
 
-// make creates a claim as it is.
+// make creates the claim unchanged.
 func (r room) make(ctx context.Context, claim *resourceapi.ResourceClaim) error {
 	_, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Create(ctx, claim, metav1.CreateOptions{})
 	return err
 }
 
-// stay answers a question of the probe, which devices there are when none is named, and keeps the
-// container until it is told to end.
+// stay runs the probe with a question, by default which devices exist, and then keeps the container running until it is
+// terminated.
 func stay(question ...string) []string {
 	return append([]string{"probe", "--stay", "3600"}, question...)
 }
@@ -173,7 +173,7 @@ func (r room) tryCreate(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-// hold creates a claim and a pod of the same name that keeps it, and returns when the pod runs.
+// hold creates a claim and a long-running pod of the same name, and returns when the pod runs.
 func (r room) hold(ctx context.Context, name string, requests ...resourceapi.DeviceRequest) *corev1.Pod {
 	GinkgoHelper()
 	r.claim(ctx, name, requests...)
@@ -181,7 +181,7 @@ func (r room) hold(ctx context.Context, name string, requests ...resourceapi.Dev
 	return r.running(ctx, name)
 }
 
-// release deletes a pod and its claim and returns when both are gone.
+// release deletes a pod and its claim and returns when both are deleted.
 func (r room) release(ctx context.Context, name string) {
 	GinkgoHelper()
 	Expect(r.letGo(ctx, name)).To(Succeed())
@@ -208,13 +208,13 @@ func (r room) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return r.Client.CoreV1().Pods(r.namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// running returns the pod once it runs.
+// running waits until the pod runs and returns it.
 func (r room) running(ctx context.Context, name string) *corev1.Pod {
 	GinkgoHelper()
 	return r.reach(ctx, name, corev1.PodRunning)
 }
 
-// succeeded returns the pod once it has ended well.
+// succeeded waits until the pod has succeeded and returns it.
 func (r room) succeeded(ctx context.Context, name string) *corev1.Pod {
 	GinkgoHelper()
 	return r.reach(ctx, name, corev1.PodSucceeded)
@@ -235,7 +235,7 @@ func (r room) reach(ctx context.Context, name string, phase corev1.PodPhase) *co
 	return pod
 }
 
-// why returns the events of a pod, for messages.
+// why returns the events of a pod, for failure messages.
 func (r room) why(ctx context.Context, name string) string {
 	events, err := r.Client.CoreV1().Events(r.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
 	if err != nil {
@@ -266,14 +266,14 @@ func (r room) mustLog(ctx context.Context, name string) string {
 	return text
 }
 
-// says waits until the pod's log matches. That of a pod that has ended may lag: the runtime reports the end
-// before its writer of the log is done.
+// says waits until the pod's log matches. The log of a completed pod may be delayed: the runtime may report the exit
+// before the log is written.
 func (r room) says(ctx context.Context, name string, matcher gomegatypes.GomegaMatcher) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) string { return r.mustLog(ctx, name) }).Should(matcher)
 }
 
-// seen returns what the pod's probe says it can use.
+// seen returns the devices that the pod's probe can use.
 func (r room) seen(ctx context.Context, name string) []expect.Seen {
 	GinkgoHelper()
 	var devices []expect.Seen
@@ -287,13 +287,13 @@ func (r room) seen(ctx context.Context, name string) []expect.Seen {
 	return devices
 }
 
-// refused returns when an event on the pod says the text.
+// refused returns when an event of the pod contains the text.
 func (r room) refused(ctx context.Context, name, text string) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) string { return r.why(ctx, name) }).Should(ContainSubstring(text))
 }
 
-// results returns the allocation of a claim.
+// results returns the allocation results of a claim.
 func (r room) results(ctx context.Context, name string) []resourceapi.DeviceRequestAllocationResult {
 	GinkgoHelper()
 	claim, err := r.Client.ResourceV1().ResourceClaims(r.namespace).Get(ctx, name, metav1.GetOptions{})
