@@ -86,14 +86,14 @@ func suffers() {
 	}, limit)
 }
 
-// upgraded brings all nodes to the newer driver, where they are not there yet: who begins with the older one cannot go to it.
+// upgraded upgrades all nodes to the newer driver, if necessary: the following specs downgrade to the older one.
 func upgraded(ctx context.Context) {
 	GinkgoHelper()
 	toDriver(ctx, cluster.NewDriver)
 	allReady(ctx, cluster.NewDriver, bare()...)
 }
 
-// killInstaller deletes the installer at once: its process ends within moments, wherever it is, and another one comes.
+// killInstaller deletes the installer's pod without a grace period. Its replacement is started.
 func killInstaller(ctx context.Context) {
 	GinkgoHelper()
 	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=tessera-installer"})
@@ -104,7 +104,7 @@ func killInstaller(ctx context.Context) {
 	}
 }
 
-// installerReady reports whether an installer is ready again and none is leaving.
+// installerReady reports whether an installer is ready and none is terminating.
 func installerReady(ctx context.Context) (bool, error) {
 	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=tessera-installer"})
 	if err != nil || len(pods.Items) == 0 {

@@ -31,7 +31,7 @@ func leaves() {
 			sets, err := c.Client.AppsV1().DaemonSets(cluster.Namespace).List(ctx, metav1.ListOptions{})
 			return len(sets.Items), err
 		}).Should(BeZero())
-		// Kubelet removes the slices of a driver that has left it alone for a while.
+		// Kubelet deletes the ResourceSlices of a driver some time after it has deregistered.
 		Eventually(ctx, func(ctx context.Context) (int, error) {
 			slices, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{})
 			return len(slices.Items), err

@@ -49,7 +49,7 @@ func changesMIGModes() {
 	}, limit)
 }
 
-// enabled counts the GPUs of a node in MIG mode.
+// enabled returns the number of GPUs of a node in MIG mode.
 func enabled(name string) int {
 	GinkgoHelper()
 	count := 0

@@ -23,7 +23,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// bare are the nodes that the policy chooses from the beginning.
+// bare returns the nodes that the policy selects initially.
 func bare() []string { return []string{hopper, ampere, older} }
 
 func installs() {
@@ -70,7 +70,7 @@ func installs() {
 			Expect(pods).To(HaveLen(1))
 			Expect(image(pods[0], "nvidia-driver-ctr")).To(Equal(cluster.DriverImage + ":" + cluster.OldDriver + "-" + system))
 		}
-		Eventually(ctx, func(ctx context.Context) ([]int32, error) { // a controller counts after the pods are there
+		Eventually(ctx, func(ctx context.Context) ([]int32, error) { // the DaemonSet controller updates the counts after the pods
 			sets, err := c.Client.AppsV1().DaemonSets(cluster.Namespace).List(ctx, metav1.ListOptions{})
 			if err != nil {
 				return nil, err
@@ -96,7 +96,7 @@ func installs() {
 	})
 }
 
-// metrics scrapes the exporter of a node as Prometheus would.
+// metrics returns the metrics of the exporter of a node.
 func metrics(ctx context.Context, on string) (string, error) {
 	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=tessera-dcgm-exporter", FieldSelector: "spec.nodeName=" + on,
@@ -117,7 +117,7 @@ func image(pod corev1.Pod, container string) string {
 	return ""
 }
 
-// inOrder waits until a way has passed places in this order: what is followed comes a moment after what is asked for.
+// inOrder waits until a way has passed the places in this order. Observed phases may be delayed.
 func inOrder(ctx context.Context, way func() []string, places ...string) {
 	GinkgoHelper()
 	Eventually(ctx, func() error {
@@ -134,7 +134,7 @@ func inOrder(ctx context.Context, way func() []string, places ...string) {
 	}).Should(Succeed())
 }
 
-// keepsPodsAlive are the changes that touch nobody.
+// keepsPodsAlive covers changes that do not affect running pods.
 func keepsPodsAlive() {
 	var r room
 	var before *corev1.Pod
@@ -202,7 +202,8 @@ func keepsPodsAlive() {
 	})
 }
 
-// deploy makes a Deployment of one pod. A pod alone would be refused until its new namespace has an account; a Deployment's is tried again.
+// deploy creates a Deployment of one pod. A bare pod would be rejected until the new namespace has a service account;
+// the pod of a Deployment is retried.
 func (r room) deploy(ctx context.Context, name string, spec corev1.PodSpec) {
 	GinkgoHelper()
 	labels := map[string]string{"app": name}
@@ -216,7 +217,7 @@ func (r room) deploy(ctx context.Context, name string, spec corev1.PodSpec) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// remove deletes a Deployment and waits until its pods are gone and hold no claim: a controller sees to that.
+// remove deletes a Deployment and waits until its pods are deleted and the controller has released their claims.
 func (r room) remove(ctx context.Context, name string) {
 	GinkgoHelper()
 	Expect(c.Client.AppsV1().Deployments(r.name).Delete(ctx, name, metav1.DeleteOptions{})).To(Succeed())
@@ -227,7 +228,7 @@ func (r room) remove(ctx context.Context, name string) {
 	Eventually(ctx, func(ctx context.Context) ([]string, error) { return r.held(ctx, name) }).Should(BeEmpty())
 }
 
-// held are the claims of the room that are reserved for pods of a Deployment.
+// held returns the claims of the room that are reserved for pods of a Deployment.
 func (r room) held(ctx context.Context, app string) ([]string, error) {
 	claims, err := c.Client.ResourceV1().ResourceClaims(r.name).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -244,7 +245,7 @@ func (r room) held(ctx context.Context, app string) ([]string, error) {
 	return names, nil
 }
 
-// says returns what a pod has printed.
+// says returns the log of a pod.
 func (r room) says(ctx context.Context, pod string) (string, error) {
 	stream, err := c.Client.CoreV1().Pods(r.name).GetLogs(pod, &corev1.PodLogOptions{}).Stream(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// heals are the GPUs that fall ill, and come back.
+// heals covers GPUs that become unhealthy and recover.
 func heals() {
 	It("says what it would do about a sick GPU; told to act, it takes it out, resets it, proves it and gives it back, and nobody else notices", func(ctx context.Context) {
 		r := newRoom(ctx)
@@ -65,7 +65,7 @@ func heals() {
 		r.deploy(ctx, "kept", r.spec(hopper, "gpu"))
 		pod := r.awaitRunning(ctx, "kept", hopper)
 		r.keep(ctx, "kept")
-		first, second := r.gpuOf(ctx, hopper, pod.Name), 4 // an L40S of node2, which nobody uses
+		first, second := r.gpuOf(ctx, hopper, pod.Name), 4 // an unused L40S of node2
 		before := []int{hardware(hopper).GPUs[first].Resets, hardware(ampere).GPUs[second].Resets}
 		w := watchRemedies(ctx)
 		DeferCleanup(w.end)
@@ -95,11 +95,11 @@ func heals() {
 		index := r.gpuOf(ctx, hopper, pod.Name)
 		before := hardware(hopper).GPUs[index].Resets
 		fallsIll := sync.OnceFunc(func() {
-			// Not what it may have been reset for twice today: then a reboot is asked for.
+			// This fault differs from those of the two resets today, after which a reboot would be requested.
 			Expect(fakegpu.ECC(node(hopper).GPUFolder(), index, 0, 1)).To(Succeed())
 		})
 		var killed []v1alpha1.RemediationStep
-		// Some steps last for moments: only who follows the node sees every one.
+		// Some steps are short: only a watch of the node receives every one.
 		Expect(cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, _ bool) bool {
 			fallsIll()
 			for _, s := range n.Status.Remediations {
@@ -119,25 +119,25 @@ func heals() {
 	}, limit)
 }
 
-// act has the installer remedy GPUs, so many at a time, until the spec ends.
+// act lets the installer remediate GPUs, at most atOnce at a time, until the spec ends.
 func act(ctx context.Context, atOnce int32) {
 	GinkgoHelper()
 	edit(ctx, func(p *v1alpha1.ClusterPolicy) {
 		p.Spec.Remediation.Mode, p.Spec.Remediation.MaxParallel = v1alpha1.RemediationAct, &atOnce
-		p.Spec.Remediation.Drain.Timeout = &metav1.Duration{Duration: time.Hour} // no spec waits until a drain is given up
+		p.Spec.Remediation.Drain.Timeout = &metav1.Duration{Duration: time.Hour} // no drain times out during the spec
 	})
 	DeferCleanup(func(ctx context.Context) {
 		edit(ctx, func(p *v1alpha1.ClusterPolicy) { p.Spec.Remediation.Mode = v1alpha1.RemediationSuggest })
 	})
 }
 
-// fallIll has a GPU ask for a reset: a row of its memory is to be remapped.
+// fallIll injects a fault that requires a reset: a pending row remap.
 func fallIll(name string, index int) {
 	GinkgoHelper()
 	Expect(fakegpu.Remap(node(name).GPUFolder(), index, fakegpu.Remapping{Uncorrectable: 1, Pending: true})).To(Succeed())
 }
 
-// gpuName is the name of the GPU at the index.
+// gpuName returns the name of the GPU at the index.
 func gpuName(name string, index int) string {
 	GinkgoHelper()
 	machine, _, _ := strings.Cut(node(name).GPU(), ",")
@@ -148,10 +148,10 @@ func gpuName(name string, index int) string {
 	return n.GPUs[index].Name()
 }
 
-// uuidOf finds the UUID in what a probe says.
+// uuidOf matches the UUID in the probe's output.
 var uuidOf = regexp.MustCompile(`GPU-[0-9a-f-]{36}`)
 
-// gpuOf is the index of the GPU that a pod has.
+// gpuOf returns the index of the pod's GPU.
 func (r room) gpuOf(ctx context.Context, on, pod string) int {
 	GinkgoHelper()
 	var uuid string
@@ -165,7 +165,7 @@ func (r room) gpuOf(ctx context.Context, on, pod string) int {
 	return index
 }
 
-// keep has a disruption budget keep the pods of a Deployment.
+// keep creates a PodDisruptionBudget that forbids evictions of a Deployment's pods.
 func (r room) keep(ctx context.Context, app string) {
 	GinkgoHelper()
 	_, err := c.Client.PolicyV1().PodDisruptionBudgets(r.name).Create(ctx, &policyv1.PodDisruptionBudget{
@@ -177,7 +177,7 @@ func (r room) keep(ctx context.Context, app string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// remedies says where the GPUs of a node that are not well stand, a line each.
+// remedies returns the state of a node's unhealthy GPUs, one line each.
 func remedies(ctx context.Context, name string) (string, error) {
 	n, err := c.GPUNode(ctx, name)
 	if err != nil {
@@ -190,7 +190,8 @@ func remedies(ctx context.Context, name string) (string, error) {
 	return strings.Join(lines, "\n"), nil
 }
 
-// recovered waits until nothing is left to do for a node, and the last remedy in its history is that of the GPU and has helped.
+// recovered waits until a node needs no remediation, and the last remediation in its history is that of the GPU and
+// succeeded.
 func recovered(ctx context.Context, name string, index int) {
 	GinkgoHelper()
 	Eventually(ctx, func(ctx context.Context) (string, error) {
@@ -210,7 +211,7 @@ func recovered(ctx context.Context, name string, index int) {
 	}).Should(BeTrue(), "%s is in service", name)
 }
 
-// taints are those of the devices of a node, each once.
+// taints returns the distinct taints of the devices of a node.
 func taints(ctx context.Context, name string) ([]string, error) {
 	slicesOf, err := c.Client.ResourceV1().ResourceSlices().List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name})
 	if err != nil {
@@ -228,7 +229,7 @@ func taints(ctx context.Context, name string) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// rebootWanted reports whether a reboot of a node is asked for.
+// rebootWanted reports whether a reboot of a node is requested.
 func rebootWanted(ctx context.Context, name string) (bool, error) {
 	n, err := c.Client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -238,7 +239,7 @@ func rebootWanted(ctx context.Context, name string) (bool, error) {
 	return err == nil && n.Labels[v1alpha1.LabelRebootRequired] == "true" && meta.IsStatusConditionTrue(g.Status.Conditions, v1alpha1.ConditionRebootRequired), err
 }
 
-// course is what became of sick GPUs, in order, as it was seen.
+// course is the observed sequence of remediation steps of GPUs.
 type course struct {
 	mutex  sync.Mutex
 	steps  map[string][]string
@@ -247,7 +248,7 @@ type course struct {
 	end    context.CancelFunc
 }
 
-// watchRemedies begins a course, and returns when nothing that comes is missed. It goes on until it is ended.
+// watchRemedies starts recording and returns when the watch is established. The recording ends with the course.
 func watchRemedies(ctx context.Context) *course {
 	GinkgoHelper()
 	following, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -255,7 +256,7 @@ func watchRemedies(ctx context.Context) *course {
 	began := make(chan struct{})
 	listed := sync.OnceFunc(func() { close(began) })
 	go func() {
-		for following.Err() == nil { // the API server may be away for a while
+		for following.Err() == nil { // the API server may be temporarily unavailable
 			_ = cluster.Follow(following, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, _ bool) bool {
 				w.add(n)
 				listed()
@@ -297,7 +298,7 @@ func (w *course) of(name string, index int) []string {
 	return slices.Clone(w.steps[key])
 }
 
-// most is how many GPUs of the cluster were out of service at once.
+// most returns the largest number of GPUs of the cluster that were out of service at the same time.
 func (w *course) most() int {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()

@@ -21,8 +21,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// The nodes: three that are bare, on two operating systems; one whose host brings a driver; one with containerd 1.7; one that a classic device
-// plugin serves. The last three are left out at first: their specs take them in.
+// The nodes: three bare ones with two operating systems, one with a preinstalled driver, one with containerd 1.7, and
+// one with a classic device plugin. The last three are not selected initially: their specs add them.
 const (
 	hopper  = "node1"
 	ampere  = "node2" // A30, two with MIG mode on, two off, and L40S
@@ -32,7 +32,7 @@ const (
 	classic = "node6"
 )
 
-// taken is the label of the nodes that the policy chooses.
+// taken is the label of the nodes that the policy selects.
 const taken = "example.com/gpus"
 
 func nodes() []lab.NodeSpec {
@@ -48,7 +48,8 @@ func nodes() []lab.NodeSpec {
 	return list
 }
 
-// systemctl restarts containerd as a node's service manager does: it ends when the new one listens. The one that ends is started again by the lab.
+// systemctl restarts containerd as a node's service manager does: it returns when the new process listens. The lab
+// restarts the process that was ended.
 const systemctl = `#!/bin/sh
 [ "$1 $2" = "restart containerd" ] || exit 4
 rm -f /run/containerd/containerd.sock
@@ -58,7 +59,7 @@ done
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
 `
 
-// base are the values of the chart in this suite: a version of the driver, and shorter times than the defaults.
+// base returns the values of the chart in this suite: a driver version, and shorter times than the defaults.
 func base(driver string) cluster.Values {
 	return cluster.Values{"images": cluster.Values{"driver": cluster.Values{"version": driver}}, "clusterPolicy": cluster.Values{
 		"nodeSelector": cluster.Values{"matchLabels": cluster.Values{taken: "tessera"}},
@@ -90,7 +91,7 @@ func hardware(name string) fakegpu.State {
 	return state
 }
 
-// where says where a node stands, as one text, so that a failure shows it.
+// where returns the state of a node as text, for failure messages.
 func where(ctx context.Context, name string) (string, error) {
 	n, err := c.GPUNode(ctx, name)
 	if err != nil {
@@ -104,10 +105,10 @@ func where(ctx context.Context, name string) (string, error) {
 	return fmt.Sprintf("%s, %s (%s: %s)", place, version, n.Status.Reason, n.Status.Message), nil
 }
 
-// stands waits until a node is in a phase, with a driver of that version; any when empty.
+// stands waits until a node is in a phase, with the given driver version; empty means any.
 func stands(ctx context.Context, name string, phase v1alpha1.NodePhase, version string) {
 	GinkgoHelper()
-	// What was given up on a node is tried again after a rest, which doubles up to more than five minutes.
+	// A failed operation is retried after a backoff that doubles up to more than five minutes.
 	Eventually(ctx, func(ctx context.Context) (string, error) { return where(ctx, name) }).WithTimeout(2 * harness.Patience).
 		Should(HavePrefix("%s, %s", phase, version))
 }
@@ -126,20 +127,20 @@ func edit(ctx context.Context, change func(*v1alpha1.ClusterPolicy)) {
 	Expect(c.EditPolicy(ctx, change)).To(Succeed())
 }
 
-// toDriver asks for a version of the driver.
+// toDriver sets the driver version of the policy.
 func toDriver(ctx context.Context, version string) {
 	GinkgoHelper()
 	edit(ctx, func(p *v1alpha1.ClusterPolicy) { p.Spec.Driver.Version = version })
 }
 
-// history is what became of the nodes, in order.
+// history is the sequence of the nodes' states.
 type history struct {
 	mu    sync.Mutex
 	nodes map[string][]station
 	end   context.CancelFunc
 }
 
-// station is a place on a node's way.
+// station is one state of a node.
 type station struct {
 	Phase  v1alpha1.NodePhase
 	Step   v1alpha1.UpgradeStep
@@ -147,14 +148,15 @@ type station struct {
 	At     time.Time
 }
 
-// record begins a history, with the first node that there is: the chart brings the kind. It goes on over the end of the spec.
+// record starts a history with the first GPUNode; the chart installs its CRD. It continues after the end of the spec.
 func record() *history {
 	ctx, cancel := context.WithCancel(context.Background())
 	h := &history{nodes: map[string][]station{}, end: cancel}
 	go func() {
-		// Who follows a kind that is not there yet looks for it ever more seldom, and would come when the first steps are over.
+		// Polling finds the kind soon after its creation; the retries of a watch of a missing kind would miss the first
+		// steps.
 		_ = harness.PollEvery(ctx, 200*time.Millisecond, func(ctx context.Context) error { return c.Kinds.List(ctx, &v1alpha1.GPUNodeList{}) })
-		for ctx.Err() == nil { // the API server may be away for a while
+		for ctx.Err() == nil { // the API server may be temporarily unavailable
 			_ = cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(n *v1alpha1.GPUNode, deleted bool) bool {
 				if !deleted {
 					h.add(n)
@@ -181,14 +183,14 @@ func (h *history) add(n *v1alpha1.GPUNode) {
 	GinkgoWriter.Printf("%s %s: %s %s %s\n", next.At.Format(time.TimeOnly), n.Name, next.Phase, next.Step, next.Reason)
 }
 
-// of returns the way of a node so far.
+// of returns the history of a node so far.
 func (h *history) of(name string) []station {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.nodes[name])
 }
 
-// since returns the phases and steps of a node from a moment on, each as one word.
+// since returns the phases and steps of a node from a time on, each as one word.
 func (h *history) since(name string, from time.Time) []string {
 	var words []string
 	for _, s := range h.of(name) {
@@ -225,7 +227,7 @@ const (
 	migClass   = "mig.tessera.dev"
 )
 
-// claim makes a claim of one device.
+// claim creates a claim of one device.
 func (r room) claim(ctx context.Context, name, class string, config ...resourceapi.DeviceClaimConfiguration) {
 	GinkgoHelper()
 	_, err := c.Client.ResourceV1().ResourceClaims(r.name).Create(ctx, &resourceapi.ResourceClaim{
@@ -237,7 +239,7 @@ func (r room) claim(ctx context.Context, name, class string, config ...resourcea
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// spec is a pod with a claim on a node, which idles: it looks at its GPU once and keeps it.
+// spec returns a pod spec with a claim on a node: the pod reads its GPU once and keeps it.
 func (r room) spec(on, claim string) corev1.PodSpec {
 	return corev1.PodSpec{
 		NodeSelector:   map[string]string{corev1.LabelHostname: on},
@@ -271,7 +273,7 @@ func (r room) awaitRunning(ctx context.Context, app, on string, not ...string) *
 	return &found
 }
 
-// leaving are the pods of the room that are on their way out.
+// leaving returns the terminating pods of the room.
 func (r room) leaving(ctx context.Context) ([]string, error) {
 	pods, err := c.Client.CoreV1().Pods(r.name).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/specs"
 )
 
-// c is the cluster of the process, log the phases of its nodes.
+// c is the cluster of the process, log the history of its nodes.
 var (
 	c   *cluster.Cluster
 	log *history
@@ -28,7 +28,7 @@ func TestInstallation(t *testing.T) {
 	specs.Run(t, "Tessera's installer in a lab")
 }
 
-// archives are the images of every lab; they are built once.
+// archives are the images of every lab. They are built once.
 var archives []string
 
 var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
@@ -39,7 +39,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	archives = strings.Split(string(built), "\n")
 }, NodeTimeout(25*time.Minute))
 
-// start brings up a cluster of bare nodes for the container, and records the phases of its nodes.
+// start creates a cluster of bare nodes for the container, and records the phases of its nodes.
 func start(name string) {
 	BeforeAll(func(ctx context.Context) {
 		folder := filepath.Join(lab.Base, name)

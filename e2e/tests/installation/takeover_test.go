@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/machine"
 )
 
-// takesOver are nodes that come to Tessera later, from elsewhere.
+// takesOver covers nodes that are migrated to Tessera from other software.
 func takesOver() {
 	It("A5: keeps a good driver of the host and installs none", func(ctx context.Context) {
 		Expect(c.InstallHostDriver(ctx, hosted, cluster.OldDriver)).To(Succeed())
@@ -63,7 +63,7 @@ func takesOver() {
 		r.awaitRunning(ctx, "plugin", classic)
 		one := corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}
 		r.deploy(ctx, "old", corev1.PodSpec{
-			// Elsewhere, Tessera serves pods that ask so.
+			// On other nodes, Tessera serves pods with this request.
 			NodeSelector: map[string]string{corev1.LabelHostname: classic}, TerminationGracePeriodSeconds: new(int64(2)),
 			Containers: []corev1.Container{{
 				Name: "main", Image: cluster.ProbeImage, Command: []string{"sleep", "100000"}, Resources: corev1.ResourceRequirements{Limits: one},
@@ -87,7 +87,7 @@ func takesOver() {
 	}, limit)
 }
 
-// choose has the policy choose a node.
+// choose adds a node to the policy's selection.
 func choose(ctx context.Context, name string) {
 	GinkgoHelper()
 	patch := []byte(`{"metadata":{"labels":{"` + taken + `":"tessera"}}}`)
@@ -95,7 +95,7 @@ func choose(ctx context.Context, name string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// served proves that a pod gets a GPU of the node, and gives it back.
+// served checks that a pod gets a GPU of the node and releases it.
 func served(ctx context.Context, name string) {
 	GinkgoHelper()
 	r := newRoom(ctx)
@@ -114,8 +114,8 @@ func run(ctx context.Context, on, script string) string {
 	return string(out)
 }
 
-// runtimeOf is the node's container runtime: a restart changes it. The machine knows which process that is; among those of its name are the programs
-// that it is about to start.
+// runtimeOf returns the status of the node's container runtime, whose PID changes with a restart. The machine
+// identifies the process; other processes of the same name are programs that it is about to start.
 func runtimeOf(ctx context.Context, on string) machine.ServiceStatus {
 	GinkgoHelper()
 	services, err := node(on).Services(ctx)

@@ -126,7 +126,7 @@ func upgrades() {
 		edit(ctx, func(p *v1alpha1.ClusterPolicy) {
 			p.Spec.Driver.GDRCopy.Enabled, p.Spec.Driver.GDS.Enabled, p.Spec.Driver.RDMA.Enabled = new(true), new(true), new(true)
 		})
-		for _, name := range bare() { // one that has not begun is still Ready with the same driver
+		for _, name := range bare() { // a node that has not started is still Ready with the same driver
 			Eventually(ctx, func() ([]fakegpu.Module, error) { return fakegpu.Modules(node(name).GPUFolder()) }).
 				Should(ContainElements(fakegpu.GDRCopy, fakegpu.GDS, fakegpu.Peermem), "modules of %s", name)
 		}
@@ -148,7 +148,7 @@ func upgrades() {
 	}, limit)
 }
 
-// runs returns the image of the driver that a ready node runs.
+// runs returns the image of the driver on a ready node.
 func runs(ctx context.Context, name string) (string, error) {
 	n, err := c.GPUNode(ctx, name)
 	if err != nil || n.Status.Phase != v1alpha1.PhaseReady || n.Status.LastGoodDriver == nil {
@@ -157,7 +157,7 @@ func runs(ctx context.Context, name string) (string, error) {
 	return n.Status.LastGoodDriver.Image, nil
 }
 
-// resume ends what failures have paused.
+// resume ends the pause after failures.
 func resume(ctx context.Context) {
 	GinkgoHelper()
 	edit(ctx, func(p *v1alpha1.ClusterPolicy) {
@@ -168,7 +168,7 @@ func resume(ctx context.Context) {
 	})
 }
 
-// taintRules are the nodes whose GPUs are out of service.
+// taintRules returns the nodes whose GPUs are out of service.
 func taintRules(ctx context.Context) []string {
 	GinkgoHelper()
 	rules, err := c.Client.ResourceV1().DeviceTaintRules().List(ctx, metav1.ListOptions{})
