@@ -21,7 +21,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// together runs do for every claim at once and fails the test with each error.
+// together calls do for all claims concurrently and fails the test with each error.
 func (n *node) together(claims []*drapb.Claim, do func(*drapb.Claim) error) {
 	n.t.Helper()
 	var group sync.WaitGroup
@@ -104,7 +104,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	older := n.start(shared.agent, "older")
 	first := older.connect()
 	older.waitReady()
-	const few = 2 * (7 + 4) // the slices, and the GPU in every other shape
+	const few = 2 * (7 + 4) // the MIG devices, and the GPU in every other shape
 	n.publishes("the older agent's devices", devices(few))
 
 	n.configure("")
@@ -113,7 +113,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	newer.waitReady()
 	n.publishes("the newer agent's devices", devices(n.offered()))
 
-	// Either may be asked for any claim, also both for one at the same time.
+	// Both agents can receive calls for any claim, even concurrently for one claim.
 	var claims []*drapb.Claim
 	for start := range 7 {
 		claims = append(claims, n.claim(fmt.Sprint("slice-", start), []gpu.Device{n.slice(0, 19, start)}))
@@ -152,7 +152,7 @@ func TestTwoAgentsOverlap(t *testing.T) {
 	first.mustUnprepare(claim)
 }
 
-// lasting are claims that live through upgrades: a slice and shares.
+// lasting returns claims that persist through upgrades: a MIG device and shares.
 func (n *node) lasting() []*drapb.Claim {
 	n.t.Helper()
 	return []*drapb.Claim{
@@ -162,9 +162,9 @@ func (n *node) lasting() []*drapb.Claim {
 	}
 }
 
-// TestUpgrade replaces the agent again and again, as upgrades do, while claims of every shape come and
-// go; one of the older agents is killed, and kubelet restarts while two agents run. No call fails, and
-// what is prepared stays.
+// TestUpgrade replaces the agent repeatedly, as upgrades do, while claims of every shape are prepared and unprepared.
+// One of the older agents is killed, and kubelet restarts while two agents run. No call fails, and prepared claims are
+// unchanged.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x8")
@@ -188,7 +188,7 @@ func TestUpgrade(t *testing.T) {
 		n.claim("churning-client", []gpu.Device{n.shapeOf(1, gpu.MPS)}, takes("10Gi", "10")),
 		n.claim("churning-turns", []gpu.Device{n.shapeOf(2, gpu.TimeShare)}, takes("10Gi", ""), wishes("GPUConfig", short)),
 	}
-	lives := make([]atomic.Int64, len(churning)) // how often each came and went
+	lives := make([]atomic.Int64, len(churning)) // number of completed lives
 	var group sync.WaitGroup
 	for i, claim := range churning {
 		group.Go(func() {
@@ -212,13 +212,13 @@ func TestUpgrade(t *testing.T) {
 		next := n.start(shared.agent, fmt.Sprintf("agent-%d", i+1))
 		connected.Store(next.connect())
 		next.waitReady()
-		if i == 2 { // kubelet restarts: it wipes the slices and finds both agents again
+		if i == 2 { // kubelet restarts: it deletes the ResourceSlices and finds both agents again
 			n.must(shared.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, n.selector()))
 			current.connect()
 			connected.Store(next.connect())
 			n.publishes("every device again", devices(n.offered()))
 		}
-		// The life in progress may be led through the older agent yet, the one after it is not.
+		// The current life may still use the older agent, the next one does not.
 		for c := range lives {
 			before := lives[c].Load()
 			n.eventually("kubelet calls the new agent", func(context.Context) error {
@@ -257,8 +257,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestOlderAgentDies kills an agent at every moment of a share's life while a newer one runs beside it,
-// which kubelet asks next, at once.
+// TestOlderAgentDies kills an agent at every moment of a share's life while a newer one runs, which kubelet calls
+// immediately afterwards.
 func TestOlderAgentDies(t *testing.T) {
 	t.Parallel()
 	v := sharers()[len(sharers())-1]

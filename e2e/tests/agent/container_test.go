@@ -9,11 +9,10 @@ import (
 	cdiapi "tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
-// container is what a runtime makes of CDI devices.
+// container is the OCI configuration that a runtime creates from CDI devices.
 type container struct{ oci.Spec }
 
-// container injects the devices into an empty container, as containerd does with the ids that kubelet
-// hands it.
+// container injects the devices into an empty container, as containerd does with the IDs from kubelet.
 func (n *node) container(devices []*drapb.Device) container {
 	n.t.Helper()
 	var ids []string

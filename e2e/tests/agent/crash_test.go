@@ -24,33 +24,33 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// The tables below kill the agent, or let the driver fail it, at every moment of a claim's life. The moments come from a clean run, so that a step
-// that is added later is a case from then on. What happens to the claim after the crash alternates from moment to moment: the tests of package prepare
-// combine every moment with every ending, in one process. The claim of a neighbor on the same GPU must not be affected.
+// The tables below kill the agent, or let the driver fail, at every moment of a claim's life. The moments are recorded
+// in a clean run, so that new steps are covered automatically. What happens to the claim after the crash alternates
+// from moment to moment: the tests of package prepare combine every moment with every ending, in one process. The claim
+// of a neighbor on the same GPU must not be affected.
 
-// stage is a node with a neighbour on it, used for one case after another as long as each leaves it
-// as it was.
+// stage is a node with a neighbor claim. It is reused for the next case if a case leaves it unchanged.
 type stage struct {
 	*node
 	neighbour *drapb.Claim
-	// before is what belongs to the neighbours alone.
+	// before is the state with the neighbors only.
 	before snapshot
 	cases  int
-	// beside names the neighbours, daemons runs the MPS daemons.
+	// beside has the names of the neighbors, daemons runs the MPS daemons.
 	beside  string
 	daemons *harness.Daemons
 }
 
-// snapshot is everything that belongs to claims on a node.
+// snapshot is everything on a node that belongs to claims.
 type snapshot struct {
 	Instances []string
 	Files     map[string]string
-	// Modes are the GPUs' own ways that are not the default, Daemons since when MPS daemons serve.
+	// Modes are GPU settings that differ from the default, Daemons the start times of MPS daemons.
 	Modes   []string
 	Daemons map[string]string
 }
 
-// newStage is a node with the neighbour of every victim and those of this one.
+// newStage creates a node with the common neighbor and those of this victim.
 func newStage(t *testing.T, v victim) *stage {
 	t.Helper()
 	s := &stage{node: newNode(t, "h100x2"), beside: v.beside}
@@ -84,7 +84,7 @@ func (s *stage) snapshot() snapshot {
 	for _, path := range s.files(s.dir, "p/*/claims/*", "cdi/tessera-claim-*") {
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // the agent works on
+			continue // the agent continues
 		}
 		s.must(err)
 		shot.Files[filepath.Base(path)] = string(text)
@@ -92,14 +92,14 @@ func (s *stage) snapshot() snapshot {
 	return shot
 }
 
-// victim is a claim that is in the middle of its life when the agent dies.
+// victim is a claim that exists when the agent is killed.
 type victim struct {
 	name    string
 	devices func(*stage) []gpu.Device
-	// carved are the instances that it is promised, modes the GPUs' ways, serves how many MPS daemons.
+	// carved are the expected MIG instances, modes the expected GPU settings, serves the number of MPS daemons.
 	carved, modes []string
 	serves        int
-	// changes make its claim, neighbour that of a claim of the same devices, which is called beside.
+	// changes configure its claim, neighbour the claim of a neighbor on the same devices.
 	changes, neighbour []change
 	beside             string
 }
@@ -107,8 +107,8 @@ type victim struct {
 // played returns the victim of a case.
 func (v victim) played() victim { return v }
 
-// victims are a claim with a slice beside the neighbour's and one on a GPU of which MIG is off, and a
-// claim of a whole GPU.
+// victims returns claims with a MIG device on the neighbor's GPU and on a GPU with MIG mode off, and a claim of a whole
+// GPU.
 func victims() []victim {
 	return []victim{
 		{
@@ -119,14 +119,14 @@ func victims() []victim {
 	}
 }
 
-// claimOf makes the claim of the next case.
+// claimOf creates the claim of the next case.
 func (s *stage) claimOf(v victim) *drapb.Claim {
 	s.t.Helper()
 	s.cases++
 	return s.claim(fmt.Sprintf("%s-%d", strings.ToLower(strings.ReplaceAll(v.name, " ", "-")), s.cases), v.devices(s), v.changes...)
 }
 
-// promised returns why the victim is not what it was promised; nil when it is.
+// promised returns an error if the victim does not have its expected devices and settings.
 func (s *stage) promised(v victim, devices []*drapb.Device) error {
 	want := sorted(append([]string{"GPU 0: 19 at 0"}, v.carved...))
 	if diff := cmp.Diff(want, placements(s.truth())); diff != "" {
@@ -151,7 +151,7 @@ func (s *stage) promised(v victim, devices []*drapb.Device) error {
 	return nil
 }
 
-// restored returns what differs from the time before the victim.
+// restored returns the difference from the state before the victim.
 func (s *stage) restored() error {
 	if diff := cmp.Diff(s.before, s.snapshot()); diff != "" {
 		return fmt.Errorf("left behind or changed (-before +after):\n%s", diff)
@@ -159,7 +159,7 @@ func (s *stage) restored() error {
 	return nil
 }
 
-// ending is what happens to the claim after the agent came back; every claim is taken back at last.
+// ending is what happens to the claim after the restart of the agent. Every claim is finally unprepared.
 type ending struct {
 	name string
 	then func(*stage, *kubelet, victim, *drapb.Claim) error
@@ -169,7 +169,7 @@ func endings() []ending {
 	return []ending{{"prepared again", (*stage).again}, {"given up", (*stage).giveUp}, {"left alone", (*stage).leaveAlone}}
 }
 
-// again prepares the claim as kubelet does when it got no answer.
+// again prepares the claim again, as kubelet does without an answer.
 func (s *stage) again(k *kubelet, v victim, claim *drapb.Claim) error {
 	devices, err := k.prepare(claim)
 	if err != nil {
@@ -178,10 +178,10 @@ func (s *stage) again(k *kubelet, v victim, claim *drapb.Claim) error {
 	return s.promised(v, devices)
 }
 
-// giveUp is a pod that was deleted meanwhile: kubelet only takes the claim back.
+// giveUp simulates a pod that was deleted meanwhile: kubelet only unprepares the claim.
 func (s *stage) giveUp(*kubelet, victim, *drapb.Claim) error { return nil }
 
-// leaveAlone waits until the agent has by itself taken back what was not finished.
+// leaveAlone waits until the agent has removed the incomplete claim without a call.
 func (s *stage) leaveAlone(_ *kubelet, _ victim, claim *drapb.Claim) error {
 	ctx, cancel := context.WithTimeout(s.t.Context(), harness.Patience)
 	defer cancel()
@@ -193,8 +193,8 @@ func (s *stage) leaveAlone(_ *kubelet, _ victim, claim *drapb.Claim) error {
 	})
 }
 
-// dying starts an agent that dies at the moment of the claim's life; without a moment it only writes
-// the steps down.
+// dying starts an agent that exits at the given moment of the claim's life. Without a moment it only records the
+// moments.
 func (s *stage) dying(claim *drapb.Claim, moment string, environment ...string) *agent {
 	s.t.Helper()
 	_ = os.Remove(s.steps())
@@ -204,12 +204,12 @@ func (s *stage) dying(claim *drapb.Claim, moment string, environment ...string) 
 
 func (s *stage) steps() string { return filepath.Join(s.dir, "steps") }
 
-// of ends the moments of the claim.
+// of returns the suffix of the claim's moments.
 func (s *stage) of(claim *drapb.Claim) string {
 	return " of " + claim.GetNamespace() + "/" + claim.GetName()
 }
 
-// moments returns the moments of the claim that were written down.
+// moments returns the recorded moments of the claim.
 func (s *stage) moments(claim *drapb.Claim) []string {
 	s.t.Helper()
 	text, err := os.ReadFile(s.steps())
@@ -223,14 +223,14 @@ func (s *stage) moments(claim *drapb.Claim) []string {
 	return moments
 }
 
-// anyClaim stands for the UID of a case's claim, after which its daemons are called.
+// anyClaim replaces the UID of a case's claim in the names of its daemons.
 const anyClaim = "UID"
 
-// errLived says that an agent did not come to the moment of its death.
+// errLived is returned if an agent did not reach the moment at which it should exit.
 var errLived = errors.New("lived through its death")
 
-// die lets an agent die at the moment while kubelet prepares the claim and takes it back. As long as the agent lives, kubelet calls again after an
-// error.
+// die lets an agent exit at the moment while kubelet prepares and unprepares the claim. While the agent runs, failed
+// calls are retried, as kubelet does.
 func (s *stage) die(claim *drapb.Claim, moment string, environment ...string) error {
 	s.t.Helper()
 	a := s.dying(claim, moment, environment...)
@@ -258,7 +258,7 @@ func (s *stage) die(claim *drapb.Claim, moment string, environment ...string) er
 	return errLived
 }
 
-// dieAlone lets an agent die at the moment while it brings the claim in order by itself.
+// dieAlone lets an agent exit at the moment while it recovers the claim at its start.
 func (s *stage) dieAlone(claim *drapb.Claim, moment string) error {
 	s.t.Helper()
 	a := s.dying(claim, moment)
@@ -271,7 +271,7 @@ func (s *stage) dieAlone(claim *drapb.Claim, moment string) error {
 	}
 }
 
-// live lets the agent come back, ends the claim and returns what is wrong.
+// live restarts the agent, ends the claim and returns any deviation.
 func (s *stage) live(v victim, claim *drapb.Claim, end ending) error {
 	s.t.Helper()
 	a := s.start(shared.product, "heir")
@@ -299,8 +299,7 @@ func (s *stage) life(v victim) []string {
 	return s.moments(claim)
 }
 
-// undoing returns the moments in which an agent takes the victim back that an agent left which died at
-// the moment.
+// undoing returns the moments of the recovery from an agent that exited at the moment.
 func (s *stage) undoing(v victim, moment string) []string {
 	s.t.Helper()
 	claim := s.claimOf(v)
@@ -311,8 +310,8 @@ func (s *stage) undoing(v victim, moment string) []string {
 	return s.moments(claim)
 }
 
-// table runs the cases on several stages at once. A stage that a case left in disorder is replaced.
-// Cases of one victim after the other need the fewest of them.
+// table runs the cases on several stages in parallel. A stage that a case has left changed is replaced. Consecutive
+// cases of one victim need the fewest stages.
 func table[Case interface {
 	fmt.Stringer
 	played() victim
@@ -351,10 +350,10 @@ func table[Case interface {
 	t.Logf("%d cases tried, %d survived", tried.Load(), survived.Load())
 }
 
-// death is a case of the tables of crashes.
+// death is a case of the crash tables.
 type death struct {
 	victim
-	// moments are those at which one agent after the other dies.
+	// moments are the moments at which consecutive agents exit.
 	moments []string
 	ending
 }
@@ -397,10 +396,10 @@ func TestKilledAtEveryStep(t *testing.T) {
 	table(t, cases, func(s *stage, d death) error { return d.play(s) })
 }
 
-// carved is the moment after which the most of a claim is made that is not finished.
+// carved is the moment at which an incomplete claim has the most side effects.
 const carved = "before record-prepared"
 
-// TestKilledAgainWhileItRecovers kills the agent that comes back, too.
+// TestKilledAgainWhileItRecovers also kills the restarted agent.
 func TestKilledAgainWhileItRecovers(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -418,7 +417,7 @@ func TestKilledAgainWhileItRecovers(t *testing.T) {
 	table(t, cases, func(s *stage, d death) error { return d.play(s) })
 }
 
-// TestTheTableNoticesALostRecord takes away the record that is written before the first side effect.
+// TestTheTableNoticesALostRecord deletes the record that is written before the first side effect.
 func TestTheTableNoticesALostRecord(t *testing.T) {
 	t.Parallel()
 	s, v := newStage(t, victim{}), victims()[0]

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// control are the device nodes of every container with a GPU.
+// control returns the device nodes of every container with a GPU.
 func control() []string {
 	return []string{"/dev/nvidia-modeset", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidiactl"}
 }
@@ -107,7 +107,7 @@ func (n *node) capability(name string) string {
 	return ""
 }
 
-// placements names every instance of the machine that has its compute instance.
+// placements returns every instance of the machine that has a compute instance.
 func placements(state fakegpu.State) []string {
 	var names []string
 	for _, g := range state.GPUs {

@@ -32,13 +32,13 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 )
 
-// installer stands in for the installer towards the GPUNode of one node.
+// installer simulates the installer for the GPUNode of one node.
 type installer struct {
 	*node
 	client gpunode.Client
 }
 
-// newInstaller has the node's agents follow its GPUNode, which is not made yet.
+// newInstaller lets the node's agents watch its GPUNode, which does not exist yet.
 func newInstaller(n *node) installer {
 	n.t.Helper()
 	n.args = []string{"--gpunode"}
@@ -50,7 +50,7 @@ func newInstaller(n *node) installer {
 	return installer{node: n, client: client}
 }
 
-// installKinds makes the CRDs and waits until they are served.
+// installKinds creates the CRDs and waits until they are served.
 func installKinds(ctx context.Context, access *rest.Config) error {
 	client, err := apiextensions.NewForConfig(access)
 	if err != nil {
@@ -76,7 +76,7 @@ func installKinds(ctx context.Context, access *rest.Config) error {
 	})
 }
 
-// create makes the GPUNode.
+// create creates the GPUNode.
 func (i installer) create() {
 	i.t.Helper()
 	text := fmt.Sprintf(`{"apiVersion":"tessera.dev/v1alpha1","kind":"GPUNode","metadata":{"name":%q}}`, i.name)
@@ -84,7 +84,7 @@ func (i installer) create() {
 	i.must(err)
 }
 
-// maintain takes the GPUs out of service, or back without an ID.
+// maintain takes the GPUs out of service. An empty ID returns them to service.
 func (i installer) maintain(id string) {
 	i.t.Helper()
 	var maintenance any
@@ -94,7 +94,7 @@ func (i installer) maintain(id string) {
 	i.patch(map[string]any{"spec": map[string]any{"maintenance": maintenance}})
 }
 
-// step says how far the maintenance is.
+// step sets the upgrade step of the maintenance.
 func (i installer) step(step v1alpha1.UpgradeStep) {
 	i.t.Helper()
 	i.patch(map[string]any{"status": map[string]any{"step": step}}, "status")
@@ -108,7 +108,7 @@ func (i installer) patch(change map[string]any, subresources ...string) {
 	i.must(err)
 }
 
-// agent returns what the GPUNode says of the agent.
+// agent returns the agent's part of the GPUNode's status.
 func (i installer) agent(ctx context.Context) (v1alpha1.AgentStatus, error) {
 	list, err := i.client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + i.name})
 	switch {
@@ -120,8 +120,8 @@ func (i installer) agent(ctx context.Context) (v1alpha1.AgentStatus, error) {
 	return *list.Items[0].Status.Agent, nil
 }
 
-// acked waits until the agent of the pod acknowledges the maintenance with so many prepared claims; without an ID, until it says
-// that there is none.
+// acked waits until the agent of the pod acknowledges the maintenance with the given number of prepared claims; for an
+// empty ID, until it reports no maintenance.
 func (i installer) acked(what, pod, id string, prepared int) {
 	i.t.Helper()
 	want := fmt.Sprintf("pod %s, maintenance %q, prepared %d", pod, id, prepared)
@@ -150,7 +150,7 @@ func (i installer) refused(what string, err error) {
 	}
 }
 
-// allow gives the agents' account the right to follow GPUNodes and to write the status, as the chart does.
+// allow grants the agents' account permission to watch GPUNodes and to write their status, as the chart does.
 func allow(n *node) {
 	n.t.Helper()
 	const name = "tessera-node:gpunode"
@@ -181,7 +181,7 @@ func TestGPUNode(t *testing.T) {
 	a, k := n.run()
 	a.waitReady()
 	without := n.claim("without", []gpu.Device{n.whole(0)})
-	k.mustPrepare(without) // nobody has made the GPUNode
+	k.mustPrepare(without) // the GPUNode does not exist
 	k.mustUnprepare(without)
 
 	i.create()
@@ -238,7 +238,7 @@ func TestMaintenance(t *testing.T) {
 	_, err = k.prepare(running)
 	i.refused("the claim that was taken back", err)
 
-	n.start(shared.agent, "next") // overlaps, and leads
+	n.start(shared.agent, "next") // overlaps, and becomes the leading agent
 	i.acked("the next agent", "next", "m1", 0)
 	_, err = k.prepare(fresh)
 	i.refused("the older agent", err)
@@ -259,7 +259,8 @@ func TestMaintenance(t *testing.T) {
 	n.isClean()
 }
 
-// A claim that an older agent is still preparing keeps the newer one from acknowledging.
+// TestMaintenanceWaitsForTheOlderAgent checks that a claim which an older agent is preparing delays the newer agent's
+// acknowledgement.
 func TestMaintenanceWaitsForTheOlderAgent(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
@@ -310,7 +311,8 @@ func TestMaintenanceWaitsForTheOlderAgent(t *testing.T) {
 	i.acked("none is prepared", "older", "m1", 0)
 }
 
-// An agent that starts while it cannot read the GPUNode goes by what was last known.
+// TestMaintenanceOutlivesTheAPI checks that an agent that starts without access to the GPUNode uses the last known
+// state.
 func TestMaintenanceOutlivesTheAPI(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
@@ -337,13 +339,13 @@ func TestMaintenanceOutlivesTheAPI(t *testing.T) {
 	n.isClean()
 }
 
-// proxied puts something between agents and the API server that hides the kinds of the installer while it is true.
+// proxied adds a proxy between agents and the API server that hides the installer's kinds while the value is true.
 func (n *node) proxied() *atomic.Bool {
 	n.t.Helper()
 	return n.between(func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/apis/tessera.dev/") })
 }
 
-// between puts something between agents and the API server that is away, while it is true, for the requests that are chosen.
+// between adds a proxy between agents and the API server that fails the chosen requests while the value is true.
 func (n *node) between(chosen func(*http.Request) bool) *atomic.Bool {
 	n.t.Helper()
 	access, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)

@@ -21,7 +21,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// brief has what passes by itself pass quickly, and judges some XIDs so that they pass by themselves, too.
+// brief has a short quiet period, also for some XIDs, which clear by themselves.
 const brief = `health:
   quietPeriod: 5s
   xids:
@@ -31,15 +31,15 @@ const brief = `health:
   - {code: 903, severity: Warning, remedy: Wait}
 `
 
-// illness is a signal and how a GPU comes to show it.
+// illness is a signal and the way to inject it into a GPU.
 type illness struct {
 	signal gpu.Signal
 	// mark is the taint's value and effect.
 	mark   string
 	inject func(dir string, index int) error
-	// unseen is set when a GPU in MIG mode does not show it.
+	// unseen is true if a GPU in MIG mode does not report the signal.
 	unseen bool
-	// lasting is set when it is over only after a reset or in another boot.
+	// lasting is true if the signal clears only after a reset or reboot.
 	lasting bool
 }
 
@@ -59,15 +59,15 @@ func illnesses() []illness {
 		{signal: gpu.SignalPower, mark: "None", inject: slowed(fakegpu.PowerBrake)},
 		{signal: gpu.SignalECC, mark: "NoSchedule", lasting: true, unseen: true, inject: func(dir string, index int) error { return fakegpu.ECC(dir, index, 0, 1) }},
 		{signal: gpu.SignalNVLink, mark: "NoSchedule", unseen: true, inject: func(dir string, index int) error { return fakegpu.LinkDown(dir, index, 3) }},
-		// The last, as it lasts and reaches all.
+		// This signal is the last, since it persists and affects all devices.
 		{signal: gpu.SignalRemapPending, mark: "NoSchedule", lasting: true, inject: func(dir string, index int) error {
 			return fakegpu.Remap(dir, index, fakegpu.Remapping{Uncorrectable: 1, Pending: true})
 		}},
 	}
 }
 
-// Every signal reaches every device of its GPU, whatever the shape, and nothing else; what is prepared stays prepared, and the GPU comes
-// back when it is proven that it is well.
+// TestEverySignalOnEveryShape checks that every signal affects every device of its GPU, in every shape, and no other
+// device; that prepared claims stay prepared; and that the GPU recovers when its health is proven.
 func TestEverySignalOnEveryShape(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x8", brief)
@@ -120,7 +120,7 @@ func TestEverySignalOnEveryShape(t *testing.T) {
 			t.Errorf("GPU %d is not what it was: %+v, before %+v", i, after.GPUs[i], before.GPUs[i])
 		}
 	}
-	// What lasts is remembered by the next agent, and is over in another boot.
+	// A lasting signal persists over a restart of the agent and clears in another boot.
 	since := w.since(gpu.SignalECC, whole)
 	w.agent.kill()
 	w.open(shared.agent)
@@ -137,7 +137,8 @@ func TestEverySignalOnEveryShape(t *testing.T) {
 	w.kubeletKnows("all are well", nowhere)
 }
 
-// What ends with a reset or a boot stays until the GPU has answered there without it, whatever time passes; what no reset ends stays.
+// TestRecoveryIsProven checks that a signal which a reset or boot clears persists until the GPU has answered afterwards
+// without it, independent of time, and that a signal which no reset clears persists.
 func TestRecoveryIsProven(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", brief)
@@ -159,7 +160,8 @@ func TestRecoveryIsProven(t *testing.T) {
 	w.marked("a GPU that must be replaced", gpu.SignalRemapFailed, w.on("NoSchedule", 0))
 }
 
-// Before Ampere, pages are retired; only GPUs in a rack's fabric tell of it.
+// TestSignalsOfSomeMachines covers retired pages, which exist only before Ampere, and fabric signals, which only GPUs
+// of a rack report.
 func TestSignalsOfSomeMachines(t *testing.T) {
 	t.Parallel()
 	for machine, ill := range map[string]illness{
@@ -178,7 +180,8 @@ func TestSignalsOfSomeMachines(t *testing.T) {
 	}
 }
 
-// A driver that goes away is not a node of lost GPUs, and nothing is left of it when it is back.
+// TestDriverAwayIsNotLost checks that an absent driver is not reported as lost GPUs, and leaves no signal when it
+// returns.
 func TestDriverAwayIsNotLost(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
@@ -205,7 +208,8 @@ func TestDriverAwayIsNotLost(t *testing.T) {
 	}
 }
 
-// A slice's XID is a matter of the slice, and of whoever would take the GPU as a whole.
+// TestASlicesXIDLeavesItsNeighbours checks that an XID of a MIG device affects only this device and those that need the
+// whole GPU.
 func TestASlicesXIDLeavesItsNeighbours(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x8", brief)
@@ -241,7 +245,7 @@ func TestASlicesXIDLeavesItsNeighbours(t *testing.T) {
 	w.kubeletKnows("kubelet knows of its memory", sick)
 }
 
-// What is worse stays in sight, in either order, and what is harmless changes nothing.
+// TestWorseThingsStay checks that the more severe signal stays, in either order, and that a harmless one has no effect.
 func TestWorseThingsStay(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", strings.Replace(brief, "quietPeriod: 5s", "quietPeriod: 10m", 1))
@@ -263,7 +267,8 @@ func TestWorseThingsStay(t *testing.T) {
 	w.marked("the worst of each, remembered", gpu.SignalXID, w.on("901 NoSchedule", 0, 1))
 }
 
-// What ends with the programs on a device is over when no claim holds it.
+// TestReleaseEndsWhatPrograms checks that a signal which ends with the programs on a device clears when no claim holds
+// the device.
 func TestReleaseEndsWhatPrograms(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x8", "")
@@ -278,7 +283,8 @@ func TestReleaseEndsWhatPrograms(t *testing.T) {
 	w.kubeletKnows("all are well", nowhere)
 }
 
-// The API server refuses slices for a minute: kubelet knows at once, and the taint comes when it can, with the time of the fault.
+// TestPublishingRefusedForAMinute lets the API server reject ResourceSlices for a minute: kubelet is notified
+// immediately, and the taint is published later with the time of the fault.
 func TestPublishingRefusedForAMinute(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -306,7 +312,8 @@ func TestPublishingRefusedForAMinute(t *testing.T) {
 	}
 }
 
-// refusing puts something between agents and the API server that refuses to write slices while it is true.
+// refusing adds a proxy between agents and the API server that rejects writes of ResourceSlices while the value is
+// true.
 func (n *node) refusing() *atomic.Bool {
 	n.t.Helper()
 	return n.between(func(r *http.Request) bool {
@@ -314,7 +321,7 @@ func (n *node) refusing() *atomic.Bool {
 	})
 }
 
-// TestKilledBetweenNoticingAndTelling kills the agent around what it saves and tells.
+// TestKilledBetweenNoticingAndTelling kills the agent before and after it saves and reports an event.
 func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
@@ -335,7 +342,7 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 			w.agent.kill()
 		})
 	}
-	// An event is told once: from the moment that it is saved, it is not forgotten.
+	// An event is reported by the driver once: after it is saved, it must not be lost.
 	for _, moment := range []string{"after save-health", "before tell-health", "after tell-health"} {
 		t.Run("event-"+strings.ReplaceAll(moment, " ", "-"), func(t *testing.T) {
 			fatal := fmt.Sprintf("%s of %s XID 95", moment, w.whole(0).GPU)
@@ -354,7 +361,7 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 	}
 }
 
-// dies waits until the agent has come to the moment of its death.
+// dies waits until the agent has exited at the moment.
 func (w *sickbay) dies(t *testing.T, fatal, steps string) {
 	t.Helper()
 	select {
@@ -373,8 +380,9 @@ type loss struct {
 
 func (l loss) String() string { return fmt.Sprintf("%s lost %s", l.name, l.moment) }
 
-// TestLostDuringPrepare loses the victim's GPU at every moment of a Prepare. It ends with an error that names the GPU or with the claim
-// prepared, never without an end; the neighbour's GPU serves on, and after a reboot nothing is left.
+// TestLostDuringPrepare removes the victim's GPU at every moment of a Prepare. The call returns an error that names the
+// GPU, or the claim is prepared; it does not hang. The neighbor's GPU is not affected, and after a reboot nothing is
+// left.
 func TestLostDuringPrepare(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -400,7 +408,7 @@ func TestLostDuringPrepare(t *testing.T) {
 	t.Logf("%d moments", len(cases))
 }
 
-// lose plays a case.
+// lose runs a case.
 func (s *stage) lose(c loss) error {
 	s.t.Helper()
 	claim := s.claimOf(c.victim)
@@ -436,7 +444,7 @@ func (s *stage) lose(c loss) error {
 	return s.live(c.victim, claim, ending{"given up", (*stage).giveUp})
 }
 
-// reached returns an error as long as the moment has not been written down.
+// reached returns an error until the moment has been recorded.
 func (s *stage) reached(moment string) error {
 	text, err := os.ReadFile(s.steps())
 	if err == nil && !slices.Contains(strings.Split(string(text), "\n"), moment) {
@@ -445,7 +453,8 @@ func (s *stage) reached(moment string) error {
 	return err
 }
 
-// A claim on a GPU that does not answer is refused with a reason, and prepared when the GPU is back.
+// TestLostGPUIsRefused checks that a claim on a GPU that does not answer is rejected with a reason, and prepared after
+// the GPU is back.
 func TestLostGPUIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", brief)
@@ -462,7 +471,8 @@ func TestLostGPUIsRefused(t *testing.T) {
 	w.isClean()
 }
 
-// storm is how many XIDs come in a second, and which; in each of the gusts so many claims are prepared, and as many between two.
+// storm is the number of XIDs per second, stormXID their code. In each of the gusts, and between two of them, the given
+// number of claims is prepared.
 const (
 	storm    = 1000
 	stormXID = 48
@@ -470,7 +480,7 @@ const (
 	gust     = 20
 )
 
-// A storm of events does not keep kubelet waiting.
+// TestStormDoesNotStarvePrepare checks that a storm of events does not delay kubelet's calls.
 func TestStormDoesNotStarvePrepare(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
@@ -491,7 +501,7 @@ func TestStormDoesNotStarvePrepare(t *testing.T) {
 	}
 	var calm, wild []time.Duration
 	count, long := 0, time.Duration(0)
-	for range gusts { // by turns, so that what else the machine does weighs on both
+	for range gusts { // alternating, so that other load affects both
 		calm = measure(calm)
 		ctx, end := context.WithCancel(t.Context())
 		sent, begin := make(chan int, 1), time.Now()
@@ -508,7 +518,7 @@ func TestStormDoesNotStarvePrepare(t *testing.T) {
 	if count < int(storm*long.Seconds()/2) {
 		t.Errorf("the storm was of %d XIDs only", count)
 	}
-	// Nobody is starved: it may take longer, but not of another kind. The limit is wide because other tests may be at work.
+	// Prepare may be slower, but not by an order of magnitude. The limit is wide because other tests may run.
 	if worst := quantile(wild, .5); worst > 10*quantile(calm, .5)+50*time.Millisecond {
 		t.Errorf("half of the Prepares took longer than %v, in calm %v", worst, quantile(calm, .5))
 	}

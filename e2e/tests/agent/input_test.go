@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// parameters adds an opaque configuration for the driver to the claim, as its user writes it.
+// parameters adds an opaque configuration for the driver to the claim, as a user writes it.
 func parameters(driver, text string) change {
 	return func(claim *resourceapi.ResourceClaim) {
 		opaque := resourceapi.DeviceConfiguration{Opaque: &resourceapi.OpaqueDeviceConfiguration{
@@ -114,7 +114,7 @@ func TestUnreadableRecord(t *testing.T) {
 	a.kill()
 	n.must(os.WriteFile(n.recordOf(broken.GetUid()), []byte(`{"checksum":"sha256:00","rec`), 0o600))
 
-	n.configure("profiles: [1g.10gb]\n") // tells what this agent publishes from what the last one did
+	n.configure("profiles: [1g.10gb]\n") // distinguishes what this agent publishes from what the previous one published
 	_, k = n.run()
 	n.publishes("the devices of this agent", devices(2*(7+4)))
 	n.publishes("nothing withheld under the live claim", withheld(n, 0, 0, "1"))
@@ -137,7 +137,7 @@ func (n *node) admin(args ...string) {
 }
 
 func TestUnknownInstanceIsLeftAlone(t *testing.T) {
-	t.Parallel() // waits for the agent's looks at the hardware
+	t.Parallel() // waits for the agent's polls of the hardware
 	n := newNode(t, "h100x2")
 	a, k := n.run()
 	a.waitReady()

@@ -10,13 +10,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// kubelet is a connection to one agent as kubelet holds it.
+// kubelet is kubelet's connection to one agent.
 type kubelet struct {
 	node   *node
 	client *harness.Kubelet
 }
 
-// connect does what kubelet does when it finds the agent's registration socket.
+// connect registers the agent, as kubelet does when it finds the agent's registration socket.
 func (a *agent) connect() *kubelet {
 	a.node.t.Helper()
 	k := &kubelet{node: a.node}
@@ -28,7 +28,7 @@ func (a *agent) connect() *kubelet {
 	return k
 }
 
-// prepare is kubelet's call for one claim: the devices, or the error of the call or of the claim.
+// prepare prepares one claim, as kubelet does. It returns the devices, or the error of the call or of the claim.
 func (k *kubelet) prepare(claim *drapb.Claim) (devices []*drapb.Device, err error) {
 	err = k.call(func(ctx context.Context) (err error) {
 		devices, err = k.client.Prepare(ctx, claim)
@@ -37,13 +37,13 @@ func (k *kubelet) prepare(claim *drapb.Claim) (devices []*drapb.Device, err erro
 	return devices, err
 }
 
-// unprepare is kubelet's call for one claim.
+// unprepare unprepares one claim, as kubelet does.
 func (k *kubelet) unprepare(claim *drapb.Claim) error {
 	return k.call(func(ctx context.Context) error { return k.client.Unprepare(ctx, claim) })
 }
 
-// call makes a call. One that failed but not soon is made again, as kubelet does: the agent and kubelet give a call less time than a machine may stand
-// still for.
+// call performs a call. A call that failed late is repeated, as kubelet does: a busy machine may be interrupted for
+// longer than the timeouts of a call.
 func (k *kubelet) call(once func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(k.node.t.Context(), harness.Patience)
 	defer cancel()
@@ -55,7 +55,7 @@ func (k *kubelet) call(once func(context.Context) error) error {
 	}
 }
 
-// mustPrepare is prepare of a claim that must succeed.
+// mustPrepare prepares a claim and fails the test with an error.
 func (k *kubelet) mustPrepare(claim *drapb.Claim) []*drapb.Device {
 	k.node.t.Helper()
 	devices, err := k.prepare(claim)
@@ -65,7 +65,7 @@ func (k *kubelet) mustPrepare(claim *drapb.Claim) []*drapb.Device {
 	return devices
 }
 
-// eventuallyPrepares calls until the claim is prepared, as kubelet does.
+// eventuallyPrepares repeats the call until the claim is prepared, as kubelet does.
 func (k *kubelet) eventuallyPrepares(what string, claim *drapb.Claim) {
 	k.node.t.Helper()
 	k.node.eventually(what, func(ctx context.Context) error { _, err := k.client.Prepare(ctx, claim); return err })
@@ -78,10 +78,10 @@ func (k *kubelet) mustUnprepare(claim *drapb.Claim) {
 	}
 }
 
-// change adapts a claim before it is created or, for its status, before that is written.
+// change modifies a claim before it is created or, for the status, before the status is written.
 type change = harness.Change
 
-// claim makes a claim that holds the devices of the node, as the scheduler leaves it.
+// claim creates a claim that holds the devices of the node, in the state in which the scheduler leaves it.
 func (n *node) claim(name string, devices []gpu.Device, changes ...change) *drapb.Claim {
 	n.t.Helper()
 	claim, err := n.host.Claim(n.t.Context(), name, devices, changes...)
@@ -89,7 +89,7 @@ func (n *node) claim(name string, devices []gpu.Device, changes ...change) *drap
 	return claim
 }
 
-// whole is the whole GPU at the index, slice the MIG placement of the profile there.
+// whole returns the whole GPU at the index, slice the MIG placement of the profile there.
 func (n *node) whole(index int) gpu.Device { return n.host.Whole(index) }
 
 func (n *node) slice(index, profile, start int) gpu.Device {

@@ -12,13 +12,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// world is what all tests share.
+// world has the programs and the API server that all tests share.
 type world struct {
 	plane      *harness.Plane
 	client     kubernetes.Interface
 	kubeconfig string
-	// product is the agent as it is shipped, agent the same with the race detector when the tests have
-	// it, crashing the same with the seam for crashes. hook is the CDI hook.
+	// product is the agent as shipped. agent is the same, with the race detector if the tests use it. crashing has
+	// crash points in addition. hook is the CDI hook.
 	product, agent, crashing, hook string
 }
 
@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// build builds the programs from the tree that is tested.
+// build builds the programs from the current source.
 func (w *world) build(ctx context.Context, dir string) error {
 	var err error
 	build := func(name string, args ...string) string {

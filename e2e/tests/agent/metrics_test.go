@@ -35,14 +35,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// pods is kubelet's podresources API: which container uses which claim.
+// pods simulates kubelet's podresources API: which container uses which claim.
 type pods struct {
 	podresources.UnimplementedPodResourcesListerServer
 	mu   sync.Mutex
 	list []*podresources.PodResources
 }
 
-// servePods starts kubelet's side of the podresources API on the node.
+// servePods starts the podresources API on the node.
 func (n *node) servePods() *pods {
 	n.t.Helper()
 	p := &pods{}
@@ -61,7 +61,7 @@ func (p *pods) List(context.Context, *podresources.ListPodResourcesRequest) (*po
 	return &podresources.ListPodResourcesResponse{PodResources: p.list}, nil
 }
 
-// run lets a container of a pod use the devices of a claim, as they were answered to kubelet.
+// run lets a container of a pod use the devices of a claim, as returned to kubelet.
 func (p *pods) run(pod string, claim *drapb.Claim, devices []*drapb.Device) {
 	used := &podresources.DynamicResource{ClaimName: claim.GetName(), ClaimNamespace: claim.GetNamespace()}
 	for _, d := range devices {
@@ -77,7 +77,7 @@ func (p *pods) run(pod string, claim *drapb.Claim, devices []*drapb.Device) {
 	})
 }
 
-// share lets the claim take so much of a shared device.
+// share lets the claim consume the given memory of a shared device.
 func share(id, memory string) change {
 	return func(claim *resourceapi.ResourceClaim) {
 		if claim.Status.Allocation == nil {
@@ -113,13 +113,14 @@ func (a *agent) metrics(ctx context.Context) (string, error) {
 	return string(text), err
 }
 
-// timeouts are the lines of a scrape that count who did not answer in time.
+// timeouts matches the lines of a scrape that count timeouts.
 var timeouts = regexp.MustCompile(`(?m)^tessera_exporter_errors_total\{.*reason="timeout".*$`)
 
-// ready is the line of a scrape that says that kubelet and the API server have the agent's devices.
+// ready is the line of a scrape of a ready agent: it is registered and its devices are published.
 const ready = "\ntessera_agent_ready 1\n"
 
-// scrapeAll scrapes until everybody has answered in time, the API server too: one scrape may come at a moment at which the machine stands still.
+// scrapeAll scrapes until no timeout occurs, including the API server's: a busy machine may be interrupted during a
+// scrape.
 func (a *agent) scrapeAll() string {
 	a.node.t.Helper()
 	text := a.scrape()
@@ -140,22 +141,22 @@ func (a *agent) scrapeAll() string {
 	return text
 }
 
-// prepared returns the scrape as of an agent that has prepared so many claims, each in no time.
+// prepared returns the scrape as of an agent that has prepared count claims in no time.
 func prepared(scrape, count string) string {
 	return regexp.MustCompile(`(?m)^(tessera_prepare_duration_seconds_bucket\{.*\}) .*$`).ReplaceAllString(scrape, "$1 "+count)
 }
 
-// stale waits until the agent reads the hardware again with the next scrape.
+// stale waits until the next scrape reads the hardware again.
 func stale() { <-time.After(1100 * time.Millisecond) }
 
-// prometheus is a program that answers queries with Prometheus' own engine.
+// prometheus is a program that evaluates queries with Prometheus' engine.
 type prometheus struct {
 	t       *testing.T
 	program string
 	target  map[string]string
 }
 
-// outcome is what it says of one query.
+// outcome is the result of one query.
 type outcome struct {
 	Error   string
 	Unknown []string
@@ -181,7 +182,7 @@ func newPrometheus(t *testing.T, n *node) prometheus {
 	return p
 }
 
-// ask asks all queries after the scrapes, which are 30 s apart.
+// ask evaluates all queries after the scrapes, which are 30 s apart.
 func (p prometheus) ask(scrapes, queries []string) []outcome {
 	p.t.Helper()
 	task, err := json.Marshal(map[string]any{"target": p.target, "scrapes": scrapes, "interval": 30, "queries": queries})
@@ -216,12 +217,12 @@ func monitoring(t *testing.T, name string) []byte {
 	return text
 }
 
-// variables are what Grafana puts in the place of a dashboard's variables when all is selected.
+// variables replaces a dashboard's variables as Grafana does when all values are selected.
 func variables() *strings.Replacer {
 	return strings.NewReplacer("$__rate_interval", "2m", "$node", ".*", "$gpu", ".*", "$namespace", ".*")
 }
 
-// dashboardQueries returns every query of the dashboard by panel, and those of its variables.
+// dashboardQueries returns every query of the dashboard by panel, and the queries of its variables.
 func dashboardQueries(t *testing.T) map[string]string {
 	t.Helper()
 	var dashboard struct {
@@ -256,7 +257,7 @@ func dashboardQueries(t *testing.T) map[string]string {
 	return queries
 }
 
-// readmeQueries returns the example queries of the README: a line each, indented ones carry on.
+// readmeQueries returns the example queries of the README: one per line, continued on indented lines.
 func readmeQueries(t *testing.T) map[string]string {
 	t.Helper()
 	queries := map[string]string{}
@@ -297,7 +298,7 @@ func alerts(t *testing.T) map[string]string {
 	return rules
 }
 
-// keys returns the keys and the values of a table in one order.
+// keys returns the keys and values of a table in the same order.
 func keys(table map[string]string) (names, values []string) {
 	for name := range table {
 		names = append(names, name)
@@ -309,11 +310,11 @@ func keys(table map[string]string) (names, values []string) {
 	return names, values
 }
 
-// unmeasured are the metrics that the fake has nothing for: it counts neither errors of single MIG
-// devices nor replays on PCIe.
+// unmeasured matches the metrics that the fake does not provide: it counts neither errors of single MIG devices nor
+// PCIe replays.
 var unmeasured = regexp.MustCompile(`\btessera_(slice_ecc_errors|gpu_pcie_replays)_total\b`)
 
-// complaints names what of a query no series of the scrapes has.
+// complaints returns the parts of a query that match no series of the scrapes.
 func (o outcome) complaints() []string {
 	var all []string
 	if o.Error != "" {
@@ -327,18 +328,18 @@ func (o outcome) complaints() []string {
 	return all
 }
 
-// ward is a node in all shapes whose agent is watched.
+// ward is a node in all shapes whose agent is monitored.
 type ward struct {
 	*node
 	agent   *agent
 	kubelet *kubelet
-	// scrapes are two of a healthy node, between which it worked.
+	// scrapes are two scrapes of a healthy node with activity in between.
 	scrapes []string
 	whole   *drapb.Claim
 }
 
-// newWard lets pods use a whole GPU, three slices of another, of which two pods share one, and two
-// shares of a third.
+// newWard lets pods use a whole GPU, three MIG devices of another, one of which two pods share, and two shares of a
+// third.
 func newWard(t *testing.T) *ward {
 	t.Helper()
 	n := newNode(t, "h100x8")
@@ -392,7 +393,7 @@ func newWard(t *testing.T) *ward {
 }
 
 func TestMetrics(t *testing.T) {
-	t.Parallel() // waits for readings to become old
+	t.Parallel() // waits for readings to become stale
 	w := newWard(t)
 	p := newPrometheus(t, w.node)
 
@@ -405,7 +406,7 @@ func TestMetrics(t *testing.T) {
 			for _, complaint := range outcome.complaints() {
 				t.Errorf("%s: %s: %s", names[i], queries[i], complaint)
 			}
-			// What shows trouble only, and what the fake does not measure, is empty.
+			// Queries that show problems only, and metrics that the fake does not provide, have empty results.
 			quiet := strings.Contains(queries[i], "> 0") || unmeasured.MatchString(strings.Join(outcome.Unknown, ""))
 			if len(outcome.Samples) == 0 && !quiet {
 				t.Errorf("%s: %s: nothing to show", names[i], queries[i])
@@ -429,13 +430,13 @@ func TestMetrics(t *testing.T) {
 		if now := late.FindString(w.agent.scrape()); now == before {
 			t.Errorf("the scrape does not tell of the GPU that hangs: %q", now)
 		}
-		// A claim that waited for readings would not come to its end.
+		// Unprepare must not wait for readings.
 		w.kubelet.mustUnprepare(w.whole)
 		w.kubelet.mustPrepare(w.whole)
 	})
 }
 
-// values checks what single series say.
+// values checks the values of single series.
 func (w *ward) values(t *testing.T, p prometheus) {
 	shared := fmt.Sprintf(`{gpu=%q}`, w.hardware.GPUs[2].Name())
 	tests := []struct {
@@ -452,12 +453,12 @@ func (w *ward) values(t *testing.T, p prometheus) {
 		{`tessera_gpu_clock_hertz{pod="trainer"} / 1e6`, []string{"1980", "2619"}},
 		{`count(tessera_gpu_up == 1)`, []string{"8"}},
 		{`count by (shape) (tessera_gpu_claims)`, []string{"1", "1", "1", "5"}},
-		// A GPU that is carved has no utilization, its slices have memory and pods.
+		// A GPU with MIG devices has no utilization; its MIG devices have memory and pods.
 		{`count(tessera_gpu_utilization_ratio)`, []string{"7"}},
 		{`count(tessera_mig_device_utilization_ratio) or vector(0)`, []string{"0"}},
 		{`count by (pod) (tessera_mig_device_memory_total_bytes{profile="1g.10gb"})`, []string{"1", "1"}},
 		{`tessera_mig_device_memory_total_bytes{profile="3g.40gb",pod="",namespace="default",claim!=""} / 2^30 > bool 39`, []string{"1"}},
-		// Pods that share do not multiply what they share.
+		// Several pods of a shared device do not multiply its series.
 		{`count(tessera_gpu_utilization_ratio` + shared + `)`, []string{"1"}},
 		{`count(tessera_gpu_utilization_ratio{shape="timeshare",pod="",namespace="default"})`, []string{"1"}},
 		{`count(tessera_device_pod_info` + shared + `)`, []string{"2"}},
@@ -485,7 +486,7 @@ func (w *ward) values(t *testing.T, p prometheus) {
 	}
 }
 
-// alerts checks that each alert fires for its cause and no other does.
+// alerts checks that each alert fires for its cause and no other alert does.
 func (w *ward) alerts(t *testing.T, p prometheus) {
 	names, rules := keys(alerts(t))
 	healthy := prepared(w.scrapes[1], "9")
@@ -502,7 +503,7 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		}
 		return loud
 	}
-	// changed is the last scrape with other values in the lines that match.
+	// changed returns the last scrape with other values in the matching lines.
 	changed := func(pattern, value string) string {
 		t.Helper()
 		lines := regexp.MustCompile(`(?m)^(` + pattern + `) .*$`)
@@ -553,7 +554,7 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 		w.must(fakegpu.ECC(w.machine(), 4, 5, 1))
 		w.must(fakegpu.Remap(w.machine(), 5, fakegpu.Remapping{Uncorrectable: 1, Pending: true, Failed: true}))
 		w.must(fakegpu.Lose(w.machine(), 6))
-		// They are fenced: until the API server has the slices with the taints, the agent is not ready.
+		// The devices are tainted: the agent is not ready until the taints are published.
 		w.marked("memory errors", gpu.SignalECC, w.on("NoSchedule", 4))
 		w.marked("a row that cannot be remapped", gpu.SignalRemapFailed, w.on("NoSchedule", 5))
 		w.marked("no answer", gpu.SignalLost, w.on("NoSchedule", 6))

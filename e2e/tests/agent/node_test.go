@@ -22,10 +22,11 @@ import (
 
 const driver = harness.Driver
 
-// soon is how long things may take that take moments. Were they waited for, it would be half a minute or more.
+// soon is the time limit of operations that usually take milliseconds. A wait for a timeout would take at least half a
+// minute.
 const soon = 20 * time.Second
 
-// tries are how often something may take longer than that: a machine that stands still is not to blame for it each time.
+// tries is the number of attempts to meet that limit: a busy machine may be interrupted during one of them.
 const tries = 3
 
 // poll repeats try until it succeeds or ctx ends.
@@ -33,24 +34,24 @@ func poll(ctx context.Context, try func(context.Context) error) error {
 	return harness.Poll(ctx, try)
 }
 
-// node is a host of the harness within a test.
+// node is a host of the harness in a test.
 type node struct {
 	t    *testing.T
 	host *harness.Host
 	name string
 	dir  string
-	// kubeconfig is how the agent finds the API server.
+	// kubeconfig is the path of the agents' kubeconfig.
 	kubeconfig string
-	// args are more arguments of its agents.
+	// args are additional arguments of the agents.
 	args []string
-	// hardware is the machine as the catalogue has it.
+	// hardware is the machine in the catalog.
 	hardware gpu.Node
 }
 
-// nodes numbers the nodes of the test binary.
+// nodes counts the nodes of the test binary.
 var nodes atomic.Int32
 
-// newNode lays down a machine of the catalogue and makes its Node.
+// newNode creates the files of a machine of the catalog and its Node.
 func newNode(t *testing.T, machine string) *node {
 	t.Helper()
 	n := emptyNode(t, machine)
@@ -61,7 +62,7 @@ func newNode(t *testing.T, machine string) *node {
 // emptyNode is newNode without the machine's files.
 func emptyNode(t *testing.T, machine string) *node {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "n") // short: the names of sockets have at most 107 characters
+	dir, err := os.MkdirTemp("", "n") // short: paths of sockets have at most 107 characters
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +91,13 @@ func (n *node) data() string    { return n.host.Data() }
 func (n *node) cdi() string     { return n.host.CDI() }
 func (n *node) config() string  { return n.host.Config() }
 
-// configure writes the NodeConfig: the roots, and more lines.
+// configure writes the NodeConfig: the roots and additional lines.
 func (n *node) configure(more string) {
 	n.t.Helper()
 	n.must(n.host.Configure(more))
 }
 
-// truth reads what the hardware holds, without the agent and without NVML.
+// truth reads the state of the hardware, without the agent and without NVML.
 func (n *node) truth() fakegpu.State {
 	n.t.Helper()
 	state, err := fakegpu.Read(n.machine())
@@ -104,7 +105,7 @@ func (n *node) truth() fakegpu.State {
 	return state
 }
 
-// files returns what matches the patterns below the folder.
+// files returns the paths that match the patterns below the folder.
 func (n *node) files(folder string, patterns ...string) []string {
 	n.t.Helper()
 	var found []string
@@ -127,13 +128,13 @@ func (n *node) record(uid string) string {
 	return string(text)
 }
 
-// leftovers names everything on the node that belongs to a claim.
+// leftovers returns the paths of everything on the node that belongs to a claim.
 func (n *node) leftovers() []string {
 	n.t.Helper()
 	return slices.Concat(placements(n.truth()), modes(n.truth()), n.files(n.dir, "p/*/claims/*", "cdi/tessera-claim-*", "mps/*"))
 }
 
-// isClean checks that nothing of any claim is left.
+// isClean checks that no claim has left anything.
 func (n *node) isClean() {
 	n.t.Helper()
 	if left := n.leftovers(); len(left) > 0 {
@@ -147,11 +148,11 @@ type agent struct {
 	node *node
 	uid  string
 	cmd  *exec.Cmd
-	// ended is closed when the process is gone.
+	// ended is closed when the process has exited.
 	ended <-chan struct{}
 }
 
-// start starts the agent of the pod and returns at once. The environment has name=value.
+// start starts the agent of the pod and returns immediately. The environment has name=value.
 func (n *node) start(program, uid string, environment ...string) *agent {
 	n.t.Helper()
 	n.host.Kubeconfig = n.kubeconfig
@@ -165,7 +166,7 @@ func (n *node) start(program, uid string, environment ...string) *agent {
 	return a
 }
 
-// kill ends the agent as a crash does and waits until it is gone.
+// kill kills the agent and waits until it has exited.
 func (a *agent) kill() { a.Kill() }
 
 // run starts the product and waits until kubelet is connected to it.
@@ -175,7 +176,7 @@ func (n *node) run(environment ...string) (*agent, *kubelet) {
 	return a, a.connect()
 }
 
-// terminate ends the agent as kubelet ends a pod.
+// terminate ends the agent with SIGTERM, as kubelet does.
 func (a *agent) terminate() {
 	a.node.t.Helper()
 	if err := a.Terminate(); err != nil {
@@ -185,18 +186,18 @@ func (a *agent) terminate() {
 
 func (a *agent) socket() string { return a.Socket() }
 
-// get asks the agent's HTTP endpoint.
+// get sends a request to the agent's HTTP endpoint.
 func (a *agent) get(ctx context.Context, path string) (*http.Response, error) {
 	return a.Request(ctx, path)
 }
 
-// waitReady waits until the agent says that it is ready.
+// waitReady waits until the agent is ready.
 func (a *agent) waitReady() {
 	a.node.t.Helper()
 	a.node.eventually("the agent is ready", a.Ready)
 }
 
-// metric waits until the agent's metrics have the line.
+// metric waits until the agent's metrics contain the line.
 func (a *agent) metric(line string) {
 	a.node.t.Helper()
 	a.node.eventually("metric", func(ctx context.Context) error {
@@ -231,7 +232,7 @@ func (n *node) eventually(what string, check func(context.Context) error) {
 	}
 }
 
-// promptly checks that what do does, and waits for, takes moments; undo makes it possible once more.
+// promptly checks that do, including its effect, takes less than soon. undo reverts it for another attempt.
 func (n *node) promptly(what string, do, undo func()) {
 	n.t.Helper()
 	for try := 1; ; try++ {

@@ -2,5 +2,5 @@
 
 package agent
 
-// raced says that the tests look for data races: then the agent does, too.
+// raced reports whether the tests, and therefore the agent, use the race detector.
 const raced = false

@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// NVML's codes of failure.
+// NVML error codes.
 const (
 	errorUnknown = 999
 	errorInUse   = 19
@@ -32,7 +32,7 @@ func (f fault) String() string {
 	return fmt.Sprintf("%s: call %d, %s, fails with %d", f.victim.name, f.number, f.name, f.code)
 }
 
-// calls returns the calls of a clean run, from the start of an agent to the end of a claim.
+// calls returns the NVML calls of a clean run, from the start of an agent to the end of a claim.
 func (s *stage) calls(v victim) []string {
 	s.t.Helper()
 	log := filepath.Join(s.dir, "calls")
@@ -44,8 +44,8 @@ func (s *stage) calls(v victim) []string {
 	return strings.Fields(string(text))
 }
 
-// fail lets a claim live in an agent of the environment, asking again after an error as kubelet does,
-// and returns what is wrong.
+// fail prepares and unprepares a claim with an agent in the environment, retrying errors as kubelet does, and returns
+// any deviation.
 func (s *stage) fail(v victim, environment ...string) error {
 	s.t.Helper()
 	a := s.start(shared.product, "agent", environment...)
@@ -75,8 +75,8 @@ func (s *stage) retry(call func() error) error {
 	return poll(ctx, func(context.Context) error { return call() })
 }
 
-// TestEveryNVMLFunctionFailsOnce fails each function of NVML at its first call, which is made while the agent starts for most of them, and at its
-// last one. The tests of package prepare fail every single call of a claim's life.
+// TestEveryNVMLFunctionFailsOnce fails each function of NVML at its first call, which for most functions happens while
+// the agent starts, and at its last one. The tests of package prepare fail every single call of a claim's life.
 func TestEveryNVMLFunctionFailsOnce(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

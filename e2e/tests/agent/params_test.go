@@ -29,8 +29,8 @@ import (
 
 var dryRun = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 
-// TestParametersAtAdmission holds the admission policy, in a real API server, to the verdicts of the
-// corpus, to which the code of the agent is held too.
+// TestParametersAtAdmission checks that the admission policy, in a real API server, gives the verdicts of the corpus,
+// which the agent's code must also give.
 func TestParametersAtAdmission(t *testing.T) {
 	cases, err := corpus.Load()
 	if err != nil {
@@ -58,7 +58,7 @@ func TestParametersAtAdmission(t *testing.T) {
 	t.Run("as much as a claim can hold", func(t *testing.T) { large(t) })
 }
 
-// admitted asks the API server to create the objects of the case.
+// admitted creates the objects of the case in the API server and returns the errors.
 func admitted(t *testing.T, c corpus.Case) map[string]error {
 	t.Helper()
 	claim, failed := c.Claim()
@@ -74,7 +74,7 @@ func admitted(t *testing.T, c corpus.Case) map[string]error {
 	return verdicts
 }
 
-// empty checks that the policy has nothing to say about objects without parameters.
+// empty checks that the policy accepts objects without parameters.
 func empty(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "empty", Namespace: metav1.NamespaceDefault}
 	_, claim := shared.client.ResourceV1().ResourceClaims(meta.Namespace).Create(t.Context(), &resourceapi.ResourceClaim{ObjectMeta: meta}, dryRun)
@@ -86,7 +86,7 @@ func empty(t *testing.T) {
 	}
 }
 
-// before returns a class with wrong parameters, made before there was a policy.
+// before returns a class with invalid parameters that was created before the policy.
 func before(t *testing.T) *resourceapi.DeviceClass {
 	t.Helper()
 	class, err := corpus.Case{Ours: map[string]any{"kind": "GPUConfig", "old": true}}.DeviceClass()
@@ -106,8 +106,8 @@ func before(t *testing.T) *resourceapi.DeviceClass {
 	return class
 }
 
-// changes checks that an object with wrong parameters can be labelled, and that its parameters cannot
-// become wrong in another way.
+// changes checks that an object with invalid parameters can be labeled, and that its parameters cannot be changed to
+// other invalid ones.
 func changes(t *testing.T, class *resourceapi.DeviceClass) {
 	classes := shared.client.ResourceV1().DeviceClasses()
 	class.Labels = map[string]string{"changed": "true"}
@@ -121,7 +121,7 @@ func changes(t *testing.T, class *resourceapi.DeviceClass) {
 	}
 }
 
-// large checks that the policy's budget is enough for the largest claim, right or wrong in its last
+// large checks that the policy's cost budget suffices for the largest claim, with a valid or invalid last
 // configuration.
 func large(t *testing.T) {
 	c := corpus.Case{NVIDIA: map[string]any{"kind": "GpuConfig", "sharing": map[string]any{"strategy": "MPS", "mpsConfig": map[string]any{
@@ -149,8 +149,8 @@ func large(t *testing.T) {
 	}
 }
 
-// installPolicy applies the policy as it is shipped, until the test ends, and waits until it is in
-// effect; at the end, until it is in effect no longer: who makes it again must not take the old one for the new.
+// installPolicy applies the policy as shipped until the test ends, and waits until it is in effect. At the end it waits
+// until it is not in effect any more, so that the next test does not observe the old one.
 func installPolicy(t *testing.T) {
 	t.Helper()
 	source, err := binaries.Source()
@@ -183,7 +183,7 @@ func installPolicy(t *testing.T) {
 	})
 }
 
-// awaitPolicy waits until the answer to wrong parameters is right.
+// awaitPolicy waits until the response to invalid parameters satisfies right.
 func awaitPolicy(ctx context.Context, t *testing.T, right func(error) error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
@@ -200,8 +200,8 @@ func awaitPolicy(ctx context.Context, t *testing.T, right func(error) error) {
 	}
 }
 
-// TestNVIDIAComponent shows the API server what kustomize makes of the manifests with the component for NVIDIA's
-// driver name, and holds the API server to what the examples that are written for that driver expect.
+// TestNVIDIAComponent applies the kustomize build with the component for NVIDIA's driver name, and checks that the API
+// server gives the verdicts that the examples for that driver expect.
 func TestNVIDIAComponent(t *testing.T) {
 	list, err := cluster.WithComponents(t.Context(), "nvidia")
 	if err != nil {
@@ -211,7 +211,7 @@ func TestNVIDIAComponent(t *testing.T) {
 	client := newObjects(t)
 	for _, object := range list {
 		dry := []string{metav1.DryRunAll}
-		if object.GetKind() == "Namespace" { // must be there for what is in it
+		if object.GetKind() == "Namespace" { // must exist before the objects in it
 			dry = nil
 		}
 		if err := client.apply(t.Context(), object, dry...); err != nil {
@@ -298,7 +298,7 @@ func (o objects) apply(ctx context.Context, object *unstructured.Unstructured, d
 	return err
 }
 
-// delete deletes the objects, the last first.
+// delete deletes the objects in reverse order.
 func (o objects) delete(t *testing.T, list []*unstructured.Unstructured) {
 	for _, object := range slices.Backward(list) {
 		resource, err := o.resource(object)

@@ -17,10 +17,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// signalRemedy stands for a remedy in the key of a taint.
+// signalRemedy is the signal of the taint of a remediation.
 const signalRemedy gpu.Signal = v1alpha1.TaintRemediation
 
-// order has the installer want something done about the GPU at the index; nothing any more without a step.
+// order sets the remediation order for the GPU at the index. An empty step removes it.
 func (i installer) order(id string, index int, step v1alpha1.RemediationOrder) {
 	i.t.Helper()
 	list := []v1alpha1.Remediation{}
@@ -30,7 +30,7 @@ func (i installer) order(id string, index int, step v1alpha1.RemediationOrder) {
 	i.patch(map[string]any{"spec": map[string]any{"remediations": list}})
 }
 
-// stands waits until the agent says of the remedy that it is in the state, with so many prepared claims.
+// stands waits until the agent reports the state for the remediation, with the given number of prepared claims.
 func (i installer) stands(what, id string, state v1alpha1.AgentRemediationState, prepared int32) {
 	i.t.Helper()
 	i.slowly(what, func(ctx context.Context) error {
@@ -47,7 +47,8 @@ func (i installer) stands(what, id string, state v1alpha1.AgentRemediationState,
 	})
 }
 
-// A GPU that is held takes no new claims, is reset when the last is gone, and only once; the others serve on.
+// TestRemedy checks that a held GPU gets no new claims, is reset once after the last claim is unprepared, and does not
+// affect other GPUs.
 func TestRemedy(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
@@ -101,7 +102,7 @@ func TestRemedy(t *testing.T) {
 	w.isClean()
 }
 
-// The agent dies in the middle of a reset: the next one finishes it.
+// TestKilledDuringReset kills the agent during a reset: the next agent completes it.
 func TestKilledDuringReset(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
@@ -126,7 +127,7 @@ func TestKilledDuringReset(t *testing.T) {
 	w.isClean()
 }
 
-// hangResets has the driver's program hang over every reset until it is let go; what hangs then goes on, whoever began it.
+// hangResets lets resets hang until letGo is called, which also resumes resets of a killed agent.
 func (n *node) hangResets() (letGo func()) {
 	n.t.Helper()
 	program, moved, hangs := fakegpu.SMI(n.machine()), filepath.Join(n.dir, "nvidia-smi"), filepath.Join(n.dir, "hangs")
@@ -143,7 +144,7 @@ func (n *node) hangResets() (letGo func()) {
 	return letGo
 }
 
-// A reset that fails is told once, and is not tried again for the same order.
+// TestResetFails checks that a failed reset is reported once and not retried for the same order.
 func TestResetFails(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")

@@ -13,15 +13,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// TestDriverRootIsFoundAtRunTime runs one agent while the driver comes in a container's root, goes, and comes in the host's own: it is
-// told nothing of where to look.
+// TestDriverRootIsFoundAtRunTime runs one agent while the driver appears in a container's root, disappears, and appears
+// in the host's root. No root is configured.
 func TestDriverRootIsFoundAtRunTime(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
 	host := filepath.Join(n.dir, "h")
 	n.must(os.WriteFile(n.config(), fmt.Appendf(nil, "apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: %s, proc: %s, sys: %s}\n",
 		host, fakegpu.ProcRoot(n.machine()), fakegpu.SysRoot(n.machine())), 0o600))
-	n.bind(n.dir, filepath.Join(host, n.dir)) // where the hook is installed
+	n.bind(n.dir, filepath.Join(host, n.dir)) // folder of the hook
 	a, k := n.run()
 	a.waitReady()
 	n.publishes("no device", devices(0))
@@ -29,7 +29,7 @@ func TestDriverRootIsFoundAtRunTime(t *testing.T) {
 	const container, libraries = "/run/nvidia/driver", "/usr/lib/x86_64-linux-gnu/libcuda.so."
 	for _, place := range []struct {
 		where, libraries string
-		folders          [][2]string // of the driver, and where the host has them
+		folders          [][2]string // folder of the driver, and its path on the host
 	}{
 		{"container", container + libraries, [][2]string{{"", container}}},
 		{"host", `"` + libraries, [][2]string{{"usr", "usr"}, {"lib", "lib"}, {"dev", "dev"}}},
@@ -51,7 +51,7 @@ func TestDriverRootIsFoundAtRunTime(t *testing.T) {
 	}
 }
 
-// bind shows the folder at another place until the test ends or leave is called.
+// bind mounts the folder at another path until the test ends or leave is called.
 func (n *node) bind(from, to string) (leave func()) {
 	n.t.Helper()
 	n.must(os.MkdirAll(to, 0o755))
@@ -60,14 +60,15 @@ func (n *node) bind(from, to string) (leave func()) {
 	leave = func() {
 		if !gone {
 			gone = true
-			n.must(unix.Unmount(to, unix.MNT_DETACH)) // programs of the driver may run
+			n.must(unix.Unmount(to, unix.MNT_DETACH)) // programs of the driver may still run
 		}
 	}
 	n.t.Cleanup(leave)
 	return leave
 }
 
-// foundSoon checks that a claim of a GPU can be prepared soon after the driver has come, with libraries at the host path.
+// foundSoon checks that a claim of a GPU can be prepared soon after the driver appears, with libraries at the host
+// path.
 func (n *node) foundSoon(k *kubelet, where, libraries string, come, gone func()) {
 	n.t.Helper()
 	what := "the driver of the " + where
@@ -88,7 +89,8 @@ func (n *node) foundSoon(k *kubelet, where, libraries string, come, gone func())
 	k.mustUnprepare(claim)
 }
 
-// TestExtras gives a claim the nodes of GPUDirect Storage and GDRCopy that it asks for, once their modules are loaded.
+// TestExtras prepares a claim that requests the device nodes of GPUDirect Storage and GDRCopy, once their modules are
+// loaded.
 func TestExtras(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
@@ -106,7 +108,7 @@ func TestExtras(t *testing.T) {
 	n.must(err)
 	longer := strings.Replace(string(text), "Character devices:\n", "Character devices:\n240 nvidia-fs\n241 gdrdrv\n", 1)
 	n.must(os.WriteFile(listed+".next", []byte(longer), 0o600))
-	n.must(os.Rename(listed+".next", listed)) // the agent, which reads it at any time, finds the driver in it
+	n.must(os.Rename(listed+".next", listed)) // atomically, since the agent may read it at any time
 	for name, major := range map[string]uint32{"nvidia-fs0": 240, "nvidia-fs15": 240, "gdrdrv": 241} {
 		n.must(unix.Mknod(filepath.Join(fakegpu.DevRoot(n.machine()), "dev", name), unix.S_IFCHR|0o666, int(unix.Mkdev(major, 0))))
 	}

@@ -26,7 +26,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// modes names what a GPU of the machine has set, apart from MIG.
+// modes returns the settings of the machine's GPUs, except MIG mode.
 func modes(state fakegpu.State) []string {
 	var list []string
 	for _, g := range state.GPUs {
@@ -40,8 +40,8 @@ func modes(state fakegpu.State) []string {
 	return list
 }
 
-// serving returns since when the node's MPS daemons serve; those that do not, but have a folder, are
-// there without a time.
+// serving returns the start times of the node's MPS daemons. A daemon that has a folder and does not serve has an empty
+// time.
 func (n *node) serving() map[string]string {
 	n.t.Helper()
 	daemons := map[string]string{}
@@ -65,10 +65,10 @@ func (n *node) serving() map[string]string {
 	return daemons
 }
 
-// shareIDs numbers the shares of the test binary.
+// shareIDs counts the shares of the test binary.
 var shareIDs atomic.Int32
 
-// takes lets the claim's devices be shares of so much memory and compute.
+// takes lets the claim's devices be shares of the given memory and compute.
 func takes(memory, compute string) change {
 	return func(claim *resourceapi.ResourceClaim) {
 		if claim.Status.Allocation == nil {
@@ -104,7 +104,7 @@ func watching(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// shapeOf is the GPU at the index in another shape.
+// shapeOf returns the GPU at the index in another shape.
 func (n *node) shapeOf(index int, shape gpu.Shape) gpu.Device {
 	return gpu.Device{GPU: n.whole(index).GPU, Use: gpu.Use{Shape: shape}}
 }
@@ -116,8 +116,8 @@ const (
 	exclusive = "GPU 1: compute mode 3"
 )
 
-// sharers are claims that share: each kind of share, the first and one beside another, and private
-// daemons.
+// sharers returns claims of shares: each kind of share, as the first on a GPU and in addition to another one, and with
+// private daemons.
 func sharers() []victim {
 	on := func(shape gpu.Shape) func(*stage) []gpu.Device {
 		return func(s *stage) []gpu.Device { return []gpu.Device{s.shapeOf(1, shape)} }
@@ -150,7 +150,7 @@ func sharers() []victim {
 	}
 }
 
-// stageOf is newStage with another one ended, if there is one: only one runs daemons at a time.
+// stageOf ends the last stage, if there is one, and creates a new one: only one stage at a time runs daemons.
 func stageOf(t *testing.T, last *stage, v victim) *stage {
 	t.Helper()
 	if last != nil && last.beside == v.beside {
@@ -162,8 +162,8 @@ func stageOf(t *testing.T, last *stage, v victim) *stage {
 	return newStage(t, v)
 }
 
-// TestSharersKilledAtEveryStep kills the agent at every moment of the life of every claim that shares.
-// What becomes of the claim afterwards changes from one moment to the next.
+// TestSharersKilledAtEveryStep kills the agent at every moment of the life of every shared claim. The ending alternates
+// from one moment to the next.
 func TestSharersKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -185,7 +185,7 @@ func TestSharersKilledAtEveryStep(t *testing.T) {
 	table(t, cases, func(s *stage, d death) error { return d.play(s) })
 }
 
-// TestSharersKilledWhileTheyRecover kills the agent that takes a share back, too.
+// TestSharersKilledWhileTheyRecover also kills the agent that recovers a share.
 func TestSharersKilledWhileTheyRecover(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -206,8 +206,8 @@ func TestSharersKilledWhileTheyRecover(t *testing.T) {
 	table(t, cases, func(s *stage, d death) error { return d.play(s) })
 }
 
-// TestEveryCallOfSharersFailsOnce fails each function of NVML once that a share calls, at its last call:
-// the earlier ones are those of every agent that starts.
+// TestEveryCallOfSharersFailsOnce fails the last call of each NVML function that a share uses: the earlier calls are
+// those of every starting agent.
 func TestEveryCallOfSharersFailsOnce(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -216,7 +216,7 @@ func TestEveryCallOfSharersFailsOnce(t *testing.T) {
 	var s *stage
 	var cases []fault
 	all := sharers()
-	for _, v := range []victim{all[0], all[1], all[3]} { // the others make no call that these do not
+	for _, v := range []victim{all[0], all[1], all[3]} { // the others make no additional calls
 		s = stageOf(t, s, v)
 		last := map[string]int{}
 		calls := s.calls(v)
@@ -258,7 +258,7 @@ func TestTimeSliceFailsOnce(t *testing.T) {
 	s.eventually("nothing is left", func(context.Context) error { return s.restored() })
 }
 
-// TestDaemonDies kills the supervisor of a daemon, takes its program away and deletes its pod.
+// TestDaemonDies kills the supervisor of a daemon, removes its program and deletes its pod.
 func TestDaemonDies(t *testing.T) {
 	t.Parallel()
 	v := sharers()[1]
@@ -306,7 +306,7 @@ func TestDaemonDies(t *testing.T) {
 	s.must(s.restored())
 }
 
-// TestSharesAreNotGivenTwice has shares allocated as by two schedulers that know nothing of each other.
+// TestSharesAreNotGivenTwice prepares shares as allocated by two schedulers without coordination.
 func TestSharesAreNotGivenTwice(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, victim{})
@@ -335,7 +335,7 @@ func TestSharesAreNotGivenTwice(t *testing.T) {
 	}
 }
 
-// TestOfferOfANode has two nodes offer what their administrators decided for each.
+// TestOfferOfANode configures different offers on two nodes.
 func TestOfferOfANode(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -370,7 +370,7 @@ func TestOfferOfANode(t *testing.T) {
 			if test.want["gpu"] == 0 {
 				return
 			}
-			// The agent counts, too: another allocator may not know the node's number.
+			// The agent enforces the limit as well: another allocator may not support the node's number.
 			daemons, err := n.host.RunDaemons(context.Background(), shared.product)
 			n.must(err)
 			defer daemons.Stop()

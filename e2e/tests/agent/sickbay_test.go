@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// sickbay is a node whose GPUs fall ill, with what kubelet is told of it.
+// sickbay is a node with faulted GPUs and the health reports that kubelet receives.
 type sickbay struct {
 	*node
 	agent   *agent
@@ -29,13 +29,13 @@ type sickbay struct {
 	claims  map[string]*drapb.Claim
 }
 
-// The GPUs of an 8 × H100 that are held in one shape each; nobody holds the others.
+// The GPUs of an 8 × H100 that are held in one shape each. The others are not held.
 const (
 	sliced, turned, served, whole = 0, 1, 2, 3
 	held                          = 4
 )
 
-// newSickbay is a node with the rules that are given, as lines of the NodeConfig.
+// newSickbay creates a node with the given rules, as lines of the NodeConfig.
 func newSickbay(t *testing.T, machine, rules string) *sickbay {
 	t.Helper()
 	n := newNode(t, machine)
@@ -43,7 +43,7 @@ func newSickbay(t *testing.T, machine, rules string) *sickbay {
 	return &sickbay{node: n, health: &harness.Health{}, claims: map[string]*drapb.Claim{}}
 }
 
-// open runs an agent, and waits until it is ready.
+// open starts an agent and waits until it is ready.
 func (w *sickbay) open(program string, environment ...string) {
 	w.t.Helper()
 	w.agent = w.start(program, fmt.Sprintf("pod-%d", time.Now().UnixNano()), environment...)
@@ -56,7 +56,7 @@ func (w *sickbay) admit() {
 	w.kubelet = w.agent.connect()
 	w.health = &harness.Health{}
 	agent, client, known := w.agent, w.kubelet.client, w.health
-	go func() { // it ends with the agent
+	go func() { // ends with the agent
 		_ = harness.PollEvery(w.t.Context(), time.Second, func(ctx context.Context) error {
 			if err := agent.Alive(); err != nil {
 				return err
@@ -67,7 +67,8 @@ func (w *sickbay) admit() {
 	w.agent.waitReady()
 }
 
-// hears waits until the agent hears what the driver tells of the GPUs: it is ready before that, and an event that comes earlier is told nobody.
+// hears waits until the agent receives the driver's events of the GPUs. It is ready before that, and an earlier event
+// would be lost.
 func (w *sickbay) hears(indices ...int) {
 	w.t.Helper()
 	const harmless = 13
@@ -91,7 +92,7 @@ func (w *sickbay) hears(indices ...int) {
 	}
 }
 
-// hold has claims hold a slice, with another beside it, and shares and a whole GPU.
+// hold prepares claims of MIG devices on one GPU, of shares and of a whole GPU.
 func (w *sickbay) hold() {
 	w.t.Helper()
 	daemons, err := w.host.RunDaemons(context.Background(), shared.product)
@@ -110,7 +111,7 @@ func (w *sickbay) hold() {
 	}
 }
 
-// goesOn injects again and again until it is ended.
+// goesOn calls inject repeatedly until end is called.
 func (w *sickbay) goesOn(inject func() error) (end func()) {
 	w.t.Helper()
 	over := harness.Again(w.t.Context(), time.Second, inject)
@@ -123,7 +124,7 @@ func (n *node) fences(ctx context.Context) (expect.Fences, error) {
 	return expect.ReadFences(list), err
 }
 
-// marked waits until the taints of the signal are exactly on the devices for which the mark is not empty.
+// marked waits until the taints of the signal are on exactly the devices for which mark is not empty.
 func (n *node) marked(what string, signal gpu.Signal, mark func(gpu.Device) string) {
 	n.t.Helper()
 	n.slowly(what, func(ctx context.Context) error {
@@ -138,13 +139,13 @@ func (n *node) marked(what string, signal gpu.Signal, mark func(gpu.Device) stri
 	})
 }
 
-// head is enough of a text that may be long.
+// head returns the beginning of a long text.
 func head(text string) string { return text[:min(len(text), 2000)] }
 
-// nowhere is the mark of a signal that is gone.
+// nowhere is the mark of a cleared signal.
 func nowhere(gpu.Device) string { return "" }
 
-// on marks the devices of GPUs.
+// on returns a mark for the devices of the GPUs.
 func (n *node) on(mark string, indices ...int) func(gpu.Device) string {
 	return func(d gpu.Device) string {
 		if slices.ContainsFunc(indices, func(i int) bool { return n.hardware.GPUs[i].Name() == d.GPU }) {
@@ -154,7 +155,7 @@ func (n *node) on(mark string, indices ...int) func(gpu.Device) string {
 	}
 }
 
-// slowly is eventually for what takes seconds: the API server is asked a few times in each.
+// slowly is eventually with a longer polling interval, for requests to the API server.
 func (n *node) slowly(what string, check func(context.Context) error) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), harness.Patience)
@@ -164,8 +165,8 @@ func (n *node) slowly(what string, check func(context.Context) error) {
 	}
 }
 
-// kubeletKnows waits until the devices that kubelet knows to be unhealthy are exactly those for which sick says so, and every report names
-// every device.
+// kubeletKnows waits until the devices that kubelet records as unhealthy are exactly those for which sick is not empty,
+// and every report lists every device.
 func (w *sickbay) kubeletKnows(what string, sick func(gpu.Device) string) {
 	w.t.Helper()
 	w.slowly(what, func(ctx context.Context) error {
@@ -175,7 +176,7 @@ func (w *sickbay) kubeletKnows(what string, sick func(gpu.Device) string) {
 		}
 		want := slices.Sorted(maps.Keys(fences.Marked(sick)))
 		got := slices.DeleteFunc(slices.Sorted(maps.Keys(w.health.Unhealthy())), func(name string) bool {
-			_, published := fences.Devices[name] // it is told of what is not offered, too: claims may still hold it
+			_, published := fences.Devices[name] // reports include devices that are not offered, since claims may still hold them
 			return !published
 		})
 		if diff := cmp.Diff(want, got); diff != "" {
@@ -190,7 +191,7 @@ func (w *sickbay) kubeletKnows(what string, sick func(gpu.Device) string) {
 	})
 }
 
-// claimsSay waits until the condition Healthy is False of exactly these claims.
+// claimsSay waits until exactly these claims have the condition Healthy with status False.
 func (w *sickbay) claimsSay(what string, sick ...string) {
 	w.t.Helper()
 	w.slowly(what, func(ctx context.Context) error {
@@ -213,7 +214,7 @@ func (w *sickbay) claimsSay(what string, sick ...string) {
 	})
 }
 
-// since returns when the taint of the signal was added on a device of the GPU.
+// since returns the time at which the taint of the signal was added to a device of the GPU.
 func (n *node) since(signal gpu.Signal, index int) (added time.Time) {
 	n.t.Helper()
 	n.slowly(fmt.Sprintf("since when GPU %d has the taint %s", index, signal), func(ctx context.Context) error {

@@ -22,7 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// published is the node's pool as the API server has it.
+// published is the node's pool in the API server.
 type published struct {
 	devices  []resourceapi.Device
 	counters map[string]map[string]resourceapi.Counter
@@ -30,7 +30,7 @@ type published struct {
 
 func (n *node) selector() metav1.ListOptions { return n.host.Selector() }
 
-// pool reads the node's pool; an error while it is not whole.
+// pool returns the node's pool. An incomplete pool is an error.
 func (n *node) pool(ctx context.Context) (published, error) {
 	p := published{counters: map[string]map[string]resourceapi.Counter{}}
 	slices, err := n.host.Pool(ctx)
@@ -46,7 +46,7 @@ func (n *node) pool(ctx context.Context) (published, error) {
 	return p, nil
 }
 
-// publishes waits until the pool is as wanted; the check says what is not.
+// publishes waits until the check of the pool succeeds.
 func (n *node) publishes(what string, check func(published) error) {
 	n.t.Helper()
 	n.eventually(what, func(ctx context.Context) error {
@@ -68,7 +68,7 @@ func devices(want int) func(published) error {
 	}
 }
 
-// offered is how many devices the machine offers as the configuration has it by default.
+// offered returns the number of devices of the machine with the default configuration.
 func (n *node) offered() int {
 	n.t.Helper()
 	offer, err := v1alpha1.Default().Offer()
@@ -104,7 +104,7 @@ func TestSlicesComeBackAfterKubeletsRestart(t *testing.T) {
 	n.publishes("every device", devices(n.offered()))
 	a.metric("tessera_resourceslices_published 2")
 	n.promptly("to bring the slices back", func() {
-		// What kubelet does when it starts.
+		// Kubelet does this when it starts.
 		n.must(shared.client.ResourceV1().ResourceSlices().DeleteCollection(t.Context(), metav1.DeleteOptions{}, n.selector()))
 		n.publishes("every device again", devices(n.offered()))
 	}, func() {})
@@ -128,8 +128,7 @@ func TestNoGPU(t *testing.T) {
 	a.terminate()
 }
 
-// TestAPIServerAway starts an agent that cannot reach the API server: what is prepared stays, and can be
-// taken back.
+// TestAPIServerAway starts an agent that cannot reach the API server: prepared claims persist and can be unprepared.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
@@ -158,7 +157,7 @@ func TestAPIServerAway(t *testing.T) {
 	a.kill()
 }
 
-// spec returns the ids of the devices in the claim's CDI spec.
+// spec returns the IDs of the devices in the claim's CDI spec.
 func (n *node) spec(claim *drapb.Claim) []string {
 	n.t.Helper()
 	cache, err := cdiapi.NewCache(cdiapi.WithSpecDirs(n.cdi()), cdiapi.WithAutoRefresh(false))

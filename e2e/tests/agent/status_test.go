@@ -39,8 +39,8 @@ const (
 	otherDriver    = "nic.example.com"
 )
 
-// identify gives the agent of the node the identity that its pod would have, with the rights as they are
-// shipped, instead of the administrator's.
+// identify gives the agent of the node the identity of its pod, with the permissions as shipped, instead of the
+// administrator's.
 func (n *node) identify() {
 	n.t.Helper()
 	ctx := n.t.Context()
@@ -68,7 +68,7 @@ func (n *node) identify() {
 	n.must(clientcmd.WriteToFile(*access, n.kubeconfig))
 }
 
-// grant makes the agent's service account with its rights, once, and waits until they are in effect.
+// grant creates the agent's service account with its permissions, once, and waits until they are in effect.
 func grant(ctx context.Context) error {
 	source, err := binaries.Source()
 	if err != nil {
@@ -131,7 +131,7 @@ func grant(ctx context.Context) error {
 	})
 }
 
-// onNode allocates the claim on the node for two pods, with a device of another driver beside ours.
+// onNode allocates the claim on the node for two pods, with an additional device of another driver.
 func onNode(n *node) change {
 	return func(c *resourceapi.ResourceClaim) {
 		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, resourceapi.DeviceRequest{
@@ -161,7 +161,7 @@ func (n *node) object(ctx context.Context, claim *drapb.Claim) (*resourceapi.Res
 	return shared.client.ResourceV1().ResourceClaims(claim.GetNamespace()).Get(ctx, claim.GetName(), metav1.GetOptions{})
 }
 
-// tells waits until the claim's entries are these, one line each, sorted.
+// tells waits until the claim's status has exactly these entries, one line each, sorted.
 func (n *node) tells(what string, claim *drapb.Claim, want ...string) {
 	n.t.Helper()
 	want = append(want, otherDriver+` nic {"vlan":7}`)
@@ -182,7 +182,7 @@ func (n *node) tells(what string, claim *drapb.Claim, want ...string) {
 	})
 }
 
-// line is what an entry tells, in short.
+// line returns a short form of an entry.
 func line(e resourceapi.AllocatedDeviceStatus) string {
 	text := e.Driver + " " + e.Device
 	if e.Driver != driver {
@@ -207,7 +207,7 @@ func line(e resourceapi.AllocatedDeviceStatus) string {
 	return text
 }
 
-// warns waits for one Event of the reason on the claim and on each of its pods, and returns its message.
+// warns waits for one Event with the reason on the claim and on each of its pods, and returns its message.
 func (n *node) warns(claim *drapb.Claim, reason string) string {
 	n.t.Helper()
 	var message string
@@ -252,7 +252,7 @@ func TestClaimStatus(t *testing.T) {
 	t.Run("another node's agent", func(t *testing.T) {
 		foreign(t, before)
 	})
-	// Somebody takes the entries away while no agent runs.
+	// Another client removes the entries while no agent runs.
 	a.kill()
 	object, err := n.object(t.Context(), claim)
 	n.must(err)
@@ -270,7 +270,7 @@ func TestClaimStatus(t *testing.T) {
 	n.isClean()
 }
 
-// onSlice is what the entry of the only slice of the GPU tells, from what the hardware says.
+// onSlice returns the expected entry of the GPU's only MIG device, from the state of the hardware.
 func (n *node) onSlice(index int) string {
 	n.t.Helper()
 	g := n.truth().GPUs[index]
@@ -281,12 +281,12 @@ func (n *node) onSlice(index int) string {
 	return fmt.Sprintf("mig on %s %s gi%d/ci%d of %s %s", n.whole(index).GPU, i.Name, i.ID, i.Computes[0].ID, g.UUID, i.Computes[0].UUID)
 }
 
-// onWhole is what the entry of a GPU tells as a device of the type.
+// onWhole returns the expected entry of a GPU as a device of the type.
 func (n *node) onWhole(kind string, index int) string {
 	return fmt.Sprintf("%s on %s %s", kind, n.whole(index).GPU, n.truth().GPUs[index].UUID)
 }
 
-// deviceOf is the name of the claim's device at the position.
+// deviceOf returns the name of the claim's device at the position.
 func (n *node) deviceOf(claim *drapb.Claim, i int) string {
 	n.t.Helper()
 	object, err := n.object(n.t.Context(), claim)
