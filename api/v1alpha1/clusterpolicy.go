@@ -7,7 +7,7 @@ import (
 // ClusterPolicyName is the name of the one ClusterPolicy.
 const ClusterPolicyName = "default"
 
-// ClusterPolicy is what an administrator decides for all GPU nodes of a cluster. There is one, named default.
+// ClusterPolicy is the configuration of all GPU nodes of a cluster. There is one object, named default.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -41,84 +41,84 @@ type ClusterPolicyList struct {
 	Items           []ClusterPolicy `json:"items"`
 }
 
-// ClusterPolicySpec is the administrator's decision.
+// ClusterPolicySpec is the desired configuration. The administrator writes it.
 type ClusterPolicySpec struct {
-	// NodeSelector chooses the GPU nodes that the installer works on. Empty, the default, chooses all; nodes it does not
-	// choose are left as they are. Widening it pool by pool moves a cluster from another stack.
+	// NodeSelector selects the GPU nodes that the installer manages. Empty, the default, selects all; nodes that it does not
+	// select are not changed. To migrate a cluster from another stack, widen the selector one node pool at a time.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// DaemonSets is what all operands have in common.
+	// DaemonSets is the configuration that all operands share.
 	// +optional
 	DaemonSets DaemonSetsSpec `json:"daemonSets,omitempty"`
-	// HostPaths are where the host keeps what operands mount.
+	// HostPaths are the paths of the host that operands mount.
 	// +optional
 	HostPaths HostPathsSpec `json:"hostPaths,omitempty"`
-	// Discovery says how GPU nodes are found. On by default.
+	// Discovery configures how GPU nodes are found. On by default.
 	// +optional
 	Discovery DiscoverySpec `json:"discovery,omitempty"`
-	// Driver is the driver of all nodes that no NVIDIADriver chooses. On by default; off, the hosts' drivers are
-	// used and none is installed.
+	// Driver is the driver of all nodes that no NVIDIADriver selects. On by default. If it is off, no driver is installed and the
+	// nodes use the drivers of their hosts.
 	// +optional
 	Driver DriverSpec `json:"driver,omitempty"`
-	// Toolkit prepares the container runtime. On by default; where the runtime reads CDI specs already
-	// (containerd 2, CRI-O) it changes nothing.
+	// Toolkit configures the container runtime. On by default. A runtime that already reads CDI specs (containerd 2, CRI-O)
+	// is not changed.
 	// +optional
 	Toolkit ToolkitSpec `json:"toolkit,omitempty"`
-	// NodeAgent publishes and prepares the GPUs. On by default.
+	// NodeAgent publishes the GPUs and prepares them for claims. On by default.
 	// +optional
 	NodeAgent NodeAgentSpec `json:"nodeAgent,omitempty"`
 	// Scheduler is tessera-scheduler. On by default.
 	// +optional
 	Scheduler SchedulerSpec `json:"scheduler,omitempty"`
-	// DCGM is a host engine per node that exporters and tools share. Off by default; without it the exporter has its own.
+	// DCGM is a host engine per node that exporters and tools share. Off by default; the exporter then uses its embedded engine.
 	// +optional
 	DCGM Component `json:"dcgm,omitempty"`
-	// DCGMExporter serves the metrics of every GPU. On by default.
+	// DCGMExporter exports the metrics of every GPU. On by default.
 	// +optional
 	DCGMExporter ExporterSpec `json:"dcgmExporter,omitempty"`
-	// Validator proves that a node works. On by default; off, a node is Ready with its agent.
+	// Validator tests GPU nodes. On by default. If it is off, a node is Ready as soon as its agent is.
 	// +optional
 	Validator ValidatorSpec `json:"validator,omitempty"`
-	// FeatureLabels writes nvidia.com/* labels of what the GPUs are on nodes, for those who still select by them.
+	// FeatureLabels writes nvidia.com/* labels that describe the GPUs to nodes, for workloads that select nodes by them.
 	// +optional
 	FeatureLabels FeatureLabelsSpec `json:"featureLabels,omitempty"`
-	// SandboxWorkloads hands whole GPUs to virtual machines on chosen nodes. Off by default.
+	// SandboxWorkloads offers whole GPUs to virtual machines on the selected nodes. Off by default.
 	// +optional
 	SandboxWorkloads SandboxWorkloadsSpec `json:"sandboxWorkloads,omitempty"`
-	// VGPUManager is NVIDIA's host driver for vGPU, on the nodes it selects. Off by default. Its image is the
-	// customer's own: NVIDIA publishes none.
+	// VGPUManager is NVIDIA's host driver for vGPU on the selected nodes. Off by default. NVIDIA publishes no image of it; build
+	// your own and set image.
 	// +optional
 	VGPUManager VGPUManagerSpec `json:"vgpuManager,omitempty"`
-	// Upgrade says how a new driver comes to nodes that have one.
+	// Upgrade configures rollouts of a new driver to nodes that have one.
 	// +optional
 	Upgrade UpgradePolicy `json:"upgrade,omitempty"`
-	// Remediation says what is done about GPUs that are not well.
+	// Remediation configures the recovery of faulted GPUs.
 	// +optional
 	Remediation RemediationSpec `json:"remediation,omitempty"`
-	// ReadinessTaint keeps pods off a GPU node until it is ready, for autoscalers: nodes then carry the taint
-	// tessera.dev/not-ready:NoSchedule, which the installer removes. Off by default: pods without GPUs need not wait.
+	// ReadinessTaint keeps pods off a new GPU node until the node is ready: the installer adds the taint tessera.dev/not-ready:NoSchedule
+	// and removes it. Off by default. With an autoscaler, create the nodes with this taint.
 	// +optional
 	ReadinessTaint bool `json:"readinessTaint,omitempty"`
 }
 
-// ClusterPolicyStatus is what the installer says about the cluster.
+// ClusterPolicyStatus is the observed state of the cluster. The installer writes it.
 type ClusterPolicyStatus struct {
-	// ObservedGeneration is the generation that the rest speaks of.
+	// ObservedGeneration is the generation for which the status was determined.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Nodes counts GPU nodes by where they stand.
+	// Nodes counts GPU nodes by phase.
 	// +optional
 	Nodes NodeCounts `json:"nodes,omitempty"`
-	// GPUs counts the GPUs of those nodes that are not well, or are being brought back.
+	// GPUs counts the faulted and recovering GPUs of those nodes.
 	// +optional
 	GPUs GPUCounts `json:"gpus,omitempty"`
-	// Plan is what the last edit will do to nodes, or does.
+	// Plan is the effect of the current spec on nodes that are not yet changed.
 	// +optional
 	Plan *Plan `json:"plan,omitempty"`
-	// Rollout is where the change of drivers stands; absent while none is under way.
+	// Rollout is the progress of the driver rollout. Absent while there is none.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// Conditions: Ready (every chosen node is Ready and every operand of the cluster is available), Progressing, Degraded,
+	// Conditions: Ready (every selected node is Ready and every operand of the cluster is available), Progressing, Degraded,
 	// RolloutPaused.
 	// +optional
 	// +listType=map
@@ -128,35 +128,35 @@ type ClusterPolicyStatus struct {
 
 // NodeCounts counts GPU nodes.
 type NodeCounts struct {
-	// Total is the number of GPU nodes that the policy chooses.
+	// Total is the number of selected GPU nodes.
 	Total int32 `json:"total"`
-	// Ready counts those in the phase Ready; what is counted nowhere is on its way.
+	// Ready counts nodes in the phase Ready. Nodes in phases without a counter are being installed.
 	Ready int32 `json:"ready"`
-	// Upgrading counts those in the phase Upgrading.
+	// Upgrading counts nodes in the phase Upgrading.
 	Upgrading int32 `json:"upgrading"`
-	// Blocked counts those in the phase Blocked: somebody else must act.
+	// Blocked counts nodes in the phase Blocked: an administrator or another program must act.
 	Blocked int32 `json:"blocked"`
-	// Failed counts those in the phase Failed.
+	// Failed counts nodes in the phase Failed.
 	Failed int32 `json:"failed"`
 }
 
-// GPUCounts counts GPUs that are not well, each once by its worst fault, as their agents say in the present boot of their nodes.
+// GPUCounts counts faulted GPUs, each once by its most severe fault. Faults are those that the agents report for the current boot of their nodes.
 type GPUCounts struct {
-	// Unhealthy counts those with a fault that is Critical or Fatal.
+	// Unhealthy counts GPUs with a Critical or Fatal fault.
 	Unhealthy int32 `json:"unhealthy"`
-	// Fatal counts those of them with a fault that is Fatal.
+	// Fatal counts GPUs with a Fatal fault. They are included in unhealthy.
 	Fatal int32 `json:"fatal"`
-	// Held counts GPUs that are taken out of service for a remedy, those included that wait for a reboot or a person.
+	// Held counts GPUs that are out of service for a remediation, including those that wait for a reboot or a replacement.
 	Held int32 `json:"held"`
 }
 
-// Plan is what it takes to bring every node to what is desired.
+// Plan is the set of changes that bring every node to the desired state.
 type Plan struct {
-	// Nodes is how many nodes change their driver. Zero: the edit touches nobody.
+	// Nodes is the number of nodes whose driver changes. Zero: the edit affects no node.
 	Nodes int32 `json:"nodes"`
-	// Pods is how many running pods that costs their GPUs.
+	// Pods is the number of running pods that lose their GPUs.
 	Pods int32 `json:"pods"`
-	// Waves are the nodes in the order in which they will change, canaries first; at most 16 waves with 64 names each are written.
+	// Waves are the nodes in the order in which they change, canaries first: at most 16 waves with 64 names each.
 	// +optional
 	// +listType=atomic
 	Waves []Wave `json:"waves,omitempty"`
@@ -164,37 +164,37 @@ type Plan struct {
 
 // Wave is a group of nodes that change together.
 type Wave struct {
-	// Count is how many there are.
+	// Count is the number of nodes of the wave.
 	Count int32 `json:"count"`
-	// Nodes are the names of the first 64.
+	// Nodes are the names of the first 64 nodes.
 	// +optional
 	// +listType=atomic
 	Nodes []string `json:"nodes,omitempty"`
 }
 
-// RolloutStatus is where the change of drivers stands.
+// RolloutStatus is the progress of a driver rollout.
 type RolloutStatus struct {
-	// Digest identifies what is being rolled out.
+	// Digest identifies the revision of the driver that is being rolled out.
 	Digest string `json:"digest"`
 	// Stage is Canary, Soak, Waves, Paused or Done.
 	// +kubebuilder:validation:Enum=Canary;Soak;Waves;Paused;Done
 	Stage RolloutStage `json:"stage"`
-	// Since is when the stage began.
+	// Since is when the stage started.
 	Since metav1.Time `json:"since"`
-	// Reason says why it stands where it stands, in words.
+	// Reason describes why the rollout is in this stage.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Done counts the nodes that run what is being rolled out.
+	// Done counts the nodes that run the new driver.
 	Done int32 `json:"done"`
-	// Running counts the nodes that change now.
+	// Running counts the nodes whose driver is being changed.
 	Running int32 `json:"running"`
-	// Failed counts the nodes on which it failed.
+	// Failed counts the nodes on which the change failed.
 	Failed int32 `json:"failed"`
-	// Waiting counts the nodes that have not begun.
+	// Waiting counts the nodes that have not started.
 	Waiting int32 `json:"waiting"`
 }
 
-// RolloutStage is a part of a rollout.
+// RolloutStage is a stage of a rollout.
 type RolloutStage string
 
 // The stages of a rollout.

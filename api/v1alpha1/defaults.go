@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// The defaults of the installer's kinds. They stand here alone: the API server writes none into objects, so that a release may change one
-// and everybody who decided nothing follows. What a field's comment says is held to this by a test.
+// The defaults of the installer's kinds. The CRDs have no defaults: the API server does not write them into objects, so that a new release can
+// change a default for every object that does not set the field. A test compares the fields' comments with them.
 const (
 	defaultPriorityClass    = "system-node-critical"
 	defaultDriverDir        = "/run/nvidia/driver"
@@ -36,12 +36,12 @@ const (
 	defaultRemedyAttempts = 2
 )
 
-// Weekdays are the days of a maintenance window, as they are written, Sunday first like time.Weekday.
+// Weekdays returns the names of the days of a maintenance window, Sunday first as in time.Weekday.
 func Weekdays() []string { return []string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"} }
 
-// Complete returns the spec with a value in every field that has a default, in memory of its own. It is what everything that reads a
-// policy works with; completing twice changes nothing. Images stay empty, they are those of the release; so do NodeConfigs, which the
-// node agent completes, but a pool without one gets that of nodeAgent.
+// Complete returns a deep copy of the spec with a value in every field that has a default. All readers of a policy use the completed spec.
+// Complete is idempotent. Images stay empty: they are those of the release. NodeConfigs are not completed, because the node agent does that; a
+// pool without one gets that of nodeAgent.
 func (s ClusterPolicySpec) Complete() ClusterPolicySpec {
 	c := *s.DeepCopy()
 	c.DaemonSets.complete()
@@ -73,7 +73,7 @@ func (s ClusterPolicySpec) Complete() ClusterPolicySpec {
 	return c
 }
 
-// Complete returns the driver with a value in every field that has a default, in memory of its own.
+// Complete returns a deep copy of the driver with a value in every field that has a default.
 func (s DriverSpec) Complete() DriverSpec {
 	c := *s.DeepCopy()
 	c.complete(true)
@@ -87,8 +87,8 @@ func (s DriverSpec) Complete() DriverSpec {
 	return c
 }
 
-// Complete returns the policy with a value in every field that has a default, in memory of its own. A drain without a waitTimeout waits
-// without end, and one without waitFor waits for nothing; without a window it is always open.
+// Complete returns a deep copy of the policy with a value in every field that has a default. A drain without a waitTimeout waits without
+// limit, and a drain without waitFor does not wait. Without a window, changes start at any time.
 func (p UpgradePolicy) Complete() UpgradePolicy {
 	c := *p.DeepCopy()
 	pointer(&c.Auto, true)
@@ -109,8 +109,8 @@ func (p UpgradePolicy) Complete() UpgradePolicy {
 	return c
 }
 
-// Complete returns the remediation with a value in every field that has a default, in memory of its own. Its drain is completed as that of
-// an upgrade.
+// Complete returns a deep copy of the remediation with a value in every field that has a default. Its drain has the defaults of that of an
+// upgrade.
 func (r RemediationSpec) Complete() RemediationSpec {
 	c := *r.DeepCopy()
 	or(&c.Mode, RemediationSuggest)
@@ -140,10 +140,10 @@ func (p *HostPathsSpec) complete() {
 	or(&p.CDI, defaultCDIDir)
 }
 
-// complete decides whether the component is deployed.
+// complete sets whether the component is deployed, unless the field is set.
 func (c *Component) complete(enabled bool) { pointer(&c.Enabled, enabled) }
 
-// or sets a field that is empty.
+// or sets a field if it has the zero value.
 func or[T comparable](field *T, value T) {
 	var empty T
 	if *field == empty {
@@ -151,14 +151,14 @@ func or[T comparable](field *T, value T) {
 	}
 }
 
-// pointer sets a field that is absent.
+// pointer sets a field if it is nil.
 func pointer[T any](field **T, value T) {
 	if *field == nil {
 		*field = &value
 	}
 }
 
-// duration sets a duration that is absent.
+// duration sets a duration if it is nil.
 func duration(field **metav1.Duration, value time.Duration) {
 	pointer(field, metav1.Duration{Duration: value})
 }

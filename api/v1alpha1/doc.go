@@ -1,7 +1,7 @@
-// Package v1alpha1 is the API group tessera.dev/v1alpha1: what an administrator decides. NodeConfig is
-// the file that configures the node agent; ClusterPolicy, NVIDIADriver and GPUNode are the objects of the installer.
+// Package v1alpha1 is the API group tessera.dev/v1alpha1. NodeConfig is the file that configures the node agent; ClusterPolicy, NVIDIADriver
+// and GPUNode are the objects of the installer.
 //
-// A value that Load or Default returned is complete and valid; nobody checks it again.
+// A NodeConfig that Load or Default returned is complete and valid. Callers do not validate it again.
 //
 // +kubebuilder:object:generate=true
 // +groupName=tessera.dev

@@ -41,33 +41,34 @@ type NVIDIADriverList struct {
 // +kubebuilder:validation:XValidation:rule="(has(self.default) && self.default) || has(self.nodeSelector)",message="set nodeSelector, or default: true"
 type NVIDIADriverSpec struct {
 	DriverSpec `json:",inline"`
-	// NodeSelector chooses the nodes. A node that two drivers choose keeps what it has and is blocked until only one does; both say so.
+	// NodeSelector selects the nodes. A node that two drivers select keeps its current driver and is Blocked until only one selects it;
+	// both list it in status.conflicts.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
-	// Default makes this the driver of nodes that no other NVIDIADriver chooses, in the place of ClusterPolicy's. There is at
-	// most one. Off by default.
+	// Default makes this the driver of nodes that no other NVIDIADriver selects, instead of spec.driver of the ClusterPolicy. At most
+	// one NVIDIADriver is the default. Off by default.
 	// +optional
 	Default bool `json:"default,omitempty"`
-	// Upgrade says how this driver comes to nodes that have one; by default as ClusterPolicy says.
+	// Upgrade configures the rollout of this driver to nodes that have one. The default is spec.upgrade of the ClusterPolicy.
 	// +optional
 	Upgrade *UpgradePolicy `json:"upgrade,omitempty"`
 }
 
-// NVIDIADriverStatus is what the installer says about the driver.
+// NVIDIADriverStatus is the observed state of the driver. The installer writes it.
 type NVIDIADriverStatus struct {
-	// ObservedGeneration is the generation that the rest speaks of.
+	// ObservedGeneration is the generation for which the status was determined.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Nodes counts the nodes that get this driver.
 	// +optional
 	Nodes NodeCounts `json:"nodes,omitempty"`
-	// Plan is what the last edit will do to the nodes of this driver, or does.
+	// Plan is the effect of the current spec on nodes that are not yet changed.
 	// +optional
 	Plan *Plan `json:"plan,omitempty"`
-	// Rollout is where the change of this driver stands; absent while none is under way.
+	// Rollout is the progress of the rollout of this driver. Absent while there is none.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// Conflicts names nodes that another driver chooses as well, the first 64.
+	// Conflicts are the names of the first 64 nodes that another driver selects as well.
 	// +optional
 	// +listType=set
 	Conflicts []string `json:"conflicts,omitempty"`
@@ -78,108 +79,110 @@ type NVIDIADriverStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// DriverSpec is a driver container with NVIDIA's contract: it loads the kernel modules and shows its root below
+// DriverSpec is a driver container with NVIDIA's contract: it loads the kernel modules and mounts its root file system at
 // hostPaths.driverInstallDir.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || self.image.contains('@') || !self.image.matches(':[^/]*$')",message="the image of a driver has no tag, it is made of version, kernel and operating system: write the tag's version into version, or name the image by digest"
 // +kubebuilder:validation:XValidation:rule="!has(self.usePrecompiled) || !self.usePrecompiled || !((has(self.gds) && has(self.gds.enabled) && self.gds.enabled) || (has(self.gdrcopy) && has(self.gdrcopy.enabled) && self.gdrcopy.enabled))",message="precompiled drivers carry no sources: gds and gdrcopy need usePrecompiled: false"
 type DriverSpec struct {
-	// Image, in a driver, is the image's name without a tag, such as nvcr.io/nvidia/driver: the tag is made of version, kernel and
-	// operating system of the node. A reference with a digest is taken as it is.
+	// Image of a driver is the image's name without a tag, such as nvcr.io/nvidia/driver. The installer builds the tag from the version
+	// and from the kernel and the operating system of the node. A reference with a digest is used unchanged.
 	Component `json:",inline"`
-	// Version is the driver's version, such as 580.105.08; its branch, such as 580, with usePrecompiled. Empty, the default, is the
-	// one that the installer was released with.
+	// Version is the driver's version, such as 580.105.08, or its branch, such as 580, with usePrecompiled. Empty, the default, selects
+	// the version of the installer's release.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+){0,2}$`
 	Version string `json:"version,omitempty"`
-	// KernelModuleType is open, proprietary or auto, the default: what the driver recommends for the GPUs of the node.
+	// KernelModuleType is open, proprietary or auto. The default auto selects the type that the driver recommends for the GPUs of the node.
 	// +optional
 	// +kubebuilder:validation:Enum=auto;open;proprietary
 	KernelModuleType KernelModuleType `json:"kernelModuleType,omitempty"`
-	// UsePrecompiled takes an image with modules that are compiled and signed for the node's kernel: its tag is
+	// UsePrecompiled uses an image with modules that are compiled and signed for the node's kernel; its tag is
 	// <version>-<kernel>-<os>. Off by default: modules are compiled on the node and the tag is <version>-<os>.
 	// +optional
 	UsePrecompiled bool `json:"usePrecompiled,omitempty"`
-	// RDMA loads nvidia-peermem, beside the network cards' driver. Off by default.
+	// RDMA loads the module nvidia-peermem for GPUDirect RDMA. It requires the driver of the network adapters. Off by default.
 	// +optional
 	RDMA RDMASpec `json:"rdma,omitempty"`
-	// GDS runs NVIDIA's file system driver (GPUDirect Storage) beside the driver. Off by default. Its device is given only to claims that ask.
-	// The node's operating system is added to the tag of its image, such as -ubuntu24.04, unless the tag ends with it already.
+	// GDS runs NVIDIA's file system driver (GPUDirect Storage) in the driver pod. Off by default. Only claims that request it get its device.
+	// The installer appends the node's operating system to the tag of the image, such as -ubuntu24.04, unless the tag ends with it.
 	// +optional
 	GDS Component `json:"gds,omitempty"`
-	// GDRCopy runs the gdrdrv driver beside the driver. Off by default. Its device is given only to claims that ask. The operating system is
-	// added to the tag of its image, too.
+	// GDRCopy runs the gdrdrv driver in the driver pod. Off by default. Only claims that request it get its device. The installer appends
+	// the node's operating system to the tag of the image as for gds.
 	// +optional
 	GDRCopy Component `json:"gdrcopy,omitempty"`
-	// StartupTimeout is how long the driver may take to load, compilation included, by default 25m.
+	// StartupTimeout is how long the driver may take to load, including compilation. Default 25m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
 	StartupTimeout *metav1.Duration `json:"startupTimeout,omitempty"`
-	// KernelModuleConfig is the name of a ConfigMap in the installer's namespace with parameters of the kernel modules, a key per module
-	// such as nvidia.conf. Its content is hashed: a change reinstalls the driver. None by default.
+	// KernelModuleConfig is the name of a ConfigMap in the installer's namespace with parameters of the kernel modules: one key per module,
+	// such as nvidia.conf. A change of its content reinstalls the driver. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	KernelModuleConfig string `json:"kernelModuleConfig,omitempty"`
-	// RepoConfig is the name of a ConfigMap there with package repositories that the driver's container compiles from. Its content is hashed
-	// as well. By default those of the image.
+	// RepoConfig is the name of a ConfigMap in the installer's namespace with the package repositories that the driver container installs
+	// packages from. A change of its content reinstalls the driver. The default is the image's repositories.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	RepoConfig string `json:"repoConfig,omitempty"`
-	// CertConfig is the name of a ConfigMap there with certificates of these repositories. Its content is hashed as well. None by default.
+	// CertConfig is the name of a ConfigMap in the installer's namespace with certificates of these repositories. A change of its content
+	// reinstalls the driver. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	CertConfig string `json:"certConfig,omitempty"`
-	// LicensingSecret is the name of a Secret in the installer's namespace with gridd.conf and a token, for vGPU guests. Its
-	// content is hashed as well. None by default.
+	// LicensingSecret is the name of a Secret in the installer's namespace with gridd.conf and a token, for vGPU guests. A change of
+	// its content reinstalls the driver. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	LicensingSecret string `json:"licensingSecret,omitempty"`
-	// SecretEnv is the name of a Secret in the installer's namespace whose keys are added to the environment. Its content is hashed as well.
+	// SecretEnv is the name of a Secret in the installer's namespace whose keys are added to the driver container's environment. A change
+	// of its content reinstalls the driver.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	SecretEnv string `json:"secretEnv,omitempty"`
-	// HostDriver is Keep, the default: a node whose host has a driver of minVersion or newer keeps it and gets no
-	// container; or Refuse: such a node is blocked until its own driver is removed.
+	// HostDriver is Keep or Refuse. With the default Keep, a node whose host has a driver of minVersion or newer keeps that driver and gets
+	// no driver container. With Refuse, a node whose host has a driver is Blocked until that driver is removed.
 	// +optional
 	// +kubebuilder:validation:Enum=Keep;Refuse
 	HostDriver HostDriverPolicy `json:"hostDriver,omitempty"`
-	// MinVersion is the oldest driver of a host that is kept, by default 535; an older one blocks the node and is reported.
+	// MinVersion is the oldest host driver that is kept. Default 535. A node with an older host driver is Blocked.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+){0,2}$`
 	MinVersion string `json:"minVersion,omitempty"`
 }
 
-// RDMASpec is about GPUDirect RDMA.
+// RDMASpec configures GPUDirect RDMA.
 type RDMASpec struct {
 	Component `json:",inline"`
-	// UseHostMOFED says that the network cards' driver is the host's and not a container's. Off by default.
+	// UseHostMOFED uses the network adapters' driver (MOFED) of the host instead of that of a container. Off by default.
 	// +optional
 	UseHostMOFED bool `json:"useHostMOFED,omitempty"`
 }
 
-// KernelModuleType is a kind of kernel modules.
+// KernelModuleType is a type of kernel modules.
 type KernelModuleType string
 
-// The kinds of kernel modules.
+// The types of kernel modules.
 const (
 	ModulesAuto        KernelModuleType = "auto"
 	ModulesOpen        KernelModuleType = "open"
 	ModulesProprietary KernelModuleType = "proprietary"
 )
 
-// HostDriverPolicy is what becomes of a driver that a host brings.
+// HostDriverPolicy is the handling of drivers that are installed on hosts.
 type HostDriverPolicy string
 
-// What becomes of a host's driver.
+// The policies for host drivers.
 const (
 	HostDriverKeep   HostDriverPolicy = "Keep"
 	HostDriverRefuse HostDriverPolicy = "Refuse"

@@ -14,9 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Load reads a NodeConfig from YAML or JSON, sets the defaults of what is absent and validates the
-// result. It is strict: another kind, an unknown or repeated key, a second document are errors. An
-// error names every field that is wrong, with the values that it may have.
+// Load reads a NodeConfig from YAML or JSON, sets the defaults of absent fields and validates the result. It is strict: another kind, an
+// unknown or repeated key and a second document are errors. A validation error lists every invalid field with its permitted values.
 func Load(data []byte) (NodeConfig, error) {
 	text, err := document(data)
 	if err != nil {

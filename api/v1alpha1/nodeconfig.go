@@ -15,9 +15,9 @@ const (
 	NodeConfigKind = "NodeConfig"
 )
 
-// The names of drivers that mean something to Tessera.
+// The driver names with defined behavior.
 const (
-	// DriverName is the driver's own name.
+	// DriverName is the default name of the driver.
 	DriverName = "gpu.tessera.dev"
 	// NVIDIADriverName is the name of NVIDIA's driver: with it, claims written for that driver work
 	// unchanged.
@@ -30,40 +30,39 @@ type NodeConfig struct {
 	NodeConfigSpec  `json:",inline"`
 }
 
-// NodeConfigSpec is what an administrator decides for a node or a group of nodes.
+// NodeConfigSpec is the configuration of the node agent on a node or a group of nodes.
 type NodeConfigSpec struct {
-	// Shapes are the ways in which GPUs are offered: gpu, mig, timeshare, mps and monitor, all by
-	// default. Each GPU is offered in all of them that its hardware allows; the first claim decides.
-	// Or vfio alone: the node's GPUs are for virtual machines, and no driver is needed or used. The two
-	// do not mix on a node: NVIDIA's driver does not let a GPU go that anybody watches.
+	// Shapes are the ways in which GPUs are offered: gpu, mig, timeshare, mps and monitor; the default is all of these. Each GPU is
+	// offered in every listed shape that its hardware supports; the first allocation determines its shape. The shape vfio must be the
+	// only one: the node's GPUs are then for virtual machines and no driver is used. vfio cannot be combined with other shapes because
+	// NVIDIA's driver does not release a GPU that a process monitors.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
 	// +kubebuilder:validation:XValidation:rule="!self.exists(s, s == 'vfio') || self.size() == 1",message="vfio must stand alone"
 	Shapes []Shape `json:"shapes,omitempty"`
-	// Shares is how many claims one GPU serves in the shape timeshare or mps, 1 to 1000 (MaxShares), by default
-	// 10. A claim that states no memory gets an equal part.
+	// Shares is the number of claims that share a GPU in the shapes timeshare and mps, from 1 to 1000. Default 10. A claim that
+	// requests no memory gets an equal part of it.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Shares int `json:"shares,omitempty"`
-	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb; empty, the default,
-	// offers all.
+	// Profiles are the names of the MIG profiles that are offered, such as 1g.10gb. Empty, the default, offers all.
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=64
 	// +kubebuilder:validation:items:Pattern=`^[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z]+(\.[a-z]+)*)?$`
 	Profiles []string `json:"profiles,omitempty"`
-	// DriverName is the name of the DRA driver, by default gpu.tessera.dev.
+	// DriverName is the name of the DRA driver. Default gpu.tessera.dev.
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	DriverName string `json:"driverName,omitempty"`
-	// Attributes is how much MIG and shared devices tell about themselves. The default is Compact, and
-	// Full with the driver name gpu.nvidia.com, whose users may select by any attribute.
+	// Attributes selects the attributes of MIG and shared devices: Compact (those that claims usually select by) or Full (all). The
+	// default is Compact, and Full with the driver name gpu.nvidia.com, for claims that select by other attributes.
 	Attributes AttributeSet `json:"attributes,omitempty"`
-	// Health says what becomes of GPUs that are not well.
+	// Health configures how faults of GPUs are judged.
 	// +optional
 	Health HealthSpec `json:"health,omitzero"`
-	// Roots are where the agent finds the host.
+	// Roots are the paths at which the agent finds the host's file systems.
 	Roots Roots `json:"roots,omitempty"`
 }
 
@@ -78,56 +77,56 @@ const (
 	ShapeGPU Shape = "gpu"
 	// ShapeMIG offers every placement of every MIG profile.
 	ShapeMIG Shape = "mig"
-	// ShapeTimeShare offers GPUs whose claims take turns.
+	// ShapeTimeShare offers GPUs that several claims share by time slicing.
 	ShapeTimeShare Shape = "timeshare"
-	// ShapeMPS offers GPUs whose claims run side by side under an MPS daemon.
+	// ShapeMPS offers GPUs that several claims share through an MPS daemon.
 	ShapeMPS Shape = "mps"
-	// ShapeMonitor offers a view of every GPU to claims with adminAccess, whoever uses the GPU.
+	// ShapeMonitor offers every GPU, in use or not, to claims with adminAccess.
 	ShapeMonitor Shape = "monitor"
 	// ShapeVFIO offers whole GPUs to virtual machines, bound to vfio-pci with their IOMMU group.
 	ShapeVFIO Shape = "vfio"
 )
 
-// shapes are those that a node with a driver offers by default.
+// shapes returns the shapes that a node with a driver offers by default.
 func shapes() []Shape { return []Shape{ShapeGPU, ShapeMIG, ShapeTimeShare, ShapeMPS, ShapeMonitor} }
 
 // Sandbox reports whether the node's GPUs are for virtual machines.
 func (c NodeConfigSpec) Sandbox() bool { return slices.Contains(c.Shapes, ShapeVFIO) }
 
-// AttributeSet is how much a device tells about itself.
+// AttributeSet selects the attributes that devices publish.
 //
 // +kubebuilder:validation:Enum=Compact;Full
 type AttributeSet string
 
 // The attribute sets.
 const (
-	// Compact gives a whole GPU every attribute, and other devices those that a claim chooses by.
+	// Compact publishes every attribute of whole GPUs, and of other devices those that claims usually select by.
 	Compact AttributeSet = "Compact"
-	// Full gives every device every attribute.
+	// Full publishes every attribute of every device.
 	Full AttributeSet = "Full"
 )
 
 // Roots are absolute paths in the agent's mount namespace.
 type Roots struct {
-	// Host is the host's root, by default /.
+	// Host is the host's root. Default /.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Host string `json:"host,omitempty"`
-	// Proc is the host's /proc, by default that.
+	// Proc is the host's /proc. Default /proc.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Proc string `json:"proc,omitempty"`
-	// Sys is the host's /sys, by default that.
+	// Sys is the host's /sys. Default /sys.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Sys string `json:"sys,omitempty"`
-	// Dev is the folder whose dev holds the device nodes. Empty, the default, is decided at run time:
-	// the driver root where it has a dev, else the host root.
+	// Dev is the directory whose subdirectory dev has the device nodes. If it is empty, the default, the agent uses the driver root if
+	// that has a dev, and the host root otherwise.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Dev string `json:"dev,omitempty"`
-	// Driver is the root of the driver installation. Empty, the default, is decided at run time:
-	// /run/nvidia/driver where a driver container provides one, else the host root.
+	// Driver is the root of the driver installation. If it is empty, the default, the agent uses /run/nvidia/driver if a driver container
+	// provides it, and the host root otherwise.
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Driver string `json:"driver,omitempty"`
@@ -136,14 +135,14 @@ type Roots struct {
 // MaxShares is the largest number of shares per GPU.
 const MaxShares = 1000
 
-// Default returns the configuration of a node whose administrator decided nothing.
+// Default returns the configuration in which every field has its default.
 func Default() NodeConfig {
 	c := preset()
 	c.complete()
 	return c
 }
 
-// preset returns the defaults that depend on nothing.
+// preset returns the defaults that do not depend on other fields.
 func preset() NodeConfig {
 	return NodeConfig{
 		TypeMeta: metav1.TypeMeta{APIVersion: APIVersion, Kind: NodeConfigKind},
@@ -168,8 +167,7 @@ func (c *NodeConfigSpec) complete() {
 	}
 }
 
-// Offer returns what the node may offer in the terms of the model. A valid configuration has no
-// error.
+// Offer returns the shapes, profiles and shares that the node may offer. It fails only for an invalid configuration.
 func (c NodeConfigSpec) Offer() (gpu.Offer, error) {
 	offer := gpu.Offer{Profiles: c.Profiles, Shares: c.Shares}
 	for _, name := range c.Shapes {

@@ -5,25 +5,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// DaemonSetsSpec is what all operands on nodes have in common.
+// DaemonSetsSpec is the configuration that all operands on nodes share.
 type DaemonSetsSpec struct {
-	// Labels are added to the operands' objects and pods. They never restart a driver. None by default.
+	// Labels are added to the operands' objects and pods. A change does not restart drivers. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="each must be the key of a label"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('tessera.dev/') && k != 'app.kubernetes.io/name')",message="labels of tessera.dev and app.kubernetes.io/name are the installer's own"
 	Labels map[string]string `json:"labels,omitempty"`
-	// Annotations are added to the operands' objects and pods. They never restart a driver. None by default.
+	// Annotations are added to the operands' objects and pods. A change does not restart drivers. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="each must be the key of an annotation"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('tessera.dev/'))",message="annotations of tessera.dev are the installer's own"
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Tolerations of the operands; by default they tolerate every taint.
+	// Tolerations are the tolerations of the operands. By default they tolerate every taint.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// PriorityClassName of the operands, by default system-node-critical.
+	// PriorityClassName is the priority class of the operands. Default system-node-critical.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
@@ -39,55 +39,57 @@ type DaemonSetsSpec struct {
 
 // HostPathsSpec are absolute paths on the nodes.
 type HostPathsSpec struct {
-	// Root is the host's root, by default /.
+	// Root is the host's root. Default /.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Root string `json:"root,omitempty"`
-	// DriverInstallDir is where a driver container shows its root, by default /run/nvidia/driver.
+	// DriverInstallDir is the path at which a driver container mounts its root file system. Default /run/nvidia/driver.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	DriverInstallDir string `json:"driverInstallDir,omitempty"`
-	// KubeletRoot is kubelet's folder, by default /var/lib/kubelet.
+	// KubeletRoot is kubelet's root directory. Default /var/lib/kubelet.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	KubeletRoot string `json:"kubeletRoot,omitempty"`
-	// CDI is the folder of generated CDI specs that the runtime reads, by default /var/run/cdi.
+	// CDI is the directory of generated CDI specs that the runtime reads. Default /var/run/cdi.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	CDI string `json:"cdi,omitempty"`
-	// Proc is the folder whose proc tells of hardware, by default the host's own. Set it only where hardware is simulated.
+	// Proc is the path of the proc file system that describes the hardware. Empty, the default, selects /proc. Set it only for simulated
+	// hardware.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Proc string `json:"proc,omitempty"`
-	// Sys is the folder whose sys tells of hardware, by default the host's own. Set it only where hardware is simulated. The program
-	// bin/kernel beside it then removes modules in the kernel's place, as bin/kernel rmmod <module>.
+	// Sys is the path of the sysfs that describes the hardware. Empty, the default, selects /sys. Set it only for simulated hardware:
+	// kernel modules are then removed by the program bin/kernel of its parent directory, with the arguments rmmod <module>.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Sys string `json:"sys,omitempty"`
-	// Dev is the folder whose dev holds device nodes, by default the host's own. Set it only where hardware is simulated.
+	// Dev is the directory whose subdirectory dev has the device nodes. Empty, the default, selects the host's root. Set it only for
+	// simulated hardware.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	Dev string `json:"dev,omitempty"`
 }
 
-// DiscoverySpec says how GPU nodes are found. The scan also tells kernel, operating system and drivers of a GPU node.
+// DiscoverySpec configures how GPU nodes are found. The scan of a GPU node also reports its kernel, operating system and drivers.
 type DiscoverySpec struct {
 	Component `json:",inline"`
-	// Source is NFD (the labels of Node Feature Discovery choose the nodes that are looked at), Scan (every Linux node's PCI
-	// devices are looked at) or Auto, the default: a node that Node Feature Discovery labels is looked at when a label says so, any other is.
+	// Source selects the nodes whose PCI devices are scanned: NFD (nodes that Node Feature Discovery labels as GPU nodes), Scan (every
+	// Linux node) or Auto. The default Auto also scans nodes that have no labels of Node Feature Discovery.
 	// +optional
 	// +kubebuilder:validation:Enum=Auto;NFD;Scan
 	Source DiscoverySource `json:"source,omitempty"`
 }
 
-// DiscoverySource is who finds GPU nodes.
+// DiscoverySource is a method of finding GPU nodes.
 type DiscoverySource string
 
 // The sources of discovery.
@@ -97,30 +99,30 @@ const (
 	DiscoverScan DiscoverySource = "Scan"
 )
 
-// ToolkitSpec prepares container runtimes.
+// ToolkitSpec configures container runtimes.
 type ToolkitSpec struct {
 	Component `json:",inline"`
-	// RuntimeClass, when set, is the name of a RuntimeClass that is made for pods that still name one, such as nvidia. It
-	// selects the runtime's default handler: devices come by CDI. None by default.
+	// RuntimeClass is the name of a RuntimeClass to create, such as nvidia, for existing pods that set runtimeClassName. It selects the
+	// runtime's default handler; devices are injected by CDI. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	RuntimeClass string `json:"runtimeClass,omitempty"`
-	// ContainerdConfig is containerd's configuration file on the host, by default /etc/containerd/config.toml. Containerd 1.7
-	// gets one drop-in that enables CDI beside it, and is restarted once; anything newer is left alone.
+	// ContainerdConfig is the path of containerd's configuration file on the host. Default /etc/containerd/config.toml. For containerd 1.7
+	// the installer writes one drop-in file that enables CDI and restarts containerd once. Newer versions are not changed.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(|/|(/([^/.][^/]*|\.[^/.][^/]*|\.\.[^/]+))+)$`
 	ContainerdConfig string `json:"containerdConfig,omitempty"`
 }
 
-// NodeAgentSpec is the node agent.
+// NodeAgentSpec configures the node agent.
 type NodeAgentSpec struct {
 	Component `json:",inline"`
-	// Config is the NodeConfig of nodes that no pool chooses.
+	// Config is the NodeConfig of nodes that no pool selects.
 	// +optional
 	Config *NodeConfigSpec `json:"config,omitempty"`
-	// Pools are other decisions for some nodes. A node that two pools choose is blocked, and says by which.
+	// Pools are groups of nodes with a different configuration. A node that two pools select is Blocked; its message lists the pools.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -128,29 +130,28 @@ type NodeAgentSpec struct {
 	Pools []NodePool `json:"pools,omitempty"`
 }
 
-// NodePool is a group of nodes with a configuration of its own.
+// NodePool is a group of nodes with a separate configuration.
 //
 // +kubebuilder:validation:XValidation:rule=`(has(self.config) && has(self.config.driverName) ? self.config.driverName : "") == (has(oldSelf.config) && has(oldSelf.config.driverName) ? oldSelf.config.driverName : "")`,message="a pool's config.driverName cannot be changed: claims that are prepared under the old name could never be released. Drain the nodes and give them another pool"
 type NodePool struct {
-	// Name names the pool's DaemonSet and ConfigMap: tessera-node-<name>.
+	// Name is the name of the pool. Its DaemonSet and ConfigMap are named tessera-node-<name>.
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="self != 'default' && self != 'sandbox'",message="default is the pool of the nodes that no other chooses, sandbox that of sandboxWorkloads"
 	Name string `json:"name"`
-	// NodeSelector chooses the nodes.
+	// NodeSelector selects the nodes of the pool.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
-	// Config is the NodeConfig of these nodes: shapes, shares, MIG profiles offered. Absent: that of nodeAgent.config.
+	// Config is the NodeConfig of these nodes: shapes, shares, offered MIG profiles. Absent: nodeAgent.config.
 	// +optional
 	Config *NodeConfigSpec `json:"config,omitempty"`
-	// MIGMode is the MIG mode of the GPUs where changing it needs a reset (A100, A30): Enabled or Disabled. A change drains the
-	// GPUs like an upgrade of the driver. Empty, the default, leaves it alone. On Hopper and newer the agent changes the mode as
-	// claims need it.
+	// MIGMode is the MIG mode, Enabled or Disabled, of GPUs that must be reset to change it (A100, A30). A change drains the GPUs like a
+	// driver upgrade. Empty, the default, does not change the mode. On Hopper and newer the agent changes the mode as claims require.
 	// +optional
 	// +kubebuilder:validation:Enum=Enabled;Disabled
 	MIGMode MIGMode `json:"migMode,omitempty"`
 }
 
-// MIGMode is a MIG mode that an administrator wants.
+// MIGMode is a desired MIG mode.
 type MIGMode string
 
 // The MIG modes.
@@ -159,25 +160,25 @@ const (
 	MIGDisabled MIGMode = "Disabled"
 )
 
-// SchedulerSpec is tessera-scheduler.
+// SchedulerSpec configures tessera-scheduler.
 type SchedulerSpec struct {
 	Component `json:",inline"`
-	// Mode is Additional (default) or Replace. Additional runs the scheduler next to kube-scheduler under the name tessera-scheduler, which pods set in
-	// schedulerName or get from a policy. Replace also serves the name default-scheduler; stop kube-scheduler in this mode.
+	// Mode is Additional or Replace. The default Additional runs the scheduler in addition to kube-scheduler, for pods whose schedulerName is
+	// tessera-scheduler; an admission policy can set it. Replace also schedules the pods of default-scheduler: stop kube-scheduler first.
 	// +optional
 	// +kubebuilder:validation:Enum=Additional;Replace
 	Mode SchedulerMode `json:"mode,omitempty"`
-	// Replicas share one lease, by default 2.
+	// Replicas is the number of replicas, one of which is the leader. Default 2.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=5
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Preemption lets pods of higher priority take devices from pods of lower priority. Off by default.
+	// Preemption evicts pods of lower priority whose devices a pod of higher priority requires. Off by default.
 	// +optional
 	Preemption bool `json:"preemption,omitempty"`
 }
 
-// SchedulerMode is how tessera-scheduler stands to the cluster's.
+// SchedulerMode is the relation of tessera-scheduler to kube-scheduler.
 type SchedulerMode string
 
 // The modes of the scheduler.
@@ -186,34 +187,34 @@ const (
 	SchedulerReplace    SchedulerMode = "Replace"
 )
 
-// ExporterSpec is dcgm-exporter.
+// ExporterSpec configures dcgm-exporter.
 type ExporterSpec struct {
 	Component `json:",inline"`
-	// ServiceMonitor makes one for the Prometheus Operator, where its CRD is installed. Off by default.
+	// ServiceMonitor creates a ServiceMonitor for the Prometheus Operator if its CRD is installed. Off by default.
 	// +optional
 	ServiceMonitor bool `json:"serviceMonitor,omitempty"`
-	// Interval is how often the ServiceMonitor scrapes, by default 15s.
+	// Interval is the scrape interval of the ServiceMonitor. Default 15s.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
 	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
 	Interval *metav1.Duration `json:"interval,omitempty"`
-	// Config is the name of a ConfigMap in the installer's namespace with the list of metrics under the key
-	// dcgm-metrics.csv. Its content is hashed: a change restarts the exporters. By default the image's own list.
+	// Config is the name of a ConfigMap in the installer's namespace with the list of metrics in the key dcgm-metrics.csv. A change of
+	// its content restarts the exporters. The default is the image's list.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
 	Config string `json:"config,omitempty"`
 }
 
-// ValidatorSpec proves that a node works, through claims as users make them.
+// ValidatorSpec configures the validation of nodes. It allocates GPUs with ResourceClaims, as workloads do.
 type ValidatorSpec struct {
 	Component `json:",inline"`
-	// MIG also carves and releases a slice where a GPU that offers MIG is idle. On by default.
+	// MIG also creates and destroys a MIG device on an idle GPU that offers MIG. On by default.
 	// +optional
 	MIG *bool `json:"mig,omitempty"`
-	// Timeout is how long a validation may take, by default 10m.
+	// Timeout is how long a validation may take. Default 10m.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
@@ -222,32 +223,33 @@ type ValidatorSpec struct {
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }
 
-// FeatureLabelsSpec is about the labels of nodes.
+// FeatureLabelsSpec configures the labels that describe GPUs on nodes.
 type FeatureLabelsSpec struct {
 	// Enabled writes the labels. On by default.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// SandboxWorkloadsSpec hands GPUs to virtual machines.
+// SandboxWorkloadsSpec configures GPUs for virtual machines.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.nodeSelector)",message="sandboxWorkloads needs a nodeSelector: the nodes that it chooses get no driver"
 type SandboxWorkloadsSpec struct {
-	// Enabled offers GPUs in the shape vfio on the chosen nodes. They get no driver: a GPU there belongs to vfio-pci. Off by default.
+	// Enabled offers GPUs in the shape vfio on the selected nodes. These nodes get no NVIDIA driver; vfio-pci binds the GPUs. Off by
+	// default.
 	// +optional
 	Enabled bool `json:"enabled,omitempty"`
-	// NodeSelector chooses the nodes.
+	// NodeSelector selects the nodes.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }
 
-// VGPUManagerSpec is NVIDIA's vGPU host driver.
+// VGPUManagerSpec configures NVIDIA's vGPU host driver.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.nodeSelector)",message="vgpuManager needs a nodeSelector: the nodes that it chooses get this driver in the place of the other"
 // +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.image)",message="vgpuManager needs an image: NVIDIA publishes none, build and name your own"
 type VGPUManagerSpec struct {
 	Component `json:",inline"`
-	// NodeSelector chooses the nodes; they get this driver in the place of the other.
+	// NodeSelector selects the nodes. They get this driver instead of spec.driver.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }

@@ -15,8 +15,7 @@ const (
 	maxXID      = 65535
 )
 
-// Rules returns what the spec says in the terms of the model. What an XID means, and what ends it where the spec does not say, is taken from
-// the table. A rule that a valid spec does not have is left out.
+// Rules returns the rules of the spec. A rule without a remedy has that of the XID table. Invalid rules are omitted.
 func (h HealthSpec) Rules() gpu.Rules {
 	rules := gpu.Rules{}
 	if h.QuietPeriod != nil {
@@ -35,7 +34,7 @@ func (h HealthSpec) Rules() gpu.Rules {
 	return rules
 }
 
-// judgement returns the table's judgement with what the rule decides.
+// judgement returns the judgement of the XID table with the severity and the remedy of the rule.
 func (x XIDRule) judgement() (gpu.Judgement, error) {
 	j := gpu.Rules{}.Judge(gpu.SignalXID, x.Code)
 	var err error
@@ -80,7 +79,7 @@ func (x XIDRule) validate(at *field.Path) field.ErrorList {
 	return errs
 }
 
-// names are those of the values from first to last.
+// names returns the names of the values from first to last.
 func names[T interface {
 	~int
 	String() string

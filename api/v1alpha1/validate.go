@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// maxDriverName is the API's limit for the name of a driver.
+// maxDriverName is the limit of the resource API for the name of a driver.
 const maxDriverName = 63
 
-// profileName is a MIG profile as drivers write it: 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me.
+// profileName matches the name of a MIG profile as in the driver: 1g.10gb, 1g.10gb+me, 1g.24gb+me.all, 1g.24gb-me.
 var profileName = regexp.MustCompile(`^[1-9][0-9]*g\.[1-9][0-9]*gb([+-][a-z]+(\.[a-z]+)*)?$`)
 
-// validate returns every field that is wrong. The spec is complete.
+// validate returns an error for every invalid field. The spec must be complete.
 func (c NodeConfigSpec) validate() field.ErrorList {
 	var errs field.ErrorList
 	if len(c.Shapes) == 0 {
@@ -36,7 +36,7 @@ func (c NodeConfigSpec) validate() field.ErrorList {
 	return append(errs, c.Roots.validate(field.NewPath("roots"))...)
 }
 
-// each validates the elements of a list in which none may stand twice.
+// each validates the elements of a list whose elements must be unique.
 func each[T comparable](at *field.Path, list []T, validate func(T, *field.Path) *field.Error) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[T]bool{}
