@@ -25,8 +25,8 @@ const (
 
 const componentHead = `# Generated from the manifests in deployments/ by e2e/repo/generate; do not edit.
 #
-# Gives Tessera the name of NVIDIA's driver, %[2]s, so that claims written for that driver run as they
-# are. A kustomization that has deployments/ among its resources takes it as a component; README.md.
+# Sets the driver name to that of NVIDIA's driver, %[2]s, so that claims for that driver run unchanged. Add it as a component to a
+# kustomization that has deployments/ as a resource; see README.md.
 apiVersion: kustomize.config.k8s.io/v1alpha1
 kind: Component
 resources:
@@ -34,8 +34,7 @@ resources:
 patches:
 `
 
-// driverText finds the driver's name in a text, and not a longer name that has it as a part, nor the
-// group of an API.
+// driverText matches the driver's name in a text, but neither a longer name that contains it nor an API group.
 var driverText = regexp.MustCompile(`(^|[^.\w-])` + regexp.QuoteMeta(v1alpha1.DriverName) + `($|[^/\w-])`)
 
 // operation is one of JSON Patch (RFC 6902).

@@ -18,9 +18,8 @@ func drivers() []string { return []string{v1alpha1.DriverName, v1alpha1.NVIDIADr
 
 const policyHead = `# Generated from the schema of the parameters (api/params) by e2e/repo/generate; do not edit.
 #
-# Refuses opaque parameters that the node agent would refuse, when a claim, a template or a DeviceClass is
-# written and not when a pod waits for it. What it cannot see is refused by the agent: repeated fields,
-# and parameters that do not go with the device that a claim is given.
+# Refuses invalid opaque parameters when a claim, a template or a DeviceClass is written. The node agent refuses what a policy cannot detect:
+# repeated fields, and parameters of another type than the allocated device.
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
 metadata:
@@ -34,7 +33,7 @@ spec:
       operations: [CREATE, UPDATE]
       resources: [resourceclaims, resourceclaimtemplates, deviceclasses]
   matchConditions:
-  - name: parameters-are-new # what was there before the policy can still be changed elsewhere, and deleted
+  - name: parameters-are-new # objects from before the policy can be deleted, and changed outside of spec
     expression: request.operation == 'CREATE' || object.spec != oldObject.spec
 `
 

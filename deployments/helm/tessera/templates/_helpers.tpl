@@ -1,4 +1,4 @@
-{{/* The reference of an image: repository@digest, else repository:tag with the tag of the release as default. */}}
+{{/* The reference of an image: repository@digest if a digest is set, otherwise repository:tag with the release's tag as default. */}}
 {{- define "tessera.image" -}}
 {{- $image := index .root.Values.images .name -}}
 {{- if not $image.repository -}}
@@ -9,7 +9,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Whether the ClusterPolicy has the scheduler on: text, empty for no. What is null there is not decided. */}}
+{{/* Non-empty if the ClusterPolicy enables the scheduler. null has the default, which is enabled. */}}
 {{- define "tessera.scheduler" -}}
 {{- $scheduler := (.Values.clusterPolicy | default dict).scheduler | default dict -}}
 {{- if ne (toString $scheduler.enabled) "false" }}yes{{ end -}}
@@ -21,7 +21,7 @@
 {{- if and (include "tessera.scheduler" .) (eq ($scheduler.mode | default "Additional") "Additional") }}yes{{ end -}}
 {{- end -}}
 
-{{/* Every container of the chart. */}}
+{{/* The security context of every container of the chart. */}}
 {{- define "tessera.unprivileged" -}}
 securityContext:
   allowPrivilegeEscalation: false
@@ -29,7 +29,7 @@ securityContext:
   capabilities: {drop: [ALL]}
 {{- end -}}
 
-{{/* Every pod of the chart. */}}
+{{/* The common fields of every pod of the chart. */}}
 {{- define "tessera.pod" -}}
 securityContext:
   runAsNonRoot: true
@@ -49,11 +49,11 @@ tolerations: {{- toYaml . | nindent 0 }}
 {{- end }}
 {{- end -}}
 
-{{/* What is refused before anything is installed. */}}
+{{/* Fails for values that the chart does not support. */}}
 {{- define "tessera.check" -}}
 {{- $agent := (.Values.clusterPolicy | default dict).nodeAgent | default dict -}}
 {{- $driver := ($agent.config | default dict).driverName | default "gpu.tessera.dev" -}}
 {{- if ne $driver "gpu.tessera.dev" -}}
-{{- fail (printf "clusterPolicy.nodeAgent.config.driverName is %s: the chart's rights, policies and DeviceClasses are for gpu.tessera.dev; to take the place of another driver, use the manifests in deployments/nvidia" $driver) -}}
+{{- fail (printf "clusterPolicy.nodeAgent.config.driverName is %s: the chart's permissions, policies and DeviceClasses are for gpu.tessera.dev; for another driver name, use the manifests in deployments/nvidia" $driver) -}}
 {{- end -}}
 {{- end -}}
