@@ -40,7 +40,7 @@ func (b *bench) rest(ctx context.Context, s *stage) error {
 	}
 	minutes := b.quiet.Minutes()
 	b.Add(
-		report.Figure("at rest, writes besides the lease", float64(c.Writes)/minutes, "1/min").AtMost(0).Beside(theirs, theirsHealthy),
+		report.Figure("at rest, writes except the lease", float64(c.Writes)/minutes, "1/min").AtMost(0).Beside(theirs, theirsHealthy),
 		report.Figure("at rest, reads", float64(c.Reads)/minutes, "1/min").AtMost(0),
 		report.Figure("at rest, watches opened again", float64(c.Watches)/minutes, "1/min"),
 		report.Figure("at rest, lease", float64(c.Lease)/minutes, "1/min"),
