@@ -15,14 +15,25 @@ import (
 // ProbeImage has the probe, the program of the examples.
 const ProbeImage = "localhost/tessera/probe:dev"
 
-// Images builds the images of the product and of the tests from the repository and returns the archives.
+// Images builds the images of the product and of the tests from the repository and returns the archives. Processes that build images wait for each
+// other; an archive is replaced as a whole, so that a lab can read it meanwhile.
 func Images(ctx context.Context, progress io.Writer) ([]string, error) {
+	unlock, err := lockImages()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	return images(ctx, progress, bundle.Programs{}.Complete)
 }
 
 // InstallerImages builds the images for a cluster that the chart installs: those of the product including the
-// installer, of the tests and of the operands.
+// installer, of the tests and of the operands. Like Images, it waits for other processes.
 func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) {
+	unlock, err := lockImages()
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	archives, err := images(ctx, progress, bundle.Programs{}.CompleteInstaller)
 	if err != nil {
 		return nil, err
@@ -32,6 +43,15 @@ func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) 
 		return nil, fmt.Errorf("build the operands: %w", err)
 	}
 	return append(archives, archive), nil
+}
+
+// lockImages takes the lock of the folder into which images are built.
+func lockImages() (unlock func(), err error) {
+	cache, err := binaries.DefaultCache()
+	if err != nil {
+		return nil, err
+	}
+	return binaries.Lock(filepath.Join(cache, "images.lock"))
 }
 
 // images builds the images of the programs that complete compiles, and of the probe.

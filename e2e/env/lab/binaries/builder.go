@@ -78,7 +78,7 @@ func (b Builder) folder(p pinned) string { return filepath.Join(b.Cache, "bin", 
 // Compile builds one main package of the module in source to the file out. It has no effect if the file is up to date.
 // Processes that compile to the same file are serialized by a lock.
 func Compile(ctx context.Context, source, pkg, out string) error {
-	unlock, err := lock(out + ".lock")
+	unlock, err := Lock(out + ".lock")
 	if err != nil {
 		return err
 	}
@@ -95,7 +95,7 @@ func (b Builder) ensure(ctx context.Context, p pinned) (string, error) {
 	if built(folder) {
 		return folder, nil
 	}
-	unlock, err := lock(folder + ".lock")
+	unlock, err := Lock(folder + ".lock")
 	if err != nil {
 		return "", err
 	}
@@ -160,8 +160,8 @@ func built(folder string) bool {
 	return err == nil
 }
 
-// lock takes a file lock, which is released when the process exits at the latest.
-func lock(path string) (unlock func(), err error) {
+// Lock takes a file lock, which is released when the process exits at the latest. Processes that build into the same folder take one.
+func Lock(path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}
