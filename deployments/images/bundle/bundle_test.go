@@ -55,7 +55,7 @@ func TestBaseHoldsTheCLibraryAndItsLoader(t *testing.T) {
 	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, "ld-linux") }) {
 		t.Error("the image lacks the loader")
 	}
-	if _, err := image.Build(); err != nil {
+	if _, err := image.Build(false); err != nil {
 		t.Error(err)
 	}
 }

@@ -24,11 +24,12 @@ const (
 )
 
 // WriteArchive builds the images and writes them as one OCI layout in a tar file, which `ctr images import` and other tools read.
+// The layers are not compressed: archives are for this machine, and compression is most of the time of building and importing them.
 // The file appears whole or not at all.
 func WriteArchive(target string, images ...Image) error {
 	index := v1.ImageIndex(empty.Index)
 	for _, image := range images {
-		built, err := image.Build()
+		built, err := image.Build(false)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,7 @@ func Push(ctx context.Context, reference string, image Image) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("push %s: %w", reference, err)
 	}
-	built, err := image.Build()
+	built, err := image.Build(true)
 	if err != nil {
 		return "", err
 	}
