@@ -28,7 +28,10 @@ func dcgm(in Input) ([]client.Object, error) {
 		pod: monitor("dcgm", OperandDCGM, corev1.Container{
 			Name:           "nvidia-dcgm-ctr",
 			Ports:          []corev1.ContainerPort{{Name: "dcgm", ContainerPort: enginePort}},
-			ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("dcgm")}}},
+			ReadinessProbe: &corev1.Probe{
+				ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("dcgm")}},
+				PeriodSeconds: monitorProbeSeconds,
+			},
 			Resources:      requests("20m", "128Mi"),
 		}),
 	}

@@ -16,6 +16,10 @@ const (
 	metricsPort   = 9400
 	metricsFolder = "/etc/tessera-metrics"
 	metricsFile   = "dcgm-metrics.csv"
+
+	// monitorProbeSeconds is the period of the readiness probes of DCGM and dcgm-exporter. The first probe usually precedes the listening socket, and the
+	// policy becomes Ready only after the next one: kubelet's default period is 10 s.
+	monitorProbeSeconds = 2
 )
 
 // exporter returns dcgm-exporter.
@@ -53,7 +57,8 @@ func exporterContainer(in Input) corev1.Container {
 		},
 		Ports: []corev1.ContainerPort{{Name: "metrics", ContainerPort: metricsPort}},
 		ReadinessProbe: &corev1.Probe{
-			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromString("metrics")}},
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health", Port: intstr.FromString("metrics")}},
+			PeriodSeconds: monitorProbeSeconds,
 		},
 		Resources:    requests("20m", "128Mi"),
 		VolumeMounts: []corev1.VolumeMount{{Name: "pod-resources", MountPath: "/var/lib/kubelet/pod-resources", ReadOnly: true}},
