@@ -6,6 +6,8 @@ SHELL       := /usr/bin/env bash
 MAKEFLAGS   += --no-print-directory
 
 GO    ?= go
+# Paths of the checkout do not become part of what is compiled, so that all clones share Go's build cache.
+export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
@@ -41,14 +43,14 @@ test-unit: ## unit and property tests and fuzz seeds, with -race where code is c
 .PHONY: build
 build: ## the product's binaries, into bin/
 	mkdir -p bin
-	$(GO) build -trimpath -tags grpcnotrace -o bin/ ./cmd/...
+	$(GO) build -tags grpcnotrace -o bin/ ./cmd/...
 
 PREFIX ?= /usr/local
 
 .PHONY: install
 install: ## the CLI into PREFIX/bin, by default below /usr/local, as tessera and as kubectl's plugin
 	mkdir -p bin
-	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -o bin/tessera ./cmd/tessera
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -o bin/tessera ./cmd/tessera
 	install -d '$(DESTDIR)$(PREFIX)/bin'
 	install -m 0755 bin/tessera '$(DESTDIR)$(PREFIX)/bin/tessera'
 	ln -sf tessera '$(DESTDIR)$(PREFIX)/bin/kubectl-tessera'
@@ -136,12 +138,12 @@ verify-laws:
 
 $(GINKGO):
 	@echo "building $(@F), once"
-	$(GO) build -trimpath -o $@ github.com/onsi/ginkgo/v2/ginkgo
+	$(GO) build -o $@ github.com/onsi/ginkgo/v2/ginkgo
 
 $(LINT):
 	@echo "building golangci-lint $(LINT_VERSION), once"
 	mkdir -p $(@D)
-	$(GO) -C e2e/repo/tools build -trimpath -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+	$(GO) -C e2e/repo/tools build -o $@ github.com/golangci/golangci-lint/v2/cmd/golangci-lint
 
 ##@ A cluster on this machine
 
