@@ -20,8 +20,8 @@ const ClusterPolicyName = "default"
 // +kubebuilder:printcolumn:name="UnhealthyGPUs",type=integer,JSONPath=`.status.gpus.unhealthy`
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="there is one ClusterPolicy and its name is default: edit that one"
-// +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.nodeAgent) && has(self.spec.nodeAgent.config) && has(self.spec.nodeAgent.config.driverName) ? self.spec.nodeAgent.config.driverName : "gpu.tessera.dev") == (has(oldSelf.spec) && has(oldSelf.spec.nodeAgent) && has(oldSelf.spec.nodeAgent.config) && has(oldSelf.spec.nodeAgent.config.driverName) ? oldSelf.spec.nodeAgent.config.driverName : "gpu.tessera.dev")`,message="nodeAgent.config.driverName cannot be changed: claims that are prepared under the old name could never be released. Uninstall, or make a node pool with the new name"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'default'",message="the ClusterPolicy must be named default; edit the existing one"
+// +kubebuilder:validation:XValidation:rule=`(has(self.spec) && has(self.spec.nodeAgent) && has(self.spec.nodeAgent.config) && has(self.spec.nodeAgent.config.driverName) ? self.spec.nodeAgent.config.driverName : "gpu.tessera.dev") == (has(oldSelf.spec) && has(oldSelf.spec.nodeAgent) && has(oldSelf.spec.nodeAgent.config) && has(oldSelf.spec.nodeAgent.config.driverName) ? oldSelf.spec.nodeAgent.config.driverName : "gpu.tessera.dev")`,message="nodeAgent.config.driverName cannot be changed: claims prepared under the old name could not be unprepared. Uninstall, or create a node pool with the new name"
 type ClusterPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

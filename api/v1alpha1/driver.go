@@ -37,7 +37,7 @@ type NVIDIADriverList struct {
 
 // NVIDIADriverSpec is a driver and the nodes that get it.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.default) || !self.default || !has(self.nodeSelector)",message="a default driver has no nodeSelector: it is for the nodes that no other driver chooses"
+// +kubebuilder:validation:XValidation:rule="!has(self.default) || !self.default || !has(self.nodeSelector)",message="a default driver has no nodeSelector: it applies to the nodes that no other driver selects"
 // +kubebuilder:validation:XValidation:rule="(has(self.default) && self.default) || has(self.nodeSelector)",message="set nodeSelector, or default: true"
 type NVIDIADriverSpec struct {
 	DriverSpec `json:",inline"`
@@ -82,8 +82,8 @@ type NVIDIADriverStatus struct {
 // DriverSpec is a driver container with NVIDIA's contract: it loads the kernel modules and mounts its root file system at
 // hostPaths.driverInstallDir.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.image) || self.image.contains('@') || !self.image.matches(':[^/]*$')",message="the image of a driver has no tag, it is made of version, kernel and operating system: write the tag's version into version, or name the image by digest"
-// +kubebuilder:validation:XValidation:rule="!has(self.usePrecompiled) || !self.usePrecompiled || !((has(self.gds) && has(self.gds.enabled) && self.gds.enabled) || (has(self.gdrcopy) && has(self.gdrcopy.enabled) && self.gdrcopy.enabled))",message="precompiled drivers carry no sources: gds and gdrcopy need usePrecompiled: false"
+// +kubebuilder:validation:XValidation:rule="!has(self.image) || self.image.contains('@') || !self.image.matches(':[^/]*$')",message="the image of a driver must not have a tag, which is derived from version, kernel and operating system; set version, or reference the image by digest"
+// +kubebuilder:validation:XValidation:rule="!has(self.usePrecompiled) || !self.usePrecompiled || !((has(self.gds) && has(self.gds.enabled) && self.gds.enabled) || (has(self.gdrcopy) && has(self.gdrcopy.enabled) && self.gdrcopy.enabled))",message="gds and gdrcopy require usePrecompiled: false, because precompiled drivers have no sources"
 type DriverSpec struct {
 	// Image of a driver is the image's name without a tag, such as nvcr.io/nvidia/driver. The installer builds the tag from the version
 	// and from the kernel and the operating system of the node. A reference with a digest is used unchanged.
@@ -118,7 +118,7 @@ type DriverSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0s, such as 5m"
 	StartupTimeout *metav1.Duration `json:"startupTimeout,omitempty"`
 	// KernelModuleConfig is the name of a ConfigMap in the installer's namespace with parameters of the kernel modules: one key per module,
 	// such as nvidia.conf. A change of its content reinstalls the driver. None by default.

@@ -95,7 +95,7 @@ func TestLoadRefuses(t *testing.T) {
 		"no shape":           {header + "shapes: []\n", "shapes: Required value: must name at least one of [gpu mig timeshare mps monitor]"},
 		"null shape":         {header + "shapes: null\n", "shapes: Required value"},
 		"unknown shape":      {header + "shapes: [gpu, slice]\n", `shapes[1]: Unsupported value: "slice": supported values: "gpu", "mig"`},
-		"vfio with others":   {header + "shapes: [gpu, vfio]\n", "vfio must stand alone"},
+		"vfio with others":   {header + "shapes: [gpu, vfio]\n", "vfio excludes all other shapes"},
 		"shape twice":        {header + "shapes: [mig, mig]\n", `shapes[1]: Duplicate value: "mig"`},
 		"no shares":          {header + "shares: 0\n", "shares: Invalid value: 0: must be between 1 and 1000, inclusive"},
 		"too many shares":    {header + "shares: 1001\n", "shares: Invalid value: 1001"},

@@ -39,7 +39,7 @@ type NodeConfigSpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=8
-	// +kubebuilder:validation:XValidation:rule="!self.exists(s, s == 'vfio') || self.size() == 1",message="vfio must stand alone"
+	// +kubebuilder:validation:XValidation:rule="!self.exists(s, s == 'vfio') || self.size() == 1",message="vfio excludes all other shapes"
 	Shapes []Shape `json:"shapes,omitempty"`
 	// Shares is the number of claims that share a GPU in the shapes timeshare and mps, from 1 to 1000. Default 10. A claim that
 	// requests no memory gets an equal part of it.

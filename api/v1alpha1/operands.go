@@ -10,14 +10,14 @@ type DaemonSetsSpec struct {
 	// Labels are added to the operands' objects and pods. A change does not restart drivers. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="each must be the key of a label"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('tessera.dev/') && k != 'app.kubernetes.io/name')",message="labels of tessera.dev and app.kubernetes.io/name are the installer's own"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="each key must be a label key"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('tessera.dev/') && k != 'app.kubernetes.io/name')",message="labels of tessera.dev and app.kubernetes.io/name are reserved for the installer"
 	Labels map[string]string `json:"labels,omitempty"`
 	// Annotations are added to the operands' objects and pods. A change does not restart drivers. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="each must be the key of an annotation"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('tessera.dev/'))",message="annotations of tessera.dev are the installer's own"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !format.qualifiedName().validate(k).hasValue())",message="each key must be an annotation key"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('tessera.dev/'))",message="annotations of tessera.dev are reserved for the installer"
 	Annotations map[string]string `json:"annotations,omitempty"`
 	// Tolerations are the tolerations of the operands. By default they tolerate every taint.
 	// +optional
@@ -132,12 +132,12 @@ type NodeAgentSpec struct {
 
 // NodePool is a group of nodes with a separate configuration.
 //
-// +kubebuilder:validation:XValidation:rule=`(has(self.config) && has(self.config.driverName) ? self.config.driverName : "") == (has(oldSelf.config) && has(oldSelf.config.driverName) ? oldSelf.config.driverName : "")`,message="a pool's config.driverName cannot be changed: claims that are prepared under the old name could never be released. Drain the nodes and give them another pool"
+// +kubebuilder:validation:XValidation:rule=`(has(self.config) && has(self.config.driverName) ? self.config.driverName : "") == (has(oldSelf.config) && has(oldSelf.config.driverName) ? oldSelf.config.driverName : "")`,message="a pool's config.driverName cannot be changed: claims prepared under the old name could not be unprepared. Drain the nodes and assign them to another pool"
 type NodePool struct {
 	// Name is the name of the pool. Its DaemonSet and ConfigMap are named tessera-node-<name>.
 	// +kubebuilder:validation:MaxLength=30
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	// +kubebuilder:validation:XValidation:rule="self != 'default' && self != 'sandbox'",message="default is the pool of the nodes that no other chooses, sandbox that of sandboxWorkloads"
+	// +kubebuilder:validation:XValidation:rule="self != 'default' && self != 'sandbox'",message="default and sandbox are reserved: default is the pool of nodes that no other pool selects, sandbox that of sandboxWorkloads"
 	Name string `json:"name"`
 	// NodeSelector selects the nodes of the pool.
 	NodeSelector metav1.LabelSelector `json:"nodeSelector"`
@@ -198,7 +198,7 @@ type ExporterSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0s, such as 5m"
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// Config is the name of a ConfigMap in the installer's namespace with the list of metrics in the key dcgm-metrics.csv. A change of
 	// its content restarts the exporters. The default is the image's list.
@@ -219,7 +219,7 @@ type ValidatorSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0s, such as 5m"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 }
 
@@ -232,7 +232,7 @@ type FeatureLabelsSpec struct {
 
 // SandboxWorkloadsSpec configures GPUs for virtual machines.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.nodeSelector)",message="sandboxWorkloads needs a nodeSelector: the nodes that it chooses get no driver"
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.nodeSelector)",message="sandboxWorkloads requires a nodeSelector: the selected nodes get no driver"
 type SandboxWorkloadsSpec struct {
 	// Enabled offers GPUs in the shape vfio on the selected nodes. These nodes get no NVIDIA driver; vfio-pci binds the GPUs. Off by
 	// default.
@@ -245,8 +245,8 @@ type SandboxWorkloadsSpec struct {
 
 // VGPUManagerSpec configures NVIDIA's vGPU host driver.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.nodeSelector)",message="vgpuManager needs a nodeSelector: the nodes that it chooses get this driver in the place of the other"
-// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.image)",message="vgpuManager needs an image: NVIDIA publishes none, build and name your own"
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.nodeSelector)",message="vgpuManager requires a nodeSelector: the selected nodes get this driver instead of spec.driver"
+// +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.image)",message="vgpuManager requires an image: NVIDIA publishes none; build one and set its name"
 type VGPUManagerSpec struct {
 	Component `json:",inline"`
 	// NodeSelector selects the nodes. They get this driver instead of spec.driver.

@@ -46,7 +46,7 @@ type UpgradePolicy struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0s, such as 5m"
 	RetryAfter *metav1.Duration `json:"retryAfter,omitempty"`
 	// Drain configures the eviction of pods from the GPUs.
 	// +optional
@@ -59,7 +59,7 @@ type UpgradePolicy struct {
 
 // DrainSpec configures the eviction of pods from the GPUs of a node. Pods without GPUs are not evicted.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.waitTimeout) || has(self.waitFor)",message="waitTimeout needs waitFor: nothing is waited for without it"
+// +kubebuilder:validation:XValidation:rule="!has(self.waitTimeout) || has(self.waitFor)",message="waitTimeout requires waitFor"
 type DrainSpec struct {
 	// Timeout is how long the drain may take, including refused evictions. Default 5m. After it the node returns to service, its message
 	// lists the remaining pods, and the change is retried later.
@@ -67,7 +67,7 @@ type DrainSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0s, such as 5m"
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// Force evicts pods that no controller recreates. Off by default: such a pod blocks the drain.
 	// +optional
@@ -83,7 +83,7 @@ type DrainSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be longer than nothing, such as 5m"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s')",message="must be greater than 0s, such as 5m"
 	WaitTimeout *metav1.Duration `json:"waitTimeout,omitempty"`
 }
 
@@ -101,7 +101,7 @@ type MaintenanceWindow struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
-	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('24h')",message="must be longer than nothing and at most 24h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) > duration('0s') && duration(self) <= duration('24h')",message="must be greater than 0s and at most 24h"
 	Duration metav1.Duration `json:"duration"`
 	// TimeZone is a name of the IANA time zone database, such as Europe/Berlin. Default UTC. With an unknown name no change starts, and the
 	// status reports it.

@@ -24,7 +24,7 @@ func (c NodeConfigSpec) validate() field.ErrorList {
 	}
 	errs = append(errs, each(field.NewPath("shapes"), c.Shapes, Shape.validate)...)
 	if c.Sandbox() && len(c.Shapes) > 1 {
-		errs = append(errs, field.Invalid(field.NewPath("shapes"), c.Shapes, "vfio must stand alone: a node's GPUs have a driver or belong to virtual machines"))
+		errs = append(errs, field.Invalid(field.NewPath("shapes"), c.Shapes, "vfio excludes all other shapes: GPUs are either bound to the NVIDIA driver or passed to virtual machines"))
 	}
 	if c.Shares < 1 || c.Shares > MaxShares {
 		errs = append(errs, field.Invalid(field.NewPath("shares"), c.Shares, validation.InclusiveRangeError(1, MaxShares)))

@@ -30,7 +30,7 @@ func command() *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
 		Use:           "tessera-installer",
-		Short:         "Install and upgrade drivers, node agents and what belongs to them, as the ClusterPolicy says",
+		Short:         "Install and upgrade GPU drivers, node agents and other operands as defined by the ClusterPolicy",
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -68,7 +68,7 @@ func version(info *debug.BuildInfo, ok bool) string {
 func (o *options) access() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("find the API server: %w", err)
+		return nil, fmt.Errorf("load the in-cluster configuration: %w", err)
 	}
 	config.UserAgent = controller.UserAgent
 	return config, nil

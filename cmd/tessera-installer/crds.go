@@ -61,7 +61,7 @@ func applyCRDs(ctx context.Context, c client.Client, out printer) error {
 			return err
 		}
 		if len(newer) > 0 {
-			out.Printf("%s is of a newer release, it also knows %s: it is left as it is\n", crd.Name, strings.Join(newer, ", "))
+			out.Printf("%s is from a newer release, which also has %s; it is not changed\n", crd.Name, strings.Join(newer, ", "))
 			continue
 		}
 		if err := applyCRD(ctx, c, crd); err != nil {

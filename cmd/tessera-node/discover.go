@@ -23,7 +23,7 @@ func discoverCommand(c *config) *cobra.Command {
 			}
 			access, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 			if err != nil {
-				return fmt.Errorf("find the API server: %w", err)
+				return fmt.Errorf("load the in-cluster configuration: %w", err)
 			}
 			access.UserAgent = discovery.Manager
 			nodes, gpuNodes, err := discovery.Connect(access)

@@ -58,7 +58,7 @@ type clients struct {
 func connect(kubeconfig string) (clients, error) {
 	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return clients{}, fmt.Errorf("find the API server: %w", err)
+		return clients{}, fmt.Errorf("load the in-cluster configuration: %w", err)
 	}
 	access.QPS = -1
 	access.UserAgent = "tessera-node"
@@ -66,7 +66,7 @@ func connect(kubeconfig string) (clients, error) {
 	access.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
 	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
-		return clients{}, fmt.Errorf("find the API server: %w", err)
+		return clients{}, fmt.Errorf("load the in-cluster configuration: %w", err)
 	}
 	nodes, err := gpunode.NewClient(access)
 	return clients{Interface: client, gpuNodes: nodes}, err

@@ -16,11 +16,11 @@ import (
 func Connect(access *rest.Config) (Nodes, GPUNodes, error) {
 	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
-		return nil, nil, fmt.Errorf("find the API server: %w", err)
+		return nil, nil, fmt.Errorf("load the in-cluster configuration: %w", err)
 	}
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, nil, fmt.Errorf("know GPUNodes: %w", err)
+		return nil, nil, fmt.Errorf("register the GPUNode API: %w", err)
 	}
 	own := rest.CopyConfig(access)
 	own.GroupVersion, own.APIPath = &v1alpha1.GroupVersion, "/apis"
@@ -28,7 +28,7 @@ func Connect(access *rest.Config) (Nodes, GPUNodes, error) {
 	own.ContentType, own.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	gpuNodes, err := rest.RESTClientFor(own)
 	if err != nil {
-		return nil, nil, fmt.Errorf("make a client of GPUNodes: %w", err)
+		return nil, nil, fmt.Errorf("create the GPUNode client: %w", err)
 	}
 	return client.CoreV1().Nodes(), gentype.NewClientWithList("gpunodes", gpuNodes, runtime.NewParameterCodec(scheme), "",
 		func() *v1alpha1.GPUNode { return &v1alpha1.GPUNode{} }, func() *v1alpha1.GPUNodeList { return &v1alpha1.GPUNodeList{} }), nil

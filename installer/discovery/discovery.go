@@ -72,7 +72,7 @@ func (d *Discovery) Run(ctx context.Context) error {
 		err := d.Once(ctx)
 		next := period
 		if err != nil && ctx.Err() == nil {
-			log.Error(err, "Cannot tell what the node is", "node", d.node, "again", wait)
+			log.Error(err, "Cannot report the node's hardware", "node", d.node, "retryAfter", wait)
 			next, wait = wait, min(2*wait, period)
 		} else {
 			wait = firstWait
@@ -103,7 +103,7 @@ func (d *Discovery) rest(ctx context.Context, span time.Duration) {
 func (d *Discovery) Once(ctx context.Context) error {
 	seen, err := d.host.Look(d.runtime)
 	if err != nil {
-		return fmt.Errorf("look at the host: %w", err)
+		return fmt.Errorf("survey the host: %w", err)
 	}
 	if d.told != nil && reflect.DeepEqual(*d.told, seen) && time.Since(d.asked) < again {
 		return nil
@@ -143,13 +143,13 @@ func (d *Discovery) tell(ctx context.Context, found bool) error {
 func (d *Discovery) update(ctx context.Context, said *v1alpha1.HardwareStatus) error {
 	seen, err := d.host.Look(d.runtime)
 	if err != nil {
-		return fmt.Errorf("look at the host: %w", err)
+		return fmt.Errorf("survey the host: %w", err)
 	}
 	if said == nil || !reflect.DeepEqual(*said, seen) {
 		if err := d.apply(ctx, seen); err != nil {
 			return err
 		}
-		klog.FromContext(ctx).Info("Told what the node is", "node", d.node, "hardware", describe(seen))
+		klog.FromContext(ctx).Info("Reported the node's hardware", "node", d.node, "hardware", describe(seen))
 	}
 	d.know(seen)
 	return nil

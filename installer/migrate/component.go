@@ -9,9 +9,9 @@ import (
 
 // Reasons that many fields share.
 const (
-	otherProgram = "is about a program of NVIDIA's in whose place one of Tessera's runs, with an image of its own"
-	noHostNet    = "has no counterpart: no operand needs the host's network"
-	fixedProbe   = "has no counterpart: the installer watches the driver itself"
+	otherProgram = "configures a program that Tessera replaces with its own image"
+	noHostNet    = "has no counterpart: no operand uses the host network"
+	fixedProbe   = "has no counterpart: the installer monitors the driver"
 )
 
 // componentRules are those of an operand whose program is the same here.
@@ -39,9 +39,9 @@ func (c *conversion) image(path string, component *v1alpha1.Component) string {
 	repository, image, version := c.textAt(path+".repository"), c.textAt(path+".image"), c.textAt(path+".version")
 	switch {
 	case image == "":
-		return "names no image without " + path + ".image. The image is that of the release"
+		return "has no effect without " + path + ".image. The image of the release is used"
 	case version == "" && repository != "":
-		return "names no tag without " + path + ".version. The image is that of the release: set it with its tag where it must be another"
+		return "has no effect without " + path + ".version. The image of the release is used; to change it, set the image with its tag"
 	}
 	component.Image = reference(join(repository, image), version)
 	return ""
@@ -77,7 +77,7 @@ func (c *conversion) driverImage(path string) string {
 	switch {
 	case image == "":
 	case repository == "" && !strings.Contains(image, "/"):
-		return "names no repository. The image is that of the release"
+		return "has no repository. The image of the release is used"
 	default:
 		name, tag := cutTag(join(repository, image))
 		c.driver.Image = name
@@ -99,7 +99,7 @@ func (c *conversion) driverVersion(version string) string {
 	}
 	found := driverVersion.FindStringSubmatch(version)
 	if found == nil {
-		return "is no version of a driver: the tag is made of version, kernel and operating system of each node. Set spec.driver.version"
+		return "is not a driver version: the tag is derived from the version, kernel and operating system of each node. Set spec.driver.version"
 	}
 	c.driver.Version = found[1]
 	return ""

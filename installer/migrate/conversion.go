@@ -125,7 +125,7 @@ func into[T any](target func(*conversion) *T) convert {
 			return "cannot be read: " + err.Error()
 		}
 		if err := json.Unmarshal(text, target(c)); err != nil {
-			return "has not the form that it must have: " + err.Error()
+			return "has an invalid format: " + err.Error()
 		}
 		return ""
 	}

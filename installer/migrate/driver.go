@@ -33,13 +33,13 @@ func driverRules(path string) []rule {
 		{at("readinessProbe"), none(fixedProbe)},
 		{at("rdma.enabled"), into(func(c *conversion) **bool { return &c.driver.RDMA.Enabled })},
 		{at("rdma.useHostMofed"), into(func(c *conversion) *bool { return &c.driver.RDMA.UseHostMOFED })},
-		{at("manager"), none("has no counterpart: preflight and the unloading of modules are done by Tessera's own node image")},
+		{at("manager"), none("has no counterpart: Tessera's node image runs the preflight and unloads modules")},
 		{at("repoConfig.configMapName"), name(func(c *conversion) *string { return &c.driver.RepoConfig })},
 		{at("repoConfig.name"), name(func(c *conversion) *string { return &c.driver.RepoConfig })},
 		{at("certConfig.name"), name(func(c *conversion) *string { return &c.driver.CertConfig })},
 		{at("licensingConfig.secretName"), name(func(c *conversion) *string { return &c.driver.LicensingSecret })},
 		{at("licensingConfig.configMapName"), none(licence)}, {at("licensingConfig.name"), none(licence)},
-		{at("licensingConfig.nlsEnabled"), none("has no counterpart: the licensing Secret decides. With a client_configuration_token.tok in it, NLS is used")},
+		{at("licensingConfig.nlsEnabled"), none("has no counterpart: NLS is used if the licensing Secret has the key client_configuration_token.tok")},
 		{at("virtualTopology"), none(topology)}, {at("virtualTopologyConfig"), none(topology)},
 		{at("kernelModuleConfig.name"), name(func(c *conversion) *string { return &c.driver.KernelModuleConfig })},
 		{at("secretEnv"), name(func(c *conversion) *string { return &c.driver.SecretEnv })},
@@ -57,8 +57,8 @@ func named(rules []rule, at func(string) string) []rule {
 }
 
 const (
-	licence  = "has no counterpart: a licence is kept in a Secret, not in a ConfigMap. Make a Secret of it and name it in spec.driver.licensingSecret"
-	topology = "has no counterpart: topologyd is not configured. Put its file into an image of your own, if vGPU guests need it"
+	licence  = "has no counterpart: a license is kept in a Secret, not in a ConfigMap. Create a Secret and name it in spec.driver.licensingSecret"
+	topology = "has no counterpart: topologyd is not configured. If vGPU guests need it, add its file to a custom image"
 )
 
 // driverObjectRules are those of an NVIDIADriver.
@@ -78,12 +78,12 @@ func driverObjectRules() []rule {
 			c.object.NodeSelector = &metav1.LabelSelector{}
 			return into(func(c *conversion) *map[string]string { return &c.object.NodeSelector.MatchLabels })(c, value)
 		}},
-		{"nodeAffinity", none("has no counterpart, and no effect in the GPU Operator either. Choose nodes with spec.nodeSelector, which also knows matchExpressions")},
+		{"nodeAffinity", none("has no counterpart, and no effect in the GPU Operator either. Select nodes with spec.nodeSelector, which supports matchExpressions")},
 		{"tolerations", wrapped("tolerations", func(c *conversion) *v1alpha1.Component { return &c.driver.Component })},
-		{"labels", none("has no counterpart at a driver: spec.daemonSets.labels of the ClusterPolicy are for all operands")},
-		{"annotations", none("has no counterpart at a driver: spec.daemonSets.annotations of the ClusterPolicy are for all operands")},
-		{"priorityClassName", none("has no counterpart at a driver: spec.daemonSets.priorityClassName of the ClusterPolicy is for all operands")},
-		{"podSecurityContext", none("has no counterpart: the driver's container must be privileged, and nothing else is")},
+		{"labels", none("has no counterpart in NVIDIADrivers: spec.daemonSets.labels of the ClusterPolicy apply to all operands")},
+		{"annotations", none("has no counterpart in NVIDIADrivers: spec.daemonSets.annotations of the ClusterPolicy apply to all operands")},
+		{"priorityClassName", none("has no counterpart in NVIDIADrivers: spec.daemonSets.priorityClassName of the ClusterPolicy applies to all operands")},
+		{"podSecurityContext", none("has no counterpart: the driver container is privileged, all other operands are not")},
 	}
 	rules = append(rules, componentRules("gds", gds)...)
 	rules = append(rules, componentRules("gdrcopy", gdrcopy)...)
@@ -105,7 +105,7 @@ func startup(path string) convert {
 		// What is absent is what the GPU Operator sets.
 		total := number("initialDelaySeconds", 60) + number("periodSeconds", 10)*number("failureThreshold", 120)
 		if total <= 0 {
-			return "allows no time at all"
+			return "is a timeout of zero"
 		}
 		c.driver.StartupTimeout = &metav1.Duration{Duration: time.Duration(total) * time.Second}
 		return ""

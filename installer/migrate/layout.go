@@ -36,7 +36,7 @@ func newLayout(name string, value any) (layout, string) {
 	l := layout{name: name, profiles: map[string]bool{}}
 	entries, _ := value.([]any)
 	if len(entries) == 0 {
-		return l, "is empty, or no list"
+		return l, "is empty or not a list"
 	}
 	parted := false
 	for _, entry := range entries {
@@ -52,19 +52,19 @@ func newLayout(name string, value any) (layout, string) {
 		devices, _ := object["mig-devices"].(map[string]any)
 		for _, profile := range keys(devices) {
 			if !profileName.MatchString(profile) {
-				return l, "has the profile " + profile + ", which cannot be offered by that name: see tessera gpus for those of a GPU"
+				return l, "has the profile " + profile + ", which is not a valid profile name; tessera gpus lists the profiles of each GPU"
 			}
 			l.profiles[profile] = true
 		}
 	}
 	if len(l.profiles) > 0 {
-		l.notes = append(l.notes, "says how many slices of each profile there are. That has no counterpart: all profiles are offered, and slices are carved when claims ask")
+		l.notes = append(l.notes, "sets the number of MIG devices per profile, which has no counterpart: all profiles are offered, and MIG devices are created for claims")
 	}
 	if parted {
-		l.notes = append(l.notes, "tells GPUs of a node apart. That has no counterpart: all its profiles are offered on every GPU of the node that knows them")
+		l.notes = append(l.notes, "differs between the GPUs of a node, which has no counterpart: all its profiles are offered on each GPU of the node that supports them")
 	}
 	if poolName(name) != name {
-		l.notes = append(l.notes, "is no name of a pool: it is "+poolName(name)+" now; the label of the nodes stays")
+		l.notes = append(l.notes, "is not a valid pool name: the pool is named "+poolName(name)+"; the label of the nodes is unchanged")
 	}
 	return l, ""
 }

@@ -22,7 +22,7 @@ const (
 	kindDriver    = "NVIDIADriver"
 	sourceValues  = "Helm values"
 	sourceMIG     = "MIG manager"
-	unknownReason = "is not known to this release. Look at what it did, and decide by hand"
+	unknownReason = "is unknown to this release. Check its effect and convert it manually"
 )
 
 // Result is what a source becomes.
@@ -93,13 +93,13 @@ func Convert(sources ...Source) (Result, error) {
 			result.layouts(content)
 		default:
 			if result.Policy != nil {
-				return Result{}, fmt.Errorf("convert %s: there is one already: give one ClusterPolicy or one file of values", kind)
+				return Result{}, fmt.Errorf("convert %s: more than one was passed; pass one ClusterPolicy or one values file", kind)
 			}
 			result.policy(kind, name, content)
 		}
 	}
 	if result.Policy == nil && len(result.Drivers) == 0 && len(result.Notes) == 0 {
-		return Result{}, fmt.Errorf("convert: there is nothing to convert: give a ClusterPolicy or NVIDIADriver of %s, or the values of the GPU Operator's chart", groupNVIDIA)
+		return Result{}, fmt.Errorf("convert: no input found; pass a ClusterPolicy or NVIDIADriver of %s, or the values of the GPU Operator's chart", groupNVIDIA)
 	}
 	return result, nil
 }
@@ -162,7 +162,7 @@ func (r *Result) driver(name string, content map[string]any) {
 	}
 	c := conversion{source: title(kindDriver, name), root: "spec.", content: content, driver: &object.Spec.DriverSpec, object: &object.Spec, result: r}
 	if kind, _ := content["driverType"].(string); kind == "vgpu-host-manager" {
-		c.refuse("", content, "belongs to a driver of vGPU hosts. Such a driver is spec.vgpuManager of a ClusterPolicy, with image and nodeSelector")
+		c.refuse("", content, "configures a driver of vGPU hosts. Set spec.vgpuManager of a ClusterPolicy with image and nodeSelector")
 		return
 	}
 	if content["upgradePolicy"] != nil {

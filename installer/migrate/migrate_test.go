@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/policies"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 // fixtures are what is converted together, by the name of what it becomes.
 var fixtures = map[string][]string{
@@ -125,7 +125,7 @@ func TestEveryFieldIsConvertedOrNamed(t *testing.T) {
 				rest[i] = without(t, source, path)
 				field := strings.Join(path, ".")
 				without, err := Convert(rest...)
-				if err != nil { // it was the last thing that was said
+				if err != nil { // the field was the only content
 					continue
 				}
 				changed := cmp.Diff(objects(t, whole), objects(t, without)) != ""
@@ -226,11 +226,11 @@ func TestRefused(t *testing.T) {
 		sources []Source
 		want    string
 	}{
-		"nothing":             {nil, "there is nothing to convert"},
+		"nothing":             {nil, "no input found"},
 		"another kind":        {[]Source{{"apiVersion": "v1", "kind": "Pod"}}, "convert v1 Pod: it must be a ClusterPolicy of nvidia.com/v1"},
 		"ours":                {[]Source{{"apiVersion": "tessera.dev/v1alpha1", "kind": "ClusterPolicy"}}, "it must be a ClusterPolicy of nvidia.com/v1"},
-		"two policies":        {[]Source{policy, policy}, "there is one already"},
-		"a policy and values": {[]Source{policy, {"driver": map[string]any{}}}, "there is one already"},
+		"two policies":        {[]Source{policy, policy}, "more than one was passed"},
+		"a policy and values": {[]Source{policy, {"driver": map[string]any{}}}, "more than one was passed"},
 	}
 	for name, test := range tests {
 		if _, err := Convert(test.sources...); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -246,8 +246,8 @@ func TestImages(t *testing.T) {
 		{"nvcr.io/nvidia", "dcgm", "4.4.1", "nvcr.io/nvidia/dcgm:4.4.1", ""},
 		{"nvcr.io/nvidia/", "dcgm", "sha256:ab", "nvcr.io/nvidia/dcgm@sha256:ab", ""},
 		{"", "registry.example.com/dcgm:4.4.1", "", "registry.example.com/dcgm:4.4.1", ""},
-		{"nvcr.io/nvidia", "dcgm", "", "", "names no tag"},
-		{"nvcr.io/nvidia", "", "4.4.1", "", "names no image"},
+		{"nvcr.io/nvidia", "dcgm", "", "", "has no effect without"},
+		{"nvcr.io/nvidia", "", "4.4.1", "", "has no effect without"},
 	}
 	for _, test := range tests {
 		result := converted(t, []Source{{"dcgm": map[string]any{"repository": test.repository, "image": test.image, "version": test.version}}})
@@ -266,7 +266,7 @@ func TestImages(t *testing.T) {
 		{"", "registry.example.com:5000/driver:580.95.05", "", "registry.example.com:5000/driver", "580.95.05", ""},
 		{"", "registry.example.com/driver@sha256:ab", "", "registry.example.com/driver@sha256:ab", "", ""},
 		{"", "", "580", "", "580", ""},
-		{"nvcr.io/nvidia", "driver", "latest", "nvcr.io/nvidia/driver", "", "is no version of a driver"},
+		{"nvcr.io/nvidia", "driver", "latest", "nvcr.io/nvidia/driver", "", "is not a driver version"},
 	}
 	for _, test := range drivers {
 		result := converted(t, []Source{{"driver": map[string]any{"repository": test.repository, "image": test.image, "version": test.version}}})

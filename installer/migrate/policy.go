@@ -21,11 +21,11 @@ const (
 // policyRules are those of a ClusterPolicy; values of the chart have the same fields.
 func policyRules() []rule {
 	rules := []rule{
-		{"operator.defaultRuntime", none("has no counterpart: devices come by CDI, whatever the runtime's default is")},
+		{"operator.defaultRuntime", none("has no counterpart: devices are injected by CDI, independent of the default runtime")},
 		{"operator.runtimeClass", into(func(c *conversion) *string { return &c.policy.Toolkit.RuntimeClass })},
 		{"operator.initContainer", none("has no counterpart: init containers run Tessera's node image")},
 		{"operator.labels", none(installerPod)}, {"operator.annotations", none(installerPod)}, {"operator.metrics", none(installerPod)},
-		{"operator.use_ocp_driver_toolkit", met(false, "has no counterpart: OpenShift's driver toolkit is not used. Take precompiled drivers, or keep the hosts' own")},
+		{"operator.use_ocp_driver_toolkit", met(false, "has no counterpart: OpenShift's driver toolkit is not used. Use precompiled drivers, or keep the drivers of the hosts")},
 		{"hostPaths.rootFS", into(func(c *conversion) *string { return &c.policy.HostPaths.Root })},
 		{"hostPaths.driverInstallDir", into(func(c *conversion) *string { return &c.policy.HostPaths.DriverInstallDir })},
 		{"hostPaths.kubeletRootDir", into(func(c *conversion) *string { return &c.policy.HostPaths.KubeletRoot })},
@@ -49,19 +49,19 @@ func policyRules() []rule {
 		}},
 		{"toolkit.enabled", into(func(c *conversion) **bool { return &c.policy.Toolkit.Enabled })},
 		{"toolkit.env", toolkitEnv},
-		{"toolkit.installDir", none("has no counterpart: nothing of the toolkit is installed on hosts but one static hook")},
-		{"validator", none("is about the validation of NVIDIA's. Tessera's goes through claims; spec.validator has enabled, mig, timeout, env, args and resources")},
-		{"cdi.enabled", met(true, "has no counterpart: CDI is the only way by which devices come into containers")},
+		{"toolkit.installDir", none("has no counterpart: only one static hook is installed on hosts")},
+		{"validator", none("configures NVIDIA's validator. Tessera validates nodes with claims; spec.validator has enabled, mig, timeout, env, args and resources")},
+		{"cdi.enabled", met(true, "has no counterpart: CDI is the only way in which devices are injected into containers")},
 		{"cdi.default", none("has no counterpart, and no effect in the GPU Operator either")},
-		{"cdi.nriPluginEnabled", met(false, "has no counterpart: devices come by DRA and CDI, no NRI plugin is needed")},
+		{"cdi.nriPluginEnabled", met(false, "has no counterpart: devices are injected by DRA and CDI without an NRI plugin")},
 		{"psp", none("has no counterpart, and no effect in the GPU Operator either")},
-		{"psa.enabled", none("has no counterpart: label the installer's namespace pod-security.kubernetes.io/enforce: privileged yourself where Pod Security is enforced")},
+		{"psa.enabled", none("has no counterpart: if Pod Security is enforced, label the installer's namespace pod-security.kubernetes.io/enforce: privileged")},
 		{"gfd.enabled", into(func(c *conversion) **bool { return &c.policy.FeatureLabels.Enabled })},
-		{"nodeStatusExporter", none("has no counterpart: the installer serves the state of every node, and GPUNodes have it as conditions")},
-		{"mig.strategy", none("has no counterpart: each MIG profile has a DeviceClass and the extended resource nvidia.com/mig-<profile>, slices are carved when a claim " +
-			"asks. Under the strategy single pods asked for slices as nvidia.com/gpu: they must ask for the profile now")},
-		{"migManager.config", none("has no counterpart as such: give its file with --mig-config, and each layout becomes a pool of spec.nodeAgent.pools")},
-		{"migManager.gpuClientsConfig", none("has no counterpart: the agent drains claims, and stops nothing on hosts")},
+		{"nodeStatusExporter", none("has no counterpart: the installer exports the state of each node as metrics, and GPUNodes have it as conditions")},
+		{"mig.strategy", none("has no counterpart: each MIG profile has a DeviceClass and the extended resource nvidia.com/mig-<profile>, and MIG devices are created for claims. " +
+			"Pods that requested MIG devices as nvidia.com/gpu (strategy single) must request the profile")},
+		{"migManager.config", none("has no direct counterpart: pass its file with --mig-config, and each layout becomes a pool of spec.nodeAgent.pools")},
+		{"migManager.gpuClientsConfig", none("has no counterpart: the agent drains claims and stops no host services")},
 	}
 	rules = append(rules, sandboxRules()...)
 	rules = append(rules, daemonSetRules()...)
@@ -79,23 +79,23 @@ func policyRules() []rule {
 // sandboxRules are those of what virtual machines get.
 func sandboxRules() []rule {
 	rules := []rule{
-		{"vfioManager", none("has no counterpart of its own: the node agent binds GPUs to vfio-pci where spec.sandboxWorkloads says so")},
+		{"vfioManager", none("has no counterpart: the node agent binds GPUs to vfio-pci on the nodes that spec.sandboxWorkloads selects")},
 		{"sandboxDevicePlugin", none(sandboxPlugin)}, {"kataSandboxDevicePlugin", none(sandboxPlugin)},
-		{"vgpuDeviceManager", none("has no counterpart: vGPU devices are made by the image of spec.vgpuManager, or by hand")},
+		{"vgpuDeviceManager", none("has no counterpart: vGPU devices are created by the image of spec.vgpuManager, or manually")},
 		{"kataManager", none("has no counterpart, and no effect in the GPU Operator either")},
 		{"ccManager", none("has no counterpart: confidential computing modes are not managed. Set them on the hosts")},
 		{"sandboxWorkloads.enabled", func(c *conversion, value any) string { return c.sandbox(value) }},
 		{"sandboxWorkloads.defaultWorkload", func(*conversion, any) string { return "" }}, // read by sandbox
-		{"sandboxWorkloads.mode", none("has no counterpart: KubeVirt and Kata find their devices in the same claims of the shape vfio")},
-		{"vgpuManager.driverManager", none("has no counterpart: modules are unloaded by Tessera's own node image")},
-		{"vgpuManager.kernelModuleConfig", none("has no counterpart: put parameters of modules into the image's /etc/modprobe.d")},
+		{"sandboxWorkloads.mode", none("has no counterpart: KubeVirt and Kata use the same claims with the shape vfio")},
+		{"vgpuManager.driverManager", none("has no counterpart: modules are unloaded by Tessera's node image")},
+		{"vgpuManager.kernelModuleConfig", none("has no counterpart: set module parameters in the image's /etc/modprobe.d")},
 	}
 	return append(rules, componentRules("vgpuManager", func(c *conversion) *v1alpha1.Component { return &c.policy.VGPUManager.Component })...)
 }
 
 const (
-	installerPod  = "is about the operator's own pod and metrics. The installer's are set by the values of Tessera's chart"
-	sandboxPlugin = "has no counterpart of its own: the node agent publishes GPUs of the shape vfio, for KubeVirt and Kata alike"
+	installerPod  = "configures the operator's pod and metrics. Those of the installer are values of Tessera's chart"
+	sandboxPlugin = "has no counterpart: the node agent publishes GPUs with the shape vfio for both KubeVirt and Kata"
 )
 
 // foreignRules are those of an operand in whose place another program runs here.
@@ -121,9 +121,9 @@ func daemonSetRules() []rule {
 		}},
 		{"daemonsets.priorityClassName", into(func(c *conversion) *string { return &c.policy.DaemonSets.PriorityClassName })},
 		{"daemonsets.imagePullSecrets", into(func(c *conversion) *[]string { return &c.policy.DaemonSets.ImagePullSecrets })},
-		{"daemonsets.updateStrategy", none("has no counterpart: drivers change as spec.upgrade says, everything else is rolled out by its DaemonSet")},
-		{"daemonsets.rollingUpdate", none("has no counterpart: spec.upgrade.maxUnavailable is for drivers, everything else takes no GPU away")},
-		{"daemonsets.podSecurityContext", none("has no counterpart: each operand runs with the least it needs")},
+		{"daemonsets.updateStrategy", none("has no counterpart: spec.upgrade controls driver upgrades, all other operands are rolled out by their DaemonSets")},
+		{"daemonsets.rollingUpdate", none("has no counterpart: spec.upgrade.maxUnavailable applies to drivers, all other operands do not interrupt GPUs")},
+		{"daemonsets.podSecurityContext", none("has no counterpart: each operand runs with the minimum privileges")},
 	}
 }
 
@@ -133,7 +133,7 @@ func (c *conversion) own(path string, value any, target *map[string]string) stri
 	for _, key := range keys(object) {
 		text := fmt.Sprint(object[key])
 		if strings.HasPrefix(key, "tessera.dev/") || strings.HasPrefix(key, "app.kubernetes.io/") || key == "app" || strings.HasPrefix(key, "helm.sh/") {
-			c.refuse(path+"."+key, text, "is set by the installer itself, or belongs to the other chart")
+			c.refuse(path+"."+key, text, "is set by the installer, or belongs to the other chart")
 			continue
 		}
 		if *target == nil {
@@ -147,18 +147,18 @@ func (c *conversion) own(path string, value any, target *map[string]string) stri
 // pluginRules are those of what the node agent replaces.
 func pluginRules() []rule {
 	return []rule{
-		{"devicePlugin.enabled", met(true, "has no counterpart: the node agent takes the plugin's place. Where it must not run, set spec.nodeAgent.enabled: false")},
-		{"devicePlugin.config", none("names a configuration of the device plugin. Time slicing and MPS are shapes here: spec.nodeAgent.config.shares says how many share a GPU, " +
+		{"devicePlugin.enabled", met(true, "has no counterpart: the node agent replaces the plugin. To disable it, set spec.nodeAgent.enabled: false")},
+		{"devicePlugin.config", none("names a configuration of the device plugin. Time slicing and MPS are shapes: spec.nodeAgent.config.shares is the number of shares of a GPU, " +
 			"for some nodes in spec.nodeAgent.pools; claims choose the class timeshare.tessera.dev or mps.tessera.dev")},
-		{"devicePlugin.mps", none("has no counterpart: MPS daemons keep their files where the node agent keeps its own")},
-		{"migManager.enabled", none("has no counterpart: the node agent carves slices when claims ask. Which profiles are offered is spec.nodeAgent.config.profiles")},
+		{"devicePlugin.mps", none("has no counterpart: MPS daemons keep their files in the node agent's directory")},
+		{"migManager.enabled", none("has no counterpart: the node agent creates MIG devices for claims. The offered profiles are spec.nodeAgent.config.profiles")},
 	}
 }
 
 // monitoringRules are those of DCGM and its exporter.
 func monitoringRules() []rule {
 	exporter := func(c *conversion) *v1alpha1.Component { return &c.policy.DCGMExporter.Component }
-	pods := "has no counterpart: the exporter has no right to read pods. The node agent's metrics name the pods and claims of every device"
+	pods := "has no counterpart: the exporter has no permission to read pods. The node agent's metrics have the pods and claims of each device"
 	rules := []rule{
 		{"dcgm.hostPort", none("has no counterpart: the host engine is reached through its Service, no port of the host is opened")},
 		{"dcgmExporter.config.name", into(func(c *conversion) *string { return &c.policy.DCGMExporter.Config })},
@@ -167,9 +167,9 @@ func monitoringRules() []rule {
 		{"dcgmExporter.serviceMonitor.interval", scrapeInterval},
 		{"dcgmExporter.serviceMonitor.honorLabels", none(monitor)}, {"dcgmExporter.serviceMonitor.additionalLabels", none(monitor)},
 		{"dcgmExporter.serviceMonitor.relabelings", none(monitor)}, {"dcgmExporter.serviceMonitor.metricRelabelings", none(monitor)},
-		{"dcgmExporter.service", none("has no counterpart: the exporter's Service is a ClusterIP. Make another beside it")},
+		{"dcgmExporter.service", none("has no counterpart: the exporter's Service is a ClusterIP. Create another Service for other types")},
 		{"dcgmExporter.hostPID", none("has no counterpart: the exporter does not see the host's processes")},
-		{"dcgmExporter.hpcJobMapping", none("has no counterpart: jobs are not mapped by files of the host")},
+		{"dcgmExporter.hpcJobMapping", none("has no counterpart: job mapping files on the host are not supported")},
 		{"dcgmExporter.enablePodLabels", met(false, pods)}, {"dcgmExporter.enablePodUID", met(false, pods)}, {"dcgmExporter.podLabelAllowlistRegex", none(pods)},
 	}
 	rules = append(rules, componentRules("dcgm", func(c *conversion) *v1alpha1.Component { return &c.policy.DCGM })...)
@@ -177,15 +177,15 @@ func monitoringRules() []rule {
 }
 
 const (
-	monitor     = "has no counterpart: the ServiceMonitor has no labels or relabelings of yours. Leave serviceMonitor off and make one yourself"
-	metricsList = "has no counterpart: make the ConfigMap with the key dcgm-metrics.csv yourself and name it in spec.dcgmExporter.config"
+	monitor     = "has no counterpart: the ServiceMonitor cannot be customized. Leave serviceMonitor disabled and create your own"
+	metricsList = "has no counterpart: create a ConfigMap with the key dcgm-metrics.csv and name it in spec.dcgmExporter.config"
 )
 
 func scrapeInterval(c *conversion, value any) string {
 	text, _ := value.(string)
 	interval, err := time.ParseDuration(text)
 	if err != nil || interval <= 0 {
-		return fmt.Sprintf("has the value %q, which is no duration in hours, minutes and seconds", text)
+		return fmt.Sprintf("has the value %q, which is not a duration in hours, minutes and seconds", text)
 	}
 	c.policy.DCGMExporter.Interval = &metav1.Duration{Duration: interval}
 	return ""
@@ -207,7 +207,7 @@ func toolkitEnv(c *conversion, value any) string {
 	if len(others) == 0 {
 		return ""
 	}
-	return "has variables (" + strings.Join(others, ", ") + ") of NVIDIA's toolkit, in whose place Tessera's hook runs. Only CONTAINERD_CONFIG has a counterpart"
+	return "has variables (" + strings.Join(others, ", ") + ") of NVIDIA's toolkit, which Tessera's hook replaces. Only CONTAINERD_CONFIG has a counterpart"
 }
 
 // sandbox chooses the nodes of virtual machines by the label that they have.
@@ -240,13 +240,13 @@ func (c *conversion) place() {
 		return
 	}
 	if c.at("sandboxWorkloads.enabled") != true {
-		c.refuse("vgpuManager.enabled", true, "has no effect without sandboxWorkloads there, and is left out. Set spec.vgpuManager with image and nodeSelector")
+		c.refuse("vgpuManager.enabled", true, "has no effect without sandboxWorkloads and is omitted. Set spec.vgpuManager with image and nodeSelector")
 		*manager = v1alpha1.VGPUManagerSpec{}
 		return
 	}
 	manager.NodeSelector = c.workload(workloadVGPU)
 	if manager.Image == "" {
-		c.refuse("vgpuManager.enabled", true, "needs an image with its tag: NVIDIA publishes none. Set spec.vgpuManager.enabled and image")
+		c.refuse("vgpuManager.enabled", true, "requires an image with a tag: NVIDIA publishes none. Set spec.vgpuManager.enabled and image")
 		manager.Enabled = nil
 	}
 }

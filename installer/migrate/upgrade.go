@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-const wholeNode = "has no counterpart: nodes are neither cordoned nor drained, pods without GPUs stay. spec.upgrade.drain is about pods with GPUs"
+const wholeNode = "has no counterpart: nodes are neither cordoned nor drained, and pods without GPUs keep running. spec.upgrade.drain configures the eviction of pods with GPUs"
 
 // upgradeRules are those of an upgrade policy.
 func upgradeRules(path string) []rule {
@@ -20,7 +20,7 @@ func upgradeRules(path string) []rule {
 		{path + ".maxUnavailable", maxUnavailable},
 		{path + ".podDeletion.force", into(func(c *conversion) *bool { return &c.upgrade.Drain.Force })},
 		{path + ".podDeletion.timeoutSeconds", seconds(func(c *conversion) **metav1.Duration { return &c.upgrade.Drain.Timeout },
-			"means without end, which has no counterpart: a node is taken back into service after spec.upgrade.drain.timeout, by default 5m, and tried again")},
+			"means no limit, which has no counterpart: after spec.upgrade.drain.timeout (default 5m) a node returns to service and is retried")},
 		{path + ".podDeletion.deleteEmptyDir", into(func(c *conversion) **bool { return &c.upgrade.Drain.DeleteEmptyDir })},
 		{path + ".waitForCompletion.podSelector", waitFor},
 		{path + ".waitForCompletion.timeoutSeconds", func(c *conversion, value any) string {
@@ -28,7 +28,7 @@ func upgradeRules(path string) []rule {
 			case selector == "" || value == 0.0:
 				return "" // nothing is waited for, or without end, as by default
 			case c.upgrade.Drain.WaitFor == nil:
-				return "says how long pods are waited for that the selector beside it does not select"
+				return "is a timeout for a selector that selects no pods"
 			}
 			return seconds(func(c *conversion) **metav1.Duration { return &c.upgrade.Drain.WaitTimeout }, "")(c, value)
 		}},
@@ -59,13 +59,13 @@ func waitFor(c *conversion, value any) string {
 	text, _ := value.(string)
 	requirements, err := labels.ParseToRequirements(text)
 	if err != nil {
-		return "cannot be read as a selector: " + err.Error()
+		return "cannot be parsed as a selector: " + err.Error()
 	}
 	var expressions []metav1.LabelSelectorRequirement
 	for _, r := range requirements {
 		operator, ok := operators[r.Operator()]
 		if !ok {
-			return "compares labels by " + string(r.Operator()) + ", which label selectors do not"
+			return "compares labels by " + string(r.Operator()) + ", which label selectors do not support"
 		}
 		expressions = append(expressions, metav1.LabelSelectorRequirement{Key: r.Key(), Operator: operator, Values: r.Values().List()})
 	}

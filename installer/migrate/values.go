@@ -14,12 +14,12 @@ func valuesRules() []rule {
 		{"platform.openshift", met(false, "has no counterpart: OpenShift is not supported")},
 		{"nfd.enabled", func(_ *conversion, value any) string {
 			if value == true {
-				return "has no counterpart: Tessera's chart brings no NFD along. Its own scan finds GPU nodes; where NFD runs, its labels choose them (spec.discovery.source)"
+				return "has no counterpart: Tessera's chart does not include NFD. A PCI scan finds GPU nodes; if NFD is installed, its labels select them (spec.discovery.source)"
 			}
 			return ""
 		}},
-		{"nfd.nodefeaturerules", met(false, "has no counterpart: the scan reads GPUs itself")},
-		{"node-feature-discovery", none("is about the bundled NFD. Install NFD by itself where something else needs it")},
+		{"nfd.nodefeaturerules", met(false, "has no counterpart: the PCI scan finds GPUs without NFD")},
+		{"node-feature-discovery", none("configures the bundled NFD. Install NFD separately if other components need it")},
 		{crd + ".enabled", func(c *conversion, value any) string {
 			if value == true && c.at(crd+".deployDefaultCR") == false {
 				c.driver.Enabled = new(false)
@@ -27,12 +27,12 @@ func valuesRules() []rule {
 			return "" // else spec.driver is what the default NVIDIADriver would be
 		}},
 		{crd + ".deployDefaultCR", func(*conversion, any) string { return "" }}, // read above
-		{crd + ".driverType", met("gpu", "has no counterpart in values: a driver of vGPU hosts is spec.vgpuManager")},
+		{crd + ".driverType", met("gpu", "has no counterpart in values: the driver of vGPU hosts is spec.vgpuManager")},
 		{crd + ".nodeSelector", func(_ *conversion, value any) string {
 			if object, ok := value.(map[string]any); ok && len(object) == 0 {
 				return ""
 			}
-			return "chooses the nodes of the default NVIDIADriver. Write an NVIDIADriver with this nodeSelector, and set spec.driver.enabled: false where others get none"
+			return "selects the nodes of the default NVIDIADriver. Create an NVIDIADriver with this nodeSelector, and set spec.driver.enabled: false if all other nodes get no driver"
 		}},
 		{"driver.enabled", func(c *conversion, value any) string {
 			if c.at(crd+".enabled") == true && c.at(crd+".deployDefaultCR") == false {
@@ -40,10 +40,10 @@ func valuesRules() []rule {
 			}
 			return into(func(c *conversion) **bool { return &c.driver.Enabled })(c, value)
 		}},
-		{"clusterPolicy.deployCR", met(true, "has no counterpart: without a ClusterPolicy nothing is installed. Leave it out of Tessera's chart with its own value")},
-		{"gpuCluster.deployCR", met(false, "is about the GPU Operator's own DRA stack. Tessera takes its place: remove the GPUCluster before")},
-		{"draDriver", none("is about NVIDIA's DRA driver. The node agent takes its place; spec.nodeAgent.config.driverName: gpu.nvidia.com keeps claims written for it")},
-		{"extraObjects", none("has no counterpart: apply these objects yourself")},
+		{"clusterPolicy.deployCR", met(true, "has no counterpart: without a ClusterPolicy nothing is installed. Tessera's chart has a value to omit it")},
+		{"gpuCluster.deployCR", met(false, "configures the GPU Operator's DRA stack, which Tessera replaces. Remove the GPUCluster first")},
+		{"draDriver", none("configures NVIDIA's DRA driver, which the node agent replaces; spec.nodeAgent.config.driverName: gpu.nvidia.com keeps claims written for it")},
+		{"extraObjects", none("has no counterpart: apply these objects separately")},
 	}
 	for _, field := range []string{
 		"repository", "image", "version", "imagePullPolicy", "imagePullSecrets", "priorityClassName", "tolerations", "affinity", "nodeSelector", "logging", "resources",
@@ -62,19 +62,19 @@ func (r *Result) layouts(content map[string]any) {
 	configs, _ := content["mig-configs"].(map[string]any)
 	c := conversion{source: "MIG configuration", content: content, result: r}
 	if r.Policy == nil {
-		c.refuse("mig-configs", configs, "belongs to a ClusterPolicy: give that, too")
+		c.refuse("mig-configs", configs, "belongs to a ClusterPolicy: pass the ClusterPolicy, too")
 		return
 	}
 	agent := &r.Policy.Spec.NodeAgent
 	for _, name := range keys(configs) {
 		path := "mig-configs." + name
 		if len(agent.Pools) == maxPools {
-			c.refuse(path, name, fmt.Sprintf("is one layout too many: there are at most %d pools. Keep those that a node has in its label %s", maxPools, migLabel))
+			c.refuse(path, name, fmt.Sprintf("exceeds the maximum of %d pools. Keep the layouts that nodes name in their label %s", maxPools, migLabel))
 			continue
 		}
 		l, reason := newLayout(name, configs[name])
 		if reason == "" && slices.ContainsFunc(agent.Pools, func(p v1alpha1.NodePool) bool { return p.Name == poolName(name) }) {
-			reason = "would be a second pool named " + poolName(name) + ": rename it, here and in the label " + migLabel + " of its nodes"
+			reason = "would be a second pool named " + poolName(name) + ": rename it in the file and in the label " + migLabel + " of its nodes"
 		}
 		if reason != "" {
 			c.refuse(path, name, reason)

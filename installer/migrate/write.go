@@ -29,7 +29,7 @@ func (r Result) Write(w io.Writer) error {
 		}
 		content, err := tidy(object)
 		if err != nil {
-			return fmt.Errorf("write what was converted: %w", err)
+			return fmt.Errorf("write the result: %w", err)
 		}
 		text.Write(content)
 	}
@@ -39,7 +39,7 @@ func (r Result) Write(w io.Writer) error {
 
 // comment lists the notes, those of a reason together.
 func (r Result) comment(text *strings.Builder) {
-	text.WriteString("# Written by tessera migrate. Look it over, then: kubectl apply --server-side -f <file>\n")
+	text.WriteString("# Written by tessera migrate. Review it, then: kubectl apply --server-side -f <file>\n")
 	if len(r.Notes) == 0 {
 		text.WriteString("# Every field was converted.\n")
 		return

@@ -8,9 +8,9 @@ var absence = []rule{
 	{"untaint an absent node", func(v *view) bool { return !v.Wanted.Managed && v.Tainted }, left(Untaint)},
 	{"unlabel an absent node", func(v *view) bool { return !v.Wanted.Managed && v.Node.Labels != Labels{} }, left(Place)},
 	{"absent", func(v *view) bool { return !v.Wanted.Managed }, func(v *view) Decision {
-		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNotSelected, Message: "no policy chooses the node, or it has opted out", Action: Wait}
+		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNotSelected, Message: "no policy selects the node, or its labels exclude it", Action: Wait}
 		if v.Status.Hardware != nil && v.Status.Hardware.GPUs == 0 {
-			d.Message = "the node has no GPU of NVIDIA"
+			d.Message = "the node has no NVIDIA GPU"
 		}
 		return d
 	}},
@@ -19,6 +19,6 @@ var absence = []rule{
 // left returns a rule body that performs one action on a node whose operands have stopped.
 func left(a Action) func(*view) Decision {
 	return func(*view) Decision {
-		return Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonRemovingOperands, Message: "operands have left", Action: a}
+		return Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonRemovingOperands, Message: "removing operands from the node", Action: a}
 	}
 }

@@ -12,7 +12,7 @@ var runtime = []rule{
 	{"place toolkit", func(v *view) bool { return v.Node.Labels.Toolkit != v.toolkit }, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Toolkit = v.toolkit
-		return v.in(v1alpha1.PhaseDriverReady, v1alpha1.StepStart, ReasonToolkitStarting, "the container runtime is looked at").place(l)
+		return v.in(v1alpha1.PhaseDriverReady, v1alpha1.StepStart, ReasonToolkitStarting, "placing the toolkit, which checks the container runtime").place(l)
 	}},
 	{"runtime ready", func(v *view) bool { return !v.runtimeReady() }, func(v *view) Decision {
 		if v.Toolkit.State == PodFailed {
@@ -32,9 +32,9 @@ func (v *view) runtimeReady() bool {
 var modes = []rule{
 	{"operate", func(v *view) bool { return v.mayOperate() && v.Operation.State == PodAbsent }, func(v *view) Decision {
 		if v.Obstacle != "" && v.spent(v1alpha1.StepOperate) >= v.Wanted.Upgrade.DriverTimeout {
-			return v.unchanged("the pod that changes the MIG mode cannot be made: " + v.Obstacle)
+			return v.unchanged("the pod that changes the MIG mode could not be created: " + v.Obstacle)
 		}
-		return v.operating(fmt.Sprintf("the MIG mode changes to %s", v.Spec.MIGMode)).do(Operate)
+		return v.operating(fmt.Sprintf("changing the MIG mode to %s", v.Spec.MIGMode)).do(Operate)
 	}},
 	{"operated", func(v *view) bool { return v.mayOperate() && v.Operation.State != PodSucceeded }, func(v *view) Decision {
 		limit, spent := v.Wanted.Upgrade.DriverTimeout, v.Now.Sub(v.Operation.Since)
@@ -80,18 +80,18 @@ var agents = []rule{
 	{"place agent", func(v *view) bool { return v.agent != "" && v.Node.Labels.Agent != v.agent }, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Agent = v.agent
-		return v.in(v1alpha1.PhaseToolkitReady, v1alpha1.StepStart, ReasonAgentStarting, "the node agent is sent for").place(l)
+		return v.in(v1alpha1.PhaseToolkitReady, v1alpha1.StepStart, ReasonAgentStarting, "placing the node agent").place(l)
 	}},
 	{"agent accepted", func(v *view) bool { return v.agent != "" && !v.AgentAccepted() && !v.agentGraced() }, func(v *view) Decision {
 		spent := v.agentSpent()
 		switch {
 		case v.Agent.State == PodFailed:
-			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, "the node agent does not run"+v.Agent.why())
+			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, "the node agent is not running"+v.Agent.why())
 		case spent >= agentTimeout:
-			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, fmt.Sprintf("the node agent was not accepted within %s%s", agentTimeout, v.Agent.why()))
+			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, fmt.Sprintf("the node agent was not ready within %s%s", agentTimeout, v.Agent.why()))
 		default:
 			return v.in(v1alpha1.PhaseToolkitReady, v1alpha1.StepStart, ReasonAgentStarting,
-				"the node agent is not accepted yet"+v.Agent.why()).until(agentTimeout, spent)
+				"waiting for the node agent to be ready"+v.Agent.why()).until(agentTimeout, spent)
 		}
 	}},
 	{"mode changed", func(v *view) bool {
@@ -108,7 +108,7 @@ func endOperation(v *view) Decision {
 	if v.Node.Labels.Agent != "" {
 		step = v1alpha1.StepStart
 	}
-	d := v.in(v1alpha1.PhaseAgentReady, step, ReasonRestoring, "the operation is tidied up")
+	d := v.in(v1alpha1.PhaseAgentReady, step, ReasonRestoring, "deleting the pod that changed the MIG mode")
 	if v.Operation.State != PodTerminating {
 		d.Action = EndOperate
 	}

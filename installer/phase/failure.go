@@ -13,7 +13,7 @@ func (v *view) fail(step v1alpha1.UpgradeStep, reason, message string) Decision 
 		}
 		return d
 	}
-	d := v.in(v1alpha1.PhaseDriverInstalling, step, reason, message+"; going back to driver "+good.Version).do(RollBack)
+	d := v.in(v1alpha1.PhaseDriverInstalling, step, reason, message+"; rolling back to driver "+good.Version).do(RollBack)
 	d.Driver, d.MIGMode, d.Attempt = good, v.Spec.MIGMode, v.attempt(reason, message)
 	return d
 }

@@ -8,9 +8,9 @@ var lost = []rule{
 		driver := v.placed()
 		if driver == nil {
 			return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonWaitingForRollout,
-				"the driver of the node is unknown: the rollout has not granted one yet")
+				"the installed driver is unknown; waiting for the rollout to grant a driver")
 		}
-		d := v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonDriverAdopted, "the GPUNode is new and the node is not: the driver that it has stays").do(Adopt)
+		d := v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonDriverAdopted, "the GPUNode was recreated; the driver installed on the node is kept").do(Adopt)
 		d.Driver, d.Good = driver, v.Node.Labels.Ready || v.resets()
 		return d
 	}},

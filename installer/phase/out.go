@@ -18,54 +18,54 @@ var outOfService = []rule{
 		if v.closed() && v.Status.Step != "" {
 			step = v.Status.Step
 		}
-		return v.leaving(step, ReasonResetting, "GPU "+gpu+" is being reset: the node goes out of service when that has ended").until(resetTimeout, spent)
+		return v.leaving(step, ReasonResetting, "GPU "+gpu+" is being reset; the node is taken out of service when the reset has ended").until(resetTimeout, spent)
 	}},
 	{"end validation before leaving", func(v *view) bool {
 		return (v.mustLeave() || !v.Wanted.Managed) && v.validationStands()
 	}, func(v *view) Decision {
-		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "the validation is ended").do(EndValidate)
+		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "ending the validation").do(EndValidate)
 	}},
 	{"taint", func(v *view) bool { return v.mustLeave() && !v.Tainted }, func(v *view) Decision {
-		d := v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "no new claim is allocated here").do(Taint)
+		d := v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "tainting the devices; no new claim is allocated on the node").do(Taint)
 		d.Maintenance = v.maintenance()
 		return d
 	}},
 	{"mark", func(v *view) bool { return v.mustLeave() && v.Node.Labels.Maintenance != string(v.operation()) }, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Maintenance, l.Ready = string(v.operation()), false
-		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "monitoring leaves the node and the scheduler places no pods there").place(l)
+		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "removing monitoring pods; the scheduler places no pods on the node").place(l)
 	}},
 	{"enter", func(v *view) bool { return v.mustLeave() && !v.entered }, func(v *view) Decision {
-		d := v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "maintenance begins: the agent refuses new claims").do(Enter)
+		d := v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "starting the maintenance; the agent refuses new claims").do(Enter)
 		d.Maintenance = v.maintenance()
 		return d
 	}},
 	{"agent refuses", func(v *view) bool {
 		return v.mustLeave() && !v.refusing() && !v.deserted()
 	}, func(v *view) Decision {
-		const message = "the agent has not said that it refuses Prepares: see its pod"
+		const message = "the agent has not confirmed that it refuses new claims; check its pod on the node"
 		if v.spent(v1alpha1.StepRefuse) >= v.drainTimeout() {
 			return v.giveUp(v1alpha1.StepRefuse, ReasonAgentNotResponding, message)
 		}
-		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "the agent is about to refuse Prepares").
+		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForAgent, "waiting for the agent to refuse new claims").
 			until(v.drainTimeout(), v.spent(v1alpha1.StepRefuse))
 	}},
 	{"wait for pods", func(v *view) bool {
 		return v.mustLeave() && len(v.Drain.Waited) > 0 && !v.empty() && v.patient()
 	}, func(v *view) Decision {
-		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForPods, "these are waited for before anything is evicted: "+names(v.Drain.Waited)).
+		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForPods, "waiting for these pods before the drain: "+names(v.Drain.Waited)).
 			until(v.Wanted.Upgrade.WaitTimeout, v.spent(v1alpha1.StepRefuse))
 	}},
 	{"drain", func(v *view) bool { return v.mustLeave() && !v.empty() && !v.deserted() }, drain},
 	{"stop agent", func(v *view) bool { return v.mustLeave() }, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Agent = ""
-		return v.leaving(v1alpha1.StepStopAgent, ReasonAgentStopping, "nothing is prepared any more: the agent stops").place(l)
+		return v.leaving(v1alpha1.StepStopAgent, ReasonAgentStopping, "no claim is prepared; stopping the agent").place(l)
 	}},
 	{"agent stopped", func(v *view) bool {
 		return v.Node.Labels.Agent == "" && v.Agent.State != PodAbsent && (v.closed() || v.agent == "")
 	}, func(v *view) Decision {
-		return v.stalling(v.leaving(v1alpha1.StepStopAgent, ReasonAgentStopping, "pod "+v.Agent.Name+" is ending"), stopTimeout)
+		return v.stalling(v.leaving(v1alpha1.StepStopAgent, ReasonAgentStopping, "waiting for pod "+v.Agent.Name+" to terminate"), stopTimeout)
 	}},
 }
 
@@ -116,7 +116,7 @@ func (v *view) maintenance() v1alpha1.Maintenance {
 func (v *view) purpose() string {
 	switch {
 	case v.retires():
-		return "GPUs are not offered here any more"
+		return "Tessera is being removed from the node"
 	case v.operation() == v1alpha1.OperationMIGMode:
 		return fmt.Sprintf("the MIG mode changes to %s", v.Spec.MIGMode)
 	case v.Spec.Driver != nil && v.Spec.Driver.Version != "":
@@ -145,7 +145,7 @@ func (v *view) patient() bool {
 func drain(v *view) Decision {
 	reason, message := v.holding()
 	if v.retires() {
-		d := blocked(ReasonGPUsInUse, "operands are removed when no pod uses the GPUs any more; "+message)
+		d := blocked(ReasonGPUsInUse, "operands are removed when no pod uses the GPUs; "+message)
 		d.Step = v1alpha1.StepDrain
 		return d
 	}
@@ -170,13 +170,13 @@ func (v *view) holding() (reason, message string) {
 		for _, b := range v.Drain.Blocked {
 			list = append(list, b.Name+" ("+b.Reason+")")
 		}
-		return ReasonDrainBlocked, "these pods may not be evicted: " + names(list)
+		return ReasonDrainBlocked, "pods that cannot be evicted: " + names(list)
 	case v.Drain.Unreadable:
-		return ReasonClaimUnreadable, "a claim on this node cannot be read, and counts as in use: see the installer's log"
+		return ReasonClaimUnreadable, "a claim on this node cannot be read and counts as in use; see the installer's log"
 	case len(v.Drain.Holders) > 0:
-		return ReasonDrainBlocked, "these pods hold GPUs: " + names(v.Drain.Holders)
+		return ReasonDrainBlocked, "pods that use the GPUs: " + names(v.Drain.Holders)
 	default:
-		return ReasonClaimsPrepared, "claims are still prepared though no pod uses them: see the agent's log"
+		return ReasonClaimsPrepared, "claims are still prepared and no pod uses them; see the agent's log"
 	}
 }
 

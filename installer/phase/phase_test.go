@@ -46,7 +46,7 @@ func TestDecisions(t *testing.T) {
 		{"A5 a host's driver that is too old", ready, func(o *Observed) {
 			o.Driver, o.Node.Labels.Driver = Pod{}, ""
 			o.Status.Hardware.HostDriver = "525.60.13"
-		}, "Blocked// HostDriverTooOld Wait", "525.60.13, and 535 is the oldest"},
+		}, "Blocked// HostDriverTooOld Wait", "525.60.13 is installed on the host and is older than the minimum 535"},
 		{"a GPUNode that was deleted: what runs stays", ready, func(o *Observed) {
 			o.Spec, o.Status, o.Placed, o.Drain.Holders = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, desired(1), []string{"user/pod"}
 		}, "Preflight// DriverAdopted Adopt", ""},

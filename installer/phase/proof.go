@@ -12,12 +12,12 @@ import (
 var proof = []rule{
 	{"validate", func(v *view) bool { return !v.validated() && v.proves() && v.Validation.State != ValidationPassed }, validate},
 	{"record", func(v *view) bool { return !v.validated() || !v.recorded() }, func(v *view) Decision {
-		d := v.validating("what is installed is good").do(Record)
+		d := v.validating("the validation passed; recording the installed driver").do(Record)
 		d.Attempt = v.failedBefore()
 		return d
 	}},
 	{"end validation", func(v *view) bool { return v.validationStands() }, func(v *view) Decision {
-		return v.validating("the validation is tidied up").do(EndValidate)
+		return v.validating("deleting the objects of the validation").do(EndValidate)
 	}},
 }
 
@@ -30,23 +30,23 @@ func validate(v *view) Decision {
 	limit, spent := v.Wanted.Upgrade.ValidateTimeout, v.Now.Sub(v.Validation.Since)
 	switch {
 	case (v.Validation.State == ValidationNone || v.Validation.Begun) && v.Validation.Leftover:
-		return v.validating("an older validation is tidied up").do(EndValidate)
+		return v.validating("deleting the objects of an older validation").do(EndValidate)
 	case v.Validation.State == ValidationNone && (v.Obstacle == "" || v.proving() < limit), v.Validation.Begun && spent < limit:
-		return v.validating("claims are made that prove the node").do(Validate)
+		return v.validating("creating the claims that validate the node").do(Validate)
 	case v.Validation.State == ValidationRunning && spent < limit:
-		return v.validating("claims prove the node").until(limit, spent)
+		return v.validating("claims validate the node").until(limit, spent)
 	}
 	return v.unproven(limit, spent)
 }
 
 // unproven handles a validation that failed, timed out or could not be started.
 func (v *view) unproven(limit, spent time.Duration) Decision {
-	reason, message := ReasonValidationFailed, "claims did not prove the node: "+v.Validation.Reason+": "+v.Validation.Message
+	reason, message := ReasonValidationFailed, "the validation failed: "+v.Validation.Reason+": "+v.Validation.Message
 	if v.Validation.State == ValidationRunning {
-		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims did not prove the node within %s: %s", limit, cmp.Or(v.Validation.Message, v.Obstacle))
+		reason, message = ReasonValidationTimeout, fmt.Sprintf("the validation has not ended within %s: %s", limit, cmp.Or(v.Validation.Message, v.Obstacle))
 	}
 	if v.Validation.State == ValidationNone {
-		reason, message = ReasonValidationTimeout, fmt.Sprintf("claims that prove the node could not be made within %s: %s", limit, v.Obstacle)
+		reason, message = ReasonValidationTimeout, fmt.Sprintf("the claims that validate the node could not be created within %s: %s", limit, v.Obstacle)
 	}
 	d := v.fail(v1alpha1.StepValidate, reason, message)
 	switch {

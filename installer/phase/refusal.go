@@ -10,7 +10,7 @@ import (
 // refusals are evaluated before anything changes. A started maintenance is always finished: no refusal applies while spec.maintenance is set.
 var refusals = []rule{
 	{"node gone", func(v *view) bool { return !v.Node.Exists }, func(v *view) Decision {
-		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNodeGone, Message: "the node is not in the cluster any more", Action: Wait}
+		d := Decision{Phase: v1alpha1.PhaseAbsent, Reason: ReasonNodeGone, Message: "the Node does not exist", Action: Wait}
 		if v.Tainted {
 			d.Action = Untaint
 		}
@@ -18,23 +18,23 @@ var refusals = []rule{
 	}},
 	{"device plugin", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Node.Plugin != "" }, func(v *view) Decision {
 		return blocked(ReasonDevicePluginPresent, fmt.Sprintf(
-			"a device plugin offers %s on this node: two owners would hand out the same GPUs; remove it, or keep the node out with %s=false",
+			"a device plugin advertises %s on this node and would allocate the same GPUs; remove the device plugin, or label the node %s=false",
 			v.Node.Plugin, v1alpha1.LabelOperands))
 	}},
 	{"conflict", func(v *view) bool { return v.Wanted.Managed && !v.entered && v.Wanted.Conflict != "" }, func(v *view) Decision {
-		return blocked(ReasonConflict, v.Wanted.Conflict+": the node keeps what it has until one of them is left")
+		return blocked(ReasonConflict, v.Wanted.Conflict+"; the node stays unchanged until the conflict is resolved")
 	}},
 	{"host driver refused", func(v *view) bool {
 		return v.meetsHostDriver() && v.Wanted.HostDriver == v1alpha1.HostDriverRefuse
 	}, func(v *view) Decision {
 		return blocked(ReasonHostDriverRefused, fmt.Sprintf(
-			"the host brings driver %s and hostDriver is Refuse: remove it from the host, or set hostDriver: Keep", v.Status.Hardware.HostDriver))
+			"driver %s is installed on the host and hostDriver is Refuse; remove it from the host, or set hostDriver: Keep", v.Status.Hardware.HostDriver))
 	}},
 	{"host driver too old", func(v *view) bool {
 		return v.meetsHostDriver() && older(v.Status.Hardware.HostDriver, v.Wanted.MinVersion)
 	}, func(v *view) Decision {
 		return blocked(ReasonHostDriverTooOld, fmt.Sprintf(
-			"the host brings driver %s, and %s is the oldest that is kept: upgrade it on the host, or remove it there",
+			"driver %s is installed on the host and is older than the minimum %s; upgrade it on the host, or remove it from the host",
 			v.Status.Hardware.HostDriver, v.Wanted.MinVersion))
 	}},
 	{"host driver kept", func(v *view) bool {
@@ -51,9 +51,9 @@ var notAvailable = []rule{
 	{"node not available", func(v *view) bool {
 		return v.Wanted.Managed && !v.entered && !v.retires() && v.mustLeave() && !v.goingBack() && (v.Node.Cordoned || !v.Node.Ready)
 	}, func(v *view) Decision {
-		d := blocked(ReasonNodeCordoned, "the node is cordoned: its upgrade waits until it is not")
+		d := blocked(ReasonNodeCordoned, "the node is cordoned; its upgrade starts after kubectl uncordon")
 		if !v.Node.Ready {
-			d.Reason, d.Message = ReasonNodeNotReady, "the node is not Ready: its upgrade waits until it is"
+			d.Reason, d.Message = ReasonNodeNotReady, "the node is not Ready; its upgrade starts when it is Ready"
 		}
 		return v.backInPlace(d)
 	}},

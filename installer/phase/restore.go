@@ -9,15 +9,15 @@ import (
 // restore returns the GPUs to service and reports the outcome.
 var restore = []rule{
 	{"leave", func(v *view) bool { return v.entered }, func(v *view) Decision {
-		return v.restoring("maintenance ends: the agent accepts claims again").do(Leave)
+		return v.restoring("ending the maintenance; the agent accepts claims again").do(Leave)
 	}},
 	{"agent answers", func(v *view) bool {
 		return v.Tainted && v.agent != "" && v.Status.Agent != nil && v.Status.Agent.Maintenance != ""
 	}, func(v *view) Decision {
-		return v.restoring("the agent is about to answer again")
+		return v.restoring("waiting for the agent to accept claims")
 	}},
 	{"untaint", func(v *view) bool { return v.Tainted }, func(v *view) Decision {
-		return v.restoring("claims are allocated here again").do(Untaint)
+		return v.restoring("removing the device taint; claims can be allocated on the node").do(Untaint)
 	}},
 	{"make room for a reset", func(v *view) bool {
 		return v.Node.Labels.Maintenance == "" && v.Node.Labels.Ready == v.resets() && (v.resets() || v.served())
@@ -32,7 +32,7 @@ var restore = []rule{
 	}, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Maintenance, l.Ready = "", !v.resets()
-		d := v.restoring("the scheduler may send pods, monitoring comes")
+		d := v.restoring("marking the node ready for pods and monitoring")
 		return d.place(l)
 	}},
 	{"in service", func(*view) bool { return true }, inService},
@@ -66,7 +66,7 @@ func (v *view) served() bool {
 
 // inService returns the phase of a node in service: Ready, or the outcome of a failed attempt that still counts.
 func inService(v *view) Decision {
-	d := Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Message: "GPUs can be claimed", Action: Wait}
+	d := Decision{Phase: v1alpha1.PhaseReady, Reason: ReasonInService, Message: "the GPUs are available to claims", Action: Wait}
 	if v.agent != "" && !v.AgentAccepted() {
 		d = d.until(agentGrace, v.agentAway())
 	}

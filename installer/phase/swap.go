@@ -20,30 +20,30 @@ var swap = []rule{
 		return v.stalling(v.removing(), stopTimeout)
 	}},
 	{"driver not wanted", func(v *view) bool { return v.Wanted.Managed && !v.Wanted.Driver && v.Spec.Driver != nil }, func(v *view) Decision {
-		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepRemove, ReasonDriverRemoving, "no driver is wanted here").do(KeepHost)
+		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepRemove, ReasonDriverRemoving, "no driver is requested for the node").do(KeepHost)
 	}},
 	{"hardware unknown", func(v *view) bool {
 		return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && v.Status.Hardware == nil
 	}, func(v *view) Decision {
-		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonHardwareUnknown, "the discovery has not said yet what the node is")
+		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonHardwareUnknown, "waiting for the discovery to report the node's hardware")
 	}},
 	{"granted", func(v *view) bool {
 		return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && v.Spec.Driver == nil
 	}, func(v *view) Decision {
-		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonWaitingForRollout, "the rollout has not granted a driver yet")
+		return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonWaitingForRollout, "waiting for the rollout to grant a driver")
 	}},
 	{"no driver", func(v *view) bool {
 		return v.agent != "" && !v.Wanted.Sandbox && v.driver == "" && v.surveyed() &&
 			v.Status.Hardware.HostDriver == "" && v.Status.Hardware.LoadedDriver == ""
 	}, func(*view) Decision {
-		return blocked(ReasonNoDriver, "the host has no driver and policies want none installed: install one, or set driver.enabled: true")
+		return blocked(ReasonNoDriver, "the host has no driver and no policy installs one; install a driver on the host, or set driver.enabled: true")
 	}},
 	{"place driver", func(v *view) bool {
 		return v.driver != "" && v.Node.Labels.Driver != v1alpha1.DriverLabelValue(v.driver)
 	}, func(v *view) Decision {
 		l := v.Node.Labels
 		l.Driver = v1alpha1.DriverLabelValue(v.driver)
-		return v.installing(ReasonDriverStarting, "the driver container is sent for").place(l)
+		return v.installing(ReasonDriverStarting, "placing the driver container").place(l)
 	}},
 	{"driver ready", func(v *view) bool { return !v.driverReady() }, func(v *view) Decision {
 		limit := v.Wanted.Upgrade.DriverTimeout
@@ -57,7 +57,7 @@ var swap = []rule{
 		case spent >= limit:
 			return v.fail(v1alpha1.StepOperate, ReasonDriverTimeout, fmt.Sprintf("the driver was not ready within %s%s", limit, v.Driver.why()))
 		default:
-			return v.installing(ReasonDriverStarting, "the driver container is at work"+v.Driver.why()).until(limit, spent)
+			return v.installing(ReasonDriverStarting, "waiting for the driver container to be ready"+v.Driver.why()).until(limit, spent)
 		}
 	}},
 }
@@ -68,7 +68,7 @@ func (v *view) arriving() bool {
 }
 
 func (v *view) removing() Decision {
-	return v.in(v1alpha1.PhaseDriverInstalling, v1alpha1.StepRemove, ReasonDriverRemoving, "the old driver's container goes")
+	return v.in(v1alpha1.PhaseDriverInstalling, v1alpha1.StepRemove, ReasonDriverRemoving, "removing the old driver's container")
 }
 
 func (v *view) installing(reason, message string) Decision {

@@ -10,7 +10,7 @@ import (
 // asking handles GPUs that no reset can repair: they wait for a reboot or an administrator and take no place in the budget. A GPU that was held stays
 // held until it passes a validation; otherwise the taints of its faults keep claims away.
 var asking = []rule{
-	{"ask no more", func(v *view) bool {
+	{"withdraw request", func(v *view) bool {
 		return v.asks() && (v.Policy.Mode != v1alpha1.RemediationAct || v.Paused != "")
 	}, func(v *view) Decision {
 		if v.owesProof() {
@@ -25,34 +25,36 @@ var asking = []rule{
 		case reason == "" || reason == v.stands.Reason && v.directed() && v.Order.Step == v1alpha1.OrderHold:
 			return v.in(v.stands.Step, v.stands.Reason, v.stands.Message)
 		}
-		return v.keep("it is not proven")
+		return v.keep("the GPU has not passed a validation")
 	}},
-	{"hold while asking", func(v *view) bool {
+	{"hold during request", func(v *view) bool {
 		return v.asks() && v.Order != nil && (!v.directed() || v.Order.Step != v1alpha1.OrderHold)
 	}, func(v *view) Decision {
 		return v.in(v.stands.Step, v.stands.Reason, v.stands.Message).direct(v1alpha1.OrderHold)
 	}},
-	{"well after all", func(v *view) bool {
+	{"faults ended", func(v *view) bool {
 		return v.asks() && v.Speaks && !v.persists() && (v.Order == nil || v.Busy == "") && v.mayPass()
 	}, func(v *view) Decision {
 		if v.Order == nil || len(v.Faults) > 0 && !v.owesProof() {
-			return v.close(ReasonRecovered, "the faults are over")
+			return v.close(ReasonRecovered, "the faults have ended")
 		}
 		return v.validating()
 	}},
 	{"reboot is done", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepRebootRequested) && v.rebooted() && v.stands.Reason != ReasonRebooted
 	}, func(v *view) Decision {
-		return v.in(v1alpha1.RemediationStepRebootRequested, ReasonRebooted, "the node was rebooted: the GPU is looked at anew")
+		return v.in(v1alpha1.RemediationStepRebootRequested, ReasonRebooted, "the node rebooted; waiting for the agent to report the GPU's faults")
 	}},
 	{"reboot did not help", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepRebootRequested) && v.Speaks && v.persists() && v.rebooted() &&
 			(v.seen() || v.spent(v1alpha1.RemediationStepRebootRequested, ReasonRebooted) >= v.Policy.ValidateTimeout)
-	}, func(v *view) Decision { return v.ask(ReasonRebootInsufficient, "the reboot did not help: "+v.about()) }},
+	}, func(v *view) Decision {
+		return v.ask(ReasonRebootInsufficient, "the faults persist after the reboot: "+v.about())
+	}},
 	{"no reboot helps", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepRebootRequested) && !v.rebooted() && v.Speaks && (!v.Policy.Reboot || v.worst == gpu.Replace)
-	}, func(v *view) Decision { return v.ask(v.stands.Reason, "no reboot is asked for: "+v.about()) }},
-	{"ask", (*view).asks, func(v *view) Decision {
+	}, func(v *view) Decision { return v.ask(v.stands.Reason, "no reboot is requested for "+v.about()) }},
+	{"await repair", (*view).asks, func(v *view) Decision {
 		return v.in(v.stands.Step, v.stands.Reason, v.stands.Message).until(max(proveAgain, v.Policy.ValidateTimeout), v.Now.Sub(v.stands.Since.Time))
 	}},
 }
@@ -70,7 +72,7 @@ func (v *view) owesProof() bool {
 // keep holds a GPU without a passed validation while remediation is halted. It is validated afterwards.
 func (v *view) keep(message string) Decision {
 	why, halt := v.halted()
-	d := v.in(v1alpha1.RemediationStepWaiting, why, message+"; it stays held, and is not worked on: "+halt)
+	d := v.in(v1alpha1.RemediationStepWaiting, why, message+"; the GPU stays held until remediation resumes: "+halt)
 	if v.directed() && v.Order.Step == v1alpha1.OrderHold {
 		return d
 	}
@@ -94,7 +96,7 @@ func (v *view) seen() bool {
 func (v *view) ask(reason, message string) Decision {
 	d := v.in(v1alpha1.RemediationStepRebootRequested, reason, message+"; reboot the node")
 	if !v.Policy.Reboot || v.worst == gpu.Replace || v.rebooted() || v.cameBack() {
-		d = v.in(v1alpha1.RemediationStepReplace, reason, message+"; replace the GPU, or look at it and reboot the node")
+		d = v.in(v1alpha1.RemediationStepReplace, reason, message+"; replace the GPU, or inspect it and reboot the node")
 	}
 	d.Status.BootID = v.BootID
 	d.Status.Faults = slices.Compact(slices.Sorted(slices.Values(slices.Concat(v.stands.Faults, v.names))))

@@ -24,34 +24,34 @@ var beginning = []rule{
 		reason, message := v.halted()
 		return v.in(v1alpha1.RemediationStepWaiting, reason, message)
 	}},
-	{"ask at once", func(v *view) bool { return v.exhausted() }, func(v *view) Decision {
+	{"request repair at once", func(v *view) bool { return v.exhausted() }, func(v *view) Decision {
 		if v.worst > gpu.Reset {
-			return v.ask(ReasonResetInsufficient, "no reset helps: "+v.about())
+			return v.ask(ReasonResetInsufficient, "a reset cannot clear the faults: "+v.about())
 		}
-		return v.ask(ReasonFaultReturned, fmt.Sprintf("%s: it was reset for that %d times of late", v.about(), v.tries()))
+		return v.ask(ReasonFaultReturned, fmt.Sprintf("%s: the GPU was reset for these faults %d times within %s", v.about(), v.tries(), memory))
 	}},
 	{"rest", func(v *view) bool { left, _ := v.rests(); return left > 0 }, func(v *view) Decision {
 		left, why := v.rests()
-		d := v.in(v1alpha1.RemediationStepWaiting, ReasonBackoff, fmt.Sprintf("it is tried again at %s: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
+		d := v.in(v1alpha1.RemediationStepWaiting, ReasonBackoff, fmt.Sprintf("the next attempt starts at %s; the last one failed: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
 		d.After = left
 		return d
 	}},
 	{"pods stay", func(v *view) bool { return len(v.Drain.Staying) > 0 }, func(v *view) Decision {
-		d := v.in(v1alpha1.RemediationStepWaiting, ReasonDrainBlocked, "the GPU is not taken out while it cannot be emptied: "+blocked(v.Drain.Staying))
+		d := v.in(v1alpha1.RemediationStepWaiting, ReasonDrainBlocked, "the GPU stays in service because it cannot be drained: "+blocked(v.Drain.Staying))
 		d.After = patience
 		return d
 	}},
 	{"wait for pods", func(v *view) bool {
 		return len(v.Drain.Waited) > 0 && (v.Policy.WaitTimeout == 0 || v.ill() < v.Policy.WaitTimeout)
 	}, func(v *view) Decision {
-		return v.in(v1alpha1.RemediationStepWaiting, ReasonWaitingForPods, "these are waited for before the GPU is taken out: "+some(v.Drain.Waited)).
+		return v.in(v1alpha1.RemediationStepWaiting, ReasonWaitingForPods, "waiting for these pods before the GPU is taken out of service: "+some(v.Drain.Waited)).
 			until(v.Policy.WaitTimeout, v.ill())
 	}},
 	{"budget", func(v *view) bool { return !v.Granted }, func(v *view) Decision {
-		return v.in(v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, "as many GPUs are out of service as remediation.maxParallel allows")
+		return v.in(v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, "remediation.maxParallel GPUs are already out of service; remediation starts when one of them is released")
 	}},
 	{"begin", func(*view) bool { return true }, func(v *view) Decision {
-		d := v.attempt(v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the GPU is taken out of service"))
+		d := v.attempt(v.in(v1alpha1.RemediationStepHold, ReasonHolding, "taking the GPU out of service"))
 		return d.direct(v1alpha1.OrderHold)
 	}},
 }
@@ -78,12 +78,12 @@ func (v *view) suggestion() string {
 	}
 	switch {
 	case v.worst == gpu.Restart:
-		return fmt.Sprintf("%s: with mode Act its programs would be ended; %s", v.about(), cost)
+		return fmt.Sprintf("%s: with remediation.mode Act, the processes on it would be ended; %s", v.about(), cost)
 	case !v.exhausted():
-		return fmt.Sprintf("%s: with mode Act the GPU would be drained, reset and proven; %s", v.about(), cost)
+		return fmt.Sprintf("%s: with remediation.mode Act, the GPU would be drained, reset and validated; %s", v.about(), cost)
 	case v.worst == gpu.Replace || !v.Policy.Reboot:
-		return fmt.Sprintf("%s: no reset helps; replace the GPU, or look at it and reboot the node", v.about())
+		return fmt.Sprintf("%s: a reset cannot clear the faults; replace the GPU, or inspect it and reboot the node", v.about())
 	default:
-		return fmt.Sprintf("%s: no reset helps; with mode Act a reboot of the node would be asked for", v.about())
+		return fmt.Sprintf("%s: a reset cannot clear the faults; with remediation.mode Act, a reboot of the node would be requested", v.about())
 	}
 }

@@ -18,7 +18,7 @@ var taking = []rule{
 		return v.free() && reason != ""
 	}, func(v *view) Decision {
 		if v.owesProof() {
-			return v.keep("it was reset, and that did not help: " + v.about())
+			return v.keep("the faults persist after a reset: " + v.about())
 		}
 		return v.close(v.halted())
 	}},
@@ -29,17 +29,17 @@ var taking = []rule{
 			return v.validating() // it was reset, and another client removed the order
 		}
 		if v.stands.Reason == ReasonRestarting {
-			return v.close(ReasonRecovered, "the fault ended with the programs")
+			return v.close(ReasonRecovered, "the fault ended with the processes that used the GPU")
 		}
-		return v.close(ReasonFaultCleared, "the fault was over before anything was done to the GPU")
+		return v.close(ReasonFaultCleared, "the fault ended before the GPU was reset")
 	}},
 	{"beyond a reset", func(v *view) bool { return v.free() && v.Speaks && v.worst > gpu.Reset }, func(v *view) Decision {
-		return v.ask(ReasonResetInsufficient, "no reset helps: "+v.about())
+		return v.ask(ReasonResetInsufficient, "a reset cannot clear the faults: "+v.about())
 	}},
 	{"hold", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) && !v.directed() }, func(v *view) Decision {
 		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
 		if spent >= patience {
-			return v.close(ReasonHoldFailed, "the GPU could not be taken out: "+cmp.Or(v.Obstacle, "its order could not be written"))
+			return v.close(ReasonHoldFailed, "the GPU could not be taken out of service: "+cmp.Or(v.Obstacle, "spec.remediations could not be written"))
 		}
 		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, v.stands.Message).direct(v1alpha1.OrderHold).until(patience, spent)
 	}},
@@ -48,24 +48,24 @@ var taking = []rule{
 		return v.at(v1alpha1.RemediationStepHold) && (a == nil || a.State == v1alpha1.RemediationStateFailed)
 	}, func(v *view) Decision {
 		if a := v.answers(); a != nil {
-			return v.close(ReasonHoldFailed, "the agent cannot hold the GPU: "+a.Message)
+			return v.close(ReasonHoldFailed, "the agent failed to hold the GPU: "+a.Message)
 		}
 		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
 		if spent >= patience {
-			return v.close(ReasonAgentNotResponding, "the agent has not said that it refuses new claims: see its pod")
+			return v.close(ReasonAgentNotResponding, fmt.Sprintf("the agent has not confirmed within %s that it refuses new claims; check its pod on the node", patience))
 		}
-		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the agent is about to refuse new claims").until(patience, spent)
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "waiting for the agent to refuse new claims").until(patience, spent)
 	}},
 	{"begin to drain", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) }, drain},
 	{"drain", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && !v.drained() }, drain},
 	{"programs have ended", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && v.worst == gpu.Restart }, func(v *view) Decision {
 		limit, spent := v.Policy.DrainTimeout+patience, v.drains()
 		if spent >= limit {
-			return v.close(ReasonFaultPersists, "the programs have ended and the fault is still there: "+v.about())
+			return v.close(ReasonFaultPersists, "the faults persist after the processes on the GPU ended: "+v.about())
 		}
-		return v.draining(ReasonRestarting, "the programs have ended: the agent is about to see that").until(limit, spent)
+		return v.draining(ReasonRestarting, "the processes on the GPU have ended; waiting for the agent to clear the fault").until(limit, spent)
 	}},
-	{"reset is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) }, func(v *view) Decision { return v.reset("nothing uses the GPU any more") }},
+	{"reset is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) }, func(v *view) Decision { return v.reset("no claim is prepared on the GPU") }},
 }
 
 // drain empties the GPU, or releases it after the drain timeout. No pod is evicted while the agent's status is outdated, a claim is unreadable, or a
@@ -92,7 +92,7 @@ func drain(v *view) Decision {
 // awaited returns a message that names what the drain waits for. Claims stay prepared for a short time after their pods end; that is no error.
 func (v *view) awaited() string {
 	if a := v.answers(); a != nil && len(v.Drain.Holders) == 0 && !v.Drain.Unreadable {
-		return fmt.Sprintf("no pod holds the GPU; claims that kubelet and the agent are still to let go of: %d", a.PreparedClaims)
+		return fmt.Sprintf("no pod uses the GPU; claims that kubelet has not unprepared yet: %d", a.PreparedClaims)
 	}
 	_, message := v.stuck()
 	return message
@@ -121,13 +121,13 @@ func (v *view) stuck() (reason, message string) {
 	case len(v.Drain.Blocked) > 0:
 		return ReasonDrainBlocked, blocked(v.Drain.Blocked)
 	case v.Drain.Unreadable:
-		return ReasonDrainBlocked, "a claim on the GPU cannot be read, and counts as in use: see the installer's log"
+		return ReasonDrainBlocked, "a claim on the GPU cannot be read and counts as in use; see the installer's log"
 	case len(v.Drain.Holders) > 0:
-		return ReasonDrainBlocked, "these pods hold the GPU: " + some(v.Drain.Holders)
+		return ReasonDrainBlocked, "pods that use the GPU: " + some(v.Drain.Holders)
 	case a == nil:
-		return ReasonAgentNotResponding, "the agent does not say what is prepared on the GPU: see its pod"
+		return ReasonAgentNotResponding, "the agent does not report which claims are prepared on the GPU; check its pod on the node"
 	default:
-		return ReasonDrainBlocked, fmt.Sprintf("%d claims are still prepared though no pod uses them: see the agent's log", a.PreparedClaims)
+		return ReasonDrainBlocked, fmt.Sprintf("%d claims are still prepared and no pod uses them; see the agent's log", a.PreparedClaims)
 	}
 }
 
@@ -137,7 +137,7 @@ func blocked(pods []phase.BlockedPod) string {
 	for _, b := range pods {
 		list = append(list, b.Name+" ("+b.Reason+")")
 	}
-	return "these pods may not be evicted: " + some(list)
+	return "pods that cannot be evicted: " + some(list)
 }
 
 // some joins names, up to the maximum for a message.

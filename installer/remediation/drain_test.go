@@ -197,10 +197,10 @@ func TestAgentSilentInTheProof(t *testing.T) {
 
 // TestNobodyIsAccusedAtOnce checks that claims that briefly outlive their pods are not reported as an error of the agent, and lasting ones are.
 func TestNobodyIsAccusedAtOnce(t *testing.T) {
-	const accusation = "though no pod uses them"
+	const accusation = "and no pod uses them"
 	o := draining()
 	o.Drain.Holders = nil
-	if d := Next(o); d.Action != Wait || strings.Contains(d.Status.Message, accusation) || !strings.Contains(d.Status.Message, "let go of: 1") {
+	if d := Next(o); d.Action != Wait || strings.Contains(d.Status.Message, accusation) || !strings.Contains(d.Status.Message, "not unprepared yet: 1") {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
 	}
 	o.Now = now.Add(o.Policy.DrainTimeout)

@@ -58,7 +58,7 @@ var invariants = []invariant{
 		return becomes(d, v1alpha1.RemediationStepDrain) && c.step == v1alpha1.RemediationStepDrain && c.late && d.Status.Since != since(true)
 	}},
 	{"an agent is not accused before the time", func(_ *world, _ *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepDrain) && strings.Contains(d.Status.Message, "though no pod uses them")
+		return becomes(d, v1alpha1.RemediationStepDrain) && strings.Contains(d.Status.Message, "and no pod uses them")
 	}},
 	{"a reset is ordered only with nothing prepared and monitoring gone", func(w *world, c *card, d Decision) bool {
 		return d.Action == Direct && d.Order.Step == v1alpha1.OrderReset && (c.prepared || w.monitored || c.check != phase.ValidationNone)

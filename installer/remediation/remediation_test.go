@@ -57,11 +57,11 @@ func TestMessages(t *testing.T) {
 				o.Policy.Mode, o.Faults = v1alpha1.RemediationSuggest, []v1alpha1.GPUFault{fault(gpu.Reboot, "")}
 				return o
 			}(),
-			v1alpha1.RemediationStepSuggested, ReasonSuggested, []string{"a reboot of the node would be asked for"},
+			v1alpha1.RemediationStepSuggested, ReasonSuggested, []string{"a reboot of the node would be requested"},
 		},
 		"paused": {
 			func() Observed { o := ill(); o.Paused = "GPUNode n"; return o }(),
-			v1alpha1.RemediationStepWaiting, ReasonPaused, []string{"stopped by a person: GPUNode n"},
+			v1alpha1.RemediationStepWaiting, ReasonPaused, []string{"paused by an annotation: GPUNode n"},
 		},
 		"budget": {func() Observed { o := ill(); o.Granted = false; return o }(), v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, []string{"maxParallel"}},
 		"drain blocked": {

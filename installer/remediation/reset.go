@@ -18,15 +18,15 @@ var resetting = []rule{
 		}
 		switch {
 		case spent < patience:
-			return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, "monitoring leaves the node: it keeps the GPU open").until(patience, spent)
+			return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, "waiting for monitoring pods, which keep the GPU open, to leave the node").until(patience, spent)
 		case v.Monitored:
-			return v.end(ReasonMonitorsNotRemoved, "pods of monitoring do not leave the node, and keep the GPU open")
+			return v.end(ReasonMonitorsNotRemoved, fmt.Sprintf("monitoring pods have not left the node within %s and keep the GPU open", patience))
 		default:
 			return v.end(v.stuck())
 		}
 	}},
 	{"order reset", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && !v.ordered() }, func(v *view) Decision {
-		d := v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the agent is to reset the GPU")
+		d := v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the reset is ordered; waiting for the agent to start it")
 		if v.stands.Reason != ReasonResetOrdered {
 			d.Status.Attempts++
 		}
@@ -46,23 +46,23 @@ var resetting = []rule{
 		case v.worst <= gpu.Wait && spent >= limit:
 			return v.validating() // another reset or a reboot does not end a fault that ends by itself
 		case v.worst > gpu.Reset || spent >= limit:
-			return v.fail(ReasonFaultPersists, "the reset did not help: "+v.about())
+			return v.fail(ReasonFaultPersists, "the faults persist after the reset: "+v.about())
 		}
-		return v.in(v1alpha1.RemediationStepReset, ReasonCheckingFaults, "the GPU was reset: the agent looks whether the fault is over").until(limit, spent)
+		return v.in(v1alpha1.RemediationStepReset, ReasonCheckingFaults, "the GPU was reset; waiting for the agent to clear the fault").until(limit, spent)
 	}},
 	{"validate is next", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) }, (*view).validating},
 }
 
 // resets waits for the agent, which has the order. The time until the reset starts and the time of the reset have separate limits.
 func resets(v *view) Decision {
-	a, reason, message := v.answers(), v.stands.Reason, "the agent does not say how far it is with the reset: see its pod"
+	a, reason, message := v.answers(), v.stands.Reason, "the agent does not report the progress of the reset; check its pod on the node"
 	if reason == ReasonRemovingMonitors {
 		reason = ReasonResetOrdered
 	}
 	if a != nil {
-		message = "the agent is about to reset the GPU"
+		message = "waiting for the agent to start the reset"
 		if a.State == v1alpha1.RemediationStateResetting {
-			reason, message = ReasonResetting, "the agent resets the GPU"
+			reason, message = ReasonResetting, "the agent is resetting the GPU"
 		}
 		if a.Message != "" {
 			message += ": " + a.Message
@@ -73,20 +73,20 @@ func resets(v *view) Decision {
 	case spent < resetTimeout:
 		return v.in(v1alpha1.RemediationStepReset, reason, message).until(resetTimeout, spent)
 	case a == nil:
-		return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not said within %s that it reset the GPU: see its log", resetTimeout))
+		return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not reported the end of the reset within %s; see the agent's log", resetTimeout))
 	case reason != ReasonResetOrdered:
-		return v.giveUp(ReasonResetTimeout, fmt.Sprintf("the reset has not ended within %s: see the agent's log", resetTimeout))
+		return v.giveUp(ReasonResetTimeout, fmt.Sprintf("the reset has not ended within %s; see the agent's log", resetTimeout))
 	}
 	v.stands.Attempts-- // the reset never started
 	if a.Message != "" {
-		return v.end(ReasonGPUBusy, fmt.Sprintf("the reset could not begin within %s: %s", resetTimeout, a.Message))
+		return v.end(ReasonGPUBusy, fmt.Sprintf("the reset could not start within %s: %s", resetTimeout, a.Message))
 	}
-	return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not begun to reset the GPU within %s: see its log", resetTimeout))
+	return v.end(ReasonAgentNotResponding, fmt.Sprintf("the agent has not started the reset within %s; see the agent's log", resetTimeout))
 }
 
 // reset starts an attempt to reset the GPU. Monitoring leaves the node first.
 func (v *view) reset(message string) Decision {
-	return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, message+": monitoring leaves the node, then the GPU is reset")
+	return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, message+"; the GPU is reset when monitoring pods have left the node")
 }
 
 // fail ends an unsuccessful attempt: it is repeated, or an administrator is needed.

@@ -24,13 +24,13 @@ var closing = []rule{
 		switch v.Order.Step {
 		case v1alpha1.OrderReset:
 			v.stands.Attempts = 1
-			return v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the agent is to reset the GPU")
+			return v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the reset is ordered; waiting for the agent to start it")
 		case v1alpha1.OrderValidate:
 			v.stands.Attempts = 1
-			return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim is to prove the GPU")
+			return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "waiting for a claim that validates the GPU")
 		case v1alpha1.OrderHold:
 		}
-		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "the agent is to refuse new claims")
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "waiting for the agent to refuse new claims")
 	}},
 	{"order is gone", func(v *view) bool {
 		return v.Order == nil && v.at(v1alpha1.RemediationStepWaiting, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset, v1alpha1.RemediationStepValidate)

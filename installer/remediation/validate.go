@@ -14,14 +14,14 @@ var proof = []rule{
 		return v.at(v1alpha1.RemediationStepValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
 	}, (*view).validating},
 	{"fault comes back", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && v.Speaks && v.worst > gpu.Wait }, func(v *view) Decision {
-		return v.fail(ReasonFaultReturned, "there is a fault again: "+v.about())
+		return v.fail(ReasonFaultReturned, "a fault was reported again during the validation: "+v.about())
 	}},
-	{"agent is silent", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && !v.Speaks }, func(v *view) Decision {
+	{"agent does not report", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && !v.Speaks }, func(v *view) Decision {
 		limit, spent := max(v.Policy.ValidateTimeout, patience), v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
 		if spent >= limit {
-			return v.end(ReasonAgentNotResponding, "the agent does not say how the GPU is: see its pod")
+			return v.end(ReasonAgentNotResponding, "the agent does not report the health of the GPU; check its pod on the node")
 		}
-		return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU; the agent does not answer").until(limit, spent)
+		return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "waiting for the agent, which does not report the health of the GPU").until(limit, spent)
 	}},
 	{"validate", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepValidate) && v.Policy.Validates && v.Validation.State != phase.ValidationPassed
@@ -33,18 +33,18 @@ var proof = []rule{
 
 // validating orders the agent to admit the installer's validation to the GPU.
 func (v *view) validating() Decision {
-	return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU").direct(v1alpha1.OrderValidate)
+	return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim validates the GPU").direct(v1alpha1.OrderValidate)
 }
 
 func validate(v *view) Decision {
 	limit, spent := v.Policy.ValidateTimeout, v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
-	d := v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim proves the GPU").until(limit, spent)
+	d := v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "a claim validates the GPU").until(limit, spent)
 	p := v.Validation
 	switch {
 	case p.State == phase.ValidationFailed:
-		return v.fail(ReasonValidationFailed, fmt.Sprintf("a claim did not prove the GPU: %s: %s", p.Reason, p.Message))
+		return v.fail(ReasonValidationFailed, fmt.Sprintf("the validation of the GPU failed: %s: %s", p.Reason, p.Message))
 	case spent >= limit && v.Started:
-		return v.fail(ReasonValidationFailed, fmt.Sprintf("a claim did not prove the GPU within %s: %s", limit, p.Message))
+		return v.fail(ReasonValidationFailed, fmt.Sprintf("the validation of the GPU has not ended within %s: %s", limit, p.Message))
 	case spent >= limit:
 		return v.unproven()
 	case p.State == phase.ValidationNone && p.Leftover:
@@ -58,9 +58,9 @@ func validate(v *view) Decision {
 // unproven releases a GPU whose validation could not run. It stays held if a reboot or replacement was requested in this boot, because it may have
 // failed a validation before, or if it owes a validation on a busy node.
 func (v *view) unproven() Decision {
-	why := "the claim that proves the GPU found no place: " + v.Validation.Message
+	why := "the pod that validates the GPU was not scheduled: " + v.Validation.Message
 	if v.Obstacle != "" {
-		why = "no claim could be made that proves the GPU: " + v.Obstacle
+		why = "the claim that validates the GPU could not be created: " + v.Obstacle
 	}
 	if v.stands.BootID != "" && !v.rebooted() {
 		return v.ask(ReasonValidationFailed, why)
@@ -68,5 +68,5 @@ func (v *view) unproven() Decision {
 	if v.Busy != "" && v.owesProof() {
 		return v.keep(why) // the activity on the node may be the cause
 	}
-	return v.close(ReasonNotValidated, "the fault is over, and "+why)
+	return v.close(ReasonNotValidated, "the fault has ended, and "+why)
 }

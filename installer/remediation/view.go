@@ -147,7 +147,7 @@ func (v *view) halted() (reason, message string) {
 	case v.Policy.Mode != v1alpha1.RemediationAct:
 		return ReasonOff, fmt.Sprintf("remediation.mode is %s", cmp.Or(v.Policy.Mode, v1alpha1.RemediationOff))
 	case v.Paused != "":
-		return ReasonPaused, "remediation is stopped by a person: " + v.Paused
+		return ReasonPaused, "remediation is paused by an annotation: " + v.Paused
 	case v.Busy != "":
 		return ReasonNodeBusy, v.Busy
 	}

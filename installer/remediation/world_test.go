@@ -134,7 +134,7 @@ func (w *world) observe(i int) Observed {
 		case c.user == phase.PodTerminating:
 			o.Drain.Leaving = o.Drain.Holders
 		case w.stays:
-			o.Drain.Staying = []phase.BlockedPod{{Name: "user/pod", Reason: "no controller would make it again"}}
+			o.Drain.Staying = []phase.BlockedPod{{Name: "user/pod", Reason: "no controller would recreate it"}}
 			o.Drain.Blocked = o.Drain.Staying
 		case w.blocked:
 			o.Drain.Blocked = []phase.BlockedPod{{Name: "user/pod", Reason: "its budget allows no disruption"}}

@@ -65,7 +65,7 @@ func pools(in Input) ([]pool, error) {
 	}
 	if spec.On() && in.Policy.Spec.SandboxWorkloads.Enabled {
 		if slices.ContainsFunc(all, func(p pool) bool { return p.name == PoolSandbox }) {
-			return nil, fmt.Errorf("the pool %s is that of sandboxWorkloads: give it another name", PoolSandbox)
+			return nil, fmt.Errorf("pool %s: the name is reserved for sandboxWorkloads; use another name", PoolSandbox)
 		}
 		all = append(all, sandbox(common))
 	}

@@ -204,7 +204,7 @@ func TestDriverIsRefusedWithWhatToDo(t *testing.T) {
 		edit
 		want string
 	}{
-		{edit{"tag", func(_ *render.Input, s *render.DriverSet) { s.Spec.Image = "registry.example:5000/driver:580" }}, "without, and set version"},
+		{edit{"tag", func(_ *render.Input, s *render.DriverSet) { s.Spec.Image = "registry.example:5000/driver:580" }}, "remove the tag and set version"},
 		{edit{"no image", func(in *render.Input, _ *render.DriverSet) { in.Images.Driver = "" }}, "set image"},
 		{edit{"no version", func(in *render.Input, _ *render.DriverSet) { in.Images.DriverVersion = "" }}, "set version"},
 		{edit{"no operating system", func(_ *render.Input, s *render.DriverSet) { s.Host.OS = "" }}, "operating system"},
@@ -215,7 +215,7 @@ func TestDriverIsRefusedWithWhatToDo(t *testing.T) {
 		{edit{"no image of the vGPU manager", func(in *render.Input, s *render.DriverSet) { in.Policy.Spec.VGPUManager.Image, s.VGPU = "", true }}, "set vgpuManager.image"},
 		{
 			edit{"absent ConfigMap", func(in *render.Input, _ *render.DriverSet) { delete(in.Contents, "ConfigMap/modules") }},
-			"ConfigMap tessera-system/modules, which kernelModuleConfig names, does not exist",
+			"ConfigMap tessera-system/modules, referenced by kernelModuleConfig, does not exist",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -21,7 +21,7 @@ type Absent struct {
 // Error names the missing object and what to do.
 func (a *Absent) Error() string {
 	kind, name, _ := strings.Cut(a.Reference, "/")
-	return fmt.Sprintf("%s %s/%s, which %s names, does not exist: create it, or remove the field", kind, a.Namespace, name, a.Field)
+	return fmt.Sprintf("%s %s/%s, referenced by %s, does not exist; create it, or remove the field", kind, a.Namespace, name, a.Field)
 }
 
 // References returns the ConfigMaps and Secrets that policies and drivers refer to, as kind/name, deduplicated and sorted: the keys of
@@ -119,20 +119,20 @@ func driverImage(in Input, set DriverSet) (string, error) {
 	var wrong string
 	switch {
 	case image == "":
-		wrong = "the release has no driver image: set image"
+		wrong = "the release has no default driver image; set image"
 	case strings.Contains(image, "@"):
 		return image, nil
 	case tagged(image):
-		wrong = fmt.Sprintf("image %s has a tag: name it without, and set version", image)
+		wrong = fmt.Sprintf("image %s has a tag; remove the tag and set version", image)
 	case version == "":
-		wrong = "the release has no driver version: set version"
+		wrong = "the release has no default driver version; set version"
 	case set.Host.OS == "":
-		wrong = "the operating system of the node is not known yet: the discovery tells it"
+		wrong = "the discovery has not reported the operating system of the node yet"
 	case set.Spec.UsePrecompiled && set.Host.Kernel == "":
-		wrong = "the kernel of the node is not known yet: the discovery tells it"
+		wrong = "the discovery has not reported the kernel of the node yet"
 	}
 	if wrong != "" {
-		return "", fmt.Errorf("name the driver's image: %s", wrong)
+		return "", fmt.Errorf("determine the driver's image: %s", wrong)
 	}
 	parts := []string{version, set.Host.OS}
 	if set.Spec.UsePrecompiled {
@@ -140,7 +140,7 @@ func driverImage(in Input, set DriverSet) (string, error) {
 	}
 	name := strings.Join(parts, "-")
 	if !tag.MatchString(name) {
-		return "", fmt.Errorf("name the driver's image: %q cannot be the tag of an image: name the image by its digest", name)
+		return "", fmt.Errorf("determine the driver's image: %q is not a valid image tag; set the image by its digest", name)
 	}
 	return image + ":" + name, nil
 }
@@ -161,7 +161,7 @@ func companionImages(in Input, set DriverSet) (gds, gdrcopy string, err error) {
 // companionImage returns an image that is built for an operating system; field is the policy field that can set it.
 func companionImage(field, image string, host Host) (string, error) {
 	if image == "" {
-		return "", fmt.Errorf("name the image of %s: the release has none: set %s.image", field, field)
+		return "", fmt.Errorf("determine the image of %s: the release has no default; set %s.image", field, field)
 	}
 	return hostImage(image, host), nil
 }

@@ -122,7 +122,7 @@ func (s *surveyed) ended() *v1alpha1.RolloutStatus {
 	}
 	reason := ""
 	if s.failed > 0 {
-		reason = fmt.Sprintf("%d nodes failed: see their reasons", s.failed)
+		reason = fmt.Sprintf("%d nodes failed; see their status.reason", s.failed)
 	}
 	s.id = s.Status.Digest
 	return s.status(v1alpha1.RolloutDone, reason)

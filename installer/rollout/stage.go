@@ -17,9 +17,9 @@ func (s *surveyed) gate() (reason, message string) {
 	case s.Paused:
 		return WaitPaused, "paused by the annotation " + v1alpha1.AnnotationPause
 	case s.Policy.Auto != nil && !*s.Policy.Auto && !s.resumed():
-		return WaitManual, fmt.Sprintf("upgrades are not automatic: set the annotation %s to %s", v1alpha1.AnnotationResume, s.id)
+		return WaitManual, fmt.Sprintf("upgrade.auto is false; to start, set the annotation %s to %s", v1alpha1.AnnotationResume, s.id)
 	case s.failed > may && !s.resumed():
-		return WaitFailures, fmt.Sprintf("%d nodes failed and %d may (%s): set the annotation %s to %s to go on, or change the driver",
+		return WaitFailures, fmt.Sprintf("%d nodes failed, more than the limit %d (%s); to resume, set the annotation %s to %s, or change the driver",
 			s.failed, may, strings.Join(s.failures(), ", "), v1alpha1.AnnotationResume, s.id)
 	}
 	open, opens, err := window(s.Policy.Window, s.Now)
@@ -112,7 +112,7 @@ func (s *surveyed) soaked(first int) time.Time {
 // standing returns the message for the present stage.
 func (s *surveyed) standing(d *Decision, stage v1alpha1.RolloutStage) string {
 	if stage == v1alpha1.RolloutSoak {
-		return "the canaries are watched until " + s.soaked(s.canaries()).Format(time.RFC3339)
+		return "the canaries soak until " + s.soaked(s.canaries()).Format(time.RFC3339)
 	}
 	if len(d.Waits) == 0 {
 		return ""
@@ -125,7 +125,7 @@ func (s *surveyed) standing(d *Decision, stage v1alpha1.RolloutStage) string {
 	for _, reason := range slices.Sorted(maps.Keys(by)) {
 		list = append(list, fmt.Sprintf("%d %s", by[reason], reason))
 	}
-	return "nodes that wait: " + strings.Join(list, ", ")
+	return "waiting nodes: " + strings.Join(list, ", ")
 }
 
 // after returns the delay until the next change that depends on time alone.

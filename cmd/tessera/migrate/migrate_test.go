@@ -78,7 +78,7 @@ func TestRefuses(t *testing.T) {
 	}{
 		"no file":            {"", nil, "nothing to convert: name a file"},
 		"a file that is not": {"", []string{"no-such.yaml"}, "read no-such.yaml: "},
-		"nothing in it":      {"", []string{"-"}, "there is nothing to convert"},
+		"nothing in it":      {"", []string{"-"}, "no input found"},
 		"no YAML":            {"a: [", []string{"-"}, "read -: read document 1: "},
 		"another object":     {"apiVersion: v1\nkind: Pod\n", []string{"-"}, "convert v1 Pod: it must be"},
 	}

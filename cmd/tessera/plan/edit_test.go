@@ -74,7 +74,7 @@ NVIDIADriver/new
   1      1       gpu-a
 `},
 		"a driver that needs what is not there": {header + "kind: ClusterPolicy\nmetadata: {name: default}\nspec: {driver: {repoConfig: mirror}}\n", "Effect of applying the files:\n" +
-			"ConfigMap tessera-system/mirror, which repoConfig names, does not exist: create it, or remove the field\n" + policyUntouched},
+			"ConfigMap tessera-system/mirror, referenced by repoConfig, does not exist; create it, or remove the field\n" + policyUntouched},
 	}
 	for name, test := range tests {
 		c := installed(t)

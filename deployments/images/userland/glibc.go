@@ -111,7 +111,7 @@ func dpkg(ctx context.Context, args ...string) (string, error) {
 	cmd.Stderr = &stderr
 	output, err := cmd.Output()
 	if err != nil {
-		return "", fmt.Errorf("ask dpkg about %s (images are built on Debian and Ubuntu): %w: %s", libcPackage, err, strings.TrimSpace(stderr.String()))
+		return "", fmt.Errorf("query dpkg for %s (images are built on Debian and Ubuntu): %w: %s", libcPackage, err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(output)), nil
 }

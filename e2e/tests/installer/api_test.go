@@ -96,7 +96,7 @@ func TestA20TwoPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := shared.kubectl(t.Context(), []byte(strings.ReplaceAll(policy, "%", "mine")), "apply", "-f", "-")
-	if err == nil || !strings.Contains(err.Error(), "there is one ClusterPolicy and its name is default: edit that one") {
+	if err == nil || !strings.Contains(err.Error(), "the ClusterPolicy must be named default; edit the existing one") {
 		t.Errorf("a second policy: %v, want it refused with what to do", err)
 	}
 	// A client that edits is told too, and nothing changes.

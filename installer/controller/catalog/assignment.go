@@ -90,7 +90,7 @@ func (c *Catalog) Assign(node *corev1.Node) Assignment {
 	c.assignDriver(&a, set)
 	c.assignPool(&a, set)
 	if a.VGPU && a.Sandbox {
-		a.Conflict = "sandboxWorkloads and vgpuManager both select the node: change one of the nodeSelectors"
+		a.Conflict = "sandboxWorkloads and vgpuManager both select the node; change one of the nodeSelectors"
 	}
 	return a
 }
@@ -127,7 +127,7 @@ func (c *Catalog) assignDriver(a *Assignment, set labels.Set) {
 		for _, i := range selecting {
 			a.ConflictingDrivers = append(a.ConflictingDrivers, c.Drivers[i].Name)
 		}
-		a.Conflict = fmt.Sprintf("NVIDIADrivers %s all select the node: change their nodeSelectors so that only one does", strings.Join(a.ConflictingDrivers, ", "))
+		a.Conflict = fmt.Sprintf("NVIDIADrivers %s all select the node; change their nodeSelectors so that only one does", strings.Join(a.ConflictingDrivers, ", "))
 	}
 }
 
@@ -150,7 +150,7 @@ func (c *Catalog) assignPool(a *Assignment, set labels.Set) {
 		}
 	}
 	if len(pools) > 1 && a.Conflict == "" {
-		a.Conflict = fmt.Sprintf("node pools %s all select the node: change nodeAgent.pools so that only one does", strings.Join(pools, ", "))
+		a.Conflict = fmt.Sprintf("node pools %s all select the node; change nodeAgent.pools so that only one does", strings.Join(pools, ", "))
 	}
 }
 

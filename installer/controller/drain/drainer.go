@@ -92,7 +92,7 @@ func (d *Drainer) Evict(ctx context.Context, object client.Object, key string, v
 		for _, v := range victims {
 			names = append(names, v.Namespace+"/"+v.Name)
 		}
-		d.events.Event(object, corev1.EventTypeNormal, "Evicting", "Evict", "Pods that hold GPUs are evicted: "+strings.Join(names, ", "))
+		d.events.Event(object, corev1.EventTypeNormal, "Evicting", "Evict", "Evicting pods that use GPUs: "+strings.Join(names, ", "))
 	}
 	return err
 }
@@ -105,15 +105,15 @@ func evictionBlocker(pod *corev1.Pod, spec v1alpha1.DrainSpec) string {
 	owner := metav1.GetControllerOf(pod)
 	switch {
 	case pod.Labels[v1alpha1.LabelSkipDrain] == "true":
-		return "its label " + v1alpha1.LabelSkipDrain + " excludes it from evictions: delete the pod, or remove the label"
+		return "its label " + v1alpha1.LabelSkipDrain + " excludes it from eviction; delete the pod, or remove the label"
 	case pod.Annotations[corev1.MirrorPodAnnotationKey] != "":
-		return "it is a static pod of the node: remove its file"
+		return "it is a static pod; remove its manifest from the node"
 	case owner != nil && owner.Kind == "DaemonSet":
-		return "DaemonSet " + owner.Name + " would create it again at once: exclude the node from its selector, or delete the DaemonSet"
+		return "DaemonSet " + owner.Name + " would recreate it; exclude the node from the DaemonSet's selector, or delete the DaemonSet"
 	case owner == nil && !spec.Force:
-		return "no controller would create it again: delete it, or set drain.force"
+		return "no controller would recreate it; delete it, or set drain.force"
 	case spec.DeleteEmptyDir != nil && !*spec.DeleteEmptyDir && hasEmptyDir(pod):
-		return "it would lose the data of an emptyDir: delete it, or set drain.deleteEmptyDir"
+		return "its emptyDir data would be lost; delete it, or set drain.deleteEmptyDir"
 	}
 	return ""
 }

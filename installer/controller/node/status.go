@@ -77,7 +77,7 @@ func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1a
 	agent := componentStatus(phase.ComponentAgent, o.Agent)
 	if agent.State == v1alpha1.ComponentReady && !o.AgentAccepted() {
 		agent.State, agent.Reason = v1alpha1.ComponentStarting, "AgentNotReady"
-		agent.Message = "the agent is not registered with kubelet, has not published ResourceSlices, or finds no driver: see its log"
+		agent.Message = "the agent is not registered with kubelet, has not published ResourceSlices, or finds no driver; see its log"
 	}
 	now := []v1alpha1.ComponentStatus{
 		componentStatus(phase.ComponentDriver, o.Driver), componentStatus(phase.ComponentToolkit, o.Toolkit), agent, validator,

@@ -133,7 +133,7 @@ func containerProblem(pod *corev1.Pod, status corev1.ContainerStatus) (reason, m
 	switch waiting.Reason {
 	case "ImagePullBackOff", "ErrImagePull":
 		// kubelet alternates between the two reasons.
-		return "ImagePullBackOff", fmt.Sprintf("image %s cannot be pulled: see the events of pod %s", status.Image, pod.Name), true
+		return "ImagePullBackOff", fmt.Sprintf("image %s cannot be pulled; see the events of pod %s", status.Image, pod.Name), true
 	case "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		return waiting.Reason, waiting.Message, true
 	}
@@ -155,7 +155,7 @@ func exitProblem(container string, ended *corev1.ContainerStateTerminated) (reas
 	if reason == "" {
 		reason = "Error"
 	}
-	message = fmt.Sprintf("container %s ends with code %d", container, ended.ExitCode)
+	message = fmt.Sprintf("container %s exited with code %d", container, ended.ExitCode)
 	if text != "" {
 		message += ": " + lastLine(text)
 	}

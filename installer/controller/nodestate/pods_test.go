@@ -17,7 +17,7 @@ func TestObservedPods(t *testing.T) {
 		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: "back-off 10s"}}
 	}
 	verb := `{"verb":"unload","done":false,"reason":"ModuleInUse","message":"end process 7"}`
-	const pull = "image i cannot be pulled: see the events of pod p"
+	const pull = "image i cannot be pulled; see the events of pod p"
 	tests := map[string]struct {
 		phase      corev1.PodPhase
 		init, main corev1.ContainerStatus
@@ -45,19 +45,19 @@ func TestObservedPods(t *testing.T) {
 		},
 		"failed once": {
 			phase: corev1.PodRunning, main: corev1.ContainerStatus{RestartCount: 1, LastTerminationState: corev1.ContainerState{Terminated: ended(1, "")}},
-			want: phase.Pod{State: phase.PodStarting, Reason: "Error", Message: "container c ends with code 1"},
+			want: phase.Pod{State: phase.PodStarting, Reason: "Error", Message: "container c exited with code 1"},
 		},
 		"fails again and again, waiting": {
 			phase: corev1.PodRunning, main: corev1.ContainerStatus{
 				RestartCount: 4, State: waiting("CrashLoopBackOff"), LastTerminationState: corev1.ContainerState{Terminated: ended(1, "first\nlast")},
 			},
-			want: phase.Pod{State: phase.PodFailed, Reason: "Error", Message: "container c ends with code 1: last"},
+			want: phase.Pod{State: phase.PodFailed, Reason: "Error", Message: "container c exited with code 1: last"},
 		},
 		"fails again and again, running": {
 			phase: corev1.PodRunning, main: corev1.ContainerStatus{
 				RestartCount: 5, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}, LastTerminationState: corev1.ContainerState{Terminated: ended(1, "last")},
 			},
-			want: phase.Pod{State: phase.PodFailed, Reason: "Error", Message: "container c ends with code 1: last"},
+			want: phase.Pod{State: phase.PodFailed, Reason: "Error", Message: "container c exited with code 1: last"},
 		},
 	}
 	for name, test := range tests {

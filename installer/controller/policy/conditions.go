@@ -52,13 +52,13 @@ func readyCondition(s nodeSummary, v policyConditions, operand string) condition
 	case v.degraded.is:
 		return condition{false, v.degraded.reason, v.degraded.message}
 	case s.counts.Total == 0:
-		return condition{false, "NoGPUNodes", "no GPU node was found that the nodeSelector selects: see kubectl get gpunodes"}
+		return condition{false, "NoGPUNodes", "no GPU node was found that the nodeSelector selects; see kubectl get gpunodes"}
 	case v.paused.is:
 		return condition{false, "RolloutPaused", v.paused.message}
 	case s.outdated > 0:
-		return condition{false, "Rollout", "nodes wait for what the spec wants: see status.rollout"}
+		return condition{false, "Rollout", "nodes are waiting for the rollout; see status.rollout"}
 	case s.counts.Ready < s.counts.Total:
-		return condition{false, "NodesNotReady", fmt.Sprintf("%d of %d nodes are Ready: see kubectl get gpunodes", s.counts.Ready, s.counts.Total)}
+		return condition{false, "NodesNotReady", fmt.Sprintf("%d of %d nodes are Ready; see kubectl get gpunodes", s.counts.Ready, s.counts.Total)}
 	case operand != "":
 		return condition{false, "OperandNotAvailable", operand}
 	}
@@ -69,7 +69,7 @@ func readyCondition(s nodeSummary, v policyConditions, operand string) condition
 func joinFirst(list []string) string {
 	const few = 5
 	if len(list) > few {
-		return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more: see kubectl get gpunodes", len(list)-few)
+		return strings.Join(list[:few], ", ") + fmt.Sprintf(" and %d more; see kubectl get gpunodes", len(list)-few)
 	}
 	return strings.Join(list, ", ")
 }

@@ -49,7 +49,7 @@ func TestPolicyConditions(t *testing.T) {
 			t.Errorf("%s: progressing %t, degraded %t, paused %t", name, c.progressing.is, c.degraded.is, c.paused.is)
 		}
 	}
-	if got := joinFirst(strings.Split("a b c d e f g", " ")); got != "a, b, c, d, e and 2 more: see kubectl get gpunodes" {
+	if got := joinFirst(strings.Split("a b c d e f g", " ")); got != "a, b, c, d, e and 2 more; see kubectl get gpunodes" {
 		t.Errorf("got %q", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestUnavailableOperand(t *testing.T) {
 		want string
 	}{
 		"available":        {[]client.Object{deployment(1, 1)}, ""},
-		"absent":           {nil, "is not there yet"},
+		"absent":           {nil, "does not exist yet"},
 		"without a pod":    {[]client.Object{deployment(1, 0)}, "has no available pod"},
 		"an edit is newer": {[]client.Object{deployment(0, 1)}, "has no available pod"},
 	} {

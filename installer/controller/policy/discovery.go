@@ -23,7 +23,7 @@ import (
 func (r *Reconciler) pendingDiscovery(ctx context.Context, p *pass, set *appsv1.DaemonSet) (string, error) {
 	live := &appsv1.DaemonSet{}
 	if err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(set), live); err != nil {
-		return "DaemonSet " + set.Name + " is not there yet", client.IgnoreNotFound(err)
+		return "DaemonSet " + set.Name + " does not exist yet", client.IgnoreNotFound(err)
 	}
 	if ready := meta.FindStatusCondition(p.Policy.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
 		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == p.Policy.Generation {
@@ -41,7 +41,7 @@ func (r *Reconciler) pendingDiscovery(ctx context.Context, p *pass, set *appsv1.
 	if err != nil || missing <= silent {
 		return "", err
 	}
-	return fmt.Sprintf("DaemonSet %s has not run on %d of %d nodes yet: see its pods", set.Name, missing-silent, live.Status.DesiredNumberScheduled), nil
+	return fmt.Sprintf("DaemonSet %s has not run on %d of %d nodes yet; check its pods", set.Name, missing-silent, live.Status.DesiredNumberScheduled), nil
 }
 
 // countUnreachableNodes counts the nodes that a DaemonSet selects, that are not Ready, and on which it has no ready pod.

@@ -18,7 +18,7 @@ import (
 // Until the discovery has looked at every node that can be looked at, no policy becomes Ready; one that is stays so.
 func TestDiscoveryLooksEverywhere(t *testing.T) {
 	t.Parallel()
-	const started, looked = "DaemonSet tessera-discovery has not started yet", "DaemonSet tessera-discovery has not run on 1 of 3 nodes yet: see its pods"
+	const started, looked = "DaemonSet tessera-discovery has not started yet", "DaemonSet tessera-discovery has not run on 1 of 3 nodes yet; check its pods"
 	status := func(desired, available int32) appsv1.DaemonSetStatus {
 		return appsv1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: desired, NumberAvailable: available}
 	}
@@ -32,7 +32,7 @@ func TestDiscoveryLooksEverywhere(t *testing.T) {
 		ready int64
 		want  string
 	}{
-		"there is none":                         {missing: true, want: "DaemonSet tessera-discovery is not there yet"},
+		"there is none":                         {missing: true, want: "DaemonSet tessera-discovery does not exist yet"},
 		"it is just written":                    {hash: "old", status: status(3, 3), want: started},
 		"nobody has seen it":                    {want: started},
 		"nobody has seen its last edit":         {status: appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 2, NumberAvailable: 2}, want: started},

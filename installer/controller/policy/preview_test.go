@@ -94,7 +94,7 @@ func TestPreviewEdit(t *testing.T) {
 		},
 		"a ConfigMap that is not there": {
 			policy: func(p *v1alpha1.ClusterPolicy) { p.Spec.Driver.RepoConfig = "mirror" }, want: map[string][2]int32{},
-			problem: "ConfigMap tessera-system/mirror, which",
+			problem: "ConfigMap tessera-system/mirror, referenced by",
 		},
 	}
 	for name, test := range tests {

@@ -79,7 +79,7 @@ type fault struct{ reason, message string }
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	cat, err := r.Catalogs.Read(ctx)
 	if errors.Is(err, catalog.ErrNoPolicy) {
-		klog.FromContext(ctx).V(2).Info("Nothing is changed", "reason", err.Error())
+		klog.FromContext(ctx).V(2).Info("No change is made", "reason", err.Error())
 		return ctrl.Result{}, nil
 	}
 	if err != nil {

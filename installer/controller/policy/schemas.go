@@ -81,8 +81,8 @@ func (s *crdSchemas) compare(ctx context.Context, live client.Reader, name strin
 		}
 		lost = fmt.Sprintf("it lacks %d fields, such as %s", len(fields), fields[0])
 	}
-	return fmt.Sprintf("the CRD %s is not that of this release, %s: run `tessera-installer crds` of the release, "+
-		"or the installer of the CRDs; nothing is removed until then", name, lost)
+	return fmt.Sprintf("the CRD %s is not that of this release, %s; run `tessera-installer crds` of this release, "+
+		"or update the CRDs with the tool that installed them; no object is removed until then", name, lost)
 }
 
 // complete reports whether the CRDs are known to have all fields of the release.

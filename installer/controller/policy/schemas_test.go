@@ -19,7 +19,7 @@ func TestA21OtherCRDs(t *testing.T) {
 		"of this release": {hash: "this"},
 		"newer":           {hash: "other"},
 		"older": {hash: "other", lacks: []string{"spec.later", "spec.more"}, fault: "the CRD a.tessera.dev is not that of this release, " +
-			"it lacks 2 fields, such as spec.later: run `tessera-installer crds` of the release, or the installer of the CRDs; nothing is removed until then"},
+			"it lacks 2 fields, such as spec.later; run `tessera-installer crds` of this release, or update the CRDs with the tool that installed them; no object is removed until then"},
 	}
 	for name, test := range tests {
 		crd := &unstructured.Unstructured{}

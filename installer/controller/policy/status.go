@@ -166,10 +166,10 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 		case *appsv1.Deployment:
 			live := &appsv1.Deployment{}
 			if err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-				return "Deployment " + o.Name + " is not there yet", client.IgnoreNotFound(err)
+				return "Deployment " + o.Name + " does not exist yet", client.IgnoreNotFound(err)
 			}
 			if live.Status.ObservedGeneration < live.Generation || live.Status.AvailableReplicas == 0 {
-				return fmt.Sprintf("Deployment %s has no available pod: see its pods", o.Name), nil
+				return fmt.Sprintf("Deployment %s has no available pod; check its pods", o.Name), nil
 			}
 		case *appsv1.DaemonSet:
 			if o.Name != render.OperandDiscovery {

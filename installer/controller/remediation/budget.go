@@ -51,7 +51,7 @@ func (r *Remediator) nodeCandidates(ctx context.Context, c *catalog.Catalog, gpu
 	}
 	node, _, err := nodestate.Read(ctx, r.Cluster, c, gpunode)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Of this node, only the GPUs that are out of service count for the budget", "node", gpunode.Name)
+		klog.FromContext(ctx).Error(err, "Cannot read the node; only its GPUs that are out of service count toward the remediation budget", "node", gpunode.Name)
 		return heldCandidates(gpunode)
 	}
 	gpus := listGPUs(c, node, phase.Decision{Phase: gpunode.Status.Phase, Reason: gpunode.Status.Reason})

@@ -87,7 +87,7 @@ func (r *Remediator) gpuUsers(ctx context.Context, node *nodestate.Observation, 
 	return drain.DeviceUsers(ctx, r.Cluster, name, func(device string) bool {
 		found, _, err := pool.Find(device)
 		if err != nil {
-			klog.FromContext(ctx).V(2).Info("A claim has a device that is not published any more", "node", node.GPUNode.Name, "device", device)
+			klog.FromContext(ctx).V(2).Info("A claim holds a device that is no longer published", "node", node.GPUNode.Name, "device", device)
 			return false
 		}
 		return slices.Contains(group, found.Name)

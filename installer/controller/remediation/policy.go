@@ -42,13 +42,13 @@ func pausedBy(c *catalog.Catalog, gpunode *v1alpha1.GPUNode) string {
 func busyReason(node *nodestate.Observation, d phase.Decision) string {
 	switch {
 	case !node.Node.Exists:
-		return "the Node is gone"
+		return "the Node does not exist"
 	case !node.Node.Ready:
 		return "the node is not Ready"
 	case node.Spec.Maintenance != nil:
-		return "a maintenance of the node (" + string(node.Spec.Maintenance.Operation) + ")"
+		return "the node is in maintenance (" + string(node.Spec.Maintenance.Operation) + ")"
 	case node.Tainted || node.Node.Labels.Maintenance != "" || d.Phase == v1alpha1.PhaseUpgrading:
-		return "a maintenance of the node"
+		return "the node is in maintenance"
 	case !node.Wanted.Managed || d.Phase == v1alpha1.PhaseAbsent:
 		return "no ClusterPolicy selects the node"
 	}

@@ -86,7 +86,7 @@ func (n *NodeRemediation) createGPUValidation(ctx context.Context, g *gpuRemedia
 	}
 	at := indexOf(pool)
 	if at < 0 || g.Order == nil {
-		return fmt.Errorf("validate GPU %s of node %s: the node agent does not publish it: see its log", g.GPU, n.node.GPUNode.Name)
+		return fmt.Errorf("validate GPU %s of node %s: the node agent does not publish it; see the agent's log", g.GPU, n.node.GPUNode.Name)
 	}
 	v := validation.Describe(n.catalog, n.node.GPUNode, g.Order.ID, n.ValidatorImage)
 	v.Parts = []action.ValidationPart{action.GPUValidationPart(g.GPU)}

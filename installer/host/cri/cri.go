@@ -48,7 +48,7 @@ func Find(r host.Roots, socket string) (string, error) {
 			return seen, nil
 		}
 	}
-	return "", fmt.Errorf("find the container runtime: no socket at %s: name it with --runtime-endpoint", strings.Join(candidates, ", "))
+	return "", fmt.Errorf("find the container runtime: no socket at %s; set --runtime-endpoint", strings.Join(candidates, ", "))
 }
 
 // Ask returns the status of the runtime at a socket. It retries while the runtime is starting, until ctx ends.
@@ -56,13 +56,13 @@ func Ask(ctx context.Context, socket string) (Status, error) {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
 	if err != nil {
-		return Status{}, fmt.Errorf("ask the container runtime at %s: %w", socket, err)
+		return Status{}, fmt.Errorf("connect to the container runtime at %s: %w", socket, err)
 	}
 	defer connection.Close()
 	client := runtimeapi.NewRuntimeServiceClient(connection)
 	version, err := version(ctx, client)
 	if err != nil {
-		return Status{}, fmt.Errorf("ask the container runtime at %s for its version: %w", socket, err)
+		return Status{}, fmt.Errorf("read the version of the container runtime at %s: %w", socket, err)
 	}
 	running := Status{Name: version.GetRuntimeName(), Version: version.GetRuntimeVersion()}
 	if running.Name != "containerd" {
@@ -71,7 +71,7 @@ func Ask(ctx context.Context, socket string) (Status, error) {
 	}
 	answer, err := client.Status(ctx, &runtimeapi.StatusRequest{Verbose: true})
 	if err != nil {
-		return Status{}, fmt.Errorf("ask the container runtime at %s how it is configured: %w", socket, err)
+		return Status{}, fmt.Errorf("read the status of the container runtime at %s: %w", socket, err)
 	}
 	return running, running.read(answer.GetInfo()["config"])
 }
@@ -106,10 +106,10 @@ func (s *Status) read(config string) error {
 		CDISpecDirs []string `json:"cdiSpecDirs"`
 	}
 	if config == "" {
-		return errors.New("ask the container runtime how it is configured: containerd did not say")
+		return errors.New("read the status of the container runtime: containerd returned no configuration")
 	}
 	if err := json.Unmarshal([]byte(config), &running); err != nil {
-		return fmt.Errorf("ask the container runtime how it is configured: %w", err)
+		return fmt.Errorf("read the status of the container runtime: %w", err)
 	}
 	s.CDI, s.Folders = running.EnableCDI != nil && *running.EnableCDI, running.CDISpecDirs
 	return nil

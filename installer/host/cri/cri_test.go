@@ -76,10 +76,10 @@ func TestAsk(t *testing.T) {
 			Status{Name: "containerd", Version: "v2.2.1", CDI: true, Folders: []string{"/etc/cdi", "/var/run/cdi"}}, ""},
 		"containerd at its start": {server{name: "containerd", version: "1.7.29", config: `{"enableCDI":true}`, starting: several(2)},
 			Status{Name: "containerd", Version: "1.7.29", CDI: true}, ""},
-		"containerd without":     {server{name: "containerd", version: "1.7.27", config: `{"enableCDI":false}`}, Status{Name: "containerd", Version: "1.7.27"}, ""},
-		"CRI-O":                  {server{name: "cri-o", version: "1.33.0"}, Status{Name: "cri-o", Version: "1.33.0", CDI: true}, ""},
-		"containerd says little": {server{name: "containerd", version: "1.7.27"}, Status{}, "did not say"},
-		"containerd mumbles":     {server{name: "containerd", version: "1.7.27", config: "{"}, Status{}, "configured"},
+		"containerd without":                 {server{name: "containerd", version: "1.7.27", config: `{"enableCDI":false}`}, Status{Name: "containerd", Version: "1.7.27"}, ""},
+		"CRI-O":                              {server{name: "cri-o", version: "1.33.0"}, Status{Name: "cri-o", Version: "1.33.0", CDI: true}, ""},
+		"containerd without a configuration": {server{name: "containerd", version: "1.7.27"}, Status{}, "returned no configuration"},
+		"containerd with invalid JSON":       {server{name: "containerd", version: "1.7.27", config: "{"}, Status{}, "read the status"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -74,11 +74,11 @@ func Run(ctx context.Context, driver Driver, want Mode) host.Result {
 	}
 	gpus, err := driver.GPUs(ctx)
 	if err != nil {
-		return host.Outcome(Verb, false, "", &host.Failure{Reason: NoDriver, Message: "the driver does not tell the GPUs' modes", Cause: err})
+		return host.Outcome(Verb, false, "", &host.Failure{Reason: NoDriver, Message: "the driver does not report the MIG modes of the GPUs", Cause: err})
 	}
 	change := Change(gpus, want)
 	if len(change) == 0 {
-		return host.Outcome(Verb, false, fmt.Sprintf("MIG is %s already on all GPUs that have it", strings.ToLower(string(want))), nil)
+		return host.Outcome(Verb, false, fmt.Sprintf("MIG is already %s on all GPUs that support it", strings.ToLower(string(want))), nil)
 	}
 	if err := bring(ctx, driver, change, want); err != nil {
 		// GPUs are also restored after ctx ended; the separate limit covers an nvidia-smi that hangs.
@@ -107,7 +107,7 @@ func bring(ctx context.Context, driver Driver, change []GPU, want Mode) error {
 	if left, err = remaining(ctx, driver, change, want); err != nil || len(left) == 0 {
 		return err
 	}
-	return host.Fail(NotChanged, "MIG is not %s after a reset of %s: restart the node", strings.ToLower(string(want)), strings.Join(left, ", "))
+	return host.Fail(NotChanged, "MIG is not %s after a reset of %s; restart the node", strings.ToLower(string(want)), strings.Join(left, ", "))
 }
 
 // remaining returns the GPUs that do not have the mode.
@@ -150,7 +150,7 @@ func restore(ctx context.Context, driver Driver, change []GPU) error {
 			err = resetUnless(ctx, driver, was)
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("give %s back MIG mode %s: %w", was.UUID, was.Pending, err))
+			errs = append(errs, fmt.Errorf("restore MIG mode %s of %s: %w", was.Pending, was.UUID, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -166,18 +166,18 @@ func resetUnless(ctx context.Context, driver Driver, was GPU) error {
 }
 
 func fail(err, back error) error {
-	failure := &host.Failure{Reason: NotChanged, Message: "the MIG mode could not be changed, and is as it was", Cause: err}
+	failure := &host.Failure{Reason: NotChanged, Message: "the MIG mode could not be changed and was restored", Cause: err}
 	var said *host.Failure
 	switch {
 	case errors.As(err, &said):
 		failure.Reason = said.Reason
 	case errors.Is(err, ErrInUse):
 		failure.Reason = GPUInUse
-		failure.Message = "the MIG mode could not be changed, and is as it was: a program has a GPU open (`nvidia-smi` and `fuser /dev/nvidia*` name it), or MIG instances " +
-			"that no claim owns are left (`nvidia-smi mig -lgi`)"
+		failure.Message = "the MIG mode could not be changed and was restored: a process has a GPU open (list it with `nvidia-smi` or `fuser /dev/nvidia*`), or MIG instances " +
+			"exist that belong to no claim (list them with `nvidia-smi mig -lgi`)"
 	}
 	if back != nil {
-		failure.Message += "; not all could be given back what they had (" + back.Error() + ")"
+		failure.Message += "; restoring the MIG mode of some GPUs failed (" + back.Error() + ")"
 	}
 	return failure
 }

@@ -75,30 +75,30 @@ func Check(want Want, seen Seen) []host.Failure {
 		found = append(found, host.Failure{Reason: reason, Message: fmt.Sprintf(format, arguments...)})
 	}
 	if differs(want.Kernel, seen.Kernel) {
-		complain(KernelChanged, "this driver is for kernel %s and the node runs %s: the installer selects another as soon as discovery has reported it",
+		complain(KernelChanged, "this driver is for kernel %s and the node runs %s; the installer selects another driver when the discovery has reported the kernel",
 			want.Kernel, seen.Kernel)
 	}
 	if differs(want.OS, seen.OS) {
-		complain(OSChanged, "this driver is for %s and the node runs %s: the installer selects another as soon as discovery has reported it", want.OS, seen.OS)
+		complain(OSChanged, "this driver is for %s and the node runs %s; the installer selects another driver when the discovery has reported the operating system", want.OS, seen.OS)
 	}
 	if seen.HostDriver != "" {
-		complain(HostDriver, "the host has driver %s of its own: remove it, or keep it with hostDriver: Keep and a minVersion that it reaches",
+		complain(HostDriver, "driver %s is installed on the host; remove it, or set hostDriver: Keep and a minVersion that is not newer",
 			seen.HostDriver)
 	}
 	if seen.Nouveau > 0 {
-		complain(NouveauInUse, "the module nouveau is in use %d times: blacklist it (modprobe.d: blacklist nouveau) and restart the node", seen.Nouveau)
+		complain(NouveauInUse, "the module nouveau is in use %d times; blacklist it (modprobe.d: blacklist nouveau) and restart the node", seen.Nouveau)
 	}
 	if seen.SecureBoot && want.Modules != Precompiled {
-		complain(SecureBoot, "secure boot is on, and the kernel rejects modules that are compiled on the node, because they are not signed: "+
-			"set usePrecompiled, or switch secure boot off")
+		complain(SecureBoot, "secure boot is on and the kernel rejects unsigned modules, which are those compiled on the node; "+
+			"set usePrecompiled, or disable secure boot")
 	}
 	if want.Modules == CompiledWithHostHeaders && !seen.Headers {
-		complain(HeadersMissing, "no headers of kernel %s in /lib/modules/%s/build: install the package with them (linux-headers-%[1]s, kernel-devel-%[1]s)",
+		complain(HeadersMissing, "no headers of kernel %s in /lib/modules/%s/build; install the package with them (linux-headers-%[1]s, kernel-devel-%[1]s)",
 			seen.Kernel, seen.Kernel)
 	}
 	for _, disk := range seen.Disks {
 		if need := cmp.Or(disk.Need, want.MinFree); disk.Free < need {
-			complain(DiskFull, "%s has %d MiB free and the driver needs %d MiB: make room", disk.Path, disk.Free>>20, need>>20)
+			complain(DiskFull, "%s has %d MiB free and the driver needs %d MiB; free some space", disk.Path, disk.Free>>20, need>>20)
 		}
 	}
 	return found
@@ -111,7 +111,7 @@ func differs(want, seen string) bool { return want != "" && want != seen }
 func Result(want Want, seen Seen) host.Result {
 	found := Check(want, seen)
 	if len(found) == 0 {
-		return host.Outcome(Verb, false, fmt.Sprintf("%s with kernel %s can take the driver", seen.OS, seen.Kernel), nil)
+		return host.Outcome(Verb, false, fmt.Sprintf("%s with kernel %s supports the driver", seen.OS, seen.Kernel), nil)
 	}
 	messages := make([]string, len(found))
 	for i, f := range found {

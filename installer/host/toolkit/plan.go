@@ -85,7 +85,7 @@ func Make(files containerd.Files, main, cdi string) (Plan, error) {
 		return Plan{}, err
 	}
 	if base.Version == 1 && (base.Section != nil || len(base.Loaded) > 0 && !blank(text)) {
-		return Plan{}, host.Fail(ConfigVersion, "containerd's configuration %s is in the format of version 1: `containerd config migrate` brings it to version 2", main)
+		return Plan{}, host.Fail(ConfigVersion, "containerd's configuration %s has the format version 1; convert it to version 2 with `containerd config migrate`", main)
 	}
 	if base.CDI(cdi) {
 		return plan(files, without, base)
@@ -166,7 +166,7 @@ func place(without containerd.Overlay, main string, base containerd.Config, cdi 
 		}
 	}
 	if by := generator(without, main); by != "" {
-		return without, host.Fail(ConfigGenerated, "%s writes containerd's configuration %s anew whenever it starts, and it imports no folder: "+
+		return without, host.Fail(ConfigGenerated, "%s rewrites containerd's configuration %s at each start and it imports no folder; "+
 			"enable CDI in its template (enable_cdi = true in the section of %s)", by, main, containerd.CRI)
 	}
 	old, err := read(without, main)
@@ -179,7 +179,7 @@ func place(without containerd.Overlay, main string, base containerd.Config, cdi 
 	}
 	with := without.With(filepath.Join(ours(main), dropIn), text).With(main, edited)
 	if !takesEffect(with, main, section) {
-		return without, host.Fail(ConfigConflict, "a file that containerd's configuration %s imports has the section of %s as well and comes after any drop-in: "+
+		return without, host.Fail(ConfigConflict, "a file that containerd's configuration %s imports also has the section of %s and overrides drop-ins; "+
 			"enable CDI there (enable_cdi = true)", main, containerd.CRI)
 	}
 	return with, nil

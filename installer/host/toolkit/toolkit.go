@@ -56,14 +56,14 @@ func (c Config) once(ctx context.Context) (changed bool, folders []string, messa
 		return false, nil, "", err
 	}
 	if !edits {
-		return false, nil, name + " already reads CDI specs: nothing is changed", nil
+		return false, nil, name + " already reads CDI specs; no change is made", nil
 	}
 	plan, err := Make(c.files(), c.Main, c.CDI)
 	if err != nil {
 		return false, nil, "", err
 	}
 	if !c.reads(status) && c.hasFailed(plan.ID) {
-		return false, plan.Folders, "", host.Fail(RestartFailed, "%s did not start with CDI enabled, and its configuration is as it was before; it is tried again when %s changes, "+
+		return false, plan.Folders, "", host.Fail(RestartFailed, "%s did not start with CDI enabled and its configuration was restored; the next attempt is made when %s changes, "+
 			"or when %s is removed", name, c.Main, failed)
 	}
 	if err := c.write(plan); err != nil {
@@ -76,7 +76,7 @@ func (c Config) once(ctx context.Context) (changed bool, folders []string, messa
 	if err := c.restart(ctx, plan.ID); err != nil {
 		return changed, plan.Folders, "", err
 	}
-	return true, plan.Folders, name + " was restarted once, with CDI enabled", nil
+	return true, plan.Folders, name + " was restarted once with CDI enabled", nil
 }
 
 // Check succeeds when the runtime, as it runs now, reads CDI specs. It changes nothing.
@@ -99,7 +99,7 @@ func (c Config) Remove() host.Result {
 	if err == nil {
 		err = c.write(plan)
 	}
-	return host.Outcome(Verb, len(plan.Write) > 0, "nothing of Tessera is left in the configuration "+c.Main, err)
+	return host.Outcome(Verb, len(plan.Write) > 0, "Tessera's settings are removed from the configuration "+c.Main, err)
 }
 
 func (c Config) files() containerd.Files { return containerd.OnHost{Roots: c.Roots} }
@@ -109,7 +109,7 @@ func (c Config) ask(ctx context.Context) (cri.Status, error) {
 	defer cancel()
 	status, err := c.Runtime.Status(ctx)
 	if err != nil {
-		return cri.Status{}, &host.Failure{Reason: RuntimeUnreachable, Message: "the container runtime does not answer: see its log", Cause: err}
+		return cri.Status{}, &host.Failure{Reason: RuntimeUnreachable, Message: "the container runtime does not respond; see its log", Cause: err}
 	}
 	return status, nil
 }
@@ -121,14 +121,14 @@ func (c Config) editable(status cri.Status) (bool, error) {
 	case status.Name == "cri-o":
 		return false, nil
 	case status.Name != "containerd":
-		return false, host.Fail(RuntimeUnknown, "the container runtime is %q: containerd from 1.7 on and CRI-O are known", status.Name)
+		return false, host.Fail(RuntimeUnknown, "the container runtime is %q; supported are containerd 1.7 and newer, and CRI-O", status.Name)
 	case major >= 2 && c.reads(status):
 		return false, nil
 	case major >= 2:
-		return false, host.Fail(CDIDisabled, "containerd %s runs with CDI switched off, or without %s among its folders, by its own configuration %s: "+
+		return false, host.Fail(CDIDisabled, "containerd %s runs with CDI disabled, or without %s among its folders, because of its configuration %s; "+
 			"remove enable_cdi and cdi_spec_dirs there and restart it", status.Version, c.CDI, c.Main)
 	case major < 1 || minor < 7:
-		return false, host.Fail(RuntimeUnknown, "containerd %s cannot read CDI specs: 1.7 is the oldest that can", status.Version)
+		return false, host.Fail(RuntimeUnknown, "containerd %s does not support CDI; upgrade it to 1.7 or newer", status.Version)
 	}
 	return true, nil
 }
@@ -159,22 +159,22 @@ func (c Config) restart(ctx context.Context, id string) error {
 	if err == nil {
 		var status cri.Status
 		if status, err = c.ask(ctx); err == nil && !c.reads(status) {
-			err = errors.New("it runs without CDI all the same")
+			err = errors.New("CDI is still disabled after the restart")
 		}
 	}
 	if err == nil {
 		return c.forgetFailure()
 	}
-	failure := &host.Failure{Reason: RestartFailed, Cause: err, Message: "the container runtime did not start with CDI enabled, and its configuration is as it was before"}
+	failure := &host.Failure{Reason: RestartFailed, Cause: err, Message: "the container runtime did not start with CDI enabled and its configuration was restored"}
 	if back := c.Remove(); !back.Done {
-		failure.Message = "the container runtime did not start with CDI enabled, and its configuration cannot be put back (" + back.Message + "): do that by hand"
+		failure.Message = "the container runtime did not start with CDI enabled and its configuration could not be restored (" + back.Message + "); restore it manually"
 		return failure
 	}
 	// The reason why ctx ended, if it did, is no reason to leave the node without a runtime.
 	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
 	if err := c.Runtime.Restart(again); err != nil {
-		failure.Message += "; it does not start with that either (" + err.Error() + "): see its log"
+		failure.Message += "; it does not start with the restored configuration either (" + err.Error() + "); see its log"
 	}
 	return errors.Join(failure, c.remember(id))
 }
@@ -194,7 +194,7 @@ func (c Config) remember(id string) error {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(seen), 0o755); err != nil {
-		return fmt.Errorf("remember that the restart failed: %w", err)
+		return fmt.Errorf("record the failed restart: %w", err)
 	}
 	return os.WriteFile(seen, []byte(id), 0o644)
 }
@@ -205,7 +205,7 @@ func (c Config) forgetFailure() error {
 		return err
 	}
 	if err := os.Remove(seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("forget that a restart failed: %w", err)
+		return fmt.Errorf("delete the record of the failed restart: %w", err)
 	}
 	return nil
 }

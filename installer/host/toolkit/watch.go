@@ -95,7 +95,7 @@ func wait(ctx context.Context, watcher *fsnotify.Watcher) error {
 			return nil
 		case _, open := <-watcher.Events:
 			if !open {
-				return errors.New("watch the runtime's configuration: the watch has ended")
+				return errors.New("watch the runtime's configuration: the watch was closed")
 			}
 			timer.Reset(settle)
 		case err := <-watcher.Errors:

@@ -28,8 +28,8 @@ func (c Config) write(plan Plan) error {
 			err = errors.Join(err, c.put(done.Path, done.Before))
 		}
 		if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
-			return &host.Failure{Reason: ConfigReadOnly, Message: "containerd's configuration cannot be written, and is as it was: " +
-				"enable CDI where it comes from (enable_cdi = true)", Cause: err}
+			return &host.Failure{Reason: ConfigReadOnly, Message: "containerd's configuration is read-only and was not changed; " +
+				"enable CDI in its source (enable_cdi = true)", Cause: err}
 		}
 		return err
 	}

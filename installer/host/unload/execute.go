@@ -88,7 +88,7 @@ func (c Config) notUnmounted(path string, err error) error {
 	if !errors.Is(err, ErrBusy) {
 		return fmt.Errorf("unmount %s: %w", c.Roots.OnHost(path), err)
 	}
-	return host.Fail(RootBusy, "the former driver's root cannot be unmounted: a process uses %s (`fuser -m` lists it): end it, or restart the node",
+	return host.Fail(RootBusy, "the former driver's root cannot be unmounted: a process uses %s (`fuser -m` lists it); end it, or restart the node",
 		c.Roots.OnHost(path))
 }
 
@@ -97,7 +97,7 @@ func (p Plan) say(seen Seen) string {
 	var parts []string
 	switch {
 	case p.Keep:
-		parts = append(parts, fmt.Sprintf("driver %s is loaded as wanted and stays", seen.Version))
+		parts = append(parts, fmt.Sprintf("driver %s is already loaded and is kept", seen.Version))
 	case len(p.Remove) > 0:
 		parts = append(parts, "unloaded "+strings.Join(p.Remove, ", "))
 	default:

@@ -64,7 +64,7 @@ var nodes = regexp.MustCompile(`(^|/)dev/(nvidia([0-9]+|ctl|-uvm|-uvm-tools|-mod
 func Holders(processes string) ([]Holder, error) {
 	entries, err := os.ReadDir(processes)
 	if err != nil {
-		return nil, fmt.Errorf("look for programs that use the driver: %w", err)
+		return nil, fmt.Errorf("list processes that use the driver: %w", err)
 	}
 	self, err := os.Readlink(filepath.Join(processes, "self"))
 	if err != nil {

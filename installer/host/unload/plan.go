@@ -112,7 +112,7 @@ const named = 10
 
 func byWhom(holders []Holder) string {
 	if len(holders) == 0 {
-		return "by no program that can be seen"
+		return "by no visible process"
 	}
 	var names []string
 	for _, h := range holders[:min(len(holders), named)] {

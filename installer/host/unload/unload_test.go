@@ -211,7 +211,7 @@ func TestUnloadKeepsTheWantedDriver(t *testing.T) {
 	c := node(t, w)
 	c.Digest = "abc"
 	write(t, filepath.Join(c.Roots.Host, "run/nvidia/nvidia-driver.state"), "abc\n")
-	if result := c.Run(t.Context()); !result.Done || len(w.removed) != 0 || len(w.mounts) != 0 || !strings.Contains(result.Message, "stays") {
+	if result := c.Run(t.Context()); !result.Done || len(w.removed) != 0 || len(w.mounts) != 0 || !strings.Contains(result.Message, "is kept") {
 		t.Errorf("result: %+v, removed %v, mounts %v", result, w.removed, w.mounts)
 	}
 	c.Digest = "other"
