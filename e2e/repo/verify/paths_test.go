@@ -76,8 +76,8 @@ func alternatives(name string) []string {
 	return all
 }
 
-// placed matches names in backticks and the file that contains them: `A`, `B()` in `path/file.go`.
-var placed = regexp.MustCompile("((?:`[\\w.]+(?:\\(\\))?`(?:, | and )?)+) in `([\\w./-]+\\.(?:go|c))`")
+// placed matches names in backticks and the file that contains them: `A`, `B()` in `path/file.go`, `target` in `Makefile`.
+var placed = regexp.MustCompile("((?:`[\\w.-]+(?:\\(\\))?`(?:, | and )?)+) in `([\\w./-]+\\.(?:go|c|h)|Makefile)`")
 
 // TestPagesNameWhatFilesContain checks every name that a page places in a file: the last element of `Type.method()` must be a word of the file.
 func TestPagesNameWhatFilesContain(t *testing.T) {
