@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/internal/host/lock"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -204,6 +205,45 @@ func TestDrained(t *testing.T) {
 	}
 	if _, err := older.Enter(t.Context(), users, nil); err == nil {
 		t.Error("admitted after all calls had ended")
+	}
+}
+
+// A call reads the closure after it has taken its locks, so that a closure that is set while the call waits for a lock refuses it.
+func TestEnterReadsClosureUnderLocks(t *testing.T) {
+	dir := t.TempDir()
+	newer, older := gate(t, dir, true), gate(t, dir, false)
+	older.deadline = time.Now()
+	gpus := []string{"gpu-a"}
+	held, err := lock.OpenExclusive(older.path(callsFilesOf(gpus)[0]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = held.Close() }()
+	entered := make(chan error, 1)
+	go func() {
+		leave, err := older.Enter(t.Context(), users, gpus)
+		if err == nil {
+			leave()
+		}
+		entered <- err
+	}()
+	// The call takes the lock of all calls first, then waits for the lock of the GPU.
+	for free := true; free; time.Sleep(time.Millisecond) {
+		if free, err = newer.isFree(callsFile); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-entered:
+			t.Fatalf("the call did not wait for the lock: %v", err)
+		default:
+		}
+	}
+	set(t, newer, swap)
+	if err := held.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-entered; !errors.Is(err, prepare.ErrOutOfService) {
+		t.Errorf("got %v, want a refusal by the closure that was set meanwhile", err)
 	}
 }
 
