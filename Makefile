@@ -14,7 +14,7 @@ export TESSERA_CACHE := $(CACHE)
 MODULES      := . e2e/repo/tools e2e/repo/tools/crds e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
-# The linters that do not read what is imported too: of e2e/tests/upstream that is the whole API server, 6 GB.
+# The linters that do not load imported packages: e2e/tests/upstream imports the whole API server, 6 GB.
 LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godot,importas,ineffassign,revive
 GINKGO       := $(CACHE)/tools/ginkgo-$(shell awk '$$1 == "github.com/onsi/ginkgo/v2" {print $$2}' go.mod)
 SPECS        := $(GINKGO) run -v --no-color --keep-going
@@ -26,7 +26,7 @@ SUITE       := ./e2e/tests/suite ./e2e/tests/installation
 VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
 UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(1)))
 
-##@ Every day
+##@ Daily
 
 .PHONY: check
 check: ## vet, unit tests, import law: before every commit
@@ -34,7 +34,7 @@ check: ## vet, unit tests, import law: before every commit
 	$(GO) test $(call UNIT)
 
 .PHONY: test-unit
-test-unit: ## unit and property tests and fuzz seeds, with -race where code is concurrent; tests that need root skip themselves without it
+test-unit: ## unit and property tests and fuzz seeds, with -race where code is concurrent; tests that require root are skipped without it
 	units="$(call UNIT,$(VERIFY))"; \
 	$(GO) test -race -timeout 20m $$($(GO) run ./e2e/repo/race $$units); \
 	$(GO) test -timeout 20m $$($(GO) run ./e2e/repo/race -plain $$units)
@@ -66,7 +66,7 @@ test: lab ## all tests: test-unit, test-integration, test-lab and test-upstream 
 
 # Most of these tests wait for an agent or a controller, so more of them run in parallel than there are processors.
 .PHONY: test-integration
-test-integration: lab ## the real agent with a client in kubelet's place, and the lab itself, with -race (root)
+test-integration: lab ## the real agent with a client in the place of kubelet, and the lab itself, with -race (root)
 	$(GO) test -race -parallel 4 -timeout 40m -count=1 $(INTEGRATION)
 
 # The suites run concurrently, each in processes with clusters of their own.
@@ -83,7 +83,7 @@ test-long: lab $(GINKGO) ## faults that take minutes each: the installer killed 
 	$(SPECS) --timeout 60m --label-filter 'long || install' --procs 2 ./e2e/tests/installation
 
 .PHONY: test-upstream
-test-upstream: lab ## kubernetes' own cases for the scheduler, with our plugin in the in-tree one's place (root)
+test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin in the place of the in-tree one (root)
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
 
 .PHONY: fuzz
@@ -95,7 +95,7 @@ fuzz: ## fuzz every Fuzz function for FUZZTIME each
 	done
 
 .PHONY: verify
-verify: ## tidy, generate, format, vet, lint, import law, words, manifests; nothing may change
+verify: ## tidy, generate, format, vet, lint, import law, words, manifests; fails if a file changes
 	@$(MAKE) verify-tidy
 	@$(MAKE) verify-generate
 	@$(MAKE) verify-format
@@ -156,15 +156,15 @@ demo-upgrade: ## a new driver for the demo's nodes: plan, canary, drain, swap, a
 	$(GO) run ./e2e/demo upgrade
 
 .PHONY: demo-health
-demo-health: ## a GPU falls ill under a pod: who is told, the replacement, the reset and the return (root)
+demo-health: ## a GPU in use faults: reports, the pod's replacement, the reset, and the GPU's return to service (root)
 	$(GO) run ./e2e/demo health
 
 .PHONY: demo-down
-demo-down: ## end the demo's cluster; twice is fine
+demo-down: ## remove the demo's cluster, if there is one
 	$(GO) run ./e2e/demo down
 
 .PHONY: lab
-lab: ## what the lab needs: host packages and built Kubernetes binaries (root)
+lab: ## install the requirements of the lab: host packages and built Kubernetes binaries (root)
 	$(GO) run ./e2e/env/lab/cmd/lab setup
 
 .PHONY: images
@@ -173,10 +173,10 @@ images: ## the container images, as OCI archives in the cache
 
 ##@ Benchmarks
 
-# The programs are built and then run, not `go run`: that would not pass a SIGTERM on, and a bench takes
-# everything back when it is ended. BENCHFLAGS=-help lists what a program takes.
+# The programs are built and then run: `go run` would not forward a SIGTERM, at which a bench removes
+# everything that it has created. BENCHFLAGS=-help lists the flags of a program.
 .PHONY: bench
-bench: ## every bench, one after the other, on a machine that does nothing else (root)
+bench: ## every bench, one after the other, on an otherwise idle machine (root)
 	@$(MAKE) bench-node
 	@$(MAKE) bench-publish
 	@$(MAKE) bench-hook
@@ -192,17 +192,17 @@ bench-node: lab ## the agent: latency, memory, idle cost, restarts, upgrades (ro
 	bin/bench/node $(BENCHFLAGS)
 
 .PHONY: bench-publish
-bench-publish: lab ## what is published: sizes, time, memory of the API server (root)
+bench-publish: lab ## the published ResourceSlices: sizes, time, memory of the API server (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/publish
 	bin/bench/publish $(BENCHFLAGS)
 
 .PHONY: bench-hook
-bench-hook: lab ## what CDI adds to the start of a container (root)
+bench-hook: lab ## the time that CDI adds to the start of a container (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/hook
 	bin/bench/hook $(BENCHFLAGS)
 
 .PHONY: bench-scheduler
-bench-scheduler: lab ## the scheduler beside the in-tree plugin and one that decides nothing; FULL=1 the large sizes (root)
+bench-scheduler: lab ## the scheduler, the in-tree plugin, and a scheduler without decisions compared; FULL=1: the large sizes (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/scheduler
 	rm -f bin/bench/upstream.jsonl
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkCompare$$' -benchtime 1x -timeout 2h . -args -compare-out '$(CURDIR)/bin/bench/upstream.jsonl' \
@@ -216,12 +216,12 @@ bench-installer: lab ## the installer with 1,000 simulated nodes: requests, memo
 	$(if $(FULL),bin/bench/installer -settled -nodes 5000 $(BENCHFLAGS))
 
 .PHONY: bench-health
-bench-health: lab ## a sick GPU: from the fault to the taint and to kubelet, what watching and a storm of events cost (root)
+bench-health: lab ## the time from a fault to the taint and to kubelet; the cost of monitoring and of a storm of events (root)
 	$(GO) build -o bin/bench/ ./e2e/bench/health
 	bin/bench/health $(BENCHFLAGS)
 
 .PHONY: bench-placement
-bench-placement: ## MIG placement policies over simulated demand; FULL=1 all of it, OPENB=<folder> a trace
+bench-placement: ## MIG placement policies over simulated demand; FULL=1: all cases, OPENB=<folder>: a trace
 	$(GO) build -o bin/bench/ ./e2e/bench/placement
 	bin/bench/placement $(BENCHFLAGS)
 
@@ -235,14 +235,14 @@ push: ## build the images, push them, write values and overlay into bin/deploy: 
 	@[ -n "$(REGISTRY)" ] || { echo "name the registry: make push REGISTRY=registry.example.com/tessera TAG=v1"; exit 2; }
 	$(GO) run ./deployments/images -push $(REGISTRY) -tag $(or $(TAG),dev)
 
-##@ Else
+##@ Other
 
 .PHONY: generate
 generate: ## write the generated files
 	$(GO) generate ./...
 
 .PHONY: clean
-clean: ## remove what was built in the tree; the cache stays
+clean: ## remove build outputs in the tree; the cache stays
 	rm -rf bin
 
 .PHONY: help

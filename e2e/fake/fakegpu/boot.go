@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Reboot does to the machine what a restart does: instances, time slices and modes are gone, the MIG
-// mode is off again from Hopper on and what was pending on Ampere, boot_id is new. What a reset mends is mended, and a GPU that had
-// fallen off the bus is back, and in its fabric. Sessions that were open end with NVML_ERROR_DRIVER_NOT_LOADED. Faults of functions stay,
-// as does a row that could not be remapped. A bare machine has no driver afterwards.
+// Reboot applies a restart of the machine: instances and time slices are removed, modes return to their defaults, MIG mode is off again
+// from Hopper on, a MIG mode pending on Ampere takes effect, and boot_id is new. Faults that a reset clears are cleared; a GPU that had
+// fallen off the bus is back and has joined its fabric. Open sessions end with NVML_ERROR_DRIVER_NOT_LOADED. Faults of functions stay, as
+// does a row that could not be remapped. A bare machine has no driver afterwards.
 func Reboot(dir string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {
@@ -34,12 +34,12 @@ func Reboot(dir string) error {
 	return SetBootID(dir, newBootID())
 }
 
-// SetBootID makes the machine's boot the one of that id, where somebody else tells it too.
+// SetBootID sets the boot id of the machine, for a caller that also publishes it elsewhere.
 func SetBootID(dir, id string) error {
 	return writeFile(filepath.Join(ProcRoot(dir), "sys/kernel/random/boot_id"), strings.TrimSpace(id)+"\n")
 }
 
-// reload ends every session and resets the GPUs; f says how the driver is afterwards.
+// reload ends every session and resets the GPUs; f returns the state of the driver afterwards.
 func reload(path string, f func(*live)) (err error) {
 	s, err := openState(path)
 	if err != nil {
@@ -59,10 +59,10 @@ func reload(path string, f func(*live)) (err error) {
 	if err != nil {
 		return err
 	}
-	return s.post(event{GPU: maxGPUs}) // of no GPU: wakes who waits for events, so that they end
+	return s.post(event{GPU: maxGPUs}) // of no GPU: wakes all waiters for events, so that their waits end
 }
 
-// powerCycle is what only a restart of the machine does.
+// powerCycle applies what only a restart of the machine changes.
 func (l *live) powerCycle() error {
 	for i := range l.GPUs {
 		g := &l.GPUs[i]
@@ -71,7 +71,7 @@ func (l *live) powerCycle() error {
 	return nil
 }
 
-// restarted is a GPU after a restart of the machine or the driver.
+// restarted is a GPU after a restart of the machine or of the driver.
 func restarted(g gpuState, keepsMIG bool) gpuState {
 	next := gpuState{
 		RemapCorrectable: g.RemapCorrectable, RemapUncorrectable: g.RemapUncorrectable + g.RemapPending, RemapFailed: g.RemapFailed,

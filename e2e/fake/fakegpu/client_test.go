@@ -13,11 +13,11 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// go-nvml binds its symbols once per process, so every machine of a test needs a process of its own:
-// the test runs itself again with this variable set to the machine's folder.
+// go-nvml binds its symbols once per process, so every machine of a test needs a separate process:
+// the test runs its own binary again with this variable set to the machine's folder.
 const folderVariable = "FAKEGPU_TEST_FOLDER"
 
-// install puts only the driver of the machine into a temporary folder.
+// install installs only the driver of the machine into a temporary folder.
 func install(t *testing.T, spec Spec) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "machine")
@@ -27,7 +27,7 @@ func install(t *testing.T, spec Spec) string {
 	return dir
 }
 
-// installAll puts the whole machine into a temporary folder; that needs root.
+// installAll installs the whole machine into a temporary folder; it requires root.
 func installAll(t *testing.T, spec Spec) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "machine")
@@ -41,13 +41,13 @@ func installAll(t *testing.T, spec Spec) string {
 	return dir
 }
 
-// inClient reports whether this process is the client, and the folder of its machine.
+// inClient returns the folder of the machine, and whether this process is the client.
 func inClient() (string, bool) {
 	dir := os.Getenv(folderVariable)
 	return dir, dir != ""
 }
 
-// clientCommand is the test's own binary, set to run the calling test as client of the machine.
+// clientCommand is the test's own binary, set to run the calling test as a client of the machine.
 func clientCommand(t *testing.T, dir string, env ...string) *exec.Cmd {
 	t.Helper()
 	executable, err := os.Executable()
@@ -59,23 +59,24 @@ func clientCommand(t *testing.T, dir string, env ...string) *exec.Cmd {
 		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
 	}
 	command := exec.CommandContext(t.Context(), executable, "-test.run="+strings.Join(parts, "/"), "-test.v")
-	// A program that looks for races lingers for a second at its end, unless told otherwise.
+	// A program built with the race detector waits for a second before it exits, unless this option
+	// is set.
 	command.Env = append(append(os.Environ(), "GORACE=atexit_sleep_ms=0", folderVariable+"="+dir), env...)
 	return command
 }
 
-// runClient runs the calling test as client and passes on how it ends.
+// runClient runs the calling test as client and reports its result.
 func runClient(t *testing.T, dir string, env ...string) {
 	t.Helper()
 	finish(t, clientCommand(t, dir, env...))
 }
 
-// runContainer runs the calling test as client in a mount namespace of its own.
+// runContainer runs the calling test as client in a new mount namespace.
 func runContainer(t *testing.T, dir string, env ...string) {
 	t.Helper()
 	command := clientCommand(t, dir, env...)
 	command.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
-	finish(t, command) // who may make device nodes may do this too
+	finish(t, command) // users who may create device nodes may also do this
 }
 
 func finish(t *testing.T, command *exec.Cmd) {

@@ -72,7 +72,7 @@ func TestCUDA(t *testing.T) {
 	}
 }
 
-// TestCUDAHolds: a GPU or instance with a context on it is in use, until the process ends, however
+// TestCUDAHolds: a GPU or instance with a context on it is in use until the process ends, however
 // it ends.
 func TestCUDAHolds(t *testing.T) {
 	if dir, client := inClient(); client {
@@ -94,7 +94,7 @@ func TestCUDAHolds(t *testing.T) {
 		second := gputest.UUID("node1", 1)
 		lines = cuda(t, program, dir, []string{"CUDA_VISIBLE_DEVICES=" + second})
 		if diff := cmp.Diff([]string{"NVIDIA H100 80GB HBM3 " + short(second)}, lines); diff != "" {
-			t.Errorf("a GPU beside the MIG device (-want +got):\n%s", diff)
+			t.Errorf("a GPU together with the MIG device (-want +got):\n%s", diff)
 		}
 		release := hold(t, program, dir, "CUDA_VISIBLE_DEVICES="+uuid)
 		expect(t, "destroy a compute instance in use", ci.Destroy(), nvml.ERROR_IN_USE)
@@ -107,7 +107,7 @@ func TestCUDAHolds(t *testing.T) {
 	runClient(t, install(t, Spec{Machine: "h100x2"}))
 }
 
-// enableTo asks for MIG while a program runs, and ends the program.
+// enableTo requests MIG while a program runs, and ends the program.
 func enableTo(t *testing.T, d nvml.Device, release func(), want nvml.Return) {
 	t.Helper()
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
@@ -118,7 +118,7 @@ func enableTo(t *testing.T, d nvml.Device, release func(), want nvml.Return) {
 	}
 }
 
-// hold starts a CUDA program that has a context, and returns how to kill it.
+// hold starts a CUDA program that has a context, and returns a function that kills it.
 func hold(t *testing.T, program, dir string, env ...string) (release func()) {
 	t.Helper()
 	command := exec.CommandContext(t.Context(), program, cudaLibrary(dir), "hold")

@@ -13,8 +13,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// TestMachines reads every machine of the catalogue through go-nvml and compares each GPU with what
-// the catalogue says.
+// TestMachines reads every machine of the catalogue through go-nvml and compares each GPU with the
+// catalogue.
 func TestMachines(t *testing.T) {
 	machines, err := gputest.Machines()
 	if err != nil {
@@ -46,7 +46,7 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// gpuIdentity is what a plain read of a GPU tells.
+// gpuIdentity is the identity of a GPU as NVML reports it.
 type gpuIdentity struct {
 	PCI, UUID, Product, Clique string
 	Index, Minor               int
@@ -110,7 +110,7 @@ func migMode(t *testing.T, d nvml.Device) gpu.Mode {
 	return map[int]gpu.Mode{nvml.DEVICE_MIG_DISABLE: gpu.ModeDisabled, nvml.DEVICE_MIG_ENABLE: gpu.ModeEnabled}[current]
 }
 
-// compareGeometry asks for every profile constant, whether or not MIG is on.
+// compareGeometry queries every profile constant, whether or not MIG is on.
 func compareGeometry(t *testing.T, d nvml.Device, model string) {
 	t.Helper()
 	m, err := gputest.FindModel(model)
@@ -156,7 +156,7 @@ func compareGeometry(t *testing.T, d nvml.Device, model string) {
 	}
 }
 
-// compareLink counts the NVLinks between two GPUs, and asks for the way over PCIe.
+// compareLink counts the NVLinks between two GPUs and queries their PCIe topology level.
 func compareLink(t *testing.T, lib nvml.Interface, m gputest.Machine, i, j int) {
 	t.Helper()
 	from, to := gpuAt(t, lib, i), gpuAt(t, lib, j)
@@ -222,7 +222,7 @@ func TestHandles(t *testing.T) {
 		isMIG, ret := byUUID.IsMigDeviceHandle()
 		succeed(t, "IsMigDeviceHandle", ret)
 		if isMIG {
-			t.Error("a GPU is said to be a MIG device")
+			t.Error("a GPU is reported as a MIG device")
 		}
 		_, ret = byUUID.GetFanSpeed()
 		expect(t, "a function that the fake lacks", ret, nvml.ERROR_NOT_SUPPORTED)

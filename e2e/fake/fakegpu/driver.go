@@ -10,13 +10,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// move is a folder that a driver fills, and where it is while the driver is removed.
+// move is a folder of a driver's files, and its place while the driver is removed.
 type move struct {
 	place, removed string
 }
 
-// moves are the folders of the driver; the one with the libraries comes last, because whoever waits
-// for a driver looks for those.
+// moves are the folders of the driver. The one with the libraries comes last, because processes that
+// wait for a driver look for those.
 func moves(dir string) []move {
 	removed := removedFolder(dir)
 	return []move{
@@ -28,13 +28,14 @@ func moves(dir string) []move {
 	}
 }
 
-// removedFolder keeps what RemoveDriver took away.
+// removedFolder keeps the files that RemoveDriver removed.
 func removedFolder(dir string) string { return filepath.Join(dir, "removed") }
 
-// barePath is where the state of a bare machine is: a driver that comes shows it among its libraries.
+// barePath is the path of the state of a bare machine; a driver that is installed shows it among its
+// libraries.
 func barePath(dir string) string { return filepath.Join(dir, "hardware", "state") }
 
-// findState returns where the state file is: with the driver, also while that is removed.
+// findState returns the path of the state file: with the driver, also while that is removed.
 func findState(dir string, spec Spec) string {
 	if spec.Bare {
 		return barePath(dir)
@@ -48,8 +49,8 @@ func findState(dir string, spec Spec) string {
 
 var errBare = errors.New("the machine is bare: its driver comes and goes by its modules")
 
-// RemoveDriver unloads the driver and takes its files away: the driver root stays, empty. Sessions
-// that were open end with NVML_ERROR_DRIVER_NOT_LOADED. RestoreDriver undoes it.
+// RemoveDriver unloads the driver and removes its files: the driver root stays, empty. Open sessions
+// end with NVML_ERROR_DRIVER_NOT_LOADED. RestoreDriver undoes it.
 func RemoveDriver(dir string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {
@@ -72,7 +73,7 @@ func RemoveDriver(dir string) error {
 	return writeModules(dir, "")
 }
 
-// RestoreDriver loads the driver again and brings back what RemoveDriver took away.
+// RestoreDriver loads the driver again and restores the files that RemoveDriver removed.
 func RestoreDriver(dir string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {
@@ -95,7 +96,7 @@ func RestoreDriver(dir string) error {
 	return os.Remove(removedFolder(dir))
 }
 
-// rename moves a folder, if there is one: a machine of InstallDriver has only some of them.
+// rename moves a folder, if it exists: a machine of InstallDriver has only some of them.
 func rename(from, to string) error {
 	err := os.Rename(from, to)
 	if errors.Is(err, os.ErrNotExist) {
@@ -104,8 +105,8 @@ func rename(from, to string) error {
 	return err
 }
 
-// SetDriverVersion unloads the driver, puts another version in its place and loads that. The state
-// file stays the same file under its new name, so that containers keep what they were given.
+// SetDriverVersion unloads the driver, installs another version in its place and loads that. The
+// state file keeps its inode under its new name, so that mounts in containers stay valid.
 func SetDriverVersion(ctx context.Context, dir, version string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {

@@ -54,8 +54,8 @@ func read(t *testing.T, root, path string) string {
 	return string(data)
 }
 
-// TestDriverComesAndGoes: without the driver its files are gone and NVML cannot be loaded; with it
-// all is as before, but for the instances.
+// TestDriverComesAndGoes: without the driver its files are absent and NVML cannot be loaded; with it
+// everything is as before except for the instances.
 func TestDriverComesAndGoes(t *testing.T) {
 	dir, client := inClient()
 	if !client {
@@ -90,8 +90,8 @@ func TestDriverComesAndGoes(t *testing.T) {
 	succeed(t, "Shutdown", lib.Shutdown())
 }
 
-// TestDriverVersion replaces the driver under a session. The new one is of an old branch: it says so
-// everywhere, and lacks the newer functions. It is looked at from another process, because go-nvml
+// TestDriverVersion replaces the driver under a session. The new one is of an old branch: it reports
+// that everywhere, and lacks the newer functions. It is read from another process, because go-nvml
 // never unloads a library that it has called.
 func TestDriverVersion(t *testing.T) {
 	const version, after = "535.183.06", "after"

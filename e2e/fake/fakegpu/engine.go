@@ -55,7 +55,8 @@ func library(soname string) []string {
 	return []string{"-shared", "-fPIC", "-fvisibility=hidden", "-Wl,-soname," + soname}
 }
 
-// program lets a program find the libraries of the driver root that it lies in.
+// program sets the rpath, so that a program finds the libraries of the driver root that contains
+// it.
 func program() []string {
 	return []string{"-Wl,-rpath,$ORIGIN/../lib/x86_64-linux-gnu:$ORIGIN/../lib64", "-ldl"}
 }
@@ -65,7 +66,7 @@ func programs() []string {
 	return []string{"nvidia-smi", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"}
 }
 
-// companion is another library of a driver: it holds nothing, but a container must be given it.
+// companion is another library of a driver: it has no contents, but containers must receive it.
 type companion struct {
 	name, soname string
 }
@@ -79,7 +80,7 @@ func companions() []companion {
 	}
 }
 
-// DefaultCache is where compiled engines are kept: $TESSERA_CACHE/fakegpu, or the user's cache.
+// DefaultCache is the folder of compiled engines: $TESSERA_CACHE/fakegpu, or the user's cache.
 func DefaultCache() (string, error) {
 	if folder := os.Getenv("TESSERA_CACHE"); folder != "" {
 		return filepath.Join(folder, "fakegpu"), nil
@@ -91,10 +92,10 @@ func DefaultCache() (string, error) {
 	return filepath.Join(folder, "tessera", "fakegpu"), nil
 }
 
-// Build compiles the engine into a folder of cacheDir that is named after the hash of everything
-// that goes into it; what is there already is not compiled again. It needs gcc, and go with this
-// module in the working directory: symbols and types are those of the header in the pinned go-nvml.
-// Concurrent builds are harmless.
+// Build compiles the engine into a folder of cacheDir that is named after the hash of all its
+// inputs; an engine that exists is not compiled again. It needs gcc, and go with this module in the
+// working directory: symbols and types are those of the header in the pinned go-nvml. Concurrent
+// builds are harmless.
 func Build(ctx context.Context, cacheDir string) (Engine, error) {
 	files, err := engineFiles(ctx)
 	if err != nil {
@@ -158,7 +159,7 @@ func fingerprint(files map[string]string) string {
 	return fmt.Sprintf("%x", hash.Sum(nil)[:12])
 }
 
-// compile builds in a folder of its own and moves the result into place when all of it is there.
+// compile builds in a temporary folder and moves the result into place when it is complete.
 func (e Engine) compile(ctx context.Context, files map[string]string) error {
 	parent := filepath.Dir(e.folder)
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -185,7 +186,7 @@ func (e Engine) compile(ctx context.Context, files map[string]string) error {
 	}
 	err = os.Rename(out, e.folder)
 	if _, built := os.Stat(e.folder); built == nil {
-		return nil // by us, or by somebody else meanwhile
+		return nil // by this process, or by another meanwhile
 	}
 	return err
 }

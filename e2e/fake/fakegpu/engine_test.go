@@ -10,7 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestLayoutHasNoPadding holds what makes the Go types and the C types the same bytes.
+// TestLayoutHasNoPadding checks the condition under which the Go types and the C types are the same
+// bytes.
 func TestLayoutHasNoPadding(t *testing.T) {
 	t.Parallel()
 	if packed, actual := binary.Size(stateFile{}), int(unsafe.Sizeof(stateFile{})); packed != actual {
@@ -45,7 +46,7 @@ func TestEveryFunctionIsExported(t *testing.T) {
 	newer := strings.Fields(newSymbols)
 	for _, name := range newer {
 		if !slices.Contains(all, name) {
-			t.Errorf("%s is said to be new, but the header lacks it", name)
+			t.Errorf("%s is listed as new, but the header lacks it", name)
 		}
 	}
 	private := []string{"fakegpuGetTimeSlice", "fakegpuReset", "fakegpuSetTimeSlice"}

@@ -88,7 +88,7 @@ func TestHealth(t *testing.T) {
 	})
 }
 
-// TestLatency: making an instance on one GPU takes its time and does not delay another GPU.
+// TestLatency: creating an instance on one GPU takes the set time and does not delay another GPU.
 func TestLatency(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, dir string, lib nvml.Interface) {
 		slow, other := gpuAt(t, lib, 0), gpuAt(t, lib, 1)
@@ -121,7 +121,8 @@ func TestLatency(t *testing.T) {
 	})
 }
 
-// busy reports whether somebody changes the instances of the GPU (LOCK_BUSY of engine/shared/lock.h).
+// busy reports whether a process is changing the instances of the GPU (LOCK_BUSY of
+// engine/shared/lock.h).
 func busy(t *testing.T, dir string, gpu int64) bool {
 	t.Helper()
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: stateLock + 1 + gpu, Len: 1}
@@ -134,8 +135,8 @@ func setMode(d nvml.Device) nvml.Return {
 	return ret
 }
 
-// TestFailEveryCall fails each call of a small program once: the log of a clean run says how many
-// calls there are.
+// TestFailEveryCall fails each call of a small program once: the log of a run without faults has the
+// number of calls.
 func TestFailEveryCall(t *testing.T) {
 	if dir, client := inClient(); client {
 		lib := nvml.New(nvml.WithLibraryPath(Library(dir)))
@@ -174,7 +175,7 @@ func TestFailEveryCall(t *testing.T) {
 
 func TestEvents(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, dir string, lib nvml.Interface) {
-		must(t, XID(dir, On(0), 13)) // before anybody registers
+		must(t, XID(dir, On(0), 13)) // before a listener registers
 		one, other := eventSet(t, lib), eventSet(t, lib)
 		for i := range 2 {
 			succeed(t, "RegisterEvents", gpuAt(t, lib, i).RegisterEvents(nvml.EventTypeXidCriticalError, one))

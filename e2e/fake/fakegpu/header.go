@@ -40,7 +40,8 @@ func declareStruct(b *strings.Builder, t reflect.Type, done map[reflect.Type]boo
 	fmt.Fprintf(b, "};\n_Static_assert(sizeof(struct %s) == %d, \"layout\");\n", snake(t.Name()), t.Size())
 }
 
-// fieldName is the tag c where the Go name does not turn into a good C name.
+// fieldName is the value of the tag c, which a field has when its Go name does not convert to a
+// good C name.
 func fieldName(field reflect.StructField) string {
 	if name, ok := field.Tag.Lookup("c"); ok {
 		return name
@@ -74,7 +75,7 @@ func cType(t reflect.Type) string {
 	return inner.Kind().String() + "_t"
 }
 
-// snake turns a Go name into a C name: MaxMIG → max_mig.
+// snake converts a Go name into a C name: MaxMIG → max_mig.
 func snake(name string) string {
 	runes := []rune(name)
 	var b strings.Builder

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// Whole stands for the instance or compute instance of an event that concerns the whole GPU.
+// Whole is the instance or compute instance of an event that concerns the whole GPU.
 const Whole = -1
 
-// Place is where on a machine something happens: a GPU by index, and on it a GPU instance and a
-// compute instance by id, or Whole.
+// Place is the location of an event on a machine: a GPU by index, and on it a GPU instance and a compute instance by id, or
+// Whole.
 type Place struct {
 	GPU, Instance, Compute int
 }
@@ -33,7 +33,8 @@ func XID(dir string, at Place, code int) error {
 	return post(dir, at, eventXID, uint64(code))
 }
 
-// ECC counts memory errors of a whole GPU and reports them. In MIG mode NVML then tells only the lifetime's: see InstanceECC.
+// ECC counts memory errors of a whole GPU and reports them. In MIG mode NVML then reports only the lifetime counts; see
+// InstanceECC.
 func ECC(dir string, gpu int, corrected, uncorrected uint64) error {
 	err := changeGPU(dir, gpu, func(g *gpuState) {
 		g.ECCCorrected += corrected
@@ -75,11 +76,11 @@ func InstanceECC(dir string, at Place, uncorrected uint64) error {
 // Remapping is what the row remapper of a GPU has done.
 type Remapping struct {
 	Correctable, Uncorrectable uint32
-	// Pending says that a reset would remap a row, as one for an uncorrectable error, Failed that one could not be remapped.
+	// Pending: the next reset remaps a row, as after an uncorrectable error. Failed: a row could not be remapped.
 	Pending, Failed bool
 }
 
-// Remap sets what the row remapper says.
+// Remap sets the report of the row remapper.
 func Remap(dir string, gpu int, r Remapping) error {
 	return changeGPU(dir, gpu, func(g *gpuState) {
 		g.RemapCorrectable, g.RemapUncorrectable = r.Correctable, r.Uncorrectable
@@ -94,7 +95,7 @@ func flag(on bool) uint32 {
 	return 0
 }
 
-// Forever is the count of a fault that does not wear off.
+// Forever is the count of a fault that does not expire.
 const Forever = math.MaxUint32
 
 // What nvidia-smi does without NVML, as functions to Fail or Slow: set a time slice, and reset GPUs.
@@ -103,8 +104,8 @@ const (
 	ResetGPU     = "nvidia-smi:gpu-reset"
 )
 
-// functionOf returns the function of the library that stands behind a name; only what nvidia-smi does
-// without NVML has a name of its own.
+// functionOf returns the function of the library that implements a name; only operations of nvidia-smi without NVML have
+// names here.
 func functionOf(name string) string {
 	switch name {
 	case SetTimeSlice:
@@ -115,18 +116,18 @@ func functionOf(name string) string {
 	return name
 }
 
-// Fail lets the next count calls of an NVML function, of SetTimeSlice or of ResetGPU return the code; Forever all
-// of them. Processes in containers see only faults that stay forever: they cannot count.
+// Fail makes the next count calls of an NVML function, of SetTimeSlice or of ResetGPU return the code; Forever: all of them.
+// Processes in containers see only faults of count Forever: they cannot write the count.
 func Fail(dir, function string, code, count uint32) error {
 	return changeFault(dir, function, func(f *fault) { f.Code, f.Count = code, count })
 }
 
-// Slow lets every call of an NVML function take so much longer; 0 ends it.
+// Slow delays every call of an NVML function by this time; 0 ends it.
 func Slow(dir, function string, by time.Duration) error {
 	return changeFault(dir, function, func(f *fault) { f.DelayMS = uint32(by.Milliseconds()) })
 }
 
-// Latency sets how long it takes to make and to destroy a GPU instance; on hardware, about a second.
+// Latency sets how long creating and destroying a GPU instance takes; on hardware, about a second.
 func Latency(dir string, create, destroy time.Duration) error {
 	return changeLive(dir, func(l *live) error {
 		l.CreateMS, l.DestroyMS = uint32(create.Milliseconds()), uint32(destroy.Milliseconds())
@@ -158,10 +159,10 @@ func changeFault(dir, function string, f func(*fault)) error {
 	})
 }
 
-// checkFunction refuses names that the installed library does not have.
+// checkFunction rejects names that the installed library does not have.
 func checkFunction(dir, function string) error {
 	if spec, err := ReadSpec(dir); err != nil || spec.Bare {
-		return err // the library that will have it is not here
+		return err // a bare machine has no library yet
 	}
 	names, err := exported(Library(dir))
 	if err != nil {

@@ -17,22 +17,22 @@ const (
 	sysFolder    = "sys"
 )
 
-// DriverRoot is where the driver is: libraries, programs, firmware and, under dev, its device nodes.
+// DriverRoot is the root of the driver: libraries, programs, firmware and, under dev, its device nodes.
 func DriverRoot(dir string) string { return filepath.Join(dir, driverFolder) }
 
-// DevRoot is what stands for / as far as device nodes go.
+// DevRoot is the root below which the device nodes are.
 func DevRoot(dir string) string { return filepath.Join(dir, driverFolder) }
 
-// ProcRoot is what stands for /proc.
+// ProcRoot takes the place of /proc.
 func ProcRoot(dir string) string { return filepath.Join(dir, procFolder) }
 
-// SysRoot is what stands for /sys.
+// SysRoot takes the place of /sys.
 func SysRoot(dir string) string { return filepath.Join(dir, sysFolder) }
 
-// libraryFolder is where libraries are under the driver root.
+// libraryFolder is the folder of the libraries under the driver root.
 const libraryFolder = "usr/lib/x86_64-linux-gnu"
 
-// programFolder is where programs are under the driver root.
+// programFolder is the folder of the programs under the driver root.
 const programFolder = "usr/bin"
 
 // Library is the path of libnvidia-ml.so.1.
@@ -43,21 +43,19 @@ func Library(dir string) string {
 // SMI is the path of nvidia-smi.
 func SMI(dir string) string { return filepath.Join(DriverRoot(dir), programFolder, "nvidia-smi") }
 
-// MPSControl is the path of nvidia-cuda-mps-control; nvidia-cuda-mps-server lies beside it.
+// MPSControl is the path of nvidia-cuda-mps-control; nvidia-cuda-mps-server is in the same folder.
 func MPSControl(dir string) string {
 	return filepath.Join(DriverRoot(dir), programFolder, "nvidia-cuda-mps-control")
 }
 
-// stateFileName makes the state look like one of the driver's libraries: whoever mounts those into a
-// container mounts it too.
+// stateFileName gives the state the name of one of the driver's libraries: a runtime that mounts those into a container mounts it too.
 func stateFileName(version string) string { return "libnvidia-fakestate.so." + version }
 
 func statePath(dir, version string) string {
 	return filepath.Join(DriverRoot(dir), libraryFolder, stateFileName(version))
 }
 
-// Install lays the machine under dir, which must not have one yet. It needs root, for the device
-// nodes.
+// Install installs the machine under dir, which must not have one yet. It requires root, for the device nodes.
 func Install(ctx context.Context, dir string, spec Spec) error {
 	lay := InstallDriver
 	if spec.Bare {
@@ -89,8 +87,8 @@ func Install(ctx context.Context, dir string, spec Spec) error {
 	return nil
 }
 
-// InstallDriver lays only the driver's files and the GPUs' state under dir: all that NVML on the
-// host needs. It works without root.
+// InstallDriver installs only the driver's files and the GPUs' state under dir, which is all that NVML on the host needs. It works
+// without root.
 func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	spec = spec.withDefaults()
 	tables, l, err := factory(dir, spec)
@@ -112,7 +110,7 @@ func InstallDriver(ctx context.Context, dir string, spec Spec) error {
 	return spec.write(dir)
 }
 
-// installHardware lays the GPUs' state under dir, and no driver.
+// installHardware writes the GPUs' state under dir, and no driver.
 func installHardware(dir string, spec Spec) error {
 	spec = spec.withDefaults()
 	tables, l, err := factory(dir, spec)
@@ -153,8 +151,8 @@ func factory(dir string, spec Spec) (hardware, live, error) {
 	return tables, l, nil
 }
 
-// WriteDriver writes the files of a driver version under a root, as a driver's image holds them: libraries, programs and firmware, and
-// an empty file where a machine's state belongs. StateFile names that.
+// WriteDriver writes the files of a driver version under a root, as a driver's image contains them: libraries, programs and firmware,
+// and an empty file in the place of a machine's state, at StateFile.
 func WriteDriver(ctx context.Context, root, version string) error {
 	if err := writeDriver(ctx, root, version); err != nil {
 		return err
@@ -162,7 +160,7 @@ func WriteDriver(ctx context.Context, root, version string) error {
 	return writeFile(filepath.Join(root, StateFile(version)), "")
 }
 
-// StateFile is the path, in the root of a driver, of what must be the state of the machine: BareState of it, mounted there.
+// StateFile is the path, in the root of a driver, at which the state of the machine (BareState) must be mounted.
 func StateFile(version string) string { return filepath.Join(libraryFolder, stateFileName(version)) }
 
 // BareState is the path of the state of a bare machine.
@@ -197,7 +195,7 @@ func writeDriver(ctx context.Context, root, version string) error {
 	return nil
 }
 
-// installed is a library and the links that lead to it.
+// installed is a library and the links to it.
 type installed struct {
 	source string // the compiled file
 	name   string // libcuda.so

@@ -44,8 +44,8 @@ type (
 	text96 [96]byte
 )
 
-// stateFile is the whole file. A change is written to the copy of live that is not current, then
-// made current by one atomic increment of Generation: whoever dies before it has changed nothing.
+// stateFile is the whole file. A change is written to the copy of live that is not current, then made current by
+// one atomic increment of Generation: a process that dies earlier has changed nothing.
 type stateFile struct {
 	Magic   text8
 	Version uint64
@@ -60,7 +60,7 @@ type stateFile struct {
 	Events     [maxEvents]event
 }
 
-// hardware is what never changes after the file was made.
+// hardware is constant after the file was created.
 type hardware struct {
 	GPUCount uint32
 	// Majors of the device nodes.
@@ -128,14 +128,14 @@ type live struct {
 	Loads, Loaded uint32
 	CUDAVersion   uint32
 	FaultCount    uint32
-	// CreateMS and DestroyMS are how long a GPU instance takes.
+	// CreateMS and DestroyMS are how long creating and destroying a GPU instance takes.
 	CreateMS, DestroyMS uint32
 	DriverVersion       text32
 	Faults              [maxFaults]fault
 	GPUs                [maxGPUs]gpuState `c:"gpus"`
 }
 
-// fault makes a function slow, and for Count calls fail; Count 0 never fails.
+// fault delays a function, and makes Count calls of it fail; Count 0 never fails.
 type fault struct {
 	Function        text64
 	Code, Count     uint32
@@ -151,9 +151,10 @@ type gpuState struct {
 	ProcessCount                         uint32
 	// RetirePending are pages that the next load of the driver retires; Resets counts the resets ever made.
 	RetirePending, Resets uint32
-	// FabricState is nvmlGpuFabricState_t, 0 where nobody said; FabricStatus and FabricHealth go with it.
+	// FabricState is nvmlGpuFabricState_t, 0 where it was not set; FabricStatus and FabricHealth belong to it.
 	FabricState, FabricStatus, FabricHealth, Unused uint32
-	// ECCCorrected and ECCUncorrected are since the driver was loaded or the GPU reset, the lifetime's since ever.
+	// ECCCorrected and ECCUncorrected count since the driver was loaded or the GPU reset, the lifetime counters
+	// since delivery.
 	ECCCorrected, ECCUncorrected                 uint64
 	LifetimeECCCorrected, LifetimeECCUncorrected uint64
 	Sensors                                      sensors
@@ -163,7 +164,7 @@ type gpuState struct {
 	Instances  [maxInstances]instance
 }
 
-// sensors are Readings as they lie in the file.
+// sensors are Readings in the layout of the file.
 type sensors struct {
 	EnergyMJ, ClockReasons         uint64
 	GPUUse, MemoryUse              uint32 // percent

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// enable turns MIG on, on a GPU that can do so without a reset.
+// enable turns MIG on, on a GPU that supports it without a reset.
 func enable(t *testing.T, d nvml.Device) {
 	t.Helper()
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
@@ -21,7 +21,7 @@ func enable(t *testing.T, d nvml.Device) {
 	succeed(t, "activation", activation)
 }
 
-// create makes a GPU instance at a start, of the size that the placement must have.
+// create creates a GPU instance at a start, of the size that the placement must have.
 func create(t *testing.T, d nvml.Device, profile, start, size int) nvml.GpuInstance {
 	t.Helper()
 	gi, ret := tryCreate(d, profile, start, size)
@@ -109,8 +109,8 @@ func TestMIGDevice(t *testing.T) {
 	})
 }
 
-// TestDestroy: what is inside keeps its parent; handles of what is gone are refused; a new instance
-// has a new UUID.
+// TestDestroy: an instance that contains others cannot be destroyed; handles of destroyed ones are
+// refused; a new instance has a new UUID.
 func TestDestroy(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, _ string, lib nvml.Interface) {
 		d := gpuAt(t, lib, 0)
@@ -127,7 +127,7 @@ func TestDestroy(t *testing.T) {
 		succeed(t, "destroy the compute instance", ci.Destroy())
 		expect(t, "destroy it twice", ci.Destroy(), nvml.ERROR_INVALID_ARGUMENT)
 		_, ret = device.GetUUID()
-		expect(t, "ask the MIG device", ret, nvml.ERROR_INVALID_ARGUMENT)
+		expect(t, "query the MIG device", ret, nvml.ERROR_INVALID_ARGUMENT)
 		second, ret := migDevice(t, createCompute(t, gi, 0)).GetUUID()
 		succeed(t, "GetUUID", ret)
 		if first == second {
@@ -138,7 +138,7 @@ func TestDestroy(t *testing.T) {
 		succeed(t, "destroy the compute instance", ci.Destroy())
 		succeed(t, "destroy the GPU instance", gi.Destroy())
 		_, ret = gi.GetInfo()
-		expect(t, "ask the GPU instance", ret, nvml.ERROR_INVALID_ARGUMENT)
+		expect(t, "query the GPU instance", ret, nvml.ERROR_INVALID_ARGUMENT)
 		activation, ret = d.SetMigMode(nvml.DEVICE_MIG_DISABLE)
 		succeed(t, "disable MIG", ret)
 		succeed(t, "activation", activation)
@@ -209,7 +209,7 @@ func TestMediaEngines(t *testing.T) {
 		all := create(t, d, 65, 0, 3) // 1g.24gb+me.all
 		for _, profile := range []int{14, 21, 47} {
 			_, ret := tryCreate(d, profile, 3, 3)
-			expect(t, fmt.Sprintf("profile %d beside +me.all", profile), ret, nvml.ERROR_INSUFFICIENT_RESOURCES)
+			expect(t, fmt.Sprintf("profile %d with +me.all", profile), ret, nvml.ERROR_INSUFFICIENT_RESOURCES)
 		}
 		create(t, d, 67, 3, 3) // 1g.24gb-me
 		succeed(t, "Destroy", all.Destroy())
@@ -245,8 +245,8 @@ func TestAmpereNeedsReset(t *testing.T) {
 	})
 }
 
-// TestComputeProfiles: a GPU instance may have several compute profiles of the same number of
-// slices, and constants that others have are not supported by it.
+// TestComputeProfiles: a GPU instance may have several compute profiles with the same number of
+// slices; constants of other instances are not supported by it.
 func TestComputeProfiles(t *testing.T) {
 	type offer struct{ constant, id, slices, multiprocessors int }
 	tests := map[string]struct {

@@ -31,9 +31,9 @@ func modules() []Module { return []Module{NVIDIA, UVM, Modeset, Peermem, GDS, GD
 // loadedWithDriver are the modules of a machine that is not bare.
 func loadedWithDriver() []Module { return []Module{NVIDIA, UVM, Modeset} }
 
-// Insmod loads a module of a driver version into a bare machine, as insmod(8) and nvidia-modprobe(1) do: it shows in
-// /proc/modules and /sys/module, and its device nodes are made. Errors are those of init_module(2): EEXIST, ENOENT where NVIDIA is not loaded, EINVAL
-// where that is of another version.
+// Insmod loads a module of a driver version into a bare machine, as insmod(8) and nvidia-modprobe(1) do: it appears in /proc/modules and /sys/module,
+// and its device nodes are created. Errors are those of init_module(2): EEXIST, ENOENT where NVIDIA is not loaded, EINVAL where that is of another
+// version.
 func Insmod(dir string, module Module, version string) error {
 	if !slices.Contains(modules(), module) {
 		return fmt.Errorf("load %s: no such module: %w", module, unix.ENOENT)
@@ -56,7 +56,7 @@ func Rmmod(dir string, module Module) error {
 	return nil
 }
 
-// Modules returns what is loaded, the youngest first, as /proc/modules has it.
+// Modules returns the loaded modules, the youngest first, as in /proc/modules.
 func Modules(dir string) ([]Module, error) {
 	text, err := os.ReadFile(filepath.Join(ProcRoot(dir), "modules"))
 	if err != nil {
@@ -79,7 +79,7 @@ type kernel struct {
 
 var errNotBare = errors.New("the machine is not bare: its driver is changed as a whole")
 
-// changeModules lets f change what is loaded, one caller at a time, and then shows it.
+// changeModules lets f change the loaded modules, one caller at a time, and then writes their files.
 func changeModules(dir string, f func(*kernel) error) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {
@@ -88,7 +88,7 @@ func changeModules(dir string, f func(*kernel) error) error {
 	if !spec.Bare {
 		return errNotBare
 	}
-	lock, err := os.Open(barePath(dir)) // flock(2) of the state is the engine's, for opening a GPU: held for moments
+	lock, err := os.Open(barePath(dir)) // flock(2) of the state is used by the engine, for opening a GPU: held for moments
 	if err != nil {
 		return err
 	}
@@ -140,7 +140,7 @@ func (k *kernel) load(module Module, version string) error {
 	return writeFile(filepath.Join(k.moduleFolder(module), "version"), version+"\n")
 }
 
-// moduleFolder is what sysfs shows of a module.
+// moduleFolder is the folder of a module in sysfs.
 func (k *kernel) moduleFolder(module Module) string {
 	return filepath.Join(SysRoot(k.dir), "module", string(module))
 }
@@ -154,7 +154,7 @@ func (k *kernel) version() (string, error) {
 	return state.DriverVersion, nil
 }
 
-// power brings the GPUs to life under a driver.
+// power starts the GPUs under a driver.
 func (k *kernel) power(version string, machine gputest.Machine) error {
 	cuda, err := cudaVersion(version)
 	if err != nil {
@@ -191,7 +191,7 @@ func (k *kernel) unload(module Module) error {
 	return errors.Join(os.RemoveAll(k.moduleFolder(module)), removeNodes(k.dir, moduleNodes(module, len(machine.GPUs))))
 }
 
-// powerOff takes the driver from the GPUs, unless somebody has it open: opening it means sharing the lock that is taken here.
+// powerOff takes the driver from the GPUs, unless a process has it open: opening it shares the lock that is taken here.
 func (k *kernel) powerOff() (err error) {
 	s, err := openState(barePath(k.dir))
 	if err != nil {
@@ -207,7 +207,7 @@ func (k *kernel) powerOff() (err error) {
 	return k.off()
 }
 
-// off is what the end of the driver leaves behind, whether it was unloaded or the machine lost its power.
+// off is the state after the end of the driver, whether it was unloaded or the machine lost power.
 func (k *kernel) off() error {
 	if err := reload(barePath(k.dir), func(l *live) { l.Loaded = 0 }); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (k *kernel) off() error {
 	return nil
 }
 
-// lose forgets all modules, as a power cycle does.
+// lose removes all modules, as a power cycle does.
 func (k *kernel) lose() error {
 	k.loaded = nil
 	if err := k.off(); err != nil {
@@ -229,7 +229,7 @@ func (k *kernel) lose() error {
 	return errors.Join(os.RemoveAll(filepath.Join(SysRoot(k.dir), "module")), os.RemoveAll(filepath.Join(DevRoot(k.dir), "dev")))
 }
 
-// show writes what the kernel says of its modules.
+// show writes the kernel's files about its modules.
 func (k *kernel) show() error {
 	version, err := k.version()
 	if err != nil {
@@ -240,7 +240,7 @@ func (k *kernel) show() error {
 	})
 }
 
-// procModules is /proc/modules. The count of NVIDIA is that of the modules that need it: a file does not follow who opens the driver.
+// procModules is /proc/modules. The count of NVIDIA is that of the modules that need it: a file cannot follow which processes open the driver.
 func procModules(loaded []Module) string {
 	var needs []string
 	for _, m := range loaded {

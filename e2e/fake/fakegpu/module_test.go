@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestModules: a bare machine shows its GPUs on the bus and nothing of a driver; modules bring that, in their order, and take it away.
+// TestModules: a bare machine shows its GPUs on the bus and nothing of a driver; loading modules in their order adds it, unloading
+// removes it.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	dir := installAll(t, Spec{Machine: "a30x4l40sx4", Bare: true, Kernel: "6.8.0-80-generic"})
@@ -70,7 +71,8 @@ func refused(t *testing.T, what string, err, want error) {
 	}
 }
 
-// TestModuleInUse: who has the driver open keeps its module, whichever library opened it; a driver of another version finds the GPUs as
+// TestModuleInUse: a process that has the driver open keeps its module loaded, whichever library opened it; a driver of another version
+// finds the GPUs in the state in which the old one left them.
 // the old one left them.
 func TestModuleInUse(t *testing.T) {
 	dir, client := inClient()

@@ -26,7 +26,7 @@ type mpsMachine struct {
 
 func newMPS(t *testing.T, dir string) mpsMachine {
 	t.Helper()
-	folder, err := os.MkdirTemp("", "mps") // the path of a socket has little room
+	folder, err := os.MkdirTemp("", "mps") // the path of a socket is limited
 	must(t, err)
 	t.Cleanup(func() { must(t, os.RemoveAll(folder)) })
 	must(t, os.Chmod(folder, 0o755))
@@ -47,7 +47,7 @@ func (m mpsMachine) env(env ...string) []string {
 	}, env...)
 }
 
-// mpsDaemon is a control daemon that runs.
+// mpsDaemon is a running control daemon.
 type mpsDaemon struct {
 	mpsMachine
 	process *os.Process
@@ -74,8 +74,8 @@ func (m mpsMachine) start(t *testing.T, flags, env []string) mpsDaemon {
 	return d
 }
 
-// tell sends a line to the daemon and returns what it answers.
-func (m mpsMachine) tell(t *testing.T, line string) string {
+// send sends a line to the daemon and returns its answer.
+func (m mpsMachine) send(t *testing.T, line string) string {
 	t.Helper()
 	answer, err := m.try(t, line)
 	if err != nil {
@@ -93,7 +93,7 @@ func (m mpsMachine) try(t *testing.T, line string) (string, error) {
 	return strings.TrimSpace(string(output)), err
 }
 
-// shared is what the probe says a process may use.
+// shared is what the probe reports as usable by a process.
 type shared struct {
 	Devices []struct {
 		UUID                               string
@@ -112,7 +112,7 @@ func (s shared) brief() string {
 	return fmt.Sprintf("%d devices, %d MiB, %d SMs, then %d", len(s.Devices), s.Devices[0].FreeMiB, s.Devices[0].Multiprocessors, s.Refused)
 }
 
-// share asks the probe; env comes on top of the daemon's.
+// share runs the probe; env is added to the daemon's.
 func (m mpsMachine) share(t *testing.T, env []string, question ...string) shared {
 	t.Helper()
 	return answered(t, m.client(t, env, question...))
@@ -139,12 +139,12 @@ func parseShared(t *testing.T, line string) shared {
 	t.Helper()
 	var s shared
 	if err := json.Unmarshal([]byte(line), &s); err != nil {
-		t.Fatalf("the probe said %q: %v", line, err)
+		t.Fatalf("the probe wrote %q: %v", line, err)
 	}
 	return s
 }
 
-// held is a client that watches its context.
+// held is a client that polls its context.
 type held struct {
 	shared
 	command *exec.Cmd
@@ -164,7 +164,8 @@ func (m mpsMachine) hold(t *testing.T, mib int) *held {
 	return h
 }
 
-// kill ends the client and waits until it is gone, with all that it held. Twice is fine.
+// kill ends the client and waits until the process has ended and its resources are free. A second call does
+// nothing.
 func (h *held) kill() {
 	h.command.Process.Kill()
 	h.command.Wait() //nolint:errcheck // it was killed, or has ended
@@ -184,34 +185,34 @@ func TestMPSLimits(t *testing.T) {
 	first, second := gputest.UUID("node1", 0), gputest.UUID("node1", 1)
 	tests := map[string]struct {
 		daemon []string // its environment
-		tell   []string
+		lines  []string
 		client []string
 		want   string
 	}{
-		"no limit":                      {want: "2 devices, 81559 MiB, 132 SMs, then 2"},
-		"one device":                    {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
-		"the daemon's":                  {tell: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4608M"}, want: "2 devices, 4608 MiB, 32 SMs, then 2"},
-		"by UUID":                       {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, tell: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 2048 MiB, 132 SMs, then 2"},
-		"the daemon's environment":      {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 1024 MiB, 66 SMs, then 2"},
-		"the client's":                  {client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3G"}, want: "2 devices, 3072 MiB, 12 SMs, then 2"},
-		"the client wishes less":        {tell: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, want: "2 devices, 1024 MiB, 12 SMs, then 2"},
-		"the client wishes more":        {tell: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G"}, want: "2 devices, 4096 MiB, 32 SMs, then 2"},
-		"a device that it has not":      {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=" + first}, want: "cuInit: 100"},
-		"devices have the daemon's":     {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=0"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
-		"a number the daemon has not":   {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=1"}, want: "cuInit: 100"},
-		"devices that nobody has":       {daemon: []string{"CUDA_VISIBLE_DEVICES=GPU-none"}, want: "cuInit: 805"},
-		"another pipe, hence no daemon": {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, want: "2 devices, 81559 MiB, 132 SMs, then 2"},
+		"no limit":                       {want: "2 devices, 81559 MiB, 132 SMs, then 2"},
+		"one device":                     {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
+		"the daemon's":                   {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4608M"}, want: "2 devices, 4608 MiB, 32 SMs, then 2"},
+		"by UUID":                        {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, lines: []string{"set_default_device_pinned_mem_limit " + second + " 2G"}, want: "1 devices, 2048 MiB, 132 SMs, then 2"},
+		"the daemon's environment":       {daemon: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=50", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G,1=2G"}, want: "2 devices, 1024 MiB, 66 SMs, then 2"},
+		"the client's":                   {client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=3G"}, want: "2 devices, 3072 MiB, 12 SMs, then 2"},
+		"the client's limits are lower":  {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=10", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1G"}, want: "2 devices, 1024 MiB, 12 SMs, then 2"},
+		"the client's limits are higher": {lines: []string{"set_default_active_thread_percentage 25", "set_default_device_pinned_mem_limit 0 4G"}, client: []string{"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=9G"}, want: "2 devices, 4096 MiB, 32 SMs, then 2"},
+		"a device that it has not":       {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=" + first}, want: "cuInit: 100"},
+		"devices have the daemon's":      {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=0"}, want: "1 devices, 81559 MiB, 132 SMs, then 2"},
+		"a number the daemon has not":    {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_VISIBLE_DEVICES=1"}, want: "cuInit: 100"},
+		"unknown devices":                {daemon: []string{"CUDA_VISIBLE_DEVICES=GPU-none"}, want: "cuInit: 805"},
+		"another pipe, hence no daemon":  {daemon: []string{"CUDA_VISIBLE_DEVICES=" + second}, client: []string{"CUDA_MPS_PIPE_DIRECTORY=/nonexistent"}, want: "2 devices, 81559 MiB, 132 SMs, then 2"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			d := m.start(t, nil, test.daemon)
-			for _, line := range test.tell {
-				d.tell(t, line)
+			for _, line := range test.lines {
+				d.send(t, line)
 			}
 			if got := d.share(t, test.client).brief(); got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
 			}
-			d.tell(t, "quit")
+			d.send(t, "quit")
 			if err := <-d.ended; err != nil {
 				t.Errorf("after quit: %v", err)
 			}
@@ -219,7 +220,7 @@ func TestMPSLimits(t *testing.T) {
 	}
 }
 
-// TestMPSCommands: what the daemon says, and what it refuses.
+// TestMPSCommands: the daemon's answers and refusals.
 func TestMPSCommands(t *testing.T) {
 	t.Parallel()
 	m := newMPS(t, install(t, Spec{Machine: "h100x2"}))
@@ -233,8 +234,8 @@ func TestMPSCommands(t *testing.T) {
 		t.Errorf("a second daemon: %v: %s", err, output)
 	}
 	client := d.hold(t, 16)
-	server := d.tell(t, "get_server_list")
-	if got := d.tell(t, "get_client_list "+server); got != strconv.Itoa(client.command.Process.Pid) {
+	server := d.send(t, "get_server_list")
+	if got := d.send(t, "get_client_list "+server); got != strconv.Itoa(client.command.Process.Pid) {
 		t.Errorf("clients: %s, want %d", got, client.command.Process.Pid)
 	}
 	for _, test := range []struct{ line, want string }{
@@ -264,14 +265,14 @@ func TestMPSCommands(t *testing.T) {
 		{"terminate_client " + server + " 1", "Client 1 not found"},
 		{"frobnicate", "Invalid command: frobnicate"},
 	} {
-		if got := d.tell(t, test.line); got != test.want {
+		if got := d.send(t, test.line); got != test.want {
 			t.Errorf("%s: got %q, want %q", test.line, got, test.want)
 		}
 	}
-	if got := d.tell(t, "ps"); !strings.Contains(got, strconv.Itoa(client.command.Process.Pid)) {
+	if got := d.send(t, "ps"); !strings.Contains(got, strconv.Itoa(client.command.Process.Pid)) {
 		t.Errorf("ps does not show the client: %s", got)
 	}
-	// Later clients are held to the server's new limits; the connected one keeps its own.
+	// Later clients get the server's new limits; the connected one keeps its own.
 	if got := d.share(t, nil).brief(); got != "1 devices, 2048 MiB, 38 SMs, then 2" {
 		t.Errorf("a later client: %s", got)
 	}
@@ -281,7 +282,7 @@ func TestMPSCommands(t *testing.T) {
 		text, err := os.ReadFile(filepath.Join(m.folder, "log", log))
 		must(t, err)
 		if !strings.Contains(string(text), want) {
-			t.Errorf("%s does not say %q:\n%s", log, want, text)
+			t.Errorf("%s does not contain %q:\n%s", log, want, text)
 		}
 	}
 	pid, err := os.ReadFile(filepath.Join(m.folder, "pipe", "nvidia-cuda-mps-control.pid"))
@@ -297,18 +298,18 @@ func TestMPSMemory(t *testing.T) {
 	whole := d.share(t, nil).AllocatedMiB
 	first := d.hold(t, whole-1000)
 	if got := d.share(t, nil).AllocatedMiB; got != 999 { // the first has taken one more
-		t.Errorf("beside a client: %d MiB, want 999", got)
+		t.Errorf("with another client: %d MiB, want 999", got)
 	}
 	first.kill()
-	for d.tell(t, "get_client_list "+d.tell(t, "get_server_list")) != "" {
+	for d.send(t, "get_client_list "+d.send(t, "get_server_list")) != "" {
 	}
 	if got := d.share(t, nil).AllocatedMiB; got != whole {
 		t.Errorf("after it: %d MiB, want %d", got, whole)
 	}
 }
 
-// TestMPSEnds: what the end of a daemon, a server or a client's right means to the client, and that no
-// process of the daemon is left over.
+// TestMPSEnds: the effect of the end of a daemon, a server or a client's permission on the client; no
+// process of the daemon remains.
 func TestMPSEnds(t *testing.T) {
 	t.Parallel()
 	dir := install(t, Spec{Machine: "h100x2"})
@@ -329,10 +330,10 @@ func TestMPSEnds(t *testing.T) {
 			must(t, syscall.Kill(pid, syscall.SIGKILL))
 		}},
 		"the client is terminated": {want: terminated, stays: true, end: func(t *testing.T, d mpsDaemon, server string, client *held) {
-			d.tell(t, fmt.Sprintf("terminate_client %s %d", server, client.command.Process.Pid))
+			d.send(t, fmt.Sprintf("terminate_client %s %d", server, client.command.Process.Pid))
 		}},
 		"quit does not wait any longer": {want: terminated, status: "", end: func(t *testing.T, d mpsDaemon, _ string, _ *held) {
-			d.tell(t, "quit -t 0")
+			d.send(t, "quit -t 0")
 		}},
 	}
 	for name, test := range tests {
@@ -340,7 +341,7 @@ func TestMPSEnds(t *testing.T) {
 			t.Parallel()
 			d := newMPS(t, dir).start(t, nil, []string{"CUDA_VISIBLE_DEVICES=0"})
 			client := d.hold(t, 16)
-			test.end(t, d, d.tell(t, "get_server_list"), client)
+			test.end(t, d, d.send(t, "get_server_list"), client)
 			if got := client.next(t); got.Failed != "cuCtxSynchronize" || got.Error != test.want {
 				t.Errorf("the client: %s, want error %d", got.brief(), test.want)
 			}
@@ -360,31 +361,31 @@ func TestMPSEnds(t *testing.T) {
 	}
 }
 
-// TestMPSQuit: quit waits for the clients that there are, takes no new ones, and tells how the daemon ended.
+// TestMPSQuit: quit waits for the existing clients, accepts no new ones, and reports how the daemon ended.
 func TestMPSQuit(t *testing.T) {
 	t.Parallel()
 	d := newMPS(t, install(t, Spec{Machine: "t4x1"})).start(t, nil, nil)
 	client := d.hold(t, 16)
-	said := make(chan string, 1)
+	result := make(chan string, 1)
 	go func() {
 		answer, err := d.try(t, "quit")
-		said <- fmt.Sprint(answer, err)
+		result <- fmt.Sprint(answer, err)
 	}()
 	for d.share(t, nil).brief() != "cuInit: 807" {
 	}
 	select {
-	case got := <-said:
+	case got := <-result:
 		t.Errorf("quit did not wait: %s", got)
 	default:
 	}
 	client.kill()
-	if got := <-said; got != "<nil>" {
+	if got := <-result; got != "<nil>" {
 		t.Errorf("quit: %s", got)
 	}
 }
 
-// TestMPSInherits: what the daemon inherits its server inherits, so that a lock tells whether one of
-// them is left.
+// TestMPSInherits: the server inherits what the daemon inherits, so that a lock shows whether one of them
+// still runs.
 func TestMPSInherits(t *testing.T) {
 	t.Parallel()
 	m := newMPS(t, install(t, Spec{Machine: "t4x1"}))
@@ -395,13 +396,13 @@ func TestMPSInherits(t *testing.T) {
 	must(t, command.Run())
 	must(t, write.Close())
 	client := m.hold(t, 16)
-	for _, pid := range []string{m.tell(t, "get_server_list"), text(readFile(t, filepath.Join(m.folder, "pipe", "nvidia-cuda-mps-control.pid")))} {
+	for _, pid := range []string{m.send(t, "get_server_list"), text(readFile(t, filepath.Join(m.folder, "pipe", "nvidia-cuda-mps-control.pid")))} {
 		if _, err := os.Readlink("/proc/" + pid + "/fd/3"); err != nil {
 			t.Errorf("process %s has no descriptor 3: %v", pid, err)
 		}
 	}
 	client.kill()
-	m.tell(t, "quit")
+	m.send(t, "quit")
 	if n, err := read.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
 		t.Errorf("read %d bytes, %v, want the end", n, err)
 	}
@@ -414,7 +415,7 @@ func readFile(t *testing.T, path string) []byte {
 	return data
 }
 
-// TestComputeModes: who may be on a GPU at once.
+// TestComputeModes: which processes may be on a GPU at once.
 func TestComputeModes(t *testing.T) {
 	t.Parallel()
 	dir := install(t, Spec{Machine: "t4x1"})
@@ -432,7 +433,7 @@ func TestComputeModes(t *testing.T) {
 	play(t, dir, "$ nvidia-smi -c EXCLUSIVE_PROCESS")
 	expectShare("exclusive, alone", free, direct...)
 	alone := m.hold(t, 16)
-	expectShare("exclusive, beside another", busy, direct...)
+	expectShare("exclusive, with another client", busy, direct...)
 	alone.kill()
 	expectShare("exclusive, after it", free, direct...)
 
@@ -441,7 +442,7 @@ func TestComputeModes(t *testing.T) {
 	expectShare("exclusive, a second client", "1 devices, 15343 MiB, 40 SMs, then 2")
 	expectShare("exclusive, around the daemon", busy, direct...)
 	first.kill()
-	d.tell(t, "quit")
+	d.send(t, "quit")
 	expectShare("exclusive, after the daemon", free, direct...)
 
 	outsider := m.hold(t, 16)
@@ -463,8 +464,8 @@ func TestMPSOnMIG(t *testing.T) {
 	uuid := state.GPUs[0].Instances[1].Computes[0].UUID
 	m := newMPS(t, dir)
 	d := m.start(t, nil, []string{"CUDA_VISIBLE_DEVICES=" + uuid})
-	d.tell(t, "set_default_active_thread_percentage 50")
-	d.tell(t, "set_default_device_pinned_mem_limit "+uuid+" 1G")
+	d.send(t, "set_default_active_thread_percentage 50")
+	d.send(t, "set_default_device_pinned_mem_limit "+uuid+" 1G")
 	got := d.share(t, []string{"CUDA_VISIBLE_DEVICES=" + uuid})
 	if got.brief() != "1 devices, 1024 MiB, 8 SMs, then 2" || got.Devices[0].UUID != uuid {
 		t.Errorf("got %s on %+v", got.brief(), got.Devices)
@@ -475,7 +476,7 @@ func TestMPSOnMIG(t *testing.T) {
 	}
 }
 
-// TestMPSShared: a client must have the daemon's shared memory.
+// TestMPSShared: a client requires the daemon's shared memory.
 func TestMPSShared(t *testing.T) {
 	t.Parallel()
 	d := newMPS(t, install(t, Spec{Machine: "t4x1"})).start(t, nil, nil)
@@ -494,12 +495,12 @@ func TestMPSShared(t *testing.T) {
 	}
 }
 
-// TestMPSUsers: a server is one user's, unless the daemon was told that users do not matter.
+// TestMPSUsers: a server serves one user, unless the daemon was started for several users.
 func TestMPSUsers(t *testing.T) {
 	t.Parallel()
 	dir := installAll(t, Spec{Machine: "t4x1"})
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755))
-	nodes := []string{"FAKE_NVML_DEV=" + filepath.Join(DevRoot(dir), "dev")} // who is not root is in a container, to the fake
+	nodes := []string{"FAKE_NVML_DEV=" + filepath.Join(DevRoot(dir), "dev")} // the fake takes a user other than root for a container
 	as := func(d mpsDaemon, uid uint32) string {
 		command := d.client(t, nodes, "16")
 		command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
@@ -523,10 +524,10 @@ func TestMPSUsers(t *testing.T) {
 	separate := m.start(t, nil, nodes)
 	client := separate.hold(t, 16)
 	if got := as(separate, 1000); got != notReady {
-		t.Errorf("another user beside a client: %s, want %s", got, notReady)
+		t.Errorf("another user with a client: %s, want %s", got, notReady)
 	}
 	client.kill()
-	for separate.tell(t, "get_client_list "+separate.tell(t, "get_server_list")) != "" {
+	for separate.send(t, "get_client_list "+separate.send(t, "get_server_list")) != "" {
 	}
 	if got := as(separate, 1000); got != fine {
 		t.Errorf("another user after the client: %s, want %s", got, fine)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Majors of the device nodes: local numbers that no driver is ever given, so that on a machine with
-// real GPUs nothing real is opened (NVIDIA's own is 195).
+// Majors of the device nodes: local numbers that are never assigned to a driver, so that on a
+// machine with real GPUs no real device is opened (NVIDIA's own is 195).
 const (
 	majorGPU  = 120
 	majorUVM  = 121
@@ -50,7 +50,7 @@ func makeNodes(dir string, gpus int) error {
 	return nil
 }
 
-// moduleNodes are the device nodes that a module and nvidia-modprobe leave behind.
+// moduleNodes are the device nodes that a module and nvidia-modprobe create.
 func moduleNodes(module Module, gpus int) []node {
 	switch module {
 	case NVIDIA:
@@ -80,10 +80,10 @@ func moduleNodes(module Module, gpus int) []node {
 	return nil
 }
 
-// fsNodes is how many device nodes nvidia-fs has.
+// fsNodes is the number of device nodes of nvidia-fs.
 const fsNodes = 16
 
-// removeNodes removes device nodes; one that is gone is no error.
+// removeNodes removes device nodes; a missing one is no error.
 func removeNodes(dir string, nodes []node) error {
 	for _, n := range nodes {
 		if err := os.Remove(filepath.Join(DevRoot(dir), "dev", n.path)); err != nil && !errors.Is(err, os.ErrNotExist) {

@@ -9,14 +9,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// The numbers of the driver's table of MIG capabilities: it lists every GPU instance and compute
-// instance that could ever be.
+// The numbers of the driver's table of MIG capabilities: it lists every possible GPU instance and compute instance.
 const (
 	capabilityGPUs = 32
 	firstInstance  = 3 // after config and monitor
 )
 
-// writeKernelProc writes what the kernel shows under /proc when no driver is loaded.
+// writeKernelProc writes the kernel's files under /proc without a driver.
 func writeKernelProc(dir string, spec Spec) error {
 	return writeFiles(ProcRoot(dir), map[string]string{
 		"sys/kernel/osrelease":      spec.Kernel + "\n",
@@ -26,7 +25,7 @@ func writeKernelProc(dir string, spec Spec) error {
 	})
 }
 
-// writeDriverProc writes what the loaded driver shows.
+// writeDriverProc writes the files of the loaded driver.
 func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 	files := map[string]string{
 		"driver/nvidia/version":                       fmt.Sprintf("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  %s  Release Build  (fake)\n", spec.DriverVersion),
@@ -49,7 +48,7 @@ func writeDriverProc(dir string, spec Spec, m gputest.Machine) error {
 	return writeFiles(ProcRoot(dir), files)
 }
 
-// writeModules writes what the kernel says about the modules of a machine that is not bare; without a driver version, that none is loaded.
+// writeModules writes the kernel's files about the modules of a machine that is not bare; without a driver version no module is loaded.
 func writeModules(dir, version string) error {
 	loaded := loadedWithDriver()
 	if version == "" {

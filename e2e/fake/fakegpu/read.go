@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// State is what the machine holds at one moment.
+// State is the state of a machine at one moment.
 type State struct {
 	Node          string     `json:"node"`
 	Machine       string     `json:"machine"`
@@ -15,7 +15,7 @@ type State struct {
 	Faults        []Fault    `json:"faults,omitempty"`
 }
 
-// GPUState is what one GPU holds.
+// GPUState is the state of one GPU.
 type GPUState struct {
 	Index      int    `json:"index"`
 	UUID       string `json:"uuid"`
@@ -25,14 +25,14 @@ type GPUState struct {
 	// TimeSlice is the class that nvidia-smi set: 0 default, 1 short, 2 medium, 3 long.
 	TimeSlice   int         `json:"timeSlice,omitempty"`
 	ComputeMode ComputeMode `json:"computeMode,omitempty"`
-	// Lost is a GPU that does not answer, whether it has fallen off the bus or waits for a reset.
+	// Lost is a GPU that does not respond: it has fallen off the bus or requires a reset.
 	Lost bool `json:"lost,omitempty"`
 	// Resets counts the resets by nvidia-smi since the machine was made.
 	Resets    int        `json:"resets,omitempty"`
 	Instances []Instance `json:"instances,omitempty"`
 }
 
-// ComputeMode says who may use a GPU (nvmlComputeMode_t).
+// ComputeMode determines which processes may use a GPU (nvmlComputeMode_t).
 type ComputeMode int
 
 // The compute modes that a driver accepts.
@@ -69,8 +69,8 @@ type Fault struct {
 	DelayMS  int    `json:"delayMS,omitempty"`
 }
 
-// Read returns the state of the machine under dir, without NVML: what a test counts is the truth,
-// not a library's view of it.
+// Read returns the state of the machine under dir without NVML, so that tests compare with the
+// state itself and not with a library's view of it.
 func Read(dir string) (State, error) {
 	spec, err := ReadSpec(dir)
 	if err != nil {

@@ -7,14 +7,14 @@ import (
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
 
-// The reference model: what MIG hardware answers, written by hand from NVIDIA's MIG user guide and
-// published nvidia-smi dumps. It shares no code and no table with the catalogue or the engine, so
-// that the walk compares two things and not one with itself.
+// The reference model: the answers of MIG hardware, written by hand from NVIDIA's MIG user guide and
+// published nvidia-smi dumps. It shares no code and no table with the catalogue or the engine, so that
+// the walk compares two independent implementations.
 
 // refRules are the rules of one family of GPUs.
 type refRules struct {
 	slices   int
-	media    int // decoders that instances share; 0 where they never bind
+	media    int // decoders that instances share; 0 where they are never the limit
 	profiles map[int]refProfile
 	// computes are the legal starts of the compute profile in a GPU instance, nil if it has none such.
 	computes func(gi refProfile, id int) (size int, starts []int)
@@ -129,7 +129,7 @@ type refCompute struct {
 	id, profile, start, size int
 }
 
-// fits says what NVML answers to one more instance at a start.
+// fits returns NVML's answer to one more instance at a start.
 func (g *refGPU) fits(id, start, size int) nvml.Return {
 	p, known := g.rules.profiles[id]
 	if !known || p.size != size || !slices.Contains(p.starts, start) {
@@ -153,7 +153,7 @@ func (g *refGPU) fits(id, start, size int) nvml.Return {
 	return nvml.SUCCESS
 }
 
-// capacity counts how many more of a profile fit, by trying.
+// capacity counts how many more of a profile fit, by creating them.
 func (g *refGPU) capacity(id int) int {
 	trial := &refGPU{rules: g.rules, instances: slices.Clone(g.instances)}
 	count := 0
@@ -166,7 +166,7 @@ func (g *refGPU) capacity(id int) int {
 	return count
 }
 
-// place says where the compute instance goes that NVML places itself: at the first start that is free.
+// place returns where NVML places a compute instance by default: at the first start that is free.
 func (g *refGPU) place(i *refInstance, id int) (refCompute, nvml.Return) {
 	size, starts := g.rules.computes(g.rules.profiles[i.profile], id)
 	if starts == nil {

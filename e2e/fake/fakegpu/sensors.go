@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Readings are what the sensors and counters of a GPU show.
+// Readings are the values of a GPU's sensors and counters.
 type Readings struct {
 	// GPUUtilization and the others are percent.
 	GPUUtilization, MemoryUtilization      uint32
@@ -22,7 +22,7 @@ type Readings struct {
 	RetiredSingleBit, RetiredDoubleBit uint32
 }
 
-// Idle is what an idle GPU shows, and every GPU until Sense.
+// Idle are the readings of an idle GPU, and of every GPU until Sense.
 func Idle() Readings {
 	const clocksIdle = 1 // nvmlClocksEventReasonGpuIdle
 	return Readings{Temperature: 30, Power: 70_000, SMClock: 345, MemoryClock: 1593, ClockReasons: clocksIdle}
@@ -39,8 +39,8 @@ func (r Readings) sensors() sensors {
 	}
 }
 
-// Sense sets what the sensors of a GPU show. Nothing changes by itself: no energy is used and no GPU
-// warms up. A restart of the machine or the driver, and Reset, bring Idle back.
+// Sense sets the readings of a GPU. Values stay constant: no energy is used and no GPU warms up. A
+// restart of the machine or the driver, and Reset, restore Idle.
 func Sense(dir string, gpu int, r Readings) error {
 	for _, percent := range []uint32{r.GPUUtilization, r.MemoryUtilization, r.EncoderUtilization, r.DecoderUtilization} {
 		if percent > 100 {
@@ -58,8 +58,8 @@ func CountLinkErrors(dir string, gpu, link int, count uint64) error {
 	return changeGPU(dir, gpu, func(g *gpuState) { g.LinkErrors[link] += count })
 }
 
-// StartProcess lets a process compute at a place with so many bytes of device memory, as far as NVML
-// shows: it holds nothing. A process that is there already changes its memory.
+// StartProcess adds a process at a place with that many bytes of device memory to what NVML reports;
+// it holds no resources. For a process that is there already the memory is changed.
 func StartProcess(dir string, at Place, pid uint32, bytes uint64) error {
 	p := process{Bytes: bytes, PID: pid, Instance: uint32(at.Instance), Compute: uint32(at.Compute)}
 	return changeProcesses(dir, at.GPU, func(g *gpuState) error {
@@ -77,7 +77,7 @@ func StartProcess(dir string, at Place, pid uint32, bytes uint64) error {
 	})
 }
 
-// EndProcess takes a process off the GPU.
+// EndProcess removes a process from the GPU.
 func EndProcess(dir string, at Place, pid uint32) error {
 	p := process{PID: pid, Instance: uint32(at.Instance), Compute: uint32(at.Compute)}
 	return changeProcesses(dir, at.GPU, func(g *gpuState) error {

@@ -133,7 +133,7 @@ func TestProcesses(t *testing.T) {
 		memory, ret := migDevice(t, second).GetMemoryInfo()
 		succeed(t, "GetMemoryInfo", ret)
 		if attributes.MemorySizeMB != memory.Total>>20 {
-			t.Errorf("attributes say %d MiB, memory %d bytes", attributes.MemorySizeMB, memory.Total)
+			t.Errorf("attributes: %d MiB, memory: %d bytes", attributes.MemorySizeMB, memory.Total)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// updateVariable, set to anything, makes the test write the transcripts anew.
+// updateVariable, set to any value, makes the test rewrite the transcripts.
 const updateVariable = "FAKEGPU_TEST_UPDATE"
 
 // TestSMI plays the transcripts in testdata: the first line names the machine, every line that
@@ -61,7 +61,7 @@ func play(t *testing.T, dir, script string) string {
 	return b.String()
 }
 
-// TestSMIWithoutDriver: the message that everybody knows.
+// TestSMIWithoutDriver: the well-known message of nvidia-smi.
 func TestSMIWithoutDriver(t *testing.T) {
 	t.Parallel()
 	dir := install(t, Spec{Machine: "t4x1"})

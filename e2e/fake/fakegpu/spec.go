@@ -12,18 +12,18 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// Spec says what Install lays down.
+// Spec describes the machine to install.
 type Spec struct {
 	// Node is the name of the node; the UUIDs of its GPUs follow from it. The default is node1.
 	Node string `json:"node"`
 	// Machine is a machine of the catalogue, such as h100x8.
 	Machine string `json:"machine"`
-	// DriverVersion defaults to the catalogue's. A version of branch 535 or older brings a library
+	// DriverVersion defaults to the catalogue's. A version of branch 535 or older installs a library
 	// without the functions that are newer than it.
 	DriverVersion string `json:"driverVersion"`
-	// Kernel is what the machine's kernel calls itself, by default 6.8.0-79-generic.
+	// Kernel is the release of the machine's kernel, by default 6.8.0-79-generic.
 	Kernel string `json:"kernel,omitempty"`
-	// Bare leaves the driver out: there are the GPUs, and Module brings the rest.
+	// Bare omits the driver: the GPUs are installed, and Module loads the rest.
 	Bare bool `json:"bare,omitempty"`
 }
 
@@ -51,7 +51,7 @@ func (s Spec) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, specFile), append(data, '\n'), 0o644)
 }
 
-// ReadSpec returns what is installed under dir.
+// ReadSpec returns the spec of the machine under dir.
 func ReadSpec(dir string) (Spec, error) {
 	data, err := os.ReadFile(filepath.Join(dir, specFile))
 	if errors.Is(err, os.ErrNotExist) {
@@ -67,7 +67,7 @@ func ReadSpec(dir string) (Spec, error) {
 	return spec, nil
 }
 
-// cudaVersion returns what a driver says for nvmlSystemGetCudaDriverVersion: 1000 × major + 10 × minor.
+// cudaVersion returns a driver's value for nvmlSystemGetCudaDriverVersion: 1000 × major + 10 × minor.
 func cudaVersion(driver string) (uint32, error) {
 	branch, _, _ := strings.Cut(driver, ".")
 	number, err := strconv.Atoi(branch)

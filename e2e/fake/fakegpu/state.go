@@ -14,7 +14,7 @@ import (
 // stateLock is LOCK_STATE of engine/shared/lock.h: the byte that a writer locks.
 const stateLock = 1<<28 - 1
 
-// openLock is LOCK_OPEN there: the byte that everybody who has the driver open shares.
+// openLock is LOCK_OPEN there: the byte that every process which has the driver open shares.
 const openLock = stateLock - 1
 
 // session is a state file that is mapped for reading and changing.
@@ -28,11 +28,11 @@ func createState(path string, h hardware, l live) error {
 	_, version := layoutHeader()
 	state := &stateFile{Magic: magic, Version: version, Size: uint64(unsafe.Sizeof(stateFile{})), Hardware: h}
 	state.Live[0] = l
-	// Libraries map it with rights of the file: every user may look, root may change.
+	// Libraries map it with the permissions of the file: every user may read, root may write.
 	return os.WriteFile(path, unsafe.Slice((*byte)(unsafe.Pointer(state)), unsafe.Sizeof(*state)), 0o644)
 }
 
-// openState maps a state file; it refuses one of another version.
+// openState maps a state file; a file of another layout version is an error.
 func openState(path string) (*session, error) {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -81,7 +81,7 @@ func (s *session) current() live {
 	}
 }
 
-// change lets f change the live part, or nothing when f returns an error.
+// change applies f to the live part; an error of f leaves it unchanged.
 func (s *session) change(f func(*live) error) error {
 	return s.locked(func() error {
 		state := s.state()
@@ -96,7 +96,7 @@ func (s *session) change(f func(*live) error) error {
 	})
 }
 
-// post appends an event and wakes everybody who waits for one.
+// post appends an event and wakes all waiters.
 func (s *session) post(e event) error {
 	return s.locked(func() error {
 		state := s.state()
@@ -113,7 +113,7 @@ func (s *session) post(e event) error {
 
 const futexWake = 1 // FUTEX_WAKE
 
-// locked runs f with the right to change the state.
+// locked runs f while holding the lock for changes of the state.
 func (s *session) locked(f func() error) error {
 	lock := unix.Flock_t{Type: unix.F_WRLCK, Start: stateLock, Len: 1}
 	if err := s.lock(unix.F_OFD_SETLKW, &lock); err != nil {

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Storm reports an XID at a place so many times a second, evenly, until ctx ends; it returns how often. Where the machine cannot keep up
-// it catches up in bursts. A listener that is more than 4,095 events behind loses the oldest.
+// Storm reports an XID at a place at this rate per second, evenly, until ctx ends; it returns the number reported. A machine that cannot
+// keep up catches up in bursts. A listener that is more than 4,095 events behind loses the oldest.
 func Storm(ctx context.Context, dir string, at Place, code, rate int) (posted int, err error) {
 	if rate < 1 {
 		return 0, fmt.Errorf("report %d XIDs a second: must be 1 or more", rate)

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// The stress: as many processes at once, each killed again and again, for so long and until they have changed so much.
+// The size of the stress: the number of concurrent processes, each killed repeatedly, the duration, and the minimal
+// number of changes.
 const (
 	stressProcesses = 8
 	stressTime      = 5 * time.Second
@@ -23,8 +24,8 @@ const (
 	stressMachine   = "h100x2"
 )
 
-// TestKill lets processes create and destroy at random and kills them at random moments. At every
-// moment the state must be one that MIG allows, and at the end nothing may be locked.
+// TestKill lets processes create and destroy at random and kills them at random moments. At every moment the state
+// must be one that MIG allows, and at the end no lock may be held.
 func TestKill(t *testing.T) {
 	if dir, client := inClient(); client {
 		lib := start(t, dir)
@@ -61,7 +62,7 @@ const (
 	sweeper      = "sweep"
 )
 
-// sweepAll destroys what the killed left behind and fills the GPUs: no lock of theirs is in the way.
+// sweepAll destroys what the killed processes left and fills the GPUs: none of their locks may block that.
 func sweepAll(t *testing.T, lib nvml.Interface) {
 	for i := range 2 {
 		d := gpuAt(t, lib, i)
@@ -73,7 +74,7 @@ func sweepAll(t *testing.T, lib nvml.Interface) {
 	}
 }
 
-// killAgain starts a client and kills it after a while, until it is over.
+// killAgain starts a client and kills it after a random time, repeatedly, until the test is over.
 func killAgain(t *testing.T, dir string, random *rand.Rand, over *atomic.Bool) error {
 	for !over.Load() {
 		command := clientCommand(t, dir)
@@ -84,12 +85,12 @@ func killAgain(t *testing.T, dir string, random *rand.Rand, over *atomic.Bool) e
 		if err := command.Start(); err != nil {
 			return err
 		}
-		// It says so when it works; from then on any moment is as good as the next.
+		// The client prints a line when it works; from then on every moment is equally good.
 		if _, err := out.Read(make([]byte, 64)); err != nil {
 			return fmt.Errorf("client ended early: %w", err)
 		}
 		timer := time.NewTimer(time.Duration(random.IntN(200)) * time.Millisecond)
-		<-timer.C // no event marks a moment that nobody expects
+		<-timer.C // a random moment, not one that an event marks
 		if err := command.Process.Kill(); err != nil {
 			return err
 		}
@@ -100,8 +101,8 @@ func killAgain(t *testing.T, dir string, random *rand.Rand, over *atomic.Bool) e
 	return nil
 }
 
-// churn creates and destroys until somebody kills the process; it ends the test only when NVML
-// answers what it never may.
+// churn creates and destroys until the process is killed; it ends the test only when NVML returns an error that it
+// never may.
 func churn(t *testing.T, lib nvml.Interface) {
 	random := rand.New(rand.NewPCG(uint64(os.Getpid()), 3))
 	fmt.Println("working")
@@ -131,14 +132,14 @@ func enableIfIdle(d nvml.Device) {
 	}
 }
 
-// unexpected reports an answer that no race between processes explains.
+// unexpected reports an error that no race between processes explains.
 func unexpected(ret nvml.Return) bool {
 	return !slices.Contains([]nvml.Return{
 		nvml.SUCCESS, nvml.ERROR_INSUFFICIENT_RESOURCES, nvml.ERROR_INVALID_ARGUMENT, nvml.ERROR_NOT_SUPPORTED,
 	}, ret)
 }
 
-// sweep destroys what is on the GPU, whoever made it, as far as chosen.
+// sweep destroys the chosen instances on the GPU, also those of other processes.
 func sweep(d nvml.Device, chosen func() bool) {
 	for id := range maxInstances {
 		gi, ret := d.GetGpuInstanceById(id)
@@ -154,7 +155,7 @@ func sweep(d nvml.Device, chosen func() bool) {
 	}
 }
 
-// watch reads the state again and again until it was under stress for long enough, or it is over.
+// watch reads the state repeatedly until it was under stress for long enough, or the test is over.
 func watch(t *testing.T, dir string, over *atomic.Bool) {
 	t.Helper()
 	snapshots, end := 0, time.Now().Add(stressTime)
@@ -177,7 +178,7 @@ func watch(t *testing.T, dir string, over *atomic.Bool) {
 	}
 }
 
-// sound returns an error when a state is one that MIG does not allow.
+// sound returns an error for a state that MIG does not allow.
 func sound(state State) error {
 	rules := sevenSlices(true)
 	seen := map[string]bool{}
@@ -188,7 +189,7 @@ func sound(state State) error {
 		}
 		for _, i := range g.Instances {
 			if ret := model.fits(i.Profile, i.Start, i.Size); ret != nvml.SUCCESS {
-				return fmt.Errorf("GPU %d: %+v does not fit beside %v", g.Index, i, model)
+				return fmt.Errorf("GPU %d: %+v does not fit with %v", g.Index, i, model)
 			}
 			held := &refInstance{profile: i.Profile, start: i.Start}
 			model.instances = append(model.instances, held)
@@ -233,7 +234,7 @@ func TestDeathWhileWriting(t *testing.T) {
 		if diff := cmp.Diff(before, after); diff != "" {
 			t.Errorf("state after the death (-before +after):\n%s", diff)
 		}
-		if err := Latency(dir, 0, 0); err != nil { // takes the lock of the dead
+		if err := Latency(dir, 0, 0); err != nil { // takes the lock of the dead process
 			t.Fatal(err)
 		}
 	}

@@ -30,8 +30,8 @@ func symbolsOf(header string) []string {
 	return slices.Compact(names)
 }
 
-// stubs returns C source with a weak definition of every function: what the engine does not define
-// itself is there and says NVML_ERROR_NOT_SUPPORTED.
+// stubs returns C source with a weak definition of every function: one that the engine does not
+// define exists and returns NVML_ERROR_NOT_SUPPORTED.
 func stubs(names []string) string {
 	var b strings.Builder
 	b.WriteString("int stub(const char *function);\n")

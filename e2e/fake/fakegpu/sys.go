@@ -11,8 +11,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// writeSys writes the PCI devices as sysfs shows them: a folder per device below its root complex,
-// and a link to it by address.
+// writeSys writes the PCI devices as in sysfs: a folder per device below its root complex, and a link to
+// it by address.
 func writeSys(dir string, m gputest.Machine) error {
 	root := SysRoot(dir)
 	byAddress := filepath.Join(root, "bus/pci/devices")
@@ -56,20 +56,21 @@ func pciFiles(slot gputest.Slot, model gputest.Model) map[string]string {
 	}
 }
 
-// configSize is how much of a function's configuration space everybody may read.
+// configSize is the length of a function's configuration space that every user may read.
 const configSize = 64
 
-// configSpace is the header of a GPU's configuration space: vendor, device, and zeros where nobody looks.
+// configSpace is the header of a GPU's configuration space: vendor, device, and zeros elsewhere.
 func configSpace(model gputest.Model) string {
 	header := binary.LittleEndian.AppendUint16(nil, 0x10de)
 	header = binary.LittleEndian.AppendUint16(header, uint16(model.PCIDevice>>16))
 	return string(header) + strings.Repeat("\x00", configSize-len(header))
 }
 
-// deafSpace is what the bus reads of a GPU that does not answer.
+// deafSpace is what the bus reads of a GPU that does not respond.
 func deafSpace() string { return strings.Repeat("\xff", configSize) }
 
-// showOnBus writes the configuration spaces as the GPUs answer now. A machine of InstallDriver has no bus.
+// showOnBus writes the configuration spaces for the current presence of the GPUs. A machine of
+// InstallDriver has no bus.
 func showOnBus(dir string) error {
 	spec, err := ReadSpec(dir)
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// cpusPerNUMANode is how many CPUs a NUMA node of the machine claims to have.
+// cpusPerNUMANode is the number of CPUs of a NUMA node of the machine.
 const cpusPerNUMANode = 32
 
-// hardwareOf turns a machine of the catalogue into the engine's tables.
+// hardwareOf converts a machine of the catalogue into the engine's tables.
 func hardwareOf(m gputest.Machine, node string) (hardware, error) {
 	h := hardware{GPUCount: uint32(len(m.GPUs)), MajorGPU: majorGPU, MajorUVM: majorUVM, MajorCaps: majorCaps}
 	if len(m.GPUs) > maxGPUs {
@@ -81,7 +81,7 @@ func cpusOf(numa int) (first, last int) {
 	return first, first + cpusPerNUMANode - 1
 }
 
-// joinFabric enters the GPU into the NVLink fabric: from Hopper on, GPUs behind NVSwitches have one,
+// joinFabric adds the GPU to the NVLink fabric: from Hopper on, GPUs behind NVSwitches have one,
 // with the zero UUID where it ends at the machine.
 func joinFabric(part *gpuPart, m gputest.Machine, model gputest.Model) error {
 	if !m.NVSwitch || model.ComputeMajor < 9 {
@@ -100,7 +100,7 @@ func joinFabric(part *gpuPart, m gputest.Machine, model gputest.Model) error {
 	return nil
 }
 
-// The kinds of far ends of an NVLink (nvmlIntNvLinkDeviceType_t), and where the switches sit.
+// The kinds of far ends of an NVLink (nvmlIntNvLinkDeviceType_t), and the switches' addresses.
 const (
 	linkToGPU    = 0
 	linkToSwitch = 2

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// TestMIGMinors holds the table against values that were published from real machines.
+// TestMIGMinors compares the table with published values of real machines.
 func TestMIGMinors(t *testing.T) {
 	t.Parallel()
 	lines := strings.Split(migMinors(), "\n")
@@ -75,7 +75,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// TestRefusedSpecs: what cannot be installed leaves nothing behind.
+// TestRefusedSpecs: a spec that cannot be installed leaves no files.
 func TestRefusedSpecs(t *testing.T) {
 	t.Parallel()
 	for what, spec := range map[string]Spec{

@@ -5,14 +5,14 @@ import "fmt"
 // xidFallenOff is the XID of a GPU that has fallen off the bus.
 const xidFallenOff = 79
 
-// What Lost says of a GPU: it has fallen off the bus, or answers nothing until it is reset.
+// Values of Lost: the GPU has fallen off the bus, or it rejects every call until it is reset.
 const (
 	fallenOff     = 1
 	resetRequired = 2
 )
 
-// Lose lets a GPU fall off the bus: it reports XID 79, every call for it is answered with NVML_ERROR_GPU_IS_LOST, a reset too, and its
-// configuration space reads as all ones, until Reboot, Find, Heal or Reset. Another driver does not help.
+// Lose makes a GPU fall off the bus: it reports XID 79, every call for it returns NVML_ERROR_GPU_IS_LOST, a reset included, and its
+// configuration space reads as all ones, until Reboot, Find, Heal or Reset. Another driver does not clear it.
 func Lose(dir string, gpu int) error {
 	if err := changePresence(dir, gpu, func(g *gpuState) { g.Lost = fallenOff }); err != nil {
 		return err
@@ -20,7 +20,7 @@ func Lose(dir string, gpu int) error {
 	return XID(dir, On(gpu), xidFallenOff)
 }
 
-// changePresence is changeGPU for what shows on the bus.
+// changePresence is changeGPU for changes that are visible on the bus.
 func changePresence(dir string, gpu int, f func(*gpuState)) error {
 	if err := changeGPU(dir, gpu, f); err != nil {
 		return err
@@ -28,13 +28,13 @@ func changePresence(dir string, gpu int, f func(*gpuState)) error {
 	return showOnBus(dir)
 }
 
-// RequireReset lets a GPU answer every call with NVML_ERROR_RESET_REQUIRED until it is reset, or what ends Lose, or its driver is loaded
-// anew. It reports nothing.
+// RequireReset makes every call for a GPU return NVML_ERROR_RESET_REQUIRED until the GPU is reset, its driver is loaded again, or a
+// function that ends Lose is called. It reports no event.
 func RequireReset(dir string, gpu int) error {
 	return changeGPU(dir, gpu, func(g *gpuState) { g.Lost = resetRequired })
 }
 
-// Find lets a GPU of Lose or RequireReset answer again, as if nothing had been.
+// Find makes a GPU of Lose or RequireReset respond again; nothing else changes.
 func Find(dir string, gpu int) error {
 	return changePresence(dir, gpu, func(g *gpuState) { g.Lost = 0 })
 }
@@ -56,21 +56,23 @@ func changeLink(dir string, gpu, link int, f func(*gpuState)) error {
 	return changeGPU(dir, gpu, f)
 }
 
-// RetirePages sets how many pages of memory, on a GPU before Ampere, wait to be retired; a reset and a load of the driver retire them.
+// RetirePages sets the number of memory pages, on a GPU before Ampere, that are pending retirement; a reset and a load of the driver
+// retire them.
 func RetirePages(dir string, gpu int, pending uint32) error {
 	return changeGPU(dir, gpu, func(g *gpuState) { g.RetirePending = pending })
 }
 
-// Brake is something for which the hardware slows a GPU down (nvmlClocksEventReason).
+// Brake is a reason for which the hardware slows a GPU down (nvmlClocksEventReason).
 type Brake uint64
 
-// The hardware's brakes.
+// The hardware's reasons.
 const (
 	HeatBrake  Brake = 0x40
 	PowerBrake Brake = 0x80
 )
 
-// SlowDown has a GPU say that the hardware slows it down for the reasons, or, without any, that nothing does. Its other sensors stay.
+// SlowDown makes a GPU report that the hardware slows it down for the reasons; without reasons, that it does not. Its other sensors
+// stay.
 func SlowDown(dir string, gpu int, reasons ...Brake) error {
 	return changeGPU(dir, gpu, func(g *gpuState) {
 		g.Sensors.ClockReasons &^= uint64(HeatBrake | PowerBrake)
@@ -80,7 +82,7 @@ func SlowDown(dir string, gpu int, reasons ...Brake) error {
 	})
 }
 
-// FabricState is how far a GPU is with joining its NVLink fabric (nvmlGpuFabricState_t).
+// FabricState is the progress of a GPU in joining its NVLink fabric (nvmlGpuFabricState_t).
 type FabricState uint32
 
 // The states of a GPU in its fabric.
@@ -90,10 +92,10 @@ const (
 	FabricCompleted  FabricState = 3
 )
 
-// FabricReport is what a GPU says of its NVLink fabric; the zero value is one that has joined and is healthy.
+// FabricReport is what a GPU reports about its NVLink fabric; the zero value is one that has joined and is healthy.
 type FabricReport struct {
 	State FabricState
-	// Status is the nvmlReturn_t with which joining ended, Health the bits of NVML_GPU_FABRIC_HEALTH_MASK, such as FabricRouteUnhealthy.
+	// Status is the nvmlReturn_t of joining, Health the bits of NVML_GPU_FABRIC_HEALTH_MASK, such as FabricRouteUnhealthy.
 	Status, Health uint32
 }
 
@@ -105,7 +107,7 @@ const (
 	FabricAccessTimeout     uint32 = 1 << 6
 )
 
-// Fabric sets what a GPU says of its NVLink fabric. A reset and another driver change nothing about it: it is the fabric manager's.
+// Fabric sets what a GPU reports about its NVLink fabric. A reset or another driver does not change it: the fabric manager owns it.
 func Fabric(dir string, gpu int, r FabricReport) error {
 	return withState(dir, func(s *session) error {
 		if err := s.checkGPU(gpu); err != nil {
@@ -122,18 +124,18 @@ func Fabric(dir string, gpu int, r FabricReport) error {
 	})
 }
 
-// Heal ends all that is wrong with one GPU: it answers, its links are up, its memory and its fabric are well, nothing slows it down.
+// Heal clears all faults of one GPU: it responds, its links are up, its memory and its fabric are healthy, and nothing slows it down.
 // Instances, modes, processes and the other sensors stay.
 func Heal(dir string, gpu int) error {
 	return changePresence(dir, gpu, func(g *gpuState) {
-		healed := well(*g)
-		healed.Sensors, healed.Processes, healed.ProcessCount = g.Sensors, g.Processes, g.ProcessCount
-		healed.Sensors.ClockReasons &^= uint64(HeatBrake | PowerBrake)
-		*g = healed
+		cleared := well(*g)
+		cleared.Sensors, cleared.Processes, cleared.ProcessCount = g.Sensors, g.Processes, g.ProcessCount
+		cleared.Sensors.ClockReasons &^= uint64(HeatBrake | PowerBrake)
+		*g = cleared
 	})
 }
 
-// Reset ends all that was injected; instances and modes stay.
+// Reset clears all injections; instances and modes stay.
 func Reset(dir string) error {
 	err := changeLive(dir, func(l *live) error {
 		l.Faults, l.FaultCount = [maxFaults]fault{}, 0
@@ -149,7 +151,7 @@ func Reset(dir string) error {
 	return showOnBus(dir)
 }
 
-// well is a GPU as it was without all that was injected.
+// well returns the GPU without all injections.
 func well(g gpuState) gpuState {
 	next := gpuState{
 		MIG: g.MIG, PendingMIG: g.PendingMIG, TimeSlice: g.TimeSlice, ComputeMode: g.ComputeMode, Persistence: g.Persistence,

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// smi runs nvidia-smi and returns what it said and its exit status.
+// smi runs nvidia-smi and returns its output and its exit status.
 func smi(t *testing.T, dir string, arguments ...string) (string, int) {
 	t.Helper()
 	output, err := exec.CommandContext(t.Context(), SMI(dir), arguments...).CombinedOutput()
@@ -26,7 +26,7 @@ func smi(t *testing.T, dir string, arguments ...string) (string, int) {
 	return string(output), 0
 }
 
-// alive returns what NVML says when it is asked for the GPU's power.
+// alive returns NVML's code for a query of the GPU's power.
 func alive(lib nvml.Interface, gpu int) nvml.Return {
 	d, ret := lib.DeviceGetHandleByIndex(gpu)
 	if ret == nvml.SUCCESS {
@@ -35,7 +35,7 @@ func alive(lib nvml.Interface, gpu int) nvml.Return {
 	return ret
 }
 
-// TestWhatEndsWhat: what brings back a GPU that does not answer.
+// TestWhatEndsWhat: what makes an unresponsive GPU respond again.
 func TestWhatEndsWhat(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, dir string, lib nvml.Interface) {
 		again := func(do func() error) func() error {
@@ -46,14 +46,14 @@ func TestWhatEndsWhat(t *testing.T) {
 			}
 		}
 		resetGPU := again(func() error {
-			if said, code := smi(t, dir, "-r", "-i", "00000000:43:00.0"); code != 0 {
-				return errors.New(said)
+			if output, code := smi(t, dir, "-r", "-i", "00000000:43:00.0"); code != 0 {
+				return errors.New(output)
 			}
 			return nil
 		})
 		other := again(func() error { return errors.Join(RemoveDriver(dir), RestoreDriver(dir)) })
 		reboot := again(func() error { return Reboot(dir) })
-		find, heal := func() error { return Find(dir, 1) }, func() error { return Heal(dir, 1) }
+		find, restore := func() error { return Find(dir, 1) }, func() error { return Heal(dir, 1) }
 		tests := []struct {
 			what   string
 			injure func(string, int) error
@@ -64,7 +64,7 @@ func TestWhatEndsWhat(t *testing.T) {
 			{"lost, another driver", Lose, other, nvml.ERROR_GPU_IS_LOST},
 			{"lost, rebooted", Lose, reboot, nvml.SUCCESS},
 			{"lost, found", Lose, find, nvml.SUCCESS},
-			{"lost, healed", Lose, heal, nvml.SUCCESS},
+			{"lost, restored", Lose, restore, nvml.SUCCESS},
 			{"stuck, nothing", RequireReset, func() error { return nil }, nvml.ERROR_RESET_REQUIRED},
 			{"stuck, reset", RequireReset, resetGPU, nvml.SUCCESS},
 			{"stuck, another driver", RequireReset, other, nvml.SUCCESS},
@@ -86,7 +86,7 @@ func TestWhatEndsWhat(t *testing.T) {
 	})
 }
 
-// TestGPUReset: what a reset of a GPU does, and what it leaves alone.
+// TestGPUReset: what a reset of a GPU changes and what it keeps.
 func TestGPUReset(t *testing.T) {
 	dir, client := inClient()
 	if !client {
@@ -107,19 +107,19 @@ func TestGPUReset(t *testing.T) {
 	}
 	smi(t, dir, "compute-policy", "-i", "1", "--set-timeslice=2")
 
-	said, code := smi(t, dir, "-r", "-i", "0,1")
-	if code != 255 || !strings.Contains(said, "In use by another client") {
-		t.Errorf("with NVML open: exit %d: %s", code, said)
+	output, code := smi(t, dir, "-r", "-i", "0,1")
+	if code != 255 || !strings.Contains(output, "In use by another client") {
+		t.Errorf("with NVML open: exit %d: %s", code, output)
 	}
 	succeed(t, "Shutdown", lib.Shutdown())
 	must(t, StartProcess(dir, On(1), 12, 0))
-	if said, code := smi(t, dir, "-r", "-i", "0,1"); code != 255 || !strings.Contains(said, "GPU 00000000:43:00.0: In use") {
-		t.Errorf("with a process on the second: exit %d: %s", code, said)
+	if output, code := smi(t, dir, "-r", "-i", "0,1"); code != 255 || !strings.Contains(output, "GPU 00000000:43:00.0: In use") {
+		t.Errorf("with a process on the second: exit %d: %s", code, output)
 	}
 	must(t, EndProcess(dir, On(1), 12))
 	smi(t, dir, "-pm", "1", "-i", "1")
-	if said, code := smi(t, dir, "-r", "-i", "0,1"); code != 255 {
-		t.Errorf("in persistence mode: exit %d: %s", code, said)
+	if output, code := smi(t, dir, "-r", "-i", "0,1"); code != 255 {
+		t.Errorf("in persistence mode: exit %d: %s", code, output)
 	}
 	smi(t, dir, "-pm", "0", "-i", "1")
 	state, err := Read(dir)
@@ -128,8 +128,8 @@ func TestGPUReset(t *testing.T) {
 		t.Errorf("a refused reset did something: %+v", g)
 	}
 
-	if said, code := smi(t, dir, "--gpu-reset", "-i", "00000000:1B:00.0,00000000:43:00.0"); code != 0 {
-		t.Fatalf("exit %d: %s", code, said)
+	if output, code := smi(t, dir, "--gpu-reset", "-i", "00000000:1B:00.0,00000000:43:00.0"); code != 0 {
+		t.Fatalf("exit %d: %s", code, output)
 	}
 	state, err = Read(dir)
 	must(t, err)
@@ -156,18 +156,18 @@ func TestGPUReset(t *testing.T) {
 func TestResetTogether(t *testing.T) {
 	t.Parallel()
 	dir := install(t, Spec{Machine: "dgx1"})
-	if said, code := smi(t, dir, "-r", "-i", "0"); code != 255 || !strings.Contains(said, "must be reset together") {
-		t.Errorf("one of them: exit %d: %s", code, said)
+	if output, code := smi(t, dir, "-r", "-i", "0"); code != 255 || !strings.Contains(output, "must be reset together") {
+		t.Errorf("one of them: exit %d: %s", code, output)
 	}
-	if said, code := smi(t, dir, "-r", "-i", "0,1,2,3,4,5,6,7"); code != 0 {
-		t.Errorf("all of them: exit %d: %s", code, said)
+	if output, code := smi(t, dir, "-r", "-i", "0,1,2,3,4,5,6,7"); code != 0 {
+		t.Errorf("all of them: exit %d: %s", code, output)
 	}
 	must(t, Fail(dir, ResetGPU, uint32(nvml.ERROR_UNKNOWN), 1))
-	if said, code := smi(t, dir, "-r"); code != 255 || !strings.Contains(said, "Unknown Error") {
-		t.Errorf("a reset that fails: exit %d: %s", code, said)
+	if output, code := smi(t, dir, "-r"); code != 255 || !strings.Contains(output, "Unknown Error") {
+		t.Errorf("a reset that fails: exit %d: %s", code, output)
 	}
-	if said, code := smi(t, dir, "-r"); code != 0 {
-		t.Errorf("the next: exit %d: %s", code, said)
+	if output, code := smi(t, dir, "-r"); code != 0 {
+		t.Errorf("the next: exit %d: %s", code, output)
 	}
 }
 
@@ -215,12 +215,12 @@ func TestFabricTrouble(t *testing.T) {
 		}
 		must(t, Heal(dir, 2))
 		if got := info(); got.HealthSummary != nvml.GPU_FABRIC_HEALTH_SUMMARY_HEALTHY || got.Status != 0 {
-			t.Errorf("healed: %+v", got)
+			t.Errorf("restored: %+v", got)
 		}
 	})
 }
 
-// TestErrorsOfMIGDevices: in MIG mode memory errors since the load of the driver are known by MIG device.
+// TestErrorsOfMIGDevices: in MIG mode memory errors since the load of the driver are counted by MIG device.
 func TestErrorsOfMIGDevices(t *testing.T) {
 	withNVML(t, Spec{Machine: "h100x2"}, func(t *testing.T, dir string, lib nvml.Interface) {
 		d := gpuAt(t, lib, 0)
@@ -280,7 +280,8 @@ func TestStorm(t *testing.T) {
 	})
 }
 
-// TestLostOnTheBus: a GPU that has fallen off the bus is deaf there, too, also on a machine without a driver.
+// TestLostOnTheBus: a GPU that has fallen off the bus does not respond there either, also on a machine
+// without a driver.
 func TestLostOnTheBus(t *testing.T) {
 	t.Parallel()
 	dir := installAll(t, Spec{Machine: "h100x2", Bare: true})

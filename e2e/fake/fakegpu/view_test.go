@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// seen is what NVML shows in a container, and the devices that CUDA finds, or its error.
+// seen is NVML's view in a container, and the devices that CUDA finds, or its error.
 type seen struct {
 	Init nvml.Return
 	GPUs []string
@@ -21,7 +21,7 @@ type seen struct {
 	CUDA string
 }
 
-// What CUDA says without any device, and when nvidia-uvm is missing.
+// CUDA's results without any device, and without nvidia-uvm.
 const (
 	noDevice     = "cuInit: error 100"
 	cudaTrouble  = "cuInit: error 999"
@@ -29,7 +29,7 @@ const (
 )
 
 // TestContainerView mounts the driver read-only, as container runtimes do, gives the container some
-// device nodes, and compares what NVML shows with what was given.
+// device nodes, and compares NVML's view with the given nodes.
 func TestContainerView(t *testing.T) {
 	first, second := gputest.UUID("node1", 0), gputest.UUID("node1", 1)
 	control, uvm := node{"nvidiactl", majorGPU, 255, 0o666}, node{"nvidia-uvm", majorUVM, 0, 0o666}
@@ -101,7 +101,7 @@ func capability(minor int) node {
 	return node{"nvidia-caps/" + capabilityName(minor), majorCaps, uint32(minor), 0o444}
 }
 
-// partition makes the instances that the containers may be given.
+// partition creates the instances that the containers may receive.
 func partition(t *testing.T, lib nvml.Interface) {
 	d := gpuAt(t, lib, 1)
 	enable(t, d)

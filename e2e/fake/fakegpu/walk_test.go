@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestWalk makes and destroys at random, through NVML and in the reference model, and compares
-// every answer and, now and then, everything that is there.
+// TestWalk creates and destroys at random, through NVML and in the reference model, and compares
+// every answer and, now and then, the whole state.
 func TestWalk(t *testing.T) {
 	const steps = 4000
 	tests := map[string]struct {
@@ -87,7 +87,7 @@ func (w *walker) create(t *testing.T) {
 	}
 }
 
-// createAnywhere leaves the place to the driver: any free one is right.
+// createAnywhere leaves the placement to the driver: any free one is right.
 func (w *walker) createAnywhere(t *testing.T) {
 	id, _, _ := w.model.anyProfile(w.random)
 	want := nvml.SUCCESS
@@ -202,7 +202,7 @@ func (w *walker) capacity(t *testing.T) {
 	}
 }
 
-// disable must not work while anything is there.
+// disable must fail while any instance exists.
 func (w *walker) disable(t *testing.T) {
 	if len(w.model.instances) == 0 {
 		return

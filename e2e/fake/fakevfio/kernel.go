@@ -1,5 +1,5 @@
-// Package fakevfio is the part of sysfs by which PCI devices change their drivers, as a thing that behaves: what is written changes what is read, by the rules of
-// the kernel's PCI bus (drivers/base/bus.c, dd.c and drivers/pci/pci-driver.c). It is the port Sys of kubelet-plugin/vfio, and its port Nodes.
+// Package fakevfio models the part of sysfs by which PCI devices change their drivers: writes change what is read, by the rules of the kernel's PCI bus
+// (drivers/base/bus.c, dd.c and drivers/pci/pci-driver.c). It implements the ports Sys and Nodes of kubelet-plugin/vfio.
 package fakevfio
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// Kernel is such a sysfs, with the device nodes of IOMMU groups. Its methods are safe for concurrent use, its fields are not.
+// Kernel is the sysfs, with the device nodes of IOMMU groups. Its methods are safe for concurrent use, its fields are not.
 type Kernel struct {
 	mutex sync.Mutex
-	// Devices are those of the bus by address.
+	// Devices are the devices of the bus by address.
 	Devices map[string]*Device
-	// Takes are the drivers, and the devices that each takes by itself. One that is not here is not loaded.
+	// Takes are the loaded drivers, and the devices that each binds by itself.
 	Takes map[string][]string
-	// Loadable are the modules that can be loaded; a driver comes with each.
+	// Loadable are the modules that can be loaded, each with its driver.
 	Loadable []string
-	// Refuses are drivers whose probe fails: the device stays without one, and whoever asked is not told.
+	// Refuses are drivers whose probe fails: the device stays unbound, and the write returns no error.
 	Refuses map[string]bool
 	// Open are the groups that a program has open, Withheld those whose node does not appear.
 	Open, Withheld map[string]bool
@@ -35,7 +35,7 @@ type Kernel struct {
 	Stuck map[string]bool
 	// Refs is the reference count of NVIDIA's module; empty: it is not loaded.
 	Refs string
-	// Writes are those that were asked for. In the place of the n-th, counted from 1, fault n is returned; after ErrCrash nothing works any more.
+	// Writes are the writes so far. The n-th, counted from 1, returns fault n; after ErrCrash every call fails.
 	Writes []string
 	Faults map[int]error
 
@@ -45,7 +45,7 @@ type Kernel struct {
 // Device is a function of the PCI bus. An empty Driver or Override is none.
 type Device struct{ Class, Group, Driver, Override string }
 
-// ErrCrash is a fault that ends the process which meets it.
+// ErrCrash is a fault that ends the process.
 var ErrCrash = errors.New("crash")
 
 // Card returns a machine with a display GPU at 0000:01:00.0 that has its driver, with its sound device behind one bridge, and with a GPU without a
@@ -142,7 +142,7 @@ func (k *Kernel) List(folder string) ([]string, error) {
 	return nil, fs.ErrNotExist
 }
 
-// Write writes a file, and does what that asks for.
+// Write writes a file and applies its effect.
 func (k *Kernel) Write(ctx context.Context, file, text string) error {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()
@@ -179,7 +179,7 @@ func (k *Kernel) override(address, text string) error {
 	return nil
 }
 
-// unbind waits while somebody uses the device, as the kernel does.
+// unbind waits while a program uses the device, as the kernel does.
 func (k *Kernel) unbind(ctx context.Context, from, address string) error {
 	d := k.Devices[address]
 	if d == nil || d.Driver != from {
@@ -195,7 +195,7 @@ func (k *Kernel) unbind(ctx context.Context, from, address string) error {
 	return nil
 }
 
-// probe has drivers look at a device without one. An override lets nobody but the named one look.
+// probe offers a device without a driver to the drivers. An override restricts this to the named driver.
 func (k *Kernel) probe(address string) error {
 	d := k.Devices[address]
 	if d == nil {
@@ -246,7 +246,7 @@ func (k *Kernel) Load(_ context.Context, module string) error {
 	return nil
 }
 
-// State is who has what: driver/override by address.
+// State is the driver and override of every device: driver/override by address.
 func (k *Kernel) State() map[string]string {
 	k.mutex.Lock()
 	defer k.mutex.Unlock()

@@ -1,5 +1,5 @@
-// Command dcgm-exporter serves the metrics of the GPUs that its container was given, under DCGM's names; as nv-hostengine it serves them to exporters
-// that are told of it by DCGM_REMOTE_HOSTENGINE_INFO and then ask no GPU themselves. It holds the driver open as long as it runs, as the real ones do.
+// Command dcgm-exporter serves the metrics of the GPUs of its container, under DCGM's names. As nv-hostengine it serves them to exporters that have
+// DCGM_REMOTE_HOSTENGINE_INFO set; those query no GPU themselves. It holds the driver open as long as it runs, as the real ones do.
 package main
 
 import (
@@ -53,20 +53,20 @@ func run(ctx context.Context, name string) error {
 	return nil
 }
 
-// metrics writes what the GPUs measure at the moment.
+// metrics writes the current measurements of the GPUs.
 type metrics func(context.Context, io.Writer) error
 
-// source is the engine that the exporter is told of, or the GPUs here.
+// source is the engine of DCGM_REMOTE_HOSTENGINE_INFO, or the local GPUs.
 func source(name string) (metrics, error) {
 	if remote := os.Getenv("DCGM_REMOTE_HOSTENGINE_INFO"); remote != "" && name != engine {
-		return func(ctx context.Context, w io.Writer) error { return ask(ctx, remote, w) }, nil
+		return func(ctx context.Context, w io.Writer) error { return fetch(ctx, remote, w) }, nil
 	}
 	here, err := openGPUs(os.Getenv("NODE_NAME"))
 	return here.write, err
 }
 
-// ask fetches what an engine measures.
-func ask(ctx context.Context, remote string, w io.Writer) error {
+// fetch copies the metrics of an engine.
+func fetch(ctx context.Context, remote string, w io.Writer) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+remote+"/metrics", nil)
 	if err != nil {
 		return err

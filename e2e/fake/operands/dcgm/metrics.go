@@ -11,10 +11,10 @@ import (
 	"io"
 )
 
-// gpus are the GPUs that the container was given, on a node of that name.
+// gpus are the GPUs of the container, on a node of that name.
 type gpus struct{ host string }
 
-// openGPUs opens the driver for as long as the process lives. The service asks one question at a time.
+// openGPUs opens the driver for the lifetime of the process. The service makes one query at a time.
 func openGPUs(host string) (gpus, error) {
 	if code := C.nvml_begin(); code != 0 {
 		return gpus{}, fmt.Errorf("open NVML: code %d", int(code))
@@ -47,7 +47,7 @@ func fields() []field {
 	}
 }
 
-// write writes all fields of all GPUs. Who uses a GPU is not among the labels: the exporter sees GPUs and no pods.
+// write writes all fields of all GPUs. Pods are not among the labels: the exporter sees GPUs only.
 func (g gpus) write(_ context.Context, w io.Writer) error {
 	count := int(C.nvml_count())
 	if count < 0 {

@@ -1,6 +1,6 @@
-// Command driver is what the containers of a driver do in NVIDIA's contract, for fake machines. As nvidia-driver, `init` loads the modules of the version
-// in DRIVER_VERSION, shows its root below /run/nvidia/driver, and unloads at SIGTERM; `reload_nvidia_peermem` loads that module. As
-// nvidia-gds-driver and nvidia-gdrcopy-driver, `install` loads nvidia_fs and gdrdrv.
+// Command driver implements the containers of a driver by NVIDIA's contract, for fake machines. As nvidia-driver, `init` loads the modules of the version
+// in DRIVER_VERSION, shows its root below /run/nvidia/driver, and unloads at SIGTERM; `reload_nvidia_peermem` loads that module. As nvidia-gds-driver and
+// nvidia-gdrcopy-driver, `install` loads nvidia_fs and gdrdrv.
 //
 // A test makes a version fail or hang by the file faults/<version> in the machine's folder, which holds one of these two words.
 package main
@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// folder is where the machine's folder is, on the node and here.
+// folder is the machine's folder, at the same path on the node and in the container.
 const folder = "/run/fakegpu"
 
 func main() {
@@ -50,7 +50,7 @@ func run(ctx context.Context, name string, args []string) error {
 	}
 }
 
-// install brings the driver to the machine and keeps it there until ctx ends.
+// install installs the driver on the machine and keeps it there until ctx ends.
 func install(ctx context.Context, version string) error {
 	fmt.Println("========== NVIDIA Software Installer ==========")
 	if err := fault(ctx, version); err != nil {
@@ -77,7 +77,7 @@ func install(ctx context.Context, version string) error {
 	return hide()
 }
 
-// fault does what a test has asked of this version.
+// fault applies the fault that a test has set for this version.
 func fault(ctx context.Context, version string) error {
 	text, err := os.ReadFile(filepath.Join(folder, "faults", version))
 	if errors.Is(err, os.ErrNotExist) {
@@ -97,7 +97,7 @@ func fault(ctx context.Context, version string) error {
 	}
 }
 
-// stateFile keeps the digest of what is installed, as NVIDIA's containers do: the next one with the same digest keeps the modules.
+// stateFile keeps the digest of the installed driver, as NVIDIA's containers do: a later container with the same digest keeps the modules.
 const stateFile = "/run/nvidia/nvidia-driver.state"
 
 func writeState() error {

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// load loads the modules of a version. A driver of that version that is loaded stays: what the last container of it left.
+// load loads the modules of a version. A loaded driver of that version stays: the previous container left it.
 func load(version string) error {
 	state, err := fakegpu.Read(folder)
 	if err != nil {
@@ -33,7 +33,7 @@ func load(version string) error {
 	return nil
 }
 
-// unload removes all modules, users before used. Whoever uses them keeps them.
+// unload removes all modules, users before used. A process that uses them keeps them loaded.
 func unload() error {
 	for _, module := range []fakegpu.Module{
 		fakegpu.Peermem, fakegpu.GDS, fakegpu.GDRCopy, fakegpu.Modeset, fakegpu.UVM, fakegpu.NVIDIA,
@@ -45,7 +45,7 @@ func unload() error {
 	return os.RemoveAll(stateFile)
 }
 
-// pause is between two looks at whether the driver is loaded.
+// pause is the interval at which the driver's presence is checked.
 const pause = time.Second
 
 // companion loads a module that needs the driver's, once that is loaded, and keeps it until ctx ends.

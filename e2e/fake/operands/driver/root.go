@@ -12,11 +12,11 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// driverDir is where the driver shows its root. The host sees what is mounted there: the volume propagates both ways.
+// driverDir is the mount point of the driver's root. The host sees it: the volume propagates both ways.
 const driverDir = "/run/nvidia/driver"
 
-// show mounts this container's root there, with the machine's state among its libraries: the driver's libraries then speak to its module. The
-// state comes into this root last, so that nvidia-smi answers here only when everything is shown.
+// show mounts this container's root there, with the machine's state among its libraries, which connects the driver's libraries to its module.
+// The state is mounted last, so that nvidia-smi works there only when everything is shown.
 func show(version string) error {
 	if err := os.MkdirAll(driverDir, 0o755); err != nil {
 		return err
@@ -33,7 +33,7 @@ func show(version string) error {
 	return nil
 }
 
-// hide takes away whatever is shown, also what an older container has left. Who has files of it open keeps them.
+// hide unmounts the root that is shown, also that of an older container. Processes with open files of it keep them.
 func hide() error {
 	for {
 		var below unix.Statfs_t

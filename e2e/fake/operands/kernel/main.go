@@ -1,11 +1,11 @@
-// Command kernel is the way into the kernel of a bare fake machine: it loads and unloads modules, as insmod(8) and rmmod(8) do on hardware. It lies in
-// the machine's folder, in bin, and works on that machine wherever the folder is seen.
+// Command kernel gives access to the kernel of a bare fake machine: it loads and unloads modules, as insmod(8) and rmmod(8) do on hardware. It is in
+// the folder bin of the machine's folder, and works on that machine wherever the folder is mounted.
 //
 //	kernel insmod <module> <version>
 //	kernel rmmod <module>
 //	kernel lsmod
 //
-// Its exit status is the error number of the system call that it stands for, EBUSY (16) for a module that is in use.
+// Its exit status is the error number of the system call that it replaces, EBUSY (16) for a module that is in use.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command plugin is a device plugin of the classic kind: it offers the GPUs of its node to kubelet as nvidia.com/gpu, and hands out nothing but their names.
-// It stands for the plugin of a cluster that is on its way to Tessera.
+// Command plugin is a device plugin of the classic kind: it offers the GPUs of its node to kubelet as nvidia.com/gpu, and passes only their names to
+// containers. It takes the place of the plugin in a cluster that migrates to Tessera.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// run serves kubelet until ctx ends. GPUS is how many there are.
+// run serves kubelet until ctx ends. GPUS is the number of GPUs.
 func run(ctx context.Context) error {
 	count, err := strconv.Atoi(os.Getenv("GPUS"))
 	if err != nil {
@@ -57,7 +57,7 @@ func run(ctx context.Context) error {
 	return <-served
 }
 
-// register tells kubelet of the plugin.
+// register registers the plugin with kubelet.
 func register(ctx context.Context) error {
 	connection, err := grpc.NewClient("unix://"+api.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -78,12 +78,12 @@ type plugin struct {
 	ended context.Context //nolint:containedctx // of the process: streams end with it
 }
 
-// GetDevicePluginOptions has none.
+// GetDevicePluginOptions returns no options.
 func (p *plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DevicePluginOptions, error) {
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch tells of all GPUs once: none comes or goes.
+// ListAndWatch sends all GPUs once: the list never changes.
 func (p *plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
 	var list api.ListAndWatchResponse
 	for i := range p.count {

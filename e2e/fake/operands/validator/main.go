@@ -1,5 +1,5 @@
-// Command validator proves that every GPU which its container was given computes: it runs the probe's vectorAdd on each, and ends with "Test PASSED" on a
-// line of its own when all did. A GPU in MIG mode computes in its MIG devices only; it is named and left out.
+// Command validator verifies that every GPU of its container computes: it runs the probe's vectorAdd on each, and ends with the line "Test PASSED" when
+// all did. A GPU in MIG mode computes in its MIG devices only; it is named and skipped.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// probe answers from inside the container; see e2e/env/probe.
+// probe runs inside the container; see e2e/env/probe.
 const probe = "/usr/bin/probe"
 
 func main() {
@@ -23,7 +23,7 @@ func main() {
 	fmt.Println("Test PASSED")
 }
 
-// device is a GPU or MIG device as the probe tells.
+// device is a GPU or MIG device as the probe reports it.
 type device struct {
 	UUID      string   `json:"uuid"`
 	Name      string   `json:"name"`

@@ -59,7 +59,7 @@ func remap(dir *string) *cobra.Command {
 	var gpu int
 	var r fakegpu.Remapping
 	command := &cobra.Command{
-		Use: "remap", Short: "Set what the row remapper says", Args: cobra.NoArgs,
+		Use: "remap", Short: "Set the report of the row remapper", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return fakegpu.Remap(*dir, gpu, r) },
 	}
 	gpuFlag(command, &gpu)

@@ -1,5 +1,5 @@
-// Command fakegpu makes a machine with fake NVIDIA GPUs under a folder and does to it what happens
-// to machines: errors, lost GPUs, slow drivers, reboots, other drivers.
+// Command fakegpu creates a machine with fake NVIDIA GPUs under a folder and injects events into
+// it: errors, lost GPUs, slow drivers, reboots, other drivers.
 package main
 
 import (

@@ -22,7 +22,7 @@ func run(t *testing.T, dir, line string) (string, error) {
 	return out.String(), err
 }
 
-// TestCommands runs every command on a machine and looks at the state afterwards.
+// TestCommands runs every command on a machine and compares the state afterwards.
 func TestCommands(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "machine")

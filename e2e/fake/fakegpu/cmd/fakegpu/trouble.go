@@ -11,13 +11,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// troubles are the commands that make a GPU sick and well.
+// troubles are the commands that inject and clear faults of a GPU.
 func troubles(dir *string) []*cobra.Command {
 	return []*cobra.Command{
 		onGPU(dir, "lost", "Let a GPU fall off the bus: only a reboot brings it back", fakegpu.Lose),
 		onGPU(dir, "require-reset", "Let a GPU answer nothing until it is reset", fakegpu.RequireReset),
 		onGPU(dir, "find", "Let a GPU that did not answer answer again", fakegpu.Find),
-		onGPU(dir, "heal", "End all that is wrong with one GPU", fakegpu.Heal),
+		onGPU(dir, "heal", "Clear all faults of one GPU", fakegpu.Heal),
 		onLink(dir, "link-down", "Take an NVLink down", fakegpu.LinkDown),
 		onLink(dir, "link-up", "Bring an NVLink up", fakegpu.LinkUp),
 		retire(dir), slowDown(dir), fabric(dir), storm(dir), reset(dir),
@@ -84,7 +84,7 @@ func fabric(dir *string) *cobra.Command {
 	var state uint32
 	var r fakegpu.FabricReport
 	command := &cobra.Command{
-		Use: "fabric", Short: "Set what a GPU says of its NVLink fabric; without a flag, that all is well", Args: cobra.NoArgs,
+		Use: "fabric", Short: "Set what a GPU reports about its NVLink fabric; without a flag: joined and healthy", Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			r.State = fakegpu.FabricState(state)
 			return fakegpu.Fabric(*dir, gpu, r)

@@ -1,4 +1,5 @@
-/* Contexts. One holds its device: nobody can destroy the instance or reset the GPU meanwhile. */
+/* Contexts. A context holds its device: until it ends, the instance cannot be destroyed and the
+ * GPU cannot be reset. */
 #include "cuda.h"
 
 #include <pthread.h>
@@ -18,7 +19,7 @@ static unsigned contexts[MOST]; /* per device */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Thread_local CUcontext current;
 
-/* take holds the device for this process, or says why it cannot have it. */
+/* take holds the device for this process, or returns the error of CUDA. */
 static CUresult take(const struct device *d)
 {
 	struct gpu_state state;

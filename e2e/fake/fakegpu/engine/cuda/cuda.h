@@ -1,4 +1,5 @@
-/* The part of the CUDA driver API that the fake has: devices, contexts, memory, and one kernel. */
+/* The part of the CUDA driver API that the fake implements: devices, contexts, memory, and one
+ * kernel. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -50,22 +51,23 @@ struct device {
 	unsigned char uuid[16], gpu_uuid[16];
 	unsigned long long memory;
 	unsigned multiprocessors;
-	/* Of a client of MPS: the server's number of the device, and the limit of its own environment. */
+	/* For a client of MPS: the server's number of the device, and the limit in the client's
+	 * environment. */
 	unsigned served;
 	unsigned long long limit;
 };
 
 /*
- * MPS. A process is a client when a control daemon listens as it begins; from then on it depends on the
- * server. mps_connect does that; mps_client says whether it is one.
+ * MPS. A process is a client when a control daemon listens as it starts; from then on it depends on
+ * the server. mps_connect connects to it; mps_client reports whether the process is a client.
  */
 CUresult mps_connect(void);
 bool mps_client(void);
-/* mps_device applies what the server allows to a device; false when the server does not have it. */
+/* mps_device applies the server's limits to a device; false when the server does not have it. */
 bool mps_device(struct device *device, unsigned number);
-/* mps_alive says what has become of the server: CUDA_SUCCESS, or what every call must answer now. */
+/* mps_alive returns the state of the server: CUDA_SUCCESS, or the error of every further call. */
 CUresult mps_alive(void);
-/* mps_memory takes or gives back memory and tells how much can be taken after that. */
+/* mps_memory takes or gives back memory and returns how much can be taken after that. */
 CUresult mps_memory(const char *verb, const struct device *device, size_t size, unsigned long long *room);
 
 /* device_uuid writes the UUID as text. */

@@ -1,4 +1,4 @@
-/* Which devices a process has. With MIG, CUDA gives it one MIG device, however many it may see. */
+/* The devices of a process. With MIG, CUDA uses one MIG device, however many are visible. */
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -78,7 +78,7 @@ static void add_mig(unsigned gpu, const struct gpu_state *state, unsigned i, uns
 	snprintf(d->name, sizeof d->name, "%s MIG %s%s", model->product, part, profile->name);
 }
 
-/* find_migs adds every MIG device that may be seen. */
+/* find_migs adds every visible MIG device. */
 static void find_migs(unsigned gpu, const struct gpu_state *state)
 {
 	for (unsigned i = 0; i < MAX_INSTANCES; i++)
@@ -87,7 +87,7 @@ static void find_migs(unsigned gpu, const struct gpu_state *state)
 				add_mig(gpu, state, i, c);
 }
 
-/* find_devices adds whole GPUs only where no MIG device is seen, or where one is asked for by its UUID. */
+/* find_devices adds whole GPUs only where no MIG device is visible, or where one is named by its UUID. */
 static void find_devices(void)
 {
 	const char *chosen = getenv("CUDA_VISIBLE_DEVICES");
@@ -132,7 +132,7 @@ static const struct device *named(const char *name, const struct device *list, u
 	return NULL;
 }
 
-/* share keeps what the MPS server has. */
+/* share keeps the devices of the MPS server. */
 static void share(void)
 {
 	unsigned count = devices.count;
@@ -145,7 +145,7 @@ static void share(void)
 		}
 }
 
-/* choose keeps what CUDA_VISIBLE_DEVICES names, up to the first name that means nothing. */
+/* choose keeps the devices that CUDA_VISIBLE_DEVICES names, up to the first name that is not valid. */
 static void choose(const char *names)
 {
 	static struct device all[MOST];

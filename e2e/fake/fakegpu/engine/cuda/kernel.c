@@ -1,7 +1,7 @@
 /*
- * Kernels. The fake does not compile PTX: it knows what a kernel named "add" or "vecadd" means,
- * c[i] = a[i] + b[i] over floats, one per thread or the number given as fourth parameter, and
- * computes that on the host.
+ * Kernels. The fake does not compile PTX: a kernel named "add" or "vecadd" is c[i] = a[i] +
+ * b[i] over floats, one per thread or the number given as fourth parameter, computed on the
+ * host.
  */
 #include "cuda.h"
 

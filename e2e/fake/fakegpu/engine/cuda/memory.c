@@ -1,4 +1,4 @@
-/* Device memory: memory of the process, counted against what the device has. */
+/* Device memory: memory of the process, counted against the device's size. */
 #define _GNU_SOURCE
 #include "cuda.h"
 
@@ -26,7 +26,7 @@ static size_t used(CUdevice device)
 	return sum;
 }
 
-/* room is what can still be allocated. */
+/* room returns how much can still be allocated. */
 static CUresult room(CUdevice number, const struct device *d, unsigned long long *bytes)
 {
 	size_t own = used(number);

@@ -1,6 +1,6 @@
 /*
- * The process as a client of MPS. A limit that the server has is kept by the server; one in the
- * environment is this library's to keep, and can only make it less.
+ * The process as a client of MPS. The server enforces its limits; this library enforces those of
+ * the environment, which can only lower them.
  */
 #define _GNU_SOURCE
 #include "cuda.h"
@@ -18,7 +18,7 @@
 
 #include "mps/wire.h"
 
-enum { PATIENCE = 300 /* seconds until a server that is starting counts as failed: machines of tests stand still for a minute */ };
+enum { START_TIMEOUT = 300 /* seconds until a server that is starting counts as failed: machines of tests can pause for a minute */ };
 
 static struct {
 	bool serves; /* this process is an MPS server */
@@ -26,7 +26,7 @@ static struct {
 	double percentage;
 	unsigned devices;
 	struct { char uuid[64]; unsigned long long limit; } device[MPS_DEVICES];
-	CUresult broken; /* what every call answers from now on */
+	CUresult broken; /* the result of every further call */
 } mps = {.fd = -1};
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -37,7 +37,7 @@ EXPORT CUresult fakegpuServe(void)
 	return CUDA_SUCCESS;
 }
 
-/* shared_with checks that the server's file is in this process's shared memory, and can be written. */
+/* shared_with checks that the server's file is in this process's shared memory and is writable. */
 static bool shared_with(const char *path, const char *token)
 {
 	char found[32];
@@ -49,7 +49,7 @@ static bool shared_with(const char *path, const char *token)
 	return same;
 }
 
-/* read_welcome takes what the server allows. */
+/* read_welcome reads the server's limits. */
 static CUresult read_welcome(char *packet)
 {
 	char path[128], token[64];
@@ -75,7 +75,7 @@ static CUresult read_welcome(char *packet)
 
 CUresult mps_connect(void)
 {
-	struct timeval patience = {.tv_sec = PATIENCE};
+	struct timeval timeout = {.tv_sec = START_TIMEOUT};
 	char packet[PACKET];
 	CUresult result = CUDA_ERROR_MPS_CONNECTION_FAILED;
 
@@ -84,7 +84,7 @@ CUresult mps_connect(void)
 	int fd = dial();
 	if (fd < 0)
 		return CUDA_SUCCESS;
-	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
 	if (post(fd, -1, "client") && fetch(fd, packet, NULL))
 		result = read_welcome(packet);
 	if (result == CUDA_SUCCESS)
@@ -96,7 +96,7 @@ CUresult mps_connect(void)
 
 bool mps_client(void) { return mps.fd >= 0; }
 
-/* portion is what of so many multiprocessors a percentage is: they come in pairs. */
+/* portion returns the multiprocessors of a percentage: they come in pairs. */
 static unsigned portion(unsigned all)
 {
 	unsigned part = (unsigned)(all * mps.percentage / 100) & ~1u;
@@ -121,7 +121,7 @@ bool mps_device(struct device *d, unsigned number)
 	return false;
 }
 
-/* answer takes the server's answer; whatever else comes ends the client's life with the server. */
+/* answer reads the server's answer; any other packet ends the connection to the server. */
 static CUresult answer(unsigned long long *room)
 {
 	char packet[PACKET];

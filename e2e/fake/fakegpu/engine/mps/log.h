@@ -2,6 +2,6 @@
 #pragma once
 #include <stdbool.h>
 
-/* log_open begins a log; loud lets every line go to standard error as well. */
+/* log_open opens a log; loud copies every line to standard error. */
 void log_open(const char *name, const char *who, bool loud);
 void log_line(const char *format, ...) __attribute__((format(printf, 1, 2)));

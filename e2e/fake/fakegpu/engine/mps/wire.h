@@ -1,7 +1,7 @@
 /*
- * How the parts of MPS talk: clients and the command line to the control daemon, the control daemon to
- * its servers, and a server to its clients once the control daemon has handed a connection over.
- * Every message is one packet of text. NVIDIA's protocol is not known; only what its users see is.
+ * The protocol of the parts of MPS: clients and the command line to the control daemon, the control daemon to
+ * its servers, and a server to its clients once the control daemon has handed a connection over. Every message
+ * is one packet of text. NVIDIA's protocol is not public; only its effects are modeled.
  */
 #pragma once
 #include <stdbool.h>
@@ -33,12 +33,12 @@ bool post(int fd, int descriptor, const char *format, ...) __attribute__((format
 /* fetch receives a packet and the descriptor in it, if any and if wanted; false at the end. */
 bool fetch(int fd, char *packet, int *descriptor);
 
-/* peer says who is at the other end. */
+/* peer returns the credentials of the other end. */
 bool peer(int fd, pid_t *pid, uid_t *uid);
 
 /*
- * Limits. A percentage is above 0 and at most 100; 0 stands for none. A memory limit is an integer
- * followed by G or M, and in the environment a list of them by device: "0=4G,GPU-…=512M".
+ * Limits. A percentage is above 0 and at most 100; 0 is none. A memory limit is an integer followed by G or M,
+ * and in the environment a list of them by device: "0=4G,GPU-…=512M".
  */
 bool parse_percentage(const char *text, double *percentage);
 bool parse_memory(const char *text, uint64_t *bytes);

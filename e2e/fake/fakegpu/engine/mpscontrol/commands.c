@@ -1,4 +1,4 @@
-/* The commands of nvidia-cuda-mps-control(1), but for quit. */
+/* The commands of nvidia-cuda-mps-control(1), except quit. */
 #define _GNU_SOURCE
 #include "control.h"
 
@@ -9,7 +9,7 @@
 
 enum { WORDS = 6 };
 
-/* The words of a command, and where its answer goes. */
+/* The words of a command, and the destination of its answer. */
 struct request {
 	int count;
 	char *word[WORDS];
@@ -17,7 +17,7 @@ struct request {
 	size_t size, used;
 };
 
-__attribute__((format(printf, 2, 3))) static void say(struct request *r, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void reply(struct request *r, const char *format, ...)
 {
 	va_list values;
 
@@ -28,7 +28,7 @@ __attribute__((format(printf, 2, 3))) static void say(struct request *r, const c
 		r->used = r->size - 1;
 }
 
-/* server_named finds the server of a word; it says so when there is none. */
+/* server_named finds the server of a word; without one it replies with an error. */
 static struct server *server_named(struct request *r, int word)
 {
 	char *end;
@@ -36,7 +36,7 @@ static struct server *server_named(struct request *r, int word)
 	struct server *server = *end ? NULL : find_server(pid);
 
 	if (!server)
-		say(r, "Server %s not found", r->word[word]);
+		reply(r, "Server %s not found", r->word[word]);
 	return server;
 }
 
@@ -64,19 +64,20 @@ static bool device_named(struct request *r, int word, unsigned *device)
 	bool found = visible_device(r->word[word], device);
 
 	if (!found)
-		say(r, "Invalid device %s", r->word[word]);
+		reply(r, "Invalid device %s", r->word[word]);
 	return found;
 }
 
-/* say_memory writes a limit as the daemon does: from a gibibyte on, what is left of it is not shown. */
-static void say_memory(struct request *r, uint64_t bytes)
+/* reply_memory writes a limit as the daemon does: from a gibibyte on, the rest below a gibibyte is
+ * not shown. */
+static void reply_memory(struct request *r, uint64_t bytes)
 {
 	if (!bytes)
-		say(r, "No limit");
+		reply(r, "No limit");
 	else if (bytes >> 30)
-		say(r, "%lluG", (unsigned long long)bytes >> 30);
+		reply(r, "%lluG", (unsigned long long)bytes >> 30);
 	else
-		say(r, "%lluM", (unsigned long long)bytes >> 20);
+		reply(r, "%lluM", (unsigned long long)bytes >> 20);
 }
 
 static void set_default_percentage(struct request *r)
@@ -84,14 +85,14 @@ static void set_default_percentage(struct request *r)
 	double percentage;
 
 	if (!parse_percentage(r->word[1], &percentage)) {
-		say(r, "Invalid percentage %s", r->word[1]);
+		reply(r, "Invalid percentage %s", r->word[1]);
 		return;
 	}
 	control.percentage = percentage;
-	say(r, "%.1f", percentage);
+	reply(r, "%.1f", percentage);
 }
 
-static void get_default_percentage(struct request *r) { say(r, "%.1f", control.percentage); }
+static void get_default_percentage(struct request *r) { reply(r, "%.1f", control.percentage); }
 
 static void set_percentage(struct request *r)
 {
@@ -101,12 +102,12 @@ static void set_percentage(struct request *r)
 	if (!server)
 		return;
 	if (!parse_percentage(r->word[2], &percentage)) {
-		say(r, "Invalid percentage %s", r->word[2]);
+		reply(r, "Invalid percentage %s", r->word[2]);
 		return;
 	}
 	server->percentage = percentage;
 	post(server->fd, -1, "percentage %g", percentage);
-	say(r, "%.1f", percentage);
+	reply(r, "%.1f", percentage);
 }
 
 static void get_percentage(struct request *r)
@@ -114,7 +115,7 @@ static void get_percentage(struct request *r)
 	struct server *server = server_named(r, 1);
 
 	if (server)
-		say(r, "%.1f", server->percentage);
+		reply(r, "%.1f", server->percentage);
 }
 
 static void set_default_memory(struct request *r)
@@ -127,7 +128,7 @@ static void set_default_memory(struct request *r)
 	if (parse_memory(r->word[2], &bytes))
 		control.memory[device] = bytes;
 	else
-		say(r, "Invalid memory limit %s", r->word[2]);
+		reply(r, "Invalid memory limit %s", r->word[2]);
 }
 
 static void get_default_memory(struct request *r)
@@ -135,7 +136,7 @@ static void get_default_memory(struct request *r)
 	unsigned device;
 
 	if (device_named(r, 1, &device))
-		say_memory(r, control.memory[device]);
+		reply_memory(r, control.memory[device]);
 }
 
 static void set_memory(struct request *r)
@@ -147,7 +148,7 @@ static void set_memory(struct request *r)
 	if (!server || !device_named(r, 2, &device))
 		return;
 	if (!parse_memory(r->word[3], &bytes)) {
-		say(r, "Invalid memory limit %s", r->word[3]);
+		reply(r, "Invalid memory limit %s", r->word[3]);
 		return;
 	}
 	server->memory[device] = bytes;
@@ -160,20 +161,20 @@ static void get_memory(struct request *r)
 	unsigned device;
 
 	if (server && device_named(r, 2, &device))
-		say_memory(r, server->memory[device]);
+		reply_memory(r, server->memory[device]);
 }
 
 static void get_servers(struct request *r)
 {
 	for (unsigned i = 0; i < SERVERS; i++)
 		if (control.server[i].pid)
-			say(r, "%d\n", control.server[i].pid);
+			reply(r, "%d\n", control.server[i].pid);
 }
 
 static void get_status(struct request *r)
 {
 	if (server_named(r, 1))
-		say(r, "ACTIVE");
+		reply(r, "ACTIVE");
 }
 
 static void get_clients(struct request *r)
@@ -181,7 +182,7 @@ static void get_clients(struct request *r)
 	struct server *server = server_named(r, 1);
 
 	for (unsigned i = 0; server && i < server->clients; i++)
-		say(r, "%d\n", server->client[i]);
+		reply(r, "%d\n", server->client[i]);
 }
 
 static void start(struct request *r)
@@ -190,15 +191,15 @@ static void start(struct request *r)
 	unsigned long uid = strtoul(r->word[2], &end, 10);
 
 	if (strcmp(r->word[1], "-uid") || *end || !*r->word[2]) {
-		say(r, "Invalid arguments: start_server %s %s", r->word[1], r->word[2]);
+		reply(r, "Invalid arguments: start_server %s %s", r->word[1], r->word[2]);
 		return;
 	}
 	if (serving() || (control.multiuser && uid != 0)) {
-		say(r, "Cannot start a server for user %lu", uid);
+		reply(r, "Cannot start a server for user %lu", uid);
 		return;
 	}
 	if (!start_server(uid))
-		say(r, "Failed to start a server for user %lu", uid);
+		reply(r, "Failed to start a server for user %lu", uid);
 }
 
 static void shutdown_one(struct request *r)
@@ -207,7 +208,7 @@ static void shutdown_one(struct request *r)
 	bool force = r->count == 3 && !strcmp(r->word[2], "-f");
 
 	if (r->count == 3 && !force)
-		say(r, "Invalid arguments: shutdown_server %s %s", r->word[1], r->word[2]);
+		reply(r, "Invalid arguments: shutdown_server %s %s", r->word[1], r->word[2]);
 	else if (server) {
 		post(server->fd, -1, "shutdown");
 		if (force)
@@ -226,12 +227,12 @@ static void terminate_one(struct request *r)
 			return;
 		}
 	if (server)
-		say(r, "Client %s not found", r->word[2]);
+		reply(r, "Client %s not found", r->word[2]);
 }
 
 static void ps(struct request *r)
 {
-	say(r, "%-9s %-9s %-9s %s\n", "PID", "ID", "SERVER", "COMMAND");
+	reply(r, "%-9s %-9s %-9s %s\n", "PID", "ID", "SERVER", "COMMAND");
 	for (unsigned i = 0; i < SERVERS; i++)
 		for (unsigned c = 0; c < control.server[i].clients; c++) {
 			char path[64], name[64] = "?";
@@ -241,7 +242,7 @@ static void ps(struct request *r)
 				name[strcspn(name, "\n")] = 0;
 			if (file)
 				fclose(file);
-			say(r, "%-9d %-9u %-9d %s\n", control.server[i].client[c], c + 1, control.server[i].pid, name);
+			reply(r, "%-9d %-9u %-9d %s\n", control.server[i].client[c], c + 1, control.server[i].pid, name);
 		}
 }
 
@@ -279,12 +280,12 @@ void command(const char *line, char *answer, size_t size)
 		if (strcmp(commands[i].name, r.word[0]))
 			continue;
 		if (r.count - 1 < commands[i].least || r.count - 1 > commands[i].most)
-			say(&r, "Invalid arguments: %s", line);
+			reply(&r, "Invalid arguments: %s", line);
 		else
 			commands[i].run(&r);
 		free(copy);
 		return;
 	}
-	say(&r, "Invalid command: %s", line);
+	reply(&r, "Invalid command: %s", line);
 	free(copy);
 }

@@ -1,4 +1,4 @@
-/* The control daemon: its servers, and the commands that the command line sends it. */
+/* The control daemon: its servers, and the commands from the command line. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,7 +10,7 @@
 enum { SERVERS = 8, CLIENTS_KNOWN = SERVERS * MPS_CLIENTS };
 
 struct server {
-	pid_t pid; /* 0: this place is free */
+	pid_t pid; /* 0: this entry is free */
 	uid_t uid;
 	int fd;
 	char shared[64]; /* its file in shared memory */
@@ -22,32 +22,33 @@ struct server {
 
 extern struct control {
 	bool multiuser, loud, quitting;
-	double percentage; /* of servers that are still to start */
+	double percentage; /* of servers that are not started yet */
 	uint64_t memory[MPS_DEVICES];
 	struct server server[SERVERS];
 	int quit; /* the connection that waits for the end; -1 */
 	int64_t deadline; /* of quit -t, in milliseconds of CLOCK_MONOTONIC; 0 for none */
 } control;
 
-/* run_daemon is the daemon; it never returns. ready is told when it listens; -1 for nobody. */
+/* run_daemon is the daemon; it never returns. It writes to ready when it listens; -1 for none. */
 void run_daemon(int ready);
 
 /* command_line sends the lines of standard input to the daemon. */
 int command_line(void);
 
-/* command carries out a line and writes the answer. */
+/* command executes a line and writes the answer. */
 void command(const char *line, char *answer, size_t size);
 
 /* find_server finds one by process ID; NULL if there is none. */
 struct server *find_server(pid_t pid);
-/* start_server starts one for a user; NULL when it cannot. */
+/* start_server starts one for a user; NULL when that fails. */
 struct server *start_server(uid_t uid);
-/* server_for is the server of a client of that user, started if need be; NULL with the code of CUDA. */
+/* server_for returns the server of a client of that user and starts it if necessary; NULL with the
+ * code of CUDA. */
 struct server *server_for(uid_t uid, int *code);
-/* hear takes what a server has to say; it forgets a server that has ended. */
-void hear(struct server *server);
-/* forget waits for a server that has ended. */
-void forget(struct server *server);
+/* receive reads a server's messages; it reaps a server that has ended. */
+void receive(struct server *server);
+/* reap waits for a server that has ended. */
+void reap(struct server *server);
 bool serving(void);
 
 /* visible_device finds a device of CUDA_VISIBLE_DEVICES by number or UUID; false when it is not there. */

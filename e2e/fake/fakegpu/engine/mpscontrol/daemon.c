@@ -1,4 +1,4 @@
-/* The daemon: who connects, and how it ends. */
+/* The daemon: its connections, and how it ends. */
 #define _GNU_SOURCE
 #include "control.h"
 
@@ -20,7 +20,8 @@
 
 enum { CONNECTIONS = 128 };
 
-/* A connection that has not been handed over: a command line, or one that has not said what it is. */
+/* A connection that has not been handed over: a command line, or one that has not sent its kind
+ * yet. */
 static struct connection { int fd; bool ui; } connection[CONNECTIONS];
 static unsigned connections;
 
@@ -39,7 +40,7 @@ static void finish(int status)
 	for (unsigned i = 0; i < SERVERS; i++)
 		if (control.server[i].pid) {
 			kill(control.server[i].pid, SIGTERM);
-			forget(&control.server[i]);
+			reap(&control.server[i]);
 		}
 	if (pipe_path(path, "control"))
 		unlink(path);
@@ -51,7 +52,7 @@ static void finish(int status)
 	exit(status);
 }
 
-/* claim makes this the only daemon of the folder; a lock that ends with its holder says so. */
+/* claim makes this the only daemon of the folder, by a lock that ends with its holder. */
 static void claim(void)
 {
 	char path[PATH_MAX];
@@ -114,7 +115,7 @@ static void close_connection(unsigned at)
 	connection[at] = connection[--connections];
 }
 
-/* hand_over gives a client to a server, or tells it why there is none. */
+/* hand_over gives a client to a server, or sends it the error when there is none. */
 static void hand_over(int fd, pid_t pid, uid_t uid)
 {
 	int code = MPS_SERVER_NOT_READY;
@@ -191,7 +192,8 @@ static void serve(unsigned at)
 	post(fd, -1, "%s", answer);
 }
 
-/* end_in_time forces the end once quit -t has waited enough, and ends when no server is left. */
+/* end_in_time forces the end once the timeout of quit -t has passed, and ends when no server is
+ * left. */
 static void end_in_time(void)
 {
 	if (!control.quitting)
@@ -234,7 +236,7 @@ static void loop(int listener, int signals)
 			finish(1);
 		for (unsigned i = 0; i < SERVERS; i++)
 			if (waits[2 + i].revents)
-				hear(&control.server[i]);
+				receive(&control.server[i]);
 		for (unsigned i = known; i-- > 0;)
 			if (waits[2 + SERVERS + i].revents)
 				serve(i);

@@ -15,7 +15,7 @@ struct control control = {.quit = -1, .percentage = 100};
 static const char usage[] = "usage: nvidia-cuda-mps-control [-d | -f] [-multiuser-server | -M] | -v\n"
 			    "Without an option, commands are read from standard input.\n";
 
-/* background starts the daemon in a session of its own and waits until it listens. */
+/* background starts the daemon in a new session and waits until it listens. */
 static int background(void)
 {
 	int ready[2];

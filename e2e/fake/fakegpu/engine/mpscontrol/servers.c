@@ -28,7 +28,7 @@ struct server *find_server(pid_t pid)
 	return NULL;
 }
 
-void forget(struct server *server)
+void reap(struct server *server)
 {
 	int status = 0;
 
@@ -43,13 +43,13 @@ void forget(struct server *server)
 	*server = (struct server){0};
 }
 
-void hear(struct server *server)
+void receive(struct server *server)
 {
 	char packet[PACKET];
 	int pid;
 
 	if (!fetch(server->fd, packet, NULL)) {
-		forget(server);
+		reap(server);
 		return;
 	}
 	if (sscanf(packet, "gone %d", &pid) != 1)
@@ -113,14 +113,15 @@ struct server *start_server(uid_t uid)
 	log_line("Starting new server %d for user %u", server->pid, uid);
 	if (!fetch(server->fd, packet, NULL) || sscanf(packet, "ready %63s", server->shared) != 1) {
 		log_line("Server encountered a fatal exception. Shutting down");
-		forget(server);
+		reap(server);
 		return NULL;
 	}
 	log_line("NEW SERVER %d: Ready", server->pid);
 	return server;
 }
 
-/* A server serves one user, unless users do not matter; one without clients makes room for another's. */
+/* A server serves one user, unless the daemon serves several users; one without clients ends to make
+ * room for another user's. */
 struct server *server_for(uid_t uid, int *code)
 {
 	uid_t wanted = control.multiuser ? getuid() : uid;
@@ -137,7 +138,7 @@ struct server *server_for(uid_t uid, int *code)
 			return NULL;
 		}
 		kill(server->pid, SIGTERM);
-		forget(server);
+		reap(server);
 	}
 	*code = MPS_CONNECTION_FAILED;
 	return start_server(wanted);

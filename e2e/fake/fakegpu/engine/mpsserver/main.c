@@ -1,7 +1,7 @@
 /*
- * nvidia-cuda-mps-server: it holds the devices for its clients, which are connections that the control
- * daemon hands over. What a client may take is counted here, so a client cannot take more by what it
- * says. The server ends with the control daemon.
+ * nvidia-cuda-mps-server: it holds the devices for its clients, which are connections that the
+ * control daemon hands over. The use of each client is counted here, so a client cannot exceed its
+ * limits. The server ends with the control daemon.
  *
  *   nvidia-cuda-mps-server DESCRIPTOR PERCENTAGE MEMORY [loud]
  *
@@ -59,7 +59,7 @@ static void uuid_text(const struct device *d, char *text, size_t size)
 		 b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-/* fail tells the control daemon why there will be no server. */
+/* fail reports to the control daemon why the server does not start. */
 static void fail(const char *what, int code)
 {
 	log_line("Failed to start : %s: CUDA error %d", what, code);
@@ -75,7 +75,7 @@ static void fail(const char *what, int code)
 			fail(#name, code_);                                                   \
 	} while (0)
 
-/* hold opens the devices as libcuda shows them and makes a context on each. */
+/* hold opens the devices as libcuda lists them and creates a context on each. */
 static void hold(void *library, const char *limits)
 {
 	int count = 0;
@@ -105,7 +105,7 @@ static void hold(void *library, const char *limits)
 	}
 }
 
-/* share puts a file into shared memory; a client must find it there. */
+/* share creates a file in shared memory; a client must find it there. */
 static void share(void)
 {
 	unsigned char random[16];
@@ -136,7 +136,7 @@ static void drop(unsigned at)
 		finish(0);
 }
 
-/* join takes a new client and tells it what it may use: the limits of this moment. */
+/* join accepts a new client and sends it its current limits. */
 static void join(int fd, pid_t pid)
 {
 	char text[PACKET], uuid[64];
@@ -160,7 +160,7 @@ static void join(int fd, pid_t pid)
 		drop(server.clients - 1);
 }
 
-/* room is what a client may still take of a device. */
+/* room returns how much of a device a client may still allocate. */
 static uint64_t room(const struct client *c, unsigned device)
 {
 	const struct device *d = &server.device[device];
@@ -206,8 +206,8 @@ static void terminate(pid_t pid)
 		}
 }
 
-/* obey does what the control daemon says. */
-static void obey(void)
+/* handle_command executes a command of the control daemon. */
+static void handle_command(void)
 {
 	char packet[PACKET];
 	unsigned device;
@@ -242,12 +242,12 @@ static void loop(void)
 			waits[i + 1] = (struct pollfd){.fd = server.client[i].fd, .events = POLLIN};
 		if (poll(waits, count + 1, -1) <= 0)
 			continue;
-		/* From the last one: who leaves is replaced by the last. */
+		/* From the last one: a client that leaves is replaced by the last. */
 		for (unsigned i = count; i-- > 0;)
 			if (waits[i + 1].revents)
 				serve(i);
 		if (waits[0].revents)
-			obey();
+			handle_command();
 	}
 }
 

@@ -10,7 +10,7 @@
 #define PROFILE_COUNT NVML_COMPUTE_INSTANCE_PROFILE_COUNT
 #endif
 
-/* ENTER_INSTANCE begins the functions on a GPU instance; they need the right to manage it. */
+/* ENTER_INSTANCE begins the functions on a GPU instance; they require the permission to manage it. */
 #define ENTER_INSTANCE(target, result) ENTER(); REQUIRE(result); TRY(instance_target(handle, target)); TRY(privileged())
 
 static const struct profile_part *profile_of(const struct target *target)
@@ -115,7 +115,7 @@ static uint64_t mix(uint64_t x)
 	return x ^ x >> 31;
 }
 
-/* new_uuid makes a UUID that was never there: it follows from the GPU's and the serial number. */
+/* new_uuid returns a UUID that was never used: it is derived from the GPU's UUID and the serial number. */
 static void new_uuid(const char *gpu, uint64_t serial, uint8_t uuid[16])
 {
 	uint64_t high = serial * 0x9e3779b97f4a7c15ull;
@@ -129,7 +129,7 @@ static void new_uuid(const char *gpu, uint64_t serial, uint8_t uuid[16])
 	uuid[8] = (uuid[8] & 0x3f) | 0x80;
 }
 
-/* insert makes the compute instance in a state that is being changed. */
+/* insert creates the compute instance in a state that is being changed. */
 static nvmlReturn_t insert(struct live *live, struct target *target, const struct compute_part *profile, bool placed, unsigned start)
 {
 	struct instance *instance = &live->gpus[target->gpu].instances[target->instance];
@@ -247,7 +247,7 @@ nvmlReturn_t nvmlComputeInstanceGetInfo_v2(nvmlComputeInstance_t handle, nvmlCom
 	REQUIRE(info);
 	TRY(compute_target(handle, &target));
 	const struct compute *compute = &target.state.instances[target.instance].computes[target.compute];
-	/* The device is the MIG device, although the header says "parent": so do real drivers. */
+	/* As in real drivers, the device is the MIG device, although the header calls the field "parent". */
 	*info = (nvmlComputeInstanceInfo_t){
 		.device = mig_handle(&target, target.instance, target.compute),
 		.gpuInstance = instance_handle(&target, target.instance),

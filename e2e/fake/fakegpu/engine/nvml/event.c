@@ -10,7 +10,7 @@
 struct nvmlEventSet_st {
 	unsigned long long types[MAX_GPUS]; /* registered */
 	uint32_t since[MAX_GPUS];	    /* the first event that counts */
-	uint32_t next;			    /* the next to look at */
+	uint32_t next;			    /* the next to read */
 };
 
 nvmlReturn_t nvmlEventSetCreate(nvmlEventSet_t *set)
@@ -65,7 +65,7 @@ static bool wanted(const struct nvmlEventSet_st *set, uint32_t number, const str
 	       visible_instance(event->gpu, event->instance, event->compute);
 }
 
-/* take looks at the events up to the count and copies the first that is wanted. */
+/* take reads the events up to the count and copies the first that is wanted. */
 static bool take(struct nvmlEventSet_st *set, uint32_t count, struct event *event)
 {
 	if (count - set->next >= MAX_EVENTS)

@@ -20,7 +20,8 @@ void pause_ms(uint32_t ms)
 		;
 }
 
-/* spend takes one of the failures that are left; a container cannot, and gets none. */
+/* spend takes one of the remaining failures; a container cannot write the count and has no
+ * failure. */
 static bool spend(const char *function)
 {
 	bool spent = false;

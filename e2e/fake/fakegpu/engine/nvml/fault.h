@@ -1,8 +1,8 @@
-/* Faults that somebody injected through the state. */
+/* Faults that are injected through the state. */
 #pragma once
 #include "session.h"
 
-/* fault_apply waits as long as the function is slow, and returns what it must fail with. */
+/* fault_apply waits for the delay of the function, and returns the code with which it must fail. */
 nvmlReturn_t fault_apply(const char *function);
 
 /* pause_ms sleeps, no matter which signals arrive. */

@@ -1,4 +1,4 @@
-/* Numbers that are asked for by field id. */
+/* Values that are queried by field id. */
 #include "mig.h"
 
 static unsigned long long link_errors(const struct target *target)
@@ -16,7 +16,7 @@ static void wide(nvmlFieldValue_t *field, unsigned long long value)
 	field->value.ullVal = value;
 }
 
-/* read_field fills one value; its own return code says whether there is such a field. */
+/* read_field fills one value; its return code reports whether the field exists. */
 static void read_field(const struct target *target, nvmlFieldValue_t *field)
 {
 	field->valueType = NVML_VALUE_TYPE_UNSIGNED_INT;

@@ -1,4 +1,4 @@
-/* What a GPU can be partitioned into. All but the form "by id" answers with MIG off as well. */
+/* The possible partitions of a GPU. All forms but "by id" work with MIG off as well. */
 #include "mig.h"
 
 #include <stdio.h>
@@ -41,7 +41,8 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceProfileInfo(nvmlDevice_t device, unsigned i
 	return NVML_SUCCESS;
 }
 
-/* fill_info writes version 2 or 3, as the caller asked; the two differ from the second field on. */
+/* fill_info writes version 2 or 3, as requested by the caller; the two differ from the second
+ * field on. */
 static nvmlReturn_t fill_info(const struct profile_part *profile, nvmlGpuInstanceProfileInfo_v2_t *info)
 {
 	if (info->version == nvmlGpuInstanceProfileInfo_v2) {

@@ -4,9 +4,9 @@
 #include <string.h>
 
 /*
- * A handle points into these tables. One for an instance remembers the serial number of the
- * instance it was given out for and is refused when that is gone. As NVML warns, a handle may be
- * used again: once somebody asks for the next instance with the same ids, old handles mean that one.
+ * A handle points into these tables. The handle of an instance contains the serial number of the
+ * instance and is refused when that is destroyed. As NVML warns, a handle may be used again:
+ * when the next instance with the same ids is queried, old handles refer to that one.
  */
 struct nvmlDevice_st { uint64_t serial; };
 struct nvmlGpuInstance_st { uint64_t serial; };
@@ -17,7 +17,7 @@ static struct nvmlDevice_st migs[MAX_GPUS][MAX_INSTANCES][MAX_COMPUTES];
 static struct nvmlGpuInstance_st instances[MAX_GPUS][MAX_INSTANCES];
 static struct nvmlComputeInstance_st computes[MAX_GPUS][MAX_INSTANCES][MAX_COMPUTES];
 
-/* position finds an element of a table; -1 when the pointer is none. */
+/* position returns the index in a table; -1 when the pointer is not in it. */
 static long position(const void *element, const void *table, size_t size, size_t element_size)
 {
 	uintptr_t offset = (uintptr_t)element - (uintptr_t)table;

@@ -1,4 +1,4 @@
-/* Who a GPU or MIG device is: index, UUID, names, PCI. */
+/* The identity of a GPU or MIG device: index, UUID, names, PCI. */
 #include "session.h"
 
 #include <stdio.h>
@@ -54,7 +54,7 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
 	return nvmlDeviceGetHandleByPciBusId_v2(bus_id, device);
 }
 
-/* find_mig looks on one GPU for the MIG device with the UUID, in the new or the legacy form. */
+/* find_mig searches one GPU for the MIG device with the UUID, in the new or the legacy form. */
 static bool find_mig(const struct target *target, const char *uuid, nvmlDevice_t *device)
 {
 	char text[NVML_DEVICE_UUID_V2_BUFFER_SIZE];

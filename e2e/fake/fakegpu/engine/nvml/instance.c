@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* ENTER_MIG begins the functions that need a partitioned GPU and the right to manage it. */
+/* ENTER_MIG begins the functions that require a partitioned GPU and the permission to manage it. */
 #define ENTER_MIG(target, result) ENTER_GPU(target, result); TRY(privileged()); TRY(mig_enabled(target))
 
 nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsigned int id, unsigned int *count)
@@ -31,7 +31,7 @@ nvmlReturn_t nvmlDeviceGetGpuInstanceRemainingCapacity(nvmlDevice_t device, unsi
 	return NVML_SUCCESS;
 }
 
-/* choose_start is the driver's choice: the highest slice that is free. */
+/* choose_start returns the driver's choice: the highest slice that is free. */
 static nvmlReturn_t choose_start(const struct model_part *model, const struct gpu_state *state,
 				 const struct profile_part *profile, unsigned *start)
 {
@@ -89,7 +89,7 @@ static nvmlReturn_t create(struct target *target, const struct profile_part *pro
 	return NVML_SUCCESS;
 }
 
-/* create_locked keeps everybody else from changing the GPU until the instance is made. */
+/* create_locked blocks other changes of the GPU until the instance is created. */
 static nvmlReturn_t create_locked(struct target *target, unsigned id, const nvmlGpuInstancePlacement_t *placement,
 				  nvmlGpuInstance_t *created)
 {

@@ -1,10 +1,9 @@
-/* Memory and its health. */
+/* Memory and its errors. */
 #include "session.h"
 
 #define MIB (1ull << 20)
 
-/* memory_used is what the processes on the GPU use, or on the GPU instance: it is one memory for all its
- * compute instances. */
+/* memory_used is the use by processes of the GPU, or of the GPU instance: it is one memory for all its compute instances. */
 static unsigned long long memory_used(const struct target *target)
 {
 	unsigned long long sum = 0;
@@ -68,8 +67,8 @@ nvmlReturn_t nvmlDeviceGetEccMode(nvmlDevice_t device, nvmlEnableState_t *curren
 }
 
 /*
- * ecc_errors counts. In MIG mode the errors since the load of the driver are known by MIG device only, and of those only the ones that
- * were not corrected; the lifetime's are the GPU's.
+ * ecc_errors counts. In MIG mode the errors since the load of the driver are counted by MIG device only, and of those only the
+ * uncorrected ones; the lifetime counts are the GPU's.
  */
 static nvmlReturn_t ecc_errors(const struct target *target, nvmlMemoryErrorType_t type, nvmlEccCounterType_t counter,
 			       unsigned long long *count)

@@ -31,8 +31,8 @@ void mig_now(struct gpu_state *state, unsigned mode)
 }
 
 /*
- * change_mig makes the mode pending, and current where that needs no reset and nobody is on the
- * GPU. With instances on it, MIG cannot even be asked to end.
+ * change_mig makes the mode pending, and current where that needs no reset and no process uses
+ * the GPU. With instances on it, turning MIG off is an error.
  */
 static nvmlReturn_t change_mig(const struct target *target, struct gpu_state *state, unsigned mode, nvmlReturn_t *activation)
 {

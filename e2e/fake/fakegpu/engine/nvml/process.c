@@ -1,6 +1,6 @@
 /*
- * Processes on a GPU: those that somebody named. Who really holds a GPU is known by its locks, which
- * do not tell who it is. A container sees none: the numbers mean nothing there.
+ * Processes on a GPU: those that were injected. The locks show that a process holds a GPU, but not which. A
+ * container sees none: process IDs mean nothing there.
  */
 #include "session.h"
 
@@ -9,7 +9,7 @@ static bool listed(const struct target *target, const struct process *process)
 	return state_writable() && (!target->mig || (process->instance == target->instance && process->compute == target->compute));
 }
 
-/* begin resolves the device and counts what there is to list; the caller's count becomes that. */
+/* begin resolves the device and counts the processes; the caller's count becomes that. */
 static nvmlReturn_t begin(const char *function, nvmlDevice_t device, unsigned *count, const void *list, struct target *target)
 {
 	unsigned room, found = 0;

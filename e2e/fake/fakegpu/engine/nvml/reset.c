@@ -1,12 +1,12 @@
-/* The reset of GPUs, which only nvidia-smi can ask for. */
+/* The reset of GPUs, which only nvidia-smi can request. */
 #include "mig.h"
 #include "private.h"
 
 #include <string.h>
 
 /*
- * in_use reports whether somebody is on the GPU: a context, a process that somebody named, persistence mode, or another program that
- * looks at it through NVML.
+ * in_use reports whether the GPU is in use: a context, an injected process, persistence mode, or another program that has opened
+ * it through NVML.
  */
 static bool in_use(const struct target *target)
 {
@@ -25,7 +25,7 @@ static bool joined(const struct gpu_part *from, const struct gpu_part *to)
 	return false;
 }
 
-/* alone reports whether the GPU has an NVLink to one that is not reset with it. From Ampere on that does not matter. */
+/* alone reports whether the GPU has an NVLink to one that is not reset with it. From Ampere on that is no condition. */
 static bool alone(const struct target *target, unsigned count, const nvmlDevice_t *devices)
 {
 	for (unsigned gpu = 0; target->model->compute_major < 8 && gpu < hardware()->gpu_count; gpu++) {
@@ -38,7 +38,7 @@ static bool alone(const struct target *target, unsigned count, const nvmlDevice_
 	return false;
 }
 
-/* renew is what a reset does. Heat, power and the fabric are not the GPU's to mend. */
+/* renew applies a reset. It does not clear slowdowns by heat or power, and not the state of the fabric. */
 static void renew(struct gpu_state *state)
 {
 	memset(state->instances, 0, sizeof state->instances);

@@ -1,4 +1,4 @@
-/* What still fits. */
+/* The remaining capacity of a GPU. */
 #include "mig.h"
 
 nvmlReturn_t mig_capable(const struct target *target)
@@ -26,7 +26,7 @@ bool legal_start(const uint32_t *starts, unsigned count, unsigned start)
 
 static uint32_t window(unsigned start, unsigned size) { return ((1u << size) - 1) << start; }
 
-/* What instances use up. */
+/* The capacity that instances use. */
 struct use {
 	uint32_t memory; /* a bit per memory slice */
 	uint32_t slices, copy, decoder, encoder, jpeg, ofa;

@@ -1,7 +1,7 @@
-/* Sensors: utilization, temperature, power, clocks. Somebody sets them; nothing changes by itself. */
+/* Sensors: utilization, temperature, power, clocks. Their values are injected and otherwise constant. */
 #include "session.h"
 
-/* On a GPU in MIG mode nobody is told how busy it is, neither for all of it nor for one MIG device. */
+/* On a GPU in MIG mode no utilization is reported, neither for the GPU nor for a MIG device. */
 #define ENTER_BUSY(target, result)             \
 	ENTER_DEVICE(target, result);          \
 	if ((target)->state.mig)               \

@@ -1,4 +1,4 @@
-/* The ground of every NVML function: the session, injected faults, and what a handle means. */
+/* The base of every NVML function: the session, injected faults, and the resolution of handles. */
 #pragma once
 #include <stdbool.h>
 
@@ -17,7 +17,7 @@
 			return result_;           \
 	} while (0)
 
-/* REQUIRE refuses what the caller passed. */
+/* REQUIRE checks the caller's arguments. */
 #define REQUIRE(condition) TRY((condition) ? NVML_SUCCESS : NVML_ERROR_INVALID_ARGUMENT)
 
 /* ENTER begins every function that needs a session. */
@@ -28,7 +28,7 @@ nvmlReturn_t enter(const char *function);
 /* session_alive ends a session whose driver was unloaded. */
 nvmlReturn_t session_alive(void);
 
-/* called writes the call log and applies FAKE_NVML_FAIL; enter does it for everybody else. */
+/* called writes the call log and applies FAKE_NVML_FAIL; enter calls it for all other functions. */
 nvmlReturn_t called(const char *function);
 
 /* write_text copies text to a caller's buffer. */
@@ -37,10 +37,11 @@ nvmlReturn_t write_text(char *buffer, unsigned size, const char *text);
 /* pci_text writes the texts of an address from its numbers. */
 void pci_text(nvmlPciInfo_t *pci);
 
-/* What gpu_state.lost says: the GPU has fallen off the bus, or answers nothing until it is reset. */
+/* The values of gpu_state.lost: the GPU has fallen off the bus, or it rejects every call until it
+ * is reset. */
 enum { FALLEN_OFF = 1, RESET_REQUIRED = 2 };
 
-/* A GPU, or a MIG device on it, as it is at the moment. */
+/* The current state of a GPU, or of a MIG device on it. */
 struct target {
 	unsigned gpu;
 	const struct gpu_part *part;
@@ -53,7 +54,7 @@ struct target {
 /* device_target resolves a handle; gpu_target refuses that of a MIG device. */
 nvmlReturn_t device_target(nvmlDevice_t device, struct target *target);
 nvmlReturn_t gpu_target(nvmlDevice_t device, struct target *target);
-/* known_target is gpu_target also for a GPU that answers nothing until it is reset. */
+/* known_target is gpu_target also for a GPU that rejects every call until it is reset. */
 nvmlReturn_t known_target(nvmlDevice_t device, struct target *target);
 nvmlReturn_t instance_target(nvmlGpuInstance_t handle, struct target *target);
 nvmlReturn_t compute_target(nvmlComputeInstance_t handle, struct target *target);
@@ -71,7 +72,7 @@ nvmlComputeInstance_t compute_handle(const struct target *target, unsigned insta
 unsigned session_count(void);
 unsigned session_gpu(unsigned index);
 
-/* The profiles by id; NULL when the GPU has none such. */
+/* The profiles by id; NULL when the GPU does not have the profile. */
 const struct profile_part *profile_by_id(const struct model_part *model, unsigned id);
 const struct compute_part *compute_by_id(const struct profile_part *profile, unsigned id);
 

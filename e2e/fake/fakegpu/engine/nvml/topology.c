@@ -1,4 +1,4 @@
-/* How GPUs reach each other, their CPUs and their fabric. */
+/* The links of GPUs, their CPUs and their fabric. */
 #include "session.h"
 
 #include <string.h>
@@ -215,8 +215,8 @@ static nvmlReturn_t fabric(const struct target *target, nvmlGpuFabricInfo_t *inf
 	return NVML_SUCCESS;
 }
 
-/* fabric_sick reports whether one of the bits that say so is set: degraded bandwidth, routes, timeouts. */
-static bool fabric_sick(const struct target *target)
+/* fabric_degraded reports whether a bit of a degraded fabric is set: bandwidth, routes, timeouts. */
+static bool fabric_degraded(const struct target *target)
 {
 	for (unsigned shift = 0; shift < NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION; shift += 2)
 		if ((target->state.fabric_health >> shift & 3) == NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE)
@@ -226,7 +226,7 @@ static bool fabric_sick(const struct target *target)
 
 static unsigned char fabric_summary(const struct target *target)
 {
-	return fabric_sick(target) ? NVML_GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY : NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY;
+	return fabric_degraded(target) ? NVML_GPU_FABRIC_HEALTH_SUMMARY_UNHEALTHY : NVML_GPU_FABRIC_HEALTH_SUMMARY_HEALTHY;
 }
 
 nvmlReturn_t nvmlDeviceGetGpuFabricInfo(nvmlDevice_t device, nvmlGpuFabricInfo_t *info)

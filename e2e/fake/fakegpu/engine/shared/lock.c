@@ -40,7 +40,7 @@ void futex_wait(const uint32_t *word, uint32_t seen, const struct timespec *dead
 	syscall(SYS_futex, word, FUTEX_WAIT_BITSET, seen, deadline, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
-/* Threads of one process share its descriptor: a mutex stands before each GPU's lock. */
+/* Threads of one process share its descriptor: a mutex is taken before each GPU's lock. */
 static pthread_mutex_t busy[MAX_GPUS] = {[0 ... MAX_GPUS - 1] = PTHREAD_MUTEX_INITIALIZER};
 
 void gpu_busy_begin(unsigned gpu)
@@ -78,7 +78,7 @@ bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count)
 void gpu_watch(unsigned gpu) { lock_share(state_fd(), LOCK_WATCH + gpu); }
 bool gpu_watched(unsigned gpu) { return locked(state_fd(), LOCK_WATCH + gpu, 1); }
 
-/* flock(2) is a lock of its own beside those on ranges, and a read-only descriptor can have it for itself. */
+/* flock(2) is a lock apart from those on ranges, and a read-only descriptor can have it exclusively. */
 void holding_begin(void)
 {
 	while (flock(state_fd(), LOCK_EX) && errno == EINTR)

@@ -4,13 +4,13 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The file's lock bytes lie far behind its end; the order is that of taking them. */
+/* The file's lock bytes are far behind its end; they are taken in this order. */
 enum {
 	LOCK_BUSY = 1 << 28,		/* + GPU */
 	LOCK_HOLDER = LOCK_BUSY + 256,	/* + GPU * 256 + instance * 16 + compute instance; HOLDS_GPU for all of it */
 	LOCK_WATCH = LOCK_BUSY + 8192,	/* + GPU: shared by every NVML session that sees it */
 	LOCK_STATE = LOCK_BUSY - 1,
-	LOCK_OPEN = LOCK_BUSY - 2,	/* shared by everybody who has the driver open: its module is in use */
+	LOCK_OPEN = LOCK_BUSY - 2,	/* shared by every process that has the driver open: its module is in use */
 };
 
 /* The descriptor of the state file (state.c). */
@@ -19,7 +19,7 @@ int state_fd(void);
 void lock_take(int fd, int64_t at);
 void lock_release(int fd, int64_t at);
 
-/* lock_share takes a lock that many may have; it works on a read-only descriptor. */
+/* lock_share takes a lock that several processes may hold; it works on a read-only descriptor. */
 bool lock_share(int fd, int64_t at);
 
 /* locked reports whether another descriptor has any lock in the range. */

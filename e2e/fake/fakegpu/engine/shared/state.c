@@ -21,7 +21,7 @@ static struct {
 	struct state_file *map;
 } state = {.fd = -1};
 
-/* Where the library was when it was loaded: a driver that replaces it later is not its own. */
+/* The path of the library when it was loaded: a driver that replaces it later is another one. */
 static struct {
 	char state_path[PATH_MAX + 128];
 	char version[64];
@@ -29,7 +29,7 @@ static struct {
 
 static pthread_mutex_t writers = PTHREAD_MUTEX_INITIALIZER;
 
-/* The state file lies beside the library and has the same version behind ".so." */
+/* The state file is in the folder of the library and has the same version behind ".so." */
 __attribute__((constructor)) static void find_home(void)
 {
 	Dl_info info;

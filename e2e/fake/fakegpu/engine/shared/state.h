@@ -2,9 +2,8 @@
  * The state of all fake GPUs of a machine: one mapped file, shared by every process that loads the
  * library, on the host and in containers.
  *
- * Reading needs no lock: live_gpu() and live_head() copy what is current. Changing is
- * state_begin(), write to what it returns, state_commit(); whoever dies in between has changed
- * nothing, and its lock is released by the kernel.
+ * Reading needs no lock: live_gpu() and live_head() copy the current state. Changing is state_begin(), write to what it returns,
+ * state_commit(); a process that dies before the commit has changed nothing, and the kernel releases its lock.
  */
 #pragma once
 #include <stdbool.h>
@@ -15,22 +14,22 @@
 
 enum state_error {
 	STATE_OK,
-	STATE_MISSING,	/* there is no state file beside the library */
+	STATE_MISSING,	/* there is no state file in the folder of the library */
 	STATE_FOREIGN,	/* it is of another version */
 };
 
-/* What of the state is not per GPU. */
+/* The part of the state that is not per GPU. */
 struct live_head {
 	uint64_t serial;
 	uint32_t loads, loaded, cuda_version, create_ms, destroy_ms;
 	char driver_version[sizeof(((struct live *)0)->driver_version)];
 };
 
-/* state_open maps the state file that lies beside the library. Until state_close, or the end of the process, the driver's module is in use. */
+/* state_open maps the state file in the folder of the library. Until state_close, or the end of the process, the driver's module is in use. */
 enum state_error state_open(void);
 void state_close(void);
 
-/* state_writable tells the host from a container: a container is given the file read-only. */
+/* state_writable is true on the host and false in a container, which has the file read-only. */
 bool state_writable(void);
 
 /* library_version is the driver version in the library's own file name. */
@@ -43,7 +42,7 @@ void live_gpu(unsigned gpu, struct gpu_state *copy);
 /* live_fault copies the fault of a function; false when there is none. */
 bool live_fault(const char *function, struct fault *copy);
 
-/* state_begin waits for the right to change the state and returns a copy to write to. */
+/* state_begin waits for the lock for changes and returns a copy to write to. */
 struct live *state_begin(void);
 void state_commit(void);
 void state_abort(void);
@@ -54,8 +53,8 @@ bool event_copy(uint32_t number, struct event *copy);
 void event_wait(uint32_t seen, const struct timespec *deadline);
 
 /*
- * Locks that end with the process. A GPU is busy while an instance on it is made or unmade; it is
- * held by every CUDA context on it, of any process in any container.
+ * Locks that end with the process. A GPU is busy while an instance on it is created or destroyed; it is held by every CUDA context on it,
+ * of any process in any container.
  */
 void gpu_busy_begin(unsigned gpu);
 void gpu_busy_end(unsigned gpu);
@@ -63,12 +62,12 @@ bool holder_take(unsigned gpu, unsigned instance, unsigned compute);
 void holder_release(unsigned gpu, unsigned instance, unsigned compute);
 bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count);
 
-/* gpu_watch says until state_close that this process has the GPU open to look at it; gpu_watched reports whether another has. */
+/* gpu_watch marks the GPU as opened for queries by this process until state_close; gpu_watched reports whether another process has it open. */
 void gpu_watch(unsigned gpu);
 bool gpu_watched(unsigned gpu);
 
-/* In the place of an instance: a context on a whole GPU. Clients of MPS have the second "compute
- * instance" there, so that one process holds the GPU and they do too. */
+/* In the place of an instance: a context on a whole GPU. Clients of MPS use the second "compute instance" there, so that the server holds
+ * the GPU and its clients do too. */
 enum { HOLDS_GPU = 15 };
 
 /* Between the two, no other process takes or releases a GPU; in containers too. */

@@ -1,8 +1,9 @@
 /*
- * What this process may see. Who can write the state is the host and sees everything. A container
- * sees a GPU when its device node is there with the right numbers and the device cgroup lets it be
- * opened, and a MIG device when that is so for both its capability nodes as well. No driver stands
- * behind the numbers, so an open that is let through ends in ENXIO.
+ * The devices that this process sees. A process that can write the state is on the host and
+ * sees everything. A container sees a GPU when its device node exists with the right numbers
+ * and the device cgroup allows opening it, and a MIG device when that holds for both its
+ * capability nodes as well. No driver is registered for the numbers, so an allowed open fails
+ * with ENXIO.
  */
 #pragma once
 #include <stdbool.h>

@@ -54,7 +54,7 @@ int main(int count, char **list)
 {
 	struct arguments arguments = {count - 1, list + 1};
 
-	/* The plan for failing calls is for the program that started us. */
+	/* FAKE_NVML_FAIL applies to the program that started nvidia-smi. */
 	unsetenv("FAKE_NVML_FAIL");
 	unsetenv("FAKE_NVML_LOG");
 	if (flag(&arguments, "-h", "--help")) {

@@ -1,11 +1,11 @@
-/* Making and destroying instances. */
+/* Creating and destroying instances. */
 #include "smi.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A comma-separated list of ids; empty stands for all. */
+/* A comma-separated list of ids; empty means all. */
 static bool listed(const char *ids, unsigned id)
 {
 	if (!ids || !*ids)
@@ -45,7 +45,7 @@ static const struct profile *find_profile(nvmlDevice_t device, const char *wante
 					  "Failed to create GPU instances: Invalid Argument\n", index_of(device), wanted);
 }
 
-/* The constants of compute profiles whose ids are asked for by number or as the default, the whole. */
+/* The constants of compute profiles whose ids are given by number or as the default, the whole. */
 static nvmlReturn_t create_compute(unsigned gpu, nvmlGpuInstance_t instance, const char *wanted)
 {
 	nvmlComputeInstanceProfileInfo_v2_t p, chosen = {0};

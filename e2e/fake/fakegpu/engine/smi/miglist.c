@@ -1,4 +1,4 @@
-/* What MIG could make and has made. */
+/* The possible and the existing instances of MIG. */
 #include "smi.h"
 
 #include <stdio.h>
@@ -118,7 +118,7 @@ static void list_instances(struct gpus gpus)
 		fail(NVML_ERROR_NOT_FOUND, "No GPU instances found: Not Found\n");
 }
 
-/* compute_name finds the name of a compute instance profile; false if there is none such. */
+/* compute_name returns the name of a compute instance profile; false if it does not exist. */
 static bool compute_profile(nvmlGpuInstance_t instance, unsigned constant, nvmlComputeInstanceProfileInfo_v2_t *info)
 {
 	info->version = nvmlComputeInstanceProfileInfo_v2;

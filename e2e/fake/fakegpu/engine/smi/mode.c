@@ -40,7 +40,7 @@ void command_mig_mode(struct gpus gpus, const char *mode)
 	puts("All done.");
 }
 
-/* The modes by their numbers; the second was given up and is refused by the driver. */
+/* The modes by their numbers; the second is obsolete and refused by the driver. */
 static const char *const compute_modes[] = {"DEFAULT", "EXCLUSIVE_THREAD", "PROHIBITED", "EXCLUSIVE_PROCESS"};
 
 static unsigned parse_compute_mode(const char *text)

@@ -1,4 +1,4 @@
-/* What GPUs there are: -L, -q, --query-gpu, and the overview. */
+/* The GPUs: -L, -q, --query-gpu, and the overview. */
 #include "smi.h"
 
 #include <stdio.h>

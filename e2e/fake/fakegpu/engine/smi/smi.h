@@ -1,4 +1,4 @@
-/* nvidia-smi over whatever libnvidia-ml.so.1 the system finds. */
+/* nvidia-smi over the libnvidia-ml.so.1 that the system finds. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,7 +34,7 @@ extern struct nv { FUNCTIONS(POINTER) } nv;
 /* load begins a session; it ends the program when it cannot. */
 void load(void);
 
-/* fail prints what went wrong and ends the program with NVML's code. */
+/* fail prints an error and ends the program with NVML's code. */
 void fail(nvmlReturn_t code, const char *format, ...) __attribute__((format(printf, 2, 3), noreturn));
 /* check fails unless the call was successful. */
 void check(nvmlReturn_t code, const char *what);
@@ -45,7 +45,7 @@ bool flag(struct arguments *arguments, const char *brief, const char *verbose);
 const char *option(struct arguments *arguments, const char *brief, const char *verbose);
 /* optional is an option whose value may be missing; it is "" then. */
 const char *optional(struct arguments *arguments, const char *brief, const char *verbose);
-/* none_left fails when an argument was not understood. */
+/* none_left fails when an argument was not parsed. */
 void none_left(struct arguments *arguments);
 
 /* The GPUs that -i names, by index, UUID or bus id, or all. */
@@ -54,7 +54,7 @@ struct gpus select_gpus(const char *names);
 unsigned index_of(nvmlDevice_t device);
 const char *bus_id(nvmlDevice_t device);
 
-/* A GPU instance profile with what else there is to know. */
+/* A GPU instance profile with its capacity and names. */
 struct profile { nvmlGpuInstanceProfileInfo_v2_t info; unsigned free, count; nvmlGpuInstancePlacement_t placements[32]; };
 /* profiles lists those of a GPU, small ones first. */
 unsigned profiles(nvmlDevice_t device, struct profile *list, unsigned room);
