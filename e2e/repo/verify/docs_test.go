@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/cmd/tessera/bundle"
@@ -163,12 +162,7 @@ func knownNames(t *testing.T) []string {
 	for _, kind := range kinds {
 		names = append(names, kind.Name)
 	}
-	for _, folder := range []string{"deployments", "deployments/nvidia"} {
-		for _, c := range find[*resourceapi.DeviceClass](manifests(t, folder)) {
-			names = append(names, c.Name)
-		}
-	}
-	for _, folder := range []string{schedulerCommon, schedulerAdditional} {
+	for _, folder := range []string{"deployments", "deployments/nvidia", schedulerCommon, schedulerAdditional} {
 		for _, file := range manifests(t, folder) {
 			for _, object := range file {
 				if named, ok := object.(metav1.Object); ok {
@@ -177,6 +171,11 @@ func knownNames(t *testing.T) []string {
 			}
 		}
 	}
+	files(t, func(_, text string) {
+		for _, found := range regexp.MustCompile(`(?m)^  policyName: (\S+)$`).FindAllStringSubmatch(text, -1) {
+			names = append(names, found[1])
+		}
+	}, ".yaml")
 	return names
 }
 

@@ -76,10 +76,11 @@ func alternatives(name string) []string {
 	return all
 }
 
-// placed matches names in backticks and the file that contains them: `A`, `B()` in `path/file.go`, `target` in `Makefile`.
-var placed = regexp.MustCompile("((?:`[\\w.-]+(?:\\(\\))?`(?:, | and )?)+) in `([\\w./-]+\\.(?:go|c|h)|Makefile)`")
+// placed matches names in backticks and the file that contains them: `A`, `B()` in `path/file.go`, `object` in `path/file.yaml`, `target` in `Makefile`.
+var placed = regexp.MustCompile("((?:`[\\w.-]+(?:\\(\\))?`(?:, | and )?)+) in `([\\w./-]+\\.(?:go|c|h|yaml|tpl)|Makefile)`")
 
 // TestPagesNameWhatFilesContain checks every name that a page places in a file: the last element of `Type.method()` must be a word of the file.
+// The name of an object or template in YAML must be there as a whole.
 func TestPagesNameWhatFilesContain(t *testing.T) {
 	checked := 0
 	files(t, func(page, text string) {
@@ -93,7 +94,10 @@ func TestPagesNameWhatFilesContain(t *testing.T) {
 					continue
 				}
 				checked++
-				last := name[strings.LastIndex(name, ".")+1:]
+				last := name
+				if ext := path.Ext(match[2]); ext != ".yaml" && ext != ".tpl" {
+					last = name[strings.LastIndex(name, ".")+1:]
+				}
 				if !regexp.MustCompile(`\b` + regexp.QuoteMeta(last) + `\b`).Match(source) {
 					t.Errorf("%s places %s in %s, which does not contain it", page, name, match[2])
 				}
