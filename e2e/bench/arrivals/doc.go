@@ -1,3 +1,3 @@
-// Package arrivals makes the streams of demands that the placement benches replay: every policy meets the
-// same demands at the same times, which stay for the same time when they are served.
+// Package arrivals generates the streams of demands that the placement benches replay: every policy gets
+// the same demands at the same times, with the same lifetimes when they are served.
 package arrivals

@@ -11,21 +11,21 @@ import (
 type Stream struct {
 	// Demands are in order of arrival.
 	Demands []Demand
-	// Steps are the arrivals and ends in order of time. Who replays them skips the end of a demand that
-	// was not served.
+	// Steps are the arrivals and ends in order of time. A replay skips the end of a demand that was not
+	// served.
 	Steps []Step
-	// Warm is how many demands come before the first that counts.
+	// Warm is the number of demands before the first that counts.
 	Warm int
 }
 
-// Demand is one demand. Kind is whatever the bench means by it.
+// Demand is one demand. The bench defines the meaning of Kind.
 type Demand struct {
 	Kind int
 	// Arrives and Leaves are in mean lifetimes, or in the unit of a trace.
 	Arrives, Leaves float64
 }
 
-// Step is what happens next: the demand of the position arrives or leaves.
+// Step is one step of a stream: the demand of the position arrives or leaves.
 type Step struct {
 	Demand int
 	Leaves bool
@@ -34,10 +34,10 @@ type Step struct {
 // Counts reports whether the demand is past the warm-up.
 func (s *Stream) Counts(demand int) bool { return demand >= s.Warm }
 
-// Lifetime draws how long a demand stays.
+// Lifetime draws the lifetime of a demand.
 type Lifetime func(*rand.Rand) float64
 
-// Exponential draws lifetimes of mean 1 that do not remember their age.
+// Exponential draws memoryless lifetimes of mean 1.
 func Exponential(r *rand.Rand) float64 { return r.ExpFloat64() }
 
 // Lognormal draws lifetimes of mean 1 with a heavy tail: sigma 2.
@@ -59,8 +59,8 @@ type Poisson struct {
 
 // Stream draws a stream: for equal seeds the same.
 func (p Poisson) Stream(seed uint64) *Stream {
-	// Times, kinds and lifetimes have each their own source, so that streams of one seed differ in
-	// nothing but what a parameter says.
+	// Times, kinds and lifetimes have a random source each, so that streams of one seed differ only by
+	// the changed parameter.
 	times, kinds, lives := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2)), rand.New(rand.NewPCG(seed, 3))
 	demands := make([]Demand, p.Count)
 	now := 0.0
@@ -99,7 +99,7 @@ func New(demands []Demand, warm int) *Stream {
 	return s
 }
 
-// at returns when the step happens.
+// at returns the time of the step.
 func (s *Stream) at(step Step) float64 {
 	if step.Leaves {
 		return s.Demands[step.Demand].Leaves

@@ -11,10 +11,10 @@ func poisson(lifetime Lifetime) Poisson {
 	return Poisson{Rate: 50, Shares: []float64{0.5, 0, 0.3, 0.2}, Lifetime: lifetime, Count: 200_000}
 }
 
-// What a stream draws has the shares, the rate and the mean lifetime that were asked for.
+// A drawn stream has the requested shares, rate and mean lifetime.
 func TestPoisson(t *testing.T) {
 	t.Parallel()
-	// A heavy tail takes its mean from few demands.
+	// The mean of a heavy tail depends on few demands.
 	for name, test := range map[string]struct {
 		lifetime  Lifetime
 		tolerance float64

@@ -9,7 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// rules judge three XIDs, each worse than the one before, so that every one of them changes what is published.
+// rules rank three XIDs, each worse than the one before, so that every one of them changes the published
+// taints.
 const rules = `health:
   xids:
   - {code: 901, severity: Warning, remedy: Reset}
@@ -21,9 +22,10 @@ const rules = `health:
 type bench struct {
 	*testbed.Bed
 	options
-	// told is the agent as tests build it, which can be told how often to look.
-	told   string
-	agents int
+	// adjustable is the agent with the build tag crashtest, which accepts the interval of its checks as a
+	// setting.
+	adjustable string
+	agents     int
 }
 
 // run starts an agent on the host and waits until kubelet is connected and the pool is published.
@@ -45,7 +47,7 @@ func (b *bench) run(ctx context.Context, h *harness.Host, program string, enviro
 	return a, k, nil
 }
 
-// pause lets time pass.
+// pause waits for the duration.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -17,13 +17,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// goal is how long a GPU may be sick until it is fenced and its pods' status says so, in milliseconds.
+// goal is the time from a fault until the GPU is tainted and the status of its pods contains the fault, in milliseconds.
 const goal = 2000
 
-// found is how long it took from faults to what is told of them.
+// found are the times from faults until they are published.
 type found struct{ taint, kubelet report.Samples }
 
-// detection measures how soon XIDs, and GPUs that do not answer any more, are published and told kubelet.
+// detection measures how soon XIDs, and GPUs that no longer respond, are published and reported to kubelet.
 func (b *bench) detection(ctx context.Context) error {
 	h, err := b.Host(ctx, rules)
 	if err != nil {
@@ -89,7 +89,8 @@ func (b *bench) boot(ctx context.Context, h *harness.Host, w *watched, xids, los
 	return nil
 }
 
-// listen follows what kubelet is told, and returns when all is well: what it knows, and a channel that is sent to with every report.
+// listen reads the reports to kubelet and returns when all devices are healthy: the recorded reports, and a channel that receives a
+// value with every report.
 func (b *bench) listen(ctx context.Context, h *harness.Host, k *harness.Kubelet, w *watched) (*harness.Health, <-chan struct{}, error) {
 	known, reports := &harness.Health{}, make(chan struct{}, 1)
 	go func() {
@@ -100,7 +101,7 @@ func (b *bench) listen(ctx context.Context, h *harness.Host, k *harness.Kubelet,
 			}
 		})
 	}()
-	return known, reports, b.Await(ctx, h, "all to be well", func(context.Context) error {
+	return known, reports, b.Await(ctx, h, "all devices to be healthy", func(context.Context) error {
 		if devices, _ := known.Known(); devices == 0 || len(known.Unhealthy()) > 0 || w.marked(driverKey) > 0 {
 			return errors.New("not yet")
 		}
@@ -108,7 +109,7 @@ func (b *bench) listen(ctx context.Context, h *harness.Host, k *harness.Kubelet,
 	})
 }
 
-// sign is a fault and how it is known by: the taint's key and value, and words of kubelet's message.
+// sign is a fault and its report: the taint's key and value, and words of the message to kubelet.
 type sign struct {
 	inject func() error
 	signal gpu.Signal
@@ -117,7 +118,7 @@ type sign struct {
 	index  int
 }
 
-// find injects a fault, at a moment that has nothing to do with anybody's rhythm, and measures.
+// find injects a fault, at a moment independent of all intervals, and measures.
 func (b *bench) find(ctx context.Context, h *harness.Host, w *watched, s sign, known *harness.Health, reports <-chan struct{}, into *found) error {
 	if err := pause(ctx, rand.N(time.Second)); err != nil {
 		return err
@@ -128,24 +129,24 @@ func (b *bench) find(ctx context.Context, h *harness.Host, w *watched, s sign, k
 	if err := s.inject(); err != nil {
 		return err
 	}
-	late := time.NewTimer(testbed.Patience)
+	late := time.NewTimer(testbed.Timeout)
 	defer late.Stop()
-	heard := false
-	for tainted != nil || !heard {
+	reported := false
+	for tainted != nil || !reported {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-late.C:
 			_, message := known.Of(w.device(whole))
-			return fmt.Errorf("GPU %d: %s %s is not known everywhere after %v; kubelet knows %q\n%s", s.index, s.signal, s.value, testbed.Patience, message, testbed.Tail(h.Log()))
+			return fmt.Errorf("GPU %d: %s %s not published after %v; kubelet has %q\n%s", s.index, s.signal, s.value, testbed.Timeout, message, testbed.Tail(h.Log()))
 		case <-tainted:
 			into.taint = append(into.taint, time.Since(begin))
 			tainted = nil
 		case <-reports:
 			status, message := known.Of(w.device(whole))
-			if !heard && status != drahealthv1.HealthStatus_UNKNOWN && strings.Contains(message, s.words) {
+			if !reported && status != drahealthv1.HealthStatus_UNKNOWN && strings.Contains(message, s.words) {
 				into.kubelet = append(into.kubelet, time.Since(begin))
-				heard = true
+				reported = true
 			}
 		}
 	}

@@ -1,6 +1,7 @@
-// Command health measures how soon a sick GPU is fenced, and what watching costs: the real agent on a fake host with eight GPUs, a real API
-// server, a client in kubelet's place. Detection begins when the fault is injected, so that every figure has the driver's event and the
-// monitor's look in it. What a storm of events costs is measured in turns with calm in the same run.
+// Command health measures how soon a faulted GPU is tainted, and what monitoring costs: the real agent on a fake host with eight GPUs, a
+// real API server, and a client in the place of kubelet. Detection begins when the fault is injected, so that every figure includes the
+// driver's event and the monitor's check. The cost of a storm of events is measured alternately with periods without events, in the same
+// run.
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/testbed"
 )
 
-// options are how long the run takes.
+// options are the durations of the run.
 type options struct {
 	boots, turns, repeats, storm int
 	idle                         time.Duration
@@ -39,10 +40,10 @@ func measure(ctx context.Context, r *report.Report, o options) (err error) {
 	}
 	defer func() { err = errors.Join(err, bed.Close()) }()
 	b := &bench{Bed: bed, options: o}
-	if b.told, err = b.Build(ctx, "./cmd/tessera-node", "-tags=grpcnotrace,crashtest"); err != nil {
+	if b.adjustable, err = b.Build(ctx, "./cmd/tessera-node", "-tags=grpcnotrace,crashtest"); err != nil {
 		return err
 	}
-	for _, part := range []func(context.Context) error{b.detection, b.weather, b.idleness} {
+	for _, part := range []func(context.Context) error{b.detection, b.storms, b.idleness} {
 		if err := part(ctx); err != nil {
 			return err
 		}

@@ -18,23 +18,24 @@ import (
 // driverKey begins the keys of our taints.
 const driverKey = harness.Driver + "/"
 
-// watched is what the API server has of a host's devices, by a watch.
+// watched is the state of a host's devices on the API server, read with a watch.
 type watched struct {
-	mutex  sync.Mutex
-	slices map[string]resourceapi.ResourceSlice
-	wish   wish
-	end    context.CancelFunc
+	mutex    sync.Mutex
+	slices   map[string]resourceapi.ResourceSlice
+	expected expected
+	end      context.CancelFunc
 }
 
-// wish is a taint that is waited for on every device of a GPU. The channel is closed when it is there.
-type wish struct {
+// expected is a taint that is waited for on every device of a GPU. The channel is closed when all have
+// it.
+type expected struct {
 	gpu    string
 	signal gpu.Signal
 	value  string
 	done   chan struct{}
 }
 
-// follow begins to watch.
+// follow starts the watch.
 func follow(ctx context.Context, client kubernetes.Interface, h *harness.Host) *watched {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &watched{slices: map[string]resourceapi.ResourceSlice{}, end: cancel}
@@ -67,34 +68,34 @@ func (w *watched) take(object any, deleted bool) {
 	w.fulfil()
 }
 
-// await begins to wait for a taint.
+// await starts to wait for a taint.
 func (w *watched) await(gpuName string, signal gpu.Signal, value string) <-chan struct{} {
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	w.wish = wish{gpuName, signal, value, make(chan struct{})}
-	return w.wish.done
+	w.expected = expected{gpuName, signal, value, make(chan struct{})}
+	return w.expected.done
 }
 
-// fulfil ends the wish when every device of the GPU but its monitor has the taint.
+// fulfil closes the channel when every device of the GPU but its monitor has the taint.
 func (w *watched) fulfil() {
-	if w.wish.done == nil {
+	if w.expected.done == nil {
 		return
 	}
 	count, of := 0, 0
 	w.each(func(gpuName string, d wire.PublishedDevice) {
-		if gpuName != w.wish.gpu || d.Use.Shape == gpu.Monitor {
+		if gpuName != w.expected.gpu || d.Use.Shape == gpu.Monitor {
 			return
 		}
 		of++
 		for _, taint := range d.Taints {
-			if taint.Key == wire.TaintKey(harness.Driver, w.wish.signal) && taint.Value == w.wish.value {
+			if taint.Key == wire.TaintKey(harness.Driver, w.expected.signal) && taint.Value == w.expected.value {
 				count++
 			}
 		}
 	})
 	if of > 0 && count == of {
-		close(w.wish.done)
-		w.wish = wish{}
+		close(w.expected.done)
+		w.expected = expected{}
 	}
 }
 

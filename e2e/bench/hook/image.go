@@ -10,14 +10,14 @@ import (
 	"strings"
 )
 
-// program is what runs in the container: with an argument it looks for a library by that name, as a
-// CUDA program does for its driver.
+// program runs in the container: with an argument it searches for a library by that name, as a CUDA
+// program does for its driver.
 const program = `
 #include <dlfcn.h>
 int main(int argc, char **argv) { return argc > 1 && !dlopen(argv[1], RTLD_NOW); }`
 
-// image makes the root file system of the container: the program, the host's C library, and as many
-// other libraries as an image may have, all of which the linker's cache must list.
+// image creates the root file system of the container: the program, the host's C library, and the
+// given number of other libraries, all of which are listed in the linker's cache.
 func (b *bench) image(ctx context.Context) (string, error) {
 	root, err := b.folder.Sub("image")
 	if err != nil {
@@ -41,7 +41,7 @@ func (b *bench) image(ctx context.Context) (string, error) {
 	return root, b.fill(ctx, root)
 }
 
-// libc copies what the program is linked to from the host to the same paths.
+// libc copies the libraries that the program is linked to from the host to the same paths.
 func libc(ctx context.Context, root string) error {
 	out, err := exec.CommandContext(ctx, "ldd", filepath.Join(root, "program")).Output()
 	if err != nil {
@@ -63,7 +63,7 @@ func libc(ctx context.Context, root string) error {
 	return nil
 }
 
-// fill adds libraries to the image, each with the link that programs ask for.
+// fill adds libraries to the image, each with the link by which programs load it.
 func (b *bench) fill(ctx context.Context, root string) error {
 	built := filepath.Join(b.folder.Disk, "filler.so")
 	if err := output(exec.CommandContext(ctx, "gcc", "-shared", "-nostdlib", "-xc", "/dev/null", "-o", built)); err != nil {
@@ -83,7 +83,7 @@ func (b *bench) fill(ctx context.Context, root string) error {
 	return nil
 }
 
-// output runs a command; an error has what it printed.
+// output runs a command; an error contains its output.
 func output(cmd *exec.Cmd) error {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("%s: %w\n%s", filepath.Base(cmd.Path), err, out)

@@ -1,6 +1,6 @@
 // Command hook measures what CDI adds to the start of a container: the same bundle under a real runc,
 // without CDI, with our specs, with them but without their hooks, and with NVIDIA's hooks in the place
-// of ours. The variants take turns, so that whatever else the machine does meets them all.
+// of ours. The variants run in turns, so that other load of the machine affects them equally.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// goal is how many milliseconds the start of a container may take longer.
+// goal is the additional time for the start of a container, in milliseconds.
 const goal = 30
 
 // peer is the name of the baseline.
@@ -27,7 +27,7 @@ const peer = "nvidia-cdi-hook"
 func main() {
 	b := &bench{}
 	flag.IntVar(&b.rounds, "rounds", 51, "start a container of each variant this often")
-	flag.IntVar(&b.libraries, "libraries", 500, "how many libraries the image has beside the C library")
+	flag.IntVar(&b.libraries, "libraries", 500, "how many libraries the image has in addition to the C library")
 	flag.Parse()
 	os.Exit(report.Main("hook", b.measure))
 }
@@ -70,11 +70,11 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	if err != nil {
 		return err
 	}
-	b.tell(runs)
+	b.addRows(runs)
 	return nil
 }
 
-// build builds the hooks as they are shipped.
+// build builds the hooks with the flags of a release.
 func (b *bench) build(ctx context.Context) error {
 	b.Doing("building the hooks")
 	b.ours, b.theirs = filepath.Join(b.folder.Disk, "tessera-hook"), filepath.Join(b.folder.Disk, "nvidia-cdi-hook")
@@ -89,8 +89,8 @@ func (b *bench) build(ctx context.Context) error {
 	)
 }
 
-// tell adds the rows.
-func (b *bench) tell(runs runs) {
+// addRows adds the rows.
+func (b *bench) addRows(runs runs) {
 	passed := func(r run) time.Duration { return r.passed }
 	worked := func(r run) time.Duration { return r.worked }
 	difference := func(more, less string, of func(run) time.Duration) float64 {
@@ -100,16 +100,16 @@ func (b *bench) tell(runs runs) {
 	plain := runs.samples(bare, passed)
 	b.Add(
 		report.Figure("hooks, added to the start of a container"+of, difference(withOurs, withoutHooks, passed), "ms").AtMost(goal).
-			Beside(peer, difference(withTheirs, withoutHooks, passed)),
+			Peer(peer, difference(withTheirs, withoutHooks, passed)),
 		report.Figure("hooks, processor time"+of, difference(withOurs, withoutHooks, worked), "ms").
-			Beside(peer, difference(withTheirs, withoutHooks, worked)),
+			Peer(peer, difference(withTheirs, withoutHooks, worked)),
 		report.Figure("CDI in all, added to the start of a container"+of, difference(withOurs, bare, passed), "ms").AtMost(goal).
-			Beside(peer, difference(withTheirs, bare, passed)),
+			Peer(peer, difference(withTheirs, bare, passed)),
 		report.Figure("CDI in all, processor time"+of, difference(withOurs, bare, worked), "ms").
-			Beside(peer, difference(withTheirs, bare, worked)),
+			Peer(peer, difference(withTheirs, bare, worked)),
 		report.Figure("start and end of a container without CDI"+of, report.Milliseconds(plain.Median()), "ms"),
 		report.Figure("the same with CDI, in proportion"+of, runs.samples(withOurs, passed).Median().Seconds()/plain.Median().Seconds(), "times").
-			Beside(peer, runs.samples(withTheirs, passed).Median().Seconds()/plain.Median().Seconds()),
+			Peer(peer, runs.samples(withTheirs, passed).Median().Seconds()/plain.Median().Seconds()),
 	)
 	b.Note("image with %d libraries; each container on a fresh overlay; whole GPU of an 8 × H100 node; both programs run the same four hooks", b.libraries)
 }

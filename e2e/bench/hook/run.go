@@ -15,11 +15,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// run is one life of a container: how long it took, and how long processors worked for it, hooks
-// included.
+// run is one run of a container: its duration, and its processor time, hooks included.
 type run struct{ passed, worked time.Duration }
 
-// runs are the lives by variant; those of one index belong to one turn.
+// runs are the runs by variant; those of one index belong to one turn.
 type runs map[string][]run
 
 func (r runs) samples(name string, of func(run) time.Duration) report.Samples {
@@ -30,7 +29,7 @@ func (r runs) samples(name string, of func(run) time.Duration) report.Samples {
 	return samples
 }
 
-// differences returns what the one took more than the other, turn by turn.
+// differences returns the difference of two variants, turn by turn.
 func (r runs) differences(more, less string, of func(run) time.Duration) report.Samples {
 	var samples report.Samples
 	for i, run := range r[more] {
@@ -39,14 +38,14 @@ func (r runs) differences(more, less string, of func(run) time.Duration) report.
 	return samples
 }
 
-// stage is where containers run, one at a time.
+// stage runs containers, one at a time.
 type stage struct{ image, dir string }
 
-// driverName is what CUDA programs look for.
+// driverName is the name by which CUDA programs load the driver.
 const driverName = "libcuda.so.1"
 
-// check starts each variant once and looks whether the program finds the driver exactly where it
-// should: what does not work is not measured.
+// check starts each variant once and verifies that the program finds the driver exactly where it should:
+// a variant that does not work is not measured.
 func (s stage) check(ctx context.Context, variants []variant) error {
 	for _, v := range variants {
 		_, err := s.start(ctx, v, driverName)
@@ -97,7 +96,7 @@ func (s stage) start(ctx context.Context, v variant, args ...string) (took run, 
 	if err := os.WriteFile(filepath.Join(s.dir, "config.json"), text, 0o600); err != nil {
 		return run{}, err
 	}
-	// When the bench is ended, the container comes to its end by itself: runc leaves nothing behind then.
+	// When the bench is interrupted, the container runs to its end: runc then leaves no files.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), "runc", "--root", filepath.Join(s.dir, "runc"), "run", "--bundle", s.dir, "bench-hook")
 	begin := time.Now()
 	out, err := cmd.CombinedOutput()
@@ -108,7 +107,7 @@ func (s stage) start(ctx context.Context, v variant, args ...string) (took run, 
 	return took, ctx.Err()
 }
 
-// mount lays an empty layer over the image, as runtimes do for each container; clean takes it away.
+// mount mounts an empty layer over the image, as runtimes do for each container; clean unmounts it.
 func (s stage) mount() (clean func() error, err error) {
 	root, layer := filepath.Join(s.dir, "rootfs"), filepath.Join(s.dir, "layer")
 	upper, work := filepath.Join(layer, "upper"), filepath.Join(layer, "work")

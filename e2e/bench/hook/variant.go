@@ -79,8 +79,8 @@ func (b *bench) variants(ctx context.Context) ([]variant, error) {
 	return []variant{{bare, container()}, {withoutHooks, hooked(full, "")}, {withOurs, full}, {withTheirs, hooked(full, b.theirs)}}, nil
 }
 
-// hooked returns the spec with the program behind the same hooks, each a process as NVIDIA's specs have
-// them; without a program there are none.
+// hooked returns the spec with the program as executable of the same hooks, one process each as in
+// NVIDIA's specs; without a program there are no hooks.
 func hooked(spec oci.Spec, program string) oci.Spec {
 	apart := &oci.Hooks{}
 	for _, h := range spec.Hooks.CreateContainer {
@@ -95,7 +95,7 @@ func hooked(spec oci.Spec, program string) oci.Spec {
 	return spec
 }
 
-// container is the unprivileged container of every variant, without devices of ours.
+// container is the unprivileged container of every variant, without our devices.
 func container() oci.Spec {
 	return oci.Spec{
 		Version: "1.1.0",

@@ -13,12 +13,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// audit counts what the installer asked of the API server.
+// audit counts the installer's requests to the API server.
 type audit struct{ plane *lab.Computer }
 
 // count is requests of one span of time.
 type count struct {
-	// Reads, Writes and Watches are answered requests; Lease are reads and writes of leases, which are in none of the others.
+	// Reads, Writes and Watches are completed requests; Lease counts reads and writes of leases, which the others do not
+	// include.
 	Reads, Writes, Watches, Lease int
 	// Kinds are reads and writes by "verb resource".
 	Kinds map[string]int
@@ -26,7 +27,7 @@ type count struct {
 
 func (c count) total() int { return c.Reads + c.Writes }
 
-// event is what counts of a line of the log.
+// event has the fields of a line of the log that are counted.
 type event struct {
 	Stage     string
 	Verb      string
@@ -34,10 +35,10 @@ type event struct {
 	At        time.Time `json:"requestReceivedTimestamp"`
 }
 
-// between counts the installer's requests that were received from one time until another.
+// between counts the installer's requests that were received in a span of time.
 func (a *audit) between(ctx context.Context, from, until time.Time) (count, error) {
 	c := count{Kinds: map[string]int{}}
-	// The log is large and inside the control plane: only the installer's lines come out.
+	// The log is large and inside the control plane: only the installer's lines are copied.
 	out, err := a.plane.Exec(ctx, "grep", "-F", `"userAgent":"`+account, recipe.AuditLog)
 	if err != nil {
 		return count{}, fmt.Errorf("read the audit log: %w", err)
@@ -49,7 +50,7 @@ func (a *audit) between(ctx context.Context, from, until time.Time) (count, erro
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return count{}, fmt.Errorf("read the audit log: %w", err)
 		}
-		// A watch is answered when it starts; everything else when it is complete.
+		// The event of a watch is written when it starts; all others when the request is complete.
 		if !e.At.Before(from) && e.At.Before(until) {
 			c.add(e)
 		}

@@ -14,10 +14,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// breakPeriod is how often the broken node's driver starts and fails again, as kubelet's back-off has it at first.
+// breakPeriod is the interval at which the broken node's driver starts and fails, as with kubelet's first back-off.
 const breakPeriod = 5 * time.Second
 
-// breakNode makes the driver's pod on the node not ready, and its container restart over and over, until it is stopped.
+// breakNode makes the driver's pod on the node not ready, with its container restarting, until it is stopped.
 func (s *stage) breakNode(ctx context.Context, node string) (stop func(), err error) {
 	pods, err := s.Client.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{
 		LabelSelector: "app.kubernetes.io/name=tessera-driver", FieldSelector: "spec.nodeName=" + node,
@@ -39,7 +39,7 @@ func (s *stage) breakNode(ctx context.Context, node string) (stop func(), err er
 	return func() { cancel(); <-done }, nil
 }
 
-// crash writes into the pod's status that its containers ended once more.
+// crash writes one more end of the containers into the pod's status.
 func (s *stage) crash(ctx context.Context, name string, restarts int32) error {
 	pod, err := s.Client.CoreV1().Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -60,13 +60,13 @@ func (s *stage) crash(ctx context.Context, name string, restarts int32) error {
 	return err
 }
 
-// percentiles are upper bounds in seconds, from a histogram of so many reconciles.
+// percentiles are upper bounds in seconds, from a histogram of this number of reconciles.
 type percentiles struct {
 	median, p99 float64
 	count       int
 }
 
-// reconciles reads how long the reconciles of a controller took.
+// reconciles reads the durations of a controller's reconciles.
 func reconciles(ctx context.Context, controller string) (percentiles, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+metricsAddress+"/metrics", nil)
 	if err != nil {
@@ -88,7 +88,7 @@ func reconciles(ctx context.Context, controller string) (percentiles, error) {
 			return quantiles(metric.GetHistogram()), nil
 		}
 	}
-	return percentiles{}, fmt.Errorf("the installer's metrics tell nothing of the reconciles of %s", controller)
+	return percentiles{}, fmt.Errorf("the installer's metrics contain no reconciles of %s", controller)
 }
 
 // quantiles are the bounds of the buckets in which they lie.

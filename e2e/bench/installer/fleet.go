@@ -19,16 +19,17 @@ import (
 )
 
 const (
-	// machine is what every node has: few devices, so that the slices of 5,000 nodes fit the API server.
+	// machine is the hardware of every node: few devices, so that the slices of 5,000 nodes fit the API
+	// server.
 	machine     = "t4x1"
 	gpusPerNode = 1
-	// writers is how many writes are on their way at once.
+	// writers is the number of concurrent writes.
 	writers = 16
 )
 
 func nodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
 
-// populate makes nodes with what discovery and agents say about them.
+// populate creates nodes with the reports of discovery and agents.
 func (b *bench) populate(ctx context.Context, s *stage) error {
 	hardware, err := gputest.FindMachine(machine)
 	if err != nil {
@@ -42,14 +43,14 @@ func (b *bench) populate(ctx context.Context, s *stage) error {
 	return group.Wait()
 }
 
-// bare is a node on which nothing is installed.
+// bare is a node without any operand.
 func bare(name string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 		Name: name, Labels: map[string]string{corev1.LabelHostname: name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64"},
 	}, Status: corev1.NodeStatus{NodeInfo: corev1.NodeSystemInfo{BootID: name, ContainerRuntimeVersion: "containerd://2.2.1", OperatingSystem: "linux"}}}
 }
 
-// add makes one node, its slices and its GPUNode with what the discovery says.
+// add creates one node, its slices and its GPUNode with the report of the discovery.
 func (s *stage) add(ctx context.Context, hardware gputest.Machine, node *corev1.Node, spec v1alpha1.GPUNodeSpec) error {
 	name := node.Name
 	node, err := s.Client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
@@ -65,14 +66,14 @@ func (s *stage) add(ctx context.Context, hardware gputest.Machine, node *corev1.
 	if err := s.Kinds.Create(ctx, gpunode); err != nil {
 		return err
 	}
-	return s.say(ctx, name, "tessera-discovery", map[string]any{"hardware": v1alpha1.HardwareStatus{
+	return s.writeStatus(ctx, name, "tessera-discovery", map[string]any{"hardware": v1alpha1.HardwareStatus{
 		BootID: name, GPUs: gpusPerNode, PCI: []string{"1eb8"}, Kernel: "6.8.0-60-generic", OS: "ubuntu24.04", Architecture: "amd64",
 		Runtime: "containerd://2.2.1", CDI: true,
 	}})
 }
 
-// say writes a part of the status of a GPUNode as somebody whose part it is.
-func (s *stage) say(ctx context.Context, name, owner string, status any) error {
+// writeStatus writes a part of the status of a GPUNode as the owner of that part.
+func (s *stage) writeStatus(ctx context.Context, name, owner string, status any) error {
 	text, err := json.Marshal(map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "GPUNode", "metadata": map[string]any{"name": name}, "status": status,
 	})

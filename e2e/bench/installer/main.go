@@ -1,8 +1,8 @@
-// Command installer measures what the installer costs: its requests to the API server while nothing happens, while a fleet is
-// installed, upgraded, and while one node is broken; its memory and its reconciles. Nodes and pods are kwok's, agents and
-// discovery are played by the bench; the API server, its controllers, the scheduler and the installer are real.
+// Command installer measures what the installer costs: its requests to the API server at rest, while a fleet is installed, upgraded, and
+// while one node is broken; its memory and its reconciles. Nodes and pods are simulated by kwok, agents and discovery by the bench; the
+// API server, its controllers, the scheduler and the installer are real.
 //
-// With -settled nothing is installed but a few nodes: the others are written as copies of them, and the installer is started anew on them.
+// With -settled only a few nodes are installed: the others are written as copies of them, and the installer is restarted.
 package main
 
 import (
@@ -23,9 +23,9 @@ func main() {
 	flag.IntVar(&b.nodes, "nodes", 1000, "size of the fleet")
 	flag.DurationVar(&b.quiet, "quiet", 2*time.Minute, "how long nothing happens while requests are counted")
 	flag.DurationVar(&b.broken, "broken", time.Minute, "how long one node is broken while requests are counted")
-	flag.DurationVar(&b.patience, "patience", 40*time.Minute, "how long installing or upgrading the fleet may take")
+	flag.DurationVar(&b.limit, "patience", 40*time.Minute, "how long installing or upgrading the fleet may take")
 	flag.BoolVar(&b.upgrades, "upgrade", true, "also upgrade the fleet, and break a node; false: end after the time at rest")
-	flag.BoolVar(&b.settled, "settled", false, "install a few nodes, write the others as copies of them, and start the installer anew on what is settled: no upgrade")
+	flag.BoolVar(&b.settled, "settled", false, "install a few nodes, write the others as copies of them, and restart the installer on them: no upgrade")
 	flag.Parse()
 	name := "installer"
 	if b.settled {
@@ -36,9 +36,9 @@ func main() {
 
 // bench is one run.
 type bench struct {
-	nodes                   int
-	quiet, broken, patience time.Duration
-	upgrades, settled       bool
+	nodes                int
+	quiet, broken, limit time.Duration
+	upgrades, settled    bool
 	*report.Report
 }
 
@@ -56,23 +56,23 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	defer func() { err = errors.Join(err, s.end(context.WithoutCancel(ctx))) }()
 	for _, part := range b.parts() {
 		if err := part(ctx, s); err != nil {
-			return fmt.Errorf("%w; the installer said last: %s", err, s.lastWords())
+			return fmt.Errorf("%w; the last line of the installer's log: %s", err, s.lastLogLine())
 		}
 	}
 	return b.inside(ctx, s)
 }
 
-// parts are what is measured, in order.
+// parts are the measurements, in order.
 func (b *bench) parts() []func(context.Context, *stage) error {
 	parts := []func(context.Context, *stage) error{b.install, b.rest}
 	if b.settled {
-		parts = []func(context.Context, *stage) error{b.settle, b.restart, b.rest, b.stands}
+		parts = []func(context.Context, *stage) error{b.settle, b.restart, b.rest, b.checkReady}
 	}
 	if b.upgrades && !b.settled {
 		parts = append(parts, b.upgrade)
 	}
 	if b.upgrades {
-		parts = append(parts, b.suffer)
+		parts = append(parts, b.brokenNode)
 	}
 	return parts
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// What the GPU Operator asks of the API server, derived by counting the calls in its source, not measured: see README of bench.
+// The GPU Operator's requests to the API server, derived by counting the calls in its source, not measured: see bench/README.md.
 const (
 	// theirsHealthy is a pass of its DRA stack every minute, theirsUnready a pass of the other every 5 s while one operand of one node is
 	// unready.
@@ -22,7 +22,7 @@ const (
 
 const theirs = "GPU Operator (derived)"
 
-// install brings up the fleet from bare nodes.
+// install installs the fleet from bare nodes.
 func (b *bench) install(ctx context.Context, s *stage) error {
 	began, took, err := b.bring(ctx, s)
 	if err != nil {
@@ -40,7 +40,7 @@ func (b *bench) install(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// bring makes bare nodes and a policy, and waits until they are Ready.
+// bring creates bare nodes and a policy, and waits until the nodes are Ready.
 func (b *bench) bring(ctx context.Context, s *stage) (began time.Time, took time.Duration, err error) {
 	b.Doing("making %d nodes", b.nodes)
 	if err := b.populate(ctx, s); err != nil {
@@ -49,7 +49,7 @@ func (b *bench) bring(ctx context.Context, s *stage) (began time.Time, took time
 	b.Doing("installing")
 	began = time.Now()
 	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
-	policy.Spec.Upgrade = hurry()
+	policy.Spec.Upgrade = unlimited()
 	policy.Spec.Scheduler.Enabled = new(bool) // the lab has its own
 	if err := s.Kinds.Create(ctx, policy); err != nil {
 		return began, 0, err
@@ -58,8 +58,8 @@ func (b *bench) bring(ctx context.Context, s *stage) (began time.Time, took time
 	return began, took, err
 }
 
-// hurry lets every node go at once: the requests of a node do not depend on how many go with it.
-func hurry() v1alpha1.UpgradePolicy {
+// unlimited lets all nodes proceed at once: the requests of a node do not depend on the number of concurrent nodes.
+func unlimited() v1alpha1.UpgradePolicy {
 	none, all := intstr.FromInt32(0), intstr.FromString("100%")
 	return v1alpha1.UpgradePolicy{Canary: &none, MaxParallel: new(int32), MaxUnavailable: &all}
 }
@@ -70,7 +70,7 @@ func (b *bench) all(phase v1alpha1.NodePhase) func(map[v1alpha1.NodePhase]int) b
 
 func (b *bench) each(n int) float64 { return float64(n) / float64(b.nodes) }
 
-// upgrade gives every node another driver.
+// upgrade changes the driver version of every node.
 func (b *bench) upgrade(ctx context.Context, s *stage) error {
 	b.Doing("upgrading")
 	began := time.Now()
@@ -111,8 +111,8 @@ func (s *stage) upgraded(ctx context.Context, nodes int) bool {
 	return n == nodes
 }
 
-// suffer counts while one node's driver pod fails over and over.
-func (b *bench) suffer(ctx context.Context, s *stage) error {
+// brokenNode counts while one node's driver pod fails repeatedly.
+func (b *bench) brokenNode(ctx context.Context, s *stage) error {
 	b.Doing("breaking one node for %v", b.broken)
 	stop, err := s.breakNode(ctx, nodeName(0))
 	if err != nil {
@@ -127,12 +127,12 @@ func (b *bench) suffer(ctx context.Context, s *stage) error {
 	if err != nil {
 		return err
 	}
-	b.Add(report.Figure("one broken node, requests", float64(c.total())/b.broken.Minutes(), "1/min").Beside(theirs, theirsUnready))
+	b.Add(report.Figure("one broken node, requests", float64(c.total())/b.broken.Minutes(), "1/min").Peer(theirs, theirsUnready))
 	b.Note("one broken node: %v", c.Kinds)
 	return nil
 }
 
-// inside reads what the installer measures itself.
+// inside reads the installer's own measurements.
 func (b *bench) inside(ctx context.Context, s *stage) error {
 	memory, err := s.installer.Memory()
 	if err != nil {

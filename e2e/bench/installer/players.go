@@ -20,10 +20,11 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// agent is what the node agent's pods are called, and what it calls itself.
+// agent is the name of the node agent's pods and of its user agent.
 const agent = "tessera-node"
 
-// players are the node agents of the fleet: each says what an agent says when its pod is ready, and obeys maintenance.
+// players simulate the node agents of the fleet: each writes the agent's status when its pod is ready, and
+// acknowledges maintenance.
 type players struct {
 	stage  *stage
 	cancel context.CancelFunc
@@ -40,15 +41,15 @@ func play(ctx context.Context, s *stage) *players {
 	pods := informers.NewSharedInformerFactoryWithOptions(s.Client, 0, informers.WithNamespace(namespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = "app.kubernetes.io/name=" + agent }))
 	nodes := dynamicinformer.NewDynamicSharedInformerFactory(s.Dynamic, 0)
-	p.follow(pods.Core().V1().Pods().Informer(), func(object any) error { return p.speak(ctx, object) })
-	p.follow(nodes.ForResource(v1alpha1.GroupVersion.WithResource("gpunodes")).Informer(), func(object any) error { return p.obey(ctx, object) })
+	p.follow(pods.Core().V1().Pods().Informer(), func(object any) error { return p.report(ctx, object) })
+	p.follow(nodes.ForResource(v1alpha1.GroupVersion.WithResource("gpunodes")).Informer(), func(object any) error { return p.acknowledge(ctx, object) })
 	pods.Start(ctx.Done())
 	nodes.Start(ctx.Done())
 	p.ended = func() { pods.Shutdown(); nodes.Shutdown() }
 	return p
 }
 
-// follow has every object, and every change of one, answered.
+// follow handles every object and every change.
 func (p *players) follow(informer cache.SharedIndexInformer, answer func(object any) error) {
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { p.note(answer(object)) },
@@ -70,22 +71,22 @@ func (p *players) note(err error) {
 	}
 }
 
-// err is what went wrong with the players so far.
+// err returns the first error of the players.
 func (p *players) err() error {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return p.failed
 }
 
-// speak says what the agent in the pod says once it is ready.
-func (p *players) speak(ctx context.Context, object any) error {
+// report writes the status of the agent in the pod once that is ready.
+func (p *players) report(ctx context.Context, object any) error {
 	pod, ok := object.(*corev1.Pod)
 	if !ok || pod.DeletionTimestamp != nil || pod.Status.Phase != corev1.PodRunning {
 		return nil
 	}
 	node := &v1alpha1.GPUNode{}
 	if err := p.stage.Kinds.Get(ctx, types.NamespacedName{Name: pod.Spec.NodeName}, node); err != nil {
-		return fmt.Errorf("speak for %s: %w", pod.Spec.NodeName, err)
+		return fmt.Errorf("report for %s: %w", pod.Spec.NodeName, err)
 	}
 	status := v1alpha1.AgentStatus{Version: "bench", PodUID: string(pod.UID), BootID: node.Status.Hardware.BootID, Ready: true}
 	if node.Spec.Driver != nil {
@@ -94,11 +95,11 @@ func (p *players) speak(ctx context.Context, object any) error {
 	if node.Spec.Maintenance != nil {
 		status.Maintenance, status.PreparedClaims = node.Spec.Maintenance.ID, new(int32)
 	}
-	return p.stage.say(ctx, node.Name, agent, map[string]any{"agent": status})
+	return p.stage.writeStatus(ctx, node.Name, agent, map[string]any{"agent": status})
 }
 
-// obey repeats the ID of a node's maintenance, and forgets it when the maintenance is over.
-func (p *players) obey(ctx context.Context, object any) error {
+// acknowledge repeats the ID of a node's maintenance, and removes it when the maintenance is over.
+func (p *players) acknowledge(ctx context.Context, object any) error {
 	content, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return nil
@@ -119,13 +120,13 @@ func (p *players) obey(ctx context.Context, object any) error {
 	default:
 		return nil
 	}
-	return p.stage.say(ctx, node.Name, agent, map[string]any{"agent": status})
+	return p.stage.writeStatus(ctx, node.Name, agent, map[string]any{"agent": status})
 }
 
-// await waits until done says so, told of the fleet each time, and tells progress.
+// await waits until done returns true for the phases of the fleet, and prints progress.
 func (b *bench) await(ctx context.Context, s *stage, what string, done func(map[v1alpha1.NodePhase]int) bool) (time.Duration, error) {
 	began, last := time.Now(), ""
-	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, fmt.Errorf("%s takes too long", what))
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, fmt.Errorf("%s takes too long", what))
 	defer cancel()
 	tick := time.NewTicker(2 * time.Second)
 	defer tick.Stop()

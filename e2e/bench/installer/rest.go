@@ -11,10 +11,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// heartbeat is how often kubelet writes the status of a node of which nothing changed (nodeStatusReportFrequency).
+// heartbeat is the interval at which kubelet writes the status of an unchanged node (nodeStatusReportFrequency).
 const heartbeat = 5 * time.Minute
 
-// rest counts while nothing happens but the heartbeats of nodes.
+// rest counts requests while only the heartbeats of nodes are written.
 func (b *bench) rest(ctx context.Context, s *stage) error {
 	if err := b.calm(ctx, s); err != nil {
 		return err
@@ -40,7 +40,7 @@ func (b *bench) rest(ctx context.Context, s *stage) error {
 	}
 	minutes := b.quiet.Minutes()
 	b.Add(
-		report.Figure("at rest, writes except the lease", float64(c.Writes)/minutes, "1/min").AtMost(0).Beside(theirs, theirsHealthy),
+		report.Figure("at rest, writes except the lease", float64(c.Writes)/minutes, "1/min").AtMost(0).Peer(theirs, theirsHealthy),
 		report.Figure("at rest, reads", float64(c.Reads)/minutes, "1/min").AtMost(0),
 		report.Figure("at rest, watches opened again", float64(c.Watches)/minutes, "1/min"),
 		report.Figure("at rest, lease", float64(c.Lease)/minutes, "1/min"),
@@ -52,7 +52,7 @@ func (b *bench) rest(ctx context.Context, s *stage) error {
 	return errors.Join(s.players.err(), s.installer.Alive())
 }
 
-// calm waits until what the last steps caused is over: nothing is written for a while.
+// calm waits until the effects of the previous steps are over: no write for a while.
 func (b *bench) calm(ctx context.Context, s *stage) error {
 	const tries, span = 24, 5 * time.Second
 	b.Doing("waiting until nothing happens")
@@ -102,7 +102,7 @@ func (s *stage) beat(ctx context.Context, nodes int) (stop func()) {
 	return func() { cancel(); <-done }
 }
 
-// alive writes that a node is Ready as it was, now.
+// alive writes the node's Ready condition with the current time.
 func (s *stage) alive(ctx context.Context, name string) error {
 	text, err := json.Marshal(map[string]any{"status": map[string]any{"conditions": []any{
 		map[string]any{"type": corev1.NodeReady, "lastHeartbeatTime": time.Now().UTC().Format(time.RFC3339)},

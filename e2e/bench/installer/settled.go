@@ -20,17 +20,17 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
-// examples is how many nodes are installed step by step where the others are copies of one of them.
+// examples is the number of nodes that are installed step by step; the others are copies of one of them.
 const examples = 3
 
-// example is a node as the installer left it: Ready.
+// example is a node in the state in which the installer left it: Ready.
 type example struct {
 	Node    *corev1.Node
 	GPUNode *v1alpha1.GPUNode
 	Pods    []corev1.Pod
 }
 
-// settle makes a fleet of Ready nodes: a few are installed, the others are written as copies while the installer is away.
+// settle creates a fleet of Ready nodes: a few are installed, the others are written as copies while the installer is stopped.
 func (b *bench) settle(ctx context.Context, s *stage) error {
 	few := *b
 	few.nodes = examples
@@ -56,8 +56,8 @@ func (b *bench) settle(ctx context.Context, s *stage) error {
 	return nil
 }
 
-// freeze ends all but the API server and the bench. Nothing is left to do for the controllers, the scheduler and kwok on a fleet that is as it is to be, and
-// without the controllers nobody asks for the leases of nodes: they alone would be 500 writes in a second.
+// freeze ends all processes but the API server and the bench. On a fleet in its desired state the controllers, the scheduler and kwok have no work, and
+// without the controllers no leases of nodes are needed, which would be 500 writes per second.
 func (s *stage) freeze(ctx context.Context) error {
 	if err := s.installer.Terminate(); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (b *bench) spread(ctx context.Context, s *stage, e *example) error {
 	return group.Wait()
 }
 
-// named is the example as another node: its name stands in labels, affinities, and for its boot.
+// named returns the example as another node: the name is part of labels and affinities and of the boot id.
 func (e *example) named(name string) (*example, error) {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -118,14 +118,14 @@ func (e *example) named(name string) (*example, error) {
 	return other, nil
 }
 
-// write makes a node of a copy. The labels and the parts of the status belong to whom they belong on the example; the spec of the GPUNode is the bench's.
+// write creates a node of a copy. The labels and the parts of the status have the same owners as on the example; the bench owns the spec of the GPUNode.
 func (s *stage) write(ctx context.Context, hardware gputest.Machine, e *example) error {
 	node := bare(e.Node.Name)
 	node.Status = e.Node.Status
 	if err := s.add(ctx, hardware, node, e.GPUNode.Spec); err != nil {
 		return err
 	}
-	// A new node has a taint of the API server until its controllers see that it is ready.
+	// The API server taints a new node until its controllers find it ready.
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": e.Node.Labels}, "spec": map[string]any{"taints": e.Node.Spec.Taints}})
 	if err != nil {
 		return err
@@ -143,7 +143,7 @@ func (s *stage) write(ctx context.Context, hardware gputest.Machine, e *example)
 			status.Agent.PodUID = string(uid)
 		}
 	}
-	if err := s.say(ctx, node.Name, agent, map[string]any{"agent": status.Agent}); err != nil {
+	if err := s.writeStatus(ctx, node.Name, agent, map[string]any{"agent": status.Agent}); err != nil {
 		return err
 	}
 	// The spec of a copy is written once.
@@ -152,10 +152,10 @@ func (s *stage) write(ctx context.Context, hardware gputest.Machine, e *example)
 		status.Conditions[i].ObservedGeneration = 1
 	}
 	status.Hardware, status.Agent = nil, nil
-	return s.say(ctx, node.Name, account, status)
+	return s.writeStatus(ctx, node.Name, account, status)
 }
 
-// run makes a pod of a DaemonSet on its node and writes that it runs.
+// run creates a pod of a DaemonSet on its node and writes that it runs.
 func (s *stage) run(ctx context.Context, pod *corev1.Pod) (types.UID, error) {
 	made, err := s.Client.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		GenerateName: pod.GenerateName, Labels: pod.Labels, Annotations: pod.Annotations, OwnerReferences: pod.OwnerReferences,
@@ -168,7 +168,7 @@ func (s *stage) run(ctx context.Context, pod *corev1.Pod) (types.UID, error) {
 	return made.UID, err
 }
 
-// restart starts the installer on the fleet and counts what it asks for until it is at rest.
+// restart starts the installer on the fleet and counts its requests until it is at rest.
 func (b *bench) restart(ctx context.Context, s *stage) error {
 	b.Doing("starting the installer on %d nodes", b.nodes)
 	began := time.Now()
@@ -192,13 +192,13 @@ func (b *bench) restart(ctx context.Context, s *stage) error {
 		report.Figure("restart, until every node was looked at", took.Seconds(), "s"),
 	)
 	b.Note("restart: %d reads, %d writes, %d watches: %v", c.Reads, c.Writes, c.Watches, c.Kinds)
-	return b.stands(ctx, s)
+	return b.checkReady(ctx, s)
 }
 
-// looked waits until the installer has reconciled as many nodes as there are.
+// looked waits until the installer has reconciled every node.
 func (b *bench) looked(ctx context.Context, s *stage) (time.Duration, error) {
 	began := time.Now()
-	ctx, cancel := context.WithTimeoutCause(ctx, b.patience, errors.New("the restart takes too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, b.limit, errors.New("the restart takes too long"))
 	defer cancel()
 	for {
 		p, err := reconciles(ctx, "node")
@@ -211,11 +211,11 @@ func (b *bench) looked(ctx context.Context, s *stage) (time.Duration, error) {
 	}
 }
 
-// stands is an error when a node is not Ready in the eyes of the installer.
-func (b *bench) stands(ctx context.Context, s *stage) error {
+// checkReady returns an error when the installer reports a node as not Ready.
+func (b *bench) checkReady(ctx context.Context, s *stage) error {
 	phases, err := s.phases(ctx)
 	if err == nil && !b.all(v1alpha1.PhaseReady)(phases) {
-		err = fmt.Errorf("the nodes were Ready and are not any more: %v", phases)
+		err = fmt.Errorf("the nodes are no longer Ready: %v", phases)
 	}
 	return err
 }

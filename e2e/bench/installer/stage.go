@@ -27,16 +27,16 @@ import (
 const (
 	namespace = "tessera-system"
 	account   = "tessera-installer"
-	// metricsAddress is where the installer's metrics are read.
+	// metricsAddress is the address of the installer's metrics.
 	metricsAddress = "127.0.0.1:18089"
 )
 
-// stages tell kwok how nodes and pods come, end and go.
+// stages configure how kwok creates, ends and removes nodes and pods.
 //
 //go:embed stages.yaml
 var stages []byte
 
-// stage is a control plane with the chart in it, kwok, and the installer as a process with its own account.
+// stage is a control plane with the chart installed, kwok, and the installer as a process with its own account.
 type stage struct {
 	*cluster.Cluster
 	folder    string
@@ -46,7 +46,7 @@ type stage struct {
 	audit     *audit
 }
 
-// raise brings up everything but the fleet.
+// raise starts everything except the fleet.
 func raise(ctx context.Context, b *bench, labFolder, folder string) (_ *stage, err error) {
 	s := &stage{folder: folder}
 	defer func() {
@@ -83,7 +83,7 @@ func raise(ctx context.Context, b *bench, labFolder, folder string) (_ *stage, e
 
 func (s *stage) path(name string) string { return filepath.Join(s.folder, name) }
 
-// installChart applies what the chart renders, but for the installer's Deployment and the hooks: no node could run them.
+// installChart applies the rendered chart, except the installer's Deployment and the hooks: no node could run them.
 func (s *stage) installChart(ctx context.Context) error {
 	helm, err := chart.New(ctx)
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *stage) startKwok() (err error) {
 	return err
 }
 
-// startInstaller starts the installer as who the chart says it is.
+// startInstaller starts the installer with the account of the chart.
 func (s *stage) startInstaller(ctx context.Context) error {
 	kubeconfig, err := s.actAs(ctx, account)
 	if err != nil {
@@ -128,8 +128,8 @@ func (s *stage) startInstaller(ctx context.Context) error {
 	return err
 }
 
-// lastWords is the last line of the installer's log: the log ends with the bench.
-func (s *stage) lastWords() string {
+// lastLogLine returns the last line of the installer's log: the log is removed with the bench.
+func (s *stage) lastLogLine() string {
 	text, err := os.ReadFile(s.path("installer.log"))
 	if err != nil {
 		return err.Error()
@@ -157,7 +157,7 @@ func (s *stage) actAs(ctx context.Context, name string) (string, error) {
 	return path, clientcmd.WriteToFile(*config, path)
 }
 
-// end ends what runs and removes the lab.
+// end ends all processes and removes the lab.
 func (s *stage) end(ctx context.Context) error {
 	if s.players != nil {
 		s.players.stop()

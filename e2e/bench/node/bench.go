@@ -16,13 +16,13 @@ type bench struct {
 	options
 }
 
-// plugin is a running plugin: our agent, or the one that does nothing.
+// plugin is a running plugin: our agent, or the null plugin.
 type plugin struct {
 	*harness.Process
 	socket string
 	// ready returns why the plugin should not replace another yet.
 	ready func(context.Context) error
-	// metrics reads what the plugin tells about itself; nil for one that tells nothing.
+	// metrics reads the plugin's metrics; nil for one without metrics.
 	metrics func(context.Context) (string, error)
 }
 
@@ -38,8 +38,8 @@ func ours(b *bench, h *harness.Host, uid string) (plugin, error) {
 	return plugin{Process: a.Process, socket: a.Registration(), ready: a.Ready, metrics: metricsOf(a)}, nil
 }
 
-// theirs starts the plugin that does nothing.
-func theirs(_ *bench, h *harness.Host, uid string) (plugin, error) {
+// null starts the null plugin.
+func null(_ *bench, h *harness.Host, uid string) (plugin, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return plugin{}, err

@@ -22,10 +22,11 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// floorCommand makes this program the plugin that does nothing.
+// floorCommand makes this program the null plugin, which does no work.
 const floorCommand = "floor"
 
-// noop answers every call at once. It publishes what our agent publishes, by the helper's own means.
+// noop answers every call at once. It publishes the same devices as our agent, with the helper's own
+// publisher.
 type noop struct{}
 
 func (noop) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
@@ -59,10 +60,10 @@ func (noop) WatchHealthStatus(ctx context.Context, _ chan<- kubeletplugin.Device
 	return nil
 }
 
-// place says where the plugin runs.
+// place is where the plugin runs.
 type place struct{ kubeconfig, node, plugins, registry, uid string }
 
-// floor is the main function of the plugin that does nothing.
+// floor is the main function of the null plugin.
 func floor(args []string) int {
 	var p place
 	flags := flag.NewFlagSet(floorCommand, flag.ContinueOnError)
@@ -117,7 +118,7 @@ func (p place) serve(ctx context.Context) error {
 	return nil
 }
 
-// resources are what our agent publishes with its defaults.
+// resources are the devices that our agent publishes with its defaults.
 func (p place) resources() (resourceslice.DriverResources, error) {
 	m, err := gputest.FindMachine(testbed.Machine)
 	if err != nil {

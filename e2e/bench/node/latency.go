@@ -18,18 +18,19 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// warmUp is how many calls are made before those that count.
+// warmUp is the number of calls before the measured ones.
 const warmUp = 20
 
-// subject is a claim whose life is measured.
+// subject is a claim whose preparation is measured.
 type subject struct {
 	name    string
 	device  func(*harness.Host) (gpu.Device, error)
 	changes []harness.Change
-	// goal is the longest time at the 99th percentile, in milliseconds.
+	// goal is the upper bound of the 99th percentile, in milliseconds.
 	goal float64
-	// beside is a claim that exists all the time, so that the first share of a GPU is not what counts.
-	beside bool
+	// shared: another claim shares the GPU all the time, so that the first share of a GPU is not
+	// measured.
+	shared bool
 }
 
 // subjects are the rows on records in memory.
@@ -42,8 +43,8 @@ func subjects() []subject {
 	return []subject{
 		{name: "whole GPU", device: func(h *harness.Host) (gpu.Device, error) { return h.Whole(0), nil }, goal: 5},
 		{name: "MIG slice", device: func(h *harness.Host) (gpu.Device, error) { return h.Slice(1, 19, 0) }, goal: 10},
-		{name: "time share", device: shared(2, gpu.TimeShare), changes: []harness.Change{aShare}, beside: true},
-		{name: "MPS share", device: shared(3, gpu.MPS), changes: []harness.Change{aShare}, beside: true},
+		{name: "time share", device: shared(2, gpu.TimeShare), changes: []harness.Change{aShare}, shared: true},
+		{name: "MPS share", device: shared(3, gpu.MPS), changes: []harness.Change{aShare}, shared: true},
 	}
 }
 
@@ -62,7 +63,7 @@ func aShare(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// latency measures the life of single claims, one after the other.
+// latency measures preparing and unpreparing single claims, one after the other.
 func (b *bench) latency(ctx context.Context) error {
 	floor, err := b.floorLatency(ctx)
 	if err != nil {
@@ -93,7 +94,7 @@ func (b *bench) latency(ctx context.Context) error {
 	return b.noteSteps(ctx, p)
 }
 
-// latencyOnDisk is the whole GPU with records where temporary files are.
+// latencyOnDisk measures the whole GPU with records in the folder of temporary files.
 func (b *bench) latencyOnDisk(ctx context.Context) error {
 	memory, err := scratch.InMemory(b.Folder.Disk)
 	if err != nil {
@@ -125,8 +126,8 @@ func (b *bench) latencyOnDisk(ctx context.Context) error {
 	return nil
 }
 
-// measured are lives of a claim: how long each took, and how long processors worked for one in the
-// plugin.
+// measured are the cycles of a claim: the duration of each, and the processor time of the plugin per
+// cycle.
 type measured struct {
 	took   report.Samples
 	worked time.Duration
@@ -137,9 +138,9 @@ func (b *bench) rows(name string, lives, floor measured, goal float64) {
 	most := report.Figure(name+", p99", report.Milliseconds(lives.took.Quantile(0.99)), "ms")
 	worked := report.Figure(name+", processor time", report.Milliseconds(lives.worked), "ms")
 	if len(floor.took) > 0 {
-		middle = middle.Beside(peer, report.Milliseconds(floor.took.Median()))
-		most = most.Beside(peer, report.Milliseconds(floor.took.Quantile(0.99)))
-		worked = worked.Beside(peer, report.Milliseconds(floor.worked))
+		middle = middle.Peer(peer, report.Milliseconds(floor.took.Median()))
+		most = most.Peer(peer, report.Milliseconds(floor.took.Quantile(0.99)))
+		worked = worked.Peer(peer, report.Milliseconds(floor.worked))
 	}
 	if goal > 0 {
 		most = most.AtMost(goal)
@@ -147,9 +148,9 @@ func (b *bench) rows(name string, lives, floor measured, goal float64) {
 	b.Add(middle, most, worked)
 }
 
-// floorLatency is the same life with the plugin that does nothing.
+// floorLatency is the same cycle with the null plugin.
 func (b *bench) floorLatency(ctx context.Context) (measured, error) {
-	h, p, k, err := b.run(ctx, theirs)
+	h, p, k, err := b.run(ctx, null)
 	if err != nil {
 		return measured{}, err
 	}
@@ -158,18 +159,18 @@ func (b *bench) floorLatency(ctx context.Context) (measured, error) {
 	return b.lives(ctx, h, p, k, subjects()[0])
 }
 
-// errRefused says that the agent cannot prepare such a claim at all.
+// errRefused is the error of an agent that cannot prepare such a claim at all.
 var errRefused = errors.New("the agent refuses it")
 
-// lives prepares a claim and takes it back, again and again.
+// lives prepares and unprepares a claim repeatedly.
 func (b *bench) lives(ctx context.Context, h *harness.Host, p plugin, k *harness.Kubelet, s subject) (measured, error) {
 	b.Doing("%s, %d times", s.name, b.rounds)
 	device, err := s.device(h)
 	if err != nil {
 		return measured{}, err
 	}
-	if s.beside {
-		claim, err := h.Claim(ctx, "beside-"+device.Shape.String(), []gpu.Device{device}, s.changes...)
+	if s.shared {
+		claim, err := h.Claim(ctx, "other-"+device.Shape.String(), []gpu.Device{device}, s.changes...)
 		if err != nil {
 			return measured{}, err
 		}
@@ -209,7 +210,7 @@ func repeat(ctx context.Context, k *harness.Kubelet, claim *drapb.Claim, times i
 	return samples, nil
 }
 
-// refused tells the end of the run from the agent's refusal.
+// refused distinguishes the end of the run from the agent's refusal.
 func refused(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -217,7 +218,7 @@ func refused(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", errRefused, err)
 }
 
-// life is one.
+// life is one cycle.
 func life(ctx context.Context, k *harness.Kubelet, claim *drapb.Claim) (time.Duration, error) {
 	begin := time.Now()
 	if _, err := k.Prepare(ctx, claim); err != nil {

@@ -1,7 +1,7 @@
 // Command node measures the node agent: the real program on a fake host, called over its socket as
 // kubelet does, with a real API server. The fake driver has no latency, so every figure is our own
-// cost. Beside ours stand the figures of a plugin that does nothing, built on the same helper: what
-// the protocol itself costs in the same run.
+// cost. The figures of a null plugin, built on the same helper, show the cost of the protocol
+// itself in the same run.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 // peer is the name of the baseline.
 const peer = "no-op plugin"
 
-// options are how long the run takes.
+// options are the durations of the run.
 type options struct {
 	rounds, waves, restarts, upgrades int
 	idle                              time.Duration

@@ -19,15 +19,15 @@ func (b *bench) publishing(ctx context.Context) error {
 		return err
 	}
 	// The helper's own controller takes half a minute for the second.
-	floorFirst, floorBack, err := b.publishes(ctx, theirs, 1)
+	floorFirst, floorBack, err := b.publishes(ctx, null, 1)
 	if err != nil {
 		return fmt.Errorf("%s: %w", peer, err)
 	}
 	b.Add(
 		report.Figure(fmt.Sprintf("start of the agent to published slices, longest of %d", b.restarts), first.Quantile(1).Seconds(), "s").
-			AtMost(2).Beside(peer, floorFirst.Quantile(1).Seconds()),
+			AtMost(2).Peer(peer, floorFirst.Quantile(1).Seconds()),
 		report.Figure(fmt.Sprintf("slices back after they were deleted, longest of %d", b.restarts), back.Quantile(1).Seconds(), "s").
-			AtMost(3).Beside(peer, floorBack.Quantile(1).Seconds()),
+			AtMost(3).Peer(peer, floorBack.Quantile(1).Seconds()),
 	)
 	return nil
 }

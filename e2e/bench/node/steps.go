@@ -16,7 +16,7 @@ import (
 // stepLine is a line of the agent's histogram of steps.
 var stepLine = regexp.MustCompile(`(?m)^tessera_prepare_step_duration_seconds_(sum|count)\{step="([^"]+)"\} (\S+)$`)
 
-// noteSteps adds where the time went, by the agent's own histogram.
+// noteSteps adds the mean duration of each step, from the agent's own histogram.
 func (b *bench) noteSteps(ctx context.Context, p plugin) error {
 	text, err := p.metrics(ctx)
 	if err != nil {

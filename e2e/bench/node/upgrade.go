@@ -19,14 +19,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// watcher is kubelet's watcher of plugins: it connects to what appears in the folder of registrations
-// and forgets what disappears from it.
+// watcher is kubelet's watcher of plugins: it connects to the sockets that appear in the folder of
+// registrations and drops those that disappear.
 type watcher struct {
 	folder string
 	mu     sync.Mutex
 	// connected are the plugins by their sockets, in order of registration.
 	connected []connected
-	// without is how long no plugin was connected since the first one was.
+	// without is the total time without a connected plugin since the first one connected.
 	without time.Duration
 }
 
@@ -35,7 +35,7 @@ type connected struct {
 	*harness.Kubelet
 }
 
-// watchPause is how often the folder is looked at; kubelet hears of changes at once.
+// watchPause is the interval at which the folder is read; kubelet receives its changes at once.
 const watchPause = time.Millisecond
 
 // run watches until ctx ends.
@@ -67,14 +67,14 @@ func (w *watcher) run(ctx context.Context) error {
 	}
 }
 
-// keep forgets the plugins whose sockets are gone.
+// keep drops the plugins whose sockets are gone.
 func (w *watcher) keep(sockets []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.connected = slices.DeleteFunc(w.connected, func(c connected) bool {
 		gone := !slices.Contains(sockets, c.socket)
 		if gone {
-			// Calls in progress come to their end first, as with kubelet.
+			// Calls in progress complete first, as with kubelet.
 			time.AfterFunc(harness.CallLimit, c.Close)
 		}
 		return gone
@@ -96,7 +96,7 @@ func (w *watcher) connect(ctx context.Context, socket string) {
 	}
 }
 
-// current is the plugin that kubelet calls: the last that registered.
+// current is the plugin that kubelet calls: the last one registered.
 func (w *watcher) current() (*harness.Kubelet, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -106,29 +106,29 @@ func (w *watcher) current() (*harness.Kubelet, bool) {
 	return w.connected[len(w.connected)-1].Kubelet, true
 }
 
-// upgraded is what kubelet saw of upgrades.
+// upgraded is the effect of upgrades on kubelet.
 type upgraded struct {
-	// without is how long no plugin was connected, calls how many Prepares and Unprepares there were
-	// and failed how many of them failed.
+	// without is the time without a connected plugin, calls the number of Prepares and Unprepares, and
+	// failed the number of those that failed.
 	without       time.Duration
 	calls, failed int64
 }
 
-// upgrade replaces the agent under load as its DaemonSet does, and the plugin that does nothing as
-// DaemonSets do that end the old pod first.
+// upgrade replaces the agent under load as its DaemonSet does, and the null plugin as DaemonSets do
+// that end the old pod first.
 func (b *bench) upgrade(ctx context.Context) error {
 	mine, err := b.underLoad(ctx, ours, overlapping())
 	if err != nil {
 		return fmt.Errorf("upgrade: %w", err)
 	}
-	floor, err := b.underLoad(ctx, theirs, replacing())
+	floor, err := b.underLoad(ctx, null, replacing())
 	if err != nil {
 		return fmt.Errorf("upgrade the %s: %w", peer, err)
 	}
 	const without = peer + " without overlap"
 	b.Add(
-		report.Figure(fmt.Sprintf("no plugin connected during %d upgrades", b.upgrades), mine.without.Seconds(), "s").AtMost(0).Beside(without, floor.without.Seconds()),
-		report.Figure(fmt.Sprintf("calls that failed during %d upgrades", b.upgrades), float64(mine.failed), "calls").AtMost(0).Beside(without, float64(floor.failed)),
+		report.Figure(fmt.Sprintf("no plugin connected during %d upgrades", b.upgrades), mine.without.Seconds(), "s").AtMost(0).Peer(without, floor.without.Seconds()),
+		report.Figure(fmt.Sprintf("calls that failed during %d upgrades", b.upgrades), float64(mine.failed), "calls").AtMost(0).Peer(without, float64(floor.failed)),
 	)
 	b.Note("upgrades: %d calls to the agent, %d to the %s", mine.calls, floor.calls, without)
 	return nil
@@ -136,8 +136,7 @@ func (b *bench) upgrade(ctx context.Context) error {
 
 // strategy is how a DaemonSet replaces its pod.
 type strategy struct {
-	// uid returns the UID by which the i-th pod tells its sockets from those of others; empty when all
-	// have the same.
+	// uid returns the UID in the names of the i-th pod's sockets; empty when all have the same names.
 	uid func(i int) string
 	// next replaces a plugin by one of the same kind and returns the new one.
 	next func(ctx context.Context, b *bench, h *harness.Host, which kind, old plugin, uid string) (plugin, error)
@@ -160,7 +159,7 @@ func overlap(ctx context.Context, b *bench, h *harness.Host, which kind, old plu
 	return next, errors.Join(b.Await(ctx, h, "the new agent to be ready", next.ready), terminate(h, old))
 }
 
-// terminate ends a plugin as kubelet ends a pod; an error shows what the plugin said last.
+// terminate ends a plugin as kubelet ends a pod; an error contains the end of the plugin's log.
 func terminate(h *harness.Host, p plugin) error {
 	if err := p.Terminate(); err != nil {
 		return fmt.Errorf("%w\n%s", err, testbed.Tail(h.Log()))
@@ -224,14 +223,14 @@ func (w *watcher) live(context.Context) error {
 	return nil
 }
 
-// load are claims that come and go without a pause.
+// load is a sequence of claims that are prepared and unprepared without a pause.
 type load struct {
 	calls, failed atomic.Int64
 	ended         chan struct{}
 	group         errgroup.Group
 }
 
-// startLoad begins with a whole GPU and a slice.
+// startLoad starts with a whole GPU and a MIG device.
 func (b *bench) startLoad(ctx context.Context, h *harness.Host, w *watcher) (*load, error) {
 	l := &load{ended: make(chan struct{})}
 	slice, err := h.Slice(1, smallest, 0)
@@ -266,7 +265,7 @@ func (l *load) churn(ctx context.Context, w *watcher, claim *drapb.Claim) {
 	}
 }
 
-// retryPause is how long a failed call waits for the next; kubelet waits longer.
+// retryPause is the wait after a failed call; kubelet waits longer.
 const retryPause = 100 * time.Millisecond
 
 func (l *load) call(w *watcher, call func(*harness.Kubelet) error) {
@@ -278,7 +277,7 @@ func (l *load) call(w *watcher, call func(*harness.Kubelet) error) {
 	}
 }
 
-// succeeded is how many calls did.
+// succeeded is the number of calls that succeeded.
 func (l *load) succeeded() int64 { return l.calls.Load() - l.failed.Load() }
 
 // more returns an error until the load has made more calls that succeeded.
@@ -292,7 +291,7 @@ func (l *load) more() func(context.Context) error {
 	}
 }
 
-// stop ends the load and returns what it counted.
+// stop ends the load and returns its counts.
 func (l *load) stop() (calls, failed int64) {
 	close(l.ended)
 	_ = l.group.Wait()

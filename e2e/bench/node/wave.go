@@ -12,15 +12,16 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// The smallest profile of an H100 and how many of it one GPU holds.
+// The smallest profile of an H100 and its number per GPU.
 const (
 	smallest = 19
 	perGPU   = 7
 )
 
-// wave prepares as many slices as the node holds, all at once, and looks at the agent's memory then.
+// wave prepares the maximal number of MIG devices of the node concurrently, and then reads the
+// agent's memory.
 func (b *bench) wave(ctx context.Context) error {
-	floor, idle, err := b.wavesOf(ctx, theirs)
+	floor, idle, err := b.wavesOf(ctx, null)
 	if err != nil {
 		return fmt.Errorf("%s: %w", peer, err)
 	}
@@ -30,13 +31,13 @@ func (b *bench) wave(ctx context.Context) error {
 	}
 	b.Add(
 		report.Figure(fmt.Sprintf("56 slices of one node prepared at once, median of %d", b.waves), report.Milliseconds(samples.Median()), "ms").
-			AtMost(250).Beside(peer, report.Milliseconds(floor.Median())),
-		report.Figure("memory of the agent with 56 claims, RSS", memory, "MiB").AtMost(60).Beside(peer, idle),
+			AtMost(250).Peer(peer, report.Milliseconds(floor.Median())),
+		report.Figure("memory of the agent with 56 claims, RSS", memory, "MiB").AtMost(60).Peer(peer, idle),
 	)
 	return nil
 }
 
-// wavesOf returns how long each wave took, and the most memory that the plugin held after one in MiB.
+// wavesOf returns the duration of each wave, and the largest memory of the plugin after one in MiB.
 func (b *bench) wavesOf(ctx context.Context, which kind) (report.Samples, float64, error) {
 	h, p, k, err := b.run(ctx, which)
 	if err != nil {
@@ -88,10 +89,10 @@ func together(claims []*drapb.Claim, do func(*drapb.Claim) error) error {
 	return group.Wait()
 }
 
-// idleness measures what the agent costs while nothing happens.
+// idleness measures what the agent costs while idle.
 func (b *bench) idleness(ctx context.Context) error {
 	var shares []float64
-	for _, which := range []kind{ours, theirs} {
+	for _, which := range []kind{ours, null} {
 		_, p, k, err := b.run(ctx, which)
 		if err != nil {
 			return err
@@ -104,11 +105,11 @@ func (b *bench) idleness(ctx context.Context) error {
 		}
 		shares = append(shares, share)
 	}
-	b.Add(report.Figure(fmt.Sprintf("processor time while idle, over %v", b.idle), shares[0], "% of a core").AtMost(0.1).Beside(peer, shares[1]))
+	b.Add(report.Figure(fmt.Sprintf("processor time while idle, over %v", b.idle), shares[0], "% of a core").AtMost(0.1).Peer(peer, shares[1]))
 	return nil
 }
 
-// settling is how long a plugin may still be busy with its start.
+// settling is how long a plugin may still be busy after its start.
 const settling = 5 * time.Second
 
 func (b *bench) idleShare(ctx context.Context, p plugin) (float64, error) {
@@ -128,7 +129,7 @@ func (b *bench) idleShare(ctx context.Context, p plugin) (float64, error) {
 	return 100 * float64(after-before) / float64(time.Since(begin)), err
 }
 
-// pause lets time pass.
+// pause waits for the duration.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/placement/fleet"
 )
 
-// The size and the load that goals are set for.
+// The size and the load of the goals.
 const (
 	goalGPUs    = 100
 	manyGPUs    = 1000
@@ -19,7 +19,7 @@ const (
 	lognormal   = "lognormal"
 )
 
-// cell is one experiment: all policies meet the same streams.
+// cell is one experiment: all policies get the same streams.
 type cell struct {
 	mix      mix
 	gpus     int
@@ -28,7 +28,7 @@ type cell struct {
 	seeds    int
 }
 
-// result is what came of a cell, by policy, all seeds together.
+// result is the result of a cell, by policy, over all seeds.
 type result struct {
 	cell
 	tallies map[string]fleet.Tally
@@ -55,8 +55,8 @@ func (b *bench) cells() []cell {
 	return cells
 }
 
-// wants reports whether the cell belongs to the set that was asked for: by default 100 GPUs, and 1,000 at
-// the load of the goals; heavy tails at that load only.
+// wants reports whether the cell belongs to the selected set: by default 100 GPUs, and 1,000 at the load
+// of the goals; heavy tails at that load only.
 func (b *bench) wants(c cell) bool {
 	switch {
 	case b.full:
@@ -71,7 +71,7 @@ func (b *bench) wants(c cell) bool {
 	return c.gpus == manyGPUs && (c.load == goalLoad || len(b.loads) > 0) && c.lifetime == exponential
 }
 
-// or returns the first list that has anything.
+// or returns the first list that is not empty.
 func or[T any](lists ...[]T) []T {
 	for _, list := range lists {
 		if len(list) > 0 {
@@ -95,7 +95,7 @@ func (b *bench) stream(c cell, seed int) *arrivals.Stream {
 	return arrivals.Poisson{Rate: rate, Shares: c.mix.shares, Lifetime: lifetime, Count: b.count}.Stream(uint64(seed))
 }
 
-// run replays all cells through the policies, as many streams at once as there are processors.
+// run replays all cells through the policies, with one concurrent stream per processor.
 func (b *bench) run(ctx context.Context, cells []cell, policiesFor func(shares []float64) map[string]fleet.Policy) ([]result, error) {
 	tallies := make([][]map[string]fleet.Tally, len(cells))
 	group, ctx := errgroup.WithContext(ctx)
@@ -132,7 +132,7 @@ func (b *bench) replay(policies map[string]fleet.Policy, gpus int, stream *arriv
 	return tallies
 }
 
-// sum puts the tallies of all seeds together.
+// sum adds the tallies of all seeds.
 func sum(seeds []map[string]fleet.Tally) map[string]fleet.Tally {
 	all := map[string]fleet.Tally{}
 	for _, tallies := range seeds {

@@ -1,6 +1,6 @@
 // Command placement replays streams of demands for MIG profiles through placement policies: the in-tree
-// scheduler's first fit, policies from the literature, ours, and the bound that free migration sets. It
-// simulates; nothing else runs. The policy called ours consists of the functions that the scheduler plugin
+// scheduler's first fit, policies from the literature, ours, and the bound of free migration. It is a
+// simulation without a cluster. The policy called ours consists of the functions that the scheduler plugin
 // calls.
 package main
 
@@ -27,11 +27,11 @@ func main() {
 	flag.IntVar(&b.count, "arrivals", 30_000, "demands of a stream; the first quarter does not count")
 	flag.StringVar(&b.openb, "openb", os.Getenv("OPENB"), "folder of the openb trace; OPENB has it, too")
 	flag.StringVar(&b.plots, "plots", "bench/out", "folder for the plots")
-	flag.BoolVar(&b.full, "full", os.Getenv("FULL") == "1", "every size, load and lifetime with all seeds; FULL=1 says so, too")
+	flag.BoolVar(&b.full, "full", os.Getenv("FULL") == "1", "every size, load and lifetime with all seeds; also FULL=1")
 	flag.Func("mixes", "only these, such as uniform,bimodal", b.selectMixes)
 	flag.Func("gpus", "only these sizes of fleets, such as 100,1000", numbers(&b.sizes, strconv.Atoi))
 	flag.Func("loads", "only these loads, such as 0.85,0.95", numbers(&b.loads, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }))
-	flag.Func("policies", "only these beside ours and the bound, such as 'first fit,MFI'", func(s string) error {
+	flag.Func("policies", "only these in addition to ours and the bound, such as 'first fit,MFI'", func(s string) error {
 		b.only = strings.Split(s, ",")
 		return nil
 	})
@@ -70,7 +70,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) error {
 	if err != nil {
 		return err
 	}
-	b.tell(results)
+	b.addRows(results)
 	if err := b.draw(results); err != nil {
 		return err
 	}

@@ -5,12 +5,13 @@ package main
 type mix struct {
 	name   string
 	shares []float64
-	// goal is what ours should reach with 100 GPUs at a load of .95, inTree and bound what the reference
-	// has there; behind is how many points ours may stay behind the bound with 1,000.
+	// goal is the acceptance that ours should reach with 100 GPUs at a load of .95, inTree and bound the
+	// reference's figures there; behind is the goal for the points between ours and the bound with
+	// 1,000.
 	goal, inTree, bound, behind float64
 }
 
-// mixes are what the designs name.
+// mixes are the mixes of the designs.
 func mixes() []mix {
 	return []mix{
 		{"uniform", []float64{1. / 6, 1. / 6, 1. / 6, 1. / 6, 1. / 6, 1. / 6}, .940, .900, .964, .3},

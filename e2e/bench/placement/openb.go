@@ -14,15 +14,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// openbPods is the trace's file of pods, openbServed what the bound serves of them.
+// openbPods is the trace's file of pods, openbServed the share of them that the bound serves.
 const (
 	openbPods   = "openb_pod_list_default.csv"
 	openbServed = .98
 )
 
-// trace replays the openb trace with its own times: pods that ask for one GPU or a part of it, each as the
-// smallest profile with the compute it asks for, on the smallest fleet on which the bound serves so much of
-// them that the policies differ.
+// trace replays the openb trace with its own times: pods that request one GPU or a part of it, each as the
+// smallest profile with the requested compute, on the smallest fleet on which the bound serves enough of
+// them for the policies to differ.
 func (b *bench) trace() error {
 	if b.openb == "" {
 		b.Note("openb: not run")
@@ -45,7 +45,7 @@ func (b *bench) trace() error {
 	r := result{cell: cell{mix: mix{name: "openb"}, gpus: gpus}, tallies: b.replay(b.policies(shares), gpus, stream)}
 	row := report.Figure(fmt.Sprintf("accepted, openb, %d GPUs", gpus), r.tallies[ours].Acceptance(), "of slices")
 	row.Better = report.Higher
-	b.Add(r.beside(row, fleet.Tally.Acceptance))
+	b.Add(r.withPeers(row, fleet.Tally.Acceptance))
 	return nil
 }
 

@@ -39,7 +39,7 @@ func TestMixes(t *testing.T) {
 	}
 }
 
-// The default set has what goals are set for, the full set everything.
+// The default set has the cells of the goals, the full set has all.
 func TestCells(t *testing.T) {
 	t.Parallel()
 	count := func(b *bench) (cells, streams int) {
@@ -64,7 +64,7 @@ func TestCells(t *testing.T) {
 	}
 }
 
-// A run has all policies in every cell, repeats itself, and draws what it says.
+// A run has all policies in every cell, is repeatable, and draws the plots.
 func TestRun(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
@@ -88,7 +88,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %d policies", r.cell, len(r.tallies))
 		}
 	}
-	b.tell(results)
+	b.addRows(results)
 	if err := b.draw(results); err != nil {
 		t.Fatal(err)
 	}

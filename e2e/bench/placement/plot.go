@@ -54,9 +54,9 @@ func (p *plot) add(name string, results []result, m mix) {
 	}
 }
 
-// The drawing: a field of lines, their names to the right of it.
+// The drawing: a field of lines, with their names at its right.
 const (
-	left, top, wide, high, beside = 50, 40, 480, 320, 150
+	left, top, wide, high, margin = 50, 40, 480, 320, 150
 	leastY, ticks                 = .6, 4
 )
 
@@ -75,7 +75,7 @@ func (p plot) render(w io.StringWriter) {
 	first, last := p.lines[0].points[0].x, p.lines[0].points[len(p.lines[0].points)-1].x
 	x := func(v float64) float64 { return left + wide*(v-first)/(last-first) }
 	y := func(v float64) float64 { return top + high*(1-v)/(1-leastY) }
-	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, left+wide+beside, top+high+40)
+	put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" font-family="sans-serif" font-size="12">`, left+wide+margin, top+high+40)
 	put(`<rect width="100%%" height="100%%" fill="white"/><text x="%d" y="24" font-size="15">%s</text>`, left, p.title)
 	for i := range ticks + 1 {
 		v := leastY + (1-leastY)*float64(i)/ticks

@@ -7,19 +7,19 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 )
 
-// The policies that rows and goals name.
+// The names of the policies in rows and goals.
 const (
-	ours     = "ours"
-	bound    = "bound"
-	firstFit = "first fit"
-	lowStart = "first fit, low starts"
-	moving   = "ours with moves"
-	knowing  = "ours, demand known"
+	ours        = "ours"
+	bound       = "bound"
+	firstFit    = "first fit"
+	lowStart    = "first fit, low starts"
+	moving      = "ours with moves"
+	demandKnown = "ours, demand known"
 )
 
 // peers are the names of the other policies, in the order of the tables.
 func peers() []string {
-	return []string{knowing, moving, firstFit, lowStart, "best fit", "worst fit", "MFI", "FGD", "MCC"}
+	return []string{demandKnown, moving, firstFit, lowStart, "best fit", "worst fit", "MFI", "FGD", "MCC"}
 }
 
 // policies are those to run on a demand of these shares. First fit is the in-tree plugin's: GPU by GPU, in
@@ -31,7 +31,7 @@ func (b *bench) policies(shares []float64) map[string]fleet.Policy {
 	}
 	all := map[string]fleet.Policy{
 		ours:        fleet.Ours(b.states, fit.Weights{}),
-		knowing:     fleet.Ours(b.states, b.weights(shares)),
+		demandKnown: fleet.Ours(b.states, b.weights(shares)),
 		moving:      fleet.Moving{Policy: fleet.Ours(b.states, fit.Weights{})},
 		firstFit:    fleet.FirstFit{Prefer: fleet.Published(b.states)},
 		lowStart:    fleet.FirstFit{Prefer: fleet.LowStart(b.states)},
@@ -49,7 +49,7 @@ func (b *bench) policies(shares []float64) map[string]fleet.Policy {
 	return all
 }
 
-// weights are the shares as the scheduler plugin takes them.
+// weights converts the shares into the weights of the scheduler plugin.
 func (b *bench) weights(shares []float64) fit.Weights {
 	w := fit.Weights{Profiles: map[string]float64{}}
 	for i, p := range b.states.Profiles {

@@ -8,15 +8,16 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/report"
 )
 
-// reproduced is how far first fit may be from the reference's figure, beyond the part of the gap between
-// ours and the bound that is to be closed.
+// reproduced is the tolerance of first fit against the reference's figure, beyond the part of the gap
+// between ours and the bound that is to be closed.
 const (
 	reproduced = .005
 	beyond     = .5
 )
 
-// tell adds the rows: what is reproduced, acceptance of every cell, then the details where goals are set.
-func (b *bench) tell(results []result) {
+// addRows adds the rows: the reproduced figures, acceptance of every cell, then the details of the cells
+// with goals.
+func (b *bench) addRows(results []result) {
 	for _, r := range results {
 		if r.atGoal() {
 			b.reproduce(r)
@@ -33,7 +34,7 @@ func (b *bench) tell(results []result) {
 	}
 }
 
-// atGoal reports whether the designs give figures for the cell.
+// atGoal reports whether the designs have figures for the cell.
 func (c cell) atGoal() bool {
 	return c.gpus == goalGPUs && c.load == goalLoad && c.lifetime == exponential
 }
@@ -54,28 +55,28 @@ func (b *bench) reproduce(r result) {
 	}
 	off := math.Abs(first.Acceptance() - r.mix.inTree)
 	b.Add(report.Figure("first fit from the reference's, "+r.String(), off, "of slices").AtMost(reproduced).
-		Beside("first fit here", first.Acceptance()).Beside("reference", r.mix.inTree))
+		Peer("first fit here", first.Acceptance()).Peer("reference", r.mix.inTree))
 	if off > reproduced {
 		b.Note("%s: another experiment than the reference's: %d arrivals, %d streams", r.cell, b.count, r.seeds)
 	}
 }
 
-// accepted adds the acceptance of ours beside the others'.
+// accepted adds the acceptance of ours and of the others.
 func (b *bench) accepted(r result) {
 	row := report.Figure("accepted, "+r.String(), threeDigits(r.tallies[ours].Acceptance()), "of slices")
 	row.Better = report.Higher
 	if r.atGoal() {
 		row = row.AtLeast(r.mix.goal)
 	}
-	b.Add(r.beside(row, fleet.Tally.Acceptance))
-	if t, ok := r.tallies[knowing]; ok && r.atGoal() {
+	b.Add(r.withPeers(row, fleet.Tally.Acceptance))
+	if t, ok := r.tallies[demandKnown]; ok && r.atGoal() {
 		b.Add(report.Figure("accepted, demand known, "+r.String(), threeDigits(t.Acceptance()), "of slices").AtLeast(r.mix.goal))
 	}
 	if r.gpus == manyGPUs && r.load == goalLoad && r.lifetime == exponential {
 		row := report.Figure("behind the bound, "+r.String(), r.behind(ours), "points").AtMost(r.mix.behind)
 		for name := range r.tallies {
 			if name != ours && name != bound {
-				row = row.Beside(name, r.behind(name))
+				row = row.Peer(name, r.behind(name))
 			}
 		}
 		b.Add(row)
@@ -85,16 +86,16 @@ func (b *bench) accepted(r result) {
 // threeDigits rounds to as many digits as the goals have.
 func threeDigits(v float64) float64 { return math.Round(1e3*v) / 1e3 }
 
-// behind returns how many points a policy stays behind the bound.
+// behind returns the points between a policy and the bound.
 func (r result) behind(name string) float64 {
 	return 100 * (r.tallies[bound].Acceptance() - r.tallies[name].Acceptance())
 }
 
-// gap adds how much of what is left to the bound knowing the demand closes, and moves would, and how many
-// of these it takes.
+// gap adds how much of the gap to the bound is closed when the demand is known, and by moves, and the number
+// of moves.
 func (b *bench) gap(r result) {
-	if _, ok := r.tallies[knowing]; ok {
-		b.Add(report.Figure("gap closed by knowing the demand, "+r.String(), r.closed(knowing), "of the gap").AtLeast(beyond))
+	if _, ok := r.tallies[demandKnown]; ok {
+		b.Add(report.Figure("gap closed with the demand known, "+r.String(), r.closed(demandKnown), "of the gap").AtLeast(beyond))
 	}
 	if t, ok := r.tallies[moving]; ok {
 		b.Add(
@@ -110,27 +111,27 @@ func (r result) closed(name string) float64 {
 	return (r.tallies[name].Acceptance() - ours) / (r.tallies[bound].Acceptance() - ours)
 }
 
-// details adds what else is known of a cell.
+// details adds the further figures of a cell.
 func (b *bench) details(r result) {
 	allocated := report.Figure("allocated, "+r.String(), r.tallies[ours].Allocated(), "of slices")
 	allocated.Better = report.Higher
-	b.Add(r.beside(allocated, fleet.Tally.Allocated))
-	b.Add(r.beside(report.Figure("stranded, "+r.String(), r.tallies[ours].Stranded(), "slices per GPU"), fleet.Tally.Stranded))
+	b.Add(r.withPeers(allocated, fleet.Tally.Allocated))
+	b.Add(r.withPeers(report.Figure("stranded, "+r.String(), r.tallies[ours].Stranded(), "slices per GPU"), fleet.Tally.Stranded))
 	for i, p := range b.states.Profiles {
 		if r.mix.shares[i] == 0 {
 			continue
 		}
 		row := report.Figure(fmt.Sprintf("accepted, %s, %s", p.Name, r.cell), r.tallies[ours].Of(i), "of demands")
 		row.Better = report.Higher
-		b.Add(r.beside(row, func(t fleet.Tally) float64 { return t.Of(i) }))
+		b.Add(r.withPeers(row, func(t fleet.Tally) float64 { return t.Of(i) }))
 	}
 }
 
-// beside adds the figure of the other policies. The bound places nothing, so that nothing of it is stranded.
-func (r result) beside(row report.Row, figure func(fleet.Tally) float64) report.Row {
+// withPeers adds the figures of the other policies. The bound has no placements, so it strands nothing.
+func (r result) withPeers(row report.Row, figure func(fleet.Tally) float64) report.Row {
 	for name, t := range r.tallies {
 		if name != ours && (name != bound || t.Stranded() != figure(t)) {
-			row = row.Beside(name, figure(t))
+			row = row.Peer(name, figure(t))
 		}
 	}
 	return row

@@ -1,6 +1,6 @@
-// Command publish measures what is published about a node with eight H100: how large it is, how long it
-// takes, and what it costs the API server to hold. Beside our sets stands that of NVIDIA's driver for
-// the same hardware, written down here attribute by attribute.
+// Command publish measures the ResourceSlices of a node with eight H100: their size, the time to
+// publish them, and their cost in the API server. They are compared with the set of NVIDIA's driver for
+// the same hardware, which is written down here attribute by attribute.
 package main
 
 import (
@@ -67,7 +67,7 @@ func node(name string) (gpu.Node, error) {
 	return m.Node(name)
 }
 
-// fresh starts an API server of its own, which the caller stops.
+// fresh starts a separate API server, which the caller stops.
 func (b *bench) fresh(ctx context.Context) (*harness.Plane, error) {
 	b.planes++
 	dir, err := b.folder.Sub(fmt.Sprint("plane-", b.planes))

@@ -12,7 +12,7 @@ import (
 )
 
 // nvidia is the name of the peer: kubernetes-sigs/dra-driver-nvidia-gpu, gate DynamicMIG on, as of
-// v0.5.0-dev. It offers no shared shapes beside whole GPUs and MIG, and no monitors.
+// v0.5.0-dev. It offers no shared shapes other than whole GPUs and MIG, and no monitors.
 const nvidia = "NVIDIA's driver"
 
 // nvidias is the set that NVIDIA's driver publishes for the hardware: the same attributes and capacities
@@ -51,7 +51,7 @@ func slice(g gpu.GPU, p gpu.Profile, start int) resourceapi.Device {
 
 func counterSet(g gpu.GPU) string { return fmt.Sprintf("gpu-%d-counter-set", g.Minor) }
 
-// device is what all devices of a GPU have in common; it takes size memory slices from start on.
+// device is the common part of all devices of a GPU; it takes size memory slices from start on.
 func device(g gpu.GPU, name string, has []amount, start, size int) resourceapi.Device {
 	d := resourceapi.Device{
 		Name: name, Attributes: map[resourceapi.QualifiedName]resourceapi.DeviceAttribute{},
@@ -80,7 +80,7 @@ func text(a map[resourceapi.QualifiedName]resourceapi.DeviceAttribute, key resou
 	a[key] = resourceapi.DeviceAttribute{StringValue: &value}
 }
 
-// amount is a thing of which a device has some, as a capacity and as a counter.
+// amount is a quantity of a device, as a capacity and as a counter.
 type amount struct {
 	capacity resourceapi.QualifiedName
 	counter  string

@@ -22,7 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// times measures how long our publisher takes until the API server has a node.
+// times measures the time from the publisher's start until the API server has a node's slices.
 func (b *bench) times(ctx context.Context) error {
 	plane, err := b.fresh(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (b *bench) times(ctx context.Context) error {
 	return nil
 }
 
-// connect returns a client as the agent has it.
+// connect returns a client with the agent's settings.
 func connect(plane *harness.Plane) (kubernetes.Interface, error) {
 	access, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig)
 	if err != nil {
@@ -57,7 +57,7 @@ func connect(plane *harness.Plane) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(access)
 }
 
-// steady is an inventory in which nothing changes.
+// steady is an inventory without changes.
 type steady gpu.Node
 
 func (s steady) Watch() (gpu.Node, bool, <-chan struct{}) { return gpu.Node(s), true, nil }
@@ -88,7 +88,7 @@ func publication(ctx context.Context, client kubernetes.Interface, name string) 
 	return time.Since(begin), err
 }
 
-// heaps measures what a node costs the API server, which holds all of them in memory.
+// heaps measures the memory that a node costs the API server, which caches all objects.
 func (b *bench) heaps(ctx context.Context, sets []set) error {
 	costs := map[string]heap{}
 	for _, s := range sets {
@@ -104,18 +104,18 @@ func (b *bench) heaps(ctx context.Context, sets []set) error {
 		}
 		name := fmt.Sprintf("live heap of the API server per node, %s set, %d nodes", s.name, b.nodes)
 		b.Add(
-			report.Figure(name, costs[s.name].once, "MB").AtMost(s.heap).Beside(nvidia, costs[nvidia].once),
-			report.Figure(name+", each published twice", costs[s.name].twice, "MB").AtMost(s.heap).Beside(nvidia, costs[nvidia].twice),
+			report.Figure(name, costs[s.name].once, "MB").AtMost(s.heap).Peer(nvidia, costs[nvidia].once),
+			report.Figure(name+", each published twice", costs[s.name].twice, "MB").AtMost(s.heap).Peer(nvidia, costs[nvidia].twice),
 		)
 	}
 	return nil
 }
 
-// heap is what a node costs in MB: after it was published once, and after its slices were replaced,
-// while the API server remembers the old ones for its watchers.
+// heap is the cost of a node in MB: after it was published once, and after its slices were replaced,
+// while the API server keeps the old ones for its watchers.
 type heap struct{ once, twice float64 }
 
-// heap measures a set. Each has an API server of its own.
+// heap measures a set, each with a separate API server.
 func (b *bench) heap(ctx context.Context, s set) (heap, error) {
 	plane, err := b.fresh(ctx)
 	if err != nil {
@@ -161,13 +161,13 @@ func watch(ctx context.Context, client kubernetes.Interface) error {
 		watching.Stop()
 	}()
 	go func() {
-		for range watching.ResultChan() { //nolint:revive // a scheduler would look at them
+		for range watching.ResultChan() { //nolint:revive // a scheduler would process them
 		}
 	}()
 	return nil
 }
 
-// writers is how many nodes are written at once.
+// writers is the number of nodes that are written concurrently.
 const writers = 8
 
 // write creates the slices of every node, or replaces them from the second generation on.
@@ -197,8 +197,8 @@ func put(ctx context.Context, client kubernetes.Interface, slice *resourceapi.Re
 	return err
 }
 
-// live returns what the API server holds in memory after a collection, in bytes: Go's profile of the
-// heap runs one and ends with the statistics of the runtime.
+// live returns the memory of the API server after a collection, in bytes: Go's profile of the heap
+// runs one and ends with the statistics of the runtime.
 func live(ctx context.Context, plane *harness.Plane) (int64, error) {
 	const collections = 3 // what a finalizer frees goes with the next, caches of requests with the third
 	var held int64
@@ -225,7 +225,7 @@ func allocated(profile string) (int64, error) {
 	_, rest, found := strings.Cut(profile, key)
 	var bytes int64
 	if _, err := fmt.Sscan(rest, &bytes); !found || err != nil {
-		return 0, errors.New("the profile of the API server's heap does not tell HeapAlloc")
+		return 0, errors.New("the profile of the API server's heap does not contain HeapAlloc")
 	}
 	return bytes, nil
 }

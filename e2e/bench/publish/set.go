@@ -15,14 +15,14 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// nodeName is as long as names of nodes are.
+// nodeName has the typical length of a node's name.
 const nodeName = "ip-10-0-0-1.example.com"
 
 // set is a way to publish a node.
 type set struct {
 	name string
-	// kib is the largest size that the design allows, heap the largest cost in the API server in MB;
-	// zero for a peer's set.
+	// kib is the size limit of the design, heap the largest cost in the API server in MB; zero for a
+	// peer's set.
 	kib, heap float64
 	encode    func(gpu.Node) (wire.Pool, error)
 }
@@ -74,7 +74,7 @@ func (s set) objects(name string) ([]resourceapi.ResourceSlice, error) {
 	return objects, nil
 }
 
-// size is what a set amounts to.
+// size is the size of a set.
 type size struct {
 	// json and wire are KiB as JSON and as protobuf, the form that the API server stores.
 	json, wire      float64
@@ -99,7 +99,7 @@ func (s set) size() (size, error) {
 	return total, nil
 }
 
-// sizes measures how large the sets are and how long they take to be made.
+// sizes measures how large the sets are and how long they take to build.
 func (b *bench) sizes(sets []set) error {
 	sized := map[string]size{}
 	for _, s := range sets {
@@ -116,14 +116,14 @@ func (b *bench) sizes(sets []set) error {
 		}
 		found := sized[s.name]
 		b.Add(
-			report.Figure(s.name+" set of 8 × H100, JSON", found.json, "KiB").AtMost(s.kib).Beside(nvidia, theirs.json),
-			report.Figure(s.name+" set of 8 × H100, as stored", found.wire, "KiB").Beside(nvidia, theirs.wire),
+			report.Figure(s.name+" set of 8 × H100, JSON", found.json, "KiB").AtMost(s.kib).Peer(nvidia, theirs.json),
+			report.Figure(s.name+" set of 8 × H100, as stored", found.wire, "KiB").Peer(nvidia, theirs.wire),
 		)
 	}
 	first := sized[sets[0].name]
 	b.Add(
-		report.Figure("ResourceSlices of a node", float64(first.slices), "objects").Beside(nvidia, float64(theirs.slices)),
-		report.Figure("devices of a node", float64(first.devices), "devices").Beside(nvidia, float64(theirs.devices)),
+		report.Figure("ResourceSlices of a node", float64(first.slices), "objects").Peer(nvidia, float64(theirs.slices)),
+		report.Figure("devices of a node", float64(first.devices), "devices").Peer(nvidia, float64(theirs.devices)),
 	)
 	for _, s := range sets[:1] {
 		took, err := b.encodes(s)

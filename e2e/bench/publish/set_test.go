@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// NVIDIA's own set was once measured with 249 KiB; ours of it must be about that to be a fair peer.
+// NVIDIA's own set was measured with 249 KiB; our version of it must be about that to be a fair
+// peer.
 func TestNVIDIAsSet(t *testing.T) {
 	objects, err := nvidias().objects(nodeName)
 	if err != nil {
@@ -41,6 +42,6 @@ func TestAllocated(t *testing.T) {
 		t.Errorf("got %d, %v", got, err)
 	}
 	if got, err := allocated("# HeapSys = 7\n"); err == nil {
-		t.Errorf("a profile that does not tell: got %d", got)
+		t.Errorf("a profile without HeapAlloc: got %d", got)
 	}
 }

@@ -15,12 +15,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// outFolder is where the rows go, below the repository.
+// outFolder is the folder of the rows, below the repository.
 const outFolder = "bench/out"
 
 // Main is the main function of a bench: it measures, prints the table and writes the rows. It returns
-// the code of the process: 0 also when goals are missed, 1 when something could not be measured.
-// Interrupted or terminated, measure finds its context ended and leaves nothing behind.
+// the exit status of the process: 0 also when goals are missed, 1 when something could not be
+// measured. On an interrupt or SIGTERM the context of measure ends, and measure removes everything
+// that it has created.
 func Main(name string, measure func(context.Context, *Report) error) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
@@ -55,7 +56,7 @@ func run(ctx context.Context, r *Report, measure func(context.Context, *Report) 
 	return err
 }
 
-// joined returns the first error that is one.
+// joined returns the first error that is not nil.
 func joined(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -65,7 +66,7 @@ func joined(errs ...error) error {
 	return nil
 }
 
-// conditions says what the figures hold for: commit, machine, and what else was running on it.
+// conditions describes the conditions of the figures: commit, machine, and its other load.
 func conditions(ctx context.Context, source string) string {
 	parts := []string{"commit " + commit(ctx, source), fmt.Sprintf("%d processors", runtime.NumCPU())}
 	if model := field("/proc/cpuinfo", "model name"); model != "" {
@@ -83,7 +84,7 @@ func conditions(ctx context.Context, source string) string {
 	return strings.Join(append(parts, runtime.Version()), ", ")
 }
 
-// commit names the commit of the tree, with a plus when the tree has more than that.
+// commit returns the commit of the tree, with a plus when the tree has uncommitted changes.
 func commit(ctx context.Context, source string) string {
 	out, err := exec.CommandContext(context.WithoutCancel(ctx), "git", "-C", source, "describe", "--always", "--exclude=*", "--dirty=+").Output()
 	if err != nil {

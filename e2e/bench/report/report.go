@@ -19,7 +19,7 @@ type Report struct {
 	notes    []string
 }
 
-// New returns an empty report. Progress gets a line when something begins that takes long.
+// New returns an empty report. Progress gets a line at the start of every long step.
 func New(name string, progress io.Writer) *Report { return &Report{name: name, progress: progress} }
 
 // Add adds rows.
@@ -30,9 +30,9 @@ func (r *Report) Note(format string, args ...any) {
 	r.notes = append(r.notes, fmt.Sprintf(format, args...))
 }
 
-// Doing tells whoever waits what happens now.
+// Doing prints the current step to the progress output.
 func (r *Report) Doing(format string, args ...any) {
-	fmt.Fprintf(r.progress, "bench-%s: %s\n", r.name, fmt.Sprintf(format, args...)) //nolint:errcheck // progress is for the eye
+	fmt.Fprintf(r.progress, "bench-%s: %s\n", r.name, fmt.Sprintf(format, args...)) //nolint:errcheck // errors of the progress output are ignored
 }
 
 // Print writes the table and the notes.
@@ -53,7 +53,7 @@ func (r *Report) Print(w io.Writer) error {
 		for i, cell := range cells {
 			fill := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
 			if i == 1 {
-				cell, fill = fill+cell, "" // figures stand at the right
+				cell, fill = fill+cell, "" // figures are aligned at the right
 			}
 			line.WriteString(cell + fill + "  ")
 		}
@@ -66,13 +66,13 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// Write writes the rows to <dir>/<name>.json, which it makes or replaces, and returns the path.
+// Write writes the rows to <dir>/<name>.json, which it creates or replaces, and returns the path.
 func (r *Report) Write(dir string) (string, error) {
 	rows := make([]Row, len(r.rows))
 	for i, row := range r.rows {
 		row.Value = rounded(row.Value)
 		for peer, value := range row.Baseline {
-			row = row.Beside(peer, rounded(value))
+			row = row.Peer(peer, rounded(value))
 		}
 		rows[i] = row
 	}
@@ -87,5 +87,5 @@ func (r *Report) Write(dir string) (string, error) {
 	return path, os.WriteFile(path, append(text, '\n'), 0o644)
 }
 
-// rounded leaves digits that mean something.
+// rounded keeps the significant digits.
 func rounded(v float64) float64 { return math.Round(v*1e4) / 1e4 }

@@ -16,7 +16,7 @@ import (
 func example() *Report {
 	r := New("example", io.Discard)
 	r.Add(
-		Figure("whole GPU, p99", 4.2049999, "ms").AtMost(5).Beside("peer", 2.25).Beside("other", 1),
+		Figure("whole GPU, p99", 4.2049999, "ms").AtMost(5).Peer("peer", 2.25).Peer("other", 1),
 		Figure("slice, p99", 12, "ms").AtMost(10),
 		Figure("claims", 250.4, "1/s").AtLeast(100),
 		Figure("gap", 0, "s").AtMost(0),
@@ -44,7 +44,7 @@ on disk          1234  ms
 	}
 }
 
-// The form that the architecture promises to whoever reads the files.
+// The form of the files that the architecture page documents.
 func TestWrite(t *testing.T) {
 	path, err := example().Write(t.TempDir())
 	if err != nil {
@@ -96,7 +96,7 @@ func TestQuantile(t *testing.T) {
 	}
 }
 
-// A run that could not measure everything says so and leaves no file that looks whole.
+// A run that could not measure everything returns an error and leaves no file.
 func TestFailedRun(t *testing.T) {
 	t.Chdir("../../..")
 	broken := errors.New("broken")

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Better says which way a figure should go.
+// Better is the direction in which a figure improves.
 type Better string
 
 // The directions.
@@ -17,7 +17,7 @@ const (
 	Higher Better = "higher"
 )
 
-// Row is one figure. Goal and Met are absent for a figure that is only told.
+// Row is one figure. Goal and Met are absent for a figure without a goal.
 type Row struct {
 	Name   string   `json:"name"`
 	Value  float64  `json:"value"`
@@ -25,7 +25,7 @@ type Row struct {
 	Goal   *float64 `json:"goal,omitempty"`
 	Better Better   `json:"better"`
 	Met    *bool    `json:"met,omitempty"`
-	// Baseline is the same figure of peers, by their names.
+	// Baseline are the same figures of peers, by their names.
 	Baseline map[string]float64 `json:"baseline,omitempty"`
 }
 
@@ -45,8 +45,8 @@ func (r Row) judged(goal float64, better Better, met bool) Row {
 	return r
 }
 
-// Beside adds the figure of a peer.
-func (r Row) Beside(peer string, value float64) Row {
+// Peer adds the figure of a peer.
+func (r Row) Peer(peer string, value float64) Row {
 	r.Baseline = maps.Clone(r.Baseline)
 	if r.Baseline == nil {
 		r.Baseline = map[string]float64{}
@@ -55,7 +55,7 @@ func (r Row) Beside(peer string, value float64) Row {
 	return r
 }
 
-// cells are the row as the table has it.
+// cells are the columns of the row in the table.
 func (r Row) cells() []string {
 	goal, verdict := "", ""
 	if r.Goal != nil {
@@ -71,7 +71,7 @@ func (r Row) cells() []string {
 	return []string{r.Name, number(r.Value), r.Unit, goal, verdict, strings.Join(peers, ", ")}
 }
 
-// number writes a figure with as many digits as it is worth.
+// number formats a figure with its significant digits.
 func number(v float64) string {
 	digits := 3
 	for limit := 1.0; digits > 0 && (v >= limit || v <= -limit); limit *= 10 {

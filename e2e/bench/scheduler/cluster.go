@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// writers is how many writes are on their way at once.
+// writers is the number of concurrent writes.
 const writers = 16
 
 // cluster is a fleet on an API server. No kubelet runs, and no controller.
@@ -58,7 +58,7 @@ func each(ctx context.Context, n int, work func(context.Context, int) error) err
 	return group.Wait()
 }
 
-// classes creates the DeviceClasses that are shipped.
+// classes creates the shipped DeviceClasses.
 func (c *cluster) classes(ctx context.Context) error {
 	classes, err := fleet.Classes()
 	if err != nil {
@@ -77,7 +77,7 @@ func (c *cluster) publish(ctx context.Context, node int) error {
 	if _, err := c.client.CoreV1().Nodes().Create(ctx, c.Node(node), metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	// The API server taints every new node as not ready, and no controller takes that back.
+	// The API server taints every new node as not ready, and no controller removes that.
 	untaint := []byte(`{"spec":{"taints":null}}`)
 	if _, err := c.client.CoreV1().Nodes().Patch(ctx, c.Name(node), types.MergePatchType, untaint, metav1.PatchOptions{}); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (c *cluster) publish(ctx context.Context, node int) error {
 	return nil
 }
 
-// fill allocates what the level adds.
+// fill allocates the claims that the level adds.
 func (c *cluster) fill(ctx context.Context, level fleet.Level) error {
 	return each(ctx, c.Nodes, func(ctx context.Context, node int) error {
 		claims, err := c.Held(node, level)
@@ -142,7 +142,7 @@ func (c *cluster) submit(ctx context.Context, b fleet.Batch) error {
 	})
 }
 
-// remove removes the batch as if its pods had ended: what they held is free again.
+// remove removes the batch as if its pods had ended: their devices are free again.
 func (c *cluster) remove(ctx context.Context, b fleet.Batch) error {
 	units, now := b.Units(), metav1.DeleteOptions{GracePeriodSeconds: new(int64)}
 	return each(ctx, len(units), func(ctx context.Context, i int) error {

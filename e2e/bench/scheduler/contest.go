@@ -13,9 +13,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/subject"
 )
 
-// contest is one batch, scheduled by every variant in turn, each beginning with the same cluster.
+// contest is one batch, scheduled by every variant in turn, each starting with the same cluster.
 type contest struct {
-	// name is how rows call it.
+	// name is the contest's name in rows.
 	name  string
 	level fleet.Level
 	mix   fleet.Mix
@@ -24,7 +24,8 @@ type contest struct {
 // results are the outcomes of a contest.
 type results map[subject.Variant]subject.Outcome
 
-// warmup is how many pods come first and are not measured: whoever schedules has seen each kind of pod.
+// warmup is the number of pods before the measured ones: by then each scheduler has scheduled each kind of
+// pod.
 const warmup = 30
 
 // shaped measures nodes with every shape.
@@ -46,7 +47,7 @@ func (b *bench) whole(ctx context.Context) error {
 	return b.contests(ctx, fleet.Spec{Nodes: b.small, Shapes: []gpu.Shape{gpu.Whole}}, []contest{{"whole GPUs, half full", fleet.Half, fleet.Whole}})
 }
 
-// contests holds contests on one cluster, in order of their levels.
+// contests runs contests on one cluster, in order of their levels.
 func (b *bench) contests(ctx context.Context, s fleet.Spec, all []contest) error {
 	plane, err := b.fresh(ctx)
 	if err != nil {
@@ -73,12 +74,12 @@ func (b *bench) contests(ctx context.Context, s fleet.Spec, all []contest) error
 				return fmt.Errorf("%s, %s: %w", contest.name, v, err)
 			}
 		}
-		b.tell(fmt.Sprintf("%d nodes, %s", s.Nodes, contest.name), contest, outcomes)
+		b.addRows(fmt.Sprintf("%d nodes, %s", s.Nodes, contest.name), contest, outcomes)
 	}
 	return nil
 }
 
-// compete lets a variant schedule the batch, and takes everything back.
+// compete lets a variant schedule the batch, and removes everything again.
 func (b *bench) compete(ctx context.Context, c *cluster, t contest, v subject.Variant) (subject.Outcome, error) {
 	b.Doing("%d nodes, %s: %s", c.Nodes, t.name, v)
 	batches := []fleet.Batch{{Name: "warm", Pods: min(warmup, b.pods), Mix: t.mix}, {Name: "measured", Pods: b.pods, Mix: t.mix}}
@@ -97,8 +98,8 @@ func (b *bench) compete(ctx context.Context, c *cluster, t contest, v subject.Va
 	return outcome, nil
 }
 
-// race lets a subject schedule the batches and returns the outcome of the last. The subject has ended then,
-// and writes nothing more.
+// race lets a subject schedule the batches and returns the outcome of the last. By then the subject has
+// ended and writes nothing more.
 func (b *bench) race(ctx context.Context, c *cluster, s subject.Spec, batches []fleet.Batch) (outcome subject.Outcome, err error) {
 	p, err := subject.Start(ctx, s, b.folder.Disk)
 	if err != nil {
@@ -116,7 +117,7 @@ func (b *bench) race(ctx context.Context, c *cluster, s subject.Spec, batches []
 	return outcome, nil
 }
 
-// profile is the path of profiles of that name, empty when none are wanted.
+// profile is the path of profiles of that name, empty when none are requested.
 func (b *bench) profile(name string) string {
 	if b.profiles == "" {
 		return ""

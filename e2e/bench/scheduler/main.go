@@ -1,6 +1,6 @@
-// Command scheduler measures the scheduler plugin against kube-scheduler as it is delivered and against
-// the null scheduler, which decides nothing: pods in a second, the time of scheduling cycles, processor
-// time and memory, each scheduler in a process of its own.
+// Command scheduler measures the scheduler plugin against the released kube-scheduler and against the
+// null scheduler, which makes no decisions: pods per second, the time of scheduling cycles, processor
+// time and memory, each scheduler in a separate process.
 package main
 
 import (
@@ -19,12 +19,12 @@ import (
 )
 
 func main() {
-	asked, err := subject.Requested(context.Background())
+	isSubject, err := subject.Requested(context.Background())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if asked {
+	if isSubject {
 		return
 	}
 	b := &bench{}
@@ -67,7 +67,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) (err error) {
 	return nil
 }
 
-// fresh starts an API server of its own, which the caller stops.
+// fresh starts a separate API server, which the caller stops.
 func (b *bench) fresh(ctx context.Context) (*harness.Plane, error) {
 	b.planes++
 	dir, err := b.folder.Sub(fmt.Sprint("plane-", b.planes))

@@ -15,35 +15,35 @@ import (
 
 // The goals.
 const (
-	// leastOfNull is the part of the null scheduler's throughput.
+	// leastOfNull is the goal as a part of the null scheduler's throughput.
 	leastOfNull = 0.9
-	// mostOfInTree is the part of the in-tree plugin's work.
+	// mostOfInTree is the goal as a part of the in-tree plugin's work.
 	mostOfInTree = 0.2
 	// slowestCycle and slowestScore are in ms.
 	slowestCycle, slowestScore = 25, 5
 )
 
-// tell adds the rows of a contest.
-func (b *bench) tell(where string, t contest, all results) {
+// addRows adds the rows of a contest.
+func (b *bench) addRows(where string, t contest, all results) {
 	ours, inTree, null := all[subject.Ours], all[subject.InTree], all[subject.Null]
 	b.Add(
-		more(report.Figure(where+": pods bound in a second", ours.Rate(), "1/s").Beside("in-tree", inTree.Rate()).Beside("null", null.Rate())),
-		report.Figure(where+": throughput, in proportion to the null scheduler", ours.Rate()/null.Rate(), "times").Beside("in-tree", inTree.Rate()/null.Rate()).AtLeast(leastOfNull),
+		more(report.Figure(where+": pods bound in a second", ours.Rate(), "1/s").Peer("in-tree", inTree.Rate()).Peer("null", null.Rate())),
+		report.Figure(where+": throughput, in proportion to the null scheduler", ours.Rate()/null.Rate(), "times").Peer("in-tree", inTree.Rate()/null.Rate()).AtLeast(leastOfNull),
 	)
 	for _, f := range figures() {
-		row := report.Figure(where+": "+f.name, f.of(ours), f.unit).Beside("in-tree", f.of(inTree))
+		row := report.Figure(where+": "+f.name, f.of(ours), f.unit).Peer("in-tree", f.of(inTree))
 		if f.null {
-			row = row.Beside("null", f.of(null))
+			row = row.Peer("null", f.of(null))
 		}
 		b.Add(row)
 	}
 	algorithm := report.Figure(where+": scheduling algorithm, mean, in proportion to in-tree", mean(ours)/mean(inTree), "times")
 	cpu := report.Figure(where+": processor time for a pod, in proportion to in-tree", float64(ours.PerPod())/float64(inTree.PerPod()), "times")
 	cycle := report.Figure(where+": scheduling cycle, p99", report.Milliseconds(report.Samples(ours.Cycles).Quantile(0.99)), "ms").
-		Beside("in-tree", report.Milliseconds(report.Samples(inTree.Cycles).Quantile(0.99)))
+		Peer("in-tree", report.Milliseconds(report.Samples(inTree.Cycles).Quantile(0.99)))
 	if t.mix != fleet.Plain {
 		algorithm, cpu, cycle = algorithm.AtMost(mostOfInTree), cpu.AtMost(mostOfInTree), cycle.AtMost(slowestCycle)
-		b.Add(report.Figure(where+": Score of all plugins, p99", report.Milliseconds(score(ours)), "ms").AtMost(slowestScore).Beside("in-tree", report.Milliseconds(score(inTree))))
+		b.Add(report.Figure(where+": Score of all plugins, p99", report.Milliseconds(score(ours)), "ms").AtMost(slowestScore).Peer("in-tree", report.Milliseconds(score(inTree))))
 	}
 	b.Add(algorithm, cpu, cycle)
 	for _, v := range slices.Sorted(maps.Keys(all)) {
@@ -54,17 +54,17 @@ func (b *bench) tell(where string, t contest, all results) {
 	b.Note("%s: our plugin's share, on average in ms: %s", where, shares(ours))
 }
 
-// more says that more is better.
+// more marks a row of which more is better.
 func more(r report.Row) report.Row {
 	r.Better = report.Higher
 	return r
 }
 
-// figure is one that is only told.
+// figure is a row without a goal.
 type figure struct {
 	name, unit string
 	of         func(subject.Outcome) float64
-	// null reports that the null scheduler has it as well.
+	// null reports that the null scheduler has the figure as well.
 	null bool
 }
 
@@ -91,8 +91,8 @@ func score(o subject.Outcome) time.Duration {
 	return o.Histograms["framework_extension_point Score Success"].Quantile(0.99)
 }
 
-// shares tells the mean time of our plugin at every extension point, in the cycles that the scheduler
-// samples.
+// shares returns the mean time of our plugin at every extension point, in the cycles that the
+// scheduler samples.
 func shares(o subject.Outcome) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(o.Histograms)) {

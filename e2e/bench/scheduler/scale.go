@@ -15,9 +15,9 @@ import (
 // The fleets without API server, half full.
 const (
 	few, many = 500, 5000
-	// mostGrowth is how much more a pod may cost in the large one.
+	// mostGrowth is the goal for the growth of a pod's cost in the large one.
 	mostGrowth = 1.3
-	// inTreePods is how many pods the in-tree plugin gets there: it needs a second for one.
+	// inTreePods is the number of pods for the in-tree plugin there: it needs a second for one.
 	inTreePods = 30
 )
 
@@ -43,17 +43,17 @@ func (b *bench) scale(ctx context.Context) error {
 	for _, nodes := range []int{few, many} {
 		where := fmt.Sprintf("%d nodes in memory, half full: ", nodes)
 		b.Add(
-			report.Figure(where+"processor time for a pod", report.Milliseconds(ours[nodes].PerPod()), "ms").Beside("in-tree", report.Milliseconds(inTree[nodes].PerPod())),
+			report.Figure(where+"processor time for a pod", report.Milliseconds(ours[nodes].PerPod()), "ms").Peer("in-tree", report.Milliseconds(inTree[nodes].PerPod())),
 			report.Figure(where+"scheduling cycle, p50", report.Milliseconds(report.Samples(ours[nodes].Cycles).Median()), "ms").
-				Beside("in-tree", report.Milliseconds(report.Samples(inTree[nodes].Cycles).Median())),
+				Peer("in-tree", report.Milliseconds(report.Samples(inTree[nodes].Cycles).Median())),
 			report.Figure(where+"scheduling cycle, p99", report.Milliseconds(report.Samples(ours[nodes].Cycles).Quantile(0.99)), "ms").
-				Beside("in-tree", report.Milliseconds(report.Samples(inTree[nodes].Cycles).Quantile(0.99))),
+				Peer("in-tree", report.Milliseconds(report.Samples(inTree[nodes].Cycles).Quantile(0.99))),
 			report.Figure(where+"Score of all plugins, p99", report.Milliseconds(score(ours[nodes])), "ms").AtMost(slowestScore).
-				Beside("in-tree", report.Milliseconds(score(inTree[nodes]))),
-			report.Figure(where+"live heap of the scheduler", float64(ours[nodes].Live)/(1<<20), "MiB").Beside("in-tree", float64(inTree[nodes].Live)/(1<<20)),
+				Peer("in-tree", report.Milliseconds(score(inTree[nodes]))),
+			report.Figure(where+"live heap of the scheduler", float64(ours[nodes].Live)/(1<<20), "MiB").Peer("in-tree", float64(inTree[nodes].Live)/(1<<20)),
 		)
 	}
-	b.Add(report.Figure(fmt.Sprintf("processor time for a pod at %d nodes, in proportion to %d", many, few), growth(ours), "times").AtMost(mostGrowth).Beside("in-tree", growth(inTree)))
+	b.Add(report.Figure(fmt.Sprintf("processor time for a pod at %d nodes, in proportion to %d", many, few), growth(ours), "times").AtMost(mostGrowth).Peer("in-tree", growth(inTree)))
 	size, err := indexed()
 	if err != nil {
 		return err
@@ -62,7 +62,7 @@ func (b *bench) scale(ctx context.Context) error {
 	return nil
 }
 
-// inMemory lets a variant schedule pods in a cluster of its own.
+// inMemory lets a variant schedule pods in a separate cluster.
 func (b *bench) inMemory(ctx context.Context, v subject.Variant, nodes, pods int) (_ subject.Outcome, err error) {
 	b.Doing("%d nodes in memory: %s", nodes, v)
 	p, err := subject.Start(ctx, subject.Spec{
@@ -78,8 +78,8 @@ func (b *bench) inMemory(ctx context.Context, v subject.Variant, nodes, pods int
 	return p.Schedule(fleet.Batch{Name: "measured", Pods: pods, Mix: fleet.Mixed}, b.limit)
 }
 
-// indexed returns what the index needs for a node, beside the slices and claims that every scheduler
-// keeps, in KiB.
+// indexed returns the memory of the index for a node, in addition to the slices and claims that
+// every scheduler keeps, in KiB.
 func indexed() (float64, error) {
 	f, err := fleet.New(fleet.Spec{Nodes: few})
 	if err != nil {
@@ -97,14 +97,14 @@ func indexed() (float64, error) {
 	for _, claim := range content.Claims {
 		x.SetClaim(claim)
 	}
-	nodes, _ := x.Changed(0) // whoever asks makes the snapshots
+	nodes, _ := x.Changed(0) // snapshots are made by the caller
 	size := float64(heap()-before) / float64(len(nodes)) / 1024
 	runtime.KeepAlive(content)
 	runtime.KeepAlive(x)
 	return size, nil
 }
 
-// heap is what the heap holds after a collection, in bytes.
+// heap is the size of the heap after a collection, in bytes.
 func heap() int64 {
 	var memory runtime.MemStats
 	for range 2 {

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
-// workload is how kubernetes' own measurement of one case went with one plugin, as e2e/tests/upstream writes it.
+// workload is the result of one case of Kubernetes' benchmark with one plugin, as e2e/tests/upstream writes it.
 type workload struct {
 	Case             string  `json:"case"`
 	Plugin           string  `json:"plugin"`
@@ -24,7 +24,7 @@ type workload struct {
 	HeapMiB          float64 `json:"heapMiB"`
 }
 
-// upstream adds what kubernetes' own cases have shown, if they were run.
+// upstream adds the results of Kubernetes' own cases, if they were run.
 func (b *bench) upstream(context.Context) error {
 	if b.cases == "" {
 		return nil
@@ -52,16 +52,16 @@ func (b *bench) upstream(context.Context) error {
 
 func (b *bench) compare(ours, inTree workload) {
 	where := "upstream's " + ours.Case + ": "
-	beside := func(name string, of func(workload) float64, unit string) report.Row {
-		return report.Figure(where+name, of(ours), unit).Beside("in-tree", of(inTree))
+	compared := func(name string, of func(workload) float64, unit string) report.Row {
+		return report.Figure(where+name, of(ours), unit).Peer("in-tree", of(inTree))
 	}
 	b.Add(
-		more(beside("pods bound in a second", func(w workload) float64 { return w.PodsPerSecond }, "1/s")),
-		beside("scheduling attempt, mean", func(w workload) float64 { return w.AttemptMeanMS }, "ms"),
-		beside("scheduling attempt, p99", func(w workload) float64 { return w.AttemptP99MS }, "ms"),
-		beside("scheduling algorithm, mean", func(w workload) float64 { return w.AlgorithmMeanMS }, "ms"),
-		beside("processor time of the scheduler for a pod", func(w workload) float64 { return 1000 * w.CPUSecondsPerPod }, "ms"),
-		beside("heap of scheduler and API server", func(w workload) float64 { return w.HeapMiB }, "MiB"),
+		more(compared("pods bound in a second", func(w workload) float64 { return w.PodsPerSecond }, "1/s")),
+		compared("scheduling attempt, mean", func(w workload) float64 { return w.AttemptMeanMS }, "ms"),
+		compared("scheduling attempt, p99", func(w workload) float64 { return w.AttemptP99MS }, "ms"),
+		compared("scheduling algorithm, mean", func(w workload) float64 { return w.AlgorithmMeanMS }, "ms"),
+		compared("processor time of the scheduler for a pod", func(w workload) float64 { return 1000 * w.CPUSecondsPerPod }, "ms"),
+		compared("heap of scheduler and API server", func(w workload) float64 { return w.HeapMiB }, "MiB"),
 		report.Figure(where+"scheduling algorithm, mean, in proportion to in-tree", ours.AlgorithmMeanMS/inTree.AlgorithmMeanMS, "times").AtMost(mostOfInTree),
 		report.Figure(where+"processor time for a pod, in proportion to in-tree", ours.CPUSecondsPerPod/inTree.CPUSecondsPerPod, "times").AtMost(mostOfInTree),
 	)

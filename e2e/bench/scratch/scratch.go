@@ -1,5 +1,5 @@
-// Package scratch lends the benches a folder, with a file system in memory beside it, and takes both
-// back.
+// Package scratch creates temporary folders for the benches, one on disk and one on a file system in
+// memory, and removes both.
 package scratch
 
 import (
@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Folder is lent until Close.
+// Folder exists until Close.
 type Folder struct {
-	// Disk lies where the system keeps temporary files, Memory on a file system of its own in memory
+	// Disk is in the system's folder of temporary files, Memory on a separate file system in memory
 	// that allows device nodes and programs.
 	Disk, Memory string
 }
 
-// New makes a folder. The paths are short: the names of sockets have at most 107 characters.
+// New creates a folder. The paths are short: the names of sockets have at most 107 characters.
 func New() (Folder, error) {
 	disk, err := os.MkdirTemp("", "b")
 	if err != nil {
@@ -40,7 +40,7 @@ func (f Folder) Sub(name string) (string, error) {
 	return path, os.MkdirAll(path, 0o755)
 }
 
-// Close unmounts what is mounted below the folder and removes it. Whoever uses it has ended.
+// Close unmounts everything below the folder and removes it. No process may use it any more.
 func (f Folder) Close() error {
 	if err := unix.Unmount(f.Memory, unix.MNT_DETACH); err != nil {
 		return fmt.Errorf("unmount %s: %w", f.Memory, err)
@@ -48,7 +48,7 @@ func (f Folder) Close() error {
 	return os.RemoveAll(f.Disk)
 }
 
-// InMemory reports whether the path lies on a file system in memory.
+// InMemory reports whether the path is on a file system in memory.
 func InMemory(path string) (bool, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(path, &s); err != nil {

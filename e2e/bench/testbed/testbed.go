@@ -1,4 +1,4 @@
-// Package testbed is what a bench of the agent stands on: the agent as it is shipped, a real API server, and fake hosts of one machine.
+// Package testbed is the environment of a bench of the agent: the agent as released, a real API server, and fake hosts of one machine.
 package testbed
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// Machine is that of every host.
+// Machine is the machine of every host.
 const Machine = "h100x8"
 
-// Patience is how long anything may take that is waited for.
-const Patience = 2 * time.Minute
+// Timeout limits every wait.
+const Timeout = 2 * time.Minute
 
-// Bed is there until Close. It is for one goroutine.
+// Bed exists until Close. It is for one goroutine.
 type Bed struct {
 	*report.Report
-	// Folder holds everything; it is gone with the bed.
+	// Folder contains all files; it is removed with the bed.
 	Folder scratch.Folder
 	Plane  *harness.Plane
-	// Agent and Hook are the programs as they are shipped.
+	// Agent and Hook are the programs as released.
 	Agent, Hook string
 
 	hosts int
@@ -76,7 +76,7 @@ func (b *Bed) Close() error {
 	return b.Folder.Close()
 }
 
-// Build builds a program of the project and returns where it is; one that is built twice, with other flags, has two places.
+// Build builds a program of the project and returns its path; builds with different flags have different paths.
 func (b *Bed) Build(ctx context.Context, pkg string, flags ...string) (string, error) {
 	dir, err := os.MkdirTemp(b.Folder.Disk, "")
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *Bed) Build(ctx context.Context, pkg string, flags ...string) (string, e
 	return program, harness.Build(ctx, program, append(append([]string{"-trimpath"}, flags...), pkg)...)
 }
 
-// Host makes a new host, which has the machine's files and the agent's settings; empty settings are the defaults.
+// Host creates a new host, which has the machine's files and the agent's settings; empty settings are the defaults.
 func (b *Bed) Host(ctx context.Context, settings string) (*harness.Host, error) {
 	b.hosts++
 	dir, err := b.Folder.Sub(fmt.Sprint(b.hosts))
@@ -105,9 +105,9 @@ func (b *Bed) Host(ctx context.Context, settings string) (*harness.Host, error) 
 	return h, h.Install(ctx, Machine)
 }
 
-// Await waits for something on the host, no longer than Patience; an error shows what the agent said last.
+// Await waits for something on the host, no longer than Timeout; an error contains the end of the agent's log.
 func (b *Bed) Await(ctx context.Context, h *harness.Host, what string, try func(context.Context) error) error {
-	limited, cancel := context.WithTimeout(ctx, Patience)
+	limited, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
 	err := harness.Poll(limited, try)
 	if err != nil && ctx.Err() == nil {

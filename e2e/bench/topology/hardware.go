@@ -6,13 +6,13 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// hardware is how the GPUs of every node reach each other.
+// hardware is the topology of the GPUs of every node.
 type hardware struct {
 	name string
 	gpus []gpu.GPU
 }
 
-// machines are what the designs name, with 8 and with 16 GPUs.
+// machines are the machines of the designs, with 8 and with 16 GPUs.
 func machines() []hardware {
 	return []hardware{
 		build("DGX-1 mesh", 8, mesh),
@@ -55,8 +55,8 @@ func none(int, int) int { return 0 }
 
 func switched(int, int) int { return gpu.MaxNVLinks }
 
-// build returns a node of so many GPUs: two to a PCIe switch, four to a root, half of them on each of two
-// processors, and joined by NVLinks as the function says.
+// build returns a node of this number of GPUs: two to a PCIe switch, four to a root, half of them on each
+// of two processors, and joined by NVLinks according to the function.
 func build(name string, count int, nvlinks func(a, b int) int) hardware {
 	h := hardware{name: fmt.Sprintf("%s, %d GPUs", name, count)}
 	for i := range count {

@@ -1,6 +1,7 @@
-// Command topology replays streams of demands for whole GPUs through policies that choose the GPUs of a
-// node, and the node: how fast are the links between the GPUs that a demand gets, and how much is refused?
-// It simulates; nothing else runs. The policy called ours is the function that the scheduler plugin calls.
+// Command topology replays streams of demands for whole GPUs through policies that choose the node and its
+// GPUs. It measures how fast the links between the GPUs of a demand are, and how many demands are refused.
+// It is a simulation without a cluster. The policy called ours is the function that the scheduler plugin
+// calls.
 package main
 
 import (
@@ -21,7 +22,7 @@ func main() {
 	flag.IntVar(&b.nodes, "nodes", 40, "nodes of the fleet")
 	flag.IntVar(&b.seeds, "seeds", 4, "replay this many streams")
 	flag.IntVar(&b.count, "arrivals", 30_000, "demands of a stream; the first quarter does not count")
-	flag.Float64Var(&b.load, "load", .85, "GPUs asked for at once, over those that there are")
+	flag.Float64Var(&b.load, "load", .85, "GPUs requested at once, relative to all GPUs")
 	flag.Parse()
 	os.Exit(report.Main("topology", b.measure))
 }
@@ -33,19 +34,19 @@ type bench struct {
 	*report.Report
 }
 
-// The policies that rows and goals name.
+// The names of the policies in rows and goals.
 const (
 	ours     = "ours"
 	accepter = "HAMi's set, fullest node"
 )
 
-// least is the goal of the quality; lost is how much less may be accepted for its sake.
+// least is the goal of the quality; lost is the acceptance that may be given up for it.
 const (
 	least = .99
 	lost  = .001
 )
 
-// policies are those to compare.
+// policies are the compared policies.
 func policies(h hardware) []policy {
 	us := newChoices(h)
 	return []policy{
@@ -66,7 +67,7 @@ func (b *bench) measure(ctx context.Context, r *report.Report) error {
 		if err != nil {
 			return err
 		}
-		b.tell(h, tallies)
+		b.addRows(h, tallies)
 	}
 	return nil
 }
@@ -106,13 +107,13 @@ func (b *bench) run(ctx context.Context, h hardware) (map[string]tally, error) {
 	return tallies, err
 }
 
-// tell adds the rows of a machine.
-func (b *bench) tell(h hardware, tallies map[string]tally) {
+// addRows adds the rows of a machine.
+func (b *bench) addRows(h hardware, tallies map[string]tally) {
 	row := func(name string, figure func(tally) float64) report.Row {
 		row := report.Figure(name+", "+h.name, figure(tallies[ours]), "")
 		for name, t := range tallies {
 			if name != ours {
-				row = row.Beside(name, figure(t))
+				row = row.Peer(name, figure(t))
 			}
 		}
 		return row

@@ -28,14 +28,14 @@ func newChoices(h hardware) choices {
 	return c
 }
 
-// ask returns the choice on a node with these GPUs free.
-func (c choices) ask(free set, k int) (set, int64, bool) {
+// evaluate returns the choice on a node with these GPUs free.
+func (c choices) evaluate(free set, k int) (set, int64, bool) {
 	node := c.node
 	node.GPUs = make([]fit.GPU, len(c.node.GPUs))
 	for i, g := range c.node.GPUs {
 		g.Occupancy = gpu.GPU{}.Empty(0)
 		if free>>i&1 == 0 {
-			// Whatever is whole can be taken from an empty GPU.
+			// An empty GPU can always be taken whole.
 			g.Occupancy, _ = g.Occupancy.Take(gpu.Use{Shape: gpu.Whole})
 		}
 		node.GPUs[i] = g
@@ -52,13 +52,13 @@ func (c choices) ask(free set, k int) (set, int64, bool) {
 }
 
 func (c choices) choose(free set, k int) (set, bool) {
-	taken, _, ok := c.ask(free, k)
+	taken, _, ok := c.evaluate(free, k)
 	return taken, ok
 }
 
 // The three ways to choose the node. Lower costs are better; of equal ones the first node is taken.
 
-// anyNode takes the first node that can serve.
+// anyNode takes the first node with room.
 func anyNode(set, int) int64 { return 0 }
 
 // fullest takes the node with the fewest free GPUs.
@@ -66,6 +66,6 @@ func fullest(free set, _ int) int64 { return int64(bits.OnesCount32(uint32(free)
 
 // score takes the node with the best score of our choice there.
 func (c choices) score(free set, k int) int64 {
-	_, score, _ := c.ask(free, k)
+	_, score, _ := c.evaluate(free, k)
 	return -score
 }

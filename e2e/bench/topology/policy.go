@@ -6,7 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// chooser chooses k GPUs of a node among its free ones; false when it has none to give.
+// chooser chooses k GPUs of a node among its free ones; false when that fails.
 type chooser interface {
 	choose(free set, k int) (set, bool)
 }
@@ -27,8 +27,8 @@ func (lowest) choose(free set, k int) (set, bool) {
 	return taken, true
 }
 
-// pairScores are how close two GPUs are to go-gpuallocator and HAMi, which add up such scores: a hundred per
-// NVLink, beside that for the place on PCIe.
+// pairScores are the scores of two GPUs in go-gpuallocator and HAMi, which add up such scores: a hundred per
+// NVLink, plus one for the PCIe topology.
 type pairScores [][]int
 
 func newPairScores(h hardware) pairScores {
@@ -74,7 +74,8 @@ func (p pairScores) sum(s set) int {
 	return sum
 }
 
-// hami takes the set whose pairs score most, and a single GPU where the others are farthest.
+// hami takes the set with the highest score of its pairs, and as single GPU the one with the lowest scores
+// to the others.
 type hami struct{ pairScores }
 
 func (p hami) choose(free set, k int) (set, bool) {
@@ -96,10 +97,10 @@ func (p hami) choose(free set, k int) (set, bool) {
 }
 
 // partitions takes the best set of the best way to divide all free GPUs into sets of k, one of them smaller
-// where they do not come out even (go-gpuallocator).
+// where the number is not a multiple (go-gpuallocator).
 type partitions struct {
 	pairScores
-	// known is the most that a set of GPUs scores when it is divided, by k.
+	// known is the highest score of a set of GPUs that is divided, by k.
 	known map[int]map[set]int
 }
 
@@ -128,7 +129,7 @@ func (p partitions) choose(free set, k int) (set, bool) {
 	return best, true
 }
 
-// divide returns the most that the rest scores when it is divided into sets of k.
+// divide returns the highest score of the rest when it is divided into sets of k.
 func (p partitions) divide(rest set, k int) int {
 	if known, ok := p.known[k][rest]; ok {
 		return known
@@ -158,8 +159,8 @@ func (p partitions) next(rest set, k int) set {
 	return best
 }
 
-// blocks gives out aligned blocks of 1, 2, 4 and 8 GPUs only, so that the most large blocks stay whole
-// (Koordinator's fixed partitions).
+// blocks uses only aligned blocks of 1, 2, 4 and 8 GPUs, so that most large blocks stay whole (Koordinator's
+// fixed partitions).
 type blocks struct{}
 
 func (blocks) choose(free set, k int) (set, bool) {

@@ -32,13 +32,13 @@ func (s set) choose(k int, yield func(set)) {
 	}
 }
 
-// judge says how good the sets of GPUs of a node are. It shares nothing with the policies.
+// judge evaluates the quality of sets of GPUs of a node. It shares no code with the policies.
 type judge struct {
 	// bandwidth is by pair, in GB/s.
 	bandwidth [][]float64
 	// best is the bandwidth of the best set by its number of GPUs.
 	best map[int]float64
-	// known are the bandwidths of the sets that were asked for.
+	// known are the bandwidths of the sets that were evaluated.
 	known map[set]float64
 }
 
@@ -57,8 +57,8 @@ func newJudge(h hardware) *judge {
 	return j
 }
 
-// bandwidth is what two GPUs reach over the link in one direction, in GB/s, about as nccl-tests show it:
-// 25 per NVLink, over PCIe 3 less with everything in between.
+// bandwidth is that of two GPUs over the link in one direction, in GB/s, about as measured by
+// nccl-tests: 25 per NVLink, over PCIe 3 less with everything in between.
 func bandwidth(l gpu.Link) float64 {
 	if n := l.NVLinks(); n > 0 {
 		return 25 * float64(n)
@@ -75,7 +75,7 @@ func bandwidth(l gpu.Link) float64 {
 	return 8
 }
 
-// quality returns the bandwidth of the set over that of the best set of as many GPUs.
+// quality returns the bandwidth of the set over that of the best set of the same size.
 func (j *judge) quality(s set) float64 {
 	if s.count() < 2 {
 		return 1
@@ -105,7 +105,7 @@ func (j *judge) walk(first, at int, rest set, weakest float64, best *float64) {
 		return
 	}
 	for next := range rest.all {
-		// A way that is not better than the best known is not followed.
+		// A path that is not better than the best known is not followed.
 		if w := min(weakest, j.bandwidth[at][next]); w > *best {
 			j.walk(first, next, rest&^(1<<next), w, best)
 		}

@@ -2,7 +2,7 @@ package main
 
 import "github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 
-// teams are the numbers of GPUs that demands ask for, shares how often.
+// teams are the numbers of GPUs of demands, shares their frequencies.
 func teams() []int      { return []int{1, 2, 4, 8} }
 func shares() []float64 { return []float64{.40, .25, .20, .15} }
 
@@ -13,14 +13,14 @@ type policy struct {
 	cost func(free set, k int) int64
 }
 
-// tally is what came of streams after their warm-ups, by position of the team.
+// tally is the result of streams after their warm-ups, by position of the team.
 type tally struct {
 	offered, accepted [4]int
 	// quality is summed over the accepted.
 	quality [4]float64
 }
 
-// acceptance returns the share of the GPUs asked for that were given.
+// acceptance returns the share of the requested GPUs that were allocated.
 func (t tally) acceptance() float64 {
 	offered, accepted := 0, 0
 	for i, k := range teams() {
@@ -46,7 +46,7 @@ func (t tally) plus(other tally) tally {
 type fleet struct {
 	policy policy
 	free   []set
-	// bids remembers what nodes answer: it depends on nothing but their free GPUs.
+	// bids caches the bids of nodes: a bid depends on nothing but the free GPUs.
 	bids map[question]bid
 }
 
@@ -69,7 +69,7 @@ func newFleet(p policy, nodes, gpus int) *fleet {
 	return f
 }
 
-// bid returns what a node with these free GPUs offers.
+// bid returns the bid of a node with these free GPUs.
 func (f *fleet) bid(q question) bid {
 	b, known := f.bids[q]
 	if !known {
@@ -82,7 +82,7 @@ func (f *fleet) bid(q question) bid {
 	return b
 }
 
-// place takes a team in; the node is negative when none has room.
+// place places a team; the node is negative when none has room.
 func (f *fleet) place(team int) (node int, taken set) {
 	node = -1
 	var best bid
@@ -97,7 +97,7 @@ func (f *fleet) place(team int) (node int, taken set) {
 	return node, best.taken
 }
 
-// replay runs the stream through the fleet. Demands that are refused are lost.
+// replay runs the stream through the fleet. Refused demands are dropped.
 func (f *fleet) replay(stream *arrivals.Stream, j *judge) tally {
 	type held struct {
 		node  int

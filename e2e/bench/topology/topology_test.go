@@ -30,8 +30,8 @@ func of(gpus ...int) set {
 	return s
 }
 
-// Read off the drawing of a DGX-1: its best pairs have two NVLinks, its best rings of four one in every
-// link, and that of all eight has two.
+// From the drawing of a DGX-1: its best pairs have two NVLinks, its best rings of four one in every link,
+// and that of all eight has two.
 func TestQuality(t *testing.T) {
 	t.Parallel()
 	j := newJudge(find(t, "DGX-1 mesh, 8 GPUs"))
@@ -54,8 +54,8 @@ func TestQuality(t *testing.T) {
 	}
 }
 
-// TestChoosers checks on every set of free GPUs that what is chosen is free and as many as asked for, and
-// that only partitions refuse when there are enough.
+// TestChoosers checks on every set of free GPUs that the chosen GPUs are free and of the requested
+// number, and that only partitions refuse when there are enough.
 func TestChoosers(t *testing.T) {
 	t.Parallel()
 	for _, h := range machines()[:4] {
@@ -76,7 +76,7 @@ func TestChoosers(t *testing.T) {
 	}
 }
 
-// Our sets are never worse than the best there is.
+// Our sets are never worse than the best possible.
 func TestOurSetsAreBest(t *testing.T) {
 	t.Parallel()
 	for _, h := range machines()[:4] {
@@ -93,7 +93,7 @@ func TestOurSetsAreBest(t *testing.T) {
 	}
 }
 
-// The division that go-gpuallocator looks for, by trying them all.
+// The division that go-gpuallocator searches for, by exhaustive search.
 func TestPartitions(t *testing.T) {
 	t.Parallel()
 	p := newPartitions(find(t, "DGX-1 mesh, 8 GPUs"))
@@ -113,7 +113,7 @@ func TestPartitions(t *testing.T) {
 	}
 }
 
-// TestReplay checks on random streams that no GPU is given twice and that all are free in the end.
+// TestReplay checks on random streams that no GPU is allocated twice and that all are free in the end.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	h := find(t, "bridge pairs, 8 GPUs")
@@ -149,7 +149,7 @@ func TestReplay(t *testing.T) {
 	})
 }
 
-// guard fails when a policy gives what is not free.
+// guard fails when a policy chooses a GPU that is not free.
 type guard struct {
 	*rapid.T
 	chooser
@@ -163,7 +163,7 @@ func (g *guard) choose(free set, k int) (set, bool) {
 	return taken, ok
 }
 
-// A run has a row for every figure that the goals name.
+// A run has a row for every figure of the goals.
 func TestMeasure(t *testing.T) {
 	t.Parallel()
 	b := &bench{nodes: 2, seeds: 1, count: 200, load: .85}

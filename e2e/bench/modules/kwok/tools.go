@@ -1,6 +1,6 @@
 //go:build tools
 
-// Package tools pins kwok, which plays kubelets for the bench of the installer.
+// Package tools pins kwok, which simulates kubelets for the bench of the installer.
 package tools
 
 import _ "sigs.k8s.io/kwok/cmd/kwok"

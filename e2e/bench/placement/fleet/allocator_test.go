@@ -34,7 +34,7 @@ func (classes) Get(profile string) (*resourceapi.DeviceClass, error) {
 	}, nil
 }
 
-// inTree is kube-scheduler's allocator over what our agent publishes of a node.
+// inTree is kube-scheduler's allocator over the devices that our agent publishes for a node.
 type inTree struct {
 	node   gpu.Node
 	pool   string
@@ -97,8 +97,8 @@ func (a inTree) allocate(ctx context.Context, held sets.Set[structured.DeviceID]
 	return result[0].Devices.Results[0].Device, nil
 }
 
-// TestFirstFitIsTheAllocators checks on random states of a node that the first fit of the bench takes what
-// kube-scheduler's own allocator takes.
+// TestFirstFitIsTheAllocators checks on random states of a node that the bench's first fit makes the
+// choices of kube-scheduler's own allocator.
 func TestFirstFitIsTheAllocators(t *testing.T) {
 	t.Parallel()
 	s, allocator, ctx := states(t, "h100-80"), newInTree(t), t.Context()

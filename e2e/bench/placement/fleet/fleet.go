@@ -2,12 +2,12 @@ package fleet
 
 import "math/bits"
 
-// Fleet is what the GPUs hold.
+// Fleet is the state of the GPUs.
 type Fleet struct {
 	*States
 	// State is by GPU.
 	State []int
-	// Count is by state: how many GPUs are in it.
+	// Count is the number of GPUs by state.
 	Count []int
 	// Free is the number of free memory slices, Open by profile the number of placements that fit.
 	Free int
@@ -37,7 +37,7 @@ func (f *Fleet) Take(c Choice) { f.move(c.GPU, f.Taken[f.State[c.GPU]][c.Placeme
 // Release removes a placement that is held.
 func (f *Fleet) Release(c Choice) { f.move(c.GPU, f.Released[f.State[c.GPU]][c.Placement]) }
 
-// First returns the first GPU in a state that has any.
+// First returns the first GPU in a state with at least one GPU.
 func (f *Fleet) First(state int) int {
 	for i, word := range f.members[state] {
 		if word != 0 {

@@ -62,8 +62,8 @@ func policies(s *States) map[string]Policy {
 	}
 }
 
-// TestPolicies checks on random histories that every policy refuses only what fits nowhere, chooses what
-// fits, and that taking and releasing leave exactly what is held.
+// TestPolicies checks on random histories that every policy refuses only demands that do not fit,
+// chooses placements that fit, and that taking and releasing keep the state exact.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	for _, model := range []string{"h100-80", "a30-24"} {
@@ -104,7 +104,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// verify compares the fleet with one that is counted from what is held.
+// verify compares the fleet with one that is counted from the held placements.
 func verify(t *rapid.T, f *Fleet, held []Choice) {
 	want := make([]gpu.Occupancy, len(f.State))
 	for i := range want {
@@ -145,7 +145,7 @@ func stream(shares []float64, seed uint64) *arrivals.Stream {
 	return arrivals.Poisson{Rate: 20, Shares: shares, Lifetime: arrivals.Exponential, Count: 4000}.Stream(seed)
 }
 
-// One stream gives one tally, and what it offers does not depend on the policy.
+// One stream gives one tally, and the offered demands do not depend on the policy.
 func TestReplay(t *testing.T) {
 	t.Parallel()
 	s := states(t, "h100-80")
@@ -169,7 +169,7 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestMoving checks that moves make room where there was none, and that what was moved still leaves.
+// TestMoving checks that moves make room, and that moved instances are released at their end.
 func TestMoving(t *testing.T) {
 	t.Parallel()
 	s := states(t, "h100-80")
@@ -182,11 +182,11 @@ func TestMoving(t *testing.T) {
 	}
 	want := Replay(s, 8, still, stream(shares, 3))
 	if got.Acceptance() <= want.Acceptance() || got.Moved() == 0 || want.Moved() != 0 {
-		t.Errorf("moving accepted %.3f with %.3f moves, standing still %.3f with %.3f", got.Acceptance(), got.Moved(), want.Acceptance(), want.Moved())
+		t.Errorf("moving accepted %.3f with %.3f moves, without moves %.3f with %.3f", got.Acceptance(), got.Moved(), want.Acceptance(), want.Moved())
 	}
 }
 
-// One instance stands in the way of 7g on each GPU, and it can go to the other.
+// On each GPU one instance blocks 7g, and it can be moved to the other.
 func TestMove(t *testing.T) {
 	t.Parallel()
 	s := states(t, "h100-80")
@@ -207,7 +207,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// A fleet that has room for everything refuses nothing.
+// A fleet with room for all demands refuses none.
 func TestReplayWithRoom(t *testing.T) {
 	t.Parallel()
 	s := states(t, "h100-80")

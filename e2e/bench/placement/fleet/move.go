@@ -2,14 +2,14 @@ package fleet
 
 import "github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 
-// Mover is implemented by policies that may move an instance when a demand finds no room.
+// Mover is implemented by policies that may move an instance when a demand does not fit.
 type Mover interface {
-	// Move returns the move that makes room for the demand, and false when no single one does.
+	// Move returns the move that makes room for the demand, and false when no single move does.
 	Move(f *Fleet, d arrivals.Demand) (from, to Choice, ok bool)
 }
 
 // Moving is a policy that moves one instance when that lets it serve a demand which it would refuse: the
-// one after which the fleet is worth most.
+// move with the highest value of the fleet afterwards.
 type Moving struct {
 	Policy
 }
@@ -35,8 +35,8 @@ func (p Moving) Move(f *Fleet, d arrivals.Demand) (from, to Choice, ok bool) {
 	return from, to, ok
 }
 
-// try returns where the instance would go if the demand took its place on the GPU, and what the fleet would
-// be worth then. It leaves the fleet as it was.
+// try returns where the instance would be placed if the demand took its place on the GPU, and the value of
+// the fleet after that. It leaves the fleet unchanged.
 func (p Moving) try(f *Fleet, d arrivals.Demand, at Choice) (to Choice, value int, ok bool) {
 	f.Release(at)
 	defer f.Take(at)
@@ -52,7 +52,7 @@ func (p Moving) try(f *Fleet, d arrivals.Demand, at Choice) (to Choice, value in
 	return to, f.value(), true
 }
 
-// room returns the placement of the profile on a GPU that has one after which the fleet is worth most.
+// room returns the placement of the profile on a GPU with the highest value of the fleet afterwards.
 func (f *Fleet) room(gpu, profile int) Choice {
 	best, most := Choice{GPU: gpu}, -1
 	for placement, of := range f.Profile {
@@ -69,7 +69,7 @@ func (f *Fleet) room(gpu, profile int) Choice {
 	return best
 }
 
-// value returns what the free placements of the fleet are worth: each its profile's size.
+// value returns the value of the fleet's free placements: for each the size of its profile.
 func (f *Fleet) value() int {
 	value := 0
 	for profile, open := range f.Open {

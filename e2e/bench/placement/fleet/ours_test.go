@@ -15,8 +15,8 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit/topology"
 )
 
-// TestOursIsThePlugins checks on random states of some nodes that what the bench calls ours is what the
-// scheduler plugin does: ask every node with fit.Choose, take the best score.
+// TestOursIsThePlugins checks on random states of some nodes that the policy Ours of the bench makes
+// the choice of the scheduler plugin: evaluate every node with fit.Choose and take the best score.
 func TestOursIsThePlugins(t *testing.T) {
 	t.Parallel()
 	s, machine := states(t, "h100-80"), gputest.Node(t, "h100x8")
@@ -56,7 +56,7 @@ func TestOursIsThePlugins(t *testing.T) {
 	})
 }
 
-// bid is what matters of a choice: which one it is of those that are worth the same does not.
+// bid is the compared part of a choice: equal choices of equal score are not distinguished.
 func bid(f *Fleet, kind *fit.Kind, c Choice) fit.PlacementCost {
 	held := f.Held[f.State[c.GPU]]
 	before, after := kind.State(held), kind.State(f.Held[f.Taken[f.State[c.GPU]][c.Placement]])
@@ -75,7 +75,7 @@ func node(f *Fleet, from, count int, kind *fit.Kind) *fit.Node {
 	return n
 }
 
-// demand asks a node for one of the profile.
+// demand evaluates a node for one of the profile.
 func demand(n *fit.Node, profile int) *fit.Requirements {
 	candidates := fit.NewSet(len(n.Devices))
 	for i, d := range n.Devices {

@@ -17,8 +17,8 @@ func WorstFit(s *States) Policy {
 	return Least(s, LowStart(s), func(state, _ int) Key { return Key{-s.Held[state].Free().Count()} })
 }
 
-// LeastLoss takes the placement that costs the fewest free placements, of which each profile's count
-// so much: MCC with weights of 1, FGD with popularity times size.
+// LeastLoss takes the placement that costs the fewest free placements, weighted by profile: MCC with
+// weights of 1, FGD with popularity times size.
 func LeastLoss(s *States, weights []float64) Policy {
 	value := func(state int) float64 {
 		sum := 0.0

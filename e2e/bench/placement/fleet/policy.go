@@ -11,26 +11,26 @@ type Choice struct {
 	GPU, Placement int
 }
 
-// Policy chooses where a profile goes.
+// Policy chooses the placement of a profile.
 type Policy interface {
 	// Choose returns the choice for the demand, whose kind is the position of a profile, and false when
 	// no GPU has room.
 	Choose(f *Fleet, d arrivals.Demand) (Choice, bool)
 }
 
-// Ranked is a policy that asks every GPU for a bid and takes the best; of GPUs with equal bids the first.
-// A bid depends on the GPU's state alone, so that all states are put in order once.
+// Ranked is a policy that computes a bid for every GPU and takes the best; of equal bids the first GPU's.
+// A bid depends on the GPU's state alone, so that all states are sorted once.
 type Ranked struct {
 	// order is by profile.
 	order [][]ranked
 }
 
-// ranked is the placement that a GPU in a state bids with. Rank counts the different bids that are better.
+// ranked is the placement of the bid of a GPU in a state. Rank counts the different bids that are better.
 type ranked struct {
 	state, placement, rank int
 }
 
-// ordered is implemented by bids; a negative number says that the receiver is the better one.
+// ordered is implemented by bids; a negative number means that the receiver is the better one.
 type ordered[B any] interface {
 	Compare(other B) int
 }

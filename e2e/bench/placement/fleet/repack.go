@@ -1,7 +1,7 @@
 package fleet
 
-// Repack is the bound: a fleet that may move every instance at every moment, so that it refuses only what
-// no arrangement has room for. It knows GPUs with eight memory slices.
+// Repack is the bound: a fleet that may move every instance at every moment, so that it refuses only
+// demands that fit in no arrangement. It supports GPUs with eight memory slices.
 //
 // Such a GPU is a lower half of two pairs of slices and an upper half of a pair and a stub, which takes a
 // profile of double memory or a single slice; 4g needs a lower half, 3g either one.
@@ -26,7 +26,7 @@ const (
 // NewRepack returns the bound for so many GPUs.
 func NewRepack(gpus int) *Repack { return &Repack{gpus: gpus} }
 
-// Place takes in one of the profile, and reports whether there is room.
+// Place adds one of the profile, and reports whether there is room.
 func (r *Repack) Place(profile int) bool {
 	r.held[profile]++
 	if r.held.fit(r.gpus) {

@@ -2,7 +2,7 @@ package fleet
 
 import "testing"
 
-// TestRepack holds the closed form against all arrangements on one and two GPUs.
+// TestRepack compares the closed form with all arrangements on one and two GPUs.
 func TestRepack(t *testing.T) {
 	t.Parallel()
 	s := states(t, "h100-80")
@@ -57,7 +57,7 @@ func TestRepackReleases(t *testing.T) {
 	t.Parallel()
 	r := NewRepack(1)
 	if !r.Place(p4g) || !r.Place(p3g) || r.Place(p1g) {
-		t.Fatal("a GPU holds 4g and 3g and nothing beside them")
+		t.Fatal("a GPU does not hold exactly 4g and 3g")
 	}
 	r.Release(p4g)
 	if r.Place(p7g) || !r.Place(p3g) {

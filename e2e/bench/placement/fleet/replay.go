@@ -6,7 +6,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/arrivals"
 )
 
-// Tally is what came of streams after their warm-ups.
+// Tally is the result of streams after their warm-ups.
 type Tally struct {
 	// Offered and Accepted are demands by profile, Sizes the memory slices of the profiles.
 	Offered, Accepted, Sizes []int
@@ -17,7 +17,7 @@ type Tally struct {
 	moves int
 }
 
-// Plus returns both together.
+// Plus returns the sum of both.
 func (t Tally) Plus(other Tally) Tally {
 	if t.Sizes == nil {
 		return other
@@ -36,7 +36,7 @@ func plus(a, b []int) []int {
 	return sum
 }
 
-// Acceptance returns the share of the slices asked for that were served.
+// Acceptance returns the share of the requested slices that were served.
 func (t Tally) Acceptance() float64 {
 	offered, accepted := 0, 0
 	for profile, size := range t.Sizes {
@@ -54,8 +54,8 @@ func (t Tally) Of(profile int) float64 {
 // Allocated returns the mean share of the memory slices that are taken.
 func (t Tally) Allocated() float64 { return t.allocated / t.arrivals() }
 
-// Stranded returns the mean number of free slices per GPU that the demand that arrives could not use, even
-// if it came again and again.
+// Stranded returns the mean number of free slices per GPU that the arriving demand could not use, even if
+// it were repeated.
 func (t Tally) Stranded() float64 { return t.stranded / t.arrivals() }
 
 // Moved returns the number of instances that were moved, per demand that was served.
@@ -75,7 +75,7 @@ func (t Tally) arrivals() float64 {
 	return float64(max(1, sum))
 }
 
-// tally returns an empty one.
+// tally returns an empty tally.
 func (s *States) tally() Tally {
 	t := Tally{Offered: make([]int, len(s.Profiles)), Accepted: make([]int, len(s.Profiles))}
 	for _, p := range s.Profiles {
@@ -84,17 +84,17 @@ func (s *States) tally() Tally {
 	return t
 }
 
-// Replay runs the stream through a policy on so many empty GPUs. Demands that are refused are lost.
+// Replay runs the stream through a policy on this number of empty GPUs. Refused demands are dropped.
 func Replay(s *States, gpus int, p Policy, stream *arrivals.Stream) Tally {
 	c, t := newCourse(s, gpus, len(stream.Demands)), s.tally()
 	c.run(p, stream, &t)
 	return t
 }
 
-// course is a replay under way: a fleet and who holds what of it.
+// course is a running replay: a fleet and the demands on it.
 type course struct {
 	*Fleet
-	// at is by demand where it is placed, holder by GPU and placement the demand there.
+	// at is the placement of each demand, holder the demand at a placement of a GPU.
 	at     []Choice
 	holder [][]int
 }
@@ -135,7 +135,7 @@ func (c *course) run(p Policy, stream *arrivals.Stream, t *Tally) {
 	}
 }
 
-// makeRoom makes the move that lets the demand be served, if the policy knows one.
+// makeRoom makes the move that lets the demand be served, if the policy finds one.
 func (c *course) makeRoom(p Policy, d arrivals.Demand) bool {
 	mover, moves := p.(Mover)
 	if !moves {
@@ -192,7 +192,7 @@ func ReplayRepack(s *States, gpus int, stream *arrivals.Stream) Tally {
 	return t
 }
 
-// look adds what an arrival of the profile finds.
+// look adds the state of the fleet at an arrival of the profile.
 func (t *Tally) look(f *Fleet, profile int) {
 	gpus := len(f.State)
 	t.allocated += 1 - float64(f.Free)/float64(f.Geometry.Slices()*gpus)

@@ -7,20 +7,20 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-// None stands where there is no state.
+// None means no state.
 const None = -1
 
-// States are all that a GPU of one geometry can hold of the profiles that are asked for, and how a
-// placement leads from one to the other. State 0 is the empty GPU.
+// States are all possible states of a GPU of one geometry with the requested profiles, and the transitions
+// between them by placement. State 0 is the empty GPU.
 type States struct {
 	Geometry *gpu.Geometry
-	// Profiles are what is asked for; a profile is named by its position.
+	// Profiles are the requested profiles; a profile is named by its position.
 	Profiles []gpu.Profile
 	// Placements are the legal placements of these, profile by profile by ascending start; a placement
 	// is named by its position, and Profile is the position of its profile.
 	Placements []gpu.Placement
 	Profile    []int
-	// Held is what a GPU in the state holds.
+	// Held are the placements of a GPU in the state.
 	Held []gpu.Occupancy
 	// Taken and Released are, by state and placement, the state with the placement added or removed;
 	// None where it does not fit or is not held.
@@ -29,7 +29,7 @@ type States struct {
 	Open [][]int
 }
 
-// NewStates walks through the states that placements of the profiles lead to.
+// NewStates enumerates the states that placements of the profiles lead to.
 func NewStates(g *gpu.Geometry, profiles []gpu.Profile) (*States, error) {
 	s := &States{Geometry: g, Profiles: profiles}
 	for i, p := range profiles {
@@ -54,7 +54,7 @@ func NewStates(g *gpu.Geometry, profiles []gpu.Profile) (*States, error) {
 	return s, nil
 }
 
-// state returns the number of the state, a new one when it was not known.
+// state returns the number of the state, a new one for a new state.
 func (s *States) state(o gpu.Occupancy, known map[gpu.Occupancy]int) int {
 	if number, ok := known[o]; ok {
 		return number
@@ -71,7 +71,7 @@ func (s *States) state(o gpu.Occupancy, known map[gpu.Occupancy]int) int {
 	return known[o]
 }
 
-// Plain returns the profiles without variants, such as those with media extensions: no mix asks for these.
+// Plain returns the profiles without variants, such as those with media extensions, which no mix requests.
 func Plain(g *gpu.Geometry) []gpu.Profile {
 	return slices.DeleteFunc(g.Profiles(), func(p gpu.Profile) bool { return strings.ContainsAny(p.Name, "+-") })
 }

@@ -17,20 +17,21 @@ const SchedulerName = "bench"
 // requestName is the name of the only request of every claim.
 const requestName = "gpu"
 
-// Mix is what pods ask for.
+// Mix is the kind of the pods' requests.
 type Mix string
 
 // The mixes.
 const (
-	// Mixed pods ask for a slice of 1, 2 or 3 parts in eight of ten cases, and for a whole GPU.
+	// Mixed pods request a MIG device of 1, 2 or 3 parts in eight of ten cases, and a whole GPU
+	// otherwise.
 	Mixed Mix = "mixed"
-	// Whole pods ask for a whole GPU each.
+	// Whole pods request a whole GPU each.
 	Whole Mix = "whole"
 	// Plain pods have no claims.
 	Plain Mix = "plain"
 )
 
-// classes are those that pods of the mix name, as often as they are written here.
+// classes are the DeviceClasses of the mix, each as often as its share.
 func (m Mix) classes() []string {
 	const small, medium, large = "mig-1g.10gb.tessera.dev", "mig-2g.20gb.tessera.dev", "mig-3g.40gb.tessera.dev"
 	switch m {
@@ -43,7 +44,7 @@ func (m Mix) classes() []string {
 	return nil
 }
 
-// Batch is pods that come together.
+// Batch is pods that are created together.
 type Batch struct {
 	Name string
 	Pods int

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// Classes are the DeviceClasses that are shipped.
+// Classes are the shipped DeviceClasses.
 func Classes() ([]*resourceapi.DeviceClass, error) {
 	source, err := binaries.Source()
 	if err != nil {

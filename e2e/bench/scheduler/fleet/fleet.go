@@ -1,5 +1,5 @@
-// Package fleet describes clusters of equal GPU nodes for the benches of the scheduler: nodes, slices, what
-// is allocated already, and the pods that are to be scheduled. Equal descriptions give equal objects.
+// Package fleet describes clusters of equal GPU nodes for the benches of the scheduler: nodes, slices,
+// allocated claims, and the pods to schedule. Equal descriptions give equal objects.
 package fleet
 
 import (
@@ -22,11 +22,11 @@ const Driver = v1alpha1.DriverName
 // machine is the hardware of every node.
 const machine = "h100x8"
 
-// Spec says what a cluster is.
+// Spec describes a cluster.
 type Spec struct {
 	Nodes int
-	// Shapes are what the nodes offer, in the compact set of attributes; nil is all that an agent offers by
-	// default.
+	// Shapes are the shapes that the nodes offer, in the compact set of attributes; nil is an agent's
+	// default, all of them.
 	Shapes []gpu.Shape
 }
 
@@ -35,7 +35,7 @@ type Fleet struct {
 	Spec
 	hardware gputest.Machine
 	options  wire.Options
-	// template is a node of the fleet under a name of its own.
+	// template is a node of the fleet with its name.
 	template gpu.Node
 	shared   wire.Pool
 }
@@ -63,7 +63,7 @@ func New(s Spec) (*Fleet, error) {
 // Name is the name of a node.
 func (f *Fleet) Name(node int) string { return fmt.Sprintf("node-%05d", node) }
 
-// GPUs is how many GPUs a node has.
+// GPUs is the number of GPUs of a node.
 func (f *Fleet) GPUs() int { return len(f.template.GPUs) }
 
 // Node is a node, ready and large.
@@ -80,7 +80,7 @@ func (f *Fleet) Node(node int) *corev1.Node {
 	}
 }
 
-// Slices are what the agent of the node publishes.
+// Slices are the slices that the agent of the node publishes.
 func (f *Fleet) Slices(node int) ([]resourceapi.ResourceSlice, error) {
 	hardware, err := f.hardware.Node(f.Name(node))
 	if err != nil {
@@ -91,7 +91,7 @@ func (f *Fleet) Slices(node int) ([]resourceapi.ResourceSlice, error) {
 }
 
 // Shared are the slices of a node whose devices are the same objects as those of all other nodes, UUIDs
-// included: thousands of nodes fit into the memory of one process. Nobody may change them.
+// included: thousands of nodes fit into the memory of one process. They must not be modified.
 func (f *Fleet) Shared(node int) []resourceapi.ResourceSlice { return f.objects(node, f.shared) }
 
 func (f *Fleet) objects(node int, pool wire.Pool) []resourceapi.ResourceSlice {

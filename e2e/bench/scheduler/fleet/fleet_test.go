@@ -19,7 +19,8 @@ func made(t *testing.T, s Spec) *Fleet {
 	return f
 }
 
-// What the levels allocate together must be published and free: no GPU is given away twice.
+// The devices that the levels allocate together must be published and free: no GPU is allocated
+// twice.
 func TestHeld(t *testing.T) {
 	for name, shapes := range map[string][]gpu.Shape{"all shapes": nil, "whole": {gpu.Whole}} {
 		t.Run(name, func(t *testing.T) {
@@ -84,12 +85,12 @@ func TestUnits(t *testing.T) {
 	if diff := cmp.Diff(b.Units(), b.Units()); diff != "" {
 		t.Errorf("two makings of a batch differ: %s", diff)
 	}
-	asked := map[string]int{}
+	requested := map[string]int{}
 	for _, u := range b.Units() {
-		asked[u.Claim.Spec.Devices.Requests[0].Exactly.DeviceClassName]++
+		requested[u.Claim.Spec.Devices.Requests[0].Exactly.DeviceClassName]++
 	}
-	if len(asked) != 4 || asked[Driver] < 150 || asked[Driver] > 250 {
-		t.Errorf("classes asked for: %v", asked)
+	if len(requested) != 4 || requested[Driver] < 150 || requested[Driver] > 250 {
+		t.Errorf("requested classes: %v", requested)
 	}
 	for _, u := range (Batch{Name: "p", Pods: 2, Mix: Plain}).Units() {
 		if u.Claim != nil || u.Pod.Spec.ResourceClaims != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// Level is how much of a fleet is allocated before the pods come.
+// Level is how much of a fleet is allocated before the pods are created.
 type Level string
 
-// The levels. Each has what those before it have. Full leaves one GPU in twenty free.
+// The levels. Each includes those before it. Full leaves one GPU in twenty free.
 const (
 	Empty Level = "empty"
 	Half  Level = "half full"
 	Full  Level = "full"
 )
 
-// Within are the levels that add something up to this one, in order.
+// Within are the levels up to this one that add claims, in order.
 func (l Level) Within() []Level {
 	switch l {
 	case Half:
@@ -39,8 +39,8 @@ func (l Level) Within() []Level {
 // seed makes the same fleets in every run.
 const seed = 20261122
 
-// carved are the ways in which a GPU is used, as often as they are written here: whole for nil, else by
-// the names of the MIG profiles on it. Some leave a part of the GPU free.
+// carved are the uses of a GPU, each as often as its share: whole for nil, else the names of the MIG
+// profiles on it. Some leave a part of the GPU free.
 func carved() [][]string {
 	return [][]string{
 		nil, nil, nil,
@@ -52,7 +52,7 @@ func carved() [][]string {
 }
 
 // Held are the allocated claims that the level adds to a node: one per GPU in use, or a single one where
-// nothing but whole GPUs is offered.
+// only whole GPUs are offered.
 func (f *Fleet) Held(node int, level Level) ([]*resourceapi.ResourceClaim, error) {
 	random := rand.New(rand.NewPCG(seed, uint64(node)))
 	ways := carved()
@@ -83,7 +83,7 @@ func wholeDevice(g gpu.GPU) string {
 	return wire.DeviceName(gpu.Device{GPU: g.Name(), Use: gpu.Use{Shape: gpu.Whole}})
 }
 
-// taken is the level at which a GPU gets used; Empty says never.
+// taken is the level at which a GPU is used first; Empty means never.
 func taken(drawn float64) Level {
 	switch {
 	case drawn < 0.5:
@@ -150,7 +150,7 @@ func (f *Fleet) allocation(node int, devices []string) *resourceapi.AllocationRe
 	return allocation
 }
 
-// Anything is an allocation of some device of the node: nobody has decided that it is free.
+// Anything is an allocation of some device of the node, without a check that it is free.
 func (f *Fleet) Anything(node int) *resourceapi.AllocationResult {
 	for _, slice := range f.shared.Slices {
 		for _, device := range slice.Devices {

@@ -1,6 +1,6 @@
-// Package memory is an API server for one process: what the scheduler reads and writes while it binds pods
-// is kept as Go objects, without a copy for the network, so that almost all of the work that is left is
-// the scheduler's own. Nothing is validated, and all other kinds are empty.
+// Package memory is an API server within one process: the objects that the scheduler reads and writes
+// while it binds pods are kept as Go objects, without encoding for the network, so that almost all of the
+// remaining work is the scheduler's own. Nothing is validated, and all other kinds are empty.
 package memory
 
 import (
@@ -21,7 +21,7 @@ import (
 	typedresourcev1 "k8s.io/client-go/kubernetes/typed/resource/v1"
 )
 
-// Content is what there is from the start.
+// Content is the initial content.
 type Content struct {
 	Nodes   []*corev1.Node
 	Slices  []resourceapi.ResourceSlice
@@ -29,7 +29,7 @@ type Content struct {
 	Classes []*resourceapi.DeviceClass
 }
 
-// Client is a client of itself.
+// Client implements the client and its group clients.
 type Client struct {
 	kubernetes.Interface
 	content Content
@@ -37,7 +37,7 @@ type Client struct {
 	claims  *store[*resourceapi.ResourceClaim]
 }
 
-// New returns a client that serves the content, which nobody changes from then on.
+// New returns a client that serves the content, which must not be modified afterwards.
 func New(c Content) *Client {
 	var classes []runtime.Object
 	for _, class := range c.Classes {
@@ -50,7 +50,7 @@ func New(c Content) *Client {
 	}
 }
 
-// IsWatchListSemanticsUnSupported tells informers to list and then to watch.
+// IsWatchListSemanticsUnSupported makes informers list and then watch.
 func (c *Client) IsWatchListSemanticsUnSupported() bool { return true }
 
 // CreatePod creates a pod.
@@ -107,7 +107,7 @@ func (p pods) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface,
 	return p.store.watch(ctx, o.ResourceVersion)
 }
 
-// Patch knows patches of a status without lists that are merged.
+// Patch supports patches of a status without lists that are merged.
 func (p pods) Patch(_ context.Context, name string, _ types.PatchType, patch []byte, _ metav1.PatchOptions, _ ...string) (*corev1.Pod, error) {
 	known, err := p.store.get(types.NamespacedName{Namespace: p.namespace, Name: name})
 	if err != nil {
@@ -131,7 +131,7 @@ func (p pods) Bind(_ context.Context, b *corev1.Binding, _ metav1.CreateOptions)
 	return nil
 }
 
-// EventsV1 forgets all events.
+// EventsV1 discards all events.
 func (c *Client) EventsV1() typedeventsv1.EventsV1Interface {
 	return occurrences{c.Interface.EventsV1()}
 }
@@ -141,12 +141,12 @@ type occurrences struct {
 }
 
 func (o occurrences) Events(namespace string) typedeventsv1.EventInterface {
-	return forgotten{o.EventsV1Interface.Events(namespace)}
+	return discarded{o.EventsV1Interface.Events(namespace)}
 }
 
-type forgotten struct{ typedeventsv1.EventInterface }
+type discarded struct{ typedeventsv1.EventInterface }
 
-func (f forgotten) Create(_ context.Context, e *eventsv1.Event, _ metav1.CreateOptions) (*eventsv1.Event, error) {
+func (f discarded) Create(_ context.Context, e *eventsv1.Event, _ metav1.CreateOptions) (*eventsv1.Event, error) {
 	return e, nil
 }
 

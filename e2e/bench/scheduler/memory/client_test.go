@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// An informer sees what was there, and then every write in order.
+// An informer receives the initial objects, and then every write in order.
 func TestInformer(t *testing.T) {
 	held := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "held"}}
 	c := New(Content{
@@ -23,12 +23,12 @@ func TestInformer(t *testing.T) {
 	})
 	factory := informers.NewSharedInformerFactory(c, 0)
 	seen := make(chan string, 10)
-	tell := func(o any) {
+	add := func(o any) {
 		if pod, ok := o.(*corev1.Pod); ok {
 			seen <- pod.Name + " " + pod.Status.NominatedNodeName + " " + pod.Spec.NodeName
 		}
 	}
-	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, UpdateFunc: func(_, o any) { tell(o) }})
+	_, err := factory.Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, o any) { add(o) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestInformer(t *testing.T) {
 	if err := pods.Bind(t.Context(), &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Target: corev1.ObjectReference{Name: "b"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// An informer may find the pod when it lists, and is behind by then; the last state it always tells.
+	// An informer may get the pod from its list, in a later state; it always receives the last state.
 	last := ""
 	for last != "p b b" {
 		select {

@@ -22,8 +22,8 @@ type object interface {
 	metav1.Object
 }
 
-// store keeps the objects of one kind, in the order in which they came, and what happened to them. What
-// it hands out is shared: nobody changes it.
+// store keeps the objects of one kind, in the order of their creation, and the log of their changes.
+// Returned objects are shared and must not be modified.
 type store[T object] struct {
 	resource schema.GroupResource
 
@@ -32,7 +32,7 @@ type store[T object] struct {
 	objects []T
 	// places are the positions of the objects.
 	places map[types.NamespacedName]int
-	// log is what happened since the store was filled; the resource version is its length.
+	// log are the changes since the store was filled; the resource version is its length.
 	log []watch.Event
 }
 
@@ -56,7 +56,7 @@ func (s *store[T]) all() ([]T, string) {
 	return slices.Clone(s.objects), strconv.Itoa(len(s.log))
 }
 
-// put creates the object or takes it in place of the one that it is a new version of.
+// put creates the object or replaces the one of which it is a new version.
 func (s *store[T]) put(o T) T {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -86,7 +86,7 @@ func (s *store[T]) get(name types.NamespacedName) (T, error) {
 	return s.objects[place], nil
 }
 
-// watch tells what happens after the resource version, until ctx ends or the watch is stopped.
+// watch sends the changes after the resource version, until ctx ends or the watch is stopped.
 func (s *store[T]) watch(ctx context.Context, version string) (watch.Interface, error) {
 	next, err := strconv.Atoi(version)
 	if err != nil {
@@ -121,7 +121,7 @@ func (s *store[T]) watch(ctx context.Context, version string) (watch.Interface, 
 	return w, nil
 }
 
-// event waits for the event at the place in the log; false says that ctx ended before.
+// event waits for the event at the place in the log; false means that ctx ended before.
 func (s *store[T]) event(ctx context.Context, place int) (watch.Event, bool) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// gate stands between the scheduling queue and the scheduling loop: while it is shut no cycle begins. It
+// gate is between the scheduling queue and the scheduling loop: while it is shut no cycle begins. It
 // times the cycles, which follow one another.
 type gate struct {
 	next func(klog.Logger) (framework.QueuedEntityInfo, error)
@@ -39,7 +39,7 @@ func (g *gate) Next(logger klog.Logger) (framework.QueuedEntityInfo, error) {
 	return entity, err
 }
 
-// Held is how many pods, none or one, have left the queue and wait before the gate.
+// Held is the number of pods, none or one, that have left the queue and wait before the gate.
 func (g *gate) Held() int { return int(g.held.Load()) }
 
 func (g *gate) ended() {

@@ -31,8 +31,8 @@ func (h Histogram) Mean() time.Duration {
 	return seconds(h.Sum / float64(h.Count))
 }
 
-// Quantile returns what the part q of the observations does not exceed, interpolated within its bucket as
-// Prometheus does.
+// Quantile returns the value that the part q of the observations does not exceed, interpolated within its
+// bucket as Prometheus does.
 func (h Histogram) Quantile(q float64) time.Duration {
 	rank, below, lower := q*float64(h.Count), 0.0, 0.0
 	for _, b := range h.Buckets {
@@ -46,7 +46,7 @@ func (h Histogram) Quantile(q float64) time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
-// since returns what was observed after the earlier state of the same histogram.
+// since returns the observations after the earlier state of the same histogram.
 func (h Histogram) since(earlier Histogram) Histogram {
 	h.Count -= earlier.Count
 	h.Sum -= earlier.Sum
@@ -91,7 +91,7 @@ func gathered() (map[string]Histogram, error) {
 	return all, nil
 }
 
-// observed are the histograms that have more in them than earlier.
+// observed are the histograms with more observations than earlier.
 func observed(now, earlier map[string]Histogram) map[string]Histogram {
 	more := map[string]Histogram{}
 	for _, name := range slices.Sorted(maps.Keys(now)) {

@@ -23,9 +23,9 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
 )
 
-// null makes the writes of kube-scheduler for every pod, and decides nothing: pod by pod the nodes take
-// turns, and their first device is given away again and again. What it binds in a second is what the API
-// server can bear.
+// null makes the writes of kube-scheduler for every pod, without decisions: the nodes are used in turn,
+// pod by pod, and their first device is allocated every time. The pods that it binds per second are the
+// capacity of the API server.
 type null struct {
 	client kubernetes.Interface
 	fleet  *fleet.Fleet
@@ -36,7 +36,7 @@ type null struct {
 	node   atomic.Int64
 }
 
-// inFlight is how many pods are written at once. More do not make the API server faster.
+// inFlight is the number of pods that are written concurrently. More do not make the API server faster.
 const inFlight = 64
 
 // newNull returns the null scheduler, its caches filled.
@@ -73,7 +73,7 @@ func (n *null) unbound() []*corev1.Pod {
 	return unbound
 }
 
-// run binds what waits whenever the gate is open.
+// run binds the waiting pods whenever the gate is open.
 func (n *null) run(ctx context.Context) {
 	places := make(chan struct{}, inFlight)
 	begun := map[types.UID]bool{}

@@ -31,7 +31,7 @@ func Requested(ctx context.Context) (bool, error) {
 	return true, Serve(ctx, s, os.Stdin, os.Stdout)
 }
 
-// Process is a subject in a process of its own. It dies with the caller's.
+// Process is a subject in a separate process. It ends with the process of the caller.
 type Process struct {
 	cmd      *exec.Cmd
 	orders   io.WriteCloser
@@ -39,8 +39,8 @@ type Process struct {
 	log      string
 }
 
-// Start starts this program anew as a subject and waits until its caches are filled. Its log is kept in
-// the folder.
+// Start starts this program again as a subject and waits until its caches are filled. Its log is kept
+// in the folder.
 func Start(ctx context.Context, s Spec, folder string) (*Process, error) {
 	text, err := json.Marshal(s)
 	if err != nil {
@@ -91,7 +91,7 @@ func (p *Process) outcome() (Outcome, error) {
 	return o, nil
 }
 
-// logged is how much of the end of a log is told.
+// logged is the length of the end of a log that an error contains.
 const logged = 2000
 
 func (p *Process) lost(err error) error {

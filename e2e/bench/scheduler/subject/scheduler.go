@@ -20,15 +20,15 @@ type contender struct {
 	gate *gate
 	// bound counts the pods that it has bound.
 	bound *tally
-	// waiting is how many pods it could schedule at once, with all it has to know about them.
+	// waiting is the number of pods that it could schedule at once, with its caches up to date.
 	waiting func() int
 	// run schedules until ctx ends.
 	run func(ctx context.Context)
-	// supply creates the pods of a batch where nobody else does.
+	// supply creates the pods of a batch where the bench does not.
 	supply func(fleet.Batch)
 }
 
-// notSupplied leaves the pods to the bench.
+// notSupplied leaves creating the pods to the bench.
 func notSupplied(fleet.Batch) {}
 
 // recorder returns a broadcaster that writes events to the API server until ctx ends.
@@ -69,7 +69,7 @@ func newScheduler(ctx context.Context, spec Spec, client kubernetes.Interface) (
 	return c, s.WaitForHandlersSync(ctx)
 }
 
-// sync starts the informers and waits until they know what there is.
+// sync starts the informers and waits until their caches are filled.
 func (c *contender) sync(ctx context.Context, factory informers.SharedInformerFactory) error {
 	var err error
 	if c.bound, err = watch(factory.Core().V1().Pods().Informer()); err != nil {

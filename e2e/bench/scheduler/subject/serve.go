@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// Serve is a subject's life: it starts, says so with an empty outcome on out, then schedules batch after
-// batch, one outcome for each line of in, until in ends.
+// Serve runs a subject: it starts, writes an empty outcome to out when it is ready, then schedules one
+// batch and writes one outcome for each line of in, until in ends.
 func Serve(ctx context.Context, s Spec, in io.Reader, out io.Writer) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -89,10 +89,10 @@ func (c *contender) serve(ctx context.Context, s Spec, in io.Reader, out *json.E
 // Times of a measurement.
 const (
 	look = 10 * time.Millisecond
-	// flush is how long kube-scheduler keeps some metrics before it shows them.
+	// flush is the time after which kube-scheduler publishes buffered metrics.
 	flush = 1200 * time.Millisecond
-	// quiet is how long no pod is bound when those that are left fit nowhere: kube-scheduler tries again
-	// after at most ten seconds.
+	// quiet is the time without a binding after which the remaining pods count as not fitting:
+	// kube-scheduler retries after at most ten seconds.
 	quiet = 15 * time.Second
 )
 
@@ -136,7 +136,7 @@ func (c *contender) schedule(ctx context.Context, s Spec, o order) (Outcome, err
 	return outcome, err
 }
 
-// settle waits until all pods are bound, the limit is reached, or nothing happens any more.
+// settle waits until all pods are bound, the limit is reached, or no more pods get bound.
 func (c *contender) settle(ctx context.Context, enough <-chan struct{}) {
 	tick := time.NewTicker(quiet / 10)
 	defer tick.Stop()
@@ -155,7 +155,7 @@ func (c *contender) settle(ctx context.Context, enough <-chan struct{}) {
 	}
 }
 
-// usage is what the process has used so far.
+// usage is the resource usage of the process so far.
 type usage struct {
 	cpu             time.Duration
 	allocated, live uint64

@@ -6,26 +6,26 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/bench/scheduler/fleet"
 )
 
-// Variant says who schedules.
+// Variant is the kind of a scheduler.
 type Variant string
 
 // The variants.
 const (
-	// InTree is kube-scheduler as it is delivered.
+	// InTree is the released kube-scheduler.
 	InTree Variant = "in-tree"
 	// Ours is kube-scheduler with our plugin in the place of DynamicResources.
 	Ours Variant = "ours"
-	// Null makes the writes of kube-scheduler and decides nothing.
+	// Null makes the writes of kube-scheduler without decisions.
 	Null Variant = "null"
 )
 
-// Spec says what a subject is and what it schedules for.
+// Spec describes a subject and its cluster.
 type Spec struct {
 	Variant Variant
-	// Kubeconfig is how it finds the API server; empty to have the whole cluster in the memory of the
-	// process, where the pods of a batch are created as soon as it is ordered.
+	// Kubeconfig is the path of the configuration for the API server; empty to have the whole cluster in
+	// the memory of the process, which then creates the pods of a batch when it is ordered.
 	Kubeconfig string
-	// Fleet is the cluster, Level what is allocated of it.
+	// Fleet is the cluster, Level the allocated part of it.
 	Fleet fleet.Spec
 	Level fleet.Level
 	// Profile is where a profile of the processor is written for every batch, a path to which the name of
@@ -39,9 +39,9 @@ type order struct {
 	Limit time.Duration
 }
 
-// Outcome is what it took to schedule a batch.
+// Outcome is the result and the cost of scheduling a batch.
 type Outcome struct {
-	// Pods is how many there were, Bound how many of them were bound in time.
+	// Pods is the number of pods, Bound the number of those bound in time.
 	Pods, Bound int
 	// Took is the time from the first scheduling cycle to the last binding that was observed.
 	Took time.Duration
@@ -49,16 +49,16 @@ type Outcome struct {
 	CPU time.Duration
 	// Cycles are the scheduling cycles, Reserve included, binding not.
 	Cycles []time.Duration
-	// Allocated is what was allocated meanwhile, Live what the heap holds after it, in bytes.
+	// Allocated are the bytes allocated meanwhile, Live the size of the heap after it.
 	Allocated, Live uint64
 	// Histograms are those of kube-scheduler that were observed meanwhile, by name; a name with labels has
 	// their values behind it.
 	Histograms map[string]Histogram
-	// Failure is why nothing could be measured.
+	// Failure is the error when nothing could be measured.
 	Failure string
 }
 
-// Rate is how many pods were bound in a second.
+// Rate is the number of pods bound per second.
 func (o Outcome) Rate() float64 { return float64(o.Bound) / o.Took.Seconds() }
 
 // PerPod is the processor time for one pod.

@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// tally counts the pods that get bound, as the informer tells it.
+// tally counts the pods that get bound, from the events of the informer.
 type tally struct {
 	mutex sync.Mutex
 	bound int
@@ -40,7 +40,7 @@ func (t *tally) count() {
 	}
 }
 
-// Expect starts to count anew; the channel is closed when so many pods are bound.
+// Expect resets the count; the channel is closed when this number of pods is bound.
 func (t *tally) Expect(pods int) <-chan struct{} {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -48,7 +48,7 @@ func (t *tally) Expect(pods int) <-chan struct{} {
 	return t.enough
 }
 
-// Bound returns how many pods were bound since Expect, and when the last was.
+// Bound returns the number of pods bound since Expect, and the time of the last.
 func (t *tally) Bound() (int, time.Time) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()

@@ -13,14 +13,15 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// stormXID is the XID of a storm: a program that read past its memory, the one that comes by the thousand.
+// stormXID is the XID of a storm: an invalid memory access by a program, which occurs in large numbers.
 const stormXID = 31
 
-// settling is how long an agent may still be busy with its start.
+// settling is how long an agent may still be busy after its start.
 const settling = 5 * time.Second
 
-// weather measures Prepare and Unprepare of a slice of one GPU in calm and while another reports XIDs, in turns.
-func (b *bench) weather(ctx context.Context) error {
+// storms measures Prepare and Unprepare of a MIG device of one GPU without events and while another GPU reports
+// XIDs, alternately.
+func (b *bench) storms(ctx context.Context) error {
 	h, err := b.Host(ctx, rules)
 	if err != nil {
 		return err
@@ -69,11 +70,11 @@ func (b *bench) weather(ctx context.Context) error {
 		report.Figure("the same in proportion to calm, p50", ratio, "times"),
 		report.Figure("the same in proportion to calm, p99", float64(wild.Quantile(.99))/float64(calm.Quantile(.99)), "times"),
 	)
-	b.Note("storms of %.0f XIDs/s in fact, %d in all; %d lives of a claim in each weather", float64(posted)/lasted.Seconds(), posted, len(calm))
+	b.Note("storms of %.0f XIDs/s in fact, %d in all; %d lives of a claim with and without", float64(posted)/lasted.Seconds(), posted, len(calm))
 	return nil
 }
 
-// begin lets the last GPU of the host report XIDs; end ends it and tells how many there were.
+// begin lets the last GPU of the host report XIDs; end ends it and returns the number of XIDs.
 func begin(ctx context.Context, h *harness.Host, rate int) (end func() (int, error)) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {
@@ -92,7 +93,7 @@ func begin(ctx context.Context, h *harness.Host, rate int) (end func() (int, err
 	}
 }
 
-// lives prepares a claim and takes it back, again and again, and returns how long each Prepare took.
+// lives prepares and unprepares a claim repeatedly, and returns the duration of each Prepare.
 func (b *bench) lives(ctx context.Context, k *harness.Kubelet, claim *drapb.Claim) (report.Samples, error) {
 	var samples report.Samples
 	for range b.repeats {
@@ -117,13 +118,13 @@ func joined(errs ...error) error {
 	return nil
 }
 
-// idleness measures what watching the GPUs costs while nothing happens, and in a storm.
+// idleness measures what monitoring the GPUs costs without events, and in a storm.
 func (b *bench) idleness(ctx context.Context) error {
 	usual, err := b.busy(ctx, 0, b.Agent)
 	if err != nil {
 		return err
 	}
-	blind, err := b.busy(ctx, 0, b.told, "TESSERA_TEST_LOOK=1h")
+	blind, err := b.busy(ctx, 0, b.adjustable, "TESSERA_TEST_LOOK=1h")
 	if err != nil {
 		return err
 	}
@@ -132,13 +133,13 @@ func (b *bench) idleness(ctx context.Context) error {
 		return err
 	}
 	b.Add(
-		report.Figure(fmt.Sprintf("processor time of the agent while idle, over %v", b.idle), usual, "% of a core").Beside("a look once an hour", blind),
+		report.Figure(fmt.Sprintf("processor time of the agent while idle, over %v", b.idle), usual, "% of a core").Peer("a check once an hour", blind),
 		report.Figure(fmt.Sprintf("processor time of the agent under %d XIDs/s", b.storm), stormy, "% of a core"),
 	)
 	return nil
 }
 
-// busy returns how much of a processor an agent uses, in percent, under so many XIDs in a second.
+// busy returns the share of a processor that an agent uses, in percent, at this rate of XIDs per second.
 func (b *bench) busy(ctx context.Context, rate int, program string, environment ...string) (float64, error) {
 	h, err := b.Host(ctx, rules)
 	if err != nil {
