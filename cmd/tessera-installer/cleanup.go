@@ -20,20 +20,20 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// cleaner removes what the installer made, in the order in which nothing is left behind: who uses GPUs before who prepares them, and that before
+// cleaner removes the objects of the installer in the order of their dependencies: users of GPUs before the agents that prepare claims, and agents before
 // the drivers.
 type cleaner struct {
 	action.Cluster
 	out printer
-	// drain evicts the pods of users that hold GPUs; without, they are a reason to refuse.
+	// drain defines whether user pods that use GPUs are evicted or fail the removal.
 	drain drainMode
-	// pause is how often what is waited for is looked at.
+	// pause is the polling interval.
 	pause time.Duration
-	// named are the nodes that are not waited for, and of which that was said.
+	// named are the skipped nodes that were already reported.
 	named map[string]bool
 }
 
-// drainMode is what becomes of pods of users that hold GPUs.
+// drainMode defines how user pods that use GPUs are handled.
 type drainMode string
 
 const (
@@ -41,7 +41,7 @@ const (
 	evictUsers  drainMode = "evict"
 )
 
-// errInUse says that GPUs are in use.
+// errInUse is returned if user pods use GPUs and eviction is not allowed.
 var errInUse = errors.New("GPUs are in use: delete these pods, or allow their eviction with --drain (in the chart: cleanup.drain)")
 
 // cleanupCommand removes the operands before the chart removes the rest.
@@ -49,10 +49,10 @@ func cleanupCommand(o *options) *cobra.Command {
 	drain, timeout := false, time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "cleanup",
-		Short: "Remove everything that the installer made, in order; refuse while pods of users hold GPUs",
+		Short: "Remove all objects of the installer, in order; fails while user pods use GPUs, unless --drain is set",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, errors.New("it took longer than --timeout"))
+			ctx, cancel := context.WithTimeoutCause(cmd.Context(), timeout, errors.New("the time limit --timeout was exceeded"))
 			defer cancel()
 			c, err := o.cleaner(cmd)
 			if err != nil {
@@ -64,8 +64,8 @@ func cleanupCommand(o *options) *cobra.Command {
 			return c.run(ctx)
 		},
 	}
-	cmd.Flags().BoolVar(&drain, "drain", false, "evict pods of users that hold GPUs, by the eviction API")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "how long it may take")
+	cmd.Flags().BoolVar(&drain, "drain", false, "evict user pods that use GPUs, with the eviction API")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "time limit of the removal")
 	return cmd
 }
 
@@ -86,14 +86,14 @@ func (o *options) cleaner(out printer) (*cleaner, error) {
 	return &cleaner{Cluster: cluster, out: out, drain: refuseUsers, pause: time.Second, named: map[string]bool{}}, nil
 }
 
-// step is a part of the removal.
+// step is one step of the removal.
 type step struct {
 	name string
 	do   func(context.Context) error
 }
 
-// run performs the removal. What ends before the agents are removed puts everything back into service; it may be run again after any error, and
-// goes on where it was.
+// run performs the removal. If it fails before the agents are removed, the GPUs return to service. It may be repeated after any error and
+// continues where it ended.
 func (c *cleaner) run(ctx context.Context) error {
 	held, err := c.held(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *cleaner) run(ctx context.Context) error {
 	})
 }
 
-// perform does steps in order until one fails, and says which.
+// perform performs steps in order until one fails; the error names the step.
 func (c *cleaner) perform(ctx context.Context, steps []step) error {
 	for _, s := range steps {
 		c.out.Printf("%s\n", s.name)
@@ -136,7 +136,7 @@ func (c *cleaner) perform(ctx context.Context, steps []step) error {
 	return nil
 }
 
-// inUse names who holds GPUs.
+// inUse prints the user pods that use GPUs and returns errInUse.
 func (c *cleaner) inUse(held []holder) error {
 	for _, h := range held {
 		c.out.Printf("pod %s/%s uses claim %s\n", h.Namespace, h.Name, h.claim)
@@ -144,13 +144,13 @@ func (c *cleaner) inUse(held []holder) error {
 	return fmt.Errorf("%d pods: %w", len(held), errInUse)
 }
 
-// holder is a pod of a user that holds GPUs, with one of its claims.
+// holder is a user pod that uses GPUs, with one of its claims.
 type holder struct {
 	action.PodRef
 	claim string
 }
 
-// held are the pods of users that hold devices of ours, each once, in order. A claim outlives its pod for a moment: who is gone does not count.
+// held returns the user pods that use devices of our drivers, sorted and without duplicates. Consumers of a claim that no longer exist are excluded.
 func (c *cleaner) held(ctx context.Context) ([]holder, error) {
 	drivers, err := c.drivers(ctx)
 	if err != nil {
@@ -192,7 +192,7 @@ func allocated(claim resourceapi.ResourceClaim, drivers []string) bool {
 		})
 }
 
-// drivers are the names of the DRA drivers that agents of ours have, or had.
+// drivers returns the names of the DRA drivers of present and former agents.
 func (c *cleaner) drivers(ctx context.Context) ([]string, error) {
 	names := []string{v1alpha1.DriverName}
 	policies := &v1alpha1.ClusterPolicyList{}

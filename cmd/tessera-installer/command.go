@@ -19,13 +19,13 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// options are what flags say.
+// options are the values of the flags.
 type options struct {
 	kubeconfig, namespace, images, metricsAddress string
 	leaderElect                                   bool
 }
 
-// command returns the program: without a verb it is the installer.
+// command returns the root command, which runs the installer.
 func command() *cobra.Command {
 	o := &options{}
 	cmd := &cobra.Command{
@@ -37,15 +37,15 @@ func command() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return run(cmd, o) },
 	}
 	all := cmd.PersistentFlags()
-	all.StringVar(&o.kubeconfig, "kubeconfig", "", "file with the access to the API server; empty: that of the pod")
+	all.StringVar(&o.kubeconfig, "kubeconfig", "", "path of the kubeconfig file; empty for the in-cluster configuration")
 	all.StringVar(&o.namespace, "namespace", "tessera-system", "namespace of the installer and its operands")
 	logs := flag.NewFlagSet("logs", flag.ContinueOnError)
 	klog.InitFlags(logs)
 	all.AddGoFlag(logs.Lookup("v"))
 	flags := cmd.Flags()
 	flags.StringVar(&o.images, "images", "", "YAML file with the images of the release")
-	flags.StringVar(&o.metricsAddress, "metrics-address", ":8080", "where metrics are served; 0: nowhere")
-	flags.BoolVar(&o.leaderElect, "leader-elect", false, "work only while holding the lease "+controller.Lease+" of the namespace")
+	flags.StringVar(&o.metricsAddress, "metrics-address", ":8080", "address of the metrics endpoint; 0 disables it")
+	flags.BoolVar(&o.leaderElect, "leader-elect", false, "reconcile only while holding the lease "+controller.Lease+" of the namespace")
 	cmd.AddCommand(crdsCommand(o), cleanupCommand(o), &cobra.Command{
 		Use: "version", Short: "Print the version of this program", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,7 +56,7 @@ func command() *cobra.Command {
 	return cmd
 }
 
-// version is what the Go toolchain recorded.
+// version returns the module version and the Go version from the build information.
 func version(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "tessera-installer unknown"
@@ -64,7 +64,7 @@ func version(info *debug.BuildInfo, ok bool) string {
 	return fmt.Sprintf("tessera-installer %s %s", info.Main.Version, info.GoVersion)
 }
 
-// access returns how the API server is reached.
+// access returns the client configuration.
 func (o *options) access() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
@@ -74,10 +74,10 @@ func (o *options) access() (*rest.Config, error) {
 	return config, nil
 }
 
-// readImages reads the images of the release. Unknown keys are refused.
+// readImages reads the images of the release. Unknown keys are an error.
 func readImages(path string) (render.Images, error) {
 	if path == "" {
-		return render.Images{}, errors.New("--images is not set: name the file with the images of the release")
+		return render.Images{}, errors.New("--images is not set: set it to the file with the images of the release")
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -90,7 +90,7 @@ func readImages(path string) (render.Images, error) {
 	return images, nil
 }
 
-// run is the installer.
+// run runs the installer until ctx ends.
 func run(cmd *cobra.Command, o *options) error {
 	access, err := o.access()
 	if err != nil {

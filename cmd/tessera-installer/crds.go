@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
-// establishLimit is how long the API server may take to serve a kind.
+// establishLimit limits the wait until the API server serves a kind.
 const establishLimit = time.Minute
 
 // crdsCommand applies the CRDs of this release.
@@ -47,7 +47,7 @@ func crdsCommand(o *options) *cobra.Command {
 	}
 }
 
-// printer is where people read how it goes.
+// printer prints the progress of a command.
 type printer interface{ Printf(format string, i ...any) }
 
 func applyCRDs(ctx context.Context, c client.Client, out printer) error {
@@ -77,8 +77,8 @@ func applyCRDs(ctx context.Context, c client.Client, out printer) error {
 	return nil
 }
 
-// newerThan returns the fields that the CRD in the cluster knows and that of this release does not. Without them the API server would drop what
-// people wrote into them.
+// newerThan returns the fields of the CRD in the cluster that are absent from this release. Applying this release's CRD would make the API server drop
+// their values.
 func newerThan(ctx context.Context, c client.Client, crd *apiextensions.CustomResourceDefinition) ([]string, error) {
 	live := &apiextensions.CustomResourceDefinition{}
 	switch err := c.Get(ctx, client.ObjectKeyFromObject(crd), live); {
@@ -90,7 +90,7 @@ func newerThan(ctx context.Context, c client.Client, crd *apiextensions.CustomRe
 	return crds.Compare(live, crd).Unknown, nil
 }
 
-// lacks names the fields of this release that a CRD of a cluster does not know.
+// lacks returns the fields of this release that the CRD in the cluster lacks.
 func lacks(crd *unstructured.Unstructured) ([]string, error) {
 	list, err := crds.Load()
 	if err != nil {
@@ -105,10 +105,10 @@ func lacks(crd *unstructured.Unstructured) ([]string, error) {
 			return crds.Compare(cluster, release).Missing, nil
 		}
 	}
-	return nil, fmt.Errorf("%s is no CRD of this release", crd.GetName())
+	return nil, fmt.Errorf("%s is not a CRD of this release", crd.GetName())
 }
 
-// applyCRD writes a CRD without its status, which is the API server's.
+// applyCRD applies a CRD without its status, which the API server owns.
 func applyCRD(ctx context.Context, c client.Client, crd *apiextensions.CustomResourceDefinition) error {
 	crd.APIVersion, crd.Kind = apiextensions.SchemeGroupVersion.String(), "CustomResourceDefinition"
 	data, err := json.Marshal(struct {

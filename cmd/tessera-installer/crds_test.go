@@ -47,8 +47,8 @@ func TestA21NewerCRDsAreKept(t *testing.T) {
 		objects = append(objects, crd)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	var said transcript
-	if err := applyCRDs(t.Context(), c, &said); err != nil {
+	var printed transcript
+	if err := applyCRDs(t.Context(), c, &printed); err != nil {
 		t.Fatal(err)
 	}
 	released, err := crds.Load()
@@ -62,8 +62,8 @@ func TestA21NewerCRDsAreKept(t *testing.T) {
 		}
 		d := crds.Compare(live, crd)
 		switch {
-		case i == 0 && (len(d.Unknown) != 1 || !strings.Contains(said.String(), crd.Name+" is from a newer release, which also has spec.later; it is not changed")):
-			t.Errorf("the newer %s: %+v, and is told\n%s", crd.Name, d, said.String())
+		case i == 0 && (len(d.Unknown) != 1 || !strings.Contains(printed.String(), crd.Name+" is from a newer release, which also has spec.later; it is not changed")):
+			t.Errorf("the newer %s: %+v, and is told\n%s", crd.Name, d, printed.String())
 		case i > 0 && !d.Same:
 			t.Errorf("the older %s was not brought up to date: %+v", crd.Name, d)
 		}

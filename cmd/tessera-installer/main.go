@@ -1,4 +1,4 @@
-// Command tessera-installer brings GPU nodes to "pods with GPU claims run" and keeps them there.
+// Command tessera-installer installs and upgrades GPU drivers, node agents and other operands on GPU nodes, and remediates faulted GPUs.
 package main
 
 import (

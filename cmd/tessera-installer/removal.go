@@ -26,7 +26,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// until waits until a condition holds, and says with the error what it was waiting for.
+// until polls until holds returns an empty text. An error is prefixed with the last returned text.
 func (c *cleaner) until(ctx context.Context, holds func(context.Context) (waitsFor string, err error)) error {
 	last := ""
 	err := wait.PollUntilContextCancel(ctx, c.pause, true, func(ctx context.Context) (bool, error) {
@@ -45,10 +45,10 @@ func (c *cleaner) until(ctx context.Context, holds func(context.Context) (waitsF
 	return err
 }
 
-// mine selects what the installer made.
+// mine selects the objects of the installer.
 var mine = client.MatchingLabels{render.LabelManagedBy: render.ManagedBy}
 
-// gone waits until no pod has one of these names as its label, but for those on nodes of which nothing can be heard.
+// gone waits until no pod with one of these name labels exists, except on nodes that are absent or not Ready.
 func (c *cleaner) gone(ctx context.Context, names ...string) error {
 	return c.until(ctx, func(ctx context.Context) (string, error) {
 		silent, err := c.silent(ctx)
@@ -70,7 +70,7 @@ func (c *cleaner) gone(ctx context.Context, names ...string) error {
 	})
 }
 
-// removeMonitors removes who watches GPUs, and proofs that are under way.
+// removeMonitors removes monitors, which keep GPUs open, and running validations.
 func (c *cleaner) removeMonitors(ctx context.Context) error {
 	nodes := &v1alpha1.GPUNodeList{}
 	if err := c.Client.List(ctx, nodes); err != nil {
@@ -90,7 +90,7 @@ func (c *cleaner) removeMonitors(ctx context.Context) error {
 	return c.gone(ctx, render.OperandValidation, render.OperandOperation)
 }
 
-// removeSets removes the DaemonSets of operands and waits until their pods are gone.
+// removeSets removes the DaemonSets of operands and waits for the end of their pods.
 func (c *cleaner) removeSets(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		list := &appsv1.DaemonSetList{}
@@ -106,8 +106,8 @@ func (c *cleaner) removeSets(ctx context.Context, names ...string) error {
 	return c.gone(ctx, names...)
 }
 
-// release waits until every agent says that nothing is prepared. Who held a GPU when the last agent began to refuse is evicted, or is a reason to
-// end. Who comes after that is refused by the agent and in nobody's way, whatever claims say.
+// release waits until each agent reports that no claim is prepared. User pods that use GPUs after the last agent began to refuse new claims are evicted,
+// or fail the removal. The agents refuse the claims of later pods, so these pods do not block the removal.
 func (c *cleaner) release(ctx context.Context) error {
 	if err := c.agents(ctx, "refuse new claims", refuses); err != nil {
 		return err
@@ -128,7 +128,7 @@ func (c *cleaner) release(ctx context.Context) error {
 		if err != nil {
 			return "", err
 		}
-		waitsFor, err := c.agent(ctx, "say that no claim is prepared", released)
+		waitsFor, err := c.agent(ctx, "report that no claim is prepared", released)
 		if waitsFor != "" && len(refused) > 0 {
 			waitsFor = fmt.Sprintf("waiting for pod %s/%s: %s", refused[0].Namespace, refused[0].Name, refused[0].Reason)
 		}
@@ -136,14 +136,14 @@ func (c *cleaner) release(ctx context.Context) error {
 	})
 }
 
-// agents waits until all agents say something.
-func (c *cleaner) agents(ctx context.Context, what string, says func(*v1alpha1.Maintenance, *v1alpha1.AgentStatus) bool) error {
-	return c.until(ctx, func(ctx context.Context) (string, error) { return c.agent(ctx, what, says) })
+// agents waits until the condition holds for all agents.
+func (c *cleaner) agents(ctx context.Context, what string, holds func(*v1alpha1.Maintenance, *v1alpha1.AgentStatus) bool) error {
+	return c.until(ctx, func(ctx context.Context) (string, error) { return c.agent(ctx, what, holds) })
 }
 
-// agent returns for which agent to wait until it says something. A node without an agent, or one of which nothing can be heard, has nobody who
-// could.
-func (c *cleaner) agent(ctx context.Context, what string, says func(*v1alpha1.Maintenance, *v1alpha1.AgentStatus) bool) (string, error) {
+// agent returns a message that names the first agent for which the condition does not hold, or "". Nodes without an agent and nodes that are absent or
+// not Ready are skipped.
+func (c *cleaner) agent(ctx context.Context, what string, holds func(*v1alpha1.Maintenance, *v1alpha1.AgentStatus) bool) (string, error) {
 	nodes, pods := &v1alpha1.GPUNodeList{}, &corev1.PodList{}
 	silent, err := c.silent(ctx)
 	err = errors.Join(err, c.Client.List(ctx, nodes),
@@ -153,7 +153,7 @@ func (c *cleaner) agent(ctx context.Context, what string, says func(*v1alpha1.Ma
 	}
 	for _, node := range nodes.Items {
 		runs := slices.ContainsFunc(pods.Items, func(p corev1.Pod) bool { return p.Spec.NodeName == node.Name })
-		if runs && !silent(node.Name) && !says(node.Spec.Maintenance, node.Status.Agent) {
+		if runs && !silent(node.Name) && !holds(node.Spec.Maintenance, node.Status.Agent) {
 			return fmt.Sprintf("waiting for the agent on node %s to %s", node.Name, what), nil
 		}
 	}
@@ -165,7 +165,7 @@ func refuses(m *v1alpha1.Maintenance, agent *v1alpha1.AgentStatus) bool {
 	return m != nil && agent != nil && agent.Maintenance == m.ID
 }
 
-// released reports whether an agent says, in this maintenance, that nothing is prepared.
+// released reports whether an agent has reported in this maintenance that no claim is prepared.
 func released(m *v1alpha1.Maintenance, agent *v1alpha1.AgentStatus) bool {
 	return refuses(m, agent) && agent.PreparedClaims != nil && *agent.PreparedClaims == 0
 }
@@ -199,7 +199,7 @@ func (c *cleaner) removeLabels(ctx context.Context) error {
 	return failed
 }
 
-// retryConflict tries again while somebody else writes first.
+// retryConflict repeats do while it fails with a conflict, at most five times.
 func retryConflict(do func() error) error {
 	const tries = 5
 	err := do()
@@ -226,7 +226,7 @@ func (c *cleaner) removeNodes(ctx context.Context) error {
 	return failed
 }
 
-// removeRest removes what else carries the installer's label.
+// removeRest removes all other objects with the installer's label.
 func (c *cleaner) removeRest(ctx context.Context) error {
 	here := client.InNamespace(c.Namespace)
 	var failed error

@@ -21,16 +21,16 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// annotationReplicas remembers at the installer's Deployment how many replicas it had before a removal.
+// annotationReplicas is the annotation of the installer's Deployment with its replicas before the removal.
 const annotationReplicas = "tessera.dev/replicas-before-removal"
 
-// undoTime is how long it may take to put everything back: less than the grace period of the pod that is told to end.
+// undoTime limits the return of the GPUs to service. It is shorter than the grace period of the cleanup pod.
 const undoTime = 25 * time.Second
 
-// uninstalling is why GPUs are out of service.
+// uninstalling is the reason of the maintenance.
 const uninstalling = "Tessera is being uninstalled"
 
-// stopInstaller has nobody make again what is removed.
+// stopInstaller scales the installer to zero, so that it does not recreate removed objects.
 func (c *cleaner) stopInstaller(ctx context.Context) error {
 	deployment, err := c.installer(ctx)
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *cleaner) stopInstaller(ctx context.Context) error {
 	return c.gone(ctx, render.OperandInstaller)
 }
 
-// startInstaller gives it the replicas back that it had.
+// startInstaller restores the replicas of the installer's Deployment.
 func (c *cleaner) startInstaller(ctx context.Context) error {
 	deployment, err := c.installer(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *cleaner) installer(ctx context.Context) (*appsv1.Deployment, error) {
 	return deployment, nil
 }
 
-// scale writes the replicas of the installer's Deployment, and what is remembered of them: text, or nil for nothing.
+// scale sets the replicas of the installer's Deployment and the annotation with its former replicas: a text, or nil to remove it.
 func (c *cleaner) scale(ctx context.Context, deployment *appsv1.Deployment, replicas int, remembered any) error {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"annotations": map[string]any{annotationReplicas: remembered}}, "spec": map[string]any{"replicas": replicas},
@@ -87,8 +87,8 @@ func (c *cleaner) scale(ctx context.Context, deployment *appsv1.Deployment, repl
 	return nil
 }
 
-// close takes the GPUs out of service as for an upgrade: no new claims, no pods that come back to claims they have, and no Prepares. A node that is out
-// of service for something else stays so.
+// close takes the GPUs out of service as for an upgrade: a device taint, a node label, and a maintenance in which agents refuse claims. A node that is
+// already in another maintenance is unchanged.
 func (c *cleaner) close(ctx context.Context) error {
 	names, err := c.agentDrivers(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func (c *cleaner) close(ctx context.Context) error {
 	})
 }
 
-// reopen is the inverse of close. What is out of service for something else is the installer's to go on with.
+// reopen is the inverse of close. Other maintenances are unchanged; the installer continues them.
 func (c *cleaner) reopen(ctx context.Context) error {
 	return c.eachNode(ctx, func(node *v1alpha1.GPUNode) error {
 		if m := node.Spec.Maintenance; m != nil && m.Operation != v1alpha1.OperationRemoval {
@@ -119,7 +119,7 @@ func (c *cleaner) reopen(ctx context.Context) error {
 	})
 }
 
-// eachNode does something with every GPUNode as it is now, again when somebody else writes first. One that fails does not keep others from it.
+// eachNode calls do with a fresh copy of each GPUNode and retries conflicts. It continues after errors and returns all of them.
 func (c *cleaner) eachNode(ctx context.Context, do func(*v1alpha1.GPUNode) error) error {
 	nodes := &v1alpha1.GPUNodeList{}
 	if err := c.Client.List(ctx, nodes); err != nil {
@@ -138,7 +138,7 @@ func (c *cleaner) eachNode(ctx context.Context, do func(*v1alpha1.GPUNode) error
 	return failed
 }
 
-// mark writes the label of a Node that tells the scheduler that its GPUs are out of service; empty removes it.
+// mark sets the maintenance label of a Node, with which the scheduler rejects the node; an empty operation removes it.
 func (c *cleaner) mark(ctx context.Context, name, operation string) error {
 	node := &corev1.Node{}
 	if err := c.Client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
@@ -150,7 +150,7 @@ func (c *cleaner) mark(ctx context.Context, name, operation string) error {
 	return c.SetNodeLabels(ctx, node, map[string]string{v1alpha1.LabelMaintenance: operation})
 }
 
-// agentDrivers are the names of the DRA drivers of agents by pool; that of the empty pool is for all others.
+// agentDrivers returns the DRA driver names of agents by pool; the empty pool has that of all other pools.
 func (c *cleaner) agentDrivers(ctx context.Context) (map[string]string, error) {
 	names := map[string]string{"": v1alpha1.DriverName}
 	policies := &v1alpha1.ClusterPolicyList{}
@@ -171,36 +171,36 @@ func (c *cleaner) agentDrivers(ctx context.Context) (map[string]string, error) {
 	return names, nil
 }
 
-// undo puts everything back into service after a removal that did not come as far as the agents. It works although ctx has ended.
+// undo returns the GPUs to service after a removal that failed before the agents were removed. It runs even if ctx has ended.
 func (c *cleaner) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	if err := errors.Join(c.reopen(ctx), c.startInstaller(ctx)); err != nil {
-		return fmt.Errorf("put everything back into service: %w; run it again: it goes on from here", err)
+		return fmt.Errorf("return the GPUs to service: %w; run the command again to continue", err)
 	}
-	c.out.Printf("everything is back in service: nothing but monitors was removed, and the installer makes them again\n")
+	c.out.Printf("the GPUs are back in service: only monitors were removed, and the installer creates them again\n")
 	return nil
 }
 
-// silent are the nodes of which nothing can be heard: gone, or not Ready. Nobody waits for them; each is named once.
+// silent returns a function that reports whether a node is absent or not Ready. Such nodes are not waited for; each is printed once.
 func (c *cleaner) silent(ctx context.Context) (func(node string) bool, error) {
 	nodes := &corev1.NodeList{}
 	if err := c.Client.List(ctx, nodes); err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	heard := map[string]bool{}
+	ready := map[string]bool{}
 	for _, node := range nodes.Items {
-		heard[node.Name] = slices.ContainsFunc(node.Status.Conditions, func(is corev1.NodeCondition) bool {
+		ready[node.Name] = slices.ContainsFunc(node.Status.Conditions, func(is corev1.NodeCondition) bool {
 			return is.Type == corev1.NodeReady && is.Status == corev1.ConditionTrue
 		})
 	}
 	return func(name string) bool {
-		if name == "" || heard[name] {
+		if name == "" || ready[name] {
 			return false
 		}
 		if !c.named[name] {
 			c.named[name] = true
-			c.out.Printf("  node %s is not Ready: it is not waited for, what runs there ends when it is back\n", name)
+			c.out.Printf("  node %s is not Ready and is skipped; its pods terminate when the node returns\n", name)
 		}
 		return true
 	}, nil

@@ -7,19 +7,19 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Difference is how a CRD of a cluster differs from that of this release. A field that the cluster's does not know is dropped silently by
-// the API server; one that only the cluster's knows is one that this release would ignore.
+// Difference is the difference between a CRD of a cluster and that of this release. The API server silently drops fields that its CRD lacks;
+// this release ignores fields that only the cluster's CRD has.
 type Difference struct {
-	// Same is whether it is that of this release.
+	// Same reports whether the CRD is that of this release.
 	Same bool
-	// Missing are the paths of this release's fields that the cluster's CRD lacks: it is older, and must be applied anew.
+	// Missing are the paths of fields that only this release has: the cluster's CRD is older and must be updated.
 	Missing []string
-	// Unknown are the paths of the cluster's fields that this release does not know: it is newer, and must not be overwritten.
+	// Unknown are the paths of fields that only the cluster's CRD has: it is newer and must not be overwritten.
 	Unknown []string
 }
 
-// Compare compares a CRD of a cluster with the one of the same name of this release. With neither Missing nor Unknown fields they differ in
-// rules or descriptions only.
+// Compare compares a CRD of a cluster with that of this release. Without Missing and Unknown fields they differ only in
+// rules or descriptions.
 func Compare(cluster, release *apiextensions.CustomResourceDefinition) Difference {
 	if hash := cluster.Annotations[HashAnnotation]; hash != "" && hash == release.Annotations[HashAnnotation] {
 		return Difference{Same: true}
@@ -28,7 +28,7 @@ func Compare(cluster, release *apiextensions.CustomResourceDefinition) Differenc
 	return Difference{Missing: without(here, there), Unknown: without(there, here)}
 }
 
-// paths returns the paths of all fields of all served versions of a CRD, those of Kubernetes' own types included.
+// paths returns the paths of all fields of all served versions of a CRD, including those of Kubernetes' types.
 func paths(crd *apiextensions.CustomResourceDefinition) map[string]bool {
 	set := map[string]bool{}
 	for _, version := range crd.Spec.Versions {
@@ -50,7 +50,7 @@ func collect(set map[string]bool, prefix string, schema apiextensions.JSONSchema
 	}
 }
 
-// without returns what is in one set and not in the other, in order.
+// without returns the sorted elements of one set that are not in the other.
 func without(one, other map[string]bool) []string {
 	var list []string
 	for _, path := range slices.Sorted(maps.Keys(one)) {

@@ -11,14 +11,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// HashAnnotation carries the SHA-256 of a CRD's spec as it was released, in hexadecimal digits. A CRD in a cluster with another value than
-// Load returns is not of this release.
+// HashAnnotation is the hexadecimal SHA-256 of the released spec of a CRD. A CRD in a cluster with another value than that of
+// Load is not of this release.
 const HashAnnotation = "tessera.dev/schema-hash"
 
 //go:embed *.yaml
 var files embed.FS
 
-// Load returns the CustomResourceDefinitions of this release, ordered by name. Each caller gets copies of its own.
+// Load returns the CustomResourceDefinitions of this release, sorted by name. The caller may modify them.
 func Load() ([]*apiextensions.CustomResourceDefinition, error) {
 	entries, err := files.ReadDir(".")
 	if err != nil {

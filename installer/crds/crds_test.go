@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
 )
 
-// TestValid holds the CRDs to what the API server demands of one, the cost of the rules included.
+// TestValid validates the CRDs like the API server, including the cost of their rules.
 func TestValid(t *testing.T) {
 	t.Parallel()
 	list, err := Load()
@@ -93,7 +93,7 @@ func TestChartInstallsTheSameFiles(t *testing.T) {
 	}
 }
 
-// TestHash checks that a CRD's annotation is the hash of what stands in the file, and that a change of the schema changes it.
+// TestHash checks that a CRD's annotation is the hash of the schema in the file and changes with it.
 func TestHash(t *testing.T) {
 	t.Parallel()
 	list, err := Load()
@@ -121,7 +121,7 @@ func hash(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestFields checks the list of fields by samples of every sort.
+// TestFields checks samples of each kind of field.
 func TestFields(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
@@ -166,7 +166,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsDocumented checks that each field of ours says what it is.
+// TestEveryFieldIsDocumented checks that each field of our types has a description.
 func TestEveryFieldIsDocumented(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"ClusterPolicy", "NVIDIADriver", "GPUNode"} {

@@ -11,20 +11,20 @@ import (
 
 // Field is one field of a kind.
 type Field struct {
-	// Path is where it stands, such as spec.driver.rdma.enabled; what lies in the elements of a list is written with [], such as
+	// Path is the path of the field, such as spec.driver.rdma.enabled; list elements are written with [], such as
 	// spec.nodeAgent.pools[].name.
 	Path string
-	// Type is its type in words: text, integer, boolean, list of text, or a type of Kubernetes' own, such as resources.
+	// Type is the type in words: text, integer, boolean, list of text, or a Kubernetes type such as resources.
 	Type string
-	// Description is the comment in the source; Enum are the values that it may have, if they are few.
+	// Description is the comment in the source; Enum are the permitted values if they are enumerated.
 	Description string
 	Enum        []string
-	// Leaf is whether it holds a value of its own. The others only hold fields.
+	// Leaf reports whether the field has a value. Other fields only contain fields.
 	Leaf bool
 }
 
-// Fields returns the fields below spec or status of a kind, in alphabetical order, those that hold others before what they hold. Types of
-// Kubernetes' own, such as env, tolerations and selectors, are one field.
+// Fields returns the fields below spec or status of a kind in alphabetical order, parents before children. Kubernetes' types,
+// such as env, tolerations and selectors, are one field.
 func Fields(kind, part string) ([]Field, error) {
 	list, err := Load()
 	if err != nil {
@@ -43,8 +43,8 @@ func Fields(kind, part string) ([]Field, error) {
 	return nil, fmt.Errorf("list the fields of %s: there is no such kind in this release", kind)
 }
 
-// Leaves returns the paths of all fields below spec of a kind that hold a value of their own. It is the list to which tests that
-// must know every field are held.
+// Leaves returns the paths of all leaf fields below spec of a kind. Tests use it to check that
+// each field is covered.
 func Leaves(kind string) ([]string, error) {
 	fields, err := Fields(kind, "spec")
 	if err != nil {
@@ -59,7 +59,7 @@ func Leaves(kind string) ([]string, error) {
 	return paths, nil
 }
 
-// foreign are the types of Kubernetes' own that fields have, by a property that only they have.
+// foreign are Kubernetes' types by a property that only they have.
 var foreign = map[string]string{
 	"matchLabels":        "label selector",
 	"effect":             "toleration",
@@ -77,7 +77,7 @@ func below(path string, schema apiextensions.JSONSchemaProps) []Field {
 	return fields
 }
 
-// field returns a field and those that it holds.
+// field returns a field and its children.
 func field(path string, schema apiextensions.JSONSchemaProps) []Field {
 	f := Field{Path: path, Type: typeOf(schema), Description: schema.Description, Enum: enumOf(schema)}
 	element, suffix := schema, ""
@@ -110,7 +110,7 @@ func typeOf(schema apiextensions.JSONSchemaProps) string {
 	return schema.Type
 }
 
-// name returns what a type of Kubernetes' own is called, or nothing.
+// name returns the name of a Kubernetes type, or "".
 func name(schema apiextensions.JSONSchemaProps) string {
 	for _, property := range slices.Sorted(maps.Keys(foreign)) {
 		if _, ok := schema.Properties[property]; ok {

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// Connect returns clients of the API server. The access is not changed.
+// Connect returns clients for Nodes and GPUNodes. The configuration is not modified.
 func Connect(access *rest.Config) (Nodes, GPUNodes, error) {
 	client, err := kubernetes.NewForConfig(access)
 	if err != nil {

@@ -34,27 +34,27 @@ type GPUNodes interface {
 	Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, subresources ...string) (*v1alpha1.GPUNode, error)
 }
 
-// How often is looked. The host is looked at from its own files; the API server is asked at the start, when something has changed on the host, and
-// so seldom otherwise that a fleet of thousands does not show. Between two looks the GPUNode is watched.
+// period is the interval between surveys of the host, again that between reads of an unchanged GPUNode: the GPUNode is read at the start, after a change
+// on the host, and otherwise rarely, so that thousands of nodes are a small load for the API server. Between surveys the GPUNode is watched.
 const (
 	period    = 5 * time.Minute
 	again     = 6 * time.Hour
 	firstWait = 5 * time.Second
 )
 
-// Discovery keeps the GPUNode of one node.
+// Discovery maintains the GPUNode of one node.
 type Discovery struct {
 	node     string
 	host     Host
 	nodes    Nodes
 	gpuNodes GPUNodes
 
-	// told is what the GPUNode says as far as is known, nil when nothing is; asked when that was read.
-	told  *v1alpha1.HardwareStatus
-	asked time.Time
-	// version is that of the GPUNode as it was last read or written, empty where there is none: from there it is watched.
+	// published is the last known status.hardware, nil if unknown; readAt is when it was read or written.
+	published *v1alpha1.HardwareStatus
+	readAt    time.Time
+	// version is the resourceVersion of the GPUNode from which the watch starts, empty if there is no GPUNode.
 	version string
-	// runtime is what kubelet said of the container runtime.
+	// runtime is status.nodeInfo.containerRuntimeVersion of the Node.
 	runtime string
 }
 
@@ -63,8 +63,8 @@ func New(node string, host Host, nodes Nodes, gpuNodes GPUNodes) *Discovery {
 	return &Discovery{node: node, host: host, nodes: nodes, gpuNodes: gpuNodes}
 }
 
-// Run looks and tells until ctx ends. An error is logged and tried again soon, later and later up to the usual period. A GPUNode that somebody
-// deletes, or takes its hardware from, is told again within seconds.
+// Run surveys the host and updates the GPUNode until ctx ends. An error is logged and retried with a backoff up to the period. If the GPUNode is
+// deleted or loses its hardware status, it is written again within seconds.
 func (d *Discovery) Run(ctx context.Context) error {
 	log := klog.FromContext(ctx)
 	wait := firstWait
@@ -82,37 +82,37 @@ func (d *Discovery) Run(ctx context.Context) error {
 	return nil
 }
 
-// rest passes the time between two looks. It ends early when the GPUNode has lost what was told.
+// rest waits until the next survey. It returns early if the GPUNode has lost the published hardware.
 func (d *Discovery) rest(ctx context.Context, span time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, span)
 	defer cancel()
 	for wait := firstWait; ctx.Err() == nil; wait = min(2*wait, period) {
-		lost := d.told != nil && d.version != "" && d.watch(ctx)
+		lost := d.published != nil && d.version != "" && d.watch(ctx)
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait + rand.N(wait)): //nolint:gosec // spreads the nodes of a fleet, hides nothing
 		}
 		if lost {
-			d.told = nil
+			d.published = nil
 			return
 		}
 	}
 }
 
-// Once looks at the host and writes what has changed. It asks the API server for nothing when nothing has changed and it was asked not long ago.
+// Once surveys the host and writes changes. Without a change, no request is sent unless the last read is older than again.
 func (d *Discovery) Once(ctx context.Context) error {
 	seen, err := d.host.Look(d.runtime)
 	if err != nil {
 		return fmt.Errorf("survey the host: %w", err)
 	}
-	if d.told != nil && reflect.DeepEqual(*d.told, seen) && time.Since(d.asked) < again {
+	if d.published != nil && reflect.DeepEqual(*d.published, seen) && time.Since(d.readAt) < again {
 		return nil
 	}
-	return d.tell(ctx, seen.GPUs > 0)
+	return d.publish(ctx, seen.GPUs > 0)
 }
 
-// tell brings the GPUNode to what the host is. A node that never had a GPU gets none.
-func (d *Discovery) tell(ctx context.Context, found bool) error {
+// publish writes the hardware to the GPUNode and creates it if needed. A node that never had a GPU gets none.
+func (d *Discovery) publish(ctx context.Context, found bool) error {
 	current, err := d.gpuNodes.Get(ctx, d.node, metav1.GetOptions{})
 	missing := apierrors.IsNotFound(err)
 	if err != nil && !missing {
@@ -121,7 +121,7 @@ func (d *Discovery) tell(ctx context.Context, found bool) error {
 	if missing && !found {
 		seen, err := d.host.Look(d.runtime)
 		d.version = ""
-		d.know(seen)
+		d.record(seen)
 		return err
 	}
 	node, err := d.nodes.Get(ctx, d.node, metav1.GetOptions{})
@@ -139,25 +139,25 @@ func (d *Discovery) tell(ctx context.Context, found bool) error {
 	return d.update(ctx, current.Status.Hardware)
 }
 
-// update writes what the host is, when that differs from what the GPUNode says.
-func (d *Discovery) update(ctx context.Context, said *v1alpha1.HardwareStatus) error {
+// update writes the hardware if it differs from the reported one.
+func (d *Discovery) update(ctx context.Context, reported *v1alpha1.HardwareStatus) error {
 	seen, err := d.host.Look(d.runtime)
 	if err != nil {
 		return fmt.Errorf("survey the host: %w", err)
 	}
-	if said == nil || !reflect.DeepEqual(*said, seen) {
+	if reported == nil || !reflect.DeepEqual(*reported, seen) {
 		if err := d.apply(ctx, seen); err != nil {
 			return err
 		}
 		klog.FromContext(ctx).Info("Reported the node's hardware", "node", d.node, "hardware", describe(seen))
 	}
-	d.know(seen)
+	d.record(seen)
 	return nil
 }
 
-func (d *Discovery) know(seen v1alpha1.HardwareStatus) { d.told, d.asked = &seen, time.Now() }
+func (d *Discovery) record(seen v1alpha1.HardwareStatus) { d.published, d.readAt = &seen, time.Now() }
 
-// create makes the GPUNode, which ends with its Node. One that the installer has made meanwhile is as good.
+// create creates the GPUNode with its Node as the owner. If the installer has created it meanwhile, that one is used.
 func (d *Discovery) create(ctx context.Context, node *corev1.Node) error {
 	_, err := d.gpuNodes.Create(ctx, &v1alpha1.GPUNode{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "GPUNode"},
@@ -171,7 +171,7 @@ func (d *Discovery) create(ctx context.Context, node *corev1.Node) error {
 	return nil
 }
 
-// apply writes status.hardware, and nothing else.
+// apply writes only status.hardware.
 func (d *Discovery) apply(ctx context.Context, seen v1alpha1.HardwareStatus) error {
 	patch := map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "GPUNode",

@@ -29,15 +29,15 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
-// cluster is an API server with one Node and, perhaps, its GPUNode. It refuses what the real one refuses.
+// cluster is an API server with one Node and optionally its GPUNode. It validates like a real API server.
 type cluster struct {
 	node    corev1.Node
 	gpuNode *v1alpha1.GPUNode
-	// mutex guards what follows.
+	// mutex guards the fields below.
 	mutex   sync.Mutex
 	down    bool
 	watcher *watch.FakeWatcher
-	// calls are the requests, writes included.
+	// calls are the requests, including writes.
 	calls []string
 }
 
@@ -75,7 +75,7 @@ func (c *cluster) Get(_ context.Context, name string, _ metav1.GetOptions) (*v1a
 	return c.gpuNode.DeepCopy(), nil
 }
 
-// Watch sends what happens to the GPUNode from now on.
+// Watch sends the later events of the GPUNode.
 func (c *cluster) Watch(_ context.Context, o metav1.ListOptions) (watch.Interface, error) {
 	if err := c.call("watch"); err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (c *cluster) take() []string {
 	return calls
 }
 
-// machine is a host of Ubuntu with two GPUs, without a driver.
+// machine is an Ubuntu host with two GPUs and no driver.
 func machine(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
@@ -266,13 +266,13 @@ func (c createdMeanwhile) Create(ctx context.Context, node *v1alpha1.GPUNode, o 
 	return c.cluster.Create(ctx, node, o)
 }
 
-// pass lets the time of the bubble pass, and what happens then come to its end.
+// pass advances the time of the synctest bubble and waits until all goroutines are blocked.
 func pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// A day of a node: what is asked of the API server, and what an outage costs.
+// TestRun checks the requests of one day, and those during an outage of the API server.
 func TestRun(t *testing.T) {
 	root := machine(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -316,7 +316,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// A GPUNode that somebody deletes, or that comes back without its status, is told again soon, and nothing is asked when something else changes.
+// A GPUNode that is deleted, or restored without its status, is soon written again. Other changes cause no request.
 func TestLostGPUNode(t *testing.T) {
 	root := machine(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestReadsCDI(t *testing.T) {
 	}
 }
 
-// What goes over the wire.
+// TestConnect checks the requests on the wire.
 func TestConnect(t *testing.T) {
 	type request struct{ Method, Path, Query, Type string }
 	var got []request

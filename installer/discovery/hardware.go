@@ -13,10 +13,10 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// Host is where the host is looked at.
+// Host has the paths of the host's files.
 type Host struct {
 	Roots host.Roots
-	// ContainerdConfig is containerd's main file, as the host names it; CDI the folder of CDI specs that the runtime is to read.
+	// ContainerdConfig is the path of containerd's main file on the host; CDI is the folder of CDI specs that the runtime must read.
 	ContainerdConfig, CDI string
 }
 
@@ -52,8 +52,8 @@ func (h Host) Look(containerRuntime string) (v1alpha1.HardwareStatus, error) {
 	return status, nil
 }
 
-// readsCDI reports whether a runtime reads CDI specs as it is configured: CRI-O from 1.23 and containerd from 2.0 on do by themselves, containerd 1.7
-// when its configuration says so. Where that cannot be read or understood the answer is no: the toolkit looks closer, and says what is wrong.
+// readsCDI reports whether the configured runtime reads CDI specs: CRI-O 1.23 and containerd 2.0 and newer do by default, containerd 1.7 if its
+// configuration enables it. If that cannot be read or parsed, it returns false: the toolkit then reports the error.
 func (h Host) readsCDI(containerRuntime string) bool {
 	name, version, _ := strings.Cut(containerRuntime, "://")
 	switch name {
@@ -85,7 +85,7 @@ func AtLeast(version string, major, minor int) bool {
 	return cmp.Or(cmp.Compare(a, major), cmp.Compare(b, minor)) >= 0
 }
 
-// describe says in one line what a node is, for the log.
+// describe returns the hardware in one line for the log.
 func describe(s v1alpha1.HardwareStatus) string {
 	return fmt.Sprintf("%d GPUs, %s, kernel %s, driver %s, %s", s.GPUs, s.OS, s.Kernel, cmp.Or(s.LoadedDriver, "none"), s.Runtime)
 }

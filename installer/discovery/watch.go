@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// watch follows the GPUNode of the node until ctx ends, and reports whether it has lost what was told: it is deleted, it has no hardware, or nobody
-// knows what happened since it was last seen. Without a GPUNode, and while the API server is away, it returns false at once.
+// watch watches the GPUNode until ctx ends and reports whether it has lost the published hardware: it was deleted, it has no hardware status, or events
+// since the last read are unavailable. Without a GPUNode, or if the API server is not reachable, it returns false at once.
 func (d *Discovery) watch(ctx context.Context) bool {
 	deadline, _ := ctx.Deadline()
 	seconds := int64(time.Until(deadline)/time.Second) + 1
@@ -41,7 +41,7 @@ func (d *Discovery) watch(ctx context.Context) bool {
 	}
 }
 
-// lost takes in an event and reports whether the GPUNode has lost what was told.
+// lost processes an event and reports whether the GPUNode has lost the published hardware.
 func (d *Discovery) lost(event watch.Event) bool {
 	node, ok := event.Object.(*v1alpha1.GPUNode)
 	if !ok || event.Type == watch.Deleted {

@@ -251,12 +251,12 @@ func TestImages(t *testing.T) {
 	}
 	for _, test := range tests {
 		result := converted(t, []Source{{"dcgm": map[string]any{"repository": test.repository, "image": test.image, "version": test.version}}})
-		var said strings.Builder
+		var printed strings.Builder
 		for _, note := range result.Notes {
-			said.WriteString(note.Reason)
+			printed.WriteString(note.Reason)
 		}
-		if got := result.Policy.Spec.DCGM.Image; got != test.want || !strings.Contains(said.String(), test.note) || test.note == "" && said.Len() > 0 {
-			t.Errorf("%+v becomes %q with %q", test, got, said.String())
+		if got := result.Policy.Spec.DCGM.Image; got != test.want || !strings.Contains(printed.String(), test.note) || test.note == "" && printed.Len() > 0 {
+			t.Errorf("%+v becomes %q with %q", test, got, printed.String())
 		}
 	}
 	drivers := []struct{ repository, image, version, wantImage, wantVersion, note string }{
@@ -270,13 +270,13 @@ func TestImages(t *testing.T) {
 	}
 	for _, test := range drivers {
 		result := converted(t, []Source{{"driver": map[string]any{"repository": test.repository, "image": test.image, "version": test.version}}})
-		var said strings.Builder
+		var printed strings.Builder
 		for _, note := range result.Notes {
-			said.WriteString(note.Reason)
+			printed.WriteString(note.Reason)
 		}
 		got := result.Policy.Spec.Driver
-		if got.Image != test.wantImage || got.Version != test.wantVersion || !strings.Contains(said.String(), test.note) || test.note == "" && said.Len() > 0 {
-			t.Errorf("%+v becomes %q, %q with %q", test, got.Image, got.Version, said.String())
+		if got.Image != test.wantImage || got.Version != test.wantVersion || !strings.Contains(printed.String(), test.note) || test.note == "" && printed.Len() > 0 {
+			t.Errorf("%+v becomes %q, %q with %q", test, got.Image, got.Version, printed.String())
 		}
 	}
 }

@@ -111,7 +111,7 @@ func driverMoves(w *world) bool {
 func agentMoves(w *world) bool {
 	switch {
 	case w.labelAgent && w.agent == PodAbsent:
-		w.agent, w.agentNew, w.saidUID, w.agentLate = PodStarting, w.entered != 0, false, false
+		w.agent, w.agentNew, w.reportedUID, w.agentLate = PodStarting, w.entered != 0, false, false
 	case !w.labelAgent && w.agent != PodAbsent && w.agent != PodTerminating:
 		w.agent = PodTerminating
 	case w.agent == PodTerminating:
@@ -133,11 +133,11 @@ func agentSpeaks(w *world) bool {
 		return false
 	}
 	before := *w
-	w.said, w.saidUID, w.saidBoot = true, true, w.boot
-	w.saidDriver = w.loaded != 0 || w.host != 0
-	w.saidAccepted, w.saidMode = true, w.mode && w.saidDriver
-	w.gate, w.saidID = w.entered, w.entered
-	w.saidPrepared = w.entered != 0 && (w.prepared || w.check != ValidationNone && !w.begun || w.leftover)
+	w.reported, w.reportedUID, w.reportedBoot = true, true, w.boot
+	w.reportedDriver = w.loaded != 0 || w.host != 0
+	w.reportedAccepted, w.reportedMode = true, w.mode && w.reportedDriver
+	w.gate, w.reportedID = w.entered, w.entered
+	w.reportedPrepared = w.entered != 0 && (w.prepared || w.check != ValidationNone && !w.begun || w.leftover)
 	return before != *w
 }
 
@@ -259,7 +259,7 @@ var disturbances = map[string]func(w *world) bool{
 	"agent refused": func(w *world) bool {
 		ok := w.accepted()
 		if ok {
-			w.saidAccepted, w.agentLate = false, false
+			w.reportedAccepted, w.agentLate = false, false
 		}
 		return ok
 	},

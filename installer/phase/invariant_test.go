@@ -28,7 +28,7 @@ var invariants = []invariant{
 		return d.Action == Evict && (!w.tainted || w.entered == 0 || w.gate == 0 || w.labelMaint == "")
 	}, false},
 	{"nobody is evicted when nothing is loaded", func(w *world, d Decision) bool {
-		return d.Action == Evict && w.loaded == 0 && w.host == 0 && w.surveyed && w.driver != PodStarting && (!w.saidDriver || w.saidBoot != w.boot)
+		return d.Action == Evict && w.loaded == 0 && w.host == 0 && w.surveyed && w.driver != PodStarting && (!w.reportedDriver || w.reportedBoot != w.boot)
 	}, false},
 	{"nobody is evicted for a node that leaves", func(w *world, d Decision) bool {
 		return d.Action == Evict && (w.unmanaged || w.noAgent || w.noDriver && w.labelDriver != 0)
@@ -58,7 +58,7 @@ var invariants = []invariant{
 	}, false},
 	{"a node in service outlasts a moment in which its agent is not accepted", func(w *world, d Decision) bool {
 		return d.Phase == v1alpha1.PhaseToolkitReady && w.phase == v1alpha1.PhaseReady && w.labelReady && w.agent == PodReady && !w.agentLate &&
-			w.proven && w.provenBoot == w.boot && (w.saidDriver || !w.saidUID)
+			w.proven && w.provenBoot == w.boot && (w.reportedDriver || !w.reportedUID)
 	}, false},
 	{"the GPUs are not given back while the agent refuses", func(w *world, d Decision) bool {
 		return d.Action == Untaint && w.gate != 0 && w.labelAgent && w.agent == PodReady && !w.unmanaged && !w.gone
@@ -112,7 +112,7 @@ var invariants = []invariant{
 	}, false},
 	{"what is done has an effect", func(w *world, d Decision) bool {
 		after := *w
-		if d.Action == Wait || d.Action == Evict || say(&after, d) {
+		if d.Action == Wait || d.Action == Evict || writeStatus(&after, d) {
 			return false
 		}
 		perform(&after, d)

@@ -4,7 +4,7 @@ import "github.com/tessera-gpu/tessera/api/v1alpha1"
 
 // lost restores the fields of a GPUNode that was deleted or restored without its status: the running driver stays and no pod is evicted.
 var lost = []rule{
-	{"adopt driver", (*view).forgot, func(v *view) Decision {
+	{"adopt driver", (*view).statusLost, func(v *view) Decision {
 		driver := v.placed()
 		if driver == nil {
 			return v.in(v1alpha1.PhasePreflight, v1alpha1.StepOperate, ReasonWaitingForRollout,
@@ -16,9 +16,9 @@ var lost = []rule{
 	}},
 }
 
-// forgot reports whether the GPUNode lacks the driver that was placed on its node. The ready label is set only after the running driver was recorded
+// statusLost reports whether the GPUNode lacks the driver that was placed on its node. The ready label is set only after the running driver was recorded
 // as good; if the record is missing, the status was lost and the spec may be outdated.
-func (v *view) forgot() bool {
+func (v *view) statusLost() bool {
 	if !v.Wanted.Managed || !v.Wanted.Driver || v.Wanted.Sandbox || v.Node.Labels.Driver == "" {
 		return false
 	}

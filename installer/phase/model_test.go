@@ -15,7 +15,7 @@ func serving(budget uint8) world {
 		wanted: 1, spec: 1, lastGood: 1, ready: true, cdi: true, known: true, surveyed: true, budget: budget,
 		labelDriver: 1, labelAgent: true, labelReady: true, driver: PodReady, driverDigest: 1, agent: PodReady, loaded: 1,
 		proven: true, provenDriver: 1, phase: v1alpha1.PhaseReady, reason: ReasonInService,
-		said: true, saidUID: true, saidAccepted: true, saidDriver: true,
+		reported: true, reportedUID: true, reportedAccepted: true, reportedDriver: true,
 	}
 }
 

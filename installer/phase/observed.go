@@ -37,8 +37,8 @@ type Observed struct {
 	Obstacle string
 }
 
-// AgentSpeaks reports whether the agent's status is from the current boot.
-func (o *Observed) AgentSpeaks() bool {
+// AgentReports reports whether the agent's status is from the current boot.
+func (o *Observed) AgentReports() bool {
 	return o.Status.Agent != nil && o.Status.Agent.BootID == o.Node.BootID
 }
 
@@ -49,7 +49,7 @@ func (o *Observed) AgentAccepted() bool {
 
 // AgentRuns reports whether the agent's pod is ready and its status is from that pod in the current boot.
 func (o *Observed) AgentRuns() bool {
-	return o.Agent.State == PodReady && o.AgentSpeaks() && o.Status.Agent.PodUID == o.Agent.UID
+	return o.Agent.State == PodReady && o.AgentReports() && o.Status.Agent.PodUID == o.Agent.UID
 }
 
 // Wanted is what the policies want for a node.

@@ -37,11 +37,11 @@ func operating(spent time.Duration) Observed {
 // TestWhatCannotBeDone checks that an action that is refused repeatedly ends in a node that reports it, and not in an endless transition to Ready.
 func TestWhatCannotBeDone(t *testing.T) {
 	tests := map[string]struct {
-		from   Observed
-		change func(*Observed)
-		phase  v1alpha1.NodePhase
-		action Action
-		says   string
+		from     Observed
+		change   func(*Observed)
+		phase    v1alpha1.NodePhase
+		action   Action
+		contains string
 	}{
 		"a proof has its time": {unproven(time.Minute), func(*Observed) {}, v1alpha1.PhaseValidating, Validate, ""},
 		"and no more":          {unproven(time.Hour), func(*Observed) {}, v1alpha1.PhaseFailed, Validate, "exceeded quota"},
@@ -74,8 +74,8 @@ func TestWhatCannotBeDone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			test.change(&test.from)
 			d := Next(test.from)
-			if d.Phase != test.phase || d.Action != test.action || !strings.Contains(d.Message, test.says) {
-				t.Errorf("decided %s %s: %q, want %s %s: …%s…", d.Phase, d.Action, d.Message, test.phase, test.action, test.says)
+			if d.Phase != test.phase || d.Action != test.action || !strings.Contains(d.Message, test.contains) {
+				t.Errorf("decided %s %s: %q, want %s %s: …%s…", d.Phase, d.Action, d.Message, test.phase, test.action, test.contains)
 			}
 		})
 	}

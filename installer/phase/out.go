@@ -21,7 +21,7 @@ var outOfService = []rule{
 		return v.leaving(step, ReasonResetting, "GPU "+gpu+" is being reset; the node is taken out of service when the reset has ended").until(resetTimeout, spent)
 	}},
 	{"end validation before leaving", func(v *view) bool {
-		return (v.mustLeave() || !v.Wanted.Managed) && v.validationStands()
+		return (v.mustLeave() || !v.Wanted.Managed) && v.validationExists()
 	}, func(v *view) Decision {
 		return v.leaving(v1alpha1.StepTaint, ReasonEnteringMaintenance, "ending the validation").do(EndValidate)
 	}},
@@ -51,7 +51,7 @@ var outOfService = []rule{
 			until(v.drainTimeout(), v.spent(v1alpha1.StepRefuse))
 	}},
 	{"wait for pods", func(v *view) bool {
-		return v.mustLeave() && len(v.Drain.Waited) > 0 && !v.empty() && v.patient()
+		return v.mustLeave() && len(v.Drain.Waited) > 0 && !v.empty() && v.waitsForPods()
 	}, func(v *view) Decision {
 		return v.leaving(v1alpha1.StepRefuse, ReasonWaitingForPods, "waiting for these pods before the drain: "+names(v.Drain.Waited)).
 			until(v.Wanted.Upgrade.WaitTimeout, v.spent(v1alpha1.StepRefuse))
@@ -75,7 +75,7 @@ func (v *view) underReset() (gpu string, spent time.Duration) {
 		ends := func(r v1alpha1.AgentRemediation) bool {
 			return r.ID == order.ID && (r.State == v1alpha1.RemediationStateReset || r.State == v1alpha1.RemediationStateFailed)
 		}
-		if order.Step != v1alpha1.OrderReset || v.AgentSpeaks() && slices.ContainsFunc(v.Status.Agent.Remediations, ends) {
+		if order.Step != v1alpha1.OrderReset || v.AgentReports() && slices.ContainsFunc(v.Status.Agent.Remediations, ends) {
 			continue
 		}
 		spent = 0
@@ -91,8 +91,8 @@ func (v *view) underReset() (gpu string, spent time.Duration) {
 	return "", 0
 }
 
-// validationStands reports whether objects of a validation exist.
-func (v *view) validationStands() bool {
+// validationExists reports whether objects of a validation exist.
+func (v *view) validationExists() bool {
 	return v.Validation.State != ValidationNone || v.Validation.Leftover
 }
 
@@ -135,8 +135,8 @@ func (v *view) deserted() bool {
 	return v.spent(v1alpha1.StepRefuse) >= limit || v.spent(v1alpha1.StepDrain) >= limit || v.Status.Step == v1alpha1.StepStopAgent
 }
 
-// patient reports whether to keep waiting for pods. After the wait has ended in this upgrade it does not resume.
-func (v *view) patient() bool {
+// waitsForPods reports whether to keep waiting for pods. After the wait has ended in this upgrade it does not resume.
+func (v *view) waitsForPods() bool {
 	limit := v.Wanted.Upgrade.WaitTimeout
 	return v.Status.Step != v1alpha1.StepDrain && (limit == 0 || v.spent(v1alpha1.StepRefuse) < limit)
 }

@@ -18,8 +18,8 @@ func ready() Observed { w := serving(0); return w.observe() }
 // changing is the same node granted driver 2, out of service, refusing claims, with a pod on its GPUs.
 func changing() Observed {
 	w := with(serving(0), func(w *world) {
-		w.wanted, w.spec, w.tainted, w.entered, w.saidID, w.gate, w.op = 2, 2, true, 1, 1, 1, v1alpha1.OperationDriverSwap
-		w.labelMaint, w.labelReady, w.user, w.prepared, w.saidPrepared = v1alpha1.OperationDriverSwap, false, PodReady, true, true
+		w.wanted, w.spec, w.tainted, w.entered, w.reportedID, w.gate, w.op = 2, 2, true, 1, 1, 1, v1alpha1.OperationDriverSwap
+		w.labelMaint, w.labelReady, w.user, w.prepared, w.reportedPrepared = v1alpha1.OperationDriverSwap, false, PodReady, true, true
 		w.phase, w.step, w.reason = v1alpha1.PhaseUpgrading, v1alpha1.StepDrain, ReasonDraining
 	})
 	return w.observe()
@@ -32,11 +32,11 @@ func TestDecisions(t *testing.T) {
 		o.Status.Components = []v1alpha1.ComponentStatus{{Name: ComponentAgent, State: v1alpha1.ComponentStarting, Since: metav1.NewTime(now.Add(-away))}}
 	}
 	tests := []struct {
-		name   string
-		from   func() Observed
-		change func(o *Observed)
-		want   string
-		says   string
+		name     string
+		from     func() Observed
+		change   func(o *Observed)
+		want     string
+		contains string
 	}{
 		{"in service", ready, func(*Observed) {}, "Ready// InService Wait", ""},
 		{"A5 the host's driver is kept", ready, func(o *Observed) {
@@ -170,8 +170,8 @@ func TestDecisions(t *testing.T) {
 			if got != test.want {
 				t.Errorf("decided %s (%s), want %s", got, d.Message, test.want)
 			}
-			if !strings.Contains(d.Message, test.says) {
-				t.Errorf("says %q, not %q", d.Message, test.says)
+			if !strings.Contains(d.Message, test.contains) {
+				t.Errorf("says %q, not %q", d.Message, test.contains)
 			}
 		})
 	}
@@ -219,8 +219,8 @@ func TestConditions(t *testing.T) {
 				}
 				types, got = append(types, c.Type), append(got, sign+c.Reason)
 			}
-			if said := strings.Join(got, " "); said != test.want {
-				t.Errorf("conditions %s, want %s", said, test.want)
+			if joined := strings.Join(got, " "); joined != test.want {
+				t.Errorf("conditions %s, want %s", joined, test.want)
 			}
 			order := []string{
 				v1alpha1.ConditionDriverValidated, v1alpha1.ConditionToolkitValidated, v1alpha1.ConditionAgentValidated, v1alpha1.ConditionWorkloadValidated,

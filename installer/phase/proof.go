@@ -16,7 +16,7 @@ var proof = []rule{
 		d.Attempt = v.failedBefore()
 		return d
 	}},
-	{"end validation", func(v *view) bool { return v.validationStands() }, func(v *view) Decision {
+	{"end validation", func(v *view) bool { return v.validationExists() }, func(v *view) Decision {
 		return v.validating("deleting the objects of the validation").do(EndValidate)
 	}},
 }

@@ -74,14 +74,14 @@ func performClaim(w *world, _ Decision) {
 
 // install is one reconcile of the installer: it writes the status if it changed, otherwise it performs the action.
 func install(w *world, d Decision) {
-	if say(w, d) {
+	if writeStatus(w, d) {
 		return
 	}
 	perform(w, d)
 }
 
-// say writes phase, step and reason to the status if they differ.
-func say(w *world, d Decision) bool {
+// writeStatus writes phase, step and reason to the status if they differ.
+func writeStatus(w *world, d Decision) bool {
 	if w.phase == d.Phase && w.step == d.Step && w.reason == d.Reason {
 		return false
 	}
@@ -143,7 +143,7 @@ func (s *search) expand(i int, w world, d Decision) {
 	install(&after, d)
 	s.Visit(after, i, fmt.Sprintf("installer: %s/%s %s %s", d.Phase, d.Step, d.Reason, d.Action))
 	half := w
-	if begins := halves[d.Action]; begins != nil && !say(&half, d) {
+	if begins := halves[d.Action]; begins != nil && !writeStatus(&half, d) {
 		begins(&half, d)
 		s.Visit(half, i, "installer: half of "+string(d.Action))
 	}
@@ -171,7 +171,7 @@ func (s *search) expand(i int, w world, d Decision) {
 // API server rejects that with a conflict.
 func (s *search) late(i int, w world, d Decision, m move) {
 	after := w
-	if d.Action == Wait || say(&after, d) || !m.do(&after) {
+	if d.Action == Wait || writeStatus(&after, d) || !m.do(&after) {
 		return
 	}
 	switch d.Action {

@@ -80,7 +80,7 @@ func (v *view) surveyed() bool {
 
 // loaded reports whether a driver is or may be loaded: also while its container starts, and until the discovery reports in this boot.
 func (v *view) loaded() bool {
-	if v.Driver.State == PodReady || v.Driver.State == PodStarting || v.AgentSpeaks() && v.Status.Agent.DriverVersion != "" {
+	if v.Driver.State == PodReady || v.Driver.State == PodStarting || v.AgentReports() && v.Status.Agent.DriverVersion != "" {
 		return true
 	}
 	return !v.surveyed() || v.Status.Hardware.LoadedDriver != ""
@@ -109,7 +109,7 @@ func (v *view) agentAway() time.Duration {
 
 // refusing reports whether the agent has confirmed that it refuses Prepare calls in this maintenance.
 func (v *view) refusing() bool {
-	return v.entered && v.AgentSpeaks() && v.Status.Agent.Maintenance == v.Spec.Maintenance.ID
+	return v.entered && v.AgentReports() && v.Status.Agent.Maintenance == v.Spec.Maintenance.ID
 }
 
 // empty reports whether no claim is prepared on the node. It uses the agent's count and not the list of pods: a pod that was recreated for a claim
@@ -120,7 +120,7 @@ func (v *view) empty() bool {
 
 // otherMIGMode reports whether the GPUs are in a MIG mode other than the desired one.
 func (v *view) otherMIGMode() bool {
-	return v.Wanted.Managed && v.AgentSpeaks() && v.Spec.MIGMode.Differs(v.Status.Agent)
+	return v.Wanted.Managed && v.AgentReports() && v.Spec.MIGMode.Differs(v.Status.Agent)
 }
 
 // mustLeave reports whether the agent must stop, and with it the GPUs go out of service.

@@ -64,13 +64,13 @@ type world struct {
 	loaded uint8
 	mode   bool
 	// The last status of the agent, and the maintenance for which it refuses claims.
-	said                     bool
-	saidUID                  bool
-	saidBoot                 uint8
-	saidAccepted, saidDriver bool
-	saidID                   uint8
-	saidPrepared, saidMode   bool
-	gate                     uint8
+	reported                         bool
+	reportedUID                      bool
+	reportedBoot                     uint8
+	reportedAccepted, reportedDriver bool
+	reportedID                       uint8
+	reportedPrepared, reportedMode   bool
+	gate                             uint8
 	// A user's pod and its claim; blocked reports whether a disruption budget forbids its eviction, waited whether it is waited for.
 	user                                  PodState
 	prepared                              bool
@@ -222,21 +222,21 @@ func (w *world) observeGPUNode(o *Observed) {
 			s.Hardware.LoadedDriver = "580"
 		}
 	}
-	if w.said {
+	if w.reported {
 		zero := int32(0)
-		s.Agent = &v1alpha1.AgentStatus{BootID: bootIDs[w.saidBoot], Ready: w.saidAccepted, Maintenance: ids[w.saidID], MIGCapable: w.saidDriver, MIGMode: "Disabled", Architecture: "Ampere"}
-		if w.saidUID {
+		s.Agent = &v1alpha1.AgentStatus{BootID: bootIDs[w.reportedBoot], Ready: w.reportedAccepted, Maintenance: ids[w.reportedID], MIGCapable: w.reportedDriver, MIGMode: "Disabled", Architecture: "Ampere"}
+		if w.reportedUID {
 			s.Agent.PodUID = "new"
 		}
-		if w.saidDriver {
+		if w.reportedDriver {
 			s.Agent.DriverVersion = "580"
 		}
-		if w.saidMode {
+		if w.reportedMode {
 			s.Agent.MIGMode = "Enabled"
 		}
-		if w.saidID != 0 {
+		if w.reportedID != 0 {
 			s.Agent.PreparedClaims = &zero
-			if w.saidPrepared {
+			if w.reportedPrepared {
 				one := int32(1)
 				s.Agent.PreparedClaims = &one
 			}
@@ -257,7 +257,7 @@ func (w *world) observeGPUNode(o *Observed) {
 
 // accepted reports whether the agent runs and is registered with kubelet and the API server.
 func (w *world) accepted() bool {
-	return w.agent == PodReady && w.said && w.saidUID && w.saidBoot == w.boot && w.saidAccepted
+	return w.agent == PodReady && w.reported && w.reportedUID && w.reportedBoot == w.boot && w.reportedAccepted
 }
 
 func (w *world) observeUsers(o *Observed) {

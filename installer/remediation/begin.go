@@ -10,7 +10,7 @@ import (
 
 // beginning starts a remediation if permitted, or reports what it would do.
 var beginning = []rule{
-	{"unknown", func(v *view) bool { return !v.Speaks }, func(v *view) Decision { return Decision{Status: v.Status, Action: Wait} }},
+	{"unknown", func(v *view) bool { return !v.AgentReports }, func(v *view) Decision { return Decision{Status: v.Status, Action: Wait} }},
 	{"nothing to do", func(v *view) bool {
 		return v.worst < gpu.Restart || v.Policy.Mode != v1alpha1.RemediationAct && v.Policy.Mode != v1alpha1.RemediationSuggest
 	}, func(*view) Decision { return Decision{Action: Wait} }},
@@ -26,26 +26,27 @@ var beginning = []rule{
 	}},
 	{"request repair at once", func(v *view) bool { return v.exhausted() }, func(v *view) Decision {
 		if v.worst > gpu.Reset {
-			return v.ask(ReasonResetInsufficient, "a reset cannot clear the faults: "+v.about())
+			return v.requestRepair(ReasonResetInsufficient, "a reset cannot clear the faults: "+v.about())
 		}
-		return v.ask(ReasonFaultReturned, fmt.Sprintf("%s: the GPU was reset for these faults %d times within %s", v.about(), v.tries(), memory))
+		return v.requestRepair(ReasonFaultReturned, fmt.Sprintf("%s: the GPU was reset %d times for these faults within %s",
+			v.about(), v.resetCount(), recurrenceWindow))
 	}},
-	{"rest", func(v *view) bool { left, _ := v.rests(); return left > 0 }, func(v *view) Decision {
-		left, why := v.rests()
+	{"rest", func(v *view) bool { left, _ := v.backoff(); return left > 0 }, func(v *view) Decision {
+		left, why := v.backoff()
 		d := v.in(v1alpha1.RemediationStepWaiting, ReasonBackoff, fmt.Sprintf("the next attempt starts at %s; the last one failed: %s", v.Now.Add(left).UTC().Format(time.RFC3339), why))
 		d.After = left
 		return d
 	}},
 	{"pods stay", func(v *view) bool { return len(v.Drain.Staying) > 0 }, func(v *view) Decision {
 		d := v.in(v1alpha1.RemediationStepWaiting, ReasonDrainBlocked, "the GPU stays in service because it cannot be drained: "+blocked(v.Drain.Staying))
-		d.After = patience
+		d.After = agentTimeout
 		return d
 	}},
 	{"wait for pods", func(v *view) bool {
-		return len(v.Drain.Waited) > 0 && (v.Policy.WaitTimeout == 0 || v.ill() < v.Policy.WaitTimeout)
+		return len(v.Drain.Waited) > 0 && (v.Policy.WaitTimeout == 0 || v.faultAge() < v.Policy.WaitTimeout)
 	}, func(v *view) Decision {
 		return v.in(v1alpha1.RemediationStepWaiting, ReasonWaitingForPods, "waiting for these pods before the GPU is taken out of service: "+some(v.Drain.Waited)).
-			until(v.Policy.WaitTimeout, v.ill())
+			until(v.Policy.WaitTimeout, v.faultAge())
 	}},
 	{"budget", func(v *view) bool { return !v.Granted }, func(v *view) Decision {
 		return v.in(v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, "remediation.maxParallel GPUs are already out of service; remediation starts when one of them is released")
@@ -58,11 +59,11 @@ var beginning = []rule{
 
 // exhausted reports whether no reset can repair the GPU, or the permitted number of resets is used.
 func (v *view) exhausted() bool {
-	return v.worst > gpu.Reset || v.worst == gpu.Reset && v.tries() >= v.Policy.Attempts
+	return v.worst > gpu.Reset || v.worst == gpu.Reset && v.resetCount() >= v.Policy.Attempts
 }
 
-// ill returns the age of the oldest fault of the GPU.
-func (v *view) ill() time.Duration {
+// faultAge returns the age of the oldest fault of the GPU.
+func (v *view) faultAge() time.Duration {
 	var longest time.Duration
 	for _, f := range v.Faults {
 		longest = max(longest, v.Now.Sub(f.Since.Time))

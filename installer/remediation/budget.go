@@ -55,7 +55,7 @@ func (o Observed) Candidate(node string) (Candidate, bool) { return o.candidate(
 
 func (o Observed) candidate(node string, table []rule) (Candidate, bool) {
 	v := viewOf(&o)
-	c := Candidate{Key: Key{node, o.GPU}, Begun: v.forgot() || v.begun() && v.stands.BootID == ""}
+	c := Candidate{Key: Key{node, o.GPU}, Begun: v.statusLost() || v.begun() && v.current.BootID == ""}
 	for i, f := range o.Faults {
 		c.Severity = max(c.Severity, severityOf(f))
 		if i == 0 || f.Since.Time.Before(c.Since) {

@@ -19,29 +19,29 @@ const (
 
 // Conditions returns the conditions GPUsHealthy and RebootRequired of a GPUNode, from the agent's faults and the remediations. Without a current
 // agent status the health is unknown and only RebootRequired is returned, so that GPUsHealthy keeps its value.
-func Conditions(speaks bool, faults []v1alpha1.GPUFault, remedies []v1alpha1.RemediationStatus) []phase.Condition {
+func Conditions(reports bool, faults []v1alpha1.GPUFault, remedies []v1alpha1.RemediationStatus) []phase.Condition {
 	reboot := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotRequested}
-	var asked []string
+	var requested []string
 	for _, s := range remedies {
 		if s.Step == v1alpha1.RemediationStepRebootRequested && s.Reason != ReasonRebooted {
-			asked = append(asked, s.GPU+": "+s.Message)
+			requested = append(requested, s.GPU+": "+s.Message)
 		}
 	}
-	if len(asked) > 0 {
-		reboot.Met, reboot.Reason, reboot.Message = true, ReasonRequested, some(asked)
+	if len(requested) > 0 {
+		reboot.Met, reboot.Reason, reboot.Message = true, ReasonRequested, some(requested)
 	}
-	if !speaks {
+	if !reports {
 		return []phase.Condition{reboot}
 	}
 	healthy := phase.Condition{Type: v1alpha1.ConditionGPUsHealthy, Met: true, Reason: ReasonNoFaults}
-	var ill []string
+	var unhealthy []string
 	for _, f := range faults {
 		if severityOf(f) >= gpu.Critical {
-			ill = append(ill, f.GPU+" "+strings.Join(namesOf([]v1alpha1.GPUFault{f}), ""))
+			unhealthy = append(unhealthy, f.GPU+" "+strings.Join(namesOf([]v1alpha1.GPUFault{f}), ""))
 		}
 	}
-	if len(ill) > 0 {
-		healthy.Met, healthy.Reason, healthy.Message = false, ReasonFaults, some(ill)
+	if len(unhealthy) > 0 {
+		healthy.Met, healthy.Reason, healthy.Message = false, ReasonFaults, some(unhealthy)
 	}
 	return []phase.Condition{healthy, reboot}
 }

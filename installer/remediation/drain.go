@@ -17,49 +17,50 @@ var taking = []rule{
 		reason, _ := v.halted()
 		return v.free() && reason != ""
 	}, func(v *view) Decision {
-		if v.owesProof() {
+		if v.needsValidation() {
 			return v.keep("the faults persist after a reset: " + v.about())
 		}
 		return v.close(v.halted())
 	}},
 	{"over by itself", func(v *view) bool {
-		return v.free() && v.Speaks && v.worst < gpu.Restart && (v.stands.Step != v1alpha1.RemediationStepReset || v.stands.Attempts == 0)
+		return v.free() && v.AgentReports && v.worst < gpu.Restart && (v.current.Step != v1alpha1.RemediationStepReset || v.current.Attempts == 0)
 	}, func(v *view) Decision {
-		if v.owesProof() {
+		if v.needsValidation() {
 			return v.validating() // it was reset, and another client removed the order
 		}
-		if v.stands.Reason == ReasonRestarting {
+		if v.current.Reason == ReasonRestarting {
 			return v.close(ReasonRecovered, "the fault ended with the processes that used the GPU")
 		}
 		return v.close(ReasonFaultCleared, "the fault ended before the GPU was reset")
 	}},
-	{"beyond a reset", func(v *view) bool { return v.free() && v.Speaks && v.worst > gpu.Reset }, func(v *view) Decision {
-		return v.ask(ReasonResetInsufficient, "a reset cannot clear the faults: "+v.about())
+	{"beyond a reset", func(v *view) bool { return v.free() && v.AgentReports && v.worst > gpu.Reset }, func(v *view) Decision {
+		return v.requestRepair(ReasonResetInsufficient, "a reset cannot clear the faults: "+v.about())
 	}},
 	{"hold", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) && !v.directed() }, func(v *view) Decision {
 		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
-		if spent >= patience {
+		if spent >= agentTimeout {
 			return v.close(ReasonHoldFailed, "the GPU could not be taken out of service: "+cmp.Or(v.Obstacle, "spec.remediations could not be written"))
 		}
-		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, v.stands.Message).direct(v1alpha1.OrderHold).until(patience, spent)
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, v.current.Message).direct(v1alpha1.OrderHold).until(agentTimeout, spent)
 	}},
 	{"agent holds", func(v *view) bool {
-		a := v.answers()
+		a := v.agentStatus()
 		return v.at(v1alpha1.RemediationStepHold) && (a == nil || a.State == v1alpha1.RemediationStateFailed)
 	}, func(v *view) Decision {
-		if a := v.answers(); a != nil {
+		if a := v.agentStatus(); a != nil {
 			return v.close(ReasonHoldFailed, "the agent failed to hold the GPU: "+a.Message)
 		}
 		spent := v.spent(v1alpha1.RemediationStepHold, ReasonHolding)
-		if spent >= patience {
-			return v.close(ReasonAgentNotResponding, fmt.Sprintf("the agent has not confirmed within %s that it refuses new claims; check its pod on the node", patience))
+		if spent >= agentTimeout {
+			return v.close(ReasonAgentNotResponding, fmt.Sprintf(
+				"the agent has not confirmed within %s that it refuses new claims; check its pod on the node", agentTimeout))
 		}
-		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "waiting for the agent to refuse new claims").until(patience, spent)
+		return v.in(v1alpha1.RemediationStepHold, ReasonHolding, "waiting for the agent to refuse new claims").until(agentTimeout, spent)
 	}},
 	{"begin to drain", func(v *view) bool { return v.at(v1alpha1.RemediationStepHold) }, drain},
 	{"drain", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && !v.drained() }, drain},
 	{"programs have ended", func(v *view) bool { return v.at(v1alpha1.RemediationStepDrain) && v.worst == gpu.Restart }, func(v *view) Decision {
-		limit, spent := v.Policy.DrainTimeout+patience, v.drains()
+		limit, spent := v.Policy.DrainTimeout+agentTimeout, v.drains()
 		if spent >= limit {
 			return v.close(ReasonFaultPersists, "the faults persist after the processes on the GPU ended: "+v.about())
 		}
@@ -75,23 +76,23 @@ func drain(v *view) Decision {
 	if v.worst == gpu.Restart {
 		reason = ReasonRestarting
 	}
-	if !v.Speaks && v.at(v1alpha1.RemediationStepDrain) {
-		reason = v.stands.Reason
+	if !v.AgentReports && v.at(v1alpha1.RemediationStepDrain) {
+		reason = v.current.Reason
 	}
 	spent := v.drains()
 	if spent >= v.Policy.DrainTimeout && v.at(v1alpha1.RemediationStepDrain) {
 		return v.close(v.stuck())
 	}
 	d := v.draining(reason, v.awaited()).until(v.Policy.DrainTimeout, spent)
-	if v.Speaks && !v.Drain.Unreadable && len(v.Drain.Staying) == 0 && len(v.Drain.Holders) > len(v.Drain.Leaving) {
-		d.Action, d.After = Evict, evictAgain
+	if v.AgentReports && !v.Drain.Unreadable && len(v.Drain.Staying) == 0 && len(v.Drain.Holders) > len(v.Drain.Leaving) {
+		d.Action, d.After = Evict, evictRetry
 	}
 	return d
 }
 
 // awaited returns a message that names what the drain waits for. Claims stay prepared for a short time after their pods end; that is no error.
 func (v *view) awaited() string {
-	if a := v.answers(); a != nil && len(v.Drain.Holders) == 0 && !v.Drain.Unreadable {
+	if a := v.agentStatus(); a != nil && len(v.Drain.Holders) == 0 && !v.Drain.Unreadable {
 		return fmt.Sprintf("no pod uses the GPU; claims that kubelet has not unprepared yet: %d", a.PreparedClaims)
 	}
 	_, message := v.stuck()
@@ -102,7 +103,7 @@ func (v *view) awaited() string {
 func (v *view) draining(reason, message string) Decision {
 	d := v.in(v1alpha1.RemediationStepDrain, reason, message)
 	if v.at(v1alpha1.RemediationStepDrain) {
-		d.Status.Since = v.stands.Since
+		d.Status.Since = v.current.Since
 	}
 	return d
 }
@@ -112,12 +113,12 @@ func (v *view) drains() time.Duration {
 	if !v.at(v1alpha1.RemediationStepDrain) {
 		return 0
 	}
-	return v.Now.Sub(v.stands.Since.Time)
+	return v.Now.Sub(v.current.Since.Time)
 }
 
 // stuck returns the reason and a message that lists what keeps the GPU from being empty.
 func (v *view) stuck() (reason, message string) {
-	switch a := v.answers(); {
+	switch a := v.agentStatus(); {
 	case len(v.Drain.Blocked) > 0:
 		return ReasonDrainBlocked, blocked(v.Drain.Blocked)
 	case v.Drain.Unreadable:

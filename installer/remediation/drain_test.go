@@ -14,7 +14,7 @@ import (
 
 // draining returns a GPU whose pod must leave.
 func draining() Observed {
-	o := ill()
+	o := faulted()
 	o.Status = &v1alpha1.RemediationStatus{
 		GPU: o.GPU, Step: v1alpha1.RemediationStepDrain, Reason: ReasonDraining, ID: "one", Since: metav1.NewTime(now.Add(-10 * time.Second)), Faults: []string{"XID 95"},
 	}
@@ -24,8 +24,8 @@ func draining() Observed {
 	return o
 }
 
-// TestNobodyIsEvictedOnAGuess checks that no pod is evicted while holders or faults are uncertain, and that the drain timeout keeps running.
-func TestNobodyIsEvictedOnAGuess(t *testing.T) {
+// TestNoEvictionWhileHoldersAreUncertain checks that no pod is evicted while holders or faults are uncertain, and that the drain timeout keeps running.
+func TestNoEvictionWhileHoldersAreUncertain(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(o *Observed)
 		want   Action
@@ -36,10 +36,10 @@ func TestNobodyIsEvictedOnAGuess(t *testing.T) {
 			o.Drain.Staying = []phase.BlockedPod{{Name: "a/c"}}
 		}, Wait},
 		"a claim is not readable":    {func(o *Observed) { o.Drain.Unreadable = true }, Wait},
-		"the agent is away":          {func(o *Observed) { o.Speaks = false }, Wait},
-		"the node has just rebooted": {func(o *Observed) { o.Speaks, o.Faults, o.Agent, o.BootID = false, nil, nil, "next" }, Wait},
+		"the agent is away":          {func(o *Observed) { o.AgentReports = false }, Wait},
+		"the node has just rebooted": {func(o *Observed) { o.AgentReports, o.Faults, o.Agent, o.BootID = false, nil, nil, "next" }, Wait},
 		"an agent is away from a device": {func(o *Observed) {
-			o.Faults, o.Status.Reason, o.Speaks = []v1alpha1.GPUFault{fault(gpu.Restart, "mig-1")}, ReasonRestarting, false
+			o.Faults, o.Status.Reason, o.AgentReports = []v1alpha1.GPUFault{fault(gpu.Restart, "mig-1")}, ReasonRestarting, false
 		}, Wait},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -74,16 +74,16 @@ func TestOrderThatCannotBeWritten(t *testing.T) {
 	if d := Next(o); d.Action != Direct {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
 	}
-	o.Now = now.Add(patience)
+	o.Now = now.Add(agentTimeout)
 	d := Next(o)
 	if d.Action != Release || d.Status.Reason != ReasonHoldFailed || !strings.Contains(d.Status.Message, o.Obstacle) {
 		t.Errorf("later: %s %+v", d.Action, d.Status)
 	}
 }
 
-// TestGPUThatSomebodyHasOpen checks that a reset that never started costs no attempt and no reboot and that the message names the process; one that
+// TestGPUOpenedByAnotherProcess checks that a reset that never started costs no attempt and no reboot and that the message names the process; one that
 // may have started counts.
-func TestGPUThatSomebodyHasOpen(t *testing.T) {
+func TestGPUOpenedByAnotherProcess(t *testing.T) {
 	o := draining()
 	o.Drain.Holders = nil
 	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepReset, ReasonResetOrdered, 1
@@ -116,10 +116,10 @@ func TestResetThatBeginsLate(t *testing.T) {
 		t.Fatalf("when it begins: %s %+v", began.Action, began.Status)
 	}
 	o.Status = began.Status
-	for _, speaks := range []bool{false, true} {
-		o.Now, o.Speaks = o.Now.Add(time.Minute), speaks
+	for _, reports := range []bool{false, true} {
+		o.Now, o.AgentReports = o.Now.Add(time.Minute), reports
 		if d := Next(o); d.Action != Wait || d.Status.Since != began.Status.Since || d.Status.Step != v1alpha1.RemediationStepReset {
-			t.Fatalf("the agent speaks: %t, and %s %+v", speaks, d.Action, d.Status)
+			t.Fatalf("the agent speaks: %t, and %s %+v", reports, d.Action, d.Status)
 		}
 	}
 	o.Now = began.Status.Since.Add(resetTimeout)
@@ -134,12 +134,12 @@ func TestWhatWasResetStaysHeld(t *testing.T) {
 	for reason, stuck := range map[string]func(o *Observed){
 		ReasonMonitorsNotRemoved: func(o *Observed) { o.Monitored = true },
 		ReasonDrainBlocked:       func(o *Observed) { o.Agent.PreparedClaims = 1 },
-		ReasonAgentNotResponding: func(o *Observed) { o.Agent, o.Speaks = nil, false },
+		ReasonAgentNotResponding: func(o *Observed) { o.Agent, o.AgentReports = nil, false },
 	} {
 		o := draining()
 		o.Drain.Holders = nil
 		o.Status.Step, o.Status.Reason = v1alpha1.RemediationStepReset, ReasonRemovingMonitors
-		o.Agent.PreparedClaims, o.Now = 0, now.Add(patience)
+		o.Agent.PreparedClaims, o.Now = 0, now.Add(agentTimeout)
 		stuck(&o)
 		if d := Next(o); d.Action != Release || d.Status.Reason != reason || d.Record.Reason != reason {
 			t.Errorf("%s: a GPU that was not reset: %s %+v", reason, d.Action, d.Status)
@@ -154,7 +154,7 @@ func TestWhatWasResetStaysHeld(t *testing.T) {
 			t.Errorf("%s: a GPU that was reset, when a person says stop: %s %+v", reason, d.Action, d.Status)
 		}
 		o.Paused, o.Status = "", d.Status
-		o.Faults, o.Speaks, o.Monitored, o.Agent = nil, true, false, &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding}
+		o.Faults, o.AgentReports, o.Monitored, o.Agent = nil, true, false, &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding}
 		if d := Next(o); d.Action != Direct || d.Order.Step != v1alpha1.OrderValidate {
 			t.Errorf("%s: a GPU that is well after all: %s %+v", reason, d.Action, d.Status)
 		}
@@ -180,13 +180,13 @@ func TestWarningAfterAReset(t *testing.T) {
 // TestAgentSilentInTheProof checks that a GPU without a current agent status is not released as one whose validation could not run.
 func TestAgentSilentInTheProof(t *testing.T) {
 	o := draining()
-	o.Drain.Holders, o.Faults, o.Agent, o.Speaks = nil, nil, nil, false
+	o.Drain.Holders, o.Faults, o.Agent, o.AgentReports = nil, nil, nil, false
 	o.Status.Step, o.Status.Reason, o.Status.Attempts = v1alpha1.RemediationStepValidate, ReasonValidating, 1
 	o.Order.Step, o.Validation = v1alpha1.OrderValidate, phase.Validation{State: phase.ValidationRunning}
 	if d := Next(o); d.Action != Wait || d.After == 0 {
 		t.Errorf("at once: %s %+v", d.Action, d.Status)
 	}
-	o.Now = now.Add(patience)
+	o.Now = now.Add(agentTimeout)
 	for _, validates := range []bool{true, false} {
 		o.Policy.Validates = validates
 		if d := Next(o); d.Status.Step != v1alpha1.RemediationStepRebootRequested || d.Status.Reason != ReasonAgentNotResponding {
@@ -195,8 +195,8 @@ func TestAgentSilentInTheProof(t *testing.T) {
 	}
 }
 
-// TestNobodyIsAccusedAtOnce checks that claims that briefly outlive their pods are not reported as an error of the agent, and lasting ones are.
-func TestNobodyIsAccusedAtOnce(t *testing.T) {
+// TestPreparedClaimsAreNoErrorAtFirst checks that claims that briefly outlive their pods are not reported as an error of the agent, and lasting ones are.
+func TestPreparedClaimsAreNoErrorAtFirst(t *testing.T) {
 	const accusation = "and no pod uses them"
 	o := draining()
 	o.Drain.Holders = nil
@@ -234,12 +234,12 @@ func TestDrainHasOneTime(t *testing.T) {
 
 // TestRestAfterAMaintenance checks that a flapping node increases the backoff, and that stops by a person in between do not reset it.
 func TestRestAfterAMaintenance(t *testing.T) {
-	o := ill()
+	o := faulted()
 	o.History = []v1alpha1.RemediationRecord{{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonPaused, Ended: metav1.NewTime(now)}}
 	if d := Next(o); d.Action != Direct {
 		t.Errorf("after a pause: %s %+v", d.Action, d.Status)
 	}
-	for n, want := range []time.Duration{rest, 2 * rest, 4 * rest} {
+	for n, want := range []time.Duration{backoffBase, 2 * backoffBase, 4 * backoffBase} {
 		o.History = append(o.History, v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeStopped, Reason: ReasonNodeBusy, Message: "not Ready", Ended: metav1.NewTime(now)})
 		if d := Next(o); d.Status.Reason != ReasonBackoff || d.After != want || !strings.Contains(d.Status.Message, "not Ready") {
 			t.Errorf("after %d times: %s for %s, want %s", n+1, d.Status.Reason, d.After, want)

@@ -27,13 +27,13 @@ func each(name string, do func(w *world, c *card) bool) move {
 // progress has the events that occur without intervention in a fair environment, most urgent first.
 var progress = []move{
 	{"the agent comes", func(w *world) bool { return !w.broken && set(&w.agent, true) }},
-	{"the agent speaks", func(w *world) bool { return w.agent && set(&w.spoken, true) }},
-	each("the agent looks", agentLooks),
-	each("the agent is told", agentHears),
+	{"the agent speaks", func(w *world) bool { return w.agent && set(&w.reported, true) }},
+	each("the agent looks", agentProbes),
+	each("the agent is told", agentReceives),
 	each("kubelet: user", userMoves),
 	each("the agent tells", func(w *world, c *card) bool {
 		used := c.prepared || c.started && c.check == phase.ValidationRunning
-		return w.agent && c.gate != "" && set(&c.toldUsed, used)
+		return w.agent && c.gate != "" && set(&c.reportedUsed, used)
 	}),
 	{"kubelet: monitoring", func(w *world) bool {
 		away := false
@@ -61,29 +61,29 @@ func set(b *bool, value bool) bool {
 	return changed
 }
 
-// agentLooks reports the faults of this boot and removes ended ones.
-func agentLooks(w *world, c *card) bool {
-	if !w.agent || !w.spoken || c.ill == well {
+// agentProbes reports the faults of this boot and removes ended ones.
+func agentProbes(w *world, c *card) bool {
+	if !w.agent || !w.reported || c.remedy == noFault {
 		return false
 	}
 	switch {
-	case !c.seen && c.ill <= gpu.Reboot && c.ill > gpu.Wait && !c.dead:
-		c.ill = well // in another boot
-	case c.ill == gpu.Restart && c.user == phase.PodAbsent && !c.stubborn:
-		c.ill = well
+	case !c.seen && c.remedy <= gpu.Reboot && c.remedy > gpu.Wait && !c.dead:
+		c.remedy = noFault // in another boot
+	case c.remedy == gpu.Restart && c.user == phase.PodAbsent && !c.stubborn:
+		c.remedy = noFault
 	default:
 		return set(&c.seen, true)
 	}
 	return true
 }
 
-// agentHears accepts an order: from then on claims are refused, or accepted again.
-func agentHears(w *world, c *card) bool {
+// agentReceives accepts an order: from then on claims are refused, or accepted again.
+func agentReceives(w *world, c *card) bool {
 	if !w.agent || c.gate == c.order && c.gateID == c.orderID {
 		return false
 	}
 	if c.gateID != c.orderID {
-		c.state, c.toldUsed = "", c.prepared
+		c.state, c.reportedUsed = "", c.prepared
 		if c.order != "" {
 			c.state = v1alpha1.RemediationStateHolding
 		}
@@ -105,8 +105,8 @@ func agentResets(w *world, c *card) bool {
 		c.state = v1alpha1.RemediationStateFailed
 	case c.state == v1alpha1.RemediationStateResetting:
 		c.state = v1alpha1.RemediationStateReset
-		if c.ill <= gpu.Reset && c.ill > gpu.Wait && !c.stubborn {
-			c.ill = well
+		if c.remedy <= gpu.Reset && c.remedy > gpu.Wait && !c.stubborn {
+			c.remedy = noFault
 		}
 	default:
 		return false
@@ -159,7 +159,7 @@ func reboot(w *world) bool {
 		return false
 	}
 	w.boot++
-	w.agent, w.spoken = false, false
+	w.agent, w.reported = false, false
 	for i := range w.cards {
 		c := &w.cards[i]
 		c.seen, c.hangs, c.touched = false, false, false
@@ -186,10 +186,10 @@ func on(do func(c *card) bool) func(*world) bool {
 
 func falls(r gpu.Remedy) func(*world) bool {
 	return on(func(c *card) bool {
-		if c.ill >= r {
+		if c.remedy >= r {
 			return false
 		}
-		c.ill, c.seen = r, true
+		c.remedy, c.seen = r, true
 		return true
 	})
 }
@@ -203,17 +203,17 @@ var disturbances = map[string]func(w *world) bool{
 	"replace": falls(gpu.Replace),
 	"the other": func(w *world) bool {
 		c := &w.cards[1]
-		if !c.exists || c.ill >= gpu.Reset {
+		if !c.exists || c.remedy >= gpu.Reset {
 			return false
 		}
-		c.ill, c.seen = gpu.Reset, true
+		c.remedy, c.seen = gpu.Reset, true
 		return true
 	},
-	"heals":        on(func(c *card) bool { ok := c.ill != well; c.ill = well; return ok }),
+	"heals":        on(func(c *card) bool { ok := c.remedy != noFault; c.remedy = noFault; return ok }),
 	"node reboots": reboot,
 	"user comes": func(w *world) bool {
 		c := &w.cards[0]
-		ok := c.user == phase.PodAbsent && c.ill == well && c.gate == ""
+		ok := c.user == phase.PodAbsent && c.remedy == noFault && c.gate == ""
 		if ok {
 			c.user = phase.PodPending
 		}
@@ -228,11 +228,11 @@ var disturbances = map[string]func(w *world) bool{
 	"suggest":               func(w *world) bool { w.mode = v1alpha1.RemediationSuggest; return true },
 	"act":                   func(w *world) bool { w.mode = v1alpha1.RemediationAct; return true },
 	"no asking for reboots": func(w *world) bool { return set(&w.noReboot, true) },
-	"agent goes":            func(w *world) bool { return w.agent && set(&w.agent, false) && (set(&w.spoken, false) || true) },
-	"agent breaks":          func(w *world) bool { w.agent, w.spoken = false, false; return set(&w.broken, true) },
+	"agent goes":            func(w *world) bool { return w.agent && set(&w.agent, false) && (set(&w.reported, false) || true) },
+	"agent breaks":          func(w *world) bool { w.agent, w.reported = false, false; return set(&w.broken, true) },
 	"lose status": on(func(c *card) bool {
 		ok := c.has
-		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.asked = false, "", "", "", 0, "", false, false, 0
+		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.requestedBoot = false, "", "", "", 0, "", false, false, 0
 		c.records, c.recordID, c.recordReset, c.recordBusy, c.recordBoot = [3]v1alpha1.RemediationOutcome{}, "", [3]bool{}, [3]bool{}, [3]uint8{}
 		c.touched = false
 		c.owed = c.order != ""

@@ -25,7 +25,7 @@ func taken(w *world) int {
 	n := 0
 	for i := range w.cards {
 		c := &w.cards[i]
-		if c.order != "" && c.asked == 0 && (c.step != v1alpha1.RemediationStepRestore || c.recordID != c.id) {
+		if c.order != "" && c.requestedBoot == 0 && (c.step != v1alpha1.RemediationStepRestore || c.recordID != c.id) {
 			n++
 		}
 	}
@@ -46,10 +46,10 @@ var dead = []string{ReasonAgentNotResponding, ReasonMonitorsNotRemoved, ReasonDr
 var invariants = []invariant{
 	{"a GPU that was reset is given back only when it is proven, or the node has booted", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && c.touched && !c.proved &&
-			(!w.noValidator || !w.spoken) && d.Status.Reason != ReasonNotValidated
+			(!w.noValidator || !w.reported) && d.Status.Reason != ReasonNotValidated
 	}},
 	{"who cannot prove a GPU because its agent is silent, or the node is being worked on, keeps it", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && (!w.spoken || w.busy && d.Status.Attempts > 0)
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && (!w.reported || w.busy && d.Status.Attempts > 0)
 	}},
 	{"nothing begins without rest after a maintenance came between", func(_ *world, c *card, d Decision) bool {
 		return begins(c, d) && becomes(d, v1alpha1.RemediationStepHold) && c.recordBusy[0] && !c.rested
@@ -70,26 +70,26 @@ var invariants = []invariant{
 		return d.Action == Direct && d.Order.Step == v1alpha1.OrderHold && c.order == "" && w.halted()
 	}},
 	{"nobody is evicted before the GPU is held", func(w *world, c *card, d Decision) bool {
-		return d.Action == Evict && (c.order == "" || w.agent && w.spoken && c.gate == "")
+		return d.Action == Evict && (c.order == "" || w.agent && w.reported && c.gate == "")
 	}},
-	{"nobody is evicted on the word of an agent that is not there", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && !w.spoken }},
+	{"nobody is evicted on the word of an agent that is not there", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && !w.reported }},
 	{"a GPU that cannot be emptied is not taken out, and nobody else leaves it", func(w *world, c *card, d Decision) bool {
 		return w.stays && c.user == phase.PodReady && (d.Action == Evict || d.Action == Direct && c.order == "" && c.step != v1alpha1.RemediationStepHold)
 	}},
 	{"nobody is evicted where that does not help", func(w *world, c *card, d Decision) bool {
-		return d.Action == Evict && w.agent && w.spoken && (c.ill < gpu.Restart || c.ill > gpu.Reset)
+		return d.Action == Evict && w.agent && w.reported && (c.remedy < gpu.Restart || c.remedy > gpu.Reset)
 	}},
 	{"nobody is evicted when a person says stop", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && w.halted() }},
 	{"who is waited for is not evicted before the time", func(w *world, c *card, d Decision) bool {
 		return w.waited && d.Action == Direct && c.order == "" && c.user == phase.PodReady && !w.blocked && !c.rested
 	}},
 	{"what is reset and not asked for ends proven", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.order != "" && (d.Status.Attempts > 0 || c.asked > 0) && c.ill == well &&
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.order != "" && (d.Status.Attempts > 0 || c.requestedBoot > 0) && c.remedy == noFault &&
 			!c.proved && !w.noValidator
 	}},
 	{"who recovered is well", func(_ *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.ill > gpu.Wait &&
-			faultName(c.ill) == c.about && c.seen
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.remedy > gpu.Wait &&
+			faultName(c.remedy) == c.about && c.seen
 	}},
 	{"nothing of a proof is left when the GPU is given back", func(_ *world, c *card, d Decision) bool {
 		return d.Action == Release && c.check != phase.ValidationNone
@@ -100,7 +100,7 @@ var invariants = []invariant{
 	}},
 	{"an order is not changed in the middle of its reset", func(w *world, c *card, d Decision) bool {
 		return d.Action == Direct && d.Order.Step != v1alpha1.OrderReset && c.step == v1alpha1.RemediationStepReset && c.gateID == c.orderID && c.state == v1alpha1.RemediationStateResetting && c.gate == v1alpha1.OrderReset && c.order == v1alpha1.OrderReset &&
-			w.agent && w.spoken && !c.late
+			w.agent && w.reported && !c.late
 	}},
 	{"a remediation is recorded once", func(_ *world, c *card, d Decision) bool {
 		return d.Action == Release && d.Record != nil && d.Record.ID != c.recordID && !c.owed && c.id == d.Status.ID && c.step == d.Status.Step
@@ -109,44 +109,44 @@ var invariants = []invariant{
 	{"what is done has an effect", func(w *world, c *card, d Decision) bool {
 		after := *w
 		o := &after.cards[slices.IndexFunc(w.cards[:], func(o card) bool { return o == *c })]
-		if d.Action == Wait || d.Action == Evict || say(&after, o, d) {
+		if d.Action == Wait || d.Action == Evict || writeStatus(&after, o, d) {
 			return false
 		}
 		perform(&after, o, d)
 		return after == *w
 	}},
 	{"a reboot is asked for only when policies want it, and a reset did not help or never does", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRebootRequested) && (w.noReboot && w.spoken && c.asked == 0 ||
-			c.asked == 0 && d.Status.Reason != ReasonResetTimeout && d.Status.Attempts+resetsOfLate(c) < 2 && (d.Status.Attempts == 0 || !slices.Contains(dead, d.Status.Reason)) && c.ill < gpu.Reboot)
+		return becomes(d, v1alpha1.RemediationStepRebootRequested) && (w.noReboot && w.reported && c.requestedBoot == 0 ||
+			c.requestedBoot == 0 && d.Status.Reason != ReasonResetTimeout && d.Status.Attempts+resetsOfLate(c) < 2 && (d.Status.Attempts == 0 || !slices.Contains(dead, d.Status.Reason)) && c.remedy < gpu.Reboot)
 	}},
 	{"a GPU is given up for ever only when no reboot helps", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepReplace) && c.step != v1alpha1.RemediationStepReplace && !w.noReboot && c.ill != gpu.Replace && !rebootedOfLate(w, c) && (c.asked == 0 || c.asked-1 == w.boot)
+		return becomes(d, v1alpha1.RemediationStepReplace) && c.step != v1alpha1.RemediationStepReplace && !w.noReboot && c.remedy != gpu.Replace && !rebootedOfLate(w, c) && (c.requestedBoot == 0 || c.requestedBoot-1 == w.boot)
 	}},
 	{"a GPU that a person must look at stays away from claims", func(w *world, c *card, d Decision) bool {
 		return d.Action == Release && c.awaits() && c.badProof && !w.halted() && !w.noValidator && c.check == phase.ValidationFailed
 	}},
 	{"nothing is said of a GPU that is well", func(w *world, c *card, d Decision) bool {
-		return w.spoken && c.ill == well && c.order == "" && d.Action == Wait && d.Status != nil && !c.awaits() && c.owed
+		return w.reported && c.remedy == noFault && c.order == "" && d.Action == Wait && d.Status != nil && !c.awaits() && c.owed
 	}},
-	{"nothing begins on the word of an agent that is not there", func(w *world, c *card, d Decision) bool { return begins(c, d) && !w.spoken }},
+	{"nothing begins on the word of an agent that is not there", func(w *world, c *card, d Decision) bool { return begins(c, d) && !w.reported }},
 	{"a GPU is taken out only where that may help", func(w *world, c *card, d Decision) bool {
-		return begins(c, d) && becomes(d, v1alpha1.RemediationStepHold) && w.spoken && c.ill > gpu.Reset
+		return begins(c, d) && becomes(d, v1alpha1.RemediationStepHold) && w.reported && c.remedy > gpu.Reset
 	}},
 	{"a proof is made only when it is let through", func(_ *world, c *card, d Decision) bool {
 		return d.Action == Validate && c.order != v1alpha1.OrderValidate
 	}},
 	{"nobody waits for a reset that has failed", func(w *world, c *card, d Decision) bool {
-		return w.spoken && d.Action == Wait && becomes(d, v1alpha1.RemediationStepReset) && c.id == c.orderID && c.order == v1alpha1.OrderReset && c.state == v1alpha1.RemediationStateFailed &&
+		return w.reported && d.Action == Wait && becomes(d, v1alpha1.RemediationStepReset) && c.id == c.orderID && c.order == v1alpha1.OrderReset && c.state == v1alpha1.RemediationStateFailed &&
 			c.gateID == c.orderID && d.Status.ID == c.orderID
 	}},
 	{"a GPU is proven after its reset when the fault is over", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepValidate) && c.step == v1alpha1.RemediationStepReset && w.spoken && c.ill > gpu.Wait
+		return becomes(d, v1alpha1.RemediationStepValidate) && c.step == v1alpha1.RemediationStepReset && w.reported && c.remedy > gpu.Wait
 	}},
 	{"a suggestion touches nothing", func(_ *world, _ *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepSuggested) && d.Action != Wait
 	}},
 	{"a GPU that failed its proof is not given back unproven", func(w *world, c *card, d Decision) bool {
-		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && c.asked > 0 && c.asked-1 == w.boot
+		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && c.requestedBoot > 0 && c.requestedBoot-1 == w.boot
 	}},
 	{"a GPU that was reset or failed its proof is not given back because somebody says stop", func(_ *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && (d.Status.Attempts > 0 || c.check == phase.ValidationFailed) &&
@@ -170,7 +170,7 @@ func resetsOfLate(c *card) int32 {
 
 // rebootedOfLate reports whether a recent remediation ended with a reboot.
 func rebootedOfLate(w *world, c *card) bool {
-	return slices.ContainsFunc(c.recordBoot[:], func(asked uint8) bool { return asked > 0 && asked-1 != w.boot })
+	return slices.ContainsFunc(c.recordBoot[:], func(requestedBoot uint8) bool { return requestedBoot > 0 && requestedBoot-1 != w.boot })
 }
 
 // dishonest checks the status in a world without further events.
@@ -186,7 +186,7 @@ func (s *search) dishonest(w *world) string {
 		if i == 0 && s.outcome != "" && w.budget == s.start.budget && c.records[0] != s.outcome {
 			return "nothing stood in the way, and yet it does not end as it should"
 		}
-		if first := &s.start.cards[i]; w.budget == s.start.budget && c.recordBoot[0] > 0 && first.ill == gpu.Reset && !first.badReset && !first.hangs &&
+		if first := &s.start.cards[i]; w.budget == s.start.budget && c.recordBoot[0] > 0 && first.remedy == gpu.Reset && !first.badReset && !first.hangs &&
 			!first.stubborn && !first.badProof {
 			return "a reboot is asked for where a reset helps"
 		}
@@ -195,7 +195,7 @@ func (s *search) dishonest(w *world) string {
 }
 
 func unfair(w *world, c *card) string {
-	speaks := w.agent && w.spoken
+	reports := w.agent && w.reported
 	switch {
 	case c.check != phase.ValidationNone:
 		return "what served its turn is left behind"
@@ -207,17 +207,17 @@ func unfair(w *world, c *card) string {
 		return one(c.attempts > 0 || c.badProof, "a GPU is held that nothing was done to")
 	case c.awaits() && (w.paused || w.mode != v1alpha1.RemediationAct):
 		return "a person is asked who wants to be left alone"
-	case c.awaits() && speaks && c.ill == well && c.reason != ReasonValidationFailed && !w.busy:
+	case c.awaits() && reports && c.remedy == noFault && c.reason != ReasonValidationFailed && !w.busy:
 		return "a GPU that is well is not given back"
-	case c.awaits() && speaks && !w.busy && c.ill == well && c.reason == ReasonValidationFailed && !c.badProof:
+	case c.awaits() && reports && !w.busy && c.remedy == noFault && c.reason == ReasonValidationFailed && !c.badProof:
 		return "a GPU that would pass its proof is not tried"
 	case c.owed && !c.awaits():
 		return "a remediation is not recorded"
 	case c.step == v1alpha1.RemediationStepRebootRequested:
 		return vain(w, c)
-	case !speaks || c.awaits():
+	case !reports || c.awaits():
 		return ""
-	case c.ill < gpu.Restart || w.mode == v1alpha1.RemediationOff:
+	case c.remedy < gpu.Restart || w.mode == v1alpha1.RemediationOff:
 		return one(!c.has, "something is said of a GPU that needs nothing")
 	case w.mode == v1alpha1.RemediationSuggest:
 		return one(c.step == v1alpha1.RemediationStepSuggested, "nothing is suggested")
@@ -232,15 +232,15 @@ func unfair(w *world, c *card) string {
 
 // vain checks a GPU that waits for a reboot without end.
 func vain(w *world, c *card) string {
-	rebooted := c.asked-1 != w.boot
+	rebooted := c.requestedBoot-1 != w.boot
 	switch {
 	case rebooted && c.reason != ReasonRebooted:
 		return "a reboot is asked for that has been done"
-	case !w.agent || !w.spoken:
+	case !w.agent || !w.reported:
 		return ""
-	case !rebooted && (w.noReboot || c.ill == gpu.Replace):
+	case !rebooted && (w.noReboot || c.remedy == gpu.Replace):
 		return "a reboot is asked for that nobody wants, or that does not help"
-	case rebooted && c.ill > gpu.Wait && slices.Contains(strings.Split(c.about, ","), faultName(c.ill)):
+	case rebooted && c.remedy > gpu.Wait && slices.Contains(strings.Split(c.about, ","), faultName(c.remedy)):
 		return "a reboot did not help, and nobody is told"
 	}
 	return ""

@@ -22,7 +22,7 @@ func TestUnprovenStaysHeld(t *testing.T) {
 			if step == v1alpha1.RemediationStepRebootRequested && reason == ReasonNodeBusy {
 				continue // a pending reboot request persists through a maintenance
 			}
-			o := ill()
+			o := faulted()
 			o.Faults = nil
 			o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderValidate}
 			o.Status = &v1alpha1.RemediationStatus{

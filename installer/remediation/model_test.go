@@ -20,17 +20,17 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// sick is a node with one faulted GPU in use.
-func sick(r gpu.Remedy, budget uint8) world {
-	w := world{agent: true, spoken: true, monitored: true, mode: v1alpha1.RemediationAct, rebooter: true, budget: budget}
-	w.cards[0] = card{exists: true, ill: r, seen: r != well, user: phase.PodReady, prepared: true}
-	w.cards[1].ill = well
+// faultedNode is a node with one faulted GPU in use.
+func faultedNode(r gpu.Remedy, budget uint8) world {
+	w := world{agent: true, reported: true, monitored: true, mode: v1alpha1.RemediationAct, rebooter: true, budget: budget}
+	w.cards[0] = card{exists: true, remedy: r, seen: r != noFault, user: phase.PodReady, prepared: true}
+	w.cards[1].remedy = noFault
 	return w
 }
 
 // two is a node with two such GPUs.
 func two(r gpu.Remedy, budget uint8) world {
-	w := sick(r, budget)
+	w := faultedNode(r, budget)
 	w.cards[1] = w.cards[0]
 	return w
 }
@@ -89,7 +89,7 @@ func deep() []scenario {
 		{"two GPUs and what befalls them", two(gpu.Reset, 1), []string{
 			"heals", "reboot", "replace", "pause", "off", "busy", "blocked", "node reboots", "agent goes", "lose status", "order is taken away", "stubborn", "bad proof",
 		}, v1alpha1.OutcomeRecovered},
-		{"another GPU falls ill", with(two(gpu.Reset, 1), func(w *world, _ *card) { w.cards[1].ill, w.cards[1].seen = well, false }),
+		{"another GPU falls ill", with(two(gpu.Reset, 1), func(w *world, _ *card) { w.cards[1].remedy, w.cards[1].seen = noFault, false }),
 			[]string{"the other", "heals", "pause"}, v1alpha1.OutcomeRecovered},
 	}
 }
@@ -97,34 +97,34 @@ func deep() []scenario {
 func scenarios() []scenario {
 	const recovered = v1alpha1.OutcomeRecovered
 	return []scenario{
-		{"well", sick(well, 2), []string{"wait", "restart", "reset", "reboot", "replace", "heals", "node reboots"}, ""},
-		{"a reset", sick(gpu.Reset, 1), []string{"heals", "reboot", "replace", "node reboots", "late pod", "lose status", "order is taken away", "agent goes"}, recovered},
-		{"programs must end", sick(gpu.Restart, 1), []string{"heals", "reset", "late pod", "blocked", "stubborn", "agent goes", "lose status", "node reboots"}, recovered},
-		{"a person stops it", sick(gpu.Reset, 2), []string{"pause"}, recovered},
-		{"a maintenance comes between", sick(gpu.Reset, 2), []string{"busy"}, recovered},
-		{"policies change", sick(gpu.Reset, 2), []string{"off", "suggest", "act"}, recovered},
-		{"a reset that does not help", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.stubborn = true }),
+		{"well", faultedNode(noFault, 2), []string{"wait", "restart", "reset", "reboot", "replace", "heals", "node reboots"}, ""},
+		{"a reset", faultedNode(gpu.Reset, 1), []string{"heals", "reboot", "replace", "node reboots", "late pod", "lose status", "order is taken away", "agent goes"}, recovered},
+		{"programs must end", faultedNode(gpu.Restart, 1), []string{"heals", "reset", "late pod", "blocked", "stubborn", "agent goes", "lose status", "node reboots"}, recovered},
+		{"a person stops it", faultedNode(gpu.Reset, 2), []string{"pause"}, recovered},
+		{"a maintenance comes between", faultedNode(gpu.Reset, 2), []string{"busy"}, recovered},
+		{"policies change", faultedNode(gpu.Reset, 2), []string{"off", "suggest", "act"}, recovered},
+		{"a reset that does not help", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.stubborn = true }),
 			[]string{"pause", "busy", "node reboots", "off", "agent goes", "heals", "lose status"}, recovered},
-		{"a reset that fails", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.badReset = true }), []string{"pause", "heals", "agent breaks", "busy", "lose status", "opens"}, recovered},
-		{"a GPU that somebody has open", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.open = true }), []string{"pause", "heals", "agent breaks"}, v1alpha1.OutcomeFailed},
-		{"a reset that hangs", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.hangs = true }), []string{"pause", "agent breaks", "node reboots"}, recovered},
-		{"a proof that fails", with(sick(gpu.Reset, 1), func(_ *world, c *card) { c.badProof = true }),
+		{"a reset that fails", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.badReset = true }), []string{"pause", "heals", "agent breaks", "busy", "lose status", "opens"}, recovered},
+		{"a GPU that somebody has open", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.open = true }), []string{"pause", "heals", "agent breaks"}, v1alpha1.OutcomeFailed},
+		{"a reset that hangs", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.hangs = true }), []string{"pause", "agent breaks", "node reboots"}, recovered},
+		{"a proof that fails", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.badProof = true }),
 			[]string{"pause", "off", "node reboots", "busy", "no validator", "order is taken away", "unplaced"}, ""},
-		{"a proof that finds no place", with(sick(gpu.Reset, 1), func(w *world, _ *card) { w.unplaced = true }), []string{"reset", "pause", "agent goes", "busy"}, recovered},
-		{"a fault that comes back", sick(gpu.Reset, 2), []string{"reset", "wait"}, recovered},
-		{"a reboot", sick(gpu.Reboot, 2), []string{"dead", "replace", "heals", "node reboots", "pause", "reboot", "lose status", "agent breaks", "no asking for reboots"}, recovered},
-		{"nobody reboots", with(sick(gpu.Reboot, 1), func(w *world, _ *card) { w.rebooter = false }), []string{"node reboots", "heals", "off", "replace", "no asking for reboots"}, ""},
-		{"no reboots", with(sick(gpu.Reset, 1), func(w *world, c *card) { w.noReboot, c.stubborn = true, true }), []string{"heals", "node reboots", "pause"}, ""},
-		{"dead", with(sick(gpu.Reboot, 1), func(_ *world, c *card) { c.dead = true }), []string{"heals", "pause", "agent goes"}, ""},
-		{"a pod that does not leave", with(sick(gpu.Reset, 1), func(w *world, _ *card) { w.blocked = true }), []string{"blocked", "heals", "pause", "agent goes"}, ""},
-		{"a pod that stays", with(sick(gpu.Reset, 2), func(w *world, _ *card) { w.stays = true }), []string{"stays", "heals", "pause", "restart", "agent goes"}, ""},
-		{"pods that are waited for", with(sick(gpu.Reset, 1), func(w *world, _ *card) { w.waited = true }), []string{"pause", "heals"}, recovered},
-		{"an agent that breaks", sick(gpu.Reset, 2), []string{"agent breaks", "pause"}, recovered},
+		{"a proof that finds no place", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.unplaced = true }), []string{"reset", "pause", "agent goes", "busy"}, recovered},
+		{"a fault that comes back", faultedNode(gpu.Reset, 2), []string{"reset", "wait"}, recovered},
+		{"a reboot", faultedNode(gpu.Reboot, 2), []string{"dead", "replace", "heals", "node reboots", "pause", "reboot", "lose status", "agent breaks", "no asking for reboots"}, recovered},
+		{"nobody reboots", with(faultedNode(gpu.Reboot, 1), func(w *world, _ *card) { w.rebooter = false }), []string{"node reboots", "heals", "off", "replace", "no asking for reboots"}, ""},
+		{"no reboots", with(faultedNode(gpu.Reset, 1), func(w *world, c *card) { w.noReboot, c.stubborn = true, true }), []string{"heals", "node reboots", "pause"}, ""},
+		{"dead", with(faultedNode(gpu.Reboot, 1), func(_ *world, c *card) { c.dead = true }), []string{"heals", "pause", "agent goes"}, ""},
+		{"a pod that does not leave", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.blocked = true }), []string{"blocked", "heals", "pause", "agent goes"}, ""},
+		{"a pod that stays", with(faultedNode(gpu.Reset, 2), func(w *world, _ *card) { w.stays = true }), []string{"stays", "heals", "pause", "restart", "agent goes"}, ""},
+		{"pods that are waited for", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.waited = true }), []string{"pause", "heals"}, recovered},
+		{"an agent that breaks", faultedNode(gpu.Reset, 2), []string{"agent breaks", "pause"}, recovered},
 		{"two GPUs", with(two(gpu.Reset, 0), func(w *world, _ *card) { w.cards[1].user, w.cards[1].prepared = phase.PodAbsent, false }), nil, recovered},
 		{"two GPUs and pods that do not leave", with(two(gpu.Reset, 0), func(w *world, _ *card) { w.blocked = true }), nil, ""},
-		{"two GPUs, one for a person", with(two(gpu.Reset, 1), func(w *world, c *card) { c.ill, w.rebooter = gpu.Replace, false }), []string{"heals"}, ""},
+		{"two GPUs, one for a person", with(two(gpu.Reset, 1), func(w *world, c *card) { c.remedy, w.rebooter = gpu.Replace, false }), []string{"heals"}, ""},
 		{"two GPUs, one that fails its proof", with(two(gpu.Reset, 0), func(w *world, c *card) { c.badProof, w.rebooter = true, false }), nil, ""},
-		{"suggest", with(sick(gpu.Reset, 2), func(w *world, _ *card) { w.mode = v1alpha1.RemediationSuggest }), []string{"act", "off", "heals", "reboot"}, ""},
+		{"suggest", with(faultedNode(gpu.Reset, 2), func(w *world, _ *card) { w.mode = v1alpha1.RemediationSuggest }), []string{"act", "off", "heals", "reboot"}, ""},
 	}
 }
 

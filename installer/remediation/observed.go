@@ -16,8 +16,8 @@ type Observed struct {
 	Policy Policy
 	// BootID is the boot that kubelet reports.
 	BootID string
-	// Speaks reports whether the running agent has reported in this boot. Otherwise Faults and Agent are invalid.
-	Speaks bool
+	// AgentReports reports whether the running agent has reported in this boot. Otherwise Faults and Agent are invalid.
+	AgentReports bool
 	// Faults are the Critical and Fatal faults of this GPU, from the agent.
 	Faults []v1alpha1.GPUFault
 	// Order is the GPU's entry in spec.remediations, Status in status.remediations, and Agent the agent's status of that order; nil if absent.

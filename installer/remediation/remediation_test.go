@@ -19,10 +19,10 @@ func fault(r gpu.Remedy, device string) v1alpha1.GPUFault {
 	}
 }
 
-// ill returns a GPU that needs a reset, on a node that is otherwise healthy.
-func ill() Observed {
+// faulted returns a GPU that needs a reset, on a node that is otherwise healthy.
+func faulted() Observed {
 	return Observed{
-		Now: now, GPU: "gpu-a", BootID: "boot", Speaks: true, Faults: []v1alpha1.GPUFault{fault(gpu.Reset, "")}, Granted: true,
+		Now: now, GPU: "gpu-a", BootID: "boot", AgentReports: true, Faults: []v1alpha1.GPUFault{fault(gpu.Reset, "")}, Granted: true,
 		Policy: Policy{Mode: v1alpha1.RemediationAct, Attempts: 2, Reboot: true, Validates: true, DrainTimeout: time.Minute, ValidateTimeout: time.Minute},
 	}
 }
@@ -30,7 +30,7 @@ func ill() Observed {
 // TestMessages checks that messages name the planned action, its cost, and what prevents it.
 func TestMessages(t *testing.T) {
 	at := func(step v1alpha1.RemediationStep, reason string, change func(o *Observed)) Observed {
-		o := ill()
+		o := faulted()
 		o.Status = &v1alpha1.RemediationStatus{GPU: o.GPU, Step: step, Reason: reason, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), Faults: []string{"XID 95"}}
 		o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
 		o.Agent = &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding, PreparedClaims: 1}
@@ -41,11 +41,11 @@ func TestMessages(t *testing.T) {
 		observed Observed
 		step     v1alpha1.RemediationStep
 		reason   string
-		says     []string
+		contains []string
 	}{
 		"suggest": {
 			func() Observed {
-				o := ill()
+				o := faulted()
 				o.Policy.Mode, o.Drain.Holders = v1alpha1.RemediationSuggest, []string{"a/b", "c/d"}
 				return o
 			}(),
@@ -53,17 +53,17 @@ func TestMessages(t *testing.T) {
 		},
 		"suggest, beyond a reset": {
 			func() Observed {
-				o := ill()
+				o := faulted()
 				o.Policy.Mode, o.Faults = v1alpha1.RemediationSuggest, []v1alpha1.GPUFault{fault(gpu.Reboot, "")}
 				return o
 			}(),
 			v1alpha1.RemediationStepSuggested, ReasonSuggested, []string{"a reboot of the node would be requested"},
 		},
 		"paused": {
-			func() Observed { o := ill(); o.Paused = "GPUNode n"; return o }(),
+			func() Observed { o := faulted(); o.Paused = "GPUNode n"; return o }(),
 			v1alpha1.RemediationStepWaiting, ReasonPaused, []string{"paused by an annotation: GPUNode n"},
 		},
-		"budget": {func() Observed { o := ill(); o.Granted = false; return o }(), v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, []string{"maxParallel"}},
+		"budget": {func() Observed { o := faulted(); o.Granted = false; return o }(), v1alpha1.RemediationStepWaiting, ReasonBudgetExhausted, []string{"maxParallel"}},
 		"drain blocked": {
 			at(v1alpha1.RemediationStepDrain, ReasonDraining, func(o *Observed) {
 				o.Drain.Holders = []string{"a/b"}
@@ -89,7 +89,7 @@ func TestMessages(t *testing.T) {
 			if s == nil || s.Step != test.step || s.Reason != test.reason {
 				t.Fatalf("status %+v, want %s %s", s, test.step, test.reason)
 			}
-			for _, part := range test.says {
+			for _, part := range test.contains {
 				if !strings.Contains(s.Message, part) {
 					t.Errorf("message %q lacks %q", s.Message, part)
 				}
@@ -102,7 +102,7 @@ func TestMessages(t *testing.T) {
 func TestRest(t *testing.T) {
 	failed := v1alpha1.RemediationRecord{Outcome: v1alpha1.OutcomeFailed, Message: "blocked", Ended: metav1.NewTime(now)}
 	for n, want := range map[int]time.Duration{1: 10 * time.Minute, 2: 20 * time.Minute, 3: 40 * time.Minute, 12: 6 * time.Hour} {
-		o := ill()
+		o := faulted()
 		for range n {
 			o.History = append(o.History, failed)
 		}
@@ -139,7 +139,7 @@ func TestComesBack(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := ill()
+			o := faulted()
 			o.History = test.history
 			if d := Next(o); d.Status == nil || d.Status.Step != test.want {
 				t.Errorf("status %+v, want %s", d.Status, test.want)
@@ -150,7 +150,7 @@ func TestComesBack(t *testing.T) {
 
 // TestHeat checks that a fault that ends by itself and outlasts a reset causes neither another reset nor a reboot.
 func TestHeat(t *testing.T) {
-	o := ill()
+	o := faulted()
 	heat := fault(gpu.Wait, "")
 	heat.Signal = "heat"
 	o.Faults = []v1alpha1.GPUFault{heat}
@@ -171,35 +171,35 @@ func TestHeat(t *testing.T) {
 // TestUnproven checks that a GPU that waits for an administrator is not released because its validation could not run; one recovered by a reset or
 // reboot is.
 func TestUnproven(t *testing.T) {
-	for asked, want := range map[string]v1alpha1.RemediationStep{"": v1alpha1.RemediationStepRestore, "boot": v1alpha1.RemediationStepRebootRequested, "one before": v1alpha1.RemediationStepRestore} {
-		o := ill()
+	for requestedBoot, want := range map[string]v1alpha1.RemediationStep{"": v1alpha1.RemediationStepRestore, "boot": v1alpha1.RemediationStepRebootRequested, "one before": v1alpha1.RemediationStepRestore} {
+		o := faulted()
 		o.Faults = nil
 		o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderValidate}
 		o.Status = &v1alpha1.RemediationStatus{
-			GPU: o.GPU, Step: v1alpha1.RemediationStepValidate, Reason: ReasonValidating, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), BootID: asked,
+			GPU: o.GPU, Step: v1alpha1.RemediationStepValidate, Reason: ReasonValidating, ID: "one", Since: metav1.NewTime(now.Add(-time.Hour)), BootID: requestedBoot,
 		}
 		o.Obstacle = "the API server refuses it"
 		if d := Next(o); d.Status.Step != want || !strings.Contains(d.Status.Message, o.Obstacle) {
-			t.Errorf("asked in boot %q: %+v, want %s", asked, d.Status, want)
+			t.Errorf("asked in boot %q: %+v, want %s", requestedBoot, d.Status, want)
 		}
 	}
 }
 
 // TestBegin checks that the status has the ID, that the order repeats it, and that the order has a reason for users.
 func TestBegin(t *testing.T) {
-	d := Next(ill())
+	d := Next(faulted())
 	if d.Action != Direct || d.Order.ID == "" || d.Order.ID != d.Status.ID || d.Order.GPU != "gpu-a" || d.Order.Step != v1alpha1.OrderHold || d.Order.Since.IsZero() {
 		t.Fatalf("decision %+v", d)
 	}
 	if !strings.Contains(d.Order.Reason, "XID 95") {
 		t.Errorf("reason %q does not name the fault", d.Order.Reason)
 	}
-	again := ill()
+	again := faulted()
 	again.Now, again.Status = now.Add(time.Second), d.Status
 	if e := Next(again); e.Action != Direct || e.Order != d.Order {
 		t.Errorf("after a crash %+v, want %+v again", e.Order, d.Order)
 	}
-	long := ill()
+	long := faulted()
 	long.GPU = strings.Repeat("x", 64)
 	if id := Next(long).Order.ID; len(id) > 63 {
 		t.Errorf("ID %q is longer than a label", id)
@@ -239,32 +239,32 @@ func TestGrant(t *testing.T) {
 // TestCandidate checks that only a GPU that would start requests a place in the budget, and one that has started keeps it.
 func TestCandidate(t *testing.T) {
 	begun := func(step v1alpha1.RemediationStep, boot string) Observed {
-		o := ill()
+		o := faulted()
 		o.Status = &v1alpha1.RemediationStatus{GPU: o.GPU, Step: step, ID: "one", BootID: boot}
 		o.Order = &v1alpha1.Remediation{ID: "one", GPU: o.GPU, Step: v1alpha1.OrderHold}
 		return o
 	}
-	busy, reboot, forgotten := ill(), ill(), begun(v1alpha1.RemediationStepHold, "")
-	busy.Busy, reboot.Faults, forgotten.Status = "the driver changes", []v1alpha1.GPUFault{fault(gpu.Reboot, "")}, nil
+	busy, reboot, lost := faulted(), faulted(), begun(v1alpha1.RemediationStepHold, "")
+	busy.Busy, reboot.Faults, lost.Status = "the driver changes", []v1alpha1.GPUFault{fault(gpu.Reboot, "")}, nil
 	tests := map[string]struct {
-		observed     Observed
-		asks, begins bool
+		observed         Observed
+		requests, begins bool
 	}{
-		"ill":                           {ill(), true, false},
-		"well":                          {Observed{Now: now, Speaks: true}, false, false},
+		"ill":                           {faulted(), true, false},
+		"well":                          {Observed{Now: now, AgentReports: true}, false, false},
 		"a node that is being upgraded": {busy, false, false},
 		"beyond a reset":                {reboot, false, false},
 		"begun":                         {begun(v1alpha1.RemediationStepDrain, ""), true, true},
-		"begun, status lost":            {forgotten, true, true},
+		"begun, status lost":            {lost, true, true},
 		"waits for a reboot":            {begun(v1alpha1.RemediationStepRebootRequested, "boot"), false, false},
 		"proven after a reboot":         {begun(v1alpha1.RemediationStepValidate, "boot-0"), false, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			test.observed.Granted = false
-			c, asks := test.observed.Candidate("node")
-			if asks != test.asks || c.Begun != test.begins {
-				t.Errorf("asks %t begun %t, want %t %t", asks, c.Begun, test.asks, test.begins)
+			c, requests := test.observed.Candidate("node")
+			if requests != test.requests || c.Begun != test.begins {
+				t.Errorf("requests %t begun %t, want %t %t", requests, c.Begun, test.requests, test.begins)
 			}
 		})
 	}
@@ -273,20 +273,20 @@ func TestCandidate(t *testing.T) {
 func TestConditions(t *testing.T) {
 	warning := fault(gpu.Wait, "")
 	warning.Severity = "Warning"
-	asks := v1alpha1.RemediationStatus{GPU: "gpu-a", Step: v1alpha1.RemediationStepRebootRequested, Reason: ReasonResetFailed, Message: "the reset failed"}
-	done := asks
+	requests := v1alpha1.RemediationStatus{GPU: "gpu-a", Step: v1alpha1.RemediationStepRebootRequested, Reason: ReasonResetFailed, Message: "the reset failed"}
+	done := requests
 	done.Reason = ReasonRebooted
 	healthy := phase.Condition{Type: v1alpha1.ConditionGPUsHealthy, Met: true, Reason: ReasonNoFaults}
 	calm := phase.Condition{Type: v1alpha1.ConditionRebootRequired, Reason: ReasonNotRequested}
 	tests := map[string]struct {
-		speaks   bool
+		reports  bool
 		faults   []v1alpha1.GPUFault
 		remedies []v1alpha1.RemediationStatus
 		want     []phase.Condition
 	}{
 		"well":               {true, []v1alpha1.GPUFault{warning}, nil, []phase.Condition{healthy, calm}},
 		"an agent is silent": {false, []v1alpha1.GPUFault{fault(gpu.Reset, "")}, nil, []phase.Condition{calm}},
-		"ill": {true, []v1alpha1.GPUFault{fault(gpu.Reset, ""), warning}, []v1alpha1.RemediationStatus{asks}, []phase.Condition{
+		"ill": {true, []v1alpha1.GPUFault{fault(gpu.Reset, ""), warning}, []v1alpha1.RemediationStatus{requests}, []phase.Condition{
 			{Type: v1alpha1.ConditionGPUsHealthy, Reason: ReasonFaults, Message: "gpu-a XID 95"},
 			{Type: v1alpha1.ConditionRebootRequired, Met: true, Reason: ReasonRequested, Message: "gpu-a: the reset failed"},
 		}},
@@ -294,7 +294,7 @@ func TestConditions(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Conditions(test.speaks, test.faults, test.remedies)); diff != "" {
+			if diff := cmp.Diff(test.want, Conditions(test.reports, test.faults, test.remedies)); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -13,31 +13,31 @@ var resetting = []rule{
 		return v.at(v1alpha1.RemediationStepReset) && !v.ordered() && (v.Monitored || !v.drained())
 	}, func(v *view) Decision {
 		spent := v.spent(v1alpha1.RemediationStepReset, ReasonRemovingMonitors)
-		if v.stands.Reason == ReasonResetOrdered {
-			v.stands.Attempts-- // the order was about to be written and was not
+		if v.current.Reason == ReasonResetOrdered {
+			v.current.Attempts-- // the order was about to be written and was not
 		}
 		switch {
-		case spent < patience:
-			return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, "waiting for monitoring pods, which keep the GPU open, to leave the node").until(patience, spent)
+		case spent < agentTimeout:
+			return v.in(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, "waiting for monitoring pods, which open the GPU, to end").until(agentTimeout, spent)
 		case v.Monitored:
-			return v.end(ReasonMonitorsNotRemoved, fmt.Sprintf("monitoring pods have not left the node within %s and keep the GPU open", patience))
+			return v.end(ReasonMonitorsNotRemoved, fmt.Sprintf("monitoring pods have not left the node within %s and keep the GPU open", agentTimeout))
 		default:
 			return v.end(v.stuck())
 		}
 	}},
 	{"order reset", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && !v.ordered() }, func(v *view) Decision {
 		d := v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the reset is ordered; waiting for the agent to start it")
-		if v.stands.Reason != ReasonResetOrdered {
+		if v.current.Reason != ReasonResetOrdered {
 			d.Status.Attempts++
 		}
 		return d.direct(v1alpha1.OrderReset)
 	}},
 	{"reset failed", func(v *view) bool {
-		a := v.answers()
+		a := v.agentStatus()
 		return v.at(v1alpha1.RemediationStepReset) && a != nil && a.State == v1alpha1.RemediationStateFailed
 	}, func(v *view) Decision { return v.fail(ReasonResetFailed, "the reset failed: "+v.Agent.Message) }},
 	{"resets", func(v *view) bool {
-		a := v.answers()
+		a := v.agentStatus()
 		return v.at(v1alpha1.RemediationStepReset) && (a == nil || a.State != v1alpha1.RemediationStateReset)
 	}, resets},
 	{"fault is over", func(v *view) bool { return v.at(v1alpha1.RemediationStepReset) && len(v.Faults) > 0 }, func(v *view) Decision {
@@ -55,7 +55,7 @@ var resetting = []rule{
 
 // resets waits for the agent, which has the order. The time until the reset starts and the time of the reset have separate limits.
 func resets(v *view) Decision {
-	a, reason, message := v.answers(), v.stands.Reason, "the agent does not report the progress of the reset; check its pod on the node"
+	a, reason, message := v.agentStatus(), v.current.Reason, "the agent does not report the progress of the reset; check its pod on the node"
 	if reason == ReasonRemovingMonitors {
 		reason = ReasonResetOrdered
 	}
@@ -77,7 +77,7 @@ func resets(v *view) Decision {
 	case reason != ReasonResetOrdered:
 		return v.giveUp(ReasonResetTimeout, fmt.Sprintf("the reset has not ended within %s; see the agent's log", resetTimeout))
 	}
-	v.stands.Attempts-- // the reset never started
+	v.current.Attempts-- // the reset never started
 	if a.Message != "" {
 		return v.end(ReasonGPUBusy, fmt.Sprintf("the reset could not start within %s: %s", resetTimeout, a.Message))
 	}
@@ -92,7 +92,7 @@ func (v *view) reset(message string) Decision {
 // fail ends an unsuccessful attempt: it is repeated, or an administrator is needed.
 func (v *view) fail(reason, message string) Decision {
 	why, _ := v.halted()
-	if why == "" && v.stands.BootID == "" && v.worst <= gpu.Reset && v.tries() < v.Policy.Attempts {
+	if why == "" && v.current.BootID == "" && v.worst <= gpu.Reset && v.resetCount() < v.Policy.Attempts {
 		return v.attempt(v.reset(message))
 	}
 	return v.giveUp(reason, message)
@@ -103,12 +103,12 @@ func (v *view) giveUp(reason, message string) Decision {
 	if why, _ := v.halted(); why != "" {
 		return v.keep(message)
 	}
-	return v.ask(reason, message)
+	return v.requestRepair(reason, message)
 }
 
 // end aborts an attempt. A GPU that was not reset is released and backs off; one that was reset stays held, and a reboot or replacement is requested.
 func (v *view) end(reason, message string) Decision {
-	if v.owesProof() {
+	if v.needsValidation() {
 		return v.giveUp(reason, message)
 	}
 	return v.close(reason, message)

@@ -13,20 +13,22 @@ import (
 
 // closing finishes completed attempts before all other rules, and restores a lost status from the order.
 var closing = []rule{
-	{"end validation", func(v *view) bool { return v.proofStands() && !v.at(v1alpha1.RemediationStepValidate) && !v.forgot() }, func(v *view) Decision {
+	{"end validation", func(v *view) bool {
+		return v.validationExists() && !v.at(v1alpha1.RemediationStepValidate) && !v.statusLost()
+	}, func(v *view) Decision {
 		return Decision{Status: v.Status, Action: EndValidate}
 	}},
 	{"release", func(v *view) bool { return v.at(v1alpha1.RemediationStepRestore) }, func(v *view) Decision {
-		return v.close(v.stands.Reason, v.stands.Message)
+		return v.close(v.current.Reason, v.current.Message)
 	}},
-	{"adopt", (*view).forgot, func(v *view) Decision {
-		v.stands = v1alpha1.RemediationStatus{ID: v.Order.ID, Began: &v.Order.Since}
+	{"adopt", (*view).statusLost, func(v *view) Decision {
+		v.current = v1alpha1.RemediationStatus{ID: v.Order.ID, Began: &v.Order.Since}
 		switch v.Order.Step {
 		case v1alpha1.OrderReset:
-			v.stands.Attempts = 1
+			v.current.Attempts = 1
 			return v.in(v1alpha1.RemediationStepReset, ReasonResetOrdered, "the reset is ordered; waiting for the agent to start it")
 		case v1alpha1.OrderValidate:
-			v.stands.Attempts = 1
+			v.current.Attempts = 1
 			return v.in(v1alpha1.RemediationStepValidate, ReasonValidating, "waiting for a claim that validates the GPU")
 		case v1alpha1.OrderHold:
 		}
@@ -39,13 +41,13 @@ var closing = []rule{
 	}},
 }
 
-// forgot reports whether an order exists that the status lacks.
-func (v *view) forgot() bool { return v.Order != nil && !v.begun() }
+// statusLost reports whether an order exists that the status lacks.
+func (v *view) statusLost() bool { return v.Order != nil && !v.begun() }
 
 // close releases the GPU and ends the attempt with a reason.
 func (v *view) close(reason, message string) Decision {
 	d := v.in(v1alpha1.RemediationStepRestore, reason, message)
-	if v.proofStands() {
+	if v.validationExists() {
 		return d.do(EndValidate)
 	}
 	if v.record() == nil {
@@ -74,17 +76,17 @@ func outcome(reason string) v1alpha1.RemediationOutcome {
 
 // record returns the record of the present attempt, or nil if there is none yet.
 func (v *view) record() *v1alpha1.RemediationRecord {
-	i := slices.IndexFunc(v.History, func(r v1alpha1.RemediationRecord) bool { return v.stands.ID != "" && r.ID == v.stands.ID })
+	i := slices.IndexFunc(v.History, func(r v1alpha1.RemediationRecord) bool { return v.current.ID != "" && r.ID == v.current.ID })
 	if i < 0 {
 		return nil
 	}
 	return &v.History[i]
 }
 
-// tries returns the number of resets for these faults: in this attempt, and recent successful ones.
-func (v *view) tries() int32 {
-	n := v.stands.Attempts
-	for _, r := range v.late() {
+// resetCount returns the number of resets for these faults: in this attempt, and recent successful ones.
+func (v *view) resetCount() int32 {
+	n := v.current.Attempts
+	for _, r := range v.recentRecoveries() {
 		if r.Attempts > 0 {
 			n++
 		}
@@ -92,23 +94,23 @@ func (v *view) tries() int32 {
 	return n
 }
 
-// late returns recent remediations that repaired the same faults.
-func (v *view) late() []v1alpha1.RemediationRecord {
-	about := slices.Concat(v.stands.Faults, v.names)
-	var late []v1alpha1.RemediationRecord
+// recentRecoveries returns recent remediations that repaired the same faults.
+func (v *view) recentRecoveries() []v1alpha1.RemediationRecord {
+	about := slices.Concat(v.current.Faults, v.names)
+	var recent []v1alpha1.RemediationRecord
 	for _, r := range v.History {
 		shares := slices.ContainsFunc(r.Faults, func(name string) bool { return slices.Contains(about, name) })
-		if shares && r.Outcome == v1alpha1.OutcomeRecovered && v.Now.Sub(r.Ended.Time) < memory {
-			late = append(late, r)
+		if shares && r.Outcome == v1alpha1.OutcomeRecovered && v.Now.Sub(r.Ended.Time) < recurrenceWindow {
+			recent = append(recent, r)
 		}
 	}
-	return late
+	return recent
 }
 
-// rests returns the remaining backoff after failed attempts since the last recovery, and the message of the last one.
-func (v *view) rests() (left time.Duration, why string) {
+// backoff returns the remaining backoff after failed attempts since the last recovery, and the message of the last one.
+func (v *view) backoff() (left time.Duration, why string) {
 	var last *v1alpha1.RemediationRecord
-	pause := rest
+	pause := backoffBase
 	for i, r := range v.History {
 		if r.Outcome == v1alpha1.OutcomeRecovered {
 			break
@@ -119,7 +121,7 @@ func (v *view) rests() (left time.Duration, why string) {
 		if last == nil {
 			last = &v.History[i]
 		} else {
-			pause = min(2*pause, longestRest)
+			pause = min(2*pause, backoffMax)
 		}
 	}
 	if last == nil {
@@ -130,5 +132,5 @@ func (v *view) rests() (left time.Duration, why string) {
 
 // about joins the names of a GPU's faults for messages.
 func (v *view) about() string {
-	return cmp.Or(strings.Join(v.names, ", "), strings.Join(v.stands.Faults, ", "), "no fault")
+	return cmp.Or(strings.Join(v.names, ", "), strings.Join(v.current.Faults, ", "), "no fault")
 }

@@ -12,7 +12,9 @@ type rule struct {
 }
 
 // rules returns all rules in order: completion, waiting for an administrator, the steps of an attempt, and its start. Each group has its own file.
-func rules() []rule { return slices.Concat(closing, asking, taking, resetting, proof, beginning) }
+func rules() []rule {
+	return slices.Concat(closing, awaitingRepair, taking, resetting, proof, beginning)
+}
 
 // ordered is the rule table of Next.
 var ordered = rules()

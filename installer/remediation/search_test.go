@@ -63,12 +63,12 @@ func begins(c *card, d Decision) bool {
 	return d.Status != nil && d.Status.ID != "" && d.Status.ID != c.id && c.order == ""
 }
 
-// say writes the status if it changed.
-func say(w *world, c *card, d Decision) bool {
+// writeStatus writes the status if it changed.
+func writeStatus(w *world, c *card, d Decision) bool {
 	before := *c
 	s := d.Status
 	if s == nil {
-		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.asked = false, "", "", "", 0, "", false, false, 0
+		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.requestedBoot = false, "", "", "", 0, "", false, false, 0
 		return *c != before
 	}
 	if begins(c, d) {
@@ -79,13 +79,13 @@ func say(w *world, c *card, d Decision) bool {
 	}
 	c.late = c.late && s.Since == since(true)
 	c.has, c.step, c.reason, c.id, c.attempts, c.began = true, s.Step, s.Reason, s.ID, s.Attempts, s.Began != nil
-	c.about, c.asked = strings.Join(s.Faults, ","), bootNumber(s.BootID)
+	c.about, c.requestedBoot = strings.Join(s.Faults, ","), bootNumber(s.BootID)
 	return *c != before
 }
 
 // install is one reconcile of the installer for a GPU: it writes the status if it changed, otherwise it performs the action.
 func install(w *world, i int, d Decision) {
-	if c := &w.cards[i]; !say(w, c, d) {
+	if c := &w.cards[i]; !writeStatus(w, c, d) {
 		perform(w, c, d)
 	}
 }
@@ -178,7 +178,7 @@ func (s *search) expand(n int, w world) {
 		moves = moves || after != w
 		s.Visit(after, n, fmt.Sprintf("installer, GPU %d: %s", i, describe(d)))
 		half := w
-		if begins := halves[d.Action]; begins != nil && !say(&half, &half.cards[i], d) {
+		if begins := halves[d.Action]; begins != nil && !writeStatus(&half, &half.cards[i], d) {
 			begins(&half.cards[i], d)
 			s.Visit(half, n, fmt.Sprintf("installer, GPU %d: half of %s", i, d.Action))
 		}
@@ -206,7 +206,7 @@ func (s *search) expand(n int, w world) {
 func (s *search) late(n int, w world, i int, d Decision) {
 	for _, m := range progress {
 		after := w
-		if d.Action == Wait || say(&after, &after.cards[i], d) || !m.do(&after) {
+		if d.Action == Wait || writeStatus(&after, &after.cards[i], d) || !m.do(&after) {
 			continue
 		}
 		perform(&after, &after.cards[i], d)
@@ -254,7 +254,7 @@ func restless(trail []world, w world) string {
 	round := trail[slices.Index(trail, w):]
 	if !slices.ContainsFunc(round, func(t world) bool {
 		return slices.ContainsFunc(t.cards[:], func(c card) bool {
-			stuck := t.blocked || t.stays || t.broken || c.open || c.stubborn && c.ill == gpu.Restart
+			stuck := t.blocked || t.stays || t.broken || c.open || c.stubborn && c.remedy == gpu.Restart
 			return stuck && c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonBackoff && c.order == "" ||
 				c.awaits() && c.reason == ReasonValidationFailed && (c.badProof || t.unplaced)
 		})

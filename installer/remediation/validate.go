@@ -13,11 +13,13 @@ var proof = []rule{
 	{"order validate", func(v *view) bool {
 		return v.at(v1alpha1.RemediationStepValidate) && (!v.directed() || v.Order.Step != v1alpha1.OrderValidate)
 	}, (*view).validating},
-	{"fault comes back", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && v.Speaks && v.worst > gpu.Wait }, func(v *view) Decision {
+	{"fault comes back", func(v *view) bool {
+		return v.at(v1alpha1.RemediationStepValidate) && v.AgentReports && v.worst > gpu.Wait
+	}, func(v *view) Decision {
 		return v.fail(ReasonFaultReturned, "a fault was reported again during the validation: "+v.about())
 	}},
-	{"agent does not report", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && !v.Speaks }, func(v *view) Decision {
-		limit, spent := max(v.Policy.ValidateTimeout, patience), v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
+	{"agent does not report", func(v *view) bool { return v.at(v1alpha1.RemediationStepValidate) && !v.AgentReports }, func(v *view) Decision {
+		limit, spent := max(v.Policy.ValidateTimeout, agentTimeout), v.spent(v1alpha1.RemediationStepValidate, ReasonValidating)
 		if spent >= limit {
 			return v.end(ReasonAgentNotResponding, "the agent does not report the health of the GPU; check its pod on the node")
 		}
@@ -62,10 +64,10 @@ func (v *view) unproven() Decision {
 	if v.Obstacle != "" {
 		why = "the claim that validates the GPU could not be created: " + v.Obstacle
 	}
-	if v.stands.BootID != "" && !v.rebooted() {
-		return v.ask(ReasonValidationFailed, why)
+	if v.current.BootID != "" && !v.rebooted() {
+		return v.requestRepair(ReasonValidationFailed, why)
 	}
-	if v.Busy != "" && v.owesProof() {
+	if v.Busy != "" && v.needsValidation() {
 		return v.keep(why) // the activity on the node may be the cause
 	}
 	return v.close(ReasonNotValidated, "the fault has ended, and "+why)

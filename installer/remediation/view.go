@@ -16,26 +16,26 @@ import (
 
 // Timeouts that no policy sets.
 const (
-	// patience limits the wait for a response of the agent, for ended programs to be observed, and for monitoring to leave.
-	patience = 5 * time.Minute
+	// agentTimeout limits the wait for a response of the agent, for ended programs to be observed, and for monitoring to leave.
+	agentTimeout = 5 * time.Minute
 	// resetTimeout limits a reset.
 	resetTimeout = 10 * time.Minute
-	// evictAgain is the delay before a refused eviction is retried.
-	evictAgain = 10 * time.Second
-	// rest is the backoff after a failed attempt. It doubles each time, up to longestRest.
-	rest        = 10 * time.Minute
-	longestRest = 6 * time.Hour
-	// proveAgain is the delay before a GPU without faults that failed its validation is validated again.
-	proveAgain = time.Hour
-	// memory is how long a returning fault counts as the same.
-	memory = 24 * time.Hour
+	// evictRetry is the delay before a refused eviction is retried.
+	evictRetry = 10 * time.Second
+	// backoffBase is the backoff after a failed attempt. It doubles each time, up to backoffMax.
+	backoffBase = 10 * time.Minute
+	backoffMax  = 6 * time.Hour
+	// revalidateAfter is the delay before a GPU without faults that failed its validation is validated again.
+	revalidateAfter = time.Hour
+	// recurrenceWindow is how long a returning fault counts as the same.
+	recurrenceWindow = 24 * time.Hour
 )
 
 // view is the input of rules: an observation and values derived from it.
 type view struct {
 	*Observed
-	// stands is the status without completed remediations.
-	stands v1alpha1.RemediationStatus
+	// current is the status without completed remediations.
+	current v1alpha1.RemediationStatus
 	// worst is the strongest remedy that a reported fault needs.
 	worst gpu.Remedy
 	// names are the names of the reported faults.
@@ -48,12 +48,12 @@ func viewOf(o *Observed) *view {
 		v.worst = max(v.worst, remedyOf(f))
 	}
 	if o.Status != nil {
-		v.stands = *o.Status
+		v.current = *o.Status
 	}
-	if last := v.record(); v.stands.Step == v1alpha1.RemediationStepRestore && o.Order == nil && last != nil {
-		v.stands = v1alpha1.RemediationStatus{Attempts: v.stands.Attempts}
+	if last := v.record(); v.current.Step == v1alpha1.RemediationStepRestore && o.Order == nil && last != nil {
+		v.current = v1alpha1.RemediationStatus{Attempts: v.current.Attempts}
 		if last.Outcome == v1alpha1.OutcomeRecovered {
-			v.stands.Attempts = 0
+			v.current.Attempts = 0
 		}
 	}
 	return v
@@ -90,26 +90,26 @@ func namesOf(faults []v1alpha1.GPUFault) []string {
 }
 
 // begun reports whether a remediation is in progress.
-func (v *view) begun() bool { return v.stands.ID != "" }
+func (v *view) begun() bool { return v.current.ID != "" }
 
 func (v *view) at(steps ...v1alpha1.RemediationStep) bool {
-	return v.begun() && slices.Contains(steps, v.stands.Step)
+	return v.begun() && slices.Contains(steps, v.current.Step)
 }
 
 // ordered reports whether the order of the present attempt is beyond Hold.
 func (v *view) ordered() bool { return v.directed() && v.Order.Step != v1alpha1.OrderHold }
 
 // directed reports whether the order belongs to the present attempt.
-func (v *view) directed() bool { return v.Order != nil && v.Order.ID == v.stands.ID }
+func (v *view) directed() bool { return v.Order != nil && v.Order.ID == v.current.ID }
 
 // free reports whether the GPU is held and no reset has been ordered: it can be released unchanged.
 func (v *view) free() bool {
 	return v.at(v1alpha1.RemediationStepHold, v1alpha1.RemediationStepDrain) || v.at(v1alpha1.RemediationStepReset) && !v.ordered()
 }
 
-// answers returns the agent's status of the present order, or nil if there is none.
-func (v *view) answers() *v1alpha1.AgentRemediation {
-	if !v.Speaks {
+// agentStatus returns the agent's status of the present order, or nil if there is none.
+func (v *view) agentStatus() *v1alpha1.AgentRemediation {
+	if !v.AgentReports {
 		return nil
 	}
 	return v.Agent
@@ -124,20 +124,20 @@ func (v *view) drained() bool {
 	if v.worst == gpu.Restart && !v.at(v1alpha1.RemediationStepReset) {
 		return len(v.Drain.Holders) == 0
 	}
-	a := v.answers()
+	a := v.agentStatus()
 	return a != nil && a.PreparedClaims == 0
 }
 
-// proofStands reports whether objects of a validation exist.
-func (v *view) proofStands() bool { return v.Validation.State != "" || v.Validation.Leftover }
+// validationExists reports whether objects of a validation exist.
+func (v *view) validationExists() bool { return v.Validation.State != "" || v.Validation.Leftover }
 
 // rebooted reports whether the node has rebooted since a reboot or replacement was requested.
-func (v *view) rebooted() bool { return v.stands.BootID != "" && v.stands.BootID != v.BootID }
+func (v *view) rebooted() bool { return v.current.BootID != "" && v.current.BootID != v.BootID }
 
 // persists reports whether a fault of this remediation is still reported.
 func (v *view) persists() bool {
 	return slices.ContainsFunc(v.Faults, func(f v1alpha1.GPUFault) bool {
-		return len(v.stands.Faults) == 0 || slices.Contains(v.stands.Faults, namesOf([]v1alpha1.GPUFault{f})[0])
+		return len(v.current.Faults) == 0 || slices.Contains(v.current.Faults, namesOf([]v1alpha1.GPUFault{f})[0])
 	})
 }
 
@@ -156,15 +156,15 @@ func (v *view) halted() (reason, message string) {
 
 // spent returns how long the GPU has been in this step for this reason.
 func (v *view) spent(step v1alpha1.RemediationStep, reason string) time.Duration {
-	if v.stands.Step != step || v.stands.Reason != reason {
+	if v.current.Step != step || v.current.Reason != reason {
 		return 0
 	}
-	return v.Now.Sub(v.stands.Since.Time)
+	return v.Now.Sub(v.current.Since.Time)
 }
 
 // in returns a decision to wait in a step. The faults of a remediation stay those with which it started.
 func (v *view) in(step v1alpha1.RemediationStep, reason, message string) Decision {
-	s := v.stands
+	s := v.current
 	if s.Step != step || s.Reason != reason {
 		s.Since = metav1.NewTime(v.Now).Rfc3339Copy()
 	}

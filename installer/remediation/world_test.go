@@ -15,22 +15,22 @@ import (
 // card is one GPU with its environment: its fault, its users, its entries in the GPUNode.
 type card struct {
 	exists bool
-	// ill is the remedy of the fault, well if there is none; seen reports whether it was observed in this boot. Whether a reset, a reboot or a
+	// remedy is that of the fault, noFault if there is none; seen reports whether it was observed in this boot. Whether a reset, a reboot or a
 	// validation helps is hidden in the hardware.
-	ill                                       gpu.Remedy
+	remedy                                    gpu.Remedy
 	seen                                      bool
 	badReset, hangs, stubborn, dead, badProof bool
 	// open reports whether a process outside of Kubernetes has the GPU open, touched whether an ordered reset has started in this boot without a
 	// later validation. A reset that the agent starts while the order is being withdrawn is excluded.
 	open, touched bool
 	// gate is the order that the agent has, with its ID; state is the agent's status of it.
-	gate     v1alpha1.RemediationOrder
-	gateID   string
-	state    v1alpha1.AgentRemediationState
-	toldUsed bool
-	prepared bool
-	user     phase.PodState
-	proved   bool
+	gate         v1alpha1.RemediationOrder
+	gateID       string
+	state        v1alpha1.AgentRemediationState
+	reportedUsed bool
+	prepared     bool
+	user         phase.PodState
+	proved       bool
 	// The GPUNode.
 	has                bool
 	step               v1alpha1.RemediationStep
@@ -38,7 +38,7 @@ type card struct {
 	attempts           int32
 	about              string
 	began, late        bool
-	asked              uint8 // the boot, counted from one
+	requestedBoot      uint8 // the boot, counted from one
 	order              v1alpha1.RemediationOrder
 	orderID            string
 	records            [3]v1alpha1.RemediationOutcome // newest first
@@ -58,12 +58,12 @@ type card struct {
 type world struct {
 	cards [2]card
 	boot  uint8
-	// agent reports whether an agent runs, spoken whether it has reported in this boot, broken that none returns.
-	agent, spoken, broken bool
-	monitored             bool
-	mode                  v1alpha1.RemediationMode
-	paused, busy          bool
-	noReboot, noValidator bool
+	// agent reports whether an agent runs, reported whether it has reported in this boot, broken that none returns.
+	agent, reported, broken bool
+	monitored               bool
+	mode                    v1alpha1.RemediationMode
+	paused, busy            bool
+	noReboot, noValidator   bool
 	// blocked reports whether no pod may be evicted, stays whether no eviction is requested, waited whether pods are waited for, rebooter whether
 	// requested reboots happen.
 	blocked, stays, waited, rebooter bool
@@ -74,7 +74,7 @@ type world struct {
 }
 
 const (
-	well gpu.Remedy = -1
+	noFault gpu.Remedy = -1
 	// turns is the number of IDs after which one is reused; fewer are recorded.
 	turns = 6
 )
@@ -104,7 +104,7 @@ func faultName(r gpu.Remedy) string { return fmt.Sprintf("XID %d", 100+int(r)) }
 func (w *world) observe(i int) Observed {
 	c := &w.cards[i]
 	o := Observed{
-		Now: now.Add(time.Duration(w.turn) * time.Millisecond), GPU: fmt.Sprintf("gpu-%d", i), BootID: bootID(w.boot), Speaks: w.agent && w.spoken,
+		Now: now.Add(time.Duration(w.turn) * time.Millisecond), GPU: fmt.Sprintf("gpu-%d", i), BootID: bootID(w.boot), AgentReports: w.agent && w.reported,
 		Policy: Policy{
 			Mode: w.mode, Attempts: 2, Reboot: !w.noReboot, Validates: !w.noValidator,
 			DrainTimeout: time.Hour, WaitTimeout: 2 * time.Hour, ValidateTimeout: time.Hour,
@@ -117,9 +117,9 @@ func (w *world) observe(i int) Observed {
 	if w.busy {
 		o.Busy = "the driver changes"
 	}
-	if c.ill > gpu.Wait || c.ill == gpu.Wait {
+	if c.remedy > gpu.Wait || c.remedy == gpu.Wait {
 		f := v1alpha1.GPUFault{
-			GPU: o.GPU, UUID: "GPU-1", Signal: "xid", XID: int32(100 + int(c.ill)), Severity: "Critical", Remedy: c.ill.String(),
+			GPU: o.GPU, UUID: "GPU-1", Signal: "xid", XID: int32(100 + int(c.remedy)), Severity: "Critical", Remedy: c.remedy.String(),
 			Since: since(c.rested), BootID: "an older one",
 		}
 		if c.seen {
@@ -163,15 +163,15 @@ func (w *world) observeGPUNode(c *card, o *Observed) {
 		if c.about != "" {
 			o.Status.Faults = strings.Split(c.about, ",")
 		}
-		if c.asked > 0 {
-			o.Status.BootID = bootID(c.asked - 1)
+		if c.requestedBoot > 0 {
+			o.Status.BootID = bootID(c.requestedBoot - 1)
 		}
 	}
 	if c.order != "" {
 		o.Order = &v1alpha1.Remediation{ID: c.orderID, GPU: o.GPU, Step: c.order, Since: since(true)}
-		if c.gate != "" && c.gateID == c.orderID && w.spoken {
+		if c.gate != "" && c.gateID == c.orderID && w.reported {
 			o.Agent = &v1alpha1.AgentRemediation{ID: c.gateID, State: c.state}
-			if c.toldUsed {
+			if c.reportedUsed {
 				o.Agent.PreparedClaims = 1
 			}
 			if c.open && c.state == v1alpha1.RemediationStateHolding && c.gate == v1alpha1.OrderReset {

@@ -26,13 +26,13 @@ func dcgm(in Input) ([]client.Object, error) {
 	w := workload{
 		operand: OperandDCGM, name: OperandDCGM, component: component, image: cmp.Or(component.Image, in.Images.DCGM),
 		pod: monitor("dcgm", OperandDCGM, corev1.Container{
-			Name:           "nvidia-dcgm-ctr",
-			Ports:          []corev1.ContainerPort{{Name: "dcgm", ContainerPort: enginePort}},
+			Name:  "nvidia-dcgm-ctr",
+			Ports: []corev1.ContainerPort{{Name: "dcgm", ContainerPort: enginePort}},
 			ReadinessProbe: &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("dcgm")}},
 				PeriodSeconds: monitorProbeSeconds,
 			},
-			Resources:      requests("20m", "128Mi"),
+			Resources: requests("20m", "128Mi"),
 		}),
 	}
 	return []client.Object{

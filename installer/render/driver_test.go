@@ -47,7 +47,7 @@ func TestDriverSeesWhatItsDistributionNeeds(t *testing.T) {
 }
 
 // Each key is a file beside those of the image: a folder of its own would hide them.
-func TestConfigurationsAreFilesBesideThoseOfTheImage(t *testing.T) {
+func TestConfigurationsAreFilesInTheImagesFolder(t *testing.T) {
 	for _, c := range []struct {
 		os   string
 		want []string
@@ -93,7 +93,7 @@ func files(c corev1.Container) []string {
 }
 
 // NVIDIA's images always show their root in the same place; the host sees it where the policy says.
-func TestDriverRootIsShownWhereThePolicySays(t *testing.T) {
+func TestDriverRootIsMountedAtThePathOfThePolicy(t *testing.T) {
 	in := everything()
 	in.Drivers = in.Drivers[:1]
 	in.Policy.Spec.HostPaths.DriverInstallDir = "/opt/driver"
@@ -115,7 +115,7 @@ func TestDriverRootIsShownWhereThePolicySays(t *testing.T) {
 }
 
 // The host's verbs are told what the driver was made for, and the driver's own kernel only where it was made for one.
-func TestPreflightKnowsWhatTheDriverIsFor(t *testing.T) {
+func TestPreflightHasTheDriversSystem(t *testing.T) {
 	in := plain()
 	compiled := driverSet(t, in).Spec.Template.Spec.InitContainers[0].Args
 	in.Drivers[0].Spec.UsePrecompiled = true

@@ -35,14 +35,14 @@ func elsewhere(kind string) map[string]shown {
 
 // The tests, each a table with a case for every field that it shows.
 var (
-	nodes     = shown{"controller/catalog", "TestFieldsDecideAboutNodes"}
-	leaving   = shown{"controller/drain", "TestDrainFieldsDecideWhoLeaves"}
-	written   = shown{"controller/node", "TestFieldsDecideWhatIsWrittenOnNodes"}
-	proof     = shown{"controller/node", "TestValidatorFieldsDecideWhatIsProven"}
-	validator = shown{"action", "TestValidatorFieldsReachItsPods"}
-	sick      = shown{"controller/remediation", "TestFieldsDecideAboutSickGPUs"}
-	emptying  = shown{"controller/remediation", "TestRemediationDrainsDecideWhoLeaves"}
-	beginning = shown{"rollout", "TestFieldsDecideWhoBegins"}
+	nodes      = shown{"controller/catalog", "TestFieldsDecideAboutNodes"}
+	leaving    = shown{"controller/drain", "TestDrainFieldsDecideWhoLeaves"}
+	written    = shown{"controller/node", "TestFieldsDecideWhatIsWrittenOnNodes"}
+	proof      = shown{"controller/node", "TestValidatorFieldsDecideWhatIsProven"}
+	validator  = shown{"action", "TestValidatorFieldsReachItsPods"}
+	faultyGPUs = shown{"controller/remediation", "TestFieldsDecideAboutFaultyGPUs"}
+	emptying   = shown{"controller/remediation", "TestRemediationDrainsDecideWhoLeaves"}
+	beginning  = shown{"rollout", "TestFieldsDecideWhoBegins"}
 )
 
 var driverShown = map[string]shown{"enabled": nodes, "hostDriver": nodes, "minVersion": nodes}
@@ -61,8 +61,8 @@ var policyShown = map[string]shown{
 	"validator.args": validator, "validator.env": validator, "validator.image": validator, "validator.imagePullPolicy": validator,
 	"validator.imagePullSecrets": validator, "validator.resources": validator, "validator.timeout": validator, "validator.tolerations": validator,
 	"validator.enabled": nodes, "validator.mig": proof,
-	"remediation.mode": sick, "remediation.attempts": sick, "remediation.maxParallel": sick, "remediation.reboot": sick,
-	"remediation.drain.timeout": sick, "remediation.drain.waitTimeout": sick,
+	"remediation.mode": faultyGPUs, "remediation.attempts": faultyGPUs, "remediation.maxParallel": faultyGPUs, "remediation.reboot": faultyGPUs,
+	"remediation.drain.timeout": faultyGPUs, "remediation.drain.waitTimeout": faultyGPUs,
 	"remediation.drain.deleteEmptyDir": emptying, "remediation.drain.force": emptying, "remediation.drain.waitFor": emptying,
 }
 

@@ -46,7 +46,7 @@ func TestOrderOfDriversIsFree(t *testing.T) {
 	}
 }
 
-func TestEveryObjectSaysWhatItIs(t *testing.T) {
+func TestEveryObjectIsLabeled(t *testing.T) {
 	for _, in := range inputs() {
 		names := map[string]bool{}
 		for _, object := range objects(t, in) {

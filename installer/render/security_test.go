@@ -52,8 +52,8 @@ func TestContainersHaveNoMoreThanTheyNeed(t *testing.T) {
 					checkConfined(t, object.GetName(), pod, c)
 				}
 				user := pod.SecurityContext
-				if nobody := user != nil && user.RunAsNonRoot != nil && *user.RunAsNonRoot && *user.RunAsUser != 0; nobody != slices.Contains(nobodies, operand) {
-					t.Errorf("%s: %s is nobody: %v", object.GetName(), c.Name, nobody)
+				if unprivileged := user != nil && user.RunAsNonRoot != nil && *user.RunAsNonRoot && *user.RunAsUser != 0; unprivileged != slices.Contains(nobodies, operand) {
+					t.Errorf("%s: %s is nobody: %v", object.GetName(), c.Name, unprivileged)
 				}
 			}
 		}

@@ -31,7 +31,7 @@ func Next(f Fleet) Decision {
 	s.grant(&d, gate, stage)
 	s.closeWaits(&d)
 	d.Plan = s.plan(stage)
-	d.Status = s.status(stage, or(reason, s.standing(&d, stage)))
+	d.Status = s.status(stage, or(reason, s.stageMessage(&d, stage)))
 	d.After = s.after(stage, gate)
 	return d
 }

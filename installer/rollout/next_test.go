@@ -14,7 +14,7 @@ import (
 )
 
 // tell simulates a fleet for some turns of a minute and returns which node started when, with the stages between.
-func tell(h *history, turns int) []string {
+func simulate(h *history, turns int) []string {
 	var story []string
 	stage := v1alpha1.RolloutStage("")
 	for range turns {
@@ -82,7 +82,7 @@ func TestStories(t *testing.T) {
 			if test.change != nil {
 				test.change(h)
 			}
-			if got := strings.Join(tell(h, test.turns), " "); got != test.want {
+			if got := strings.Join(simulate(h, test.turns), " "); got != test.want {
 				t.Errorf("got  %s\nwant %s\n%+v", got, test.want, h.Status)
 			}
 		})
@@ -119,7 +119,7 @@ func TestA9FailureIsNamed(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{FailureBudget: number(0)}, 2)
 	h.want("new")
 	h.bad["n00"] = true
-	tell(h, 9)
+	simulate(h, 9)
 	for _, part := range []string{"n00: DriverFailed", v1alpha1.AnnotationResume, h.Status.Digest} {
 		if !strings.Contains(h.Status.Reason, part) {
 			t.Errorf("the reason does not say %q: %s", part, h.Status.Reason)
@@ -149,14 +149,14 @@ func TestNewDriverInTheMiddle(t *testing.T) {
 	h := newHistory(v1alpha1.UpgradePolicy{Canary: number(0), MaxParallel: new(int32), MaxUnavailable: percent(100)}, 3)
 	h.want("new")
 	h.bad["n01"] = true
-	tell(h, 2)
+	simulate(h, 2)
 	h.want("new")
 	if d := h.turn(); len(d.Grant) != 0 {
 		t.Errorf("granted to a node on its way back: %v", d.Grant)
 	}
 	h = newHistory(v1alpha1.UpgradePolicy{}, 3)
 	h.want("new")
-	tell(h, 1)
+	simulate(h, 1)
 	h.want("newer")
 	if d := h.turn(); !cmp.Equal(d.Grant, []string{"n00"}) {
 		t.Errorf("granted %v, want n00 again", d.Grant)
@@ -202,7 +202,7 @@ func TestMIGModeOfHostDriversIsARollout(t *testing.T) {
 		t.Fatalf("while it is paused: %+v %+v", d, d.Status)
 	}
 	h.Paused = false
-	if story := strings.Join(tell(h, 60), " "); story != "Canary n00 Soak Waves n01 n02 n03 n04 n05 Done" {
+	if story := strings.Join(simulate(h, 60), " "); story != "Canary n00 Soak Waves n01 n02 n03 n04 n05 Done" {
 		t.Errorf("it goes %s", story)
 	}
 }
@@ -248,7 +248,7 @@ func TestWayBackIsNeverHeld(t *testing.T) {
 	for version, want := range map[string][]string{"old": {"n00"}, "newer": nil} {
 		h := newHistory(v1alpha1.UpgradePolicy{}, 2)
 		h.want("new")
-		tell(h, 1)
+		simulate(h, 1)
 		h.Paused = true
 		for i := range h.Nodes {
 			h.Nodes[i].Wanted = version

@@ -110,7 +110,7 @@ func (s *surveyed) soaked(first int) time.Time {
 }
 
 // standing returns the message for the present stage.
-func (s *surveyed) standing(d *Decision, stage v1alpha1.RolloutStage) string {
+func (s *surveyed) stageMessage(d *Decision, stage v1alpha1.RolloutStage) string {
 	if stage == v1alpha1.RolloutSoak {
 		return "the canaries soak until " + s.soaked(s.canaries()).Format(time.RFC3339)
 	}

@@ -51,12 +51,12 @@ func TestWindow(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			said := ""
+			message := ""
 			if !opens.IsZero() {
-				said = opens.UTC().Format(time.RFC3339)
+				message = opens.UTC().Format(time.RFC3339)
 			}
-			if open != test.open || said != test.opens {
-				t.Errorf("window at %s: open %v, opens %q; want %v, %q", test.now, open, said, test.open, test.opens)
+			if open != test.open || message != test.opens {
+				t.Errorf("window at %s: open %v, opens %q; want %v, %q", test.now, open, message, test.open, test.opens)
 			}
 		})
 	}

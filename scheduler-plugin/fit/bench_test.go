@@ -74,9 +74,9 @@ func BenchmarkChoose(b *testing.B) {
 	empty := nodeOf(b, "h100x8")
 	mixed := nodeOf(b, "mixed16")
 	rtx := half(b, "rtxpro6000x4")
-	two := demand(asks(h100, 1, gpu.MIG, "1g.10gb"))
-	two.Requests = append(two.Requests, demand(asks(h100, 1, gpu.MIG, "3g.40gb")).Requests...)
-	same := demand(asks(empty, 4, gpu.Whole, ""))
+	two := demand(alternativeFor(h100, 1, gpu.MIG, "1g.10gb"))
+	two.Requests = append(two.Requests, demand(alternativeFor(h100, 1, gpu.MIG, "3g.40gb")).Requests...)
+	same := demand(alternativeFor(empty, 4, gpu.Whole, ""))
 	constraint := fit.Constraint{Attribute: "numaNode", Members: []fit.Member{{Request: 0, Alternative: -1}}}
 	for _, d := range empty.Devices {
 		constraint.Values = append(constraint.Values, int32(empty.GPUs[d.GPU].NUMA+1))
@@ -87,18 +87,18 @@ func BenchmarkChoose(b *testing.B) {
 		node   *fit.Node
 		demand *fit.Requirements
 	}{
-		{"8xH100/1g", h100, demand(asks(h100, 1, gpu.MIG, "1g.10gb"))},
-		{"8xH100/3g", h100, demand(asks(h100, 1, gpu.MIG, "3g.40gb"))},
+		{"8xH100/1g", h100, demand(alternativeFor(h100, 1, gpu.MIG, "1g.10gb"))},
+		{"8xH100/3g", h100, demand(alternativeFor(h100, 1, gpu.MIG, "3g.40gb"))},
 		{"8xH100/any-mig", h100, &fit.Requirements{Requests: []fit.Request{{Alternatives: []fit.Alternative{{Count: 1, Candidates: selected(h100, func(d fit.Device) bool { return d.Use.Shape == gpu.MIG })}}}}}},
-		{"4xRTX/1g", rtx, demand(asks(rtx, 1, gpu.MIG, "1g.24gb"))},
-		{"8xH100/1-whole", empty, demand(asks(empty, 1, gpu.Whole, ""))},
-		{"8xH100/2-whole", h100, demand(asks(h100, 2, gpu.Whole, ""))},
-		{"8xH100/4-whole", empty, demand(asks(empty, 4, gpu.Whole, ""))},
-		{"8xH100/8-whole", empty, demand(asks(empty, 8, gpu.Whole, ""))},
-		{"16-mixed/8-whole", mixed, demand(asks(mixed, 8, gpu.Whole, ""))},
-		{"8xH100/mps", h100, demand(asks(h100, 1, gpu.MPS, ""))},
+		{"4xRTX/1g", rtx, demand(alternativeFor(rtx, 1, gpu.MIG, "1g.24gb"))},
+		{"8xH100/1-whole", empty, demand(alternativeFor(empty, 1, gpu.Whole, ""))},
+		{"8xH100/2-whole", h100, demand(alternativeFor(h100, 2, gpu.Whole, ""))},
+		{"8xH100/4-whole", empty, demand(alternativeFor(empty, 4, gpu.Whole, ""))},
+		{"8xH100/8-whole", empty, demand(alternativeFor(empty, 8, gpu.Whole, ""))},
+		{"16-mixed/8-whole", mixed, demand(alternativeFor(mixed, 8, gpu.Whole, ""))},
+		{"8xH100/mps", h100, demand(alternativeFor(h100, 1, gpu.MPS, ""))},
 		{"8xH100/1g+3g", h100, two},
-		{"8xH100/3-of-1g", h100, demand(asks(h100, 3, gpu.MIG, "1g.10gb"))},
+		{"8xH100/3-of-1g", h100, demand(alternativeFor(h100, 3, gpu.MIG, "1g.10gb"))},
 		{"8xH100/4-whole-one-NUMA", empty, same},
 	} {
 		b.Run(bench.name, func(b *testing.B) {

@@ -64,8 +64,8 @@ func selected(n *fit.Node, f func(fit.Device) bool) fit.Set {
 	return set
 }
 
-// asks returns an alternative for devices of a shape, and for MIG of a profile's name.
-func asks(n *fit.Node, count int, shape gpu.Shape, profile string) fit.Alternative {
+// alternativeFor returns an alternative for devices of a shape, and for MIG of a profile's name.
+func alternativeFor(n *fit.Node, count int, shape gpu.Shape, profile string) fit.Alternative {
 	return fit.Alternative{Description: shape.String() + profile, Count: count, Candidates: selected(n, func(d fit.Device) bool {
 		if d.Use.Shape != shape {
 			return false
@@ -109,49 +109,49 @@ func TestChoose(t *testing.T) {
 	}{
 		"the slice that costs an empty GPU least": {
 			"h100x2", nil,
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"0 1g.10gb@6"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "1g.10gb")) }, []string{"0 1g.10gb@6"},
 		},
 		"the broken GPU, not the empty one": {
 			"h100x2", map[int][]gpu.Use{1: {slice(0)}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"1 1g.10gb@1"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "1g.10gb")) }, []string{"1 1g.10gb@1"},
 		},
 		"the half that is whole": {
 			"h100x2", map[int][]gpu.Use{0: {slice(6)}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, []string{"0 3g.40gb@0"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "3g.40gb")) }, []string{"0 3g.40gb@0"},
 		},
 		"no half left": {
 			"h100x2", map[int][]gpu.Use{0: {slice(6), slice(0)}, 1: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) }, nil,
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "3g.40gb")) }, nil,
 		},
 		"the GPU that leaves a square and a pair": {
 			"dgx1", map[int][]gpu.Use{1: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.Whole, "")) }, []string{"0 gpu"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.Whole, "")) }, []string{"0 gpu"},
 		},
 		"two with two links that leave a square": {
 			"dgx1", map[int][]gpu.Use{0: {whole}, 3: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.Whole, "")) }, []string{"1 gpu", "2 gpu"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 2, gpu.Whole, "")) }, []string{"1 gpu", "2 gpu"},
 		},
 		"four on one side of the switches": {
 			"h100x8", map[int][]gpu.Use{1: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 4, gpu.Whole, "")) }, []string{"4 gpu", "5 gpu", "6 gpu", "7 gpu"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 4, gpu.Whole, "")) }, []string{"4 gpu", "5 gpu", "6 gpu", "7 gpu"},
 		},
 		"the idle GPU that is alone on its side": {
 			"h100x8", map[int][]gpu.Use{5: {whole}, 6: {whole}, 7: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }, []string{"4 1g.10gb@6"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "1g.10gb")) }, []string{"4 1g.10gb@6"},
 		},
 		"a share of the GPU that is shared": {
 			"h100x2", map[int][]gpu.Use{1: {{Shape: gpu.MPS, Share: gpu.Share{Shares: 1}}}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MPS, "")) }, []string{"1 mps"},
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MPS, "")) }, []string{"1 mps"},
 		},
 		"the preferred alternative": {
 			"h100x2", map[int][]gpu.Use{0: {half(0)}},
 			func(n *fit.Node) *fit.Requirements {
-				return demand(asks(n, 2, gpu.Whole, ""), asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.MIG, "1g.10gb"))
+				return demand(alternativeFor(n, 2, gpu.Whole, ""), alternativeFor(n, 1, gpu.Whole, ""), alternativeFor(n, 1, gpu.MIG, "1g.10gb"))
 			}, []string{"1 gpu"},
 		},
 		"several slices": {
 			"h100x2", map[int][]gpu.Use{0: {half(4)}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 3, gpu.MIG, "1g.10gb")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 3, gpu.MIG, "1g.10gb")) },
 			[]string{"0 1g.10gb@0", "0 1g.10gb@1", "0 1g.10gb@2"},
 		},
 	}
@@ -219,7 +219,7 @@ func TestDemandsOfManyParts(t *testing.T) {
 		for i := range rapid.IntRange(4, 6).Draw(t, "requests") {
 			a := drawAlternative(t, n)
 			if rapid.IntRange(0, 3).Draw(t, "team") == 0 {
-				a = asks(n, 2, gpu.Whole, "")
+				a = alternativeFor(n, 2, gpu.Whole, "")
 			}
 			d.Requests = append(d.Requests, fit.Request{Name: fmt.Sprintf("claim/%d", i), Alternatives: []fit.Alternative{a}})
 		}

@@ -18,30 +18,30 @@ func TestExplain(t *testing.T) {
 		demand func(*fit.Node) *fit.Requirements
 		want   string
 	}{
-		"nothing to refuse": {nil, func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.Whole, "")) }, ": "},
+		"nothing to refuse": {nil, func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.Whole, "")) }, ": "},
 		"no half": {
 			map[int][]gpu.Use{0: {slice(19, 2), slice(19, 4)}, 1: {{Shape: gpu.MPS}}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "3g.40gb")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "3g.40gb")) },
 			"claim/gpu: needs mig3g.40gb (3g.40gb: 4 memory slices at 0 or 4); gpu-0000-19-00-0: free memory slices [0 1 3 5 6 7]; gpu-0000-3b-00-0: in use as mps",
 		},
 		"no media engine": {
 			map[int][]gpu.Use{0: {slice(20, 2)}, 1: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb+me")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "1g.10gb+me")) },
 			"claim/gpu: needs mig1g.10gb+me (1g.10gb+me: 1 memory slice at 0, 1, 2, 3, 4, 5 or 6); gpu-0000-19-00-0: free memory slices [0 1 3 4 5 6 7], needs 1 ofa-engines, 0 left; gpu-0000-3b-00-0: in use as gpu",
 		},
 		"too few GPUs": {
 			map[int][]gpu.Use{0: {slice(19, 2)}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.Whole, "")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 2, gpu.Whole, "")) },
 			"claim/gpu: needs 2 x gpu (an idle GPU); gpu-0000-19-00-0: in use as mig; gpu-0000-3b-00-0: free",
 		},
 		"no such device": {
-			nil, func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "9g")) },
+			nil, func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "9g")) },
 			"claim/gpu: needs mig9g; no matching untainted device on this node",
 		},
 		"every alternative": {
 			map[int][]gpu.Use{0: {whole}, 1: {whole}},
 			func(n *fit.Node) *fit.Requirements {
-				first, second := asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.TimeShare, "")
+				first, second := alternativeFor(n, 1, gpu.Whole, ""), alternativeFor(n, 1, gpu.TimeShare, "")
 				first.Name, second.Name = "all", "some"
 				return demand(first, second)
 			},
@@ -50,15 +50,15 @@ func TestExplain(t *testing.T) {
 		},
 		"the second request": {
 			nil, func(n *fit.Node) *fit.Requirements {
-				d := demand(asks(n, 2, gpu.Whole, ""))
-				d.Requests = append(d.Requests, fit.Request{Name: "claim/more", Alternatives: []fit.Alternative{asks(n, 1, gpu.Whole, "")}})
+				d := demand(alternativeFor(n, 2, gpu.Whole, ""))
+				d.Requests = append(d.Requests, fit.Request{Name: "claim/more", Alternatives: []fit.Alternative{alternativeFor(n, 1, gpu.Whole, "")}})
 				return d
 			},
 			"claim/more: needs gpu (an idle GPU); gpu-0000-19-00-0: free; gpu-0000-3b-00-0: free; not in addition to claim/gpu",
 		},
 		"the constraint": {
 			nil, func(n *fit.Node) *fit.Requirements {
-				d := demand(asks(n, 2, gpu.Whole, ""))
+				d := demand(alternativeFor(n, 2, gpu.Whole, ""))
 				values := func(f func(fit.Device) int32) (all []int32) {
 					for _, device := range n.Devices {
 						all = append(all, f(device))
@@ -115,10 +115,10 @@ func TestDescribe(t *testing.T) {
 		demand *fit.Requirements
 		want   string
 	}{
-		"a slice":   {demand(asks(n, 1, gpu.MIG, "3g.40gb")), "claim/gpu: 3g.40gb at memory slice 4 of gpu-0; costs 21.0 of 82.0, opens 1 idle GPU"},
-		"two GPUs":  {demand(asks(n, 2, gpu.Whole, "")), "claim/gpu: gpu-0, gpu-1; costs 82.0 of 82.0, opens 2 idle GPUs, link quality 1.00"},
-		"a share":   {demand(asks(n, 1, gpu.TimeShare, "")), "claim/gpu: gpu-0 as timeshare; costs 41.0 of 82.0, opens 1 idle GPU"},
-		"a monitor": {demand(asks(n, 1, gpu.Monitor, "")), "claim/gpu: gpu-0 as monitor; costs 0.0 of 82.0, opens 0 idle GPUs"},
+		"a slice":   {demand(alternativeFor(n, 1, gpu.MIG, "3g.40gb")), "claim/gpu: 3g.40gb at memory slice 4 of gpu-0; costs 21.0 of 82.0, opens 1 idle GPU"},
+		"two GPUs":  {demand(alternativeFor(n, 2, gpu.Whole, "")), "claim/gpu: gpu-0, gpu-1; costs 82.0 of 82.0, opens 2 idle GPUs, link quality 1.00"},
+		"a share":   {demand(alternativeFor(n, 1, gpu.TimeShare, "")), "claim/gpu: gpu-0 as timeshare; costs 41.0 of 82.0, opens 1 idle GPU"},
+		"a monitor": {demand(alternativeFor(n, 1, gpu.Monitor, "")), "claim/gpu: gpu-0 as monitor; costs 0.0 of 82.0, opens 0 idle GPUs"},
 	}
 	for name, test := range tests {
 		choice, ok := fit.Choose(n, test.demand)

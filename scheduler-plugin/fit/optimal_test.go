@@ -189,7 +189,7 @@ func TestTeamsTakeTheBestSet(t *testing.T) {
 	nodes := []*fit.Node{nodeOf(t, "dgx1"), nodeOf(t, "h100x8"), nodeOf(t, "mixed16")}
 	rapid.Check(t, func(t *rapid.T) {
 		n := drawNode(t, nodes)
-		a := asksIn(n, rapid.IntRange(2, 4).Draw(t, "count"))
+		a := alternativeIn(n, rapid.IntRange(2, 4).Draw(t, "count"))
 		d := demand(a)
 		constrained := rapid.Bool().Draw(t, "constrained")
 		if constrained {
@@ -221,7 +221,7 @@ func TestTeamsTakeTheBestSet(t *testing.T) {
 	})
 }
 
-func asksIn(n *fit.Node, count int) fit.Alternative {
+func alternativeIn(n *fit.Node, count int) fit.Alternative {
 	return fit.Alternative{Count: count, Candidates: selected(n, func(d fit.Device) bool { return d.Use.Shape == gpu.Whole })}
 }
 

@@ -15,8 +15,8 @@ import (
 func TestScorePrefers(t *testing.T) {
 	t.Parallel()
 	whole, slice := gpu.Use{Shape: gpu.Whole}, func(start int) gpu.Use { return mig(gpu.Placement{Profile: 19, Start: start, Size: 1}) }
-	pair := func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.Whole, "")) }
-	oneSlice := func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MIG, "1g.10gb")) }
+	pair := func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 2, gpu.Whole, "")) }
+	oneSlice := func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MIG, "1g.10gb")) }
 	tests := map[string]struct {
 		machine       string
 		better, worse map[int][]gpu.Use
@@ -25,7 +25,7 @@ func TestScorePrefers(t *testing.T) {
 		"the first alternative on a fuller node": {
 			"h100x8", map[int][]gpu.Use{0: {whole}, 1: {whole}, 2: {whole}}, map[int][]gpu.Use{0: {slice(0)}, 1: {slice(0)}, 2: {slice(0)}, 3: {slice(0)}, 4: {slice(0)}, 5: {slice(0)}, 6: {slice(0)}, 7: {slice(0)}},
 			func(n *fit.Node) *fit.Requirements {
-				return demand(asks(n, 1, gpu.Whole, ""), asks(n, 1, gpu.MIG, "1g.10gb"))
+				return demand(alternativeFor(n, 1, gpu.Whole, ""), alternativeFor(n, 1, gpu.MIG, "1g.10gb"))
 			},
 		},
 		"two links, though they break an idle node": {
@@ -47,16 +47,16 @@ func TestScorePrefers(t *testing.T) {
 		},
 		"a share of a shared GPU": {
 			"h100x2", map[int][]gpu.Use{0: {{Shape: gpu.MPS}}}, map[int][]gpu.Use{0: {whole}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MPS, "")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MPS, "")) },
 		},
 		"a share of the GPU with less memory left": {
 			"h100x2",
 			map[int][]gpu.Use{0: {{Shape: gpu.MPS, Share: gpu.Share{MemoryBytes: 60 << 30}}}}, map[int][]gpu.Use{0: {{Shape: gpu.MPS, Share: gpu.Share{MemoryBytes: 10 << 30}}}},
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 1, gpu.MPS, "")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 1, gpu.MPS, "")) },
 		},
 		"several slices on the broken GPU": {
 			"h100x2", map[int][]gpu.Use{0: {slice(6)}}, nil,
-			func(n *fit.Node) *fit.Requirements { return demand(asks(n, 2, gpu.MIG, "1g.10gb")) },
+			func(n *fit.Node) *fit.Requirements { return demand(alternativeFor(n, 2, gpu.MIG, "1g.10gb")) },
 		},
 	}
 	for name, test := range tests {
@@ -100,7 +100,7 @@ func TestManyGPUs(t *testing.T) {
 		2: {"4 gpu", "5 gpu"}, 18: {"1 gpu", "2 gpu", "4 gpu", "5 gpu", "6 gpu", "7 gpu", "8 gpu", "9 gpu", "10 gpu",
 			"11 gpu", "12 gpu", "13 gpu", "14 gpu", "15 gpu", "16 gpu", "17 gpu", "18 gpu", "19 gpu"}, 19: nil,
 	} {
-		choice, ok := fit.Choose(n, demand(asks(n, count, gpu.Whole, "")))
+		choice, ok := fit.Choose(n, demand(alternativeFor(n, count, gpu.Whole, "")))
 		if ok != (want != nil) {
 			t.Fatalf("%d: served %v", count, ok)
 		}
@@ -115,7 +115,7 @@ func TestManyGPUs(t *testing.T) {
 		t.Errorf("quality of two without a link: %v", q)
 	}
 	n.Wiring = nil
-	if choice, ok := fit.Choose(n, demand(asks(n, 2, gpu.Whole, ""))); !ok || len(choice.Picks[0].Devices) != 2 {
+	if choice, ok := fit.Choose(n, demand(alternativeFor(n, 2, gpu.Whole, ""))); !ok || len(choice.Picks[0].Devices) != 2 {
 		t.Errorf("without wiring: %v %v", choice, ok)
 	}
 }
@@ -125,7 +125,7 @@ func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	n := nodeOf(t, "h100x8")
 	demands := []*fit.Requirements{
-		demand(asks(n, 1, gpu.MIG, "1g.10gb")), demand(asks(n, 3, gpu.Whole, "")), demand(asks(n, 4, gpu.Whole, "")), demand(asks(n, 2, gpu.MIG, "2g.20gb")),
+		demand(alternativeFor(n, 1, gpu.MIG, "1g.10gb")), demand(alternativeFor(n, 3, gpu.Whole, "")), demand(alternativeFor(n, 4, gpu.Whole, "")), demand(alternativeFor(n, 2, gpu.MIG, "2g.20gb")),
 	}
 	var want []fit.Choice
 	for _, d := range demands {

@@ -200,8 +200,8 @@ func TestInFlightOfTwo(t *testing.T) {
 			before := known(t, x, "n1")
 			x.AssumeClaim(claimOf("b", 2, device))
 			after := known(t, x, "n1")
-			if _, told := x.Changed(before.Revision); told <= before.Revision || after.Revision <= before.Revision {
-				t.Errorf("revision %d of the node, %d of the index, after %d", after.Revision, told, before.Revision)
+			if _, latest := x.Changed(before.Revision); latest <= before.Revision || after.Revision <= before.Revision {
+				t.Errorf("revision %d of the node, %d of the index, after %d", after.Revision, latest, before.Revision)
 			}
 			if !slices.ContainsFunc(after.Held, func(h index.Held) bool { return h.Claim.Name == "b" && !h.InFlight }) {
 				t.Errorf("held %+v, want b's among it, written", after.Held)

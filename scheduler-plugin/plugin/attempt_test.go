@@ -43,7 +43,7 @@ func fragment(c *cluster, nodes int) {
 	c.tb.Helper()
 	for i := range nodes {
 		name := fmt.Sprintf("fragment-%d", i)
-		c.create(ask(name, "1g.10gb", 1))
+		c.create(claimFor(name, "1g.10gb", 1))
 		pod := newPod(name, name)
 		pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: fmt.Sprintf("node-%d", i)}
 		c.create(pod)
@@ -55,7 +55,7 @@ func TestFreeNodeOutsideTheNarrowedOnes(t *testing.T) {
 	const nodes = 6
 	c := newCluster(t, "candidates: 2", slices.Concat(machines(t, "h100x2", nodes), crowded(nodes))...)
 	fragment(c, nodes-1)
-	c.create(ask("a", "1g.10gb", 1))
+	c.create(claimFor("a", "1g.10gb", 1))
 	c.create(onPort(newPod("a", "a")))
 	if got, want := c.bound("a"), "node-5"; got != want {
 		t.Errorf("the pod runs on %s, want %s", got, want)
@@ -68,7 +68,7 @@ func TestFreeNodeOutsideTheNarrowedOnes(t *testing.T) {
 func TestNominatedNodeOutsideTheNarrowedOnes(t *testing.T) {
 	c := newCluster(t, "candidates: 1", machines(t, "h100x2", 3)...)
 	fragment(c, 1)
-	c.create(ask("a", "1g.10gb", 1))
+	c.create(claimFor("a", "1g.10gb", 1))
 	pod := newPod("a", "a")
 	pod.Status.NominatedNodeName = "node-2"
 	c.create(pod)

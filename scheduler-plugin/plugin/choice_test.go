@@ -75,11 +75,11 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 		return maps.EqualFunc(nodes, known, func(a, b *index.Node) bool { return slices.EqualFunc(a.Held, b.Held, sameHold) })
 	})
 	for name, n := range nodes {
-		asked, err := d.OnNode(n)
+		demands, err := d.OnNode(n)
 		if err != nil {
 			c.tb.Fatal(err)
 		}
-		choice, ok := fit.Choose(&n.Fit, asked)
+		choice, ok := fit.Choose(&n.Fit, demands)
 		if !ok {
 			continue
 		}
@@ -117,7 +117,7 @@ func TestSchedulerAllocatesWhatFitChooses(t *testing.T) {
 		if class == "gpu" {
 			count += random.Int64N(2)
 		}
-		claim := ask(name, class, count)
+		claim := claimFor(name, class, count)
 		want := o.choices(c, claim)
 		c.create(claim)
 		c.create(newPod(name, name))

@@ -33,8 +33,8 @@ func trays(tb testing.TB, cliques string) []runtime.Object {
 	return objects
 }
 
-// asking is a pod of a group with its request, the node that it is restricted to, and the node that it is expected on.
-type asking struct {
+// groupPod is a pod of a group with its request, the node that it is restricted to, and the node that it is expected on.
+type groupPod struct {
 	group, size string
 	class       string
 	count       int64
@@ -44,31 +44,31 @@ type asking struct {
 // TestGroups starts pods one after the other. Without a group, node-2 is the first of equal nodes, and a node in use is
 // preferred to idle ones.
 func TestGroups(t *testing.T) {
-	tray := func(group, size, want string) asking { return asking{group, size, "gpu", 4, "", want} }
+	tray := func(group, size, want string) groupPod { return groupPod{group, size, "gpu", 4, "", want} }
 	tests := map[string]struct {
 		cliques string
-		pods    []asking
+		pods    []groupPod
 	}{
-		"no group":                            {"aabb", []asking{tray("", "", "node-2"), tray("", "", "node-1"), tray("", "", "node-0")}},
-		"nodes without cliques":               {"----", []asking{tray("g", "2", "node-2"), tray("h", "2", "node-1"), tray("g", "2", "node-0")}},
-		"two groups, two cliques":             {"aabb", []asking{tray("g", "2", "node-0"), tray("h", "2", "node-2"), tray("g", "2", "node-1"), tray("h", "2", "node-3")}},
-		"cliques that are mixed":              {"abba", []asking{tray("g", "2", "node-0"), tray("h", "2", "node-1"), tray("g", "2", "node-3"), tray("h", "2", "node-2")}},
-		"the clique that the group fills":     {"aaabb", []asking{tray("g", "2", "node-3"), tray("g", "2", "node-4")}},
-		"the clique with room for all":        {"abbb", []asking{tray("g", "3", "node-1"), tray("g", "3", "node-2"), tray("g", "3", "node-3")}},
-		"a group of unknown size":             {"aabb", []asking{tray("g", "", "node-0"), tray("h", "", "node-1"), tray("g", "", "node-2"), tray("g", "", "node-3")}},
-		"a size that is no number":            {"aabb", []asking{tray("g", "many", "node-0"), tray("g", "many", "node-1")}},
-		"more than a clique has":              {"aabb", []asking{tray("g", "3", "node-0"), tray("g", "3", "node-1"), tray("g", "3", "node-2")}},
-		"more than the cliques have":          {"-a", []asking{tray("g", "2", "node-1"), tray("g", "2", "node-0")}},
-		"the clique before a node in use":     {"aabb", []asking{{"g", "2", "gpu", 4, "node-0", "node-0"}, {"", "", "gpu", 1, "node-2", "node-2"}, {"g", "2", "gpu", 1, "", "node-1"}}},
-		"parts of GPUs have no links":         {"aabb", []asking{{"g", "2", "gpu", 4, "node-0", "node-0"}, {"", "", "timeshare", 1, "node-2", "node-2"}, {"g", "2", "timeshare", 1, "", "node-2"}}},
-		"small pods keep other cliques whole": {"aaab", []asking{{"", "", "gpu", 2, "node-3", "node-3"}, {"g", "2", "gpu", 1, "", "node-3"}, {"g", "2", "gpu", 1, "", "node-3"}}},
+		"no group":                            {"aabb", []groupPod{tray("", "", "node-2"), tray("", "", "node-1"), tray("", "", "node-0")}},
+		"nodes without cliques":               {"----", []groupPod{tray("g", "2", "node-2"), tray("h", "2", "node-1"), tray("g", "2", "node-0")}},
+		"two groups, two cliques":             {"aabb", []groupPod{tray("g", "2", "node-0"), tray("h", "2", "node-2"), tray("g", "2", "node-1"), tray("h", "2", "node-3")}},
+		"cliques that are mixed":              {"abba", []groupPod{tray("g", "2", "node-0"), tray("h", "2", "node-1"), tray("g", "2", "node-3"), tray("h", "2", "node-2")}},
+		"the clique that the group fills":     {"aaabb", []groupPod{tray("g", "2", "node-3"), tray("g", "2", "node-4")}},
+		"the clique with room for all":        {"abbb", []groupPod{tray("g", "3", "node-1"), tray("g", "3", "node-2"), tray("g", "3", "node-3")}},
+		"a group of unknown size":             {"aabb", []groupPod{tray("g", "", "node-0"), tray("h", "", "node-1"), tray("g", "", "node-2"), tray("g", "", "node-3")}},
+		"a size that is no number":            {"aabb", []groupPod{tray("g", "many", "node-0"), tray("g", "many", "node-1")}},
+		"more than a clique has":              {"aabb", []groupPod{tray("g", "3", "node-0"), tray("g", "3", "node-1"), tray("g", "3", "node-2")}},
+		"more than the cliques have":          {"-a", []groupPod{tray("g", "2", "node-1"), tray("g", "2", "node-0")}},
+		"the clique before a node in use":     {"aabb", []groupPod{{"g", "2", "gpu", 4, "node-0", "node-0"}, {"", "", "gpu", 1, "node-2", "node-2"}, {"g", "2", "gpu", 1, "", "node-1"}}},
+		"parts of GPUs have no links":         {"aabb", []groupPod{{"g", "2", "gpu", 4, "node-0", "node-0"}, {"", "", "timeshare", 1, "node-2", "node-2"}, {"g", "2", "timeshare", 1, "", "node-2"}}},
+		"small pods keep other cliques whole": {"aaab", []groupPod{{"", "", "gpu", 2, "node-3", "node-3"}, {"g", "2", "gpu", 1, "", "node-3"}, {"g", "2", "gpu", 1, "", "node-3"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, "candidates: 1", trays(t, test.cliques)...)
 			for i, a := range test.pods {
 				name := fmt.Sprintf("pod-%d", i)
-				c.create(ask(name, a.class, a.count))
+				c.create(claimFor(name, a.class, a.count))
 				c.create(grouped(newPod(name, name), a))
 				if got := c.bound(name); got != a.want {
 					t.Errorf("%s of group %q runs on %s, want %s", name, a.group, got, a.want)
@@ -78,7 +78,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-func grouped(pod *corev1.Pod, a asking) *corev1.Pod {
+func grouped(pod *corev1.Pod, a groupPod) *corev1.Pod {
 	pod.Labels = map[string]string{}
 	for key, value := range map[string]string{podgroup.GroupLabel: a.group, podgroup.GroupSizeLabel: a.size} {
 		if value != "" {
@@ -102,8 +102,8 @@ func TestGroupWithClosedNodes(t *testing.T) {
 	c := newCluster(t, "", objects...)
 	for i, want := range []string{"node-2", "node-3"} {
 		name := fmt.Sprintf("pod-%d", i)
-		c.create(ask(name, "gpu", 4))
-		c.create(grouped(newPod(name, name), asking{group: "g", size: "2"}))
+		c.create(claimFor(name, "gpu", 4))
+		c.create(grouped(newPod(name, name), groupPod{group: "g", size: "2"}))
 		if got := c.bound(name); got != want {
 			t.Errorf("%s runs on %s, want %s", name, got, want)
 		}
@@ -113,11 +113,11 @@ func TestGroupWithClosedNodes(t *testing.T) {
 // TestGroupOfRunningPods lets a pod of the group run before the scheduler starts. A pod of another group with the same
 // name runs in another namespace.
 func TestGroupOfRunningPods(t *testing.T) {
-	mine, other := grouped(newPod("mine", "mine"), asking{group: "g"}), grouped(newPod("other", "other"), asking{group: "g"})
+	mine, other := grouped(newPod("mine", "mine"), groupPod{group: "g"}), grouped(newPod("other", "other"), groupPod{group: "g"})
 	mine.Spec.NodeName, other.Spec.NodeName, other.Namespace = "node-2", "node-0", "another"
 	c := newCluster(t, "", append(trays(t, "aabb"), mine, other)...)
-	c.create(ask("new", "gpu", 4))
-	c.create(grouped(newPod("new", "new"), asking{group: "g"}))
+	c.create(claimFor("new", "gpu", 4))
+	c.create(grouped(newPod("new", "new"), groupPod{group: "g"}))
 	if got, want := c.bound("new"), "node-2"; got != want {
 		t.Errorf("the pod runs on %s, want %s, which is in the clique of its group", got, want)
 	}
@@ -126,9 +126,9 @@ func TestGroupOfRunningPods(t *testing.T) {
 // TestGroupThatTheInTreePluginPlaces requests all GPUs of a node, which is delegated.
 func TestGroupThatTheInTreePluginPlaces(t *testing.T) {
 	c := newCluster(t, "", trays(t, "aabb")...)
-	for i, a := range []asking{{group: "g", size: "2", want: "node-0"}, {group: "h", size: "2", want: "node-2"}, {group: "g", size: "2", want: "node-1"}} {
+	for i, a := range []groupPod{{group: "g", size: "2", want: "node-0"}, {group: "h", size: "2", want: "node-2"}, {group: "g", size: "2", want: "node-1"}} {
 		name := fmt.Sprintf("pod-%d", i)
-		c.create(with(ask(name, "gpu", 1), allOf))
+		c.create(with(claimFor(name, "gpu", 1), allOf))
 		c.create(grouped(newPod(name, name), a))
 		if got := c.bound(name); got != a.want {
 			t.Errorf("%s of group %s runs on %s, want %s", name, a.group, got, a.want)

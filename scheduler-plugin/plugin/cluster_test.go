@@ -368,8 +368,8 @@ func classes() []runtime.Object {
 	return list
 }
 
-// ask returns a claim for count devices of the class.
-func ask(name, class string, count int64) *resourceapi.ResourceClaim {
+// claimFor returns a claim for count devices of the class.
+func claimFor(name, class string, count int64) *resourceapi.ResourceClaim {
 	return &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
 		Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{Requests: []resourceapi.DeviceRequest{{
@@ -396,6 +396,6 @@ func newPod(name string, claims ...string) *corev1.Pod {
 // run creates a pod that requests count devices of the class, with a claim of the same name.
 func (c *cluster) run(name, class string, count int64) {
 	c.tb.Helper()
-	c.create(ask(name, class, count))
+	c.create(claimFor(name, class, count))
 	c.create(newPod(name, name))
 }

@@ -114,13 +114,13 @@ func (r reason) message() string {
 func (c *cycle) delegatedRefusals() []*nodeVerdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var asked []*nodeVerdict
+	var rejected []*nodeVerdict
 	for _, node := range slices.Sorted(maps.Keys(c.verdicts)) {
 		if v := c.verdicts[node]; v.state != nil && v.state.Data != nil && !v.status.IsSuccess() {
-			asked = append(asked, v)
+			rejected = append(rejected, v)
 		}
 	}
-	return asked
+	return rejected
 }
 
 // key is equal for attempts with equal requirements.

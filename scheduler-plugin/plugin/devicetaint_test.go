@@ -84,7 +84,7 @@ func TestIllness(t *testing.T) {
 	fallen := illness{events: []gpu.Event{{XID: 79}}}
 	hit := illness{events: []gpu.Event{{XID: 94, Placement: lastSlice}}}
 	slice := func(name string) []runtime.Object {
-		return []runtime.Object{ask(name, "1g.10gb", 1), newPod(name, name)}
+		return []runtime.Object{claimFor(name, "1g.10gb", 1), newPod(name, name)}
 	}
 	many := func(n int) (steps []step) {
 		for i := range n {
@@ -99,37 +99,37 @@ func TestIllness(t *testing.T) {
 		barred func(device string) bool
 	}{
 		"a GPU that is lost to claims": {fallen, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			waiting(ask("b", "gpu", 1), newPod("b", "b")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			waiting(claimFor("b", "gpu", 1), newPod("b", "b")),
 			waiting(slice("c")...),
-			waiting(ask("d", "timeshare", 1), newPod("d", "d")),
+			waiting(claimFor("d", "timeshare", 1), newPod("d", "d")),
 		}, func(device string) bool { return strings.HasPrefix(device, firstGPU) }},
-		"two of two GPUs": {fallen, []step{waiting(ask("a", "gpu", 2), newPod("a", "a"))}, nil},
+		"two of two GPUs": {fallen, []step{waiting(claimFor("a", "gpu", 2), newPod("a", "a"))}, nil},
 		"evicting": {illness{events: fallen.events, evict: true}, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			waiting(ask("b", "gpu", 1), newPod("b", "b")),
-			running(with(ask("c", "gpu", 1), tolerates("xid", "79")), newPod("c", "c")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			waiting(claimFor("b", "gpu", 1), newPod("b", "b")),
+			running(with(claimFor("c", "gpu", 1), tolerates("xid", "79")), newPod("c", "c")),
 		}, nil},
 		"its neighbours are given": {hit, append(many(13), waiting(slice("z")...)), func(device string) bool { return device == firstGPU+"-mig-19-6" }},
-		"what overlaps is not": {hit, []step{running(ask("a", "7g.80gb", 1), newPod("a", "a")), waiting(ask("b", "7g.80gb", 1), newPod("b", "b")), running(ask("c", "3g.40gb", 1), newPod("c", "c"))}, func(device string) bool {
+		"what overlaps is not": {hit, []step{running(claimFor("a", "7g.80gb", 1), newPod("a", "a")), waiting(claimFor("b", "7g.80gb", 1), newPod("b", "b")), running(claimFor("c", "3g.40gb", 1), newPod("c", "c"))}, func(device string) bool {
 			return device == firstGPU || device == firstGPU+"-mig-9-4" || device == firstGPU+"-mig-0-0"
 		}},
 		"a toleration": {fallen, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			running(with(ask("b", "gpu", 1), tolerates("xid", "")), newPod("b", "b")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			running(with(claimFor("b", "gpu", 1), tolerates("xid", "")), newPod("b", "b")),
 		}, nil},
 		"a toleration of another number": {fallen, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			waiting(with(ask("b", "gpu", 1), tolerates("xid", "48")), newPod("b", "b")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			waiting(with(claimFor("b", "gpu", 1), tolerates("xid", "48")), newPod("b", "b")),
 		}, nil},
 		"one of two taints is tolerated": {illness{events: fallen.events, conditions: []gpu.Signal{gpu.SignalECC}}, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			waiting(with(ask("b", "gpu", 1), tolerates("xid", "")), newPod("b", "b")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			waiting(with(claimFor("b", "gpu", 1), tolerates("xid", "")), newPod("b", "b")),
 		}, nil},
 		"held for a remedy, and validated": {illness{held: "XID 79"}, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			waiting(ask("b", "gpu", 1), newPod("b", "b")),
-			running(with(ask("c", "gpu", 1), tolerates("remediation", "")), newPod("c", "c")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			waiting(claimFor("b", "gpu", 1), newPod("b", "b")),
+			running(with(claimFor("c", "gpu", 1), tolerates("remediation", "")), newPod("c", "c")),
 		}, nil},
 		"an extended resource": {fallen, []step{running(wants("a", "nvidia.com/gpu", 1)), waiting(wants("b", "nvidia.com/gpu", 1))}, nil},
 	}
@@ -191,7 +191,7 @@ func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
 	const message = "allocated device " + firstGPU + " is held for remediation (device taint " + driver + "/remediation)"
 	admin := func(r *resourceapi.DeviceRequest) { r.Exactly.AdminAccess = new(true) }
 	held := illness{held: "XID 79"}
-	bothGPUs := func() *resourceapi.ResourceClaim { return ask("a", "gpu", 2) }
+	bothGPUs := func() *resourceapi.ResourceClaim { return claimFor("a", "gpu", 2) }
 	tests := map[string]struct {
 		claim    *resourceapi.ResourceClaim
 		after    illness
@@ -201,9 +201,9 @@ func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
 		"held with NoExecute":          {bothGPUs(), illness{held: "XID 79", evict: true}, true},
 		"tolerated":                    {with(bothGPUs(), tolerates("remediation", "")), held, false},
 		"other taint tolerated":        {with(bothGPUs(), tolerates("xid", "")), held, true},
-		"monitor with admin access":    {with(ask("a", "monitor", 2), admin), held, false},
+		"monitor with admin access":    {with(claimFor("a", "monitor", 2), admin), held, false},
 		"fault without a held GPU":     {bothGPUs(), illness{events: []gpu.Event{{XID: 79}}}, false},
-		"MIG device of a GPU not held": {ask("a", "1g.10gb", 1), held, false},
+		"MIG device of a GPU not held": {claimFor("a", "1g.10gb", 1), held, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
 			first := newCluster(t, "", healthy.machine(t)...)
 			if strings.HasPrefix(name, "MIG") {
 				// The first GPU is full, so the MIG device is on the second one.
-				play(t, first, []step{running(with(ask("full", "gpu", 1), onFirstGPU), newPod("full", "full"))})
+				play(t, first, []step{running(with(claimFor("full", "gpu", 1), onFirstGPU), newPod("full", "full"))})
 			}
 			play(t, first, []step{running(test.claim, newPod("a1", "a"))})
 
@@ -234,9 +234,9 @@ func TestAllocatedDeviceHeldForRemediation(t *testing.T) {
 func TestPartlyAllocatedPodOfAHeldGPU(t *testing.T) {
 	healthy, held := illness{}, illness{held: "XID 79"}
 	first := newCluster(t, "", healthy.machine(t)...)
-	play(t, first, []step{running(with(ask("a", "gpu", 1), onFirstGPU), newPod("a1", "a"))})
+	play(t, first, []step{running(with(claimFor("a", "gpu", 1), onFirstGPU), newPod("a1", "a"))})
 	second := newCluster(t, "", append(held.machine(t), first.claim("a"))...)
-	play(t, second, []step{waiting(ask("b", "gpu", 1), newPod("a2", "a", "b"))})
+	play(t, second, []step{waiting(claimFor("b", "gpu", 1), newPod("a2", "a", "b"))})
 	second.publish(healthy.published(t))
 	second.bound("a2")
 }

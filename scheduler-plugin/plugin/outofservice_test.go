@@ -51,11 +51,11 @@ const outOfService = "the GPUs are out of service (node label tessera.dev/mainte
 func TestMaintenance(t *testing.T) {
 	scenarios := map[string]step{
 		"without claims":           running(newPod("a")),
-		"a claim":                  waiting(ask("a", "gpu", 1), newPod("a", "a")),
+		"a claim":                  waiting(claimFor("a", "gpu", 1), newPod("a", "a")),
 		"an extended resource":     waiting(wants("a", "nvidia.com/gpu", 1)),
-		"a claim that tolerates":   running(with(ask("a", "gpu", 1), tolerating), newPod("a", "a")),
-		"one of two tolerates":     waiting(with(ask("a1", "gpu", 1), tolerating), ask("a2", "1g.10gb", 1), newPod("a", "a1", "a2")),
-		"another driver's devices": running(ask("a", "nic", 1), newPod("a", "a")),
+		"a claim that tolerates":   running(with(claimFor("a", "gpu", 1), tolerating), newPod("a", "a")),
+		"one of two tolerates":     waiting(with(claimFor("a1", "gpu", 1), tolerating), claimFor("a2", "1g.10gb", 1), newPod("a", "a1", "a2")),
+		"another driver's devices": running(claimFor("a", "nic", 1), newPod("a", "a")),
 	}
 	for name, s := range scenarios {
 		t.Run(name, func(t *testing.T) {
@@ -78,9 +78,9 @@ func TestMaintenance(t *testing.T) {
 func TestMaintenanceOfAnAllocatedClaim(t *testing.T) {
 	before := newCluster(t, "", append(machines(t, "h100x2", 1), nics("node-0", 1))...)
 	play(t, before, []step{
-		running(ask("a", "gpu", 1), newPod("a1", "a")),
-		running(ask("n", "nic", 1), newPod("n1", "n")),
-		running(with(ask("v", "1g.10gb", 1), tolerating), newPod("v1", "v")),
+		running(claimFor("a", "gpu", 1), newPod("a1", "a")),
+		running(claimFor("n", "nic", 1), newPod("n1", "n")),
+		running(with(claimFor("v", "1g.10gb", 1), tolerating), newPod("v1", "v")),
 	})
 	objects := append(closed(t, 1), nics("node-0", 1))
 	for _, name := range []string{"a", "n", "v"} {
@@ -89,7 +89,7 @@ func TestMaintenanceOfAnAllocatedClaim(t *testing.T) {
 	c := newCluster(t, "", objects...)
 	play(t, c, []step{
 		waiting(newPod("a2", "a")),
-		waiting(ask("b", "1g.10gb", 1), newPod("a3", "a", "b")),
+		waiting(claimFor("b", "1g.10gb", 1), newPod("a3", "a", "b")),
 		running(newPod("n2", "n")),
 		running(newPod("v2", "v")),
 	})

@@ -34,7 +34,7 @@ func TestPodGroups(t *testing.T) {
 			name := fmt.Sprintf("%s-%d", group, i)
 			pod := newPod(name, name)
 			pod.Spec.SchedulingGroup = &corev1.PodSchedulingGroup{PodGroupName: &group}
-			c.create(ask(name, "gpu", 4))
+			c.create(claimFor(name, "gpu", 4))
 			c.create(pod)
 		}
 	}

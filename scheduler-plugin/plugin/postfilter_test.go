@@ -15,7 +15,7 @@ import (
 func TestClaimLeftByACrash(t *testing.T) {
 	pod := wants("a", "nvidia.com/mig-1g.10gb", 1)
 	pod.UID = "uid-of-a"
-	claim := ask("a-extended-resources", "1g.10gb", 1)
+	claim := claimFor("a-extended-resources", "1g.10gb", 1)
 	claim.Annotations = map[string]string{resourceapi.ExtendedResourceClaimAnnotation: "true"}
 	claim.Finalizers = []string{resourceapi.Finalizer}
 	claim.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(pod, corev1.SchemeGroupVersion.WithKind("Pod"))}

@@ -14,7 +14,7 @@ import (
 // important creates a pod of the priority that requests a device of the class, with a claim of the same name.
 func (c *cluster) important(name, class string, priority int32) {
 	c.tb.Helper()
-	c.create(ask(name, class, 1))
+	c.create(claimFor(name, class, 1))
 	pod := newPod(name, name)
 	policy := corev1.PreemptLowerPriority
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
@@ -101,7 +101,7 @@ func TestPreemption(t *testing.T) {
 	}
 }
 
-func TestNobodyIsEvicted(t *testing.T) {
+func TestNoEviction(t *testing.T) {
 	for name, test := range map[string]struct {
 		args string
 		// pod modifies the pod of the test case.
@@ -115,7 +115,7 @@ func TestNobodyIsEvicted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, test.args, machines(t, "h100x2", 1)...)
 			low := fill(c, 2, 0)
-			c.create(ask("high", "3g.40gb", 1))
+			c.create(claimFor("high", "3g.40gb", 1))
 			pod := newPod("high", "high")
 			priority, policy := int32(100), corev1.PreemptLowerPriority
 			pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
@@ -151,14 +151,14 @@ func TestPromiseEnds(t *testing.T) {
 func TestOtherResources(t *testing.T) {
 	c := newCluster(t, "preemption: Enabled", machines(t, "h100x2", 1)...)
 	low := fill(c, 2, 0)
-	c.create(ask("high", "3g.40gb", 1))
+	c.create(claimFor("high", "3g.40gb", 1))
 	pod := newPod("high", "high")
 	priority, policy := int32(100), corev1.PreemptLowerPriority
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &priority, &policy
 	pod.Spec.Containers[0].Resources.Requests["cpu"] = *newNode("").Status.Allocatable.Cpu()
 	c.create(pod)
-	everybody := append(low, "whole-0")
-	for _, name := range c.evicted(everybody, len(everybody)) {
+	allPods := append(low, "whole-0")
+	for _, name := range c.evicted(allPods, len(allPods)) {
 		c.freed(name)
 	}
 	c.bound("high")

@@ -34,14 +34,14 @@ func (p *Plugin) Report(cs fwk.CycleState, node string) (Report, bool) {
 	case a.Node == nil:
 		return Report{Decided: true, Reason: "publishes no devices"}, true
 	}
-	asked, err := c.requirements.OnNode(a.Node)
+	demands, err := c.requirements.OnNode(a.Node)
 	if err != nil {
 		return Report{Reason: err.Error()}, true
 	}
 	if !a.Fits {
-		return Report{Decided: true, Reason: fit.Explain(&a.Node.Fit, asked).String()}, true
+		return Report{Decided: true, Reason: fit.Explain(&a.Node.Fit, demands).String()}, true
 	}
-	r := Report{Decided: true, Fits: true, Reason: fit.Describe(&a.Node.Fit, asked, a.Choice)}
+	r := Report{Decided: true, Fits: true, Reason: fit.Describe(&a.Node.Fit, demands, a.Choice)}
 	for _, pick := range a.Choice.Picks {
 		for _, device := range pick.Devices {
 			r.Devices = append(r.Devices, a.Node.Devices[device].Name)

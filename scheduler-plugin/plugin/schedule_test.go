@@ -44,7 +44,7 @@ func with(claim *resourceapi.ResourceClaim, change func(*resourceapi.DeviceReque
 
 // either returns a claim for the first available of the classes.
 func either(name string, classes ...string) *resourceapi.ResourceClaim {
-	claim := ask(name, classes[0], 1)
+	claim := claimFor(name, classes[0], 1)
 	claim.Spec.Devices.Requests[0].Exactly = nil
 	for i, class := range classes {
 		claim.Spec.Devices.Requests[0].FirstAvailable = append(claim.Spec.Devices.Requests[0].FirstAvailable, resourceapi.DeviceSubRequest{
@@ -93,44 +93,44 @@ func TestScheduling(t *testing.T) {
 		steps   []step
 	}{
 		"without claims": {nil, []step{running(newPod("a"))}},
-		"one slice":      {nil, []step{running(ask("a", "1g.10gb", 1), newPod("a", "a"))}},
+		"one slice":      {nil, []step{running(claimFor("a", "1g.10gb", 1), newPod("a", "a"))}},
 		"both GPUs, then nothing is left": {nil, []step{
-			running(ask("a", "gpu", 2), newPod("a", "a")),
-			waiting(ask("b", "1g.10gb", 1), newPod("b", "b")),
+			running(claimFor("a", "gpu", 2), newPod("a", "a")),
+			waiting(claimFor("b", "1g.10gb", 1), newPod("b", "b")),
 		}},
-		"more than the node has":           {nil, []step{waiting(ask("a", "gpu", 3), newPod("a", "a"))}},
-		"a class that is missing":          {nil, []step{waiting(ask("a", "none", 1), newPod("a", "a"))}},
-		"a claim that comes after its pod": {nil, []step{running(newPod("a", "a"), ask("a", "gpu", 1))}},
-		"two claims":                       {nil, []step{running(ask("a1", "3g.40gb", 1), ask("a2", "gpu", 1), newPod("a", "a1", "a2"))}},
+		"more than the node has":           {nil, []step{waiting(claimFor("a", "gpu", 3), newPod("a", "a"))}},
+		"a class that is missing":          {nil, []step{waiting(claimFor("a", "none", 1), newPod("a", "a"))}},
+		"a claim that comes after its pod": {nil, []step{running(newPod("a", "a"), claimFor("a", "gpu", 1))}},
+		"two claims":                       {nil, []step{running(claimFor("a1", "3g.40gb", 1), claimFor("a2", "gpu", 1), newPod("a", "a1", "a2"))}},
 		"a shared claim": {nil, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
 			running(newPod("b", "a")),
 		}},
 		"a claim that is allocated and one that is not": {nil, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			running(ask("b", "1g.10gb", 1), newPod("b", "a", "b")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			running(claimFor("b", "1g.10gb", 1), newPod("b", "a", "b")),
 		}},
 		"the second alternative": {nil, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			running(ask("b", "1g.10gb", 1), newPod("b", "b")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			running(claimFor("b", "1g.10gb", 1), newPod("b", "b")),
 			running(either("c", "gpu", "1g.10gb"), newPod("c", "c")),
 		}},
 		"time slices": {nil, []step{
-			running(ask("a", "timeshare", 1), newPod("a", "a")),
-			running(ask("b", "timeshare", 1), newPod("b", "b")),
-			running(ask("c", "gpu", 1), newPod("c", "c")),
+			running(claimFor("a", "timeshare", 1), newPod("a", "a")),
+			running(claimFor("b", "timeshare", 1), newPod("b", "b")),
+			running(claimFor("c", "gpu", 1), newPod("c", "c")),
 		}},
 		"all GPUs": {nil, []step{
-			running(with(ask("a", "gpu", 1), allOf), newPod("a", "a")),
-			waiting(ask("b", "gpu", 1), newPod("b", "b")),
+			running(with(claimFor("a", "gpu", 1), allOf), newPod("a", "a")),
+			waiting(claimFor("b", "gpu", 1), newPod("b", "b")),
 		}},
 		"not all GPUs are free": {nil, []step{
-			running(ask("a", "1g.10gb", 1), newPod("a", "a")),
-			waiting(with(ask("b", "gpu", 1), allOf), newPod("b", "b")),
+			running(claimFor("a", "1g.10gb", 1), newPod("a", "a")),
+			waiting(with(claimFor("b", "gpu", 1), allOf), newPod("b", "b")),
 		}},
 		"admin access to a GPU in use": {nil, []step{
-			running(ask("a", "gpu", 2), newPod("a", "a")),
-			running(with(ask("b", "monitor", 1), admin), newPod("b", "b")),
+			running(claimFor("a", "gpu", 2), newPod("a", "a")),
+			running(with(claimFor("b", "monitor", 1), admin), newPod("b", "b")),
 		}},
 		"an extended resource": {nil, []step{
 			running(wants("a", "nvidia.com/gpu", 2)),
@@ -140,17 +140,17 @@ func TestScheduling(t *testing.T) {
 			func() step {
 				pod := wants("a", "nvidia.com/mig-1g.10gb", 2)
 				pod.Spec.ResourceClaims = newPod("a", "a").Spec.ResourceClaims
-				return running(ask("a", "gpu", 1), pod)
+				return running(claimFor("a", "gpu", 1), pod)
 			}(),
 		}},
 		"another driver's device beside": {[]runtime.Object{nics("node-0", 1)}, []step{
-			running(ask("a", "gpu", 1), newPod("a", "a")),
-			running(ask("b1", "nic", 1), ask("b2", "gpu", 1), newPod("b", "b1", "b2")),
-			waiting(ask("c", "nic", 1), newPod("c", "c")),
+			running(claimFor("a", "gpu", 1), newPod("a", "a")),
+			running(claimFor("b1", "nic", 1), claimFor("b2", "gpu", 1), newPod("b", "b1", "b2")),
+			waiting(claimFor("c", "nic", 1), newPod("c", "c")),
 		}},
 		"a device that roams": {[]runtime.Object{nics("", 1)}, []step{
-			running(ask("a1", "nic", 1), ask("a2", "gpu", 1), newPod("a", "a1", "a2")),
-			waiting(ask("b", "nic", 1), newPod("b", "b")),
+			running(claimFor("a1", "nic", 1), claimFor("a2", "gpu", 1), newPod("a", "a1", "a2")),
+			waiting(claimFor("b", "nic", 1), newPod("b", "b")),
 		}},
 	}
 	for name, scenario := range scenarios {

@@ -113,10 +113,10 @@ func (o *Order) cachedAnswer(name string, pod types.UID) (Answer, bool) {
 
 // evaluateNode evaluates one node.
 func (r *Rank) evaluateNode(req *requirements.PodRequirements, n *index.Node) (fit.Choice, bool, error) {
-	asked, err := req.OnNode(n)
+	demands, err := req.OnNode(n)
 	if err != nil {
 		return fit.Choice{}, false, fmt.Errorf("judge node %s: %w", n.Name, err)
 	}
-	choice, fits := r.choose(&n.Fit, asked)
+	choice, fits := r.choose(&n.Fit, demands)
 	return choice, fits, nil
 }

@@ -17,14 +17,14 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/requirements"
 )
 
-// standing is all that an order says.
-type standing struct {
+// ranking is the result of an order.
+type ranking struct {
 	Best, Delegated []string
 	Choices         map[string]fit.Choice
 }
 
-func stand(o *Order) standing {
-	s := standing{Best: o.Best(math.MaxInt, anywhere), Delegated: o.Delegated(), Choices: map[string]fit.Choice{}}
+func rankingOf(o *Order) ranking {
+	s := ranking{Best: o.Best(math.MaxInt, anywhere), Delegated: o.Delegated(), Choices: map[string]fit.Choice{}}
 	for _, name := range s.Best {
 		s.Choices[name] = o.OnNode(name, "pod").Choice
 	}
@@ -65,7 +65,7 @@ func TestOrderEqualsOneFromScratch(t *testing.T) {
 				}
 			}
 			d := rapid.SampledFrom(demands).Draw(rt, "demand")
-			got, want := stand(kept.Order(d)), stand(New(c.index, 1).Order(d))
+			got, want := rankingOf(kept.Order(d)), rankingOf(New(c.index, 1).Order(d))
 			if diff := cmp.Diff(want, got); diff != "" {
 				rt.Fatalf("order kept up to date (-from scratch +kept):\n%s", diff)
 			}
@@ -90,10 +90,10 @@ func TestBest(t *testing.T) {
 	if slices.IsSorted(all) {
 		t.Errorf("best of equal nodes: in order of name, %q", all)
 	}
-	asked := 0
-	got := empty.Best(2, func(name string) bool { asked++; return name != all[0] })
-	if diff := cmp.Diff(all[1:3], got); diff != "" || asked != 3 {
-		t.Errorf("best two that are allowed (-want +got), %d asked:\n%s", asked, diff)
+	visited := 0
+	got := empty.Best(2, func(name string) bool { visited++; return name != all[0] })
+	if diff := cmp.Diff(all[1:3], got); diff != "" || visited != 3 {
+		t.Errorf("best two that are allowed (-want +got), %d visited:\n%s", visited, diff)
 	}
 
 	// A GPU that is broken already is the best for the next small one.
@@ -104,7 +104,7 @@ func TestBest(t *testing.T) {
 	}
 }
 
-func TestOnKnowsWhatChanged(t *testing.T) {
+func TestOnRereadsChangedNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster()
 	c.join("node", pool(t, "t4x1", "node"))

@@ -66,7 +66,7 @@ func (t *nodeTable) update(r *Rank, req *requirements.PodRequirements) {
 			t.evaluateNode(r, req, n)
 			continue
 		}
-		req.ForgetNode(name)
+		req.DropNode(name)
 	}
 	t.revision = now
 }

@@ -46,8 +46,8 @@ var (
 	}
 )
 
-// patience is for how long the allocator may look for devices.
-const patience = 500 * time.Millisecond
+// allocatorTimeout is for how long the allocator may look for devices.
+const allocatorTimeout = 500 * time.Millisecond
 
 func drawWay(t *rapid.T) resourceapi.DeviceSubRequest {
 	way := resourceapi.DeviceSubRequest{
@@ -63,8 +63,8 @@ func drawWay(t *rapid.T) resourceapi.DeviceSubRequest {
 	}
 	if rapid.IntRange(0, 3).Draw(t, "measured") == 0 {
 		name := rapid.SampledFrom([]resourceapi.QualifiedName{"memory", "memory", "shares", "compute", "none"}).Draw(t, "capacity")
-		asked := resource.MustParse(rapid.SampledFrom(drawnCapacity[name]).Draw(t, "quantity"))
-		way.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{name: asked}}
+		quantity := resource.MustParse(rapid.SampledFrom(drawnCapacity[name]).Draw(t, "quantity"))
+		way.Capacity = &resourceapi.CapacityRequirements{Requests: map[resourceapi.QualifiedName]resource.Quantity{name: quantity}}
 	}
 	return way
 }
@@ -121,7 +121,7 @@ func drawSite(t *rapid.T, tb testing.TB, c classes) *site {
 	for range rapid.IntRange(0, 10).Draw(t, "held") {
 		claim := drawClaim(t, "held")
 		claim.Spec.Devices.Constraints = nil
-		ctx, cancel := context.WithTimeout(tb.Context(), patience)
+		ctx, cancel := context.WithTimeout(tb.Context(), allocatorTimeout)
 		results, err := s.allocate(ctx, c, s.slices, claim)
 		cancel()
 		if err == nil && len(results) > 0 {
@@ -144,7 +144,7 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 			claims = append(claims, drawClaim(rt, fmt.Sprintf("claim-%d", i)))
 		}
 		// The allocator tries all combinations of devices when it finds none.
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), allocatorTimeout)
 		defer cancel()
 		results, allocatorErr := s.allocate(ctx, c, s.slices, claims...)
 		if ctx.Err() != nil {
@@ -154,7 +154,7 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 		if n.DelegateReason != nil {
 			rt.Fatalf("unclear: %v", n.DelegateReason)
 		}
-		asked, err := ask(requirements.NewReader(c, s.index), claims, n)
+		demands, err := demandsOf(requirements.NewReader(c, s.index), claims, n)
 		switch {
 		case errors.Is(err, requirements.ErrDelegate):
 			delegated++
@@ -164,7 +164,7 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 		case allocatorErr != nil:
 			rt.Fatalf("the allocator says %v, the demand nothing", allocatorErr)
 		}
-		choice, ok := fit.Choose(&n.Fit, asked)
+		choice, ok := fit.Choose(&n.Fit, demands)
 		if ok != (len(results) > 0) {
 			rt.Fatalf("fit found something: %t (%+v); the allocator: %+v", ok, choice, results)
 		}
@@ -184,7 +184,7 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 	}
 }
 
-func ask(r *requirements.Reader, claims []*resourceapi.ResourceClaim, n *index.Node) (*fit.Requirements, error) {
+func demandsOf(r *requirements.Reader, claims []*resourceapi.ResourceClaim, n *index.Node) (*fit.Requirements, error) {
 	d, err := r.Read(claims)
 	if err != nil {
 		return nil, err

@@ -46,7 +46,7 @@ func BenchmarkOn(b *testing.B) {
 				n := sites[i%len(sites)].node(b)
 				if i%len(sites) == 0 {
 					for _, s := range sites {
-						d.ForgetNode(s.name)
+						d.DropNode(s.name)
 					}
 				}
 				if _, err := d.OnNode(n); err != nil {

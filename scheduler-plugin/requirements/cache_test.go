@@ -80,8 +80,8 @@ func TestRemembersWhatIsTrue(t *testing.T) {
 			if rapid.Bool().Draw(rt, "another") {
 				n.Name = fmt.Sprintf("node-%d", i)
 			}
-			got, gotErr := ask(veteran, claims, &n)
-			want, wantErr := ask(requirements.NewReader(c, none.index), claims, &n)
+			got, gotErr := demandsOf(veteran, claims, &n)
+			want, wantErr := demandsOf(requirements.NewReader(c, none.index), claims, &n)
 			if diff := cmp.Diff(want, got); diff != "" || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
 				rt.Fatalf("remembered: %v, %v (-asked +remembered):\n%s", gotErr, wantErr, diff)
 			}

@@ -18,7 +18,7 @@ func (a *alternative) onNode(n *index.Node, stages []*selectorChain) (fit.Altern
 	if err != nil {
 		return fit.Alternative{}, err
 	}
-	asked := fit.Alternative{Name: a.name, Description: a.description(), Candidates: fit.NewSet(len(n.Devices)), Count: a.count}
+	alternative := fit.Alternative{Name: a.name, Description: a.description(), Candidates: fit.NewSet(len(n.Devices)), Count: a.count}
 	for i, d := range n.Devices {
 		if !matching.Has(i) {
 			continue
@@ -34,17 +34,17 @@ func (a *alternative) onNode(n *index.Node, stages []*selectorChain) (fit.Altern
 		if !ok || !a.tolerates(d) {
 			continue
 		}
-		asked.Candidates.Add(i)
+		alternative.Candidates.Add(i)
 		if shape.Shared() {
-			if asked.Shares == nil {
-				asked.Shares = make([]gpu.Share, len(n.Devices))
+			if alternative.Shares == nil {
+				alternative.Shares = make([]gpu.Share, len(n.Devices))
 			}
-			if asked.Shares[i], err = a.shareOf(d, n.Driver); err != nil {
+			if alternative.Shares[i], err = a.shareOf(d, n.Driver); err != nil {
 				return fit.Alternative{}, err
 			}
 		}
 	}
-	return asked, nil
+	return alternative, nil
 }
 
 // tolerates reports whether every taint of the device that keeps pods away is tolerated.

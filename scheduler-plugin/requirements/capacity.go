@@ -71,15 +71,15 @@ func (a *alternative) shareOf(d *resourceapi.Device, driver string) (gpu.Share, 
 // requested amount, rounded up to what the policy permits, or else the default, or else all of it. Only whole numbers
 // are supported: how fractions are rounded depends on a feature gate.
 func (a *alternative) takenCapacity(name resourceapi.QualifiedName, c resourceapi.DeviceCapacity) (int64, bool, error) {
-	asked, ok := a.capacity[name]
+	requested, ok := a.capacity[name]
 	if !ok && c.RequestPolicy != nil && c.RequestPolicy.Default != nil {
 		n, err := wholeNumber(*c.RequestPolicy.Default)
 		return n, true, err
 	}
 	if !ok {
-		asked = c.Value
+		requested = c.Value
 	}
-	n, err := wholeNumber(asked)
+	n, err := wholeNumber(requested)
 	if err != nil || c.RequestPolicy == nil {
 		return n, true, err
 	}

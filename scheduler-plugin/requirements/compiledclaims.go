@@ -34,8 +34,8 @@ type compiledClaims struct {
 
 // nodeAnswer is the result of nodes with equal digests.
 type nodeAnswer struct {
-	asked *fit.Requirements
-	err   error
+	demands *fit.Requirements
+	err     error
 }
 
 func newCompiledClaims(s *parsedClaims, chains [][]*selectorChain, digests *nodeDigestCache) *compiledClaims {
@@ -79,16 +79,16 @@ func (p *compiledClaims) onNode(n *index.Node) (*fit.Requirements, error) {
 	known, ok := p.answers[key]
 	p.mu.Unlock()
 	if ok {
-		return known.asked, known.err
+		return known.demands, known.err
 	}
-	asked, err := p.evaluateNode(n, nodeDigests.drivers[1:])
+	demands, err := p.evaluateNode(n, nodeDigests.drivers[1:])
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.answers) >= maxAnswers {
 		clear(p.answers)
 	}
-	p.answers[key] = nodeAnswer{asked, err}
-	return asked, err
+	p.answers[key] = nodeAnswer{demands, err}
+	return demands, err
 }
 
 // evaluateNode evaluates the claims on the node. others are the devices of other drivers.
@@ -98,17 +98,17 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*f
 			return nil, err
 		}
 	}
-	asked := &fit.Requirements{Requests: make([]fit.Request, len(p.requests))}
+	demands := &fit.Requirements{Requests: make([]fit.Request, len(p.requests))}
 	next := 0
 	for i := range p.requests {
 		r := &p.requests[i]
-		asked.Requests[i] = fit.Request{Name: r.name, Alternatives: make([]fit.Alternative, len(r.alternatives))}
+		demands.Requests[i] = fit.Request{Name: r.name, Alternatives: make([]fit.Alternative, len(r.alternatives))}
 		for j := range r.alternatives {
 			a, err := r.alternatives[j].onNode(n, p.chains[next])
 			if err != nil {
 				return nil, delegatef("request %s: %w", r.name, err)
 			}
-			asked.Requests[i].Alternatives[j] = a
+			demands.Requests[i].Alternatives[j] = a
 			next++
 		}
 	}
@@ -117,9 +117,9 @@ func (p *compiledClaims) evaluateNode(n *index.Node, others []driverDevices) (*f
 		if err != nil {
 			return nil, err
 		}
-		asked.Constraints = append(asked.Constraints, bound)
+		demands.Constraints = append(demands.Constraints, bound)
 	}
-	return asked, nil
+	return demands, nil
 }
 
 // checkForeign returns an error if devices that fit does not support could serve a request, whether or not they are free.

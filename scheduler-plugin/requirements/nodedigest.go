@@ -68,7 +68,7 @@ func (s *nodeDigestCache) forNode(n *index.Node) *nodeDigests {
 	return known
 }
 
-func (s *nodeDigestCache) forget(node string) {
+func (s *nodeDigestCache) drop(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.nodes, node)

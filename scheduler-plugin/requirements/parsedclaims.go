@@ -50,10 +50,10 @@ type constraint struct {
 func (s *parsedClaims) addClaim(claim *resourceapi.ResourceClaim, classes Classes) error {
 	first, devices := len(s.requests), 0
 	for i := range claim.Spec.Devices.Requests {
-		asked := &claim.Spec.Devices.Requests[i]
-		r := request{name: claim.Name + "/" + asked.Name, short: asked.Name}
+		listed := &claim.Spec.Devices.Requests[i]
+		r := request{name: claim.Name + "/" + listed.Name, short: listed.Name}
 		most := 0
-		for _, way := range alternativesOf(asked) {
+		for _, way := range alternativesOf(listed) {
 			a, err := newAlternative(way, classes)
 			if err != nil {
 				return delegatef("request %s: %w", strings.TrimSuffix(r.name+"/"+way.Name, "/"), err)

@@ -38,33 +38,33 @@ func (p *PodRequirements) OnNode(n *index.Node) (*fit.Requirements, error) {
 	if p.compiled == nil {
 		return &fit.Requirements{}, nil
 	}
-	asked, err := p.compiled.onNode(n)
+	demands, err := p.compiled.onNode(n)
 	if err != nil {
 		return nil, err
 	}
-	return p.withNames(asked), nil
+	return p.withNames(demands), nil
 }
 
 // withNames returns the requirements with the names of the pod's own claims: the cached ones may have those of another pod.
-func (p *PodRequirements) withNames(asked *fit.Requirements) *fit.Requirements {
+func (p *PodRequirements) withNames(demands *fit.Requirements) *fit.Requirements {
 	own := true
 	for i, name := range p.names {
-		own = own && asked.Requests[i].Name == name
+		own = own && demands.Requests[i].Name == name
 	}
 	if own {
-		return asked
+		return demands
 	}
-	renamed := *asked
-	renamed.Requests = slices.Clone(asked.Requests)
+	renamed := *demands
+	renamed.Requests = slices.Clone(demands.Requests)
 	for i, name := range p.names {
 		renamed.Requests[i].Name = name
 	}
 	return &renamed
 }
 
-// ForgetNode drops what is cached, for all requirements, of a node that is removed.
-func (p *PodRequirements) ForgetNode(node string) {
+// DropNode drops what is cached, for all requirements, of a node that is removed.
+func (p *PodRequirements) DropNode(node string) {
 	if p.compiled != nil {
-		p.compiled.digests.forget(node)
+		p.compiled.digests.drop(node)
 	}
 }

@@ -62,42 +62,42 @@ func TestDelegates(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		asks change
+		change change
 		// is done to what the node publishes.
 		is func(*site)
 		// want is a part of the message; empty when fit decides.
 		want string
 	}{
 		"nothing special": {},
-		"mode All": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
+		"mode All": {change: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.AllocationMode, r.Count = resourceapi.DeviceAllocationModeAll, 0
 		}, want: "allocation mode All"},
-		"admin access": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
+		"admin access": {change: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.AdminAccess = new(true)
 		}, want: "admin access"},
-		"no admin access": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
+		"no admin access": {change: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.AdminAccess = new(false)
 		}},
-		"too many": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) { r.Count = 33 }, want: "count 33"},
-		"too many together": {asks: func(claim *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
+		"too many": {change: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) { r.Count = 33 }, want: "count 33"},
+		"too many together": {change: func(claim *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.Count = 20
 			claim.Spec.Devices.Requests = append(claim.Spec.Devices.Requests, resourceapi.DeviceRequest{Name: "more", Exactly: r})
 		}, want: "may need 40 devices"},
-		"derived attributes": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
+		"derived attributes": {change: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.DerivedAttributes = []resourceapi.DeviceDerivedAttribute{{Name: "a/b", Expression: "1"}}
 		}, want: "derived attributes"},
-		"unknown class": {asks: ofClass("nothing"), want: "device class nothing"},
-		"unknown request": {asks: func(claim *resourceapi.ResourceClaim, _ *resourceapi.ExactDeviceRequest) {
+		"unknown class": {change: ofClass("nothing"), want: "device class nothing"},
+		"unknown request": {change: func(claim *resourceapi.ResourceClaim, _ *resourceapi.ExactDeviceRequest) {
 			claim.Spec.Devices.Requests[0].Exactly = nil
 		}, want: "unknown kind of request"},
-		"unknown selector": {asks: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
+		"unknown selector": {change: func(_ *resourceapi.ResourceClaim, r *resourceapi.ExactDeviceRequest) {
 			r.Selectors = make([]resourceapi.DeviceSelector, 1)
 		}, want: "not CEL"},
-		"unknown constraint": {asks: bound(resourceapi.DeviceConstraint{}), want: "unknown constraint"},
-		"bad selector":       {asks: selecting("device."), want: "compile selector"},
-		"failing selector":   {asks: selecting(`device.attributes["gpu.tessera.dev"].nothing == 1`), want: "no such key"},
+		"unknown constraint": {change: bound(resourceapi.DeviceConstraint{}), want: "unknown constraint"},
+		"bad selector":       {change: selecting("device."), want: "compile selector"},
+		"failing selector":   {change: selecting(`device.attributes["gpu.tessera.dev"].nothing == 1`), want: "no such key"},
 		"foreign devices match": {
-			asks: ofClass("any"),
+			change: ofClass("any"),
 			is: func(s *site) {
 				s.slices = append(s.slices, slice(s.name, "nic.example.com", "nics", resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "nic"}}}))
 			}, want: "a device of driver nic.example.com matches as well",
@@ -105,7 +105,7 @@ func TestDelegates(t *testing.T) {
 		"foreign devices do not match": {is: func(s *site) {
 			s.slices = append(s.slices, slice(s.name, "nic.example.com", "nics", resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "nic"}}}))
 		}},
-		"roaming devices match": {asks: ofClass("any"), is: func(s *site) {
+		"roaming devices match": {change: ofClass("any"), is: func(s *site) {
 			roaming := slice(s.name, "fabric.example.com", "fabric", resourceapi.ResourceSliceSpec{Devices: []resourceapi.Device{{Name: "switch"}}})
 			roaming.Spec.NodeName, roaming.Spec.AllNodes = nil, new(true)
 			s.slices = append(s.slices, roaming)
@@ -125,12 +125,12 @@ func TestDelegates(t *testing.T) {
 		}, want: "skips node operations"},
 		"incomplete pool": {is: func(s *site) { s.slices = s.slices[1:] }, want: "ResourceSlices of generation"},
 		"list attribute": {
-			asks: bound(resourceapi.DeviceConstraint{MatchAttribute: new(resourceapi.FullyQualifiedName("gpu.tessera.dev/peers"))}),
+			change: bound(resourceapi.DeviceConstraint{MatchAttribute: new(resourceapi.FullyQualifiedName("gpu.tessera.dev/peers"))}),
 			is: device(func(d *resourceapi.Device) {
 				d.Attributes["peers"] = resourceapi.DeviceAttribute{IntValues: []int64{1, 2}}
 			}), want: "not a single value",
 		},
-		"fractions": {asks: taking("memory", "1500m"), want: "whole number"},
+		"fractions": {change: taking("memory", "1500m"), want: "whole number"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -141,11 +141,11 @@ func TestDelegates(t *testing.T) {
 			}
 			s := newSite("node", raw.slices)
 			var changes []change
-			if test.asks != nil {
-				changes = append(changes, test.asks)
+			if test.change != nil {
+				changes = append(changes, test.change)
 			}
 			n := s.node(t)
-			_, err := ask(requirements.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
+			_, err := demandsOf(requirements.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
 			switch {
 			case test.want == "" && err != nil:
 				t.Errorf("delegated: %v", err)
@@ -200,18 +200,18 @@ func TestNamesAreThoseOfThePod(t *testing.T) {
 	s := newSite("node", published(t, "t4x1", "node"))
 	reader := requirements.NewReader(shapes(), s.index)
 	for _, name := range []string{"first", "second", "first"} {
-		asked, err := ask(reader, []*resourceapi.ResourceClaim{changed(name)}, s.node(t))
+		demands, err := demandsOf(reader, []*resourceapi.ResourceClaim{changed(name)}, s.node(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := asked.Requests[0].Name; got != name+"/request" {
+		if got := demands.Requests[0].Name; got != name+"/request" {
 			t.Errorf("claim %s: the request is called %s", name, got)
 		}
 	}
 }
 
-// TestForgets changes what a node publishes: what was learned of it before does not count any more.
-func TestForgets(t *testing.T) {
+// TestChangedNodeIsReevaluated changes what a node publishes: what was learned of it before does not count any more.
+func TestChangedNodeIsReevaluated(t *testing.T) {
 	t.Parallel()
 	list := published(t, "t4x1", "node")
 	s := newSite("node", list)
@@ -238,13 +238,13 @@ func TestForgets(t *testing.T) {
 func candidates(t *testing.T, s *site, req *requirements.PodRequirements) int {
 	t.Helper()
 	n := s.node(t)
-	asked, err := req.OnNode(n)
+	demands, err := req.OnNode(n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	count := 0
 	for i := range n.Devices {
-		if asked.Requests[0].Alternatives[0].Candidates.Has(i) {
+		if demands.Requests[0].Alternatives[0].Candidates.Has(i) {
 			count++
 		}
 	}
@@ -256,8 +256,8 @@ func TestShares(t *testing.T) {
 	s := newSite("node", published(t, "t4x1", "node"))
 	const part = 1 << 30 // A tenth of 15 GiB in steps of 1 GiB.
 	tests := map[string]struct {
-		asks change
-		want gpu.Share
+		change change
+		want   gpu.Share
 	}{
 		"defaults":          {nil, gpu.Share{MemoryBytes: part, Shares: 1}},
 		"rounded up":        {taking("memory", "2500Mi"), gpu.Share{MemoryBytes: 3 << 30, Shares: 1}},
@@ -269,16 +269,16 @@ func TestShares(t *testing.T) {
 	}
 	for name, test := range tests {
 		changes := []change{ofClass("mps")}
-		if test.asks != nil {
-			changes = append(changes, test.asks)
+		if test.change != nil {
+			changes = append(changes, test.change)
 		}
 		n := s.node(t)
-		asked, err := ask(requirements.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
+		demands, err := demandsOf(requirements.NewReader(shapes(), s.index), []*resourceapi.ResourceClaim{changed("claim", changes...)}, n)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		if got := sharesOf(asked.Requests[0].Alternatives[0]); got != test.want {
+		if got := sharesOf(demands.Requests[0].Alternatives[0]); got != test.want {
 			t.Errorf("%s: takes %+v, want %+v", name, got, test.want)
 		}
 	}

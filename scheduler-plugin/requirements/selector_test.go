@@ -81,8 +81,8 @@ func drawDevice(t *rapid.T) *resourceapi.Device {
 	return d
 }
 
-// TestStageSaysWhatSelectorsSay compares what is remembered with what the allocator would evaluate.
-func TestStageSaysWhatSelectorsSay(t *testing.T) {
+// TestStageEqualsItsSelectors compares what is remembered with what the allocator would evaluate.
+func TestStageEqualsItsSelectors(t *testing.T) {
 	t.Parallel()
 	remembered, opaque := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

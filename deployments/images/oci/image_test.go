@@ -45,7 +45,7 @@ func TestArchivesAreReproducible(t *testing.T) {
 	}
 }
 
-func TestLayerHoldsWhatWasAsked(t *testing.T) {
+func TestLayerHasTheRequestedFiles(t *testing.T) {
 	source := filepath.Join(t.TempDir(), "source")
 	write(t, source, "from the host")
 	content, err := archive([]File{

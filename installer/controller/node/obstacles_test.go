@@ -18,7 +18,7 @@ import (
 )
 
 // What keeps the installer from what it decided stands in the node's message, once and in the same words, for as long as it does.
-func TestObstaclesAreTold(t *testing.T) {
+func TestObstaclesAreReported(t *testing.T) {
 	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
 		NodeInfo: corev1.NodeSystemInfo{BootID: "b"}, Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},

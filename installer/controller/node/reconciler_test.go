@@ -25,17 +25,17 @@ import (
 // In the mode Suggest, people read what would be done and which pods that costs, those of the sick GPU and of no other. It is said once: while nothing changes
 // nothing is written, and nothing is read.
 func TestSuggestionsCostNothing(t *testing.T) {
-	sick := controllertest.GPU(t, "n", 0)
+	faulted := controllertest.GPU(t, "n", 0)
 	objects := append(controllertest.User("training", "n", controllertest.WholeGPU(t, "n", 0)),
 		controllertest.User("neighbour", "n", controllertest.WholeGPU(t, "n", 1))...)
 	h := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))}, objects...)
 	node := h.step("n")
-	if len(node.Status.Remediations) != 1 || node.Status.Remediations[0].Step != v1alpha1.RemediationStepSuggested || node.Status.Remediations[0].GPU != sick.Name() {
+	if len(node.Status.Remediations) != 1 || node.Status.Remediations[0].Step != v1alpha1.RemediationStepSuggested || node.Status.Remediations[0].GPU != faulted.Name() {
 		t.Fatalf("remedies are %+v", node.Status.Remediations)
 	}
-	said := node.Status.Remediations[0].Message
-	if !strings.Contains(said, "XID 95") || !strings.Contains(said, "users/training") || strings.Contains(said, "neighbour") {
-		t.Errorf("it says %q", said)
+	message := node.Status.Remediations[0].Message
+	if !strings.Contains(message, "XID 95") || !strings.Contains(message, "users/training") || strings.Contains(message, "neighbour") {
+		t.Errorf("it says %q", message)
 	}
 	if c := node.Status.Conditions; !slices.ContainsFunc(c, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionGPUsHealthy && c.Status == metav1.ConditionFalse
@@ -45,9 +45,9 @@ func TestSuggestionsCostNothing(t *testing.T) {
 	if len(node.Spec.Remediations) > 0 {
 		t.Errorf("it ordered %+v", node.Spec.Remediations)
 	}
-	told := h.DrainEvents()
-	if !slices.ContainsFunc(told, func(e string) bool { return strings.Contains(e, "RemediationSuggested") }) {
-		t.Errorf("events are %q", told)
+	events := h.DrainEvents()
+	if !slices.ContainsFunc(events, func(e string) bool { return strings.Contains(e, "RemediationSuggested") }) {
+		t.Errorf("events are %q", events)
 	}
 	h.Writes, h.SliceLists = 0, 0
 	for range 3 {
@@ -73,13 +73,13 @@ func TestBudgetCountsTheCluster(t *testing.T) {
 	if len(waits) != 2 {
 		t.Errorf("%d GPUs wait for a place: %+v", len(waits), waits)
 	}
-	if asked := h.r.nodesWaitingForBudget(t.Context(), nil); !slices.Equal(asked, []string{"n1", "n2"}) {
-		t.Errorf("when a place is free, %q are looked at", asked)
+	if waiting := h.r.nodesWaitingForBudget(t.Context(), nil); !slices.Equal(waiting, []string{"n1", "n2"}) {
+		t.Errorf("when a place is free, %q are looked at", waiting)
 	}
 }
 
 // A node with a sick GPU is proven by the others, and says so; one all of whose GPUs are sick says that, and does not wait for a proof that cannot be made.
-func TestProofLeavesSickGPUsOut(t *testing.T) {
+func TestValidationExcludesFaultyGPUs(t *testing.T) {
 	claim := func(h *testCluster) *resourceapi.ResourceClaim {
 		c := &resourceapi.ResourceClaim{}
 		if err := h.Get(t.Context(), client.ObjectKey{Namespace: controllertest.Namespace, Name: action.ValidationName("n", action.PartGPUs)}, c); err != nil {
@@ -160,12 +160,12 @@ func TestWhatStopsRemediation(t *testing.T) {
 func TestSwapAndReset(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
 	at := func(order v1alpha1.RemediationOrder, reason string) *testCluster {
-		sick := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepReset, reason, 0)
-		sick.Spec.Remediations[0].Step, sick.Status.Agent.Remediations[0].PreparedClaims = order, 0
+		faulted := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepReset, reason, 0)
+		faulted.Spec.Remediations[0].Step, faulted.Status.Agent.Remediations[0].PreparedClaims = order, 0
 		if order == v1alpha1.OrderReset {
-			sick.Status.Remediations[0].Attempts, sick.Status.Agent.Remediations[0].State = 1, v1alpha1.RemediationStateResetting
+			faulted.Status.Remediations[0].Attempts, faulted.Status.Agent.Remediations[0].State = 1, v1alpha1.RemediationStateResetting
 		}
-		h := newTestCluster(t, act, []*v1alpha1.GPUNode{sick})
+		h := newTestCluster(t, act, []*v1alpha1.GPUNode{faulted})
 		node := h.Node("n")
 		delete(node.Labels, v1alpha1.LabelReady)
 		node.Labels[v1alpha1.LabelDriver] = "another"

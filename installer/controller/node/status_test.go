@@ -17,7 +17,7 @@ func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	s.Node.BootID = "b"
 	s.Status.Agent = &v1alpha1.AgentStatus{BootID: "b", PodUID: "agent", DriverVersion: "580", Ready: true}
 	s.Agent = phase.Pod{UID: "agent", State: phase.PodReady}
-	var told []v1alpha1.ComponentStatus
+	var published []v1alpha1.ComponentStatus
 	for _, step := range []struct {
 		after    time.Duration
 		change   func()
@@ -35,9 +35,9 @@ func TestSinceWhenTheAgentIsAway(t *testing.T) {
 	} {
 		step.change()
 		s.Now = began.Add(step.after)
-		told = componentStatuses(s, told)
+		published = componentStatuses(s, published)
 		var agent v1alpha1.ComponentStatus
-		for _, c := range told {
+		for _, c := range published {
 			if c.Name == phase.ComponentAgent {
 				agent = c
 			}

@@ -32,11 +32,11 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 		"after a reset":               {v1alpha1.RemediationStepRebootRequested, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sick := controllertest.NodeInRemediation(t, test.step, remediation.ReasonDraining, test.attempts)
+			faulted := controllertest.NodeInRemediation(t, test.step, remediation.ReasonDraining, test.attempts)
 			if test.step == v1alpha1.RemediationStepRebootRequested {
-				sick.Status.Remediations[0].BootID = "b"
+				faulted.Status.Remediations[0].BootID = "b"
 			}
-			h := newTestCluster(t, v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}, []*v1alpha1.GPUNode{sick})
+			h := newTestCluster(t, v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}, []*v1alpha1.GPUNode{faulted})
 			h.abandon()
 			node := h.Node("n")
 			node.Labels[v1alpha1.LabelRebootRequired] = "true"
@@ -49,7 +49,7 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 				now = h.step("n")
 			}
 			labels := h.Node("n").Labels
-			if _, asked := labels[v1alpha1.LabelRebootRequired]; asked || labels[v1alpha1.LabelReady] != "true" {
+			if _, requested := labels[v1alpha1.LabelRebootRequired]; requested || labels[v1alpha1.LabelReady] != "true" {
 				t.Errorf("labels %v", labels)
 			}
 			if meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionRebootRequired) || now.Status.Phase != v1alpha1.PhaseReady {

@@ -122,8 +122,8 @@ func TestPreviewEdit(t *testing.T) {
 		if diff := cmp.Diff(test.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if said := strings.Join(preview.Problems, "\n"); !strings.Contains(said, test.problem) || test.problem == "" && said != "" {
-			t.Errorf("%s: problems %q, want %q", name, said, test.problem)
+		if problems := strings.Join(preview.Problems, "\n"); !strings.Contains(problems, test.problem) || test.problem == "" && problems != "" {
+			t.Errorf("%s: problems %q, want %q", name, problems, test.problem)
 		}
 	}
 }

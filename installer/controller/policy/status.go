@@ -95,9 +95,10 @@ func (p *pass) countFaultyGPUs() v1alpha1.GPUCounts {
 }
 
 func (r *Reconciler) updateClusterPolicyStatus(ctx context.Context, p *pass, d rollout.Decision) error {
-	standing := p.summarizeNodes(func(m member) bool { return m.assignment.Managed() })
+	nodes := p.summarizeNodes(func(m member) bool { return m.assignment.Managed() })
 	status := v1alpha1.ClusterPolicyStatus{
-		ObservedGeneration: p.Policy.Generation, Nodes: standing.counts, GPUs: p.countFaultyGPUs(), Rollout: d.Status, Conditions: slices.Clone(p.Policy.Status.Conditions),
+		ObservedGeneration: p.Policy.Generation, Nodes: nodes.counts, GPUs: p.countFaultyGPUs(), Rollout: d.Status,
+		Conditions: slices.Clone(p.Policy.Status.Conditions),
 	}
 	if d.Plan.Nodes > 0 {
 		status.Plan = &d.Plan
@@ -106,7 +107,7 @@ func (r *Reconciler) updateClusterPolicyStatus(ctx context.Context, p *pass, d r
 	if err != nil {
 		return err
 	}
-	v := derivePolicyConditions(standing, d.Status, operands, p.faults)
+	v := derivePolicyConditions(nodes, d.Status, operands, p.faults)
 	v.write(&status.Conditions, p.Policy.Generation, p)
 	if equality.Semantic.DeepEqual(p.Policy.Status, status) {
 		return nil
@@ -116,18 +117,19 @@ func (r *Reconciler) updateClusterPolicyStatus(ctx context.Context, p *pass, d r
 }
 
 func (r *Reconciler) updateNVIDIADriverStatus(ctx context.Context, p *pass, driver *v1alpha1.NVIDIADriver, d rollout.Decision) error {
-	standing := p.summarizeNodes(func(m member) bool {
+	nodes := p.summarizeNodes(func(m member) bool {
 		return m.assignment.Managed() && m.assignment.Owner == driver.Name && m.assignment.Conflict == ""
 	})
 	status := v1alpha1.NVIDIADriverStatus{
-		ObservedGeneration: driver.Generation, Nodes: standing.counts, Rollout: d.Status, Conditions: slices.Clone(driver.Status.Conditions),
+		ObservedGeneration: driver.Generation, Nodes: nodes.counts, Rollout: d.Status,
+		Conditions: slices.Clone(driver.Status.Conditions),
 	}
 	if d.Plan.Nodes > 0 {
 		status.Plan = &d.Plan
 	}
 	var faults []fault
 	status.Conflicts, faults = p.selectorConflicts(driver.Name)
-	v := derivePolicyConditions(standing, d.Status, "", faults)
+	v := derivePolicyConditions(nodes, d.Status, "", faults)
 	v.write(&status.Conditions, driver.Generation, p)
 	if equality.Semantic.DeepEqual(driver.Status, status) {
 		return nil

@@ -68,7 +68,7 @@ func (r *Remediator) nodeCandidates(ctx context.Context, c *catalog.Catalog, gpu
 func candidates(node string, gpus []gpuRemediation) []remediation.Candidate {
 	var all []remediation.Candidate
 	for _, g := range gpus {
-		if c, asks := g.Candidate(node); asks && (c.Begun || g.failed == nil) {
+		if c, requests := g.Candidate(node); requests && (c.Begun || g.failed == nil) {
 			all = append(all, c)
 		}
 	}

@@ -110,7 +110,7 @@ func (r *Remediator) decideGPU(node string, g *gpuRemediation) {
 	if status := g.decision.Status; status != nil {
 		status.Message = last.Explain(string(g.decision.Action), status.Message)
 	}
-	if c, asks := g.Candidate(node); asks && !c.Begun && g.decision.Action == remediation.Direct {
+	if c, requests := g.Candidate(node); requests && !c.Begun && g.decision.Action == remediation.Direct {
 		r.ordered.add(node, g.GPU)
 	}
 }
@@ -156,7 +156,7 @@ func listGPUs(c *catalog.Catalog, node *nodestate.Observation, d phase.Decision)
 	}
 	for _, name := range faultyGPUs(node) {
 		o := remediation.Observed{
-			Now: node.Now, GPU: name, Policy: policyFor(c, node), BootID: node.Node.BootID, Speaks: node.AgentRuns(), History: history[name],
+			Now: node.Now, GPU: name, Policy: policyFor(c, node), BootID: node.Node.BootID, AgentReports: node.AgentRuns(), History: history[name],
 			Paused: pausedBy(c, node.GPUNode), Busy: busyReason(node, d), Monitored: node.Monitored,
 		}
 		o.Faults = slices.DeleteFunc(node.Faults(), func(f v1alpha1.GPUFault) bool { return f.GPU != name })

@@ -36,20 +36,20 @@ func TestRefusedNodeIsBusy(t *testing.T) {
 		phase.ReasonDevicePluginPresent: true, phase.ReasonConflict: true, phase.ReasonNoDriver: true, phase.ReasonHostDriverRefused: true,
 		phase.ReasonDrainBlocked: false, phase.ReasonClaimsPrepared: false,
 	} {
-		said := busyReason(s, phase.Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason})
-		if want != strings.Contains(said, reason) || (said != "") != want {
-			t.Errorf("%s: %q, want busy %t", reason, said, want)
+		message := busyReason(s, phase.Decision{Phase: v1alpha1.PhaseBlocked, Reason: reason})
+		if want != strings.Contains(message, reason) || (message != "") != want {
+			t.Errorf("%s: %q, want busy %t", reason, message, want)
 		}
 	}
 }
 
 // What is said about remediation decides what becomes of a sick GPU.
-func TestFieldsDecideAboutSickGPUs(t *testing.T) {
+func TestFieldsDecideAboutFaultyGPUs(t *testing.T) {
 	minute := &metav1.Duration{Duration: time.Minute}
 	next := func(s v1alpha1.ClusterPolicySpec, fault string, change func(*remediation.Observed)) remediation.Decision {
 		o := remediation.Observed{
 			Now: time.Now(), GPU: "g", Policy: policyFor(controllertest.Policies{Spec: s}.Catalog(), &nodestate.Observation{Observed: phase.Observed{Wanted: phase.Wanted{Managed: true}}}),
-			BootID: "b", Speaks: true, Granted: true,
+			BootID: "b", AgentReports: true, Granted: true,
 			Faults: []v1alpha1.GPUFault{{GPU: "g", Signal: "xid", XID: 95, Severity: "Fatal", Remedy: fault, BootID: "b", Since: metav1.Now()}},
 		}
 		change(&o)

@@ -121,7 +121,7 @@ func TestCDI(t *testing.T) {
 
 const pattern = "/etc/containerd/conf.d/99-tessera-*.toml"
 
-func TestImportAndForget(t *testing.T) {
+func TestImportAndRemoveImport(t *testing.T) {
 	const tables = "\n# a comment\n[grpc]\n  address = \"/run/containerd/containerd.sock\" # ]\n[plugins.\"x.y.z.v1\"]\nimports = [\"not these\"]\n"
 	tests := map[string]struct{ before, want string }{
 		"no imports":         {"version = 2\n" + tables, mark + "imports = [\"" + pattern + "\"]\nversion = 2\n" + tables},

@@ -52,7 +52,7 @@ func Find(r host.Roots, socket string) (string, error) {
 }
 
 // Ask returns the status of the runtime at a socket. It retries while the runtime is starting, until ctx ends.
-func Ask(ctx context.Context, socket string) (Status, error) {
+func ReadStatus(ctx context.Context, socket string) (Status, error) {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))
 	if err != nil {

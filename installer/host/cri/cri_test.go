@@ -66,7 +66,7 @@ func several(n int32) *atomic.Int32 {
 	return &count
 }
 
-func TestAsk(t *testing.T) {
+func TestReadStatus(t *testing.T) {
 	tests := map[string]struct {
 		server server
 		want   Status
@@ -85,7 +85,7 @@ func TestAsk(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			socket := filepath.Join(t.TempDir(), "s")
 			test.server.serve(t, socket)
-			got, err := Ask(t.Context(), socket)
+			got, err := ReadStatus(t.Context(), socket)
 			if test.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), test.fails) {
 					t.Errorf("error %v does not say %q", err, test.fails)
@@ -103,13 +103,13 @@ func TestAsk(t *testing.T) {
 }
 
 // A runtime that is just restarting is waited for, one that stays away is not waited for longer than asked.
-func TestAskWaits(t *testing.T) {
+func TestReadStatusWaitsForTheRuntime(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
 	answered := make(chan error, 1)
 	go func() {
-		_, err := Ask(ctx, socket)
+		_, err := ReadStatus(ctx, socket)
 		answered <- err
 	}()
 	server{name: "cri-o", version: "1"}.serve(t, socket)
@@ -118,7 +118,7 @@ func TestAskWaits(t *testing.T) {
 	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Ask(short, socket+"-missing"); err == nil {
+	if _, err := ReadStatus(short, socket+"-missing"); err == nil {
 		t.Error("a runtime that never came answered")
 	}
 }

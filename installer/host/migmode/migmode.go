@@ -167,10 +167,10 @@ func resetUnless(ctx context.Context, driver Driver, was GPU) error {
 
 func fail(err, back error) error {
 	failure := &host.Failure{Reason: NotChanged, Message: "the MIG mode could not be changed and was restored", Cause: err}
-	var said *host.Failure
+	var cause *host.Failure
 	switch {
-	case errors.As(err, &said):
-		failure.Reason = said.Reason
+	case errors.As(err, &cause):
+		failure.Reason = cause.Reason
 	case errors.Is(err, ErrInUse):
 		failure.Reason = GPUInUse
 		failure.Message = "the MIG mode could not be changed and was restored: a process has a GPU open (list it with `nvidia-smi` or `fuser /dev/nvidia*`), or MIG instances " +

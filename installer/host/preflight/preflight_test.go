@@ -15,9 +15,9 @@ func TestCheck(t *testing.T) {
 	fine := Seen{Kernel: "6.8.0-79-generic", OS: "ubuntu24.04", Nouveau: -1, Disks: []Disk{{Path: "/", Free: 4 << 30}}}
 	want := Want{Kernel: fine.Kernel, OS: fine.OS, Modules: Compiled, MinFree: 1 << 30}
 	tests := map[string]struct {
-		change  func(*Want, *Seen)
-		reasons []string
-		says    string
+		change   func(*Want, *Seen)
+		reasons  []string
+		contains string
 	}{
 		"nothing is wrong":                   {func(*Want, *Seen) {}, nil, ""},
 		"nothing is expected":                {func(w *Want, _ *Seen) { w.Kernel, w.OS = "", "" }, nil, ""},
@@ -49,7 +49,7 @@ func TestCheck(t *testing.T) {
 				t.Errorf("reasons (-want +got):\n%s", diff)
 			}
 			result := Result(w, s)
-			if result.Done != (len(test.reasons) == 0) || !strings.Contains(result.Message, test.says) {
+			if result.Done != (len(test.reasons) == 0) || !strings.Contains(result.Message, test.contains) {
 				t.Errorf("result: %+v", result)
 			}
 			if len(test.reasons) > 0 && result.Reason != test.reasons[0] {

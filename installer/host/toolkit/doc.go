@@ -1,4 +1,4 @@
-// Package toolkit makes a container runtime read CDI specs. Containerd from 2.0 on and CRI-O do so by themselves: nothing of theirs is touched, and they are
-// never restarted. Containerd 1.7 gets one drop-in beside its configuration, and is restarted once: only when it runs without CDI, which it is
-// asked for and not remembered, so that a crash after any step is the same as a new start.
+// Package toolkit configures a container runtime to read CDI specs. Containerd 2.0 and newer and CRI-O do so by default: their configuration is not changed
+// and they are never restarted. Containerd 1.7 gets one drop-in file and is restarted once, if its CRI status reports that CDI is disabled. No state is
+// kept, so a crash after any step is equivalent to a restart.
 package toolkit

@@ -14,25 +14,25 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/cri"
 )
 
-// Service is a runtime that the host's service manager runs.
+// Service is a runtime that the host's service manager manages.
 type Service struct {
 	Roots host.Roots
-	// Socket is the host's path of the runtime's socket; empty: the first that is known and there.
+	// Socket is the host path of the runtime's socket. If empty, the first existing default path is used.
 	Socket string
-	// Command restarts the runtime; it is run in the host's root, and ends when the runtime is up: systemctl restart containerd.
+	// Command restarts the runtime, such as systemctl restart containerd. It runs in the host's root and exits when the runtime has started.
 	Command []string
 }
 
-// Status asks the runtime.
+// Status reads the runtime's status.
 func (s Service) Status(ctx context.Context) (cri.Status, error) {
 	socket, err := cri.Find(s.Roots, s.Socket)
 	if err != nil {
 		return cri.Status{}, err
 	}
-	return cri.Ask(ctx, socket)
+	return cri.ReadStatus(ctx, socket)
 }
 
-// Restart has the service manager restart the runtime. SIGHUP would not do: containerd reads its configuration at its start only.
+// Restart restarts the runtime with the service manager. SIGHUP is not sufficient: containerd reads its configuration only at its start.
 func (s Service) Restart(ctx context.Context) error {
 	program, err := s.program()
 	if err != nil {
@@ -41,7 +41,7 @@ func (s Service) Restart(ctx context.Context) error {
 	command := exec.CommandContext(ctx, program, s.Command[1:]...)
 	command.WaitDelay = time.Second
 	command.Dir = "/"
-	// systemctl asks the service manager through a socket in the host's root; it would ignore requests from what looks like a chroot.
+	// systemctl connects to the service manager with a socket in the host's root, and ignores requests if it detects a chroot.
 	command.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "SYSTEMD_IGNORE_CHROOT=1"}
 	if s.Roots.Host != "/" {
 		command.SysProcAttr = &syscall.SysProcAttr{Chroot: s.Roots.Host}

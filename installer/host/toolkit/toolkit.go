@@ -19,34 +19,34 @@ import (
 
 // Runtime is the container runtime of the host.
 type Runtime interface {
-	// Status asks it, and waits for its answer as long as ctx lasts.
+	// Status reads the runtime's status and waits for a response until ctx ends.
 	Status(ctx context.Context) (cri.Status, error)
-	// Restart ends it and starts it again; containers run on meanwhile. It fails when the runtime does not start.
+	// Restart restarts the runtime; containers keep running. It fails if the runtime does not start.
 	Restart(ctx context.Context) error
 }
 
-// Config is what the verb works with.
+// Config is the configuration of the verb.
 type Config struct {
 	Roots host.Roots
-	// Main is containerd's configuration and CDI the folder of CDI specs, as the host names them.
+	// Main is the host path of containerd's configuration, CDI that of the folder of CDI specs.
 	Main, CDI string
 	Runtime   Runtime
 }
 
-// patience is how long a runtime may take to answer, or to be up again.
-const patience = 90 * time.Second
+// startTimeout limits how long the runtime may take to respond, also after a restart.
+const startTimeout = 90 * time.Second
 
-// failed is where a restart that failed is remembered until the next boot, so that it is not tried again and again with the same configuration.
+// failed is the file that records a failed restart until the next boot, so that the same configuration is not retried.
 const failed = "/run/tessera/toolkit-failed"
 
-// Once makes the runtime read CDI specs, if it does not yet. It also returns the folders in which a change calls for another look.
+// Once configures the runtime to read CDI specs if it does not yet. It also returns the folders in which a change requires another call.
 func (c Config) Once(ctx context.Context) (host.Result, []string) {
 	changed, folders, message, err := c.once(ctx)
 	return host.Outcome(Verb, host.Changed(changed), message, err), folders
 }
 
 func (c Config) once(ctx context.Context) (changed bool, folders []string, message string, err error) {
-	status, err := c.ask(ctx)
+	status, err := c.readStatus(ctx)
 	if err != nil {
 		return false, nil, "", err
 	}
@@ -71,7 +71,7 @@ func (c Config) once(ctx context.Context) (changed bool, folders []string, messa
 	}
 	changed = len(plan.Write) > 0
 	if c.reads(status) {
-		return changed, plan.Folders, name + " runs with CDI enabled", c.forgetFailure()
+		return changed, plan.Folders, name + " runs with CDI enabled", c.deleteFailure()
 	}
 	if err := c.restart(ctx, plan.ID); err != nil {
 		return changed, plan.Folders, "", err
@@ -79,9 +79,9 @@ func (c Config) once(ctx context.Context) (changed bool, folders []string, messa
 	return true, plan.Folders, name + " was restarted once with CDI enabled", nil
 }
 
-// Check succeeds when the runtime, as it runs now, reads CDI specs. It changes nothing.
+// Check succeeds if the running runtime reads CDI specs. It changes nothing.
 func (c Config) Check(ctx context.Context) host.Result {
-	status, err := c.ask(ctx)
+	status, err := c.readStatus(ctx)
 	name := strings.TrimSpace(status.Name + " " + status.Version)
 	edits := false
 	if err == nil {
@@ -93,7 +93,7 @@ func (c Config) Check(ctx context.Context) host.Result {
 	return host.Outcome(Verb, false, name+" reads CDI specs", err)
 }
 
-// Remove takes away what Once has written. The runtime is not restarted: it takes notice when somebody else does.
+// Remove removes what Once has written. It takes effect at the next restart of the runtime, which Remove does not cause.
 func (c Config) Remove() host.Result {
 	plan, err := Unmake(c.files(), c.Main)
 	if err == nil {
@@ -104,8 +104,8 @@ func (c Config) Remove() host.Result {
 
 func (c Config) files() containerd.Files { return containerd.OnHost{Roots: c.Roots} }
 
-func (c Config) ask(ctx context.Context) (cri.Status, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+func (c Config) readStatus(ctx context.Context) (cri.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	status, err := c.Runtime.Status(ctx)
 	if err != nil {
@@ -114,7 +114,7 @@ func (c Config) ask(ctx context.Context) (cri.Status, error) {
 	return status, nil
 }
 
-// editable reports whether the runtime's configuration is to be edited at all.
+// editable reports whether the runtime's configuration must be edited.
 func (c Config) editable(status cri.Status) (bool, error) {
 	major, minor := numbers(status.Version)
 	switch {
@@ -146,32 +146,32 @@ func numbers(version string) (major, minor int) {
 	return major, minor
 }
 
-// reads reports whether the runtime, as it runs, reads our CDI specs.
+// reads reports whether the running runtime reads our CDI specs.
 func (c Config) reads(status cri.Status) bool {
 	return status.CDI && slices.ContainsFunc(status.Folders, func(f string) bool { return filepath.Clean(f) == filepath.Clean(c.CDI) })
 }
 
-// restart has the runtime read its configuration. When that fails, everything is put back as it was and the runtime started with that.
+// restart restarts the runtime. If that fails, the former configuration is restored and the runtime is started with it.
 func (c Config) restart(ctx context.Context, id string) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	ctx, cancel := context.WithTimeout(ctx, 2*startTimeout)
 	defer cancel()
 	err := c.Runtime.Restart(ctx)
 	if err == nil {
 		var status cri.Status
-		if status, err = c.ask(ctx); err == nil && !c.reads(status) {
+		if status, err = c.readStatus(ctx); err == nil && !c.reads(status) {
 			err = errors.New("CDI is still disabled after the restart")
 		}
 	}
 	if err == nil {
-		return c.forgetFailure()
+		return c.deleteFailure()
 	}
 	failure := &host.Failure{Reason: RestartFailed, Cause: err, Message: "the container runtime did not start with CDI enabled and its configuration was restored"}
 	if back := c.Remove(); !back.Done {
 		failure.Message = "the container runtime did not start with CDI enabled and its configuration could not be restored (" + back.Message + "); restore it manually"
 		return failure
 	}
-	// The reason why ctx ended, if it did, is no reason to leave the node without a runtime.
-	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+	// The runtime must be started even if ctx has ended.
+	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
 	if err := c.Runtime.Restart(again); err != nil {
 		failure.Message += "; it does not start with the restored configuration either (" + err.Error() + "); see its log"
@@ -199,7 +199,7 @@ func (c Config) remember(id string) error {
 	return os.WriteFile(seen, []byte(id), 0o644)
 }
 
-func (c Config) forgetFailure() error {
+func (c Config) deleteFailure() error {
 	seen, err := c.Roots.See(failed)
 	if err != nil {
 		return err

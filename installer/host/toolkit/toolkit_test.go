@@ -29,7 +29,7 @@ const (
 		"  [plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.runc.options]\n    SystemdCgroup = true\n"
 )
 
-// daemon is containerd as far as it matters: it reads its configuration when it starts, and does not start with one that is broken.
+// daemon simulates containerd: it reads its configuration when it starts, and fails to start with an invalid one.
 type daemon struct {
 	mutex   sync.Mutex
 	version string
@@ -38,7 +38,7 @@ type daemon struct {
 	running containerd.Config
 	starts  int
 	dead    bool
-	// refuses, when set, says why it does not start with a configuration.
+	// refuses, if set, returns why the daemon does not start with a configuration.
 	refuses func(containerd.Config) error
 }
 
@@ -69,7 +69,7 @@ func (d *daemon) started() int {
 	return d.starts
 }
 
-// node is a host with containerd 1.7 that runs with the given files.
+// node returns a host with containerd 1.7 that runs with the given files.
 func node(t *testing.T, mainFile string, files map[string]string) (Config, *daemon) {
 	t.Helper()
 	root := t.TempDir()
@@ -114,7 +114,7 @@ func TestEnable(t *testing.T) {
 	tests := map[string]struct {
 		main  string
 		files map[string]string
-		// edited is whether the main file is; drop is where the drop-in lies.
+		// edited reports whether the main file is edited; drop is the path of the drop-in.
 		edited bool
 		drop   string
 	}{
@@ -145,7 +145,7 @@ func TestEnable(t *testing.T) {
 			if !d.running.CDI("/var/run/cdi") || c.Roots.OnHost(d.running.Owner) != test.drop {
 				t.Errorf("containerd runs with CDI %t, by %s", d.running.CDI("/var/run/cdi"), d.running.Owner)
 			}
-			// Nothing but CDI has changed for containerd, and no file but ours without need.
+			// Only CDI has changed for containerd, and no other file is edited without need.
 			want := base.WithCDI("/var/run/cdi")
 			if diff := cmp.Diff(want, d.running.Section); diff != "" {
 				t.Errorf("section (-want +got):\n%s", diff)
@@ -161,12 +161,12 @@ func TestEnable(t *testing.T) {
 					}
 				}
 			}
-			// The second time changes nothing.
+			// A second call changes nothing.
 			result, _ = c.Once(t.Context())
 			if !result.Done || result.Changed || d.starts != 1 {
 				t.Errorf("the second time: %+v, %d restarts", result, d.starts)
 			}
-			// Removal gives everything back, and restarts nothing.
+			// Removal restores the files and does not restart the runtime.
 			if result := c.Remove(); !result.Done || !result.Changed || d.starts != 1 {
 				t.Errorf("removal: %+v, %d restarts", result, d.starts)
 			}
@@ -194,14 +194,14 @@ func TestKeepsModeAndCopy(t *testing.T) {
 	}
 }
 
-// What is refused, and leaves everything as it was.
+// TestRefuses checks that refused configurations are not changed.
 func TestRefuses(t *testing.T) {
 	tests := map[string]struct {
-		main    string
-		files   map[string]string
-		version string
-		reason  string
-		says    string
+		main     string
+		files    map[string]string
+		version  string
+		reason   string
+		contains string
 	}{
 		"broken TOML":       {main, map[string]string{main: usual + "oops"}, "1.7.27", containerd.ConfigInvalid, main},
 		"a broken import":   {main, map[string]string{main: "imports = ['/etc/x.toml']\n" + usual, "/etc/x.toml": "["}, "1.7.27", containerd.ConfigInvalid, "/etc/x.toml"},
@@ -219,7 +219,7 @@ func TestRefuses(t *testing.T) {
 			d.version = test.version
 			before := disk(t, c)
 			result, _ := c.Once(t.Context())
-			if result.Done || result.Changed || result.Reason != test.reason || !strings.Contains(result.Message, test.says) {
+			if result.Done || result.Changed || result.Reason != test.reason || !strings.Contains(result.Message, test.contains) {
 				t.Errorf("%+v", result)
 			}
 			if diff := cmp.Diff(before, disk(t, c)); diff != "" || d.starts != 0 {
@@ -229,7 +229,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// other is a runtime that needs nothing.
+// other is a runtime that reads CDI specs by default.
 type other struct{ status cri.Status }
 
 func (o other) Status(context.Context) (cri.Status, error) { return o.status, nil }
@@ -256,7 +256,7 @@ func TestRuntimesThatNeedNothing(t *testing.T) {
 	}
 }
 
-// A folder that cannot be written, as on systems that are images: nothing is lost, and nothing is restarted.
+// TestReadOnly checks that in a read-only folder, as on image-based systems, no file is changed and the runtime is not restarted.
 func TestReadOnly(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual})
 	folder := filepath.Join(c.Roots.Host, "etc/containerd")
@@ -274,7 +274,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// readOnly has root, who may write everything, see the folder read-only: in a mount namespace of this test's own thread, which ends with it.
+// readOnly mounts the folder read-only in a mount namespace of the test's thread, because root may write to any folder.
 func readOnly(t *testing.T, folder string) {
 	t.Helper()
 	runtime.LockOSThread() // never unlocked: the thread is of no more use to others
@@ -296,7 +296,7 @@ func readOnly(t *testing.T, folder string) {
 	})
 }
 
-// Something is in the way of the drop-in's folder.
+// TestInTheWay checks a file at the path of the drop-in's folder.
 func TestInTheWay(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual, "/etc/containerd/conf.d": "in the way"})
 	before := disk(t, c)
@@ -308,7 +308,7 @@ func TestInTheWay(t *testing.T) {
 	}
 }
 
-// The runtime does not start with CDI: it gets its old configuration back, and is not tried again with the same.
+// TestRestartFails checks that a runtime that does not start with CDI gets its old configuration back, and that the same configuration is not retried.
 func TestRestartFails(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual})
 	before := disk(t, c)
@@ -330,7 +330,7 @@ func TestRestartFails(t *testing.T) {
 	if result, _ := c.Once(t.Context()); result.Reason != RestartFailed || d.starts != 2 {
 		t.Errorf("the second time: %+v, %d restarts", result, d.starts)
 	}
-	// The administrator repairs what was wrong, in the configuration.
+	// The administrator fixes the configuration.
 	d.refuses = nil
 	if err := os.WriteFile(filepath.Join(c.Roots.Host, main), []byte(usual+"# repaired\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -343,7 +343,7 @@ func TestRestartFails(t *testing.T) {
 	}
 }
 
-// A crash after any of the writes, and before the restart, is the same as a new start.
+// TestCrashes checks that a crash after any write, and before the restart, is equivalent to a new start.
 func TestCrashes(t *testing.T) {
 	for steps := range 4 {
 		c, d := node(t, main, map[string]string{main: usual})
@@ -366,7 +366,7 @@ func TestCrashes(t *testing.T) {
 func TestA17OverwrittenConfigurationIsRepaired(t *testing.T) {
 	tests := map[string]struct {
 		overwrite func(t *testing.T, c Config)
-		// sandbox is what the section must say afterwards: the newest wish of the administrator.
+		// sandbox is the value that the section must have afterwards: the administrator's latest.
 		sandbox string
 	}{
 		"the main file as it was": {func(t *testing.T, c Config) { overwrite(t, c, main, usual) }, "registry.k8s.io/pause:3.10"},
@@ -417,7 +417,7 @@ func overwrite(t *testing.T, c Config, path, text string) {
 	}
 }
 
-// The administrator enables CDI: what is ours goes, and nothing is restarted.
+// TestAdministratorEnablesCDI checks that the drop-in is removed without a restart when the administrator enables CDI.
 func TestAdministratorEnablesCDI(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual})
 	if result, _ := c.Once(t.Context()); !result.Done {
@@ -463,10 +463,10 @@ func TestA17Watch(t *testing.T) {
 	c, d := node(t, main, map[string]string{main: usual})
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	defer cancel()
-	told := make(chan host.Result, 16)
+	results := make(chan host.Result, 16)
 	ended := make(chan host.Result, 1)
 	go func() {
-		result, err := c.Watch(ctx, func(r host.Result) { told <- r })
+		result, err := c.Watch(ctx, func(r host.Result) { results <- r })
 		if err != nil {
 			t.Error(err)
 		}
@@ -474,7 +474,7 @@ func TestA17Watch(t *testing.T) {
 	}()
 	next := func(what string) host.Result {
 		select {
-		case r := <-told:
+		case r := <-results:
 			return r
 		case <-ctx.Done():
 			t.Fatalf("%s: nothing was told", what)
@@ -497,7 +497,7 @@ func TestA17Watch(t *testing.T) {
 	if n := d.started(); n != 1 {
 		t.Errorf("%d restarts", n)
 	}
-	// Broken by hand: it ends and says so.
+	// An invalid edit ends the watch with an error.
 	overwrite(t, c, main, "version = [")
 	select {
 	case result := <-ended:

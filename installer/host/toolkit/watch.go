@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// settle is how long files must be left alone before they are looked at: whoever writes one often writes another.
+	// settle is how long files must be unchanged before they are read, because often several are written.
 	settle = time.Second
-	// period is how often is looked although no file has changed: a runtime may have been replaced.
+	// period is the interval of checks without a changed file, because the runtime may have been replaced.
 	period = 10 * time.Minute
 )
 
-// Watch does what Once does, and again whenever somebody has changed the configuration, until ctx ends. It tells every result that differs from
-// the one before, and returns the first that is not done: whoever started it starts it again, later and later.
-func (c Config) Watch(ctx context.Context, tell func(host.Result)) (host.Result, error) {
+// Watch calls Once, and again after each change of the configuration, until ctx ends. It reports each result that differs from the one before, and
+// returns the first that is not done, so that kubelet restarts the container with a backoff.
+func (c Config) Watch(ctx context.Context, report func(host.Result)) (host.Result, error) {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return host.Result{}, fmt.Errorf("watch the runtime's configuration: %w", err)
@@ -39,7 +39,7 @@ func (c Config) Watch(ctx context.Context, tell func(host.Result)) (host.Result,
 			return result, nil
 		}
 		if result != last {
-			tell(result)
+			report(result)
 		}
 		last = result
 		missed, err := c.watch(watcher, folders)
@@ -55,7 +55,7 @@ func (c Config) Watch(ctx context.Context, tell func(host.Result)) (host.Result,
 	}
 }
 
-// watch adds the folders, or the nearest parents that there are. Missed is whether one is new: what happened in it before is not known.
+// watch adds the folders, or their nearest existing parents. Missed reports whether a folder is new, so that earlier events in it were missed.
 func (c Config) watch(watcher *fsnotify.Watcher, folders []string) (missed bool, err error) {
 	watched := map[string]bool{}
 	for _, path := range watcher.WatchList() {
@@ -83,7 +83,7 @@ func (c Config) watch(watcher *fsnotify.Watcher, folders []string) (missed bool,
 	return missed, nil
 }
 
-// wait returns when something has happened and nothing more does, or when the period is over.
+// wait returns when an event has occurred and no further one within settle, or when the period is over.
 func wait(ctx context.Context, watcher *fsnotify.Watcher) error {
 	timer := time.NewTimer(period)
 	defer timer.Stop()

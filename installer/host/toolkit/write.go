@@ -14,10 +14,10 @@ import (
 	"github.com/tessera-gpu/tessera/internal/host/atomicfile"
 )
 
-// kept is what is appended to the name of the main file for the copy that is made of it before its first edit. No import matches it.
+// kept is the suffix of the copy of the main file that is made before its first edit. No import matches it.
 const kept = ".before-tessera"
 
-// write makes the files what the plan says, each at once or not at all. When one cannot be written, those before it are put back.
+// write performs the plan, each file atomically. If a file cannot be written, those before it are restored.
 func (c Config) write(plan Plan) error {
 	for i, file := range plan.Write {
 		err := c.writeOne(file)
@@ -45,7 +45,7 @@ func (c Config) writeOne(file File) error {
 	return c.put(file.Path, file.Text)
 }
 
-// keep copies the main file before its first edit, and removes the copy when the file is like it again.
+// keep copies the main file before its first edit, and removes the copy when both are equal again.
 func (c Config) keep(file File) error {
 	before, err := read(c.files(), c.Main+kept)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c Config) keep(file File) error {
 	return nil
 }
 
-// put writes or, without a content, removes a file of the host. A new content is there as a whole or not at all, also after a crash; mode and owner stay.
+// put writes a file of the host atomically, also across a crash, or removes it if the content is nil. Mode and owner are kept.
 func (c Config) put(path string, text []byte) error {
 	seen, err := c.Roots.See(path)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A file of the runtime's configuration is replaced as a whole: a runtime that has the old file open reads all of it, and never a part of the new one.
+// TestPutReplacesWholeFiles checks that files are replaced atomically: a runtime that has the old file open reads all of it, and never a part of the new one.
 func TestPutReplacesWholeFiles(t *testing.T) {
 	const old = "version = 2\n"
 	c, _ := node(t, main, map[string]string{main: old})
@@ -31,7 +31,7 @@ func TestPutReplacesWholeFiles(t *testing.T) {
 	}
 }
 
-// If one of several files cannot be written, those before it are put back, also one that did not exist: the runtime never reads half of a change.
+// TestWriteIsUndoneWhenAFileFails checks that if one of several files cannot be written, those before it are restored, also absent ones: the runtime never reads a partial change.
 func TestWriteIsUndoneWhenAFileFails(t *testing.T) {
 	const drop = "/etc/containerd/conf.d/99-own.toml"
 	c, _ := node(t, main, map[string]string{main: usual, "/etc/file": "no folder"})

@@ -70,7 +70,7 @@ func (c Config) run(ctx context.Context) (changed bool, message string, err erro
 		}
 		changed = true
 	}
-	return changed, plan.say(seen), nil
+	return changed, plan.summary(seen), nil
 }
 
 func (c Config) notRemoved(seen Seen, module string, err error) error {
@@ -93,7 +93,7 @@ func (c Config) notUnmounted(path string, err error) error {
 }
 
 // say returns a message about what was done.
-func (p Plan) say(seen Seen) string {
+func (p Plan) summary(seen Seen) string {
 	var parts []string
 	switch {
 	case p.Keep:
