@@ -31,7 +31,8 @@ func TestPutReplacesWholeFiles(t *testing.T) {
 	}
 }
 
-// TestWriteIsUndoneWhenAFileFails checks that if one of several files cannot be written, those before it are restored, also absent ones: the runtime never reads a partial change.
+// TestWriteIsUndoneWhenAFileFails checks that if one of several files cannot be written, those before it are restored, also
+// absent ones: the runtime never reads a partial change.
 func TestWriteIsUndoneWhenAFileFails(t *testing.T) {
 	const drop = "/etc/containerd/conf.d/99-own.toml"
 	c, _ := node(t, main, map[string]string{main: usual, "/etc/file": "no folder"})
