@@ -109,6 +109,21 @@ func TestPagesNameWhatFilesContain(t *testing.T) {
 	}
 }
 
+// TestRowsOfWhereNameAFile checks that every row of the tables in docs/dev/where-*.md has a file or folder in its last cell.
+func TestRowsOfWhereNameAFile(t *testing.T) {
+	row := regexp.MustCompile(`(?m)^\| (.+) \|(.*)\|$`)
+	files(t, func(page, text string) {
+		if !strings.HasPrefix(page, "docs/dev/where-") {
+			return
+		}
+		for _, found := range row.FindAllStringSubmatch(text, -1) {
+			if found[1] != "what" && !strings.Contains(found[2], "`") {
+				t.Errorf("%s: %q names no file", page, found[1])
+			}
+		}
+	}, ".md")
+}
+
 func TestNamedPaths(t *testing.T) {
 	text := "`api/gpu`, `api/nothing/x.go`, [`docs/README.md#documentation`](x), `nvidia.com/gpu`, `cmd`, `bench/<name>.json`, `e2e/{env,fake}/`, `installer/*/doc.go`"
 	got := namedPaths(t, text)
