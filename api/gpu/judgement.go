@@ -17,22 +17,22 @@ type Judgement struct {
 
 // Help texts that several judgements share.
 const (
-	resetHelp = "let the GPU be drained and reset"
-	linkHelp  = "let the GPU be drained and reset; then check the fabric manager, the bridge or the baseboard"
+	resetHelp = "drain and reset the GPU"
+	linkHelp  = resetHelp + ", then check the fabric manager and the NVLink bridge or baseboard"
 )
 
 // conditions has the judgements of all signals except SignalXID.
 var conditions = map[Signal]Judgement{
-	SignalECC:           {Critical, Reset, "memory errors that could not be corrected", "let the GPU be drained and reset; replace it when this comes again"},
-	SignalRemapPending:  {Critical, Reset, "a row of memory is going to be remapped", "let the GPU be drained and reset: the reset remaps the row"},
-	SignalRemapFailed:   {Fatal, Replace, "a row of memory could not be remapped", "replace the GPU"},
-	SignalRetirePending: {Critical, Reset, "a page of memory is going to be retired", "let the GPU be drained and reset: the reset retires the page"},
-	SignalLost:          {Critical, Wait, "the GPU does not answer", "look into the kernel's log for its XID; reboot the node when it does not come back"},
-	SignalNVLink:        {Critical, Wait, "NVLinks are down", "check the fabric manager, the bridge or the baseboard; reset the GPU when they stay down"},
-	SignalHeat:          {Warning, Wait, "the hardware slows the GPU down for heat", "check fans, airflow and the temperature of the room"},
-	SignalPower:         {Warning, Wait, "the hardware slows the GPU down for lack of power", "check power supplies and cables"},
-	SignalFabric:        {Critical, Wait, "the NVLink fabric is not ready or not healthy", "check nvidia-fabricmanager and its log"},
-	SignalDriver:        {Critical, Wait, "the driver does not answer", "nothing while it is being replaced; else look at the driver's container and the kernel's log"},
+	SignalECC:           {Critical, Reset, "uncorrectable memory errors", resetHelp + "; replace it if the errors recur"},
+	SignalRemapPending:  {Critical, Reset, "a row remapping is pending", resetHelp + ": the reset remaps the row"},
+	SignalRemapFailed:   {Fatal, Replace, "a row remapping failed", "replace the GPU"},
+	SignalRetirePending: {Critical, Reset, "a page retirement is pending", resetHelp + ": the reset retires the page"},
+	SignalLost:          {Critical, Wait, "the GPU does not respond", "check the kernel log for an XID; if the GPU does not recover, reboot the node"},
+	SignalNVLink:        {Critical, Wait, "NVLinks are down", "check the fabric manager and the NVLink bridge or baseboard; if the links stay down, reset the GPU"},
+	SignalHeat:          {Warning, Wait, "the hardware slows the GPU down because of heat", "check the fans, the airflow and the room temperature"},
+	SignalPower:         {Warning, Wait, "the hardware slows the GPU down because of insufficient power", "check the power supplies and cables"},
+	SignalFabric:        {Critical, Wait, "the NVLink fabric is not ready or not healthy", "check the nvidia-fabricmanager service and its log"},
+	SignalDriver:        {Critical, Wait, "the driver does not respond", "no action while it is being replaced; otherwise check the driver container and the kernel log"},
 }
 
 // Rules judge signals. The zero value is the built-in table (xids and conditions).
@@ -52,7 +52,7 @@ func (r Rules) Judge(s Signal, xid int) Judgement {
 	if j, known := conditions[s]; known {
 		return j
 	}
-	return Judgement{Warning, Reset, "a signal that this release of Tessera does not know", "update Tessera on the node, or reset the GPU"}
+	return Judgement{Warning, Reset, "a signal that this release of Tessera does not support", "update Tessera on the node, or reset the GPU"}
 }
 
 func (r Rules) judgeXID(xid int) Judgement {
@@ -61,7 +61,7 @@ func (r Rules) judgeXID(xid int) Judgement {
 	}
 	i, found := slices.BinarySearchFunc(xids, xid, func(x XID, number int) int { return cmp.Compare(x.Number, number) })
 	if !found {
-		return Judgement{Warning, Wait, "an XID that Tessera does not know", "look it up in NVIDIA's XID catalog; a NodeConfig can say what it means here"}
+		return Judgement{Warning, Wait, "an XID that is not in Tessera's table", "see NVIDIA's XID catalog; health.xids of a NodeConfig can set its severity and remedy"}
 	}
 	return xids[i].Judgement
 }

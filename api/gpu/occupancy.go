@@ -144,7 +144,7 @@ func (o Occupancy) conflict(u Use, cost Cost) error {
 	case u.Shape.Shared():
 		return u.Share.lacks(o.shared, o.total)
 	case cost.Slices.Overlaps(o.taken):
-		return fmt.Errorf("memory slices %v are taken: %w", cost.Slices&o.taken, ErrOccupied)
+		return fmt.Errorf("memory slices %v are in use: %w", cost.Slices&o.taken, ErrOccupied)
 	case cost.Engines == Engines{}:
 		return nil
 	}

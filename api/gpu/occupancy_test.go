@@ -33,7 +33,7 @@ func TestTake(t *testing.T) {
 	}{
 		"a slice of an empty GPU":       {h100, nil, 0, mig(19, 0, 1), "", nil},
 		"a slice beside another":        {h100, []gpu.Use{mig(9, 4, 4)}, 0, mig(9, 0, 4), "", nil},
-		"a taken slice":                 {h100, []gpu.Use{mig(19, 2, 1)}, 0, mig(14, 2, 2), "take profile 14 at slices 2-3: memory slices [2] are taken", gpu.ErrOccupied},
+		"a taken slice":                 {h100, []gpu.Use{mig(19, 2, 1)}, 0, mig(14, 2, 2), "take profile 14 at slices 2-3: memory slices [2] are in use", gpu.ErrOccupied},
 		"a withheld slice":              {h100, nil, gpu.SpanMask(5, 2), mig(9, 4, 4), "memory slices [5 6] are withheld", gpu.ErrOccupied},
 		"beside a withheld slice":       {h100, nil, gpu.SpanMask(5, 2), mig(19, 4, 1), "", nil},
 		"the second +me":                {h100, []gpu.Use{mig(20, 0, 1)}, 0, mig(20, 6, 1), "needs 1 ofa-engines, 0 left", gpu.ErrOccupied},

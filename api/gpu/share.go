@@ -50,11 +50,11 @@ func (s Share) lacks(taken, total Share) error {
 	left := taken.left(total)
 	switch {
 	case total.MemoryBytes > 0 && s.MemoryBytes > left.MemoryBytes:
-		return fmt.Errorf("needs %d bytes of memory, %d of %d are shared out: %w", s.MemoryBytes, taken.MemoryBytes, total.MemoryBytes, ErrOccupied)
+		return fmt.Errorf("needs %d bytes of memory, %d of %d are allocated: %w", s.MemoryBytes, taken.MemoryBytes, total.MemoryBytes, ErrOccupied)
 	case total.Shares > 0 && s.Shares > left.Shares:
-		return fmt.Errorf("needs %d shares, %d of %d are held: %w", s.Shares, taken.Shares, total.Shares, ErrOccupied)
+		return fmt.Errorf("needs %d shares, %d of %d are allocated: %w", s.Shares, taken.Shares, total.Shares, ErrOccupied)
 	case total.Compute > 0 && s.Compute > left.Compute:
-		return fmt.Errorf("needs %d %% of the multiprocessors, %d of %d %% are promised: %w", s.Compute, taken.Compute, total.Compute, ErrOccupied)
+		return fmt.Errorf("needs %d %% of the multiprocessors, %d of %d %% are allocated: %w", s.Compute, taken.Compute, total.Compute, ErrOccupied)
 	}
 	return nil
 }

@@ -30,10 +30,10 @@ func TestTakeShares(t *testing.T) {
 		"more than there is":      {nil, share(gpu.MPS, g.MemoryBytes+1, 1, 0), "bytes of memory"},
 		"an overflow":             {[]gpu.Use{share(gpu.MPS, half, 1, 0)}, share(gpu.MPS, 1<<64-1, 1, 0), "bytes of memory"},
 		"the last share":          {[]gpu.Use{share(gpu.MPS, 1, 3, 0)}, share(gpu.MPS, 1, 1, 0), ""},
-		"a share too many":        {[]gpu.Use{share(gpu.MPS, 1, 4, 0)}, share(gpu.MPS, 1, 1, 0), "needs 1 shares, 4 of 4 are held"},
+		"a share too many":        {[]gpu.Use{share(gpu.MPS, 1, 4, 0)}, share(gpu.MPS, 1, 1, 0), "needs 1 shares, 4 of 4 are allocated"},
 		"all compute":             {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 40), ""},
 		"compute beside no limit": {[]gpu.Use{share(gpu.MPS, 1, 1, 0)}, share(gpu.MPS, 1, 1, 100), ""},
-		"too much compute":        {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 41), "60 of 100 % are promised"},
+		"too much compute":        {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 41), "60 of 100 % are allocated"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func apply(settings *Settings, entry resourceapi.DeviceAllocationConfiguration, 
 		return nil
 	}
 	if entry.Source == resourceapi.AllocationConfigSourceClaim && slices.Contains(entry.Requests, request) {
-		return fmt.Errorf("%s: is not for a device of type %v: remove the request from the entry's requests, or give it the right kind", config.kind(), shape)
+		return fmt.Errorf("%s: is not for a device of type %v: remove the request from the entry's requests, or correct the kind", config.kind(), shape)
 	}
 	return nil
 }

@@ -115,7 +115,7 @@ func (f Field) Demand() string {
 // Known lists the fields of an object. It is the end of the message about an unknown field.
 func Known(fields []Field) string {
 	if len(fields) == 0 {
-		return "there are no fields here"
+		return "the object has no fields"
 	}
 	names := make([]string, 0, len(fields))
 	for _, f := range fields {
@@ -136,17 +136,17 @@ func amount(bytes int64) string {
 func Kinds() []Kind {
 	interval := Field{
 		Name: "interval", Type: Choice, Values: []string{string(Default), string(Short), string(Medium), string(Long)}, Default: string(Default),
-		Effect: "how long one context runs on the GPU before the next one's turn",
+		Effect: "how long one context runs on the GPU before the next one",
 	}
 	timeSlicing := Field{
 		Name: "timeSlicing", Type: Object, Fields: []Field{interval},
-		Effect: "sets the GPU's time slice; the first claim of a shared GPU decides, the last one's end restores the default",
+		Effect: "sets the GPU's time slice; on a shared GPU that of the first claim applies, and the release of the last claim restores the default",
 	}
 	return []Kind{
-		{APIVersion: APIVersion, Name: GPUConfigKind, For: "GPUs given as a whole or shared", Fields: []Field{timeSlicing, ownMPS(), extras()}},
+		{APIVersion: APIVersion, Name: GPUConfigKind, For: "whole and shared GPUs", Fields: []Field{timeSlicing, ownMPS(), extras()}},
 		{APIVersion: APIVersion, Name: MIGConfigKind, For: "MIG devices", Fields: []Field{ownMPS(), extras()}},
 		{
-			APIVersion: NVIDIAAPIVersion, Name: NVIDIAGPUConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "GPUs given as a whole or shared",
+			APIVersion: NVIDIAAPIVersion, Name: NVIDIAGPUConfigKind, Driver: v1alpha1.NVIDIADriverName, For: "whole and shared GPUs",
 			Fields: []Field{sharing(
 				Field{
 					Name: "timeSlicingConfig", Type: Object, Fields: []Field{interval}, When: &Condition{"strategy", TimeSlicingStrategy},
@@ -167,14 +167,14 @@ func extras() Field {
 	return Field{
 		Name: "devices", Type: Choices, Values: ExtraNames(), Default: "none",
 		Effect: "adds device nodes of the node to the containers: gds /dev/nvidia-fs* with /run/udev and /etc/cufile.json, gdrcopy /dev/gdrdrv, " +
-			"rdma /dev/infiniband/uverbs* and rdma_cm; refused where the node has none",
+			"rdma /dev/infiniband/uverbs* and rdma_cm; preparation fails on a node that has none",
 	}
 }
 
 // ownMPS returns the field mps of Tessera's kinds.
 func ownMPS() Field {
 	return Field{
-		Name: "mps", Type: Object, Effect: "runs an MPS daemon of the claim's own for its containers",
+		Name: "mps", Type: Object, Effect: "runs an MPS daemon for the containers of this claim only",
 		Fields: []Field{
 			{
 				Name: "activeThreadPercentage", Type: Number, Least: 1, Most: 100, Unit: "percent", Default: "no limit",
@@ -192,7 +192,7 @@ func ownMPS() Field {
 func sharing(configs ...Field) Field {
 	strategy := Field{
 		Name: "strategy", Type: Choice, Values: []string{TimeSlicingStrategy, MPSStrategy}, Required: true,
-		Effect: "whether containers take turns or run side by side under an MPS daemon; TimeSlicing has no effect on a MIG device",
+		Effect: "whether containers share the device by time slices or under an MPS daemon; TimeSlicing has no effect on a MIG device",
 	}
 	return Field{
 		Name: "sharing", Type: Object, Default: "nothing is set", Effect: "how containers share the device",
@@ -203,7 +203,7 @@ func sharing(configs ...Field) Field {
 // nvidiaMPS returns the field mpsConfig of NVIDIA's kinds.
 func nvidiaMPS() Field {
 	return Field{
-		Name: "mpsConfig", Type: Object, When: &Condition{"strategy", MPSStrategy}, Effect: "limits what the clients of the claim's MPS daemon take",
+		Name: "mpsConfig", Type: Object, When: &Condition{"strategy", MPSStrategy}, Effect: "limits the clients of the claim's MPS daemon",
 		Fields: []Field{
 			{
 				Name: "defaultActiveThreadPercentage", Type: Number, Least: 0, Most: 100, Unit: "percent", Default: "no limit, as 0",

@@ -92,10 +92,10 @@ func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
 	}
 	switch shape {
 	case gpu.MPS:
-		refuse(timeSlice, "the clients of a GPU that is shared under MPS do not take turns: remove it, or request a device of type timeshare or gpu")
-		refuse(mps, "the MPS daemon of a device of type mps is the GPU's own: remove it, and limit the claim by capacity.requests of its request")
+		refuse(timeSlice, "GPUs of type mps have no time slices: remove it, or request a device of type timeshare or gpu")
+		refuse(mps, "a device of type mps uses the MPS daemon of its GPU: remove it, and limit the claim with capacity.requests of its request")
 	case gpu.TimeShare:
-		refuse(mps, "an MPS daemon of the claim's own needs the whole GPU: request a device of type gpu, or one of type mps to share a GPU under MPS")
+		refuse(mps, "an MPS daemon for one claim requires the whole GPU: request a device of type gpu, or one of type mps to share a GPU under MPS")
 	case gpu.Whole, gpu.MIG, gpu.None, gpu.VFIO, gpu.Monitor:
 	}
 	return errs

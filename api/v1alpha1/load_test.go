@@ -153,13 +153,13 @@ func TestRules(t *testing.T) {
 		"nothing decided": {header, 5 * time.Minute, nil},
 		"quiet":           {header + "health: {quietPeriod: 90s}\n", 90 * time.Second, nil},
 		"a known XID keeps what is not said": {header + "health: {xids: [{code: 79, severity: Warning}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
-			79: {Severity: gpu.Warning, Remedy: gpu.Reboot, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; check power and seating when it comes again"},
+			79: {Severity: gpu.Warning, Remedy: gpu.Reboot, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; if it recurs, check the power supply and reseat the GPU"},
 		}},
 		"its remedy too": {header + "health: {xids: [{code: 79, severity: Critical, remedy: Replace}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
-			79: {Severity: gpu.Critical, Remedy: gpu.Replace, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; check power and seating when it comes again"},
+			79: {Severity: gpu.Critical, Remedy: gpu.Replace, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; if it recurs, check the power supply and reseat the GPU"},
 		}},
 		"an unknown XID": {header + "health: {xids: [{code: 9999, severity: Fatal, remedy: Reset}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
-			9999: {Severity: gpu.Fatal, Remedy: gpu.Reset, Meaning: "an XID that Tessera does not know", Help: "look it up in NVIDIA's XID catalog; a NodeConfig can say what it means here"},
+			9999: {Severity: gpu.Fatal, Remedy: gpu.Reset, Meaning: "an XID that is not in Tessera's table", Help: "see NVIDIA's XID catalog; health.xids of a NodeConfig can set its severity and remedy"},
 		}},
 	}
 	for name, test := range tests {

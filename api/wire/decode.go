@@ -14,7 +14,7 @@ import (
 // was allocated before the offer was narrowed therefore remains valid. An error names the pool and the device.
 func Decode(result resourceapi.DeviceRequestAllocationResult, n gpu.Node, o Options) (gpu.Device, error) {
 	if pool := PoolName(n.Name, o.Driver); result.Driver != o.Driver || result.Pool != pool {
-		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: this is pool %q, driver %q", result.Device, result.Pool, result.Driver, pool, o.Driver)
+		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: want pool %q, driver %q", result.Device, result.Pool, result.Driver, pool, o.Driver)
 	}
 	for _, g := range n.GPUs {
 		for _, use := range g.AllUses() {

@@ -107,7 +107,7 @@ func check(pool string, devices []gpu.Device, offer gpu.Offer) error {
 			return fmt.Errorf("device %q: %s", DeviceName(d), strings.Join(problems, ", "))
 		}
 		if seen[d] {
-			return fmt.Errorf("two GPUs are called %s", d.GPU)
+			return fmt.Errorf("two GPUs have the name %s", d.GPU)
 		}
 		seen[d] = true
 	}

@@ -362,7 +362,7 @@ func TestEncodeRefuses(t *testing.T) {
 		o    wire.Options
 		want string
 	}{
-		{"two GPUs of one name", twins, offering(gpu.Whole), `encode pool "node1-gpu.tessera.dev": two GPUs are called gpu-0000-1b-00-0`},
+		{"two GPUs of one name", twins, offering(gpu.Whole), `encode pool "node1-gpu.tessera.dev": two GPUs have the name gpu-0000-1b-00-0`},
 		{"GPU name", odd, offering(gpu.Whole), `device "gpu-0000-3b-00-0/1": a lowercase`},
 		{"no node name", nameless, offering(gpu.Whole), `pool "-gpu.tessera.dev": name: a lowercase`},
 		{"no shares", gputest.Node(t, "t4x1"), wire.Options{Driver: driver, Offer: gpu.Offer{Shapes: []gpu.Shape{gpu.MPS}}}, "shares per GPU: 0, must be at least 1"},

@@ -93,7 +93,7 @@ func (r Reading) Find(device string) (PublishedGPU, PublishedDevice, error) {
 // function Decode, it finds only devices that are published now.
 func (r Reading) Decode(result resourceapi.DeviceRequestAllocationResult) (gpu.Device, error) {
 	if result.Driver != r.Driver || result.Pool != r.Pool {
-		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: this is pool %q, driver %q", result.Device, result.Pool, result.Driver, r.Pool, r.Driver)
+		return gpu.Device{}, fmt.Errorf("device %q of pool %q, driver %q: want pool %q, driver %q", result.Device, result.Pool, result.Driver, r.Pool, r.Driver)
 	}
 	g, found, err := r.Find(result.Device)
 	if err != nil {

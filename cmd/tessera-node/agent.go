@@ -199,7 +199,7 @@ func (a *agent) reconcile(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, reconcilePeriod)
 	defer cancel()
 	if err := a.preparer.Reconcile(limited); err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Claims are not in order yet, trying again", "after", reconcilePeriod)
+		klog.FromContext(ctx).Error(err, "Reconciliation of the claims failed, retrying", "after", reconcilePeriod)
 	}
 }
 
@@ -221,13 +221,13 @@ func (a *agent) ready(ctx context.Context) error {
 func (a *agent) close(ctx context.Context) {
 	a.hardware.Close()
 	if err := a.instance.Close(); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not leave the agents of the node")
+		klog.FromContext(ctx).Error(err, "The agent could not remove its instance file")
 	}
 }
 
 // reporter tells the log about records that cannot be read.
 func reporter(ctx context.Context) func(path string, err error) {
 	return func(path string, err error) {
-		klog.FromContext(ctx).Error(err, "A record cannot be read and was set aside", "file", path)
+		klog.FromContext(ctx).Error(err, "Unreadable record was moved aside", "file", path)
 	}
 }

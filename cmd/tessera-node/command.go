@@ -39,7 +39,7 @@ func command() *cobra.Command {
 func readyCommand(c *config) *cobra.Command {
 	return &cobra.Command{
 		Use:   "ready",
-		Short: "Ask the running agent whether kubelet knows it and its devices are published",
+		Short: "Check that the running agent is registered with kubelet and has published its devices",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return askReady(cmd.Context(), c.address) },
 	}

@@ -56,16 +56,16 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.node, "node-name", c.node, "name of the Kubernetes node, by default $NODE_NAME")
 	flags.StringVar(&c.podUID, "pod-uid", c.podUID, "UID of the agent's pod, by default $POD_UID")
 	flags.StringVar(&c.namespace, "pod-namespace", c.namespace, "namespace of the agent's pod, by default $POD_NAMESPACE")
-	flags.StringVar(&c.pod, "pod-name", c.pod, "name of the agent's pod, by default $POD_NAME; MPS daemons run in pods that are made from it")
+	flags.StringVar(&c.pod, "pod-name", c.pod, "name of the agent's pod, by default $POD_NAME; it is the template of the pods of MPS daemons")
 	flags.StringVar(&c.mps, "mps-dir", c.mps, "folder of the MPS daemons' folders, in memory, under the same path as on the host")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", c.kubeconfig, "path of a kubeconfig; without one the pod's service account is used")
-	flags.BoolVar(&c.gpuNode, "gpunode", c.gpuNode, "tell the GPUNode of this node's name what the agent knows, and prepare no claims while it has the GPUs out of service")
+	flags.BoolVar(&c.gpuNode, "gpunode", c.gpuNode, "report the node's state in the GPUNode of the node, and prepare no claims while its spec has the GPUs out of service")
 	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
 	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
 	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
-	flags.StringVar(&c.podResources, "pod-resources", c.podResources, "kubelet's socket that tells which pods use which claims, for metrics")
+	flags.StringVar(&c.podResources, "pod-resources", c.podResources, "kubelet's pod resources socket, from which metrics get the pods of claims")
 	flags.StringVar(&c.address, "metrics-address", c.address, "address of metrics and readiness: host:port, or unix: and a path")
-	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which is installed on the host")
+	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which the agent installs on the host")
 }
 
 // load returns the configuration with the file read and everything validated.

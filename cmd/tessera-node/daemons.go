@@ -37,7 +37,7 @@ func (a *agent) watchDaemons(ctx context.Context) error {
 	for {
 		states, err := a.daemons.States()
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The MPS daemons cannot be looked at")
+			klog.FromContext(ctx).Error(err, "MPS daemons not listed, retrying")
 		}
 		now := map[string]watched{}
 		for _, s := range states {
@@ -83,13 +83,13 @@ func (a *agent) follow(ctx context.Context, before watched, now mps.State) watch
 
 // tell has the users of a daemon told that it was started anew.
 func (a *agent) tell(ctx context.Context, before watched, now mps.State) {
-	reason := "its pod was ended"
+	reason := "its pod ended"
 	if now.LastErrorAt.After(before.served) {
 		reason = now.LastError
 	}
 	users, err := a.preparer.DaemonUsers(now.Name)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "The users of an MPS daemon cannot be told that it was started anew", "daemon", now.Name)
+		klog.FromContext(ctx).Error(err, "The restart of an MPS daemon is not reported in the status of its claims", "daemon", now.Name)
 	}
 	a.status.DaemonRestarted(now.Name, users, reason)
 }

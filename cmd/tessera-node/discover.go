@@ -15,7 +15,7 @@ func discoverCommand(c *config) *cobra.Command {
 	f, at := &hostFlags{}, discovery.Host{}
 	command := &cobra.Command{
 		Use:   "discover",
-		Short: "Tell the cluster what this node is, GPUs and driver or not, and keep it told",
+		Short: "Report the node's GPUs, driver and host in its GPUNode, and keep the report current",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if c.node == "" {

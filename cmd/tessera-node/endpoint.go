@@ -87,7 +87,7 @@ func askReady(ctx context.Context, address string) error {
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return fmt.Errorf("ask the agent: %w", err)
+		return fmt.Errorf("query the agent: %w", err)
 	}
 	defer response.Body.Close()
 	if response.StatusCode == http.StatusOK {
@@ -95,7 +95,7 @@ func askReady(ctx context.Context, address string) error {
 	}
 	answer, err := io.ReadAll(io.LimitReader(response.Body, 4096))
 	if err != nil {
-		return fmt.Errorf("ask the agent: %w", err)
+		return fmt.Errorf("query the agent: %w", err)
 	}
 	return fmt.Errorf("not ready: %s", strings.TrimSpace(string(answer)))
 }

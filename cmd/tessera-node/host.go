@@ -26,11 +26,11 @@ type hostFlags struct {
 
 func (f *hostFlags) addRoots(flags *pflag.FlagSet) {
 	f.roots = host.Roots{Host: "/", Proc: "/proc", Sys: "/sys", Dev: "/", Driver: "/run/nvidia/driver"}
-	flags.StringVar(&f.roots.Host, "host-root", f.roots.Host, "where the host's root is seen")
-	flags.StringVar(&f.roots.Proc, "proc-root", f.roots.Proc, "where the host's procfs is seen")
-	flags.StringVar(&f.roots.Sys, "sys-root", f.roots.Sys, "where the host's sysfs is seen, with efivarfs in it")
+	flags.StringVar(&f.roots.Host, "host-root", f.roots.Host, "path at which the host's root is mounted")
+	flags.StringVar(&f.roots.Proc, "proc-root", f.roots.Proc, "path at which the host's procfs is mounted")
+	flags.StringVar(&f.roots.Sys, "sys-root", f.roots.Sys, "path at which the host's sysfs is mounted, including efivarfs")
 	flags.StringVar(&f.roots.Dev, "dev-root", f.roots.Dev, "folder whose dev holds the device nodes")
-	flags.StringVar(&f.roots.Driver, "driver-root", f.roots.Driver, "path on the host where a driver container shows its root")
+	flags.StringVar(&f.roots.Driver, "driver-root", f.roots.Driver, "path on the host at which a driver container mounts its root")
 }
 
 // finish reports how a verb ended. A verb that did not succeed is an error, so that kubelet sees one; it has been told already.
@@ -49,7 +49,7 @@ func hostCommand() *cobra.Command {
 	f := &hostFlags{}
 	c := &cobra.Command{
 		Use:   "host",
-		Short: "Work on the host for the installer: a verb each, which prints how it ended as JSON",
+		Short: "Change the host for the installer; each subcommand prints its result as JSON",
 		Args:  cobra.NoArgs,
 	}
 	f.addRoots(c.PersistentFlags())
@@ -63,7 +63,7 @@ func preflightCommand(f *hostFlags) *cobra.Command {
 	want, scratch, modules := preflight.Want{}, "/", string(preflight.Compiled)
 	c := &cobra.Command{
 		Use:   "preflight",
-		Short: "Say what would keep a driver from being installed; changes nothing",
+		Short: "Check whether a driver can be installed, without changing the host",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			want.Modules = preflight.Modules(modules)
@@ -80,9 +80,9 @@ func preflightCommand(f *hostFlags) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&want.Kernel, "kernel", "", "release of the kernel that the driver was chosen for; empty: any")
 	flags.StringVar(&want.OS, "os", "", "operating system that the driver was chosen for, as discovery names it; empty: any")
-	flags.StringVar(&modules, "modules", modules, "where the kernel modules come from: precompiled, compiled or compiled-with-host-headers")
+	flags.StringVar(&modules, "modules", modules, "source of the kernel modules: precompiled, compiled or compiled-with-host-headers")
 	flags.Uint64Var(&want.MinFree, "min-free", 1<<30, "bytes that the driver's files need")
-	flags.StringVar(&scratch, "scratch", scratch, "folder on the file system that takes the driver's files")
+	flags.StringVar(&scratch, "scratch", scratch, "folder on the file system of the driver's files")
 	return c
 }
 
@@ -90,7 +90,7 @@ func unloadCommand(f *hostFlags) *cobra.Command {
 	config, simulated := unload.Config{Mounts: unload.MountTable{File: "/proc/self/mountinfo"}}, ""
 	c := &cobra.Command{
 		Use:   "unload",
-		Short: "Take the modules and the root of a former driver container off the host, unless somebody uses them",
+		Short: "Remove the modules and the root of an earlier driver container from the host, unless they are in use",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config.Roots = f.roots
@@ -105,8 +105,8 @@ func unloadCommand(f *hostFlags) *cobra.Command {
 		},
 	}
 	flags := c.Flags()
-	flags.StringVar(&config.Digest, "digest", "", "digest of the driver that comes next: one that is loaded already stays; empty: none stays")
-	flags.StringVar(&config.StateFile, "state-file", "/run/nvidia/nvidia-driver.state", "path on the host of the file in which a driver container keeps its digest")
+	flags.StringVar(&config.Digest, "digest", "", "digest of the next driver: a loaded driver with this digest is kept; empty: none is kept")
+	flags.StringVar(&config.StateFile, "state-file", "/run/nvidia/nvidia-driver.state", "path on the host of the file with the digest of a driver container")
 	flags.StringVar(&config.Processes, "processes", "", "procfs with the host's programs; empty: proc below the host's root")
 	addSimulated(flags, &simulated)
 	return c
@@ -121,7 +121,7 @@ func toolkitCommand(f *hostFlags) *cobra.Command {
 	)
 	c := &cobra.Command{
 		Use:   "toolkit",
-		Short: "Have the container runtime read CDI specs, where it does not by itself: containerd 1.7",
+		Short: "Configure the container runtime to read CDI specs, where this is not the default (containerd 1.7)",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			config.Roots, service.Roots, service.Command = f.roots, f.roots, strings.Fields(restart)
@@ -148,11 +148,11 @@ func toolkitCommand(f *hostFlags) *cobra.Command {
 	}
 	flags := c.Flags()
 	addRuntime(flags, &config.Main, &config.CDI)
-	flags.StringVar(&service.Socket, "runtime-endpoint", "", "path on the host of the container runtime's socket; empty: the first that is known and there")
+	flags.StringVar(&service.Socket, "runtime-endpoint", "", "path on the host of the container runtime's socket; empty: the first well-known one that exists")
 	flags.StringVar(&restart, "restart", "systemctl restart containerd", "command that restarts the runtime, run in the host's root; it ends when the runtime is up")
-	flags.BoolVar(&watch, "watch", false, "stay, and repair the configuration when somebody overwrites it")
-	flags.BoolVar(&remove, "remove", false, "take away what this verb has written; the runtime takes notice at its next start")
-	flags.BoolVar(&check, "check", false, "only ask the runtime whether it reads CDI specs as it runs")
+	flags.BoolVar(&watch, "watch", false, "keep running, and restore the configuration when it is overwritten")
+	flags.BoolVar(&remove, "remove", false, "remove the configuration that this command has written; it applies at the next start of the runtime")
+	flags.BoolVar(&check, "check", false, "only check whether the running container runtime reads CDI specs")
 	c.MarkFlagsMutuallyExclusive("watch", "remove", "check")
 	return c
 }
@@ -161,13 +161,13 @@ func migModeCommand(f *hostFlags) *cobra.Command {
 	var mode string
 	c := &cobra.Command{
 		Use:   "mig-mode",
-		Short: "Enable or disable MIG on all GPUs of the node that have it, with a reset where that is needed",
+		Short: "Enable or disable MIG on all GPUs of the node that support it, with a reset where required",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			tool, err := survey.SMI(f.roots)
 			if err != nil {
 				return f.finish(cmd, host.Outcome(migmode.Verb, false, "",
-					&host.Failure{Reason: migmode.NoDriver, Message: "there is no driver on the node", Cause: err}))
+					&host.Failure{Reason: migmode.NoDriver, Message: "the node has no driver", Cause: err}))
 			}
 			return f.finish(cmd, migmode.Run(cmd.Context(), migmode.SMI{Program: tool}, migmode.Mode(mode)))
 		},
@@ -178,12 +178,12 @@ func migModeCommand(f *hostFlags) *cobra.Command {
 
 // addSimulated adds the flag for simulated hardware, whose kernel modules the real kernel does not know.
 func addSimulated(flags *pflag.FlagSet, program *string) {
-	flags.StringVar(program, "simulated", "", "for simulated hardware only: program that removes modules in the kernel's place, run as <program> rmmod <module>")
+	flags.StringVar(program, "simulated", "", "for tests with simulated hardware only: program that removes kernel modules instead of the kernel, run as <program> rmmod <module>")
 }
 
 // addRuntime adds the flags about the container runtime. The folder of CDI specs is a persistent flag of the agent, too; here it is the
 // path on the host.
 func addRuntime(flags *pflag.FlagSet, containerdConfig, cdi *string) {
 	flags.StringVar(containerdConfig, "containerd-config", "/etc/containerd/config.toml", "path on the host of containerd's configuration")
-	flags.StringVar(cdi, "cdi-dir", "/var/run/cdi", "path on the host of the folder of CDI specs that the runtime is to read")
+	flags.StringVar(cdi, "cdi-dir", "/var/run/cdi", "path on the host of the folder of CDI specs that the runtime reads")
 }

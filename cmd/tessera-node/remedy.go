@@ -70,7 +70,7 @@ func (r *resetter) Reset(ctx context.Context, gpus []string, touch func()) (time
 	case e := <-ended:
 		return e.at, e.err
 	case <-time.After(grace):
-		return time.Time{}, fmt.Errorf("reset %s: the driver hangs over it: boot the node: %w", strings.Join(gpus, ", "), context.Cause(ctx))
+		return time.Time{}, fmt.Errorf("reset %s: nvidia-smi does not return: reboot the node: %w", strings.Join(gpus, ", "), context.Cause(ctx))
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *resetter) idle(ctx context.Context, gpus []string) ([]string, error) {
 		pids, err := r.connection.Users(ctx, name)
 		if err == nil && len(pids) > 0 {
 			slices.Sort(pids) // the GPUNode is written again when the words change
-			return nil, fmt.Errorf("processes %v use %s: end them, or have the pods of monitoring leave the node: %w", pids, name, gpu.ErrBusy)
+			return nil, fmt.Errorf("processes %v use %s: end them, or remove the pods of monitoring from the node: %w", pids, name, gpu.ErrBusy)
 		}
 		addresses = append(addresses, g.PCI)
 	}
@@ -139,7 +139,7 @@ func (r *resetter) answer(ctx context.Context, gpus []string) error {
 			r.look()
 			select {
 			case <-limited.Done():
-				return fmt.Errorf("%s does not answer after its reset, %v long: boot the node: %w", name, answerLimit, err)
+				return fmt.Errorf("%s does not respond for %v after its reset: reboot the node: %w", name, answerLimit, err)
 			case <-tick.C:
 			}
 		}

@@ -37,7 +37,7 @@ func (c *card) Disconnected(ctx context.Context, f func(context.Context) error) 
 	c.open = false
 	err := f(ctx)
 	if c.closed {
-		return errors.Join(err, fmt.Errorf("open the driver again: %w", gpu.ErrNoDriver))
+		return errors.Join(err, fmt.Errorf("reopen the driver: %w", gpu.ErrNoDriver))
 	}
 	c.open = true
 	return err
@@ -94,7 +94,7 @@ func TestReset(t *testing.T) {
 		"another is in use":    {card: card{open: true, users: map[string][]int{b: {4711}}}, gpus: []string{a}, reset: []string{"0000:1b:00.0"}},
 		"refused":              {card: card{open: true, fail: refused}, gpus: []string{a}, is: refused, says: "Unknown Error"},
 		"no driver":            {card: card{}, gpus: []string{a}, is: gpu.ErrNoDriver, says: "reset " + a},
-		"no driver afterwards": {card: card{open: true, closed: true}, gpus: []string{a}, is: gpu.ErrNoDriver, says: a + " does not answer after its reset"},
+		"no driver afterwards": {card: card{open: true, closed: true}, gpus: []string{a}, is: gpu.ErrNoDriver, says: a + " does not respond for 45s after its reset"},
 		"not on the node":      {card: card{open: true}, gpus: []string{"gpu-x"}, says: "gpu-x"},
 	}
 	for name, test := range tests {

@@ -38,13 +38,13 @@ func run(ctx context.Context, arguments []string) error {
 	flags.StringVar(&out, "out", "", "folder of the archives (default $TESSERA_CACHE/images or ~/.cache/tessera/images)")
 	flags.StringVar(&to.Registry, "push", "", "registry and path, such as registry.example.com/tessera: push the product's images there instead of writing archives")
 	flags.StringVar(&to.Tag, "tag", "dev", "tag of the images that are pushed")
-	flags.StringVar(&to.Overlay, "overlay", "bin/deploy", "folder of the values and the kustomization that install what was pushed")
+	flags.StringVar(&to.Overlay, "overlay", "bin/deploy", "folder of the generated values and kustomization, which install the pushed images")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
 	folder, err := os.MkdirTemp("", "tessera-images-")
 	if err != nil {
-		return fmt.Errorf("make a folder for programs: %w", err)
+		return fmt.Errorf("create a folder for programs: %w", err)
 	}
 	defer os.RemoveAll(folder) //nolint:errcheck // a leftover is harmless
 	if programs, err = programs.CompleteAll(ctx, ".", folder); err != nil {

@@ -38,7 +38,7 @@ func (m *Monitor) startChecks(ctx context.Context) {
 			// the timeout lets the result of a check that has timed out arrive first.
 			if c.rounds++; c.rounds > int(checkTimeout/m.config.Period)+1 {
 				m.reporting.observed(c.began)
-				m.setLost(now, name, fmt.Sprintf("the driver has not answered a query of the GPU since %s", c.began.UTC().Format(time.DateTime)))
+				m.setLost(now, name, fmt.Sprintf("a query of the GPU has not returned since %s", c.began.UTC().Format(time.DateTime)))
 				m.clearFaults(ctx, name)
 			}
 			continue

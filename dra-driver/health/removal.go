@@ -25,7 +25,7 @@ func (m *Monitor) removeMissingGPUs(ctx context.Context, node gpu.Node, known bo
 			continue
 		}
 		delete(m.missing, name)
-		klog.FromContext(ctx).Info("GPU was removed from the node, its faults are dropped", "gpu", name)
+		klog.FromContext(ctx).Info("GPU was removed from the node, deleting its faults", "gpu", name)
 		m.health = m.health.Without(name)
 	}
 }

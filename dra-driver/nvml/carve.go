@@ -46,7 +46,7 @@ func (f *gpuInfo) complete(i gpu.Instance) (gpu.Instance, error) {
 		return gpu.Instance{}, err
 	}
 	if found.Placement != i.Placement {
-		return gpu.Instance{}, fmt.Errorf("GPU instance %d is another one now, with %v", i.GI, found.Placement)
+		return gpu.Instance{}, fmt.Errorf("GPU instance %d was replaced by another, with %v", i.GI, found.Placement)
 	}
 	fitting := computeProfiles(&a, gi)
 	if a.err != nil {

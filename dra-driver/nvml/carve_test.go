@@ -195,7 +195,7 @@ func TestRefusals(t *testing.T) {
 		"complete another one": {func() error {
 			_, err := s.Complete(t.Context(), gpu.Instance{GPU: g.Name(), GI: made.GI, Placement: at(9, 4, 4)})
 			return err
-		}, nil, "is another one now"},
+		}, nil, "was replaced by another"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

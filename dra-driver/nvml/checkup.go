@@ -45,7 +45,7 @@ func (s *Session) Check(ctx context.Context, gpuName string) (gpu.Checkup, error
 	case failed != nil && len(c.Conditions) == 0:
 		return gpu.Checkup{GPU: gpuName, At: c.At}, fmt.Errorf("%w: %w", gpu.ErrLost, failed)
 	case failed != nil:
-		klog.FromContext(ctx).V(2).Info("GPU does not report all of its health", "gpu", gpuName, "err", failed)
+		klog.FromContext(ctx).V(2).Info("Health of the GPU was read incompletely", "gpu", gpuName, "err", failed)
 	}
 	c.UUID = known.gpu.UUID
 	c.Conditions = append(c.Conditions, gpu.Condition{Signal: gpu.SignalLost})

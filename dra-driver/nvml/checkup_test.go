@@ -95,7 +95,7 @@ func TestCheckFaults(t *testing.T) {
 		"heat":           {func() error { return fakegpu.SlowDown(dir, 3, fakegpu.HeatBrake) }, map[string]string{"heat": ""}, 18},
 		"power":          {func() error { return fakegpu.SlowDown(dir, 3, fakegpu.PowerBrake) }, map[string]string{"power": ""}, 18},
 		"links":          {func() error { return errors.Join(fakegpu.LinkDown(dir, 3, 0), fakegpu.LinkDown(dir, 3, 17)) }, nil, 16},
-		"fabric":         {func() error { return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{State: fakegpu.FabricInProgress}) }, map[string]string{"fabric": "the GPU has not joined it yet"}, 18},
+		"fabric":         {func() error { return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{State: fakegpu.FabricInProgress}) }, map[string]string{"fabric": "the GPU has not joined the fabric yet"}, 18},
 		"bandwidth": {func() error {
 			return fakegpu.Fabric(dir, 3, fakegpu.FabricReport{Health: fakegpu.FabricDegradedBandwidth})
 		}, map[string]string{"fabric": "its bandwidth is degraded"}, 18},

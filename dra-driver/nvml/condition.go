@@ -70,11 +70,11 @@ func (f *gpuInfo) fabricConditions(a *calls) []gpu.Condition {
 func describeFabricError(info nvml.GpuFabricInfo_v2) string {
 	switch {
 	case info.State == nvml.GPU_FABRIC_STATE_NOT_STARTED:
-		return "the GPU has not started to join it"
+		return "the GPU has not started to join the fabric"
 	case info.State != nvml.GPU_FABRIC_STATE_COMPLETED:
-		return "the GPU has not joined it yet"
+		return "the GPU has not joined the fabric yet"
 	case nvml.Return(info.Status) != nvml.SUCCESS:
-		return fmt.Sprintf("the GPU could not join it: %v", newCallError("its status", nvml.Return(info.Status)))
+		return fmt.Sprintf("the GPU failed to join the fabric: %v", newCallError("its status", nvml.Return(info.Status)))
 	}
 	for _, sign := range []struct {
 		shift, width, is uint32

@@ -29,7 +29,7 @@ func (s *Session) Disconnected(ctx context.Context, f func(context.Context) erro
 	s.close()
 	err := f(ctx)
 	if opened := s.open(context.WithoutCancel(ctx)); opened != nil {
-		err = errors.Join(err, fmt.Errorf("open the driver again: %w", opened))
+		err = errors.Join(err, fmt.Errorf("reopen the driver: %w", opened))
 	}
 	return err
 }

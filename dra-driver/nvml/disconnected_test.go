@@ -103,7 +103,7 @@ func TestDisconnectedWhileACallHangs(t *testing.T) {
 		"Reopen": s.Reopen,
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		if err := change(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "does not return") {
+		if err := change(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "has not returned") {
 			t.Errorf("%s: %v", what, err)
 		}
 		cancel()

@@ -20,7 +20,7 @@ func (n *node) event(ctx context.Context, data nvml.EventData) (gpu.Event, bool)
 	}
 	of := n.owner(data.Device)
 	if of == nil {
-		klog.FromContext(ctx).Info("XID of an unknown GPU", "xid", data.EventData)
+		klog.FromContext(ctx).Info("XID of an unknown GPU ignored", "xid", data.EventData)
 		return gpu.Event{}, false
 	}
 	e := gpu.Event{GPU: of.name, XID: int(data.EventData), At: time.Now()}

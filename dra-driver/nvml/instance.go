@@ -142,5 +142,5 @@ func (f *gpuInfo) migDevice(info nvml.ComputeInstanceInfo, gi int) (nvml.Device,
 	if a.err != nil {
 		return nil, a.err
 	}
-	return nil, fmt.Errorf("compute instance %d of GPU instance %d is not among the MIG devices of the GPU", info.Id, gi)
+	return nil, fmt.Errorf("the GPU has no MIG device for compute instance %d of GPU instance %d", info.Id, gi)
 }

@@ -62,7 +62,7 @@ func (f *gpuInfo) setMode(mode gpu.Mode) error {
 	case a.err != nil:
 		return a.err
 	case before.current == gpu.ModeUnsupported || mode == gpu.ModeUnsupported:
-		return fmt.Errorf("the GPU has no MIG: %w", gpu.ErrUnsupported)
+		return fmt.Errorf("the GPU does not support MIG: %w", gpu.ErrUnsupported)
 	case before.current == mode:
 		return nil
 	case !f.gpu.TogglesMIG():

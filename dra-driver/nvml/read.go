@@ -73,7 +73,7 @@ func (s *Session) state(ctx context.Context, d *device) (gpu.GPU, []activeLink, 
 		lost = known.gpu
 	}
 	lost.Lost = true
-	klog.FromContext(ctx).V(2).Info("GPU does not answer", "index", d.index, "gpu", lost.Name(), "err", err)
+	klog.FromContext(ctx).V(2).Info("GPU does not respond", "index", d.index, "gpu", lost.Name(), "err", err)
 	return lost, nil, nil
 }
 

@@ -86,7 +86,7 @@ func (s *Session) Driver() string {
 // PCI bus. If ctx ends while a call that hangs holds the connection, the connection stays as it is.
 func (s *Session) Reopen(ctx context.Context) error {
 	if err := s.lockConnection(ctx); err != nil {
-		return fmt.Errorf("open the driver again: %w", err)
+		return fmt.Errorf("reopen the driver: %w", err)
 	}
 	defer s.mu.Unlock()
 	s.close()
@@ -222,7 +222,7 @@ func (s *Session) lockConnection(ctx context.Context) error {
 		}
 		sleep(ctx, pollDelay)
 	}
-	return fmt.Errorf("an earlier call of the driver does not return, or a reset is in progress: %w", ctx.Err())
+	return fmt.Errorf("an earlier driver call has not returned, or a reset is in progress: %w", ctx.Err())
 }
 
 func (s *Session) find(gpuName string) (*gpuInfo, error) {
@@ -234,7 +234,7 @@ func (s *Session) find(gpuName string) (*gpuInfo, error) {
 			return known, nil
 		}
 	}
-	return nil, fmt.Errorf("no such GPU answers: %w", gpu.ErrLost)
+	return nil, fmt.Errorf("no such GPU responds: %w", gpu.ErrLost)
 }
 
 // cString returns the string in a fixed C array.

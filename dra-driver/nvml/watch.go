@@ -34,7 +34,7 @@ const (
 func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 	l := &eventWatch{session: s}
 	if err := l.withConnection(ctx, func() error { return l.start(ctx) }); err != nil {
-		return fmt.Errorf("listen to the GPUs: %w", err)
+		return fmt.Errorf("register for GPU events: %w", err)
 	}
 	defer l.end(context.WithoutCancel(ctx))
 	for {
@@ -46,7 +46,7 @@ func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("listen to the GPUs: %w", err)
+			return fmt.Errorf("register for GPU events: %w", err)
 		}
 		if l.pause {
 			sleep(ctx, waitDuration)

@@ -47,7 +47,7 @@ func (b *Bus) Read(ctx context.Context) (gpu.Node, error) {
 		g := b.read(function)
 		g.Index = i
 		if g.IOMMUGroup, err = b.group(function.Address); err != nil {
-			klog.FromContext(ctx).V(2).Info("GPU cannot be given to a virtual machine", "gpu", g.Name(), "reason", err.Error())
+			klog.FromContext(ctx).V(2).Info("GPU cannot be passed to a virtual machine", "gpu", g.Name(), "reason", err.Error())
 		}
 		node.GPUs = append(node.GPUs, g)
 	}

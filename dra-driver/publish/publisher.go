@@ -169,7 +169,7 @@ func (p *Publisher) publish(ctx context.Context, controller *resourceslice.Contr
 		ErrorHandler: p.report,
 	})
 	if err != nil && ctx.Err() == nil {
-		return nil, fmt.Errorf("start to publish node %s: %w", p.config.Node, err)
+		return nil, fmt.Errorf("start the publication of node %s: %w", p.config.Node, err)
 	}
 	return controller, nil
 }

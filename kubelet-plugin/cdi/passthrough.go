@@ -25,7 +25,7 @@ func (s *Specs) passthrough(uid string, devices []prepare.Prepared) ([][]string,
 	var ids [][]string
 	for i, device := range devices {
 		if device.Use.Shape != gpu.VFIO || device.IOMMUGroup == "" {
-			return nil, fmt.Errorf("give device %s to a virtual machine: it is %v in IOMMU group %q: %w", device.Device, device.Use.Shape, device.IOMMUGroup, gpu.ErrUnsupported)
+			return nil, fmt.Errorf("pass device %s to a virtual machine: it is %v in IOMMU group %q: %w", device.Device, device.Use.Shape, device.IOMMUGroup, gpu.ErrUnsupported)
 		}
 		name := uid + "-" + strconv.Itoa(i) + "-" + device.Device
 		if err := parser.ValidateDeviceName(name); err != nil {

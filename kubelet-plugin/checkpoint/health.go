@@ -33,7 +33,7 @@ type Health struct {
 // with its present path and the reason.
 func OpenHealth(dir string, report func(path string, err error)) (*Health, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("open what is remembered of the GPUs' health: %w", err)
+		return nil, fmt.Errorf("open the GPU health record: %w", err)
 	}
 	return &Health{dir: dir, report: report}, nil
 }
@@ -43,7 +43,7 @@ func OpenHealth(dir string, report func(path string, err error)) (*Health, error
 func (h *Health) LoadHealth() (_ gpu.Health, err error) {
 	unlock, err := h.lock()
 	if err != nil {
-		return gpu.Health{}, fmt.Errorf("load what is remembered of the GPUs' health: %w", err)
+		return gpu.Health{}, fmt.Errorf("load the GPU health record: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	data, err := os.ReadFile(h.path())
@@ -51,14 +51,14 @@ func (h *Health) LoadHealth() (_ gpu.Health, err error) {
 		return gpu.Health{}, nil
 	}
 	if err != nil {
-		return gpu.Health{}, fmt.Errorf("load what is remembered of the GPUs' health: %w", err)
+		return gpu.Health{}, fmt.Errorf("load the GPU health record: %w", err)
 	}
 	loaded, err := decodeHealth(data)
 	if errors.Is(err, errDamaged) {
 		err = h.setAsideDamaged(err)
 	}
 	if err != nil {
-		return gpu.Health{}, fmt.Errorf("load what is remembered of the GPUs' health: %w", err)
+		return gpu.Health{}, fmt.Errorf("load the GPU health record: %w", err)
 	}
 	return loaded, nil
 }
@@ -69,7 +69,7 @@ func (h *Health) LoadHealth() (_ gpu.Health, err error) {
 func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, err error) {
 	unlock, err := h.lock()
 	if err != nil {
-		return false, fmt.Errorf("save what is remembered of the GPUs' health: %w", err)
+		return false, fmt.Errorf("save the GPU health record: %w", err)
 	}
 	defer func() { err = errors.Join(err, unlock()) }()
 	if !leads() {
@@ -77,14 +77,14 @@ func (h *Health) SaveHealth(health gpu.Health, leads func() bool) (saved bool, e
 	}
 	old, err := os.ReadFile(h.path())
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, fmt.Errorf("save what is remembered of the GPUs' health: %w", err)
+		return false, fmt.Errorf("save the GPU health record: %w", err)
 	}
 	data, err := encodeHealth(health, old)
 	if err == nil {
 		err = atomicfile.Write(h.path(), data, fileOptions(h.files))
 	}
 	if err != nil {
-		return false, fmt.Errorf("save what is remembered of the GPUs' health: %w", err)
+		return false, fmt.Errorf("save the GPU health record: %w", err)
 	}
 	return true, nil
 }

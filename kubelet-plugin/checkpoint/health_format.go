@@ -160,7 +160,7 @@ func (v faultV1) fault() (gpu.Fault, error) {
 	}
 	if v.Placement != nil {
 		if !v.Placement.valid() {
-			return gpu.Fault{}, fmt.Errorf("fault of %s: placement %+v is none", v.GPU, *v.Placement)
+			return gpu.Fault{}, fmt.Errorf("fault of %s: invalid placement %+v", v.GPU, *v.Placement)
 		}
 		f.Placement = gpu.Placement(*v.Placement)
 	}

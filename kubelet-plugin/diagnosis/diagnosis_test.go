@@ -47,7 +47,7 @@ func TestOf(t *testing.T) {
 		"two, the worst first":    {faults: []gpu.Fault{onSlice, warm, everywhere}, use: slice, reason: "XID79", says: []string{"; also XID 94, heat"}},
 		"a warning":               {faults: []gpu.Fault{warm}, use: whole, healthy: true, reason: "ThermalSlowdown", says: []string{"heat since"}},
 		"over":                    {faults: []gpu.Fault{over}, use: whole, healthy: true},
-		"lost":                    {lost: true, use: slice, reason: "GPULost", says: []string{": lost: the GPU does not answer"}},
+		"lost":                    {lost: true, use: slice, reason: "GPULost", says: []string{": lost: the GPU does not respond"}},
 		"lost and warm":           {faults: []gpu.Fault{warm}, lost: true, use: slice, reason: "GPULost"},
 		"lost after an XID":       {faults: []gpu.Fault{everywhere}, lost: true, use: slice, reason: "XID79"},
 	}

@@ -124,7 +124,7 @@ func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
 		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, drivers[len(drivers)-1])
 	}
 	if want := d.Majors[drivers[i]]; node.Major != want {
-		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: create the node again", host, node.Major, drivers[i], want)
+		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: recreate the node", host, node.Major, drivers[i], want)
 	}
 	return node, nil
 }

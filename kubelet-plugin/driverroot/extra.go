@@ -124,7 +124,7 @@ func (d Driver) extraNode(seen, host, driver string) (Node, error) {
 		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, driver)
 	}
 	if node.Major != want {
-		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: create the node again", host, node.Major, driver, want)
+		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: recreate the node", host, node.Major, driver, want)
 	}
 	return node, nil
 }

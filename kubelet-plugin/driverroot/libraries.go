@@ -66,7 +66,7 @@ func (d *Driver) addLibraries(root tree) error {
 	}
 	for _, name := range []string{"libcuda.so.", "libnvidia-ml.so."} {
 		if _, ok := d.library(name); !ok {
-			return fmt.Errorf("%s%s: %w in the library folders under %s: the installed driver must be of the loaded module's version",
+			return fmt.Errorf("%s%s: %w in the library folders under %s: the versions of the installed driver and the loaded kernel module must match",
 				name, d.Version, os.ErrNotExist, root.host)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // errTimeout is returned when a query did not end in time. It continues.
-var errTimeout = errors.New("no answer in time")
+var errTimeout = errors.New("the query timed out")
 
 // cachedQuery is a slow query with a cached result: at most one runs at a time, and none while the last result is newer than maxAge. All methods are
 // safe for concurrent use.

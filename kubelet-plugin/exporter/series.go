@@ -66,7 +66,7 @@ func table() []series {
 		{gpu.RetiredSingleBit, "retired_pages_total", retired, counter, "cause", "single_bit"},
 		{gpu.RetiredDoubleBit, "retired_pages_total", retired, counter, "cause", "double_bit"},
 		{gpu.RetirePending, "page_retirement_pending", "1 if the next reset will retire a memory page, 0 otherwise. GPUs before Ampere only.", gauge, "", ""},
-		{gpu.PCIeReplays, "pcie_replays_total", "PCIe packets sent again since the driver was loaded.", counter, "", ""},
+		{gpu.PCIeReplays, "pcie_replays_total", "PCIe packets retransmitted since the driver was loaded.", counter, "", ""},
 		{gpu.LinkFlitErrors, "nvlink_errors_total", link, counter, "kind", "crc_flit"},
 		{gpu.LinkDataErrors, "nvlink_errors_total", link, counter, "kind", "crc_data"},
 		{gpu.LinkReplays, "nvlink_errors_total", link, counter, "kind", "replay"},

@@ -44,7 +44,7 @@ func Join(dir, name string) (_ *Instance, err error) {
 	number := 1
 	for _, other := range others {
 		if other.name == name {
-			return nil, fmt.Errorf("join the agents of the node: another process runs as %s", name)
+			return nil, fmt.Errorf("join the agents of the node: another process has the name %s", name)
 		}
 		number = max(number, other.number+1)
 	}

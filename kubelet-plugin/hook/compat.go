@@ -118,7 +118,7 @@ func parseNote(note ldso.Section) ([]int, error) {
 	const header = 12
 	data, align := note.Data, max(note.Align, 4)
 	if len(data) < header || align > 16 {
-		return nil, errors.New("makes no sense")
+		return nil, errors.New("is malformed")
 	}
 	nameSize := uint64(binary.LittleEndian.Uint32(data))
 	textSize := uint64(binary.LittleEndian.Uint32(data[4:]))

@@ -85,7 +85,7 @@ func overmount(folder, target *os.File, text []byte) error {
 	}
 	file, err := detach(scratch, "params", folder)
 	if err != nil {
-		return fmt.Errorf("take a file out of a tmpfs: %w", err)
+		return fmt.Errorf("detach a file from a tmpfs: %w", err)
 	}
 	defer unix.Close(file)
 	if err := attach(file, int(target.Fd())); err != nil {

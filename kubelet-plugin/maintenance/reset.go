@@ -44,7 +44,7 @@ var (
 	errHeld     = errors.New("claims hold the GPU")
 	errEntering = errors.New("claims are still being prepared on the GPU")
 	// errWithdrawn is returned when the order was withdrawn.
-	errWithdrawn = errors.New("the order to reset was withdrawn")
+	errWithdrawn = errors.New("the reset was canceled")
 )
 
 // resets performs the resets of remedies in the background. It is safe for concurrent use.

@@ -173,7 +173,7 @@ func (d *control) ready(ctx context.Context) error {
 		case <-d.done:
 			return d.exitError()
 		case <-ctx.Done():
-			return fmt.Errorf("the daemon does not answer: %w", err)
+			return fmt.Errorf("the daemon does not respond: %w", err)
 		case <-time.After(pause):
 		}
 	}
@@ -195,7 +195,7 @@ func (d *control) startServer(ctx context.Context) error {
 		case err == nil:
 			return nil
 		case errors.Is(err, errNoServer) && refusal != "":
-			return fmt.Errorf("does another program use the device? %w%s", err, formatOutput(refusal))
+			return fmt.Errorf("check whether another program uses the device: %w%s", err, formatOutput(refusal))
 		}
 		select {
 		case <-d.done:
@@ -247,7 +247,7 @@ func (d *control) exitError() error {
 	if d.err != nil {
 		return fmt.Errorf("%s ended: %w%s", d.program, d.err, said)
 	}
-	return fmt.Errorf("%s ended by itself%s", d.program, said)
+	return fmt.Errorf("%s ended unexpectedly%s", d.program, said)
 }
 
 // quit ends the daemon and its servers, and kills them after timeouts.quit.

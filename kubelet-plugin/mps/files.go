@@ -44,7 +44,7 @@ func (c configuration) validate() error {
 		errs = append(errs, fmt.Errorf("name %q: must be a DNS label", c.Name))
 	}
 	if c.Visible == "" {
-		errs = append(errs, errors.New("no device is to be served"))
+		errs = append(errs, errors.New("no device to serve"))
 	}
 	if c.ActiveThreadPercentage < 0 || c.ActiveThreadPercentage > 100 {
 		errs = append(errs, fmt.Errorf("active thread percentage %d: must be 1 to 100, or 0 for no limit", c.ActiveThreadPercentage))

@@ -62,7 +62,7 @@ func (d *control) setLimit(ctx context.Context, line string) error {
 		return err
 	}
 	if _, err := strconv.ParseFloat(strings.TrimRight(answer, "%MG"), 64); err != nil && answer != "" {
-		return fmt.Errorf("%s: the daemon refuses%s", line, formatOutput(answer))
+		return fmt.Errorf("%s: rejected by the daemon%s", line, formatOutput(answer))
 	}
 	return nil
 }

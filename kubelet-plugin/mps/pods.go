@@ -181,7 +181,7 @@ func (p *Pods) ensurePod(ctx context.Context, c configuration) (podView, error) 
 	case err != nil:
 		return podView{}, err
 	case outdated:
-		return p.replace(ctx, pod, "it was created by another version of the agent and does not run")
+		return p.replace(ctx, pod, "it was created by another version of the agent and is not running")
 	}
 	return podView{uid: pod.UID, waitReason: describePod(pod)}, nil
 }
@@ -237,7 +237,7 @@ func (p *Pods) deletePodByUID(ctx context.Context, pod *corev1.Pod) error {
 // terminating for a while longer.
 func (p *Pods) Release(ctx context.Context, name string) error {
 	if err := p.release(ctx, name); err != nil {
-		return fmt.Errorf("end MPS daemon %s: %w", name, err)
+		return fmt.Errorf("stop MPS daemon %s: %w", name, err)
 	}
 	return nil
 }
@@ -249,7 +249,7 @@ func (p *Pods) release(ctx context.Context, name string) error {
 	}
 	var next time.Time
 	for {
-		waits := fmt.Sprintf("processes of it still hold the lock in %s", folder)
+		waits := fmt.Sprintf("its processes still hold the lock in %s", folder)
 		if now := time.Now(); now.After(next) {
 			// Repeated, so that an agent that creates the pod concurrently does not keep it.
 			if err := p.deletePod(ctx, name); err != nil {

@@ -43,7 +43,7 @@ func describePod(pod *corev1.Pod) string {
 func describeWait(live podView, s state, serves bool, c configuration) string {
 	parts := []string{"it does not serve"}
 	if serves {
-		parts = []string{"it serves, but not with these limits"}
+		parts = []string{"it serves with other limits"}
 	}
 	if live.waitReason != "" {
 		parts = append(parts, live.waitReason)

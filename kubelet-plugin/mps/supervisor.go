@@ -232,7 +232,7 @@ func (s *Supervisor) followConfiguration(ctx context.Context, d *control, c conf
 }
 
 // errNeedsRestart means that the configuration requires another daemon, or none.
-var errNeedsRestart = errors.New("another daemon is needed")
+var errNeedsRestart = errors.New("the requested daemon changed")
 
 // update reads the configuration, applies it to a daemon with configuration c, and returns the one in effect.
 func (s *Supervisor) update(ctx context.Context, d *control, c configuration) (configuration, error) {

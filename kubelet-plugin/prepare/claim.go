@@ -65,7 +65,7 @@ func (w Wanted) validate() error {
 	case gpu.Whole, gpu.MIG, gpu.TimeShare:
 	case gpu.MPS:
 		if w.Admin {
-			return fmt.Errorf("device %s: admin access is not possible through an MPS daemon: claim a monitor device: %w", w.Device, gpu.ErrUnsupported)
+			return fmt.Errorf("device %s: admin access is not possible through an MPS daemon: request a monitor device: %w", w.Device, gpu.ErrUnsupported)
 		}
 	case gpu.Monitor:
 		if !w.Admin {
@@ -91,7 +91,7 @@ func (w Wanted) validateSettings() error {
 		return fmt.Errorf("device %s: a device of type %v has no time slices: %w", w.Device, shape, gpu.ErrUnsupported)
 	}
 	if w.Settings.MPS.Private && shape != gpu.Whole && shape != gpu.MIG {
-		return fmt.Errorf("device %s: a device of type %v has no MPS daemon of its own: %w", w.Device, shape, gpu.ErrUnsupported)
+		return fmt.Errorf("device %s: a device of type %v does not support an MPS daemon for one claim: %w", w.Device, shape, gpu.ErrUnsupported)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type ForeignInstance struct{ Instance gpu.Instance }
 
 // Error names the instance and what to do.
 func (e *ForeignInstance) Error() string {
-	return fmt.Sprintf("%v is in the way and was not created by Tessera: destroy it to use its memory slices", e.Instance)
+	return fmt.Sprintf("%v occupies the memory slices and was not created by Tessera: destroy it", e.Instance)
 }
 
 // Unwrap returns gpu.ErrOccupied.

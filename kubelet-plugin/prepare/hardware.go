@@ -94,7 +94,7 @@ func (x *execution) ensureDaemon(ctx context.Context, s Step) error {
 
 func (x *execution) releaseDaemon(ctx context.Context, s Step) error {
 	if err := x.Daemons.Release(ctx, s.Daemon); err != nil {
-		return fmt.Errorf("end MPS daemon %s: %w", s.Daemon, err)
+		return fmt.Errorf("stop MPS daemon %s: %w", s.Daemon, err)
 	}
 	return nil
 }
@@ -146,7 +146,7 @@ func (x *execution) verifyDevice(w Wanted, found reading) error {
 	}
 	at := place{w.Use.GPU, w.Use.Placement}
 	if made, known := x.live[at]; !w.Admin && (!known || made.GI != instance.GI || !x.record.created(instance)) {
-		return fmt.Errorf("%v (%s) is not the one that was created for the claim, which was destroyed by another program", instance, instance.UUID)
+		return fmt.Errorf("%v (%s) is not the MIG device of the claim, which another program destroyed", instance, instance.UUID)
 	}
 	x.live[at] = instance
 	profile, err := found.Geometry.Legal(w.Use.Placement)

@@ -32,7 +32,7 @@ func (p *Preparer) releaseOrphanDaemons(ctx context.Context) error {
 	var errs []error
 	for _, d := range daemons {
 		if err := p.releaseOrphanDaemon(ctx, d); err != nil {
-			errs = append(errs, fmt.Errorf("end MPS daemon %s, which serves no claim: %w", d.Name, err))
+			errs = append(errs, fmt.Errorf("stop the orphaned MPS daemon %s: %w", d.Name, err))
 		}
 	}
 	return errors.Join(errs...)

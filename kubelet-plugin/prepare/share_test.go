@@ -69,7 +69,7 @@ func TestSharesAreCounted(t *testing.T) {
 		wanted Wanted
 		says   []string
 	}{
-		"more memory than is left":  {w.share(0, gpu.MPS, 30, 0), []string{"memory", "shared out"}},
+		"more memory than is left":  {w.share(0, gpu.MPS, 30, 0), []string{"memory", "are allocated"}},
 		"more compute than is left": {w.share(0, gpu.MPS, 1, 30), []string{"multiprocessors", "75 of 100"}},
 		"another way of sharing":    {w.share(0, gpu.TimeShare, 1, 0), []string{"held by claim team/half as mps"}},
 		"the whole GPU":             {w.whole(0), []string{"held by claim team/half as mps"}},
@@ -80,7 +80,7 @@ func TestSharesAreCounted(t *testing.T) {
 		}
 	}
 	mustPrepare(t, p, claim("rest", w.share(0, gpu.MPS, 10, 25)))
-	if _, err := p.Prepare(quiet(t), claim("fourth", w.share(0, gpu.MPS, 1, 0))); !has(err, "3 of 3 are held") {
+	if _, err := p.Prepare(quiet(t), claim("fourth", w.share(0, gpu.MPS, 1, 0))); !has(err, "3 of 3 are allocated") {
 		t.Errorf("a fourth share: %v", err)
 	}
 	for _, name := range []string{"half", "quarter", "rest"} {

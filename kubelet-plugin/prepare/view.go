@@ -100,9 +100,9 @@ func findGPU(node gpu.Node, name string) reading {
 	case err != nil:
 		return reading{name: name, unread: fmt.Errorf("%w: %w", err, gpu.ErrLost)}
 	case found.Lost && slices.ContainsFunc(found.Faults, func(f gpu.Fault) bool { return f.Signal == gpu.SignalDriver && f.InEffect() }):
-		return reading{name: name, unread: fmt.Errorf("the driver of GPU %s does not answer: %w: %w", name, gpu.ErrNoDriver, gpu.ErrLost)}
+		return reading{name: name, unread: fmt.Errorf("the driver of GPU %s does not respond: %w: %w", name, gpu.ErrNoDriver, gpu.ErrLost)}
 	case found.Lost:
-		return reading{name: name, unread: fmt.Errorf("GPU %s does not answer: %w", name, gpu.ErrLost)}
+		return reading{name: name, unread: fmt.Errorf("GPU %s does not respond: %w", name, gpu.ErrLost)}
 	}
 	found.Instances = nil
 	return reading{GPU: found, name: name}

@@ -152,7 +152,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("a warning is not told: %q", got.Message)
 		}
 		m.change(func(m *machine) { m.node.GPUs[1].Lost = true })
-		if got := of(next("lost", 0), b); got.Health != kubeletplugin.HealthStatusUnhealthy || !strings.Contains(got.Message, "does not answer") {
+		if got := of(next("lost", 0), b); got.Health != kubeletplugin.HealthStatusUnhealthy || !strings.Contains(got.Message, "does not respond") {
 			t.Errorf("lost: %+v", got)
 		}
 		m.change(func(m *machine) { m.known = false })

@@ -36,14 +36,14 @@ var refusals = []struct {
 	// advice is what the user can do.
 	advice string
 }{
-	{wraps(errPanic), other, "this is a bug of the agent: report it with the agent's log; the agent retries"},
+	{wraps(errPanic), other, "this is a bug in the agent: report it with the agent's log; the agent retries"},
 	{wrapsType[*invalidClaim], "InvalidParameters", "correct the claim or its DeviceClass and create the claim again"},
 	{wraps(prepare.ErrOutOfService), "OutOfService", "the agent retries until the GPUs are in service again; to use another node, delete the pod and the claim"},
 	{wraps(gpu.ErrNoDriver), "NoDriver", "install or repair the NVIDIA driver on the node; the agent retries until then"},
-	{wraps(gpu.ErrLost), "GPULost", "the GPU does not answer: reset it or reboot the node; to use another GPU, delete the pod"},
+	{wraps(gpu.ErrLost), "GPULost", "the GPU does not respond: reset it or reboot the node; to use another GPU, delete the pod"},
 	{wrapsType[*prepare.AlreadyHeld], "DeviceInUse", "the agent retries until that claim is released; to use another device, delete the pod and the claim"},
 	{wrapsType[*prepare.ForeignInstance], "DeviceInUse", "the agent retries until it is destroyed; to use another device, delete the pod and the claim"},
-	{wraps(gpu.ErrOccupied), "DeviceInUse", "the agent retries until there is room; to use another device, delete the pod and the claim"},
+	{wraps(gpu.ErrOccupied), "DeviceInUse", "the agent retries until enough capacity is free; to use another device, delete the pod and the claim"},
 	{wraps(gpu.ErrBusy), "DeviceBusy", "a process still uses the device, possibly outside of Kubernetes: end it; the agent retries until then"},
 	{wrapsType[*prepare.DaemonFailed], "MPSDaemonNotReady", "check the daemon's pod, which has the daemon's name, and its log; the agent retries"},
 	{wraps(context.DeadlineExceeded), "Timeout", "the agent continues with the next call of kubelet"},

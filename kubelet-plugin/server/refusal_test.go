@@ -55,7 +55,7 @@ func TestResultsAreReported(t *testing.T) {
 		"ns/busy uid-busy DeviceBusy: on node node1: destroy it first: in use; a process still uses the device, possibly outside of Kubernetes: end it; the agent retries until then",
 		"ns/good uid-good prepared: device-good",
 		"ns/good uid-good unprepared",
-		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing; this is a bug of the agent: report it with the agent's log; the agent retries",
+		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing; this is a bug in the agent: report it with the agent's log; the agent retries",
 		"ns/unreadable uid-unreadable InvalidParameters: on node node1: field x: unknown; correct the claim or its DeviceClass and create the claim again",
 	}
 	if diff := cmp.Diff(want, heard.lines); diff != "" {
@@ -71,7 +71,7 @@ func TestRefusal(t *testing.T) {
 	}{
 		"held":         {fmt.Errorf("device g: %w", holder), "DeviceInUse", "held by claim ns/holder as gpu"},
 		"in the way":   {&prepare.ForeignInstance{}, "DeviceInUse", "was not created by Tessera"},
-		"no room":      {fmt.Errorf("needs 3 shares: %w", gpu.ErrOccupied), "DeviceInUse", "until there is room"},
+		"no room":      {fmt.Errorf("needs 3 shares: %w", gpu.ErrOccupied), "DeviceInUse", "until enough capacity is free"},
 		"busy":         {fmt.Errorf("set the MIG mode: %w", gpu.ErrBusy), "DeviceBusy", "end it"},
 		"lost":         {gpu.ErrLost, "GPULost", "boot the node"},
 		"no driver":    {fmt.Errorf("%w: %w", gpu.ErrLost, gpu.ErrNoDriver), "NoDriver", "install or repair the NVIDIA driver"},

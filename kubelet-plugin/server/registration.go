@@ -13,7 +13,7 @@ import (
 func (s *Server) watchRegistration(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	if status, ok := request.(*registerapi.RegistrationStatus); ok {
 		s.registered.Store(status.GetPluginRegistered())
-		klog.FromContext(ctx).Info("Kubelet answered the registration",
+		klog.FromContext(ctx).Info("Kubelet responded to the registration",
 			"registered", status.GetPluginRegistered(), "reason", status.GetError())
 	}
 	return handle(ctx, request)

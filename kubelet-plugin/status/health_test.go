@@ -187,7 +187,7 @@ func TestHealthUnknown(t *testing.T) {
 		w, first, second := hospital(t)
 		w.ward.change(func(w *ward) { w.node.GPUs[1].Lost = true })
 		w.follow(func() {})
-		lost := driver + " " + second + " Healthy=False GPULost " + second + ": lost: the GPU does not answer; look into the kernel's log for its XID; reboot the node when it does not come back"
+		lost := driver + " " + second + " Healthy=False GPULost " + second + ": lost: the GPU does not respond; check the kernel log for an XID; if the GPU does not recover, reboot the node"
 		w.is("lost", "whole", lost, driver+" "+second+" Ready=True Prepared")
 
 		w.ward.change(func(w *ward) { w.known, w.node.GPUs = false, nil })

@@ -100,7 +100,7 @@ func (r *Reporter) Unprepared(claim prepare.Ref) {
 // DaemonRestarted reports on the claims that the MPS daemon which serves them was restarted, and why: CUDA programs that were connected to it
 // have failed.
 func (r *Reporter) DaemonRestarted(daemon string, claims []prepare.Ref, reason string) {
-	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was restarted: %s. CUDA programs that were connected to it have failed and must be restarted", daemon, reason))
+	text := diagnosis.Clip(fmt.Sprintf("MPS daemon %s was restarted: %s. CUDA programs that were connected to it have failed: restart them", daemon, reason))
 	for _, claim := range claims {
 		r.enqueue(claim, &statusUpdate{claim: claim, notices: []notice{{reason: ReasonDaemonRestarted, message: text}}})
 	}

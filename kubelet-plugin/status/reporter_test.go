@@ -237,7 +237,7 @@ func TestNoticesSurviveLaterUpdates(t *testing.T) {
 		}
 		for _, object := range []string{"Pod/a", "Pod/b", "ResourceClaim/c"} {
 			want = append(want, "1x Warning MPSDaemonRestarted "+object+
-				": MPS daemon mps-gpu-0000-3b-00-0 was restarted: exit status 1. CUDA programs that were connected to it have failed and must be restarted")
+				": MPS daemon mps-gpu-0000-3b-00-0 was restarted: exit status 1. CUDA programs that were connected to it have failed: restart them")
 		}
 		if diff := cmp.Diff(want, w.events()); diff != "" {
 			t.Errorf("events (-want +got):\n%s", diff)

@@ -49,7 +49,7 @@ func (b *Binder) Bind(ctx context.Context, address string) (Group, error) {
 		}
 	}
 	if err := b.nodes.Check(group.ID); err != nil && !errors.Is(err, gpu.ErrBusy) {
-		return Group{}, errors.Join(fmt.Errorf("bind %s to %s: the group's node: %w", address, driver, err), b.undo(ctx, group.Devices, before))
+		return Group{}, errors.Join(fmt.Errorf("bind %s to %s: the device node of the group: %w", address, driver, err), b.undo(ctx, group.Devices, before))
 	}
 	return group, nil
 }
@@ -135,7 +135,7 @@ func (b *Binder) idle(device, by string) error {
 	if err != nil {
 		return fmt.Errorf("read whether the driver of %s is used: %w", device, err)
 	}
-	return fmt.Errorf("take %s from the driver nvidia, which is used %s times: %w", device, count, gpu.ErrBusy)
+	return fmt.Errorf("unbind %s from the driver nvidia, which has %s users: %w", device, count, gpu.ErrBusy)
 }
 
 // move binds a device to the driver to; empty clears the override and lets the kernel probe for a driver.
@@ -152,11 +152,11 @@ func (b *Binder) move(ctx context.Context, device, to string) error {
 	}
 	if current != "" {
 		if err := b.sys.Write(ctx, path.Join(drivers, current, "unbind"), device); err != nil {
-			return fmt.Errorf("take it from %s: %w", current, err)
+			return fmt.Errorf("unbind it from %s: %w", current, err)
 		}
 	}
 	if err := b.sys.Write(ctx, "bus/pci/drivers_probe", device); err != nil {
-		return fmt.Errorf("have drivers look at it: %w", err)
+		return fmt.Errorf("probe drivers for it: %w", err)
 	}
 	return b.moved(device, to)
 }
@@ -168,9 +168,9 @@ func (b *Binder) moved(device, to string) error {
 	case err != nil:
 		return err
 	case to != "" && now != to:
-		return fmt.Errorf("it has driver %q now: see the kernel's log (dmesg)", now)
+		return fmt.Errorf("it was bound to driver %q: see the kernel log (dmesg)", now)
 	case to == "" && now == driver:
-		return fmt.Errorf("%s has it still: see the kernel's log (dmesg)", driver)
+		return fmt.Errorf("it is still bound to %s: see the kernel log (dmesg)", driver)
 	}
 	return nil
 }
@@ -189,7 +189,7 @@ func (b *Binder) override(ctx context.Context, device, to string) error {
 		return err
 	}
 	if now != to {
-		return fmt.Errorf("override its driver with %q: it is %q still", to, now)
+		return fmt.Errorf("override its driver with %q: it is still %q", to, now)
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func (b *Binder) undo(ctx context.Context, moved, before []string) error {
 			}
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("give %s back: %w", moved[i], err))
+			errs = append(errs, fmt.Errorf("restore the driver of %s: %w", moved[i], err))
 		}
 	}
 	return errors.Join(errs...)

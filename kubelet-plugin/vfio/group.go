@@ -39,7 +39,7 @@ type Group struct {
 func Find(sys Sys, address string) (Group, error) {
 	id, err := sys.Link(path.Join(devices, address, "iommu_group"))
 	if errors.Is(err, fs.ErrNotExist) {
-		return Group{}, fmt.Errorf("find the IOMMU group of %s: %w: switch the IOMMU on (firmware: VT-d or AMD-Vi; kernel: intel_iommu=on or amd_iommu=on)", address, ErrNoIOMMU)
+		return Group{}, fmt.Errorf("find the IOMMU group of %s: %w: enable the IOMMU (firmware: VT-d or AMD-Vi; kernel: intel_iommu=on or amd_iommu=on)", address, ErrNoIOMMU)
 	}
 	if err != nil {
 		return Group{}, fmt.Errorf("find the IOMMU group of %s: %w", address, err)
@@ -59,7 +59,7 @@ func Find(sys Sys, address string) (Group, error) {
 		case slot(member) == slot(address):
 			group.Devices = append(group.Devices, member)
 		default:
-			return Group{}, fmt.Errorf("IOMMU group %s of %s has device %s (class %s) too: %w: put the card into another slot, or switch on ACS in the firmware",
+			return Group{}, fmt.Errorf("IOMMU group %s of %s also contains device %s (class %s): %w: move the card to another slot, or enable ACS in the firmware",
 				id, address, member, class, ErrShared)
 		}
 	}

@@ -90,7 +90,7 @@ func (f Folder) Write(ctx context.Context, path, text string) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("write %s: the kernel has not answered: %w", path, context.Cause(ctx))
+		return fmt.Errorf("write %s: the write has not returned: %w", path, context.Cause(ctx))
 	}
 }
 

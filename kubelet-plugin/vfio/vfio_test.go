@@ -86,7 +86,7 @@ func TestBindFails(t *testing.T) {
 		"NVIDIA's driver is used": {func(k *fakevfio.Kernel) {
 			k.Devices[display].Driver, k.Refs = "nvidia", "3"
 			k.Takes["nvidia"], k.Takes["nouveau"] = []string{display}, nil
-		}, gpu.ErrBusy, "3 times"},
+		}, gpu.ErrBusy, "3 users"},
 		"the driver refuses the probe": {func(k *fakevfio.Kernel) { k.Refuses["vfio-pci"] = true }, nil, "dmesg"},
 		"the override is stuck":        {func(k *fakevfio.Kernel) { k.Stuck[display] = true }, nil, "still"},
 		"the group's node is missing":  {func(k *fakevfio.Kernel) { k.Withheld["7"] = true }, fs.ErrNotExist, "node"},

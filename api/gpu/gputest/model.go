@@ -160,5 +160,5 @@ func find[T any](values []T, name string, key func(T) string) (T, error) {
 		names = append(names, key(value))
 	}
 	var none T
-	return none, fmt.Errorf("%q is not in the catalogue: must be one of %s", name, strings.Join(names, ", "))
+	return none, fmt.Errorf("%q is not in the catalog: must be one of %s", name, strings.Join(names, ", "))
 }

@@ -185,9 +185,9 @@ func TestFindings(t *testing.T) {
 		},
 		"a lost GPU": {
 			func(h *nodesScene) {
-				h.fault(0, v1alpha1.GPUFault{Signal: "lost", Severity: "Critical", Remedy: "Wait", Message: "the GPU does not answer"})
+				h.fault(0, v1alpha1.GPUFault{Signal: "lost", Severity: "Critical", Remedy: "Wait", Message: "the GPU does not respond"})
 			},
-			"gpu-a", "Critical", ReasonFault, []string{"lost: the GPU does not answer", "demo/train", "the fault clears when its condition is absent"}, nil,
+			"gpu-a", "Critical", ReasonFault, []string{"lost: the GPU does not respond", "demo/train", "the fault clears when its condition is absent"}, nil,
 		},
 		"a remediation in progress": {
 			func(h *nodesScene) {
@@ -212,7 +212,7 @@ func TestFindings(t *testing.T) {
 				h.fault(0, v1alpha1.GPUFault{Signal: "lost", Severity: "Critical", Remedy: "Wait"})
 				h.suggested(0)
 			},
-			"gpu-a", "Critical", ReasonFault, []string{"airflow", "trains the link", "kernel's log"}, []string{"mode: Act"},
+			"gpu-a", "Critical", ReasonFault, []string{"airflow", "trains the link", "kernel log"}, []string{"mode: Act"},
 		},
 		"a suggestion, of a reboot": {
 			func(h *nodesScene) {

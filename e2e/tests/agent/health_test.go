@@ -202,7 +202,7 @@ func TestDriverAwayIsNotLost(t *testing.T) {
 	events, err := shared.client.CoreV1().Events(claim.GetNamespace()).List(t.Context(), metav1.ListOptions{})
 	w.must(err)
 	for _, e := range events.Items {
-		if e.Source.Host == w.name && strings.Contains(e.Message, "does not answer") && !strings.Contains(e.Message, "driver does not answer") {
+		if e.Source.Host == w.name && strings.Contains(e.Message, "does not respond") && !strings.Contains(e.Message, "driver does not respond") {
 			t.Errorf("%s %s is told: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message)
 		}
 	}

@@ -187,7 +187,7 @@ func (i *image) soname() (string, error) {
 		}
 		soname, _, ended := strings.Cut(string(text), "\x00")
 		if !ended || !Plain(soname) {
-			return "", wrong("its name is none")
+			return "", wrong("its name is invalid")
 		}
 		return soname, nil
 	}
