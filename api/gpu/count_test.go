@@ -92,7 +92,7 @@ func TestMaxInstances(t *testing.T) {
 				o = take(t, o, gpu.Use{Shape: gpu.MIG, Placement: open[(n*5)%len(open)]})
 			}
 			if n != p.MaxInstances {
-				t.Errorf("%s: %d instances of %s fit, the driver says %d", m, n, p.Name, p.MaxInstances)
+				t.Errorf("%s: %d instances of %s fit, the driver reports %d", m, n, p.Name, p.MaxInstances)
 			}
 		}
 	}

@@ -91,13 +91,13 @@ func (f Fault) order(g Fault) int {
 	)
 }
 
-// Ailments returns the GPU's faults in effect that affect the use, with severity Warning or higher. The most severe comes
+// FaultsAffecting returns the GPU's faults in effect that affect the use, with severity Warning or higher. The most severe comes
 // first; among equally severe ones, the oldest.
-func (g GPU) Ailments(u Use) []Fault {
+func (g GPU) FaultsAffecting(u Use) []Fault {
 	return worst(g.Faults, func(f Fault) bool { return f.Affects(u) })
 }
 
-// worst returns the faults in effect with severity Warning or higher for which chosen is true, in the order of Ailments.
+// worst returns the faults in effect with severity Warning or higher for which chosen is true, in the order of FaultsAffecting.
 func worst(faults []Fault, chosen func(Fault) bool) []Fault {
 	var found []Fault
 	for _, f := range faults {

@@ -56,7 +56,7 @@ func TestAffects(t *testing.T) {
 	}
 }
 
-func TestAilments(t *testing.T) {
+func TestFaultsAffecting(t *testing.T) {
 	t.Parallel()
 	slice := func(start int) gpu.Placement { return gpu.Placement{Profile: 19, Start: start, Size: 1} }
 	g := gpu.GPU{Faults: []gpu.Fault{
@@ -76,14 +76,14 @@ func TestAilments(t *testing.T) {
 		whole(gpu.VFIO):    "[XID 95 XID 48 XID 94 heat]",
 		whole(gpu.Monitor): "[]",
 	} {
-		if got := fmt.Sprint(g.Ailments(use)); got != want {
+		if got := fmt.Sprint(g.FaultsAffecting(use)); got != want {
 			t.Errorf("%v: %s, want %s", use, got, want)
 		}
 	}
 }
 
-// deed records an observation, which proves nothing, in a Health.
-type deed func(gpu.Health) gpu.Health
+// action records an observation, which proves nothing, in a Health.
+type action func(gpu.Health) gpu.Health
 
 // placements returns where faults can be: all MIG placements of an H100, and the zero value for the whole GPU.
 func placements(tb testing.TB) []gpu.Placement {
@@ -100,19 +100,19 @@ func placements(tb testing.TB) []gpu.Placement {
 // anyEvent draws an XID of one of the two GPUs.
 func anyEvent(t *rapid.T, at []gpu.Placement, numbers []int) gpu.Event {
 	return gpu.Event{
-		GPU: rapid.SampledFrom([]string{sick, other}).Draw(t, "gpu"), Placement: rapid.SampledFrom(at).Draw(t, "placement"),
+		GPU: rapid.SampledFrom([]string{faulty, other}).Draw(t, "gpu"), Placement: rapid.SampledFrom(at).Draw(t, "placement"),
 		XID: rapid.SampledFrom(numbers).Draw(t, "XID"), At: noon.Add(time.Duration(rapid.IntRange(0, 1e6).Draw(t, "at")) * time.Millisecond),
 	}
 }
 
-// anyDeed draws an event or a checkup.
-func anyDeed(t *rapid.T, at []gpu.Placement, numbers []int) deed {
+// anyAction draws an event or a checkup.
+func anyAction(t *rapid.T, at []gpu.Placement, numbers []int) action {
 	if rapid.Bool().Draw(t, "event") {
 		e := anyEvent(t, at, numbers)
 		return func(h gpu.Health) gpu.Health { return h.Note(gpu.Rules{}, e, present) }
 	}
 	c := gpu.Checkup{
-		GPU: rapid.SampledFrom([]string{sick, other}).Draw(t, "gpu"), UUID: rapid.SampledFrom([]string{"", "GPU-1"}).Draw(t, "UUID"),
+		GPU: rapid.SampledFrom([]string{faulty, other}).Draw(t, "gpu"), UUID: rapid.SampledFrom([]string{"", "GPU-1"}).Draw(t, "UUID"),
 		At: noon.Add(time.Duration(rapid.IntRange(0, 1e6).Draw(t, "at")) * time.Millisecond),
 	}
 	for _, s := range rapid.SliceOfNDistinct(rapid.SampledFrom(gpu.Signals()[1:]), 0, 5, rapid.ID).Draw(t, "signals") {
@@ -135,29 +135,29 @@ func everyXID() []int {
 // severities returns the worst severity of every device of the two GPUs.
 func severities(h gpu.Health, at []gpu.Placement) map[gpu.Device]gpu.Severity {
 	bad := map[gpu.Device]gpu.Severity{}
-	for _, name := range []string{sick, other} {
+	for _, name := range []string{faulty, other} {
 		g := gpu.GPU{Faults: slices.DeleteFunc(slices.Clone(h.Faults), func(f gpu.Fault) bool { return f.GPU != name })}
 		for _, p := range at {
 			u := gpu.Use{Shape: gpu.MIG, Placement: p}
 			if p == (gpu.Placement{}) {
 				u.Shape = gpu.Whole
 			}
-			if ailments := g.Ailments(u); len(ailments) > 0 {
-				bad[gpu.Device{GPU: name, Use: u}] = ailments[0].Severity
+			if affecting := g.FaultsAffecting(u); len(affecting) > 0 {
+				bad[gpu.Device{GPU: name, Use: u}] = affecting[0].Severity
 			}
 		}
 	}
 	return bad
 }
 
-// TestOnlyProofHeals checks that recording observations improves no device, even beyond the limit of faults; that it does not
+// TestOnlyProofEndsFault checks that recording observations improves no device, even beyond the limit of faults; that it does not
 // modify the Health from which the result was derived; and that the number of faults is bounded.
-func TestOnlyProofHeals(t *testing.T) {
+func TestOnlyProofEndsFault(t *testing.T) {
 	t.Parallel()
 	at, numbers := placements(t), everyXID()
 	var full gpu.Health
 	for i, number := range append(numbers, numbers...) {
-		full = full.Note(gpu.Rules{}, gpu.Event{GPU: sick, XID: number, Placement: at[i%len(at)], At: noon}, present)
+		full = full.Note(gpu.Rules{}, gpu.Event{GPU: faulty, XID: number, Placement: at[i%len(at)], At: noon}, present)
 	}
 	if len(full.Faults) != 64 {
 		t.Fatalf("%d faults are remembered of one GPU, want 64", len(full.Faults))
@@ -169,9 +169,9 @@ func TestOnlyProofHeals(t *testing.T) {
 			h = gpu.Health{}
 		}
 		before := severities(h, at)
-		for range rapid.IntRange(0, 60).Draw(t, "deeds") {
+		for range rapid.IntRange(0, 60).Draw(t, "actions") {
 			kept := clone(h)
-			next := anyDeed(t, at, numbers)(h)
+			next := anyAction(t, at, numbers)(h)
 			if !reflect.DeepEqual(kept, h) {
 				t.Fatalf("the memory before changed (-before +after):\n%s", cmp.Diff(kept, h))
 			}
@@ -251,15 +251,15 @@ func TestSettleEndsOnlyTheProven(t *testing.T) {
 	at, numbers := placements(t), everyXID()
 	rapid.Check(t, func(t *rapid.T) {
 		var h gpu.Health
-		for range rapid.IntRange(0, 30).Draw(t, "deeds") {
-			h = anyDeed(t, at, numbers)(h)
+		for range rapid.IntRange(0, 30).Draw(t, "actions") {
+			h = anyAction(t, at, numbers)(h)
 		}
 		s := gpu.Situation{Now: noon.Add(1000 * time.Hour), Boot: present, Checked: map[string]gpu.Checkup{
-			sick: {GPU: sick, UUID: "GPU-1", At: noon.Add(999 * time.Hour)}, other: {GPU: other, At: noon.Add(999 * time.Hour)},
-		}, Held: []gpu.Device{{GPU: sick, Use: gpu.Use{Shape: gpu.Whole}}}, All: true}
+			faulty: {GPU: faulty, UUID: "GPU-1", At: noon.Add(999 * time.Hour)}, other: {GPU: other, At: noon.Add(999 * time.Hour)},
+		}, Held: []gpu.Device{{GPU: faulty, Use: gpu.Use{Shape: gpu.Whole}}}, All: true}
 		settled := h.Settle(gpu.Rules{}, s)
 		for _, f := range h.InEffect() {
-			stays := f.Remedy >= gpu.Reset || f.Remedy == gpu.Restart && f.GPU == sick || f.Signal != gpu.SignalXID && f.Gone.IsZero()
+			stays := f.Remedy >= gpu.Reset || f.Remedy == gpu.Restart && f.GPU == faulty || f.Signal != gpu.SignalXID && f.Gone.IsZero()
 			if in := slices.ContainsFunc(settled.InEffect(), func(g gpu.Fault) bool { return order(f, g) == 0 }); in != stays {
 				t.Fatalf("%+v is in effect: %v, want %v", f, in, stays)
 			}

@@ -22,7 +22,7 @@ const (
 	settling = time.Minute
 	// clockError is how far a stored time may be in the future before it is attributed to a wrong clock and replaced.
 	clockError = time.Minute
-	// mostFaults bounds the faults of one GPU. Beyond it, the fault of least importance is dropped (forget).
+	// mostFaults bounds the faults of one GPU. Beyond it, the fault of least importance is dropped (dropExcessFault).
 	mostFaults = 64
 )
 
@@ -141,7 +141,7 @@ func (h Health) see(r Rules, f Fault) Health {
 	}
 	faults := make([]Fault, 0, len(h.Faults)+1)
 	faults = append(append(append(faults, h.Faults[:i]...), f.begun(r)), h.Faults[i:]...)
-	h.Faults = forget(faults, f.GPU)
+	h.Faults = dropExcessFault(faults, f.GPU)
 	return h
 }
 
@@ -207,7 +207,7 @@ func with[V any](m map[string]V, name string, value V) map[string]V {
 	return m
 }
 
-// forget removes one fault of the GPU if there are more than mostFaults. It modifies the slice.
+// dropExcessFault removes one fault of the GPU if there are more than mostFaults. It modifies the slice.
 //
 // Candidates are the faults whose removal improves no device: those that are over, that are Harmless, or that another fault
 // covers. The candidate of least importance (worth) is removed.
@@ -215,7 +215,7 @@ func with[V any](m map[string]V, name string, value V) map[string]V {
 // There is always a candidate; all faults of the GPU are considered only as a precaution. Of the other faults, two of one
 // severity never start at the same memory slice, since one would cover the other. With three severities there are at most
 // 3*MaxSlices of them, which is less than mostFaults.
-func forget(faults []Fault, gpuName string) []Fault {
+func dropExcessFault(faults []Fault, gpuName string) []Fault {
 	var own, idle []int
 	for i, f := range faults {
 		if f.GPU == gpuName {

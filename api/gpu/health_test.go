@@ -17,7 +17,7 @@ import (
 var noon = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 
 const (
-	sick    = "gpu-0000-1b-00-0"
+	faulty  = "gpu-0000-1b-00-0"
 	other   = "gpu-0000-1c-00-0"
 	present = "boot-1"
 )
@@ -50,7 +50,7 @@ func (s *story) settle() {
 // xid records an XID of the GPU or of one of its MIG devices.
 func (s *story) xid(number int, placement ...gpu.Placement) {
 	s.after(time.Second)
-	e := gpu.Event{GPU: sick, XID: number, At: s.now}
+	e := gpu.Event{GPU: faulty, XID: number, At: s.now}
 	if len(placement) > 0 {
 		e.Placement = placement[0]
 	}
@@ -64,14 +64,14 @@ func (s *story) look(found ...gpu.Signal) { s.looks(18, found...) }
 // looks is look with the given number of NVLinks up.
 func (s *story) looks(links int, found ...gpu.Signal) {
 	s.after(time.Second)
-	c := gpu.Checkup{GPU: sick, UUID: s.uuid, At: s.now}
+	c := gpu.Checkup{GPU: faulty, UUID: s.uuid, At: s.now}
 	for _, signal := range []gpu.Signal{
 		gpu.SignalECC, gpu.SignalRemapPending, gpu.SignalRemapFailed, gpu.SignalRetirePending, gpu.SignalHeat, gpu.SignalPower, gpu.SignalFabric,
 	} {
 		c.Conditions = append(c.Conditions, gpu.Condition{Signal: signal, Present: slices.Contains(found, signal)})
 	}
 	c.Conditions = append(c.Conditions, gpu.Condition{Signal: gpu.SignalNVLink, Links: links})
-	s.looked[sick] = c
+	s.looked[faulty] = c
 	s.health = s.health.Check(s.rules, c, s.boot)
 	s.settle()
 }
@@ -79,15 +79,15 @@ func (s *story) looks(links int, found ...gpu.Signal) {
 // unanswered records a checkup to which the GPU or the driver did not respond.
 func (s *story) unanswered(why gpu.Signal) {
 	s.after(time.Second)
-	delete(s.looked, sick)
-	s.health = s.health.Check(s.rules, gpu.Checkup{GPU: sick, Conditions: []gpu.Condition{{Signal: why, Present: true}}, At: s.now}, s.boot)
+	delete(s.looked, faulty)
+	s.health = s.health.Check(s.rules, gpu.Checkup{GPU: faulty, Conditions: []gpu.Condition{{Signal: why, Present: true}}, At: s.now}, s.boot)
 	s.settle()
 }
 
 func (s *story) reset() {
 	s.after(time.Second)
-	s.health = s.health.Reset([]string{sick}, s.now, s.boot)
-	delete(s.looked, sick)
+	s.health = s.health.Reset([]string{faulty}, s.now, s.boot)
+	delete(s.looked, faulty)
 }
 
 func (s *story) reboot() {
@@ -142,9 +142,9 @@ func TestProof(t *testing.T) {
 		"a look from before the reset proves nothing": func(s *story) {
 			s.xid(48)
 			s.look()
-			old := s.looked[sick]
+			old := s.looked[faulty]
 			s.reset()
-			s.looked[sick] = old
+			s.looked[faulty] = old
 			s.settle()
 			s.is("XID 48 Fatal")
 		},
@@ -203,7 +203,7 @@ func TestProof(t *testing.T) {
 			s.look()
 			s.is("")
 		},
-		"links that nobody can use in MIG mode": func(s *story) {
+		"links in MIG mode, where they have no effect": func(s *story) {
 			s.look()
 			s.looks(16)
 			s.looks(gpu.LinksUnused)
@@ -281,10 +281,10 @@ func TestProof(t *testing.T) {
 			s.look(gpu.SignalRemapFailed)
 			s.is("remap-failed Fatal")
 			if f := s.health.Faults[0]; f.UUID != "GPU-2" || f.Count != 1 || !f.Since.Equal(s.now) {
-				s.tb.Errorf("the fault of another GPU begins anew, it is %+v", f)
+				s.tb.Errorf("the fault of another GPU is not a new one: %+v", f)
 			}
 		},
-		"a GPU that says its UUID after the event": func(s *story) {
+		"a GPU that reports its UUID after the event": func(s *story) {
 			s.rules.XIDs = map[int]gpu.Judgement{64: {Severity: gpu.Fatal, Remedy: gpu.Replace}}
 			s.xid(64)
 			s.look()
@@ -296,7 +296,7 @@ func TestProof(t *testing.T) {
 			s.is("")
 		},
 		"claims that leave end what needs a restart": func(s *story) {
-			s.held = []gpu.Device{{GPU: sick, Use: gpu.Use{Shape: gpu.MPS}}, {GPU: other, Use: gpu.Use{Shape: gpu.Whole}}}
+			s.held = []gpu.Device{{GPU: faulty, Use: gpu.Use{Shape: gpu.MPS}}, {GPU: other, Use: gpu.Use{Shape: gpu.Whole}}}
 			s.xid(94)
 			s.after(24 * time.Hour)
 			s.look()
@@ -309,7 +309,7 @@ func TestProof(t *testing.T) {
 			s.is("")
 		},
 		"neighbours do not hold what needs a restart": func(s *story) {
-			s.held = []gpu.Device{{GPU: sick, Use: gpu.Use{Shape: gpu.MIG, Placement: slice}}, {GPU: sick, Use: gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 19, Start: 1, Size: 1}}}}
+			s.held = []gpu.Device{{GPU: faulty, Use: gpu.Use{Shape: gpu.MIG, Placement: slice}}, {GPU: faulty, Use: gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 19, Start: 1, Size: 1}}}}
 			s.xid(94, slice)
 			s.is("XID 94 Critical")
 			s.held = s.held[1:]
@@ -394,8 +394,8 @@ func TestProof(t *testing.T) {
 			s.look()
 			s.is("XID 79 Fatal")
 		},
-		"what another release knew": func(s *story) {
-			s.health.Faults = []gpu.Fault{{GPU: sick, Signal: "cosmic", Severity: gpu.Fatal, Remedy: gpu.Reset, Since: noon, Last: noon, Boot: present, Quiet: time.Minute}}
+		"a record of another release": func(s *story) {
+			s.health.Faults = []gpu.Fault{{GPU: faulty, Signal: "cosmic", Severity: gpu.Fatal, Remedy: gpu.Reset, Since: noon, Last: noon, Boot: present, Quiet: time.Minute}}
 			s.after(24 * time.Hour)
 			s.look()
 			s.is("cosmic Fatal")
@@ -447,7 +447,7 @@ func TestFlapping(t *testing.T) {
 	s.is("")
 	s.look(gpu.SignalHeat)
 	if f := s.health.Faults[0]; quiet() != time.Hour || !f.Since.Equal(s.now) || f.Count != 1 {
-		t.Errorf("when it comes back it begins anew and is remembered: %+v", f)
+		t.Errorf("when it recurs it is not a new fault: %+v", f)
 	}
 	s.look()
 	s.after(time.Hour)
@@ -455,7 +455,7 @@ func TestFlapping(t *testing.T) {
 	s.after(time.Hour)
 	s.look()
 	if len(s.health.Faults) != 0 {
-		t.Errorf("an hour after it was over it is forgotten: %+v", s.health.Faults)
+		t.Errorf("an hour after it was over it is dropped: %+v", s.health.Faults)
 	}
 }
 
@@ -488,22 +488,22 @@ func TestLongQuiet(t *testing.T) {
 	}
 }
 
-// TestTold checks the texts of a fault.
-func TestTold(t *testing.T) {
+// TestFaultTexts checks the texts of a fault.
+func TestFaultTexts(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.look()
 	s.looks(16)
 	s.looks(15)
-	s.health = s.health.Note(s.rules, gpu.Event{GPU: sick, UUID: "GPU-1", XID: 31, At: s.now, Count: 40}, s.boot)
-	s.health = s.health.Note(s.rules, gpu.Event{GPU: sick, UUID: "GPU-1", XID: 31, At: s.now.Add(time.Second), Count: 2}, s.boot)
+	s.health = s.health.Note(s.rules, gpu.Event{GPU: faulty, UUID: "GPU-1", XID: 31, At: s.now, Count: 40}, s.boot)
+	s.health = s.health.Note(s.rules, gpu.Event{GPU: faulty, UUID: "GPU-1", XID: 31, At: s.now.Add(time.Second), Count: 2}, s.boot)
 	want := []gpu.Fault{
 		{
-			GPU: sick, UUID: "GPU-1", Signal: gpu.SignalNVLink, Severity: gpu.Critical, Remedy: gpu.Wait, Detail: "15 of 18 links are up",
+			GPU: faulty, UUID: "GPU-1", Signal: gpu.SignalNVLink, Severity: gpu.Critical, Remedy: gpu.Wait, Detail: "15 of 18 links are up",
 			Since: noon.Add(2 * time.Second), Last: noon.Add(3 * time.Second), Count: 2, Boot: present, Quiet: 30 * time.Second,
 		},
 		{
-			GPU: sick, UUID: "GPU-1", Signal: gpu.SignalXID, XID: 31, Remedy: gpu.Restart,
+			GPU: faulty, UUID: "GPU-1", Signal: gpu.SignalXID, XID: 31, Remedy: gpu.Restart,
 			Since: noon.Add(3 * time.Second), Last: noon.Add(4 * time.Second), Count: 42, Boot: present, Quiet: 5 * time.Minute,
 		},
 	}
@@ -534,7 +534,7 @@ func TestJoin(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
-		if joined.Links[sick] != 18 || !joined.Resets[sick].Equal(noon.Add(3*time.Second)) {
+		if joined.Links[faulty] != 18 || !joined.Resets[faulty].Equal(noon.Add(3*time.Second)) {
 			t.Errorf("%s: links %v, resets %v", name, joined.Links, joined.Resets)
 		}
 	}
@@ -567,19 +567,19 @@ func TestStoredByOthers(t *testing.T) {
 	}
 }
 
-// TestForgetting checks that dropping faults beyond the limit improves no device. In the scenario every fault exists on the
+// TestExcessFaultsAreDropped checks that dropping faults beyond the limit improves no device. In the scenario every fault exists on the
 // left half of the GPU, one on the right half, and the whole GPU is hot.
-func TestForgetting(t *testing.T) {
+func TestExcessFaultsAreDropped(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
-	s.health = s.health.Check(s.rules, gpu.Checkup{GPU: sick, UUID: "GPU-1", At: s.now, Conditions: []gpu.Condition{{Signal: gpu.SignalHeat, Present: true}}}, s.boot)
+	s.health = s.health.Check(s.rules, gpu.Checkup{GPU: faulty, UUID: "GPU-1", At: s.now, Conditions: []gpu.Condition{{Signal: gpu.SignalHeat, Present: true}}}, s.boot)
 	s.after(time.Second)
-	s.health = s.health.Note(s.rules, gpu.Event{GPU: sick, XID: 94, Placement: gpu.Placement{Profile: 19, Start: 6, Size: 1}, At: s.now}, s.boot)
+	s.health = s.health.Note(s.rules, gpu.Event{GPU: faulty, XID: 94, Placement: gpu.Placement{Profile: 19, Start: 6, Size: 1}, At: s.now}, s.boot)
 	for _, number := range []int{46, 48, 62, 64, 95, 110, 119, 120, 140, 143, 158, 167, 169, 31} {
 		for start := range 4 {
 			for _, size := range []int{1, 2} {
 				s.after(time.Second)
-				s.health = s.health.Note(s.rules, gpu.Event{GPU: sick, XID: number, Placement: gpu.Placement{Profile: size, Start: start, Size: size}, At: s.now}, s.boot)
+				s.health = s.health.Note(s.rules, gpu.Event{GPU: faulty, XID: number, Placement: gpu.Placement{Profile: size, Start: start, Size: size}, At: s.now}, s.boot)
 			}
 		}
 	}
@@ -588,12 +588,12 @@ func TestForgetting(t *testing.T) {
 	}
 	g := gpu.GPU{Faults: s.health.Faults}
 	for use, want := range map[gpu.Use]string{mig(19, 5, 1): "[heat]", mig(19, 6, 1): "[XID 94 heat]"} {
-		if got := fmt.Sprint(g.Ailments(use)); got != want {
+		if got := fmt.Sprint(g.FaultsAffecting(use)); got != want {
 			t.Errorf("%v: %s, want %s", use, got, want)
 		}
 	}
 	for start := range 4 {
-		if got := g.Ailments(mig(19, start, 1)); len(got) == 0 || got[0].Severity != gpu.Fatal {
+		if got := g.FaultsAffecting(mig(19, start, 1)); len(got) == 0 || got[0].Severity != gpu.Fatal {
 			t.Errorf("slice %d: %v", start, got)
 		}
 	}

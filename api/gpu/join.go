@@ -18,7 +18,7 @@ func (h Health) Join(other Health) Health {
 			faults[i] = faults[i].join(f)
 			continue
 		}
-		faults = forget(slices.Insert(faults, i, f), f.GPU)
+		faults = dropExcessFault(slices.Insert(faults, i, f), f.GPU)
 	}
 	h.Faults = faults
 	if other.Boot != h.Boot {

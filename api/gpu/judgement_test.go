@@ -22,7 +22,7 @@ func TestTable(t *testing.T) {
 			t.Errorf("XID %d is judged twice", x.Number)
 		}
 		if rules.Judge(gpu.SignalXID, x.Number) != x.Judgement {
-			t.Errorf("XID %d is judged otherwise than its row says", x.Number)
+			t.Errorf("the judgement of XID %d differs from its row", x.Number)
 		}
 		formed(t, x.Judgement)
 		if x.Severity == gpu.Fatal && x.Remedy < gpu.Reset {
@@ -73,7 +73,7 @@ func TestOverride(t *testing.T) {
 		t.Errorf("XID 13: %+v", got)
 	}
 	if got := rules.Judge(gpu.SignalXID, 31); got != (gpu.Rules{}).Judge(gpu.SignalXID, 31) {
-		t.Errorf("XID 31, of which nobody spoke: %+v", got)
+		t.Errorf("XID 31, without an override: %+v", got)
 	}
 	table := rules.Table()
 	at := func(number int) gpu.XID {
@@ -93,10 +93,10 @@ func TestUnknown(t *testing.T) {
 	t.Parallel()
 	var rules gpu.Rules
 	if got := rules.Judge(gpu.SignalXID, 4711); got.Severity != gpu.Warning || got.Remedy != gpu.Wait {
-		t.Errorf("an XID that nobody knows: %+v", got)
+		t.Errorf("an unknown XID: %+v", got)
 	}
 	if got := rules.Judge("cosmic", 0); got.Severity != gpu.Warning {
-		t.Errorf("a signal that nobody knows: %+v", got)
+		t.Errorf("an unknown signal: %+v", got)
 	}
 }
 

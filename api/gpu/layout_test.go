@@ -94,7 +94,7 @@ func check(t *testing.T, model string, g *gpu.Geometry, known map[string][]int, 
 	}
 }
 
-func TestLayoutBesideOthers(t *testing.T) {
+func TestLayoutWithExistingDevices(t *testing.T) {
 	t.Parallel()
 	g := gputest.Geometry(t, "h100-80")
 	held, err := g.Empty().Take(gpu.Use{Shape: gpu.MIG, Placement: gpu.Placement{Profile: 9, Start: 0, Size: 4}})
@@ -107,10 +107,10 @@ func TestLayoutBesideOthers(t *testing.T) {
 	}
 	want := []gpu.Placement{{Profile: 14, Start: 4, Size: 2}, {Profile: 19, Start: 6, Size: 1}}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("beside a 3g.40gb at 0 (-want +got):\n%s", diff)
+		t.Errorf("with a 3g.40gb at 0 (-want +got):\n%s", diff)
 	}
 	if _, err := g.Layout(held, []int{5}); !errors.Is(err, gpu.ErrOccupied) || err.Error() != "lay out 1 x 4g.40gb: no order of placements fits: occupied" {
-		t.Errorf("a 4g.40gb beside it: %v", err)
+		t.Errorf("a 4g.40gb in addition: %v", err)
 	}
 	if _, err := g.Layout(held, []int{77}); !errors.Is(err, gpu.ErrUnsupported) {
 		t.Errorf("an unknown profile: %v", err)

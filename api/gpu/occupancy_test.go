@@ -31,35 +31,35 @@ func TestTake(t *testing.T) {
 		want string
 		kind error
 	}{
-		"a slice of an empty GPU":       {h100, nil, 0, mig(19, 0, 1), "", nil},
-		"a slice beside another":        {h100, []gpu.Use{mig(9, 4, 4)}, 0, mig(9, 0, 4), "", nil},
-		"a taken slice":                 {h100, []gpu.Use{mig(19, 2, 1)}, 0, mig(14, 2, 2), "take profile 14 at slices 2-3: memory slices [2] are in use", gpu.ErrOccupied},
-		"a withheld slice":              {h100, nil, gpu.SpanMask(5, 2), mig(9, 4, 4), "memory slices [5 6] are withheld", gpu.ErrOccupied},
-		"beside a withheld slice":       {h100, nil, gpu.SpanMask(5, 2), mig(19, 4, 1), "", nil},
-		"the second +me":                {h100, []gpu.Use{mig(20, 0, 1)}, 0, mig(20, 6, 1), "needs 1 ofa-engines, 0 left", gpu.ErrOccupied},
-		"media of another's +me.all":    {rtx, []gpu.Use{mig(65, 0, 3)}, 0, mig(14, 3, 3), "needs 1 decoders, 0 left", gpu.ErrOccupied},
-		"no media beside +me.all":       {rtx, []gpu.Use{mig(65, 0, 3)}, 0, mig(67, 3, 3), "", nil},
-		"a start that is not legal":     {h100, nil, 0, mig(14, 1, 2), "2g.20gb takes 2 slices from [0 2 4]", gpu.ErrUnsupported},
-		"a size that is not legal":      {h100, nil, 0, mig(14, 2, 4), "2g.20gb takes 2 slices", gpu.ErrUnsupported},
-		"a negative start":              {h100, nil, 0, mig(19, -1, 1), "takes 1 slices", gpu.ErrUnsupported},
-		"a profile of another model":    {h100, nil, 0, mig(21, 0, 1), "no such MIG profile", gpu.ErrUnsupported},
-		"MIG on a GPU without":          {nil, nil, 0, mig(19, 0, 1), "no such MIG profile", gpu.ErrUnsupported},
-		"no shape":                      {h100, nil, 0, gpu.Use{}, "take idle", gpu.ErrUnsupported},
-		"an unknown shape":              {h100, nil, 0, whole(99), "take shape-99", gpu.ErrUnsupported},
-		"the whole GPU":                 {h100, nil, 0, whole(gpu.Whole), "", nil},
-		"the whole GPU without MIG":     {nil, nil, 0, whole(gpu.Whole), "", nil},
-		"the whole GPU twice":           {h100, []gpu.Use{whole(gpu.Whole)}, 0, whole(gpu.Whole), "take gpu: the GPU is in use as gpu", gpu.ErrOccupied},
-		"twice without MIG":             {nil, []gpu.Use{whole(gpu.Whole)}, 0, whole(gpu.Whole), "the GPU is in use as gpu", gpu.ErrOccupied},
-		"the whole GPU beside a slice":  {h100, []gpu.Use{mig(19, 3, 1)}, 0, whole(gpu.Whole), "the GPU is in use as mig", gpu.ErrOccupied},
-		"a slice of a whole GPU":        {h100, []gpu.Use{whole(gpu.Whole)}, 0, mig(19, 3, 1), "the GPU is in use as gpu", gpu.ErrOccupied},
-		"the whole GPU with withheld":   {h100, nil, gpu.SpanMask(7, 1), whole(gpu.Whole), "memory slices [7] are withheld", gpu.ErrOccupied},
-		"without MIG, but withheld":     {nil, nil, gpu.SpanMask(0, 1), whole(gpu.Whole), "memory slices [0] are withheld", gpu.ErrOccupied},
-		"another share":                 {h100, []gpu.Use{whole(gpu.TimeShare), whole(gpu.TimeShare)}, 0, whole(gpu.TimeShare), "", nil},
-		"another MPS share without MIG": {nil, []gpu.Use{whole(gpu.MPS)}, 0, whole(gpu.MPS), "", nil},
-		"a share of another shape":      {h100, []gpu.Use{whole(gpu.TimeShare)}, 0, whole(gpu.MPS), "the GPU is in use as timeshare", gpu.ErrOccupied},
-		"two virtual machines":          {h100, []gpu.Use{whole(gpu.VFIO)}, 0, whole(gpu.VFIO), "the GPU is in use as vfio", gpu.ErrOccupied},
-		"a monitor of a whole GPU":      {h100, []gpu.Use{whole(gpu.Whole)}, 0, whole(gpu.Monitor), "", nil},
-		"a monitor of a withheld GPU":   {h100, nil, gpu.SpanMask(0, 8), whole(gpu.Monitor), "", nil},
+		"a slice of an empty GPU":        {h100, nil, 0, mig(19, 0, 1), "", nil},
+		"two MIG devices":                {h100, []gpu.Use{mig(9, 4, 4)}, 0, mig(9, 0, 4), "", nil},
+		"a taken slice":                  {h100, []gpu.Use{mig(19, 2, 1)}, 0, mig(14, 2, 2), "take profile 14 at slices 2-3: memory slices [2] are in use", gpu.ErrOccupied},
+		"a withheld slice":               {h100, nil, gpu.SpanMask(5, 2), mig(9, 4, 4), "memory slices [5 6] are withheld", gpu.ErrOccupied},
+		"next to a withheld slice":       {h100, nil, gpu.SpanMask(5, 2), mig(19, 4, 1), "", nil},
+		"the second +me":                 {h100, []gpu.Use{mig(20, 0, 1)}, 0, mig(20, 6, 1), "needs 1 ofa-engines, 0 left", gpu.ErrOccupied},
+		"media of another's +me.all":     {rtx, []gpu.Use{mig(65, 0, 3)}, 0, mig(14, 3, 3), "needs 1 decoders, 0 left", gpu.ErrOccupied},
+		"no media with +me.all":          {rtx, []gpu.Use{mig(65, 0, 3)}, 0, mig(67, 3, 3), "", nil},
+		"a start that is not legal":      {h100, nil, 0, mig(14, 1, 2), "2g.20gb takes 2 slices from [0 2 4]", gpu.ErrUnsupported},
+		"a size that is not legal":       {h100, nil, 0, mig(14, 2, 4), "2g.20gb takes 2 slices", gpu.ErrUnsupported},
+		"a negative start":               {h100, nil, 0, mig(19, -1, 1), "takes 1 slices", gpu.ErrUnsupported},
+		"a profile of another model":     {h100, nil, 0, mig(21, 0, 1), "no such MIG profile", gpu.ErrUnsupported},
+		"MIG on a GPU without":           {nil, nil, 0, mig(19, 0, 1), "no such MIG profile", gpu.ErrUnsupported},
+		"no shape":                       {h100, nil, 0, gpu.Use{}, "take idle", gpu.ErrUnsupported},
+		"an unknown shape":               {h100, nil, 0, whole(99), "take shape-99", gpu.ErrUnsupported},
+		"the whole GPU":                  {h100, nil, 0, whole(gpu.Whole), "", nil},
+		"the whole GPU without MIG":      {nil, nil, 0, whole(gpu.Whole), "", nil},
+		"the whole GPU twice":            {h100, []gpu.Use{whole(gpu.Whole)}, 0, whole(gpu.Whole), "take gpu: the GPU is in use as gpu", gpu.ErrOccupied},
+		"twice without MIG":              {nil, []gpu.Use{whole(gpu.Whole)}, 0, whole(gpu.Whole), "the GPU is in use as gpu", gpu.ErrOccupied},
+		"the whole GPU and a MIG device": {h100, []gpu.Use{mig(19, 3, 1)}, 0, whole(gpu.Whole), "the GPU is in use as mig", gpu.ErrOccupied},
+		"a slice of a whole GPU":         {h100, []gpu.Use{whole(gpu.Whole)}, 0, mig(19, 3, 1), "the GPU is in use as gpu", gpu.ErrOccupied},
+		"the whole GPU with withheld":    {h100, nil, gpu.SpanMask(7, 1), whole(gpu.Whole), "memory slices [7] are withheld", gpu.ErrOccupied},
+		"without MIG, but withheld":      {nil, nil, gpu.SpanMask(0, 1), whole(gpu.Whole), "memory slices [0] are withheld", gpu.ErrOccupied},
+		"another share":                  {h100, []gpu.Use{whole(gpu.TimeShare), whole(gpu.TimeShare)}, 0, whole(gpu.TimeShare), "", nil},
+		"another MPS share without MIG":  {nil, []gpu.Use{whole(gpu.MPS)}, 0, whole(gpu.MPS), "", nil},
+		"a share of another shape":       {h100, []gpu.Use{whole(gpu.TimeShare)}, 0, whole(gpu.MPS), "the GPU is in use as timeshare", gpu.ErrOccupied},
+		"two virtual machines":           {h100, []gpu.Use{whole(gpu.VFIO)}, 0, whole(gpu.VFIO), "the GPU is in use as vfio", gpu.ErrOccupied},
+		"a monitor of a whole GPU":       {h100, []gpu.Use{whole(gpu.Whole)}, 0, whole(gpu.Monitor), "", nil},
+		"a monitor of a withheld GPU":    {h100, nil, gpu.SpanMask(0, 8), whole(gpu.Monitor), "", nil},
 	}
 	for name, test := range tests {
 		before := test.geometry.Empty()
@@ -204,7 +204,7 @@ func TestOccupancyProperties(t *testing.T) {
 			u := rapid.SampledFrom(uses).Draw(t, "use")
 			next, err := o.Take(u)
 			if fits := h.fits(g, withheld, u); fits != (err == nil) || fits != o.Fits(u) {
-				t.Fatalf("%v beside %v, withheld %v: fits %v, Fits says %v, but %v", u, h, withheld, fits, o.Fits(u), err)
+				t.Fatalf("%v in addition to %v, withheld %v: fits %v, Fits returns %v, but Take %v", u, h, withheld, fits, o.Fits(u), err)
 			}
 			if err != nil {
 				if !errors.Is(err, gpu.ErrOccupied) {

@@ -24,16 +24,16 @@ func TestTakeShares(t *testing.T) {
 		take gpu.Use
 		want string
 	}{
-		"the first":               {nil, share(gpu.TimeShare, half, 1, 0), ""},
-		"the other half":          {[]gpu.Use{share(gpu.TimeShare, half, 1, 0)}, share(gpu.TimeShare, half, 1, 0), ""},
-		"more than is left":       {[]gpu.Use{share(gpu.TimeShare, half+1, 1, 0)}, share(gpu.TimeShare, half, 1, 0), "bytes of memory"},
-		"more than there is":      {nil, share(gpu.MPS, g.MemoryBytes+1, 1, 0), "bytes of memory"},
-		"an overflow":             {[]gpu.Use{share(gpu.MPS, half, 1, 0)}, share(gpu.MPS, 1<<64-1, 1, 0), "bytes of memory"},
-		"the last share":          {[]gpu.Use{share(gpu.MPS, 1, 3, 0)}, share(gpu.MPS, 1, 1, 0), ""},
-		"a share too many":        {[]gpu.Use{share(gpu.MPS, 1, 4, 0)}, share(gpu.MPS, 1, 1, 0), "needs 1 shares, 4 of 4 are allocated"},
-		"all compute":             {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 40), ""},
-		"compute beside no limit": {[]gpu.Use{share(gpu.MPS, 1, 1, 0)}, share(gpu.MPS, 1, 1, 100), ""},
-		"too much compute":        {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 41), "60 of 100 % are allocated"},
+		"the first":             {nil, share(gpu.TimeShare, half, 1, 0), ""},
+		"the other half":        {[]gpu.Use{share(gpu.TimeShare, half, 1, 0)}, share(gpu.TimeShare, half, 1, 0), ""},
+		"more than is left":     {[]gpu.Use{share(gpu.TimeShare, half+1, 1, 0)}, share(gpu.TimeShare, half, 1, 0), "bytes of memory"},
+		"more than there is":    {nil, share(gpu.MPS, g.MemoryBytes+1, 1, 0), "bytes of memory"},
+		"an overflow":           {[]gpu.Use{share(gpu.MPS, half, 1, 0)}, share(gpu.MPS, 1<<64-1, 1, 0), "bytes of memory"},
+		"the last share":        {[]gpu.Use{share(gpu.MPS, 1, 3, 0)}, share(gpu.MPS, 1, 1, 0), ""},
+		"a share too many":      {[]gpu.Use{share(gpu.MPS, 1, 4, 0)}, share(gpu.MPS, 1, 1, 0), "needs 1 shares, 4 of 4 are allocated"},
+		"all compute":           {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 40), ""},
+		"compute with no limit": {[]gpu.Use{share(gpu.MPS, 1, 1, 0)}, share(gpu.MPS, 1, 1, 100), ""},
+		"too much compute":      {[]gpu.Use{share(gpu.MPS, 1, 1, 60)}, share(gpu.MPS, 1, 1, 41), "60 of 100 % are allocated"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestShareProperties(t *testing.T) {
 		for _, u := range rapid.SliceOfN(use, 0, 12).Draw(t, "uses") {
 			next, err := o.Take(u)
 			if fits := o.Fits(u); fits != (err == nil) {
-				t.Fatalf("%v on %v: Fits says %v, but %v", u.Share, o.Shared(), fits, err)
+				t.Fatalf("%v on %v: Fits returns %v, but Take %v", u.Share, o.Shared(), fits, err)
 			}
 			if err == nil {
 				o, held = next, append(held, u)

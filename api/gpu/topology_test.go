@@ -106,7 +106,7 @@ func TestNVLinks(t *testing.T) {
 		}
 	}
 	if gpu.NVLinks(40) != gpu.NVLinks(gpu.MaxNVLinks) {
-		t.Error("more NVLinks than the model tells apart are not the most")
+		t.Error("more NVLinks than the model distinguishes are not the most")
 	}
 	for _, l := range []gpu.Link{gpu.LinkUnknown, gpu.LinkSystem, gpu.LinkNode, gpu.LinkHostBridge, gpu.LinkMultiSwitch, gpu.LinkSwitch, gpu.LinkSelf} {
 		if l.NVLinks() != 0 || l >= gpu.NVLinks(1) {

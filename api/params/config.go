@@ -22,8 +22,8 @@ type Config interface {
 	serves(gpu.Shape) bool
 	// normalize sets the defaults.
 	normalize()
-	// wishes returns the paths of the fields that request a time slice and an MPS daemon; nil if the entry does not request it.
-	wishes() (timeSlice, mps *field.Path)
+	// requestPaths returns the paths of the fields that request a time slice and an MPS daemon; nil if the entry does not request it.
+	requestPaths() (timeSlice, mps *field.Path)
 	// apply applies the entry to the settings. Tessera's kinds change the settings whose fields the entry has and keep the
 	// others; NVIDIA's kinds replace all settings.
 	apply(*Settings)
@@ -89,17 +89,17 @@ func (t *TimeSlicing) normalize() {
 	}
 }
 
-func (c *GPUConfig) wishes() (timeSlice, mps *field.Path) {
+func (c *GPUConfig) requestPaths() (timeSlice, mps *field.Path) {
 	if c.TimeSlicing != nil {
 		timeSlice = field.NewPath("timeSlicing")
 	}
-	return timeSlice, c.MPS.wish()
+	return timeSlice, c.MPS.path()
 }
 
-func (c *MIGConfig) wishes() (timeSlice, mps *field.Path) { return nil, c.MPS.wish() }
+func (c *MIGConfig) requestPaths() (timeSlice, mps *field.Path) { return nil, c.MPS.path() }
 
-// wish returns the path of the field mps; nil if m is nil.
-func (m *MPS) wish() *field.Path {
+// path returns the path of the field mps; nil if m is nil.
+func (m *MPS) path() *field.Path {
 	if m == nil {
 		return nil
 	}

@@ -34,8 +34,8 @@ func TestDecode(t *testing.T) {
 		raw  string
 		want Config
 	}{
-		"nothing asked":           {of("GPUConfig", ""), &GPUConfig{TypeMeta: gpuConfig}},
-		"nothing asked of a MIG":  {of("MIGConfig", ""), &MIGConfig{TypeMeta: migConfig}},
+		"no fields":               {of("GPUConfig", ""), &GPUConfig{TypeMeta: gpuConfig}},
+		"MIG without fields":      {of("MIGConfig", ""), &MIGConfig{TypeMeta: migConfig}},
 		"null parts":              {of("GPUConfig", `,"timeSlicing":null,"mps":null`), &GPUConfig{TypeMeta: gpuConfig}},
 		"empty time slicing":      {of("GPUConfig", `,"timeSlicing":{}`), &GPUConfig{TypeMeta: gpuConfig, TimeSlicing: &TimeSlicing{Interval: Default}}},
 		"null interval":           {of("GPUConfig", `,"timeSlicing":{"interval":null}`), &GPUConfig{TypeMeta: gpuConfig, TimeSlicing: &TimeSlicing{Interval: Default}}},
@@ -66,7 +66,7 @@ func TestNVIDIAKinds(t *testing.T) {
 		raw  string
 		want Settings
 	}{
-		"nothing asked":               {nvidia("GpuConfig", ""), Settings{}},
+		"no fields":                   {nvidia("GpuConfig", ""), Settings{}},
 		"null sharing":                {nvidia("GpuConfig", `,"sharing":null`), Settings{}},
 		"time-slicing, nothing more":  {nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing"}`), Settings{TimeSlice: "Default"}},
 		"null time-slicing":           {nvidia("GpuConfig", `,"sharing":{"strategy":"TimeSlicing","timeSlicingConfig":null,"mpsConfig":null}`), Settings{TimeSlice: "Default"}},
@@ -80,7 +80,7 @@ func TestNVIDIAKinds(t *testing.T) {
 		"several users":               {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":true}}`), mps(MPSSettings{})},
 		"not several users":           {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"multiUser":false}}`), mps(MPSSettings{})},
 		"null limits per device":      {nvidia("GpuConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultPerDevicePinnedMemoryLimit":null}}`), mps(MPSSettings{})},
-		"nothing asked of a MIG":      {nvidia("MigDeviceConfig", ""), Settings{}},
+		"MIG without fields":          {nvidia("MigDeviceConfig", ""), Settings{}},
 		"time-slicing is no-op there": {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"TimeSlicing"}`), Settings{}},
 		"MPS on a MIG":                {nvidia("MigDeviceConfig", `,"sharing":{"strategy":"MPS","mpsConfig":{"defaultActiveThreadPercentage":10}}`), mps(MPSSettings{ActiveThreadPercentage: 10})},
 	}
@@ -149,7 +149,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"less than no memory":       {limit(`"-4Gi"`), `mps.pinnedMemoryLimit: Invalid value: "-4Gi"`},
 		"more than all memory":      {limit(`"999999999999999Ti"`), "mps.pinnedMemoryLimit: Invalid value"},
 		"more than a pebibyte":      {limit(`"1024.001Ti"`), "mps.pinnedMemoryLimit: Invalid value"},
-		"a unit of nobody":          {limit(`"4K"`), `mps.pinnedMemoryLimit: Invalid value: "4K"`},
+		"unknown unit":              {limit(`"4K"`), `mps.pinnedMemoryLimit: Invalid value: "4K"`},
 		"a minute of CPU":           {limit(`"1e-99999999"`), `mps.pinnedMemoryLimit: Invalid value: "1e-99999999"`},
 		"two things wrong":          {of("GPUConfig", `,"mps":{"activeThreadPercentage":0},"timeSlicing":{"interval":"No"}`), `[timeSlicing.interval: Invalid value: "No": ` + interval + `, mps.activeThreadPercentage: Invalid`},
 

@@ -76,7 +76,7 @@ func (c *NVIDIAGPUConfig) normalize() {
 
 func (*NVIDIAMIGConfig) normalize() {}
 
-func (c *NVIDIAGPUConfig) wishes() (timeSlice, mps *field.Path) {
+func (c *NVIDIAGPUConfig) requestPaths() (timeSlice, mps *field.Path) {
 	if c.Sharing == nil {
 		return nil, nil
 	}
@@ -86,7 +86,7 @@ func (c *NVIDIAGPUConfig) wishes() (timeSlice, mps *field.Path) {
 	return strategyPath(), nil
 }
 
-func (c *NVIDIAMIGConfig) wishes() (timeSlice, mps *field.Path) {
+func (c *NVIDIAMIGConfig) requestPaths() (timeSlice, mps *field.Path) {
 	if c.Sharing == nil || c.Sharing.Strategy != MPSStrategy {
 		return nil, nil
 	}

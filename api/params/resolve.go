@@ -79,7 +79,7 @@ func apply(settings *Settings, entry resourceapi.DeviceAllocationConfiguration, 
 		return err
 	}
 	if config.serves(shape) {
-		timeSlice, mps := config.wishes()
+		timeSlice, mps := config.requestPaths()
 		if err := refusals(shape, timeSlice, mps).ToAggregate(); err != nil {
 			return fmt.Errorf("%s on a device of type %v: %w", config.kind(), shape, err)
 		}

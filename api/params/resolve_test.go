@@ -42,14 +42,14 @@ func TestResolve(t *testing.T) {
 		// want is part of the error; empty for none.
 		want string
 	}{
-		"no entries":                          {nil, "a", gpu.Whole, ""},
-		"nothing asked":                       {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""))}, "a", gpu.Whole, ""},
-		"nothing asked of a shared GPU":       {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a", gpu.TimeShare, ""},
-		"another driver's, whatever it says":  {[]resourceapi.DeviceAllocationConfiguration{foreign}, "a", gpu.Whole, ""},
-		"no opaque part":                      {[]resourceapi.DeviceAllocationConfiguration{empty}, "a", gpu.Whole, ""},
-		"another request's, whatever it says": {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "b")}, "a", gpu.Whole, ""},
-		"a sibling alternative's":             {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "a/large")}, "a/small", gpu.MIG, ""},
-		"a request that only starts alike":    {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "a")}, "ab", gpu.MIG, ""},
+		"no entries":                       {nil, "a", gpu.Whole, ""},
+		"no fields":                        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""))}, "a", gpu.Whole, ""},
+		"no fields, shared GPU":            {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a", gpu.TimeShare, ""},
+		"another driver's, not decoded":    {[]resourceapi.DeviceAllocationConfiguration{foreign}, "a", gpu.Whole, ""},
+		"no opaque part":                   {[]resourceapi.DeviceAllocationConfiguration{empty}, "a", gpu.Whole, ""},
+		"another request's, not decoded":   {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "b")}, "a", gpu.Whole, ""},
+		"a sibling alternative's":          {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "a/large")}, "a/small", gpu.MIG, ""},
+		"a request that only starts alike": {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "a")}, "ab", gpu.MIG, ""},
 
 		"broken, for all":             {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken)}, "a", gpu.Whole, `claim config 0 for request "a": unexpected end`},
 		"broken, for this":            {[]resourceapi.DeviceAllocationConfiguration{fromClaim(broken, "b", "a")}, "a", gpu.Whole, `claim config 0 for request "a"`},
@@ -71,9 +71,9 @@ func TestResolve(t *testing.T) {
 		"time slicing of an MPS class":    {[]resourceapi.DeviceAllocationConfiguration{fromClass(sliced)}, "a", gpu.MPS, `DeviceClass config 0 for request "a": GPUConfig on a device of type mps: timeSlicing`},
 		"own MPS under the GPU's":         {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.MPS, "mps: Forbidden: a device of type mps uses the MPS daemon of its GPU"},
 		"both under MPS":                  {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{},"timeSlicing":{}`))}, "a", gpu.MPS, "[timeSlicing: Forbidden"},
-		"own MPS beside others":           {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.TimeShare, "mps: Forbidden: an MPS daemon for one claim requires the whole GPU"},
-		"nothing asked under MPS":         {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a", gpu.MPS, ""},
-		"asked of the other devices":      {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.MIG, ""},
+		"MPS of a time-shared GPU":        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", `,"mps":{}`))}, "a", gpu.TimeShare, "mps: Forbidden: an MPS daemon for one claim requires the whole GPU"},
+		"no fields, under MPS":            {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("GPUConfig", ""), "a")}, "a", gpu.MPS, ""},
+		"for the other devices":           {[]resourceapi.DeviceAllocationConfiguration{fromClaim(sliced)}, "a", gpu.MIG, ""},
 		"MIG parameters under MPS":        {[]resourceapi.DeviceAllocationConfiguration{fromClaim(of("MIGConfig", `,"mps":{}`))}, "a", gpu.MPS, ""},
 	}
 	for name, test := range tests {
@@ -102,7 +102,7 @@ func TestPrecedence(t *testing.T) {
 		"the default":         {nil, []string{of("GPUConfig", `,"timeSlicing":{}`)}, gpu.Whole, Settings{TimeSlice: "Default"}},
 		"the claim wins":      {[]string{interval(Short)}, []string{interval(Long)}, gpu.Whole, Settings{TimeSlice: "Long"}},
 		"the later wins":      {nil, []string{interval(Short), interval(Medium)}, gpu.TimeShare, Settings{TimeSlice: "Medium"}},
-		"what is left out":    {[]string{interval(Short)}, []string{of("GPUConfig", "")}, gpu.Whole, Settings{TimeSlice: "Short"}},
+		"absent fields":       {[]string{interval(Short)}, []string{of("GPUConfig", "")}, gpu.Whole, Settings{TimeSlice: "Short"}},
 		"part by part":        {[]string{interval(Short)}, []string{of("GPUConfig", `,"mps":{"activeThreadPercentage":20}`)}, gpu.Whole, Settings{TimeSlice: "Short", MPS: private(MPSSettings{ActiveThreadPercentage: 20})}},
 		"a part as a whole":   {[]string{of("GPUConfig", `,"mps":{"activeThreadPercentage":20}`)}, []string{of("GPUConfig", `,"mps":{"pinnedMemoryLimit":"2Gi"}`)}, gpu.Whole, Settings{MPS: private(MPSSettings{PinnedMemoryBytes: 2 << 30})}},
 		"each kind its shape": {[]string{interval(Short)}, []string{of("MIGConfig", `,"mps":{}`)}, gpu.MIG, Settings{MPS: private(MPSSettings{})}},

@@ -81,13 +81,13 @@ func (s *MPSSettings) limit(percentage *int, memory *Memory) {
 	}
 }
 
-// refusals returns why a device of the shape cannot have what is requested at the paths (Config.wishes). A nil path requests
+// refusals returns why a device of the shape cannot have what is requested at the paths (Config.requestPaths). A nil path requests
 // nothing.
 func refusals(shape gpu.Shape, timeSlice, mps *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	refuse := func(wish *field.Path, reason string) {
-		if wish != nil {
-			errs = append(errs, field.Forbidden(wish, reason))
+	refuse := func(path *field.Path, reason string) {
+		if path != nil {
+			errs = append(errs, field.Forbidden(path, reason))
 		}
 	}
 	switch shape {

@@ -152,7 +152,7 @@ func TestRules(t *testing.T) {
 	}{
 		"nothing decided": {header, 5 * time.Minute, nil},
 		"quiet":           {header + "health: {quietPeriod: 90s}\n", 90 * time.Second, nil},
-		"a known XID keeps what is not said": {header + "health: {xids: [{code: 79, severity: Warning}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
+		"a known XID keeps absent fields": {header + "health: {xids: [{code: 79, severity: Warning}]}\n", 5 * time.Minute, map[int]gpu.Judgement{
 			79: {Severity: gpu.Warning, Remedy: gpu.Reboot, Meaning: "the GPU has fallen off the bus", Help: "reboot the node; if it recurs, check the power supply and reseat the GPU"},
 		}},
 		"its remedy too": {header + "health: {xids: [{code: 79, severity: Critical, remedy: Replace}]}\n", 5 * time.Minute, map[int]gpu.Judgement{

@@ -322,7 +322,7 @@ func TestCountersAgreeWithTheModel(t *testing.T) {
 				claim, got := s.allocate(exactly(*g, use))
 				after, err := occupancy.Take(use)
 				if got != (err == nil) {
-					t.Fatalf("%v: the allocator says %v, the model %v", use, got, err)
+					t.Fatalf("%v: the allocator returns %v, the model %v", use, got, err)
 				}
 				if got {
 					occupancy, holders[claim] = after, use

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 // TestGolden compares what is published about one GPU of each kind with files that have a line per counter set and device. A
 // changed file is a change of the attributes that users select by.
@@ -28,15 +28,15 @@ func TestGolden(t *testing.T) {
 		shapes        []gpu.Shape
 		// withheld are memory slices of the first GPU.
 		withheld gpu.Mask
-		// sick adds faults to the first GPU; evict is Options.Evict.
-		sick, evict bool
+		// faulty adds faults to the first GPU; evict is Options.Evict.
+		faulty, evict bool
 	}{
 		{file: "h100", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "h100-full", machine: "h100x2", full: true, shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "h100-withheld", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole}, withheld: gpu.SpanMask(4, 4)},
 		{file: "h100-shared", machine: "h100x2", shapes: []gpu.Shape{gpu.TimeShare, gpu.MPS, gpu.Monitor}},
-		{file: "h100-sick", machine: "h100x2", shapes: everyShape, sick: true},
-		{file: "h100-evict", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}, sick: true, evict: true},
+		{file: "h100-faulty", machine: "h100x2", shapes: everyShape, faulty: true},
+		{file: "h100-evict", machine: "h100x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}, faulty: true, evict: true},
 		{file: "a30-mig-on", machine: "a30x4l40sx4", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "a100-mig-off", machine: "a100-40x2", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
 		{file: "t4", machine: "t4x1", shapes: []gpu.Shape{gpu.Whole, gpu.MIG}},
@@ -47,7 +47,7 @@ func TestGolden(t *testing.T) {
 		node.GPUs[0].Withheld = test.withheld
 		o := offering(test.shapes...)
 		o.Full, o.Evict = test.full, test.evict
-		if test.sick {
+		if test.faulty {
 			node.GPUs[0].Faults, node.GPUs[0].Held = faults(), "XID 48: Hold"
 		}
 		got := lines(t, node.GPUs[0].Name(), encode(t, node, o))

@@ -293,10 +293,10 @@ func TestSplit(t *testing.T) {
 	lost.GPUs = append(lost.GPUs, gpu.GPU{Index: 2, Lost: true}, gpu.GPU{Index: 3, Lost: true})
 	pool := encode(t, lost, offering(gpu.Whole))
 	if sets, count := len(pool.Slices[0].SharedCounters), len(devices(pool)); sets != 2 || count != 2 {
-		t.Errorf("beside two GPUs that were never read: %d counter sets, %d devices", sets, count)
+		t.Errorf("with two GPUs that were never read: %d counter sets, %d devices", sets, count)
 	}
 	if links := *devices(pool)[0].Attributes[wire.Links].StringValue; links != "-I??" {
-		t.Errorf("beside two GPUs that were never read: links %q", links)
+		t.Errorf("with two GPUs that were never read: links %q", links)
 	}
 	empty := encode(t, gpu.Node{Name: "bare"}, offering(gpu.Whole))
 	if diff := cmp.Diff(wire.Pool{Name: "bare-gpu.tessera.dev", Slices: []wire.Slice{{}}}, empty); diff != "" {
@@ -311,8 +311,8 @@ func TestBudget(t *testing.T) {
 		name   string
 		full   bool
 		shapes []gpu.Shape
-		// sick taints every device: for a fault of its GPU that needs a reset, and because the GPU is held.
-		sick bool
+		// faulty taints every device: for a fault of its GPU that needs a reset, and because the GPU is held.
+		faulty bool
 		// kib is the limit in KiB.
 		kib float64
 	}{
@@ -328,7 +328,7 @@ func TestBudget(t *testing.T) {
 		o.Full = test.full
 		node := gputest.Node(t, "h100x8")
 		for i := range node.GPUs {
-			if test.sick {
+			if test.faulty {
 				node.GPUs[i].Faults, node.GPUs[i].Held = []gpu.Fault{{Signal: gpu.SignalXID, XID: 119, Severity: gpu.Fatal, Since: noon}}, "XID 119"
 			}
 		}

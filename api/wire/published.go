@@ -128,7 +128,7 @@ func costOf(counters map[string]resourceapi.Counter) (cost gpu.Cost, empty gpu.M
 // engines returns the engines of the device from its capacities. A compact device does not have them; the result is then what
 // it consumes, which has the binding kinds only.
 func (d published) engines() gpu.Engines {
-	if _, tells := d.Capacity[CopyEngines]; !tells {
+	if _, has := d.Capacity[CopyEngines]; !has {
 		return d.cost.Engines
 	}
 	count := func(name resourceapi.QualifiedName) int { return int(d.capacity(name)) }
@@ -152,9 +152,9 @@ func (d published) profile(p gpu.Placement) gpu.Profile {
 	}
 }
 
-// tell sets the fields of the GPU that the device's attributes and capacities have. Fields that it does not have are kept,
+// applyTo sets the fields of the GPU that the device's attributes and capacities have. Fields that it does not have are kept,
 // because devices of one GPU have different attributes.
-func (d published) tell(g *gpu.GPU, shape gpu.Shape) {
+func (d published) applyTo(g *gpu.GPU, shape gpu.Shape) {
 	g.UUID = d.uuid()
 	g.Index = d.number(Index, g.Index)
 	g.Minor = d.number(Minor, g.Minor)
@@ -206,7 +206,7 @@ func (o *offers) readGPU(name string, devices []published, counters map[string]r
 			continue
 		}
 		uses[d.Name] = use
-		d.tell(&g.GPU, use.Shape)
+		d.applyTo(&g.GPU, use.Shape)
 		if use.Shape.Shared() {
 			g.Shares = max(g.Shares, int(d.capacity(Shares)))
 		}

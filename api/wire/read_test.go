@@ -50,7 +50,7 @@ func TestReadEveryMachine(t *testing.T) {
 			}
 			var want []wire.PublishedGPU
 			for _, g := range node.GPUs {
-				want = append(want, told(g, o))
+				want = append(want, publishedGPU(g, o))
 			}
 			r := readings[0]
 			if diff := cmp.Diff(want, r.GPUs, sameGeometry, cmpopts.EquateEmpty()); diff != "" || len(r.Invalid) > 0 {
@@ -63,8 +63,8 @@ func TestReadEveryMachine(t *testing.T) {
 	}
 }
 
-// told returns the expected PublishedGPU for the options, implemented independently.
-func told(g gpu.GPU, o wire.Options) wire.PublishedGPU {
+// publishedGPU returns the expected PublishedGPU for the options, implemented independently.
+func publishedGPU(g gpu.GPU, o wire.Options) wire.PublishedGPU {
 	p := wire.PublishedGPU{Name: g.Name(), GPU: g}
 	for _, use := range g.Uses(o.Offer) {
 		p.Devices = append(p.Devices, wire.PublishedDevice{Name: wire.DeviceName(gpu.Device{GPU: g.Name(), Use: use}), Use: use})
@@ -176,7 +176,7 @@ func decides(t *rapid.T, n gpu.Node, o wire.Options, read wire.PublishedGPU) {
 		far, farErr = far.Take(use)
 		near, nearErr = near.Take(use)
 		if (farErr == nil) != (nearErr == nil) || far.Shape() != near.Shape() || far.Free() != near.Free() && read.GPU.Geometry != nil {
-			t.Fatalf("take %v on %s: the node says %v, the reader %v", use, here.Product, nearErr, farErr)
+			t.Fatalf("take %v on %s: the node returns %v, the reader %v", use, here.Product, nearErr, farErr)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (s source) taints(u gpu.Use) []resourceapi.DeviceTaint {
 		return nil
 	}
 	var taints []resourceapi.DeviceTaint
-	for _, f := range s.gpu.Ailments(u) {
+	for _, f := range s.gpu.FaultsAffecting(u) {
 		key := TaintKey(s.options.Driver, f.Signal)
 		known := slices.ContainsFunc(taints, func(t resourceapi.DeviceTaint) bool { return t.Key == key })
 		if !known && len(taints) < resourceapi.DeviceTaintsMaxLength-1 {

@@ -63,29 +63,29 @@ func TestTaints(t *testing.T) {
 		held  = "gpu.tessera.dev/remediation=:NoSchedule"
 	)
 	tests := map[string]struct {
-		sick  bool
-		held  string
-		evict bool
-		want  map[string][]string
+		faulty bool
+		held   string
+		evict  bool
+		want   map[string][]string
 	}{
 		"well": {},
-		"sick": {sick: true, want: map[string][]string{
+		"faulty": {faulty: true, want: map[string][]string{
 			"": {lost, row, heat}, "-mps": {lost, row, heat}, "-timeshare": {lost, row, heat}, "-vfio": {lost, row, heat}, "-monitor": nil,
 			"-mig-0-0": {lost, row, heat}, "-mig-9-4": {lost, row, heat}, "-mig-9-0": {heat}, "-mig-19-4": {lost, heat}, "-mig-19-5": {lost, row, heat},
 			"-mig-19-6": {hit, heat}, "-mig-19-0": {heat},
 		}},
-		"evicting": {sick: true, evict: true, want: map[string][]string{
+		"evicting": {faulty: true, evict: true, want: map[string][]string{
 			"": {evict, row, heat}, "-monitor": nil, "-mig-9-4": {evict, row, heat}, "-mig-19-4": {evict, heat}, "-mig-19-6": {hit, heat}, "-mig-19-0": {heat},
 		}},
 		"held": {held: "XID 79", want: map[string][]string{"": {held}, "-mig-19-0": {held}, "-mps": {held}, "-vfio": {held}, "-monitor": nil}},
-		"sick and held": {sick: true, held: "XID 79", want: map[string][]string{
+		"faulty and held": {faulty: true, held: "XID 79", want: map[string][]string{
 			"": {lost, row, heat, held}, "-mig-19-0": {heat, held}, "-monitor": nil,
 		}},
 	}
 	for name, test := range tests {
 		node := gputest.Node(t, "h100x2")
 		node.GPUs[0].IOMMUGroup, node.GPUs[1].IOMMUGroup = "1", "2"
-		if test.sick {
+		if test.faulty {
 			node.GPUs[0].Faults = faults()
 		}
 		node.GPUs[0].Held = test.held

@@ -43,10 +43,10 @@ const (
 	healthFolder    = "health"
 )
 
-// withoutPod is the name of an agent that runs in no pod; there is only one.
+// withoutPod is the instance name of an agent that runs outside of a pod, of which there is one at most.
 const withoutPod = "agent"
 
-// The joints: who stands behind the ports that the components declare.
+// The implementations of the ports that the components declare.
 var (
 	_ prepare.TimeSlice = (*smi.Tool)(nil)
 	_ prepare.Records   = (*checkpoint.Store)(nil)
@@ -78,14 +78,14 @@ type agent struct {
 	status    *status.Reporter
 	server    *server.Server
 	endpoint  endpoint
-	// gpuNode is nil without an installer.
+	// gpuNode is nil if the agent runs without an installer.
 	gpuNode *gpunode.Controller
-	// disturbed is sent to when claims should be brought in order without waiting for the period.
-	disturbed chan struct{}
+	// reconcileNow requests a reconciliation of the claims before the next period.
+	reconcileNow chan struct{}
 }
 
-// assemble builds the parts and joins them. The agent counts as running from here on: an older one on
-// the same node stands back.
+// assemble creates the components and connects them. Once it has joined the node's agents, an older agent on the same node
+// stops leading.
 func assemble(ctx context.Context, c config, client clients) (_ *agent, err error) {
 	options, err := c.wire()
 	if err != nil {
@@ -99,20 +99,21 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
-	records, err := checkpoint.Open(filepath.Join(c.data(), claimsFolder), reporter(ctx))
+	records, err := checkpoint.Open(filepath.Join(c.data(), claimsFolder), logUnreadable(ctx))
 	if err != nil {
 		return nil, err
 	}
 	a := &agent{
-		hardware: c.hardware(), daemons: c.daemons(client), disturbed: make(chan struct{}, 1),
+		hardware: c.hardware(), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1),
 	}
-	// The driver can take seconds to open. An agent that stands back no longer saves what it hears, so that comes first.
+	// Opening the driver can take seconds. It precedes Join, because an agent that no longer leads does not save health
+	// records.
 	a.inventory = inventory.New(ctx, inventory.Config{Node: c.node, Hardware: a.hardware, Records: records})
 	if a.instance, err = handover.Join(filepath.Join(c.data(), instancesFolder), cmp.Or(c.podUID, withoutPod)); err != nil {
 		return nil, err
 	}
 	registry := prometheus.NewRegistry()
-	if err = a.watch(ctx, c, boot, records, registry); err != nil {
+	if err = a.newMonitor(ctx, c, boot, records, registry); err != nil {
 		return nil, err
 	}
 	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
@@ -140,7 +141,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		MetadataDir: c.metadata(),
 	})
 	a.endpoint = endpoint{address: c.address, metrics: registry, ready: a.ready}
-	measure(ctx, registry, a, records, options)
+	registerMetrics(ctx, registry, a, records, options)
 	registry.MustRegister(exporter.New(ctx, exporter.Config{
 		Node: c.node, Hardware: a.hardware, Inventory: a.inventory, Records: records,
 		Pods: exporter.Kubelet{Socket: c.podResources, Driver: c.DriverName}, Leads: a.instance.Leads,
@@ -148,8 +149,8 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	return a, nil
 }
 
-// lead speaks for the node while no newer agent runs: the common CDI spec, the slices and what is told
-// the GPUNode are this agent's.
+// lead runs the tasks of the leading agent while no newer agent runs: it writes the common CDI spec, and publishes the
+// ResourceSlices, the status of claims and the GPUNode's status.
 func (a *agent) lead(ctx context.Context) error {
 	return a.instance.Lead(ctx, func(ctx context.Context) error {
 		a.refresh(ctx)
@@ -163,12 +164,12 @@ func (a *agent) lead(ctx context.Context) error {
 	})
 }
 
-// reconcilePeriod is how often claims are looked after without a reason: what could not be destroyed
-// is tried again.
+// reconcilePeriod is the interval of reconciliations without another reason. Each retries what an earlier one could not
+// destroy.
 const reconcilePeriod = time.Minute
 
-// upkeep brings claims in order at the start, from time to time, and when another driver was loaded;
-// then the common spec is made anew, too.
+// upkeep reconciles the claims at the start, periodically, on request (requestReconcile) and after a change of the driver
+// version, and then writes the common CDI spec again.
 func (a *agent) upkeep(ctx context.Context) error {
 	tick := time.NewTicker(reconcilePeriod)
 	defer tick.Stop()
@@ -182,7 +183,7 @@ func (a *agent) upkeep(ctx context.Context) error {
 				return nil
 			case <-tick.C:
 				changed = true
-			case <-a.disturbed:
+			case <-a.reconcileNow:
 				changed = true
 			case <-outdated:
 				node, _, outdated = a.inventory.Watch()
@@ -194,7 +195,7 @@ func (a *agent) upkeep(ctx context.Context) error {
 	}
 }
 
-// reconcile brings claims in order, as far as that goes within the period.
+// reconcile reconciles the claims. It is bounded by the period; errors are logged.
 func (a *agent) reconcile(ctx context.Context) {
 	limited, cancel := context.WithTimeout(ctx, reconcilePeriod)
 	defer cancel()
@@ -203,14 +204,14 @@ func (a *agent) reconcile(ctx context.Context) {
 	}
 }
 
-// refresh makes the common CDI spec anew. Without a driver there is nothing to make it from.
+// refresh writes the common CDI spec again. Without a driver there is no content for it.
 func (a *agent) refresh(ctx context.Context) {
 	if err := a.specs.Refresh(); err != nil && !errors.Is(err, gpu.ErrNoDriver) {
 		klog.FromContext(ctx).Error(err, "The common CDI spec is not up to date")
 	}
 }
 
-// ready returns why kubelet or the scheduler cannot use the agent yet.
+// ready returns why the agent is not ready: it is not registered with kubelet, or its ResourceSlices are not accepted yet.
 func (a *agent) ready(ctx context.Context) error {
 	if !a.server.Registered() {
 		return errors.New("kubelet has not registered the plugin yet")
@@ -225,8 +226,8 @@ func (a *agent) close(ctx context.Context) {
 	}
 }
 
-// reporter tells the log about records that cannot be read.
-func reporter(ctx context.Context) func(path string, err error) {
+// logUnreadable returns the function that logs records that could not be read.
+func logUnreadable(ctx context.Context) func(path string, err error) {
 	return func(path string, err error) {
 		klog.FromContext(ctx).Error(err, "Unreadable record was moved aside", "file", path)
 	}

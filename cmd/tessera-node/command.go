@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// command returns the command line. Without a verb the agent runs.
+// command returns the command line. Without a subcommand the agent runs.
 func command() *cobra.Command {
 	c := defaults()
 	root := &cobra.Command{
@@ -41,7 +41,7 @@ func readyCommand(c *config) *cobra.Command {
 		Use:   "ready",
 		Short: "Check that the running agent is registered with kubelet and has published its devices",
 		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return askReady(cmd.Context(), c.address) },
+		RunE:  func(cmd *cobra.Command, _ []string) error { return queryReady(cmd.Context(), c.address) },
 	}
 }
 
@@ -78,7 +78,7 @@ func versionCommand() *cobra.Command {
 	}
 }
 
-// build is what the Go toolchain recorded when it built the program; its parts may be empty.
+// build is the build information that the Go toolchain recorded; its fields can be empty.
 type build struct{ version, revision, toolchain string }
 
 func buildInfo() build {
@@ -95,7 +95,7 @@ func buildInfo() build {
 	return b
 }
 
-// version returns the program's version for people.
+// version returns the version as text for the output.
 func version() string {
 	b := buildInfo()
 	return strings.TrimSpace(b.version + " " + b.toolchain)

@@ -15,29 +15,30 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 )
 
-// config is everything that is decided before the agent starts.
+// config is the configuration of the agent. It does not change while the agent runs.
 type config struct {
-	// NodeConfig is the administrator's file.
+	// NodeConfig is the content of the file.
 	v1alpha1.NodeConfig
-	// file is the path of that file; empty takes the defaults.
+	// file is the path of the NodeConfig file; empty means the defaults.
 	file string
-	// node and podUID say who the agent is. Without a pod there is no second agent to overlap with.
+	// node is the name of the Node, podUID the UID of the agent's pod. Without a pod, a second agent does not overlap with this
+	// one.
 	node, podUID string
-	// namespace and pod are the agent's own; MPS daemons run in pods that are made from it.
+	// namespace and pod identify the agent's pod, the template of the pods of MPS daemons.
 	namespace, pod string
-	// mps is the folder of the MPS daemons' folders.
+	// mps is the parent of the folders of MPS daemons.
 	mps        string
 	kubeconfig string
-	// gpuNode is whether the agent works with an installer, through the GPUNode of its node.
+	// gpuNode enables the controller of the node's GPUNode, for the installer.
 	gpuNode bool
-	// plugins is the folder under which the driver keeps its sockets, records and locks; registry is
-	// where kubelet looks for plugins, cdi where the container runtime looks for specs.
+	// plugins is the parent folder of the driver's sockets, records and locks. registry is kubelet's folder of plugin
+	// registrations, cdi the container runtime's folder of CDI specs.
 	plugins, registry, cdi string
-	// podResources is kubelet's socket that tells which pods use which claims.
+	// podResources is kubelet's pod resources socket.
 	podResources string
-	// address is where metrics and readiness are served.
+	// address is the address of the endpoint for metrics and readiness.
 	address string
-	// hook is the CDI hook's program in the image.
+	// hook is the path of the CDI hook's program in the image.
 	hook string
 }
 
@@ -59,7 +60,8 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.pod, "pod-name", c.pod, "name of the agent's pod, by default $POD_NAME; it is the template of the pods of MPS daemons")
 	flags.StringVar(&c.mps, "mps-dir", c.mps, "folder of the MPS daemons' folders, in memory, under the same path as on the host")
 	flags.StringVar(&c.kubeconfig, "kubeconfig", c.kubeconfig, "path of a kubeconfig; without one the pod's service account is used")
-	flags.BoolVar(&c.gpuNode, "gpunode", c.gpuNode, "report the node's state in the GPUNode of the node, and prepare no claims while its spec has the GPUs out of service")
+	flags.BoolVar(&c.gpuNode, "gpunode", c.gpuNode,
+		"report the node's state in the GPUNode of the node, and prepare no claims while its spec has the GPUs out of service")
 	flags.StringVar(&c.plugins, "plugin-dir", c.plugins, "kubelet's folder of plugins, under the same path as on the host")
 	flags.StringVar(&c.registry, "registry-dir", c.registry, "kubelet's folder of plugin registrations, under the same path as on the host")
 	flags.StringVar(&c.cdi, "cdi-dir", c.cdi, "folder of CDI specs that the container runtime reads")
@@ -68,7 +70,7 @@ func (c *config) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.hook, "hook", c.hook, "program of the CDI hooks, which the agent installs on the host")
 }
 
-// load returns the configuration with the file read and everything validated.
+// load reads and validates the configuration.
 func (c config) load() (config, error) {
 	c.NodeConfig = v1alpha1.Default()
 	if c.file != "" {
@@ -91,15 +93,15 @@ func (c config) load() (config, error) {
 	return c, errors.Join(errs...)
 }
 
-// data is the folder of everything that the driver keeps on the node.
+// data returns the folder of the driver's files on the node.
 func (c config) data() string { return filepath.Join(c.plugins, c.DriverName) }
 
-// roots are where the host is seen.
+// roots returns the paths at which the host's file systems are mounted.
 func (c config) roots() driverroot.Roots {
 	return driverroot.Roots{Host: c.Roots.Host, Proc: c.Roots.Proc, Sys: c.Roots.Sys, Driver: c.Roots.Driver, Dev: c.Roots.Dev}
 }
 
-// nvidiaSMI returns the driver's nvidia-smi as it is now.
+// nvidiaSMI returns the path of nvidia-smi of the current driver.
 func (c config) nvidiaSMI() (smi.Program, error) {
 	path, err := c.roots().Program("nvidia-smi")
 	if err != nil {
@@ -109,11 +111,11 @@ func (c config) nvidiaSMI() (smi.Program, error) {
 	return smi.Program{Path: path, Library: library}, err
 }
 
-// wire returns what is published.
+// wire returns the options of the published devices.
 func (c config) wire() (wire.Options, error) {
 	offer, err := c.Offer()
 	return wire.Options{Driver: c.DriverName, Offer: offer, Full: c.Attributes == v1alpha1.Full, Evict: c.Health.Evict}, err
 }
 
-// rules judge what the hardware tells of its health.
+// rules returns the rules that judge signals.
 func (c config) rules() gpu.Rules { return c.Health.Rules() }

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
 )
 
-// daemons returns who runs the MPS daemons of the node.
+// daemons returns the component that runs the MPS daemons of the node in pods.
 func (c config) daemons(client kubernetes.Interface) *mps.Pods {
 	needs := []string{c.Roots.Host, c.Roots.Proc, c.Roots.Sys, c.Roots.Dev, c.Roots.Driver, "/dev"}
 	var args []string
@@ -24,12 +24,12 @@ func (c config) daemons(client kubernetes.Interface) *mps.Pods {
 	})
 }
 
-// daemonPeriod is how often the daemons' states are read. Programs end with their daemon, and with a pod
-// that ends the claim goes which an Event could be told about: kubelet looks once a second.
+// daemonPeriod is the interval at which the states of the daemons are read. CUDA programs fail with their daemon, and the claim
+// of a pod that ends can be deleted before the Event is written. kubelet checks pods once per second.
 const daemonPeriod = 250 * time.Millisecond
 
-// watchDaemons tells the users of a daemon that it was started anew, and has the claims brought in order
-// when one has ceased to serve: its pod may be gone. What happens while no agent runs is not told.
+// watchDaemons reports the restart of a daemon in the status of its claims, and requests a reconciliation after one stopped
+// serving, because its pod can be missing. Restarts while no agent runs are not reported.
 func (a *agent) watchDaemons(ctx context.Context) error {
 	tick := time.NewTicker(daemonPeriod)
 	defer tick.Stop()
@@ -45,7 +45,7 @@ func (a *agent) watchDaemons(ctx context.Context) error {
 		}
 		for name, before := range known {
 			if _, listed := now[name]; !listed && before.Serving {
-				a.disturb()
+				a.requestReconcile()
 			}
 		}
 		known = now
@@ -57,32 +57,32 @@ func (a *agent) watchDaemons(ctx context.Context) error {
 	}
 }
 
-// watched is what a look at a daemon showed.
+// watched is the observed state of a daemon.
 type watched struct {
 	mps.State
-	// served is since when it serves, or did when it last served; zero if it was never seen to.
+	// served is when the daemon last started to serve; zero if it was never observed serving.
 	served time.Time
 }
 
-// follow compares two looks at a daemon and returns what to remember.
+// follow compares two observations of a daemon and returns the one to keep.
 func (a *agent) follow(ctx context.Context, before watched, now mps.State) watched {
 	switch {
-	case now.Since.IsZero(): // a new one, which has never served
+	case now.Since.IsZero(): // has never served
 		return watched{State: now}
 	case !now.Serving:
-		// One that served for less than the time between two looks shows it by its time alone.
+		// A daemon that served for less than daemonPeriod is detected by its Since alone.
 		if before.Serving || !now.Since.Equal(before.Since) {
-			a.disturb()
+			a.requestReconcile()
 		}
 		return watched{State: now, served: before.served}
 	case !before.served.IsZero() && !before.served.Equal(now.Since):
-		a.tell(ctx, before, now)
+		a.reportRestart(ctx, before, now)
 	}
 	return watched{State: now, served: now.Since}
 }
 
-// tell has the users of a daemon told that it was started anew.
-func (a *agent) tell(ctx context.Context, before watched, now mps.State) {
+// reportRestart reports the restart of a daemon in the status of its claims.
+func (a *agent) reportRestart(ctx context.Context, before watched, now mps.State) {
 	reason := "its pod ended"
 	if now.LastErrorAt.After(before.served) {
 		reason = now.LastError
@@ -94,10 +94,10 @@ func (a *agent) tell(ctx context.Context, before watched, now mps.State) {
 	a.status.DaemonRestarted(now.Name, users, reason)
 }
 
-// disturb has the claims brought in order soon.
-func (a *agent) disturb() {
+// requestReconcile requests a reconciliation of the claims. It does not block.
+func (a *agent) requestReconcile() {
 	select {
-	case a.disturbed <- struct{}{}:
-	default: // somebody said so already
+	case a.reconcileNow <- struct{}{}:
+	default: // already requested
 	}
 }

@@ -10,7 +10,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/discovery"
 )
 
-// discoverCommand returns the discovery of a node. It needs rights to read Nodes, to read and create GPUNodes, and to patch their status.
+// discoverCommand returns the discovery of a node. It requires permission to get Nodes, to get and create GPUNodes, and to
+// patch their status.
 func discoverCommand(c *config) *cobra.Command {
 	f, at := &hostFlags{}, discovery.Host{}
 	command := &cobra.Command{

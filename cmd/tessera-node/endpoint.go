@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// unixScheme marks an address as the path of a socket.
+// unixScheme is the prefix of addresses that are the path of a socket.
 const unixScheme = "unix:"
 
-// network splits an address into what net.Listen and net.Dial take.
+// network returns the network and the address for net.Listen and net.Dial.
 func network(address string) (string, string) {
 	if path, ok := strings.CutPrefix(address, unixScheme); ok {
 		return "unix", path
@@ -27,11 +27,11 @@ func network(address string) (string, string) {
 	return "tcp", address
 }
 
-// endpoint answers /metrics and /readyz.
+// endpoint serves /metrics and /readyz.
 type endpoint struct {
 	address string
 	metrics prometheus.Gatherer
-	// ready returns why the agent is not ready, nil when it is.
+	// ready returns why the agent is not ready; nil if it is.
 	ready func(context.Context) error
 }
 
@@ -40,7 +40,7 @@ func (e endpoint) Run(ctx context.Context) error {
 	var config net.ListenConfig
 	kind, address := network(e.address)
 	if kind == "unix" {
-		// What an agent that was killed left behind.
+		// The socket of an agent that was killed.
 		if err := os.Remove(address); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("serve metrics: %w", err)
 		}
@@ -71,8 +71,8 @@ func (e endpoint) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// askReady asks the agent that serves at the address whether it is ready; the error is its answer.
-func askReady(ctx context.Context, address string) error {
+// queryReady queries the readiness of the agent at the address. The error is the reason why it is not ready.
+func queryReady(ctx context.Context, address string) error {
 	kind, target := network(address)
 	var dialer net.Dialer
 	client := http.Client{Transport: &http.Transport{

@@ -7,15 +7,15 @@ import (
 	"github.com/tessera-gpu/tessera/dra-driver/nvml"
 )
 
-// facts is a machine's hardware as a fixture for tests.
+// facts is the hardware of a machine, as a fixture for tests.
 type facts struct {
-	// Tessera is the version that gathered.
+	// Tessera is the version of the program that read it.
 	Tessera string `json:"tessera"`
-	// Node is the model of the machine, with the geometry of every GPU.
+	// Node is the model of the machine, including the geometry of every GPU.
 	Node gpu.Node `json:"node"`
 }
 
-// gather reads the hardware as the agent does, and changes nothing.
+// gather reads the hardware like the agent, without changing it.
 func gather(ctx context.Context, c config) (facts, error) {
 	session := nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})
 	defer session.Close() //nolint:contextcheck // it also closes after ctx has ended

@@ -33,7 +33,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 		return s
 	}
 	enforcer := maintenance.NewEnforcer(maintenance.Config{
-		Gate: gate, Closed: a.disturb, Hold: a.inventory.Hold, Group: a.resetGroup, Resetter: a.resetter(c), WasReset: a.wasReset,
+		Gate: gate, Closed: a.requestReconcile, Hold: a.inventory.Hold, Group: a.resetGroup, Resetter: a.resetter(c), WasReset: a.wasReset,
 		Prepared:   func() (int, error) { return records.Count(boot) },
 		PreparedOn: func(gpus []string) (int, error) { return records.CountOn(boot, gpus) },
 		Exclusive: func(ctx context.Context, gpus []string, purpose string, do func(context.Context) error) error {
@@ -44,7 +44,7 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 	return gate, nil
 }
 
-// known reports whether the inventory has read the hardware, or found it to be without a driver.
+// known reports whether the inventory has read the hardware or found no driver.
 func (a *agent) known() bool {
 	_, known, _ := a.inventory.Watch()
 	return known

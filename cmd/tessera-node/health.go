@@ -14,9 +14,10 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 )
 
-// watch builds the monitor of the GPUs' health, which has the inventory show what was remembered: nothing is published before.
-func (a *agent) watch(ctx context.Context, c config, boot string, records *checkpoint.Store, registry prometheus.Registerer) (err error) {
-	store, err := checkpoint.OpenHealth(filepath.Join(c.data(), healthFolder), reporter(ctx))
+// newMonitor creates the monitor of the GPUs' health, which passes the stored faults to the inventory. Nothing is published
+// before.
+func (a *agent) newMonitor(ctx context.Context, c config, boot string, records *checkpoint.Store, registry prometheus.Registerer) (err error) {
+	store, err := checkpoint.OpenHealth(filepath.Join(c.data(), healthFolder), logUnreadable(ctx))
 	if err != nil {
 		return err
 	}
@@ -29,7 +30,7 @@ func (a *agent) watch(ctx context.Context, c config, boot string, records *check
 		Name: "tessera_xid_total", Help: "XIDs reported by the GPU's driver since this agent started, including harmless ones.",
 	}, []string{"gpu", "xid"})
 	a.monitor, err = health.New(ctx, seamHealth(health.Config{
-		Hardware: a.hardware, Store: store, Records: records, Inventory: a.inventory, Report: a.diagnose, Rules: c.rules(), Boot: boot,
+		Hardware: a.hardware, Store: store, Records: records, Inventory: a.inventory, Report: a.publishFaults, Rules: c.rules(), Boot: boot,
 		Leads: a.instance.Leads, Detected: func(took time.Duration) { detection.Observe(took.Seconds()) },
 		Received: func(e gpu.Event) { xids.WithLabelValues(e.GPU, strconv.Itoa(e.XID)).Add(float64(e.Count)) },
 	}))
@@ -40,10 +41,10 @@ func (a *agent) watch(ctx context.Context, c config, boot string, records *check
 	return nil
 }
 
-// healthBuckets are those of the times that the way from a fault to its taint takes.
+// healthBuckets are the buckets of the durations from a fault to its taint.
 func healthBuckets() []float64 { return prometheus.ExponentialBuckets(0.001, 2, 14) }
 
-// timePublishing returns what takes note of how long the API server took to have the taints of faults.
+// timePublishing returns the function that records how long the publication of taints took.
 func timePublishing(registry prometheus.Registerer) func(time.Duration) {
 	publishing := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "tessera_health_publish_seconds", Help: "Time from the report or the end of a fault to the published device taints, in seconds.",
@@ -53,8 +54,9 @@ func timePublishing(registry prometheus.Registerer) func(time.Duration) {
 	return func(took time.Duration) { publishing.Observe(took.Seconds()) }
 }
 
-// diagnose has the inventory show the faults. It reads the hardware again when a GPU stopped or started responding.
-func (a *agent) diagnose(found []gpu.Fault) {
+// publishFaults passes the faults to the inventory. It requests a new read of the hardware if a GPU stopped or started
+// responding.
+func (a *agent) publishFaults(found []gpu.Fault) {
 	a.inventory.Diagnose(found)
 	for _, g := range a.inventory.Node().GPUs {
 		silent := slices.ContainsFunc(g.Faults, func(f gpu.Fault) bool { return f.Signal == gpu.SignalLost && f.Gone.IsZero() })
@@ -65,14 +67,15 @@ func (a *agent) diagnose(found []gpu.Fault) {
 	}
 }
 
-// wasReset tells the monitor of GPUs that were reset. What lay there is gone: claims that could not be taken back are now.
+// wasReset notifies the monitor of reset GPUs. The reset destroyed their MIG devices, so that claims whose release failed
+// before can be released.
 func (a *agent) wasReset(gpus []string, at time.Time) {
 	a.monitor.WasReset(gpus, at)
-	a.disturb()
+	a.requestReconcile()
 	a.inventory.Refresh()
 }
 
-// faults are the metrics of the faults of the GPUs, told by the agent that speaks for the node.
+// faults collects the metrics of current faults. Only the leading agent reports them.
 type faults struct {
 	monitor *health.Monitor
 	leads   func() bool
@@ -84,7 +87,7 @@ var faultsInEffect = prometheus.NewDesc("tessera_gpu_faults", "Current faults of
 // Describe implements prometheus.Collector.
 func (f faults) Describe(descriptions chan<- *prometheus.Desc) { descriptions <- faultsInEffect }
 
-// Collect implements prometheus.Collector. Faults of MIG devices are added up.
+// Collect implements prometheus.Collector. Faults of several MIG devices of a GPU are summed.
 func (f faults) Collect(metrics chan<- prometheus.Metric) {
 	if !f.leads() {
 		return

@@ -51,6 +51,6 @@ tessera_gpu_faults{gpu="gpu-1",severity="Critical",signal="xid",xid="94"} 2
 	}
 	leads = false
 	if n := testutil.CollectAndCount(metrics); n != 0 {
-		t.Errorf("an agent that stands back tells %d", n)
+		t.Errorf("an agent that does not lead reports %d", n)
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/unload"
 )
 
-// hostFlags are what all verbs of `tessera-node host` and the discovery have in common.
+// hostFlags are the flags that all subcommands of `tessera-node host` and the discovery share.
 type hostFlags struct {
 	roots host.Roots
 	// terminationLog is the file of the container's termination message.
@@ -33,7 +33,8 @@ func (f *hostFlags) addRoots(flags *pflag.FlagSet) {
 	flags.StringVar(&f.roots.Driver, "driver-root", f.roots.Driver, "path on the host at which a driver container mounts its root")
 }
 
-// finish reports how a verb ended. A verb that did not succeed is an error, so that kubelet sees one; it has been told already.
+// finish reports the result of a subcommand. If it failed, finish returns an error, so that the process exits with a failure;
+// the result is printed in any case.
 func (f *hostFlags) finish(cmd *cobra.Command, result host.Result) error {
 	if err := result.Report(cmd.OutOrStdout(), f.terminationLog); err != nil {
 		return err
@@ -44,7 +45,8 @@ func (f *hostFlags) finish(cmd *cobra.Command, result host.Result) error {
 	return nil
 }
 
-// hostCommand returns the work on a host. Each verb prints a host.Result and repeats it in the termination message.
+// hostCommand returns the command with the subcommands that change the host. Each prints a host.Result and writes it to the
+// termination message.
 func hostCommand() *cobra.Command {
 	f := &hostFlags{}
 	c := &cobra.Command{
@@ -148,8 +150,10 @@ func toolkitCommand(f *hostFlags) *cobra.Command {
 	}
 	flags := c.Flags()
 	addRuntime(flags, &config.Main, &config.CDI)
-	flags.StringVar(&service.Socket, "runtime-endpoint", "", "path on the host of the container runtime's socket; empty: the first well-known one that exists")
-	flags.StringVar(&restart, "restart", "systemctl restart containerd", "command that restarts the runtime, run in the host's root; it ends when the runtime is up")
+	flags.StringVar(&service.Socket, "runtime-endpoint", "",
+		"path on the host of the container runtime's socket; empty: the first well-known one that exists")
+	flags.StringVar(&restart, "restart", "systemctl restart containerd",
+		"command that restarts the runtime, run in the host's root; it ends when the runtime is up")
 	flags.BoolVar(&watch, "watch", false, "keep running, and restore the configuration when it is overwritten")
 	flags.BoolVar(&remove, "remove", false, "remove the configuration that this command has written; it applies at the next start of the runtime")
 	flags.BoolVar(&check, "check", false, "only check whether the running container runtime reads CDI specs")
@@ -176,13 +180,14 @@ func migModeCommand(f *hostFlags) *cobra.Command {
 	return c
 }
 
-// addSimulated adds the flag for simulated hardware, whose kernel modules the real kernel does not know.
+// addSimulated adds the flag for simulated hardware, whose modules are not loaded in the kernel.
 func addSimulated(flags *pflag.FlagSet, program *string) {
-	flags.StringVar(program, "simulated", "", "for tests with simulated hardware only: program that removes kernel modules instead of the kernel, run as <program> rmmod <module>")
+	flags.StringVar(program, "simulated", "",
+		"for tests with simulated hardware only: program that removes kernel modules instead of the kernel, run as <program> rmmod <module>")
 }
 
-// addRuntime adds the flags about the container runtime. The folder of CDI specs is a persistent flag of the agent, too; here it is the
-// path on the host.
+// addRuntime adds the flags of the container runtime. The agent has the folder of CDI specs as a persistent flag; here it is
+// the path on the host.
 func addRuntime(flags *pflag.FlagSet, containerdConfig, cdi *string) {
 	flags.StringVar(containerdConfig, "containerd-config", "/etc/containerd/config.toml", "path on the host of containerd's configuration")
 	flags.StringVar(cdi, "cdi-dir", "/var/run/cdi", "path on the host of the folder of CDI specs that the runtime reads")

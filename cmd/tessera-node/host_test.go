@@ -31,9 +31,9 @@ func TestHostVerbs(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		args   []string
-		reason string
-		says   string
+		args    []string
+		reason  string
+		message string
 	}{
 		"fits":             {[]string{"preflight", "--kernel=6.8.0-79-generic", "--os=ubuntu24.04", "--min-free=1"}, "", "ubuntu24.04"},
 		"another kernel":   {[]string{"preflight", "--kernel=6.8.0-80-generic"}, "KernelChanged", "6.8.0-80-generic"},
@@ -43,7 +43,7 @@ func TestHostVerbs(t *testing.T) {
 		"no runtime":       {[]string{"toolkit", "--check"}, "RuntimeUnreachable", "--runtime-endpoint"},
 		"nothing of ours":  {[]string{"toolkit", "--remove"}, "", "/etc/containerd/config.toml"},
 		"no such modules":  {[]string{"preflight", "--modules=magic"}, "usage", "magic"},
-		"two wishes":       {[]string{"toolkit", "--watch", "--remove"}, "usage", "watch"},
+		"two modes":        {[]string{"toolkit", "--watch", "--remove"}, "usage", "watch"},
 		"simulated kernel": {[]string{"unload", "--simulated=/nonexistent"}, "ModuleInUse", "trainer"},
 	}
 	for name, test := range tests {
@@ -59,7 +59,7 @@ func TestHostVerbs(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			if test.reason == "usage" {
-				if !strings.Contains(err.Error(), test.says) || out.Len() > 0 {
+				if !strings.Contains(err.Error(), test.message) || out.Len() > 0 {
 					t.Errorf("error %v, printed %q", err, out.String())
 				}
 				return
@@ -73,8 +73,8 @@ func TestHostVerbs(t *testing.T) {
 				if err := json.Unmarshal(text, &got); err != nil || got.Verb != test.args[0] || got.Done != (test.reason == "") || got.Reason != test.reason {
 					t.Errorf("%s, error %v", text, err)
 				}
-				if !strings.Contains(got.Message, test.says) {
-					t.Errorf("message %q does not say %q", got.Message, test.says)
+				if !strings.Contains(got.Message, test.message) {
+					t.Errorf("message %q does not contain %q", got.Message, test.message)
 				}
 			}
 		})

@@ -11,11 +11,11 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// readyLimit is how long a scrape waits for the API server.
+// readyLimit bounds how long a scrape waits for the readiness check.
 const readyLimit = 2 * time.Second
 
-// measure registers what is counted when somebody asks, as long as ctx lives.
-func measure(ctx context.Context, registry prometheus.Registerer, a *agent, records prepare.Records, options wire.Options) {
+// registerMetrics registers the metrics that are computed at each scrape, until ctx ends.
+func registerMetrics(ctx context.Context, registry prometheus.Registerer, a *agent, records prepare.Records, options wire.Options) {
 	gauge := func(name, help string, value func() float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}

@@ -12,11 +12,11 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
 )
 
-// mpsFolder is where MPS daemons have their folders, on the host and in every pod: in memory, so that
-// nothing of them outlives a boot.
+// mpsFolder is the parent of the folders of MPS daemons, on the host and in every pod. It is in memory, so that its content
+// does not survive a boot.
 const mpsFolder = "/run/tessera/mps"
 
-// mpsCommand is the program of an MPS daemon's pod.
+// mpsCommand returns the command of the pod of an MPS daemon.
 func mpsCommand(c *config) *cobra.Command {
 	name, dir := "", mpsFolder
 	cmd := &cobra.Command{
@@ -44,10 +44,10 @@ func mpsCommand(c *config) *cobra.Command {
 	return cmd
 }
 
-// mpsControl is the driver's program.
+// mpsControl is the name of the driver's program.
 const mpsControl = "nvidia-cuda-mps-control"
 
-// mpsProgram returns the driver's program and libraries as this process sees them.
+// mpsProgram returns the driver's program and its libraries at their paths in this container.
 func mpsProgram(roots driverroot.Roots) (mps.Program, error) {
 	driver, err := driverroot.Scan(roots)
 	if err != nil {
@@ -74,7 +74,7 @@ func mpsProgram(roots driverroot.Roots) (mps.Program, error) {
 		add(filepath.Base(library.Path), seen)
 	}
 	for _, link := range driver.Links {
-		// All of them lie in one folder here, so the target's name is enough.
+		// All libraries are in one folder here, so that the name of the target is sufficient.
 		add(filepath.Base(link.Path), filepath.Base(link.Target))
 	}
 	return program, nil

@@ -15,34 +15,34 @@ import (
 
 var _ maintenance.Resetter = (*resetter)(nil)
 
-// connection is the agent's connection to the driver, as far as a reset is concerned.
+// connection is the part of the driver session that a reset uses.
 type connection interface {
 	Disconnected(ctx context.Context, f func(context.Context) error) error
 	Users(ctx context.Context, gpuName string) ([]int, error)
 	Check(ctx context.Context, gpuName string) (gpu.Checkup, error)
 }
 
-// resetter resets GPUs: while this process has none of them open, and until all of them answer again.
+// resetter resets GPUs while this process has no GPU open, and waits until they respond again.
 type resetter struct {
 	node       func() gpu.Node
 	connection connection
 	// reset resets GPUs by their PCI addresses.
 	reset func(ctx context.Context, addresses []string) error
-	// look asks for the hardware to be read again soon.
-	look func()
+	// refresh requests a new read of the hardware.
+	refresh func()
 }
 
-// answerLimit is how long a GPU may take to answer after its reset, answerPause how long it is waited between two questions.
+// responseTimeout bounds how long a GPU can take to respond after its reset. It is checked every responsePeriod.
 const (
-	answerLimit = 45 * time.Second
-	answerPause = 500 * time.Millisecond
-	// grace is how long what heeds the end of its context may take to say how far it came; then it is left alone.
+	responseTimeout = 45 * time.Second
+	responsePeriod  = 500 * time.Millisecond
+	// grace bounds how long Reset waits after the end of its context. Then it returns, and the goroutine continues.
 	grace = 5 * time.Second
 )
 
-// resetter returns who resets the GPUs of the node.
+// resetter returns the component that resets the GPUs of the node.
 func (a *agent) resetter(c config) *resetter {
-	return &resetter{node: a.inventory.Node, connection: a.hardware, reset: smi.New(c.nvidiaSMI).Reset, look: a.inventory.Refresh}
+	return &resetter{node: a.inventory.Node, connection: a.hardware, reset: smi.New(c.nvidiaSMI).Reset, refresh: a.inventory.Refresh}
 }
 
 // resetGroup returns the GPUs that can only be reset together with this one.
@@ -50,7 +50,7 @@ func (a *agent) resetGroup(gpuName string) []string {
 	return a.inventory.Node().ResetGroup(gpuName)
 }
 
-// Reset implements maintenance.Resetter. A question that a GPU never answers, which no context ends, is left behind when ctx has ended.
+// Reset implements maintenance.Resetter. After ctx has ended, it does not wait for a driver call that does not return.
 func (r *resetter) Reset(ctx context.Context, gpus []string, touch func()) (time.Time, error) {
 	type end struct {
 		at  time.Time
@@ -74,7 +74,7 @@ func (r *resetter) Reset(ctx context.Context, gpus []string, touch func()) (time
 	}
 }
 
-// attempt resets the GPUs, waits until they answer and returns when they were reset.
+// attempt resets the GPUs, waits until they respond and returns when they were reset.
 func (r *resetter) attempt(ctx context.Context, gpus []string, touch func()) (at time.Time, err error) {
 	addresses, err := r.idle(ctx, gpus)
 	if err != nil {
@@ -83,7 +83,7 @@ func (r *resetter) attempt(ctx context.Context, gpus []string, touch func()) (at
 	ran := false
 	var failed error
 	err = r.connection.Disconnected(ctx, func(ctx context.Context) error {
-		if ctx.Err() != nil { // nobody waits for it any more
+		if ctx.Err() != nil { // Reset has returned
 			return context.Cause(ctx)
 		}
 		touch()
@@ -91,21 +91,22 @@ func (r *resetter) attempt(ctx context.Context, gpus []string, touch func()) (at
 		at = time.Now()
 		return failed
 	})
-	r.look()
+	r.refresh()
 	switch {
 	case !ran:
 		return at, fmt.Errorf("reset %s: %w", strings.Join(gpus, ", "), err)
 	case failed != nil:
 		return at, failed
 	}
-	// A connection that could not be opened again is what the inventory looks after; the GPUs answer as soon as it is there.
-	if late := r.answer(ctx, gpus); late != nil {
+	// If the driver could not be reopened, the inventory retries; the GPUs respond once it is open.
+	if late := r.waitForGPUs(ctx, gpus); late != nil {
 		return at, errors.Join(late, err)
 	}
 	return at, nil
 }
 
-// idle returns the addresses of the GPUs, or who uses one of them. A GPU that does not answer has no users that one could ask for.
+// idle returns the PCI addresses of the GPUs, or an error with the processes that use one of them. The processes of a GPU that
+// does not respond cannot be queried and are not considered.
 func (r *resetter) idle(ctx context.Context, gpus []string) ([]string, error) {
 	node := r.node()
 	var addresses []string
@@ -116,7 +117,7 @@ func (r *resetter) idle(ctx context.Context, gpus []string) ([]string, error) {
 		}
 		pids, err := r.connection.Users(ctx, name)
 		if err == nil && len(pids) > 0 {
-			slices.Sort(pids) // the GPUNode is written again when the words change
+			slices.Sort(pids) // a stable message, so that the GPUNode's status is not written again
 			return nil, fmt.Errorf("processes %v use %s: end them, or remove the pods of monitoring from the node: %w", pids, name, gpu.ErrBusy)
 		}
 		addresses = append(addresses, g.PCI)
@@ -124,11 +125,11 @@ func (r *resetter) idle(ctx context.Context, gpus []string) ([]string, error) {
 	return addresses, nil
 }
 
-// answer waits until all of the GPUs answer.
-func (r *resetter) answer(ctx context.Context, gpus []string) error {
-	limited, cancel := context.WithTimeout(ctx, answerLimit)
+// waitForGPUs waits until all GPUs respond.
+func (r *resetter) waitForGPUs(ctx context.Context, gpus []string) error {
+	limited, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	tick := time.NewTicker(answerPause)
+	tick := time.NewTicker(responsePeriod)
 	defer tick.Stop()
 	for _, name := range gpus {
 		for {
@@ -136,10 +137,10 @@ func (r *resetter) answer(ctx context.Context, gpus []string) error {
 			if err == nil {
 				break
 			}
-			r.look()
+			r.refresh()
 			select {
 			case <-limited.Done():
-				return fmt.Errorf("%s does not respond for %v after its reset: reboot the node: %w", name, answerLimit, err)
+				return fmt.Errorf("%s does not respond for %v after its reset: reboot the node: %w", name, responseTimeout, err)
 			case <-tick.C:
 			}
 		}

@@ -81,32 +81,32 @@ func TestReset(t *testing.T) {
 	a, b := node.GPUs[0].Name(), node.GPUs[1].Name()
 	refused := errors.New("Unknown Error")
 	tests := map[string]struct {
-		card  card
-		gpus  []string
-		is    error
-		says  string
-		reset []string
+		card    card
+		gpus    []string
+		is      error
+		message string
+		reset   []string
 	}{
 		"alone":                {card: card{open: true}, gpus: []string{a}, reset: []string{"0000:1b:00.0"}},
 		"together":             {card: card{open: true}, gpus: []string{a, b}, reset: []string{"0000:1b:00.0 0000:3b:00.0"}},
 		"lost":                 {card: card{open: true, lost: map[string]bool{b: true}}, gpus: []string{b}, reset: []string{"0000:3b:00.0"}},
-		"in use":               {card: card{open: true, users: map[string][]int{b: {4711, 4712}}}, gpus: []string{a, b}, is: gpu.ErrBusy, says: "processes [4711 4712] use " + b},
+		"in use":               {card: card{open: true, users: map[string][]int{b: {4711, 4712}}}, gpus: []string{a, b}, is: gpu.ErrBusy, message: "processes [4711 4712] use " + b},
 		"another is in use":    {card: card{open: true, users: map[string][]int{b: {4711}}}, gpus: []string{a}, reset: []string{"0000:1b:00.0"}},
-		"refused":              {card: card{open: true, fail: refused}, gpus: []string{a}, is: refused, says: "Unknown Error"},
-		"no driver":            {card: card{}, gpus: []string{a}, is: gpu.ErrNoDriver, says: "reset " + a},
-		"no driver afterwards": {card: card{open: true, closed: true}, gpus: []string{a}, is: gpu.ErrNoDriver, says: a + " does not respond for 45s after its reset"},
-		"not on the node":      {card: card{open: true}, gpus: []string{"gpu-x"}, says: "gpu-x"},
+		"refused":              {card: card{open: true, fail: refused}, gpus: []string{a}, is: refused, message: "Unknown Error"},
+		"no driver":            {card: card{}, gpus: []string{a}, is: gpu.ErrNoDriver, message: "reset " + a},
+		"no driver afterwards": {card: card{open: true, closed: true}, gpus: []string{a}, is: gpu.ErrNoDriver, message: a + " does not respond for 45s after its reset"},
+		"not on the node":      {card: card{open: true}, gpus: []string{"gpu-x"}, message: "gpu-x"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := test.card
 				touched := false
-				r := &resetter{node: func() gpu.Node { return node }, connection: &c, reset: c.nvidiaSMI, look: func() {}}
+				r := &resetter{node: func() gpu.Node { return node }, connection: &c, reset: c.nvidiaSMI, refresh: func() {}}
 				begun := time.Now()
 				at, err := r.Reset(t.Context(), test.gpus, func() { touched = len(c.done) == 0 && !c.open })
-				if (err == nil) != (test.reset != nil) || test.is != nil && !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.says) {
-					t.Errorf("%v, want %q", err, test.says)
+				if (err == nil) != (test.reset != nil) || test.is != nil && !errors.Is(err, test.is) || err != nil && !strings.Contains(err.Error(), test.message) {
+					t.Errorf("%v, want %q", err, test.message)
 				}
 				if err == nil && (cmp.Diff(test.reset, c.done) != "" || !at.Equal(begun) || !touched) {
 					t.Errorf("reset %q at %v, begun at %v; touched before: %t", c.done, at, begun, touched)
@@ -116,10 +116,10 @@ func TestReset(t *testing.T) {
 				}
 				for _, name := range test.gpus {
 					if _, answers := c.Check(t.Context(), name); err == nil && answers != nil {
-						t.Errorf("%s is said to be reset and does not answer", name)
+						t.Errorf("%s is reported as reset and does not respond", name)
 					}
 				}
-				if took := time.Since(begun); took > answerLimit+time.Second {
+				if took := time.Since(begun); took > responseTimeout+time.Second {
 					t.Errorf("it took %v", took)
 				}
 			})
@@ -132,7 +132,7 @@ func TestResetOfAGPUThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &card{open: true, hang: make(chan struct{})}
 		node := gpu.Node{Name: "n", GPUs: []gpu.GPU{{PCI: "0000:1b:00.0"}}}
-		r := &resetter{node: func() gpu.Node { return node }, connection: c, reset: c.nvidiaSMI, look: func() {}}
+		r := &resetter{node: func() gpu.Node { return node }, connection: c, reset: c.nvidiaSMI, refresh: func() {}}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		begun := time.Now()
@@ -150,7 +150,7 @@ func TestResetOfAGPUThatHangs(t *testing.T) {
 
 func TestResetOfVirtualMachines(t *testing.T) {
 	node := gpu.Node{Name: "n", GPUs: []gpu.GPU{{PCI: "0000:1b:00.0"}}}
-	r := &resetter{node: func() gpu.Node { return node }, connection: pci.New(t.TempDir(), nil), look: func() {}}
+	r := &resetter{node: func() gpu.Node { return node }, connection: pci.New(t.TempDir(), nil), refresh: func() {}}
 	if _, err := r.Reset(t.Context(), []string{node.GPUs[0].Name()}, func() { t.Error("touched") }); !errors.Is(err, gpu.ErrUnsupported) {
 		t.Error(err)
 	}

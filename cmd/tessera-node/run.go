@@ -15,12 +15,11 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 )
 
-// collectAt is how much of the live heap may be garbage before it is collected, in percent. The agent runs
-// on every GPU node and allocates little: memory is worth more than the processor time of collecting it
-// twice as often as by default.
+// collectAt is the garbage, in percent of the live heap, at which the garbage collector runs. The agent runs on every GPU node
+// and allocates little, so that memory matters more than the CPU time of twice as many collections as by default.
 const collectAt = 50
 
-// run is the agent: it returns nil after ctx has ended, and an error when it cannot start or serve.
+// run runs the agent. It returns nil after ctx has ended, and an error if the agent cannot start or serve.
 func run(ctx context.Context, c config) error {
 	if c.node == "" {
 		return errors.New("--node-name, or NODE_NAME in the environment: must be the name of the Kubernetes node")
@@ -47,14 +46,14 @@ func run(ctx context.Context, c config) error {
 	return group.Wait()
 }
 
-// clients are those of the API server.
+// clients are the clients of the API server.
 type clients struct {
 	kubernetes.Interface
 	gpuNodes gpunode.Client
 }
 
-// connect returns clients of the API server, without a rate limit: kubelet's limit of pods is enough
-// of one, and the default makes 56 claims take nine seconds.
+// connect returns clients of the API server, without a rate limit: kubelet's limit of pods bounds the requests, and with the
+// default limit 56 claims take nine seconds.
 func connect(kubeconfig string) (clients, error) {
 	access, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

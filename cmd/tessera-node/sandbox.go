@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/vfio"
 )
 
-// hardware are the GPUs of the node, through their driver or, where they are for virtual machines, as the PCI bus shows them.
+// hardware is the source of the node's GPUs: the driver, or for GPUs that are passed to virtual machines the PCI bus.
 type hardware interface {
 	inventory.Hardware
 	health.Hardware
@@ -33,7 +33,7 @@ func (c config) hardware() hardware {
 	})
 }
 
-// passthrough returns who binds GPUs for virtual machines; nil where they are not for those.
+// passthrough returns the component that binds GPUs to vfio-pci; nil if the node has no shape vfio.
 func (c config) passthrough(node prepare.Inventory) prepare.Passthrough {
 	if !c.Sandbox() {
 		return nil
@@ -45,7 +45,7 @@ func (c config) passthrough(node prepare.Inventory) prepare.Passthrough {
 	return passthrough{vfio.New(vfio.Folder(c.Roots.Sys), vfio.Dev(dev), vfio.Modprobe(c.Roots.Host)), node}
 }
 
-// metadata returns the folder of CDI specs where containers are told of their GPUs; empty where those have a driver to ask.
+// metadata returns the folder of CDI specs with the metadata of devices, for virtual machines; empty on nodes with a driver.
 func (c config) metadata() string {
 	if !c.Sandbox() {
 		return ""
@@ -53,7 +53,7 @@ func (c config) metadata() string {
 	return c.cdi
 }
 
-// passthrough fits the binder, which knows addresses, to the port, which knows names.
+// passthrough adapts the binder, which takes PCI addresses, to prepare.Passthrough, which takes names of GPUs.
 type passthrough struct {
 	binder *vfio.Binder
 	node   prepare.Inventory

@@ -81,7 +81,7 @@ func (h *machine) agent(t *testing.T, observer prepare.Observer) (*prepare.Prepa
 	})
 	p, err := prepare.New(prepare.Config{
 		Inventory: known, Instances: bus, Modes: bus, Passthrough: passthrough{vfio.New(h.kernel, h.kernel, h.kernel), known}, Shares: h.config.Shares,
-		Records: records, Specs: specs, Claims: nobody{}, BootID: "boot", LocksDir: filepath.Join(h.top, "locks"), Observer: observer,
+		Records: records, Specs: specs, Claims: noConsumers{}, BootID: "boot", LocksDir: filepath.Join(h.top, "locks"), Observer: observer,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -89,11 +89,11 @@ func (h *machine) agent(t *testing.T, observer prepare.Observer) (*prepare.Prepa
 	return p, known
 }
 
-// nobody has claims.
-type nobody struct{}
+// noConsumers has claims.
+type noConsumers struct{}
 
-func (nobody) Held(context.Context, prepare.Ref) (bool, error) { return false, nil }
-func (nobody) Allocated(context.Context, prepare.Ref) (prepare.Claim, error) {
+func (noConsumers) Held(context.Context, prepare.Ref) (bool, error) { return false, nil }
+func (noConsumers) Allocated(context.Context, prepare.Ref) (prepare.Claim, error) {
 	return prepare.Claim{}, prepare.ErrNoClaim
 }
 

@@ -7,9 +7,9 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// seam returns the configuration as it is. The program that is built for tests of crash safety, with
-// the build tag crashtest, has another one.
+// seam returns the configuration unchanged. With the build tag crashtest, it adds hooks for tests of crash safety
+// (seam_crashtest.go).
 func seam(c prepare.Config) prepare.Config { return c }
 
-// seamHealth is the same for the monitor of the GPUs' health.
+// seamHealth returns the configuration of the health monitor unchanged.
 func seamHealth(c health.Config) health.Config { return c }

@@ -15,24 +15,24 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// The environment of the program that is built for tests of crash safety.
+// The environment variables of the program that is built for tests of crash safety.
 const (
-	// stepsVariable names a file to which every moment of every step is appended, a line each:
-	// "before create-instance gpu-0000-3b-00-0 profile 19 at slices 3-3 of default/claim", and of health
-	// "before save-health of gpu-0000-3b-00-0 XID 79".
+	// stepsVariable names the file to which every moment of every step is appended, one per line: "before create-instance
+	// gpu-0000-3b-00-0 profile 19 at slices 3-3 of default/claim", and for health "before save-health of gpu-0000-3b-00-0 XID
+	// 79".
 	stepsVariable = "TESSERA_TEST_STEPS"
-	// killVariable is the line at which the process kills itself, stopVariable the one at which whoever writes it stops until the process is sent
-	// SIGCONT. The others go on: a process that is stopped may keep what it shares with the hardware locked, and stops a while after it asked to be.
+	// killVariable is the line at which the process kills itself. stopVariable is the line at which the goroutine that writes
+	// it waits until the process receives SIGCONT; the other goroutines continue, because a stopped process could hold locks of
+	// the hardware and stops with a delay.
 	killVariable = "TESSERA_TEST_KILL"
 	stopVariable = "TESSERA_TEST_STOP"
-	// forgetVariable, when set, takes away the record that is written before the first side effect, to
-	// show that the tests would notice.
-	forgetVariable = "TESSERA_TEST_FORGET"
-	// lookVariable is how often the GPUs' health is looked at, as a duration.
+	// dropRecordVariable, if set, drops the record that is written before the first side effect. A test that sets it must fail.
+	dropRecordVariable = "TESSERA_TEST_DROP_RECORD"
+	// lookVariable is the period of health checks, as a duration.
 	lookVariable = "TESSERA_TEST_LOOK"
 )
 
-// seam lets a test watch every step, end or stop the process at it, and break a promise.
+// seam records every step, kills or stops the process at a given one, and drops records, as the environment requests.
 func seam(c prepare.Config) prepare.Config {
 	if e := newExecutioner(); e.steps != "" {
 		before := c.Observer
@@ -41,13 +41,13 @@ func seam(c prepare.Config) prepare.Config {
 			e.moment(fmt.Sprintf("%s %v of %v", when, step, claim))
 		}
 	}
-	if os.Getenv(forgetVariable) != "" {
-		c.Records = forgetful{c.Records}
+	if os.Getenv(dropRecordVariable) != "" {
+		c.Records = lossyRecords{c.Records}
 	}
 	return c
 }
 
-// seamHealth lets a test do the same around what is saved and told of the GPUs' health.
+// seamHealth does the same for the saving and reporting of health.
 func seamHealth(c health.Config) health.Config {
 	if often, err := time.ParseDuration(os.Getenv(lookVariable)); err == nil {
 		c.Period = often
@@ -57,17 +57,17 @@ func seamHealth(c health.Config) health.Config {
 		return c
 	}
 	c.Store = seamStore{c.Store, e}
-	tell := c.Report
+	report := c.Report
 	c.Report = func(faults []gpu.Fault) {
-		e.moments("before tell-health", faults)
-		tell(faults)
-		e.moments("after tell-health", faults)
+		e.moments("before report-health", faults)
+		report(faults)
+		e.moments("after report-health", faults)
 	}
 	return c
 }
 
-// executioner writes down every moment, ends the process at the fatal one and waits at the one to stop at. Two write to one file: what is appended at
-// once stays together.
+// executioner appends every moment to the file, kills the process at the fatal one and waits at the one to stop at.
+// Several executioners write to one file; each line is appended with one write.
 type executioner struct {
 	steps, fatal, stop string
 	writing            *sync.Mutex
@@ -80,7 +80,7 @@ func newExecutioner() executioner {
 func (e executioner) moment(line string) {
 	continued := make(chan os.Signal, 1)
 	if line == e.stop {
-		signal.Notify(continued, syscall.SIGCONT) // before anybody can read that it stops
+		signal.Notify(continued, syscall.SIGCONT) // before the line can be read
 		defer signal.Stop(continued)
 	}
 	e.write(line)
@@ -104,20 +104,20 @@ func (e executioner) write(line string) {
 	}
 }
 
-// moments are one for each fault.
+// moments writes one moment per fault.
 func (e executioner) moments(what string, faults []gpu.Fault) {
 	for _, f := range faults {
 		e.moment(fmt.Sprintf("%s of %s %v", what, f.GPU, f))
 	}
 }
 
-// seamStore tells around what is saved.
+// seamStore writes a moment before and after each save.
 type seamStore struct {
 	health.Store
 	executioner
 }
 
-// SaveHealth saves it.
+// SaveHealth implements health.Store.
 func (w seamStore) SaveHealth(h gpu.Health, leads func() bool) (bool, error) {
 	w.moments("before save-health", h.InEffect())
 	saved, err := w.Store.SaveHealth(h, leads)
@@ -125,11 +125,11 @@ func (w seamStore) SaveHealth(h gpu.Health, leads func() bool) (bool, error) {
 	return saved, err
 }
 
-// forgetful records drop what is written before the first side effect.
-type forgetful struct{ prepare.Records }
+// lossyRecords drops the records that are written before the first side effect.
+type lossyRecords struct{ prepare.Records }
 
-// Save keeps only what is written later.
-func (f forgetful) Save(r prepare.Record) error {
+// Save implements prepare.Records.
+func (f lossyRecords) Save(r prepare.Record) error {
 	if r.State == prepare.StatePreparing {
 		return nil
 	}

@@ -28,7 +28,7 @@ type machine struct {
 	outdated  chan struct{}
 	node      gpu.Node
 	cards     map[string]*card
-	tell      func(gpu.Event)
+	report    func(gpu.Event)
 	listens   int
 	held      []gpu.Device
 	// heldReads counts how often the records were read.
@@ -67,17 +67,17 @@ func (m *machine) Held() ([]gpu.Device, bool, error) {
 	return slices.Clone(m.held), true, nil
 }
 
-func (m *machine) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
+func (m *machine) WatchEvents(ctx context.Context, report func(gpu.Event)) error {
 	m.mu.Lock()
 	m.listens++
 	if m.away {
 		m.mu.Unlock()
 		return fmt.Errorf("listen: %w", gpu.ErrNoDriver)
 	}
-	if m.tell != nil {
-		m.t.Error("two listen at the same time")
+	if m.report != nil {
+		m.t.Error("two WatchEvents calls at the same time")
 	}
-	m.tell = tell
+	m.report = report
 	connected := m.connected
 	m.mu.Unlock()
 	var err error
@@ -89,7 +89,7 @@ func (m *machine) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.tell = nil
+	m.report = nil
 	return err
 }
 
@@ -152,22 +152,22 @@ func (m *machine) change(f func(*machine)) {
 // gpu returns the name of a GPU.
 func (m *machine) gpu(index int) string { return m.node.GPUs[index].Name() }
 
-// say sets what a GPU says of a signal.
-func (m *machine) say(index int, s gpu.Signal, present bool) {
+// setCondition sets the condition of a signal in the checks of a GPU.
+func (m *machine) setCondition(index int, s gpu.Signal, present bool) {
 	m.change(func(m *machine) { m.cards[m.gpu(index)].conditions[s] = gpu.Condition{Signal: s, Present: present} })
 }
 
-// xid sends an XID of a GPU, if somebody listens.
+// xid sends an XID of a GPU, if a WatchEvents call is running.
 func (m *machine) xid(index, number int, of ...gpu.Placement) {
 	m.mu.Lock()
-	tell, name := m.tell, m.gpu(index)
+	report, name := m.report, m.gpu(index)
 	m.mu.Unlock()
 	e := gpu.Event{GPU: name, XID: number, At: time.Now()}
 	if len(of) > 0 {
 		e.Placement = of[0]
 	}
-	if tell != nil {
-		tell(e)
+	if report != nil {
+		report(e)
 	}
 }
 
@@ -262,18 +262,18 @@ type stage struct {
 	*machine
 	disk *disk
 	boot string
-	// follows is true while another agent speaks for the node.
+	// follows is true while another agent leads.
 	follows bool
 	rules   gpu.Rules
 	monitor *Monitor
 	stop    func()
 
-	heard sync.Mutex
-	// told is what was told last, tells how often, detected the times that were reported.
-	told     []gpu.Fault
-	tells    int
+	reportMu sync.Mutex
+	// reported has the faults of the last report, reports counts the calls, detected has the reported detection times.
+	reported []gpu.Fault
+	reports  int
 	detected []time.Duration
-	// unsafe allows that something is told that is not on the disk.
+	// unsafe permits reports of faults that are not saved.
 	unsafe bool
 }
 
@@ -294,10 +294,10 @@ func (s *stage) run(t *testing.T) {
 	var err error
 	s.monitor, err = New(t.Context(), Config{
 		Hardware: s.machine, Store: s.disk, Records: s.machine, Inventory: s.machine, Rules: s.rules, Boot: s.boot,
-		Leads: func() bool { return !s.following() }, Report: s.hear,
+		Leads: func() bool { return !s.following() }, Report: s.recordReport,
 		Detected: func(took time.Duration) {
-			s.heard.Lock()
-			defer s.heard.Unlock()
+			s.reportMu.Lock()
+			defer s.reportMu.Unlock()
 			s.detected = append(s.detected, took)
 		},
 	})
@@ -323,29 +323,29 @@ func (s *stage) kill() {
 	s.disk.behave(func(d *disk) { d.fail = errors.New("the process is dead") })
 	s.stop()
 	s.disk.behave(func(d *disk) { d.fail = nil })
-	s.heard.Lock()
-	defer s.heard.Unlock()
-	s.told = nil
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
+	s.reported = nil
 }
 
 func (s *stage) following() bool {
-	s.heard.Lock()
-	defer s.heard.Unlock()
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
 	return s.follows
 }
 
 func (s *stage) follow(follows bool) {
-	s.heard.Lock()
-	defer s.heard.Unlock()
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
 	s.follows = follows
 }
 
-// hear is told the faults. What is told must outlive the process.
-func (s *stage) hear(faults []gpu.Fault) {
-	s.heard.Lock()
-	defer s.heard.Unlock()
-	s.told = faults
-	s.tells++
+// recordReport is Config.Report. Reported faults must have been saved before.
+func (s *stage) recordReport(faults []gpu.Fault) {
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
+	s.reported = faults
+	s.reports++
 	if s.follows || s.unsafe {
 		return
 	}
@@ -355,15 +355,15 @@ func (s *stage) hear(faults []gpu.Fault) {
 			return g.GPU == f.GPU && g.Placement == f.Placement && g.Signal == f.Signal && g.XID == f.XID && g.InEffect() && g.Severity == f.Severity
 		}
 		if !slices.ContainsFunc(h.Faults, saved) {
-			s.t.Errorf("%v of %s is told, and not on the disk: %v", f, f.GPU, h.Faults)
+			s.t.Errorf("%v of %s is reported and not saved: %v", f, f.GPU, h.Faults)
 		}
 	}
 }
 
-// allow lets what is not on the disk be told from now on.
+// allow permits reports of faults that are not saved from now on.
 func (s *stage) allow() {
-	s.heard.Lock()
-	defer s.heard.Unlock()
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
 	s.unsafe = true
 }
 
@@ -371,8 +371,8 @@ func (s *stage) allow() {
 func (s *stage) count(number *int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.heard.Lock()
-	defer s.heard.Unlock()
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	return *number
@@ -380,17 +380,17 @@ func (s *stage) count(number *int) int {
 
 // times returns how long detections took.
 func (s *stage) times() []time.Duration {
-	s.heard.Lock()
-	defer s.heard.Unlock()
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
 	return slices.Clone(s.detected)
 }
 
-// heardFaults returns what is told now: GPU index, fault and severity, the worst first.
-func (s *stage) heardFaults() []string {
-	s.heard.Lock()
-	defer s.heard.Unlock()
+// reportedFaults returns the faults of the last report: GPU index, fault and severity, the worst first.
+func (s *stage) reportedFaults() []string {
+	s.reportMu.Lock()
+	defer s.reportMu.Unlock()
 	found := []string{}
-	for _, f := range s.told {
+	for _, f := range s.reported {
 		index := slices.IndexFunc(s.node.GPUs, func(g gpu.GPU) bool { return g.Name() == f.GPU })
 		text := fmt.Sprintf("%d %v %v", index, f, f.Severity)
 		if f.Placement != (gpu.Placement{}) {
@@ -401,15 +401,15 @@ func (s *stage) heardFaults() []string {
 	return found
 }
 
-// expect checks what is told.
+// expect checks the last report.
 func (s *stage) expect(t *testing.T, when string, want ...string) {
 	t.Helper()
-	if got := s.heardFaults(); !slices.Equal(got, want) {
-		t.Errorf("%s: told %q, want %q", when, got, want)
+	if got := s.reportedFaults(); !slices.Equal(got, want) {
+		t.Errorf("%s: reported %q, want %q", when, got, want)
 	}
 }
 
-// known returns what the monitor remembers of an XID.
+// known returns the monitor's fault of an XID.
 func (s *stage) known(t *testing.T, xid int) gpu.Fault {
 	t.Helper()
 	for _, f := range s.monitor.Faults() {
@@ -417,7 +417,7 @@ func (s *stage) known(t *testing.T, xid int) gpu.Fault {
 			return f
 		}
 	}
-	t.Fatalf("nothing is known of XID %d: %v", xid, s.monitor.Faults())
+	t.Fatalf("no fault of XID %d: %v", xid, s.monitor.Faults())
 	return gpu.Fault{}
 }
 

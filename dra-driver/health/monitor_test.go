@@ -27,8 +27,8 @@ func TestXID(t *testing.T) {
 			t.Errorf("detected after %v, want two times, of nearly nothing", s.times())
 		}
 		pass(time.Hour)
-		if s.heardFaults()[0] != "0 XID 79 Fatal" {
-			t.Errorf("an hour later: %q, want it to stay", s.heardFaults())
+		if s.reportedFaults()[0] != "0 XID 79 Fatal" {
+			t.Errorf("an hour later: %q, want it to stay", s.reportedFaults())
 		}
 	})
 }
@@ -41,17 +41,17 @@ func TestConditions(t *testing.T) {
 		t.Run(string(signal), func(t *testing.T) {
 			perform(t, func(t *testing.T, s *stage) {
 				pass(1500 * time.Millisecond)
-				s.say(1, signal, true)
+				s.setCondition(1, signal, true)
 				pass(time.Second)
 				severity := gpu.Rules{}.Judge(signal, 0).Severity
 				s.expect(t, "a second later", fmt.Sprintf("1 %s %v", signal, severity))
 				if len(s.times()) != 1 || s.times()[0] > time.Second {
 					t.Errorf("detected after %v, want one time", s.times())
 				}
-				tells, saves := s.count(&s.tells), s.count(&s.disk.saves)
+				reports, saves := s.count(&s.reports), s.count(&s.disk.saves)
 				pass(time.Hour)
-				if s.count(&s.tells) != tells || s.count(&s.disk.saves) != saves {
-					t.Errorf("in an hour of the same: told %d and saved %d times", s.count(&s.tells)-tells, s.count(&s.disk.saves)-saves)
+				if s.count(&s.reports) != reports || s.count(&s.disk.saves) != saves {
+					t.Errorf("in an hour of the same: reported %d and saved %d times", s.count(&s.reports)-reports, s.count(&s.disk.saves)-saves)
 				}
 			})
 		})
@@ -85,14 +85,14 @@ func TestWorstFaultIsReportedFirst(t *testing.T) {
 					s.xid(0, xid)
 					pass(100 * time.Millisecond)
 				}
-				if got := s.heardFaults(); got[0] != "0 XID 79 Fatal" {
-					t.Errorf("told %q, want XID 79 first", got)
+				if got := s.reportedFaults(); got[0] != "0 XID 79 Fatal" {
+					t.Errorf("reported %q, want XID 79 first", got)
 				}
 				pass(time.Minute)
-				s.say(0, gpu.SignalHeat, true)
+				s.setCondition(0, gpu.SignalHeat, true)
 				pass(time.Minute)
-				if got := s.heardFaults(); got[0] != "0 XID 79 Fatal" {
-					t.Errorf("a minute later: told %q, want XID 79 first", got)
+				if got := s.reportedFaults(); got[0] != "0 XID 79 Fatal" {
+					t.Errorf("a minute later: reported %q, want XID 79 first", got)
 				}
 				if f := s.known(t, 13); f.Severity != gpu.Harmless {
 					t.Errorf("XID 13 is %v", f.Severity)
@@ -106,18 +106,18 @@ func TestWorstFaultIsReportedFirst(t *testing.T) {
 func TestKilled(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(time.Second)
-		s.say(1, gpu.SignalECC, true)
+		s.setCondition(1, gpu.SignalECC, true)
 		s.xid(0, 79)
 		s.xid(0, 13)
 		pass(time.Second)
 		s.kill()
-		tells := s.count(&s.tells)
+		reports := s.count(&s.reports)
 		var err error
 		_, err = New(t.Context(), Config{
-			Hardware: s.machine, Store: s.disk, Records: s.machine, Inventory: s.machine, Boot: s.boot, Leads: func() bool { return true }, Report: s.hear,
+			Hardware: s.machine, Store: s.disk, Records: s.machine, Inventory: s.machine, Boot: s.boot, Leads: func() bool { return true }, Report: s.recordReport,
 		})
-		if err != nil || s.count(&s.tells) != tells+1 {
-			t.Errorf("New: %v, told %d times, want once", err, s.count(&s.tells)-tells)
+		if err != nil || s.count(&s.reports) != reports+1 {
+			t.Errorf("New: %v, reported %d times, want once", err, s.count(&s.reports)-reports)
 		}
 		s.expect(t, "by New", "0 XID 79 Fatal", "1 ecc Critical")
 		s.run(t)
@@ -135,13 +135,13 @@ func TestKilledBeforeReport(t *testing.T) {
 		s.xid(0, 79)
 		synctest.Wait()
 		s.expect(t, "while it is being saved")
-		tells := s.count(&s.tells)
+		reports := s.count(&s.reports)
 		s.allow()
 		close(hung)
 		s.disk.behave(func(d *disk) { d.hung = nil })
 		synctest.Wait()
-		if s.count(&s.tells) != tells+1 || len(s.disk.has(t).InEffect()) != 1 {
-			t.Errorf("when it is saved: told %d times, on the disk %v", s.count(&s.tells)-tells, s.disk.has(t).InEffect())
+		if s.count(&s.reports) != reports+1 || len(s.disk.has(t).InEffect()) != 1 {
+			t.Errorf("when it is saved: reported %d times, saved %v", s.count(&s.reports)-reports, s.disk.has(t).InEffect())
 		}
 		s.kill()
 		s.run(t)
@@ -158,8 +158,8 @@ func TestRecovery(t *testing.T) {
 		not, proof func(s *stage)
 	}{
 		"of a condition that a reset ends": {
-			begin: func(s *stage) { s.say(0, gpu.SignalRemapPending, true) }, fault: "0 remap-pending Critical",
-			not:   func(s *stage) { s.say(0, gpu.SignalRemapPending, false) },
+			begin: func(s *stage) { s.setCondition(0, gpu.SignalRemapPending, true) }, fault: "0 remap-pending Critical",
+			not:   func(s *stage) { s.setCondition(0, gpu.SignalRemapPending, false) },
 			proof: func(s *stage) { s.monitor.WasReset([]string{s.gpu(0)}, time.Now()) },
 		},
 		"of an XID that a reset ends": {
@@ -251,9 +251,9 @@ func TestCheckThatBeganBeforeReset(t *testing.T) {
 func TestReboot(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(time.Second)
-		s.xid(0, 79)                          // reboot
-		s.xid(0, 48)                          // reset
-		s.say(1, gpu.SignalRemapFailed, true) // replace
+		s.xid(0, 79)                                   // reboot
+		s.xid(0, 48)                                   // reset
+		s.setCondition(1, gpu.SignalRemapFailed, true) // replace
 		pass(1500 * time.Millisecond)
 		s.kill()
 		s.boot = "boot-2"
@@ -282,14 +282,14 @@ func TestRemovedGPU(t *testing.T) {
 		pass(1500 * time.Millisecond)
 		s.xid(0, 79)
 		s.xid(0, 13)
-		s.say(1, gpu.SignalRemapFailed, true)
+		s.setCondition(1, gpu.SignalRemapFailed, true)
 		pass(1500 * time.Millisecond)
 		name, cards, gpus := s.gpu(0), s.cards, s.node.GPUs
 		takenOut := func(m *machine) {
 			m.node.GPUs = gpus[1:]
 			m.cards = map[string]*card{gpus[1].Name(): cards[gpus[1].Name()]}
 		}
-		told := func(when string, want ...string) {
+		expectFaults := func(when string, want ...string) {
 			t.Helper()
 			var got []string
 			for _, f := range s.monitor.Faults() {
@@ -303,23 +303,23 @@ func TestRemovedGPU(t *testing.T) {
 		}
 		s.change(takenOut)
 		pass(2 * removalDelay)
-		told("in the same boot", "XID 13", "XID 79")
+		expectFaults("in the same boot", "XID 13", "XID 79")
 		s.kill()
 		s.boot = "boot-2"
 		s.change(func(m *machine) { m.cards = cards })
 		s.run(t)
 		pass(2 * removalDelay)
-		told("in another boot, when the driver does not know it", "XID 13", "XID 79")
+		expectFaults("in another boot", "XID 13", "XID 79")
 		s.change(takenOut)
 		pass(removalDelay / 2)
-		told("when it is away for a moment", "XID 13", "XID 79")
+		expectFaults("when it is away for a moment", "XID 13", "XID 79")
 		s.change(func(m *machine) { m.cards = cards })
 		pass(2 * time.Second)
 		s.change(takenOut)
 		pass(removalDelay / 2)
-		told("and again", "XID 13", "XID 79")
+		expectFaults("and again", "XID 13", "XID 79")
 		pass(removalDelay)
-		told("when it is gone")
+		expectFaults("when it is gone")
 		if h := s.disk.has(t); len(h.Faults) != 1 || h.Faults[0].Signal != gpu.SignalRemapFailed {
 			t.Errorf("on the disk is %v", h.Faults)
 		}
@@ -330,12 +330,12 @@ func TestRemovedGPU(t *testing.T) {
 func TestFlapping(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
-		tells := s.count(&s.tells)
+		reports := s.count(&s.reports)
 		for range 20 {
-			s.say(0, gpu.SignalHeat, true)
+			s.setCondition(0, gpu.SignalHeat, true)
 			pass(time.Minute)
 			s.expect(t, "while it flaps", "0 heat Warning")
-			s.say(0, gpu.SignalHeat, false)
+			s.setCondition(0, gpu.SignalHeat, false)
 			pass(time.Minute)
 			s.expect(t, "while it flaps", "0 heat Warning")
 		}
@@ -343,8 +343,8 @@ func TestFlapping(t *testing.T) {
 		s.expect(t, "50 minutes later", "0 heat Warning")
 		pass(15 * time.Minute)
 		s.expect(t, "65 minutes later")
-		if s.count(&s.tells)-tells > 50 {
-			t.Errorf("told %d times", s.count(&s.tells)-tells)
+		if s.count(&s.reports)-reports > 50 {
+			t.Errorf("reported %d times", s.count(&s.reports)-reports)
 		}
 	})
 }
@@ -371,14 +371,14 @@ func TestHang(t *testing.T) {
 		s.change(func(m *machine) { m.cards[m.gpu(0)].hung = hung })
 		pass(2 * time.Second)
 		s.expect(t, "a second into it")
-		s.say(1, gpu.SignalECC, true)
+		s.setCondition(1, gpu.SignalECC, true)
 		s.xid(1, 48)
 		pass(time.Second)
 		s.expect(t, "of the other GPU", "1 XID 48 Fatal", "1 ecc Critical")
 		pass(5 * time.Second)
 		s.expect(t, "when a look took too long", "1 XID 48 Fatal", "1 ecc Critical", "0 lost Critical")
 		if looked := s.count(&s.cards[s.gpu(0)].looked); looked > 4 {
-			t.Errorf("it was asked %d times", looked)
+			t.Errorf("it was checked %d times", looked)
 		}
 		s.change(func(m *machine) { m.cards[m.gpu(0)].hung = nil })
 		close(hung)
@@ -404,7 +404,7 @@ func TestConnectionClosedForReset(t *testing.T) {
 			s.disk.behave(func(d *disk) { d.hung = nil })
 			close(hung)
 			pass(time.Second)
-			s.expect(t, "while nobody can be asked", "0 XID 48 Fatal")
+			s.expect(t, "while no GPU can be queried", "0 XID 48 Fatal")
 			begun = begun.Add(checkTimeout + s.monitor.config.Period)
 		}
 		s.change(func(m *machine) { m.apart = 0 })
@@ -426,11 +426,11 @@ func TestSlow(t *testing.T) {
 		slow(true)
 		pass((maxTimeouts + 1) * (checkTimeout + s.monitor.config.Period))
 		s.expect(t, "when it stays slow", "0 lost Critical")
-		tells := s.count(&s.tells)
+		reports := s.count(&s.reports)
 		pass(time.Hour)
 		s.expect(t, "for long", "0 lost Critical")
-		if s.count(&s.tells) != tells {
-			t.Errorf("told %d times more", s.count(&s.tells)-tells)
+		if s.count(&s.reports) != reports {
+			t.Errorf("reported %d more times", s.count(&s.reports)-reports)
 		}
 		slow(false)
 		pass(6 * time.Minute)
@@ -456,7 +456,7 @@ func TestSilence(t *testing.T) {
 func TestDriver(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
-		s.say(0, gpu.SignalRemapPending, true)
+		s.setCondition(0, gpu.SignalRemapPending, true)
 		pass(time.Second)
 		s.leave()
 		pass(time.Second)
@@ -495,7 +495,7 @@ func TestManyEvents(t *testing.T) {
 		pass(time.Second)
 		s.xid(0, 48)
 		pass(time.Second)
-		tells, saves := s.count(&s.tells), s.count(&s.disk.saves)
+		reports, saves := s.count(&s.reports), s.count(&s.disk.saves)
 		const seconds, rate = 10, 1000
 		for range seconds * rate {
 			s.xid(0, 48)
@@ -507,8 +507,8 @@ func TestManyEvents(t *testing.T) {
 		if f := s.known(t, 48); f.Count != 1+seconds*rate {
 			t.Errorf("counted %d, want %d", f.Count, 1+seconds*rate)
 		}
-		if tells, saves := s.count(&s.tells)-tells, s.count(&s.disk.saves)-saves; tells > seconds+2 || saves > seconds/10+2 {
-			t.Errorf("told %d and saved %d times in %d s", tells, saves, seconds)
+		if reports, saves := s.count(&s.reports)-reports, s.count(&s.disk.saves)-saves; reports > seconds+2 || saves > seconds/10+2 {
+			t.Errorf("reported %d and saved %d times in %d s", reports, saves, seconds)
 		}
 		s.stop()
 		s.run(t)

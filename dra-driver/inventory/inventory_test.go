@@ -422,7 +422,7 @@ func TestDiagnose(t *testing.T) {
 		_, _, outdated := i.Watch()
 		i.Diagnose(faults)
 		if !isClosed(outdated) || m.reads != reads {
-			t.Errorf("after the diagnosis: told %t, the hardware was read %d times", isClosed(outdated), m.reads-reads)
+			t.Errorf("after the diagnosis: notified %t, the hardware was read %d times", isClosed(outdated), m.reads-reads)
 		}
 		_, _, outdated = i.Watch()
 		i.Diagnose(slices.Clone(faults))
@@ -475,11 +475,11 @@ func TestDiagnose(t *testing.T) {
 func TestMissingDriverIsAFault(t *testing.T) {
 	m := h100s(t)
 	start(t, m, func(t *testing.T, i *Inventory) {
-		said := func(when string, want ...gpu.Signal) {
+		expectSignals := func(when string, want ...gpu.Signal) {
 			t.Helper()
 			for _, g := range i.Node().GPUs {
 				var got []gpu.Signal
-				for _, f := range g.Ailments(gpu.Use{Shape: gpu.Whole}) {
+				for _, f := range g.FaultsAffecting(gpu.Use{Shape: gpu.Whole}) {
 					if f.Severity < gpu.Critical || f.Since.IsZero() {
 						t.Errorf("%s: %+v", when, f)
 					}
@@ -497,24 +497,24 @@ func TestMissingDriverIsAFault(t *testing.T) {
 			f.Signal, f.Severity = gpu.SignalDriver, gpu.Critical
 			away = append(away, f)
 		}
-		said("with the driver")
+		expectSignals("with the driver")
 		m.change(func(m *machine) { m.driver = "" })
 		pass(3 * time.Second)
-		said("when it went", gpu.SignalDriver)
+		expectSignals("when it went", gpu.SignalDriver)
 		_, _, outdated := i.Watch()
 		pass(time.Minute)
 		if isClosed(outdated) {
 			t.Error("it is news again and again that the driver is away")
 		}
 		i.Diagnose(lost)
-		said("with another fault", gpu.SignalECC, gpu.SignalDriver)
+		expectSignals("with another fault", gpu.SignalECC, gpu.SignalDriver)
 		i.Diagnose(away)
-		said("when it was diagnosed", gpu.SignalDriver)
+		expectSignals("when it was diagnosed", gpu.SignalDriver)
 		i.Diagnose(nil)
-		said("when it answers, and was not read yet", gpu.SignalDriver)
+		expectSignals("when it answers, and was not read yet", gpu.SignalDriver)
 		m.change(func(m *machine) { m.driver = "580" })
 		pass(3 * time.Second)
-		said("when it is back")
+		expectSignals("when it is back")
 	})
 }
 

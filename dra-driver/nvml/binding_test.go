@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
-var update = flag.Bool("update", false, "write symbols.h anew from the pinned go-nvml")
+var update = flag.Bool("update", false, "rewrite symbols.h from the pinned go-nvml")
 
 // A function that go-nvml calls and that forward.S lacks is resolved by the dynamic linker, which ends the process if
 // the driver lacks it.
@@ -73,7 +73,7 @@ func compile(t *testing.T, path, version string) {
 		#include <string.h>
 		int nvmlInitWithFlags(unsigned flags) { return %q[0] == '-' ? 9 : 0; }
 		int nvmlShutdown(void) { return %[1]q[0] == '-' ? 1 : 0; }
-		const char *nvmlErrorString(int code) { return "as the library says"; }
+		const char *nvmlErrorString(int code) { return "text of the library"; }
 		int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, %[1]q, size); return 0; }`, version)
 	if err := os.WriteFile(source, []byte(code), 0o600); err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestConnect(t *testing.T) {
 		}
 		compile(t, path, "-")
 		_, err := connect(path)
-		if !errors.Is(err, gpu.ErrNoDriver) || !strings.Contains(fmt.Sprint(err), "nvmlInitWithFlags: as the library says (9)") {
+		if !errors.Is(err, gpu.ErrNoDriver) || !strings.Contains(fmt.Sprint(err), "nvmlInitWithFlags: text of the library (9)") {
 			t.Errorf("connect: got %v, want no driver in the words of the library", err)
 		}
 	})

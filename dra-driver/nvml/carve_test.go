@@ -135,7 +135,7 @@ func TestListIsByStart(t *testing.T) {
 	}
 	for _, i := range truth.GPUs[0].Instances {
 		if i.Start == wide.Placement.Start && (i.ID != wide.GI || i.Computes[0].UUID != wide.UUID) {
-			t.Errorf("the hardware has %+v, List says %+v", i, wide)
+			t.Errorf("the hardware has %+v, List returns %+v", i, wide)
 		}
 	}
 }
@@ -178,9 +178,9 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	tests := map[string]struct {
-		try  func() error
-		want error
-		says string
+		try     func() error
+		want    error
+		message string
 	}{
 		"occupied":           {create(g.Name(), at(19, 2, 1)), gpu.ErrOccupied, "nvmlDeviceCreateGpuInstanceWithPlacement"},
 		"MIG is off":         {create(off, at(19, 2, 1)), gpu.ErrUnsupported, "nvmlDeviceCreateGpuInstanceWithPlacement"},
@@ -202,8 +202,8 @@ func TestRefusals(t *testing.T) {
 			s, dir = open(t, "h100x2")
 			made = carve(t, s, partitionable(t, s)[0].Name(), at(9, 0, 4))
 			err := test.try()
-			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got %v, want %v that says %q", err, test.want, test.says)
+			if err == nil || test.want != nil && !errors.Is(err, test.want) || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("got %v, want %v with %q", err, test.want, test.message)
 			}
 		})
 	}

@@ -17,15 +17,15 @@ import (
 
 // symptoms are the conditions that are present, each as its signal with placement and number of links; told are all
 // signals that were reported.
-func symptoms(c gpu.Checkup) (there map[string]string, told map[gpu.Signal]bool) {
-	there, told = map[string]string{}, map[gpu.Signal]bool{}
+func symptoms(c gpu.Checkup) (there map[string]string, reported map[gpu.Signal]bool) {
+	there, reported = map[string]string{}, map[gpu.Signal]bool{}
 	for _, condition := range c.Conditions {
-		told[condition.Signal] = true
+		reported[condition.Signal] = true
 		if condition.Present {
 			there[string(condition.Signal)+" "+condition.Placement.String()] = condition.Detail
 		}
 	}
-	return there, told
+	return there, reported
 }
 
 // links returns how many NVLinks are up, -2 if that was not reported.
@@ -69,8 +69,8 @@ func TestCheckHealthy(t *testing.T) {
 			s, _ := open(t, machine)
 			g := gputest.Node(t, machine).GPUs[0]
 			c := check(t, s, g.Name())
-			there, told := symptoms(c)
-			if diff := cmp.Diff(want, told); diff != "" {
+			there, reported := symptoms(c)
+			if diff := cmp.Diff(want, reported); diff != "" {
 				t.Errorf("signals (-want +got):\n%s", diff)
 			}
 			if len(there) > 0 || c.UUID != g.UUID {
@@ -119,7 +119,7 @@ func TestCheckFaults(t *testing.T) {
 			}
 			must(t, fakegpu.Heal(dir, 3))
 			if there, _ := symptoms(check(t, s, name)); len(there) > 0 {
-				t.Errorf("healed: %v", there)
+				t.Errorf("cleared: %v", there)
 			}
 		})
 	}
@@ -140,25 +140,25 @@ func TestCheckMIG(t *testing.T) {
 	name := gputest.Node(t, "h100x8").GPUs[0].Name()
 	must(t, s.SetMode(t.Context(), name, gpu.ModeEnabled))
 	carve(t, s, name, gpu.Placement{Profile: 19, Start: 0, Size: 1})
-	sick := carve(t, s, name, gpu.Placement{Profile: 9, Start: 4, Size: 4})
-	must(t, fakegpu.InstanceECC(dir, fakegpu.Place{GPU: 0, Instance: sick.GI, Compute: fakegpu.Whole}, 3))
+	faulty := carve(t, s, name, gpu.Placement{Profile: 9, Start: 4, Size: 4})
+	must(t, fakegpu.InstanceECC(dir, fakegpu.Place{GPU: 0, Instance: faulty.GI, Compute: fakegpu.Whole}, 3))
 	must(t, fakegpu.Remap(dir, 0, fakegpu.Remapping{Pending: true}))
 	must(t, fakegpu.LinkDown(dir, 0, 1))
 	// nvml.h: not supported while there are MIG devices.
 	must(t, fakegpu.Fail(dir, "nvmlDeviceGetRemappedRows", uint32(nvml.ERROR_NOT_SUPPORTED), fakegpu.Forever))
 	seen := check(t, s, name)
 	if got := links(seen); got != gpu.LinksUnused {
-		t.Errorf("%d links are up, want that nobody can use them", got)
+		t.Errorf("%d links are up, want that they have no effect", got)
 	}
-	there, told := symptoms(seen)
+	there, reported := symptoms(seen)
 	want := map[string]string{
-		"ecc " + sick.Placement.String():            "3 since the driver was loaded or the GPU reset",
+		"ecc " + faulty.Placement.String():          "3 since the driver was loaded or the GPU reset",
 		"remap-pending " + gpu.Placement{}.String(): "",
 	}
 	if diff := cmp.Diff(want, there); diff != "" {
 		t.Errorf("what is wrong (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(signals(gpu.SignalRemapPending, gpu.SignalRemapFailed, gpu.SignalFabric, gpu.SignalNVLink), told); diff != "" {
+	if diff := cmp.Diff(signals(gpu.SignalRemapPending, gpu.SignalRemapFailed, gpu.SignalFabric, gpu.SignalNVLink), reported); diff != "" {
 		t.Errorf("signals (-want +got):\n%s", diff)
 	}
 }
@@ -184,8 +184,8 @@ func TestCheckFailingCalls(t *testing.T) {
 	must(t, fakegpu.Reset(dir))
 
 	must(t, fakegpu.Fail(dir, "nvmlDeviceGetTotalEccErrors", uint32(nvml.ERROR_UNKNOWN), fakegpu.Forever))
-	if _, told := symptoms(check(t, s, first)); told[gpu.SignalECC] || !told[gpu.SignalHeat] || !told[gpu.SignalLost] {
-		t.Errorf("one question fails: told %v, want all but ECC", told)
+	if _, reported := symptoms(check(t, s, first)); reported[gpu.SignalECC] || !reported[gpu.SignalHeat] || !reported[gpu.SignalLost] {
+		t.Errorf("one query fails: reported %v, want all but ECC", reported)
 	}
 	for _, call := range []string{
 		"nvmlDeviceGetMigMode", "nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetRemappedRows", "nvmlDeviceGetNvLinkState",

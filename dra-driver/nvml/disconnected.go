@@ -41,14 +41,14 @@ func (s *Session) Users(ctx context.Context, gpuName string) ([]int, error) {
 		var a calls
 		var pids []int
 		for _, list := range []struct {
-			call string
-			ask  func() ([]nvml.ProcessInfo, nvml.Return)
+			call  string
+			query func() ([]nvml.ProcessInfo, nvml.Return)
 		}{
 			{"nvmlDeviceGetComputeRunningProcesses", f.handle.GetComputeRunningProcesses},
 			{"nvmlDeviceGetGraphicsRunningProcesses", f.handle.GetGraphicsRunningProcesses},
 			{"nvmlDeviceGetMPSComputeRunningProcesses", f.handle.GetMPSComputeRunningProcesses},
 		} {
-			processes, _ := queryOptional(&a, list.call, list.ask)
+			processes, _ := queryOptional(&a, list.call, list.query)
 			for _, p := range processes {
 				pids = append(pids, int(p.Pid))
 			}

@@ -32,7 +32,7 @@ func TestDisconnected(t *testing.T) {
 	}
 	must(t, fakegpu.RequireReset(dir, 1))
 	if err := reset(t.Context()); err == nil || !strings.Contains(err.Error(), "In use by another client") {
-		t.Errorf("a reset beside the session: %v", err)
+		t.Errorf("a reset during the session: %v", err)
 	}
 	waiting := make(chan error, 1)
 	err := s.Disconnected(t.Context(), func(ctx context.Context) error {
@@ -48,7 +48,7 @@ func TestDisconnected(t *testing.T) {
 	if err := <-waiting; err != nil {
 		t.Errorf("a call meanwhile: %v", err)
 	}
-	e.hears(1)
+	e.received(1)
 	if got := check(t, s, gputest.Node(t, "h100x2").GPUs[1].Name()); got.UUID == "" {
 		t.Errorf("after the reset: %+v", got)
 	}
@@ -136,7 +136,7 @@ func TestDisconnectedWhileACallHangs(t *testing.T) {
 	limited, done := context.WithTimeout(t.Context(), harness.Patience)
 	defer done()
 	if err := s.Disconnected(limited, func(context.Context) error { return nil }); err != nil {
-		t.Errorf("beside many calls: %v", err)
+		t.Errorf("during many calls: %v", err)
 	}
 	stop()
 	calls.Wait()

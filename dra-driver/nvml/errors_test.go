@@ -35,7 +35,7 @@ func TestFailure(t *testing.T) {
 			}
 		}
 		if !failedWith(err, code) || failedWith(err, nvml.SUCCESS) {
-			t.Errorf("%v: does not tell its code", err)
+			t.Errorf("%v: does not contain its code", err)
 		}
 	}
 	if err := newCallError("nvmlSomething", nvml.SUCCESS); err != nil {

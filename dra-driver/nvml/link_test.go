@@ -69,6 +69,6 @@ func TestLinkMatrixWithFailures(t *testing.T) {
 		t.Errorf("links (-want +got):\n%s", diff)
 	}
 	if got := linkMatrix(addresses, nil, bus)[1][0]; got != gpu.LinkNode {
-		t.Errorf("all links down: got %v, want what the bus says", got)
+		t.Errorf("all links down: got %v, want the state of the bus", got)
 	}
 }

@@ -39,19 +39,19 @@ func TestGeometry(t *testing.T) {
 	for _, m := range catalogue {
 		t.Run(m.Name, func(t *testing.T) {
 			known := models{}
-			told, err := known.geometry(raw(m, func(p gputest.Profile) string { return "MIG " + p.Name }), m.MemoryMiB<<20)
+			decoded, err := known.geometry(raw(m, func(p gputest.Profile) string { return "MIG " + p.Name }), m.MemoryMiB<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(gputest.Geometry(t, m.Name).Profiles(), told.Profiles()); diff != "" {
+			if diff := cmp.Diff(gputest.Geometry(t, m.Name).Profiles(), decoded.Profiles()); diff != "" {
 				t.Errorf("geometry (-want +got):\n%s", diff)
 			}
 			computed, err := known.geometry(raw(m, func(gputest.Profile) string { return "" }), m.MemoryMiB<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if computed != told {
-				t.Errorf("another geometry without the driver's names (-told +computed):\n%s", cmp.Diff(told.Profiles(), computed.Profiles()))
+			if computed != decoded {
+				t.Errorf("another geometry without the driver's names (-decoded +computed):\n%s", cmp.Diff(decoded.Profiles(), computed.Profiles()))
 			}
 		})
 	}

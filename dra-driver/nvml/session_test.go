@@ -88,7 +88,7 @@ func TestRead(t *testing.T) {
 			}
 			for _, g := range got.GPUs[1:] {
 				if g.Product == got.GPUs[0].Product && g.Geometry != got.GPUs[0].Geometry {
-					t.Errorf("GPU %d has a geometry of its own", g.Index)
+					t.Errorf("GPU %d has a separate geometry", g.Index)
 				}
 			}
 		})
@@ -131,10 +131,10 @@ func TestDriverChanges(t *testing.T) {
 	stale := func(when string) {
 		t.Helper()
 		if _, err := s.Read(t.Context()); !errors.Is(err, gpu.ErrNoDriver) {
-			t.Errorf("%s: Read says %v, want no driver", when, err)
+			t.Errorf("%s: Read returns %v, want no driver", when, err)
 		}
 		if _, err := s.List(t.Context(), want.GPUs[0].Name()); !errors.Is(err, gpu.ErrNoDriver) {
-			t.Errorf("%s: List says %v, want no driver", when, err)
+			t.Errorf("%s: List returns %v, want no driver", when, err)
 		}
 	}
 	fingerprints := map[string]bool{s.Driver(): true}
@@ -156,7 +156,7 @@ func TestDriverChanges(t *testing.T) {
 	stale("after the driver went")
 	err := s.Reopen(t.Context())
 	if s.Driver() != "" || !errors.Is(err, gpu.ErrNoDriver) || !strings.Contains(err.Error(), "2 NVIDIA GPUs") {
-		t.Errorf("without a driver: fingerprint %q, Reopen says %v", s.Driver(), err)
+		t.Errorf("without a driver: fingerprint %q, Reopen returns %v", s.Driver(), err)
 	}
 	stale("without a driver")
 	if err := fakegpu.RestoreDriver(dir); err != nil {
@@ -294,7 +294,7 @@ func TestEveryReadCallFailsOnce(t *testing.T) {
 			t.Errorf("%s fails in Reopen: not open after a second one: %v", function, err)
 		}
 		if got, err := s.Read(t.Context()); err != nil || cmp.Diff(want, got, sameGeometry) != "" {
-			t.Errorf("%s fails in Reopen, and Read says %v (-want +got):\n%s", function, err, cmp.Diff(want, got, sameGeometry))
+			t.Errorf("%s fails in Reopen, and Read returns %v (-want +got):\n%s", function, err, cmp.Diff(want, got, sameGeometry))
 		}
 		if err := fakegpu.Reset(dir); err != nil {
 			t.Fatal(err)

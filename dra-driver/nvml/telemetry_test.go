@@ -133,7 +133,7 @@ func TestMeasureMIG(t *testing.T) {
 			t.Errorf("memory of %s: %v bytes, of the GPU %v", uuid, total, m.GPU[gpu.MemoryTotal])
 		}
 		if _, has := part[gpu.Utilization]; has {
-			t.Errorf("%s has a utilization, which NVML does not know", uuid)
+			t.Errorf("%s has a utilization, which NVML does not report", uuid)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -208,7 +208,7 @@ func TestNumberIn(t *testing.T) {
 		"signed long":    {nvml.VALUE_TYPE_SIGNED_LONG_LONG, bytes(math.MaxUint64), -1, true},
 		"signed":         {nvml.VALUE_TYPE_SIGNED_INT, bytes(math.MaxUint32), -1, true},
 		"short":          {nvml.VALUE_TYPE_UNSIGNED_SHORT, bytes(9), 9, true},
-		"nobody's":       {nvml.VALUE_TYPE_COUNT, bytes(9), 0, false},
+		"unknown":        {nvml.VALUE_TYPE_COUNT, bytes(9), 0, false},
 		"not filled yet": {nvml.ValueType(99), bytes(9), 0, false},
 	}
 	for name, test := range tests {

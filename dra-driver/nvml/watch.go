@@ -31,7 +31,7 @@ const (
 // are delivered. An event of a GPU instance has its placement; if the instance no longer exists, the event is one of the
 // whole GPU, which is the safe interpretation. Events without a watch, as during Disconnected, are lost; Check reports
 // the conditions that remain. tell is called while the connection is not held and may call the session.
-func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
+func (s *Session) WatchEvents(ctx context.Context, report func(gpu.Event)) error {
 	l := &eventWatch{session: s}
 	if err := l.withConnection(ctx, func() error { return l.start(ctx) }); err != nil {
 		return fmt.Errorf("register for GPU events: %w", err)
@@ -40,7 +40,7 @@ func (s *Session) WatchEvents(ctx context.Context, tell func(gpu.Event)) error {
 	for {
 		events, err := l.next(ctx)
 		for _, e := range events {
-			tell(e)
+			report(e)
 		}
 		if errors.Is(err, gpu.ErrNoDriver) && l.reconnect(ctx) {
 			continue

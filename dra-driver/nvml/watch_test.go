@@ -19,8 +19,8 @@ import (
 // beacon is the XID with which the tests detect that the watch has started.
 const beacon = 999
 
-// ear is a caller of WatchEvents.
-type ear struct {
+// recorder is a caller of WatchEvents.
+type recorder struct {
 	t      *testing.T
 	dir    string
 	events chan gpu.Event
@@ -29,18 +29,18 @@ type ear struct {
 }
 
 // listen starts a watch and returns when an XID of GPU 0 arrives.
-func listen(t *testing.T, s *Session, dir string) *ear {
+func listen(t *testing.T, s *Session, dir string) *recorder {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	e := &ear{t: t, dir: dir, events: make(chan gpu.Event, 5000), ended: make(chan error, 1), cancel: cancel}
+	e := &recorder{t: t, dir: dir, events: make(chan gpu.Event, 5000), ended: make(chan error, 1), cancel: cancel}
 	t.Cleanup(cancel)
 	go func() { e.ended <- s.WatchEvents(ctx, func(event gpu.Event) { e.events <- event }) }()
-	e.hears(0)
+	e.received(0)
 	return e
 }
 
-// hears returns when XIDs of the GPU arrive, and discards all others.
-func (e *ear) hears(index int) {
+// received returns when XIDs of the GPU arrive, and discards all others.
+func (e *recorder) received(index int) {
 	e.t.Helper()
 	name := gputest.Node(e.t, "h100x2").GPUs[index].Name()
 	for deadline := time.Now().Add(harness.Patience); time.Now().Before(deadline); {
@@ -59,7 +59,7 @@ func (e *ear) hears(index int) {
 }
 
 // next returns the next event that is not a beacon.
-func (e *ear) next() gpu.Event {
+func (e *recorder) next() gpu.Event {
 	e.t.Helper()
 	for {
 		select {
@@ -76,7 +76,7 @@ func (e *ear) next() gpu.Event {
 }
 
 // end returns the error of WatchEvents.
-func (e *ear) end() error {
+func (e *recorder) end() error {
 	e.t.Helper()
 	select {
 	case err := <-e.ended:
@@ -173,7 +173,7 @@ func TestWatchEventsReconnects(t *testing.T) {
 			if err := another(); err != nil {
 				t.Fatalf("%s: %v", what, err)
 			}
-			e.hears(1)
+			e.received(1)
 		}
 	}
 	e.cancel()
@@ -201,7 +201,7 @@ func TestWatchEventsUntilClosed(t *testing.T) {
 			t.Errorf("%s: Listen ended with %v", test.what, err)
 		}
 		if err := s.WatchEvents(t.Context(), nil); !errors.Is(err, gpu.ErrNoDriver) {
-			t.Errorf("%s: Listen says %v", test.what, err)
+			t.Errorf("%s: WatchEvents returns %v", test.what, err)
 		}
 		must(t, test.after())
 	}
@@ -210,20 +210,20 @@ func TestWatchEventsUntilClosed(t *testing.T) {
 
 // A lost GPU does not block the events of the others, and its events arrive again once it recovers.
 func TestWatchEventsWithLostGPU(t *testing.T) {
-	t.Run("lost while somebody waits", func(t *testing.T) {
+	t.Run("lost during a wait", func(t *testing.T) {
 		s, dir := open(t, "h100x2")
 		e := listen(t, s, dir)
-		e.hears(1)
+		e.received(1)
 		must(t, fakegpu.RequireReset(dir, 1))
 		must(t, fakegpu.Fail(dir, "nvmlEventSetWait_v2", uint32(nvml.ERROR_GPU_IS_LOST), 3))
 		for failed := false; !failed; {
-			e.hears(0)
+			e.received(0)
 			state, err := fakegpu.Read(dir)
 			must(t, err)
 			failed = state.Faults[0].Count == 0
 		}
 		must(t, fakegpu.Find(dir, 1))
-		e.hears(1)
+		e.received(1)
 	})
 	t.Run("lost at the start", func(t *testing.T) {
 		s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2"})
@@ -234,7 +234,7 @@ func TestWatchEventsWithLostGPU(t *testing.T) {
 		if _, err := s.Read(t.Context()); err != nil { // identifies the lost GPU
 			t.Fatal(err)
 		}
-		e.hears(1)
+		e.received(1)
 	})
 	t.Run("none answers", func(t *testing.T) {
 		s, dir := open(t, "h100x2")
@@ -244,7 +244,7 @@ func TestWatchEventsWithLostGPU(t *testing.T) {
 		events := make(chan gpu.Event, 5000)
 		go func() { ended <- s.WatchEvents(t.Context(), func(event gpu.Event) { events <- event }) }()
 		must(t, fakegpu.Reset(dir))
-		(&ear{t: t, dir: dir, events: events, ended: ended}).hears(0)
+		(&recorder{t: t, dir: dir, events: events, ended: ended}).received(0)
 	})
 }
 
@@ -267,5 +267,5 @@ func TestWatchEventsOldDriver(t *testing.T) {
 	s, dir := install(t, fakegpu.Spec{Node: nodeName, Machine: "h100x2", DriverVersion: "535.183.06"})
 	must(t, s.Reopen(t.Context()))
 	e := listen(t, s, dir)
-	e.hears(1)
+	e.received(1)
 }

@@ -225,7 +225,7 @@ func (s *stage) expect(t *testing.T, when string, ready bool, writes ...string) 
 		t.Errorf("%s: wrote %v, want %v", when, got, writes)
 	}
 	if err := s.publisher.Accepted(t.Context()); (err == nil) != ready {
-		t.Errorf("%s: Accepted says %v, want ready %t", when, err, ready)
+		t.Errorf("%s: Accepted returns %v, want ready %t", when, err, ready)
 	}
 }
 
@@ -253,9 +253,9 @@ func TestPublishesOnlyChanges(t *testing.T) {
 			s.shown.set(gputest.Node(t, "h100x2"))
 			pass(time.Minute)
 		}
-		s.expect(t, "after 100 snapshots that say the same", true)
-		if asked := s.publisher.state.submitted; asked != 1 {
-			t.Errorf("the controller was troubled %d times by 100 snapshots that say the same", asked-1)
+		s.expect(t, "after 100 equal snapshots", true)
+		if submitted := s.publisher.state.submitted; submitted != 1 {
+			t.Errorf("100 equal snapshots were submitted %d times", submitted-1)
 		}
 
 		node := gputest.Node(t, "h100x2")
@@ -298,7 +298,7 @@ func TestServerUnreachable(t *testing.T) {
 		pass(10 * time.Minute)
 		s.expect(t, "while the server is away", false)
 		if err := s.publisher.Accepted(t.Context()); !strings.Contains(fmt.Sprint(err), "connection refused") {
-			t.Errorf("Accepted says %v, want the reason", err)
+			t.Errorf("Accepted returns %v, want the reason", err)
 		}
 		s.behave(func(s *server) { s.refuse = nil })
 		pass(6 * time.Second)
@@ -343,7 +343,7 @@ func TestServerDropsFields(t *testing.T) {
 		s.shown.set(gputest.Node(t, "h100x2"))
 		pass(time.Hour)
 		if err := s.publisher.Accepted(t.Context()); !strings.Contains(fmt.Sprint(err), "DRAPartitionableDevices") {
-			t.Errorf("the server drops the counters, and Accepted says %v", err)
+			t.Errorf("the server drops the counters, and Accepted returns %v", err)
 		}
 	})
 }
@@ -378,10 +378,10 @@ func TestAcceptedWhileAnotherLeads(t *testing.T) {
 		node.GPUs[0].Withheld = gpu.SpanMask(0, 1)
 		s.shown.set(node)
 		pass(time.Hour)
-		s.expect(t, "standing back", true)
+		s.expect(t, "not leading", true)
 		s.wipe(t)
 		pass(time.Hour)
-		s.expect(t, "standing back, and nobody publishes", false)
+		s.expect(t, "not leading, and no agent publishes", false)
 
 		s.run(t)
 		pass(2 * time.Second)
@@ -401,13 +401,13 @@ func TestComplete(t *testing.T) {
 		slices []resourceapi.ResourceSlice
 		want   bool
 	}{
-		"none":                         {},
-		"all":                          {[]resourceapi.ResourceSlice{slice("p", 1, 2), slice("p", 1, 2)}, true},
-		"one is missing":               {[]resourceapi.ResourceSlice{slice("p", 1, 2)}, false},
-		"one too many":                 {[]resourceapi.ResourceSlice{slice("p", 1, 1), slice("p", 1, 1)}, false},
-		"all of the next, one old":     {[]resourceapi.ResourceSlice{slice("p", 2, 2), slice("p", 1, 3), slice("p", 2, 2)}, true},
-		"all of the last, some newer":  {[]resourceapi.ResourceSlice{slice("p", 1, 2), slice("p", 1, 2), slice("p", 2, 2)}, false},
-		"all, of somebody else's pool": {[]resourceapi.ResourceSlice{slice("q", 1, 1)}, false},
+		"none":                        {},
+		"all":                         {[]resourceapi.ResourceSlice{slice("p", 1, 2), slice("p", 1, 2)}, true},
+		"one is missing":              {[]resourceapi.ResourceSlice{slice("p", 1, 2)}, false},
+		"one too many":                {[]resourceapi.ResourceSlice{slice("p", 1, 1), slice("p", 1, 1)}, false},
+		"all of the next, one old":    {[]resourceapi.ResourceSlice{slice("p", 2, 2), slice("p", 1, 3), slice("p", 2, 2)}, true},
+		"all of the last, some newer": {[]resourceapi.ResourceSlice{slice("p", 1, 2), slice("p", 1, 2), slice("p", 2, 2)}, false},
+		"all, of another pool":        {[]resourceapi.ResourceSlice{slice("q", 1, 1)}, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -418,8 +418,8 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// sick returns the node with a fault of a GPU that was first detected at a time.
-func sick(node gpu.Node, index int, xid int, since time.Time) gpu.Node {
+// withXID returns the node with a fault of a GPU that was first detected at a time.
+func withXID(node gpu.Node, index int, xid int, since time.Time) gpu.Node {
 	node.GPUs = slices.Clone(node.GPUs)
 	node.GPUs[index].Faults = []gpu.Fault{{
 		GPU: node.GPUs[index].Name(), Signal: gpu.SignalXID, XID: xid, Severity: gpu.Fatal, Remedy: gpu.Reset, Since: since, Last: since, Count: 1,
@@ -454,7 +454,7 @@ func TestTaintsAreWrittenImmediately(t *testing.T) {
 			t.Fatalf("wrote %v, want several slices", published)
 		}
 		for n := range 2 {
-			s.shown.set(sick(node, n, 79, time.Now()))
+			s.shown.set(withXID(node, n, 79, time.Now()))
 			synctest.Wait()
 			if got := s.tainted(t); !slices.Equal(got, []string{"79"}) {
 				t.Fatalf("at once the server has taints %v, want 79", got)
@@ -464,7 +464,7 @@ func TestTaintsAreWrittenImmediately(t *testing.T) {
 		if got := s.accepted(); len(got) != 2 || slices.Max(got) > 0 {
 			t.Errorf("accepted after %v, want twice, at once", got)
 		}
-		again := sick(node, 1, 79, time.Now())
+		again := withXID(node, 1, 79, time.Now())
 		again.GPUs[1].Faults[0].Count, again.GPUs[1].Faults[0].Last = 1000, time.Now().Add(time.Hour)
 		again.GPUs[1].Faults[0].Detail = "and again"
 		s.shown.set(again)
@@ -482,11 +482,11 @@ func TestTaintsWhileServerUnreachable(t *testing.T) {
 		s.expect(t, "a good node", true, "create", "create")
 		s.behave(func(s *server) { s.refuse = errors.New("connection refused") })
 		start := time.Now()
-		s.shown.set(sick(node, 0, 79, start))
+		s.shown.set(withXID(node, 0, 79, start))
 		pass(20 * time.Second)
-		s.shown.set(sick(sick(node, 0, 79, start), 1, 48, time.Now()))
+		s.shown.set(withXID(withXID(node, 0, 79, start), 1, 48, time.Now()))
 		pass(20 * time.Second)
-		s.shown.set(sick(node, 1, 48, start.Add(20*time.Second)))
+		s.shown.set(withXID(node, 1, 48, start.Add(20*time.Second)))
 		pass(20 * time.Second)
 		s.expect(t, "while the server is away", false)
 		s.behave(func(s *server) { s.refuse = nil })

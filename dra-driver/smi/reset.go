@@ -73,12 +73,12 @@ func release(ctx context.Context, program smi.Program, gpus []string) ([]string,
 }
 
 func resetOnly(ctx context.Context, program smi.Program, gpus []string) error {
-	said, err := run(ctx, program, "--gpu-reset", "-i", strings.Join(gpus, ","))
+	output, err := run(ctx, program, "--gpu-reset", "-i", strings.Join(gpus, ","))
 	if err != nil && strings.Contains(err.Error(), "No devices were found") {
 		return fmt.Errorf("%w: %w", err, gpu.ErrLost)
 	}
-	if err == nil && strings.Contains(said, "could not be reset") {
-		return fmt.Errorf("%s: %s", program.Path, strings.Join(strings.Fields(said), " "))
+	if err == nil && strings.Contains(output, "could not be reset") {
+		return fmt.Errorf("%s: %s", program.Path, strings.Join(strings.Fields(output), " "))
 	}
 	return err
 }

@@ -83,9 +83,9 @@ func TestResetInPersistenceMode(t *testing.T) {
 
 func TestResetRefused(t *testing.T) {
 	tests := map[string]struct {
-		harm func(dir string) error
-		want error
-		says string
+		harm    func(dir string) error
+		want    error
+		message string
 	}{
 		"in use":             {func(dir string) error { return fakegpu.StartProcess(dir, fakegpu.On(1), 7, 0) }, gpu.ErrBusy, "In use by another client"},
 		"fallen off the bus": {func(dir string) error { return fakegpu.Lose(dir, 1) }, gpu.ErrLost, "GPU is lost"},
@@ -110,8 +110,8 @@ func TestResetRefused(t *testing.T) {
 					t.Errorf("%v: is %v", err, sentinel)
 				}
 			}
-			if !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "0000:43:00.0") {
-				t.Errorf("%v: does not say %q and which GPU", err, test.says)
+			if !strings.Contains(err.Error(), test.message) || !strings.Contains(err.Error(), "0000:43:00.0") {
+				t.Errorf("%v: does not contain %q and the GPU", err, test.message)
 			}
 			if diff := cmp.Diff([]int{0, 0}, resets(t, dir)); diff != "" {
 				t.Errorf("resets (-want +got):\n%s", diff)
@@ -138,8 +138,8 @@ func script(t *testing.T, text string) string {
 // The words with which hardware refuses, and the exit status that does not tell why.
 func TestResetClassifiesHardwareOutput(t *testing.T) {
 	tests := map[string]struct {
-		says string
-		want error
+		message string
+		want    error
 	}{
 		"in use": {"The following GPUs could not be reset:\n  GPU 00000000:1A:00.0: In use by another client\n\n1 device is currently being used by one or more other processes", gpu.ErrBusy},
 		"older":  {"GPU 00000000:C1:00.0 is currently in use by another process.", gpu.ErrBusy},
@@ -147,7 +147,7 @@ func TestResetClassifiesHardwareOutput(t *testing.T) {
 		"never":  {"Resetting GPU 00000000:01:00.0 is not supported.", gpu.ErrUnsupported},
 	}
 	for name, test := range tests {
-		path := script(t, "case \"$*\" in *query*) echo Disabled;; *) printf '"+test.says+"'; exit 255;; esac")
+		path := script(t, "case \"$*\" in *query*) echo Disabled;; *) printf '"+test.message+"'; exit 255;; esac")
 		err := New(func() (smi.Program, error) { return smi.Program{Path: path}, nil }).Reset(t.Context(), []string{"0000:3b:00.0"})
 		if !errors.Is(err, test.want) {
 			t.Errorf("%s: %v, want %v", name, err, test.want)
@@ -157,9 +157,9 @@ func TestResetClassifiesHardwareOutput(t *testing.T) {
 
 // A reset that hangs ends with its context, and persistence mode comes back all the same.
 func TestResetEndsWithItsContext(t *testing.T) {
-	said, hangs := filepath.Join(t.TempDir(), "said"), filepath.Join(t.TempDir(), "hangs")
+	output, hangs := filepath.Join(t.TempDir(), "output"), filepath.Join(t.TempDir(), "hangs")
 	must(t, unix.Mkfifo(hangs, 0o600))
-	path := script(t, "echo \"$*\" >> "+said+"\ncase \"$*\" in *query*) echo Enabled;; *gpu-reset*) echo > "+hangs+"; exec sleep 30;; esac")
+	path := script(t, "echo \"$*\" >> "+output+"\ncase \"$*\" in *query*) echo Enabled;; *gpu-reset*) echo > "+hangs+"; exec sleep 30;; esac")
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		defer cancel()
@@ -171,7 +171,7 @@ func TestResetEndsWithItsContext(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want that the context has ended", err)
 	}
-	text, err := os.ReadFile(said)
+	text, err := os.ReadFile(output)
 	must(t, err)
 	want := []string{
 		"-i 00000000:3B:00.0 --query-gpu=persistence_mode --format=csv,noheader", "-pm 0 -i 00000000:3B:00.0",

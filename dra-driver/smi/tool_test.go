@@ -61,14 +61,14 @@ func TestSetRefused(t *testing.T) {
 		uuid, interval string
 		harm           func() error
 		want           error
-		says           string
+		messages       string
 	}{
-		"not an interval": {uuid: normal, interval: "short", says: "must be one of Default, Short, Medium, Long"},
-		"no such GPU":     {uuid: "GPU-00000000-0000-0000-0000-000000000000", interval: "Short", says: "No devices were found"},
-		"MIG mode":        {uuid: gputest.UUID("node1", 0), interval: "Short", want: gpu.ErrUnsupported, says: "Not Supported"},
-		"a lost GPU": {uuid: normal, interval: "Short", want: gpu.ErrLost, says: "GPU is lost",
+		"not an interval": {uuid: normal, interval: "short", messages: "must be one of Default, Short, Medium, Long"},
+		"no such GPU":     {uuid: "GPU-00000000-0000-0000-0000-000000000000", interval: "Short", messages: "No devices were found"},
+		"MIG mode":        {uuid: gputest.UUID("node1", 0), interval: "Short", want: gpu.ErrUnsupported, messages: "Not Supported"},
+		"a lost GPU": {uuid: normal, interval: "Short", want: gpu.ErrLost, messages: "GPU is lost",
 			harm: func() error { return fakegpu.Fail(dir, "nvidia-smi:set-timeslice", 15, 1) }},
-		"no rights": {uuid: normal, interval: "Short", says: "Insufficient Permissions",
+		"no rights": {uuid: normal, interval: "Short", messages: "Insufficient Permissions",
 			harm: func() error { return fakegpu.Fail(dir, "nvidia-smi:set-timeslice", 4, 1) }},
 	}
 	for name, test := range tests {
@@ -82,9 +82,9 @@ func TestSetRefused(t *testing.T) {
 			if err == nil {
 				t.Fatal("got no error")
 			}
-			for _, part := range []string{test.uuid, test.interval, test.says} {
+			for _, part := range []string{test.uuid, test.interval, test.messages} {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%v: does not say %q", err, part)
+					t.Errorf("%v: does not contain %q", err, part)
 				}
 			}
 			if test.want != nil && !errors.Is(err, test.want) {
@@ -132,11 +132,11 @@ func endless(t *testing.T) (path string, started func() *os.Process) {
 		t.Fatal(err)
 	}
 	return path, func() *os.Process {
-		said, err := os.ReadFile(path + ".started")
+		started, err := os.ReadFile(path + ".started")
 		if err != nil {
 			t.Fatal(err)
 		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(said)))
+		pid, err := strconv.Atoi(strings.TrimSpace(string(started)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -47,8 +47,8 @@ func claim(uid string, driver driverroot.Driver, grants []grant, extras []extra)
 			parser.QualifiedName(vendor, claimClass, name),
 			parser.QualifiedName(vendor, commonClass, commonDevice),
 		}
-		for _, asked := range g.Settings.Extras.List() {
-			own = append(own, parser.QualifiedName(vendor, claimClass, extraName(uid, asked)))
+		for _, requested := range g.Settings.Extras.List() {
+			own = append(own, parser.QualifiedName(vendor, claimClass, extraName(uid, requested)))
 		}
 		ids = append(ids, own)
 	}

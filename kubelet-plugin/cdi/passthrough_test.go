@@ -86,10 +86,10 @@ func TestPassthroughRefuses(t *testing.T) {
 		devices []prepare.Prepared
 		is      error
 	}{
-		"no such group":     {[]prepare.Prepared{virtual("gpu-a-vfio", "7")}, fs.ErrNotExist},
-		"not bound":         {[]prepare.Prepared{virtual("gpu-a-vfio", "")}, gpu.ErrUnsupported},
-		"beside a driver's": {[]prepare.Prepared{virtual("gpu-a-vfio", "31"), mixed}, gpu.ErrUnsupported},
-		"no device":         {[]prepare.Prepared{virtual("gpu-a-vfio", "9")}, nil},
+		"no such group":            {[]prepare.Prepared{virtual("gpu-a-vfio", "7")}, fs.ErrNotExist},
+		"not bound":                {[]prepare.Prepared{virtual("gpu-a-vfio", "")}, gpu.ErrUnsupported},
+		"with a GPU of the driver": {[]prepare.Prepared{virtual("gpu-a-vfio", "31"), mixed}, gpu.ErrUnsupported},
+		"no device":                {[]prepare.Prepared{virtual("gpu-a-vfio", "9")}, nil},
 	}
 	for name, test := range tests {
 		if ids, err := New(h.Config).Write("uid", test.devices); err == nil || test.is != nil && !errors.Is(err, test.is) {

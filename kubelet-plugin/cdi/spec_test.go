@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-var update = flag.Bool("update", false, "write the golden specs anew")
+var update = flag.Bool("update", false, "rewrite the golden specs")
 
 func same(path string) driverroot.File { return driverroot.File{Host: path, Path: path} }
 
@@ -111,10 +111,10 @@ func TestCommon(t *testing.T) {
 
 func TestClaim(t *testing.T) {
 	const uid = "0f5e6e5a-7f2b-4d57-9b7e-2a3c0e1d4b5f"
-	asking := grants()
-	asking[0].Settings.Extras = params.ExtrasOf(params.RDMA, params.GDS)
-	asking[1].Settings.Extras = params.ExtrasOf(params.GDS)
-	spec, ids, err := claim(uid, driver(), asking, []extra{
+	withExtras := grants()
+	withExtras[0].Settings.Extras = params.ExtrasOf(params.RDMA, params.GDS)
+	withExtras[1].Settings.Extras = params.ExtrasOf(params.GDS)
+	spec, ids, err := claim(uid, driver(), withExtras, []extra{
 		{params.GDS, driverroot.Extra{
 			Nodes: []driverroot.Node{node("nvidia-fs0", 510, 0), node("nvidia-fs1", 510, 1)},
 			Files: []driverroot.File{same("/run/udev"), same("/etc/cufile.json")},
@@ -150,7 +150,7 @@ func TestClaimRefuses(t *testing.T) {
 		"no compute instance": {func(g *grant, _ *driverroot.Driver) { g.Instance = &gpu.Instance{GI: 13, CI: gpu.NoCompute} }, "has no instance", nil},
 		"unknown instance":    {func(g *grant, _ *driverroot.Driver) { g.Instance = &gpu.Instance{GI: 99} }, "gpu1/gi99/access", nil},
 		"no capabilities":     {func(_ *grant, d *driverroot.Driver) { delete(d.Majors, "nvidia-caps") }, "nvidia-caps", nil},
-		"a name of its own":   {func(g *grant, _ *driverroot.Driver) { g.Device = "gpu/0" }, "gpu/0", nil},
+		"a name with a slash": {func(g *grant, _ *driverroot.Driver) { g.Device = "gpu/0" }, "gpu/0", nil},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

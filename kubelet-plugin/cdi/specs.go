@@ -94,12 +94,12 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 // extras returns the additional device nodes that the devices' parameters request, each once. The error wraps
 // gpu.ErrUnsupported if the node lacks one.
 func (s *Specs) extras(driver driverroot.Driver, devices []prepare.Prepared) ([]extra, error) {
-	var asked params.Extras
+	var requested params.Extras
 	for _, device := range devices {
-		asked |= device.Settings.Extras
+		requested |= device.Settings.Extras
 	}
 	var extras []extra
-	for _, name := range asked.List() {
+	for _, name := range requested.List() {
 		found, err := s.config.Roots.Extra(driver, string(name))
 		switch {
 		case errors.Is(err, fs.ErrNotExist):

@@ -324,10 +324,10 @@ func TestOnlyLeaderWritesCommonSpec(t *testing.T) {
 	before := h.common()
 	h.install("590.10.01")
 	if _, err := follower.Write("a", []prepare.Prepared{whole(0)}); err != nil {
-		t.Errorf("Write beside the leader: %v", err)
+		t.Errorf("Write while another agent leads: %v", err)
 	}
 	if err := follower.Refresh(); err != nil {
-		t.Errorf("Refresh beside the leader: %v", err)
+		t.Errorf("Refresh while another agent leads: %v", err)
 	}
 	if h.common() != before {
 		t.Error("the follower wrote the common spec")
@@ -395,9 +395,9 @@ func TestExtras(t *testing.T) {
 	h.Roots = driverroot.Roots{Host: "/", Proc: h.Roots.Proc, Sys: h.Roots.Sys, Driver: h.Roots.Host, Dev: h.Roots.Host}
 	h.Hook = filepath.Join(h.Roots.Driver, h.Hook)
 	specs := New(h.Config)
-	plain, asking := whole(0), whole(1)
-	asking.Settings.Extras = params.ExtrasOf(params.GDS, params.GDRCopy, params.RDMA)
-	_, err := specs.Write("b", []prepare.Prepared{asking})
+	plain, withExtras := whole(0), whole(1)
+	withExtras.Settings.Extras = params.ExtrasOf(params.GDS, params.GDRCopy, params.RDMA)
+	_, err := specs.Write("b", []prepare.Prepared{withExtras})
 	if !errors.Is(err, gpu.ErrUnsupported) || !strings.Contains(err.Error(), "gds: no /dev/nvidia-fs") {
 		t.Errorf("without the module: %v", err)
 	}
@@ -409,7 +409,7 @@ func TestExtras(t *testing.T) {
 	top.node("infiniband/rdma_cm", 10, 121)
 	top.node("infiniband/umad0", 231, 0)
 	ids := map[string][][]string{}
-	for uid, device := range map[string]prepare.Prepared{"a": plain, "b": asking} {
+	for uid, device := range map[string]prepare.Prepared{"a": plain, "b": withExtras} {
 		if ids[uid], err = specs.Write(uid, []prepare.Prepared{device}); err != nil {
 			t.Fatal(err)
 		}
@@ -423,18 +423,18 @@ func TestExtras(t *testing.T) {
 		return paths
 	}
 	if diff := cmp.Diff([]string{"/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidiactl"}, nodes(ids["a"][0])); diff != "" {
-		t.Errorf("a claim that asks for nothing (-want +got):\n%s", diff)
+		t.Errorf("a claim without extras (-want +got):\n%s", diff)
 	}
 	want := []string{
 		"/dev/gdrdrv", "/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0", "/dev/nvidia-fs0", "/dev/nvidia-fs11",
 		"/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl",
 	}
 	if diff := cmp.Diff(want, nodes(ids["b"][0])); diff != "" {
-		t.Errorf("a claim that asks (-want +got):\n%s", diff)
+		t.Errorf("a claim with extras (-want +got):\n%s", diff)
 	}
 	top.remove("/dev/gdrdrv")
 	top.node("gdrdrv", 99, 0)
-	if _, err := specs.Write("b", []prepare.Prepared{asking}); err == nil || !strings.Contains(err.Error(), "the kernel's gdrdrv has 241") {
+	if _, err := specs.Write("b", []prepare.Prepared{withExtras}); err == nil || !strings.Contains(err.Error(), "the kernel's gdrdrv has 241") {
 		t.Errorf("a node that outlived its module: %v", err)
 	}
 }

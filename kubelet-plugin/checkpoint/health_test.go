@@ -22,16 +22,16 @@ import (
 
 func openHealth(t *testing.T, dir string) (*Health, *complaints) {
 	t.Helper()
-	heard := &complaints{}
-	h, err := OpenHealth(dir, heard.report)
+	reported := &complaints{}
+	h, err := OpenHealth(dir, reported.report)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return h, heard
+	return h, reported
 }
 
-// ill is the content of testdata/health-v1.json.
-func ill() gpu.Health {
+// faultyHealth is the content of testdata/health-v1.json.
+func faultyHealth() gpu.Health {
 	since := time.Date(2026, 11, 22, 18, 0, 0, 123456789, time.UTC)
 	return gpu.Health{
 		Boot: "boot-1", Links: map[string]int{"gpu-0000-3b-00-0": 18, "gpu-0000-5d-00-0": 12}, Resets: map[string]time.Time{"gpu-0000-3b-00-0": since},
@@ -68,15 +68,15 @@ func expectHealth(t *testing.T, store *Health, want gpu.Health) {
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "health")
-	store, heard := openHealth(t, dir)
+	store, reported := openHealth(t, dir)
 	expectHealth(t, store, gpu.Health{})
-	saveHealth(t, store, ill())
+	saveHealth(t, store, faultyHealth())
 	again, _ := openHealth(t, dir)
-	expectHealth(t, again, ill())
+	expectHealth(t, again, faultyHealth())
 	saveHealth(t, again, gpu.Health{Boot: "boot-2"})
 	expectHealth(t, store, gpu.Health{Boot: "boot-2"})
-	if len(heard.paths) > 0 {
-		t.Errorf("reported %v", heard.paths)
+	if len(reported.paths) > 0 {
+		t.Errorf("reported %v", reported.paths)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestHealth(t *testing.T) {
 func TestHealthRoundTripKeepsEveryField(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
-	want := ill()
+	want := faultyHealth()
 	f := reflect.ValueOf(&want.Faults[0]).Elem()
 	for i := range f.NumField() {
 		if !f.Field(i).IsZero() {
@@ -102,7 +102,7 @@ func TestHealthRoundTripKeepsEveryField(t *testing.T) {
 		case *bool:
 			*value = true
 		default:
-			t.Errorf("%s: a kind of field that this test does not know", f.Type().Field(i).Name)
+			t.Errorf("%s: a kind of field that this test does not support", f.Type().Field(i).Name)
 		}
 	}
 	saveHealth(t, store, want)
@@ -121,10 +121,10 @@ func TestStoredHealth(t *testing.T) {
 	if err := os.WriteFile(store.path(), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	expectHealth(t, store, ill())
+	expectHealth(t, store, faultyHealth())
 	other := t.TempDir()
 	fresh, _ := openHealth(t, other)
-	saveHealth(t, fresh, ill())
+	saveHealth(t, fresh, faultyHealth())
 	written, err := os.ReadFile(fresh.path())
 	if err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func newer(t *testing.T, data []byte, change func(record map[string]any)) []byte
 func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
-	saveHealth(t, store, ill())
+	saveHealth(t, store, faultyHealth())
 	data, err := os.ReadFile(store.path())
 	if err != nil {
 		t.Fatal(err)
@@ -171,8 +171,8 @@ func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 	if err := os.WriteFile(store.path(), data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	expectHealth(t, store, ill())
-	changed := ill()
+	expectHealth(t, store, faultyHealth())
+	changed := faultyHealth()
 	changed.Faults[0].Count, changed.Faults[0].Over = 8, time.Time{}
 	changed.Faults[1].Over, changed.Faults[1].Gone = time.Time{}, time.Time{}
 	changed.Links = nil
@@ -191,7 +191,7 @@ func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 		}
 	}
 	if strings.Contains(string(text), `"smell":"gpu-0000-3b-00-0"`) {
-		t.Errorf("what is forgotten came back: %s", text)
+		t.Errorf("a dropped fault came back: %s", text)
 	}
 }
 
@@ -199,12 +199,12 @@ func TestUnknownFieldsOfHealthSurvive(t *testing.T) {
 func TestNewerHealth(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(map[string]any){
-		"says so":       func(record map[string]any) { record["version"], record["readableBy"] = 3, 2 },
+		"explicit":      func(record map[string]any) { record["version"], record["readableBy"] = 3, 2 },
 		"does not work": func(record map[string]any) { record["version"], record["faults"] = 2, "none" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			store, heard := openHealth(t, t.TempDir())
-			saveHealth(t, store, ill())
+			store, reported := openHealth(t, t.TempDir())
+			saveHealth(t, store, faultyHealth())
 			data, err := os.ReadFile(store.path())
 			if err != nil {
 				t.Fatal(err)
@@ -213,9 +213,9 @@ func TestNewerHealth(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = store.LoadHealth()
-			var told *newerError
-			if !errors.As(err, &told) || len(heard.paths) > 0 {
-				t.Errorf("load: %v, reported %v, want that it is newer", err, heard.paths)
+			var newer *newerError
+			if !errors.As(err, &newer) || len(reported.paths) > 0 {
+				t.Errorf("load: %v, reported %v, want that it is newer", err, reported.paths)
 			}
 		})
 	}
@@ -224,8 +224,8 @@ func TestNewerHealth(t *testing.T) {
 func TestDamagedHealth(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	store, heard := openHealth(t, dir)
-	saveHealth(t, store, ill())
+	store, reported := openHealth(t, dir)
+	saveHealth(t, store, faultyHealth())
 	good, err := os.ReadFile(store.path())
 	if err != nil {
 		t.Fatal(err)
@@ -242,15 +242,15 @@ func TestDamagedHealth(t *testing.T) {
 		for range 2 {
 			expectHealth(t, store, gpu.Health{})
 		}
-		if want := fmt.Sprintf("health.json.unreadable-%d", n+1); len(heard.paths) != n+1 || heard.paths[n] != want {
-			t.Errorf("damage %d: reported %v, want %s, once", n, heard.paths, want)
+		if want := fmt.Sprintf("health.json.unreadable-%d", n+1); len(reported.paths) != n+1 || reported.paths[n] != want {
+			t.Errorf("damage %d: reported %v, want %s, once", n, reported.paths, want)
 		}
 		kept, err := os.ReadFile(filepath.Join(dir, fmt.Sprintf("health.json.unreadable-%d", n+1)))
 		if err != nil || !bytes.Equal(kept, data) {
 			t.Errorf("damage %d was not set aside: %v", n, err)
 		}
-		saveHealth(t, store, ill())
-		expectHealth(t, store, ill())
+		saveHealth(t, store, faultyHealth())
+		expectHealth(t, store, faultyHealth())
 	}
 }
 
@@ -258,11 +258,11 @@ func TestDamagedHealth(t *testing.T) {
 func TestHealthPowerCut(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
-	saveHealth(t, store, ill())
+	saveHealth(t, store, faultyHealth())
 	if err := os.WriteFile(atomicfile.TemporaryPath(store.path()), []byte(`{"checks`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	expectHealth(t, store, ill())
+	expectHealth(t, store, faultyHealth())
 	saveHealth(t, store, gpu.Health{Boot: "boot-2"})
 	expectHealth(t, store, gpu.Health{Boot: "boot-2"})
 }
@@ -273,8 +273,8 @@ func TestTwoAgentsSaveHealth(t *testing.T) {
 	dir := t.TempDir()
 	var group sync.WaitGroup
 	for agent := range 2 {
-		store, heard := openHealth(t, dir)
-		health := ill()
+		store, reported := openHealth(t, dir)
+		health := faultyHealth()
 		health.Boot = fmt.Sprint("boot-", agent)
 		group.Go(func() {
 			for range 20 {
@@ -289,8 +289,8 @@ func TestTwoAgentsSaveHealth(t *testing.T) {
 			}
 		})
 		defer func() {
-			if len(heard.paths) > 0 {
-				t.Errorf("reported %v", heard.paths)
+			if len(reported.paths) > 0 {
+				t.Errorf("reported %v", reported.paths)
 			}
 		}()
 	}
@@ -302,7 +302,7 @@ func TestTwoAgentsSaveHealth(t *testing.T) {
 func TestFormerLeaderSavesNoHealth(t *testing.T) {
 	t.Parallel()
 	store, _ := openHealth(t, t.TempDir())
-	saveHealth(t, store, ill())
+	saveHealth(t, store, faultyHealth())
 	overtaken := func() bool {
 		file, err := os.Open(filepath.Join(store.dir, lockName))
 		if err != nil {
@@ -311,14 +311,14 @@ func TestFormerLeaderSavesNoHealth(t *testing.T) {
 		defer func() { _ = file.Close() }()
 		question := &unix.Flock_t{Type: unix.F_RDLCK}
 		if err := unix.FcntlFlock(file.Fd(), unix.F_OFD_GETLK, question); err != nil || question.Type == unix.F_UNLCK {
-			t.Errorf("it is asked who leads while anybody may write: %v", err)
+			t.Errorf("Leads was called although no leader is required: %v", err)
 		}
 		return false
 	}
 	if saved, err := store.SaveHealth(gpu.Health{Boot: "boot-2"}, overtaken); saved || err != nil {
 		t.Errorf("saved %t, %v", saved, err)
 	}
-	expectHealth(t, store, ill())
+	expectHealth(t, store, faultyHealth())
 }
 
 func TestHealthFolderGone(t *testing.T) {
@@ -328,7 +328,7 @@ func TestHealthFolderGone(t *testing.T) {
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.SaveHealth(ill(), leads); err == nil {
+	if _, err := store.SaveHealth(faultyHealth(), leads); err == nil {
 		t.Error("save succeeded")
 	}
 	if _, err := store.LoadHealth(); err == nil {

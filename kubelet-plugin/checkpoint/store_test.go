@@ -34,12 +34,12 @@ func (c *complaints) report(path string, _ error) {
 
 func open(t *testing.T, dir string) (*Store, *complaints) {
 	t.Helper()
-	heard := &complaints{}
-	s, err := Open(dir, heard.report)
+	reported := &complaints{}
+	s, err := Open(dir, reported.report)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, heard
+	return s, reported
 }
 
 // put copies a stored file into the folder as the record of the claim.
@@ -92,7 +92,7 @@ func mig(uid, gpuName string, p gpu.Placement) prepare.Record {
 func TestStore(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new", "claims")
-	s, heard := open(t, dir)
+	s, reported := open(t, dir)
 	if _, err := s.Load("a"); !errors.Is(err, prepare.ErrNoRecord) {
 		t.Fatalf("load of nothing: %v, want ErrNoRecord", err)
 	}
@@ -118,8 +118,8 @@ func TestStore(t *testing.T) {
 	if left := files(t, dir); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
-	if len(heard.paths) > 0 {
-		t.Errorf("reported %v", heard.paths)
+	if len(reported.paths) > 0 {
+		t.Errorf("reported %v", reported.paths)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestStoredFiles(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			put(t, dir, stored, trainer)
-			s, heard := open(t, dir)
+			s, reported := open(t, dir)
 			got, err := s.Load(trainer)
 			if err != nil {
 				t.Fatal(err)
@@ -233,8 +233,8 @@ func TestStoredFiles(t *testing.T) {
 			if again, err := s.Load(trainer); err != nil || !cmp.Equal(again, got) {
 				t.Errorf("written again: %v, %s", err, cmp.Diff(got, again))
 			}
-			if len(heard.paths) > 0 {
-				t.Errorf("reported %v", heard.paths)
+			if len(reported.paths) > 0 {
+				t.Errorf("reported %v", reported.paths)
 			}
 		})
 	}
@@ -294,13 +294,13 @@ func TestNewerRecord(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, "v3.json", trainer)
-	s, heard := open(t, dir)
+	s, reported := open(t, dir)
 	if err := s.Save(whole("other", "gpu-1")); err != nil {
 		t.Fatal(err)
 	}
 	_, err := s.Load(trainer)
 	if err == nil || errors.Is(err, prepare.ErrNoRecord) || unreadable(err) {
-		t.Errorf("load: %v, want an error of its own", err)
+		t.Errorf("load: %v, want another error", err)
 	}
 	if err == nil || !strings.Contains(err.Error(), "upgrade the agent") {
 		t.Errorf("load: %v, want what to do", err)
@@ -316,7 +316,7 @@ func TestNewerRecord(t *testing.T) {
 	if _, all, err := s.Held(); all || err != nil {
 		t.Errorf("held: all %v, %v, although a record is not understood", all, err)
 	}
-	if diff := cmp.Diff([]string{trainer + ".json"}, heard.paths); diff != "" {
+	if diff := cmp.Diff([]string{trainer + ".json"}, reported.paths); diff != "" {
 		t.Errorf("reported (-want +got):\n%s", diff)
 	}
 	before, _ := os.ReadFile(filepath.Join("testdata", "v3.json"))
@@ -349,7 +349,7 @@ func TestDamagedRecord(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			s, heard := open(t, dir)
+			s, reported := open(t, dir)
 			if err := s.Save(whole("sound", "gpu-1")); err != nil {
 				t.Fatal(err)
 			}
@@ -368,7 +368,7 @@ func TestDamagedRecord(t *testing.T) {
 			if aside, _ := os.ReadFile(filepath.Join(dir, "a.json.unreadable-1")); string(aside) != data {
 				t.Errorf("set aside: %q, want it as it was", aside)
 			}
-			if diff := cmp.Diff([]string{"a.json.unreadable-1"}, heard.paths); diff != "" {
+			if diff := cmp.Diff([]string{"a.json.unreadable-1"}, reported.paths); diff != "" {
 				t.Errorf("reported (-want +got):\n%s", diff)
 			}
 
@@ -376,7 +376,7 @@ func TestDamagedRecord(t *testing.T) {
 			if _, err := s.Load("a"); !unreadable(err) {
 				t.Errorf("load of a second one: %v, want Unreadable", err)
 			}
-			if diff := cmp.Diff([]string{"a.json.unreadable-1", "a.json.unreadable-2"}, heard.paths); diff != "" {
+			if diff := cmp.Diff([]string{"a.json.unreadable-1", "a.json.unreadable-2"}, reported.paths); diff != "" {
 				t.Errorf("reported (-want +got):\n%s", diff)
 			}
 
@@ -457,7 +457,7 @@ func TestEveryBit(t *testing.T) {
 func TestPowerCut(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	s, heard := open(t, dir)
+	s, reported := open(t, dir)
 	if err := s.Save(whole("a", "gpu-0")); err != nil {
 		t.Fatal(err)
 	}
@@ -481,8 +481,8 @@ func TestPowerCut(t *testing.T) {
 	if diff := cmp.Diff([]string{"a.json"}, files(t, dir)); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if len(heard.paths) > 0 {
-		t.Errorf("reported %v", heard.paths)
+	if len(reported.paths) > 0 {
+		t.Errorf("reported %v", reported.paths)
 	}
 }
 
@@ -507,7 +507,7 @@ func TestHeld(t *testing.T) {
 	for range 2 {
 		held, all, err = s.Held()
 		if diff := cmp.Diff(want[1:], held); diff != "" || all || err != nil {
-			t.Errorf("held beside a damaged record: all %v, %v (-want +got):\n%s", all, err, diff)
+			t.Errorf("held, with a damaged record: all %v, %v (-want +got):\n%s", all, err, diff)
 		}
 	}
 }
@@ -550,7 +550,7 @@ func TestTwoAgents(t *testing.T) {
 	dir := t.TempDir()
 	var group sync.WaitGroup
 	for agent := range 2 {
-		s, heard := open(t, dir)
+		s, reported := open(t, dir)
 		for claim := range 4 {
 			group.Go(func() {
 				uid := fmt.Sprintf("claim-%d-%d", agent, claim)
@@ -578,8 +578,8 @@ func TestTwoAgents(t *testing.T) {
 			})
 		}
 		defer func() {
-			if len(heard.paths) > 0 {
-				t.Errorf("reported %v", heard.paths)
+			if len(reported.paths) > 0 {
+				t.Errorf("reported %v", reported.paths)
 			}
 		}()
 	}

@@ -34,7 +34,7 @@ type Diagnosis struct {
 // Of returns what is wrong with a use of the GPU, in the words of the rules. A monitor is never ill: it is for finding out.
 func Of(g gpu.GPU, u gpu.Use, rules gpu.Rules) Diagnosis {
 	d := Diagnosis{gpu: g.Name()}
-	for i, f := range g.Ailments(u) {
+	for i, f := range g.FaultsAffecting(u) {
 		if i > 0 {
 			d.also = append(d.also, f.String())
 			continue

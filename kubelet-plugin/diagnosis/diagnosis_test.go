@@ -28,15 +28,15 @@ func TestOf(t *testing.T) {
 	over := everywhere
 	over.Over = began
 	tests := map[string]struct {
-		faults  []gpu.Fault
-		lost    bool
-		use     gpu.Use
-		healthy bool
-		reason  string
-		says    []string
+		faults   []gpu.Fault
+		lost     bool
+		use      gpu.Use
+		healthy  bool
+		reason   string
+		messages []string
 	}{
 		"well":                    {use: whole, healthy: true},
-		"of the slice":            {faults: []gpu.Fault{onSlice}, use: slice, reason: "XID94", says: []string{"XID 94 since 2026-11-22T18:00:00Z: "}},
+		"of the slice":            {faults: []gpu.Fault{onSlice}, use: slice, reason: "XID94", messages: []string{"XID 94 since 2026-11-22T18:00:00Z: "}},
 		"of its neighbour":        {faults: []gpu.Fault{onSlice}, use: next, healthy: true},
 		"of a part of it":         {faults: []gpu.Fault{onSlice}, use: whole, reason: "XID94"},
 		"of the GPU, for a slice": {faults: []gpu.Fault{everywhere}, use: next, reason: "XID79"},
@@ -44,10 +44,10 @@ func TestOf(t *testing.T) {
 		"served by a daemon":      {faults: []gpu.Fault{everywhere}, use: gpu.Use{Shape: gpu.MPS}, reason: "XID79"},
 		"for a virtual machine":   {faults: []gpu.Fault{everywhere}, use: gpu.Use{Shape: gpu.VFIO}, reason: "XID79"},
 		"watched":                 {faults: []gpu.Fault{everywhere}, lost: true, use: gpu.Use{Shape: gpu.Monitor}, healthy: true},
-		"two, the worst first":    {faults: []gpu.Fault{onSlice, warm, everywhere}, use: slice, reason: "XID79", says: []string{"; also XID 94, heat"}},
-		"a warning":               {faults: []gpu.Fault{warm}, use: whole, healthy: true, reason: "ThermalSlowdown", says: []string{"heat since"}},
+		"two, the worst first":    {faults: []gpu.Fault{onSlice, warm, everywhere}, use: slice, reason: "XID79", messages: []string{"; also XID 94, heat"}},
+		"a warning":               {faults: []gpu.Fault{warm}, use: whole, healthy: true, reason: "ThermalSlowdown", messages: []string{"heat since"}},
 		"over":                    {faults: []gpu.Fault{over}, use: whole, healthy: true},
-		"lost":                    {lost: true, use: slice, reason: "GPULost", says: []string{": lost: the GPU does not respond"}},
+		"lost":                    {lost: true, use: slice, reason: "GPULost", messages: []string{": lost: the GPU does not respond"}},
 		"lost and warm":           {faults: []gpu.Fault{warm}, lost: true, use: slice, reason: "GPULost"},
 		"lost after an XID":       {faults: []gpu.Fault{everywhere}, lost: true, use: slice, reason: "XID79"},
 	}
@@ -60,15 +60,15 @@ func TestOf(t *testing.T) {
 				t.Errorf("healthy %t for %q, want %t for %q", d.Healthy(), d.Reason, test.healthy, test.reason)
 			}
 			if (d.Message() == "") != (test.reason == "") || strings.Contains(d.Message(), "7 errors") {
-				t.Errorf("it says %q", d.Message())
+				t.Errorf("the message is %q", d.Message())
 			}
-			for _, want := range test.says {
+			for _, want := range test.messages {
 				if !strings.Contains(d.Message(), want) {
-					t.Errorf("it says %q, want %q", d.Message(), want)
+					t.Errorf("the message is %q, want %q", d.Message(), want)
 				}
 			}
 			if strings.Contains(d.Notice(), "since 2026") {
-				t.Errorf("an Event says %q", d.Notice())
+				t.Errorf("the Event is %q", d.Notice())
 			}
 		})
 	}

@@ -324,7 +324,7 @@ func TestRoots(t *testing.T) {
 		"an empty driver container": {func(h *host) { h.write(container+"/etc/os-release", "") },
 			"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev/nvidiactl"},
 		"a driver container": {func(h *host) { h.container(container) }, container + "/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
-		"with nodes of its own": {func(h *host) { h.container(container); h.nodes(container) },
+		"with its device nodes": {func(h *host) { h.container(container); h.nodes(container) },
 			container + "/usr/lib64/libnvidia-ml.so." + version, container + "/dev/nvidiactl"},
 		"set, as seen": {func(h *host) {
 			h.container("/opt/nvidia")

@@ -15,7 +15,7 @@ func TestCommon(t *testing.T) {
 		holders []consumer
 		want    consumer
 	}{
-		"nobody":  {nil, consumer{}},
+		"unused":  {nil, consumer{}},
 		"one":     {[]consumer{{"ns", "pod", "main", "claim"}}, consumer{"ns", "pod", "main", "claim"}},
 		"no pod":  {[]consumer{{"ns", "", "", "claim"}}, consumer{"ns", "", "", "claim"}},
 		"sidecar": {[]consumer{{"ns", "pod", "main", "claim"}, {"ns", "pod", "side", "claim"}}, consumer{"ns", "pod", "", "claim"}},

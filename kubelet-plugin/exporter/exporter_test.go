@@ -242,7 +242,7 @@ func TestOnlyLeaderExports(t *testing.T) {
 	}
 	for _, family := range families {
 		if name := family.GetName(); name != "tessera_exporter_errors_total" && name != "tessera_exporter_read_duration_seconds" {
-			t.Errorf("an agent that does not lead tells %s", name)
+			t.Errorf("an agent that does not lead reports %s", name)
 		}
 	}
 }

@@ -37,6 +37,6 @@ func TestCachedQuery(t *testing.T) {
 		check("one that was waited for already", 1, errTimeout, 0)
 		<-time.After(takes - 3*time.Second)
 		synctest.Wait()
-		check("when it answered after all, and nobody asked again meanwhile", 2, nil, 0)
+		check("when it returned late, without a query in between", 2, nil, 0)
 	})
 }

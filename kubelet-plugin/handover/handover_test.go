@@ -162,12 +162,12 @@ func TestLeadStartsAndStops(t *testing.T) {
 	expect(t, "the first speaks", first.began)
 
 	young := join(t, dir, "young")
-	expect(t, "the first stands back", first.ended)
+	expect(t, "the first stops leading", first.ended)
 	second := lead(t, young)
 	expect(t, "the second speaks", second.began)
 	select {
 	case <-first.began:
-		t.Error("the first speaks beside the second")
+		t.Error("the first leads at the same time as the second")
 	default:
 	}
 
@@ -180,7 +180,7 @@ func TestLeadStartsAndStops(t *testing.T) {
 	expect(t, "the first speaks again after the second died", first.began)
 
 	third := join(t, dir, "third")
-	expect(t, "the first stands back again", first.ended)
+	expect(t, "the first stops leading again", first.ended)
 	if err := third.Close(); err != nil {
 		t.Fatal(err)
 	}

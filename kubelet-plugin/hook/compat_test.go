@@ -114,7 +114,7 @@ func TestCompatComesFirst(t *testing.T) {
 			b.library(compatFolder+"/libcuda.so.590.10.01", "libcuda.so.1", "compat")
 			b.run(EnableCUDACompat, "--host-driver-version=580.65.06")
 			b.run(UpdateLDCache, "--folder", driverFolder)
-			if got := b.ask("libcuda.so.1"); !strings.HasPrefix(got, "compat from") {
+			if got := b.lookUp("libcuda.so.1"); !strings.HasPrefix(got, "compat from") {
 				t.Errorf("open libcuda.so.1: got %q, want the compatibility library", got)
 			}
 		})

@@ -74,8 +74,8 @@ int main(int argc, char **argv) {
 	}
 }
 
-// ask runs the program in the root, with the root's linker.
-func (b bundle) ask(library string) string {
+// lookUp runs the program in the root, with the root's linker.
+func (b bundle) lookUp(library string) string {
 	b.t.Helper()
 	out, err := exec.CommandContext(b.t.Context(), "chroot", b.root, "/ask", library).CombinedOutput()
 	if err != nil && len(out) == 0 {
@@ -93,7 +93,7 @@ func TestTheLinkerFindsTheDriver(t *testing.T) {
 	b.glibc()
 	b.library(driverFolder+"/libcuda.so.580.65.06", "libcuda.so.1", "driver")
 	b.library(driverFolder+"/libnvidia-ml.so.580.65.06", "libnvidia-ml.so.1", "management")
-	if got := b.ask("libcuda.so.1"); !strings.Contains(got, "cannot open shared object file") {
+	if got := b.lookUp("libcuda.so.1"); !strings.Contains(got, "cannot open shared object file") {
 		t.Fatalf("before the hooks: got %q, want that the driver is not found", got)
 	}
 	b.run(CreateSymlinks, "--link", "libcuda.so.580.65.06::"+driverFolder+"/libcuda.so.1", "--link", "libcuda.so.1::"+driverFolder+"/libcuda.so")
@@ -104,7 +104,7 @@ func TestTheLinkerFindsTheDriver(t *testing.T) {
 		"libcuda.so":        "driver from " + driverFolder + "/libcuda.so",
 		"libnvidia-ml.so.1": "management from " + driverFolder + "/libnvidia-ml.so.580.65.06",
 	} {
-		if got := b.ask(library); got != want {
+		if got := b.lookUp(library); got != want {
 			t.Errorf("open %s: got %q, want %q", library, got, want)
 		}
 	}
@@ -126,12 +126,12 @@ func TestTheDriverChangesNoOtherLibrary(t *testing.T) {
 		"libssl.so.3":  "the image's own from /usr/local/lib/libssl.so.3",
 		"libcuda.so.1": "driver from /usr/lib64/libcuda.so.580.65.06",
 	} {
-		if got := b.ask(library); got != want {
+		if got := b.lookUp(library); got != want {
 			t.Errorf("open %s: got %q, want %q", library, got, want)
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(b.root, driverDropIn)); !os.IsNotExist(err) {
-		t.Errorf("%s: got %v, want none: the linker knows the folder", driverDropIn, err)
+		t.Errorf("%s: got %v, want none: the linker reads the folder", driverDropIn, err)
 	}
 }
 
@@ -149,7 +149,7 @@ func TestTheLinkerPrefersVariants(t *testing.T) {
 	b.library(driverFolder+"/glibc-hwcaps/x86-64-v9/libfast.so.1.2", "libfast.so.1", "level 9")
 	b.run(UpdateLDCache, "--folder", driverFolder)
 	want := "level 2 from " + driverFolder + "/glibc-hwcaps/x86-64-v2/libfast.so.1.2"
-	if got := b.ask("libfast.so.1"); got != want {
+	if got := b.lookUp("libfast.so.1"); got != want {
 		t.Errorf("open libfast.so.1: got %q, want %q", got, want)
 	}
 }
@@ -164,7 +164,7 @@ func TestALaterLdconfigFindsTheDriver(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "ldconfig", "-r", b.root).CombinedOutput(); err != nil {
 		t.Fatalf("ldconfig: %v\n%s", err, out)
 	}
-	if got, want := b.ask("libcuda.so.1"), "driver from "+driverFolder+"/libcuda.so.1"; got != want {
+	if got, want := b.lookUp("libcuda.so.1"), "driver from "+driverFolder+"/libcuda.so.1"; got != want {
 		t.Errorf("open libcuda.so.1: got %q, want %q", got, want)
 	}
 }

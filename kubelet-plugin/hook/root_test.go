@@ -162,7 +162,7 @@ func TestRun(t *testing.T) {
 		"an argument":          {[]string{CreateSymlinks, "x"}, string(b.state()), "", `"x"`},
 		"no state":             {[]string{CreateSymlinks}, "", "", "state"},
 		"no bundle":            {[]string{CreateSymlinks}, `{"bundle":""}`, "", "bundle"},
-		"a bundle of nobody":   {[]string{CreateSymlinks}, `{"bundle":"/nowhere"}`, "", "/nowhere/config.json"},
+		"a missing bundle":     {[]string{CreateSymlinks}, `{"bundle":"/nowhere"}`, "", "/nowhere/config.json"},
 		"a broken link flag":   {[]string{CreateSymlinks, "--link", "a:b"}, string(b.state()), "", "TARGET::PATH"},
 		"nothing to do":        {[]string{CreateSymlinks}, string(b.state()), "", ""},
 	}

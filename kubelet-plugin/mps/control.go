@@ -243,11 +243,11 @@ func (d *control) servers(ctx context.Context) ([]string, error) {
 
 // exitError returns the error of a daemon that ended without a quit command.
 func (d *control) exitError() error {
-	said := formatOutput(d.output.last())
+	output := formatOutput(d.output.last())
 	if d.err != nil {
-		return fmt.Errorf("%s ended: %w%s", d.program, d.err, said)
+		return fmt.Errorf("%s ended: %w%s", d.program, d.err, output)
 	}
-	return fmt.Errorf("%s ended unexpectedly%s", d.program, said)
+	return fmt.Errorf("%s ended unexpectedly%s", d.program, output)
 }
 
 // quit ends the daemon and its servers, and kills them after timeouts.quit.
@@ -290,9 +290,9 @@ func clearFolder(folder string) error {
 	return nil
 }
 
-func formatOutput(said string) string {
-	if said = strings.Join(strings.Fields(said), " "); said == "" {
+func formatOutput(output string) string {
+	if output = strings.Join(strings.Fields(output), " "); output == "" {
 		return ""
 	}
-	return ": " + said
+	return ": " + output
 }

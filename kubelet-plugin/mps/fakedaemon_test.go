@@ -72,7 +72,7 @@ func superviseStage(folder, stage string) error {
 		}
 		return p, nil
 	}})
-	s.evictDelay, s.timeouts = 300*time.Millisecond, patient()
+	s.evictDelay, s.timeouts = 300*time.Millisecond, longTimeouts()
 	if text := os.Getenv(quitVariable); text != "" {
 		limit, err := time.ParseDuration(text)
 		if err != nil {
@@ -83,9 +83,9 @@ func superviseStage(folder, stage string) error {
 	return s.Run(ctx)
 }
 
-// patient has timeouts for a daemon on a busy machine, which may delay the start of a program for long: a command that
+// longTimeouts has timeouts for a daemon on a busy machine, which may delay the start of a program for long: a command that
 // times out is a failure of the daemon, which none of these tests is about.
-func patient() timeouts {
+func longTimeouts() timeouts {
 	return timeouts{start: harness.Patience, command: harness.Patience, quit: harness.Patience}
 }
 
@@ -93,7 +93,7 @@ func patient() timeouts {
 func standIn(stage string) error {
 	socket := filepath.Join(os.Getenv("CUDA_MPS_PIPE_DIRECTORY"), "control")
 	if !slices.Contains(os.Args, "-f") {
-		return ask(socket)
+		return queryDaemon(socket)
 	}
 	if text, err := os.ReadFile(filepath.Join(stage, "refuse")); err == nil {
 		return fmt.Errorf("%s", text)
@@ -115,7 +115,7 @@ func standIn(stage string) error {
 		if err != nil {
 			return err
 		}
-		answer, err := c.obey(strings.Fields(line))
+		answer, err := c.respond(strings.Fields(line))
 		if err != nil {
 			answer = "error " + err.Error()
 		}
@@ -127,8 +127,8 @@ func standIn(stage string) error {
 	}
 }
 
-// ask passes the standard input to the daemon.
-func ask(socket string) error {
+// queryDaemon passes the standard input to the daemon.
+func queryDaemon(socket string) error {
 	connection, err := net.Dial("unix", socket)
 	if err != nil {
 		return fmt.Errorf("Cannot find MPS control daemon process") //nolint:revive,staticcheck // the program's own words
@@ -162,7 +162,7 @@ func (c *character) write(name, text string) {
 	}
 }
 
-func (c *character) obey(words []string) (string, error) {
+func (c *character) respond(words []string) (string, error) {
 	log, err := os.OpenFile(filepath.Join(c.stage, "commands"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return "", err

@@ -319,7 +319,7 @@ func TestEnsureCreatesPod(t *testing.T) {
 		t.Errorf("containers (-want +got):\n%s", diff)
 	}
 	if pod.Spec.NodeName != node || !pod.Spec.HostPID || pod.Spec.PriorityClassName != "system-node-critical" || pod.Spec.ServiceAccountName != "" {
-		t.Errorf("the pod runs elsewhere or as somebody else: %+v", pod.Spec)
+		t.Errorf("the pod runs on another node or as another user: %+v", pod.Spec)
 	}
 	if pod.Spec.AutomountServiceAccountToken == nil || *pod.Spec.AutomountServiceAccountToken {
 		t.Error("the pod has a token")
@@ -489,9 +489,9 @@ func TestEnsureRefused(t *testing.T) {
 		return d
 	}
 	tests := map[string]struct {
-		pods *Pods
-		d    prepare.Daemon
-		says string
+		pods    *Pods
+		d       prepare.Daemon
+		message string
 	}{
 		"a path for a name":    {c.agent("agent-1"), change(func(d *prepare.Daemon) { d.Name = "../x" }), "must be a DNS label"},
 		"no device":            {c.agent("agent-1"), change(func(d *prepare.Daemon) { d.Visible = "" }), "no device"},
@@ -501,8 +501,8 @@ func TestEnsureRefused(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := test.pods.Ensure(t.Context(), test.d); err == nil || !strings.Contains(err.Error(), test.says) {
-				t.Errorf("got %v, want %q", err, test.says)
+			if _, err := test.pods.Ensure(t.Context(), test.d); err == nil || !strings.Contains(err.Error(), test.message) {
+				t.Errorf("got %v, want %q", err, test.message)
 			}
 		})
 	}
@@ -599,7 +599,7 @@ func TestRelease(t *testing.T) {
 			t.Error("the pod cannot have been deleted")
 		}
 		if _, err := os.Stat(filepath.Join(c.dir, shared.Name, configName)); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the daemon was not told to end: %v", err)
+			t.Errorf("the daemon received no quit: %v", err)
 		}
 	})
 }

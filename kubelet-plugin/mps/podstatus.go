@@ -26,8 +26,8 @@ func describePod(pod *corev1.Pod) string {
 			parts = append(parts, fmt.Sprintf("it ended before with status %d: %s", last.ExitCode, joinReason(last.Reason, last.Message)))
 		}
 	}
-	if said := joinReason(pod.Status.Reason, pod.Status.Message); said != "" {
-		parts = append(parts, said)
+	if reason := joinReason(pod.Status.Reason, pod.Status.Message); reason != "" {
+		parts = append(parts, reason)
 	}
 	if len(pod.Status.ContainerStatuses) == 0 && !ended(pod) {
 		parts = append(parts, "kubelet has not started it")

@@ -52,8 +52,8 @@ func (s *stage) start() {
 	s.supervisor = exec.Command(os.Args[0])
 	s.supervisor.Env = append(os.Environ(), "GORACE=atexit_sleep_ms=0", roleVariable+"=supervisor", folderVariable+"="+s.folder, stageVariable+"="+s.dir)
 	s.supervisor.Env = append(s.supervisor.Env, s.settings...)
-	var said strings.Builder
-	s.supervisor.Stdout, s.supervisor.Stderr = &said, &said
+	var logged strings.Builder
+	s.supervisor.Stdout, s.supervisor.Stderr = &logged, &logged
 	// Processes that remain after an unclean end hold the output open.
 	s.supervisor.WaitDelay = time.Second
 	if err := s.supervisor.Start(); err != nil {
@@ -66,7 +66,7 @@ func (s *stage) start() {
 			_ = supervisor.Wait()
 		}
 		if s.t.Failed() {
-			s.t.Logf("the supervisor said:\n%s", &said)
+			s.t.Logf("log of the supervisor:\n%s", &logged)
 		}
 	})
 }
@@ -131,7 +131,7 @@ func (s *stage) pid() int {
 func (s *stage) connect() int {
 	s.t.Helper()
 	d := &control{
-		program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), timeouts: patient(),
+		program: filepath.Join(s.dir, "nvidia-cuda-mps-control"), timeouts: longTimeouts(),
 		env: []string{"CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(s.folder, pipeName)},
 	}
 	answer, err := d.command(s.t.Context(), "connect")
@@ -253,7 +253,7 @@ func TestSupervisorKeepsDaemonThatRefusesLimits(t *testing.T) {
 	wider := limited
 	wider.PinnedMemoryBytes = 5 << 30
 	s.configure(wider)
-	eventually(t, "the refusal is told", func() bool {
+	eventually(t, "the refusal is reported", func() bool {
 		seen, serves := s.observe()
 		return serves && seen.Config == limited && seen.Restarts == 0 && strings.Contains(seen.LastError, "denied")
 	})
@@ -287,7 +287,7 @@ func TestSupervisorWithoutConfiguration(t *testing.T) {
 	s := newStage(t)
 	eventually(t, "the supervisor holds the lock", func() bool { return s.held(aliveByte) })
 	if s.read("daemon") != "" || s.held(servingByte) {
-		t.Error("a daemon runs that nobody asked for")
+		t.Error("a daemon runs that was not requested")
 	}
 	s.configure(limited)
 	s.await(limited)
@@ -327,17 +327,17 @@ func TestSupervisorRestartsDaemon(t *testing.T) {
 
 func TestSupervisorReportsStartFailure(t *testing.T) {
 	tests := map[string]struct {
-		harm func(s *stage) (repair func())
-		says string
+		harm    func(s *stage) (repair func())
+		message string
 	}{
-		"the daemon refuses": {says: "ended: exit status 1: no such device", harm: func(s *stage) func() {
+		"the daemon refuses": {message: "ended: exit status 1: no such device", harm: func(s *stage) func() {
 			path := filepath.Join(s.dir, "refuse")
 			if err := os.WriteFile(path, []byte("no such device"), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			return func() { _ = os.Remove(path) }
 		}},
-		"there is no driver": {says: "find nvidia-cuda-mps-control", harm: func(s *stage) func() {
+		"there is no driver": {message: "find nvidia-cuda-mps-control", harm: func(s *stage) func() {
 			if err := os.Remove(filepath.Join(s.dir, "nvidia-cuda-mps-control")); err != nil {
 				t.Fatal(err)
 			}
@@ -351,10 +351,10 @@ func TestSupervisorReportsStartFailure(t *testing.T) {
 			s.configure(limited)
 			eventually(t, "it is tried again", func() bool {
 				seen, serves := s.observe()
-				return !serves && seen.Restarts >= 2 && strings.Contains(seen.LastError, test.says)
+				return !serves && seen.Restarts >= 2 && strings.Contains(seen.LastError, test.message)
 			})
 			if s.held(servingByte) {
-				t.Error("a daemon is said to serve")
+				t.Error("a daemon is reported as serving")
 			}
 			repair()
 			s.await(limited)
@@ -447,7 +447,7 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 	c.Visible = gputest.UUID("node1", 0) + "," + gputest.UUID("node1", 1)
 	s.configure(c)
 	s.await(c)
-	d := &control{program: fakegpu.MPSControl(machine), timeouts: patient(), env: []string{
+	d := &control{program: fakegpu.MPSControl(machine), timeouts: longTimeouts(), env: []string{
 		"LD_LIBRARY_PATH=" + filepath.Join(folder, libName), "CUDA_MPS_PIPE_DIRECTORY=" + filepath.Join(folder, pipeName),
 	}}
 	for line, want := range map[string]string{
@@ -468,6 +468,6 @@ func TestSupervisorRunsTheFakeDriver(t *testing.T) {
 		t.Errorf("the supervisor: %v", err)
 	}
 	if log, err := os.ReadFile(filepath.Join(folder, logName, "control.log")); err != nil || !strings.Contains(string(log), "quit") {
-		t.Errorf("the daemon was not told to quit: %v\n%s", err, log)
+		t.Errorf("the daemon received no quit: %v\n%s", err, log)
 	}
 }

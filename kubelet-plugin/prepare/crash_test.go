@@ -47,14 +47,14 @@ var scenarios = map[string]scenario{
 		machine: "h100x2",
 		claim:   func(w *world) Claim { return claim("a", w.slice(0, 19, 3)) },
 	},
-	"slice beside neighbours": {
+	"MIG device with neighbours": {
 		machine: "h100x2",
 		neighbours: func(w *world) []Claim {
 			return []Claim{claim("b", w.slice(0, 19, 0), w.slice(0, 19, 2)), claim("c", w.whole(1))}
 		},
 		claim: func(w *world) Claim { return claim("a", w.slice(0, 9, 4)) },
 	},
-	"slice beside an administrator's": {
+	"MIG device with a foreign one": {
 		machine:   "h100x2",
 		intruders: func(w *world) []Wanted { return []Wanted{w.slice(0, 14, 0), w.slice(0, 19, 6)} },
 		claim:     func(w *world) Claim { return claim("a", w.slice(0, 19, 3)) },
@@ -73,12 +73,12 @@ var scenarios = map[string]scenario{
 		machine: "h100x2",
 		claim:   func(w *world) Claim { return claim("a", w.share(0, gpu.TimeShare, 10, 0)) },
 	},
-	"time share that wishes an interval": {
+	"time share with an interval": {
 		machine:   "h100x2",
 		intruders: func(w *world) []Wanted { w.leaveOn(0); return nil },
 		claim:     func(w *world) Claim { return claim("a", w.share(0, gpu.TimeShare, 10, 0).timed("Short")) },
 	},
-	"time share beside one with another interval": {
+	"time share with one of another interval": {
 		machine: "a30x4l40sx4",
 		neighbours: func(w *world) []Claim {
 			return []Claim{claim("b", w.share(4, gpu.TimeShare, 10, 0).timed("Long")), claim("c", w.share(4, gpu.TimeShare, 5, 0))}
@@ -94,7 +94,7 @@ var scenarios = map[string]scenario{
 		machine: "h100x2",
 		claim:   func(w *world) Claim { return claim("a", w.share(0, gpu.MPS, 20, 25)) },
 	},
-	"MPS share beside others": {
+	"MPS share with others": {
 		machine: "h100x2",
 		neighbours: func(w *world) []Claim {
 			return []Claim{claim("b", w.share(0, gpu.MPS, 40, 50)), claim("c", w.share(0, gpu.MPS, 10, 0))}
@@ -364,7 +364,7 @@ func TestKillAtEveryStep(t *testing.T) {
 // is killed.
 func TestKillAfterDamage(t *testing.T) {
 	t.Parallel()
-	s := scenarios["slice beside neighbours"]
+	s := scenarios["MIG device with neighbours"]
 	tried, faults := s.crashes(t, func(w *world) { w.damage(s.claim(w)) }, nil)
 	report(t, tried, faults)
 }
@@ -372,7 +372,7 @@ func TestKillAfterDamage(t *testing.T) {
 // TestKillTwice kills the agent that follows a killed one, too.
 func TestKillTwice(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"slice beside neighbours", "slices and a whole GPU"} {
+	for _, name := range []string{"MIG device with neighbours", "slices and a whole GPU"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tried, faults := scenarios[name].crashes(t, func(*world) {}, map[string]operation{
@@ -401,8 +401,8 @@ func TestKillsDetectMissingRecord(t *testing.T) {
 	for _, state := range []State{StatePreparing, StateUnpreparing} {
 		t.Run(string(state), func(t *testing.T) {
 			t.Parallel()
-			_, faults := scenarios["slice beside neighbours"].crashes(t, func(w *world) {
-				w.records.forget = func(r Record) bool { return r.State == state }
+			_, faults := scenarios["MIG device with neighbours"].crashes(t, func(w *world) {
+				w.records.drop = func(r Record) bool { return r.State == state }
 			}, nil)
 			if len(faults) == 0 {
 				t.Errorf("without the record %s every kill is survived: the kills prove nothing", state)
@@ -452,7 +452,7 @@ func TestEveryCallFailsOnce(t *testing.T) {
 							r.end()
 							tried++
 							for _, fault := range r.faults {
-								if op.name == "unprepare" && strings.HasSuffix(fault, "MIG is on, for nobody") {
+								if op.name == "unprepare" && strings.HasSuffix(fault, "MIG is on, without claims") {
 									// Turning MIG off again is tried once: it must not hold up a claim.
 									continue
 								}

@@ -61,7 +61,7 @@ func (f *fleet) admit(d Daemon, uuid string) error {
 		case slices.ContainsFunc(c.Instances, func(i gpu.Instance) bool { return i.UUID == uuid }):
 			return nil
 		case c.UUID == uuid && c.compute != gpu.ComputeExclusive:
-			f.m.sin("daemon %s for %s, which others may use beside it", d.Name, uuid)
+			f.m.sin("daemon %s for %s, which others may use at the same time", d.Name, uuid)
 			return nil
 		case c.UUID == uuid && c.Mode == gpu.ModeEnabled:
 			f.m.sin("daemon %s for %s, which has MIG on", d.Name, uuid)

@@ -49,7 +49,7 @@ func TestGate(t *testing.T) {
 	watched.Admin = true
 	mustPrepare(t, p, claim("watcher", watched, w.slice(0, 19, 0)))
 	if !slices.Equal(d.gpus, []string{h0}) {
-		t.Errorf("the gate was asked about %v, want what the claim holds", d.gpus)
+		t.Errorf("the gate was entered for %v, want what the claim holds", d.gpus)
 	}
 	mustUnprepare(t, p, claim("watcher"))
 

@@ -62,7 +62,7 @@ func TestKilledHolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
-		t.Fatalf("the holder says %q, %v", line, err)
+		t.Fatalf("the output of the holder is %q, %v", line, err)
 	}
 	l := locks{dir: dir}
 	if _, free, err := l.tryAcquireClaim(ref("dead")); free || err != nil {
@@ -186,12 +186,12 @@ func TestQueueIsFair(t *testing.T) {
 			t.Errorf("order (-want +got):\n%s", diff)
 		}
 		if leave, free := q.tryEnter("gpu-0", "last"); !free {
-			t.Error("nobody is there, and the turn is taken")
+			t.Error("the queue is empty, and the lock is not free")
 		} else {
 			leave()
 		}
 		if len(q.lines) != 0 {
-			t.Errorf("lines in which nobody stands: %v", q.lines)
+			t.Errorf("empty queues: %v", q.lines)
 		}
 	})
 }
@@ -227,7 +227,7 @@ func TestQueueRemovesLeavers(t *testing.T) {
 		first()
 		synctest.Wait()
 		if !served {
-			t.Error("the one behind whoever gave up was never served")
+			t.Error("the waiter behind one that gave up never got the lock")
 		}
 	})
 }

@@ -143,8 +143,8 @@ func TestExclusive(t *testing.T) {
 	<-begun
 	mustPrepare(t, p, claim("elsewhere", w.whole(1)))
 	for _, agent := range []*Preparer{p, other} {
-		ctx, cancel := context.WithTimeoutCause(quiet(t), time.Second, errors.New("out of patience"))
-		if _, err := agent.Prepare(ctx, claim("a", w.whole(0))); !has(err, "waiting for "+h0, "the reset of "+h0, "out of patience") {
+		ctx, cancel := context.WithTimeoutCause(quiet(t), time.Second, errors.New("the test gave up"))
+		if _, err := agent.Prepare(ctx, claim("a", w.whole(0))); !has(err, "waiting for "+h0, "the reset of "+h0, "the test gave up") {
 			t.Errorf("prepare below it: %v", err)
 		}
 		cancel()

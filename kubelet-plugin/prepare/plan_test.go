@@ -202,29 +202,29 @@ func TestPlanRefuses(t *testing.T) {
 		machine string
 		setup   func(t *testing.T, w *world) (Record, []Record)
 		// is must be in the error's chain; a holder is compared by its claim.
-		is   error
-		says []string
+		is       error
+		messages []string
 	}{
 		"whole against whole": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				return with(stateUnrecorded, claim("a", w.whole(0))), []Record{with(StatePrepared, claim("b", w.whole(0)))}
 			},
-			is: held("b"), says: []string{"device " + h0 + ": held by claim team/b as gpu"},
+			is: held("b"), messages: []string{"device " + h0 + ": held by claim team/b as gpu"},
 		},
 		"whole against a slice": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				return with(stateUnrecorded, claim("a", w.whole(0))), []Record{with(StatePreparing, claim("b", w.slice(0, 19, 6)))}
 			},
-			is: held("b"), says: []string{"held by claim team/b as profile 19 at slices 6-6"},
+			is: held("b"), messages: []string{"held by claim team/b as profile 19 at slices 6-6"},
 		},
 		"slice against whole, being released": {
 			machine: "h100x2",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				return with(stateUnrecorded, claim("a", w.slice(0, 19, 6))), []Record{with(StateUnpreparing, claim("b", w.whole(0)))}
 			},
-			is: held("b"), says: []string{"held by claim team/b as gpu, being released"},
+			is: held("b"), messages: []string{"held by claim team/b as gpu, being released"},
 		},
 		"overlapping slices": {
 			machine: "h100x2",
@@ -232,7 +232,7 @@ func TestPlanRefuses(t *testing.T) {
 				return with(stateUnrecorded, claim("a", w.slice(0, 19, 0), w.slice(0, 14, 4))),
 					[]Record{with(StatePrepared, claim("b", w.slice(0, 19, 1))), with(StatePrepared, claim("c", w.slice(0, 19, 5)))}
 			},
-			is: held("c"), says: []string{"device " + h0 + "-mig-14-4: held by claim team/c as profile 19 at slices 5-5"},
+			is: held("c"), messages: []string{"device " + h0 + "-mig-14-4: held by claim team/c as profile 19 at slices 5-5"},
 		},
 		"an engine that there is once": {
 			machine: "h100x2",
@@ -261,7 +261,7 @@ func TestPlanRefuses(t *testing.T) {
 				carved(t, w, w.slice(0, 19, 3), true)
 				return with(stateUnrecorded, claim("a", w.slice(0, 19, 3))), nil
 			},
-			is: &ForeignInstance{}, says: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not created by Tessera"},
+			is: &ForeignInstance{}, messages: []string{"instance gi1/ci0 (profile 19 at slices 3-3) on " + h0, "not created by Tessera"},
 		},
 		"an administrator's instance that overlaps": {
 			machine: "h100x2",
@@ -292,14 +292,14 @@ func TestPlanRefuses(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				return with(stateUnrecorded, claim("a", w.slice(2, 14, 0))), nil
 			},
-			is: gpu.ErrUnsupported, says: []string{"MIG is disabled", "NVIDIA A30", "reset"},
+			is: gpu.ErrUnsupported, messages: []string{"MIG is disabled", "NVIDIA A30", "reset"},
 		},
 		"Ampere with MIG on, as a whole": {
 			machine: "a30x4l40sx4",
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				return with(stateUnrecorded, claim("a", w.whole(0))), nil
 			},
-			is: gpu.ErrUnsupported, says: []string{"MIG is enabled"},
+			is: gpu.ErrUnsupported, messages: []string{"MIG is enabled"},
 		},
 		"a slice of a GPU without MIG": {
 			machine: "a30x4l40sx4",
@@ -313,7 +313,7 @@ func TestPlanRefuses(t *testing.T) {
 			setup: func(_ *testing.T, w *world) (Record, []Record) {
 				return with(stateUnrecorded, claim("a", w.slice(0, 9, 2))), nil
 			},
-			is: gpu.ErrUnsupported, says: []string{"3g.40gb"},
+			is: gpu.ErrUnsupported, messages: []string{"3g.40gb"},
 		},
 		"a lost GPU": {
 			machine: "h100x2",
@@ -330,7 +330,7 @@ func TestPlanRefuses(t *testing.T) {
 				c.Wanted[0].Use.GPU = "gpu-ffff-00-00-0"
 				return with(StatePrepared, c), nil
 			},
-			is: gpu.ErrLost, says: []string{"gpu-ffff-00-00-0", "node1"},
+			is: gpu.ErrLost, messages: []string{"gpu-ffff-00-00-0", "node1"},
 		},
 	}
 	for name, test := range tests {
@@ -353,8 +353,8 @@ func TestPlanRefuses(t *testing.T) {
 			case !errors.Is(err, test.is):
 				t.Errorf("plan: %v %v, want %v", lines(steps), err, test.is)
 			}
-			if !has(err, test.says...) {
-				t.Errorf("plan: %v, want it to say %q", err, test.says)
+			if !has(err, test.messages...) {
+				t.Errorf("plan: %v, want %q", err, test.messages)
 			}
 		})
 	}
@@ -376,11 +376,11 @@ func TestFitConsidersAllHoldersTogether(t *testing.T) {
 	}
 	held := []holder{{use: use(0), refusal: &AlreadyHeld{Claim: ref("b")}}}
 	if err := checkFit(geometry.Empty(), held, use(2)); err != nil {
-		t.Errorf("beside one: %v", err)
+		t.Errorf("with one: %v", err)
 	}
 	held = append(held, holder{use: use(1), refusal: &AlreadyHeld{Claim: ref("c")}})
 	if err := checkFit(geometry.Empty(), held, use(2)); !errors.Is(err, gpu.ErrOccupied) || !has(err, "jpeg-engines") {
-		t.Errorf("beside two: %v, want the engines that are missing", err)
+		t.Errorf("with two: %v, want the engines that are missing", err)
 	}
 }
 
@@ -431,7 +431,7 @@ func TestUndo(t *testing.T) {
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + a0 + " profile 14 at slices 1-1", "delete-record"},
 		},
-		"slice beside a neighbour's": {
+		"MIG device with a neighbour": {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
@@ -440,7 +440,7 @@ func TestUndo(t *testing.T) {
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
 		},
-		"slice beside a neighbour's that is not created yet": {
+		"MIG device with a neighbour that is not created yet": {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
@@ -448,7 +448,7 @@ func TestUndo(t *testing.T) {
 			},
 			want: []string{"record-unpreparing", "remove-spec", "destroy-instance " + h0 + " profile 19 at slices 3-3", "delete-record"},
 		},
-		"slice beside an administrator's": {
+		"MIG device with a foreign one": {
 			machine: "h100x2",
 			setup: func(t *testing.T, w *world) (Record, []Record) {
 				carved(t, w, w.slice(0, 19, 3), true)
@@ -559,7 +559,7 @@ func TestStepKinds(t *testing.T) {
 	names := map[string]bool{}
 	for k := RecordPreparing; k <= DeleteRecord; k++ {
 		if names[k.String()] || k.String() == "" || stepFuncs[k] == nil {
-			t.Errorf("kind %d: %q, has a deed: %v", k, k, stepFuncs[k] != nil)
+			t.Errorf("kind %d: %q, has a function: %v", k, k, stepFuncs[k] != nil)
 		}
 		names[k.String()] = true
 	}

@@ -89,9 +89,9 @@ func TestInvalidClaims(t *testing.T) {
 	watching := w.share(0, gpu.MPS, 1, 0)
 	watching.Admin = true
 	tests := map[string]struct {
-		claim Claim
-		is    error
-		says  string
+		claim   Claim
+		is      error
+		message string
 	}{
 		"daemon of a share":      {claim("a", w.share(0, gpu.TimeShare, 1, 0).served(10)), gpu.ErrUnsupported, "MPS daemon"},
 		"daemon of a daemon":     {claim("a", w.share(0, gpu.MPS, 1, 0).served(10)), gpu.ErrUnsupported, "MPS daemon"},
@@ -109,8 +109,8 @@ func TestInvalidClaims(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := p.Prepare(quiet(t), test.claim)
-			if !has(err, test.says, test.claim.String()) || test.is != nil && !errors.Is(err, test.is) {
-				t.Errorf("prepare: %v, want it to say %q and be %v", err, test.says, test.is)
+			if !has(err, test.message, test.claim.String()) || test.is != nil && !errors.Is(err, test.is) {
+				t.Errorf("prepare: %v, want %q and %v", err, test.message, test.is)
 			}
 			if w.records.writes > 0 {
 				t.Error("a record was written")
@@ -188,7 +188,7 @@ func TestMIGEnabledUnderWholeGPU(t *testing.T) {
 	mustPrepare(t, p, c)
 	w.leaveOn(0)
 	if _, err := p.Prepare(quiet(t), c); !has(err, "MIG was enabled", h0) {
-		t.Errorf("prepare: %v, want it to say that MIG is on", err)
+		t.Errorf("prepare: %v, want that MIG is on", err)
 	}
 	mustUnprepare(t, p, c)
 	clean(t, w)
@@ -493,7 +493,7 @@ func TestUnreadableRecordOfDeletedClaim(t *testing.T) {
 			t.Errorf("%s: reconcile: %v", name, err)
 		}
 		if len(w.specs.kept) != 1 || len(w.records.unreadable) != 1 {
-			t.Errorf("%s: the claim's pods may run, and it was forgotten", name)
+			t.Errorf("%s: the claim's pods may run, and its record was deleted", name)
 		}
 	}
 	delete(w.api.claims, c.UID)
@@ -569,7 +569,7 @@ func TestReconcile(t *testing.T) {
 		t.Errorf("reconcile without an answer: %v, want every claim named", err)
 	}
 	if len(w.records.kept) != 3 {
-		t.Error("a claim was taken back although nobody said that it is not held")
+		t.Error("a claim was unprepared although it may be held")
 	}
 	sound(t, w)
 	p.Claims = outside{gone: map[string]bool{"uid-stale": true}}
@@ -581,17 +581,17 @@ func TestReconcile(t *testing.T) {
 		t.Error(err)
 	}
 	close(settled)
-	var told []string
+	var reported []string
 	for s := range settled {
-		told = append(told, s)
+		reported = append(reported, s)
 	}
-	slices.Sort(told)
+	slices.Sort(reported)
 	slice, whole := w.slice(0, 19, 0).Device, w.whole(1).Device
 	want := []string{
 		"kept " + slice + " [claim/uid-kept-" + slice + " common]",
 		"other " + whole + " [claim/uid-other-" + whole + " common]",
 	}
-	if diff := cmp.Diff(want, told); diff != "" {
+	if diff := cmp.Diff(want, reported); diff != "" {
 		t.Errorf("settled (-want +got):\n%s", diff)
 	}
 	sound(t, w)

@@ -213,7 +213,7 @@ func (w *walk) end(t *rapid.T) {
 	}
 	for _, left := range w.litter() {
 		// A failed call may have left MIG on: that is tried once.
-		if !strings.HasSuffix(left, "MIG is on, for nobody") {
+		if !strings.HasSuffix(left, "MIG is on, without claims") {
 			t.Error("left behind: " + left)
 		}
 	}

@@ -26,27 +26,27 @@ func TestFirstClaimDecidesInterval(t *testing.T) {
 	for _, step := range []struct {
 		prepare, unprepare string
 		// told is the interval of the answer, has that of the GPU afterwards.
-		told, has string
+		reported, has string
 	}{
-		{prepare: "any", told: "", has: "Default"},
-		{prepare: "long", told: "Long", has: "Long"},
-		{prepare: "short", told: "Long", has: "Long"},
-		{prepare: "long", told: "Long", has: "Long"},
+		{prepare: "any", reported: "", has: "Default"},
+		{prepare: "long", reported: "Long", has: "Long"},
+		{prepare: "short", reported: "Long", has: "Long"},
+		{prepare: "long", reported: "Long", has: "Long"},
 		{unprepare: "long", has: "Long"},
-		{prepare: "medium", told: "Long", has: "Long"},
+		{prepare: "medium", reported: "Long", has: "Long"},
 		{unprepare: "short", has: "Long"},
 		{unprepare: "medium", has: "Default"},
-		{prepare: "short", told: "Short", has: "Short"},
+		{prepare: "short", reported: "Short", has: "Short"},
 		{unprepare: "short", has: "Default"},
 		{unprepare: "any", has: "Default"},
 	} {
 		if step.prepare != "" {
 			answers := mustPrepare(t, p, claims[step.prepare])
-			if got := answers[0].Interval; got != step.told {
-				t.Errorf("%+v: told %q", step, got)
+			if got := answers[0].Interval; got != step.reported {
+				t.Errorf("%+v: reported %q", step, got)
 			}
-			if wish := claims[step.prepare].Wanted[0].Settings; answers[0].Settings != wish {
-				t.Errorf("%+v: the answer says the wish was %v", step, answers[0].Settings)
+			if requested := claims[step.prepare].Wanted[0].Settings; answers[0].Settings != requested {
+				t.Errorf("%+v: the answer has the settings %v", step, answers[0].Settings)
 			}
 		} else if err := p.Unprepare(quiet(t), claims[step.unprepare].Ref); err != nil {
 			t.Fatal(err)
@@ -66,8 +66,8 @@ func TestSharesAreCounted(t *testing.T) {
 	mustPrepare(t, p, claim("half", w.share(0, gpu.MPS, 40, 50)))
 	mustPrepare(t, p, claim("quarter", w.share(0, gpu.MPS, 20, 25)))
 	for name, test := range map[string]struct {
-		wanted Wanted
-		says   []string
+		wanted   Wanted
+		messages []string
 	}{
 		"more memory than is left":  {w.share(0, gpu.MPS, 30, 0), []string{"memory", "are allocated"}},
 		"more compute than is left": {w.share(0, gpu.MPS, 1, 30), []string{"multiprocessors", "75 of 100"}},
@@ -75,8 +75,8 @@ func TestSharesAreCounted(t *testing.T) {
 		"the whole GPU":             {w.whole(0), []string{"held by claim team/half as mps"}},
 		"a slice":                   {w.slice(0, 19, 0), []string{"held by claim team/half as mps"}},
 	} {
-		if _, err := p.Prepare(quiet(t), claim("late", test.wanted)); !errors.Is(err, gpu.ErrOccupied) || !has(err, test.says...) {
-			t.Errorf("%s: %v, want it to say %q", name, err, test.says)
+		if _, err := p.Prepare(quiet(t), claim("late", test.wanted)); !errors.Is(err, gpu.ErrOccupied) || !has(err, test.messages...) {
+			t.Errorf("%s: %v, want %q", name, err, test.messages)
 		}
 	}
 	mustPrepare(t, p, claim("rest", w.share(0, gpu.MPS, 10, 25)))

@@ -126,7 +126,7 @@ type cabinet struct {
 	unreadable map[string]Ref
 	writes     int
 	// forget drops a save that says it succeeded.
-	forget func(r Record) bool
+	drop func(r Record) bool
 }
 
 func (c *cabinet) call(call string, do func()) error {
@@ -163,7 +163,7 @@ func (c *cabinet) Load(uid string) (r Record, err error) {
 func (c *cabinet) Save(r Record) error {
 	return c.call("save "+string(r.State), func() {
 		c.writes++
-		if c.forget == nil || !c.forget(r) {
+		if c.drop == nil || !c.drop(r) {
 			c.kept[r.UID] = copied(r)
 		}
 	})
@@ -382,7 +382,7 @@ func (w *world) shared(records []Record) []string {
 	}
 	for name, d := range w.fleet.daemons {
 		if d.alive && !slices.ContainsFunc(records, func(r Record) bool { return r.uses(name) }) && !w.damagedUses(name) {
-			faults = append(faults, "daemon "+name+": runs for nobody")
+			faults = append(faults, "daemon "+name+": runs without claims")
 		}
 	}
 	return faults
@@ -410,7 +410,7 @@ func (w *world) ready(r Record) []string {
 		case want.Use.Shape == gpu.MIG:
 			profile, err := c.Geometry.Legal(want.Use.Placement)
 			if err != nil || spec[i].Instance == nil {
-				faults = append(faults, fmt.Sprintf("claim %s: %s is not what was asked", r.Ref, want.Device))
+				faults = append(faults, fmt.Sprintf("claim %s: %s is not what was requested", r.Ref, want.Device))
 				continue
 			}
 			there := slices.Contains(c.Instances, *spec[i].Instance)
@@ -421,7 +421,7 @@ func (w *world) ready(r Record) []string {
 			if len(c.Instances) > 0 || c.Mode == gpu.ModeEnabled {
 				faults = append(faults, fmt.Sprintf("claim %s: holds %s, which has MIG %v with %v", r.Ref, want.Device, c.Mode, c.Instances))
 			}
-			if wish := cmp.Or(want.Settings.TimeSlice, defaultTimeSlice); c.interval != wish {
+			if requested := cmp.Or(want.Settings.TimeSlice, defaultTimeSlice); c.interval != requested {
 				faults = append(faults, fmt.Sprintf("claim %s: time slice of %s is %s", r.Ref, want.Device, c.interval))
 			}
 		case want.Use.Shape.Shared():
@@ -443,7 +443,7 @@ func (w *world) served(r Record, i int) []string {
 	}
 	if name == "" {
 		if spec.Daemon != nil {
-			return []string{fmt.Sprintf("claim %s: %s has a daemon that nobody asked for", r.Ref, want.Device)}
+			return []string{fmt.Sprintf("claim %s: %s has a daemon that was not requested", r.Ref, want.Device)}
 		}
 		return nil
 	}
@@ -478,10 +478,10 @@ func (w *world) litter() []string {
 	for _, name := range slices.Sorted(maps.Keys(w.gpus)) {
 		c := w.gpus[name]
 		if name != w.on && c.TogglesMIG() && c.Mode == gpu.ModeEnabled && len(c.Instances) == 0 {
-			litter = append(litter, name+": MIG is on, for nobody")
+			litter = append(litter, name+": MIG is on, without claims")
 		}
 		if c.bound {
-			litter = append(litter, name+": bound to vfio-pci, for nobody")
+			litter = append(litter, name+": bound to vfio-pci, without claims")
 		}
 		if c.interval != defaultTimeSlice {
 			litter = append(litter, name+": time slice "+c.interval)

@@ -22,7 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// machine is a node whose GPUs the test makes ill.
+// machine is a node whose faults the test sets.
 type machine struct {
 	mu       sync.Mutex
 	node     gpu.Node
@@ -52,7 +52,7 @@ func (m *machine) change(f func(*machine)) {
 	m.outdated = make(chan struct{})
 }
 
-func (*machine) ill(faults ...gpu.Fault) func(*machine) {
+func (*machine) setFaults(faults ...gpu.Fault) func(*machine) {
 	return func(m *machine) { m.node.GPUs[0].Faults = faults }
 }
 
@@ -63,8 +63,8 @@ var (
 	heated = gpu.Fault{GPU: "x", Signal: gpu.SignalHeat, Severity: gpu.Warning, Since: began}
 )
 
-// sick returns the names of the devices of a report that are not Healthy.
-func sick(t *testing.T, report kubeletplugin.DeviceHealthReport) []string {
+// unhealthy returns the names of the devices of a report that are not Healthy.
+func unhealthy(t *testing.T, report kubeletplugin.DeviceHealthReport) []string {
 	t.Helper()
 	var names []string
 	seen := map[string]bool{}
@@ -101,19 +101,19 @@ func TestHealth(t *testing.T) {
 			start := time.Now()
 			report := <-reports
 			if took := time.Since(start); took != in {
-				t.Errorf("%s: told after %v, want %v", when, took, in)
+				t.Errorf("%s: reported after %v, want %v", when, took, in)
 			}
 			return report
 		}
 		a, b := m.node.GPUs[0].Name(), m.node.GPUs[1].Name()
 
 		first := next("at the start", 0)
-		if got := sick(t, first); got != nil || len(first.Devices) != len(m.node.GPUs[0].AllUses())+len(m.node.GPUs[1].AllUses()) {
+		if got := unhealthy(t, first); got != nil || len(first.Devices) != len(m.node.GPUs[0].AllUses())+len(m.node.GPUs[1].AllUses()) {
 			t.Errorf("at the start: %d devices, not healthy: %v", len(first.Devices), got)
 		}
 		next("later", healthPeriod)
 
-		m.change(m.ill(burst))
+		m.change(m.setFaults(burst))
 		report := next("an XID", 0)
 		for _, d := range report.Devices {
 			want := kubeletplugin.HealthStatusHealthy
@@ -133,23 +133,23 @@ func TestHealth(t *testing.T) {
 		counted := burst
 		counted.Count, counted.Last = 1000, began.Add(time.Hour)
 		for range 50 {
-			m.change(m.ill(counted)) // nothing that kubelet would be told
+			m.change(m.setFaults(counted)) // nothing that is reported to kubelet
 			synctest.Wait()
 		}
 		next("a storm", healthPeriod)
 
-		m.change(m.ill(part))
+		m.change(m.setFaults(part))
 		report = next("of a slice", 0)
-		if got := sick(t, report); !slices.Contains(got, a+"-mig-19-0") || !slices.Contains(got, a) || slices.Contains(got, a+"-mig-19-1") || slices.Contains(got, b) {
+		if got := unhealthy(t, report); !slices.Contains(got, a+"-mig-19-0") || !slices.Contains(got, a) || slices.Contains(got, a+"-mig-19-1") || slices.Contains(got, b) {
 			t.Errorf("an XID of a slice: not healthy are %v", got)
 		}
-		m.change(m.ill(heated))
+		m.change(m.setFaults(heated))
 		report = next("warm", 0)
-		if got := of(report, b+"-mig-19-0"); sick(t, report) != nil || got.Message != "" {
-			t.Errorf("a warning: %v, %v", sick(t, report), got)
+		if got := of(report, b+"-mig-19-0"); unhealthy(t, report) != nil || got.Message != "" {
+			t.Errorf("a warning: %v, %v", unhealthy(t, report), got)
 		}
 		if got := of(report, a); !strings.Contains(got.Message, "heat since") {
-			t.Errorf("a warning is not told: %q", got.Message)
+			t.Errorf("a warning is not reported: %q", got.Message)
 		}
 		m.change(func(m *machine) { m.node.GPUs[1].Lost = true })
 		if got := of(next("lost", 0), b); got.Health != kubeletplugin.HealthStatusUnhealthy || !strings.Contains(got.Message, "does not respond") {
@@ -207,23 +207,23 @@ func TestHealthStreams(t *testing.T) {
 		t.Fatal(err)
 	}
 	name := m.node.GPUs[0].Name()
-	told := map[string]func() string{
+	reports := map[string]func() string{
 		"newer": func() string { return nextHealth(t, newer.Recv, name) },
 		"older": func() string { return nextHealth(t, older.Recv, name) },
 	}
-	for kubelet, health := range told {
+	for kubelet, health := range reports {
 		if got := health(); got != "HEALTHY" {
-			t.Errorf("the %s kubelet is told %q at the start", kubelet, got)
+			t.Errorf("the report to the %s kubelet is %q at the start", kubelet, got)
 		}
 	}
-	m.change(m.ill(burst))
-	for kubelet, health := range told {
+	m.change(m.setFaults(burst))
+	for kubelet, health := range reports {
 		got := health()
 		for got == "HEALTHY" { // told once more meanwhile, as it is every healthPeriod
 			got = health()
 		}
 		if got != "UNHEALTHY" {
-			t.Errorf("the %s kubelet is told %q after an XID", kubelet, got)
+			t.Errorf("the report to the %s kubelet is %q after an XID", kubelet, got)
 		}
 	}
 	cancel()
@@ -234,7 +234,7 @@ func TestHealthStreams(t *testing.T) {
 		_, err = newer.Recv()
 	}
 	if status.Code(err) == codes.DeadlineExceeded {
-		t.Error("the stream goes on after the server's end")
+		t.Error("the stream continues after the server's end")
 	}
 	if left, _ := filepath.Glob(filepath.Join(s.PluginDir, "dra*.sock")); len(left) != 0 {
 		t.Errorf("left: %v", left)

@@ -64,13 +64,13 @@ func TestMetadataForVirtualMachines(t *testing.T) {
 	if !strings.HasPrefix(mount.ContainerPath, "/var/run/kubernetes.io/dra-device-attributes/resourceclaims/vm/gpu/") {
 		t.Errorf("mounted at %s", mount.ContainerPath)
 	}
-	told, err := os.ReadFile(mount.HostPath)
+	metadata, err := os.ReadFile(mount.HostPath)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{`"resource.kubernetes.io/pciBusID":{"string":"0000:17:00.0"}`, "iommuGroup", `"31"`} {
-		if !strings.Contains(strings.NewReplacer(" ", "", "\n", "").Replace(string(told)), want) {
-			t.Errorf("the metadata does not say %s:\n%s", want, told)
+		if !strings.Contains(strings.NewReplacer(" ", "", "\n", "").Replace(string(metadata)), want) {
+			t.Errorf("the metadata does not contain %s:\n%s", want, metadata)
 		}
 	}
 	if _, err := plugin.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: []*drapb.Claim{ref}}); err != nil {

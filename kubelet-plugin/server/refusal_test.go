@@ -16,33 +16,33 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
-// told writes down what it is told.
-type told struct {
+// recordedStatus records the calls of Status.
+type recordedStatus struct {
 	mutex sync.Mutex
 	lines []string
 }
 
-func (t *told) note(format string, args ...any) {
+func (t *recordedStatus) note(format string, args ...any) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	t.lines = append(t.lines, fmt.Sprintf(format, args...))
 }
 
-func (t *told) Prepared(claim prepare.Ref, answers []prepare.Answer) {
+func (t *recordedStatus) Prepared(claim prepare.Ref, answers []prepare.Answer) {
 	t.note("%s %s prepared: %s", claim, claim.UID, answers[0].Device)
 }
 
-func (t *told) Refused(claim prepare.Ref, reason, message string) {
+func (t *recordedStatus) Refused(claim prepare.Ref, reason, message string) {
 	t.note("%s %s %s: %s", claim, claim.UID, reason, message)
 }
 
-func (t *told) Unprepared(claim prepare.Ref) { t.note("%s %s unprepared", claim, claim.UID) }
+func (t *recordedStatus) Unprepared(claim prepare.Ref) { t.note("%s %s unprepared", claim, claim.UID) }
 
 func TestResultsAreReported(t *testing.T) {
 	names := []string{"good", "busy", "panics", "unreadable", "cancelled"}
 	c := config(t, names...)
-	heard := &told{}
-	c.Status = heard
+	recorded := &recordedStatus{}
+	c.Status = recorded
 	_, kubelet := run(t, New(c))
 	if _, err := kubelet.NodePrepareResources(t.Context(), &drapb.NodePrepareResourcesRequest{Claims: requests(names...)}); err != nil {
 		t.Fatal(err)
@@ -50,7 +50,7 @@ func TestResultsAreReported(t *testing.T) {
 	if _, err := kubelet.NodeUnprepareResources(t.Context(), &drapb.NodeUnprepareResourcesRequest{Claims: requests("good", "busy")}); err != nil {
 		t.Fatal(err)
 	}
-	slices.Sort(heard.lines)
+	slices.Sort(recorded.lines)
 	want := []string{
 		"ns/busy uid-busy DeviceBusy: on node node1: destroy it first: in use; a process still uses the device, possibly outside of Kubernetes: end it; the agent retries until then",
 		"ns/good uid-good prepared: device-good",
@@ -58,7 +58,7 @@ func TestResultsAreReported(t *testing.T) {
 		"ns/panics uid-panics PrepareFailed: on node node1: bug in the agent: no such thing; this is a bug in the agent: report it with the agent's log; the agent retries",
 		"ns/unreadable uid-unreadable InvalidParameters: on node node1: field x: unknown; correct the claim or its DeviceClass and create the claim again",
 	}
-	if diff := cmp.Diff(want, heard.lines); diff != "" {
+	if diff := cmp.Diff(want, recorded.lines); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -66,8 +66,8 @@ func TestResultsAreReported(t *testing.T) {
 func TestRefusal(t *testing.T) {
 	holder := &prepare.AlreadyHeld{GPU: "g", Use: gpu.Use{Shape: gpu.Whole}, Claim: prepare.Ref{Namespace: "ns", Name: "holder"}}
 	for name, test := range map[string]struct {
-		err          error
-		reason, says string
+		err             error
+		reason, message string
 	}{
 		"held":         {fmt.Errorf("device g: %w", holder), "DeviceInUse", "held by claim ns/holder as gpu"},
 		"in the way":   {&prepare.ForeignInstance{}, "DeviceInUse", "was not created by Tessera"},
@@ -83,8 +83,8 @@ func TestRefusal(t *testing.T) {
 		"wrong params": {&invalidClaim{fmt.Errorf("no: %w", gpu.ErrUnsupported)}, "InvalidParameters", "correct"},
 	} {
 		reason, message := describeRefusal(test.err, "node1")
-		if reason != test.reason || !strings.Contains(message, test.says) || !strings.Contains(message, "node1") {
-			t.Errorf("%s: %s: %s; want %s: … %s", name, reason, message, test.reason, test.says)
+		if reason != test.reason || !strings.Contains(message, test.message) || !strings.Contains(message, "node1") {
+			t.Errorf("%s: %s: %s; want %s: … %s", name, reason, message, test.reason, test.message)
 		}
 	}
 }

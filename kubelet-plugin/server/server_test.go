@@ -104,7 +104,7 @@ func config(t *testing.T, names ...string) Config {
 		Driver: "gpu.tessera.dev", Node: "node1", PodUID: "b5c0",
 		PluginDir: folder(t), RegistryDir: folder(t),
 		Client: fake.NewClientset(objects...), Claims: claims{}, Translate: translate,
-		Status: &told{}, Health: newMachine(t), Metrics: NewMetrics(prometheus.NewRegistry()),
+		Status: &recordedStatus{}, Health: newMachine(t), Metrics: NewMetrics(prometheus.NewRegistry()),
 	}
 }
 
@@ -266,13 +266,13 @@ func TestRegistered(t *testing.T) {
 	s := New(config(t))
 	registration, _ := run(t, s)
 	if s.Registered() {
-		t.Error("registered before kubelet said so")
+		t.Error("registered before kubelet confirmed it")
 	}
 	if _, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{Error: "no"}); err == nil || s.Registered() {
 		t.Error("a refusal was taken for a registration")
 	}
 	if _, err := registration.NotifyRegistrationStatus(t.Context(), &registerapi.RegistrationStatus{PluginRegistered: true}); err != nil || !s.Registered() {
-		t.Errorf("not registered after kubelet said so: %v", err)
+		t.Errorf("not registered after kubelet confirmed it: %v", err)
 	}
 }
 

@@ -83,8 +83,8 @@ func deviceData(a prepare.Answer) Data {
 		d.UUID, d.ParentUUID = i.UUID, a.GPU.UUID
 		d.MIG = &MIGData{Profile: profile.Name, Placement: i.Placement, GPUInstanceID: i.GI, ComputeInstanceID: i.CI}
 	}
-	if wish := a.Settings.TimeSlice; wish != "" {
-		d.TimeSlice = &TimeSliceData{Interval: a.Interval, RequestedInterval: wish}
+	if requested := a.Settings.TimeSlice; requested != "" {
+		d.TimeSlice = &TimeSliceData{Interval: a.Interval, RequestedInterval: requested}
 	}
 	if c := a.Daemon; c != nil {
 		d.MPS = &MPSData{

@@ -99,7 +99,7 @@ func (w *world) follow(do func()) {
 	})
 }
 
-func (w *world) tells(when, namespace string, want ...string) {
+func (w *world) expectReports(when, namespace string, want ...string) {
 	w.t.Helper()
 	if diff := cmp.Diff(want, w.eventsIn(namespace)); diff != "" {
 		w.t.Errorf("%s: events (-want +got):\n%s", when, diff)
@@ -131,12 +131,12 @@ func TestHealthOfClaims(t *testing.T) {
 		w.is("of its slice", "slice", driver+" "+first+"-mig-19-0 Healthy=False XID94 "+text, driver+" "+first+"-mig-19-0 Ready=True Prepared")
 		w.is("of the neighbour's slice", "neighbour", driver+" "+first+"-mig-19-1 Ready=True Prepared")
 		w.is("of another GPU", "whole", driver+" "+second+" Ready=True Prepared")
-		told := first + ": XID 94: " + advice(94)
+		message := first + ": XID 94: " + advice(94)
 		// Who has the GPU as a whole, were it not carved, has a part in it, too. Both claims are of the same pods.
-		w.tells("of its slice", "ns",
-			"1x Warning GPUUnhealthy ResourceClaim/share: "+told, "1x Warning GPUUnhealthy ResourceClaim/slice: "+told,
-			"2x Warning GPUUnhealthy Pod/a: "+told, "2x Warning GPUUnhealthy Pod/b: "+told)
-		w.tells("of its slice", "default", "1x Warning GPUUnhealthy Node/node1: "+told+" (Critical)")
+		w.expectReports("of its slice", "ns",
+			"1x Warning GPUUnhealthy ResourceClaim/share: "+message, "1x Warning GPUUnhealthy ResourceClaim/slice: "+message,
+			"2x Warning GPUUnhealthy Pod/a: "+message, "2x Warning GPUUnhealthy Pod/b: "+message)
+		w.expectReports("of its slice", "default", "1x Warning GPUUnhealthy Node/node1: "+message+" (Critical)")
 		if n := w.count("patch", "resourceclaims"); n != 2 {
 			t.Errorf("%d claims were written, want two", n)
 		}
@@ -174,7 +174,7 @@ func TestHealthOfClaims(t *testing.T) {
 		w.follow(func() { w.reporter.Reconciled(ref("slice"), []prepare.Answer{answer(first + "-mig-19-0")}) })
 		w.is("well again", "slice", driver+" "+first+"-mig-19-0 Healthy=True Recovered", driver+" "+first+"-mig-19-0 Ready=True Prepared")
 		if want := "1x Normal GPURecovered ResourceClaim/slice: " + first + "-mig-19-0 recovered: XID79 ended"; !slices.Contains(w.events(), want) {
-			t.Errorf("not told: %s\n%v", want, w.events())
+			t.Errorf("not reported: %s\n%v", want, w.events())
 		}
 		w.follow(func() { w.reporter.Unprepared(ref("slice")) })
 		w.is("taken back", "slice")
@@ -243,8 +243,8 @@ func TestFlappingFaultWritesNoRepeatedEvents(t *testing.T) {
 				time.Sleep(30 * time.Second)
 			}
 		})
-		told := first + ": XID 79"
-		w.tells("after an hour", "default", "12x Normal GPURecovered Node/node1: "+told+" is over", "12x Warning GPUUnhealthy Node/node1: "+told+": "+advice(79)+" (Fatal)")
+		message := first + ": XID 79"
+		w.expectReports("after an hour", "default", "12x Normal GPURecovered Node/node1: "+message+" is over", "12x Warning GPUUnhealthy Node/node1: "+message+": "+advice(79)+" (Fatal)")
 		if n := len(w.events()); n > 20 {
 			t.Errorf("%d events of claims and pods: %v", n, w.events())
 		}
@@ -268,7 +268,7 @@ func TestFaultsOfTheNode(t *testing.T) {
 			})
 		})
 		j, heat := gpu.Rules{}.Judge(gpu.SignalDriver, 0), gpu.Rules{}.Judge(gpu.SignalHeat, 0)
-		w.tells("the driver was away", "default",
+		w.expectReports("the driver was away", "default",
 			"1x Normal GPURecovered Node/node1: node1: driver is over",
 			"1x Warning GPUUnhealthy Node/node1: "+first+": heat: "+heat.Meaning+"; "+heat.Help+" (Warning)",
 			"1x Warning GPUUnhealthy Node/node1: node1: driver: "+j.Meaning+"; "+j.Help+" (Critical)")

@@ -45,7 +45,7 @@ func TestClaimLifecycle(t *testing.T) {
 		w.is("refused", "c",
 			driver+" g0 Ready=False GPULost gpu-0000-3b-00-0 does not answer", driver+" g1 s1 Ready=False GPULost gpu-0000-3b-00-0 does not answer")
 		if w.claim("c").Status.Devices[1].Data == nil {
-			t.Error("a refusal forgot which device it is")
+			t.Error("a refusal lost the device")
 		}
 
 		time.Sleep(time.Minute)
@@ -82,7 +82,7 @@ func TestSharing(t *testing.T) {
 		})
 		w.is("granted", "c", driver+" g0 Ready=True Prepared", driver+" g0 TimeSliceApplied=True RequestedIntervalInEffect")
 		w.run(func() { w.reporter.Prepared(ref("c"), []prepare.Answer{answer("g0")}) })
-		w.is("no wish", "c", driver+" g0 Ready=True Prepared")
+		w.is("no time slice", "c", driver+" g0 Ready=True Prepared")
 		if got := len(w.events()); got != len(want) {
 			t.Errorf("%d events, want no more than %d", got, len(want))
 		}

@@ -203,6 +203,6 @@ func answer(device string, changes ...func(*prepare.Answer)) prepare.Answer {
 	return a
 }
 
-func timeSlice(wished, interval string) func(*prepare.Answer) {
-	return func(a *prepare.Answer) { a.Settings.TimeSlice, a.Interval = wished, interval }
+func timeSlice(requested, interval string) func(*prepare.Answer) {
+	return func(a *prepare.Answer) { a.Settings.TimeSlice, a.Interval = requested, interval }
 }

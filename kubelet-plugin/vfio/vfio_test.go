@@ -76,9 +76,9 @@ func TestBindWithoutAnyDriver(t *testing.T) {
 // Devices that cannot be bound, and are unchanged afterwards.
 func TestBindFails(t *testing.T) {
 	tests := map[string]struct {
-		change func(*fakevfio.Kernel)
-		is     error
-		says   string
+		change  func(*fakevfio.Kernel)
+		is      error
+		message string
 	}{
 		"the IOMMU is off":          {func(k *fakevfio.Kernel) { k.Devices[display].Group = "" }, ErrNoIOMMU, "intel_iommu=on"},
 		"no module":                 {func(k *fakevfio.Kernel) { delete(k.Takes, "vfio-pci"); k.Loadable = nil }, ErrNoModule, "not found"},
@@ -97,7 +97,7 @@ func TestBindFails(t *testing.T) {
 			test.change(k)
 			before := k.State()
 			_, err := New(k, k, k).Bind(t.Context(), display)
-			if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.says) {
+			if err == nil || test.is != nil && !errors.Is(err, test.is) || !strings.Contains(err.Error(), test.message) {
 				t.Errorf("error %v", err)
 			}
 			if diff := cmp.Diff(before, k.State()); diff != "" {

@@ -422,7 +422,7 @@ func TestTheTableNoticesALostRecord(t *testing.T) {
 	t.Parallel()
 	s, v := newStage(t, victim{}), victims()[0]
 	claim := s.claimOf(v)
-	s.must(s.die(claim, carved, "TESSERA_TEST_FORGET=yes"))
+	s.must(s.die(claim, carved, "TESSERA_TEST_DROP_RECORD=yes"))
 	err := s.live(v, claim, endings()[1])
 	if err == nil || !strings.Contains(err.Error(), "left behind") {
 		t.Errorf("without the first record the case ends with: %v", err)

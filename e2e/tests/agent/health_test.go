@@ -326,7 +326,7 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	steps := filepath.Join(w.dir, "steps")
-	for _, moment := range []string{"before save-health", "after save-health", "before tell-health", "after tell-health"} {
+	for _, moment := range []string{"before save-health", "after save-health", "before report-health", "after report-health"} {
 		t.Run(strings.ReplaceAll(moment, " ", "-"), func(t *testing.T) {
 			fatal := fmt.Sprintf("%s of %s %s", moment, w.whole(1).GPU, gpu.SignalRemapPending)
 			w.open(shared.crashing, "TESSERA_TEST_STEPS="+steps, "TESSERA_TEST_KILL="+fatal)
@@ -343,7 +343,7 @@ func TestKilledBetweenNoticingAndTelling(t *testing.T) {
 		})
 	}
 	// An event is reported by the driver once: after it is saved, it must not be lost.
-	for _, moment := range []string{"after save-health", "before tell-health", "after tell-health"} {
+	for _, moment := range []string{"after save-health", "before report-health", "after report-health"} {
 		t.Run("event-"+strings.ReplaceAll(moment, " ", "-"), func(t *testing.T) {
 			fatal := fmt.Sprintf("%s of %s XID 95", moment, w.whole(0).GPU)
 			w.open(shared.crashing, "TESSERA_TEST_STEPS="+steps, "TESSERA_TEST_KILL="+fatal)
