@@ -38,12 +38,12 @@ of one, that leave the most for the pods to come. Flags and configuration file a
 // Refusals to start.
 var (
 	errNoConfig = errors.New("--config is not set, and without it the plugin " + plugin.Name +
-		" is in no profile: take one of the files config.yaml below deployments/scheduler")
-	errGate = fmt.Errorf("the feature gate %s is on, and kube-scheduler's code for it reads the state of its own plugin, "+
-		"which the plugin %s replaces: switch it off", features.DRANodeAllocatableResources, plugin.Name)
+		" is in no profile; use one of the files config.yaml in deployments/scheduler")
+	errGate = fmt.Errorf("the feature gate %s is enabled, and kube-scheduler's code for it reads the state of the in-tree plugin, "+
+		"which the plugin %s replaces; disable the feature gate", features.DRANodeAllocatableResources, plugin.Name)
 )
 
-// check refuses what would run and not do what is expected. The feature gates are those of the flags.
+// check returns an error for configurations that start and do not work. The feature gates are those of the flags.
 func check(config string, gates featuregate.FeatureGate) error {
 	if config == "" {
 		return errNoConfig

@@ -69,7 +69,7 @@ func TestShippedConfigurations(t *testing.T) {
 	}
 }
 
-// checkPlugins makes the profile's framework: ours must be in the place of the in-tree plugin, and asked
+// checkPlugins creates the profile's framework: our plugin must replace the in-tree plugin and be called
 // before preemption.
 func checkPlugins(t *testing.T, profile *config.KubeSchedulerProfile) {
 	t.Helper()

@@ -13,7 +13,7 @@ import (
 )
 
 // ApplyObjects writes those objects of render that differ from the cluster, by server-side apply, and returns them as kind and name. It reads from the
-// cache, so a cluster without differences costs no request. A field that an object states and somebody changed gets the stated value back.
+// cache, so a cluster without differences costs no request. A stated field that another client changed gets the stated value back.
 //
 // frozen reports objects that, once they exist, are compared and written only for their pod spec: driver DaemonSets. An object that cannot be
 // written does not stop the others; the errors are joined.
@@ -51,7 +51,7 @@ func (c Cluster) applyObject(ctx context.Context, rendered client.Object, frozen
 	}
 	err = c.Client.Patch(ctx, want, client.RawPatch(types.ApplyPatchType, data), client.FieldOwner(Manager), client.ForceOwnership)
 	if apierrors.IsInvalid(err) && have.GetUID() != "" {
-		// If somebody changed the key of a list element, apply adds a second element with the stated key, and the API server may reject the two
+		// If another client changed the key of a list element, apply adds a second element with the stated key, and the API server may reject the two
 		// together. A merge patch replaces the whole list.
 		if c.Client.Patch(ctx, want, client.RawPatch(types.MergePatchType, data), client.FieldOwner(Manager)) == nil {
 			err = nil

@@ -102,7 +102,7 @@ func TestHash(t *testing.T) {
 	}
 	for _, crd := range list {
 		if got := hash(t, crd); got != crd.Annotations[HashAnnotation] {
-			t.Errorf("%s says %s, its spec is %s", crd.Name, crd.Annotations[HashAnnotation], got)
+			t.Errorf("%s: annotation %s, hash of the spec %s", crd.Name, crd.Annotations[HashAnnotation], got)
 		}
 		crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Required = []string{"spec"}
 		if hash(t, crd) == crd.Annotations[HashAnnotation] {
@@ -177,7 +177,7 @@ func TestEveryFieldIsDocumented(t *testing.T) {
 			}
 			for _, field := range fields {
 				if field.Description == "" {
-					t.Errorf("%s: %s has no comment of its own in api/v1alpha1: say units, default and effect", kind, field.Path)
+					t.Errorf("%s: %s has no comment in api/v1alpha1; add units, default and effect", kind, field.Path)
 				}
 			}
 		}

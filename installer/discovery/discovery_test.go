@@ -212,7 +212,7 @@ func TestDiscovery(t *testing.T) {
 		}
 	}
 	if err := d.Once(t.Context()); err != nil || c.gpuNode.Status.Hardware.GPUs != 0 {
-		t.Errorf("%d GPUs, error %v: a node that had GPUs tells that they are gone", c.gpuNode.Status.Hardware.GPUs, err)
+		t.Errorf("%d GPUs, error %v: a node that had GPUs must report zero", c.gpuNode.Status.Hardware.GPUs, err)
 	}
 }
 
@@ -290,7 +290,7 @@ func TestRun(t *testing.T) {
 		c.mutex.Unlock()
 		pass(6 * time.Minute)
 		if c.gpuNode == nil || c.gpuNode.Status.Hardware == nil {
-			t.Fatal("six minutes after the outage nothing has been told")
+			t.Fatal("no report six minutes after the outage")
 		}
 		c.take()
 		pass(24 * time.Hour)
@@ -331,7 +331,7 @@ func TestLostGPUNode(t *testing.T) {
 				c.gpuNode.Status = v1alpha1.GPUNodeStatus{}
 				c.watcher.Modify(c.gpuNode.DeepCopy())
 			},
-			"changed while nobody watched": func() {
+			"changed without a watch": func() {
 				c.gpuNode = nil
 				c.watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Reason: metav1.StatusReasonExpired, Code: http.StatusGone})
 			},
@@ -348,7 +348,7 @@ func TestLostGPUNode(t *testing.T) {
 			lose()
 			pass(20 * time.Second)
 			if c.gpuNode == nil || c.gpuNode.Status.Hardware == nil {
-				t.Fatalf("a GPUNode that was %s is not told again", what)
+				t.Fatalf("a GPUNode that was %s is not written again", what)
 			}
 		}
 		cancel()

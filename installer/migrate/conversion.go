@@ -26,7 +26,7 @@ type conversion struct {
 	result  *Result
 }
 
-// rule says what becomes of one field, or of all fields below it.
+// rule defines the conversion of one field, or of all fields below it.
 type rule struct {
 	path    string
 	convert convert
@@ -78,7 +78,7 @@ func (c *conversion) refuse(path string, value any, reason string) {
 	c.result.Notes = append(c.result.Notes, Note{Source: c.source, Field: c.root + path, Reason: reason})
 }
 
-// at returns what stands at a path of the source, or nil.
+// at returns the value at a path of the source, or nil.
 func (c *conversion) at(path string) any {
 	var value any = c.content
 	for name := range strings.SplitSeq(path, ".") {

@@ -48,7 +48,7 @@ func driverRules(path string) []rule {
 	return append(rules, named(componentRules("x", driver), at)...)
 }
 
-// named gives the rules of a component the paths of one whose fields stand elsewhere.
+// named returns the rules of a component with paths below another prefix.
 func named(rules []rule, at func(string) string) []rule {
 	for i := range rules {
 		rules[i].path = at(rules[i].path[len("x."):])

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// migLabel is how a node of the GPU Operator says which layout its GPUs have.
+// migLabel is the node label of the GPU Operator with the MIG layout of the node's GPUs.
 const migLabel = "nvidia.com/mig.config"
 
 // maxPoolName is the length of a pool's name.
@@ -31,7 +31,7 @@ type layout struct {
 	notes   []string
 }
 
-// newLayout reads a layout, or says why it has no counterpart.
+// newLayout parses a layout, or returns the reason why it has no counterpart.
 func newLayout(name string, value any) (layout, string) {
 	l := layout{name: name, profiles: map[string]bool{}}
 	entries, _ := value.([]any)

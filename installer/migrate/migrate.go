@@ -38,7 +38,7 @@ type Result struct {
 type Note struct {
 	// Source is the object that it stands in, such as NVIDIADriver h100; Field its path.
 	Source, Field string
-	// Reason says, continuing "the field …", why not and what to do.
+	// Reason continues "the field …": why it was not converted and what to do.
 	Reason string
 }
 

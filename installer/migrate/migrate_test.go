@@ -195,7 +195,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// TestOutputIsAccepted asks an API server's own code about what is printed.
+// TestOutputIsAccepted validates the output with the API server's code.
 func TestOutputIsAccepted(t *testing.T) {
 	t.Parallel()
 	for name, files := range fixtures {
@@ -303,7 +303,7 @@ func leaves(object map[string]any, prefix []string) [][]string {
 	return all
 }
 
-// value is what stands at the path.
+// value is the value at the path.
 func (s Source) value(path []string) any {
 	var value any = s.fields()
 	for _, name := range path {

@@ -10,7 +10,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// The label by which nodes of the GPU Operator say what they are for, and its values.
+// The node label of the GPU Operator with the workload type of a node, and its values.
 const (
 	workloadLabel       = "nvidia.com/gpu.workload.config"
 	workloadContainer   = "container"
@@ -233,7 +233,7 @@ func (c *conversion) workload(workload string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: workloadLabel, Operator: metav1.LabelSelectorOpNotIn, Values: others}}}
 }
 
-// place sets what our rules between fields ask for and the source says elsewhere.
+// place sets fields that our validation rules require and that the source has elsewhere.
 func (c *conversion) place() {
 	manager := &c.policy.VGPUManager
 	if !manager.Chosen() {

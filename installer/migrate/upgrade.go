@@ -54,7 +54,7 @@ func maxUnavailable(c *conversion, value any) string {
 	return fmt.Sprintf("has the value %v. It must be a number of nodes from 1 or a percentage from 1%% to 100%%; pause a rollout with spec.upgrade.auto: false", value)
 }
 
-// waitFor takes over a selector in one line. It runs before the time that is waited: the alphabet says so.
+// waitFor converts a selector in one line. It runs before the rule of its timeout, because rules run in alphabetical order.
 func waitFor(c *conversion, value any) string {
 	text, _ := value.(string)
 	requirements, err := labels.ParseToRequirements(text)

@@ -57,7 +57,7 @@ func valuesRules() []rule {
 // maxPools is how many pools a ClusterPolicy may have.
 const maxPools = 32
 
-// layouts makes a pool of each layout of a MIG manager's configuration: nodes say by a label which is theirs.
+// layouts creates a pool of each layout in a configuration of the MIG manager. Nodes select their layout with a label.
 func (r *Result) layouts(content map[string]any) {
 	configs, _ := content["mig-configs"].(map[string]any)
 	c := conversion{source: "MIG configuration", content: content, result: r}

@@ -84,7 +84,7 @@ func wrap(words []string, separator string) []string {
 	return lines
 }
 
-// tidy writes an object without its status and without objects that say nothing.
+// tidy encodes an object without its status and without empty objects.
 func tidy(object any) ([]byte, error) {
 	text, err := json.Marshal(object)
 	if err != nil {
@@ -102,7 +102,7 @@ func tidy(object any) ([]byte, error) {
 	return yaml.Marshal(content)
 }
 
-// prune removes objects that say nothing. An empty selector says: all.
+// prune removes empty objects, except selectors: an empty selector selects all.
 func prune(object map[string]any) {
 	for key, value := range object {
 		switch inner := value.(type) {

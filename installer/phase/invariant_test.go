@@ -24,13 +24,13 @@ var invariants = []invariant{
 	{"the agent never goes while a claim is prepared", func(w *world, d Decision) bool {
 		return d.Action == Place && w.labelAgent && d.Labels.Agent == "" && w.prepared
 	}, true},
-	{"nobody is evicted before the taint and the agent's refusal", func(w *world, d Decision) bool {
+	{"no pod is evicted before the taint and the agent's refusal", func(w *world, d Decision) bool {
 		return d.Action == Evict && (!w.tainted || w.entered == 0 || w.gate == 0 || w.labelMaint == "")
 	}, false},
-	{"nobody is evicted when nothing is loaded", func(w *world, d Decision) bool {
+	{"no pod is evicted if no driver is loaded", func(w *world, d Decision) bool {
 		return d.Action == Evict && w.loaded == 0 && w.host == 0 && w.surveyed && w.driver != PodStarting && (!w.reportedDriver || w.reportedBoot != w.boot)
 	}, false},
-	{"nobody is evicted for a node that leaves", func(w *world, d Decision) bool {
+	{"no pod is evicted from a retiring node", func(w *world, d Decision) bool {
 		return d.Action == Evict && (w.unmanaged || w.noAgent || w.noDriver && w.labelDriver != 0)
 	}, false},
 	{"who is waited for is not evicted before the time", func(w *world, d Decision) bool {
@@ -124,17 +124,17 @@ var invariants = []invariant{
 	{"a driver is sent only to hardware that is known", func(w *world, d Decision) bool {
 		return d.Action == Place && w.labelDriver == 0 && d.Labels.Driver != "" && !w.known
 	}, false},
-	{"nobody is told to act who need not", func(w *world, d Decision) bool { return d.Reason == ReasonNoDriver && !w.noDriver }, false},
+	{"no action of an administrator is requested without need", func(w *world, d Decision) bool { return d.Reason == ReasonNoDriver && !w.noDriver }, false},
 	{"an operation has the GPUs to itself", func(w *world, d Decision) bool {
 		return d.Action == Place && w.operation == PodStarting && (d.Labels.Agent != "" && !w.labelAgent || number(d.Labels.Driver) != w.labelDriver)
 	}, false},
 	{"nothing is done to a node that has gone", func(w *world, d Decision) bool {
 		return w.gone && (d.Phase != v1alpha1.PhaseAbsent || d.Action != Wait && d.Action != Untaint)
 	}, false},
-	{"a node keeps what it runs when its GPUNode forgets", func(w *world, d Decision) bool {
+	{"a node keeps its driver when its GPUNode loses its status", func(w *world, d Decision) bool {
 		return d.Action == Taint && w.labelDriver != 0 && w.labelReady && !w.unmanaged && !w.noDriver && !w.noAgent && (w.spec == 0 || w.lastGood == 0 && !w.setGone)
 	}, false},
-	{"an action asks for nothing that is absent", func(w *world, d Decision) bool {
+	{"an action requests only existing objects", func(w *world, d Decision) bool {
 		return d.Action == RollBack && d.Driver == nil && w.spec != 0
 	}, false},
 }
@@ -172,11 +172,11 @@ func dishonest(w *world) string {
 	case !serves:
 		return "it does not come back into service"
 	case w.user != PodAbsent && !w.prepared:
-		return "a user's pod waits for ever"
+		return "a user pod waits without end"
 	case (w.spec == w.wanted || w.host != 0 || w.sandbox) && w.mig == w.wantedMIG:
 		return or(w.phase == v1alpha1.PhaseReady, "", "what is wanted runs, and the node is not Ready")
 	case w.attempts > 0 && (w.attempt == w.wanted || w.attemptMIG):
-		return or(w.phase == v1alpha1.PhaseBlocked || w.phase == v1alpha1.PhaseRolledBack || w.phase == v1alpha1.PhaseFailed, "", "a failure is not told")
+		return or(w.phase == v1alpha1.PhaseBlocked || w.phase == v1alpha1.PhaseRolledBack || w.phase == v1alpha1.PhaseFailed, "", "a failure is not reported")
 	default:
 		return or(w.paused || w.cordoned || !w.ready, "", "it stays with an old driver for no reason")
 	}

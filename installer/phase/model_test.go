@@ -42,7 +42,7 @@ func scenarios() []scenario {
 			w.host, w.wanted, w.spec, w.lastGood, w.labelDriver, w.driver, w.driverDigest, w.loaded = 1, 0, 9, 9, 0, PodAbsent, 0, 0
 			w.provenDriver, w.wantedMIG = 0, true
 		}), []string{"bad mode", "lose GPUNode", "pause"}, true},
-		{"bare with a runtime that must be told", with(bare(1), func(w *world) { w.cdi = false }), []string{"reboot", "opt out", "delete agent"}, true},
+		{"bare with a runtime to configure", with(bare(1), func(w *world) { w.cdi = false }), []string{"reboot", "opt out", "delete agent"}, true},
 		{"upgrade with an agent that breaks", upgrade(2), []string{"agent breaks", "bad agent", "bad driver 2"}, true},
 		{"people in the way", upgrade(2), []string{"cordon", "not ready", "edit to 3", "edit to 1", "pause", "plugin", "conflict"}, true},
 		{"driver switched off", with(serving(2), func(w *world) { w.user, w.prepared = PodReady, true }), []string{"driver off", "driver on", "reboot", "cordon"}, true},

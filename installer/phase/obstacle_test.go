@@ -51,8 +51,8 @@ func TestWhatCannotBeDone(t *testing.T) {
 		"what was never refused is tried first": {unproven(time.Hour), func(o *Observed) { o.Obstacle = "" }, v1alpha1.PhaseValidating, Validate, ""},
 		"a claim without its pod gets it":       {claimed(time.Minute), func(o *Observed) { o.Obstacle = "" }, v1alpha1.PhaseValidating, Validate, ""},
 		"also while that is refused":            {claimed(time.Minute), func(*Observed) {}, v1alpha1.PhaseValidating, Validate, ""},
-		"but not for ever":                      {claimed(time.Hour), func(*Observed) {}, v1alpha1.PhaseFailed, Wait, "exceeded quota"},
-		"nor beside what is over":               {claimed(time.Minute), func(o *Observed) { o.Validation.Leftover = true }, v1alpha1.PhaseValidating, EndValidate, ""},
+		"but not without end":                   {claimed(time.Hour), func(*Observed) {}, v1alpha1.PhaseFailed, Wait, "exceeded quota"},
+		"nor with leftover objects":             {claimed(time.Minute), func(o *Observed) { o.Validation.Leftover = true }, v1alpha1.PhaseValidating, EndValidate, ""},
 		"a driver that cannot be proven goes back": {unproven(time.Hour), func(o *Observed) {
 			o.Status.LastGoodDriver = desired(2)
 		}, v1alpha1.PhaseDriverInstalling, RollBack, "exceeded quota"},

@@ -50,10 +50,10 @@ func TestDecisions(t *testing.T) {
 		{"a GPUNode that was deleted: what runs stays", ready, func(o *Observed) {
 			o.Spec, o.Status, o.Placed, o.Drain.Holders = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, desired(1), []string{"user/pod"}
 		}, "Preflight// DriverAdopted Adopt", ""},
-		{"and where the DaemonSet is gone, too, the pod tells what runs", ready, func(o *Observed) {
+		{"without the DaemonSet, too, the pod has the driver's digest", ready, func(o *Observed) {
 			o.Spec, o.Status, o.Placed = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, nil
 		}, "Preflight// DriverAdopted Adopt", ""},
-		{"what nobody knows waits for the rollout", ready, func(o *Observed) {
+		{"an unknown driver waits for the rollout", ready, func(o *Observed) {
 			o.Spec, o.Status, o.Driver, o.Placed = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, Pod{}, nil
 		}, "Preflight// WaitingForRollout Wait", ""},
 		{"a GPUNode that was restored from an old backup", ready, func(o *Observed) {
@@ -70,11 +70,11 @@ func TestDecisions(t *testing.T) {
 			o.Drain.Blocked = []BlockedPod{{"user/pod", "its budget allows no disruption"}}
 			o.Status.Since = metav1.NewTime(now.Add(-time.Hour))
 		}, "Upgrading/Drain/ DrainBlocked RollBack", "user/pod (its budget allows no disruption)"},
-		{"A11 back in service it says so", ready, func(o *Observed) {
+		{"A11 back in service has a reason", ready, func(o *Observed) {
 			o.Wanted.Digest = digest(2)
 			o.Status.Attempt = &v1alpha1.Attempt{Digest: digest(2), Count: 1, Reason: ReasonDrainBlocked, Message: "user/pod stays"}
 		}, "Blocked// DrainBlocked Wait", "user/pod stays"},
-		{"A9 rolled back it says so", ready, func(o *Observed) {
+		{"A9 rolled back has a reason", ready, func(o *Observed) {
 			o.Wanted.Digest = digest(2)
 			o.Status.Attempt = &v1alpha1.Attempt{Digest: digest(2), Count: 1, Reason: ReasonDriverFailed, Message: "no headers"}
 		}, "RolledBack// DriverFailed Wait", "no headers"},
@@ -92,7 +92,7 @@ func TestDecisions(t *testing.T) {
 		}, "Upgrading/StopAgent/ AgentStopping Place", ""},
 		{"an old acknowledgement is none", changing, func(o *Observed) { o.Status.Agent.Maintenance = "an older one" }, "Upgrading/Refuse/ WaitingForAgent Wait", ""},
 		{"nor is one of before a reboot", changing, func(o *Observed) { o.Status.Agent.BootID = "an older one" }, "Upgrading/Refuse/ WaitingForAgent Wait", ""},
-		{"A14 nothing is loaded after a reboot: nobody is evicted", changing, func(o *Observed) {
+		{"A14 no driver is loaded after a reboot: no pod is evicted", changing, func(o *Observed) {
 			o.Status.Agent.BootID, o.Driver.State, o.Status.Hardware.LoadedDriver = "an older one", PodPending, ""
 		}, "Upgrading/Remove/ DriverRemoving Place", ""},
 		{"an agent that is replaced", ready, func(o *Observed) { agentPod(o, PodAbsent, time.Minute) }, "Ready// InService Wait", ""},
@@ -125,7 +125,7 @@ func TestDecisions(t *testing.T) {
 		}, "Upgrading/Taint/ EnteringMaintenance Taint", ""},
 		{"an agent that ends on a node that leaves", ready, func(o *Observed) { o.Wanted, o.Node.Labels.Agent = Wanted{}, "" },
 			"Upgrading/StopAgent/ AgentStopping Wait", ""},
-		{"the old driver ends though the new one's label stands", changing, func(o *Observed) {
+		{"the old driver ends though the node has the new label", changing, func(o *Observed) {
 			o.Node.Labels.Driver, o.Driver.State, o.Node.Labels.Agent, o.Agent.State = short(2), PodTerminating, "", PodAbsent
 		}, "Upgrading/Remove/ DriverRemoving Wait", ""},
 		{"who was waited for long enough is not waited for again", changing, func(o *Observed) { o.Drain.Waited = o.Drain.Holders },
@@ -171,7 +171,7 @@ func TestDecisions(t *testing.T) {
 				t.Errorf("decided %s (%s), want %s", got, d.Message, test.want)
 			}
 			if !strings.Contains(d.Message, test.contains) {
-				t.Errorf("says %q, not %q", d.Message, test.contains)
+				t.Errorf("message %q, want %q", d.Message, test.contains)
 			}
 		})
 	}

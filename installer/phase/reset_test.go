@@ -24,9 +24,9 @@ func TestSwapWaitsForAReset(t *testing.T) {
 		observed Observed
 		waits    bool
 	}{
-		"it resets":       {at(func(*Observed) {}), true},
-		"it is about to":  {at(func(o *Observed) { o.Status.Agent.Remediations[0].State = v1alpha1.RemediationStateHolding }), true},
-		"it says nothing": {at(func(o *Observed) { o.Status.Agent.Remediations = nil }), true},
+		"it resets":      {at(func(*Observed) {}), true},
+		"it is about to": {at(func(o *Observed) { o.Status.Agent.Remediations[0].State = v1alpha1.RemediationStateHolding }), true},
+		"no report":      {at(func(o *Observed) { o.Status.Agent.Remediations = nil }), true},
 		"of another boot": {at(func(o *Observed) {
 			o.Status.Agent.Remediations[0].State, o.Node.BootID = v1alpha1.RemediationStateReset, "boot-1"
 		}), true},

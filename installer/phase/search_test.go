@@ -205,7 +205,7 @@ func (s *search) settles(i int, w world) *finding {
 			break
 		}
 		if onTrail[w] || steps > 400 {
-			return s.Finding("it goes round for ever", i, w, path...)
+			return s.Finding("the path is a cycle", i, w, path...)
 		}
 		onTrail[w] = true
 		trail = append(trail, w)
@@ -228,7 +228,7 @@ func (s *search) settles(i int, w world) *finding {
 				return s.Finding(name, i, w, path...)
 			}
 			if w.budget == s.start.budget && s.smooth && (w.phase != v1alpha1.PhaseReady || w.spec != w.wanted && w.spec != 9) {
-				return s.Finding("nothing stood in the way, and yet what is wanted does not run", i, w, path...)
+				return s.Finding("without obstacles the desired operands do not run", i, w, path...)
 			}
 			break
 		}

@@ -151,7 +151,7 @@ func TestWhatWasResetStaysHeld(t *testing.T) {
 		}
 		o.Paused = "GPUNode n"
 		if d := Next(o); d.Action == Release || d.Status.Step != v1alpha1.RemediationStepWaiting {
-			t.Errorf("%s: a GPU that was reset, when a person says stop: %s %+v", reason, d.Action, d.Status)
+			t.Errorf("%s: a GPU that was reset, while paused: %s %+v", reason, d.Action, d.Status)
 		}
 		o.Paused, o.Status = "", d.Status
 		o.Faults, o.AgentReports, o.Monitored, o.Agent = nil, true, false, &v1alpha1.AgentRemediation{ID: "one", State: v1alpha1.RemediationStateHolding}

@@ -29,9 +29,9 @@ var progress = []move{
 	{"the agent comes", func(w *world) bool { return !w.broken && set(&w.agent, true) }},
 	{"the agent speaks", func(w *world) bool { return w.agent && set(&w.reported, true) }},
 	each("the agent looks", agentProbes),
-	each("the agent is told", agentReceives),
+	each("the agent receives the order", agentReceives),
 	each("kubelet: user", userMoves),
-	each("the agent tells", func(w *world, c *card) bool {
+	each("the agent reports", func(w *world, c *card) bool {
 		used := c.prepared || c.started && c.check == phase.ValidationRunning
 		return w.agent && c.gate != "" && set(&c.reportedUsed, used)
 	}),
@@ -44,7 +44,7 @@ var progress = []move{
 	}},
 	each("the agent resets", agentResets),
 	each("kubelet: proof", proofMoves),
-	{"somebody reboots the node", func(w *world) bool {
+	{"an administrator reboots the node", func(w *world) bool {
 		for i := range w.cards {
 			c := &w.cards[i]
 			if w.rebooter && c.has && c.step == v1alpha1.RemediationStepRebootRequested && c.reason != ReasonRebooted {
@@ -209,7 +209,7 @@ var disturbances = map[string]func(w *world) bool{
 		c.remedy, c.seen = gpu.Reset, true
 		return true
 	},
-	"heals":        on(func(c *card) bool { ok := c.remedy != noFault; c.remedy = noFault; return ok }),
+	"fault ends":   on(func(c *card) bool { ok := c.remedy != noFault; c.remedy = noFault; return ok }),
 	"node reboots": reboot,
 	"user comes": func(w *world) bool {
 		c := &w.cards[0]
@@ -219,17 +219,17 @@ var disturbances = map[string]func(w *world) bool{
 		}
 		return ok
 	},
-	"late pod":              on(func(c *card) bool { ok := c.user == phase.PodAbsent; c.user = phase.PodPending; return ok }),
-	"blocked":               func(w *world) bool { w.blocked = !w.blocked; return true },
-	"stays":                 func(w *world) bool { w.stays = !w.stays; return true },
-	"pause":                 func(w *world) bool { w.paused = !w.paused; return true },
-	"busy":                  func(w *world) bool { w.busy = !w.busy; return true },
-	"off":                   func(w *world) bool { w.mode = v1alpha1.RemediationOff; return true },
-	"suggest":               func(w *world) bool { w.mode = v1alpha1.RemediationSuggest; return true },
-	"act":                   func(w *world) bool { w.mode = v1alpha1.RemediationAct; return true },
-	"no asking for reboots": func(w *world) bool { return set(&w.noReboot, true) },
-	"agent goes":            func(w *world) bool { return w.agent && set(&w.agent, false) && (set(&w.reported, false) || true) },
-	"agent breaks":          func(w *world) bool { w.agent, w.reported = false, false; return set(&w.broken, true) },
+	"late pod":         on(func(c *card) bool { ok := c.user == phase.PodAbsent; c.user = phase.PodPending; return ok }),
+	"blocked":          func(w *world) bool { w.blocked = !w.blocked; return true },
+	"stays":            func(w *world) bool { w.stays = !w.stays; return true },
+	"pause":            func(w *world) bool { w.paused = !w.paused; return true },
+	"busy":             func(w *world) bool { w.busy = !w.busy; return true },
+	"off":              func(w *world) bool { w.mode = v1alpha1.RemediationOff; return true },
+	"suggest":          func(w *world) bool { w.mode = v1alpha1.RemediationSuggest; return true },
+	"act":              func(w *world) bool { w.mode = v1alpha1.RemediationAct; return true },
+	"reboots disabled": func(w *world) bool { return set(&w.noReboot, true) },
+	"agent goes":       func(w *world) bool { return w.agent && set(&w.agent, false) && (set(&w.reported, false) || true) },
+	"agent breaks":     func(w *world) bool { w.agent, w.reported = false, false; return set(&w.broken, true) },
 	"lose status": on(func(c *card) bool {
 		ok := c.has
 		c.has, c.step, c.reason, c.id, c.attempts, c.about, c.began, c.late, c.requestedBoot = false, "", "", "", 0, "", false, false, 0

@@ -48,7 +48,7 @@ var invariants = []invariant{
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && c.touched && !c.proved &&
 			(!w.noValidator || !w.reported) && d.Status.Reason != ReasonNotValidated
 	}},
-	{"who cannot prove a GPU because its agent is silent, or the node is being worked on, keeps it", func(w *world, c *card, d Decision) bool {
+	{"a GPU that cannot be validated because the agent is silent or the node is busy stays held", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && (!w.reported || w.busy && d.Status.Attempts > 0)
 	}},
 	{"nothing begins without rest after a maintenance came between", func(_ *world, c *card, d Decision) bool {
@@ -63,27 +63,27 @@ var invariants = []invariant{
 	{"a reset is ordered only with nothing prepared and monitoring gone", func(w *world, c *card, d Decision) bool {
 		return d.Action == Direct && d.Order.Step == v1alpha1.OrderReset && (c.prepared || w.monitored || c.check != phase.ValidationNone)
 	}},
-	{"a reset begins only when everybody lets it", func(w *world, _ *card, d Decision) bool {
+	{"a reset begins only when remediation is not halted", func(w *world, _ *card, d Decision) bool {
 		return d.Action == Direct && d.Order.Step == v1alpha1.OrderReset && w.halted()
 	}},
-	{"a GPU is taken out only when everybody lets it", func(w *world, c *card, d Decision) bool {
+	{"a GPU is taken out of service only when remediation is not halted", func(w *world, c *card, d Decision) bool {
 		return d.Action == Direct && d.Order.Step == v1alpha1.OrderHold && c.order == "" && w.halted()
 	}},
-	{"nobody is evicted before the GPU is held", func(w *world, c *card, d Decision) bool {
+	{"no pod is evicted before the GPU is held", func(w *world, c *card, d Decision) bool {
 		return d.Action == Evict && (c.order == "" || w.agent && w.reported && c.gate == "")
 	}},
-	{"nobody is evicted on the word of an agent that is not there", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && !w.reported }},
-	{"a GPU that cannot be emptied is not taken out, and nobody else leaves it", func(w *world, c *card, d Decision) bool {
+	{"no pod is evicted on the report of an absent agent", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && !w.reported }},
+	{"a GPU that cannot be drained stays in service, and no other pod is evicted", func(w *world, c *card, d Decision) bool {
 		return w.stays && c.user == phase.PodReady && (d.Action == Evict || d.Action == Direct && c.order == "" && c.step != v1alpha1.RemediationStepHold)
 	}},
-	{"nobody is evicted where that does not help", func(w *world, c *card, d Decision) bool {
+	{"no pod is evicted if that does not end the fault", func(w *world, c *card, d Decision) bool {
 		return d.Action == Evict && w.agent && w.reported && (c.remedy < gpu.Restart || c.remedy > gpu.Reset)
 	}},
-	{"nobody is evicted when a person says stop", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && w.halted() }},
+	{"no pod is evicted while remediation is halted", func(w *world, _ *card, d Decision) bool { return d.Action == Evict && w.halted() }},
 	{"who is waited for is not evicted before the time", func(w *world, c *card, d Decision) bool {
 		return w.waited && d.Action == Direct && c.order == "" && c.user == phase.PodReady && !w.blocked && !c.rested
 	}},
-	{"what is reset and not asked for ends proven", func(w *world, c *card, d Decision) bool {
+	{"a GPU that was reset recovers only after a validation", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && d.Status.Reason == ReasonRecovered && c.order != "" && (d.Status.Attempts > 0 || c.requestedBoot > 0) && c.remedy == noFault &&
 			!c.proved && !w.noValidator
 	}},
@@ -115,17 +115,17 @@ var invariants = []invariant{
 		perform(&after, o, d)
 		return after == *w
 	}},
-	{"a reboot is asked for only when policies want it, and a reset did not help or never does", func(w *world, c *card, d Decision) bool {
+	{"a reboot is requested only if the policy permits it and resets failed or cannot help", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRebootRequested) && (w.noReboot && w.reported && c.requestedBoot == 0 ||
 			c.requestedBoot == 0 && d.Status.Reason != ReasonResetTimeout && d.Status.Attempts+resetsOfLate(c) < 2 && (d.Status.Attempts == 0 || !slices.Contains(dead, d.Status.Reason)) && c.remedy < gpu.Reboot)
 	}},
-	{"a GPU is given up for ever only when no reboot helps", func(w *world, c *card, d Decision) bool {
+	{"a replacement is requested only when no reboot helps", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepReplace) && c.step != v1alpha1.RemediationStepReplace && !w.noReboot && c.remedy != gpu.Replace && !rebootedOfLate(w, c) && (c.requestedBoot == 0 || c.requestedBoot-1 == w.boot)
 	}},
 	{"a GPU that a person must look at stays away from claims", func(w *world, c *card, d Decision) bool {
 		return d.Action == Release && c.awaits() && c.badProof && !w.halted() && !w.noValidator && c.check == phase.ValidationFailed
 	}},
-	{"nothing is said of a GPU that is well", func(w *world, c *card, d Decision) bool {
+	{"a healthy GPU has no status", func(w *world, c *card, d Decision) bool {
 		return w.reported && c.remedy == noFault && c.order == "" && d.Action == Wait && d.Status != nil && !c.awaits() && c.owed
 	}},
 	{"nothing begins on the word of an agent that is not there", func(w *world, c *card, d Decision) bool { return begins(c, d) && !w.reported }},
@@ -135,7 +135,7 @@ var invariants = []invariant{
 	{"a proof is made only when it is let through", func(_ *world, c *card, d Decision) bool {
 		return d.Action == Validate && c.order != v1alpha1.OrderValidate
 	}},
-	{"nobody waits for a reset that has failed", func(w *world, c *card, d Decision) bool {
+	{"a failed reset is not awaited", func(w *world, c *card, d Decision) bool {
 		return w.reported && d.Action == Wait && becomes(d, v1alpha1.RemediationStepReset) && c.id == c.orderID && c.order == v1alpha1.OrderReset && c.state == v1alpha1.RemediationStateFailed &&
 			c.gateID == c.orderID && d.Status.ID == c.orderID
 	}},
@@ -148,11 +148,11 @@ var invariants = []invariant{
 	{"a GPU that failed its proof is not given back unproven", func(w *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step == v1alpha1.RemediationStepValidate && d.Status.Reason == ReasonNotValidated && c.requestedBoot > 0 && c.requestedBoot-1 == w.boot
 	}},
-	{"a GPU that was reset or failed its proof is not given back because somebody says stop", func(_ *world, c *card, d Decision) bool {
+	{"a GPU that was reset or failed its validation is not released by a halt", func(_ *world, c *card, d Decision) bool {
 		return becomes(d, v1alpha1.RemediationStepRestore) && c.step != v1alpha1.RemediationStepRestore && c.order != "" && (d.Status.Attempts > 0 || c.check == phase.ValidationFailed) &&
 			slices.Contains([]string{ReasonPaused, ReasonOff, ReasonNodeBusy}, d.Status.Reason)
 	}},
-	{"a reset is ordered at most as often as policies say", func(_ *world, _ *card, d Decision) bool {
+	{"resets do not exceed the permitted attempts", func(_ *world, _ *card, d Decision) bool {
 		return d.Status != nil && (d.Status.Attempts > 2 || d.Status.Attempts < 0)
 	}},
 }
@@ -184,11 +184,11 @@ func (s *search) dishonest(w *world) string {
 			return name
 		}
 		if i == 0 && s.outcome != "" && w.budget == s.start.budget && c.records[0] != s.outcome {
-			return "nothing stood in the way, and yet it does not end as it should"
+			return "without obstacles the outcome is not the expected one"
 		}
 		if first := &s.start.cards[i]; w.budget == s.start.budget && c.recordBoot[0] > 0 && first.remedy == gpu.Reset && !first.badReset && !first.hangs &&
 			!first.stubborn && !first.badProof {
-			return "a reboot is asked for where a reset helps"
+			return "a reboot is requested where a reset helps"
 		}
 	}
 	return ""
@@ -202,11 +202,11 @@ func unfair(w *world, c *card) string {
 	case c.awaits() && c.order != v1alpha1.OrderHold && c.order != "":
 		return "monitoring is kept away while a person is waited for"
 	case c.order != "" && !c.awaits() && (c.step != v1alpha1.RemediationStepWaiting || !w.halted() || c.order != v1alpha1.OrderHold):
-		return "a GPU is held for ever"
+		return "a GPU is held without end"
 	case c.order != "" && !c.awaits():
 		return one(c.attempts > 0 || c.badProof, "a GPU is held that nothing was done to")
 	case c.awaits() && (w.paused || w.mode != v1alpha1.RemediationAct):
-		return "a person is asked who wants to be left alone"
+		return "a request persists while remediation is halted"
 	case c.awaits() && reports && c.remedy == noFault && c.reason != ReasonValidationFailed && !w.busy:
 		return "a GPU that is well is not given back"
 	case c.awaits() && reports && !w.busy && c.remedy == noFault && c.reason == ReasonValidationFailed && !c.badProof:
@@ -218,15 +218,15 @@ func unfair(w *world, c *card) string {
 	case !reports || c.awaits():
 		return ""
 	case c.remedy < gpu.Restart || w.mode == v1alpha1.RemediationOff:
-		return one(!c.has, "something is said of a GPU that needs nothing")
+		return one(!c.has, "a GPU that needs no remediation has a status")
 	case w.mode == v1alpha1.RemediationSuggest:
 		return one(c.step == v1alpha1.RemediationStepSuggested, "nothing is suggested")
 	case w.halted():
-		return one(c.step == v1alpha1.RemediationStepWaiting && (c.reason == ReasonPaused || c.reason == ReasonNodeBusy), "it is not told what is waited for")
+		return one(c.step == v1alpha1.RemediationStepWaiting && (c.reason == ReasonPaused || c.reason == ReasonNodeBusy), "the status lacks the reason of the wait")
 	case w.stays && c.user != phase.PodAbsent:
-		return one(c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonDrainBlocked, "it is not told who stays")
+		return one(c.step == v1alpha1.RemediationStepWaiting && c.reason == ReasonDrainBlocked, "the status lacks the blocking pod")
 	default:
-		return "a GPU is ill and nothing is done"
+		return "a faulted GPU has no remediation"
 	}
 }
 
@@ -235,13 +235,13 @@ func vain(w *world, c *card) string {
 	rebooted := c.requestedBoot-1 != w.boot
 	switch {
 	case rebooted && c.reason != ReasonRebooted:
-		return "a reboot is asked for that has been done"
+		return "a completed reboot is still requested"
 	case !w.agent || !w.reported:
 		return ""
 	case !rebooted && (w.noReboot || c.remedy == gpu.Replace):
-		return "a reboot is asked for that nobody wants, or that does not help"
+		return "a reboot is requested that is disabled or does not help"
 	case rebooted && c.remedy > gpu.Wait && slices.Contains(strings.Split(c.about, ","), faultName(c.remedy)):
-		return "a reboot did not help, and nobody is told"
+		return "a reboot did not help and no replacement is requested"
 	}
 	return ""
 }

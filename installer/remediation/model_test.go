@@ -13,7 +13,7 @@ import (
 )
 
 // full searches to the depth of the scenarios; otherwise at most one disturbance affects a GPU.
-var full = flag.Bool("full", false, "search all that can happen with as many disturbances as scenarios say")
+var full = flag.Bool("full", false, "search with the full number of disturbances of each scenario")
 
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(400) // the search keeps every state
@@ -44,7 +44,7 @@ var witnesses = map[string]string{
 	"agent does not report":  "an agent that breaks",
 	"agent holds":            "well",
 	"request repair at once": "well",
-	"withdraw request":       "nobody reboots",
+	"withdraw request":       "no administrator reboots",
 	"await repair":           "a reset that hangs",
 	"begin to drain":         "well",
 	"begin":                  "well",
@@ -60,7 +60,7 @@ var witnesses = map[string]string{
 	"make room":              "well",
 	"keep":                   "policies change",
 	"may not begin":          "a person stops it",
-	"no reboot helps":        "nobody reboots",
+	"no reboot helps":        "no administrator reboots",
 	"nothing to do":          "well",
 	"order is gone":          "a reset",
 	"order validate":         "well",
@@ -86,45 +86,45 @@ var witnesses = map[string]string{
 // deep are the scenarios that only a full search has time for.
 func deep() []scenario {
 	return []scenario{
-		{"two GPUs and what befalls them", two(gpu.Reset, 1), []string{
-			"heals", "reboot", "replace", "pause", "off", "busy", "blocked", "node reboots", "agent goes", "lose status", "order is taken away", "stubborn", "bad proof",
+		{"two GPUs and all events", two(gpu.Reset, 1), []string{
+			"fault ends", "reboot", "replace", "pause", "off", "busy", "blocked", "node reboots", "agent goes", "lose status", "order is taken away", "stubborn", "bad proof",
 		}, v1alpha1.OutcomeRecovered},
-		{"another GPU falls ill", with(two(gpu.Reset, 1), func(w *world, _ *card) { w.cards[1].remedy, w.cards[1].seen = noFault, false }),
-			[]string{"the other", "heals", "pause"}, v1alpha1.OutcomeRecovered},
+		{"another GPU is faulted", with(two(gpu.Reset, 1), func(w *world, _ *card) { w.cards[1].remedy, w.cards[1].seen = noFault, false }),
+			[]string{"the other", "fault ends", "pause"}, v1alpha1.OutcomeRecovered},
 	}
 }
 
 func scenarios() []scenario {
 	const recovered = v1alpha1.OutcomeRecovered
 	return []scenario{
-		{"well", faultedNode(noFault, 2), []string{"wait", "restart", "reset", "reboot", "replace", "heals", "node reboots"}, ""},
-		{"a reset", faultedNode(gpu.Reset, 1), []string{"heals", "reboot", "replace", "node reboots", "late pod", "lose status", "order is taken away", "agent goes"}, recovered},
-		{"programs must end", faultedNode(gpu.Restart, 1), []string{"heals", "reset", "late pod", "blocked", "stubborn", "agent goes", "lose status", "node reboots"}, recovered},
+		{"well", faultedNode(noFault, 2), []string{"wait", "restart", "reset", "reboot", "replace", "fault ends", "node reboots"}, ""},
+		{"a reset", faultedNode(gpu.Reset, 1), []string{"fault ends", "reboot", "replace", "node reboots", "late pod", "lose status", "order is taken away", "agent goes"}, recovered},
+		{"programs must end", faultedNode(gpu.Restart, 1), []string{"fault ends", "reset", "late pod", "blocked", "stubborn", "agent goes", "lose status", "node reboots"}, recovered},
 		{"a person stops it", faultedNode(gpu.Reset, 2), []string{"pause"}, recovered},
 		{"a maintenance comes between", faultedNode(gpu.Reset, 2), []string{"busy"}, recovered},
 		{"policies change", faultedNode(gpu.Reset, 2), []string{"off", "suggest", "act"}, recovered},
 		{"a reset that does not help", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.stubborn = true }),
-			[]string{"pause", "busy", "node reboots", "off", "agent goes", "heals", "lose status"}, recovered},
-		{"a reset that fails", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.badReset = true }), []string{"pause", "heals", "agent breaks", "busy", "lose status", "opens"}, recovered},
-		{"a GPU that somebody has open", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.open = true }), []string{"pause", "heals", "agent breaks"}, v1alpha1.OutcomeFailed},
+			[]string{"pause", "busy", "node reboots", "off", "agent goes", "fault ends", "lose status"}, recovered},
+		{"a reset that fails", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.badReset = true }), []string{"pause", "fault ends", "agent breaks", "busy", "lose status", "opens"}, recovered},
+		{"a GPU that another process has open", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.open = true }), []string{"pause", "fault ends", "agent breaks"}, v1alpha1.OutcomeFailed},
 		{"a reset that hangs", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.hangs = true }), []string{"pause", "agent breaks", "node reboots"}, recovered},
 		{"a proof that fails", with(faultedNode(gpu.Reset, 1), func(_ *world, c *card) { c.badProof = true }),
 			[]string{"pause", "off", "node reboots", "busy", "no validator", "order is taken away", "unplaced"}, ""},
 		{"a proof that finds no place", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.unplaced = true }), []string{"reset", "pause", "agent goes", "busy"}, recovered},
 		{"a fault that comes back", faultedNode(gpu.Reset, 2), []string{"reset", "wait"}, recovered},
-		{"a reboot", faultedNode(gpu.Reboot, 2), []string{"dead", "replace", "heals", "node reboots", "pause", "reboot", "lose status", "agent breaks", "no asking for reboots"}, recovered},
-		{"nobody reboots", with(faultedNode(gpu.Reboot, 1), func(w *world, _ *card) { w.rebooter = false }), []string{"node reboots", "heals", "off", "replace", "no asking for reboots"}, ""},
-		{"no reboots", with(faultedNode(gpu.Reset, 1), func(w *world, c *card) { w.noReboot, c.stubborn = true, true }), []string{"heals", "node reboots", "pause"}, ""},
-		{"dead", with(faultedNode(gpu.Reboot, 1), func(_ *world, c *card) { c.dead = true }), []string{"heals", "pause", "agent goes"}, ""},
-		{"a pod that does not leave", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.blocked = true }), []string{"blocked", "heals", "pause", "agent goes"}, ""},
-		{"a pod that stays", with(faultedNode(gpu.Reset, 2), func(w *world, _ *card) { w.stays = true }), []string{"stays", "heals", "pause", "restart", "agent goes"}, ""},
-		{"pods that are waited for", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.waited = true }), []string{"pause", "heals"}, recovered},
+		{"a reboot", faultedNode(gpu.Reboot, 2), []string{"dead", "replace", "fault ends", "node reboots", "pause", "reboot", "lose status", "agent breaks", "reboots disabled"}, recovered},
+		{"no administrator reboots", with(faultedNode(gpu.Reboot, 1), func(w *world, _ *card) { w.rebooter = false }), []string{"node reboots", "fault ends", "off", "replace", "reboots disabled"}, ""},
+		{"no reboots", with(faultedNode(gpu.Reset, 1), func(w *world, c *card) { w.noReboot, c.stubborn = true, true }), []string{"fault ends", "node reboots", "pause"}, ""},
+		{"dead", with(faultedNode(gpu.Reboot, 1), func(_ *world, c *card) { c.dead = true }), []string{"fault ends", "pause", "agent goes"}, ""},
+		{"a pod that does not leave", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.blocked = true }), []string{"blocked", "fault ends", "pause", "agent goes"}, ""},
+		{"a pod that stays", with(faultedNode(gpu.Reset, 2), func(w *world, _ *card) { w.stays = true }), []string{"stays", "fault ends", "pause", "restart", "agent goes"}, ""},
+		{"pods that are waited for", with(faultedNode(gpu.Reset, 1), func(w *world, _ *card) { w.waited = true }), []string{"pause", "fault ends"}, recovered},
 		{"an agent that breaks", faultedNode(gpu.Reset, 2), []string{"agent breaks", "pause"}, recovered},
 		{"two GPUs", with(two(gpu.Reset, 0), func(w *world, _ *card) { w.cards[1].user, w.cards[1].prepared = phase.PodAbsent, false }), nil, recovered},
 		{"two GPUs and pods that do not leave", with(two(gpu.Reset, 0), func(w *world, _ *card) { w.blocked = true }), nil, ""},
-		{"two GPUs, one for a person", with(two(gpu.Reset, 1), func(w *world, c *card) { c.remedy, w.rebooter = gpu.Replace, false }), []string{"heals"}, ""},
+		{"two GPUs, one for a person", with(two(gpu.Reset, 1), func(w *world, c *card) { c.remedy, w.rebooter = gpu.Replace, false }), []string{"fault ends"}, ""},
 		{"two GPUs, one that fails its proof", with(two(gpu.Reset, 0), func(w *world, c *card) { c.badProof, w.rebooter = true, false }), nil, ""},
-		{"suggest", with(faultedNode(gpu.Reset, 2), func(w *world, _ *card) { w.mode = v1alpha1.RemediationSuggest }), []string{"act", "off", "heals", "reboot"}, ""},
+		{"suggest", with(faultedNode(gpu.Reset, 2), func(w *world, _ *card) { w.mode = v1alpha1.RemediationSuggest }), []string{"act", "off", "fault ends", "reboot"}, ""},
 	}
 }
 

@@ -78,7 +78,7 @@ func TestMessages(t *testing.T) {
 			at(v1alpha1.RemediationStepReset, ReasonRemovingMonitors, func(o *Observed) { o.Monitored = true }),
 			v1alpha1.RemediationStepRestore, ReasonMonitorsNotRemoved, []string{"monitoring"},
 		},
-		"a GPU that the agent does not know": {
+		"a GPU unknown to the agent": {
 			at(v1alpha1.RemediationStepHold, ReasonHolding, func(o *Observed) { o.Agent.State, o.Agent.Message = v1alpha1.RemediationStateFailed, "no such GPU" }),
 			v1alpha1.RemediationStepRestore, ReasonHoldFailed, []string{"no such GPU"},
 		},
@@ -180,7 +180,7 @@ func TestUnproven(t *testing.T) {
 		}
 		o.Obstacle = "the API server refuses it"
 		if d := Next(o); d.Status.Step != want || !strings.Contains(d.Status.Message, o.Obstacle) {
-			t.Errorf("asked in boot %q: %+v, want %s", requestedBoot, d.Status, want)
+			t.Errorf("requested in boot %q: %+v, want %s", requestedBoot, d.Status, want)
 		}
 	}
 }
@@ -217,7 +217,7 @@ func TestGrant(t *testing.T) {
 	}{
 		"none":                          {nil, 1, nil},
 		"the worst first":               {[]Candidate{c("a", false, gpu.Critical, time.Hour), c("b", false, gpu.Fatal, 0)}, 1, []string{"b"}},
-		"the longest ill first":         {[]Candidate{c("a", false, gpu.Fatal, 0), c("b", false, gpu.Fatal, time.Hour)}, 1, []string{"b"}},
+		"the oldest fault first":        {[]Candidate{c("a", false, gpu.Fatal, 0), c("b", false, gpu.Fatal, time.Hour)}, 1, []string{"b"}},
 		"then by name":                  {[]Candidate{c("b", false, gpu.Fatal, 0), c("a", false, gpu.Fatal, 0)}, 1, []string{"a"}},
 		"who has begun keeps its place": {[]Candidate{c("a", false, gpu.Fatal, 0), c("b", true, gpu.Critical, 0)}, 1, []string{"b"}},
 		"even beyond a smaller budget":  {[]Candidate{c("a", true, gpu.Fatal, 0), c("b", true, gpu.Fatal, 0), c("c", false, gpu.Fatal, 0)}, 1, []string{"a", "b"}},
@@ -250,7 +250,7 @@ func TestCandidate(t *testing.T) {
 		observed         Observed
 		requests, begins bool
 	}{
-		"ill":                           {faulted(), true, false},
+		"faulted":                       {faulted(), true, false},
 		"well":                          {Observed{Now: now, AgentReports: true}, false, false},
 		"a node that is being upgraded": {busy, false, false},
 		"beyond a reset":                {reboot, false, false},
@@ -286,7 +286,7 @@ func TestConditions(t *testing.T) {
 	}{
 		"well":               {true, []v1alpha1.GPUFault{warning}, nil, []phase.Condition{healthy, calm}},
 		"an agent is silent": {false, []v1alpha1.GPUFault{fault(gpu.Reset, "")}, nil, []phase.Condition{calm}},
-		"ill": {true, []v1alpha1.GPUFault{fault(gpu.Reset, ""), warning}, []v1alpha1.RemediationStatus{requests}, []phase.Condition{
+		"faulted": {true, []v1alpha1.GPUFault{fault(gpu.Reset, ""), warning}, []v1alpha1.RemediationStatus{requests}, []phase.Condition{
 			{Type: v1alpha1.ConditionGPUsHealthy, Reason: ReasonFaults, Message: "gpu-a XID 95"},
 			{Type: v1alpha1.ConditionRebootRequired, Met: true, Reason: ReasonRequested, Message: "gpu-a: the reset failed"},
 		}},

@@ -161,7 +161,7 @@ func (s *search) violated(w *world) string {
 
 func describe(d Decision) string {
 	if d.Status == nil {
-		return fmt.Sprintf("nothing to say, %s", d.Action)
+		return fmt.Sprintf("no status, %s", d.Action)
 	}
 	return fmt.Sprintf("%s %s (%s) %s %s", d.Status.Step, d.Status.Reason, d.Status.ID, d.Action, d.Order.Step)
 }
@@ -221,7 +221,7 @@ func (s *search) settles(n int, w world) *finding {
 	onTrail := map[world]bool{}
 	for !s.ends[w] {
 		if len(trail) > longest {
-			return s.Finding("it goes on for ever", n, w)
+			return s.Finding("the path does not end", n, w)
 		}
 		if onTrail[w] {
 			if name := restless(trail, w); name != "" {
@@ -259,12 +259,12 @@ func restless(trail []world, w world) string {
 				c.awaits() && c.reason == ReasonValidationFailed && (c.badProof || t.unplaced)
 		})
 	}) {
-		return "it goes round for ever"
+		return "the path is a cycle"
 	}
 	if slices.ContainsFunc(round, func(t world) bool {
 		return slices.ContainsFunc(t.cards[:], func(c card) bool { return c.gate == v1alpha1.OrderReset && !c.open })
 	}) {
-		return "it resets for ever"
+		return "the path resets in a cycle"
 	}
 	return ""
 }

@@ -28,7 +28,7 @@ func TestDriverDaemonSetsAreKnownByTheirDigest(t *testing.T) {
 		}
 		template := ds.Spec.Template
 		if got := template.Annotations[render.AnnotationDigest]; got != what.Digest {
-			t.Errorf("%s: its pods say digest %s", ds.Name, got)
+			t.Errorf("%s: the digest of its pods is %s", ds.Name, got)
 		}
 		for where, labels := range map[string]map[string]string{
 			"pods": template.Labels, "selector": ds.Spec.Selector.MatchLabels, "nodes": template.Spec.NodeSelector,
@@ -40,7 +40,7 @@ func TestDriverDaemonSetsAreKnownByTheirDigest(t *testing.T) {
 		env := template.Spec.Containers[0].Env
 		i := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == "DRIVER_CONFIG_DIGEST" })
 		if i < 0 || env[i].Value != what.Digest || !slices.Contains(template.Spec.InitContainers[1].Args, "--digest="+what.Digest) {
-			t.Errorf("%s: container and unload do not know the same digest: a restart would install the driver again", ds.Name)
+			t.Errorf("%s: container and unload have different digests: a restart would install the driver again", ds.Name)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestExporterFollowsEngineAndList(t *testing.T) {
 	}
 	engine := corev1.EnvVar{Name: "DCGM_REMOTE_HOSTENGINE_INFO", Value: "tessera-dcgm:5555"}
 	if slices.Contains(template(plain()).Spec.Containers[0].Env, engine) || !slices.Contains(template(everything()).Spec.Containers[0].Env, engine) {
-		t.Error("the exporter asks a host engine that is not there, or not the one that is")
+		t.Error("the exporter connects to an absent or wrong host engine")
 	}
 	in := everything()
 	before := template(in).Annotations[render.AnnotationConfig]

@@ -167,7 +167,7 @@ func TestA2TwoOperatingSystemsHaveTheirOwnDrivers(t *testing.T) {
 	alone := plain()
 	alone.Drivers = in.Drivers[1:]
 	if drv(t, alone, alone.Drivers[0]) != drv(t, in, in.Drivers[1]) {
-		t.Error("a driver changes with the nodes beside it")
+		t.Error("a driver changes with other nodes")
 	}
 }
 
@@ -228,7 +228,7 @@ func TestDriverIsRefusedWithWhatToDo(t *testing.T) {
 			}
 			var absent *render.Absent
 			if is := errors.As(err, &absent); is != strings.HasPrefix(c.name, "absent") {
-				t.Errorf("the error says that something is absent: %v", is)
+				t.Errorf("the error reports an absent object: %v", is)
 			}
 		})
 	}

@@ -126,7 +126,7 @@ func TestPreflightHasTheDriversSystem(t *testing.T) {
 		}
 	}
 	if !slices.Contains(compiled, "--os=ubuntu24.04") {
-		t.Errorf("does not know its operating system: %v", compiled)
+		t.Errorf("lacks the operating system: %v", compiled)
 	}
 }
 

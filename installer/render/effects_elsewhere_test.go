@@ -86,7 +86,7 @@ func (s shown) check(t *testing.T, field string) {
 		}
 		return
 	}
-	t.Errorf("installer/%s has no test %s, which is said to show what the field does", s.folder, s.test)
+	t.Errorf("installer/%s has no test %s, which covers the field", s.folder, s.test)
 }
 
 func declares(file *ast.File, test string) bool {

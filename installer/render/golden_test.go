@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func TestGolden(t *testing.T) {
 	for name, in := range map[string]render.Input{"default": plain(), "everything": everything(), "simulated": simulated()} {

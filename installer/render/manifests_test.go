@@ -36,7 +36,7 @@ func TestAgentIsThatOfTheManifests(t *testing.T) {
 		t.Error("the pod has no hash of its configuration: a change would start no new agent")
 	}
 	compare(t, want, unsigned(got), []difference[*appsv1.DaemonSet]{
-		{"every object says who made it", func(d *appsv1.DaemonSet) { d.Labels[render.LabelManagedBy] = render.ManagedBy }},
+		{"every object has the installer's label", func(d *appsv1.DaemonSet) { d.Labels[render.LabelManagedBy] = render.ManagedBy }},
 		{"the pool is a label, by which others find its pods", func(d *appsv1.DaemonSet) { d.Spec.Template.Labels[v1alpha1.LabelAgent] = "default" }},
 		{"the installer places the agent by a label, which it takes away when the user opts out and the GPUs are free", func(d *appsv1.DaemonSet) {
 			d.Spec.Template.Spec.Affinity = nil
@@ -82,21 +82,21 @@ func TestSchedulerIsThatOfTheManifests(t *testing.T) {
 	got := one[*appsv1.Deployment](t, all, "tessera-scheduler")
 	hash := got.Spec.Template.Annotations[render.AnnotationConfig]
 	compare(t, manifest[appsv1.Deployment](t, "scheduler/common/deployment.yaml", 0), unsigned(got), []difference[*appsv1.Deployment]{
-		{"every object says who made it", func(d *appsv1.Deployment) { d.Labels[render.LabelManagedBy] = render.ManagedBy }},
+		{"every object has the installer's label", func(d *appsv1.Deployment) { d.Labels[render.LabelManagedBy] = render.ManagedBy }},
 		{"another configuration starts new schedulers; kustomize gives the ConfigMap another name instead", func(d *appsv1.Deployment) {
 			d.Spec.Template.Annotations = map[string]string{render.AnnotationConfig: hash}
 		}},
-		{"the container says it for itself, too", func(d *appsv1.Deployment) {
+		{"the container has the setting, too", func(d *appsv1.Deployment) {
 			d.Spec.Template.Spec.Containers[0].SecurityContext.SeccompProfile = &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault}
 		}},
 	})
 	compare(t, manifest[policyv1.PodDisruptionBudget](t, "scheduler/common/deployment.yaml", 1),
 		unsigned(one[*policyv1.PodDisruptionBudget](t, all, "tessera-scheduler")), []difference[*policyv1.PodDisruptionBudget]{
-			{"every object says who made it and what it belongs to", func(b *policyv1.PodDisruptionBudget) { b.Labels = operandLabels("tessera-scheduler") }},
+			{"every object has the labels of its operand", func(b *policyv1.PodDisruptionBudget) { b.Labels = operandLabels("tessera-scheduler") }},
 		})
 	compare(t, manifest[resourceapi.DeviceTaintRule](t, "scheduler/additional/taint.yaml", 0),
 		unsigned(one[*resourceapi.DeviceTaintRule](t, all, "scheduler.gpu.tessera.dev")), []difference[*resourceapi.DeviceTaintRule]{
-			{"every object says who made it and what it belongs to", func(r *resourceapi.DeviceTaintRule) { r.Labels = operandLabels("tessera-scheduler") }},
+			{"every object has the labels of its operand", func(r *resourceapi.DeviceTaintRule) { r.Labels = operandLabels("tessera-scheduler") }},
 		})
 }
 
@@ -138,7 +138,7 @@ func compare[T client.Object](t *testing.T, want, got T, differences []differenc
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("rendered and manifest differ in what nobody named: -manifest +rendered\n%s", diff)
+		t.Errorf("rendered and manifest differ in unlisted fields: -manifest +rendered\n%s", diff)
 	}
 }
 

@@ -59,7 +59,7 @@ func TestEveryObjectIsLabeled(t *testing.T) {
 				t.Errorf("%s: has no label of the installer or no hash", name)
 			}
 			if pod, ok := templateOf(object); ok && pod.Labels[render.LabelManagedBy] != "" {
-				t.Errorf("%s: its pods say that the installer made them, and would be removed as nobody's", name)
+				t.Errorf("%s: its pods have the installer's label and would be pruned", name)
 			}
 		}
 	}

@@ -38,7 +38,7 @@ func TestContainersHaveNoMoreThanTheyNeed(t *testing.T) {
 				t.Errorf("%s: its pods get a token of the API server: %v", object.GetName(), token)
 			}
 			if pod.ServiceAccountName == "" {
-				t.Errorf("%s: its pods have the account of anybody", object.GetName())
+				t.Errorf("%s: its pods have the default service account", object.GetName())
 			}
 			if (pod.HostPID || pod.HostIPC || pod.HostNetwork) && len(hostWorkers[operand]) == 0 {
 				t.Errorf("%s: its pods see namespaces of the host", object.GetName())
@@ -53,7 +53,7 @@ func TestContainersHaveNoMoreThanTheyNeed(t *testing.T) {
 				}
 				user := pod.SecurityContext
 				if unprivileged := user != nil && user.RunAsNonRoot != nil && *user.RunAsNonRoot && *user.RunAsUser != 0; unprivileged != slices.Contains(nobodies, operand) {
-					t.Errorf("%s: %s is nobody: %v", object.GetName(), c.Name, unprivileged)
+					t.Errorf("%s: %s is unprivileged: %v", object.GetName(), c.Name, unprivileged)
 				}
 			}
 		}

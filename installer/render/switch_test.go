@@ -73,6 +73,6 @@ func TestServiceMonitorOnlyWhereItIsServed(t *testing.T) {
 	in := everything()
 	in.ServiceMonitors = false
 	if slices.ContainsFunc(titles(objects(t, in)), func(name string) bool { return strings.HasPrefix(name, "ServiceMonitor/") }) {
-		t.Error("a ServiceMonitor is rendered for a cluster that does not know the kind")
+		t.Error("a ServiceMonitor is rendered for a cluster without the kind")
 	}
 }

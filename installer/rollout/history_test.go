@@ -193,7 +193,7 @@ func (h *history) accounted(t *rapid.T, d Decision) {
 		n := &h.Nodes[i]
 		waits := slices.ContainsFunc(d.Waits, func(w Wait) bool { return w.Node == n.Name && w.Reason != "" })
 		if n.needs() && !n.New && !n.running() && !waits && !slices.Contains(d.Grant, n.Name) {
-			t.Fatalf("nothing is said of %s: %+v", n.Name, *n)
+			t.Fatalf("no reason for %s: %+v", n.Name, *n)
 		}
 		if !n.needs() && waits {
 			t.Fatalf("%s waits for nothing", n.Name)

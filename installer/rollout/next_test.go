@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// tell simulates a fleet for some turns of a minute and returns which node started when, with the stages between.
+// simulate simulates a fleet for some turns of a minute and returns which node started when, with the stages between.
 func simulate(h *history, turns int) []string {
 	var story []string
 	stage := v1alpha1.RolloutStage("")
@@ -72,7 +72,7 @@ func TestStories(t *testing.T) {
 			func(h *history) { h.Nodes[0].Available = false }, 30, "Waves"},
 		{"many at a time", v1alpha1.UpgradePolicy{MaxParallel: new(int32), MaxUnavailable: percent(50), Canary: number(2)}, 5, nil, 30,
 			"Canary n00 n01 Soak Waves n02 n03 n04 Done"},
-		{"pods that do not leave are asked again, without an end", v1alpha1.UpgradePolicy{Canary: number(0)}, 1,
+		{"evictions are retried without end", v1alpha1.UpgradePolicy{Canary: number(0)}, 1,
 			func(h *history) { h.blocked["n00"] = true }, 50, "Waves n00 n00 n00 n00"},
 	}
 	for _, test := range tests {
@@ -122,7 +122,7 @@ func TestA9FailureIsNamed(t *testing.T) {
 	simulate(h, 9)
 	for _, part := range []string{"n00: DriverFailed", v1alpha1.AnnotationResume, h.Status.Digest} {
 		if !strings.Contains(h.Status.Reason, part) {
-			t.Errorf("the reason does not say %q: %s", part, h.Status.Reason)
+			t.Errorf("the reason lacks %q: %s", part, h.Status.Reason)
 		}
 	}
 	h.Resumed = h.Status.Digest

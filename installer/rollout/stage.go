@@ -109,7 +109,7 @@ func (s *surveyed) soaked(first int) time.Time {
 	return since[first-1].Add(soak)
 }
 
-// standing returns the message for the present stage.
+// stageMessage returns the message for the present stage.
 func (s *surveyed) stageMessage(d *Decision, stage v1alpha1.RolloutStage) string {
 	if stage == v1alpha1.RolloutSoak {
 		return "the canaries soak until " + s.soaked(s.canaries()).Format(time.RFC3339)

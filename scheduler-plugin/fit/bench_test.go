@@ -26,7 +26,7 @@ func half(b *testing.B, machine string) *fit.Node {
 	return n
 }
 
-// processorTime returns what the process has used so far: on a busy machine the wall clock says little.
+// processorTime returns what the process has used so far: on a busy machine the wall clock is not meaningful.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var usage syscall.Rusage

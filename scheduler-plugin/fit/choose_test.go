@@ -187,7 +187,7 @@ func TestChooseFindsIffThereIs(t *testing.T) {
 		}
 		choice, ok := fit.Choose(n, d)
 		if ok != (want != nil) {
-			t.Fatalf("%s: served %v, the exhaustive search says %v", describe(n, d), ok, want)
+			t.Fatalf("%s: served %v, the exhaustive search finds %v", describe(n, d), ok, want)
 		}
 		if !ok {
 			return

@@ -28,7 +28,7 @@ func Describe(n *Node, req *Requirements, c Choice) string {
 	return strings.Join(parts, "; ") + "; " + describeCost(n, req, c)
 }
 
-// deviceName says what a device is.
+// deviceName returns a description of the device.
 func deviceName(n *Node, device int) string {
 	d := &n.Devices[device]
 	g := &n.GPUs[d.GPU]

@@ -20,7 +20,7 @@ type Kind struct {
 	engines []engineDigit
 	// exact reports that the engines that can refuse a placement are all counted.
 	exact bool
-	// rows are by state, made when a state is first asked for.
+	// rows are by state, computed at the first request of a state.
 	rows []atomic.Pointer[stateRow]
 }
 

@@ -14,7 +14,7 @@ type Node struct {
 	GPUs []GPU
 	// Devices are in the order of publication. A device is named by its position.
 	Devices []Device
-	// Wiring says how the GPUs reach each other.
+	// Wiring has the links between the GPUs.
 	Wiring *topology.Wiring
 }
 
@@ -32,7 +32,7 @@ type GPU struct {
 type Device struct {
 	// GPU is the position of the device's GPU.
 	GPU int
-	// Use is what the device takes from it; the share of a shared shape is the demand's to say.
+	// Use is what the device takes from it; the share of a shared shape is defined by the demand.
 	Use gpu.Use
 }
 

@@ -131,7 +131,7 @@ func TestSeveralTakeTheLeast(t *testing.T) {
 	})
 }
 
-// teamSizes reports whether the alternative asks for several whole GPUs.
+// teamSizes reports whether the alternative requests several whole GPUs.
 func teamSizes(n *fit.Node, a fit.Alternative) bool {
 	for i, d := range n.Devices {
 		if a.Candidates.Has(i) && d.Use.Shape != gpu.Whole {
@@ -233,7 +233,7 @@ func positions(n *fit.Node, devices []int) []int {
 	return all
 }
 
-// TestScoreOrdersNodes compares what is left on two nodes after one demand with their scores.
+// TestScoreOrdersNodes compares the remaining capacity of two nodes after one demand with their scores.
 func TestScoreOrdersNodes(t *testing.T) {
 	t.Parallel()
 	nodes := []*fit.Node{nodeOf(t, "h100x8")}

@@ -28,7 +28,7 @@ func TestWeights(t *testing.T) {
 		"large ones":           {map[string]float64{"4g.40gb": 2}, 4},
 		"half of the average":  {map[string]float64{"4g.40gb": 0.75, "7g.80gb": 0.25}, 8},
 		"less than half of it": {map[string]float64{"4g.40gb": 0.76, "7g.80gb": 0.24}, 4},
-		"zero beside others":   {map[string]float64{"4g.40gb": 1, "7g.80gb": 0}, 4},
+		"zero and others":      {map[string]float64{"4g.40gb": 1, "7g.80gb": 0}, 4},
 		"nothing but zero":     {map[string]float64{"1g.10gb": 0}, 0},
 		"what no profile has":  {map[string]float64{"9g": 5}, 0},
 		"what is no number":    {map[string]float64{"7g.80gb": math.NaN(), "4g.40gb": math.Inf(1), "3g.40gb": -1}, 0},
@@ -109,7 +109,7 @@ func TestKnownDemandChangesTheChoice(t *testing.T) {
 		want    int
 	}{
 		"1g, nothing known":       {nil, "1g.10gb", 6},
-		"1g, all asked for":       {all, "1g.10gb", 5},
+		"1g, all requested":       {all, "1g.10gb", 5},
 		"2g, nothing known":       {nil, "2g.20gb", 4},
 		"2g, no 1g double memory": {some, "2g.20gb", 2},
 	}

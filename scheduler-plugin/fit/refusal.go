@@ -11,9 +11,9 @@ import (
 
 // Refusal is why a node cannot satisfy requirements. The zero value means that it can.
 type Refusal struct {
-	// Request is the first request that cannot be served, beside those before it.
+	// Request is the first request that cannot be served in addition to those before it.
 	Request string
-	// Reason says what it needs and what every GPU lacks.
+	// Reason describes what it needs and what each GPU lacks.
 	Reason string
 }
 

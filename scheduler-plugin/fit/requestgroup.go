@@ -2,13 +2,13 @@ package fit
 
 import "slices"
 
-// requestGroup is one or more requests that ask for the same, so that a search need not distinguish them.
+// requestGroup is one or more equal requests, so that a search need not distinguish them.
 type requestGroup struct {
 	// members are the positions of the requests, each the number of devices that one of them needs. There
 	// is more than one member only when each needs one device.
 	members    []int
 	perRequest int
-	// alternative says what is asked for, bound are the positions of the constraints that bind it.
+	// alternative is the requested alternative, bound are the positions of the constraints that apply to it.
 	alternative *Alternative
 	constraints []int
 }
@@ -35,7 +35,7 @@ func groupRequests(req *Requirements, alternatives []int) []requestGroup {
 	return all
 }
 
-// canMerge reports whether the members of both groups ask for the same, one device each.
+// canMerge reports whether the members of both groups have equal requests for one device each.
 func (c *requestGroup) canMerge(other requestGroup) bool {
 	return c.perRequest == 1 && other.perRequest == 1 && len(c.members) < maxNeeded && slices.Equal(c.constraints, other.constraints) &&
 		slices.Equal(c.alternative.Candidates, other.alternative.Candidates) &&

@@ -9,7 +9,7 @@ type Requirements struct {
 	Constraints []Constraint
 }
 
-// Request asks for devices.
+// Request is a request for devices.
 type Request struct {
 	// Name is how messages call it: claim/request.
 	Name string
@@ -22,13 +22,13 @@ type Request struct {
 type Alternative struct {
 	// Name is that of the subrequest; empty for the only alternative of a request.
 	Name string
-	// Description says in the user's words what is asked for, such as a class: for messages.
+	// Description describes the request for messages, such as the name of its class.
 	Description string
 	// Candidates are the devices that selectors and taints allow, whether or not they are free.
 	Candidates Set
 	// Count is how many devices are needed, at least one.
 	Count int
-	// Shares are, by device, what one of a shared shape is asked for; nil when no candidate is shared.
+	// Shares are the requested shares by device of a shared shape; nil if no candidate is shared.
 	Shares []gpu.Share
 }
 
@@ -40,7 +40,7 @@ type Constraint struct {
 	Distinct bool
 	// Members are the requests, or single alternatives, whose devices are bound.
 	Members []Member
-	// Values are, by device, the number of the attribute's value; 0 says that the device lacks the
+	// Values are the numbers of the attribute's value by device; 0 means that the device lacks the
 	// attribute and cannot be taken by a member.
 	Values []int32
 }

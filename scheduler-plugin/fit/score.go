@@ -47,7 +47,7 @@ func (s *nodeView) score(o outcome) int64 {
 	packed := appendField(0, o.rank, rankBits)
 	packed = appendField(packed, o.quality, qualityBits)
 	packed = appendInverseField(packed, o.loss, lossBits)
-	// A sixteenth of a GPU in a team is what the score tells apart.
+	// The resolution of the score is a sixteenth of a GPU in a team.
 	packed = appendInverseField(packed, o.residual/(topology.TeamUnit/16), residualBits)
 	packed = appendInverseField(packed, int64(o.opened), openedBits)
 	packed = appendField(packed, o.holders, holdersBits)

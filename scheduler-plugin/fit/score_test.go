@@ -120,7 +120,7 @@ func TestManyGPUs(t *testing.T) {
 	}
 }
 
-// TestConcurrentUse fills tables from many goroutines; it says something under the race detector.
+// TestConcurrentUse fills tables from many goroutines; it is meaningful under the race detector.
 func TestConcurrentUse(t *testing.T) {
 	t.Parallel()
 	n := nodeOf(t, "h100x8")

@@ -3,7 +3,7 @@ package fit
 // search finds devices for several requests, or for requests with constraints. It is exact:
 //
 //  1. matchAttributes: each combination of values is tried (fixMatchValues). With fixed values they only exclude devices.
-//  2. Requests that ask for the same are one group (groupRequests), so that equal requests are not permuted.
+//  2. Equal requests are one group (groupRequests), so that equal requests are not permuted.
 //  3. Every GPU lists the parts of the requirements that it can serve (enumerateAssignments).
 //  4. The lists are combined GPU by GPU (combineAssignments).
 //

@@ -39,7 +39,7 @@ func placementWeights(profiles []gpu.Profile) []int32 {
 	return weights
 }
 
-// expects reports whether the profile is expected to be asked for.
+// expects reports whether requests of the profile are expected.
 func (w Weights) expects(profiles []gpu.Profile, p gpu.Profile) bool {
 	sum, named := 0.0, 0
 	for _, other := range profiles {

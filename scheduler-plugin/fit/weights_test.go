@@ -60,7 +60,7 @@ func TestAbsurdCounters(t *testing.T) {
 		for count := 1; count <= 4; count++ {
 			choice, ok := fit.Choose(n, demand(alternativeFor(n, count, gpu.MIG, "1g")))
 			if ok != (held+count <= 3) || ok && len(choice.Picks[0].Devices) != count {
-				t.Errorf("%d beside %d: %v %v", count, held, choice, ok)
+				t.Errorf("%d with %d held: %v %v", count, held, choice, ok)
 			}
 		}
 		if held < 3 {

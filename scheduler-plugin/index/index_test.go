@@ -188,8 +188,8 @@ func TestInFlightOfTwo(t *testing.T) {
 	n := machine(t, "h100x2", "n1")
 	device := result("n1", mig(n, 0, 9, 0))
 	for name, first := range map[string]func(x *index.Index){
-		"beside one that is written":   func(x *index.Index) { x.SetClaim(claimOf("a", 1, device)) },
-		"beside one that is in flight": func(x *index.Index) { x.AddPendingAllocation(claimOf("a", 1, device)) },
+		"with one that is written":   func(x *index.Index) { x.SetClaim(claimOf("a", 1, device)) },
+		"with one that is in flight": func(x *index.Index) { x.AddPendingAllocation(claimOf("a", 1, device)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -269,7 +269,7 @@ func TestUnclear(t *testing.T) {
 			}
 			for _, part := range test.want {
 				if !strings.Contains(got.DelegateReason.Error(), part) {
-					t.Errorf("%q does not say %q", got.DelegateReason, part)
+					t.Errorf("%q lacks %q", got.DelegateReason, part)
 				}
 			}
 			if test.free < 0 {

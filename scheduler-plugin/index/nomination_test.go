@@ -38,7 +38,7 @@ func TestPromise(t *testing.T) {
 		"of an unknown device": {[]func(*index.Index){func(x *index.Index) {
 			x.Nominate("p", "n1", []resourceapi.DeviceRequestAllocationResult{result("n1", "x")})
 		}}, seen{all, all, 0}},
-		"beside another holder": {[]func(*index.Index){promise, func(x *index.Index) { x.SetClaim(claimOf("a", 1, result("n1", mig(n, 0, 19, 6)))) }}, seen{0xb0, 0xbf, 2}},
+		"with another holder": {[]func(*index.Index){promise, func(x *index.Index) { x.SetClaim(claimOf("a", 1, result("n1", mig(n, 0, 19, 6)))) }}, seen{0xb0, 0xbf, 2}},
 		"still held by another": {[]func(*index.Index){
 			promise, func(x *index.Index) { x.SetClaim(claimOf("a", 1, result("n1", mig(n, 0, 19, 1)))) },
 		}, seen{upper, 0xfd, 1}},

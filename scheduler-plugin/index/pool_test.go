@@ -66,7 +66,7 @@ func TestSlices(t *testing.T) {
 		},
 		"a foreign driver": {
 			{"alone", func(x *index.Index) { x.SetSlice(foreignSlice("n1", "nics", 1, "nic0")) }, seen{n1: 0, n2: -1, foreign: true}},
-			{"beside ours", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, foreign: true, reads: 1}},
+			{"in addition to ours", func(x *index.Index) { set(x, first) }, seen{n1: 2, n2: -1, foreign: true, reads: 1}},
 			{"incomplete", func(x *index.Index) {
 				s := foreignSlice("n1", "nics", 2, "nic0")
 				s.Spec.Pool.ResourceSliceCount = 9

@@ -216,7 +216,7 @@ func (p *play) check(t *rapid.T) {
 	changed, now := p.index.Changed(p.since)
 	for name, n := range changed {
 		if n != nil && n.Revision <= p.since || now <= p.since {
-			t.Fatalf("node %s changed at %v, asked since %d, now %d", name, n, p.since, now)
+			t.Fatalf("node %s changed at %v, read since %d, now %d", name, n, p.since, now)
 		}
 		p.mirror[name] = n
 	}

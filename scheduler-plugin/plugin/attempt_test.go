@@ -226,7 +226,7 @@ func TestExtendedResourceIsChosen(t *testing.T) {
 	}
 	status := c.pod("a").Status.ExtendedResourceClaimStatus
 	if status == nil {
-		t.Fatal("the pod does not say which claim stands for its resource")
+		t.Fatal("the pod's status lacks the claim of its extended resource")
 	}
 	want := []corev1.ContainerExtendedResourceRequest{{ContainerName: "c", ResourceName: "nvidia.com/mig-1g.10gb", RequestName: "container-0-request-1"}}
 	if diff := cmp.Diff(want, status.RequestMappings); diff != "" {

@@ -70,7 +70,7 @@ func (o *oracle) choices(c *cluster, claim *resourceapi.ResourceClaim) map[strin
 	}
 	chosen := map[string][]string{}
 	nodes, _ := o.index.Changed(0)
-	c.eventually("the scheduler knows what the API server has", func() bool {
+	c.eventually("the scheduler's cache equals the API server", func() bool {
 		known, _ := c.plugin.Indexes()[0].Changed(0)
 		return maps.EqualFunc(nodes, known, func(a, b *index.Node) bool { return slices.EqualFunc(a.Held, b.Held, sameHold) })
 	})

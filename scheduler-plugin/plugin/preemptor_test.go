@@ -107,7 +107,7 @@ func TestNoEviction(t *testing.T) {
 		// pod modifies the pod of the test case.
 		pod func(*corev1.Pod)
 	}{
-		"when it is not asked for":  {"", func(*corev1.Pod) {}},
+		"when it is disabled":       {"", func(*corev1.Pod) {}},
 		"for a pod that must not":   {"preemption: Enabled", func(p *corev1.Pod) { *p.Spec.PreemptionPolicy = corev1.PreemptNever }},
 		"for a pod of low priority": {"preemption: Enabled", func(p *corev1.Pod) { *p.Spec.Priority = 0 }},
 		"where the pod cannot run":  {"preemption: Enabled", func(p *corev1.Pod) { p.Spec.NodeSelector = map[string]string{"no": "node"} }},

@@ -143,7 +143,7 @@ func TestScheduling(t *testing.T) {
 				return running(claimFor("a", "gpu", 1), pod)
 			}(),
 		}},
-		"another driver's device beside": {[]runtime.Object{nics("node-0", 1)}, []step{
+		"with another driver's device": {[]runtime.Object{nics("node-0", 1)}, []step{
 			running(claimFor("a", "gpu", 1), newPod("a", "a")),
 			running(claimFor("b1", "nic", 1), claimFor("b2", "gpu", 1), newPod("b", "b1", "b2")),
 			waiting(claimFor("c", "nic", 1), newPod("c", "c")),

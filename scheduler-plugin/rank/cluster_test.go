@@ -102,7 +102,7 @@ func (c *cluster) claim(name string, n *index.Node, choice fit.Choice) *resource
 	return claim
 }
 
-// demand reads what a pod asks for: so many devices of the class.
+// demand returns the requirements of a pod for count devices of the class.
 func (c *cluster) demand(tb testing.TB, class string, count int64, expressions ...string) *requirements.PodRequirements {
 	tb.Helper()
 	d, err := c.reader.Read([]*resourceapi.ResourceClaim{{

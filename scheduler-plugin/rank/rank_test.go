@@ -118,7 +118,7 @@ func TestOnRereadsChangedNodes(t *testing.T) {
 	promised := c.claim("promise", before.Node, before.Choice).Status.Allocation.Devices.Results
 	c.index.Nominate("preemptor", "node", promised)
 	if a := order.OnNode("node", "pod"); a.Fits {
-		t.Errorf("a node promised to somebody else fits: %+v", a.Choice)
+		t.Errorf("a node nominated for another pod fits: %+v", a.Choice)
 	}
 	if a := order.OnNode("node", "preemptor"); !a.Fits {
 		t.Error("a node promised to the pod itself does not fit")
@@ -188,7 +188,7 @@ func TestCost(t *testing.T) {
 	expect("what the third drove out", one, 51)
 }
 
-// TestReadersMeetUpdates asks about nodes while the cluster changes, for the race detector, and checks
+// TestReadersMeetUpdates reads nodes while the cluster changes, for the race detector, and checks
 // that no answer mixes two states: what fits is free on the node that the answer shows.
 func TestReadersMeetUpdates(t *testing.T) {
 	t.Parallel()

@@ -162,7 +162,7 @@ func TestChoosesWhatTheAllocatorAccepts(t *testing.T) {
 		case err != nil:
 			rt.Fatal(err)
 		case allocatorErr != nil:
-			rt.Fatalf("the allocator says %v, the demand nothing", allocatorErr)
+			rt.Fatalf("the allocator returns %v, the demand no error", allocatorErr)
 		}
 		choice, ok := fit.Choose(&n.Fit, demands)
 		if ok != (len(results) > 0) {

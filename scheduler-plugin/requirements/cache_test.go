@@ -46,7 +46,7 @@ func drawOddities(t *rapid.T, d *resourceapi.Device) {
 	}
 }
 
-// TestRemembersWhatIsTrue asks a reader that has seen other nodes and one that has seen none.
+// TestRemembersWhatIsTrue compares a reader with cached nodes and one without.
 func TestRemembersWhatIsTrue(t *testing.T) {
 	t.Parallel()
 	c := shapes()
@@ -75,7 +75,7 @@ func TestRemembersWhatIsTrue(t *testing.T) {
 				}}}))
 			}
 			n := *newSite("node", list).node(rt)
-			// One index would tell these apart, or they are nodes of different names.
+			// One index would distinguish these, or they are nodes with different names.
 			n.Content = uint64(i + 1)
 			if rapid.Bool().Draw(rt, "another") {
 				n.Name = fmt.Sprintf("node-%d", i)
@@ -83,7 +83,7 @@ func TestRemembersWhatIsTrue(t *testing.T) {
 			got, gotErr := demandsOf(veteran, claims, &n)
 			want, wantErr := demandsOf(requirements.NewReader(c, none.index), claims, &n)
 			if diff := cmp.Diff(want, got); diff != "" || fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-				rt.Fatalf("remembered: %v, %v (-asked +remembered):\n%s", gotErr, wantErr, diff)
+				rt.Fatalf("cached: %v, %v (-fresh +cached):\n%s", gotErr, wantErr, diff)
 			}
 		}
 	})

@@ -91,7 +91,7 @@ func slice(node, driver, pool string, spec resourceapi.ResourceSliceSpec) *resou
 	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: pool, ResourceVersion: "1"}, Spec: spec}
 }
 
-// site is one node as the allocator and as the index know it.
+// site is one node in the representations of the allocator and of the index.
 type site struct {
 	name   string
 	slices []*resourceapi.ResourceSlice
@@ -116,7 +116,7 @@ func (s *site) node(t rapid.TB) *index.Node {
 	return n
 }
 
-// allocate asks the allocator for the claims, with these slices.
+// allocate runs the allocator for the claims with these slices.
 func (s *site) allocate(ctx context.Context, c classes, slices []*resourceapi.ResourceSlice, claims ...*resourceapi.ResourceClaim) ([]resourceapi.AllocationResult, error) {
 	allocator, err := structured.NewAllocator(ctx, features, s.state(), c, slices, compiled)
 	if err != nil {
@@ -136,7 +136,7 @@ func (s *site) hold(claim *resourceapi.ResourceClaim, result resourceapi.Allocat
 	s.index.SetClaim(held)
 }
 
-// state is what the allocator knows of the claims held.
+// state is the allocator's state of allocated claims.
 func (s *site) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),

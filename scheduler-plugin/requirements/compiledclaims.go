@@ -20,14 +20,14 @@ type compiledClaims struct {
 	constraints []constraint
 	// chains are those of the alternatives, of all requests in a row.
 	chains [][]*selectorChain
-	// columns are what the demand looks at; blind says that it may key at everything.
+	// columns are what the demand reads; blind means that it may read any field.
 	columns     []column
 	uncacheable bool
 	digests     *nodeDigestCache
 
 	mu      sync.Mutex
 	answers map[digest]nodeAnswer
-	// checkedNonLocal are the slices that were asked last, err what came of it.
+	// checkedNonLocal are the slices that were checked last, err is the result.
 	checkedNonLocal []*resourceapi.ResourceSlice
 	err             error
 }

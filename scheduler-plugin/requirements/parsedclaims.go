@@ -161,7 +161,7 @@ func (a *alternative) description() string {
 	return text
 }
 
-// requestsCapacity reports whether a request asks for capacity.
+// requestsCapacity reports whether a request has a capacity.
 func (s *parsedClaims) requestsCapacity() bool {
 	return slices.ContainsFunc(s.requests, func(r request) bool {
 		return slices.ContainsFunc(r.alternatives, func(a alternative) bool { return len(a.capacity) > 0 })

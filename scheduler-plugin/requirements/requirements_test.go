@@ -150,7 +150,7 @@ func TestDelegates(t *testing.T) {
 			case test.want == "" && err != nil:
 				t.Errorf("delegated: %v", err)
 			case test.want != "" && (!errors.Is(err, requirements.ErrDelegate) || !strings.Contains(err.Error(), test.want)):
-				t.Errorf("got %v, want one that is delegated and says %q", err, test.want)
+				t.Errorf("got %v, want a delegation with %q", err, test.want)
 			}
 		})
 	}

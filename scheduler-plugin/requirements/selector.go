@@ -17,7 +17,7 @@ type selector struct {
 	text    string
 	program cel.CompilationResult
 	reads   readSet
-	// readsUnknown says that sight is not known: everything about a device may count.
+	// readsUnknown means that the read fields are unknown: any field of a device may matter.
 	readsUnknown bool
 }
 

@@ -61,7 +61,7 @@ func drawDevice(t *rapid.T) *resourceapi.Device {
 		d.AllowMultipleAllocations = new(rapid.Bool().Draw(t, "allows"))
 	}
 	for _, id := range []resourceapi.QualifiedName{"x", "y"} {
-		// An attribute of the driver's own domain stands with it or without; both would contradict.
+		// An attribute of the driver's domain may be qualified or not; both together would conflict.
 		for _, domain := range []resourceapi.QualifiedName{rapid.SampledFrom([]resourceapi.QualifiedName{"", "d/"}).Draw(t, "own"), "e/"} {
 			switch rapid.IntRange(0, 6).Draw(t, "attribute") {
 			case 0, 1:
@@ -119,7 +119,7 @@ func TestStageEqualsItsSelectors(t *testing.T) {
 	}
 }
 
-// evaluate says what the allocator would, without any memory.
+// evaluate evaluates like the allocator, without a cache.
 func evaluate(row []selector, driver string, d *resourceapi.Device) (bool, error) {
 	for i := range row {
 		matches, err := row[i].matches(driver, d)

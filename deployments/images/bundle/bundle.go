@@ -24,7 +24,7 @@ const (
 	StaticImage    = "localhost/tessera/static:dev"    // a shell without any C library
 )
 
-// Base is what images with dynamically linked programs stand on: the C library and a shell.
+// Base is the base layer of images with dynamically linked programs: the C library and a shell.
 type Base struct {
 	Layers [][]oci.File
 	Labels map[string]string

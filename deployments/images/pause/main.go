@@ -1,4 +1,4 @@
-// Command pause does nothing until it is told to end: it holds the namespaces of a pod. As their first process it collects the ended.
+// Command pause waits for a termination signal and holds the namespaces of a pod. As process 1 it reaps terminated processes.
 package main
 
 import (
@@ -14,7 +14,7 @@ func main() {
 		if s != syscall.SIGCHLD {
 			return
 		}
-		for pid := 1; pid > 0; { // until nobody is left to collect
+		for pid := 1; pid > 0; { // until no child remains
 			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
 		}
 	}

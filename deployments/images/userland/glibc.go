@@ -25,7 +25,7 @@ type Glibc struct {
 	Version string // of the distribution's package
 }
 
-// HostGlibc reads the installed C library: its shared objects and its loader, at the paths where Debian has them. On other distributions it fails and says so.
+// HostGlibc reads the installed C library: its shared objects and its loader, at the paths where Debian has them. On other distributions it returns an error.
 func HostGlibc(ctx context.Context) (Glibc, error) {
 	version, err := dpkg(ctx, "--showformat=${Version}\n", "--show", libcPackage)
 	if err != nil {

@@ -28,7 +28,7 @@ func TestUsersOutrunTheProofOfSlices(t *testing.T) {
 	}{
 		"users were first":                        {users: 1, gpus: corev1.PodSucceeded, mig: corev1.PodPending, want: phase.ValidationPassed},
 		"users were first, and a GPU is broken":   {users: 1, gpus: corev1.PodFailed, mig: corev1.PodPending, want: phase.ValidationFailed},
-		"nobody is there":                         {gpus: corev1.PodSucceeded, mig: corev1.PodPending, want: phase.ValidationRunning},
+		"no pod exists":                           {gpus: corev1.PodSucceeded, mig: corev1.PodPending, want: phase.ValidationRunning},
 		"the slice is allocated":                  {users: 1, allocated: true, gpus: corev1.PodSucceeded, mig: corev1.PodPending, want: phase.ValidationRunning},
 		"the slice does not compute":              {users: 1, allocated: true, gpus: corev1.PodSucceeded, mig: corev1.PodFailed, want: phase.ValidationFailed},
 		"the slice did not compute, and is free":  {users: 1, gpus: corev1.PodSucceeded, mig: corev1.PodFailed, want: phase.ValidationFailed},

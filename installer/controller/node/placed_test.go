@@ -52,7 +52,7 @@ func TestPlacedDriver(t *testing.T) {
 	}
 	s.Node.Labels.Driver = "nobodyknows1"
 	if got, err := r.placedDriver(t.Context(), s); err != nil || got != nil {
-		t.Errorf("error %v, a driver that nobody knows: %+v", err, got)
+		t.Errorf("error %v, an unknown driver: %+v", err, got)
 	}
 }
 

@@ -35,7 +35,7 @@ func TestSuggestionsCostNothing(t *testing.T) {
 	}
 	message := node.Status.Remediations[0].Message
 	if !strings.Contains(message, "XID 95") || !strings.Contains(message, "users/training") || strings.Contains(message, "neighbour") {
-		t.Errorf("it says %q", message)
+		t.Errorf("message %q", message)
 	}
 	if c := node.Status.Conditions; !slices.ContainsFunc(c, func(c metav1.Condition) bool {
 		return c.Type == v1alpha1.ConditionGPUsHealthy && c.Status == metav1.ConditionFalse
@@ -103,7 +103,7 @@ func TestValidationExcludesFaultyGPUs(t *testing.T) {
 		t.Errorf("it selects by %+v", s)
 	}
 	if m := node.Status.Message; !strings.Contains(m, controllertest.GPU(t, "n", 0).Name()+" (XID 79)") {
-		t.Errorf("the node says %q", m)
+		t.Errorf("message of the node: %q", m)
 	}
 	h = newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{unproven(controllertest.XIDFault(t, "n", 0, 79, "Reboot"), controllertest.XIDFault(t, "n", 1, 79, "Reboot"))}, namespace)
 	for range 2 {
@@ -113,7 +113,7 @@ func TestValidationExcludesFaultyGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if claim(h) != nil || !strings.Contains(node.Status.Message, "all of its 2 GPUs have faults") {
-		t.Errorf("the node says %q, and a claim was made: %v", node.Status.Message, claim(h) != nil)
+		t.Errorf("message of the node: %q; a claim was created: %v", node.Status.Message, claim(h) != nil)
 	}
 }
 
@@ -217,7 +217,7 @@ func TestPodThatStaysKeepsTheGPU(t *testing.T) {
 		}
 		if s := node.Status.Remediations[0]; s.Step != v1alpha1.RemediationStepWaiting || s.Reason != remediation.ReasonDrainBlocked || !strings.Contains(s.Message, "users/bare (") ||
 			strings.Contains(s.Message, "users/job") {
-			t.Errorf("it stands at %+v", s)
+			t.Errorf("status %+v", s)
 		}
 	}
 }
@@ -233,7 +233,7 @@ func TestGPUThatCannotBeSeenStopsNothingElse(t *testing.T) {
 		},
 	}))
 	if _, err := h.r.Reconcile(t.Context(), trigger.Request("n1")); err == nil || !strings.Contains(err.Error(), "no answer") {
-		t.Errorf("of a GPU that cannot be seen it says %v", err)
+		t.Errorf("unreadable GPU: error %v", err)
 	}
 	node := &corev1.Node{}
 	if err := h.Get(t.Context(), client.ObjectKey{Name: "n1"}, node); err != nil {

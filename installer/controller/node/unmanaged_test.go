@@ -28,7 +28,7 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 		held     bool
 	}{
 		"while it is drained":         {v1alpha1.RemediationStepDrain, 0, false},
-		"while a reboot is asked for": {v1alpha1.RemediationStepRebootRequested, 0, false},
+		"while a reboot is requested": {v1alpha1.RemediationStepRebootRequested, 0, false},
 		"after a reset":               {v1alpha1.RemediationStepRebootRequested, 1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 				t.Errorf("labels %v", labels)
 			}
 			if meta.IsStatusConditionTrue(now.Status.Conditions, v1alpha1.ConditionRebootRequired) || now.Status.Phase != v1alpha1.PhaseReady {
-				t.Errorf("the node says %+v", now.Status)
+				t.Errorf("status of the node: %+v", now.Status)
 			}
 			switch s := now.Status; {
 			case test.held:

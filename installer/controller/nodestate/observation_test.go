@@ -16,14 +16,14 @@ func TestDevicePluginsOfGPUs(t *testing.T) {
 		sandbox bool
 		want    string
 	}{
-		"GPUs":                                  {offered: "nvidia.com/gpu", want: "nvidia.com/gpu"},
-		"shared GPUs":                           {offered: "nvidia.com/gpu.shared", want: "nvidia.com/gpu.shared"},
-		"slices":                                {offered: "nvidia.com/mig-1g.10gb", want: "nvidia.com/mig-1g.10gb"},
-		"network cards":                         {offered: "nvidia.com/hostdev"},
-		"network cards of a name of somebody's": {offered: "nvidia.com/gpudirect_nics"},
-		"GPUs of others":                        {offered: "amd.com/gpu"},
-		"virtual GPUs":                          {offered: "nvidia.com/GRID_T4-1Q", sandbox: true, want: "nvidia.com/GRID_T4-1Q"},
-		"GPUs for virtual machines":             {offered: "nvidia.com/pgpu", sandbox: true, want: "nvidia.com/pgpu"},
+		"GPUs":                            {offered: "nvidia.com/gpu", want: "nvidia.com/gpu"},
+		"shared GPUs":                     {offered: "nvidia.com/gpu.shared", want: "nvidia.com/gpu.shared"},
+		"slices":                          {offered: "nvidia.com/mig-1g.10gb", want: "nvidia.com/mig-1g.10gb"},
+		"network cards":                   {offered: "nvidia.com/hostdev"},
+		"network cards of another vendor": {offered: "nvidia.com/gpudirect_nics"},
+		"GPUs of others":                  {offered: "amd.com/gpu"},
+		"virtual GPUs":                    {offered: "nvidia.com/GRID_T4-1Q", sandbox: true, want: "nvidia.com/GRID_T4-1Q"},
+		"GPUs for virtual machines":       {offered: "nvidia.com/pgpu", sandbox: true, want: "nvidia.com/pgpu"},
 		"what is for virtual machines, on another": {offered: "nvidia.com/pgpu"},
 	}
 	for name, test := range tests {

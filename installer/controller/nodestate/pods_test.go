@@ -33,7 +33,7 @@ func TestObservedPods(t *testing.T) {
 			phase: corev1.PodPending, main: corev1.ContainerStatus{State: waiting("ImagePullBackOff")},
 			want: phase.Pod{State: phase.PodFailed, Reason: "ImagePullBackOff", Message: pull},
 		},
-		"a host verb says why": {
+		"a host verb has a reason": {
 			phase: corev1.PodPending, init: corev1.ContainerStatus{State: corev1.ContainerState{Terminated: ended(1, verb)}},
 			want: phase.Pod{State: phase.PodFailed, Reason: "ModuleInUse", Message: "end process 7"},
 		},

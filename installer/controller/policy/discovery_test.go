@@ -34,8 +34,8 @@ func TestDiscoveryLooksEverywhere(t *testing.T) {
 	}{
 		"there is none":                         {missing: true, want: "DaemonSet tessera-discovery does not exist yet"},
 		"it is just written":                    {hash: "old", status: status(3, 3), want: started},
-		"nobody has seen it":                    {want: started},
-		"nobody has seen its last edit":         {status: appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 2, NumberAvailable: 2}, want: started},
+		"without a status":                      {want: started},
+		"with a status of an older generation":  {status: appsv1.DaemonSetStatus{ObservedGeneration: 1, DesiredNumberScheduled: 2, NumberAvailable: 2}, want: started},
 		"everywhere":                            {status: status(3, 3)},
 		"on no node":                            {status: status(0, 0)},
 		"not yet on one":                        {status: status(3, 2), want: looked},

@@ -56,7 +56,7 @@ func (r *Remediator) nodeCandidates(ctx context.Context, c *catalog.Catalog, gpu
 	}
 	gpus := listGPUs(c, node, phase.Decision{Phase: gpunode.Status.Phase, Reason: gpunode.Status.Reason})
 	for i := range gpus {
-		// Whether a GPU that has not begun asks for a place depends on its holders: it may wait for them.
+		// Whether a GPU that has not begun requests a place depends on its holders: it may wait for them.
 		if gpus[i].Order == nil {
 			gpus[i].failed = r.readHolders(ctx, c, node, &gpus[i])
 		}
@@ -64,7 +64,7 @@ func (r *Remediator) nodeCandidates(ctx context.Context, c *catalog.Catalog, gpu
 	return candidates(gpunode.Name, gpus)
 }
 
-// candidates returns the GPUs of a node that have a place in the budget or ask for one. A GPU that could not be observed asks for none.
+// candidates returns the GPUs of a node that have a place in the budget or request one. A GPU that could not be observed requests none.
 func candidates(node string, gpus []gpuRemediation) []remediation.Candidate {
 	var all []remediation.Candidate
 	for _, g := range gpus {

@@ -33,7 +33,7 @@ func (n *NodeRemediation) RemediateNodeGPUs(ctx context.Context) (time.Duration,
 		if err == nil {
 			err = n.remediateGPU(ctx, g)
 		}
-		// A conflict is no obstacle: the object changed since it was read, and the next reconcile decides anew.
+		// A conflict is no obstacle: the object changed since it was read, and the next reconcile decides again.
 		if !apierrors.IsConflict(err) {
 			n.Obstacles.Set(n.key(g), string(g.decision.Action), err)
 		}

@@ -71,7 +71,7 @@ func TestLoad(t *testing.T) {
 			got, err := Load(test.files, main)
 			if test.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), test.fails) {
-					t.Errorf("error %v does not say %q", err, test.fails)
+					t.Errorf("error %v lacks %q", err, test.fails)
 				}
 				return
 			}
@@ -153,10 +153,10 @@ func TestImportAndRemoveImport(t *testing.T) {
 				want = strings.Replace(want, "\",]", "\"]", 1)
 			}
 			if string(back) != want {
-				t.Errorf("forgotten (-want +got):\n%s", cmp.Diff(want, string(back)))
+				t.Errorf("removed (-want +got):\n%s", cmp.Diff(want, string(back)))
 			}
 			if again, err := Forget(main, back, pattern); err != nil || string(again) != string(back) {
-				t.Errorf("forgotten twice: %q, error %v", again, err)
+				t.Errorf("removed twice: %q, error %v", again, err)
 			}
 		})
 	}

@@ -51,7 +51,7 @@ func Find(r host.Roots, socket string) (string, error) {
 	return "", fmt.Errorf("find the container runtime: no socket at %s; set --runtime-endpoint", strings.Join(candidates, ", "))
 }
 
-// Ask returns the status of the runtime at a socket. It retries while the runtime is starting, until ctx ends.
+// ReadStatus returns the status of the runtime at a socket. It retries while the runtime is starting, until ctx ends.
 func ReadStatus(ctx context.Context, socket string) (Status, error) {
 	connection, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)), grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: time.Second}))

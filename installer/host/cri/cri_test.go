@@ -18,7 +18,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
-// server is a runtime that says what it is told to say.
+// server is a runtime with configured responses.
 type server struct {
 	runtimeapi.UnimplementedRuntimeServiceServer
 	name, version, config string
@@ -88,7 +88,7 @@ func TestReadStatus(t *testing.T) {
 			got, err := ReadStatus(t.Context(), socket)
 			if test.fails != "" {
 				if err == nil || !strings.Contains(err.Error(), test.fails) {
-					t.Errorf("error %v does not say %q", err, test.fails)
+					t.Errorf("error %v lacks %q", err, test.fails)
 				}
 				return
 			}
@@ -102,7 +102,7 @@ func TestReadStatus(t *testing.T) {
 	}
 }
 
-// A runtime that is just restarting is waited for, one that stays away is not waited for longer than asked.
+// TestReadStatusWaitsForTheRuntime checks that a restarting runtime is waited for, but not longer than the limit.
 func TestReadStatusWaitsForTheRuntime(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)

@@ -21,7 +21,7 @@ import (
 // machine is GPUs that take a mode at a reset, as A100 does, or at once.
 type machine struct {
 	gpus []GPU
-	// atOnce GPUs need no reset; deaf ones say yes and change nothing; failing calls are named by their number, counted from 1.
+	// atOnce GPUs need no reset; deaf ones return success and change nothing; failing calls are named by their number, counted from 1.
 	atOnce, deaf bool
 	failing      map[int]error
 	calls        []string
@@ -144,7 +144,7 @@ func TestSMI(t *testing.T) {
 	if diff := cmp.Diff(map[Mode]int{Enabled: 4, "": 4}, counts()); diff != "" {
 		t.Errorf("modes (-want +got):\n%s", diff)
 	}
-	// An instance that nobody has destroyed is in the way.
+	// Checks an instance that was not destroyed.
 	if _, err := driver.run(t.Context(), "mig", "-i", "0", "-cgi", "1g.6gb"); err != nil {
 		t.Fatal(err)
 	}

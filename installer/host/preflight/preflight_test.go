@@ -31,7 +31,7 @@ func TestCheck(t *testing.T) {
 		"no headers, the image has them":     {func(_ *Want, s *Seen) { s.Headers = false }, nil, ""},
 		"no headers, the host's are needed":  {func(w *Want, _ *Seen) { w.Modules = CompiledWithHostHeaders }, []string{HeadersMissing}, "6.8.0-79-generic"},
 		"full":                               {func(_ *Want, s *Seen) { s.Disks[0].Free = 100 << 20 }, []string{DiskFull}, "100 MiB"},
-		"a need of its own":                  {func(_ *Want, s *Seen) { s.Disks = append(s.Disks, Disk{Path: "/run", Free: 2 << 20, Need: 1 << 20}) }, nil, ""},
+		"a disk with its own limit":          {func(_ *Want, s *Seen) { s.Disks = append(s.Disks, Disk{Path: "/run", Free: 2 << 20, Need: 1 << 20}) }, nil, ""},
 		"everything at once": {func(_ *Want, s *Seen) {
 			*s = Seen{Kernel: "1", OS: "x", SecureBoot: true, HostDriver: "1.2", Nouveau: 1, Disks: []Disk{{}}}
 		}, []string{KernelChanged, OSChanged, HostDriver, NouveauInUse, SecureBoot, DiskFull}, "kernel"},

@@ -104,7 +104,7 @@ func TestGPUs(t *testing.T) {
 		writePCI("0000:17:00.0", "0x10de", "0x030000", "0x2204"),
 		writePCI("0000:17:00.1", "0x10de", "0x040300", "0x1aef"), // the sound of a display card
 		writePCI("0000:c1:00.0", "0x10de", "0x068000", "0x22a3"), // an NVSwitch
-		writePCI("0000:02:00.0", "0x1002", "0x030000", "0x73bf"), // somebody else's
+		writePCI("0000:02:00.0", "0x1002", "0x030000", "0x73bf"), // another vendor's
 		writePCI("0001:01:00.0", "0x10de", "0x030200", "0x2330"),
 	} {
 		for path, text := range device {

@@ -477,7 +477,7 @@ func TestA17Watch(t *testing.T) {
 		case r := <-results:
 			return r
 		case <-ctx.Done():
-			t.Fatalf("%s: nothing was told", what)
+			t.Fatalf("%s: no report", what)
 			return host.Result{}
 		}
 	}

@@ -92,7 +92,7 @@ func (c Config) notUnmounted(path string, err error) error {
 		c.Roots.OnHost(path))
 }
 
-// say returns a message about what was done.
+// summary returns a message about the performed actions.
 func (p Plan) summary(seen Seen) string {
 	var parts []string
 	switch {

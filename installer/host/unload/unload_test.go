@@ -125,7 +125,7 @@ func process(t *testing.T, proc string, pid int, command string, files ...string
 	}
 }
 
-// loaded is a driver with all that can be beside it.
+// loaded is a driver with all related modules.
 func loaded() map[string][]string {
 	return map[string][]string{
 		"nvidia": nil, "nvidia_uvm": {"nvidia"}, "nvidia_modeset": {"nvidia"}, "nvidia_drm": {"nvidia_modeset", "nvidia"}, "nvidia_peermem": {"nvidia", "ib_core"},
@@ -172,7 +172,7 @@ func TestUnloadInUse(t *testing.T) {
 		t.Fatalf("result: %+v", result)
 	}
 	if want := "by mps-server (12), mapper (14), python3 (4711);"; !strings.Contains(result.Message, want) || !strings.Contains(result.Message, "570.86.10") {
-		t.Errorf("message %q does not say %q", result.Message, want)
+		t.Errorf("message %q lacks %q", result.Message, want)
 	}
 	if len(w.removed) != 0 || len(w.mounts) != 1 {
 		t.Errorf("removed %v, mounts %v: nothing may be touched", w.removed, w.mounts)
@@ -245,7 +245,7 @@ func TestUnloadWithoutProcesses(t *testing.T) {
 	c := node(t, &world{})
 	c.Processes = filepath.Join(c.Processes, "missing")
 	if result := c.Run(t.Context()); result.Done || result.Reason != "Error" {
-		t.Errorf("result: %+v: without a view of programs nobody can say that none uses the driver", result)
+		t.Errorf("result: %+v: without a list of processes the driver must count as in use", result)
 	}
 }
 

@@ -144,6 +144,6 @@ func TestStrength(t *testing.T) {
 		t.Errorf("not ascending: %v", ascending)
 	}
 	if known, guessed := strengthOf(at("a", 0), at("b", 1), gpu.LinkSystem), strengthOf(at("a", 0), at("b", 1), gpu.LinkUnknown); known != guessed {
-		t.Errorf("the place on PCIe says %d, the link %d", guessed, known)
+		t.Errorf("PCIe distance %d, link %d", guessed, known)
 	}
 }

@@ -38,7 +38,7 @@ type Mode string
 const (
 	// Replace is for the cluster's only scheduler.
 	Replace Mode = "Replace"
-	// Additional is for a scheduler beside the stock one, which a taint on every device keeps away. The
+	// Additional is for a scheduler in addition to the stock one, which a taint on every device keeps away. The
 	// plugin does not see that taint.
 	Additional Mode = "Additional"
 )

@@ -32,7 +32,7 @@ func nodeOf(t testing.TB, machine string) fit.Node {
 	return n
 }
 
-// demandOf asks for so many devices of those that the filter lets pass.
+// demandOf returns a demand for count devices of those that pass the filter.
 func demandOf(n fit.Node, count int, pass func(gpu.Use) bool) *fit.Requirements {
 	a := fit.Alternative{Candidates: fit.NewSet(len(n.Devices)), Count: count, Shares: make([]gpu.Share, len(n.Devices))}
 	for i, d := range n.Devices {
@@ -85,7 +85,7 @@ func TestVictims(t *testing.T) {
 		want   []int
 		no     bool
 	}{
-		"nobody when it fits": {
+		"no victim when it fits": {
 			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				return []Holder{hold(Holder{}, 0, whole)}
 			},
@@ -152,7 +152,7 @@ func TestVictims(t *testing.T) {
 			demand: func(n fit.Node) *fit.Requirements { return demandOf(n, 2, whole) },
 			want:   []int{0},
 		},
-		"nobody when others are in the way": {
+		"no victim when others block it": {
 			fill: func(_ *fit.Node, hold func(Holder, int, func(gpu.Use) bool) Holder) []Holder {
 				hold(Holder{}, 0, whole) // of higher priority: no holder
 				return []Holder{hold(Holder{}, 1, whole)}
