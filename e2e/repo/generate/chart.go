@@ -7,16 +7,17 @@ import (
 	"strings"
 )
 
-// chartFolder is where the chart keeps what is made from the manifests, below deployments/.
+// chartFolder is the folder of the chart's files that are generated from the manifests, below deployments/.
 const chartFolder = "helm/tessera/templates/shared"
 
-// manifestNamespace is the namespace of the plain manifests; the chart puts the release's in its place.
+// manifestNamespace is the namespace of the plain manifests; the chart replaces it with the release's.
 const manifestNamespace = "tessera-system"
 
 const chartHead = `# Generated from deployments/%s by e2e/repo/generate; do not edit.
 `
 
-// shared are the manifests that the chart has as well, with the named template whose text is empty when they are left out.
+// shared are the manifests that the chart contains as well, each with the named template whose text is empty when they are
+// omitted.
 func shared() []struct{ manifest, when string } {
 	return []struct{ manifest, when string }{
 		{"rbac.yaml", ""},
@@ -32,7 +33,7 @@ func shared() []struct{ manifest, when string } {
 	}
 }
 
-// writeChart writes the templates of the chart that follow from manifests, and removes those that do no longer.
+// writeChart writes the templates of the chart that are generated from manifests, and removes those without a manifest.
 func writeChart(deployments string) error {
 	folder := filepath.Join(deployments, chartFolder)
 	if err := os.RemoveAll(folder); err != nil {
@@ -69,7 +70,7 @@ func chartFile(manifest string) string {
 // chartTemplate returns the manifest as a template of the chart.
 func chartTemplate(manifest, text, when string) (string, error) {
 	if strings.Contains(text, "{{") {
-		return "", fmt.Errorf("write the chart: %s has {{ in it, which a template would read", manifest)
+		return "", fmt.Errorf("write the chart: %s contains {{, which Helm would evaluate", manifest)
 	}
 	text = strings.ReplaceAll(text, "namespace: "+manifestNamespace, "namespace: {{ .Release.Namespace | quote }}")
 	text = strings.ReplaceAll(text, manifestNamespace, "{{ .Release.Namespace }}")

@@ -11,21 +11,22 @@ import (
 
 // class is the DeviceClass of one MIG profile.
 type class struct {
-	// name is the DeviceClass's, resource the extended resource's that existing pods ask for.
+	// name is the DeviceClass's, resource the extended resource's that existing pods request.
 	name, resource string
 	profile        string
 	// models have the profile.
 	models []string
 }
 
-// Profile names carry characters that names of classes and resources do not.
+// Profile names contain characters that names of classes and resources do not allow.
 var (
 	className    = strings.NewReplacer("+", ".", "-", ".no-")
 	resourceName = strings.NewReplacer("+", ".")
 )
 
 // profileClasses returns a class for every profile of the models, by name. Two profiles whose classes
-// would have one name, or one resource, are an error: the newer class would win without a word.
+// would have one name, or one resource, are an error: the newer class would take precedence without a
+// warning.
 func profileClasses(models []gputest.Model) ([]class, error) {
 	byProfile := map[string]*class{}
 	for _, model := range models {

@@ -45,7 +45,7 @@ type operation struct {
 }
 
 // renderComponent returns a kustomize component that changes the driver's name in everything that the
-// kustomizations of the folders list. What is not installed is not patched.
+// kustomizations of the folders list. Objects that are not installed are not patched.
 func renderComponent(folders ...string) (string, error) {
 	var objects []*unstructured.Unstructured
 	for _, folder := range folders {
@@ -75,9 +75,9 @@ func renderComponent(folders ...string) (string, error) {
 	return text.String(), nil
 }
 
-// renamed returns what must change in the object for the driver to have NVIDIA's name.
+// renamed returns the operations that give the driver NVIDIA's name in the object.
 func renamed(object *unstructured.Unstructured) []operation {
-	if object.GetName() == policyName { // knows both names
+	if object.GetName() == policyName { // contains both names
 		return nil
 	}
 	if object.GetKind() == "ConfigMap" && object.GetName() == configName {
@@ -97,8 +97,8 @@ func renamed(object *unstructured.Unstructured) []operation {
 	return operations
 }
 
-// replaced returns the operations for every text at the path and below it. Each is guarded by a test of
-// what was there.
+// replaced returns the operations for every text at the path and below it. Each is guarded by a test of the
+// previous value.
 func replaced(path string, value any) []operation {
 	var operations []operation
 	switch v := value.(type) {

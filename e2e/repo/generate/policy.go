@@ -47,7 +47,7 @@ spec:
   validationActions: [Deny]
 `
 
-// policy is a ValidatingAdmissionPolicy in the making.
+// policy is a ValidatingAdmissionPolicy under construction.
 type policy struct {
 	variables, validations []rule
 }
@@ -82,7 +82,7 @@ func (p *policy) demand(message, expression string) {
 	p.validations = append(p.validations, rule{message, expression})
 }
 
-// known demands one of the kinds that the driver accepts.
+// known requires one of the kinds that the driver accepts.
 func (p *policy) known(driver string, kinds []params.Kind) {
 	var accepted []string
 	for _, kind := range kinds {
@@ -94,43 +94,43 @@ func (p *policy) known(driver string, kinds []params.Kind) {
 		fmt.Sprintf("variables.ours.all(c, c.opaque.driver != '%s' || %s)", driver, strings.Join(accepted, " || ")))
 }
 
-// is is true for a configuration with parameters of the kind.
+// is returns the condition that a configuration has parameters of the kind.
 func is(kind params.Kind) string {
 	return fmt.Sprintf("(%s && %s)", equals("c.opaque.parameters.apiVersion", kind.APIVersion), equals("c.opaque.parameters.kind", kind.Name))
 }
 
-// equals is true when the field is there and has the text.
+// equals returns the condition that the field is present and has the text.
 func equals(field, text string) string {
 	return fmt.Sprintf("has(%[1]s) && %[1]s == '%[2]s'", field, text)
 }
 
-// unknown demands that the objects in the variable have no other fields.
-func (p *policy) unknown(kind, prefix, variable string, fields, told []params.Field) {
+// unknown requires that the objects in the variable have no other fields.
+func (p *policy) unknown(kind, prefix, variable string, fields, listed []params.Field) {
 	at := strings.TrimSuffix(prefix, ".")
 	if at != "" {
 		at += ": "
 	}
-	p.demand(fmt.Sprintf("%s: %sunknown field: %s", kind, at, params.Known(told)), fmt.Sprintf("variables.%s.all(o, o.all(name, name in %s))", variable, list(names(fields))))
+	p.demand(fmt.Sprintf("%s: %sunknown field: %s", kind, at, params.Known(listed)), fmt.Sprintf("variables.%s.all(o, o.all(name, name in %s))", variable, list(names(fields))))
 }
 
-// object demands of the objects in the variable what the schema says about their fields.
+// object requires that the fields of the objects in the variable match the schema.
 func (p *policy) object(kind, prefix, variable string, fields []params.Field) {
 	for _, f := range fields {
 		value := "o." + f.Name
 		absent := fmt.Sprintf("!has(%[1]s) || %[1]s == null", value)
-		say := func(demand, condition string) {
+		require := func(demand, condition string) {
 			p.demand(fmt.Sprintf("%s: %s%s: %s", kind, prefix, f.Name, demand), fmt.Sprintf("variables.%s.all(o, %s)", variable, condition))
 		}
 		if f.When != nil {
-			say(f.When.Demand(), absent+" || "+equals("o."+f.When.Field, f.When.Value))
+			require(f.When.Demand(), absent+" || "+equals("o."+f.When.Field, f.When.Value))
 		}
 		switch {
 		case f.Required:
-			say(f.Demand(), fmt.Sprintf("has(%s) && %s", value, permits(f, value)))
+			require(f.Demand(), fmt.Sprintf("has(%s) && %s", value, permits(f, value)))
 		case f.Type == params.Refused:
-			say(f.Demand(), absent)
+			require(f.Demand(), absent)
 		default:
-			say(f.Demand(), absent+" || "+permits(f, value))
+			require(f.Demand(), absent+" || "+permits(f, value))
 		}
 		if f.Type == params.Object {
 			inner := variable + "_" + f.Name
@@ -141,7 +141,7 @@ func (p *policy) object(kind, prefix, variable string, fields []params.Field) {
 	}
 }
 
-// permits is true when the value v, which is not null, may stand in the field.
+// permits returns the condition that the value v, which is not null, is valid for the field.
 func permits(f params.Field, v string) string {
 	switch f.Type {
 	case params.Object:

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// result is what the files of a package show.
+// result is the result of scanning a package's files.
 type result struct {
 	// tested is set when the package has tests.
 	tested bool

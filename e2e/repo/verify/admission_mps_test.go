@@ -42,7 +42,7 @@ func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
 			p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{Name: "more", VolumeSource: source})
 		}
 	}
-	anybody := func(p *corev1.Pod) { p.Labels = map[string]string{"app.kubernetes.io/name": "tessera-node"} }
+	lookalike := func(p *corev1.Pod) { p.Labels = map[string]string{"app.kubernetes.io/name": "tessera-node"} }
 	unlabelled := func(p *corev1.Pod) { p.Labels = nil }
 	yes := true
 	tests := map[string]struct {
@@ -58,7 +58,7 @@ func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
 		"makes another node's":        {agent, admission.Create, "", daemonPod(on("node2")), nil, "the agent on node node1 may not make or delete a pod on node node2: set spec.nodeName to node1"},
 		"makes one for the scheduler": {agent, admission.Create, "", daemonPod(on("")), nil, "may not make or delete a pod on any node"},
 		"deletes another node's":      {agent, admission.Delete, "", nil, daemonPod(on("node2")), "may not make or delete a pod on node node2"},
-		"deletes an agent":            {agent, admission.Delete, "", nil, daemonPod(anybody), "pods of MPS daemons only"},
+		"deletes an agent":            {agent, admission.Delete, "", nil, daemonPod(lookalike), "pods of MPS daemons only"},
 		"makes another pod":           {agent, admission.Create, "", daemonPod(unlabelled), nil, "pods of MPS daemons only"},
 		"makes one with rights": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.ServiceAccountName = "tessera-node" }), nil,
 			"no rights at the API server"},

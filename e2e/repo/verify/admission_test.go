@@ -28,7 +28,7 @@ func slice(driver string, node *string) *resourceapi.ResourceSlice {
 	return &resourceapi.ResourceSlice{ObjectMeta: metav1.ObjectMeta{Name: "s"}, Spec: resourceapi.ResourceSliceSpec{Driver: driver, NodeName: node}}
 }
 
-// TestEveryPolicyIsBound: a policy without a binding refuses nothing.
+// TestEveryPolicyIsBound: a policy without a binding rejects nothing.
 func TestEveryPolicyIsBound(t *testing.T) {
 	objects := manifests(t, "deployments")
 	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](objects) {
@@ -88,12 +88,12 @@ var (
 	admin   = &user.DefaultInfo{Name: "admin"}
 )
 
-// target is what is written.
+// target is the resource that is written.
 type target struct {
 	resource    schema.GroupVersionResource
 	kind        schema.GroupVersionKind
 	subresource string
-	// name of the object, where the policy asks.
+	// name of the object, where the policy uses it.
 	name string
 }
 
@@ -103,7 +103,7 @@ func judgeOf(t *testing.T, policy string, to target) verdict {
 	objects := manifests(t, "deployments")
 	account := one[*corev1.ServiceAccount](t, objects)
 	if got := "system:serviceaccount:" + account.Namespace + ":" + account.Name; got != agentAccount {
-		t.Errorf("the agent is %s, the test asks as %s", got, agentAccount)
+		t.Errorf("the agent's account is %s, the test uses %s", got, agentAccount)
 	}
 	return compile(t, named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, objects, policy), to)
 }
@@ -111,7 +111,7 @@ func judgeOf(t *testing.T, policy string, to target) verdict {
 // verdict returns the messages of the validations that refuse a write.
 type verdict func(t *testing.T, who user.Info, operation admission.Operation, object, previous runtime.Object) []string
 
-// expression is one of a policy's for the compiler.
+// expression is an expression of a policy for the compiler.
 type expression struct {
 	name, text string
 	result     *celgo.Type
@@ -153,7 +153,7 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 		}
 		return func(t *testing.T, write *admission.VersionedAttributes) []any { return results(t, compiled, write) }
 	}
-	matches, passes, says := evaluate(conditions), evaluate(validations), evaluate(messages)
+	matches, passes, message := evaluate(conditions), evaluate(validations), evaluate(messages)
 	return func(t *testing.T, who user.Info, operation admission.Operation, object, previous runtime.Object) []string {
 		t.Helper()
 		write := to.attributes(who, operation, object, previous)
@@ -161,17 +161,17 @@ func compile(t *testing.T, policy *admissionregistrationv1.ValidatingAdmissionPo
 			return nil
 		}
 		var refusals []string
-		said := says(t, write)
+		text := message(t, write)
 		for i, passed := range passes(t, write) {
 			if passed != true {
-				refusals = append(refusals, fmt.Sprint(said[i]))
+				refusals = append(refusals, fmt.Sprint(text[i]))
 			}
 		}
 		return refusals
 	}
 }
 
-// results evaluates expressions for one write. An expression that fails refuses the write, so its error
+// results evaluates expressions for one write. An expression that fails rejects the write, so its error
 // is its result.
 func results(t *testing.T, compiled cel.ConditionEvaluator, write *admission.VersionedAttributes) []any {
 	t.Helper()

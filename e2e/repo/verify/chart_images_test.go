@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// TestChartNamesEveryImage: the installer reads what the chart writes, and no image of its list is forgotten.
+// TestChartNamesEveryImage: the installer reads the images that the chart writes, and the list is complete.
 func TestChartNamesEveryImage(t *testing.T) {
 	config := named[*corev1.ConfigMap](t, rendered(t), "tessera-installer-images")
 	var images render.Images

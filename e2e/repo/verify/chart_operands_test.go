@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// operands are all objects that the installer makes of the chart's own values with everything on.
+// operands are all objects that the installer renders from the chart's own values with everything on.
 func operands(t *testing.T) []*unstructured.Unstructured {
 	t.Helper()
 	objects := rendered(t)
@@ -67,7 +67,8 @@ func template(t *testing.T, object *unstructured.Unstructured) (corev1.PodTempla
 	return pod, true
 }
 
-// TestInstallerMayWriteWhatItRenders: the chart gives it the right to everything that it makes, and no account is missing.
+// TestInstallerMayWriteWhatItRenders: the chart grants the installer permission for everything that it renders, and no
+// account is missing.
 func TestInstallerMayWriteWhatItRenders(t *testing.T) {
 	objects := rendered(t)
 	may := strings.Join(rights(t, objects, "tessera-installer"), "\n")
@@ -91,12 +92,12 @@ func TestInstallerMayWriteWhatItRenders(t *testing.T) {
 			t.Errorf("%s %s: the installer may not write it", object.GetKind(), object.GetName())
 		}
 		if pod, ok := template(t, object); ok && !slices.Contains(accounts, pod.Spec.ServiceAccountName) {
-			t.Errorf("%s %s runs as %q, which the chart does not have", object.GetKind(), object.GetName(), pod.Spec.ServiceAccountName)
+			t.Errorf("%s %s runs as %q, which is not in the chart", object.GetKind(), object.GetName(), pod.Spec.ServiceAccountName)
 		}
 	}
 	for kind := range resources {
 		if !kinds[kind] {
-			t.Errorf("the installer makes no %s: it needs no right to it (it makes %v)", kind, slices.Sorted(maps.Keys(kinds)))
+			t.Errorf("the installer renders no %s and needs no permission for it (it renders %v)", kind, slices.Sorted(maps.Keys(kinds)))
 		}
 	}
 }
@@ -104,7 +105,7 @@ func TestInstallerMayWriteWhatItRenders(t *testing.T) {
 // privileged are the operands that work on hosts.
 var privileged = []string{"tessera-driver", "tessera-node", "tessera-toolkit", "tessera-vgpu-manager"}
 
-// TestOperandsRunWithoutPrivileges: all that do not work on hosts.
+// TestOperandsRunWithoutPrivileges checks all operands that do not work on hosts.
 func TestOperandsRunWithoutPrivileges(t *testing.T) {
 	seen := 0
 	for _, object := range operands(t) {
@@ -134,11 +135,12 @@ func TestOperandsRunWithoutPrivileges(t *testing.T) {
 		}
 	}
 	if seen < 4 {
-		t.Errorf("%d operands were looked at, want discovery, scheduler, dcgm and its exporter", seen)
+		t.Errorf("%d operands were checked, want discovery, scheduler, dcgm and its exporter", seen)
 	}
 }
 
-// TestNetworkPoliciesFitTheOperands: a port that an operand serves is open, and every operand but the driver has a policy.
+// TestNetworkPoliciesFitTheOperands: a port that an operand serves is open, and every operand except the driver has a
+// policy.
 func TestNetworkPoliciesFitTheOperands(t *testing.T) {
 	open := map[string][]int32{}
 	for _, p := range find[*networkingv1.NetworkPolicy](rendered(t)) {

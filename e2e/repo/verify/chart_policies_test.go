@@ -43,7 +43,7 @@ func gpuNode(t *testing.T, edit func(*v1alpha1.GPUNode)) runtime.Object {
 	return &unstructured.Unstructured{Object: fields}
 }
 
-// write is what somebody writes, and what the refusal says; empty when it passes.
+// write is a write by an account, and the message of its rejection; empty when it passes.
 type write struct {
 	who           user.Info
 	to            target
@@ -52,7 +52,7 @@ type write struct {
 	want          string
 }
 
-// judgeWrites holds a policy of the chart to a verdict on each write.
+// judgeWrites compares the results of a policy of the chart for the writes.
 func judgeWrites(t *testing.T, policy string, writes map[string]write) {
 	t.Helper()
 	found := named[*admissionregistrationv1.ValidatingAdmissionPolicy](t, rendered(t), policy)
@@ -81,7 +81,7 @@ func TestAGPUNodeIsWrittenByItsOwn(t *testing.T) {
 	whole, status, other := to("node1", ""), to("node1", "status"), to("node2", "status")
 	same := func(*v1alpha1.GPUNode) {}
 	hardware := func(n *v1alpha1.GPUNode) { n.Status.Hardware = &v1alpha1.HardwareStatus{BootID: "two"} }
-	told := func(n *v1alpha1.GPUNode) { n.Status.Agent = &v1alpha1.AgentStatus{PodUID: "two"} }
+	reported := func(n *v1alpha1.GPUNode) { n.Status.Agent = &v1alpha1.AgentStatus{PodUID: "two"} }
 	silent := func(n *v1alpha1.GPUNode) { n.Status.Agent = nil }
 	phase := func(n *v1alpha1.GPUNode) { n.Status.Phase = v1alpha1.PhaseFailed }
 	bare := func(n *v1alpha1.GPUNode) {
@@ -100,31 +100,31 @@ func TestAGPUNodeIsWrittenByItsOwn(t *testing.T) {
 		"discovery names the owner":             update(discovery, whole, owned, ""),
 		"discovery writes its first":            {discovery, status, admission.Update, gpuNode(t, func(n *v1alpha1.GPUNode) { bare(n); hardware(n) }), gpuNode(t, bare), ""},
 		"discovery begins with a spec":          {discovery, whole, admission.Create, gpuNode(t, same), nil, "the discovery may not decide about a node"},
-		"discovery speaks for the agent":        update(discovery, status, told, "the discovery may not write status.agent of a GPUNode: it writes status.hardware"),
+		"discovery speaks for the agent":        update(discovery, status, reported, "the discovery may not write status.agent of a GPUNode: it writes status.hardware"),
 		"discovery names a phase":               update(discovery, status, phase, "may not write status.phase"),
 		"discovery writes another node's":       {discovery, other, admission.Update, gpuNode(t, hardware), gpuNode(t, same), "the discovery on node node1 may not write the GPUNode node2"},
 		"discovery deletes":                     {discovery, whole, admission.Delete, nil, gpuNode(t, same), "the discovery may not delete a GPUNode"},
 		"discovery changes the spec":            update(discovery, whole, pool, "may not decide about a node"),
 		"discovery takes labels":                update(discovery, whole, labelled, "may not decide about a node"),
-		"the agent writes its part":             update(node, status, told, ""),
+		"the agent writes its part":             update(node, status, reported, ""),
 		"the agent takes its part back":         update(node, status, silent, ""),
 		"the agent writes hardware":             update(node, status, hardware, "the node agent may not write status.hardware of a GPUNode: it writes status.agent"),
 		"the agent names a phase":               update(node, status, phase, "may not write status.phase"),
-		"the agent writes another node's":       {node, other, admission.Update, gpuNode(t, told), gpuNode(t, same), "the node agent on node node1 may not write the GPUNode node2"},
+		"the agent writes another node's":       {node, other, admission.Update, gpuNode(t, reported), gpuNode(t, same), "the node agent on node node1 may not write the GPUNode node2"},
 		"the agent changes the spec":            update(node, whole, pool, "the node agent may not update a GPUNode"),
 		"the agent creates":                     {node, whole, admission.Create, gpuNode(t, bare), nil, "the node agent may not create a GPUNode"},
-		"a token of no node":                    update(accountOf("tessera-node", ""), status, told, "is not bound to a pod on a node"),
+		"a token of no node":                    update(accountOf("tessera-node", ""), status, reported, "is not bound to a pod on a node"),
 		"the installer names a phase":           update(installer, status, phase, ""),
 		"the installer changes the spec":        update(installer, whole, pool, ""),
 		"the installer deletes":                 {installer, whole, admission.Delete, nil, gpuNode(t, same), ""},
-		"the installer speaks for the agent":    update(installer, status, told, "the installer may not write status.agent of a GPUNode"),
+		"the installer speaks for the agent":    update(installer, status, reported, "the installer may not write status.agent of a GPUNode"),
 		"the installer silences the agent":      update(installer, status, silent, "the installer may not write status.agent of a GPUNode"),
-		"an administrator does what it must do": update(admin, status, func(n *v1alpha1.GPUNode) { told(n); phase(n) }, ""),
+		"an administrator does what it must do": update(admin, status, func(n *v1alpha1.GPUNode) { reported(n); phase(n) }, ""),
 		"so does an agent elsewhere":            update(&user.DefaultInfo{Name: "system:serviceaccount:other:tessera-node"}, status, phase, ""),
 	})
 }
 
-// TestPartsOfAGPUNodeAreWhatPoliciesCallThem: the policy knows them as text.
+// TestPartsOfAGPUNodeAreWhatPoliciesCallThem: the policy contains the names of the parts as text.
 func TestPartsOfAGPUNodeAreWhatPoliciesCallThem(t *testing.T) {
 	for _, part := range []string{"Hardware", "Agent"} {
 		field, ok := reflect.TypeFor[v1alpha1.GPUNodeStatus]().FieldByName(part)
@@ -219,6 +219,6 @@ func TestTheInstallerWritesItsOwnLabels(t *testing.T) {
 		"holds it":        update(func(n *corev1.Node) { n.Finalizers = []string{"x.example.com/y"} }, "may not write annotations, finalizers or owners of a node"),
 		"owns it": update(func(n *corev1.Node) { n.OwnerReferences = []metav1.OwnerReference{{Kind: "Node", Name: "x"}} },
 			"may not write annotations, finalizers or owners of a node"),
-		"somebody else": {admin, to, admission.Update, node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), same, ""},
+		"another account": {admin, to, admission.Update, node(func(n *corev1.Node) { n.Spec.Unschedulable = true }), same, ""},
 	})
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// rights returns what an account may, one line each: scope, group/resource[ names], verbs. The scope is * or a namespace. Roles that
-// every API server comes with are named.
+// rights returns the permissions of an account, one line each: scope, group/resource[ names], verbs. The scope is * or a namespace.
+// For built-in roles of the API server the name is listed.
 func rights(t *testing.T, objects map[string][]runtime.Object, account string) []string {
 	t.Helper()
 	ours := func(subjects []rbacv1.Subject) bool {
@@ -69,7 +69,7 @@ func lineOf(scope string, rule rbacv1.PolicyRule) []string {
 	return lines
 }
 
-// wanted are the rights of every account of the chart, spelled out a second time, so that a wider one is noticed.
+// wanted are the permissions of every account of the chart, written out a second time, so that an extension fails the test.
 func wanted() map[string][]string {
 	const all, here, write = "get list watch", "tessera-system", "get list watch create patch delete"
 	return map[string][]string{
@@ -153,7 +153,7 @@ func TestChartGivesNoOtherRights(t *testing.T) {
 	}
 }
 
-// TestChartHasNoWildcard: in no rule of any variant, and none of the rights by which rights are made.
+// TestChartHasNoWildcard: no rule of any variant has one, and none grants permissions on roles and bindings.
 func TestChartHasNoWildcard(t *testing.T) {
 	for name, flags := range variants() {
 		objects := rendered(t, flags...)
@@ -161,7 +161,7 @@ func TestChartHasNoWildcard(t *testing.T) {
 		for _, r := range find[*rbacv1.ClusterRole](objects) {
 			rules[r.Name] = r.Rules
 			if r.AggregationRule != nil {
-				t.Errorf("%s: %s is made of other roles", name, r.Name)
+				t.Errorf("%s: %s aggregates other roles", name, r.Name)
 			}
 		}
 		for _, r := range find[*rbacv1.Role](objects) {

@@ -35,17 +35,17 @@ import (
 // helm is built once for all tests.
 var helm = sync.OnceValues(func() (chart.Helm, error) { return chart.New(context.Background()) })
 
-// rendered returns the objects of the chart as it is installed in tessera-system with these flags. A field that the API does not have is an
-// error, as it is to the API server.
+// rendered returns the objects of the chart as installed in tessera-system with these flags. An unknown field is an error, as it is to the
+// API server.
 func rendered(t *testing.T, flags ...string) map[string][]runtime.Object {
 	t.Helper()
 	return strict(t, templated(t, "tessera-system", flags...))
 }
 
-// renderings keeps what helm rendered, by namespace and flags without files: the chart does not change while it is tested.
+// renderings caches helm's output, by namespace and flags without files: the chart does not change during the tests.
 var renderings sync.Map
 
-// templated returns the objects of the chart as helm renders it. They are the caller's own.
+// templated returns the objects of the chart as helm renders it. The caller may modify them.
 func templated(t *testing.T, namespace string, flags ...string) []*unstructured.Unstructured {
 	t.Helper()
 	key := strings.Join(append([]string{namespace}, flags...), " ")
@@ -98,7 +98,7 @@ func strict(t *testing.T, objects []*unstructured.Unstructured) map[string][]run
 	return typed
 }
 
-// variants are values that change what the chart consists of.
+// variants are values that change the set of the chart's objects.
 func variants() map[string][]string {
 	return map[string][]string{
 		"as it comes":        nil,
@@ -122,8 +122,8 @@ func TestChartLintsAndDecodes(t *testing.T) {
 	}
 	for name, flags := range variants() {
 		t.Run(name, func(t *testing.T) {
-			if said, err := h.Run(t.Context(), append([]string{"lint", "--strict", h.Folder}, flags...)...); err != nil {
-				t.Errorf("%v\n%s", err, said)
+			if output, err := h.Run(t.Context(), append([]string{"lint", "--strict", h.Folder}, flags...)...); err != nil {
+				t.Errorf("%v\n%s", err, output)
 			}
 			if objects := rendered(t, append([]string{"--include-crds"}, flags...)...); len(objects["CustomResourceDefinition"]) != 3 || len(objects["ClusterPolicy"]) != 1 {
 				t.Errorf("kinds %v, want three CustomResourceDefinitions and a ClusterPolicy among them", slices.Sorted(maps.Keys(objects)))
@@ -132,7 +132,7 @@ func TestChartLintsAndDecodes(t *testing.T) {
 	}
 }
 
-// TestChartRefusesBadValues: the refusal names the value and what it may be.
+// TestChartRefusesBadValues: the error names the value and what is allowed.
 func TestChartRefusesBadValues(t *testing.T) {
 	h, err := helm()
 	if err != nil {
@@ -165,7 +165,7 @@ func TestChartRefusesBadValues(t *testing.T) {
 	}
 }
 
-// TestChartPassesThePolicyThrough: what an administrator writes in clusterPolicy is the spec, and nothing else but the pull secrets.
+// TestChartPassesThePolicyThrough: clusterPolicy of the values is the spec, extended only with the pull secrets.
 func TestChartPassesThePolicyThrough(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	text := "clusterPolicy:\n  driver: {enabled: false, version: 580.1.2}\n  upgrade: {canary: 0, maxUnavailable: 10%}\nimagePullSecrets: [key]\n"
@@ -180,7 +180,7 @@ func TestChartPassesThePolicyThrough(t *testing.T) {
 	if diff := cmp.Diff([]string{"key"}, spec.DaemonSets.ImagePullSecrets); diff != "" {
 		t.Errorf("pull secrets of the operands (-want +got):\n%s", diff)
 	}
-	// A key without a value decides nothing.
+	// A key without a value changes nothing.
 	if err := os.WriteFile(file, []byte("clusterPolicy:\n  scheduler:\n  nodeAgent:\n  daemonSets:\nimagePullSecrets: [key]\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestChartPassesThePolicyThrough(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(rendered(t, "-f", file)["ClusterPolicy"]) != 1 {
-		t.Error("an empty clusterPolicy is none")
+		t.Error("without values in clusterPolicy the chart has no ClusterPolicy")
 	}
 	if diff := cmp.Diff(v1alpha1.ClusterPolicySpec{}, one[*v1alpha1.ClusterPolicy](t, rendered(t)).Spec); diff != "" {
 		t.Errorf("the default policy (-want +got):\n%s", diff)
@@ -242,12 +242,12 @@ func TestChartRunsWithoutPrivileges(t *testing.T) {
 	}
 }
 
-// TestChartSurvivesANode: a second installer stands by, and a drain leaves one.
+// TestChartSurvivesANode: there is a standby installer, and a drain leaves one running.
 func TestChartSurvivesANode(t *testing.T) {
 	objects := rendered(t)
 	deployment := one[*appsv1.Deployment](t, objects)
 	if *deployment.Spec.Replicas != 2 || deployment.Spec.Template.Spec.Affinity.PodAntiAffinity == nil || !slices.Contains(deployment.Spec.Template.Spec.Containers[0].Args, "--leader-elect") {
-		t.Error("one node can take every installer with it, or two work at once")
+		t.Error("all replicas can run on one node, or two are active at once")
 	}
 	if diff := cmp.Diff(deployment.Spec.Selector, one[*policyv1.PodDisruptionBudget](t, objects).Spec.Selector); diff != "" {
 		t.Errorf("pods of the budget (-Deployment's +budget's):\n%s", diff)
@@ -257,7 +257,7 @@ func TestChartSurvivesANode(t *testing.T) {
 	}
 }
 
-// TestChartIsTheManifests: what stands in deployments/ is in the chart as it is, in the release's namespace.
+// TestChartIsTheManifests: the manifests of deployments/ are in the chart unchanged, in the release's namespace.
 func TestChartIsTheManifests(t *testing.T) {
 	const namespace = "gpus"
 	have := map[string]*unstructured.Unstructured{}
@@ -298,8 +298,8 @@ func TestChartIsTheManifests(t *testing.T) {
 	}
 }
 
-// TestChartLeavesTheSchedulerOut: without it, nobody else may be kept from allocating; in the place of the cluster's own, nothing is
-// kept from it.
+// TestChartLeavesTheSchedulerOut: without it, no other scheduler is blocked from allocating; in the place of the cluster's own, nothing is
+// reserved for it.
 func TestChartLeavesTheSchedulerOut(t *testing.T) {
 	names := func(flags ...string) []string {
 		var found []string
@@ -326,7 +326,7 @@ func TestChartLeavesTheSchedulerOut(t *testing.T) {
 	}
 }
 
-// TestChartClosesTheNetwork: every pod that is not a driver's says whom it speaks to; only ports of metrics are open to others.
+// TestChartClosesTheNetwork: every pod except a driver's has a policy for its connections; only ports of metrics are open to others.
 func TestChartClosesTheNetwork(t *testing.T) {
 	policies := find[*networkingv1.NetworkPolicy](rendered(t))
 	open := map[string]int32{}
@@ -344,7 +344,7 @@ func TestChartClosesTheNetwork(t *testing.T) {
 		}
 		for _, rule := range p.Spec.Egress {
 			if len(rule.Ports) == 0 {
-				t.Errorf("%s may speak to everybody", p.Name)
+				t.Errorf("%s allows all connections", p.Name)
 			}
 		}
 	}
@@ -353,18 +353,19 @@ func TestChartClosesTheNetwork(t *testing.T) {
 		t.Errorf("open ports (-want +got):\n%s", diff)
 	}
 	if len(find[*networkingv1.NetworkPolicy](rendered(t, "--set", "networkPolicy.enabled=false"))) != 0 {
-		t.Error("network policies where none were asked for")
+		t.Error("network policies although they are disabled")
 	}
 }
 
-// TestChartHooks: new kinds come before what is of them, by an account of their own, and nothing of the release goes before its operands.
+// TestChartHooks: new kinds are installed before their objects, by a separate account, and no object of the release is removed before its
+// operands.
 func TestChartHooks(t *testing.T) {
 	hooks := map[string]string{}
 	for _, o := range templated(t, "tessera-system") {
 		if hook := o.GetAnnotations()["helm.sh/hook"]; hook != "" {
 			hooks[o.GetKind()+" "+o.GetName()] = hook
 			if log := o.GetAnnotations()["helm.sh/hook-output-log-policy"]; o.GetKind() == "Job" && log != "hook-failed" {
-				t.Errorf("%s fails without a word: output-log-policy %q", o.GetName(), log)
+				t.Errorf("%s fails without output: output-log-policy %q", o.GetName(), log)
 			}
 		}
 	}
@@ -384,7 +385,7 @@ func TestChartHooks(t *testing.T) {
 	}
 }
 
-// TestChartPoliciesAreBound: a policy without a binding refuses nothing.
+// TestChartPoliciesAreBound: a policy without a binding rejects nothing.
 func TestChartPoliciesAreBound(t *testing.T) {
 	objects := rendered(t)
 	policies := find[*admissionregistrationv1.ValidatingAdmissionPolicy](objects)
@@ -397,12 +398,12 @@ func TestChartPoliciesAreBound(t *testing.T) {
 			t.Errorf("the binding of %s: %+v", policy.Name, binding.Spec)
 		}
 		if *policy.Spec.FailurePolicy != admissionregistrationv1.Fail {
-			t.Errorf("%s lets pass what it cannot judge", policy.Name)
+			t.Errorf("%s admits a write when its evaluation fails", policy.Name)
 		}
 	}
 }
 
-// TestChartAccounts: the ones without rights have no token either.
+// TestChartAccounts: accounts without permissions have no token either.
 func TestChartAccounts(t *testing.T) {
 	objects := rendered(t)
 	bound := map[string]bool{}
@@ -431,7 +432,7 @@ func TestChartAccounts(t *testing.T) {
 	}
 }
 
-// TestChartIsNotTiedToANamespace: nothing of the chart names another namespace than the release's.
+// TestChartIsNotTiedToANamespace: no object of the chart names another namespace than the release's.
 func TestChartIsNotTiedToANamespace(t *testing.T) {
 	for _, object := range templated(t, "gpus") {
 		data, err := json.Marshal(object)

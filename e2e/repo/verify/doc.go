@@ -1,6 +1,6 @@
-// Package verify holds the laws of this repository as tests: what may import what, how long a file
-// may be, what never stands in the tree, and that the manifests are valid and say what they should.
+// Package verify tests the rules of this repository: allowed imports, the length of files,
+// forbidden text, and that the manifests are valid and have the intended content.
 //
-// The package has no code besides its tests. They read the tree through the go command and the file
-// system and need neither root nor a cluster.
+// The package contains only tests. They read the tree through the go command and the file system
+// and need neither root nor a cluster.
 package verify

@@ -63,7 +63,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				there = filepath.Join(root(t), page)
 			}
 			if _, err := os.Stat(there); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, found[1])
+				t.Errorf("%s links to %s, which does not exist", page, found[1])
 				continue
 			}
 			if anchor == "" {
@@ -71,13 +71,13 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 			read, err := os.ReadFile(there)
 			if err != nil || !slices.Contains(anchors(string(read)), anchor) {
-				t.Errorf("%s links to %s, which has no such heading", page, found[1])
+				t.Errorf("%s links to %s, a heading that does not exist", page, found[1])
 			}
 		}
 	}, ".md")
 }
 
-// anchors are the headings of a page as links name them.
+// anchors are the headings of a page in the form of links.
 func anchors(text string) []string {
 	var all []string
 	for _, found := range heading.FindAllStringSubmatch(text, -1) {
@@ -126,12 +126,12 @@ func TestPagesNameWhatExists(t *testing.T) {
 		}
 		for _, found := range applied.FindAllStringSubmatch(text, -1) {
 			if _, err := os.Stat(filepath.Join(root(t), found[1])); err != nil {
-				t.Errorf("%s: %s is not there", page, found[1])
+				t.Errorf("%s: %s does not exist", page, found[1])
 			}
 		}
 		for _, name := range class.FindAllString(text, -1) {
 			if !slices.Contains(known, name) {
-				t.Errorf("%s: nothing is called %s", page, name)
+				t.Errorf("%s: no object is named %s", page, name)
 			}
 		}
 		for _, found := range metric.FindAllStringSubmatch(text, -1) {
@@ -141,7 +141,7 @@ func TestPagesNameWhatExists(t *testing.T) {
 		}
 		for _, found := range reason.FindAllStringSubmatch(text, -1) {
 			if !slices.Contains(reasons, found[1]) {
-				t.Errorf("%s: nobody gives the reason %s", page, found[1])
+				t.Errorf("%s: no code uses the reason %s", page, found[1])
 			}
 		}
 	})
@@ -179,7 +179,7 @@ func knownNames(t *testing.T) []string {
 	return names
 }
 
-// understand parses a command of a page: the verb must exist and know the flags.
+// understand parses a command of a page: the verb and its flags must exist.
 func understand(line string) error {
 	var flags clusterflags.Flags
 	top := &cobra.Command{Use: "tessera"}
@@ -212,18 +212,18 @@ func TestPagesShowValidManifests(t *testing.T) {
 			if decoded := decode(t, page, block[2]); len(decoded) == 0 {
 				t.Errorf("%s, block %d: no object", page, i+1)
 			}
-			var said bytes.Buffer
+			var output bytes.Buffer
 			command := check.Command()
 			command.SetArgs([]string{"-f", file})
-			command.SetOut(&said)
-			command.SetErr(&said)
+			command.SetOut(&output)
+			command.SetErr(&output)
 			if err := command.ExecuteContext(t.Context()); err != nil {
-				t.Errorf("%s, block %d: %v\n%s", page, i+1, err, said.String())
+				t.Errorf("%s, block %d: %v\n%s", page, i+1, err, output.String())
 			}
 		}
 	})
 	if shown < 2 {
-		t.Errorf("%d manifests were found: the pages or this test have changed", shown)
+		t.Errorf("found only %d manifests: check the pattern of this test", shown)
 	}
 }
 
@@ -251,6 +251,6 @@ func TestPagesShowValuesThatTheChartTakes(t *testing.T) {
 		}
 	})
 	if shown < 3 {
-		t.Errorf("%d blocks of values were found: the pages or this test have changed", shown)
+		t.Errorf("found only %d blocks of values: check the pattern of this test", shown)
 	}
 }

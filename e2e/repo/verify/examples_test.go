@@ -22,13 +22,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// cluster is what the default lab publishes, and what of it is allocated.
+// cluster is the published devices of the default lab and their allocations.
 type cluster struct {
 	nodes     []*corev1.Node
 	published []*resourceapi.ResourceSlice
 	classes   classes
 	taken     sets.Set[structured.DeviceID]
-	// shared are the shares of devices that are given more than once.
+	// shared are the shares of devices that are allocated more than once.
 	shared []resourceapi.DeviceRequestAllocationResult
 }
 
@@ -43,8 +43,8 @@ func newCluster(t *testing.T, classes classes) *cluster {
 	return c
 }
 
-// allocate gives the claims, together, devices of one node as kube-scheduler would, and keeps them taken.
-// It returns nothing when no node can serve them.
+// allocate allocates devices of one node to all claims, as kube-scheduler would, and keeps them
+// allocated. It returns nothing when no node has enough devices.
 func (c *cluster) allocate(t *testing.T, claims []*resourceapi.ResourceClaim) []expect.Grant {
 	t.Helper()
 	features := structured.Features{AdminAccess: true, ConsumableCapacity: true, DeviceBindingAndStatus: true, DeviceTaints: true, PartitionableDevices: true, PrioritizedList: true}
@@ -71,7 +71,7 @@ func (c *cluster) allocate(t *testing.T, claims []*resourceapi.ResourceClaim) []
 	return nil
 }
 
-// take notes what was allocated. Administrators take nothing.
+// take records an allocation. Admin access takes no device.
 func (c *cluster) take(device resourceapi.DeviceRequestAllocationResult) {
 	switch {
 	case ptr.Deref(device.AdminAccess, false):
@@ -82,7 +82,7 @@ func (c *cluster) take(device resourceapi.DeviceRequestAllocationResult) {
 	}
 }
 
-// state is what the allocator knows about the devices that are taken.
+// state returns the allocated devices for the allocator.
 func (c *cluster) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         c.taken.Clone(),
@@ -111,8 +111,8 @@ func (c *cluster) device(t *testing.T, result resourceapi.DeviceRequestAllocatio
 }
 
 // TestExamplesCanBeServed allocates every example on an empty default lab, subject by subject, with the
-// allocator that kube-scheduler uses, and holds the devices to the expectation in the manifest. What the
-// API server must refuse, only an API server can.
+// allocator that kube-scheduler uses, and compares the devices with the expectation in the manifest.
+// Rejections by the API server are not covered.
 func TestExamplesCanBeServed(t *testing.T) {
 	examples, err := expect.Load(os.DirFS(filepath.Join(root(t), "deployments", "examples")))
 	if err != nil {
@@ -140,7 +140,7 @@ func TestExamplesCanBeServed(t *testing.T) {
 	}
 }
 
-// TestFirstClaimCanBeServed holds the claim that the README offers for copying to the same standard.
+// TestFirstClaimCanBeServed does the same for the claim in the README.
 func TestFirstClaimCanBeServed(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root(t), "README.md"))
 	if err != nil {
@@ -158,7 +158,7 @@ func TestFirstClaimCanBeServed(t *testing.T) {
 	}
 }
 
-// serve allocates a pod of the subject, or as many pods as its expectation speaks of.
+// serve allocates a pod of the subject, or as many pods as its expectation has.
 func serve(t *testing.T, c *cluster, own map[string][]runtime.Object, subject expect.Subject) {
 	t.Helper()
 	spec := podSpec(t, own, subject)
@@ -239,7 +239,7 @@ func claimsOf(t *testing.T, c *cluster, own map[string][]runtime.Object, spec co
 	return claims
 }
 
-// defaults fills in what the API server would.
+// defaults fills in the API server's defaults.
 func defaults(request *resourceapi.DeviceRequest) {
 	fill := func(mode *resourceapi.DeviceAllocationMode, count *int64) {
 		if *mode == "" {

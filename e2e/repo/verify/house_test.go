@@ -14,10 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// maxLines is where a file of product code stops; tests and generated files are exempt.
+// maxLines is the maximal length of a file of product code; tests and generated files are exempt.
 const maxLines = 400
 
-// Written in two halves, so that this file does not break its own rules.
+// Split in two, so that this file does not match its own patterns.
 var (
 	undone   = regexp.MustCompile(`\b(TO` + `DO|FIX` + `ME|XX` + `X)\b`)
 	machine  = regexp.MustCompile(`(^|[^\w.$}/-])/(wo` + `rk|ho` + `me/\w+|ro` + `ot/(go|\.cache))/`)
@@ -30,7 +30,7 @@ func TestNoFileIsTooLong(t *testing.T) {
 			return
 		}
 		if lines := strings.Count(text, "\n"); lines > maxLines {
-			t.Errorf("%s: %d lines, at most %d: look for the second room in it", path, lines, maxLines)
+			t.Errorf("%s: %d lines, at most %d: split it", path, lines, maxLines)
 		}
 	}, ".go")
 }
@@ -63,10 +63,10 @@ func TestEverySkipHasAReason(t *testing.T) {
 
 func TestNoTestSleeps(t *testing.T) {
 	files(t, func(path, text string) {
-		// In a bubble of testing/synctest sleeping is how a test says what time it is.
+		// In a bubble of testing/synctest, sleeping advances the fake clock.
 		bubble := strings.Contains(text, `"testing/synctest"`)
 		if strings.HasSuffix(path, "_test.go") && !bubble && calls(parse(t, path, text), "time", "Sleep") {
-			t.Errorf("%s: time.Sleep: wait for what the test needs, or use testing/synctest", path)
+			t.Errorf("%s: time.Sleep: wait for a condition, or use testing/synctest", path)
 		}
 	}, ".go")
 }
@@ -94,7 +94,7 @@ func parse(t *testing.T, path, text string) *ast.File {
 // mute are ginkgo's ways to leave a spec out or to run only some of them.
 var mute = regexp.MustCompile(`^(P|X|F)(It|Describe|Context|When|Specify|DescribeTable|Entry)$`)
 
-// skips names every test that is left out without a word.
+// skips returns the tests that are skipped unconditionally or excluded by focus.
 func skips(file *ast.File) []string {
 	var complaints []string
 	ast.Inspect(file, func(n ast.Node) bool {

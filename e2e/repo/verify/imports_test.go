@@ -9,12 +9,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// row says what the packages of one folder may import beyond the standard library and themselves.
+// row lists the imports that the packages of one folder may have beyond the standard library and themselves.
 type row struct {
 	// path is a package below the module; with /... everything below it too.
 	path string
-	// may are packages of this module, written below it, or modules of others; each covers what lies
-	// below it. A single * allows everything but NVML.
+	// may are packages of this module, written below it, or modules of others; each includes the packages
+	// below it. A single * allows everything except NVML.
 	may []string
 }
 
@@ -26,8 +26,8 @@ var (
 	klog            = "k8s.io/klog/v2"
 )
 
-// law is the import law: the table of the architecture, one row per package. A package without a row
-// is refused, so that a new package is a decision. The first row that matches counts.
+// law is the table of allowed imports of the architecture, one row per package. A package without a row is an
+// error, so that a new package is a decision. The first row that matches applies.
 var law = []row{
 	{"api/gpu", nil},
 	{"api/gpu/gputest", []string{"api/gpu"}},
@@ -105,7 +105,7 @@ var law = []row{
 	{"e2e/...", []string{"*"}},
 }
 
-// components never import each other; only cmd/ and e2e/ know everybody.
+// components never import each other; only cmd/ and e2e/ may import all.
 var components = []string{"dra-driver", "kubelet-plugin", "scheduler-plugin", "installer"}
 
 func TestImportLaw(t *testing.T) {
@@ -128,7 +128,7 @@ func TestNoProductBinaryLinksTests(t *testing.T) {
 		for _, p := range goList(t, "-deps", command.ImportPath) {
 			path := strings.TrimPrefix(p.ImportPath, module+"/")
 			if under(path, "api/gpu/gputest") || under(path, "e2e") || p.ImportPath == "testing" {
-				t.Errorf("%s links %s: tests, fakes and catalogues stay out of the product", command.ImportPath, p.ImportPath)
+				t.Errorf("%s links %s: the product must not contain tests, fakes or catalogues", command.ImportPath, p.ImportPath)
 			}
 		}
 	}
@@ -157,7 +157,7 @@ func TestOnlyTheNodeProgramUsesCgo(t *testing.T) {
 	}
 }
 
-// breaches names every import that the law does not allow the package.
+// breaches returns every import that the table does not allow the package.
 func breaches(path string, imports []string) []string {
 	i := slices.IndexFunc(law, func(r row) bool { return r.covers(path) })
 	if i < 0 {
@@ -173,8 +173,8 @@ func breaches(path string, imports []string) []string {
 	return complaints
 }
 
-// testBreaches names every import of the package's tests that crosses from one component to another.
-// Whatever else a test needs is its own affair.
+// testBreaches returns every import of the package's tests that crosses from one component to another. Other
+// imports of tests are not restricted.
 func testBreaches(path string, imports []string) []string {
 	home, _, _ := strings.Cut(path, "/")
 	var complaints []string
@@ -218,20 +218,20 @@ func TestBreaches(t *testing.T) {
 		imports []string
 		want    int
 	}{
-		"standard library":         {"api/gpu", []string{"fmt", "encoding/json"}, 0},
-		"the model stays alone":    {"api/gpu", []string{"k8s.io/klog/v2"}, 1},
-		"an api never a component": {"api/wire", []string{module + "/dra-driver/nvml"}, 1},
-		"an api never the host":    {"api/wire", []string{module + "/internal/host/atomicfile"}, 1},
-		"the host stays below":     {"internal/host/lock", []string{module + "/api/gpu"}, 1},
-		"the hook's locks":         {"kubelet-plugin/hook", []string{module + "/internal/host/lock"}, 1},
-		"ours, allowed":            {"dra-driver/publish", []string{module + "/api/wire", "k8s.io/api/resource/v1"}, 0},
-		"one component, another":   {"kubelet-plugin/prepare", []string{module + "/dra-driver/nvml"}, 1},
-		"NVML has one door":        {"cmd/tessera-node", []string{nvml + "/pkg/nvml", module + "/dra-driver/nvml"}, 1},
-		"the door itself":          {"dra-driver/nvml", []string{nvml + "/pkg/nvml"}, 0},
-		"a prefix is not a folder": {"dra-driver/smi", []string{module + "/api/gpux"}, 1},
-		"cmd knows everybody":      {"cmd/tessera-node", []string{module + "/kubelet-plugin/server"}, 0},
-		"a package without a row":  {"kubelet-plugin/utils", nil, 1},
-		"the model's row is exact": {"api/gpu/gputest", []string{module + "/api/gpu", "k8s.io/api/core/v1"}, 1},
+		"standard library":          {"api/gpu", []string{"fmt", "encoding/json"}, 0},
+		"the model stays alone":     {"api/gpu", []string{"k8s.io/klog/v2"}, 1},
+		"an api never a component":  {"api/wire", []string{module + "/dra-driver/nvml"}, 1},
+		"an api never the host":     {"api/wire", []string{module + "/internal/host/atomicfile"}, 1},
+		"the host stays below":      {"internal/host/lock", []string{module + "/api/gpu"}, 1},
+		"the hook's locks":          {"kubelet-plugin/hook", []string{module + "/internal/host/lock"}, 1},
+		"ours, allowed":             {"dra-driver/publish", []string{module + "/api/wire", "k8s.io/api/resource/v1"}, 0},
+		"one component, another":    {"kubelet-plugin/prepare", []string{module + "/dra-driver/nvml"}, 1},
+		"NVML has one door":         {"cmd/tessera-node", []string{nvml + "/pkg/nvml", module + "/dra-driver/nvml"}, 1},
+		"the door itself":           {"dra-driver/nvml", []string{nvml + "/pkg/nvml"}, 0},
+		"a prefix is not a folder":  {"dra-driver/smi", []string{module + "/api/gpux"}, 1},
+		"cmd imports any component": {"cmd/tessera-node", []string{module + "/kubelet-plugin/server"}, 0},
+		"a package without a row":   {"kubelet-plugin/utils", nil, 1},
+		"the model's row is exact":  {"api/gpu/gputest", []string{module + "/api/gpu", "k8s.io/api/core/v1"}, 1},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -22,8 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// manifests returns every object in the folder of manifests, by file. A field that the API does not have
-// is an error.
+// manifests returns every object in the folder of manifests, by file. An unknown field is an error.
 func manifests(t *testing.T, folder string) map[string][]runtime.Object {
 	t.Helper()
 	objects := map[string][]runtime.Object{}
@@ -120,7 +119,8 @@ func TestKustomizationHasEveryManifest(t *testing.T) {
 	}
 }
 
-// TestAgentHasNoOtherRights spells the agent's rights out a second time, so that a wider one is noticed.
+// TestAgentHasNoOtherRights writes the agent's permissions out a second time, so that an extension fails
+// the test.
 func TestAgentHasNoOtherRights(t *testing.T) {
 	objects := manifests(t, "deployments")
 	want := []rbacv1.PolicyRule{

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// That the queries are right is shown against a live agent, in e2e/tests/agent.
+// e2e/tests/agent runs the queries against a live agent.
 
 // ruleFile is a file of alert rules, as Prometheus reads it.
 type ruleFile struct {
@@ -38,7 +38,7 @@ type ofOperator[Spec any] struct {
 	Spec              Spec `json:"spec"`
 }
 
-// podMonitor is as much of the operator's type as is used.
+// podMonitor has the fields of the operator's type that are used.
 type podMonitor struct {
 	Selector            metav1.LabelSelector `json:"selector"`
 	PodMetricsEndpoints []struct {
@@ -78,7 +78,7 @@ func TestAlertRules(t *testing.T) {
 	for _, group := range plain.Groups {
 		for _, rule := range group.Rules {
 			if !strings.HasPrefix(rule.Alert, "Tessera") || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
-				t.Errorf("%q: needs a name that begins with Tessera, a summary, and a description that says what to do", rule.Alert)
+				t.Errorf("%q: needs a name that begins with Tessera, a summary, and a description with the action to take", rule.Alert)
 			}
 			if severity := rule.Labels["severity"]; severity != "warning" && severity != "critical" {
 				t.Errorf("%s: severity %q", rule.Alert, severity)
@@ -119,7 +119,7 @@ func TestPodMonitorFindsTheAgent(t *testing.T) {
 	}
 }
 
-// dashboardFile is as much of Grafana's format as is checked.
+// dashboardFile has the fields of Grafana's format that are checked.
 type dashboardFile struct {
 	Panels []struct {
 		ID      int
@@ -149,7 +149,7 @@ func TestDashboard(t *testing.T) {
 		for x := panel.GridPos.X; x < panel.GridPos.X+panel.GridPos.W; x++ {
 			for y := panel.GridPos.Y; y < panel.GridPos.Y+panel.GridPos.H; y++ {
 				if other, is := taken[[2]int{x, y}]; is || x >= 24 {
-					t.Fatalf("panel %d lies over panel %d or beside the grid", panel.ID, other)
+					t.Fatalf("panel %d overlaps panel %d or is outside the grid", panel.ID, other)
 				}
 				taken[[2]int{x, y}] = panel.ID
 			}

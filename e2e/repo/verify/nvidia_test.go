@@ -215,7 +215,7 @@ func TestNVIDIAExamplesCanBeServed(t *testing.T) {
 }
 
 // TestNVIDIAClasses checks that every class serves devices of NVIDIA's driver name and of no other, and
-// that nothing stands behind one extended resource twice.
+// that no extended resource belongs to two classes.
 func TestNVIDIAClasses(t *testing.T) {
 	objects := withComponent(t)
 	machines, err := gputest.Machines()
@@ -244,12 +244,12 @@ func TestNVIDIAClasses(t *testing.T) {
 		}
 		if resource := class.Spec.ExtendedResourceName; resource != nil {
 			if other, taken := holder[*resource]; taken {
-				t.Errorf("classes %s and %s both stand behind %s", other, name, *resource)
+				t.Errorf("classes %s and %s both have the extended resource %s", other, name, *resource)
 			}
 			holder[*resource] = name
 		}
 	}
 	if holder["nvidia.com/gpu"] != "gpu.nvidia.com" {
-		t.Errorf("%s stands behind nvidia.com/gpu", holder["nvidia.com/gpu"])
+		t.Errorf("class %q has the extended resource nvidia.com/gpu", holder["nvidia.com/gpu"])
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/wire"
 )
 
-// compiled keeps compiled selectors, which cost more than evaluating them.
+// compiled caches compiled selectors, which cost more than evaluating them.
 var compiled = cel.NewCache(1000, cel.Features{EnableConsumableCapacity: true})
 
 // labNode returns a node with a machine of the catalogue, and its slices as an agent with the default
@@ -157,7 +157,7 @@ func TestClassesServeTheirDevices(t *testing.T) {
 	}
 }
 
-// wantedClasses says which classes must serve the device.
+// wantedClasses returns the classes that must serve the device.
 func wantedClasses(device resourceapi.Device) func(*resourceapi.DeviceClass) bool {
 	resource := ""
 	shape := *device.Attributes[wire.Type].StringValue
@@ -175,13 +175,14 @@ func wantedClasses(device resourceapi.Device) func(*resourceapi.DeviceClass) boo
 	}
 }
 
-// TestExtendedResourcesAreUnique: of two classes with one name the newest would win without a word.
+// TestExtendedResourcesAreUnique: of two classes with one name the newest would take precedence
+// without a warning.
 func TestExtendedResourcesAreUnique(t *testing.T) {
 	holder := map[string]string{}
 	for _, class := range find[*resourceapi.DeviceClass](manifests(t, "deployments")) {
 		if name := class.Spec.ExtendedResourceName; name != nil {
 			if other, taken := holder[*name]; taken {
-				t.Errorf("classes %s and %s both stand behind %s", other, class.Name, *name)
+				t.Errorf("classes %s and %s both have the extended resource %s", other, class.Name, *name)
 			}
 			holder[*name] = class.Name
 		}

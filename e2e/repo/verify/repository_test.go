@@ -25,7 +25,7 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// listedPackage is what the laws need of one line of go list.
+// listedPackage has the fields of go list's output that the tests use.
 type listedPackage struct {
 	ImportPath, Name, Dir              string
 	Imports, TestImports, XTestImports []string
@@ -57,7 +57,7 @@ func goList(t *testing.T, args ...string) []listedPackage {
 }
 
 // files calls visit with every file of the repository that has one of the extensions or names, by its
-// path below the root. Version control's own folder and built things are left out.
+// path below the root. The folder of version control and build outputs are skipped.
 func files(t *testing.T, visit func(path string, text string), kinds ...string) {
 	t.Helper()
 	top := root(t)

@@ -31,7 +31,8 @@ const (
 
 const schedulerAccount = "system:serviceaccount:tessera-system:tessera-scheduler"
 
-// TestSchedulerHasNoOtherRights spells its rights out a second time: kube-scheduler's own, and a lease.
+// TestSchedulerHasNoOtherRights writes its permissions out a second time: kube-scheduler's own, and a
+// lease.
 func TestSchedulerHasNoOtherRights(t *testing.T) {
 	objects := manifests(t, schedulerCommon)
 	account := one[*corev1.ServiceAccount](t, objects)
@@ -68,20 +69,20 @@ func TestSchedulerHasNoOtherRights(t *testing.T) {
 		APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, ResourceNames: []string{"tessera-scheduler"}, Verbs: []string{"get", "update"},
 	}}
 	if diff := cmp.Diff(rules, one[*rbacv1.Role](t, objects).Rules); diff != "" {
-		t.Errorf("rules of its own role (-want +got):\n%s", diff)
+		t.Errorf("rules of the scheduler's role (-want +got):\n%s", diff)
 	}
 	if roles := find[*rbacv1.ClusterRole](objects); len(roles) > 0 {
-		t.Errorf("%d cluster roles of its own, want none", len(roles))
+		t.Errorf("%d own cluster roles, want none", len(roles))
 	}
 }
 
-// TestSchedulerSurvivesANode: a second one stands by, on another node where there is one, and both are not
-// drained at once.
+// TestSchedulerSurvivesANode: there is a standby, on another node where possible, and both are not drained
+// at once.
 func TestSchedulerSurvivesANode(t *testing.T) {
 	objects := manifests(t, schedulerCommon)
 	deployment := one[*appsv1.Deployment](t, objects)
 	if *deployment.Spec.Replicas < 2 || deployment.Spec.Template.Spec.Affinity.PodAntiAffinity == nil {
-		t.Error("one node can take all schedulers with it")
+		t.Error("all schedulers can run on one node")
 	}
 	budget := one[*policyv1.PodDisruptionBudget](t, objects)
 	if diff := cmp.Diff(deployment.Spec.Selector, budget.Spec.Selector); diff != "" {
@@ -123,8 +124,8 @@ func TestOneSchedulerAllocates(t *testing.T) {
 	controller := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:resource-claim-controller"}
 	reserved := allocatedTo(ours)
 	reserved.Status.ReservedFor = []resourceapi.ResourceClaimConsumerReference{{Resource: "pods", Name: "p", UID: "u"}}
-	told := allocatedTo(ours)
-	told.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: ours, Pool: "p", Device: "d"}}
+	reported := allocatedTo(ours)
+	reported.Status.Devices = []resourceapi.AllocatedDeviceStatus{{Driver: ours, Pool: "p", Device: "d"}}
 	empty := allocatedTo()
 	empty.Status.Allocation = &resourceapi.AllocationResult{}
 	tests := map[string]struct {
@@ -132,17 +133,17 @@ func TestOneSchedulerAllocates(t *testing.T) {
 		before, after *resourceapi.ResourceClaim
 		refused       bool
 	}{
-		"ours allocates":                            {scheduler, allocatedTo(), allocatedTo(ours), false},
-		"the stock scheduler does not":              {stock, allocatedTo(), allocatedTo(ours), true},
-		"not even among others":                     {stock, allocatedTo(), allocatedTo("nic.example.com", ours), true},
-		"an administrator does not":                 {admin, allocatedTo(), allocatedTo(ours), true},
-		"the stock one allocates what is not ours":  {stock, allocatedTo(), allocatedTo("nic.example.com"), false},
-		"the stock one allocates nothing":           {stock, allocatedTo(), empty, false},
-		"the stock one reserves for one more pod":   {stock, allocatedTo(ours), reserved, false},
-		"the controller takes a reservation back":   {controller, reserved, allocatedTo(ours), false},
-		"the controller ends an allocation":         {controller, reserved, allocatedTo(), false},
-		"the agent tells what the device is":        {agent, allocatedTo(ours), told, false},
-		"a claim without status is nobody's affair": {stock, allocatedTo(), allocatedTo(), false},
+		"ours allocates":                           {scheduler, allocatedTo(), allocatedTo(ours), false},
+		"the stock scheduler does not":             {stock, allocatedTo(), allocatedTo(ours), true},
+		"not even among others":                    {stock, allocatedTo(), allocatedTo("nic.example.com", ours), true},
+		"an administrator does not":                {admin, allocatedTo(), allocatedTo(ours), true},
+		"the stock one allocates what is not ours": {stock, allocatedTo(), allocatedTo("nic.example.com"), false},
+		"the stock one allocates nothing":          {stock, allocatedTo(), empty, false},
+		"the stock one reserves for one more pod":  {stock, allocatedTo(ours), reserved, false},
+		"the controller takes a reservation back":  {controller, reserved, allocatedTo(ours), false},
+		"the controller ends an allocation":        {controller, reserved, allocatedTo(), false},
+		"the agent writes the device's status":     {agent, allocatedTo(ours), reported, false},
+		"a claim without status is not restricted": {stock, allocatedTo(), allocatedTo(), false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -170,7 +171,7 @@ func TestAdditionalTaintsWhatThePluginIgnores(t *testing.T) {
 	}
 }
 
-// TestEverySchedulerPolicyIsBound: a policy without a binding does nothing.
+// TestEverySchedulerPolicyIsBound: a policy without a binding has no effect.
 func TestEverySchedulerPolicyIsBound(t *testing.T) {
 	validating := manifests(t, schedulerCommon)
 	for _, policy := range find[*admissionregistrationv1.ValidatingAdmissionPolicy](validating) {
@@ -185,12 +186,12 @@ func TestEverySchedulerPolicyIsBound(t *testing.T) {
 			t.Errorf("the binding of %s: %+v", policy.Name, binding.Spec)
 		}
 		if len(policy.Spec.MatchConstraints.NamespaceSelector.MatchLabels) == 0 {
-			t.Errorf("%s changes pods of namespaces that did not ask for it", policy.Name)
+			t.Errorf("%s changes pods of namespaces without the label", policy.Name)
 		}
 	}
 }
 
-// TestSchedulerPageNamesEveryArgument: what can be configured stands in the page for administrators.
+// TestSchedulerPageNamesEveryArgument: the page for administrators lists all configuration.
 func TestSchedulerPageNamesEveryArgument(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root(t), "docs", "scheduler.md"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
-// Kubernetes' own types below ours. Their fields are documented in Kubernetes; repeated here for every operand they would be four fifths of
-// the file. Their enums are written down, so that a typing error is refused where it is made and not when a DaemonSet is.
+// Kubernetes' own types below ours. Their fields are documented in Kubernetes; repeated here for every operand they would be four fifths of the
+// file. Their enums are included, so that a typing error is rejected when the object is written and not when its DaemonSet is.
 var kubernetesFields = map[string]func(*apiextensions.JSONSchemaProps){
 	"conditions":   func(*apiextensions.JSONSchemaProps) {},
 	"env":          func(*apiextensions.JSONSchemaProps) {},
@@ -24,12 +24,12 @@ var kubernetesFields = map[string]func(*apiextensions.JSONSchemaProps){
 	"waitFor":      selector,
 }
 
-// driverImage is what the image of a driver is: a driver is a component of which several images exist, one for each operating system and kernel.
+// driverImage describes the image of a driver: a driver is a component with several images, one for each operating system and kernel.
 const driverImage = "Image is the image's name without a tag, such as nvcr.io/nvidia/driver: the tag is made of version, kernel and operating system of the " +
 	"node. A reference with a digest is taken as it is. Empty, the default, is the one that the installer was released with."
 
-// finish takes a CRD as controller-gen writes it and returns it as it is delivered: without the descriptions of Kubernetes' own types, with
-// their enums, and with the hash by which the installer knows its schema again.
+// finish converts a CRD from controller-gen into the shipped one: without the descriptions of Kubernetes' own types, with their enums, and with
+// the hash by which the installer identifies its schema.
 func finish(text []byte) ([]byte, error) {
 	var crd apiextensions.CustomResourceDefinition
 	if err := yaml.UnmarshalStrict(text, &crd); err != nil {

@@ -1,6 +1,6 @@
-// Command crds writes what follows from the kinds of api/v1alpha1: their deep copies and their CustomResourceDefinitions. It runs
-// controller-gen, at the version that e2e/repo/tools/crds pins, and then makes of its CRDs what the chart and the installer carry; see finish.
-// It imports nothing of api/v1alpha1, which may not compile without what is written here.
+// Command crds generates files from the kinds of api/v1alpha1: their deep copies and their CustomResourceDefinitions. It runs controller-gen,
+// at the version that e2e/repo/tools/crds pins, and then finishes its CRDs for the chart and the installer; see finish. It imports nothing of
+// api/v1alpha1, which may not compile without these files.
 package main
 
 import (
@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// header stands in every generated CRD.
+// header is the first line of every generated CRD.
 const header = "# Generated from api/v1alpha1 by e2e/repo/generate/crds; do not edit.\n"
 
 // folders are where each CRD is written: the chart installs one copy, the programs embed the other. They are equal byte for byte.

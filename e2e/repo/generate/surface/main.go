@@ -1,7 +1,7 @@
 // Command surface lists everything of the product that users and other programs depend on, and writes the list to docs/dev/surface.txt:
 // kinds, JSON fields, chart values, metrics, constants with public values (reasons, conditions, label keys, paths), objects of the manifests,
 // device attributes, commands and flags. The list is derived from the code, the CRDs, the chart and the manifests. `make verify` fails when
-// it is stale, so a change of a public name shows in the diff of one file.
+// it is not up to date, so a change of a public name appears in the diff of one file.
 //
 // Constants are listed by value, not by use: the list holds every constant that looks public. Metrics are found where they are constructed;
 // a name that cannot be evaluated is an error.

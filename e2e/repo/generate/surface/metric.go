@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/exporter"
 )
 
-// exporterPackage is the package whose metrics are read from a running collector: they are made in a loop over a table.
+// exporterPackage is the package whose metrics are read from a running collector: they are constructed in a loop over a table.
 const exporterPackage = "kubelet-plugin/exporter"
 
 // metric is the construction of a metric, before its texts are evaluated.

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// libraries are stand-ins for the packages that define metrics and flags.
+// libraries replace the packages that define metrics and flags.
 var libraries = map[string]string{
 	"github.com/prometheus/client_golang/prometheus": `package prometheus
 type Opts struct { Name, Help string; ConstLabels map[string]string }

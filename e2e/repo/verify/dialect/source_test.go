@@ -19,7 +19,7 @@ const (
 	otherText    = "text"
 )
 
-// place is where a word is.
+// place is the position of a word.
 type place struct {
 	// row is the package or, for other files, the file.
 	row, kind string
@@ -29,10 +29,10 @@ type place struct {
 	text      string
 }
 
-// generated matches the first lines of files that are made from others, which are counted.
+// generated matches the first lines of generated files; their sources are counted instead.
 var generated = regexp.MustCompile(`(?m)\A(?:.*\n){0,4}.*(?:Code generated .* DO NOT EDIT|[Gg]enerated (?:from|by) .*do not edit|Written by go generate)`)
 
-// changelog names what was renamed: its text in backticks is not counted.
+// changelog lists renames: its text in backticks is not counted.
 const changelog = "CHANGELOG.md"
 
 var codeSpan = regexp.MustCompile("`[^`\n]*`")

@@ -48,7 +48,7 @@ func readTable(file string, groups int) (table, error) {
 			continue
 		}
 		if len(fields) != groups+2 {
-			return nil, fmt.Errorf("read %s: %q has not %d columns: after a conflict take the version of main, and update", file, strings.TrimSpace(line), groups+2)
+			return nil, fmt.Errorf("read %s: %q does not have %d columns: after a conflict take the version of main, and update", file, strings.TrimSpace(line), groups+2)
 		}
 		row := make([]int, groups)
 		for i, field := range fields[2:] {
@@ -97,8 +97,8 @@ func (t table) at(k key, group int) int {
 	return 0
 }
 
-// lowered returns the table with the counts of now where they are lower. A new row may take as much as rows that are gone had, and with moved
-// every row may take what others lost, so that no sum rises.
+// lowered returns the table with the counts of now where they are lower. A new row may have as much as removed rows had, and with moved every
+// row may have what others lost, so that no sum rises.
 func (t table) lowered(now table, moved bool) table {
 	result := table{}
 	width := 0
@@ -171,7 +171,7 @@ func (l lines) has(p place) bool {
 	return l == nil || changed && (in == nil || in[p.line])
 }
 
-// addedLines asks git for the lines that were added since the last commit that wrote the table. Files that git does not track are added whole.
+// addedLines returns the lines that git reports as added since the last commit that wrote the table. Untracked files are included as a whole.
 func addedLines(t *testing.T) lines {
 	t.Helper()
 	git := func(args ...string) string {

@@ -14,7 +14,7 @@ type vocabulary struct {
 	// words and prefixes have the group by the word; phrases start with the key.
 	words, prefixes map[string]int
 	phrases         map[string][]phrase
-	// identifiers are not counted: interfaces of other projects have them.
+	// identifiers are not counted: they implement interfaces of other projects.
 	identifiers map[string]bool
 }
 
