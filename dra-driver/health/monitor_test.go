@@ -593,9 +593,9 @@ func TestLeads(t *testing.T) {
 		saves := s.count(&s.disk.saves)
 		s.xid(1, 48)
 		pass(10 * time.Second)
-		s.expect(t, "standing back", "0 XID 79 Fatal", "1 XID 48 Fatal")
+		s.expect(t, "not leading", "0 XID 79 Fatal", "1 XID 48 Fatal")
 		if s.count(&s.disk.saves) != saves {
-			t.Errorf("saved %d times standing back", s.count(&s.disk.saves)-saves)
+			t.Errorf("saved %d times while not leading", s.count(&s.disk.saves)-saves)
 		}
 		other := s.disk.has(t).Note(gpu.Rules{}, gpu.Event{GPU: s.gpu(1), XID: 95, At: time.Now()}, s.boot)
 		s.another(t, other)
