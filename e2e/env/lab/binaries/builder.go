@@ -138,14 +138,18 @@ func (b Builder) build(ctx context.Context, p pinned, folder string) error {
 	}
 }
 
-// compile builds the programs one by one, so that each gets its configured name. The build cache compiles shared
-// packages only once.
+// compile builds all programs with one command, so that linking one overlaps with compiling the next, and gives each its configured name.
 func (p pinned) compile(ctx context.Context, folder string) error {
+	args := append(append([]string{"build"}, p.flags()...), "-o", folder+string(filepath.Separator))
 	for _, program := range p.Programs {
-		args := append([]string{"build"}, p.flags()...)
-		args = append(args, "-o", filepath.Join(folder, program.Name), program.Package)
-		if _, err := goCommand(ctx, p.folder, args...); err != nil {
-			return fmt.Errorf("%s: %w", program.Name, err)
+		args = append(args, program.Package)
+	}
+	if _, err := goCommand(ctx, p.folder, args...); err != nil {
+		return err
+	}
+	for _, program := range p.Programs {
+		if err := os.Rename(filepath.Join(folder, program.executable()), filepath.Join(folder, program.Name)); err != nil {
+			return err
 		}
 	}
 	return nil

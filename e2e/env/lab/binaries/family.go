@@ -10,7 +10,9 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -32,6 +34,17 @@ type Family struct {
 type Program struct {
 	Name    string
 	Package string
+}
+
+var versionSuffix = regexp.MustCompile(`^v[0-9]+$`)
+
+// executable returns the name that `go build` gives the program: the last element of the import path that is not a major version.
+func (p Program) executable() string {
+	dir, name := path.Split(p.Package)
+	if versionSuffix.MatchString(name) {
+		name = path.Base(dir)
+	}
+	return name
 }
 
 // Families lists all programs of a lab that are not taken from the host, fastest build first, and helm, which tests
