@@ -149,6 +149,7 @@ $(LINT):
 
 .PHONY: demo
 demo: ## bare nodes with fake GPUs become ready through the chart, every example runs and is explained (root)
+	@echo "compiling the demo: two minutes on an empty build cache, none later"
 	$(GO) run ./e2e/demo up
 
 .PHONY: demo-upgrade
