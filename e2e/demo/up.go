@@ -138,7 +138,7 @@ func prepare(ctx context.Context, folder string) (string, error) {
 		return "", err
 	}
 	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stdout}
-	folders, err := builder.Build(ctx)
+	folders, err := builder.Build(ctx, "etcd", lab.Containerd, "helm", "kubernetes")
 	return folders["kubernetes"], err
 }
 

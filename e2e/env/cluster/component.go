@@ -15,8 +15,8 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// kubectlFolder is the key of the folder with kubectl among the lab's programs.
-const kubectlFolder = "kubernetes"
+// kubectlFamily is the family of the lab's programs that kubectl belongs to.
+const kubectlFamily = "kubernetes"
 
 // WithComponents returns the kustomize build of deployments/ with the scheduler component and the given components,
 // which are named by their folders in deployments/. The roots of the node configuration are those of the fake GPUs. The
@@ -91,6 +91,6 @@ func kubectl(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	folders, err := binaries.Builder{Modules: modules, Cache: cache, Progress: os.Stderr}.Build(ctx)
-	return filepath.Join(folders[kubectlFolder], "kubectl"), err
+	folder, err := binaries.Builder{Modules: modules, Cache: cache, Progress: os.Stderr}.BuildOne(ctx, kubectlFamily)
+	return filepath.Join(folder, "kubectl"), err
 }

@@ -23,7 +23,7 @@ const (
 	schedulerPackage = "./cmd/tessera-scheduler"
 )
 
-// buildPrograms builds the missing programs of the cluster into the cache.
+// buildPrograms builds the missing programs of the cluster into the cache: those of the control plane, and the container runtimes of the nodes.
 func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error) {
 	source, err := binaries.Source()
 	if err != nil {
@@ -34,7 +34,13 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 		Cache:    config.Cache,
 		Progress: config.Progress,
 	}
-	return builder.Build(ctx)
+	families := []string{"etcd", "kubernetes", recipe.Containerd}
+	for _, node := range config.Nodes {
+		if node.Runtime != "" {
+			families = append(families, node.Runtime)
+		}
+	}
+	return builder.Build(ctx, families...)
 }
 
 // ProductFolder returns the folder of the product's programs in the cache. It exists after Start.

@@ -25,16 +25,21 @@ type Builder struct {
 // Folders maps the name of each family to the folder of its programs.
 type Folders map[string]string
 
-// Build builds what is missing in the cache. Builds in several processes are serialized by a lock. An interrupted build
-// is not considered complete.
-func (b Builder) Build(ctx context.Context) (Folders, error) {
+// Build builds the named families that are missing in the cache, all families if none is named. Builds in several processes are serialized by a lock. An
+// interrupted build is not considered complete.
+func (b Builder) Build(ctx context.Context, names ...string) (Folders, error) {
+	if len(names) == 0 {
+		for _, family := range Families() {
+			names = append(names, family.Name)
+		}
+	}
 	folders := Folders{}
-	for _, family := range Families() {
-		folder, err := b.BuildOne(ctx, family.Name)
+	for _, name := range names {
+		folder, err := b.BuildOne(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		folders[family.Name] = folder
+		folders[name] = folder
 	}
 	return folders, nil
 }
