@@ -63,7 +63,7 @@ func TestA21NewerCRDsAreKept(t *testing.T) {
 		d := crds.Compare(live, crd)
 		switch {
 		case i == 0 && (len(d.Unknown) != 1 || !strings.Contains(printed.String(), crd.Name+" is from a newer release, which also has spec.later; it is not changed")):
-			t.Errorf("the newer %s: %+v, and is told\n%s", crd.Name, d, printed.String())
+			t.Errorf("the newer %s: %+v, output\n%s", crd.Name, d, printed.String())
 		case i > 0 && !d.Same:
 			t.Errorf("the older %s was not brought up to date: %+v", crd.Name, d)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// A driver's DaemonSet never replaces a pod by itself, and everything by which others find it says the same digest.
+// TestDriverDaemonSetsAreKnownByTheirDigest checks that a driver's DaemonSet has the update strategy OnDelete and the same digest in all places.
 func TestDriverDaemonSetsAreKnownByTheirDigest(t *testing.T) {
 	in := everything()
 	for _, set := range in.Drivers {
@@ -45,7 +45,7 @@ func TestDriverDaemonSetsAreKnownByTheirDigest(t *testing.T) {
 	}
 }
 
-// Monitors see all GPUs of a ready node, take none, and are asked by who is on the same node.
+// TestMonitorsWatchAllGPUsAndTakeNone checks that monitors see all GPUs of a ready node with admin access, and that their Services are node-local.
 func TestMonitorsWatchAllGPUsAndTakeNone(t *testing.T) {
 	in := everything()
 	in.Policy.Spec.DCGM.Resources, in.Policy.Spec.DCGMExporter.Resources = taste().Resources, taste().Resources
@@ -70,7 +70,7 @@ func TestMonitorsWatchAllGPUsAndTakeNone(t *testing.T) {
 	}
 }
 
-// The exporter asks the host engine where there is one, and starts anew when its list of metrics changes.
+// TestExporterFollowsEngineAndList checks that the exporter connects to the host engine if it is enabled, and restarts when its metrics list changes.
 func TestExporterFollowsEngineAndList(t *testing.T) {
 	template := func(in render.Input) corev1.PodTemplateSpec {
 		return one[*appsv1.DaemonSet](t, objects(t, in), "tessera-dcgm-exporter").Spec.Template
@@ -87,7 +87,7 @@ func TestExporterFollowsEngineAndList(t *testing.T) {
 	}
 }
 
-// Pods mount what they have and have what they mount.
+// TestEveryVolumeIsMounted checks that pods mount all their volumes and have all mounted volumes.
 func TestEveryVolumeIsMounted(t *testing.T) {
 	for _, in := range inputs() {
 		for _, object := range objects(t, in) {
@@ -119,9 +119,9 @@ func TestEveryVolumeIsMounted(t *testing.T) {
 	}
 }
 
-// A program that stays and sees the host's root lets go of what the host unmounts: a volume that stays mounted somewhere cannot move to another
-// node, and a driver's root could not be taken away.
-func TestWhoSeesTheHostLetsGoOfItsMounts(t *testing.T) {
+// TestHostRootIsPropagated checks that mounts of the host's root have mount propagation: a volume that stays mounted in a pod cannot move to another
+// node, and a driver's root could not be unmounted.
+func TestHostRootIsPropagated(t *testing.T) {
 	for _, object := range objects(t, everything()) {
 		pod, ok := podOf(object)
 		if !ok {

@@ -12,7 +12,8 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// A node is looked at by its own labels. One that the installer knows stays looked at when Node Feature Discovery loses them.
+// TestDiscoveryLooksAtNodes checks that the discovery selects nodes by their labels, and keeps nodes with a GPUNode when Node Feature Discovery removes
+// them.
 func TestDiscoveryLooksAtNodes(t *testing.T) {
 	const pci, kernel = "feature.node.kubernetes.io/pci-0302_10de.present", "feature.node.kubernetes.io/kernel-version.full"
 	for _, c := range []struct {
@@ -48,7 +49,7 @@ func TestDiscoveryLooksAtNodes(t *testing.T) {
 	}
 }
 
-// A policy that chooses nodes leaves the others as they are: not even the discovery runs there.
+// TestDiscoveryLeavesOtherNodesAlone checks that a policy with a nodeSelector places no operand on other nodes, including the discovery.
 func TestDiscoveryLeavesOtherNodesAlone(t *testing.T) {
 	in := plain()
 	in.Policy.Spec.NodeSelector = &metav1.LabelSelector{

@@ -12,7 +12,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// What a distribution's images need of the host is mounted for that distribution only.
+// TestDriverSeesWhatItsDistributionNeeds checks that the mounts for a distribution's images exist only for that distribution.
 func TestDriverSeesWhatItsDistributionNeeds(t *testing.T) {
 	const entitlement, credentials, modules = "/etc/pki/entitlement", "/etc/zypp/credentials.d", "/lib/modules"
 	for _, c := range []struct {
@@ -46,7 +46,7 @@ func TestDriverSeesWhatItsDistributionNeeds(t *testing.T) {
 	}
 }
 
-// Each key is a file beside those of the image: a folder of its own would hide them.
+// TestConfigurationsAreFilesInTheImagesFolder checks that each key is mounted as a file: a folder would hide the files of the image.
 func TestConfigurationsAreFilesInTheImagesFolder(t *testing.T) {
 	for _, c := range []struct {
 		os   string
@@ -92,7 +92,8 @@ func files(c corev1.Container) []string {
 	return all
 }
 
-// NVIDIA's images always show their root in the same place; the host sees it where the policy says.
+// TestDriverRootIsMountedAtThePathOfThePolicy checks that the driver root is mounted at the host path of the policy; its path in NVIDIA's images is
+// fixed.
 func TestDriverRootIsMountedAtThePathOfThePolicy(t *testing.T) {
 	in := everything()
 	in.Drivers = in.Drivers[:1]
@@ -114,7 +115,7 @@ func TestDriverRootIsMountedAtThePathOfThePolicy(t *testing.T) {
 	}
 }
 
-// The host's verbs are told what the driver was made for, and the driver's own kernel only where it was made for one.
+// TestPreflightHasTheDriversSystem checks that the host verbs have the system of the driver, and its kernel only for precompiled drivers.
 func TestPreflightHasTheDriversSystem(t *testing.T) {
 	in := plain()
 	compiled := driverSet(t, in).Spec.Template.Spec.InitContainers[0].Args
@@ -130,7 +131,7 @@ func TestPreflightHasTheDriversSystem(t *testing.T) {
 	}
 }
 
-// Who gives the node agent another image, as in a registry of one's own, gives it to the host's verbs as well.
+// TestHostVerbsRunInTheImageOfTheAgent checks that the image of the node agent is also that of the host verbs.
 func TestHostVerbsRunInTheImageOfTheAgent(t *testing.T) {
 	in := plain()
 	in.Policy.Spec.NodeAgent.Component = taste()

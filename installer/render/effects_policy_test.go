@@ -157,7 +157,7 @@ func ownDriver(change func(*v1alpha1.DriverSpec)) func(*render.Input) {
 	}
 }
 
-// driverEffects are those of a driver's fields, wherever it stands.
+// driverEffects are those of a driver's fields in both kinds.
 func driverEffects(field string, with func(func(*v1alpha1.DriverSpec)) func(*render.Input)) []effect {
 	const driver, main = "DaemonSet/tessera-driver-*", "nvidia-driver-ctr"
 	in := func(part func(*v1alpha1.DriverSpec) *v1alpha1.Component) func(*render.Input) *v1alpha1.Component {

@@ -16,8 +16,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// Every field of ClusterPolicy and NVIDIADriver does something that a test shows: on a rendered object, here, or on what the installer does
-// to a node, in another package. The fields are those of the CRDs: one without a case fails, and so does a case without a field.
+// TestEveryFieldHasAnEffect checks that each field of ClusterPolicy and NVIDIADriver has a tested effect: on a rendered object, here, or on the
+// operations on a node, in another package. The fields are those of the CRDs: a field without a case fails, and a case without a field.
 func TestEveryFieldHasAnEffect(t *testing.T) {
 	for kind, cases := range map[string][]effect{"ClusterPolicy": policyEffects(), "NVIDIADriver": driverEffects("spec", ownDriver)} {
 		t.Run(kind, func(t *testing.T) {
@@ -52,10 +52,10 @@ func TestEveryFieldHasAnEffect(t *testing.T) {
 	}
 }
 
-// effect is what a change of one field does.
+// effect is the effect of a change of one field.
 type effect struct {
 	field string
-	// base is what the cluster is before, everything() unless it says otherwise.
+	// base is the cluster before the change, everything() by default.
 	base   func() render.Input
 	change func(*render.Input)
 	// object is kind/name; a name that ends with * is that of the one object that begins so.
@@ -63,7 +63,7 @@ type effect struct {
 	// path is a JSONPath below the object; empty: whether the object is there. file, when set, is the key of a ConfigMap, and the path is one below its
 	// content.
 	path, file string
-	// want is what stands there after the change, as JSON without quotes around a text; before, something else does.
+	// want is the value at the path after the change, as JSON without quotes around a text. The value before must differ.
 	want string
 }
 
@@ -89,7 +89,7 @@ func base() render.Input {
 	return in
 }
 
-// find returns what stands at the path.
+// find returns the value at the path.
 func (e effect) find(t *testing.T, in render.Input) string {
 	t.Helper()
 	object := e.pick(t, objects(t, in))
@@ -154,7 +154,7 @@ func at(container, rest string) string {
 
 const pod = ".spec.template.spec"
 
-// component is where a Component stands and what it becomes.
+// component is the path of a Component and its rendered object.
 type component struct {
 	field, object, container string
 	// image is what the image registry.example/own/image becomes.
@@ -198,7 +198,7 @@ func (c component) effects() []effect {
 	return all
 }
 
-// switched is what goes when a component is switched off.
+// switched is the object that is absent if a component is disabled.
 type switched int
 
 const (

@@ -20,13 +20,13 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// difference is one thing in which what is rendered is meant to differ from the manifest that people apply by hand.
+// difference is one intended difference between a rendered object and the manifest in deployments/.
 type difference[T any] struct {
 	why  string
 	make func(T)
 }
 
-// The agent and the scheduler of the installer are those of deployments/: who knows one knows the other.
+// The agent and the scheduler of the installer equal those of deployments/, except for the listed differences.
 
 func TestAgentIsThatOfTheManifests(t *testing.T) {
 	want := manifest[appsv1.DaemonSet](t, "daemonset.yaml", 0)
@@ -117,7 +117,7 @@ func TestSchedulerConfigIsThatOfTheManifests(t *testing.T) {
 	}
 }
 
-// released has the images that the manifests name.
+// released has the images of the manifests.
 func released(in render.Input) render.Input {
 	in.Images.Node, in.Images.Scheduler = "localhost/tessera/node:dev", "localhost/tessera/scheduler:dev"
 	return in
@@ -127,7 +127,7 @@ func operandLabels(name string) map[string]string {
 	return map[string]string{"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": "tessera", render.LabelManagedBy: render.ManagedBy}
 }
 
-// compare makes the differences in want; each must make one. Then both must be the same.
+// compare applies the differences to want; each must change it. Then both must be equal.
 func compare[T client.Object](t *testing.T, want, got T, differences []difference[T]) {
 	t.Helper()
 	for _, d := range differences {
@@ -142,7 +142,7 @@ func compare[T client.Object](t *testing.T, want, got T, differences []differenc
 	}
 }
 
-// unsigned takes the hash off.
+// unsigned removes the hash.
 func unsigned[T client.Object](object T) T {
 	annotations := object.GetAnnotations()
 	delete(annotations, render.AnnotationHash)

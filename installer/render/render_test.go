@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// inputs are clusters that together have everything.
+// inputs are clusters that together have all objects.
 func inputs() []render.Input { return []render.Input{plain(), everything(), simulated()} }
 
 func TestObjectsAreTheSameEveryTime(t *testing.T) {
@@ -83,7 +83,8 @@ func TestHashChangesWithTheObjectAlone(t *testing.T) {
 	}
 }
 
-// The label of a node takes pods away in order; what nodes carry the label of stays, whatever the policy says by then.
+// TestWhatNodesStillCarryStays checks the order in which a changed node label removes pods, and that the objects of labels that nodes still have are
+// kept.
 func TestWhatNodesStillCarryStays(t *testing.T) {
 	in := everything()
 	in.Policy.Spec.Driver.Enabled = new(false)

@@ -307,7 +307,7 @@ func (s *site) discovery(t *testing.T) {
 		}, "may not write the GPUNode node2"},
 		{"begins with a driver", func(ctx context.Context, i identity) error {
 			return i.create(ctx, gpuNodes, "", parse(t, gpuNode("node1", "spec: {driver: {source: Container}}")))
-		}, "may not decide about a node"},
+		}, "may not write spec, labels, annotations and finalizers"},
 		{"asks for a driver", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"driver":{"source":"Container"}}}`)
 		}, forbidden},
@@ -359,7 +359,7 @@ func (s *site) agent(t *testing.T) {
 		{"makes a pod that is no daemon's", func(ctx context.Context, i identity) error {
 			_, err := i.CoreV1().Pods(home).Create(ctx, operation("shell", "default"), metav1.CreateOptions{})
 			return err
-		}, "pods of MPS daemons only"},
+		}, "create and delete only pods of MPS daemons"},
 		{"labels its Node", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, nodes, "", "node1", `{"metadata":{"labels":{"a":"b"}}}`)
 		}, forbidden},
@@ -430,7 +430,7 @@ taint: {key: tessera.dev/maintenance, effect: NoSchedule}}}`
 		{"works as itself", func(ctx context.Context, i identity) error {
 			_, err := i.CoreV1().Pods(home).Create(ctx, operation("tessera-operation-node2", "tessera-installer"), metav1.CreateOptions{})
 			return err
-		}, "has no rights at the API server"},
+		}, "may not access the API server"},
 		{"reads a user's pod", func(ctx context.Context, i identity) error {
 			_, err := i.CoreV1().Pods(foreign).Get(ctx, "anything", metav1.GetOptions{})
 			return err

@@ -17,8 +17,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// Two nodes whose GPUs fall ill at once do not begin both, although the cache does not show yet that the first one has; nor when a write was done and its
-// answer was an error. Once the node is looked at again, what the cache shows counts.
+// TestBudgetBeforeTheCacheShowsIt checks that two nodes with simultaneous faults do not both start a remediation while the cache lacks the first start,
+// also if the response of the write was an error. After the next observation the cached state counts.
 func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
 	h := newTestCluster(t, act, []*v1alpha1.GPUNode{controllertest.FaultyNode("n1", controllertest.XIDFault(t, "n1", 0, 95, "Reset")), controllertest.FaultyNode("n2")})
@@ -61,7 +61,7 @@ func TestBudgetBeforeTheCacheShowsIt(t *testing.T) {
 	}
 }
 
-// A node that cannot be looked at keeps the places of its GPUs that are out of service.
+// TestBudgetOfANodeThatCannotBeSeen checks that a node that cannot be read keeps the budget places of its GPUs that are out of service.
 func TestBudgetOfANodeThatCannotBeSeen(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
 	h := newTestCluster(t, act, []*v1alpha1.GPUNode{controllertest.FaultyNode("n2", controllertest.XIDFault(t, "n2", 0, 95, "Reset")), controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, remediation.ReasonDraining, 0)})

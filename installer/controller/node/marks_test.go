@@ -15,8 +15,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/phase"
 )
 
-// A node that policies do not choose any more is as it was before they did: no taint keeps pods off, and nothing that the installer wrote says what
-// its GPUs are. What others say stays.
+// TestMarksOfANodeThatIsLeftOut checks that a node that no policy selects any more loses the installer's taint and labels, and keeps those of other
+// clients.
 func TestMarksOfANodeThatIsLeftOut(t *testing.T) {
 	node := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{
@@ -52,7 +52,7 @@ func TestMarksOfANodeThatIsLeftOut(t *testing.T) {
 	}
 }
 
-// A node without a GPU, such as one that lost it or has another device of the vendor, is given nothing, and nothing keeps other pods off it.
+// TestNodesWithoutGPUs checks that a node without a GPU gets no labels and no taint.
 func TestNodesWithoutGPUs(t *testing.T) {
 	tests := map[string]struct {
 		hardware *v1alpha1.HardwareStatus

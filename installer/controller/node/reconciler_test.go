@@ -22,8 +22,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// In the mode Suggest, people read what would be done and which pods that costs, those of the sick GPU and of no other. It is said once: while nothing changes
-// nothing is written, and nothing is read.
+// TestSuggestionsCostNothing checks that in mode Suggest the status has the planned action and the affected pods of the faulted GPU only. Without a
+// change nothing is read or written.
 func TestSuggestionsCostNothing(t *testing.T) {
 	faulted := controllertest.GPU(t, "n", 0)
 	objects := append(controllertest.User("training", "n", controllertest.WholeGPU(t, "n", 0)),
@@ -58,7 +58,7 @@ func TestSuggestionsCostNothing(t *testing.T) {
 	}
 }
 
-// Of the sick GPUs of a cluster as many are taken out as the policy says, the others wait and say for what.
+// TestBudgetCountsTheCluster checks that remediation.maxParallel limits the GPUs out of service, and that the others report BudgetExhausted.
 func TestBudgetCountsTheCluster(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
 	h := newTestCluster(t, act, []*v1alpha1.GPUNode{
@@ -78,7 +78,8 @@ func TestBudgetCountsTheCluster(t *testing.T) {
 	}
 }
 
-// A node with a sick GPU is proven by the others, and says so; one all of whose GPUs are sick says that, and does not wait for a proof that cannot be made.
+// TestValidationExcludesFaultyGPUs checks that a node is validated without its faulted GPUs, and that a node with only faulted GPUs reports it and
+// creates no claim.
 func TestValidationExcludesFaultyGPUs(t *testing.T) {
 	claim := func(h *testCluster) *resourceapi.ResourceClaim {
 		c := &resourceapi.ResourceClaim{}
@@ -117,7 +118,7 @@ func TestValidationExcludesFaultyGPUs(t *testing.T) {
 	}
 }
 
-// A pause by a person, and everything else that is being done with a node, is told in its own words.
+// TestWhatStopsRemediation checks that a pause and each other operation on the node has its own reason.
 func TestWhatStopsRemediation(t *testing.T) {
 	paused := map[string]string{v1alpha1.AnnotationPauseRemediation: "true"}
 	tests := map[string]struct {
@@ -156,7 +157,7 @@ func TestWhatStopsRemediation(t *testing.T) {
 	}
 }
 
-// Where the driver is about to be swapped no reset is ordered; one that was ordered before is waited for, and the node says so.
+// TestSwapAndReset checks that no reset is ordered before a driver change, and that the change waits for an ordered reset.
 func TestSwapAndReset(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
 	at := func(order v1alpha1.RemediationOrder, reason string) *testCluster {
@@ -196,7 +197,8 @@ func TestSwapAndReset(t *testing.T) {
 	}
 }
 
-// A GPU with a pod that nobody evicts is not taken out, and the pods beside it keep running: people read which one it is.
+// TestPodThatStaysKeepsTheGPU checks that a GPU with a pod that cannot be evicted stays in service with its other pods, and that the status names the
+// pod.
 func TestPodThatStaysKeepsTheGPU(t *testing.T) {
 	device := controllertest.WholeGPU(t, "n", 0)
 	bare := controllertest.User("bare", "n", device)
@@ -222,7 +224,8 @@ func TestPodThatStaysKeepsTheGPU(t *testing.T) {
 	}
 }
 
-// A sick GPU that cannot be looked at keeps neither its node from being described nor another sick GPU of the cluster from being taken out.
+// TestGPUThatCannotBeSeenStopsNothingElse checks that a GPU that cannot be observed blocks neither the status of its node nor the remediation of another
+// GPU.
 func TestGPUThatCannotBeSeenStopsNothingElse(t *testing.T) {
 	act := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationAct}}
 	device := controllertest.WholeGPU(t, "n1", 0)

@@ -19,8 +19,8 @@ func (c *testCluster) abandon() {
 	}
 }
 
-// Without a ClusterPolicy, as with mode Off, a GPU that was not reset is given back, nobody is asked for a reboot any more, and monitoring comes back; a GPU
-// that was reset and not proven stays held. The rest of the node is left alone.
+// TestWithoutAPolicyGPUsAreGivenBack checks that without a ClusterPolicy, as with mode Off, a GPU that was not reset is released, a requested reboot is
+// withdrawn and monitoring returns; a GPU that was reset and not validated stays held. The rest of the node is unchanged.
 func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 	for name, test := range map[string]struct {
 		step     v1alpha1.RemediationStep
@@ -71,7 +71,7 @@ func TestWithoutAPolicyGPUsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A node of which nothing is held is not touched where there is no ClusterPolicy.
+// TestWithoutAPolicyNothingIsChanged checks that without a ClusterPolicy a node without held GPUs is unchanged.
 func TestWithoutAPolicyNothingIsChanged(t *testing.T) {
 	h := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))})
 	h.abandon()

@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// Until the discovery has looked at every node that can be looked at, no policy becomes Ready; one that is stays so.
+// TestDiscoveryLooksEverywhere checks that a policy becomes Ready only after the discovery has run on all Ready nodes, and then stays Ready.
 func TestDiscoveryLooksEverywhere(t *testing.T) {
 	t.Parallel()
 	const started, looked = "DaemonSet tessera-discovery has not started yet", "DaemonSet tessera-discovery has not run on 1 of 3 nodes yet; check its pods"
@@ -26,7 +26,7 @@ func TestDiscoveryLooksEverywhere(t *testing.T) {
 		missing bool
 		hash    string
 		status  appsv1.DaemonSetStatus
-		// lost are the nodes that are not Ready, ran those of them whose pod still says that it is.
+		// lost are the nodes that are not Ready, ran those of them whose pod is still reported as Ready.
 		lost, ran []string
 		// ready is the generation for which the policy is Ready; 0: it is not.
 		ready int64

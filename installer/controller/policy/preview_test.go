@@ -16,8 +16,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// TestPreviewEdit edits the policies of a cluster of three nodes that run what they are to run: two with the policy's driver, on one of them two pods,
-// and one with a driver of its own.
+// TestPreviewEdit edits the policies of a cluster of three nodes that run their desired drivers: two with the policy's driver, on one of them two pods,
+// and one with a driver of an NVIDIADriver.
 func TestPreviewEdit(t *testing.T) {
 	t.Parallel()
 	images := render.Images{Node: "node:v1", Driver: "registry.example.com/driver", DriverVersion: "570.1", Validator: "validator:v1"}
@@ -128,7 +128,7 @@ func TestPreviewEdit(t *testing.T) {
 	}
 }
 
-// settle grants every node what it is to have.
+// settle grants each node its desired driver.
 func settle(t *testing.T, c client.Client, images render.Images) {
 	t.Helper()
 	cat, err := catalog.NewSource(&editedClient{Client: c}, controllertest.Namespace, images).Read(t.Context())

@@ -14,8 +14,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/rollout"
 )
 
-// TestA18MIGModeOfHostDriverWaits counts the nodes that keep their host's driver, and their pods, in what a change of the MIG mode costs, and lets none
-// of them begin while a person has paused it.
+// TestA18MIGModeOfHostDriverWaits checks that nodes that keep their host's driver, and their pods, count in the plan of a MIG mode change, and that none
+// of them starts during a pause.
 func TestA18MIGModeOfHostDriverWaits(t *testing.T) {
 	t.Parallel()
 	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
@@ -52,7 +52,7 @@ func TestA18MIGModeOfHostDriverWaits(t *testing.T) {
 	}
 }
 
-// TestWhatIsInServiceIsUpgraded tells nodes that are installed at once from those whose change goes through the rollout.
+// TestWhatIsInServiceIsUpgraded checks which nodes are installed at once and which go through the rollout.
 func TestWhatIsInServiceIsUpgraded(t *testing.T) {
 	t.Parallel()
 	container := &v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: "0123456789abcdef"}
@@ -85,7 +85,7 @@ func TestWhatIsInServiceIsUpgraded(t *testing.T) {
 	}
 }
 
-// TestModeThatTheAgentChanges takes no slot of the rollout: nothing is reset for it.
+// TestModeThatTheAgentChanges checks that a MIG mode that the agent changes without a reset takes no slot of the rollout.
 func TestModeThatTheAgentChanges(t *testing.T) {
 	t.Parallel()
 	for architecture, want := range map[string]bool{"Ampere": true, "Hopper": false} {

@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// TestA21OtherCRDs: CRDs that lack fields keep everything from being removed and are told; those of a newer release, as after a rollback, are not.
+// TestA21OtherCRDs checks that CRDs that lack fields prevent all removals and are reported; those of a newer release, as after a rollback, are not.
 func TestA21OtherCRDs(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -9,8 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// A ClusterPolicy counts each GPU that is not well once, by its worst fault, and those that are held, as agents say in the present boot, on nodes that it
-// chooses.
+// TestFaultyGPUsAreCounted checks that a ClusterPolicy counts each unhealthy GPU of its nodes once, by its worst fault, and the held GPUs, from the
+// agents' reports of the present boot.
 func TestFaultyGPUsAreCounted(t *testing.T) {
 	critical := controllertest.XIDFault(t, "n", 1, 48, "Reset")
 	critical.Severity = "Critical"

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
 )
 
-// The pod that a claim was reserved for is gone, and one of the same name runs elsewhere, as a StatefulSet makes it: that one holds nothing here.
+// TestAnotherPodOfTheSameNameHoldsNothing checks that a pod of the same name on another node does not count as the deleted consumer of a claim.
 func TestAnotherPodOfTheSameNameHoldsNothing(t *testing.T) {
 	device := controllertest.WholeGPU(t, "n", 0)
 	node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
@@ -29,8 +29,8 @@ func TestAnotherPodOfTheSameNameHoldsNothing(t *testing.T) {
 	}
 }
 
-// Who holds a sick GPU follows from what the agent publishes: a device that is not offered any more is nobody's, and while not everything is published, claims
-// count as in use, and nobody is evicted.
+// TestHoldersOfAGPU checks that the holders of a faulted GPU are determined from the published devices. While ResourceSlices are missing, claims count
+// as in use and no pod is evicted.
 func TestHoldersOfAGPU(t *testing.T) {
 	g := controllertest.GPU(t, "n", 0)
 	device := controllertest.WholeGPU(t, "n", 0)
@@ -63,7 +63,7 @@ func TestHoldersOfAGPU(t *testing.T) {
 	}
 }
 
-// Who leaves a sick GPU is as the remediation's own drain says, whatever that of an upgrade says.
+// TestRemediationDrainsDecideWhoLeaves checks that the drain settings of the remediation apply, and not those of an upgrade.
 func TestRemediationDrainsDecideWhoLeaves(t *testing.T) {
 	g := controllertest.GPU(t, "n", 0)
 	device := controllertest.WholeGPU(t, "n", 0)

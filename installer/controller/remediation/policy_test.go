@@ -14,7 +14,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// Only the word "false" takes a pause back: an annotation without a value is one, too.
+// TestPauseByItsPresence checks that only the value "false" ends a pause; an annotation without a value pauses.
 func TestPauseByItsPresence(t *testing.T) {
 	cat := controllertest.Policies{}.Catalog()
 	for value, want := range map[string]bool{"": true, "true": true, "yes": true, "false": false} {
@@ -29,7 +29,7 @@ func TestPauseByItsPresence(t *testing.T) {
 	}
 }
 
-// On a node that is refused nothing can be reset, so nobody is evicted; one whose pods do not leave for an upgrade is worked on.
+// TestRefusedNodeIsBusy checks that no pod is evicted on a Blocked node where no reset is possible; a node whose drain is blocked is remediated.
 func TestRefusedNodeIsBusy(t *testing.T) {
 	s := &nodestate.Observation{Observed: phase.Observed{Node: phase.Node{Exists: true, Ready: true}, Wanted: phase.Wanted{Managed: true}}}
 	for reason, want := range map[string]bool{
@@ -43,7 +43,7 @@ func TestRefusedNodeIsBusy(t *testing.T) {
 	}
 }
 
-// What is said about remediation decides what becomes of a sick GPU.
+// TestFieldsDecideAboutFaultyGPUs checks the effect of each field of remediation on a faulted GPU.
 func TestFieldsDecideAboutFaultyGPUs(t *testing.T) {
 	minute := &metav1.Duration{Duration: time.Minute}
 	next := func(s v1alpha1.ClusterPolicySpec, fault string, change func(*remediation.Observed)) remediation.Decision {

@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 )
 
-// world is a kernel as strict as the real one: a module with users does not go, and users of modules are counted.
+// world simulates the kernel's modules: a module with users cannot be removed, and users are counted.
 type world struct {
 	// uses are the modules that each loaded module uses; programs how many programs use it.
 	uses     map[string][]string
@@ -186,7 +186,7 @@ func TestUnloadUsedByAModuleThatStays(t *testing.T) {
 	}
 }
 
-// A program begins to use the driver between the look and the removal: what is removed stays removed, and a later run ends the work.
+// TestUnloadRaced checks a process that opens the driver during the removal: removed modules stay removed, and a later run completes.
 func TestUnloadRaced(t *testing.T) {
 	w := &world{uses: loaded(), programs: map[string]int{}}
 	c := node(t, w)
