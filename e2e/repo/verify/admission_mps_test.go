@@ -66,8 +66,8 @@ func TestAgentMakesItsOwnDaemonsOnly(t *testing.T) {
 			"no rights at the API server"},
 		"does not forbid the token": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) { p.Spec.AutomountServiceAccountToken = nil }), nil,
 			"no rights at the API server"},
-		"mounts a token":  {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}})), nil, "nothing else"},
-		"mounts a secret": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})), nil, "nothing else"},
+		"mounts a token":  {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}})), nil, "hostPath, emptyDir or configMap"},
+		"mounts a secret": {agent, admission.Create, "", daemonPod(mount(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{}})), nil, "hostPath, emptyDir or configMap"},
 		"reads a secret": {agent, admission.Create, "", daemonPod(func(p *corev1.Pod) {
 			p.Spec.Containers[0].Env[0].ValueFrom = &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{Key: "k"}}
 		}), nil, "no environment from Secrets"},
