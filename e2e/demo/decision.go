@@ -17,19 +17,19 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/predict"
 )
 
-// decision is one choice of the scheduler, said before it is made.
+// decision is a choice of the scheduler with its prediction.
 type decision struct {
-	asked string
-	// nodes are in the cluster's order, with what fit says of each.
-	nodes []string
-	said  map[string]predict.Answer
-	// node and devices are where the pod went.
+	request string
+	// nodes are in the cluster's order; predicted is the result of fit for each.
+	nodes     []string
+	predicted map[string]predict.Answer
+	// node and devices are the pod's node and its allocated devices.
 	node    string
 	devices []string
 }
 
-// decide asks what would be chosen for one more slice, and then has the scheduler choose.
-func decide(ctx context.Context, c *cluster.Cluster) (decision, error) {
+// predictDecision computes the choice for a claim of one MIG device on every node, then lets the scheduler place a pod with the claim.
+func predictDecision(ctx context.Context, c *cluster.Cluster) (decision, error) {
 	const name = "decision"
 	claim, err := c.Client.ResourceV1().ResourceClaims(metav1.NamespaceDefault).Create(ctx, &resourceapi.ResourceClaim{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -38,9 +38,9 @@ func decide(ctx context.Context, c *cluster.Cluster) (decision, error) {
 		}}},
 	}, metav1.CreateOptions{})
 	if err != nil {
-		return decision{}, fmt.Errorf("make the claim of a decision: %w", err)
+		return decision{}, fmt.Errorf("create the claim of the decision: %w", err)
 	}
-	d := decision{asked: "one of mig-1g.10gb.tessera.dev", said: map[string]predict.Answer{}}
+	d := decision{request: "1 × mig-1g.10gb.tessera.dev", predicted: map[string]predict.Answer{}}
 	before, err := predict.Read(ctx, c.Client, v1alpha1.DriverName)
 	if err != nil {
 		return decision{}, err
@@ -51,13 +51,13 @@ func decide(ctx context.Context, c *cluster.Cluster) (decision, error) {
 			return decision{}, err
 		}
 		d.nodes = append(d.nodes, node.Name())
-		d.said[node.Name()] = answer
+		d.predicted[node.Name()] = answer
 	}
-	return d, d.await(ctx, c, claim)
+	return d, d.schedulePod(ctx, c, claim)
 }
 
-// await creates a pod with the claim and waits for where it goes.
-func (d *decision) await(ctx context.Context, c *cluster.Cluster, claim *resourceapi.ResourceClaim) error {
+// schedulePod creates a pod with the claim and reads its node and devices once it is scheduled.
+func (d *decision) schedulePod(ctx context.Context, c *cluster.Cluster, claim *resourceapi.ResourceClaim) error {
 	pods := c.Client.CoreV1().Pods(claim.Namespace)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: claim.Name},
@@ -71,7 +71,7 @@ func (d *decision) await(ctx context.Context, c *cluster.Cluster, claim *resourc
 		},
 	}
 	if _, err := pods.Create(ctx, pod, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("make the pod of a decision: %w", err)
+		return fmt.Errorf("create the pod of the decision: %w", err)
 	}
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		placed, err := pods.Get(ctx, pod.Name, metav1.GetOptions{})
@@ -81,11 +81,11 @@ func (d *decision) await(ctx context.Context, c *cluster.Cluster, claim *resourc
 		return d.node != "", err
 	})
 	if err != nil {
-		return fmt.Errorf("wait for the decision about pod %s: %w", pod.Name, err)
+		return fmt.Errorf("wait until pod %s is scheduled: %w", pod.Name, err)
 	}
 	claim, err = c.Client.ResourceV1().ResourceClaims(claim.Namespace).Get(ctx, claim.Name, metav1.GetOptions{})
 	if err != nil {
-		return fmt.Errorf("read the decision: %w", err)
+		return fmt.Errorf("read the allocation of the decision: %w", err)
 	}
 	if claim.Status.Allocation != nil {
 		for _, result := range claim.Status.Allocation.Devices.Results {
@@ -95,16 +95,16 @@ func (d *decision) await(ctx context.Context, c *cluster.Cluster, claim *resourc
 	return nil
 }
 
-// print writes what was said of every node, and what was done.
+// print writes the prediction for every node and the scheduler's choice.
 func (d *decision) print(w io.Writer) {
 	var text strings.Builder
-	fmt.Fprintf(&text, "\nA decision, explained before it is made\n  asked  %s\n", d.asked)
+	fmt.Fprintf(&text, "\nA scheduling decision, predicted before the pod is created\n  requests  %s\n", d.request)
 	for _, node := range d.nodes {
-		fmt.Fprintf(&text, "  %s  %s\n", node, d.said[node].Text)
+		fmt.Fprintf(&text, "  %s  %s\n", node, d.predicted[node].Text)
 	}
-	verdict := "as foreseen"
-	if said := d.said[d.node]; strings.Join(said.Devices, " ") != strings.Join(d.devices, " ") {
-		verdict = "not as foreseen: something has ended in between"
+	verdict := "as predicted"
+	if p := d.predicted[d.node]; strings.Join(p.Devices, " ") != strings.Join(d.devices, " ") {
+		verdict = "not as predicted: allocations changed in between"
 	}
 	fmt.Fprintf(&text, "  chosen  %s: %s, %s\n", d.node, strings.Join(d.devices, ", "), verdict)
 	fmt.Fprint(w, text.String()) //nolint:errcheck // standard output

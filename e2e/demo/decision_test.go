@@ -7,16 +7,16 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/predict"
 )
 
-func TestDecisionSaysWhyAndWhatCameOfIt(t *testing.T) {
+func TestPrintDecision(t *testing.T) {
 	d := decision{
-		asked: "one slice", nodes: []string{"node1", "node2"}, node: "node1", devices: []string{"gpu-3-mig-1g"},
-		said: map[string]predict.Answer{
+		request: "1 × mig-1g", nodes: []string{"node1", "node2"}, node: "node1", devices: []string{"gpu-3-mig-1g"},
+		predicted: map[string]predict.Answer{
 			"node1": {Devices: []string{"gpu-3-mig-1g"}, Text: "on a GPU in use"}, "node2": {Text: "slice: needs a 1g"},
 		},
 	}
 	var text strings.Builder
 	d.print(&text)
-	for _, want := range []string{"node1  on a GPU in use", "node2  slice: needs a 1g", "chosen  node1: gpu-3-mig-1g, as foreseen"} {
+	for _, want := range []string{"node1  on a GPU in use", "node2  slice: needs a 1g", "chosen  node1: gpu-3-mig-1g, as predicted"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is not in\n%s", want, text.String())
 		}
@@ -24,7 +24,7 @@ func TestDecisionSaysWhyAndWhatCameOfIt(t *testing.T) {
 	d.devices = []string{"gpu-4-mig-1g"}
 	text.Reset()
 	d.print(&text)
-	if !strings.Contains(text.String(), "not as foreseen") {
-		t.Errorf("another device is told as foreseen:\n%s", text.String())
+	if !strings.Contains(text.String(), "not as predicted") {
+		t.Errorf("another device is printed as predicted:\n%s", text.String())
 	}
 }

@@ -21,44 +21,43 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// The XID of the story: a memory error that may have reached every program, which a reset of the GPU ends. healthPatience is how long it
-// may take from there to the return.
 const (
-	storyXID       = 95
-	healthPatience = 3 * time.Minute
+	// injectedXID is an uncontained memory error, which a reset of the GPU clears.
+	injectedXID = 95
+	// recoveryTimeout is the time limit from the fault to the GPU's return to service.
+	recoveryTimeout = 3 * time.Minute
+	// healthDeployment is the Deployment whose pod has the faulted GPU.
+	healthDeployment = "health-workload"
 )
 
-// patientName is the Deployment whose pod has the GPU that falls ill.
-const patientName = "patient"
-
-// health has a GPU fall ill under a pod of the demo's cluster, which it brings up where there is none, and tells what becomes of both. A node whose upgrade
-// was rolled back is in nobody's way.
+// health injects a fault into a GPU in use and prints the effects and the remediation. It uses the demo's cluster and starts one if there
+// is none. Nodes may be RolledBack from `demo upgrade`.
 func health(ctx context.Context, folder string) error {
-	c, programs, err := enter(ctx, folder)
+	c, programs, err := openCluster(ctx, folder)
 	if err != nil {
 		return err
 	}
-	if err := remediate(ctx, c, v1alpha1.RemediationSuggest); err != nil {
+	if err := setRemediationMode(ctx, c, v1alpha1.RemediationSuggest); err != nil {
 		return err
 	}
-	if err := deploy(ctx, c, patientName, 1); err != nil {
+	if err := deployPods(ctx, c, healthDeployment, 1); err != nil {
 		return err
 	}
-	s, err := admit(ctx, c)
+	t, err := findPod(ctx, c)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, healthPatience, fmt.Errorf("it takes longer than %s", healthPatience))
+	ctx, cancel := context.WithTimeoutCause(ctx, recoveryTimeout, fmt.Errorf("the GPU is not back in service within %s", recoveryTimeout))
 	defer cancel()
-	if err := course(ctx, c, s); err != nil {
+	if err := injectFault(ctx, c, t); err != nil {
 		return err
 	}
 	printUse(c, programs)
 	return nil
 }
 
-// remediate says in the ClusterPolicy how far the installer may go.
-func remediate(ctx context.Context, c *cluster.Cluster, mode v1alpha1.RemediationMode) error {
+// setRemediationMode sets the mode of remediation in the ClusterPolicy.
+func setRemediationMode(ctx context.Context, c *cluster.Cluster, mode v1alpha1.RemediationMode) error {
 	err := c.EditPolicy(ctx, func(p *v1alpha1.ClusterPolicy) { p.Spec.Remediation.Mode = mode })
 	if err != nil {
 		return fmt.Errorf("set the mode of remediation: %w", err)
@@ -66,18 +65,18 @@ func remediate(ctx context.Context, c *cluster.Cluster, mode v1alpha1.Remediatio
 	return nil
 }
 
-// admit finds the pod and the GPU that it has.
-func admit(ctx context.Context, c *cluster.Cluster) (*sickbed, error) {
-	pods, err := c.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + patientName})
+// findPod returns the trace of the Deployment's pod and its GPU.
+func findPod(ctx context.Context, c *cluster.Cluster) (*faultTrace, error) {
+	pods, err := c.Client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + healthDeployment})
 	if err != nil {
-		return nil, fmt.Errorf("find the pod of %s: %w", patientName, err)
+		return nil, fmt.Errorf("find the pod of %s: %w", healthDeployment, err)
 	}
 	i := slices.IndexFunc(pods.Items, func(p corev1.Pod) bool { return p.DeletionTimestamp == nil && p.Status.Phase == corev1.PodRunning })
 	if i < 0 {
-		return nil, fmt.Errorf("find the pod of %s: none runs", patientName)
+		return nil, fmt.Errorf("find the pod of %s: no pod is running", healthDeployment)
 	}
 	pod := &pods.Items[i]
-	g, claim, err := gpuOf(ctx, c, pod)
+	g, claim, err := allocatedGPU(ctx, c, pod)
 	if err != nil {
 		return nil, err
 	}
@@ -85,19 +84,19 @@ func admit(ctx context.Context, c *cluster.Cluster) (*sickbed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the GPUNode of %s: %w", pod.Spec.NodeName, err)
 	}
-	s := &sickbed{out: os.Stdout, now: time.Now, node: pod.Spec.NodeName, gpu: g.Name, uuid: g.GPU.UUID, app: patientName, pod: pod.UID, claim: claim}
+	t := &faultTrace{out: os.Stdout, now: time.Now, node: pod.Spec.NodeName, gpu: g.Name, uuid: g.GPU.UUID, app: healthDeployment, pod: pod.UID, claim: claim}
 	for _, r := range node.Status.History {
-		s.known = append(s.known, r.ID)
+		t.earlier = append(t.earlier, r.ID)
 	}
-	fmt.Printf("\npod %s runs on %s with GPU %d (%s, %s)\n", pod.Name, pod.Spec.NodeName, g.GPU.Index, g.Name, g.GPU.UUID)
-	return s, nil
+	fmt.Printf("\npod %s is running on %s with GPU %d (%s, %s)\n", pod.Name, pod.Spec.NodeName, g.GPU.Index, g.Name, g.GPU.UUID)
+	return t, nil
 }
 
-// gpuOf returns the GPU that a pod has, with the name of its claim.
-func gpuOf(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (g wire.PublishedGPU, claim string, err error) {
+// allocatedGPU returns the GPU allocated to a pod and the name of the pod's claim.
+func allocatedGPU(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (g wire.PublishedGPU, claim string, err error) {
 	names := clicluster.ClaimNames(*pod)
 	if len(names) != 1 {
-		return g, "", fmt.Errorf("find the GPU of pod %s: it has the claims %q", pod.Name, names)
+		return g, "", fmt.Errorf("find the GPU of pod %s: expected one claim, it has %q", pod.Name, names)
 	}
 	found, err := c.Client.ResourceV1().ResourceClaims(pod.Namespace).Get(ctx, names[0], metav1.GetOptions{})
 	if err != nil {
@@ -108,7 +107,7 @@ func gpuOf(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (g wire.Pub
 		return g, "", fmt.Errorf("find the GPU of pod %s: %w", pod.Name, err)
 	}
 	if found.Status.Allocation == nil {
-		return g, "", fmt.Errorf("find the GPU of pod %s: claim %s has none", pod.Name, found.Name)
+		return g, "", fmt.Errorf("find the GPU of pod %s: claim %s is not allocated", pod.Name, found.Name)
 	}
 	for _, r := range wire.Read(list.Items) {
 		for _, result := range found.Status.Allocation.Devices.Results {
@@ -119,74 +118,78 @@ func gpuOf(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (g wire.Pub
 			return g, found.Name, err
 		}
 	}
-	return g, "", fmt.Errorf("find the GPU of pod %s: nobody publishes the devices of claim %s", pod.Name, found.Name)
+	return g, "", fmt.Errorf("find the GPU of pod %s: the devices of claim %s are in no ResourceSlice", pod.Name, found.Name)
 }
 
-// course has the GPU fall ill and follows it until it is back.
-func course(ctx context.Context, c *cluster.Cluster, s *sickbed) (err error) {
-	node, err := c.Node(s.node)
+// injectFault injects the XID, enables remediation once the fault is reported, and returns when the GPU is back in service.
+func injectFault(ctx context.Context, c *cluster.Cluster, t *faultTrace) (err error) {
+	node, err := c.Node(t.node)
 	if err != nil {
 		return err
 	}
-	index, resets, err := hardwareOf(node, s.uuid)
+	index, resets, err := findHardware(node, t.uuid)
 	if err != nil {
 		return err
 	}
-	watching, enough := context.WithCancel(ctx)
+	following, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	fmt.Printf("XID %d is injected into %s of %s\n", storyXID, s.gpu, s.node)
-	s.begin()
-	go func() { ended <- s.watch(watching, c) }()
+	fmt.Printf("Injecting XID %d into %s of %s\n", injectedXID, t.gpu, t.node)
+	t.begin()
+	go func() { ended <- t.follow(following, c) }()
 	defer func() {
-		enough()
+		stop()
 		err = errors.Join(err, <-ended)
 	}()
-	if err := fakegpu.XID(node.GPUFolder(), fakegpu.On(index), storyXID); err != nil {
-		return fmt.Errorf("inject XID %d: %w", storyXID, err)
+	if err := fakegpu.XID(node.GPUFolder(), fakegpu.On(index), injectedXID); err != nil {
+		return fmt.Errorf("inject XID %d: %w", injectedXID, err)
 	}
-	if err := s.await(ctx, partTaint, partStatus, partClaim, part(v1alpha1.RemediationStepSuggested)); err != nil {
+	if err := t.await(ctx, gpuTainted, podUnhealthy, claimUnhealthy, milestone(v1alpha1.RemediationStepSuggested)); err != nil {
 		return err
 	}
-	if err := visit(ctx, c, s.node, sick); err != nil {
+	if err := runDoctor(ctx, c, t.node, faulted); err != nil {
 		return err
 	}
 	fmt.Printf("\nkubectl edit gpupolicy default: spec.remediation.mode: %s -> %s\n", v1alpha1.RemediationSuggest, v1alpha1.RemediationAct)
-	if err := remediate(ctx, c, v1alpha1.RemediationAct); err != nil {
+	if err := setRemediationMode(ctx, c, v1alpha1.RemediationAct); err != nil {
 		return err
 	}
-	if err := s.await(ctx, partEvicted, partReplaced, part(v1alpha1.RemediationStepHold), part(v1alpha1.RemediationStepDrain), part(v1alpha1.RemediationStepReset),
-		part(v1alpha1.RemediationStepValidate), part(v1alpha1.RemediationStepRestore), partFree, partRecord); err != nil {
+	milestones := []milestone{podEvicted, podReplaced, gpuUntainted, historyRecorded}
+	for _, step := range []v1alpha1.RemediationStep{v1alpha1.RemediationStepHold, v1alpha1.RemediationStepDrain, v1alpha1.RemediationStepReset,
+		v1alpha1.RemediationStepValidate, v1alpha1.RemediationStepRestore} {
+		milestones = append(milestones, milestone(step))
+	}
+	if err := t.await(ctx, milestones...); err != nil {
 		return err
 	}
-	if err := s.prove(ctx, c, node, resets); err != nil {
+	if err := t.verifyRecovery(ctx, c, node, resets); err != nil {
 		return err
 	}
-	return visit(ctx, c, s.node, well)
+	return runDoctor(ctx, c, t.node, healthy)
 }
 
-// prove checks that the replacement has another GPU and that the sick one was reset once.
-func (s *sickbed) prove(ctx context.Context, c *cluster.Cluster, node *lab.Node, before int) error {
-	g, _, err := gpuOf(ctx, c, s.replacement)
+// verifyRecovery checks that the replacement pod has another GPU and that the faulted one was reset once.
+func (t *faultTrace) verifyRecovery(ctx context.Context, c *cluster.Cluster, node *lab.Node, before int) error {
+	g, _, err := allocatedGPU(ctx, c, t.replacement)
 	if err != nil {
 		return err
 	}
-	if g.Name == s.gpu && s.replacement.Spec.NodeName == s.node {
-		return fmt.Errorf("pod %s has the GPU that fell ill: no other was free", s.replacement.Name)
+	if g.Name == t.gpu && t.replacement.Spec.NodeName == t.node {
+		return fmt.Errorf("pod %s has the faulted GPU: no other GPU was free", t.replacement.Name)
 	}
-	_, resets, err := hardwareOf(node, s.uuid)
+	_, resets, err := findHardware(node, t.uuid)
 	if err != nil {
 		return err
 	}
 	if resets != before+1 {
-		return fmt.Errorf("%s of %s was reset %d times, not once", s.gpu, s.node, resets-before)
+		return fmt.Errorf("%s of %s was reset %d times, not once", t.gpu, t.node, resets-before)
 	}
-	fmt.Printf("\npod %s has GPU %d (%s) of %s, which is well; %s was reset once and is back after %.0f s\n", s.replacement.Name, g.GPU.Index, g.Name,
-		s.replacement.Spec.NodeName, s.gpu, time.Since(s.began).Seconds())
+	fmt.Printf("\npod %s has the healthy GPU %d (%s) of %s; %s was reset once and is back in service after %.0f s\n", t.replacement.Name, g.GPU.Index, g.Name,
+		t.replacement.Spec.NodeName, t.gpu, time.Since(t.began).Seconds())
 	return nil
 }
 
-// hardwareOf returns the index of a GPU in the hardware of a node, and how often it was reset.
-func hardwareOf(node *lab.Node, uuid string) (index, resets int, err error) {
+// findHardware returns a GPU's index in the fake hardware of a node, and the number of its resets.
+func findHardware(node *lab.Node, uuid string) (index, resets int, err error) {
 	state, err := fakegpu.Read(node.GPUFolder())
 	if err != nil {
 		return 0, 0, fmt.Errorf("read the hardware of %s: %w", node.Name(), err)
@@ -196,29 +199,29 @@ func hardwareOf(node *lab.Node, uuid string) (index, resets int, err error) {
 			return i, g.Resets, nil
 		}
 	}
-	return 0, 0, fmt.Errorf("find %s in the hardware of %s: it has %d others", uuid, node.Name(), len(state.GPUs))
+	return 0, 0, fmt.Errorf("find %s in the hardware of %s: not among its %d GPUs", uuid, node.Name(), len(state.GPUs))
 }
 
-// diagnosis is what the doctor must say.
+// diagnosis is an exit status of `tessera doctor`.
 type diagnosis int
 
 const (
-	well diagnosis = iota
-	sick
+	healthy diagnosis = iota
+	faulted
 )
 
-// visit prints what `tessera doctor` says of a node, and holds it to the diagnosis.
-func visit(ctx context.Context, c *cluster.Cluster, node string, must diagnosis) error {
+// runDoctor prints the output of `tessera doctor` for a node, and returns an error if the exit status differs from the expected one.
+func runDoctor(ctx context.Context, c *cluster.Cluster, node string, want diagnosis) error {
 	fmt.Printf("\ntessera doctor %s\n", node)
 	flags := clicluster.Flags{Kubeconfig: c.Kubeconfig(), Drivers: []string{v1alpha1.DriverName}}
-	cmd := doctor.Command(&flags) //nolint:contextcheck // it has the context that it is executed with
+	cmd := doctor.Command(&flags) //nolint:contextcheck // ExecuteContext passes ctx
 	cmd.SetArgs([]string{node})
 	cmd.SetOut(os.Stdout)
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err := cmd.ExecuteContext(ctx)
 	fmt.Printf("exit status %d\n", output.Status(err))
-	if status := output.Status(err); status != int(must) {
-		return fmt.Errorf("tessera doctor %s ended with %d, not %d: %w", node, status, must, err)
+	if status := output.Status(err); status != int(want) {
+		return fmt.Errorf("tessera doctor %s: exit status %d, expected %d: %w", node, status, want, err)
 	}
 	return nil
 }

@@ -1,8 +1,11 @@
-// Command demo shows Tessera to somebody who has just cloned it: it brings a cluster of bare nodes with fake GPUs up on
-// this machine, installs Tessera with helm, tells how the nodes become ready, runs every example and prints for each pod what it asked for, what it
-// was given and what it sees. It fails, with the reason, when anything is not as the examples promise. `demo upgrade` then
-// changes the driver of all nodes and tells how, with one node on which the new driver fails; `demo health` has a GPU fall ill under a
-// pod and tells what becomes of both.
+// Command demo shows Tessera on one machine.
+//
+// `demo up` starts a cluster of bare nodes with fake GPUs, installs Tessera with helm, prints the phases of the nodes until all are
+// ready, and runs every example. For each pod it prints the requests, the allocated devices and the devices reported by the
+// container. It returns an error if a result differs from the expectation in an example's annotation.
+//
+// `demo upgrade` changes the driver of all nodes and prints each step; on the last node of the plan the new driver fails and is
+// rolled back. `demo health` injects an XID into a GPU in use and prints its remediation. `demo down` removes the cluster.
 package main
 
 import (

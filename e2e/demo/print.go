@@ -10,30 +10,30 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// print writes what the example's pods asked for, were given and see.
+// print writes the example's verdict and, for its pods, the requests, the allocated devices and the devices reported by the containers.
 func (r result) print(w io.Writer) {
 	verdict := "ok"
 	if len(r.complaints) > 0 {
-		verdict = "NOT AS PROMISED"
+		verdict = "UNEXPECTED"
 	}
 	var text strings.Builder
 	fmt.Fprintf(&text, "\n%s (%s): %s\n", r.example.Title, r.example.File, verdict)
-	for _, line := range asked(r.outcomes) {
-		fmt.Fprintf(&text, "  asked  %s\n", line)
+	for _, line := range requestsOf(r.outcomes) {
+		fmt.Fprintf(&text, "  requests  %s\n", line)
 	}
 	table := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "  POD\tNODE\tGOT\tSEES") //nolint:errcheck // a Builder takes everything
+	fmt.Fprintln(table, "  POD\tNODE\tALLOCATED\tREPORTED BY CONTAINER") //nolint:errcheck // writes to a Builder do not fail
 	pods := 0
 	for _, outcome := range r.outcomes {
 		for _, pod := range outcome.Pods {
 			pods++
 			for _, container := range pod.Containers {
-				rows(table, pod, container)
+				writeRows(table, pod, container)
 			}
 		}
 	}
 	if pods > 0 {
-		table.Flush() //nolint:errcheck // a Builder takes everything
+		table.Flush() //nolint:errcheck // writes to a Builder do not fail
 	}
 	for _, outcome := range r.outcomes {
 		if outcome.Phase == expect.Pending || outcome.Phase == expect.Refused {
@@ -41,17 +41,17 @@ func (r result) print(w io.Writer) {
 		}
 	}
 	for _, complaint := range r.complaints {
-		fmt.Fprintf(&text, "  NOT AS PROMISED: %s\n", complaint)
+		fmt.Fprintf(&text, "  UNEXPECTED: %s\n", complaint)
 	}
 	fmt.Fprint(w, text.String()) //nolint:errcheck // standard output
 }
 
-// asked returns the wishes of all pods, each once.
-func asked(outcomes []expect.Outcome) []string {
+// requestsOf returns the requests of all pods without duplicates.
+func requestsOf(outcomes []expect.Outcome) []string {
 	var lines []string
 	for _, outcome := range outcomes {
 		for _, pod := range outcome.Pods {
-			for _, line := range pod.Asked {
+			for _, line := range pod.Requests {
 				if !slices.Contains(lines, line) {
 					lines = append(lines, line)
 				}
@@ -61,33 +61,33 @@ func asked(outcomes []expect.Outcome) []string {
 	return lines
 }
 
-// rows writes a line for each device of the container: what the API server says it got beside what it
-// says it sees.
-func rows(w io.Writer, pod expect.Pod, container expect.Container) {
-	seen := sees(container)
-	if usage, ok := expect.ParseUsage(container.Log); ok && len(seen) > 0 {
-		seen[len(seen)-1] += "; " + usage.String()
+// writeRows writes a line for each device of the container: the device in the claim's allocation and the one that the container
+// reports.
+func writeRows(w io.Writer, pod expect.Pod, container expect.Container) {
+	reported := reportedBy(container)
+	if usage, ok := expect.ParseUsage(container.Log); ok && len(reported) > 0 {
+		reported[len(reported)-1] += "; " + usage.String()
 	}
 	name, node := pod.Name, pod.Node
 	if len(pod.Containers) > 1 {
 		name += "/" + container.Name
 	}
-	for i := range max(len(container.Grants), len(seen), 1) {
-		got, view := "-", "-"
+	for i := range max(len(container.Grants), len(reported), 1) {
+		allocated, visible := "-", "-"
 		if i < len(container.Grants) {
-			got = container.Grants[i].Label()
+			allocated = container.Grants[i].Label()
 		}
-		if i < len(seen) {
-			view = seen[i]
+		if i < len(reported) {
+			visible = reported[i]
 		}
-		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, node, got, view) //nolint:errcheck // a Builder takes everything
+		fmt.Fprintf(w, "  %s\t%s\t%s\t%s\n", name, node, allocated, visible) //nolint:errcheck // writes to a Builder do not fail
 		name, node = "", ""
 	}
 }
 
-// sees says what the container sees: its devices, or the end of what it printed. Devices stand in the
-// order of the grants as far as they belong to one; what lies on a watched GPU is not listed.
-func sees(container expect.Container) []string {
+// reportedBy returns the devices in the container's log, or the log's last line if it has no report of the probe. Devices that
+// belong to a grant come first, in the order of the grants. MIG devices of a GPU allocated for monitoring are not listed.
+func reportedBy(container expect.Container) []string {
 	report, ok := expect.ParseReport(container.Log)
 	if !ok {
 		lines := strings.Split(strings.TrimSpace(container.Log), "\n")

@@ -18,20 +18,20 @@ const (
 	share  = `{"devices":[{"uuid":"GPU-b","totalMiB":81559,"freeMiB":4096,"multiprocessors":66}],"allocatedMiB":4096,"refused":2}` + "\n"
 )
 
-func TestPrint(t *testing.T) {
+func TestPrintExample(t *testing.T) {
 	slice := expect.Grant{Device: "gpu-a-mig-19-3", Shape: "mig", Parent: "GPU-a", Profile: "1g.10gb", Multiprocessors: 16}
 	r := result{
 		example:    expect.Example{File: "x.yaml", Title: "A title"},
 		complaints: []string{"pod default/other: expected Succeeded, is Failed"},
 		outcomes: []expect.Outcome{
 			{Pods: []expect.Pod{{
-				Name: "one", Node: "node1", Asked: []string{"slice: 1 × mig.tessera.dev"},
+				Name: "one", Node: "node1", Requests: []string{"slice: 1 × mig.tessera.dev"},
 				Containers: []expect.Container{
 					{Name: "a", Log: twoGPUs, Grants: []expect.Grant{slice}},
 					{Name: "b", Log: "adding\nTest PASSED\n", Grants: []expect.Grant{slice}},
 				},
 			}}},
-			{Pods: []expect.Pod{{Name: "other", Node: "node2", Asked: []string{"slice: 1 × mig.tessera.dev"}, Containers: []expect.Container{{Name: "c"}}}}},
+			{Pods: []expect.Pod{{Name: "other", Node: "node2", Requests: []string{"slice: 1 × mig.tessera.dev"}, Containers: []expect.Container{{Name: "c"}}}}},
 			{Pods: []expect.Pod{{Name: "client", Node: "node2", Containers: []expect.Container{{Name: "c", Log: oneGPU + share, Grants: []expect.Grant{
 				{Device: "gpu-b-mps", Shape: "mps", UUID: "GPU-b", ShareID: "1", Share: expect.Share{Memory: 4 << 30, Compute: 50}},
 			}}}}}},
@@ -42,18 +42,18 @@ func TestPrint(t *testing.T) {
 		},
 	}
 	want := `
-A title (x.yaml): NOT AS PROMISED
-  asked  slice: 1 × mig.tessera.dev
-  POD      NODE   GOT                   SEES
+A title (x.yaml): UNEXPECTED
+  requests  slice: 1 × mig.tessera.dev
+  POD      NODE   ALLOCATED             REPORTED BY CONTAINER
   one/a    node1  gpu-a-mig-19-3        H100 MIG 1g.10gb, 16 SM, 9984 MiB, MIG-1
                   -                     H100, 81559 MiB, GPU-b
   one/b    node1  gpu-a-mig-19-3        Test PASSED
   other    node2  -                     
-  client   node2  gpu-b-mps, 4Gi, 50 %  H100, 81559 MiB, GPU-b; CUDA gives 4096 MiB, 66 SM
-  watcher  node2  gpu-a-monitor         H100, 81559 MiB, GPU-a, in MIG mode, with 1 devices
+  client   node2  gpu-b-mps, 4Gi, 50 %  H100, 81559 MiB, GPU-b; CUDA allocates 4096 MiB, 66 SM
+  watcher  node2  gpu-a-monitor         H100, 81559 MiB, GPU-a, MIG mode, MIG devices: 1
                   gpu-b-monitor         H100, 81559 MiB, GPU-b
   pod default/late is Pending: 0/2 nodes are available: no room
-  NOT AS PROMISED: pod default/other: expected Succeeded, is Failed
+  UNEXPECTED: pod default/other: expected Succeeded, is Failed
 `
 	var got strings.Builder
 	r.print(&got)

@@ -19,16 +19,16 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
 )
 
-// patience is how long the examples may take together.
-const patience = 5 * time.Minute
+// examplesTimeout is the time limit for all examples together.
+const examplesTimeout = 5 * time.Minute
 
-// up leaves a cluster standing in the folder, whatever comes of the examples.
+// up starts a cluster in the folder and runs the examples. The cluster keeps running, also if an example fails.
 func up(ctx context.Context, folder string) error {
 	began := time.Now()
 	if _, err := os.Stat(folder); err == nil {
 		return fmt.Errorf("%w: `make demo-down`", lab.ErrExists)
 	}
-	programs, err := prepare(ctx, folder)
+	programs, err := prepareHost(ctx, folder)
 	if err != nil {
 		return err
 	}
@@ -36,7 +36,7 @@ func up(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	c, err := bring(ctx, folder, nil)
+	c, err := startCluster(ctx, folder, nil)
 	if err != nil {
 		return err
 	}
@@ -45,83 +45,83 @@ func up(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
-	d, err := decide(ctx, c)
+	d, err := predictDecision(ctx, c)
 	if err != nil {
 		return err
 	}
 	d.print(os.Stdout)
-	fmt.Printf("\n%d examples, %d as promised, after %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
+	fmt.Printf("\n%d examples, %d as expected, in %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
 	printUse(c, programs)
 	if failed > 0 {
-		return fmt.Errorf("%d of %d examples did not come out as they promise; the reasons stand above", failed, len(examples))
+		return fmt.Errorf("%d of %d examples have unexpected results; see UNEXPECTED above", failed, len(examples))
 	}
 	return nil
 }
 
-// readyPatience is how long bare nodes may take to become ready.
-const readyPatience = 5 * time.Minute
+// readyTimeout is the time limit for nodes and for the pods of a Deployment to become ready.
+const readyTimeout = 5 * time.Minute
 
-// enter opens the demo's cluster, which it brings up where there is none. It returns the folder with kubectl, too.
-func enter(ctx context.Context, folder string) (*cluster.Cluster, string, error) {
-	programs, err := prepare(ctx, folder)
+// openCluster opens the demo's cluster and starts one if there is none. It also returns the folder with kubectl.
+func openCluster(ctx context.Context, folder string) (*cluster.Cluster, string, error) {
+	programs, err := prepareHost(ctx, folder)
 	if err != nil {
 		return nil, "", err
 	}
 	c, err := cluster.Open(folder)
 	if errors.Is(err, lab.ErrNoLab) {
-		c, err = bring(ctx, folder, nil)
+		c, err = startCluster(ctx, folder, nil)
 	}
 	return c, programs, err
 }
 
-// bring starts a cluster of bare nodes, installs the chart in it and tells what becomes of the nodes until all are ready.
-func bring(ctx context.Context, folder string, values cluster.Values) (*cluster.Cluster, error) {
+// startCluster starts a cluster of bare nodes, installs the chart and prints the phases of the nodes until all are ready.
+func startCluster(ctx context.Context, folder string, values cluster.Values) (*cluster.Cluster, error) {
 	c, err := cluster.Bare(ctx, cluster.Config{Folder: folder, Progress: os.Stdout})
 	if err == nil {
 		fmt.Println("helm install tessera deployments/helm/tessera: three nodes with GPUs and no driver")
 		err = c.InstallChart(ctx, values)
 	}
 	if err == nil {
-		err = told(ctx, c, func(ctx context.Context) error { return c.AwaitPolicy(ctx, readyPatience) })
+		err = runWithNodeTrace(ctx, c, func(ctx context.Context) error { return c.AwaitPolicy(ctx, readyTimeout) })
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w\nlook around, then `make demo-down`", err)
+		return nil, fmt.Errorf("%w\nThe cluster keeps running for inspection. Remove it with `make demo-down`", err)
 	}
 	fmt.Println("kubectl wait --for=condition=Ready gpupolicy/default: condition met")
 	return c, nil
 }
 
-// told tells the story of the nodes as long as f works, and at its end where they stand, if that has not been told.
-func told(ctx context.Context, c *cluster.Cluster, f func(context.Context) error) error {
-	telling, enough := context.WithCancel(ctx)
-	defer enough()
-	s := newStory(os.Stdout, time.Now)
+// runWithNodeTrace prints a nodeTrace while f runs, and afterwards the phases of nodes that it has not printed yet.
+func runWithNodeTrace(ctx context.Context, c *cluster.Cluster, f func(context.Context) error) error {
+	tracing, stop := context.WithCancel(ctx)
+	defer stop()
+	trace := newNodeTrace(os.Stdout, time.Now)
 	ended := make(chan error, 1)
-	go func() { ended <- s.tell(telling, c) }()
+	go func() { ended <- trace.follow(tracing, c) }()
 	err := f(ctx)
-	enough()
+	stop()
 	err = errors.Join(err, <-ended)
 	var nodes v1alpha1.GPUNodeList
 	if failed := c.Kinds.List(ctx, &nodes); failed != nil {
 		return errors.Join(err, failed)
 	}
 	for i := range nodes.Items {
-		s.node(&nodes.Items[i], false)
+		trace.handleNode(&nodes.Items[i], false)
 	}
 	return err
 }
 
-// printUse says how the cluster is used and ended.
+// printUse prints the commands to use and remove the cluster.
 func printUse(c *cluster.Cluster, programs string) {
-	fmt.Println("\nThe cluster goes on running. Use it:")
+	fmt.Println("\nThe cluster keeps running. To use it:")
 	fmt.Printf("  export KUBECONFIG=%s PATH=%s:$PATH\n", c.Kubeconfig(), programs)
 	fmt.Println("  kubectl get gpunodes,resourceslices,pods")
-	fmt.Println("End it:\n  make demo-down")
+	fmt.Println("To remove it:\n  make demo-down")
 }
 
-// prepare says what will happen to this machine, installs what is missing and builds the cluster's
-// programs. It returns the folder with kubectl.
-func prepare(ctx context.Context, folder string) (string, error) {
+// prepareHost prints which changes a lab makes to this machine, installs missing packages and builds the cluster's programs. It
+// returns the folder with kubectl.
+func prepareHost(ctx context.Context, folder string) (string, error) {
 	cache, err := binaries.DefaultCache()
 	if err != nil {
 		return "", err
@@ -154,17 +154,17 @@ func readExamples() ([]expect.Example, error) {
 	return examples, err
 }
 
-// result is what came of one example.
+// result is the outcome of one example.
 type result struct {
 	example    expect.Example
 	outcomes   []expect.Outcome
 	complaints []string
 }
 
-// runExamples applies all examples at once and prints each as soon as it has settled. It returns how many
-// did not come out as promised.
+// runExamples applies all examples concurrently and prints each result once it is final. It returns the number of unexpected
+// results.
 func runExamples(ctx context.Context, c *cluster.Cluster, examples []expect.Example) (failed int, err error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("the examples take too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, examplesTimeout, fmt.Errorf("not all examples have a result within %s", examplesTimeout))
 	defer cancel()
 	watcher, err := expect.NewWatcher(ctx, c.Client)
 	if err != nil {

@@ -23,13 +23,13 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 )
 
-// upgradePatience is how long the upgrade may take.
-const upgradePatience = 6 * time.Minute
+// upgradeTimeout is the time limit for the rollout.
+const upgradeTimeout = 6 * time.Minute
 
-// upgrade changes the driver of all nodes of the demo's cluster, which it brings up where there is none. On the last node of the plan
-// the new driver does not load.
+// upgrade changes the driver of all nodes of the demo's cluster, which it starts if there is none. On the last node of the plan the
+// new driver does not load.
 func upgrade(ctx context.Context, folder string) error {
-	c, programs, err := enter(ctx, folder)
+	c, programs, err := openCluster(ctx, folder)
 	if err != nil {
 		return err
 	}
@@ -38,39 +38,39 @@ func upgrade(ctx context.Context, folder string) error {
 		return err
 	}
 	if policy.Spec.Driver.Version == cluster.NewDriver {
-		return errors.New("this cluster has seen the upgrade: `make demo-down`, and once more")
+		return errors.New("the upgrade was already started in this cluster; run `make demo-down` and repeat")
 	}
-	if err := c.AwaitPolicy(ctx, readyPatience); err != nil {
+	if err := c.AwaitPolicy(ctx, readyTimeout); err != nil {
 		return err
 	}
-	if err := users(ctx, c); err != nil {
+	if err := deployToAllNodes(ctx, c); err != nil {
 		return err
 	}
-	last, err := plan(ctx, c)
+	last, err := planUpgrade(ctx, c)
 	if err != nil {
 		return err
 	}
 	if err := c.BreakDriver(last, cluster.NewDriver, cluster.Fails); err != nil {
 		return err
 	}
-	fmt.Printf("On %s, driver %s will not load. The upgrade begins.\n", last, cluster.NewDriver)
-	if err := told(ctx, c, func(ctx context.Context) error { return rollOut(ctx, c, last) }); err != nil {
+	fmt.Printf("Fault injected: driver %s does not load on %s. Starting the upgrade.\n", cluster.NewDriver, last)
+	if err := runWithNodeTrace(ctx, c, func(ctx context.Context) error { return runRollout(ctx, c, last) }); err != nil {
 		return err
 	}
-	if err := show(ctx, c, programs, "get", "gpunodes"); err != nil {
+	if err := runKubectl(ctx, c, programs, "get", "gpunodes"); err != nil {
 		return err
 	}
 	printUse(c, programs)
 	return nil
 }
 
-// users runs a Deployment with a GPU of its own for every pod.
-func users(ctx context.Context, c *cluster.Cluster) error {
-	return deploy(ctx, c, "users", int32(len(c.Nodes()))) //nolint:gosec // a lab has a few nodes
+// deployToAllNodes runs a Deployment with a pod and a whole GPU for every node.
+func deployToAllNodes(ctx context.Context, c *cluster.Cluster) error {
+	return deployPods(ctx, c, "upgrade-workload", int32(len(c.Nodes()))) //nolint:gosec // a lab has a few nodes
 }
 
-// deploy runs a Deployment with a GPU of its own for every pod, unless it runs already, and returns when all pods are ready.
-func deploy(ctx context.Context, c *cluster.Cluster, name string, replicas int32) error {
+// deployPods creates a Deployment whose pods have a whole GPU each, unless it exists, and returns when all pods are ready.
+func deployPods(ctx context.Context, c *cluster.Cluster, name string, replicas int32) error {
 	template := name
 	labels := map[string]string{"app": name}
 	objects := []client.Object{
@@ -85,7 +85,7 @@ func deploy(ctx context.Context, c *cluster.Cluster, name string, replicas int32
 			Spec: appsv1.DeploymentSpec{
 				Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
 				Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: corev1.PodSpec{
-					// Spread, so that every node has somebody to lose.
+					// Spread, so that every node has a pod to evict.
 					TopologySpreadConstraints: []corev1.TopologySpreadConstraint{{
 						MaxSkew: 1, TopologyKey: corev1.LabelHostname, WhenUnsatisfiable: corev1.ScheduleAnyway, LabelSelector: &metav1.LabelSelector{MatchLabels: labels},
 					}},
@@ -100,11 +100,12 @@ func deploy(ctx context.Context, c *cluster.Cluster, name string, replicas int32
 	}
 	for _, object := range objects {
 		if err := c.Kinds.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("run pods with GPUs: %w", err)
+			return fmt.Errorf("create the objects of Deployment %s: %w", name, err)
 		}
 	}
-	fmt.Printf("Deployment %s: %d with a GPU each\n", name, replicas)
-	ctx, cancel := context.WithTimeoutCause(ctx, readyPatience, fmt.Errorf("the pods of Deployment %s do not all run within %s: `kubectl describe pods` says why", name, readyPatience))
+	fmt.Printf("Deployment %s: %d pods with one GPU each\n", name, replicas)
+	late := fmt.Errorf("not all pods of Deployment %s are ready within %s; `kubectl describe pods` shows the reason", name, readyTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, late)
 	defer cancel()
 	err := cluster.Follow(ctx, c, &appsv1.DeploymentList{}, func(d *appsv1.Deployment, _ bool) bool {
 		return d.Name == name && d.Status.ReadyReplicas == replicas
@@ -112,8 +113,8 @@ func deploy(ctx context.Context, c *cluster.Cluster, name string, replicas int32
 	return cmp.Or(context.Cause(ctx), err)
 }
 
-// plan asks for the new driver with the rollout paused, prints what will happen, and returns the node that comes last.
-func plan(ctx context.Context, c *cluster.Cluster) (last string, err error) {
+// planUpgrade sets the new driver in the ClusterPolicy with the rollout paused, prints the plan and returns its last node.
+func planUpgrade(ctx context.Context, c *cluster.Cluster) (last string, err error) {
 	err = c.EditPolicy(ctx, func(policy *v1alpha1.ClusterPolicy) {
 		metav1.SetMetaDataAnnotation(&policy.ObjectMeta, v1alpha1.AnnotationPause, "true")
 		policy.Spec.Driver.Version = cluster.NewDriver
@@ -121,21 +122,21 @@ func plan(ctx context.Context, c *cluster.Cluster) (last string, err error) {
 		policy.Spec.Upgrade = v1alpha1.UpgradePolicy{
 			Canary: new(intstr.FromInt32(1)), Soak: &metav1.Duration{Duration: 5 * time.Second}, MaxUnavailable: new(intstr.FromInt32(1)),
 			FailureBudget: new(intstr.FromInt32(1)), Attempts: &one,
-			Drain: v1alpha1.DrainSpec{Force: true}, // some pods of the examples stay, and have no controller
+			Drain: v1alpha1.DrainSpec{Force: true}, // some pods of the examples keep running and have no controller
 		}
 	})
 	if err != nil {
-		return "", fmt.Errorf("ask for driver %s: %w", cluster.NewDriver, err)
+		return "", fmt.Errorf("set driver %s in the ClusterPolicy: %w", cluster.NewDriver, err)
 	}
 	fmt.Printf("\nkubectl edit gpupolicy default: spec.driver.version: %s -> %s\n", cluster.OldDriver, cluster.NewDriver)
-	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no plan appears in the ClusterPolicy's status"))
+	ctx, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("no plan in the ClusterPolicy's status within 1m"))
 	defer cancel()
 	err = cluster.Follow(ctx, c, &v1alpha1.ClusterPolicyList{}, func(policy *v1alpha1.ClusterPolicy, _ bool) bool {
 		plan := policy.Status.Plan
 		if plan == nil || policy.Status.ObservedGeneration != policy.Generation || int(plan.Nodes) != len(c.Nodes()) {
 			return false
 		}
-		fmt.Printf("The plan: %d nodes change their driver, %d pods lose their GPUs for a while\n", plan.Nodes, plan.Pods)
+		fmt.Printf("Plan: %d nodes get the new driver, %d pods lose their GPUs\n", plan.Nodes, plan.Pods)
 		for i, wave := range plan.Waves {
 			fmt.Printf("  wave %d: %s\n", i+1, strings.Join(wave.Nodes, ", "))
 			last = wave.Nodes[len(wave.Nodes)-1]
@@ -145,24 +146,24 @@ func plan(ctx context.Context, c *cluster.Cluster) (last string, err error) {
 	return last, err
 }
 
-// rollOut ends the pause and returns when every node but the failing one has the new driver, and that one has the old one again.
-func rollOut(ctx context.Context, c *cluster.Cluster, failing string) error {
+// runRollout ends the pause and returns when the failing node is rolled back to the old driver and all others have the new one.
+func runRollout(ctx context.Context, c *cluster.Cluster, failing string) error {
 	err := c.EditPolicy(ctx, func(policy *v1alpha1.ClusterPolicy) { delete(policy.Annotations, v1alpha1.AnnotationPause) })
 	if err != nil {
-		return fmt.Errorf("begin the upgrade: %w", err)
+		return fmt.Errorf("end the pause of the upgrade: %w", err)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, upgradePatience, errors.New("the upgrade takes too long"))
+	ctx, cancel := context.WithTimeoutCause(ctx, upgradeTimeout, fmt.Errorf("the upgrade is not complete within %s", upgradeTimeout))
 	defer cancel()
-	arrived := map[string]bool{}
+	done := map[string]bool{}
 	return cluster.Follow(ctx, c, &v1alpha1.GPUNodeList{}, func(node *v1alpha1.GPUNode, _ bool) bool {
 		agent := node.Status.Agent
 		phase, version := v1alpha1.PhaseReady, cluster.NewDriver
 		if node.Name == failing {
 			phase, version = v1alpha1.PhaseRolledBack, cluster.OldDriver
 		}
-		arrived[node.Name] = node.Status.Phase == phase && agent != nil && agent.DriverVersion == version
+		done[node.Name] = node.Status.Phase == phase && agent != nil && agent.DriverVersion == version
 		for _, n := range c.Nodes() {
-			if !arrived[n.Name()] {
+			if !done[n.Name()] {
 				return false
 			}
 		}
@@ -170,8 +171,8 @@ func rollOut(ctx context.Context, c *cluster.Cluster, failing string) error {
 	})
 }
 
-// show prints what kubectl prints.
-func show(ctx context.Context, c *cluster.Cluster, programs string, args ...string) error {
+// runKubectl runs kubectl for the cluster and prints the command and its output.
+func runKubectl(ctx context.Context, c *cluster.Cluster, programs string, args ...string) error {
 	fmt.Printf("\nkubectl %s\n", strings.Join(args, " "))
 	cmd := exec.CommandContext(ctx, filepath.Join(programs, "kubectl"), append([]string{"--kubeconfig", c.Kubeconfig()}, args...)...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

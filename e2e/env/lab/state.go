@@ -25,7 +25,7 @@ type state struct {
 
 var (
 	// ErrExists is returned if the folder already has a lab.
-	ErrExists = errors.New("a lab stands there already; end it first")
+	ErrExists = errors.New("this folder already has a lab; remove it first")
 	// ErrNoLab is returned if the folder has no lab.
 	ErrNoLab = errors.New("there is no lab")
 )

@@ -136,7 +136,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-func TestAsked(t *testing.T) {
+func TestDescribeRequests(t *testing.T) {
 	claim := &resourceapi.ResourceClaim{Spec: resourceapi.ResourceClaimSpec{Devices: resourceapi.DeviceClaim{
 		Requests: []resourceapi.DeviceRequest{
 			{Name: "two", Exactly: &resourceapi.ExactDeviceRequest{DeviceClassName: "gpu.tessera.dev", Count: 2}},
@@ -167,11 +167,11 @@ func TestAsked(t *testing.T) {
 		"part: 1 × mps.tessera.dev, compute 25, memory 4Gi",
 		"watch: 1 × monitor.tessera.dev, with admin access",
 		"all with the same gpu.tessera.dev/linkIsland",
-		"each with another gpu.tessera.dev/uuid",
+		"each with a different gpu.tessera.dev/uuid",
 		`parameters {"kind":"GPUConfig"}`,
 	}
-	if diff := cmp.Diff(want, asked(claim)); diff != "" {
-		t.Errorf("asked (-want +got):\n%s", diff)
+	if diff := cmp.Diff(want, describeRequests(claim)); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
 

@@ -113,7 +113,7 @@ func (w *Watcher) outcome(s Subject, phase Phase, pods ...*corev1.Pod) (Outcome,
 		observed.Began, observed.Ended = times(pod)
 		for _, c := range claims {
 			if c.claim != nil {
-				observed.Asked = append(observed.Asked, asked(c.claim)...)
+				observed.Requests = append(observed.Requests, describeRequests(c.claim)...)
 			}
 		}
 		for _, container := range pod.Spec.Containers {

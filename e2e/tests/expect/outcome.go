@@ -23,8 +23,8 @@ type Pod struct {
 	// Began and Ended are when its first container began and its last one ended; zero when that is still
 	// to come.
 	Began, Ended time.Time
-	// Asked are the requests of the pod's claims, for people.
-	Asked      []string
+	// Requests are the requests of the pod's claims as text.
+	Requests   []string
 	Containers []Container
 }
 

@@ -79,9 +79,9 @@ func parseLine[T any](log, prefix string) (T, bool) {
 	return none, false
 }
 
-// String returns what CUDA gave, for people.
+// String returns the memory and multiprocessors that CUDA provided, as text.
 func (u Usage) String() string {
-	text := fmt.Sprintf("CUDA gives %d MiB", u.AllocatedMiB)
+	text := fmt.Sprintf("CUDA allocates %d MiB", u.AllocatedMiB)
 	if u.Refused == 0 {
 		text += " and more"
 	}
@@ -114,7 +114,7 @@ func (r Report) Devices() []Seen {
 func (g SeenGPU) String() string {
 	text := fmt.Sprintf("%s, %d MiB, %s", g.Name, g.MemoryMiB, g.UUID)
 	if g.MIG {
-		text += fmt.Sprintf(", in MIG mode, with %d devices", len(g.Instances))
+		text += fmt.Sprintf(", MIG mode, MIG devices: %d", len(g.Instances))
 	}
 	return text
 }

@@ -10,12 +10,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// asked describes the requests of a claim for people.
-func asked(claim *resourceapi.ResourceClaim) []string {
+// describeRequests returns the requests, constraints and parameters of a claim as text, a line each.
+func describeRequests(claim *resourceapi.ResourceClaim) []string {
 	var lines []string
 	for _, request := range claim.Spec.Devices.Requests {
 		if exact := request.Exactly; exact != nil {
-			text := wish(exact.AllocationMode, exact.Count, exact.DeviceClassName, exact.Selectors) + parts(exact.Capacity)
+			text := describeRequest(exact.AllocationMode, exact.Count, exact.DeviceClassName, exact.Selectors) + describeCapacity(exact.Capacity)
 			if ptr.Deref(exact.AdminAccess, false) {
 				text += ", with admin access"
 			}
@@ -24,7 +24,7 @@ func asked(claim *resourceapi.ResourceClaim) []string {
 		}
 		var options []string
 		for _, sub := range request.FirstAvailable {
-			options = append(options, wish(sub.AllocationMode, sub.Count, sub.DeviceClassName, sub.Selectors)+parts(sub.Capacity))
+			options = append(options, describeRequest(sub.AllocationMode, sub.Count, sub.DeviceClassName, sub.Selectors)+describeCapacity(sub.Capacity))
 		}
 		lines = append(lines, request.Name+": "+strings.Join(options, ", else "))
 	}
@@ -33,7 +33,7 @@ func asked(claim *resourceapi.ResourceClaim) []string {
 			lines = append(lines, "all with the same "+string(*constraint.MatchAttribute))
 		}
 		if constraint.DistinctAttribute != nil {
-			lines = append(lines, "each with another "+string(*constraint.DistinctAttribute))
+			lines = append(lines, "each with a different "+string(*constraint.DistinctAttribute))
 		}
 	}
 	for _, config := range claim.Spec.Devices.Config {
@@ -44,8 +44,8 @@ func asked(claim *resourceapi.ResourceClaim) []string {
 	return lines
 }
 
-// parts says how much of a shared device is asked for.
-func parts(capacity *resourceapi.CapacityRequirements) string {
+// describeCapacity returns the requested amounts of a shared device as a suffix; empty without capacity requests.
+func describeCapacity(capacity *resourceapi.CapacityRequirements) string {
 	if capacity == nil {
 		return ""
 	}
@@ -57,7 +57,8 @@ func parts(capacity *resourceapi.CapacityRequirements) string {
 	return text.String()
 }
 
-func wish(mode resourceapi.DeviceAllocationMode, count int64, class string, selectors []resourceapi.DeviceSelector) string {
+// describeRequest returns count, class and selectors of a request or subrequest.
+func describeRequest(mode resourceapi.DeviceAllocationMode, count int64, class string, selectors []resourceapi.DeviceSelector) string {
 	text := fmt.Sprintf("%d × %s", max(count, 1), class)
 	if mode == resourceapi.DeviceAllocationModeAll {
 		text = "all " + class

@@ -13,10 +13,10 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-func TestStory(t *testing.T) {
+func TestNodeTrace(t *testing.T) {
 	now := time.Unix(0, 0)
 	var text strings.Builder
-	s := newStory(&text, func() time.Time { return now })
+	trace := newNodeTrace(&text, func() time.Time { return now })
 	node := func(phase v1alpha1.NodePhase, step v1alpha1.UpgradeStep) *v1alpha1.GPUNode {
 		return &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: "node1"}, Status: v1alpha1.GPUNodeStatus{
 			Phase: phase, Step: step, Reason: "DriverFailed", Message: "it did\n not load",
@@ -26,34 +26,34 @@ func TestStory(t *testing.T) {
 	rule := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "tessera-maintenance-node1"}}
 	rule.Spec.Taint.Effect = resourceapi.DeviceTaintEffectNoSchedule
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "user", DeletionTimestamp: &metav1.Time{}}, Spec: corev1.PodSpec{NodeName: "node1"}}
-	s.pod(pod, false) // ended by somebody else
+	trace.handlePod(pod, false) // deleted without an eviction
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
-	s.node(node("", ""), false)
-	s.node(node(v1alpha1.PhasePreflight, ""), false)
+	trace.handleNode(node("", ""), false)
+	trace.handleNode(node(v1alpha1.PhasePreflight, ""), false)
 	now = now.Add(1500 * time.Millisecond)
-	s.node(node(v1alpha1.PhaseReady, ""), false)
-	s.node(node(v1alpha1.PhaseReady, ""), false)
-	s.taint(rule, false)
+	trace.handleNode(node(v1alpha1.PhaseReady, ""), false)
+	trace.handleNode(node(v1alpha1.PhaseReady, ""), false)
+	trace.handleTaintRule(rule, false)
 	drain := node(v1alpha1.PhaseUpgrading, v1alpha1.StepDrain)
 	drain.Status.Reason = "Draining"
-	s.node(drain, false)
-	s.pod(pod, false)
-	s.pod(pod, true)
+	trace.handleNode(drain, false)
+	trace.handlePod(pod, false)
+	trace.handlePod(pod, true)
 	swap := node(v1alpha1.PhaseUpgrading, v1alpha1.StepOperate)
 	swap.Spec.Driver = &v1alpha1.DesiredDriver{Version: "580.65.06"}
-	s.node(swap, false)
-	s.node(node(v1alpha1.PhaseRolledBack, ""), false)
-	s.taint(rule, true)
+	trace.handleNode(swap, false)
+	trace.handleNode(node(v1alpha1.PhaseRolledBack, ""), false)
+	trace.handleTaintRule(rule, true)
 	want := `     0.0s  node1   Preflight
      1.5s  node1   Ready: driver 580.65.06, 8 × H100
      1.5s  node1   DeviceTaintRule tessera-maintenance-node1: NoSchedule
-     1.5s  node1   Upgrading: drain the pods that hold GPUs
-     1.5s  node1   pod default/user is evicted
+     1.5s  node1   Upgrading: evict pods with GPUs
+     1.5s  node1   pod default/user evicted
      1.5s  node1   Upgrading: install driver 580.65.06: DriverFailed: it did not load
      1.5s  node1   RolledBack: DriverFailed: it did not load
-     1.5s  node1   DeviceTaintRule tessera-maintenance-node1 is gone
+     1.5s  node1   DeviceTaintRule tessera-maintenance-node1 deleted
 `
 	if diff := cmp.Diff(want, text.String()); diff != "" {
-		t.Errorf("told (-want +got):\n%s", diff)
+		t.Errorf("printed (-want +got):\n%s", diff)
 	}
 }
