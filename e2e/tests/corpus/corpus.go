@@ -26,18 +26,17 @@ type Case struct {
 	Ours   map[string]any `json:"ours,omitempty"`
 	NVIDIA map[string]any `json:"nvidia,omitempty"`
 	Raw    string         `json:"raw,omitempty"`
-	// Driver is whom the configuration is for: gpu.nvidia.com for NVIDIA, else gpu.tessera.dev, when
-	// nothing is said.
+	// Driver is the driver of the configuration: gpu.nvidia.com for NVIDIA, gpu.tessera.dev by default.
 	Driver string `json:"driver,omitempty"`
-	// Class is the DeviceClass that is requested; one of which nothing is known when nothing is said.
+	// Class is the DeviceClass that is requested; by default an unknown one.
 	Class string `json:"class,omitempty"`
 	// Named is whether the configuration names the request.
 	Named bool `json:"named,omitempty"`
-	// Refused is a part of what is said about parameters that are wrong; empty for right ones.
+	// Refused is a part of the error about wrong parameters; empty for right ones.
 	Refused string `json:"refused,omitempty"`
 	// Unseen is why the policy cannot see what is wrong: then it lets the parameters pass.
 	Unseen string `json:"unseen,omitempty"`
-	// Server is why the API server refuses the parameters itself, in words of its own.
+	// Server is the API server's own error where it rejects the parameters itself, with another text.
 	Server string `json:"server,omitempty"`
 }
 

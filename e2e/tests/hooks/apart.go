@@ -1,5 +1,4 @@
-// Package hooks tells Tessera's CDI hook apart into the hooks that NVIDIA's programs know, to compare the
-// two.
+// Package hooks splits Tessera's CDI hook into the hooks of NVIDIA's programs, to compare the two.
 package hooks
 
 import "github.com/tessera-gpu/tessera/kubelet-plugin/hook"

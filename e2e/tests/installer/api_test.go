@@ -16,8 +16,8 @@ import (
 	verdicts "github.com/tessera-gpu/tessera/e2e/tests/policies"
 )
 
-// TestVerdicts asks the API server about every case: what is wrong is refused with the words that say why (A20: at any time, by
-// the API server itself), what is right is accepted as it was written.
+// TestVerdicts sends every case to the API server: a wrong object is rejected with the words of the case (A20: at any time, by
+// the API server itself), a right one is stored as it was written.
 func TestVerdicts(t *testing.T) {
 	cases, err := verdicts.Load()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestVerdicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			err = ask(t, object, before)
+			err = try(t, object, before)
 			switch {
 			case c.Refused == "" && err != nil:
 				t.Errorf("refused: %v", err)
@@ -42,8 +42,9 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// ask creates the object, or edits what was before into it, and takes it back. What is accepted must be kept as it was written.
-func ask(t *testing.T, object, before *unstructured.Unstructured) error {
+// try creates the object, or edits the previous one into it, and deletes it. An accepted object must be stored as it was
+// written.
+func try(t *testing.T, object, before *unstructured.Unstructured) error {
 	t.Helper()
 	client := resource(t, object.GetKind())
 	strict := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
@@ -88,7 +89,7 @@ func resource(t *testing.T, kind string) dynamic.ResourceInterface {
 	return client.Resource(v1alpha1.GroupVersion.WithResource(plural))
 }
 
-// TestA20TwoPolicies checks that an administrator who applies a second ClusterPolicy is told so, and by which name there is one.
+// TestA20TwoPolicies checks that an administrator who applies a second ClusterPolicy gets an error with the name of the first.
 func TestA20TwoPolicies(t *testing.T) {
 	remove(t, "clusterpolicy", "default")
 	const policy = "apiVersion: tessera.dev/v1alpha1\nkind: ClusterPolicy\nmetadata: {name: %}\n"
@@ -99,7 +100,7 @@ func TestA20TwoPolicies(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "the ClusterPolicy must be named default; edit the existing one") {
 		t.Errorf("a second policy: %v, want it refused with what to do", err)
 	}
-	// A client that edits is told too, and nothing changes.
+	// A client that edits gets the error too, and nothing changes.
 	_, err = shared.kubectl(t.Context(), nil, "patch", "clusterpolicy", "default", "--type=merge", "-p", `{"spec":{"upgrade":{"maxUnavailable":"300%"}}}`)
 	if err == nil || !strings.Contains(err.Error(), "must be a number of nodes from 1, or a percentage from 1% to 100%") {
 		t.Errorf("a wrong edit: %v, want it refused with what is right", err)
@@ -171,7 +172,7 @@ func TestStatusIsApart(t *testing.T) {
 func TestExplained(t *testing.T) {
 	out, err := shared.kubectl(t.Context(), nil, "explain", "clusterpolicy.spec.upgrade.soak")
 	if err != nil || !strings.Contains(out, "how long the canaries must stay Ready") {
-		t.Errorf("kubectl explain says %q, %v", out, err)
+		t.Errorf("kubectl explain: %q, %v", out, err)
 	}
 }
 

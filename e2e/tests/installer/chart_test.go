@@ -28,7 +28,7 @@ func (s *site) upgrade(t *testing.T, h chart.Helm, flags ...string) error {
 	return err
 }
 
-// TestChartAtAnAPIServer: what helm cannot know, the API server refuses before anything changes, and says which field.
+// TestChartAtAnAPIServer: the API server rejects what helm cannot check, before anything changes, with the name of the field.
 func TestChartAtAnAPIServer(t *testing.T) {
 	s := newSite(t)
 	h, err := chart.New(t.Context())
@@ -96,11 +96,11 @@ func (s *site) run(t *testing.T, program string, who identity, args ...string) s
 	if err := clientcmd.WriteToFile(*config, file); err != nil {
 		t.Fatal(err)
 	}
-	said, err := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig="+file)...).CombinedOutput()
+	output, err := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig="+file)...).CombinedOutput()
 	if err != nil {
-		t.Errorf("%v as %s: %v\n%s", args, who.account, err, said)
+		t.Errorf("%v as %s: %v\n%s", args, who.account, err, output)
 	}
-	return string(said)
+	return string(output)
 }
 
 // TestHooksDoTheirWorkAsTheirAccounts: kinds of an older release become those of this one, and removal gets to its end.
@@ -131,13 +131,13 @@ func TestHooksDoTheirWorkAsTheirAccounts(t *testing.T) {
 			t.Errorf("%s is of %q, want %q", kind.Name, got.GetAnnotations()[crdfiles.HashAnnotation], want)
 		}
 	}
-	said := s.run(t, program, s.as(t, "tessera-installer", "node2"), "cleanup", "--namespace="+home, "--timeout="+harness.Patience.String())
-	if strings.Contains(said, "forbidden") || !strings.Contains(said, "remove everything else") {
-		t.Errorf("removal said:\n%s", said)
+	output := s.run(t, program, s.as(t, "tessera-installer", "node2"), "cleanup", "--namespace="+home, "--timeout="+harness.Patience.String())
+	if strings.Contains(output, "forbidden") || !strings.Contains(output, "remove everything else") {
+		t.Errorf("output of the removal:\n%s", output)
 	}
 }
 
-// failJob says of a Job, once it is there, that it has failed.
+// failJob sets the condition Failed of a Job, once it exists.
 func (s *site) failJob(t *testing.T, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
@@ -172,7 +172,8 @@ func TestAReleaseWhoseRemovalWasRefusedComesBack(t *testing.T) {
 		_, err := h.Run(t.Context(), slices.Concat([]string{"uninstall", chart.Release, "--namespace", home}, flags)...)
 		return err
 	}
-	// Nobody runs the hook's Job here: it is said to have failed. A short time for it could be over before helm has noted that the removal began.
+	// No controller runs the hook's Job here: the test sets its status to failed. A short timeout could end before helm has recorded the start of
+	// the removal.
 	ended := make(chan error, 1)
 	go func() { ended <- uninstall("--timeout", harness.Patience.String()) }()
 	s.failJob(t, "tessera-cleanup")

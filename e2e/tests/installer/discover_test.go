@@ -19,7 +19,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/host"
 )
 
-// looked is a host with files of its own.
+// looked is a host with its own files.
 func looked(t *testing.T, files map[string]string) discovery.Host {
 	t.Helper()
 	root := t.TempDir()
@@ -38,8 +38,8 @@ func looked(t *testing.T, files map[string]string) discovery.Host {
 	}
 }
 
-// TestDiscovery has the discovery tell a real API server what two nodes are, each with its pod's own rights and no more, beside the installer's part of
-// the same object.
+// TestDiscovery lets the discovery write the hardware of two nodes to a real API server, each with its pod's permissions only, next to the installer's
+// part of the same object.
 func TestDiscovery(t *testing.T) {
 	s := newSite(t)
 	s.awaitPolicies(t)
@@ -56,11 +56,11 @@ func TestDiscovery(t *testing.T) {
 		"proc/sys/kernel/osrelease": "6.8.0-79-generic", "proc/sys/kernel/random/boot_id": "b1",
 	}
 	at := looked(t, system)
-	tell := s.discoverer(t, "node1", at)
+	discover := s.discoverer(t, "node1", at)
 	begin := s.discoverer(t, "node2", looked(t, system))
 
-	// Nobody has a GPU: nothing is made.
-	for name, d := range map[string]*discovery.Discovery{"node1": tell, "node2": begin} {
+	// No node has a GPU: nothing is created.
+	for name, d := range map[string]*discovery.Discovery{"node1": discover, "node2": begin} {
 		if err := d.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +79,7 @@ func TestDiscovery(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := tell.Once(t.Context()); err != nil {
+	if err := discover.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := &v1alpha1.HardwareStatus{
@@ -97,7 +97,7 @@ func TestDiscovery(t *testing.T) {
 		t.Errorf("owners: %+v", owners)
 	}
 
-	// The installer writes its part; the driver is loaded. Both stand, and what is as it was is not written again.
+	// The installer writes its part; the driver is loaded. Both parts are kept, and unchanged values are not written again.
 	if err := s.administrator().apply(t.Context(), gpuNodes, "", "node1", gpuNode("node1", "status: {phase: DriverReady}"), "status"); err != nil {
 		t.Fatal(err)
 	}
@@ -108,14 +108,14 @@ func TestDiscovery(t *testing.T) {
 	if err := os.WriteFile(loaded, []byte("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := tell.Once(t.Context()); err != nil {
+	if err := discover.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	changed, err := s.gpuNode(t, "node1")
 	if err != nil || changed.Status.Hardware.LoadedDriver != "580.95.05" || changed.Status.Phase != v1alpha1.PhaseDriverReady {
 		t.Errorf("status %+v, error %v", changed.Status, err)
 	}
-	for _, d := range []*discovery.Discovery{tell, s.discoverer(t, "node1", at)} {
+	for _, d := range []*discovery.Discovery{discover, s.discoverer(t, "node1", at)} {
 		if err := d.Once(t.Context()); err != nil {
 			t.Fatal(err)
 		}

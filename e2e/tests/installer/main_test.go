@@ -38,7 +38,7 @@ func furnish(ctx context.Context, g harness.Ground) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
-	for _, kind := range []string{"clusterpolicies", "nvidiadrivers", "gpunodes"} { // that it has a kind, and what its fields are, the API server tells a moment later
+	for _, kind := range []string{"clusterpolicies", "nvidiadrivers", "gpunodes"} { // the API server discovers a kind and its fields a moment later
 		if err := harness.Poll(ctx, func(ctx context.Context) error {
 			_, err := shared.kubectl(ctx, nil, "explain", kind)
 			return err
@@ -49,7 +49,7 @@ func furnish(ctx context.Context, g harness.Ground) error {
 	return nil
 }
 
-// kubectl runs kubectl and returns what it prints. What it says about a failure is in the error.
+// kubectl runs kubectl and returns its output. The output of a failure is in the error.
 func (p *plane) kubectl(ctx context.Context, input []byte, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, p.kubectlPath, append([]string{"--kubeconfig", p.Kubeconfig}, args...)...)
 	command.Stdin = bytes.NewReader(input)

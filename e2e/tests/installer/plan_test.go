@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/cmd/tessera/plan"
 )
 
-// TestPlanOfAnEdit asks for the plan of policies that nobody applied: the API server gives its verdict on them and keeps what it has.
+// TestPlanOfAnEdit requests the plan of policies that are not applied: the API server validates them and stores nothing.
 func TestPlanOfAnEdit(t *testing.T) {
 	const before = `
 apiVersion: tessera.dev/v1alpha1
@@ -53,7 +53,7 @@ spec: {driver: {source: Container, digest: of-another-driver, owner: ClusterPoli
 	}
 	kept, err := shared.kubectl(t.Context(), nil, "get", "clusterpolicies.tessera.dev", "default", "-o", "jsonpath={.spec.driver.version} {.metadata.generation}")
 	if err != nil || kept != "570.1 1" {
-		t.Errorf("after asking the policy has the version and generation %q, %v", kept, err)
+		t.Errorf("after the plan the policy has the version and generation %q, %v", kept, err)
 	}
 }
 

@@ -57,7 +57,7 @@ type site struct {
 	config *rest.Config
 }
 
-// newSite installs the chart with helm, as an administrator does, but for the hooks, whose Jobs nobody would run.
+// newSite installs the chart with helm, as an administrator does, except for the hooks, whose Jobs would not run.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	programs, err := harness.ClusterPrograms(t.Context())
@@ -74,8 +74,8 @@ func newSite(t *testing.T) *site {
 		t.Fatal(err)
 	}
 	h.Kubeconfig = plane.Kubeconfig
-	if said, err := h.Run(t.Context(), "install", chart.Release, h.Folder, "--namespace", home, "--create-namespace", "--no-hooks"); err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	if output, err := h.Run(t.Context(), "install", chart.Release, h.Folder, "--namespace", home, "--create-namespace", "--no-hooks"); err != nil {
+		t.Fatalf("%v\n%s", err, output)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig)
 	if err != nil {
@@ -122,7 +122,8 @@ type identity struct {
 	token   string
 }
 
-// as is an account with a pod of its own on a node. No two pods have a name: the API server may still know another one by it, and refuse the token.
+// as is an account with a separate pod on a node. No two pods share a name: the API server could still have another one of that name cached, and reject the
+// token.
 func (s *site) as(t *testing.T, account, node string) identity {
 	t.Helper()
 	pod := &corev1.Pod{
@@ -203,10 +204,10 @@ func operation(name, account string) *corev1.Pod {
 
 const (
 	hardware = `status: {hardware: {bootID: one, gpus: 1, kernel: "6", os: debian12, architecture: amd64}}`
-	sickTold = `status: {agent: {version: v1, podUID: one, bootID: one, ready: true, faults: [{gpu: gpu-0, signal: xid, xid: 79, severity: Fatal, remedy: Reboot,
+	faulted  = `status: {agent: {version: v1, podUID: one, bootID: one, ready: true, faults: [{gpu: gpu-0, signal: xid, xid: 79, severity: Fatal, remedy: Reboot,
 since: "2026-01-01T00:00:00Z", bootID: one}], remediations: [{id: a, state: Holding, preparedClaims: 0}]}}`
-	orders = `[{"id":"a","gpu":"gpu-0","step":"Hold","reason":"r","since":"2026-01-01T00:00:00Z"}]`
-	told   = `status: {agent: {version: v1, podUID: one, bootID: one, ready: true}}`
+	orders   = `[{"id":"a","gpu":"gpu-0","step":"Hold","reason":"r","since":"2026-01-01T00:00:00Z"}]`
+	reported = `status: {agent: {version: v1, podUID: one, bootID: one, ready: true}}`
 )
 
 // attempt is something that an account does, and a part of the refusal; empty when it may.
@@ -244,8 +245,8 @@ func TestAccountsMayWhatTheyMustAndNoMore(t *testing.T) {
 	s.sensitive(t)
 }
 
-// awaitPolicies waits until the API server, which learns of policies by watching, applies them. Each second it takes up those that it has heard of: when it
-// applies the one that was made last, it applies them all.
+// awaitPolicies waits until the API server, which watches policies, applies them. Once per second it takes up those that it has received: when it applies
+// the one that was created last, it applies them all.
 func (s *site) awaitPolicies(t *testing.T) {
 	t.Helper()
 	const last = "last.example.com"
@@ -297,7 +298,7 @@ func (s *site) discovery(t *testing.T) {
 			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", hardware), "status")
 		}, ""},
 		{"writes the agent's part", func(ctx context.Context, i identity) error {
-			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", told), "status")
+			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", reported), "status")
 		}, "may not write status.agent"},
 		{"names a phase", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"phase":"Ready"}}`, "status")
@@ -308,7 +309,7 @@ func (s *site) discovery(t *testing.T) {
 		{"begins with a driver", func(ctx context.Context, i identity) error {
 			return i.create(ctx, gpuNodes, "", parse(t, gpuNode("node1", "spec: {driver: {source: Container}}")))
 		}, "may not write spec, labels, annotations and finalizers"},
-		{"asks for a driver", func(ctx context.Context, i identity) error {
+		{"requests a driver", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"driver":{"source":"Container"}}}`)
 		}, forbidden},
 		{"deletes", func(ctx context.Context, i identity) error { return i.remove(ctx, gpuNodes, "", "node1") }, forbidden},
@@ -328,15 +329,15 @@ func (s *site) agent(t *testing.T) {
 	s.judge(t, "tessera-node", "node1", []attempt{
 		{"follows GPUNodes", func(ctx context.Context, i identity) error { return i.list(ctx, gpuNodes, "") }, ""},
 		{"writes its part", func(ctx context.Context, i identity) error {
-			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", told), "status")
+			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", reported), "status")
 		}, ""},
 		{"writes hardware", func(ctx context.Context, i identity) error {
 			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", strings.ReplaceAll(hardware, "one", "two")), "status")
 		}, "may not write status.hardware"},
-		{"tells of a fault and of a remedy", func(ctx context.Context, i identity) error {
-			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", sickTold), "status")
+		{"reports a fault and a remediation", func(ctx context.Context, i identity) error {
+			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", faulted), "status")
 		}, ""},
-		{"says where a remedy stands", func(ctx context.Context, i identity) error {
+		{"reports the state of a remediation", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"remediations":[{"gpu":"gpu-0","step":"Restore","since":"2026-01-01T00:00:00Z"}]}}`, "status")
 		}, "may not write status.remediations"},
 		{"writes the history of remedies", func(ctx context.Context, i identity) error {
@@ -369,11 +370,11 @@ func (s *site) agent(t *testing.T) {
 	})
 	// Another node's agent finds the GPUNode of node1 closed to it.
 	s.judge(t, "tessera-node", "node2", []attempt{
-		{"tells of a fault on another's", func(ctx context.Context, i identity) error {
-			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", sickTold), "status")
+		{"reports a fault on another's", func(ctx context.Context, i identity) error {
+			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", faulted), "status")
 		}, "the node agent on node node2 may not write the GPUNode node1"},
 		{"writes its part into another's", func(ctx context.Context, i identity) error {
-			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", strings.ReplaceAll(told, "one", "two")), "status")
+			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", strings.ReplaceAll(reported, "one", "two")), "status")
 		}, "the node agent on node node2 may not write the GPUNode node1"},
 	})
 }
@@ -384,7 +385,7 @@ taint: {key: tessera.dev/maintenance, effect: NoSchedule}}}`
 	lease := "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: %s, namespace: %s}}"
 	s.judge(t, "tessera-installer", "node2", []attempt{
 		{"reads its policy", func(ctx context.Context, i identity) error { return i.list(ctx, policies, "") }, ""},
-		{"tells of its policy", func(ctx context.Context, i identity) error {
+		{"reports about its policy", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, policies, "", "default", `{"status":{"observedGeneration":1}}`, "status")
 		}, ""},
 		{"edits its policy", func(ctx context.Context, i identity) error {
@@ -396,14 +397,14 @@ taint: {key: tessera.dev/maintenance, effect: NoSchedule}}}`
 		{"orders a remedy", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"spec":{"remediations":`+orders+`}}`)
 		}, ""},
-		{"says where it stands", func(ctx context.Context, i identity) error {
+		{"reports its phase", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, gpuNodes, "", "node1", `{"status":{"remediations":[{"gpu":"gpu-0","step":"Hold","since":"2026-01-01T00:00:00Z"}]}}`, "status")
 		}, ""},
-		{"asks for a reboot", func(ctx context.Context, i identity) error {
+		{"requests a reboot", func(ctx context.Context, i identity) error {
 			return i.merge(ctx, nodes, "", "node1", `{"metadata":{"labels":{"tessera.dev/reboot-required":"true"}}}`)
 		}, ""},
 		{"sees what agents publish", func(ctx context.Context, i identity) error { return i.list(ctx, resourceSlices, "") }, ""},
-		{"unpublishes a sick GPU", func(ctx context.Context, i identity) error { return i.remove(ctx, resourceSlices, "", "node1") }, forbidden},
+		{"unpublishes a faulted GPU", func(ctx context.Context, i identity) error { return i.remove(ctx, resourceSlices, "", "node1") }, forbidden},
 		{"names its phase", func(ctx context.Context, i identity) error {
 			return i.apply(ctx, gpuNodes, "", "node1", gpuNode("node1", "status: {phase: Ready}"), "status")
 		}, ""},
@@ -501,7 +502,7 @@ func (s *site) others(t *testing.T) {
 	})
 }
 
-// sensitive asks the API server itself about what no account of the chart may do anywhere.
+// sensitive queries the API server itself for the permissions that no account of the chart may have.
 func (s *site) sensitive(t *testing.T) {
 	accounts, err := s.plane.Client.CoreV1().ServiceAccounts(home).List(t.Context(), metav1.ListOptions{})
 	if err != nil {

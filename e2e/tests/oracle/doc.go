@@ -2,5 +2,5 @@
 // machine: a container must be given the same device nodes and files by both. What differs on purpose
 // is listed in the test with its reason; any other difference fails.
 //
-// It is a module of its own, so that the toolkit and what it needs stay out of the product's.
+// It is a separate module, so that the toolkit and its dependencies are not in the product's.
 package oracle

@@ -11,7 +11,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// libraries are what drivers have besides those of the fake machine, with their sonames.
+// libraries are the libraries of drivers that the fake machine lacks, with their sonames.
 var libraries = []struct{ name, soname string }{
 	{"libnvidia-allocator.so." + version, "libnvidia-allocator.so.1"},
 	{"libGLX_nvidia.so." + version, "libGLX_nvidia.so.0"},
@@ -23,7 +23,7 @@ var libraries = []struct{ name, soname string }{
 	{"vdpau/libvdpau_nvidia.so." + version, "libvdpau_nvidia.so.1"},
 }
 
-// links are what an installation leaves beside them, below the library folder.
+// links are the links that an installation creates for them, below the library folder.
 var links = []struct{ path, target string }{
 	{"libnvidia-allocator.so.1", "libnvidia-allocator.so." + version},
 	{"gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1"},

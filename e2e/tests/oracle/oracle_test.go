@@ -48,7 +48,7 @@ type difference struct {
 // differences are all that are allowed. One that does not occur fails the test as well.
 var differences = []difference{
 	{theirs, "mount /run/nvidia-fabricmanager/socket from ROOT/run/nvidia-fabricmanager/socket nodev,noexec,nosuid,rbind,rprivate",
-		"whoever reaches the fabric manager can repartition the node: no tenant gets its socket"},
+		"a client of the fabric manager can repartition the node: tenants do not get its socket"},
 	{theirs, "env NVIDIA_CTK_LIBCUDA_DIR=/usr/lib/x86_64-linux-gnu",
 		"the toolkit's own hooks read it; ours take folders as arguments"},
 	{theirs, "hook createContainer update-application-profile",
@@ -80,7 +80,7 @@ func (g *given) add(edits cdispec.ContainerEdits) {
 	for _, h := range edits.Hooks {
 		for _, one := range hooks.Apart(h.Args[1:]) {
 			*g = append(*g, fmt.Sprintf("hook %s %s", h.HookName, one[0]))
-			// A flag stands before its value or is joined to it.
+			// A flag precedes its value or is joined to it.
 			args := strings.Split(strings.Join(one[1:], "="), "=")
 			for flag := range slices.Chunk(args, 2) {
 				if len(flag) == 2 {

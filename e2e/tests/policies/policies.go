@@ -23,7 +23,7 @@ type Case struct {
 	Driver map[string]any `json:"driver,omitempty"`
 	// From is the spec before the edit; absent: the object is created.
 	From *map[string]any `json:"from,omitempty"`
-	// Refused is a part of what is said about an object that is wrong; empty for a right one.
+	// Refused is a part of the error about a wrong object; empty for a right one.
 	Refused string `json:"refused,omitempty"`
 }
 

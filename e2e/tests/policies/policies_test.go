@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/crds"
 )
 
-// TestVerdicts gives the verdict on every case. The API server itself is asked in e2e/tests/installer.
+// TestVerdicts checks the verdict of every case. e2e/tests/installer sends them to a real API server.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	for _, c := range load(t) {
@@ -32,10 +32,10 @@ func TestVerdicts(t *testing.T) {
 // TestEveryRuleHasACase checks that each rule between fields refuses something.
 func TestEveryRuleHasACase(t *testing.T) {
 	t.Parallel()
-	var said strings.Builder
+	var text strings.Builder
 	for _, c := range load(t) {
 		if err := verdict(t, c); err != nil {
-			said.WriteString(err.Error() + "\n")
+			text.WriteString(err.Error() + "\n")
 		}
 	}
 	list, err := crds.Load()
@@ -46,7 +46,7 @@ func TestEveryRuleHasACase(t *testing.T) {
 	for _, crd := range list {
 		for _, message := range messages(*crd.Spec.Versions[0].Schema.OpenAPIV3Schema) {
 			rules++
-			if !strings.Contains(said.String(), message) {
+			if !strings.Contains(text.String(), message) {
 				t.Errorf("%s: no case is refused with %q", crd.Name, message)
 			}
 		}
@@ -70,7 +70,7 @@ func messages(schema apiextensions.JSONSchemaProps) []string {
 	return all
 }
 
-// TestNodeConfig checks that a NodeConfig is right or wrong in a policy as it is in a file: what the markers of the type say is what Load says.
+// TestNodeConfig checks that a NodeConfig is right or wrong in a policy as it is in a file: the markers of the type accept what Load accepts.
 func TestNodeConfig(t *testing.T) {
 	t.Parallel()
 	configs := []string{
@@ -104,7 +104,7 @@ func TestNodeConfig(t *testing.T) {
 		}
 	}
 	if refused := len(configs) - accepted; accepted < 40 || refused < 60 {
-		t.Errorf("%d configurations accepted, %d refused: the table does not tell right from wrong", accepted, refused)
+		t.Errorf("%d configurations accepted, %d refused: the table needs both", accepted, refused)
 	}
 }
 

@@ -52,8 +52,8 @@ var judges = sync.OnceValues(func() (map[string]judge, error) {
 	return all, nil
 })
 
-// Verdict returns what an API server with our CRDs would say, with strict decoding, about an object that is created (before is nil) or
-// edited; nil: it is accepted. It is the API server's own code, without the server.
+// Verdict returns the error of an API server with our CRDs, with strict decoding, for an object that is created (before is nil) or
+// edited; nil: it is accepted. It runs the API server's own code, without the server.
 func Verdict(ctx context.Context, object, before *unstructured.Unstructured) error {
 	all, err := judges()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package predict says what the scheduler would choose, from what the API server has: with the packages
-// that the scheduler itself decides with, in the process of the caller.
+// Package predict returns the scheduler's choice for the state of the API server, computed by the
+// scheduler's own packages in the process of the caller.
 package predict
 
 import (
@@ -61,7 +61,7 @@ func Read(ctx context.Context, client kubernetes.Interface, driver string) (*For
 	return &Foresight{x, requirements.NewReader(known, x)}, nil
 }
 
-// Answer is what fit says of one node.
+// Answer is the result of fit for one node.
 type Answer struct {
 	// Devices are those that the claim would get there; none when the node refuses.
 	Devices []string
@@ -77,11 +77,11 @@ func (f *Foresight) On(node string, claim *resourceapi.ResourceClaim) (Answer, e
 	if !ok {
 		return Answer{Text: "publishes no devices"}, nil
 	}
-	asked, err := f.reader.Read([]*resourceapi.ResourceClaim{claim})
+	requested, err := f.reader.Read([]*resourceapi.ResourceClaim{claim})
 	if err != nil {
 		return Answer{}, fmt.Errorf("read claim %s: %w", claim.Name, err)
 	}
-	here, err := asked.OnNode(n)
+	here, err := requested.OnNode(n)
 	if err != nil {
 		return Answer{}, fmt.Errorf("look for claim %s on %s: %w", claim.Name, node, err)
 	}
@@ -98,7 +98,7 @@ func (f *Foresight) On(node string, claim *resourceapi.ResourceClaim) (Answer, e
 	return answer, nil
 }
 
-// Contradiction says what of a node's allocations cannot be true together; nil when all can.
+// Contradiction returns which of a node's allocations contradict each other; nil when none do.
 func (f *Foresight) Contradiction(node string) error {
 	n, ok := f.index.Node(node)
 	if !ok {

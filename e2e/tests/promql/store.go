@@ -131,16 +131,16 @@ func matches(l labels.Labels, matchers []*labels.Matcher) bool {
 	return true
 }
 
-var errNotAsked = errors.New("queries do not ask this")
+var errNotNeeded = errors.New("queries do not need this")
 
 // LabelValues is not needed by queries.
 func (s *store) LabelValues(context.Context, string, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, errNotAsked
+	return nil, nil, errNotNeeded
 }
 
 // LabelNames is not needed by queries.
 func (s *store) LabelNames(context.Context, *storage.LabelHints, ...*labels.Matcher) ([]string, annotations.Annotations, error) {
-	return nil, nil, errNotAsked
+	return nil, nil, errNotNeeded
 }
 
 // Close does nothing.

@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
-// task is what was scraped and what is asked.
+// task is the scrapes and the queries.
 type task struct {
 	// Target are the labels that Prometheus gives to the target; those of the metrics win (honor_labels).
 	Target map[string]string `json:"target"`
@@ -22,7 +22,7 @@ type task struct {
 	// did not answer.
 	Scrapes  []string `json:"scrapes"`
 	Interval int      `json:"interval"`
-	// Queries are asked at the time of the last scrape.
+	// Queries are evaluated at the time of the last scrape.
 	Queries []string `json:"queries"`
 }
 
@@ -41,7 +41,7 @@ type result struct {
 	Samples []sample `json:"samples,omitempty"`
 }
 
-// sample is one series of a result. Its value is text, because JSON knows no NaN.
+// sample is one series of a result. Its value is text, because JSON has no NaN.
 type sample struct {
 	Labels map[string]string `json:"labels"`
 	Value  string            `json:"value"`
@@ -56,7 +56,7 @@ func (t task) answer(ctx context.Context) (answer, error) {
 	defer engine.Close()
 	var a answer
 	for _, query := range t.Queries {
-		r, err := kept.ask(ctx, engine, query, t.last())
+		r, err := kept.query(ctx, engine, query, t.last())
 		if err != nil {
 			r.Error = err.Error()
 		}
@@ -72,7 +72,7 @@ func (t task) at(scrape int) time.Time {
 
 func (t task) last() time.Time { return t.at(len(t.Scrapes) - 1) }
 
-func (s *store) ask(ctx context.Context, engine *promql.Engine, text string, at time.Time) (result, error) {
+func (s *store) query(ctx context.Context, engine *promql.Engine, text string, at time.Time) (result, error) {
 	expression, err := parser.NewParser(parser.Options{}).ParseExpr(text)
 	if err != nil {
 		return result{}, err

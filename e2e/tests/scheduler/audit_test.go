@@ -131,9 +131,9 @@ func (l ledger) serves(p *corev1.Pod, c resourceapi.ResourceClaim) error {
 	return nil
 }
 
-// nothingAssumed checks that the scheduler believes every GPU of the cluster free: pods that ask for all
-// of a node's GPUs are bound, by count on the first nodes and by "all" on the last. It clears the cluster
-// before and after.
+// nothingAssumed checks that every GPU of the cluster is free in the scheduler's cache: pods that request
+// all of a node's GPUs are bound, by count on the first nodes and by "all" on the last. It clears the
+// cluster before and after.
 func nothingAssumed(t *testing.T) {
 	t.Helper()
 	clearAll(t)

@@ -157,7 +157,7 @@ func published(t *testing.T, node, machine string, generation int64) []*resource
 	return list
 }
 
-// request asks for so many devices of the class.
+// request requests this number of devices of the class.
 func request(class string, count int64) resourceapi.DeviceRequest {
 	return resourceapi.DeviceRequest{
 		Name:    fmt.Sprintf("r%d", count),
@@ -165,7 +165,7 @@ func request(class string, count int64) resourceapi.DeviceRequest {
 	}
 }
 
-// claim asks for the devices of the requests, which get names.
+// claim requests the devices of the requests, which get names.
 func claim(name string, requests ...resourceapi.DeviceRequest) *resourceapi.ResourceClaim {
 	for i := range requests {
 		requests[i].Name = fmt.Sprintf("r%d", i)
@@ -189,7 +189,7 @@ func pod(name string, claims ...string) *corev1.Pod {
 	return p
 }
 
-// wants returns a pod that asks for one of the extended resource.
+// wants returns a pod that requests one of the extended resource.
 func wants(name string, resourceName corev1.ResourceName) *corev1.Pod {
 	p := pod(name)
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{resourceName: resource.MustParse("1")}

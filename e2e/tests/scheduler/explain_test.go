@@ -26,9 +26,9 @@ import (
 type walk struct {
 	*rand.Rand
 	profile schedulerconfig.KubeSchedulerProfile
-	// seen is what the scheduler knows.
+	// seen is the state of the scheduler's caches.
 	seen informers.SharedInformerFactory
-	// client is whom the explanation is asked of.
+	// client is the client of the explanation.
 	client kubernetes.Interface
 	// running are the names of the pods that are bound.
 	running []string
@@ -38,8 +38,8 @@ type walk struct {
 	fitted, refused int
 }
 
-// TestExplained holds `tessera explain` to the scheduler: in random states of the cluster it names the node
-// and the devices that a random pod then gets, or says that it fits nowhere.
+// TestExplained compares `tessera explain` with the scheduler: in random states of the cluster it names the
+// node and the devices that a random pod then gets, or reports that it fits nowhere.
 func TestExplained(t *testing.T) {
 	const states = 200
 	machines := []string{"h100x2", "a100-40x2", "t4x1", "h100x2"}
@@ -69,7 +69,7 @@ func TestExplained(t *testing.T) {
 	}
 	t.Logf("%d pods fitted, %d were refused", w.fitted, w.refused)
 	if min(w.fitted, w.refused) < states/10 {
-		t.Errorf("%d pods fitted and %d did not: the walk says little", w.fitted, w.refused)
+		t.Errorf("%d pods fitted and %d did not: the walk needs more of both", w.fitted, w.refused)
 	}
 	audit(t)
 	nothingAssumed(t)
@@ -86,7 +86,7 @@ func (w *walk) step(t *testing.T, name string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, err := explain.Simulate(t.Context(), w.client, w.profile, p)
+	explained, err := explain.Simulate(t.Context(), w.client, w.profile, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,20 +96,20 @@ func (w *walk) step(t *testing.T, name string) {
 	p = w.settled(t, name)
 	if p.Spec.NodeName == "" {
 		w.refused++
-		if len(said.Chosen) > 0 {
-			t.Errorf("%s is refused (%s); explained was that it goes to %q", describe(p), conditionOf(p), said.Chosen)
+		if len(explained.Chosen) > 0 {
+			t.Errorf("%s is refused (%s); explained was that it goes to %q", describe(p), conditionOf(p), explained.Chosen)
 		}
 		w.remove(t, name)
 		return
 	}
 	w.fitted++
 	w.running = append(w.running, name)
-	if !slices.Contains(said.Chosen, p.Spec.NodeName) {
-		t.Errorf("%s runs on %s; explained was %q: %+v", describe(p), p.Spec.NodeName, said.Chosen, said)
+	if !slices.Contains(explained.Chosen, p.Spec.NodeName) {
+		t.Errorf("%s runs on %s; explained was %q: %+v", describe(p), p.Spec.NodeName, explained.Chosen, explained)
 		return
 	}
-	i := slices.IndexFunc(said.Nodes, func(n explain.Node) bool { return n.Name == p.Spec.NodeName })
-	if diff := cmp.Diff(sorted(said.Nodes[i].Devices), sorted(devices(t, p))); diff != "" {
+	i := slices.IndexFunc(explained.Nodes, func(n explain.Node) bool { return n.Name == p.Spec.NodeName })
+	if diff := cmp.Diff(sorted(explained.Nodes[i].Devices), sorted(devices(t, p))); diff != "" {
 		t.Errorf("%s, devices on %s (-explained +allocated):\n%s", describe(p), p.Spec.NodeName, diff)
 	}
 }
@@ -121,7 +121,7 @@ func (w *walk) pod(t *testing.T, name string) *corev1.Pod {
 		smallClass, "mig-2g.20gb.tessera.dev", largeClass, "mig-7g.80gb.tessera.dev", "mig-1g.5gb.tessera.dev", "mig-3g.20gb.tessera.dev",
 		wholeClass, sharedClass, "mps.tessera.dev",
 	}
-	ask := func() resourceapi.DeviceRequest { return request(classes[w.IntN(len(classes))], int64(1+w.IntN(10)/8)) }
+	random := func() resourceapi.DeviceRequest { return request(classes[w.IntN(len(classes))], int64(1+w.IntN(10)/8)) }
 	var p *corev1.Pod
 	switch w.IntN(10) {
 	case 0:
@@ -130,13 +130,13 @@ func (w *walk) pod(t *testing.T, name string) *corev1.Pod {
 		mustCreate(t, claim(name, request(wholeClass, int64(1+w.IntN(3)))))
 		p = pod(name, name)
 	case 2, 3:
-		mustCreate(t, claim(name, ask(), ask()))
+		mustCreate(t, claim(name, random(), random()))
 		p = pod(name, name)
 	case 4:
-		mustCreate(t, claim(name, ask()), claim(name+"-b", ask()))
+		mustCreate(t, claim(name, random()), claim(name+"-b", random()))
 		p = pod(name, name, name+"-b")
 	default:
-		mustCreate(t, claim(name, ask()))
+		mustCreate(t, claim(name, random()))
 		p = pod(name, name)
 	}
 	if w.IntN(4) == 0 {
@@ -261,7 +261,7 @@ func sorted(list []string) []string {
 	return list
 }
 
-// describe says what the pod asks for.
+// describe returns the requests of the pod as text.
 func describe(p *corev1.Pod) string {
 	return fmt.Sprintf("pod %s (selector %v, claims %q, limits %v)", p.Name, p.Spec.NodeSelector, claimsOf(p), p.Spec.Containers[0].Resources.Limits)
 }

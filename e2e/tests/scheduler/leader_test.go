@@ -46,8 +46,8 @@ func TestLeaderChanges(t *testing.T) {
 // vacate takes the lease from the leader, which is dead, so that the next one need not wait until it runs out.
 func vacate(t *testing.T) {
 	t.Helper()
-	leases, nobody := shared.Client.CoordinationV1().Leases(namespace), []byte(`{"spec":{"holderIdentity":null}}`)
-	if _, err := leases.Patch(context.WithoutCancel(t.Context()), leaseName, types.MergePatchType, nobody, metav1.PatchOptions{}); err != nil {
+	leases, released := shared.Client.CoordinationV1().Leases(namespace), []byte(`{"spec":{"holderIdentity":null}}`)
+	if _, err := leases.Patch(context.WithoutCancel(t.Context()), leaseName, types.MergePatchType, released, metav1.PatchOptions{}); err != nil {
 		t.Error(err)
 	}
 }

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	harness.Main(m, func(ctx context.Context, g harness.Ground) error {
-		// The schedulers say a lot about the errors that tests bring on.
+		// The schedulers log many errors that the tests cause.
 		klog.SetLogger(klog.Logger{})
 		shared = world{Plane: g.Plane, dir: g.Dir, informers: informers.NewSharedInformerFactory(g.Client, 0)}
 		return errors.Join(shared.createClasses(ctx), shared.control(ctx))

@@ -110,7 +110,8 @@ var errBroken = errors.New("connection reset")
 
 func broken() error { return errBroken }
 
-// lead runs the work while the identity is the leader. A process that stands still for a while leads on; vacate is for one that is dead.
+// lead runs the work while the identity is the leader. A process that is suspended for a while stays leader; vacate is for one that is
+// dead.
 func lead(ctx context.Context, access *rest.Config, identity string, work func(context.Context)) error {
 	client, err := kubernetes.NewForConfig(access)
 	if err != nil {
@@ -135,8 +136,8 @@ func lead(ctx context.Context, access *rest.Config, identity string, work func(c
 // leaseName is the lease of the schedulers.
 const leaseName = "tessera-test-scheduler"
 
-// newScheduler returns kube-scheduler as deployments/ configures it, with our plugin under the eyes of the
-// seam, and its informers. It knows what the API server has and schedules nothing before Run.
+// newScheduler returns kube-scheduler as deployments/ configures it, with our plugin behind the seam, and its informers. Its caches have
+// the state of the API server, and it schedules nothing before Run.
 func newScheduler(ctx context.Context, access *rest.Config, s seam) (*scheduler.Scheduler, informers.SharedInformerFactory, error) {
 	loaded, err := configuration()
 	if err != nil {
@@ -191,26 +192,26 @@ type running struct {
 	stop func()
 }
 
-// forgets waits until the scheduler knows that the node is gone. It hears of nodes and of everything else by separate watches.
-func (r running) forgets(ctx context.Context, node string) error {
+// dropped waits until the node is gone from the scheduler's cache. Nodes and all other objects arrive by separate watches.
+func (r running) dropped(ctx context.Context, node string) error {
 	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	return harness.Poll(ctx, func(context.Context) error {
 		if known, err := r.Cache.GetNode(node); err == nil && known.Node() != nil {
-			return fmt.Errorf("the scheduler still knows %s", node)
+			return fmt.Errorf("%s is still in the scheduler's cache", node)
 		}
 		return nil
 	})
 }
 
-// sees waits until the scheduler knows the node with so many taints.
+// sees waits until the node in the scheduler's cache has this number of taints.
 func (r running) sees(ctx context.Context, node string, taints int) error {
 	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	return harness.Poll(ctx, func(context.Context) error {
 		known, err := r.Cache.GetNode(node)
 		if err == nil && len(known.Node().Spec.Taints) != taints {
-			err = fmt.Errorf("the scheduler knows taints %v of %s", known.Node().Spec.Taints, node)
+			err = fmt.Errorf("the scheduler's cache has the taints %v of %s", known.Node().Spec.Taints, node)
 		}
 		return err
 	})

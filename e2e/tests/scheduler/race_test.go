@@ -94,34 +94,33 @@ func TestFailingWrites(t *testing.T) {
 	}
 }
 
-// TestLostAnswer has the API server allocate devices of which the scheduler does not hear: the answer is lost, no
-// event comes, and the first looks fail. Nobody else may be given the devices. The pod itself is kept from trying
-// again, since it would hold others meanwhile.
+// TestLostAnswer has the API server allocate devices without the scheduler being informed: the answer is lost, no event arrives, and the first
+// reads fail. The devices must not be allocated again. The pod itself is not retried, since it would hold others meanwhile.
 func TestLostAnswer(t *testing.T) {
 	nodes(t, "h100x2")
 	mustCreate(t, claim("small", request(smallClass, 1)), claim("all", request(wholeClass, 2)))
-	deaf, hears := make(chan struct{}), make(chan struct{})
+	blocked, resumed := make(chan struct{}), make(chan struct{})
 	begun, closed := make(chan running, 1), make(chan error, 1)
 	begun <- schedule(t, all(
 		at("before PUT resourceclaims/status", 1, func() error {
 			closed <- errors.Join(taint(t.Context(), "node-0", closing), (<-begun).sees(t.Context(), "node-0", 1))
-			close(deaf)
+			close(blocked)
 			return nil
 		}),
 		at("after PUT resourceclaims/status", 1, broken),
 		at("before GET resourceclaims", 1, broken), at("before GET resourceclaims", 2, broken),
 		func(place string) error {
 			select {
-			case <-deaf:
+			case <-blocked:
 				if place == "WATCH resourceclaims" {
-					<-hears
+					<-resumed
 				}
 			default:
 			}
 			return nil
 		}))
-	hear := sync.OnceFunc(func() { close(hears) })
-	t.Cleanup(hear) // before the scheduler ends
+	resume := sync.OnceFunc(func() { close(resumed) })
+	t.Cleanup(resume) // before the scheduler ends
 	mustCreate(t, pod("small", "small"))
 	if err := <-closed; err != nil {
 		t.Fatal(err)
@@ -131,7 +130,7 @@ func TestLostAnswer(t *testing.T) {
 	other.Spec.Tolerations = []corev1.Toleration{{Key: closing.Key, Operator: corev1.TolerationOpExists}}
 	mustCreate(t, other)
 	pending(t, 2)
-	hear()
+	resume()
 	if err := taint(t.Context(), "node-0"); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +172,7 @@ func TestGivenUp(t *testing.T) {
 }
 
 // TestPreemptedWhileItIsWritten preempts a pod, as schedulers do with one that is not bound yet, while its allocation is written. The write is not
-// broken off: nobody would know whether the API server takes it, or when.
+// canceled: its outcome would be unknown.
 func TestPreemptedWhileItIsWritten(t *testing.T) {
 	nodes(t, "h100x2")
 	begun, preempted := make(chan running, 1), make(chan error, 1)
@@ -201,8 +200,8 @@ func TestPreemptedWhileItIsWritten(t *testing.T) {
 // closing keeps pods from a node.
 var closing = corev1.Taint{Key: "closed", Effect: corev1.TaintEffectNoSchedule}
 
-// TestClaimChangesBeforeItIsAllocated has somebody else change the claim just before its allocation is
-// written, so that the API server refuses that one.
+// TestClaimChangesBeforeItIsAllocated lets another client change the claim just before its allocation is written, so that the API server rejects
+// that write.
 func TestClaimChangesBeforeItIsAllocated(t *testing.T) {
 	nodes(t, "h100x2")
 	label := func() error {
@@ -237,7 +236,7 @@ func TestNodeGoesWhileReserved(t *testing.T) {
 			nodes(t, "h100x2")
 			begun, gone := make(chan running, 1), make(chan error, 1)
 			s := schedule(t, at("before PUT resourceclaims/status", 1, func() error {
-				gone <- errors.Join(removeNode(t.Context(), "node-0"), (<-begun).forgets(t.Context(), "node-0"))
+				gone <- errors.Join(removeNode(t.Context(), "node-0"), (<-begun).dropped(t.Context(), "node-0"))
 				return test.answer
 			}))
 			defer s.stop()
@@ -267,8 +266,8 @@ func removeNode(ctx context.Context, name string) error {
 		shared.Client.ResourceV1().ResourceSlices().DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{FieldSelector: "spec.nodeName=" + name}))
 }
 
-// TestSlicesPublishedAnew publishes the slices of the nodes again and again while pods come.
-func TestSlicesPublishedAnew(t *testing.T) {
+// TestSlicesRepublished publishes the slices of the nodes repeatedly while pods are scheduled.
+func TestSlicesRepublished(t *testing.T) {
 	const generations, pods = 12, 24
 	machines := []string{"h100x2", "h100x2"}
 	nodes(t, machines...)

@@ -22,11 +22,11 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
-// seam is told of every place that a scheduler passes: "before Reserve", "after Reserve" for the plugin's
+// seam is called at every place that a scheduler passes: "before Reserve", "after Reserve" for the plugin's
 // extension points, "before PUT resourceclaims/status" for a request that is not sent yet, "after PUT
-// resourceclaims/status" for one that has an answer, "WATCH resourceclaims" for what the API server tells of
-// claims. An error takes the place of the answer to a request; in other places it is of no effect. It may be
-// called from many goroutines at once.
+// resourceclaims/status" for one that has an answer, "WATCH resourceclaims" for the API server's events about
+// claims. An error takes the place of the answer to a request; in other places it has no effect. It may be
+// called concurrently.
 type seam func(place string) error
 
 // untouched leaves the scheduler alone.
@@ -68,13 +68,13 @@ func all(seams ...seam) seam {
 	}
 }
 
-// transport tells the seam of requests.
+// transport calls the seam for requests.
 type transport struct {
 	next http.RoundTripper
 	seam seam
 }
 
-// RoundTrip sends the request, unless the seam says otherwise.
+// RoundTrip sends the request, unless the seam returns an error.
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	what := requestOf(r)
 	if what == "" {
@@ -109,23 +109,23 @@ func requestOf(r *http.Request) string {
 	return what
 }
 
-// follow sends the request; what a watch of the cluster's objects tells passes the seam.
+// follow sends the request; the events of a watch of the cluster's objects pass the seam.
 func (t transport) follow(r *http.Request) (*http.Response, error) {
 	response, err := t.next.RoundTrip(r)
 	if err == nil && r.URL.Query().Has("watch") {
-		response.Body = told{response.Body, func() { _ = t.seam("WATCH " + path.Base(r.URL.Path)) }}
+		response.Body = stream{response.Body, func() { _ = t.seam("WATCH " + path.Base(r.URL.Path)) }}
 	}
 	return response, err
 }
 
-// told is what a watch tells.
-type told struct {
+// stream is the body of a watch.
+type stream struct {
 	io.ReadCloser
 	pass func()
 }
 
 // Read passes the seam with what was read.
-func (t told) Read(p []byte) (int, error) {
+func (t stream) Read(p []byte) (int, error) {
 	n, err := t.ReadCloser.Read(p)
 	if n > 0 {
 		t.pass()
@@ -140,19 +140,19 @@ func refusal(r *http.Request, err error) (*http.Response, error) {
 	if !errors.As(err, &status) {
 		return nil, err
 	}
-	said := status.Status()
-	said.Kind, said.APIVersion = "Status", "v1"
-	text, err := json.Marshal(said)
+	answer := status.Status()
+	answer.Kind, answer.APIVersion = "Status", "v1"
+	text, err := json.Marshal(answer)
 	if err != nil {
 		return nil, err
 	}
 	return &http.Response{
-		StatusCode: int(said.Code), Status: http.StatusText(int(said.Code)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		StatusCode: int(answer.Code), Status: http.StatusText(int(answer.Code)), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader(text)), Request: r,
 	}, nil
 }
 
-// watched is our plugin, which tells the seam of its extension points.
+// watched is our plugin, which calls the seam at its extension points.
 type watched struct {
 	*plugin.Plugin
 	seam seam
@@ -179,7 +179,7 @@ func registry(s seam) frameworkruntime.Registry {
 	}}
 }
 
-// pass tells the seam that an extension point begins; the function returned tells it of the end.
+// pass calls the seam at the start of an extension point; the function returned calls it at the end.
 func (w *watched) pass(point string) func() {
 	_ = w.seam("before " + point)
 	return func() { _ = w.seam("after " + point) }

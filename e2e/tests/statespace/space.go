@@ -19,7 +19,7 @@ type Space[S comparable] struct {
 	by   []string
 }
 
-// New returns a space in which only the start has been found. The name is told with what is found in it.
+// New returns a space in which only the start has been found. Findings are reported with the name.
 func New[S comparable](name string, start S) *Space[S] {
 	s := &Space[S]{name: name, seen: map[S]struct{}{}}
 	s.Visit(start, -1, "start")

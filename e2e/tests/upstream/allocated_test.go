@@ -51,7 +51,7 @@ func checkAllocations(ctx context.Context, client kubernetes.Interface) (int, er
 	return len(allocated), nil
 }
 
-// shared tells whether a device may appear in other allocations too.
+// shared reports whether a device may appear in other allocations too.
 func shared(result resourceapi.DeviceRequestAllocationResult) bool {
 	return result.ShareID != nil || (result.AdminAccess != nil && *result.AdminAccess)
 }

@@ -71,7 +71,7 @@ func upstreamCases(ctx context.Context) (string, error) {
 	return filepath.Join(strings.TrimSpace(string(out)), "test", "integration", "scheduler_perf", "dra"), nil
 }
 
-// newSuite rewrites the cases of one folder. Cases stay maps: what we do not know must survive.
+// newSuite rewrites the cases of one folder. Cases stay maps, so that unknown fields are kept.
 func newSuite(root, dir string, rewrite func(*kubeschedulerconfigv1.KubeSchedulerConfiguration)) (suite, error) {
 	path := filepath.Join(dir, casesFile)
 	text, err := os.ReadFile(path)

@@ -100,7 +100,7 @@ func measure(b *testing.B, name string, s suite, workload string) Outcome {
 	if err := flag.Set("data-items-dir", results); err != nil {
 		b.Fatal(err)
 	}
-	say("%s with %s", workload, name)
+	printf("%s with %s", workload, name)
 	started, outcome := time.Now(), Outcome{Case: workload, Plugin: name}
 	perf.RunBenchmarkPerfScheduling(b, casesFile, s.topic, registry(&counts{}), perf.WithPrepareFn(func(tCtx ktesting.TContext) error {
 		tCtx.TB().Cleanup(func() {
@@ -116,7 +116,7 @@ func measure(b *testing.B, name string, s suite, workload string) Outcome {
 	if err := outcome.readResults(results); err != nil {
 		b.Fatal(err)
 	}
-	say("%s with %s: %.1f pods/s, attempt %.2f ms, algorithm %.2f ms, scheduler's CPU %.2f ms per pod, %s", workload, name, outcome.PodsPerSecond,
+	printf("%s with %s: %.1f pods/s, attempt %.2f ms, algorithm %.2f ms, scheduler's CPU %.2f ms per pod, %s", workload, name, outcome.PodsPerSecond,
 		outcome.AttemptMeanMS, outcome.AlgorithmMeanMS, 1000*outcome.CPUSecondsPerPod, time.Since(started).Round(time.Second))
 	return outcome
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin"
 )
 
-// counts tells how often our plugin has decided.
+// counts returns how often our plugin has decided.
 type counts struct {
 	filter, reserve atomic.Int64
 }

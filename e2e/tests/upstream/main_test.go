@@ -115,7 +115,7 @@ func becomeEtcd() error {
 func showFailures(to io.Writer, path string) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		fmt.Fprintln(to, err) //nolint:errcheck // the exit status tells
+		fmt.Fprintln(to, err) //nolint:errcheck // the exit status reports it
 		return
 	}
 	for line := range strings.Lines(string(text)) {

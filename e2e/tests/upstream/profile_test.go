@@ -22,7 +22,7 @@ var schedulers = []string{
 	"github.com/tessera-gpu/tessera/scheduler-plugin/",
 }
 
-// readProfile sums up a profile. The scheduler's part lacks the collection of its garbage, which nobody's stack shows.
+// readProfile sums up a profile. The scheduler's part lacks its garbage collection, which is in no stack.
 func readProfile(path string) (cpu, error) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -43,12 +43,12 @@ func BenchmarkUpstream(b *testing.B) {
 		})
 	}
 	passed := r.passed()
-	say("%d of %d short workloads in %d folders passed, %s", passed, r.expected, len(suites), time.Since(started).Round(time.Second))
+	printf("%d of %d short workloads in %d folders passed, %s", passed, r.expected, len(suites), time.Since(started).Round(time.Second))
 	for _, name := range slices.Sorted(maps.Keys(inapplicable)) {
-		say("not applicable: %s: %s", name, inapplicable[name])
+		printf("not applicable: %s: %s", name, inapplicable[name])
 	}
 	if len(inapplicable) == 0 {
-		say("not applicable: none")
+		printf("not applicable: none")
 	}
 	if passed != r.expected || len(r.tests) != r.expected {
 		b.Fatalf("%d workloads ran and %d passed of %d", len(r.tests), passed, r.expected)
@@ -62,12 +62,12 @@ type round struct {
 	tests    []interface{ Failed() bool }
 }
 
-// watch tells when a workload starts and how it ended.
+// watch reports when a workload starts and how it ended.
 func (r *round) watch(tCtx ktesting.TContext, _ *perf.Workload) (func(), error) {
 	r.tests = append(r.tests, tCtx.TB())
 	number, started := len(r.tests), time.Now()
 	name := strings.TrimPrefix(tCtx.Name(), "BenchmarkUpstream/")
-	say("[%2d/%d] %s", number, r.expected, name)
+	printf("[%2d/%d] %s", number, r.expected, name)
 	r.counts.filter.Store(0)
 	r.counts.reserve.Store(0)
 	return func() {
@@ -75,7 +75,7 @@ func (r *round) watch(tCtx ktesting.TContext, _ *perf.Workload) (func(), error) 
 		if tCtx.TB().Failed() {
 			verdict = "FAILED"
 		}
-		say("[%2d/%d] %s: %s, %s, %d nodes let through, %d reservations", number, r.expected, name, verdict,
+		printf("[%2d/%d] %s: %s, %s, %d nodes let through, %d reservations", number, r.expected, name, verdict,
 			time.Since(started).Round(100*time.Millisecond), r.counts.filter.Load(), r.counts.reserve.Load())
 	}, nil
 }
@@ -109,6 +109,6 @@ func (r *round) passed() int {
 	return passed
 }
 
-func say(format string, args ...any) {
+func printf(format string, args ...any) {
 	fmt.Fprintf(progress, format+"\n", args...) //nolint:errcheck // progress is for the eye
 }

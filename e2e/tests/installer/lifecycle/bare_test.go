@@ -56,7 +56,7 @@ func installed(t *testing.T, machines ...machine) *world {
 	return w
 }
 
-// TestA1BareNodeBecomesReady goes through the phases in order; conditions say what was proven, labels what the GPUs are.
+// TestA1BareNodeBecomesReady goes through the phases in order; conditions report what was validated, labels the GPUs.
 func TestA1BareNodeBecomesReady(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	if diff := cmp.Diff([]string{"Preflight", "DriverInstalling", "ToolkitReady", "Validating", "Ready"}, w.way("n1")); diff != "" {
@@ -76,7 +76,7 @@ func TestA1BareNodeBecomesReady(t *testing.T) {
 		"nvidia.com/gpu.family": "hopper", "nvidia.com/gpu.compute.major": "9", "nvidia.com/cuda.driver-version.full": "580.1", "nvidia.com/mig.capable": "false",
 		"tessera.dev/ready": "true", "tessera.dev/agent": "default", "tessera.dev/maintenance": "",
 	}
-	w.until("the Node says so", func() string { // it is labelled after the GPUNode has said Ready
+	w.until("the Node is labelled", func() string { // this follows phase Ready of the GPUNode
 		labels := get(w, &corev1.Node{}, "", "n1").Labels
 		for key, value := range want {
 			if labels[key] != value {
@@ -92,7 +92,7 @@ func TestA1BareNodeBecomesReady(t *testing.T) {
 	}
 }
 
-// TestA1NotReadyWhenUnproven says so, with the words of the test, and heals.
+// TestA1NotReadyWhenUnproven reports the output of the failed test, and recovers.
 func TestA1NotReadyWhenUnproven(t *testing.T) {
 	w := newWorld(t)
 	w.policy(func(*v1alpha1.ClusterPolicySpec) {})
@@ -103,13 +103,13 @@ func TestA1NotReadyWhenUnproven(t *testing.T) {
 	if s := w.gpunode("n1").Status; !strings.Contains(s.Message, "Test FAILED") {
 		t.Errorf("the message is %q", s.Message)
 	}
-	w.until("the policy says so", func() string {
+	w.until("the policy reports it", func() string {
 		policy := get(w, &v1alpha1.ClusterPolicy{}, "", v1alpha1.ClusterPolicyName)
 		return missingCondition(policy.Status.Conditions, v1alpha1.ConditionReady, metav1.ConditionFalse, 1)
 	})
 }
 
-// TestA2TwoOperatingSystems get an image each, and neither hears of the other.
+// TestA2TwoOperatingSystems get an image each, independently of each other.
 func TestA2TwoOperatingSystems(t *testing.T) {
 	w := installed(t, machine{name: "deb", os: "debian12"}, machine{name: "ubu", os: "ubuntu24.04"})
 	if diff := cmp.Diff(map[string]string{"deb": "580.1-debian12", "ubu": "580.1-ubuntu24.04"}, w.images()); diff != "" {
@@ -123,7 +123,7 @@ func TestA2TwoOperatingSystems(t *testing.T) {
 	}
 }
 
-// specs are what DaemonSets say, by name.
+// specs are the specs of the DaemonSets, by name.
 func specs(sets []appsv1.DaemonSet) map[string]string {
 	all := map[string]string{}
 	for _, set := range sets {
@@ -135,7 +135,7 @@ func specs(sets []appsv1.DaemonSet) map[string]string {
 	return all
 }
 
-// TestA3TwoKernelsPrecompiled get a driver each; one without an image is Failed and says which, the other is Ready.
+// TestA3TwoKernelsPrecompiled get a driver each; one without an image is Failed and names the image, the other is Ready.
 func TestA3TwoKernelsPrecompiled(t *testing.T) {
 	w := newWorld(t)
 	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.Driver.UsePrecompiled = true; s.Driver.Version = "580" })

@@ -22,7 +22,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 )
 
-// cleanup removes the installer as an administrator does, who is patient, and returns what is said.
+// cleanup removes the installer as an administrator does, with a long timeout, and returns the output.
 func (w *world) cleanup(flags ...string) (string, error) {
 	return w.command(w.Context(), removal(flags...)...)
 }
@@ -39,15 +39,15 @@ func TestA15Uninstall(t *testing.T) {
 	user := w.user("training", "n1")
 	w.stop()
 	before := w.podUIDs("tessera-driver", "tessera-node")
-	said, err := w.cleanup()
-	if err == nil || !strings.Contains(said, "default/training") || !strings.Contains(said, "--drain") {
-		t.Fatalf("%v: %s", err, said)
+	output, err := w.cleanup()
+	if err == nil || !strings.Contains(output, "default/training") || !strings.Contains(output, "--drain") {
+		t.Fatalf("%v: %s", err, output)
 	}
 	if !w.exists(user) || !maps.Equal(before, w.podUIDs("tessera-driver", "tessera-node")) || w.gpunode("n1").Spec.Maintenance != nil {
 		t.Error("something was touched")
 	}
-	if said, err := w.cleanup("--drain"); err != nil {
-		t.Fatalf("%v: %s\n%s", err, said, w.report())
+	if output, err := w.cleanup("--drain"); err != nil {
+		t.Fatalf("%v: %s\n%s", err, output, w.report())
 	}
 	if w.exists(user) {
 		t.Error("the user's pod is still there")
@@ -76,7 +76,8 @@ func TestA15Uninstall(t *testing.T) {
 	}
 }
 
-// owned makes a pod of a user that is made again whenever it is gone, with a claim of its own, and placed as long as the node's GPUs are in service.
+// owned creates a pod of a user that is created again whenever it is gone, with a separate claim, and placed as long as the node's GPUs are in
+// service.
 func (w *world) owned(name, node string) {
 	w.Helper()
 	w.user(name, node)
@@ -123,7 +124,7 @@ func (w *world) deployment(replicas int32) {
 	})
 }
 
-// outOfService says of a node what is still out of service.
+// outOfService returns what is still out of service on a node.
 func (w *world) outOfService(name string) string {
 	w.Helper()
 	switch {
@@ -142,8 +143,8 @@ func TestA15PodsThatAreMadeAgain(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	w.owned("service", "n1")
 	w.stop()
-	if said, err := w.cleanup("--drain"); err != nil {
-		t.Fatalf("%v: %s\n%s", err, said, w.report())
+	if output, err := w.cleanup("--drain"); err != nil {
+		t.Fatalf("%v: %s\n%s", err, output, w.report())
 	}
 	w.mutex.Lock()
 	left := w.preparedAtStop["n1"]
@@ -153,14 +154,14 @@ func TestA15PodsThatAreMadeAgain(t *testing.T) {
 	}
 }
 
-// stoppedCleanup runs a cleanup that drains, ends it as kubelet does once it has said something, and returns what was said and how it ended.
+// stoppedCleanup runs a cleanup that drains, ends it as kubelet does after its first output, and returns the output and the error.
 func (w *world) stoppedCleanup(once string) (string, error) {
 	w.Helper()
 	log := filepath.Join(w.TempDir(), "cleanup.log")
 	process, err := harness.Start(log, exec.Command(w.program, append(removal("--drain"), "--kubeconfig="+w.Kubeconfig)...))
 	w.must(err)
 	defer process.Kill()
-	said := func() string {
+	output := func() string {
 		text, err := os.ReadFile(log)
 		w.must(err)
 		return string(text)
@@ -168,13 +169,13 @@ func (w *world) stoppedCleanup(once string) (string, error) {
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
 	defer cancel()
 	w.must(harness.Poll(ctx, func(context.Context) error {
-		if text := said(); !strings.Contains(text, once) {
+		if text := output(); !strings.Contains(text, once) {
 			return fmt.Errorf("nothing of %s in %q", once, text)
 		}
 		return nil
 	}))
 	err = process.Terminate()
-	return said(), err
+	return output(), err
 }
 
 // TestA15RemovalThatFails names who stopped it, puts everything back into service, and can be run again to its end.
@@ -192,9 +193,9 @@ func TestA15RemovalThatFails(t *testing.T) {
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
 	w.must(w.admin.Status().Update(t.Context(), budget))
 	w.stop()
-	said, err := w.stoppedCleanup(budget.Name)
-	if err == nil || !strings.Contains(said, "default/training") || !strings.Contains(said, "never") || !strings.Contains(said, "back in service") {
-		t.Fatalf("%v: %s", err, said)
+	output, err := w.stoppedCleanup(budget.Name)
+	if err == nil || !strings.Contains(output, "default/training") || !strings.Contains(output, "never") || !strings.Contains(output, "back in service") {
+		t.Fatalf("%v: %s", err, output)
 	}
 	for _, name := range []string{"n1", "n2"} {
 		if out := w.outOfService(name); out != "" {
@@ -206,11 +207,11 @@ func TestA15RemovalThatFails(t *testing.T) {
 		t.Errorf("replicas %d, annotations %v, the user's pod exists: %v", *installer.Spec.Replicas, installer.Annotations, w.exists(user))
 	}
 	w.must(w.admin.Delete(t.Context(), budget))
-	if said, err := w.cleanup("--drain"); err != nil {
-		t.Fatalf("%v: %s\n%s", err, said, w.report())
+	if output, err := w.cleanup("--drain"); err != nil {
+		t.Fatalf("%v: %s\n%s", err, output, w.report())
 	}
-	if said, err := w.cleanup(); err != nil {
-		t.Errorf("when nothing is left: %v: %s", err, said)
+	if output, err := w.cleanup(); err != nil {
+		t.Errorf("when nothing is left: %v: %s", err, output)
 	}
 }
 
@@ -220,12 +221,12 @@ func TestA15DeadNode(t *testing.T) {
 	w.user("training", "n2")
 	w.nodeStatus("n2", func(s *corev1.NodeStatus) { s.Conditions[0].Status = corev1.ConditionUnknown })
 	w.stop()
-	// Nobody ends what runs there, as nobody hears that it is to end.
+	// No kubelet ends the containers there, since none receives the deletion.
 	w.edit(get(w, &corev1.Pod{}, foreign, "training"), func(o client.Object) { o.SetFinalizers([]string{"example.com/dead"}) })
 	defer w.edit(get(w, &corev1.Pod{}, foreign, "training"), func(o client.Object) { o.SetFinalizers(nil) })
-	said, err := w.cleanup("--drain")
-	if err != nil || strings.Count(said, "node n2 is not Ready") != 1 {
-		t.Errorf("%v: %s", err, said)
+	output, err := w.cleanup("--drain")
+	if err != nil || strings.Count(output, "node n2 is not Ready") != 1 {
+		t.Errorf("%v: %s", err, output)
 	}
 	if claim := get(w, &resourceapi.ResourceClaim{}, foreign, "training"); claim.Status.Allocation == nil {
 		t.Error("the claim on the dead node was freed: the test tries nothing")

@@ -169,7 +169,7 @@ func countPreparedOn(now *snapshot, node, name string) int32 {
 // act has GPUs that are not well brought back.
 func act(s *v1alpha1.ClusterPolicySpec) { s.Remediation.Mode = v1alpha1.RemediationAct }
 
-// remedyOf is where the installer stands with a GPU; zero: nowhere.
+// remedyOf returns the installer's remediation of a GPU; zero: none.
 func (w *world) remedyOf(fault *gpuFault) v1alpha1.RemediationStatus {
 	w.Helper()
 	for _, status := range w.gpunode(fault.node).Status.Remediations {
@@ -180,7 +180,8 @@ func (w *world) remedyOf(fault *gpuFault) v1alpha1.RemediationStatus {
 	return v1alpha1.RemediationStatus{}
 }
 
-// untilStep waits until the installer stands somewhere with a GPU, and has a reason for it where one is given.
+// untilStep waits until the installer's remediation of a GPU has one of the steps, and has a reason for it where
+// one is given.
 func (w *world) untilStep(fault *gpuFault, step v1alpha1.RemediationStep, reason string) v1alpha1.RemediationStatus {
 	w.Helper()
 	var status v1alpha1.RemediationStatus
@@ -210,8 +211,8 @@ func (w *world) untilEnded(node string, records int) []v1alpha1.RemediationRecor
 	return history
 }
 
-// said are the reasons of events about remediations of a kind of object, in order.
-func (w *world) said(kind string) string {
+// reasonsOn are the reasons of events about remediations of a kind of object, in order.
+func (w *world) reasonsOn(kind string) string {
 	w.Helper()
 	list := &corev1.EventList{}
 	w.must(w.admin.List(w.Context(), list))

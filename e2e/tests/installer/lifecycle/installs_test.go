@@ -25,7 +25,7 @@ type installs struct {
 	err    error
 }
 
-// request is what the installer asked of the API server.
+// request is a request of the installer to the API server.
 type request struct{ method, path string }
 
 // watch is the method of requests that are answered for as long as their connection lasts.
@@ -49,7 +49,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 // RoundTrip implements http.RoundTripper.
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// wrap counts requests. A watch counts once: client-go begins it anew whenever its connection ends.
+// wrap counts requests. A watch counts once: client-go restarts it whenever its connection ends.
 func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(q *http.Request) (*http.Response, error) {
 		made := request{q.Method, q.URL.Path}

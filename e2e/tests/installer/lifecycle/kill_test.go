@@ -9,8 +9,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller"
 )
 
-// life is that of an installer which may write once. No two writes are under way at a time, and what was answered has been counted: no eviction is granted
-// of which nobody knows.
+// life is the life of an installer that may write once. At most one write is under way at a time, and completed writes have been counted: every granted
+// eviction is in the count.
 type life struct {
 	mutex   sync.Mutex
 	over    bool
@@ -18,7 +18,7 @@ type life struct {
 	evicted int
 }
 
-// errOver is what an installer hears that is not to write any more.
+// errOver is the error of an installer that must not write any more.
 var errOver = errors.New("the installer was killed")
 
 // wrap ends the life when something was written.
@@ -48,7 +48,7 @@ func (l *life) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// end ends the life if it is not over yet, and returns how many evictions were asked for in it.
+// end ends the life if it is not over yet, and returns the number of evictions requested in it.
 func (l *life) end() int {
 	l.mutex.Lock()
 	defer l.mutex.Unlock()
@@ -56,8 +56,8 @@ func (l *life) end() int {
 	return l.evicted
 }
 
-// killedAtEveryWrite starts the installer, which does not run, and ends it after its next write, or when it comes to rest, again and again, until it is over;
-// it does not run then. It returns how many evictions were asked for.
+// killedAtEveryWrite starts the installer, which does not run, and ends it after its next write, or when it comes to rest, repeatedly, until the process is
+// over; the installer does not run then. It returns the number of requested evictions.
 func (w *world) killedAtEveryWrite(over func() bool) (evictions int) {
 	w.Helper()
 	kills := 0

@@ -16,14 +16,14 @@ import (
 
 const second = time.Second
 
-// looks is how often in a row nobody may be seen to do anything before things count as settled, and pause is between two looks: a machine that stands still
-// for a while is not looked at meanwhile.
+// looks is the number of consecutive checks without activity before the cluster counts as settled, and pause is the time between two checks: while the
+// machine is suspended there is no check.
 const (
 	looks = 30
 	pause = 50 * time.Millisecond
 )
 
-// settle waits until the installer has asked nothing and the simulator has made no pass for a while.
+// settle waits until the installer has made no request and the simulator no pass for a while.
 func (w *world) settle() {
 	w.Helper()
 	w.rest(nil)
@@ -52,15 +52,15 @@ func (w *world) rest(unless <-chan struct{}) {
 	}
 }
 
-// stirs counts what the installer asked and how many passes the simulator made; busy is whether either is at work.
+// stirs counts the installer's requests and the passes of the simulator; busy is whether either is at work.
 func (w *world) stirs() (n int, busy bool) {
-	asked, open := w.requests.state()
+	made, open := w.requests.state()
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	return asked + w.passesBegun, open > 0 || w.passesBegun > w.passesDone
+	return made + w.passesBegun, open > 0 || w.passesBegun > w.passesDone
 }
 
-// TestA23SteadyState: heartbeats, users that come and go, statuses of pods: the installer asks nothing and writes nothing.
+// TestA23SteadyState: heartbeats, users that come and go, statuses of pods: the installer makes no request.
 func TestA23SteadyState(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"})
 	w.settle()
@@ -72,7 +72,7 @@ func TestA23SteadyState(t *testing.T) {
 		user := w.user(fmt.Sprintf("user-%d", i), "n2")
 		w.must(w.admin.Delete(t.Context(), user, client.GracePeriodSeconds(0)))
 		w.must(w.admin.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: fmt.Sprintf("other-%d", i)}}))
-		w.label("n1", map[string]string{"somebody": fmt.Sprint(i)})
+		w.label("n1", map[string]string{"other": fmt.Sprint(i)})
 	}
 	w.settle()
 	for _, r := range w.requests.since(from) {
@@ -80,7 +80,7 @@ func TestA23SteadyState(t *testing.T) {
 	}
 }
 
-// TestA24BrokenNode: a driver that fails for ever costs a bounded number of requests, and nothing when nothing changes.
+// TestA24BrokenNode: a driver that always fails costs a bounded number of requests, and none when nothing changes.
 func TestA24BrokenNode(t *testing.T) {
 	w := newWorld(t)
 	w.policy(func(*v1alpha1.ClusterPolicySpec) {})
@@ -98,7 +98,7 @@ func TestA24BrokenNode(t *testing.T) {
 	}
 	for i := range 30 {
 		w.configure(func(s *simulator) { s.crashState = &states[i%len(states)] })
-		w.until("kubelet has said so", func() string { return w.crashed(states[i%len(states)]) })
+		w.until("kubelet has reported it", func() string { return w.crashed(states[i%len(states)]) })
 	}
 	w.settle()
 	if made := w.requests.since(from); len(made) > 0 {
@@ -106,7 +106,7 @@ func TestA24BrokenNode(t *testing.T) {
 	}
 }
 
-// crashed says whether the pod of the broken driver is in a state yet.
+// crashed returns whether the pod of the broken driver is in a state yet.
 func (w *world) crashed(state corev1.ContainerState) string {
 	pods := &corev1.PodList{}
 	w.must(w.admin.List(w.Context(), pods, client.InNamespace(home), client.MatchingLabels{"app.kubernetes.io/name": "tessera-driver"}))
@@ -118,7 +118,7 @@ func (w *world) crashed(state corev1.ContainerState) string {
 	return "it has not"
 }
 
-// TestA21OtherSchema: CRDs of another release are told where users look, and nothing is removed.
+// TestA21OtherSchema: CRDs of another release are reported in the status, and nothing is removed.
 func TestA21OtherSchema(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	w.stop()
@@ -127,9 +127,9 @@ func TestA21OtherSchema(t *testing.T) {
 		other[name] = "of-another-release"
 	}
 	w.start(func(c *controller.Config) { c.Schemas = other })
-	// What nobody wants any more would be removed.
+	// Objects that are no longer needed would be removed.
 	w.policy(func(s *v1alpha1.ClusterPolicySpec) { s.DCGMExporter.Enabled = new(false) })
-	w.until("the policy says so", func() string {
+	w.until("the policy reports it", func() string {
 		policy := &v1alpha1.ClusterPolicy{}
 		w.must(w.admin.Get(t.Context(), client.ObjectKey{Name: v1alpha1.ClusterPolicyName}, policy))
 		for _, c := range policy.Status.Conditions {
@@ -161,10 +161,10 @@ func TestObjectsAreRepaired(t *testing.T) {
 	w.edit(service, func(o client.Object) {
 		s := o.(*corev1.Service)
 		s.Spec.Ports[0].Port = 1
-		s.Annotations["somebody"] = "else"
+		s.Annotations["other"] = "else"
 	})
 	w.until("the port is put back", func() string {
-		if now := get(w, &corev1.Service{}, home, "tessera-dcgm-exporter"); now.Spec.Ports[0].Port != port || now.Annotations["somebody"] != "else" {
+		if now := get(w, &corev1.Service{}, home, "tessera-dcgm-exporter"); now.Spec.Ports[0].Port != port || now.Annotations["other"] != "else" {
 			return fmt.Sprint(now.Spec.Ports, now.Annotations)
 		}
 		return ""

@@ -31,26 +31,26 @@ func ward(t *testing.T, nodes ...string) *world {
 	return w
 }
 
-// TestSuggestSaysAndDoesNothing: people read what is wrong, what would be done and which pod that costs; nobody is disturbed, and while nothing changes
-// nothing is asked of the API server.
-func TestSuggestSaysAndDoesNothing(t *testing.T) {
+// TestSuggestReportsOnly: the status has the fault, the planned actions and the affected pod; no pod is disturbed, and while nothing changes the installer
+// makes no request.
+func TestSuggestReportsOnly(t *testing.T) {
 	w := ward(t, "n1")
 	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
 	fault := w.injectGPUFault("n1", 0)
 	w.untilStep(fault, v1alpha1.RemediationStepSuggested, "")
-	w.until("it says what is wrong and whom it costs", func() string { // who watches claims and nodes may hear of the fault before he hears who holds the GPU
-		if said := w.remedyOf(fault).Message; !strings.Contains(said, "XID 95") || !strings.Contains(said, "default/training") {
-			return fmt.Sprintf("it says %q", said)
+	w.until("the status has the fault and the affected pod", func() string { // watches of claims and nodes: the fault may arrive before the GPU's holder
+		if message := w.remedyOf(fault).Message; !strings.Contains(message, "XID 95") || !strings.Contains(message, "default/training") {
+			return fmt.Sprintf("message %q", message)
 		}
 		return ""
 	})
 	w.settle()
-	if said := w.remedyOf(fault).Message; strings.Contains(said, "neighbour") {
-		t.Errorf("it says %q", said)
+	if message := w.remedyOf(fault).Message; strings.Contains(message, "neighbour") {
+		t.Errorf("message %q", message)
 	}
 	from := w.requests.count()
 	for i := range 5 {
-		w.label("n1", map[string]string{"somebody": fmt.Sprint(i)})
+		w.label("n1", map[string]string{"other": fmt.Sprint(i)})
 		w.nodeStatus("n1", func(s *corev1.NodeStatus) {
 			s.Conditions[0].LastHeartbeatTime = metav1.NewTime(time.Now().Add(time.Duration(i) * second))
 		})
@@ -70,7 +70,8 @@ func TestSuggestSaysAndDoesNothing(t *testing.T) {
 	}
 }
 
-// TestActBringsAGPUBack: its pods leave, those of the other GPU stay; it is reset while nobody watches it, proven by a claim for it alone, and given back.
+// TestActBringsAGPUBack: its pods leave, those of the other GPU stay; it is reset while no process has it open, validated by a claim for it alone, and
+// returned to service.
 func TestActBringsAGPUBack(t *testing.T) {
 	w := ward(t, "n1")
 	user, neighbour := w.holder("training", "n1", 0), w.holder("neighbour", "n1", 1)
@@ -102,8 +103,8 @@ func TestActBringsAGPUBack(t *testing.T) {
 	})
 	w.settle()
 	const want = "RemediationSuggested RemediationStarted GPUDrained GPUReset GPURecovered"
-	w.until("events tell the story", func() string {
-		if node, gpunode := w.said("Node"), w.said("GPUNode"); node != want || gpunode != want {
+	w.until("there is an event for every step", func() string {
+		if node, gpunode := w.reasonsOn("Node"), w.reasonsOn("GPUNode"); node != want || gpunode != want {
 			return fmt.Sprintf("the Node's %q, the GPUNode's %q", node, gpunode)
 		}
 		return ""
@@ -116,8 +117,8 @@ func TestActBringsAGPUBack(t *testing.T) {
 	})
 }
 
-// TestTwoSickGPUsAndABudgetOfOne go one after the other, also on two nodes.
-func TestTwoSickGPUsAndABudgetOfOne(t *testing.T) {
+// TestTwoFaultedGPUsAndABudgetOfOne are remediated one after the other, also on two nodes.
+func TestTwoFaultedGPUsAndABudgetOfOne(t *testing.T) {
 	w := ward(t, "n1", "n2")
 	w.policy(act)
 	w.configure(func(s *simulator) { s.maxHeldGPUs = 0 })
@@ -160,9 +161,9 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	budget := w.disrupt("training")
 	w.policy(act)
 	fault := w.injectGPUFault("n1", 0)
-	w.until("it says by which budget", func() string {
+	w.until("the message names the budget", func() string {
 		if status := w.remedyOf(fault); !strings.Contains(status.Message, budget.Name) {
-			return fmt.Sprintf("it says %q", status.Message)
+			return fmt.Sprintf("message %q", status.Message)
 		}
 		return ""
 	})
@@ -176,7 +177,7 @@ func TestPodThatMayNotBeEvicted(t *testing.T) {
 	}
 	status := w.untilStep(fault, v1alpha1.RemediationStepWaiting, remediation.ReasonBackoff)
 	if !strings.Contains(status.Message, "default/training") || !w.exists(user) {
-		t.Errorf("it says %q; the pod stayed: %v", status.Message, w.exists(user))
+		t.Errorf("message %q; the pod stayed: %v", status.Message, w.exists(user))
 	}
 	drain(nil)
 	w.must(w.admin.Delete(t.Context(), budget))
@@ -211,7 +212,7 @@ func TestPause(t *testing.T) {
 			w.policy(act)
 			fault := w.injectGPUFault("n1", 0)
 			if status := w.untilStep(fault, v1alpha1.RemediationStepWaiting, remediation.ReasonPaused); !strings.Contains(status.Message, name) {
-				t.Errorf("it says %q", status.Message)
+				t.Errorf("message %q", status.Message)
 			}
 			w.settle()
 			pause("false")
@@ -232,7 +233,7 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestResetsFail: after two a reboot is asked for, where people and what reboots nodes look; another boot ends it.
+// TestResetsFail: after two a reboot is requested, in the status and by the label for tools that reboot nodes; another boot ends it.
 func TestResetsFail(t *testing.T) {
 	w := ward(t, "n1")
 	w.policy(act)
@@ -241,9 +242,9 @@ func TestResetsFail(t *testing.T) {
 	if status.Attempts != 2 {
 		t.Errorf("it was tried %d times", status.Attempts)
 	}
-	asked := func() string { return get(w, &corev1.Node{}, "", "n1").Labels[v1alpha1.LabelRebootRequired] }
-	w.until("the Node says so", func() string {
-		if asked() != "true" || !meta.IsStatusConditionTrue(w.gpunode("n1").Status.Conditions, v1alpha1.ConditionRebootRequired) {
+	requested := func() string { return get(w, &corev1.Node{}, "", "n1").Labels[v1alpha1.LabelRebootRequired] }
+	w.until("the Node is labelled", func() string {
+		if requested() != "true" || !meta.IsStatusConditionTrue(w.gpunode("n1").Status.Conditions, v1alpha1.ConditionRebootRequired) {
 			return "it does not"
 		}
 		return ""
@@ -258,7 +259,7 @@ func TestResetsFail(t *testing.T) {
 	if record := w.untilEnded("n1", 1)[0]; record.Outcome != v1alpha1.OutcomeRecovered || record.BootID == "" {
 		t.Errorf("the record is %+v", record)
 	}
-	w.until("no reboot is asked for any more", func() string { return asked() })
+	w.until("no reboot is requested any more", func() string { return requested() })
 	w.untilPhase(v1alpha1.PhaseReady, "n1")
 }
 

@@ -43,7 +43,7 @@ func TestA6KilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestA7LabelsOnly evict nobody and write to no driver.
+// TestA7LabelsOnly evict no pod and write to no driver.
 func TestA7LabelsOnly(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	user := w.user("training", "n1")
@@ -98,7 +98,8 @@ func TestA8ConfigMapContent(t *testing.T) {
 	})
 }
 
-// TestA9OneNodeFails: the others finish, it goes back and says why; a second failure pauses the rollout and says why.
+// TestA9OneNodeFails: the others finish, it returns to the old driver and reports the reason; a second failure pauses the rollout and
+// reports the reason.
 func TestA9OneNodeFails(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"}, machine{name: "n3"})
 	w.configure(func(s *simulator) { s.driverFaults["n2 580.2"] = driverCrashes })
@@ -116,9 +117,9 @@ func TestA9OneNodeFails(t *testing.T) {
 	w.untilPhase(v1alpha1.PhaseReady, "n1", "n3")
 	s := w.gpunode("n2").Status
 	if !strings.Contains(s.Message, "modprobe: no such device") || s.Attempt == nil || w.images()["n2"] != "580.1-debian12" {
-		t.Errorf("n2 runs %s and says %q, attempt %v", w.images()["n2"], s.Message, s.Attempt)
+		t.Errorf("n2 runs %s, message %q, attempt %v", w.images()["n2"], s.Message, s.Attempt)
 	}
-	w.until("the policy says so", func() string {
+	w.until("the policy reports it", func() string {
 		policy := get(w, &v1alpha1.ClusterPolicy{}, "", v1alpha1.ClusterPolicyName)
 		return missingCondition(policy.Status.Conditions, v1alpha1.ConditionDegraded, metav1.ConditionTrue, policy.Generation)
 	})
@@ -177,7 +178,7 @@ func TestA10NotAvailable(t *testing.T) {
 	}
 }
 
-// TestA11BudgetBlocks: the node says which pod and which budget, nothing is unloaded, and the node is back in service.
+// TestA11BudgetBlocks: the node's message names the pod and the budget, nothing is unloaded, and the node is back in service.
 func TestA11BudgetBlocks(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	user := w.user("training", "n1")
@@ -191,9 +192,9 @@ func TestA11BudgetBlocks(t *testing.T) {
 	budget.Status = policyv1.PodDisruptionBudgetStatus{ObservedGeneration: 1, CurrentHealthy: 1, DesiredHealthy: 1, ExpectedPods: 1}
 	w.must(w.admin.Status().Update(t.Context(), budget))
 	w.policy(version("580.2"))
-	w.until("the node says by which budget", func() string {
+	w.until("the message names the budget", func() string {
 		if s := w.gpunode("n1").Status; !strings.Contains(s.Message, budget.Name) {
-			return fmt.Sprintf("it says %q", s.Message)
+			return fmt.Sprintf("message %q", s.Message)
 		}
 		return ""
 	})
@@ -262,7 +263,7 @@ func TestA13UserEvictedFirst(t *testing.T) {
 	}
 }
 
-// TestA14Reboot with prepared claims ends in no deadlock: driver, agent and validation come again and nobody is evicted.
+// TestA14Reboot with prepared claims ends in no deadlock: driver, agent and validation start again and no pod is evicted.
 func TestA14Reboot(t *testing.T) {
 	w := installed(t, machine{name: "n1"})
 	user := w.user("training", "n1")
@@ -273,7 +274,7 @@ func TestA14Reboot(t *testing.T) {
 		s.driverFaults["n1 "] = driverHangs
 	})
 	w.nodeStatus("n1", func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-n1-1" })
-	w.until("the node says that it is not ready", func() string {
+	w.until("the node is not ready", func() string {
 		if w.gpunode("n1").Status.Phase == v1alpha1.PhaseReady {
 			return "it does not"
 		}
@@ -289,7 +290,7 @@ func TestA14Reboot(t *testing.T) {
 	}
 }
 
-// TestA19OverlappingSelectors block the nodes that both choose; both drivers say so, and it heals when one goes.
+// TestA19OverlappingSelectors block the nodes that both choose; both drivers report the conflict, and it ends when one is deleted.
 func TestA19OverlappingSelectors(t *testing.T) {
 	w := installed(t, machine{name: "n1", labels: map[string]string{"a": "1", "b": "1"}}, machine{name: "n2", labels: map[string]string{"a": "1"}})
 	for _, label := range []string{"a", "b"} {
@@ -303,7 +304,7 @@ func TestA19OverlappingSelectors(t *testing.T) {
 	}
 	w.untilPhase(v1alpha1.PhaseBlocked, "n1")
 	for _, name := range []string{"a", "b"} {
-		w.until("driver "+name+" says so", func() string {
+		w.until("driver "+name+" reports it", func() string {
 			driver := &v1alpha1.NVIDIADriver{}
 			w.must(w.admin.Get(t.Context(), client.ObjectKey{Name: name}, driver))
 			if !slices.Equal(driver.Status.Conflicts, []string{"n1"}) {

@@ -134,10 +134,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// command runs the installer's program as an administrator and returns what it says.
+// command runs the installer's program as an administrator and returns its output.
 func (g *ground) command(ctx context.Context, args ...string) (string, error) {
-	said, err := exec.CommandContext(ctx, g.program, append(args, "--kubeconfig="+g.Kubeconfig)...).CombinedOutput()
-	return string(said), err
+	output, err := exec.CommandContext(ctx, g.program, append(args, "--kubeconfig="+g.Kubeconfig)...).CombinedOutput()
+	return string(output), err
 }
 
 const (
@@ -178,7 +178,7 @@ func (g *ground) furnish(ctx context.Context) error {
 	return nil
 }
 
-// world is a cluster as one test has it: its nodes, everybody who works on them but the installer, and the installer.
+// world is the cluster of one test: its nodes, the simulated components, and the installer.
 type world struct {
 	*testing.T
 	*ground
@@ -233,7 +233,7 @@ func (w *world) clear() {
 	w.removeOperands(ctx)
 }
 
-// machine is the hardware of a node and what people say of the node.
+// machine is the hardware of a node and the labels and spec that users set.
 type machine struct {
 	name, os, kernel, hostDriver string
 	labels                       map[string]string
@@ -291,7 +291,7 @@ func (w *world) label(name string, labels map[string]string) {
 	})
 }
 
-// edit changes an object as people do, until nobody else writes first and the API server has time.
+// edit changes an object as a client does: conflicts and timeouts are retried.
 func (w *world) edit(object client.Object, change func(client.Object), sub ...string) {
 	w.Helper()
 	for {
@@ -360,8 +360,8 @@ func (w *world) gpunode(name string) *v1alpha1.GPUNode {
 // limit is how long anything may take; usually it is a second or two.
 const limit = harness.Patience
 
-// until waits until a condition holds that depends on objects; it is asked again whenever one changes. It returns what is still missing, and reads from the
-// API server: the cache that wakes it may be behind what the test has written, or seen.
+// until waits until a condition that depends on objects holds; it is evaluated again whenever one changes. It returns what is still missing, and reads from
+// the API server: the cache that triggers it may be behind what the test has written or read.
 func (w *world) until(what string, missing func() string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), limit)
@@ -401,7 +401,7 @@ func (w *world) untilPhase(phase v1alpha1.NodePhase, names ...string) {
 	})
 }
 
-// untilReady waits until the policy says Ready for its present generation, as kubectl wait does.
+// untilReady waits until the policy is Ready for its present generation, as kubectl wait does.
 func (w *world) untilReady() {
 	w.Helper()
 	w.until("the policy is Ready", func() string {
@@ -413,7 +413,7 @@ func (w *world) untilReady() {
 	})
 }
 
-// missingCondition says what a condition lacks.
+// missingCondition returns how a condition differs from the expected one.
 func missingCondition(list []metav1.Condition, kind string, status metav1.ConditionStatus, generation int64) string {
 	for _, c := range list {
 		if c.Type == kind && c.Status == status && c.ObservedGeneration == generation {
@@ -441,8 +441,8 @@ func (w *world) report() string {
 	for _, p := range policies.Items {
 		fmt.Fprintf(&text, "policy: %+v\n", p.Status)
 	}
-	if said := w.failed(); said != nil {
-		fmt.Fprintf(&text, "the installer ended: %v\n", said)
+	if output := w.failed(); output != nil {
+		fmt.Fprintf(&text, "the installer ended: %v\n", output)
 	}
 	return text.String()
 }
@@ -466,7 +466,7 @@ func (w *world) user(name, node string, changes ...func(*corev1.Pod)) *corev1.Po
 	return pod
 }
 
-// makeUser makes such a pod for whoever acts outside of the test's own goroutine.
+// makeUser creates such a pod for callers outside of the test's own goroutine.
 func (s *simulator) makeUser(ctx context.Context, name, node string, changes ...func(*corev1.Pod)) (*corev1.Pod, error) {
 	claim := &resourceapi.ResourceClaim{ObjectMeta: metav1.ObjectMeta{Namespace: foreign, Name: name}}
 	claim.Spec.Devices.Requests = []resourceapi.DeviceRequest{{Name: "gpu", Exactly: &resourceapi.ExactDeviceRequest{
@@ -527,21 +527,21 @@ func (w *world) steps(node string) []string {
 	return slices.Clone(w.phases[node])
 }
 
-// verdicts are what the policy, which is Ready, said about that, each change once and at least so many: the watch that tells them may be behind what was read.
-func (w *world) verdicts(least int) (said []string) {
+// verdicts are the messages of the policy's condition Ready, each change once and at least so many: the watch that delivers them may be behind what was read.
+func (w *world) verdicts(least int) (output []string) {
 	w.Helper()
-	w.until("the policy is heard to be Ready", func() string {
+	w.until("the watch has the policy Ready", func() string {
 		w.mutex.Lock()
 		defer w.mutex.Unlock()
-		if said = slices.Clone(w.readyStatuses); len(said) < least || said[len(said)-1] != string(metav1.ConditionTrue) {
-			return fmt.Sprint(said)
+		if output = slices.Clone(w.readyStatuses); len(output) < least || output[len(output)-1] != string(metav1.ConditionTrue) {
+			return fmt.Sprint(output)
 		}
 		return ""
 	})
-	return said
+	return output
 }
 
-// way are the steps of a node that is Ready: the watch that tells them may be behind what was read.
+// way are the steps of a node that is Ready: the watch that delivers them may be behind what was read.
 func (w *world) way(node string) (steps []string) {
 	w.Helper()
 	w.until("the way of "+node+" ends", func() string {
