@@ -7,7 +7,7 @@ MAKEFLAGS   += --no-print-directory
 
 GO    ?= go
 # Paths of the checkout do not become part of what is compiled, so that all clones share Go's build cache.
-export GOFLAGS := $(strip $(filter-out -trimpath,$(GOFLAGS)) -trimpath)
+export GOFLAGS := $(strip $(filter-out -trimpath,$(shell $(GO) env GOFLAGS)) -trimpath)
 CACHE := $(or $(TESSERA_CACHE),$(HOME)/.cache/tessera)
 export TESSERA_CACHE := $(CACHE)
 
