@@ -174,7 +174,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// TestRulesOfNoFile checks that a spec which nobody has loaded judges by the table.
+// TestRulesOfNoFile checks that a spec that was not loaded judges by the table.
 func TestRulesOfNoFile(t *testing.T) {
 	t.Parallel()
 	if diff := cmp.Diff(gpu.Rules{}, HealthSpec{XIDs: []XIDRule{{Code: 13, Severity: "bad"}}}.Rules()); diff != "" {

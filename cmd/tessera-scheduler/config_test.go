@@ -95,7 +95,7 @@ func has(list config.PluginSet, name string) bool {
 	return slices.ContainsFunc(list.Enabled, func(p config.Plugin) bool { return p.Name == name })
 }
 
-// pluginsOf returns what a profile runs at each extension point, in order, with a stand-in for our plugin.
+// pluginsOf returns what a profile runs at each extension point, in order, with a placeholder for our plugin.
 func pluginsOf(t *testing.T, profile *config.KubeSchedulerProfile) *config.Plugins {
 	t.Helper()
 	metrics.Register()

@@ -15,7 +15,7 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
-// machine is a node with two GPUs, changed by the test while the monitor runs. It is as strict as the driver: nobody is told of a GPU
+// machine is a node with two GPUs, changed by the test while the monitor runs. It is as strict as the driver: no event is reported of a GPU
 // without a connection, and there is one listener.
 type machine struct {
 	t  *testing.T

@@ -387,7 +387,7 @@ func TestHang(t *testing.T) {
 	})
 }
 
-// While nobody may ask, as when the driver is opened for long or another GPU is reset, looks end with their context, and nothing follows;
+// While the driver must not be queried, as when it is reopened or another GPU is reset, checks end with their context, and nothing follows;
 // not even when the monitor comes to its tick late and the word of the look comes after it.
 func TestConnectionClosedForReset(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
@@ -438,7 +438,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-// A driver that lets nobody ask for longer than anything takes is away, and back as soon as it answers.
+// A driver that cannot be queried for longer than any operation takes is reported as away, and as back with its first response.
 func TestSilence(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)
@@ -580,7 +580,7 @@ func TestDiskCannotBeRead(t *testing.T) {
 	})
 }
 
-// An agent that stands back saves nothing, and one that leads takes over what the other saved.
+// An agent that does not lead saves nothing, and one that leads takes over what the other saved.
 func TestLeads(t *testing.T) {
 	perform(t, func(t *testing.T, s *stage) {
 		pass(1500 * time.Millisecond)

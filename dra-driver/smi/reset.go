@@ -16,7 +16,7 @@ import (
 const persistenceTimeout = 30 * time.Second
 
 // Reset resets GPUs together (nvidia-smi --gpu-reset), by their PCI addresses as gpu.GPU.PCI has them: a GPU that does not answer has no
-// UUID and no number, but always an address. It needs the rights of root and that nobody has one of the GPUs open: no program, no
+// UUID and no number, but always an address. It requires root, and that none of the GPUs is open: no program, no
 // monitoring, and not the caller.
 //
 // Persistence mode has a GPU open, too: where it is on, it is switched off for the reset and on again after it, whatever became of it.

@@ -127,7 +127,7 @@ func TestResetRefused(t *testing.T) {
 	}
 }
 
-// script returns a program that stands in for nvidia-smi.
+// script returns a program in the place of nvidia-smi.
 func script(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "nvidia-smi")

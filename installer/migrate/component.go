@@ -88,7 +88,7 @@ func (c *conversion) driverImage(path string) string {
 	return c.driverVersion(version)
 }
 
-// driverVersion takes over the version of a driver as it stands in a tag, or the digest in its place.
+// driverVersion takes over the version of a driver in a tag, or the digest in its place.
 func (c *conversion) driverVersion(version string) string {
 	if version == "" {
 		return ""

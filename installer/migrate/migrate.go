@@ -36,7 +36,7 @@ type Result struct {
 
 // Note is a field that was not converted.
 type Note struct {
-	// Source is the object that it stands in, such as NVIDIADriver h100; Field its path.
+	// Source is the object of the field, such as NVIDIADriver h100; Field its path.
 	Source, Field string
 	// Reason continues "the field …": why it was not converted and what to do.
 	Reason string

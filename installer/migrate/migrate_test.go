@@ -33,7 +33,7 @@ var fixtures = map[string][]string{
 // operand are the fields that every operand has.
 const operand = "enabled repository image version imagePullPolicy imagePullSecrets resources args env hostNetwork"
 
-// everyField are all fields of the GPU Operator's two kinds and of its values, by the object or operand that they stand in. The list is that of
+// everyField are all fields of the GPU Operator's two kinds and of its values, by their object or operand. The list is that of
 // the reference on the GPU Operator, written out.
 var everyField = map[string]string{
 	"ClusterPolicy operator": "defaultRuntime runtimeClass initContainer.repository initContainer.image initContainer.version initContainer.imagePullPolicy " +

@@ -2,7 +2,7 @@
 // faults a device has part in and how bad they are is api/gpu's; here is only what it is called. It is pure.
 //
 // Nothing here counts or tells when something was last seen: the words stay the same while the same is wrong, however often the hardware says
-// so, and so nobody writes them twice.
+// so, and so no part is written twice.
 package diagnosis
 
 import (

@@ -92,7 +92,7 @@ func TestJoinRemovesDeadAndRefusesDuplicate(t *testing.T) {
 	}
 }
 
-// Two agents come and go beside each other: who joins may have open what the other takes away.
+// Two agents join and leave concurrently: one may have a file open that the other removes.
 func TestJoinWhileAnotherLeaves(t *testing.T) {
 	dir := t.TempDir()
 	var agents sync.WaitGroup

@@ -26,7 +26,7 @@ import (
 const (
 	roleVariable   = "TESSERA_TEST_ROLE"
 	folderVariable = "TESSERA_TEST_FOLDER"
-	// stageVariable is the folder through which the tests control the stand-in.
+	// stageVariable is the folder through which the tests control the fake program.
 	stageVariable = "TESSERA_TEST_STAGE"
 	// quitVariable is how long a daemon may take to end, by default as long as everything else.
 	quitVariable = "TESSERA_TEST_QUIT"
@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// superviseStage is the main function of a supervisor whose driver is the stand-in.
+// superviseStage is the main function of a supervisor whose driver is the fake program.
 func superviseStage(folder, stage string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -60,7 +60,7 @@ func superviseStage(folder, stage string) error {
 			return Program{}, err
 		}
 		p := Program{Path: path, Libraries: []Library{{Name: "libcuda.so.1", Target: "/driver/libcuda.so.1"}}}
-		if driver, err := os.Readlink(path); err == nil { // the fake driver's program, not the stand-in
+		if driver, err := os.Readlink(path); err == nil { // the fake driver's program, not the fake program
 			p = Program{Path: driver}
 			libraries, err := filepath.Glob(filepath.Join(filepath.Dir(driver), "../lib/*/*.so*"))
 			if err != nil {
@@ -147,7 +147,7 @@ func queryDaemon(socket string) error {
 	return nil
 }
 
-// character is a daemon of the stand-in.
+// character is a daemon of the fake program.
 type character struct {
 	stage   string
 	servers []*exec.Cmd

@@ -20,7 +20,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// stage is a daemon's folder with a supervisor and the stand-in.
+// stage is a daemon's folder with a supervisor and the fake program.
 type stage struct {
 	t           *testing.T
 	folder, dir string
@@ -37,7 +37,7 @@ func newStage(t *testing.T, settings ...string) *stage {
 	return s
 }
 
-// install puts the stand-in at the path of the driver's program.
+// install puts the fake program at the path of the driver's program.
 func (s *stage) install() {
 	s.t.Helper()
 	// A program with the race detector sleeps for a second before it exits, unless configured otherwise.
@@ -101,7 +101,7 @@ func (s *stage) await(c configuration) state {
 	return seen
 }
 
-// read returns what the stand-in wrote.
+// read returns what the fake program wrote.
 func (s *stage) read(name string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(filepath.Join(s.dir, name))

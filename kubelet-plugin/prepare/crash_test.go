@@ -348,7 +348,7 @@ func (s scenario) crashes(t *testing.T, spoil func(*world), twice map[string]ope
 }
 
 // TestKillAtEveryStep kills the agent before and after every step that its own plan lists, in every
-// scenario. The claim ends prepared or cleanly taken back, nothing leaks, nobody else is touched.
+// scenario. The claim ends prepared or cleanly taken back, nothing leaks, no other claim is touched.
 func TestKillAtEveryStep(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenarios {

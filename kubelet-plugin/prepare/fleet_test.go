@@ -48,7 +48,7 @@ func (f *fleet) Ensure(_ context.Context, d Daemon) (DaemonFolders, error) {
 	})
 }
 
-// admit refuses what the daemon cannot serve, and notes what nobody may ask.
+// admit refuses what the daemon cannot serve, and notes requests that are never permitted.
 func (f *fleet) admit(d Daemon, uuid string) error {
 	for name, other := range f.daemons {
 		if name != d.Name && other.alive && strings.Contains(other.Visible, uuid) {

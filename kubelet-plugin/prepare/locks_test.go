@@ -48,7 +48,7 @@ func holdUntilKilled(dir string) int {
 	select {}
 }
 
-// TestKilledHolder kills a process that holds a claim's and a GPU's lock, and takes both. It runs beside no other test: until the process
+// TestKilledHolder kills a process that holds a claim's and a GPU's lock, and takes both. It runs while no other test does: until the process
 // that it starts executes its program, it has every file that is open here, and a lock that is given back meanwhile stays held.
 func TestKilledHolder(t *testing.T) {
 	dir := t.TempDir()
@@ -125,7 +125,7 @@ func TestLockExcludes(t *testing.T) {
 }
 
 // TestRemovedLockFile lets three processes fight for a lock whose file every holder removes, without a
-// pause between their tries: whoever locks a file that is gone by then does not hold the lock.
+// pause between their tries: a process that locks a file that was removed by then does not hold the lock.
 func TestRemovedLockFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(memoryDir(t), "claim.lock")
@@ -232,7 +232,7 @@ func TestQueueRemovesLeavers(t *testing.T) {
 	})
 }
 
-// TestQueueGrantsFreeTurnAfterCancel enters lines without anybody for somebody whose time is up: nobody holds them up.
+// TestQueueGrantsFreeTurnAfterCancel enters free queues with a canceled context: the turn is granted all the same.
 func TestQueueGrantsFreeTurnAfterCancel(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())

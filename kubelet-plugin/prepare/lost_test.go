@@ -84,7 +84,7 @@ func loseAt(t *testing.T, moment int, want func(w *world) Claim) bool {
 	return true
 }
 
-// While the driver is away nobody is told that GPUs are lost; for what becomes of the claim, they are.
+// While the driver is away, GPUs are not reported as lost; for the claim, they are.
 func TestMissingDriver(t *testing.T) {
 	w := newWorld(t, "h100x2")
 	node := w.node

@@ -19,7 +19,7 @@ type machine struct {
 	gpus  map[string]*card
 	// serial makes UUIDs, which are never used again.
 	serial int
-	// foreign are the UUIDs of instances that somebody else made; busy are those in use.
+	// foreign are the UUIDs of instances of other programs; busy are those in use.
 	foreign, busy map[string]bool
 	// sins are the things that were done and must not be.
 	sins []string

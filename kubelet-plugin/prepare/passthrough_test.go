@@ -22,12 +22,12 @@ func TestPassthrough(t *testing.T) {
 	if _, err := p.Prepare(quiet(t), claim("b", w.wanted(0, gpu.Use{Shape: gpu.VFIO}))); err == nil {
 		t.Error("a second virtual machine got the GPU")
 	}
-	// Somebody took it from vfio-pci: the next pod of the claim gets it all the same.
+	// Another program unbound it from vfio-pci: the next pod of the claim gets it all the same.
 	w.gpus[name].bound = false
 	if again := mustPrepare(t, p, c); again[0].IOMMUGroup == "" || !w.gpus[name].bound {
 		t.Errorf("bound again: %t, %+v", w.gpus[name].bound, again)
 	}
-	// While the virtual machine runs, the claim keeps its record, and nobody else gets the GPU.
+	// While the virtual machine runs, the claim keeps its record, and no other claim gets the GPU.
 	w.busy[name] = true
 	if err := p.Unprepare(quiet(t), c.Ref); !errors.Is(err, gpu.ErrBusy) {
 		t.Errorf("unprepare while it is used: %v", err)

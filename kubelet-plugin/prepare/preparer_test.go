@@ -441,7 +441,7 @@ func damagedClaim(t *testing.T) (*world, Claim) {
 	return w, c
 }
 
-// TestUnreadableRecord makes the record again, whoever comes first: kubelet or the reconcile. What the
+// TestUnreadableRecord makes the record again, whether kubelet or the reconcile comes first. What the
 // claim holds is not touched.
 func TestUnreadableRecord(t *testing.T) {
 	t.Parallel()

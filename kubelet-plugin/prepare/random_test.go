@@ -207,7 +207,7 @@ func (w *walk) end(t *rapid.T) {
 			t.Error(err)
 		}
 	}
-	// What a reboot left is nobody's.
+	// What a reboot left has no owner.
 	if err := p.releaseOrphanDaemons(quiet(w.t)); err != nil {
 		t.Error(err)
 	}

@@ -151,7 +151,7 @@ func TestPrivateDaemons(t *testing.T) {
 	}
 }
 
-// TestReleaseOrphanDaemons ends what serves nobody, and nothing else.
+// TestReleaseOrphanDaemons ends daemons without a claim, and no others.
 func TestReleaseOrphanDaemons(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "h100x2")

@@ -29,7 +29,7 @@ type world struct {
 	api     outside
 	locks   string
 	boot    int
-	// on is the GPU that somebody left with MIG on.
+	// on is the GPU that was left with MIG on.
 	on string
 	// sandbox has GPUs for virtual machines.
 	sandbox bool
@@ -245,7 +245,7 @@ func (s *shelf) List() (uids []string, err error) {
 
 // outside is the API server and kubelet, as far as they are asked.
 type outside struct {
-	// claims are those that are allocated, by UID; gone are those that nobody holds any more.
+	// claims are those that are allocated, by UID; gone are those that no pod holds any more.
 	claims map[string]Claim
 	gone   map[string]bool
 	err    error
@@ -321,7 +321,7 @@ func claim(name string, wanted ...Wanted) Claim { return Claim{Ref: ref(name), W
 // Rules.
 
 // faults names everything that is wrong with the world, whatever crashed before: what was done to it
-// and must not be, instances that nobody owns, claims that say they are ready and are not.
+// and must not be, instances without an owner, claims that say they are ready and are not.
 func (w *world) faults() []string {
 	faults := slices.Clone(w.sins)
 	records := slices.DeleteFunc(w.records.snapshot(), func(r Record) bool { return r.BootID != w.bootID() })
@@ -365,7 +365,7 @@ func (w *world) faults() []string {
 }
 
 // shared names what is wrong with what claims share: a GPU in two shapes or with more handed out than it
-// has, and daemons that run for nobody.
+// has, and daemons without a claim.
 func (w *world) shared(records []Record) []string {
 	var faults []string
 	for _, g := range w.node.GPUs {
@@ -464,7 +464,7 @@ func (w *world) served(r Record, i int) []string {
 	return nil
 }
 
-// litter names what is left after the last claim ended, besides what others made.
+// litter names what is left after the last claim ended, except what other programs made.
 func (w *world) litter() []string {
 	litter := w.faults()
 	for _, r := range w.records.snapshot() {

@@ -29,7 +29,7 @@ const (
 	pool   = "node1-gpu.tessera.dev"
 )
 
-// world is an API server with a reporter beside it.
+// world is an API server and a reporter.
 type world struct {
 	t        *testing.T
 	client   *fake.Clientset
@@ -46,7 +46,7 @@ func newWorld(t *testing.T, claims ...*resourceapi.ResourceClaim) *world {
 			t.Fatal(err)
 		}
 	}
-	// The recorder names Events by the time, which stands still here.
+	// The recorder names Events by the time, which does not advance here.
 	names := 0
 	w.client.PrependReactor("create", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if create, ok := action.(clienttesting.CreateAction); ok {

@@ -96,7 +96,7 @@ func fill(t *testing.T, kind *fit.Kind, o gpu.Occupancy, profiles []gpu.Profile,
 }
 
 // What is known of the demand decides between placements that block about as much. Where 1g with double
-// memory is asked for, which alone can use the last slice beside others, 1g leaves it its place; where it
+// memory is requested, which alone can use the last memory slice next to others, 1g leaves it its place; where it
 // is not, 2g leaves that to 3g, which alone can use the last slice then.
 func TestKnownDemandChangesTheChoice(t *testing.T) {
 	t.Parallel()

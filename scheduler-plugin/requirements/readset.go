@@ -39,7 +39,7 @@ type readSetVisitor struct {
 	readsUnknown bool
 }
 
-// scope maps variables of an expression to the parts of the device that they stand for.
+// scope maps variables of an expression to the parts of the device that they denote.
 type scope map[string]devicePart
 
 // findReadSet returns what the parsed expression reads of a device, or true if that is unknown.
@@ -72,7 +72,7 @@ func (v *readSetVisitor) visit(e ast.Expr, in scope) {
 	case ast.ComprehensionKind:
 		v.visitComprehension(e.AsComprehension(), in)
 	case ast.LiteralKind, ast.IdentKind:
-		// Nothing is read: variables that stand for a part of the device are handled above.
+		// Nothing is read: variables that denote a part of the device are handled above.
 	case ast.MapKind, ast.StructKind, ast.UnspecifiedExprKind:
 		v.readsUnknown = true
 	}

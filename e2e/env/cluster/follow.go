@@ -26,7 +26,7 @@ func newKinds(config *rest.Config) (client.WithWatch, error) {
 	if err := errors.Join(scheme.AddToScheme(kinds), v1alpha1.AddToScheme(kinds)); err != nil {
 		return nil, err
 	}
-	ctrllog.SetLogger(logr.Discard()) // it would complain, with a stack, that nobody has
+	ctrllog.SetLogger(logr.Discard()) // it would complain, with a stack, that none is set
 	c, err := client.NewWithWatch(config, client.Options{Scheme: kinds})
 	if err != nil {
 		return nil, fmt.Errorf("connect to the lab: %w", err)

@@ -36,7 +36,7 @@ type Expectation struct {
 	Over int `json:"over,omitempty"`
 }
 
-// View is what one container must see and say. Whoever states GPUs or MIG states both: the other one is
+// View is what one container must see and print. An expectation that states GPUs or MIG states both: the other one is
 // none.
 type View struct {
 	// GPUs is the number of GPUs that are not in MIG mode, given as a whole or shared.

@@ -99,7 +99,7 @@ func (w *Watcher) Await(ctx context.Context, s Subject) (Outcome, error) {
 	}
 }
 
-// note remembers claims and wakes whoever waits.
+// note remembers claims and wakes the waiting callers.
 func (w *Watcher) note(object any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,14 +188,14 @@ func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) 
 
 // The log of a container that has ended is read every logPeriod until it contains what is expected. containerd reports the end of a container before its
 // writer has copied all output to the file, by seconds on a loaded machine. A log with other content is read logLooks times; a count, because time also
-// passes while the machine stands still. An empty log is read until ctx ends: every program of the examples prints something.
+// passes while the machine is suspended. An empty log is read until ctx ends: every program of the examples prints something.
 const (
 	logPeriod = 100 * time.Millisecond
 	logLooks  = 150
 )
 
 // log reads the log of a container: of one that runs until it has said what it is held to, of one that has
-// ended again until that is in it. Whoever judges the log says so when it never is.
+// ended again until that is in it. The comparison reports when it never is.
 func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, container string) (string, error) {
 	if o.Phase == Pending {
 		return "", nil

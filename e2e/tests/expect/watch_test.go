@@ -225,7 +225,7 @@ func TestAwaitJob(t *testing.T) {
 	}
 }
 
-// TestAwaitDeployment: a pod that is on its way out is nobody's outcome.
+// TestAwaitDeployment: a terminating pod is in no outcome.
 func TestAwaitDeployment(t *testing.T) {
 	labels := map[string]string{"app": "d"}
 	deployment := &appsv1.Deployment{

@@ -111,7 +111,7 @@ func TestA20TwoPolicies(t *testing.T) {
 	}
 }
 
-// TestShownByKubectl checks what kubectl shows of each kind: the short names, and the columns with what stands in the status.
+// TestShownByKubectl checks what kubectl shows of each kind: the short names, and the columns with values of the status.
 func TestShownByKubectl(t *testing.T) {
 	tests := []struct {
 		name, shortName, object, status string

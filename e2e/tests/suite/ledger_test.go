@@ -31,7 +31,7 @@ type ledger struct {
 	Instances []string
 	// Records and Specs are the files of claims.
 	Records, Specs []string
-	// Daemons are the folders of MPS daemons, Modes the GPU settings besides MIG.
+	// Daemons are the folders of MPS daemons, Modes the GPU settings other than MIG.
 	Daemons, Modes []string
 }
 

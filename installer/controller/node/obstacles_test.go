@@ -17,7 +17,7 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
 )
 
-// What keeps the installer from what it decided stands in the node's message, once and in the same words, for as long as it does.
+// What keeps the installer from what it decided is in the node's message, once and in the same words, for as long as it does.
 func TestObstaclesAreReported(t *testing.T) {
 	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Status: corev1.NodeStatus{
