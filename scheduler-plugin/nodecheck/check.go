@@ -58,9 +58,13 @@ func (c *Check) Allows(name string) bool {
 func (c *Check) hasRoom(info fwk.NodeInfo) bool {
 	has, used := info.GetAllocatable(), info.GetRequested()
 	return len(info.GetPods()) < has.GetAllowedPodNumber() &&
-		c.request.MilliCPU <= has.GetMilliCPU()-used.GetMilliCPU() &&
-		c.request.Memory <= has.GetMemory()-used.GetMemory()
+		fits(c.request.MilliCPU, has.GetMilliCPU()-used.GetMilliCPU()) &&
+		fits(c.request.Memory, has.GetMemory()-used.GetMemory())
 }
+
+// fits reports whether the request fits into what is free, which is negative on a node whose pods request more than is
+// allocatable. As in NodeResourcesFit, a pod that requests nothing fits there too.
+func fits(request, free int64) bool { return request <= 0 || request <= free }
 
 // IsOpen reports whether the node's taints, labels and spec let it run the pod.
 func (c *Check) IsOpen(node *corev1.Node) bool {
