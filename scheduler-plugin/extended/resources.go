@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
@@ -121,9 +122,13 @@ func isSidecar(c *corev1.Container) bool {
 	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
-// ExistingClaims returns the claims that an earlier attempt created for the pod's extended resources.
+// ExistingClaims returns the claims that an earlier attempt created for the pod's extended resources. These are the ones
+// that the in-tree plugin deletes: it ignores claims for other pods, and all of them if the pod requests no such resource.
 func (r *Resources) ExistingClaims(pod *corev1.Pod) ([]*resourceapi.ResourceClaim, error) {
-	objects, err := r.claims.ByIndex(claimIndex, string(pod.UID))
+	if len(r.Requested(pod)) == 0 {
+		return nil, nil
+	}
+	objects, err := r.claims.ByIndex(claimIndex, podKey(pod.Name, pod.UID))
 	if err != nil {
 		return nil, fmt.Errorf("find the claim for extended resources: %w", err)
 	}
@@ -142,16 +147,20 @@ func (r *Resources) ExistingClaims(pod *corev1.Pod) ([]*resourceapi.ResourceClai
 	return claims, nil
 }
 
-// claimIndex is the index of claims for extended resources by the UID of their pod.
+// claimIndex is the index of claims for extended resources by the podKey of their pod.
 const claimIndex = "tesseraExtendedResourceClaims"
 
+// podKey returns the key of a pod in claimIndex. The in-tree plugin compares the name of the owner as well as its UID.
+func podKey(name string, uid types.UID) string { return name + "/" + string(uid) }
+
+// podOfClaim returns the key of the pod for whose extended resources the claim was created.
 func podOfClaim(object any) ([]string, error) {
 	claim, ok := object.(*resourceapi.ResourceClaim)
 	if !ok || claim.Annotations[resourceapi.ExtendedResourceClaimAnnotation] != "true" {
 		return nil, nil
 	}
 	if owner := metav1.GetControllerOf(claim); owner != nil {
-		return []string{string(owner.UID)}, nil
+		return []string{podKey(owner.Name, owner.UID)}, nil
 	}
 	return nil, nil
 }
