@@ -102,13 +102,16 @@ func (r *Remediator) Decide(ctx context.Context, c *catalog.Catalog, node *nodes
 
 // decideGPU decides about one GPU. One that could not be observed keeps its status.
 func (r *Remediator) decideGPU(node string, g *gpuRemediation) {
-	last := r.Obstacles.Of(report.GPUKey(node, g.GPU))
-	g.Obstacle = last.Text
+	key := report.GPUKey(node, g.GPU)
+	if g.Obstacle = r.Obstacles.Of(key).Text; g.Status != nil {
+		g.Status.Message = r.Obstacles.Original(key, g.Status.Message)
+	}
 	if g.decision = remediation.Next(g.Observed); g.failed != nil {
 		g.decision = remediation.Decision{Status: g.Status, Action: remediation.Wait}
 	}
-	if status := g.decision.Status; status != nil {
-		status.Message = last.Explain(string(g.decision.Action), status.Message)
+	// A wait fails only if the GPU cannot be observed.
+	if status := g.decision.Status; status != nil && (g.failed != nil || g.decision.Action != remediation.Wait) {
+		status.Message = r.Obstacles.Explain(key, string(g.decision.Action), status.Message)
 	}
 	if c, requests := g.Candidate(node); requests && !c.Begun && g.decision.Action == remediation.Direct {
 		r.ordered.add(node, g.GPU)

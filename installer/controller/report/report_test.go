@@ -113,6 +113,30 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
+// TestOriginalRemovesTheAddedError checks that the error is removed only from the message to which it was added, also after the action succeeded.
+func TestOriginalRemovesTheAddedError(t *testing.T) {
+	o, key := NewObstacles(), GPUKey("n", "g")
+	o.Set(key, "Evict", errors.New("denied"))
+	if got := o.Explain(key, "Evict", "the GPU is drained"); got != "the GPU is drained: denied" {
+		t.Errorf("got %q", got)
+	}
+	o.Set(key, "Evict", nil)
+	for message, want := range map[string]string{
+		"the GPU is drained: denied": "the GPU is drained", "the claim is gone: denied": "the claim is gone: denied", "": "",
+	} {
+		if got := o.Original(key, message); got != want {
+			t.Errorf("original of %q: got %q, want %q", message, got, want)
+		}
+	}
+	if got := o.Original(GPUKey("n", "another"), "the GPU is drained: denied"); got != "the GPU is drained: denied" {
+		t.Errorf("another GPU: got %q", got)
+	}
+	o.RemoveNode("n")
+	if got := o.Original(key, "the GPU is drained: denied"); got != "the GPU is drained: denied" {
+		t.Errorf("after the node was removed: got %q", got)
+	}
+}
+
 // The text of an Event is cut to what the API server accepts.
 func TestEventTexts(t *testing.T) {
 	recorder := events.NewFakeRecorder(1)
