@@ -94,14 +94,11 @@ func (r *Remediator) gpuUsers(ctx context.Context, node *nodestate.Observation, 
 	})
 }
 
-// resetGroup returns the GPUs that are reset together with one, as far as they are published; at least that one.
+// resetGroup returns the GPUs that are reset together with one, including it, as far as they are published.
 func resetGroup(pool wire.Reading, name string) []string {
 	var node gpu.Node
 	for _, published := range pool.GPUs {
 		node.GPUs = append(node.GPUs, published.GPU)
 	}
-	if group := node.ResetGroup(name); len(group) > 0 {
-		return group
-	}
-	return []string{name}
+	return node.ResetGroup(name)
 }

@@ -6,10 +6,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/api/wire"
 	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
 )
 
@@ -100,5 +103,78 @@ func TestRemediationDrainsDecideWhoLeaves(t *testing.T) {
 				t.Errorf("evicted and waited for are %q, want %q", got, f.want)
 			}
 		})
+	}
+}
+
+// TestDrainIsLimitedToWhatTheFaultNeeds checks which pods are evicted: those of a MIG device if only its processes must end, those of the GPU if all its
+// processes must end or it must be reset, and none of another GPU, also if the faulty one is not published any more.
+func TestDrainIsLimitedToWhatTheFaultNeeds(t *testing.T) {
+	var slicesOfNode []resourceapi.ResourceSlice
+	for _, object := range controllertest.ResourceSlices(t, "n") {
+		if slice, ok := object.(*resourceapi.ResourceSlice); ok {
+			slicesOfNode = append(slicesOfNode, *slice)
+		}
+	}
+	var mig []string
+	for _, device := range wire.Read(slicesOfNode)[0].GPUs[0].Devices {
+		if device.Use.Shape == gpu.MIG {
+			mig = append(mig, device.Name)
+		}
+	}
+	if len(mig) < 2 {
+		t.Fatalf("the MIG devices are %q", mig)
+	}
+	for name, test := range map[string]struct {
+		remedy, device, gpu string
+		want                []string
+	}{
+		"processes of a MIG device":       {remedy: "Restart", device: mig[0], want: []string{"users/first"}},
+		"processes of the GPU":            {remedy: "Restart", want: []string{"users/first", "users/second"}},
+		"a reset":                         {remedy: "Reset", want: []string{"users/first", "users/second"}},
+		"a reset of an unpublished GPU":   {remedy: "Reset", gpu: "gpu-lost"},
+		"processes of an unpublished GPU": {remedy: "Restart", gpu: "gpu-lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fault := controllertest.XIDFault(t, "n", 0, 94, test.remedy)
+			fault.Device = test.device
+			if test.gpu != "" {
+				fault.GPU = test.gpu
+			}
+			node := controllertest.FaultyNode("n", fault)
+			node.Spec.Remediations = []v1alpha1.Remediation{{GPU: fault.GPU, ID: "i"}}
+			users := slices.Concat(controllertest.User("first", "n", mig[0]), controllertest.User("second", "n", mig[1]),
+				controllertest.User("third", "n", controllertest.WholeGPU(t, "n", 1)))
+			h := controllertest.NewCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{node.DeepCopy()}, users...)
+			g := decide(t, h, controllertest.Policies{}.Catalog(), node)[0]
+			if !slices.Equal(g.Drain.Holders, test.want) || len(g.victims) != len(test.want) {
+				t.Errorf("holders are %q, victims %+v, want %q", g.Drain.Holders, g.victims, test.want)
+			}
+		})
+	}
+}
+
+// TestSuggestionListsPodsWithoutReadingThem checks that mode Suggest names the pods that would be evicted from the reservations of their claims, evicts
+// none, and reads no pod from the API server.
+func TestSuggestionListsPodsWithoutReadingThem(t *testing.T) {
+	spec := v1alpha1.ClusterPolicySpec{Remediation: v1alpha1.RemediationSpec{Mode: v1alpha1.RemediationSuggest}}
+	c := controllertest.NewCluster(t, spec, []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))},
+		controllertest.User("training", "n", controllertest.WholeGPU(t, "n", 0))...)
+	reads := 0
+	failRequests(c, func(_ string, object any, name string) bool {
+		if _, is := object.(*corev1.Pod); is && name == "training" {
+			reads++
+		}
+		return false
+	})
+	r, cat := newRemediator(t, c), controllertest.Policies{Spec: spec}.Catalog()
+	list, err := reconcile(t, r, cat, "n")
+	if err != nil || len(list) != 1 {
+		t.Fatalf("got %+v, error %v", list, err)
+	}
+	if got := list[0]; got.Step != v1alpha1.RemediationStepSuggested || !strings.HasSuffix(got.Message, "1 pods would be evicted: users/training") {
+		t.Errorf("got %+v", got)
+	}
+	if got := c.GPUNode("n").Spec.Remediations; len(got) > 0 || reads > 0 {
+		t.Errorf("out of service are %+v, the pod was read %d times, want neither", got, reads)
 	}
 }

@@ -43,6 +43,79 @@ func TestRefusedNodeIsBusy(t *testing.T) {
 	}
 }
 
+// TestBusyNodeIsNamed checks that the reason why no remediation begins names the other operation or the state of the node, and that a node in service, in
+// validation or whose validation failed is not busy.
+func TestBusyNodeIsNamed(t *testing.T) {
+	serving := func(change func(*nodestate.Observation)) *nodestate.Observation {
+		s := &nodestate.Observation{Observed: phase.Observed{Node: phase.Node{Exists: true, Ready: true}, Wanted: phase.Wanted{Managed: true}}}
+		change(s)
+		return s
+	}
+	unchanged := func(*nodestate.Observation) {}
+	for name, test := range map[string]struct {
+		change func(*nodestate.Observation)
+		phase  v1alpha1.NodePhase
+		want   string
+	}{
+		"no Node":   {func(s *nodestate.Observation) { s.Node.Exists = false }, v1alpha1.PhaseReady, "the Node does not exist"},
+		"not Ready": {func(s *nodestate.Observation) { s.Node.Ready = false }, v1alpha1.PhaseReady, "the node is not Ready"},
+		"maintenance": {func(s *nodestate.Observation) {
+			s.Spec.Maintenance = &v1alpha1.Maintenance{Operation: v1alpha1.OperationMIGMode}
+		}, v1alpha1.PhaseReady, "the node is in maintenance (" + string(v1alpha1.OperationMIGMode) + ")"},
+		"tainted":           {func(s *nodestate.Observation) { s.Tainted = true }, v1alpha1.PhaseReady, "the node is in maintenance"},
+		"maintenance label": {func(s *nodestate.Observation) { s.Node.Labels.Maintenance = "x" }, v1alpha1.PhaseReady, "the node is in maintenance"},
+		"upgrade":           {unchanged, v1alpha1.PhaseUpgrading, "the node is in maintenance"},
+		"not selected":      {func(s *nodestate.Observation) { s.Wanted.Managed = false }, v1alpha1.PhaseReady, "no ClusterPolicy selects the node"},
+		"operands removed":  {unchanged, v1alpha1.PhaseAbsent, "no ClusterPolicy selects the node"},
+		"driver":            {unchanged, v1alpha1.PhaseDriverInstalling, "the node is DriverInstalling"},
+		"agent":             {unchanged, v1alpha1.PhaseAgentReady, "the node is AgentReady"},
+		"in service":        {unchanged, v1alpha1.PhaseReady, ""},
+		"validation":        {unchanged, v1alpha1.PhaseValidating, ""},
+		"validation failed": {unchanged, v1alpha1.PhaseFailed, ""},
+	} {
+		if got := busyReason(serving(test.change), phase.Decision{Phase: test.phase}); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// TestPauseNamesItsObject checks that a paused GPU stays in service, and that its message names the object with the annotation.
+func TestPauseNamesItsObject(t *testing.T) {
+	paused := map[string]string{v1alpha1.AnnotationPauseRemediation: "true"}
+	for want, test := range map[string]struct{ node, policy map[string]string }{
+		"GPUNode n": {paused, nil}, "ClusterPolicy " + v1alpha1.ClusterPolicyName: {nil, paused},
+	} {
+		node := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+		node.Annotations = test.node
+		c, cat := controllertest.NewCluster(t, actPolicy(1), []*v1alpha1.GPUNode{node}), controllertest.Policies{Spec: actPolicy(1)}.Catalog()
+		cat.Policy.Annotations = test.policy
+		list, err := reconcile(t, newRemediator(t, c), cat, "n")
+		if err != nil || len(list) != 1 || list[0].Reason != remediation.ReasonPaused || !strings.HasSuffix(list[0].Message, ": "+want) {
+			t.Errorf("%s: got %+v, error %v", want, list, err)
+		}
+		if got := c.GPUNode("n").Spec.Remediations; len(got) > 0 {
+			t.Errorf("%s: out of service are %+v, want none", want, got)
+		}
+	}
+}
+
+// TestNodeThatIsNotSelectedReturnsItsGPUs checks that mode Act does not apply to a node that the ClusterPolicy does not select: no GPU is taken out of
+// service, and one that was not reset returns.
+func TestNodeThatIsNotSelectedReturnsItsGPUs(t *testing.T) {
+	spec := actPolicy(2)
+	spec.NodeSelector = controllertest.InPool("other")
+	node := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, remediation.ReasonDraining, 0)
+	node.Status.Agent.Faults = append(node.Status.Agent.Faults, controllertest.XIDFault(t, "n", 1, 95, "Reset"))
+	c := controllertest.NewCluster(t, spec, []*v1alpha1.GPUNode{node})
+	list, err := reconcile(t, newRemediator(t, c), controllertest.Policies{Spec: spec}.Catalog(), "n")
+	if err != nil || len(list) != 1 || list[0].Step != v1alpha1.RemediationStepRestore || list[0].Reason != remediation.ReasonOff {
+		t.Errorf("got %+v, error %v, want only the first GPU, released", list, err)
+	}
+	if got := c.GPUNode("n").Spec.Remediations; len(got) > 0 {
+		t.Errorf("out of service are %+v, want none", got)
+	}
+}
+
 // TestFieldsDecideAboutFaultyGPUs checks the effect of each field of remediation on a faulted GPU.
 func TestFieldsDecideAboutFaultyGPUs(t *testing.T) {
 	minute := &metav1.Duration{Duration: time.Minute}

@@ -85,7 +85,7 @@ func (n *NodeRemediation) createGPUValidation(ctx context.Context, g *gpuRemedia
 		return err
 	}
 	at := indexOf(pool)
-	if at < 0 || g.Order == nil {
+	if at < 0 {
 		return fmt.Errorf("validate GPU %s of node %s: the node agent does not publish it; see the agent's log", g.GPU, n.node.GPUNode.Name)
 	}
 	v := validation.Describe(n.catalog, n.node.GPUNode, g.Order.ID, n.ValidatorImage)

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -102,6 +103,130 @@ func TestValidationOfAnUnpublishedGPU(t *testing.T) {
 	err = (&NodeRemediation{Remediator: r, catalog: cat, node: node}).createGPUValidation(t.Context(), g)
 	if err == nil || !strings.Contains(err.Error(), "gpu-unknown") {
 		t.Errorf("got error %v", err)
+	}
+}
+
+// TestValidationNeedsTheDevices checks that a GPU is not validated while its devices cannot be read, and that the error names the node.
+func TestValidationNeedsTheDevices(t *testing.T) {
+	gpunode := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepValidate, remediation.ReasonValidating, 1)
+	c := controllertest.NewCluster(t, actPolicy(1), []*v1alpha1.GPUNode{gpunode})
+	failRequests(c, func(_ string, object any, _ string) bool { _, is := object.(*resourceapi.ResourceSliceList); return is })
+	r, cat := newRemediator(t, c), controllertest.Policies{Spec: actPolicy(1)}.Catalog()
+	node, _, err := nodestate.Read(t.Context(), r.Cluster, cat, c.GPUNode("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := gpuRemediation{decision: remediation.Decision{Action: remediation.Validate}}
+	g.GPU, g.Order = controllertest.GPU(t, "n", 0).Name(), &node.Spec.Remediations[0]
+	_, err = (&NodeRemediation{Remediator: r, catalog: cat, node: node, gpus: []gpuRemediation{g}}).RemediateNodeGPUs(t.Context())
+	if !errors.Is(err, errInjected) || !strings.Contains(err.Error(), "list ResourceSlices of node n") {
+		t.Errorf("got error %v", err)
+	}
+	claims := &resourceapi.ResourceClaimList{}
+	if err := c.List(t.Context(), claims, client.InNamespace(controllertest.Namespace)); err != nil || len(claims.Items) > 0 {
+		t.Errorf("got claims %+v, error %v, want none", claims.Items, err)
+	}
+}
+
+// TestValidationUsesTheKnownDevices checks that the devices are read once for the validations of a node, and again for a GPU that was not published.
+func TestValidationUsesTheKnownDevices(t *testing.T) {
+	gpunode := controllertest.NodeInRemediation(t, v1alpha1.RemediationStepValidate, remediation.ReasonValidating, 1)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: controllertest.Namespace}}
+	c := controllertest.NewCluster(t, actPolicy(1), []*v1alpha1.GPUNode{gpunode}, namespace)
+	r, cat := newRemediator(t, c), controllertest.Policies{Spec: actPolicy(1)}.Catalog()
+	node, _, err := nodestate.Read(t.Context(), r.Cluster, cat, c.GPUNode("n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, test := range []struct {
+		gpu   string
+		lists int
+		fails bool
+	}{
+		{controllertest.GPU(t, "n", 0).Name(), 1, false}, {controllertest.GPU(t, "n", 1).Name(), 1, false}, {"gpu-lost", 2, true},
+	} {
+		g := &gpuRemediation{}
+		g.GPU, g.Order = test.gpu, &node.Spec.Remediations[0]
+		err := (&NodeRemediation{Remediator: r, catalog: cat, node: node}).createGPUValidation(t.Context(), g)
+		if (err != nil) != test.fails || c.SliceLists != test.lists {
+			t.Errorf("validation %d: error %v, ResourceSlices were listed %d times, want %d", i, err, c.SliceLists, test.lists)
+		}
+	}
+}
+
+// TestRebootLabelFollowsTheCondition checks that the Node has the label that requests a reboot exactly while the GPUNode has the condition. A label that
+// cannot be written does not stop the remediation of the GPUs.
+func TestRebootLabelFollowsTheCondition(t *testing.T) {
+	required := []metav1.Condition{{Type: v1alpha1.ConditionRebootRequired, Status: metav1.ConditionTrue}}
+	for name, test := range map[string]struct {
+		conditions []metav1.Condition
+		label      string
+		fails      bool
+		noNode     bool
+		want       string
+	}{
+		"requested":           {conditions: required, want: "true"},
+		"still requested":     {conditions: required, label: "true", want: "true"},
+		"not requested":       {},
+		"no longer requested": {label: "true"},
+		"cannot be written":   {conditions: required, fails: true},
+		"the Node is deleted": {conditions: required, noNode: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			gpunode := controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))
+			gpunode.Status.Conditions = test.conditions
+			c := controllertest.NewCluster(t, actPolicy(1), []*v1alpha1.GPUNode{gpunode})
+			node := c.Node("n")
+			if test.label != "" {
+				node.Labels[v1alpha1.LabelRebootRequired] = test.label
+			}
+			if err := c.Update(t.Context(), node); err != nil {
+				t.Fatal(err)
+			}
+			if test.noNode {
+				if err := c.Delete(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+			}
+			failRequests(c, func(verb string, object any, _ string) bool {
+				_, is := object.(*corev1.Node)
+				return test.fails && is && verb == "patch"
+			})
+			_, err := reconcile(t, newRemediator(t, c), controllertest.Policies{Spec: actPolicy(1)}.Catalog(), "n")
+			if (err != nil) != test.fails || test.fails && !strings.Contains(err.Error(), "label node n: "+errInjected.Error()) {
+				t.Errorf("got error %v", err)
+			}
+			if test.noNode {
+				return
+			}
+			if got := c.Node("n").Labels[v1alpha1.LabelRebootRequired]; got != test.want {
+				t.Errorf("the label is %q, want %q", got, test.want)
+			}
+			if got := c.GPUNode("n").Spec.Remediations; len(got) != 1 {
+				t.Errorf("out of service are %+v, want the faulty GPU", got)
+			}
+		})
+	}
+}
+
+// TestConflictIsNoObstacle checks that a GPUNode that was changed since it was read is reported to the caller, and is not kept as an obstacle.
+func TestConflictIsNoObstacle(t *testing.T) {
+	c := controllertest.NewCluster(t, actPolicy(1), []*v1alpha1.GPUNode{controllertest.FaultyNode("n", controllertest.XIDFault(t, "n", 0, 95, "Reset"))})
+	r, cat := newRemediator(t, c), controllertest.Policies{Spec: actPolicy(1)}.Catalog()
+	n, err := decideNode(t, r, cat, "n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := c.GPUNode("n")
+	changed.Annotations = map[string]string{"a": "b"}
+	if err := c.Update(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.RemediateNodeGPUs(t.Context()); !apierrors.IsConflict(err) {
+		t.Errorf("got error %v, want a conflict", err)
+	}
+	if got := r.Obstacles.Of(report.GPUKey("n", n.gpus[0].GPU)).Text; got != "" || len(c.GPUNode("n").Spec.Remediations) > 0 {
+		t.Errorf("the obstacle is %q, out of service are %+v", got, c.GPUNode("n").Spec.Remediations)
 	}
 }
 
