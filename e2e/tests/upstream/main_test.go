@@ -2,10 +2,13 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -34,12 +37,28 @@ func TestMain(m *testing.M) {
 	}
 }
 
+// locateSources sets the variables by which kubernetes' test API server finds its files if it is compiled with -trimpath. The path of a source file then
+// begins with its module, as below the module cache.
+func locateSources() error {
+	if _, file, _, _ := runtime.Caller(0); filepath.IsAbs(file) {
+		return nil
+	}
+	cache, err := exec.Command("go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		return fmt.Errorf("find the module cache: %w", err)
+	}
+	return errors.Join(os.Setenv("TEST_SRCDIR", strings.TrimSpace(string(cache))), os.Setenv("TEST_WORKSPACE", "."))
+}
+
 func run(m *testing.M) error {
 	if err := perf.InitTests(); err != nil {
 		return fmt.Errorf("start scheduler_perf: %w", err)
 	}
 	// The default metrics keep the array they were made with: only an exchange in place reaches them.
 	perf.PluginNames[slices.Index(perf.PluginNames, inTree)] = plugin.Name
+	if err := locateSources(); err != nil {
+		return err
+	}
 	work, err := os.MkdirTemp("", "tessera-upstream-")
 	if err != nil {
 		return err
