@@ -77,3 +77,43 @@ func TestHeld(t *testing.T) {
 		})
 	}
 }
+
+// A removal taints the devices of the DRA driver that the agent of each node publishes: that of its pool's configuration, or of the policy's if the pool
+// has none.
+func TestRemovalTaintsTheDriverOfEachPool(t *testing.T) {
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	if err := clientgoscheme.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	policy := &v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
+	policy.Spec.NodeAgent = v1alpha1.NodeAgentSpec{Config: &v1alpha1.NodeConfigSpec{DriverName: "gpu.example.com"}, Pools: []v1alpha1.NodePool{
+		{Name: "named", Config: &v1alpha1.NodeConfigSpec{DriverName: "own.example.com"}}, {Name: "unnamed", Config: &v1alpha1.NodeConfigSpec{}}, {Name: "bare"},
+	}}
+	want := map[string]string{
+		"named": "own.example.com", "unnamed": v1alpha1.DriverName, "bare": "gpu.example.com", "default": "gpu.example.com", "removed": "gpu.example.com",
+	}
+	objects := []client.Object{policy}
+	for pool := range want {
+		objects = append(objects, &v1alpha1.GPUNode{ObjectMeta: metav1.ObjectMeta{Name: pool}, Spec: v1alpha1.GPUNodeSpec{AgentPool: pool}})
+	}
+	api := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
+	c := &cleaner{Cluster: action.Cluster{Client: api, Live: api, Namespace: "tessera-system"}}
+	if err := c.close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for pool := range want {
+		rule := &resourceapi.DeviceTaintRule{}
+		if err := api.Get(t.Context(), client.ObjectKey{Name: action.TaintRuleName(pool)}, rule); err != nil {
+			t.Fatal(err)
+		}
+		got[pool] = *rule.Spec.DeviceSelector.Driver
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the drivers by pool (-want +got):\n%s", diff)
+	}
+}

@@ -150,7 +150,7 @@ func (c *cleaner) mark(ctx context.Context, name, operation string) error {
 	return c.SetNodeLabels(ctx, node, map[string]string{v1alpha1.LabelMaintenance: operation})
 }
 
-// agentDrivers returns the DRA driver names of agents by pool; the empty pool has that of all other pools.
+// agentDrivers returns the DRA driver names of agents by pool; the empty pool has that of all other pools, also of those without a configuration.
 func (c *cleaner) agentDrivers(ctx context.Context) (map[string]string, error) {
 	names := map[string]string{"": v1alpha1.DriverName}
 	policies := &v1alpha1.ClusterPolicyList{}
@@ -162,7 +162,6 @@ func (c *cleaner) agentDrivers(ctx context.Context) (map[string]string, error) {
 			names[""] = cmp.Or(config.DriverName, v1alpha1.DriverName)
 		}
 		for _, pool := range policy.Spec.NodeAgent.Pools {
-			names[pool.Name] = v1alpha1.DriverName
 			if pool.Config != nil {
 				names[pool.Name] = cmp.Or(pool.Config.DriverName, v1alpha1.DriverName)
 			}
