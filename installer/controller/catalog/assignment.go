@@ -131,7 +131,7 @@ func (c *Catalog) assignDriver(a *Assignment, set labels.Set) {
 	}
 }
 
-// assignPool sets the pool of the node agent.
+// assignPool sets the pool of the node agent. A pool without a configuration has that of nodeAgent: the spec is complete.
 func (c *Catalog) assignPool(a *Assignment, set labels.Set) {
 	agent := c.Policy.Spec.NodeAgent
 	a.AgentPool, a.DRADriver, a.OffersMIG = defaultPool, draName(agent.Config), offersMIGDevices(agent.Config)
@@ -143,10 +143,7 @@ func (c *Catalog) assignPool(a *Assignment, set labels.Set) {
 	for _, pool := range agent.Pools {
 		if selectorMatches(&pool.NodeSelector, set) {
 			pools = append(pools, pool.Name)
-			a.AgentPool, a.DRADriver, a.MIGMode = pool.Name, draName(pool.Config), pool.MIGMode
-			if pool.Config != nil {
-				a.OffersMIG = offersMIGDevices(pool.Config)
-			}
+			a.AgentPool, a.DRADriver, a.OffersMIG, a.MIGMode = pool.Name, draName(pool.Config), offersMIGDevices(pool.Config), pool.MIGMode
 		}
 	}
 	if len(pools) > 1 && a.Conflict == "" {
