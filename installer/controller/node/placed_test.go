@@ -56,6 +56,24 @@ func TestPlacedDriver(t *testing.T) {
 	}
 }
 
+// A DaemonSet of the name that is no driver of the installer places none.
+func TestPlacedDriverOfAnotherProgram(t *testing.T) {
+	t.Parallel()
+	const digest = "0123456789abcdef"
+	for name, change := range map[string]func(*appsv1.DaemonSet){
+		"without a digest":    func(s *appsv1.DaemonSet) { s.Spec.Template.Annotations = nil },
+		"without a container": func(s *appsv1.DaemonSet) { s.Spec.Template.Spec.Containers = nil },
+	} {
+		set, s := driverSet(digest, "driver:580.1"), &nodestate.Observation{}
+		change(set)
+		r := New(Config{Cluster: action.Cluster{Client: controllertest.NewPlainClient(t, set), Namespace: controllertest.Namespace}})
+		s.Node.Labels.Driver = v1alpha1.DriverLabelValue(digest)
+		if got, err := r.placedDriver(t.Context(), s); err != nil || got != nil {
+			t.Errorf("%s: error %v, driver %+v", name, err, got)
+		}
+	}
+}
+
 // TestRemember writes what runs into the new GPUNode, as good where the node is in service.
 func TestRemember(t *testing.T) {
 	t.Parallel()
