@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -167,8 +168,11 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 		switch o := object.(type) {
 		case *appsv1.Deployment:
 			live := &appsv1.Deployment{}
-			if err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(o), live); err != nil {
-				return "Deployment " + o.Name + " does not exist yet", client.IgnoreNotFound(err)
+			switch err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(o), live); {
+			case apierrors.IsNotFound(err):
+				return "Deployment " + o.Name + " does not exist yet", nil
+			case err != nil:
+				return "", fmt.Errorf("read Deployment %s: %w", o.Name, err)
 			}
 			if live.Status.ObservedGeneration < live.Generation || live.Status.AvailableReplicas == 0 {
 				return fmt.Sprintf("Deployment %s has no available pod; check its pods", o.Name), nil
