@@ -93,6 +93,9 @@ func StartManager(t *testing.T, c client.Client, setUp func(ctrl.Manager) error)
 	return w
 }
 
+// Watched reports whether the manager watches the kind of an object.
+func (w *Watches) Watched(object client.Object) bool { return len(w.handlers(object)) > 0 }
+
 // Create reports a creation. Without a watch of the kind nothing is reported.
 func (w *Watches) Create(object client.Object) {
 	for _, h := range w.handlers(object) {

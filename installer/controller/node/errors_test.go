@@ -22,42 +22,10 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-var errRefused = errors.New("refused")
-
-// isA returns a function that reports whether an object or list has this type.
-func isA[T any]() func(any) bool {
-	return func(o any) bool { _, is := o.(T); return is }
-}
-
-// refuse makes the API server refuse reads, and writes, of the objects and lists that these functions report; nil: none.
+// refuse makes the API server refuse reads, and patches, of the objects and lists that the functions report; nil: none.
 func (c *testCluster) refuse(reads, writes func(any) bool) {
 	c.Helper()
-	c.use(interceptor.NewClient(c.WithWatch, interceptor.Funcs{
-		Get: func(ctx context.Context, base client.WithWatch, key client.ObjectKey, o client.Object, options ...client.GetOption) error {
-			if reads != nil && reads(o) {
-				return errRefused
-			}
-			return base.Get(ctx, key, o, options...)
-		},
-		List: func(ctx context.Context, base client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
-			if reads != nil && reads(list) {
-				return errRefused
-			}
-			return base.List(ctx, list, options...)
-		},
-		Patch: func(ctx context.Context, base client.WithWatch, o client.Object, patch client.Patch, options ...client.PatchOption) error {
-			if writes != nil && writes(o) {
-				return errRefused
-			}
-			return base.Patch(ctx, o, patch, options...)
-		},
-		SubResourcePatch: func(ctx context.Context, base client.Client, sub string, o client.Object, patch client.Patch, options ...client.SubResourcePatchOption) error {
-			if writes != nil && writes(o) {
-				return errRefused
-			}
-			return base.SubResource(sub).Patch(ctx, o, patch, options...)
-		},
-	}), c)
+	c.use(controllertest.Refuse(c.Cluster, reads, writes), c)
 }
 
 // What cannot be read is named in the error, and nothing is written: a decision from half of a node's objects could be wrong.
@@ -68,17 +36,17 @@ func TestNothingIsWrittenOfANodeThatCannotBeRead(t *testing.T) {
 		withoutPolicy, withoutGPUNode bool
 		want                          string
 	}{
-		"the policy":                           {reads: isA[*v1alpha1.ClusterPolicy](), want: "read ClusterPolicy"},
-		"the GPUNode":                          {reads: isA[*v1alpha1.GPUNode](), want: "read GPUNode n"},
-		"the Node":                             {reads: isA[*corev1.Node](), want: "read node n"},
-		"the Node of no GPUNode":               {reads: isA[*corev1.Node](), withoutGPUNode: true, want: "read node n"},
-		"the Node in a cluster without policy": {reads: isA[*corev1.Node](), withoutPolicy: true, want: "read node n"},
-		"the pods":                             {reads: isA[*corev1.PodList](), want: "list pods on node n"},
-		"the DaemonSet of the driver":          {reads: isA[*appsv1.DaemonSet](), want: "read DaemonSet tessera-driver-placed"},
-		"the taint":                            {reads: isA[*resourceapi.DeviceTaintRule](), want: "read taint of node n"},
-		"the claims of users":                  {reads: isA[*resourceapi.ResourceClaimList](), want: "list claims of pool n-gpu.tessera.dev"},
-		"the validation":                       {reads: isA[*resourceapi.ResourceClaim](), want: "read validation of node n"},
-		"the other nodes, for the budget":      {reads: isA[*v1alpha1.GPUNodeList](), want: "list GPUNodes"},
+		"the policy":                           {reads: controllertest.IsA[*v1alpha1.ClusterPolicy](), want: "read ClusterPolicy"},
+		"the GPUNode":                          {reads: controllertest.IsA[*v1alpha1.GPUNode](), want: "read GPUNode n"},
+		"the Node":                             {reads: controllertest.IsA[*corev1.Node](), want: "read node n"},
+		"the Node of no GPUNode":               {reads: controllertest.IsA[*corev1.Node](), withoutGPUNode: true, want: "read node n"},
+		"the Node in a cluster without policy": {reads: controllertest.IsA[*corev1.Node](), withoutPolicy: true, want: "read node n"},
+		"the pods":                             {reads: controllertest.IsA[*corev1.PodList](), want: "list pods on node n"},
+		"the DaemonSet of the driver":          {reads: controllertest.IsA[*appsv1.DaemonSet](), want: "read DaemonSet tessera-driver-placed"},
+		"the taint":                            {reads: controllertest.IsA[*resourceapi.DeviceTaintRule](), want: "read taint of node n"},
+		"the claims of users":                  {reads: controllertest.IsA[*resourceapi.ResourceClaimList](), want: "list claims of pool n-gpu.tessera.dev"},
+		"the validation":                       {reads: controllertest.IsA[*resourceapi.ResourceClaim](), want: "read validation of node n"},
+		"the other nodes, for the budget":      {reads: controllertest.IsA[*v1alpha1.GPUNodeList](), want: "list GPUNodes"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -100,7 +68,7 @@ func TestNothingIsWrittenOfANodeThatCannotBeRead(t *testing.T) {
 			}
 			c.refuse(test.reads, nil)
 			c.Writes = 0
-			if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), test.want) {
+			if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, controllertest.ErrRefused) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want %q", err, test.want)
 			}
 			if c.Writes > 0 {
@@ -113,8 +81,8 @@ func TestNothingIsWrittenOfANodeThatCannotBeRead(t *testing.T) {
 // Labels of a node that cannot be written are an error, and the next reconcile writes them.
 func TestGPULabelsAreWrittenAfterARefusal(t *testing.T) {
 	c := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.FaultyNode("n")})
-	c.refuse(nil, isA[*corev1.Node]())
-	if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "label node n") {
+	c.refuse(nil, controllertest.IsA[*corev1.Node]())
+	if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, controllertest.ErrRefused) || !strings.Contains(err.Error(), "label node n") {
 		t.Errorf("got error %v", err)
 	}
 	c.refuse(nil, nil)
@@ -129,10 +97,10 @@ func TestDriverIsNotAdoptedBeforeItIsRecorded(t *testing.T) {
 	gpunode := controllertest.FaultyNode("n")
 	gpunode.Spec.Driver, gpunode.Status.LastGoodDriver = nil, nil
 	c := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{gpunode})
-	c.refuse(nil, isA[*v1alpha1.GPUNode]())
+	c.refuse(nil, controllertest.IsA[*v1alpha1.GPUNode]())
 	o := &nodeObservation{Observation: nodestate.Observation{GPUNode: c.GPUNode("n")}}
 	d := phase.Decision{Action: phase.Adopt, Good: true, Driver: &v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: "d"}}
-	if err := (nodeStep{Reconciler: c.r, observation: o, decision: d}).perform(t.Context()); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), "write status of GPUNode n") {
+	if err := (nodeStep{Reconciler: c.r, observation: o, decision: d}).perform(t.Context()); !errors.Is(err, controllertest.ErrRefused) || !strings.Contains(err.Error(), "write status of GPUNode n") {
 		t.Errorf("got error %v", err)
 	}
 	if got := c.GPUNode("n"); got.Spec.Driver != nil || c.Writes > 0 {
@@ -146,8 +114,8 @@ func TestWithoutAPolicyARefusedWriteIsReported(t *testing.T) {
 		writes func(any) bool
 		want   string
 	}{
-		"the status": {isA[*v1alpha1.GPUNode](), "write status of GPUNode n"},
-		"the labels": {isA[*corev1.Node](), "label node n"},
+		"the status": {controllertest.IsA[*v1alpha1.GPUNode](), "write status of GPUNode n"},
+		"the labels": {controllertest.IsA[*corev1.Node](), "label node n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newTestCluster(t, v1alpha1.ClusterPolicySpec{}, []*v1alpha1.GPUNode{controllertest.NodeInRemediation(t, v1alpha1.RemediationStepDrain, remediation.ReasonDraining, 0)})
@@ -158,7 +126,7 @@ func TestWithoutAPolicyARefusedWriteIsReported(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.refuse(nil, test.writes)
-			if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, errRefused) || !strings.Contains(err.Error(), test.want) {
+			if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, controllertest.ErrRefused) || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got error %v, want %q", err, test.want)
 			}
 			if now := c.GPUNode("n"); len(now.Spec.Remediations) != 1 || c.Node("n").Labels[v1alpha1.LabelReady] != "" {
@@ -186,7 +154,7 @@ func TestGPUNodeWithoutANode(t *testing.T) {
 			if !policy {
 				c.abandon()
 			}
-			c.refuse(nil, isA[*corev1.Node]())
+			c.refuse(nil, controllertest.IsA[*corev1.Node]())
 			var now *v1alpha1.GPUNode
 			for range 4 {
 				now = c.step("n")
@@ -236,13 +204,13 @@ func TestValidationReadsTheResourceSlicesOnce(t *testing.T) {
 	c.use(c, interceptor.NewClient(c, interceptor.Funcs{
 		List: func(ctx context.Context, base client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 			if refuses {
-				return errRefused
+				return controllertest.ErrRefused
 			}
 			return base.List(ctx, list, options...)
 		},
 	}))
 	for range 2 {
-		if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, errRefused) {
+		if _, err := c.r.Reconcile(t.Context(), trigger.Request("n")); !errors.Is(err, controllertest.ErrRefused) {
 			t.Fatalf("got error %v", err)
 		}
 	}
