@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 )
 
-// Patience is how long tests wait for what happens in another goroutine.
-const Patience = 30 * time.Second
+// Timeout is how long Eventually waits.
+const Timeout = 30 * time.Second
 
 // Watches are the watches of a manager. Tests report changes of objects through them; nothing is read from an API server.
 type Watches struct {
@@ -133,9 +133,9 @@ func (w *Watches) handlers(object client.Object) []toolscache.ResourceEventHandl
 // Eventually waits until a condition holds.
 func Eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(Patience); !holds(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(Timeout); !holds(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("after %s: not %s", Patience, what)
+			t.Fatalf("after %s: not %s", Timeout, what)
 		}
 	}
 }
