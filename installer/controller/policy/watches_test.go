@@ -125,24 +125,23 @@ func TestChangesRequestAPass(t *testing.T) {
 		r := newReconciler(t, c)
 		r.ServiceMonitors = serves
 		w := controllertest.StartManager(t, c, r.SetUp)
-		controllertest.Eventually(t, "started", func() bool {
-			w.Create(&v1alpha1.ClusterPolicy{})
-			return passes.Load() > 0
-		})
-		if got := w.Watched(monitor); got != serves {
-			t.Errorf("ServiceMonitors are served: %t, watched: %t", serves, got)
+		kinds := []client.Object{
+			&v1alpha1.ClusterPolicy{}, &v1alpha1.NVIDIADriver{}, &v1alpha1.GPUNode{}, &corev1.Node{}, &corev1.ConfigMap{}, &corev1.Secret{},
+			&appsv1.DaemonSet{}, &appsv1.Deployment{}, &corev1.Service{}, &resourceapi.ResourceClaimTemplate{}, &policyv1.PodDisruptionBudget{},
+			&nodev1.RuntimeClass{}, &resourceapi.DeviceTaintRule{},
 		}
-		if !serves {
-			continue
+		if serves {
+			kinds = append(kinds, monitor)
 		}
-		for _, object := range []client.Object{
-			&v1alpha1.NVIDIADriver{}, &v1alpha1.GPUNode{}, &corev1.Node{}, &corev1.ConfigMap{}, &corev1.Secret{}, &appsv1.DaemonSet{}, &appsv1.Deployment{},
-			&corev1.Service{}, &resourceapi.ResourceClaimTemplate{}, &policyv1.PodDisruptionBudget{}, &nodev1.RuntimeClass{}, &resourceapi.DeviceTaintRule{}, monitor,
-		} {
-			time.Sleep(2 * passDelay) // the passes of earlier changes
-			before := passes.Load()
+		for _, object := range kinds {
+			controllertest.Eventually(t, fmt.Sprintf("a watch of %T", object), func() bool { return w.Watched(object) })
+		}
+		for i, object := range kinds {
 			w.Create(object)
-			controllertest.Eventually(t, fmt.Sprintf("a pass after a change of %T", object), func() bool { return passes.Load() > before })
+			controllertest.Eventually(t, fmt.Sprintf("a pass after a change of %T", object), func() bool { return int(passes.Load()) > i })
+		}
+		if got := w.Watched(monitor); got != serves || int(passes.Load()) != len(kinds) {
+			t.Errorf("ServiceMonitors are served: %t, watched: %t; %d passes after %d changes", serves, got, passes.Load(), len(kinds))
 		}
 	}
 }
