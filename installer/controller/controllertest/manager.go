@@ -49,7 +49,7 @@ func (i *informer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler,
 
 // GetInformer returns the informer of a kind.
 func (w *Watches) GetInformer(_ context.Context, object client.Object, _ ...cache.InformerGetOption) (cache.Informer, error) {
-	kind, err := apiutil.GVKForObject(object, w.FakeInformers.Scheme)
+	kind, err := apiutil.GVKForObject(object, w.Scheme)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +120,7 @@ func (w *Watches) Delete(object client.Object) {
 
 func (w *Watches) handlers(object client.Object) []toolscache.ResourceEventHandler {
 	w.Helper()
-	kind, err := apiutil.GVKForObject(object, w.FakeInformers.Scheme)
+	kind, err := apiutil.GVKForObject(object, w.Scheme)
 	if err != nil {
 		w.Fatal(err)
 	}
