@@ -6,7 +6,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
@@ -23,11 +22,8 @@ import (
 // otherwise the policy of a large cluster would hardly ever be Ready.
 func (r *Reconciler) pendingDiscovery(ctx context.Context, p *pass, set *appsv1.DaemonSet) (string, error) {
 	live := &appsv1.DaemonSet{}
-	switch err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(set), live); {
-	case apierrors.IsNotFound(err):
-		return "DaemonSet " + set.Name + " does not exist yet", nil
-	case err != nil:
-		return "", fmt.Errorf("read DaemonSet %s: %w", set.Name, err)
+	if missing, err := r.readOperand(ctx, "DaemonSet", set, live); missing != "" || err != nil {
+		return missing, err
 	}
 	if ready := meta.FindStatusCondition(p.Policy.Status.Conditions, v1alpha1.ConditionReady); ready != nil &&
 		ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == p.Policy.Generation {

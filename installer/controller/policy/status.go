@@ -168,11 +168,8 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 		switch o := object.(type) {
 		case *appsv1.Deployment:
 			live := &appsv1.Deployment{}
-			switch err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(o), live); {
-			case apierrors.IsNotFound(err):
-				return "Deployment " + o.Name + " does not exist yet", nil
-			case err != nil:
-				return "", fmt.Errorf("read Deployment %s: %w", o.Name, err)
+			if missing, err := r.readOperand(ctx, "Deployment", o, live); missing != "" || err != nil {
+				return missing, err
 			}
 			if live.Status.ObservedGeneration < live.Generation || live.Status.AvailableReplicas == 0 {
 				return fmt.Sprintf("Deployment %s has no available pod; check its pods", o.Name), nil
@@ -185,6 +182,17 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 				return waits, err
 			}
 		}
+	}
+	return "", nil
+}
+
+// readOperand reads the live object of a rendered operand of the kind. missing is a text for messages if it does not exist.
+func (r *Reconciler) readOperand(ctx context.Context, kind string, rendered, live client.Object) (missing string, err error) {
+	switch err := r.Cluster.Client.Get(ctx, client.ObjectKeyFromObject(rendered), live); {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("%s %s does not exist yet", kind, rendered.GetName()), nil
+	case err != nil:
+		return "", fmt.Errorf("read %s %s: %w", kind, rendered.GetName(), err)
 	}
 	return "", nil
 }
