@@ -138,8 +138,8 @@ func prepareHost(ctx context.Context, folder string) (string, error) {
 		return "", err
 	}
 	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stdout}
-	folders, err := builder.Build(ctx, "etcd", lab.Containerd, "helm", "kubernetes")
-	return folders["kubernetes"], err
+	folders, err := builder.Build(ctx, binaries.Etcd, binaries.Containerd, binaries.Helm, binaries.Kubernetes)
+	return folders[binaries.Kubernetes], err
 }
 
 func readExamples() ([]expect.Example, error) {

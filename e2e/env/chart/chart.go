@@ -42,7 +42,7 @@ func New(ctx context.Context) (Helm, error) {
 	if err != nil {
 		return Helm{}, err
 	}
-	folder, err := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}.BuildOne(ctx, "helm")
+	folder, err := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}.BuildOne(ctx, binaries.Helm)
 	if err != nil {
 		return Helm{}, err
 	}

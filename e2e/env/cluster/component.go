@@ -15,9 +15,6 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// kubectlFamily is the family of the lab's programs that kubectl belongs to.
-const kubectlFamily = "kubernetes"
-
 // WithComponents returns the kustomize build of deployments/ with the scheduler component and the given components,
 // which are named by their folders in deployments/. The roots of the node configuration are those of the fake GPUs. The
 // objects are in kustomize's order.
@@ -91,6 +88,6 @@ func kubectl(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	folder, err := binaries.Builder{Modules: modules, Cache: cache, Progress: os.Stderr}.BuildOne(ctx, kubectlFamily)
+	folder, err := binaries.Builder{Modules: modules, Cache: cache, Progress: os.Stderr}.BuildOne(ctx, binaries.Kubernetes)
 	return filepath.Join(folder, "kubectl"), err
 }

@@ -52,12 +52,12 @@ func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *
 		return nil, err
 	}
 	etcd, peers, server := "http://"+p.ports[0].Address, "http://"+p.ports[1].Address, p.ports[2]
-	err = p.start(dir, filepath.Join(programs["etcd"], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+	err = p.start(dir, filepath.Join(programs[binaries.Etcd], "etcd"), "--data-dir="+filepath.Join(dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
 		"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd, "--listen-peer-urls="+peers, "--socket-reuse-port")
 	if err != nil {
 		return nil, err
 	}
-	err = p.start(dir, filepath.Join(programs["kubernetes"], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
+	err = p.start(dir, filepath.Join(programs[binaries.Kubernetes], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", server.Number), "--permit-port-sharing", "--tls-cert-file="+own.certificate, "--tls-private-key-file="+own.key, "--token-auth-file="+own.tokens,
 		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+own.public, "--service-account-signing-key-file="+own.private)

@@ -63,5 +63,5 @@ func ClusterPrograms(ctx context.Context) (binaries.Folders, error) {
 	if err != nil {
 		return nil, err
 	}
-	return binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}.Build(ctx, "etcd", "kubernetes")
+	return binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}.Build(ctx, binaries.Etcd, binaries.Kubernetes)
 }

@@ -34,7 +34,7 @@ func buildPrograms(ctx context.Context, config Config) (binaries.Folders, error)
 		Cache:    config.Cache,
 		Progress: config.Progress,
 	}
-	families := []string{"etcd", "kubernetes", recipe.Containerd}
+	families := []string{binaries.Etcd, binaries.Kubernetes, binaries.Containerd}
 	for _, node := range config.Nodes {
 		if node.Runtime != "" {
 			families = append(families, node.Runtime)

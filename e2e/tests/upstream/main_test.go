@@ -92,7 +92,7 @@ func prepareFolder(work string) error {
 		return err
 	}
 	builder := binaries.Builder{Modules: filepath.Join(source, "e2e", "env", "lab", "modules"), Cache: cache, Progress: os.Stderr}
-	folders, err := builder.Build(context.Background())
+	etcd, err := builder.BuildOne(context.Background(), binaries.Etcd)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func prepareFolder(work string) error {
 		return err
 	}
 	for name, value := range map[string]string{
-		etcdVariable: filepath.Join(folders["etcd"], "etcd"),
+		etcdVariable: filepath.Join(etcd, "etcd"),
 		"PATH":       filepath.Join(work, "bin") + string(os.PathListSeparator) + os.Getenv("PATH"),
 		"TMPDIR":     filepath.Join(work, "tmp"),
 		"ARTIFACTS":  filepath.Join(work, "failed"), // upstream writes a log per workload and removes it on success

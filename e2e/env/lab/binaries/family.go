@@ -47,16 +47,25 @@ func (p Program) executable() string {
 	return name
 }
 
+// Names of the families.
+const (
+	Etcd         = "etcd"
+	Containerd   = "containerd"
+	Containerd17 = "containerd17"
+	Helm         = "helm"
+	Kubernetes   = "kubernetes"
+)
+
 // Families lists all programs of a lab that are not taken from the host, fastest build first, and helm, which tests
 // use.
 func Families() []Family {
 	return []Family{
 		{
-			Name: "etcd", Module: "go.etcd.io/etcd/server/v3",
+			Name: Etcd, Module: "go.etcd.io/etcd/server/v3",
 			Programs: []Program{{"etcd", "go.etcd.io/etcd/server/v3"}},
 		},
 		{
-			Name: "containerd", Module: "github.com/containerd/containerd/v2",
+			Name: Containerd, Module: "github.com/containerd/containerd/v2",
 			Programs: []Program{
 				{"containerd", "github.com/containerd/containerd/v2/cmd/containerd"},
 				{"containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"},
@@ -67,7 +76,7 @@ func Families() []Family {
 			},
 		},
 		{
-			Name: "containerd17", Module: "github.com/containerd/containerd", // reads CDI specs only if configured
+			Name: Containerd17, Module: "github.com/containerd/containerd", // reads CDI specs only if configured
 			Programs: []Program{
 				{"containerd", "github.com/containerd/containerd/cmd/containerd"},
 				{"containerd-shim-runc-v2", "github.com/containerd/containerd/cmd/containerd-shim-runc-v2"},
@@ -78,14 +87,14 @@ func Families() []Family {
 			},
 		},
 		{
-			Name: "helm", Module: "helm.sh/helm/v4",
+			Name: Helm, Module: "helm.sh/helm/v4",
 			Programs: []Program{{"helm", "helm.sh/helm/v4/cmd/helm"}},
 			Stamp: func(version string) map[string]string {
 				return map[string]string{"helm.sh/helm/v4/internal/version.version": version}
 			},
 		},
 		{
-			Name: "kubernetes", Module: "k8s.io/kubernetes",
+			Name: Kubernetes, Module: "k8s.io/kubernetes",
 			Programs: []Program{
 				{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
 				{"kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"},
