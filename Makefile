@@ -14,6 +14,8 @@ export TESSERA_CACHE := $(CACHE)
 MODULES      := . e2e/repo/tools e2e/repo/tools/crds e2e/tests/oracle e2e/tests/promql e2e/tests/upstream $(patsubst %/go.mod,%,$(wildcard e2e/env/lab/modules/*/go.mod e2e/bench/modules/*/go.mod))
 LINT_VERSION := $(shell awk '/golangci-lint\/v2 v/ {print $$2}' e2e/repo/tools/go.mod)
 LINT         := $(CACHE)/tools/golangci-lint-$(LINT_VERSION)
+# With -trimpath, the linter would get the cgo files of another clone from Go's build cache, and read sources where that clone was.
+RUN_LINT     := GOFLAGS='$(filter-out -trimpath,$(GOFLAGS))' $(LINT) run --allow-parallel-runners
 # The linters that do not load imported packages: e2e/tests/upstream imports the whole API server, 6 GB.
 LIGHT        := cyclop,depguard,errorlint,exhaustive,forcetypeassert,funlen,godot,importas,ineffassign,revive
 GINKGO       := $(CACHE)/tools/ginkgo-$(shell awk '$$1 == "github.com/onsi/ginkgo/v2" {print $$2}' go.mod)
@@ -127,9 +129,9 @@ verify-format:
 .PHONY: verify-lint
 verify-lint: $(LINT)
 	@echo "== lint"
-	$(LINT) run --allow-parallel-runners ./...
-	for module in e2e/tests/oracle e2e/tests/promql; do (cd "$$module" && $(LINT) run --allow-parallel-runners --config ../../../.golangci.yml ./...); done
-	cd e2e/tests/upstream && $(LINT) run --allow-parallel-runners --config ../../../.golangci.yml --enable-only '$(LIGHT)' ./...
+	$(RUN_LINT) ./...
+	for module in e2e/tests/oracle e2e/tests/promql; do (cd "$$module" && $(RUN_LINT) --config ../../../.golangci.yml ./...); done
+	cd e2e/tests/upstream && $(RUN_LINT) --config ../../../.golangci.yml --enable-only '$(LIGHT)' ./...
 
 .PHONY: verify-laws
 verify-laws:
