@@ -62,6 +62,20 @@ func TestCUDA(t *testing.T) {
 		"a kernel":         {verbs: []string{"add", "add"}, want: []string{product + first, product + second, "added", "added"}},
 		"too much memory":  {verbs: []string{"fill"}, want: []string{product + first, product + second, "cuMemAlloc_v2: error 2"}},
 	}
+	// What the driver refuses, by the names of cuda.h.
+	for verb, want := range map[string]string{
+		"copy":                "cuMemcpyHtoD_v2: error 201",  // CUDA_ERROR_INVALID_CONTEXT
+		"unknown-instruction": "cuModuleLoadData: error 218", // CUDA_ERROR_INVALID_PTX
+		"undeclared-register": "cuModuleLoadData: error 218",
+		"wrong-type":          "cuModuleLoadData: error 218",
+		"no-version":          "cuModuleLoadData: error 218",
+		"newer-version":       "cuModuleLoadData: error 222",    // CUDA_ERROR_UNSUPPORTED_PTX_VERSION
+		"newer-target":        "cuModuleLoadData: error 209",    // CUDA_ERROR_NO_BINARY_FOR_GPU
+		"no-function":         "cuModuleGetFunction: error 500", // CUDA_ERROR_NOT_FOUND
+		"outside":             "cuCtxSynchronize: error 700",    // CUDA_ERROR_ILLEGAL_ADDRESS, after the launch
+	} {
+		tests["refuses "+verb] = struct{ verbs, env, want []string }{verbs: []string{verb}, want: []string{product + first, product + second, want}}
+	}
 	for what, test := range tests {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()

@@ -1,7 +1,7 @@
 /*
  * A CUDA program for the tests. It prints the devices, and for every argument does something on the
  * first: "add" adds two vectors, "fill" allocates all memory and one byte more, "hold" makes a
- * context, says so, and keeps it until its input ends.
+ * context, says so, and keeps it until its input ends. The other verbs are misuses, which the driver refuses.
  */
 #include <dlfcn.h>
 #include <stdio.h>
@@ -22,9 +22,21 @@ static void check(const char *what, int status)
 
 #define CALL(name, ...) check(#name, ((int (*)())dlsym(library, #name))(__VA_ARGS__))
 
+#define HEADER(version, target) ".version " version "\n.target " target "\n.address_size 64\n"
+
 static const char ptx[] =
-	".version 5.0\n.target sm_50\n.address_size 64\n"
-	".visible .entry vecadd(.param .u64 a, .param .u64 b, .param .u64 c, .param .u32 n)\n{ ret; }\n";
+	HEADER("5.0", "sm_50")
+	".visible .entry vecadd(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u32 pn)\n{\n"
+	" .reg .pred %p<2>; .reg .b32 %r<6>; .reg .f32 %f<4>; .reg .b64 %d<8>;\n"
+	" ld.param.u64 %d1, [pa]; ld.param.u64 %d2, [pb]; ld.param.u64 %d3, [pc]; ld.param.u32 %r5, [pn];\n"
+	" mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mov.u32 %r3, %tid.x;\n"
+	" mad.lo.s32 %r4, %r1, %r2, %r3; // the thread\n"
+	" setp.ge.u32 %p1, %r4, %r5;\n"
+	"@%p1 bra $done;\n"
+	" mul.wide.u32 %d4, %r4, 4;\n"
+	" add.s64 %d5, %d1, %d4; add.s64 %d6, %d2, %d4; add.s64 %d7, %d3, %d4;\n"
+	" ld.global.f32 %f1, [%d5]; ld.global.f32 %f2, [%d6]; add.f32 %f3, %f1, %f2; st.global.f32 [%d7], %f3;\n"
+	"$done: ret;\n}\n";
 
 enum { N = 1000 };
 
@@ -46,7 +58,7 @@ static void add(void)
 	CALL(cuModuleGetFunction, &function, module, "vecadd");
 	void *arguments[] = {&a, &b, &c, &n};
 	CALL(cuLaunchKernel, function, 8, 1, 1, 128, 1, 1, 0, NULL, arguments, NULL);
-	CALL(cuCtxSynchronize, 0);
+	CALL(cuCtxSynchronize);
 	CALL(cuMemcpyDtoH_v2, out, c, sizeof out);
 	for (int i = 0; i < N; i++)
 		if (out[i] != 2 * in[i])
@@ -63,6 +75,63 @@ static void fill(void)
 	CALL(cuMemGetInfo_v2, &size, &total);
 	CALL(cuMemAlloc_v2, &all, size);
 	CALL(cuMemAlloc_v2, &more, (size_t)1);
+}
+
+/* load loads PTX that is an entry named add with a body. */
+static void load(const char *header, const char *body)
+{
+	char text[512];
+	void *module;
+
+	snprintf(text, sizeof text, "%s.visible .entry add(.param .u64 a) { .reg .b32 %%r<2>; .reg .b64 %%d<2>; %s }", header, body);
+	CALL(cuModuleLoadData, &module, text);
+}
+
+/* outside runs a kernel that writes where nothing is allocated. */
+static void outside(void)
+{
+	static const char text[] = HEADER("6.0", "sm_50") ".visible .entry add(.param .u64 a)\n{ .reg .b64 %d1; .reg .u32 %r1;\n"
+							  " ld.param.u64 %d1, [a]; mov.u32 %r1, 7; st.global.u32 [%d1+4096], %r1; ret; }\n";
+	void *module, *function, *arguments[1];
+	pointer memory;
+
+	CALL(cuMemAlloc_v2, &memory, (size_t)4096);
+	CALL(cuModuleLoadData, &module, text);
+	CALL(cuModuleGetFunction, &function, module, "add");
+	arguments[0] = &memory;
+	CALL(cuLaunchKernel, function, 1, 1, 1, 1, 1, 1, 0, NULL, arguments, NULL);
+	CALL(cuCtxSynchronize);
+}
+
+/* misuse does what the driver refuses, with a context or without one. */
+static void misuse(const char *verb, int context)
+{
+	static char byte;
+	void *module, *function;
+	pointer memory = 0;
+
+	if (!strcmp(verb, "copy"))
+		CALL(cuMemcpyHtoD_v2, memory, &byte, (size_t)1);
+	if (!context)
+		return;
+	if (!strcmp(verb, "unknown-instruction"))
+		load(HEADER("6.0", "sm_50"), "nonsense.u32 %r1, 1; ret;");
+	if (!strcmp(verb, "undeclared-register"))
+		load(HEADER("6.0", "sm_50"), "mov.u32 %r9, 1; ret;");
+	if (!strcmp(verb, "wrong-type"))
+		load(HEADER("6.0", "sm_50"), "ld.param.u32 %r1, [a]; ret;");
+	if (!strcmp(verb, "no-version"))
+		load(".target sm_50\n.address_size 64\n", "ret;");
+	if (!strcmp(verb, "newer-version"))
+		load(HEADER("99.0", "sm_50"), "ret;");
+	if (!strcmp(verb, "newer-target"))
+		load(HEADER("6.0", "sm_999"), "ret;");
+	if (!strcmp(verb, "no-function")) {
+		CALL(cuModuleLoadData, &module, ptx);
+		CALL(cuModuleGetFunction, &function, module, "add");
+	}
+	if (!strcmp(verb, "outside"))
+		outside();
 }
 
 int main(int count, char **arguments)
@@ -87,7 +156,9 @@ int main(int count, char **arguments)
 	}
 	for (int i = 2; i < count; i++) {
 		CALL(cuDeviceGet, &device, 0);
+		misuse(arguments[i], 0);
 		CALL(cuCtxCreate_v2, &context, 0, device);
+		misuse(arguments[i], 1);
 		if (!strcmp(arguments[i], "add"))
 			add();
 		if (!strcmp(arguments[i], "fill"))

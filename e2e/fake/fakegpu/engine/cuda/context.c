@@ -10,6 +10,7 @@
 struct CUctx_st {
 	CUdevice device;
 	unsigned references; /* of a primary context */
+	CUresult broken;     /* the error of a kernel, which the context keeps */
 };
 
 enum { MOST = 16 * 15, PROHIBITED = 2, EXCLUSIVE_PROCESS = 3 };
@@ -65,8 +66,7 @@ static void let_go(CUdevice number)
 
 EXPORT CUresult cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device)
 {
-	(void)flags;
-	REQUIRE(context);
+	REQUIRE(context && !(flags & ~0xffu));
 	TRY(hold(device));
 	*context = calloc(1, sizeof **context);
 	if (!*context) {
@@ -128,8 +128,11 @@ CUresult context_current(CUdevice *number)
 	if (!current)
 		return CUDA_ERROR_INVALID_CONTEXT;
 	*number = current->device;
+	TRY(current->broken);
 	return mps_alive();
 }
+
+void context_break(CUresult result) { current->broken = result; }
 
 EXPORT CUresult cuCtxGetDevice(CUdevice *device)
 {

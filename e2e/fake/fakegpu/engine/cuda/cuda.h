@@ -1,5 +1,5 @@
-/* The part of the CUDA driver API that the fake implements: devices, contexts, memory, and one
- * kernel. */
+/* The part of the CUDA driver API that the fake implements: devices, contexts, memory, and
+ * kernels in a part of PTX. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -14,7 +14,13 @@ typedef enum {
 	CUDA_ERROR_NO_DEVICE = 100,
 	CUDA_ERROR_INVALID_DEVICE = 101,
 	CUDA_ERROR_INVALID_CONTEXT = 201,
+	CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
+	CUDA_ERROR_INVALID_PTX = 218,
+	CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
 	CUDA_ERROR_NOT_FOUND = 500,
+	CUDA_ERROR_ILLEGAL_ADDRESS = 700,
+	CUDA_ERROR_LAUNCH_TIMEOUT = 702,
+	CUDA_ERROR_MISALIGNED_ADDRESS = 716,
 	CUDA_ERROR_NOT_SUPPORTED = 801,
 	CUDA_ERROR_SYSTEM_DRIVER_MISMATCH = 803,
 	CUDA_ERROR_MPS_CONNECTION_FAILED = 805,
@@ -78,6 +84,12 @@ CUresult device_get(CUdevice number, struct device **device);
 
 /* context_current returns the number of the device whose context is current in this thread. */
 CUresult context_current(CUdevice *number);
+
+/* context_break makes every later call in the current context return an error of a kernel. */
+void context_break(CUresult result);
+
+CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device);
+CUresult cuDriverGetVersion(int *version);
 
 /* memory_inside checks that a range lies in one allocation of this process. */
 CUresult memory_inside(CUdeviceptr at, size_t size);

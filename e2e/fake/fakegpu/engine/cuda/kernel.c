@@ -1,110 +1,87 @@
-/*
- * Kernels. The fake does not compile PTX: a kernel named "add" or "vecadd" is c[i] = a[i] +
- * b[i] over floats, one per thread or the number given as fourth parameter, computed on the
- * host.
- */
+/* Modules and kernels: PTX that the interpreter understands, run on the host. */
 #include "cuda.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "ptx.h"
+#include "state.h"
+
 struct CUfunc_st {
-	unsigned parameters;
+	struct CUmod_st *module;
+	unsigned entry;
 };
 
 struct CUmod_st {
-	struct CUfunc_st function;
-	char name[16];
+	struct program *program;
+	struct CUfunc_st functions[4];
 };
-
-static const char *const known[] = {"add", "vecadd"};
-
-/* find_entry looks for ".entry name(" and returns what follows the parenthesis. */
-static const char *find_entry(const char *ptx, const char *name)
-{
-	for (const char *at = strstr(ptx, ".entry"); at; at = strstr(at, ".entry")) {
-		at += strlen(".entry");
-		while (isspace((unsigned char)*at))
-			at++;
-		size_t length = strlen(name);
-		if (strncmp(at, name, length))
-			continue;
-		at += length;
-		while (isspace((unsigned char)*at))
-			at++;
-		if (*at == '(')
-			return at + 1;
-	}
-	return NULL;
-}
-
-static unsigned count_parameters(const char *list)
-{
-	const char *end = strchr(list, ')');
-	unsigned count = 0;
-
-	for (const char *at = strstr(list, ".param"); at && end && at < end; at = strstr(at + 1, ".param"))
-		count++;
-	return count;
-}
 
 EXPORT CUresult cuModuleLoadData(CUmodule *module, const void *image)
 {
+	int major, minor, version;
 	CUdevice device;
 
 	REQUIRE(module && image);
 	TRY(context_current(&device));
-	for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-		const char *parameters = find_entry(image, known[i]);
-		if (!parameters)
-			continue;
-		*module = calloc(1, sizeof **module);
-		if (!*module)
-			return CUDA_ERROR_OUT_OF_MEMORY;
-		strcpy((*module)->name, known[i]);
-		(*module)->function.parameters = count_parameters(parameters);
-		return CUDA_SUCCESS;
-	}
-	return CUDA_ERROR_NOT_SUPPORTED;
+	TRY(cuDeviceGetAttribute(&major, 75, device));
+	TRY(cuDeviceGetAttribute(&minor, 76, device));
+	TRY(cuDriverGetVersion(&version));
+	struct CUmod_st *made = calloc(1, sizeof *made);
+	if (!made)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	CUresult result = program_parse(image, version, 10 * major + minor, &made->program);
+	if (result != CUDA_SUCCESS)
+		free(made);
+	else
+		*module = made;
+	return result;
 }
 
 EXPORT CUresult cuModuleUnload(CUmodule module)
 {
+	CUdevice device;
+
 	REQUIRE(module);
+	TRY(context_current(&device));
+	program_free(module->program);
 	free(module);
 	return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name)
 {
+	CUdevice device;
+
 	REQUIRE(function && module && name);
-	*function = &module->function;
-	return strcmp(module->name, name) ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+	TRY(context_current(&device));
+	int entry = program_entry(module->program, name);
+	if (entry < 0)
+		return CUDA_ERROR_NOT_FOUND;
+	module->functions[entry] = (struct CUfunc_st){.module = module, .entry = (unsigned)entry};
+	*function = &module->functions[entry];
+	return CUDA_SUCCESS;
 }
 
+/*
+ * A kernel ends before its launch returns. As with the driver, an error inside of it is not the launch's: every later
+ * call of the context returns it.
+ */
 EXPORT CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,
 			       unsigned block_y, unsigned block_z, unsigned shared, void *stream, void **parameters, void **extra)
 {
+	struct launch launch = {.blocks = grid_x, .threads = block_x};
 	CUdevice device;
 
-	(void)shared;
-	(void)stream;
-	REQUIRE(function && parameters && !extra && function->parameters >= 3 && function->parameters <= 4);
-	REQUIRE(block_x && (size_t)block_x * block_y * block_z <= 1024);
+	REQUIRE(function && grid_x && grid_y && grid_z && block_x && block_y && block_z);
+	REQUIRE((size_t)block_x * block_y * block_z <= 1024);
 	TRY(context_current(&device));
-	CUdeviceptr vector[3];
-	for (unsigned i = 0; i < 3; i++)
-		vector[i] = *(CUdeviceptr *)parameters[i];
-	size_t threads = (size_t)grid_x * grid_y * grid_z * block_x * block_y * block_z;
-	size_t count = function->parameters == 4 ? *(unsigned *)parameters[3] : threads;
-	count = count < threads ? count : threads;
-	for (unsigned i = 0; i < 3; i++)
-		TRY(memory_inside(vector[i], count * sizeof(float)));
-	const float *a = (const float *)(uintptr_t)vector[0], *b = (const float *)(uintptr_t)vector[1];
-	float *c = (float *)(uintptr_t)vector[2];
-	for (size_t i = 0; i < count; i++)
-		c[i] = a[i] + b[i];
+	if (grid_y * grid_z * block_y * block_z != 1 || shared || stream || extra)
+		return CUDA_ERROR_NOT_SUPPORTED; /* by the fake */
+	CUresult result = program_run(function->module->program, function->entry, launch, parameters);
+	if (result != CUDA_ERROR_ILLEGAL_ADDRESS && result != CUDA_ERROR_MISALIGNED_ADDRESS && result != CUDA_ERROR_LAUNCH_TIMEOUT)
+		return result;
+	context_break(result);
 	return CUDA_SUCCESS;
 }
 
@@ -122,6 +99,12 @@ EXPORT CUresult cuGetErrorName(CUresult error, const char **name)
 		{CUDA_ERROR_MPS_RPC_FAILURE, "CUDA_ERROR_MPS_RPC_FAILURE"},
 		{CUDA_ERROR_MPS_SERVER_NOT_READY, "CUDA_ERROR_MPS_SERVER_NOT_READY"},
 		{CUDA_ERROR_MPS_MAX_CLIENTS_REACHED, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED"},
+		{CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU"},
+		{CUDA_ERROR_INVALID_PTX, "CUDA_ERROR_INVALID_PTX"},
+		{CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "CUDA_ERROR_UNSUPPORTED_PTX_VERSION"},
+		{CUDA_ERROR_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
+		{CUDA_ERROR_LAUNCH_TIMEOUT, "CUDA_ERROR_LAUNCH_TIMEOUT"},
+		{CUDA_ERROR_MISALIGNED_ADDRESS, "CUDA_ERROR_MISALIGNED_ADDRESS"},
 		{CUDA_ERROR_MPS_CLIENT_TERMINATED, "CUDA_ERROR_MPS_CLIENT_TERMINATED"},
 	};
 

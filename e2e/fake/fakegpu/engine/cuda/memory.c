@@ -79,7 +79,9 @@ EXPORT CUresult cuMemAlloc_v2(CUdeviceptr *pointer, size_t size)
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer)
 {
 	struct block *found = NULL;
+	CUdevice current;
 
+	TRY(context_current(&current));
 	pthread_mutex_lock(&lock);
 	for (struct block **at = &blocks; *at && !found; at = &(*at)->next)
 		if ((CUdeviceptr)(uintptr_t)(*at)->memory == pointer) {
@@ -131,8 +133,10 @@ CUresult memory_inside(CUdeviceptr at, size_t size)
 
 EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
 {
+	CUdevice device;
+
 	REQUIRE(from);
-	TRY(mps_alive());
+	TRY(context_current(&device));
 	TRY(memory_inside(to, size));
 	memcpy((void *)(uintptr_t)to, from, size);
 	return CUDA_SUCCESS;
@@ -140,8 +144,10 @@ EXPORT CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void *from, size_t size)
 
 EXPORT CUresult cuMemcpyDtoH_v2(void *to, CUdeviceptr from, size_t size)
 {
+	CUdevice device;
+
 	REQUIRE(to);
-	TRY(mps_alive());
+	TRY(context_current(&device));
 	TRY(memory_inside(from, size));
 	memcpy(to, (const void *)(uintptr_t)from, size);
 	return CUDA_SUCCESS;
