@@ -1,4 +1,4 @@
-// Command images builds the container images of the product and of its tests, without a container engine, and pushes the product's to a registry.
+// Command images builds the container images of the product without a container engine, and pushes them to a registry.
 package main
 
 import (

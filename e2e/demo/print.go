@@ -85,13 +85,13 @@ func writeRows(w io.Writer, pod expect.Pod, container expect.Container) {
 	}
 }
 
-// reportedBy returns the devices in the container's log, or the log's last line if it has no report of the probe. Devices that
+// reportedBy returns the devices in the container's log, or the log's last line if it has no list of devices. Devices that
 // belong to a grant come first, in the order of the grants. MIG devices of a GPU allocated for monitoring are not listed.
 func reportedBy(container expect.Container) []string {
 	report, ok := expect.ParseReport(container.Log)
 	if !ok {
-		lines := strings.Split(strings.TrimSpace(container.Log), "\n")
-		return lines[len(lines)-1:]
+		lines := strings.FieldsFunc(container.Log, func(r rune) bool { return r == '\n' })
+		return lines[max(len(lines)-1, 0):]
 	}
 	devices := report.Devices()
 	var lines []string

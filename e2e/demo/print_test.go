@@ -48,7 +48,7 @@ A title (x.yaml): UNEXPECTED
   one/a    node1  gpu-a-mig-19-3        H100 MIG 1g.10gb, 16 SM, 9984 MiB, MIG-1
                   -                     H100, 81559 MiB, GPU-b
   one/b    node1  gpu-a-mig-19-3        Test PASSED
-  other    node2  -                     
+  other    node2  -                     -
   client   node2  gpu-b-mps, 4Gi, 50 %  H100, 81559 MiB, GPU-b; CUDA allocates 4096 MiB, 66 SM
   watcher  node2  gpu-a-monitor         H100, 81559 MiB, GPU-a, MIG mode, MIG devices: 1
                   gpu-b-monitor         H100, 81559 MiB, GPU-b

@@ -1,4 +1,4 @@
-// Package bundle builds the images of the product and of its tests as archives for `ctr images import`.
+// Package bundle builds the images of the product as archives for `ctr images import`.
 package bundle
 
 import (
@@ -20,8 +20,7 @@ const (
 	NodeImage      = "localhost/tessera/node:dev"      // the agent, as deployments/daemonset.yaml names it
 	SchedulerImage = "localhost/tessera/scheduler:dev" // the scheduler, as deployments/scheduler names it
 	InstallerImage = "localhost/tessera/installer:dev" // the installer, as the chart names it
-	UserlandImage  = "localhost/tessera/userland:dev"  // the C library and a shell
-	StaticImage    = "localhost/tessera/static:dev"    // a shell without any C library
+	UserlandImage  = "localhost/tessera/userland:dev"  // the C library and a shell; of tests
 )
 
 // Base is the base layer of images with dynamically linked programs: the C library and a shell.
@@ -54,10 +53,10 @@ func (b Base) Image(name string, files ...oci.File) oci.Image {
 
 const searchPath = "PATH=/usr/local/bin:/usr/bin"
 
-// Static returns a recipe of an image without a C library.
-func Static(ctx context.Context) (oci.Image, error) {
+// Static returns a recipe of an image of that name with a shell and without a C library.
+func Static(ctx context.Context, name string) (oci.Image, error) {
 	shell, err := userland.Busybox(ctx)
-	return oci.Image{Name: StaticImage, Architecture: runtime.GOARCH, Layers: [][]oci.File{shell}, Env: []string{searchPath}}, err
+	return oci.Image{Name: name, Architecture: runtime.GOARCH, Layers: [][]oci.File{shell}, Env: []string{searchPath}}, err
 }
 
 // Programs are the host's paths of what goes into the product's images.
@@ -150,15 +149,11 @@ func Write(ctx context.Context, folder string, programs Programs) ([]string, err
 	if err != nil {
 		return nil, err
 	}
-	static, err := Static(ctx)
-	if err != nil {
-		return nil, err
-	}
 	type entry struct {
 		file  string
 		image oci.Image
 	}
-	entries := []entry{{"node.tar", base.Node(programs)}, {"userland.tar", base.Image(UserlandImage)}, {"static.tar", static}}
+	entries := []entry{{"node.tar", base.Node(programs)}}
 	if programs.Scheduler != "" {
 		entries = append(entries, entry{"scheduler.tar", Scheduler(programs)})
 	}

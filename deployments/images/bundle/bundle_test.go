@@ -62,7 +62,7 @@ func TestBaseHoldsTheCLibraryAndItsLoader(t *testing.T) {
 
 func TestStaticImageHoldsNoLibrary(t *testing.T) {
 	needDebian(t)
-	image, err := Static(t.Context())
+	image, err := Static(t.Context(), "localhost/static")
 	if err != nil {
 		t.Fatal(err)
 	}

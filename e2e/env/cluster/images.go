@@ -12,10 +12,10 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 )
 
-// ProbeImage has the probe, the program of the examples.
+// ProbeImage contains the probe, the program of the suites.
 const ProbeImage = "localhost/tessera/probe:dev"
 
-// Images builds the images of the product and of the tests from the repository and returns the archives. Processes that build images wait for each
+// Images builds the images of the product, of the tests and of the examples from the repository and returns the archives. Processes that build images wait for each
 // other; an archive is replaced as a whole, so that a lab can read it meanwhile.
 func Images(ctx context.Context, progress io.Writer) ([]string, error) {
 	unlock, err := lockImages()
@@ -27,7 +27,7 @@ func Images(ctx context.Context, progress io.Writer) ([]string, error) {
 }
 
 // InstallerImages builds the images for a cluster that the chart installs: those of the product including the
-// installer, of the tests and of the operands. Like Images, it waits for other processes.
+// installer, of the tests, of the examples and of the operands. Like Images, it waits for other processes.
 func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) {
 	unlock, err := lockImages()
 	if err != nil {
@@ -54,7 +54,7 @@ func lockImages() (unlock func(), err error) {
 	return binaries.Lock(filepath.Join(cache, "images.lock"))
 }
 
-// images builds the images of the programs that complete compiles, and of the probe.
+// images builds the images of the programs that complete compiles, of the probe and of the examples.
 func images(ctx context.Context, progress io.Writer, complete func(ctx context.Context, source, folder string) (bundle.Programs, error)) ([]string, error) {
 	fmt.Fprintln(progress, "building the images") //nolint:errcheck // progress is for the eye
 	root, err := source()
@@ -74,19 +74,23 @@ func images(ctx context.Context, progress io.Writer, complete func(ctx context.C
 	if err != nil {
 		return nil, fmt.Errorf("build the images: %w", err)
 	}
-	probe, err := probeImage(ctx, folder)
+	program, err := compileProbe(ctx, folder)
+	if err != nil {
+		return nil, err
+	}
+	probe, err := probeImage(ctx, folder, program)
 	if err != nil {
 		return nil, fmt.Errorf("build the probe's image: %w", err)
 	}
-	return append(archives, probe), nil
+	public, err := publicImages(ctx, folder, program)
+	if err != nil {
+		return nil, fmt.Errorf("build the images of the examples: %w", err)
+	}
+	return append(archives, probe, public), nil
 }
 
 // probeImage builds the image of the probe.
-func probeImage(ctx context.Context, folder string) (string, error) {
-	program, err := compileProbe(ctx, folder)
-	if err != nil {
-		return "", err
-	}
+func probeImage(ctx context.Context, folder, program string) (string, error) {
 	base, err := bundle.NewBase(ctx)
 	if err != nil {
 		return "", err

@@ -24,6 +24,15 @@ func instance(uuid, profile string, memory, multiprocessors int) string {
 		uuid, profile, memory, multiprocessors)
 }
 
+// list is what nvidia-smi -L prints for a GPU with MIG devices of the profiles, which are named MIG-1, MIG-2, ….
+func list(uuid string, profiles ...string) string {
+	text := fmt.Sprintf("GPU 0: NVIDIA H100 80GB HBM3 (UUID: %s)\n", uuid)
+	for i, profile := range profiles {
+		text += fmt.Sprintf("  MIG %-11s Device %2d: (UUID: MIG-%d)\n", profile, i, i+1)
+	}
+	return text
+}
+
 func report(gpus ...string) string {
 	return `{"gpus":[` + strings.Join(gpus, ",") + `],"cuda":1}` + "\n"
 }
@@ -58,6 +67,8 @@ func TestCompare(t *testing.T) {
 	b := Container{Name: "main", Log: report(gpuB), Grants: []Grant{wholeGrant("b", "GPU-b")}}
 	second := Container{Name: "second", Log: report(gpuA), Grants: []Grant{wholeGrant("a", "GPU-a")}}
 	small := Container{Name: "main", Log: report(slice("GPU-a", instance("MIG-1", "1g.10gb", 9984, 16))), Grants: []Grant{migGrant("a-19-0", "GPU-a", "1g.10gb", 16)}}
+	listed := Container{Name: "main", Log: list("GPU-a", "1g.10gb"), Grants: []Grant{migGrant("a-19-0", "GPU-a", "1g.10gb", 16)}}
+	listed.Grants[0].Memory = 9984 << 20
 	half := Share{Memory: 4 << 30, Compute: 50}
 	client := func(line string) Pod {
 		return pod("x", Container{Name: "main", Log: report(gpuA) + line, Grants: []Grant{shareGrant("mps", "GPU-a", "1", half)}})
@@ -102,7 +113,7 @@ func TestCompare(t *testing.T) {
 		},
 		"no report": {
 			expect: "gpus: 1", pods: []Pod{pod("x", Container{Name: "main", Log: "open libnvidia-ml.so.1: no such file\n"})},
-			want: []string{`x, container main: no report of the probe in the log, it says "open libnvidia-ml.so.1: no such file"`},
+			want: []string{`x, container main: no list of devices in the log, it says "open libnvidia-ml.so.1: no such file"`},
 		},
 		"a GPU too many is never fine": {
 			expect: "log: uuid", pods: []Pod{pod("x", Container{Name: "main", Log: report(gpuA, gpuB), Grants: a.Grants})},
@@ -128,6 +139,15 @@ func TestCompare(t *testing.T) {
 				"x, container main: was given p/a-15-0 (1g.10gb with 26 SM on GPU-a), does not see it",
 				"x, container main: sees NVIDIA H100 80GB HBM3 MIG 1g.10gb, 16 SM, 9984 MiB, MIG-1, was not given it",
 			},
+		},
+		"a list": {expect: "mig: [1g.10gb]\nmemory: 9Gi", pods: []Pod{pod("x", listed)}},
+		"too small, from the ResourceSlice": {
+			expect: "mig: [1g.10gb]\nmemory: 19Gi", pods: []Pod{pod("x", listed)},
+			want: []string{"x, container main: expected devices with at least 19Gi, sees NVIDIA H100 80GB HBM3 MIG 1g.10gb, 9984 MiB, MIG-1"},
+		},
+		"a listed GPU too many is never fine": {
+			expect: "log: UUID", pods: []Pod{pod("x", Container{Name: "main", Log: list("GPU-a") + list("GPU-b"), Grants: a.Grants})},
+			want: []string{"x, container main: sees NVIDIA H100 80GB HBM3, GPU-b, was not given it"},
 		},
 		"a log":       {expect: "log: Test PASSED", pods: []Pod{pod("x", Container{Name: "main", Log: "devices: 1\nTest PASSED\n"})}},
 		"another log": {expect: "log: Test PASSED", pods: []Pod{pod("x", Container{Name: "main", Log: "Test FAILED\n"})}, want: []string{`x, container main: expected "Test PASSED" in the log, it says "Test FAILED"`}},

@@ -55,6 +55,46 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// TestParseListOfNVIDIASMI reads output of nvidia-smi -L.
+func TestParseListOfNVIDIASMI(t *testing.T) {
+	for name, test := range map[string]struct {
+		log  string
+		want []Seen
+	}{
+		// The MIG user guide, section "Running CUDA Applications on Bare-Metal", with a second GPU.
+		"older drivers": {
+			"GPU 0: A100-SXM4-40GB (UUID: GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0)\n" +
+				"  MIG 3g.20gb Device 0: (UUID: MIG-c7384736-a75d-5afc-978f-d2f1294409fd)\n" +
+				"  MIG 3g.20gb Device 1: (UUID: MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d)\n" +
+				"GPU 1: A100-SXM4-40GB (UUID: GPU-20dfea8c-8b36-4c3d-8a6c-b1ec5e0d3c0f)\n",
+			[]Seen{
+				{Profile: "3g.20gb", UUID: "MIG-c7384736-a75d-5afc-978f-d2f1294409fd", Parent: "GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0", Name: "A100-SXM4-40GB"},
+				{Profile: "3g.20gb", UUID: "MIG-a28ad590-3fda-56dd-84fc-0a0b96edc58d", Parent: "GPU-e86cb44c-6756-fd30-cd4a-1e6da3caf9b0", Name: "A100-SXM4-40GB"},
+				{UUID: "GPU-20dfea8c-8b36-4c3d-8a6c-b1ec5e0d3c0f", Name: "A100-SXM4-40GB"},
+			},
+		},
+		// A published capture from a pod with a MIG device of an H100.
+		"a pod": {
+			"warning\nGPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-950792bf-a01c-3f1a-e122-3473e67f54b2)\n" +
+				"  MIG 3g.40gb     Device  0: (UUID: MIG-b3061c09-2a4c-5026-a575-79f86a5bb12c)\n",
+			[]Seen{{
+				Profile: "3g.40gb", UUID: "MIG-b3061c09-2a4c-5026-a575-79f86a5bb12c", Parent: "GPU-950792bf-a01c-3f1a-e122-3473e67f54b2",
+				Name: "NVIDIA H100 80GB HBM3",
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, ok := ParseReport(test.log)
+			if !ok {
+				t.Fatal("the list was not found")
+			}
+			if diff := cmp.Diff(test.want, got.Devices()); diff != "" {
+				t.Errorf("devices (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestParseReport(t *testing.T) {
 	log := "open libcuda.so.1: not found\n" + report(gpuA, slice("GPU-b", instance("MIG-1", "1g.10gb+me", 9984, 16))) + "done\n"
 	got, ok := ParseReport(log)
@@ -68,7 +108,7 @@ func TestParseReport(t *testing.T) {
 	if diff := cmp.Diff(want, got.Devices()); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)
 	}
-	for _, log := range []string{"", "Test PASSED\n", `{"gpus":` + "\n"} {
+	for _, log := range []string{"", "No devices found.\n", "Test PASSED\n", `{"gpus":` + "\n"} {
 		if _, ok := ParseReport(log); ok {
 			t.Errorf("a report was found in %q", log)
 		}

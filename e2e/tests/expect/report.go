@@ -3,17 +3,19 @@ package expect
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 )
 
-// Report is what the probe saw from inside one container: its line of JSON.
+// Report lists the devices that NVML shows inside one container: the output of nvidia-smi -L, or the probe's line of JSON.
 type Report struct {
 	GPUs []SeenGPU `json:"gpus"`
-	// CUDA is how many devices CUDA counts; negative when it could not be asked.
+	// CUDA is how many devices CUDA counts; negative when it could not be asked. Only the probe reports it.
 	CUDA int `json:"cuda"`
 }
 
-// SeenGPU is a GPU as the container's NVML shows it. In MIG mode only its instances are usable.
+// SeenGPU is a GPU as the container's NVML shows it. In MIG mode only its instances are usable. nvidia-smi -L prints neither memory
+// nor multiprocessors, which are 0 then, and no MIG mode: a GPU is in MIG mode if MIG devices follow it.
 type SeenGPU struct {
 	UUID      string         `json:"uuid"`
 	Name      string         `json:"name"`
@@ -39,9 +41,10 @@ type Seen struct {
 	// UUID is the device's own, Parent the GPU's that carries a MIG device.
 	UUID, Parent string
 	// Name is the product's.
-	Name      string
+	Name string
+	// MemoryMiB is 0 if the report does not have it.
 	MemoryMiB int64
-	// Multiprocessors is 0 for a whole GPU: NVML does not tell.
+	// Multiprocessors is 0 for a whole GPU, and if the report does not have it.
 	Multiprocessors int64
 }
 
@@ -61,8 +64,39 @@ type UsedDevice struct {
 	Multiprocessors int    `json:"multiprocessors"`
 }
 
-// ParseReport finds the probe's line in a container's log; false when there is none.
-func ParseReport(log string) (Report, bool) { return parseLine[Report](log, `{"gpus":`) }
+// ParseReport finds the probe's line in a container's log, or else the output of nvidia-smi -L; false when there is neither.
+func ParseReport(log string) (Report, bool) {
+	if report, ok := parseLine[Report](log, `{"gpus":`); ok {
+		return report, true
+	}
+	return parseList(log)
+}
+
+// The lines of nvidia-smi -L; older drivers do not pad the columns:
+//
+//	GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-950792bf-a01c-3f1a-e122-3473e67f54b2)
+//	  MIG 3g.40gb     Device  0: (UUID: MIG-b3061c09-2a4c-5026-a575-79f86a5bb12c)
+var (
+	listedGPU = regexp.MustCompile(`^GPU +\d+: (.+) \(UUID: (GPU-\S+)\)$`)
+	listedMIG = regexp.MustCompile(`^  MIG (\S+) +Device +\d+: \(UUID: (MIG-\S+)\)$`)
+)
+
+// parseList reads the output of nvidia-smi -L in a log; false when there is none.
+func parseList(log string) (Report, bool) {
+	var report Report
+	for line := range strings.Lines(log) {
+		line = strings.TrimRight(line, "\r\n")
+		if gpu := listedGPU.FindStringSubmatch(line); gpu != nil {
+			report.GPUs = append(report.GPUs, SeenGPU{Name: gpu[1], UUID: gpu[2]})
+		}
+		if mig := listedMIG.FindStringSubmatch(line); mig != nil && len(report.GPUs) > 0 {
+			parent := &report.GPUs[len(report.GPUs)-1]
+			parent.MIG = true
+			parent.Instances = append(parent.Instances, SeenInstance{Name: parent.Name + " MIG " + mig[1], UUID: mig[2]})
+		}
+	}
+	return report, len(report.GPUs) > 0
+}
 
 // ParseUsage finds the probe's line about its share in a container's log; false when there is none.
 func ParseUsage(log string) (Usage, bool) { return parseLine[Usage](log, `{"devices":`) }
@@ -112,7 +146,7 @@ func (r Report) Devices() []Seen {
 
 // String returns the GPU for people.
 func (g SeenGPU) String() string {
-	text := fmt.Sprintf("%s, %d MiB, %s", g.Name, g.MemoryMiB, g.UUID)
+	text := Seen{Name: g.Name, MemoryMiB: g.MemoryMiB, UUID: g.UUID}.String()
 	if g.MIG {
 		text += fmt.Sprintf(", MIG mode, MIG devices: %d", len(g.Instances))
 	}
@@ -121,8 +155,15 @@ func (g SeenGPU) String() string {
 
 // String returns the device for people.
 func (s Seen) String() string {
-	if s.Profile == "" {
-		return fmt.Sprintf("%s, %d MiB, %s", s.Name, s.MemoryMiB, s.UUID)
+	text := s.Name
+	if s.Profile != "" {
+		text += " MIG " + s.Profile
 	}
-	return fmt.Sprintf("%s MIG %s, %d SM, %d MiB, %s", s.Name, s.Profile, s.Multiprocessors, s.MemoryMiB, s.UUID)
+	if s.Multiprocessors > 0 {
+		text += fmt.Sprintf(", %d SM", s.Multiprocessors)
+	}
+	if s.MemoryMiB > 0 {
+		text += fmt.Sprintf(", %d MiB", s.MemoryMiB)
+	}
+	return text + ", " + s.UUID
 }

@@ -7,15 +7,6 @@ import (
 	"strings"
 )
 
-// told reports whether the log of a container has all that the view is held to: its text, the probe's word
-// about its share, and the probe's report unless only the others are expected.
-func (v View) told(log string) bool {
-	_, reported := ParseReport(log)
-	_, used := ParseUsage(log)
-	others := v.Log != "" || v.uses()
-	return strings.Contains(log, v.Log) && (used || !v.uses()) && (reported || others && !v.sees())
-}
-
 // compareContainer returns what of one container is not as expected.
 func compareContainer(v View, c Container) []string {
 	var complaints []string
@@ -31,15 +22,25 @@ func compareContainer(v View, c Container) []string {
 	report, ok := ParseReport(c.Log)
 	if !ok {
 		if v.sees() {
-			complaints = append(complaints, fmt.Sprintf("no report of the probe in the log, it says %q", lastLines(c.Log)))
+			complaints = append(complaints, fmt.Sprintf("no list of devices in the log, it says %q", lastLines(c.Log)))
 		}
 		return complaints
 	}
 	if v.Watches != nil && len(report.GPUs) != *v.Watches {
 		complaints = append(complaints, fmt.Sprintf("expected to watch %d GPUs, sees %d", *v.Watches, len(report.GPUs)))
 	}
-	complaints = append(complaints, view(v, report.Devices())...)
+	complaints = append(complaints, view(v, measured(report.Devices(), c.Grants))...)
 	return append(complaints, granted(c.Grants, report)...)
+}
+
+// measured returns the devices with the memory that the ResourceSlice publishes for those whose report has none.
+func measured(seen []Seen, grants []Grant) []Seen {
+	for i, s := range seen {
+		if at := slices.IndexFunc(grants, func(g Grant) bool { return g.Is(s) }); at >= 0 && s.MemoryMiB == 0 {
+			seen[i].MemoryMiB = grants[at].Memory >> 20
+		}
+	}
+	return seen
 }
 
 // view holds what a container sees against what it should see.
@@ -141,7 +142,8 @@ func (g Grant) shares(other Grant) bool { return g.ShareID != "" && g.String() =
 // Is reports whether the container's device is the one that was granted.
 func (g Grant) Is(s Seen) bool {
 	if g.Shape == mig {
-		return s.Parent == g.Parent && s.Profile == g.Profile && s.Multiprocessors == g.Multiprocessors && (g.UUID == "" || s.UUID == g.UUID)
+		return s.Parent == g.Parent && s.Profile == g.Profile && (g.UUID == "" || s.UUID == g.UUID) &&
+			(s.Multiprocessors == 0 || s.Multiprocessors == g.Multiprocessors)
 	}
 	return s.Profile == "" && s.UUID == g.UUID
 }

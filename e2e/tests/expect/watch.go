@@ -1,13 +1,9 @@
 package expect
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -170,13 +166,12 @@ func (w *Watcher) given(o Outcome, pods []*corev1.Pod) bool {
 	return true
 }
 
-// readLogs reads the log of every container. A container that goes on running is read until it has said
-// what is expected of it.
+// readLogs reads the log of every container.
 func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) error {
 	for p, pod := range pods {
 		for c := range o.Pods[p].Containers {
 			container := &o.Pods[p].Containers[c]
-			log, err := w.log(ctx, o, pod, container.Name)
+			log, err := w.log(ctx, o, pod, *container)
 			if err != nil && o.Phase != Failed {
 				return fmt.Errorf("read the log of %s/%s, container %s: %w", pod.Namespace, pod.Name, container.Name, err)
 			}
@@ -186,58 +181,39 @@ func (w *Watcher) readLogs(ctx context.Context, o *Outcome, pods []*corev1.Pod) 
 	return nil
 }
 
-// The log of a container that has ended is read every logPeriod until it contains what is expected. containerd reports the end of a container before its
-// writer has copied all output to the file, by seconds on a loaded machine. A log with other content is read logLooks times; a count, because time also
-// passes while the machine is suspended. An empty log is read until ctx ends: every program of the examples prints something.
+// A log is read every logPeriod until it has everything that is expected of the container and two reads are equal: containerd reports the end of a
+// container before its writer has copied all output to the file, by seconds on a loaded machine, and a list of devices has several lines. Other content
+// of a container that has ended is read logLooks times; a count, because time also passes while the machine is suspended. An empty log is read until ctx
+// ends: every program of the examples that is judged by its output prints something.
 const (
 	logPeriod = 100 * time.Millisecond
 	logLooks  = 150
 )
 
-// log reads the log of a container: of one that runs until it has said what it is held to, of one that has
-// ended again until that is in it. The comparison reports when it never is.
-func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, container string) (string, error) {
+// log reads the log of a container. When the expected content is missing until the end, the comparison reports it.
+func (w *Watcher) log(ctx context.Context, o *Outcome, pod *corev1.Pod, container Container) (string, error) {
 	if o.Phase == Pending {
 		return "", nil
 	}
-	told := o.Subject.Expectation.of(container).told
-	if o.Phase != o.Subject.Expectation.Phase {
-		told = func(log string) bool { return log != "" } // it is shown, not judged
-	}
-	if o.Phase == Running {
-		return w.follow(ctx, pod, container, told)
-	}
-	var text string
+	view := o.Subject.Expectation.of(container.Name)
 	looks := 0
 	err := wait.PollUntilContextCancel(ctx, logPeriod, true, func(ctx context.Context) (bool, error) {
-		raw, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container}).DoRaw(ctx)
-		text = string(raw)
-		looks++
-		return told(text) || looks >= logLooks && (text != "" || o.Phase == Failed), err
-	})
-	return text, err
-}
-
-// follow reads the log of a container that runs until it has told enough.
-func (w *Watcher) follow(ctx context.Context, pod *corev1.Pod, container string, told func(log string) bool) (string, error) {
-	options := &corev1.PodLogOptions{Container: container, Follow: true}
-	stream, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
-	if err != nil {
-		return "", err
-	}
-	defer stream.Close()
-	var text strings.Builder
-	for lines := bufio.NewReader(stream); ; {
-		line, err := lines.ReadString('\n')
-		text.WriteString(line)
-		if errors.Is(err, io.EOF) {
-			return text.String(), nil
-		}
+		raw, err := w.client.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{Container: container.Name}).DoRaw(ctx)
 		if err != nil {
-			return text.String(), err
+			return false, err
 		}
-		if told(text.String()) {
-			return text.String(), nil
+		unchanged := looks > 0 && string(raw) == container.Log
+		container.Log = string(raw)
+		looks++
+		complete := container.Log != "" // the log of an unexpected phase is printed, not compared
+		if o.Phase == o.Subject.Expectation.Phase {
+			complete = len(compareContainer(view, container)) == 0
 		}
+		exhausted := o.Phase != Running && looks >= logLooks && (container.Log != "" || o.Phase == Failed)
+		return complete && unchanged || exhausted, nil
+	})
+	if ctx.Err() != nil {
+		err = nil
 	}
+	return container.Log, err
 }

@@ -9,12 +9,15 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
@@ -76,11 +79,43 @@ func settings() map[string]setting {
 	return set
 }
 
+// mpsLimit is what CUDA lets a container allocate, and the number of multiprocessors that it reports if that is limited.
+type mpsLimit struct {
+	memory          resource.Quantity
+	multiprocessors *int
+}
+
+// mpsLimits are the limits in the examples with MPS, by file and pod. No public image prints them.
+var mpsLimits = map[string]map[string]mpsLimit{
+	"mps-private.yaml": {"mps-private": {memory: resource.MustParse("8Gi")}},
+	"mps-share.yaml": {
+		"half":           {resource.MustParse("39Gi"), new(66)},
+		"first-quarter":  {resource.MustParse("20Gi"), new(32)},
+		"second-quarter": {resource.MustParse("20Gi"), new(32)},
+	},
+	"mps-slice.yaml": {"mps-slice": {resource.MustParse("10Gi"), new(30)}},
+}
+
 var _ = Describe("Examples", func() {
 	for _, example := range examples {
 		It("come out as "+example.File+" says", func(ctx context.Context) {
 			watcher, err := expect.NewWatcher(ctx, c.Client)
 			Expect(err).NotTo(HaveOccurred())
+			runExample(ctx, watcher, example)
+		}, atMost)
+	}
+
+	for file, limits := range mpsLimits {
+		It("limit under MPS what CUDA gives, in "+file, func(ctx context.Context) {
+			watcher, err := expect.NewWatcher(ctx, c.Client)
+			Expect(err).NotTo(HaveOccurred())
+			example := withProbe(exampleOf(file), "sh", "-c", "probe && exec probe --stay 3 share")
+			Expect(example.Subjects).To(HaveLen(len(limits)))
+			for i := range example.Subjects {
+				e := &example.Subjects[i].Expectation
+				limit := limits[example.Subjects[i].Name]
+				e.Log, e.Allocates, e.Multiprocessors = "", &limit.memory, limit.multiprocessors
+			}
 			runExample(ctx, watcher, example)
 		}, atMost)
 	}
@@ -147,6 +182,17 @@ var _ = Describe("Examples", func() {
 // staying returns the example with pods that keep running.
 func staying(example expect.Example) expect.Example {
 	GinkgoHelper()
+	changed := withProbe(example, stay()...)
+	for i := range changed.Subjects {
+		changed.Subjects[i].Expectation.Phase = expect.Running
+		changed.Subjects[i].Expectation.Log = ""
+	}
+	return changed
+}
+
+// withProbe returns the example with the probe and a command of it in all containers.
+func withProbe(example expect.Example, command ...string) expect.Example {
+	GinkgoHelper()
 	changed := example
 	changed.Objects, changed.Subjects = nil, slices.Clone(example.Subjects)
 	for _, object := range example.Objects {
@@ -155,14 +201,11 @@ func staying(example expect.Example) expect.Example {
 			containers, ok := object.Object["spec"].(map[string]any)["containers"].([]any)
 			Expect(ok).To(BeTrue())
 			for _, container := range containers {
-				container.(map[string]any)["command"] = []any{"probe", "--stay", "3600"}
+				Expect(unstructured.SetNestedField(container.(map[string]any), cluster.ProbeImage, "image")).To(Succeed())
+				Expect(unstructured.SetNestedStringSlice(container.(map[string]any), command, "command")).To(Succeed())
 			}
 		}
 		changed.Objects = append(changed.Objects, object)
-	}
-	for i := range changed.Subjects {
-		changed.Subjects[i].Expectation.Phase = expect.Running
-		changed.Subjects[i].Expectation.Log = ""
 	}
 	return changed
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
-	"github.com/tessera-gpu/tessera/deployments/images/bundle"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
 	"github.com/tessera-gpu/tessera/e2e/env/lab"
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 	"github.com/tessera-gpu/tessera/e2e/tests/expect"
@@ -198,7 +198,7 @@ var _ = Describe("Isolation", func() {
 		r := newRoom(ctx)
 		r.claim(ctx, "static", request("gpu", wholeClass))
 		pod := podOf("static", []string{"busybox", "ls", "/dev"}, "static")
-		pod.Spec.Containers[0].Image = bundle.StaticImage
+		pod.Spec.Containers[0].Image = cluster.BusyboxImage
 		r.create(ctx, pod)
 		r.succeeded(ctx, "static")
 		r.says(ctx, "static", ContainSubstring("nvidiactl"))
