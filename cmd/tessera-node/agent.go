@@ -116,7 +116,9 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err = a.newMonitor(ctx, c, boot, records, registry); err != nil {
 		return nil, err
 	}
-	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads})
+	a.specs = cdi.New(cdi.Config{
+		Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads, Nodes: func() error { return c.nodes().Ensure(ctx) },
+	})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
 	a.status = status.New(status.Config{
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,7 +13,9 @@ import (
 	"github.com/tessera-gpu/tessera/api/gpu"
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/api/wire"
+	"github.com/tessera-gpu/tessera/internal/host/modprobe"
 	"github.com/tessera-gpu/tessera/internal/host/smi"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/devnode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/driverroot"
 )
 
@@ -99,6 +103,23 @@ func (c config) data() string { return filepath.Join(c.plugins, c.DriverName) }
 // roots returns the paths at which the host's file systems are mounted.
 func (c config) roots() driverroot.Roots {
 	return driverroot.Roots{Host: c.Roots.Host, Proc: c.Roots.Proc, Sys: c.Roots.Sys, Driver: c.Roots.Driver, Dev: c.Roots.Dev}
+}
+
+// devRoot returns the path of this process whose subfolder dev is the host's /dev, which is this process's own /dev too: its pod mounts it there.
+func (c config) devRoot() string { return cmp.Or(c.Roots.Dev, c.Roots.Host) }
+
+// nodes returns the maker of device nodes for this process and its programs.
+func (c config) nodes() *devnode.Maker {
+	return devnode.New(devnode.Config{
+		Roots: c.roots(), Dev: filepath.Join(c.devRoot(), "dev"),
+		Load: func(ctx context.Context, module string) error {
+			roots, err := c.roots().ModuleRoots()
+			if err != nil {
+				return err
+			}
+			return modprobe.Load(ctx, module, roots...)
+		},
+	})
 }
 
 // nvidiaSMI returns the path of nvidia-smi of the current driver.

@@ -15,9 +15,9 @@ type facts struct {
 	Node gpu.Node `json:"node"`
 }
 
-// gather reads the hardware like the agent, without changing it.
+// gather reads the hardware like the agent, without changing the GPUs.
 func gather(ctx context.Context, c config) (facts, error) {
-	session := nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})
+	session := nvml.New(nvml.Config{Library: c.roots().Library, Nodes: c.nodes().Ensure, SysRoot: c.Roots.Sys})
 	defer session.Close() //nolint:contextcheck // it also closes after ctx has ended
 	if err := session.Reopen(ctx); err != nil {
 		return facts{}, err

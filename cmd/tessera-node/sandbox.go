@@ -25,7 +25,7 @@ type hardware interface {
 
 func (c config) hardware() hardware {
 	if !c.Sandbox() {
-		return nvml.New(nvml.Config{Library: c.roots().Library, SysRoot: c.Roots.Sys})
+		return nvml.New(nvml.Config{Library: c.roots().Library, Nodes: c.nodes().Ensure, SysRoot: c.Roots.Sys})
 	}
 	return pci.New(c.Roots.Sys, func(address string) (string, error) {
 		group, err := vfio.Find(vfio.Folder(c.Roots.Sys), address)
@@ -38,11 +38,7 @@ func (c config) passthrough(node prepare.Inventory) prepare.Passthrough {
 	if !c.Sandbox() {
 		return nil
 	}
-	dev := c.Roots.Dev
-	if dev == "" {
-		dev = c.Roots.Host
-	}
-	return passthrough{vfio.New(vfio.Folder(c.Roots.Sys), vfio.Dev(dev), vfio.Modprobe(c.Roots.Host)), node}
+	return passthrough{vfio.New(vfio.Folder(c.Roots.Sys), vfio.Dev(c.devRoot()), vfio.Modprobe(c.Roots.Host)), node}
 }
 
 // metadata returns the folder of CDI specs with the metadata of devices, for virtual machines; empty on nodes with a driver.

@@ -22,6 +22,8 @@ type Config struct {
 	// Library returns the path of the driver's libnvidia-ml.so.1 as this process sees it, and an error while no driver
 	// is installed. It is called every few seconds.
 	Library func() (string, error)
+	// Nodes makes the device nodes that the library opens. It is called before each connection; nil makes none.
+	Nodes func(context.Context) error
 	// SysRoot is the path of the host's sysfs, such as /sys.
 	SysRoot string
 }
@@ -34,6 +36,7 @@ type Config struct {
 // cannot be interrupted: a context is checked only before the first of them.
 type Session struct {
 	library func() (string, error)
+	nodes   func(context.Context) error
 	sysfs   sysfs
 
 	// mu is held for reading during every call and for writing while the connection changes; only useConnection and
@@ -60,7 +63,7 @@ type node struct {
 
 // New returns a closed session; Reopen opens it.
 func New(c Config) *Session {
-	return &Session{library: c.Library, sysfs: sysfs(c.SysRoot), models: models{}}
+	return &Session{library: c.Library, nodes: c.Nodes, sysfs: sysfs(c.SysRoot), models: models{}}
 }
 
 // Driver returns a fingerprint of the installed driver, which changes when another driver is installed or loaded; empty
@@ -127,6 +130,11 @@ func (s *Session) open(ctx context.Context) error {
 	// Another version has another file name behind the link, and the dynamic linker identifies libraries by name.
 	if path, err = filepath.EvalSymlinks(path); err != nil {
 		return fmt.Errorf("%w: %w", gpu.ErrNoDriver, err)
+	}
+	if s.nodes != nil {
+		if err := s.nodes(ctx); err != nil {
+			return err
+		}
 	}
 	library, err := connect(path)
 	if err != nil {

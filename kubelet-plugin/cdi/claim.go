@@ -64,7 +64,8 @@ func extraName(uid string, e params.Extra) string { return uid + "-" + string(e)
 func (e extra) edits() cdispec.ContainerEdits {
 	var edits cdispec.ContainerEdits
 	for _, node := range e.Nodes {
-		edits.DeviceNodes = append(edits.DeviceNodes, hostNode(node))
+		// The runtime reads the numbers when it creates a container.
+		edits.DeviceNodes = append(edits.DeviceNodes, &cdispec.DeviceNode{Path: node.Path, HostPath: node.Host})
 	}
 	for _, file := range e.Files {
 		edits.Mounts = append(edits.Mounts, mount(file, "ro", "nosuid", "nodev", "rbind", "rprivate"))
@@ -75,7 +76,7 @@ func (e extra) edits() cdispec.ContainerEdits {
 // nodes returns the device nodes of one device: its GPU's and, for a part of the GPU, those of the capabilities that
 // give access to exactly that part.
 func nodes(driver driverroot.Driver, g grant) ([]*cdispec.DeviceNode, error) {
-	nodes := []*cdispec.DeviceNode{hostNode(g.gpu)}
+	nodes := []*cdispec.DeviceNode{deviceNode(g.gpu, driver.Access)}
 	names, err := capabilities(driver, g.Prepared)
 	if err != nil {
 		return nil, err

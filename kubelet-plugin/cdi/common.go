@@ -24,7 +24,7 @@ const (
 func common(driver driverroot.Driver, program string) (*cdispec.Spec, error) {
 	var edits cdispec.ContainerEdits
 	for _, node := range driver.Control {
-		edits.DeviceNodes = append(edits.DeviceNodes, hostNode(node))
+		edits.DeviceNodes = append(edits.DeviceNodes, deviceNode(node, driver.Access))
 	}
 	for _, files := range [][]driverroot.File{driver.Libraries, driver.Programs, driver.Firmware, driver.Settings} {
 		for _, file := range files {
@@ -57,9 +57,22 @@ func hooks(driver driverroot.Driver, program string) []*cdispec.Hook {
 	return []*cdispec.Hook{{HookName: "createContainer", Path: program, Args: args}}
 }
 
-// hostNode returns a node whose numbers the runtime reads from the host when a container is created.
-func hostNode(node driverroot.Node) *cdispec.DeviceNode {
-	return &cdispec.DeviceNode{Path: node.Path, HostPath: node.Host}
+// deviceNode returns a node with its numbers: the runtime creates it even if the host has none.
+func deviceNode(node driverroot.Node, access driverroot.Access) *cdispec.DeviceNode {
+	spec := &cdispec.DeviceNode{
+		Path:     node.Path,
+		Type:     "c",
+		Major:    int64(node.Major),
+		Minor:    int64(node.Minor),
+		FileMode: &access.Mode,
+	}
+	if access.UID != 0 {
+		spec.UID = &access.UID
+	}
+	if access.GID != 0 {
+		spec.GID = &access.GID
+	}
+	return spec
 }
 
 func mount(file driverroot.File, options ...string) *cdispec.Mount {

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite the golden specs")
 func same(path string) driverroot.File { return driverroot.File{Host: path, Path: path} }
 
 func node(name string, major, minor uint32) driverroot.Node {
-	return driverroot.Node{File: same("/dev/" + name), Major: major, Minor: minor}
+	return driverroot.Node{Path: "/dev/" + name, Major: major, Minor: minor}
 }
 
 // driver is a small driver in a driver container.
@@ -43,6 +43,7 @@ func driver() driverroot.Driver {
 		Settings:     []driverroot.File{{Host: root + "/usr/share/vulkan/icd.d/nvidia_icd.json", Path: "/etc/vulkan/icd.d/nvidia_icd.json"}},
 		Sockets:      []driverroot.File{file("/run/nvidia-persistenced/socket")},
 		Control:      []driverroot.Node{node("nvidiactl", 120, 255), node("nvidia-uvm", 121, 0)},
+		Access:       driverroot.Access{GID: 44, Mode: 0o660},
 		Majors:       map[string]uint32{"nvidia": 120, "nvidia-uvm": 121, "nvidia-caps": 122},
 		Capabilities: map[string]uint32{"config": 1, "monitor": 2, "gpu1/gi13/access": 255, "gpu1/gi13/ci0/access": 256},
 	}
@@ -73,9 +74,7 @@ func grants() []grant {
 	}
 	var grants []grant
 	for _, p := range []prepare.Prepared{device("gpu-0000-3b-00-0", gpu.Whole), mig, monitor, share, private, device("gpu-0000-3b-00-0-timeshare", gpu.TimeShare)} {
-		grants = append(grants, grant{Prepared: p, gpu: driverroot.Node{
-			File: driverroot.File{Host: "/run/nvidia/driver/dev/nvidia1", Path: "/dev/nvidia1"}, Major: 120, Minor: 1,
-		}})
+		grants = append(grants, grant{Prepared: p, gpu: node("nvidia1", 120, 1)})
 	}
 	return grants
 }
@@ -116,10 +115,10 @@ func TestClaim(t *testing.T) {
 	withExtras[1].Settings.Extras = params.ExtrasOf(params.GDS)
 	spec, ids, err := claim(uid, driver(), withExtras, []extra{
 		{params.GDS, driverroot.Extra{
-			Nodes: []driverroot.Node{node("nvidia-fs0", 510, 0), node("nvidia-fs1", 510, 1)},
+			Nodes: []driverroot.File{same("/dev/nvidia-fs0"), same("/dev/nvidia-fs1")},
 			Files: []driverroot.File{same("/run/udev"), same("/etc/cufile.json")},
 		}},
-		{params.RDMA, driverroot.Extra{Nodes: []driverroot.Node{node("infiniband/uverbs0", 231, 192), node("infiniband/rdma_cm", 10, 121)}}},
+		{params.RDMA, driverroot.Extra{Nodes: []driverroot.File{same("/dev/infiniband/uverbs0"), same("/dev/infiniband/rdma_cm")}}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -175,7 +174,7 @@ func TestMonitorWithoutMIG(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []*cdispec.DeviceNode{{Path: "/dev/nvidia1", HostPath: "/run/nvidia/driver/dev/nvidia1"}}
+	want := []*cdispec.DeviceNode{deviceNode(node("nvidia1", 120, 1), driver().Access)}
 	if diff := cmp.Diff(want, spec.Devices[0].ContainerEdits.DeviceNodes); diff != "" {
 		t.Errorf("nodes (-want +got):\n%s", diff)
 	}

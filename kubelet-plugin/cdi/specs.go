@@ -23,6 +23,8 @@ type Config struct {
 	Roots driverroot.Roots
 	// Hook is the host path of the installed hook program.
 	Hook string
+	// Nodes loads the driver's modules and makes its device nodes for this process. It is called when the driver has changed; nil does neither.
+	Nodes func() error
 	// Leads reports whether this process writes the common spec: of two agents that overlap in an upgrade only the
 	// newest does. It may be called for every claim.
 	Leads func() bool
@@ -74,7 +76,7 @@ func (s *Specs) write(claimUID string, devices []prepare.Prepared) ([][]string, 
 	}
 	grants := make([]grant, len(devices))
 	for i, device := range devices {
-		node, err := s.config.Roots.GPU(driver, device.GPU.Minor)
+		node, err := driver.GPU(device.GPU.Minor)
 		if err != nil {
 			return nil, err
 		}
@@ -161,6 +163,14 @@ func (s *Specs) refresh() error {
 	_, missing := os.Lstat(s.path(commonFile))
 	if fingerprint == s.fingerprint && missing == nil {
 		return nil
+	}
+	if s.config.Nodes != nil {
+		if err := s.config.Nodes(); err != nil {
+			return err
+		}
+	}
+	if fingerprint, err = s.config.Roots.Fingerprint(); err != nil { // a module may have been loaded
+		return err
 	}
 	driver, err := driverroot.Scan(s.config.Roots)
 	if err != nil {

@@ -47,10 +47,6 @@ func newHost(t testing.TB) *host {
 	h.write("/proc/sys/kernel/osrelease", "6.1.0\n")
 	h.write("/proc/sys/kernel/random/boot_id", "3f0c9d1e\n")
 	h.write(h.Hook, "")
-	h.node("nvidiactl", 120, 255)
-	h.node("nvidia-uvm", 121, 0)
-	h.node("nvidia0", 120, 0)
-	h.node("nvidia1", 120, 1)
 	h.install(version)
 	return h
 }
@@ -171,6 +167,7 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 		"/dev/nvidia-caps/nvidia-cap255 c 122:255",
 		"/dev/nvidia-caps/nvidia-cap256 c 122:256",
 		"/dev/nvidia-uvm c 121:0",
+		"/dev/nvidia-uvm-tools c 121:1",
 		"/dev/nvidia0 c 120:0",
 		"/dev/nvidia1 c 120:1",
 		"/dev/nvidiactl c 120:255",
@@ -183,7 +180,7 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 		granted = append(granted, fmt.Sprintf("%d:%d %s", *d.Major, *d.Minor, d.Access))
 	}
 	slices.Sort(granted)
-	want = []string{"120:0 rwm", "120:1 rwm", "120:255 rwm", "121:0 rwm", "122:255 r", "122:256 r"}
+	want = []string{"120:0 rwm", "120:1 rwm", "120:255 rwm", "121:0 rwm", "121:1 rwm", "122:255 r", "122:256 r"}
 	if diff := cmp.Diff(want, granted); diff != "" {
 		t.Errorf("cgroup (-want +got):\n%s", diff)
 	}
@@ -195,6 +192,38 @@ func TestTwoClaimsInOneContainer(t *testing.T) {
 	}
 	if got := len(container.Mounts); got != 2 {
 		t.Errorf("mounts: got %d, want the two libraries", got)
+	}
+}
+
+// The kernel creates no node of the driver, and a driver container has no nvidia-modprobe: the module is loaded, and the nodes that this process needs
+// are made, before the specs are written. Where that fails, the claim gets no spec, and the error names the cause.
+func TestWriteLoadsWhatIsMissing(t *testing.T) {
+	h := newHost(t)
+	h.write("/proc/devices", "Character devices:\n120 nvidia\n122 nvidia-caps\n")
+	refusal := errors.New("modprobe nvidia-uvm: not found")
+	calls, failing := 0, true
+	h.Nodes = func() error {
+		if calls++; failing {
+			return refusal
+		}
+		h.write("/proc/devices", "Character devices:\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n")
+		return nil
+	}
+	specs := New(h.Config)
+	if _, err := specs.Write("a", []prepare.Prepared{whole(0)}); !errors.Is(err, refusal) {
+		t.Errorf("Write: %v, want %v", err, refusal)
+	}
+	failing = false
+	for range 2 {
+		if _, err := specs.Write("a", []prepare.Prepared{whole(0)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("%d calls, want one for each time the driver was read", calls)
+	}
+	if text := h.common(); !strings.Contains(text, `"/dev/nvidia-uvm"`) {
+		t.Errorf("the common spec has no nvidia-uvm: %s", text)
 	}
 }
 
@@ -233,12 +262,11 @@ func TestWriteNamesWhatIsMissing(t *testing.T) {
 		device  prepare.Prepared
 		want    string
 	}{
-		"the GPU":        {func(h *host) { h.remove("/dev/nvidia0") }, whole(0), "/dev/nvidia0"},
-		"another GPU":    {func(*host) {}, whole(7), "/dev/nvidia7"},
-		"a control node": {func(h *host) { h.remove("/dev/nvidia-uvm") }, whole(0), "/dev/nvidia-uvm"},
-		"a library":      {func(h *host) { h.remove("/usr/lib64/libcuda.so." + version) }, whole(0), "libcuda.so." + version},
-		"the hook":       {func(h *host) { h.remove(h.Hook) }, whole(0), "/opt/tessera/tessera-hook"},
-		"the instance":   {func(h *host) { h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\n") }, slice(), "gpu1/gi13/access"},
+		"a module": {func(h *host) { h.write("/proc/devices", "Character devices:\n120 nvidia\n") }, whole(0),
+			"device node /dev/nvidia-uvm: nvidia-uvm is not among the kernel's character devices"},
+		"a library":    {func(h *host) { h.remove("/usr/lib64/libcuda.so." + version) }, whole(0), "libcuda.so." + version},
+		"the hook":     {func(h *host) { h.remove(h.Hook) }, whole(0), "/opt/tessera/tessera-hook"},
+		"the instance": {func(h *host) { h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\n") }, slice(), "gpu1/gi13/access"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -422,12 +450,12 @@ func TestExtras(t *testing.T) {
 		slices.Sort(paths)
 		return paths
 	}
-	if diff := cmp.Diff([]string{"/dev/nvidia-uvm", "/dev/nvidia0", "/dev/nvidiactl"}, nodes(ids["a"][0])); diff != "" {
+	if diff := cmp.Diff([]string{"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0", "/dev/nvidiactl"}, nodes(ids["a"][0])); diff != "" {
 		t.Errorf("a claim without extras (-want +got):\n%s", diff)
 	}
 	want := []string{
 		"/dev/gdrdrv", "/dev/infiniband/rdma_cm", "/dev/infiniband/uverbs0", "/dev/nvidia-fs0", "/dev/nvidia-fs11",
-		"/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl",
+		"/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia1", "/dev/nvidiactl",
 	}
 	if diff := cmp.Diff(want, nodes(ids["b"][0])); diff != "" {
 		t.Errorf("a claim with extras (-want +got):\n%s", diff)

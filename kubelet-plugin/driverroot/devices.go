@@ -3,6 +3,7 @@ package driverroot
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,29 +13,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Node is a character device.
+// Node is a character device in a container. It is described completely, because the host has no node of it in general: the driver's modules
+// create none, and a driver container lacks nvidia-modprobe, which creates them elsewhere.
 type Node struct {
-	File
+	// Path is the path in the container.
+	Path         string
 	Major, Minor uint32
 }
 
+// Access is the owner and the permission bits of the driver's nodes.
+type Access struct {
+	UID, GID uint32
+	Mode     fs.FileMode
+}
+
 // control are the nodes that belong to no GPU, with the names that their driver may have in /proc/devices: the first
-// that is listed is used.
+// that is listed is used. The minor numbers are constants of the driver (nv.h, uvm_common.h and nvkms of the open kernel modules).
 var control = []struct {
 	name     string
+	minor    uint32
 	drivers  []string
 	optional bool
 }{
-	{name: "nvidiactl", drivers: frontend},
-	{name: "nvidia-uvm", drivers: []string{"nvidia-uvm"}},
-	{name: "nvidia-uvm-tools", drivers: []string{"nvidia-uvm"}, optional: true},
-	{name: "nvidia-modeset", drivers: []string{"nvidia-modeset", "nvidia-frontend", "nvidia"}, optional: true},
+	{name: "nvidiactl", minor: 255, drivers: frontend},
+	{name: "nvidia-uvm", drivers: []string{uvm}},
+	{name: "nvidia-uvm-tools", minor: 1, drivers: []string{uvm}},
+	// Drivers before 550 list all their nodes under one name.
+	{name: "nvidia-modeset", minor: 254, drivers: []string{"nvidia-modeset", "nvidia-frontend"}, optional: true},
 }
 
 // frontend are the names of the driver of GPUs and of nvidiactl: drivers before 550 used the first.
 var frontend = []string{"nvidia-frontend", "nvidia"}
 
-const capabilities = "nvidia-caps"
+const (
+	uvm          = "nvidia-uvm"
+	capabilities = "nvidia-caps"
+)
 
 func (d *Driver) addDevices(root tree, roots Roots) (err error) {
 	if d.Majors, err = roots.majors(); err != nil {
@@ -43,23 +57,83 @@ func (d *Driver) addDevices(root tree, roots Roots) (err error) {
 	if d.Capabilities, err = roots.capabilities(); err != nil {
 		return err
 	}
-	d.Dev = roots.dev(root)
-	for _, c := range control {
-		node, err := d.node(roots, c.name, c.drivers)
-		switch {
-		case err == nil:
-			d.Control = append(d.Control, node)
-		case !c.optional:
-			return err
-		}
+	if d.Access, err = roots.access(); err != nil {
+		return err
 	}
-	return nil
+	d.Dev = roots.dev(root)
+	d.Control, err = d.controlNodes()
+	return err
 }
 
-// GPU returns the present device node of the GPU with the minor number. The error names the path that is missing or
-// wrong.
-func (r Roots) GPU(driver Driver, minor int) (Node, error) {
-	return driver.node(r, "nvidia"+strconv.Itoa(minor), frontend)
+// controlNodes returns the nodes that belong to no GPU.
+func (d Driver) controlNodes() ([]Node, error) {
+	var nodes []Node
+	for _, c := range control {
+		node, err := d.node(c.name, c.minor, c.drivers)
+		switch {
+		case err == nil:
+			nodes = append(nodes, node)
+		case !c.optional:
+			return nil, err
+		}
+	}
+	return nodes, nil
+}
+
+// GPU returns the node of the GPU with the minor number, which is NVML's.
+func (d Driver) GPU(minor int) (Node, error) {
+	return d.node("nvidia"+strconv.Itoa(minor), uint32(minor), frontend)
+}
+
+// OwnNodes are the nodes that a process on the host opens to use the driver.
+type OwnNodes struct {
+	// Nodes are those of control, the present GPUs, and the capabilities to configure and to monitor MIG. They are incomplete while Missing is set.
+	Nodes  []Node
+	Access Access
+	// Missing is the module whose numbers the kernel does not list; empty if none is missing.
+	Missing string
+}
+
+// OwnNodes reads the nodes from procfs. Without a loaded driver there are none. The GPUs are those in /proc/driver/nvidia/gpus.
+func (r Roots) OwnNodes() (OwnNodes, error) {
+	var driver Driver
+	var err error
+	if driver.Majors, err = r.majors(); err != nil {
+		return OwnNodes{}, err
+	}
+	if !slices.ContainsFunc(frontend, func(name string) bool { _, ok := driver.Majors[name]; return ok }) {
+		return OwnNodes{}, nil
+	}
+	if _, loaded := driver.Majors[uvm]; !loaded {
+		return OwnNodes{Missing: uvm}, nil
+	}
+	if driver.Capabilities, err = r.capabilities(); err != nil {
+		return OwnNodes{}, err
+	}
+	own := OwnNodes{}
+	if own.Access, err = r.access(); err != nil {
+		return OwnNodes{}, err
+	}
+	if own.Nodes, err = driver.controlNodes(); err != nil {
+		return OwnNodes{}, err
+	}
+	minors, err := r.minors()
+	if err != nil {
+		return OwnNodes{}, err
+	}
+	for _, minor := range minors {
+		node, err := driver.GPU(minor)
+		if err != nil {
+			return OwnNodes{}, err
+		}
+		own.Nodes = append(own.Nodes, node)
+	}
+	for _, name := range []string{"config", "monitor"} {
+		if node, err := driver.Capability(name); err == nil { // a driver without MIG has none
+			own.Nodes = append(own.Nodes, node)
+		}
+	}
+	return own, nil
 }
 
 // Device returns a device node of the host that is not NVIDIA's, by its name below dev. The error wraps fs.ErrNotExist
@@ -84,8 +158,7 @@ func (r Roots) Device(name string) (File, error) {
 	return file, nil
 }
 
-// Capability returns the node that opens a MIG capability, by its name in the kernel. The node need not exist on the
-// host: its numbers are sufficient.
+// Capability returns the node that opens a MIG capability, by its name in the kernel.
 func (d Driver) Capability(name string) (Node, error) {
 	major, ok := d.Majors[capabilities]
 	if !ok {
@@ -95,38 +168,18 @@ func (d Driver) Capability(name string) (Node, error) {
 	if !ok {
 		return Node{}, fmt.Errorf("MIG capability %s: not among the kernel's MIG minors", name)
 	}
-	path := fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor)
-	return Node{File: File{Host: path, Path: path}, Major: major, Minor: minor}, nil
+	return Node{Path: fmt.Sprintf("/dev/nvidia-caps/nvidia-cap%d", minor), Major: major, Minor: minor}, nil
 }
 
-// node returns a device node of the host after a check that it belongs to the driver: a node that outlived a reload of
-// its module has a number that is unassigned or belongs to another driver.
-func (d Driver) node(roots Roots, name string, drivers []string) (Node, error) {
-	host := filepath.Join(d.Dev, name)
-	seen, err := roots.See(host)
-	if err != nil {
-		return Node{}, err
+// node returns a node of the first of the drivers that the kernel lists.
+func (d Driver) node(name string, minor uint32, drivers []string) (Node, error) {
+	for _, driver := range drivers {
+		if major, listed := d.Majors[driver]; listed {
+			return Node{Path: filepath.Join("/dev", name), Major: major, Minor: minor}, nil
+		}
 	}
-	var stat unix.Stat_t
-	if err := unix.Lstat(seen, &stat); err != nil {
-		return Node{}, fmt.Errorf("stat device node %s: %w: create it with nvidia-modprobe", host, err)
-	}
-	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return Node{}, fmt.Errorf("device node %s: not a character device", host)
-	}
-	node := Node{
-		File:  File{Host: host, Path: filepath.Join("/dev", name)},
-		Major: unix.Major(stat.Rdev),
-		Minor: unix.Minor(stat.Rdev),
-	}
-	i := slices.IndexFunc(drivers, func(driver string) bool { _, ok := d.Majors[driver]; return ok })
-	if i < 0 {
-		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, drivers[len(drivers)-1])
-	}
-	if want := d.Majors[drivers[i]]; node.Major != want {
-		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: recreate the node", host, node.Major, drivers[i], want)
-	}
-	return node, nil
+	module := drivers[len(drivers)-1]
+	return Node{}, fmt.Errorf("device node /dev/%s: %s is not among the kernel's character devices: load it with modprobe %s on the node", name, module, module)
 }
 
 // majors reads the character devices in /proc/devices: major numbers by name.

@@ -27,10 +27,11 @@ type Driver struct {
 	Settings []File
 	// Sockets are the sockets that a container may use. The fabric manager's is never one of them.
 	Sockets []File
-	// Dev is the host path of the folder with the device nodes. Control are the nodes that every container with a GPU
-	// needs.
+	// Dev is the host path of the folder in which Extra searches device nodes first. Control are the nodes that every
+	// container with a GPU needs, Access the owner and permission bits of all nodes of the driver.
 	Dev     string
 	Control []Node
+	Access  Access
 	// Majors are the major numbers of character devices, by name in /proc/devices.
 	Majors map[string]uint32
 	// Capabilities are the minor numbers of the MIG capabilities, by name in the kernel, such as gpu0/gi3/ci0/access.

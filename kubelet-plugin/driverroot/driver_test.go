@@ -22,26 +22,23 @@ type host struct {
 	Roots
 }
 
+// devices are the character devices of the kernel.
+const devices = "Character devices:\n  1 mem\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n"
+
 // newHost returns a host with a complete small driver installed at the root: libraries in a multiarch folder that a link
 // leads to as well, as in distributions.
 func newHost(t *testing.T) host {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: makes device nodes")
-	}
 	top := t.TempDir()
 	h := host{t: t, Roots: Roots{
 		Host: top, Proc: filepath.Join(top, "proc"), Sys: filepath.Join(top, "sys"),
 	}}
 	h.write("/proc/driver/nvidia/version", "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "+version+"  Release Build  (a@b)  Sun Jul 27 07:14:22 UTC 2025\nGCC version:  gcc version 12.2.0 (Debian 12.2.0-14)\n")
-	h.write("/proc/devices", "Character devices:\n  1 mem\n120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n\nBlock devices:\n  7 loop\n121 virtblk\n")
+	h.write("/proc/devices", devices+"\nBlock devices:\n  7 loop\n121 virtblk\n")
 	h.write("/proc/driver/nvidia-caps/mig-minors", "config 1\nmonitor 2\ngpu0/gi1/access 12\ngpu0/gi1/ci0/access 13\n")
 	h.write("/proc/sys/kernel/osrelease", "6.1.0-13-amd64\n")
 	h.write("/proc/sys/kernel/random/boot_id", "3f0c9d1e-0000-4000-8000-000000000001\n")
-	h.node("/dev/nvidiactl", 120, 255)
-	h.node("/dev/nvidia-uvm", 121, 0)
-	h.node("/dev/nvidia-uvm-tools", 121, 1)
-	h.node("/dev/nvidia0", 120, 0)
+	h.write("/dev/null", "") // the host has a /dev, and no node of the driver
 	for _, library := range []string{"libcuda.so.", "libnvidia-ml.so.", "libnvidia-ptxjitcompiler.so.", "libnvidia-allocator.so.", "vdpau/libvdpau_nvidia.so."} {
 		h.write("/usr/lib/x86_64-linux-gnu/"+library+version, "library")
 	}
@@ -134,10 +131,11 @@ func TestScan(t *testing.T) {
 		Programs: []File{same("/usr/bin/nvidia-smi")},
 		Dev:      "/dev",
 		Control: []Node{
-			{File: same("/dev/nvidiactl"), Major: 120, Minor: 255},
-			{File: same("/dev/nvidia-uvm"), Major: 121, Minor: 0},
-			{File: same("/dev/nvidia-uvm-tools"), Major: 121, Minor: 1},
+			{Path: "/dev/nvidiactl", Major: 120, Minor: 255},
+			{Path: "/dev/nvidia-uvm", Major: 121, Minor: 0},
+			{Path: "/dev/nvidia-uvm-tools", Major: 121, Minor: 1},
 		},
+		Access:       Access{Mode: 0o666},
 		Majors:       map[string]uint32{"mem": 1, "nvidia": 120, "nvidia-uvm": 121, "nvidia-caps": 122},
 		Capabilities: map[string]uint32{"config": 1, "monitor": 2, "gpu0/gi1/access": 12, "gpu0/gi1/ci0/access": 13},
 	}
@@ -161,7 +159,7 @@ func TestScanFindsWhatIsOptional(t *testing.T) {
 	h.write("/tmp/nvidia-mps/control", "")
 	h.write("/etc/alternatives/smi", "program")
 	h.link("/etc/alternatives/smi", "/usr/local/bin/nvidia-debugdump")
-	h.node("/dev/nvidia-modeset", 120, 254)
+	h.write("/proc/devices", devices+"120 nvidia-modeset\n")
 
 	d := h.scan()
 	got := map[string][]File{"firmware": d.Firmware, "settings": d.Settings, "sockets": d.Sockets, "programs": d.Programs}
@@ -223,7 +221,7 @@ func TestScanOfADriverContainer(t *testing.T) {
 			Host: root + "/opt/firmware/nvidia/" + version + "/gsp_tu10x.bin",
 			Path: "/opt/firmware/nvidia/" + version + "/gsp_tu10x.bin",
 		}},
-		Dev: "/dev", Control: d.Control, Majors: d.Majors, Capabilities: d.Capabilities,
+		Dev: "/dev", Control: d.Control, Access: d.Access, Majors: d.Majors, Capabilities: d.Capabilities,
 	}
 	if diff := cmp.Diff(want, d); diff != "" {
 		t.Errorf("Scan (-want +got):\n%s", diff)
@@ -240,11 +238,9 @@ func TestScanNamesWhatIsMissing(t *testing.T) {
 		"another version":       {func(h host) { h.write("/proc/driver/nvidia/version", "NVRM version: x 575.51.03 y\n") }, "libcuda.so.575.51.03"},
 		"no NVML":               {func(h host) { h.remove("/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version) }, "libnvidia-ml.so." + version},
 		"neither MIG nor tools": {func(h host) { h.remove("/proc/driver/nvidia-caps/mig-minors"); h.remove("/usr/bin/nvidia-smi") }, ""},
-		"no control node":       {func(h host) { h.remove("/dev/nvidiactl") }, "/dev/nvidiactl"},
-		"no uvm node":           {func(h host) { h.remove("/dev/nvidia-uvm") }, "/dev/nvidia-uvm"},
-		"a file for a node":     {func(h host) { h.remove("/dev/nvidia-uvm"); h.write("/dev/nvidia-uvm", "") }, "not a character device"},
-		"a node of yesterday":   {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("/dev/nvidia-uvm", 123, 0) }, "has major 123, the kernel's nvidia-uvm has 121"},
-		"module not loaded":     {func(h host) { h.write("/proc/devices", "Character devices:\n120 nvidia\n") }, "nvidia-uvm is not among"},
+		"uvm not loaded": {func(h host) { h.write("/proc/devices", "Character devices:\n120 nvidia\n") },
+			"device node /dev/nvidia-uvm: nvidia-uvm is not among the kernel's character devices: load it with modprobe nvidia-uvm on the node"},
+		"driver not loaded":     {func(h host) { h.write("/proc/devices", "Character devices:\n121 nvidia-uvm\n") }, "device node /dev/nvidiactl: nvidia is not among"},
 		"unreadable minors":     {func(h host) { h.write("/proc/driver/nvidia-caps/mig-minors", "monitor two\n") }, `"monitor two"`},
 		"library leads nowhere": {func(h host) { h.link("gone", "/usr/lib/x86_64-linux-gnu/libnvidia-x.so."+version) }, "libnvidia-x.so." + version},
 	}
@@ -293,15 +289,15 @@ func TestVersion(t *testing.T) {
 func TestGPUAndCapability(t *testing.T) {
 	h := newHost(t)
 	d := h.scan()
-	gpu, err := h.GPU(d, 0)
-	if diff := cmp.Diff(Node{File: same("/dev/nvidia0"), Major: 120, Minor: 0}, gpu); diff != "" || err != nil {
-		t.Errorf("GPU 0: %v (-want +got):\n%s", err, diff)
+	gpu, err := d.GPU(7)
+	if diff := cmp.Diff(Node{Path: "/dev/nvidia7", Major: 120, Minor: 7}, gpu); diff != "" || err != nil {
+		t.Errorf("GPU 7: %v (-want +got):\n%s", err, diff)
 	}
-	if _, err := h.GPU(d, 1); err == nil || !strings.Contains(err.Error(), "/dev/nvidia1") {
-		t.Errorf("GPU 1: got error %v, want one that names /dev/nvidia1", err)
+	if _, err := (Driver{}).GPU(1); err == nil || !strings.Contains(err.Error(), "/dev/nvidia1") {
+		t.Errorf("GPU 1 without a driver: got error %v, want one that names /dev/nvidia1", err)
 	}
 	capability, err := d.Capability("gpu0/gi1/access")
-	if diff := cmp.Diff(Node{File: same("/dev/nvidia-caps/nvidia-cap12"), Major: 122, Minor: 12}, capability); diff != "" || err != nil {
+	if diff := cmp.Diff(Node{Path: "/dev/nvidia-caps/nvidia-cap12", Major: 122, Minor: 12}, capability); diff != "" || err != nil {
 		t.Errorf("capability: %v (-want +got):\n%s", err, diff)
 	}
 	if _, err := d.Capability("gpu0/gi9/access"); err == nil {
@@ -316,31 +312,31 @@ func TestGPUAndCapability(t *testing.T) {
 func TestRoots(t *testing.T) {
 	const container = "/run/nvidia/driver"
 	tests := map[string]struct {
-		prepare     func(*host)
-		library     string
-		controlNode string
+		prepare func(*host)
+		library string
+		dev     string
 	}{
-		"on the host": {func(*host) {}, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+		"on the host": {func(*host) {}, "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev"},
 		"an empty driver container": {func(h *host) { h.write(container+"/etc/os-release", "") },
-			"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev/nvidiactl"},
-		"a driver container": {func(h *host) { h.container(container) }, container + "/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+			"/usr/lib/x86_64-linux-gnu/libnvidia-ml.so." + version, "/dev"},
+		"a driver container": {func(h *host) { h.container(container) }, container + "/usr/lib64/libnvidia-ml.so." + version, "/dev"},
 		"with its device nodes": {func(h *host) { h.container(container); h.nodes(container) },
-			container + "/usr/lib64/libnvidia-ml.so." + version, container + "/dev/nvidiactl"},
+			container + "/usr/lib64/libnvidia-ml.so." + version, container + "/dev"},
 		"set, as seen": {func(h *host) {
 			h.container("/opt/nvidia")
 			h.nodes("/opt/x")
 			h.Driver = h.Host + "/opt/nvidia"
 			h.Dev = h.Host + "/opt/x"
 		},
-			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/opt/x/dev/nvidiactl"},
+			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/opt/x/dev"},
 		"set, as the host's": {func(h *host) { h.container("/opt/nvidia"); h.Driver = "/opt/nvidia" },
-			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/dev"},
 		"through a link": {func(h *host) {
 			h.container("/opt/nvidia")
 			h.link("/opt/nvidia", "/opt/current")
 			h.Driver = h.Host + "/opt/current"
 		},
-			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/dev/nvidiactl"},
+			"/opt/nvidia/usr/lib64/libnvidia-ml.so." + version, "/dev"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -351,8 +347,8 @@ func TestRoots(t *testing.T) {
 				t.Errorf("Library: got %s, %v, want %s", library, err, want)
 			}
 			d := h.scan()
-			if got := d.Control[0].Host; got != test.controlNode {
-				t.Errorf("nvidiactl: got %s, want %s", got, test.controlNode)
+			if d.Dev != test.dev {
+				t.Errorf("folder of nodes: got %s, want %s", d.Dev, test.dev)
 			}
 			if !slices.ContainsFunc(d.Libraries, func(f File) bool { return f.Host == test.library }) {
 				t.Errorf("libraries: got %v, want %s among them", d.Libraries, test.library)
@@ -369,11 +365,8 @@ func (h host) container(path string) {
 	}
 }
 
-// nodes creates the control nodes below the path too.
-func (h host) nodes(path string) {
-	h.node(path+"/dev/nvidiactl", 120, 255)
-	h.node(path+"/dev/nvidia-uvm", 121, 0)
-}
+// nodes creates a folder of nodes below the path.
+func (h host) nodes(path string) { h.write(path+"/dev/null", "") }
 
 // Every change after which a spec must be written again changes the fingerprint, and nothing else does.
 func TestFingerprint(t *testing.T) {
@@ -389,8 +382,10 @@ func TestFingerprint(t *testing.T) {
 			h.remove("/usr/lib/x86_64-linux-gnu/libcuda.so." + version)
 			h.write("/usr/lib/x86_64-linux-gnu/libcuda.so."+version, "new")
 		}, false},
-		"a node appears": {func(h host) { h.node("/dev/nvidia-modeset", 120, 254) }, false},
-		"a node changes": {func(h host) { h.remove("/dev/nvidia-uvm"); h.node("/dev/nvidia-uvm", 123, 0) }, false},
+		"a module appears": {func(h host) { h.write("/proc/devices", devices+"120 nvidia-modeset\n") }, false},
+		"a number changes": {func(h host) { h.write("/proc/devices", strings.Replace(devices, "121", "123", 1)) }, false},
+		"the nodes' owner": {func(h host) { h.write("/proc/driver/nvidia/params", "DeviceFileGID: 44\n") }, false},
+		"a node of no use": {func(h host) { h.write("/dev/nvidia-uvm", "") }, true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -424,12 +419,12 @@ func TestExtra(t *testing.T) {
 	h.node("/dev/infiniband/uverbs1", 231, 193)
 	h.node("/dev/infiniband/issm0", 231, 64)
 	h.write("/etc/cufile.json", "{}")
-	want := Extra{Nodes: []Node{{File: same("/dev/nvidia-fs0"), Major: 240}}, Files: []File{same("/etc/cufile.json")}}
+	want := Extra{Nodes: []File{same("/dev/nvidia-fs0")}, Files: []File{same("/etc/cufile.json")}}
 	got, err := h.Extra(d, "gds")
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("gds: %v (-want +got):\n%s", err, diff)
 	}
-	want = Extra{Nodes: []Node{{File: same("/dev/infiniband/uverbs1"), Major: 231, Minor: 193}}}
+	want = Extra{Nodes: []File{same("/dev/infiniband/uverbs1")}}
 	got, err = h.Extra(d, "rdma")
 	if diff := cmp.Diff(want, got); diff != "" || err != nil {
 		t.Errorf("rdma without a connection manager: %v (-want +got):\n%s", err, diff)

@@ -13,7 +13,7 @@ import (
 
 // Extra is a group of device nodes that belong to no GPU, with their files.
 type Extra struct {
-	Nodes []Node
+	Nodes []File
 	Files []File
 }
 
@@ -80,7 +80,7 @@ func (r Roots) Extra(driver Driver, name string) (Extra, error) {
 }
 
 // extraNodes returns the nodes that match the pattern in the first folder that has any, ordered by name.
-func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]Node, error) {
+func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]File, error) {
 	for _, dev := range slices.Compact([]string{driver.Dev, "/dev"}) {
 		seen, err := r.See(dev)
 		if err != nil {
@@ -91,40 +91,38 @@ func (r Roots) extraNodes(driver Driver, wanted extraNodes) ([]Node, error) {
 			continue
 		}
 		slices.Sort(paths)
-		var nodes []Node
+		var nodes []File
 		for _, path := range paths {
 			name := strings.TrimPrefix(path, seen+"/")
-			node, err := driver.extraNode(path, filepath.Join(dev, name), wanted.driver)
-			if err != nil {
+			if err := driver.checkExtraNode(path, filepath.Join(dev, name), wanted.driver); err != nil {
 				return nil, err
 			}
-			node.Path = filepath.Join("/dev", name)
-			nodes = append(nodes, node)
+			nodes = append(nodes, File{Host: filepath.Join(dev, name), Path: filepath.Join("/dev", name)})
 		}
 		return nodes, nil
 	}
 	return nil, nil
 }
 
-// extraNode returns the node at the path, after a check that it is a node of the kernel's driver.
-func (d Driver) extraNode(seen, host, driver string) (Node, error) {
+// checkExtraNode checks that the node is one of the kernel's driver: a node that outlived a reload of its module has a number that is unassigned
+// or belongs to another driver.
+func (d Driver) checkExtraNode(seen, host, driver string) error {
 	var stat unix.Stat_t
 	if err := unix.Lstat(seen, &stat); err != nil {
-		return Node{}, fmt.Errorf("stat device node %s: %w", host, err)
+		return fmt.Errorf("stat device node %s: %w", host, err)
 	}
 	if stat.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return Node{}, fmt.Errorf("device node %s: not a character device", host)
+		return fmt.Errorf("device node %s: not a character device", host)
 	}
-	node := Node{File: File{Host: host}, Major: unix.Major(stat.Rdev), Minor: unix.Minor(stat.Rdev)}
 	if driver == "" {
-		return node, nil
+		return nil
 	}
 	want, ok := d.Majors[driver]
 	if !ok {
-		return Node{}, fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, driver)
+		return fmt.Errorf("device node %s: %s is not among the kernel's character devices: load its module", host, driver)
 	}
-	if node.Major != want {
-		return Node{}, fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: recreate the node", host, node.Major, driver, want)
+	if major := unix.Major(stat.Rdev); major != want {
+		return fmt.Errorf("device node %s: has major %d, the kernel's %s has %d: recreate the node", host, major, driver, want)
 	}
-	return node, nil
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -55,7 +56,7 @@ func TestScanFailures(t *testing.T) {
 			h.remove("/proc/driver/nvidia-caps/mig-minors")
 			h.folder("/proc/driver/nvidia-caps/mig-minors")
 		}, "read the MIG minors"},
-		"device folder is a link loop": {func(h *host) { h.loop("/opt/nodes"); h.Dev = "/opt/nodes" }, "resolve /opt/nodes/dev/nvidiactl"},
+		"parameters are a folder": {func(h *host) { h.folder("/proc/driver/nvidia/params") }, "read the driver's parameters"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -96,13 +97,13 @@ func TestBothFrontendMajors(t *testing.T) {
 			h := newHost(t)
 			h.write("/proc/devices", "Character devices:\n120 "+driver+"\n121 nvidia-uvm\n122 nvidia-caps\n")
 			d := h.scan()
-			gpu, err := h.GPU(d, 0)
+			gpu, err := d.GPU(0)
 			if err != nil || gpu.Major != 120 || d.Control[0].Major != 120 {
 				t.Errorf("GPU %+v, control %+v, %v", gpu, d.Control, err)
 			}
-			h.write("/proc/devices", "Character devices:\n123 "+driver+"\n121 nvidia-uvm\n")
-			_, err = Scan(h.Roots)
-			expectError(t, err, "/dev/nvidiactl: has major 120, the kernel's "+driver+" has 123")
+			if modeset := slices.Contains(d.Control, Node{Path: "/dev/nvidia-modeset", Major: 120, Minor: 254}); modeset != (driver == "nvidia-frontend") {
+				t.Errorf("control %+v: nvidia-modeset %v; drivers before 550 do not list it, later ones list it when it is loaded", d.Control, modeset)
+			}
 		})
 	}
 }
@@ -216,10 +217,50 @@ func TestExtraFailures(t *testing.T) {
 	d.Dev = "/opt/dev"
 	_, err = h.Extra(d, "gds")
 	expectError(t, err, "resolve /opt/dev")
-	if _, err := d.extraNode(filepath.Join(h.Host, "/dev/gone"), "/dev/gone", ""); !errors.Is(err, fs.ErrNotExist) {
+	if err := d.checkExtraNode(filepath.Join(h.Host, "/dev/gone"), "/dev/gone", ""); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a node that was removed meanwhile: %v", err)
 	}
 	h.remove("/proc/devices")
 	_, err = h.Extra(d, "gds")
 	expectError(t, err, "read the kernel's devices")
+}
+
+// The agent's own nodes are those of the kernel's lists; without a driver, and before nvidia-uvm is loaded, there are none.
+func TestOwnNodes(t *testing.T) {
+	h := newHost(t)
+	h.write("/proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: \t\t H100\nDevice Minor: \t 3\n")
+	h.write("/proc/driver/nvidia/params", "DeviceFileUID: 1\nDeviceFileGID: 44\nDeviceFileMode: 432\nRmMsg: \"\"\n")
+	want := OwnNodes{
+		Nodes: []Node{
+			{"/dev/nvidiactl", 120, 255}, {"/dev/nvidia-uvm", 121, 0}, {"/dev/nvidia-uvm-tools", 121, 1}, {"/dev/nvidia3", 120, 3},
+			{"/dev/nvidia-caps/nvidia-cap1", 122, 1}, {"/dev/nvidia-caps/nvidia-cap2", 122, 2},
+		},
+		Access: Access{UID: 1, GID: 44, Mode: 0o660},
+	}
+	got, err := h.OwnNodes()
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		t.Errorf("OwnNodes: %v (-want +got):\n%s", err, diff)
+	}
+	for devices, want := range map[string]OwnNodes{"120 nvidia\n": {Missing: "nvidia-uvm"}, "1 mem\n": {}} {
+		h.write("/proc/devices", "Character devices:\n"+devices)
+		got, err := h.OwnNodes()
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("OwnNodes with %q: %v (-want +got):\n%s", devices, err, diff)
+		}
+	}
+}
+
+// A driver container has the modules in its own root.
+func TestModuleRoots(t *testing.T) {
+	h := newHost(t)
+	if got, err := h.ModuleRoots(); err != nil || !slices.Equal(got, []string{h.Host}) {
+		t.Errorf("a driver of the host: %q, %v", got, err)
+	}
+	h.container("/run/nvidia/driver")
+	if got, err := h.ModuleRoots(); err != nil || !slices.Equal(got, []string{h.Host + "/run/nvidia/driver", h.Host}) {
+		t.Errorf("a driver container: %q, %v", got, err)
+	}
+	h.Driver = "/opt/missing"
+	_, err := h.ModuleRoots()
+	expectError(t, err, "/opt/missing")
 }

@@ -14,8 +14,7 @@ import (
 // not changed in between.
 type Fingerprint string
 
-// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and the control nodes.
-// A file that is replaced or added changes its folder's time. It takes a few dozen system calls and may be called for
+// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and the numbers and owner of the nodes. A file that is replaced or added changes its folder's time. It takes a few dozen system calls and may be called for
 // every claim. The error wraps ErrNotLoaded if no driver is loaded.
 func (r Roots) Fingerprint() (Fingerprint, error) {
 	version, err := r.version()
@@ -38,13 +37,20 @@ func (r Roots) Fingerprint() (Fingerprint, error) {
 			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Mtim.Nano())
 		}
 	}
-	dev := r.dev(root)
+	majors, err := r.majors()
+	if err != nil {
+		return "", err
+	}
 	for _, c := range control {
-		if seen, err := r.See(filepath.Join(dev, c.name)); err == nil {
-			stat := lstat(seen)
-			fmt.Fprintf(&parts, " %d:%d:%d", stat.Dev, stat.Ino, stat.Rdev)
+		for _, driver := range c.drivers {
+			fmt.Fprintf(&parts, " %s=%d", driver, majors[driver])
 		}
 	}
+	access, err := r.access()
+	if err != nil {
+		return "", err
+	}
+	fmt.Fprintf(&parts, " %s=%d %v", capabilities, majors[capabilities], access)
 	return Fingerprint(parts.String()), nil
 }
 

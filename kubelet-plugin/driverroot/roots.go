@@ -47,6 +47,17 @@ func (r Roots) Library() (string, error) { return r.find(libraryFolders, "libnvi
 // while there is none.
 func (r Roots) Program(name string) (string, error) { return r.find(programFolders, name) }
 
+// ModuleRoots returns the roots, in this process, in which modprobe finds the driver's modules: the driver's root, where a driver container has
+// built or unpacked them, then the host's. The driver containers of NVIDIA load modules in that order too (nvidia-driver,
+// "chroot /run/nvidia/driver modprobe nvidia-peermem").
+func (r Roots) ModuleRoots() ([]string, error) {
+	root, err := r.driver()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Compact([]string{filepath.Clean(root.seen), filepath.Clean(r.Host)}), nil
+}
+
 // find returns the path, in this process, of the file in the first of the driver's folders that has it.
 func (r Roots) find(folders []string, name string) (string, error) {
 	root, err := r.driver()

@@ -6,16 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/internal/host/modprobe"
 )
 
 // Sys is a sysfs. Paths are relative to its root.
@@ -49,20 +47,7 @@ type Modprobe string
 
 // Load loads a module with its dependencies.
 func (m Modprobe) Load(ctx context.Context, module string) error {
-	program := "/sbin/modprobe"
-	if _, err := os.Stat(filepath.Join(string(m), program)); err != nil {
-		program = "/usr/sbin/modprobe"
-	}
-	command := exec.CommandContext(ctx, program, module)
-	command.WaitDelay = time.Second
-	command.Dir = "/"
-	if m != "/" {
-		command.SysProcAttr = &syscall.SysProcAttr{Chroot: string(m)}
-	}
-	if output, err := command.CombinedOutput(); err != nil {
-		return fmt.Errorf("modprobe %s: %w: %s", module, err, strings.Join(strings.Fields(string(output)), " "))
-	}
-	return nil
+	return modprobe.Load(ctx, module, string(m))
 }
 
 // Folder is a sysfs that is mounted at a path.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -43,7 +44,7 @@ func (h *Host) Start(l Launch) (*Agent, error) {
 		"--pod-resources="+h.PodResources(), "--mps-dir="+h.MPS(),
 		"--pod-namespace="+metav1.NamespaceDefault, "--pod-name="+h.agentPod(), "--metrics-address=unix:"+a.Socket(), fmt.Sprintf("-v=%d", l.Verbosity))
 	cmd.Args = append(cmd.Args, l.Args...)
-	cmd.Env = append(os.Environ(), l.Environment...)
+	cmd.Env = slices.Concat(os.Environ(), []string{h.deviceNodes()}, l.Environment)
 	var err error
 	a.Process, err = Start(h.Log(), cmd)
 	return a, err

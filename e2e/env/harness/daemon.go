@@ -117,7 +117,7 @@ func (d *Daemons) start(pod corev1.Pod) error {
 		return err
 	}
 	cmd := exec.Command(d.program, pod.Spec.Containers[0].Args...)
-	cmd.Env = append(os.Environ(), "POD_UID="+string(pod.UID))
+	cmd.Env = append(os.Environ(), d.host.deviceNodes(), "POD_UID="+string(pod.UID))
 	process, err := Start(d.host.Log(), cmd)
 	if err == nil {
 		d.running[pod.UID] = process

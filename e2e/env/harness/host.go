@@ -63,6 +63,12 @@ func (h *Host) Install(ctx context.Context, machine string) error {
 // Machine returns the folder of the fake machine.
 func (h *Host) Machine() string { return filepath.Join(h.Dir, "m") }
 
+// deviceNodes returns the variable that makes the fake driver open device nodes in the machine's folder, as one opens those in /dev. The folder is
+// empty until the agent makes them.
+func (h *Host) deviceNodes() string {
+	return "FAKE_NVML_DEV=" + filepath.Join(fakegpu.DevRoot(h.Machine()), "dev")
+}
+
 // Data returns the agent's data folder.
 func (h *Host) Data() string { return filepath.Join(h.Records, Driver) }
 

@@ -22,7 +22,6 @@ func moves(dir string) []move {
 	return []move{
 		{filepath.Join(ProcRoot(dir), "driver/nvidia"), filepath.Join(removed, "nvidia")},
 		{filepath.Join(ProcRoot(dir), "driver/nvidia-caps"), filepath.Join(removed, "nvidia-caps")},
-		{filepath.Join(DevRoot(dir), "dev"), filepath.Join(removed, "dev")},
 		{filepath.Join(DriverRoot(dir), "lib"), filepath.Join(removed, "lib")},
 		{filepath.Join(DriverRoot(dir), "usr"), filepath.Join(removed, "usr")},
 	}
@@ -49,7 +48,7 @@ func findState(dir string, spec Spec) string {
 
 var errBare = errors.New("the machine is bare: its driver comes and goes by its modules")
 
-// RemoveDriver unloads the driver and removes its files: the driver root stays, empty. Open sessions
+// RemoveDriver unloads the driver and removes its files: the driver root stays, with its device nodes. Open sessions
 // end with NVML_ERROR_DRIVER_NOT_LOADED. RestoreDriver undoes it.
 func RemoveDriver(dir string) error {
 	spec, err := ReadSpec(dir)

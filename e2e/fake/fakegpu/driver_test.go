@@ -66,7 +66,7 @@ func TestDriverComesAndGoes(t *testing.T) {
 	}
 	lib := nvml.New(nvml.WithLibraryPath(Library(dir)))
 	expect(t, "Init without the driver", lib.Init(), nvml.ERROR_LIBRARY_NOT_FOUND)
-	for _, gone := range []string{filepath.Join(DriverRoot(dir), "dev/nvidiactl"), filepath.Join(ProcRoot(dir), "driver/nvidia/version")} {
+	for _, gone := range []string{Library(dir), filepath.Join(ProcRoot(dir), "driver/nvidia/version")} {
 		if _, err := os.Stat(gone); !os.IsNotExist(err) {
 			t.Errorf("%s is still there: %v", gone, err)
 		}

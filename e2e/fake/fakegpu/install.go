@@ -55,7 +55,7 @@ func statePath(dir, version string) string {
 	return filepath.Join(DriverRoot(dir), libraryFolder, stateFileName(version))
 }
 
-// Install installs the machine under dir, which must not have one yet. It requires root, for the device nodes.
+// Install installs the machine under dir, which must not have one yet. A driver is loaded unless the machine is bare; no device node exists (MakeNodes).
 func Install(ctx context.Context, dir string, spec Spec) error {
 	lay := InstallDriver
 	if spec.Bare {
@@ -78,8 +78,8 @@ func Install(ctx context.Context, dir string, spec Spec) error {
 	if spec.Bare {
 		return nil
 	}
-	if err := makeNodes(dir, len(machine.GPUs)); err != nil {
-		return fmt.Errorf("make device nodes under %s: %w", dir, err)
+	if err := os.MkdirAll(filepath.Join(DevRoot(dir), "dev"), 0o755); err != nil {
+		return err
 	}
 	if err := errors.Join(writeDriverProc(dir, spec, machine), writeModules(dir, spec.DriverVersion)); err != nil {
 		return fmt.Errorf("write %s: %w", ProcRoot(dir), err)

@@ -31,8 +31,8 @@ func modules() []Module { return []Module{NVIDIA, UVM, Modeset, Peermem, GDS, GD
 // loadedWithDriver are the modules of a machine that is not bare.
 func loadedWithDriver() []Module { return []Module{NVIDIA, UVM, Modeset} }
 
-// Insmod loads a module of a driver version into a bare machine, as insmod(8) and nvidia-modprobe(1) do: it appears in /proc/modules and /sys/module,
-// and its device nodes are created. Errors are those of init_module(2): EEXIST, ENOENT where NVIDIA is not loaded, EINVAL where that is of another
+// Insmod loads a module of a driver version into a bare machine, as insmod(8) does: it appears in /proc/modules, /proc/devices and /sys/module. Device
+// nodes are created for GDS and GDRCopy only; those of the driver need MakeNodes. Errors are those of init_module(2): EEXIST, ENOENT where NVIDIA is not loaded, EINVAL where that is of another
 // version.
 func Insmod(dir string, module Module, version string) error {
 	if !slices.Contains(modules(), module) {
@@ -45,7 +45,7 @@ func Insmod(dir string, module Module, version string) error {
 	return nil
 }
 
-// Rmmod unloads a module of a bare machine, with its device nodes, as rmmod(8) does. Errors are those of delete_module(2): ENOENT
+// Rmmod unloads a module of a bare machine, as rmmod(8) does, with the device nodes that the kernel created. Errors are those of delete_module(2): ENOENT
 // where it is not loaded, EWOULDBLOCK while another module needs it or any process on the machine, in a container or not, has the
 // driver open.
 func Rmmod(dir string, module Module) error {
@@ -131,7 +131,7 @@ func (k *kernel) load(module Module, version string) error {
 			return err
 		}
 	}
-	for _, n := range moduleNodes(module, len(machine.GPUs)) {
+	for _, n := range kernelNodes(module) {
 		if err := n.make(filepath.Join(DevRoot(k.dir), "dev")); err != nil {
 			return err
 		}
@@ -184,11 +184,7 @@ func (k *kernel) unload(module Module) error {
 		}
 	}
 	k.loaded = slices.DeleteFunc(k.loaded, func(m Module) bool { return m == module })
-	machine, err := gputest.FindMachine(k.spec.Machine)
-	if err != nil {
-		return err
-	}
-	return errors.Join(os.RemoveAll(k.moduleFolder(module)), removeNodes(k.dir, moduleNodes(module, len(machine.GPUs))))
+	return errors.Join(os.RemoveAll(k.moduleFolder(module)), removeNodes(k.dir, kernelNodes(module)))
 }
 
 // powerOff takes the driver from the GPUs, unless a process has it open: opening it shares the lock that is taken here.

@@ -500,6 +500,7 @@ func TestMPSUsers(t *testing.T) {
 	t.Parallel()
 	dir := installAll(t, Spec{Machine: "t4x1"})
 	must(t, os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755))
+	must(t, MakeNodes(dir))
 	nodes := []string{"FAKE_NVML_DEV=" + filepath.Join(DevRoot(dir), "dev")} // the fake takes a user other than root for a container
 	as := func(d mpsDaemon, uid uint32) string {
 		command := d.client(t, nodes, "16")

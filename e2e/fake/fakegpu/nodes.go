@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // Majors of the device nodes: local numbers that are never assigned to a driver, so that on a
@@ -38,35 +40,40 @@ func (n node) make(folder string) error {
 	return os.Chmod(path, n.mode)
 }
 
-// makeNodes makes the device nodes of the modules of a driver.
-func makeNodes(dir string, gpus int) error {
-	for _, module := range loadedWithDriver() {
-		for _, n := range moduleNodes(module, gpus) {
-			if err := n.make(filepath.Join(DevRoot(dir), "dev")); err != nil {
-				return err
-			}
+// MakeNodes makes the device nodes of the GPUs and of nvidia, nvidia-uvm and nvidia-modeset, as nvidia-modprobe(1), the rules of udev of a
+// distribution or the toolkit container of NVIDIA (toolkit.go:520) do. No module makes them, and a driver container has nvidia-modprobe not.
+func MakeNodes(dir string) error {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return err
+	}
+	machine, err := gputest.FindMachine(spec.Machine)
+	if err != nil {
+		return err
+	}
+	nodes := []node{
+		{"nvidiactl", majorGPU, 255, 0o666},
+		{"nvidia-modeset", majorGPU, 254, 0o666},
+		{"nvidia-uvm", majorUVM, 0, 0o666},
+		{"nvidia-uvm-tools", majorUVM, 1, 0o666},
+		{"nvidia-caps/" + capabilityName(1), majorCaps, 1, 0o400},
+		{"nvidia-caps/" + capabilityName(2), majorCaps, 2, 0o444},
+	}
+	for i := range machine.GPUs {
+		nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
+	}
+	for _, n := range nodes {
+		if err := n.make(filepath.Join(DevRoot(dir), "dev")); err != nil {
+			return fmt.Errorf("make device nodes under %s: %w", dir, err)
 		}
 	}
 	return nil
 }
 
-// moduleNodes are the device nodes that a module and nvidia-modprobe create.
-func moduleNodes(module Module, gpus int) []node {
+// kernelNodes are the device nodes that the kernel creates (devtmpfs) when it loads a module. The modules of the driver itself have none:
+// they register their numbers only (nvidia/nv.c of the open kernel modules).
+func kernelNodes(module Module) []node {
 	switch module {
-	case NVIDIA:
-		nodes := []node{
-			{"nvidiactl", majorGPU, 255, 0o666},
-			{"nvidia-caps/" + capabilityName(1), majorCaps, 1, 0o400},
-			{"nvidia-caps/" + capabilityName(2), majorCaps, 2, 0o444},
-		}
-		for i := range gpus {
-			nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
-		}
-		return nodes
-	case UVM:
-		return []node{{"nvidia-uvm", majorUVM, 0, 0o666}, {"nvidia-uvm-tools", majorUVM, 1, 0o666}}
-	case Modeset:
-		return []node{{"nvidia-modeset", majorGPU, 254, 0o666}}
 	case GDS:
 		var nodes []node
 		for i := range fsNodes {
@@ -75,7 +82,7 @@ func moduleNodes(module Module, gpus int) []node {
 		return nodes
 	case GDRCopy:
 		return []node{{"gdrdrv", majorGDR, 0, 0o666}}
-	case Peermem:
+	case NVIDIA, UVM, Modeset, Peermem:
 	}
 	return nil
 }

@@ -96,11 +96,7 @@ func migMinors() string {
 func procDevices(version string, loaded []Module) string {
 	characters := "  1 mem\n  5 /dev/tty\n 10 misc\n"
 	if slices.Contains(loaded, NVIDIA) {
-		name := "nvidia"
-		if isOld(version) {
-			name = "nvidia-frontend"
-		}
-		characters += fmt.Sprintf("%d %s\n", majorGPU, name)
+		characters += nvidiaDevices(isOld(version), slices.Contains(loaded, Modeset))
 	}
 	if slices.Contains(loaded, UVM) {
 		characters += fmt.Sprintf("%d nvidia-uvm\n", majorUVM)
@@ -115,4 +111,16 @@ func procDevices(version string, loaded []Module) string {
 		characters += fmt.Sprintf("%d gdrdrv\n", majorGDR)
 	}
 	return "Character devices:\n" + characters + "\nBlock devices:\n259 blkext\n"
+}
+
+// nvidiaDevices are the entries of the major number that GPUs, nvidiactl and nvidia-modeset share. Drivers before 550 have one entry for all.
+func nvidiaDevices(old, modeset bool) string {
+	if old {
+		return fmt.Sprintf("%d nvidia-frontend\n", majorGPU)
+	}
+	text := fmt.Sprintf("%d nvidia\n", majorGPU)
+	if modeset {
+		text += fmt.Sprintf("%d nvidia-modeset\n", majorGPU)
+	}
+	return text + fmt.Sprintf("%d nvidiactl\n", majorGPU)
 }

@@ -39,7 +39,7 @@ func TestTree(t *testing.T) {
 		{ProcRoot(dir), "driver/nvidia/params", "ModifyDeviceFiles: 1\n"},
 		{ProcRoot(dir), "driver/nvidia/gpus/0018:01:00.0/information", "GPU UUID: \t " + gputest.UUID("tray", 2) + "\n"},
 		{ProcRoot(dir), "driver/nvidia/capabilities/mig/monitor", "DeviceFileMinor: 2\nDeviceFileMode: 292\nDeviceFileModify: 1\n"},
-		{ProcRoot(dir), "devices", "120 nvidia\n121 nvidia-uvm\n122 nvidia-caps\n123 nvidia-caps-imex-channels\n"},
+		{ProcRoot(dir), "devices", "120 nvidia\n120 nvidia-modeset\n120 nvidiactl\n121 nvidia-uvm\n122 nvidia-caps\n123 nvidia-caps-imex-channels\n"},
 		{SysRoot(dir), "bus/pci/devices/0019:01:00.0/numa_node", "1\n"},
 		{SysRoot(dir), "bus/pci/devices/0019:01:00.0/local_cpulist", "32-63\n"},
 		{SysRoot(dir), "bus/pci/devices/0008:01:00.0/vendor", "0x10de\n"},
@@ -60,6 +60,10 @@ func TestTree(t *testing.T) {
 	if filepath.Base(library) != "libcuda.so.580.65.06" {
 		t.Errorf("libcuda.so leads to %s", library)
 	}
+	if nodes, err := os.ReadDir(filepath.Join(DevRoot(dir), "dev")); err != nil || len(nodes) > 0 {
+		t.Errorf("device nodes %v, %v, want none before nvidia-modprobe", nodes, err)
+	}
+	must(t, MakeNodes(dir))
 	for path, want := range map[string]uint64{
 		"nvidiactl": unix.Mkdev(120, 255), "nvidia-modeset": unix.Mkdev(120, 254), "nvidia3": unix.Mkdev(120, 3),
 		"nvidia-uvm": unix.Mkdev(121, 0), "nvidia-uvm-tools": unix.Mkdev(121, 1), "nvidia-caps/nvidia-cap1": unix.Mkdev(122, 1),

@@ -61,6 +61,36 @@ func TestWholeGPU(t *testing.T) {
 	}
 }
 
+// TestWithoutDeviceNodesOfTheHost: a driver container loads modules and makes no device node (nvidia-driver of NVIDIA: modprobe,
+// --no-nvidia-modprobe). The agent makes those that it opens itself, and containers need none of them.
+func TestWithoutDeviceNodesOfTheHost(t *testing.T) {
+	t.Parallel()
+	n := newNode(t, "h100x2")
+	dev := filepath.Join(fakegpu.DevRoot(n.machine()), "dev")
+	if nodes := n.files(dev, "*"); len(nodes) > 0 {
+		t.Fatalf("nodes before the agent: %v", nodes)
+	}
+	a, k := n.run()
+	a.waitReady()
+	for _, name := range []string{"nvidiactl", "nvidia0", "nvidia1", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"} {
+		n.must(os.Remove(filepath.Join(dev, name))) // made by the agent, and needed by no container
+	}
+	claim := n.claim("whole", []gpu.Device{n.whole(1)})
+	var got []string
+	for _, d := range n.container(k.mustPrepare(claim)).Linux.Devices {
+		got = append(got, fmt.Sprintf("%s %s %d:%d %o", d.Path, d.Type, d.Major, d.Minor, *d.FileMode))
+	}
+	want := []string{
+		"/dev/nvidia-modeset c 120:254 666", "/dev/nvidia-uvm c 121:0 666", "/dev/nvidia-uvm-tools c 121:1 666",
+		"/dev/nvidia1 c 120:1 666", "/dev/nvidiactl c 120:255 666",
+	}
+	if diff := cmp.Diff(want, sorted(got)); diff != "" {
+		t.Errorf("device nodes (-want +got):\n%s", diff)
+	}
+	k.mustUnprepare(claim)
+	n.isClean()
+}
+
 func TestMIG(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")

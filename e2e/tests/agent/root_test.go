@@ -22,7 +22,7 @@ func TestDriverRootIsFoundAtRunTime(t *testing.T) {
 	n.must(os.WriteFile(n.config(), fmt.Appendf(nil, "apiVersion: tessera.dev/v1alpha1\nkind: NodeConfig\nroots: {host: %s, proc: %s, sys: %s}\n",
 		host, fakegpu.ProcRoot(n.machine()), fakegpu.SysRoot(n.machine())), 0o600))
 	n.bind(n.dir, filepath.Join(host, n.dir)) // folder of the hook
-	a, k := n.run()
+	a, k := n.run("FAKE_NVML_DEV=" + filepath.Join(host, "dev"))
 	a.waitReady()
 	n.publishes("no device", devices(0))
 

@@ -72,6 +72,9 @@ func machine(t *testing.T) string {
 	if err := fakegpu.Install(t.Context(), dir, fakegpu.Spec{Machine: "h100x8", DriverVersion: version}); err != nil {
 		t.Fatal(err)
 	}
+	if err := fakegpu.MakeNodes(dir); err != nil { // nvcdi describes the nodes that it finds
+		t.Fatal(err)
+	}
 	root, folder := fakegpu.DriverRoot(dir), filepath.Dir(fakegpu.Library(dir))
 	for _, name := range files {
 		if err := os.WriteFile(made(t, filepath.Join(root, name)), nil, 0o755); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/NVIDIA/nvidia-container-toolkit/pkg/nvcdi"
 	"github.com/sirupsen/logrus"
+	"golang.org/x/sys/unix"
 	cdispec "tags.cncf.io/container-device-interface/specs-go"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -68,7 +69,7 @@ type given []string
 
 func (g *given) add(edits cdispec.ContainerEdits) {
 	for _, n := range edits.DeviceNodes {
-		*g = append(*g, fmt.Sprintf("node %s from %s", n.Path, cmp.Or(n.HostPath, n.Path)))
+		*g = append(*g, fmt.Sprintf("node %s %s %s", n.Path, numbers(n), cmp.Or(n.Permissions, "rwm")))
 	}
 	for _, m := range edits.Mounts {
 		options := slices.Sorted(slices.Values(m.Options))
@@ -89,6 +90,18 @@ func (g *given) add(edits cdispec.ContainerEdits) {
 			}
 		}
 	}
+}
+
+// numbers returns the device numbers that a container gets: ours are in the spec, and a runtime reads those of nvcdi's from the host.
+func numbers(n *cdispec.DeviceNode) string {
+	if n.Type != "" {
+		return fmt.Sprintf("%s %d:%d", n.Type, n.Major, n.Minor)
+	}
+	var stat unix.Stat_t
+	if err := unix.Stat(cmp.Or(n.HostPath, n.Path), &stat); err != nil {
+		return err.Error()
+	}
+	return fmt.Sprintf("c %d:%d", unix.Major(stat.Rdev), unix.Minor(stat.Rdev))
 }
 
 // plain returns the things without what differs from machine to machine.

@@ -1,6 +1,7 @@
 /*
  * The devices that this process sees. A process that can write the state is on the host and
- * sees everything. A container sees a GPU when its device node exists with the right numbers
+ * sees everything; with FAKE_NVML_DEV it needs the nodes of nvidiactl, nvidia-uvm and the GPUs
+ * there, as on hardware, but no capability nodes. A container sees a GPU when its device node exists with the right numbers
  * and the device cgroup allows opening it, and a MIG device when that holds for both its
  * capability nodes as well. No driver is registered for the numbers, so an allowed open fails
  * with ENXIO.
