@@ -76,7 +76,8 @@ type ClusterPolicySpec struct {
 	// DCGMExporter exports the metrics of every GPU. On by default.
 	// +optional
 	DCGMExporter ExporterSpec `json:"dcgmExporter,omitempty"`
-	// Validator tests GPU nodes. On by default. If it is off, a node is Ready as soon as its agent is.
+	// Validator tests GPU nodes: every GPU computes. On by default. If it is off, a node is Ready as soon as its agent is. The node agent's
+	// image tests; validator.image replaces it by your own program, which passes with exit code 0.
 	// +optional
 	Validator ValidatorSpec `json:"validator,omitempty"`
 	// FeatureLabels writes nvidia.com/* labels that describe the GPUs to nodes, for workloads that select nodes by them.

@@ -252,6 +252,10 @@ type Validated struct {
 	Digest string `json:"digest,omitempty"`
 	// At is when the validation passed.
 	At metav1.Time `json:"at"`
+	// Message names devices on which nothing could be computed, and why, such as a GPU in MIG mode without MIG devices. Empty if every device
+	// computed.
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // Attempt counts the failures of one driver.

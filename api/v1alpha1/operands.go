@@ -208,7 +208,9 @@ type ExporterSpec struct {
 	Config string `json:"config,omitempty"`
 }
 
-// ValidatorSpec configures the validation of nodes. It allocates GPUs with ResourceClaims, as workloads do.
+// ValidatorSpec configures the validation of nodes. It allocates GPUs with ResourceClaims, as workloads do, and computes on every GPU and MIG
+// device of the node with the node agent's image. An image here replaces it: its entrypoint runs in a container with all GPUs of the node, and
+// the node passes if it exits with code 0.
 type ValidatorSpec struct {
 	Component `json:",inline"`
 	// MIG also creates and destroys a MIG device on an idle GPU that offers MIG. On by default.

@@ -32,7 +32,7 @@ func command() *cobra.Command {
 	klog.InitFlags(logging)
 	root.PersistentFlags().AddGoFlag(logging.Lookup("v"))
 	c.addFlags(root.PersistentFlags())
-	root.AddCommand(readyCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), versionCommand())
+	root.AddCommand(readyCommand(&c), gatherCommand(&c), mpsCommand(&c), hostCommand(), discoverCommand(&c), validateCommand(), versionCommand())
 	return root
 }
 

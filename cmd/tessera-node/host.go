@@ -55,8 +55,7 @@ func hostCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	f.addRoots(c.PersistentFlags())
-	c.PersistentFlags().StringVar(&f.terminationLog, "termination-log", "/dev/termination-log",
-		"file of the container's termination message; empty: none")
+	addTerminationLog(c.PersistentFlags(), &f.terminationLog)
 	c.AddCommand(preflightCommand(f), unloadCommand(f), toolkitCommand(f), migModeCommand(f))
 	return c
 }
@@ -178,6 +177,11 @@ func migModeCommand(f *hostFlags) *cobra.Command {
 	}
 	c.Flags().StringVar(&mode, "mode", "", "Enabled or Disabled")
 	return c
+}
+
+// addTerminationLog adds the flag of the file that a result is written to.
+func addTerminationLog(flags *pflag.FlagSet, file *string) {
+	flags.StringVar(file, "termination-log", "/dev/termination-log", "file of the container's termination message; empty: none")
 }
 
 // addSimulated adds the flag for simulated hardware, whose modules are not loaded in the kernel.

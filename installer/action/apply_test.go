@@ -41,7 +41,6 @@ func driverSet(t *testing.T, change func(*render.Input)) *appsv1.DaemonSet {
 		Namespace: "tessera-system",
 		Images: render.Images{
 			Node: "node:v1", Scheduler: "scheduler:v1", Driver: "driver", DriverVersion: "580.1", DCGM: "dcgm:v1", DCGMExporter: "exporter:v1",
-			Validator: "validator:v1",
 		},
 		Drivers:  []render.DriverSet{{Owner: "ClusterPolicy/default", Host: render.Host{OS: "ubuntu24.04"}}},
 		Contents: map[string]string{},

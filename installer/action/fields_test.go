@@ -33,7 +33,7 @@ func TestValidatorFieldsReachItsPods(t *testing.T) {
 		{"timeout", func(v *Validation) { v.Timeout = 7 * time.Minute }, `"activeDeadlineSeconds":420`},
 	} {
 		t.Run(c.field, func(t *testing.T) {
-			v := Validation{Node: &v1alpha1.GPUNode{}, Component: v1alpha1.Component{Image: "validator"}, Timeout: time.Minute}
+			v := Validation{Node: &v1alpha1.GPUNode{}, Agent: v1alpha1.Component{Image: "node"}, Timeout: time.Minute}
 			for _, part := range NodeValidationParts() {
 				if before := podText(t, v, part); strings.Contains(before, c.want) {
 					t.Fatalf("the pod has %s before the change: %s", c.want, before)
@@ -45,6 +45,31 @@ func TestValidatorFieldsReachItsPods(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// By default the node agent's image validates, with its pull policy and secrets. An image of the policy runs its entrypoint, and gets none of these.
+func TestValidatorIsTheAgentsImage(t *testing.T) {
+	v := Validation{
+		Node:    &v1alpha1.GPUNode{},
+		Agent:   v1alpha1.Component{Image: "node", ImagePullPolicy: corev1.PullAlways, ImagePullSecrets: []string{"of-agent"}},
+		Timeout: time.Minute,
+	}
+	for part, command := range map[ValidationPart]string{
+		PartGPUs: `"command":["tessera-node","validate"]`, PartMIG: `"command":["tessera-node","validate","--mig"]`,
+		GPUValidationPart("gpu-0"): `"command":["tessera-node","validate"]`,
+	} {
+		text := podText(t, v, part)
+		for _, want := range []string{command, `"image":"node"`, `"imagePullPolicy":"Always"`, `"imagePullSecrets":[{"name":"of-agent"}]`} {
+			if !strings.Contains(text, want) {
+				t.Errorf("part %q lacks %s: %s", part, want, text)
+			}
+		}
+		own := v
+		own.Component.Image = "own"
+		if text := podText(t, own, part); strings.Contains(text, "command") || strings.Contains(text, "of-agent") || strings.Contains(text, "Always") {
+			t.Errorf("part %q with the image of the policy: %s", part, text)
+		}
 	}
 }
 

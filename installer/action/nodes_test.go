@@ -231,17 +231,17 @@ func TestRecords(t *testing.T) {
 	s, c := newServer(t, node, gpuNode("bare"))
 	now := func(name string) *v1alpha1.GPUNode { return read(s, "", name, &v1alpha1.GPUNode{}) }
 	attempt := &v1alpha1.Attempt{Digest: "old", Reason: "DriverFailed"}
-	if err := c.RecordValidated(t.Context(), now("n"), "boot", attempt, time.Unix(100, 5)); err != nil {
+	if err := c.RecordValidated(t.Context(), now("n"), "boot", attempt, time.Unix(100, 5), "m"); err != nil {
 		t.Fatal(err)
 	}
 	status := now("n").Status
-	if v := status.Validated; v == nil || v.BootID != "boot" || v.Digest != "d" || v.At.Unix() != 100 {
+	if v := status.Validated; v == nil || v.BootID != "boot" || v.Digest != "d" || v.At.Unix() != 100 || v.Message != "m" {
 		t.Errorf("validated is %+v", v)
 	}
 	if !cmp.Equal(status.LastGoodDriver, driver) || status.Attempt == nil || status.Attempt.Digest != "old" {
 		t.Errorf("last good %+v, attempt %+v", status.LastGoodDriver, status.Attempt)
 	}
-	if err := c.RecordValidated(t.Context(), now("bare"), "boot", nil, time.Unix(100, 0)); err != nil {
+	if err := c.RecordValidated(t.Context(), now("bare"), "boot", nil, time.Unix(100, 0), ""); err != nil {
 		t.Fatal(err)
 	}
 	if v := now("bare").Status; v.Validated == nil || v.Validated.Digest != "" || v.LastGoodDriver != nil {

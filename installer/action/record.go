@@ -12,9 +12,9 @@ import (
 
 // RecordValidated writes that the installed driver has been validated in a boot: spec.driver becomes the last good driver, and attempt, which may be nil,
 // the failed attempt that still counts.
-func (c Cluster) RecordValidated(ctx context.Context, node *v1alpha1.GPUNode, bootID string, attempt *v1alpha1.Attempt, now time.Time) error {
+func (c Cluster) RecordValidated(ctx context.Context, node *v1alpha1.GPUNode, bootID string, attempt *v1alpha1.Attempt, now time.Time, message string) error {
 	status := node.Status.DeepCopy()
-	validated := v1alpha1.Validated{BootID: bootID, At: metav1.NewTime(now).Rfc3339Copy()}
+	validated := v1alpha1.Validated{BootID: bootID, At: metav1.NewTime(now).Rfc3339Copy(), Message: message}
 	status.LastGoodDriver = node.Spec.Driver.DeepCopy()
 	if driver := node.Spec.Driver; driver != nil {
 		validated.Digest = driver.Digest

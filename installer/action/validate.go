@@ -1,6 +1,7 @@
 package action
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,7 +26,7 @@ type ValidationPart string
 
 // The parts of the validation of a node, in their order.
 const (
-	PartGPUs ValidationPart = ""     // every GPU computes, through a monitor claim
+	PartGPUs ValidationPart = ""     // every GPU computes, and every MIG device that exists, through a monitor claim
 	PartMIG  ValidationPart = "-mig" // the smallest MIG device is created, computes and is destroyed
 )
 
@@ -85,7 +86,9 @@ type Validation struct {
 	Scope ValidationScope
 	// Barrier is the value of AnnotationBarrier.
 	Barrier string
-	// Component has the image; Scheduler is the name of the scheduler that places the pods.
+	// Agent is the node agent, whose image validates unless Component has an image. That one then runs its entrypoint, and passes with exit code 0.
+	// Scheduler is the name of the scheduler that places the pods.
+	Agent       v1alpha1.Component
 	Component   v1alpha1.Component
 	PullSecrets []string
 	Scheduler   string
@@ -145,6 +148,12 @@ func (c Cluster) validationPod(v Validation, part ValidationPart) *corev1.Pod {
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 	}
+	secrets := slices.Concat(v.PullSecrets, component.ImagePullSecrets)
+	if component.Image == "" {
+		container.Image, container.Command = v.Agent.Image, validateCommand(part)
+		container.ImagePullPolicy = cmp.Or(component.ImagePullPolicy, v.Agent.ImagePullPolicy)
+		secrets = append(secrets, v.Agent.ImagePullSecrets...)
+	}
 	if component.Resources != nil {
 		container.Resources = *component.Resources.DeepCopy()
 	}
@@ -158,10 +167,19 @@ func (c Cluster) validationPod(v Validation, part ValidationPart) *corev1.Pod {
 		ActiveDeadlineSeconds:        new(int64(v.Timeout.Seconds())),
 		Affinity:                     nodeAffinity(v.Node.Name),
 		Tolerations:                  append([]corev1.Toleration{{Operator: corev1.TolerationOpExists}}, component.Tolerations...),
-		ImagePullSecrets:             pullSecrets(slices.Concat(v.PullSecrets, component.ImagePullSecrets)),
+		ImagePullSecrets:             pullSecrets(secrets),
 		ResourceClaims:               []corev1.PodResourceClaim{{Name: "gpus", ResourceClaimName: &name}},
 		Containers:                   []corev1.Container{container},
 	}}
+}
+
+// validateCommand returns the command of the node agent's image for a part.
+func validateCommand(part ValidationPart) []string {
+	command := []string{"tessera-node", "validate"}
+	if part == PartMIG {
+		command = append(command, "--mig")
+	}
+	return command
 }
 
 // nodeAffinity restricts a pod to one node. spec.nodeName would bypass the scheduler, which has to allocate the pod's claim.

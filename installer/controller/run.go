@@ -118,7 +118,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, c Config) error {
 	events := report.Recorder{Events: mgr.GetEventRecorder(UserAgent)}
 	drainer, pools, obstacles := drain.New(cluster, events, metrics), nodestate.NewPools(live), report.NewObstacles()
 	remediator := remediation.New(remediation.Config{
-		Cluster: cluster, Drainer: drainer, Pools: pools, Obstacles: obstacles, Events: events, Metrics: metrics, ValidatorImage: c.Images.Validator,
+		Cluster: cluster, Drainer: drainer, Pools: pools, Obstacles: obstacles, Events: events, Metrics: metrics, NodeImage: c.Images.Node,
 	})
 	nodes := node.New(node.Config{
 		Cluster: cluster, Catalogs: catalogs, Images: c.Images, Drainer: drainer, Pools: pools, Obstacles: obstacles, Remediator: remediator, Events: events,

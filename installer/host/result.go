@@ -82,10 +82,15 @@ func (r Result) Report(out io.Writer, terminationLog string) error {
 	if _, err := fmt.Fprintf(out, "%s\n", text); err != nil {
 		return err
 	}
-	if terminationLog == "" {
+	return WriteTerminationMessage(terminationLog, text)
+}
+
+// WriteTerminationMessage writes the termination message of the container to its file. Without a file, or outside of a container, it does nothing.
+func WriteTerminationMessage(file string, text []byte) error {
+	if file == "" {
 		return nil
 	}
-	err = os.WriteFile(terminationLog, text, 0o644)
+	err := os.WriteFile(file, text, 0o644)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
 		return nil
 	}

@@ -71,7 +71,7 @@ func workloadCondition(v *view) Condition {
 	case !v.Wanted.Managed || !v.proves():
 		c.Reason = ReasonNotRequired
 	case v.validated():
-		c.Met, c.Reason = true, ReasonValidationPassed
+		c.Met, c.Reason, c.Message = true, ReasonValidationPassed, v.Status.Validated.Message
 	case v.Validation.State == ValidationFailed:
 		c.Reason, c.Message = ReasonValidationFailed, v.Validation.Reason+": "+v.Validation.Message
 	default:

@@ -188,6 +188,16 @@ func TestAdoptedIsGood(t *testing.T) {
 	}
 }
 
+// The condition of a validation that passed keeps what could not be computed, when its pods are gone.
+func TestConditionHasWhatWasNotComputed(t *testing.T) {
+	o := ready()
+	o.Status.Validated.Message = "gpu-1: in MIG mode without MIG devices"
+	all := Next(o).Conditions
+	if got := all[len(all)-1]; !got.Met || got.Type != v1alpha1.ConditionWorkloadValidated || got.Message != o.Status.Validated.Message {
+		t.Errorf("condition %+v", got)
+	}
+}
+
 // TestConditions checks the four validations on the way to Ready, always in the same order.
 func TestConditions(t *testing.T) {
 	tests := []struct {

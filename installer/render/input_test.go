@@ -18,7 +18,6 @@ func release() render.Images {
 		Driver: "registry.example:5000/nvidia/driver", DriverVersion: "580.105.08",
 		GDS: "registry.example/nvidia/nvidia-fs:2.26.6", GDRCopy: "registry.example/nvidia/gdrdrv:v2.5.1",
 		DCGM: "registry.example/nvidia/dcgm:4.5.0", DCGMExporter: "registry.example/nvidia/dcgm-exporter:4.5.0",
-		Validator: "registry.example/tessera/validator:v1",
 	}
 }
 

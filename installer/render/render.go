@@ -42,7 +42,6 @@ type Images struct {
 	GDRCopy      string `json:"gdrcopy,omitempty"`
 	DCGM         string `json:"dcgm,omitempty"`
 	DCGMExporter string `json:"dcgmExporter,omitempty"`
-	Validator    string `json:"validator,omitempty"`
 	VGPUManager  string `json:"vgpuManager,omitempty"`
 	// DriverVersion is the driver version of the release.
 	DriverVersion string `json:"driverVersion,omitempty"`

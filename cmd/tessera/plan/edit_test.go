@@ -22,7 +22,7 @@ import (
 // installed returns a cluster with one node that runs the driver of the policy.
 func installed(t *testing.T) client.Client {
 	t.Helper()
-	images := render.Images{Node: "node:v1", Driver: "registry.example.com/driver", DriverVersion: "570.1", Validator: "validator:v1"}
+	images := render.Images{Node: "node:v1", Driver: "registry.example.com/driver", DriverVersion: "570.1"}
 	policy := v1alpha1.ClusterPolicy{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName}}
 	driver, err := render.Driver(render.Input{Namespace: "tessera-system", Policy: policy, Images: images}, render.DriverSet{
 		Owner: "ClusterPolicy/default", Spec: policy.Spec.Driver, Host: render.Host{OS: "ubuntu24.04"},
@@ -39,7 +39,7 @@ func installed(t *testing.T) client.Client {
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(&policy,
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "tessera-system", Name: imagesName}, Data: map[string]string{
-			imagesKey: "node: node:v1\ndriver: registry.example.com/driver\ndriverVersion: \"570.1\"\nvalidator: validator:v1\nlater: release\n",
+			imagesKey: "node: node:v1\ndriver: registry.example.com/driver\ndriverVersion: \"570.1\"\nlater: release\n",
 		}},
 		&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-a", Labels: map[string]string{"pool": "a"}}, Status: corev1.NodeStatus{
 			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},

@@ -19,13 +19,12 @@ import (
 
 // Operands of a lab: small images of ours that simulate the externally visible behavior of NVIDIA's.
 const (
-	DriverImage    = "localhost/tessera/driver" // its tag is <version>-<os>, or <branch>-<kernel>-<os>
-	GDSImage       = "localhost/tessera/nvidia-fs:dev"
-	GDRCopyImage   = "localhost/tessera/gdrdrv:dev"
-	DCGMImage      = "localhost/tessera/dcgm:dev"
-	ExporterImage  = "localhost/tessera/dcgm-exporter:dev"
-	ValidatorImage = "localhost/tessera/validator:dev"
-	PluginImage    = "localhost/tessera/device-plugin:dev"
+	DriverImage   = "localhost/tessera/driver" // its tag is <version>-<os>, or <branch>-<kernel>-<os>
+	GDSImage      = "localhost/tessera/nvidia-fs:dev"
+	GDRCopyImage  = "localhost/tessera/gdrdrv:dev"
+	DCGMImage     = "localhost/tessera/dcgm:dev"
+	ExporterImage = "localhost/tessera/dcgm-exporter:dev"
+	PluginImage   = "localhost/tessera/device-plugin:dev"
 )
 
 // Versions of the driver for which images exist.
@@ -145,25 +144,15 @@ func (b operandBuilder) monitoring(ctx context.Context) ([]oci.Image, error) {
 	return []oci.Image{engine, exporter}, nil
 }
 
-// others returns the images of the validator and the classic device plugin.
+// others returns the image of the classic device plugin.
 func (b operandBuilder) others(ctx context.Context) ([]oci.Image, error) {
-	probe, err := compileProbe(ctx, b.folder)
-	if err != nil {
-		return nil, err
-	}
-	check, err := b.compile(ctx, "validator", "CGO_ENABLED=0")
-	if err != nil {
-		return nil, err
-	}
 	plugin, err := b.compile(ctx, "plugin", "CGO_ENABLED=0")
 	if err != nil {
 		return nil, err
 	}
-	validator := b.base.Image(ValidatorImage, oci.File{Path: "/usr/bin/probe", Source: probe}, oci.File{Path: "/usr/bin/validator", Source: check})
-	validator.Entrypoint = []string{"/usr/bin/validator"}
 	classic := b.base.Image(PluginImage, oci.File{Path: "/usr/bin/plugin", Source: plugin})
 	classic.Entrypoint = []string{"/usr/bin/plugin"}
-	return []oci.Image{validator, classic}, nil
+	return []oci.Image{classic}, nil
 }
 
 // compile builds a program of e2e/fake/operands and returns its path.

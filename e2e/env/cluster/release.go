@@ -117,7 +117,6 @@ func labValues() Values {
 			"driver":       Values{"repository": DriverImage, "version": OldDriver},
 			"dcgm":         image("localhost/tessera/dcgm"),
 			"dcgmExporter": image("localhost/tessera/dcgm-exporter"),
-			"validator":    image("localhost/tessera/validator"),
 		},
 		"installer": Values{"replicas": 1},
 		"clusterPolicy": Values{

@@ -36,6 +36,8 @@ var law = []row{
 	{"api/params", append([]string{"api/gpu", "api/v1alpha1", "sigs.k8s.io/json"}, kubernetesTypes...)},
 
 	{"dra-driver/nvml", []string{"internal/host/pci", "api/gpu", nvml, klog, "golang.org/x/sys"}},
+	{"dra-driver/cuda", nil},
+	{"dra-driver/validate", []string{"dra-driver/cuda", "dra-driver/nvml"}},
 	{"dra-driver/pci", []string{"internal/host/pci", "api/gpu", klog}},
 	{"dra-driver/smi", []string{"internal/host/smi", "api/gpu", klog}},
 	{"dra-driver/health", []string{"api/gpu", klog}},

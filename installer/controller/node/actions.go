@@ -79,7 +79,7 @@ func (s nodeStep) recordValidated(ctx context.Context) error {
 	if o.Status.Validated == nil {
 		s.Metrics.ObserveTimeToReady(o.Now.Sub(o.GPUNode.CreationTimestamp.Time))
 	}
-	return s.Cluster.RecordValidated(ctx, o.GPUNode, o.Node.BootID, s.decision.Attempt, o.Now)
+	return s.Cluster.RecordValidated(ctx, o.GPUNode, o.Node.BootID, s.decision.Attempt, o.Now, o.Validation.Message)
 }
 
 func (s nodeStep) rollBack(ctx context.Context) error {

@@ -97,7 +97,7 @@ func (r *Reconciler) readValidation(ctx context.Context, o *nodeObservation) (ph
 		case part == action.PartGPUs && objects.AwaitsPod(o.barrier()):
 			v.Begun, parts = true, append(parts, objects.PendingPod())
 		case objects.Pod != nil && o.partCounts(part, objects):
-			parts = append(parts, nodestate.ObservePod(objects.Pod))
+			parts = append(parts, nodestate.ObserveValidationPod(objects.Pod))
 		default:
 			v.Leftover = v.Leftover || objects.Exist()
 		}

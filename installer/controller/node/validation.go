@@ -18,7 +18,7 @@ import (
 // createNodeValidation creates the claims and pods that validate the node: a part with all healthy GPUs, and a part with a MIG device where one can be
 // created and no claim has devices of the node.
 func (r *Reconciler) createNodeValidation(ctx context.Context, cat *catalog.Catalog, o *nodeObservation) error {
-	v := validation.Describe(cat, o.GPUNode, o.barrier(), r.Images.Validator)
+	v := validation.Describe(cat, o.GPUNode, o.barrier(), r.Images.Node)
 	v.Parts = []action.ValidationPart{action.PartGPUs}
 	if *cat.Policy.Spec.Validator.MIG && o.Assignment.OffersMIG && createsMIGDevices(o.Status.Agent) && o.claims == 0 {
 		v.Parts = append(v.Parts, action.PartMIG)

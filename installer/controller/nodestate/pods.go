@@ -64,6 +64,21 @@ func ObservePod(pod *corev1.Pod) phase.Pod {
 	return seen
 }
 
+// ObserveValidationPod returns a pod of a validation as input of the phase table. The message of one that succeeded is its termination message: what it
+// could not test.
+func ObserveValidationPod(pod *corev1.Pod) phase.Pod {
+	seen := ObservePod(pod)
+	if seen.State != phase.PodSucceeded {
+		return seen
+	}
+	for _, status := range pod.Status.ContainerStatuses {
+		if ended := status.State.Terminated; ended != nil {
+			seen.Message = strings.TrimSpace(ended.Message)
+		}
+	}
+	return seen
+}
+
 // readySince returns since when a pod is ready or not ready: the later of its creation and the last change of its condition Ready, so that a reboot
 // starts it again.
 func readySince(pod *corev1.Pod) time.Time {

@@ -136,7 +136,7 @@ func TestPreviewOfAClusterThatCannotBeRead(t *testing.T) {
 			objects = objects[1:]
 		}
 		c := controllertest.Refuse(controllertest.NewPlainClient(t, objects...), test.reads, nil)
-		images := render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "580.1", Validator: "validator:v1"}
+		images := render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "580.1"}
 		preview, err := PreviewEdit(t.Context(), c, controllertest.Namespace, images, Edit{})
 		if err == nil || !strings.Contains(err.Error(), test.want) || preview.Plans != nil {
 			t.Errorf("%s: error %v, plans %v, want %q", name, err, preview.Plans, test.want)

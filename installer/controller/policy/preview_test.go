@@ -20,7 +20,7 @@ import (
 // and one with a driver of an NVIDIADriver.
 func TestPreviewEdit(t *testing.T) {
 	t.Parallel()
-	images := render.Images{Node: "node:v1", Driver: "registry.example.com/driver", DriverVersion: "570.1", Validator: "validator:v1"}
+	images := render.Images{Node: "node:v1", Driver: "registry.example.com/driver", DriverVersion: "570.1"}
 	policy := &v1alpha1.ClusterPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterPolicyName},
 		Spec:       v1alpha1.ClusterPolicySpec{Driver: v1alpha1.DriverSpec{SecretEnv: "proxy"}},

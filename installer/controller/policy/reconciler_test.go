@@ -33,7 +33,7 @@ func newReconciler(t *testing.T, c client.Client) *Reconciler {
 		t.Fatal(err)
 	}
 	images := render.Images{
-		Node: "node:v1", Scheduler: "scheduler:v1", Driver: "driver", DriverVersion: "580.1", DCGM: "dcgm:v1", DCGMExporter: "exporter:v1", Validator: "validator:v1",
+		Node: "node:v1", Scheduler: "scheduler:v1", Driver: "driver", DriverVersion: "580.1", DCGM: "dcgm:v1", DCGMExporter: "exporter:v1",
 	}
 	return New(Config{
 		Cluster: action.Cluster{Client: c, Live: c, Namespace: controllertest.Namespace}, Catalogs: catalog.NewSource(c, controllertest.Namespace, images),

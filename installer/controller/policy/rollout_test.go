@@ -38,7 +38,7 @@ func TestA18MIGModeOfHostDriverWaits(t *testing.T) {
 	c := controllertest.NewPlainClient(t, policy, node, gpunode, claim)
 	edit := Edit{Policy: policy.DeepCopy()}
 	edit.Policy.Spec.NodeAgent.Pools = []v1alpha1.NodePool{{Name: "sliced", MIGMode: v1alpha1.MIGEnabled}}
-	preview, err := PreviewEdit(t.Context(), c, controllertest.Namespace, render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "570.1", Validator: "validator:v1"}, edit)
+	preview, err := PreviewEdit(t.Context(), c, controllertest.Namespace, render.Images{Node: "node:v1", Driver: "driver", DriverVersion: "570.1"}, edit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,15 +20,16 @@ import (
 	"github.com/tessera-gpu/tessera/installer/remediation"
 )
 
-// Config has what a Remediator works with. All fields are required, except ValidatorImage for a policy that names one.
+// Config has what a Remediator works with. All fields are required.
 type Config struct {
-	Cluster        action.Cluster
-	Drainer        *drain.Drainer
-	Pools          *nodestate.Pools
-	Obstacles      *report.Obstacles
-	Events         report.Recorder
-	Metrics        *report.Metrics
-	ValidatorImage string
+	Cluster   action.Cluster
+	Drainer   *drain.Drainer
+	Pools     *nodestate.Pools
+	Obstacles *report.Obstacles
+	Events    report.Recorder
+	Metrics   *report.Metrics
+	// NodeImage is the image of the node agent in the release.
+	NodeImage string
 }
 
 // Remediator remediates the GPUs of all nodes. It is safe for concurrent use.

@@ -49,7 +49,7 @@ func gpuValidation(objects validation.Objects, order *v1alpha1.Remediation) (v p
 		v.Leftover = objects.Claim != nil
 		return v, false
 	}
-	seen := nodestate.ObservePod(objects.Pod)
+	seen := nodestate.ObserveValidationPod(objects.Pod)
 	if order == nil || seen.State == phase.PodTerminating || objects.Pod.Annotations[action.AnnotationBarrier] != order.ID {
 		v.Leftover = true
 		return v, false

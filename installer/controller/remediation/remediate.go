@@ -88,7 +88,7 @@ func (n *NodeRemediation) createGPUValidation(ctx context.Context, g *gpuRemedia
 	if at < 0 {
 		return fmt.Errorf("validate GPU %s of node %s: the node agent does not publish it; see the agent's log", g.GPU, n.node.GPUNode.Name)
 	}
-	v := validation.Describe(n.catalog, n.node.GPUNode, g.Order.ID, n.ValidatorImage)
+	v := validation.Describe(n.catalog, n.node.GPUNode, g.Order.ID, n.NodeImage)
 	v.Parts = []action.ValidationPart{action.GPUValidationPart(g.GPU)}
 	v.Scope = action.ValidationScope{Driver: n.node.Assignment.DRADriver, Only: pool.GPUs[at].GPU.UUID}
 	return n.Cluster.CreateValidation(ctx, v)

@@ -3,8 +3,10 @@
 package validation
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
@@ -60,12 +62,13 @@ func (o Objects) PendingPod() phase.Pod {
 }
 
 // Combine returns the validation whose parts have these pods, based on v: it fails with the first part that failed, runs while one runs, and has passed
-// when all have. Without pods it is v. Objects of a validation that is over are left over.
+// when all have, with their messages. Without pods it is v. Objects of a validation that is over are left over.
 func Combine(v phase.Validation, parts []phase.Pod) phase.Validation {
 	if len(parts) == 0 {
 		return v
 	}
 	v.State = phase.ValidationPassed
+	var notes []string
 	for _, part := range parts {
 		if v.Since.IsZero() || part.Since.Before(v.Since) {
 			v.Since = part.Since
@@ -74,6 +77,8 @@ func Combine(v phase.Validation, parts []phase.Pod) phase.Validation {
 		case part.State == phase.PodFailed:
 			v.State, v.Reason, v.Message, v.Leftover = phase.ValidationFailed, part.Reason, part.Message, true
 			return v
+		case part.State == phase.PodSucceeded && part.Message != "":
+			notes = append(notes, part.Message)
 		case part.State != phase.PodSucceeded:
 			v.State = phase.ValidationRunning
 			if v.Reason == "" {
@@ -81,21 +86,21 @@ func Combine(v phase.Validation, parts []phase.Pod) phase.Validation {
 			}
 		}
 	}
-	v.Leftover = v.Leftover || v.State == phase.ValidationPassed
+	if v.State == phase.ValidationPassed {
+		v.Leftover, v.Message = true, strings.Join(notes, "; ")
+	}
 	return v
 }
 
-// Describe returns a validation of a node or GPU, without its parts and scope. image is the validator of the release, for a policy that names none.
+// Describe returns a validation of a node or GPU, without its parts and scope. image is the image of the node agent in the release.
 func Describe(c *catalog.Catalog, node *v1alpha1.GPUNode, barrier, image string) action.Validation {
 	spec := c.Policy.Spec
-	v := action.Validation{
-		Node: node, Barrier: barrier, Component: spec.Validator.Component,
+	agent := spec.NodeAgent.Component
+	agent.Image = cmp.Or(agent.Image, image)
+	return action.Validation{
+		Node: node, Barrier: barrier, Agent: agent, Component: spec.Validator.Component,
 		PullSecrets: spec.DaemonSets.ImagePullSecrets, Scheduler: schedulerName(spec), Timeout: spec.Validator.Timeout.Duration,
 	}
-	if v.Component.Image == "" {
-		v.Component.Image = image
-	}
-	return v
 }
 
 // schedulerName returns the scheduler that places pods with claims for GPUs.

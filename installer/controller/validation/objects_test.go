@@ -23,6 +23,7 @@ import (
 func TestCombine(t *testing.T) {
 	first, later := time.Unix(1, 0), time.Unix(2, 0)
 	passed := phase.Pod{State: phase.PodSucceeded, Since: later}
+	noted := phase.Pod{State: phase.PodSucceeded, Since: later, Message: "n"}
 	failed := phase.Pod{State: phase.PodFailed, Since: first, Reason: "Error", Message: "m"}
 	waits := phase.Pod{State: phase.PodPending, Since: first, Reason: "Unschedulable", Message: "w"}
 	for name, test := range map[string]struct {
@@ -31,6 +32,7 @@ func TestCombine(t *testing.T) {
 	}{
 		"no part":             {nil, phase.Validation{}},
 		"passed":              {[]phase.Pod{passed}, phase.Validation{State: phase.ValidationPassed, Since: later, Leftover: true}},
+		"passed with notes":   {[]phase.Pod{noted, passed}, phase.Validation{State: phase.ValidationPassed, Since: later, Leftover: true, Message: "n"}},
 		"one runs":            {[]phase.Pod{passed, waits}, phase.Validation{State: phase.ValidationRunning, Since: first, Reason: "Unschedulable", Message: "w"}},
 		"one fails":           {[]phase.Pod{waits, failed}, phase.Validation{State: phase.ValidationFailed, Since: first, Reason: "Error", Message: "m", Leftover: true}},
 		"the first to wait":   {[]phase.Pod{waits, {State: phase.PodStarting, Since: later, Reason: "r"}}, phase.Validation{State: phase.ValidationRunning, Since: first, Reason: "Unschedulable", Message: "w"}},
@@ -72,15 +74,15 @@ func TestReadObjects(t *testing.T) {
 	}
 }
 
-// The validator's image is the policy's or the release's, and its pods go to the scheduler that places claims for GPUs.
+// The node agent's image validates, unless the policy names another one; the pods go to the scheduler that places claims for GPUs.
 func TestDescribe(t *testing.T) {
 	var p controllertest.Policies
-	if v := validation.Describe(p.Catalog(), nil, "b", "release"); v.Component.Image != "release" || v.Scheduler != render.OperandScheduler || v.Barrier != "b" {
+	if v := validation.Describe(p.Catalog(), nil, "b", "release"); v.Agent.Image != "release" || v.Component.Image != "" || v.Scheduler != render.OperandScheduler || v.Barrier != "b" {
 		t.Errorf("by default: %+v", v)
 	}
-	p.Spec.Validator.Image = "own"
+	p.Spec.Validator.Image, p.Spec.NodeAgent.Image = "own", "agent"
 	p.Spec.Scheduler.Enabled = new(false)
-	if v := validation.Describe(p.Catalog(), nil, "b", "release"); v.Component.Image != "own" || v.Scheduler != corev1.DefaultSchedulerName {
+	if v := validation.Describe(p.Catalog(), nil, "b", "release"); v.Component.Image != "own" || v.Agent.Image != "agent" || v.Scheduler != corev1.DefaultSchedulerName {
 		t.Errorf("configured: %+v", v)
 	}
 }

@@ -110,7 +110,7 @@ func writes(list []request) []request {
 // images are those of a release.
 var images = render.Images{
 	Node: "registry.test/node:v1", Scheduler: "registry.test/scheduler:v1", Driver: "registry.test/driver", DCGM: "registry.test/dcgm:v1",
-	DCGMExporter: "registry.test/exporter:v1", Validator: "registry.test/validator:v1", DriverVersion: "580.1",
+	DCGMExporter: "registry.test/exporter:v1", DriverVersion: "580.1",
 }
 
 // start runs an installer with its own identity.
