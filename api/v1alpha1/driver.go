@@ -84,15 +84,17 @@ type NVIDIADriverStatus struct {
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.image) || self.image.contains('@') || !self.image.matches(':[^/]*$')",message="the image of a driver must not have a tag, which is derived from version, kernel and operating system; set version, or reference the image by digest"
 // +kubebuilder:validation:XValidation:rule="!has(self.usePrecompiled) || !self.usePrecompiled || !((has(self.gds) && has(self.gds.enabled) && self.gds.enabled) || (has(self.gdrcopy) && has(self.gdrcopy.enabled) && self.gdrcopy.enabled))",message="gds and gdrcopy require usePrecompiled: false, because precompiled drivers have no sources"
+// +kubebuilder:validation:XValidation:rule="!has(self.usePrecompiled) || !self.usePrecompiled || !has(self.version) || !self.version.endsWith('-grid')",message="drivers of vGPU guests (version -grid) require usePrecompiled: false, because NVIDIA builds no precompiled ones"
 type DriverSpec struct {
 	// Image of a driver is the image's name without a tag, such as nvcr.io/nvidia/driver. The installer builds the tag from the version
 	// and from the kernel and the operating system of the node. A reference with a digest is used unchanged.
 	Component `json:",inline"`
-	// Version is the driver's version, such as 580.105.08, or its branch, such as 580, with usePrecompiled. Empty, the default, selects
-	// the version of the installer's release.
+	// Version is the driver's version, such as 595.91.07, or its branch, such as 595, with usePrecompiled. Empty, the default, selects
+	// the version of the installer's release. The driver of a vGPU guest has the suffix -grid, such as 550.127.05-grid, and needs an image of
+	// your own.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+){0,2}$`
+	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+){0,2}(-grid)?$`
 	Version string `json:"version,omitempty"`
 	// KernelModuleType is open, proprietary or auto. The default auto selects the type that the driver recommends for the GPUs of the node.
 	// +optional

@@ -283,6 +283,12 @@ type HardwareStatus struct {
 	// +optional
 	// +listType=atomic
 	PCI []string `json:"pci,omitempty"`
+	// Mode is compute for 3D controllers, graphics for display controllers, and unknown for both.
+	// +optional
+	Mode string `json:"mode,omitempty"`
+	// Machine is the product name of the machine from its firmware. Empty: none.
+	// +optional
+	Machine string `json:"machine,omitempty"`
 	// Kernel is the release of the running kernel. It is part of the tags of driver images.
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9][A-Za-z0-9._+~-]*)?$`

@@ -164,25 +164,34 @@ func TestMIGModePod(t *testing.T) {
 func TestFeatureLabels(t *testing.T) {
 	agent := v1alpha1.AgentStatus{
 		GPUs: 8, Product: "NVIDIA H100 80GB HBM3", Memory: 80 << 30, Architecture: "Hopper", MIGCapable: true, Clique: "c/1", ComputeCapability: "9.0",
-		DriverVersion: "580.95.05",
+		DriverVersion: "580.95.05", CUDAVersion: "13.0",
 	}
+	machine := v1alpha1.HardwareStatus{GPUs: 8, Machine: "Standard PC (i440FX + PIIX, 1996)", Mode: "compute"}
+	type node = v1alpha1.GPUNodeStatus
 	tests := map[string]struct {
-		status v1alpha1.GPUNodeStatus
+		status node
 		want   map[string]string
 	}{
-		"nothing":        {v1alpha1.GPUNodeStatus{}, map[string]string{}},
-		"discovery only": {v1alpha1.GPUNodeStatus{Hardware: &v1alpha1.HardwareStatus{GPUs: 8}, Agent: &v1alpha1.AgentStatus{}}, map[string]string{v1alpha1.LabelPresent: "true"}},
-		"an agent": {v1alpha1.GPUNodeStatus{Agent: &agent}, map[string]string{
+		"nothing": {node{}, map[string]string{}},
+		"discovery only": {node{Hardware: &machine, Agent: &v1alpha1.AgentStatus{}}, map[string]string{
+			v1alpha1.LabelPresent: "true", labelMachine: "Standard-PC-i440FX-PIIX-1996", labelMode: "compute",
+		}},
+		"a machine without a name": {node{Hardware: &v1alpha1.HardwareStatus{GPUs: 1, Mode: "graphics"}}, map[string]string{
+			v1alpha1.LabelPresent: "true", labelMachine: "unknown", labelMode: "graphics",
+		}},
+		"an agent": {node{Agent: &agent}, map[string]string{
 			v1alpha1.LabelPresent: "true", labelProduct: "NVIDIA-H100-80GB-HBM3", labelCount: "8", labelMemory: "81920", labelFamily: "hopper", labelMIG: "true",
 			labelClique: "c-1", labelMajor: "9", labelMinor: "0", labelDriver + "full": "580.95.05", labelDriver + "major": "580", labelDriver + "minor": "95",
-			labelDriver + "revision": "05",
+			labelDriver + "revision": "05", labelRuntime + "full": "13.0", labelRuntime + "major": "13", labelRuntime + "minor": "0",
+			labelShares: "1", labelSharing: "none",
 		}},
-		"an agent without a driver": {v1alpha1.GPUNodeStatus{Agent: &v1alpha1.AgentStatus{GPUs: 1, Product: strings.Repeat("x", 70)}}, map[string]string{
-			v1alpha1.LabelPresent: "true", labelProduct: strings.Repeat("x", 63), labelCount: "1", labelMemory: "0", labelFamily: "", labelMIG: "false", labelClique: "",
+		"an agent without a driver": {node{Agent: &v1alpha1.AgentStatus{GPUs: 1, Product: strings.Repeat("x", 70)}}, map[string]string{
+			v1alpha1.LabelPresent: "true", labelProduct: strings.Repeat("x", 63), labelCount: "1", labelFamily: "", labelMIG: "false", labelClique: "",
+			labelShares: "1", labelSharing: "none",
 		}},
-		"a version of two parts": {v1alpha1.GPUNodeStatus{Agent: &v1alpha1.AgentStatus{GPUs: 1, DriverVersion: "580.1"}}, map[string]string{
-			v1alpha1.LabelPresent: "true", labelProduct: "", labelCount: "1", labelMemory: "0", labelFamily: "", labelMIG: "false", labelClique: "",
-			labelDriver + "full": "580.1", labelDriver + "major": "580", labelDriver + "minor": "1",
+		"a version of two parts": {node{Agent: &v1alpha1.AgentStatus{GPUs: 1, DriverVersion: "580.1"}}, map[string]string{
+			v1alpha1.LabelPresent: "true", labelProduct: "", labelCount: "1", labelFamily: "", labelMIG: "false", labelClique: "",
+			labelShares: "1", labelSharing: "none", labelDriver + "full": "580.1", labelDriver + "major": "580", labelDriver + "minor": "1",
 		}},
 	}
 	keys := FeatureLabelKeys()

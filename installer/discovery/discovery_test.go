@@ -180,12 +180,13 @@ func newCluster() *cluster {
 
 func TestDiscovery(t *testing.T) {
 	root, c := machine(t), newCluster()
+	put(t, root, map[string]string{"sys/class/dmi/id/product_name": "PowerEdge XE9680\n"})
 	d := New("n1", at(root), nodes{c}, c)
 	if err := d.Once(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	want := &v1alpha1.HardwareStatus{
-		BootID: "b1", GPUs: 2, PCI: []string{"2330"}, Kernel: "6.8.0-79-generic", OS: "ubuntu24.04", OSName: "Ubuntu 24.04 LTS",
+		BootID: "b1", GPUs: 2, PCI: []string{"2330"}, Mode: "compute", Machine: "PowerEdge XE9680", Kernel: "6.8.0-79-generic", OS: "ubuntu24.04", OSName: "Ubuntu 24.04 LTS",
 		Architecture: runtime.GOARCH, Runtime: "containerd://2.2.1", CDI: true,
 	}
 	if diff := cmp.Diff(want, c.gpuNode.Status.Hardware); diff != "" {

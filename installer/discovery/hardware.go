@@ -31,14 +31,14 @@ func (h Host) Look(containerRuntime string) (v1alpha1.HardwareStatus, error) {
 		return v1alpha1.HardwareStatus{}, err
 	}
 	status := v1alpha1.HardwareStatus{
-		GPUs: int32(len(gpus)), PCI: survey.Devices(gpus), OS: system.Tag, OSName: system.Name, //nolint:gosec // a bus has few devices
+		GPUs: int32(len(gpus)), PCI: survey.Devices(gpus), Mode: survey.Mode(gpus), OS: system.Tag, OSName: system.Name, //nolint:gosec // a bus has few devices
 		Architecture: runtime.GOARCH, Runtime: containerRuntime,
 	}
 	for _, fact := range []struct {
 		to   *string
 		read func(host.Roots) (string, error)
 	}{
-		{&status.BootID, survey.BootID}, {&status.Kernel, survey.Kernel},
+		{&status.Machine, survey.Machine}, {&status.BootID, survey.BootID}, {&status.Kernel, survey.Kernel},
 		{&status.HostDriver, survey.HostDriver}, {&status.LoadedDriver, survey.LoadedDriver},
 	} {
 		if *fact.to, err = fact.read(h.Roots); err != nil {

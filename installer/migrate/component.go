@@ -65,8 +65,8 @@ func reference(image, version string) string {
 	return image + ":" + version
 }
 
-// driverVersion is a version, and what may follow it in a tag.
-var driverVersion = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+){0,2})(-[\w.-]+)?$`)
+// driverVersion is a version, with -grid for the driver of a vGPU guest, and what may follow it in a tag.
+var driverVersion = regexp.MustCompile(`^([0-9]+(?:\.[0-9]+){0,2}(?:-grid)?)(-[\w.-]+)?$`)
 
 // driverImage takes over the image of a driver: without a tag, which is made on each node, or with a digest.
 func (c *conversion) driverImage(path string) string {

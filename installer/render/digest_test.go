@@ -171,6 +171,16 @@ func TestA2TwoOperatingSystemsHaveTheirOwnDrivers(t *testing.T) {
 	}
 }
 
+// The driver of a vGPU guest has the suffix in its version, which precedes the operating system in the tag: NVIDIA's guide builds the image as
+// <version>-grid-<os> (DRIVER_VERSION=550.127.05-grid, OS_TAG=ubuntu24.04).
+func TestGuestDriverHasItsSuffixInTheTag(t *testing.T) {
+	in := plain()
+	in.Drivers[0].Spec.Version = "550.127.05-grid"
+	if diff := cmp.Diff([]string{"registry.example:5000/nvidia/driver:550.127.05-grid-ubuntu24.04"}, images(t, in)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+}
+
 func TestA3TwoKernelsHaveTheirOwnPrecompiledDrivers(t *testing.T) {
 	in := plain()
 	spec := v1alpha1.DriverSpec{UsePrecompiled: true, Version: "580"}

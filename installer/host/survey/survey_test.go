@@ -116,10 +116,18 @@ func TestGPUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []pci.Function{
-		{Address: "0000:17:00.0", Device: "2204"}, {Address: "0000:b1:00.0", Device: "2330"}, {Address: "0001:01:00.0", Device: "2330"},
+		{Address: "0000:17:00.0", Device: "2204", Display: true}, {Address: "0000:b1:00.0", Device: "2330"}, {Address: "0001:01:00.0", Device: "2330"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
+	}
+	for want, gpus := range map[string][]pci.Function{"unknown": got, "graphics": got[:1], "compute": got[1:]} {
+		if mode := Mode(gpus); mode != want {
+			t.Errorf("mode of %v is %s, want %s", gpus, mode, want)
+		}
+	}
+	if mode := Mode(nil); mode != "unknown" {
+		t.Errorf("mode without GPUs is %s", mode)
 	}
 	if diff := cmp.Diff([]string{"2204", "2330"}, Devices(got)); diff != "" {
 		t.Errorf("devices (-want +got):\n%s", diff)

@@ -20,6 +20,15 @@ func Kernel(r host.Roots) (string, error) { return line(r.Proc, "sys/kernel/osre
 // BootID returns the ID of the boot, as reported by kubelet.
 func BootID(r host.Roots) (string, error) { return bootid.Read(r.Proc) }
 
+// Machine returns the product name of the machine from its firmware (DMI); empty if there is none, as on many machines with Arm processors.
+func Machine(r host.Roots) (string, error) {
+	name, err := line(r.Sys, "class/dmi/id/product_name")
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return name, err
+}
+
 func line(root, path string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, path))
 	if err != nil {

@@ -23,6 +23,8 @@ type Function struct {
 	Address string
 	// Device is the PCI device ID without 0x, such as 2330.
 	Device string
+	// Display is whether the function is a display controller (class 0300) and not a 3D controller.
+	Display bool
 }
 
 // GPUs returns NVIDIA's display (class 0300) and 3D (0302) controllers in ascending order of address. A machine without PCI has none. A
@@ -37,37 +39,38 @@ func (s Sysfs) GPUs() ([]Function, error) {
 	}
 	var gpus []Function
 	for _, address := range addresses {
-		device, err := s.gpuDevice(address)
+		gpu, err := s.gpu(address)
 		if err != nil {
 			return nil, err
 		}
-		if device != "" {
-			gpus = append(gpus, Function{Address: address, Device: device})
+		if gpu.Device != "" {
+			gpus = append(gpus, gpu)
 		}
 	}
 	return gpus, nil
 }
 
-// gpuDevice returns the device ID of a GPU; empty for any other function and for one that was removed.
-func (s Sysfs) gpuDevice(address string) (string, error) {
+// gpu returns a GPU; without a device ID for any other function and for one that was removed.
+func (s Sysfs) gpu(address string) (Function, error) {
 	var values [3]string
 	for i, name := range []string{"vendor", "class", "device"} {
 		value, err := s.Attribute(address, name)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENODEV) {
-			return "", nil
+			return Function{}, nil
 		}
 		if err != nil {
-			return "", fmt.Errorf("read PCI device %s: %w", address, err)
+			return Function{}, fmt.Errorf("read PCI device %s: %w", address, err)
 		}
 		values[i] = value
 		if i == 0 && value != nvidia {
-			return "", nil
+			return Function{}, nil
 		}
 	}
-	if !strings.HasPrefix(values[1], "0x0300") && !strings.HasPrefix(values[1], "0x0302") {
-		return "", nil
+	display := strings.HasPrefix(values[1], "0x0300")
+	if !display && !strings.HasPrefix(values[1], "0x0302") {
+		return Function{}, nil
 	}
-	return strings.TrimPrefix(values[2], "0x"), nil
+	return Function{Address: address, Device: strings.TrimPrefix(values[2], "0x"), Display: display}, nil
 }
 
 // Addresses returns the addresses of all PCI functions in ascending order. The error wraps fs.ErrNotExist on a machine without PCI.

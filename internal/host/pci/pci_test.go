@@ -53,7 +53,7 @@ func TestGPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []Function{{"0000:17:00.0", "2330"}, {"0000:2a:00.0", "26b9"}}
+	want := []Function{{Address: "0000:17:00.0", Device: "2330"}, {Address: "0000:2a:00.0", Device: "26b9", Display: true}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("GPUs (-want +got):\n%s", diff)
 	}
