@@ -26,7 +26,7 @@ func dcgm(in Input) ([]client.Object, error) {
 	w := workload{
 		operand: OperandDCGM, name: OperandDCGM, component: component, image: cmp.Or(component.Image, in.Images.DCGM),
 		pod: monitor("dcgm", OperandDCGM, corev1.Container{
-			Name:  "nvidia-dcgm-ctr",
+			Name: "nvidia-dcgm-ctr", SecurityContext: profiling(),
 			Ports: []corev1.ContainerPort{{Name: "dcgm", ContainerPort: enginePort}},
 			ReadinessProbe: &corev1.Probe{
 				ProbeHandler:  corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("dcgm")}},
@@ -41,9 +41,8 @@ func dcgm(in Input) ([]client.Object, error) {
 }
 
 // monitor returns the pod of an operand that monitors all GPUs of a ready node with an adminAccess claim, which leaves them available. It runs as
-// root without capabilities: kubelet's sockets and the device nodes of some drivers are accessible only to root.
+// root: kubelet's sockets and the device nodes of some drivers are accessible only to root.
 func monitor(component, name string, c corev1.Container) corev1.PodSpec {
-	c.SecurityContext = confined()
 	c.Resources.Claims = []corev1.ResourceClaim{{Name: gpusClaim}}
 	c.VolumeMounts = append(c.VolumeMounts,
 		corev1.VolumeMount{Name: "tmp", MountPath: "/tmp"}, corev1.VolumeMount{Name: "log", MountPath: "/var/log"}, corev1.VolumeMount{Name: "run", MountPath: "/var/run"})

@@ -49,7 +49,7 @@ func exporter(in Input) ([]client.Object, error) {
 
 func exporterContainer(in Input) corev1.Container {
 	c := corev1.Container{
-		Name: "nvidia-dcgm-exporter",
+		Name: "nvidia-dcgm-exporter", SecurityContext: profiling(),
 		Env: []corev1.EnvVar{
 			fromField("NODE_NAME", "spec.nodeName"),
 			{Name: "DCGM_EXPORTER_LISTEN", Value: fmt.Sprintf(":%d", metricsPort)},
@@ -64,6 +64,7 @@ func exporterContainer(in Input) corev1.Container {
 		VolumeMounts: []corev1.VolumeMount{{Name: "pod-resources", MountPath: "/var/lib/kubelet/pod-resources", ReadOnly: true}},
 	}
 	if in.Policy.Spec.DCGM.Chosen() {
+		c.SecurityContext = confined() // the engine reads the counters
 		c.Env = append(c.Env, corev1.EnvVar{Name: "DCGM_REMOTE_HOSTENGINE_INFO", Value: fmt.Sprintf("%s:%d", OperandDCGM, enginePort)})
 	}
 	if in.Policy.Spec.DCGMExporter.Config != "" {
@@ -82,8 +83,10 @@ func serviceMonitor(in Input) *unstructured.Unstructured {
 			"selector": object{"matchLabels": object{LabelName: OperandDCGMExporter}},
 			"endpoints": []any{object{
 				"port": "metrics", "interval": prometheus(in.Policy.Spec.DCGMExporter.Interval.Duration),
-				// The labels of a device identify the pod that uses it, not the exporter.
+				// The labels of a device identify the pod that uses it. The exporter has none for devices of this DRA driver, and those of its own pod
+				// would be taken for them.
 				"honorLabels": true,
+				"relabelings": []any{object{"action": "labeldrop", "regex": "namespace|pod|container"}},
 			}},
 		},
 	}}

@@ -25,6 +25,15 @@ func confined() *corev1.SecurityContext {
 	}
 }
 
+// profiling returns the security context of a container that reads a GPU's performance counters. The driver reserves them for processes with CAP_SYS_ADMIN
+// (NVreg_RestrictProfilingToAdminUsers, its default), and DCGM then has the DCGM_FI_PROF_* fields; NVIDIA's chart of dcgm-exporter adds the same one
+// capability, the GPU Operator makes the container privileged.
+func profiling() *corev1.SecurityContext {
+	s := confined()
+	s.Capabilities.Add = []corev1.Capability{"SYS_ADMIN"}
+	return s
+}
+
 // reading returns the security context of a container that also reads host files. On hosts with SELinux a confined domain cannot read most of them,
 // whatever its user; without SELinux the type has no effect.
 func reading() *corev1.SecurityContext {

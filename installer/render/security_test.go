@@ -17,10 +17,13 @@ var hostWorkers = map[string][]string{
 	"tessera-vgpu-manager": {"unload", "nvidia-vgpu-manager-ctr"},
 }
 
+// profilers are the containers that read performance counters, which need CAP_SYS_ADMIN. The exporter does not where an engine reads them.
+var profilers = []string{"nvidia-dcgm-ctr", "nvidia-dcgm-exporter"}
+
 // callers are the operands that speak to the API server.
 var callers = []string{"tessera-discovery", "tessera-node", "tessera-scheduler"}
 
-// nobodies are the operands to whose user nothing on the host belongs. The monitors are root without capabilities: kubelet's socket is root's.
+// nobodies are the operands to whose user nothing on the host belongs. The monitors are root: kubelet's socket is root's.
 var nobodies = []string{"tessera-discovery", "tessera-scheduler"}
 
 func TestContainersHaveNoMoreThanTheyNeed(t *testing.T) {
@@ -76,7 +79,9 @@ func checkConfined(t *testing.T, name string, pod corev1.PodSpec, c corev1.Conta
 		t.Errorf("%s: %s may gain privileges", name, c.Name)
 	case s.ReadOnlyRootFilesystem == nil || !*s.ReadOnlyRootFilesystem:
 		t.Errorf("%s: %s may write into its root", name, c.Name)
-	case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || len(s.Capabilities.Add) > 0:
+	case s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}):
+		t.Errorf("%s: %s keeps capabilities", name, c.Name)
+	case !slices.Equal(s.Capabilities.Add, wantedCapabilities(c)):
 		t.Errorf("%s: %s has capabilities", name, c.Name)
 	case seccomp == nil || seccomp.Type != corev1.SeccompProfileTypeRuntimeDefault:
 		t.Errorf("%s: %s may call the kernel for anything", name, c.Name)
@@ -87,6 +92,15 @@ func checkConfined(t *testing.T, name string, pod corev1.PodSpec, c corev1.Conta
 			t.Errorf("%s: %s may write to the host at %s", name, c.Name, pod.Volumes[i].HostPath.Path)
 		}
 	}
+}
+
+// wantedCapabilities returns the capabilities that a container needs.
+func wantedCapabilities(c corev1.Container) []corev1.Capability {
+	remote := slices.ContainsFunc(c.Env, func(v corev1.EnvVar) bool { return v.Name == "DCGM_REMOTE_HOSTENGINE_INFO" })
+	if slices.Contains(profilers, c.Name) && !remote {
+		return []corev1.Capability{"SYS_ADMIN"}
+	}
+	return nil
 }
 
 // podOf returns the pod that an object makes, templateOf its template.

@@ -16,8 +16,8 @@ type allocation struct {
 	use   gpu.Device
 	name  string
 	claim prepare.Ref
-	// uuid is the UUID of the MIG device, once there is one; empty for every other shape.
-	uuid string
+	// instance is the MIG device, once there is one; zero for every other shape.
+	instance gpu.Instance
 	// holders are the containers that use it, or one consumer without a pod if none is known.
 	holders []consumer
 }
@@ -32,7 +32,7 @@ func allocationsOf(records []prepare.Record, containers []Container) []allocatio
 			}
 			h := allocation{use: w.Use, name: w.Device, claim: r.Ref, holders: consumersOf(r.Ref, w.Result, containers)}
 			if w.Use.Shape == gpu.MIG {
-				h.uuid = uuidAt(r.Instances, w.Use)
+				h.instance = instanceAt(r.Instances, w.Use)
 			}
 			all = append(all, h)
 		}
@@ -54,13 +54,13 @@ func consumersOf(claim prepare.Ref, device prepare.Result, containers []Containe
 	return all
 }
 
-func uuidAt(instances []gpu.Instance, use gpu.Device) string {
+func instanceAt(instances []gpu.Instance, use gpu.Device) gpu.Instance {
 	for _, i := range instances {
 		if i.GPU == use.GPU && i.Placement == use.Placement {
-			return i.UUID
+			return i
 		}
 	}
-	return ""
+	return gpu.Instance{}
 }
 
 // commonLabels returns the labels that are equal for all holders.

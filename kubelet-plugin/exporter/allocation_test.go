@@ -82,7 +82,8 @@ func TestFreeProfiles(t *testing.T) {
 	slice := func(profile, start int) allocation {
 		for _, p := range node.GPUs[0].Geometry.Placements(profile) {
 			if p.Start == start {
-				return allocation{use: gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.MIG, Placement: p}}, uuid: "MIG-1"}
+				instance := gpu.Instance{UUID: "MIG-1", Placement: p}
+				return allocation{use: gpu.Device{GPU: node.GPUs[0].Name(), Use: gpu.Use{Shape: gpu.MIG, Placement: p}}, instance: instance}
 			}
 		}
 		t.Fatalf("no placement of %d at %d", profile, start)

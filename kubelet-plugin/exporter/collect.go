@@ -70,7 +70,7 @@ func (e *Exporter) collectClaims(s sink, c card, d device) {
 		}
 	}
 	for _, u := range mergeByPod(users) {
-		s.gauge(e.descs.pod, 1, d.gpu, d.uuid, d.shape, d.profile, u.namespace, u.pod, u.container, u.claim)
+		s.gauge(e.descs.pod, 1, d.gpu, d.uuid, d.gpuUUID, d.gpuInstance, d.shape, d.profile, u.namespace, u.pod, u.container, u.claim)
 	}
 }
 

@@ -2,6 +2,7 @@ package exporter
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
@@ -10,6 +11,8 @@ import (
 // device is a GPU or a MIG device with the labels of its series.
 type device struct {
 	gpu, uuid, product, shape, profile string
+	// gpuUUID is the UUID of the GPU, gpuInstance NVML's id of the GPU instance of a MIG device: DCGM identifies devices by these two.
+	gpuUUID, gpuInstance string
 	// isMIG is set for a MIG device, which is at the placement.
 	isMIG     bool
 	placement gpu.Placement
@@ -42,7 +45,7 @@ func cards(node gpu.Node, held []allocation) []card {
 func cardOf(g gpu.GPU, held []allocation) card {
 	c := card{
 		GPU: g, occupancy: g.Empty(0), migDevices: map[string]device{},
-		device: device{gpu: g.Name(), uuid: g.UUID, product: g.Product},
+		device: device{gpu: g.Name(), uuid: g.UUID, gpuUUID: g.UUID, product: g.Product},
 	}
 	var holders []consumer
 	for _, h := range held {
@@ -54,7 +57,7 @@ func cardOf(g gpu.GPU, held []allocation) card {
 			c.occupancy = next
 		}
 		if h.use.Shape == gpu.MIG {
-			c.addMIGDevice(h.uuid, h.use.Placement, h)
+			c.addMIGDevice(h.instance, h)
 			continue
 		}
 		c.held = append(c.held, h)
@@ -62,7 +65,7 @@ func cardOf(g gpu.GPU, held []allocation) card {
 	}
 	for _, i := range g.Instances {
 		if _, known := c.migDevices[i.UUID]; !known {
-			c.addMIGDevice(i.UUID, i.Placement)
+			c.addMIGDevice(i)
 		}
 	}
 	c.occupancy = c.occupancy.Withhold(g.Withheld)
@@ -75,17 +78,20 @@ func cardOf(g gpu.GPU, held []allocation) card {
 	return c
 }
 
-// addMIGDevice adds the MIG device at the placement, held by at most one claim.
-func (c *card) addMIGDevice(uuid string, p gpu.Placement, held ...allocation) {
-	if uuid == "" {
+// addMIGDevice adds the MIG device, if it exists, held by at most one claim.
+func (c *card) addMIGDevice(i gpu.Instance, held ...allocation) {
+	if i.UUID == "" {
 		return
 	}
-	profile, _ := c.Geometry.Profile(p.Profile)
-	d := device{gpu: c.gpu, uuid: uuid, product: c.Product, shape: gpu.MIG.String(), profile: profile.Name, isMIG: true, placement: p, held: held}
+	profile, _ := c.Geometry.Profile(i.Placement.Profile)
+	d := device{
+		gpu: c.gpu, uuid: i.UUID, gpuUUID: c.GPU.UUID, gpuInstance: strconv.Itoa(i.GI), product: c.Product, shape: gpu.MIG.String(), profile: profile.Name,
+		isMIG: true, placement: i.Placement, held: held,
+	}
 	for _, h := range held {
 		d.consumer = commonLabels(h.holders)
 	}
-	c.migDevices[uuid] = d
+	c.migDevices[i.UUID] = d
 }
 
 // use returns the use that the device represents: the whole GPU, also if it is partitioned or shared, or the MIG device.

@@ -52,7 +52,7 @@ func newScene(t *testing.T) *scene {
 	s := &scene{node: gputest.Node(t, "h100x2"), measured: map[string]gpu.Measurement{}, errs: map[string]error{}, hangs: map[string]bool{}}
 	first, second := s.node.GPUs[0].Name(), s.node.GPUs[1].Name()
 	small := s.node.GPUs[1].Geometry.Placements(19)
-	mine := gpu.Instance{GPU: second, Placement: small[0], UUID: "MIG-1"}
+	mine := gpu.Instance{GPU: second, Placement: small[0], GI: 7, UUID: "MIG-1"}
 	stranger := gpu.Instance{GPU: second, Placement: small[3], UUID: "MIG-2"}
 	s.node.GPUs[1].Mode, s.node.GPUs[1].Instances = gpu.ModeEnabled, []gpu.Instance{mine, stranger}
 	s.node.GPUs[1].Withheld = stranger.Placement.Mask()
@@ -125,11 +125,11 @@ tessera_mig_device_ecc_errors_total{claim="sliced",container="",gpu="GPU1",names
 # TYPE tessera_mig_device_memory_used_bytes gauge
 tessera_mig_device_memory_used_bytes{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-1"} 3
 tessera_mig_device_memory_used_bytes{claim="",container="",gpu="GPU1",namespace="",node="n",pod="",product="PRODUCT",profile="1g.10gb",shape="mig",uuid="MIG-2"} 4
-# HELP tessera_device_pod_info Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid. Always 1.
+# HELP tessera_device_pod_info Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid, or on gpu_uuid and gpu_instance. Always 1.
 # TYPE tessera_device_pod_info gauge
-tessera_device_pod_info{claim="one",container="main",gpu="GPU0",namespace="team",node="n",pod="a",profile="",shape="timeshare",uuid="UUID0"} 1
-tessera_device_pod_info{claim="two",container="main",gpu="GPU0",namespace="team",node="n",pod="b",profile="",shape="timeshare",uuid="UUID0"} 1
-tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
+tessera_device_pod_info{claim="one",container="main",gpu="GPU0",gpu_instance="",gpu_uuid="UUID0",namespace="team",node="n",pod="a",profile="",shape="timeshare",uuid="UUID0"} 1
+tessera_device_pod_info{claim="two",container="main",gpu="GPU0",gpu_instance="",gpu_uuid="UUID0",namespace="team",node="n",pod="b",profile="",shape="timeshare",uuid="UUID0"} 1
+tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",gpu_instance="7",gpu_uuid="UUID1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
 # HELP tessera_claim_memory_bytes Device memory allocated to the claim, in bytes.
 # TYPE tessera_claim_memory_bytes gauge
 tessera_claim_memory_bytes{claim="one",gpu="GPU0",namespace="team",node="n",product="PRODUCT",profile="",shape="timeshare",uuid="UUID0"} 1.073741824e+10
@@ -215,9 +215,9 @@ func TestKubeletUnreachable(t *testing.T) {
 		s.records = s.records[2:]
 		registry := s.exporter(t.Context())
 		const info = `
-# HELP tessera_device_pod_info Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid. Always 1.
+# HELP tessera_device_pod_info Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid, or on gpu_uuid and gpu_instance. Always 1.
 # TYPE tessera_device_pod_info gauge
-tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
+tessera_device_pod_info{claim="sliced",container="",gpu="GPU1",gpu_instance="7",gpu_uuid="UUID1",namespace="other",node="n",pod="c",profile="1g.10gb",shape="mig",uuid="MIG-1"} 1
 # HELP tessera_pod_mapping_age_seconds Time since kubelet last returned its list of pods and claims, in seconds.
 # TYPE tessera_pod_mapping_age_seconds gauge
 `

@@ -101,8 +101,8 @@ func (d describer) inventoryDescs() inventoryDescs {
 			"gpu", "uuid", "product", "profile"),
 		promised: d.of("claim_memory_bytes", "Device memory allocated to the claim, in bytes.",
 			"gpu", "uuid", "product", "shape", "profile", "namespace", "claim"),
-		pod: d.of("device_pod_info", "Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid. Always 1.",
-			"gpu", "uuid", "shape", "profile", "namespace", "pod", "container", "claim"),
+		pod: d.of("device_pod_info", "Pod that uses a GPU or a MIG device, one series per pod, for joins on uuid, or on gpu_uuid and gpu_instance. Always 1.",
+			"gpu", "uuid", "gpu_uuid", "gpu_instance", "shape", "profile", "namespace", "pod", "container", "claim"),
 		mappingAge: d.of("pod_mapping_age_seconds", "Time since kubelet last returned its list of pods and claims, in seconds."),
 	}
 }

@@ -22,11 +22,12 @@ type ruleFile struct {
 	Groups []struct {
 		Name  string `json:"name"`
 		Rules []struct {
-			Alert       string            `json:"alert"`
+			Alert       string            `json:"alert,omitempty"`
+			Record      string            `json:"record,omitempty"`
 			Expr        string            `json:"expr"`
 			For         string            `json:"for,omitempty"`
-			Labels      map[string]string `json:"labels"`
-			Annotations map[string]string `json:"annotations"`
+			Labels      map[string]string `json:"labels,omitempty"`
+			Annotations map[string]string `json:"annotations,omitempty"`
 		} `json:"rules"`
 	} `json:"groups"`
 }
@@ -77,6 +78,12 @@ func TestAlertRules(t *testing.T) {
 	}
 	for _, group := range plain.Groups {
 		for _, rule := range group.Rules {
+			if rule.Record != "" {
+				if !strings.HasPrefix(rule.Record, "tessera_device_pod:") || rule.Alert != "" {
+					t.Errorf("%s: the name begins with the labels of the series, tessera_device_pod:", rule.Record)
+				}
+				continue
+			}
 			if !strings.HasPrefix(rule.Alert, "Tessera") || rule.Annotations["summary"] == "" || rule.Annotations["description"] == "" {
 				t.Errorf("%q: needs a name that begins with Tessera, a summary, and a description with the action to take", rule.Alert)
 			}

@@ -278,24 +278,28 @@ func readmeQueries(t *testing.T) map[string]string {
 	return queries
 }
 
-// alerts returns the expression of every alert.
-func alerts(t *testing.T) map[string]string {
+// rules returns the expressions of all alerts and recording rules, by name.
+func rules(t *testing.T) (alerts, records map[string]string) {
 	t.Helper()
 	var file struct {
 		Groups []struct {
-			Rules []struct{ Alert, Expr string }
+			Rules []struct{ Alert, Record, Expr string }
 		}
 	}
 	if err := yaml.Unmarshal(monitoring(t, "rules.yaml"), &file); err != nil {
 		t.Fatal(err)
 	}
-	rules := map[string]string{}
+	alerts, records = map[string]string{}, map[string]string{}
 	for _, group := range file.Groups {
 		for _, rule := range group.Rules {
-			rules[rule.Alert] = rule.Expr
+			if rule.Record != "" {
+				records[rule.Record] = rule.Expr
+			} else {
+				alerts[rule.Alert] = rule.Expr
+			}
 		}
 	}
-	return rules
+	return alerts, records
 }
 
 // keys returns the keys and values of a table in the same order.
@@ -414,6 +418,7 @@ func TestMetrics(t *testing.T) {
 		}
 	})
 	t.Run("alerts", func(t *testing.T) { w.alerts(t, p) })
+	t.Run("DCGM", func(t *testing.T) { w.dcgm(t, p) })
 	t.Run("cost", func(t *testing.T) {
 		stale()
 		for _, what := range []string{"reading the hardware", "from the last reading"} {
@@ -434,6 +439,40 @@ func TestMetrics(t *testing.T) {
 		w.kubelet.mustUnprepare(w.whole)
 		w.kubelet.mustPrepare(w.whole)
 	})
+}
+
+// dcgm checks that the recording rules give DCGM's metrics the pods of the devices. The lines have the form of dcgm-exporter 4.8.3
+// (internal/pkg/rendermetrics): no label of the pods of this DRA driver, GPU_I_ID for a MIG device. Prometheus adds the labels of the exporter's pod.
+func (w *ward) dcgm(t *testing.T, p prometheus) {
+	_, records := rules(t)
+	names, queries := keys(records)
+	state, err := fakegpu.Read(w.machine())
+	w.must(err)
+	var text strings.Builder
+	for _, metric := range []string{"GR_ENGINE_ACTIVE", "PIPE_TENSOR_ACTIVE", "DRAM_ACTIVE", "PCIE_TX_BYTES", "PCIE_RX_BYTES"} {
+		fmt.Fprintf(&text, "# TYPE DCGM_FI_PROF_%s gauge\n", metric)
+		for _, g := range state.GPUs {
+			line := fmt.Sprintf("DCGM_FI_PROF_%s{gpu=\"%d\",UUID=%q,device=\"nvidia%d\",modelName=%q", metric, g.Index, g.UUID, g.Index, g.Product)
+			fmt.Fprintf(&text, "%s,hostname=%q} 0.%d\n", line, w.name, g.Index+1)
+			for _, i := range g.Instances {
+				fmt.Fprintf(&text, "%s,GPU_I_PROFILE=\"x\",GPU_I_ID=\"%d\",hostname=%q} 0.5%d\n", line, i.ID, w.name, i.Start)
+			}
+		}
+	}
+	want := []string{"left 0.54", "right 0.54", "small-0 0.5", "small-1 0.51", "trainer 0.1", "turn-0 0.3", "turn-1 0.3"}
+	for i, outcome := range p.ask([]string{w.scrapes[1] + text.String()}, queries) {
+		var got []string
+		for _, sample := range outcome.Samples {
+			got = append(got, sample.Labels["pod"]+" "+sample.Value)
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" || len(outcome.complaints()) > 0 {
+			t.Errorf("%s: %v (-want +got):\n%s", names[i], outcome.complaints(), diff)
+		}
+	}
+	if len(names) == 0 {
+		t.Error("there is no recording rule")
+	}
 }
 
 // values checks the values of single series.
@@ -488,7 +527,8 @@ func (w *ward) values(t *testing.T, p prometheus) {
 
 // alerts checks that each alert fires for its cause and no other alert does.
 func (w *ward) alerts(t *testing.T, p prometheus) {
-	names, rules := keys(alerts(t))
+	alerts, _ := rules(t)
+	names, rules := keys(alerts)
 	healthy := prepared(w.scrapes[1], "9")
 	firing := func(scrapes ...string) []string {
 		t.Helper()

@@ -88,10 +88,13 @@ func installs() {
 	It("serves the metrics of every GPU through a monitor claim", func(ctx context.Context) {
 		for _, name := range bare() {
 			want := len(hardware(name).GPUs)
-			Eventually(ctx, func(ctx context.Context) (int, error) {
-				text, err := metrics(ctx, name)
-				return strings.Count(text, "\nDCGM_FI_DEV_FB_USED{"), err
-			}).Should(Equal(want), "GPUs of %s that the exporter shows", name)
+			// Profiling metrics need CAP_SYS_ADMIN.
+			for _, metric := range []string{"DCGM_FI_DEV_FB_USED", "DCGM_FI_PROF_GR_ENGINE_ACTIVE"} {
+				Eventually(ctx, func(ctx context.Context) (int, error) {
+					text, err := metrics(ctx, name)
+					return strings.Count(text, "\n"+metric+"{"), err
+				}).Should(Equal(want), "GPUs of %s for which the exporter shows %s", name, metric)
+			}
 		}
 	})
 }

@@ -9,6 +9,9 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"strconv"
+	"strings"
 )
 
 // gpus are the GPUs of the container, on a node of that name.
@@ -26,6 +29,31 @@ func openGPUs(host string) (gpus, error) {
 type field struct {
 	name, kind, help string
 	value            func(*C.struct_reading) float64
+}
+
+// sysAdmin is the number of CAP_SYS_ADMIN (linux/capability.h).
+const sysAdmin = 21
+
+// mayProfile reports whether the driver permits this process to read performance counters.
+func mayProfile() (bool, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false, err
+	}
+	_, rest, _ := strings.Cut(string(status), "CapEff:")
+	text, _, _ := strings.Cut(strings.TrimSpace(rest), "\n")
+	effective, err := strconv.ParseUint(text, 16, 64)
+	return effective&(1<<sysAdmin) != 0, err
+}
+
+// profilingFields are fields of default-counters.csv of dcgm-exporter that exist with performance counters only.
+func profilingFields() []field {
+	const percent = 0.01
+	return []field{
+		{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gauge", "Ratio of time the graphics engine is active.", func(r *C.struct_reading) float64 { return float64(r.utilization) * percent }},
+		{"DCGM_FI_PROF_DRAM_ACTIVE", "gauge", "Ratio of cycles the device memory interface is active sending or receiving data.",
+			func(r *C.struct_reading) float64 { return float64(r.memory_utilization) * percent }},
+	}
 }
 
 const (
@@ -62,12 +90,18 @@ func (g gpus) write(_ context.Context, w io.Writer) error {
 	var version [C.TEXT]C.char
 	C.nvml_version(&version[0])
 	var text bytes.Buffer
-	for _, f := range fields() {
+	all := fields()
+	if profiles, err := mayProfile(); err != nil {
+		return err
+	} else if profiles {
+		all = append(all, profilingFields()...)
+	}
+	for _, f := range all {
 		fmt.Fprintf(&text, "# HELP %s %s\n# TYPE %s %s\n", f.name, f.help, f.name, f.kind)
 		for i := range readings {
 			r := &readings[i]
 			if value := f.value(r); value >= 0 {
-				fmt.Fprintf(&text, "%s{gpu=\"%d\",UUID=%q,device=\"nvidia%d\",modelName=%q,Hostname=%q,DCGM_FI_DRIVER_VERSION=%q} %g\n",
+				fmt.Fprintf(&text, "%s{gpu=\"%d\",UUID=%q,device=\"nvidia%d\",modelName=%q,hostname=%q,DCGM_FI_DRIVER_VERSION=%q} %g\n",
 					f.name, i, C.GoString(&r.uuid[0]), int(r.minor), C.GoString(&r.name[0]), g.host, C.GoString(&version[0]), value)
 			}
 		}
