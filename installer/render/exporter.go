@@ -83,8 +83,8 @@ func serviceMonitor(in Input) *unstructured.Unstructured {
 			"selector": object{"matchLabels": object{LabelName: OperandDCGMExporter}},
 			"endpoints": []any{object{
 				"port": "metrics", "interval": prometheus(in.Policy.Spec.DCGMExporter.Interval.Duration),
-				// The labels of a device identify the pod that uses it. The exporter has none for devices of this DRA driver, and those of its own pod
-				// would be taken for them.
+				// The labels of a device identify the pod that uses it. The exporter has none for devices of this DRA driver, and those of the
+				// exporter's pod would be taken for them.
 				"honorLabels": true,
 				"relabelings": []any{object{"action": "labeldrop", "regex": "namespace|pod|container"}},
 			}},

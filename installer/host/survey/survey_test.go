@@ -72,6 +72,13 @@ func TestSecureBoot(t *testing.T) {
 			t.Errorf("%q: got %t, error %v", text, got, err)
 		}
 	}
+	// MokSBStateRT is shim's: 1 disables validation. With the first attribute it was set by the operating system, and does not count.
+	const shim = "sys/firmware/efi/efivars/MokSBStateRT-605dab50-e046-4300-abb6-3dd810dd8b23"
+	for text, want := range map[string]bool{"\x06\x00\x00\x00\x01": false, "\x07\x00\x00\x00\x01": true, "\x06\x00\x00\x00\x00": true} {
+		if got, err := SecureBoot(tree(t, map[string]string{name: "\x06\x00\x00\x00\x01", shim: text})); err != nil || got != want {
+			t.Errorf("with shim's %q: got %t, error %v", text, got, err)
+		}
+	}
 	if got, err := SecureBoot(tree(t, nil)); err != nil || got {
 		t.Errorf("no EFI: got %t, error %v", got, err)
 	}

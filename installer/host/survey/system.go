@@ -98,23 +98,37 @@ func unquote(value string) string {
 	return value
 }
 
-// SecureBoot reports whether the firmware accepts only signed modules: the last byte of the EFI variable SecureBoot, after four bytes of attributes
-// (UEFI 2.10, 3.3). It is false for a machine without EFI or without a visible efivarfs.
+// SecureBoot reports whether the kernel accepts only signed modules: the firmware's variable SecureBoot is on, and validation is not disabled in shim
+// (`mokutil --disable-validation`), as the kernel decides (drivers/firmware/efi/libstub/secureboot.c, efi_get_secureboot). It is false for a machine
+// without EFI or without a visible efivarfs.
 func SecureBoot(r host.Roots) (bool, error) {
-	paths, err := filepath.Glob(filepath.Join(r.Sys, "firmware/efi/efivars/SecureBoot-*"))
-	if err != nil {
+	firmware, _, err := efiVariable(r, "SecureBoot")
+	if err != nil || firmware != 1 {
 		return false, err
 	}
+	// Only shim can set the variable without the attribute that keeps it over a boot.
+	disabled, attributes, err := efiVariable(r, "MokSBStateRT")
+	const nonVolatile = 1
+	return disabled != 1 || attributes&nonVolatile != 0, err
+}
+
+// efiVariable returns the value and the first byte of the attributes of a variable of one byte, which follows four bytes of attributes (UEFI 2.10,
+// 3.3); zero if there is none.
+func efiVariable(r host.Roots, name string) (value, attributes byte, err error) {
+	paths, err := filepath.Glob(filepath.Join(r.Sys, "firmware/efi/efivars", name+"-*"))
+	if err != nil {
+		return 0, 0, err
+	}
 	for _, path := range paths {
-		value, err := os.ReadFile(path)
+		content, err := os.ReadFile(path)
 		if err != nil {
-			return false, fmt.Errorf("read whether secure boot is on: %w", err)
+			return 0, 0, fmt.Errorf("read whether secure boot is on: %w", err)
 		}
-		if len(value) == 5 && value[4] == 1 {
-			return true, nil
+		if len(content) == 5 {
+			return content[4], content[0], nil
 		}
 	}
-	return false, nil
+	return 0, 0, nil
 }
 
 // Module is a loaded kernel module.
