@@ -30,7 +30,7 @@ func manifestSections(deployments string) ([]section, error) {
 	if err != nil {
 		return nil, err
 	}
-	alerts, err := alertNames(filepath.Join(deployments, "monitoring", "rules.yaml"))
+	rules, err := ruleNames(filepath.Join(deployments, "monitoring", "rules.yaml"))
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func manifestSections(deployments string) ([]section, error) {
 		{"Custom resources: names, printer columns, enumerated values", kinds},
 		{"Chart values", values},
 		{"Objects of the manifests", objects},
-		{"Alerts", alerts},
+		{"Alerts and recording rules", rules},
 	}, nil
 }
 
@@ -188,12 +188,13 @@ func objectsOf(file string) ([]string, error) {
 	return lines, nil
 }
 
-// alertNames lists the alerts with their severities.
-func alertNames(file string) ([]string, error) {
+// ruleNames lists the alerts with their severities, and the series of recording rules.
+func ruleNames(file string) ([]string, error) {
 	var rules struct {
 		Groups []struct {
 			Rules []struct {
 				Alert  string            `json:"alert"`
+				Record string            `json:"record"`
 				Labels map[string]string `json:"labels"`
 			} `json:"rules"`
 		} `json:"groups"`
@@ -204,6 +205,10 @@ func alertNames(file string) ([]string, error) {
 	var lines []string
 	for _, group := range rules.Groups {
 		for _, rule := range group.Rules {
+			if rule.Record != "" {
+				lines = append(lines, rule.Record)
+				continue
+			}
 			lines = append(lines, rule.Alert+" severity="+rule.Labels["severity"])
 		}
 	}
