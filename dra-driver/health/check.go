@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/tessera-gpu/tessera/api/gpu"
 )
 
@@ -36,16 +38,30 @@ func (m *Monitor) startChecks(ctx context.Context) {
 		if inProgress {
 			// Rounds are counted instead of time, because a machine that was suspended has no rounds meanwhile. One more round than fits into
 			// the timeout lets the result of a check that has timed out arrive first.
-			if c.rounds++; c.rounds > int(checkTimeout/m.config.Period)+1 {
-				m.reporting.observed(c.began)
-				m.setLost(now, name, fmt.Sprintf("a query of the GPU has not returned since %s", c.began.UTC().Format(time.DateTime)))
-				m.clearFaults(ctx, name)
-			}
+			m.continueCheck(ctx, c, now)
 			continue
 		}
 		c = &check{gpu: name, began: now}
 		m.running[name] = c
 		go m.runCheck(ctx, c)
+	}
+}
+
+// continueCheck counts a round of a check in progress. The rounds since a change of a GPU by this agent count, not those before its end.
+func (m *Monitor) continueCheck(ctx context.Context, c *check, now time.Time) {
+	if m.config.Hardware.ChangedSince(now.Add(-m.config.Period)) {
+		c.rounds = 0
+	}
+	// Rounds are counted instead of time, because a machine that was suspended has no rounds meanwhile. One more round than fits into
+	// the timeout lets the result of a check that has timed out arrive first.
+	switch c.rounds++; {
+	case c.rounds > int(checkTimeout/m.config.Period)+1:
+		m.reporting.observed(c.began)
+		m.setLost(now, c.gpu, fmt.Sprintf("a query of the GPU has not returned since %s: read the kernel log of the node (NVRM, Xid)", c.began.UTC().Format(time.DateTime)))
+		m.clearFaults(ctx, c.gpu)
+	case c.rounds == int(slowCheck/m.config.Period):
+		klog.FromContext(ctx).Info("GPU is slow: a query has not returned yet; after the timeout the GPU counts as lost. If it repeats, read the kernel log of the node (NVRM, Xid)",
+			"gpu", c.gpu, "since", c.began.UTC().Format(time.DateTime), "timeout", checkTimeout)
 	}
 }
 
@@ -70,6 +86,10 @@ func (m *Monitor) handleResult(ctx context.Context, l *check) {
 		return
 	}
 	delete(m.running, l.gpu)
+	if l.err != nil && m.config.Hardware.ChangedSince(l.began) {
+		m.logError(ctx, "check "+l.gpu, fmt.Errorf("during a change of MIG, which may be the cause: %w", l.err))
+		return
+	}
 	if errors.Is(l.err, context.DeadlineExceeded) {
 		m.handleTimeout(ctx, l)
 		return
@@ -113,7 +133,7 @@ func (m *Monitor) handleTimeout(ctx context.Context, l *check) {
 	}
 	switch now := time.Now(); {
 	case m.timeouts[l.gpu] >= maxTimeouts:
-		m.setLost(now, l.gpu, fmt.Sprintf("each check of the GPU takes longer than %v", checkTimeout))
+		m.setLost(now, l.gpu, fmt.Sprintf("each check of the GPU takes longer than %v: read the kernel log of the node (NVRM, Xid)", checkTimeout))
 	case m.silentRounds >= int(silenceTimeout/m.config.Period):
 		m.setConditions(now, l.gpu, gpu.Condition{Signal: gpu.SignalDriver, Present: true, Detail: fmt.Sprintf("no GPU could be queried for %v", silenceTimeout)})
 	default:

@@ -31,6 +31,9 @@ type machine struct {
 	report    func(gpu.Event)
 	listens   int
 	held      []gpu.Device
+	// changing is true while the agent changes a GPU, changed the time at which it last did.
+	changing bool
+	changed  time.Time
 	// heldReads counts how often the records were read.
 	heldReads int
 }
@@ -134,6 +137,12 @@ func (m *machine) Check(ctx context.Context, name string) (gpu.Checkup, error) {
 		}
 	}
 	return checkup, nil
+}
+
+func (m *machine) ChangedSince(at time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.changing || m.changed.After(at)
 }
 
 func (m *machine) Present(name string) bool {

@@ -20,6 +20,9 @@ type Hardware interface {
 	// queried. If ctx ends before the driver could be queried, as during a driver upgrade or a reset of another GPU, the error is that of
 	// ctx, which is no evidence of a fault.
 	Check(ctx context.Context, gpuName string) (gpu.Checkup, error)
+	// ChangedSince reports whether this process has changed a GPU since the time, or is changing one: created or destroyed a MIG device, or set the MIG
+	// mode. The driver may answer late or not at all then, which is no evidence against a GPU.
+	ChangedSince(at time.Time) bool
 	// Present reports whether a device is at the GPU's PCI address, with or without a driver. It returns true if that cannot be determined.
 	Present(gpuName string) bool
 }
@@ -75,8 +78,11 @@ const (
 	// reportCountsPeriod and saveCountsPeriod limit how often a change is reported and saved that concerns only counts and times.
 	reportCountsPeriod = time.Second
 	saveCountsPeriod   = 10 * time.Second
-	// checkTimeout limits a check. A GPU whose check takes a period longer counts as lost.
-	checkTimeout = 5 * time.Second
+	// checkTimeout limits a check. A GPU whose check takes a period longer counts as lost. NVML was seen to stall for 10 s and longer while MIG devices
+	// are created or destroyed, by any program (NVIDIA's DRA driver, nvlib.go).
+	checkTimeout = 30 * time.Second
+	// slowCheck is the duration after which a check is logged as slow.
+	slowCheck = 5 * time.Second
 	// maxTimeouts is the number of consecutive timeouts of one GPU, while checks of other GPUs that began later succeed, after which the GPU
 	// counts as lost.
 	maxTimeouts = 3

@@ -375,7 +375,7 @@ func TestHang(t *testing.T) {
 		s.xid(1, 48)
 		pass(time.Second)
 		s.expect(t, "of the other GPU", "1 XID 48 Fatal", "1 ecc Critical")
-		pass(5 * time.Second)
+		pass(checkTimeout)
 		s.expect(t, "when a look took too long", "1 XID 48 Fatal", "1 ecc Critical", "0 lost Critical")
 		if looked := s.count(&s.cards[s.gpu(0)].looked); looked > 4 {
 			t.Errorf("it was checked %d times", looked)
@@ -387,6 +387,56 @@ func TestHang(t *testing.T) {
 	})
 }
 
+// The driver of NVIDIA was seen to stall for more than 10 s in any call (DRA driver of NVIDIA, nvlib.go: "O(10 s)"). That is no fault.
+func TestStallOfTwelveSeconds(t *testing.T) {
+	perform(t, func(t *testing.T, s *stage) {
+		for range 3 {
+			pass(1500 * time.Millisecond)
+			hung := make(chan struct{})
+			s.change(func(m *machine) { m.cards[m.gpu(0)].hung = hung })
+			pass(12 * time.Second)
+			s.expect(t, "during a stall of 12 s")
+			s.change(func(m *machine) { m.cards[m.gpu(0)].hung = nil })
+			close(hung)
+		}
+		pass(time.Minute)
+		s.expect(t, "after it")
+	})
+}
+
+// A check that overlaps a change of MIG by this agent does not count, however long it takes; one that hangs after the change does.
+func TestCheckDuringOwnChange(t *testing.T) {
+	perform(t, func(t *testing.T, s *stage) {
+		pass(1500 * time.Millisecond)
+		hung := make(chan struct{})
+		s.change(func(m *machine) { m.cards[m.gpu(0)].hung, m.changing = hung, true })
+		pass(3 * checkTimeout)
+		s.expect(t, "while a MIG device is created")
+		s.change(func(m *machine) { m.changing, m.changed = false, time.Now() })
+		pass(checkTimeout - 2*time.Second)
+		s.expect(t, "soon after it")
+		pass(5 * time.Second)
+		s.expect(t, "when the GPU hangs for as long without a change", "0 lost Critical")
+		s.change(func(m *machine) { m.cards[m.gpu(0)].hung, m.cards[m.gpu(0)].lost, m.changed = nil, true, time.Now() })
+		close(hung)
+		pass(6 * time.Minute)
+		s.expect(t, "when it stays lost", "0 lost Critical")
+	})
+}
+
+// A check of a GPU in the middle of a change may fail in any way: only one that began afterwards counts.
+func TestFailedCheckDuringOwnChange(t *testing.T) {
+	perform(t, func(t *testing.T, s *stage) {
+		pass(1500 * time.Millisecond)
+		s.change(func(m *machine) { m.cards[m.gpu(0)].lost, m.changing = true, true })
+		pass(10 * time.Second)
+		s.expect(t, "while the MIG mode changes")
+		s.change(func(m *machine) { m.changing = false })
+		pass(2 * time.Second)
+		s.expect(t, "when it is lost afterwards", "0 lost Critical")
+	})
+}
+
 // While the driver must not be queried, as when it is reopened or another GPU is reset, checks end with their context, and nothing follows;
 // not even when the monitor comes to its tick late and the word of the look comes after it.
 func TestConnectionClosedForReset(t *testing.T) {
@@ -394,7 +444,7 @@ func TestConnectionClosedForReset(t *testing.T) {
 		pass(1500 * time.Millisecond)
 		s.change(func(m *machine) { m.apart = 30 * time.Millisecond })
 		begun := time.Now().Add(500 * time.Millisecond)
-		for range 10 {
+		for range int(silenceTimeout / (checkTimeout + s.monitor.config.Period)) {
 			s.allow()
 			pass(time.Until(begun.Add(checkTimeout - 100*time.Millisecond)))
 			hung := make(chan struct{})
@@ -408,7 +458,7 @@ func TestConnectionClosedForReset(t *testing.T) {
 			begun = begun.Add(checkTimeout + s.monitor.config.Period)
 		}
 		s.change(func(m *machine) { m.apart = 0 })
-		pass(10 * time.Second)
+		pass(10*time.Second + checkTimeout)
 		s.expect(t, "afterwards", "0 XID 48 Fatal")
 	})
 }
@@ -445,7 +495,7 @@ func TestSilence(t *testing.T) {
 		s.change(func(m *machine) { m.apart = time.Millisecond })
 		pass(silenceTimeout - 10*time.Second)
 		s.expect(t, "for less")
-		pass(25 * time.Second)
+		pass(15*time.Second + checkTimeout)
 		s.expect(t, "for longer", "0 driver Critical", "1 driver Critical")
 		s.change(func(m *machine) { m.apart = 0 })
 		pass(checkTimeout + 2*s.monitor.config.Period)

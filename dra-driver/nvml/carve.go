@@ -12,6 +12,7 @@ import (
 // Create creates the GPU instance at exactly the placement, without a compute instance. After an error the instance may
 // exist nevertheless; List returns it.
 func (s *Session) Create(ctx context.Context, gpuName string, p gpu.Placement) (gpu.Instance, error) {
+	defer s.changes.begin()()
 	return withGPU(ctx, s, gpuName, func(f *gpuInfo) (gpu.Instance, error) { return f.create(p) })
 }
 
@@ -32,6 +33,7 @@ func (f *gpuInfo) create(p gpu.Placement) (gpu.Instance, error) {
 // Complete creates the compute instance that spans the GPU instance and returns the MIG device. After an error the
 // compute instance may exist nevertheless; List returns it.
 func (s *Session) Complete(ctx context.Context, i gpu.Instance) (gpu.Instance, error) {
+	defer s.changes.begin()()
 	return withGPU(ctx, s, i.GPU, func(f *gpuInfo) (gpu.Instance, error) { return f.complete(i) })
 }
 
@@ -67,6 +69,7 @@ func (f *gpuInfo) complete(i gpu.Instance) (gpu.Instance, error) {
 // and, where it is known, the UUID must match before anything is destroyed. After an error that wraps gpu.ErrBusy, the
 // GPU instance may exist without its compute instance.
 func (s *Session) Destroy(ctx context.Context, i gpu.Instance) error {
+	defer s.changes.begin()()
 	_, err := withGPU(ctx, s, i.GPU, func(f *gpuInfo) (noValue, error) { return noValue{}, f.destroy(i) })
 	return err
 }

@@ -3,6 +3,7 @@ package nvml
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 
@@ -45,14 +46,35 @@ func (s *Session) Mode(ctx context.Context, gpuName string) (gpu.Mode, error) {
 	})
 }
 
-// SetMode sets the MIG mode and returns nil only if the mode is in effect. The error wraps gpu.ErrBusy if a client of
-// the GPU prevents the change, and gpu.ErrUnsupported if the GPU would need a reset, which is the case before Hopper and
+// exclusionTimeout is how long SetMode waits for the calls in progress. A call that takes longer hangs, probably on another GPU.
+const exclusionTimeout = 3 * time.Second
+
+// SetMode sets the MIG mode and returns nil only if the mode is in effect. Other calls wait meanwhile: none of this
+// process reads the GPU in the middle of the change, except one that hangs. The error wraps gpu.ErrBusy if another program has the GPU open, which
+// prevents the change (nvmlDeviceSetMigMode: NVML_ERROR_IN_USE), and gpu.ErrUnsupported if the GPU would need a reset, which is the case before Hopper and
 // in some virtual machines; no change stays pending then.
 func (s *Session) SetMode(ctx context.Context, gpuName string, mode gpu.Mode) error {
-	_, err := withGPU(ctx, s, gpuName, func(f *gpuInfo) (noValue, error) {
-		return noValue{}, f.setMode(mode)
-	})
-	return err
+	defer s.changes.begin()()
+	unlock, err := s.excludeCalls(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	known, err := s.find(gpuName)
+	if err != nil {
+		return err
+	}
+	return known.setMode(mode)
+}
+
+// excludeCalls locks the connection for writing, or for reading while a call hangs, so that a GPU that hangs delays no other.
+func (s *Session) excludeCalls(ctx context.Context) (unlock func(), err error) {
+	limited, cancel := context.WithTimeout(ctx, exclusionTimeout)
+	defer cancel()
+	if s.lockConnection(limited) == nil {
+		return s.mu.Unlock, nil
+	}
+	return s.mu.RUnlock, s.useConnection(ctx)
 }
 
 func (f *gpuInfo) setMode(mode gpu.Mode) error {

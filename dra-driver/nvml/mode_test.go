@@ -50,6 +50,26 @@ func TestSetMode(t *testing.T) {
 	}
 }
 
+// A change of the mode excludes every other call, and a call that hangs on another GPU does not prevent it.
+func TestSetModeExcludesCalls(t *testing.T) {
+	s := New(Config{})
+	unlock, err := s.excludeCalls(t.Context())
+	if err != nil || s.mu.TryRLock() {
+		t.Fatalf("another call is possible during the change: %v", err)
+	}
+	unlock()
+	s.mu.RLock() // a call that hangs
+	unlock, err = s.excludeCalls(t.Context())
+	if err != nil {
+		t.Fatalf("beside a call that hangs: %v", err)
+	}
+	unlock()
+	s.mu.RUnlock()
+	if !s.mu.TryLock() {
+		t.Error("the connection stays locked")
+	}
+}
+
 func TestSetModeWithInstances(t *testing.T) {
 	s, _ := open(t, "h100x2")
 	g := partitionable(t, s)[0]

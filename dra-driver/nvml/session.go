@@ -38,6 +38,7 @@ type Session struct {
 	library func() (string, error)
 	nodes   func(context.Context) error
 	sysfs   sysfs
+	changes changes
 
 	// mu is held for reading during every call and for writing while the connection changes; only useConnection and
 	// lockConnection lock it. wanted is the time (Unix nanoseconds) until which no new call starts, so that

@@ -137,6 +137,9 @@ func (b *Bus) Check(_ context.Context, gpuName string) (gpu.Checkup, error) {
 	return c, nil
 }
 
+// ChangedSince returns false: there are no MIG devices.
+func (b *Bus) ChangedSince(time.Time) bool { return false }
+
 // Present reports whether an NVIDIA device is at the GPU's address, whether or not it responds; true if the bus cannot
 // be read.
 func (b *Bus) Present(gpuName string) bool {
