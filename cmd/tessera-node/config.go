@@ -122,8 +122,11 @@ func (c config) nodes() *devnode.Maker {
 	})
 }
 
-// nvidiaSMI returns the path of nvidia-smi of the current driver.
+// nvidiaSMI returns the path of nvidia-smi of the current driver. The daemons to which it talks are reachable.
 func (c config) nvidiaSMI() (smi.Program, error) {
+	if err := linkDaemons(runFolder, c.roots().DaemonFolder); err != nil {
+		return smi.Program{}, err
+	}
 	path, err := c.roots().Program("nvidia-smi")
 	if err != nil {
 		return smi.Program{}, err

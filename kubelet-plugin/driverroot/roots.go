@@ -58,6 +58,13 @@ func (r Roots) ModuleRoots() ([]string, error) {
 	return slices.Compact([]string{filepath.Clean(root.seen), filepath.Clean(r.Host)}), nil
 }
 
+// DaemonFolder returns the path, in this process, of the folder with the socket of one of the driver's daemons, such as nvidia-persistenced. It returns
+// an error while the daemon does not run.
+func (r Roots) DaemonFolder(daemon string) (string, error) {
+	socket, err := r.find(socketFolders, daemon+"/socket")
+	return filepath.Dir(socket), err
+}
+
 // find returns the path, in this process, of the file in the first of the driver's folders that has it.
 func (r Roots) find(folders []string, name string) (string, error) {
 	root, err := r.driver()

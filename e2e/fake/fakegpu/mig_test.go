@@ -1,14 +1,19 @@
 package fakegpu
 
 import (
+	"bufio"
 	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
@@ -302,4 +307,46 @@ func TestComputeProfiles(t *testing.T) {
 			expect(t, "compute profile 8", ret, nvml.ERROR_NOT_SUPPORTED)
 		})
 	}
+}
+
+// TestMIGModeBesideAnotherClient: the mode of a GPU that a program in a container has opened through NVML stays as it is ("activation fails when the GPU is in
+// use by another client", nvml.h on nvmlDeviceSetMigMode).
+func TestMIGModeBesideAnotherClient(t *testing.T) {
+	dir, client := inClient()
+	if !client {
+		dir = installAll(t, Spec{Machine: "h100x2"})
+		must(t, MakeNodes(dir))
+		runClient(t, dir)
+		return
+	}
+	exports := os.Getenv(roleVariable) == "exporter"
+	if exports {
+		must(t, readOnly(DriverRoot(dir), unix.MS_RDONLY)) // as in a container
+	}
+	lib := start(t, dir)
+	if exports {
+		fmt.Println("open")
+		_, _ = os.Stdin.Read(make([]byte, 1)) // until the other process closes it
+		return
+	}
+	exporter := clientCommand(t, dir, roleVariable+"=exporter", "FAKE_NVML_DEV="+filepath.Join(DevRoot(dir), "dev"))
+	exporter.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
+	stdin, err := exporter.StdinPipe()
+	must(t, err)
+	stdout, err := exporter.StdoutPipe()
+	must(t, err)
+	must(t, exporter.Start())
+	for lines := bufio.NewScanner(stdout); lines.Text() != "open"; {
+		if !lines.Scan() {
+			t.Fatalf("the other client ended: %v", lines.Err())
+		}
+	}
+	d := gpuAt(t, lib, 0)
+	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
+	if current, _, _ := d.GetMigMode(); ret != nvml.SUCCESS || activation != nvml.ERROR_IN_USE || current != nvml.DEVICE_MIG_DISABLE {
+		t.Errorf("beside another client: %v, activation %v, mode %d", name(ret), name(activation), current)
+	}
+	must(t, stdin.Close())
+	must(t, exporter.Wait())
+	enable(t, d)
 }

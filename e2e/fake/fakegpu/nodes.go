@@ -62,8 +62,12 @@ func MakeNodes(dir string) error {
 	for i := range machine.GPUs {
 		nodes = append(nodes, node{fmt.Sprintf("nvidia%d", i), majorGPU, uint32(i), 0o666})
 	}
+	dev := filepath.Join(DevRoot(dir), "dev")
 	for _, n := range nodes {
-		if err := n.make(filepath.Join(DevRoot(dir), "dev")); err != nil {
+		if _, err := os.Lstat(filepath.Join(dev, n.path)); err == nil {
+			continue
+		}
+		if err := n.make(dev); err != nil {
 			return fmt.Errorf("make device nodes under %s: %w", dir, err)
 		}
 	}

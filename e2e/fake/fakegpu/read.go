@@ -27,6 +27,8 @@ type GPUState struct {
 	ComputeMode ComputeMode `json:"computeMode,omitempty"`
 	// Lost is a GPU that does not respond: it has fallen off the bus or requires a reset.
 	Lost bool `json:"lost,omitempty"`
+	// HeldByPersistenced reports whether nvidia-persistenced has the GPU open.
+	HeldByPersistenced bool `json:"heldByPersistenced,omitempty"`
 	// Resets counts the resets by nvidia-smi since the machine was made.
 	Resets    int        `json:"resets,omitempty"`
 	Instances []Instance `json:"instances,omitempty"`
@@ -98,6 +100,7 @@ func gpuReport(i int, h *hardware, g *gpuState) GPUState {
 		Index: i, UUID: text(h.GPUs[i].UUID[:]), Product: text(model.Product[:]),
 		MIG: g.MIG != 0, PendingMIG: g.PendingMIG != 0, TimeSlice: int(g.TimeSlice),
 		ComputeMode: ComputeMode(g.ComputeMode), Lost: g.Lost != 0, Resets: int(g.Resets),
+		HeldByPersistenced: g.Persistence == heldByDaemon,
 	}
 	for id, instance := range g.Instances {
 		if instance.Used != 0 {

@@ -102,6 +102,29 @@ func TestRemedy(t *testing.T) {
 	w.isClean()
 }
 
+// TestResetBesidePersistenced resets a GPU that nvidia-persistenced of a driver container has open: nvidia-smi requests through the daemon's socket, which
+// is in the driver root's /run, that it close the GPU. The agent has a /var/run of its own, as in a pod.
+func TestResetBesidePersistenced(t *testing.T) {
+	t.Parallel()
+	w := newSickbay(t, "h100x2", "")
+	i := newInstaller(w.node)
+	i.create()
+	w.must(fakegpu.StartPersistenced(w.machine()))
+	pod := filepath.Join(w.dir, "pod")
+	w.must(os.WriteFile(pod, fmt.Appendf(nil, "#!/bin/sh\n"+
+		`exec unshare --mount sh -c 'mount -t tmpfs run "$(readlink -f /var/run)" && exec "$0" "$@"' %q "$@"`+"\n", shared.agent), 0o755))
+	w.open(pod)
+	w.must(fakegpu.Remap(w.machine(), 1, fakegpu.Remapping{Uncorrectable: 1, Pending: true}))
+	w.marked("sick", gpu.SignalRemapPending, w.on("NoSchedule", 1))
+	i.order("a1", 1, v1alpha1.OrderReset)
+	i.stands("reset", "a1", v1alpha1.RemediationStateReset, 0)
+	gpus := w.truth().GPUs
+	if gpus[1].Resets != 1 || !gpus[0].HeldByPersistenced || !gpus[1].HeldByPersistenced {
+		t.Errorf("after the reset: %+v, want that the daemon has both GPUs open again", gpus)
+	}
+	i.order("a1", 1, "")
+}
+
 // TestKilledDuringReset kills the agent during a reset: the next agent completes it.
 func TestKilledDuringReset(t *testing.T) {
 	t.Parallel()

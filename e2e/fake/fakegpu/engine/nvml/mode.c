@@ -2,6 +2,8 @@
 #include "mig.h"
 #include "private.h"
 
+#include <sys/stat.h>
+
 static bool partitioned(const struct gpu_state *state)
 {
 	for (unsigned i = 0; i < MAX_INSTANCES; i++)
@@ -10,7 +12,12 @@ static bool partitioned(const struct gpu_state *state)
 	return false;
 }
 
-static bool gpu_held(unsigned gpu) { return held(gpu, 0, 0, 256); }
+/*
+ * gpu_held reports whether the GPU is in use: a context, or a program of a container that has opened it through NVML, as dcgm-exporter ("activation fails
+ * when the GPU is in use by another client", nvml.h, nvmlDeviceSetMigMode; mig-parted stops dcgm-exporter for each change). Programs of the host do not
+ * count: whether a driver counts two agents of one node has not been measured.
+ */
+static bool gpu_held(unsigned gpu) { return held(gpu, 0, 0, 256) || gpu_monitored(gpu); }
 
 nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
 {
@@ -116,12 +123,22 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, nvmlComputeMode_t mod
 	return SET(target.gpu, compute_mode, mode);
 }
 
+/* HELD_BY_DAEMON is the persistence of a GPU that nvidia-persistenced has open. It closes the GPU only on request through its socket. */
+enum { HELD_BY_DAEMON = 2 };
+
+static bool daemon_reachable(void)
+{
+	struct stat st;
+
+	return !stat("/var/run/nvidia-persistenced/socket", &st) && S_ISSOCK(st.st_mode);
+}
+
 nvmlReturn_t nvmlDeviceGetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t *mode)
 {
 	struct target target;
 
 	ENTER_GPU(&target, mode);
-	*mode = target.state.persistence;
+	*mode = target.state.persistence && (target.state.persistence != HELD_BY_DAEMON || daemon_reachable()) ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
 	return NVML_SUCCESS;
 }
 
@@ -130,5 +147,9 @@ nvmlReturn_t nvmlDeviceSetPersistenceMode(nvmlDevice_t device, nvmlEnableState_t
 	struct target target;
 
 	ENTER_GPU(&target, mode <= NVML_FEATURE_ENABLED);
+	if (mode == NVML_FEATURE_ENABLED && daemon_reachable())
+		return SET(target.gpu, persistence, HELD_BY_DAEMON);
+	if (target.state.persistence == HELD_BY_DAEMON && !daemon_reachable())
+		return NVML_SUCCESS; /* of the driver's own mode, which is off */
 	return SET(target.gpu, persistence, mode);
 }

@@ -75,7 +75,14 @@ bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count)
 	return locked(state_fd(), holder(gpu, instance, compute), count);
 }
 
-void gpu_watch(unsigned gpu) { lock_share(state_fd(), LOCK_WATCH + gpu); }
+void gpu_watch(unsigned gpu)
+{
+	lock_share(state_fd(), LOCK_WATCH + gpu);
+	if (!state_writable())
+		lock_share(state_fd(), LOCK_MONITOR + gpu);
+}
+
+bool gpu_monitored(unsigned gpu) { return locked(state_fd(), LOCK_MONITOR + gpu, 1); }
 bool gpu_watched(unsigned gpu) { return locked(state_fd(), LOCK_WATCH + gpu, 1); }
 
 /* flock(2) is a lock apart from those on ranges, and a read-only descriptor can have it exclusively. */

@@ -9,6 +9,7 @@ enum {
 	LOCK_BUSY = 1 << 28,		/* + GPU */
 	LOCK_HOLDER = LOCK_BUSY + 256,	/* + GPU * 256 + instance * 16 + compute instance; HOLDS_GPU for all of it */
 	LOCK_WATCH = LOCK_BUSY + 8192,	/* + GPU: shared by every NVML session that sees it */
+	LOCK_MONITOR = LOCK_WATCH + 256, /* + GPU: shared by every such session in a container */
 	LOCK_STATE = LOCK_BUSY - 1,
 	LOCK_OPEN = LOCK_BUSY - 2,	/* shared by every process that has the driver open: its module is in use */
 };

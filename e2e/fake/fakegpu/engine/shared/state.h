@@ -66,6 +66,9 @@ bool held(unsigned gpu, unsigned instance, unsigned compute, unsigned count);
 void gpu_watch(unsigned gpu);
 bool gpu_watched(unsigned gpu);
 
+/* gpu_monitored reports whether a process in a container has the GPU open for queries: a program of monitoring. */
+bool gpu_monitored(unsigned gpu);
+
 /* In the place of an instance: a context on a whole GPU. Clients of MPS use the second "compute instance" there, so that the server holds
  * the GPU and its clients do too. */
 enum { HOLDS_GPU = 15 };
