@@ -1,6 +1,8 @@
 package v1alpha1
 
 import (
+	"slices"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -161,7 +163,7 @@ type GPUNodeStatus struct {
 	// +optional
 	// +listType=atomic
 	History []RemediationRecord `json:"history,omitempty"`
-	// Conditions: DriverValidated, ToolkitValidated, AgentValidated, WorkloadValidated, GPUsHealthy, RebootRequired, Ready.
+	// Conditions: DriverValidated, ToolkitValidated, AgentValidated, WorkloadValidated, GPUsHealthy, RebootRequired, MIGModeRefused, Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -329,6 +331,9 @@ type AgentStatus struct {
 	BootID string `json:"bootID"`
 	// Ready reports whether the agent is registered with kubelet and its ResourceSlices are published.
 	Ready bool `json:"ready"`
+	// Message describes why the agent cannot use the driver, for example because a library is missing, and what to do. Empty: it can.
+	// +optional
+	Message string `json:"message,omitempty"`
 	// DriverVersion is the version of the driver from NVML. Empty: no driver.
 	// +optional
 	DriverVersion string `json:"driverVersion,omitempty"`
@@ -362,6 +367,11 @@ type AgentStatus struct {
 	// MIGPending reports whether a change of the MIG mode requires a reset.
 	// +optional
 	MIGPending bool `json:"migPending,omitempty"`
+	// MIGModeChanges are changes of the MIG mode that claims need and that the driver refuses because a program has the GPU open.
+	// +optional
+	// +listType=map
+	// +listMapKey=gpu
+	MIGModeChanges []MIGModeChange `json:"migModeChanges,omitempty"`
 	// Maintenance repeats the ID of spec.maintenance once the agent refuses claims. Set during maintenance only.
 	// +optional
 	Maintenance string `json:"maintenance,omitempty"`
@@ -377,4 +387,31 @@ type AgentStatus struct {
 	// +listType=map
 	// +listMapKey=id
 	Remediations []AgentRemediation `json:"remediations,omitempty"`
+}
+
+// MIGModeChange is a change of the MIG mode of one GPU that the driver refuses.
+type MIGModeChange struct {
+	// GPU is the name of the GPU.
+	GPU string `json:"gpu"`
+	// State is PausingMonitoring (the installer removes pods that monitor GPUs from the node while it is set; the agent retries the change) or Refused
+	// (the change was given up for a while, see message; monitoring may return).
+	// +kubebuilder:validation:Enum=PausingMonitoring;Refused
+	State MIGModeChangeState `json:"state"`
+	// Message describes what prevents the change and what to do.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// MIGModeChangeState is the state of a refused change of the MIG mode.
+type MIGModeChangeState string
+
+// The states of a refused change of the MIG mode.
+const (
+	MIGModePausingMonitoring MIGModeChangeState = "PausingMonitoring"
+	MIGModeRefused           MIGModeChangeState = "Refused"
+)
+
+// PausesMonitoring reports whether the agent requests that pods that monitor GPUs leave the node.
+func (a *AgentStatus) PausesMonitoring() bool {
+	return slices.ContainsFunc(a.MIGModeChanges, func(c MIGModeChange) bool { return c.State == MIGModePausingMonitoring })
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/tessera-gpu/tessera/kubelet-plugin/handover"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/hook"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/monitoring"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/mps"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/server"
@@ -82,6 +83,8 @@ type agent struct {
 	gpuNode *gpunode.Controller
 	// reconcileNow requests a reconciliation of the claims before the next period.
 	reconcileNow chan struct{}
+	// monitoring are the changes of the MIG mode that the driver refuses.
+	monitoring *monitoring.Requests
 }
 
 // assemble creates the components and connects them. Once it has joined the node's agents, an older agent on the same node
@@ -104,7 +107,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		return nil, err
 	}
 	a := &agent{
-		hardware: c.hardware(), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1),
+		hardware: c.hardware(), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(),
 	}
 	// Opening the driver can take seconds. It precedes Join, because an agent that no longer leads does not save health
 	// records.
@@ -129,7 +132,7 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 		return nil, err
 	}
 	a.preparer, err = prepare.New(seam(prepare.Config{
-		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
+		Inventory: a.inventory, Instances: a.hardware, Modes: a.hardware, Monitoring: a.monitoring, Passthrough: c.passthrough(a.inventory), TimeSlice: smi.New(c.nvidiaSMI), Daemons: a.daemons, Shares: c.Shares,
 		Records: records, Specs: a.specs, Claims: reader, Gate: gate,
 		BootID: boot, LocksDir: filepath.Join(c.data(), locksFolder), Observer: server.NewSteps(registry).Observe, Reconciled: a.status.Reconciled,
 	}))

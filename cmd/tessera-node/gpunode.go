@@ -1,13 +1,16 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"path/filepath"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/installer/host/unload"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/checkpoint"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/gpunode"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/maintenance"
+	"github.com/tessera-gpu/tessera/kubelet-plugin/monitoring"
 	"github.com/tessera-gpu/tessera/kubelet-plugin/prepare"
 )
 
@@ -27,9 +30,12 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 	}
 	status := func(ctx context.Context) v1alpha1.AgentStatus {
 		s := gpunode.HardwareStatus(a.inventory.Node())
+		s.MIGModeChanges = a.monitoring.Status()
 		s.Faults = gpunode.Faults(a.monitor.Faults(), c.rules())
 		s.Version, s.PodUID, s.BootID = buildInfo().version, c.podUID, boot
-		s.Ready = a.ready(ctx) == nil
+		// Without the common CDI spec no claim can be prepared.
+		problem := a.specs.Problem()
+		s.Ready, s.Message = a.ready(ctx) == nil && problem == "", cmp.Or(a.inventory.Problem(), problem)
 		return s
 	}
 	enforcer := maintenance.NewEnforcer(maintenance.Config{
@@ -42,6 +48,21 @@ func (a *agent) newGPUNodeController(c config, client gpunode.Client, boot strin
 	})
 	a.gpuNode = gpunode.New(gpunode.Config{Node: c.node, Client: client, Maintenance: enforcer, Status: status, Known: a.known})
 	return gate, nil
+}
+
+// monitoring returns the requests that pods that monitor GPUs leave the node. The installer, where there is one, acts on them.
+func (c config) monitoring() *monitoring.Requests {
+	return monitoring.New(monitoring.Config{Removable: c.gpuNode, Holders: func() []string {
+		holders, err := unload.Holders(filepath.Join(c.Roots.Host, "proc"))
+		if err != nil {
+			return nil
+		}
+		var names []string
+		for _, h := range holders {
+			names = append(names, h.String())
+		}
+		return names
+	}})
 }
 
 // known reports whether the inventory has read the hardware or found no driver.

@@ -50,6 +50,8 @@ type Inventory struct {
 	// mu is held while the current snapshot is replaced, never while the hardware is read. It guards overlay.
 	mu      sync.Mutex
 	overlay overlay
+	// problem is the text of the last read's error; empty after a read without an error.
+	problem atomic.Pointer[string]
 
 	// The remaining fields are used by New and then only by Run.
 
@@ -127,6 +129,14 @@ func (i *Inventory) Watch() (node gpu.Node, known bool, outdated <-chan struct{}
 // ForeignInstances returns the MIG devices that no record owns. Their memory slices are withheld, and Tessera never destroys them.
 func (i *Inventory) ForeignInstances() []gpu.Instance {
 	return slices.Clone(i.current.Load().foreign)
+}
+
+// Problem returns why the hardware could not be read the last time; empty if it could.
+func (i *Inventory) Problem() string {
+	if text := i.problem.Load(); text != nil {
+		return *text
+	}
+	return ""
 }
 
 // Refresh requests that the hardware be read again. It does not wait; requests are merged while a read is in progress.

@@ -116,4 +116,5 @@ func (i *Inventory) logError(ctx context.Context, err error) {
 		klog.FromContext(ctx).Info("Hardware not read, retrying", "node", i.config.Node, "reason", trouble)
 	}
 	i.logged = trouble
+	i.problem.Store(&trouble)
 }

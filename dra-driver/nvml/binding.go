@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"fmt"
+	"strings"
 	"unsafe"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
@@ -26,7 +27,7 @@ func connect(path string) (nvml.Interface, error) {
 	defer C.free(unsafe.Pointer(file))
 	if reason := C.tessera_nvml_bind(file); reason != nil {
 		defer C.free(unsafe.Pointer(reason))
-		return nil, fmt.Errorf("load %s: %s: %w", path, C.GoString(reason), gpu.ErrNoDriver)
+		return nil, fmt.Errorf("load %s: %s: %w", path, explainLoad(C.GoString(reason)), gpu.ErrNoDriver)
 	}
 	library := nvml.New(nvml.WithLibraryPath(path))
 	if ret := library.InitWithFlags(nvml.INIT_FLAG_NO_GPUS); ret != nvml.SUCCESS {
@@ -35,6 +36,17 @@ func connect(path string) (nvml.Interface, error) {
 		return nil, err
 	}
 	return library, nil
+}
+
+// explainLoad returns the text of the dynamic linker with what to do, where the driver's library was built for another C library than the agent's.
+func explainLoad(reason string) string {
+	switch {
+	case strings.Contains(reason, "musl"):
+		return reason + ": the driver's libraries are for musl; use a driver image of a distribution with glibc"
+	case strings.Contains(reason, "GLIBC_"):
+		return reason + ": the driver's libraries need a newer glibc than the agent's image has; use the driver image of an older distribution or a newer agent"
+	}
+	return reason
 }
 
 // disconnect shuts NVML down and closes the library. go-nvml keeps its own handle of the library when nvmlShutdown

@@ -139,3 +139,44 @@ func TestConnect(t *testing.T) {
 		}
 	})
 }
+
+// The driver's libraries of a container whose image has another C library cannot be loaded into the agent; the error is one on which an administrator
+// can act. Images of drivers for Alpine and of distributions that are newer than the agent's image have such libraries.
+func TestLibraryOfAnotherLibc(t *testing.T) {
+	dir := t.TempDir()
+	build := func(args ...string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "gcc", append([]string{"-shared", "-fPIC", "-nostdlib"}, args...)...).CombinedOutput(); err != nil {
+			t.Fatalf("gcc %v: %v\n%s", args, err, out)
+		}
+	}
+	file := func(name, text string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	libc := file("libc.c", "void later(void) {}\n")
+	driver := file("driver.c", "void later(void);\nint nvmlInitWithFlags(unsigned f) { later(); return 0; }\n")
+	for name, test := range map[string]struct{ soname, versions, want string }{
+		"musl":          {soname: "libc.musl-x86_64.so.1", want: "libc.musl-x86_64.so.1: cannot open shared object file: No such file or directory: the driver's libraries are for musl"},
+		"a newer glibc": {soname: "libc.so.6", versions: "GLIBC_2.999 { global: later; };\n", want: "version `GLIBC_2.999' not found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			stub, library := filepath.Join(t.TempDir(), test.soname), filepath.Join(t.TempDir(), "libnvidia-ml.so.1")
+			args := []string{"-Wl,-soname," + test.soname, "-o", stub, libc}
+			if test.versions != "" {
+				args = append(args, "-Wl,--version-script="+file("versions", test.versions))
+			}
+			build(args...)
+			build("-o", library, driver, stub)
+			_, err := connect(library)
+			if !errors.Is(err, gpu.ErrNoDriver) || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "use a driver image") &&
+				!strings.Contains(err.Error(), "use the driver image") {
+				t.Errorf("connect: %v, want %q with what to do", err, test.want)
+			}
+		})
+	}
+}

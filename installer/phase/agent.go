@@ -88,10 +88,10 @@ var agents = []rule{
 		case v.Agent.State == PodFailed:
 			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, "the node agent is not running"+v.Agent.why())
 		case spent >= agentTimeout:
-			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, fmt.Sprintf("the node agent was not ready within %s%s", agentTimeout, v.Agent.why()))
+			return v.fail(v1alpha1.StepStart, ReasonAgentFailed, fmt.Sprintf("the node agent was not ready within %s%s", agentTimeout, v.agentWhy()))
 		default:
 			return v.in(v1alpha1.PhaseToolkitReady, v1alpha1.StepStart, ReasonAgentStarting,
-				"waiting for the node agent to be ready"+v.Agent.why()).until(agentTimeout, spent)
+				"waiting for the node agent to be ready"+v.agentWhy()).until(agentTimeout, spent)
 		}
 	}},
 	{"mode changed", func(v *view) bool {
@@ -100,6 +100,14 @@ var agents = []rule{
 		return v.unchanged(fmt.Sprintf("the MIG mode is %s after the change", v.Status.Agent.MIGMode))
 	}},
 	{"end operation", func(v *view) bool { return v.Operation.State != PodAbsent }, endOperation},
+}
+
+// agentWhy returns why the agent is not accepted, to be appended to a message: what its pod reports, or why it cannot use the driver.
+func (v *view) agentWhy() string {
+	if v.AgentRuns() && v.Status.Agent.Message != "" {
+		return ": " + v.Status.Agent.Message
+	}
+	return v.Agent.why()
 }
 
 // endOperation deletes the operation's pod and waits until it is gone.

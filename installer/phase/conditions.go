@@ -1,6 +1,12 @@
 package phase
 
-import "github.com/tessera-gpu/tessera/api/v1alpha1"
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+)
 
 // Names of operands in status.components.
 const (
@@ -10,9 +16,31 @@ const (
 	ComponentValidator = "validator"
 )
 
-// conditions returns the current state of the four validations, always in the same order.
+// conditions returns the current state of the four validations, always in the same order, and MIGModeRefused if a change was ever refused.
 func conditions(v *view) []Condition {
-	return []Condition{driverCondition(v), toolkitCondition(v), agentCondition(v), workloadCondition(v)}
+	list := []Condition{driverCondition(v), toolkitCondition(v), agentCondition(v), workloadCondition(v)}
+	if c := migModeCondition(v); c.Met || meta.FindStatusCondition(v.Status.Conditions, c.Type) != nil {
+		list = append(list, c)
+	}
+	return list
+}
+
+// migModeCondition reports the changes of the MIG mode that the agent gave up for a while.
+func migModeCondition(v *view) Condition {
+	c := Condition{Type: v1alpha1.ConditionMIGModeRefused, Reason: ReasonNotRefused}
+	if !v.AgentReports() {
+		return c
+	}
+	var refused []string
+	for _, change := range v.Status.Agent.MIGModeChanges {
+		if change.State == v1alpha1.MIGModeRefused {
+			refused = append(refused, change.GPU+": "+change.Message)
+		}
+	}
+	if len(refused) > 0 {
+		c.Met, c.Reason, c.Message = true, ReasonGPUInUse, strings.Join(refused, "; ")
+	}
+	return c
 }
 
 func driverCondition(v *view) Condition {
@@ -60,7 +88,7 @@ func agentCondition(v *view) Condition {
 	case v.Agent.State == PodFailed:
 		c.Reason, c.Message = ReasonAgentFailed, v.Agent.Name+v.Agent.why()
 	default:
-		c.Reason, c.Message = ReasonAgentStarting, v.Agent.Name+v.Agent.why()
+		c.Reason, c.Message = ReasonAgentStarting, v.Agent.Name+v.agentWhy()
 	}
 	return c
 }

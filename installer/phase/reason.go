@@ -63,4 +63,6 @@ const (
 	ReasonAgentReady       = "AgentReady"
 	ReasonValidationPassed = "ValidationPassed"
 	ReasonNotRequired      = "NotRequired"
+	ReasonNotRefused       = "NotRefused"
+	ReasonGPUInUse         = "GPUInUse"
 )

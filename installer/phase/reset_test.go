@@ -61,3 +61,72 @@ func TestResetInAMaintenance(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// TestMonitoringLeavesForTheMIGMode checks that monitoring leaves a node in service while the agent requests it, and returns when it does not.
+func TestMonitoringLeavesForTheMIGMode(t *testing.T) {
+	const message = "refused 10 times: end dcgm-exporter (4711)"
+	refused := []v1alpha1.MIGModeChange{{GPU: "gpu-0000-3b-00-0", State: v1alpha1.MIGModeRefused, Message: message}}
+	pausing := []v1alpha1.MIGModeChange{{GPU: "gpu-0000-3b-00-0", State: v1alpha1.MIGModePausingMonitoring}}
+	for name, test := range map[string]struct {
+		changes     []v1alpha1.MIGModeChange
+		ready, want bool
+		boot        string
+		condition   string
+	}{
+		"it leaves":                     {changes: pausing, ready: true, want: false},
+		"it stays away":                 {changes: pausing, ready: false, want: false},
+		"it returns":                    {ready: false, want: true},
+		"it returns after ten refusals": {changes: refused, ready: false, want: true, condition: "gpu-0000-3b-00-0: " + message},
+		"a request of another boot":     {changes: pausing, ready: true, want: true, boot: "another"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := with(serving(0), func(w *world) { w.labelReady = test.ready })
+			o := w.observe()
+			o.Status.Agent.MIGModeChanges = test.changes
+			if test.boot != "" {
+				o.Status.Agent.BootID = test.boot
+			}
+			d := Next(o)
+			ready := o.Node.Labels.Ready
+			if d.Action == Place {
+				ready = d.Labels.Ready
+			}
+			if ready != test.want {
+				t.Errorf("%+v, want the label ready %t", d, test.want)
+			}
+			got := ""
+			for _, c := range d.Conditions {
+				if c.Type == v1alpha1.ConditionMIGModeRefused && c.Met {
+					got = c.Message
+				}
+			}
+			if got != test.condition {
+				t.Errorf("condition MIGModeRefused %q, want %q", got, test.condition)
+			}
+		})
+	}
+}
+
+// TestAgentThatCannotUseTheDriver checks that the reason of an agent that runs and is not ready, for example because the driver's image lacks a library, is
+// in the message of the phase and of the condition.
+func TestAgentThatCannotUseTheDriver(t *testing.T) {
+	const problem = "refresh the common CDI spec: /run/nvidia/driver: no libcuda.so.580.65.06"
+	w := with(serving(0), func(w *world) { w.labelReady = false })
+	o := w.observe()
+	o.Status.Phase, o.Status.Validated = v1alpha1.PhaseToolkitReady, nil
+	o.Status.Since = metav1.NewTime(now.Add(-time.Second))
+	o.Status.Agent.Ready, o.Status.Agent.Message = false, problem
+	d := Next(o)
+	if d.Phase != v1alpha1.PhaseToolkitReady || d.Reason != ReasonAgentStarting || !strings.HasSuffix(d.Message, ": "+problem) {
+		t.Errorf("at first: %+v", d)
+	}
+	for _, c := range d.Conditions {
+		if c.Type == v1alpha1.ConditionAgentValidated && (c.Met || !strings.Contains(c.Message, problem)) {
+			t.Errorf("condition %+v", c)
+		}
+	}
+	o.Status.Since = metav1.NewTime(now.Add(-agentTimeout))
+	if d := Next(o); d.Phase != v1alpha1.PhaseFailed || d.Reason != ReasonAgentFailed || !strings.HasSuffix(d.Message, ": "+problem) {
+		t.Errorf("after the timeout: %+v", d)
+	}
+}

@@ -38,7 +38,7 @@ var restore = []rule{
 	{"in service", func(*view) bool { return true }, inService},
 }
 
-// MonitoringReturns returns the labels that bring monitoring back to a node in service after a reset. It returns false if no change is needed.
+// MonitoringReturns returns the labels that bring monitoring back to a node in service after a reset or a change of the MIG mode. It returns false if no change is needed.
 func MonitoringReturns(o Observed) (Labels, bool) {
 	v := viewOf(&o)
 	l := v.Node.Labels
@@ -53,9 +53,11 @@ func (v *view) restoring(message string) Decision {
 	return v.in(v1alpha1.PhaseValidating, v1alpha1.StepRestore, ReasonRestoring, message)
 }
 
-// resets reports whether a GPU of the node is to be reset. Monitoring opens all GPUs and is removed from the node meanwhile.
+// resets reports whether a GPU of the node is to be reset or to change its MIG mode for a claim. Monitoring opens all GPUs and is removed from the
+// node meanwhile.
 func (v *view) resets() bool {
-	return slices.ContainsFunc(v.Status.Remediations, func(r v1alpha1.RemediationStatus) bool { return r.Step == v1alpha1.RemediationStepReset }) ||
+	return v.AgentReports() && v.Status.Agent.PausesMonitoring() ||
+		slices.ContainsFunc(v.Status.Remediations, func(r v1alpha1.RemediationStatus) bool { return r.Step == v1alpha1.RemediationStepReset }) ||
 		slices.ContainsFunc(v.Spec.Remediations, func(r v1alpha1.Remediation) bool { return r.Step == v1alpha1.OrderReset })
 }
 

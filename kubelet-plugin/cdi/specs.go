@@ -37,6 +37,7 @@ type Specs struct {
 	mu          sync.Mutex
 	fingerprint driverroot.Fingerprint
 	driver      driverroot.Driver
+	problem     string
 }
 
 // New returns Specs that have not read the driver yet, because a node may wait for its driver.
@@ -150,9 +151,26 @@ func (s *Specs) current() (driverroot.Driver, error) {
 	return s.driver, err
 }
 
-// refresh reads the driver if it has changed since the last read, and then, or if the common spec is missing, writes the
-// common spec. A process that does not lead only checks that the common spec exists.
+// Problem returns why the common spec could not be written the last time, which every claim needs. It is empty if it could, and without a driver.
+func (s *Specs) Problem() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.problem
+}
+
+// refresh updates the common spec and remembers why it could not. The caller holds mu.
 func (s *Specs) refresh() error {
+	err := s.update()
+	s.problem = ""
+	if err != nil && !errors.Is(err, gpu.ErrNoDriver) {
+		s.problem = err.Error()
+	}
+	return err
+}
+
+// update reads the driver if it has changed since the last read, and then, or if the common spec is missing, writes the
+// common spec. A process that does not lead only checks that the common spec exists.
+func (s *Specs) update() error {
 	fingerprint, err := s.config.Roots.Fingerprint()
 	switch {
 	case errors.Is(err, driverroot.ErrNotLoaded):

@@ -213,11 +213,17 @@ func TestWriteLoadsWhatIsMissing(t *testing.T) {
 	if _, err := specs.Write("a", []prepare.Prepared{whole(0)}); !errors.Is(err, refusal) {
 		t.Errorf("Write: %v, want %v", err, refusal)
 	}
+	if got := specs.Problem(); got != refusal.Error() {
+		t.Errorf("problem %q, want %q", got, refusal)
+	}
 	failing = false
 	for range 2 {
 		if _, err := specs.Write("a", []prepare.Prepared{whole(0)}); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if got := specs.Problem(); got != "" {
+		t.Errorf("problem %q after the specs were written", got)
 	}
 	if calls != 2 {
 		t.Errorf("%d calls, want one for each time the driver was read", calls)

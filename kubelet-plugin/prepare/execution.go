@@ -36,7 +36,7 @@ type place struct {
 // stepFuncs are the functions that perform the steps, by kind.
 var stepFuncs = [...]func(*execution, context.Context, Step) error{
 	RecordPreparing:   (*execution).recordPreparing,
-	SetMode:           (*execution).setMode,
+	SetMode:           (*execution).changeMode,
 	CreateInstance:    (*execution).createInstance,
 	CompleteInstance:  (*execution).completeInstance,
 	Verify:            (*execution).verify,

@@ -27,8 +27,24 @@ func (x *execution) setMode(ctx context.Context, s Step) error {
 	return nil
 }
 
-// restoreMode disables MIG, best effort. A refusal, for example because a monitoring process has the GPU open, is only logged: the next claim for
-// the whole GPU disables MIG itself.
+// changeMode sets the MIG mode that the claim needs. While a program has the GPU open, the driver refuses: what Monitoring can remove is removed.
+func (x *execution) changeMode(ctx context.Context, s Step) error {
+	for {
+		err := x.setMode(ctx, s)
+		if err == nil {
+			x.Monitoring.Done(s.GPU)
+		}
+		if !errors.Is(err, gpu.ErrBusy) {
+			return err
+		}
+		if err := x.Monitoring.Retry(ctx, s.GPU, err); err != nil {
+			return err
+		}
+	}
+}
+
+// restoreMode disables MIG, best effort. It removes no program for that: MIG stays enabled while a monitoring program has the GPU open, which is only
+// logged, and the next claim for the whole GPU disables it.
 func (x *execution) restoreMode(ctx context.Context, s Step) error {
 	if err := x.setMode(ctx, s); err != nil {
 		klog.FromContext(ctx).V(2).Info("MIG stays enabled", "gpu", s.GPU, "reason", err.Error())

@@ -31,6 +31,15 @@ type Modes interface {
 	SetComputeMode(ctx context.Context, gpuName string, m gpu.ComputeMode) error
 }
 
+// Monitoring makes programs that only monitor GPUs leave the node for a change of the MIG mode.
+type Monitoring interface {
+	// Retry is called after SetMode failed with gpu.ErrBusy. It returns nil, after a pause, if SetMode is to be called again, and otherwise the error
+	// for the claim, which wraps the refusal.
+	Retry(ctx context.Context, gpuName string, refusal error) error
+	// Done is called after SetMode succeeded.
+	Done(gpuName string)
+}
+
 // TimeSlice sets the time-slice class of a GPU: Default, Short, Medium or Long.
 type TimeSlice interface {
 	Set(ctx context.Context, gpuUUID, interval string) error

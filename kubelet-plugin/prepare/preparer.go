@@ -17,6 +17,8 @@ type Config struct {
 	Inventory Inventory
 	Instances Instances
 	Modes     Modes
+	// Monitoring is nil if a refused change of the MIG mode is not retried within a call.
+	Monitoring Monitoring
 	// TimeSlice is nil on a node that cannot set time slices: claims that request one are refused.
 	TimeSlice TimeSlice
 	// Daemons is nil on a node that cannot run MPS daemons: claims that need one are refused.
@@ -58,6 +60,9 @@ func New(c Config) (*Preparer, error) {
 	if err := os.MkdirAll(c.LocksDir, 0o700); err != nil {
 		return nil, fmt.Errorf("prepare claims: %w", err)
 	}
+	if c.Monitoring == nil {
+		c.Monitoring = noMonitoring{}
+	}
 	if c.TimeSlice == nil {
 		c.TimeSlice = noTimeSlice{}
 	}
@@ -80,6 +85,12 @@ func New(c Config) (*Preparer, error) {
 type noGate struct{}
 
 func (noGate) Enter(context.Context, Ref, []string) (func(), error) { return func() {}, nil }
+
+// noMonitoring is the Monitoring of a node on which refusals are returned at once.
+type noMonitoring struct{}
+
+func (noMonitoring) Retry(_ context.Context, _ string, refusal error) error { return refusal }
+func (noMonitoring) Done(string)                                            {}
 
 // noTimeSlice is the TimeSlice of a node that cannot set time slices: every GPU has the default.
 type noTimeSlice struct{}

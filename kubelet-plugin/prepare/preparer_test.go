@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -668,5 +669,59 @@ func TestDoubleAllocation(t *testing.T) {
 	var held *AlreadyHeld
 	if !errors.As(err, &held) || held.Claim != ref("b") || held.Releasing {
 		t.Errorf("error: %#v, want it to carry the holder", held)
+	}
+}
+
+// monitors is the Monitoring of a node where programs have the GPUs open until they were asked to leave as often as the number says.
+type monitors struct {
+	leaveAfter, asked int
+	done              []string
+	// limit is the number of requests after which Retry returns the refusal.
+	limit int
+}
+
+func (m *monitors) Retry(_ context.Context, _ string, refusal error) error {
+	if m.asked++; m.asked > m.limit {
+		return refusal
+	}
+	return nil
+}
+
+func (m *monitors) Done(gpuName string) { m.done = append(m.done, gpuName) }
+
+// The driver refuses a change of the MIG mode while dcgm-exporter has the GPU open (nvmlDeviceSetMigMode: NVML_ERROR_IN_USE). A claim makes it leave;
+// to disable MIG after the last MIG device is not worth that.
+func TestModeChangeMakesMonitoringLeave(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		limit int
+		want  error
+	}{"it leaves": {5, nil}, "it stays": {2, gpu.ErrBusy}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, "h100x2")
+			p := w.process(t, nil)
+			m := &monitors{leaveAfter: 3, limit: test.limit}
+			p.Monitoring = m
+			w.before = func(call string) error {
+				if strings.HasPrefix(call, "set-mode") && m.asked < m.leaveAfter {
+					return gpu.ErrBusy
+				}
+				return nil
+			}
+			c := claim("a", w.slice(0, 19, 0))
+			if _, err := p.Prepare(quiet(t), c); !errors.Is(err, test.want) {
+				t.Fatalf("prepare: %v, want %v", err, test.want)
+			}
+			if test.want != nil {
+				return
+			}
+			if m.asked != 3 || len(m.done) != 1 {
+				t.Errorf("asked %d times, done %v, want 3 times and done once", m.asked, m.done)
+			}
+			m.leaveAfter = 100 // monitoring is back
+			if err := p.Unprepare(quiet(t), c.Ref); err != nil || m.asked != 3 {
+				t.Errorf("unprepare: %v, asked %d times, want success without another request", err, m.asked)
+			}
+		})
 	}
 }

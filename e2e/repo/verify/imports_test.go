@@ -52,6 +52,7 @@ var law = []row{
 	{"kubelet-plugin/hook", []string{"internal/host/atomicfile", "kubelet-plugin/hook/ldso", "golang.org/x/sys", "github.com/cyphar/filepath-securejoin"}},
 	{"kubelet-plugin/hook/ldso", nil},
 	{"kubelet-plugin/mps", append([]string{"internal/host/atomicfile", "internal/host/lock", "api/gpu", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "golang.org/x/sys"}, kubernetesTypes...)},
+	{"kubelet-plugin/monitoring", []string{"api/v1alpha1"}},
 	{"kubelet-plugin/devnode", []string{"kubelet-plugin/driverroot", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/vfio", []string{"internal/host/modprobe", "api/gpu", klog, "golang.org/x/sys"}},
 	{"kubelet-plugin/status", append([]string{"api/gpu", "api/wire", "kubelet-plugin/diagnosis", "kubelet-plugin/prepare", klog, "k8s.io/client-go", "github.com/prometheus/client_golang"}, kubernetesTypes...)},

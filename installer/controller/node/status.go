@@ -78,6 +78,9 @@ func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1a
 	if agent.State == v1alpha1.ComponentReady && !o.AgentAccepted() {
 		agent.State, agent.Reason = v1alpha1.ComponentStarting, "AgentNotReady"
 		agent.Message = "the agent is not registered with kubelet, has not published ResourceSlices, or finds no driver; see its log"
+		if o.AgentRuns() && o.Status.Agent.Message != "" {
+			agent.Message = o.Status.Agent.Message
+		}
 	}
 	now := []v1alpha1.ComponentStatus{
 		componentStatus(phase.ComponentDriver, o.Driver), componentStatus(phase.ComponentToolkit, o.Toolkit), agent, validator,
