@@ -15,7 +15,7 @@ func driverDaemons() []string { return []string{"nvidia-persistenced", "nvidia-f
 // runFolder is the folder in which nvidia-smi looks for the daemons.
 const runFolder = "/var/run"
 
-// linkDaemons links the folders of the driver's daemons into the run folder of this process, whose pod has a /run of its own. find returns the folder of a
+// linkDaemons links the folders of the driver's daemons into the run folder of this process, whose pod has another /run. find returns the folder of a
 // daemon. A folder that exists is not changed: without a pod, it is the daemon's own. A link to a daemon that does not run is removed.
 func linkDaemons(run string, find func(daemon string) (string, error)) error {
 	var errs []error

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// nvidia-smi asks nvidia-persistenced to close a GPU through /var/run/nvidia-persistenced/socket, which in the agent's pod is not the daemon's.
+// nvidia-smi requests from nvidia-persistenced that it close a GPU through /var/run/nvidia-persistenced/socket, which in the agent's pod is not the daemon's.
 func TestLinkDaemons(t *testing.T) {
 	run, daemons := t.TempDir(), map[string]string{"nvidia-persistenced": "/host/run/nvidia/driver/run/nvidia-persistenced"}
 	find := func(daemon string) (string, error) {

@@ -61,7 +61,7 @@ func TestSetModeExcludesCalls(t *testing.T) {
 	s.mu.RLock() // a call that hangs
 	unlock, err = s.excludeCalls(t.Context())
 	if err != nil {
-		t.Fatalf("beside a call that hangs: %v", err)
+		t.Fatalf("while another call hangs: %v", err)
 	}
 	unlock()
 	s.mu.RUnlock()

@@ -672,16 +672,16 @@ func TestDoubleAllocation(t *testing.T) {
 	}
 }
 
-// monitors is the Monitoring of a node where programs have the GPUs open until they were asked to leave as often as the number says.
+// monitors is the Monitoring of a node where programs have the GPUs open until the number of requests is reached.
 type monitors struct {
-	leaveAfter, asked int
-	done              []string
+	leaveAfter, requests int
+	done                 []string
 	// limit is the number of requests after which Retry returns the refusal.
 	limit int
 }
 
 func (m *monitors) Retry(_ context.Context, _ string, refusal error) error {
-	if m.asked++; m.asked > m.limit {
+	if m.requests++; m.requests > m.limit {
 		return refusal
 	}
 	return nil
@@ -703,7 +703,7 @@ func TestModeChangeMakesMonitoringLeave(t *testing.T) {
 			m := &monitors{leaveAfter: 3, limit: test.limit}
 			p.Monitoring = m
 			w.before = func(call string) error {
-				if strings.HasPrefix(call, "set-mode") && m.asked < m.leaveAfter {
+				if strings.HasPrefix(call, "set-mode") && m.requests < m.leaveAfter {
 					return gpu.ErrBusy
 				}
 				return nil
@@ -715,12 +715,12 @@ func TestModeChangeMakesMonitoringLeave(t *testing.T) {
 			if test.want != nil {
 				return
 			}
-			if m.asked != 3 || len(m.done) != 1 {
-				t.Errorf("asked %d times, done %v, want 3 times and done once", m.asked, m.done)
+			if m.requests != 3 || len(m.done) != 1 {
+				t.Errorf("%d requests, done %v, want 3 times and done once", m.requests, m.done)
 			}
 			m.leaveAfter = 100 // monitoring is back
-			if err := p.Unprepare(quiet(t), c.Ref); err != nil || m.asked != 3 {
-				t.Errorf("unprepare: %v, asked %d times, want success without another request", err, m.asked)
+			if err := p.Unprepare(quiet(t), c.Ref); err != nil || m.requests != 3 {
+				t.Errorf("unprepare: %v, %d requests, want success without another request", err, m.requests)
 			}
 		})
 	}

@@ -309,9 +309,9 @@ func TestComputeProfiles(t *testing.T) {
 	}
 }
 
-// TestMIGModeBesideAnotherClient: the mode of a GPU that a program in a container has opened through NVML stays as it is ("activation fails when the GPU is in
+// TestMIGModeWithAnotherClient: the mode of a GPU that a program in a container has opened through NVML stays as it is ("activation fails when the GPU is in
 // use by another client", nvml.h on nvmlDeviceSetMigMode).
-func TestMIGModeBesideAnotherClient(t *testing.T) {
+func TestMIGModeWithAnotherClient(t *testing.T) {
 	dir, client := inClient()
 	if !client {
 		dir = installAll(t, Spec{Machine: "h100x2"})
@@ -344,7 +344,7 @@ func TestMIGModeBesideAnotherClient(t *testing.T) {
 	d := gpuAt(t, lib, 0)
 	activation, ret := d.SetMigMode(nvml.DEVICE_MIG_ENABLE)
 	if current, _, _ := d.GetMigMode(); ret != nvml.SUCCESS || activation != nvml.ERROR_IN_USE || current != nvml.DEVICE_MIG_DISABLE {
-		t.Errorf("beside another client: %v, activation %v, mode %d", name(ret), name(activation), current)
+		t.Errorf("with another client: %v, activation %v, mode %d", name(ret), name(activation), current)
 	}
 	must(t, stdin.Close())
 	must(t, exporter.Wait())

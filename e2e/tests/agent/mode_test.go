@@ -53,10 +53,10 @@ int main(int c, char **v) {
 	}
 }
 
-// TestMIGBesideMonitoring: the driver changes the MIG mode of no GPU that another program has open (nvml.h on nvmlDeviceSetMigMode), and dcgm-exporter
+// TestMIGModeWithMonitoring: the driver changes the MIG mode of no GPU that another program has open (nvml.h on nvmlDeviceSetMigMode), and dcgm-exporter
 // has all GPUs open. The agent requests that monitoring leave the node, and prepares the claim when it has. While monitoring is back, MIG stays
 // enabled after the last MIG device, and a claim for the whole GPU makes it leave again.
-func TestMIGBesideMonitoring(t *testing.T) {
+func TestMIGModeWithMonitoring(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
 	i := newInstaller(n)
@@ -90,7 +90,7 @@ func TestMIGBesideMonitoring(t *testing.T) {
 	leave = n.exporter()
 	k.mustUnprepare(claim)
 	if g := n.truth().GPUs[0]; !g.MIG || len(g.Instances) > 0 {
-		t.Errorf("after the last MIG device beside monitoring: %+v, want MIG to stay enabled", g)
+		t.Errorf("after the last MIG device, with monitoring: %+v, want MIG to stay enabled", g)
 	}
 	pauses("a mode that no claim needs is not worth a pause", false)
 	whole := n.claim("whole", []gpu.Device{n.whole(0)})
@@ -106,15 +106,15 @@ func TestMIGBesideMonitoring(t *testing.T) {
 	n.isClean()
 }
 
-// TestMIGBesideMonitoringWithoutInstaller: nothing removes monitoring, and the claim's Event names what prevents the change.
-func TestMIGBesideMonitoringWithoutInstaller(t *testing.T) {
+// TestMIGModeWithMonitoringWithoutInstaller: nothing removes monitoring, and the claim's Event names what prevents the change.
+func TestMIGModeWithMonitoringWithoutInstaller(t *testing.T) {
 	t.Parallel()
 	n := newNode(t, "h100x2")
 	leave := n.exporter()
 	_, k := n.run()
 	claim := n.claim("mig", []gpu.Device{n.slice(0, 19, 0)}, onNode(n))
 	if _, err := k.prepare(claim); err == nil || !strings.Contains(err.Error(), "In use by another client") {
-		t.Errorf("beside another client: %v", err)
+		t.Errorf("with another client: %v", err)
 	}
 	if message := n.warns(claim, "DeviceBusy"); !strings.Contains(message, "the driver changes the MIG mode only while no other program has the GPU open") {
 		t.Errorf("the Event is %q", message)

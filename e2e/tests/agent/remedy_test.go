@@ -102,9 +102,9 @@ func TestRemedy(t *testing.T) {
 	w.isClean()
 }
 
-// TestResetBesidePersistenced resets a GPU that nvidia-persistenced of a driver container has open: nvidia-smi requests through the daemon's socket, which
-// is in the driver root's /run, that it close the GPU. The agent has a /var/run of its own, as in a pod.
-func TestResetBesidePersistenced(t *testing.T) {
+// TestResetWithPersistenced resets a GPU that nvidia-persistenced of a driver container has open: nvidia-smi requests through the daemon's socket, which
+// is in the run folder of the driver root, that it close the GPU. The agent has another /var/run, as in a pod.
+func TestResetWithPersistenced(t *testing.T) {
 	t.Parallel()
 	w := newSickbay(t, "h100x2", "")
 	i := newInstaller(w.node)
@@ -115,7 +115,7 @@ func TestResetBesidePersistenced(t *testing.T) {
 		`exec unshare --mount sh -c 'mount -t tmpfs run "$(readlink -f /var/run)" && exec "$0" "$@"' %q "$@"`+"\n", shared.agent), 0o755))
 	w.open(pod)
 	w.must(fakegpu.Remap(w.machine(), 1, fakegpu.Remapping{Uncorrectable: 1, Pending: true}))
-	w.marked("sick", gpu.SignalRemapPending, w.on("NoSchedule", 1))
+	w.marked("with a row to remap", gpu.SignalRemapPending, w.on("NoSchedule", 1))
 	i.order("a1", 1, v1alpha1.OrderReset)
 	i.stands("reset", "a1", v1alpha1.RemediationStateReset, 0)
 	gpus := w.truth().GPUs
