@@ -164,7 +164,8 @@ const (
 type SchedulerSpec struct {
 	Component `json:",inline"`
 	// Mode is Additional or Replace. The default Additional runs the scheduler in addition to kube-scheduler, for pods whose schedulerName is
-	// tessera-scheduler; an admission policy can set it. Replace also schedules the pods of default-scheduler: stop kube-scheduler first.
+	// tessera-scheduler; while it is available, an admission policy sets it for new pods with devices. Replace also schedules the pods of
+	// default-scheduler: stop kube-scheduler first.
 	// +optional
 	// +kubebuilder:validation:Enum=Additional;Replace
 	Mode SchedulerMode `json:"mode,omitempty"`

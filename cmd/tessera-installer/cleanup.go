@@ -104,6 +104,7 @@ func (c *cleaner) run(ctx context.Context) error {
 	}
 	err = c.perform(ctx, []step{
 		{"stop the installer", c.stopInstaller},
+		{"stop assigning new pods to tessera-scheduler", c.removeAssignment},
 		{"take the GPUs out of service", c.close},
 		{"remove monitors and validations", c.removeMonitors},
 		{"wait until no claim is prepared", c.release},

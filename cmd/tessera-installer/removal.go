@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -68,6 +69,15 @@ func (c *cleaner) gone(ctx context.Context, names ...string) error {
 		}
 		return "", nil
 	})
+}
+
+// removeAssignment removes the binding with which new pods are assigned to the scheduler that is going to be removed.
+func (c *cleaner) removeAssignment(ctx context.Context) error {
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: render.SchedulerAssignment}}
+	if err := c.Client.Delete(ctx, binding); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete MutatingAdmissionPolicyBinding %s: %w", binding.Name, err)
+	}
+	return nil
 }
 
 // removeMonitors removes monitors, which keep GPUs open, and running validations.

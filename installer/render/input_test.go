@@ -76,7 +76,7 @@ func everything() render.Input {
 		"ConfigMap/modules": {"nvidia.conf"}, "ConfigMap/repositories": {"mirror.list"}, "ConfigMap/certificates": {"mirror.crt"},
 		"ConfigMap/metrics": {"dcgm-metrics.csv"}, "Secret/license": {"client_configuration_token.tok", "gridd.conf"},
 	}
-	in.ServiceMonitors = true
+	in.ServiceMonitors, in.SchedulerAvailable = true, true
 	return in
 }
 

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -78,7 +80,9 @@ func TestAgentsAcceptTheirConfigs(t *testing.T) {
 }
 
 func TestSchedulerIsThatOfTheManifests(t *testing.T) {
-	all := objects(t, released(plain()))
+	in := released(plain())
+	in.SchedulerAvailable = true
+	all := objects(t, in)
 	got := one[*appsv1.Deployment](t, all, "tessera-scheduler")
 	hash := got.Spec.Template.Annotations[render.AnnotationConfig]
 	compare(t, manifest[appsv1.Deployment](t, "scheduler/common/deployment.yaml", 0), unsigned(got), []difference[*appsv1.Deployment]{
@@ -98,6 +102,29 @@ func TestSchedulerIsThatOfTheManifests(t *testing.T) {
 		unsigned(one[*resourceapi.DeviceTaintRule](t, all, "scheduler.gpu.tessera.dev")), []difference[*resourceapi.DeviceTaintRule]{
 			{"every object has the labels of its operand", func(r *resourceapi.DeviceTaintRule) { r.Labels = operandLabels("tessera-scheduler") }},
 		})
+	type binding = *admissionregistrationv1.MutatingAdmissionPolicyBinding
+	compare(t, manifest[admissionregistrationv1.MutatingAdmissionPolicyBinding](t, "scheduler/additional/schedulername-binding.yaml", 0),
+		unsigned(one[binding](t, all, render.SchedulerAssignment)), []difference[binding]{
+			{"every object has the labels of its operand", func(b binding) { b.Labels = operandLabels("tessera-scheduler") }},
+		})
+}
+
+// Pods are assigned to a scheduler that is available and runs in addition to kube-scheduler; one in its place schedules all pods.
+func TestPodsAreAssignedToAnAvailableScheduler(t *testing.T) {
+	for _, test := range []struct {
+		mode      v1alpha1.SchedulerMode
+		available bool
+		want      bool
+	}{
+		{v1alpha1.SchedulerAdditional, true, true}, {v1alpha1.SchedulerAdditional, false, false}, {v1alpha1.SchedulerReplace, true, false}, {"", true, true},
+	} {
+		in := plain()
+		in.Policy.Spec.Scheduler.Mode, in.SchedulerAvailable = test.mode, test.available
+		has := slices.Contains(titles(objects(t, in)), "MutatingAdmissionPolicyBinding/schedulername.gpu.tessera.dev")
+		if has != test.want {
+			t.Errorf("mode %q, available %v: the binding is rendered: %v", test.mode, test.available, has)
+		}
+	}
 }
 
 func TestSchedulerConfigIsThatOfTheManifests(t *testing.T) {

@@ -29,6 +29,8 @@ type Input struct {
 	Contents map[string]string
 	// Keys are the sorted data keys of these objects, by kind/name. Each is mounted as a separate file.
 	Keys map[string][]string
+	// SchedulerAvailable reports whether a pod of tessera-scheduler is available. Only then are new pods with devices assigned to it.
+	SchedulerAvailable bool
 	// ServiceMonitors reports whether the cluster serves that kind.
 	ServiceMonitors bool
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -20,8 +21,12 @@ import (
 // schedulerTaint is the key of the taint that prevents other schedulers from allocating our devices.
 const schedulerTaint = "gpu.tessera.dev/scheduler"
 
-// scheduler returns tessera-scheduler: its configuration, a Deployment of two pods with leader election, its PodDisruptionBudget, and, if another
-// scheduler is also used, the taint that prevents that one from allocating the devices.
+// SchedulerAssignment is the name of the MutatingAdmissionPolicy that sets schedulerName of pods with devices, and of its binding.
+const SchedulerAssignment = "schedulername.gpu.tessera.dev"
+
+// scheduler returns tessera-scheduler: its configuration, a Deployment of two pods with leader election, and its PodDisruptionBudget. If another
+// scheduler is also used, it also returns the taint that prevents that one from allocating the devices and, while tessera-scheduler is available, the
+// binding of the chart's policy that assigns pods with devices to it.
 func scheduler(in Input) ([]client.Object, error) {
 	spec := in.Policy.Spec.Scheduler
 	if !spec.On() {
@@ -43,6 +48,9 @@ func scheduler(in Input) ([]client.Object, error) {
 		for _, driver := range publishedDrivers(in) {
 			objects = append(objects, schedulersTaint(driver))
 		}
+		if in.SchedulerAvailable {
+			objects = append(objects, schedulerAssignment())
+		}
 	}
 	return objects, nil
 }
@@ -57,6 +65,16 @@ func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
 			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &driver},
 			Taint:          resourceapi.DeviceTaint{Key: schedulerTaint, Value: OperandScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		},
+	}
+}
+
+// schedulerAssignment returns the binding that puts the chart's MutatingAdmissionPolicy into effect. The policy itself is part of the chart, so that the
+// installer needs no permission to define how pods are changed.
+func schedulerAssignment() *admissionregistrationv1.MutatingAdmissionPolicyBinding {
+	return &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		TypeMeta:   kind("admissionregistration.k8s.io/v1", "MutatingAdmissionPolicyBinding"),
+		ObjectMeta: metav1.ObjectMeta{Name: SchedulerAssignment},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: SchedulerAssignment},
 	}
 }
 

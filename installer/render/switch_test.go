@@ -39,6 +39,7 @@ func TestSwitchedOffAlone(t *testing.T) {
 		}},
 		{"scheduler", spec(func(s *v1alpha1.ClusterPolicySpec) { s.Scheduler.Component = off }), []string{
 			"ConfigMap/tessera-scheduler-config", "Deployment/tessera-scheduler", "PodDisruptionBudget/tessera-scheduler", "DeviceTaintRule/scheduler.gpu.tessera.dev",
+			"MutatingAdmissionPolicyBinding/schedulername.gpu.tessera.dev",
 		}},
 		{"dcgm", spec(func(s *v1alpha1.ClusterPolicySpec) { s.DCGM = off }), []string{
 			"DaemonSet/tessera-dcgm", "Service/tessera-dcgm", "ResourceClaimTemplate/tessera-dcgm",

@@ -48,15 +48,16 @@ func Up(ctx context.Context, c Config) (*Cluster, error) {
 	if c.Nodes == nil {
 		c.Nodes = Nodes()
 	}
-	l, err := start(ctx, &c, Images)
+	l, err := start(ctx, &c, Images, false)
 	if err != nil {
 		return nil, err
 	}
 	return install(ctx, l, c)
 }
 
-// start completes the configuration, builds the images if none are given, and starts the lab.
-func start(ctx context.Context, c *Config, build func(context.Context, io.Writer) ([]string, error)) (_ *lab.Lab, err error) {
+// start completes the configuration, builds the images if none are given, and starts the lab, with kube-scheduler in the place of tessera-scheduler if
+// stockScheduler is set.
+func start(ctx context.Context, c *Config, build func(context.Context, io.Writer) ([]string, error), stockScheduler bool) (_ *lab.Lab, err error) {
 	if c.Progress == nil {
 		c.Progress = io.Discard
 	}
@@ -66,7 +67,7 @@ func start(ctx context.Context, c *Config, build func(context.Context, io.Writer
 		}
 	}
 	return lab.Start(ctx, lab.Config{
-		Folder: c.Folder, Nodes: c.Nodes, Hardware: Hardware{}, Images: c.Images, Progress: c.Progress,
+		Folder: c.Folder, Nodes: c.Nodes, Hardware: Hardware{}, Images: c.Images, StockScheduler: stockScheduler, Progress: c.Progress,
 	})
 }
 

@@ -19,44 +19,17 @@ import (
 // Values are values of the chart, or a part of them.
 type Values map[string]any
 
-// Bare starts a lab whose nodes have GPUs and no GPU software, with all images that the chart's installation needs.
+// Bare starts a lab as a cluster without Tessera: kube-scheduler, and nodes with GPUs and no GPU software. The nodes have all images that the chart's
+// installation needs.
 func Bare(ctx context.Context, c Config) (*Cluster, error) {
 	if c.Nodes == nil {
 		c.Nodes = BareNodes()
 	}
-	l, err := start(ctx, &c, InstallerImages)
+	l, err := start(ctx, &c, InstallerImages, true)
 	if err != nil {
 		return nil, err
 	}
-	bare, err := connect(l)
-	if err != nil {
-		return nil, err
-	}
-	return bare, bare.allowScheduler(ctx)
-}
-
-// allowScheduler grants the lab's scheduler, which runs in its control plane, the permissions in deployments/:
-// labValues excludes the scheduler from the chart.
-func (c *Cluster) allowScheduler(ctx context.Context) error {
-	for _, part := range []string{"", schedulerComponent} {
-		folder, err := source("deployments", part)
-		if err != nil {
-			return err
-		}
-		list, err := Listed(folder)
-		if err != nil {
-			return err
-		}
-		for _, object := range withoutSchedulerPods(list) {
-			if part == "" && object.GetKind() != "Namespace" {
-				continue
-			}
-			if err := c.Apply(ctx, object); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return connect(l)
 }
 
 // hookTimeout is helm's timeout for hooks. It exceeds the deadline in the chart, so that a hook reports its own
@@ -108,23 +81,22 @@ func (c *Cluster) AwaitPolicy(ctx context.Context, patience time.Duration) error
 	return nil
 }
 
-// labValues returns the values for a lab: its images instead of NVIDIA's, fake hardware, and no scheduler from the
-// chart.
+// labValues returns the only values in which an installation in a lab differs from the chart's defaults: the lab's images in the place of NVIDIA's,
+// because those need GPUs, and the roots of the fake hardware in the place of /proc, /sys and /dev.
 func labValues() Values {
-	image := func(reference string) Values { return Values{"repository": reference, "tag": "dev"} }
+	image := func(repository string) Values { return Values{"repository": repository, "tag": "dev"} }
 	return Values{
 		"images": Values{
 			"driver":       Values{"repository": DriverImage, "version": OldDriver},
+			"gds":          image("localhost/tessera/nvidia-fs"),
+			"gdrcopy":      image("localhost/tessera/gdrdrv"),
 			"dcgm":         image("localhost/tessera/dcgm"),
 			"dcgmExporter": image("localhost/tessera/dcgm-exporter"),
 		},
-		"installer": Values{"replicas": 1},
 		"clusterPolicy": Values{
 			"hostPaths": Values{
 				"proc": fakegpu.ProcRoot(lab.GPUFolder), "sys": fakegpu.SysRoot(lab.GPUFolder), "dev": fakegpu.DevRoot(lab.GPUFolder),
 			},
-			"scheduler": Values{"enabled": false},
-			"driver":    Values{"gds": Values{"image": GDSImage}, "gdrcopy": Values{"image": GDRCopyImage}},
 		},
 	}
 }

@@ -46,10 +46,11 @@ type Config struct {
 	Hardware Hardware
 	// Images are archives that every node imports before its kubelet starts.
 	Images []string
-	// Gates, RuntimeConfig and Audit: see recipe.Cluster.
-	Gates         recipe.Gates
-	RuntimeConfig string
-	Audit         bool
+	// Gates, RuntimeConfig, StockScheduler and Audit: see recipe.Cluster.
+	Gates          recipe.Gates
+	RuntimeConfig  string
+	StockScheduler bool
+	Audit          bool
 	// Progress receives one line per step. It may be nil.
 	Progress io.Writer
 }

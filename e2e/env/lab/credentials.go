@@ -52,7 +52,9 @@ func (c credentials) controlPlane(addresses ...netip.Addr) ([]machine.File, erro
 		secret(recipe.KubeletCertificate, kubelet.Certificate), secret(recipe.KubeletKey, kubelet.Key),
 		secret(recipe.AccountKey, private), secret(recipe.AccountPublicKey, public),
 	}
-	for component, user := range map[string]string{recipe.ControllerManager: "system:kube-controller-manager", recipe.Scheduler: recipe.SchedulerUser} {
+	for component, user := range map[string]string{
+		recipe.ControllerManager: "system:kube-controller-manager", recipe.Scheduler: recipe.SchedulerUser, recipe.StockScheduler: "system:kube-scheduler",
+	} {
 		kubeconfig, err := c.kubeconfig(pki.Subject{User: user})
 		if err != nil {
 			return nil, err

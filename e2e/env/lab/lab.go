@@ -108,7 +108,9 @@ func prepare(ctx context.Context, config Config) (*preparation, error) {
 	if err := l.layNetwork(ctx); err != nil {
 		return nil, err
 	}
-	p.cluster = recipe.Cluster{Plan: l.state.Plan, Gates: config.Gates, RuntimeConfig: config.RuntimeConfig, Audit: config.Audit}
+	p.cluster = recipe.Cluster{
+		Plan: l.state.Plan, Gates: config.Gates, RuntimeConfig: config.RuntimeConfig, StockScheduler: config.StockScheduler, Audit: config.Audit,
+	}
 	p.credentials, err = newCredentials(recipe.Server(l.state.Plan))
 	return p, err
 }

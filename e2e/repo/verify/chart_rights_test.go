@@ -83,6 +83,8 @@ func wanted() map[string][]string {
 		},
 		"tessera-driver": nil,
 		"tessera-installer": {
+			"* admissionregistration.k8s.io/mutatingadmissionpolicybindings: " + all,
+			"* admissionregistration.k8s.io/mutatingadmissionpolicybindings[schedulername.gpu.tessera.dev]: create patch delete",
 			"* apiextensions.k8s.io/customresourcedefinitions[clusterpolicies.tessera.dev gpunodes.tessera.dev nvidiadrivers.tessera.dev]: get",
 			"* events.k8s.io/events: create patch",
 			"* events: create patch",

@@ -36,19 +36,20 @@ const (
 )
 
 var (
-	gpuNodes       = v1alpha1.GroupVersion.WithResource("gpunodes")
-	policies       = v1alpha1.GroupVersion.WithResource("clusterpolicies")
-	crds           = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	taintRules     = resourceapi.SchemeGroupVersion.WithResource("devicetaintrules")
-	daemonSets     = appsv1.SchemeGroupVersion.WithResource("daemonsets")
-	nodes          = corev1.SchemeGroupVersion.WithResource("nodes")
-	pods           = corev1.SchemeGroupVersion.WithResource("pods")
-	resourceSlices = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
-	secrets        = corev1.SchemeGroupVersion.WithResource("secrets")
-	namespaces     = corev1.SchemeGroupVersion.WithResource("namespaces")
-	configMaps     = corev1.SchemeGroupVersion.WithResource("configmaps")
-	leases         = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
-	roles          = rbacv1.SchemeGroupVersion.WithResource("roles")
+	gpuNodes         = v1alpha1.GroupVersion.WithResource("gpunodes")
+	policies         = v1alpha1.GroupVersion.WithResource("clusterpolicies")
+	crds             = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	taintRules       = resourceapi.SchemeGroupVersion.WithResource("devicetaintrules")
+	daemonSets       = appsv1.SchemeGroupVersion.WithResource("daemonsets")
+	nodes            = corev1.SchemeGroupVersion.WithResource("nodes")
+	pods             = corev1.SchemeGroupVersion.WithResource("pods")
+	resourceSlices   = resourceapi.SchemeGroupVersion.WithResource("resourceslices")
+	secrets          = corev1.SchemeGroupVersion.WithResource("secrets")
+	namespaces       = corev1.SchemeGroupVersion.WithResource("namespaces")
+	configMaps       = corev1.SchemeGroupVersion.WithResource("configmaps")
+	mutatingBindings = admissionv1.SchemeGroupVersion.WithResource("mutatingadmissionpolicybindings")
+	leases           = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	roles            = rbacv1.SchemeGroupVersion.WithResource("roles")
 )
 
 // site is a cluster without nodes, with the chart in it.
@@ -237,10 +238,12 @@ const forbidden = "is forbidden"
 
 func TestAccountsMayWhatTheyMustAndNoMore(t *testing.T) {
 	s := newSite(t)
+	s.optOut(t)
 	s.awaitPolicies(t)
 	s.discovery(t)
 	s.agent(t)
 	s.installer(t)
+	s.assigns(t)
 	s.others(t)
 	s.sensitive(t)
 }
@@ -453,6 +456,12 @@ taint: {key: tessera.dev/maintenance, effect: NoSchedule}}}`
 		{"puts them back", func(ctx context.Context, i identity) error {
 			return i.remove(ctx, taintRules, "", "tessera-maintenance-node1")
 		}, ""},
+		{"assigns pods to the scheduler", func(ctx context.Context, i identity) error {
+			return i.apply(ctx, mutatingBindings, "", assignment, binding(assignment))
+		}, ""},
+		{"binds another policy", func(ctx context.Context, i identity) error {
+			return i.apply(ctx, mutatingBindings, "", "another", binding("another"))
+		}, forbidden},
 		{"reads contents that are hashed", func(ctx context.Context, i identity) error { return i.list(ctx, secrets, home) }, ""},
 		{"reads Secrets elsewhere", func(ctx context.Context, i identity) error { return i.list(ctx, secrets, foreign) }, forbidden},
 		{"reads ConfigMaps elsewhere", func(ctx context.Context, i identity) error { return i.list(ctx, configMaps, foreign) }, forbidden},

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -43,8 +44,9 @@ func CacheOptions(namespace string) cache.Options {
 			&policyv1.PodDisruptionBudget{}:      madeHere,
 			&nodev1.RuntimeClass{}:               made,
 			&resourceapi.DeviceTaintRule{}:       made,
-			&corev1.Node{}:                       {Transform: TrimNode},
-			&resourceapi.ResourceClaim{}:         {Transform: TrimClaim(namespace)},
+			&admissionregistrationv1.MutatingAdmissionPolicyBinding{}: made,
+			&corev1.Node{}:               {Transform: TrimNode},
+			&resourceapi.ResourceClaim{}: {Transform: TrimClaim(namespace)},
 		},
 	}
 }

@@ -52,7 +52,10 @@ func TestErrorsOfAPassNameTheObject(t *testing.T) {
 		granted          bool
 	}{
 		"the claims of users": {reads: controllertest.IsA[*resourceapi.ResourceClaimList](), err: "list claims of pool n-gpu.tessera.dev: refused"},
-		"an operand":          {reads: controllertest.IsA[*appsv1.Deployment](), err: "read Deployment tessera-scheduler: refused", granted: true},
+		"an operand": {
+			reads: controllertest.IsA[*appsv1.Deployment](), err: "read Deployment tessera-scheduler: refused",
+			degraded: "ObjectsNotWritten: read Deployment tessera-scheduler: refused", granted: true,
+		},
 		"the DaemonSets":      {reads: controllertest.IsA[*appsv1.DaemonSet](), err: "read DaemonSet tessera-discovery: refused", granted: true},
 		"the installer's namespace": {
 			withoutNamespace: true, err: "read namespace tessera-system", degraded: "ObjectsNotWritten: read namespace tessera-system", granted: true,

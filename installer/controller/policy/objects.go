@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -27,6 +28,9 @@ import (
 func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	p.input.Drivers = p.driverSets()
 	var err error
+	if p.input.SchedulerAvailable, err = r.schedulerAvailable(ctx); err != nil {
+		return err
+	}
 	if p.objects, err = render.Objects(p.input); err != nil {
 		return err
 	}
@@ -51,6 +55,16 @@ func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	return failed
 }
 
+// schedulerAvailable reports whether a pod of the deployed scheduler is available.
+func (r *Reconciler) schedulerAvailable(ctx context.Context) (bool, error) {
+	deployment := &appsv1.Deployment{}
+	err := r.Cluster.Client.Get(ctx, client.ObjectKey{Namespace: r.Cluster.Namespace, Name: render.OperandScheduler}, deployment)
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("read Deployment %s: %w", render.OperandScheduler, err)
+	}
+	return err == nil && deployment.Status.AvailableReplicas > 0, nil
+}
+
 // driverSets returns the drivers that nodes are to have, each once, in a stable order.
 func (p *pass) driverSets() []render.DriverSet {
 	sets := slices.DeleteFunc(slices.Collect(maps.Values(p.drivers)), func(d catalog.RenderedDriver) bool { return d.Err != nil })
@@ -68,6 +82,7 @@ func (r *Reconciler) prunedKinds() []client.ObjectList {
 	kinds := []client.ObjectList{
 		&appsv1.DaemonSetList{}, &appsv1.DeploymentList{}, &corev1.ConfigMapList{}, &corev1.ServiceList{}, &resourceapi.ResourceClaimTemplateList{},
 		&policyv1.PodDisruptionBudgetList{}, &nodev1.RuntimeClassList{}, &resourceapi.DeviceTaintRuleList{},
+		&admissionregistrationv1.MutatingAdmissionPolicyBindingList{},
 	}
 	if r.ServiceMonitors {
 		monitors := &unstructured.UnstructuredList{}

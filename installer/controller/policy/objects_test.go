@@ -3,9 +3,12 @@ package policy
 import (
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/action"
@@ -49,5 +52,38 @@ func TestKeepsDriverOfADeletedGPUNode(t *testing.T) {
 	}
 	if keeps := p.keepsObject(); !keeps(set) || keeps(other) {
 		t.Errorf("without the GPUNode: keeps the driver of the node: %t, another: %t", keeps(set), keeps(other))
+	}
+}
+
+// New pods are assigned to the scheduler while one of its pods is available, which its Deployment reports.
+func TestPodsAreAssignedWhileTheSchedulerIsAvailable(t *testing.T) {
+	t.Parallel()
+	c := controllertest.NewClient(t, freshCluster()...)
+	r := newReconciler(t, c)
+	reconcile := func(available int32) bool {
+		t.Helper()
+		deployment := &appsv1.Deployment{}
+		if err := c.Get(t.Context(), client.ObjectKey{Namespace: controllertest.Namespace, Name: render.OperandScheduler}, deployment); err == nil {
+			deployment.Status = appsv1.DeploymentStatus{ObservedGeneration: deployment.Generation, AvailableReplicas: available}
+			if err := c.Status().Update(t.Context(), deployment); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.Reconcile(t.Context(), ctrl.Request{}); err != nil {
+			t.Fatal(err)
+		}
+		bindings := &admissionregistrationv1.MutatingAdmissionPolicyBindingList{}
+		if err := c.List(t.Context(), bindings); err != nil {
+			t.Fatal(err)
+		}
+		return len(bindings.Items) == 1
+	}
+	for i, step := range []struct {
+		available int32
+		want      bool
+	}{{0, false}, {0, false}, {1, true}, {2, true}, {0, false}, {1, true}} {
+		if bound := reconcile(step.available); bound != step.want {
+			t.Errorf("reconcile %d with %d available pods: pods are assigned: %v", i, step.available, bound)
+		}
 	}
 }

@@ -171,7 +171,9 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 			if missing, err := r.readOperand(ctx, "Deployment", o, live); missing != "" || err != nil {
 				return missing, err
 			}
-			if live.Status.ObservedGeneration < live.Generation || live.Status.AvailableReplicas == 0 {
+			// Ready also means that new pods are assigned to the scheduler, which depends on what was read before the objects were written.
+			unassigned := o.Name == render.OperandScheduler && !p.input.SchedulerAvailable
+			if live.Status.ObservedGeneration < live.Generation || live.Status.AvailableReplicas == 0 || unassigned {
 				return fmt.Sprintf("Deployment %s has no available pod; check its pods", o.Name), nil
 			}
 		case *appsv1.DaemonSet:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -49,6 +50,7 @@ func (r *Reconciler) SetUp(mgr ctrl.Manager) error {
 func (r *Reconciler) watchedKinds() []client.Object {
 	objects := []client.Object{
 		&corev1.Service{}, &resourceapi.ResourceClaimTemplate{}, &policyv1.PodDisruptionBudget{}, &nodev1.RuntimeClass{}, &resourceapi.DeviceTaintRule{},
+		&admissionregistrationv1.MutatingAdmissionPolicyBinding{},
 	}
 	if r.ServiceMonitors {
 		u := &unstructured.Unstructured{}

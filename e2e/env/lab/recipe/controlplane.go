@@ -17,6 +17,8 @@ type Cluster struct {
 	Gates Gates
 	// RuntimeConfig enables or disables API versions, as the flag --runtime-config of kube-apiserver.
 	RuntimeConfig string
+	// StockScheduler runs kube-scheduler with its defaults in the place of tessera-scheduler.
+	StockScheduler bool
 	// Audit makes the API server log every request, without bodies.
 	Audit bool
 }
@@ -95,9 +97,13 @@ func controllerManager(cluster Cluster) machine.Service {
 }
 
 func scheduler(cluster Cluster) machine.Service {
-	args := []string{"tessera-scheduler", "--config=" + SchedulerConfig, "--bind-address=127.0.0.1", "--leader-elect=false"}
+	name, config := Scheduler, "--config="+SchedulerConfig
+	if cluster.StockScheduler {
+		name, config = StockScheduler, "--kubeconfig="+KubeconfigFile(StockScheduler)
+	}
+	args := []string{name, config, "--bind-address=127.0.0.1", "--leader-elect=false"}
 	return machine.Service{
-		Name:  Scheduler,
+		Name:  name,
 		Args:  append(args, cluster.Gates.flag()...),
 		Needs: []string{APIServer},
 		Ready: machine.Probe{URL: "https://127.0.0.1:10259/readyz"},

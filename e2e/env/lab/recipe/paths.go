@@ -39,6 +39,7 @@ const (
 	APIServer         = "kube-apiserver"
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "tessera-scheduler"
+	StockScheduler    = "kube-scheduler"
 	Containerd        = "containerd"
 	ImageImport       = "image-import"
 	Kubelet           = "kubelet"
