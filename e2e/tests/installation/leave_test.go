@@ -5,6 +5,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
@@ -22,8 +23,15 @@ func leaves() {
 		Expect(hardware(hopper).DriverLoaded).To(BeTrue())
 		Expect(operand(ctx, "tessera-node", hopper)).NotTo(BeEmpty())
 
+		By("removing the pod that uses a GPU; another one waits for a GPU that no node has")
+		r.deploy(ctx, "waiting", requesting("nvidia.com/gpu", 100))
+		Eventually(ctx, func(ctx context.Context) (*corev1.Pod, error) { return r.only(ctx, "waiting") }).ShouldNot(BeNil())
 		r.remove(ctx, "user")
 		Expect(c.RemoveChart(ctx)).To(Succeed())
+		Expect(assigned(ctx)).To(BeFalse(), "no new pod is assigned to a scheduler that does not exist")
+		left, err := c.Client.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.schedulerName=tessera-scheduler,status.phase=Pending"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(left.Items).To(HaveLen(1), "the command in docs/uninstall.md lists the pods that keep their scheduler")
 		for _, name := range bare() {
 			Eventually(ctx, func() bool { return hardware(name).DriverLoaded }).Should(BeFalse(), "the driver of %s", name)
 		}

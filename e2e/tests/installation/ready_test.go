@@ -23,7 +23,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/fake/fakegpu"
 )
 
-// bare returns the nodes that the policy selects initially.
+// bare returns the nodes that are not excluded initially.
 func bare() []string { return []string{hopper, ampere, older} }
 
 func installs() {
@@ -32,7 +32,7 @@ func installs() {
 			Expect(hardware(name).DriverLoaded).To(BeFalse())
 		}
 		began := time.Now()
-		Expect(c.InstallChart(ctx, base(cluster.OldDriver))).To(Succeed())
+		Expect(c.InstallChart(ctx, nil)).To(Succeed())
 		Expect(c.AwaitPolicy(ctx, harness.Patience)).To(Succeed())
 		for _, name := range bare() {
 			n := gpuNode(ctx, name)
@@ -55,7 +55,7 @@ func installs() {
 		r.awaitRunning(ctx, "user", hopper)
 	}, limit)
 
-	It("leaves alone what the policy does not choose", func(ctx context.Context) {
+	It("leaves alone nodes that are excluded", func(ctx context.Context) {
 		for _, name := range []string{hosted, legacy, classic} {
 			Expect(hardware(name).DriverLoaded).To(BeFalse())
 			Expect(operand(ctx, "tessera-node", name)).To(BeEmpty())

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	resourceapi "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/cluster"
@@ -22,7 +23,7 @@ import (
 )
 
 // The nodes: three bare ones with two operating systems, one with a preinstalled driver, one with containerd 1.7, and
-// one with a classic device plugin. The last three are not selected initially: their specs add them.
+// one with a classic device plugin. The last three are excluded by a label: their specs remove it.
 const (
 	hopper  = "node1"
 	ampere  = "node2" // A30, two with MIG mode on, two off, and L40S
@@ -32,16 +33,13 @@ const (
 	classic = "node6"
 )
 
-// taken is the label of the nodes that the policy selects.
-const taken = "example.com/gpus"
+// excluded is the label with which a user excludes a node, with its value "false".
+const excluded = "nvidia.com/gpu.deploy.operands"
 
 func nodes() []lab.NodeSpec {
 	list := cluster.BareNodes()
-	for i := range list {
-		list[i].Labels = map[string]string{taken: "tessera"}
-	}
 	for _, name := range []string{hosted, legacy, classic} {
-		list = append(list, lab.NodeSpec{Name: name, GPU: "t4x1,bare", Files: cluster.OSRelease(cluster.Ubuntu24), Labels: map[string]string{taken: "other"}})
+		list = append(list, lab.NodeSpec{Name: name, GPU: "t4x1,bare", Files: cluster.OSRelease(cluster.Ubuntu24), Labels: map[string]string{excluded: "false"}})
 	}
 	list[4].Runtime = lab.Containerd17
 	list[4].Files["/usr/bin/systemctl"] = systemctl
@@ -59,15 +57,16 @@ done
 until [ -S /run/containerd/containerd.sock ]; do sleep 0.1; done
 `
 
-// base returns the values of the chart in this suite: a driver version, and shorter times than the defaults.
-func base(driver string) cluster.Values {
-	return cluster.Values{"images": cluster.Values{"driver": cluster.Values{"version": driver}}, "clusterPolicy": cluster.Values{
-		"nodeSelector": cluster.Values{"matchLabels": cluster.Values{taken: "tessera"}},
-		"upgrade": cluster.Values{
-			"canary": 0, "soak": "1s", "maxParallel": 3, "maxUnavailable": "100%", "attempts": 2, "retryAfter": "5s", "failureBudget": 2,
-			"drain": cluster.Values{"timeout": "15s"},
-		},
-	}}
+// hasten shortens the rollouts of the specs that follow, as a user does with kubectl edit. The chart is installed with its defaults.
+func hasten(ctx context.Context) {
+	GinkgoHelper()
+	edit(ctx, func(p *v1alpha1.ClusterPolicy) {
+		p.Spec.Upgrade = v1alpha1.UpgradePolicy{
+			Canary: new(intstr.FromInt32(0)), Soak: &metav1.Duration{Duration: time.Second}, MaxParallel: new(int32(3)),
+			MaxUnavailable: new(intstr.FromString("100%")), Attempts: new(int32(2)), RetryAfter: &metav1.Duration{Duration: 5 * time.Second},
+			FailureBudget: new(intstr.FromInt32(2)), Drain: v1alpha1.DrainSpec{Timeout: &metav1.Duration{Duration: 15 * time.Second}},
+		}
+	})
 }
 
 func node(name string) *lab.Node {

@@ -60,6 +60,7 @@ func start(name string) {
 var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 	start("installation")
 	installs()
+	schedules()
 	keepsPodsAlive()
 	upgrades()
 	leaves()
@@ -68,8 +69,10 @@ var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 var _ = Describe("The installer on ready nodes", Ordered, ContinueOnFailure, func() {
 	start("installation-ready")
 	BeforeAll(func(ctx context.Context) {
-		Expect(c.InstallChart(ctx, base(cluster.NewDriver))).To(Succeed())
+		driver := cluster.Values{"images": cluster.Values{"driver": cluster.Values{"version": cluster.NewDriver}}}
+		Expect(c.InstallChart(ctx, driver)).To(Succeed())
 		allReady(ctx, cluster.NewDriver, bare()...)
+		hasten(ctx)
 	}, limit)
 	changesMIGModes()
 	heals()

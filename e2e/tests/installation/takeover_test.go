@@ -87,10 +87,10 @@ func takesOver() {
 	}, limit)
 }
 
-// choose adds a node to the policy's selection.
+// choose removes the label that excludes a node.
 func choose(ctx context.Context, name string) {
 	GinkgoHelper()
-	patch := []byte(`{"metadata":{"labels":{"` + taken + `":"tessera"}}}`)
+	patch := []byte(`{"metadata":{"labels":{"` + excluded + `":null}}}`)
 	_, err := c.Client.CoreV1().Nodes().Patch(ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }
