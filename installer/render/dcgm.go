@@ -25,7 +25,7 @@ func dcgm(in Input) ([]client.Object, error) {
 	}
 	w := workload{
 		operand: OperandDCGM, name: OperandDCGM, component: component, image: cmp.Or(component.Image, in.Images.DCGM),
-		pod: monitor("dcgm", OperandDCGM, corev1.Container{
+		pod: monitor(in, "dcgm", OperandDCGM, corev1.Container{
 			Name: "nvidia-dcgm-ctr", SecurityContext: profiling(),
 			Ports: []corev1.ContainerPort{{Name: "dcgm", ContainerPort: enginePort}},
 			ReadinessProbe: &corev1.Probe{
@@ -42,12 +42,13 @@ func dcgm(in Input) ([]client.Object, error) {
 
 // monitor returns the pod of an operand that monitors all GPUs of a ready node with an adminAccess claim, which leaves them available. It runs as
 // root: kubelet's sockets and the device nodes of some drivers are accessible only to root.
-func monitor(component, name string, c corev1.Container) corev1.PodSpec {
+func monitor(in Input, component, name string, c corev1.Container) corev1.PodSpec {
 	c.Resources.Claims = []corev1.ResourceClaim{{Name: gpusClaim}}
 	c.VolumeMounts = append(c.VolumeMounts,
 		corev1.VolumeMount{Name: "tmp", MountPath: "/tmp"}, corev1.VolumeMount{Name: "log", MountPath: "/var/log"}, corev1.VolumeMount{Name: "run", MountPath: "/var/run"})
 	return corev1.PodSpec{
 		ServiceAccountName:           monitorAccount,
+		SchedulerName:                SchedulerOfDevices(in.Policy.Spec),
 		AutomountServiceAccountToken: new(false),
 		NodeSelector:                 map[string]string{v1alpha1.LabelReady: "true"},
 		Affinity:                     required(notOptedOut(component)),

@@ -30,7 +30,7 @@ func exporter(in Input) ([]client.Object, error) {
 	}
 	w := workload{
 		operand: OperandDCGMExporter, name: OperandDCGMExporter, component: spec.Component, image: cmp.Or(spec.Image, in.Images.DCGMExporter),
-		pod: monitor("dcgm-exporter", OperandDCGMExporter, exporterContainer(in)),
+		pod: monitor(in, "dcgm-exporter", OperandDCGMExporter, exporterContainer(in)),
 	}
 	// Kubelet's pod resources API: which pods use which devices.
 	w.pod.Volumes = append(w.pod.Volumes, existing("pod-resources", path.Join(paths(in).KubeletRoot, "pod-resources")))

@@ -109,6 +109,26 @@ func TestSchedulerIsThatOfTheManifests(t *testing.T) {
 		})
 }
 
+// Pods with claims for the driver's devices name the scheduler that may allocate them: the policy does not apply to the installer's namespace.
+func TestMonitorsNameTheSchedulerOfDevices(t *testing.T) {
+	off, on := v1alpha1.Component{Enabled: new(false)}, v1alpha1.Component{Enabled: new(true)}
+	for want, schedulers := range map[string][]v1alpha1.SchedulerSpec{
+		"tessera-scheduler": {{}, {Mode: v1alpha1.SchedulerAdditional}},
+		"default-scheduler": {{Mode: v1alpha1.SchedulerReplace}, {Component: off}},
+	} {
+		for _, scheduler := range schedulers {
+			in := plain()
+			in.Policy.Spec.Scheduler, in.Policy.Spec.DCGM = scheduler, on
+			for _, name := range []string{"tessera-dcgm", "tessera-dcgm-exporter"} {
+				pod := one[*appsv1.DaemonSet](t, objects(t, in), name).Spec.Template.Spec
+				if len(pod.ResourceClaims) == 0 || pod.SchedulerName != want {
+					t.Errorf("scheduler %+v: %s has the scheduler %q, want %q", scheduler, name, pod.SchedulerName, want)
+				}
+			}
+		}
+	}
+}
+
 // Pods are assigned to a scheduler that is available and runs in addition to kube-scheduler; one in its place schedules all pods.
 func TestPodsAreAssignedToAnAvailableScheduler(t *testing.T) {
 	for _, test := range []struct {

@@ -57,6 +57,14 @@ func scheduler(in Input) ([]client.Object, error) {
 
 func additional(spec v1alpha1.SchedulerSpec) bool { return spec.Mode != v1alpha1.SchedulerReplace }
 
+// SchedulerOfDevices returns the scheduler that allocates the driver's devices. Pods of the installer's namespace name it, because no policy assigns them.
+func SchedulerOfDevices(spec v1alpha1.ClusterPolicySpec) string {
+	if spec.Scheduler.On() && additional(spec.Scheduler) {
+		return OperandScheduler
+	}
+	return corev1.DefaultSchedulerName
+}
+
 // schedulersTaint returns the taint on all devices of a DRA driver.
 func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
 	return &resourceapi.DeviceTaintRule{

@@ -75,11 +75,6 @@ func (p Programs) CompleteAll(ctx context.Context, source, folder string) (Progr
 			return Programs{}, err
 		}
 	}
-	return p.CompleteInstaller(ctx, source, folder)
-}
-
-// CompleteInstaller compiles what has no path yet of the agent's programs and the installer.
-func (p Programs) CompleteInstaller(ctx context.Context, source, folder string) (Programs, error) {
 	if p.Installer == "" {
 		p.Installer = filepath.Join(folder, "tessera-installer")
 		if err := compile(ctx, source, "./cmd/tessera-installer", p.Installer, "CGO_ENABLED=0"); err != nil {

@@ -26,15 +26,15 @@ func Images(ctx context.Context, progress io.Writer) ([]string, error) {
 	return images(ctx, progress, bundle.Programs{}.Complete)
 }
 
-// InstallerImages builds the images for a cluster that the chart installs: those of the product including the
-// installer, of the tests, of the examples and of the operands. Like Images, it waits for other processes.
+// InstallerImages builds the images for a cluster that the chart installs: all images of the product, those of the tests, of the examples and of the
+// operands. Like Images, it waits for other processes.
 func InstallerImages(ctx context.Context, progress io.Writer) ([]string, error) {
 	unlock, err := lockImages()
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	archives, err := images(ctx, progress, bundle.Programs{}.CompleteInstaller)
+	archives, err := images(ctx, progress, bundle.Programs{}.CompleteAll)
 	if err != nil {
 		return nil, err
 	}

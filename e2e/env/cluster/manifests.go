@@ -56,17 +56,34 @@ func Listed(folder string) ([]*unstructured.Unstructured, error) {
 	}
 	var list []*unstructured.Unstructured
 	for _, file := range kustomization.Resources {
-		text, err := os.ReadFile(filepath.Join(folder, file))
+		objects, err := readManifest(filepath.Join(folder, file))
 		if err != nil {
-			return nil, fmt.Errorf("read the manifests: %w", err)
-		}
-		objects, err := Decode(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
+			return nil, err
 		}
 		list = append(list, objects...)
 	}
 	return list, nil
+}
+
+// ReadManifest returns the unmodified objects of a file in deployments/.
+func ReadManifest(path ...string) ([]*unstructured.Unstructured, error) {
+	file, err := source(append([]string{"deployments"}, path...)...)
+	if err != nil {
+		return nil, err
+	}
+	return readManifest(file)
+}
+
+func readManifest(file string) ([]*unstructured.Unstructured, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read the manifests: %w", err)
+	}
+	objects, err := Decode(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(file), err)
+	}
+	return objects, nil
 }
 
 // configName and configKey locate the node configuration.

@@ -82,7 +82,7 @@ func (c *Cluster) AwaitPolicy(ctx context.Context, patience time.Duration) error
 }
 
 // labValues returns the only values in which an installation in a lab differs from the chart's defaults: the lab's images in the place of NVIDIA's,
-// because those need GPUs, and the roots of the fake hardware in the place of /proc, /sys and /dev.
+// which need GPUs, and the roots of the fake hardware in the place of /proc, /sys and /dev.
 func labValues() Values {
 	image := func(repository string) Values { return Values{"repository": repository, "tag": "dev"} }
 	return Values{

@@ -54,11 +54,13 @@ func (l *Lab) buildOwn(ctx context.Context, p *preparation) error {
 	}
 	product := ProductFolder(p.config.Cache)
 	p.folders[recipe.Product] = product
-	l.say("building the scheduler from the tree")
 	guest, pause := filepath.Join(product, "guest"), filepath.Join(product, "pause")
-	for out, pkg := range map[string]string{
-		filepath.Join(product, "tessera-scheduler"): schedulerPackage, guest: guestPackage, pause: pausePackage,
-	} {
+	programs := map[string]string{guest: guestPackage, pause: pausePackage}
+	if !p.config.StockScheduler {
+		l.say("building the scheduler from the tree")
+		programs[filepath.Join(product, "tessera-scheduler")] = schedulerPackage
+	}
+	for out, pkg := range programs {
 		if err := binaries.Compile(ctx, source, pkg, out); err != nil {
 			return err
 		}

@@ -166,14 +166,15 @@ type outcome struct {
 	}
 }
 
-func newPrometheus(t *testing.T, n *node) prometheus {
+// newPrometheus builds the evaluator of queries. target are labels of the target in addition to its namespace.
+func newPrometheus(t *testing.T, target map[string]string) prometheus {
 	t.Helper()
 	source, err := binaries.Source()
-	n.must(err)
-	p := prometheus{t: t, program: filepath.Join(t.TempDir(), "promql"), target: map[string]string{
-		"job": "tessera-system/tessera-node", "instance": "10.0.0.1:8080", "node": n.name,
-		"namespace": "tessera-system", "pod": "tessera-node-x", "container": "agent",
-	}}
+	if err != nil {
+		t.Fatal(err)
+	}
+	target["namespace"] = "tessera-system"
+	p := prometheus{t: t, program: filepath.Join(t.TempDir(), "promql"), target: target}
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", p.program, ".")
 	build.Dir = filepath.Join(source, "e2e", "tests", "promql")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -278,11 +279,12 @@ func readmeQueries(t *testing.T) map[string]string {
 	return queries
 }
 
-// rules returns the expressions of all alerts and recording rules, by name.
-func rules(t *testing.T) (alerts, records map[string]string) {
+// rules returns the expressions of the alerts and recording rules of groups, by name.
+func rules(t *testing.T, groups ...string) (alerts, records map[string]string) {
 	t.Helper()
 	var file struct {
 		Groups []struct {
+			Name  string
 			Rules []struct{ Alert, Record, Expr string }
 		}
 	}
@@ -291,6 +293,9 @@ func rules(t *testing.T) (alerts, records map[string]string) {
 	}
 	alerts, records = map[string]string{}, map[string]string{}
 	for _, group := range file.Groups {
+		if !slices.Contains(groups, group.Name) {
+			continue
+		}
 		for _, rule := range group.Rules {
 			if rule.Record != "" {
 				records[rule.Record] = rule.Expr
@@ -399,7 +404,9 @@ func newWard(t *testing.T) *ward {
 func TestMetrics(t *testing.T) {
 	t.Parallel() // waits for readings to become stale
 	w := newWard(t)
-	p := newPrometheus(t, w.node)
+	p := newPrometheus(t, map[string]string{
+		"job": "tessera-system/tessera-node", "instance": "10.0.0.1:8080", "node": w.name, "pod": "tessera-node-x", "container": "agent",
+	})
 
 	t.Run("values", func(t *testing.T) { w.values(t, p) })
 	t.Run("dashboard", func(t *testing.T) {
@@ -444,7 +451,7 @@ func TestMetrics(t *testing.T) {
 // dcgm checks that the recording rules give DCGM's metrics the pods of the devices. The lines have the form of dcgm-exporter 4.8.3
 // (internal/pkg/rendermetrics): no label of the pods of this DRA driver, GPU_I_ID for a MIG device. Prometheus adds the labels of the exporter's pod.
 func (w *ward) dcgm(t *testing.T, p prometheus) {
-	_, records := rules(t)
+	_, records := rules(t, "tessera-dcgm")
 	names, queries := keys(records)
 	state, err := fakegpu.Read(w.machine())
 	w.must(err)
@@ -527,7 +534,7 @@ func (w *ward) values(t *testing.T, p prometheus) {
 
 // alerts checks that each alert fires for its cause and no other alert does.
 func (w *ward) alerts(t *testing.T, p prometheus) {
-	alerts, _ := rules(t)
+	alerts, _ := rules(t, "tessera")
 	names, rules := keys(alerts)
 	healthy := prepared(w.scrapes[1], "9")
 	firing := func(scrapes ...string) []string {
@@ -605,4 +612,39 @@ func (w *ward) alerts(t *testing.T, p prometheus) {
 			t.Errorf("alerts (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// TestSchedulerAlert evaluates the alert of tessera-scheduler on the metrics of its two pods, of which one is the leader. The suite checks that the pods have
+// this series.
+func TestSchedulerAlert(t *testing.T) {
+	t.Parallel()
+	p := newPrometheus(t, map[string]string{"job": "tessera-system/tessera-scheduler", "instance": "10.0.0.1:10259"})
+	pods := func(first, second string) string {
+		const series = "# TYPE leader_election_master_status gauge\n" +
+			"leader_election_master_status{name=\"kube-scheduler\",pod=\"a\"} %s\nleader_election_master_status{name=\"kube-scheduler\",pod=\"b\"} %s\n"
+		return fmt.Sprintf(series, first, second)
+	}
+	alerts, _ := rules(t, "tessera-scheduler")
+	names, rules := keys(alerts)
+	for name, test := range map[string]struct {
+		scrape string
+		want   []string
+	}{
+		"one pod leads":   {pods("0", "1"), nil},
+		"no pod leads":    {pods("0", "0"), names},
+		"no pod responds": {"", names},
+	} {
+		var loud []string
+		for i, outcome := range p.ask([]string{pods("1", "0"), test.scrape}, rules) {
+			for _, complaint := range outcome.complaints() {
+				t.Errorf("%s: %s: %s", name, names[i], complaint)
+			}
+			if len(outcome.Samples) > 0 {
+				loud = append(loud, names[i])
+			}
+		}
+		if diff := cmp.Diff(test.want, loud); diff != "" {
+			t.Errorf("%s: alerts (-want +got):\n%s", name, diff)
+		}
+	}
 }

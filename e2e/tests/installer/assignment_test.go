@@ -70,7 +70,7 @@ func (s *site) assigns(t *testing.T) {
 		"no device":                     {foreign, limited("cpu"), stock},
 		"another vendor's device":       {foreign, limited("amd.com/gpu"), stock},
 		"another scheduler":             {foreign, named(withClaim, "volcano"), "volcano"},
-		"default-scheduler, named":      {foreign, named(withClaim, stock), tessera}, // the API server's default cannot be told apart
+		"default-scheduler, named":      {foreign, named(withClaim, stock), tessera}, // equals the API server's default
 		"a namespace that opts out":     {out, withClaim, stock},
 		"kube-system":                   {metav1.NamespaceSystem, withClaim, stock},
 		"the namespace of the operands": {home, withClaim, stock},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -65,47 +66,69 @@ func (r room) scheduler(ctx context.Context, pod *corev1.Pod) (string, error) {
 	return made.Spec.SchedulerName, nil
 }
 
-var _ = Describe("tessera-scheduler in addition to kube-scheduler", func() {
-	It("has the devices for itself, and pods come to it by name or by their namespace's label", func(ctx context.Context) {
-		own, opted := newRoom(ctx), newRoom(ctx)
-		runAdditional(ctx, own)
-		slice := request("slice", migClass, onH100, profile(oneSlice))
-
-		own.claim(ctx, "left", slice)
-		own.create(ctx, podOf("left", stay(), "left"))
-		own.pending(ctx, "left")
-		own.claim(ctx, "named", slice)
-		pod := podOf("named", stay(), "named")
-		pod.Spec.SchedulerName = cluster.SchedulerName
-		own.create(ctx, pod)
-		own.running(ctx, "named")
-		own.pending(ctx, "left")
-
-		opted.label(ctx, "gpu.tessera.dev/scheduler", cluster.SchedulerName)
-		opted.claim(ctx, "by-claim", slice)
-		byClaim, byTemplate, byResource := podOf("by-claim", stay(), "by-claim"), opted.templated(ctx, "by-template", slice), extended("by-resource", 1)
-		Eventually(ctx, func(ctx context.Context) (string, error) { return opted.scheduler(ctx, byClaim) }).
-			WithPolling(100 * time.Millisecond).Should(Equal(cluster.SchedulerName))
-		initial := extended("initial", 1)
-		initial.Spec.InitContainers = initial.Spec.Containers
-		initial.Spec.Containers = podOf("main", stay()).Spec.Containers
-		initial.Spec.InitContainers[0].Name = "first"
-		other := podOf("other", stay(), "by-claim")
-		other.Spec.SchedulerName = "another"
-		for want, pods := range map[string][]*corev1.Pod{
-			cluster.SchedulerName:       {byClaim, byTemplate, byResource, initial},
-			corev1.DefaultSchedulerName: {podOf("plain", stay())},
-			"another":                   {other},
-		} {
-			for _, pod := range pods {
-				Expect(opted.scheduler(ctx, pod)).To(Equal(want), pod.Name)
+// leaders returns the values of leader_election_master_status of the scheduler's pods, read with the account of deployments/monitoring.
+func leaders(ctx context.Context) ([]string, error) {
+	objects, err := cluster.ReadManifest("monitoring", "podmonitor-scheduler.yaml")
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(object *unstructured.Unstructured) bool { return object.GetKind() == "PodMonitor" }) // no operator is here
+	DeferCleanup(func(ctx context.Context) error { return c.Delete(ctx, objects...) })
+	if err := c.Apply(ctx, objects...); err != nil {
+		return nil, err
+	}
+	account, err := c.Client.CoreV1().Secrets(cluster.Namespace).Get(ctx, "tessera-metrics", metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	pods, err := c.Client.CoreV1().Pods(cluster.Namespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + cluster.SchedulerName})
+	if err != nil {
+		return nil, err
+	}
+	var values []string
+	for _, pod := range pods.Items {
+		text, err := c.Nodes()[0].Exec(ctx, "curl", "-sSk", "--fail", "--max-time", "5", "-H", "Authorization: Bearer "+string(account.Data["token"]),
+			"https://"+pod.Status.PodIP+":10259/metrics")
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			if value, is := strings.CutPrefix(line, `leader_election_master_status{name="kube-scheduler"} `); is {
+				values = append(values, strings.TrimSpace(value))
 			}
 		}
+	}
+	return values, nil
+}
+
+var _ = Describe("tessera-scheduler in addition to kube-scheduler", func() {
+	It("gets the pods with devices of every namespace but those that opt out, and only its pods get devices", func(ctx context.Context) {
+		r, out := newRoom(ctx), newRoom(ctx)
+		runAdditional(ctx, r)
+		Eventually(ctx, leaders).Should(ConsistOf("0", "1"), "the series of the alert, in the metrics of the two pods")
+		slice := request("slice", migClass, onH100, profile(oneSlice))
+		out.label(ctx, "gpu.tessera.dev/scheduler", "none")
+		r.claim(ctx, "by-claim", slice)
+		byClaim, byTemplate, byResource := podOf("by-claim", stay(), "by-claim"), r.templated(ctx, "by-template", slice), extended("by-resource", 1)
+		Eventually(ctx, func(ctx context.Context) (string, error) { return r.scheduler(ctx, byClaim) }).
+			WithPolling(100 * time.Millisecond).Should(Equal(cluster.SchedulerName))
+
+		out.claim(ctx, "left", slice)
+		out.create(ctx, podOf("left", stay(), "left"))
+		out.pending(ctx, "left")
+		out.claim(ctx, "named", slice)
+		named := podOf("named", stay(), "named")
+		named.Spec.SchedulerName = cluster.SchedulerName
+		out.create(ctx, named)
+		out.running(ctx, "named")
+		out.pending(ctx, "left")
+		Expect(out.scheduler(ctx, extended("opted-out", 1))).To(Equal(corev1.DefaultSchedulerName))
+
 		for _, pod := range []*corev1.Pod{byClaim, byTemplate, byResource} {
-			opted.create(ctx, pod)
+			r.create(ctx, pod)
 		}
 		for _, pod := range []*corev1.Pod{byClaim, byTemplate, byResource} {
-			opted.running(ctx, pod.Name)
+			r.running(ctx, pod.Name)
 		}
 	}, atMost)
 })

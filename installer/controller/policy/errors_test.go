@@ -56,7 +56,7 @@ func TestErrorsOfAPassNameTheObject(t *testing.T) {
 			reads: controllertest.IsA[*appsv1.Deployment](), err: "read Deployment tessera-scheduler: refused",
 			degraded: "ObjectsNotWritten: read Deployment tessera-scheduler: refused", granted: true,
 		},
-		"the DaemonSets":      {reads: controllertest.IsA[*appsv1.DaemonSet](), err: "read DaemonSet tessera-discovery: refused", granted: true},
+		"the DaemonSets": {reads: controllertest.IsA[*appsv1.DaemonSet](), err: "read DaemonSet tessera-discovery: refused", granted: true},
 		"the installer's namespace": {
 			withoutNamespace: true, err: "read namespace tessera-system", degraded: "ObjectsNotWritten: read namespace tessera-system", granted: true,
 		},

@@ -99,14 +99,6 @@ func Describe(c *catalog.Catalog, node *v1alpha1.GPUNode, barrier, image string)
 	agent.Image = cmp.Or(agent.Image, image)
 	return action.Validation{
 		Node: node, Barrier: barrier, Agent: agent, Component: spec.Validator.Component,
-		PullSecrets: spec.DaemonSets.ImagePullSecrets, Scheduler: schedulerName(spec), Timeout: spec.Validator.Timeout.Duration,
+		PullSecrets: spec.DaemonSets.ImagePullSecrets, Scheduler: render.SchedulerOfDevices(spec), Timeout: spec.Validator.Timeout.Duration,
 	}
-}
-
-// schedulerName returns the scheduler that places pods with claims for GPUs.
-func schedulerName(spec v1alpha1.ClusterPolicySpec) string {
-	if spec.Scheduler.On() && spec.Scheduler.Mode == v1alpha1.SchedulerAdditional {
-		return render.OperandScheduler
-	}
-	return corev1.DefaultSchedulerName
 }

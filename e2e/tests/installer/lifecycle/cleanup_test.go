@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -20,11 +21,20 @@ import (
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/installer/render"
 )
 
 // cleanup removes the installer as an administrator does, with a long timeout, and returns the output.
 func (w *world) cleanup(flags ...string) (string, error) {
 	return w.command(w.Context(), removal(flags...)...)
+}
+
+// assignsPods reports whether the policy that assigns pods to the scheduler is bound.
+func (w *world) assignsPods() bool {
+	w.Helper()
+	err := w.admin.Get(w.Context(), client.ObjectKey{Name: render.SchedulerAssignment}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{})
+	w.must(client.IgnoreNotFound(err))
+	return err == nil
 }
 
 // removal are the arguments of a cleanup.
@@ -36,6 +46,9 @@ func removal(flags ...string) []string {
 // nothing behind.
 func TestA15Uninstall(t *testing.T) {
 	w := installed(t, machine{name: "n1"}, machine{name: "n2"})
+	if !w.assignsPods() {
+		t.Error("new pods are not assigned to the scheduler, which is available")
+	}
 	user := w.user("training", "n1")
 	w.stop()
 	before := w.podUIDs("tessera-driver", "tessera-node")
@@ -51,6 +64,9 @@ func TestA15Uninstall(t *testing.T) {
 	}
 	if w.exists(user) {
 		t.Error("the user's pod is still there")
+	}
+	if w.assignsPods() {
+		t.Error("new pods are assigned to a scheduler that was removed")
 	}
 	w.mutex.Lock()
 	left := w.preparedAtStop["n1"]
