@@ -85,7 +85,7 @@ func (c *card) addMIGDevice(i gpu.Instance, held ...allocation) {
 	}
 	profile, _ := c.Geometry.Profile(i.Placement.Profile)
 	d := device{
-		gpu: c.gpu, uuid: i.UUID, gpuUUID: c.GPU.UUID, gpuInstance: strconv.Itoa(i.GI), product: c.Product, shape: gpu.MIG.String(), profile: profile.Name,
+		gpu: c.gpu, uuid: i.UUID, gpuUUID: c.UUID, gpuInstance: strconv.Itoa(i.GI), product: c.Product, shape: gpu.MIG.String(), profile: profile.Name,
 		isMIG: true, placement: i.Placement, held: held,
 	}
 	for _, h := range held {
