@@ -46,18 +46,21 @@ func mayProfile() (bool, error) {
 	return effective&(1<<sysAdmin) != 0, err
 }
 
-// profilingFields are fields of default-counters.csv of dcgm-exporter that exist with performance counters only.
+// profilingFields are fields of default-counters.csv of dcgm-exporter that exist with performance counters only. A GPU in MIG mode has them, too, although
+// NVML has no utilization for it.
 func profilingFields() []field {
-	const percent = 0.01
+	ratio := func(percent float64) float64 { return max(percent, 0) * centi }
 	return []field{
-		{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gauge", "Ratio of time the graphics engine is active.", func(r *C.struct_reading) float64 { return float64(r.utilization) * percent }},
+		{"DCGM_FI_PROF_GR_ENGINE_ACTIVE", "gauge", "Ratio of time the graphics engine is active.",
+			func(r *C.struct_reading) float64 { return ratio(float64(r.utilization)) }},
 		{"DCGM_FI_PROF_DRAM_ACTIVE", "gauge", "Ratio of cycles the device memory interface is active sending or receiving data.",
-			func(r *C.struct_reading) float64 { return float64(r.memory_utilization) * percent }},
+			func(r *C.struct_reading) float64 { return ratio(float64(r.memory_utilization)) }},
 	}
 }
 
 const (
 	mebi  = 1 << 20
+	centi = 1e-2
 	milli = 1e-3
 )
 
