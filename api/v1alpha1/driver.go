@@ -104,7 +104,8 @@ type DriverSpec struct {
 	// <version>-<kernel>-<os>. Off by default: modules are compiled on the node and the tag is <version>-<os>.
 	// +optional
 	UsePrecompiled bool `json:"usePrecompiled,omitempty"`
-	// RDMA loads the module nvidia-peermem for GPUDirect RDMA. It requires the driver of the network adapters. Off by default.
+	// RDMA loads the module nvidia-peermem for GPUDirect RDMA on nodes with Mellanox network adapters. There the driver waits for that of the
+	// adapters. Off by default.
 	// +optional
 	RDMA RDMASpec `json:"rdma,omitempty"`
 	// GDS runs NVIDIA's file system driver (GPUDirect Storage) in the driver pod. Off by default. Only claims that request it get its device.

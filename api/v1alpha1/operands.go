@@ -252,7 +252,8 @@ type SandboxWorkloadsSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.enabled) || !self.enabled || has(self.image)",message="vgpuManager requires an image: NVIDIA publishes none; build one and set its name"
 type VGPUManagerSpec struct {
 	Component `json:",inline"`
-	// NodeSelector selects the nodes. They get this driver instead of spec.driver.
+	// NodeSelector selects the nodes. They get this driver instead of spec.driver, and neither node agent nor validation nor toolkit: the
+	// host driver has no CUDA.
 	// +optional
 	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }

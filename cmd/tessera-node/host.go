@@ -4,6 +4,7 @@ import (
 	"errors"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/installer/host"
 	"github.com/tessera-gpu/tessera/installer/host/migmode"
+	"github.com/tessera-gpu/tessera/installer/host/netdriver"
 	"github.com/tessera-gpu/tessera/installer/host/preflight"
 	"github.com/tessera-gpu/tessera/installer/host/survey"
 	"github.com/tessera-gpu/tessera/installer/host/toolkit"
@@ -56,7 +58,7 @@ func hostCommand() *cobra.Command {
 	}
 	f.addRoots(c.PersistentFlags())
 	addTerminationLog(c.PersistentFlags(), &f.terminationLog)
-	c.AddCommand(preflightCommand(f), unloadCommand(f), toolkitCommand(f), migModeCommand(f))
+	c.AddCommand(preflightCommand(f), unloadCommand(f), networkDriverCommand(f), toolkitCommand(f), migModeCommand(f))
 	return c
 }
 
@@ -108,8 +110,26 @@ func unloadCommand(f *hostFlags) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&config.Digest, "digest", "", "digest of the next driver: a loaded driver with this digest is kept; empty: none is kept")
 	flags.StringVar(&config.StateFile, "state-file", "/run/nvidia/nvidia-driver.state", "path on the host of the file with the digest of a driver container")
+	flags.StringVar(&config.Validations, "validations", "/run/nvidia/validations", "path on the host of the folder in which a driver container reports its readiness")
 	flags.StringVar(&config.Processes, "processes", "", "procfs with the host's programs; empty: proc below the host's root")
 	addSimulated(flags, &simulated)
+	return c
+}
+
+func networkDriverCommand(f *hostFlags) *cobra.Command {
+	config := netdriver.Config{Period: 5 * time.Second}
+	c := &cobra.Command{
+		Use:   netdriver.Verb,
+		Short: "Wait for the driver of Mellanox network adapters, if the host has any",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			config.Roots = f.roots
+			return f.finish(cmd, config.Run(cmd.Context()))
+		},
+	}
+	flags := c.Flags()
+	flags.BoolVar(&config.FromHost, "from-host", false, "the host has its own network driver; none is installed by a container")
+	flags.DurationVar(&config.Timeout, "timeout", 10*time.Minute, "limit of the wait")
 	return c
 }
 

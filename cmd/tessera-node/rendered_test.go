@@ -15,6 +15,7 @@ import (
 func TestRenderedArgumentsAreKnown(t *testing.T) {
 	const image = "node"
 	precompiled := v1alpha1.DriverSpec{UsePrecompiled: true}
+	rdma := v1alpha1.DriverSpec{RDMA: v1alpha1.RDMASpec{Component: v1alpha1.Component{Enabled: new(true)}, UseHostMOFED: true}}
 	in := render.Input{
 		Namespace: "tessera-system",
 		Images: render.Images{
@@ -22,6 +23,7 @@ func TestRenderedArgumentsAreKnown(t *testing.T) {
 		},
 		Drivers: []render.DriverSet{
 			{Owner: "a", Host: render.Host{OS: "ubuntu24.04"}},
+			{Owner: "c", Spec: rdma, Host: render.Host{OS: "rhel9.6"}},
 			{Owner: "b", Spec: precompiled, Host: render.Host{OS: "ubuntu24.04", Kernel: "6.8.0-60-generic"}},
 		},
 	}
@@ -52,7 +54,7 @@ func TestRenderedArgumentsAreKnown(t *testing.T) {
 			}
 		}
 	}
-	for _, verb := range []string{"tessera-node", "tessera-node ready", "tessera-node discover", "tessera-node host preflight", "tessera-node host unload", "tessera-node host toolkit"} {
+	for _, verb := range []string{"tessera-node", "tessera-node ready", "tessera-node discover", "tessera-node host preflight", "tessera-node host unload", "tessera-node host network-driver", "tessera-node host toolkit"} {
 		if !verbs[verb] {
 			t.Errorf("nothing runs %s", verb)
 		}

@@ -16,7 +16,7 @@ import (
 
 // Result is the outcome of a verb. It is JSON in the termination message, limited to 4 KiB.
 type Result struct {
-	// Verb is preflight, unload, toolkit or mig-mode.
+	// Verb is preflight, unload, network-driver, toolkit or mig-mode.
 	Verb string `json:"verb"`
 	// Done reports success; Changed reports whether the verb changed the host.
 	Done    bool `json:"done"`

@@ -1,10 +1,8 @@
 package render
 
 import (
-	"cmp"
 	"path"
 	"slices"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -104,16 +102,24 @@ func (d *driver) daemonSet() *appsv1.DaemonSet {
 
 func (d *driver) pod() corev1.PodSpec {
 	return corev1.PodSpec{
-		ServiceAccountName:           driverAccount,
-		AutomountServiceAccountToken: new(false),
-		NodeSelector:                 map[string]string{v1alpha1.LabelDriver: v1alpha1.DriverLabelValue(d.what.Digest)},
-		HostPID:                      true, // the scripts inspect processes of the host
-		// The container unloads the modules on termination.
-		TerminationGracePeriodSeconds: new(int64(60)),
-		InitContainers:                []corev1.Container{d.preflight(), d.unload()},
+		ServiceAccountName:            driverAccount,
+		AutomountServiceAccountToken:  new(false),
+		NodeSelector:                  map[string]string{v1alpha1.LabelDriver: v1alpha1.DriverLabelValue(d.what.Digest)},
+		HostPID:                       true, // the scripts inspect processes of the host
+		TerminationGracePeriodSeconds: new(d.gracePeriod()),
+		InitContainers:                d.initContainers(),
 		Containers:                    append([]corev1.Container{d.main()}, d.sidecars()...),
 		Volumes:                       d.volumes(),
 	}
+}
+
+// gracePeriod returns the time in seconds in which the container unloads the modules on termination. A vGPU host driver first removes the virtual
+// functions of every GPU, with up to ten attempts (gpu-driver-container vgpu-manager/ubuntu24.04/nvidia-driver:236-247).
+func (d *driver) gracePeriod() int64 {
+	if d.set.VGPU {
+		return 120
+	}
+	return 60
 }
 
 // main returns the driver container.
@@ -123,8 +129,10 @@ func (d *driver) main() corev1.Container {
 		Command:         []string{"nvidia-driver"},
 		Args:            []string{"init"},
 		Env:             d.env(),
+		EnvFrom:         d.secretEnv(),
 		SecurityContext: hostSecurity(),
-		StartupProbe:    d.startupProbe(),
+		StartupProbe:    d.driverProbe(),
+		Lifecycle:       d.lifecycle(),
 		// The scripts write no termination message: the end of their log explains why a driver does not load.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts:             slices.Concat(d.mounts(corev1.MountPropagationBidirectional), d.mainMounts(), d.configMounts()),
@@ -132,10 +140,15 @@ func (d *driver) main() corev1.Container {
 	if d.set.VGPU {
 		c.Name = VGPUContainer
 	}
-	if d.set.Spec.SecretEnv != "" {
-		c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: d.set.Spec.SecretEnv}}}}
-	}
 	return c
+}
+
+// secretEnv returns the variables of the driver's Secret.
+func (d *driver) secretEnv() []corev1.EnvFromSource {
+	if d.set.Spec.SecretEnv == "" {
+		return nil
+	}
+	return []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: d.set.Spec.SecretEnv}}}}
 }
 
 // hostSecurity returns the security context of a container that loads kernel modules.
@@ -161,6 +174,14 @@ func (d *driver) env() []corev1.EnvVar {
 	if d.set.Spec.KernelModuleType == v1alpha1.ModulesOpen {
 		env = append(env, corev1.EnvVar{Name: "OPEN_KERNEL_MODULES_ENABLED", Value: "true"}) // for images before 570
 	}
+	for _, c := range []struct {
+		name   string
+		chosen bool
+	}{{"GDS_ENABLED", d.set.Spec.GDS.Chosen()}, {"GDRCOPY_ENABLED", d.set.Spec.GDRCopy.Chosen()}} {
+		if c.chosen {
+			env = append(env, corev1.EnvVar{Name: c.name, Value: "true"})
+		}
+	}
 	return append(env, d.rdmaEnv()...)
 }
 
@@ -174,62 +195,6 @@ func (d *driver) rdmaEnv() []corev1.EnvVar {
 		env = append(env, corev1.EnvVar{Name: "USE_HOST_MOFED", Value: "true"})
 	}
 	return env
-}
-
-// probePeriod is the period of the startup probe.
-const probePeriod = 5 * time.Second
-
-// startupProbe runs the driver's nvidia-smi. NVIDIA's images install into their own root, so the container's nvidia-smi is that of the driver, and it
-// succeeds once the modules are loaded. The root is mounted after that, and other containers need the root.
-func (d *driver) startupProbe() *corev1.Probe {
-	timeout := d.set.Spec.StartupTimeout.Duration
-	return &corev1.Probe{
-		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
-			Command: []string{"sh", "-c", `nvidia-smi >/dev/null && ` + rootShown},
-		}},
-		PeriodSeconds:    int32(probePeriod.Seconds()),
-		TimeoutSeconds:   60, // nvidia-smi initializes every GPU, up to sixteen per machine
-		FailureThreshold: int32(max(1, (timeout+probePeriod-1)/probePeriod)),
-	}
-}
-
-// helper returns an init container that runs one of the installer's host verbs with the node agent's image. The result is in its termination message.
-func (d *driver) helper(name string) corev1.Container {
-	agent := d.in.Policy.Spec.NodeAgent
-	return corev1.Container{
-		Name:            name,
-		Image:           cmp.Or(agent.Image, d.in.Images.Node),
-		ImagePullPolicy: agent.ImagePullPolicy,
-		Args:            append([]string{"host", name}, rootFlags(d.in)...),
-		Env:             []corev1.EnvVar{fromField("NODE_NAME", "spec.nodeName")},
-		Resources:       requests("5m", "24Mi"),
-	}
-}
-
-// preflight checks the host before any change. It mounts the host read-only.
-func (d *driver) preflight() corev1.Container {
-	c := d.helper("preflight")
-	c.Args = append(c.Args, "--os="+d.set.Host.OS, "--scratch="+path.Join(hostMount, paths(d.in).KubeletRoot))
-	if d.set.Spec.UsePrecompiled {
-		c.Args = append(c.Args, "--kernel="+d.set.Host.Kernel, "--modules=precompiled")
-	}
-	c.SecurityContext = reading()
-	// Including submounts, which are also read-only if the kernel supports it.
-	c.VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: hostMount, ReadOnly: true, RecursiveReadOnly: new(corev1.RecursiveReadOnlyIfPossible)}}
-	return c
-}
-
-// unload removes another driver's modules and mounts.
-func (d *driver) unload() corev1.Container {
-	c := d.helper("unload")
-	c.Args = append(c.Args, "--digest="+d.what.Digest)
-	if simulated(d.in) {
-		// The simulated kernel is in the same folder as the simulated sysfs.
-		c.Args = append(c.Args, "--simulated="+path.Join(hostMount, path.Dir(paths(d.in).Sys), "bin/kernel"))
-	}
-	c.SecurityContext = hostSecurity()
-	c.VolumeMounts = []corev1.VolumeMount{{Name: "host", MountPath: hostMount, MountPropagation: new(corev1.MountPropagationBidirectional)}}
-	return c
 }
 
 // installFolders returns the volumes that driver and sidecars share. If the driver root has another path on the host, that folder is mounted at the

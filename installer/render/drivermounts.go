@@ -28,12 +28,19 @@ func (d *driver) hostMounts() []mount {
 		{name: "host-os-release", host: "/etc/os-release", container: "/host-etc/os-release", readOnly: true},
 	}
 	if !simulated(d.in) {
-		// The kernel's firmware search path, because the driver contains firmware, and whether GPU memory comes online automatically. Simulated
-		// hardware does not use the real kernel's.
+		// The kernel's firmware search path (module/firmware_class/parameters/path), because the driver contains firmware, and whether GPU memory
+		// comes online automatically (devices/system/memory/auto_online_blocks). Some kernels have neither file, and a missing file in sysfs cannot
+		// be created; the folders always exist. Simulated hardware does not use the real kernel's.
 		all = append(all,
-			mount{name: "firmware-path", host: "/sys/module/firmware_class/parameters/path"},
-			mount{name: "firmware", host: path.Join(paths(d.in).DriverInstallDir, "lib/firmware"), container: "/lib/firmware", kind: corev1.HostPathDirectoryOrCreate},
-			mount{name: "memory-online", host: "/sys/devices/system/memory/auto_online_blocks"})
+			mount{name: "sys-module", host: "/sys/module", kind: corev1.HostPathDirectory},
+			mount{name: "sys-devices-system", host: "/sys/devices/system", kind: corev1.HostPathDirectory},
+			mount{name: "firmware", host: path.Join(paths(d.in).DriverInstallDir, "lib/firmware"), container: "/lib/firmware", kind: corev1.HostPathDirectoryOrCreate})
+	}
+	if rdma := d.set.Spec.RDMA; rdma.Chosen() && rdma.UseHostMOFED {
+		// The images compile nvidia_peermem with the network driver's headers at this path, those of a network driver container or the host's.
+		all = append(all, mount{
+			name: "host-usr-src", host: "/usr/src", container: "/run/mellanox/drivers/usr/src", kind: corev1.HostPathDirectoryOrCreate, propagation: in,
+		})
 	}
 	if d.set.VGPU {
 		all = append(all, mount{name: "vfio", host: "/dev/vfio", kind: corev1.HostPathDirectoryOrCreate}, mount{name: "cgroup", host: "/sys/fs/cgroup"})

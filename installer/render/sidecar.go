@@ -2,11 +2,16 @@ package render
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
+
+// peermem is the module that connects GPUs with network adapters.
+const peermem = "nvidia_peermem"
 
 // sidecar is a container of the driver pod that loads one additional module.
 type sidecar struct {
@@ -27,7 +32,7 @@ func (d *driver) sidecars() []corev1.Container {
 		// It reloads the module whenever the network driver unloads it.
 		{
 			"nvidia-peermem-ctr", cmp.Or(spec.RDMA.Image, d.what.Image), spec.RDMA.Component,
-			[]string{"nvidia-driver"}, []string{"reload_nvidia_peermem"}, "nvidia_peermem", d.rdmaEnv(),
+			[]string{"nvidia-driver"}, []string{"reload_nvidia_peermem"}, peermem, d.rdmaEnv(),
 		},
 		{
 			"nvidia-fs-ctr", d.gds, spec.GDS,
@@ -55,21 +60,30 @@ func (d *driver) sidecar(s sidecar) corev1.Container {
 		Name:            s.name,
 		Command:         s.command,
 		Args:            s.args,
-		Env:             append([]corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}, s.env...),
+		Env:             slices.Concat([]corev1.EnvVar{{Name: "NVIDIA_VISIBLE_DEVICES", Value: "void"}}, s.env, d.proxies()),
+		EnvFrom:         d.secretEnv(),
 		SecurityContext: hostSecurity(),
-		StartupProbe:    d.startupProbe(),
 		VolumeMounts:    d.sidecarMounts(s),
 	}
-	// The module is loaded after the driver, which has its own startup timeout, and may be compiled as well. For simulated hardware the image sees
-	// the simulated sysfs at its host path.
-	c.StartupProbe.Exec.Command = []string{"test", "-d", paths(d.in).Sys + "/module/" + s.module}
-	c.StartupProbe.TimeoutSeconds = 10
-	c.StartupProbe.FailureThreshold *= 2
+	c.StartupProbe, c.LivenessProbe = d.sidecarProbes(s.module)
 	apply(&c, s.component, s.image)
 	return c
 }
 
-// sidecarMounts returns the driver's folder, logs, and for peermem the network driver.
+// proxies returns the proxy variables of the driver container: a sidecar reaches the same package repositories by the same way. Variables of the
+// sidecar's own component replace them.
+func (d *driver) proxies() []corev1.EnvVar {
+	var all []corev1.EnvVar
+	for _, e := range d.set.Spec.Env {
+		switch strings.ToUpper(e.Name) {
+		case "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY":
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// sidecarMounts returns the driver's folder, logs, what installs packages and configures modules, and for peermem the network driver.
 func (d *driver) sidecarMounts(s sidecar) []corev1.VolumeMount {
 	propagation := corev1.MountPropagationHostToContainer
 	all := d.mounts(propagation)
@@ -78,10 +92,13 @@ func (d *driver) sidecarMounts(s sidecar) []corev1.VolumeMount {
 		case "var-log", "dev-log":
 			all = append(all, m.in())
 		case "run-mellanox-drivers":
-			if s.module == "nvidia_peermem" {
+			if s.module == peermem {
 				all = append(all, m.in())
 			}
 		}
 	}
-	return all
+	for _, m := range d.distributionMounts() {
+		all = append(all, m.in())
+	}
+	return append(all, d.configMounts()...)
 }

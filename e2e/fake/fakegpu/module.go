@@ -137,7 +137,7 @@ func (k *kernel) load(module Module, version string) error {
 		}
 	}
 	k.loaded = append([]Module{module}, k.loaded...)
-	return writeFile(filepath.Join(k.moduleFolder(module), "version"), version+"\n")
+	return writeFiles(k.moduleFolder(module), map[string]string{"version": version + "\n", "refcnt": "0\n"})
 }
 
 // moduleFolder is the folder of a module in sysfs.

@@ -2,6 +2,8 @@ package installation
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -125,6 +127,9 @@ func upgrades() {
 	}, limit)
 
 	It("loads what stands beside the driver, and gives its device nodes to claims that ask", func(ctx context.Context) {
+		for _, name := range bare() {
+			connectNetwork(ctx, name)
+		}
 		edit(ctx, func(p *v1alpha1.ClusterPolicy) {
 			p.Spec.Driver.GDRCopy.Enabled, p.Spec.Driver.GDS.Enabled, p.Spec.Driver.RDMA.Enabled = new(true), new(true), new(true)
 		})
@@ -182,4 +187,16 @@ func taintRules(ctx context.Context) []string {
 		}
 	}
 	return names
+}
+
+// connectNetwork gives a node a network adapter, whose driver a container has loaded: without one, nvidia_peermem is neither loaded nor needed.
+func connectNetwork(ctx context.Context, name string) {
+	GinkgoHelper()
+	folder := filepath.Join(fakegpu.SysRoot(node(name).GPUFolder()), "bus/pci/devices/0000:5e:00.0")
+	Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
+	DeferCleanup(os.RemoveAll, folder)
+	Expect(os.WriteFile(filepath.Join(folder, "vendor"), []byte("0x15b3\n"), 0o644)).To(Succeed())
+	const ready = "/run/mellanox/drivers"
+	output, err := node(name).Exec(ctx, "sh", "-c", "mkdir -p "+ready+" && touch "+ready+"/.driver-ready")
+	Expect(err).NotTo(HaveOccurred(), "%s", output)
 }

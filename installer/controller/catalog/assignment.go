@@ -170,15 +170,17 @@ func selectorMatches(selector *metav1.LabelSelector, set labels.Set) bool {
 	return err == nil && s.Matches(set)
 }
 
-// Wanted returns an assignment as input of the phase table.
+// Wanted returns an assignment as input of the phase table. A node with the vGPU host driver has no containers with GPUs: its driver has no CUDA, and its
+// GPUs are for virtual machines. It gets neither agent nor validation nor toolkit.
 func (c *Catalog) Wanted(a Assignment, hardware *v1alpha1.HardwareStatus) phase.Wanted {
 	spec := c.Policy.Spec
+	containers := a.Managed() && !a.VGPU
 	w := phase.Wanted{
 		Managed:    a.Managed(),
 		Driver:     a.InstallsDriver(),
-		Toolkit:    a.Managed() && spec.Toolkit.On(),
-		Agent:      a.Managed() && spec.NodeAgent.On() && !a.disabled[componentAgent],
-		Validator:  a.Managed() && spec.Validator.On() && !a.disabled[componentValidator],
+		Toolkit:    containers && spec.Toolkit.On(),
+		Agent:      containers && spec.NodeAgent.On() && !a.disabled[componentAgent],
+		Validator:  containers && spec.Validator.On() && !a.disabled[componentValidator],
 		Sandbox:    a.Sandbox,
 		MIGMode:    a.MIGMode,
 		HostDriver: a.Driver.HostDriver,

@@ -4,12 +4,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/installer/controller/catalog"
 	"github.com/tessera-gpu/tessera/installer/controller/controllertest"
+	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
@@ -122,6 +124,33 @@ func TestDriverOperand(t *testing.T) {
 		if got := a.DriverOperand(); got != want[0] || !strings.HasPrefix(found.Desired.Image, want[1]) {
 			t.Errorf("%s: operand %s with the image %s, want %s with %s", pool, got, found.Desired.Image, want[0], want[1])
 		}
+	}
+}
+
+// The host driver for virtual GPUs has no CUDA: its nodes get no agent, no validation and no toolkit, and are Ready with the driver alone, as NVIDIA's
+// GPU Operator deploys only its vGPU managers there.
+func TestNodesWithVirtualGPUsRunNoContainersWithGPUs(t *testing.T) {
+	spec := v1alpha1.ClusterPolicySpec{VGPUManager: v1alpha1.VGPUManagerSpec{
+		Component: v1alpha1.Component{Enabled: new(true), Image: "registry.example.com/vgpu:580.1"}, NodeSelector: controllertest.InPool("vgpu"),
+	}}
+	c, hardware := controllertest.Policies{Spec: spec}.Catalog(), &v1alpha1.HardwareStatus{GPUs: 1, OS: "ubuntu24.04", Kernel: "6.8", BootID: "boot"}
+	w := c.Wanted(c.Assign(controllertest.NodeInPool("vgpu")), hardware)
+	if !w.Driver || w.Agent || w.Validator || w.Toolkit {
+		t.Errorf("driver %t, agent %t, validator %t, toolkit %t", w.Driver, w.Agent, w.Validator, w.Toolkit)
+	}
+	if w := c.Wanted(c.Assign(controllertest.NodeInPool("gpu")), hardware); !w.Agent || !w.Validator || !w.Toolkit {
+		t.Errorf("on other nodes: agent %t, validator %t, toolkit %t", w.Agent, w.Validator, w.Toolkit)
+	}
+	desired := v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: w.Digest}
+	decided := phase.Next(phase.Observed{
+		Now: time.Unix(0, 0), Wanted: w, Spec: v1alpha1.GPUNodeSpec{Driver: &desired},
+		Status: v1alpha1.GPUNodeStatus{Hardware: hardware, LastGoodDriver: &desired, Validated: &v1alpha1.Validated{BootID: "boot", Digest: w.Digest}}, Node: phase.Node{
+			Exists: true, Ready: true, BootID: "boot", Labels: phase.Labels{Driver: v1alpha1.DriverLabelValue(w.Digest), Ready: true},
+		},
+		Driver: phase.Pod{State: phase.PodReady, Digest: w.Digest},
+	})
+	if decided.Phase != v1alpha1.PhaseReady {
+		t.Errorf("with its driver the node is %s, %s: %s", decided.Phase, decided.Reason, decided.Message)
 	}
 }
 

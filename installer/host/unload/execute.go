@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/tessera-gpu/tessera/installer/host"
@@ -40,6 +43,8 @@ type Config struct {
 	Digest string
 	// StateFile is the host path of the file in which a driver container stores its digest.
 	StateFile string
+	// Validations is the host path of the folder with the files in which a driver container reports its readiness.
+	Validations string
 }
 
 // Run unloads what a previous driver container left. It is idempotent: a module that could not be removed is still loaded, with its dependencies, so
@@ -58,6 +63,9 @@ func (c Config) run(ctx context.Context) (changed bool, message string, err erro
 	if err != nil {
 		return false, "", err
 	}
+	if err := c.notReady(); err != nil {
+		return false, "", err
+	}
 	for _, module := range plan.Remove {
 		if err := c.Kernel.Remove(ctx, module); err != nil {
 			return changed, "", c.notRemoved(seen, module, err)
@@ -71,6 +79,24 @@ func (c Config) run(ctx context.Context) (changed bool, message string, err erro
 		changed = true
 	}
 	return changed, plan.summary(seen), nil
+}
+
+// notReady removes the files in which an earlier driver container reported that it is ready. A container that was killed leaves them, and sidecars of
+// the next pod would use a driver that is being replaced.
+func (c Config) notReady() error {
+	if c.Validations == "" {
+		return nil
+	}
+	folder, err := c.Roots.See(c.Validations)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{".driver-ctr-ready", ".driver-daemons-status"} {
+		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("remove the readiness of the former driver: %w", err)
+		}
+	}
+	return nil
 }
 
 func (c Config) notRemoved(seen Seen, module string, err error) error {

@@ -226,6 +226,23 @@ func TestUnloadKeepsTheWantedDriver(t *testing.T) {
 	}
 }
 
+// TestUnloadWithdrawsReadiness checks that the files are removed in which a driver container that was killed reports that it is ready: sidecars of the
+// next pod wait for them (gpu-driver-container ubuntu24.04/nvidia-driver:798).
+func TestUnloadWithdrawsReadiness(t *testing.T) {
+	for _, name := range []string{".driver-ctr-ready", ".driver-daemons-status"} {
+		c := node(t, &world{})
+		c.Validations = "/run/nvidia/validations"
+		file := filepath.Join(c.Roots.Host, c.Validations, name)
+		write(t, file, "Ready\n")
+		if result := c.Run(t.Context()); !result.Done {
+			t.Errorf("result: %+v", result)
+		}
+		if _, err := os.Stat(file); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 func TestUnloadRootBusy(t *testing.T) {
 	w := &world{mounts: []string{"/run/nvidia/driver", "/run/nvidia/driver/dev"}, busy: "/run/nvidia/driver"}
 	result := node(t, w).Run(t.Context())

@@ -21,8 +21,9 @@ func show(version string) error {
 	if err := os.MkdirAll(driverDir, 0o755); err != nil {
 		return err
 	}
-	if err := unix.Mount("/", driverDir, "", unix.MS_BIND, ""); err != nil {
-		return fmt.Errorf("mount the root on %s: %w", driverDir, err)
+	err := perform("mount --rbind / "+driverDir, func() error { return unix.Mount("/", driverDir, "", unix.MS_BIND, "") })
+	if err != nil {
+		return err
 	}
 	for _, root := range []string{driverDir, "/"} {
 		state := filepath.Join(root, fakegpu.StateFile(version))
@@ -42,7 +43,7 @@ func hide() error {
 			return nil // no container's root is there
 		}
 		if err == nil {
-			err = unix.Unmount(driverDir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW)
+			err = perform("umount -l -R "+driverDir, func() error { return unix.Unmount(driverDir, unix.MNT_DETACH|unix.UMOUNT_NOFOLLOW) })
 		}
 		if err != nil {
 			return err
