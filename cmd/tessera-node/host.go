@@ -110,6 +110,7 @@ func unloadCommand(f *hostFlags) *cobra.Command {
 	flags := c.Flags()
 	flags.StringVar(&config.Digest, "digest", "", "digest of the next driver: a loaded driver with this digest is kept; empty: none is kept")
 	flags.StringVar(&config.StateFile, "state-file", "/run/nvidia/nvidia-driver.state", "path on the host of the file with the digest of a driver container")
+	flags.StringVar(&config.FirmwarePath, "firmware-path", "/run/nvidia/driver/lib/firmware", "firmware search path that a driver container sets; it is cleared with its driver")
 	flags.StringVar(&config.Validations, "validations", "/run/nvidia/validations", "path on the host of the folder in which a driver container reports its readiness")
 	flags.StringVar(&config.Processes, "processes", "", "procfs with the host's programs; empty: proc below the host's root")
 	addSimulated(flags, &simulated)

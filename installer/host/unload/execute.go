@@ -43,6 +43,8 @@ type Config struct {
 	Digest string
 	// StateFile is the host path of the file in which a driver container stores its digest.
 	StateFile string
+	// FirmwarePath is the firmware search path that a driver container sets.
+	FirmwarePath string
 	// Validations is the host path of the folder with the files in which a driver container reports its readiness.
 	Validations string
 }
@@ -72,6 +74,11 @@ func (c Config) run(ctx context.Context) (changed bool, message string, err erro
 		}
 		changed = true
 	}
+	if !plan.Keep {
+		if err := c.resetFirmwarePath(); err != nil {
+			return changed, "", err
+		}
+	}
 	for _, path := range plan.Unmount {
 		if err := c.Mounts.Unmount(path); err != nil {
 			return changed, "", c.notUnmounted(path, err)
@@ -95,6 +102,31 @@ func (c Config) notReady() error {
 		if err := os.Remove(filepath.Join(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("remove the readiness of the former driver: %w", err)
 		}
+	}
+	return nil
+}
+
+// resetFirmwarePath clears the kernel's firmware search path if an earlier driver container set it to its root. A precompiled RHEL image installs the
+// firmware of its version only where no path is set (gpu-driver-container rhel9/precompiled/nvidia-driver:234-244), so that after an upgrade the kernel
+// would find none.
+func (c Config) resetFirmwarePath() error {
+	if c.FirmwarePath == "" {
+		return nil
+	}
+	file := filepath.Join(c.Roots.Sys, "module/firmware_class/parameters/path")
+	text, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the firmware search path: %w", err)
+	}
+	if strings.TrimSpace(string(text)) != c.FirmwarePath {
+		return nil
+	}
+	// A line feed: an empty write does not reach the kernel.
+	if err := os.WriteFile(file, []byte("\n"), 0o644); err != nil {
+		return fmt.Errorf("clear the firmware search path: %w", err)
 	}
 	return nil
 }

@@ -243,6 +243,29 @@ func TestUnloadWithdrawsReadiness(t *testing.T) {
 	}
 }
 
+// TestUnloadClearsTheFirmwarePath checks that the firmware search path of a former driver container is cleared with its driver, and no other: a
+// precompiled RHEL image installs its firmware only where none is set (gpu-driver-container rhel9/precompiled/nvidia-driver:234-244).
+func TestUnloadClearsTheFirmwarePath(t *testing.T) {
+	const own = "/run/nvidia/driver/lib/firmware"
+	for _, c := range []struct{ path, state, want string }{
+		{own, "", ""}, {own, "digest", own}, {"/var/lib/firmware", "", "/var/lib/firmware"},
+	} {
+		w := &world{uses: map[string][]string{"nvidia": nil}}
+		config := node(t, w)
+		config.FirmwarePath, config.Digest = own, "digest"
+		config.Roots.Sys = filepath.Join(config.Roots.Host, "sys")
+		file := filepath.Join(config.Roots.Sys, "module/firmware_class/parameters/path")
+		write(t, file, c.path+"\n")
+		write(t, filepath.Join(config.Roots.Host, config.StateFile), c.state+"\n")
+		if result := config.Run(t.Context()); !result.Done {
+			t.Errorf("result: %+v", result)
+		}
+		if text, err := os.ReadFile(file); err != nil || strings.TrimSpace(string(text)) != c.want {
+			t.Errorf("path %s with the stored digest %q becomes %q, want %q: %v", c.path, c.state, text, c.want, err)
+		}
+	}
+}
+
 func TestUnloadRootBusy(t *testing.T) {
 	w := &world{mounts: []string{"/run/nvidia/driver", "/run/nvidia/driver/dev"}, busy: "/run/nvidia/driver"}
 	result := node(t, w).Run(t.Context())
