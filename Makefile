@@ -23,10 +23,12 @@ SPECS        := $(GINKGO) run -v --no-color --keep-going
 FUZZTIME     ?= 30s
 
 # Packages that need root and the lab's programs; all others run anywhere. Those of VERIFY are a part of `make verify`.
-INTEGRATION := ./e2e/tests/agent ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
+INTEGRATION := ./e2e/tests/agent ./e2e/tests/contract ./e2e/tests/installer ./e2e/tests/installer/lifecycle ./e2e/env/lab ./e2e/tests/scheduler
+# NVIDIA's files are not in the repository: only test-contract runs this package.
+CONTRACT    := ./e2e/tests/contract/nvidia
 SUITE       := ./e2e/tests/suite ./e2e/tests/installation
 VERIFY      := ./e2e/repo/verify ./e2e/repo/verify/dialect
-UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(1)))
+UNIT         = $$($(GO) list ./... | grep -vx $(patsubst ./%,-e '.*/%',$(INTEGRATION) $(SUITE) $(CONTRACT) $(1)))
 
 ##@ Daily
 
@@ -87,6 +89,11 @@ test-long: lab $(GINKGO) ## faults that take minutes each: the installer killed 
 .PHONY: test-upstream
 test-upstream: lab ## Kubernetes' test cases of the scheduler, with our plugin in the place of the in-tree one (root)
 	$(GO) -C e2e/tests/upstream test -run '^$$' -bench '^BenchmarkUpstream$$' -benchtime 1x -timeout 30m .
+
+.PHONY: test-contract
+test-contract: ## NVIDIA's entry points in the rendered driver pods: TESSERA_NVIDIA_FILES=<folder with driver-container> (root)
+	@[ -n "$(TESSERA_NVIDIA_FILES)" ] || { echo "set TESSERA_NVIDIA_FILES to the folder with NVIDIA's gpu-driver-container as driver-container"; exit 2; }
+	TESSERA_NVIDIA_FILES='$(abspath $(TESSERA_NVIDIA_FILES))' $(GO) test -count=1 -timeout 20m -v $(CONTRACT) $(CONTRACTFLAGS) | grep -v '^=== '
 
 .PHONY: fuzz
 fuzz: ## fuzz every Fuzz function for FUZZTIME each
