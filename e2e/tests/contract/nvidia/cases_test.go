@@ -9,7 +9,7 @@ import (
 	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
 )
 
-// contractCase is one course of events. An error says what is different from what the entry points need or do.
+// contractCase is one course of events. An error names what differs from what the entry points need or do.
 type contractCase struct {
 	name string
 	// where reports for which variants it is; nil means all.
@@ -41,7 +41,7 @@ func (s *scene) loaded() error {
 		expect(slices.Contains(s.machine.Modules(), "nvidia"), "the module nvidia is not loaded: %v", s.machine.Modules()),
 		expect(s.machine.Exists("/run/nvidia/driver/usr/bin/nvidia-smi"), "the machine does not see the driver's root"),
 		expect(s.vgpu || s.machine.Exists("/run/nvidia/driver/run/nvidia-persistenced/nvidia-persistenced.pid"), "the persistence daemon does not run: the GPUs did not start"),
-		expect(s.vgpu || s.machine.Exists("/run/nvidia/validations/.driver-ctr-ready"), "sidecars are not told that the driver is ready"))
+		expect(s.vgpu || s.machine.Exists("/run/nvidia/validations/.driver-ctr-ready"), "no file reports to sidecars that the driver is ready"))
 }
 
 // gone reports whether nothing of the driver is left.

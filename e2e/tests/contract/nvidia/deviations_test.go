@@ -12,7 +12,7 @@ import (
 
 // deviation is a change of the rendered pod that a case must notice.
 type deviation struct {
-	// name says what differs; image and name of the case that must fail, and a part of its error.
+	// name is what differs; then image and name of the case that must fail, and a part of its error.
 	name, image, inCase, want string
 	change                    func(*corev1.PodSpec)
 }
@@ -47,7 +47,7 @@ func deviations() []deviation {
 			p.InitContainers = slices.DeleteFunc(p.InitContainers, func(c corev1.Container) bool { return c.Name == "unload" })
 		}},
 		{"no hook before termination", ubuntu, life, "sidecars see a driver that is not ready", func(p *corev1.PodSpec) { main(p).Lifecycle = nil }},
-		{"a probe that writes no file", ubuntu, life, "sidecars are not told", func(p *corev1.PodSpec) {
+		{"a probe that writes no file", ubuntu, life, "no file reports to sidecars", func(p *corev1.PodSpec) {
 			main(p).StartupProbe.Exec.Command = []string{"sh", "-c", "nvidia-smi && [ -e /run/nvidia/driver/usr/bin/nvidia-smi ]"}
 		}},
 		{"no PIDs of the host", rhel, "SELinux", "no label", func(p *corev1.PodSpec) { p.HostPID = false }},

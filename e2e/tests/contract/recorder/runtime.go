@@ -146,7 +146,7 @@ func container(args []string) error {
 }
 
 // enter makes the container's root the root: the image with a writable layer, the kernel's file systems, and the mounts. The order is that of
-// containerd, parents first; a mount shares events with the machine as its propagation says.
+// containerd, parents first; a mount shares events with the machine by its propagation.
 func (c Container) enter() error {
 	root := filepath.Join(c.Layer, "root")
 	for _, folder := range []string{"upper", "work", "root"} {
