@@ -93,10 +93,17 @@ func (f *fake) pod(command string, env ...corev1.EnvVar) *machine.Pod {
 // until waits for a line of the container's output, and returns the steps since the last call.
 func (f *fake) until(pod *machine.Pod, line string) []string {
 	f.t.Helper()
-	for end := time.Now().Add(time.Minute); !strings.Contains(pod.Output("driver"), line); time.Sleep(10 * time.Millisecond) {
-		if pod.Ended("driver") || time.Now().After(end) {
-			f.t.Fatalf("the container does not print %q: %s", line, pod.Output("driver"))
+	tick, end := time.NewTicker(10*time.Millisecond), time.After(time.Minute)
+	defer tick.Stop()
+	for !strings.Contains(pod.Output("driver"), line) {
+		select {
+		case <-tick.C:
+			if !pod.Ended("driver") {
+				continue
+			}
+		case <-end:
 		}
+		f.t.Fatalf("the container does not print %q: %s", line, pod.Output("driver"))
 	}
 	return steps(pod)
 }

@@ -26,11 +26,11 @@ type Image struct {
 	Signals []Step `json:"signals"`
 }
 
-// Step is what an entry point does to the machine, and the line of its file that does it. Steps of a signal's handler have the line at which the signal
-// is handled.
+// Step is what an entry point does to the machine, and the line of its file that does it. Programs that it starts in the background are left out: they
+// have no order. Steps of a signal's handler have no line.
 type Step struct {
 	Do string `json:"do"`
-	At string `json:"at"`
+	At string `json:"at,omitempty"`
 }
 
 //go:embed testdata/contract.yaml

@@ -229,8 +229,12 @@ func (s *scene) main() string {
 
 // until waits for a condition.
 func (s *scene) until(what string, met func() bool) error {
-	for end := time.Now().Add(s.limit); !met(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
+	tick, end := time.NewTicker(10*time.Millisecond), time.After(s.limit)
+	defer tick.Stop()
+	for !met() {
+		select {
+		case <-tick.C:
+		case <-end:
 			return fmt.Errorf("not within %s: %s", s.limit, what)
 		}
 	}
