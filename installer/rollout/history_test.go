@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +20,7 @@ type history struct {
 	bad     map[string]bool // nodes on which the new driver fails
 	blocked map[string]bool // nodes whose pods do not terminate
 	host    map[string]bool // nodes that keep their host's driver
+	kernel  map[string]int  // how often a node has booted into another kernel, which needs another image
 }
 
 var monday = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
@@ -26,7 +28,7 @@ var monday = time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
 func newHistory(policy v1alpha1.UpgradePolicy, nodes int) *history {
 	h := &history{
 		Fleet: Fleet{Now: monday, Policy: policy.Complete()},
-		bad:   map[string]bool{}, blocked: map[string]bool{}, host: map[string]bool{},
+		bad:   map[string]bool{}, blocked: map[string]bool{}, host: map[string]bool{}, kernel: map[string]int{},
 	}
 	for i := range nodes {
 		h.Nodes = append(h.Nodes, Node{
@@ -43,7 +45,21 @@ func (h *history) want(version string) {
 			continue
 		}
 		h.Nodes[i].Wanted = fmt.Sprintf("%s-%d", version, i%2)
+		if boots := h.kernel[h.Nodes[i].Name]; boots > 0 {
+			h.Nodes[i].Wanted += fmt.Sprintf("-k%d", boots)
+		}
 	}
+}
+
+// bootKernel boots a node in service into another kernel: its precompiled driver fails, and it needs that of the new kernel.
+func (h *history) bootKernel(n *Node) {
+	if n.New || h.host[n.Name] || n.Changing || n.Current != n.LastGood || n.Phase == v1alpha1.PhaseUpgrading || n.Phase == v1alpha1.PhaseFailed {
+		return
+	}
+	h.kernel[n.Name]++
+	n.Wanted = fmt.Sprintf("%s-k%d", strings.Split(n.Wanted, "-k")[0], h.kernel[n.Name])
+	n.Down = true
+	h.enter(n, v1alpha1.PhaseFailed)
 }
 
 // keepHost makes a node keep its host's driver, in service.
@@ -56,7 +72,11 @@ func (h *history) turn() Decision {
 	h.Status = d.Status
 	for _, name := range d.Grant {
 		n := h.node(name)
-		n.Current, n.Change, n.Changing = n.Wanted, false, n.Change || n.Changing
+		n.Current, n.Change, n.Changing, n.Unseen = n.Wanted, false, n.Change || n.Changing, true
+	}
+	for _, name := range d.Restart {
+		n := h.node(name)
+		n.Current, n.Unseen = n.Wanted, true
 	}
 	return d
 }
@@ -77,7 +97,19 @@ func (h *history) enter(n *Node, phase v1alpha1.NodePhase) {
 // live performs one step of what a node has been granted.
 func (h *history) live(n *Node) {
 	changing := n.Current != n.LastGood || n.Changing
+	granted := n.Unseen
+	n.Unseen = false
 	switch {
+	case n.Down && !granted: // its driver does not start, and there is none to roll back to
+	case n.Down:
+		n.Down = false
+		h.enter(n, v1alpha1.PhaseDriverInstalling)
+	case n.Phase == v1alpha1.PhaseDriverInstalling && h.bad[n.Name]:
+		n.Down = true
+		h.enter(n, v1alpha1.PhaseFailed)
+	case n.Phase == v1alpha1.PhaseDriverInstalling:
+		n.LastGood, n.Attempt = n.Current, nil
+		h.enter(n, v1alpha1.PhaseReady)
 	case n.Phase == v1alpha1.PhaseUpgrading && !changing:
 		h.settle(n)
 	case n.Phase == v1alpha1.PhaseUpgrading && (h.bad[n.Name] || h.blocked[n.Name]):
@@ -128,7 +160,7 @@ func (h *history) counts() (running, out, total int) {
 			continue
 		}
 		total++
-		if n.running() {
+		if n.running() && !n.restarting() {
 			running++
 		}
 		if !n.serves() {
@@ -147,6 +179,9 @@ func drawPolicy(t *rapid.T) v1alpha1.UpgradePolicy {
 		Canary:         either("canary", intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("30%")),
 		MaxUnavailable: either("maxUnavailable", intstr.FromInt32(1), intstr.FromInt32(2), intstr.FromString("25%"), intstr.FromString("100%")),
 		FailureBudget:  either("failureBudget", intstr.FromInt32(0), intstr.FromInt32(1), intstr.FromInt32(3), intstr.FromString("50%")),
+	}
+	if rapid.IntRange(0, 3).Draw(t, "auto") == 0 {
+		p.Auto = new(false)
 	}
 	parallel := rapid.Int32Range(0, 3).Draw(t, "maxParallel")
 	p.MaxParallel = &parallel
@@ -185,6 +220,32 @@ func (h *history) hold(t *rapid.T, d Decision) {
 			t.Fatalf("%s begins as a canary too many", name)
 		}
 	}
+	h.holdDown(t, d, total)
+}
+
+// holdDown checks the invariants of nodes that serve no GPUs: only they restart, never more than their budget at the same time, and only a pause, the
+// node itself, its attempts or the budget holds them.
+func (h *history) holdDown(t *rapid.T, d Decision, total int) {
+	budget, restarting := max(16, total/10), len(d.Restart)
+	for i := range h.Nodes {
+		if h.Nodes[i].restarting() {
+			restarting++
+		}
+	}
+	if len(d.Restart) > 0 && restarting > budget {
+		t.Fatalf("%d nodes that are down install drivers, of a budget of %d", restarting, budget)
+	}
+	for i := range h.Nodes {
+		n := &h.Nodes[i]
+		restarts := slices.Contains(d.Restart, n.Name)
+		if restarts && (!n.Down || n.serves() || h.Paused || n.Skipped || !n.Available || n.Wanted == n.Current) {
+			t.Fatalf("%s restarts: %+v", n.Name, *n)
+		}
+		may := n.Down && n.needs() && n.Wanted != n.Current && n.Available && !n.Skipped && !h.Paused && !h.exhausted(n) && !h.rests(n).After(h.Now)
+		if may && !restarts && restarting < budget {
+			t.Fatalf("%s is down and is held: %v in %+v", n.Name, d.Waits, d.Status)
+		}
+	}
 }
 
 // accounted checks that every node is done, changing, or waits for a named reason.
@@ -192,7 +253,7 @@ func (h *history) accounted(t *rapid.T, d Decision) {
 	for i := range h.Nodes {
 		n := &h.Nodes[i]
 		waits := slices.ContainsFunc(d.Waits, func(w Wait) bool { return w.Node == n.Name && w.Reason != "" })
-		if n.needs() && !n.New && !n.running() && !waits && !slices.Contains(d.Grant, n.Name) {
+		if n.needs() && !n.New && !n.running() && !waits && !slices.Contains(d.Grant, n.Name) && !slices.Contains(d.Restart, n.Name) {
 			t.Fatalf("no reason for %s: %+v", n.Name, *n)
 		}
 		if !n.needs() && waits {
@@ -228,7 +289,7 @@ func TestHistories(t *testing.T) {
 
 func (h *history) disturb(t *rapid.T) {
 	n := &h.Nodes[rapid.IntRange(0, len(h.Nodes)-1).Draw(t, "node")]
-	switch rapid.IntRange(0, 13).Draw(t, "what") {
+	switch rapid.IntRange(0, 15).Draw(t, "what") {
 	case 0:
 		n.Available = !n.Available
 	case 1:
@@ -242,9 +303,11 @@ func (h *history) disturb(t *rapid.T) {
 	case 5:
 		h.pass(time.Duration(rapid.IntRange(1, 400).Draw(t, "minutes")) * time.Minute)
 	case 6:
-		n.LastGood, n.Current, n.New, n.Phase = "", "", true, v1alpha1.PhasePreflight
+		n.LastGood, n.Current, n.New, n.Down, n.Phase = "", "", true, false, v1alpha1.PhasePreflight
 	case 7:
 		n.Change = true // another MIG mode
+	case 8, 9:
+		h.bootKernel(n)
 	default:
 		h.live(n)
 	}
@@ -253,6 +316,9 @@ func (h *history) disturb(t *rapid.T) {
 // calm runs the fleet without disturbances until it settles.
 func (h *history) calm(t *rapid.T) {
 	h.Paused, h.blocked = false, map[string]bool{}
+	if !*h.Policy.Auto {
+		h.Resumed = "true"
+	}
 	for i := range h.Nodes {
 		h.Nodes[i].Available, h.Nodes[i].Skipped = true, false
 	}
@@ -272,9 +338,18 @@ func (h *history) calm(t *rapid.T) {
 		}
 		return
 	}
+	lost := 0 // nodes for whose kernel there is no driver: as many nodes stay out of service
+	for i := range h.Nodes {
+		if n := &h.Nodes[i]; n.failed() && n.Down && !n.needs() {
+			lost++
+		}
+	}
+	if lost > 0 && lost >= share(h.Policy.MaxUnavailable, len(h.Nodes)) {
+		return
+	}
 	for i := range h.Nodes {
 		n := &h.Nodes[i]
-		if ended := n.done() || n.failed() && h.exhausted(n); !ended {
+		if ended := n.done() || n.failed() && h.exhausted(n) || n.failed() && n.Down && !n.needs(); !ended {
 			t.Fatalf("%s is not done and has not failed: %+v; %+v; %+v", n.Name, *n, d, d.Status)
 		}
 	}

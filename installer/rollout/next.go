@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,9 @@ func Next(f Fleet) Decision {
 	}
 	s.retarget(&d)
 	gate, reason := s.gate()
+	if gate != WaitPaused && s.busy == 0 && !slices.ContainsFunc(s.open, func(n *Node) bool { return !n.restarts() }) {
+		gate, reason = "", "" // it holds no node
+	}
 	stage := s.stage(gate)
 	s.grant(&d, gate, stage)
 	s.closeWaits(&d)
@@ -52,6 +56,8 @@ type surveyed struct {
 	// total counts nodes that have been in service; out counts those that are not in service now.
 	total, out                     int
 	done, running, failed, waiting int
+	// busy counts the running nodes that take a slot of a node in service, restarting those that install a driver because they were down.
+	busy, restarting int
 	// proven counts nodes that this rollout has changed and that are in service.
 	proven int
 	// opens is the time when the maintenance window opens.
@@ -89,6 +95,11 @@ func (s *surveyed) count(n *Node) {
 	}
 	if n.failed() {
 		s.failed++
+	}
+	if n.restarting() {
+		s.restarting++
+	} else if n.running() {
+		s.busy++
 	}
 	switch {
 	case n.running():

@@ -284,3 +284,104 @@ func TestCliqueThatHasBegunComesFirst(t *testing.T) {
 		t.Errorf("%s comes after the node of its clique", first.Name)
 	}
 }
+
+// TestDownNodesDoNotQueue is the case of NVIDIA/gpu-operator#1215 and #1220: six nodes with precompiled drivers boot into another kernel and serve no
+// GPUs until they get its driver. No limit that protects pods holds them.
+func TestDownNodesDoNotQueue(t *testing.T) {
+	saturday := &v1alpha1.MaintenanceWindow{Days: []string{"Sat"}, Start: "22:00", Duration: metav1.Duration{Duration: time.Hour}}
+	for name, test := range map[string]struct {
+		policy v1alpha1.UpgradePolicy
+		change func(h *history)
+		want   int
+		stage  v1alpha1.RolloutStage
+	}{
+		"by default":         {v1alpha1.UpgradePolicy{}, nil, 6, v1alpha1.RolloutCanary},
+		"in another window":  {v1alpha1.UpgradePolicy{Window: saturday}, nil, 6, v1alpha1.RolloutCanary},
+		"not automatic":      {v1alpha1.UpgradePolicy{Auto: new(bool)}, nil, 6, v1alpha1.RolloutCanary},
+		"paused by a person": {v1alpha1.UpgradePolicy{}, func(h *history) { h.Paused = true }, 0, v1alpha1.RolloutPaused},
+		"one skipped, one cordoned": {v1alpha1.UpgradePolicy{}, func(h *history) {
+			h.Nodes[0].Skipped, h.Nodes[1].Available = true, false
+		}, 4, v1alpha1.RolloutCanary},
+		"one with its driver loaded and pods that use it": {v1alpha1.UpgradePolicy{Window: saturday}, func(h *history) { h.Nodes[0].Down = false }, 5,
+			v1alpha1.RolloutCanary},
+		"with failures over the budget": {v1alpha1.UpgradePolicy{FailureBudget: number(0)}, func(h *history) {
+			h.Nodes[0].Attempt = &v1alpha1.Attempt{Digest: h.Nodes[0].Wanted, Count: 9, Reason: "DriverFailed"}
+		}, 5, v1alpha1.RolloutCanary},
+		"while an upgrade of the others is not automatic": {v1alpha1.UpgradePolicy{Auto: new(bool)}, func(h *history) {
+			for i := 6; i < 9; i++ {
+				h.Nodes[i].Wanted = "new"
+			}
+		}, 6, v1alpha1.RolloutPaused},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newHistory(test.policy, 9)
+			for i := range 6 {
+				h.bootKernel(&h.Nodes[i])
+				h.Nodes[i].Pods = 2 // they stay bound, and cannot start
+			}
+			if test.change != nil {
+				test.change(h)
+			}
+			d := h.turn()
+			if len(d.Restart) != test.want || len(d.Grant) != 0 || d.Status.Stage != test.stage {
+				t.Fatalf("restart %v, grant %v, want %d; %+v, %v", d.Restart, d.Grant, test.want, d.Status, d.Waits)
+			}
+		})
+	}
+}
+
+// TestDownNodesLeaveTheLimitsOfOthers checks that nodes in service start as if no node were installing a driver because it was down, and that the MIG
+// mode of a node that was down is granted like that of every other node.
+func TestDownNodesLeaveTheLimitsOfOthers(t *testing.T) {
+	h := newHistory(v1alpha1.UpgradePolicy{Canary: number(0), MaxUnavailable: percent(100)}, 9)
+	h.want("new")
+	for i := range 6 {
+		h.bootKernel(&h.Nodes[i])
+	}
+	h.Nodes[0].Change = true
+	d := h.turn()
+	if len(d.Restart) != 6 || !cmp.Equal(d.Grant, []string{"n06"}) || !h.Nodes[0].Change {
+		t.Fatalf("restart %v, grant %v", d.Restart, d.Grant)
+	}
+	for i := range h.Nodes {
+		h.live(&h.Nodes[i])
+	}
+	if d = h.turn(); len(d.Grant) != 0 || d.Status.Running != 6 { // n00 counts as waiting for its MIG mode
+		t.Errorf("a second node starts: %v, %+v", d.Grant, d.Status)
+	}
+}
+
+// TestDownNodesHaveABudget checks that a fleet that boots into another kernel does not pull the driver's image on all nodes at once.
+func TestDownNodesHaveABudget(t *testing.T) {
+	for nodes, want := range map[int]int{6: 6, 100: 16, 400: 40} {
+		h := newHistory(v1alpha1.UpgradePolicy{}, nodes)
+		for i := range h.Nodes {
+			h.bootKernel(&h.Nodes[i])
+		}
+		for range 2 { // a repeated decision exceeds nothing
+			h.turn()
+		}
+		started := 0
+		for i := range h.Nodes {
+			if h.Nodes[i].restarting() {
+				started++
+			}
+		}
+		if d := h.turn(); started != want || len(d.Restart) != 0 || nodes > want && d.Waits[0].Reason != WaitRestart {
+			t.Errorf("%d of %d nodes started, want %d; then %v, %v", started, nodes, want, d.Restart, d.Waits)
+		}
+	}
+}
+
+// TestGrantedNodeTakesASlotAtOnce checks that a node that rolled back takes a slot as soon as it is granted a driver, before its phase changes.
+func TestGrantedNodeTakesASlotAtOnce(t *testing.T) {
+	h := newHistory(v1alpha1.UpgradePolicy{Canary: number(0), MaxUnavailable: percent(100)}, 2)
+	h.want("new")
+	h.Nodes[0].Phase, h.Nodes[1].Phase = v1alpha1.PhaseRolledBack, v1alpha1.PhaseRolledBack
+	if d := h.turn(); len(d.Grant) != 1 {
+		t.Fatalf("granted %v", d.Grant)
+	}
+	if d := h.turn(); len(d.Grant) != 0 {
+		t.Errorf("granted %v while the first node is about to change", d.Grant)
+	}
+}

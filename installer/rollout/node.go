@@ -22,20 +22,43 @@ func (n *Node) attempt() *v1alpha1.Attempt {
 // migAttempt is the prefix of Attempt.Digest for a change of the MIG mode (phase.MIGAttempt).
 const migAttempt = "mig-mode/"
 
-// running reports whether the node is changing or has been granted a change. It takes a slot.
+// running reports whether the node is changing or has been granted a change.
 func (n *Node) running() bool {
+	granted := !n.New && !n.needs() && (n.Current != n.LastGood || n.Changing)
 	switch n.Phase {
 	case v1alpha1.PhaseUpgrading:
 		return !n.New
 	case v1alpha1.PhaseFailed, v1alpha1.PhaseBlocked, v1alpha1.PhaseRolledBack, v1alpha1.PhaseAbsent:
-		return false
+		return granted && n.Unseen
 	case v1alpha1.PhasePreflight, v1alpha1.PhaseDriverInstalling, v1alpha1.PhaseDriverReady, v1alpha1.PhaseToolkitReady,
 		v1alpha1.PhaseAgentReady, v1alpha1.PhaseValidating, v1alpha1.PhaseReady:
-		return !n.New && !n.needs() && (n.Current != n.LastGood || n.Changing)
+		return granted
 	default:
 		return false
 	}
 }
+
+// restarting reports whether the node is installing a driver outside of a maintenance, because it was down. It takes a slot of the budget for such
+// nodes, and none of a node in service.
+func (n *Node) restarting() bool {
+	if n.New || n.Current == n.LastGood {
+		return false
+	}
+	switch n.Phase {
+	case v1alpha1.PhasePreflight, v1alpha1.PhaseDriverInstalling, v1alpha1.PhaseDriverReady, v1alpha1.PhaseToolkitReady,
+		v1alpha1.PhaseAgentReady, v1alpha1.PhaseValidating:
+		return true
+	case v1alpha1.PhaseFailed:
+		return n.Down && n.running()
+	case v1alpha1.PhaseReady, v1alpha1.PhaseUpgrading, v1alpha1.PhaseBlocked, v1alpha1.PhaseRolledBack, v1alpha1.PhaseAbsent:
+		return false
+	default:
+		return false
+	}
+}
+
+// restarts reports whether the node is down and needs another driver to return to service.
+func (n *Node) restarts() bool { return n.Down && n.Wanted != n.Current }
 
 // serves reports whether pods can use the node's GPUs and no change has been granted.
 func (n *Node) serves() bool {

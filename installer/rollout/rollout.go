@@ -1,5 +1,6 @@
 // Package rollout decides which nodes of a fleet may start to change: canaries first, then waves, within the limits of the upgrade policy. It is
-// pure; all state is in the GPUNodes. A node that has never been in service is installed and not upgraded: it takes no slot.
+// pure; all state is in the GPUNodes. A node that has never been in service is installed and not upgraded: it takes no slot. A node that is down, as after
+// a boot into another kernel, is not in service either: it waits for no canary, window or other node in service.
 package rollout
 
 import (
@@ -32,6 +33,11 @@ type Node struct {
 	// Changing reports whether it has been granted and is not complete.
 	Change, Changing bool
 	Phase            v1alpha1.NodePhase
+	// Down reports whether no pod can use the node's GPUs: its driver failed, and none is loaded since the boot. The node changes its driver at
+	// once, within a separate budget.
+	Down bool
+	// Unseen reports whether Phase was determined before the last grant.
+	Unseen bool
 	// Since is the start time of the phase.
 	Since time.Time
 	// Attempt is the last failure on the node.
@@ -48,6 +54,9 @@ type Node struct {
 type Decision struct {
 	// Grant are the names of nodes whose spec may be set to the target, in order.
 	Grant []string
+	// Restart are the names of nodes that are down and whose driver may be set to the target. Their MIG mode is not granted: the change would drain
+	// the node after its driver has returned, and is subject to all limits.
+	Restart []string
 	// Status is the status to publish; nil if there is and was nothing to do.
 	Status *v1alpha1.RolloutStatus
 	// Waits has the reason for every node that must change, is not changing and may not start now, in the order of the rollout.
@@ -71,6 +80,7 @@ const (
 	WaitSoak        = "Soak"           // the canaries are in their soak time
 	WaitParallel    = "MaxParallel"    // the maximum number of nodes is changing
 	WaitUnavailable = "MaxUnavailable" // the maximum number of nodes is out of service
+	WaitRestart     = "RestartBudget"  // the node is down, and the maximum number of such nodes is installing drivers
 	WaitNode        = "NodeNotReady"   // the node is cordoned or not Ready
 	WaitRetry       = "RetryAfter"     // it failed, and its retry delay has not ended
 	WaitSkipped     = "Skipped"        // a person excluded it

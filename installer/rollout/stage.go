@@ -142,8 +142,8 @@ func (s *surveyed) after(stage v1alpha1.RolloutStage, gate string) time.Duration
 	if gate == WaitWindow {
 		sooner(s.opens)
 	}
-	if gate == "" {
-		for _, n := range s.open {
+	for _, n := range s.open {
+		if gate == "" || n.restarts() && gate != WaitPaused {
 			sooner(s.rests(n))
 		}
 	}

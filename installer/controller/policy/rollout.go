@@ -16,13 +16,14 @@ import (
 	"github.com/tessera-gpu/tessera/installer/controller/catalog"
 	"github.com/tessera-gpu/tessera/installer/controller/nodestate"
 	"github.com/tessera-gpu/tessera/installer/controller/trigger"
+	"github.com/tessera-gpu/tessera/installer/phase"
 	"github.com/tessera-gpu/tessera/installer/rollout"
 )
 
 // grantRollouts decides for each owner which nodes may begin, grants these what policies want, and writes the statuses of the policies. It returns the time
 // after which to decide again; 0 means never.
 func (r *Reconciler) grantRollouts(ctx context.Context, p *pass) (time.Duration, error) {
-	decisions, granted := map[string]rollout.Decision{}, map[string]bool{}
+	decisions, granted := map[string]rollout.Decision{}, map[string]granting{}
 	var after time.Duration
 	for _, owner := range p.owners() {
 		d := rollout.Next(p.rolloutFleet(owner))
@@ -33,7 +34,10 @@ func (r *Reconciler) grantRollouts(ctx context.Context, p *pass) (time.Duration,
 		}
 		after = trigger.Sooner(after, d.After)
 		for _, name := range d.Grant {
-			granted[name] = true
+			granted[name] = grantAll
+		}
+		for _, name := range d.Restart {
+			granted[name] = grantDriver
 		}
 	}
 	var failed error
@@ -84,6 +88,8 @@ func (m member) rolloutNode() rollout.Node {
 		New:       m.neverInService(),
 		Change:    m.modeChanges(),
 		Changing:  m.modeChanging(),
+		Down:      m.down(),
+		Unseen:    m.gpunode.Generation != status.ObservedGeneration,
 		Available: available(m.node),
 		Skipped:   m.node.Labels[v1alpha1.LabelSkipUpgrade] == "true" || m.gpunode.Annotations[v1alpha1.AnnotationPause] != "",
 	}
@@ -107,25 +113,50 @@ func (m member) neverInService() bool {
 	return status.LastGoodDriver == nil && status.Validated == nil && m.node.Labels[v1alpha1.LabelReady] != "true"
 }
 
+// down reports whether no pod can use the node's GPUs: its driver failed, and neither discovery nor agent report a loaded one since the boot. Pods that
+// stayed bound to the node through the boot hold claims and cannot start, so they do not count.
+func (m member) down() bool {
+	status, boot := m.gpunode.Status, m.node.Status.NodeInfo.BootID
+	hardware, agent := status.Hardware, status.Agent
+	if status.Phase != v1alpha1.PhaseFailed || hardware == nil || hardware.BootID != boot || hardware.LoadedDriver != "" {
+		return false
+	}
+	if agent != nil && agent.BootID == boot && agent.DriverVersion != "" {
+		return false
+	}
+	return !slices.ContainsFunc(status.Components, func(c v1alpha1.ComponentStatus) bool {
+		return c.Name == phase.ComponentDriver && c.State == v1alpha1.ComponentReady
+	})
+}
+
 // available reports whether Kubernetes schedules pods on a node.
 func available(node *corev1.Node) bool {
 	n := nodestate.ObserveNode(node)
 	return n.Ready && !n.Cordoned
 }
 
+// granting is what a node is granted in a pass.
+type granting int
+
+const (
+	grantNothing granting = iota
+	grantDriver
+	grantAll // driver and MIG mode
+)
+
 // grant writes what a node is to have into its GPUNode: driver and MIG mode when its turn has come, the agent's pool at any time.
-func (r *Reconciler) grant(ctx context.Context, m member, turn bool) error {
+func (r *Reconciler) grant(ctx context.Context, m member, turn granting) error {
 	if !m.assignment.Managed() || m.assignment.Conflict != "" {
 		return nil
 	}
 	spec := m.gpunode.Spec
 	g := action.GrantOf(m.gpunode)
 	g.AgentPool = m.assignment.AgentPool
-	if turn {
+	if turn == grantAll {
 		g.MIGMode = m.assignment.MIGMode
-		if m.wanted != nil {
-			g.Driver = m.wanted
-		}
+	}
+	if turn != grantNothing && m.wanted != nil {
+		g.Driver = m.wanted
 	}
 	if m.assignment.MIGMode == "" {
 		g.MIGMode = ""

@@ -96,3 +96,50 @@ func TestModeThatTheAgentChanges(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesThatServeNoGPUs checks which nodes are down: those whose driver failed, and on which neither discovery nor agent report a loaded driver since
+// the boot. Pods that are bound to the node do not count, because the case is a boot under pods.
+func TestNodesThatServeNoGPUs(t *testing.T) {
+	t.Parallel()
+	failed := v1alpha1.ComponentStatus{Name: "driver", State: v1alpha1.ComponentFailed}
+	tests := map[string]struct {
+		change func(m *member)
+		down   bool
+	}{
+		"the driver failed in this boot":       {func(*member) {}, true},
+		"its pods are bound to the node":       {func(m *member) { m.pods = 3 }, true},
+		"the report is of an earlier boot":     {func(m *member) { m.gpunode.Status.Hardware.BootID = "a" }, false},
+		"there is no report":                   {func(m *member) { m.gpunode.Status.Hardware = nil }, false},
+		"its modules are loaded, pods use it":  {func(m *member) { m.gpunode.Status.Hardware.LoadedDriver = "580.1" }, false},
+		"the agent has the driver open":        {func(m *member) { m.gpunode.Status.Agent = &v1alpha1.AgentStatus{BootID: "b", DriverVersion: "580.1"} }, false},
+		"the agent had it before the boot":     {func(m *member) { m.gpunode.Status.Agent = &v1alpha1.AgentStatus{BootID: "a", DriverVersion: "580.1"} }, true},
+		"its driver runs, and the agent fails": {func(m *member) { m.gpunode.Status.Components[0].State = v1alpha1.ComponentReady }, false},
+		"its driver is starting":               {func(m *member) { m.gpunode.Status.Phase = v1alpha1.PhaseDriverInstalling }, false},
+	}
+	for name, test := range tests {
+		m := member{node: controllertest.ServingNode("n"), gpunode: &v1alpha1.GPUNode{Status: v1alpha1.GPUNodeStatus{
+			Phase: v1alpha1.PhaseFailed, Hardware: &v1alpha1.HardwareStatus{BootID: "b"}, Components: []v1alpha1.ComponentStatus{failed},
+		}}}
+		test.change(&m)
+		if got := m.rolloutNode().Down; got != test.down {
+			t.Errorf("%s: down %t", name, got)
+		}
+	}
+}
+
+// TestDownNodeIsGrantedItsDriverAlone checks that a node that serves no GPUs gets its driver while upgrades are not automatic, and keeps its MIG mode.
+func TestDownNodeIsGrantedItsDriverAlone(t *testing.T) {
+	t.Parallel()
+	old := &v1alpha1.DesiredDriver{Source: v1alpha1.DriverContainer, Digest: "old"}
+	objects := freshCluster()
+	policy, gpunode := objects[0].(*v1alpha1.ClusterPolicy), objects[3].(*v1alpha1.GPUNode)
+	policy.Spec.Upgrade.Auto = new(false)
+	policy.Spec.NodeAgent.Pools = []v1alpha1.NodePool{{Name: "sliced", MIGMode: v1alpha1.MIGEnabled}}
+	gpunode.Spec = v1alpha1.GPUNodeSpec{Driver: old, AgentPool: "sliced"}
+	gpunode.Status.Phase, gpunode.Status.LastGoodDriver, gpunode.Status.Validated = v1alpha1.PhaseFailed, old, &v1alpha1.Validated{BootID: "a", Digest: "old"}
+	c := controllertest.NewClient(t, objects...)
+	passes(t, newReconciler(t, c))
+	if got := grantOf(t, c, "n"); got.Driver.Digest == "old" || got.MIGMode != "" {
+		t.Errorf("granted %+v with MIG mode %q", got.Driver, got.MIGMode)
+	}
+}

@@ -15,6 +15,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/tessera-gpu/tessera/installer/host"
+	"github.com/tessera-gpu/tessera/installer/host/preflight"
 )
 
 // labelDaemonSet names the DaemonSet of a pod. An annotation of the same key has the template that the pod was made from.
@@ -88,6 +91,9 @@ func newDaemonPod(set *appsv1.DaemonSet, node string) *corev1.Pod {
 	pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "DaemonSet", Name: set.Name, UID: set.UID, Controller: new(true)}}
 	pod.Spec.NodeSelector, pod.Spec.Affinity = template.Spec.NodeSelector, template.Spec.Affinity
 	pod.Spec.Tolerations = []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
+	for _, c := range template.Spec.InitContainers {
+		pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{Name: c.Name, Image: c.Image, Args: c.Args})
+	}
 	for _, c := range template.Spec.Containers {
 		pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: c.Name, Image: c.Image})
 	}
@@ -137,6 +143,9 @@ func (s *simulator) podStatus(pod *corev1.Pod) corev1.PodStatus {
 	case "tessera-operation":
 		return corev1.PodStatus{Phase: corev1.PodSucceeded}
 	case "tessera-driver":
+		if failed := s.preflightStatus(pod); failed != nil {
+			return *failed
+		}
 		if fault := s.driverFaultOf(pod); fault != "" {
 			return s.faultyDriverStatus(pod, fault)
 		}
@@ -145,6 +154,33 @@ func (s *simulator) podStatus(pod *corev1.Pod) corev1.PodStatus {
 		Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
 		ContainerStatuses: []corev1.ContainerStatus{{Name: pod.Spec.Containers[0].Name, Ready: true, Image: pod.Spec.Containers[0].Image}},
 	}
+}
+
+// preflightStatus is podStatus of a driver that its node does not support, as the verb preflight in its init container reports it; nil of another one.
+// The mutex is held.
+func (s *simulator) preflightStatus(pod *corev1.Pod) *corev1.PodStatus {
+	m, result := s.machines[pod.Spec.NodeName], host.Result{Verb: preflight.Verb}
+	if len(pod.Spec.InitContainers) == 0 {
+		return nil
+	}
+	for _, arg := range pod.Spec.InitContainers[0].Args {
+		if kernel, ok := strings.CutPrefix(arg, "--kernel="); ok && kernel != m.kernel {
+			result.Reason = preflight.KernelChanged
+		}
+		if os, ok := strings.CutPrefix(arg, "--os="); ok && os != m.os {
+			result.Reason = preflight.OSChanged
+		}
+	}
+	if result.Reason == "" {
+		return nil
+	}
+	text, err := json.Marshal(result)
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	return &corev1.PodStatus{Phase: corev1.PodPending, InitContainerStatuses: []corev1.ContainerStatus{{
+		Name: pod.Spec.InitContainers[0].Name, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: string(text)}},
+	}}}
 }
 
 // faultyDriverStatus is podStatus of a driver with a fault. The mutex is held.

@@ -290,6 +290,42 @@ func TestA14Reboot(t *testing.T) {
 	}
 }
 
+// TestA3NodesOfANewKernelDoNotQueue: six nodes with precompiled drivers boot into another kernel. All of them get its driver at once, also where
+// upgrades are not automatic, and their pods stay. The case is that of NVIDIA/gpu-operator#1215 and #1220.
+func TestA3NodesOfANewKernelDoNotQueue(t *testing.T) {
+	w := newWorld(t)
+	w.policy(func(s *v1alpha1.ClusterPolicySpec) {
+		s.Driver.UsePrecompiled, s.Driver.Version, s.Upgrade.Auto = true, "580", new(false)
+	})
+	names := []string{"n1", "n2", "n3", "n4", "n5", "n6"}
+	for _, name := range names {
+		w.join(machine{name: name})
+	}
+	w.start()
+	w.untilPhase(v1alpha1.PhaseReady, names...)
+	user := w.user("training", "n1")
+	for _, name := range names {
+		w.configure(func(s *simulator) {
+			m := s.machines[name]
+			m.boot, m.kernel = 1, "6.9.0"
+			s.machines[name] = m
+		})
+		w.nodeStatus(name, func(s *corev1.NodeStatus) { s.NodeInfo.BootID = "boot-" + name + "-1" })
+	}
+	w.until("all nodes have the driver of the kernel", func() string {
+		for name, image := range w.images() {
+			if image != "580-6.9.0-debian12" {
+				return name + " has " + image
+			}
+		}
+		return ""
+	})
+	w.untilPhase(v1alpha1.PhaseReady, names...)
+	if !w.exists(user) {
+		t.Error("the user's pod was evicted")
+	}
+}
+
 // TestA19OverlappingSelectors block the nodes that both choose; both drivers report the conflict, and it ends when one is deleted.
 func TestA19OverlappingSelectors(t *testing.T) {
 	w := installed(t, machine{name: "n1", labels: map[string]string{"a": "1", "b": "1"}}, machine{name: "n2", labels: map[string]string{"a": "1"}})
