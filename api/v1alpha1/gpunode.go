@@ -78,6 +78,12 @@ type DesiredDriver struct {
 	// Image is the image of the driver. Informational.
 	// +optional
 	Image string `json:"image,omitempty"`
+	// OS is the operating system of the driver's image. A rollback does not return to a driver of another operating system. Empty: unknown.
+	// +optional
+	OS string `json:"os,omitempty"`
+	// Kernel is the kernel of a precompiled driver. A rollback does not return to a driver of another kernel. Empty: any kernel.
+	// +optional
+	Kernel string `json:"kernel,omitempty"`
 }
 
 // DriverSource is where a driver comes from.

@@ -91,6 +91,8 @@ func driverMoves(w *world) bool {
 		}
 	case !here && w.labelDriver != 0:
 		w.driver, w.driverDigest, w.driverLate = PodPending, w.labelDriver, false
+	case w.driver == PodPending && !w.supported():
+		w.driver = PodFailed // by the verb preflight
 	case w.driver == PodPending && (w.loaded == 0 || w.loaded == w.driverDigest || !w.prepared):
 		w.driver = PodStarting
 		if w.loaded != w.driverDigest {
@@ -100,13 +102,16 @@ func driverMoves(w *world) bool {
 		w.driver = PodFailed
 	case w.driver == PodStarting:
 		w.driver, w.loaded, w.driverLate = PodReady, w.driverDigest, false
-	case w.driver == PodFailed && w.badDriver != w.driverDigest:
+	case w.driver == PodFailed && w.badDriver != w.driverDigest && w.supported():
 		w.driver, w.driverLate = PodPending, false
 	default:
 		return false
 	}
 	return true
 }
+
+// supported reports whether the driver on the node supports the running kernel.
+func (w *world) supported() bool { return w.kernel == 0 || w.kernel == w.driverDigest }
 
 func agentMoves(w *world) bool {
 	switch {
@@ -191,24 +196,35 @@ func timePasses(w *world) bool {
 	return before != *w
 }
 
+// reboot restarts the node with its pods.
+func reboot(w *world) bool {
+	w.boot++
+	w.loaded, w.surveyed = 0, false
+	if w.driver != PodAbsent && w.driver != PodTerminating {
+		w.driver, w.driverLate = PodPending, false
+	}
+	if w.agent == PodReady || w.agent == PodFailed {
+		w.agent, w.agentLate = PodStarting, false
+	}
+	if w.user == PodReady {
+		w.user = PodPending
+	}
+	if w.check != ValidationNone {
+		w.check, w.begun, w.leftover = ValidationNone, false, true
+	}
+	return true
+}
+
 // The disturbances, by their name in scenarios.
 var disturbances = map[string]func(w *world) bool{
-	"reboot": func(w *world) bool {
-		w.boot++
-		w.loaded, w.surveyed = 0, false
-		if w.driver != PodAbsent && w.driver != PodTerminating {
-			w.driver, w.driverLate = PodPending, false
+	"reboot": reboot,
+	"new kernel": func(w *world) bool {
+		ok := w.kernel == 1
+		if ok {
+			reboot(w)
+			w.kernel, w.wanted = 2, 2
 		}
-		if w.agent == PodReady || w.agent == PodFailed {
-			w.agent, w.agentLate = PodStarting, false
-		}
-		if w.user == PodReady {
-			w.user = PodPending
-		}
-		if w.check != ValidationNone {
-			w.check, w.begun, w.leftover = ValidationNone, false, true
-		}
-		return true
+		return ok
 	},
 	"user comes":   func(w *world) bool { ok := w.user == PodAbsent; w.user = or(ok, PodPending, w.user); return ok },
 	"user goes":    func(w *world) bool { ok := w.user == PodReady; w.user = or(ok, PodTerminating, w.user); return ok },
@@ -283,7 +299,7 @@ func lose(w *world) bool {
 	*w = world{
 		wanted: w.wanted, wantedMIG: w.wantedMIG, unmanaged: w.unmanaged, sandbox: w.sandbox, noAgent: w.noAgent, paused: w.paused,
 		plugin: w.plugin, conflict: w.conflict, ready: w.ready, cordoned: w.cordoned, gone: w.gone, noDriver: w.noDriver, setGone: w.setGone,
-		host: w.host, refuse: w.refuse, lastID: w.lastID, boot: w.boot,
+		host: w.host, refuse: w.refuse, kernel: w.kernel, lastID: w.lastID, boot: w.boot,
 		labelDriver: w.labelDriver, labelAgent: w.labelAgent, labelToolkit: w.labelToolkit, labelReady: w.labelReady, labelMaint: w.labelMaint,
 		driver: w.driver, driverDigest: w.driverDigest, driverLate: w.driverLate, agent: w.agent, toolkit: w.toolkit, cdi: w.cdi,
 		operation: or(w.operation == PodAbsent, PodAbsent, PodTerminating), loaded: w.loaded, mode: w.mode, gate: w.gate,

@@ -98,6 +98,9 @@ var invariants = []invariant{
 	{"a failure goes back to the last good driver", func(w *world, d Decision) bool {
 		return d.Action == RollBack && d.Attempt != nil && !d.Attempt.Undisturbed() && numberOf(d.Driver) != w.lastGood && !ofMode(d.Attempt.Digest)
 	}, false},
+	{"no rollback to a driver of another kernel", func(w *world, d Decision) bool {
+		return d.Action == RollBack && d.Attempt != nil && !d.Attempt.Undisturbed() && w.kernel != 0 && w.surveyed && numberOf(d.Driver) != w.kernel && !ofMode(d.Attempt.Digest)
+	}, false},
 	{"what was not touched goes back to what it has", func(w *world, d Decision) bool {
 		return d.Action == RollBack && (d.Attempt == nil || d.Attempt.Undisturbed()) && w.labelDriver != 0 && numberOf(d.Driver) != w.labelDriver
 	}, false},
@@ -165,6 +168,8 @@ func dishonest(w *world) string {
 	case w.badAgent || w.badCheck || w.badDriver == w.spec && w.spec != 0:
 		return or(w.phase == v1alpha1.PhaseFailed || w.phase == v1alpha1.PhaseRolledBack || w.phase == v1alpha1.PhaseReady && serves ||
 			w.phase == v1alpha1.PhaseBlocked, "", "what does not work does not end in Failed")
+	case w.kernel != 0 && w.spec != w.kernel:
+		return or(w.phase == v1alpha1.PhaseFailed && (w.paused || w.cordoned || !w.ready || w.attempts >= 2), "", "a driver of another kernel does not end in Failed")
 	case w.operation != PodAbsent || w.check != ValidationNone || w.leftover:
 		return "what served its turn is left behind"
 	case w.phase == v1alpha1.PhaseBlocked && w.step == v1alpha1.StepDrain && w.spec == w.lastGood && (w.unreadable || w.blocked && w.user != PodAbsent):

@@ -47,6 +47,25 @@ func TestDecisions(t *testing.T) {
 			o.Driver, o.Node.Labels.Driver = Pod{}, ""
 			o.Status.Hardware.HostDriver = "525.60.13"
 		}, "Blocked// HostDriverTooOld Wait", "525.60.13 is installed on the host and is older than the minimum 535"},
+		// NVIDIA/gpu-operator#910, #682, #933.
+		{"no precompiled driver for the kernel, and none that was good supports it", ready, func(o *Observed) {
+			o.Status.Hardware.OS, o.Status.Hardware.Kernel = "ubuntu24.04", "6.9.0"
+			o.Spec.Driver, o.Driver = desired(2), Pod{State: PodFailed, Digest: digest(2), Reason: ReasonImageNotFound, Message: "image i cannot be pulled"}
+			o.Spec.Driver.Kernel, o.Status.LastGoodDriver.Kernel, o.Node.Labels.Driver = "6.9.0", "6.1.0", short(2)
+			o.Node.Labels.Agent, o.Agent = "", Pod{}
+		}, "Failed// DriverFailed Wait", "ImageNotFound: image i cannot be pulled; there is no precompiled driver for kernel 6.9.0: push the image, boot a kernel"},
+		{"no driver for the operating system", ready, func(o *Observed) {
+			o.Status.Hardware.OS = "ubuntu26.04"
+			o.Spec.Driver, o.Driver = desired(2), Pod{State: PodFailed, Digest: digest(2), Reason: ReasonImageNotFound, Message: "image i cannot be pulled"}
+			o.Spec.Driver.Version, o.Spec.Driver.OS, o.Status.LastGoodDriver.OS, o.Node.Labels.Driver = "580.1", "ubuntu26.04", "ubuntu24.04", short(2)
+			o.Node.Labels.Agent, o.Agent = "", Pod{}
+		}, "Failed// DriverFailed Wait", "there is no driver 580.1 for ubuntu26.04: push the image, or set a version that has one"},
+		{"no image of a version for a kernel that the last good driver supports", ready, func(o *Observed) {
+			o.Status.Hardware.Kernel = "6.1.0"
+			o.Spec.Driver, o.Driver = desired(2), Pod{State: PodFailed, Digest: digest(2), Reason: ReasonImageNotFound, Message: "image i cannot be pulled"}
+			o.Spec.Driver.Kernel, o.Status.LastGoodDriver.Kernel, o.Node.Labels.Driver = "6.1.0", "6.1.0", short(2)
+			o.Node.Labels.Agent, o.Agent = "", Pod{}
+		}, "DriverInstalling// DriverFailed RollBack", "rolling back to driver"},
 		{"a GPUNode that was deleted: what runs stays", ready, func(o *Observed) {
 			o.Spec, o.Status, o.Placed, o.Drain.Holders = v1alpha1.GPUNodeSpec{}, v1alpha1.GPUNodeStatus{}, desired(1), []string{"user/pod"}
 		}, "Preflight// DriverAdopted Adopt", ""},

@@ -57,6 +57,13 @@ const (
 	ReasonRestoring         = "Restoring"
 	ReasonInService         = "InService"
 
+	// Reasons of pods on which decisions depend. A pod can have others.
+	ReasonImagePullBackOff = "ImagePullBackOff"
+	ReasonImageNotFound    = "ImageNotFound"
+	ReasonImagePlatform    = "ImagePlatformMissing"
+	ReasonModuleInUse      = "ModuleInUse"
+	ReasonRootBusy         = "RootBusy"
+
 	// Used only in conditions.
 	ReasonDriverReady      = "DriverReady"
 	ReasonRuntimeReady     = "RuntimeReady"

@@ -53,7 +53,7 @@ var swap = []rule{
 		}
 		switch {
 		case v.Driver.State == PodFailed || v.Driver.State == PodSucceeded:
-			return v.fail(v1alpha1.StepOperate, ReasonDriverFailed, "the driver container failed"+v.Driver.why())
+			return v.fail(v1alpha1.StepOperate, ReasonDriverFailed, "the driver container failed"+v.Driver.why()+v.driverAdvice())
 		case spent >= limit:
 			return v.fail(v1alpha1.StepOperate, ReasonDriverTimeout, fmt.Sprintf("the driver was not ready within %s%s", limit, v.Driver.why()))
 		default:

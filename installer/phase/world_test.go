@@ -47,9 +47,11 @@ type world struct {
 	tainted              bool
 	known, surveyed, cdi bool
 	// Pods.
-	driver        PodState
-	driverDigest  uint8
-	driverLate    bool
+	driver       PodState
+	driverDigest uint8
+	driverLate   bool
+	// kernel is the running kernel if drivers are precompiled: a driver supports only the kernel with its own number.
+	kernel        uint8
 	agent         PodState
 	agentNew      bool // created since the maintenance began
 	agentLate     bool
@@ -199,6 +201,11 @@ func (w *world) observeGPUNode(o *Observed) {
 	if w.entered != 0 {
 		o.Spec.Maintenance = &v1alpha1.Maintenance{ID: ids[w.entered], Operation: w.op, Since: metav1.NewTime(began)}
 	}
+	for _, d := range []*v1alpha1.DesiredDriver{o.Spec.Driver, o.Status.LastGoodDriver} {
+		if w.kernel != 0 && d != nil && d.Source == v1alpha1.DriverContainer {
+			d.OS, d.Kernel = "debian12", d.Digest
+		}
+	}
 	s := &o.Status
 	s.Phase, s.Step, s.Reason, s.Since = w.phase, w.step, w.reason, metav1.NewTime(since(w.late))
 	if w.attempts > 0 {
@@ -217,7 +224,7 @@ func (w *world) observeGPUNode(o *Observed) {
 		}
 	}
 	if w.known {
-		s.Hardware = &v1alpha1.HardwareStatus{BootID: or(w.surveyed, bootIDs[w.boot], "an older one"), CDI: w.cdi, HostDriver: hostVersion[w.host]}
+		s.Hardware = &v1alpha1.HardwareStatus{BootID: or(w.surveyed, bootIDs[w.boot], "an older one"), CDI: w.cdi, HostDriver: hostVersion[w.host], OS: "debian12", Kernel: digest(w.kernel)}
 		if w.loaded != 0 {
 			s.Hardware.LoadedDriver = "580"
 		}

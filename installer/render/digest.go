@@ -42,9 +42,13 @@ func describe(in Input, set DriverSet) (v1alpha1.DesiredDriver, error) {
 	if err := f.addContents(in, set.Spec); err != nil {
 		return v1alpha1.DesiredDriver{}, err
 	}
-	return v1alpha1.DesiredDriver{
-		Source: v1alpha1.DriverContainer, Digest: f.sum(), Owner: set.Owner, Version: version(in, set), Image: image,
-	}, nil
+	driver := v1alpha1.DesiredDriver{
+		Source: v1alpha1.DriverContainer, Digest: f.sum(), Owner: set.Owner, Version: version(in, set), Image: image, OS: set.Host.OS,
+	}
+	if set.Spec.UsePrecompiled {
+		driver.Kernel = set.Host.Kernel
+	}
+	return driver, nil
 }
 
 // complete sets the defaults of a set. The spec of a vGPU host driver is taken from the policy.

@@ -37,5 +37,16 @@ func (r *Reconciler) placedDriver(ctx context.Context, o *nodestate.Observation)
 	// NVIDIA's tags are the version, a dash and the operating system. The registry may have a port, so the tag is cut from the last path element.
 	_, tag, _ := strings.Cut(driver.Image[strings.LastIndex(driver.Image, "/")+1:], ":")
 	driver.Version, _, _ = strings.Cut(tag, "-")
+	if len(pod.InitContainers) > 0 {
+		// The verb preflight has the driver's target as flags.
+		for _, arg := range pod.InitContainers[0].Args {
+			if system, ok := strings.CutPrefix(arg, "--os="); ok {
+				driver.OS = system
+			}
+			if kernel, ok := strings.CutPrefix(arg, "--kernel="); ok {
+				driver.Kernel = kernel
+			}
+		}
+	}
 	return driver, nil
 }

@@ -147,8 +147,8 @@ func containerProblem(pod *corev1.Pod, status corev1.ContainerStatus) (reason, m
 	}
 	switch waiting.Reason {
 	case "ImagePullBackOff", "ErrImagePull":
-		// kubelet alternates between the two reasons.
-		return "ImagePullBackOff", fmt.Sprintf("image %s cannot be pulled; see the events of pod %s", status.Image, pod.Name), true
+		reason, message = pullProblem(status.Image, pod.Name, waiting.Message)
+		return reason, message, true
 	case "InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
 		return waiting.Reason, waiting.Message, true
 	}
@@ -174,8 +174,8 @@ func exitProblem(container string, ended *corev1.ContainerStateTerminated) (reas
 	if text != "" {
 		message += ": " + lastLine(text)
 	}
+	if known, advice, ok := driverProblem(text); ok {
+		return known, message + "; " + advice, false
+	}
 	return reason, message, false
 }
-
-// lastLine returns the last line of a text.
-func lastLine(text string) string { return text[strings.LastIndex(text, "\n")+1:] }

@@ -1,6 +1,7 @@
 package nodestate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,5 +73,61 @@ func TestObservedPods(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestImagesThatCannotBePulled checks that the cause is read from the errors of containerd and CRI-O, as kubelet repeats them with both of its reasons.
+// Missing images are NVIDIA/gpu-operator#910, #682 and #933.
+func TestImagesThatCannotBePulled(t *testing.T) {
+	const image = "nvcr.io/nvidia/driver:580-6.9.0-debian12"
+	for text, want := range map[string][2]string{
+		`rpc error: code = NotFound desc = failed to pull and unpack image "` + image + `": failed to resolve reference "` + image + `": ` + image + `: not found`: {
+			"ImageNotFound", "the registry does not have it"},
+		`Back-off pulling image "` + image + `": ErrImagePull: rpc error: code = NotFound desc = ` + image + `: not found`: {
+			"ImageNotFound", "the registry does not have it"},
+		"reading manifest 580-6.9.0-debian12 in nvcr.io/nvidia/driver: manifest unknown":         {"ImageNotFound", "the registry does not have it"},
+		"failed to pull and unpack image: no match for platform in manifest: not found":          {"ImagePlatformMissing", "architecture"},
+		"failed to authorize: failed to fetch oauth token: unexpected status: 401 Unauthorized":  {"ImagePullBackOff", "imagePullSecrets"},
+		"pull access denied, repository does not exist or may require authorization":             {"ImagePullBackOff", "imagePullSecrets"},
+		`Head "https://nvcr.io/v2/": tls: failed to verify certificate: x509: unknown authority`: {"ImagePullBackOff", "certificate"},
+		`Head "https://nvcr.io/v2/": dial tcp: lookup nvcr.io on 10.0.0.2:53: no such host`:      {"ImagePullBackOff", "proxy"},
+		"an error of another runtime": {"ImagePullBackOff", "see the events of pod p"},
+	} {
+		for _, reason := range []string{"ErrImagePull", "ImagePullBackOff"} {
+			pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodPending, ContainerStatuses: []corev1.ContainerStatus{{
+				Name: "c", Image: image, State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: text}},
+			}}}}
+			pod.Name = "p"
+			got := ObservePod(pod)
+			if got.State != phase.PodFailed || got.Reason != want[0] || !strings.Contains(got.Message, image) || !strings.Contains(got.Message, want[1]) {
+				t.Errorf("%s: %q is %+v, want %q", reason, text, got, want)
+			}
+		}
+	}
+}
+
+// TestLogOfTheDriverNamesTheCause checks that the error is found above the lines that NVIDIA's driver images print when they end (_shutdown in their
+// script nvidia-driver), and that known errors have advice.
+func TestLogOfTheDriverNamesTheCause(t *testing.T) {
+	const end = "\nStopping NVIDIA persistence daemon...\nUnloading NVIDIA driver kernel modules...\nUnmounting NVIDIA driver rootfs..."
+	for text, want := range map[string][3]string{
+		"Resolving Linux kernel version...\nCould not resolve Linux kernel version" + end: {
+			"KernelPackagesMissing", "1: Could not resolve Linux kernel version; ", "repoConfig"},
+		"E: Unable to locate package linux-headers-6.9.0" + end: {"KernelPackagesMissing", "1: E: Unable to locate", "usePrecompiled"},
+		"W: Temporary failure resolving 'archive.ubuntu.com'\nE: Unable to locate package linux-headers-6.9.0" + end: {
+			"KernelPackagesMissing", "1: E: Unable to locate", "usePrecompiled"},
+		"Err:1 Temporary failure resolving 'archive.ubuntu.com'" + end: {"RepositoryNotReachable", "1: Err:1", "mirror"},
+		"Unloading NVIDIA driver kernel modules...\nCould not unload NVIDIA driver kernel modules, driver is in use" + end: {
+			"ModuleInUse", "1: Could not unload NVIDIA driver kernel modules, driver is in use; ", "restart the node"},
+		"modprobe: ERROR: could not insert 'nvidia': Key was rejected by service" + end: {"SecureBoot", "1: modprobe: ERROR", "usePrecompiled"},
+		"an error of a later image" + end:                                               {"Error", "1: an error of a later image", ""},
+		"Caught signal":                                                                 {"Error", "1: Caught signal", ""},
+	} {
+		pod := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{
+			Name: "c", RestartCount: 4, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Message: text}},
+		}}}}
+		if got := ObservePod(pod); got.Reason != want[0] || !strings.Contains(got.Message, want[1]) || !strings.Contains(got.Message, want[2]) {
+			t.Errorf("%q is %+v, want %q", text, got, want)
+		}
 	}
 }

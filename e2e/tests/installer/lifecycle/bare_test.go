@@ -144,8 +144,10 @@ func TestA3TwoKernelsPrecompiled(t *testing.T) {
 	w.start()
 	w.untilPhase(v1alpha1.PhaseReady, "old")
 	w.untilPhase(v1alpha1.PhaseFailed, "new")
-	if s := w.gpunode("new").Status; !strings.Contains(s.Message, "580-6.9.0-debian12") {
-		t.Errorf("the message does not name the image: %q", s.Message)
+	for _, part := range []string{"580-6.9.0-debian12 cannot be pulled", "no precompiled driver for kernel 6.9.0", "usePrecompiled: false"} {
+		if s := w.gpunode("new").Status; !strings.Contains(s.Message, part) {
+			t.Errorf("the message lacks %q: %q", part, s.Message)
+		}
 	}
 	// The image is pushed.
 	w.configure(func(s *simulator) { clear(s.driverFaults) })

@@ -197,7 +197,7 @@ func (s *simulator) faultyDriverStatus(pod *corev1.Pod, fault driverFault) corev
 	case driverHangs:
 		container.State.Running = &corev1.ContainerStateRunning{}
 	case driverImageMissing:
-		container.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "not found"}
+		container.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff", Message: "rpc error: code = NotFound desc = " + container.Image + ": not found"}
 	}
 	return corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{container}}
 }
