@@ -61,6 +61,8 @@ const (
 	ReasonImagePullBackOff = "ImagePullBackOff"
 	ReasonImageNotFound    = "ImageNotFound"
 	ReasonImagePlatform    = "ImagePlatformMissing"
+	ReasonKernelPackages   = "KernelPackagesMissing"
+	ReasonRepository       = "RepositoryNotReachable"
 	ReasonModuleInUse      = "ModuleInUse"
 	ReasonRootBusy         = "RootBusy"
 

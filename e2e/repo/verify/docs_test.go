@@ -104,12 +104,14 @@ func TestPagesNameWhatExists(t *testing.T) {
 	for _, r := range server.Refusals() {
 		reasons = append(reasons, r.Reason)
 	}
-	for _, file := range []string{"installer/phase/reason.go", "installer/remediation/reason.go", "api/v1alpha1/attempt.go"} {
+	for _, file := range []string{
+		"installer/phase/reason.go", "installer/remediation/reason.go", "api/v1alpha1/attempt.go", "installer/host/preflight/preflight.go",
+	} {
 		text, err := os.ReadFile(filepath.Join(root(t), file))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, found := range regexp.MustCompile(`(?:Reason|Attempt)\w+ += "(\w+)"`).FindAllStringSubmatch(string(text), -1) {
+		for _, found := range regexp.MustCompile(`(?m)^\t[A-Z]\w+ += "([A-Z]\w+)"`).FindAllStringSubmatch(string(text), -1) {
 			reasons = append(reasons, found[1])
 		}
 	}

@@ -41,10 +41,10 @@ func pullProblem(image, pod, text string) (reason, message string) {
 // managers and from modprobe.
 var driverCauses = []cause{
 	{[]string{"could not resolve linux kernel version", "unable to locate package linux-", "no match for argument: kernel-", "unable to find a match: kernel-"},
-		"KernelPackagesMissing", "the package repositories have no packages of the node's kernel; boot a kernel whose packages they have, " +
+		phase.ReasonKernelPackages, "the package repositories have no packages of the node's kernel; boot a kernel whose packages they have, " +
 			"set repoConfig to repositories that have them, or set usePrecompiled"},
 	{[]string{"temporary failure resolving", "could not resolve host", "could not resolve '", "connection timed out", "failed to update the dnf metadata cache"},
-		"RepositoryNotReachable", "the package repositories cannot be reached; set repoConfig to a mirror, the proxy in env, or usePrecompiled"},
+		phase.ReasonRepository, "the package repositories cannot be reached; set repoConfig to a mirror, the proxy in env, or usePrecompiled"},
 	{[]string{"driver is in use"}, phase.ReasonModuleInUse, "end the processes that use it, or restart the node"},
 	{[]string{"key was rejected by service", "required key not available"}, "SecureBoot",
 		"the kernel rejects the signature of the modules; set usePrecompiled, enroll the key with which they are signed, or disable secure boot"},
