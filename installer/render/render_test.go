@@ -170,3 +170,23 @@ func images(t testing.TB, in render.Input) []string {
 	slices.Sort(all)
 	return all
 }
+
+// TestProbeExaminesTheRuntimeOfTheToolkit checks that --runtime-endpoint in toolkit.args applies to the readiness probe.
+func TestProbeExaminesTheRuntimeOfTheToolkit(t *testing.T) {
+	for name, args := range map[string][]string{
+		"--runtime-endpoint=/run/x.sock": {"--runtime-endpoint=/run/x.sock"}, "--runtime-endpoint /run/x.sock": {"-v=4", "--runtime-endpoint", "/run/x.sock"},
+		"": {"--runtime-endpoint"},
+	} {
+		in := plain()
+		in.Policy.Spec.Toolkit.Args = args
+		objects, err := render.Objects(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(objects, func(o client.Object) bool { return o.GetName() == render.OperandToolkit })
+		probe := objects[i].(*appsv1.DaemonSet).Spec.Template.Spec.Containers[0].ReadinessProbe.Exec.Command
+		if got := strings.Join(probe, " "); !strings.Contains(got, name+" --check") || name == "" && strings.Contains(got, "--runtime-endpoint") {
+			t.Errorf("%q: the probe is %s", args, got)
+		}
+	}
+}

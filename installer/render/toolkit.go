@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -35,7 +36,7 @@ func toolkit(in Input) ([]client.Object, error) {
 				// Ready means that the running runtime reads CDI specs.
 				ReadinessProbe: &corev1.Probe{
 					ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
-						Command: slices.Concat([]string{"tessera-node"}, host, []string{"--check", "--termination-log="}),
+						Command: slices.Concat([]string{"tessera-node"}, host, endpointFlag(spec.Args), []string{"--check", "--termination-log="}),
 					}},
 					PeriodSeconds: 10, TimeoutSeconds: 10,
 				},
@@ -50,6 +51,19 @@ func toolkit(in Input) ([]client.Object, error) {
 		objects = append(objects, runtimeClass(spec.RuntimeClass))
 	}
 	return objects, nil
+}
+
+// endpointFlag returns the flag --runtime-endpoint of the toolkit's args, if it is there: the probe must examine the runtime that the toolkit configures.
+func endpointFlag(args []string) []string {
+	for i, arg := range args {
+		switch {
+		case strings.HasPrefix(arg, "--runtime-endpoint="):
+			return []string{arg}
+		case arg == "--runtime-endpoint" && i+1 < len(args):
+			return args[i : i+2]
+		}
+	}
+	return nil
 }
 
 // runtimeFlags returns the flags that describe the container runtime.

@@ -28,9 +28,12 @@ type Status struct {
 	Folders []string
 }
 
-// Sockets returns the host paths of the known runtime sockets: of containerd, of k3s and RKE2, and of CRI-O.
+// Sockets returns the host paths of the known runtime sockets: of containerd, of k3s and RKE2, of k0s, of MicroK8s, and of CRI-O.
 func Sockets() []string {
-	return []string{"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/crio/crio.sock", "/var/run/crio/crio.sock"}
+	return []string{
+		"/run/containerd/containerd.sock", "/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock",
+		"/var/snap/microk8s/common/run/containerd.sock", "/run/crio/crio.sock", "/var/run/crio/crio.sock",
+	}
 }
 
 // Find returns the path under which this process accesses the socket. For an empty socket it returns the first known one that exists.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -131,5 +132,22 @@ func TestFind(t *testing.T) {
 	}
 	if _, err := Find(r, ""); err == nil {
 		t.Error("found one where none is")
+	}
+}
+
+// TestFindKnowsDistributions checks the sockets of k0s and MicroK8s (NVIDIA/gpu-operator#1323 and #7).
+func TestFindKnowsDistributions(t *testing.T) {
+	for _, socket := range []string{"/run/k0s/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock"} {
+		root := t.TempDir()
+		path := filepath.Join(root, socket)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Find(host.Roots{Host: root}, ""); err != nil || got != path {
+			t.Errorf("%s: found %s, error %v", socket, got, err)
+		}
 	}
 }
