@@ -135,8 +135,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestFindKnowsDistributions checks the sockets of k0s and MicroK8s (NVIDIA/gpu-operator#1323 and #7).
-func TestFindKnowsDistributions(t *testing.T) {
+// TestFindSocketsOfDistributions checks the sockets of k0s and MicroK8s (NVIDIA/gpu-operator#1323 and #7).
+func TestFindSocketsOfDistributions(t *testing.T) {
 	for _, socket := range []string{"/run/k0s/containerd.sock", "/var/snap/microk8s/common/run/containerd.sock"} {
 		root := t.TempDir()
 		path := filepath.Join(root, socket)
