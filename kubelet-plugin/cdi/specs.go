@@ -182,15 +182,7 @@ func (s *Specs) update() error {
 	if fingerprint == s.fingerprint && missing == nil {
 		return nil
 	}
-	if s.config.Nodes != nil {
-		if err := s.config.Nodes(); err != nil {
-			return err
-		}
-	}
-	if fingerprint, err = s.config.Roots.Fingerprint(); err != nil { // a module may have been loaded
-		return err
-	}
-	driver, err := driverroot.Scan(s.config.Roots)
+	driver, fingerprint, err := s.scan()
 	if err != nil {
 		return err
 	}
@@ -208,6 +200,20 @@ func (s *Specs) update() error {
 	}
 	s.fingerprint, s.driver = fingerprint, driver
 	return nil
+}
+
+// scan makes the driver's nodes and reads the driver, with the fingerprint from afterwards: a module may have been loaded.
+func (s *Specs) scan() (driver driverroot.Driver, fingerprint driverroot.Fingerprint, err error) {
+	if s.config.Nodes != nil {
+		if err := s.config.Nodes(); err != nil {
+			return driver, "", err
+		}
+	}
+	if fingerprint, err = s.config.Roots.Fingerprint(); err != nil {
+		return driver, "", err
+	}
+	driver, err = driverroot.Scan(s.config.Roots)
+	return driver, fingerprint, err
 }
 
 func (s *Specs) path(name string) string { return filepath.Join(s.config.Dir, name) }
