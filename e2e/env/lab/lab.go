@@ -143,7 +143,7 @@ func (l *Lab) startControlPlane(ctx context.Context, p *preparation) error {
 	if err := l.connectClient(); err != nil {
 		return err
 	}
-	if err := l.allow(ctx); err != nil {
+	if err := l.allow(ctx, p.cluster); err != nil {
 		return err
 	}
 	return m.Wait(ctx)

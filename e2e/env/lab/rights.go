@@ -21,6 +21,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 	"github.com/tessera-gpu/tessera/e2e/env/lab/pki"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/recipe"
 )
 
 const allowPause = 50 * time.Millisecond
@@ -31,17 +32,21 @@ func admin() pki.Subject {
 }
 
 // allow grants the control plane components the permissions that are not built into the API server, as soon as the API
-// server accepts requests: the scheduler does not become ready without its permissions.
-func (l *Lab) allow(ctx context.Context) error {
-	bindings, err := schedulerBindings()
-	if err != nil {
-		return err
-	}
-	bindings = append(bindings, &rbacv1.ClusterRoleBinding{
+// server accepts requests: tessera-scheduler does not become ready without its permissions. A control plane with
+// kube-scheduler has no object of Tessera.
+func (l *Lab) allow(ctx context.Context, cluster recipe.Cluster) error {
+	bindings := []runtime.Object{&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: kubeletClient}, // reads logs and runs commands on the nodes
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:kubelet-api-admin"},
 		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: kubeletClient}},
-	})
+	}}
+	if !cluster.StockScheduler {
+		own, err := schedulerBindings()
+		if err != nil {
+			return err
+		}
+		bindings = append(bindings, own...)
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for _, binding := range bindings {
