@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -36,6 +37,19 @@ func TestSMI(t *testing.T) {
 				t.Errorf("transcript (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestListHasTheFormOfTheDriver compares nvidia-smi -L in a transcript with a published capture from a pod with a MIG device of an H100. Examples
+// and documentation show this output.
+func TestListHasTheFormOfTheDriver(t *testing.T) {
+	const capture = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-950792bf-a01c-3f1a-e122-3473e67f54b2)\n" +
+		"  MIG 3g.40gb     Device  0: (UUID: MIG-b3061c09-2a4c-5026-a575-79f86a5bb12c)\n"
+	data, err := os.ReadFile("testdata/smi-h100x2.txt")
+	must(t, err)
+	uuid := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
+	if want := uuid.ReplaceAllString(capture, "UUID"); !strings.Contains(uuid.ReplaceAllString(string(data), "UUID"), want) {
+		t.Errorf("the transcript does not contain\n%s", want)
 	}
 }
 

@@ -7,6 +7,7 @@
 
 enum { TEXT = 128 };
 
+/* The form of the lines is that of published captures from pods on A100 and H100: TestListHasTheFormOfTheDriver. */
 void command_list(struct gpus gpus)
 {
 	char name[TEXT], uuid[TEXT];
