@@ -52,7 +52,7 @@ func health(ctx context.Context, folder string) error {
 	if err := injectFault(ctx, c, t); err != nil {
 		return err
 	}
-	printUse(c, programs)
+	printUse(environment(c, programs), useCommands[:1])
 	return nil
 }
 

@@ -32,6 +32,10 @@ func up(ctx context.Context, folder string) error {
 	if err != nil {
 		return err
 	}
+	cli, err := installCLI(ctx)
+	if err != nil {
+		return err
+	}
 	examples, err := readExamples()
 	if err != nil {
 		return err
@@ -51,7 +55,11 @@ func up(ctx context.Context, folder string) error {
 	}
 	d.print(os.Stdout)
 	fmt.Printf("\n%d examples, %d as expected, in %s.\n", len(examples), len(examples)-failed, time.Since(began).Round(time.Second))
-	printUse(c, programs)
+	use := environment(c, cli, programs)
+	printUse(use, useCommands)
+	if err := checkUse(ctx, use); err != nil {
+		return fmt.Errorf("a command that is printed above fails: %w", err)
+	}
 	if failed > 0 {
 		return fmt.Errorf("%d of %d examples have unexpected results; see UNEXPECTED above", failed, len(examples))
 	}
@@ -109,14 +117,6 @@ func runWithNodeTrace(ctx context.Context, c *cluster.Cluster, f func(context.Co
 		trace.handleNode(&nodes.Items[i], false)
 	}
 	return err
-}
-
-// printUse prints the commands to use and remove the cluster.
-func printUse(c *cluster.Cluster, programs string) {
-	fmt.Println("\nThe cluster keeps running. To use it:")
-	fmt.Printf("  export KUBECONFIG=%s PATH=%s:$PATH\n", c.Kubeconfig(), programs)
-	fmt.Println("  kubectl get gpunodes,resourceslices,pods")
-	fmt.Println("To remove it:\n  make demo-down")
 }
 
 // prepareHost prints which changes a lab makes to this machine, installs missing packages and builds the cluster's programs. It
