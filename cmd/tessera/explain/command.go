@@ -6,10 +6,12 @@ import (
 	"io"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
@@ -81,6 +83,7 @@ func (r request) run(ctx context.Context, c *cluster.Cluster) error {
 }
 
 func (r request) explain(ctx context.Context, c *cluster.Cluster, pod *corev1.Pod) (Explanation, error) {
+	ctx = klog.NewContext(ctx, logr.Discard()) // the scheduler's own log does not belong to the answer
 	if pod.Spec.NodeName != "" {
 		return explainBound(ctx, c, pod)
 	}

@@ -64,6 +64,7 @@ var _ = Describe("The installer", Ordered, ContinueOnFailure, func() {
 	keepsPodsAlive()
 	upgrades()
 	leaves()
+	pages()
 })
 
 var _ = Describe("The installer on ready nodes", Ordered, ContinueOnFailure, func() {

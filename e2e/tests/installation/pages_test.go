@@ -1,0 +1,211 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/registry"
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
+	"github.com/tessera-gpu/tessera/e2e/env/cluster"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
+)
+
+// pages covers the documentation: its commands, run one after the other in a copy of the repository, on a cluster without Tessera.
+func pages() {
+	Describe("as the documentation shows", Ordered, followsPages)
+}
+
+func followsPages() {
+	var shell cluster.Shell
+	var known *strings.Replacer // the names that a reader replaces
+	BeforeAll(func(ctx context.Context) {
+		// A registry for make push. The nodes do not pull from it: helm gets the lab's images.
+		images := httptest.NewServer(registry.New(registry.Logger(stdlog.New(io.Discard, "", 0))))
+		DeferCleanup(images.Close)
+		known = strings.NewReplacer("registry.example.com", strings.TrimPrefix(images.URL, "http://"), "NODE", older)
+		shell = newReader(ctx)
+	})
+	follow := func(ctx context.Context, page string) {
+		GinkgoHelper()
+		text, err := os.ReadFile(filepath.Join(shell.Dir, page))
+		Expect(err).NotTo(HaveOccurred())
+		steps := stepsOf(known.Replace(string(text)))
+		Expect(len(steps)).To(BeNumerically(">=", 3), "command lines of %s", page)
+		for _, s := range steps {
+			s.run(ctx, shell)
+		}
+	}
+
+	It("leads through docs/install.md to a running pod", func(ctx context.Context) {
+		follow(ctx, "docs/install.md")
+		for _, name := range bare() {
+			Expect(gpuNode(ctx, name).Status.Phase).To(Equal(v1alpha1.PhaseReady))
+		}
+	}, limit)
+
+	It("runs the manifest of README.md", func(ctx context.Context) {
+		text, err := os.ReadFile(filepath.Join(shell.Dir, "README.md"))
+		Expect(err).NotTo(HaveOccurred())
+		manifest := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(text)
+		Expect(manifest).To(HaveLen(2))
+		Expect(os.WriteFile(filepath.Join(shell.Dir, "first.yaml"), manifest[1], 0o644)).To(Succeed())
+		step{line: "kubectl apply -f first.yaml"}.run(ctx, shell)
+		step{line: "kubectl wait --for=jsonpath='{.status.phase}'=Succeeded pod/first --timeout=5m"}.run(ctx, shell)
+		step{line: "kubectl logs first", output: "GPU 0: … (UUID: GPU-…)\n  MIG … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
+	}, limit)
+
+	It("runs pods written for the device plugin unchanged", func(ctx context.Context) {
+		r := newRoom(ctx)
+		pods := fmt.Sprintf(devicePluginPods, cluster.VectorAddImage, cluster.CUDAImage)
+		Expect(os.WriteFile(filepath.Join(shell.Dir, "pods.yaml"), []byte(pods), 0o644)).To(Succeed())
+		step{line: "kubectl apply -n " + r.name + " -f pods.yaml"}.run(ctx, shell)
+		step{line: "kubectl wait -n " + r.name + " --for=jsonpath='{.status.phase}'=Succeeded pod/cuda-vectoradd pod/mig --timeout=5m"}.run(ctx, shell)
+		step{line: "kubectl logs -n " + r.name + " cuda-vectoradd", output: "…Test PASSED…"}.run(ctx, shell)
+		step{line: "kubectl logs -n " + r.name + " mig", output: "GPU 0: … (UUID: GPU-…)\n  MIG 1g.10gb … Device  0: (UUID: MIG-…)"}.run(ctx, shell)
+	}, limit)
+
+	It("runs the verbs of the CLI, for a pod that stays Pending", func(ctx context.Context) {
+		step{line: "kubectl apply -f deployments/examples/share-full.yaml"}.run(ctx, shell)
+		DeferCleanup(func(ctx context.Context) {
+			step{line: "kubectl delete -f deployments/examples/share-full.yaml"}.run(ctx, shell)
+		})
+		step{line: "kubectl wait --for=condition=Ready pod/share-most --timeout=5m"}.run(ctx, shell)
+		step{line: "tessera explain pod/share-rest", output: "pod/share-rest: fits on no node…" + ampere + "…"}.run(ctx, shell)
+		step{line: "tessera gpus", output: "…share-most…"}.run(ctx, shell)
+		step{line: "tessera claims", output: "…share-most…"}.run(ctx, shell)
+		step{line: "tessera doctor"}.run(ctx, shell)
+		step{line: "tessera plan upgrade"}.run(ctx, shell)
+	}, limit)
+
+	It("leads through docs/from-device-plugin.md", func(ctx context.Context) {
+		Expect(os.WriteFile(filepath.Join(shell.Dir, "kind.yaml"), []byte(operatorKind), 0o644)).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { step{line: "kubectl delete -f kind.yaml"}.run(ctx, shell) })
+		step{line: "kubectl apply -f kind.yaml"}.run(ctx, shell)
+		step{line: "kubectl wait --for=condition=Established crd/clusterpolicies.nvidia.com --timeout=1m"}.run(ctx, shell)
+		step{line: "kubectl apply -f " + filepath.Join(gpuOperator, "policy-container.yaml")}.run(ctx, shell)
+		for file, source := range map[string]string{"values.yaml": "values-small.yaml", "drivers.yaml": "drivers.yaml", "config.yaml": "mig-parted.yaml"} {
+			step{line: "cp " + filepath.Join(gpuOperator, source) + " " + file}.run(ctx, shell)
+		}
+		follow(ctx, "docs/from-device-plugin.md")
+		policy, err := os.ReadFile(filepath.Join(shell.Dir, "policy.yaml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(policy)).To(ContainSubstring("kind: ClusterPolicy"))
+		Expect(gpuNode(ctx, older).Status.Phase).To(Equal(v1alpha1.PhaseReady))
+	}, limit)
+}
+
+// gpuOperator is the folder with configurations of the GPU Operator. operatorKind is its kind, without the schema.
+const (
+	gpuOperator  = "installer/migrate/testdata"
+	operatorKind = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: clusterpolicies.nvidia.com}
+spec:
+  group: nvidia.com
+  scope: Cluster
+  names: {plural: clusterpolicies, singular: clusterpolicy, kind: ClusterPolicy, listKind: ClusterPolicyList}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+)
+
+// devicePluginPods are pods as the documentation of NVIDIA's device plugin and GPU Operator shows them to verify an installation. They name neither a
+// scheduler nor a claim.
+const devicePluginPods = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: cuda-vectoradd
+spec:
+  restartPolicy: OnFailure
+  containers:
+  - name: cuda-vectoradd
+    image: %s
+    resources:
+      limits:
+        nvidia.com/gpu: 1
+---
+apiVersion: v1
+kind: Pod
+metadata:
+  name: mig
+spec:
+  restartPolicy: OnFailure
+  containers:
+  - name: mig
+    image: %s
+    command: [nvidia-smi, -L]
+    resources:
+      limits:
+        nvidia.com/mig-1g.10gb: 1
+`
+
+// newReader returns the shell of a reader of the documentation, in a copy of the repository. What make installs comes first in its PATH.
+func newReader(ctx context.Context) cluster.Shell {
+	GinkgoHelper()
+	source, err := binaries.Source()
+	Expect(err).NotTo(HaveOccurred())
+	clone, folder := GinkgoT().TempDir(), GinkgoT().TempDir()
+	const files = `git -C "$1" ls-files -z --cached --others --exclude-standard | tar -C "$1" --null -T - --ignore-failed-read -cf - | tar -C "$2" -xf -`
+	out, err := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", files, "-", source, clone).CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(out))
+	shell, err := c.NewShell(ctx, folder, filepath.Join(folder, "usr", "local", "bin"))
+	Expect(err).NotTo(HaveOccurred())
+	shell.Dir = clone
+	shell.Setenv("DESTDIR", folder)
+	return shell
+}
+
+// step is a command line of a page. output is what the page shows below its block, with … in place of what differs; only the last line of a block
+// has one.
+type step struct{ line, output string }
+
+// fence is a fenced block of a page: its language and its text. Blocks in lists are indented.
+var fence = regexp.MustCompile("(?ms)^ *```(\\w*)\n(.*?)^ *```$")
+
+// stepsOf returns the command lines of a page in order: those of blocks without a language. A block of the language text is the output of the block
+// before it; other languages show files.
+func stepsOf(page string) []step {
+	var steps []step
+	for _, block := range fence.FindAllStringSubmatch(page, -1) {
+		switch {
+		case block[1] == "":
+			for line := range strings.Lines(block[2]) {
+				if line = strings.TrimSpace(line); line != "" {
+					steps = append(steps, step{line: line})
+				}
+			}
+		case block[1] == "text" && len(steps) > 0:
+			steps[len(steps)-1].output = strings.TrimSpace(block[2])
+		}
+	}
+	return steps
+}
+
+// run runs the line and compares its output. A line with an output is repeated until that appears: the log of a pod may be delayed.
+func (s step) run(ctx context.Context, shell cluster.Shell) {
+	GinkgoHelper()
+	By(s.line)
+	out, err := shell.Run(ctx, s.line)
+	GinkgoWriter.Println(out)
+	if err != nil {
+		Fail(err.Error())
+	}
+	if s.output == "" {
+		return
+	}
+	pattern := "^" + strings.ReplaceAll(regexp.QuoteMeta(s.output), "…", `[\s\S]*`) + `\s*$`
+	Eventually(ctx, func(ctx context.Context) (string, error) { return shell.Run(ctx, s.line) }).Should(MatchRegexp(pattern), s.line)
+}
