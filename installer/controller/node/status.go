@@ -63,17 +63,6 @@ func (r *Reconciler) recordPhaseEvent(node *v1alpha1.GPUNode, d phase.Decision) 
 
 // componentStatuses returns the states of the node's operands. Since is kept while state and digest stay the same.
 func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1alpha1.ComponentStatus {
-	validator := v1alpha1.ComponentStatus{Name: phase.ComponentValidator, State: v1alpha1.ComponentAbsent}
-	switch o.Validation.State {
-	case phase.ValidationRunning:
-		validator.State = v1alpha1.ComponentStarting
-	case phase.ValidationPassed:
-		validator.State = v1alpha1.ComponentReady
-	case phase.ValidationFailed:
-		validator.State = v1alpha1.ComponentFailed
-	case phase.ValidationNone:
-	}
-	validator.Reason, validator.Message = o.Validation.Reason, o.Validation.Message
 	agent := componentStatus(phase.ComponentAgent, o.Agent)
 	if agent.State == v1alpha1.ComponentReady && !o.AgentAccepted() {
 		agent.State, agent.Reason = v1alpha1.ComponentStarting, "AgentNotReady"
@@ -83,7 +72,7 @@ func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1a
 		}
 	}
 	now := []v1alpha1.ComponentStatus{
-		componentStatus(phase.ComponentDriver, o.Driver), componentStatus(phase.ComponentToolkit, o.Toolkit), agent, validator,
+		componentStatus(phase.ComponentDriver, o.Driver), componentStatus(phase.ComponentToolkit, o.Toolkit), agent, validatorStatus(o.Validation),
 	}
 	for i := range now {
 		now[i].Since = report.Timestamp(o.Now)
@@ -93,6 +82,21 @@ func componentStatuses(o *nodeObservation, old []v1alpha1.ComponentStatus) []v1a
 		}
 	}
 	return now
+}
+
+// validatorStatus returns the state of a node's validation.
+func validatorStatus(v phase.Validation) v1alpha1.ComponentStatus {
+	status := v1alpha1.ComponentStatus{Name: phase.ComponentValidator, State: v1alpha1.ComponentAbsent, Reason: v.Reason, Message: v.Message}
+	switch v.State {
+	case phase.ValidationRunning:
+		status.State = v1alpha1.ComponentStarting
+	case phase.ValidationPassed:
+		status.State = v1alpha1.ComponentReady
+	case phase.ValidationFailed:
+		status.State = v1alpha1.ComponentFailed
+	case phase.ValidationNone:
+	}
+	return status
 }
 
 // componentStatus returns the state of an operand's pod.

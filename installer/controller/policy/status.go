@@ -171,9 +171,7 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 			if missing, err := r.readOperand(ctx, "Deployment", o, live); missing != "" || err != nil {
 				return missing, err
 			}
-			// Ready also means that new pods are assigned to the scheduler, which depends on what was read before the objects were written.
-			unassigned := o.Name == render.OperandScheduler && !p.input.SchedulerAvailable
-			if live.Status.ObservedGeneration < live.Generation || live.Status.AvailableReplicas == 0 || unassigned {
+			if !p.available(live) {
 				return fmt.Sprintf("Deployment %s has no available pod; check its pods", o.Name), nil
 			}
 		case *appsv1.DaemonSet:
@@ -186,6 +184,15 @@ func (r *Reconciler) unavailableOperand(ctx context.Context, p *pass) (string, e
 		}
 	}
 	return "", nil
+}
+
+// available reports whether a Deployment has its rendered spec and an available pod. For the scheduler, new pods must also be assigned to it, which depends on
+// what was read before the objects were written.
+func (p *pass) available(live *appsv1.Deployment) bool {
+	if live.Name == render.OperandScheduler && !p.input.SchedulerAvailable {
+		return false
+	}
+	return live.Status.ObservedGeneration >= live.Generation && live.Status.AvailableReplicas > 0
 }
 
 // readOperand reads the live object of a rendered operand of the kind. missing is a text for messages if it does not exist.

@@ -73,18 +73,8 @@ func install(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	if !kept {
-		if err := unload(); err != nil {
-			return fmt.Errorf("could not unload the driver: %w", err)
-		}
-	}
-	if err := hide(); err != nil {
-		return fmt.Errorf("unmount the root of a former driver: %w", err)
-	}
-	if !kept {
-		if err := load(version); err != nil {
-			return err
-		}
+	if err := replaceModules(version, kept); err != nil {
+		return err
 	}
 	if err := setDaemons("Ready"); err != nil {
 		return err
@@ -98,6 +88,22 @@ func install(ctx context.Context, version string) error {
 	fmt.Println("Done, now waiting for signal")
 	<-ctx.Done()
 	return shutdown()
+}
+
+// replaceModules unmounts the root of a former driver and, unless its modules are kept, replaces them by those of the version.
+func replaceModules(version string, kept bool) error {
+	if !kept {
+		if err := unload(); err != nil {
+			return fmt.Errorf("could not unload the driver: %w", err)
+		}
+	}
+	if err := hide(); err != nil {
+		return fmt.Errorf("unmount the root of a former driver: %w", err)
+	}
+	if kept {
+		return nil
+	}
+	return load(version)
 }
 
 // shutdown unloads the driver after a signal. While it is in use, the container waits for another signal, as NVIDIA's do: kubelet kills it in the end.

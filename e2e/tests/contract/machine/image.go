@@ -45,19 +45,8 @@ func BuildImage(folder, recorder string, bashIsSh bool) (Image, error) {
 			return Image{}, err
 		}
 	}
-	for _, name := range hostPrograms {
-		program := name
-		if bashIsSh && name == "sh" {
-			program = "bash"
-		}
-		if err := installHostProgram(folder, program, "/usr/bin/"+name); err != nil {
-			return Image{}, err
-		}
-	}
-	for _, name := range []string{"mount", "umount"} {
-		if err := installHostProgram(folder, name, "/usr/lib/contract/"+name); err != nil {
-			return Image{}, err
-		}
+	if err := installHostPrograms(folder, bashIsSh); err != nil {
+		return Image{}, err
 	}
 	if err := copyFile(recorder, filepath.Join(folder, recorderPath)); err != nil {
 		return Image{}, err
@@ -74,6 +63,25 @@ func BuildImage(folder, recorder string, bashIsSh bool) (Image, error) {
 		return Image{}, err
 	}
 	return Image{Folder: folder, WorkingDir: "/drivers"}, nil
+}
+
+// installHostPrograms copies the programs of this host that entry points and recorder run.
+func installHostPrograms(folder string, bashIsSh bool) error {
+	for _, name := range hostPrograms {
+		program := name
+		if bashIsSh && name == "sh" {
+			program = "bash"
+		}
+		if err := installHostProgram(folder, program, "/usr/bin/"+name); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{"mount", "umount"} {
+		if err := installHostProgram(folder, name, "/usr/lib/contract/"+name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const (

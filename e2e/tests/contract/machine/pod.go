@@ -28,11 +28,11 @@ type Pod struct {
 	init       atomic.Value // name of the running init container
 }
 
-// Images are the images of a pod by reference, Configs the data of its ConfigMaps and Secrets, by name.
-type (
-	Images  map[string]Image
-	Configs map[string]map[string]string
-)
+// Images are the images of a pod by reference.
+type Images map[string]Image
+
+// Configs are the data of ConfigMaps and Secrets, by name.
+type Configs map[string]map[string]string
 
 // process is a running or ended container.
 type process struct {
@@ -143,15 +143,7 @@ func (p *Pod) firstProcess(running *process) error {
 		return err
 	}
 	for {
-		pid := running.command.Process.Pid
-		for range depth {
-			child := children(pid)
-			if len(child) == 0 {
-				pid = 0
-				break
-			}
-			pid = child[0]
-		}
+		pid := descendant(running.command.Process.Pid, depth)
 		if space, err := namespace(pid); pid != 0 && err == nil && space != outside && space != own {
 			running.pid, running.space = pid, space
 			return nil
@@ -162,6 +154,18 @@ func (p *Pod) firstProcess(running *process) error {
 		case <-time.After(time.Millisecond):
 		}
 	}
+}
+
+// descendant returns the process that is depth generations below another along the first children, or 0 if there is none.
+func descendant(pid, depth int) int {
+	for range depth {
+		child := children(pid)
+		if len(child) == 0 {
+			return 0
+		}
+		pid = child[0]
+	}
+	return pid
 }
 
 // namespace returns the mount namespace of a process.

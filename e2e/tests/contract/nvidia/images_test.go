@@ -3,9 +3,6 @@ package nvidia
 import (
 	"os"
 	"path/filepath"
-	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/tessera-gpu/tessera/e2e/tests/contract/machine"
 	"github.com/tessera-gpu/tessera/installer/render"
@@ -122,16 +119,4 @@ func writeFile(path, text string) error {
 		return err
 	}
 	return os.WriteFile(path, []byte(text), 0o755)
-}
-
-// container returns a container of a pod.
-func container(t *testing.T, pod corev1.PodSpec, name string) *corev1.Container {
-	t.Helper()
-	for i := range pod.Containers {
-		if pod.Containers[i].Name == name {
-			return &pod.Containers[i]
-		}
-	}
-	t.Fatalf("no container %s", name)
-	return nil
 }

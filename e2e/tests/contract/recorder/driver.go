@@ -316,7 +316,7 @@ func pgrep(args []string) error {
 }
 
 // real returns a program that continues as the program of this name.
-func real(name string) program {
+func unchanged(name string) program {
 	return func(args []string) error {
 		return syscall.Exec("/usr/lib/contract/"+name, append([]string{name}, args...), os.Environ())
 	}

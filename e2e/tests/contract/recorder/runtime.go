@@ -206,6 +206,17 @@ func (c Container) kernelFiles(root string) error {
 	return errors.Join(devices(folder), os.Symlink("/proc/self/fd", filepath.Join(folder, "fd")))
 }
 
+// makeTarget creates the target of a mount, a folder or a file, unless it exists.
+func makeTarget(target string, isFolder bool) error {
+	if _, err := os.Stat(target); !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	if isFolder {
+		return os.MkdirAll(target, 0o755)
+	}
+	return write(target, "")
+}
+
 func (m Mount) mount(machine, root string) error {
 	source := m.Source
 	if !strings.HasPrefix(source, machine) && !strings.HasPrefix(source, filepath.Dir(machine)) {
@@ -219,15 +230,8 @@ func (m Mount) mount(machine, root string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(target); errors.Is(err, os.ErrNotExist) {
-		if info.IsDir() {
-			err = os.MkdirAll(target, 0o755)
-		} else {
-			err = write(target, "")
-		}
-		if err != nil {
-			return err
-		}
+	if err := makeTarget(target, info.IsDir()); err != nil {
+		return err
 	}
 	bind := uintptr(unix.MS_BIND | unix.MS_REC)
 	if m.flat {
