@@ -83,7 +83,7 @@ func TestDiscovery(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &v1alpha1.HardwareStatus{
-		BootID: "b1", GPUs: 1, PCI: []string{"2330"}, Kernel: "6.8.0-79-generic", OS: "ubuntu24.04", OSName: "Ubuntu 24.04 LTS",
+		BootID: "b1", GPUs: 1, PCI: []string{"2330"}, Mode: "compute", Kernel: "6.8.0-79-generic", OS: "ubuntu24.04", OSName: "Ubuntu 24.04 LTS",
 		Architecture: runtime.GOARCH, Runtime: "containerd://2.2.1", CDI: true,
 	}
 	made, err := s.gpuNode(t, "node1")
