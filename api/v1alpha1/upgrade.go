@@ -147,4 +147,6 @@ const (
 	TaintNotReady = "tessera.dev/not-ready"
 	// TaintMaintenance is the key of the device taint while the GPUs of a node are out of service.
 	TaintMaintenance = "tessera.dev/maintenance"
+	// TaintScheduler is the key of the device taint that prevents other schedulers than tessera-scheduler from allocating devices.
+	TaintScheduler = "gpu.tessera.dev/scheduler"
 )

@@ -18,9 +18,6 @@ import (
 	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
-// schedulerTaint is the key of the taint that prevents other schedulers from allocating our devices.
-const schedulerTaint = "gpu.tessera.dev/scheduler"
-
 // SchedulerAssignment is the name of the MutatingAdmissionPolicy that sets schedulerName of pods with devices, and of its binding.
 const SchedulerAssignment = "schedulername.gpu.tessera.dev"
 
@@ -71,7 +68,7 @@ func schedulersTaint(driver string) *resourceapi.DeviceTaintRule {
 		TypeMeta: kind("resource.k8s.io/v1", "DeviceTaintRule"), ObjectMeta: metav1.ObjectMeta{Name: "scheduler." + driver},
 		Spec: resourceapi.DeviceTaintRuleSpec{
 			DeviceSelector: &resourceapi.DeviceTaintSelector{Driver: &driver},
-			Taint:          resourceapi.DeviceTaint{Key: schedulerTaint, Value: OperandScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule},
+			Taint:          resourceapi.DeviceTaint{Key: v1alpha1.TaintScheduler, Value: OperandScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule},
 		},
 	}
 }

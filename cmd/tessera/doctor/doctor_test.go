@@ -349,8 +349,14 @@ func TestFindings(t *testing.T) {
 					rule.Spec.Taint = resourceapi.DeviceTaint{Key: "example.com/audit", Effect: resourceapi.DeviceTaintEffectNoSchedule}
 					h.Add(rule)
 				}
+				driver := v1alpha1.DriverName // the rule that the chart's defaults create
+				reserved := &resourceapi.DeviceTaintRule{ObjectMeta: metav1.ObjectMeta{Name: "scheduler." + driver}}
+				reserved.Spec.DeviceSelector = &resourceapi.DeviceTaintSelector{Driver: &driver}
+				reserved.Spec.Taint = resourceapi.DeviceTaint{Key: v1alpha1.TaintScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule}
+				h.Add(reserved)
 			},
-			"gpu-b", "Warning", ReasonTainted, []string{"DeviceTaintRule others taints devices of the node: example.com/audit:NoSchedule"}, []string{"tessera-maintenance"},
+			"gpu-b", "Warning", ReasonTainted, []string{"DeviceTaintRule others taints devices of the node: example.com/audit:NoSchedule"},
+			[]string{"tessera-maintenance", "scheduler.gpu.tessera.dev"},
 		},
 		"a node that is not ready": {
 			func(h *nodesScene) {

@@ -8,6 +8,7 @@ import (
 	resourceapi "k8s.io/api/resource/v1"
 
 	"github.com/tessera-gpu/tessera/api/gpu"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/cmd/tessera/gpus"
 )
 
@@ -55,14 +56,16 @@ func taintFindings(g gpus.GPU) []Finding {
 	return found
 }
 
-// taintRuleFindings returns the DeviceTaintRules that select devices of the node and are not the installer's.
+// taintRuleFindings returns the DeviceTaintRules that select devices of the node and are not Tessera's: those of maintenances, and the one that reserves
+// the devices for tessera-scheduler.
 func (n *nodeState) taintRuleFindings() []Finding {
 	var found []Finding
 	for _, rule := range n.rules {
-		if strings.HasPrefix(rule.Name, maintenancePrefix) || !n.selectsDevice(rule.Spec.DeviceSelector) {
+		t := rule.Spec.Taint
+		own := strings.HasPrefix(rule.Name, maintenancePrefix) || t.Key == v1alpha1.TaintScheduler
+		if own || !n.selectsDevice(rule.Spec.DeviceSelector) {
 			continue
 		}
-		t := rule.Spec.Taint
 		found = append(found, Finding{
 			Severity: gpu.Warning.String(), Reason: ReasonTainted, Since: t.TimeAdded,
 			Message:  fmt.Sprintf("DeviceTaintRule %s taints devices of the node: %s", rule.Name, taintText(t.Key, t.Value, string(t.Effect))),
