@@ -211,7 +211,7 @@ func (s *scene) ready(pod *machine.Pod) error {
 	return s.wait(pod)
 }
 
-// wait waits for the startup probes of a pod, and for the entry point: a signal before it waits for one leaves the driver, see TestEarlySignal.
+// wait waits for the startup probes of a pod, and for the entry point: the vGPU manager leaves its modules when a signal comes earlier.
 func (s *scene) wait(pod *machine.Pod) error {
 	if err := pod.Wait(s.limit); err != nil {
 		return err
