@@ -106,8 +106,9 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err != nil {
 		return nil, err
 	}
+	nodes := c.nodes()
 	a := &agent{
-		hardware: c.hardware(), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(),
+		hardware: c.hardware(nodes.Ensure), daemons: c.daemons(client), reconcileNow: make(chan struct{}, 1), monitoring: c.monitoring(),
 	}
 	// Opening the driver can take seconds. It precedes Join, because an agent that no longer leads does not save health
 	// records.
@@ -119,9 +120,8 @@ func assemble(ctx context.Context, c config, client clients) (_ *agent, err erro
 	if err = a.newMonitor(ctx, c, boot, records, registry); err != nil {
 		return nil, err
 	}
-	a.specs = cdi.New(cdi.Config{
-		Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads, Nodes: func() error { return c.nodes().Ensure(ctx) },
-	})
+	makeNodes := func() error { return nodes.Ensure(ctx) }
+	a.specs = cdi.New(cdi.Config{Dir: c.cdi, Roots: c.roots(), Hook: program, Leads: a.instance.Leads, Nodes: makeNodes})
 	reader := server.NewReader(c.DriverName, client, a.inventory)
 	a.status = status.New(status.Config{
 		Driver: c.DriverName, Node: c.node, Pool: wire.PoolName(c.node, c.DriverName), Client: client, Registry: registry,

@@ -108,7 +108,7 @@ func (c config) roots() driverroot.Roots {
 // devRoot returns the path of this process whose subfolder dev is the host's /dev, which is this process's own /dev too: its pod mounts it there.
 func (c config) devRoot() string { return cmp.Or(c.Roots.Dev, c.Roots.Host) }
 
-// nodes returns the maker of device nodes for this process and its programs.
+// nodes returns the maker of device nodes for this process and its programs. A process has one, whose lock excludes concurrent calls.
 func (c config) nodes() *devnode.Maker {
 	return devnode.New(devnode.Config{
 		Roots: c.roots(), Dev: filepath.Join(c.devRoot(), "dev"),
