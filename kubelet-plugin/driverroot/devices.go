@@ -51,17 +51,23 @@ const (
 )
 
 func (d *Driver) addDevices(root tree, roots Roots) (err error) {
+	if err = d.readNumbers(roots); err != nil {
+		return err
+	}
+	d.Dev = roots.dev(root)
+	d.Control, err = d.controlNodes()
+	return err
+}
+
+// readNumbers reads from procfs what describes the driver's nodes: their numbers, owner and permission bits.
+func (d *Driver) readNumbers(roots Roots) (err error) {
 	if d.Majors, err = roots.majors(); err != nil {
 		return err
 	}
 	if d.Capabilities, err = roots.capabilities(); err != nil {
 		return err
 	}
-	if d.Access, err = roots.access(); err != nil {
-		return err
-	}
-	d.Dev = roots.dev(root)
-	d.Control, err = d.controlNodes()
+	d.Access, err = roots.access()
 	return err
 }
 
@@ -97,8 +103,7 @@ type OwnNodes struct {
 // OwnNodes reads the nodes from procfs. Without a loaded driver there are none. The GPUs are those in /proc/driver/nvidia/gpus.
 func (r Roots) OwnNodes() (OwnNodes, error) {
 	var driver Driver
-	var err error
-	if driver.Majors, err = r.majors(); err != nil {
+	if err := driver.readNumbers(r); err != nil {
 		return OwnNodes{}, err
 	}
 	if !slices.ContainsFunc(frontend, func(name string) bool { _, ok := driver.Majors[name]; return ok }) {
@@ -107,16 +112,11 @@ func (r Roots) OwnNodes() (OwnNodes, error) {
 	if _, loaded := driver.Majors[uvm]; !loaded {
 		return OwnNodes{Missing: uvm}, nil
 	}
-	if driver.Capabilities, err = r.capabilities(); err != nil {
+	control, err := driver.controlNodes()
+	if err != nil {
 		return OwnNodes{}, err
 	}
-	own := OwnNodes{}
-	if own.Access, err = r.access(); err != nil {
-		return OwnNodes{}, err
-	}
-	if own.Nodes, err = driver.controlNodes(); err != nil {
-		return OwnNodes{}, err
-	}
+	own := OwnNodes{Nodes: control, Access: driver.Access}
 	minors, err := r.minors()
 	if err != nil {
 		return OwnNodes{}, err

@@ -14,8 +14,9 @@ import (
 // not changed in between.
 type Fingerprint string
 
-// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and the numbers and owner of the nodes. A file that is replaced or added changes its folder's time. It takes a few dozen system calls and may be called for
-// every claim. The error wraps ErrNotLoaded if no driver is loaded.
+// Fingerprint reads the driver's version, the boot, the identity and time of each library folder, and the numbers and
+// owner of the nodes. A file that is replaced or added changes its folder's time. It takes a few dozen system calls and
+// may be called for every claim. The error wraps ErrNotLoaded if no driver is loaded.
 func (r Roots) Fingerprint() (Fingerprint, error) {
 	version, err := r.version()
 	if err != nil {
