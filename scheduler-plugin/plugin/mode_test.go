@@ -5,7 +5,7 @@ import (
 
 	resourceapi "k8s.io/api/resource/v1"
 
-	"github.com/tessera-gpu/tessera/scheduler-plugin/plugin/config"
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 )
 
 // TestAdditional uses devices that are tainted for the stock scheduler.
@@ -17,7 +17,7 @@ func TestAdditional(t *testing.T) {
 			continue
 		}
 		for i := range slice.Spec.Devices {
-			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: config.SchedulerTaint, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
+			slice.Spec.Devices[i].Taints = []resourceapi.DeviceTaint{{Key: v1alpha1.TaintScheduler, Effect: resourceapi.DeviceTaintEffectNoSchedule}}
 		}
 	}
 	t.Run("additional", func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"github.com/tessera-gpu/tessera/api/v1alpha1"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/extended"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/fit"
 	"github.com/tessera-gpu/tessera/scheduler-plugin/index"
@@ -70,7 +71,7 @@ func newSharedState(ctx context.Context, args *config.TesseraDynamicResourcesArg
 // hiddenTaint returns the key of the taint that the plugin ignores, empty if there is none.
 func hiddenTaint(args *config.TesseraDynamicResourcesArgs) string {
 	if args.Mode == config.Additional {
-		return config.SchedulerTaint
+		return v1alpha1.TaintScheduler
 	}
 	return ""
 }

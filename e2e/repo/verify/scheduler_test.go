@@ -163,8 +163,8 @@ func TestOneSchedulerAllocates(t *testing.T) {
 // TestAdditionalTaintsWhatThePluginIgnores: the taint of the rule is the one that mode Additional ignores.
 func TestAdditionalTaintsWhatThePluginIgnores(t *testing.T) {
 	rule := one[*resourceapi.DeviceTaintRule](t, manifests(t, schedulerAdditional))
-	if rule.Spec.Taint.Key != config.SchedulerTaint || rule.Spec.Taint.Effect != resourceapi.DeviceTaintEffectNoSchedule {
-		t.Errorf("taint %+v, want %s that keeps pods away and ends none", rule.Spec.Taint, config.SchedulerTaint)
+	if rule.Spec.Taint.Key != v1alpha1.TaintScheduler || rule.Spec.Taint.Effect != resourceapi.DeviceTaintEffectNoSchedule {
+		t.Errorf("taint %+v, want %s that keeps pods away and ends none", rule.Spec.Taint, v1alpha1.TaintScheduler)
 	}
 	if rule.Spec.DeviceSelector == nil || rule.Spec.DeviceSelector.Driver == nil || *rule.Spec.DeviceSelector.Driver != v1alpha1.DriverName {
 		t.Errorf("devices %+v, want all of %s", rule.Spec.DeviceSelector, v1alpha1.DriverName)

@@ -43,9 +43,6 @@ const (
 	Additional Mode = "Additional"
 )
 
-// SchedulerTaint is the key of the taint that keeps the stock scheduler away from our devices.
-const SchedulerTaint = "gpu.tessera.dev/scheduler"
-
 // Switch turns a feature on or off.
 type Switch string
 
