@@ -139,13 +139,18 @@ func lifecycleCases() []contractCase {
 	}
 }
 
+// upInUse starts a pod until it is ready, and then a program that uses its driver until end is called.
+func (s *scene) upInUse(version string) (pod *machine.Pod, end func() error, err error) {
+	if pod, err = s.up(version); err != nil {
+		return nil, nil, err
+	}
+	end, err = s.use()
+	return pod, end, err
+}
+
 // removalInUse checks that a driver in use stays with its modules, that the next driver is refused, and that it is installed after the use.
 func removalInUse(s *scene) error {
-	pod, err := s.up(older)
-	if err != nil {
-		return err
-	}
-	end, err := s.use()
+	pod, end, err := s.upInUse(older)
 	if err != nil {
 		return err
 	}
@@ -171,11 +176,7 @@ func removalInUse(s *scene) error {
 // restartInUse checks which entry points survive a crash of the container while the driver is in use: those that keep the modules of the same digest, and
 // those that unload nothing at their start (rhel9/precompiled). The others start once the use has ended.
 func restartInUse(s *scene) error {
-	pod, err := s.up(version)
-	if err != nil {
-		return err
-	}
-	end, err := s.use()
+	pod, end, err := s.upInUse(version)
 	if err != nil {
 		return err
 	}
@@ -206,11 +207,7 @@ func restartInUse(s *scene) error {
 
 // newPodInUse checks the same for a new pod: entry points that store the digest keep the modules, and unload lets them. The others are refused.
 func newPodInUse(s *scene) error {
-	pod, err := s.up(version)
-	if err != nil {
-		return err
-	}
-	end, err := s.use()
+	pod, end, err := s.upInUse(version)
 	if err != nil {
 		return err
 	}

@@ -44,6 +44,16 @@ func (s *scene) rdma(host bool) {
 // connected reports whether nvidia_peermem is loaded.
 func (s *scene) connected() bool { return slices.Contains(s.machine.Modules(), "nvidia_peermem") }
 
+// upConnected starts a pod with the network driver of a container, and waits until nvidia_peermem is loaded.
+func (s *scene) upConnected() (*machine.Pod, error) {
+	s.rdma(false)
+	pod, err := s.up(version)
+	if err != nil {
+		return nil, err
+	}
+	return pod, s.until("nvidia_peermem is loaded", s.connected)
+}
+
 func rdmaCases() []contractCase {
 	host := map[string]string{"sys/module/ib_core/srcversion": "mofed\n", "usr/src/ofa_kernel/flavor": "mofed"}
 	return []contractCase{
@@ -53,12 +63,8 @@ func rdmaCases() []contractCase {
 			return errors.Join(err, s.loaded(), expect(!s.connected(), "nvidia_peermem is loaded"))
 		}},
 		{name: "RDMA with a network driver container", where: compiled, files: adapter(networkContainer()), run: func(s *scene) error {
-			s.rdma(false)
-			pod, err := s.up(version)
+			pod, err := s.upConnected()
 			if err != nil {
-				return err
-			}
-			if err := s.until("nvidia_peermem is loaded", s.connected); err != nil {
 				return err
 			}
 			if err := s.stop(pod); err != nil || s.name != "rhel9" {
@@ -131,12 +137,8 @@ func networkLater(s *scene) error {
 // networkReplaced checks that nvidia_peermem is loaded again after a network driver container has unloaded it: the liveness probe fails, and kubelet
 // restarts the container.
 func networkReplaced(s *scene) error {
-	s.rdma(false)
-	pod, err := s.up(version)
+	pod, err := s.upConnected()
 	if err != nil {
-		return err
-	}
-	if err := s.until("nvidia_peermem is loaded", s.connected); err != nil {
 		return err
 	}
 	// Until then it would load the module itself.

@@ -17,7 +17,7 @@ type variant struct {
 	precompiled, vgpu bool
 	// fast reports whether the entry point keeps the modules of a driver with the same digest.
 	fast bool
-	// network is a file pattern that stands for the package repositories of a machine without internet access.
+	// network is a file pattern in the place of the package repositories of a machine without internet access.
 	network string
 }
 
