@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/tessera-gpu/tessera/api/gpu/gputest"
 )
 
 // Majors of the device nodes: local numbers that are never assigned to a driver, so that on a
@@ -43,11 +41,7 @@ func (n node) make(folder string) error {
 // MakeNodes makes the device nodes of the GPUs and of nvidia, nvidia-uvm and nvidia-modeset, as nvidia-modprobe(1), the rules of udev of a
 // distribution or the toolkit container of NVIDIA (toolkit.go:520) do. No module makes them, and a driver container has nvidia-modprobe not.
 func MakeNodes(dir string) error {
-	spec, err := ReadSpec(dir)
-	if err != nil {
-		return err
-	}
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := readMachine(dir)
 	if err != nil {
 		return err
 	}

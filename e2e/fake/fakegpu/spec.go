@@ -51,6 +51,15 @@ func (s Spec) write(dir string) error {
 	return os.WriteFile(filepath.Join(dir, specFile), append(data, '\n'), 0o644)
 }
 
+// readMachine returns the machine under dir.
+func readMachine(dir string) (gputest.Machine, error) {
+	spec, err := ReadSpec(dir)
+	if err != nil {
+		return gputest.Machine{}, err
+	}
+	return gputest.FindMachine(spec.Machine)
+}
+
 // ReadSpec returns the spec of the machine under dir.
 func ReadSpec(dir string) (Spec, error) {
 	data, err := os.ReadFile(filepath.Join(dir, specFile))

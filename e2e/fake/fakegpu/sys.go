@@ -72,11 +72,7 @@ func deafSpace() string { return strings.Repeat("\xff", configSize) }
 // showOnBus writes the configuration spaces for the current presence of the GPUs. A machine of
 // InstallDriver has no bus.
 func showOnBus(dir string) error {
-	spec, err := ReadSpec(dir)
-	if err != nil {
-		return err
-	}
-	machine, err := gputest.FindMachine(spec.Machine)
+	machine, err := readMachine(dir)
 	if err != nil {
 		return err
 	}
