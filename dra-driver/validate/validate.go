@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 
@@ -56,12 +57,7 @@ func Run(ctx context.Context, c Config) error {
 }
 
 func hasInstance(gpus []nvml.VisibleGPU) bool {
-	for _, g := range gpus {
-		if len(g.Instances) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(gpus, func(g nvml.VisibleGPU) bool { return len(g.Instances) > 0 })
 }
 
 // target is one device to validate: a GPU, or one of its MIG devices.

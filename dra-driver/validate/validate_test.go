@@ -57,7 +57,7 @@ func TestEveryDeviceComputes(t *testing.T) {
 	for name, test := range map[string]struct {
 		prepare func(t *testing.T, dir string)
 		mig     bool
-		want    []string // lines; MIG-* stands for the UUID of a MIG device
+		want    []string // lines; MIG-* is the UUID of a MIG device
 		note    string
 		fails   string
 	}{

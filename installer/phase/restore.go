@@ -38,7 +38,8 @@ var restore = []rule{
 	{"in service", func(*view) bool { return true }, inService},
 }
 
-// MonitoringReturns returns the labels that bring monitoring back to a node in service after a reset or a change of the MIG mode. It returns false if no change is needed.
+// MonitoringReturns returns the labels that bring monitoring back to a node in service after a reset or a change of the MIG mode. It returns false if no
+// change is needed.
 func MonitoringReturns(o Observed) (Labels, bool) {
 	v := viewOf(&o)
 	l := v.Node.Labels

@@ -34,15 +34,15 @@ func (s *surveyed) restarts() int { return max(minRestarts, s.total/restartShare
 func (s *surveyed) grant(d *Decision, gate string, stage v1alpha1.RolloutStage) {
 	r := s.room(stage)
 	for _, n := range s.open {
-		refuses := s.refuses
-		if n.restarts() {
-			refuses = s.refusesRestart
+		restarts, reason := n.restarts(), s.refuses(n, r, gate, stage)
+		if restarts {
+			reason = s.refusesRestart(n, r, gate)
 		}
-		if reason := refuses(n, r, gate, stage); reason != "" {
+		if reason != "" {
 			d.Waits = append(d.Waits, Wait{n.Name, reason})
 			continue
 		}
-		if n.restarts() {
+		if restarts {
 			d.Restart = append(d.Restart, n.Name)
 			r.restart--
 			continue
@@ -80,7 +80,7 @@ func (s *surveyed) refuses(n *Node, r room, gate string, stage v1alpha1.RolloutS
 
 // refusesRestart returns the reason why a node that is down may not start now, or "". The limits that protect pods do not apply: it has none that
 // could lose a GPU. A pause does, because a person requested it.
-func (s *surveyed) refusesRestart(n *Node, r room, gate string, _ v1alpha1.RolloutStage) string {
+func (s *surveyed) refusesRestart(n *Node, r room, gate string) string {
 	switch {
 	case gate == WaitPaused:
 		return gate
