@@ -2,6 +2,7 @@ package toolkit
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,7 +26,7 @@ func (c Config) write(plan Plan) error {
 			continue
 		}
 		for _, done := range plan.Write[:i] {
-			err = errors.Join(err, c.put(done.Path, done.Before))
+			err = errors.Join(err, c.put(File{Path: done.Path, Text: done.Before, CopyOf: done.CopyOf}))
 		}
 		if errors.Is(err, unix.EROFS) || errors.Is(err, fs.ErrPermission) {
 			return &host.Failure{Reason: ConfigReadOnly, Message: "containerd's configuration is read-only and was not changed; " +
@@ -42,7 +43,7 @@ func (c Config) writeOne(file File) error {
 			return err
 		}
 	}
-	return c.put(file.Path, file.Text)
+	return c.put(file)
 }
 
 // keep copies the main file before its first edit, and removes the copy when both are equal again.
@@ -53,31 +54,35 @@ func (c Config) keep(file File) error {
 	}
 	switch {
 	case before == nil && file.Text != nil && len(file.Before) > 0:
-		return c.put(c.Main+kept, file.Before)
+		return c.put(File{Path: c.Main + kept, Text: file.Before, CopyOf: c.Main})
 	case before != nil && bytes.Equal(before, file.Text):
-		return c.put(c.Main+kept, nil)
+		return c.put(File{Path: c.Main + kept})
 	}
 	return nil
 }
 
-// put writes a file of the host atomically, also across a crash, or removes it if the content is nil. Mode and owner are kept.
-func (c Config) put(path string, text []byte) error {
-	seen, err := c.Roots.See(path)
+// put writes a file of the host atomically, also across a crash, or removes it if the content is nil. A file keeps its mode and
+// owner; a copy gets those of its source.
+func (c Config) put(file File) error {
+	seen, err := c.Roots.See(file.Path)
 	if err != nil {
 		return err
 	}
-	if text == nil {
+	if file.Text == nil {
 		if err := os.Remove(seen); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("remove %s: %w", path, err)
+			return fmt.Errorf("remove %s: %w", file.Path, err)
 		}
 		return nil
 	}
-	err = os.MkdirAll(filepath.Dir(seen), 0o755)
+	like, err := c.Roots.See(cmp.Or(file.CopyOf, file.Path))
 	if err == nil {
-		err = atomicfile.Write(seen, text, atomicfile.Options{Mode: 0o644, Keep: true})
+		err = os.MkdirAll(filepath.Dir(seen), 0o755)
+	}
+	if err == nil {
+		err = atomicfile.Write(seen, file.Text, atomicfile.Options{Mode: 0o644, Like: like})
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", file.Path, err)
 	}
 	return nil
 }

@@ -18,7 +18,7 @@ func TestPutReplacesWholeFiles(t *testing.T) {
 	}
 	defer func() { _ = open.Close() }()
 	text := strings.Repeat("# a longer configuration\n", 1000)
-	if err := c.put(main, []byte(text)); err != nil {
+	if err := c.put(File{Path: main, Text: []byte(text)}); err != nil {
 		t.Fatal(err)
 	}
 	seen := make([]byte, len(text))
@@ -54,5 +54,42 @@ func TestWriteIsUndoneWhenAFileFails(t *testing.T) {
 	}
 	if len(after) != len(before) {
 		t.Errorf("files are %d, before %d", len(after), len(before))
+	}
+}
+
+// TestCopiesOfTheConfigurationAreNoMoreReadable checks that the section in a drop-in and the copy of the main file, which may contain
+// passwords of registries, have the mode of the file from which they were copied.
+func TestCopiesOfTheConfigurationAreNoMoreReadable(t *testing.T) {
+	const imported = "/etc/containerd/conf.d/10-own.toml"
+	password := usual + "  [plugins.\"io.containerd.grpc.v1.cri\".registry.configs.\"registry.example\".auth]\n    password = \"secret\"\n"
+	for name, test := range map[string]struct {
+		files  map[string]string
+		source string
+		copies []string
+	}{
+		"section of the main file": {map[string]string{main: password}, main, []string{main + kept, "/etc/containerd/conf.d/" + dropIn}},
+		"section of an imported file": {
+			map[string]string{main: "version = 2\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n", imported: password},
+			imported, []string{"/etc/containerd/conf.d/" + dropIn},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := node(t, main, test.files)
+			if err := os.Chmod(filepath.Join(c.Roots.Host, test.source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if result, _ := c.Once(t.Context()); !result.Done {
+				t.Fatal(result)
+			}
+			for _, path := range append(test.copies, test.source) {
+				info, err := os.Stat(filepath.Join(c.Roots.Host, path))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if info.Mode() != 0o600 {
+					t.Errorf("%s has the mode %o, its source %s has 600", path, info.Mode(), test.source)
+				}
+			}
+		})
 	}
 }

@@ -14,8 +14,9 @@ import (
 type Options struct {
 	// Mode is the mode of the new file, whatever the umask.
 	Mode fs.FileMode
-	// Keep gives the new file the mode and the owner of the file that it replaces, if there is one.
-	Keep bool
+	// Like gives the new file the mode and the owner of the file at this path, if there is one: the path that is replaced, or the file
+	// from which the content was copied.
+	Like string
 	// SingleWriter is set by a caller that never replaces the path twice at the same time. The temporary file then has one name, which
 	// TemporaryPath returns, so that crashes leave at most one behind. Otherwise each write has another name, which TemporaryGlob matches.
 	SingleWriter bool
@@ -129,8 +130,8 @@ func (p *Pending) discard() error {
 // setAttributes sets mode and owner of the temporary file.
 func (p *Pending) setAttributes() error {
 	mode := p.options.Mode
-	if p.options.Keep {
-		info, err := os.Stat(p.path)
+	if p.options.Like != "" {
+		info, err := os.Stat(p.options.Like)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return p.file.Chmod(mode)

@@ -209,14 +209,14 @@ func TestWriteMode(t *testing.T) {
 		must(t, err)
 		return info.Mode()
 	}
-	must(t, Write(path, nil, Options{Mode: 0o644, Keep: true}))
+	must(t, Write(path, nil, Options{Mode: 0o644, Like: path}))
 	if got := mode(); got != 0o644 {
 		t.Errorf("new file: mode %o, want 644 in spite of the umask", got)
 	}
 	must(t, os.Chmod(path, 0o640))
-	must(t, Write(path, nil, Options{Mode: 0o644, Keep: true}))
+	must(t, Write(path, nil, Options{Mode: 0o644, Like: path}))
 	if got := mode(); got != 0o640 {
-		t.Errorf("Keep: mode %o, want 640", got)
+		t.Errorf("Like: mode %o, want 640", got)
 	}
 	must(t, Write(path, nil, Options{Mode: 0o600}))
 	if got := mode(); got != 0o600 {
@@ -232,7 +232,7 @@ func TestWriteKeepsOwner(t *testing.T) {
 	for _, owner := range [][2]int{{7, 8}, {0, 8}} {
 		must(t, Write(path, nil, Options{Mode: 0o644}))
 		must(t, os.Chown(path, owner[0], owner[1]))
-		must(t, Write(path, []byte("text"), Options{Mode: 0o644, Keep: true}))
+		must(t, Write(path, []byte("text"), Options{Mode: 0o644, Like: path}))
 		info, err := os.Stat(path)
 		must(t, err)
 		stat, ok := info.Sys().(*syscall.Stat_t)
