@@ -59,7 +59,9 @@ func StartPlane(ctx context.Context, dir string, programs binaries.Folders) (_ *
 	}
 	err = p.start(dir, filepath.Join(programs[binaries.Kubernetes], "kube-apiserver"), "--etcd-servers="+etcd, "--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", server.Number), "--permit-port-sharing", "--tls-cert-file="+own.certificate, "--tls-private-key-file="+own.key, "--token-auth-file="+own.tokens,
-		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount", "--service-cluster-ip-range=10.0.0.0/24",
+		"--authorization-mode=RBAC", "--allow-privileged", "--disable-admission-plugins=ServiceAccount",
+		"--enable-admission-plugins=OwnerReferencesPermissionEnforcement", // as OpenShift has it
+		"--service-cluster-ip-range=10.0.0.0/24",
 		"--service-account-issuer=https://kubernetes.default.svc", "--service-account-key-file="+own.public, "--service-account-signing-key-file="+own.private)
 	if err != nil {
 		return nil, err

@@ -96,6 +96,7 @@ func wanted() map[string][]string {
 			"* resource.k8s.io/devicetaintrules: " + write,
 			"* resource.k8s.io/resourceclaims: " + all,
 			"* resource.k8s.io/resourceslices: list",
+			"* tessera.dev/clusterpolicies/finalizers: update",
 			"* tessera.dev/clusterpolicies/status: patch",
 			"* tessera.dev/clusterpolicies: " + all,
 			"* tessera.dev/gpunodes/status: patch",

@@ -21,7 +21,8 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// ErrNoPolicy reports that there is no ClusterPolicy.
+// ErrNoPolicy reports that there is no ClusterPolicy, or that it is being deleted. A deletion in the foreground ends when its objects are deleted; they
+// must not be created again in the meantime.
 var ErrNoPolicy = errors.New("there is no ClusterPolicy " + v1alpha1.ClusterPolicyName)
 
 // Source reads catalogs. It computes one when the spec of a policy, or a ConfigMap or Secret that is referenced, differs from the last read, and else
@@ -46,7 +47,7 @@ func NewSource(reader client.Reader, namespace string, images render.Images) *So
 	return &Source{reader: reader, namespace: namespace, images: images, render: render.Driver}
 }
 
-// Read returns the catalog of the present policies; ErrNoPolicy when there is no ClusterPolicy.
+// Read returns the catalog of the present policies; ErrNoPolicy when there is no ClusterPolicy, or when it is being deleted.
 func (s *Source) Read(ctx context.Context) (*Catalog, error) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -94,6 +95,8 @@ func (s *Source) readPolicies(ctx context.Context) (*Catalog, error) {
 		return nil, ErrNoPolicy
 	case err != nil:
 		return nil, fmt.Errorf("read ClusterPolicy: %w", err)
+	case policy.DeletionTimestamp != nil:
+		return nil, ErrNoPolicy
 	}
 	list := &v1alpha1.NVIDIADriverList{}
 	if err := s.reader.List(ctx, list); err != nil {

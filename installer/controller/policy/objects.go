@@ -2,6 +2,7 @@ package policy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +24,9 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// deploy renders the objects of the cluster, writes those that differ and deletes those that are not needed any more. Nothing is deleted after an error,
-// and while the CRDs of the cluster may lack fields: a field that is missing could mean that an object is not wanted.
+// deploy renders the objects of the cluster, writes those that differ, makes the ClusterPolicy the owner of all, and deletes those that are not needed any
+// more. Nothing is deleted after an error, and while the CRDs of the cluster may lack fields: a field that is missing could mean that an object is not
+// wanted.
 func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	p.input.Drivers = p.driverSets()
 	var err error
@@ -34,6 +36,7 @@ func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	if p.objects, err = render.Objects(p.input); err != nil {
 		return err
 	}
+	action.OwnObjects(p.Policy, p.objects)
 	if !r.admitted {
 		if err := r.Cluster.AllowAdminAccess(ctx); err != nil {
 			return err
@@ -45,7 +48,11 @@ func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	if len(written) > 0 {
 		logger.Info("Wrote objects", "objects", written)
 	}
-	if failed != nil || !r.schema.complete() {
+	adopted, err := r.Cluster.AdoptObjects(ctx, r.prunedKinds(), p.Policy)
+	if len(adopted) > 0 {
+		logger.Info("Wrote the owner of objects", "objects", adopted)
+	}
+	if failed = errors.Join(failed, err); failed != nil || !r.schema.complete() {
 		return failed
 	}
 	removed, failed := r.Cluster.PruneObjects(ctx, r.prunedKinds(), p.keepsObject())
