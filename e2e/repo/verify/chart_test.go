@@ -3,9 +3,11 @@ package verify
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -382,6 +384,43 @@ func TestChartHooks(t *testing.T) {
 	}
 	if slices.Contains(args(), "--drain") || !slices.Contains(args("--set", "cleanup.drain=true"), "--drain") {
 		t.Errorf("cleanup: %v, and to drain %v", args(), args("--set", "cleanup.drain=true"))
+	}
+}
+
+// TestChartRendersTheSame: a GitOps tool renders the chart without a cluster, again and again, and reports every difference as drift.
+func TestChartRendersTheSame(t *testing.T) {
+	h, err := helm()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, flags := range variants() {
+		once, err := h.Template(t.Context(), "tessera-system", append([]string{"--include-crds"}, flags...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := h.Template(t.Context(), "tessera-system", append([]string{"--include-crds", "--is-upgrade"}, flags...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(once, again); diff != "" {
+			t.Errorf("%s: two renderings differ:\n%s", name, diff)
+		}
+	}
+	err = filepath.WalkDir(filepath.Join(h.Folder, "templates"), func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		if found := regexp.MustCompile(`\{\{[^}]*\b(lookup|rand\w+|gen\w+|uuidv4|now|htpasswd)\b`).Find(text); found != nil {
+			t.Errorf("%s has %s: its result depends on the cluster, on time or on chance", path, found)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

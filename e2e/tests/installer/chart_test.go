@@ -18,6 +18,7 @@ import (
 
 	"github.com/tessera-gpu/tessera/e2e/env/chart"
 	"github.com/tessera-gpu/tessera/e2e/env/harness"
+	"github.com/tessera-gpu/tessera/e2e/env/lab/binaries"
 	crdfiles "github.com/tessera-gpu/tessera/installer/crds"
 )
 
@@ -194,5 +195,56 @@ func TestAReleaseWhoseRemovalWasRefusedComesBack(t *testing.T) {
 	}
 	if err := uninstall("--no-hooks"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestChartAppliedByAGitOpsTool: Argo CD and kubectl apply the output of helm template, without hooks, and their client-side apply stores it in an
+// annotation of limited size. A second apply changes nothing, and the Job of the removal is created by hand.
+func TestChartAppliedByAGitOpsTool(t *testing.T) {
+	h, err := chart.New(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs, err := harness.ClusterPrograms(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := harness.StartPlane(t.Context(), t.TempDir(), programs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	p := &plane{Plane: server, kubectlPath: filepath.Join(programs[binaries.Kubernetes], "kubectl")}
+	kubectl := func(input string, args ...string) string {
+		t.Helper()
+		output, err := p.kubectl(t.Context(), []byte(input), args...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return output
+	}
+	template := func(flags ...string) string {
+		t.Helper()
+		output, err := h.Run(t.Context(), append([]string{"template", chart.Release, h.Folder, "--namespace", home, "--kube-version", "v1.37.0"}, flags...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return output
+	}
+	kubectl("", "create", "namespace", home)
+	kubectl("", "apply", "-f", filepath.Join(h.Folder, "crds"))
+	kubectl("", "wait", "--for=condition=Established", "crd", "--all", "--timeout="+harness.Patience.String())
+	objects := template("--include-crds", "--no-hooks")
+	for _, flags := range [][]string{nil, {"--server-side", "--force-conflicts"}} {
+		args := append([]string{"apply", "--validate=strict", "-f", "-"}, flags...)
+		kubectl(objects, args...)
+		if output := kubectl(objects, append(args, "--output=name")...); !strings.Contains(output, "clusterpolicy.tessera.dev/default") {
+			t.Errorf("apply %v: no ClusterPolicy in:\n%s", flags, output)
+		}
+		kubectl(objects, append([]string{"diff", "-f", "-"}, flags...)...)
+	}
+	output := kubectl(template("--show-only", "templates/hooks/cleanup.yaml"), "create", "-f", "-")
+	if !strings.Contains(output, "job.batch/tessera-cleanup created") {
+		t.Errorf("the Job of the removal: %s", output)
 	}
 }

@@ -220,3 +220,19 @@ func TestCatalogCannotBeRead(t *testing.T) {
 		t.Errorf("without a ClusterPolicy: got error %v", err)
 	}
 }
+
+// A ClusterPolicy that is being deleted, as in the foreground, where it exists until its objects are deleted, counts as absent.
+func TestAPolicyThatIsBeingDeletedIsAbsent(t *testing.T) {
+	w := newWorld(t)
+	policy := &v1alpha1.ClusterPolicy{}
+	if err := w.Get(t.Context(), types.NamespacedName{Name: v1alpha1.ClusterPolicyName}, policy); err != nil {
+		t.Fatal(err)
+	}
+	policy.Finalizers = []string{metav1.FinalizerDeleteDependents}
+	if err := errors.Join(w.Update(t.Context(), policy), w.Delete(t.Context(), policy)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.source.Read(t.Context()); !errors.Is(err, ErrNoPolicy) {
+		t.Errorf("got error %v, want ErrNoPolicy", err)
+	}
+}
