@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -365,17 +366,21 @@ func TestReadsCDI(t *testing.T) {
 		runtime, config string
 		want            bool
 	}{
-		"containerd 2":                 {"containerd://2.0.0", "", true},
-		"containerd 2, odd version":    {"containerd://v2.2.1-k3s1", "", true},
-		"containerd 1.7":               {"containerd://1.7.27", "", false},
-		"containerd 1.7, enabled":      {"containerd://1.7.27", enabled, true},
-		"containerd 1.6 has no CDI":    {"containerd://1.6.36", enabled, false},
-		"containerd 1.7, broken":       {"containerd://1.7.27", enabled + "[", false},
-		"containerd 1.7, other folder": {"containerd://1.7.27", enabled + "cdi_spec_dirs = ['/etc/cdi']\n", false},
-		"CRI-O":                        {"cri-o://1.33.4", "", true},
-		"old CRI-O":                    {"cri-o://1.22.0", "", false},
-		"docker":                       {"docker://27.0.1", enabled, false},
-		"unknown":                      {"", "", false},
+		"containerd 2":                  {"containerd://2.0.0", "", true},
+		"containerd 2, odd version":     {"containerd://v2.2.1-k3s1", "", true},
+		"containerd 2, switched off":    {"containerd://2.2.9", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\"]\nenable_cdi = false\n", false},
+		"containerd 2, other folder":    {"containerd://2.2.9", "version = 3\n[plugins.\"io.containerd.cri.v1.runtime\"]\ncdi_spec_dirs = ['/etc/cdi']\n", false},
+		"containerd 2, off by format 2": {"containerd://2.2.9", strings.ReplaceAll(enabled, "true", "false"), false},
+		"containerd 2, broken":          {"containerd://2.2.9", "[", false},
+		"containerd 1.7":                {"containerd://1.7.27", "", false},
+		"containerd 1.7, enabled":       {"containerd://1.7.27", enabled, true},
+		"containerd 1.6 has no CDI":     {"containerd://1.6.36", enabled, false},
+		"containerd 1.7, broken":        {"containerd://1.7.27", enabled + "[", false},
+		"containerd 1.7, other folder":  {"containerd://1.7.27", enabled + "cdi_spec_dirs = ['/etc/cdi']\n", false},
+		"CRI-O":                         {"cri-o://1.33.4", "", true},
+		"old CRI-O":                     {"cri-o://1.22.0", "", false},
+		"docker":                        {"docker://27.0.1", enabled, false},
+		"unknown":                       {"", "", false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -52,16 +52,17 @@ func (h Host) Look(containerRuntime string) (v1alpha1.HardwareStatus, error) {
 	return status, nil
 }
 
-// readsCDI reports whether the configured runtime reads CDI specs: CRI-O 1.23 and containerd 2.0 and newer do by default, containerd 1.7 if its
-// configuration enables it. If that cannot be read or parsed, it returns false: the toolkit then reports the error.
+// readsCDI reports whether the configured runtime reads CDI specs: CRI-O 1.23 and newer do by default, containerd 2.0 and newer unless its configuration
+// disables it, containerd 1.7 if its configuration enables it. If that cannot be read or parsed, it returns false: the toolkit then reports the error.
 func (h Host) readsCDI(containerRuntime string) bool {
 	name, version, _ := strings.Cut(containerRuntime, "://")
 	switch name {
 	case "containerd":
+		load := containerd.Load
 		if AtLeast(version, 2, 0) {
-			return true
+			load = containerd.LoadMigrated
 		}
-		config, err := containerd.Load(containerd.OnHost{Roots: h.Roots}, h.ContainerdConfig)
+		config, err := load(containerd.OnHost{Roots: h.Roots}, h.ContainerdConfig)
 		return err == nil && AtLeast(version, 1, 7) && config.CDI(h.CDI)
 	case "cri-o":
 		return AtLeast(version, 1, 23)

@@ -45,9 +45,35 @@ type document struct {
 	Plugins map[string]map[string]any `toml:"plugins"`
 }
 
-// Load reads the configuration. A missing main file counts as empty: containerd then uses its built-in defaults.
+// Load reads the configuration of containerd 1.7. A missing main file counts as empty: containerd then uses its built-in defaults.
 func Load(files Files, path string) (Config, error) {
 	config := Config{Version: 1, Folders: []string{filepath.Dir(path)}}
+	err := walk(files, path, func(file string, d document) {
+		config.Loaded = append(config.Loaded, file)
+		if d.Version != 0 {
+			config.Version = d.Version
+		}
+		name := CRI
+		if config.Version == 1 {
+			name = "cri"
+		}
+		if section, there := d.Plugins[name]; there {
+			config.Section, config.Owner = section, file
+		}
+		for _, pattern := range d.Imports {
+			config.Folders = append(config.Folders, filepath.Dir(absolute(file, pattern)))
+		}
+	})
+	if err != nil {
+		return Config{}, err
+	}
+	slices.Sort(config.Folders)
+	config.Folders = slices.Compact(config.Folders)
+	return config, nil
+}
+
+// walk calls visit for every file that containerd loads, in its order. A missing main file is skipped; a missing import is an error.
+func walk(files Files, path string, visit func(file string, d document)) error {
 	pending, seen := []string{path}, map[string]bool{}
 	for len(pending) > 0 {
 		file := pending[0]
@@ -61,53 +87,46 @@ func Load(files Files, path string) (Config, error) {
 			continue
 		}
 		if err != nil {
-			return Config{}, fmt.Errorf("read containerd's configuration: %w", err)
+			return fmt.Errorf("read containerd's configuration: %w", err)
 		}
-		imported, err := config.add(files, file, text)
+		d, err := parse(file, text)
 		if err != nil {
-			return Config{}, err
+			return err
+		}
+		visit(file, d)
+		imported, err := expand(files, file, d.Imports)
+		if err != nil {
+			return err
 		}
 		pending = append(pending, imported...)
 	}
-	slices.Sort(config.Folders)
-	config.Folders = slices.Compact(config.Folders)
-	return config, nil
+	return nil
 }
 
-// add merges a file and returns its imports.
-func (c *Config) add(files Files, file string, text []byte) ([]string, error) {
-	d, err := parse(file, text)
-	if err != nil {
-		return nil, err
-	}
-	c.Loaded = append(c.Loaded, file)
-	if d.Version != 0 {
-		c.Version = d.Version
-	}
-	name := CRI
-	if c.Version == 1 {
-		name = "cri"
-	}
-	if section, there := d.Plugins[name]; there {
-		c.Section, c.Owner = section, file
-	}
-	var imported []string
-	for _, pattern := range d.Imports {
-		if !filepath.IsAbs(pattern) {
-			pattern = filepath.Join(filepath.Dir(file), pattern)
-		}
-		c.Folders = append(c.Folders, filepath.Dir(pattern))
+// expand returns the files of a file's imports.
+func expand(files Files, file string, imports []string) ([]string, error) {
+	var all []string
+	for _, pattern := range imports {
+		pattern = absolute(file, pattern)
 		if !strings.Contains(pattern, "*") {
-			imported = append(imported, filepath.Clean(pattern))
+			all = append(all, filepath.Clean(pattern))
 			continue
 		}
 		matches, err := files.Glob(pattern)
 		if err != nil {
 			return nil, fmt.Errorf("read containerd's configuration: imports of %s: %w", file, err)
 		}
-		imported = append(imported, matches...)
+		all = append(all, matches...)
 	}
-	return imported, nil
+	return all, nil
+}
+
+// absolute returns the path of an import of a file.
+func absolute(file, pattern string) string {
+	if filepath.IsAbs(pattern) {
+		return pattern
+	}
+	return filepath.Join(filepath.Dir(file), pattern)
 }
 
 func parse(file string, text []byte) (document, error) {

@@ -1,0 +1,35 @@
+package containerd
+
+import "maps"
+
+// CRIRuntime is the name of the plugin of containerd 2 that has the CDI settings, in the configuration format 3.
+const CRIRuntime = "io.containerd.cri.v1.runtime"
+
+// LoadMigrated reads the configuration of containerd 2: Section is that of CRIRuntime, with the default enable_cdi = true. Load describes the files.
+//
+// It follows containerd 2.2 (cmd/containerd/server/config/config.go, plugins/cri/runtime/plugin.go): keys of a section are merged over all files, files
+// without a version have that of the files before them and the first one 3, and if the last version is 2, the keys of the section CRI are added to those
+// that CRIRuntime lacks. In format 3 the settings of CRI have no effect on CDI.
+func LoadMigrated(files Files, path string) (Config, error) {
+	config := Config{Version: 3}
+	current, former := map[string]any{}, map[string]any{}
+	err := walk(files, path, func(file string, d document) {
+		config.Loaded = append(config.Loaded, file)
+		if d.Version > 1 {
+			config.Version = d.Version
+		} else {
+			maps.Copy(former, d.Plugins["cri"])
+		}
+		maps.Copy(former, d.Plugins[CRI])
+		maps.Copy(current, d.Plugins[CRIRuntime])
+	})
+	if err != nil {
+		return Config{}, err
+	}
+	config.Section = map[string]any{"enable_cdi": true}
+	if config.Version < 3 {
+		maps.Copy(config.Section, former)
+	}
+	maps.Copy(config.Section, current)
+	return config, nil
+}
