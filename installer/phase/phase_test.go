@@ -47,6 +47,10 @@ func TestDecisions(t *testing.T) {
 			o.Driver, o.Node.Labels.Driver = Pod{}, ""
 			o.Status.Hardware.HostDriver = "525.60.13"
 		}, "Blocked// HostDriverTooOld Wait", "525.60.13 is installed on the host and is older than the minimum 535"},
+		{"a loaded driver that is too old, at paths that no survey finds, where no driver is installed", ready, func(o *Observed) {
+			o.Wanted.Driver, o.Spec.Driver, o.Driver, o.Node.Labels.Driver, o.Status.Validated.Digest = false, nil, Pod{}, "", ""
+			o.Status.Hardware.LoadedDriver = "525.60.13"
+		}, "Blocked// HostDriverTooOld Wait", "525.60.13 is installed on the host and is older than the minimum 535"},
 		// NVIDIA/gpu-operator#910, #682, #933.
 		{"no precompiled driver for the kernel, and none that was good supports it", ready, func(o *Observed) {
 			o.Status.Hardware.OS, o.Status.Hardware.Kernel = "ubuntu24.04", "6.9.0"

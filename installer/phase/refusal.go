@@ -30,12 +30,10 @@ var refusals = []rule{
 		return blocked(ReasonHostDriverRefused, fmt.Sprintf(
 			"driver %s is installed on the host and hostDriver is Refuse; remove it from the host, or set hostDriver: Keep", v.Status.Hardware.HostDriver))
 	}},
-	{"host driver too old", func(v *view) bool {
-		return v.meetsHostDriver() && older(v.Status.Hardware.HostDriver, v.Wanted.MinVersion)
-	}, func(v *view) Decision {
+	{"host driver too old", func(v *view) bool { return older(v.hostDriver(), v.Wanted.MinVersion) }, func(v *view) Decision {
 		return blocked(ReasonHostDriverTooOld, fmt.Sprintf(
 			"driver %s is installed on the host and is older than the minimum %s; upgrade it on the host, or remove it from the host",
-			v.Status.Hardware.HostDriver, v.Wanted.MinVersion))
+			v.hostDriver(), v.Wanted.MinVersion))
 	}},
 	{"host driver kept", func(v *view) bool {
 		return v.meetsHostDriver() && (v.Spec.Driver == nil || v.Spec.Driver.Source != v1alpha1.DriverHost)
@@ -68,6 +66,18 @@ func (v *view) goingBack() bool {
 func (v *view) meetsHostDriver() bool {
 	return v.Wanted.Managed && v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && (!v.closed() || v.Spec.Driver == nil) &&
 		v.Status.Hardware != nil && v.Status.Hardware.HostDriver != ""
+}
+
+// hostDriver returns the version of the host's driver, or "" if it does not matter: the installed one where a driver container is wanted, the loaded one
+// where none is wanted. The kernel reports the loaded version wherever the driver is installed, as on Talos and COS.
+func (v *view) hostDriver() string {
+	switch {
+	case v.meetsHostDriver():
+		return v.Status.Hardware.HostDriver
+	case v.Wanted.Managed && !v.Wanted.Driver && !v.Wanted.Sandbox && v.bare() && !v.closed() && v.surveyed():
+		return v.Status.Hardware.LoadedDriver
+	}
+	return ""
 }
 
 func blocked(reason, message string) Decision {
