@@ -2,6 +2,8 @@ package verify
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,5 +36,38 @@ func TestChartNamesEveryImage(t *testing.T) {
 		if value == "" {
 			t.Errorf("no image for %s", name)
 		}
+	}
+}
+
+// TestChartPullsFromAPrivateRegistry: with the repositories of all images replaced and a pull secret, no container of the chart, of its hooks and of the
+// installer's operands keeps another registry, and every pod has the secret.
+func TestChartPullsFromAPrivateRegistry(t *testing.T) {
+	const registry, secret = "registry.example.com/mirror/", "registry-key"
+	flags := []string{"--set", "imagePullSecrets={" + secret + "}"}
+	for _, image := range []string{"installer", "node", "scheduler", "driver", "gds", "gdrcopy", "dcgm", "dcgmExporter"} {
+		flags = append(flags, "--set", "images."+image+".repository="+registry+strings.ToLower(image))
+	}
+	var found []string
+	for _, object := range slices.Concat(templated(t, "tessera-system", flags...), operands(t, flags...)) {
+		pods, has := template(t, object)
+		if !has {
+			continue
+		}
+		name := object.GetKind() + " " + object.GetName()
+		for _, container := range slices.Concat(pods.Spec.InitContainers, pods.Spec.Containers) {
+			image, mirrored := strings.CutPrefix(container.Image, registry)
+			if !mirrored {
+				t.Errorf("%s: container %s has the image %s", name, container.Name, container.Image)
+			}
+			found = append(found, strings.FieldsFunc(image, func(r rune) bool { return r == ':' || r == '@' })[0])
+		}
+		if !slices.ContainsFunc(pods.Spec.ImagePullSecrets, func(s corev1.LocalObjectReference) bool { return s.Name == secret }) {
+			t.Errorf("%s: pull secrets %v", name, pods.Spec.ImagePullSecrets)
+		}
+	}
+	slices.Sort(found)
+	want := []string{"dcgm", "dcgmexporter", "driver", "gdrcopy", "gds", "installer", "node", "scheduler"}
+	if found = slices.Compact(found); !slices.Equal(found, want) {
+		t.Errorf("images of %v, want %v: a value does not reach its container", found, want)
 	}
 }

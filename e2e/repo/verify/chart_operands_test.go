@@ -16,13 +16,14 @@ import (
 	"github.com/tessera-gpu/tessera/installer/render"
 )
 
-// operands are all objects that the installer renders from the chart's own values with everything on.
-func operands(t *testing.T) []*unstructured.Unstructured {
+// operands are all objects that the installer renders from the chart's values with everything on. The flags are helm's.
+func operands(t *testing.T, flags ...string) []*unstructured.Unstructured {
 	t.Helper()
-	objects := rendered(t)
+	objects := rendered(t, flags...)
 	yes := true
 	on := v1alpha1.Component{Enabled: &yes}
 	policy := *one[*v1alpha1.ClusterPolicy](t, objects)
+	policy.Spec.Driver.GDS, policy.Spec.Driver.GDRCopy = on, on
 	policy.Spec.DCGM, policy.Spec.DCGMExporter.ServiceMonitor, policy.Spec.Toolkit.RuntimeClass = on, true, "nvidia"
 	in := render.Input{Namespace: "tessera-system", Policy: policy, ServiceMonitors: true, SchedulerAvailable: true, Drivers: []render.DriverSet{
 		{Owner: "ClusterPolicy/default", Spec: policy.Spec.Complete().Driver, Host: render.Host{OS: "debian12", Kernel: "6", Architecture: "amd64"}},
