@@ -158,7 +158,8 @@ type DriverSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Keep;Refuse
 	HostDriver HostDriverPolicy `json:"hostDriver,omitempty"`
-	// MinVersion is the oldest host driver that is kept. Default 535. A node with an older host driver is Blocked.
+	// MinVersion is the oldest host driver that is kept. Default 535. A node with an older host driver is Blocked. If enabled is false, the
+	// loaded driver counts.
 	// +optional
 	// +kubebuilder:validation:Pattern=`^[0-9]+(\.[0-9]+){0,2}$`
 	MinVersion string `json:"minVersion,omitempty"`

@@ -102,8 +102,8 @@ const (
 // ToolkitSpec configures container runtimes.
 type ToolkitSpec struct {
 	Component `json:",inline"`
-	// RuntimeClass is the name of a RuntimeClass to create, such as nvidia, for existing pods that set runtimeClassName. It selects the
-	// runtime's default handler; devices are injected by CDI. None by default.
+	// RuntimeClass is the name of a RuntimeClass to create, such as nvidia, for existing pods that set runtimeClassName. It has the
+	// handler runc, or crun if a GPU node lacks runc; devices are injected by CDI. None by default.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`

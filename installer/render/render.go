@@ -31,6 +31,8 @@ type Input struct {
 	Keys map[string][]string
 	// SchedulerAvailable reports whether a pod of tessera-scheduler is available. Only then are new pods with devices assigned to it.
 	SchedulerAvailable bool
+	// RuntimeHandler is the handler of the RuntimeClass. Empty: runc.
+	RuntimeHandler string
 	// ServiceMonitors reports whether the cluster serves that kind.
 	ServiceMonitors bool
 }

@@ -48,7 +48,7 @@ func toolkit(in Input) ([]client.Object, error) {
 	}
 	objects := []client.Object{w.daemonSet(in, rolling())}
 	if spec.RuntimeClass != "" {
-		objects = append(objects, runtimeClass(spec.RuntimeClass))
+		objects = append(objects, runtimeClass(spec.RuntimeClass, cmp.Or(in.RuntimeHandler, "runc")))
 	}
 	return objects, nil
 }
@@ -71,8 +71,8 @@ func runtimeFlags(in Input) []string {
 	return []string{"--containerd-config=" + in.Policy.Spec.Toolkit.ContainerdConfig, "--cdi-dir=" + paths(in).CDI}
 }
 
-// runtimeClass returns a class for pods that require one. Devices are injected through CDI, so any handler works, but a class must name one: runc is
-// the default handler of containerd, CRI-O and their distributions.
-func runtimeClass(name string) *nodev1.RuntimeClass {
-	return &nodev1.RuntimeClass{TypeMeta: kind("node.k8s.io/v1", "RuntimeClass"), ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: "runc"}
+// runtimeClass returns a class for pods that require one. Devices are injected through CDI, so any handler that starts containers of the node itself
+// works. A class cannot name the default handler: the field is required.
+func runtimeClass(name, handler string) *nodev1.RuntimeClass {
+	return &nodev1.RuntimeClass{TypeMeta: kind("node.k8s.io/v1", "RuntimeClass"), ObjectMeta: metav1.ObjectMeta{Name: name}, Handler: handler}
 }

@@ -65,7 +65,8 @@ func HashSecretValues(object any) (any, error) {
 	return secret, nil
 }
 
-// TrimNode keeps labels, taints, boot ID, the status of condition Ready, resources of NVIDIA's device plugins, and the managed fields of the installer.
+// TrimNode keeps labels, taints, boot ID, the status of condition Ready, resources of NVIDIA's device plugins, the names of runtime handlers, and the managed
+// fields of the installer.
 // Heartbeats are dropped, so that they are no change. It is a transform of the cache.
 func TrimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
@@ -85,6 +86,9 @@ func TrimNode(object any) (any, error) {
 			}
 			status.Allocatable[name] = quantity
 		}
+	}
+	for _, handler := range node.Status.RuntimeHandlers {
+		status.RuntimeHandlers = append(status.RuntimeHandlers, corev1.NodeRuntimeHandler{Name: handler.Name})
 	}
 	var fields []metav1.ManagedFieldsEntry
 	for _, entry := range node.ManagedFields {

@@ -48,7 +48,8 @@ func TestTrimNode(t *testing.T) {
 				Conditions: []corev1.NodeCondition{
 					{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastHeartbeatTime: metav1.Unix(heartbeat, 0)}, {Type: corev1.NodeDiskPressure},
 				},
-				Allocatable: corev1.ResourceList{"cpu": resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse("8")},
+				Allocatable:     corev1.ResourceList{"cpu": resource.MustParse("1"), "nvidia.com/gpu": resource.MustParse("8")},
+				RuntimeHandlers: []corev1.NodeRuntimeHandler{{Name: "crun", Features: &corev1.NodeRuntimeHandlerFeatures{}}},
 			},
 		}
 	}
@@ -63,6 +64,9 @@ func TestTrimNode(t *testing.T) {
 	got := first.(*corev1.Node)
 	if got.Status.NodeInfo.BootID != "b" || len(got.Status.Conditions) != 1 || len(got.Status.Allocatable) != 1 || len(got.ManagedFields) != 1 || got.Annotations != nil || got.Labels["a"] != "b" {
 		t.Errorf("kept %+v", got)
+	}
+	if len(got.Status.RuntimeHandlers) != 1 || got.Status.RuntimeHandlers[0] != (corev1.NodeRuntimeHandler{Name: "crun"}) {
+		t.Errorf("kept the runtime handlers %v", got.Status.RuntimeHandlers)
 	}
 	for _, transform := range []func(any) (any, error){TrimNode, HashSecretValues, TrimClaim("own")} {
 		if other, err := transform("no object"); err != nil || other != "no object" {

@@ -29,6 +29,7 @@ import (
 // wanted.
 func (r *Reconciler) deploy(ctx context.Context, p *pass) error {
 	p.input.Drivers = p.driverSets()
+	p.chooseRuntimeHandler()
 	var err error
 	if p.input.SchedulerAvailable, err = r.schedulerAvailable(ctx); err != nil {
 		return err
